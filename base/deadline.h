@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// A point on the monotonic clock by which something must have happened. Wall time decides nothing.
+
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+
+namespace chainmail::internal {
+
+class Deadline {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  static Deadline after(std::chrono::milliseconds timeout) {
+    // A huge timeout would overflow the clock; a year is never.
+    constexpr std::chrono::milliseconds kYear = std::chrono::hours{24 * 365};
+    return Deadline(Clock::now() + std::clamp(timeout, std::chrono::milliseconds{0}, kYear));
+  }
+
+  bool has_passed() const { return Clock::now() >= when_; }
+
+  /// What is left, never negative.
+  std::chrono::milliseconds left() const {
+    const auto rest = std::chrono::ceil<std::chrono::milliseconds>(when_ - Clock::now());
+    return std::max(rest, std::chrono::milliseconds{0});
+  }
+
+ private:
+  explicit Deadline(Clock::time_point when) : when_(when) {}
+  Clock::time_point when_;
+};
+
+}  // namespace chainmail::internal

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// The exceptions that Chainmail throws; installed as <chainmail/error.h>.
+//
+// Thread-safe (values). An error other than InvalidArgument and CheckpointError leaves its group
+// dead: every later call on that group throws the same error; make a new group to go on.
+
+#pragma once
+
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "base/export.h"
+
+namespace chainmail {
+
+/// What kind of failure an Error reports; one value per exception type.
+enum class ErrorCode {
+  kInvalidArgument,
+  kMismatch,
+  kTimeout,
+  kPeer,
+  kSystem,
+  kMpi,
+  kNccl,
+  kCuda,
+  kCheckpoint,
+};
+
+/// The field's name of a code, such as "PeerError".
+CHAINMAIL_API const char* to_string(ErrorCode code) noexcept;
+
+/// Base of all exceptions thrown by the library. `what()` says what failed, on which rank and
+/// host, the values involved and what to try.
+class CHAINMAIL_API Error : public std::runtime_error {
+ public:
+  Error(ErrorCode code, const std::string& message);
+  ~Error() override;
+  ErrorCode code() const noexcept { return code_; }
+
+ private:
+  ErrorCode code_;
+};
+
+/// The caller's mistake, found before anything was sent. The object stays usable.
+class CHAINMAIL_API InvalidArgument : public Error {
+ public:
+  explicit InvalidArgument(const std::string& message);
+  ~InvalidArgument() override;
+};
+
+/// Ranks disagree about operation, shape, dtype, order or parameter set; names both sides.
+class CHAINMAIL_API MismatchError : public Error {
+ public:
+  explicit MismatchError(const std::string& message);
+  ~MismatchError() override;
+};
+
+/// No progress within the time limit; `missing_ranks()` were not seen in the operation.
+class CHAINMAIL_API TimeoutError : public Error {
+ public:
+  explicit TimeoutError(const std::string& message, std::vector<int> missing_ranks = {});
+  ~TimeoutError() override;
+  const std::vector<int>& missing_ranks() const noexcept { return missing_ranks_; }
+
+ private:
+  std::vector<int> missing_ranks_;
+};
+
+/// A rank died, stopped or was cut off. `peer_rank()` is its global rank, -1 when unknown.
+class CHAINMAIL_API PeerError : public Error {
+ public:
+  explicit PeerError(const std::string& message, int peer_rank = -1);
+  ~PeerError() override;
+  int peer_rank() const noexcept { return peer_rank_; }
+
+ private:
+  int peer_rank_;
+};
+
+/// A native call failed; `native_code()` is errno for SystemError.
+class CHAINMAIL_API SystemError : public Error {
+ public:
+  SystemError(const std::string& message, int native_code);
+  ~SystemError() override;
+  int native_code() const noexcept { return native_code_; }
+
+ private:
+  int native_code_;
+};
+
+/// Builds a SystemError from the current errno: "<what>: <strerror>".
+[[nodiscard]] CHAINMAIL_API SystemError system_error(const std::string& what);
+
+}  // namespace chainmail

@@ -1,0 +1,9 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+# Libraries that we do not build ourselves.
+
+find_package(Threads REQUIRED)
+find_package(glog REQUIRED)
+find_package(gflags REQUIRED)
+find_package(OpenSSL REQUIRED COMPONENTS Crypto)

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// A set of ranks that can reduce: the one interface behind which threads, shared memory, TCP
+// (later MPI and NCCL) reach their peers. Algorithms compose a local and a cross Comm.
+//
+// Thread rule: one thread at a time per Comm. Collective rule: every rank of the Comm makes the
+// same calls in the same order with equal OpContext::header; ranks in these calls are the Comm's
+// own numbers 0..size()-1. All buffers are host memory.
+//
+// Every call returns only when this rank's buffers may be used again, and throws MismatchError,
+// PeerError, TimeoutError or SystemError (the context's FailureState has it then, too). The Comm is
+// dead after a throw.
+
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+
+#include "base/deadline.h"
+#include "ops/engine/failure_state.h"
+#include "ops/message_header.h"
+#include "ops/types.h"
+
+namespace chainmail::ops {
+
+/// What an operation is and how long it may take; one per operation, shared by all its steps.
+struct OpContext {
+  MessageHeader header;
+  internal::Deadline deadline;
+  FailureState* failure = nullptr;
+  /// Called again and again by loops that wait, so that another Comm's transfers go on meanwhile.
+  std::function<void()> progress;
+};
+
+/// How elements are combined.
+struct Reduction {
+  DataType dtype = DataType::kFloat32;
+  ReduceOp op = ReduceOp::kSum;  ///< kAvg acts as kSum here: the factor is in `scale`
+  /// Floating-point results are multiplied by this in float32 (float64 for kFloat64); with a
+  /// compressed wire each contribution is, before it is rounded, so that no sum overflows.
+  double scale = 1.0;
+  WireFormat wire = WireFormat::kNative;  ///< used by Comms between nodes only
+};
+
+/// A started operation of a Comm that can overlap others (the cross step).
+class Request {
+ public:
+  virtual ~Request() = default;
+  /// True once done; moves transfers forward.
+  virtual bool test() = 0;
+  /// Blocks until done.
+  virtual void wait() = 0;
+};
+
+class Comm {
+ public:
+  virtual ~Comm() = default;
+  virtual int rank() const noexcept = 0;
+  virtual int size() const noexcept = 0;
+
+  /// In place over `count` elements.
+  virtual void all_reduce(std::byte* data, std::size_t count, const Reduction& reduction,
+                          const OpContext& context) = 0;
+
+  /// In place over a buffer of bounds.back() elements: afterwards rank r holds the reduction of
+  /// elements [bounds[r], bounds[r+1]); the rest of its buffer is undefined. `bounds` has
+  /// size()+1 ascending entries, starts with 0, may contain empty slices.
+  virtual void reduce_scatter(std::byte* data, std::span<const std::size_t> bounds,
+                              const Reduction& reduction, const OpContext& context) = 0;
+
+  /// In place: rank r contributes bytes [bounds[r], bounds[r+1]), everybody gets all.
+  virtual void all_gather(std::byte* data, std::span<const std::size_t> byte_bounds,
+                          const OpContext& context) = 0;
+
+  virtual void broadcast(std::byte* data, std::size_t bytes, int root,
+                         const OpContext& context) = 0;
+
+  /// Bytes [send_bounds[r], send_bounds[r+1]) of `send` go to rank r; what comes from rank r lands
+  /// at recv_bounds[r]. Buffers must not overlap.
+  virtual void all_to_all(const std::byte* send, std::span<const std::size_t> send_bounds,
+                          std::byte* receive, std::span<const std::size_t> receive_bounds,
+                          const OpContext& context) = 0;
+
+  /// Point to point, matched by (peer, tag) in order; blocking. header.count tells the size: a
+  /// receiver with another size than its sender is a MismatchError on both.
+  virtual void send(const std::byte* data, std::size_t bytes, int peer, std::uint32_t tag,
+                    const OpContext& context) = 0;
+  virtual void receive(std::byte* data, std::size_t bytes, int peer, std::uint32_t tag,
+                       const OpContext& context) = 0;
+
+  virtual void barrier(const OpContext& context) = 0;
+
+  /// Starts an all_reduce that overlaps further calls; `data` belongs to the Comm until the
+  /// request is done. Requests must be started in the same order on all ranks.
+  [[nodiscard]] virtual std::unique_ptr<Request> start_all_reduce(std::byte* data,
+                                                                  std::size_t count,
+                                                                  const Reduction& reduction,
+                                                                  const OpContext& context) = 0;
+  /// Moves started requests forward without blocking.
+  virtual void progress() = 0;
+
+  /// Wakes and ends whatever is waiting in this Comm; callable from any thread, never throws.
+  virtual void abort() noexcept = 0;
+};
+
+}  // namespace chainmail::ops

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// A group: the ranks that communicate, their local and cross Comms, one ordered queue and the
+// thread that makes progress. What the c10d backend and the Communicator are made of.
+//
+// Thread rule: any thread may submit; operations of one group run in call order. Collective rule:
+// every rank submits the same operations in the same order. After a failure the group is dead and
+// every call throws the first error. No torch, no global state; several groups may coexist.
+
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ops/engine/failure_state.h"
+#include "ops/engine/rendezvous.h"
+#include "ops/topology.h"
+#include "ops/types.h"
+
+namespace chainmail::ops {
+
+struct GroupOptions {
+  std::string name = "world";  ///< unique in the job; prefixes keys and messages
+  std::uint32_t generation = 0;
+  Algorithm algorithm = Algorithm::kAuto;
+  WireFormat wire = WireFormat::kNative;
+  std::chrono::milliseconds timeout = std::chrono::minutes{10};
+  bool use_shared_memory = true;  ///< false: TCP inside the node too (CHAINMAIL_LOCAL=tcp)
+  std::string interface;          ///< address or name of the network interface; empty: chosen
+  std::string secret;             ///< of the job; proves on TCP that a peer belongs to it
+  std::string host;               ///< of this rank, for messages
+  std::size_t chunk_bytes = std::size_t{1} << 20;  ///< of the pipeline between nodes
+};
+
+/// One operation as the caller describes it. Buffers stay the caller's and must live until the
+/// operation is done. Which members matter depends on `kind`.
+struct Collective {
+  OpKind kind = OpKind::kAllReduce;
+  DataType dtype = DataType::kFloat32;
+  ReduceOp reduce_op = ReduceOp::kSum;
+  /// Elements: of the whole tensor for all_reduce, reduce, broadcast, send, recv; of one rank's
+  /// part for all_gather, reduce_scatter, gather, scatter.
+  std::size_t count = 0;
+  /// all_reduce, reduce, broadcast, recv: `output` in place. send: `input`. all_gather: `input` of
+  /// count, `output` of size * count (may already hold the input at this rank's place).
+  /// reduce_scatter: `input` of size * count, `output` of count. gather: `output` on root only;
+  /// scatter: `input` on root only. all_to_all: both, split by `send_counts`, `receive_counts`.
+  const std::byte* input = nullptr;
+  std::byte* output = nullptr;
+  int root = 0;  ///< root, or the peer of send and recv
+  std::uint32_t tag = 0;
+  std::vector<std::size_t> send_counts;     ///< elements per rank
+  std::vector<std::size_t> receive_counts;  ///< elements per rank
+  std::optional<Algorithm> algorithm;       ///< this operation only
+  std::optional<WireFormat> wire;           ///< this operation only
+  std::optional<std::chrono::milliseconds> timeout;
+  /// Hash of the shapes; equal on all ranks or the operation is a MismatchError.
+  std::uint32_t shape_hash = 0;
+  /// Writes shapes for the error message, such as "[3, 4]"; called only when ranks disagree.
+  std::function<std::string()> describe_shapes;
+  /// False: the caller waits at once; runs in the caller when the queue is empty.
+  bool is_async = true;
+};
+
+/// A submitted operation.
+class Operation {
+ public:
+  virtual ~Operation() = default;
+  virtual bool is_done() const noexcept = 0;
+  /// Blocks until done and throws its error. Runs the operation in the caller if nobody has begun
+  /// it yet and it is next. With a timeout throws TimeoutError when that passes first; the
+  /// operation itself goes on.
+  virtual void wait(std::optional<std::chrono::milliseconds> timeout = std::nullopt) = 0;
+  /// Null while running and after success.
+  virtual std::exception_ptr error() const = 0;
+  /// Called once when done, in the finishing thread, or at once. Must not throw.
+  virtual void on_done(std::function<void()> callback) = 0;
+};
+
+/// News from outside the data path (launcher, store): lets a group learn of a failure, and tell.
+class FailureNews {
+ public:
+  virtual ~FailureNews() = default;
+  /// `state.fail()` will be called with a PeerError when a rank of the job is reported dead, or
+  /// with the error another rank announced for group `group`. Until unsubscribed.
+  virtual void subscribe(const std::string& group, const std::vector<int>& global_ranks,
+                         std::shared_ptr<FailureState> state) = 0;
+  virtual void unsubscribe(const std::string& group) = 0;
+  /// Tells the other ranks of `group` that it is dead and why. Never throws.
+  virtual void announce(const std::string& group, const std::exception_ptr& error) noexcept = 0;
+};
+
+class Group {
+ public:
+  virtual ~Group() = default;
+
+  virtual int rank() const noexcept = 0;
+  virtual int size() const noexcept = 0;
+  virtual const Topology& topology() const noexcept = 0;
+  virtual const GroupOptions& options() const noexcept = 0;
+
+  /// Appends an operation. Throws InvalidArgument for arguments that cannot be right on any rank,
+  /// or the group's error when it is dead.
+  virtual std::shared_ptr<Operation> submit(Collective collective) = 0;
+  /// submit() and wait.
+  void run(Collective collective);
+
+  /// Kills the group: operations in flight and later ones end with `error` on this rank, and the
+  /// other ranks are told.
+  virtual void abort(std::exception_ptr error) = 0;
+  /// Waits for what was submitted, then closes connections. Idempotent; the destructor does it,
+  /// without waiting when the group has failed.
+  virtual void shutdown() = 0;
+  virtual std::exception_ptr error() const = 0;
+  /// Operations submitted so far.
+  virtual std::uint64_t sequence() const noexcept = 0;
+};
+
+/// Creates this rank's end of a group; collective over the ranks of `topology`. `rendezvous` must
+/// be the group's own (no other group uses its keys). `global_ranks[i]` is the job's rank of group
+/// rank i, for messages and news. Connections are made when first needed.
+/// Throws InvalidArgument (kSingleNode over several nodes), TimeoutError, SystemError.
+[[nodiscard]] std::shared_ptr<Group> create_group(int rank, Topology topology,
+                                                  std::shared_ptr<Rendezvous> rendezvous,
+                                                  GroupOptions options,
+                                                  std::vector<int> global_ranks = {},
+                                                  std::shared_ptr<FailureNews> news = nullptr);
+
+}  // namespace chainmail::ops

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// The vocabulary of the collective engine: element types, reductions, wire formats, algorithms.
+//
+// Plain values without torch; any thread may use them. Names are those that users type.
+
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace chainmail::ops {
+
+enum class DataType : std::uint8_t {
+  kUInt8,
+  kInt8,
+  kInt16,
+  kInt32,
+  kInt64,
+  kBool,  ///< one byte, 0 or 1
+  kFloat16,
+  kBFloat16,
+  kFloat32,
+  kFloat64,
+};
+
+enum class ReduceOp : std::uint8_t {
+  kSum,
+  kAvg,  ///< sum divided by the number of ranks; integers round toward zero
+  kProduct,
+  kMin,
+  kMax,
+  kBitAnd,  ///< integers and bool only, as kBitOr and kBitXor
+  kBitOr,
+  kBitXor,
+};
+
+/// What float32 (and float64) sums and averages look like between nodes; design: two roundings
+/// whatever the number of ranks. Other types and operations always travel as stored.
+enum class WireFormat : std::uint8_t { kNative, kFloat16, kBFloat16 };
+
+enum class Algorithm : std::uint8_t {
+  kAuto,
+  kNaive,  ///< as kFlat; the caller hands over one tensor at a time
+  kFlat,
+  kHierarchical,
+  kTwoDimensional,
+  kSingleNode,
+};
+
+enum class OpKind : std::uint8_t {
+  kAllReduce,
+  kReduce,
+  kReduceScatter,
+  kAllGather,
+  kBroadcast,
+  kGather,
+  kScatter,
+  kAllToAll,
+  kSend,
+  kRecv,
+  kBarrier,
+};
+
+/// Bytes of one element.
+[[nodiscard]] std::size_t size_of(DataType type) noexcept;
+[[nodiscard]] bool is_floating_point(DataType type) noexcept;
+[[nodiscard]] bool is_bitwise(ReduceOp op) noexcept;
+
+[[nodiscard]] const char* to_string(DataType type) noexcept;        // "float32"
+[[nodiscard]] const char* to_string(ReduceOp op) noexcept;          // "sum"
+[[nodiscard]] const char* to_string(WireFormat wire) noexcept;      // "native", "float16"
+[[nodiscard]] const char* to_string(Algorithm algorithm) noexcept;  // "two_dimensional"
+[[nodiscard]] const char* to_string(OpKind kind) noexcept;          // "all_reduce"
+
+/// Reads a name as printed by to_string; throws InvalidArgument that lists the valid names.
+[[nodiscard]] Algorithm parse_algorithm(std::string_view name);
+[[nodiscard]] ReduceOp parse_reduce_op(std::string_view name);
+[[nodiscard]] WireFormat parse_wire_format(std::string_view name);
+
+/// True when a tensor of `type` under `op` is rounded to `wire` between nodes.
+[[nodiscard]] bool is_compressed(WireFormat wire, DataType type, ReduceOp op) noexcept;
+
+}  // namespace chainmail::ops

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// The c10d way in: a c10d::ProcessGroup whose backend is Chainmail, for torch's own Reducer,
+// functional collectives and anything else that takes a process group.
+
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include <chainmail/export.h>
+
+namespace chainmail {
+
+/// How a process group communicates. Every member has the same value on all ranks.
+struct BackendOptions {
+  std::string algorithm = "auto";  ///< auto, flat, hierarchical, two_dimensional, single_node, naive
+  std::string wire = "native";     ///< between nodes: native, float16, bfloat16
+  std::chrono::milliseconds timeout = std::chrono::minutes{10};  ///< without progress
+  std::string group_name = "chainmail";  ///< unique in the job; also the c10d name
+  /// Labels of the ranks' nodes (equal label = same node); empty: found out by exchanging them.
+  std::vector<std::string> node_ids;
+};
+
+/// Creates a process group over `store` and registers it under options.group_name, so that
+/// functional collectives and `torch.ops.chainmail.*` find it. Collective over all ranks.
+/// CPU tensors. Keep the returned pointer: the registry holds it weakly.
+/// @throws InvalidArgument  unknown algorithm or wire; rank or size out of range
+/// @throws TimeoutError     a rank did not come within options.timeout
+[[nodiscard]] CHAINMAIL_API c10::intrusive_ptr<c10d::ProcessGroup> make_process_group(
+    const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
+    const BackendOptions& options = {});
+
+/// The store of the job that this process belongs to: the launcher's socket, torchrun's or
+/// mpirun's or srun's rendezvous, or an in-process one when alone.
+/// @throws InvalidArgument  the environment names a job but is incomplete
+[[nodiscard]] CHAINMAIL_API c10::intrusive_ptr<c10d::Store> make_job_store(
+    std::chrono::milliseconds timeout = std::chrono::minutes{5});
+
+}  // namespace chainmail

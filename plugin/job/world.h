@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// This process's place in its job, and groups over the job's ranks. Free of torch and c10d, so
+// that the training layer can use it; the rendezvous behind it may be a c10d::Store.
+//
+// Thread-safe. create_group and create_subgroup are collective over the ranks concerned.
+
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ops/engine/group.h"
+#include "ops/topology.h"
+
+namespace chainmail {
+
+class World {
+ public:
+  virtual ~World() = default;
+  virtual int rank() const noexcept = 0;
+  virtual int size() const noexcept = 0;
+  virtual const ops::Topology& topology() const noexcept = 0;
+  /// Who started this process: "launcher", "torchrun", "mpirun", "srun" or "alone".
+  virtual const std::string& starter() const noexcept = 0;
+  virtual const std::string& host() const noexcept = 0;
+
+  /// A group over all ranks; `options.name` must be new in the job. Fills in secret, host,
+  /// generation.
+  virtual std::shared_ptr<ops::Group> create_group(ops::GroupOptions options) = 0;
+  /// A group over the given world ranks, in that order; only they call.
+  virtual std::shared_ptr<ops::Group> create_subgroup(const std::vector<int>& ranks,
+                                                      ops::GroupOptions options) = 0;
+  /// Tells the launcher how far training is (no-op under other starters).
+  virtual void report_step(std::uint64_t step) noexcept = 0;
+};
+
+/// The world of this process, found in the environment at the first call (docs/env.md). Throws
+/// InvalidArgument when the environment names a job but is incomplete or contradictory.
+[[nodiscard]] std::shared_ptr<World> job_world();
+
+}  // namespace chainmail
