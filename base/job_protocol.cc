@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+#include "base/job_protocol.h"
+
+#include <cerrno>
+#include <concepts>
+#include <utility>
+
+#include "base/error.h"
+
+namespace chainmail::internal {
+namespace {
+
+constexpr std::size_t kHeadBytes = 16;
+
+template <std::unsigned_integral T>
+void append_little_endian(std::string& out, T value) {
+  for (std::size_t i = 0; i < sizeof(T); ++i) {
+    out.push_back(static_cast<char>(static_cast<unsigned char>(value >> (8 * i))));
+  }
+}
+
+// The caller has checked that `bytes` is long enough.
+template <std::unsigned_integral T>
+T read_little_endian(std::string_view bytes) {
+  T value = 0;
+  for (std::size_t i = 0; i < sizeof(T); ++i) {
+    value = static_cast<T>(
+        value | static_cast<T>(static_cast<T>(static_cast<unsigned char>(bytes[i])) << (8 * i)));
+  }
+  return value;
+}
+
+[[noreturn]] void protocol_error(const std::string& what) {
+  throw SystemError("job protocol: " + what, EPROTO);
+}
+
+std::string_view take_bytes(std::string_view& rest, std::size_t count, const char* what) {
+  if (rest.size() < count) {
+    protocol_error(std::string("body ends inside ") + what + " (" + std::to_string(count) +
+                   " bytes wanted, " + std::to_string(rest.size()) + " left)");
+  }
+  const std::string_view bytes = rest.substr(0, count);
+  rest.remove_prefix(count);
+  return bytes;
+}
+
+}  // namespace
+
+std::string encode_frame(const Frame& frame) {
+  if (frame.body.size() > kMaxFrameBytes - kHeadBytes) {
+    throw InvalidArgument("job protocol: a message of " + std::to_string(frame.body.size()) +
+                          " bytes is longer than a frame may be (" +
+                          std::to_string(kMaxFrameBytes - kHeadBytes) +
+                          " bytes); store smaller values");
+  }
+  std::string out;
+  out.reserve(kHeadBytes + frame.body.size());
+  append_little_endian(out, static_cast<std::uint32_t>(frame.body.size()));
+  append_little_endian(out, kJobProtocolVersion);
+  append_little_endian(out, static_cast<std::uint16_t>(frame.type));
+  append_little_endian(out, frame.generation);
+  append_little_endian(out, std::uint32_t{0});
+  out += frame.body;
+  return out;
+}
+
+void FrameReader::append(std::span<const std::byte> bytes) {
+  // Moving the rest to the front only when it is the smaller part keeps the cost linear.
+  if (start_ > 0 && start_ >= buffer_.size() - start_) {
+    buffer_.erase(0, start_);
+    start_ = 0;
+  }
+  buffer_.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+}
+
+std::optional<Frame> FrameReader::next() {
+  std::string_view rest = std::string_view(buffer_).substr(start_);
+  if (rest.size() < kHeadBytes) return std::nullopt;
+  const auto length = read_little_endian<std::uint32_t>(rest);
+  const auto version = read_little_endian<std::uint16_t>(rest.substr(4));
+  const auto reserved = read_little_endian<std::uint32_t>(rest.substr(12));
+  // The version comes first: another version may lay out the rest in another way.
+  if (version != kJobProtocolVersion) {
+    protocol_error("the other side speaks version " + std::to_string(version) + ", this one " +
+                   std::to_string(kJobProtocolVersion) +
+                   "; use the same release of Chainmail for launcher and program");
+  }
+  if (length > kMaxFrameBytes - kHeadBytes) {
+    protocol_error("frame of " + std::to_string(length) + " bytes; at most " +
+                   std::to_string(kMaxFrameBytes - kHeadBytes) + " are allowed");
+  }
+  if (reserved != 0) protocol_error("frame head with a reserved field that is not zero");
+  if (rest.size() - kHeadBytes < length) return std::nullopt;
+  Frame frame;
+  frame.type = static_cast<JobMessage>(read_little_endian<std::uint16_t>(rest.substr(6)));
+  frame.generation = read_little_endian<std::uint32_t>(rest.substr(8));
+  frame.body = std::string(rest.substr(kHeadBytes, length));
+  start_ += kHeadBytes + length;
+  if (start_ == buffer_.size()) {
+    buffer_.clear();
+    start_ = 0;
+  }
+  return frame;
+}
+
+BodyWriter& BodyWriter::u8(std::uint8_t value) {
+  append_little_endian(body_, value);
+  return *this;
+}
+
+BodyWriter& BodyWriter::u32(std::uint32_t value) {
+  append_little_endian(body_, value);
+  return *this;
+}
+
+BodyWriter& BodyWriter::u64(std::uint64_t value) {
+  append_little_endian(body_, value);
+  return *this;
+}
+
+BodyWriter& BodyWriter::i64(std::int64_t value) {
+  append_little_endian(body_, static_cast<std::uint64_t>(value));
+  return *this;
+}
+
+BodyWriter& BodyWriter::text(std::string_view value) {
+  if (value.size() > kMaxFrameBytes) {
+    throw InvalidArgument("job protocol: text of " + std::to_string(value.size()) +
+                          " bytes does not fit into a frame");
+  }
+  append_little_endian(body_, static_cast<std::uint32_t>(value.size()));
+  body_ += value;
+  return *this;
+}
+
+std::uint8_t BodyReader::u8() {
+  return read_little_endian<std::uint8_t>(take_bytes(rest_, 1, "a byte"));
+}
+
+std::uint32_t BodyReader::u32() {
+  return read_little_endian<std::uint32_t>(take_bytes(rest_, 4, "a 32-bit number"));
+}
+
+std::uint64_t BodyReader::u64() {
+  return read_little_endian<std::uint64_t>(take_bytes(rest_, 8, "a 64-bit number"));
+}
+
+std::int64_t BodyReader::i64() {
+  return static_cast<std::int64_t>(
+      read_little_endian<std::uint64_t>(take_bytes(rest_, 8, "a 64-bit number")));
+}
+
+std::string BodyReader::text() {
+  const std::size_t length = u32();
+  return std::string(take_bytes(rest_, length, "a text"));
+}
+
+std::string encode_welcome(const Welcome& welcome) {
+  BodyWriter body;
+  body.u32(welcome.rank).text(welcome.job_id).text(welcome.secret);
+  body.u32(static_cast<std::uint32_t>(welcome.node_of_rank.size()));
+  for (const std::uint32_t node : welcome.node_of_rank) body.u32(node);
+  body.u32(static_cast<std::uint32_t>(welcome.hosts.size()));
+  for (const std::string& host : welcome.hosts) body.text(host);
+  body.u32(static_cast<std::uint32_t>(welcome.addresses.size()));
+  for (const std::string& address : welcome.addresses) body.text(address);
+  return body.take();
+}
+
+Welcome decode_welcome(std::string_view bytes) {
+  BodyReader body(bytes);
+  Welcome welcome;
+  welcome.rank = body.u32();
+  welcome.job_id = body.text();
+  welcome.secret = body.text();
+  // No allocation by a number that was read: each element must be there before it is stored.
+  const std::uint32_t ranks = body.u32();
+  for (std::uint32_t i = 0; i < ranks; ++i) welcome.node_of_rank.push_back(body.u32());
+  const std::uint32_t hosts = body.u32();
+  for (std::uint32_t i = 0; i < hosts; ++i) welcome.hosts.push_back(body.text());
+  const std::uint32_t addresses = body.u32();
+  for (std::uint32_t i = 0; i < addresses; ++i) welcome.addresses.push_back(body.text());
+  if (!body.at_end()) protocol_error("welcome with bytes after its end");
+  if (welcome.rank >= welcome.node_of_rank.size()) {
+    protocol_error("welcome for rank " + std::to_string(welcome.rank) + " in a job of " +
+                   std::to_string(welcome.node_of_rank.size()) + " ranks");
+  }
+  for (const std::uint32_t node : welcome.node_of_rank) {
+    if (node >= welcome.hosts.size()) {
+      protocol_error("welcome places a rank on node " + std::to_string(node) + " of " +
+                     std::to_string(welcome.hosts.size()));
+    }
+  }
+  return welcome;
+}
+
+}  // namespace chainmail::internal
