@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+#include "ops/engine/rendezvous.h"
+
+#include "base/error.h"
+
+namespace chainmail::ops {
+
+void LocalRendezvous::set(const std::string& key, const std::string& value) {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    values_[key] = value;
+  }
+  changed_.notify_all();
+}
+
+std::string LocalRendezvous::get(const std::string& key, internal::Deadline deadline) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  for (;;) {
+    if (const auto entry = values_.find(key); entry != values_.end()) return entry->second;
+    if (deadline.has_passed()) {
+      throw TimeoutError("rendezvous key \"" + key +
+                         "\" was not set in time: a rank did not come or failed before");
+    }
+    changed_.wait_for(lock, deadline.left());
+  }
+}
+
+std::optional<std::string> LocalRendezvous::try_get(const std::string& key) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (const auto entry = values_.find(key); entry != values_.end()) return entry->second;
+  return std::nullopt;
+}
+
+}  // namespace chainmail::ops
