@@ -5,14 +5,17 @@
 //
 // Thread-safe (values). An error other than InvalidArgument and CheckpointError leaves its group
 // dead: every later call on that group throws the same error; make a new group to go on.
+//
+// A guard, not #pragma once: both paths of this file may meet in one translation unit.
 
-#pragma once
+#ifndef CHAINMAIL_ERROR_H_
+#define CHAINMAIL_ERROR_H_
 
 #include <stdexcept>
 #include <string>
 #include <vector>
 
-#include "base/export.h"
+#include "export.h"  // its neighbour here and where it is installed
 
 namespace chainmail {
 
@@ -95,3 +98,5 @@ class CHAINMAIL_API SystemError : public Error {
 [[nodiscard]] CHAINMAIL_API SystemError system_error(const std::string& what);
 
 }  // namespace chainmail
+
+#endif  // CHAINMAIL_ERROR_H_

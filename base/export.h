@@ -3,6 +3,9 @@
 
 // Visibility of public symbols. Everything else in the libraries is hidden.
 
-#pragma once
+#ifndef CHAINMAIL_EXPORT_H_
+#define CHAINMAIL_EXPORT_H_
 
 #define CHAINMAIL_API __attribute__((visibility("default")))
+
+#endif  // CHAINMAIL_EXPORT_H_

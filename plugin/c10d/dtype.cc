@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+#include "plugin/c10d/dtype.h"
+
+#include <c10/util/Exception.h>
+
+namespace chainmail::internal {
+
+ops::DataType to_data_type(c10::ScalarType type, const char* what) {
+  switch (type) {  // NOLINT: torch has dozens of types, all others are refused below
+    case c10::ScalarType::Byte:
+      return ops::DataType::kUInt8;
+    case c10::ScalarType::Char:
+      return ops::DataType::kInt8;
+    case c10::ScalarType::Short:
+      return ops::DataType::kInt16;
+    case c10::ScalarType::Int:
+      return ops::DataType::kInt32;
+    case c10::ScalarType::Long:
+      return ops::DataType::kInt64;
+    case c10::ScalarType::Bool:
+      return ops::DataType::kBool;
+    case c10::ScalarType::Half:
+      return ops::DataType::kFloat16;
+    case c10::ScalarType::BFloat16:
+      return ops::DataType::kBFloat16;
+    case c10::ScalarType::Float:
+      return ops::DataType::kFloat32;
+    case c10::ScalarType::Double:
+      return ops::DataType::kFloat64;
+    default:
+      TORCH_CHECK_NOT_IMPLEMENTED(
+          false, "chainmail: ", what, " does not support tensors of type ", type,
+          "; supported are uint8, int8, int16, int32, int64, bool, float16, bfloat16, float32 and "
+          "float64");
+  }
+}
+
+ops::ReduceOp to_reduce_op(const c10d::ReduceOp& op, const char* what) {
+  switch (static_cast<c10d::ReduceOp::RedOpType>(op)) {
+    case c10d::ReduceOp::SUM:
+      return ops::ReduceOp::kSum;
+    case c10d::ReduceOp::AVG:
+      return ops::ReduceOp::kAvg;
+    case c10d::ReduceOp::PRODUCT:
+      return ops::ReduceOp::kProduct;
+    case c10d::ReduceOp::MIN:
+      return ops::ReduceOp::kMin;
+    case c10d::ReduceOp::MAX:
+      return ops::ReduceOp::kMax;
+    case c10d::ReduceOp::BAND:
+      return ops::ReduceOp::kBitAnd;
+    case c10d::ReduceOp::BOR:
+      return ops::ReduceOp::kBitOr;
+    case c10d::ReduceOp::BXOR:
+      return ops::ReduceOp::kBitXor;
+    case c10d::ReduceOp::PREMUL_SUM:
+    case c10d::ReduceOp::UNUSED:
+      break;
+  }
+  TORCH_CHECK(false, "chainmail: ", what, " does not support reduce op ",
+              static_cast<int>(static_cast<c10d::ReduceOp::RedOpType>(op)));
+}
+
+}  // namespace chainmail::internal
