@@ -1,10 +1,17 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-# What a user may switch, and the flags that every target of ours gets.
+# What a user may switch, and the settings that every target of ours gets.
 
 option(CHAINMAIL_BUILD_TESTS "Build the tests" ${PROJECT_IS_TOP_LEVEL})
+option(CHAINMAIL_INSTALL "Generate the install rules" ${PROJECT_IS_TOP_LEVEL})
 option(CHAINMAIL_WERROR "Warnings are errors" OFF)
+option(CHAINMAIL_CLANG_TIDY "Run clang-tidy-14 on every file of ours" OFF)
+set(CHAINMAIL_SANITIZE "" CACHE STRING "address, undefined or thread: build with that sanitizer")
+set_property(CACHE CHAINMAIL_SANITIZE PROPERTY STRINGS "" address undefined thread)
+if(NOT CHAINMAIL_SANITIZE MATCHES "^(|address|undefined|thread)$")
+  message(FATAL_ERROR "CHAINMAIL_SANITIZE=${CHAINMAIL_SANITIZE}: use address, undefined or thread")
+endif()
 
 if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
   set(CMAKE_BUILD_TYPE RelWithDebInfo CACHE STRING "Build type" FORCE)
@@ -22,4 +29,7 @@ set(CMAKE_ARCHIVE_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib)
 find_program(CCACHE_PROGRAM ccache)
 if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
+endif()
+if(CHAINMAIL_CLANG_TIDY)
+  find_program(CHAINMAIL_CLANG_TIDY_PROGRAM NAMES clang-tidy-14 REQUIRED)
 endif()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-# chainmail_target(T): include root, warnings and threads for a target of this repository.
+# chainmail_target(T): include root, warnings and checkers for a target of this repository.
 
 function(chainmail_target target)
   target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR})
@@ -9,4 +9,15 @@ function(chainmail_target target)
     ${target}
     PRIVATE -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wsign-conversion -Wnon-virtual-dtor
             -Woverloaded-virtual $<$<BOOL:${CHAINMAIL_WERROR}>:-Werror>)
+  if(CHAINMAIL_SANITIZE)
+    target_compile_options(${target} PRIVATE -fsanitize=${CHAINMAIL_SANITIZE}
+                                             -fno-sanitize-recover=all -fno-omit-frame-pointer)
+    target_link_options(${target} PRIVATE -fsanitize=${CHAINMAIL_SANITIZE})
+  endif()
+  if(CHAINMAIL_CLANG_TIDY)
+    # GCC 12 knows warnings that clang 14 does not.
+    set_target_properties(
+      ${target} PROPERTIES CXX_CLANG_TIDY
+                           "${CHAINMAIL_CLANG_TIDY_PROGRAM};--extra-arg=-Wno-unknown-warning-option")
+  endif()
 endfunction()

@@ -3,9 +3,17 @@
 
 # chainmail_test(NAME LABEL ring SOURCES ... LIBRARIES ... [TIMEOUT s]): a test without ranks, or
 # with ranks as threads.
+#
+# chainmail_rank_test(NAME SOURCES ... [LIBRARIES ...] RANKS 1 2 4 [TIMEOUT s] [MPI]): a test whose
+# ranks are processes, started by our own launcher once per number of ranks (ctest NAME_2, label
+# ranks). Every rank runs the whole program, so its main() is gtest's unless SOURCES has one. With
+# MPI it runs once more, at 2 ranks, under mpiexec (label mpi).
+#
+# chainmail_skip(NAME LABEL ring REASON text): keeps the place of a test that cannot run here and
+# prints why.
 
 find_package(GTest REQUIRED)
-include(GoogleTest)
+find_program(CHAINMAIL_MPIEXEC mpiexec)
 
 function(chainmail_test name)
   cmake_parse_arguments(ARG "" "LABEL;TIMEOUT" "SOURCES;LIBRARIES" ${ARGN})
@@ -17,4 +25,38 @@ function(chainmail_test name)
   target_link_libraries(${name} PRIVATE ${ARG_LIBRARIES} GTest::gtest_main GTest::gmock)
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES LABELS ${ARG_LABEL} TIMEOUT ${ARG_TIMEOUT})
+endfunction()
+
+function(chainmail_skip name)
+  cmake_parse_arguments(ARG "" "LABEL;REASON" "" ${ARGN})
+  add_test(NAME ${name} COMMAND ${CMAKE_COMMAND} -E echo "skipped: ${ARG_REASON}")
+  set_tests_properties(${name} PROPERTIES LABELS ${ARG_LABEL} SKIP_REGULAR_EXPRESSION "^skipped: ")
+endfunction()
+
+function(chainmail_rank_test name)
+  cmake_parse_arguments(ARG "MPI" "TIMEOUT" "SOURCES;LIBRARIES;RANKS" ${ARGN})
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 60)
+  endif()
+  add_executable(${name} ${ARG_SOURCES})
+  chainmail_target(${name})
+  target_link_libraries(${name} PRIVATE ${ARG_LIBRARIES} GTest::gtest_main GTest::gmock)
+  # The launcher ends the ranks and says where each was; ctest's own limit is the second line.
+  math(EXPR ctest_timeout "${ARG_TIMEOUT} + 15")
+  foreach(ranks IN LISTS ARG_RANKS)
+    add_test(NAME ${name}_${ranks}
+             COMMAND launcher -H localhost:${ranks} -n ${ranks} --tag-output --timeout
+                     ${ARG_TIMEOUT} $<TARGET_FILE:${name}>)
+    set_tests_properties(
+      ${name}_${ranks} PROPERTIES LABELS ranks TIMEOUT ${ctest_timeout} PROCESSORS ${ranks})
+  endforeach()
+  if(ARG_MPI AND CHAINMAIL_MPIEXEC)
+    add_test(NAME ${name}_mpiexec
+             COMMAND ${CHAINMAIL_MPIEXEC} -n 2 --oversubscribe --allow-run-as-root --bind-to none
+                     $<TARGET_FILE:${name}>)
+    set_tests_properties(
+      ${name}_mpiexec PROPERTIES LABELS mpi TIMEOUT ${ctest_timeout} PROCESSORS 2)
+  elseif(ARG_MPI)
+    chainmail_skip(${name}_mpiexec LABEL mpi REASON "mpiexec is missing: install openmpi-bin")
+  endif()
 endfunction()

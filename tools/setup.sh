@@ -1,0 +1,211 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+# SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+# Installs what Chainmail needs on Debian 12 and is missing; says what it did. Safe to repeat.
+set -euo pipefail
+
+usage() {
+  cat <<'TEXT'
+usage: tools/setup.sh [--torch X.Y.Z] [--python] [--cuda] [--tests]
+
+Installs Debian packages (root only) and LibTorch from the PyPI wheel, in .deps/torch-X.Y.Z.
+  --torch X.Y.Z  another torch than 2.11.0, in an environment of its own; .deps/torch and
+                 .deps/venv point at the one asked for last
+  --python       also what `import torch` and torchrun need (3.5 GB instead of 1.3 GB)
+  --cuda         also nvcc, the CUDA headers and NCCL from PyPI, where no toolkit is installed
+  --tests        also the packages that only tests use; missing ones make tests skip
+CHAINMAIL_LIBTORCH=/path/to/torch uses that LibTorch and downloads nothing of torch.
+TEXT
+}
+
+readonly DEFAULT_TORCH=2.11.0
+readonly BUILD_PACKAGES=(
+  ca-certificates ccache cmake dataset-fashion-mnist g++ git libasio-dev libbenchmark-dev
+  libgflags-dev libgmock-dev libgoogle-glog-dev libgtest-dev libhwloc-dev libhwy-dev libssl-dev
+  libxxhash-dev ninja-build nlohmann-json3-dev openssh-client zlib1g-dev)
+readonly PYTHON_PACKAGES=(python3 python3-venv)
+readonly TEST_PACKAGES=(
+  clang-format-14 iproute2 libopenmpi-dev libpmix-dev nftables openmpi-bin openssh-server procps)
+
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+readonly DEPS=$PWD/.deps
+
+say() { echo "setup: $*"; }
+fail() {
+  echo "setup: error: $*" >&2
+  exit 1
+}
+
+parse_options() {
+  torch_version=$DEFAULT_TORCH
+  with_python=0 with_cuda=0 with_tests=0
+  while (($#)); do
+    case $1 in
+      --torch)
+        (($# > 1)) || fail "--torch needs a version, such as --torch $DEFAULT_TORCH"
+        torch_version=$2
+        shift
+        ;;
+      --torch=*) torch_version=${1#*=} ;;
+      --python) with_python=1 ;;
+      --cuda) with_cuda=1 ;;
+      --tests) with_tests=1 ;;
+      -h | --help)
+        usage
+        exit 0
+        ;;
+      *)
+        usage >&2
+        fail "unknown option '$1'"
+        ;;
+    esac
+    shift
+  done
+  [[ $torch_version =~ ^[0-9]+\.[0-9]+\.[0-9]+$ ]] ||
+    fail "--torch '$torch_version' is no version such as $DEFAULT_TORCH"
+}
+
+# Names of those packages among the arguments that are not installed.
+missing_packages() {
+  local installed package
+  installed=$(dpkg-query -W -f '${db:Status-Status} ${Package}\n' "$@" 2>/dev/null |
+    sed -n 's/^installed //p') || true
+  for package in "$@"; do
+    grep -qxF "$package" <<<"$installed" || echo "$package"
+  done
+}
+
+# Services that come with a package (sshd) must not start on the machine of somebody who only
+# wanted to run tests. Debian asks this script before it starts one.
+deny_services() {
+  [[ -e /usr/sbin/policy-rc.d ]] && return
+  printf '#!/bin/sh\nexit 101\n' >/usr/sbin/policy-rc.d
+  chmod 755 /usr/sbin/policy-rc.d
+  trap 'rm -f /usr/sbin/policy-rc.d' EXIT
+}
+
+apt_install() {
+  export DEBIAN_FRONTEND=noninteractive
+  local log
+  log=$(mktemp)
+  deny_services
+  if ! { apt-get update && apt-get install -y --no-install-recommends "$@"; } >"$log" 2>&1; then
+    tail -n 30 "$log" >&2
+    rm -f "$log"
+    fail "apt-get could not install: $*"
+  fi
+  rm -f "$log"
+  if [[ " $* " == *" openssh-server "* ]] && command -v systemctl >/dev/null; then
+    systemctl disable --quiet ssh.service ssh.socket 2>/dev/null || true
+  fi
+}
+
+install_packages() {
+  local wanted=("${BUILD_PACKAGES[@]}") missing
+  if [[ -z ${CHAINMAIL_LIBTORCH:-} ]] || ((with_python || with_tests)); then
+    wanted+=("${PYTHON_PACKAGES[@]}")
+  fi
+  if ! command -v dpkg-query >/dev/null; then
+    say "not a Debian system: make sure the equivalents of these are there: ${wanted[*]}"
+    return
+  fi
+  mapfile -t missing < <(missing_packages "${wanted[@]}")
+  if ((${#missing[@]})) && [[ $(id -u) != 0 ]]; then
+    fail "packages are missing and this is not root; run:
+  sudo apt-get install -y --no-install-recommends ${missing[*]}"
+  fi
+  if ((with_tests)); then
+    local optional
+    mapfile -t optional < <(missing_packages "${TEST_PACKAGES[@]}")
+    if ((${#optional[@]})) && [[ $(id -u) != 0 ]]; then
+      say "tests that need these packages will be skipped (not root): ${optional[*]}"
+    else
+      missing+=("${optional[@]}")
+    fi
+  fi
+  if ((${#missing[@]} == 0)); then
+    say "Debian packages: all there"
+    return
+  fi
+  say "Debian packages: installing ${missing[*]}"
+  apt_install "${missing[@]}"
+}
+
+# wheels DEPTH STAMP: installs the wheels that torch needs beside itself for DEPTH.
+install_wheels() {
+  local depth=$1 stamp=$venv/chainmail-$1 requirements
+  if [[ -e $stamp ]]; then
+    return
+  fi
+  requirements=$("$venv/bin/python" tools/setup/torch_wheels.py "$depth")
+  mapfile -t requirements <<<"$requirements"
+  say "LibTorch: installing for $depth: ${requirements[*]}"
+  pip_install "${requirements[@]}"
+  touch "$stamp"
+}
+
+# pip's output is shown only when it fails: it calls the wheels left out on purpose conflicts.
+pip_install() {
+  local log=$venv/pip.log
+  if ! "$venv/bin/python" -m pip install --disable-pip-version-check --progress-bar off "$@" \
+    >"$log" 2>&1; then
+    tail -n 20 "$log" >&2
+    fail "pip could not install: $* (is the package index reachable?)"
+  fi
+}
+
+install_torch() {
+  venv=$DEPS/torch-$torch_version
+  local root
+  mkdir -p "$DEPS"
+  exec 9>"$DEPS/lock"
+  flock 9
+  if [[ ! -e $venv/chainmail-torch ]]; then
+    say "LibTorch: installing the wheel torch $torch_version in .deps/torch-$torch_version"
+    python3 -m venv "$venv"
+    pip_install --no-deps "torch==$torch_version"
+    touch "$venv/chainmail-torch"
+  fi
+  install_wheels cpp
+  if ((with_python)); then
+    install_wheels python
+  fi
+  if ((with_cuda)); then
+    install_cuda
+  fi
+  root=$(echo "$venv"/lib/python3*/site-packages/torch)
+  [[ -e $root/lib/libtorch_cpu.so ]] ||
+    fail "$root/lib/libtorch_cpu.so is not there; remove $venv and run this again"
+  ln -sfn "torch-$torch_version" "$DEPS/venv"
+  ln -sfn "${root#"$DEPS"/}" "$DEPS/torch"
+  exec 9>&-
+  say "LibTorch: torch $torch_version at ${root#"$PWD"/}"
+}
+
+install_cuda() {
+  local nvcc
+  nvcc=$(command -v nvcc || ls /usr/local/cuda/bin/nvcc 2>/dev/null || true)
+  if [[ -n $nvcc ]]; then
+    say "CUDA: the toolkit of $nvcc is used"
+    return
+  fi
+  install_wheels cuda
+  say "CUDA: nvcc at $(cd "$venv" && ls -d lib/python3*/site-packages/nvidia/cu*/bin/nvcc | head -1)"
+}
+
+check_own_libtorch() {
+  local root=$CHAINMAIL_LIBTORCH
+  [[ -e $root/lib/libtorch_cpu.so && -d $root/include/torch ]] ||
+    fail "CHAINMAIL_LIBTORCH=$root holds no LibTorch: lib/libtorch_cpu.so or include/torch is missing"
+  say "LibTorch: $root (CHAINMAIL_LIBTORCH); nothing of torch is downloaded"
+}
+
+parse_options "$@"
+install_packages
+if [[ -n ${CHAINMAIL_LIBTORCH:-} ]]; then
+  check_own_libtorch
+else
+  install_torch
+fi
+say "ready"
