@@ -1,0 +1,54 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+# SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+# Sets up, builds everything and runs the tests; fails when one fails.
+set -euo pipefail
+
+usage() {
+  cat <<'TEXT'
+usage: tools/test.sh [--torch X.Y.Z] [label...]
+
+Labels choose rings: unit threads ranks mpi nodes fault install lint; none means all.
+  --torch X.Y.Z  another torch than the default, in build-torch-X.Y.Z
+TEXT
+}
+
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+source tools/setup/build.sh
+
+torch_version='' labels=()
+while (($#)); do
+  case $1 in
+    --torch)
+      (($# > 1)) || { usage >&2 && exit 2; }
+      torch_version=$2
+      shift
+      ;;
+    --torch=*) torch_version=${1#*=} ;;
+    -h | --help)
+      usage
+      exit 0
+      ;;
+    -*)
+      usage >&2
+      exit 2
+      ;;
+    *) labels+=("$1") ;;
+  esac
+  shift
+done
+
+tools/setup.sh --tests --python ${torch_version:+--torch "$torch_version"}
+build=build${torch_version:+-torch-$torch_version}
+configure "$build" "$(libtorch_root "$torch_version")" -DCHAINMAIL_WERROR=ON \
+  -DCHAINMAIL_BUILD_TESTS=ON
+cmake --build "$build" --parallel "$(build_jobs)"
+
+selection=()
+if ((${#labels[@]})); then
+  selection=(-L "^($(IFS='|' && echo "${labels[*]}"))\$")
+fi
+# Tests with several ranks say so (PROCESSORS), so that ctest never runs more ranks than cores.
+ctest --test-dir "$build" --parallel "$(nproc)" --output-on-failure --no-tests=error \
+  "${selection[@]}" </dev/null
