@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// float16 and bfloat16 <-> float32 in vectors; included once per instruction set (Highway).
+//
+// All instruction sets give the same bits: nearest even, NaN stays NaN (quiet, upper payload kept).
+// Highway 1.0.3's own float16 code truncates without F16C, and its bfloat16 code always does.
+
+#if defined(CHAINMAIL_HALVES_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef CHAINMAIL_HALVES_INL_H_
+#undef CHAINMAIL_HALVES_INL_H_
+#else
+#define CHAINMAIL_HALVES_INL_H_
+#endif
+
+#include <cstdint>
+
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace chainmail::ops {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+#undef CHAINMAIL_HAS_F16C
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
+#define CHAINMAIL_HAS_F16C 1
+#else
+#define CHAINMAIL_HAS_F16C 0
+#endif
+
+/// A float32 tag `d` and the bits of as many halves.
+template <class D>
+using HalfBits = hn::Vec<hn::Rebind<std::uint16_t, D>>;
+
+struct BFloat16 {
+  static constexpr std::uint16_t kInfinity = 0x7f80;
+
+  template <class D>
+  static HWY_INLINE hn::Vec<D> widen(D d, HalfBits<D> bits) {
+    const hn::RebindToUnsigned<D> du;
+    return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(du, bits)));
+  }
+
+  template <class D>
+  static HWY_INLINE HalfBits<D> round(D /*d*/, hn::Vec<D> value) {
+    const hn::RebindToUnsigned<D> du;
+    const hn::RebindToSigned<D> di;
+    const auto bits = hn::BitCast(du, value);
+    const auto upper = hn::ShiftRight<16>(bits);
+    const auto odd = hn::And(upper, hn::Set(du, 1));
+    const auto nearest = hn::ShiftRight<16>(hn::Add(bits, hn::Add(odd, hn::Set(du, 0x7fff))));
+    const auto nan = hn::Or(upper, hn::Set(du, 0x40));
+    const auto is_nan = hn::RebindMask(du, hn::IsNaN(value));
+    return hn::DemoteTo(hn::Rebind<std::uint16_t, D>(),
+                        hn::BitCast(di, hn::IfThenElse(is_nan, nan, nearest)));
+  }
+};
+
+struct Float16 {
+  static constexpr std::uint16_t kInfinity = 0x7c00;
+
+#if CHAINMAIL_HAS_F16C
+  template <class D>
+  static HWY_INLINE hn::Vec<D> widen(D d, HalfBits<D> bits) {
+    return hn::PromoteTo(d, hn::BitCast(hn::Rebind<hwy::float16_t, D>(), bits));
+  }
+
+  template <class D>
+  static HWY_INLINE HalfBits<D> round(D /*d*/, hn::Vec<D> value) {
+    return hn::BitCast(hn::Rebind<std::uint16_t, D>(),
+                       hn::DemoteTo(hn::Rebind<hwy::float16_t, D>(), value));
+  }
+#else
+  // The exponent is rebiased in integers; subnormals are renormalised by a float subtraction.
+  template <class D>
+  static HWY_INLINE hn::Vec<D> widen(D d, HalfBits<D> bits) {
+    const hn::RebindToUnsigned<D> du;
+    const auto wide = hn::PromoteTo(du, bits);
+    const auto sign = hn::ShiftLeft<16>(hn::And(wide, hn::Set(du, 0x8000)));
+    const auto magnitude = hn::And(wide, hn::Set(du, 0x7fff));
+    const auto shifted = hn::ShiftLeft<13>(magnitude);
+    const auto normal = hn::Add(shifted, hn::Set(du, (127 - 15) << 23));
+    const auto special = hn::Add(shifted, hn::Set(du, (255 - 31) << 23));
+    const auto magic = hn::Set(du, 113 << 23);
+    const auto subnormal =
+        hn::BitCast(du, hn::Sub(hn::BitCast(d, hn::Add(shifted, magic)), hn::BitCast(d, magic)));
+    const auto quiet =
+        hn::IfThenElseZero(hn::Gt(magnitude, hn::Set(du, 0x7c00)), hn::Set(du, 1u << 22));
+    auto out =
+        hn::IfThenElse(hn::Gt(magnitude, hn::Set(du, 0x7bff)), hn::Or(special, quiet), normal);
+    out = hn::IfThenElse(hn::Gt(hn::Set(du, 0x0400), magnitude), subnormal, out);
+    return hn::BitCast(d, hn::Or(out, sign));
+  }
+
+  template <class D>
+  static HWY_INLINE HalfBits<D> round(D d, hn::Vec<D> value) {
+    const hn::RebindToUnsigned<D> du;
+    const hn::RebindToSigned<D> di;
+    const auto bits = hn::BitCast(du, value);
+    const auto sign = hn::And(bits, hn::Set(du, 0x80000000u));
+    const auto magnitude = hn::Xor(bits, sign);
+    const auto odd = hn::And(hn::ShiftRight<13>(magnitude), hn::Set(du, 1));
+    const auto rebias = hn::Set(du, (std::uint32_t{15} - 127u) << 23);
+    const auto normal =
+        hn::ShiftRight<13>(hn::Add(hn::Add(magnitude, rebias), hn::Add(odd, hn::Set(du, 0xfff))));
+    // Adding 0.5 lets the float unit round a subnormal half to its last place.
+    const auto half = hn::Set(du, 126u << 23);
+    const auto subnormal =
+        hn::Sub(hn::BitCast(du, hn::Add(hn::BitCast(d, magnitude), hn::BitCast(d, half))), half);
+    const auto payload = hn::And(hn::ShiftRight<13>(magnitude), hn::Set(du, 0x3ff));
+    const auto nan = hn::Or(payload, hn::Set(du, 0x7e00));
+    auto out = hn::IfThenElse(hn::Gt(hn::Set(du, 113u << 23), magnitude), subnormal, normal);
+    out =
+        hn::IfThenElse(hn::Gt(magnitude, hn::Set(du, (143u << 23) - 1)), hn::Set(du, 0x7c00), out);
+    out = hn::IfThenElse(hn::Gt(magnitude, hn::Set(du, 0x7f800000u)), nan, out);
+    out = hn::Or(out, hn::ShiftRight<16>(sign));
+    return hn::DemoteTo(hn::Rebind<std::uint16_t, D>(), hn::BitCast(di, out));
+  }
+#endif
+};
+
+}  // namespace HWY_NAMESPACE
+}  // namespace chainmail::ops
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target include guard

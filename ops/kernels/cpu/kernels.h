@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// The arithmetic of the CPU engine: reduce, scale, divide, and rounding to and from the wire's
+// 16-bit formats. Vector code for the best instruction set of the machine, chosen at run time.
+//
+// Thread-safe (pure functions). Elements need no alignment; counts may exceed 2^31. The same inputs
+// give the same bits on every rank: elements never interact, sums go in the order of the sources.
+//
+// Arithmetic: integers wrap; bool is 0 or 1 (sum and max are "or", product and min are "and");
+// float16 and bfloat16 are computed in float32 and rounded to nearest even, once per call; min and
+// max give NaN when either side is NaN. kAvg acts as kSum.
+
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "ops/types.h"
+
+namespace chainmail::ops {
+
+/// destination[i] = scale * (sources[0][i] op sources[1][i] op ...), combined in that order.
+/// `destination` and `copy` may each be one of the sources; a second result goes to `copy` unless
+/// null. `scale` applies to floating-point types only. One source or more.
+/// Throws InvalidArgument for a bitwise op on a floating-point type, or no source.
+void reduce(std::byte* destination, std::byte* copy, std::span<const std::byte* const> sources,
+            std::size_t count, DataType type, ReduceOp op, double scale = 1.0);
+
+/// destination[i] = destination[i] op source[i]
+void accumulate(std::byte* destination, const std::byte* source, std::size_t count, DataType type,
+                ReduceOp op);
+
+/// data[i] *= scale for floating-point types (float64 in float64, others in float32); throws
+/// InvalidArgument for others.
+void scale_in_place(std::byte* data, std::size_t count, DataType type, double scale);
+
+/// data[i] /= divisor, rounding toward zero, for integers (an average of integers); nothing to do
+/// for bool. Throws InvalidArgument for floating-point types and divisor < 1.
+void divide_in_place(std::byte* data, std::size_t count, DataType type, std::int64_t divisor);
+
+// The wire: 16-bit halves of float32 or float64 elements. `wire` is kFloat16 or kBFloat16, `type`
+// kFloat32 or kFloat64; anything else throws InvalidArgument.
+
+/// halves[i] = source[i] * scale, the product in `type`, then rounded once to nearest even. True
+/// when a half is infinite or NaN: the input was, or overflowed.
+[[nodiscard]] bool round_to_wire(std::byte* halves, const std::byte* source, std::size_t count,
+                                 DataType type, double scale, WireFormat wire);
+
+/// destination[i] = halves[i]
+void widen_from_wire(std::byte* destination, const std::byte* halves, std::size_t count,
+                     DataType type, WireFormat wire);
+
+/// destination[i] += halves[i]
+void accumulate_from_wire(std::byte* destination, const std::byte* halves, std::size_t count,
+                          DataType type, WireFormat wire);
+
+/// memcpy that leaves the caches alone when `bytes` is more than they hold: for buffers that are
+/// not read again soon.
+void copy_bytes(std::byte* destination, const std::byte* source, std::size_t bytes);
+
+}  // namespace chainmail::ops

@@ -1,0 +1,329 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+#include <cstdint>
+#include <string>
+
+#include "base/error.h"
+#include "ops/kernels/cpu/kernels.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "ops/kernels/cpu/reduce.cc"
+#include "hwy/foreach_target.h"
+// After foreach_target.h, as Highway asks.
+#include "hwy/highway.h"
+#include "ops/kernels/cpu/halves-inl.h"
+
+#ifndef CHAINMAIL_REDUCE_JOB_
+#define CHAINMAIL_REDUCE_JOB_
+namespace chainmail::ops {
+namespace {
+struct ReduceJob {
+  std::byte* destination;
+  std::byte* copy;
+  std::span<const std::byte* const> sources;
+  std::size_t count;
+  double scale;
+};
+}  // namespace
+}  // namespace chainmail::ops
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace chainmail::ops {
+namespace HWY_NAMESPACE {
+namespace {
+
+// How elements of one type are held in a vector: `Lane` is what is computed with, `Stored` what is
+// in memory.
+template <typename T>
+struct Plain {
+  using Lane = T;
+  using Stored = T;
+  template <class D>
+  static HWY_INLINE hn::Vec<D> load(D d, const std::byte* from) {
+    return hn::LoadU(d, reinterpret_cast<const T*>(from));
+  }
+  template <class D>
+  static HWY_INLINE void store(D d, hn::Vec<D> value, std::byte* to) {
+    hn::StoreU(value, d, reinterpret_cast<T*>(to));
+  }
+};
+
+// Bytes that are multiplied: there is no vector product of bytes, and modulo 2^8 the upper half of
+// a 16-bit product does not matter.
+struct WideByte {
+  using Lane = std::uint16_t;
+  using Stored = std::uint8_t;
+  template <class D>
+  static HWY_INLINE hn::Vec<D> load(D d, const std::byte* from) {
+    const hn::Rebind<std::uint8_t, D> bytes;
+    return hn::PromoteTo(d, hn::LoadU(bytes, reinterpret_cast<const std::uint8_t*>(from)));
+  }
+  template <class D>
+  static HWY_INLINE void store(D d, hn::Vec<D> value, std::byte* to) {
+    const hn::Rebind<std::uint8_t, D> bytes;
+    const hn::RebindToSigned<D> di;
+    const auto low = hn::BitCast(di, hn::And(value, hn::Set(d, 0xff)));
+    hn::StoreU(hn::DemoteTo(bytes, low), bytes, reinterpret_cast<std::uint8_t*>(to));
+  }
+};
+
+template <class Format>
+struct Half {
+  using Lane = float;
+  using Stored = std::uint16_t;
+  template <class D>
+  static HWY_INLINE hn::Vec<D> load(D d, const std::byte* from) {
+    const hn::Rebind<std::uint16_t, D> bits;
+    return Format::widen(d, hn::LoadU(bits, reinterpret_cast<const std::uint16_t*>(from)));
+  }
+  template <class D>
+  static HWY_INLINE void store(D d, hn::Vec<D> value, std::byte* to) {
+    const hn::Rebind<std::uint16_t, D> bits;
+    hn::StoreU(Format::round(d, value), bits, reinterpret_cast<std::uint16_t*>(to));
+  }
+};
+
+struct Sum {
+  template <class D, class V>
+  static HWY_INLINE V apply(D /*d*/, V a, V b) {
+    return hn::Add(a, b);
+  }
+};
+struct Product {
+  template <class D, class V>
+  static HWY_INLINE V apply([[maybe_unused]] D d, V a, V b) {
+    if constexpr (sizeof(hn::TFromD<D>) == 8 && !hwy::IsFloat<hn::TFromD<D>>()) {
+#if HWY_TARGET == HWY_SCALAR
+      return hn::Set(d, hn::GetLane(a) * hn::GetLane(b));
+#else
+      // Not in every instruction set: (aL + aH 2^32) (bL + bH 2^32) modulo 2^64.
+      const hn::Repartition<std::uint32_t, D> d32;
+      const auto a32 = hn::BitCast(d32, a);
+      const auto b32 = hn::BitCast(d32, b);
+      const auto cross = hn::Add(hn::MulEven(hn::BitCast(d32, hn::ShiftRight<32>(a)), b32),
+                                 hn::MulEven(a32, hn::BitCast(d32, hn::ShiftRight<32>(b))));
+      return hn::BitCast(d, hn::Add(hn::MulEven(a32, b32), hn::ShiftLeft<32>(cross)));
+#endif
+    } else {
+      return hn::Mul(a, b);
+    }
+  }
+};
+// Compare and select, since instruction sets differ in what their min makes of NaN and -0.
+struct Min {
+  template <class D, class V>
+  static HWY_INLINE V apply(D /*d*/, V a, V b) {
+    if constexpr (hwy::IsFloat<hn::TFromD<D>>()) {
+      return hn::IfThenElse(hn::Or(hn::Lt(a, b), hn::IsNaN(a)), a, b);
+    } else {
+      return hn::Min(a, b);
+    }
+  }
+};
+struct Max {
+  template <class D, class V>
+  static HWY_INLINE V apply(D /*d*/, V a, V b) {
+    if constexpr (hwy::IsFloat<hn::TFromD<D>>()) {
+      return hn::IfThenElse(hn::Or(hn::Gt(a, b), hn::IsNaN(a)), a, b);
+    } else {
+      return hn::Max(a, b);
+    }
+  }
+};
+struct BitAnd {
+  template <class D, class V>
+  static HWY_INLINE V apply(D /*d*/, V a, V b) {
+    return hn::And(a, b);
+  }
+};
+struct BitOr {
+  template <class D, class V>
+  static HWY_INLINE V apply(D /*d*/, V a, V b) {
+    return hn::Or(a, b);
+  }
+};
+struct BitXor {
+  template <class D, class V>
+  static HWY_INLINE V apply(D /*d*/, V a, V b) {
+    return hn::Xor(a, b);
+  }
+};
+
+template <class Type, class D>
+HWY_INLINE hn::Vec<D> scaled(D d, hn::Vec<D> value, double scale) {
+  if constexpr (hwy::IsFloat<typename Type::Lane>()) {
+    return hn::Mul(value, hn::Set(d, static_cast<typename Type::Lane>(scale)));
+  } else {
+    return value;
+  }
+}
+
+template <class Type, class Op, std::size_t kVectors, class D>
+HWY_INLINE std::size_t run(D d, const ReduceJob& job, bool has_scale, std::size_t from) {
+  constexpr std::size_t kStored = sizeof(typename Type::Stored);
+  const std::size_t lanes = hn::Lanes(d);
+  const std::size_t step = lanes * kVectors;
+  const std::size_t source_count = job.sources.size();
+  std::size_t i = from;
+  for (; job.count - i >= step; i += step) {
+    hn::Vec<D> value[kVectors];
+    for (std::size_t v = 0; v < kVectors; ++v) {
+      value[v] = Type::load(d, job.sources[0] + (i + v * lanes) * kStored);
+    }
+    for (std::size_t s = 1; s < source_count; ++s) {
+      const std::byte* source = job.sources[s] + i * kStored;
+      for (std::size_t v = 0; v < kVectors; ++v) {
+        value[v] = Op::apply(d, value[v], Type::load(d, source + v * lanes * kStored));
+      }
+    }
+    if (has_scale) {
+      for (std::size_t v = 0; v < kVectors; ++v) value[v] = scaled<Type>(d, value[v], job.scale);
+    }
+    for (std::size_t v = 0; v < kVectors; ++v) {
+      Type::store(d, value[v], job.destination + (i + v * lanes) * kStored);
+    }
+    if (job.copy == nullptr) continue;
+    for (std::size_t v = 0; v < kVectors; ++v) {
+      Type::store(d, value[v], job.copy + (i + v * lanes) * kStored);
+    }
+  }
+  return i;
+}
+
+template <class Type, class Op>
+void reduce_as(const ReduceJob& job) {
+  using Lane = typename Type::Lane;
+  const bool has_scale = hwy::IsFloat<Lane>() && job.scale != 1.0;
+  std::size_t done = run<Type, Op, 4>(hn::ScalableTag<Lane>(), job, has_scale, 0);
+  done = run<Type, Op, 1>(hn::ScalableTag<Lane>(), job, has_scale, done);
+  run<Type, Op, 1>(hn::CappedTag<Lane, 1>(), job, has_scale, done);
+}
+
+// Sums, products and bits do not depend on the sign, so signed integers take the unsigned code.
+template <typename Signed, typename Unsigned>
+void reduce_integers(const ReduceJob& job, ReduceOp op) {
+  switch (op) {
+    case ReduceOp::kSum:
+    case ReduceOp::kAvg:
+      return reduce_as<Plain<Unsigned>, Sum>(job);
+    case ReduceOp::kProduct:
+      if constexpr (sizeof(Unsigned) == 1) {
+        return reduce_as<WideByte, Product>(job);
+      } else {
+        return reduce_as<Plain<Unsigned>, Product>(job);
+      }
+    case ReduceOp::kMin:
+      return reduce_as<Plain<Signed>, Min>(job);
+    case ReduceOp::kMax:
+      return reduce_as<Plain<Signed>, Max>(job);
+    case ReduceOp::kBitAnd:
+      return reduce_as<Plain<Unsigned>, BitAnd>(job);
+    case ReduceOp::kBitOr:
+      return reduce_as<Plain<Unsigned>, BitOr>(job);
+    case ReduceOp::kBitXor:
+      return reduce_as<Plain<Unsigned>, BitXor>(job);
+  }
+}
+
+void reduce_bools(const ReduceJob& job, ReduceOp op) {
+  switch (op) {
+    case ReduceOp::kSum:
+    case ReduceOp::kAvg:
+    case ReduceOp::kMax:
+    case ReduceOp::kBitOr:
+      return reduce_as<Plain<std::uint8_t>, BitOr>(job);
+    case ReduceOp::kProduct:
+    case ReduceOp::kMin:
+    case ReduceOp::kBitAnd:
+      return reduce_as<Plain<std::uint8_t>, BitAnd>(job);
+    case ReduceOp::kBitXor:
+      return reduce_as<Plain<std::uint8_t>, BitXor>(job);
+  }
+}
+
+template <class Type>
+void reduce_floats(const ReduceJob& job, ReduceOp op) {
+  switch (op) {
+    case ReduceOp::kSum:
+    case ReduceOp::kAvg:
+      return reduce_as<Type, Sum>(job);
+    case ReduceOp::kProduct:
+      return reduce_as<Type, Product>(job);
+    case ReduceOp::kMin:
+      return reduce_as<Type, Min>(job);
+    case ReduceOp::kMax:
+      return reduce_as<Type, Max>(job);
+    case ReduceOp::kBitAnd:
+    case ReduceOp::kBitOr:
+    case ReduceOp::kBitXor:
+      return;  // refused before
+  }
+}
+
+void reduce_any(const ReduceJob& job, DataType type, ReduceOp op) {
+  switch (type) {
+    case DataType::kUInt8:
+      return reduce_integers<std::uint8_t, std::uint8_t>(job, op);
+    case DataType::kInt8:
+      return reduce_integers<std::int8_t, std::uint8_t>(job, op);
+    case DataType::kInt16:
+      return reduce_integers<std::int16_t, std::uint16_t>(job, op);
+    case DataType::kInt32:
+      return reduce_integers<std::int32_t, std::uint32_t>(job, op);
+    case DataType::kInt64:
+      return reduce_integers<std::int64_t, std::uint64_t>(job, op);
+    case DataType::kBool:
+      return reduce_bools(job, op);
+    case DataType::kFloat16:
+      return reduce_floats<Half<Float16>>(job, op);
+    case DataType::kBFloat16:
+      return reduce_floats<Half<BFloat16>>(job, op);
+    case DataType::kFloat32:
+      return reduce_floats<Plain<float>>(job, op);
+    case DataType::kFloat64:
+      return reduce_floats<Plain<double>>(job, op);
+  }
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace chainmail::ops
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace chainmail::ops {
+namespace {
+HWY_EXPORT(reduce_any);
+}  // namespace
+
+void reduce(std::byte* destination, std::byte* copy, std::span<const std::byte* const> sources,
+            std::size_t count, DataType type, ReduceOp op, double scale) {
+  if (is_bitwise(op) && is_floating_point(type)) {
+    throw InvalidArgument(std::string(to_string(op)) + " is for integers and bool; the type is " +
+                          to_string(type));
+  }
+  if (sources.empty()) throw InvalidArgument("a reduction needs at least one source");
+  if (count == 0) return;
+  const ReduceJob job{destination, copy, sources, count, scale};
+  HWY_DYNAMIC_DISPATCH(reduce_any)(job, type, op);
+}
+
+void accumulate(std::byte* destination, const std::byte* source, std::size_t count, DataType type,
+                ReduceOp op) {
+  const std::byte* const sources[] = {destination, source};
+  reduce(destination, nullptr, sources, count, type, op);
+}
+
+void scale_in_place(std::byte* data, std::size_t count, DataType type, double scale) {
+  if (!is_floating_point(type)) {
+    throw InvalidArgument(std::string("scaling is for floating-point types; the type is ") +
+                          to_string(type));
+  }
+  const std::byte* const sources[] = {data};
+  reduce(data, nullptr, sources, count, type, ReduceOp::kSum, scale);
+}
+
+}  // namespace chainmail::ops
+#endif  // HWY_ONCE
