@@ -56,8 +56,4 @@ void widen_from_wire(std::byte* destination, const std::byte* halves, std::size_
 void accumulate_from_wire(std::byte* destination, const std::byte* halves, std::size_t count,
                           DataType type, WireFormat wire);
 
-/// memcpy that leaves the caches alone when `bytes` is more than they hold: for buffers that are
-/// not read again soon.
-void copy_bytes(std::byte* destination, const std::byte* source, std::size_t bytes);
-
 }  // namespace chainmail::ops

@@ -201,18 +201,5 @@ TEST(ReduceTest, BitsOfFloatsAndNoSourcesAreRefused) {
   EXPECT_THROW(reduce(data, nullptr, {}, 1, DataType::kInt32, ReduceOp::kSum), InvalidArgument);
 }
 
-TEST(CopyTest, LargeAndSmallCopiesAreExact) {
-  for (const std::size_t bytes : {0u, 1u, 63u, 4096u, (4u << 20) - 1, (4u << 20) + 129}) {
-    for (const std::size_t offset : {0u, 1u, 63u}) {
-      std::vector<std::byte> from(bytes);
-      for (std::size_t i = 0; i < bytes; ++i) from[i] = static_cast<std::byte>(i * 31 + (i >> 9));
-      Guarded to(bytes, offset);
-      copy_bytes(to.data(), from.data(), bytes);
-      ASSERT_TRUE(bytes == 0 || std::memcmp(to.data(), from.data(), bytes) == 0);
-      ASSERT_TRUE(to.is_intact());
-    }
-  }
-}
-
 }  // namespace
 }  // namespace chainmail::ops

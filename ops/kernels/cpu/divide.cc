@@ -8,10 +8,6 @@
 #include "base/error.h"
 #include "ops/kernels/cpu/kernels.h"
 
-#if defined(__SSE2__)
-#include <emmintrin.h>
-#endif
-
 namespace chainmail::ops {
 namespace {
 
@@ -24,10 +20,6 @@ void divide(std::byte* data, std::size_t count, std::int64_t divisor) {
     std::memcpy(data + i * sizeof(T), &value, sizeof(T));
   }
 }
-
-// Beyond this a copy would push everything else out of a core's caches; ordinary stores would also
-// read each destination line before overwriting it.
-constexpr std::size_t kStreamingBytes = std::size_t{4} << 20;
 
 }  // namespace
 
@@ -55,33 +47,6 @@ void divide_in_place(std::byte* data, std::size_t count, DataType type, std::int
     case DataType::kFloat64:
       return;
   }
-}
-
-void copy_bytes(std::byte* destination, const std::byte* source, std::size_t bytes) {
-#if defined(__SSE2__)
-  if (bytes >= kStreamingBytes) {
-    const std::size_t head = (64 - reinterpret_cast<std::uintptr_t>(destination) % 64) % 64;
-    std::memcpy(destination, source, head);
-    std::size_t i = head;
-    for (; bytes - i >= 64; i += 64) {
-      const auto* from = reinterpret_cast<const __m128i*>(source + i);
-      auto* to = reinterpret_cast<__m128i*>(destination + i);
-      const __m128i a = _mm_loadu_si128(from);
-      const __m128i b = _mm_loadu_si128(from + 1);
-      const __m128i c = _mm_loadu_si128(from + 2);
-      const __m128i d = _mm_loadu_si128(from + 3);
-      _mm_stream_si128(to, a);
-      _mm_stream_si128(to + 1, b);
-      _mm_stream_si128(to + 2, c);
-      _mm_stream_si128(to + 3, d);
-    }
-    // Streaming stores are not ordered by the release stores that publish the data.
-    _mm_sfence();
-    std::memcpy(destination + i, source + i, bytes - i);
-    return;
-  }
-#endif
-  if (bytes != 0) std::memcpy(destination, source, bytes);
 }
 
 }  // namespace chainmail::ops
