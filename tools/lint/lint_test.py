@@ -1,0 +1,156 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+# SPDX-FileCopyrightText: 2026 the Chainmail authors
+"""Plants violations in a small tree and expects the lint checks to find exactly these."""
+
+import os
+import tempfile
+import unittest
+
+import environment
+import files
+import includes
+
+HEAD = "".join(f"// {line}\n" for line in files.SPDX)
+
+
+class Tree(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.root = folder.name
+
+    def write(self, path, text):
+        full = os.path.join(self.root, path)
+        os.makedirs(os.path.dirname(full), exist_ok=True)
+        with open(full, "w", encoding="utf-8", newline="") as file:
+            file.write(text)
+
+
+class IncludesTest(Tree):
+    def assert_rule(self, path, header, is_allowed, text=""):
+        self.write(path, f"{HEAD}\n#include {header}\n{text}")
+        problems = includes.check(self.root)
+        os.remove(os.path.join(self.root, path))
+        self.assertEqual(len(problems), 0 if is_allowed else 1, f"{path} {header}: {problems}")
+        if problems:
+            self.assertTrue(problems[0].startswith(f"{path}:4: may not include "), problems)
+
+    def test_table(self):
+        for path, header, is_allowed in [
+            ("ops/comm/mpi_comm.cc", "<mpi.h>", True),
+            ("ops/comm/tcp_comm.cc", "<mpi.h>", False),
+            ("plugin/include/chainmail/mpi.h", "<mpi.h>", False),
+            ("ops/comm/nccl_api.cc", "<nccl.h>", True),
+            ("plugin/c10d/backend.cc", "<nccl.h>", False),
+            ("ops/kernels/cuda/pack.cu", "<cuda_runtime.h>", True),
+            ("ops/kernels/cpu/pack.cc", "<cuda_runtime.h>", False),
+            ("ops/types.cc", "<ATen/core/Tensor.h>", False),
+            ("launcher/main.cc", "<torch/torch.h>", False),
+            ("plugin/c10d/backend.cc", "<torch/torch.h>", False),
+            ("plugin/train/optimizer.cc", "<torch/torch.h>", True),
+            ("plugin/train/optimizer.cc", "<torch/csrc/distributed/c10d/Store.hpp>", False),
+            ("plugin/include/chainmail/backend.h", "<torch/csrc/distributed/c10d/Store.hpp>", True),
+            ("plugin/include/chainmail/optimizer.h", "<torch/csrc/distributed/c10d/Store.hpp>",
+             False),
+            ("tests/plugin/c10d/work_test.cc", "<torch/csrc/distributed/c10d/Work.hpp>", True),
+            ("tests/ops/group_test.cc", "<torch/torch.h>", False),
+            ("base/log.cc", "<glog/logging.h>", True),
+            ("base/log.h", "<glog/logging.h>", False),
+            ("launcher/options.cc", "<gflags/gflags.h>", True),
+            ("launcher/placement.cc", "<gflags/gflags.h>", False),
+            ("launcher/hosts/hosts.h", "<nlohmann/json.hpp>", False),
+            ("launcher/hosts/hosts.cc", "<nlohmann/json.hpp>", True),
+            ("base/error.cc", '"base/error.h"', True),
+            ("base/error.cc", '"ops/types.h"', False),
+            ("ops/types.cc", '"plugin/job/world.h"', False),
+            ("launcher/main.cc", '"ops/types.h"', False),
+            ("plugin/train/optimizer.cc", '"launcher/options.h"', False),
+            ("plugin/include/chainmail/optimizer.h", '"base/error.h"', False),
+            ("plugin/include/chainmail/optimizer.h", "<chainmail/error.h>", True),
+            ("examples/train_mnist/main.cc", '"base/log.h"', False),
+            ("tools/bench/main.cc", '"ops/engine/group.h"', True),
+            ("tests/launcher/hosts_test.cc", '"launcher/hosts/hosts.h"', True),
+            ("tests/base/error_test.cc", "<gtest/gtest.h>", True),
+            ("base/error.cc", "<gtest/gtest.h>", False),
+            ("ops/kernels/cpu/reduce.cc", "<vector>", True),
+        ]:
+            with self.subTest(path=path, header=header):
+                self.assert_rule(path, header, is_allowed)
+
+    def test_main_may_use_gflags(self):
+        self.assert_rule("tools/bench/main.cc", "<gflags/gflags.h>", True, "int main() {}\n")
+        self.assert_rule("tools/bench/table.cc", "<gflags/gflags.h>", False)
+
+    def test_build_folders_are_not_read(self):
+        self.write("build/ops/x.cc", "#include <mpi.h>\n")
+        self.write("build-asan/ops/x.cc", "#include <mpi.h>\n")
+        self.assertEqual(includes.check(self.root), [])
+
+
+class FilesTest(Tree):
+    def assert_problem(self, path, text, wanted):
+        self.write(path, text)
+        problems = files.check(self.root)
+        self.assertEqual(len(problems), 1, problems)
+        self.assertIn(wanted, problems[0])
+
+    def test_clean(self):
+        self.write("base/a.h", HEAD + "#pragma once\n" * 290)
+        self.write("base/b.cc", HEAD + "// Longer than 500 lines: one table.\n" + "\n" * 600)
+        self.assertEqual(files.check(self.root), [])
+
+    def test_licence(self):
+        self.assert_problem("base/a.h", HEAD.splitlines()[0] + "\n", "FileCopyrightText")
+
+    def test_licence_of_cmake(self):
+        self.write("base/CMakeLists.txt", "# nothing\n")
+        self.assertEqual(len(files.check(self.root)), 2)
+
+    def test_long_header(self):
+        self.assert_problem("base/a.h", HEAD + "\n" * 300, "302 lines, at most 300")
+
+    def test_long_source(self):
+        self.assert_problem("base/a.cc", HEAD + "\n" * 500, "502 lines, at most 500")
+
+    def test_carriage_return(self):
+        self.assert_problem("base/a.cc", HEAD + "int x;\r\n", "a.cc:3: space or carriage return")
+
+    def test_no_newline_at_end(self):
+        self.assert_problem("docs/a.md", "text", "no newline")
+
+
+class EnvironmentTest(Tree):
+    def setUp(self):
+        super().setUp()
+        self.write("docs/env.md", "| variable | meaning |\n| `CHAINMAIL_LOG` | x |\n"
+                                  "| `RANK` | x |\n")
+        self.write("base/log.cc", 'getenv("CHAINMAIL_LOG"); getenv("RANK");\n')
+
+    def test_clean(self):
+        self.write("tests/x_test.cc", 'setenv("CHAINMAIL_ONLY_A_TEST", "1");\n')
+        self.write("base/export.h", "#define CHAINMAIL_API\n")
+        self.assertEqual(environment.check(self.root), [])
+
+    def test_undocumented(self):
+        self.write("ops/a.cc", 'getenv("CHAINMAIL_NEW");\n')
+        self.write("tools/b.sh", 'echo "${CHAINMAIL_OTHER:-}"\n')
+        self.write("cmake/C.cmake", "set(x $ENV{CHAINMAIL_THIRD})\n")
+        self.assertEqual(environment.check(self.root), [
+            "ops/a.cc: CHAINMAIL_NEW is not in docs/env.md",
+            "tools/b.sh: CHAINMAIL_OTHER is not in docs/env.md",
+            "cmake/C.cmake: CHAINMAIL_THIRD is not in docs/env.md",
+        ])
+
+    def test_list(self):
+        self.write(environment.LIST_FILE, '{"RANK", "launcher"}, {"SLURM_x", "srun"}\n')
+        self.assertEqual(environment.check(self.root),
+                         ["plugin/job/env.cc: SLURM_x is not in docs/env.md"])
+
+    def test_gone(self):
+        self.write("base/log.cc", 'getenv("CHAINMAIL_LOG");\n')
+        self.assertEqual(environment.check(self.root), ["docs/env.md: nothing in the code knows RANK"])
+
+
+if __name__ == "__main__":
+    unittest.main()
