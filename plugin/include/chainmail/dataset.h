@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// Who trains on which samples: ChainerMN's scatter_dataset and scatter_index. Only the seed and the
+// size travel between ranks; the data stays where each rank has it.
+
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include <torch/data/datasets/base.h>
+
+#include <chainmail/communicator.h>
+
+namespace chainmail {
+
+struct ScatterOptions {
+  bool shuffle = false;
+  /// Of the shuffle; the same seed always gives the same samples to the same rank. Unset: root
+  /// draws one. The root's value holds for all ranks.
+  std::optional<std::uint64_t> seed;
+  int root = 0;
+  /// True: every rank has ceil(N/P) samples, so that all take the same number of steps; neighbours
+  /// share some. False: no sample twice, lengths differ by one at most.
+  bool force_equal_length = true;
+};
+
+/// Positions [begin, end) of one rank.
+struct IndexRange {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+  /// Positions [begin, unique_end) of all ranks cover everything exactly once.
+  std::int64_t unique_end = 0;
+};
+
+/// The range of `rank` out of `ranks`: begin = floor(N*rank/P), length ceil(N/P) with equal
+/// lengths; otherwise the first N mod P ranks get one more. Local.
+/// @throws InvalidArgument  negative size, no such rank
+[[nodiscard]] CHAINMAIL_API IndexRange index_range(std::int64_t size, int rank, int ranks,
+                                                   bool force_equal_length = true);
+
+/// The range of this rank of a dataset of `size` samples, as the root gives it. Collective.
+[[nodiscard]] CHAINMAIL_API IndexRange
+scatter_index(std::int64_t size, const std::shared_ptr<Communicator>& communicator,
+              const ScatterOptions& options = {});
+
+/// What one rank sees of a dataset.
+struct ScatteredIndices {
+  std::vector<std::int64_t> indices;  ///< into the whole dataset
+  std::size_t unique_count = 0;       ///< the first so many are nobody else's
+};
+
+/// Ranges and permutation in one. Collective.
+/// @throws MismatchError  on all ranks: the dataset has another size on some rank
+[[nodiscard]] CHAINMAIL_API ScatteredIndices
+scatter_indices(std::int64_t size, const std::shared_ptr<Communicator>& communicator,
+                const ScatterOptions& options = {});
+
+namespace internal {
+
+template <typename D>
+decltype(auto) sample_of(D& dataset, std::size_t index) {
+  if constexpr (requires { dataset.get(index); }) {
+    return dataset.get(index);
+  } else {
+    return (dataset[index]);
+  }
+}
+
+template <typename D>
+std::int64_t size_of_dataset(const D& dataset) {
+  if constexpr (requires { dataset.size().value(); }) {
+    return static_cast<std::int64_t>(dataset.size().value());  // torch's datasets
+  } else {
+    return static_cast<std::int64_t>(dataset.size());
+  }
+}
+
+}  // namespace internal
+
+/// This rank's samples of a dataset, itself a dataset for torch's data loaders. Shares the whole
+/// dataset with its copies.
+template <typename D>
+class SubDataset
+    : public torch::data::datasets::Dataset<
+          SubDataset<D>,
+          std::decay_t<decltype(internal::sample_of(std::declval<D&>(), std::size_t{}))>> {
+ public:
+  using Sample = std::decay_t<decltype(internal::sample_of(std::declval<D&>(), std::size_t{}))>;
+
+  SubDataset(std::shared_ptr<D> dataset, ScatteredIndices scattered)
+      : dataset_(std::move(dataset)), scattered_(std::move(scattered)) {}
+
+  Sample get(std::size_t index) override {
+    return internal::sample_of(*dataset_, static_cast<std::size_t>(scattered_.indices.at(index)));
+  }
+  std::optional<std::size_t> size() const override { return scattered_.indices.size(); }
+
+  /// Into the whole dataset.
+  const std::vector<std::int64_t>& indices() const noexcept { return scattered_.indices; }
+  /// The samples without those that another rank has too: what an evaluator should go through.
+  SubDataset without_duplicates() const {
+    ScatteredIndices unique = scattered_;
+    unique.indices.resize(unique.unique_count);
+    return SubDataset(dataset_, std::move(unique));
+  }
+  D& whole() const noexcept { return *dataset_; }
+
+ private:
+  std::shared_ptr<D> dataset_;
+  ScatteredIndices scattered_;
+};
+
+/// Gives every rank its samples. `dataset` has size() and get(i), as torch's datasets, or size()
+/// and [i], as std::vector; every rank passes the whole one. Collective.
+/// @throws MismatchError  on all ranks: the dataset has another size on some rank
+template <typename D>
+[[nodiscard]] SubDataset<D> scatter_dataset(std::shared_ptr<D> dataset,
+                                            const std::shared_ptr<Communicator>& communicator,
+                                            const ScatterOptions& options = {}) {
+  const std::int64_t size = internal::size_of_dataset(*dataset);
+  return SubDataset<D>(std::move(dataset), scatter_indices(size, communicator, options));
+}
+
+template <typename D>
+[[nodiscard]] SubDataset<D> scatter_dataset(D dataset,
+                                            const std::shared_ptr<Communicator>& communicator,
+                                            const ScatterOptions& options = {}) {
+  return scatter_dataset(std::make_shared<D>(std::move(dataset)), communicator, options);
+}
+
+}  // namespace chainmail

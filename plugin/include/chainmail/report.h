@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// What a training program tells its user: Chainer's PrintReport, LogReport and ProgressBar.
+//
+// Local. ReportList calls them on rank 0 only, so that every rank runs the same code. One thread.
+
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <iosfwd>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <chainmail/communicator.h>
+
+namespace chainmail {
+
+/// One report, usually at the end of an epoch.
+struct ReportEntry {
+  std::int64_t epoch = 0;
+  std::int64_t iteration = 0;
+  double elapsed_time = 0.0;             ///< seconds
+  std::map<std::string, double> values;  ///< such as "main/loss"
+};
+
+/// How far training is, between reports.
+struct TrainingProgress {
+  std::int64_t iteration = 0;  ///< done, counted from the start of training
+  std::int64_t iterations_per_epoch = 0;
+  std::int64_t epochs = 0;  ///< in all
+};
+
+class CHAINMAIL_API Report {
+ public:
+  virtual ~Report();
+  virtual void report(const ReportEntry& entry) = 0;
+  /// After each iteration; must be cheap.
+  virtual void progress(const TrainingProgress& progress);
+  /// Training is over.
+  virtual void finish();
+};
+
+/// A table with one line per report: columns at least 10 wide, two spaces apart, six significant
+/// digits, as Chainer prints it.
+class CHAINMAIL_API PrintReport final : public Report {
+ public:
+  /// `columns` are names of values, or epoch, iteration, elapsed_time. `clear_below` ends each
+  /// line's work with what a progress bar on a terminal needs: erasing what is below.
+  PrintReport(std::vector<std::string> columns, std::ostream& out, bool clear_below = false);
+  void report(const ReportEntry& entry) override;
+
+ private:
+  std::vector<std::string> columns_;
+  std::ostream& out_;
+  bool clear_below_;
+  bool is_first_ = true;
+};
+
+/// All reports as a JSON list in a file, rewritten (by rename) at each report.
+class CHAINMAIL_API LogReport final : public Report {
+ public:
+  /// @param resume_epoch  reports up to this epoch that `path` already holds are kept
+  /// @throws SystemError  the folder cannot be made or written to
+  explicit LogReport(std::string path, std::int64_t resume_epoch = 0);
+  ~LogReport() override;
+  void report(const ReportEntry& entry) override;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+/// Chainer's four lines (total, this epoch, counts, speed), redrawn in place a few times a second.
+class CHAINMAIL_API ProgressBar final : public Report {
+ public:
+  explicit ProgressBar(std::ostream& out);
+  void report(const ReportEntry& entry) override;
+  void progress(const TrainingProgress& progress) override;
+  void finish() override;
+
+ private:
+  std::ostream& out_;
+  std::chrono::steady_clock::time_point started_;
+  std::chrono::steady_clock::time_point drawn_;
+  std::int64_t first_iteration_ = -1;
+};
+
+/// True when standard output is a terminal that a progress bar can be drawn on. Under the launcher
+/// it never is: its lines may be those of many ranks.
+[[nodiscard]] CHAINMAIL_API bool can_draw_progress();
+
+/// The reports of a program: forwards to all of them on rank 0, does nothing on other ranks.
+class CHAINMAIL_API ReportList {
+ public:
+  explicit ReportList(const Communicator& communicator);
+  /// Constructs R(arguments...) on rank 0.
+  template <typename R, typename... Arguments>
+  void add(Arguments&&... arguments) {
+    if (is_active_) {
+      reports_.push_back(std::make_unique<R>(std::forward<Arguments>(arguments)...));
+    }
+  }
+  void report(const ReportEntry& entry);
+  void progress(const TrainingProgress& progress);
+  void finish();
+
+ private:
+  bool is_active_;
+  std::vector<std::unique_ptr<Report>> reports_;
+};
+
+}  // namespace chainmail

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+#include <filesystem>
+#include <fstream>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include <chainmail/report.h>
+
+#include "base/error.h"
+
+namespace chainmail {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json to_json(const ReportEntry& entry) {
+  Json json;
+  for (const auto& [name, value] : entry.values) {
+    json[name] = value;
+  }
+  json["epoch"] = entry.epoch;
+  json["iteration"] = entry.iteration;
+  json["elapsed_time"] = entry.elapsed_time;
+  return json;
+}
+
+// What an earlier run left, up to the epoch it is resumed from; a damaged file counts as none.
+Json earlier_entries(const std::string& path, std::int64_t resume_epoch) {
+  Json kept = Json::array();
+  std::ifstream file(path);
+  const Json old = Json::parse(file, nullptr, /*allow_exceptions=*/false);
+  if (old.is_array()) {
+    for (const Json& entry : old) {
+      if (entry.is_object() && entry.contains("epoch") && entry["epoch"].is_number_integer() &&
+          entry["epoch"].get<std::int64_t>() <= resume_epoch) {
+        kept.push_back(entry);
+      }
+    }
+  }
+  return kept;
+}
+
+}  // namespace
+
+struct LogReport::Impl {
+  std::string path;
+  Json entries = Json::array();
+};
+
+LogReport::LogReport(std::string path, std::int64_t resume_epoch)
+    : impl_(std::make_unique<Impl>()) {
+  impl_->path = std::move(path);
+  const std::filesystem::path folder = std::filesystem::path(impl_->path).parent_path();
+  std::error_code error;
+  if (!folder.empty()) {
+    std::filesystem::create_directories(folder, error);
+  }
+  if (error) {
+    throw SystemError("cannot make folder " + folder.string() + ": " + error.message(),
+                      error.value());
+  }
+  if (resume_epoch > 0) {
+    impl_->entries = earlier_entries(impl_->path, resume_epoch);
+  }
+}
+
+LogReport::~LogReport() = default;
+
+void LogReport::report(const ReportEntry& entry) {
+  impl_->entries.push_back(to_json(entry));
+  // A reader never sees half a file: written beside it, then renamed.
+  const std::string temporary = impl_->path + ".new";
+  {
+    std::ofstream file(temporary, std::ios::trunc);
+    file << impl_->entries.dump(4) << '\n';
+    if (!file.flush()) {
+      throw system_error("cannot write " + temporary);
+    }
+  }
+  std::error_code error;
+  std::filesystem::rename(temporary, impl_->path, error);
+  if (error) {
+    throw SystemError("cannot rename " + temporary + ": " + error.message(), error.value());
+  }
+}
+
+}  // namespace chainmail

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+#include <chainmail/agreement.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+#include <vector>
+
+#include <ATen/ATen.h>
+
+#include "plugin/train/communicator_impl.h"
+#include "plugin/train/tensor_bytes.h"
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+namespace chainmail {
+
+namespace {
+
+// All ranks know the outcome now. Nobody leaves (and is taken for dead) before all have heard it;
+// the outcome stands, whatever happens to this barrier.
+void let_all_hear(Communicator& communicator) {
+  try {
+    communicator.barrier();
+  } catch (const Error&) {  // NOLINT(bugprone-empty-catch)
+  }
+}
+
+std::string to_hex(std::uint64_t value) {
+  std::string text(16, '0');
+  std::snprintf(text.data(), text.size() + 1, "%016llx", static_cast<unsigned long long>(value));
+  return text;
+}
+
+struct FreeXxh {
+  void operator()(XXH3_state_t* state) const noexcept { XXH3_freeState(state); }
+};
+
+}  // namespace
+
+namespace internal {
+
+void throw_if_any_failed(Communicator& communicator, const std::string& error) {
+  const std::string own = error.empty() ? "" : communicator.impl().world->host() + ": " + error;
+  const std::vector<std::string> errors = communicator.allgather_obj(own);
+  std::string message;
+  std::string others;
+  for (std::size_t r = 0; r < errors.size(); ++r) {
+    if (errors[r].empty()) {
+      continue;
+    }
+    if (message.empty()) {
+      message = "rank " + std::to_string(r) + " on " + errors[r];
+    } else {
+      others += (others.empty() ? "" : ", ") + std::to_string(r);
+    }
+  }
+  if (message.empty()) {
+    return;
+  }
+  let_all_hear(communicator);
+  throw InvalidArgument(message + (others.empty() ? "" : " (and ranks " + others + ")"));
+}
+
+}  // namespace internal
+
+std::uint64_t digest(at::ArrayRef<at::Tensor> tensors) {
+  internal::check_dense_cpu(tensors, "digest");
+  const at::NoGradGuard no_grad;
+  const std::unique_ptr<XXH3_state_t, FreeXxh> state(XXH3_createState());
+  XXH3_64bits_reset(state.get());
+  for (const at::Tensor& tensor : tensors) {
+    const at::Tensor plain =
+        internal::is_plain(tensor) ? tensor : tensor.clone(at::MemoryFormat::Contiguous);
+    if (plain.numel() != 0) {
+      XXH3_64bits_update(state.get(), plain.const_data_ptr(), plain.nbytes());
+    }
+  }
+  return XXH3_64bits_digest(state.get());
+}
+
+std::uint64_t verify_equal(Communicator& communicator, at::ArrayRef<at::Tensor> tensors) {
+  const std::uint64_t own = digest(tensors);
+  const std::vector<std::string> all = communicator.allgather_obj(to_hex(own));
+  std::string different;
+  for (std::size_t r = 0; r < all.size(); ++r) {
+    if (all[r] != all.front()) {
+      different += (different.empty() ? "" : ", ") + std::string("rank ") + std::to_string(r) +
+                   " has " + all[r];
+    }
+  }
+  if (!different.empty()) {
+    let_all_hear(communicator);
+    internal::fail_on_all_ranks(
+        communicator, std::make_exception_ptr(MismatchError("ranks have different tensors: rank 0 "
+                                                            "has digest " +
+                                                            all.front() + ", " + different)));
+  }
+  return own;
+}
+
+}  // namespace chainmail

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// From a name and options to a communicator of this job.
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <numeric>
+
+#include <chainmail/communicator.h>
+
+#include "base/log.h"
+#include "plugin/train/communicator_impl.h"
+
+namespace chainmail {
+
+namespace {
+
+struct KnownName {
+  std::string_view name;
+  ops::Algorithm algorithm;
+};
+
+constexpr std::array<KnownName, 6> kKnownNames = {{
+    {"naive", ops::Algorithm::kNaive},
+    {"flat", ops::Algorithm::kFlat},
+    {"hierarchical", ops::Algorithm::kHierarchical},
+    {"two_dimensional", ops::Algorithm::kTwoDimensional},
+    {"single_node", ops::Algorithm::kSingleNode},
+    {"auto", ops::Algorithm::kAuto},
+}};
+
+ops::Algorithm algorithm_of(std::string_view name) {
+  const auto found = std::find_if(kKnownNames.begin(), kKnownNames.end(),
+                                  [&](const KnownName& known) { return known.name == name; });
+  if (found != kKnownNames.end()) {
+    return found->algorithm;
+  }
+  std::string message = "unknown communicator '" + std::string(name) + "'; known are ";
+  for (const KnownName& known : kKnownNames) {
+    message += (&known == kKnownNames.data() ? "" : ", ") + std::string(known.name);
+  }
+  if (name == "pure_nccl" || name == "non_cuda_aware") {
+    message += ". '" + std::string(name) +
+               "' comes with the CUDA library, libchainmail_cuda.so, which this build does not "
+               "have; 'hierarchical' and 'two_dimensional' work on CPUs";
+  }
+  throw InvalidArgument(message);
+}
+
+ops::WireFormat wire_of(const CommunicatorOptions& options) {
+  if (!options.allreduce_grad_dtype) {
+    return ops::WireFormat::kNative;
+  }
+  switch (*options.allreduce_grad_dtype) {  // NOLINT: the many other types are refused below
+    case c10::kHalf:
+      return ops::WireFormat::kFloat16;
+    case c10::kBFloat16:
+      return ops::WireFormat::kBFloat16;
+    case c10::kFloat:
+      return ops::WireFormat::kNative;
+    default:
+      throw InvalidArgument(std::string("allreduce_grad_dtype ") +
+                            c10::toString(*options.allreduce_grad_dtype) +
+                            " is not possible; use float16, bfloat16 or float32");
+  }
+}
+
+}  // namespace
+
+namespace internal {
+
+std::shared_ptr<Communicator> make_communicator(std::shared_ptr<World> world, std::string_view name,
+                                                const CommunicatorOptions& options,
+                                                const std::string& group_name) {
+  ops::GroupOptions group_options;
+  group_options.name = group_name;
+  group_options.algorithm = algorithm_of(name);
+  group_options.wire = wire_of(options);
+  group_options.timeout = options.timeout;
+  if (group_options.algorithm == ops::Algorithm::kSingleNode &&
+      world->topology().node_count() > 1) {
+    throw InvalidArgument("communicator 'single_node' cannot be used over " +
+                          world->topology().describe() +
+                          "; use 'hierarchical' or 'two_dimensional'");
+  }
+  auto impl = std::make_unique<Communicator::Impl>();
+  impl->name = name;
+  impl->options = options;
+  impl->world = world;
+  impl->world_ranks.resize(static_cast<std::size_t>(world->size()));
+  std::iota(impl->world_ranks.begin(), impl->world_ranks.end(), 0);
+  if (world->rank() == 0) {
+    LogMessage(LogLevel::kInfo) << "communicator " << name << ": " << world->topology().describe()
+                                << ", " << ops::to_string(group_options.wire)
+                                << " between nodes, started by " << world->starter();
+  }
+  impl->group = world->create_group(std::move(group_options));
+  return std::make_shared<Communicator>(std::move(impl));
+}
+
+}  // namespace internal
+
+std::shared_ptr<Communicator> create_communicator(std::string_view name,
+                                                  const CommunicatorOptions& options) {
+  algorithm_of(name);  // a wrong name is told at once, before the job is joined
+  wire_of(options);
+  // Counts this process's calls: every rank creates its communicators in the same order.
+  static std::atomic<int> created{0};
+  return internal::make_communicator(job_world(), name, options,
+                                     "communicator" + std::to_string(created++));
+}
+
+}  // namespace chainmail

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+#include "plugin/train/parameter_list.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <sstream>
+#include <typeinfo>
+#include <unordered_set>
+
+#include <ATen/ATen.h>
+#include <c10/util/Type.h>
+
+#include "plugin/train/communicator_impl.h"
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+namespace chainmail::internal {
+
+namespace {
+
+std::string describe(const NamedTensor& named) {
+  std::ostringstream text;
+  text << named.name << ' ' << named.tensor.sizes() << ' '
+       << c10::toString(named.tensor.scalar_type());
+  if (!named.tensor.is_contiguous()) {
+    text << " strides " << named.tensor.strides();
+  }
+  return text.str();
+}
+
+std::string join(const std::vector<std::string>& lines) {
+  std::string text;
+  for (const std::string& line : lines) {
+    text += line + '\n';
+  }
+  return text;
+}
+
+std::vector<std::string> split_lines(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) {
+    lines.push_back(line);
+  }
+  return lines;
+}
+
+// Each rank's text is its host, then its lines.
+std::string first_difference(const std::vector<std::string>& texts) {
+  const std::vector<std::string> first = split_lines(texts.front());
+  const auto line_of = [](const std::vector<std::string>& lines, std::size_t i) {
+    return i < lines.size() ? "'" + lines[i] + "'" : std::string("nothing there");
+  };
+  std::size_t best_line = 0;
+  std::string message;
+  for (std::size_t r = 1; r < texts.size(); ++r) {
+    const std::vector<std::string> other = split_lines(texts[r]);
+    std::size_t i = 1;
+    while (i < std::max(first.size(), other.size()) && line_of(first, i) == line_of(other, i)) {
+      ++i;
+    }
+    if (i < std::max(first.size(), other.size()) && (message.empty() || i < best_line)) {
+      best_line = i;
+      message = "the first difference is entry " + std::to_string(i - 1) + ": rank 0 on " +
+                first.at(0) + " has " + line_of(first, i) + ", rank " + std::to_string(r) + " on " +
+                other.at(0) + " has " + line_of(other, i);
+    }
+  }
+  return message;
+}
+
+}  // namespace
+
+std::vector<NamedTensor> collect_parameters(torch::nn::Module* model,
+                                            const torch::optim::Optimizer& optimizer) {
+  std::vector<NamedTensor> result;
+  std::unordered_set<const c10::TensorImpl*> seen;
+  const auto add = [&](std::string name, const at::Tensor& tensor) {
+    if (tensor.defined() && seen.insert(tensor.unsafeGetTensorImpl()).second) {
+      result.push_back({std::move(name), tensor});
+    }
+  };
+  if (model != nullptr) {
+    for (const auto& item : model->named_parameters()) {
+      add(item.key(), item.value());
+    }
+  }
+  for (std::size_t g = 0; g < optimizer.param_groups().size(); ++g) {
+    const std::vector<at::Tensor>& params = optimizer.param_groups()[g].params();
+    for (std::size_t i = 0; i < params.size(); ++i) {
+      add("param_groups[" + std::to_string(g) + "][" + std::to_string(i) + "]", params[i]);
+    }
+  }
+  return result;
+}
+
+std::vector<NamedTensor> collect_buffers(torch::nn::Module* model) {
+  std::vector<NamedTensor> result;
+  if (model != nullptr) {
+    for (const auto& item : model->named_buffers()) {
+      if (item.value().defined()) {
+        result.push_back({item.key(), item.value()});
+      }
+    }
+  }
+  return result;
+}
+
+std::vector<std::uintptr_t> parameter_signature(torch::nn::Module* model,
+                                                const torch::optim::Optimizer& optimizer) {
+  std::vector<std::uintptr_t> words;
+  const auto add = [&](const at::Tensor& tensor) {
+    words.push_back(reinterpret_cast<std::uintptr_t>(tensor.unsafeGetTensorImpl()));
+    words.push_back(tensor.defined()
+                        ? static_cast<std::uintptr_t>(tensor.scalar_type()) * 2 +
+                              static_cast<std::uintptr_t>(tensor.requires_grad() ? 1 : 0)
+                        : 0);
+    words.push_back(static_cast<std::uintptr_t>(tensor.defined() ? tensor.numel() : 0));
+  };
+  if (model != nullptr) {
+    for (const at::Tensor& tensor : model->parameters()) {
+      add(tensor);
+    }
+  }
+  for (const torch::optim::OptimizerParamGroup& group : optimizer.param_groups()) {
+    for (const at::Tensor& tensor : group.params()) {
+      add(tensor);
+    }
+  }
+  return words;
+}
+
+std::vector<std::string> describe_training_state(const std::vector<NamedTensor>& parameters,
+                                                 const std::vector<NamedTensor>& buffers,
+                                                 const torch::optim::Optimizer& optimizer) {
+  std::vector<std::string> lines;
+  for (const NamedTensor& named : parameters) {
+    lines.push_back("parameter " + describe(named) +
+                    (named.tensor.requires_grad() ? "" : " frozen"));
+  }
+  for (const NamedTensor& named : buffers) {
+    lines.push_back("buffer " + describe(named));
+  }
+  for (const torch::optim::OptimizerParamGroup& group : optimizer.param_groups()) {
+    lines.push_back("optimizer " + c10::demangle(typeid(optimizer).name()) + " with a group of " +
+                    std::to_string(group.params().size()) + " parameters");
+  }
+  return lines;
+}
+
+void compare_between_ranks(Communicator& communicator, const std::vector<std::string>& lines) {
+  const std::string text = join(lines);
+  const std::uint64_t hash = XXH3_64bits(text.data(), text.size());
+  std::string hash_bytes(sizeof hash, '\0');
+  std::memcpy(hash_bytes.data(), &hash, sizeof hash);
+  const std::vector<std::string> hashes = communicator.allgather_obj(hash_bytes);
+  if (std::all_of(hashes.begin(), hashes.end(),
+                  [&](const std::string& other) { return other == hashes.front(); })) {
+    return;
+  }
+  const std::vector<std::string> texts =
+      communicator.allgather_obj(communicator.impl().world->host() + '\n' + text);
+  fail_on_all_ranks(communicator,
+                    std::make_exception_ptr(MismatchError(
+                        "ranks do not train the same model: " + first_difference(texts) +
+                        ". Every rank must build the same layers in the same order")));
+}
+
+}  // namespace chainmail::internal

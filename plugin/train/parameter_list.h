@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// The parameters that a multi-node optimizer looks after, in the order that all ranks share, and
+// their comparison between ranks.
+
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <torch/nn/module.h>
+#include <torch/optim/optimizer.h>
+
+#include <chainmail/communicator.h>
+
+namespace chainmail::internal {
+
+struct NamedTensor {
+  std::string name;
+  at::Tensor tensor;
+};
+
+/// Parameters of `model` (may be null) in registration order, then those that only `optimizer`
+/// knows; each tensor once.
+[[nodiscard]] std::vector<NamedTensor> collect_parameters(torch::nn::Module* model,
+                                                          const torch::optim::Optimizer& optimizer);
+
+/// Defined buffers of `model`, which may be null.
+[[nodiscard]] std::vector<NamedTensor> collect_buffers(torch::nn::Module* model);
+
+/// Changes whenever a parameter is added, removed, replaced, converted, frozen or unfrozen. Cheap
+/// enough for every step.
+[[nodiscard]] std::vector<std::uintptr_t> parameter_signature(
+    torch::nn::Module* model, const torch::optim::Optimizer& optimizer);
+
+/// One line per tensor and per group of the optimizer, equal on ranks that can train together.
+[[nodiscard]] std::vector<std::string> describe_training_state(
+    const std::vector<NamedTensor>& parameters, const std::vector<NamedTensor>& buffers,
+    const torch::optim::Optimizer& optimizer);
+
+/// Throws MismatchError on all ranks, naming the first line that differs and both ranks, unless all
+/// ranks have the same lines. Collective.
+void compare_between_ranks(Communicator& communicator, const std::vector<std::string>& lines);
+
+}  // namespace chainmail::internal
