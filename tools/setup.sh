@@ -79,7 +79,7 @@ missing_packages() {
 # Services that come with a package (sshd) must not start on the machine of somebody who only
 # wanted to run tests. Debian asks this script before it starts one.
 deny_services() {
-  [[ -e /usr/sbin/policy-rc.d ]] && return
+  [[ ! -e /usr/sbin/policy-rc.d && -w /usr/sbin ]] || return 0
   printf '#!/bin/sh\nexit 101\n' >/usr/sbin/policy-rc.d
   chmod 755 /usr/sbin/policy-rc.d
   trap 'rm -f /usr/sbin/policy-rc.d' EXIT

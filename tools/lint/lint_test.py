@@ -10,6 +10,7 @@ import unittest
 import environment
 import files
 import includes
+import readme
 
 HEAD = "".join(f"// {line}\n" for line in files.SPDX)
 
@@ -150,6 +151,32 @@ class EnvironmentTest(Tree):
     def test_gone(self):
         self.write("base/log.cc", 'getenv("CHAINMAIL_LOG");\n')
         self.assertEqual(environment.check(self.root), ["docs/env.md: nothing in the code knows RANK"])
+
+
+class ReadmeTest(Tree):
+    ROWS = [("tools/demo.sh", "ci", "run tools/demo.sh")]
+
+    def check(self, text, ci="run tools/demo.sh\n"):
+        self.write("ci", ci)
+        self.write("README.md", text)
+        return readme.check(self.root, self.ROWS)
+
+    def test_clean(self):
+        self.assertEqual(self.check("```sh\n# first\ntools/demo.sh --epoch 3  # x\n```\n[a](ci)\n"), [])
+
+    def test_unknown_command(self):
+        problems = self.check("```sh\ntools/demo.sh\ntools/other.sh \\\n  --x\n```\n")
+        self.assertEqual(len(problems), 1, problems)
+        self.assertIn("'tools/other.sh    --x'", problems[0])
+
+    def test_test_is_gone(self):
+        problems = self.check("```sh\ntools/demo.sh\n```\n", ci="nothing\n")
+        self.assertEqual(problems, ["ci: does not contain 'run tools/demo.sh', so nothing runs "
+                                    "'tools/demo.sh'"])
+
+    def test_no_commands_and_dead_link(self):
+        self.assertEqual(self.check("[a](gone.md)\n"), [
+            "README.md: has no commands", "README.md: links to gone.md, which is not there"])
 
 
 if __name__ == "__main__":

@@ -18,13 +18,12 @@ TOOLKIT_EXTRAS = {
     "python": "cublas cudart cufft cufile cupti curand cusparse nvjitlink",
     "cuda": "cccl crt cudart nvcc nvvm",
 }
-# Beside the toolkit; matched against the start of a requirement's name.
+# Beside the toolkit; matched against the start of a requirement's name. Torch before 2.11 lists the
+# toolkit's wheels one by one.
 OTHER_WHEELS = {
-    "cpp": (),
-    "python": (
-        "filelock", "typing-extensions", "setuptools", "sympy", "networkx", "jinja2", "fsspec",
-        "nvidia-cudnn", "nvidia-cusparselt", "nvidia-nccl", "nvidia-nvshmem",
-    ),
+    "cpp": ("nvidia-cuda-runtime", "nvidia-cuda-cupti"),
+    "python": ("filelock", "typing-extensions", "setuptools", "sympy", "networkx", "jinja2", "fsspec",
+               "nvidia-"),
     "cuda": ("nvidia-nccl",),
 }
 # Never named by torch, but without it every `import torch` prints a warning.

@@ -1,0 +1,59 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+# SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+# usage: install_test.sh train_mnist|readme CMAKE BUILD_DIR LIBTORCH (in the repository's root)
+set -euo pipefail
+
+project=$1 cmake=$2 build=$3 libtorch=$4
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+
+"$cmake" --install "$build" --prefix "$scratch/prefix" >"$scratch/install.log" ||
+  { cat "$scratch/install.log" && exit 1; }
+
+case $project in
+  train_mnist)
+    # A copy, so that nothing of this repository is near it.
+    cp -r examples/train_mnist "$scratch/source"
+    ;;
+  readme)
+    mkdir "$scratch/source"
+    awk '/^```cpp$/ {inside = 1; next} /^```$/ {inside = 0} inside' README.md \
+      >"$scratch/source/train.cc"
+    awk '/^```cmake$/ {inside = 1; next} /^```$/ {inside = 0} inside' README.md \
+      >"$scratch/source/CMakeLists.txt"
+    ;;
+esac
+
+# Users set CMAKE_PREFIX_PATH, or CHAINMAIL_LIBTORCH too when LibTorch has moved; one project each.
+options=(-DCMAKE_PREFIX_PATH="$scratch/prefix")
+if [[ $project == readme ]]; then
+  options+=(-DCHAINMAIL_LIBTORCH="$libtorch")
+fi
+env -u CHAINMAIL_LIBTORCH "$cmake" -G Ninja -S "$scratch/source" -B "$scratch/build" \
+  -DCMAKE_BUILD_TYPE=RelWithDebInfo "${options[@]}"
+"$cmake" --build "$scratch/build" --parallel 2
+
+case $project in
+  train_mnist)
+    program=("$(find "$scratch/build" -name train_mnist -type f -perm -u+x)" --epoch 1 --unit 50
+      --dataset fashion_mnist --out "$scratch/out" --verify)
+    expected='^digest [0-9a-f]{16} on 2 ranks'
+    ;;
+  readme)
+    program=("$scratch/build/train")
+    expected='^epoch 3: loss 0\.[0-9]+'
+    ;;
+esac
+cd "$scratch"
+"$scratch/prefix/bin/launcher" -H localhost:2 -n 2 --timeout 300 "${program[@]}" |
+  tee "$scratch/printed"
+grep -Eq "$expected" "$scratch/printed" || { echo "no line '$expected' above" >&2 && exit 1; }
+
+# The installed files may not lead back to the build.
+if readelf -d "$scratch/prefix/bin/launcher" "$scratch/prefix"/lib*/libchainmail.so* |
+  grep -E 'R(UN)?PATH' | grep -F "$build"; then
+  echo "an installed file looks for libraries in $build" >&2
+  exit 1
+fi
