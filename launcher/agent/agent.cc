@@ -1,0 +1,341 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+#include "launcher/agent/agent.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "base/deadline.h"
+#include "base/error.h"
+#include "launcher/agent/children.h"
+#include "launcher/agent/host_facts.h"
+
+namespace chainmail::launch {
+namespace {
+
+using internal::BodyReader;
+using internal::BodyWriter;
+using internal::Deadline;
+using internal::UniqueFd;
+
+// What may wait for the controller before the ranks' output is no longer read.
+constexpr std::size_t kMaxQueuedBytes = std::size_t{1} << 20;
+// A rank that never reads its socket must not make the agent grow without end.
+constexpr std::size_t kMaxQueuedForRank = std::size_t{64} << 20;
+
+UniqueFd taken_over(int fd, int replacement_flags) {
+  UniqueFd copy(fcntl(fd, F_DUPFD_CLOEXEC, 3));
+  if (!copy.is_open()) throw system_error("agent: cannot take over a standard stream");
+  // Nothing else may read or write the channel by accident.
+  const UniqueFd null(open("/dev/null", replacement_flags | O_CLOEXEC));
+  dup2(null.get(), fd);
+  return copy;
+}
+
+std::map<std::string, std::string> own_environment() {
+  std::map<std::string, std::string> variables;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string text(*entry);
+    const std::size_t equals = text.find('=');
+    if (equals != std::string::npos) variables[text.substr(0, equals)] = text.substr(equals + 1);
+  }
+  return variables;
+}
+
+}  // namespace
+
+Agent::Agent(std::string marker) : marker_(std::move(marker)), signals_(io_), heartbeat_(io_) {}
+
+int Agent::run() {
+  signal(SIGPIPE, SIG_IGN);
+  signal(SIGUSR2, SIG_IGN);  // Grid Engine's warning goes to everyone; only ranks may use it
+  adopt_orphans();
+  cores_ = usable_cores();
+  for (const int number : {SIGCHLD, SIGTERM, SIGINT, SIGHUP}) signals_.add(number);
+  wait_for_signals();
+
+  FrameChannel::Callbacks callbacks;
+  callbacks.on_frame = [this](const internal::Frame& frame) { on_frame(frame); };
+  callbacks.on_end = [this](const std::string&) { end(1); };
+  callbacks.on_drained = [this] { update_reading(); };
+  channel_ =
+      std::make_unique<FrameChannel>(io_, taken_over(STDIN_FILENO, O_RDONLY),
+                                     taken_over(STDOUT_FILENO, O_WRONLY), "", std::move(callbacks));
+  channel_->send_marker(marker_);
+  channel_->send(AgentMessage::kAgentHello, encode_hello(host_facts(cores_.size())));
+  beat();
+  io_.run();
+  return exit_code_;
+}
+
+void Agent::wait_for_signals() {
+  signals_.async_wait([this](const asio::error_code& error, int number) {
+    if (error) return;
+    if (number == SIGCHLD) {
+      reap();
+    } else {
+      end(128 + number);
+    }
+    wait_for_signals();
+  });
+}
+
+void Agent::beat() {
+  // A cut network shows neither an end of file nor an error; silence is all there is. When this
+  // process itself was held up, what came meanwhile has not been read yet: look again later.
+  const bool was_late = watch_.was_late();
+  if (channel_->silence() > kLease && !was_late) return end(1);
+  channel_->send(AgentMessage::kHeartbeat, "");
+  heartbeat_.expires_after(kHeartbeatInterval);
+  heartbeat_.async_wait([this](const asio::error_code& error) {
+    if (!error) beat();
+  });
+}
+
+void Agent::on_frame(const internal::Frame& frame) {
+  switch (type_of(frame)) {
+    case AgentMessage::kStartPart:
+      order_bytes_ += frame.body;
+      break;
+    case AgentMessage::kStart:
+      if (started_) throw SystemError("agent protocol: started twice", EPROTO);
+      order_ = decode_order(order_bytes_);
+      order_bytes_.clear();
+      start_ranks();
+      break;
+    case AgentMessage::kSignalRanks:
+      signal_ranks(static_cast<int>(BodyReader(frame.body).u32()));
+      break;
+    case AgentMessage::kEndRanks:
+      signal_ranks(SIGKILL);
+      break;
+    case AgentMessage::kPauseOutput:
+      paused_by_controller_ = BodyReader(frame.body).u8() != 0;
+      update_reading();
+      break;
+    case AgentMessage::kLeave:
+      end(0);
+      break;
+    case AgentMessage::kRankBytes:
+      relay_to_rank(frame);
+      break;
+    case AgentMessage::kHeartbeat:
+      break;
+    case AgentMessage::kAgentHello:
+    case AgentMessage::kRankStarted:
+    case AgentMessage::kStartFailed:
+    case AgentMessage::kRankExited:
+    case AgentMessage::kRankStopped:
+    case AgentMessage::kOutput:
+    case AgentMessage::kAllExited:
+      throw SystemError("agent protocol: message for the controller came to an agent", EPROTO);
+  }
+}
+
+void Agent::report_start_failure(std::uint32_t rank, int error, const std::string& stage,
+                                 const std::string& path) {
+  channel_->send(
+      AgentMessage::kStartFailed,
+      BodyWriter().u32(rank).u32(static_cast<std::uint32_t>(error)).text(stage).text(path).take());
+}
+
+void Agent::start_ranks() {
+  started_ = true;
+  ranks_.resize(order_.local_size);
+  if (chdir(order_.working_directory.c_str()) != 0) {
+    report_start_failure(order_.first_rank, errno, "chdir", order_.working_directory);
+  } else {
+    const auto shares = share_cores(cores_, static_cast<int>(order_.local_size));
+    for (std::uint32_t local = 0; local < order_.local_size; ++local) {
+      if (!start_rank(local, shares[local])) break;
+    }
+  }
+  tell_when_all_exited();
+}
+
+bool Agent::start_rank(std::uint32_t local, const CpuShare& share) {
+  Rank& rank = ranks_[local];
+  rank.number = order_.first_rank + local;
+  try {
+    RankHandles handles = spawn_rank({order_.program, environment_of(local, share), share.cpus});
+    rank.pid = handles.pid;
+    rank.is_running = true;
+    connect_streams(rank, std::move(handles));
+  } catch (const SpawnError& error) {
+    report_start_failure(rank.number, error.error(), error.stage(), order_.program.front());
+    return false;
+  }
+  channel_->send(AgentMessage::kRankStarted,
+                 BodyWriter().u32(rank.number).u32(static_cast<std::uint32_t>(rank.pid)).take());
+  return true;
+}
+
+std::map<std::string, std::string> Agent::environment_of(std::uint32_t local,
+                                                         const CpuShare& share) {
+  std::map<std::string, std::string> variables = own_environment();
+  for (const auto& [name, value] : order_.variables) variables[name] = value;
+  variables["RANK"] = std::to_string(order_.first_rank + local);
+  variables["WORLD_SIZE"] = std::to_string(order_.world_size);
+  variables["LOCAL_RANK"] = std::to_string(local);
+  variables["LOCAL_WORLD_SIZE"] = std::to_string(order_.local_size);
+  variables["NODE_RANK"] = std::to_string(order_.node_rank);
+  variables["CHAINMAIL_GENERATION"] = "0";
+  // Its stdout is a pty in any case; this says whether people watch it.
+  variables["CHAINMAIL_TERMINAL"] = order_.carriage_returns ? "1" : "0";
+  // emplace keeps what the user set. Spinning OpenMP workers cost ten times the CPU time as soon
+  // as ranks share cores.
+  variables.emplace("OMP_NUM_THREADS", std::to_string(share.cores));
+  variables.emplace("OMP_WAIT_POLICY", "passive");
+  variables.erase("CHAINMAIL_JOB_FD");
+  return variables;
+}
+
+void Agent::connect_streams(Rank& rank, RankHandles handles) {
+  UniqueFd sources[2] = {std::move(handles.output), std::move(handles.error)};
+  for (std::size_t i = 0; i < 2; ++i) {
+    const auto stream = static_cast<std::uint8_t>(i + 1);
+    rank.lines[i] = std::make_unique<LineSplitter>(
+        order_.carriage_returns, [this, number = rank.number, stream](std::string_view piece) {
+          channel_->send(AgentMessage::kOutput,
+                         BodyWriter().u32(number).u8(stream).text(piece).take());
+          update_reading();
+        });
+    ByteStream::Callbacks callbacks;
+    callbacks.on_bytes = [lines = rank.lines[i].get()](std::span<const std::byte> bytes) {
+      lines->append({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+    };
+    rank.streams[i] = ByteStream::make(io_, std::move(sources[i]), UniqueFd(), callbacks);
+  }
+  UniqueFd writer(fcntl(handles.job.get(), F_DUPFD_CLOEXEC, 3));
+  ByteStream::Callbacks callbacks;
+  callbacks.on_bytes = [this, number = rank.number](std::span<const std::byte> bytes) {
+    channel_->send(AgentMessage::kRankBytes,
+                   BodyWriter()
+                       .u32(number)
+                       .text({reinterpret_cast<const char*>(bytes.data()), bytes.size()})
+                       .take());
+    update_reading();
+  };
+  rank.job = ByteStream::make(io_, std::move(handles.job), std::move(writer), callbacks);
+  for (const auto& stream : {rank.streams[0], rank.streams[1], rank.job}) {
+    stream->set_reading(reading_);
+    stream->start();
+  }
+}
+
+void Agent::relay_to_rank(const internal::Frame& frame) {
+  BodyReader body(frame.body);
+  const std::uint32_t number = body.u32();
+  for (Rank& rank : ranks_) {
+    if (rank.number != number || !rank.job) continue;
+    rank.job->write(body.text());
+    if (rank.job->queued_bytes() > kMaxQueuedForRank) rank.job->close();
+  }
+}
+
+void Agent::signal_ranks(int number) {
+  for (const Rank& rank : ranks_) {
+    if (!rank.is_running) continue;
+    kill(-rank.pid, number);
+    // A stopped rank acts on nothing but SIGKILL until it continues.
+    if (number == SIGTERM) kill(-rank.pid, SIGCONT);
+  }
+}
+
+// Slow readers slow the ranks down instead of filling memory.
+void Agent::update_reading() {
+  const bool has_room = channel_->queued_bytes() < kMaxQueuedBytes;
+  const bool reading = has_room && !paused_by_controller_;
+  for (Rank& rank : ranks_) {
+    for (const auto& stream : rank.streams) {
+      if (stream && reading != reading_) stream->set_reading(reading);
+    }
+    if (rank.job) rank.job->set_reading(has_room);
+  }
+  reading_ = reading;
+}
+
+void Agent::reap() {
+  for (Rank& rank : ranks_) {
+    while (rank.is_running) {
+      siginfo_t info{};
+      // WNOWAIT keeps the zombie, and with it the number of its process group, until all that
+      // is left of the group has been killed.
+      const int options = WEXITED | WSTOPPED | WCONTINUED | WNOHANG | WNOWAIT;
+      if (waitid(P_PID, static_cast<id_t>(rank.pid), &info, options) != 0 || info.si_pid == 0) {
+        break;
+      }
+      if (info.si_code == CLD_STOPPED || info.si_code == CLD_CONTINUED) {
+        waitid(P_PID, static_cast<id_t>(rank.pid), &info, WSTOPPED | WCONTINUED | WNOHANG);
+        const std::uint8_t stopped = info.si_code == CLD_STOPPED ? 1 : 0;
+        channel_->send(AgentMessage::kRankStopped,
+                       BodyWriter().u32(rank.number).u8(stopped).take());
+        continue;
+      }
+      on_exit(rank, info);
+    }
+  }
+  reap_orphans();
+  tell_when_all_exited();
+}
+
+// Ranks that ended have been dealt with; what else has ended came from them.
+void Agent::reap_orphans() {
+  while (true) {
+    siginfo_t info{};
+    if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) return;
+    const bool is_rank = std::any_of(ranks_.begin(), ranks_.end(), [&](const Rank& rank) {
+      return rank.is_running && rank.pid == info.si_pid;
+    });
+    if (is_rank) return reap();
+    waitpid(info.si_pid, nullptr, WNOHANG);
+  }
+}
+
+void Agent::on_exit(Rank& rank, const siginfo_t& info) {
+  kill(-rank.pid, SIGKILL);
+  siginfo_t reaped{};
+  waitid(P_PID, static_cast<id_t>(rank.pid), &reaped, WEXITED | WNOHANG);
+  rank.is_running = false;
+  // Everything it said comes before the news that it is gone.
+  for (std::size_t i = 0; i < 2; ++i) {
+    rank.streams[i]->drain();
+    rank.streams[i]->close();
+    rank.lines[i]->finish();
+  }
+  rank.job->drain();
+  rank.job->close();
+  channel_->send(AgentMessage::kRankExited,
+                 encode_exit({rank.number, info.si_code != CLD_EXITED,
+                              static_cast<std::uint32_t>(info.si_status)}));
+}
+
+void Agent::tell_when_all_exited() {
+  if (!started_ || told_all_exited_) return;
+  for (const Rank& rank : ranks_) {
+    if (rank.is_running) return;
+  }
+  told_all_exited_ = true;
+  channel_->send(AgentMessage::kAllExited, "");
+}
+
+void Agent::end(int exit_code) {
+  exit_code_ = exit_code;
+  signal_ranks(SIGKILL);
+  const auto left = end_all_children(Deadline::after(std::chrono::milliseconds(1500)));
+  for (const pid_t pid : left) {
+    const std::string text = "agent: process " + std::to_string(pid) +
+                             " does not end (uninterruptible sleep?); it is left behind\n";
+    [[maybe_unused]] const auto written = write(STDERR_FILENO, text.data(), text.size());
+  }
+  io_.stop();
+}
+
+}  // namespace chainmail::launch

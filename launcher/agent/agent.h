@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// The launcher's hand on one node: starts the ranks there, relays their output and their job
+// sockets, and ends them when it is told to, when the channel closes or when the controller has
+// been silent for the lease.
+//
+// One thread, the main one (PR_SET_PDEATHSIG of the ranks depends on it).
+
+#pragma once
+
+#include <asio/io_context.hpp>
+#include <asio/signal_set.hpp>
+#include <asio/steady_timer.hpp>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "launcher/agent/cpu_shares.h"
+#include "launcher/agent/line_splitter.h"
+#include "launcher/agent/rank_process.h"
+#include "launcher/channel/frame_channel.h"
+
+namespace chainmail::launch {
+
+class Agent {
+ public:
+  explicit Agent(std::string marker);
+  /// Speaks over standard input and output until the job is over; the process's exit code.
+  int run();
+
+ private:
+  struct Rank {
+    std::uint32_t number = 0;
+    pid_t pid = -1;
+    bool is_running = false;
+    std::unique_ptr<LineSplitter> lines[2];
+    std::shared_ptr<ByteStream> streams[2];
+    std::shared_ptr<ByteStream> job;
+  };
+
+  void on_frame(const internal::Frame& frame);
+  void start_ranks();
+  bool start_rank(std::uint32_t local, const CpuShare& share);
+  void connect_streams(Rank& rank, RankHandles handles);
+  std::map<std::string, std::string> environment_of(std::uint32_t local, const CpuShare& share);
+  void report_start_failure(std::uint32_t rank, int error, const std::string& stage,
+                            const std::string& path);
+  void relay_to_rank(const internal::Frame& frame);
+  void signal_ranks(int number);
+  void reap();
+  void reap_orphans();
+  void on_exit(Rank& rank, const siginfo_t& info);
+  void tell_when_all_exited();
+  void update_reading();
+  void wait_for_signals();
+  void beat();
+  void end(int exit_code);
+
+  std::string marker_;
+  asio::io_context io_;
+  asio::signal_set signals_;
+  asio::steady_timer heartbeat_;
+  std::vector<std::vector<int>> cores_;
+  std::unique_ptr<FrameChannel> channel_;
+  std::string order_bytes_;
+  StartOrder order_;
+  std::vector<Rank> ranks_;
+  PunctualityWatch watch_;
+  bool started_ = false;
+  bool told_all_exited_ = false;
+  bool paused_by_controller_ = false;
+  bool reading_ = true;
+  int exit_code_ = 0;
+};
+
+}  // namespace chainmail::launch

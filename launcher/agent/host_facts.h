@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// What an agent reports about its node.
+
+#pragma once
+
+#include <cstddef>
+
+#include "launcher/channel/wire.h"
+
+namespace chainmail::launch {
+
+[[nodiscard]] AgentHello host_facts(std::size_t cores);
+
+}  // namespace chainmail::launch

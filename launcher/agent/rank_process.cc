@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+#include "launcher/agent/rank_process.h"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <termios.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <memory>
+
+namespace chainmail::launch {
+namespace {
+
+using internal::UniqueFd;
+
+// The number under which a rank finds its socket: above what wrapper scripts take for themselves,
+// and the lowest number that the child parks descriptors at while it arranges them.
+constexpr int kJobFd = 60;
+constexpr int kFirstParkedFd = 100;
+
+struct Pair {
+  UniqueFd ours;
+  UniqueFd theirs;
+};
+
+Pair make_pipe() {
+  std::array<int, 2> ends{};
+  if (pipe2(ends.data(), O_CLOEXEC) != 0) throw SpawnError("spawn", errno);
+  return {UniqueFd(ends[0]), UniqueFd(ends[1])};
+}
+
+Pair make_socket_pair() {
+  std::array<int, 2> ends{};
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0) {
+    throw SpawnError("spawn", errno);
+  }
+  return {UniqueFd(ends[0]), UniqueFd(ends[1])};
+}
+
+// Where no pty can be had (no devpts, limit reached) a pipe does, at the price of late lines.
+Pair make_output() {
+  UniqueFd master(posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC));
+  if (!master.is_open() || grantpt(master.get()) != 0 || unlockpt(master.get()) != 0) {
+    return make_pipe();
+  }
+  std::array<char, 64> name{};
+  if (ptsname_r(master.get(), name.data(), name.size()) != 0) return make_pipe();
+  UniqueFd slave(open(name.data(), O_RDWR | O_NOCTTY | O_CLOEXEC));
+  termios modes{};
+  if (!slave.is_open() || tcgetattr(slave.get(), &modes) != 0) return make_pipe();
+  cfmakeraw(&modes);
+  if (tcsetattr(slave.get(), TCSANOW, &modes) != 0) return make_pipe();
+  return {std::move(master), std::move(slave)};
+}
+
+struct CpuSetDeleter {
+  void operator()(cpu_set_t* set) const noexcept { CPU_FREE(set); }
+};
+
+void bind_to(const std::vector<int>& cpus) {
+  if (cpus.empty()) return;
+  const auto count = static_cast<std::size_t>(*std::max_element(cpus.begin(), cpus.end())) + 1;
+  const std::unique_ptr<cpu_set_t, CpuSetDeleter> set(CPU_ALLOC(count));
+  const std::size_t bytes = CPU_ALLOC_SIZE(count);
+  CPU_ZERO_S(bytes, set.get());
+  for (const int cpu : cpus) CPU_SET_S(static_cast<std::size_t>(cpu), bytes, set.get());
+  // A cpu that went away meanwhile is no reason not to run.
+  (void)sched_setaffinity(0, bytes, set.get());
+}
+
+struct ChildPlan {
+  pid_t parent;
+  int output;
+  int error;
+  int job;
+  int report;
+  const std::vector<int>& cpus;
+  char* const* arguments;
+  char* const* environment;
+};
+
+[[noreturn]] void report_and_exit(int report_fd, int error) {
+  [[maybe_unused]] const auto written = write(report_fd, &error, sizeof error);
+  _exit(127);
+}
+
+// Every descriptor that the plan needs moves above the numbers that are about to be taken.
+int moved_up(int fd, int report_fd) {
+  const int copy = fcntl(fd, F_DUPFD_CLOEXEC, kFirstParkedFd);
+  if (copy < 0) report_and_exit(report_fd, errno);
+  return copy;
+}
+
+[[noreturn]] void run_child(ChildPlan plan) {
+  setpgid(0, 0);
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  // The parent may have died before the line above; then nobody would ever kill us.
+  if (getppid() != plan.parent) _exit(127);
+  for (int number = 1; number < NSIG; ++number) signal(number, SIG_DFL);
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
+  bind_to(plan.cpus);
+  plan.report = moved_up(plan.report, plan.report);
+  const int output = moved_up(plan.output, plan.report);
+  const int error = moved_up(plan.error, plan.report);
+  const int job = moved_up(plan.job, plan.report);
+  const int input = open("/dev/null", O_RDONLY | O_CLOEXEC);
+  const int null = moved_up(input, plan.report);
+  if (dup2(null, STDIN_FILENO) < 0 || dup2(output, STDOUT_FILENO) < 0 ||
+      dup2(error, STDERR_FILENO) < 0 || dup2(job, kJobFd) < 0) {
+    report_and_exit(plan.report, errno);
+  }
+  execvpe(plan.arguments[0], plan.arguments, plan.environment);
+  report_and_exit(plan.report, errno);
+}
+
+std::vector<char*> pointers_to(std::vector<std::string>& words) {
+  std::vector<char*> pointers;
+  pointers.reserve(words.size() + 1);
+  for (std::string& word : words) pointers.push_back(word.data());
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+// The errno of a failed exec, or 0 once the program runs (the pipe closes by itself).
+int wait_for_exec(int fd) {
+  int error = 0;
+  ssize_t count = 0;
+  do {
+    count = read(fd, &error, sizeof error);
+  } while (count < 0 && errno == EINTR);
+  return count == static_cast<ssize_t>(sizeof error) ? error : 0;
+}
+
+}  // namespace
+
+SpawnError::SpawnError(std::string stage, int error)
+    : std::runtime_error(stage + ": " + std::strerror(error)),
+      stage_(std::move(stage)),
+      error_(error) {}
+
+RankHandles spawn_rank(const RankRequest& request) {
+  Pair output = make_output();
+  Pair error = make_pipe();
+  Pair job = make_socket_pair();
+  Pair report = make_pipe();
+  std::vector<std::string> words = request.program;
+  std::vector<std::string> variables;
+  for (const auto& [name, value] : request.environment) variables.push_back(name + "=" + value);
+  variables.push_back("CHAINMAIL_JOB_FD=" + std::to_string(kJobFd));
+  const std::vector<char*> arguments = pointers_to(words);
+  const std::vector<char*> environment = pointers_to(variables);
+  // execvpe looks the program up in the PATH of the caller, but users mean the rank's.
+  const auto path = request.environment.find("PATH");
+  if (path != request.environment.end()) setenv("PATH", path->second.c_str(), 1);
+
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  // A signal between fork and exec must not run our handlers in the child.
+  sigprocmask(SIG_SETMASK, &all, &before);
+  const pid_t parent = getpid();
+  const pid_t pid = fork();
+  if (pid == 0) {
+    run_child({parent, output.theirs.get(), error.theirs.get(), job.theirs.get(),
+               report.theirs.get(), request.cpus, arguments.data(), environment.data()});
+  }
+  const int fork_error = errno;
+  sigprocmask(SIG_SETMASK, &before, nullptr);
+  if (pid < 0) throw SpawnError("spawn", fork_error);
+  setpgid(pid, pid);  // in both processes, whichever comes first
+  report.theirs.reset();
+  if (const int exec_error = wait_for_exec(report.ours.get()); exec_error != 0) {
+    waitpid(pid, nullptr, 0);
+    throw SpawnError("exec", exec_error);
+  }
+  return {pid, std::move(output.ours), std::move(error.ours), std::move(job.ours)};
+}
+
+}  // namespace chainmail::launch

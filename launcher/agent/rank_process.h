@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// Starts one rank as a child of this process: own process group, dies with its parent thread,
+// stdout a pty in raw mode (so that C's stdio stays line-buffered), stderr a pipe, stdin
+// /dev/null, one inherited socket to talk to the launcher.
+//
+// Call from the main thread of a process with one thread: PR_SET_PDEATHSIG fires when the
+// *thread* that forked ends.
+
+#pragma once
+
+#include <sys/types.h>
+
+#include <map>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "base/unique_fd.h"
+
+namespace chainmail::launch {
+
+struct RankRequest {
+  std::vector<std::string> program;
+  std::map<std::string, std::string> environment;  ///< complete; CHAINMAIL_JOB_FD is added
+  std::vector<int> cpus;                           ///< empty: not bound
+};
+
+struct RankHandles {
+  pid_t pid = -1;
+  internal::UniqueFd output;  ///< master of the pty
+  internal::UniqueFd error;
+  internal::UniqueFd job;  ///< our end of the socket
+};
+
+/// The program could not be executed, or a process not be made.
+class SpawnError : public std::runtime_error {
+ public:
+  SpawnError(std::string stage, int error);
+  /// "exec" or "spawn".
+  const std::string& stage() const noexcept { return stage_; }
+  int error() const noexcept { return error_; }
+
+ private:
+  std::string stage_;
+  int error_;
+};
+
+/// Returns when the program runs. Throws SpawnError.
+[[nodiscard]] RankHandles spawn_rank(const RankRequest& request);
+
+}  // namespace chainmail::launch

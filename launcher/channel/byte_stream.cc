@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+#include "launcher/channel/byte_stream.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "base/error.h"
+
+namespace chainmail::launch {
+namespace {
+
+void make_non_blocking(int fd) {
+  const int flags = fcntl(fd, F_GETFL);
+  if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0) {
+    throw system_error("cannot make a pipe non-blocking");
+  }
+}
+
+}  // namespace
+
+ByteStream::ByteStream(asio::io_context& io, Callbacks callbacks)
+    : in_(io), out_(io), callbacks_(std::move(callbacks)) {}
+
+std::shared_ptr<ByteStream> ByteStream::make(asio::io_context& io, internal::UniqueFd in,
+                                             internal::UniqueFd out, Callbacks callbacks) {
+  std::shared_ptr<ByteStream> stream(new ByteStream(io, std::move(callbacks)));
+  if (in.is_open()) {
+    make_non_blocking(in.get());
+    stream->in_.assign(in.release());
+  }
+  if (out.is_open()) {
+    make_non_blocking(out.get());
+    stream->out_.assign(out.release());
+  }
+  return stream;
+}
+
+void ByteStream::start() { read_some(); }
+
+void ByteStream::read_some() {
+  if (closed_ || !reading_ || waiting_to_read_ || !in_.is_open()) return;
+  waiting_to_read_ = true;
+  // Waiting for readiness instead of reading lets drain() and pauses take over at any time.
+  in_.async_wait(asio::posix::stream_descriptor::wait_read,
+                 [self = shared_from_this()](const asio::error_code& error) {
+                   self->waiting_to_read_ = false;
+                   if (self->closed_ || error == asio::error::operation_aborted) return;
+                   if (self->reading_ && self->deliver_available()) self->read_some();
+                 });
+}
+
+// One read; true when more may come.
+bool ByteStream::deliver_available() {
+  const ssize_t count = ::read(in_.native_handle(), buffer_.data(), buffer_.size());
+  if (count > 0) {
+    callbacks_.on_bytes(std::span(buffer_.data(), static_cast<std::size_t>(count)));
+    return !closed_;
+  }
+  if (count < 0 && (errno == EAGAIN || errno == EINTR)) return true;
+  // A pty answers EIO when its last writer has gone; that is its end of file.
+  end(count == 0 || errno == EIO ? "closed" : std::strerror(errno));
+  return false;
+}
+
+void ByteStream::drain() {
+  while (!closed_ && in_.is_open()) {
+    const ssize_t count = ::read(in_.native_handle(), buffer_.data(), buffer_.size());
+    if (count <= 0) return;
+    callbacks_.on_bytes(std::span(buffer_.data(), static_cast<std::size_t>(count)));
+  }
+}
+
+void ByteStream::set_reading(bool reading) {
+  reading_ = reading;
+  if (reading) read_some();
+}
+
+void ByteStream::write(std::string bytes) {
+  if (closed_ || bytes.empty() || !out_.is_open()) return;
+  queued_ += bytes;
+  if (!waiting_to_write_) write_some();
+}
+
+void ByteStream::write_some() {
+  while (!closed_) {
+    if (written_ == writing_.size()) {
+      writing_.clear();
+      written_ = 0;
+      std::swap(writing_, queued_);
+      if (writing_.empty()) {
+        if (callbacks_.on_drained) callbacks_.on_drained();
+        return;
+      }
+    }
+    const ssize_t count =
+        ::write(out_.native_handle(), writing_.data() + written_, writing_.size() - written_);
+    if (count >= 0) {
+      written_ += static_cast<std::size_t>(count);
+      continue;
+    }
+    if (errno == EINTR) continue;
+    if (errno != EAGAIN) return stop_writing(std::strerror(errno));
+    waiting_to_write_ = true;
+    out_.async_wait(asio::posix::stream_descriptor::wait_write,
+                    [self = shared_from_this()](const asio::error_code& error) {
+                      self->waiting_to_write_ = false;
+                      if (!self->closed_ && !error) self->write_some();
+                    });
+    return;
+  }
+}
+
+// The other side reads no more, yet what it wrote before it went may still be on its way: the
+// reading direction finds the end.
+void ByteStream::stop_writing(const std::string& reason) {
+  if (!in_.is_open()) return end(reason);
+  asio::error_code ignored;
+  out_.close(ignored);
+  writing_.clear();
+  written_ = 0;
+  queued_.clear();
+}
+
+void ByteStream::end(const std::string& reason) {
+  if (closed_) return;
+  close();
+  if (callbacks_.on_end) callbacks_.on_end(reason);
+}
+
+void ByteStream::close() {
+  if (std::exchange(closed_, true)) return;
+  asio::error_code ignored;
+  in_.close(ignored);
+  out_.close(ignored);
+  writing_.clear();
+  written_ = 0;
+  queued_.clear();
+}
+
+}  // namespace chainmail::launch

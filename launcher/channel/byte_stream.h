@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// Bytes both ways between an Asio loop and a pair of pipes or a socket, with a queue for what
+// waits to be written.
+//
+// One thread: all calls and callbacks belong to the io_context's thread. A callback may close the
+// stream; it must not destroy it.
+
+#pragma once
+
+#include <array>
+#include <asio/io_context.hpp>
+#include <asio/posix/stream_descriptor.hpp>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "base/unique_fd.h"
+
+namespace chainmail::launch {
+
+class ByteStream : public std::enable_shared_from_this<ByteStream> {
+ public:
+  struct Callbacks {
+    std::function<void(std::span<const std::byte>)> on_bytes;
+    /// Once, when the other side has closed or failed; not after close().
+    std::function<void(const std::string& reason)> on_end;
+    /// After a write when the queue has become empty.
+    std::function<void()> on_drained;
+  };
+
+  /// `in` and `out` may be duplicates of one socket; either may be missing.
+  static std::shared_ptr<ByteStream> make(asio::io_context& io, internal::UniqueFd in,
+                                          internal::UniqueFd out, Callbacks callbacks);
+
+  void start();
+  /// Queues bytes; never blocks. Dropped after close().
+  void write(std::string bytes);
+  std::size_t queued_bytes() const noexcept { return queued_.size() + writing_.size(); }
+  /// Stops and resumes reading; the kernel's buffer then slows the sender down.
+  void set_reading(bool reading);
+  /// Reads what is there already, without waiting.
+  void drain();
+  /// Closes both directions; no callback comes afterwards.
+  void close();
+  bool is_open() const noexcept { return !closed_; }
+
+ private:
+  ByteStream(asio::io_context& io, Callbacks callbacks);
+  void read_some();
+  bool deliver_available();
+  void write_some();
+  void stop_writing(const std::string& reason);
+  void end(const std::string& reason);
+
+  asio::posix::stream_descriptor in_;
+  asio::posix::stream_descriptor out_;
+  Callbacks callbacks_;
+  std::array<std::byte, 65536> buffer_{};
+  std::string writing_;
+  std::size_t written_ = 0;
+  std::string queued_;
+  bool reading_ = true;
+  bool waiting_to_read_ = false;
+  bool waiting_to_write_ = false;
+  bool closed_ = false;
+};
+
+}  // namespace chainmail::launch

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// Frames over a ByteStream, after a marker that separates them from whatever a login shell may
+// print first.
+//
+// One thread, like ByteStream.
+
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "launcher/channel/byte_stream.h"
+#include "launcher/channel/wire.h"
+
+namespace chainmail::launch {
+
+/// Each side sends a heartbeat this often, and gives the other up after `kLease` of silence.
+inline constexpr std::chrono::milliseconds kHeartbeatInterval{1000};
+inline constexpr std::chrono::milliseconds kLease{4000};
+
+/// Tells a silent peer from a process that was itself held up (stopped, starved): call
+/// was_late() once per heartbeat.
+class PunctualityWatch {
+ public:
+  bool was_late() {
+    const auto now = std::chrono::steady_clock::now();
+    const auto since = now - std::exchange(last_, now);
+    return since > 2 * kHeartbeatInterval;
+  }
+
+ private:
+  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
+};
+
+class FrameChannel {
+ public:
+  struct Callbacks {
+    std::function<void(const internal::Frame&)> on_frame;
+    /// Once; the other side closed, failed or spoke nonsense.
+    std::function<void(const std::string& reason)> on_end;
+    std::function<void()> on_drained;
+  };
+
+  /// With a `marker`, all bytes up to and including it are skipped (at most 1 MiB).
+  FrameChannel(asio::io_context& io, internal::UniqueFd in, internal::UniqueFd out,
+               std::string marker, Callbacks callbacks);
+  ~FrameChannel();
+  FrameChannel(const FrameChannel&) = delete;
+  FrameChannel& operator=(const FrameChannel&) = delete;
+
+  void send(AgentMessage type, std::string body);
+  void send_marker(const std::string& marker);
+  std::size_t queued_bytes() const noexcept { return stream_->queued_bytes(); }
+  /// Time since anything was received.
+  std::chrono::milliseconds silence() const;
+  bool is_open() const noexcept { return stream_->is_open(); }
+  void close();
+
+ private:
+  void receive(std::span<const std::byte> bytes);
+  bool skip_to_marker(std::span<const std::byte> bytes);
+  void fail(const std::string& reason);
+
+  Callbacks callbacks_;
+  std::string marker_;
+  std::string noise_;
+  internal::FrameReader reader_;
+  std::chrono::steady_clock::time_point heard_;
+  std::shared_ptr<ByteStream> stream_;
+};
+
+}  // namespace chainmail::launch

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// What controller and agent say to each other over the stdio of the remote shell: the frames of
+// base/job_protocol.h with message types of their own. Pure functions over bytes.
+
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/job_protocol.h"
+
+namespace chainmail::launch {
+
+/// Types above every JobMessage, so that a frame on the wrong channel is noticed.
+enum class AgentMessage : std::uint16_t {
+  // agent -> controller
+  kAgentHello = 256,  ///< AgentHello
+  kRankStarted,       ///< rank, pid
+  kStartFailed,       ///< rank, errno, "chdir", "exec" or "spawn", path
+  kRankExited,        ///< RankExit
+  kRankStopped,       ///< rank, 1 stopped or 0 continued
+  kOutput,            ///< rank, stream (1 or 2), whole lines
+  kAllExited,         ///< every rank of this agent is gone
+  // controller -> agent
+  kStartPart = 320,  ///< a piece of the encoded StartOrder
+  kStart,            ///< the order is complete
+  kSignalRanks,      ///< signal number, to the process groups of all ranks
+  kEndRanks,         ///< SIGKILL to everything
+  kPauseOutput,      ///< 1: read no output of ranks for now, 0: go on
+  kLeave,            ///< the agent sweeps up and ends
+  // both ways
+  kHeartbeat = 384,
+  kRankBytes,  ///< rank, bytes of its job socket
+};
+
+[[nodiscard]] internal::Frame make_frame(AgentMessage type, std::string body);
+[[nodiscard]] AgentMessage type_of(const internal::Frame& frame);
+
+/// What an agent says first.
+struct AgentHello {
+  std::string host;  ///< what gethostname says
+  std::uint32_t pid = 0;
+  std::uint32_t cores = 0;
+  std::string addresses;  ///< of interfaces other than loopback, comma-separated, best first
+  std::uint32_t free_port = 0;
+};
+[[nodiscard]] std::string encode_hello(const AgentHello& hello);
+[[nodiscard]] AgentHello decode_hello(std::string_view body);
+
+/// What one agent shall start.
+struct StartOrder {
+  std::uint32_t world_size = 0;
+  std::uint32_t node_rank = 0;
+  std::uint32_t first_rank = 0;  ///< ranks of a node are neighbours
+  std::uint32_t local_size = 0;
+  std::string working_directory;
+  std::vector<std::string> program;
+  std::map<std::string, std::string> variables;  ///< on top of the agent's own environment
+  bool carriage_returns = false;                 ///< a terminal shows '\r' lines as they come
+};
+[[nodiscard]] std::string encode_order(const StartOrder& order);
+[[nodiscard]] StartOrder decode_order(std::string_view body);
+
+/// How a rank ended.
+struct RankExit {
+  std::uint32_t rank = 0;
+  bool by_signal = false;
+  std::uint32_t value = 0;  ///< exit code or signal number
+};
+[[nodiscard]] std::string encode_exit(const RankExit& exit);
+[[nodiscard]] RankExit decode_exit(std::string_view body);
+
+}  // namespace chainmail::launch

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+#include "launcher/controller/agent_link.h"
+
+#include <signal.h>
+#include <string.h>
+#include <sys/wait.h>
+
+#include <asio/post.hpp>
+#include <asio/steady_timer.hpp>
+
+#include "launcher/controller/child_process.h"
+
+namespace chainmail::launch {
+namespace {
+
+// ssh gives up a connection after 10 s; slow start-up files come on top.
+constexpr std::chrono::seconds kStartLimit{30};
+constexpr std::size_t kMaxErrorBytes = 16384;
+constexpr std::size_t kOrderPieceBytes = 256 << 10;
+// The channel closes a moment before the process is reaped; its exit says more than "closed".
+constexpr std::chrono::milliseconds kExitGrace{100};
+
+}  // namespace
+
+AgentLink::AgentLink(asio::io_context& io, std::vector<std::string> command, std::string marker,
+                     Callbacks callbacks)
+    : io_(io),
+      command_(std::move(command)),
+      callbacks_(std::move(callbacks)),
+      started_(std::chrono::steady_clock::now()) {
+  ChildProcess child = start_child(command_);
+  pid_ = child.pid;
+  FrameChannel::Callbacks on_channel;
+  on_channel.on_frame = [this](const internal::Frame& frame) { receive(frame); };
+  on_channel.on_end = [this](const std::string&) { wait_for_exit_then_lose(); };
+  channel_ = std::make_unique<FrameChannel>(io, std::move(child.output), std::move(child.input),
+                                            std::move(marker), std::move(on_channel));
+  ByteStream::Callbacks on_error;
+  on_error.on_bytes = [this](std::span<const std::byte> bytes) { receive_error(bytes); };
+  error_stream_ = ByteStream::make(io, std::move(child.error), internal::UniqueFd(), on_error);
+  error_stream_->start();
+}
+
+AgentLink::~AgentLink() {
+  channel_->close();
+  error_stream_->close();
+}
+
+void AgentLink::send(AgentMessage type, std::string body) {
+  // What is long waits until the agent has spoken: a remote shell that has not started its
+  // command yet may never read it.
+  if (hello_ && !is_lost_) channel_->send(type, std::move(body));
+}
+
+void AgentLink::send_order(const StartOrder& order) {
+  const std::string bytes = encode_order(order);
+  for (std::size_t at = 0; at < bytes.size(); at += kOrderPieceBytes) {
+    send(AgentMessage::kStartPart, bytes.substr(at, kOrderPieceBytes));
+  }
+  send(AgentMessage::kStart, "");
+}
+
+void AgentLink::tick(bool was_late) {
+  if (is_lost_ || is_leaving_) return;
+  if (!hello_) {
+    if (std::chrono::steady_clock::now() - started_ < kStartLimit) return;
+    exit_text_ = "did not answer within " + std::to_string(kStartLimit.count()) + " s";
+    return lose(exit_text_);
+  }
+  if (!was_late && channel_->silence() > kLease) {
+    return lose("nothing heard for " + std::to_string(channel_->silence().count()) + " ms");
+  }
+  channel_->send(AgentMessage::kHeartbeat, "");
+}
+
+void AgentLink::leave() {
+  send(AgentMessage::kLeave, "");
+  is_leaving_ = true;
+  // Without a hello there is nobody to tell; the end of its input ends a late agent.
+  if (!hello_) channel_->close();
+}
+
+bool AgentLink::reap() {
+  if (pid_ < 0) return true;
+  int status = 0;
+  if (waitpid(pid_, &status, WNOHANG) != pid_) return false;
+  pid_ = -1;
+  if (WIFEXITED(status)) {
+    exit_code_ = WEXITSTATUS(status);
+    exit_text_ = "exited with code " + std::to_string(exit_code_);
+  } else {
+    exit_text_ = "was killed by signal " + std::to_string(WTERMSIG(status)) + " (" +
+                 strsignal(WTERMSIG(status)) + ")";
+  }
+  // A wrapper around the remote shell can die and leave the pipes to a child that nobody controls.
+  if (!is_lost_ && !is_leaving_) wait_for_exit_then_lose();
+  return true;
+}
+
+void AgentLink::kill_process() const {
+  if (pid_ > 0) kill(-pid_, SIGKILL);
+}
+
+void AgentLink::receive(const internal::Frame& frame) {
+  if (hello_) return callbacks_.on_frame(frame);
+  if (type_of(frame) == AgentMessage::kHeartbeat) return;
+  hello_ = decode_hello(frame.body);
+  callbacks_.on_hello(*hello_);
+}
+
+void AgentLink::receive_error(std::span<const std::byte> bytes) {
+  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  error_output_ += text;
+  if (error_output_.size() > kMaxErrorBytes) {
+    error_output_.erase(0, error_output_.size() - kMaxErrorBytes);
+  }
+  if (!hello_ || is_leaving_) return;
+  error_line_ += text;
+  for (std::size_t end = error_line_.find('\n'); end != std::string::npos;
+       end = error_line_.find('\n')) {
+    callbacks_.on_error_line(error_line_.substr(0, end));
+    error_line_.erase(0, end + 1);
+  }
+  if (error_line_.size() > kMaxErrorBytes) error_line_.clear();
+}
+
+void AgentLink::wait_for_exit_then_lose() {
+  // The timer owns itself; the link may be gone when it fires, but not before the loop ends.
+  auto timer = std::make_shared<asio::steady_timer>(io_);
+  timer->expires_after(kExitGrace);
+  timer->async_wait([this, timer](const asio::error_code& error) {
+    if (error) return;
+    reap();
+    lose("the connection to its agent closed; " + command_.front() + " " + exit_text_);
+  });
+}
+
+void AgentLink::lose(const std::string& reason) {
+  if (is_lost_) return;
+  is_lost_ = true;
+  channel_->close();
+  error_stream_->drain();
+  kill_process();
+  if (!is_leaving_) callbacks_.on_lost(reason);
+}
+
+}  // namespace chainmail::launch

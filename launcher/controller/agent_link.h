@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// The controller's end of one agent: the process that was started for it (the agent itself or a
+// remote shell), the channel, and the time limits on both.
+//
+// One thread, the io_context's.
+
+#pragma once
+
+#include <asio/io_context.hpp>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launcher/channel/frame_channel.h"
+
+namespace chainmail::launch {
+
+class AgentLink {
+ public:
+  struct Callbacks {
+    std::function<void(const AgentHello&)> on_hello;
+    std::function<void(const internal::Frame&)> on_frame;
+    /// Once: the agent is out of reach. Not after leave().
+    std::function<void(const std::string& reason)> on_lost;
+    /// A line that the agent or the remote shell printed to stderr after the hello.
+    std::function<void(const std::string& line)> on_error_line;
+  };
+
+  /// Starts `command`. Throws SystemError when it cannot be run.
+  AgentLink(asio::io_context& io, std::vector<std::string> command, std::string marker,
+            Callbacks callbacks);
+  ~AgentLink();
+  AgentLink(const AgentLink&) = delete;
+  AgentLink& operator=(const AgentLink&) = delete;
+
+  void send(AgentMessage type, std::string body);
+  void send_order(const StartOrder& order);
+  /// Heartbeat, lease and start limit; call once per heartbeat. `was_late`: this process was held
+  /// up, so silence proves nothing.
+  void tick(bool was_late);
+  /// Tells the agent to end; nothing is reported afterwards.
+  void leave();
+  /// Looks whether the process has ended; true when it is gone.
+  bool reap();
+  void kill_process() const;
+
+  const std::optional<AgentHello>& hello() const noexcept { return hello_; }
+  bool is_lost() const noexcept { return is_lost_; }
+  bool is_reaped() const noexcept { return pid_ < 0; }
+  pid_t pid() const noexcept { return pid_; }
+  const std::vector<std::string>& command() const noexcept { return command_; }
+  const std::string& error_output() const noexcept { return error_output_; }
+  /// -1 while running or after a signal.
+  int exit_code() const noexcept { return exit_code_; }
+  const std::string& exit_text() const noexcept { return exit_text_; }
+
+ private:
+  void receive(const internal::Frame& frame);
+  void receive_error(std::span<const std::byte> bytes);
+  void lose(const std::string& reason);
+  void wait_for_exit_then_lose();
+
+  asio::io_context& io_;
+  std::vector<std::string> command_;
+  Callbacks callbacks_;
+  pid_t pid_ = -1;
+  std::unique_ptr<FrameChannel> channel_;
+  std::shared_ptr<ByteStream> error_stream_;
+  std::optional<AgentHello> hello_;
+  std::chrono::steady_clock::time_point started_;
+  std::string error_output_;
+  std::string error_line_;
+  std::string exit_text_ = "still runs";
+  int exit_code_ = -1;
+  bool is_lost_ = false;
+  bool is_leaving_ = false;
+};
+
+}  // namespace chainmail::launch

@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// Starting a job and keeping its loop going; what agents say is in controller_frames.cc, how a job
+// ends in controller_end.cc.
+
+#include "launcher/controller/controller.h"
+
+#include <signal.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+
+#include "base/error.h"
+#include "launcher/agent/children.h"
+#include "launcher/controller/rank_environment.h"
+#include "launcher/hosts/host_source.h"
+#include "launcher/remote/rsh_command.h"
+
+namespace chainmail::launch {
+namespace {
+
+std::string random_bytes(std::size_t count) {
+  std::string bytes(count, '\0');
+  // Up to 256 bytes come whole.
+  if (getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(count)) {
+    throw system_error("cannot get random bytes");
+  }
+  return bytes;
+}
+
+std::string random_hex(std::size_t bytes) {
+  constexpr char kDigits[] = "0123456789abcdef";
+  std::string text;
+  for (const char c : random_bytes(bytes)) {
+    text += kDigits[static_cast<unsigned char>(c) >> 4U];
+    text += kDigits[static_cast<unsigned char>(c) & 15U];
+  }
+  return text;
+}
+
+OutputOptions output_options(const Options& options, const Placement& placement) {
+  OutputOptions output{options.tag_output, options.output_dir, {}};
+  for (const PlacedRank& rank : placement.ranks) {
+    output.host_of_rank.push_back(placement.nodes[static_cast<std::size_t>(rank.node)].name);
+  }
+  return output;
+}
+
+}  // namespace
+
+Controller::Controller(Options options, Placement placement, std::string launcher_path)
+    : options_(std::move(options)),
+      placement_(std::move(placement)),
+      launcher_path_(std::move(launcher_path)),
+      job_id_(random_hex(8)),
+      secret_(random_bytes(32)),
+      output_(std::make_unique<OutputSink>(output_options(options_, placement_))),
+      signals_(io_),
+      heartbeat_(io_),
+      phase_timer_(io_),
+      verdict_timer_(io_),
+      time_limit_(io_),
+      output_timer_(io_),
+      store_([this](std::uint32_t rank, internal::JobMessage type, std::string body) {
+        send_to_rank(rank, type, std::move(body));
+      }),
+      verdict_(placement_.ranks.size()),
+      nodes_(placement_.nodes.size()),
+      ranks_(placement_.ranks.size()) {
+  for (std::size_t i = 0; i < ranks_.size(); ++i) {
+    ranks_[i].node = static_cast<std::uint32_t>(placement_.ranks[i].node);
+  }
+}
+
+Controller::~Controller() = default;
+
+int Controller::run() {
+  signal(SIGPIPE, SIG_IGN);
+  signal(SIGUSR2, SIG_IGN);
+  adopt_orphans();
+  for (const int number : {SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGTSTP}) signals_.add(number);
+  wait_for_signals();
+  prepare_environment();
+  start_agents();
+  beat();
+  if (options_.timeout) {
+    time_limit_.expires_after(*options_.timeout);
+    time_limit_.async_wait([this](const asio::error_code& error) {
+      if (error) return;
+      stop_for(
+          "the time limit of " + std::to_string(options_.timeout->count() / 1000) + " s has passed",
+          exit_code::kTimeLimit,
+          std::min(options_.grace.value_or(Milliseconds(5000)), Milliseconds(5000)));
+    });
+  }
+  io_.run();
+  // From here on Ctrl-C ends a launcher that waits for somebody to read its output.
+  signals_.clear();
+  for (Node& node : nodes_) node.link.reset();
+  if (lost_local_agent_) (void)end_all_children(internal::Deadline::after(Milliseconds(500)));
+  output_.reset();
+  return decided_code_.value_or(0);
+}
+
+void Controller::prepare_environment() {
+  std::vector<std::string> missing;
+  variables_ = exported_environment(current_environment(), options_.variables, missing);
+  for (const std::string& name : missing) {
+    output_->say("launcher: -x " + name + ": there is no such variable here; it is not set");
+  }
+}
+
+void Controller::start_agents() {
+  for (std::uint32_t node = 0; node < nodes_.size(); ++node) {
+    start_agent(node);
+    if (phase_ != Phase::kStarting) return;
+  }
+}
+
+void Controller::start_agent(std::uint32_t node) {
+  const Host& host = placement_.nodes[node];
+  const std::string marker = "chainmail-" + random_hex(8);
+  const auto command = is_this_machine(host)
+                           ? local_agent_command(launcher_path_, marker)
+                           : remote_agent_command(split_command(options_.remote_shell), host,
+                                                  launcher_path_, marker);
+  AgentLink::Callbacks callbacks;
+  callbacks.on_hello = [this](const AgentHello&) { on_hello(); };
+  callbacks.on_frame = [this, node](const internal::Frame& frame) { on_frame(node, frame); };
+  callbacks.on_lost = [this, node](const std::string& reason) { on_agent_lost(node, reason); };
+  callbacks.on_error_line = [this, &host](const std::string& line) {
+    output_->say("[" + host.name + "] " + line);
+  };
+  try {
+    nodes_[node].link = std::make_unique<AgentLink>(io_, command, marker, std::move(callbacks));
+  } catch (const SystemError& error) {
+    fail({std::nullopt, exit_code::kLauncherError,
+          "cannot start the agent on host " + host.name + ": " + error.what() +
+              "; install openssh-client or name another remote shell by --rsh"});
+  }
+}
+
+void Controller::on_hello() {
+  if (phase_ != Phase::kStarting) return;
+  for (const Node& node : nodes_) {
+    if (!node.link || !node.link->hello()) return;
+  }
+  phase_ = Phase::kRunning;
+  has_started_ = true;
+  send_orders();
+}
+
+void Controller::send_orders() {
+  if (options_.torchrun_env) {
+    const AgentHello& first = *nodes_.front().link->hello();
+    const std::string address = first.addresses.substr(0, first.addresses.find(','));
+    variables_["MASTER_ADDR"] = nodes_.size() == 1 ? "127.0.0.1" : address;
+    variables_["MASTER_PORT"] = std::to_string(first.free_port);
+  }
+  for (std::uint32_t node = 0; node < nodes_.size(); ++node) {
+    nodes_[node].link->send_order(order_for(node));
+  }
+}
+
+StartOrder Controller::order_for(std::uint32_t node) const {
+  StartOrder order;
+  order.world_size = static_cast<std::uint32_t>(ranks_.size());
+  order.node_rank = node;
+  order.local_size = static_cast<std::uint32_t>(placement_.ranks_of_node[node]);
+  const auto first = std::find_if(ranks_.begin(), ranks_.end(),
+                                  [node](const Rank& rank) { return rank.node == node; });
+  order.first_rank = static_cast<std::uint32_t>(first - ranks_.begin());
+  order.working_directory = std::filesystem::current_path().string();
+  order.program = options_.program;
+  order.variables = variables_;
+  order.carriage_returns = isatty(STDOUT_FILENO) == 1;
+  return order;
+}
+
+void Controller::wait_for_signals() {
+  signals_.async_wait([this](const asio::error_code& error, int number) {
+    if (error) return;
+    if (number == SIGCHLD) {
+      for (Node& node : nodes_) {
+        if (node.link) node.link->reap();
+      }
+      finish_if_gone();
+    } else if (number == SIGTSTP) {
+      // Stopped, the launcher would be taken for dead by its agents.
+      output_->say("launcher: a job cannot be suspended; the signal is ignored");
+    } else {
+      interrupt(number);
+    }
+    wait_for_signals();
+  });
+}
+
+void Controller::beat() {
+  const bool was_late = watch_.was_late();
+  for (Node& node : nodes_) {
+    if (node.link) node.link->tick(was_late);
+  }
+  check_stopped_ranks();
+  if (output_->is_broken() && phase_ == Phase::kRunning) {
+    stop_for("nobody reads the output any more", exit_code::kSignalBase + SIGPIPE,
+             Milliseconds(1000));
+  }
+  heartbeat_.expires_after(kHeartbeatInterval);
+  heartbeat_.async_wait([this](const asio::error_code& error) {
+    if (!error) beat();
+  });
+}
+
+// A reader that is slower than the ranks slows them down, while heartbeats go on.
+void Controller::check_output() {
+  const bool full = output_->is_full();
+  if (full != output_paused_) {
+    output_paused_ = full;
+    for (Node& node : nodes_) {
+      if (node.link) {
+        node.link->send(AgentMessage::kPauseOutput, internal::BodyWriter().u8(full ? 1 : 0).take());
+      }
+    }
+  }
+  if (!full) return;
+  output_timer_.expires_after(Milliseconds(20));
+  output_timer_.async_wait([this](const asio::error_code& error) {
+    if (!error) check_output();
+  });
+}
+
+const std::string& Controller::host_of(std::uint32_t rank) const {
+  return placement_.nodes[ranks_[rank].node].name;
+}
+
+}  // namespace chainmail::launch

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// Runs one job: starts an agent per node, has them start the ranks, serves the ranks' store,
+// spreads news, and brings everything down when the job ends, however it ends.
+//
+// One thread with an event loop; no listening socket anywhere.
+
+#pragma once
+
+#include <asio/io_context.hpp>
+#include <asio/signal_set.hpp>
+#include <asio/steady_timer.hpp>
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "launcher/controller/agent_link.h"
+#include "launcher/controller/store_server.h"
+#include "launcher/controller/verdict.h"
+#include "launcher/options.h"
+#include "launcher/output/output_sink.h"
+#include "launcher/placement.h"
+
+namespace chainmail::launch {
+
+class Controller {
+ public:
+  Controller(Options options, Placement placement, std::string launcher_path);
+  ~Controller();
+  /// Until the job is over; the launcher's exit code.
+  int run();
+
+ private:
+  using Milliseconds = std::chrono::milliseconds;
+  enum class Phase { kStarting, kRunning, kNotifying, kTerminating, kKilling, kAbandoning, kOver };
+  struct Rank {
+    std::uint32_t node = 0;
+    bool is_gone = false;
+    internal::FrameReader requests;
+    std::deque<std::string> last_error_lines;
+    std::string open_error_line;
+    std::optional<std::chrono::steady_clock::time_point> stopped_since;
+  };
+  struct Node {
+    std::unique_ptr<AgentLink> link;
+    bool all_exited = false;
+  };
+
+  // starting
+  void start_agents();
+  void start_agent(std::uint32_t node);
+  void on_hello();
+  void send_orders();
+  StartOrder order_for(std::uint32_t node) const;
+  void prepare_environment();
+
+  // what agents say (controller_frames.cc)
+  void on_frame(std::uint32_t node, const internal::Frame& frame);
+  void on_output(const internal::Frame& frame);
+  void on_start_failed(const internal::Frame& frame);
+  void on_rank_exited(const RankExit& exit);
+  void on_rank_stopped(const internal::Frame& frame);
+  void on_rank_bytes(const internal::Frame& frame);
+  void on_rank_message(std::uint32_t rank, const internal::Frame& frame);
+  void on_agent_lost(std::uint32_t node, const std::string& reason);
+  void remember_error_lines(Rank& rank, const std::string& text);
+  std::uint32_t checked_rank(std::uint32_t rank) const;
+  void send_to_rank(std::uint32_t rank, internal::JobMessage type, std::string body);
+  void send_to_other_ranks(std::uint32_t rank, internal::JobMessage type, const std::string& body);
+  void send_welcome(std::uint32_t rank);
+
+  // ending (controller_end.cc)
+  void fail(Failure failure);
+  void report_failure();
+  void interrupt(int signal_number);
+  void stop_for(const std::string& reason, int exit_code, Milliseconds grace);
+  void enter(Phase phase, Milliseconds next_after);
+  void next_phase();
+  void end_if_all_exited();
+  void leave();
+  void finish_if_gone();
+  void abandon();
+
+  // loop
+  void wait_for_signals();
+  void beat();
+  void check_stopped_ranks();
+  void check_output();
+  const std::string& host_of(std::uint32_t rank) const;
+
+  Options options_;
+  Placement placement_;
+  std::string launcher_path_;
+  std::string job_id_;
+  std::string secret_;
+  std::map<std::string, std::string> variables_;
+  std::unique_ptr<OutputSink> output_;
+  asio::io_context io_;
+  asio::signal_set signals_;
+  asio::steady_timer heartbeat_;
+  asio::steady_timer phase_timer_;
+  asio::steady_timer verdict_timer_;
+  asio::steady_timer time_limit_;
+  asio::steady_timer output_timer_;
+  StoreServer store_;
+  Verdict verdict_;
+  PunctualityWatch watch_;
+  std::vector<Node> nodes_;
+  std::vector<Rank> ranks_;
+  Phase phase_ = Phase::kStarting;
+  Milliseconds kill_after_{0};
+  std::optional<int> decided_code_;
+  bool has_started_ = false;
+  bool is_reported_ = false;
+  bool output_paused_ = false;
+  bool lost_local_agent_ = false;
+};
+
+}  // namespace chainmail::launch

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// How a job ends: news first, then SIGTERM, then SIGKILL, then the agents; each step has its time
+// limit, and as soon as all ranks are gone the rest is skipped.
+
+#include <signal.h>
+
+#include "launcher/controller/controller.h"
+
+namespace chainmail::launch {
+namespace {
+
+using std::chrono::milliseconds;
+
+// Reports of two nodes may overtake each other by this much; see Verdict.
+constexpr milliseconds kVerdictDelay{200};
+// What survivors get to see the error, print it and end by themselves.
+constexpr milliseconds kNewsTime{700};
+constexpr milliseconds kTermTime{500};
+constexpr milliseconds kKillTime{1500};
+constexpr milliseconds kLeaveTime{2000};
+constexpr milliseconds kInterruptGrace{5000};
+constexpr milliseconds kTerminateGrace{30000};
+
+}  // namespace
+
+void Controller::fail(Failure failure) {
+  const bool is_first = !verdict_.failure();
+  const bool has_rank = failure.rank.has_value();
+  verdict_.add(std::move(failure));
+  // After a signal or the time limit, whatever ranks do is an answer to our SIGTERM.
+  if (!is_first || decided_code_) return;
+  verdict_timer_.expires_after(has_rank ? kVerdictDelay : milliseconds(0));
+  verdict_timer_.async_wait([this](const asio::error_code& error) {
+    if (!error) report_failure();
+  });
+  if (phase_ == Phase::kStarting) {
+    enter(Phase::kKilling, kKillTime);
+  } else if (phase_ == Phase::kRunning) {
+    kill_after_ = kTermTime;
+    enter(Phase::kNotifying, kNewsTime);
+  }
+}
+
+void Controller::report_failure() {
+  if (is_reported_ || !verdict_.failure() || decided_code_) return;
+  is_reported_ = true;
+  verdict_.close();
+  const Failure& failure = *verdict_.failure();
+  decided_code_ = failure.exit_code;
+  if (!failure.rank) {
+    output_->say("launcher: " + failure.cause);
+    return;
+  }
+  const std::uint32_t rank = *failure.rank;
+  std::string text =
+      "launcher: rank " + std::to_string(rank) + " on host " + host_of(rank) + " " + failure.cause;
+  const Rank& failed = ranks_[rank];
+  if (!failed.last_error_lines.empty() || !failed.open_error_line.empty()) {
+    text += "; the last lines of its stderr:";
+    for (const std::string& line : failed.last_error_lines) text += "\n  | " + line;
+    if (!failed.open_error_line.empty()) text += "\n  | " + failed.open_error_line;
+  }
+  output_->say(text);
+}
+
+void Controller::interrupt(int signal_number) {
+  const bool again = phase_ == Phase::kTerminating || phase_ == Phase::kKilling;
+  if (again) return enter(Phase::kKilling, kKillTime);
+  const auto grace = signal_number == SIGINT ? kInterruptGrace : kTerminateGrace;
+  const char* name = "SIGTERM";
+  if (signal_number == SIGINT) name = "Ctrl-C";
+  if (signal_number == SIGHUP) name = "SIGHUP";
+  stop_for(name, exit_code::kSignalBase + signal_number, options_.grace.value_or(grace));
+}
+
+void Controller::stop_for(const std::string& reason, int exit_code, milliseconds grace) {
+  if (phase_ != Phase::kStarting && phase_ != Phase::kRunning && phase_ != Phase::kNotifying) {
+    return;
+  }
+  if (!decided_code_) {
+    decided_code_ = exit_code;
+    output_->say("launcher: " + reason + ": ending the job");
+  }
+  const std::string body = internal::BodyWriter().text(reason).take();
+  for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank) {
+    send_to_rank(rank, internal::JobMessage::kNewsEnding, body);
+  }
+  if (phase_ == Phase::kStarting) return enter(Phase::kKilling, kKillTime);
+  kill_after_ = grace;
+  enter(Phase::kTerminating, grace);
+}
+
+void Controller::enter(Phase phase, milliseconds next_after) {
+  phase_ = phase;
+  phase_timer_.expires_after(next_after);
+  phase_timer_.async_wait([this](const asio::error_code& error) {
+    if (!error) next_phase();
+  });
+  if (phase == Phase::kTerminating || phase == Phase::kKilling) {
+    const auto number =
+        static_cast<std::uint32_t>(phase == Phase::kTerminating ? SIGTERM : SIGKILL);
+    for (Node& node : nodes_) {
+      if (!node.link) continue;
+      node.link->send(AgentMessage::kSignalRanks, internal::BodyWriter().u32(number).take());
+      // Agents that have not spoken have no ranks yet; nothing is worth waiting for.
+      if (!node.link->hello()) {
+        node.link->kill_process();
+        node.all_exited = true;
+      }
+    }
+  }
+  // Also before any rank was started, when no agent will ever report.
+  end_if_all_exited();
+}
+
+void Controller::next_phase() {
+  switch (phase_) {
+    case Phase::kNotifying:
+      return enter(Phase::kTerminating, kill_after_);
+    case Phase::kTerminating:
+      return enter(Phase::kKilling, kKillTime);
+    case Phase::kKilling:
+      return leave();
+    case Phase::kAbandoning:
+      return abandon();
+    case Phase::kStarting:
+    case Phase::kRunning:
+    case Phase::kOver:
+      return;
+  }
+}
+
+void Controller::end_if_all_exited() {
+  if (phase_ == Phase::kAbandoning || phase_ == Phase::kOver) return;
+  // An agent reports that its ranks are gone only after it was told to start some.
+  if (!has_started_ && phase_ != Phase::kKilling) return;
+  for (const Node& node : nodes_) {
+    if (has_started_ && node.link && !node.all_exited) return;
+  }
+  leave();
+}
+
+void Controller::leave() {
+  phase_ = Phase::kAbandoning;
+  time_limit_.cancel();
+  for (Node& node : nodes_) {
+    if (node.link) node.link->leave();
+  }
+  phase_timer_.expires_after(kLeaveTime);
+  phase_timer_.async_wait([this](const asio::error_code& error) {
+    if (!error) next_phase();
+  });
+  finish_if_gone();
+}
+
+void Controller::finish_if_gone() {
+  if (phase_ != Phase::kAbandoning) return;
+  for (const Node& node : nodes_) {
+    if (node.link && !node.link->is_reaped()) return;
+  }
+  phase_ = Phase::kOver;
+  report_failure();
+  io_.stop();
+}
+
+void Controller::abandon() {
+  for (Node& node : nodes_) {
+    if (!node.link || node.link->reap()) continue;
+    node.link->kill_process();
+    if (node.link->hello() && !node.link->is_lost()) {
+      output_->say("launcher: the agent on host " +
+                   placement_.nodes[static_cast<std::size_t>(&node - nodes_.data())].name +
+                   " did not end in time; it has been killed");
+    }
+  }
+  phase_ = Phase::kOver;
+  report_failure();
+  io_.stop();
+}
+
+}  // namespace chainmail::launch

@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// What agents report and what ranks ask for.
+
+#include <signal.h>
+#include <string.h>
+
+#include <cerrno>
+
+#include "base/error.h"
+#include "launcher/controller/controller.h"
+#include "launcher/remote/rsh_command.h"
+
+namespace chainmail::launch {
+namespace {
+
+using internal::BodyReader;
+using internal::BodyWriter;
+using internal::Frame;
+using internal::JobMessage;
+
+constexpr std::size_t kLastLines = 20;
+constexpr std::size_t kMaxLineBytes = 4096;
+// A stopped rank holds all others up; a debugger or a suspended machine gets this long.
+constexpr std::chrono::seconds kStopLimit{4};
+
+}  // namespace
+
+void Controller::on_frame(std::uint32_t node, const Frame& frame) {
+  switch (type_of(frame)) {
+    case AgentMessage::kHeartbeat:
+    case AgentMessage::kRankStarted:
+      break;
+    case AgentMessage::kStartFailed:
+      on_start_failed(frame);
+      break;
+    case AgentMessage::kRankExited:
+      on_rank_exited(decode_exit(frame.body));
+      break;
+    case AgentMessage::kRankStopped:
+      on_rank_stopped(frame);
+      break;
+    case AgentMessage::kOutput:
+      on_output(frame);
+      break;
+    case AgentMessage::kRankBytes:
+      on_rank_bytes(frame);
+      break;
+    case AgentMessage::kAllExited:
+      nodes_[node].all_exited = true;
+      end_if_all_exited();
+      break;
+    case AgentMessage::kAgentHello:
+    case AgentMessage::kStartPart:
+    case AgentMessage::kStart:
+    case AgentMessage::kSignalRanks:
+    case AgentMessage::kEndRanks:
+    case AgentMessage::kPauseOutput:
+    case AgentMessage::kLeave:
+      throw SystemError("agent protocol: message for an agent came to the controller", EPROTO);
+  }
+}
+
+std::uint32_t Controller::checked_rank(std::uint32_t rank) const {
+  if (rank >= ranks_.size()) {
+    throw SystemError("agent protocol: there is no rank " + std::to_string(rank), EPROTO);
+  }
+  return rank;
+}
+
+void Controller::on_output(const Frame& frame) {
+  BodyReader body(frame.body);
+  const std::uint32_t rank = checked_rank(body.u32());
+  const std::uint8_t stream = body.u8();
+  if (stream != 1 && stream != 2) throw SystemError("agent protocol: no such stream", EPROTO);
+  std::string text = body.text();
+  if (stream == 2) remember_error_lines(ranks_[rank], text);
+  output_->write(rank, stream, std::move(text));
+  check_output();
+}
+
+void Controller::remember_error_lines(Rank& rank, const std::string& text) {
+  for (const char c : text) {
+    if (c != '\n') {
+      if (rank.open_error_line.size() < kMaxLineBytes) rank.open_error_line += c;
+      continue;
+    }
+    rank.last_error_lines.push_back(std::exchange(rank.open_error_line, {}));
+    if (rank.last_error_lines.size() > kLastLines) rank.last_error_lines.pop_front();
+  }
+}
+
+void Controller::on_start_failed(const Frame& frame) {
+  BodyReader body(frame.body);
+  const std::uint32_t rank = checked_rank(body.u32());
+  const int error = static_cast<int>(body.u32());
+  const std::string stage = body.text();
+  const std::string path = body.text();
+  const std::string on_host = " on host " + host_of(rank);
+  const std::string why = strerror(error);
+  if (stage == "chdir") {
+    return fail({std::nullopt, exit_code::kLauncherError,
+                 "the working directory " + path + " cannot be entered" + on_host + ": " + why +
+                     "; start the job from a folder that every host has"});
+  }
+  if (stage == "spawn") {
+    return fail({std::nullopt, exit_code::kLauncherError,
+                 "cannot start rank " + std::to_string(rank) + on_host + ": " + why});
+  }
+  if (error == ENOENT || error == ENOTDIR) {
+    const bool has_slash = path.find('/') != std::string::npos;
+    return fail(
+        {std::nullopt, exit_code::kNotFound,
+         "program not found" + on_host + ": " + path +
+             (has_slash ? " (or the interpreter that it names)"
+                        : " is not in PATH; for a program of this folder write ./" + path)});
+  }
+  fail({std::nullopt, exit_code::kCannotExecute,
+        "program cannot be executed" + on_host + ": " + path + ": " + why});
+}
+
+void Controller::on_rank_exited(const RankExit& exit) {
+  const std::uint32_t number = checked_rank(exit.rank);
+  Rank& rank = ranks_[number];
+  if (std::exchange(rank.is_gone, true)) return;
+  rank.stopped_since.reset();
+  store_.forget(number);
+  if (exit.value == 0) return;
+  const std::string cause = describe(exit);
+  // The others first: their collectives end with this news instead of a time limit.
+  send_to_other_ranks(number, JobMessage::kNewsRankLost,
+                      BodyWriter().u32(number).text(host_of(number)).text(cause).take());
+  fail({number, code_of(exit), cause});
+}
+
+void Controller::on_rank_stopped(const Frame& frame) {
+  BodyReader body(frame.body);
+  const std::uint32_t number = checked_rank(body.u32());
+  Rank& rank = ranks_[number];
+  if (body.u8() == 0) {
+    rank.stopped_since.reset();
+    return;
+  }
+  if (phase_ != Phase::kRunning || rank.is_gone) return;
+  rank.stopped_since = std::chrono::steady_clock::now();
+  output_->say("launcher: rank " + std::to_string(number) + " on host " + host_of(number) +
+               " has been stopped by a signal");
+}
+
+void Controller::check_stopped_ranks() {
+  if (phase_ != Phase::kRunning) return;
+  const auto now = std::chrono::steady_clock::now();
+  for (std::uint32_t number = 0; number < ranks_.size(); ++number) {
+    Rank& rank = ranks_[number];
+    if (!rank.stopped_since || now - *rank.stopped_since < kStopLimit) continue;
+    rank.stopped_since.reset();
+    send_to_other_ranks(number, JobMessage::kNewsRankLost,
+                        BodyWriter().u32(number).text(host_of(number)).text("stopped").take());
+    fail({number, exit_code::kSignalBase + SIGSTOP,
+          "has been stopped by a signal for more than " + std::to_string(kStopLimit.count()) +
+              " s"});
+  }
+}
+
+void Controller::on_rank_bytes(const Frame& frame) {
+  BodyReader body(frame.body);
+  const std::uint32_t number = checked_rank(body.u32());
+  const std::string bytes = body.text();
+  Rank& rank = ranks_[number];
+  try {
+    rank.requests.append(std::as_bytes(std::span(bytes.data(), bytes.size())));
+    while (auto request = rank.requests.next()) on_rank_message(number, *request);
+  } catch (const Error& error) {
+    // One rank's nonsense must not take the agent's channel down with it.
+    rank.requests = {};
+    fail({number, exit_code::kLauncherError,
+          std::string("sent what cannot be understood: ") + error.what()});
+  }
+}
+
+void Controller::on_rank_message(std::uint32_t rank, const Frame& frame) {
+  if (frame.generation != 0) return;  // a late word of a world that is gone
+  if (StoreServer::handles(frame.type)) return store_.handle(rank, frame);
+  switch (frame.type) {
+    case JobMessage::kHello:
+      return send_welcome(rank);
+    case JobMessage::kGroupFailed: {
+      BodyReader body(frame.body);
+      (void)body.text();
+      const auto code = static_cast<ErrorCode>(body.u32());
+      (void)body.text();
+      const std::int64_t peer = body.i64();
+      if (code == ErrorCode::kPeer && peer >= 0 && peer != rank) verdict_.announce_victim(rank);
+      return send_to_other_ranks(rank, JobMessage::kNewsGroupFailed,
+                                 BodyWriter().u32(rank).take() + frame.body);
+    }
+    case JobMessage::kStep:
+    case JobMessage::kLeaving:
+      return;
+    default:  // a number from outside, any value
+      throw SystemError("message of type " + std::to_string(static_cast<unsigned>(frame.type)) +
+                            " is not for the launcher",
+                        EPROTO);
+  }
+}
+
+void Controller::send_welcome(std::uint32_t rank) {
+  internal::Welcome welcome;
+  welcome.rank = rank;
+  welcome.job_id = job_id_;
+  welcome.secret = secret_;
+  for (const Rank& other : ranks_) welcome.node_of_rank.push_back(other.node);
+  for (std::size_t i = 0; i < nodes_.size(); ++i) {
+    welcome.hosts.push_back(placement_.nodes[i].name);
+    const auto& hello = nodes_[i].link->hello();
+    welcome.addresses.push_back(hello ? hello->addresses : "");
+  }
+  send_to_rank(rank, JobMessage::kWelcome, encode_welcome(welcome));
+}
+
+void Controller::send_to_rank(std::uint32_t rank, JobMessage type, std::string body) {
+  const Node& node = nodes_[ranks_[rank].node];
+  if (ranks_[rank].is_gone || !node.link) return;
+  const std::string bytes = internal::encode_frame({type, 0, std::move(body)});
+  // A frame of full length does not fit into another one with its rank in front.
+  constexpr std::size_t kPieceBytes = 256 << 10;
+  for (std::size_t at = 0; at < bytes.size(); at += kPieceBytes) {
+    node.link->send(
+        AgentMessage::kRankBytes,
+        BodyWriter().u32(rank).text(std::string_view(bytes).substr(at, kPieceBytes)).take());
+  }
+}
+
+void Controller::send_to_other_ranks(std::uint32_t rank, JobMessage type, const std::string& body) {
+  for (std::uint32_t other = 0; other < ranks_.size(); ++other) {
+    if (other != rank) send_to_rank(other, type, body);
+  }
+}
+
+void Controller::on_agent_lost(std::uint32_t node, const std::string& reason) {
+  const std::string& host = placement_.nodes[node].name;
+  const AgentLink& link = *nodes_[node].link;
+  const bool is_local = link.command().front() == launcher_path_;
+  lost_local_agent_ = lost_local_agent_ || is_local;
+  nodes_[node].all_exited = true;
+  if (!link.hello()) {
+    fail({std::nullopt, exit_code::kLauncherError,
+          explain({host, link.command(), launcher_path_, link.exit_text(), link.exit_code(),
+                   link.error_output()})});
+  } else {
+    for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank) {
+      if (ranks_[rank].node != node || std::exchange(ranks_[rank].is_gone, true)) continue;
+      store_.forget(rank);
+      send_to_other_ranks(rank, JobMessage::kNewsRankLost,
+                          BodyWriter().u32(rank).text(host).text("host lost: " + reason).take());
+    }
+    fail({std::nullopt, exit_code::kLauncherError, "lost host " + host + ": " + reason});
+  }
+  end_if_all_exited();
+}
+
+}  // namespace chainmail::launch

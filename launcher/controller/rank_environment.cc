@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+#include "launcher/controller/rank_environment.h"
+
+#include <unistd.h>
+
+namespace chainmail::launch {
+
+Environment current_environment() {
+  Environment variables;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string text(*entry);
+    const std::size_t equals = text.find('=');
+    if (equals != std::string::npos) variables[text.substr(0, equals)] = text.substr(equals + 1);
+  }
+  return variables;
+}
+
+Environment exported_environment(const Environment& own,
+                                 const std::vector<ExportedVariable>& exported,
+                                 std::vector<std::string>& missing) {
+  Environment variables;
+  for (const auto& [name, value] : own) {
+    for (const char* prefix : {"CHAINMAIL_", "OMP_", "NCCL_"}) {
+      if (name.rfind(prefix, 0) == 0) variables[name] = value;
+    }
+  }
+  // A launcher inside a rank of another job must not pass that job's socket on.
+  variables.erase("CHAINMAIL_JOB_FD");
+  variables.erase("CHAINMAIL_GENERATION");
+  for (const ExportedVariable& variable : exported) {
+    const auto found = own.find(variable.name);
+    if (variable.value) {
+      variables[variable.name] = *variable.value;
+    } else if (found != own.end()) {
+      variables[variable.name] = found->second;
+    } else {
+      missing.push_back(variable.name);
+    }
+  }
+  return variables;
+}
+
+}  // namespace chainmail::launch

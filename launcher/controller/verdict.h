@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// Why a job ended, out of reports that arrive in no particular order. Pure, not thread-safe.
+
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launcher/channel/wire.h"
+
+namespace chainmail::launch {
+
+namespace exit_code {
+inline constexpr int kUsage = 2;
+inline constexpr int kTimeLimit = 124;
+inline constexpr int kLauncherError = 125;
+inline constexpr int kCannotExecute = 126;
+inline constexpr int kNotFound = 127;
+inline constexpr int kSignalBase = 128;
+}  // namespace exit_code
+
+struct Failure {
+  std::optional<std::uint32_t> rank;
+  int exit_code = 0;
+  std::string cause;  ///< "was killed by signal 9 (Killed)"
+};
+
+/// "exited with code 3", "was killed by signal 9 (Killed)".
+[[nodiscard]] std::string describe(const RankExit& exit);
+/// The code a shell would show for it.
+[[nodiscard]] int code_of(const RankExit& exit) noexcept;
+
+class Verdict {
+ public:
+  explicit Verdict(std::size_t ranks) : is_victim_(ranks, false) {}
+
+  /// The rank says that it fails because of another one: its own end explains nothing.
+  void announce_victim(std::uint32_t rank) { is_victim_.at(rank) = true; }
+  /// The first failure counts. While the verdict is open, a rank that died on its own still takes
+  /// the place of one that merely noticed, because reports of two nodes may overtake each other.
+  void add(Failure failure);
+  void close() { is_open_ = false; }
+
+  const std::optional<Failure>& failure() const noexcept { return failure_; }
+
+ private:
+  int weight_of(const Failure& failure) const;
+
+  std::vector<bool> is_victim_;
+  std::optional<Failure> failure_;
+  bool is_open_ = true;
+};
+
+}  // namespace chainmail::launch

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// `launcher`: the controller of a job, and with --agent its hand on one node.
+
+#include <cstdio>
+#include <exception>
+#include <filesystem>
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include "launcher/agent/agent.h"
+#include "launcher/controller/controller.h"
+#include "launcher/controller/verdict.h"
+#include "launcher/hosts/host_source.h"
+#include "launcher/hosts/hostfile.h"
+#include "launcher/options.h"
+#include "launcher/placement.h"
+#include "launcher/plan_report.h"
+
+namespace {
+
+using namespace chainmail::launch;
+
+HostSet hosts_of(const Options& options) {
+  std::vector<std::unique_ptr<HostSource>> sources;
+  if (!options.hosts.empty()) sources.push_back(command_line_source(options.hosts));
+  if (!options.hostfile.empty()) sources.push_back(hostfile_source(options.hostfile));
+  sources.push_back(default_hostfile_source());
+  sources.push_back(localhost_source());
+  return find_hosts(sources);
+}
+
+int run(const std::vector<std::string>& arguments) {
+  const Options options = parse_options(arguments);
+  if (options.help) {
+    std::cout << usage_text();
+    return 0;
+  }
+  if (options.version) {
+    std::cout << "chainmail launcher " << CHAINMAIL_VERSION << "\n";
+    return 0;
+  }
+  // A bad --rsh is the user's mistake even where no host needs it.
+  (void)split_command(options.remote_shell);
+  const HostSet hosts = hosts_of(options);
+  Placement placement =
+      place_ranks(hosts.hosts, {options.ranks, options.per_node, options.oversubscribe});
+  if (options.dry_run) {
+    std::cout << (options.json ? plan_json(hosts, placement) : plan_text(hosts, placement));
+    return 0;
+  }
+  Controller controller(options, std::move(placement),
+                        std::filesystem::read_symlink("/proc/self/exe").string());
+  return controller.run();
+}
+
+int fail(const std::string& message, int code) {
+  std::cerr << "launcher: " << message << "\n";
+  return code;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::vector<std::string> arguments(argv + 1, argv + argc);
+  try {
+    if (arguments.size() == 2 && arguments.front() == "--agent") return Agent(arguments[1]).run();
+    return run(arguments);
+  } catch (const UsageError& error) {
+    return fail(std::string(error.what()) + "; launcher --help shows all options",
+                exit_code::kUsage);
+  } catch (const HostfileError& error) {
+    return fail(error.what(), exit_code::kUsage);
+  } catch (const std::exception& error) {
+    return fail(error.what(), exit_code::kLauncherError);
+  }
+}
