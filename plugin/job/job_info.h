@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// Who am I: rank, size and how the ranks meet, read from the environment that the program's
+// starter left. Pure functions; nothing is opened or connected here.
+//
+// The innermost starter wins: our launcher, then torchrun (or anybody who sets RANK, WORLD_SIZE and
+// MASTER_*), then Open MPI's mpirun, then a Slurm step, then alone.
+
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "plugin/job/env.h"
+
+namespace chainmail::internal {
+
+enum class Starter { kAlone, kLauncher, kTorchrun, kMpirun, kSrun };
+
+/// "alone", "launcher", "torchrun", "mpirun", "srun".
+[[nodiscard]] const char* to_string(Starter starter) noexcept;
+
+/// How the ranks of a job reach one store.
+enum class Meeting {
+  kNone,            ///< one rank
+  kLauncherSocket,  ///< the inherited socket job_fd
+  kTcp,             ///< a TCPStore at host:port
+  kLocalSocket,     ///< one node: rank 0 tells the port of its TCPStore over an abstract socket
+};
+
+struct JobInfo {
+  Starter starter = Starter::kAlone;
+  int rank = 0;
+  int size = 1;
+  std::uint32_t generation = 0;  ///< restarts of the same job
+  Meeting meeting = Meeting::kNone;
+  int job_fd = -1;            ///< kLauncherSocket
+  std::string host;           ///< kTcp
+  std::uint16_t port = 0;     ///< kTcp
+  bool rank_0_serves = true;  ///< kTcp: false when torchrun's agent serves the store
+  std::string id;             ///< of the job; names the abstract socket, prefixes store keys
+};
+
+/// Throws InvalidArgument that names the variables when they are incomplete or contradict each
+/// other.
+[[nodiscard]] JobInfo read_job_info(const Environment& environment);
+
+/// The first host of a Slurm node list: "n[03-05,9],m1" is n03. Throws InvalidArgument.
+[[nodiscard]] std::string first_slurm_host(std::string_view node_list);
+
+/// The first IPv4 (else first) address in Open MPI's URI "123.0;tcp://10.0.0.1,10.1.0.1:4567";
+/// nothing when there is none.
+[[nodiscard]] std::optional<std::string> first_uri_address(std::string_view uri);
+
+}  // namespace chainmail::internal

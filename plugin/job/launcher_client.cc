@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+#include "plugin/job/launcher_client.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <utility>
+
+#include "base/error.h"
+#include "base/log.h"
+
+namespace chainmail::internal {
+namespace {
+
+// For requests that the launcher answers at once: only a stopped launcher takes longer.
+constexpr std::chrono::seconds kReplyTimeout{60};
+
+// Status of a reply whose value says what was wrong with the request.
+constexpr std::uint8_t kRefused = 2;
+
+std::exception_ptr launcher_gone(const std::string& cause) {
+  return std::make_exception_ptr(
+      PeerError("the launcher is gone: " + cause + "; the job cannot go on without it"));
+}
+
+std::int64_t to_number(const std::string& text) {
+  std::int64_t value = 0;
+  const char* end = text.data() + text.size();
+  const auto [rest, status] = std::from_chars(text.data(), end, value);
+  if (status != std::errc{} || rest != end) {
+    throw SystemError("the launcher answered \"" + text + "\" where a number was expected", EPROTO);
+  }
+  return value;
+}
+
+}  // namespace
+
+LauncherClient::LauncherClient(int fd, std::uint32_t generation, std::chrono::milliseconds timeout)
+    : fd_(fd),
+      wake_fd_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      generation_(generation),
+      pid_(::getpid()) {
+  if (wake_fd_ < 0) throw system_error("eventfd");
+  if (::fcntl(fd_, F_SETFD, FD_CLOEXEC) != 0) {
+    const int code = errno;
+    ::close(wake_fd_);
+    throw SystemError("CHAINMAIL_JOB_FD=" + std::to_string(fd) +
+                          " is not an open descriptor; was it closed, or inherited by a shell "
+                          "that closes descriptors?",
+                      code);
+  }
+  reader_ = std::thread([this] { read_loop(); });
+  try {
+    send_frame(JobMessage::kHello, BodyWriter()
+                                       .u32(kJobProtocolVersion)
+                                       .u32(static_cast<std::uint32_t>(pid_))
+                                       .text(CHAINMAIL_VERSION)
+                                       .take());
+    std::unique_lock lock(mutex_);
+    if (!changed_.wait_for(lock, timeout, [this] { return is_welcome_ || gone_; })) {
+      throw TimeoutError("the launcher did not answer within " +
+                         std::to_string(timeout.count() / 1000) + " s");
+    }
+    if (gone_) std::rethrow_exception(gone_);
+  } catch (...) {
+    [[maybe_unused]] const int woken = ::eventfd_write(wake_fd_, 1);
+    reader_.join();
+    ::close(wake_fd_);
+    ::close(fd_);
+    throw;
+  }
+}
+
+LauncherClient::~LauncherClient() {
+  [[maybe_unused]] const int woken = ::eventfd_write(wake_fd_, 1);
+  reader_.join();
+  ::close(wake_fd_);
+  ::close(fd_);
+}
+
+void LauncherClient::check_process() const {
+  if (::getpid() != pid_) {
+    throw InvalidArgument(
+        "this process was forked from a rank; only the rank itself (pid " + std::to_string(pid_) +
+        ") may use the job's connection. Start helpers with exec, or before joining the job");
+  }
+}
+
+void LauncherClient::send_frame(JobMessage type, std::string body) {
+  check_process();
+  send_bytes(encode_frame(Frame{type, generation_, std::move(body)}));
+}
+
+void LauncherClient::send_bytes(std::string_view bytes) {
+  const std::lock_guard lock(write_mutex_);
+  const Deadline deadline = Deadline::after(kReplyTimeout);
+  while (!bytes.empty()) {
+    const ssize_t sent = ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent > 0) {
+      bytes.remove_prefix(static_cast<std::size_t>(sent));
+      continue;
+    }
+    if (errno == EINTR) continue;
+    if (errno != EAGAIN) std::rethrow_exception(launcher_gone(system_error("send").what()));
+    if (deadline.has_passed()) throw TimeoutError("the launcher takes no messages; is it stopped?");
+    pollfd ready{fd_, POLLOUT, 0};
+    ::poll(&ready, 1, 100);
+  }
+}
+
+LauncherClient::Reply LauncherClient::request(JobMessage type,
+                                              const std::function<void(BodyWriter&)>& fill,
+                                              const std::string& what) {
+  return request(type, fill, what, Deadline::after(kReplyTimeout));
+}
+
+LauncherClient::Reply LauncherClient::request(JobMessage type,
+                                              const std::function<void(BodyWriter&)>& fill,
+                                              const std::string& what, Deadline deadline) {
+  std::uint32_t id = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    if (gone_) std::rethrow_exception(gone_);
+    id = next_id_++;
+    pending_[id] = std::nullopt;
+  }
+  BodyWriter body;
+  body.u32(id);
+  fill(body);
+  try {
+    send_frame(type, body.take());
+  } catch (...) {
+    const std::lock_guard lock(mutex_);
+    pending_.erase(id);
+    throw;
+  }
+  std::unique_lock lock(mutex_);
+  changed_.wait_for(lock, deadline.left(), [&] { return pending_[id].has_value() || gone_; });
+  const std::optional<Reply> reply = std::exchange(pending_[id], std::nullopt);
+  pending_.erase(id);
+  if (reply && reply->status == kRefused) {
+    throw InvalidArgument("the launcher's store refused " + what + ": " + reply->value);
+  }
+  if (reply) return *reply;
+  if (gone_) std::rethrow_exception(gone_);
+  throw TimeoutError("the launcher's store: " + what + " was not answered in time");
+}
+
+void LauncherClient::set(const std::string& key, const std::string& value) {
+  send_frame(JobMessage::kStoreSet, BodyWriter().text(key).text(value).take());
+}
+
+std::string LauncherClient::get(const std::string& key, Deadline deadline) {
+  return request(
+             JobMessage::kStoreGet, [&](BodyWriter& body) { body.text(key); },
+             "key \"" + key + "\", which a rank should have set,", deadline)
+      .value;
+}
+
+std::optional<std::string> LauncherClient::try_get(const std::string& key) {
+  Reply reply = request(
+      JobMessage::kStoreTryGet, [&](BodyWriter& body) { body.text(key); }, "reading " + key);
+  if (reply.status == 0) return std::nullopt;
+  return std::move(reply.value);
+}
+
+std::int64_t LauncherClient::add(const std::string& key, std::int64_t amount) {
+  return to_number(request(
+                       JobMessage::kStoreAdd, [&](BodyWriter& body) { body.text(key).i64(amount); },
+                       "adding to " + key)
+                       .value);
+}
+
+std::string LauncherClient::compare_set(const std::string& key, const std::string& expected,
+                                        const std::string& desired) {
+  return request(
+             JobMessage::kStoreCompareSet,
+             [&](BodyWriter& body) { body.text(key).text(expected).text(desired); },
+             "compare-and-set of " + key)
+      .value;
+}
+
+void LauncherClient::append(const std::string& key, const std::string& value) {
+  send_frame(JobMessage::kStoreAppend, BodyWriter().text(key).text(value).take());
+}
+
+bool LauncherClient::remove(const std::string& key) {
+  return request(
+             JobMessage::kStoreDelete, [&](BodyWriter& body) { body.text(key); }, "removing " + key)
+             .status != 0;
+}
+
+std::int64_t LauncherClient::count() {
+  return to_number(request(
+                       JobMessage::kStoreCount, [](BodyWriter&) {}, "counting the keys")
+                       .value);
+}
+
+void LauncherClient::report_step(std::uint64_t step) noexcept {
+  try {
+    send_frame(JobMessage::kStep, BodyWriter().u64(step).take());
+  } catch (const std::exception&) {
+    // Whoever depends on the launcher learns of its end from the reading thread.
+  }
+}
+
+bool LauncherClient::read_some(FrameReader& reader) {
+  std::array<pollfd, 2> ready{pollfd{fd_, POLLIN, 0}, pollfd{wake_fd_, POLLIN, 0}};
+  // The timeout is only a second net: both ends of the socket wake poll by themselves.
+  if (::poll(ready.data(), ready.size(), 10'000) < 0 && errno != EINTR) throw system_error("poll");
+  if (ready[1].revents != 0) return false;
+  if (ready[0].revents == 0) return true;
+  std::array<std::byte, 65536> buffer;
+  const ssize_t size = ::recv(fd_, buffer.data(), buffer.size(), MSG_DONTWAIT);
+  if (size == 0) std::rethrow_exception(launcher_gone("it closed the rank's socket"));
+  if (size < 0) {
+    if (errno == EAGAIN || errno == EINTR) return true;
+    std::rethrow_exception(launcher_gone(system_error("recv").what()));
+  }
+  reader.append(std::span(buffer.data(), static_cast<std::size_t>(size)));
+  while (const auto frame = reader.next()) handle(*frame);
+  return true;
+}
+
+void LauncherClient::read_loop() noexcept {
+  FrameReader reader;
+  try {
+    while (read_some(reader)) {
+    }
+  } catch (...) {
+    fail_everything(std::current_exception());
+  }
+}
+
+void LauncherClient::handle(const Frame& frame) {
+  if (frame.generation != generation_) return;  // a late word to an earlier world
+  BodyReader body(frame.body);
+  if (frame.type == JobMessage::kWelcome) {
+    const std::lock_guard lock(mutex_);
+    welcome_ = decode_welcome(frame.body);
+    is_welcome_ = true;
+    changed_.notify_all();
+  } else if (frame.type == JobMessage::kReply) {
+    const std::uint32_t id = body.u32();
+    Reply reply{body.u8(), body.text()};
+    const std::lock_guard lock(mutex_);
+    const auto found = pending_.find(id);
+    if (found != pending_.end()) found->second = std::move(reply);  // else it came too late
+    changed_.notify_all();
+  } else if (frame.type == JobMessage::kNewsRankLost) {
+    const int rank = static_cast<int>(body.u32());
+    const std::string host = body.text();
+    const std::string cause = body.text();
+    rank_lost(rank, std::make_exception_ptr(PeerError(
+                        "rank " + std::to_string(rank) + " on host " + host + " is lost: " + cause,
+                        rank)));
+  } else if (frame.type == JobMessage::kNewsGroupFailed) {
+    body.u32();  // who announced it: the message says so where it matters
+    const std::string group = body.text();
+    const std::uint32_t code = body.u32();
+    const std::string message = body.text();
+    group_failed(group, rebuild_error(code, message, body.i64()));
+  } else if (frame.type == JobMessage::kNewsEnding) {
+    fail_everything(std::make_exception_ptr(PeerError("the job is being ended: " + body.text())));
+  }
+}
+
+}  // namespace chainmail::internal

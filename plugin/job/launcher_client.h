@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// The rank's end of the socket to its launcher: key-value store, news of failures, progress.
+//
+// Thread-safe: requests of several threads are in flight together; one thread reads. No call blocks
+// without a deadline. When the launcher closes the socket, every call and every subscribed group
+// fails with PeerError.
+
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/deadline.h"
+#include "base/job_protocol.h"
+#include "ops/engine/group.h"
+
+namespace chainmail::internal {
+
+class LauncherClient final : public ops::FailureNews {
+ public:
+  /// Takes the connected socket `fd` over, marks it close-on-exec, says hello and waits for the
+  /// welcome. Throws TimeoutError or PeerError when the launcher does not answer.
+  LauncherClient(int fd, std::uint32_t generation, std::chrono::milliseconds timeout);
+  LauncherClient(const LauncherClient&) = delete;
+  LauncherClient& operator=(const LauncherClient&) = delete;
+  ~LauncherClient() override;
+
+  const Welcome& welcome() const noexcept { return welcome_; }
+
+  void set(const std::string& key, const std::string& value);
+  /// Waits until the key exists; TimeoutError names it.
+  std::string get(const std::string& key, Deadline deadline);
+  std::optional<std::string> try_get(const std::string& key);
+  std::int64_t add(const std::string& key, std::int64_t amount);
+  /// c10d's compareSet: returns the value afterwards.
+  std::string compare_set(const std::string& key, const std::string& expected,
+                          const std::string& desired);
+  void append(const std::string& key, const std::string& value);
+  bool remove(const std::string& key);
+  std::int64_t count();
+  /// How far training is; never throws.
+  void report_step(std::uint64_t step) noexcept;
+
+  void subscribe(const std::string& group, const std::vector<int>& global_ranks,
+                 std::shared_ptr<ops::FailureState> state) override;
+  void unsubscribe(const std::string& group) override;
+  void announce(const std::string& group, const std::exception_ptr& error) noexcept override;
+
+ private:
+  struct Reply {
+    std::uint8_t status = 0;
+    std::string value;
+  };
+  struct Subscription {
+    std::vector<int> global_ranks;
+    std::shared_ptr<ops::FailureState> state;
+  };
+
+  void check_process() const;
+  void send_frame(JobMessage type, std::string body);
+  void send_bytes(std::string_view bytes);
+  Reply request(JobMessage type, const std::function<void(BodyWriter&)>& fill,
+                const std::string& what, Deadline deadline);
+  Reply request(JobMessage type, const std::function<void(BodyWriter&)>& fill,
+                const std::string& what);
+  void read_loop() noexcept;
+  bool read_some(FrameReader& reader);
+  void handle(const Frame& frame);
+  void rank_lost(int rank, std::exception_ptr error);
+  void group_failed(const std::string& group, std::exception_ptr error);
+  void fail_everything(std::exception_ptr error) noexcept;
+
+  const int fd_;
+  const int wake_fd_;  ///< an eventfd that ends the reading thread
+  const std::uint32_t generation_;
+  const pid_t pid_;
+  Welcome welcome_;
+
+  std::mutex write_mutex_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool is_welcome_ = false;
+  std::exception_ptr gone_;  ///< set once the connection is unusable
+  std::uint32_t next_id_ = 1;
+  std::map<std::uint32_t, std::optional<Reply>> pending_;
+  std::map<std::string, Subscription> subscriptions_;
+  // News may come before the group that it concerns is created here.
+  std::map<int, std::exception_ptr> lost_ranks_;
+  std::map<std::string, std::exception_ptr> failed_groups_;
+  std::thread reader_;
+};
+
+/// The error that was announced as (code, message, peer).
+[[nodiscard]] std::exception_ptr rebuild_error(std::uint32_t code, const std::string& message,
+                                               std::int64_t peer_rank);
+
+/// What to announce of an error.
+struct ErrorText {
+  std::uint32_t code = 0;
+  std::string message;
+  std::int64_t peer_rank = -1;
+};
+[[nodiscard]] ErrorText describe_error(const std::exception_ptr& error) noexcept;
+
+}  // namespace chainmail::internal

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// The part of LauncherClient that spreads failures.
+
+#include <algorithm>
+#include <utility>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "plugin/job/launcher_client.h"
+
+namespace chainmail::internal {
+
+std::exception_ptr rebuild_error(std::uint32_t code, const std::string& message,
+                                 std::int64_t peer_rank) {
+  switch (static_cast<ErrorCode>(code)) {
+    case ErrorCode::kInvalidArgument:
+      return std::make_exception_ptr(InvalidArgument(message));
+    case ErrorCode::kMismatch:
+      return std::make_exception_ptr(MismatchError(message));
+    case ErrorCode::kTimeout:
+      return std::make_exception_ptr(TimeoutError(message));
+    case ErrorCode::kSystem:
+    case ErrorCode::kMpi:
+    case ErrorCode::kNccl:
+    case ErrorCode::kCuda:
+    case ErrorCode::kCheckpoint:
+      // A native failure of another rank is, seen from here, a lost peer.
+    case ErrorCode::kPeer:
+      break;
+  }
+  return std::make_exception_ptr(PeerError(message, static_cast<int>(peer_rank)));
+}
+
+ErrorText describe_error(const std::exception_ptr& error) noexcept {
+  ErrorText text{static_cast<std::uint32_t>(ErrorCode::kPeer), "unknown error", -1};
+  try {
+    if (error) std::rethrow_exception(error);
+  } catch (const PeerError& peer) {
+    text.message = peer.what();
+    text.peer_rank = peer.peer_rank();
+  } catch (const Error& other) {
+    text.code = static_cast<std::uint32_t>(other.code());
+    text.message = other.what();
+  } catch (const std::exception& other) {
+    text.message = other.what();
+  } catch (...) {
+  }
+  return text;
+}
+
+void LauncherClient::subscribe(const std::string& group, const std::vector<int>& global_ranks,
+                               std::shared_ptr<ops::FailureState> state) {
+  std::exception_ptr known;
+  {
+    const std::lock_guard lock(mutex_);
+    known = gone_;
+    const auto failed = failed_groups_.find(group);
+    if (!known && failed != failed_groups_.end()) known = failed->second;
+    for (const int rank : global_ranks) {
+      const auto lost = lost_ranks_.find(rank);
+      if (!known && lost != lost_ranks_.end()) known = lost->second;
+    }
+    subscriptions_[group] = Subscription{global_ranks, state};
+  }
+  if (known) state->fail(known);
+}
+
+void LauncherClient::unsubscribe(const std::string& group) {
+  const std::lock_guard lock(mutex_);
+  subscriptions_.erase(group);
+  failed_groups_.erase(group);
+}
+
+void LauncherClient::announce(const std::string& group, const std::exception_ptr& error) noexcept {
+  try {
+    const ErrorText text = describe_error(error);
+    send_frame(
+        JobMessage::kGroupFailed,
+        BodyWriter().text(group).u32(text.code).text(text.message).i64(text.peer_rank).take());
+  } catch (const std::exception& failure) {
+    log_line(LogLevel::kInfo, std::string("could not announce a failure: ") + failure.what());
+  }
+}
+
+// FailureState::fail runs listeners, so no lock is held around it.
+void LauncherClient::rank_lost(int rank, std::exception_ptr error) {
+  std::vector<std::shared_ptr<ops::FailureState>> concerned;
+  {
+    const std::lock_guard lock(mutex_);
+    lost_ranks_.emplace(rank, error);
+    for (const auto& [group, subscription] : subscriptions_) {
+      const auto& ranks = subscription.global_ranks;
+      if (std::find(ranks.begin(), ranks.end(), rank) != ranks.end()) {
+        concerned.push_back(subscription.state);
+      }
+    }
+  }
+  for (const auto& state : concerned) state->fail(error);
+}
+
+void LauncherClient::group_failed(const std::string& group, std::exception_ptr error) {
+  std::shared_ptr<ops::FailureState> state;
+  {
+    const std::lock_guard lock(mutex_);
+    failed_groups_.emplace(group, error);
+    const auto found = subscriptions_.find(group);
+    if (found != subscriptions_.end()) state = found->second.state;
+  }
+  if (state) state->fail(error);
+}
+
+void LauncherClient::fail_everything(std::exception_ptr error) noexcept {
+  std::vector<std::shared_ptr<ops::FailureState>> all;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!gone_) gone_ = error;
+    for (const auto& [group, subscription] : subscriptions_) all.push_back(subscription.state);
+    changed_.notify_all();
+  }
+  for (const auto& state : all) state->fail(error);
+}
+
+}  // namespace chainmail::internal

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+#include "plugin/job/node_id.h"
+
+#include <sys/random.h>
+#include <unistd.h>
+
+#include <array>
+#include <climits>
+#include <fstream>
+
+#include "base/error.h"
+
+namespace chainmail::internal {
+namespace {
+
+std::string read_link(const char* path) {
+  std::array<char, 256> target{};
+  const ssize_t length = ::readlink(path, target.data(), target.size());
+  return length > 0 ? std::string(target.data(), static_cast<std::size_t>(length)) : std::string();
+}
+
+}  // namespace
+
+std::string host_name() {
+  std::array<char, HOST_NAME_MAX + 1> name{};
+  if (::gethostname(name.data(), name.size() - 1) != 0) return "localhost";
+  const std::string full = name.data();
+  return full.substr(0, full.find('.'));
+}
+
+std::string node_id(const Environment& environment) {
+  if (const auto given = environment("CHAINMAIL_NODE_ID")) return *given;
+  std::string boot_id;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot_id;
+  return host_name() + " " + boot_id + " " + read_link("/proc/self/ns/pid");
+}
+
+std::vector<std::string> exchange(ops::Rendezvous& board, const std::string& key, int rank,
+                                  int size, const std::string& mine, Deadline deadline) {
+  board.set(key + "/" + std::to_string(rank), mine);
+  std::vector<std::string> all;
+  for (int other = 0; other < size; ++other) {
+    try {
+      all.push_back(other == rank ? mine : board.get(key + "/" + std::to_string(other), deadline));
+    } catch (const TimeoutError&) {
+      throw TimeoutError("rank " + std::to_string(other) + " of " + std::to_string(size) +
+                             " did not join; rank " + std::to_string(rank) + " on " + host_name() +
+                             " waited for it in vain. Was it started, and did it fail before?",
+                         {other});
+    }
+  }
+  return all;
+}
+
+std::string share_secret(ops::Rendezvous& board, int rank, Deadline deadline) {
+  const std::string key = "secret";
+  if (rank != 0) return board.get(key, deadline);
+  std::string secret(32, '\0');
+  if (::getrandom(secret.data(), secret.size(), 0) != static_cast<ssize_t>(secret.size())) {
+    throw system_error("getrandom");
+  }
+  board.set(key, secret);
+  return secret;
+}
+
+}  // namespace chainmail::internal

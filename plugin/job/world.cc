@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+#include "plugin/job/world.h"
+
+#include <algorithm>
+#include <mutex>
+#include <numeric>
+#include <set>
+#include <utility>
+
+#include "base/error.h"
+#include "plugin/job/boards.h"
+#include "plugin/job/env.h"
+#include "plugin/job/job_connection.h"
+#include "plugin/job/node_id.h"
+#include "plugin/job/settings.h"
+
+namespace chainmail {
+namespace {
+
+using internal::Deadline;
+using internal::JobConnection;
+
+constexpr std::chrono::minutes kJoinTimeout{5};
+
+class JobWorld final : public World {
+ public:
+  JobWorld(const JobConnection& connection, const internal::Environment& environment)
+      : connection_(connection),
+        settings_(internal::read_settings(environment)),
+        starter_(to_string(connection.info.starter)),
+        host_(internal::host_name()) {
+    const Deadline deadline = Deadline::after(settings_.timeout.value_or(kJoinTimeout));
+    if (connection.launcher && !environment("CHAINMAIL_NODE_ID")) {
+      std::vector<std::string> nodes;
+      for (const std::uint32_t node : connection.launcher->welcome().node_of_rank) {
+        nodes.push_back(std::to_string(node));
+      }
+      topology_ = ops::Topology::from_node_ids(nodes);
+    } else {
+      topology_ = ops::Topology::from_node_ids(
+          internal::exchange(*connection.board, "node", rank(), connection.info.size,
+                             internal::node_id(environment), deadline));
+    }
+    if (topology_.size() != connection.info.size) {
+      throw InvalidArgument("WORLD_SIZE=" + std::to_string(connection.info.size) +
+                            " but the launcher speaks of " + std::to_string(topology_.size()) +
+                            " ranks");
+    }
+    secret_ = connection.launcher ? connection.launcher->welcome().secret
+                                  : internal::share_secret(*connection.board, rank(), deadline);
+  }
+
+  int rank() const noexcept override { return connection_.info.rank; }
+  int size() const noexcept override { return connection_.info.size; }
+  const ops::Topology& topology() const noexcept override { return topology_; }
+  const std::string& starter() const noexcept override { return starter_; }
+  const std::string& host() const noexcept override { return host_; }
+
+  std::shared_ptr<ops::Group> create_group(ops::GroupOptions options) override {
+    std::vector<int> ranks(static_cast<std::size_t>(size()));
+    std::iota(ranks.begin(), ranks.end(), 0);
+    return create_subgroup(ranks, std::move(options));
+  }
+
+  std::shared_ptr<ops::Group> create_subgroup(const std::vector<int>& ranks,
+                                              ops::GroupOptions options) override {
+    const std::set<int> distinct(ranks.begin(), ranks.end());
+    if (ranks.empty() || distinct.size() != ranks.size() || *distinct.begin() < 0 ||
+        *distinct.rbegin() >= size()) {
+      throw InvalidArgument("group \"" + options.name +
+                            "\": its ranks must be distinct and from 0 "
+                            "to " +
+                            std::to_string(size() - 1));
+    }
+    const auto mine = std::find(ranks.begin(), ranks.end(), rank());
+    if (mine == ranks.end()) {
+      throw InvalidArgument("group \"" + options.name + "\" does not contain this rank " +
+                            std::to_string(rank()) + "; only its members may create it");
+    }
+    options.generation = connection_.info.generation;
+    options.secret = secret_;
+    options.host = host_;
+    internal::apply(settings_, options);
+    auto board = std::make_shared<internal::PrefixRendezvous>("group/" + options.name + "/",
+                                                              connection_.board);
+    return ops::create_group(static_cast<int>(mine - ranks.begin()), topology_.subset(ranks),
+                             std::move(board), std::move(options), ranks,
+                             ranks.size() > 1 ? connection_.news : nullptr);
+  }
+
+  void report_step(std::uint64_t step) noexcept override {
+    if (connection_.launcher) connection_.launcher->report_step(step);
+  }
+
+ private:
+  const JobConnection& connection_;
+  const internal::JobSettings settings_;
+  const std::string starter_;
+  const std::string host_;
+  ops::Topology topology_ = ops::Topology::single_node(1);
+  std::string secret_;
+};
+
+}  // namespace
+
+std::shared_ptr<World> job_world() {
+  static std::mutex mutex;
+  // Kept as long as the connection it stands for, that is, as long as the process.
+  static auto& world = *new std::shared_ptr<World>();
+  const std::lock_guard lock(mutex);
+  if (!world) {
+    world = std::make_shared<JobWorld>(internal::job_connection(), internal::process_environment());
+  }
+  return world;
+}
+
+}  // namespace chainmail
