@@ -5,10 +5,13 @@
 
 #include <c10/util/Exception.h>
 
-namespace chainmail::internal {
+#include <optional>
 
-ops::DataType to_data_type(c10::ScalarType type, const char* what) {
-  switch (type) {  // NOLINT: torch has dozens of types, all others are refused below
+namespace chainmail::internal {
+namespace {
+
+std::optional<ops::DataType> known_type(c10::ScalarType type) {
+  switch (type) {
     case c10::ScalarType::Byte:
       return ops::DataType::kUInt8;
     case c10::ScalarType::Char:
@@ -29,17 +32,38 @@ ops::DataType to_data_type(c10::ScalarType type, const char* what) {
       return ops::DataType::kFloat32;
     case c10::ScalarType::Double:
       return ops::DataType::kFloat64;
-    default:
-      TORCH_CHECK_NOT_IMPLEMENTED(
-          false, "chainmail: ", what, " does not support tensors of type ", type,
-          "; supported are uint8, int8, int16, int32, int64, bool, float16, bfloat16, float32 and "
-          "float64");
+    default:  // torch's list is long and grows; the rest is handled by the callers
+      return std::nullopt;
   }
+}
+
+}  // namespace
+
+Elements elements_to_move(c10::ScalarType type) {
+  if (const auto known = known_type(type)) return {*known, 1};
+  return {ops::DataType::kUInt8, c10::elementSize(type)};
+}
+
+Elements elements_to_reduce(c10::ScalarType type, ops::ReduceOp op, const char* what) {
+  if (c10::isComplexType(type)) {
+    TORCH_CHECK(op == ops::ReduceOp::kSum || op == ops::ReduceOp::kAvg, "chainmail: ", what,
+                " of complex tensors supports sum and avg, not ", to_string(op));
+    return {known_type(c10::toRealValueType(type)).value(), 2};
+  }
+  const auto known = known_type(type);
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      known.has_value(), "chainmail: ", what, " does not support tensors of type ", type,
+      "; supported are uint8, int8, int16, int32, int64, bool, float16, bfloat16, float32, float64 "
+      "and complex");
+  TORCH_CHECK(!ops::is_bitwise(op) || !ops::is_floating_point(*known), "chainmail: ", what,
+              " with ", to_string(op), " needs integers or bool, got ", type);
+  return {*known, 1};
 }
 
 ops::ReduceOp to_reduce_op(const c10d::ReduceOp& op, const char* what) {
   switch (static_cast<c10d::ReduceOp::RedOpType>(op)) {
     case c10d::ReduceOp::SUM:
+    case c10d::ReduceOp::PREMUL_SUM:
       return ops::ReduceOp::kSum;
     case c10d::ReduceOp::AVG:
       return ops::ReduceOp::kAvg;
@@ -55,7 +79,6 @@ ops::ReduceOp to_reduce_op(const c10d::ReduceOp& op, const char* what) {
       return ops::ReduceOp::kBitOr;
     case c10d::ReduceOp::BXOR:
       return ops::ReduceOp::kBitXor;
-    case c10d::ReduceOp::PREMUL_SUM:
     case c10d::ReduceOp::UNUSED:
       break;
   }

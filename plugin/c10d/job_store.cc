@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// The stores of jobs: torch's TCPStore where others started the ranks, the launcher's where we did.
+
+#include <arpa/inet.h>
+#include <chainmail/backend.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include <utility>
+
+#include "base/error.h"
+#include "plugin/c10d/launcher_store.h"
+#include "plugin/c10d/store_rendezvous.h"
+#include "plugin/job/boards.h"
+#include "plugin/job/job_connection.h"
+#include "plugin/job/local_meeting.h"
+
+namespace chainmail {
+namespace internal {
+namespace {
+
+constexpr char kLoopback[] = "127.0.0.1";
+
+// A listening socket that only this machine reaches; TCPStore's own would listen everywhere.
+int listen_on_loopback() {
+  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) throw system_error("socket");
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  if (::bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
+      ::listen(fd, 1024) != 0) {
+    const SystemError error = system_error("listening on " + std::string(kLoopback));
+    ::close(fd);
+    throw error;
+  }
+  return fd;
+}
+
+std::uint16_t port_of(int fd) {
+  sockaddr_in address{};
+  socklen_t length = sizeof address;
+  if (::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length) != 0) {
+    throw system_error("getsockname");
+  }
+  return ntohs(address.sin_port);
+}
+
+c10d::TCPStoreOptions store_options(std::uint16_t port, bool is_server,
+                                    std::chrono::milliseconds timeout) {
+  c10d::TCPStoreOptions options;
+  options.port = port;
+  options.isServer = is_server;
+  options.waitWorkers = false;  // every exchange waits for whom it needs, and names him
+  options.timeout = timeout;
+  options.multiTenant = true;
+  return options;
+}
+
+std::shared_ptr<ops::Rendezvous> meet_on_this_node(const JobInfo& info,
+                                                   std::chrono::milliseconds timeout) {
+  if (info.rank != 0) {
+    const std::uint16_t port = ask_port(info.id, Deadline::after(timeout));
+    return std::make_shared<StoreRendezvous>(
+        c10::make_intrusive<c10d::TCPStore>(kLoopback, store_options(port, false, timeout)));
+  }
+  const int fd = listen_on_loopback();
+  auto options = store_options(port_of(fd), true, timeout);
+  options.masterListenFd = fd;  // the store owns it now
+  options.multiTenant = false;
+  auto store = c10::make_intrusive<c10d::TCPStore>(kLoopback, options);
+  auto announcer = std::make_shared<PortAnnouncer>(info.id, options.port);
+  return std::make_shared<StoreRendezvous>(std::move(store), std::move(announcer));
+}
+
+}  // namespace
+
+std::shared_ptr<ops::Rendezvous> connect_job_store(const JobInfo& info,
+                                                   std::chrono::milliseconds timeout) {
+  switch (info.meeting) {
+    case Meeting::kNone:
+      return std::make_shared<StoreRendezvous>(c10::make_intrusive<c10d::HashStore>());
+    case Meeting::kLocalSocket:
+      return meet_on_this_node(info, timeout);
+    case Meeting::kTcp:
+      try {
+        return std::make_shared<StoreRendezvous>(c10::make_intrusive<c10d::TCPStore>(
+            info.host, store_options(info.port, info.rank == 0 && info.rank_0_serves, timeout)));
+      } catch (const std::exception& error) {
+        throw SystemError(std::string(to_string(info.starter)) + ": rank " +
+                              std::to_string(info.rank) + " cannot reach the job's store at " +
+                              info.host + ":" + std::to_string(info.port) +
+                              "; MASTER_ADDR and MASTER_PORT choose another place. " + error.what(),
+                          0);
+      }
+    case Meeting::kLauncherSocket:
+      break;
+  }
+  throw InvalidArgument("a job of our launcher has its store in the launcher");
+}
+
+}  // namespace internal
+
+c10::intrusive_ptr<c10d::Store> make_job_store(std::chrono::milliseconds timeout) {
+  const internal::JobConnection& job = internal::job_connection();
+  if (job.launcher) {
+    return c10::make_intrusive<internal::LauncherStore>(job.launcher, "store/", timeout);
+  }
+  const auto& rendezvous = dynamic_cast<const internal::StoreRendezvous&>(*job.store);
+  auto store = c10::make_intrusive<c10d::PrefixStore>(
+      "chainmail-store/" + job.info.id + "/" + std::to_string(job.info.generation),
+      rendezvous.store()->clone());
+  store->setTimeout(timeout);
+  return store;
+}
+
+}  // namespace chainmail

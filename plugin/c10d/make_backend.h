@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// Makes backends over a store and finds them again by group name.
+
+#pragma once
+
+#include <chainmail/backend.h>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include <string>
+#include <string_view>
+
+#include "plugin/c10d/chainmail_backend.h"
+
+namespace chainmail::internal {
+
+/// Collective over the ranks. Throws what make_process_group throws.
+[[nodiscard]] c10::intrusive_ptr<ChainmailBackend> make_backend(
+    const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
+    const BackendOptions& options);
+
+/// Makes `backend` the one of a process group, for CPU tensors and by default.
+void set_backend(c10d::ProcessGroup& group, c10::intrusive_ptr<ChainmailBackend> backend);
+
+/// The backend of a registered process group; TORCH_CHECK when it has another one.
+[[nodiscard]] c10::intrusive_ptr<ChainmailBackend> find_backend(const std::string& group_name);
+
+/// Reads "algorithm=flat,wire=float16,timeout_ms=60000"; every part may be missing. Throws
+/// InvalidArgument that lists the valid keys.
+[[nodiscard]] BackendOptions parse_backend_options(std::string_view text);
+
+}  // namespace chainmail::internal
