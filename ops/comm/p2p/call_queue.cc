@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+#include "ops/comm/p2p/call_queue.h"
+
+#include <algorithm>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "base/error.h"
+
+namespace chainmail::ops {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+
+// The longest sleep: flags and deadlines are looked at this often.
+constexpr microseconds kSlice{10000};
+// The same while another Comm's transfers depend on this thread.
+constexpr microseconds kSharedSlice{200};
+// A transfer that is this late makes both ends compare what they do; then again, less and less
+// often.
+constexpr milliseconds kFirstInquiry{100};
+constexpr milliseconds kMaxInquiryPause{2000};
+
+}  // namespace
+
+CallQueue::CallQueue(Transport& transport, const P2pOptions& options)
+    : transport_(transport), options_(options) {}
+
+Call& CallQueue::take(const OpContext& context) {
+  check(context);
+  if (free_calls_.empty()) {
+    calls_.push_back(std::make_unique<Call>());
+    free_calls_.push_back(calls_.back().get());
+  }
+  Call& call = *free_calls_.back();
+  free_calls_.pop_back();
+  call.context = context;
+  call.job.header = context.header;
+  call.job.bounds.clear();
+  call.job.input_bounds.clear();
+  call.next_piece = call.piece_count = 0;
+  call.is_done = false;
+  return call;
+}
+
+void CallQueue::give_back(Call& call) noexcept {
+  // Whoever drops a running call has failed the queue before: nothing refers to its transfers.
+  call.running.clear();
+  call.context.progress = nullptr;
+  call.context.failure = nullptr;
+  free_calls_.push_back(&call);
+}
+
+std::unique_ptr<Schedule> CallQueue::take_schedule(Plan plan) {
+  auto& pool = free_schedules_[static_cast<std::size_t>(plan)];
+  if (pool.empty()) return make_schedule(plan, transport_);
+  auto schedule = std::move(pool.back());
+  pool.pop_back();
+  return schedule;
+}
+
+void CallQueue::launch(Call& call, Plan plan) {
+  call.plan = plan;
+  call.job.position = next_position_++;
+  const auto has_room = [&] {
+    return active_.empty() || call.job.position - active_.front()->job.position < kMaxCallsAhead;
+  };
+  wait_until(call.context, has_room, [&](std::vector<int>& peers, bool inquires) {
+    for (const auto& schedule : active_.front()->running) {
+      schedule->visit_pending(peers, inquires);
+    }
+  });
+  try {
+    transport_.begin(call.job.position, call.job.header);
+    call.running.push_back(take_schedule(plan));
+    call.piece_count = call.running.front()->piece_count(call.job);
+    const auto window = static_cast<std::size_t>(std::max(options_.window, 1));
+    while (call.running.size() < std::min(window, call.piece_count)) {
+      call.running.push_back(take_schedule(plan));
+    }
+    active_.push_back(&call);
+    for (auto& schedule : call.running) start_piece(call, schedule);
+    is_dirty_ = true;
+    step();
+  } catch (...) {
+    fail(std::current_exception(), call.context.failure);
+    std::rethrow_exception(error_);
+  }
+}
+
+bool CallQueue::start_piece(Call& call, std::unique_ptr<Schedule>& schedule) {
+  if (call.next_piece == call.piece_count) {
+    free_schedules_[static_cast<std::size_t>(call.plan)].push_back(std::move(schedule));
+    return false;
+  }
+  schedule->start(call.job, call.next_piece++);
+  schedule->advance();
+  return true;
+}
+
+// True when a piece or the call came to its end.
+bool CallQueue::advance(Call& call) {
+  bool has_moved = false;
+  for (auto& schedule : call.running) {
+    if (!schedule || !schedule->advance()) continue;
+    has_moved = true;
+    has_met_non_finite_ |= schedule->has_met_non_finite();
+    start_piece(call, schedule);
+  }
+  std::erase(call.running, nullptr);
+  call.is_done = call.running.empty();
+  return has_moved || call.is_done;
+}
+
+bool CallQueue::step() {
+  const bool has_moved = transport_.progress();
+  if (!has_moved && !is_dirty_) return false;
+  is_dirty_ = false;
+  // Posting for one call may finish another's transfers.
+  bool again = true;
+  while (again) {
+    again = false;
+    for (Call* call : active_) again |= !call->is_done && advance(*call);
+  }
+  std::erase_if(active_, [](const Call* call) { return call->is_done; });
+  return has_moved;
+}
+
+void CallQueue::progress() noexcept {
+  if (error_ != nullptr) return;
+  try {
+    step();
+  } catch (...) {
+    fail(std::current_exception(), nullptr);
+  }
+}
+
+void CallQueue::check(const OpContext& context) {
+  if (error_ != nullptr) give_up(context);
+  const bool has_failed = context.failure != nullptr && context.failure->has_failed();
+  if (!has_failed && !is_interrupted_.load(std::memory_order_relaxed)) return;
+  fail(has_failed
+           ? context.failure->error()
+           : std::make_exception_ptr(PeerError(context.header.describe() + " was aborted on " +
+                                                   transport_.name(transport_.rank()).describe(),
+                                               transport_.name(transport_.rank()).rank)),
+       context.failure);
+  give_up(context);
+}
+
+void CallQueue::give_up(const OpContext& context) {
+  if (context.failure != nullptr) context.failure->fail(error_);
+  std::rethrow_exception(error_);
+}
+
+template <typename IsDone, typename VisitPending>
+void CallQueue::wait_until(const OpContext& context, const IsDone& is_done,
+                           const VisitPending& visit) {
+  const microseconds slice = context.progress ? kSharedSlice : kSlice;
+  auto last_move = Clock::now();
+  auto next_inquiry = last_move + kFirstInquiry;
+  milliseconds pause = kFirstInquiry;
+  std::vector<int> peers;
+  try {
+    while (!is_done()) {
+      const bool has_moved = step();
+      if (is_done()) return;
+      if (context.progress) context.progress();
+      check(context);
+      const auto now = Clock::now();
+      if (has_moved) {
+        last_move = now;
+        continue;
+      }
+      if (now - last_move < options_.spin) {
+        std::this_thread::yield();
+        continue;
+      }
+      if (now >= next_inquiry) {
+        peers.clear();
+        visit(peers, true);
+        pause = std::min(2 * pause, kMaxInquiryPause);
+        next_inquiry = now + pause;
+      }
+      if (context.deadline.has_passed()) {
+        peers.clear();
+        visit(peers, false);
+        std::rethrow_exception(late(context, std::move(peers)));
+      }
+      transport_.wait(std::min<microseconds>(slice, context.deadline.left()));
+    }
+  } catch (...) {
+    fail(std::current_exception(), context.failure);
+    give_up(context);
+  }
+}
+
+std::exception_ptr CallQueue::late(const OpContext& context, std::vector<int> peers) const {
+  std::sort(peers.begin(), peers.end());
+  peers.erase(std::unique(peers.begin(), peers.end()), peers.end());
+  std::string text = context.header.describe() + " timed out on " +
+                     transport_.name(transport_.rank()).describe() + ": no answer from ";
+  std::vector<int> ranks;
+  for (const int peer : peers) {
+    text += (ranks.empty() ? "" : ", ") + transport_.name(peer).describe();
+    ranks.push_back(transport_.name(peer).rank);
+  }
+  if (peers.empty()) text += "peers";
+  return std::make_exception_ptr(TimeoutError(
+      text + "; is it still computing, stopped or cut off? A longer timeout gives it more time",
+      ranks));
+}
+
+void CallQueue::wait(Call& call) {
+  if (call.is_done) return;
+  wait_until(
+      call.context, [&] { return call.is_done; },
+      [&](std::vector<int>& peers, bool inquires) {
+        for (const auto& schedule : call.running) {
+          schedule->visit_pending(peers, inquires);
+        }
+      });
+}
+
+bool CallQueue::test(Call& call) {
+  if (call.is_done) return true;
+  check(call.context);
+  progress();
+  if (error_ != nullptr) give_up(call.context);
+  return call.is_done;
+}
+
+void CallQueue::run(Call& call, Plan plan) {
+  try {
+    launch(call, plan);
+    wait(call);
+  } catch (...) {
+    give_back(call);
+    throw;
+  }
+  give_back(call);
+}
+
+template <typename T>
+void CallQueue::post_and_wait(T& transfer, const OpContext& context) {
+  check(context);
+  try {
+    transport_.post(transfer);
+    is_dirty_ = true;
+  } catch (...) {
+    fail(std::current_exception(), context.failure);
+    give_up(context);
+  }
+  wait_until(
+      context, [&] { return transfer.is_done.load(std::memory_order_acquire); },
+      [&](std::vector<int>& peers, bool inquires) {
+        peers.push_back(transfer.peer);
+        if (inquires) transport_.inquire(transfer);
+      });
+}
+
+void CallQueue::transfer(Send& send, const OpContext& context) { post_and_wait(send, context); }
+void CallQueue::transfer(Receive& receive, const OpContext& context) {
+  post_and_wait(receive, context);
+}
+
+void CallQueue::fail(const std::exception_ptr& error, FailureState* failure) noexcept {
+  if (error_ != nullptr) return;
+  error_ = error;
+  // The first error of the group is the one that everybody gets.
+  if (failure != nullptr) {
+    failure->fail(error);
+    error_ = failure->error();
+  }
+  for (const Call* call : active_) {
+    if (call->context.failure != nullptr) call->context.failure->fail(error_);
+  }
+  transport_.fail(error_);
+  active_.clear();
+}
+
+void CallQueue::interrupt() noexcept {
+  is_interrupted_.store(true, std::memory_order_relaxed);
+  transport_.interrupt();
+}
+
+}  // namespace chainmail::ops

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+#include "ops/comm/p2p/p2p_comm.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+#include "base/error.h"
+#include "ops/kernels/cpu/kernels.h"
+
+namespace chainmail::ops {
+namespace {
+
+class CallRequest final : public Request {
+ public:
+  CallRequest(CallQueue& queue, Call& call) : queue_(queue), call_(call) {}
+  ~CallRequest() override {
+    // The buffer goes with its request: nobody may write to it any more.
+    if (!call_.is_done && !queue_.has_failed()) {
+      queue_.fail(std::make_exception_ptr(PeerError(
+                      "a rank gave up " + call_.job.header.describe() + " before it was done")),
+                  call_.context.failure);
+    }
+    queue_.give_back(call_);
+  }
+  CallRequest(const CallRequest&) = delete;
+  CallRequest& operator=(const CallRequest&) = delete;
+  bool test() override { return queue_.test(call_); }
+  void wait() override { queue_.wait(call_); }
+
+ private:
+  CallQueue& queue_;
+  Call& call_;
+};
+
+class FinishedRequest final : public Request {
+ public:
+  bool test() override { return true; }
+  void wait() override {}
+};
+
+// What a reduction over one rank is: the factor, no rounding, since nothing travels.
+void reduce_alone(std::byte* data, std::size_t count, const Reduction& reduction) {
+  if (count != 0 && is_floating_point(reduction.dtype) && reduction.scale != 1.0) {
+    scale_in_place(data, count, reduction.dtype, reduction.scale);
+  }
+}
+
+}  // namespace
+
+P2pComm::P2pComm(std::unique_ptr<Transport> transport, const P2pOptions& options)
+    : transport_(std::move(transport)), options_(options), queue_(*transport_, options_) {}
+
+void P2pComm::check_peer(int peer) const {
+  if (peer >= 0 && peer < size() && peer != rank()) return;
+  throw InvalidArgument("rank " + std::to_string(rank()) + " of " + std::to_string(size()) +
+                        " cannot send to or receive from rank " + std::to_string(peer));
+}
+
+Call& P2pComm::all_reduce_call(std::byte* data, std::size_t count, const Reduction& reduction,
+                               const OpContext& context) {
+  Call& call = queue_.take(context);
+  call.job.reduction = reduction;
+  call.job.data = data;
+  call.job.count = count;
+  return call;
+}
+
+void P2pComm::all_reduce(std::byte* data, std::size_t count, const Reduction& reduction,
+                         const OpContext& context) {
+  if (size() == 1) return reduce_alone(data, count, reduction);
+  Call& call = all_reduce_call(data, count, reduction, context);
+  queue_.run(call, plan_all_reduce(call.job, size(), options_));
+}
+
+std::unique_ptr<Request> P2pComm::start_all_reduce(std::byte* data, std::size_t count,
+                                                   const Reduction& reduction,
+                                                   const OpContext& context) {
+  if (size() == 1) {
+    reduce_alone(data, count, reduction);
+    return std::make_unique<FinishedRequest>();
+  }
+  Call& call = all_reduce_call(data, count, reduction, context);
+  auto request = std::make_unique<CallRequest>(queue_, call);
+  queue_.launch(call, plan_all_reduce(call.job, size(), options_));
+  return request;
+}
+
+void P2pComm::reduce_scatter(std::byte* data, std::span<const std::size_t> bounds,
+                             const Reduction& reduction, const OpContext& context) {
+  if (size() == 1) return reduce_alone(data, bounds.back(), reduction);
+  Call& call = all_reduce_call(data, bounds.back(), reduction, context);
+  call.job.bounds.assign(bounds.begin(), bounds.end());
+  queue_.run(call, plan_reduce_scatter(call.job, size(), options_));
+}
+
+void P2pComm::all_gather(std::byte* data, std::span<const std::size_t> byte_bounds,
+                         const OpContext& context) {
+  if (size() == 1) return;
+  Call& call = queue_.take(context);
+  call.job.data = data;
+  call.job.count = byte_bounds.back();
+  call.job.bounds.assign(byte_bounds.begin(), byte_bounds.end());
+  queue_.run(call, plan_all_gather(size(), options_));
+}
+
+void P2pComm::broadcast(std::byte* data, std::size_t bytes, int root, const OpContext& context) {
+  if (size() == 1) return;
+  Call& call = queue_.take(context);
+  call.job.data = data;
+  call.job.count = bytes;
+  call.job.root = root;
+  queue_.run(call, plan_broadcast(call.job, size(), options_));
+}
+
+void P2pComm::all_to_all(const std::byte* send, std::span<const std::size_t> send_bounds,
+                         std::byte* receive, std::span<const std::size_t> receive_bounds,
+                         const OpContext& context) {
+  Call& call = queue_.take(context);
+  call.job.input = send;
+  call.job.input_bounds.assign(send_bounds.begin(), send_bounds.end());
+  call.job.data = receive;
+  call.job.bounds.assign(receive_bounds.begin(), receive_bounds.end());
+  queue_.run(call, Plan::kAllToAll);
+}
+
+void P2pComm::send(const std::byte* data, std::size_t bytes, int peer, std::uint32_t tag,
+                   const OpContext& context) {
+  check_peer(peer);
+  Send message;
+  message.peer = peer;
+  message.tag = Tag::point_to_point(tag);
+  message.header = context.header;
+  message.bytes = bytes;
+  message.data = data;
+  queue_.transfer(message, context);
+}
+
+void P2pComm::receive(std::byte* data, std::size_t bytes, int peer, std::uint32_t tag,
+                      const OpContext& context) {
+  check_peer(peer);
+  Receive message;
+  message.peer = peer;
+  message.tag = Tag::point_to_point(tag);
+  message.header = context.header;
+  message.bytes = bytes;
+  message.data = data;
+  queue_.transfer(message, context);
+}
+
+void P2pComm::barrier(const OpContext& context) {
+  if (size() == 1) return;
+  queue_.run(queue_.take(context), Plan::kBarrier);
+}
+
+}  // namespace chainmail::ops

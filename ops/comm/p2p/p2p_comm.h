@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// Every collective of Comm over messages. Schedules are state machines: data of all started calls
+// moves whenever any call of this Comm waits, tests or makes progress.
+//
+// Thread and collective rule as Comm. Requests must be gone before their Comm. progress() does not
+// throw: an error is kept for the calls it belongs to and their FailureState.
+
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "ops/comm/comm.h"
+#include "ops/comm/p2p/call_queue.h"
+#include "ops/comm/p2p/plan.h"
+#include "ops/comm/transport.h"
+
+namespace chainmail::ops {
+
+class P2pComm final : public Comm {
+ public:
+  explicit P2pComm(std::unique_ptr<Transport> transport, const P2pOptions& options = {});
+
+  int rank() const noexcept override { return transport_->rank(); }
+  int size() const noexcept override { return transport_->size(); }
+
+  /// Integers under ReduceOp::kAvg are divided by size() here, by the one who finishes them.
+  void all_reduce(std::byte* data, std::size_t count, const Reduction& reduction,
+                  const OpContext& context) override;
+  void reduce_scatter(std::byte* data, std::span<const std::size_t> bounds,
+                      const Reduction& reduction, const OpContext& context) override;
+  void all_gather(std::byte* data, std::span<const std::size_t> byte_bounds,
+                  const OpContext& context) override;
+  void broadcast(std::byte* data, std::size_t bytes, int root, const OpContext& context) override;
+  void all_to_all(const std::byte* send, std::span<const std::size_t> send_bounds,
+                  std::byte* receive, std::span<const std::size_t> receive_bounds,
+                  const OpContext& context) override;
+  /// Up to kEagerBytes send() returns when the bytes are on their way: a receiver that disagrees is
+  /// then reported by a later call.
+  void send(const std::byte* data, std::size_t bytes, int peer, std::uint32_t tag,
+            const OpContext& context) override;
+  void receive(std::byte* data, std::size_t bytes, int peer, std::uint32_t tag,
+               const OpContext& context) override;
+  void barrier(const OpContext& context) override;
+  [[nodiscard]] std::unique_ptr<Request> start_all_reduce(std::byte* data, std::size_t count,
+                                                          const Reduction& reduction,
+                                                          const OpContext& context) override;
+  void progress() override { queue_.progress(); }
+  void abort() noexcept override { queue_.interrupt(); }
+
+  const Transport& transport() const noexcept { return *transport_; }
+  /// True once a rounding to a compressed wire has met inf or NaN on any rank, in a call that this
+  /// rank has finished.
+  bool has_met_non_finite() const noexcept { return queue_.has_met_non_finite(); }
+
+ private:
+  Call& all_reduce_call(std::byte* data, std::size_t count, const Reduction& reduction,
+                        const OpContext& context);
+  void check_peer(int peer) const;
+
+  std::unique_ptr<Transport> transport_;
+  P2pOptions options_;
+  CallQueue queue_;
+};
+
+}  // namespace chainmail::ops

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+#include "ops/comm/p2p/plan.h"
+
+#include <algorithm>
+
+#include "ops/comm/p2p/moving.h"
+#include "ops/comm/p2p/reducing.h"
+
+namespace chainmail::ops {
+namespace {
+
+std::size_t elements(std::size_t bytes, const Job& job) {
+  return std::max<std::size_t>(bytes / job.wire_bytes(), 1);
+}
+
+}  // namespace
+
+Plan plan_all_reduce(Job& job, int size, const P2pOptions& options) {
+  const std::size_t bytes = job.count * job.wire_bytes();
+  const bool is_small = bytes <= options.small_bytes;
+  const bool loses_bits = job.is_compressed() || job.reduction.dtype == DataType::kFloat16 ||
+                          job.reduction.dtype == DataType::kBFloat16;
+  const bool is_crowded = size > options.max_direct_ranks;
+  job.piece = elements(options.piece_bytes, job);
+  if (size == 2 || (is_small && !is_crowded)) return Plan::kExchange;
+  if (is_crowded && !loses_bits && is_small) return Plan::kDoubling;
+  job.piece = elements(options.slice_bytes * static_cast<std::size_t>(size), job);
+  return is_crowded && !loses_bits ? Plan::kRing : Plan::kDirect;
+}
+
+Plan plan_reduce_scatter(Job& job, int /*size*/, const P2pOptions& options) {
+  job.piece = elements(options.slice_bytes, job);
+  return Plan::kReduceScatter;
+}
+
+Plan plan_broadcast(Job& job, int size, const P2pOptions& options) {
+  job.piece = std::max<std::size_t>(options.slice_bytes, 1);
+  const bool is_long = job.count > 2 * options.slice_bytes;
+  return size > 2 && is_long ? Plan::kBroadcastChain : Plan::kBroadcastTree;
+}
+
+Plan plan_all_gather(int size, const P2pOptions& options) {
+  return size > options.max_direct_ranks ? Plan::kAllGatherRing : Plan::kAllGatherDirect;
+}
+
+std::unique_ptr<Schedule> make_schedule(Plan plan, Transport& transport) {
+  switch (plan) {
+    case Plan::kExchange:
+      return make_exchange(transport);
+    case Plan::kDirect:
+      return make_direct(transport);
+    case Plan::kRing:
+      return make_ring(transport);
+    case Plan::kDoubling:
+      return make_doubling(transport);
+    case Plan::kReduceScatter:
+      return make_reduce_scatter(transport);
+    case Plan::kBroadcastTree:
+      return make_broadcast_tree(transport);
+    case Plan::kBroadcastChain:
+      return make_broadcast_chain(transport);
+    case Plan::kAllGatherDirect:
+      return make_all_gather_direct(transport);
+    case Plan::kAllGatherRing:
+      return make_all_gather_ring(transport);
+    case Plan::kAllToAll:
+      return make_all_to_all(transport);
+    case Plan::kBarrier:
+      return make_barrier(transport);
+  }
+  return nullptr;
+}
+
+}  // namespace chainmail::ops

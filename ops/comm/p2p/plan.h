@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// Which schedule carries a call: the one place where that is decided. Depends only on what all
+// ranks know, so that they agree without a message.
+
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <memory>
+
+#include "ops/comm/p2p/schedule.h"
+
+namespace chainmail::ops {
+
+/// Tuned for tests; equal on all ranks of a Comm.
+struct P2pOptions {
+  /// Two ranks exchange pieces of this size: large enough for few messages, small enough that a
+  /// piece is in the cache when it is added.
+  std::size_t piece_bytes = std::size_t{1} << 20;
+  /// Direct: a rank's slice of a piece. Up to kEagerBytes it is sent without asking.
+  std::size_t slice_bytes = kEagerBytes;
+  /// Pieces of one call that are under way at once.
+  int window = 4;
+  /// Up to this many ranks everybody may talk to everybody; more keep to few peers.
+  int max_direct_ranks = 8;
+  /// Calls up to this size take the fewest rounds instead of the fewest bytes.
+  std::size_t small_bytes = std::size_t{4} << 10;
+  /// How long a wait looks for messages before it sleeps: waking up costs tens of microseconds.
+  std::chrono::microseconds spin{50};
+};
+
+enum class Plan {
+  kExchange,
+  kDirect,
+  kRing,
+  kDoubling,
+  kReduceScatter,
+  kBroadcastTree,
+  kBroadcastChain,
+  kAllGatherDirect,
+  kAllGatherRing,
+  kAllToAll,
+  kBarrier,
+};
+inline constexpr std::size_t kPlanCount = 11;
+
+/// The plan of an all_reduce; sets Job::piece.
+///
+/// | ranks             | bytes <= small_bytes | more               |
+/// |-------------------|----------------------|--------------------|
+/// | 2                 | exchange             | exchange           |
+/// | 3 .. max_direct   | exchange             | direct             |
+/// | more              | doubling             | ring               |
+///
+/// Compressed calls of more than two ranks go direct whatever their number: two roundings, never
+/// one per hop; the same for types of 16 bits, which would lose bits at each hop.
+[[nodiscard]] Plan plan_all_reduce(Job& job, int size, const P2pOptions& options);
+[[nodiscard]] Plan plan_reduce_scatter(Job& job, int size, const P2pOptions& options);
+/// A tree for small buffers, a chain of pieces where bandwidth counts.
+[[nodiscard]] Plan plan_broadcast(Job& job, int size, const P2pOptions& options);
+[[nodiscard]] Plan plan_all_gather(int size, const P2pOptions& options);
+
+[[nodiscard]] std::unique_ptr<Schedule> make_schedule(Plan plan, Transport& transport);
+
+}  // namespace chainmail::ops

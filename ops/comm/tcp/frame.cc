@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+#include "ops/comm/tcp/frame.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "base/crc32c.h"
+#include "base/error.h"
+
+namespace chainmail::ops {
+namespace {
+
+constexpr std::size_t kChecksummed = FrameHead::kBytes - sizeof(std::uint32_t);
+
+void put(std::byte* out, std::uint64_t value, std::size_t bytes) noexcept {
+  for (std::size_t i = 0; i < bytes; ++i) {
+    out[i] = static_cast<std::byte>((value >> (8 * i)) & 0xff);
+  }
+}
+
+std::uint64_t take(const std::byte* in, std::size_t bytes) noexcept {
+  std::uint64_t value = 0;
+  for (std::size_t i = 0; i < bytes; ++i) {
+    value |= std::to_integer<std::uint64_t>(in[i]) << (8 * i);
+  }
+  return value;
+}
+
+std::uint32_t take32(const std::byte* in) noexcept {
+  return static_cast<std::uint32_t>(take(in, 4));
+}
+
+bool is_plausible(const FrameHead& head) noexcept {
+  switch (head.type) {
+    case FrameType::kData:
+      // Subtractions, not sums: nothing here can overflow.
+      return head.length <= kMaxFramePayload && head.offset <= head.message_bytes &&
+             head.length <= head.message_bytes - head.offset &&
+             (head.length != 0 || head.message_bytes == 0);
+    case FrameType::kAbort:
+      return head.length <= kMaxAbortBytes;
+    case FrameType::kReady:
+    case FrameType::kInquiry:
+    case FrameType::kGoodbye:
+      return head.length == 0;
+  }
+  return false;
+}
+
+std::string join(ErrorCode code, std::int64_t peer_rank, const std::vector<int>& missing,
+                 std::string_view text) {
+  std::vector<std::byte> head(16 + 4 * missing.size());
+  put(head.data(), static_cast<std::uint64_t>(code), 4);
+  put(head.data() + 4, static_cast<std::uint64_t>(peer_rank), 8);
+  put(head.data() + 12, missing.size(), 4);
+  for (std::size_t i = 0; i < missing.size(); ++i) {
+    put(head.data() + 16 + 4 * i, static_cast<std::uint32_t>(missing[i]), 4);
+  }
+  std::string body(reinterpret_cast<const char*>(head.data()), head.size());
+  body += text.substr(0, std::min(text.size(), kMaxAbortBytes - body.size()));
+  return body;
+}
+
+std::exception_ptr make_error(std::uint32_t code, int peer_rank, std::vector<int> missing,
+                              const std::string& text) {
+  switch (static_cast<ErrorCode>(code)) {
+    case ErrorCode::kMismatch:
+      return std::make_exception_ptr(MismatchError(text));
+    case ErrorCode::kTimeout:
+      return std::make_exception_ptr(TimeoutError(text, std::move(missing)));
+    case ErrorCode::kPeer:
+    case ErrorCode::kInvalidArgument:
+    case ErrorCode::kSystem:
+    case ErrorCode::kMpi:
+    case ErrorCode::kNccl:
+    case ErrorCode::kCuda:
+    case ErrorCode::kCheckpoint:
+      break;
+  }
+  return std::make_exception_ptr(PeerError(text, peer_rank));
+}
+
+}  // namespace
+
+std::array<std::byte, FrameHead::kBytes> FrameHead::encode() const noexcept {
+  std::array<std::byte, kBytes> bytes{};
+  const auto fixed = header.encode();
+  std::copy(fixed.begin(), fixed.end(), bytes.begin());
+  std::byte* out = bytes.data() + MessageHeader::kBytes;
+  put(out, static_cast<std::uint64_t>(type), 1);
+  put(out + 1, has_checksum ? 1 : 0, 1);
+  put(out + 4, length, 4);
+  put(out + 8, tag, 8);
+  put(out + 16, message_bytes, 8);
+  put(out + 24, offset, 8);
+  put(out + 32, checksum, 4);
+  put(out + 36, internal::crc32c(std::span(bytes).first(kChecksummed)), 4);
+  return bytes;
+}
+
+std::optional<FrameHead> FrameHead::decode(std::span<const std::byte> bytes) noexcept {
+  if (bytes.size() < kBytes) return std::nullopt;
+  if (internal::crc32c(bytes.first(kChecksummed)) != take32(bytes.data() + kChecksummed)) {
+    return std::nullopt;
+  }
+  const auto header = MessageHeader::decode(bytes);
+  if (!header) return std::nullopt;
+  const std::byte* in = bytes.data() + MessageHeader::kBytes;
+  FrameHead head;
+  head.header = *header;
+  head.type = static_cast<FrameType>(take(in, 1));
+  head.has_checksum = take(in + 1, 1) != 0;
+  head.length = take32(in + 4);
+  head.tag = take(in + 8, 8);
+  head.message_bytes = take(in + 16, 8);
+  head.offset = take(in + 24, 8);
+  head.checksum = take32(in + 32);
+  if (!is_plausible(head)) return std::nullopt;
+  return head;
+}
+
+std::string encode_abort(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const TimeoutError& timeout) {
+    std::vector<int> missing = timeout.missing_ranks();
+    missing.resize(std::min<std::size_t>(missing.size(), 1024));
+    return join(timeout.code(), -1, missing, timeout.what());
+  } catch (const PeerError& peer) {
+    return join(peer.code(), peer.peer_rank(), {}, peer.what());
+  } catch (const Error& other) {
+    return join(other.code(), -1, {}, other.what());
+  } catch (const std::exception& other) {
+    return join(ErrorCode::kSystem, -1, {}, other.what());
+  } catch (...) {
+    return join(ErrorCode::kSystem, -1, {}, "an exception of unknown type");
+  }
+}
+
+std::exception_ptr decode_abort(std::span<const std::byte> bytes) {
+  const std::size_t missing_count = bytes.size() < 16 ? 0 : take32(bytes.data() + 12);
+  if (bytes.size() < 16 || missing_count > (bytes.size() - 16) / 4) {
+    return std::make_exception_ptr(PeerError("a peer gave up; its reason cannot be read"));
+  }
+  std::vector<int> missing(missing_count);
+  for (std::size_t i = 0; i < missing_count; ++i) {
+    missing[i] = static_cast<int>(take32(bytes.data() + 16 + 4 * i));
+  }
+  const std::span text = bytes.subspan(16 + 4 * missing_count);
+  return make_error(take32(bytes.data()), static_cast<int>(take(bytes.data() + 4, 8)),
+                    std::move(missing),
+                    std::string(reinterpret_cast<const char*>(text.data()), text.size()));
+}
+
+}  // namespace chainmail::ops

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// What travels on a TCP connection: a fixed head, then at most kMaxFramePayload bytes.
+//
+// Pure functions over bytes; any thread. A message is cut into frames so that its checksum is
+// computed while the piece is in the cache, and so that an abort never waits behind a long message.
+
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "ops/message_header.h"
+
+namespace chainmail::ops {
+
+inline constexpr std::size_t kMaxFramePayload = std::size_t{256} << 10;
+inline constexpr std::size_t kMaxAbortBytes = std::size_t{16} << 10;
+
+enum class FrameType : std::uint8_t {
+  kData = 1,  ///< a piece of a message
+  kReady,     ///< the sender of this frame has posted the receive with this tag
+  kInquiry,   ///< "I wait in this call": to be compared, nothing else
+  kAbort,     ///< the sender gives up; the payload says why
+  kGoodbye,   ///< the sender has finished; nothing follows
+};
+
+struct FrameHead {
+  static constexpr std::size_t kBytes = 72;
+
+  MessageHeader header;
+  FrameType type = FrameType::kData;
+  bool has_checksum = false;
+  std::uint32_t length = 0;  ///< of the payload that follows
+  std::uint64_t tag = 0;
+  std::uint64_t message_bytes = 0;  ///< of the whole message
+  std::uint64_t offset = 0;         ///< of this payload in it
+  std::uint32_t checksum = 0;       ///< CRC-32C of the payload
+
+  [[nodiscard]] std::array<std::byte, kBytes> encode() const noexcept;
+  /// Nothing when the head's own checksum is wrong or a field cannot be right.
+  [[nodiscard]] static std::optional<FrameHead> decode(std::span<const std::byte> bytes) noexcept;
+};
+
+/// The payload of kAbort: code, ranks and text of an exception.
+[[nodiscard]] std::string encode_abort(const std::exception_ptr& error);
+/// The exception that a peer announced; a PeerError when the bytes cannot be read.
+[[nodiscard]] std::exception_ptr decode_abort(std::span<const std::byte> bytes);
+
+}  // namespace chainmail::ops

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+#include "ops/comm/tcp/handshake.h"
+
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace chainmail::ops {
+namespace {
+
+using internal::Digest;
+using internal::Nonce;
+
+constexpr std::array<char, 8> kMagic = {'c', 'h', 'a', 'i', 'n', 'm', 'a', '1'};
+// Generation, the two ranks, and a digest of the group's name.
+constexpr std::size_t kIdentityBytes = 12 + sizeof(Digest);
+constexpr std::size_t kHelloBytes = kMagic.size() + kIdentityBytes + sizeof(Nonce);
+constexpr std::size_t kChallengeBytes = sizeof(Nonce) + sizeof(Digest);
+constexpr std::size_t kProofBytes = sizeof(Digest);
+constexpr std::byte kAccept{'A'};
+constexpr std::byte kYield{'Y'};
+constexpr std::byte kDialerRole{'d'};
+constexpr std::byte kAcceptorRole{'a'};
+
+void append_u32(std::byte*& out, std::uint32_t value) {
+  for (unsigned i = 0; i < 4; ++i) *out++ = static_cast<std::byte>((value >> (8 * i)) & 0xff);
+}
+
+std::uint32_t read_u32(const std::byte* in) {
+  std::uint32_t value = 0;
+  for (unsigned i = 0; i < 4; ++i) value |= std::to_integer<std::uint32_t>(in[i]) << (8 * i);
+  return value;
+}
+
+}  // namespace
+
+Handshake::Handshake(internal::UniqueFd fd, const HandshakeIdentity& identity,
+                     internal::Deadline deadline)
+    : fd_(std::move(fd)),
+      identity_(&identity),
+      is_dialer_(false),
+      step_(Step::kHello),
+      deadline_(deadline),
+      own_nonce_(internal::random_nonce()) {}
+
+Handshake::Handshake(internal::UniqueFd fd, const HandshakeIdentity& identity, int peer,
+                     internal::Deadline deadline)
+    : fd_(std::move(fd)),
+      identity_(&identity),
+      peer_(peer),
+      is_dialer_(true),
+      step_(Step::kHello),
+      deadline_(deadline),
+      own_nonce_(internal::random_nonce()) {}
+
+void Handshake::append_identity(std::byte*& out, int from, int to) const {
+  append_u32(out, identity_->generation);
+  append_u32(out, static_cast<std::uint32_t>(from));
+  append_u32(out, static_cast<std::uint32_t>(to));
+  const Digest group =
+      internal::hmac_sha256("chainmail group", std::as_bytes(std::span(identity_->group)));
+  out = std::copy(group.begin(), group.end(), out);
+}
+
+Digest Handshake::proof(std::byte role, int from, int to) const {
+  std::array<std::byte, 1 + kIdentityBytes + 2 * sizeof(Nonce)> message{};
+  std::byte* out = message.data();
+  *out++ = role;
+  append_identity(out, from, to);
+  const Nonce& dialer = is_dialer_ ? own_nonce_ : peer_nonce_;
+  const Nonce& acceptor = is_dialer_ ? peer_nonce_ : own_nonce_;
+  out = std::copy(dialer.begin(), dialer.end(), out);
+  std::copy(acceptor.begin(), acceptor.end(), out);
+  return internal::hmac_sha256(identity_->secret, message);
+}
+
+// True once `bytes` bytes of the current message are in input_. Never reads past them: what follows
+// belongs to the stream.
+bool Handshake::read_exactly(std::size_t bytes) {
+  while (got_ < bytes) {
+    const ssize_t got = ::recv(fd_.get(), input_.data() + got_, bytes - got_, 0);
+    if (got > 0) {
+      got_ += static_cast<std::size_t>(got);
+      continue;
+    }
+    if (got < 0 && errno == EINTR) continue;
+    is_closed_ = got == 0 || (errno != EAGAIN && errno != ENOTCONN);
+    return false;
+  }
+  got_ = 0;
+  return true;
+}
+
+// A few bytes into the empty buffer of a new connection always fit.
+bool Handshake::send_all(const std::byte* data, std::size_t bytes) noexcept {
+  return ::send(fd_.get(), data, bytes, MSG_NOSIGNAL) == static_cast<ssize_t>(bytes);
+}
+
+HandshakeState Handshake::advance() {
+  const HandshakeState state = is_dialer_ ? advance_dialer() : advance_acceptor();
+  return state == HandshakeState::kPending && is_closed_ ? HandshakeState::kClosed : state;
+}
+
+HandshakeState Handshake::advance_dialer() {
+  if (step_ == Step::kHello) {
+    std::array<std::byte, kHelloBytes> hello{};
+    std::memcpy(hello.data(), kMagic.data(), kMagic.size());
+    std::byte* out = hello.data() + kMagic.size();
+    append_identity(out, identity_->rank, peer_);
+    std::copy(own_nonce_.begin(), own_nonce_.end(), out);
+    if (!send_all(hello.data(), hello.size())) return HandshakeState::kClosed;
+    step_ = Step::kChallenge;
+  }
+  if (step_ == Step::kChallenge) {
+    if (!read_exactly(kChallengeBytes)) return HandshakeState::kPending;
+    Digest claimed{};
+    std::memcpy(peer_nonce_.data(), input_.data(), sizeof(Nonce));
+    std::memcpy(claimed.data(), input_.data() + sizeof(Nonce), sizeof(Digest));
+    if (!internal::equal_in_constant_time(claimed, proof(kAcceptorRole, identity_->rank, peer_))) {
+      return HandshakeState::kRefused;
+    }
+    const Digest own = proof(kDialerRole, identity_->rank, peer_);
+    if (!send_all(own.data(), own.size())) return HandshakeState::kClosed;
+    step_ = Step::kVerdict;
+  }
+  if (!read_exactly(1)) return HandshakeState::kPending;
+  return input_[0] == kAccept ? HandshakeState::kAccepted : HandshakeState::kYielded;
+}
+
+HandshakeState Handshake::on_hello() {
+  const std::byte* in = input_.data();
+  if (std::memcmp(in, kMagic.data(), kMagic.size()) != 0) return HandshakeState::kStranger;
+  const std::uint32_t from = read_u32(in + kMagic.size() + 4);
+  if (from >= static_cast<std::uint32_t>(identity_->size)) return HandshakeState::kStranger;
+  peer_ = static_cast<int>(from);
+  std::array<std::byte, kIdentityBytes> expected{};
+  std::byte* out = expected.data();
+  append_identity(out, peer_, identity_->rank);
+  if (peer_ == identity_->rank ||
+      std::memcmp(in + kMagic.size(), expected.data(), expected.size()) != 0) {
+    return HandshakeState::kStranger;
+  }
+  std::memcpy(peer_nonce_.data(), in + kMagic.size() + kIdentityBytes, sizeof(Nonce));
+  std::array<std::byte, kChallengeBytes> challenge{};
+  const Digest own = proof(kAcceptorRole, peer_, identity_->rank);
+  std::memcpy(challenge.data(), own_nonce_.data(), sizeof(Nonce));
+  std::memcpy(challenge.data() + sizeof(Nonce), own.data(), sizeof(Digest));
+  step_ = Step::kProof;
+  return send_all(challenge.data(), challenge.size()) ? HandshakeState::kPending
+                                                      : HandshakeState::kClosed;
+}
+
+HandshakeState Handshake::advance_acceptor() {
+  if (step_ == Step::kHello) {
+    if (!read_exactly(kHelloBytes)) return HandshakeState::kPending;
+    const HandshakeState state = on_hello();
+    if (state != HandshakeState::kPending) return state;
+  }
+  if (step_ == Step::kVerdict) return HandshakeState::kProven;
+  if (!read_exactly(kProofBytes)) return HandshakeState::kPending;
+  Digest claimed{};
+  std::memcpy(claimed.data(), input_.data(), sizeof claimed);
+  if (!internal::equal_in_constant_time(claimed, proof(kDialerRole, peer_, identity_->rank))) {
+    return HandshakeState::kStranger;
+  }
+  step_ = Step::kVerdict;
+  return HandshakeState::kProven;
+}
+
+bool Handshake::send_verdict(bool accepts) noexcept {
+  const std::byte verdict = accepts ? kAccept : kYield;
+  return send_all(&verdict, 1);
+}
+
+}  // namespace chainmail::ops

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// Frames over one non-blocking socket. Payloads go straight from and to the buffers that the
+// handler names; checksums are made and checked here.
+//
+// Not thread-safe.
+
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+
+#include "base/unique_fd.h"
+#include "ops/comm/tcp/frame.h"
+
+namespace chainmail::ops {
+
+struct OutgoingFrame {
+  FrameHead head;
+  const std::byte* payload = nullptr;  ///< must stay until frame_sent()
+};
+
+class FrameHandler {
+ public:
+  virtual ~FrameHandler() = default;
+  /// Where the payload of a frame goes; nothing when there is no room for it now (retried later).
+  virtual std::optional<std::byte*> on_head(const FrameHead& head) = 0;
+  /// The payload is there and its checksum is right.
+  virtual void on_frame(const FrameHead& head) = 0;
+  /// The next frame to send, nothing when there is none.
+  virtual std::optional<OutgoingFrame> next_frame() = 0;
+  virtual void frame_sent(const FrameHead& head) = 0;
+};
+
+/// The connection is of no use any more; what() says why.
+class StreamError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+class TcpStream {
+ public:
+  TcpStream(internal::UniqueFd fd, bool use_checksum);
+
+  int fd() const noexcept { return fd_.get(); }
+  /// Writes frames until the socket is full or there are none left; true when bytes moved.
+  bool write(FrameHandler& handler);
+  /// Reads frames until the socket is empty or about `budget` bytes were taken; true when bytes
+  /// moved. Throws StreamError at the end of the stream, on a reset or damaged bytes.
+  bool read(FrameHandler& handler, std::size_t budget);
+
+  /// True while the socket was full when write() returned.
+  bool is_blocked() const noexcept { return is_blocked_; }
+  /// The socket has room again.
+  void unblock() noexcept { is_blocked_ = false; }
+  /// True when on_head() found no room.
+  bool is_stalled() const noexcept { return is_stalled_; }
+  /// True in the middle of a frame.
+  bool is_sending() const noexcept { return out_.has_value(); }
+
+ private:
+  bool parse(FrameHandler& handler);
+  bool open_frame(FrameHandler& handler);
+  void finish_frame(FrameHandler& handler);
+  std::size_t fill();
+  std::size_t payload_left() const noexcept { return in_ ? in_->length - payload_got_ : 0; }
+
+  internal::UniqueFd fd_;
+  bool use_checksum_;
+  bool is_blocked_ = false;
+  bool is_stalled_ = false;
+
+  std::optional<OutgoingFrame> out_;
+  std::array<std::byte, FrameHead::kBytes> out_head_{};
+  std::size_t out_sent_ = 0;  ///< of head and payload
+
+  std::optional<FrameHead> in_;
+  std::byte* payload_ = nullptr;
+  bool is_open_ = false;  ///< payload_ is known
+  std::size_t payload_got_ = 0;
+  std::unique_ptr<std::byte[]> staging_;
+  std::size_t staging_begin_ = 0;
+  std::size_t staging_end_ = 0;
+};
+
+}  // namespace chainmail::ops

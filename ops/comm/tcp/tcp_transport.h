@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// Messages over TCP: one connection per pair of ranks that talk, one epoll set per rank.
+//
+// Thread rule: one thread at a time, except interrupt().
+
+#pragma once
+
+#include <sys/epoll.h>
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/unique_fd.h"
+#include "ops/comm/call_log.h"
+#include "ops/comm/tcp/connector.h"
+#include "ops/comm/tcp/peer_link.h"
+#include "ops/comm/tcp/stream.h"
+#include "ops/comm/transport.h"
+#include "ops/engine/rendezvous.h"
+
+namespace chainmail::ops {
+
+struct TcpOptions {
+  int rank = 0;
+  std::vector<PeerName> names;  ///< one per rank
+  std::string group;            ///< unique in the job; also the prefix of the keys
+  std::uint32_t generation = 0;
+  std::string secret;        ///< of the job
+  std::string interface;     ///< name or address; empty: 127.0.0.1 when all ranks share a host
+  bool use_checksum = true;  ///< CRC-32C of payloads; equal or not between ranks
+};
+
+class TcpTransport final : public Transport {
+ public:
+  /// Opens the listener and publishes its address; connects to nobody. Throws InvalidArgument (no
+  /// such interface) and SystemError.
+  TcpTransport(std::shared_ptr<Rendezvous> rendezvous, TcpOptions options);
+  /// Says goodbye to peers, waiting shortly for what was sent to arrive.
+  ~TcpTransport() override;
+  TcpTransport(const TcpTransport&) = delete;
+  TcpTransport& operator=(const TcpTransport&) = delete;
+
+  int rank() const noexcept override { return options_.rank; }
+  int size() const noexcept override { return static_cast<int>(options_.names.size()); }
+  const PeerName& name(int peer) const override {
+    return options_.names.at(static_cast<std::size_t>(peer));
+  }
+  void begin(std::uint64_t position, const MessageHeader& header) override;
+  void post(Send& send) override;
+  void post(Receive& receive) override;
+  void inquire(const Transfer& transfer) override;
+  bool progress() override;
+  void wait(std::chrono::microseconds timeout) override;
+  void fail(const std::exception_ptr& error) noexcept override;
+  void interrupt() noexcept override;
+  TransportCounters counters() const noexcept override { return counters_; }
+  /// Connections that are open now.
+  int connection_count() const noexcept;
+
+ private:
+  struct Peer {
+    std::unique_ptr<PeerLink> link;
+    std::unique_ptr<TcpStream> stream;
+    std::uint32_t events = 0;  ///< what epoll watches
+    std::string closed;        ///< why there is no stream any more
+  };
+
+  PeerLink& link(int rank);
+  Peer& peer(int rank) { return peers_[static_cast<std::size_t>(rank)]; }
+  void want(int rank);
+  bool handle_events(int count, bool& is_connector_ready);
+  void attach(NewConnection connection);
+  bool write_to(int rank);
+  bool read_from(int rank);
+  void watch(int rank);
+  void close(int rank, const std::string& reason);
+  void throw_if_needed(int rank);
+  void check_board();
+  void linger(std::chrono::milliseconds time) noexcept;
+  bool is_drained(Peer& peer) noexcept;
+
+  TcpOptions options_;
+  std::shared_ptr<Rendezvous> rendezvous_;
+  internal::UniqueFd epoll_;
+  internal::UniqueFd wake_;
+  std::unique_ptr<Connector> connector_;
+  CallLog log_;
+  TransportCounters counters_;
+  std::vector<Peer> peers_;
+  std::vector<int> linked_;  ///< ranks that something was posted for or that have connected
+  static constexpr int kMaxEvents = 32;
+  std::array<epoll_event, kMaxEvents> events_{};
+  int event_count_ = 0;  ///< events that wait() has found
+  bool has_failed_ = false;
+};
+
+}  // namespace chainmail::ops

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// Ranks as threads for tests of Comms: starts them, joins them, hands on what they throw; and the
+// Comms over both transports.
+
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/error.h"
+#include "ops/comm/comm.h"
+#include "ops/comm/p2p/p2p_comm.h"
+#include "ops/comm/tcp_comm.h"
+#include "ops/comm/thread_comm.h"
+#include "ops/engine/rendezvous.h"
+
+namespace chainmail::ops::testing {
+
+using std::chrono::milliseconds;
+
+/// Runs `body(rank)` on one thread per rank; what each threw, null for none.
+inline std::vector<std::exception_ptr> run_ranks_catching(int size,
+                                                          const std::function<void(int)>& body) {
+  std::vector<std::exception_ptr> errors(static_cast<std::size_t>(size));
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < size; ++rank) {
+    threads.emplace_back([&, rank] {
+      try {
+        body(rank);
+      } catch (...) {
+        errors[static_cast<std::size_t>(rank)] = std::current_exception();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return errors;
+}
+
+inline std::string what(const std::exception_ptr& error) {
+  if (error == nullptr) return "";
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& exception) {
+    return exception.what();
+  }
+}
+
+inline void run_ranks(int size, const std::function<void(int)>& body) {
+  const auto errors = run_ranks_catching(size, body);
+  for (int rank = 0; rank < size; ++rank) {
+    const auto& error = errors[static_cast<std::size_t>(rank)];
+    if (error) throw std::runtime_error("rank " + std::to_string(rank) + ": " + what(error));
+  }
+}
+
+template <typename E>
+bool is_a(const std::exception_ptr& error) {
+  try {
+    if (error) std::rethrow_exception(error);
+  } catch (const E&) {
+    return true;
+  } catch (...) {
+    return false;
+  }
+  return false;
+}
+
+enum class Wire { kThread, kTcp };
+
+/// What the ranks of one Comm under test share.
+struct CommWorld {
+  CommWorld(Wire wire_, int size_, const P2pOptions& options_ = {})
+      : wire(wire_), size(size_), options(options_), hub(std::make_shared<ThreadHub>(size_)) {
+    tcp.group = "test";
+    tcp.secret = "a secret of the job, 32 bytes lo";
+    for (int rank = 0; rank < size; ++rank) {
+      tcp.names.push_back({rank, "host" + std::to_string(rank)});
+    }
+    tcp.interface = "127.0.0.1";
+  }
+
+  std::unique_ptr<P2pComm> make(int rank) {
+    if (wire == Wire::kThread) {
+      return std::make_unique<P2pComm>(std::make_unique<ThreadTransport>(hub, rank), options);
+    }
+    TcpOptions own = tcp;
+    own.rank = rank;
+    return std::make_unique<P2pComm>(std::make_unique<TcpTransport>(rendezvous, own), options);
+  }
+
+  Wire wire;
+  int size;
+  P2pOptions options;
+  std::shared_ptr<ThreadHub> hub;
+  std::shared_ptr<LocalRendezvous> rendezvous = std::make_shared<LocalRendezvous>();
+  TcpOptions tcp;
+};
+
+/// Numbers the operations of one rank.
+class Ops {
+ public:
+  explicit Ops(milliseconds timeout = milliseconds{60000}) : timeout_(timeout) {}
+  OpContext next(OpKind kind, std::size_t count, DataType dtype = DataType::kUInt8,
+                 ReduceOp op = ReduceOp::kSum) {
+    OpContext context{{}, internal::Deadline::after(timeout_), &failure_, {}};
+    context.header.kind = kind;
+    context.header.sequence = sequence_++;
+    context.header.count = count;
+    context.header.dtype = dtype;
+    context.header.reduce_op = op;
+    return context;
+  }
+  FailureState& failure() { return failure_; }
+
+ private:
+  milliseconds timeout_;
+  std::uint64_t sequence_ = 0;
+  FailureState failure_;
+};
+
+}  // namespace chainmail::ops::testing
