@@ -23,7 +23,7 @@ readonly DEFAULT_TORCH=2.11.0
 readonly BUILD_PACKAGES=(
   ca-certificates ccache cmake dataset-fashion-mnist g++ git libasio-dev libbenchmark-dev
   libgflags-dev libgmock-dev libgoogle-glog-dev libgtest-dev libhwloc-dev libhwy-dev libssl-dev
-  libxxhash-dev ninja-build nlohmann-json3-dev openssh-client zlib1g-dev)
+  libxxhash-dev ninja-build nlohmann-json3-dev openssh-client pkg-config zlib1g-dev)
 readonly PYTHON_PACKAGES=(python3 python3-venv)
 readonly TEST_PACKAGES=(
   clang-format-14 iproute2 libopenmpi-dev libpmix-dev nftables openmpi-bin openssh-server procps)
