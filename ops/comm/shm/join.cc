@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// How the ranks of a node find each other's segment, and how they part.
+
+#include <fcntl.h>
+#include <sys/random.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdio>
+#include <optional>
+#include <thread>
+
+#include "base/error.h"
+#include "ops/comm/shm/meeting.h"
+
+namespace chainmail::ops::shm {
+namespace {
+
+using std::chrono::microseconds;
+
+constexpr int kSpins = 400;  // some ten microseconds
+constexpr std::size_t kSmallestRing = 4096;
+
+std::string random_token() {
+  std::array<unsigned char, 16> bytes{};
+  if (::getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size())) {
+    throw system_error("cannot read random bytes for the token of a shared memory segment");
+  }
+  std::string token;
+  for (const unsigned char byte : bytes) {
+    std::array<char, 3> text{};
+    std::snprintf(text.data(), text.size(), "%02x", byte);
+    token += text.data();
+  }
+  return token;
+}
+
+Layout layout_for(const ShmCommOptions& options) {
+  if (options.size < 1 || options.rank < 0 || options.rank >= options.size) {
+    throw InvalidArgument("rank " + std::to_string(options.rank) + " of " +
+                          std::to_string(options.size) + " in a shared memory group");
+  }
+  if (!options.global_ranks.empty() &&
+      options.global_ranks.size() != static_cast<std::size_t>(options.size)) {
+    throw InvalidArgument("a shared memory group of " + std::to_string(options.size) +
+                          " ranks was given the names of " +
+                          std::to_string(options.global_ranks.size()));
+  }
+  Layout layout;
+  layout.ranks = static_cast<std::size_t>(options.size);
+  // Whole pages, with room for all_to_all's table and some elements of every rank in a step.
+  layout.chunk_bytes = (std::max(options.chunk_bytes, 64 * layout.ranks) + 4095) / 4096 * 4096;
+  const std::size_t peers = std::max<std::size_t>(layout.ranks - 1, 1);
+  layout.ring_bytes = std::max(options.ring_bytes / peers, kSmallestRing) / 128 * 128;
+  return layout;
+}
+
+// Polls the rendezvous so that a failure of the group ends the wait, too.
+std::string wait_for_key(Rendezvous& rendezvous, const std::string& key,
+                         internal::Deadline deadline, const FailureState* failure) {
+  microseconds pause{50};
+  for (;;) {
+    if (auto value = rendezvous.try_get(key)) return *value;
+    if (failure != nullptr) failure->rethrow_if_failed();
+    if (deadline.has_passed()) {
+      throw TimeoutError(
+          "this node's first rank did not offer its shared memory in time "
+          "(rendezvous key \"" +
+          key + "\")");
+    }
+    std::this_thread::sleep_for(pause);
+    pause = std::min(2 * pause, microseconds{10000});
+  }
+}
+
+// Fields separated by a character that no path, number or message line holds.
+constexpr char kSeparator = '\n';
+
+Segment find_or_create(const ShmCommOptions& options, Rendezvous& rendezvous,
+                       internal::Deadline deadline, const FailureState* failure) {
+  const Layout layout = layout_for(options);
+  const std::string key = options.key_prefix + "/shm";
+  if (options.rank == 0) {
+    try {
+      const std::string token = random_token();
+      Segment segment = Segment::create(layout, token);
+      rendezvous.set(key, segment.path() + kSeparator + token);
+      return segment;
+    } catch (const SystemError& error) {
+      rendezvous.set(key, std::string("failed") + kSeparator + std::to_string(error.native_code()) +
+                              kSeparator + error.what());
+      throw;
+    }
+  }
+  const std::string offer = wait_for_key(rendezvous, key, deadline, failure);
+  const std::size_t end = offer.find(kSeparator);
+  const std::string path = offer.substr(0, end);
+  const std::string rest = end == std::string::npos ? "" : offer.substr(end + 1);
+  if (path == "failed") {
+    const std::size_t split = rest.find(kSeparator);
+    throw SystemError(rest.substr(split + 1), std::atoi(rest.c_str()));
+  }
+  return Segment::attach(layout, path, rest);
+}
+
+}  // namespace
+
+Meeting::Meeting(const ShmCommOptions& options, Rendezvous& rendezvous, internal::Deadline deadline,
+                 const FailureState* failure)
+    : rank_(options.rank),
+      size_(options.size),
+      global_ranks_(options.global_ranks),
+      host_(options.host),
+      failure_(failure),
+      segment_([&]() -> Segment {
+        try {
+          return find_or_create(options, rendezvous, deadline, failure);
+        } catch (const std::exception& error) {
+          // The others wait for this rank; tell them why it will not come.
+          rendezvous.set(options.key_prefix + "/shm/failed", error.what());
+          throw;
+        }
+      }()) {
+  for (int rank = 0; global_ranks_.size() < static_cast<std::size_t>(size_); ++rank) {
+    global_ranks_.push_back(rank);
+  }
+  join(rendezvous, options.key_prefix, deadline);
+  segment_.close_file();
+  watch_peers();
+  count_cores();
+}
+
+Meeting::~Meeting() {
+  segment_.area(rank_).presence.store(Presence::kLeft);
+  segment_.wake_sleepers();
+}
+
+void Meeting::join(Rendezvous& rendezvous, const std::string& key_prefix,
+                   internal::Deadline deadline) {
+  RankArea& own = segment_.area(rank_);
+  own.pid = ::getpid();
+  CPU_ZERO(&own.cpus);
+  ::sched_getaffinity(0, sizeof(own.cpus), &own.cpus);
+  own.presence.store(Presence::kJoined);
+  segment_.ring_bell();
+  const auto is_here = [this](int rank) {
+    return segment_.area(rank).presence.load() != Presence::kAbsent;
+  };
+  for (int rank = 0; rank < size_; ++rank) {
+    while (!is_here(rank)) {
+      if (failure_ != nullptr) failure_->rethrow_if_failed();
+      if (const auto why = rendezvous.try_get(key_prefix + "/shm/failed")) {
+        throw PeerError("a rank of host " + host_ + " could not join the shared memory: " + *why);
+      }
+      if (deadline.has_passed()) {
+        throw TimeoutError(name(rank) + " did not join the shared memory group in time",
+                           {global_rank(rank)});
+      }
+      segment_.sleep([&] { return is_here(rank); }, std::chrono::milliseconds{20});
+    }
+  }
+}
+
+void Meeting::watch_peers() {
+  processes_.resize(static_cast<std::size_t>(size_));
+  for (int rank = 0; rank < size_; ++rank) {
+    const pid_t pid = segment_.area(rank).pid;
+    if (pid == ::getpid()) continue;  // a thread of this process: it says when it leaves
+    // Before 5.3 the kernel has no pidfd: then only the deadline tells.
+    processes_[static_cast<std::size_t>(rank)].reset(
+        static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+  }
+}
+
+void Meeting::count_cores() {
+  cpu_set_t all;
+  CPU_ZERO(&all);
+  for (int rank = 0; rank < size_; ++rank) CPU_OR(&all, &all, &segment_.area(rank).cpus);
+  // With more ranks than cores, whoever spins keeps the rank it waits for from running.
+  spins_ = size_ <= CPU_COUNT(&all) ? kSpins : 0;
+}
+
+}  // namespace chainmail::ops::shm

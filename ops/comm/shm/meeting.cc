@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+#include "ops/comm/shm/meeting.h"
+
+#include <poll.h>
+#include <sched.h>
+
+#include <bit>
+#include <chrono>
+#include <cstring>
+#include <span>
+
+#include "base/error.h"
+
+#if defined(__x86_64__) || defined(__i386__)
+#include <immintrin.h>
+#endif
+
+namespace chainmail::ops::shm {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+using std::chrono::nanoseconds;
+
+// Waking a sleeper takes tens of microseconds, so nobody sleeps sooner than this.
+constexpr microseconds kYieldTime{500};
+constexpr milliseconds kLongestSleep{20};
+// With another Comm's transfers to move: their sockets do not ring our bell.
+constexpr microseconds kProgressSleep{100};
+constexpr milliseconds kLivenessPeriod{50};
+
+// The last 16 bits of a header are flags, which may differ.
+constexpr std::uint64_t kComparedBits =
+    std::endian::native == std::endian::little ? 0x0000ffffffffffff : 0xffffffffffff0000;
+
+void relax() noexcept {
+#if defined(__x86_64__) || defined(__i386__)
+  _mm_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+}  // namespace
+
+void Meeting::enter(Method method, std::uint64_t digest, const std::byte* payload,
+                    std::size_t bytes, const OpContext& context) {
+  if (must_stop(context)) throw_if_stopped(context);
+  // 44 bits of call number: two ranks are never far enough apart to mistake it.
+  ++call_;
+  const std::uint64_t hash = (digest * 0x9e3779b97f4a7c15) >> 48;
+  stamp_ = (call_ << 20) | (static_cast<std::uint64_t>(method) << 16) | hash;
+  header_ = std::bit_cast<std::array<std::uint64_t, 4>>(context.header.encode());
+  Slot& slot = segment_.area(rank_).slots[call_ & 1];
+  slot.header = header_;
+  if (bytes != 0) std::memcpy(slot.payload.data(), payload, bytes);
+  slot.stamp.store(stamp_);
+  segment_.wake_sleepers();
+}
+
+bool Meeting::has_entered(int rank, const OpContext& context) {
+  const Slot& slot = segment_.area(rank).slots[call_ & 1];
+  const std::uint64_t stamp = slot.stamp.load(std::memory_order_acquire);
+  if ((stamp ^ stamp_) >> 20 != 0) return false;
+  const std::uint64_t difference = (slot.header[0] ^ header_[0]) | (slot.header[1] ^ header_[1]) |
+                                   (slot.header[2] ^ header_[2]) |
+                                   ((slot.header[3] ^ header_[3]) & kComparedBits);
+  if ((difference | (stamp ^ stamp_)) != 0) disagree(rank, context);
+  return true;
+}
+
+void Meeting::wait_for_entries(const OpContext& context) {
+  wait_for_all([this, &context](int rank) { return has_entered(rank, context); }, context);
+}
+
+void Meeting::publish_staged(std::uint64_t step) noexcept {
+  segment_.area(rank_).staged.store(step);
+  segment_.wake_sleepers();
+}
+
+void Meeting::publish_reduced(std::uint64_t step) noexcept {
+  segment_.area(rank_).reduced.store(step);
+  segment_.wake_sleepers();
+}
+
+void Meeting::wait_for_staged(std::uint64_t step, const OpContext& context) {
+  wait_for_all(
+      [this, step](int rank) {
+        return segment_.area(rank).staged.load(std::memory_order_acquire) >= step;
+      },
+      context);
+}
+
+void Meeting::wait_for_reduced(std::uint64_t step, const OpContext& context) {
+  wait_for_all(
+      [this, step](int rank) {
+        return segment_.area(rank).reduced.load(std::memory_order_acquire) >= step;
+      },
+      context);
+}
+
+template <typename Seen>
+void Meeting::wait_for_all(const Seen& seen, const OpContext& context) {
+  int spins = spins_;
+  for (int rank = 0; rank < size_; ++rank) {
+    if (rank == rank_) continue;
+    while (!seen(rank)) {
+      if (--spins < 0) return wait_long(0, size_, seen, context);
+      relax();
+    }
+  }
+}
+
+void Meeting::wait_for_peer(int peer, const std::function<bool()>& is_ready,
+                            const OpContext& context, const std::function<void()>& idle) {
+  for (int spins = spins_; spins >= 0; --spins) {
+    if (is_ready()) return;
+    relax();
+  }
+  wait_long(
+      peer, peer + 1, [&is_ready](int) { return is_ready(); }, context, idle);
+}
+
+void Meeting::wait_long(int first, int last, const std::function<bool(int)>& seen,
+                        const OpContext& context, const std::function<void()>& idle) {
+  const auto all_seen = [this, first, last, &seen] {
+    for (int rank = first; rank < last; ++rank) {
+      if (rank != rank_ && !seen(rank)) return false;
+    }
+    return true;
+  };
+  const auto begin = Clock::now();
+  auto next_check = begin + kLivenessPeriod;
+  const nanoseconds longest = context.progress ? nanoseconds(kProgressSleep) : kLongestSleep;
+  for (;;) {
+    if (all_seen()) return;
+    throw_if_stopped(context);
+    if (idle) idle();
+    if (context.progress) context.progress();
+    const auto now = Clock::now();
+    if (now - begin < kYieldTime) {
+      ::sched_yield();
+      continue;
+    }
+    if (context.deadline.has_passed()) time_out(first, last, seen, context);
+    if (now >= next_check) {
+      check_peers(first, last, seen, context);
+      next_check = now + kLivenessPeriod;
+    }
+    segment_.sleep([&] { return all_seen() || must_stop(context); },
+                   std::min<nanoseconds>(longest, context.deadline.left()));
+  }
+}
+
+bool Meeting::must_stop(const OpContext& context) const noexcept {
+  return segment_.has_failed() || is_aborted_.load(std::memory_order_relaxed) ||
+         (context.failure != nullptr && context.failure->has_failed());
+}
+
+void Meeting::throw_if_stopped(const OpContext& context) {
+  // What this process knows already comes first, so that its other Comms report the same.
+  if (context.failure != nullptr && context.failure->has_failed()) {
+    fail(context.failure->error(), context);
+  }
+  if (segment_.has_failed()) fail(segment_.failure(), context);
+  if (is_aborted_) {
+    fail(std::make_exception_ptr(PeerError("the group was aborted on " + name(rank_))), context);
+  }
+}
+
+void Meeting::fail(const std::exception_ptr& error, const OpContext& context) {
+  // Into the segment first: listeners of the failure state may abort this Comm with less to say.
+  segment_.fail(error);
+  if (context.failure != nullptr) {
+    context.failure->fail(error);
+    context.failure->rethrow_if_failed();
+  }
+  std::rethrow_exception(error);
+}
+
+void Meeting::disagree(int rank, const OpContext& context) {
+  const Slot& slot = segment_.area(rank).slots[call_ & 1];
+  const auto bytes = std::bit_cast<std::array<std::byte, MessageHeader::kBytes>>(slot.header);
+  const auto theirs = MessageHeader::decode(bytes);
+  const std::string their_call = theirs ? theirs->describe() : "something unreadable";
+  std::string text = "ranks disagree: " + name(rank_) + " calls " + context.header.describe() +
+                     ", " + name(rank) + " calls " + their_call;
+  if (theirs && theirs->matches(context.header)) {
+    text += " with another length or root; that is an error in Chainmail, please report it";
+  } else {
+    text += "; all ranks of a group must make the same calls in the same order";
+  }
+  fail(std::make_exception_ptr(MismatchError(text)), context);
+}
+
+void Meeting::check_peers(int first, int last, const std::function<bool(int)>& seen,
+                          const OpContext& context) {
+  for (int rank = first; rank < last; ++rank) {
+    const internal::UniqueFd& process = processes_[static_cast<std::size_t>(rank)];
+    const RankArea& area = segment_.area(rank);
+    pollfd poll_one{process.get(), POLLIN, 0};
+    const bool is_dead = process.is_open() && ::poll(&poll_one, 1, 0) == 1;
+    const bool has_left = area.presence.load() == Presence::kLeft;
+    // Looked at last: what a rank delivered before it ended counts.
+    if (rank == rank_ || (!is_dead && !has_left) || seen(rank)) continue;
+    std::string text = name(rank) + " (pid " + std::to_string(area.pid) + ") ";
+    text += has_left ? "left the group" : "died";
+    text += " while " + name(rank_) + " waits for it in " + context.header.describe();
+    if (has_left) text += "; it makes fewer calls than its peers, or failed and ended";
+    fail(std::make_exception_ptr(PeerError(text, global_rank(rank))), context);
+  }
+}
+
+void Meeting::time_out(int first, int last, const std::function<bool(int)>& seen,
+                       const OpContext& context) {
+  std::vector<int> missing;
+  std::string names;
+  for (int rank = first; rank < last; ++rank) {
+    if (rank == rank_ || seen(rank)) continue;
+    missing.push_back(global_rank(rank));
+    names += (names.empty() ? "" : ", ") + name(rank) + " (pid " +
+             std::to_string(segment_.area(rank).pid) + ")";
+  }
+  if (missing.empty()) return;  // the last one came this moment
+  fail(std::make_exception_ptr(
+           TimeoutError(context.header.describe() + " on " + name(rank_) +
+                            " made no progress within its time limit: waiting for " + names +
+                            ", alive but stopped, slow or busy elsewhere",
+                        missing)),
+       context);
+}
+
+std::string Meeting::name(int rank) const {
+  return "rank " + std::to_string(global_rank(rank)) + " on host " + host_;
+}
+
+void Meeting::abort() noexcept {
+  is_aborted_ = true;
+  try {
+    std::exception_ptr error = failure_ != nullptr ? failure_->error() : nullptr;
+    if (error == nullptr) {
+      error = std::make_exception_ptr(
+          PeerError("the group was aborted on " + name(rank_), global_rank(rank_)));
+    }
+    segment_.fail(error);
+  } catch (...) {
+    segment_.fail(std::current_exception());
+  }
+}
+
+}  // namespace chainmail::ops::shm

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// Where the ranks of a node meet: every call starts with all ranks showing what they are about to
+// do, and goes on when all have seen that they agree. Also all waiting, and all that ends it.
+//
+// One thread at a time, except abort(). After a throw the meeting is dead on all ranks.
+
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "base/unique_fd.h"
+#include "ops/comm/comm.h"
+#include "ops/comm/shm/segment.h"
+#include "ops/comm/shm_comm.h"
+
+namespace chainmail::ops::shm {
+
+/// The Comm's calls; one operation may consist of several.
+enum class Method : std::uint8_t {
+  kAllReduce,
+  kReduceScatter,
+  kAllGather,
+  kBroadcast,
+  kAllToAll,
+  kBarrier,
+};
+
+class Meeting {
+ public:
+  /// Collective: returns when all ranks have mapped the segment.
+  Meeting(const ShmCommOptions& options, Rendezvous& rendezvous, internal::Deadline deadline,
+          const FailureState* failure);
+  Meeting(const Meeting&) = delete;
+  Meeting& operator=(const Meeting&) = delete;
+  ~Meeting();
+
+  int rank() const noexcept { return rank_; }
+  int size() const noexcept { return size_; }
+  const Segment& segment() const noexcept { return segment_; }
+
+  /// Shows this rank's header with up to kInlineBytes of payload. `digest` stands for what else
+  /// must be equal within the operation (lengths, root).
+  void enter(Method method, std::uint64_t digest, const std::byte* payload, std::size_t bytes,
+             const OpContext& context);
+  /// Returns when all ranks have entered and agree; throws MismatchError when not.
+  void wait_for_entries(const OpContext& context);
+  /// What a rank put beside its header; valid until this rank's next call but one.
+  const std::byte* payload(int rank) const noexcept {
+    return segment_.area(rank).slots[call_ & 1].payload.data();
+  }
+
+  /// The next step of staging areas; all ranks count alike.
+  std::uint64_t next_step() noexcept { return ++step_; }
+  void publish_staged(std::uint64_t step) noexcept;
+  void publish_reduced(std::uint64_t step) noexcept;
+  void wait_for_staged(std::uint64_t step, const OpContext& context);
+  void wait_for_reduced(std::uint64_t step, const OpContext& context);
+
+  /// Waits until `is_ready()`, which is up to `peer`. `idle` runs between looks.
+  void wait_for_peer(int peer, const std::function<bool()>& is_ready, const OpContext& context,
+                     const std::function<void()>& idle = {});
+
+  /// Throws the group's error if there is one.
+  void throw_if_stopped(const OpContext& context);
+  /// Records `error` for all ranks and throws it, or the first error if another was before.
+  [[noreturn]] void fail(const std::exception_ptr& error, const OpContext& context);
+  /// "rank 3 on host n1"
+  std::string name(int rank) const;
+  int global_rank(int rank) const { return global_ranks_[static_cast<std::size_t>(rank)]; }
+
+  void abort() noexcept;
+
+ private:
+  void join(Rendezvous& rendezvous, const std::string& key_prefix, internal::Deadline deadline);
+  void watch_peers();
+  void count_cores();
+
+  template <typename Seen>
+  void wait_for_all(const Seen& seen, const OpContext& context);
+  void wait_long(int first, int last, const std::function<bool(int)>& seen,
+                 const OpContext& context, const std::function<void()>& idle = {});
+  bool must_stop(const OpContext& context) const noexcept;
+  bool has_entered(int rank, const OpContext& context);
+  [[noreturn]] void disagree(int rank, const OpContext& context);
+  void check_peers(int first, int last, const std::function<bool(int)>& seen,
+                   const OpContext& context);
+  void time_out(int first, int last, const std::function<bool(int)>& seen,
+                const OpContext& context);
+
+  int rank_;
+  int size_;
+  std::vector<int> global_ranks_;
+  std::string host_;
+  const FailureState* failure_;
+  Segment segment_;
+  std::vector<internal::UniqueFd> processes_;  // pidfds; closed for this process
+  int spins_ = 0;
+  std::atomic<bool> is_aborted_{false};
+
+  std::uint64_t call_ = 0;   // counts enter()
+  std::uint64_t step_ = 0;   // counts uses of the staging areas
+  std::uint64_t stamp_ = 0;  // of the current call
+  std::array<std::uint64_t, 4> header_{};
+};
+
+}  // namespace chainmail::ops::shm

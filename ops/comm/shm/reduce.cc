@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// all_reduce and reduce_scatter over a shared segment.
+//
+// Staging areas alternate by step, and the waits below keep a rank at most one step ahead: who
+// writes an area for step s has seen that everybody published step s - 1, hence finished s - 2.
+
+#include <algorithm>
+#include <cstring>
+
+#include "ops/comm/shm/shm_comm_impl.h"
+#include "ops/kernels/cpu/kernels.h"
+
+namespace chainmail::ops::shm {
+namespace {
+
+// Slices begin on cache lines, so that two owners never write one line.
+constexpr std::size_t kLine = 64;
+
+struct Slice {
+  std::size_t begin;
+  std::size_t end;
+  std::size_t length() const noexcept { return end - begin; }
+};
+
+// Rank `index`'s share of `count` elements of `size` bytes.
+Slice share(std::size_t count, std::size_t size, std::size_t index, std::size_t parts) {
+  const std::size_t unit = kLine / size;
+  const std::size_t length = (count + parts * unit - 1) / (parts * unit) * unit;
+  const std::size_t begin = std::min(index * length, count);
+  return {begin, std::min(begin + length, count)};
+}
+
+// Step `step`'s part of [begin, end) when it is done in `steps` equal steps.
+Slice part(std::size_t begin, std::size_t end, std::size_t step, std::size_t steps) {
+  const std::size_t length = end - begin;
+  const std::size_t base = length / steps;
+  const std::size_t extra = length % steps;
+  const auto at = [=](std::size_t s) { return begin + s * base + std::min(s, extra); };
+  return {at(step), at(step + 1)};
+}
+
+}  // namespace
+
+void ShmComm::all_reduce(std::byte* data, std::size_t count, const Reduction& reduction,
+                         const OpContext& context) {
+  const std::size_t bytes = count * size_of(reduction.dtype);
+  if (bytes <= kInlineBytes) return all_reduce_inline(data, count, reduction, context);
+  if (bytes <= staged_limit_) return all_reduce_staged(data, count, reduction, context);
+  all_reduce_in_steps(data, count, reduction, context);
+}
+
+void ShmComm::all_reduce_inline(std::byte* data, std::size_t count, const Reduction& reduction,
+                                const OpContext& context) {
+  const std::size_t bytes = count * size_of(reduction.dtype);
+  meeting_.enter(Method::kAllReduce, bytes, data, bytes, context);
+  meeting_.wait_for_entries(context);
+  for (int rank = 0; rank < size(); ++rank) {
+    sources_[static_cast<std::size_t>(rank)] = meeting_.payload(rank);
+  }
+  reduce(data, nullptr, sources_, count, reduction.dtype, reduction.op, reduction.scale);
+}
+
+void ShmComm::all_reduce_staged(std::byte* data, std::size_t count, const Reduction& reduction,
+                                const OpContext& context) {
+  const std::size_t bytes = count * size_of(reduction.dtype);
+  const std::uint64_t step = meeting_.next_step();
+  std::memcpy(meeting_.segment().staging(rank(), step), data, bytes);
+  meeting_.enter(Method::kAllReduce, bytes, nullptr, 0, context);
+  meeting_.wait_for_entries(context);
+  reduce_staged(data, nullptr, 0, count, step, reduction);
+}
+
+void ShmComm::all_reduce_in_steps(std::byte* data, std::size_t count, const Reduction& reduction,
+                                  const OpContext& context) {
+  const std::size_t size = size_of(reduction.dtype);
+  const std::size_t chunk = meeting_.segment().layout().chunk_bytes / size;
+  const std::size_t steps = (count + chunk - 1) / chunk;
+  const auto ranks = static_cast<std::size_t>(this->size());
+  const auto self = static_cast<std::size_t>(rank());
+
+  // Copies the parts of others of chunk `s` to the staging area, at the place they have in the
+  // chunk; a rank's own part never leaves its buffer.
+  const auto stage = [&](std::size_t s, std::uint64_t step) {
+    const Slice all = part(0, count, s, steps);
+    const Slice own = share(all.length(), size, self, ranks);
+    std::byte* to = meeting_.segment().staging(rank(), step);
+    const std::byte* from = data + all.begin * size;
+    std::memcpy(to, from, own.begin * size);
+    std::memcpy(to + own.end * size, from + own.end * size, (all.length() - own.end) * size);
+    finish_step(Method::kAllReduce, count * size, step, s == 0, context);
+  };
+
+  std::uint64_t step = meeting_.next_step();
+  stage(0, step);
+  for (std::size_t s = 0; s < steps; ++s) {
+    const Slice all = part(0, count, s, steps);
+    const Slice own = share(all.length(), size, self, ranks);
+    std::byte* chunk_data = data + all.begin * size;
+    std::byte* result = meeting_.segment().result(step);
+    wait_step(step, s == 0, context);
+    reduce_staged(chunk_data + own.begin * size, result + own.begin * size, own.begin * size,
+                  own.length(), step, reduction);
+    meeting_.publish_reduced(step);
+    // The next chunk goes out before the wait, so that the others have work meanwhile.
+    const std::uint64_t next = s + 1 < steps ? meeting_.next_step() : step;
+    if (s + 1 < steps) stage(s + 1, next);
+    meeting_.wait_for_reduced(step, context);
+    std::memcpy(chunk_data, result, own.begin * size);
+    std::memcpy(chunk_data + own.end * size, result + own.end * size,
+                (all.length() - own.end) * size);
+    step = next;
+  }
+}
+
+void ShmComm::reduce_scatter(std::byte* data, std::span<const std::size_t> bounds,
+                             const Reduction& reduction, const OpContext& context) {
+  const std::size_t size = size_of(reduction.dtype);
+  const auto ranks = static_cast<std::size_t>(this->size());
+  const auto self = static_cast<std::size_t>(rank());
+  const std::size_t count = bounds[ranks];
+  // Rounding may add an element per rank to a step.
+  const std::size_t chunk = meeting_.segment().layout().chunk_bytes / size - ranks;
+  const std::size_t steps = std::max<std::size_t>((count + chunk - 1) / chunk, 1);
+  for (std::size_t s = 0; s < steps; ++s) {
+    const std::uint64_t step = meeting_.next_step();
+    std::byte* staging = meeting_.segment().staging(rank(), step);
+    std::size_t offset = 0;
+    std::size_t own_offset = 0;
+    for (std::size_t owner = 0; owner < ranks; ++owner) {
+      const Slice slice = part(bounds[owner], bounds[owner + 1], s, steps);
+      if (owner == self) own_offset = offset;
+      if (owner != self && slice.length() != 0) {
+        std::memcpy(staging + offset, data + slice.begin * size, slice.length() * size);
+      }
+      offset += slice.length() * size;
+    }
+    finish_step(Method::kReduceScatter, count * size, step, s == 0, context);
+    wait_step(step, s == 0, context);
+    const Slice own = part(bounds[self], bounds[self + 1], s, steps);
+    reduce_staged(data + own.begin * size, nullptr, own_offset, own.length(), step, reduction);
+  }
+}
+
+void ShmComm::reduce_staged(std::byte* own, std::byte* copy, std::size_t offset, std::size_t count,
+                            std::uint64_t step, const Reduction& reduction) {
+  for (int rank = 0; rank < size(); ++rank) {
+    sources_[static_cast<std::size_t>(rank)] =
+        rank == this->rank() ? own : meeting_.segment().staging(rank, step) + offset;
+  }
+  reduce(own, copy, sources_, count, reduction.dtype, reduction.op, reduction.scale);
+}
+
+// The first step of a call is published by entering, which carries the header.
+void ShmComm::finish_step(Method method, std::uint64_t digest, std::uint64_t step, bool is_first,
+                          const OpContext& context) {
+  if (is_first) {
+    meeting_.enter(method, digest, nullptr, 0, context);
+  } else {
+    meeting_.publish_staged(step);
+  }
+}
+
+void ShmComm::wait_step(std::uint64_t step, bool is_first, const OpContext& context) {
+  if (is_first) {
+    meeting_.wait_for_entries(context);
+  } else {
+    meeting_.wait_for_staged(step, context);
+  }
+}
+
+}  // namespace chainmail::ops::shm

@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+#include "ops/comm/shm/segment.h"
+
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+#include <cstring>
+#include <ctime>
+#include <utility>
+
+#include "base/error.h"
+
+namespace chainmail::ops::shm {
+namespace {
+
+constexpr std::size_t kPage = 4096;
+constexpr std::size_t round_up(std::size_t value, std::size_t unit) {
+  return (value + unit - 1) / unit * unit;
+}
+
+constexpr std::uint32_t kBeingWritten = 1;
+constexpr std::uint32_t kWritten = 2;
+
+SystemError no_memory(std::size_t bytes, std::size_t ranks, const char* call, int code) {
+  return {"cannot reserve " + std::to_string(bytes >> 10) + " KiB of shared memory for " +
+              std::to_string(ranks) + " ranks: " + call + ": " + std::strerror(code) +
+              "; free memory or raise the job's memory limit, or set CHAINMAIL_LOCAL=tcp to do "
+              "without shared memory",
+          code};
+}
+
+SystemError not_attached(const std::string& path, const std::string& why, int code) {
+  return {"cannot open the shared memory of this node's first rank at " + path + ": " + why +
+              "; the ranks of a node must run as one user and see each other in /proc (one "
+              "container or --pid=host), or set CHAINMAIL_LOCAL=tcp to do without shared memory",
+          code};
+}
+
+// Beyond this limit ftruncate() would end the process by SIGXFSZ.
+void check_file_size_limit(std::size_t bytes, std::size_t ranks) {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < bytes) {
+    throw no_memory(bytes, ranks, "limit on file sizes (ulimit -f)", EFBIG);
+  }
+}
+
+}  // namespace
+
+std::size_t Layout::staging_offset() const noexcept {
+  return round_up(sizeof(Head) + ranks * sizeof(RankArea), kPage);
+}
+
+std::size_t Layout::ring_offset() const noexcept {
+  return staging_offset() + (2 * ranks + 2) * chunk_bytes;
+}
+
+std::size_t Layout::total_bytes() const noexcept {
+  return round_up(ring_offset() + ranks * ranks * (sizeof(RingHead) + ring_bytes), kPage);
+}
+
+Segment::Segment(const Layout& layout, internal::UniqueFd file)
+    : layout_(layout), file_(std::move(file)) {
+  void* memory = ::mmap(nullptr, layout.total_bytes(), PROT_READ | PROT_WRITE,
+                        MAP_SHARED | MAP_POPULATE, file_.get(), 0);
+  if (memory == MAP_FAILED) {
+    throw no_memory(layout.total_bytes(), layout.ranks, "mmap", errno);
+  }
+  memory_ = static_cast<std::byte*>(memory);
+}
+
+Segment::Segment(Segment&& other) noexcept
+    : layout_(other.layout_),
+      file_(std::move(other.file_)),
+      memory_(std::exchange(other.memory_, nullptr)) {}
+
+Segment::~Segment() {
+  if (memory_ != nullptr) ::munmap(memory_, layout_.total_bytes());
+}
+
+Segment Segment::create(const Layout& layout, const std::string& token) {
+  const std::size_t bytes = layout.total_bytes();
+  check_file_size_limit(bytes, layout.ranks);
+  internal::UniqueFd file(::memfd_create("chainmail", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!file.is_open()) throw no_memory(bytes, layout.ranks, "memfd_create", errno);
+  int code = 0;
+  do {
+    code = ::posix_fallocate(file.get(), 0, static_cast<off_t>(bytes));
+  } while (code == EINTR);
+  if (code != 0) throw no_memory(bytes, layout.ranks, "posix_fallocate", code);
+  // A file that nobody can shrink cannot give SIGBUS.
+  if (::fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+    throw no_memory(bytes, layout.ranks, "fcntl(F_ADD_SEALS)", errno);
+  }
+  Segment segment(layout, std::move(file));
+  std::copy_n(token.data(), std::min(token.size(), segment.head().token.size()),
+              segment.head().token.data());
+  return segment;
+}
+
+Segment Segment::attach(const Layout& layout, const std::string& path, const std::string& token) {
+  internal::UniqueFd file(::open(path.c_str(), O_RDWR | O_CLOEXEC));
+  if (!file.is_open()) throw not_attached(path, std::strerror(errno), errno);
+  struct stat status {};
+  if (::fstat(file.get(), &status) != 0) throw not_attached(path, std::strerror(errno), errno);
+  const std::size_t bytes = layout.total_bytes();
+  if (!S_ISREG(status.st_mode) || static_cast<std::size_t>(status.st_size) != bytes) {
+    throw not_attached(path,
+                       "it has " + std::to_string(status.st_size) + " bytes instead of " +
+                           std::to_string(bytes) + ", so it is another file",
+                       EPROTO);
+  }
+  Segment segment(layout, std::move(file));
+  if (std::string_view(segment.head().token.data(), token.size()) != token) {
+    throw not_attached(path, "it does not carry this group's token, so it is another file", EPROTO);
+  }
+  segment.close_file();
+  return segment;
+}
+
+std::string Segment::path() const {
+  return "/proc/" + std::to_string(::getpid()) + "/fd/" + std::to_string(file_.get());
+}
+
+RankArea& Segment::area(int rank) const noexcept {
+  auto* areas = reinterpret_cast<RankArea*>(memory_ + sizeof(Head));
+  return areas[rank];
+}
+
+std::byte* Segment::staging(int rank, std::uint64_t step) const noexcept {
+  const std::size_t index = 2 * static_cast<std::size_t>(rank) + (step & 1);
+  return memory_ + layout_.staging_offset() + index * layout_.chunk_bytes;
+}
+
+std::byte* Segment::result(std::uint64_t step) const noexcept {
+  return staging(static_cast<int>(layout_.ranks), step);
+}
+
+RingHead& Segment::ring_head(int from, int to) const noexcept {
+  const std::size_t index =
+      static_cast<std::size_t>(from) * layout_.ranks + static_cast<std::size_t>(to);
+  return *reinterpret_cast<RingHead*>(memory_ + layout_.ring_offset() +
+                                      index * (sizeof(RingHead) + layout_.ring_bytes));
+}
+
+std::byte* Segment::ring_data(int from, int to) const noexcept {
+  return reinterpret_cast<std::byte*>(&ring_head(from, to) + 1);
+}
+
+void Segment::ring_bell() const noexcept {
+  head().bell.fetch_add(1);
+  ::syscall(SYS_futex, &head().bell, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
+
+void Segment::wait_for_bell(std::uint32_t bell, std::chrono::nanoseconds limit) const noexcept {
+  timespec time{};
+  time.tv_sec = static_cast<time_t>(limit.count() / 1'000'000'000);
+  time.tv_nsec = static_cast<long>(limit.count() % 1'000'000'000);
+  // Every result (rung, timed out, interrupted) leads back to the caller's condition.
+  ::syscall(SYS_futex, &head().bell, FUTEX_WAIT, bell, &time, nullptr, 0);
+}
+
+void Segment::fail(const std::exception_ptr& error) noexcept {
+  Head& shared = head();
+  std::uint32_t none = 0;
+  if (shared.failure_state.compare_exchange_strong(none, kBeingWritten)) {
+    const auto write = [&shared](ErrorCode code, int number, const char* text) {
+      shared.code = static_cast<std::int32_t>(code);
+      shared.number = number;
+      std::strncpy(shared.text.data(), text, shared.text.size() - 1);
+    };
+    try {
+      std::rethrow_exception(error);
+    } catch (const TimeoutError& timeout) {
+      write(timeout.code(), 0, timeout.what());
+      const auto& ranks = timeout.missing_ranks();
+      const std::size_t count = std::min(ranks.size(), shared.missing.size());
+      std::copy_n(ranks.begin(), count, shared.missing.begin());
+      shared.missing_count = static_cast<std::uint32_t>(count);
+    } catch (const PeerError& peer) {
+      write(peer.code(), peer.peer_rank(), peer.what());
+    } catch (const SystemError& system) {
+      write(system.code(), system.native_code(), system.what());
+    } catch (const Error& other) {
+      write(other.code(), 0, other.what());
+    } catch (const std::exception& other) {
+      write(ErrorCode::kPeer, -1, other.what());
+    } catch (...) {
+      write(ErrorCode::kPeer, -1, "a rank failed for an unknown reason");
+    }
+    shared.failure_state.store(kWritten);
+  }
+  ring_bell();
+}
+
+std::exception_ptr Segment::failure() const {
+  const Head& shared = head();
+  // The writer needs microseconds, unless it was killed meanwhile.
+  for (int i = 0; i < 200 && shared.failure_state.load() == kBeingWritten; ++i) {
+    timespec millisecond{0, 1'000'000};
+    ::nanosleep(&millisecond, nullptr);
+  }
+  if (shared.failure_state.load() != kWritten) {
+    return std::make_exception_ptr(
+        PeerError("a rank of this node failed and died before it could say why"));
+  }
+  const std::string text(shared.text.data(), ::strnlen(shared.text.data(), shared.text.size()));
+  switch (static_cast<ErrorCode>(shared.code)) {
+    case ErrorCode::kMismatch:
+      return std::make_exception_ptr(MismatchError(text));
+    case ErrorCode::kTimeout: {
+      const std::size_t count = std::min<std::size_t>(shared.missing_count, shared.missing.size());
+      return std::make_exception_ptr(TimeoutError(
+          text, {shared.missing.begin(), shared.missing.begin() + static_cast<long>(count)}));
+    }
+    case ErrorCode::kSystem:
+      return std::make_exception_ptr(SystemError(text, shared.number));
+    case ErrorCode::kPeer:
+    case ErrorCode::kInvalidArgument:
+    case ErrorCode::kMpi:
+    case ErrorCode::kNccl:
+    case ErrorCode::kCuda:
+    case ErrorCode::kCheckpoint:
+      break;
+  }
+  return std::make_exception_ptr(PeerError(text, shared.number));
+}
+
+}  // namespace chainmail::ops::shm

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// The Comm over a shared segment. Three sizes of call: what fits beside the header travels with it
+// in two cache lines; what fits a staging area is reduced by everybody from there; the rest goes in
+// steps, each rank owning a slice of each step.
+//
+// Thread and collective rules as in ops/comm/comm.h.
+
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "ops/comm/comm.h"
+#include "ops/comm/shm/mailbox.h"
+#include "ops/comm/shm/meeting.h"
+
+namespace chainmail::ops::shm {
+
+class ShmComm final : public Comm {
+ public:
+  ShmComm(const ShmCommOptions& options, Rendezvous& rendezvous, internal::Deadline deadline,
+          const FailureState* failure);
+
+  int rank() const noexcept override { return meeting_.rank(); }
+  int size() const noexcept override { return meeting_.size(); }
+
+  void all_reduce(std::byte* data, std::size_t count, const Reduction& reduction,
+                  const OpContext& context) override;
+  void reduce_scatter(std::byte* data, std::span<const std::size_t> bounds,
+                      const Reduction& reduction, const OpContext& context) override;
+  void all_gather(std::byte* data, std::span<const std::size_t> byte_bounds,
+                  const OpContext& context) override;
+  void broadcast(std::byte* data, std::size_t bytes, int root, const OpContext& context) override;
+  void all_to_all(const std::byte* send, std::span<const std::size_t> send_bounds,
+                  std::byte* receive, std::span<const std::size_t> receive_bounds,
+                  const OpContext& context) override;
+  void send(const std::byte* data, std::size_t bytes, int peer, std::uint32_t tag,
+            const OpContext& context) override;
+  void receive(std::byte* data, std::size_t bytes, int peer, std::uint32_t tag,
+               const OpContext& context) override;
+  void barrier(const OpContext& context) override;
+  [[nodiscard]] std::unique_ptr<Request> start_all_reduce(std::byte* data, std::size_t count,
+                                                          const Reduction& reduction,
+                                                          const OpContext& context) override;
+  void progress() override {}
+  void abort() noexcept override { meeting_.abort(); }
+
+ private:
+  void all_reduce_inline(std::byte* data, std::size_t count, const Reduction& reduction,
+                         const OpContext& context);
+  void all_reduce_staged(std::byte* data, std::size_t count, const Reduction& reduction,
+                         const OpContext& context);
+  void all_reduce_in_steps(std::byte* data, std::size_t count, const Reduction& reduction,
+                           const OpContext& context);
+  void gather_in_steps(Method method, std::byte* data, std::span<const std::size_t> byte_bounds,
+                       std::uint64_t digest, const OpContext& context);
+  /// Reduces what lies at `offset` of everybody's staging area, this rank's own part being `own`.
+  void reduce_staged(std::byte* own, std::byte* copy, std::size_t offset, std::size_t count,
+                     std::uint64_t step, const Reduction& reduction);
+  void finish_step(Method method, std::uint64_t digest, std::uint64_t step, bool is_first,
+                   const OpContext& context);
+  void wait_step(std::uint64_t step, bool is_first, const OpContext& context);
+
+  Meeting meeting_;
+  Mailbox mailbox_;
+  std::vector<const std::byte*> sources_;
+  std::size_t staged_limit_;  // bytes that everybody reduces from staging
+};
+
+}  // namespace chainmail::ops::shm

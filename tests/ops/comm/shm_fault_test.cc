@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// Ranks as real processes that are killed, stopped, leave or disagree. The test starts its own
+// binary again with "--role NAME DIRECTORY RANK SIZE"; a rank prints what it caught and when.
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/error.h"
+#include "base/unique_fd.h"
+#include "tests/ops/comm/shm_ranks.h"
+
+namespace chainmail::ops {
+namespace {
+
+using ::testing::HasSubstr;
+using Clock = std::chrono::steady_clock;
+namespace fs = std::filesystem;
+
+// Keys as files, written under another name first so that nobody reads half a value.
+class DirectoryRendezvous final : public Rendezvous {
+ public:
+  explicit DirectoryRendezvous(fs::path directory) : directory_(std::move(directory)) {}
+  void set(const std::string& key, const std::string& value) override {
+    const fs::path temporary = path(key + "." + std::to_string(::getpid()));
+    std::ofstream(temporary) << value;
+    fs::rename(temporary, path(key));
+  }
+  std::optional<std::string> try_get(const std::string& key) override {
+    std::ifstream file(path(key));
+    if (!file) return std::nullopt;
+    std::ostringstream text;
+    text << file.rdbuf();
+    return text.str();
+  }
+  std::string get(const std::string& key, internal::Deadline deadline) override {
+    while (!deadline.has_passed()) {
+      if (auto value = try_get(key)) return *value;
+      std::this_thread::sleep_for(std::chrono::milliseconds{1});
+    }
+    throw TimeoutError(key);
+  }
+
+ private:
+  fs::path path(std::string key) const {
+    std::replace(key.begin(), key.end(), '/', '_');
+    return directory_ / key;
+  }
+  fs::path directory_;
+};
+
+// --- what a rank does ---------------------------------------------------------------------------
+
+void sum_floats(ShmRank& self, std::size_t count, std::chrono::milliseconds timeout) {
+  std::vector<float> data(count, 1.0f);
+  self.comm.all_reduce(
+      reinterpret_cast<std::byte*>(data.data()), count, {},
+      self.context(OpKind::kAllReduce, count, DataType::kFloat32, ReduceOp::kSum, timeout));
+}
+
+void signal_at_fifth_call(ShmRank& self, int signal_number, std::size_t count) {
+  for (int call = 0; call < 1000; ++call) {
+    if (call == 5 && self.comm.rank() == 1) ::raise(signal_number);
+    sum_floats(self, count, std::chrono::milliseconds{800});
+  }
+}
+
+void disagree_at_third_call(ShmRank& self, const std::string& how) {
+  for (int call = 0; call < 2; ++call) sum_floats(self, 1000, std::chrono::seconds{20});
+  const bool differs = self.comm.rank() == 1;
+  std::vector<double> data(200000, 1.0);
+  auto* bytes = reinterpret_cast<std::byte*>(data.data());
+  if (differs && how == "kind") {
+    self.comm.broadcast(bytes, 40, 0, self.context(OpKind::kBroadcast, 10));
+    return;
+  }
+  const std::size_t count = differs && how == "count" ? 100000 : 10;
+  Reduction reduction;
+  if (differs && how == "dtype") reduction.dtype = DataType::kInt32;
+  if (differs && how == "op") reduction.op = ReduceOp::kMax;
+  self.comm.all_reduce(bytes, count, reduction,
+                       self.context(OpKind::kAllReduce, count, reduction.dtype, reduction.op));
+}
+
+void leave_early(ShmRank& self) {
+  std::vector<std::byte> data(100, std::byte{7});
+  if (self.comm.rank() == 1) {
+    self.comm.send(data.data(), 100, 0, 0, self.context(OpKind::kSend, 100));
+    return;
+  }
+  std::this_thread::sleep_for(std::chrono::milliseconds{300});
+  std::vector<std::byte> got(100);
+  self.comm.receive(got.data(), 100, 1, 0, self.context(OpKind::kRecv, 100));
+  std::cout << (got == data ? "delivered " : "corrupted ");
+  self.comm.receive(got.data(), 100, 1, 0, self.context(OpKind::kRecv, 100));
+}
+
+void play(const std::string& role, ShmRank& self) {
+  if (role == "kill_small") return signal_at_fifth_call(self, SIGKILL, 1);
+  if (role == "kill_large") return signal_at_fifth_call(self, SIGKILL, 500000);
+  if (role == "stop") return signal_at_fifth_call(self, SIGSTOP, 1);
+  if (role == "leave") return leave_early(self);
+  disagree_at_third_call(self, role);
+}
+
+int be_rank(const std::string& role, const char* directory, int rank, int size) {
+  if (role == "file_limit") {
+    const rlimit limit{4096, 4096};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  ShmCommOptions options;
+  options.rank = rank;
+  options.size = size;
+  options.host = "testhost";
+  options.key_prefix = "group";
+  const auto start = Clock::now();
+  std::string caught = "nothing";
+  try {
+    DirectoryRendezvous rendezvous{directory};
+    FailureState failure;
+    const auto comm =
+        create_shm_comm(options, rendezvous, internal::Deadline::after(std::chrono::seconds{30}));
+    ShmRank self{*comm, failure};
+    play(role, self);
+  } catch (const Error& error) {
+    caught = std::string(to_string(error.code())) + ": " + error.what();
+  }
+  const std::chrono::duration<double> elapsed = Clock::now() - start;
+  std::cout << caught << " after " << elapsed.count() << " s\n" << std::flush;
+  return 0;
+}
+
+// --- the test's side ----------------------------------------------------------------------------
+
+class ShmFaultTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = ::testing::TempDir() + "shm_fault_XXXXXX";
+    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
+    directory_ = pattern;
+  }
+  void TearDown() override {
+    for (const pid_t pid : pids_) {
+      if (pid <= 0) continue;
+      ::kill(pid, SIGKILL);
+      ::waitpid(pid, nullptr, 0);
+    }
+    fs::remove_all(directory_);
+  }
+
+  void start(const std::string& role, int size) {
+    for (int rank = 0; rank < size; ++rank) {
+      int ends[2];
+      ASSERT_EQ(::pipe2(ends, O_CLOEXEC), 0);
+      const std::string rank_text = std::to_string(rank);
+      const std::string size_text = std::to_string(size);
+      const pid_t pid = ::fork();
+      ASSERT_GE(pid, 0);
+      if (pid == 0) {
+        ::dup2(ends[1], STDOUT_FILENO);
+        ::execl("/proc/self/exe", "shm_fault_test", "--role", role.c_str(), directory_.c_str(),
+                rank_text.c_str(), size_text.c_str(), nullptr);
+        ::_exit(127);
+      }
+      ::close(ends[1]);
+      outputs_.emplace_back(ends[0]);
+      pids_.push_back(pid);
+    }
+  }
+
+  /// What a rank printed until it ended; a rank that hangs is an error of the test.
+  std::string output_of(int rank) {
+    std::string text;
+    const auto end = Clock::now() + std::chrono::seconds{30};
+    const int fd = outputs_[static_cast<std::size_t>(rank)].get();
+    for (char buffer[512]; Clock::now() < end;) {
+      pollfd one{fd, POLLIN, 0};
+      if (::poll(&one, 1, 100) <= 0) continue;
+      const ssize_t got = ::read(fd, buffer, sizeof(buffer));
+      if (got <= 0) return text;
+      text.append(buffer, static_cast<std::size_t>(got));
+    }
+    ADD_FAILURE() << "rank " << rank << " hangs; it printed: " << text;
+    return text;
+  }
+
+  fs::path directory_;
+  std::vector<pid_t> pids_;
+  std::vector<internal::UniqueFd> outputs_;
+};
+
+std::size_t files_in_dev_shm() {
+  std::size_t count = 0;
+  std::error_code error;
+  for (auto entry = fs::directory_iterator("/dev/shm", error); entry != fs::directory_iterator();
+       ++entry) {
+    if (entry->path().filename().string().find("chainmail") != std::string::npos) ++count;
+  }
+  return count;
+}
+
+class ShmKillTest : public ShmFaultTest, public ::testing::WithParamInterface<const char*> {};
+
+TEST_P(ShmKillTest, AKilledRankIsNoticedByAllOthersAtOnce) {
+  const std::size_t before = files_in_dev_shm();
+  start(GetParam(), 4);
+  int status = 0;
+  ASSERT_EQ(::waitpid(pids_[1], &status, 0), pids_[1]);
+  const auto death = Clock::now();
+  pids_[1] = 0;
+  ASSERT_TRUE(WIFSIGNALED(status));
+  for (const int rank : {0, 2, 3}) {
+    const std::string text = output_of(rank);
+    EXPECT_THAT(text, HasSubstr("PeerError: rank 1 on host testhost (pid "));
+    EXPECT_THAT(text, HasSubstr("died while rank "));
+    EXPECT_THAT(text, HasSubstr("all_reduce #6"));
+  }
+  // 0.2 s is the aim; a loaded machine needs a while to run the three.
+  EXPECT_LT(Clock::now() - death, std::chrono::seconds{2});
+  EXPECT_EQ(files_in_dev_shm(), before);
+}
+INSTANTIATE_TEST_SUITE_P(Sizes, ShmKillTest, ::testing::Values("kill_small", "kill_large"));
+
+TEST_F(ShmFaultTest, AStoppedRankIsATimeoutThatNamesIt) {
+  start("stop", 3);
+  for (const int rank : {0, 2}) {
+    const std::string text = output_of(rank);
+    EXPECT_THAT(text, HasSubstr("TimeoutError: all_reduce #6 of 1 float32"));
+    EXPECT_THAT(text, HasSubstr("waiting for rank 1 on host testhost (pid "));
+  }
+}
+
+class ShmMismatchTest : public ShmFaultTest, public ::testing::WithParamInterface<const char*> {};
+
+TEST_P(ShmMismatchTest, EveryRankIsToldBothSides) {
+  start(GetParam(), 3);
+  for (const int rank : {0, 1, 2}) {
+    const std::string text = output_of(rank);
+    EXPECT_THAT(text, HasSubstr("MismatchError: ranks disagree: "));
+    EXPECT_THAT(text, HasSubstr("rank 1 on host testhost calls "));
+    EXPECT_THAT(text, HasSubstr("all_reduce #3 of 10 float32 (sum, "));
+    const std::string word = " after ";
+    const double seconds = std::atof(text.c_str() + text.rfind(word) + word.size());
+    EXPECT_LT(seconds, 5.0) << "far below the 60 s of the operation";
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Differences, ShmMismatchTest,
+                         ::testing::Values("kind", "count", "dtype", "op"));
+
+TEST_F(ShmFaultTest, WhatARankSentBeforeItLeftIsDelivered) {
+  start("leave", 2);
+  EXPECT_THAT(output_of(1), HasSubstr("nothing"));
+  const std::string text = output_of(0);
+  EXPECT_THAT(text, HasSubstr("delivered PeerError: rank 1 on host testhost"));
+  EXPECT_THAT(text, HasSubstr("left the group while rank 0"));
+}
+
+TEST_F(ShmFaultTest, ALimitOnFileSizesIsAnErrorNotASignal) {
+  start("file_limit", 2);
+  for (const int rank : {0, 1}) {
+    const std::string text = output_of(rank);
+    EXPECT_THAT(text, HasSubstr("SystemError: cannot reserve "));
+    EXPECT_THAT(text, HasSubstr("ulimit -f"));
+    EXPECT_THAT(text, HasSubstr("CHAINMAIL_LOCAL=tcp"));
+  }
+}
+
+}  // namespace
+}  // namespace chainmail::ops
+
+int main(int argc, char** argv) {
+  if (argc == 6 && std::string(argv[1]) == "--role") {
+    return chainmail::ops::be_rank(argv[2], argv[3], std::atoi(argv[4]), std::atoi(argv[5]));
+  }
+  ::testing::InitGoogleMock(&argc, argv);
+  return RUN_ALL_TESTS();
+}
