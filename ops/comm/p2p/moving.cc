@@ -29,6 +29,8 @@ class Broadcast : public Schedule {
   int round_count() const override { return 2; }
 
  protected:
+  // Sent in round 1, received in round 0.
+  int step_of(int /*round*/) const override { return 0; }
   void post_round(int round) override {
     const std::size_t begin = piece() * job().piece;
     const std::size_t bytes = std::min(job().piece, job().count - begin);

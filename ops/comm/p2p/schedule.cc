@@ -11,7 +11,7 @@ T& Schedule::next(std::deque<T>& transfers, std::size_t& used, int peer, std::si
   T& transfer = transfers[used++];
   transfer.peer = peer;
   const auto step =
-      piece_ * static_cast<std::size_t>(round_count()) + static_cast<std::size_t>(round_);
+      piece_ * static_cast<std::size_t>(round_count()) + static_cast<std::size_t>(step_of(round_));
   transfer.tag = Tag::collective(job_->position, step);
   transfer.header = job_->header;
   transfer.header.flags = static_cast<std::uint16_t>(transfer.header.flags | flags_);

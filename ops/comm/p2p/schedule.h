@@ -78,6 +78,8 @@ class Schedule {
   bool has_met_non_finite() const noexcept { return (flags_ & kFlagNonFinite) != 0; }
 
  protected:
+  /// What a message of this round is called; equal at both ends.
+  virtual int step_of(int round) const { return round; }
   virtual void post_round(int round) = 0;
   virtual void finish_round(int round) = 0;
 
