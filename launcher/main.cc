@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "launcher/agent/agent.h"
+#include "launcher/agent/warden.h"
 #include "launcher/controller/controller.h"
 #include "launcher/controller/verdict.h"
 #include "launcher/hosts/host_source.h"
@@ -66,7 +67,10 @@ int fail(const std::string& message, int code) {
 int main(int argc, char** argv) {
   const std::vector<std::string> arguments(argv + 1, argv + argc);
   try {
-    if (arguments.size() == 2 && arguments.front() == "--agent") return Agent(arguments[1]).run();
+    if (arguments.size() == 2 && arguments.front() == "--agent") {
+      fork_under_warden();
+      return Agent(arguments[1]).run();
+    }
     return run(arguments);
   } catch (const UsageError& error) {
     return fail(std::string(error.what()) + "; launcher --help shows all options",

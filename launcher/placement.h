@@ -14,8 +14,8 @@
 namespace chainmail::launch {
 
 struct PlacementOptions {
-  std::optional<int> ranks;     ///< default: one per slot
-  std::optional<int> per_node;  ///< ranks on each host, at most
+  std::optional<int> ranks = std::nullopt;     ///< default: one per slot
+  std::optional<int> per_node = std::nullopt;  ///< ranks on each host, at most
   bool oversubscribe = false;
 };
 

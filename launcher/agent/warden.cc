@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+#include "launcher/agent/warden.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "base/deadline.h"
+#include "base/error.h"
+#include "launcher/agent/children.h"
+
+namespace chainmail::launch {
+namespace {
+
+// Only the agent may hold the channel, or its end would not be seen.
+void give_up_channel() {
+  const int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+  dup2(null, STDIN_FILENO);
+  dup2(null, STDOUT_FILENO);
+}
+
+[[noreturn]] void watch(pid_t agent) {
+  give_up_channel();
+  adopt_orphans();
+  // Signals to the group are for the agent, which knows what to do; the warden outlives it.
+  for (const int number : {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2, SIGPIPE}) {
+    signal(number, SIG_IGN);
+  }
+  int status = 0;
+  while (true) {
+    const pid_t ended = waitpid(-1, &status, 0);
+    if (ended == agent || (ended < 0 && errno != EINTR)) break;
+  }
+  (void)end_all_children(internal::Deadline::after(std::chrono::milliseconds(1000)));
+  // By signal, the remote shell would report nothing that can be told from its own failures, and
+  // Grid Engine would end the whole job: always exit.
+  _exit(WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
+}
+
+}  // namespace
+
+void fork_under_warden() {
+  const pid_t warden = getpid();
+  const pid_t agent = fork();
+  if (agent < 0) throw system_error("agent: cannot fork");
+  if (agent > 0) watch(agent);
+  prctl(PR_SET_PDEATHSIG, SIGTERM);
+  if (getppid() != warden) _exit(1);
+}
+
+}  // namespace chainmail::launch

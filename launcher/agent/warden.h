@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// A second process above the agent. Ranks die with their agent (PR_SET_PDEATHSIG), but what ranks
+// have started does not; orphaned, it becomes the warden's, which ends it. The other way round a
+// warden's death ends the agent.
+
+#pragma once
+
+namespace chainmail::launch {
+
+/// Forks. Returns in the new process, which is to be the agent; the old one waits for it, clears
+/// up and exits with its code. Call before anything else, while there is one thread.
+void fork_under_warden();
+
+}  // namespace chainmail::launch

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// Frames between controller and agent: encoding, and a channel over real pipes.
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <array>
+#include <asio/io_context.hpp>
+
+#include "base/error.h"
+#include "launcher/channel/frame_channel.h"
+
+namespace chainmail::launch {
+namespace {
+
+using internal::UniqueFd;
+using ::testing::HasSubstr;
+
+StartOrder example_order() {
+  return {.world_size = 4,
+          .node_rank = 1,
+          .first_rank = 2,
+          .local_size = 2,
+          .working_directory = "/home/u",
+          .program = {"./p", "--a", ""},
+          .variables = {{"A", "1"}, {"B", ""}},
+          .carriage_returns = true};
+}
+
+TEST(Wire, OrderRoundTrips) {
+  const StartOrder order = decode_order(encode_order(example_order()));
+  EXPECT_EQ(order.world_size, 4U);
+  EXPECT_EQ(order.first_rank, 2U);
+  EXPECT_EQ(order.program, example_order().program);
+  EXPECT_EQ(order.variables, example_order().variables);
+  EXPECT_TRUE(order.carriage_returns);
+}
+
+TEST(Wire, EveryTruncationIsRefused) {
+  const std::string order = encode_order(example_order());
+  for (std::size_t length = 0; length < order.size(); ++length) {
+    EXPECT_THROW((void)decode_order(order.substr(0, length)), SystemError) << length;
+  }
+  const std::string hello = encode_hello({"n1", 1, 2, "10.0.0.1", 4});
+  for (std::size_t length = 0; length < hello.size(); ++length) {
+    EXPECT_THROW((void)decode_hello(hello.substr(0, length)), SystemError) << length;
+  }
+  EXPECT_THROW((void)decode_order(order + "x"), SystemError);
+}
+
+TEST(Wire, ContradictoryOrdersAreRefused) {
+  StartOrder order = example_order();
+  order.first_rank = 3;
+  EXPECT_THROW((void)decode_order(encode_order(order)), SystemError);
+  order = example_order();
+  order.program.clear();
+  EXPECT_THROW((void)decode_order(encode_order(order)), SystemError);
+}
+
+// A channel that reads what the test writes into a pipe.
+class ChannelTest : public ::testing::Test {
+ protected:
+  void open(const std::string& marker) {
+    std::array<int, 2> ends{};
+    ASSERT_EQ(pipe2(ends.data(), O_CLOEXEC), 0);
+    writer_.reset(ends[1]);
+    FrameChannel::Callbacks callbacks;
+    callbacks.on_frame = [this](const internal::Frame& frame) { bodies_.push_back(frame.body); };
+    callbacks.on_end = [this](const std::string& reason) { ends_.push_back(reason); };
+    channel_ = std::make_unique<FrameChannel>(io_, UniqueFd(ends[0]), UniqueFd(), marker,
+                                              std::move(callbacks));
+  }
+  void feed(const std::string& bytes) {
+    ASSERT_EQ(::write(writer_.get(), bytes.data(), bytes.size()),
+              static_cast<ssize_t>(bytes.size()));
+    io_.restart();
+    io_.run_for(std::chrono::milliseconds(20));
+  }
+  static std::string frame(const std::string& body) {
+    return internal::encode_frame(make_frame(AgentMessage::kOutput, body));
+  }
+
+  asio::io_context io_;
+  UniqueFd writer_;
+  std::vector<std::string> bodies_;
+  std::vector<std::string> ends_;
+  std::unique_ptr<FrameChannel> channel_;
+};
+
+TEST_F(ChannelTest, NoiseBeforeTheMarkerIsSkipped) {
+  open("chainmail-0123");
+  feed("Welcome to n1!\nchainmail-01 is near\n");
+  feed("chainmail-0");
+  feed("123" + frame("one").substr(0, 5));
+  feed(frame("one").substr(5) + frame("two"));
+  EXPECT_EQ(bodies_, (std::vector<std::string>{"one", "two"}));
+  EXPECT_TRUE(ends_.empty());
+}
+
+TEST_F(ChannelTest, EndOfFileIsReportedOnceAfterAllFrames) {
+  open("");
+  feed(frame("last"));
+  writer_.reset();
+  io_.restart();
+  io_.run_for(std::chrono::milliseconds(20));
+  EXPECT_EQ(bodies_, std::vector<std::string>{"last"});
+  EXPECT_EQ(ends_.size(), 1U);
+}
+
+TEST_F(ChannelTest, NonsenseEndsTheChannel) {
+  open("");
+  feed(frame("good") + std::string(16, '\xff'));
+  EXPECT_EQ(bodies_, std::vector<std::string>{"good"});
+  ASSERT_EQ(ends_.size(), 1U);
+  EXPECT_THAT(ends_[0], HasSubstr("version"));
+  EXPECT_FALSE(channel_->is_open());
+}
+
+TEST_F(ChannelTest, OversizedFrameEndsTheChannel) {
+  open("");
+  std::string head = frame("").substr(0, 16);
+  head[2] = '\x7f';
+  feed(head);
+  ASSERT_EQ(ends_.size(), 1U);
+  EXPECT_THAT(ends_[0], HasSubstr("at most"));
+}
+
+}  // namespace
+}  // namespace chainmail::launch

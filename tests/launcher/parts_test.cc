@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// Small parts of the launcher: line splitting, core shares, the verdict, remote command lines,
+// what travels from the environment.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+
+#include "launcher/agent/cpu_shares.h"
+#include "launcher/agent/line_splitter.h"
+#include "launcher/controller/rank_environment.h"
+#include "launcher/controller/verdict.h"
+#include "launcher/remote/rsh_command.h"
+
+namespace chainmail::launch {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+std::vector<std::string> split(const std::vector<std::string>& chunks, bool carriage_returns) {
+  std::vector<std::string> pieces;
+  LineSplitter splitter(carriage_returns,
+                        [&](std::string_view piece) { pieces.emplace_back(piece); });
+  for (const std::string& chunk : chunks) splitter.append(chunk);
+  splitter.finish();
+  return pieces;
+}
+
+TEST(LineSplitter, HandsOutWholeLines) {
+  EXPECT_THAT(split({"a", "b\nc", "\nd\ne\nf"}, false), ElementsAre("ab\n", "c\nd\ne\n", "f"));
+  EXPECT_THAT(split({"", "\n"}, false), ElementsAre("\n"));
+}
+
+TEST(LineSplitter, CarriageReturnsCountOnlyOnTerminals) {
+  EXPECT_THAT(split({"10%\r20%\r3"}, false), ElementsAre("10%\r20%\r3"));
+  EXPECT_THAT(split({"10%\r20%\r3"}, true), ElementsAre("10%\r20%\r", "3"));
+}
+
+TEST(LineSplitter, LongLinesAreCutBetweenCharacters) {
+  // Two-, three- and four-byte characters at every offset towards the cut.
+  for (const std::string character : {"\xc3\xb6", "\xe2\x82\xac", "\xf0\x9f\x98\x80"}) {
+    for (std::size_t offset = 0; offset < 4; ++offset) {
+      std::string line(LineSplitter::kMaxPieceBytes - 4 + offset, 'x');
+      for (int i = 0; i < 4; ++i) line += character;
+      const auto pieces = split({line}, false);
+      ASSERT_EQ(pieces.size(), 2U);
+      EXPECT_EQ(pieces[0] + pieces[1], line);
+      EXPECT_NE(static_cast<unsigned char>(pieces[1][0]) & 0xc0U, 0x80U) << offset;
+    }
+  }
+  const std::string no_text(LineSplitter::kMaxPieceBytes + 10, '\x80');
+  const auto pieces = split({no_text}, false);
+  EXPECT_EQ(pieces[0] + pieces[1], no_text);
+}
+
+TEST(ShareCores, DisjointAndComplete) {
+  const std::vector<std::vector<int>> cores = {{0, 4}, {1, 5}, {2, 6}, {3, 7}};
+  const auto two = share_cores(cores, 2);
+  EXPECT_THAT(two[0].cpus, ElementsAre(0, 4, 1, 5));
+  EXPECT_THAT(two[1].cpus, ElementsAre(2, 6, 3, 7));
+  EXPECT_EQ(two[0].cores, 2);
+  const auto three = share_cores(cores, 3);
+  EXPECT_EQ(three[0].cores + three[1].cores + three[2].cores, 4);
+  EXPECT_EQ(share_cores(cores, 1)[0].cores, 4);
+}
+
+TEST(ShareCores, MoreRanksThanCoresAreNotBound) {
+  for (const CpuShare& share : share_cores({{0}, {1}}, 3)) {
+    EXPECT_TRUE(share.cpus.empty());
+    EXPECT_EQ(share.cores, 1);
+  }
+  EXPECT_TRUE(share_cores({{0}}, 0).empty());
+}
+
+TEST(UsableCores, AreThoseOfThisProcess) {
+  std::size_t cpus = 0;
+  for (const auto& core : usable_cores()) cpus += core.size();
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  ASSERT_EQ(sched_getaffinity(0, sizeof allowed, &allowed), 0);
+  EXPECT_EQ(cpus, static_cast<std::size_t>(CPU_COUNT(&allowed)));
+}
+
+Failure exit_of(std::uint32_t rank, bool by_signal, std::uint32_t value) {
+  const RankExit exit{rank, by_signal, value};
+  return {rank, code_of(exit), describe(exit)};
+}
+
+TEST(Verdict, FirstFailureDecides) {
+  Verdict verdict(4);
+  verdict.add(exit_of(2, false, 3));
+  verdict.add(exit_of(1, false, 4));
+  EXPECT_EQ(verdict.failure()->exit_code, 3);
+  EXPECT_EQ(verdict.failure()->cause, "exited with code 3");
+}
+
+TEST(Verdict, DeathBySignalOutweighsTheNoticeOfIt) {
+  Verdict verdict(4);
+  verdict.add(exit_of(0, false, 1));
+  verdict.add(exit_of(3, true, SIGKILL));
+  EXPECT_EQ(verdict.failure()->exit_code, 137);
+  EXPECT_EQ(*verdict.failure()->rank, 3U);
+  EXPECT_THAT(verdict.failure()->cause, HasSubstr("killed by signal 9"));
+}
+
+TEST(Verdict, UncaughtErrorsOfSurvivorsDoNot) {
+  Verdict verdict(4);
+  verdict.add(exit_of(3, false, 3));
+  verdict.add(exit_of(0, true, SIGABRT));
+  EXPECT_EQ(verdict.failure()->exit_code, 3);
+}
+
+TEST(Verdict, VictimsGiveWay) {
+  Verdict verdict(4);
+  verdict.announce_victim(0);
+  verdict.add(exit_of(0, true, SIGABRT));
+  verdict.add(exit_of(3, false, 3));
+  EXPECT_EQ(verdict.failure()->exit_code, 3);
+}
+
+TEST(Verdict, ClosedIsClosed) {
+  Verdict verdict(2);
+  verdict.add(exit_of(0, false, 1));
+  verdict.close();
+  verdict.add(exit_of(1, true, SIGKILL));
+  EXPECT_EQ(verdict.failure()->exit_code, 1);
+}
+
+Host host_named(const std::string& name) {
+  Host host;
+  host.name = name;
+  return host;
+}
+
+TEST(RemoteCommand, SshGetsSafeOptionsAfterTheUsersOwn) {
+  Host host = host_named("n1");
+  host.user = "bob";
+  host.port = 2222;
+  const auto words = remote_agent_command({"ssh", "-F", "conf"}, host, "/opt/bin/launcher", "m1");
+  EXPECT_THAT(std::vector<std::string>(words.begin(), words.begin() + 3),
+              ElementsAre("ssh", "-F", "conf"));
+  EXPECT_THAT(std::vector<std::string>(words.end() - 5, words.end()),
+              ElementsAre("--", "n1", "/opt/bin/launcher", "--agent", "m1"));
+  EXPECT_THAT(words, ::testing::Contains("BatchMode=yes"));
+  EXPECT_THAT(words, ::testing::IsSupersetOf({"-p", "2222", "-l", "bob"}));
+}
+
+TEST(RemoteCommand, OtherShellsGetTheHostWhereTheyWantIt) {
+  EXPECT_THAT(remote_agent_command({"ip", "netns", "exec", "%h"}, host_named("n1"), "/l", "m"),
+              ElementsAre("ip", "netns", "exec", "n1", "/l", "--agent", "m"));
+  EXPECT_THAT(remote_agent_command({"qrsh", "-inherit"}, host_named("n1"), "/l", "m"),
+              ElementsAre("qrsh", "-inherit", "n1", "/l", "--agent", "m"));
+}
+
+TEST(RemoteCommand, RefusesWhatItCannotPassOn) {
+  EXPECT_THROW((void)remote_agent_command({"ssh"}, host_named("n1"), "/a b/launcher", "m"),
+               UsageError);
+  Host host = host_named("n1");
+  host.user = "bob";
+  EXPECT_THROW((void)remote_agent_command({"qrsh"}, host, "/l", "m"), UsageError);
+}
+
+std::string explanation(const std::string& text, int code) {
+  return explain({"n1",
+                  {"ssh", "n1"},
+                  "/opt/launcher",
+                  "exited with code " + std::to_string(code),
+                  code,
+                  text});
+}
+
+TEST(StartFailure, NamesTheCauseAndWhatToTry) {
+  EXPECT_THAT(explanation("ssh: Could not resolve hostname n1: Name or service not known", 255),
+              HasSubstr("unknown host n1"));
+  EXPECT_THAT(explanation("u@n1: Permission denied (publickey).", 255),
+              HasSubstr("ssh-copy-id n1"));
+  EXPECT_THAT(explanation("Host key verification failed.", 255), HasSubstr("key of host n1"));
+  EXPECT_THAT(explanation("ssh: connect to host n1 port 22: Connection refused", 255),
+              HasSubstr("sshd"));
+  EXPECT_THAT(explanation("bash: line 1: /opt/launcher: No such file or directory", 127),
+              HasSubstr("/opt/launcher must exist"));
+  EXPECT_THAT(explanation("", 127), HasSubstr("/opt/launcher must exist"));
+  EXPECT_THAT(explanation("something else", 3), HasSubstr("exited with code 3"));
+  EXPECT_THAT(explanation("something else", 3), HasSubstr("  | something else"));
+}
+
+TEST(ExportedEnvironment, PrefixesAndNamedVariables) {
+  const Environment own = {{"CHAINMAIL_LOG", "info"},
+                           {"OMP_NUM_THREADS", "3"},
+                           {"HOME", "/h"},
+                           {"LD_PRELOAD", "evil.so"},
+                           {"CHAINMAIL_JOB_FD", "60"},
+                           {"NCCL_DEBUG", "INFO"},
+                           {"MY", "1"}};
+  std::vector<std::string> missing;
+  const Environment out =
+      exported_environment(own, {{"MY", {}}, {"SET", "2"}, {"ABSENT", {}}}, missing);
+  EXPECT_EQ(out, (Environment{{"CHAINMAIL_LOG", "info"},
+                              {"OMP_NUM_THREADS", "3"},
+                              {"NCCL_DEBUG", "INFO"},
+                              {"MY", "1"},
+                              {"SET", "2"}}));
+  EXPECT_THAT(missing, ElementsAre("ABSENT"));
+}
+
+}  // namespace
+}  // namespace chainmail::launch
