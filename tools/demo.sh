@@ -18,7 +18,7 @@ cmake --build build --parallel "$(build_jobs)" --target launcher train_mnist
 # Real MNIST where somebody has put it, else Fashion-MNIST of Debian's package.
 dataset=fashion_mnist
 for folder in "${CHAINMAIL_DATA:-}" "$HOME/.cache/chainmail"; do
-  if [[ -n $folder && -d $folder/mnist ]]; then
+  if [[ -n $folder && -n $(ls "$folder"/mnist/train-images-idx3-ubyte* 2>/dev/null) ]]; then
     dataset=mnist
     break
   fi

@@ -14,9 +14,16 @@ import sys
 
 import tree
 
+INSTALL_TEST = "tests/install/install_test.sh"
+
 COMMANDS = [
     ("tools/demo.sh", "tests/install/CMakeLists.txt", "COMMAND tools/demo.sh"),
     ("tools/test.sh", ".ci/run", "tools/test.sh"),
+    ("cmake --install build", INSTALL_TEST, '--install "$build" --prefix'),
+    ("cmake -G Ninja -S train", INSTALL_TEST, '-G Ninja -S "$scratch/source"'),
+    ("cmake --build build-train", INSTALL_TEST, '--build "$scratch/build"'),
+    ('"$HOME/chainmail/bin/launcher" -H localhost:2 -n 2', INSTALL_TEST,
+     'bin/launcher" -H localhost:2 -n 2'),
 ]
 
 BLOCK = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
