@@ -42,21 +42,31 @@ std::int64_t to_number(const std::string& text) {
   return value;
 }
 
+// Checked before anything else is opened, which could get the number of a closed descriptor.
+int take_over(int fd) {
+  int domain = 0;
+  socklen_t length = sizeof domain;
+  if (::getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &length) != 0 || domain != AF_UNIX ||
+      ::fcntl(fd, F_SETFD, FD_CLOEXEC) != 0) {
+    throw SystemError("CHAINMAIL_JOB_FD=" + std::to_string(fd) +
+                          " is not the launcher's socket; did a wrapper script or program close "
+                          "its descriptors?",
+                      EBADF);
+  }
+  return fd;
+}
+
 }  // namespace
 
 LauncherClient::LauncherClient(int fd, std::uint32_t generation, std::chrono::milliseconds timeout)
-    : fd_(fd),
+    : fd_(take_over(fd)),
       wake_fd_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       generation_(generation),
       pid_(::getpid()) {
-  if (wake_fd_ < 0) throw system_error("eventfd");
-  if (::fcntl(fd_, F_SETFD, FD_CLOEXEC) != 0) {
-    const int code = errno;
-    ::close(wake_fd_);
-    throw SystemError("CHAINMAIL_JOB_FD=" + std::to_string(fd) +
-                          " is not an open descriptor; was it closed, or inherited by a shell "
-                          "that closes descriptors?",
-                      code);
+  if (wake_fd_ < 0) {
+    const SystemError error = system_error("eventfd");
+    ::close(fd_);
+    throw error;
   }
   reader_ = std::thread([this] { read_loop(); });
   try {

@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+#include "plugin/job/job_info.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "base/error.h"
+#include "tests/plugin/job/recorded.h"
+
+namespace chainmail::internal {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+JobInfo read(const Recorded& recorded) { return read_job_info(environment_of(recorded)); }
+
+std::string error_of(const Recorded& recorded) {
+  try {
+    (void)read(recorded);
+  } catch (const InvalidArgument& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+// mpiexec of Open MPI 4.1.4, the second of two ranks on one node.
+const Recorded kMpirun{
+    {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
+    {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
+    {"OMPI_COMM_WORLD_NODE_RANK", "1"},
+    {"OMPI_COMM_WORLD_RANK", "1"},
+    {"OMPI_COMM_WORLD_SIZE", "2"},
+    {"OMPI_MCA_ess_base_jobid", "540409857"},
+    {"OMPI_MCA_orte_hnp_uri", "540409856.0;tcp://192.0.2.2:49315;tcp6://[fd00::2]:54505"},
+    {"OMPI_MCA_orte_local_daemon_uri", "540409856.0;tcp://192.0.2.2:49315;tcp6://[fd00::2]:54505"},
+    {"OMPI_MCA_orte_num_nodes", "1"},
+    {"PMIX_NAMESPACE", "540409857"},
+    {"PMIX_RANK", "1"},
+};
+
+// torchrun --nproc-per-node 2 of torch 2.11.
+const Recorded kTorchrun{
+    {"GROUP_RANK", "0"},
+    {"LOCAL_RANK", "1"},
+    {"LOCAL_WORLD_SIZE", "2"},
+    {"MASTER_ADDR", "127.0.0.1"},
+    {"MASTER_PORT", "29500"},
+    {"RANK", "1"},
+    {"TORCHELASTIC_MAX_RESTARTS", "0"},
+    {"TORCHELASTIC_RESTART_COUNT", "0"},
+    {"TORCHELASTIC_RUN_ID", "none"},
+    {"TORCHELASTIC_USE_AGENT_STORE", "True"},
+    {"WORLD_SIZE", "2"},
+};
+
+// srun of Slurm 22.05: five tasks over two nodes.
+const Recorded kSrun{
+    {"SLURM_JOB_ID", "17"},
+    {"SLURM_LOCALID", "0"},
+    {"SLURM_NODEID", "1"},
+    {"SLURM_NTASKS", "5"},
+    {"SLURM_PROCID", "4"},
+    {"SLURM_STEP_ID", "0"},
+    {"SLURM_STEP_NODELIST", "n[1-2]"},
+    {"SLURM_STEP_NUM_NODES", "2"},
+    {"SLURM_STEP_NUM_TASKS", "5"},
+};
+
+Recorded with(Recorded recorded, const std::string& name, const std::string& value) {
+  recorded[name] = value;
+  return recorded;
+}
+
+Recorded without(Recorded recorded, const std::string& name) {
+  recorded.erase(name);
+  return recorded;
+}
+
+TEST(JobInfo, IsAloneWithoutAnyVariable) {
+  const JobInfo job = read({{"HOME", "/root"}});
+  EXPECT_EQ(job.starter, Starter::kAlone);
+  EXPECT_EQ(job.rank, 0);
+  EXPECT_EQ(job.size, 1);
+  EXPECT_EQ(job.meeting, Meeting::kNone);
+}
+
+TEST(JobInfo, ReadsTheLauncher) {
+  const JobInfo job = read({{"CHAINMAIL_JOB_FD", "5"},
+                            {"CHAINMAIL_GENERATION", "3"},
+                            {"RANK", "2"},
+                            {"WORLD_SIZE", "4"}});
+  EXPECT_EQ(job.starter, Starter::kLauncher);
+  EXPECT_EQ(job.rank, 2);
+  EXPECT_EQ(job.size, 4);
+  EXPECT_EQ(job.generation, 3U);
+  EXPECT_EQ(job.job_fd, 5);
+  EXPECT_EQ(job.meeting, Meeting::kLauncherSocket);
+}
+
+TEST(JobInfo, ReadsTorchrun) {
+  const JobInfo job = read(with(kTorchrun, "TORCHELASTIC_RESTART_COUNT", "2"));
+  EXPECT_EQ(job.starter, Starter::kTorchrun);
+  EXPECT_EQ(job.rank, 1);
+  EXPECT_EQ(job.generation, 2U);
+  EXPECT_EQ(job.host, "127.0.0.1");
+  EXPECT_EQ(job.port, 29500);
+  EXPECT_FALSE(job.rank_0_serves);
+  EXPECT_TRUE(read(without(kTorchrun, "TORCHELASTIC_USE_AGENT_STORE")).rank_0_serves);
+}
+
+TEST(JobInfo, ReadsMpirunOnOneNode) {
+  const JobInfo job = read(kMpirun);
+  EXPECT_EQ(job.starter, Starter::kMpirun);
+  EXPECT_EQ(job.rank, 1);
+  EXPECT_EQ(job.size, 2);
+  EXPECT_EQ(job.meeting, Meeting::kLocalSocket);
+  EXPECT_EQ(job.id, "mpirun-540409857");
+}
+
+TEST(JobInfo, ReadsMpirunOverSeveralNodes) {
+  Recorded recorded = with(kMpirun, "OMPI_COMM_WORLD_LOCAL_SIZE", "1");
+  const JobInfo job = read(recorded);
+  EXPECT_EQ(job.meeting, Meeting::kTcp);
+  EXPECT_EQ(job.host, "192.0.2.2");
+  EXPECT_GE(job.port, 20000);
+  EXPECT_LT(job.port, 32000);
+  // Another job, another port; the same job, the same port on all ranks.
+  EXPECT_NE(read(with(recorded, "OMPI_MCA_ess_base_jobid", "540475393")).port, job.port);
+  recorded["OMPI_COMM_WORLD_RANK"] = "0";
+  EXPECT_EQ(read(recorded).port, job.port);
+  recorded["OMPI_MCA_orte_local_daemon_uri"] = "540409856.1;tcp://192.0.2.3:50000";
+  EXPECT_THAT(error_of(recorded), AllOf(HasSubstr("rank 0"), HasSubstr("MASTER_ADDR")));
+}
+
+TEST(JobInfo, MasterAddressDecidesUnderMpirun) {
+  const JobInfo job = read(with(with(kMpirun, "MASTER_ADDR", "n7"), "MASTER_PORT", "1234"));
+  EXPECT_EQ(job.starter, Starter::kMpirun);
+  EXPECT_EQ(job.meeting, Meeting::kTcp);
+  EXPECT_EQ(job.host, "n7");
+  EXPECT_EQ(job.port, 1234);
+}
+
+TEST(JobInfo, ReadsSrun) {
+  const JobInfo job = read(kSrun);
+  EXPECT_EQ(job.starter, Starter::kSrun);
+  EXPECT_EQ(job.rank, 4);
+  EXPECT_EQ(job.size, 5);
+  EXPECT_EQ(job.meeting, Meeting::kTcp);
+  EXPECT_EQ(job.host, "n1");
+  EXPECT_EQ(job.id, "srun-17.0");
+  EXPECT_EQ(read(with(kSrun, "SLURM_STEP_NUM_NODES", "1")).meeting, Meeting::kLocalSocket);
+}
+
+TEST(JobInfo, ABatchScriptIsNoRank) {
+  // sbatch gives the script SLURM_PROCID=0; only srun's tasks have a step.
+  const JobInfo job = read(without(kSrun, "SLURM_STEP_ID"));
+  EXPECT_EQ(job.starter, Starter::kAlone);
+  EXPECT_EQ(job.size, 1);
+}
+
+TEST(JobInfo, TheInnermostStarterWins) {
+  Recorded all = kSrun;
+  all.insert(kMpirun.begin(), kMpirun.end());
+  EXPECT_EQ(read(all).starter, Starter::kMpirun);
+  all.insert(kTorchrun.begin(), kTorchrun.end());
+  EXPECT_EQ(read(all).starter, Starter::kTorchrun);
+  all["CHAINMAIL_JOB_FD"] = "4";
+  EXPECT_EQ(read(all).starter, Starter::kLauncher);
+}
+
+TEST(JobInfo, NamesWhatIsMissing) {
+  EXPECT_THAT(error_of({{"CHAINMAIL_JOB_FD", "5"}, {"RANK", "0"}}), HasSubstr("WORLD_SIZE"));
+  EXPECT_THAT(error_of(without(kTorchrun, "WORLD_SIZE")),
+              AllOf(HasSubstr("RANK=1"), HasSubstr("WORLD_SIZE (not set)")));
+  EXPECT_THAT(error_of(without(kTorchrun, "RANK")), HasSubstr("RANK (not set)"));
+  EXPECT_THAT(error_of(without(kTorchrun, "MASTER_PORT")), HasSubstr("MASTER_PORT (not set)"));
+  EXPECT_THAT(error_of(without(without(kTorchrun, "MASTER_PORT"), "MASTER_ADDR")),
+              HasSubstr("MASTER_ADDR and MASTER_PORT"));
+  EXPECT_THAT(error_of(without(kMpirun, "OMPI_COMM_WORLD_SIZE")),
+              HasSubstr("OMPI_COMM_WORLD_SIZE (not set)"));
+  EXPECT_THAT(error_of(without(without(kMpirun, "PMIX_NAMESPACE"), "OMPI_MCA_ess_base_jobid")),
+              HasSubstr("PMIX_NAMESPACE"));
+  EXPECT_THAT(error_of(without(kSrun, "SLURM_PROCID")), HasSubstr("SLURM_PROCID (not set)"));
+  EXPECT_THAT(error_of(without(kSrun, "SLURM_STEP_NODELIST")), HasSubstr("SLURM_STEP_NODELIST"));
+}
+
+TEST(JobInfo, NamesWhatIsWrong) {
+  EXPECT_THAT(error_of(with(kTorchrun, "RANK", "2")),
+              AllOf(HasSubstr("RANK=2"), HasSubstr("WORLD_SIZE=2")));
+  EXPECT_THAT(error_of(with(kTorchrun, "RANK", "-1")), HasSubstr("RANK=\"-1\""));
+  EXPECT_THAT(error_of(with(kTorchrun, "WORLD_SIZE", "two")), HasSubstr("\"two\""));
+  EXPECT_THAT(error_of(with(kTorchrun, "MASTER_PORT", "70000")), HasSubstr("70000"));
+  EXPECT_THAT(error_of(with(kMpirun, "OMPI_COMM_WORLD_SIZE", "2x")), HasSubstr("2x"));
+}
+
+TEST(JobInfo, LeakedVariablesOfAnotherStarterAreAnError) {
+  Recorded recorded = kMpirun;
+  recorded["RANK"] = "0";
+  recorded["WORLD_SIZE"] = "1";
+  EXPECT_THAT(error_of(recorded), AllOf(HasSubstr("RANK=0"), HasSubstr("OMPI_COMM_WORLD_RANK=1")));
+}
+
+TEST(JobInfo, FindsTheFirstSlurmHost) {
+  EXPECT_EQ(first_slurm_host("n1"), "n1");
+  EXPECT_EQ(first_slurm_host("n[1-2]"), "n1");
+  EXPECT_EQ(first_slurm_host("n[03-05,9],m1"), "n03");
+  EXPECT_EQ(first_slurm_host("rack[2,4]-n[7-9]"), "rack2-n7");
+  EXPECT_EQ(first_slurm_host("a.example.org,b"), "a.example.org");
+  EXPECT_THROW((void)first_slurm_host(""), InvalidArgument);
+  EXPECT_THROW((void)first_slurm_host("n[1-2"), InvalidArgument);
+  EXPECT_THROW((void)first_slurm_host("n[]"), InvalidArgument);
+}
+
+TEST(JobInfo, FindsTheFirstAddressOfAUri) {
+  EXPECT_EQ(first_uri_address("1.0;tcp://10.0.0.1,10.1.0.1:4567"), "10.0.0.1");
+  EXPECT_EQ(first_uri_address("1.0;usock;tcp://10.0.0.9:1"), "10.0.0.9");
+  EXPECT_EQ(first_uri_address("1.0"), std::nullopt);
+  EXPECT_EQ(first_uri_address("tcp://"), std::nullopt);
+}
+
+TEST(JobEnvironment, NamesEveryVariableOnce) {
+  std::set<std::string_view> names;
+  for (const EnvVariable& variable : known_variables()) {
+    EXPECT_TRUE(names.insert(variable.name).second) << variable.name;
+  }
+  // Whatever the reader asks for must be on the list, so that docs/env.md has it.
+  for (const Recorded& recorded : {kTorchrun, kMpirun, kSrun, Recorded{}}) {
+    const Environment inner = environment_of(recorded);
+    (void)read_job_info([&](std::string_view name) {
+      EXPECT_TRUE(names.contains(name)) << name;
+      return inner(name);
+    });
+  }
+}
+
+}  // namespace
+}  // namespace chainmail::internal

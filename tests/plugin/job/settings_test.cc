@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+#include "plugin/job/settings.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <thread>
+
+#include "base/error.h"
+#include "ops/engine/rendezvous.h"
+#include "plugin/job/node_id.h"
+#include "tests/plugin/job/recorded.h"
+
+namespace chainmail::internal {
+namespace {
+
+using std::chrono::milliseconds;
+
+TEST(Settings, LeaveTheProgramsOptionsAloneWhenUnset) {
+  ops::GroupOptions options;
+  options.timeout = milliseconds(1234);
+  options.interface = "eth7";
+  apply(read_settings(environment_of({})), options);
+  EXPECT_EQ(options.timeout, milliseconds(1234));
+  EXPECT_EQ(options.interface, "eth7");
+  EXPECT_TRUE(options.use_shared_memory);
+}
+
+TEST(Settings, WinOverTheProgramsOptions) {
+  ops::GroupOptions options;
+  apply(read_settings(environment_of({{"CHAINMAIL_TIMEOUT", "7"},
+                                      {"CHAINMAIL_INTERFACE", "10.0.0.3"},
+                                      {"CHAINMAIL_LOCAL", "tcp"}})),
+        options);
+  EXPECT_EQ(options.timeout, milliseconds(7000));
+  EXPECT_EQ(options.interface, "10.0.0.3");
+  EXPECT_FALSE(options.use_shared_memory);
+}
+
+TEST(Settings, RefuseWhatTheyCannotRead) {
+  EXPECT_THROW((void)read_settings(environment_of({{"CHAINMAIL_TIMEOUT", "0"}})), InvalidArgument);
+  EXPECT_THROW((void)read_settings(environment_of({{"CHAINMAIL_TIMEOUT", "5s"}})), InvalidArgument);
+  EXPECT_THROW((void)read_settings(environment_of({{"CHAINMAIL_LOCAL", "pipe"}})), InvalidArgument);
+}
+
+TEST(NodeId, IsTheSameForThisMachineAndCanBeGiven) {
+  const std::string id = node_id(environment_of({}));
+  EXPECT_EQ(id, node_id(environment_of({})));
+  EXPECT_NE(id.find("pid:["), std::string::npos) << id;
+  EXPECT_EQ(node_id(environment_of({{"CHAINMAIL_NODE_ID", "left"}})), "left");
+}
+
+TEST(Exchange, GivesEverybodyAllTextsInRankOrder) {
+  ops::LocalRendezvous board;
+  const auto deadline = Deadline::after(milliseconds(10'000));
+  std::vector<std::vector<std::string>> seen(3);
+  std::vector<std::string> secrets(3);
+  std::vector<std::thread> ranks;
+  for (int rank = 0; rank < 3; ++rank) {
+    ranks.emplace_back([&, rank] {
+      const auto index = static_cast<std::size_t>(rank);
+      seen[index] = exchange(board, "key", rank, 3, "r" + std::to_string(rank), deadline);
+      secrets[index] = share_secret(board, rank, deadline);
+    });
+  }
+  for (std::thread& rank : ranks) rank.join();
+  const std::vector<std::string> all{"r0", "r1", "r2"};
+  for (const auto& texts : seen) EXPECT_EQ(texts, all);
+  EXPECT_EQ(secrets[0].size(), 32U);
+  EXPECT_EQ(secrets[1], secrets[0]);
+  EXPECT_EQ(secrets[2], secrets[0]);
+}
+
+TEST(Exchange, NamesTheRankThatDoesNotCome) {
+  ops::LocalRendezvous board;
+  try {
+    (void)exchange(board, "key", 0, 2, "me", Deadline::after(milliseconds(50)));
+    FAIL() << "nobody else was there";
+  } catch (const TimeoutError& error) {
+    EXPECT_EQ(error.missing_ranks(), std::vector<int>{1});
+    EXPECT_NE(std::string(error.what()).find("rank 1 of 2"), std::string::npos) << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace chainmail::internal
