@@ -6,5 +6,6 @@
 find_package(Threads REQUIRED)
 find_package(glog REQUIRED)
 find_package(gflags REQUIRED)
+find_package(ZLIB REQUIRED)
 find_package(OpenSSL REQUIRED COMPONENTS Crypto)
 find_package(LibTorch 2.11 REQUIRED)

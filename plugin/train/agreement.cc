@@ -20,15 +20,6 @@ namespace chainmail {
 
 namespace {
 
-// All ranks know the outcome now. Nobody leaves (and is taken for dead) before all have heard it;
-// the outcome stands, whatever happens to this barrier.
-void let_all_hear(Communicator& communicator) {
-  try {
-    communicator.barrier();
-  } catch (const Error&) {  // NOLINT(bugprone-empty-catch)
-  }
-}
-
 std::string to_hex(std::uint64_t value) {
   std::string text(16, '0');
   std::snprintf(text.data(), text.size() + 1, "%016llx", static_cast<unsigned long long>(value));
@@ -61,7 +52,7 @@ void throw_if_any_failed(Communicator& communicator, const std::string& error) {
   if (message.empty()) {
     return;
   }
-  let_all_hear(communicator);
+  communicator.impl().let_all_hear();
   throw InvalidArgument(message + (others.empty() ? "" : " (and ranks " + others + ")"));
 }
 
@@ -93,7 +84,6 @@ std::uint64_t verify_equal(Communicator& communicator, at::ArrayRef<at::Tensor> 
     }
   }
   if (!different.empty()) {
-    let_all_hear(communicator);
     internal::fail_on_all_ranks(
         communicator, std::make_exception_ptr(MismatchError("ranks have different tensors: rank 0 "
                                                             "has digest " +

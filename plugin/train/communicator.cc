@@ -3,7 +3,9 @@
 
 #include <chainmail/communicator.h>
 
+#include <chrono>
 #include <exception>
+#include <optional>
 #include <stdexcept>
 #include <utility>
 
@@ -14,6 +16,16 @@
 namespace chainmail {
 
 namespace {
+
+constexpr auto kHearingTimeout = std::chrono::seconds{5};
+
+ops::Collective barrier_of(std::optional<std::chrono::milliseconds> timeout) {
+  ops::Collective collective;
+  collective.kind = ops::OpKind::kBarrier;
+  collective.timeout = timeout;
+  collective.is_async = false;
+  return collective;
+}
 
 std::byte* bytes_of(const at::Tensor& tensor) { return static_cast<std::byte*>(tensor.data_ptr()); }
 
@@ -126,10 +138,16 @@ void Communicator::allreduce_mean(at::ArrayRef<at::Tensor> tensors) {
 
 void Communicator::barrier() {
   impl_->check_usable();
-  ops::Collective collective;
-  collective.kind = ops::OpKind::kBarrier;
-  collective.is_async = false;
-  impl_->group->run(std::move(collective));
+  impl_->group->run(barrier_of(std::nullopt));
+}
+
+void Communicator::Impl::let_all_hear() noexcept {
+  try {
+    group->run(barrier_of(kHearingTimeout));
+  } catch (const std::exception& error) {
+    // The agreed error stands, whatever happens here.
+    internal::LogMessage(internal::LogLevel::kInfo) << "after an agreed error: " << error.what();
+  }
 }
 
 void Communicator::abort(const std::string& reason) {
@@ -150,6 +168,7 @@ void Communicator::finalize() {
 namespace internal {
 
 void fail_on_all_ranks(Communicator& communicator, std::exception_ptr error) {
+  communicator.impl().let_all_hear();
   communicator.impl().failure = error;
   std::rethrow_exception(error);
 }

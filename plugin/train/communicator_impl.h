@@ -44,6 +44,9 @@ struct Communicator::Impl {
   void broadcast_bytes(std::byte* data, std::size_t bytes, int root,
                        at::ArrayRef<at::Tensor> shapes);
   void check_root(int root, const char* operation) const;
+  /// Before all ranks throw an error that they have agreed on: nobody leaves, and is taken for
+  /// dead, while others still wait for the last bytes of that agreement. Bounded, never throws.
+  void let_all_hear() noexcept;
 };
 
 namespace internal {
@@ -55,7 +58,7 @@ namespace internal {
                                                               const std::string& group_name);
 
 /// Makes every later call on `communicator` throw `error`, and throws it. For errors that all ranks
-/// find at the same place, so that nobody has to be told.
+/// find at the same place, so that nobody has to be told. Collective.
 [[noreturn]] void fail_on_all_ranks(Communicator& communicator, std::exception_ptr error);
 
 }  // namespace internal

@@ -37,7 +37,7 @@ class CHAINMAIL_API Communicator {
   Communicator& operator=(const Communicator&) = delete;
   ~Communicator();  ///< Waits for queued work; ends at once when unwinding or failed.
 
-  int rank() const noexcept;        ///< 0 .. size()-1
+  int rank() const noexcept;  ///< 0 .. size()-1
   int size() const noexcept;
   int intra_rank() const noexcept;  ///< rank within this node
   int intra_size() const noexcept;  ///< ranks on this node
@@ -77,9 +77,11 @@ class CHAINMAIL_API Communicator {
 
 /// Joins the job described by the environment (launcher, torchrun, mpirun, srun, or alone).
 ///
-/// @param name  naive, flat, hierarchical, two_dimensional, single_node or auto, which picks by size
+/// @param name  naive, flat, hierarchical, two_dimensional, single_node or auto, which picks by
+/// size
 ///              and shape of the nodes and says so in one log line
-/// @throws InvalidArgument  unknown name (the message lists the known ones), a wire dtype that is no
+/// @throws InvalidArgument  unknown name (the message lists the known ones), a wire dtype that is
+/// no
 ///                          float16, bfloat16 or float32, single_node over several nodes
 /// @throws TimeoutError     a rank did not come
 [[nodiscard]] CHAINMAIL_API std::shared_ptr<Communicator> create_communicator(

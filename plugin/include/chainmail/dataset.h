@@ -23,7 +23,7 @@ struct ScatterOptions {
   bool shuffle = false;
   /// Of the shuffle; the same seed always gives the same samples to the same rank. Unset: root
   /// draws one. The root's value holds for all ranks.
-  std::optional<std::uint64_t> seed;
+  std::optional<std::uint64_t> seed = std::nullopt;
   int root = 0;
   /// True: every rank has ceil(N/P) samples, so that all take the same number of steps; neighbours
   /// share some. False: no sample twice, lengths differ by one at most.
