@@ -209,11 +209,20 @@ int connect_error(int fd) noexcept {
 
 void set_peer_options(int fd) noexcept {
   set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
-  set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, 3000U);
   set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
   set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, 1);
   set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, 1);
   set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, 3);
+}
+
+bool is_cut_off(int fd, std::chrono::milliseconds limit) noexcept {
+  tcp_info info{};
+  socklen_t length = sizeof info;
+  if (::getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length) != 0) return false;
+  const bool retransmits = info.tcpi_unacked > 0 && info.tcpi_retransmits >= 2;
+  // Probes of a closed window count here until one is answered.
+  const bool probes = info.tcpi_probes >= 3;
+  return (retransmits || probes) && info.tcpi_last_ack_recv > limit.count();
 }
 
 std::size_t unacknowledged_bytes(int fd) noexcept {

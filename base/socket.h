@@ -10,6 +10,7 @@
 
 #include <sys/socket.h>
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -51,8 +52,12 @@ struct SocketAddress {
 /// The error of a finished connect, 0 when connected.
 [[nodiscard]] int connect_error(int fd) noexcept;
 
-/// No delay for small messages; a peer that is cut off is noticed in about 4 s, busy or idle.
+/// No delay for small messages; an idle peer that is cut off is noticed in about 4 s.
 void set_peer_options(int fd) noexcept;
+/// True when what was sent has been retransmitted in vain and nothing has come for `limit`: for
+/// busy connections, where keepalive does not run. A peer that is alive but does not read for hours
+/// is reachable (TCP_USER_TIMEOUT would take it for dead).
+[[nodiscard]] bool is_cut_off(int fd, std::chrono::milliseconds limit) noexcept;
 /// Bytes that the peer's kernel has not acknowledged yet.
 [[nodiscard]] std::size_t unacknowledged_bytes(int fd) noexcept;
 

@@ -26,6 +26,7 @@ constexpr std::uint64_t kWakeKey = 1;
 constexpr std::uint64_t kFirstPeerKey = 2;
 // Taken from one peer before the next one's turn, and before this rank sends again.
 constexpr std::size_t kReadBudget = std::size_t{1} << 20;
+constexpr milliseconds kCutOffTime{3000};
 constexpr milliseconds kAbortTime{250};
 constexpr milliseconds kGoodbyeTime{1000};
 
@@ -37,7 +38,11 @@ internal::SocketAddress listen_address(const TcpOptions& options) {
   return internal::choose_address(options.interface);
 }
 
-std::string board_key(const TcpOptions& options) { return options.group + "/tcp/failed"; }
+// Groups of another generation have other keys, in case the store outlives them.
+std::string key_prefix(const TcpOptions& options) {
+  return options.group + "/tcp/" + std::to_string(options.generation) + "/";
+}
+std::string board_key(const TcpOptions& options) { return key_prefix(options) + "failed"; }
 
 }  // namespace
 
@@ -63,7 +68,7 @@ TcpTransport::TcpTransport(std::shared_ptr<Rendezvous> rendezvous, TcpOptions op
       std::make_unique<Connector>(HandshakeIdentity{options_.secret, options_.group,
                                                     options_.generation, options_.rank, size()},
                                   options_.names, listen_address(options_), rendezvous_,
-                                  options_.group + "/tcp/", epoll_.get(), kConnectorKey);
+                                  key_prefix(options_), epoll_.get(), kConnectorKey);
 }
 
 TcpTransport::~TcpTransport() {
@@ -109,8 +114,13 @@ void TcpTransport::post(Receive& receive) {
 }
 
 void TcpTransport::inquire(const Transfer& transfer) {
+  const auto& stream = peer(transfer.peer).stream;
+  if (stream && internal::is_cut_off(stream->fd(), kCutOffTime)) {
+    close(transfer.peer, "does not answer (cut off)");
+    return;
+  }
   check_board();
-  if (peer(transfer.peer).stream) link(transfer.peer).inquire(transfer);
+  if (stream) link(transfer.peer).inquire(transfer);
 }
 
 // A rank that gives up before it is connected to everybody leaves its reason at the rendezvous.

@@ -84,7 +84,7 @@ TEST(HostileTest, TwoHundredStrangersDoNotDisturbAnAllReduce) {
   std::vector<UniqueFd> strangers;
   const auto crowd = [&](int begin, int end) {
     for (int n = begin; n < end; ++n) {
-      const std::string key = "test/tcp/" + std::to_string(n % 2);
+      const std::string key = "test/tcp/0/" + std::to_string(n % 2);
       strangers.push_back(connect_to(world.rendezvous->try_get(key).value()));
       const auto words = speech(n);
       if (!words.empty()) {

@@ -56,7 +56,7 @@ class FakePeer {
       : epoll_(::epoll_create1(EPOLL_CLOEXEC)),
         names_(world.tcp.names),
         connector_({world.tcp.secret, world.tcp.group, 0, 1, world.size}, names_,
-                   internal::loopback_address(), world.rendezvous, world.tcp.group + "/tcp/",
+                   internal::loopback_address(), world.rendezvous, world.tcp.group + "/tcp/0/",
                    epoll_.get(), 0) {}
 
   UniqueFd connect(int peer) {
@@ -188,6 +188,26 @@ TEST(TcpFailureTest, APeerThatHasFinishedIsMissedOnlyWhenNeeded) {
   EXPECT_LT(watch.seconds(), 1.0);
 }
 
+TEST(TcpFailureTest, APeerThatDoesNotReadForSecondsIsNotLost) {
+  // More than the kernels hold: its window closes, and that alone is no failure.
+  constexpr int kCalls = 40;
+  CommWorld world(Wire::kTcp, 2);
+  std::vector<std::unique_ptr<P2pComm>> comms;
+  for (int rank = 0; rank < 2; ++rank) comms.push_back(world.make(rank));
+  const auto errors = run_ranks_catching(2, [&](int rank) {
+    P2pComm& comm = *comms[static_cast<std::size_t>(rank)];
+    Ops ops(std::chrono::seconds{30});
+    comm.barrier(ops.next(OpKind::kBarrier, 0));
+    if (rank == 1) std::this_thread::sleep_for(std::chrono::seconds{5});
+    for (int call = 0; call < kCalls; ++call) {
+      std::vector<std::byte> data(kEagerBytes, static_cast<std::byte>(rank == 0 ? call : 0));
+      comm.broadcast(data.data(), data.size(), 0, ops.next(OpKind::kBroadcast, data.size()));
+      ASSERT_EQ(data.back(), static_cast<std::byte>(call));
+    }
+  });
+  for (const auto& error : errors) EXPECT_EQ(error, nullptr) << what(error);
+}
+
 TEST(TcpFailureTest, ASilentPeerIsNamedAtTheDeadline) {
   CommWorld world(Wire::kTcp, 3);
   std::vector<std::unique_ptr<P2pComm>> comms;
@@ -235,13 +255,12 @@ TEST(TcpFailureTest, AnotherGroupOrGenerationIsTurnedAway) {
     const auto comm = world.make(0);
     TcpOptions tcp = world.tcp;
     tcp.rank = 1;
+    if (other_group) tcp.group = "other";
     if (!other_group) tcp.generation = 7;
-    if (other_group) {
-      tcp.group = "other";
-      world.rendezvous->set(
-          "other/tcp/0",
-          world.rendezvous->get("test/tcp/0", internal::Deadline::after(milliseconds{1000})));
-    }
+    // The stranger finds the address as if it were that of its own rank 0.
+    const auto deadline = internal::Deadline::after(milliseconds{1000});
+    world.rendezvous->set(other_group ? "other/tcp/0/0" : "test/tcp/7/0",
+                          world.rendezvous->get("test/tcp/0/0", deadline));
     P2pComm stranger(std::make_unique<TcpTransport>(world.rendezvous, tcp));
     const auto errors = run_ranks_catching(2, [&](int rank) {
       Ops ops(milliseconds{500});
