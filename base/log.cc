@@ -42,9 +42,9 @@ std::string& prefix() {
 // Prints to stderr without touching glog's global flags, which belong to the user's program.
 class StderrSink : public google::LogSink {
  public:
-  void send(google::LogSeverity severity, const char* /*full_filename*/,
-            const char* base_filename, int line, const google::LogMessageTime& time,
-            const char* message, std::size_t length) override {
+  void send(google::LogSeverity severity, const char* /*full_filename*/, const char* base_filename,
+            int line, const google::LogMessageTime& time, const char* message,
+            std::size_t length) override {
     std::string text = ToString(severity, base_filename, line, time, message, length);
     text += '\n';
     // One write per line, so that lines of several ranks do not mix.

@@ -20,8 +20,9 @@ namespace chainmail {
 
 /// How a process group communicates. Every member has the same value on all ranks.
 struct BackendOptions {
-  std::string algorithm = "auto";  ///< auto, flat, hierarchical, two_dimensional, single_node, naive
-  std::string wire = "native";     ///< between nodes: native, float16, bfloat16
+  std::string algorithm =
+      "auto";                   ///< auto, flat, hierarchical, two_dimensional, single_node, naive
+  std::string wire = "native";  ///< between nodes: native, float16, bfloat16
   std::chrono::milliseconds timeout = std::chrono::minutes{10};  ///< without progress
   std::string group_name = "chainmail";  ///< unique in the job; also the c10d name
   /// Labels of the ranks' nodes (equal label = same node); empty: found out by exchanging them.
