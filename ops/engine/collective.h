@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// What can be said about a Collective without a peer: whether it can be right, how large it is,
+// what its messages are marked with and how a person would write it.
+//
+// Pure functions.
+
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "ops/engine/group.h"
+#include "ops/message_header.h"
+
+namespace chainmail::ops {
+
+/// How an operation will be carried out: its own options, else those of the group.
+struct Plan {
+  Algorithm algorithm = Algorithm::kFlat;  ///< chosen already: never kAuto
+  WireFormat wire = WireFormat::kNative;
+  std::size_t bytes = 0;  ///< of the largest buffer on any rank, as far as this rank can tell
+  MessageHeader header;   ///< without the sequence number
+  /// What the sequence number counts: "" for collectives, else "0>1/5" for send and recv from
+  /// rank 0 to 1 with tag 5, so that it may differ from rank to rank.
+  std::string lane;
+};
+
+/// Throws InvalidArgument that says which argument and why.
+void check_collective(const Collective& collective, int rank, const Topology& topology,
+                      const GroupOptions& options);
+
+/// For a collective that was checked.
+[[nodiscard]] Plan plan_collective(const Collective& collective, int rank, const Topology& topology,
+                                   const GroupOptions& options);
+
+/// "all_reduce sum of float32 [3, 4]"; calls collective.describe_shapes.
+[[nodiscard]] std::string describe_call(const Collective& collective, const Plan& plan,
+                                        const GroupOptions& options);
+
+/// Elements of rank r's part of an all_to_all, equal parts when no counts were given.
+[[nodiscard]] std::size_t part_count(const Collective& collective,
+                                     const std::vector<std::size_t>& counts, int rank);
+
+[[nodiscard]] constexpr bool is_point_to_point(OpKind kind) noexcept {
+  return kind == OpKind::kSend || kind == OpKind::kRecv;
+}
+
+}  // namespace chainmail::ops

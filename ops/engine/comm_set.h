@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// The Comms of one group, each made when an operation first needs it.
+//
+// local(), cross() and flat() are for the thread that runs an operation; abort() is for any
+// thread. Making a Comm is collective over its ranks.
+
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "ops/comm/comm.h"
+#include "ops/engine/group.h"
+
+namespace chainmail::ops {
+
+/// Which ranks a new Comm joins, and what it needs for that.
+struct CommRequest {
+  std::string name;                ///< prefix of its keys: "local/0", "cross/1", "flat", "pair/0-3"
+  int rank = 0;                    ///< this rank's number in the Comm
+  std::vector<int> ranks;          ///< its members as ranks of the group
+  std::vector<int> global_ranks;   ///< the same as ranks of the job
+  std::vector<std::string> hosts;  ///< of each, as far as known
+  std::shared_ptr<Rendezvous> rendezvous;
+};
+
+/// How ranks of one node and ranks anywhere are joined. Tests put their own in.
+struct CommFactory {
+  using Make = std::function<std::unique_ptr<Comm>(const CommRequest&, const GroupOptions&,
+                                                   const OpContext&)>;
+  Make on_node;
+  Make anywhere;
+};
+
+/// Shared memory (or TCP, see GroupOptions) inside a node, TCP between nodes.
+[[nodiscard]] CommFactory default_comm_factory(const GroupOptions& options);
+
+class CommSet {
+ public:
+  CommSet(int rank, const Topology& topology, const GroupOptions& options,
+          std::vector<int> global_ranks, CommFactory factory,
+          std::shared_ptr<Rendezvous> rendezvous, std::shared_ptr<FailureState> failure);
+
+  /// Null when this rank is alone on its node.
+  Comm* local(const OpContext& context);
+  /// Null when the group has one node, or no peer has this local rank.
+  Comm* cross(const OpContext& context);
+  /// All ranks; the local or the cross Comm where that has the same members.
+  Comm* flat(const OpContext& context);
+  /// This rank and `peer` alone: other ranks need not come for a send between two.
+  Comm* pair(int peer, const OpContext& context);
+
+  /// Ends whatever waits in a Comm, now and later. Any thread.
+  void abort() noexcept;
+  /// Destroys the Comms. Nothing may run in them.
+  void close() noexcept;
+  /// Gives the Comms up without touching the connections; for a forked child.
+  void leak() noexcept;
+
+ private:
+  struct Place {
+    std::unique_ptr<Comm> comm;
+    CommRequest request;
+    bool is_on_node = false;
+  };
+  Comm* get(Place& place, const OpContext& context);
+  CommRequest complete(CommRequest request, const OpContext& context);
+  std::string host_of(int node, const OpContext& context);
+  template <typename Do>
+  void for_each_comm(Do action) noexcept;
+
+  int rank_;
+  const Topology& topology_;
+  const GroupOptions& options_;
+  std::vector<int> global_ranks_;
+  CommFactory factory_;
+  std::shared_ptr<Rendezvous> rendezvous_;
+  std::map<int, std::string> hosts_;  // by node
+  std::mutex mutex_;                  // guards the pointers in the places against abort()
+  std::atomic<bool> is_aborted_{false};
+  Place local_;
+  Place cross_;
+  Place flat_;
+  std::map<int, Place> pairs_;  // by peer
+  Place* flat_place_ = &flat_;
+};
+
+}  // namespace chainmail::ops

@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+#include "ops/engine/diagnosis.h"
+
+#include <chrono>
+#include <numeric>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "base/deadline.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "ops/engine/error_text.h"
+
+namespace chainmail::ops {
+namespace {
+
+using internal::Deadline;
+using std::chrono::milliseconds;
+
+// What the first rank to fail found out; the value is an encoded error.
+constexpr const char* kFailureKey = "failure";
+// Set by a rank that is still finding out what to write under kFailureKey.
+constexpr const char* kFailingKey = "failing";
+
+// A closed connection is seen in microseconds, the reason for it (a rank was killed) a little
+// later; a rank that is busy describing a disagreement takes longer.
+constexpr milliseconds kNewsWait{150};
+constexpr milliseconds kDescribeWait{300};
+constexpr milliseconds kOthersDescribeWait{600};
+constexpr milliseconds kPause{5};
+
+// Rounds of the lookout: ask often at first, then seldom, so that a long operation of many ranks
+// does not flood the store; warn once when ranks are late.
+constexpr int kEagerRounds = 20;
+constexpr int kSeldom = 4;
+constexpr int kWarnRound = 50;
+
+}  // namespace
+
+Diagnosis::Diagnosis(int rank, const Topology& topology, std::vector<int> global_ranks,
+                     const GroupOptions& options, std::shared_ptr<Rendezvous> rendezvous,
+                     std::shared_ptr<OperationQueue> queue, std::shared_ptr<FailureState> failure)
+    : rank_(rank),
+      all_ranks_(static_cast<std::size_t>(topology.size())),
+      options_(options),
+      rendezvous_(rendezvous),
+      queue_(std::move(queue)),
+      failure_(std::move(failure)),
+      board_(rank, topology, std::move(global_ranks), options, std::move(rendezvous)) {
+  std::iota(all_ranks_.begin(), all_ranks_.end(), 0);
+}
+
+void Diagnosis::publish(const QueuedOperation& operation) {
+  const std::lock_guard lock(publish_mutex_);
+  board_.publish(operation, queue_->past());
+}
+
+/// The ranks that an operation waits for.
+std::vector<int> Diagnosis::peers_of(const QueuedOperation& operation) const {
+  return is_point_to_point(operation.collective.kind) ? std::vector<int>{operation.collective.root}
+                                                      : all_ranks_;
+}
+
+std::string Diagnosis::list_names(std::span<const int> ranks) {
+  constexpr std::size_t kMost = 8;
+  std::string text;
+  for (std::size_t i = 0; i < std::min(ranks.size(), kMost); ++i) {
+    text += (i == 0 ? "" : ", ") + board_.name_of(ranks[i]);
+  }
+  return ranks.size() > kMost ? text + " and " + std::to_string(ranks.size() - kMost) + " more"
+                              : text;
+}
+
+Finding Diagnosis::reported_by_others() {
+  if (failure_->has_failed()) {
+    return {failure_->error(), true};
+  }
+  if (const auto text = rendezvous_->try_get(kFailureKey)) {
+    return {decode_error(*text), true};
+  }
+  return {};
+}
+
+/// Waits a moment for news of what really happened.
+Finding Diagnosis::wait_for_cause(bool is_mismatch) {
+  const auto start = std::chrono::steady_clock::now();
+  milliseconds patience = is_mismatch ? kDescribeWait : kNewsWait;
+  bool may_be_mismatch = is_mismatch;
+  do {
+    if (Finding finding = reported_by_others(); finding.error != nullptr) {
+      return finding;
+    }
+    if (!may_be_mismatch && rendezvous_->try_get(kFailingKey)) {
+      may_be_mismatch = true;
+      patience = kOthersDescribeWait;
+    }
+    if (may_be_mismatch) {
+      if (const auto sentence = board_.find_disagreement(all_ranks_)) {
+        return {std::make_exception_ptr(MismatchError(*sentence))};
+      }
+    }
+    std::this_thread::sleep_for(kPause);
+  } while (std::chrono::steady_clock::now() - start < patience);
+  return {};
+}
+
+Finding Diagnosis::explain_timeout(const QueuedOperation& operation, const std::string& message,
+                                   const std::vector<int>& missing_in_comm) {
+  const std::vector<int> peers = peers_of(operation);
+  const std::vector<int> missing = board_.find_missing(operation, peers);
+  std::string text = title_of(operation) + " has not ended within " +
+                     std::to_string(operation.timeout.count()) + " ms on " + board_.name_of(rank_) +
+                     ": ";
+  std::vector<int> global_missing;
+  if (missing.empty()) {
+    global_missing = missing_in_comm;
+    text += "all ranks have begun it, but data does not come (" + message +
+            "); look for a stopped process or a cut network";
+  } else {
+    for (const int rank : missing) {
+      global_missing.push_back(board_.global_rank(rank));
+    }
+    text += list_names(missing) + (missing.size() == 1 ? " has" : " have") +
+            " not been seen in it; look at what they do, or allow more time if they are only slow";
+  }
+  return {std::make_exception_ptr(TimeoutError(text, std::move(global_missing)))};
+}
+
+Finding Diagnosis::explain_or_throw(const QueuedOperation& operation,
+                                    const std::exception_ptr& error,
+                                    const std::function<void()>& release_peers) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const MismatchError& e) {
+    rendezvous_->set(kFailingKey, "1");
+    publish(operation);
+    release_peers();
+    const Finding cause = wait_for_cause(true);
+    const std::string text = title_of(operation) + ": " + board_.name_of(rank_) + " calls " +
+                             describe_call(operation.collective, operation.plan, options_) +
+                             ", but " + e.what();
+    return cause.error != nullptr ? cause : Finding{std::make_exception_ptr(MismatchError(text))};
+  } catch (const PeerError& e) {
+    publish(operation);
+    release_peers();
+    const Finding cause = wait_for_cause(false);
+    const std::string text = title_of(operation) + " on " + board_.name_of(rank_) + ": " + e.what();
+    return cause.error != nullptr
+               ? cause
+               : Finding{std::make_exception_ptr(PeerError(text, e.peer_rank()))};
+  } catch (const TimeoutError& e) {
+    publish(operation);
+    if (const Finding cause = reported_by_others(); cause.error != nullptr) {
+      return cause;
+    }
+    rendezvous_->set(kFailingKey, "1");
+    // Ranks that began at about the same time get here, too: let them write down where they are.
+    std::this_thread::sleep_for(kNewsWait);
+    const Finding cause = reported_by_others();
+    return cause.error != nullptr ? cause : explain_timeout(operation, e.what(), e.missing_ranks());
+  } catch (...) {
+    release_peers();
+    return {error};
+  }
+}
+
+Finding Diagnosis::explain(const QueuedOperation& operation, const std::exception_ptr& error,
+                           const std::function<void()>& release_peers) noexcept {
+  Finding result{error};
+  try {
+    result = explain_or_throw(operation, error, release_peers);
+  } catch (const std::exception& e) {
+    // The rendezvous is gone as well, such as with the launcher.
+    internal::log_line(internal::LogLevel::kInfo,
+                       std::string("cannot ask the other ranks what failed: ") + e.what());
+  }
+  release_peers();
+  return result;
+}
+
+Finding Diagnosis::look(const QueuedOperation& operation, int round) noexcept {
+  try {
+    if (round == 1) {
+      publish(operation);
+    }
+    if (round > kEagerRounds && round % kSeldom != 0 && round != kWarnRound) {
+      return {};
+    }
+    if (Finding finding = reported_by_others(); finding.error != nullptr) {
+      return finding;
+    }
+    // If any two ranks differ, two neighbours do.
+    const int size = static_cast<int>(all_ranks_.size());
+    std::vector<int> neighbours{(rank_ + size - 1) % size, (rank_ + 1) % size};
+    if (is_point_to_point(operation.collective.kind)) {
+      neighbours = peers_of(operation);
+    }
+    if (const auto sentence = board_.find_disagreement(neighbours)) {
+      return {std::make_exception_ptr(MismatchError(*sentence))};
+    }
+    if (round == kWarnRound) {
+      const std::vector<int> late = board_.find_missing(operation, peers_of(operation));
+      if (!late.empty()) {
+        internal::log_line(internal::LogLevel::kWarning,
+                           title_of(operation) + " has been waiting for " + list_names(late) +
+                               " for " + std::to_string(round / 10) + " s");
+      }
+    }
+  } catch (const std::exception& e) {
+    internal::log_line(internal::LogLevel::kInfo,
+                       std::string("cannot ask where the other ranks are: ") + e.what());
+  }
+  return {};
+}
+
+void Diagnosis::announce(const std::exception_ptr& error) noexcept {
+  try {
+    if (!rendezvous_->try_get(kFailureKey)) {  // the first cause is the true one
+      rendezvous_->set(kFailureKey, encode_error(error));
+    }
+  } catch (const std::exception& e) {
+    internal::log_line(internal::LogLevel::kInfo,
+                       std::string("cannot leave the failure in the store: ") + e.what());
+  }
+}
+
+}  // namespace chainmail::ops

@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+#include "ops/engine/dispatch.h"
+
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <new>
+#include <numeric>
+#include <span>
+
+#include "ops/algorithms/flat.h"
+#include "ops/algorithms/hierarchical.h"
+#include "ops/algorithms/pipeline.h"
+#include "ops/algorithms/two_dimensional.h"
+#include "ops/kernels/cpu/kernels.h"
+
+namespace chainmail::ops {
+namespace {
+
+constexpr std::size_t kAlignment = 64;
+constexpr std::size_t kKeepBytes = std::size_t{64} << 20;
+// A broadcast over several nodes goes in pieces, so that one node passes a piece on inside while
+// the next is on the wire.
+constexpr std::size_t kBroadcastPieceBytes = std::size_t{1} << 20;
+
+void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes) {
+  if (bytes > 0 && to != from) {
+    std::memmove(to, from, bytes);  // callers may hand over overlapping places of one buffer
+  }
+}
+
+bool overlaps(const std::byte* a, std::size_t a_bytes, const std::byte* b, std::size_t b_bytes) {
+  const std::less<const std::byte*> before;
+  return a_bytes > 0 && b_bytes > 0 && before(a, b + b_bytes) && before(b, a + a_bytes);
+}
+
+std::vector<std::size_t> bounds_of(const std::vector<std::size_t>& parts) {
+  std::vector<std::size_t> bounds(parts.size() + 1, 0);
+  std::partial_sum(parts.begin(), parts.end(), bounds.begin() + 1);
+  return bounds;
+}
+
+bool is_integer_average(const Collective& collective) {
+  return collective.reduce_op == ReduceOp::kAvg && !is_floating_point(collective.dtype);
+}
+
+}  // namespace
+
+std::byte* Scratch::borrow(std::size_t bytes) {
+  if (bytes > capacity_) {
+    memory_.reset();
+    capacity_ = 0;
+    memory_.reset(static_cast<std::byte*>(::operator new (bytes, std::align_val_t{kAlignment})));
+    capacity_ = bytes;
+  }
+  return memory_.get();
+}
+
+void Scratch::trim() noexcept {
+  if (capacity_ > kKeepBytes) {
+    memory_.reset();
+    capacity_ = 0;
+  }
+}
+
+void Scratch::Free::operator()(std::byte* memory) const noexcept {
+  ::operator delete (memory, std::align_val_t{kAlignment});
+}
+
+Reduction Dispatcher::reduction_of(const Collective& collective, const Plan& plan) const {
+  Reduction reduction;
+  reduction.dtype = collective.dtype;
+  reduction.op = collective.reduce_op;
+  reduction.wire = plan.wire;
+  if (collective.reduce_op == ReduceOp::kAvg) {
+    reduction.op = ReduceOp::kSum;  // integers are divided once, at the end
+    reduction.scale = is_floating_point(collective.dtype) ? 1.0 / topology_.size() : 1.0;
+  }
+  return reduction;
+}
+
+void Dispatcher::run(const Collective& collective, const Plan& plan, const OpContext& context) {
+  switch (collective.kind) {
+    case OpKind::kAllReduce:
+      all_reduce(collective, plan, context, collective.output, true);
+      break;
+    case OpKind::kReduce:
+      reduce(collective, plan, context);
+      break;
+    case OpKind::kReduceScatter:
+      reduce_scatter(collective, plan, context);
+      break;
+    case OpKind::kAllGather:
+      all_gather(collective, context);
+      break;
+    case OpKind::kBroadcast:
+      broadcast(collective, context);
+      break;
+    case OpKind::kGather:
+      gather(collective, context);
+      break;
+    case OpKind::kScatter:
+      scatter(collective, context);
+      break;
+    case OpKind::kAllToAll:
+      all_to_all(collective, context);
+      break;
+    case OpKind::kSend:
+    case OpKind::kRecv:
+      transfer(collective, context);
+      break;
+    case OpKind::kBarrier:
+      barrier(context);
+      break;
+  }
+  scratch_.trim();
+}
+
+void Dispatcher::all_reduce(const Collective& collective, const Plan& plan,
+                            const OpContext& context, std::byte* data, bool wants_result) {
+  Comms comms;
+  comms.topology = &topology_;
+  comms.rank = rank_;
+  const Reduction reduction = reduction_of(collective, plan);
+  switch (plan.algorithm) {
+    case Algorithm::kAuto:
+    case Algorithm::kNaive:
+    case Algorithm::kFlat:
+    case Algorithm::kSingleNode:
+      // On one node the flat Comm is the local one.
+      comms.local = comms.flat = comms_.flat(context);
+      all_reduce_flat(comms, data, collective.count, reduction, context);
+      break;
+    case Algorithm::kHierarchical:
+      comms.local = comms_.local(context);
+      if (topology_.local_rank_of(rank_) == 0) {
+        comms.cross = comms_.cross(context);
+      }
+      all_reduce_hierarchical(comms, data, collective.count, reduction, context, chunk_bytes_);
+      break;
+    case Algorithm::kTwoDimensional:
+      comms.local = comms_.local(context);
+      comms.cross = comms_.cross(context);
+      all_reduce_two_dimensional(comms, data, collective.count, reduction, context, chunk_bytes_);
+      break;
+  }
+  if (wants_result && is_integer_average(collective)) {
+    divide_in_place(data, collective.count, collective.dtype, topology_.size());
+  }
+}
+
+void Dispatcher::reduce(const Collective& collective, const Plan& plan, const OpContext& context) {
+  // All ranks reduce their share, which is faster than one rank reducing all; what the others get
+  // lands in a copy, for only the root's tensor may change.
+  const bool is_root = collective.root == rank_;
+  std::byte* data = collective.output;
+  if (!is_root && plan.bytes > 0) {
+    data = scratch_.borrow(plan.bytes);
+    copy_bytes(data, collective.output, plan.bytes);
+  }
+  all_reduce(collective, plan, context, data, is_root);
+}
+
+void Dispatcher::reduce_scatter(const Collective& collective, const Plan& plan,
+                                const OpContext& context) {
+  const std::size_t part_bytes = collective.count * size_of(collective.dtype);
+  Comm* comm = comms_.flat(context);
+  if (comm == nullptr) {
+    copy_bytes(collective.output, collective.input, part_bytes);
+    return;
+  }
+  std::byte* data = scratch_.borrow(std::max<std::size_t>(1, plan.bytes));
+  copy_bytes(data, collective.input, plan.bytes);
+  const std::vector<std::size_t> bounds =
+      bounds_of(std::vector<std::size_t>(static_cast<std::size_t>(comm->size()), collective.count));
+  comm->reduce_scatter(data, bounds, reduction_of(collective, plan), context);
+  copy_bytes(collective.output, data + static_cast<std::size_t>(rank_) * part_bytes, part_bytes);
+  if (is_integer_average(collective)) {
+    divide_in_place(collective.output, collective.count, collective.dtype, topology_.size());
+  }
+}
+
+void Dispatcher::all_gather(const Collective& collective, const OpContext& context) {
+  const std::size_t part_bytes = collective.count * size_of(collective.dtype);
+  copy_bytes(collective.output + static_cast<std::size_t>(rank_) * part_bytes, collective.input,
+             part_bytes);
+  if (Comm* comm = comms_.flat(context); comm != nullptr) {
+    const std::vector<std::size_t> bounds =
+        bounds_of(std::vector<std::size_t>(static_cast<std::size_t>(comm->size()), part_bytes));
+    comm->all_gather(collective.output, bounds, context);
+  }
+}
+
+void Dispatcher::broadcast(const Collective& collective, const OpContext& context) {
+  const std::size_t bytes = collective.count * size_of(collective.dtype);
+  const int root_node = topology_.node_of(collective.root);
+  const int node = topology_.node_of(rank_);
+  const bool is_leader = topology_.local_rank_of(rank_) == 0;
+  Comm* local = comms_.local(context);
+  Comm* cross = is_leader ? comms_.cross(context) : nullptr;
+  const bool has_several_nodes = topology_.node_count() > 1;
+  const std::size_t piece =
+      has_several_nodes ? kBroadcastPieceBytes : std::max<std::size_t>(bytes, 1);
+
+  // The root's node first, so that its leader has the piece; then the leaders; then the others.
+  std::size_t start = 0;
+  do {
+    const std::size_t length = std::min(piece, bytes - start);
+    std::byte* data = collective.output + start;
+    if (local != nullptr && node == root_node) {
+      local->broadcast(data, length, topology_.local_rank_of(collective.root), context);
+    }
+    if (cross != nullptr) {
+      cross->broadcast(data, length, root_node, context);
+    }
+    if (local != nullptr && node != root_node) {
+      local->broadcast(data, length, 0, context);
+    }
+    start += length;
+  } while (start < bytes);
+}
+
+void Dispatcher::gather(const Collective& collective, const OpContext& context) {
+  const std::size_t ranks = static_cast<std::size_t>(topology_.size());
+  const std::size_t part_bytes = collective.count * size_of(collective.dtype);
+  std::vector<std::size_t> to(ranks, 0);
+  to[static_cast<std::size_t>(collective.root)] = part_bytes;
+  const std::vector<std::size_t> from(ranks, rank_ == collective.root ? part_bytes : 0);
+  exchange(collective.input, to, collective.output, from, context);
+}
+
+void Dispatcher::scatter(const Collective& collective, const OpContext& context) {
+  const std::size_t ranks = static_cast<std::size_t>(topology_.size());
+  const std::size_t part_bytes = collective.count * size_of(collective.dtype);
+  const std::vector<std::size_t> to(ranks, rank_ == collective.root ? part_bytes : 0);
+  std::vector<std::size_t> from(ranks, 0);
+  from[static_cast<std::size_t>(collective.root)] = part_bytes;
+  exchange(collective.input, to, collective.output, from, context);
+}
+
+void Dispatcher::all_to_all(const Collective& collective, const OpContext& context) {
+  const std::size_t element = size_of(collective.dtype);
+  std::vector<std::size_t> to;
+  std::vector<std::size_t> from;
+  for (int rank = 0; rank < topology_.size(); ++rank) {
+    to.push_back(part_count(collective, collective.send_counts, rank) * element);
+    from.push_back(part_count(collective, collective.receive_counts, rank) * element);
+  }
+  exchange(collective.input, to, collective.output, from, context);
+}
+
+void Dispatcher::exchange(const std::byte* send, const std::vector<std::size_t>& send_bytes,
+                          std::byte* receive, const std::vector<std::size_t>& receive_bytes,
+                          const OpContext& context) {
+  const std::vector<std::size_t> send_bounds = bounds_of(send_bytes);
+  const std::vector<std::size_t> receive_bounds = bounds_of(receive_bytes);
+  Comm* comm = comms_.flat(context);
+  if (comm == nullptr) {
+    copy_bytes(receive, send, std::min(send_bounds.back(), receive_bounds.back()));
+    return;
+  }
+  if (overlaps(send, send_bounds.back(), receive, receive_bounds.back())) {
+    std::byte* mine = scratch_.borrow(send_bounds.back());
+    copy_bytes(mine, send, send_bounds.back());
+    send = mine;
+  }
+  comm->all_to_all(send, send_bounds, receive, receive_bounds, context);
+}
+
+void Dispatcher::transfer(const Collective& collective, const OpContext& context) {
+  const std::size_t bytes = collective.count * size_of(collective.dtype);
+  Comm* comm = comms_.pair(collective.root, context);
+  const int peer = 1 - comm->rank();
+  if (collective.kind == OpKind::kSend) {
+    comm->send(collective.input, bytes, peer, collective.tag, context);
+  } else {
+    comm->receive(collective.output, bytes, peer, collective.tag, context);
+  }
+}
+
+void Dispatcher::barrier(const OpContext& context) {
+  // Nobody leaves before all leaders have met, and they meet when all of their node have come.
+  Comm* local = comms_.local(context);
+  const bool is_leader = topology_.local_rank_of(rank_) == 0;
+  Comm* cross = is_leader ? comms_.cross(context) : nullptr;
+  if (local != nullptr) {
+    local->barrier(context);
+  }
+  if (cross != nullptr) {
+    cross->barrier(context);
+  }
+  if (local != nullptr && topology_.node_count() > 1) {
+    local->barrier(context);
+  }
+}
+
+}  // namespace chainmail::ops

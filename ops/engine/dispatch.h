@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// Carries out one operation over a group's Comms.
+//
+// For the thread that runs the operation. Every rank takes the same steps in the same order. Throws
+// what the Comms throw; the group is dead then.
+
+#pragma once
+
+#include <cstddef>
+#include <memory>
+
+#include "ops/comm/comm.h"
+#include "ops/engine/collective.h"
+#include "ops/engine/comm_set.h"
+
+namespace chainmail::ops {
+
+/// Memory that operations borrow for a copy of their input, kept from call to call while it is
+/// small enough not to be missed.
+class Scratch {
+ public:
+  /// At least `bytes`, 64-byte aligned, valid until the next borrow().
+  std::byte* borrow(std::size_t bytes);
+  /// Gives large memory back.
+  void trim() noexcept;
+
+ private:
+  struct Free {
+    void operator()(std::byte* memory) const noexcept;
+  };
+  std::unique_ptr<std::byte, Free> memory_;
+  std::size_t capacity_ = 0;
+};
+
+class Dispatcher {
+ public:
+  Dispatcher(int rank, const Topology& topology, std::size_t chunk_bytes, CommSet& comms)
+      : rank_(rank), topology_(topology), chunk_bytes_(chunk_bytes), comms_(comms) {}
+
+  void run(const Collective& collective, const Plan& plan, const OpContext& context);
+
+ private:
+  void all_reduce(const Collective& collective, const Plan& plan, const OpContext& context,
+                  std::byte* data, bool wants_result);
+  void reduce(const Collective& collective, const Plan& plan, const OpContext& context);
+  void reduce_scatter(const Collective& collective, const Plan& plan, const OpContext& context);
+  void all_gather(const Collective& collective, const OpContext& context);
+  void broadcast(const Collective& collective, const OpContext& context);
+  void gather(const Collective& collective, const OpContext& context);
+  void scatter(const Collective& collective, const OpContext& context);
+  void all_to_all(const Collective& collective, const OpContext& context);
+  void transfer(const Collective& collective, const OpContext& context);
+  void barrier(const OpContext& context);
+  /// all_to_all over byte counts; `send` is copied first when the buffers overlap.
+  void exchange(const std::byte* send, const std::vector<std::size_t>& send_bytes,
+                std::byte* receive, const std::vector<std::size_t>& receive_bytes,
+                const OpContext& context);
+  [[nodiscard]] Reduction reduction_of(const Collective& collective, const Plan& plan) const;
+
+  int rank_;
+  const Topology& topology_;
+  std::size_t chunk_bytes_;
+  CommSet& comms_;
+  Scratch scratch_;
+};
+
+}  // namespace chainmail::ops

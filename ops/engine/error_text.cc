@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+#include "ops/engine/error_text.h"
+
+#include <charconv>
+#include <optional>
+#include <vector>
+
+#include "base/error.h"
+
+namespace chainmail::ops {
+namespace {
+
+// "<type>\n<number>,<number>...\n<message>"; the numbers are missing ranks, the peer or errno.
+struct Parts {
+  std::string_view type;
+  std::vector<int> numbers;
+  std::string message;
+};
+
+std::string join(const char* type, const std::vector<int>& numbers, const char* message) {
+  std::string text = type;
+  text += '\n';
+  for (const int number : numbers) {
+    text += std::to_string(number) + ',';
+  }
+  text += '\n';
+  return text + message;
+}
+
+std::optional<Parts> split(std::string_view text) {
+  const std::size_t first = text.find('\n');
+  if (first == std::string_view::npos) {
+    return std::nullopt;
+  }
+  const std::size_t second = text.find('\n', first + 1);
+  if (second == std::string_view::npos) {
+    return std::nullopt;
+  }
+  Parts parts;
+  parts.type = text.substr(0, first);
+  parts.message = text.substr(second + 1);
+  std::string_view numbers = text.substr(first + 1, second - first - 1);
+  while (!numbers.empty()) {
+    int number = 0;
+    const auto [end, error] =
+        std::from_chars(numbers.data(), numbers.data() + numbers.size(), number);
+    if (error != std::errc{} || end == numbers.data() + numbers.size() || *end != ',') {
+      return std::nullopt;
+    }
+    parts.numbers.push_back(number);
+    numbers.remove_prefix(static_cast<std::size_t>(end - numbers.data()) + 1);
+  }
+  return parts;
+}
+
+}  // namespace
+
+std::string encode_error(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const TimeoutError& e) {
+    return join(to_string(e.code()), e.missing_ranks(), e.what());
+  } catch (const PeerError& e) {
+    return join(to_string(e.code()), {e.peer_rank()}, e.what());
+  } catch (const SystemError& e) {
+    return join(to_string(e.code()), {e.native_code()}, e.what());
+  } catch (const Error& e) {
+    return join(to_string(e.code()), {}, e.what());
+  } catch (const std::exception& e) {
+    return join("Error", {}, e.what());
+  } catch (...) {
+    return join("Error", {}, "an exception of unknown type");
+  }
+}
+
+std::exception_ptr decode_error(std::string_view text) {
+  const std::optional<Parts> parts = split(text);
+  if (!parts) {
+    return std::make_exception_ptr(
+        PeerError("another rank reported a failure: " + std::string(text.substr(0, 200))));
+  }
+  const std::string_view type = parts->type;
+  const int number = parts->numbers.empty() ? -1 : parts->numbers.front();
+  if (type == to_string(ErrorCode::kMismatch)) {
+    return std::make_exception_ptr(MismatchError(parts->message));
+  }
+  if (type == to_string(ErrorCode::kTimeout)) {
+    return std::make_exception_ptr(TimeoutError(parts->message, parts->numbers));
+  }
+  if (type == to_string(ErrorCode::kPeer)) {
+    return std::make_exception_ptr(PeerError(parts->message, number));
+  }
+  // A native failure elsewhere is, from here, a peer that failed.
+  return std::make_exception_ptr(PeerError("another rank failed: " + parts->message));
+}
+
+std::string message_of(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& e) {
+    return e.what();
+  } catch (...) {
+    return "an exception of unknown type";
+  }
+}
+
+}  // namespace chainmail::ops

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+#include "ops/engine/group.h"
+
+#include <utility>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "ops/engine/group_core.h"
+#include "ops/engine/group_factory.h"
+
+namespace chainmail::ops {
+namespace {
+
+/// The handle that users hold: the last one to go shuts the group down.
+class GroupHandle final : public Group {
+ public:
+  explicit GroupHandle(std::shared_ptr<GroupCore> core) : core_(std::move(core)) {}
+  GroupHandle(const GroupHandle&) = delete;
+  GroupHandle& operator=(const GroupHandle&) = delete;
+
+  ~GroupHandle() override {
+    try {
+      core_->shutdown();
+    } catch (const std::exception& e) {
+      internal::log_line(internal::LogLevel::kWarning,
+                         "group " + core_->options().name + " did not end in order: " + e.what());
+    }
+  }
+
+  int rank() const noexcept override { return core_->rank(); }
+  int size() const noexcept override { return core_->topology().size(); }
+  const Topology& topology() const noexcept override { return core_->topology(); }
+  const GroupOptions& options() const noexcept override { return core_->options(); }
+
+  std::shared_ptr<Operation> submit(Collective collective) override {
+    return core_->submit(std::move(collective));
+  }
+  void abort(std::exception_ptr error) override { core_->fail({std::move(error)}); }
+  void shutdown() override { core_->shutdown(); }
+  std::exception_ptr error() const override { return core_->failure().error(); }
+  std::uint64_t sequence() const noexcept override { return core_->queue().submitted(); }
+
+ private:
+  const std::shared_ptr<GroupCore> core_;
+};
+
+void check_arguments(int rank, const Topology& topology, const Rendezvous* rendezvous,
+                     const GroupOptions& options, const std::vector<int>& global_ranks) {
+  const std::string who = "create_group " + options.name + ": ";
+  if (rank < 0 || rank >= topology.size()) {
+    throw InvalidArgument(who + "rank " + std::to_string(rank) + " is not in 0 to " +
+                          std::to_string(topology.size() - 1));
+  }
+  if (rendezvous == nullptr) {
+    throw InvalidArgument(who + "there is no rendezvous");
+  }
+  if (options.algorithm == Algorithm::kSingleNode && topology.node_count() > 1) {
+    throw InvalidArgument(who + "algorithm single_node over " + topology.describe() +
+                          "; use hierarchical, two_dimensional, flat or auto");
+  }
+  if (options.timeout.count() <= 0 || options.chunk_bytes == 0) {
+    throw InvalidArgument(who + "the time limit and chunk_bytes must be positive");
+  }
+  if (!global_ranks.empty() && global_ranks.size() != static_cast<std::size_t>(topology.size())) {
+    throw InvalidArgument(who + std::to_string(global_ranks.size()) + " global ranks for " +
+                          std::to_string(topology.size()) + " ranks");
+  }
+}
+
+}  // namespace
+
+void Group::run(Collective collective) {
+  collective.is_async = false;
+  submit(std::move(collective))->wait();
+}
+
+std::shared_ptr<Group> create_group_with(CommFactory factory, int rank, Topology topology,
+                                         std::shared_ptr<Rendezvous> rendezvous,
+                                         GroupOptions options, std::vector<int> global_ranks,
+                                         std::shared_ptr<FailureNews> news) {
+  check_arguments(rank, topology, rendezvous.get(), options, global_ranks);
+  auto core = std::make_shared<GroupCore>(rank, std::move(topology), std::move(rendezvous),
+                                          std::move(options), std::move(global_ranks),
+                                          std::move(news), std::move(factory));
+  core->start();
+  return std::make_shared<GroupHandle>(std::move(core));
+}
+
+std::shared_ptr<Group> create_group(int rank, Topology topology,
+                                    std::shared_ptr<Rendezvous> rendezvous, GroupOptions options,
+                                    std::vector<int> global_ranks,
+                                    std::shared_ptr<FailureNews> news) {
+  CommFactory factory = default_comm_factory(options);
+  return create_group_with(std::move(factory), rank, std::move(topology), std::move(rendezvous),
+                           std::move(options), std::move(global_ranks), std::move(news));
+}
+
+}  // namespace chainmail::ops

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+#include "ops/engine/group_core.h"
+
+#include <pthread.h>
+
+#include <numeric>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "ops/algorithms/select.h"
+
+namespace chainmail::ops {
+namespace {
+
+// How long a failed group waits for an operation that its aborted Comms should end at once.
+constexpr std::chrono::seconds kAbortLimit{10};
+
+// Forks that this process is the child of. A counter, because asking the kernel for the process id
+// costs as much as a small operation.
+std::atomic<unsigned> fork_count{0};
+
+unsigned count_forks() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    pthread_atfork(nullptr, nullptr, [] { fork_count.fetch_add(1, std::memory_order_relaxed); });
+  });
+  return fork_count.load(std::memory_order_relaxed);
+}
+
+std::vector<int> identity_if_empty(std::vector<int> global_ranks, int size) {
+  if (global_ranks.empty()) {
+    global_ranks.resize(static_cast<std::size_t>(size));
+    std::iota(global_ranks.begin(), global_ranks.end(), 0);
+  }
+  return global_ranks;
+}
+
+}  // namespace
+
+GroupCore::GroupCore(int rank, Topology topology, std::shared_ptr<Rendezvous> rendezvous,
+                     GroupOptions options, std::vector<int> global_ranks,
+                     std::shared_ptr<FailureNews> news, CommFactory factory)
+    : rank_(rank),
+      topology_(std::move(topology)),
+      options_(std::move(options)),
+      global_ranks_(identity_if_empty(std::move(global_ranks), topology_.size())),
+      news_(std::move(news)),
+      fork_count_(count_forks()),
+      comms_(rank_, topology_, options_, global_ranks_, std::move(factory), rendezvous,
+             comm_failure_),
+      dispatcher_(rank_, topology_, options_.chunk_bytes, comms_),
+      queue_(std::make_shared<OperationQueue>([this](QueuedOperation& operation) {
+        const auto keep = shared_from_this();  // a callback may drop the last handle
+        run(operation);
+      })),
+      diagnosis_(rank_, topology_, global_ranks_, options_, std::move(rendezvous), queue_,
+                 failure_) {}
+
+GroupCore::~GroupCore() {
+  if (is_forked_child()) {
+    comms_.leak();
+  }
+}
+
+void GroupCore::start() {
+  const std::weak_ptr<GroupCore> weak = weak_from_this();
+  lookout_ = std::make_shared<Lookout>(queue_, [weak](const QueuedOperation& operation, int round) {
+    if (const auto core = weak.lock()) {
+      core->look(operation, round);
+    }
+  });
+  failure_->on_failure([weak](const std::exception_ptr& error) {
+    if (const auto core = weak.lock()) {
+      core->end_waits(error);
+    }
+  });
+  if (news_ != nullptr) {
+    news_->subscribe(options_.name, global_ranks_, failure_);
+  }
+}
+
+std::shared_ptr<Operation> GroupCore::submit(Collective collective) {
+  if (is_forked_child()) {
+    throw InvalidArgument(std::string(to_string(collective.kind)) + ": group " + options_.name +
+                          " belongs to the parent process; a forked child cannot use it");
+  }
+  failure_->rethrow_if_failed();
+  check_collective(collective, rank_, topology_, options_);
+  Plan plan = plan_collective(collective, rank_, topology_, options_);
+  if (internal::log_enabled(internal::LogLevel::kInfo)) {
+    tell_choice(collective, plan);
+  }
+  const auto timeout = collective.timeout.value_or(options_.timeout);
+  const auto operation =
+      std::make_shared<QueuedOperation>(queue_, std::move(collective), std::move(plan), timeout);
+  queue_->submit(operation);
+  return operation;
+}
+
+void GroupCore::run(QueuedOperation& operation) {
+  failure_->rethrow_if_failed();
+  if (topology_.size() > 1) {
+    lookout_->touch();
+  }
+  OpContext context{
+      operation.plan.header, internal::Deadline::after(operation.timeout), comm_failure_.get(), {}};
+  try {
+    dispatcher_.run(operation.collective, operation.plan, context);
+    return;
+  } catch (...) {
+    const std::exception_ptr error = std::current_exception();
+    if (!failure_->has_failed()) {
+      fail(diagnosis_.explain(operation, error, [this] { comms_.abort(); }));
+    }
+  }
+  failure_->rethrow_if_failed();
+}
+
+void GroupCore::look(const QueuedOperation& operation, int round) {
+  if (failure_->has_failed()) {
+    return;
+  }
+  if (const Finding finding = diagnosis_.look(operation, round); finding.error != nullptr) {
+    fail(finding);
+  }
+}
+
+void GroupCore::fail(const Finding& finding) {
+  if (failure_->has_failed()) {
+    return;
+  }
+  if (!finding.is_from_others && !is_announced_.exchange(true)) {
+    diagnosis_.announce(finding.error);
+    if (news_ != nullptr) {
+      news_->announce(options_.name, finding.error);
+    }
+  }
+  failure_->fail(finding.error);
+}
+
+void GroupCore::end_waits(const std::exception_ptr& error) {
+  comm_failure_->fail(error);
+  comms_.abort();
+  queue_->fail_all(error);
+}
+
+void GroupCore::shutdown() {
+  if (is_shut_down_.exchange(true)) {
+    return;
+  }
+  if (is_forked_child()) {
+    queue_->forget_thread();
+    lookout_->forget_thread();
+    comms_.leak();
+    return;
+  }
+  if (!failure_->has_failed() && !queue_->drain(options_.timeout)) {
+    fail({std::make_exception_ptr(TimeoutError("shutdown of group " + options_.name +
+                                               ": operations have not ended within " +
+                                               std::to_string(options_.timeout.count()) + " ms"))});
+  }
+  const bool is_idle = queue_->drain(kAbortLimit);
+  queue_->stop();
+  lookout_->stop();
+  if (news_ != nullptr) {
+    news_->unsubscribe(options_.name);
+  }
+  if (is_idle) {
+    comms_.close();
+  }
+}
+
+bool GroupCore::is_forked_child() const noexcept {
+  return fork_count.load(std::memory_order_relaxed) != fork_count_;
+}
+
+void GroupCore::tell_choice(const Collective& collective, const Plan& plan) {
+  const bool is_auto =
+      collective.algorithm.value_or(options_.algorithm) == Algorithm::kAuto &&
+      (collective.kind == OpKind::kAllReduce || collective.kind == OpKind::kReduce);
+  if (!is_auto) {
+    return;
+  }
+  const Choice choice = select_all_reduce(plan.bytes, topology_);
+  {
+    const std::lock_guard lock(choices_mutex_);
+    if (!told_choices_.insert(choice.algorithm).second) {
+      return;
+    }
+  }
+  internal::log_line(internal::LogLevel::kInfo,
+                     "group " + options_.name + ": picked " + to_string(choice.algorithm) +
+                         " for " + to_string(collective.kind) + " of " +
+                         std::to_string(plan.bytes) + " bytes on " + topology_.describe() +
+                         ", because " + choice.reason);
+}
+
+}  // namespace chainmail::ops

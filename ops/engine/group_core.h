@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// What one rank's end of a group is made of, and what happens to it when something fails.
+//
+// Thread-safe. Held by the Group that users see and, while they run, by the group's threads.
+
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <vector>
+
+#include "ops/engine/comm_set.h"
+#include "ops/engine/diagnosis.h"
+#include "ops/engine/dispatch.h"
+#include "ops/engine/group.h"
+#include "ops/engine/lookout.h"
+#include "ops/engine/queue.h"
+
+namespace chainmail::ops {
+
+class GroupCore final : public std::enable_shared_from_this<GroupCore> {
+ public:
+  GroupCore(int rank, Topology topology, std::shared_ptr<Rendezvous> rendezvous,
+            GroupOptions options, std::vector<int> global_ranks, std::shared_ptr<FailureNews> news,
+            CommFactory factory);
+  ~GroupCore();
+  GroupCore(const GroupCore&) = delete;
+  GroupCore& operator=(const GroupCore&) = delete;
+
+  /// Second half of construction, once a shared_ptr exists.
+  void start();
+
+  int rank() const noexcept { return rank_; }
+  const Topology& topology() const noexcept { return topology_; }
+  const GroupOptions& options() const noexcept { return options_; }
+  const FailureState& failure() const noexcept { return *failure_; }
+  OperationQueue& queue() noexcept { return *queue_; }
+
+  [[nodiscard]] std::shared_ptr<Operation> submit(Collective collective);
+  /// Makes the group dead. The other ranks are told, once, unless they know.
+  void fail(const Finding& finding);
+  /// Waits for what was submitted unless the group has failed, then ends threads and connections.
+  void shutdown();
+
+ private:
+  void run(QueuedOperation& operation);
+  void look(const QueuedOperation& operation, int round);
+  void end_waits(const std::exception_ptr& error);
+  bool is_forked_child() const noexcept;
+  void tell_choice(const Collective& collective, const Plan& plan);
+
+  const int rank_;
+  const Topology topology_;
+  const GroupOptions options_;
+  const std::vector<int> global_ranks_;
+  const std::shared_ptr<FailureNews> news_;
+  const unsigned fork_count_;  // of the process, when the group was made
+  /// The group's failure: what every caller gets. News from outside arrives here.
+  const std::shared_ptr<FailureState> failure_ = std::make_shared<FailureState>();
+  /// What the Comms look at and set. Apart from failure_, so that a Comm's "connection closed" can
+  /// be replaced by the reason before anybody sees it.
+  const std::shared_ptr<FailureState> comm_failure_ = std::make_shared<FailureState>();
+  CommSet comms_;
+  Dispatcher dispatcher_;
+  std::shared_ptr<OperationQueue> queue_;
+  Diagnosis diagnosis_;
+  std::shared_ptr<Lookout> lookout_;
+  std::atomic<bool> is_announced_{false};
+  std::atomic<bool> is_shut_down_{false};
+  std::mutex choices_mutex_;
+  std::set<Algorithm> told_choices_;
+};
+
+}  // namespace chainmail::ops

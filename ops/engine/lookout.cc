@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+#include "ops/engine/lookout.h"
+
+#include <chrono>
+
+namespace chainmail::ops {
+namespace {
+
+constexpr std::chrono::milliseconds kPeriod{100};
+constexpr int kIdleRounds = 20;
+
+}  // namespace
+
+void Lookout::wake() {
+  const std::lock_guard lock(mutex_);
+  if (is_stopping_) {
+    return;
+  }
+  is_asleep_.store(false);
+  if (!thread_.joinable()) {
+    thread_ = std::thread([self = shared_from_this()] { self->watch(); });
+  }
+  changed_.notify_all();
+}
+
+void Lookout::watch() {
+  std::shared_ptr<QueuedOperation> previous;
+  int round = 0;
+  int idle = 0;
+  std::unique_lock lock(mutex_);
+  while (!is_stopping_) {
+    changed_.wait_for(lock, kPeriod, [this] { return is_stopping_; });
+    if (is_stopping_) {
+      return;
+    }
+    lock.unlock();
+    const std::shared_ptr<QueuedOperation> running = queue_->running();
+    idle = running == nullptr ? idle + 1 : 0;
+    round = running != nullptr && running == previous ? round + 1 : 0;
+    if (round > 0) {
+      ask_(*running, round);
+    }
+    previous = running;
+    lock.lock();
+    if (idle > kIdleRounds) {
+      // Whoever begins an operation sets it running before it looks at the flag; we set the flag
+      // before we look for a running operation. One of us sees the other.
+      is_asleep_.store(true);
+      if (queue_->running() == nullptr) {
+        changed_.wait(lock, [this] { return is_stopping_ || !is_asleep_.load(); });
+      }
+      is_asleep_.store(false);
+      idle = 0;
+    }
+  }
+}
+
+void Lookout::stop() {
+  std::thread thread;
+  {
+    const std::lock_guard lock(mutex_);
+    is_stopping_ = true;
+    thread = std::move(thread_);
+  }
+  changed_.notify_all();
+  if (!thread.joinable()) {
+    return;
+  }
+  if (thread.get_id() == std::this_thread::get_id()) {
+    thread.detach();  // a callback of an operation it failed dropped the last handle to the group
+  } else {
+    thread.join();
+  }
+}
+
+void Lookout::forget_thread() noexcept {
+  if (thread_.joinable()) {
+    thread_.detach();
+  }
+}
+
+}  // namespace chainmail::ops

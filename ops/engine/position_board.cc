@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+#include "ops/engine/position_board.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <map>
+#include <string_view>
+#include <utility>
+
+namespace chainmail::ops {
+namespace {
+
+/// One line of what a rank wrote: "<slot>\t<fingerprint>\t<call>". Equal slots of two ranks are
+/// the same operation, and must have equal fingerprints.
+struct Entry {
+  std::string slot;
+  std::string fingerprint;
+  std::string call;
+};
+
+std::string slot_of(const std::string& lane, const MessageHeader& header) {
+  return lane + "#" + std::to_string(header.sequence);
+}
+
+std::string fingerprint_of(MessageHeader header) {
+  header.flags = 0;  // not compared
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  std::string text;
+  for (const std::byte byte : header.encode()) {
+    const unsigned value = std::to_integer<unsigned>(byte);
+    text += kDigits[value >> 4U];
+    text += kDigits[value & 15U];
+  }
+  return text;
+}
+
+std::string without_breaks(std::string text) {
+  std::replace_if(
+      text.begin(), text.end(), [](char c) { return c == '\n' || c == '\t'; }, ' ');
+  return text;
+}
+
+std::string line(const std::string& lane, const MessageHeader& header, const std::string& call) {
+  return slot_of(lane, header) + '\t' + fingerprint_of(header) + '\t' + without_breaks(call) + '\n';
+}
+
+std::string describe_past(const MessageHeader& header) {
+  return std::string(to_string(header.kind)) + " of " + to_string(header.dtype) + " [" +
+         std::to_string(header.count) + "]";
+}
+
+std::vector<Entry> parse(std::string_view text) {
+  std::vector<Entry> entries;
+  while (!text.empty()) {
+    const std::string_view row = text.substr(0, text.find('\n'));
+    text.remove_prefix(std::min(text.size(), row.size() + 1));
+    const std::size_t first = row.find('\t');
+    const std::size_t second = first == std::string_view::npos ? first : row.find('\t', first + 1);
+    if (second == std::string_view::npos) {
+      continue;
+    }
+    entries.push_back({std::string(row.substr(0, first)),
+                       std::string(row.substr(first + 1, second - first - 1)),
+                       std::string(row.substr(second + 1))});
+  }
+  return entries;
+}
+
+std::string position_key(int rank) { return "at/" + std::to_string(rank); }
+}  // namespace
+
+std::string host_key(int node) { return "host/" + std::to_string(node); }
+
+std::string title_of(const QueuedOperation& operation) {
+  return std::string(to_string(operation.collective.kind)) + " #" +
+         std::to_string(operation.plan.header.sequence);
+}
+
+PositionBoard::PositionBoard(int rank, const Topology& topology, std::vector<int> global_ranks,
+                             const GroupOptions& options, std::shared_ptr<Rendezvous> rendezvous)
+    : rank_(rank),
+      topology_(topology),
+      global_ranks_(std::move(global_ranks)),
+      options_(options),
+      rendezvous_(std::move(rendezvous)) {
+  if (topology_.local_rank_of(rank_) == 0 && topology_.size() > 1) {
+    rendezvous_->set(host_key(topology_.node_of(rank_)), options_.host);
+  }
+}
+
+void PositionBoard::publish(const QueuedOperation& current,
+                            const std::vector<PastOperation>& past) {
+  std::string text = line(current.plan.lane, current.plan.header,
+                          describe_call(current.collective, current.plan, options_));
+  for (const PastOperation& operation : past) {
+    text += line(operation.lane, operation.header, describe_past(operation.header));
+  }
+  rendezvous_->set(position_key(rank_), text);
+}
+
+std::optional<std::string> PositionBoard::find_disagreement(std::span<const int> ranks) {
+  struct Caller {
+    int rank = 0;
+    Entry entry;
+  };
+  std::vector<int> sorted(ranks.begin(), ranks.end());
+  sorted.push_back(rank_);
+  std::sort(sorted.begin(), sorted.end());
+  sorted.erase(std::unique(sorted.begin(), sorted.end()), sorted.end());
+
+  std::map<std::string, Caller> first_callers;
+  for (const int rank : sorted) {
+    const std::optional<std::string> text = rendezvous_->try_get(position_key(rank));
+    for (Entry& entry : parse(text.value_or(""))) {
+      const auto [place, is_new] = first_callers.try_emplace(entry.slot, Caller{rank, entry});
+      const Caller& other = place->second;
+      if (is_new || other.entry.fingerprint == entry.fingerprint) {
+        continue;
+      }
+      const std::string hint = other.entry.call == entry.call
+                                   ? " with another shape, split, algorithm or wire format"
+                                   : "";
+      return other.entry.call.substr(0, other.entry.call.find(' ')) + " " +
+             entry.slot.substr(entry.slot.find('#')) + ": " + name_of(other.rank) + " calls " +
+             other.entry.call + ", " + name_of(rank) + " calls " + entry.call + hint +
+             "; every rank must call the same operation with the same shape and dtype in the "
+             "same order";
+    }
+  }
+  return std::nullopt;
+}
+
+std::vector<int> PositionBoard::find_missing(const QueuedOperation& operation,
+                                             std::span<const int> ranks) {
+  const std::string slot = slot_of(operation.plan.lane, operation.plan.header);
+  std::vector<int> missing;
+  for (const int rank : ranks) {
+    const std::vector<Entry> entries = parse(rendezvous_->try_get(position_key(rank)).value_or(""));
+    const bool is_there = std::any_of(entries.begin(), entries.end(),
+                                      [&](const Entry& entry) { return entry.slot == slot; });
+    if (rank != rank_ && !is_there) {
+      missing.push_back(rank);
+    }
+  }
+  return missing;
+}
+
+std::string PositionBoard::name_of(int rank) {
+  std::string name = "rank " + std::to_string(global_rank(rank));
+  const int node = topology_.node_of(rank);
+  const std::string host =
+      node == topology_.node_of(rank_)
+          ? options_.host
+          : rendezvous_->try_get(host_key(node)).value_or("node " + std::to_string(node));
+  return host.empty() ? name : name + " (" + host + ")";
+}
+
+}  // namespace chainmail::ops

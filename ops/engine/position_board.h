@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// Which operation every rank is in: written down in the group's rendezvous by ranks that wait for
+// long or have failed, read by those who must say who disagrees or who is missing.
+//
+// Costs nothing while operations are quick. Thread-safe; one thread at a time publishes.
+
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ops/engine/group.h"
+#include "ops/engine/queue.h"
+
+namespace chainmail::ops {
+
+class PositionBoard {
+ public:
+  /// Leaders write down their host, too.
+  PositionBoard(int rank, const Topology& topology, std::vector<int> global_ranks,
+                const GroupOptions& options, std::shared_ptr<Rendezvous> rendezvous);
+
+  /// Writes down the operation this rank is in, and those that it has finished lately.
+  void publish(const QueuedOperation& current, const std::vector<PastOperation>& past);
+
+  /// The first operation that two of `ranks` (or this rank and one of them) called differently, as
+  /// a sentence that names both; nothing while there is none.
+  [[nodiscard]] std::optional<std::string> find_disagreement(std::span<const int> ranks);
+
+  /// Those of `ranks` that have not written down that they are in (or past) `operation`.
+  [[nodiscard]] std::vector<int> find_missing(const QueuedOperation& operation,
+                                              std::span<const int> ranks);
+
+  /// "rank 3 (node2)": the job's rank number and its host.
+  [[nodiscard]] std::string name_of(int rank);
+  [[nodiscard]] int global_rank(int rank) const {
+    return global_ranks_[static_cast<std::size_t>(rank)];
+  }
+
+ private:
+  int rank_;
+  const Topology& topology_;
+  std::vector<int> global_ranks_;
+  const GroupOptions& options_;
+  std::shared_ptr<Rendezvous> rendezvous_;
+};
+
+/// Where the host name of a node stands in the group's rendezvous.
+[[nodiscard]] std::string host_key(int node);
+
+/// "all_reduce #12".
+[[nodiscard]] std::string title_of(const QueuedOperation& operation);
+
+}  // namespace chainmail::ops

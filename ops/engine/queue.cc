@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+#include "ops/engine/queue.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/deadline.h"
+#include "base/error.h"
+
+namespace chainmail::ops {
+namespace {
+
+// Above this an operation takes longer than waking the thread.
+constexpr std::size_t kUrgentBytes = std::size_t{64} << 10;
+// How soon an operation begins that nobody waits for, while the group is in use.
+constexpr std::chrono::milliseconds kNap{1};
+constexpr int kNapsUntilDormant = 100;
+// A waiter gives way this often before it sleeps: about the time of a middle-sized operation.
+constexpr int kYields = 32;
+
+}  // namespace
+
+void QueuedOperation::wait(std::optional<std::chrono::milliseconds> limit) {
+  if (!is_done()) {
+    queue_->wait(*this, limit);
+  }
+  if (error_ != nullptr) {
+    std::rethrow_exception(error_);
+  }
+}
+
+void QueuedOperation::on_done(std::function<void()> callback) {
+  queue_->add_callback(*this, std::move(callback));
+}
+
+OperationQueue::~OperationQueue() { stop(); }
+
+void OperationQueue::number(QueuedOperation& operation) {
+  const std::string& lane = operation.plan.lane;
+  // Transfers between two ranks count for themselves: the others do not see them.
+  operation.plan.header.sequence = lane.empty() ? submitted_++ : lane_counts_[lane]++;
+}
+
+void OperationQueue::submit(const std::shared_ptr<QueuedOperation>& operation) {
+  Lock lock(mutex_);
+  if (failure_ != nullptr) {
+    std::rethrow_exception(failure_);
+  }
+  if (is_stopped_) {
+    throw InvalidArgument(std::string(to_string(operation->collective.kind)) +
+                          ": the group was shut down; create a new one");
+  }
+  const bool is_next = queue_.empty() && !is_busy_;
+  number(*operation);
+  queue_.push_back(operation);
+  if (!operation->collective.is_async) {
+    if (is_next) {
+      run_next(lock);
+      hand_over();
+    }
+    return;  // else the caller's wait() does it
+  }
+  call_thread(operation->plan.bytes > kUrgentBytes);
+}
+
+void OperationQueue::call_thread(bool is_urgent) {
+  if (!thread_.joinable()) {
+    // The thread keeps the queue: a callback may drop the last handle to the group.
+    thread_ = std::thread([self = shared_from_this()] { self->work(); });
+  } else if (is_urgent || is_dormant_) {
+    work_.notify_one();
+  }
+}
+
+/// For who ran operations and leaves: what came meanwhile may have nobody else.
+void OperationQueue::hand_over() {
+  if (can_run() && thread_.joinable() &&
+      (is_dormant_ || queue_.front()->plan.bytes > kUrgentBytes)) {
+    work_.notify_one();
+  }
+}
+
+void OperationQueue::run_next(Lock& lock) {
+  const std::shared_ptr<QueuedOperation> operation = std::move(queue_.front());
+  queue_.pop_front();
+  is_busy_ = true;
+  running_ = operation;
+  runner_ = std::this_thread::get_id();
+  lock.unlock();
+  std::exception_ptr error;
+  try {
+    run_(*operation);
+  } catch (...) {
+    error = std::current_exception();
+  }
+  lock.lock();
+  is_busy_ = false;
+  running_ = nullptr;
+  remember(*operation);
+  finish(lock, operation, std::move(error));
+}
+
+void OperationQueue::remember(const QueuedOperation& operation) {
+  PastOperation& place = past_[past_count_++ % past_.size()];
+  place.lane = operation.plan.lane;
+  place.header = operation.plan.header;
+}
+
+/// Marks `operation` done, wakes those who wait and runs the callbacks without the lock.
+void OperationQueue::finish(Lock& lock, const std::shared_ptr<QueuedOperation>& operation,
+                            std::exception_ptr error) {
+  operation->error_ = std::move(error);
+  operation->is_done_.store(true, std::memory_order_release);
+  const auto callbacks = std::exchange(operation->callbacks_, {});
+  if (sleepers_ > 0) {
+    done_.notify_all();
+  }
+  if (callbacks.empty()) {
+    return;
+  }
+  lock.unlock();
+  for (const auto& callback : callbacks) {
+    callback();
+  }
+  lock.lock();
+}
+
+void OperationQueue::wait(QueuedOperation& operation,
+                          std::optional<std::chrono::milliseconds> limit) {
+  // Who runs the operation cannot leave before it ends, so somebody in a hurry lets the thread.
+  const bool may_run = !limit || *limit >= operation.timeout;
+  const auto deadline = internal::Deadline::after(limit.value_or(std::chrono::hours{24 * 365}));
+  Lock lock(mutex_);
+  if (!may_run && !operation.is_done()) {
+    call_thread(true);
+  }
+  int yields_left = kYields;
+  while (!operation.is_done()) {
+    if (may_run && can_run()) {
+      run_next(lock);
+    } else if (yields_left-- > 0) {
+      lock.unlock();
+      std::this_thread::yield();
+      lock.lock();
+    } else if (deadline.has_passed()) {
+      throw TimeoutError(std::string(to_string(operation.collective.kind)) +
+                         " has not ended within the " + std::to_string(limit->count()) +
+                         " ms that the caller would wait; it goes on");
+    } else {
+      ++sleepers_;
+      done_.wait_for(lock, deadline.left());
+      --sleepers_;
+    }
+  }
+  hand_over();
+}
+
+void OperationQueue::add_callback(QueuedOperation& operation, std::function<void()> callback) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!operation.is_done()) {
+      operation.callbacks_.push_back(std::move(callback));
+      return;
+    }
+  }
+  callback();
+}
+
+void OperationQueue::fail_all(const std::exception_ptr& error) {
+  Lock lock(mutex_);
+  if (failure_ == nullptr) {
+    failure_ = error;
+  }
+  while (!queue_.empty()) {
+    const std::shared_ptr<QueuedOperation> operation = std::move(queue_.front());
+    queue_.pop_front();
+    finish(lock, operation, failure_);
+  }
+}
+
+bool OperationQueue::drain(std::chrono::milliseconds limit) {
+  const auto deadline = internal::Deadline::after(limit);
+  Lock lock(mutex_);
+  while (is_busy_ || !queue_.empty()) {
+    if (can_run()) {
+      run_next(lock);
+    } else if (deadline.has_passed() || runner_ == std::this_thread::get_id()) {
+      return false;
+    } else {
+      ++sleepers_;
+      done_.wait_for(lock, deadline.left());
+      --sleepers_;
+    }
+  }
+  return true;
+}
+
+void OperationQueue::stop() {
+  std::thread thread;
+  {
+    const std::lock_guard lock(mutex_);
+    is_stopped_ = true;
+    thread = std::move(thread_);
+  }
+  work_.notify_all();
+  if (!thread.joinable()) {
+    return;
+  }
+  if (thread.get_id() == std::this_thread::get_id()) {
+    thread.detach();  // a callback dropped the last handle to the group
+  } else {
+    thread.join();
+  }
+}
+
+void OperationQueue::forget_thread() noexcept {
+  if (thread_.joinable()) {
+    thread_.detach();
+  }
+}
+
+void OperationQueue::work() {
+  Lock lock(mutex_);
+  while (!is_stopped_) {
+    if (can_run()) {
+      run_next(lock);
+    } else {
+      rest(lock);
+    }
+  }
+}
+
+/// Naps while the group is in use, then sleeps until called.
+void OperationQueue::rest(Lock& lock) {
+  const std::uint64_t before = past_count_;
+  for (int nap = 0; nap < kNapsUntilDormant; ++nap) {
+    work_.wait_for(lock, kNap);
+    if (is_stopped_ || can_run() || past_count_ != before) {
+      return;
+    }
+  }
+  is_dormant_ = true;
+  work_.wait(lock, [this] { return is_stopped_ || can_run(); });
+  is_dormant_ = false;
+}
+
+std::shared_ptr<QueuedOperation> OperationQueue::running() const {
+  const std::lock_guard lock(mutex_);
+  return running_;
+}
+
+std::vector<PastOperation> OperationQueue::past() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<PastOperation> result;
+  const std::uint64_t kept = std::min<std::uint64_t>(past_count_, past_.size());
+  for (std::uint64_t i = past_count_ - kept; i < past_count_; ++i) {
+    result.push_back(past_[i % past_.size()]);
+  }
+  return result;
+}
+
+std::uint64_t OperationQueue::submitted() const {
+  const std::lock_guard lock(mutex_);
+  return submitted_;
+}
+
+}  // namespace chainmail::ops

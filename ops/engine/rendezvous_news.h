@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// FailureNews over a Rendezvous that all ranks of a job share, for jobs that our launcher did not
+// start (torchrun, mpirun, srun). It carries what ranks announce; it cannot see a rank die.
+//
+// Thread-safe. One of these per process: a single thread looks at the keys of all subscribed
+// groups; it starts with the first subscription.
+
+#pragma once
+
+#include <condition_variable>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "ops/engine/group.h"
+
+namespace chainmail::ops {
+
+class RendezvousNews final : public FailureNews {
+ public:
+  explicit RendezvousNews(std::shared_ptr<Rendezvous> rendezvous);
+  ~RendezvousNews() override;
+  RendezvousNews(const RendezvousNews&) = delete;
+  RendezvousNews& operator=(const RendezvousNews&) = delete;
+
+  void subscribe(const std::string& group, const std::vector<int>& global_ranks,
+                 std::shared_ptr<FailureState> state) override;
+  void unsubscribe(const std::string& group) override;
+  void announce(const std::string& group, const std::exception_ptr& error) noexcept override;
+
+ private:
+  void watch();
+  void look_once(const std::map<std::string, std::shared_ptr<FailureState>>& groups);
+
+  std::shared_ptr<Rendezvous> rendezvous_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<std::string, std::shared_ptr<FailureState>> groups_;
+  bool is_stopping_ = false;
+  std::thread watcher_;
+};
+
+}  // namespace chainmail::ops
