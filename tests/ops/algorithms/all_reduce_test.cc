@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// Every all-reduce algorithm over ranks as threads, against an exact reference: sizes, shapes of
+// nodes, dtypes, reductions, wire formats; and the same bits on all ranks and in every run.
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "ops/algorithms/flat.h"
+#include "ops/algorithms/hierarchical.h"
+#include "ops/algorithms/two_dimensional.h"
+#include "tests/support/board_comm.h"
+#include "tests/support/ranks.h"
+#include "tests/support/reference.h"
+#include "tests/support/tolerance.h"
+
+namespace chainmail::ops {
+namespace {
+
+using test::get_element;
+using test::set_element;
+
+struct Job {
+  std::vector<int> nodes;
+  Algorithm algorithm = Algorithm::kFlat;
+  DataType dtype = DataType::kFloat32;
+  ReduceOp op = ReduceOp::kSum;
+  WireFormat wire = WireFormat::kNative;
+  std::size_t count = 0;
+  std::size_t chunk_bytes = std::size_t{64} << 10;
+
+  std::string describe() const {
+    return Topology::from_node_sizes(nodes).describe() + " " + to_string(algorithm) + " " +
+           to_string(op) + " of " + std::to_string(count) + " " + to_string(dtype) + " wire " +
+           to_string(wire);
+  }
+};
+
+/// What rank `rank` contributes: small numbers of both signs, exact in every dtype, so that integer
+/// and product results fit.
+double term(const Job& job, int rank, std::size_t index) {
+  const auto mixed = static_cast<double>((index * 7 + static_cast<std::size_t>(rank) * 3) % 5);
+  if (job.op == ReduceOp::kProduct) {
+    return 1 + static_cast<double>((index + static_cast<std::size_t>(rank)) % 2);
+  }
+  if (job.dtype == DataType::kUInt8 || job.dtype == DataType::kBool || is_bitwise(job.op)) {
+    return job.dtype == DataType::kBool ? static_cast<double>(mixed > 2) : mixed;
+  }
+  const double value = mixed - 2;
+  return is_floating_point(job.dtype) ? value * 0.37 + 0.011 * rank : value;
+}
+
+std::vector<std::byte> input_of(const Job& job, int rank) {
+  std::vector<std::byte> data(job.count * size_of(job.dtype));
+  for (std::size_t i = 0; i < job.count; ++i) {
+    set_element(data.data(), job.dtype, i, term(job, rank, i));
+  }
+  return data;
+}
+
+class AllReduce : public testing::Test {
+ protected:
+  /// Runs the job; the buffers of all ranks afterwards.
+  static std::vector<std::vector<std::byte>> run(const Job& job) {
+    std::vector<std::vector<std::byte>> buffers;
+    for (int rank = 0; rank < Topology::from_node_sizes(job.nodes).size(); ++rank) {
+      buffers.push_back(input_of(job, rank));
+    }
+    return run_on(job, std::move(buffers));
+  }
+
+  static std::vector<std::vector<std::byte>> run_on(const Job& job,
+                                                    std::vector<std::vector<std::byte>> buffers) {
+    const Topology topology = Topology::from_node_sizes(job.nodes);
+    const auto room = std::make_shared<test::BoardRoom>();
+    test::run_ranks_ok(topology.size(), [&](int rank) {
+      run_rank(job, topology, *room, rank, buffers[static_cast<std::size_t>(rank)].data());
+    });
+    return buffers;
+  }
+
+  static void check(const Job& job) {
+    SCOPED_TRACE(job.describe());
+    const auto results = run(job);
+    for (std::size_t rank = 1; rank < results.size(); ++rank) {
+      ASSERT_EQ(results[rank], results[0]) << "rank " << rank << " has other bits than rank 0";
+    }
+    const int ranks = static_cast<int>(results.size());
+    for (std::size_t i = 0; i < job.count; ++i) {
+      std::vector<double> terms;
+      double magnitude = 0;
+      for (int rank = 0; rank < ranks; ++rank) {
+        std::byte stored[8];
+        set_element(stored, job.dtype, 0, term(job, rank, i));
+        terms.push_back(get_element(stored, job.dtype, 0));
+        magnitude += std::fabs(terms.back());
+      }
+      const double exact = test::reduce_exactly(terms, job.dtype, job.op);
+      if (job.op == ReduceOp::kAvg) {
+        magnitude /= ranks;
+      }
+      const bool is_sum = job.op == ReduceOp::kSum || job.op == ReduceOp::kAvg;
+      const double allowed =
+          is_sum ? test::sum_tolerance(job.dtype, job.wire, ranks, magnitude) : 0.0;
+      ASSERT_NEAR(get_element(results[0].data(), job.dtype, i), exact, allowed) << "element " << i;
+    }
+  }
+
+ private:
+  static void run_rank(const Job& job, const Topology& topology, test::BoardRoom& room, int rank,
+                       std::byte* data) {
+    const int node = topology.node_of(rank);
+    const int local_rank = topology.local_rank_of(rank);
+    const int local_size = static_cast<int>(topology.ranks_of_node(node).size());
+    test::BoardComm local(room.board("local" + std::to_string(node), local_size), local_rank,
+                          local_size);
+    test::BoardComm flat(room.board("flat", topology.size()), rank, topology.size());
+    const bool has_cross = topology.node_count() > 1 && local_rank < topology.min_local_size();
+    test::BoardComm cross(room.board("cross" + std::to_string(local_rank), topology.node_count()),
+                          node, topology.node_count());
+
+    Comms comms{&topology, rank, local_size > 1 ? &local : nullptr, has_cross ? &cross : nullptr,
+                &flat};
+    FailureState failure;
+    OpContext context{{}, internal::Deadline::after(std::chrono::seconds{60}), &failure, {}};
+    context.header.count = job.count;
+    Reduction reduction{job.dtype, job.op, 1.0, job.wire};
+    if (job.op == ReduceOp::kAvg && is_floating_point(job.dtype)) {
+      reduction.scale = 1.0 / topology.size();
+    }
+    if (job.algorithm == Algorithm::kFlat) {
+      all_reduce_flat(comms, data, job.count, reduction, context);
+    } else if (job.algorithm == Algorithm::kHierarchical) {
+      all_reduce_hierarchical(comms, data, job.count, reduction, context, job.chunk_bytes);
+    } else {
+      all_reduce_two_dimensional(comms, data, job.count, reduction, context, job.chunk_bytes);
+    }
+  }
+};
+
+const std::vector<std::vector<int>> kShapes = {
+    {1}, {2}, {3}, {4}, {8}, {2, 2}, {3, 1}, {1, 3}, {1, 1, 1, 1}, {2, 2, 2, 2}, {4, 4}, {1, 2}};
+const std::vector<Algorithm> kAlgorithms = {Algorithm::kFlat, Algorithm::kHierarchical,
+                                            Algorithm::kTwoDimensional};
+
+TEST_F(AllReduce, EverySizeOnEveryShape) {
+  for (const auto& nodes : kShapes) {
+    for (const Algorithm algorithm : kAlgorithms) {
+      for (const std::size_t count : std::vector<std::size_t>{0, 1, 7, 1000, 65537}) {
+        check({nodes, algorithm, DataType::kFloat32, ReduceOp::kSum, WireFormat::kNative, count});
+      }
+    }
+  }
+}
+
+TEST_F(AllReduce, EveryDtypeAndReduction) {
+  const std::vector<DataType> dtypes = {DataType::kUInt8,   DataType::kInt8,     DataType::kInt16,
+                                        DataType::kInt32,   DataType::kInt64,    DataType::kBool,
+                                        DataType::kFloat16, DataType::kBFloat16, DataType::kFloat32,
+                                        DataType::kFloat64};
+  const std::vector<ReduceOp> ops = {ReduceOp::kSum,    ReduceOp::kProduct, ReduceOp::kMin,
+                                     ReduceOp::kMax,    ReduceOp::kBitAnd,  ReduceOp::kBitOr,
+                                     ReduceOp::kBitXor, ReduceOp::kAvg};
+  for (const DataType dtype : dtypes) {
+    for (const ReduceOp op : ops) {
+      const bool is_float = is_floating_point(dtype);
+      // Integer averages are divided by the group, not here.
+      if ((is_float && is_bitwise(op)) || (!is_float && op == ReduceOp::kAvg)) {
+        continue;
+      }
+      for (const Algorithm algorithm : kAlgorithms) {
+        for (const auto& nodes : {std::vector<int>{2, 2}, std::vector<int>{3, 1}}) {
+          check({nodes, algorithm, dtype, op, WireFormat::kNative, 131});
+        }
+      }
+    }
+  }
+}
+
+TEST_F(AllReduce, SixteenBitWire) {
+  for (const WireFormat wire : {WireFormat::kFloat16, WireFormat::kBFloat16}) {
+    for (const auto& nodes : {std::vector<int>{2, 2}, {3, 1}, {4, 4}, {1, 1}, {3}}) {
+      for (const DataType dtype : {DataType::kFloat32, DataType::kFloat64, DataType::kInt32}) {
+        for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kMax}) {
+          for (const Algorithm algorithm : kAlgorithms) {
+            check({nodes, algorithm, dtype, op, wire, 1000});
+          }
+        }
+      }
+      check({nodes, Algorithm::kHierarchical, DataType::kFloat32, ReduceOp::kAvg, wire, 65537});
+    }
+  }
+}
+
+TEST_F(AllReduce, ManyChunks) {
+  for (const auto& nodes : {std::vector<int>{2, 2}, std::vector<int>{3, 1}}) {
+    for (const Algorithm algorithm : {Algorithm::kHierarchical, Algorithm::kTwoDimensional}) {
+      for (const std::size_t count : std::vector<std::size_t>{4097, 300'001}) {
+        check({nodes, algorithm, DataType::kFloat32, ReduceOp::kSum, WireFormat::kNative, count,
+               4096});
+      }
+    }
+  }
+}
+
+TEST_F(AllReduce, SameBitsInEveryRun) {
+  for (const Algorithm algorithm : kAlgorithms) {
+    for (const WireFormat wire : {WireFormat::kNative, WireFormat::kFloat16}) {
+      const Job job{{2, 2}, algorithm, DataType::kFloat32, ReduceOp::kSum, wire, 65537};
+      const auto first = run(job);
+      for (int repeat = 0; repeat < 3; ++repeat) {
+        EXPECT_EQ(run(job)[0], first[0]) << job.describe();
+      }
+    }
+  }
+}
+
+// Largest error of a mean over an fp16 wire: two roundings whatever the number of ranks, each at
+// most 2^-11 of the largest term.
+TEST_F(AllReduce, TwoRoundingsWhateverTheNumberOfRanks) {
+  for (const auto& nodes : {std::vector<int>{1, 1}, {2, 2}, {4, 4}, {2, 2, 2, 2}}) {
+    const Job job{nodes,          Algorithm::kTwoDimensional, DataType::kFloat32,
+                  ReduceOp::kAvg, WireFormat::kFloat16,       5000};
+    const auto results = run(job);
+    const int ranks = static_cast<int>(results.size());
+    for (std::size_t i = 0; i < job.count; ++i) {
+      double exact = 0;
+      double largest = 0;
+      for (int rank = 0; rank < ranks; ++rank) {
+        exact += term(job, rank, i) / ranks;
+        largest = std::max(largest, std::fabs(term(job, rank, i)));
+      }
+      ASSERT_NEAR(get_element(results[0].data(), job.dtype, i), exact, 1.1e-3 * largest);
+    }
+  }
+}
+
+// The mean of halves near the top of their range must not pass through infinity, also beside a
+// rank that is alone on its node.
+TEST_F(AllReduce, MeanOfLargeHalvesDoesNotOverflow) {
+  for (const auto& nodes : {std::vector<int>{4, 4}, {3, 1}, {2, 2}}) {
+    for (const Algorithm algorithm : {Algorithm::kHierarchical, Algorithm::kTwoDimensional}) {
+      const Topology topology = Topology::from_node_sizes(nodes);
+      const Job job{nodes, algorithm, DataType::kFloat16, ReduceOp::kAvg, WireFormat::kNative, 9};
+      std::vector<std::byte> large(job.count * size_of(job.dtype));
+      for (std::size_t i = 0; i < job.count; ++i) {
+        set_element(large.data(), job.dtype, i, 60000.0);
+      }
+      const auto results =
+          run_on(job, std::vector(static_cast<std::size_t>(topology.size()), large));
+      for (const auto& result : results) {
+        for (std::size_t i = 0; i < job.count; ++i) {
+          ASSERT_NEAR(get_element(result.data(), job.dtype, i), 60000.0,
+                      test::sum_tolerance(job.dtype, job.wire, topology.size(), 60000.0))
+              << job.describe();
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace chainmail::ops

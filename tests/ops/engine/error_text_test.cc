@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+#include "ops/engine/error_text.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "tests/support/ranks.h"
+
+namespace chainmail::ops {
+namespace {
+
+using testing::ElementsAre;
+
+template <typename E>
+std::exception_ptr sent(E error) {
+  return decode_error(encode_error(std::make_exception_ptr(std::move(error))));
+}
+
+TEST(ErrorText, TypesSurvive) {
+  EXPECT_TRUE(test::is<MismatchError>(sent(MismatchError("a\nb\n"))));
+  EXPECT_EQ(test::text_of(sent(MismatchError("a\nb\n"))), "a\nb\n");
+  try {
+    std::rethrow_exception(sent(TimeoutError("late", {3, 17})));
+  } catch (const TimeoutError& e) {
+    EXPECT_THAT(e.missing_ranks(), ElementsAre(3, 17));
+  }
+  try {
+    std::rethrow_exception(sent(PeerError("gone", 4)));
+  } catch (const PeerError& e) {
+    EXPECT_EQ(e.peer_rank(), 4);
+    EXPECT_STREQ(e.what(), "gone");
+  }
+}
+
+TEST(ErrorText, ANativeFailureElsewhereIsAPeerThatFailed) {
+  EXPECT_TRUE(test::is<PeerError>(sent(SystemError("no memory", 12))));
+  EXPECT_TRUE(test::is<PeerError>(sent(std::runtime_error("odd"))));
+}
+
+TEST(ErrorText, RubbishIsQuoted) {
+  for (const char* text : {"", "x", "PeerError", "PeerError\n1", "PeerError\n1\nno comma",
+                           "PeerError\n99999999999999,\nbig", "PeerError\n-,\nsign"}) {
+    EXPECT_TRUE(test::is<PeerError>(decode_error(text))) << text;
+    EXPECT_EQ(test::text_of(decode_error(text)),
+              "another rank reported a failure: " + std::string(text));
+  }
+}
+
+}  // namespace
+}  // namespace chainmail::ops

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// What a group refuses before anything is sent, and that it stays usable.
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <thread>
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "tests/support/groups.h"
+
+namespace chainmail::ops {
+namespace {
+
+using test::bytes_of;
+using test::Carrier;
+using test::GroupMaker;
+using test::on;
+
+class GroupArguments : public testing::Test {
+ protected:
+  void expect_refused(const Collective& collective, const std::string& part) {
+    try {
+      static_cast<void>(group_->submit(collective));
+      FAIL() << "not refused: " << part;
+    } catch (const InvalidArgument& e) {
+      EXPECT_NE(std::string(e.what()).find(part), std::string::npos) << e.what();
+    }
+  }
+
+  GroupMaker maker_{{1, 1}, Carrier::kBoard};
+  std::shared_ptr<Group> group_ = maker_.join(0);
+  std::vector<float> values_ = std::vector<float>(4, 1.0F);
+};
+
+TEST_F(GroupArguments, NullBuffers) {
+  Collective collective = on(values_);
+  collective.output = nullptr;
+  expect_refused(collective, "output is null");
+  for (const OpKind kind : {OpKind::kAllGather, OpKind::kReduceScatter, OpKind::kGather,
+                            OpKind::kAllToAll, OpKind::kScatter, OpKind::kSend}) {
+    Collective other = on(values_, kind);
+    other.root = kind == OpKind::kSend ? 1 : 0;
+    other.input = nullptr;
+    expect_refused(other, std::string(to_string(kind)) + ": the input is null");
+  }
+}
+
+TEST_F(GroupArguments, RootsAndPeers) {
+  for (const OpKind kind : {OpKind::kReduce, OpKind::kBroadcast, OpKind::kGather, OpKind::kScatter,
+                            OpKind::kSend, OpKind::kRecv}) {
+    for (const int root : {-1, 2}) {
+      Collective collective = on(values_, kind);
+      collective.root = root;
+      expect_refused(collective, std::to_string(root) + " is no rank of a group of 2");
+    }
+  }
+  expect_refused(on(values_, OpKind::kSend), "is this rank itself");
+}
+
+TEST_F(GroupArguments, ReductionsWithoutMeaning) {
+  Collective bits = on(values_);
+  bits.reduce_op = ReduceOp::kBitXor;
+  expect_refused(bits, "bitwise reductions take integers");
+  Collective mean = on(values_);
+  mean.dtype = DataType::kBool;
+  mean.reduce_op = ReduceOp::kAvg;
+  expect_refused(mean, "avg of bool");
+}
+
+TEST_F(GroupArguments, CountsAndSizes) {
+  Collective collective = on(values_, OpKind::kAllToAll);
+  collective.send_counts = {1, 2, 3};
+  expect_refused(collective, "counts for 3 ranks in a group of 2");
+  Collective huge = on(values_);
+  huge.count = std::size_t{1} << 62;
+  expect_refused(huge, "more than memory can hold");
+}
+
+TEST_F(GroupArguments, SingleNodeOverTwo) {
+  Collective collective = on(values_);
+  collective.algorithm = Algorithm::kSingleNode;
+  expect_refused(collective, "single_node over 2 nodes");
+  GroupOptions options;
+  options.algorithm = Algorithm::kSingleNode;
+  GroupMaker maker({1, 1}, Carrier::kBoard, options);
+  EXPECT_THROW(maker.join(0), InvalidArgument);
+}
+
+TEST_F(GroupArguments, TheGroupStaysUsable) {
+  Collective wrong = on(values_);
+  wrong.output = nullptr;
+  expect_refused(wrong, "null");
+  EXPECT_EQ(group_->sequence(), 0U);
+  std::thread peer([this] {
+    const auto other = maker_.join(1);
+    std::vector<float> values(4, 2.0F);
+    other->run(on(values));
+  });
+  group_->run(on(values_));
+  peer.join();
+  EXPECT_EQ(values_[0], 3.0F);
+}
+
+TEST_F(GroupArguments, AForkedChildIsRefusedAndHarmless) {
+  std::thread peer([this] {
+    const auto other = maker_.join(1);
+    std::vector<float> values(4, 2.0F);
+    other->run(on(values));
+    other->run(on(values));
+  });
+  group_->run(on(values_));
+  const pid_t child = fork();
+  if (child == 0) {
+    int code = 1;
+    try {
+      static_cast<void>(group_->submit(on(values_)));
+    } catch (const InvalidArgument& e) {
+      code = std::string(e.what()).find("forked child") == std::string::npos ? 2 : 0;
+    }
+    group_.reset();  // must neither hang nor end the parent's connections
+    _exit(code);
+  }
+  int status = -1;
+  waitpid(child, &status, 0);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+  group_->run(on(values_));
+  peer.join();
+}
+
+}  // namespace
+}  // namespace chainmail::ops

@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// Ranks that disagree get a MismatchError on every rank within a second, and it names both sides.
+
+#include <chrono>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "tests/support/groups.h"
+
+namespace chainmail::ops {
+namespace {
+
+using test::bytes_of;
+using test::Carrier;
+using test::GroupMaker;
+using test::on;
+
+using Call = std::function<void(Group&)>;
+
+/// The odd rank's call, and what the message must say about both sides.
+struct Case {
+  std::string name;
+  Call usual;
+  Call odd;
+  std::string usual_text;
+  std::string odd_text;
+};
+
+std::vector<float>& values_of(std::size_t count) {
+  thread_local std::vector<float> values;
+  values.assign(count, 1.0F);
+  return values;
+}
+
+Collective shaped(std::size_t count, std::uint32_t hash, const std::string& shape) {
+  Collective collective = on(values_of(count));
+  collective.shape_hash = hash;
+  collective.describe_shapes = [shape] { return shape; };
+  return collective;
+}
+
+std::vector<Case> cases() {
+  const Call usual = [](Group& group) { group.run(shaped(12, 34, "[3, 4]")); };
+  const std::string usual_text = "calls all_reduce sum of float32 [3, 4]";
+  return {
+      {"shape", usual, [](Group& group) { group.run(shaped(12, 43, "[4, 3]")); }, usual_text,
+       "calls all_reduce sum of float32 [4, 3]"},
+      {"count", usual, [](Group& group) { group.run(shaped(15, 34, "[3, 5]")); }, usual_text,
+       "calls all_reduce sum of float32 [3, 5]"},
+      {"dtype", usual,
+       [](Group& group) {
+         Collective collective = shaped(12, 34, "[3, 4]");
+         collective.dtype = DataType::kInt32;  // as many bytes
+         group.run(collective);
+       },
+       usual_text, "calls all_reduce sum of int32 [3, 4]"},
+      {"reduction", usual,
+       [](Group& group) {
+         Collective collective = shaped(12, 34, "[3, 4]");
+         collective.reduce_op = ReduceOp::kMax;
+         group.run(collective);
+       },
+       usual_text, "calls all_reduce max of float32 [3, 4]"},
+      {"kind", usual,
+       [](Group& group) {
+         Collective collective = shaped(12, 34, "[3, 4]");
+         collective.kind = OpKind::kBroadcast;
+         group.run(collective);
+       },
+       usual_text, "calls broadcast of float32 [3, 4] with root 0"},
+      {"kind_over_other_connections", usual,
+       [](Group& group) {
+         std::vector<float> output(12 * static_cast<std::size_t>(group.size()));
+         Collective collective = shaped(12, 34, "[3, 4]");
+         collective.kind = OpKind::kAllGather;
+         collective.output = bytes_of(output);
+         group.run(collective);
+       },
+       usual_text, "calls all_gather of float32 [3, 4]"},
+      {"algorithm", usual,
+       [](Group& group) {
+         Collective collective = shaped(12, 34, "[3, 4]");
+         collective.algorithm = Algorithm::kTwoDimensional;
+         group.run(collective);
+       },
+       usual_text, "calls all_reduce sum of float32 [3, 4] (two_dimensional)"},
+      {"order",
+       [](Group& group) {
+         group.run(shaped(12, 34, "[3, 4]"));
+         group.run(shaped(6, 6, "[6]"));
+       },
+       [](Group& group) {
+         group.run(shaped(6, 6, "[6]"));
+         group.run(shaped(12, 34, "[3, 4]"));
+       },
+       usual_text, "calls all_reduce sum of float32 [6]"},
+  };
+}
+
+class GroupMismatch : public testing::TestWithParam<Carrier> {
+ protected:
+  static void check(const std::vector<int>& nodes, int odd_rank, const Case& what,
+                    int good_calls_before) {
+    SCOPED_TRACE(what.name + " on " + Topology::from_node_sizes(nodes).describe() + ", odd rank " +
+                 std::to_string(odd_rank));
+    GroupOptions options;
+    options.timeout = std::chrono::seconds{20};
+    GroupMaker maker(nodes, GetParam(), options);
+    std::vector<std::chrono::milliseconds> took(static_cast<std::size_t>(maker.size()));
+    const auto errors = maker.run([&](int rank, Group& group) {
+      for (int i = 0; i < good_calls_before; ++i) {
+        std::vector<float> values(3, 1.0F);
+        group.run(on(values));
+      }
+      const auto start = std::chrono::steady_clock::now();
+      const auto stop = [&] {
+        took[static_cast<std::size_t>(rank)] =
+            std::chrono::ceil<std::chrono::milliseconds>(std::chrono::steady_clock::now() - start);
+      };
+      try {
+        (rank == odd_rank ? what.odd : what.usual)(group);
+      } catch (...) {
+        stop();
+        throw;
+      }
+      stop();
+    });
+    for (std::size_t rank = 0; rank < errors.size(); ++rank) {
+      EXPECT_TRUE(test::is<MismatchError>(errors[rank]))
+          << "rank " << rank << ": " << test::text_of(errors[rank]);
+      EXPECT_LT(took[rank].count(), 1000) << "rank " << rank;
+      const std::string text = test::text_of(errors[rank]);
+      EXPECT_NE(text.find(what.usual_text), std::string::npos) << text;
+      EXPECT_NE(text.find(what.odd_text), std::string::npos) << text;
+      const int node = Topology::from_node_sizes(nodes).node_of(odd_rank);
+      EXPECT_NE(text.find("rank " + std::to_string(odd_rank) + " (node" + std::to_string(node + 1) +
+                          ") " + what.odd_text),
+                std::string::npos)
+          << text;
+    }
+  }
+};
+
+TEST_P(GroupMismatch, OnOneNode) {
+  for (const Case& what : cases()) {
+    if (what.name == "algorithm") {
+      continue;  // one node has one way
+    }
+    check({2}, 1, what, 0);
+    check({3}, 0, what, 2);
+    check({4}, 2, what, 1);
+  }
+}
+
+TEST_P(GroupMismatch, OverTwoNodes) {
+  for (const Case& what : cases()) {
+    check({1, 1}, 1, what, 0);
+    check({2, 2}, 3, what, 1);
+    check({3, 1}, 3, what, 0);
+  }
+}
+
+TEST_P(GroupMismatch, SendAndReceiveOfOtherSizes) {
+  GroupOptions options;
+  options.timeout = std::chrono::seconds{20};
+  GroupMaker maker({1, 2}, GetParam(), options);
+  const auto errors = maker.run([](int rank, Group& group) {
+    if (rank == 1) {
+      return;
+    }
+    std::vector<float> values(rank == 0 ? 12 : 6);
+    Collective collective = on(values, rank == 0 ? OpKind::kSend : OpKind::kRecv);
+    collective.root = 2 - rank;
+    group.run(collective);
+    // A small send is over before the receiver has looked at it: the sender finds out next.
+    collective.kind = rank == 0 ? OpKind::kRecv : OpKind::kSend;
+    group.run(collective);
+  });
+  for (const std::size_t rank : {std::size_t{0}, std::size_t{2}}) {
+    const std::string text = test::text_of(errors[rank]);
+    EXPECT_TRUE(test::is<MismatchError>(errors[rank])) << text;
+    EXPECT_NE(text.find("rank 0 (node1) calls send of float32 [12]"), std::string::npos) << text;
+    EXPECT_NE(text.find("rank 2 (node2) calls recv of float32 [6] from rank 0"), std::string::npos)
+        << text;
+  }
+}
+
+TEST_P(GroupMismatch, EveryLaterCallGetsTheFirstError) {
+  GroupMaker maker({2}, GetParam());
+  const auto errors = maker.run([](int rank, Group& group) {
+    std::vector<float> values(rank == 0 ? 4 : 5);
+    const auto doomed = group.submit(on(values));
+    std::vector<float> more(3);
+    std::string first;
+    try {
+      doomed->wait();
+    } catch (const MismatchError& e) {
+      first = e.what();
+    }
+    ASSERT_NE(first, "");
+    for (int i = 0; i < 2; ++i) {
+      try {
+        group.run(on(more));
+        FAIL() << "a dead group ran an operation";
+      } catch (const MismatchError& e) {
+        EXPECT_EQ(e.what(), first);
+      }
+    }
+    EXPECT_EQ(test::text_of(group.error()), first);
+  });
+  EXPECT_EQ(test::text_of(errors[0]), "");
+  EXPECT_EQ(test::text_of(errors[1]), "");
+}
+
+INSTANTIATE_TEST_SUITE_P(Carriers, GroupMismatch,
+                         testing::Values(Carrier::kBoard, Carrier::kReal, Carrier::kTcpEverywhere),
+                         [](const auto& of) { return test::to_string(of.param); });
+
+}  // namespace
+}  // namespace chainmail::ops

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+#include "ops/engine/queue.h"
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "tests/support/ranks.h"
+
+namespace chainmail::ops {
+namespace {
+
+using std::chrono::milliseconds;
+
+class Queue : public testing::Test {
+ protected:
+  std::shared_ptr<QueuedOperation> make(bool is_async, std::size_t bytes = 4) {
+    Collective collective;
+    collective.is_async = is_async;
+    Plan plan;
+    plan.bytes = bytes;
+    return std::make_shared<QueuedOperation>(queue_, std::move(collective), std::move(plan),
+                                             milliseconds{10'000});
+  }
+
+  void TearDown() override { queue_->stop(); }
+
+  /// Waits until `condition`, at most 5 s.
+  template <typename Condition>
+  static bool comes_true(Condition condition) {
+    const auto start = std::chrono::steady_clock::now();
+    while (!condition()) {
+      if (std::chrono::steady_clock::now() - start > std::chrono::seconds{5}) {
+        return false;
+      }
+      std::this_thread::sleep_for(milliseconds{1});
+    }
+    return true;
+  }
+
+  std::function<void(QueuedOperation&)> run_ = [](QueuedOperation&) {};
+  std::vector<std::uint64_t> order_;
+  std::thread::id last_runner_;
+  std::atomic<int> inside_{0};
+  std::shared_ptr<OperationQueue> queue_ =
+      std::make_shared<OperationQueue>([this](QueuedOperation& operation) {
+        EXPECT_EQ(++inside_, 1) << "two operations at a time";
+        order_.push_back(operation.plan.header.sequence);
+        last_runner_ = std::this_thread::get_id();
+        run_(operation);
+        --inside_;
+      });
+};
+
+TEST_F(Queue, ASynchronousOperationRunsInItsCaller) {
+  const auto operation = make(false);
+  queue_->submit(operation);
+  EXPECT_TRUE(operation->is_done());
+  EXPECT_EQ(last_runner_, std::this_thread::get_id());
+}
+
+TEST_F(Queue, ASmallOperationIsRunByItsWaiterWhenTheThreadSleeps) {
+  int in_caller = 0;
+  for (int i = 0; i < 200; ++i) {
+    const auto operation = make(true);
+    queue_->submit(operation);
+    operation->wait();
+    in_caller += last_runner_ == std::this_thread::get_id() ? 1 : 0;
+  }
+  EXPECT_GT(in_caller, 100);
+}
+
+TEST_F(Queue, AnOperationNobodyWaitsForBeginsByItself) {
+  for (const int pause_ms : {0, 5, 250}) {  // the thread is new, napping, dormant
+    std::this_thread::sleep_for(milliseconds{pause_ms});
+    const auto operation = make(true);
+    queue_->submit(operation);
+    EXPECT_TRUE(comes_true([&] { return operation->is_done(); }));
+  }
+}
+
+TEST_F(Queue, WhatCameBehindALongOneDoesNotStayBehind) {
+  // The thread has gone dormant while a caller runs an operation; an asynchronous one comes.
+  queue_->submit(make(true, 1 << 20));
+  std::this_thread::sleep_for(milliseconds{250});
+  std::shared_ptr<QueuedOperation> late;
+  run_ = [&](QueuedOperation& operation) {
+    if (!operation.collective.is_async) {
+      late = make(true);
+      queue_->submit(late);
+      std::this_thread::sleep_for(milliseconds{300});
+    }
+  };
+  queue_->submit(make(false));
+  EXPECT_TRUE(comes_true([&] { return late->is_done(); }));
+}
+
+TEST_F(Queue, OrderIsCallOrderWhoeverRuns) {
+  std::vector<std::shared_ptr<QueuedOperation>> operations;
+  for (int i = 0; i < 500; ++i) {
+    operations.push_back(make(i % 3 != 0, i % 5 == 0 ? 1 << 20 : 4));
+    queue_->submit(operations.back());
+  }
+  for (auto operation = operations.rbegin(); operation != operations.rend(); ++operation) {
+    (*operation)->wait();
+  }
+  ASSERT_EQ(order_.size(), 500U);
+  for (std::size_t i = 0; i < order_.size(); ++i) {
+    ASSERT_EQ(order_[i], i);
+  }
+}
+
+TEST_F(Queue, ErrorsReachWaitAndCallbacksComeOnce) {
+  run_ = [](QueuedOperation&) { throw PeerError("gone"); };
+  const auto operation = make(true);
+  int called = 0;
+  queue_->submit(operation);
+  operation->on_done([&] { ++called; });
+  EXPECT_THROW(operation->wait(), PeerError);
+  operation->on_done([&] { ++called; });
+  EXPECT_TRUE(comes_true([&] { return called == 2; }));
+  EXPECT_TRUE(test::is<PeerError>(operation->error()));
+  inside_ = 0;
+}
+
+TEST_F(Queue, FailureEndsWhatHasNotBegun) {
+  std::vector<std::shared_ptr<QueuedOperation>> waiting;
+  run_ = [&](QueuedOperation& operation) {
+    if (operation.plan.header.sequence == 0) {
+      for (int i = 0; i < 3; ++i) {
+        waiting.push_back(make(true));
+        queue_->submit(waiting.back());
+      }
+      queue_->fail_all(std::make_exception_ptr(PeerError("dead")));
+    }
+  };
+  queue_->submit(make(false));
+  ASSERT_EQ(waiting.size(), 3U);
+  for (const auto& operation : waiting) {
+    EXPECT_THROW(operation->wait(), PeerError);
+  }
+  EXPECT_EQ(order_.size(), 1U);
+  EXPECT_THROW(queue_->submit(make(true)), PeerError);
+}
+
+TEST_F(Queue, DrainRunsAllAndStopRefuses) {
+  const auto operation = make(true);
+  queue_->submit(operation);
+  EXPECT_TRUE(queue_->drain(milliseconds{5000}));
+  EXPECT_TRUE(operation->is_done());
+  queue_->stop();
+  EXPECT_THROW(queue_->submit(make(true)), InvalidArgument);
+}
+
+TEST_F(Queue, TransfersHaveTheirOwnNumbers) {
+  const auto transfer = make(false);
+  transfer->plan.lane = "0>1/5";
+  queue_->submit(transfer);
+  queue_->submit(make(false));
+  const auto second = make(false);
+  second->plan.lane = "0>1/5";
+  queue_->submit(second);
+  EXPECT_EQ(order_, (std::vector<std::uint64_t>{0, 0, 1}));
+  EXPECT_EQ(queue_->submitted(), 1U);
+  EXPECT_EQ(queue_->past().size(), 3U);
+}
+
+}  // namespace
+}  // namespace chainmail::ops

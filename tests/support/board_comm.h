@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// A Comm without any cleverness: all ranks meet at a board, look at each other's buffers, and part.
+// What algorithms and groups are checked with independently of the transports, and where tests
+// make a Comm fail on purpose.
+
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "ops/comm/comm.h"
+#include "ops/engine/comm_set.h"
+
+namespace chainmail::test {
+
+/// Where the ranks of one BoardComm meet.
+class Board {
+ public:
+  explicit Board(int size) : steps_(static_cast<std::size_t>(size)) {}
+
+  struct Step {
+    const std::byte* data = nullptr;
+    std::vector<std::size_t> bounds;
+    ops::MessageHeader header;
+  };
+
+  /// Waits for all ranks, hands `use` everybody's step, waits until all have used them.
+  void meet(int rank, Step mine, const ops::OpContext& context,
+            const std::function<void(const std::vector<Step>&)>& use);
+  void abort();
+
+ private:
+  void gather(std::unique_lock<std::mutex>& lock, const ops::OpContext& context);
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<Step> steps_;
+  std::size_t arrived_ = 0;
+  std::uint64_t round_ = 0;
+  bool is_aborted_ = false;
+};
+
+class BoardComm final : public ops::Comm {
+ public:
+  BoardComm(std::shared_ptr<Board> board, int rank, int size)
+      : board_(std::move(board)), rank_(rank), size_(size) {}
+  /// Who still needs this rank gets a PeerError.
+  ~BoardComm() override { board_->abort(); }
+  BoardComm(const BoardComm&) = delete;
+  BoardComm& operator=(const BoardComm&) = delete;
+
+  int rank() const noexcept override { return rank_; }
+  int size() const noexcept override { return size_; }
+  void all_reduce(std::byte* data, std::size_t count, const ops::Reduction& reduction,
+                  const ops::OpContext& context) override;
+  void reduce_scatter(std::byte* data, std::span<const std::size_t> bounds,
+                      const ops::Reduction& reduction, const ops::OpContext& context) override;
+  void all_gather(std::byte* data, std::span<const std::size_t> byte_bounds,
+                  const ops::OpContext& context) override;
+  void broadcast(std::byte* data, std::size_t bytes, int root,
+                 const ops::OpContext& context) override;
+  void all_to_all(const std::byte* send, std::span<const std::size_t> send_bounds,
+                  std::byte* receive, std::span<const std::size_t> receive_bounds,
+                  const ops::OpContext& context) override;
+  void send(const std::byte* data, std::size_t bytes, int peer, std::uint32_t tag,
+            const ops::OpContext& context) override;
+  void receive(std::byte* data, std::size_t bytes, int peer, std::uint32_t tag,
+               const ops::OpContext& context) override;
+  void barrier(const ops::OpContext& context) override;
+  std::unique_ptr<ops::Request> start_all_reduce(std::byte* data, std::size_t count,
+                                                 const ops::Reduction& reduction,
+                                                 const ops::OpContext& context) override;
+  void progress() override {}
+  void abort() noexcept override { board_->abort(); }
+
+ private:
+  std::shared_ptr<Board> board_;
+  int rank_;
+  int size_;
+};
+
+/// Boards by name: what the threads of one test share so that their groups find each other.
+class BoardRoom : public std::enable_shared_from_this<BoardRoom> {
+ public:
+  [[nodiscard]] std::shared_ptr<Board> board(const std::string& name, int size);
+  [[nodiscard]] ops::CommFactory factory();
+
+ private:
+  std::mutex mutex_;
+  std::map<std::string, std::shared_ptr<Board>> boards_;
+};
+
+}  // namespace chainmail::test

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// Groups whose ranks are threads of the test process, over the real Comms or over boards.
+
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ops/engine/group.h"
+#include "ops/engine/group_factory.h"
+#include "tests/support/board_comm.h"
+#include "tests/support/ranks.h"
+
+namespace chainmail::test {
+
+/// What carries the data of a test group.
+enum class Carrier { kBoard, kReal, kTcpEverywhere };
+
+inline const char* to_string(Carrier carrier) {
+  switch (carrier) {
+    case Carrier::kBoard:
+      return "board";
+    case Carrier::kReal:
+      return "real";
+    case Carrier::kTcpEverywhere:
+      return "tcp";
+  }
+  return "";
+}
+
+/// One group of a test: ranks call join() from their own threads. Host names are node1, node2 ...
+class GroupMaker {
+ public:
+  GroupMaker(std::vector<int> nodes, Carrier carrier, ops::GroupOptions options = {})
+      : topology_(ops::Topology::from_node_sizes(nodes)), carrier_(carrier), options_(options) {
+    options_.secret = std::string(32, 's');
+    options_.use_shared_memory = carrier != Carrier::kTcpEverywhere;
+    options_.interface = "127.0.0.1";  // the "nodes" are this machine
+  }
+
+  int size() const { return topology_.size(); }
+
+  std::shared_ptr<ops::Group> join(int rank, std::shared_ptr<ops::FailureNews> news = nullptr) {
+    ops::GroupOptions options = options_;
+    options.host = "node" + std::to_string(topology_.node_of(rank) + 1);
+    const ops::CommFactory factory =
+        carrier_ == Carrier::kBoard ? room_->factory() : ops::default_comm_factory(options);
+    return ops::create_group_with(factory, rank, topology_, rendezvous_, options, {},
+                                  std::move(news));
+  }
+
+  /// Every rank joins and runs `body`.
+  std::vector<std::exception_ptr> run(
+      const std::function<void(int rank, ops::Group& group)>& body) {
+    return run_ranks(size(), [&](int rank) {
+      const auto group = join(rank);
+      body(rank, *group);
+    });
+  }
+
+  void run_ok(const std::function<void(int rank, ops::Group& group)>& body) {
+    const auto errors = run(body);
+    for (std::size_t rank = 0; rank < errors.size(); ++rank) {
+      EXPECT_EQ(text_of(errors[rank]), "") << "on rank " << rank;
+    }
+  }
+
+ private:
+  ops::Topology topology_;
+  Carrier carrier_;
+  ops::GroupOptions options_;
+  std::shared_ptr<ops::LocalRendezvous> rendezvous_ = std::make_shared<ops::LocalRendezvous>();
+  std::shared_ptr<BoardRoom> room_ = std::make_shared<BoardRoom>();
+};
+
+template <typename T>
+const std::byte* bytes_of(const std::vector<T>& values) {
+  return reinterpret_cast<const std::byte*>(values.data());
+}
+template <typename T>
+std::byte* bytes_of(std::vector<T>& values) {
+  return reinterpret_cast<std::byte*>(values.data());
+}
+
+/// An operation in place on float32 values.
+inline ops::Collective on(std::vector<float>& values, ops::OpKind kind = ops::OpKind::kAllReduce) {
+  ops::Collective collective;
+  collective.kind = kind;
+  collective.count = values.size();
+  collective.input = bytes_of(values);
+  collective.output = bytes_of(values);
+  const std::string shape = "[" + std::to_string(values.size()) + "]";
+  collective.describe_shapes = [shape] { return shape; };
+  return collective;
+}
+
+}  // namespace chainmail::test

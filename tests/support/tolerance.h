@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// How far a reduced element may be from the exact result. Every tolerance of every test is derived
+// here, from the dtype, the wire format and the number of ranks.
+
+#pragma once
+
+#include <cmath>
+
+#include "ops/types.h"
+
+namespace chainmail::test {
+
+/// Half the distance between neighbours at 1.0: the largest relative error of one rounding.
+inline double rounding_unit(ops::DataType type) {
+  switch (type) {
+    case ops::DataType::kFloat16:
+      return std::ldexp(1.0, -11);
+    case ops::DataType::kBFloat16:
+      return std::ldexp(1.0, -8);
+    case ops::DataType::kFloat32:
+      return std::ldexp(1.0, -24);
+    case ops::DataType::kFloat64:
+      return std::ldexp(1.0, -53);
+    case ops::DataType::kUInt8:
+    case ops::DataType::kInt8:
+    case ops::DataType::kInt16:
+    case ops::DataType::kInt32:
+    case ops::DataType::kInt64:
+    case ops::DataType::kBool:
+      return 0.0;
+  }
+  return 0.0;
+}
+
+inline double rounding_unit(ops::WireFormat wire) {
+  switch (wire) {
+    case ops::WireFormat::kNative:
+      return 0.0;
+    case ops::WireFormat::kFloat16:
+      return rounding_unit(ops::DataType::kFloat16);
+    case ops::WireFormat::kBFloat16:
+      return rounding_unit(ops::DataType::kBFloat16);
+  }
+  return 0.0;
+}
+
+/// Bound of |result - exact| for a sum or mean over `ranks` of terms whose absolute values add up
+/// to `magnitude` (after the scale). In the tensor's own type every addition may round, and twice
+/// the scale; the wire rounds every contribution once and the result once (1.0005 covers the
+/// product of both). `magnitude` bounds both, for no partial sum is larger.
+inline double sum_tolerance(ops::DataType type, ops::WireFormat wire, int ranks, double magnitude) {
+  const double own = rounding_unit(type) * (ranks + 2);
+  // Below its normal range a half has fixed steps instead of relative ones.
+  const double floor = wire == ops::WireFormat::kFloat16 || type == ops::DataType::kFloat16
+                           ? std::ldexp(1.0, -24) * (ranks + 1)
+                           : 0.0;
+  return (own + 2.0005 * rounding_unit(wire)) * magnitude * 1.0005 + floor;
+}
+
+}  // namespace chainmail::test
