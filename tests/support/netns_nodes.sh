@@ -92,6 +92,7 @@ CONFIG
   setsid ip netns exec "$netns" unshare --mount --uts --propagation private sh -c \
     "hostname $name; mount -t tmpfs tmpfs /run && mkdir -p -m 755 /run/sshd &&
      exec /usr/sbin/sshd -D -e -f '$dir/sshd_config'" </dev/null >"$dir/$name.log" 2>&1 &
+  disown  # its end is wanted, not news
 }
 
 wait_for_node() {
@@ -147,6 +148,7 @@ watch_owner() {
   setsid bash -c 'while kill -0 "$2" 2>/dev/null && [ -r "$1/id" ]; do sleep 0.5; done
                   exec "$0" down "$1"' "$(readlink -f "$0")" "$dir" "$owner" \
     </dev/null >/dev/null 2>&1 &
+  disown
 }
 
 case "${1:-}" in

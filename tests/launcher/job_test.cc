@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// Whole jobs on this machine: exit codes, messages, environment, output.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <sstream>
+#include <thread>
+
+#include "tests/launcher/run_launcher.h"
+
+namespace chainmail::launch {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+std::vector<std::string> sorted_lines(const std::string& text) {
+  std::istringstream stream(text);
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  std::sort(lines.begin(), lines.end());
+  return lines;
+}
+
+TEST(ExitCode, ZeroWhenAllRanksEndWell) {
+  const Result result = run_script({"-H", "localhost:3"}, "exit 0");
+  EXPECT_EQ(result.code, 0);
+  EXPECT_EQ(result.err, "");
+}
+
+TEST(ExitCode, FirstFailureEndsTheJobAndIsExplained) {
+  const Result result = run_script(
+      {"-H", "localhost:2"},
+      "if [ $RANK = 1 ]; then for i in $(seq 30); do echo line $i >&2; done; exit 3; fi; sleep 60");
+  EXPECT_EQ(result.code, 3);
+  EXPECT_THAT(result.err, HasSubstr("launcher: rank 1 on host localhost exited with code 3"));
+  EXPECT_THAT(result.err, HasSubstr("  | line 30"));
+  EXPECT_THAT(result.err, HasSubstr("  | line 11\n"));
+  EXPECT_THAT(result.err, Not(HasSubstr("  | line 10\n"))) << "only the last 20 lines";
+}
+
+TEST(ExitCode, SignalOfARank) {
+  const Result result = run_script({"-H", "localhost:2"}, "[ $RANK = 0 ] && kill -9 $$; sleep 60");
+  EXPECT_EQ(result.code, 137);
+  EXPECT_THAT(result.err, HasSubstr("rank 0 on host localhost was killed by signal 9 (Killed)"));
+}
+
+TEST(ExitCode, ProgramNotFound) {
+  const Result with_slash = run_launcher({"-n", "1", "./no-such-program"});
+  EXPECT_EQ(with_slash.code, 127);
+  EXPECT_THAT(with_slash.err, HasSubstr("host localhost: ./no-such-program"));
+  const Result in_path = run_launcher({"-n", "1", "no-such-program"});
+  EXPECT_EQ(in_path.code, 127);
+  EXPECT_THAT(in_path.err, HasSubstr("not in PATH"));
+}
+
+TEST(ExitCode, ProgramNotExecutable) {
+  const Result result = run_launcher({"-n", "1", "/etc/passwd"});
+  EXPECT_EQ(result.code, 126);
+  EXPECT_THAT(result.err, HasSubstr("/etc/passwd: Permission denied"));
+}
+
+TEST(ExitCode, TimeLimit) {
+  const Result result = run_launcher({"-H", "localhost:2", "--timeout", "0.5", "sleep", "60"});
+  EXPECT_EQ(result.code, 124);
+  EXPECT_THAT(result.err, HasSubstr("time limit"));
+}
+
+TEST(ExitCode, BadUsage) {
+  for (const std::vector<std::string>& arguments :
+       std::vector<std::vector<std::string>>{{},
+                                             {"--nonsense", "true"},
+                                             {"-n", "3", "-H", "localhost:2", "true"},
+                                             {"-H", "n1:x", "true"},
+                                             {"-H", "./no/such/file", "true"},
+                                             {"--rsh", "'", "true"}}) {
+    const Result result = run_launcher(arguments);
+    EXPECT_EQ(result.code, 2) << result.err;
+    EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
+  }
+}
+
+TEST(ExitCode, UnknownHostAndMissingRemoteShell) {
+  const Result unknown = run_launcher({"-H", "no-such-host.invalid", "true"});
+  EXPECT_EQ(unknown.code, 125);
+  EXPECT_THAT(unknown.err, HasSubstr("no-such-host.invalid"));
+  const Result no_shell = run_launcher({"-H", "n1", "--rsh", "no-such-shell", "true"});
+  EXPECT_EQ(no_shell.code, 125);
+  EXPECT_THAT(no_shell.err, HasSubstr("cannot run no-such-shell"));
+}
+
+TEST(ExitCode, RankThatStopsIsNotWaitedForEver) {
+  const Result result =
+      run_script({"-H", "localhost:2"}, "[ $RANK = 1 ] && kill -STOP $$; sleep 60");
+  EXPECT_EQ(result.code, 128 + 19);
+  EXPECT_THAT(result.err, HasSubstr("rank 1 on host localhost has been stopped by a signal"));
+}
+
+TEST(Environment, EveryRankKnowsItsPlace) {
+  const Result result = run_script(
+      {"-H", "localhost:2,127.0.0.1:1"},
+      "echo $RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE $NODE_RANK $CHAINMAIL_GENERATION");
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_EQ(sorted_lines(result.out),
+            (std::vector<std::string>{"0 3 0 2 0 0", "1 3 1 2 0 0", "2 3 0 1 1 0"}));
+}
+
+TEST(Environment, OmpFollowsTheCoresUnlessSet) {
+  unsetenv("OMP_NUM_THREADS");
+  unsetenv("OMP_WAIT_POLICY");
+  const std::string script = "echo $OMP_NUM_THREADS $OMP_WAIT_POLICY";
+  EXPECT_EQ(run_script({"-H", "localhost:64"}, script).out.substr(0, 10), "1 passive\n");
+  EXPECT_EQ(
+      run_script({"-n", "1", "-x", "OMP_NUM_THREADS=7", "-x", "OMP_WAIT_POLICY=active"}, script)
+          .out,
+      "7 active\n");
+}
+
+TEST(Environment, RanksHaveDisjointCores) {
+  const Result plan = run_launcher({"--dry-run", "-n", "1"});
+  ASSERT_EQ(plan.code, 0);
+  if (std::thread::hardware_concurrency() < 2) GTEST_SKIP() << "needs two cores";
+  const Result result =
+      run_script({"-H", "localhost:2"}, "grep Cpus_allowed_list /proc/self/status");
+  const auto lines = sorted_lines(result.out);
+  ASSERT_EQ(lines.size(), 2U) << result.err;
+  EXPECT_NE(lines[0], lines[1]);
+}
+
+TEST(Environment, TorchrunVariablesOnRequest) {
+  const std::string script = "echo $MASTER_ADDR:${MASTER_PORT:+port}";
+  unsetenv("MASTER_ADDR");
+  unsetenv("MASTER_PORT");
+  EXPECT_EQ(run_script({"-n", "1", "--torchrun-env"}, script).out, "127.0.0.1:port\n");
+  EXPECT_EQ(run_script({"-n", "1"}, script).out, ":\n");
+}
+
+TEST(Environment, MissingVariableIsMentioned) {
+  const Result result = run_launcher({"-n", "1", "-x", "NO_SUCH_VARIABLE", "true"});
+  EXPECT_EQ(result.code, 0);
+  EXPECT_THAT(result.err, HasSubstr("-x NO_SUCH_VARIABLE"));
+}
+
+TEST(Output, TagsEveryLine) {
+  const Result result =
+      run_script({"-H", "localhost:2", "--tag-output"}, "printf 'a\\nb\\n'; echo e >&2");
+  EXPECT_EQ(sorted_lines(result.out),
+            (std::vector<std::string>{"[localhost/0] a", "[localhost/0] b", "[localhost/1] a",
+                                      "[localhost/1] b"}));
+  EXPECT_EQ(sorted_lines(result.err),
+            (std::vector<std::string>{"[localhost/0] e", "[localhost/1] e"}));
+}
+
+TEST(Output, IsWholeAndInOrderFromEightRanks) {
+  // About 1 MiB per rank.
+  const Result result =
+      run_script({"-H", "localhost:8"},
+                 "awk -v r=$RANK 'BEGIN { pad = sprintf(\"%080d\", 0); for (i = 0; i < 12000; "
+                 "i++) print r, i, pad }'");
+  EXPECT_EQ(result.code, 0) << result.err;
+  std::vector<int> next(8, 0);
+  std::istringstream lines(result.out);
+  int rank = 0;
+  int number = 0;
+  std::string pad;
+  while (lines >> rank >> number >> pad) {
+    ASSERT_GE(rank, 0);
+    ASSERT_LT(rank, 8);
+    ASSERT_EQ(number, next[static_cast<std::size_t>(rank)]++) << "rank " << rank;
+    ASSERT_EQ(pad.size(), 80U);
+  }
+  EXPECT_EQ(next, std::vector<int>(8, 12000));
+}
+
+TEST(Output, BytesArriveUnchanged) {
+  const Result result = run_script({"-n", "1"}, "printf 'tab\\there\\r\\n\\303\\266 no end'");
+  EXPECT_EQ(result.out, "tab\there\r\n\xc3\xb6 no end");
+}
+
+TEST(Output, InputIsEmpty) { EXPECT_EQ(run_script({"-n", "1"}, "cat; echo end").out, "end\n"); }
+
+TEST(Output, FilesPerRank) {
+  namespace fs = std::filesystem;
+  std::string name = (fs::temp_directory_path() / "chainmail-output.XXXXXX").string();
+  ASSERT_NE(mkdtemp(name.data()), nullptr);
+  const Result result = run_script({"-H", "localhost:2", "--tag-output", "--output", name + "/o"},
+                                   "echo out $RANK; echo err $RANK >&2");
+  EXPECT_EQ(result.code, 0) << result.err;
+  const auto content = [&](const std::string& path) {
+    std::ifstream file(name + "/o/" + path);
+    return std::string(std::istreambuf_iterator<char>(file), {});
+  };
+  EXPECT_EQ(content("rank.0/stdout"), "out 0\n");
+  EXPECT_EQ(content("rank.1/stderr"), "err 1\n");
+  fs::remove_all(name);
+  EXPECT_EQ(run_launcher({"-n", "1", "--output", "/proc/nowhere", "true"}).code, 125);
+}
+
+TEST(Start, InstantlyEndingRanks) {
+  for (int round = 0; round < 20; ++round) {
+    const Result result = run_script({"-H", "localhost:32"}, "echo $RANK");
+    ASSERT_EQ(result.code, 0) << result.err;
+    const auto lines = sorted_lines(result.out);
+    ASSERT_EQ(lines.size(), 32U) << "round " << round;
+    ASSERT_EQ(std::set<std::string>(lines.begin(), lines.end()).size(), 32U);
+  }
+}
+
+TEST(Start, LongCommandLinesAndLargeEnvironments) {
+  // Longer than a frame of the channel.
+  for (int i = 0; i < 12; ++i) {
+    setenv(("CHAINMAIL_TEST_LARGE_" + std::to_string(i)).c_str(), std::string(100000, 'x').c_str(),
+           1);
+  }
+  const Result result = run_script({"-n", "1"}, "echo ${#CHAINMAIL_TEST_LARGE_11}");
+  for (int i = 0; i < 12; ++i) {
+    unsetenv(("CHAINMAIL_TEST_LARGE_" + std::to_string(i)).c_str());
+  }
+  EXPECT_EQ(result.out, "100000\n") << result.err;
+}
+
+TEST(DryRun, StartsNothing) {
+  const Result text = run_launcher({"-H", "n1:2,n2:1", "--dry-run", "-n", "3"});
+  EXPECT_EQ(text.code, 0) << text.err;
+  EXPECT_THAT(text.out, HasSubstr("hosts from: host list n1:2,n2:1"));
+  EXPECT_THAT(text.out, HasSubstr("rank 2 on n2, local rank 0"));
+  const Result json = run_launcher({"-H", "bob@n1:2,n2:1", "--dry-run", "--json", "false"});
+  EXPECT_EQ(json.code, 0);
+  EXPECT_THAT(json.out, HasSubstr("\"user\": \"bob\""));
+  EXPECT_THAT(json.out, HasSubstr("\"max_slots\": null"));
+}
+
+}  // namespace
+}  // namespace chainmail::launch

@@ -1,0 +1,142 @@
+#!/bin/bash
+# SPDX-License-Identifier: BSD-3-Clause
+# SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+# Jobs over two "nodes" with an sshd each. Started by netns_nodes.sh run 2, which sets NODES_DIR.
+#   nodes_test.sh LAUNCHER PROBE_RANK
+set -uo pipefail
+
+launcher=$1
+probe=$2
+dir=$NODES_DIR
+rsh=$(cat "$dir/rsh")
+failures=0
+work=$(mktemp -d)
+cd "$work" || exit 1
+trap 'rm -rf "$work"' EXIT
+
+# run NAME WANTED_CODE ARGUMENTS...: output in $out and $err.
+run() {
+  local name=$1 wanted=$2
+  shift 2
+  timeout -k 5 60 "$launcher" "$@" >"$work/out" 2>"$work/err" </dev/null
+  code=$?
+  out=$(cat "$work/out")
+  err=$(cat "$work/err")
+  [ "$code" = "$wanted" ] || fail "$name: code $code, wanted $wanted; $out; $err"
+}
+fail() {
+  echo "FAILED $*"
+  failures=$((failures + 1))
+}
+wants() { # NAME TEXT PATTERN
+  grep -qE -- "$3" <<<"$2" || fail "$1: no '$3' in: $2"
+}
+equals() { [ "$2" = "$3" ] || fail "$1: '$2' is not '$3'"; }
+
+# shellcheck disable=SC2016
+run places 0 -H "$dir/hostfile" --rsh "$rsh" sh -c 'echo $RANK $(hostname) $LOCAL_RANK $NODE_RANK'
+equals places "$(sort <<<"$out")" "$(printf '0 n1 0 0\n1 n1 1 0\n2 n2 0 1\n3 n2 1 1')"
+
+printf 'n1 slots=3\nn2 slots=1\n' >uneven
+# shellcheck disable=SC2016
+run uneven 0 -H ./uneven --rsh "$rsh" --tag-output sh -c 'echo $LOCAL_WORLD_SIZE'
+equals uneven "$(sort <<<"$out")" "$(printf '[n1/0] 3\n[n1/1] 3\n[n1/2] 3\n[n2/3] 1')"
+
+run store 0 -H "$dir/hostfile" --rsh "$rsh" "$probe" store
+equals store "$(sort -u <<<"$out" | wc -l)" 1
+run news 3 -H "$dir/hostfile" --rsh "$rsh" "$probe" news
+equals news "$(grep -c '^lost 1 on n1: exited with code 3$' <<<"$out")" 3
+
+run local-and-remote 0 -H localhost:1,n2:1 --rsh "$rsh" "$probe" store
+
+# Environment and working directory.
+export CHAINMAIL_NODES_TEST=carried SECRET_OF_THE_HEAD=1 NAMED=2
+# shellcheck disable=SC2016
+run environment 0 -H n2 --rsh "$rsh" -x NAMED -x SET=3 sh -c \
+  'echo $CHAINMAIL_NODES_TEST ${SECRET_OF_THE_HEAD:-absent} $NAMED $SET $(pwd)'
+equals environment "$out" "carried absent 2 3 $work"
+
+# The remote command line shows nothing but the agent and its marker.
+# shellcheck disable=SC2016
+run command-line 0 -H n1 --rsh "$rsh" -x PASSWORD=hidden sh -c \
+  'tr "\0" " " </proc/$PPID/cmdline; echo; cat /proc/[0-9]*/cmdline | tr "\0" "\n" | grep -c "[h]idden"; true'
+wants command-line "$out" '^[^ ]*launcher --agent chainmail-[0-9a-f]{16} $'
+
+# No listening socket anywhere while a job runs.
+# shellcheck disable=SC2016
+run no-port 0 -H n1,n2 --rsh "$rsh" sh -c 'sleep 0.2; ss -Hltn | grep -v ":22 " | wc -l'
+equals no-port "$(sort -u <<<"$out")" 0
+
+# Failures.
+run unknown-host 125 -H nowhere.invalid --rsh "$rsh" true
+wants unknown-host "$err" 'unknown host nowhere.invalid'
+printf 'mallory@n1\n' >user
+run permission 125 -H ./user --rsh "$rsh" true
+wants permission "$err" 'permission denied on host n1'
+run program-missing 127 -H n1,n2 --rsh "$rsh" ./missing
+wants program-missing "$err" 'program not found on host n[12]: ./missing'
+run program-not-executable 126 -H n2 --rsh "$rsh" /etc/passwd
+wants program-not-executable "$err" 'host n2: /etc/passwd'
+run exit-code 7 -H n1,n2 --rsh "$rsh" sh -c '[ $RANK = 0 ] || exit 7; sleep 30'
+wants exit-code "$err" 'rank 1 on host n2 exited with code 7'
+
+mkdir gone && cp "$launcher" gone/
+ssh -F "$dir/ssh_config" n2 'true' || fail "ssh to n2"
+cat >noisy <<'SCRIPT'
+#!/bin/sh
+# A login shell that talks before and after.
+echo "Welcome! chainmail-0123456789abcdef is not the marker"
+printf '\377\376\000 binary noise'
+echo "a warning" >&2
+exec "$@"
+SCRIPT
+chmod +x noisy
+# shellcheck disable=SC2016
+run noisy-shell 0 -H n1,n2 --rsh "ip netns exec $(cat "$dir/n1.netns") $work/noisy env IGNORED=%h" \
+  sh -c 'echo rank $RANK'
+equals noisy-shell "$(sort <<<"$out")" "$(printf 'rank 0\nrank 1')"
+
+# The same path must exist on the other side.
+cat >elsewhere <<'SCRIPT'
+#!/bin/sh
+shift
+shift
+exec sh -c "exec /not/installed/launcher $*"
+SCRIPT
+chmod +x elsewhere
+run not-installed 125 -H n1 --rsh "$work/elsewhere" true
+wants not-installed "$err" 'command not found on host n1'
+
+# A cut cable: the far ranks end by their lease although nobody can tell them.
+mark=CHAINMAIL_CUT_TEST=$$
+env "$mark" "$launcher" -H n1,n2 --rsh "$rsh" sh -c 'echo up; sleep 300' \
+  >"$work/out" 2>"$work/err" </dev/null &
+job=$!
+for _ in $(seq 100); do
+  [ "$(grep -c up "$work/out")" = 2 ] && break
+  sleep 0.1
+done
+ip link set "$(cat "$dir/n2.link")" down
+started=$(date +%s%3N)
+wait $job
+code=$?
+marked() {
+  local pid
+  for pid in $(grep -zls -- "^$mark\$" /proc/[0-9]*/environ | cut -d/ -f3); do
+    grep -q ') Z ' "/proc/$pid/stat" 2>/dev/null || echo "$pid"
+  done
+}
+for _ in $(seq 100); do
+  [ -z "$(marked)" ] && break
+  sleep 0.1
+done
+took=$(($(date +%s%3N) - started))
+ip link set "$(cat "$dir/n2.link")" up
+equals cut-code "$code" 125
+wants cut-message "$(cat "$work/err")" 'lost host n2'
+[ -z "$(marked)" ] || fail "cut: ranks are left: $(marked)"
+[ $took -lt 10000 ] || fail "cut: it took $took ms"
+
+[ $failures = 0 ] && echo "nodes_test: all passed (cut noticed everywhere after $took ms)"
+[ $failures = 0 ]

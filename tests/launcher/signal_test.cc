@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// Signals to a running launcher: everything ends, in time and with the right code.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <random>
+#include <thread>
+
+#include "base/deadline.h"
+#include "tests/launcher/run_launcher.h"
+
+namespace chainmail::launch {
+namespace {
+
+using std::chrono::milliseconds;
+using ::testing::HasSubstr;
+
+class SignalTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    // Ranks inherit it; it tells them from those of tests that run at the same time.
+    mark_ = "CHAINMAIL_SIGNAL_TEST=" + std::to_string(getpid()) + "-" +
+            ::testing::UnitTest::GetInstance()->current_test_info()->name();
+    putenv(mark_.data());
+  }
+  void TearDown() override {
+    unsetenv("CHAINMAIL_SIGNAL_TEST");
+    EXPECT_TRUE(all_left()) << "processes were left behind";
+  }
+  // This test program does not count: its environment at exec does not have the mark.
+  bool all_left() const { return all_gone(mark_, milliseconds(2000)); }
+
+  std::string mark_;
+};
+
+TEST_F(SignalTest, CtrlCEndsRanksAndTheirChildren) {
+  RunningLauncher launcher(
+      {"-H", "localhost:2", "sh", "-c", "setsid sleep 300 & sleep 300 & echo up; wait"});
+  ASSERT_TRUE(launcher.wait_for_output("up\nup", milliseconds(10000)));
+  launcher.signal(SIGINT);
+  EXPECT_EQ(launcher.wait(milliseconds(3000)), 130);
+}
+
+TEST_F(SignalTest, SigtermLeavesTimeToFinish) {
+  RunningLauncher launcher(
+      {"-H", "localhost:2", "sh", "-c",
+       "trap 'sleep 0.3; echo saved; exit 0' TERM; echo up; while :; do sleep 0.05; done"});
+  ASSERT_TRUE(launcher.wait_for_output("up\nup", milliseconds(10000)));
+  launcher.signal(SIGTERM);
+  EXPECT_EQ(launcher.wait(milliseconds(5000)), 143);
+  EXPECT_THAT(launcher.out(), HasSubstr("saved\nsaved"));
+}
+
+TEST_F(SignalTest, GraceIsTheLimit) {
+  RunningLauncher launcher({"-H", "localhost:2", "--grace", "0.3", "sh", "-c",
+                            "trap '' TERM; echo up; while :; do sleep 0.05; done"});
+  ASSERT_TRUE(launcher.wait_for_output("up\nup", milliseconds(10000)));
+  launcher.signal(SIGTERM);
+  EXPECT_EQ(launcher.wait(milliseconds(3000)), 143);
+}
+
+TEST_F(SignalTest, SecondCtrlCKills) {
+  RunningLauncher launcher({"-H", "localhost:2", "--grace", "60", "sh", "-c",
+                            "trap '' TERM; echo up; while :; do sleep 0.05; done"});
+  ASSERT_TRUE(launcher.wait_for_output("up\nup", milliseconds(10000)));
+  launcher.signal(SIGINT);
+  std::this_thread::sleep_for(milliseconds(200));
+  launcher.signal(SIGINT);
+  EXPECT_EQ(launcher.wait(milliseconds(3000)), 130);
+}
+
+TEST_F(SignalTest, StoppedRanksEndToo) {
+  RunningLauncher launcher({"-H", "localhost:2", "sh", "-c", "echo up; kill -STOP $$; sleep 300"});
+  ASSERT_TRUE(launcher.wait_for_output("up\nup", milliseconds(10000)));
+  launcher.signal(SIGTERM);
+  EXPECT_EQ(launcher.wait(milliseconds(3000)), 143);
+}
+
+TEST_F(SignalTest, KilledLauncherTakesAllWithIt) {
+  RunningLauncher launcher(
+      {"-H", "localhost:4", "sh", "-c", "trap '' TERM HUP; setsid sleep 300 & echo up; sleep 300"});
+  ASSERT_TRUE(launcher.wait_for_output("up\nup\nup\nup", milliseconds(10000)));
+  launcher.signal(SIGKILL);
+  EXPECT_EQ(launcher.wait(milliseconds(1000)), 137);
+}
+
+TEST_F(SignalTest, AnyMomentOfTheStart) {
+  std::mt19937 random(20260102);
+  constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP};
+  for (int round = 0; round < 60; ++round) {
+    const int number = kSignals[round % 3];
+    RunningLauncher launcher({"-H", "localhost:3,127.0.0.1:1", "sleep", "300"});
+    // Before the launcher has set its handlers it simply dies, which is the same code.
+    std::this_thread::sleep_for(std::chrono::microseconds(random() % 60000));
+    launcher.signal(number);
+    ASSERT_EQ(launcher.wait(milliseconds(2500)), 128 + number) << "round " << round;
+    ASSERT_TRUE(all_left()) << "round " << round;
+  }
+}
+
+}  // namespace
+}  // namespace chainmail::launch
