@@ -50,14 +50,21 @@ marked_pids() {
 parent_of() { awk '/^PPid:/ {print $2}' "/proc/$1/status" 2>/dev/null; }
 name_of() { cat "/proc/$1/comm" 2>/dev/null; }
 
-listing() { find /dev/shm /tmp "$TMPDIR" -mindepth 1 -maxdepth 1 ! -name "$mark*" 2>/dev/null | sort; }
+# All of /dev/shm and of the job's own TMPDIR; of /tmp, which compilers and others use at the same
+# time, what bears one of our names.
+listing() {
+  {
+    find /dev/shm "$TMPDIR" -mindepth 1 -maxdepth 1
+    find /tmp -mindepth 1 -maxdepth 1 \( -iname '*chainmail*' -o -iname '*launcher*' \)
+  } 2>/dev/null | grep -v -e "$mark" | sort
+}
 
 # Files that the round has added. Others on this machine make and remove files too: what is ours
 # would stay, so look a few times.
 leftovers() {
   local before=$1 found
   for _ in $(seq 30); do
-    found=$(comm -13 <(echo "$before") <(listing) | grep -v '/cc[A-Za-z0-9]*\.[a-z]*$')
+    found=$(comm -13 <(echo "$before") <(listing))
     [ -z "$found" ] && return
     sleep 0.1
   done
