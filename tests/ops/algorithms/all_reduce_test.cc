@@ -14,10 +14,10 @@
 #include "ops/algorithms/flat.h"
 #include "ops/algorithms/hierarchical.h"
 #include "ops/algorithms/two_dimensional.h"
-#include "tests/support/board_comm.h"
-#include "tests/support/ranks.h"
-#include "tests/support/reference.h"
-#include "tests/support/tolerance.h"
+#include "tests/ops/support/board_comm.h"
+#include "tests/ops/support/ranks.h"
+#include "tests/ops/support/reference.h"
+#include "tests/ops/support/tolerance.h"
 
 namespace chainmail::ops {
 namespace {

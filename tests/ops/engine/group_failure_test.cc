@@ -16,7 +16,7 @@
 
 #include "base/error.h"
 #include "ops/engine/rendezvous_news.h"
-#include "tests/support/groups.h"
+#include "tests/ops/support/groups.h"
 
 namespace chainmail::ops {
 namespace {

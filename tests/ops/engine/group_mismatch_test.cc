@@ -11,7 +11,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "tests/support/groups.h"
+#include "tests/ops/support/groups.h"
 
 namespace chainmail::ops {
 namespace {

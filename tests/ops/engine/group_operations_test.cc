@@ -11,8 +11,8 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "tests/support/groups.h"
-#include "tests/support/tolerance.h"
+#include "tests/ops/support/groups.h"
+#include "tests/ops/support/tolerance.h"
 
 namespace chainmail::ops {
 namespace {

@@ -10,7 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "tests/support/ranks.h"
+#include "tests/ops/support/ranks.h"
 
 namespace chainmail::ops {
 namespace {

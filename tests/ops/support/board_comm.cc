@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-#include "tests/support/board_comm.h"
+#include "tests/ops/support/board_comm.h"
 
 #include <cstring>
 #include <thread>

@@ -12,8 +12,8 @@
 
 #include "ops/engine/group.h"
 #include "ops/engine/group_factory.h"
-#include "tests/support/board_comm.h"
-#include "tests/support/ranks.h"
+#include "tests/ops/support/board_comm.h"
+#include "tests/ops/support/ranks.h"
 
 namespace chainmail::test {
 
