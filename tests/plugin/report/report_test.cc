@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <sstream>
+#include <thread>
+
+#include <chainmail/report.h>
+
+namespace chainmail {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+const std::vector<std::string> kColumns = {
+    "epoch",       "main/loss", "validation/main/loss", "main/accuracy", "validation/main/accuracy",
+    "elapsed_time"};
+
+ReportEntry entry(std::int64_t epoch) {
+  return {epoch,
+          600 * epoch,
+          4.5678912,
+          {{"main/loss", 0.1912345678},
+           {"validation/main/loss", 0.0925},
+           {"main/accuracy", 0.942133},
+           {"validation/main/accuracy", 0.9712}}};
+}
+
+TEST(PrintReport, HasChainersLayout) {
+  std::ostringstream out;
+  PrintReport report(kColumns, out);
+  report.report(entry(1));
+  report.report(entry(12));
+  EXPECT_EQ(out.str(),
+            "epoch       main/loss   validation/main/loss  main/accuracy  "
+            "validation/main/accuracy  elapsed_time\n"
+            "1           0.191235    0.0925                0.942133       "
+            "0.9712                    4.56789       \n"
+            "12          0.191235    0.0925                0.942133       "
+            "0.9712                    4.56789       \n");
+}
+
+TEST(PrintReport, LeavesUnknownValuesEmptyAndPrintsIteration) {
+  std::ostringstream out;
+  PrintReport report({"iteration", "nothing", "main/loss"}, out);
+  report.report(entry(1));
+  EXPECT_EQ(out.str(),
+            "iteration   nothing     main/loss \n"
+            "600                     0.191235    \n");
+}
+
+TEST(PrintReport, ClearsOnlyForATerminal) {
+  std::ostringstream plain;
+  std::ostringstream terminal;
+  PrintReport(kColumns, plain).report(entry(1));
+  PrintReport(kColumns, terminal, true).report(entry(1));
+  EXPECT_THAT(plain.str(), Not(HasSubstr("\033")));
+  EXPECT_THAT(terminal.str(), HasSubstr("\n\033[J1  "));
+}
+
+class LogReportTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = (fs::temp_directory_path() / "chainmail_log_XXXXXX").string();
+    ASSERT_NE(mkdtemp(name.data()), nullptr);
+    folder_ = name;
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+  std::string content() const {
+    std::ifstream file(folder_ / "new/folder/log");
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+  std::string path() const { return (folder_ / "new/folder/log").string(); }
+  fs::path folder_;
+};
+
+TEST_F(LogReportTest, WritesAJsonList) {
+  LogReport report(path());
+  report.report({1, 600, 1.5, {{"main/loss", 0.25}}});
+  report.report({2, 1200, 3.0, {{"main/loss", std::numeric_limits<double>::quiet_NaN()}}});
+  EXPECT_EQ(content(), R"([
+    {
+        "main/loss": 0.25,
+        "epoch": 1,
+        "iteration": 600,
+        "elapsed_time": 1.5
+    },
+    {
+        "main/loss": null,
+        "epoch": 2,
+        "iteration": 1200,
+        "elapsed_time": 3.0
+    }
+]
+)");
+  EXPECT_FALSE(fs::exists(path() + ".new"));
+}
+
+TEST_F(LogReportTest, KeepsEarlierEntriesUpToTheResumedEpoch) {
+  {
+    LogReport report(path());
+    report.report(entry(1));
+    report.report(entry(2));
+    report.report(entry(3));
+  }
+  LogReport(path(), 2).report({3, 1800, 9.0, {}});
+  EXPECT_THAT(content(), HasSubstr("\"epoch\": 1,"));
+  EXPECT_THAT(content(), HasSubstr("\"epoch\": 2,"));
+  EXPECT_THAT(content(), HasSubstr("\"elapsed_time\": 9.0"));
+  EXPECT_THAT(content(), Not(HasSubstr("\"epoch\": 4,")));
+  LogReport(path()).report({1, 600, 1.0, {}});
+  EXPECT_THAT(content(), Not(HasSubstr("\"epoch\": 2,")));
+}
+
+TEST_F(LogReportTest, SaysWhichFolderCannotBeMade) {
+  std::ofstream(folder_ / "new") << "a file in the way";
+  try {
+    const LogReport report(path());
+    FAIL() << "made";
+  } catch (const SystemError& error) {
+    EXPECT_THAT(error.what(), HasSubstr((folder_ / "new/folder").string()));
+  }
+}
+
+TEST(ProgressBar, DrawsChainersFourLines) {
+  std::ostringstream out;
+  ProgressBar bar(out);
+  bar.progress({1, 100, 4});
+  std::this_thread::sleep_for(std::chrono::milliseconds{250});  // less than that is not redrawn
+  bar.progress({150, 100, 4});
+  bar.progress({151, 100, 4});
+  EXPECT_THAT(out.str(), HasSubstr("     total [##################"));
+  EXPECT_THAT(out.str(), HasSubstr("]  37.50%\n"));
+  EXPECT_THAT(out.str(), HasSubstr("this epoch [#########################....."));
+  EXPECT_THAT(out.str(), HasSubstr("       150 iter, 1 epoch / 4 epochs\n"));
+  EXPECT_THAT(out.str(), HasSubstr("iters/sec. Estimated time to finish: 0:00:00.\n\033[4A"));
+  EXPECT_THAT(out.str(), Not(HasSubstr("151 iter")));
+}
+
+TEST(CanDrawProgress, NotOnAPipe) {
+  // Tests run with their output in a pipe or a file, or in a terminal that says what it is.
+  ASSERT_EQ(setenv("TERM", "dumb", 1), 0);
+  EXPECT_FALSE(can_draw_progress());
+}
+
+}  // namespace
+}  // namespace chainmail
