@@ -1,0 +1,49 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+# SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+# Trains two epochs at once, then one and one more from its snapshot: the table shows learning, and
+# both ways end with the same parameters.
+#
+# usage: train_mnist_test.sh BIN_DIR RANKS
+set -euo pipefail
+
+bin=$1 ranks=$2
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+
+# Real MNIST where it is, with the bound that fits; Fashion-MNIST is harder.
+dataset=fashion_mnist minimum=0.80
+for folder in "${CHAINMAIL_DATA:-}" "$HOME/.cache/chainmail"; do
+  if [[ -n $folder && -e $folder/mnist/train-images-idx3-ubyte.gz ]]; then
+    dataset=mnist minimum=0.94
+    break
+  fi
+done
+
+train() {
+  echo "train_mnist $*"
+  "$bin/launcher" -H "localhost:$ranks" -n "$ranks" --timeout 100 "$bin/train_mnist" --unit 100 \
+    --dataset "$dataset" --verify "$@" | tr -d '\r' | tee "$scratch/printed"
+}
+digest() { sed -n 's/^digest \([0-9a-f]\{16\}\) on '"$ranks"' ranks$/\1/p' "$scratch/printed"; }
+fail() {
+  echo "FAILED: $*" >&2
+  exit 1
+}
+
+train --epoch 2 --out "$scratch/straight"
+straight=$(digest)
+[[ -n $straight ]] || fail "no digest line"
+grep -qx "Num process (COMM_WORLD): $ranks" "$scratch/printed" || fail "no banner"
+grep -q '^epoch       main/loss   validation/main/loss  main/accuracy' "$scratch/printed" ||
+  fail "no table"
+accuracy=$(awk '$1 == 2 && NF == 6 {print $5}' "$scratch/printed")
+awk -v a="$accuracy" -v m="$minimum" 'BEGIN {exit !(a >= m)}' ||
+  fail "accuracy '$accuracy' of $dataset is below $minimum"
+
+train --epoch 1 --out "$scratch/parts"
+[[ $(digest) != "$straight" ]] || fail "one epoch gave what two give"
+train -e 2 -o "$scratch/parts" -r "$scratch/parts/snapshot"
+[[ $(digest) == "$straight" ]] || fail "digest $(digest) after resuming, $straight without"
+(($(grep -c '"epoch":' "$scratch/parts/log") == 2)) || fail "the log has not two entries"
