@@ -88,7 +88,7 @@ void Communicator::Impl::reduce(const at::Tensor& flat, ops::ReduceOp op, ops::W
   collective.output = bytes_of(flat);
   collective.wire = wire;
   collective.shape_hash = internal::shape_hash(shapes);
-  collective.describe_shapes = [kept = shapes.vec()] { return internal::describe_shapes(kept); };
+  collective.describe_shapes = [kept = shapes.vec()] { return internal::describe_tensors(kept); };
   collective.is_async = false;
   group->run(std::move(collective));
 }

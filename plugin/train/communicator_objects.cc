@@ -65,7 +65,7 @@ void Communicator::Impl::broadcast_bytes(std::byte* data, std::size_t bytes, int
   collective.output = data;
   collective.root = root;
   collective.shape_hash = internal::shape_hash(shapes);
-  collective.describe_shapes = [kept = shapes.vec()] { return internal::describe_shapes(kept); };
+  collective.describe_shapes = [kept = shapes.vec()] { return internal::describe_tensors(kept); };
   collective.is_async = false;
   group->run(std::move(collective));
 }

@@ -96,7 +96,7 @@ std::uint32_t shape_hash(at::ArrayRef<at::Tensor> tensors) {
   return static_cast<std::uint32_t>(XXH3_64bits(words.data(), words.size() * sizeof(std::int64_t)));
 }
 
-std::string describe_shapes(at::ArrayRef<at::Tensor> tensors) {
+std::string describe_tensors(at::ArrayRef<at::Tensor> tensors) {
   std::ostringstream text;
   for (std::size_t i = 0; i < std::min(tensors.size(), kShapesInMessage); ++i) {
     text << (i == 0 ? "" : ", ") << tensors[i].sizes() << ' '

@@ -37,6 +37,6 @@ void mark_written(const at::Tensor& tensor);
 [[nodiscard]] std::uint32_t shape_hash(at::ArrayRef<at::Tensor> tensors);
 
 /// "[784, 1000] float32, [1000] float32, ... (6 tensors)" for messages.
-[[nodiscard]] std::string describe_shapes(at::ArrayRef<at::Tensor> tensors);
+[[nodiscard]] std::string describe_tensors(at::ArrayRef<at::Tensor> tensors);
 
 }  // namespace chainmail::internal
