@@ -69,9 +69,10 @@ Position load_snapshot(const std::string& path, Mlp& model, torch::optim::Optimi
     model->load(model_archive);
     optimizer.load(optimizer_archive);
   } catch (const c10::Error& caught) {
+    // torch goes on for a paragraph about what may have happened to the file.
     const std::string text = caught.what_without_backtrace();
     throw chainmail::InvalidArgument("cannot resume from " + path + ": " +
-                                     text.substr(0, text.find('\n')));
+                                     text.substr(0, text.find_first_of(".\n")));
   }
   // Module::load() takes over whatever shapes the file has.
   if (shapes_of(model) != expected) {
