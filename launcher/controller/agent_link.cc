@@ -7,7 +7,6 @@
 #include <string.h>
 #include <sys/wait.h>
 
-#include <asio/post.hpp>
 #include <asio/steady_timer.hpp>
 
 #include "launcher/controller/child_process.h"
@@ -127,14 +126,14 @@ void AgentLink::receive_error(std::span<const std::byte> bytes) {
 }
 
 void AgentLink::wait_for_exit_then_lose() {
-  // The timer owns itself; the link may be gone when it fires, but not before the loop ends.
   auto timer = std::make_shared<asio::steady_timer>(io_);
   timer->expires_after(kExitGrace);
-  timer->async_wait([this, timer](const asio::error_code& error) {
-    if (error) return;
-    reap();
-    lose("the connection to its agent closed; " + command_.front() + " " + exit_text_);
-  });
+  timer->async_wait(
+      [this, timer, alive = std::weak_ptr<bool>(alive_)](const asio::error_code& error) {
+        if (error || alive.expired()) return;
+        reap();
+        lose("the connection to its agent closed; " + command_.front() + " " + exit_text_);
+      });
 }
 
 void AgentLink::lose(const std::string& reason) {

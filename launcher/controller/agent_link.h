@@ -78,6 +78,8 @@ class AgentLink {
   int exit_code_ = -1;
   bool is_lost_ = false;
   bool is_leaving_ = false;
+  // Timers that outlive the link look at this first.
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 
 }  // namespace chainmail::launch

@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
+#include <sstream>
 
 #include "base/error.h"
 #include "launcher/agent/children.h"
@@ -40,6 +41,12 @@ std::string random_hex(std::size_t bytes) {
     text += kDigits[static_cast<unsigned char>(c) & 15U];
   }
   return text;
+}
+
+std::string seconds_text(std::chrono::milliseconds time) {
+  std::ostringstream text;
+  text << static_cast<double>(time.count()) / 1000 << " s";
+  return text.str();
 }
 
 OutputOptions output_options(const Options& options, const Placement& placement) {
@@ -91,10 +98,9 @@ int Controller::run() {
     time_limit_.expires_after(*options_.timeout);
     time_limit_.async_wait([this](const asio::error_code& error) {
       if (error) return;
-      stop_for(
-          "the time limit of " + std::to_string(options_.timeout->count() / 1000) + " s has passed",
-          exit_code::kTimeLimit,
-          std::min(options_.grace.value_or(Milliseconds(5000)), Milliseconds(5000)));
+      stop_for("the time limit of " + seconds_text(*options_.timeout) + " has passed",
+               exit_code::kTimeLimit,
+               std::min(options_.grace.value_or(Milliseconds(5000)), Milliseconds(5000)));
     });
   }
   io_.run();
@@ -135,6 +141,7 @@ void Controller::start_agent(std::uint32_t node) {
   callbacks.on_error_line = [this, &host](const std::string& line) {
     output_->say("[" + host.name + "] " + line);
   };
+  ++nodes_[node].starts;
   try {
     nodes_[node].link = std::make_unique<AgentLink>(io_, command, marker, std::move(callbacks));
   } catch (const SystemError& error) {
@@ -142,6 +149,21 @@ void Controller::start_agent(std::uint32_t node) {
           "cannot start the agent on host " + host.name + ": " + error.what() +
               "; install openssh-client or name another remote shell by --rsh"});
   }
+}
+
+// sshd refuses logins when many come at once (MaxStartups) and does not say so; later ones succeed.
+bool Controller::start_again(std::uint32_t node) {
+  constexpr int kMaxStarts = 4;
+  if (phase_ != Phase::kStarting || nodes_[node].starts >= kMaxStarts ||
+      !is_worth_another_try(nodes_[node].link->error_output())) {
+    return false;
+  }
+  const auto jitter = static_cast<unsigned char>(random_bytes(1).front());
+  auto timer = std::make_shared<asio::steady_timer>(io_, Milliseconds(300 + 4 * jitter));
+  timer->async_wait([this, timer, node](const asio::error_code& error) {
+    if (!error && phase_ == Phase::kStarting) start_agent(node);
+  });
+  return true;
 }
 
 void Controller::on_hello() {

@@ -46,11 +46,13 @@ class Controller {
   struct Node {
     std::unique_ptr<AgentLink> link;
     bool all_exited = false;
+    int starts = 0;
   };
 
   // starting
   void start_agents();
   void start_agent(std::uint32_t node);
+  bool start_again(std::uint32_t node);
   void on_hello();
   void send_orders();
   StartOrder order_for(std::uint32_t node) const;

@@ -241,13 +241,20 @@ void Controller::send_to_other_ranks(std::uint32_t rank, JobMessage type, const 
 void Controller::on_agent_lost(std::uint32_t node, const std::string& reason) {
   const std::string& host = placement_.nodes[node].name;
   const AgentLink& link = *nodes_[node].link;
+  if (!link.hello() && start_again(node)) return;
   const bool is_local = link.command().front() == launcher_path_;
   lost_local_agent_ = lost_local_agent_ || is_local;
   nodes_[node].all_exited = true;
   if (!link.hello()) {
-    fail({std::nullopt, exit_code::kLauncherError,
-          explain({host, link.command(), launcher_path_, link.exit_text(), link.exit_code(),
-                   link.error_output()})});
+    StartFailure failure{host,
+                         link.command(),
+                         launcher_path_,
+                         link.exit_text(),
+                         link.exit_code(),
+                         link.error_output(),
+                         ""};
+    if (options_.hosts == host) failure.hint = "if a file was meant: there is no file " + host;
+    fail({std::nullopt, exit_code::kLauncherError, explain(failure)});
   } else {
     for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank) {
       if (ranks_[rank].node != node || std::exchange(ranks_[rank].is_gone, true)) continue;

@@ -138,7 +138,13 @@ std::vector<std::string> remote_agent_command(const std::vector<std::string>& re
 }
 
 std::string explain(const StartFailure& failure) {
-  return advice(failure) + last_lines(failure.error_output, 10);
+  const std::string hint = failure.hint.empty() ? "" : "; " + failure.hint;
+  return advice(failure) + hint + last_lines(failure.error_output, 10);
+}
+
+bool is_worth_another_try(const std::string& error_output) {
+  return error_output.find("kex_exchange_identification") != std::string::npos ||
+         error_output.find("Connection reset by peer") != std::string::npos;
 }
 
 }  // namespace chainmail::launch

@@ -32,10 +32,14 @@ struct StartFailure {
   std::string exit;    ///< "exited with code 255", "did not answer within 30 s"
   int exit_code = -1;  ///< -1: not by itself
   std::string error_output;
+  std::string hint;  ///< a further possibility, or empty
 };
 
 /// One message: what, why, what to try. Decided by what ssh and shells print, because 255 and 127
 /// are also codes of remote programs.
 [[nodiscard]] std::string explain(const StartFailure& failure);
+
+/// True for failures of ssh that another try may not see.
+[[nodiscard]] bool is_worth_another_try(const std::string& error_output);
 
 }  // namespace chainmail::launch

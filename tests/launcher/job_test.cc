@@ -71,7 +71,7 @@ TEST(ExitCode, ProgramNotExecutable) {
 TEST(ExitCode, TimeLimit) {
   const Result result = run_launcher({"-H", "localhost:2", "--timeout", "0.5", "sleep", "60"});
   EXPECT_EQ(result.code, 124);
-  EXPECT_THAT(result.err, HasSubstr("time limit"));
+  EXPECT_THAT(result.err, HasSubstr("time limit of 0.5 s"));
 }
 
 TEST(ExitCode, BadUsage) {

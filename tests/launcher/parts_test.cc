@@ -170,7 +170,8 @@ std::string explanation(const std::string& text, int code) {
                   "/opt/launcher",
                   "exited with code " + std::to_string(code),
                   code,
-                  text});
+                  text,
+                  "a hint"});
 }
 
 TEST(StartFailure, NamesTheCauseAndWhatToTry) {
@@ -188,12 +189,23 @@ TEST(StartFailure, NamesTheCauseAndWhatToTry) {
   EXPECT_THAT(explanation("something else", 3), HasSubstr("  | something else"));
 }
 
+TEST(StartFailure, ShowsTheHint) {
+  EXPECT_THAT(explanation("something else", 3), HasSubstr("; a hint\n"));
+}
+
+TEST(StartFailure, OnlyRefusalsUnderLoadAreTriedAgain) {
+  EXPECT_TRUE(is_worth_another_try("kex_exchange_identification: read: Connection reset by peer"));
+  EXPECT_FALSE(is_worth_another_try("Permission denied (publickey)."));
+  EXPECT_FALSE(is_worth_another_try(""));
+}
+
 TEST(ExportedEnvironment, PrefixesAndNamedVariables) {
   const Environment own = {{"CHAINMAIL_LOG", "info"},
                            {"OMP_NUM_THREADS", "3"},
                            {"HOME", "/h"},
                            {"LD_PRELOAD", "evil.so"},
                            {"CHAINMAIL_JOB_FD", "60"},
+                           {"CHAINMAIL_NODE_ID", "n"},
                            {"NCCL_DEBUG", "INFO"},
                            {"MY", "1"}};
   std::vector<std::string> missing;

@@ -129,7 +129,7 @@ expected() {
 }
 
 one_round() {
-  local kind=$1 before files victim="" started took code want
+  local kind=$1 before files victim="" started ended took code want
   before=$(listing)
   start_job || return 1
   for _ in 1 2 3 4 5; do
@@ -142,6 +142,7 @@ one_round() {
   kill -9 "$victim"
   wait $job 2>/dev/null
   code=$?
+  ended=$(($(now_ms) - started))
   while [ -n "$(marked_pids)" ]; do
     took=$(($(now_ms) - started))
     [ $took -gt $((limit_ms * 3)) ] && break
@@ -153,7 +154,7 @@ one_round() {
   files=$(leftovers "$before")
   if [ $took -gt $limit_ms ] || [ "$code" != "${want%%:*}" ] || [ -n "$files" ] ||
     ! grep -q -- "${want#*:}" "$work/err" "$work/out"; then
-    echo "FAILED $kind: $took ms, code $code (wanted ${want%%:*}), message: $(tail -3 "$work/err")"
+    echo "FAILED $kind: launcher gone after $ended ms, all after $took ms, code $code (wanted ${want%%:*}), message: $(tail -3 "$work/err")"
     [ -n "$files" ] && echo "  left: $files"
     local pid
     for pid in $(marked_pids); do

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+#include "launcher/hosts/host_source.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <array>
+#include <filesystem>
+#include <fstream>
+
+#include "launcher/hosts/hostfile.h"
+#include "launcher/options.h"
+
+namespace chainmail::launch {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+
+// In a folder of its own, because what -H means depends on the files there.
+class HostSourceTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = (fs::temp_directory_path() / "chainmail-hosts-test.XXXXXX").string();
+    ASSERT_NE(mkdtemp(name.data()), nullptr);
+    before_ = fs::current_path();
+    directory_ = name;
+    fs::current_path(directory_);
+    unsetenv("CHAINMAIL_HOSTFILE");
+  }
+  void TearDown() override {
+    unsetenv("CHAINMAIL_HOSTFILE");
+    fs::current_path(before_);
+    fs::remove_all(directory_);
+  }
+  static void write(const std::string& path, const std::string& text) {
+    std::ofstream(path) << text;
+  }
+  static std::string refusal(const std::string& value) {
+    try {
+      return "accepted: " + command_line_source(value)->hosts()->source;
+    } catch (const UsageError& error) {
+      return error.what();
+    }
+  }
+
+  fs::path before_;
+  fs::path directory_;
+};
+
+TEST_F(HostSourceTest, NameOfAFileIsTheFile) {
+  write("hosts", "n1 slots=2\n");
+  const auto hosts = command_line_source("hosts")->hosts();
+  EXPECT_EQ(hosts->source, "hostfile hosts");
+  EXPECT_EQ(hosts->hosts.at(0).name, "n1");
+}
+
+TEST_F(HostSourceTest, OtherwiseItIsAList) {
+  const auto hosts = command_line_source("hosts")->hosts();
+  EXPECT_EQ(hosts->source, "host list hosts");
+  EXPECT_EQ(hosts->hosts.at(0).name, "hosts");
+}
+
+TEST_F(HostSourceTest, SlashMeansAFile) {
+  EXPECT_THAT(refusal("./hosts"), HasSubstr("cannot open hostfile ./hosts: No such file"));
+  EXPECT_THAT(refusal("./"), HasSubstr("is a directory"));
+}
+
+TEST_F(HostSourceTest, WhatCanBeBothIsRefused) {
+  write("n1:2", "n3\n");
+  write("localhost", "n3\n");
+  EXPECT_THAT(refusal("n1:2"), HasSubstr("-H ./n1:2"));
+  EXPECT_THAT(refusal("localhost"), HasSubstr("-H ./localhost"));
+  EXPECT_EQ(command_line_source("./n1:2")->hosts()->hosts.at(0).name, "n3");
+}
+
+TEST_F(HostSourceTest, ErrorsNameTheFile) {
+  write("hosts", "n1\nn2 slots=x\n");
+  try {
+    (void)command_line_source("hosts")->hosts();
+    FAIL() << "accepted";
+  } catch (const HostfileError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("hosts:2:10: slots"));
+  }
+}
+
+TEST_F(HostSourceTest, DefaultHostfileOfTheEnvironment) {
+  write("mine", "n7\n");
+  setenv("CHAINMAIL_HOSTFILE", "mine", 1);
+  const auto hosts = default_hostfile_source()->hosts();
+  ASSERT_TRUE(hosts.has_value());
+  EXPECT_EQ(hosts->hosts.at(0).name, "n7");
+  setenv("CHAINMAIL_HOSTFILE", "missing", 1);
+  EXPECT_THROW((void)default_hostfile_source()->hosts(), UsageError);
+}
+
+TEST_F(HostSourceTest, FirstSourceThatAppliesCounts) {
+  class Nothing final : public HostSource {
+    std::optional<HostSet> hosts() const override { return std::nullopt; }
+  };
+  std::vector<std::unique_ptr<HostSource>> sources;
+  sources.push_back(std::make_unique<Nothing>());
+  sources.push_back(command_line_source("n1"));
+  sources.push_back(localhost_source());
+  EXPECT_EQ(find_hosts(sources).hosts.at(0).name, "n1");
+  EXPECT_GE(localhost_source()->hosts()->hosts.at(0).slots, 1);
+}
+
+TEST_F(HostSourceTest, ThisMachineIsKnownByNameAndAddress) {
+  const auto is_here = [](const std::string& name) {
+    Host host;
+    host.name = name;
+    return is_this_machine(host);
+  };
+  std::array<char, 256> own{};
+  ASSERT_EQ(gethostname(own.data(), own.size() - 1), 0);
+  EXPECT_TRUE(is_here("localhost"));
+  EXPECT_TRUE(is_here(own.data()));
+  EXPECT_TRUE(is_here("127.0.0.1"));
+  EXPECT_TRUE(is_here("127.8.9.10"));
+  EXPECT_FALSE(is_here("192.0.2.1")) << "an address for documentation";
+  EXPECT_FALSE(is_here("no-such-host.invalid"));
+  Host with_port;
+  with_port.name = "localhost";
+  with_port.port = 2222;
+  EXPECT_FALSE(is_this_machine(with_port)) << "that is somebody's sshd";
+}
+
+}  // namespace
+}  // namespace chainmail::launch
