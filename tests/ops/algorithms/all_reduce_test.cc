@@ -5,7 +5,9 @@
 // nodes, dtypes, reductions, wire formats; and the same bits on all ranks and in every run.
 
 #include <chrono>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -14,6 +16,7 @@
 #include "ops/algorithms/flat.h"
 #include "ops/algorithms/hierarchical.h"
 #include "ops/algorithms/two_dimensional.h"
+#include "ops/comm/thread_comm.h"
 #include "tests/ops/support/board_comm.h"
 #include "tests/ops/support/ranks.h"
 #include "tests/ops/support/reference.h"
@@ -63,7 +66,34 @@ std::vector<std::byte> input_of(const Job& job, int rank) {
   return data;
 }
 
-class AllReduce : public testing::Test {
+/// What carries the data: boards, or the Comms that threads of one process use.
+enum class Carrier { kBoard, kThread };
+
+/// Makes the Comms of one run; threads that ask for the same name meet.
+class CommMaker {
+ public:
+  explicit CommMaker(Carrier carrier) : carrier_(carrier) {}
+
+  std::unique_ptr<Comm> make(const std::string& name, int rank, int size) {
+    if (carrier_ == Carrier::kBoard) {
+      return std::make_unique<test::BoardComm>(room_.board(name, size), rank, size);
+    }
+    const std::lock_guard lock(mutex_);
+    std::shared_ptr<ThreadHub>& hub = hubs_[name];
+    if (hub == nullptr) {
+      hub = std::make_shared<ThreadHub>(size);
+    }
+    return create_thread_comm(hub, rank);
+  }
+
+ private:
+  Carrier carrier_;
+  test::BoardRoom room_;
+  std::mutex mutex_;
+  std::map<std::string, std::shared_ptr<ThreadHub>> hubs_;
+};
+
+class AllReduce : public testing::TestWithParam<Carrier> {
  protected:
   /// Runs the job; the buffers of all ranks afterwards.
   static std::vector<std::vector<std::byte>> run(const Job& job) {
@@ -77,9 +107,9 @@ class AllReduce : public testing::Test {
   static std::vector<std::vector<std::byte>> run_on(const Job& job,
                                                     std::vector<std::vector<std::byte>> buffers) {
     const Topology topology = Topology::from_node_sizes(job.nodes);
-    const auto room = std::make_shared<test::BoardRoom>();
+    CommMaker maker(GetParam());
     test::run_ranks_ok(topology.size(), [&](int rank) {
-      run_rank(job, topology, *room, rank, buffers[static_cast<std::size_t>(rank)].data());
+      run_rank(job, topology, maker, rank, buffers[static_cast<std::size_t>(rank)].data());
     });
     return buffers;
   }
@@ -112,20 +142,20 @@ class AllReduce : public testing::Test {
   }
 
  private:
-  static void run_rank(const Job& job, const Topology& topology, test::BoardRoom& room, int rank,
+  static void run_rank(const Job& job, const Topology& topology, CommMaker& maker, int rank,
                        std::byte* data) {
     const int node = topology.node_of(rank);
     const int local_rank = topology.local_rank_of(rank);
     const int local_size = static_cast<int>(topology.ranks_of_node(node).size());
-    test::BoardComm local(room.board("local" + std::to_string(node), local_size), local_rank,
-                          local_size);
-    test::BoardComm flat(room.board("flat", topology.size()), rank, topology.size());
+    const auto local = local_size == 1
+                           ? nullptr
+                           : maker.make("local" + std::to_string(node), local_rank, local_size);
     const bool has_cross = topology.node_count() > 1 && local_rank < topology.min_local_size();
-    test::BoardComm cross(room.board("cross" + std::to_string(local_rank), topology.node_count()),
-                          node, topology.node_count());
-
-    Comms comms{&topology, rank, local_size > 1 ? &local : nullptr, has_cross ? &cross : nullptr,
-                &flat};
+    const auto cross =
+        !has_cross ? nullptr
+                   : maker.make("cross" + std::to_string(local_rank), node, topology.node_count());
+    const auto flat = topology.size() == 1 ? nullptr : maker.make("flat", rank, topology.size());
+    const Comms comms{&topology, rank, local.get(), cross.get(), flat.get()};
     FailureState failure;
     OpContext context{{}, internal::Deadline::after(std::chrono::seconds{60}), &failure, {}};
     context.header.count = job.count;
@@ -148,7 +178,7 @@ const std::vector<std::vector<int>> kShapes = {
 const std::vector<Algorithm> kAlgorithms = {Algorithm::kFlat, Algorithm::kHierarchical,
                                             Algorithm::kTwoDimensional};
 
-TEST_F(AllReduce, EverySizeOnEveryShape) {
+TEST_P(AllReduce, EverySizeOnEveryShape) {
   for (const auto& nodes : kShapes) {
     for (const Algorithm algorithm : kAlgorithms) {
       for (const std::size_t count : std::vector<std::size_t>{0, 1, 7, 1000, 65537}) {
@@ -158,7 +188,7 @@ TEST_F(AllReduce, EverySizeOnEveryShape) {
   }
 }
 
-TEST_F(AllReduce, EveryDtypeAndReduction) {
+TEST_P(AllReduce, EveryDtypeAndReduction) {
   const std::vector<DataType> dtypes = {DataType::kUInt8,   DataType::kInt8,     DataType::kInt16,
                                         DataType::kInt32,   DataType::kInt64,    DataType::kBool,
                                         DataType::kFloat16, DataType::kBFloat16, DataType::kFloat32,
@@ -182,7 +212,7 @@ TEST_F(AllReduce, EveryDtypeAndReduction) {
   }
 }
 
-TEST_F(AllReduce, SixteenBitWire) {
+TEST_P(AllReduce, SixteenBitWire) {
   for (const WireFormat wire : {WireFormat::kFloat16, WireFormat::kBFloat16}) {
     for (const auto& nodes : {std::vector<int>{2, 2}, {3, 1}, {4, 4}, {1, 1}, {3}}) {
       for (const DataType dtype : {DataType::kFloat32, DataType::kFloat64, DataType::kInt32}) {
@@ -197,7 +227,7 @@ TEST_F(AllReduce, SixteenBitWire) {
   }
 }
 
-TEST_F(AllReduce, ManyChunks) {
+TEST_P(AllReduce, ManyChunks) {
   for (const auto& nodes : {std::vector<int>{2, 2}, std::vector<int>{3, 1}}) {
     for (const Algorithm algorithm : {Algorithm::kHierarchical, Algorithm::kTwoDimensional}) {
       for (const std::size_t count : std::vector<std::size_t>{4097, 300'001}) {
@@ -208,7 +238,7 @@ TEST_F(AllReduce, ManyChunks) {
   }
 }
 
-TEST_F(AllReduce, SameBitsInEveryRun) {
+TEST_P(AllReduce, SameBitsInEveryRun) {
   for (const Algorithm algorithm : kAlgorithms) {
     for (const WireFormat wire : {WireFormat::kNative, WireFormat::kFloat16}) {
       const Job job{{2, 2}, algorithm, DataType::kFloat32, ReduceOp::kSum, wire, 65537};
@@ -222,7 +252,7 @@ TEST_F(AllReduce, SameBitsInEveryRun) {
 
 // Largest error of a mean over an fp16 wire: two roundings whatever the number of ranks, each at
 // most 2^-11 of the largest term.
-TEST_F(AllReduce, TwoRoundingsWhateverTheNumberOfRanks) {
+TEST_P(AllReduce, TwoRoundingsWhateverTheNumberOfRanks) {
   for (const auto& nodes : {std::vector<int>{1, 1}, {2, 2}, {4, 4}, {2, 2, 2, 2}}) {
     const Job job{nodes,          Algorithm::kTwoDimensional, DataType::kFloat32,
                   ReduceOp::kAvg, WireFormat::kFloat16,       5000};
@@ -242,7 +272,7 @@ TEST_F(AllReduce, TwoRoundingsWhateverTheNumberOfRanks) {
 
 // The mean of halves near the top of their range must not pass through infinity, also beside a
 // rank that is alone on its node.
-TEST_F(AllReduce, MeanOfLargeHalvesDoesNotOverflow) {
+TEST_P(AllReduce, MeanOfLargeHalvesDoesNotOverflow) {
   for (const auto& nodes : {std::vector<int>{4, 4}, {3, 1}, {2, 2}}) {
     for (const Algorithm algorithm : {Algorithm::kHierarchical, Algorithm::kTwoDimensional}) {
       const Topology topology = Topology::from_node_sizes(nodes);
@@ -263,6 +293,11 @@ TEST_F(AllReduce, MeanOfLargeHalvesDoesNotOverflow) {
     }
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Carriers, AllReduce, testing::Values(Carrier::kBoard, Carrier::kThread),
+                         [](const auto& of) {
+                           return of.param == Carrier::kBoard ? "board" : "thread";
+                         });
 
 }  // namespace
 }  // namespace chainmail::ops
