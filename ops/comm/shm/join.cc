@@ -23,7 +23,7 @@ namespace {
 
 using std::chrono::microseconds;
 
-constexpr int kSpins = 400;  // some ten microseconds
+constexpr int kSpins = 500;  // some ten microseconds
 constexpr std::size_t kSmallestRing = 4096;
 
 std::string random_token() {

@@ -41,7 +41,7 @@ void Mailbox::put_all(int peer, const std::byte* from, std::size_t bytes,
     const std::size_t piece = std::min({bytes, room(), size - place});
     std::memcpy(ring + place, from, piece);
     written += piece;
-    head.written.store(written);
+    head.written.store(written, std::memory_order_release);
     segment.wake_sleepers();
     from += piece;
     bytes -= piece;
@@ -63,7 +63,7 @@ std::size_t Mailbox::take(int peer, std::byte* to, std::size_t bytes) noexcept {
   const std::size_t piece = std::min({bytes, filled(peer), size - place});
   if (piece == 0) return 0;
   std::memcpy(to, ring + place, piece);
-  head.read.store(read + piece);
+  head.read.store(read + piece, std::memory_order_release);
   segment.wake_sleepers();
   return piece;
 }

@@ -36,7 +36,11 @@ constexpr milliseconds kLivenessPeriod{50};
 constexpr std::uint64_t kComparedBits =
     std::endian::native == std::endian::little ? 0x0000ffffffffffff : 0xffffffffffff0000;
 
-void relax() noexcept {
+// A pause takes as long as a cache line needs from core to core; the first looks go without.
+constexpr int kEagerLooks = 200;
+
+void relax(int looks) noexcept {
+  if (looks < kEagerLooks) return;
 #if defined(__x86_64__) || defined(__i386__)
   _mm_pause();
 #elif defined(__aarch64__)
@@ -57,7 +61,7 @@ void Meeting::enter(Method method, std::uint64_t digest, const std::byte* payloa
   Slot& slot = segment_.area(rank_).slots[call_ & 1];
   slot.header = header_;
   if (bytes != 0) std::memcpy(slot.payload.data(), payload, bytes);
-  slot.stamp.store(stamp_);
+  slot.stamp.store(stamp_, std::memory_order_release);
   segment_.wake_sleepers();
 }
 
@@ -77,12 +81,12 @@ void Meeting::wait_for_entries(const OpContext& context) {
 }
 
 void Meeting::publish_staged(std::uint64_t step) noexcept {
-  segment_.area(rank_).staged.store(step);
+  segment_.area(rank_).staged.store(step, std::memory_order_release);
   segment_.wake_sleepers();
 }
 
 void Meeting::publish_reduced(std::uint64_t step) noexcept {
-  segment_.area(rank_).reduced.store(step);
+  segment_.area(rank_).reduced.store(step, std::memory_order_release);
   segment_.wake_sleepers();
 }
 
@@ -109,7 +113,7 @@ void Meeting::wait_for_all(const Seen& seen, const OpContext& context) {
     if (rank == rank_) continue;
     while (!seen(rank)) {
       if (--spins < 0) return wait_long(0, size_, seen, context);
-      relax();
+      relax(spins_ - spins);
     }
   }
 }
@@ -118,7 +122,7 @@ void Meeting::wait_for_peer(int peer, const std::function<bool()>& is_ready,
                             const OpContext& context, const std::function<void()>& idle) {
   for (int spins = spins_; spins >= 0; --spins) {
     if (is_ready()) return;
-    relax();
+    relax(spins_ - spins);
   }
   wait_long(
       peer, peer + 1, [&is_ready](int) { return is_ready(); }, context, idle);

@@ -5,6 +5,7 @@
 
 #include <fcntl.h>
 #include <linux/futex.h>
+#include <linux/membarrier.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -76,6 +77,8 @@ Segment::Segment(const Layout& layout, internal::UniqueFd file)
     throw no_memory(layout.total_bytes(), layout.ranks, "mmap", errno);
   }
   memory_ = static_cast<std::byte*>(memory);
+  // Each process says once that it may be interrupted; see wake_sleepers().
+  ::syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0);
 }
 
 Segment::Segment(Segment&& other) noexcept
@@ -167,6 +170,10 @@ void Segment::wait_for_bell(std::uint32_t bell, std::chrono::nanoseconds limit) 
   time.tv_nsec = static_cast<long>(limit.count() % 1'000'000'000);
   // Every result (rung, timed out, interrupted) leads back to the caller's condition.
   ::syscall(SYS_futex, &head().bell, FUTEX_WAIT, bell, &time, nullptr, 0);
+}
+
+bool Segment::order_after_stores_of_all_ranks() noexcept {
+  return ::syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0) == 0;
 }
 
 void Segment::fail(const std::exception_ptr& error) noexcept {

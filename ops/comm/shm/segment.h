@@ -11,6 +11,7 @@
 
 #include <sched.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -111,17 +112,21 @@ class Segment {
   /// The recorded error; has_failed() was true.
   std::exception_ptr failure() const;
 
-  /// To be called after a store that a sleeper may wait for.
+  /// To be called after a store that a sleeper may wait for. No fence: it would wait until the
+  /// stored line has come over from the other core. A sleeper makes up for it by interrupting all
+  /// ranks once (membarrier) between saying that it sleeps and its last look.
   void wake_sleepers() const noexcept {
-    if (head().sleepers.load() != 0) ring_bell();
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+    if (head().sleepers.load(std::memory_order_relaxed) != 0) ring_bell();
   }
   void ring_bell() const noexcept;
   /// Sleeps until the bell rings or the time is over, unless `is_ready()` by then.
   template <typename Ready>
   void sleep(const Ready& is_ready, std::chrono::nanoseconds limit) const {
     const Sleeper sleeper(head());
+    const auto longest = order_after_stores_of_all_ranks() ? limit : std::min(limit, kUnsure);
     const std::uint32_t bell = head().bell.load();
-    if (!is_ready()) wait_for_bell(bell, limit);
+    if (!is_ready()) wait_for_bell(bell, longest);
   }
 
  private:
@@ -136,6 +141,11 @@ class Segment {
    private:
     Head& head_;
   };
+
+  // Where the kernel has no membarrier a bell may be missed; nobody sleeps longer than this then.
+  static constexpr std::chrono::nanoseconds kUnsure{500'000};
+  /// False where the kernel cannot do it.
+  static bool order_after_stores_of_all_ranks() noexcept;
 
   Segment(const Layout& layout, internal::UniqueFd file);
   void wait_for_bell(std::uint32_t bell, std::chrono::nanoseconds limit) const noexcept;
