@@ -86,7 +86,9 @@ TEST_F(Queue, AnOperationNobodyWaitsForBeginsByItself) {
 
 TEST_F(Queue, WhatCameBehindALongOneDoesNotStayBehind) {
   // The thread has gone dormant while a caller runs an operation; an asynchronous one comes.
-  queue_->submit(make(true, 1 << 20));
+  const auto first = make(true, 1 << 20);
+  queue_->submit(first);
+  first->wait();
   std::this_thread::sleep_for(milliseconds{250});
   std::shared_ptr<QueuedOperation> late;
   run_ = [&](QueuedOperation& operation) {
