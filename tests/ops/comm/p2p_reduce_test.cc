@@ -140,10 +140,11 @@ void check_cases(CommWorld& world, const std::vector<Case>& cases) {
   }
 }
 
+// Everything for short vectors, the usual types for long ones.
 std::vector<Case> all_cases(std::size_t longest) {
   std::vector<Case> cases;
   for (const std::size_t count :
-       {std::size_t{0}, std::size_t{1}, std::size_t{7}, std::size_t{1000}, longest}) {
+       {std::size_t{0}, std::size_t{1}, std::size_t{7}, std::size_t{1000}}) {
     for (int t = 0; t <= static_cast<int>(DataType::kFloat64); ++t) {
       const auto type = static_cast<DataType>(t);
       cases.push_back({count, {type, ReduceOp::kSum, 1.0, WireFormat::kNative}});
@@ -157,6 +158,9 @@ std::vector<Case> all_cases(std::size_t longest) {
     }
     cases.push_back({count, {DataType::kFloat32, ReduceOp::kAvg, 0.25, WireFormat::kNative}});
     cases.push_back({count, {DataType::kInt32, ReduceOp::kAvg, 1.0, WireFormat::kNative}});
+  }
+  for (const DataType type : {DataType::kInt8, DataType::kBFloat16, DataType::kFloat32}) {
+    cases.push_back({longest, {type, ReduceOp::kSum, 1.0, WireFormat::kNative}});
   }
   return cases;
 }
@@ -200,7 +204,7 @@ TEST_P(P2pReduceTest, RingAndDoublingGiveTheSame) {
 }
 
 TEST_P(P2pReduceTest, LongFloatsAreSummedInRankOrderOnEveryRankAndInEveryRun) {
-  constexpr std::size_t kCount = 700'001;  // more than two pieces
+  constexpr std::size_t kCount = 300'001;  // more than a window of pieces
   for (const int size : {2, 3, 4}) {
     std::vector<Bytes> inputs;
     for (int rank = 0; rank < size; ++rank) inputs.push_back(random_floats(rank, kCount));
@@ -371,8 +375,8 @@ TEST_P(P2pReduceTest, StartedCallsOverlapAndFinishInAnyOrder) {
   }
 }
 
-TEST_P(P2pReduceTest, TwoRanksSendOneMessagePerChunkAndHalfTheBytesWhenCompressed) {
-  constexpr std::size_t kCount = 100'000;
+TEST_P(P2pReduceTest, TwoRanksSendOneMessagePerPieceAndHalfTheBytesWhenCompressed) {
+  constexpr std::size_t kCount = 60'000;
   for (const WireFormat wire : {WireFormat::kNative, WireFormat::kFloat16}) {
     CommWorld world(GetParam(), 2);
     run_ranks(2, [&](int rank) {
