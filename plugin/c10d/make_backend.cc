@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "ops/engine/rendezvous_news.h"
 #include "plugin/c10d/launcher_store.h"
 #include "plugin/c10d/store_rendezvous.h"
 #include "plugin/job/boards.h"
@@ -98,7 +99,7 @@ c10::intrusive_ptr<ChainmailBackend> make_backend(const c10::intrusive_ptr<c10d:
   group_options.secret = share_secret(*board, rank, deadline);
   group_options.host = host_name();
   std::shared_ptr<ops::FailureNews> news = launcher;
-  if (!news && size > 1) news = std::make_shared<RendezvousNews>(board);
+  if (!news && size > 1) news = std::make_shared<ops::RendezvousNews>(board);
   return c10::make_intrusive<ChainmailBackend>(
       ops::create_group(rank, ops::Topology::from_node_ids(nodes), board, std::move(group_options),
                         std::move(global_ranks), std::move(news)),

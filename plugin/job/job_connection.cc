@@ -6,6 +6,7 @@
 #include <mutex>
 
 #include "base/log.h"
+#include "ops/engine/rendezvous_news.h"
 #include "plugin/job/boards.h"
 #include "plugin/job/env.h"
 #include "plugin/job/node_id.h"
@@ -33,7 +34,7 @@ std::unique_ptr<JobConnection> connect() {
     const std::string attempt = info.id + "/" + std::to_string(info.generation);
     connection->board =
         std::make_shared<PrefixRendezvous>("chainmail/" + attempt + "/", connection->store);
-    if (info.size > 1) connection->news = std::make_shared<RendezvousNews>(connection->board);
+    if (info.size > 1) connection->news = std::make_shared<ops::RendezvousNews>(connection->board);
   }
   set_log_prefix("[" + host_name() + "/" + std::to_string(info.rank) + "]");
   return connection;

@@ -103,7 +103,8 @@ JobInfo read_torchrun(const Environment& environment) {
           .value_or(0));
   job.id = environment("TORCHELASTIC_RUN_ID").value_or("torchrun");
   job.rank_0_serves = environment("TORCHELASTIC_USE_AGENT_STORE").value_or("") != "True";
-  if (!read_master(environment, job) && job.size > 1) {
+  if (job.size == 1) return job;
+  if (!read_master(environment, job)) {
     throw InvalidArgument("torchrun: " + show(environment, "RANK") + " " +
                           show(environment, "WORLD_SIZE") +
                           " but MASTER_ADDR and MASTER_PORT are not set: ranks cannot meet");
