@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// What callers of c10d see when ranks disagree, when one does not come, and under threads.
+
+#include <chainmail/error.h>
+#include <gmock/gmock.h>
+#include <torch/torch.h>
+
+#include <chrono>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/plugin/c10d/job_group.h"
+
+namespace chainmail::internal {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using std::chrono::steady_clock;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+class FailuresTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (job().size < 2) GTEST_SKIP() << "needs two ranks";
+    group_ = make_group();
+    // So that connections exist and all start together.
+    group_->barrier()->wait();
+    start_ = steady_clock::now();
+  }
+
+  c10::intrusive_ptr<c10d::Work> all_reduce(at::Tensor tensor,
+                                            c10d::ReduceOp op = c10d::ReduceOp::SUM) {
+    std::vector<at::Tensor> tensors{std::move(tensor)};
+    c10d::AllreduceOptions options;
+    options.reduceOp = std::move(op);
+    return group_->allreduce(tensors, options);
+  }
+
+  bool is_last() const { return job().rank == job().size - 1; }
+
+  // Every rank must get a MismatchError with both texts, within a second.
+  void expect_mismatch(const std::function<void()>& call, const std::string& one,
+                       const std::string& other) {
+    try {
+      call();
+      FAIL() << "rank " << job().rank << " noticed nothing";
+    } catch (const MismatchError& error) {
+      EXPECT_THAT(error.what(), AllOf(HasSubstr(one), HasSubstr(other)));
+    }
+    EXPECT_LT(steady_clock::now() - start_, seconds(1));
+    EXPECT_THROW(all_reduce(torch::ones({1}))->wait(), MismatchError) << "the group is dead";
+  }
+
+  c10::intrusive_ptr<c10d::ProcessGroup> group_;
+  steady_clock::time_point start_;
+};
+
+TEST_F(FailuresTest, AnotherShape) {
+  expect_mismatch(
+      [&] {
+        all_reduce(is_last() ? torch::ones({3, 4}) : torch::ones({4, 3}))->wait();
+      },
+      "[3, 4]", "[4, 3]");
+}
+
+TEST_F(FailuresTest, AnotherSize) {
+  expect_mismatch(
+      [&] { all_reduce(is_last() ? torch::ones({7}) : torch::ones({100'000}))->wait(); }, "[7]",
+      "[100000]");
+}
+
+TEST_F(FailuresTest, AnotherType) {
+  expect_mismatch(
+      [&] { all_reduce(torch::ones({8}, is_last() ? at::kDouble : at::kFloat))->wait(); },
+      "float64", "float32");
+}
+
+TEST_F(FailuresTest, AnotherReduction) {
+  expect_mismatch(
+      [&] {
+        all_reduce(torch::ones({8}), is_last() ? c10d::ReduceOp::MAX : c10d::ReduceOp::SUM)->wait();
+      },
+      "max", "sum");
+}
+
+TEST_F(FailuresTest, AnotherOperation) {
+  expect_mismatch(
+      [&] {
+        std::vector<at::Tensor> tensors{torch::ones({8})};
+        (is_last() ? group_->broadcast(tensors) : group_->allreduce(tensors))->wait();
+      },
+      "broadcast", "all_reduce");
+}
+
+TEST_F(FailuresTest, AnotherOrder) {
+  expect_mismatch(
+      [&] {
+        const at::Tensor small = torch::ones({2});
+        const at::Tensor big = torch::ones({5});
+        auto first = all_reduce(is_last() ? small : big);
+        auto second = all_reduce(is_last() ? big : small);
+        first->wait();
+        second->wait();
+      },
+      "[2]", "[5]");
+}
+
+TEST_F(FailuresTest, AsynchronousErrorsReachTheFuture) {
+  c10::intrusive_ptr<c10d::Work> work;
+  try {
+    work = all_reduce(is_last() ? torch::ones({3}) : torch::ones({4}));
+  } catch (const MismatchError&) {
+    return;  // the news of the others' disagreement was here first
+  }
+  auto future = work->getFuture();
+  EXPECT_THROW(work->wait(), MismatchError);
+  future->wait();
+  EXPECT_TRUE(future->hasError());
+  EXPECT_THROW(std::rethrow_exception(future->exception_ptr()), MismatchError);
+  EXPECT_FALSE(work->isSuccess());
+  EXPECT_NE(work->exception(), nullptr);
+}
+
+TEST_F(FailuresTest, ARankThatDoesNotCome) {
+  BackendOptions options;
+  options.timeout = milliseconds(700);
+  options.group_name = "short";
+  const auto group = make_group(options);
+  std::vector<at::Tensor> tensors{torch::ones({4})};
+  if (!is_last()) {
+    const auto begin = steady_clock::now();
+    try {
+      group->allreduce(tensors)->wait();
+      ADD_FAILURE() << "the last rank was not there";
+    } catch (const TimeoutError& error) {
+      EXPECT_THAT(error.what(), HasSubstr(std::to_string(job().size - 1)));
+    }
+    EXPECT_GE(steady_clock::now() - begin, milliseconds(600));
+    EXPECT_LT(steady_clock::now() - begin, milliseconds(2500));
+  } else {
+    std::this_thread::sleep_for(milliseconds(1500));
+  }
+  // The other group of this process goes on.
+  all_reduce(torch::ones({4}))->wait();
+}
+
+TEST_F(FailuresTest, AbortReachesTheOthers) {
+  if (is_last()) {
+    group_->abort();
+    EXPECT_THROW(all_reduce(torch::ones({4}))->wait(), Error);
+  } else {
+    EXPECT_THROW(all_reduce(torch::ones({4}))->wait(), Error);
+    EXPECT_LT(steady_clock::now() - start_, seconds(2));
+  }
+  EXPECT_NE(group_->getBackend(c10::kCPU)->getError(), c10d::ErrorType::SUCCESS);
+}
+
+TEST_F(FailuresTest, TwoThreadsOnOneGroup) {
+  // Every operation is the same, so that the order in which the threads get there does not matter.
+  constexpr int kRounds = 500;
+  std::vector<int> wrong(2, 0);
+  std::vector<std::thread> threads;
+  for (int& errors : wrong) {
+    threads.emplace_back([&] {
+      for (int round = 0; round < kRounds; ++round) {
+        std::vector<at::Tensor> tensors{torch::ones({64})};
+        group_->allreduce(tensors)->wait();
+        errors += tensors[0].sum().item<float>() != 64.0F * static_cast<float>(job().size);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(wrong, std::vector<int>(2, 0));
+}
+
+}  // namespace
+}  // namespace chainmail::internal
