@@ -3,6 +3,7 @@
 
 #include "snapshot.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <filesystem>
 #include <vector>
@@ -72,7 +73,7 @@ Position load_snapshot(const std::string& path, Mlp& model, torch::optim::Optimi
     // torch goes on for a paragraph about what may have happened to the file.
     const std::string text = caught.what_without_backtrace();
     throw chainmail::InvalidArgument("cannot resume from " + path + ": " +
-                                     text.substr(0, text.find_first_of(".\n")));
+                                     text.substr(0, std::min(text.find(". "), text.find('\n'))));
   }
   // Module::load() takes over whatever shapes the file has.
   if (shapes_of(model) != expected) {
