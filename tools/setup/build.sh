@@ -3,6 +3,9 @@
 
 # Functions for the scripts in tools/; sourced from the repository root after tools/setup.sh ran.
 
+# Without it ccache does not keep what is compiled with the precompiled header of torch.
+export CCACHE_SLOPPINESS=${CCACHE_SLOPPINESS:-pch_defines,time_macros}
+
 # libtorch_root [VERSION]: the user's own LibTorch, or that version (else the last asked for) of
 # those that setup.sh installed.
 libtorch_root() {
