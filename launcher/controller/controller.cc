@@ -43,6 +43,11 @@ std::string random_hex(std::size_t bytes) {
   return text;
 }
 
+bool is_ignored(int signal_number) {
+  struct sigaction action {};
+  return sigaction(signal_number, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
+}
+
 std::string seconds_text(std::chrono::milliseconds time) {
   std::ostringstream text;
   text << static_cast<double>(time.count()) / 1000 << " s";
@@ -89,7 +94,9 @@ int Controller::run() {
   signal(SIGPIPE, SIG_IGN);
   signal(SIGUSR2, SIG_IGN);
   adopt_orphans();
-  for (const int number : {SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGTSTP}) signals_.add(number);
+  for (const int number : {SIGCHLD, SIGINT, SIGTERM, SIGTSTP}) signals_.add(number);
+  // Under nohup the job is meant to outlive the terminal.
+  if (!is_ignored(SIGHUP)) signals_.add(SIGHUP);
   wait_for_signals();
   prepare_environment();
   start_agents();

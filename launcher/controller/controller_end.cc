@@ -16,7 +16,7 @@ using std::chrono::milliseconds;
 // Reports of two nodes may overtake each other by this much; see Verdict.
 constexpr milliseconds kVerdictDelay{200};
 // What survivors get to see the error, print it and end by themselves.
-constexpr milliseconds kNewsTime{700};
+constexpr milliseconds kNewsTime{500};
 constexpr milliseconds kTermTime{500};
 constexpr milliseconds kKillTime{1500};
 constexpr milliseconds kLeaveTime{2000};

@@ -90,6 +90,16 @@ TEST_F(SignalTest, KilledLauncherTakesAllWithIt) {
   EXPECT_EQ(launcher.wait(milliseconds(1000)), 137);
 }
 
+TEST_F(SignalTest, NohupIsRespected) {
+  signal(SIGHUP, SIG_IGN);  // what the launcher inherits
+  RunningLauncher launcher({"-n", "1", "sh", "-c", "echo up; sleep 0.5; echo end"});
+  signal(SIGHUP, SIG_DFL);
+  ASSERT_TRUE(launcher.wait_for_output("up", milliseconds(10000)));
+  launcher.signal(SIGHUP);
+  EXPECT_EQ(launcher.wait(milliseconds(5000)), 0);
+  EXPECT_THAT(launcher.out(), HasSubstr("end"));
+}
+
 TEST_F(SignalTest, AnyMomentOfTheStart) {
   std::mt19937 random(20260102);
   constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP};
