@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <chrono>
 #include <fstream>
 #include <string>
@@ -30,10 +31,13 @@ std::vector<pid_t> end_all_children(internal::Deadline deadline) {
   while (true) {
     const std::vector<pid_t> children = children_of_this_process();
     for (const pid_t child : children) kill(child, SIGKILL);
-    while (waitpid(-1, nullptr, WNOHANG) > 0) {
-    }
-    // A child that died a moment ago may just have handed its own children to us.
-    if (children.empty() || deadline.has_passed()) return children;
+    pid_t reaped = 0;
+    do {
+      reaped = waitpid(-1, nullptr, WNOHANG);
+    } while (reaped > 0);
+    // The list can miss children while others come and go, and one that died a moment ago may
+    // just have handed its own to us; only the kernel's "no child" is certain.
+    if ((reaped < 0 && errno == ECHILD) || deadline.has_passed()) return children;
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
   }
 }

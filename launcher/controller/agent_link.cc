@@ -66,9 +66,11 @@ void AgentLink::tick(bool was_late) {
   if (!hello_) {
     if (std::chrono::steady_clock::now() - started_ < kStartLimit) return;
     exit_text_ = "did not answer within " + std::to_string(kStartLimit.count()) + " s";
+    kill_process();
     return lose(exit_text_);
   }
   if (!was_late && channel_->silence() > kLease) {
+    kill_process();
     return lose("nothing heard for " + std::to_string(channel_->silence().count()) + " ms");
   }
   channel_->send(AgentMessage::kHeartbeat, "");
@@ -141,7 +143,7 @@ void AgentLink::lose(const std::string& reason) {
   is_lost_ = true;
   channel_->close();
   error_stream_->drain();
-  kill_process();
+  // The process is left alone: a warden whose agent was killed still has orphans to end.
   if (!is_leaving_) callbacks_.on_lost(reason);
 }
 

@@ -114,7 +114,7 @@ int Controller::run() {
   // From here on Ctrl-C ends a launcher that waits for somebody to read its output.
   signals_.clear();
   for (Node& node : nodes_) node.link.reset();
-  if (lost_local_agent_) (void)end_all_children(internal::Deadline::after(Milliseconds(500)));
+  if (lost_local_agent_) (void)end_all_children(internal::Deadline::after(Milliseconds(3000)));
   output_.reset();
   return decided_code_.value_or(0);
 }
