@@ -56,4 +56,7 @@ void widen_from_wire(std::byte* destination, const std::byte* halves, std::size_
 void accumulate_from_wire(std::byte* destination, const std::byte* halves, std::size_t count,
                           DataType type, WireFormat wire);
 
+/// The instruction set that the vector code runs with here, such as "AVX3" (AVX-512).
+[[nodiscard]] const char* instruction_set() noexcept;
+
 }  // namespace chainmail::ops

@@ -287,6 +287,8 @@ void reduce_any(const ReduceJob& job, DataType type, ReduceOp op) {
   }
 }
 
+const char* own_target() { return hwy::TargetName(HWY_TARGET); }
+
 }  // namespace
 }  // namespace HWY_NAMESPACE
 }  // namespace chainmail::ops
@@ -296,7 +298,10 @@ HWY_AFTER_NAMESPACE();
 namespace chainmail::ops {
 namespace {
 HWY_EXPORT(reduce_any);
+HWY_EXPORT(own_target);
 }  // namespace
+
+const char* instruction_set() noexcept { return HWY_DYNAMIC_DISPATCH(own_target)(); }
 
 void reduce(std::byte* destination, std::byte* copy, std::span<const std::byte* const> sources,
             std::size_t count, DataType type, ReduceOp op, double scale) {

@@ -147,6 +147,10 @@ TEST(ReduceTest, ManySourcesAreCombinedInOrderAndRoundedOnce) {
   });
 }
 
+TEST(ReduceTest, TheTargetsOfThisTestAreReallyTaken) {
+  for_each_target([] { EXPECT_STREQ(instruction_set(), current_target()); });
+}
+
 TEST(ReduceTest, AccumulateAddsToTheDestination) {
   std::vector<std::int32_t> sums = {1, 2, 2147483647};
   const std::vector<std::int32_t> addends = {10, 20, 1};

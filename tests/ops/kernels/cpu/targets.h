@@ -13,6 +13,12 @@
 
 namespace chainmail::ops {
 
+/// The instruction set that for_each_target() has set.
+inline const char*& current_target() {
+  static const char* name = "";
+  return name;
+}
+
 template <typename Function>
 void for_each_target(const Function& function) {
   const std::int64_t supported = hwy::SupportedTargets();
@@ -20,7 +26,8 @@ void for_each_target(const Function& function) {
     if ((supported & target) == 0) continue;
     hwy::SetSupportedTargetsForTest(target);
     hwy::GetChosenTarget().Update(target);
-    SCOPED_TRACE(hwy::TargetName(target));
+    current_target() = hwy::TargetName(target);
+    SCOPED_TRACE(current_target());
     function();
     if (::testing::Test::HasFailure()) break;
   }
