@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// The process groups that are measured against each other: both as torch's users get them, over
+// the same ranks of one job.
+//
+// Collective: every rank makes the same groups in the same order.
+
+#pragma once
+
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include <string>
+
+namespace chainmail::bench {
+
+struct Ranks {
+  int rank = 0;
+  int size = 1;
+  int nodes = 1;
+};
+
+struct Candidate {
+  std::string name;
+  c10::intrusive_ptr<c10d::ProcessGroup> group;
+};
+
+[[nodiscard]] Candidate make_ours(const c10::intrusive_ptr<c10d::Store>& store, const Ranks& ranks,
+                                  const std::string& algorithm, const std::string& wire);
+
+/// torch's own Gloo group: on loopback when all ranks are on one node, else on the interface that
+/// torch chooses (GLOO_SOCKET_IFNAME).
+[[nodiscard]] Candidate make_gloo(const c10::intrusive_ptr<c10d::Store>& store, const Ranks& ranks);
+
+}  // namespace chainmail::bench
