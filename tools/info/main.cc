@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// chainmail-info: what a bug report or a puzzled user needs to know of this build, this machine and
+// the job that this process belongs to. Loads neither LibTorch nor CUDA.
+
+#include <sched.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <functional>
+#include <iostream>
+#include <string>
+
+#include <torch/version.h>
+
+#include "base/error.h"
+#include "ops/comm/shm_comm.h"
+#include "ops/engine/rendezvous.h"
+#include "ops/kernels/cpu/kernels.h"
+#include "plugin/job/env.h"
+#include "plugin/job/job_info.h"
+#include "plugin/job/node_id.h"
+#include "tools/info/interfaces.h"
+
+namespace chainmail::info {
+namespace {
+
+void print(const std::string& name, const std::string& value) {
+  std::cout << name << std::string(name.size() < 16 ? 16 - name.size() : 1, ' ') << value << "\n";
+}
+
+// What a part of the answer says, or why it cannot be had.
+void print_or_reason(const std::string& name, const std::function<std::string()>& value) {
+  try {
+    print(name, value());
+  } catch (const std::exception& error) {
+    print(name, std::string("no: ") + error.what());
+  }
+}
+
+// Libraries that are opened on demand lie beside libchainmail.so.
+std::string optional_library(const std::string& file) {
+  std::error_code error;
+  const auto program = std::filesystem::read_symlink("/proc/self/exe", error);
+  const auto folder = program.parent_path().parent_path() / "lib";
+  return std::filesystem::exists(folder / file, error) ? "yes, " + (folder / file).string()
+                                                       : "not built (no " + file + ")";
+}
+
+std::string cores() {
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  if (::sched_getaffinity(0, sizeof(allowed), &allowed) != 0) throw system_error("affinity");
+  return std::to_string(CPU_COUNT(&allowed)) + " of " +
+         std::to_string(::sysconf(_SC_NPROCESSORS_ONLN)) + ", kernels use " +
+         ops::instruction_set();
+}
+
+// By making a group of one rank, which needs all that a larger one does.
+std::string shared_memory() {
+  ops::LocalRendezvous rendezvous;
+  ops::ShmCommOptions options;
+  options.host = internal::host_name();
+  options.key_prefix = "info";
+  const auto comm =
+      ops::create_shm_comm(options, rendezvous, internal::Deadline::after(std::chrono::seconds{5}));
+  return "works";
+}
+
+std::string job() {
+  const internal::JobInfo info = internal::read_job_info(internal::process_environment());
+  std::string text = "started by " + std::string(internal::to_string(info.starter));
+  if (info.starter == internal::Starter::kAlone) return "none: this process is alone";
+  text += ", rank " + std::to_string(info.rank) + " of " + std::to_string(info.size);
+  if (info.generation != 0) text += ", generation " + std::to_string(info.generation);
+  return text;
+}
+
+void print_settings() {
+  for (const auto& variable : internal::known_variables()) {
+    if (variable.set_by.find("user") == std::string_view::npos) continue;
+    const std::string name(variable.name);
+    if (const auto value = internal::process_environment()(name)) print("  " + name, *value);
+  }
+}
+
+int run() {
+  print("chainmail", CHAINMAIL_VERSION);
+  print("built with", std::string("torch ") + TORCH_VERSION + ", GCC " + __VERSION__);
+  print("CUDA", optional_library("libchainmail_cuda.so"));
+  print("MPI", optional_library("libchainmail_mpi.so"));
+  print_or_reason("host", internal::host_name);
+  print_or_reason("node label", [] { return internal::node_id(internal::process_environment()); });
+  print_or_reason("cores", cores);
+  print_or_reason("shared memory", shared_memory);
+  print_or_reason("interfaces", list_interfaces);
+  print_or_reason("job", job);
+  print_settings();
+  return 0;
+}
+
+}  // namespace
+}  // namespace chainmail::info
+
+int main(int argc, char** argv) {
+  if (argc > 1) {
+    const std::string argument = argv[1];
+    const bool is_help = argument == "--help" || argument == "-h";
+    if (argument == "--version") {
+      std::cout << CHAINMAIL_VERSION << "\n";
+      return 0;
+    }
+    (is_help ? std::cout : std::cerr)
+        << "usage: chainmail-info [--version]\n"
+           "Prints what this build contains, what this machine offers and which job this process\n"
+           "belongs to; under a launcher, what a rank sees: launcher -n 2 chainmail-info\n";
+    return is_help ? 0 : 2;
+  }
+  return chainmail::info::run();
+}
