@@ -127,7 +127,21 @@ void Controller::prepare_environment() {
   }
 }
 
+// All of them before the first is run: bad usage starts nothing.
+void Controller::prepare_commands() {
+  for (std::size_t i = 0; i < nodes_.size(); ++i) {
+    const Host& host = placement_.nodes[i];
+    Node& node = nodes_[i];
+    node.marker = "chainmail-" + random_hex(8);
+    node.command = is_this_machine(host)
+                       ? local_agent_command(launcher_path_, node.marker)
+                       : remote_agent_command(split_command(options_.remote_shell), host,
+                                              launcher_path_, node.marker);
+  }
+}
+
 void Controller::start_agents() {
+  prepare_commands();
   for (std::uint32_t node = 0; node < nodes_.size(); ++node) {
     start_agent(node);
     if (phase_ != Phase::kStarting) return;
@@ -136,11 +150,6 @@ void Controller::start_agents() {
 
 void Controller::start_agent(std::uint32_t node) {
   const Host& host = placement_.nodes[node];
-  const std::string marker = "chainmail-" + random_hex(8);
-  const auto command = is_this_machine(host)
-                           ? local_agent_command(launcher_path_, marker)
-                           : remote_agent_command(split_command(options_.remote_shell), host,
-                                                  launcher_path_, marker);
   AgentLink::Callbacks callbacks;
   callbacks.on_hello = [this](const AgentHello&) { on_hello(); };
   callbacks.on_frame = [this, node](const internal::Frame& frame) { on_frame(node, frame); };
@@ -148,9 +157,11 @@ void Controller::start_agent(std::uint32_t node) {
   callbacks.on_error_line = [this, &host](const std::string& line) {
     output_->say("[" + host.name + "] " + line);
   };
-  ++nodes_[node].starts;
+  Node& started = nodes_[node];
+  ++started.starts;
   try {
-    nodes_[node].link = std::make_unique<AgentLink>(io_, command, marker, std::move(callbacks));
+    started.link =
+        std::make_unique<AgentLink>(io_, started.command, started.marker, std::move(callbacks));
   } catch (const SystemError& error) {
     fail({std::nullopt, exit_code::kLauncherError,
           "cannot start the agent on host " + host.name + ": " + error.what() +

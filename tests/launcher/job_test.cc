@@ -88,6 +88,19 @@ TEST(ExitCode, BadUsage) {
   }
 }
 
+TEST(ExitCode, BadUsageOfALaterHostStartsNothing) {
+  // Only ssh knows users; the first host needs no remote shell and would start at once.
+  std::string name = (std::filesystem::temp_directory_path() / "chainmail-user.XXXXXX").string();
+  ASSERT_NE(mkdtemp(name.data()), nullptr);
+  const std::string started = name + "/started";
+  const Result result = run_launcher(
+      {"-H", "localhost,n0,bob@n1", "--rsh", "sh -c 'touch " + started + "' %h", "true"});
+  EXPECT_EQ(result.code, 2) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("user and port of host n1"));
+  EXPECT_FALSE(std::filesystem::exists(started)) << "the shell for n0 was started";
+  std::filesystem::remove_all(name);
+}
+
 TEST(ExitCode, UnknownHostAndMissingRemoteShell) {
   const Result unknown = run_launcher({"-H", "no-such-host.invalid", "true"});
   EXPECT_EQ(unknown.code, 125);
