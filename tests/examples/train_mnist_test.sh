@@ -21,10 +21,11 @@ for folder in "${CHAINMAIL_DATA:-}" "$HOME/.cache/chainmail"; do
   fi
 done
 
+# As many samples a step whatever the number of ranks, so that one bound fits all.
 train() {
   echo "train_mnist $*"
   "$bin/launcher" -H "localhost:$ranks" -n "$ranks" --timeout 100 "$bin/train_mnist" --unit 100 \
-    --dataset "$dataset" --verify "$@" | tr -d '\r' | tee "$scratch/printed"
+    --dataset "$dataset" --batchsize "$((100 / ranks))" --verify "$@" | tr -d '\r' | tee "$scratch/printed"
 }
 digest() { sed -n 's/^digest \([0-9a-f]\{16\}\) on '"$ranks"' ranks$/\1/p' "$scratch/printed"; }
 fail() {
