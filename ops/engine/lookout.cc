@@ -4,6 +4,11 @@
 #include "ops/engine/lookout.h"
 
 #include <chrono>
+#include <exception>
+#include <string>
+#include <utility>
+
+#include "base/log.h"
 
 namespace chainmail::ops {
 namespace {
@@ -13,15 +18,26 @@ constexpr int kIdleRounds = 20;
 
 }  // namespace
 
-void Lookout::wake() {
+void Lookout::wake() noexcept {
   const std::lock_guard lock(mutex_);
   if (is_stopping_) {
     return;
   }
-  is_asleep_.store(false);
   if (!thread_.joinable()) {
-    thread_ = std::thread([self = shared_from_this()] { self->watch(); });
+    try {
+      thread_ = std::thread([self = shared_from_this()] { self->watch(); });
+    } catch (const std::exception& e) {
+      // Operations work without: only disagreements are then seen later, by the time limit.
+      if (!std::exchange(has_warned_, true)) {
+        internal::log_line(internal::LogLevel::kWarning,
+                           std::string("cannot start the thread that looks after slow "
+                                       "operations, will try again: ") +
+                               e.what());
+      }
+      return;
+    }
   }
+  is_asleep_.store(false);
   changed_.notify_all();
 }
 

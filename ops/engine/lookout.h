@@ -31,7 +31,8 @@ class Lookout final : public std::enable_shared_from_this<Lookout> {
   Lookout& operator=(const Lookout&) = delete;
 
   /// Called by whoever runs an operation, before it begins. Costs one load while the thread is up.
-  void touch() {
+  /// The lookout is a help: where no thread can be had, operations go on without.
+  void touch() noexcept {
     if (is_asleep_.load()) {
       wake();
     }
@@ -42,7 +43,7 @@ class Lookout final : public std::enable_shared_from_this<Lookout> {
   void forget_thread() noexcept;
 
  private:
-  void wake();
+  void wake() noexcept;
   void watch();
 
   const std::shared_ptr<OperationQueue> queue_;
@@ -51,6 +52,7 @@ class Lookout final : public std::enable_shared_from_this<Lookout> {
   std::mutex mutex_;
   std::condition_variable changed_;
   bool is_stopping_ = false;
+  bool has_warned_ = false;
   std::thread thread_;
 };
 
