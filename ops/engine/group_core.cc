@@ -156,7 +156,12 @@ void GroupCore::shutdown() {
     comms_.leak();
     return;
   }
-  if (!failure_->has_failed() && !queue_->drain(options_.timeout)) {
+  bool has_ended = failure_->has_failed() || queue_->drain(options_.timeout);
+  // Only now, since callbacks of what was submitted may submit more; and before the last look, for
+  // an operation that comes after it would run in Comms that are being closed.
+  queue_->close();
+  has_ended = has_ended && (failure_->has_failed() || queue_->drain(options_.timeout));
+  if (!has_ended) {
     fail({std::make_exception_ptr(TimeoutError("shutdown of group " + options_.name +
                                                ": operations have not ended within " +
                                                std::to_string(options_.timeout.count()) + " ms"))});

@@ -4,6 +4,7 @@
 #include "ops/engine/queue.h"
 
 #include <algorithm>
+#include <system_error>
 #include <utility>
 
 #include "base/deadline.h"
@@ -37,10 +38,12 @@ void QueuedOperation::on_done(std::function<void()> callback) {
 
 OperationQueue::~OperationQueue() { stop(); }
 
-void OperationQueue::number(QueuedOperation& operation) {
-  const std::string& lane = operation.plan.lane;
+void OperationQueue::append(const std::shared_ptr<QueuedOperation>& operation) {
+  const std::string& lane = operation->plan.lane;
   // Transfers between two ranks count for themselves: the others do not see them.
-  operation.plan.header.sequence = lane.empty() ? submitted_++ : lane_counts_[lane]++;
+  std::uint64_t& count = lane.empty() ? submitted_ : lane_counts_[lane];
+  queue_.push_back(operation);
+  operation->plan.header.sequence = count++;
 }
 
 void OperationQueue::submit(const std::shared_ptr<QueuedOperation>& operation) {
@@ -48,24 +51,29 @@ void OperationQueue::submit(const std::shared_ptr<QueuedOperation>& operation) {
   if (failure_ != nullptr) {
     std::rethrow_exception(failure_);
   }
-  if (is_stopped_) {
+  if (is_closed_) {
     throw InvalidArgument(std::string(to_string(operation->collective.kind)) +
                           ": the group was shut down; create a new one");
   }
-  const bool is_next = queue_.empty() && !is_busy_;
-  number(*operation);
-  queue_.push_back(operation);
-  if (!operation->collective.is_async) {
-    if (is_next) {
-      run_next(lock);
-      hand_over();
-    }
-    return;  // else the caller's wait() does it
+  if (operation->collective.is_async) {
+    // First, because it may throw: whoever sees submit() fail frees the buffers. The thread finds
+    // the operation when we let go of the lock.
+    call_thread(operation->plan.bytes > kUrgentBytes);
+    append(operation);
+    return;
   }
-  call_thread(operation->plan.bytes > kUrgentBytes);
+  const bool is_next = queue_.empty() && !is_busy_;
+  append(operation);
+  if (is_next) {  // else the caller's wait() does it
+    run_next(lock);
+    hand_over();
+  }
 }
 
 void OperationQueue::call_thread(bool is_urgent) {
+  if (is_stopped_) {
+    return;
+  }
   if (!thread_.joinable()) {
     // The thread keeps the queue: a callback may drop the last handle to the group.
     thread_ = std::thread([self = shared_from_this()] { self->work(); });
@@ -130,11 +138,15 @@ void OperationQueue::finish(Lock& lock, const std::shared_ptr<QueuedOperation>& 
 void OperationQueue::wait(QueuedOperation& operation,
                           std::optional<std::chrono::milliseconds> limit) {
   // Who runs the operation cannot leave before it ends, so somebody in a hurry lets the thread.
-  const bool may_run = !limit || *limit >= operation.timeout;
+  bool may_run = !limit || *limit >= operation.timeout;
   const auto deadline = internal::Deadline::after(limit.value_or(std::chrono::hours{24 * 365}));
   Lock lock(mutex_);
   if (!may_run && !operation.is_done()) {
-    call_thread(true);
+    try {
+      call_thread(true);
+    } catch (const std::system_error&) {
+      may_run = true;  // no thread can be had: late is better than never
+    }
   }
   int yields_left = kYields;
   while (!operation.is_done()) {
@@ -145,6 +157,7 @@ void OperationQueue::wait(QueuedOperation& operation,
       std::this_thread::yield();
       lock.lock();
     } else if (deadline.has_passed()) {
+      call_thread(true);  // it may have been for this caller alone to run it
       throw TimeoutError(std::string(to_string(operation.collective.kind)) +
                          " has not ended within the " + std::to_string(limit->count()) +
                          " ms that the caller would wait; it goes on");
@@ -173,10 +186,14 @@ void OperationQueue::fail_all(const std::exception_ptr& error) {
   if (failure_ == nullptr) {
     failure_ = error;
   }
+  end_queued(lock, failure_);
+}
+
+void OperationQueue::end_queued(Lock& lock, const std::exception_ptr& error) {
   while (!queue_.empty()) {
     const std::shared_ptr<QueuedOperation> operation = std::move(queue_.front());
     queue_.pop_front();
-    finish(lock, operation, failure_);
+    finish(lock, operation, error);
   }
 }
 
@@ -197,12 +214,22 @@ bool OperationQueue::drain(std::chrono::milliseconds limit) {
   return true;
 }
 
+void OperationQueue::close() {
+  const std::lock_guard lock(mutex_);
+  is_closed_ = true;
+}
+
 void OperationQueue::stop() {
   std::thread thread;
   {
-    const std::lock_guard lock(mutex_);
+    Lock lock(mutex_);
+    is_closed_ = true;
     is_stopped_ = true;
     thread = std::move(thread_);
+    if (!queue_.empty()) {
+      end_queued(lock, std::make_exception_ptr(
+                           InvalidArgument("the group was shut down before this operation began")));
+    }
   }
   work_.notify_all();
   if (!thread.joinable()) {

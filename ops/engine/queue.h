@@ -82,7 +82,8 @@ class OperationQueue final : public std::enable_shared_from_this<OperationQueue>
   OperationQueue& operator=(const OperationQueue&) = delete;
 
   /// Gives the operation its sequence number and its place. A synchronous one that is next runs
-  /// before this returns. Throws InvalidArgument after stop(), `error` after fail_all(error).
+  /// before this returns. Throws InvalidArgument after close(), `error` after fail_all(error),
+  /// std::system_error where no thread can be had; the operation has not been queued then.
   void submit(const std::shared_ptr<QueuedOperation>& operation);
   void wait(QueuedOperation& operation, std::optional<std::chrono::milliseconds> limit);
   void add_callback(QueuedOperation& operation, std::function<void()> callback);
@@ -92,7 +93,9 @@ class OperationQueue final : public std::enable_shared_from_this<OperationQueue>
   /// Runs what is queued and waits until nothing runs; false when `limit` passed first, or when
   /// the caller is itself inside an operation.
   bool drain(std::chrono::milliseconds limit);
-  /// Ends the progress thread. Later submits throw.
+  /// Later submits throw; what is queued still runs.
+  void close();
+  /// Ends the progress thread and, with an error, what is still queued. Later submits throw.
   void stop();
   /// In a forked child, where the thread does not exist.
   void forget_thread() noexcept;
@@ -109,7 +112,8 @@ class OperationQueue final : public std::enable_shared_from_this<OperationQueue>
   void remember(const QueuedOperation& operation);
   void finish(Lock& lock, const std::shared_ptr<QueuedOperation>& operation,
               std::exception_ptr error);
-  void number(QueuedOperation& operation);
+  void append(const std::shared_ptr<QueuedOperation>& operation);
+  void end_queued(Lock& lock, const std::exception_ptr& error);
   void call_thread(bool is_urgent);
   void hand_over();
   void work();
@@ -130,6 +134,7 @@ class OperationQueue final : public std::enable_shared_from_this<OperationQueue>
   std::exception_ptr failure_;
   int sleepers_ = 0;
   bool is_busy_ = false;
+  bool is_closed_ = false;
   bool is_stopped_ = false;
   bool is_dormant_ = false;
   std::thread thread_;

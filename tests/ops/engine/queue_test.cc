@@ -3,19 +3,48 @@
 
 #include "ops/engine/queue.h"
 
+#include <dlfcn.h>
+#include <pthread.h>
+
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <thread>
 
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "ops/engine/lookout.h"
 #include "tests/ops/support/ranks.h"
+
+namespace {
+std::atomic<bool> are_threads_refused{false};
+}  // namespace
+
+// In front of the C library's: a system that is out of threads.
+extern "C" int pthread_create(pthread_t* thread, const pthread_attr_t* attributes,
+                              void* (*start)(void*), void* argument) {
+  if (are_threads_refused) {
+    return EAGAIN;
+  }
+  static const auto real =
+      reinterpret_cast<decltype(&pthread_create)>(dlsym(RTLD_NEXT, "pthread_create"));
+  return real(thread, attributes, start, argument);
+}
 
 namespace chainmail::ops {
 namespace {
 
 using std::chrono::milliseconds;
+
+/// While one lives, no thread can be had.
+class NoThreads {
+ public:
+  NoThreads() { are_threads_refused = true; }
+  ~NoThreads() { are_threads_refused = false; }
+  NoThreads(const NoThreads&) = delete;
+  NoThreads& operator=(const NoThreads&) = delete;
+};
 
 class Queue : public testing::Test {
  protected:
@@ -157,6 +186,64 @@ TEST_F(Queue, DrainRunsAllAndStopRefuses) {
   EXPECT_TRUE(operation->is_done());
   queue_->stop();
   EXPECT_THROW(queue_->submit(make(true)), InvalidArgument);
+}
+
+TEST_F(Queue, NothingIsLeftBehindWhenNoThreadCanBeHad) {
+  {
+    const NoThreads none;
+    const auto operation = make(true);
+    EXPECT_THROW(queue_->submit(operation), std::system_error);
+    EXPECT_FALSE(operation->is_done());
+  }
+  queue_->submit(make(false));
+  EXPECT_EQ(order_, std::vector<std::uint64_t>{0});  // no number was lost, nothing else ran
+}
+
+TEST_F(Queue, TheLookoutIsAHelpNotANeed) {
+  const auto lookout = std::make_shared<Lookout>(queue_, [](const QueuedOperation&, int) {});
+  {
+    const NoThreads none;
+    lookout->touch();
+  }
+  lookout->touch();
+  lookout->stop();
+}
+
+TEST_F(Queue, ASynchronousOperationGoesOnWhenItsWaiterLeaves) {
+  std::atomic<bool> may_end{false};
+  run_ = [&](QueuedOperation& operation) {
+    while (operation.plan.header.sequence == 0 && !may_end) {
+      std::this_thread::sleep_for(milliseconds{1});
+    }
+  };
+  std::thread other([&] { queue_->submit(make(false)); });
+  ASSERT_TRUE(comes_true([&] { return queue_->running() != nullptr; }));
+  Collective collective;
+  collective.is_async = false;
+  const auto stranded =
+      std::make_shared<QueuedOperation>(queue_, std::move(collective), Plan{}, milliseconds{20});
+  queue_->submit(stranded);
+  EXPECT_THROW(stranded->wait(milliseconds{30}), TimeoutError);
+  may_end = true;
+  other.join();
+  EXPECT_TRUE(comes_true([&] { return stranded->is_done(); }));
+}
+
+TEST_F(Queue, CloseRefusesAndStopEndsWhatIsQueued) {
+  std::shared_ptr<QueuedOperation> late;
+  int called = 0;
+  run_ = [&](QueuedOperation&) {
+    late = make(true);
+    queue_->submit(late);
+    late->on_done([&] { ++called; });
+    queue_->close();
+    EXPECT_THROW(queue_->submit(make(true)), InvalidArgument);
+    queue_->stop();
+  };
+  queue_->submit(make(false));
+  EXPECT_EQ(called, 1);
+  EXPECT_THROW(late->wait(), InvalidArgument);
+  EXPECT_EQ(order_.size(), 1U);
 }
 
 TEST_F(Queue, TransfersHaveTheirOwnNumbers) {
