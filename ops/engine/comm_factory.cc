@@ -32,6 +32,7 @@ std::unique_ptr<Comm> make_tcp(const CommRequest& request, const GroupOptions& o
   tcp.generation = options.generation;
   tcp.secret = options.secret;
   tcp.interface = options.interface;
+  tcp.on_one_node = request.on_one_node;
   return create_tcp_comm(request.rendezvous, std::move(tcp));
 }
 

@@ -111,6 +111,9 @@ std::string CommSet::host_of(int node, const OpContext& context) {
 /// Adds what was not needed, or known, when the group was made.
 CommRequest CommSet::complete(CommRequest request, const OpContext& context) {
   request.rendezvous = rendezvous_;
+  request.on_one_node = std::all_of(request.ranks.begin(), request.ranks.end(), [&](int rank) {
+    return topology_.node_of(rank) == topology_.node_of(rank_);
+  });
   for (const int rank : request.ranks) {
     request.global_ranks.push_back(global_ranks_[static_cast<std::size_t>(rank)]);
     request.hosts.push_back(host_of(topology_.node_of(rank), context));

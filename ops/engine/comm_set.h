@@ -27,7 +27,8 @@ struct CommRequest {
   int rank = 0;                    ///< this rank's number in the Comm
   std::vector<int> ranks;          ///< its members as ranks of the group
   std::vector<int> global_ranks;   ///< the same as ranks of the job
-  std::vector<std::string> hosts;  ///< of each, as far as known
+  std::vector<std::string> hosts;  ///< of each, as far as known; for messages only
+  bool on_one_node = false;        ///< all members, by the topology
   std::shared_ptr<Rendezvous> rendezvous;
 };
 

@@ -30,14 +30,6 @@ constexpr milliseconds kCutOffTime{3000};
 constexpr milliseconds kAbortTime{250};
 constexpr milliseconds kGoodbyeTime{1000};
 
-internal::SocketAddress listen_address(const TcpOptions& options) {
-  const std::string& own = options.names.at(static_cast<std::size_t>(options.rank)).host;
-  const bool one_host = std::all_of(options.names.begin(), options.names.end(),
-                                    [&](const PeerName& name) { return name.host == own; });
-  if (options.interface.empty() && one_host) return internal::loopback_address();
-  return internal::choose_address(options.interface);
-}
-
 // Groups of another generation have other keys, in case the store outlives them.
 std::string key_prefix(const TcpOptions& options) {
   return options.group + "/tcp/" + std::to_string(options.generation) + "/";
@@ -45,6 +37,11 @@ std::string key_prefix(const TcpOptions& options) {
 std::string board_key(const TcpOptions& options) { return key_prefix(options) + "failed"; }
 
 }  // namespace
+
+internal::SocketAddress listen_address(const TcpOptions& options) {
+  if (options.interface.empty() && options.on_one_node) return internal::loopback_address();
+  return internal::choose_address(options.interface);
+}
 
 TcpTransport::TcpTransport(std::shared_ptr<Rendezvous> rendezvous, TcpOptions options)
     : options_(std::move(options)),

@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "base/socket.h"
 #include "base/unique_fd.h"
 #include "ops/comm/call_log.h"
 #include "ops/comm/tcp/connector.h"
@@ -31,9 +32,14 @@ struct TcpOptions {
   std::string group;            ///< unique in the job; also the prefix of the keys
   std::uint32_t generation = 0;
   std::string secret;        ///< of the job
-  std::string interface;     ///< name or address; empty: 127.0.0.1 when all ranks share a host
+  std::string interface;     ///< name or address; empty: see listen_address()
+  bool on_one_node = false;  ///< all ranks; host names cannot tell, cloned machines have equal ones
   bool use_checksum = true;  ///< CRC-32C of payloads; equal or not between ranks
 };
+
+/// Where a rank listens (port 0): at the interface asked for, or else at 127.0.0.1 when all ranks
+/// are on one node, or else where other nodes reach it. Throws InvalidArgument (no such interface).
+[[nodiscard]] internal::SocketAddress listen_address(const TcpOptions& options);
 
 class TcpTransport final : public Transport {
  public:
