@@ -28,7 +28,7 @@ enum class DataType : std::uint8_t {
 
 enum class ReduceOp : std::uint8_t {
   kSum,
-  kAvg,  ///< sum divided by the number of ranks; integers round toward zero
+  kAvg,  ///< sum / ranks; for integers toward zero, and the sum wraps in the type first
   kProduct,
   kMin,
   kMax,
