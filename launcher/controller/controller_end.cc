@@ -66,8 +66,20 @@ void Controller::report_failure() {
 }
 
 void Controller::interrupt(int signal_number) {
-  const bool again = phase_ == Phase::kTerminating || phase_ == Phase::kKilling;
-  if (again) return enter(Phase::kKilling, kKillTime);
+  switch (phase_) {
+    case Phase::kStarting:
+    case Phase::kRunning:
+      break;
+    case Phase::kNotifying:
+      // The job ends by a failure already, whose code and message stand; this only hurries it.
+      return enter(Phase::kTerminating, kill_after_);
+    case Phase::kTerminating:
+      return enter(Phase::kKilling, kKillTime);
+    case Phase::kKilling:
+    case Phase::kAbandoning:
+    case Phase::kOver:
+      return;
+  }
   const auto grace = signal_number == SIGINT ? kInterruptGrace : kTerminateGrace;
   const char* name = "SIGTERM";
   if (signal_number == SIGINT) name = "Ctrl-C";
@@ -76,9 +88,8 @@ void Controller::interrupt(int signal_number) {
 }
 
 void Controller::stop_for(const std::string& reason, int exit_code, milliseconds grace) {
-  if (phase_ != Phase::kStarting && phase_ != Phase::kRunning && phase_ != Phase::kNotifying) {
-    return;
-  }
+  // A job that is ending already has its reason and its shorter time limits.
+  if (phase_ != Phase::kStarting && phase_ != Phase::kRunning) return;
   if (!decided_code_) {
     decided_code_ = exit_code;
     output_->say("launcher: " + reason + ": ending the job");

@@ -65,6 +65,20 @@ TEST_F(SignalTest, GraceIsTheLimit) {
   EXPECT_EQ(launcher.wait(milliseconds(3000)), 143);
 }
 
+TEST_F(SignalTest, SignalDoesNotProlongTheEndOfAFailure) {
+  for (const int number : {SIGTERM, SIGINT}) {
+    RunningLauncher launcher(
+        {"-H", "localhost:2", "--grace", "60", "sh", "-c",
+         "[ $RANK = 1 ] && exit 3; trap '' TERM; while :; do sleep 0.05; done"});
+    for (int i = 0; i < 1000 && launcher.err().find("exited with code 3") == std::string::npos;
+         ++i) {
+      std::this_thread::sleep_for(milliseconds(10));
+    }
+    launcher.signal(number);
+    EXPECT_EQ(launcher.wait(milliseconds(3000)), 3) << "the failure's code stands";
+  }
+}
+
 TEST_F(SignalTest, SecondCtrlCKills) {
   RunningLauncher launcher({"-H", "localhost:2", "--grace", "60", "sh", "-c",
                             "trap '' TERM; echo up; while :; do sleep 0.05; done"});
