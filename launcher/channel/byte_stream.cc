@@ -15,6 +15,9 @@
 namespace chainmail::launch {
 namespace {
 
+// No pipe, pty or socket holds more than this at once.
+constexpr std::size_t kMaxDrainedBytes = std::size_t{1} << 20;
+
 void make_non_blocking(int fd) {
   const int flags = fcntl(fd, F_GETFL);
   if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0) {
@@ -69,9 +72,12 @@ bool ByteStream::deliver_available() {
 }
 
 void ByteStream::drain() {
-  while (!closed_ && in_.is_open()) {
+  // Somebody else may have the other end, too, and write faster than this reads.
+  std::size_t drained = 0;
+  while (!closed_ && in_.is_open() && drained < kMaxDrainedBytes) {
     const ssize_t count = ::read(in_.native_handle(), buffer_.data(), buffer_.size());
     if (count <= 0) return;
+    drained += static_cast<std::size_t>(count);
     callbacks_.on_bytes(std::span(buffer_.data(), static_cast<std::size_t>(count)));
   }
 }

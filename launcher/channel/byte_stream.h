@@ -42,7 +42,7 @@ class ByteStream : public std::enable_shared_from_this<ByteStream> {
   std::size_t queued_bytes() const noexcept { return queued_.size() + writing_.size(); }
   /// Stops and resumes reading; the kernel's buffer then slows the sender down.
   void set_reading(bool reading);
-  /// Reads what is there already, without waiting.
+  /// Reads what is there already, without waiting; what comes meanwhile only up to 1 MiB in all.
   void drain();
   /// Closes both directions; no callback comes afterwards.
   void close();

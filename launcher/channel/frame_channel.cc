@@ -8,13 +8,18 @@
 namespace chainmail::launch {
 
 namespace {
+
 constexpr std::size_t kMaxNoiseBytes = std::size_t{1} << 20;
-}
+
+// The marker stands on the command line, which a verbose shell may print; this does not.
+std::string spoken(const std::string& marker) { return "<" + marker + ">\n"; }
+
+}  // namespace
 
 FrameChannel::FrameChannel(asio::io_context& io, internal::UniqueFd in, internal::UniqueFd out,
-                           std::string marker, Callbacks callbacks)
+                           const std::string& marker, Callbacks callbacks)
     : callbacks_(std::move(callbacks)),
-      marker_(std::move(marker)),
+      spoken_marker_(marker.empty() ? std::string() : spoken(marker)),
       heard_(std::chrono::steady_clock::now()) {
   ByteStream::Callbacks on_stream;
   on_stream.on_bytes = [this](std::span<const std::byte> bytes) { receive(bytes); };
@@ -32,7 +37,7 @@ void FrameChannel::send(AgentMessage type, std::string body) {
   stream_->write(internal::encode_frame(make_frame(type, std::move(body))));
 }
 
-void FrameChannel::send_marker(const std::string& marker) { stream_->write(marker); }
+void FrameChannel::send_marker(const std::string& marker) { stream_->write(spoken(marker)); }
 
 std::chrono::milliseconds FrameChannel::silence() const {
   return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() -
@@ -43,7 +48,7 @@ void FrameChannel::close() { stream_->close(); }
 
 void FrameChannel::receive(std::span<const std::byte> bytes) {
   heard_ = std::chrono::steady_clock::now();
-  if (!marker_.empty()) {
+  if (!spoken_marker_.empty()) {
     if (!skip_to_marker(bytes)) return;
   } else {
     reader_.append(bytes);
@@ -62,15 +67,15 @@ void FrameChannel::receive(std::span<const std::byte> bytes) {
 // True once the marker has been seen; what follows it is in the reader.
 bool FrameChannel::skip_to_marker(std::span<const std::byte> bytes) {
   noise_.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  const std::size_t found = noise_.find(marker_);
+  const std::size_t found = noise_.find(spoken_marker_);
   if (found == std::string::npos) {
     if (noise_.size() > kMaxNoiseBytes) fail("more than 1 MiB of output before the agent spoke");
     return false;
   }
-  const std::string_view rest = std::string_view(noise_).substr(found + marker_.size());
+  const std::string_view rest = std::string_view(noise_).substr(found + spoken_marker_.size());
   reader_.append(std::as_bytes(std::span(rest.data(), rest.size())));
   noise_.clear();
-  marker_.clear();
+  spoken_marker_.clear();
   return true;
 }
 

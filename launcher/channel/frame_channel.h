@@ -46,9 +46,10 @@ class FrameChannel {
     std::function<void()> on_drained;
   };
 
-  /// With a `marker`, all bytes up to and including it are skipped (at most 1 MiB).
+  /// With a `marker`, all bytes up to and including what send_marker() of the other side writes are
+  /// skipped (at most 1 MiB).
   FrameChannel(asio::io_context& io, internal::UniqueFd in, internal::UniqueFd out,
-               std::string marker, Callbacks callbacks);
+               const std::string& marker, Callbacks callbacks);
   ~FrameChannel();
   FrameChannel(const FrameChannel&) = delete;
   FrameChannel& operator=(const FrameChannel&) = delete;
@@ -67,7 +68,7 @@ class FrameChannel {
   void fail(const std::string& reason);
 
   Callbacks callbacks_;
-  std::string marker_;
+  std::string spoken_marker_;
   std::string noise_;
   internal::FrameReader reader_;
   std::chrono::steady_clock::time_point heard_;

@@ -8,7 +8,9 @@
 #include <sys/wait.h>
 
 #include <asio/steady_timer.hpp>
+#include <cerrno>
 
+#include "base/error.h"
 #include "launcher/controller/child_process.h"
 
 namespace chainmail::launch {
@@ -23,8 +25,8 @@ constexpr std::chrono::milliseconds kExitGrace{100};
 
 }  // namespace
 
-AgentLink::AgentLink(asio::io_context& io, std::vector<std::string> command, std::string marker,
-                     Callbacks callbacks)
+AgentLink::AgentLink(asio::io_context& io, std::vector<std::string> command,
+                     const std::string& marker, Callbacks callbacks)
     : io_(io),
       command_(std::move(command)),
       callbacks_(std::move(callbacks)),
@@ -35,7 +37,7 @@ AgentLink::AgentLink(asio::io_context& io, std::vector<std::string> command, std
   on_channel.on_frame = [this](const internal::Frame& frame) { receive(frame); };
   on_channel.on_end = [this](const std::string&) { wait_for_exit_then_lose(); };
   channel_ = std::make_unique<FrameChannel>(io, std::move(child.output), std::move(child.input),
-                                            std::move(marker), std::move(on_channel));
+                                            marker, std::move(on_channel));
   ByteStream::Callbacks on_error;
   on_error.on_bytes = [this](std::span<const std::byte> bytes) { receive_error(bytes); };
   error_stream_ = ByteStream::make(io, std::move(child.error), internal::UniqueFd(), on_error);
@@ -107,6 +109,9 @@ void AgentLink::kill_process() const {
 void AgentLink::receive(const internal::Frame& frame) {
   if (hello_) return callbacks_.on_frame(frame);
   if (type_of(frame) == AgentMessage::kHeartbeat) return;
+  if (type_of(frame) != AgentMessage::kAgentHello) {
+    throw SystemError("agent protocol: the first message is not the agent's hello", EPROTO);
+  }
   hello_ = decode_hello(frame.body);
   callbacks_.on_hello(*hello_);
 }

@@ -31,7 +31,7 @@ class AgentLink {
   };
 
   /// Starts `command`. Throws SystemError when it cannot be run.
-  AgentLink(asio::io_context& io, std::vector<std::string> command, std::string marker,
+  AgentLink(asio::io_context& io, std::vector<std::string> command, const std::string& marker,
             Callbacks callbacks);
   ~AgentLink();
   AgentLink(const AgentLink&) = delete;

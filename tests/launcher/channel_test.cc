@@ -10,6 +10,8 @@
 
 #include <array>
 #include <asio/io_context.hpp>
+#include <csignal>
+#include <thread>
 
 #include "base/error.h"
 #include "launcher/channel/frame_channel.h"
@@ -93,9 +95,9 @@ class ChannelTest : public ::testing::Test {
 
 TEST_F(ChannelTest, NoiseBeforeTheMarkerIsSkipped) {
   open("chainmail-0123");
-  feed("Welcome to n1!\nchainmail-01 is near\n");
-  feed("chainmail-0");
-  feed("123" + frame("one").substr(0, 5));
+  feed("Welcome to n1!\n+ exec launcher --agent chainmail-0123\n<chainmail-01 is near\n");
+  feed("<chainmail-0");
+  feed("123>\n" + frame("one").substr(0, 5));
   feed(frame("one").substr(5) + frame("two"));
   EXPECT_EQ(bodies_, (std::vector<std::string>{"one", "two"}));
   EXPECT_TRUE(ends_.empty());
@@ -109,6 +111,32 @@ TEST_F(ChannelTest, EndOfFileIsReportedOnceAfterAllFrames) {
   io_.run_for(std::chrono::milliseconds(20));
   EXPECT_EQ(bodies_, std::vector<std::string>{"last"});
   EXPECT_EQ(ends_.size(), 1U);
+}
+
+// A rank has ended while a process that it left behind goes on writing.
+TEST(ByteStreamTest, DrainEndsAlthoughTheOtherSideWritesOn) {
+  signal(SIGPIPE, SIG_IGN);
+  std::array<int, 2> ends{};
+  ASSERT_EQ(pipe2(ends.data(), O_CLOEXEC), 0);
+  asio::io_context io;
+  std::size_t received = 0;
+  ByteStream::Callbacks callbacks;
+  // Slower than the writer, so that there is always more to read.
+  callbacks.on_bytes = [&](std::span<const std::byte> bytes) {
+    received += bytes.size();
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    if (received > std::size_t{8} << 20) throw std::runtime_error("drain goes on");
+  };
+  const auto stream = ByteStream::make(io, UniqueFd(ends[0]), UniqueFd(), callbacks);
+  std::thread writer([fd = UniqueFd(ends[1])] {
+    const std::string bytes(65536, 'x');
+    while (::write(fd.get(), bytes.data(), bytes.size()) > 0) {
+    }
+  });
+  while (received == 0) stream->drain();
+  EXPECT_LE(received, (std::size_t{1} << 20) + 65536);
+  stream->close();
+  writer.join();
 }
 
 TEST_F(ChannelTest, NonsenseEndsTheChannel) {
