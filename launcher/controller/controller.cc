@@ -115,8 +115,8 @@ int Controller::run() {
   signals_.clear();
   for (Node& node : nodes_) node.link.reset();
   if (lost_local_agent_) (void)end_all_children(internal::Deadline::after(Milliseconds(3000)));
-  output_.reset();
-  return decided_code_.value_or(0);
+  const bool is_whole = output_->finish();
+  return decided_code_.value_or(is_whole ? 0 : exit_code::kLauncherError);
 }
 
 void Controller::prepare_environment() {

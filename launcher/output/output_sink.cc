@@ -10,6 +10,7 @@
 
 #include <cerrno>
 #include <filesystem>
+#include <system_error>
 
 #include "base/error.h"
 
@@ -25,14 +26,17 @@ OutputSink::OutputSink(OutputOptions options) : options_(std::move(options)) {
   thread_ = std::thread([this] { run(); });
 }
 
-OutputSink::~OutputSink() {
+OutputSink::~OutputSink() { (void)finish(); }
+
+bool OutputSink::finish() {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     ending_ = true;
     changed_.notify_all();
   }
   // Like any program at the head of a pipe: a pager may take its time to read the end.
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
+  return !lost_output_;
 }
 
 void OutputSink::open_files() {
@@ -52,6 +56,7 @@ void OutputSink::open_files() {
       files_[rank].streams[i].reset(
           ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
       if (!files_[rank].streams[i].is_open()) throw system_error("cannot write " + path);
+      files_[rank].paths[i] = path;
     }
   }
 }
@@ -96,19 +101,18 @@ void OutputSink::run() {
 void OutputSink::show(const Piece& piece) {
   const auto stream = static_cast<std::size_t>(piece.stream - 1);
   if (piece.rank >= 0 && !files_.empty()) {
-    put(files_[static_cast<std::size_t>(piece.rank)].streams[stream].get(), piece.text, false);
+    const RankFiles& files = files_[static_cast<std::size_t>(piece.rank)];
+    put(files.streams[stream].get(), files.paths[stream], piece.text);
   }
-  const bool same_source = open_rank_ == piece.rank && open_stream_ == piece.stream;
-  const bool continues_line = line_open_ && same_source;
+  Line& line = lines_[stream];
+  const bool continues_line = line.is_open && line.rank == piece.rank;
   std::string text;
-  // Two ranks never share a line of the screen; stdout and stderr that go to different places
-  // keep their own bytes.
-  if (line_open_ && !same_source && open_stream_ == piece.stream) text = "\n";
+  // Two ranks never share a line; stdout and stderr, which may go to different places, keep their
+  // own bytes.
+  if (line.is_open && !continues_line) text = "\n";
   text += options_.tag && piece.rank >= 0 ? tagged(piece, continues_line) : piece.text;
-  put(piece.stream, text, true);
-  line_open_ = !piece.text.empty() && piece.text.back() != '\n';
-  open_rank_ = piece.rank;
-  open_stream_ = piece.stream;
+  put(piece.stream, piece.stream == STDOUT_FILENO ? "standard output" : "standard error", text);
+  line = {!piece.text.empty() && piece.text.back() != '\n', piece.rank};
 }
 
 std::string OutputSink::tagged(const Piece& piece, bool continues_line) const {
@@ -124,23 +128,36 @@ std::string OutputSink::tagged(const Piece& piece, bool continues_line) const {
   return out;
 }
 
-void OutputSink::put(int fd, const std::string& text, bool is_terminal_stream) {
+void OutputSink::put(int fd, const std::string& name, const std::string& text) {
   std::size_t done = 0;
   while (done < text.size()) {
     const ssize_t count = ::write(fd, text.data() + done, text.size() - done);
     if (count > 0) {
       done += static_cast<std::size_t>(count);
-      const std::lock_guard<std::mutex> lock(mutex_);
     } else if (count < 0 && errno == EAGAIN) {
       // Somebody gave us a non-blocking stdout; wait for it without burning a core.
       pollfd ready{fd, POLLOUT, 0};
       poll(&ready, 1, 1000);
     } else if (count < 0 && errno != EINTR) {
-      const std::lock_guard<std::mutex> lock(mutex_);
-      broken_ = broken_ || (is_terminal_stream && errno == EPIPE);
-      return;
+      return report_loss(fd, name, errno);
     }
   }
+}
+
+void OutputSink::report_loss(int fd, const std::string& name, int error) {
+  if (error == EPIPE && (fd == STDOUT_FILENO || fd == STDERR_FILENO)) {
+    // Somebody has seen enough; that is no loss, but the job's end.
+    const std::lock_guard<std::mutex> lock(mutex_);
+    broken_ = true;
+    return;
+  }
+  if (!failed_fds_.insert(fd).second) return;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    lost_output_ = true;
+  }
+  say("launcher: cannot write " + name + ": " + std::generic_category().message(error) +
+      "; output is lost");
 }
 
 }  // namespace chainmail::launch

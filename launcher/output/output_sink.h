@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <deque>
 #include <mutex>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -31,7 +32,7 @@ class OutputSink {
  public:
   /// Makes DIR/rank.<r>/{stdout,stderr}. Throws SystemError that names the path.
   explicit OutputSink(OutputOptions options);
-  /// Writes what is queued, however long its reader takes, then ends.
+  /// As finish().
   ~OutputSink();
   OutputSink(const OutputSink&) = delete;
   OutputSink& operator=(const OutputSink&) = delete;
@@ -43,6 +44,9 @@ class OutputSink {
   void say(const std::string& line);
   /// More is waiting than should; ask the agents to pause.
   [[nodiscard]] bool is_full() const;
+  /// Writes what is queued, however long its reader takes, then ends; nothing may be written
+  /// afterwards. False when a target (a full disk) has not taken all that it should.
+  bool finish();
   /// The reader of stdout or stderr has gone.
   [[nodiscard]] bool is_broken() const;
 
@@ -54,6 +58,11 @@ class OutputSink {
   };
   struct RankFiles {
     internal::UniqueFd streams[2];
+    std::string paths[2];
+  };
+  struct Line {
+    bool is_open = false;
+    std::int64_t rank = -1;
   };
 
   void open_files();
@@ -61,7 +70,8 @@ class OutputSink {
   void run();
   void show(const Piece& piece);
   std::string tagged(const Piece& piece, bool continues_line) const;
-  void put(int fd, const std::string& text, bool is_terminal_stream);
+  void put(int fd, const std::string& name, const std::string& text);
+  void report_loss(int fd, const std::string& name, int error);
 
   OutputOptions options_;
   std::vector<RankFiles> files_;
@@ -71,10 +81,11 @@ class OutputSink {
   std::size_t queued_bytes_ = 0;
   bool broken_ = false;
   bool ending_ = false;
-  // Only the writing thread uses these: whose unfinished line is on the screen.
-  bool line_open_ = false;
-  std::int64_t open_rank_ = -1;
-  int open_stream_ = 0;
+  bool lost_output_ = false;
+  // Only the writing thread uses these: whose unfinished line is on stdout and on stderr, and what
+  // could not be written to.
+  Line lines_[2];
+  std::set<int> failed_fds_;
   std::thread thread_;
 };
 

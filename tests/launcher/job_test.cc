@@ -217,6 +217,22 @@ TEST(Output, FilesPerRank) {
   EXPECT_EQ(run_launcher({"-n", "1", "--output", "/proc/nowhere", "true"}).code, 125);
 }
 
+TEST(Output, FullDiskIsSaidOnceAndFailsTheJob) {
+  namespace fs = std::filesystem;
+  std::string name = (fs::temp_directory_path() / "chainmail-output.XXXXXX").string();
+  ASSERT_NE(mkdtemp(name.data()), nullptr);
+  fs::create_directories(name + "/rank.0");
+  fs::create_symlink("/dev/full", name + "/rank.0/stdout");
+  const Result result =
+      run_script({"-n", "1", "--output", name}, "for i in 1 2 3; do echo $i; sleep 0.1; done");
+  EXPECT_EQ(result.code, 125) << "no rank failed, but output is missing";
+  EXPECT_EQ(result.err, "launcher: cannot write " + name +
+                            "/rank.0/stdout: No space left on device; output is lost\n");
+  EXPECT_EQ(result.out, "1\n2\n3\n") << "the other target has all";
+  EXPECT_EQ(run_script({"-n", "1", "--output", name}, "echo 1; exit 4").code, 4);
+  fs::remove_all(name);
+}
+
 TEST(Start, InstantlyEndingRanks) {
   for (int round = 0; round < 20; ++round) {
     const Result result = run_script({"-H", "localhost:32"}, "echo $RANK");

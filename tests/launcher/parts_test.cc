@@ -13,6 +13,7 @@
 #include "launcher/agent/line_splitter.h"
 #include "launcher/controller/rank_environment.h"
 #include "launcher/controller/verdict.h"
+#include "launcher/output/output_sink.h"
 #include "launcher/remote/rsh_command.h"
 
 namespace chainmail::launch {
@@ -55,6 +56,22 @@ TEST(LineSplitter, LongLinesAreCutBetweenCharacters) {
   const std::string no_text(LineSplitter::kMaxPieceBytes + 10, '\x80');
   const auto pieces = split({no_text}, false);
   EXPECT_EQ(pieces[0] + pieces[1], no_text);
+}
+
+TEST(OutputSink, LinesOfOneStreamAreNotTornByTheOther) {
+  ::testing::internal::CaptureStdout();
+  ::testing::internal::CaptureStderr();
+  {
+    OutputSink sink({.tag = true, .directory = "", .host_of_rank = {"h", "h"}});
+    sink.write(0, 1, "a");
+    sink.write(1, 2, "error\n");
+    sink.write(0, 1, "b");
+    sink.write(1, 2, "error");
+    sink.write(1, 1, "other\n");
+    EXPECT_TRUE(sink.finish());
+  }
+  EXPECT_EQ(::testing::internal::GetCapturedStdout(), "[h/0] ab\n[h/1] other\n");
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "[h/1] error\n[h/1] error");
 }
 
 TEST(ShareCores, DisjointAndComplete) {
