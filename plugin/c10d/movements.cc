@@ -280,6 +280,8 @@ ChainmailBackend::WorkPtr ChainmailBackend::alltoall(std::vector<at::Tensor>& ou
   check_writable(outputs, what);
   TORCH_CHECK(inputs.size() == size() && outputs.size() == size(), "chainmail: ", what, " needs ",
               size_, " inputs and outputs, got ", inputs.size(), " and ", outputs.size());
+  TORCH_CHECK(outputs[0].scalar_type() == inputs[0].scalar_type(), "chainmail: ", what,
+              ": inputs are ", inputs[0].scalar_type(), ", outputs ", outputs[0].scalar_type());
   const at::Tensor from = pack(inputs);
   const at::Tensor to = pack_empty(outputs);
   const std::size_t factor = elements_to_move(inputs[0].scalar_type()).factor;

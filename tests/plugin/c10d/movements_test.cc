@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdint>
 #include <future>
+#include <tuple>
 #include <vector>
 
 #include "tests/plugin/c10d/job_group.h"
@@ -135,6 +136,23 @@ TEST(AllToAll, EqualUnequalAndLists) {
     EXPECT_TRUE(at::equal(to[static_cast<std::size_t>(rank)],
                           torch::full({me + 1}, 10.0 * rank + static_cast<double>(me))));
   }
+}
+
+TEST(AllToAll, InputsAndOutputsHaveOneType) {
+  const auto group = make_group();
+  const auto ranks = static_cast<std::size_t>(job().size);
+  const std::vector<at::Tensor> wide(ranks, torch::zeros({2}, at::kLong));
+  const std::vector<at::Tensor> narrow(ranks, torch::zeros({2}, at::kByte));
+  for (const auto& [from, to] : {std::tie(wide, narrow), std::tie(narrow, wide)}) {
+    std::vector<at::Tensor> inputs = from;
+    std::vector<at::Tensor> outputs = to;
+    EXPECT_THROW(group->alltoall(outputs, inputs), c10::Error);
+  }
+  std::vector<std::int64_t> none;
+  at::Tensor input = torch::zeros({job().size}, at::kLong);
+  at::Tensor output = torch::zeros({job().size}, at::kByte);
+  EXPECT_THROW(group->alltoall_base(output, input, none, none), c10::Error);
+  group->barrier()->wait();  // the group is as good as before
 }
 
 TEST(SendAndReceive, AroundTheRing) {
