@@ -7,6 +7,7 @@
 #include <utility>
 
 #include <ATen/ATen.h>
+#include <c10/util/StringUtil.h>
 
 #include <chainmail/error.h>
 
@@ -34,7 +35,8 @@ at::Tensor view_like(const at::Tensor& flat, std::int64_t begin, const at::Tenso
 }
 
 bool lies_in(const at::Tensor& gradient, const at::Tensor& view) {
-  return gradient.const_data_ptr() == view.const_data_ptr() && gradient.sizes() == view.sizes() &&
+  return gradient.const_data_ptr() == view.const_data_ptr() &&
+         gradient.scalar_type() == view.scalar_type() && gradient.sizes() == view.sizes() &&
          gradient.strides() == view.strides();
 }
 
@@ -46,7 +48,14 @@ at::Tensor dense_gradient(const NamedTensor& parameter) {
     throw InvalidArgument("the gradient of '" + parameter.name + "' is on " +
                           gradient.device().str() + "; this communicator takes CPU tensors");
   }
-  return gradient.layout() == c10::kStrided ? gradient : gradient.to_dense();
+  // mutable_grad(), unlike autograd, takes a tensor of any shape and dtype.
+  if (gradient.sizes() != parameter.tensor.sizes()) {
+    throw InvalidArgument("the gradient of '" + parameter.name + "' has the shape " +
+                          c10::str(gradient.sizes()) + ", the parameter " +
+                          c10::str(parameter.tensor.sizes()));
+  }
+  const at::Tensor dense = gradient.layout() == c10::kStrided ? gradient : gradient.to_dense();
+  return dense.to(parameter.tensor.scalar_type());
 }
 
 GradientBucket::GradientBucket(std::vector<NamedTensor> parameters)

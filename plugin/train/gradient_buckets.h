@@ -48,7 +48,8 @@ class GradientBucket {
   at::Tensor marks_;               ///< the numbers behind the gradients, [2, parameters]
 };
 
-/// The gradient as a dense tensor; throws InvalidArgument when it is not on the CPU.
+/// The gradient as a dense tensor of the parameter's dtype; throws InvalidArgument when it is not
+/// on the CPU or not of the parameter's shape.
 [[nodiscard]] at::Tensor dense_gradient(const NamedTensor& parameter);
 
 }  // namespace chainmail::internal

@@ -232,6 +232,39 @@ TEST(MultiNodeOptimizer, UnusedParametersAreZeroFilledOrStayUndefined) {
   }
 }
 
+TEST(MultiNodeOptimizer, AGradientOfAnotherDtypeIsConverted) {
+  for (const std::string& name : kNames) {
+    testing::with_communicator({2, 1}, name, {}, [](const CommPtr& comm) {
+      nn::Linear model(3, 4);
+      auto optimizer = create_multi_node_optimizer(
+          std::make_unique<optim::SGD>(model->parameters(), 1.0), comm, {.model = &model});
+      const auto dtype = comm->rank() == 1 ? torch::kDouble : torch::kFloat;
+      model->weight.mutable_grad() = torch::full({4, 3}, comm->rank() + 1.0, dtype);
+      model->bias.mutable_grad() = torch::full({4}, comm->rank() + 4.0, torch::kHalf);
+      optimizer->allreduce_grad();
+      EXPECT_EQ(model->weight.grad().scalar_type(), torch::kFloat);
+      EXPECT_TRUE(model->weight.grad().eq(2).all().item<bool>());
+      EXPECT_EQ(model->bias.grad().scalar_type(), torch::kFloat);
+      EXPECT_TRUE(model->bias.grad().eq(5).all().item<bool>());
+    });
+  }
+}
+
+TEST(MultiNodeOptimizer, AGradientOfAnotherShapeIsRefused) {
+  for (const std::string& name : kNames) {
+    const auto errors = testing::errors_with_communicator({2, 1}, name, [](const CommPtr& comm) {
+      nn::Linear model(3, 4);
+      auto optimizer = create_multi_node_optimizer(
+          std::make_unique<optim::SGD>(model->parameters(), 1.0), comm, {.model = &model});
+      model->bias.mutable_grad() = torch::ones({1});
+      optimizer->allreduce_grad();
+    });
+    for (const std::string& error : errors) {
+      EXPECT_THAT(error, HasSubstr("'bias' has the shape [1], the parameter [4]")) << name;
+    }
+  }
+}
+
 TEST(MultiNodeOptimizer, WithoutZeroFillADifferenceIsAMismatchOnAllRanks) {
   for (const std::string& name : kNames) {
     const auto errors = testing::errors_with_communicator({2, 1}, name, [](const CommPtr& comm) {
