@@ -69,12 +69,18 @@ std::string host_of(const SocketAddress& address) {
   return host;
 }
 
+// A bridge of containers or virtual machines has the same address on every machine.
+bool is_bridge(std::string_view name) {
+  for (const char* prefix : {"docker", "br-", "cni", "podman", "veth", "virbr"}) {
+    if (name.starts_with(prefix)) return true;
+  }
+  return false;
+}
+
 // Higher is better; negative: never without being asked for.
 int preference(const ifaddrs& interface, const SocketAddress& address) {
   if ((interface.ifa_flags & IFF_UP) == 0 || (interface.ifa_flags & IFF_LOOPBACK) != 0) return -1;
-  // A bridge of containers has the same address on every machine.
-  const std::string_view name = interface.ifa_name;
-  const int penalty = name.starts_with("docker") || name.starts_with("virbr") ? 10 : 0;
+  const int penalty = is_bridge(interface.ifa_name) ? 10 : 0;
   if (address.storage.ss_family == AF_INET) {
     const auto host = ntohl(as_v4(address).sin_addr.s_addr);
     return ((host >> 16) == 0xa9fe ? 22 : 24) - penalty;  // 169.254/16 is link-local
