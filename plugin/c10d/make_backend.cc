@@ -17,6 +17,7 @@
 #include "plugin/job/boards.h"
 #include "plugin/job/env.h"
 #include "plugin/job/job_connection.h"
+#include "plugin/job/launcher_place.h"
 #include "plugin/job/node_id.h"
 #include "plugin/job/settings.h"
 
@@ -87,7 +88,11 @@ c10::intrusive_ptr<ChainmailBackend> make_backend(const c10::intrusive_ptr<c10d:
   const Deadline deadline = Deadline::after(group_options.timeout);
 
   Member me{node_id(environment), -1};
-  if (launcher) me.global_rank = static_cast<int>(launcher->welcome().rank);
+  if (launcher) {
+    const Welcome& welcome = launcher->welcome();
+    me = {"node " + std::to_string(welcome.node_of_rank.at(welcome.rank)),
+          static_cast<int>(welcome.rank)};
+  }
   std::vector<std::string> nodes;
   std::vector<int> global_ranks;
   for (const std::string& text : exchange(*board, "member", rank, size, encode(me), deadline)) {
@@ -96,12 +101,16 @@ c10::intrusive_ptr<ChainmailBackend> make_backend(const c10::intrusive_ptr<c10d:
     if (launcher) global_ranks.push_back(member.global_rank);
   }
   if (!options.node_ids.empty()) nodes = options.node_ids;
+  ops::Topology topology = ops::Topology::from_node_ids(nodes);
+  if (launcher && group_options.interface.empty() && topology.node_count() > 1) {
+    group_options.interface = launcher_interface(launcher->welcome(), environment);
+  }
   group_options.secret = share_secret(*board, rank, deadline);
   group_options.host = host_name();
   std::shared_ptr<ops::FailureNews> news = launcher;
   if (!news && size > 1) news = std::make_shared<ops::RendezvousNews>(board);
   return c10::make_intrusive<ChainmailBackend>(
-      ops::create_group(rank, ops::Topology::from_node_ids(nodes), board, std::move(group_options),
+      ops::create_group(rank, std::move(topology), board, std::move(group_options),
                         std::move(global_ranks), std::move(news)),
       options.group_name);
 }

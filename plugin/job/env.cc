@@ -40,6 +40,7 @@ constexpr EnvVariable kVariables[] = {
     {"SLURM_JOB_ID", "srun"},
     {"SLURM_STEP_ID", "srun"},
     {"SLURM_STEP_NODELIST", "srun"},
+    {"SSH_CONNECTION", "sshd"},
 };
 
 }  // namespace

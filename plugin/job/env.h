@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-// Every environment variable that the library reads, in one place; docs/env.md explains them and a
-// lint test compares the two lists.
+// The environment as the job layer reads it, and the variables that say where a process is in its
+// job. Logging (base/log.cc), data sets and reports read their own; docs/env.md explains all and a
+// lint test compares it with the code.
 //
 // Thread-safe as long as nobody calls setenv meanwhile.
 
@@ -24,10 +25,10 @@ using Environment = std::function<std::optional<std::string>(std::string_view na
 
 struct EnvVariable {
   std::string_view name;
-  std::string_view set_by;  ///< "user", "launcher", "torchrun", "mpirun", "srun"
+  std::string_view set_by;  ///< "user", "launcher", "torchrun", "mpirun", "srun", "sshd"
 };
 
-/// All variables that the library reads.
+/// The variables that joining a job reads.
 [[nodiscard]] std::span<const EnvVariable> known_variables() noexcept;
 
 /// An integer variable within [low, high]; nothing when unset. Throws InvalidArgument that names

@@ -4,8 +4,10 @@
 // Who am I: rank, size and how the ranks meet, read from the environment that the program's
 // starter left. Pure functions; nothing is opened or connected here.
 //
-// The innermost starter wins: our launcher, then torchrun (or anybody who sets RANK, WORLD_SIZE and
-// MASTER_*), then Open MPI's mpirun, then a Slurm step, then alone.
+// The first of these wins that left its variables, as starters are usually nested: our launcher
+// (CHAINMAIL_JOB_FD), then torchrun (or anybody who sets RANK, WORLD_SIZE and MASTER_*), then Open
+// MPI's mpirun, then a Slurm step, then alone. A starter inside a rank of our launcher must
+// therefore run without CHAINMAIL_JOB_FD.
 
 #pragma once
 

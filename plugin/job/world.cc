@@ -13,6 +13,7 @@
 #include "plugin/job/boards.h"
 #include "plugin/job/env.h"
 #include "plugin/job/job_connection.h"
+#include "plugin/job/launcher_place.h"
 #include "plugin/job/node_id.h"
 #include "plugin/job/settings.h"
 
@@ -32,24 +33,18 @@ class JobWorld final : public World {
         starter_(to_string(connection.info.starter)),
         host_(internal::host_name()) {
     const Deadline deadline = Deadline::after(settings_.timeout.value_or(kJoinTimeout));
-    if (connection.launcher && !environment("CHAINMAIL_NODE_ID")) {
-      std::vector<std::string> nodes;
-      for (const std::uint32_t node : connection.launcher->welcome().node_of_rank) {
-        nodes.push_back(std::to_string(node));
-      }
-      topology_ = ops::Topology::from_node_ids(nodes);
-    } else {
-      topology_ = ops::Topology::from_node_ids(
-          internal::exchange(*connection.board, "node", rank(), connection.info.size,
-                             internal::node_id(environment), deadline));
+    if (connection.launcher) {
+      // All ranks must decide alike how they learn the nodes, so no rank's environment decides.
+      const internal::Welcome& welcome = connection.launcher->welcome();
+      topology_ = internal::launcher_topology(welcome, connection.info);
+      interface_ = internal::launcher_interface(welcome, environment);
+      secret_ = welcome.secret;
+      return;
     }
-    if (topology_.size() != connection.info.size) {
-      throw InvalidArgument("WORLD_SIZE=" + std::to_string(connection.info.size) +
-                            " but the launcher speaks of " + std::to_string(topology_.size()) +
-                            " ranks");
-    }
-    secret_ = connection.launcher ? connection.launcher->welcome().secret
-                                  : internal::share_secret(*connection.board, rank(), deadline);
+    topology_ = ops::Topology::from_node_ids(
+        internal::exchange(*connection.board, "node", rank(), connection.info.size,
+                           internal::node_id(environment), deadline));
+    secret_ = internal::share_secret(*connection.board, rank(), deadline);
   }
 
   int rank() const noexcept override { return connection_.info.rank; }
@@ -82,10 +77,12 @@ class JobWorld final : public World {
     options.generation = connection_.info.generation;
     options.secret = secret_;
     options.host = host_;
+    ops::Topology topology = topology_.subset(ranks);
+    if (options.interface.empty() && topology.node_count() > 1) options.interface = interface_;
     internal::apply(settings_, options);
     auto board = std::make_shared<internal::PrefixRendezvous>("group/" + options.name + "/",
                                                               connection_.board);
-    return ops::create_group(static_cast<int>(mine - ranks.begin()), topology_.subset(ranks),
+    return ops::create_group(static_cast<int>(mine - ranks.begin()), std::move(topology),
                              std::move(board), std::move(options), ranks,
                              ranks.size() > 1 ? connection_.news : nullptr);
   }
@@ -100,6 +97,7 @@ class JobWorld final : public World {
   const std::string starter_;
   const std::string host_;
   ops::Topology topology_ = ops::Topology::single_node(1);
+  std::string interface_;  ///< for traffic between nodes; empty: the socket chooses
   std::string secret_;
 };
 

@@ -163,7 +163,7 @@ TEST(JobInfo, ABatchScriptIsNoRank) {
   EXPECT_EQ(job.size, 1);
 }
 
-TEST(JobInfo, TheInnermostStarterWins) {
+TEST(JobInfo, TheFirstStarterOfTheListWins) {
   Recorded all = kSrun;
   all.insert(kMpirun.begin(), kMpirun.end());
   EXPECT_EQ(read(all).starter, Starter::kMpirun);
