@@ -60,6 +60,25 @@ void check_per_node(const std::vector<Host>& hosts, const std::vector<int>& coun
   }
 }
 
+// Where no slots were written, the user's --per-node is their number.
+std::vector<Host> with_slots(std::vector<Host> hosts, const PlacementOptions& options) {
+  for (Host& host : hosts) {
+    if (!host.has_slots && options.per_node) host.slots = *options.per_node;
+  }
+  return hosts;
+}
+
+std::string advice_on_slots(const std::vector<Host>& hosts, long long wanted) {
+  const auto plain =
+      std::find_if(hosts.begin(), hosts.end(), [](const Host& host) { return !host.has_slots; });
+  if (plain == hosts.end()) return "; add slots or hosts, or say --oversubscribe";
+  const auto count = static_cast<long long>(hosts.size());
+  const std::string each = std::to_string((wanted + count - 1) / count);
+  return "; a host without a number of slots has one: say --per-node " + each + ", or write '" +
+         plain->name + " slots=" + each + "' in the hostfile or " + plain->name + ":" + each +
+         " in the list";
+}
+
 std::vector<int> counts_of(const std::vector<Host>& hosts, const PlacementOptions& options) {
   long long slots = 0;
   for (const Host& host : hosts) slots += host.slots;
@@ -83,7 +102,7 @@ std::vector<int> counts_of(const std::vector<Host>& hosts, const PlacementOption
     throw UsageError(counted(wanted, "rank") + " wanted, but there " +
                      (slots == 1 ? "is " : "are ") + counted(slots, "slot") + " on " +
                      counted(static_cast<long long>(hosts.size()), "host") +
-                     "; add slots or hosts, or say --oversubscribe");
+                     advice_on_slots(hosts, wanted));
   }
   std::vector<int> counts = fill_slots(hosts, static_cast<int>(wanted));
   long long placed = 0;
@@ -98,7 +117,7 @@ std::vector<int> counts_of(const std::vector<Host>& hosts, const PlacementOption
 }  // namespace
 
 Placement place_ranks(const std::vector<Host>& hosts, const PlacementOptions& options) {
-  const std::vector<int> counts = counts_of(hosts, options);
+  const std::vector<int> counts = counts_of(with_slots(hosts, options), options);
   Placement placement;
   int rank = 0;
   for (std::size_t i = 0; i < hosts.size(); ++i) {

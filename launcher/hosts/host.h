@@ -14,6 +14,7 @@ namespace chainmail::launch {
 struct Host {
   std::string name;  ///< as written, never shortened and never resolved
   int slots = 1;
+  bool has_slots = false;  ///< a count was written, or the host named more than once
   std::optional<int> max_slots;
   std::string user;  ///< empty: whatever the remote shell's configuration says
   std::optional<int> port;

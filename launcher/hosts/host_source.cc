@@ -117,6 +117,7 @@ class LocalhostSource final : public HostSource {
     Host host;
     host.name = "localhost";
     host.slots = usable_cores();
+    host.has_slots = true;
     return HostSet{"this machine", {host}};
   }
 };

@@ -85,7 +85,7 @@ void check_name(const Cursor& cursor, const Token& token, const char* what) {
 }
 
 // "[fd00::5]" or "[fd00::5]:2"; the name is kept without brackets, as ssh wants it.
-void parse_bracketed(const Cursor& cursor, const Token& token, Host& host, bool& has_slots) {
+void parse_bracketed(const Cursor& cursor, const Token& token, Host& host) {
   const std::size_t close = token.text.find(']');
   if (close == std::string_view::npos) cursor.refuse(token.column, "'[' without ']'");
   const std::string_view inside = token.text.substr(1, close - 1);
@@ -106,11 +106,11 @@ void parse_bracketed(const Cursor& cursor, const Token& token, Host& host, bool&
     cursor.refuse(token.column + close + 1, "after ']' only ':' and a number of slots can stand");
   }
   host.slots = parse_slots(cursor, {rest.substr(1), token.column + close + 2}, "number of slots");
-  has_slots = true;
+  host.has_slots = true;
 }
 
 // "name", "name:4", or a bare IPv6 address that cannot be read as address and count.
-void parse_plain(const Cursor& cursor, const Token& token, Host& host, bool& has_slots) {
+void parse_plain(const Cursor& cursor, const Token& token, Host& host) {
   const std::size_t colon = token.text.rfind(':');
   if (std::count(token.text.begin(), token.text.end(), ':') > 1) {
     if (!is_ipv6(token.text)) {
@@ -133,14 +133,14 @@ void parse_plain(const Cursor& cursor, const Token& token, Host& host, bool& has
       cursor.refuse(count.column, "':*' (all cores of a host) is not supported; give a number");
     }
     host.slots = parse_slots(cursor, count, "number of slots");
-    has_slots = true;
+    host.has_slots = true;
   }
   const Token name{token.text.substr(0, colon), token.column};
   check_name(cursor, name, "host name");
   host.name = std::string(name.text);
 }
 
-Host parse_host(const Cursor& cursor, Token token, bool& has_slots) {
+Host parse_host(const Cursor& cursor, Token token) {
   if (token.text.front() == '^' || token.text.front() == '+') {
     cursor.refuse(token.column, quoted(token.text) +
                                     ": excluded and relative hosts ('^', '+n') "
@@ -159,9 +159,9 @@ Host parse_host(const Cursor& cursor, Token token, bool& has_slots) {
     if (token.text.empty()) cursor.refuse(token.column, "no host name after '@'");
   }
   if (token.text.front() == '[') {
-    parse_bracketed(cursor, token, host, has_slots);
+    parse_bracketed(cursor, token, host);
   } else {
-    parse_plain(cursor, token, host, has_slots);
+    parse_plain(cursor, token, host);
   }
   return host;
 }
@@ -200,8 +200,7 @@ bool is_one_of(std::string_view word, const std::array<std::string_view, N>& nam
   return std::find(names.begin(), names.end(), word) != names.end();
 }
 
-void parse_key(const Cursor& cursor, const Token& key, const Token& value, Host& host,
-               bool& has_slots) {
+void parse_key(const Cursor& cursor, const Token& key, const Token& value, Host& host) {
   constexpr std::array<std::string_view, 4> kSlots = {"slots", "cpu", "count", "gpus"};
   constexpr std::array<std::string_view, 8> kMaxSlots = {"max_slots", "max-slots", "slots_max",
                                                          "slots-max", "cpu_max",   "cpu-max",
@@ -210,9 +209,9 @@ void parse_key(const Cursor& cursor, const Token& key, const Token& value, Host&
     if (is_given) cursor.refuse(key.column, quoted(key.text) + " is given twice for this host");
   };
   if (is_one_of(key.text, kSlots)) {
-    once(has_slots);
+    once(host.has_slots);
     host.slots = parse_slots(cursor, value, std::string(key.text));
-    has_slots = true;
+    host.has_slots = true;
   } else if (is_one_of(key.text, kMaxSlots)) {
     once(host.max_slots.has_value());
     host.max_slots = parse_slots(cursor, value, std::string(key.text));
@@ -247,6 +246,7 @@ void add_host(const Cursor& cursor, std::size_t column, Host host, std::vector<H
     cursor.refuse(column, "host " + host.name + " appears again with another user or port");
   }
   same->slots += host.slots;
+  same->has_slots = true;
   if (same->slots > kMaxSlotsPerHost) {
     cursor.refuse(column, "host " + host.name + " has " + std::to_string(same->slots) +
                               " slots in all; at most " + std::to_string(kMaxSlotsPerHost) +
@@ -264,8 +264,7 @@ void parse_line(const Cursor& cursor, std::string_view line, std::vector<Host>& 
                   "a hostfile has one host per line; give a list by commas "
                   "to -H instead");
   }
-  bool has_slots = false;
-  Host host = parse_host(cursor, words.front(), has_slots);
+  Host host = parse_host(cursor, words.front());
   for (std::size_t i = 1; i < words.size(); i += 3) {
     const Token& key = words[i];
     if (i + 1 >= words.size() || words[i + 1].text != "=") {
@@ -276,7 +275,7 @@ void parse_line(const Cursor& cursor, std::string_view line, std::vector<Host>& 
     if (i + 2 >= words.size() || words[i + 2].text == "=") {
       cursor.refuse(words[i + 1].column, "no value after " + quoted(key.text) + " '='");
     }
-    parse_key(cursor, key, words[i + 2], host, has_slots);
+    parse_key(cursor, key, words[i + 2], host);
   }
   add_host(cursor, words.front().column, std::move(host), hosts);
 }
@@ -322,8 +321,7 @@ std::vector<Host> parse_host_list(std::string_view text, const std::string& wher
     if (token.text.empty()) {
       cursor.refuse(token.column, "empty host name; separate hosts by single commas");
     }
-    bool has_slots = false;
-    add_host(cursor, token.column, parse_host(cursor, token, has_slots), hosts);
+    add_host(cursor, token.column, parse_host(cursor, token), hosts);
     begin = end + 1;
   }
   return hosts;

@@ -153,6 +153,13 @@ TEST(Hostfile, BadCorpusNamesLineColumnAndReason) {
   }
 }
 
+TEST(Hostfile, WrittenSlotsAreToldFromTheOneThatIsAssumed) {
+  const auto hosts = parse_hostfile("a\nb slots=1\nc:1\nd\nd\n[::1]\n", "hosts");
+  std::string written;
+  for (const Host& host : hosts) written += host.has_slots ? "y" : "n";
+  EXPECT_EQ(written, "nyyyn");
+}
+
 TEST(Hostfile, ZeroByteIsRefused) {
   try {
     (void)read(std::string_view("n1\0", 3));

@@ -17,7 +17,14 @@ Host host(std::string name, int slots, std::optional<int> max_slots = {}) {
   Host out;
   out.name = std::move(name);
   out.slots = slots;
+  out.has_slots = true;
   out.max_slots = max_slots;
+  return out;
+}
+
+Host plain_host(std::string name) {
+  Host out;
+  out.name = std::move(name);
   return out;
 }
 
@@ -71,6 +78,26 @@ TEST(Placement, PerNodeBeyondSlotsIsRefused) {
   EXPECT_EQ(
       layout(place_ranks({host("a", 1), host("b", 1)}, {.per_node = 2, .oversubscribe = true})),
       "0a0 1a1 2b0 3b1");
+}
+
+TEST(Placement, PerNodeIsTheNumberOfSlotsWhereNoneWasWritten) {
+  const std::vector<Host> plain = {plain_host("a"), plain_host("b")};
+  EXPECT_EQ(layout(place_ranks(plain, {.ranks = 4, .per_node = 2})), "0a0 1a1 2b0 3b1");
+  EXPECT_EQ(layout(place_ranks(plain, {.per_node = 2})), "0a0 1a1 2b0 3b1");
+  EXPECT_EQ(place_ranks(plain, {.ranks = 10, .per_node = 5}).ranks_of_node,
+            (std::vector<int>{5, 5}));
+  EXPECT_THAT(refusal(plain, {.ranks = 5, .per_node = 2}), HasSubstr("gives 4"));
+  EXPECT_THAT(refusal({plain_host("a"), host("b", 1)}, {.per_node = 2}),
+              HasSubstr("host b, which has 1 slot"));
+}
+
+TEST(Placement, PlainHostsHaveOneSlotAndTheMessageSaysWhatToWrite) {
+  const std::vector<Host> plain = {plain_host("a"), plain_host("b")};
+  EXPECT_EQ(layout(place_ranks(plain, {})), "0a0 1b0");
+  const std::string text = refusal(plain, {.ranks = 4});
+  EXPECT_THAT(text, HasSubstr("4 ranks wanted, but there are 2 slots"));
+  EXPECT_THAT(text, HasSubstr("--per-node 2"));
+  EXPECT_THAT(text, HasSubstr("'a slots=2'"));
 }
 
 TEST(Placement, OversubscribedRoundsStayNeighbours) {
