@@ -27,10 +27,11 @@ bool is_ssh(const std::string& program) { return program.substr(program.rfind('/
 
 void add_ssh_options(const Host& host, std::vector<std::string>& words) {
   // No pty (it would change bytes), no questions, no hanging, no forwardings of the user's
-  // configuration that a second session could not get.
+  // configuration that a second session could not get, and no connection that outlives the job
+  // because this session became the master of others.
   for (const char* option :
        {"BatchMode=yes", "ConnectTimeout=10", "ServerAliveInterval=2", "ServerAliveCountMax=3",
-        "ClearAllForwardings=yes", "EscapeChar=none"}) {
+        "ClearAllForwardings=yes", "EscapeChar=none", "ControlMaster=no"}) {
     words.insert(words.end(), {"-o", option});
   }
   words.insert(words.end(), {"-T", "-a", "-x"});
