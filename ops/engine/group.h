@@ -53,18 +53,24 @@ struct Collective {
   /// count, `output` of size * count (may already hold the input at this rank's place).
   /// reduce_scatter: `input` of size * count, `output` of count. gather: `output` on root only;
   /// scatter: `input` on root only. all_to_all: both, split by `send_counts`, `receive_counts`.
+  ///
+  /// send and recv between two ranks match in order per tag and must agree in count and dtype. A
+  /// send may be done before its receiver has come. They stand in the same queue as all else: an
+  /// operation begins when those that this rank submitted before it have ended, so ranks that all
+  /// send, or all receive, first may wait for each other until the time limit.
   const std::byte* input = nullptr;
   std::byte* output = nullptr;
   int root = 0;  ///< root, or the peer of send and recv
   std::uint32_t tag = 0;
-  std::vector<std::size_t> send_counts;     ///< elements per rank
-  std::vector<std::size_t> receive_counts;  ///< elements per rank
+  std::vector<std::size_t> send_counts;     ///< elements per rank; empty: `count` for each
+  std::vector<std::size_t> receive_counts;  ///< elements per rank; empty: `count` from each
   std::optional<Algorithm> algorithm;       ///< this operation only
   std::optional<WireFormat> wire;           ///< this operation only
   std::optional<std::chrono::milliseconds> timeout;
   /// Hash of the shapes; equal on all ranks or the operation is a MismatchError.
   std::uint32_t shape_hash = 0;
-  /// Writes shapes for the error message, such as "[3, 4]"; called only when ranks disagree.
+  /// Writes shapes for the error message, such as "[3, 4]". Called when ranks disagree or an
+  /// operation takes long, from any thread and perhaps as the operation ends: capture by value.
   std::function<std::string()> describe_shapes;
   /// False: the caller waits at once; runs in the caller when the queue is empty.
   bool is_async = true;
