@@ -3,7 +3,13 @@
 
 #include "ops/engine/rendezvous_news.h"
 
+#include <unistd.h>
+
 #include <chrono>
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <thread>
 #include <utility>
 
 #include "base/log.h"
@@ -19,40 +25,71 @@ std::string key_of(const std::string& group) { return "news/" + group; }
 
 }  // namespace
 
+/// What the watching thread works on; it owns this together with the RendezvousNews, which may be
+/// gone before the thread is.
+struct RendezvousNews::Watch {
+  using Groups = std::map<std::string, std::shared_ptr<FailureState>>;
+
+  explicit Watch(std::shared_ptr<Rendezvous> where) : rendezvous(std::move(where)) {}
+  void run();
+  void look_once(const Groups& subscribed);
+
+  const std::shared_ptr<Rendezvous> rendezvous;
+  const pid_t process = ::getpid();
+  std::mutex mutex;
+  std::condition_variable changed;
+  Groups groups;
+  bool is_stopping = false;
+  std::thread thread;
+};
+
 RendezvousNews::RendezvousNews(std::shared_ptr<Rendezvous> rendezvous)
-    : rendezvous_(std::move(rendezvous)) {}
+    : watch_(std::make_shared<Watch>(std::move(rendezvous))) {}
 
 RendezvousNews::~RendezvousNews() {
+  // A forked child has a copy of the thread's share in the Watch and no thread: so the condition
+  // variable, whose destruction would wait for that thread for ever, stays.
+  if (is_forked()) return;
   {
-    const std::lock_guard lock(mutex_);
-    is_stopping_ = true;
+    const std::lock_guard lock(watch_->mutex);
+    watch_->is_stopping = true;
   }
-  changed_.notify_all();
-  if (watcher_.joinable()) {
-    watcher_.join();
+  watch_->changed.notify_all();
+  if (!watch_->thread.joinable()) return;
+  if (watch_->thread.get_id() == std::this_thread::get_id()) {
+    watch_->thread.detach();  // a listener has dropped the last owner
+  } else {
+    watch_->thread.join();
   }
 }
+
+// The mutex may be held for ever in a forked child.
+bool RendezvousNews::is_forked() const noexcept { return watch_->process != ::getpid(); }
 
 void RendezvousNews::subscribe(const std::string& group, const std::vector<int>& /*global_ranks*/,
                                std::shared_ptr<FailureState> state) {
-  const std::lock_guard lock(mutex_);
-  groups_[group] = std::move(state);
-  if (!watcher_.joinable()) {
-    watcher_ = std::thread([this] { watch(); });
+  if (is_forked()) return;
+  const std::lock_guard lock(watch_->mutex);
+  std::swap(watch_->groups[group], state);
+  if (!watch_->thread.joinable()) {
+    watch_->thread = std::thread([watch = watch_] { watch->run(); });
   }
-  changed_.notify_all();
+  watch_->changed.notify_all();
 }
 
 void RendezvousNews::unsubscribe(const std::string& group) {
-  const std::lock_guard lock(mutex_);
-  groups_.erase(group);
+  if (is_forked()) return;
+  // Listeners go with their state, and what they own: not under the lock.
+  Watch::Groups::node_type removed;
+  const std::lock_guard lock(watch_->mutex);
+  removed = watch_->groups.extract(group);
 }
 
 void RendezvousNews::announce(const std::string& group, const std::exception_ptr& error) noexcept {
   try {
     const std::string key = key_of(group);
-    if (!rendezvous_->try_get(key)) {  // the first cause is the true one
-      rendezvous_->set(key, encode_error(error));
+    if (!watch_->rendezvous->try_get(key)) {  // the first cause is the true one
+      watch_->rendezvous->set(key, encode_error(error));
     }
   } catch (const std::exception& e) {
     internal::log_line(internal::LogLevel::kWarning,
@@ -60,28 +97,29 @@ void RendezvousNews::announce(const std::string& group, const std::exception_ptr
   }
 }
 
-void RendezvousNews::watch() {
-  std::unique_lock lock(mutex_);
-  while (!is_stopping_) {
-    if (groups_.empty()) {
-      changed_.wait(lock);
+void RendezvousNews::Watch::run() {
+  std::unique_lock lock(mutex);
+  while (!is_stopping) {
+    if (groups.empty()) {
+      changed.wait(lock);
       continue;
     }
-    const auto groups = groups_;
+    Groups subscribed = groups;
     lock.unlock();
-    look_once(groups);
+    look_once(subscribed);
+    subscribed.clear();
     lock.lock();
-    changed_.wait_for(lock, kPeriod, [this] { return is_stopping_; });
+    changed.wait_for(lock, kPeriod, [this] { return is_stopping; });
   }
 }
 
-void RendezvousNews::look_once(const std::map<std::string, std::shared_ptr<FailureState>>& groups) {
-  for (const auto& [group, state] : groups) {
+void RendezvousNews::Watch::look_once(const Groups& subscribed) {
+  for (const auto& [group, state] : subscribed) {
     if (state->has_failed()) {
       continue;
     }
     try {
-      if (const auto text = rendezvous_->try_get(key_of(group))) {
+      if (const auto text = rendezvous->try_get(key_of(group))) {
         state->fail(decode_error(*text));
       }
     } catch (const std::exception& e) {

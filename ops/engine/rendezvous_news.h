@@ -5,16 +5,13 @@
 // start (torchrun, mpirun, srun). It carries what ranks announce; it cannot see a rank die.
 //
 // Thread-safe. One of these per process: a single thread looks at the keys of all subscribed
-// groups; it starts with the first subscription.
+// groups; it starts with the first subscription. May be destroyed anywhere: in a listener that this
+// thread runs, and in a forked child, which has no such thread and learns nothing.
 
 #pragma once
 
-#include <condition_variable>
-#include <map>
 #include <memory>
-#include <mutex>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "ops/engine/group.h"
@@ -34,15 +31,10 @@ class RendezvousNews final : public FailureNews {
   void announce(const std::string& group, const std::exception_ptr& error) noexcept override;
 
  private:
-  void watch();
-  void look_once(const std::map<std::string, std::shared_ptr<FailureState>>& groups);
+  struct Watch;
+  bool is_forked() const noexcept;
 
-  std::shared_ptr<Rendezvous> rendezvous_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::map<std::string, std::shared_ptr<FailureState>> groups_;
-  bool is_stopping_ = false;
-  std::thread watcher_;
+  std::shared_ptr<Watch> watch_;
 };
 
 }  // namespace chainmail::ops
