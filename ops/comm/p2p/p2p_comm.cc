@@ -103,7 +103,7 @@ void P2pComm::all_gather(std::byte* data, std::span<const std::size_t> byte_boun
   call.job.data = data;
   call.job.count = byte_bounds.back();
   call.job.bounds.assign(byte_bounds.begin(), byte_bounds.end());
-  queue_.run(call, plan_all_gather(size(), options_));
+  queue_.run(call, plan_all_gather(call.job, size(), options_));
 }
 
 void P2pComm::broadcast(std::byte* data, std::size_t bytes, int root, const OpContext& context) {

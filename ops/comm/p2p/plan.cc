@@ -18,6 +18,7 @@ std::size_t elements(std::size_t bytes, const Job& job) {
 }  // namespace
 
 Plan plan_all_reduce(Job& job, int size, const P2pOptions& options) {
+  if (job.count == 0) return Plan::kBarrier;
   const std::size_t bytes = job.count * job.wire_bytes();
   const bool is_small = bytes <= options.small_bytes;
   const bool loses_bits = job.is_compressed() || job.reduction.dtype == DataType::kFloat16 ||
@@ -31,17 +32,20 @@ Plan plan_all_reduce(Job& job, int size, const P2pOptions& options) {
 }
 
 Plan plan_reduce_scatter(Job& job, int /*size*/, const P2pOptions& options) {
+  if (job.count == 0) return Plan::kBarrier;
   job.piece = elements(options.slice_bytes, job);
   return Plan::kReduceScatter;
 }
 
 Plan plan_broadcast(Job& job, int size, const P2pOptions& options) {
+  if (job.count == 0) return Plan::kBarrier;
   job.piece = std::max<std::size_t>(options.slice_bytes, 1);
   const bool is_long = job.count > 2 * options.slice_bytes;
   return size > 2 && is_long ? Plan::kBroadcastChain : Plan::kBroadcastTree;
 }
 
-Plan plan_all_gather(int size, const P2pOptions& options) {
+Plan plan_all_gather(const Job& job, int size, const P2pOptions& options) {
+  if (job.count == 0) return Plan::kBarrier;
   return size > options.max_direct_ranks ? Plan::kAllGatherRing : Plan::kAllGatherDirect;
 }
 

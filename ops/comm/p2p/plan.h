@@ -46,7 +46,8 @@ enum class Plan {
 };
 inline constexpr std::size_t kPlanCount = 11;
 
-/// The plan of an all_reduce; sets Job::piece.
+/// The plan of an all_reduce; sets Job::piece. Nothing to move is a barrier, here and below: its
+/// messages carry the header, so that ranks which disagree find out.
 ///
 /// | ranks             | bytes <= small_bytes | more               |
 /// |-------------------|----------------------|--------------------|
@@ -60,7 +61,7 @@ inline constexpr std::size_t kPlanCount = 11;
 [[nodiscard]] Plan plan_reduce_scatter(Job& job, int size, const P2pOptions& options);
 /// A tree for small buffers, a chain of pieces where bandwidth counts.
 [[nodiscard]] Plan plan_broadcast(Job& job, int size, const P2pOptions& options);
-[[nodiscard]] Plan plan_all_gather(int size, const P2pOptions& options);
+[[nodiscard]] Plan plan_all_gather(const Job& job, int size, const P2pOptions& options);
 
 [[nodiscard]] std::unique_ptr<Schedule> make_schedule(Plan plan, Transport& transport);
 

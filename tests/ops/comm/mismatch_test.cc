@@ -73,6 +73,43 @@ TEST_P(MismatchTest, Count) {
   }
 }
 
+TEST_P(MismatchTest, NoElementsOnOneRank) {
+  // Large calls only ask: nobody may leave before it has seen the others' headers.
+  for (const std::size_t count : {std::size_t{1}, std::size_t{1'000'000}}) {
+    expect_mismatch(3,
+                    [&](P2pComm& comm, Ops& ops) {
+                      const std::size_t own = comm.rank() == 1 ? 0 : count;
+                      all_reduce(comm, ops.next(OpKind::kAllReduce, own, DataType::kFloat32));
+                      comm.barrier(ops.next(OpKind::kBarrier, 0));
+                    },
+                    {"rank 1", "0 float32", std::to_string(count) + " float32"});
+  }
+}
+
+TEST_P(MismatchTest, NoElementsOnAnyRank) {
+  using Call = std::function<void(P2pComm&, const OpContext&)>;
+  const std::vector<std::size_t> bounds(5, 0);
+  const std::vector<std::pair<OpKind, Call>> calls{
+      {OpKind::kAllReduce, [](P2pComm& comm, const OpContext& c) { all_reduce(comm, c); }},
+      {OpKind::kReduceScatter,
+       [&](P2pComm& comm, const OpContext& c) { comm.reduce_scatter(nullptr, bounds, {}, c); }},
+      {OpKind::kAllGather,
+       [&](P2pComm& comm, const OpContext& c) { comm.all_gather(nullptr, bounds, c); }},
+      {OpKind::kBroadcast,
+       [](P2pComm& comm, const OpContext& c) { comm.broadcast(nullptr, 0, 0, c); }}};
+  for (const auto& [kind, call] : calls) {
+    SCOPED_TRACE(to_string(kind));
+    expect_mismatch(4,
+                    [&, kind = kind, &call = call](P2pComm& comm, Ops& ops) {
+                      OpContext context = ops.next(kind, 0, DataType::kFloat32);
+                      context.header.layout = comm.rank() == 3 ? 8 : 7;
+                      call(comm, context);
+                      comm.barrier(ops.next(OpKind::kBarrier, 0));
+                    },
+                    {to_string(kind), "layout 00000007", "layout 00000008", "rank 3"});
+  }
+}
+
 TEST_P(MismatchTest, Type) {
   expect_mismatch(3,
                   [](P2pComm& comm, Ops& ops) {
