@@ -165,6 +165,11 @@ void CallQueue::wait_until(const OpContext& context, const IsDone& is_done,
   auto last_move = Clock::now();
   auto next_inquiry = last_move + kFirstInquiry;
   milliseconds pause = kFirstInquiry;
+  const auto messages = [this] {
+    const TransportCounters counters = transport_.counters();
+    return counters.messages_sent + counters.messages_received;
+  };
+  auto moved = messages();
   std::vector<int> peers;
   try {
     while (!is_done()) {
@@ -181,7 +186,11 @@ void CallQueue::wait_until(const OpContext& context, const IsDone& is_done,
         std::this_thread::yield();
         continue;
       }
-      if (now >= next_inquiry) {
+      if (now >= next_inquiry && messages() != moved) {
+        // Not late, only long. Told by messages: inquiries of others move bytes, too.
+        moved = messages();
+        next_inquiry = now + kFirstInquiry;
+      } else if (now >= next_inquiry) {
         peers.clear();
         visit(peers, true);
         pause = std::min(2 * pause, kMaxInquiryPause);

@@ -27,6 +27,8 @@ constexpr std::uint64_t kFirstPeerKey = 2;
 // Taken from one peer before the next one's turn, and before this rank sends again.
 constexpr std::size_t kReadBudget = std::size_t{1} << 20;
 constexpr milliseconds kCutOffTime{3000};
+// Shorter than the time between two inquiries about one transfer.
+constexpr milliseconds kBoardPause{50};
 constexpr milliseconds kAbortTime{250};
 constexpr milliseconds kGoodbyeTime{1000};
 
@@ -121,9 +123,12 @@ void TcpTransport::inquire(const Transfer& transfer) {
 }
 
 // A rank that gives up before it is connected to everybody leaves its reason at the rendezvous.
+// One look serves all transfers of a round: each is a round trip to the store.
 void TcpTransport::check_board() {
+  if (!next_board_look_.has_passed()) return;
   const auto text = rendezvous_->try_get(board_key(options_));
   if (text) std::rethrow_exception(decode_abort(std::as_bytes(std::span(*text))));
+  next_board_look_ = internal::Deadline::after(kBoardPause);
 }
 
 void TcpTransport::want(int rank) {

@@ -10,11 +10,13 @@
 #include <sys/epoll.h>
 
 #include <array>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "base/deadline.h"
 #include "base/socket.h"
 #include "base/unique_fd.h"
 #include "ops/comm/call_log.h"
@@ -102,6 +104,7 @@ class TcpTransport final : public Transport {
   static constexpr int kMaxEvents = 32;
   std::array<epoll_event, kMaxEvents> events_{};
   int event_count_ = 0;  ///< events that wait() has found
+  internal::Deadline next_board_look_ = internal::Deadline::after(std::chrono::milliseconds{0});
   bool has_failed_ = false;
 };
 
