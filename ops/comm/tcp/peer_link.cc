@@ -106,6 +106,7 @@ void PeerLink::end_with(FrameType type, std::string body) {
 
 bool PeerLink::has_output() const noexcept {
   if (!controls_.empty()) return true;
+  if (is_ending_) return false;
   return std::any_of(sends_.begin(), sends_.end(),
                      [](const Outgoing& outgoing) { return outgoing.is_ready; });
 }
