@@ -40,8 +40,8 @@ struct ShmCommOptions {
 
 /// This rank's end; collective over the ranks of the Comm, returns when all have come.
 /// Throws InvalidArgument (numbers that cannot be right), SystemError (memory, /proc not readable:
-/// names what to try), TimeoutError (a rank did not come), or the error in `failure`.
-/// `failure` must outlive the Comm: abort() takes its reason from there.
+/// names what to try), PeerError (a rank died while they joined), TimeoutError (a rank did not
+/// come), or the error in `failure`. `failure` must outlive the Comm: abort() tells its reason.
 [[nodiscard]] std::unique_ptr<Comm> create_shm_comm(const ShmCommOptions& options,
                                                     Rendezvous& rendezvous,
                                                     internal::Deadline deadline,

@@ -4,12 +4,14 @@
 // How the ranks of a node find each other's segment, and how they part.
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/random.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <optional>
@@ -131,7 +133,6 @@ Meeting::Meeting(const ShmCommOptions& options, Rendezvous& rendezvous, internal
   }
   join(rendezvous, options.key_prefix, deadline);
   segment_.close_file();
-  watch_peers();
   count_cores();
 }
 
@@ -151,11 +152,20 @@ void Meeting::join(Rendezvous& rendezvous, const std::string& key_prefix,
   const auto is_here = [this](int rank) {
     return segment_.area(rank).presence.load() != Presence::kAbsent;
   };
+  processes_.resize(static_cast<std::size_t>(size_));
   for (int rank = 0; rank < size_; ++rank) {
     while (!is_here(rank)) {
       if (failure_ != nullptr) failure_->rethrow_if_failed();
       if (const auto why = rendezvous.try_get(key_prefix + "/shm/failed")) {
         throw PeerError("a rank of host " + host_ + " could not join the shared memory: " + *why);
+      }
+      watch_peers();
+      for (int other = 0; other < size_; ++other) {
+        // Nobody is done before all have joined: who dies while one is missing is lost.
+        if (!is_dead(other) || is_here(rank)) continue;
+        throw PeerError(name(other) + " (pid " + std::to_string(segment_.area(other).pid) +
+                            ") died while the ranks of the node joined their shared memory",
+                        global_rank(other));
       }
       if (deadline.has_passed()) {
         throw TimeoutError(name(rank) + " did not join the shared memory group in time",
@@ -164,17 +174,27 @@ void Meeting::join(Rendezvous& rendezvous, const std::string& key_prefix,
       segment_.sleep([&] { return is_here(rank); }, std::chrono::milliseconds{20});
     }
   }
+  watch_peers();
 }
 
+// Watches who has joined and is not watched yet.
 void Meeting::watch_peers() {
-  processes_.resize(static_cast<std::size_t>(size_));
   for (int rank = 0; rank < size_; ++rank) {
-    const pid_t pid = segment_.area(rank).pid;
-    if (pid == ::getpid()) continue;  // a thread of this process: it says when it leaves
+    Process& process = processes_[static_cast<std::size_t>(rank)];
+    const RankArea& area = segment_.area(rank);
+    if (process.is_watched || area.presence.load() == Presence::kAbsent) continue;
+    process.is_watched = true;
+    if (area.pid == ::getpid()) continue;  // a thread of this process: it says when it leaves
     // Before 5.3 the kernel has no pidfd: then only the deadline tells.
-    processes_[static_cast<std::size_t>(rank)].reset(
-        static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+    process.fd.reset(static_cast<int>(::syscall(SYS_pidfd_open, area.pid, 0)));
+    process.is_gone = !process.fd.is_open() && errno == ESRCH;
   }
+}
+
+bool Meeting::is_dead(int rank) const {
+  const Process& process = processes_[static_cast<std::size_t>(rank)];
+  pollfd poll_one{process.fd.get(), POLLIN, 0};
+  return process.is_gone || (process.fd.is_open() && ::poll(&poll_one, 1, 0) == 1);
 }
 
 void Meeting::count_cores() {

@@ -3,7 +3,6 @@
 
 #include "ops/comm/shm/meeting.h"
 
-#include <poll.h>
 #include <sched.h>
 
 #include <bit>
@@ -203,13 +202,11 @@ void Meeting::disagree(int rank, const OpContext& context) {
 void Meeting::check_peers(int first, int last, const std::function<bool(int)>& seen,
                           const OpContext& context) {
   for (int rank = first; rank < last; ++rank) {
-    const internal::UniqueFd& process = processes_[static_cast<std::size_t>(rank)];
     const RankArea& area = segment_.area(rank);
-    pollfd poll_one{process.get(), POLLIN, 0};
-    const bool is_dead = process.is_open() && ::poll(&poll_one, 1, 0) == 1;
+    const bool has_died = is_dead(rank);
     const bool has_left = area.presence.load() == Presence::kLeft;
     // Looked at last: what a rank delivered before it ended counts.
-    if (rank == rank_ || (!is_dead && !has_left) || seen(rank)) continue;
+    if (rank == rank_ || (!has_died && !has_left) || seen(rank)) continue;
     std::string text = name(rank) + " (pid " + std::to_string(area.pid) + ") ";
     text += has_left ? "left the group" : "died";
     text += " while " + name(rank_) + " waits for it in " + context.header.describe();

@@ -80,6 +80,7 @@ class Meeting {
  private:
   void join(Rendezvous& rendezvous, const std::string& key_prefix, internal::Deadline deadline);
   void watch_peers();
+  bool is_dead(int rank) const;
   void count_cores();
 
   template <typename Seen>
@@ -100,7 +101,12 @@ class Meeting {
   std::string host_;
   const FailureState* failure_;
   Segment segment_;
-  std::vector<internal::UniqueFd> processes_;  // pidfds; closed for this process
+  struct Process {
+    internal::UniqueFd fd;  // pidfd; closed for this process
+    bool is_watched = false;
+    bool is_gone = false;  // ended before a pidfd could be had
+  };
+  std::vector<Process> processes_;
   int spins_ = 0;
   std::atomic<bool> is_aborted_{false};
 

@@ -66,6 +66,27 @@ class DirectoryRendezvous final : public Rendezvous {
   fs::path directory_;
 };
 
+// Rank 1 is killed once it has joined, rank 0 looks at it only when nothing of it is left.
+class DeadlyRendezvous final : public Rendezvous {
+ public:
+  DeadlyRendezvous(const char* directory, int rank) : files_(directory), rank_(rank) {}
+  void set(const std::string& key, const std::string& value) override { files_.set(key, value); }
+  std::optional<std::string> try_get(const std::string& key) override {
+    // What a rank looks for while it waits for the others.
+    const bool has_joined = key.find("/shm/failed") != std::string::npos;
+    if (has_joined && rank_ == 1) ::raise(SIGKILL);
+    if (has_joined) (void)get("reaped", internal::Deadline::after(std::chrono::seconds{20}));
+    return files_.try_get(key);
+  }
+  std::string get(const std::string& key, internal::Deadline deadline) override {
+    return files_.get(key, deadline);
+  }
+
+ private:
+  DirectoryRendezvous files_;
+  int rank_;
+};
+
 // --- what a rank does ---------------------------------------------------------------------------
 
 void sum_floats(ShmRank& self, std::size_t count, std::chrono::milliseconds timeout) {
@@ -133,10 +154,14 @@ int be_rank(const std::string& role, const char* directory, int rank, int size) 
   const auto start = Clock::now();
   std::string caught = "nothing";
   try {
-    DirectoryRendezvous rendezvous{directory};
+    std::unique_ptr<Rendezvous> rendezvous = std::make_unique<DirectoryRendezvous>(directory);
+    if (role == "die_joining") {
+      if (rank == 2) return 0;
+      rendezvous = std::make_unique<DeadlyRendezvous>(directory, rank);
+    }
     FailureState failure;
     const auto comm =
-        create_shm_comm(options, rendezvous, internal::Deadline::after(std::chrono::seconds{30}));
+        create_shm_comm(options, *rendezvous, internal::Deadline::after(std::chrono::seconds{30}));
     ShmRank self{*comm, failure};
     play(role, self);
   } catch (const Error& error) {
@@ -237,6 +262,20 @@ TEST_P(ShmKillTest, AKilledRankIsNoticedByAllOthersAtOnce) {
   EXPECT_EQ(files_in_dev_shm(), before);
 }
 INSTANTIATE_TEST_SUITE_P(Sizes, ShmKillTest, ::testing::Values("kill_small", "kill_large"));
+
+TEST_F(ShmFaultTest, ARankThatDiesBeforeAllHaveJoinedIsNoticed) {
+  start("die_joining", 3);
+  int status = 0;
+  ASSERT_EQ(::waitpid(pids_[1], &status, 0), pids_[1]);
+  pids_[1] = 0;
+  ASSERT_TRUE(WIFSIGNALED(status));
+  DirectoryRendezvous(directory_).set("reaped", "yes");
+  const auto reaped = Clock::now();
+  const std::string text = output_of(0);
+  EXPECT_THAT(text, HasSubstr("PeerError: rank 1 on host testhost (pid "));
+  EXPECT_THAT(text, HasSubstr("died while the ranks of the node joined"));
+  EXPECT_LT(Clock::now() - reaped, std::chrono::seconds{2});
+}
 
 TEST_F(ShmFaultTest, AStoppedRankIsATimeoutThatNamesIt) {
   start("stop", 3);
