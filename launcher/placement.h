@@ -32,8 +32,9 @@ struct Placement {
   std::vector<PlacedRank> ranks;
 };
 
-/// Fills slots in host order; a host without written slots has one, or as many as `per_node`. Throws UsageError when there are more ranks than slots (unless
-/// oversubscribe) or than max_slots (always).
+/// Fills slots in host order; a host without written slots has one, or as many as `per_node`.
+/// Throws UsageError when there are more ranks than slots (unless oversubscribe) or than max_slots
+/// (always).
 [[nodiscard]] Placement place_ranks(const std::vector<Host>& hosts,
                                     const PlacementOptions& options);
 
