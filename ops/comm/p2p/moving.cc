@@ -19,29 +19,45 @@ std::size_t part_bytes(const std::vector<std::size_t>& bounds, int rank) {
   return bounds[index + 1] - bounds[index];
 }
 
-// Round 0: from the parent; round 1: to the children. Ranks count from the root.
+// Round 0: from the parent; round 1: to the children. After the last piece whoever has heard from
+// all its children tells its parent (rounds 2 and 3): nobody is through before all ranks below it
+// have looked at the call's header, so that a mismatch is known to all in the call that has it.
+// Ranks count from the root.
 class Broadcast : public Schedule {
  public:
   using Schedule::Schedule;
   std::size_t piece_count(const Job& job) const override {
     return (job.count + job.piece - 1) / job.piece;
   }
-  int round_count() const override { return 2; }
+  int round_count() const override { return 4; }
 
  protected:
-  // Sent in round 1, received in round 0.
-  int step_of(int /*round*/) const override { return 0; }
+  // What is sent in round 1 is received in round 0, what is sent in round 3 in round 2.
+  int step_of(int round) const override { return round / 2; }
   void post_round(int round) override {
     const std::size_t begin = piece() * job().piece;
     const std::size_t bytes = std::min(job().piece, job().count - begin);
+    const bool is_last = begin + bytes == job().count;
     const int own = (rank_ - job().root + size_) % size_;
-    if (round == 0 && own != 0) receive(absolute(parent(own)), job().data + begin, bytes);
-    if (round == 1) send_to_children(own, job().data + begin, bytes);
+    std::byte* data = job().data + begin;
+    children_.clear();
+    find_children(own, children_);
+    if (round == 0 && own != 0) receive(absolute(parent(own)), data, bytes);
+    if (round == 3 && own != 0 && is_last) send(absolute(parent(own)), nullptr, 0, true);
+    for (const int child : children_) {
+      if (round == 1) send(absolute(child), data, bytes);
+      if (round == 2 && is_last) receive(absolute(child), nullptr, 0, true);
+    }
   }
   void finish_round(int /*round*/) override {}
   virtual int parent(int own) const = 0;
-  virtual void send_to_children(int own, const std::byte* data, std::size_t bytes) = 0;
+  /// In the order in which they are served.
+  virtual void find_children(int own, std::vector<int>& children) const = 0;
+
+ private:
   int absolute(int relative) const { return (relative + job().root) % size_; }
+
+  std::vector<int> children_;
 };
 
 class BroadcastTree final : public Broadcast {
@@ -51,13 +67,13 @@ class BroadcastTree final : public Broadcast {
  protected:
   // A rank's parent lacks its lowest bit.
   int parent(int own) const override { return own & (own - 1); }
-  void send_to_children(int own, const std::byte* data, std::size_t bytes) override {
+  void find_children(int own, std::vector<int>& children) const override {
     const auto size = static_cast<unsigned>(size_);
     unsigned bit = own == 0 ? std::bit_ceil(size) : static_cast<unsigned>(own & -own);
     // The largest subtree first: it has the longest way to go.
     for (bit >>= 1; bit != 0; bit >>= 1) {
       const unsigned child = static_cast<unsigned>(own) + bit;
-      if (child < size) send(absolute(static_cast<int>(child)), data, bytes);
+      if (child < size) children.push_back(static_cast<int>(child));
     }
   }
 };
@@ -68,8 +84,8 @@ class BroadcastChain final : public Broadcast {
 
  protected:
   int parent(int own) const override { return own - 1; }
-  void send_to_children(int own, const std::byte* data, std::size_t bytes) override {
-    if (own + 1 < size_) send(absolute(own + 1), data, bytes);
+  void find_children(int own, std::vector<int>& children) const override {
+    if (own + 1 < size_) children.push_back(own + 1);
   }
 };
 

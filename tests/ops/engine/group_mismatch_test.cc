@@ -71,9 +71,15 @@ std::vector<Case> cases() {
        [](Group& group) {
          Collective collective = shaped(12, 34, "[3, 4]");
          collective.kind = OpKind::kBroadcast;
-         // Not as root: over TCP a root may be through before its peers have looked, and then
-         // hears of it at its next call.
          collective.root = (group.rank() + 1) % group.size();
+         group.run(collective);
+       },
+       usual_text, "calls broadcast of float32 [3, 4] with root"},
+      {"kind_as_root", usual,
+       [](Group& group) {
+         Collective collective = shaped(12, 34, "[3, 4]");
+         collective.kind = OpKind::kBroadcast;
+         collective.root = group.rank();
          group.run(collective);
        },
        usual_text, "calls broadcast of float32 [3, 4] with root"},
