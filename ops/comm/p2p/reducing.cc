@@ -56,7 +56,7 @@ class Reducing : public Schedule {
   void combine(std::byte* destination, std::size_t count) {
     const Reduction& reduction = job().reduction;
     if (!job().is_compressed()) {
-      reduce(destination, nullptr, sources_, count, reduction.dtype, reduction.op, reduction.scale);
+      reduce(destination, sources_, count, reduction.dtype, reduction.op, reduction.scale);
       finish_average(destination, count, reduction, size_);
       return;
     }
@@ -69,7 +69,7 @@ class Reducing : public Schedule {
   void combine_pair(std::byte* destination, const std::byte* first, const std::byte* second,
                     std::size_t count) {
     sources_.assign({first, second});
-    reduce(destination, nullptr, sources_, count, job().reduction.dtype, job().reduction.op);
+    reduce(destination, sources_, count, job().reduction.dtype, job().reduction.op);
   }
   /// The factor, once the last operand is in.
   void finish(std::byte* data, std::size_t count) const {

@@ -5,6 +5,11 @@
 //
 // Staging areas alternate by step, and the waits below keep a rank at most one step ahead: who
 // writes an area for step s has seen that everybody published step s - 1, hence finished s - 2.
+//
+// In steps, the owner of a slice reads it from all staging areas and writes the result back to
+// where it was: a line of the area then travels twice, to the owner and back, and each of them
+// already owns it when it writes. An area for results of its own would make every write take the
+// line away from its readers, which costs as much again (measured: 1.4 times the time at 25 MiB).
 
 #include <algorithm>
 #include <cstring>
@@ -59,7 +64,7 @@ void ShmComm::all_reduce_inline(std::byte* data, std::size_t count, const Reduct
   for (int rank = 0; rank < size(); ++rank) {
     sources_[static_cast<std::size_t>(rank)] = meeting_.payload(rank);
   }
-  reduce(data, nullptr, sources_, count, reduction.dtype, reduction.op, reduction.scale);
+  reduce(data, sources_, count, reduction.dtype, reduction.op, reduction.scale);
 }
 
 void ShmComm::all_reduce_staged(std::byte* data, std::size_t count, const Reduction& reduction,
@@ -69,7 +74,7 @@ void ShmComm::all_reduce_staged(std::byte* data, std::size_t count, const Reduct
   std::memcpy(meeting_.segment().staging(rank(), step), data, bytes);
   meeting_.enter(Method::kAllReduce, bytes, nullptr, 0, context);
   meeting_.wait_for_entries(context);
-  reduce_staged(data, nullptr, 0, count, step, reduction);
+  reduce_staged(data, 0, count, step, reduction);
 }
 
 void ShmComm::all_reduce_in_steps(std::byte* data, std::size_t count, const Reduction& reduction,
@@ -98,10 +103,9 @@ void ShmComm::all_reduce_in_steps(std::byte* data, std::size_t count, const Redu
     const Slice all = part(0, count, s, steps);
     const Slice own = share(all.length(), size, self, ranks);
     std::byte* chunk_data = data + all.begin * size;
-    std::byte* result = meeting_.segment().result(step);
+    const std::byte* result = meeting_.segment().staging(rank(), step);
     wait_step(step, s == 0, context);
-    reduce_staged(chunk_data + own.begin * size, result + own.begin * size, own.begin * size,
-                  own.length(), step, reduction);
+    reduce_for_all(chunk_data + own.begin * size, own.begin * size, own.length(), step, reduction);
     meeting_.publish_reduced(step);
     // The next chunk goes out before the wait, so that the others have work meanwhile.
     const std::uint64_t next = s + 1 < steps ? meeting_.next_step() : step;
@@ -139,17 +143,28 @@ void ShmComm::reduce_scatter(std::byte* data, std::span<const std::size_t> bound
     finish_step(Method::kReduceScatter, count * size, step, s == 0, context);
     wait_step(step, s == 0, context);
     const Slice own = part(bounds[self], bounds[self + 1], s, steps);
-    reduce_staged(data + own.begin * size, nullptr, own_offset, own.length(), step, reduction);
+    reduce_staged(data + own.begin * size, own_offset, own.length(), step, reduction);
   }
 }
 
-void ShmComm::reduce_staged(std::byte* own, std::byte* copy, std::size_t offset, std::size_t count,
-                            std::uint64_t step, const Reduction& reduction) {
+void ShmComm::find_parts(std::byte* own, std::size_t offset, std::uint64_t step) {
   for (int rank = 0; rank < size(); ++rank) {
-    sources_[static_cast<std::size_t>(rank)] =
-        rank == this->rank() ? own : meeting_.segment().staging(rank, step) + offset;
+    const auto index = static_cast<std::size_t>(rank);
+    parts_[index] = rank == this->rank() ? own : meeting_.segment().staging(rank, step) + offset;
+    sources_[index] = parts_[index];
   }
-  reduce(own, copy, sources_, count, reduction.dtype, reduction.op, reduction.scale);
+}
+
+void ShmComm::reduce_staged(std::byte* own, std::size_t offset, std::size_t count,
+                            std::uint64_t step, const Reduction& reduction) {
+  find_parts(own, offset, step);
+  reduce(own, sources_, count, reduction.dtype, reduction.op, reduction.scale);
+}
+
+void ShmComm::reduce_for_all(std::byte* own, std::size_t offset, std::size_t count,
+                             std::uint64_t step, const Reduction& reduction) {
+  find_parts(own, offset, step);
+  reduce(parts_, sources_, count, reduction.dtype, reduction.op, reduction.scale);
 }
 
 // The first step of a call is published by entering, which carries the header.

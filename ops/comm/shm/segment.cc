@@ -62,7 +62,7 @@ std::size_t Layout::staging_offset() const noexcept {
 }
 
 std::size_t Layout::ring_offset() const noexcept {
-  return staging_offset() + (2 * ranks + 2) * chunk_bytes;
+  return staging_offset() + 2 * ranks * chunk_bytes;
 }
 
 std::size_t Layout::total_bytes() const noexcept {
@@ -142,10 +142,6 @@ RankArea& Segment::area(int rank) const noexcept {
 std::byte* Segment::staging(int rank, std::uint64_t step) const noexcept {
   const std::size_t index = 2 * static_cast<std::size_t>(rank) + (step & 1);
   return memory_ + layout_.staging_offset() + index * layout_.chunk_bytes;
-}
-
-std::byte* Segment::result(std::uint64_t step) const noexcept {
-  return staging(static_cast<int>(layout_.ranks), step);
 }
 
 RingHead& Segment::ring_head(int from, int to) const noexcept {

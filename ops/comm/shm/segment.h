@@ -47,7 +47,7 @@ struct alignas(128) RankArea {
   cpu_set_t cpus;
   std::array<Slot, 2> slots;
   alignas(128) std::atomic<std::uint64_t> staged;   ///< steps whose data lie in the staging area
-  alignas(128) std::atomic<std::uint64_t> reduced;  ///< steps whose slice lies in the result area
+  alignas(128) std::atomic<std::uint64_t> reduced;  ///< steps whose slice lies in all staging areas
 };
 
 struct alignas(128) Head {
@@ -98,8 +98,6 @@ class Segment {
   RankArea& area(int rank) const noexcept;
   /// A rank's bytes for its peers; steps alternate between two.
   std::byte* staging(int rank, std::uint64_t step) const noexcept;
-  /// Where owners put reduced slices.
-  std::byte* result(std::uint64_t step) const noexcept;
   RingHead& ring_head(int from, int to) const noexcept;
   std::byte* ring_data(int from, int to) const noexcept;
   const Layout& layout() const noexcept { return layout_; }

@@ -28,6 +28,7 @@ ShmComm::ShmComm(const ShmCommOptions& options, Rendezvous& rendezvous, internal
                  const FailureState* failure)
     : meeting_(options, rendezvous, deadline, failure),
       mailbox_(meeting_),
+      parts_(static_cast<std::size_t>(options.size)),
       sources_(static_cast<std::size_t>(options.size)),
       staged_limit_(std::min(options.size <= 2 ? kStagedBytesOfTwo : kStagedBytesOfMany,
                              meeting_.segment().layout().chunk_bytes)) {}

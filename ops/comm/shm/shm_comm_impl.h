@@ -58,15 +58,22 @@ class ShmComm final : public Comm {
                            const OpContext& context);
   void gather_in_steps(Method method, std::byte* data, std::span<const std::size_t> byte_bounds,
                        std::uint64_t digest, const OpContext& context);
-  /// Reduces what lies at `offset` of everybody's staging area, this rank's own part being `own`.
-  void reduce_staged(std::byte* own, std::byte* copy, std::size_t offset, std::size_t count,
-                     std::uint64_t step, const Reduction& reduction);
+  /// parts_ and sources_: what lies at `offset` of everybody's staging area, this rank's own being
+  /// `own`.
+  void find_parts(std::byte* own, std::size_t offset, std::uint64_t step);
+  /// Reduces them into `own`.
+  void reduce_staged(std::byte* own, std::size_t offset, std::size_t count, std::uint64_t step,
+                     const Reduction& reduction);
+  /// The same, the result into every part.
+  void reduce_for_all(std::byte* own, std::size_t offset, std::size_t count, std::uint64_t step,
+                      const Reduction& reduction);
   void finish_step(Method method, std::uint64_t digest, std::uint64_t step, bool is_first,
                    const OpContext& context);
   void wait_step(std::uint64_t step, bool is_first, const OpContext& context);
 
   Meeting meeting_;
   Mailbox mailbox_;
+  std::vector<std::byte*> parts_;
   std::vector<const std::byte*> sources_;
   std::size_t staged_limit_;  // bytes that everybody reduces from staging
 };

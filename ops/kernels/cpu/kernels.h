@@ -21,12 +21,17 @@
 
 namespace chainmail::ops {
 
-/// destination[i] = scale * (sources[0][i] op sources[1][i] op ...), combined in that order.
-/// `destination` and `copy` may each be one of the sources; a second result goes to `copy` unless
-/// null. `scale` applies to floating-point types only. One source or more.
-/// Throws InvalidArgument for a bitwise op on a floating-point type, or no source.
-void reduce(std::byte* destination, std::byte* copy, std::span<const std::byte* const> sources,
+/// destination[i] = scale * (sources[0][i] op sources[1][i] op ...), combined in that order, for
+/// every destination. Destinations may be sources. `scale` applies to floating-point types only.
+/// One source or more. Throws InvalidArgument for a bitwise op on a floating-point type, or no
+/// source.
+void reduce(std::span<std::byte* const> destinations, std::span<const std::byte* const> sources,
             std::size_t count, DataType type, ReduceOp op, double scale = 1.0);
+
+inline void reduce(std::byte* destination, std::span<const std::byte* const> sources,
+                   std::size_t count, DataType type, ReduceOp op, double scale = 1.0) {
+  reduce(std::span<std::byte* const>(&destination, 1), sources, count, type, op, scale);
+}
 
 /// destination[i] = destination[i] op source[i]
 void accumulate(std::byte* destination, const std::byte* source, std::size_t count, DataType type,

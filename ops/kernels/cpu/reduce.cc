@@ -19,8 +19,7 @@
 namespace chainmail::ops {
 namespace {
 struct ReduceJob {
-  std::byte* destination;
-  std::byte* copy;
+  std::span<std::byte* const> destinations;
   std::span<const std::byte* const> sources;
   std::size_t count;
   double scale;
@@ -181,12 +180,10 @@ HWY_INLINE std::size_t run(D d, const ReduceJob& job, bool has_scale, std::size_
     if (has_scale) {
       for (std::size_t v = 0; v < kVectors; ++v) value[v] = scaled<Type>(d, value[v], job.scale);
     }
-    for (std::size_t v = 0; v < kVectors; ++v) {
-      Type::store(d, value[v], job.destination + (i + v * lanes) * kStored);
-    }
-    if (job.copy == nullptr) continue;
-    for (std::size_t v = 0; v < kVectors; ++v) {
-      Type::store(d, value[v], job.copy + (i + v * lanes) * kStored);
+    for (std::byte* destination : job.destinations) {
+      for (std::size_t v = 0; v < kVectors; ++v) {
+        Type::store(d, value[v], destination + (i + v * lanes) * kStored);
+      }
     }
   }
   return i;
@@ -303,7 +300,7 @@ HWY_EXPORT(own_target);
 
 const char* instruction_set() noexcept { return HWY_DYNAMIC_DISPATCH(own_target)(); }
 
-void reduce(std::byte* destination, std::byte* copy, std::span<const std::byte* const> sources,
+void reduce(std::span<std::byte* const> destinations, std::span<const std::byte* const> sources,
             std::size_t count, DataType type, ReduceOp op, double scale) {
   if (is_bitwise(op) && is_floating_point(type)) {
     throw InvalidArgument(std::string(to_string(op)) + " is for integers and bool; the type is " +
@@ -311,14 +308,14 @@ void reduce(std::byte* destination, std::byte* copy, std::span<const std::byte* 
   }
   if (sources.empty()) throw InvalidArgument("a reduction needs at least one source");
   if (count == 0) return;
-  const ReduceJob job{destination, copy, sources, count, scale};
+  const ReduceJob job{destinations, sources, count, scale};
   HWY_DYNAMIC_DISPATCH(reduce_any)(job, type, op);
 }
 
 void accumulate(std::byte* destination, const std::byte* source, std::size_t count, DataType type,
                 ReduceOp op) {
   const std::byte* const sources[] = {destination, source};
-  reduce(destination, nullptr, sources, count, type, op);
+  reduce(destination, sources, count, type, op);
 }
 
 void scale_in_place(std::byte* data, std::size_t count, DataType type, double scale) {
@@ -327,7 +324,7 @@ void scale_in_place(std::byte* data, std::size_t count, DataType type, double sc
                           to_string(type));
   }
   const std::byte* const sources[] = {data};
-  reduce(data, nullptr, sources, count, type, ReduceOp::kSum, scale);
+  reduce(data, sources, count, type, ReduceOp::kSum, scale);
 }
 
 }  // namespace chainmail::ops

@@ -32,8 +32,7 @@ std::vector<std::byte> reduce_range(const std::vector<Board::Step>& steps, std::
     sources.push_back(step.data + start * element);
   }
   if (!ops::is_compressed(reduction.wire, reduction.dtype, reduction.op)) {
-    ops::reduce(result.data(), nullptr, sources, count, reduction.dtype, reduction.op,
-                reduction.scale);
+    ops::reduce(result.data(), sources, count, reduction.dtype, reduction.op, reduction.scale);
     return result;
   }
   std::vector<std::byte> halves(count * 2);
