@@ -40,6 +40,9 @@ struct GroupOptions {
   std::size_t chunk_bytes = std::size_t{1} << 20;  ///< of the pipeline between nodes
 };
 
+/// Collective::root of a kRecv that takes the first message with its tag from whichever rank.
+inline constexpr int kAnyRank = -1;
+
 /// One operation as the caller describes it. Buffers stay the caller's and must live until the
 /// operation is done. Which members matter depends on `kind`.
 struct Collective {
@@ -89,6 +92,8 @@ class Operation {
   virtual std::exception_ptr error() const = 0;
   /// Called once when done, in the finishing thread, or at once. Must not throw.
   virtual void on_done(std::function<void()> callback) = 0;
+  /// The rank that a kRecv got its message from, once it is done; -1 before and for all else.
+  virtual int source_rank() const noexcept = 0;
 };
 
 /// News from outside the data path (launcher, store): lets a group learn of a failure, and tell.

@@ -51,6 +51,9 @@ class QueuedOperation final : public Operation,
   void wait(std::optional<std::chrono::milliseconds> limit = std::nullopt) override;
   std::exception_ptr error() const override { return is_done() ? error_ : nullptr; }
   void on_done(std::function<void()> callback) override;
+  int source_rank() const noexcept override {
+    return collective.kind == OpKind::kRecv && is_done() ? collective.root : -1;
+  }
 
   // Fixed once submitted.
   Collective collective;
