@@ -123,6 +123,8 @@ class AllGatherRing final : public Schedule {
   void finish_round(int /*round*/) override {}
 };
 
+// Two ranks that have bytes for each other in one direction send a message in both, so that each
+// sees the other's header: else the sender of a gather would be through without having met anybody.
 class AllToAll final : public Schedule {
  public:
   using Schedule::Schedule;
@@ -132,10 +134,12 @@ class AllToAll final : public Schedule {
  protected:
   void post_round(int /*round*/) override {
     for (int i = 1; i < size_; ++i) {
-      receive(after(-i), part(job(), after(-i)), part_bytes(job().bounds, after(-i)));
+      const int peer = after(-i);
+      receive(peer, part(job(), peer), part_bytes(job().bounds, peer), exchanges_with(peer));
     }
     for (int i = 1; i < size_; ++i) {
-      send(after(i), input_part(after(i)), part_bytes(job().input_bounds, after(i)));
+      const int peer = after(i);
+      send(peer, input_part(peer), part_bytes(job().input_bounds, peer), exchanges_with(peer));
     }
     const std::size_t own =
         std::min(part_bytes(job().bounds, rank_), part_bytes(job().input_bounds, rank_));
@@ -144,6 +148,9 @@ class AllToAll final : public Schedule {
   void finish_round(int /*round*/) override {}
 
  private:
+  bool exchanges_with(int peer) const {
+    return part_bytes(job().bounds, peer) + part_bytes(job().input_bounds, peer) != 0;
+  }
   const std::byte* input_part(int rank) const {
     return job().input + job().input_bounds[static_cast<std::size_t>(rank)];
   }

@@ -83,6 +83,14 @@ std::vector<Case> cases() {
          group.run(collective);
        },
        usual_text, "calls broadcast of float32 [3, 4] with root"},
+      {"kind_that_only_sends", usual,
+       [](Group& group) {
+         Collective collective = shaped(12, 34, "[3, 4]");
+         collective.kind = OpKind::kGather;
+         collective.root = (group.rank() + 1) % group.size();
+         group.run(collective);
+       },
+       usual_text, "calls gather of float32 [3, 4] with root"},
       {"kind_over_other_connections", usual,
        [](Group& group) {
          std::vector<float> output(12 * static_cast<std::size_t>(group.size()));
