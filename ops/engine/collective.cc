@@ -41,10 +41,11 @@ std::size_t total(const Collective& collective, const std::vector<std::size_t>& 
 bool needs_input(const Collective& collective, int rank, int size) {
   switch (collective.kind) {
     case OpKind::kReduceScatter:
-    case OpKind::kAllGather:
     case OpKind::kGather:
     case OpKind::kSend:
       return collective.count > 0;
+    case OpKind::kAllGather:
+      return part_count(collective, collective.receive_counts, rank) > 0;
     case OpKind::kScatter:
       return collective.count > 0 && rank == collective.root;
     case OpKind::kAllToAll:
@@ -64,13 +65,13 @@ bool needs_output(const Collective& collective, int rank, int size) {
     case OpKind::kAllReduce:
     case OpKind::kReduce:
     case OpKind::kReduceScatter:
-    case OpKind::kAllGather:
     case OpKind::kBroadcast:
     case OpKind::kScatter:
     case OpKind::kRecv:
       return collective.count > 0;
     case OpKind::kGather:
       return collective.count > 0 && rank == collective.root;
+    case OpKind::kAllGather:
     case OpKind::kAllToAll:
       return total(collective, collective.receive_counts, size) > 0;
     case OpKind::kSend:
@@ -124,6 +125,11 @@ std::uint32_t layout_of(const Collective& collective, const Plan& plan) {
   }
   if (is_point_to_point(collective.kind)) {
     hash = mix(hash, collective.tag);
+  }
+  if (collective.kind == OpKind::kAllGather) {
+    for (const std::size_t count : collective.receive_counts) {
+      hash = mix(hash, count);
+    }
   }
   if (collective.kind == OpKind::kAllReduce || collective.kind == OpKind::kReduce) {
     hash = mix(hash, static_cast<std::uint64_t>(plan.algorithm));
@@ -197,6 +203,8 @@ Plan plan_collective(const Collective& collective, int rank, const Topology& top
   std::size_t elements = collective.count * factor;
   if (collective.kind == OpKind::kAllToAll) {
     elements = total(collective, collective.send_counts, topology.size());
+  } else if (collective.kind == OpKind::kAllGather) {
+    elements = total(collective, collective.receive_counts, topology.size());
   }
   plan.bytes = elements * size_of(collective.dtype);
   plan.algorithm = collective.algorithm.value_or(options.algorithm);

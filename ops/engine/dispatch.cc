@@ -183,12 +183,15 @@ void Dispatcher::reduce_scatter(const Collective& collective, const Plan& plan,
 }
 
 void Dispatcher::all_gather(const Collective& collective, const OpContext& context) {
-  const std::size_t part_bytes = collective.count * size_of(collective.dtype);
-  copy_bytes(collective.output + static_cast<std::size_t>(rank_) * part_bytes, collective.input,
-             part_bytes);
+  std::vector<std::size_t> parts;
+  for (int rank = 0; rank < topology_.size(); ++rank) {
+    parts.push_back(part_count(collective, collective.receive_counts, rank) *
+                    size_of(collective.dtype));
+  }
+  const std::vector<std::size_t> bounds = bounds_of(parts);
+  const auto mine = static_cast<std::size_t>(rank_);
+  copy_bytes(collective.output + bounds[mine], collective.input, parts[mine]);
   if (Comm* comm = comms_.flat(context); comm != nullptr) {
-    const std::vector<std::size_t> bounds =
-        bounds_of(std::vector<std::size_t>(static_cast<std::size_t>(comm->size()), part_bytes));
     comm->all_gather(collective.output, bounds, context);
   }
 }

@@ -53,7 +53,9 @@ struct Collective {
   /// part for all_gather, reduce_scatter, gather, scatter.
   std::size_t count = 0;
   /// all_reduce, reduce, broadcast, recv: `output` in place. send: `input`. all_gather: `input` of
-  /// count, `output` of size * count (may already hold the input at this rank's place).
+  /// count, `output` of size * count (may already hold the input at this rank's place); ranks may
+  /// bring different amounts when `receive_counts`, equal on all ranks, says how many elements each
+  /// brings.
   /// reduce_scatter: `input` of size * count, `output` of count. gather: `output` on root only;
   /// scatter: `input` on root only. all_to_all: both, split by `send_counts`, `receive_counts`.
   ///
@@ -72,6 +74,10 @@ struct Collective {
   std::optional<std::chrono::milliseconds> timeout;
   /// Hash of the shapes; equal on all ranks or the operation is a MismatchError.
   std::uint32_t shape_hash = 0;
+  /// Called just before the operation begins, by the thread that runs it: sets `input`, `output`
+  /// and `receive_counts` of an all_gather to what an earlier operation of this group has brought.
+  /// What it throws ends the operation, and with it the group.
+  std::function<void(Collective&)> prepare;
   /// Writes shapes for the error message, such as "[3, 4]". Called when ranks disagree or an
   /// operation takes long, from any thread and perhaps as the operation ends: capture by value.
   std::function<std::string()> describe_shapes;

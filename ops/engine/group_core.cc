@@ -107,6 +107,10 @@ void GroupCore::run(QueuedOperation& operation) {
   OpContext context{
       operation.plan.header, internal::Deadline::after(operation.timeout), comm_failure_.get(), {}};
   try {
+    if (operation.collective.prepare) {
+      operation.collective.prepare(operation.collective);
+      check_collective(operation.collective, rank_, topology_, options_);
+    }
     dispatcher_.run(operation.collective, operation.plan, context);
     return;
   } catch (...) {

@@ -145,6 +145,69 @@ TEST_P(GroupOperations, AllGather) {
   });
 }
 
+TEST_P(GroupOperations, AllGatherOfPartsOfDifferentSize) {
+  on_all_shapes([](int rank, Group& group) {
+    for (const std::size_t unit : kCounts) {
+      // Rank r brings r units, rank 0 nothing.
+      const std::vector<float> input(unit * static_cast<std::size_t>(rank),
+                                     static_cast<float>(rank));
+      Collective collective;
+      collective.kind = OpKind::kAllGather;
+      std::vector<float> expected;
+      for (int other = 0; other < group.size(); ++other) {
+        const std::size_t count = unit * static_cast<std::size_t>(other);
+        collective.receive_counts.push_back(count);
+        expected.insert(expected.end(), count, static_cast<float>(other));
+      }
+      std::vector<float> output(expected.size(), -1);
+      collective.input = bytes_of(input);
+      collective.output = bytes_of(output);
+      group.run(collective);
+      ASSERT_EQ(output, expected);
+    }
+  });
+}
+
+TEST_P(GroupOperations, PreparesWithWhatAnEarlierOperationBrought) {
+  on_all_shapes([](int rank, Group& group) {
+    const auto ranks = static_cast<std::size_t>(group.size());
+    const std::uint8_t mine = static_cast<std::uint8_t>(3 * rank);
+    std::vector<std::uint8_t> counts(ranks, 99);
+    Collective first;
+    first.kind = OpKind::kAllGather;
+    first.dtype = DataType::kUInt8;
+    first.count = 1;
+    first.input = reinterpret_cast<const std::byte*>(&mine);
+    first.output = bytes_of(counts);
+    const std::vector<float> input(mine, static_cast<float>(rank));
+    std::vector<float> output;
+    Collective second;
+    second.kind = OpKind::kAllGather;
+    second.prepare = [&](Collective& collective) {
+      std::size_t total = 0;
+      for (const std::uint8_t count : counts) {
+        collective.receive_counts.push_back(count);
+        total += count;
+      }
+      output.assign(total, -1);
+      collective.input = bytes_of(input);
+      collective.output = bytes_of(output);
+    };
+    std::vector<float> sum(7, 1);
+    const auto sizes_done = group.submit(first);
+    const auto values_done = group.submit(second);
+    const auto sum_done = group.submit(on(sum));  // what comes after is not in the way
+    values_done->wait();
+    sum_done->wait();
+    std::vector<float> expected;
+    for (std::size_t other = 0; other < ranks; ++other) {
+      expected.insert(expected.end(), 3 * other, static_cast<float>(other));
+    }
+    ASSERT_EQ(output, expected);
+    ASSERT_EQ(sum, std::vector<float>(7, static_cast<float>(ranks)));
+  });
+}
+
 TEST_P(GroupOperations, BroadcastFromEveryRoot) {
   on_all_shapes([](int rank, Group& group) {
     for (int root = 0; root < group.size(); ++root) {
