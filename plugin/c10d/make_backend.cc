@@ -12,8 +12,8 @@
 
 #include "base/error.h"
 #include "ops/engine/rendezvous_news.h"
-#include "plugin/c10d/launcher_store.h"
-#include "plugin/c10d/store_rendezvous.h"
+#include "plugin/c10d/store/launcher_store.h"
+#include "plugin/c10d/store/store_rendezvous.h"
 #include "plugin/job/boards.h"
 #include "plugin/job/env.h"
 #include "plugin/job/job_connection.h"

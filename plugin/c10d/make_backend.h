@@ -11,7 +11,7 @@
 #include <string>
 #include <string_view>
 
-#include "plugin/c10d/chainmail_backend.h"
+#include "plugin/c10d/backend/chainmail_backend.h"
 
 namespace chainmail::internal {
 

@@ -10,8 +10,9 @@
 
 #include <ATen/ATen.h>
 
+#include "plugin/tensor/tensor_bytes.h"
 #include "plugin/train/communicator_impl.h"
-#include "plugin/train/tensor_bytes.h"
+#include "plugin/train/tensor_checks.h"
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -65,7 +66,7 @@ std::uint64_t digest(at::ArrayRef<at::Tensor> tensors) {
   XXH3_64bits_reset(state.get());
   for (const at::Tensor& tensor : tensors) {
     const at::Tensor plain =
-        internal::is_plain(tensor) ? tensor : tensor.clone(at::MemoryFormat::Contiguous);
+        internal::is_flat(tensor) ? tensor : tensor.clone(at::MemoryFormat::Contiguous);
     if (plain.numel() != 0) {
       XXH3_64bits_update(state.get(), plain.const_data_ptr(), plain.nbytes());
     }

@@ -10,8 +10,9 @@
 #include <utility>
 
 #include "base/log.h"
+#include "plugin/tensor/tensor_bytes.h"
 #include "plugin/train/communicator_impl.h"
-#include "plugin/train/tensor_bytes.h"
+#include "plugin/train/tensor_checks.h"
 
 namespace chainmail {
 
@@ -87,8 +88,8 @@ void Communicator::Impl::reduce(const at::Tensor& flat, ops::ReduceOp op, ops::W
   collective.count = static_cast<std::size_t>(flat.numel());
   collective.output = bytes_of(flat);
   collective.wire = wire;
-  collective.shape_hash = internal::shape_hash(shapes);
-  collective.describe_shapes = [kept = shapes.vec()] { return internal::describe_tensors(kept); };
+  collective.shape_hash = internal::hash_shapes(shapes);
+  collective.describe_shapes = [kept = shapes.vec()] { return internal::describe_shapes(kept); };
   collective.is_async = false;
   group->run(std::move(collective));
 }
@@ -96,7 +97,7 @@ void Communicator::Impl::reduce(const at::Tensor& flat, ops::ReduceOp op, ops::W
 void Communicator::Impl::reduce_all(at::ArrayRef<at::Tensor> tensors, ops::ReduceOp op,
                                     ops::WireFormat wire) {
   const auto reduce_packed = [&](at::ArrayRef<at::Tensor> part) {
-    if (part.size() == 1 && internal::is_plain(part.front())) {
+    if (part.size() == 1 && internal::is_flat(part.front())) {
       reduce(part.front(), op, wire, part);
       internal::mark_written(part.front());
       return;

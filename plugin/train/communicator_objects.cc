@@ -12,8 +12,9 @@
 
 #include <chainmail/communicator.h>
 
+#include "plugin/tensor/tensor_bytes.h"
 #include "plugin/train/communicator_impl.h"
-#include "plugin/train/tensor_bytes.h"
+#include "plugin/train/tensor_checks.h"
 
 namespace chainmail {
 
@@ -64,8 +65,8 @@ void Communicator::Impl::broadcast_bytes(std::byte* data, std::size_t bytes, int
   collective.count = bytes;
   collective.output = data;
   collective.root = root;
-  collective.shape_hash = internal::shape_hash(shapes);
-  collective.describe_shapes = [kept = shapes.vec()] { return internal::describe_tensors(kept); };
+  collective.shape_hash = internal::hash_shapes(shapes);
+  collective.describe_shapes = [kept = shapes.vec()] { return internal::describe_shapes(kept); };
   collective.is_async = false;
   group->run(std::move(collective));
 }
@@ -79,7 +80,7 @@ void Communicator::bcast(at::ArrayRef<at::Tensor> tensors, int root) {
   std::vector<at::Tensor> small;
   std::int64_t small_bytes = 0;
   for (const at::Tensor& tensor : tensors) {
-    if (internal::is_plain(tensor) && bytes_of(tensor) >= kDirectBytes) {
+    if (internal::is_flat(tensor) && bytes_of(tensor) >= kDirectBytes) {
       impl_->broadcast_bytes(static_cast<std::byte*>(tensor.data_ptr()),
                              static_cast<std::size_t>(bytes_of(tensor)), root, tensor);
       internal::mark_written(tensor);

@@ -11,7 +11,7 @@
 
 #include <chainmail/error.h>
 
-#include "plugin/train/tensor_bytes.h"
+#include "plugin/tensor/tensor_bytes.h"
 
 namespace chainmail::internal {
 

@@ -8,23 +8,15 @@
 
 #include <ATen/Functions.h>
 
-#include "plugin/train/tensor_bytes.h"
+#include "plugin/tensor/tensor_bytes.h"
 
 namespace chainmail::internal {
 
 namespace {
 
-std::int64_t total_elements(at::ArrayRef<at::Tensor> tensors) {
-  std::int64_t total = 0;
-  for (const at::Tensor& tensor : tensors) {
-    total += tensor.numel();
-  }
-  return total;
-}
-
 // Dispatching copy_() costs a microsecond or two per tensor; a plain copy needs none of it.
 void copy_elements(const at::Tensor& target, const at::Tensor& source) {
-  if (is_plain(target) && is_plain(source)) {
+  if (is_flat(target) && is_flat(source)) {
     if (source.numel() != 0) {
       std::memcpy(target.data_ptr(), source.const_data_ptr(), source.nbytes());
     }

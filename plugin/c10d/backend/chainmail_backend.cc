@@ -4,7 +4,8 @@
 // Life, errors and point-to-point of the backend; collectives are in reductions.cc and
 // movements.cc.
 
-#include "plugin/c10d/chainmail_backend.h"
+#include "plugin/c10d/backend/chainmail_backend.h"
+#include "plugin/c10d/backend/checks.h"
 
 #include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
 
@@ -12,8 +13,8 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "plugin/c10d/dtype.h"
-#include "plugin/c10d/tensors.h"
+#include "plugin/c10d/backend/elements.h"
+#include "plugin/tensor/tensor_bytes.h"
 
 namespace chainmail::internal {
 

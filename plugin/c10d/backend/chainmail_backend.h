@@ -20,8 +20,8 @@
 #include <vector>
 
 #include "ops/engine/group.h"
+#include "plugin/c10d/backend/work.h"
 #include "plugin/c10d/compat.h"
-#include "plugin/c10d/work.h"
 
 namespace chainmail::internal {
 

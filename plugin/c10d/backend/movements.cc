@@ -7,9 +7,10 @@
 
 #include <utility>
 
-#include "plugin/c10d/chainmail_backend.h"
-#include "plugin/c10d/dtype.h"
-#include "plugin/c10d/tensors.h"
+#include "plugin/c10d/backend/chainmail_backend.h"
+#include "plugin/c10d/backend/checks.h"
+#include "plugin/c10d/backend/elements.h"
+#include "plugin/tensor/tensor_bytes.h"
 
 namespace chainmail::internal {
 namespace {
@@ -29,15 +30,6 @@ std::byte* output_of(const at::Tensor& flat) {
 
 const std::byte* input_of(const at::Tensor& flat) {
   return static_cast<const std::byte*>(flat.const_data_ptr());
-}
-
-void check_like(at::TensorList tensors, const at::Tensor& like, const char* what) {
-  for (const at::Tensor& tensor : tensors) {
-    TORCH_CHECK(tensor.sizes() == like.sizes() && tensor.scalar_type() == like.scalar_type(),
-                "chainmail: ", what, ": all tensors must have the same shape and type; got ",
-                tensor.sizes(), " ", tensor.scalar_type(), " and ", like.sizes(), " ",
-                like.scalar_type());
-  }
 }
 
 // Elements per rank: equal parts of the first dimension, or as the splits say.

@@ -7,9 +7,10 @@
 
 #include <utility>
 
-#include "plugin/c10d/chainmail_backend.h"
-#include "plugin/c10d/dtype.h"
-#include "plugin/c10d/tensors.h"
+#include "plugin/c10d/backend/chainmail_backend.h"
+#include "plugin/c10d/backend/checks.h"
+#include "plugin/c10d/backend/elements.h"
+#include "plugin/tensor/tensor_bytes.h"
 
 namespace chainmail::internal {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-#include "plugin/c10d/work.h"
+#include "plugin/c10d/backend/work.h"
 
 #include <ATen/core/jit_type.h>
 

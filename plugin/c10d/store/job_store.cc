@@ -15,8 +15,8 @@
 #include <utility>
 
 #include "base/error.h"
-#include "plugin/c10d/launcher_store.h"
-#include "plugin/c10d/store_rendezvous.h"
+#include "plugin/c10d/store/launcher_store.h"
+#include "plugin/c10d/store/store_rendezvous.h"
 #include "plugin/job/boards.h"
 #include "plugin/job/job_connection.h"
 #include "plugin/job/local_meeting.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-#include "plugin/c10d/launcher_store.h"
+#include "plugin/c10d/store/launcher_store.h"
 
 #include <c10/util/Exception.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-#include "plugin/c10d/store_rendezvous.h"
+#include "plugin/c10d/store/store_rendezvous.h"
 
 #include <algorithm>
 #include <chrono>

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+#include "plugin/c10d/backend/checks.h"
+
+#include <c10/util/Exception.h>
+
+#include <string>
+
+#include "plugin/tensor/tensor_bytes.h"
+
+namespace chainmail::internal {
+
+void check_tensors(at::TensorList tensors, const char* what) {
+  TORCH_CHECK(!tensors.empty(), "chainmail: ", what, " needs at least one tensor");
+  for (const at::Tensor& tensor : tensors) {
+    const std::string reason = why_not_dense(tensor);
+    TORCH_CHECK(reason.empty(), "chainmail: ", what, ": a tensor ", reason);
+    TORCH_CHECK(tensor.scalar_type() == tensors[0].scalar_type(), "chainmail: ", what,
+                " needs tensors of one type, got ", tensors[0].scalar_type(), " and ",
+                tensor.scalar_type());
+  }
+}
+
+const at::Tensor& only_tensor(const std::vector<at::Tensor>& tensors, const char* what) {
+  TORCH_CHECK(tensors.size() == 1, "chainmail: ", what, " takes one tensor, got ", tensors.size());
+  check_tensors(tensors, what);
+  return tensors[0];
+}
+
+void check_writable(at::TensorList tensors, const char* what) {
+  for (const at::Tensor& tensor : tensors) {
+    const std::string reason = why_not_writable(tensor);
+    TORCH_CHECK(reason.empty(), "chainmail: ", what, " cannot write to a tensor that ", reason);
+  }
+}
+
+void check_like(at::TensorList tensors, const at::Tensor& like, const char* what) {
+  for (const at::Tensor& tensor : tensors) {
+    TORCH_CHECK(tensor.sizes() == like.sizes() && tensor.scalar_type() == like.scalar_type(),
+                "chainmail: ", what, ": all tensors must have the same shape and type; got ",
+                tensor.sizes(), " ", tensor.scalar_type(), " and ", like.sizes(), " ",
+                like.scalar_type());
+  }
+}
+
+void check_same_type(const at::Tensor& input, const at::Tensor& output, const char* what) {
+  TORCH_CHECK(output.scalar_type() == input.scalar_type(), "chainmail: ", what, ": the input is ",
+              input.scalar_type(), ", the output ", output.scalar_type());
+}
+
+}  // namespace chainmail::internal

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+#include "plugin/tensor/element_type.h"
+
+namespace chainmail::internal {
+
+std::optional<ops::DataType> data_type_of(c10::ScalarType type) noexcept {
+  switch (type) {
+    case c10::ScalarType::Byte:
+      return ops::DataType::kUInt8;
+    case c10::ScalarType::Char:
+      return ops::DataType::kInt8;
+    case c10::ScalarType::Short:
+      return ops::DataType::kInt16;
+    case c10::ScalarType::Int:
+      return ops::DataType::kInt32;
+    case c10::ScalarType::Long:
+      return ops::DataType::kInt64;
+    case c10::ScalarType::Bool:
+      return ops::DataType::kBool;
+    case c10::ScalarType::Half:
+      return ops::DataType::kFloat16;
+    case c10::ScalarType::BFloat16:
+      return ops::DataType::kBFloat16;
+    case c10::ScalarType::Float:
+      return ops::DataType::kFloat32;
+    case c10::ScalarType::Double:
+      return ops::DataType::kFloat64;
+    default:  // torch's list is long and grows
+      return std::nullopt;
+  }
+}
+
+}  // namespace chainmail::internal

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+#include "plugin/tensor/tensor_bytes.h"
+
+#include <ATen/ATen.h>
+#include <ATen/MemoryOverlap.h>
+#include <c10/core/GradMode.h>
+
+#include <algorithm>
+#include <sstream>
+
+namespace chainmail::internal {
+namespace {
+
+constexpr std::size_t kMaxShapesShown = 8;
+
+// Word by word, since it is part of the cost of the smallest operations.
+class ShapeHash {
+ public:
+  void add(std::uint64_t value) noexcept {
+    hash_ = (hash_ ^ value) * 0x9e3779b97f4a7c15U;
+    hash_ ^= hash_ >> 32U;
+  }
+  std::uint32_t value() const noexcept {
+    return static_cast<std::uint32_t>(hash_ ^ (hash_ >> 29U));
+  }
+
+ private:
+  std::uint64_t hash_ = 0xcbf29ce484222325U;
+};
+
+}  // namespace
+
+std::string why_not_dense(const at::Tensor& tensor) {
+  if (!tensor.defined()) return "is undefined";
+  if (tensor.layout() != at::kStrided) {
+    std::ostringstream text;
+    text << "is not dense but " << tensor.layout() << "; pass tensor.to_dense()";
+    return text.str();
+  }
+  if (!tensor.device().is_cpu()) return "is on " + tensor.device().str() + ", not on the CPU";
+  return {};
+}
+
+std::string why_not_writable(const at::Tensor& tensor) {
+  if (tensor.is_contiguous() || at::has_internal_overlap(tensor) != at::MemOverlap::Yes) return {};
+  return "has elements that share memory (an expanded tensor); pass tensor.contiguous()";
+}
+
+bool is_flat(const at::Tensor& tensor) {
+  return tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg();
+}
+
+void mark_written(const at::Tensor& tensor) {
+  if (!tensor.is_inference()) {  // inference tensors have no version to count
+    tensor.unsafeGetTensorImpl()->bump_version();
+  }
+}
+
+std::int64_t total_elements(at::TensorList tensors) {
+  std::int64_t total = 0;
+  for (const at::Tensor& tensor : tensors) total += tensor.numel();
+  return total;
+}
+
+at::Tensor pack_empty(at::TensorList tensors) {
+  if (tensors.size() == 1 && is_flat(tensors[0])) return tensors[0];
+  return at::empty({total_elements(tensors)}, tensors[0].options().requires_grad(false));
+}
+
+at::Tensor pack(at::TensorList tensors) {
+  at::Tensor flat = pack_empty(tensors);
+  if (flat.is_same(tensors[0])) return flat;
+  const c10::AutoGradMode no_gradients(false);
+  std::int64_t start = 0;
+  for (const at::Tensor& tensor : tensors) {
+    flat.narrow(0, start, tensor.numel()).view(tensor.sizes()).copy_(tensor);
+    start += tensor.numel();
+  }
+  return flat;
+}
+
+void unpack(const at::Tensor& flat, at::TensorList tensors) {
+  if (tensors.size() == 1 && flat.is_same(tensors[0])) return;
+  const c10::AutoGradMode no_gradients(false);
+  std::int64_t start = 0;
+  for (const at::Tensor& tensor : tensors) {
+    tensor.copy_(flat.narrow(0, start, tensor.numel()).view(tensor.sizes()));
+    start += tensor.numel();
+  }
+}
+
+std::uint32_t hash_shapes(at::TensorList tensors) noexcept {
+  ShapeHash hash;
+  for (const at::Tensor& tensor : tensors) {
+    hash.add(static_cast<std::uint64_t>(tensor.scalar_type()));
+    hash.add(static_cast<std::uint64_t>(tensor.dim()));
+    for (const std::int64_t size : tensor.sizes()) hash.add(static_cast<std::uint64_t>(size));
+  }
+  return hash.value();
+}
+
+std::string describe_shapes(at::TensorList tensors) {
+  std::ostringstream text;
+  const std::size_t shown = std::min(tensors.size(), kMaxShapesShown);
+  for (std::size_t i = 0; i < shown; ++i) {
+    text << (i == 0 ? "" : ", ") << tensors[i].sizes() << ' ' << tensors[i].scalar_type();
+  }
+  if (shown < tensors.size()) text << ", ... (" << tensors.size() << " tensors)";
+  return text.str();
+}
+
+}  // namespace chainmail::internal
