@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-// chainmail-bench: how long all-reduces take, beside torch's Gloo group in the same run. Started as
+// chainmail-bench: how long collectives take, beside torch's Gloo group in the same run. Started as
 // any rank program: launcher -n 2 chainmail-bench -b 4 -e 64M -f 4 --against gloo
 
 #include <chainmail/backend.h>
@@ -13,8 +13,10 @@
 #include <fstream>
 #include <iostream>
 #include <optional>
+#include <sstream>
 
 #include "base/error.h"
+#include "tools/bench/exercise.h"
 #include "tools/bench/report.h"
 #include "tools/bench/sizes.h"
 
@@ -27,6 +29,8 @@ DEFINE_int32(n, 20, "timed operations per round");
 DEFINE_int32(w, 5, "warm-up operations per round");
 DEFINE_int32(c, 1, "1: check the results, before and after timing; 0: do not");
 DEFINE_int32(rounds, 5, "rounds; each measures ours, then the base");
+DEFINE_string(op, "all_reduce",
+              "operations, such as all_reduce,broadcast; all: every one there is");
 DEFINE_string(d, "float32", "element type");
 DEFINE_string(o, "sum", "reduction: sum, avg, min, max");
 DEFINE_string(algorithm, "auto", "auto, naive, flat, hierarchical, two_dimensional or single_node");
@@ -60,9 +64,21 @@ Case case_asked_for() {
   return what;
 }
 
+std::vector<std::string> operations_asked_for() {
+  if (FLAGS_op == "all") return exercise_names();
+  std::vector<std::string> names;
+  std::istringstream list(FLAGS_op);
+  for (std::string name; std::getline(list, name, ',');) {
+    static_cast<void>(bus_factor(name, 1));  // throws for an unknown one
+    names.push_back(name);
+  }
+  return names;
+}
+
 // The number of wrong elements.
 std::int64_t run() {
   const std::vector<std::size_t> sizes = sizes_asked_for();
+  const std::vector<std::string> operations = operations_asked_for();
   Case what = case_asked_for();
   const auto communicator = create_communicator("flat");
   const Ranks ranks{communicator->rank(), communicator->size(), communicator->inter_size()};
@@ -82,15 +98,18 @@ std::int64_t run() {
   if (speaks) std::cout << header_text(machine, ranks, FLAGS_algorithm, FLAGS_against);
 
   std::int64_t wrong = 0;
-  for (const std::size_t size : sizes) {
-    what.bytes = size;
-    const Outcome outcome = measure(what, ours, base ? &*base : nullptr, ranks);
-    wrong += outcome.wrong + outcome.base_wrong;
-    if (!speaks) continue;
-    std::cout << table_line(what, outcome, ranks) << std::flush;
-    if (json.is_open()) {
-      json << json_line(what, outcome, ranks, machine, FLAGS_algorithm, FLAGS_against)
-           << std::flush;
+  for (const std::string& operation : operations) {
+    for (const std::size_t size : sizes) {
+      what.op = operation;
+      what.bytes = size;
+      const Outcome outcome = measure(what, ours, base ? &*base : nullptr, ranks);
+      wrong += outcome.wrong + outcome.base_wrong;
+      if (!speaks) continue;
+      std::cout << table_line(what, outcome, ranks) << std::flush;
+      if (json.is_open()) {
+        json << json_line(what, outcome, ranks, machine, FLAGS_algorithm, FLAGS_against)
+             << std::flush;
+      }
     }
   }
   communicator->barrier();
@@ -102,7 +121,7 @@ std::int64_t run() {
 
 int main(int argc, char** argv) {
   gflags::SetUsageMessage(
-      "times all-reduces, as one rank of a job.\n"
+      "times collectives, as one rank of a job.\n"
       "  launcher -n 2 chainmail-bench -b 4 -e 64M -f 4 --against gloo -J times.json");
   gflags::SetVersionString(CHAINMAIL_VERSION);
   gflags::ParseCommandLineFlags(&argc, &argv, true);

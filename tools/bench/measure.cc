@@ -10,69 +10,40 @@
 #include <map>
 
 #include "base/error.h"
+#include "tools/bench/exercise.h"
 
 namespace chainmail::bench {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-c10d::ReduceOp parse_redop(const std::string& name) {
-  const std::map<std::string, c10d::ReduceOp::RedOpType> ops = {{"sum", c10d::ReduceOp::SUM},
-                                                                {"avg", c10d::ReduceOp::AVG},
-                                                                {"min", c10d::ReduceOp::MIN},
-                                                                {"max", c10d::ReduceOp::MAX}};
-  if (const auto found = ops.find(name); found != ops.end()) return found->second;
-  throw InvalidArgument("unknown reduction \"" + name + "\"; valid are: sum, avg, min, max");
-}
-
-void all_reduce(const Candidate& candidate, std::vector<at::Tensor>& tensors,
-                const c10d::ReduceOp& op) {
+void all_reduce(const Candidate& candidate, at::Tensor& tensor, c10d::ReduceOp::RedOpType op) {
+  std::vector<at::Tensor> tensors = {tensor};
   c10d::AllreduceOptions options;
   options.reduceOp = op;
-  options.asyncOp = false;  // as torch.distributed.all_reduce passes it
-  const auto work = candidate.group->allreduce(tensors, options);
-  if (work) work->wait();
-}
-
-void barrier(const Candidate& candidate) {
-  const auto work = candidate.group->barrier();
-  if (work) work->wait();
-}
-
-// 1, 2, 3, 1, ... times `factor`: exact in every dtype for a few dozen ranks.
-at::Tensor pattern(const Case& what, double factor) {
-  const auto steps = at::arange(static_cast<std::int64_t>(what.count())).remainder(3).add(1);
-  return steps.to(at::kDouble).mul(factor).to(parse_dtype(what.dtype));
-}
-
-double expected_factor(const Case& what, int size) {
-  const double sum = 0.5 * size * (size + 1);
-  if (what.redop == "sum") return sum;
-  if (what.redop == "avg") return sum / size;
-  return what.redop == "min" ? 1.0 : size;
+  options.asyncOp = false;
+  candidate.group->allreduce(tensors, options)->wait();
 }
 
 // Wrong elements over all ranks.
 std::int64_t count_wrong(const Case& what, const Candidate& candidate, const Ranks& ranks) {
-  std::vector<at::Tensor> tensors = {pattern(what, ranks.rank + 1)};
-  all_reduce(candidate, tensors, parse_redop(what.redop));
-  const at::Tensor expected = pattern(what, expected_factor(what, ranks.size));
-  std::vector<at::Tensor> wrong = {tensors[0].ne(expected).sum().to(at::kLong).reshape({1})};
+  const Exercise exercise = make_exercise(what, ranks);
+  exercise.run(*candidate.group);
+  at::Tensor wrong = at::full({1}, exercise.count_wrong(), at::kLong);
   all_reduce(candidate, wrong, c10d::ReduceOp::SUM);
-  return wrong[0].item<std::int64_t>();
+  return wrong.item<std::int64_t>();
 }
 
 // Times of one round, each the maximum over the ranks, ascending.
 std::vector<double> time_round(const Case& what, const Candidate& candidate,
-                               const Candidate& collector, std::vector<at::Tensor>& tensors) {
-  const c10d::ReduceOp op = parse_redop(what.redop);
-  std::vector<at::Tensor> times = {at::empty({what.iterations}, at::kDouble)};
-  double* us = times[0].mutable_data_ptr<double>();
-  barrier(collector);
-  for (int i = 0; i < what.warmup; ++i) all_reduce(candidate, tensors, op);
+                               const Candidate& collector, const Exercise& exercise) {
+  at::Tensor times = at::empty({what.iterations}, at::kDouble);
+  double* us = times.mutable_data_ptr<double>();
+  collector.group->barrier()->wait();
+  for (int i = 0; i < what.warmup; ++i) exercise.run(*candidate.group);
   for (int i = 0; i < what.iterations; ++i) {
     const auto start = Clock::now();
-    all_reduce(candidate, tensors, op);
+    exercise.run(*candidate.group);
     us[i] = std::chrono::duration<double, std::micro>(Clock::now() - start).count();
   }
   all_reduce(collector, times, c10d::ReduceOp::MAX);
@@ -133,14 +104,14 @@ Outcome measure(const Case& what, const Candidate& ours, const Candidate* base,
     if (base != nullptr) outcome.base_wrong += count_wrong(what, *base, ranks);
   };
   check();
+  const Exercise exercise = make_exercise(what, ranks);
   // Zeros stay what they are however often they are summed.
-  std::vector<at::Tensor> tensors = {
-      at::zeros({static_cast<std::int64_t>(what.count())}, parse_dtype(what.dtype))};
+  for (const at::Tensor& input : exercise.inputs) input.zero_();
   Collector ours_times;
   Collector base_times;
   for (int round = 0; round < what.rounds; ++round) {
-    ours_times.add_round(time_round(what, ours, ours, tensors));
-    if (base != nullptr) base_times.add_round(time_round(what, *base, ours, tensors));
+    ours_times.add_round(time_round(what, ours, ours, exercise));
+    if (base != nullptr) base_times.add_round(time_round(what, *base, ours, exercise));
   }
   check();
   outcome.ours = ours_times.finish();

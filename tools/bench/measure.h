@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-// Times all-reduces of two groups in turn and checks their results.
+// Times an operation on two groups in turn and checks its results.
 //
 // Collective: all ranks run the same cases. Times of an operation are the maximum over the ranks,
 // since the slowest one holds up a training step.
@@ -20,6 +20,7 @@
 namespace chainmail::bench {
 
 struct Case {
+  std::string op = "all_reduce";  ///< one of exercise_names()
   std::size_t bytes = 4;
   std::string dtype = "float32";
   std::string redop = "sum";  ///< sum, avg, min or max
@@ -46,7 +47,7 @@ struct Outcome {
   std::int64_t base_wrong = 0;
 };
 
-/// Throws InvalidArgument for an unknown dtype or redop.
+/// Throws InvalidArgument for an unknown dtype.
 [[nodiscard]] at::ScalarType parse_dtype(const std::string& name);
 
 /// Round by round ours, base, ours, base; `base` may be null.

@@ -10,6 +10,8 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "tools/bench/exercise.h"
+
 namespace chainmail::bench {
 namespace {
 
@@ -18,8 +20,6 @@ double gigabytes_per_second(const Case& what, double us) {
 }
 
 }  // namespace
-
-double bus_factor(int ranks) { return ranks > 1 ? 2.0 * (ranks - 1) / ranks : 1.0; }
 
 Ratios ratios(const Timing& ours, const Timing& base) {
   Ratios result{base.median / ours.median, base.min / ours.min, 0.0};
@@ -37,13 +37,13 @@ std::string header_text(const Machine& machine, const Ranks& ranks, const std::s
                 "# chainmail-bench %s, torch %s, against %s\n"
                 "# %d ranks on %d nodes; rank 0 on %s: %d cores, load %.2f, cache line round trip "
                 "%.0f ns\n"
-                "# algorithm %s; times are the maximum over ranks, median over rounds; in place\n"
-                "# busbw = algbw * %.3f; ratio = base / ours, (of minima), [worst round]\n"
-                "#%11s %12s %9s %6s %10s %10s %10s %10s %8s %8s %7s %11s  ratio\n",
+                "# algorithm %s; times are the maximum over ranks, median over rounds\n"
+                "# busbw as nccl-tests define it; ratio = base / ours, (of minima), [worst round]\n"
+                "#%13s %11s %12s %9s %6s %10s %10s %10s %10s %8s %8s %7s %11s  ratio\n",
                 CHAINMAIL_VERSION, TORCH_VERSION, base.c_str(), ranks.size, ranks.nodes,
                 machine.host.c_str(), machine.cores, machine.load, machine.cache_line_ns,
-                algorithm.c_str(), bus_factor(ranks.size), "size", "count", "type", "redop",
-                "time_us", "min", "med", "p90", "algbw", "busbw", "#wrong", "base_us");
+                algorithm.c_str(), "op", "size", "count", "type", "redop", "time_us", "min", "med",
+                "p90", "algbw", "busbw", "#wrong", "base_us");
   return text.data();
 }
 
@@ -51,10 +51,11 @@ std::string table_line(const Case& what, const Outcome& outcome, const Ranks& ra
   const double bandwidth = gigabytes_per_second(what, outcome.ours.median);
   std::array<char, 512> text{};
   std::snprintf(text.data(), text.size(),
-                "%12zu %12zu %9s %6s %10.2f %10.2f %10.2f %10.2f %8.2f %8.2f %7lld", what.bytes,
-                what.count(), what.dtype.c_str(), what.redop.c_str(), outcome.ours.median,
-                outcome.ours.min, outcome.ours.median, outcome.ours.p90, bandwidth,
-                bandwidth * bus_factor(ranks.size), static_cast<long long>(outcome.wrong));
+                "%14s %11zu %12zu %9s %6s %10.2f %10.2f %10.2f %10.2f %8.2f %8.2f %7lld",
+                what.op.c_str(), what.bytes, what.count(), what.dtype.c_str(), what.redop.c_str(),
+                outcome.ours.median, outcome.ours.min, outcome.ours.median, outcome.ours.p90,
+                bandwidth, bandwidth * bus_factor(what.op, ranks.size),
+                static_cast<long long>(outcome.wrong));
   std::string line = text.data();
   if (outcome.base.rounds.empty()) return line + "\n";
   const Ratios ratio = ratios(outcome.ours, outcome.base);
@@ -66,7 +67,7 @@ std::string table_line(const Case& what, const Outcome& outcome, const Ranks& ra
 std::string json_line(const Case& what, const Outcome& outcome, const Ranks& ranks,
                       const Machine& machine, const std::string& algorithm,
                       const std::string& base) {
-  nlohmann::ordered_json line = {{"op", "all_reduce"},
+  nlohmann::ordered_json line = {{"op", what.op},
                                  {"size", what.bytes},
                                  {"count", what.count()},
                                  {"dtype", what.dtype},

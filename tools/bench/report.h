@@ -13,9 +13,6 @@
 
 namespace chainmail::bench {
 
-/// Bytes per second moved over the wire by the best algorithm for an all-reduce of `ranks`.
-[[nodiscard]] double bus_factor(int ranks);
-
 /// base / ours, of the medians, the minima, and the worst round.
 struct Ratios {
   double median = 0.0;

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// One collective call with its tensors, ready to be repeated on any group, and what it must give.
+//
+// Sizes are nccl-tests': of the whole, so that all_gather gives `count` elements and reduce_scatter
+// takes them. Not thread-safe; every rank makes the same exercises.
+
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "tools/bench/groups.h"
+
+namespace chainmail::bench {
+
+struct Case;
+
+struct Exercise {
+  std::vector<at::Tensor> inputs;
+  std::vector<at::Tensor> outputs;   ///< the same as inputs where c10d works in place
+  std::vector<at::Tensor> expected;  ///< like outputs; none where this rank gets nothing
+  std::function<void(c10d::ProcessGroup&)> run;  ///< returns when done
+
+  /// Wrong elements of this rank, after a run.
+  std::int64_t count_wrong() const;
+};
+
+/// Names of all exercises, such as "all_reduce".
+[[nodiscard]] std::vector<std::string> exercise_names();
+
+/// The tensors hold values to be checked, once: what works in place does not keep them.
+/// Throws InvalidArgument for an unknown op or reduction.
+[[nodiscard]] Exercise make_exercise(const Case& what, const Ranks& ranks);
+
+/// busbw / algbw, as nccl-tests define it.
+[[nodiscard]] double bus_factor(const std::string& op, int ranks);
+
+}  // namespace chainmail::bench
