@@ -66,6 +66,10 @@ class Comm {
   virtual void all_reduce(std::byte* data, std::size_t count, const Reduction& reduction,
                           const OpContext& context) = 0;
 
+  /// In place on `root`; the others' buffers stay as they are.
+  virtual void reduce(std::byte* data, std::size_t count, const Reduction& reduction, int root,
+                      const OpContext& context) = 0;
+
   /// In place over a buffer of bounds.back() elements: afterwards rank r holds the reduction of
   /// elements [bounds[r], bounds[r+1]); the rest of its buffer is undefined. `bounds` has
   /// size()+1 ascending entries, starts with 0, may contain empty slices.

@@ -152,6 +152,16 @@ void Dispatcher::all_reduce(const Collective& collective, const Plan& plan,
 }
 
 void Dispatcher::reduce(const Collective& collective, const Plan& plan, const OpContext& context) {
+  if (topology_.node_count() == 1) {
+    if (Comm* comm = comms_.flat(context); comm != nullptr) {
+      comm->reduce(collective.output, collective.count, reduction_of(collective, plan),
+                   collective.root, context);
+    }
+    if (collective.root == rank_ && is_integer_average(collective)) {
+      divide_in_place(collective.output, collective.count, collective.dtype, topology_.size());
+    }
+    return;
+  }
   // All ranks reduce their share, which is faster than one rank reducing all; what the others get
   // lands in a copy, for only the root's tensor may change.
   const bool is_root = collective.root == rank_;

@@ -88,6 +88,17 @@ std::unique_ptr<Request> P2pComm::start_all_reduce(std::byte* data, std::size_t 
   return request;
 }
 
+void P2pComm::reduce(std::byte* data, std::size_t count, const Reduction& reduction, int root,
+                     const OpContext& context) {
+  const std::size_t bytes = count * size_of(reduction.dtype);
+  if (root != rank() && bytes != 0) {
+    std::byte* copy = reduce_copy_.get(bytes);
+    std::memcpy(copy, data, bytes);
+    data = copy;
+  }
+  all_reduce(data, count, reduction, context);
+}
+
 void P2pComm::reduce_scatter(std::byte* data, std::span<const std::size_t> bounds,
                              const Reduction& reduction, const OpContext& context) {
   if (size() == 1) return reduce_alone(data, bounds.back(), reduction);

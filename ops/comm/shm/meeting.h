@@ -25,6 +25,7 @@ namespace chainmail::ops::shm {
 /// The Comm's calls; one operation may consist of several.
 enum class Method : std::uint8_t {
   kAllReduce,
+  kReduce,
   kReduceScatter,
   kAllGather,
   kBroadcast,

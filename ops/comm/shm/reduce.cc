@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-// all_reduce and reduce_scatter over a shared segment.
+// all_reduce, reduce and reduce_scatter over a shared segment.
 //
 // Staging areas alternate by step, and the waits below keep a rank at most one step ahead: who
 // writes an area for step s has seen that everybody published step s - 1, hence finished s - 2.
@@ -50,40 +50,59 @@ Slice part(std::size_t begin, std::size_t end, std::size_t step, std::size_t ste
 
 void ShmComm::all_reduce(std::byte* data, std::size_t count, const Reduction& reduction,
                          const OpContext& context) {
-  const std::size_t bytes = count * size_of(reduction.dtype);
-  if (bytes <= kInlineBytes) return all_reduce_inline(data, count, reduction, context);
-  if (bytes <= staged_limit_) return all_reduce_staged(data, count, reduction, context);
-  all_reduce_in_steps(data, count, reduction, context);
+  const std::uint64_t digest = count * size_of(reduction.dtype);
+  reduce_to({Method::kAllReduce, -1, digest}, data, count, reduction, context);
 }
 
-void ShmComm::all_reduce_inline(std::byte* data, std::size_t count, const Reduction& reduction,
-                                const OpContext& context) {
+void ShmComm::reduce(std::byte* data, std::size_t count, const Reduction& reduction, int root,
+                     const OpContext& context) {
+  const std::uint64_t digest = count * size_of(reduction.dtype) * static_cast<std::size_t>(size()) +
+                               static_cast<std::size_t>(root);
+  reduce_to({Method::kReduce, root, digest}, data, count, reduction, context);
+}
+
+void ShmComm::reduce_to(const Target& target, std::byte* data, std::size_t count,
+                        const Reduction& reduction, const OpContext& context) {
   const std::size_t bytes = count * size_of(reduction.dtype);
-  meeting_.enter(Method::kAllReduce, bytes, data, bytes, context);
+  if (bytes <= kInlineBytes) return reduce_inline(target, data, count, reduction, context);
+  if (bytes <= staged_limit_) return reduce_staged(target, data, count, reduction, context);
+  reduce_in_steps(target, data, count, reduction, context);
+}
+
+void ShmComm::reduce_inline(const Target& target, std::byte* data, std::size_t count,
+                            const Reduction& reduction, const OpContext& context) {
+  const std::size_t bytes = count * size_of(reduction.dtype);
+  meeting_.enter(target.method, target.digest, data, bytes, context);
   meeting_.wait_for_entries(context);
+  if (!wants_result(target)) return;
   for (int rank = 0; rank < size(); ++rank) {
     sources_[static_cast<std::size_t>(rank)] = meeting_.payload(rank);
   }
-  reduce(data, sources_, count, reduction.dtype, reduction.op, reduction.scale);
+  ops::reduce(data, sources_, count, reduction.dtype, reduction.op, reduction.scale);
 }
 
-void ShmComm::all_reduce_staged(std::byte* data, std::size_t count, const Reduction& reduction,
-                                const OpContext& context) {
-  const std::size_t bytes = count * size_of(reduction.dtype);
+void ShmComm::reduce_staged(const Target& target, std::byte* data, std::size_t count,
+                            const Reduction& reduction, const OpContext& context) {
   const std::uint64_t step = meeting_.next_step();
-  std::memcpy(meeting_.segment().staging(rank(), step), data, bytes);
-  meeting_.enter(Method::kAllReduce, bytes, nullptr, 0, context);
+  // The root of a reduce reads its own buffer, and nobody else does.
+  if (target.root != rank()) {
+    std::memcpy(meeting_.segment().staging(rank(), step), data, count * size_of(reduction.dtype));
+  }
+  meeting_.enter(target.method, target.digest, nullptr, 0, context);
   meeting_.wait_for_entries(context);
-  reduce_staged(data, 0, count, step, reduction);
+  if (!wants_result(target)) return;
+  find_parts(data, 0, step);
+  ops::reduce(data, sources_, count, reduction.dtype, reduction.op, reduction.scale);
 }
 
-void ShmComm::all_reduce_in_steps(std::byte* data, std::size_t count, const Reduction& reduction,
-                                  const OpContext& context) {
+void ShmComm::reduce_in_steps(const Target& target, std::byte* data, std::size_t count,
+                              const Reduction& reduction, const OpContext& context) {
   const std::size_t size = size_of(reduction.dtype);
   const std::size_t chunk = meeting_.segment().layout().chunk_bytes / size;
   const std::size_t steps = (count + chunk - 1) / chunk;
   const auto ranks = static_cast<std::size_t>(this->size());
   const auto self = static_cast<std::size_t>(rank());
+  const auto root_index = static_cast<std::size_t>(std::max(target.root, 0));
 
   // Copies the parts of others of chunk `s` to the staging area, at the place they have in the
   // chunk; a rank's own part never leaves its buffer.
@@ -94,7 +113,7 @@ void ShmComm::all_reduce_in_steps(std::byte* data, std::size_t count, const Redu
     const std::byte* from = data + all.begin * size;
     std::memcpy(to, from, own.begin * size);
     std::memcpy(to + own.end * size, from + own.end * size, (all.length() - own.end) * size);
-    finish_step(Method::kAllReduce, count * size, step, s == 0, context);
+    finish_step(target.method, target.digest, step, s == 0, context);
   };
 
   std::uint64_t step = meeting_.next_step();
@@ -105,15 +124,20 @@ void ShmComm::all_reduce_in_steps(std::byte* data, std::size_t count, const Redu
     std::byte* chunk_data = data + all.begin * size;
     const std::byte* result = meeting_.segment().staging(rank(), step);
     wait_step(step, s == 0, context);
-    reduce_for_all(chunk_data + own.begin * size, own.begin * size, own.length(), step, reduction);
+    find_parts(chunk_data + own.begin * size, own.begin * size, step);
+    const std::span<std::byte* const> all_parts = parts_;
+    ops::reduce(target.root < 0 ? all_parts : all_parts.subspan(root_index, 1), sources_,
+                own.length(), reduction.dtype, reduction.op, reduction.scale);
     meeting_.publish_reduced(step);
     // The next chunk goes out before the wait, so that the others have work meanwhile.
     const std::uint64_t next = s + 1 < steps ? meeting_.next_step() : step;
     if (s + 1 < steps) stage(s + 1, next);
-    meeting_.wait_for_reduced(step, context);
-    std::memcpy(chunk_data, result, own.begin * size);
-    std::memcpy(chunk_data + own.end * size, result + own.end * size,
-                (all.length() - own.end) * size);
+    if (wants_result(target)) {
+      meeting_.wait_for_reduced(step, context);
+      std::memcpy(chunk_data, result, own.begin * size);
+      std::memcpy(chunk_data + own.end * size, result + own.end * size,
+                  (all.length() - own.end) * size);
+    }
     step = next;
   }
 }
@@ -143,7 +167,9 @@ void ShmComm::reduce_scatter(std::byte* data, std::span<const std::size_t> bound
     finish_step(Method::kReduceScatter, count * size, step, s == 0, context);
     wait_step(step, s == 0, context);
     const Slice own = part(bounds[self], bounds[self + 1], s, steps);
-    reduce_staged(data + own.begin * size, own_offset, own.length(), step, reduction);
+    std::byte* result = data + own.begin * size;
+    find_parts(result, own_offset, step);
+    ops::reduce(result, sources_, own.length(), reduction.dtype, reduction.op, reduction.scale);
   }
 }
 
@@ -153,18 +179,6 @@ void ShmComm::find_parts(std::byte* own, std::size_t offset, std::uint64_t step)
     parts_[index] = rank == this->rank() ? own : meeting_.segment().staging(rank, step) + offset;
     sources_[index] = parts_[index];
   }
-}
-
-void ShmComm::reduce_staged(std::byte* own, std::size_t offset, std::size_t count,
-                            std::uint64_t step, const Reduction& reduction) {
-  find_parts(own, offset, step);
-  reduce(own, sources_, count, reduction.dtype, reduction.op, reduction.scale);
-}
-
-void ShmComm::reduce_for_all(std::byte* own, std::size_t offset, std::size_t count,
-                             std::uint64_t step, const Reduction& reduction) {
-  find_parts(own, offset, step);
-  reduce(parts_, sources_, count, reduction.dtype, reduction.op, reduction.scale);
 }
 
 // The first step of a call is published by entering, which carries the header.

@@ -30,6 +30,8 @@ class ShmComm final : public Comm {
 
   void all_reduce(std::byte* data, std::size_t count, const Reduction& reduction,
                   const OpContext& context) override;
+  void reduce(std::byte* data, std::size_t count, const Reduction& reduction, int root,
+              const OpContext& context) override;
   void reduce_scatter(std::byte* data, std::span<const std::size_t> bounds,
                       const Reduction& reduction, const OpContext& context) override;
   void all_gather(std::byte* data, std::span<const std::size_t> byte_bounds,
@@ -50,23 +52,28 @@ class ShmComm final : public Comm {
   void abort() noexcept override { meeting_.abort(); }
 
  private:
-  void all_reduce_inline(std::byte* data, std::size_t count, const Reduction& reduction,
-                         const OpContext& context);
-  void all_reduce_staged(std::byte* data, std::size_t count, const Reduction& reduction,
-                         const OpContext& context);
-  void all_reduce_in_steps(std::byte* data, std::size_t count, const Reduction& reduction,
-                           const OpContext& context);
+  /// A reduction to everybody (root -1) or to one rank.
+  struct Target {
+    Method method;
+    int root;
+    std::uint64_t digest;
+  };
+  void reduce_to(const Target& target, std::byte* data, std::size_t count,
+                 const Reduction& reduction, const OpContext& context);
+  void reduce_inline(const Target& target, std::byte* data, std::size_t count,
+                     const Reduction& reduction, const OpContext& context);
+  void reduce_staged(const Target& target, std::byte* data, std::size_t count,
+                     const Reduction& reduction, const OpContext& context);
+  void reduce_in_steps(const Target& target, std::byte* data, std::size_t count,
+                       const Reduction& reduction, const OpContext& context);
+  bool wants_result(const Target& target) const noexcept {
+    return target.root < 0 || target.root == rank();
+  }
   void gather_in_steps(Method method, std::byte* data, std::span<const std::size_t> byte_bounds,
                        std::uint64_t digest, const OpContext& context);
   /// parts_ and sources_: what lies at `offset` of everybody's staging area, this rank's own being
   /// `own`.
   void find_parts(std::byte* own, std::size_t offset, std::uint64_t step);
-  /// Reduces them into `own`.
-  void reduce_staged(std::byte* own, std::size_t offset, std::size_t count, std::uint64_t step,
-                     const Reduction& reduction);
-  /// The same, the result into every part.
-  void reduce_for_all(std::byte* own, std::size_t offset, std::size_t count, std::uint64_t step,
-                      const Reduction& reduction);
   void finish_step(Method method, std::uint64_t digest, std::uint64_t step, bool is_first,
                    const OpContext& context);
   void wait_step(std::uint64_t step, bool is_first, const OpContext& context);

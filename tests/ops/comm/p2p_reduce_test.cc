@@ -125,6 +125,17 @@ void check_cases(CommWorld& world, const std::vector<Case>& cases) {
           ops.next(OpKind::kAllReduce, one.count, one.reduction.dtype, one.reduction.op));
       results[static_cast<std::size_t>(rank)].push_back(std::move(data));
     }
+    // To one rank: the same there, and the others keep what they have.
+    for (std::size_t c = 0; c < cases.size(); ++c) {
+      const auto& [count, reduction] = cases[c];
+      const int root = static_cast<int>(c) % world.size;
+      const Bytes input = exact_input(rank, count, reduction.dtype);
+      Bytes data = input;
+      comm->reduce(data.data(), count, reduction, root,
+                   ops.next(OpKind::kReduce, count, reduction.dtype, reduction.op));
+      const Bytes& all_reduced = results[static_cast<std::size_t>(rank)][c];
+      EXPECT_TRUE(data == (rank == root ? all_reduced : input)) << "reduce to " << root;
+    }
   });
   for (std::size_t c = 0; c < cases.size(); ++c) {
     std::vector<Bytes> inputs;

@@ -88,6 +88,19 @@ void all_reduce_and_check(ShmRank& self, std::size_t count, const Reduction& red
       << " elements on rank " << self.comm.rank() << " of " << self.comm.size();
 }
 
+// The root gets what all_reduce gives, and the others keep what they have.
+void reduce_and_check(ShmRank& self, std::size_t count, const Reduction& reduction, int root,
+                      Expected& expected) {
+  const Bytes input = input_of(self.comm.rank(), count, reduction.dtype);
+  Bytes data = input;
+  self.comm.reduce(data.data(), count, reduction, root,
+                   self.context(OpKind::kReduce, count, reduction.dtype, reduction.op));
+  const bool is_root = self.comm.rank() == root;
+  ASSERT_TRUE(data == (is_root ? expected.of(count, reduction) : input))
+      << to_string(reduction.dtype) << " of " << count << " elements to " << root << " on rank "
+      << self.comm.rank() << " of " << self.comm.size();
+}
+
 class ShmReduceTest : public ::testing::TestWithParam<int> {};
 
 TEST_P(ShmReduceTest, AllReduceOfEveryTypeAndSize) {
@@ -123,6 +136,22 @@ TEST_P(ShmReduceTest, AllReduceOfEveryOp) {
   });
 }
 
+TEST_P(ShmReduceTest, ReduceToEveryRoot) {
+  Expected expected(GetParam());
+  run_shm_ranks(GetParam(), [&expected](ShmRank& self) {
+    for (const auto type : {DataType::kUInt8, DataType::kBFloat16, DataType::kFloat32}) {
+      Reduction reduction;
+      reduction.dtype = type;
+      reduction.scale = is_floating_point(type) ? 0.25 : 1.0;
+      for (const std::size_t count : {0u, 1u, 22u, 1000u, 65537u}) {
+        for (int root = 0; root < self.comm.size(); ++root) {
+          ASSERT_NO_FATAL_FAILURE(reduce_and_check(self, count, reduction, root, expected));
+        }
+      }
+    }
+  });
+}
+
 TEST_P(ShmReduceTest, ManyCallsOfChangingSizeKeepTheAreasApart) {
   Expected expected(GetParam());
   run_shm_ranks(GetParam(), [&expected](ShmRank& self) {
@@ -131,7 +160,12 @@ TEST_P(ShmReduceTest, ManyCallsOfChangingSizeKeepTheAreasApart) {
     for (int call = 0; call < 120; ++call) {
       const auto kind = random() % 3;
       const std::size_t count = kind == 0 ? random() % 20 : random() % (kind == 1 ? 2000 : 20000);
-      ASSERT_NO_FATAL_FAILURE(all_reduce_and_check(self, count, reduction, expected));
+      const auto root = static_cast<int>(random() % 8);
+      if (root < self.comm.size()) {
+        ASSERT_NO_FATAL_FAILURE(reduce_and_check(self, count, reduction, root, expected));
+      } else {
+        ASSERT_NO_FATAL_FAILURE(all_reduce_and_check(self, count, reduction, expected));
+      }
     }
   });
 }

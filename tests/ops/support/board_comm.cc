@@ -127,6 +127,14 @@ void BoardComm::all_reduce(std::byte* data, std::size_t count, const Reduction& 
   put(data, result);
 }
 
+void BoardComm::reduce(std::byte* data, std::size_t count, const Reduction& reduction, int root,
+                       const OpContext& context) {
+  std::vector<std::byte> result;
+  board_->meet(rank_, {data, {}, context.header}, context,
+               [&](const auto& steps) { result = reduce_range(steps, 0, count, reduction); });
+  if (rank_ == root) put(data, result);
+}
+
 void BoardComm::reduce_scatter(std::byte* data, std::span<const std::size_t> bounds,
                                const Reduction& reduction, const OpContext& context) {
   const auto me = static_cast<std::size_t>(rank_);

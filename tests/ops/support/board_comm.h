@@ -59,6 +59,8 @@ class BoardComm final : public ops::Comm {
   int size() const noexcept override { return size_; }
   void all_reduce(std::byte* data, std::size_t count, const ops::Reduction& reduction,
                   const ops::OpContext& context) override;
+  void reduce(std::byte* data, std::size_t count, const ops::Reduction& reduction, int root,
+              const ops::OpContext& context) override;
   void reduce_scatter(std::byte* data, std::span<const std::size_t> bounds,
                       const ops::Reduction& reduction, const ops::OpContext& context) override;
   void all_gather(std::byte* data, std::span<const std::size_t> byte_bounds,
