@@ -106,13 +106,12 @@ ChainmailBackend::WorkPtr ChainmailBackend::allreduce_coalesced(
 ChainmailBackend::WorkPtr ChainmailBackend::reduce(std::vector<at::Tensor>& tensors,
                                                    const c10d::ReduceOptions& opts) {
   const char* what = "reduce";
-  const at::Tensor& tensor = only_tensor(tensors, what);
+  only_tensor(tensors, what);
   check_rank(opts.rootRank, what);
   const bool is_root = opts.rootRank == rank_;
   if (is_root) check_writable(tensors, what);
-  // The engine works in place; the tensors of all but the root must stay as they are.
-  at::Tensor flat = pack_to_multiply(tensors, opts.reduceOp, what);
-  if (!is_root && flat.is_same(tensor)) flat = flat.detach().clone();
+  // The engine leaves the memory of all but the root as it is.
+  const at::Tensor flat = pack_to_multiply(tensors, opts.reduceOp, what);
   ops::Collective collective =
       reduction(ops::OpKind::kReduce, flat, to_reduce_op(opts.reduceOp, what), tensors, what);
   collective.root = static_cast<int>(opts.rootRank);
