@@ -122,14 +122,17 @@ void set_backend(c10d::ProcessGroup& group, c10::intrusive_ptr<ChainmailBackend>
                    c10::intrusive_ptr<c10d::Backend>(std::move(backend)));
 }
 
-c10::intrusive_ptr<ChainmailBackend> find_backend(const std::string& group_name) {
-  const auto group = c10d::resolve_process_group(group_name);
-  auto backend =
-      c10::dynamic_intrusive_pointer_cast<ChainmailBackend>(group->getBackend(c10::kCPU));
-  TORCH_CHECK(backend, "chainmail: the CPU backend of group \"", group_name, "\" is ",
-              group->getBackend(c10::kCPU)->getBackendName(),
+c10::intrusive_ptr<ChainmailBackend> backend_of(c10d::ProcessGroup& group) {
+  const auto found = group.getBackend(c10::kCPU);
+  auto backend = c10::dynamic_intrusive_pointer_cast<ChainmailBackend>(found);
+  TORCH_CHECK(backend, "chainmail: the CPU backend of group \"", group.getGroupName(), "\" is ",
+              found->getBackendName(),
               "; make the group with chainmail::make_process_group or chainmail::attach");
   return backend;
+}
+
+c10::intrusive_ptr<ChainmailBackend> find_backend(const std::string& group_name) {
+  return backend_of(*c10d::resolve_process_group(group_name));
 }
 
 BackendOptions parse_backend_options(std::string_view text) {

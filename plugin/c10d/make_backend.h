@@ -23,7 +23,10 @@ namespace chainmail::internal {
 /// Makes `backend` the one of a process group, for CPU tensors and by default.
 void set_backend(c10d::ProcessGroup& group, c10::intrusive_ptr<ChainmailBackend> backend);
 
-/// The backend of a registered process group; TORCH_CHECK when it has another one.
+/// The CPU backend of a process group; TORCH_CHECK when it is another one.
+[[nodiscard]] c10::intrusive_ptr<ChainmailBackend> backend_of(c10d::ProcessGroup& group);
+
+/// backend_of a registered process group.
 [[nodiscard]] c10::intrusive_ptr<ChainmailBackend> find_backend(const std::string& group_name);
 
 /// Reads "algorithm=flat,wire=float16,timeout_ms=60000"; every part may be missing. Throws

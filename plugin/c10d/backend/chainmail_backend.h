@@ -14,6 +14,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <optional>
 #include <string>
@@ -34,6 +35,9 @@ class ChainmailBackend final : public c10d::Backend {
 
   /// Forgets `group_name` in c10d's registry when this object goes.
   void unregister_when_gone() noexcept { is_registered_ = true; }
+
+  /// What killed the group; null while it is alive.
+  [[nodiscard]] std::exception_ptr error() const { return group_->error(); }
 
   /// The all-reduce behind torch.ops.chainmail.*; blocks.
   void all_reduce(const at::Tensor& tensor, ops::ReduceOp op,

@@ -120,4 +120,9 @@ c10::intrusive_ptr<c10d::Store> make_job_store(std::chrono::milliseconds timeout
   return store;
 }
 
+c10::intrusive_ptr<c10d::ProcessGroup> make_process_group(const BackendOptions& options) {
+  const internal::JobInfo& info = internal::job_connection().info;
+  return make_process_group(make_job_store(options.timeout), info.rank, info.size, options);
+}
+
 }  // namespace chainmail

@@ -38,6 +38,11 @@ struct BackendOptions {
     const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
     const BackendOptions& options = {});
 
+/// The same over all ranks of the job that this process belongs to, over the job's store.
+/// @throws what the other one and make_job_store throw
+[[nodiscard]] CHAINMAIL_API c10::intrusive_ptr<c10d::ProcessGroup> make_process_group(
+    const BackendOptions& options = {});
+
 /// The store of the job that this process belongs to: the launcher's socket, torchrun's or
 /// mpirun's or srun's rendezvous, or an in-process one when alone.
 /// @throws InvalidArgument  the environment names a job but is incomplete
