@@ -1,0 +1,22 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# SPDX-FileCopyrightText: 2026 the Chainmail authors
+"""Chainmail for Python: the process group backend "chainmail" of torch.distributed, for CPU tensors.
+
+    import chainmail, torch.distributed as dist
+
+    dist.init_process_group("chainmail")
+
+Everything that takes a process group (DDP, FSDP2, DeviceMesh, ...) then runs on Chainmail. Works
+under Chainmail's launcher, torchrun, mpirun and srun, and alone as the only rank. Importing this
+package opens libchainmail.so; the operators torch.ops.chainmail.* are there afterwards.
+"""
+
+from chainmail import _library  # first: the rest needs the operators that it opens
+from chainmail import _rendezvous
+from chainmail._backend import Failure, Options, failure, monitored_barrier, register
+from chainmail._build import VERSION as __version__
+
+__all__ = ["Failure", "Options", "failure", "monitored_barrier"]
+
+register()
+_rendezvous.install()

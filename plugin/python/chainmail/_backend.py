@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# SPDX-FileCopyrightText: 2026 the Chainmail authors
+"""Makes Chainmail's backend for torch.distributed, through the library's operators."""
+
+import dataclasses
+import os
+
+import torch
+import torch.distributed as dist
+
+NAME = "chainmail"
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """pg_options of init_process_group and new_group; equal on all ranks of the group.
+
+    None leaves the choice to the environment, then to the options of the default group, then to
+    the library.
+    """
+
+    algorithm: str | None = None
+    """auto, flat, hierarchical, two_dimensional, single_node or naive; CHAINMAIL_ALGORITHM."""
+    wire: str | None = None
+    """What travels between nodes: native, float16 or bfloat16; CHAINMAIL_WIRE."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Failure:
+    """Why a group is dead. docs/errors.md explains the kinds."""
+
+    kind: str
+    """MismatchError, TimeoutError, PeerError or SystemError."""
+    message: str
+    ranks: list[int]
+    """The ranks that were missing (TimeoutError) or that died (PeerError); may be empty on a rank
+    that was told by another one, whose message names them."""
+
+
+# Of the default group: groups that DDP, FSDP2 or DeviceMesh make for themselves pass no options.
+_default_options = Options()
+
+
+def _choose(given, variable, inherited):
+    return given or os.environ.get(variable) or inherited
+
+
+def _complete(given, inherited):
+    if given is None:
+        given = Options()
+    if not isinstance(given, Options):
+        raise TypeError(f"pg_options of the backend {NAME!r} must be chainmail.Options, got "
+                        f"{type(given).__name__}")
+    return Options(_choose(given.algorithm, "CHAINMAIL_ALGORITHM", inherited.algorithm),
+                   _choose(given.wire, "CHAINMAIL_WIRE", inherited.wire))
+
+
+def _text(options, timeout):
+    """The form that the library reads."""
+    parts = {"algorithm": options.algorithm, "wire": options.wire,
+             "timeout_ms": max(1, int(timeout.total_seconds() * 1000))}
+    return ",".join(f"{key}={value}" for key, value in parts.items() if value is not None)
+
+
+def _create(place, pg_options):
+    """What torch calls for every group; `place` is c10d's DistributedBackendOptions."""
+    global _default_options
+    is_default = not place.global_ranks_in_group
+    options = _complete(pg_options, Options() if is_default else _default_options)
+    # A group of ours carries the backend out of C++; torch puts the backend into its own.
+    carrier = dist.ProcessGroup(place.store, place.group_rank, place.group_size)
+    torch.ops.chainmail.attach_group(carrier.boxed(), place.group_id,
+                                     _text(options, place.timeout))
+    if is_default:
+        _default_options = options
+    return carrier._get_backend(torch.device("cpu"))
+
+
+def register():
+    """Tells torch of the backend. Also what torch calls that finds backends by entry point."""
+    if NAME.upper() not in dist.Backend._plugins:
+        dist.Backend.register_backend(NAME, _create, extended_api=True, devices=["cpu"])
+
+
+def _group(group):
+    return dist.group.WORLD if group is None else group
+
+
+def failure(group=None):
+    """The error that killed `group` (default: all ranks) on this rank; None while it is alive.
+
+    torch turns every C++ exception into RuntimeError; this tells them apart. Not collective.
+    """
+    kind, message, ranks = torch.ops.chainmail.failure(_group(group).boxed())
+    return Failure(kind, message, ranks) if kind else None
+
+
+def monitored_barrier(group=None, timeout=None, wait_all_ranks=False):
+    """torch.distributed.monitored_barrier, which refuses every backend but Gloo, for ours."""
+    group = _group(group)
+    group.monitored_barrier(dist.default_pg_timeout if timeout is None else timeout,
+                            wait_all_ranks)

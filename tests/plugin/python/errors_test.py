@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# SPDX-FileCopyrightText: 2026 the Chainmail authors
+"""What goes wrong arrives in Python as an exception that says what, and who; 3 ranks."""
+
+import datetime
+import time
+import unittest
+
+import torch
+import torch.distributed as dist
+
+import chainmail
+from both import RANK, SIZE, process_group
+
+SECOND = datetime.timedelta(seconds=1)
+
+
+class ErrorsTest(unittest.TestCase):
+    def test_mismatch_names_both_sides(self):
+        with process_group():
+            group = dist.new_group()
+            self.assertIsNone(chainmail.failure(group))
+            with self.assertRaisesRegex(RuntimeError, r"\[3\].*\[4\]|\[4\].*\[3\]") as caught:
+                dist.all_reduce(torch.ones(4 if RANK == 1 else 3), group=group)
+            failure = chainmail.failure(group)
+            self.assertEqual(failure.kind, "MismatchError")
+            self.assertIn(failure.message, str(caught.exception))
+            # Only that group is dead.
+            value = torch.ones(2)
+            dist.all_reduce(value)
+            self.assertEqual(value.tolist(), [SIZE, SIZE])
+
+    def test_timeout_names_the_missing_rank(self):
+        with process_group():
+            group = dist.new_group(timeout=SECOND)
+            if RANK != 2:
+                start = time.monotonic()
+                with self.assertRaisesRegex(RuntimeError, r"rank 2\b"):
+                    dist.all_reduce(torch.ones(3), group=group)
+                self.assertLess(time.monotonic() - start, 10)
+                failure = chainmail.failure(group)
+                self.assertEqual(failure.kind, "TimeoutError")
+                # A rank that learns of it from another one has only the message.
+                self.assertIn(failure.ranks, ([2], []))
+                self.assertRegex(failure.message, r"rank 2\b")
+            value = torch.ones(2)
+            dist.all_reduce(value)
+            self.assertEqual(value.tolist(), [SIZE, SIZE])
+
+    def test_monitored_barrier(self):
+        with process_group():
+            chainmail.monitored_barrier(timeout=10 * SECOND)
+            group = dist.new_group(timeout=SECOND)
+            if RANK == 0:
+                with self.assertRaisesRegex(RuntimeError, r"rank 1\b"):
+                    chainmail.monitored_barrier(group, timeout=SECOND)
+            dist.barrier()
+
+    def test_options_are_checked(self):
+        with process_group(pg_options=chainmail.Options(algorithm="flat", wire="bfloat16")):
+            value = torch.ones(3)
+            dist.all_reduce(value)
+            self.assertEqual(value.tolist(), [SIZE] * 3)
+            with self.assertRaisesRegex(TypeError, "chainmail.Options, got dict"):
+                dist.new_group(pg_options={"algorithm": "flat"})
+        with self.assertRaisesRegex(RuntimeError, "sideways.*hierarchical"):
+            with process_group(pg_options=chainmail.Options(algorithm="sideways")):
+                pass
+
+    def test_place_must_agree_with_the_launcher(self):
+        with self.assertRaisesRegex(ValueError, f"world_size={SIZE + 1}"):
+            dist.init_process_group("chainmail", rank=RANK, world_size=SIZE + 1)
+
+    def test_group_of_another_backend_has_no_failure_of_ours(self):
+        with process_group("gloo"):
+            with self.assertRaisesRegex(RuntimeError, "is gloo"):
+                chainmail.failure()
+
+
+if __name__ == "__main__":
+    assert SIZE == 3
+    unittest.main()
