@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-# usage: install_test.sh train_mnist|readme CMAKE BUILD_DIR LIBTORCH (in the repository's root)
+# usage: install_test.sh train_mnist|readme|cpp_ddp|ops CMAKE BUILD_DIR LIBTORCH (in the repository's root)
 set -euo pipefail
 
 project=$1 cmake=$2 build=$3 libtorch=$4
@@ -13,9 +13,9 @@ trap 'rm -rf "$scratch"' EXIT
   { cat "$scratch/install.log" && exit 1; }
 
 case $project in
-  train_mnist)
+  train_mnist | cpp_ddp | ops)
     # A copy, so that nothing of this repository is near it.
-    cp -r examples/train_mnist "$scratch/source"
+    cp -r "examples/$project" "$scratch/source"
     ;;
   readme)
     mkdir "$scratch/source"
@@ -44,6 +44,14 @@ case $project in
   readme)
     program=("$scratch/build/train")
     expected='^epoch 3: loss 0\.[0-9]+'
+    ;;
+  cpp_ddp)
+    program=("$scratch/build/cpp_ddp")
+    expected='^same parameters on 2 ranks'
+    ;;
+  ops)
+    program=("$scratch/build/ops_example" "$(echo "$scratch/prefix"/lib*/libchainmail.so)")
+    expected='^sum of ones 2, mean of the sums 2'
     ;;
 esac
 cd "$scratch"

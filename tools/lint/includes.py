@@ -20,7 +20,7 @@ RULES = [
     (r"cuda(_runtime|_runtime_api)?\.h",
      [r"ops/kernels/cuda/", r"ops/comm/nccl_", r"ops/comm/cuda_"], "all else builds without CUDA"),
     (r"torch/csrc/distributed/c10d/",
-     [r"plugin/c10d/", r"plugin/include/chainmail/backend\.h", r"tools/bench/"],
+     [r"plugin/c10d/", r"plugin/include/chainmail/backend\.h", r"examples/cpp_ddp/", r"tools/bench/"],
      "c10d changes with every release of torch"),
     (r"torch/torch\.h",
      [r"examples/", r"plugin/(train|nn|data|pch)", r"tests/plugin/", r"tools/bench/"],

@@ -54,6 +54,8 @@ class IncludesTest(Tree):
             ("plugin/include/chainmail/backend.h", "<torch/csrc/distributed/c10d/Store.hpp>", True),
             ("plugin/include/chainmail/optimizer.h", "<torch/csrc/distributed/c10d/Store.hpp>",
              False),
+            ("examples/cpp_ddp/main.cc", "<torch/csrc/distributed/c10d/reducer.hpp>", True),
+            ("examples/train_mnist/main.cc", "<torch/csrc/distributed/c10d/reducer.hpp>", False),
             ("tests/plugin/c10d/work_test.cc", "<torch/csrc/distributed/c10d/Work.hpp>", True),
             ("tests/ops/group_test.cc", "<torch/torch.h>", False),
             ("base/log.cc", "<glog/logging.h>", True),
