@@ -7,7 +7,6 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <termios.h>
@@ -18,6 +17,10 @@
 #include <cerrno>
 #include <cstring>
 #include <memory>
+#include <utility>
+
+#include "base/error.h"
+#include "launcher/fork_exec.h"
 
 namespace chainmail::launch {
 namespace {
@@ -34,10 +37,17 @@ struct Pair {
   UniqueFd theirs;
 };
 
+Pipe new_pipe() {
+  try {
+    return Pipe();
+  } catch (const SystemError& failure) {
+    throw SpawnError("spawn", failure.native_code());
+  }
+}
+
 Pair make_pipe() {
-  std::array<int, 2> ends{};
-  if (pipe2(ends.data(), O_CLOEXEC) != 0) throw SpawnError("spawn", errno);
-  return {UniqueFd(ends[0]), UniqueFd(ends[1])};
+  Pipe pipe = new_pipe();
+  return {std::move(pipe.read_end), std::move(pipe.write_end)};
 }
 
 Pair make_socket_pair() {
@@ -90,11 +100,6 @@ struct ChildPlan {
   char* const* environment;
 };
 
-[[noreturn]] void report_and_exit(int report_fd, int error) {
-  [[maybe_unused]] const auto written = write(report_fd, &error, sizeof error);
-  _exit(127);
-}
-
 // Every descriptor that the plan needs moves above the numbers that are about to be taken.
 int moved_up(int fd, int report_fd) {
   const int copy = fcntl(fd, F_DUPFD_CLOEXEC, kFirstParkedFd);
@@ -103,14 +108,7 @@ int moved_up(int fd, int report_fd) {
 }
 
 [[noreturn]] void run_child(ChildPlan plan) {
-  setpgid(0, 0);
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
-  // The parent may have died before the line above; then nobody would ever kill us.
-  if (getppid() != plan.parent) _exit(127);
-  for (int number = 1; number < NSIG; ++number) signal(number, SIG_DFL);
-  sigset_t none;
-  sigemptyset(&none);
-  sigprocmask(SIG_SETMASK, &none, nullptr);
+  become_child_of(plan.parent, SIGKILL);
   bind_to(plan.cpus);
   plan.report = moved_up(plan.report, plan.report);
   const int output = moved_up(plan.output, plan.report);
@@ -126,24 +124,6 @@ int moved_up(int fd, int report_fd) {
   report_and_exit(plan.report, errno);
 }
 
-std::vector<char*> pointers_to(std::vector<std::string>& words) {
-  std::vector<char*> pointers;
-  pointers.reserve(words.size() + 1);
-  for (std::string& word : words) pointers.push_back(word.data());
-  pointers.push_back(nullptr);
-  return pointers;
-}
-
-// The errno of a failed exec, or 0 once the program runs (the pipe closes by itself).
-int wait_for_exec(int fd) {
-  int error = 0;
-  ssize_t count = 0;
-  do {
-    count = read(fd, &error, sizeof error);
-  } while (count < 0 && errno == EINTR);
-  return count == static_cast<ssize_t>(sizeof error) ? error : 0;
-}
-
 }  // namespace
 
 SpawnError::SpawnError(std::string stage, int error)
@@ -155,7 +135,7 @@ RankHandles spawn_rank(const RankRequest& request) {
   Pair output = make_output();
   Pair error = make_pipe();
   Pair job = make_socket_pair();
-  Pair report = make_pipe();
+  Pipe report = new_pipe();
   std::vector<std::string> words = request.program;
   std::vector<std::string> variables;
   for (const auto& [name, value] : request.environment) variables.push_back(name + "=" + value);
@@ -166,27 +146,18 @@ RankHandles spawn_rank(const RankRequest& request) {
   const auto path = request.environment.find("PATH");
   if (path != request.environment.end()) setenv("PATH", path->second.c_str(), 1);
 
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  // A signal between fork and exec must not run our handlers in the child.
-  sigprocmask(SIG_SETMASK, &all, &before);
   const pid_t parent = getpid();
-  const pid_t pid = fork();
-  if (pid == 0) {
+  const BlockedFork child;
+  if (child.pid() == 0) {
     run_child({parent, output.theirs.get(), error.theirs.get(), job.theirs.get(),
-               report.theirs.get(), request.cpus, arguments.data(), environment.data()});
+               report.write_end.get(), request.cpus, arguments.data(), environment.data()});
   }
-  const int fork_error = errno;
-  sigprocmask(SIG_SETMASK, &before, nullptr);
-  if (pid < 0) throw SpawnError("spawn", fork_error);
-  setpgid(pid, pid);  // in both processes, whichever comes first
-  report.theirs.reset();
-  if (const int exec_error = wait_for_exec(report.ours.get()); exec_error != 0) {
-    waitpid(pid, nullptr, 0);
+  if (child.pid() < 0) throw SpawnError("spawn", child.error());
+  if (const int exec_error = wait_for_exec(report); exec_error != 0) {
+    waitpid(child.pid(), nullptr, 0);
     throw SpawnError("exec", exec_error);
   }
-  return {pid, std::move(output.ours), std::move(error.ours), std::move(job.ours)};
+  return {child.pid(), std::move(output.ours), std::move(error.ours), std::move(job.ours)};
 }
 
 }  // namespace chainmail::launch

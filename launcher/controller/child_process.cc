@@ -3,88 +3,48 @@
 
 #include "launcher/controller/child_process.h"
 
-#include <fcntl.h>
 #include <signal.h>
-#include <spawn.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
-#include <array>
+#include <cerrno>
 #include <cstring>
 
 #include "base/error.h"
+#include "launcher/fork_exec.h"
 
 namespace chainmail::launch {
-namespace {
-
-using internal::UniqueFd;
-
-struct Pipe {
-  UniqueFd read_end;
-  UniqueFd write_end;
-
-  Pipe() {
-    std::array<int, 2> ends{};
-    if (pipe2(ends.data(), O_CLOEXEC) != 0) throw system_error("cannot make a pipe");
-    read_end.reset(ends[0]);
-    write_end.reset(ends[1]);
-  }
-};
-
-// posix_spawn and not fork: the launcher has a second thread that writes output.
-class SpawnSettings {
- public:
-  SpawnSettings() {
-    posix_spawn_file_actions_init(&actions_);
-    posix_spawnattr_init(&attributes_);
-    sigset_t none;
-    sigset_t all;
-    sigemptyset(&none);
-    sigfillset(&all);
-    posix_spawnattr_setsigmask(&attributes_, &none);
-    posix_spawnattr_setsigdefault(&attributes_, &all);
-    posix_spawnattr_setpgroup(&attributes_, 0);
-    posix_spawnattr_setflags(
-        &attributes_, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETPGROUP);
-  }
-  SpawnSettings(const SpawnSettings&) = delete;
-  SpawnSettings& operator=(const SpawnSettings&) = delete;
-  ~SpawnSettings() {
-    posix_spawn_file_actions_destroy(&actions_);
-    posix_spawnattr_destroy(&attributes_);
-  }
-  void connect(int from, int to) { posix_spawn_file_actions_adddup2(&actions_, from, to); }
-  const posix_spawn_file_actions_t* actions() const { return &actions_; }
-  const posix_spawnattr_t* attributes() const { return &attributes_; }
-
- private:
-  posix_spawn_file_actions_t actions_{};
-  posix_spawnattr_t attributes_{};
-};
-
-}  // namespace
 
 ChildProcess start_child(const std::vector<std::string>& arguments) {
   Pipe input;
   Pipe output;
   Pipe error;
-  SpawnSettings settings;
-  settings.connect(input.read_end.get(), STDIN_FILENO);
-  settings.connect(output.write_end.get(), STDOUT_FILENO);
-  settings.connect(error.write_end.get(), STDERR_FILENO);
+  Pipe report;
   std::vector<std::string> words = arguments;
-  std::vector<char*> pointers;
-  for (std::string& word : words) pointers.push_back(word.data());
-  pointers.push_back(nullptr);
-  ChildProcess child;
-  const int failure = posix_spawnp(&child.pid, pointers[0], settings.actions(),
-                                   settings.attributes(), pointers.data(), environ);
+  const std::vector<char*> pointers = pointers_to(words);
+  const pid_t parent = getpid();
+  const BlockedFork child;
+  if (child.pid() == 0) {
+    // A remote shell that still connects would go on for its own time limit. An agent is not ended
+    // by this signal: it sees the end of its input.
+    become_child_of(parent, SIGTERM);
+    if (dup2(input.read_end.get(), STDIN_FILENO) >= 0 &&
+        dup2(output.write_end.get(), STDOUT_FILENO) >= 0 &&
+        dup2(error.write_end.get(), STDERR_FILENO) >= 0) {
+      execvp(pointers[0], pointers.data());
+    }
+    report_and_exit(report.write_end.get(), errno);
+  }
+  int failure = child.error();
+  if (child.pid() > 0) {
+    failure = wait_for_exec(report);
+    if (failure != 0) waitpid(child.pid(), nullptr, 0);
+  }
   if (failure != 0) {
     throw SystemError("cannot run " + arguments.front() + ": " + std::strerror(failure), failure);
   }
-  child.input = std::move(input.write_end);
-  child.output = std::move(output.read_end);
-  child.error = std::move(error.read_end);
-  return child;
+  return {child.pid(), std::move(input.write_end), std::move(output.read_end),
+          std::move(error.read_end)};
 }
 
 }  // namespace chainmail::launch

@@ -22,7 +22,8 @@ struct ChildProcess {
 };
 
 /// Runs `arguments` in a process group of its own, so that Ctrl-C in a terminal reaches the
-/// launcher alone. Throws SystemError that names the program.
+/// launcher alone; gets SIGTERM when the launcher dies. Call from the main thread. Throws
+/// SystemError that names the program.
 [[nodiscard]] ChildProcess start_child(const std::vector<std::string>& arguments);
 
 }  // namespace chainmail::launch

@@ -104,6 +104,17 @@ TEST_F(SignalTest, KilledLauncherTakesAllWithIt) {
   EXPECT_EQ(launcher.wait(milliseconds(1000)), 137);
 }
 
+TEST_F(SignalTest, KilledLauncherTakesAShellThatStillConnects) {
+  RunningLauncher launcher(
+      {"-H", "far.invalid:1", "--rsh", "sh -c 'exec sleep 300'", "sh", "-c", "exit"});
+  for (int i = 0; i < 500 && processes_with(mark_).size() < 2; ++i) {
+    std::this_thread::sleep_for(milliseconds(10));
+  }
+  ASSERT_EQ(processes_with(mark_).size(), 2U) << launcher.err();
+  launcher.signal(SIGKILL);
+  EXPECT_EQ(launcher.wait(milliseconds(1000)), 137);
+}
+
 TEST_F(SignalTest, NohupIsRespected) {
   signal(SIGHUP, SIG_IGN);  // what the launcher inherits
   RunningLauncher launcher({"-n", "1", "sh", "-c", "echo up; sleep 0.5; echo end"});

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+#include "launcher/fork_exec.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+
+#include "base/error.h"
+
+namespace chainmail::launch {
+
+Pipe::Pipe() {
+  std::array<int, 2> ends{};
+  if (pipe2(ends.data(), O_CLOEXEC) != 0) throw system_error("cannot make a pipe");
+  read_end.reset(ends[0]);
+  write_end.reset(ends[1]);
+}
+
+std::vector<char*> pointers_to(std::vector<std::string>& words) {
+  std::vector<char*> pointers;
+  pointers.reserve(words.size() + 1);
+  for (std::string& word : words) pointers.push_back(word.data());
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+BlockedFork::BlockedFork() {
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  pid_ = fork();
+  error_ = errno;
+  if (pid_ == 0) return;
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  if (pid_ > 0) setpgid(pid_, pid_);  // in both processes, whichever comes first
+}
+
+void become_child_of(pid_t parent, int death_signal) noexcept {
+  setpgid(0, 0);
+  prctl(PR_SET_PDEATHSIG, death_signal);
+  // The parent may have died before the line above; then nobody would ever end us.
+  if (getppid() != parent) _exit(127);
+  for (int number = 1; number < NSIG; ++number) signal(number, SIG_DFL);
+  sigset_t none;
+  sigemptyset(&none);
+  pthread_sigmask(SIG_SETMASK, &none, nullptr);
+}
+
+void report_and_exit(int report_fd, int error) noexcept {
+  [[maybe_unused]] const auto written = write(report_fd, &error, sizeof error);
+  _exit(127);
+}
+
+int wait_for_exec(Pipe& report) {
+  report.write_end.reset();
+  int error = 0;
+  ssize_t count = 0;
+  do {
+    count = read(report.read_end.get(), &error, sizeof error);
+  } while (count < 0 && errno == EINTR);
+  return count == static_cast<ssize_t>(sizeof error) ? error : 0;
+}
+
+}  // namespace chainmail::launch
