@@ -45,6 +45,16 @@ Collective shaped(std::size_t count, std::uint32_t hash, const std::string& shap
   return collective;
 }
 
+/// The usual tensor in another operation, whose root is `distance` ranks after this one.
+Call rooted(OpKind kind, int distance) {
+  return [kind, distance](Group& group) {
+    Collective collective = shaped(12, 34, "[3, 4]");
+    collective.kind = kind;
+    collective.root = (group.rank() + distance) % group.size();
+    group.run(collective);
+  };
+}
+
 std::vector<Case> cases() {
   const Call usual = [](Group& group) { group.run(shaped(12, 34, "[3, 4]")); };
   const std::string usual_text = "calls all_reduce sum of float32 [3, 4]";
@@ -67,30 +77,12 @@ std::vector<Case> cases() {
          group.run(collective);
        },
        usual_text, "calls all_reduce max of float32 [3, 4]"},
-      {"kind", usual,
-       [](Group& group) {
-         Collective collective = shaped(12, 34, "[3, 4]");
-         collective.kind = OpKind::kBroadcast;
-         collective.root = (group.rank() + 1) % group.size();
-         group.run(collective);
-       },
-       usual_text, "calls broadcast of float32 [3, 4] with root"},
-      {"kind_as_root", usual,
-       [](Group& group) {
-         Collective collective = shaped(12, 34, "[3, 4]");
-         collective.kind = OpKind::kBroadcast;
-         collective.root = group.rank();
-         group.run(collective);
-       },
-       usual_text, "calls broadcast of float32 [3, 4] with root"},
-      {"kind_that_only_sends", usual,
-       [](Group& group) {
-         Collective collective = shaped(12, 34, "[3, 4]");
-         collective.kind = OpKind::kGather;
-         collective.root = (group.rank() + 1) % group.size();
-         group.run(collective);
-       },
-       usual_text, "calls gather of float32 [3, 4] with root"},
+      {"kind", usual, rooted(OpKind::kBroadcast, 1), usual_text,
+       "calls broadcast of float32 [3, 4] with root"},
+      {"kind_as_root", usual, rooted(OpKind::kBroadcast, 0), usual_text,
+       "calls broadcast of float32 [3, 4] with root"},
+      {"kind_that_only_sends", usual, rooted(OpKind::kGather, 1), usual_text,
+       "calls gather of float32 [3, 4] with root"},
       {"kind_over_other_connections", usual,
        [](Group& group) {
          std::vector<float> output(12 * static_cast<std::size_t>(group.size()));
