@@ -143,6 +143,19 @@ void ThreadTransport::post(Receive& receive) {
 // Calls are compared in begin(), where every rank passes: there is nothing to ask.
 void ThreadTransport::inquire(const Transfer& /*transfer*/) {}
 
+bool ThreadTransport::has_message(int peer, std::uint64_t tag) const {
+  ThreadHub::Mailbox& box = mailbox(rank_);
+  const std::lock_guard lock(box.mutex);
+  return std::any_of(box.early.begin(), box.early.end(), [&](const ThreadHub::Early& early) {
+    return early.sender == peer && early.tag == tag;
+  });
+}
+
+PeerState ThreadTransport::state(int peer) const {
+  const std::lock_guard lock(hub_->mutex_);
+  return hub_->has_left_[static_cast<std::size_t>(peer)] ? PeerState::kLeft : PeerState::kConnected;
+}
+
 void ThreadTransport::check_peers() {
   ThreadHub::Mailbox& box = mailbox(rank_);
   std::vector<bool> has_left;

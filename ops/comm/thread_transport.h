@@ -78,6 +78,9 @@ class ThreadTransport final : public Transport {
   void post(Send& send) override;
   void post(Receive& receive) override;
   void inquire(const Transfer& transfer) override;
+  bool has_message(int peer, std::uint64_t tag) const override;
+  void expect_all() override {}
+  PeerState state(int peer) const override;
   bool progress() override;
   void wait(std::chrono::microseconds timeout) override;
   void fail(const std::exception_ptr& error) noexcept override;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-// Messages between the ranks of one Comm: what P2pComm's schedules are built on. Implemented by
-// threads of one process and by TCP.
+// Messages between ranks: what P2pComm's schedules are built on, and what carries a group's sends
+// and receives. Implemented by threads of one process, by shared memory and by TCP.
 //
 // Thread rule: one thread at a time, except interrupt(). A message of rank a with tag t meets the
 // receive of its peer with tag t; equal tags meet in order. Messages above kEagerBytes wait at the
@@ -30,8 +30,10 @@ class Tag {
   static std::uint64_t collective(std::uint64_t position, std::uint64_t step) noexcept {
     return position << kStepBits | step;
   }
-  static std::uint64_t point_to_point(std::uint32_t tag) noexcept {
-    return kPointToPoint | std::uint64_t{tag};
+  /// `number` counts the messages with this tag from one rank to another, alike on both: each has
+  /// its own tag then, and none can be taken for another.
+  static std::uint64_t point_to_point(std::uint32_t tag, std::uint64_t number = 0) noexcept {
+    return kPointToPoint | (number & kNumberMask) << 32U | std::uint64_t{tag};
   }
   static bool is_point_to_point(std::uint64_t tag) noexcept { return (tag & kPointToPoint) != 0; }
   static std::uint64_t position(std::uint64_t tag) noexcept { return tag >> kStepBits; }
@@ -39,6 +41,7 @@ class Tag {
 
  private:
   static constexpr std::uint64_t kPointToPoint = std::uint64_t{1} << 63;
+  static constexpr std::uint64_t kNumberMask = 0x7fffffff;
 };
 
 /// A message on its way; belongs to the caller and must stay where it is until done.
@@ -65,6 +68,14 @@ struct PeerName {
   [[nodiscard]] std::string describe() const;
 };
 
+/// What a rank knows of another's end.
+enum class PeerState {
+  kUnknown,  ///< nothing has come from it yet
+  kConnected,
+  kLeft,  ///< it has finished in order; nothing more will come
+  kLost,  ///< it died, or the connection broke
+};
+
 struct TransportCounters {
   std::uint64_t messages_sent = 0;  ///< with payload or not, without the transport's own
   std::uint64_t messages_received = 0;
@@ -88,6 +99,13 @@ class Transport {
   virtual void post(Receive& receive) = 0;
   /// Asks the peer of a transfer that is late to compare what both are doing.
   virtual void inquire(const Transfer& transfer) = 0;
+
+  /// True when `peer` has sent, or waits to send, a message with this tag that no receive has been
+  /// posted for.
+  virtual bool has_message(int peer, std::uint64_t tag) const = 0;
+  /// From now on messages of any peer can come, also of those that nothing was posted for.
+  virtual void expect_all() = 0;
+  virtual PeerState state(int peer) const = 0;
 
   /// Moves transfers forward; true when something moved. Throws MismatchError before a byte of a
   /// wrong message is used, PeerError when a peer is gone that something is expected from, and

@@ -12,36 +12,12 @@
 #include <cstddef>
 #include <memory>
 #include <optional>
-#include <stdexcept>
-#include <string>
 
 #include "base/unique_fd.h"
-#include "ops/comm/tcp/frame.h"
+#include "ops/comm/frames/frame.h"
+#include "ops/comm/frames/frame_handler.h"
 
 namespace chainmail::ops {
-
-struct OutgoingFrame {
-  FrameHead head;
-  const std::byte* payload = nullptr;  ///< must stay until frame_sent()
-};
-
-class FrameHandler {
- public:
-  virtual ~FrameHandler() = default;
-  /// Where the payload of a frame goes; nothing when there is no room for it now (retried later).
-  virtual std::optional<std::byte*> on_head(const FrameHead& head) = 0;
-  /// The payload is there and its checksum is right.
-  virtual void on_frame(const FrameHead& head) = 0;
-  /// The next frame to send, nothing when there is none.
-  virtual std::optional<OutgoingFrame> next_frame() = 0;
-  virtual void frame_sent(const FrameHead& head) = 0;
-};
-
-/// The connection is of no use any more; what() says why.
-class StreamError : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
-};
 
 class TcpStream {
  public:

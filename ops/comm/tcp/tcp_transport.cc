@@ -14,7 +14,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/socket.h"
-#include "ops/comm/tcp/frame.h"
+#include "ops/comm/frames/frame.h"
 
 namespace chainmail::ops {
 namespace {
@@ -120,6 +120,18 @@ void TcpTransport::inquire(const Transfer& transfer) {
   }
   check_board();
   if (stream) link(transfer.peer).inquire(transfer);
+}
+
+bool TcpTransport::has_message(int peer, std::uint64_t tag) const {
+  const auto& link = peers_.at(static_cast<std::size_t>(peer)).link;
+  return link != nullptr && link->has_message(tag);
+}
+
+PeerState TcpTransport::state(int peer) const {
+  const Peer& known = peers_.at(static_cast<std::size_t>(peer));
+  if (known.stream != nullptr) return PeerState::kConnected;
+  if (known.closed.empty()) return PeerState::kUnknown;
+  return known.link->has_left() ? PeerState::kLeft : PeerState::kLost;
 }
 
 // A rank that gives up before it is connected to everybody leaves its reason at the rendezvous.

@@ -20,8 +20,8 @@
 #include "base/socket.h"
 #include "base/unique_fd.h"
 #include "ops/comm/call_log.h"
+#include "ops/comm/frames/peer_link.h"
 #include "ops/comm/tcp/connector.h"
-#include "ops/comm/tcp/peer_link.h"
 #include "ops/comm/tcp/stream.h"
 #include "ops/comm/transport.h"
 #include "ops/engine/rendezvous.h"
@@ -62,6 +62,10 @@ class TcpTransport final : public Transport {
   void post(Send& send) override;
   void post(Receive& receive) override;
   void inquire(const Transfer& transfer) override;
+  bool has_message(int peer, std::uint64_t tag) const override;
+  /// Whoever sends connects.
+  void expect_all() override {}
+  PeerState state(int peer) const override;
   bool progress() override;
   void wait(std::chrono::microseconds timeout) override;
   void fail(const std::exception_ptr& error) noexcept override;

@@ -12,7 +12,7 @@
 #include <future>
 
 #include "base/crc32c.h"
-#include "ops/comm/tcp/frame.h"
+#include "ops/comm/frames/frame.h"
 #include "tests/ops/comm/rank_threads.h"
 
 namespace chainmail::ops {

@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "ops/comm/call_log.h"
-#include "ops/comm/tcp/stream.h"
+#include "ops/comm/frames/frame_handler.h"
 #include "ops/comm/transport.h"
 
 namespace chainmail::ops {
@@ -40,6 +40,9 @@ class PeerLink final : public FrameHandler {
   void end_with(FrameType type, std::string body);
 
   bool has_left() const noexcept { return has_left_; }
+  /// True when the peer has sent, or waits to send, a message with this tag that no receive has
+  /// been posted for.
+  bool has_message(std::uint64_t tag) const noexcept;
   /// True when something can be sent now.
   bool has_output() const noexcept;
   /// A transfer that needs the peer; null when there is none.
@@ -77,9 +80,12 @@ class PeerLink final : public FrameHandler {
   void check(const Receive& receive, const MessageHeader& theirs, std::size_t their_bytes) const;
   void on_inquiry(const FrameHead& head);
   void on_ready(const FrameHead& head);
+  void on_offer(const FrameHead& head);
+  bool take_offer(const Receive& receive);
   std::optional<std::byte*> begin_message(const FrameHead& head);
   void finish(Early& early);
   void push_control(FrameType type, const Transfer& transfer);
+  void hold_back();
   Outgoing* next_outgoing() noexcept;
 
   const PeerName& self_;
@@ -92,8 +98,9 @@ class PeerLink final : public FrameHandler {
   std::vector<Receive*> receives_;
   std::list<Early> early_;
   std::size_t early_bytes_ = 0;
-  std::vector<FrameHead> ready_;  ///< for sends that are not posted yet
-  std::vector<Notice> notices_;   ///< about positions ahead of this rank's
+  std::vector<FrameHead> ready_;   ///< for sends that are not posted yet
+  std::vector<FrameHead> offers_;  ///< long messages that wait for a receive
+  std::vector<Notice> notices_;    ///< about positions ahead of this rank's
 
   // The message that is coming in; a peer sends one after the other.
   Receive* receiving_ = nullptr;
@@ -105,6 +112,8 @@ class PeerLink final : public FrameHandler {
   std::string abort_body_;
   bool has_left_ = false;
   bool is_ending_ = false;
+  bool is_held_back_ = false;  ///< the peer wants no message that it has not asked for
+  bool holds_back_ = false;    ///< this rank has said so
 };
 
 }  // namespace chainmail::ops

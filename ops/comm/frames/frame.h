@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-// What travels on a TCP connection: a fixed head, then at most kMaxFramePayload bytes.
+// What travels between two ranks, over TCP or shared memory: a fixed head, then at most
+// kMaxFramePayload bytes.
 //
 // Pure functions over bytes; any thread. A message is cut into frames so that its checksum is
 // computed while the piece is in the cache, and so that an abort never waits behind a long message.
@@ -29,6 +30,8 @@ enum class FrameType : std::uint8_t {
   kInquiry,   ///< "I wait in this call": to be compared, nothing else
   kAbort,     ///< the sender gives up; the payload says why
   kGoodbye,   ///< the sender has finished; nothing follows
+  kOffer,     ///< a point-to-point message waits for its receive
+  kHold,      ///< too many messages have come unasked: offer later ones first
 };
 
 struct FrameHead {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-#include "ops/comm/tcp/peer_link.h"
+#include "ops/comm/frames/peer_link.h"
 
 #include <algorithm>
 #include <cstring>
@@ -34,7 +34,8 @@ PeerLink::PeerLink(const PeerName& self, const PeerName& peer, const CallLog& lo
     : self_(self), peer_(peer), log_(log), counters_(counters) {}
 
 void PeerLink::post(Send& send) {
-  Outgoing outgoing{&send, send.bytes <= kEagerBytes, 0};
+  const bool is_transfer = Tag::is_point_to_point(send.tag);
+  Outgoing outgoing{&send, send.bytes <= kEagerBytes && !(is_transfer && is_held_back_), 0};
   if (!outgoing.is_ready) {
     const auto ready = std::find_if(ready_.begin(), ready_.end(),
                                     [&](const FrameHead& head) { return head.tag == send.tag; });
@@ -50,6 +51,8 @@ void PeerLink::post(Send& send) {
     }
   }
   sends_.push_back(outgoing);
+  // The peer may be looking for a message from anybody.
+  if (is_transfer && !outgoing.is_ready) push_control(FrameType::kOffer, send);
 }
 
 void PeerLink::post(Receive& receive) {
@@ -62,8 +65,28 @@ void PeerLink::post(Receive& receive) {
     if (early->is_complete) finish(*early);
     return;
   }
+  const bool is_offered = take_offer(receive);
   receives_.push_back(&receive);
-  if (receive.bytes > kEagerBytes) push_control(FrameType::kReady, receive);
+  if (is_offered || receive.bytes > kEagerBytes) push_control(FrameType::kReady, receive);
+}
+
+bool PeerLink::take_offer(const Receive& receive) {
+  const auto offer = std::find_if(offers_.begin(), offers_.end(), [&](const FrameHead& candidate) {
+    return candidate.tag == receive.tag;
+  });
+  if (offer == offers_.end()) return false;
+  check(receive, offer->header, offer->message_bytes);
+  offers_.erase(offer);
+  return true;
+}
+
+bool PeerLink::has_message(std::uint64_t tag) const noexcept {
+  const auto is_early = [tag](const Early& early) {
+    return early.tag == tag && early.receive == nullptr;
+  };
+  const auto is_offer = [tag](const FrameHead& offer) { return offer.tag == tag; };
+  return std::any_of(early_.begin(), early_.end(), is_early) ||
+         std::any_of(offers_.begin(), offers_.end(), is_offer);
 }
 
 void PeerLink::inquire(const Transfer& transfer) { push_control(FrameType::kInquiry, transfer); }
@@ -168,9 +191,12 @@ std::optional<std::byte*> PeerLink::begin_message(const FrameHead& head) {
   } else {
     check(head.tag, head.header);
     if (head.message_bytes > kEagerBytes) throw StreamError("sent a long message unasked");
-    if (early_bytes_ + head.message_bytes > kMaxEarlyBytes || early_.size() >= kMaxEarlyMessages) {
-      return std::nullopt;
-    }
+    const bool is_full =
+        early_bytes_ + head.message_bytes > kMaxEarlyBytes || early_.size() >= kMaxEarlyMessages;
+    // A collective's messages wait in the connection: the peer cannot be further ahead. Behind
+    // those between two ranks may be the one that is waited for.
+    if (is_full && !Tag::is_point_to_point(head.tag)) return std::nullopt;
+    if (is_full) hold_back();
     Early& early = early_.emplace_back();
     early.tag = head.tag;
     early.header = head.header;
@@ -199,6 +225,12 @@ void PeerLink::on_frame(const FrameHead& head) {
       return;
     case FrameType::kReady:
       on_ready(head);
+      return;
+    case FrameType::kOffer:
+      on_offer(head);
+      return;
+    case FrameType::kHold:
+      is_held_back_ = true;
       return;
     case FrameType::kData:
       break;
@@ -240,6 +272,26 @@ void PeerLink::on_ready(const FrameHead& head) {
   }
   if (ready_.size() >= kMaxNotices) throw StreamError("waits for too many messages at once");
   ready_.push_back(head);
+}
+
+void PeerLink::on_offer(const FrameHead& head) {
+  const auto match = std::find_if(receives_.begin(), receives_.end(),
+                                  [&](const Receive* receive) { return receive->tag == head.tag; });
+  if (match == receives_.end()) {
+    offers_.push_back(head);
+    return;
+  }
+  check(**match, head.header, head.message_bytes);
+  // Longer ones have been asked for when the receive was posted.
+  if (head.message_bytes <= kEagerBytes) push_control(FrameType::kReady, **match);
+}
+
+// What is on its way already still comes, and is taken.
+void PeerLink::hold_back() {
+  if (std::exchange(holds_back_, true)) return;
+  FrameHead head;
+  head.type = FrameType::kHold;
+  controls_.push_back({head, {}});
 }
 
 void PeerLink::finish(Early& early) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-#include "ops/comm/tcp/frame.h"
+#include "ops/comm/frames/frame.h"
 
 #include <algorithm>
 #include <vector>
@@ -44,6 +44,8 @@ bool is_plausible(const FrameHead& head) noexcept {
     case FrameType::kReady:
     case FrameType::kInquiry:
     case FrameType::kGoodbye:
+    case FrameType::kOffer:
+    case FrameType::kHold:
       return head.length == 0;
   }
   return false;

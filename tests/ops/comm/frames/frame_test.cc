@@ -3,7 +3,7 @@
 
 // The head of a frame and the text of an abort: what is written is read, what is damaged is not.
 
-#include "ops/comm/tcp/frame.h"
+#include "ops/comm/frames/frame.h"
 
 #include <gtest/gtest.h>
 

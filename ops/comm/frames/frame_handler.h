@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// Between those who carry frames (sockets, shared memory) and those who know what they mean.
+//
+// Not thread-safe.
+
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <stdexcept>
+
+#include "ops/comm/frames/frame.h"
+
+namespace chainmail::ops {
+
+struct OutgoingFrame {
+  FrameHead head;
+  const std::byte* payload = nullptr;  ///< must stay until frame_sent()
+};
+
+class FrameHandler {
+ public:
+  virtual ~FrameHandler() = default;
+  /// Where the payload of a frame goes; nothing when there is no room for it now (retried later).
+  virtual std::optional<std::byte*> on_head(const FrameHead& head) = 0;
+  /// The payload is there and its checksum is right.
+  virtual void on_frame(const FrameHead& head) = 0;
+  /// The next frame to send, nothing when there is none.
+  virtual std::optional<OutgoingFrame> next_frame() = 0;
+  virtual void frame_sent(const FrameHead& head) = 0;
+};
+
+/// The connection is of no use any more; what() says why.
+class StreamError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+}  // namespace chainmail::ops
