@@ -5,15 +5,12 @@
 
 #include <fcntl.h>
 #include <poll.h>
-#include <sys/random.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <chrono>
-#include <cstdio>
 #include <optional>
 #include <thread>
 
@@ -27,20 +24,6 @@ using std::chrono::microseconds;
 
 constexpr int kSpins = 500;  // some ten microseconds
 constexpr std::size_t kSmallestRing = 4096;
-
-std::string random_token() {
-  std::array<unsigned char, 16> bytes{};
-  if (::getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size())) {
-    throw system_error("cannot read random bytes for the token of a shared memory segment");
-  }
-  std::string token;
-  for (const unsigned char byte : bytes) {
-    std::array<char, 3> text{};
-    std::snprintf(text.data(), text.size(), "%02x", byte);
-    token += text.data();
-  }
-  return token;
-}
 
 Layout layout_for(const ShmCommOptions& options) {
   if (options.size < 1 || options.rank < 0 || options.rank >= options.size) {
@@ -58,6 +41,7 @@ Layout layout_for(const ShmCommOptions& options) {
   // Whole pages, with room for all_to_all's table and some elements of every rank in a step.
   layout.chunk_bytes = (std::max(options.chunk_bytes, 64 * layout.ranks) + 4095) / 4096 * 4096;
   const std::size_t peers = std::max<std::size_t>(layout.ranks - 1, 1);
+  layout.receivers = layout.ranks;
   layout.ring_bytes = std::max(options.ring_bytes / peers, kSmallestRing) / 128 * 128;
   return layout;
 }
@@ -89,7 +73,7 @@ Segment find_or_create(const ShmCommOptions& options, Rendezvous& rendezvous,
   const std::string key = options.key_prefix + "/shm";
   if (options.rank == 0) {
     try {
-      const std::string token = random_token();
+      const std::string token = Segment::make_token();
       Segment segment = Segment::create(layout, token);
       rendezvous.set(key, segment.path() + kSeparator + token);
       return segment;

@@ -7,6 +7,7 @@
 #include <linux/futex.h>
 #include <linux/membarrier.h>
 #include <sys/mman.h>
+#include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -15,6 +16,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <climits>
+#include <cstdio>
 #include <cstring>
 #include <ctime>
 #include <utility>
@@ -41,7 +43,7 @@ SystemError no_memory(std::size_t bytes, std::size_t ranks, const char* call, in
 }
 
 SystemError not_attached(const std::string& path, const std::string& why, int code) {
-  return {"cannot open the shared memory of this node's first rank at " + path + ": " + why +
+  return {"cannot open the shared memory of a rank of this node at " + path + ": " + why +
               "; the ranks of a node must run as one user and see each other in /proc (one "
               "container or --pid=host), or set CHAINMAIL_LOCAL=tcp to do without shared memory",
           code};
@@ -66,7 +68,7 @@ std::size_t Layout::ring_offset() const noexcept {
 }
 
 std::size_t Layout::total_bytes() const noexcept {
-  return round_up(ring_offset() + ranks * ranks * (sizeof(RingHead) + ring_bytes), kPage);
+  return round_up(ring_offset() + receivers * ranks * (sizeof(RingHead) + ring_bytes), kPage);
 }
 
 Segment::Segment(const Layout& layout, internal::UniqueFd file)
@@ -88,6 +90,20 @@ Segment::Segment(Segment&& other) noexcept
 
 Segment::~Segment() {
   if (memory_ != nullptr) ::munmap(memory_, layout_.total_bytes());
+}
+
+std::string Segment::make_token() {
+  std::array<unsigned char, 16> bytes{};
+  if (::getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size())) {
+    throw system_error("cannot read random bytes for the token of a shared memory segment");
+  }
+  std::string token;
+  for (const unsigned char byte : bytes) {
+    std::array<char, 3> text{};
+    std::snprintf(text.data(), text.size(), "%02x", byte);
+    token += text.data();
+  }
+  return token;
 }
 
 Segment Segment::create(const Layout& layout, const std::string& token) {
@@ -146,7 +162,7 @@ std::byte* Segment::staging(int rank, std::uint64_t step) const noexcept {
 
 RingHead& Segment::ring_head(int from, int to) const noexcept {
   const std::size_t index =
-      static_cast<std::size_t>(from) * layout_.ranks + static_cast<std::size_t>(to);
+      static_cast<std::size_t>(to) * layout_.ranks + static_cast<std::size_t>(from);
   return *reinterpret_cast<RingHead*>(memory_ + layout_.ring_offset() +
                                       index * (sizeof(RingHead) + layout_.ring_bytes));
 }

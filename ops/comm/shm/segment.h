@@ -65,6 +65,7 @@ struct alignas(128) Head {
 /// Positions in a byte stream between two ranks; the bytes follow.
 struct alignas(128) RingHead {
   std::atomic<std::uint64_t> written;
+  std::atomic<Presence> writer;
   alignas(128) std::atomic<std::uint64_t> read;
 };
 
@@ -72,6 +73,7 @@ struct Layout {
   std::size_t ranks = 1;
   std::size_t chunk_bytes = 0;  ///< of a staging area
   std::size_t ring_bytes = 0;   ///< of one ring, from one rank to one other
+  std::size_t receivers = 0;    ///< ranks that have a ring from every rank, the first ones
 
   std::size_t staging_offset() const noexcept;
   std::size_t ring_offset() const noexcept;
@@ -80,6 +82,8 @@ struct Layout {
 
 class Segment {
  public:
+  /// 32 random hexadecimal digits, for create() and attach().
+  [[nodiscard]] static std::string make_token();
   /// Makes a segment, every page reserved. Throws SystemError that names the size.
   [[nodiscard]] static Segment create(const Layout& layout, const std::string& token);
   /// Maps the segment found at `path`. Throws SystemError when it is not the one with this token.

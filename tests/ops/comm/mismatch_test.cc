@@ -233,10 +233,9 @@ TEST_P(MismatchTest, TheCommStaysDeadWithTheSameError) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Wires, MismatchTest, ::testing::Values(Wire::kThread, Wire::kTcp),
-                         [](const auto& param) {
-                           return param.param == Wire::kThread ? "Thread" : "Tcp";
-                         });
+INSTANTIATE_TEST_SUITE_P(Wires, MismatchTest,
+                         ::testing::Values(Wire::kThread, Wire::kShm, Wire::kTcp),
+                         [](const auto& param) { return to_string(param.param); });
 
 }  // namespace
 }  // namespace chainmail::ops

@@ -226,10 +226,9 @@ TEST(P2pMoveTcpTest, OnlyRanksThatTalkConnect) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Wires, P2pMoveTest, ::testing::Values(Wire::kThread, Wire::kTcp),
-                         [](const auto& param) {
-                           return param.param == Wire::kThread ? "Thread" : "Tcp";
-                         });
+INSTANTIATE_TEST_SUITE_P(Wires, P2pMoveTest,
+                         ::testing::Values(Wire::kThread, Wire::kShm, Wire::kTcp),
+                         [](const auto& param) { return to_string(param.param); });
 
 }  // namespace
 }  // namespace chainmail::ops

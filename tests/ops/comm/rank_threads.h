@@ -2,7 +2,7 @@
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
 // Ranks as threads for tests of Comms: starts them, joins them, hands on what they throw; and the
-// Comms over both transports.
+// Comms over all transports.
 
 #pragma once
 
@@ -19,6 +19,7 @@
 #include "base/error.h"
 #include "ops/comm/comm.h"
 #include "ops/comm/p2p/p2p_comm.h"
+#include "ops/comm/shm/shm_transport.h"
 #include "ops/comm/tcp_comm.h"
 #include "ops/comm/thread_comm.h"
 #include "ops/engine/rendezvous.h"
@@ -74,7 +75,20 @@ bool is_a(const std::exception_ptr& error) {
   return false;
 }
 
-enum class Wire { kThread, kTcp };
+enum class Wire { kThread, kShm, kTcp };
+
+/// The name of a test's parameter.
+inline const char* to_string(Wire wire) {
+  switch (wire) {
+    case Wire::kThread:
+      return "Thread";
+    case Wire::kShm:
+      return "Shm";
+    case Wire::kTcp:
+      return "Tcp";
+  }
+  return "";
+}
 
 /// What the ranks of one Comm under test share.
 struct CommWorld {
@@ -91,6 +105,13 @@ struct CommWorld {
   std::unique_ptr<P2pComm> make(int rank) {
     if (wire == Wire::kThread) {
       return std::make_unique<P2pComm>(std::make_unique<ThreadTransport>(hub, rank), options);
+    }
+    if (wire == Wire::kShm) {
+      ShmTransportOptions own;
+      own.rank = rank;
+      own.names = tcp.names;
+      own.key_prefix = "shm/";
+      return std::make_unique<P2pComm>(std::make_unique<ShmTransport>(rendezvous, own), options);
     }
     TcpOptions own = tcp;
     own.rank = rank;
