@@ -171,8 +171,10 @@ void check_collective(const Collective& collective, int rank, const Topology& to
   check_counts(collective, size);
   check_reduction(collective);
   const bool is_transfer = is_point_to_point(collective.kind);
-  if ((has_root(collective.kind) || is_transfer) &&
-      (collective.root < 0 || collective.root >= size)) {
+  if (is_from_any_rank(collective)) {
+    if (size == 1) refuse(collective, "there is no other rank in the group that could send");
+  } else if ((has_root(collective.kind) || is_transfer) &&
+             (collective.root < 0 || collective.root >= size)) {
     refuse(collective, std::string(is_transfer ? "peer " : "root ") +
                            std::to_string(collective.root) + " is no rank of a group of " +
                            std::to_string(size));
@@ -220,10 +222,10 @@ Plan plan_collective(const Collective& collective, int rank, const Topology& top
   }
   plan.header = header_of(collective, plan, options);
   if (is_point_to_point(collective.kind)) {
-    const bool sends = collective.kind == OpKind::kSend;
-    plan.lane = std::to_string(sends ? rank : collective.root) + ">" +
-                std::to_string(sends ? collective.root : rank) + "/" +
-                std::to_string(collective.tag);
+    const std::string peer = is_from_any_rank(collective) ? "any" : std::to_string(collective.root);
+    plan.lane = collective.kind == OpKind::kSend ? std::to_string(rank) + ">" + peer
+                                                 : peer + ">" + std::to_string(rank);
+    plan.lane += "/" + std::to_string(collective.tag);
   }
   return plan;
 }
@@ -243,8 +245,9 @@ std::string describe_call(const Collective& collective, const Plan& plan,
   if (has_root(collective.kind)) {
     text += " with root " + std::to_string(collective.root);
   } else if (is_point_to_point(collective.kind)) {
-    text += (collective.kind == OpKind::kSend ? " to rank " : " from rank ") +
-            std::to_string(collective.root) + " with tag " + std::to_string(collective.tag);
+    text += collective.kind == OpKind::kSend ? " to " : " from ";
+    text += is_from_any_rank(collective) ? "any rank" : "rank " + std::to_string(collective.root);
+    text += " with tag " + std::to_string(collective.tag);
   }
   // Said only when somebody asked for it: ranks may have been configured differently.
   const Algorithm asked = collective.algorithm.value_or(options.algorithm);

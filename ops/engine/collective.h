@@ -8,9 +8,12 @@
 
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "ops/engine/group.h"
 #include "ops/message_header.h"
@@ -24,8 +27,27 @@ struct Plan {
   std::size_t bytes = 0;  ///< of the largest buffer on any rank, as far as this rank can tell
   MessageHeader header;   ///< without the sequence number
   /// What the sequence number counts: "" for collectives, else "0>1/5" for send and recv from
-  /// rank 0 to 1 with tag 5, so that it may differ from rank to rank.
+  /// rank 0 to 1 with tag 5, so that it may differ from rank to rank; "any>1/5" for a recv from
+  /// any.
   std::string lane;
+};
+
+/// A submitted operation and how it is carried out: what error messages are about. The members are
+/// fixed once it can be seen by other threads.
+class PlannedOperation : public Operation {
+ public:
+  PlannedOperation(Collective what, Plan how, std::chrono::milliseconds limit)
+      : collective(std::move(what)), plan(std::move(how)), timeout(limit) {}
+
+  Collective collective;
+  Plan plan;
+  std::chrono::milliseconds timeout;
+};
+
+/// What an operation that has ended looked like; kept for a while to explain disagreements.
+struct PastOperation {
+  std::string lane;
+  MessageHeader header;
 };
 
 /// Throws InvalidArgument that says which argument and why.
@@ -46,6 +68,10 @@ void check_collective(const Collective& collective, int rank, const Topology& to
 
 [[nodiscard]] constexpr bool is_point_to_point(OpKind kind) noexcept {
   return kind == OpKind::kSend || kind == OpKind::kRecv;
+}
+
+[[nodiscard]] inline bool is_from_any_rank(const Collective& collective) noexcept {
+  return collective.kind == OpKind::kRecv && collective.root == kAnyRank;
 }
 
 }  // namespace chainmail::ops

@@ -3,7 +3,9 @@
 
 #include <utility>
 
+#include "ops/comm/shm/shm_transport.h"
 #include "ops/comm/shm_comm.h"
+#include "ops/comm/tcp/tcp_transport.h"
 #include "ops/comm/tcp_comm.h"
 #include "ops/engine/comm_set.h"
 
@@ -21,8 +23,7 @@ std::unique_ptr<Comm> make_shm(const CommRequest& request, const GroupOptions& o
   return create_shm_comm(shm, *request.rendezvous, context.deadline, context.failure);
 }
 
-std::unique_ptr<Comm> make_tcp(const CommRequest& request, const GroupOptions& options,
-                               const OpContext& /*context*/) {
+TcpOptions tcp_options(const CommRequest& request, const GroupOptions& options) {
   TcpOptions tcp;
   tcp.rank = request.rank;
   for (std::size_t i = 0; i < request.ranks.size(); ++i) {
@@ -33,14 +34,41 @@ std::unique_ptr<Comm> make_tcp(const CommRequest& request, const GroupOptions& o
   tcp.secret = options.secret;
   tcp.interface = options.interface;
   tcp.on_one_node = request.on_one_node;
-  return create_tcp_comm(request.rendezvous, std::move(tcp));
+  return tcp;
+}
+
+std::unique_ptr<Comm> make_tcp(const CommRequest& request, const GroupOptions& options,
+                               const OpContext& /*context*/) {
+  return create_tcp_comm(request.rendezvous, tcp_options(request, options));
+}
+
+std::unique_ptr<Transport> make_shm_transport(const CommRequest& request,
+                                              const GroupOptions& options) {
+  ShmTransportOptions shm;
+  shm.rank = request.rank;
+  for (const int rank : request.global_ranks) {
+    shm.names.push_back({rank, options.host});
+  }
+  shm.key_prefix = request.name + "/" + std::to_string(options.generation) + "/";
+  return std::make_unique<ShmTransport>(request.rendezvous, std::move(shm));
+}
+
+std::unique_ptr<Transport> make_tcp_transport(const CommRequest& request,
+                                              const GroupOptions& options) {
+  return std::make_unique<TcpTransport>(request.rendezvous, tcp_options(request, options));
 }
 
 }  // namespace
 
 CommFactory default_comm_factory(const GroupOptions& options) {
-  return {options.use_shared_memory ? CommFactory::Make(make_shm) : CommFactory::Make(make_tcp),
-          make_tcp};
+  CommFactory factory;
+  factory.anywhere = make_tcp;
+  factory.transport_anywhere = make_tcp_transport;
+  factory.on_node = options.use_shared_memory ? CommFactory::Make(make_shm) : make_tcp;
+  if (options.use_shared_memory) {
+    factory.transport_on_node = make_shm_transport;
+  }
+  return factory;
 }
 
 }  // namespace chainmail::ops

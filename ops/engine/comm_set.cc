@@ -142,34 +142,12 @@ Comm* CommSet::get(Place& place, const OpContext& context) {
   return place.comm.get();
 }
 
-Comm* CommSet::pair(int peer, const OpContext& context) {
-  Place* place = nullptr;
-  {
-    const std::lock_guard lock(mutex_);
-    place = &pairs_[peer];
-  }
-  if (place->comm == nullptr) {
-    const int low = std::min(rank_, peer);
-    const int high = std::max(rank_, peer);
-    place->is_on_node = topology_.node_of(rank_) == topology_.node_of(peer);
-    place->request.name = "pair/" + std::to_string(low) + "-" + std::to_string(high);
-    place->request.rank = rank_ == low ? 0 : 1;
-    place->request.ranks = {low, high};
-  }
-  return get(*place, context);
-}
-
 template <typename Do>
 void CommSet::for_each_comm(Do action) noexcept {
   const std::lock_guard lock(mutex_);
   for (Place* place : {&local_, &cross_, &flat_}) {
     if (place->comm != nullptr) {
       action(place->comm);
-    }
-  }
-  for (auto& [peer, place] : pairs_) {
-    if (place.comm != nullptr) {
-      action(place.comm);
     }
   }
 }

@@ -17,13 +17,14 @@
 #include <vector>
 
 #include "ops/comm/comm.h"
+#include "ops/comm/transport.h"
 #include "ops/engine/group.h"
 
 namespace chainmail::ops {
 
-/// Which ranks a new Comm joins, and what it needs for that.
+/// Which ranks a new Comm or Transport joins, and what it needs for that.
 struct CommRequest {
-  std::string name;                ///< prefix of its keys: "local/0", "cross/1", "flat", "pair/0-3"
+  std::string name;                ///< prefix of its keys: "local/0", "cross/1", "flat"
   int rank = 0;                    ///< this rank's number in the Comm
   std::vector<int> ranks;          ///< its members as ranks of the group
   std::vector<int> global_ranks;   ///< the same as ranks of the job
@@ -32,12 +33,17 @@ struct CommRequest {
   std::shared_ptr<Rendezvous> rendezvous;
 };
 
-/// How ranks of one node and ranks anywhere are joined. Tests put their own in.
+/// How ranks of one node and ranks anywhere are joined, for collectives and for sends and receives.
+/// Tests put their own in.
 struct CommFactory {
   using Make = std::function<std::unique_ptr<Comm>(const CommRequest&, const GroupOptions&,
                                                    const OpContext&)>;
+  using MakeTransport =
+      std::function<std::unique_ptr<Transport>(const CommRequest&, const GroupOptions&)>;
   Make on_node;
   Make anywhere;
+  MakeTransport transport_on_node;  ///< empty: as anywhere
+  MakeTransport transport_anywhere;
 };
 
 /// Shared memory (or TCP, see GroupOptions) inside a node, TCP between nodes.
@@ -55,8 +61,6 @@ class CommSet {
   Comm* cross(const OpContext& context);
   /// All ranks; the local or the cross Comm where that has the same members.
   Comm* flat(const OpContext& context);
-  /// This rank and `peer` alone: other ranks need not come for a send between two.
-  Comm* pair(int peer, const OpContext& context);
 
   /// Ends whatever waits in a Comm, now and later. Any thread.
   void abort() noexcept;
@@ -89,7 +93,6 @@ class CommSet {
   Place local_;
   Place cross_;
   Place flat_;
-  std::map<int, Place> pairs_;  // by peer
   Place* flat_place_ = &flat_;
 };
 

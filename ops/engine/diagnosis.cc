@@ -3,6 +3,7 @@
 
 #include "ops/engine/diagnosis.h"
 
+#include <algorithm>
 #include <chrono>
 #include <numeric>
 #include <optional>
@@ -31,6 +32,8 @@ constexpr milliseconds kNewsWait{150};
 constexpr milliseconds kDescribeWait{300};
 constexpr milliseconds kOthersDescribeWait{600};
 constexpr milliseconds kPause{5};
+// A time limit is told with at most this fraction of it in delay.
+constexpr int kPromptness = 20;
 
 // Rounds of the lookout: ask often at first, then seldom, so that a long operation of many ranks
 // does not flood the store; warn once when ranks are late.
@@ -42,26 +45,28 @@ constexpr int kWarnRound = 50;
 
 Diagnosis::Diagnosis(int rank, const Topology& topology, std::vector<int> global_ranks,
                      const GroupOptions& options, std::shared_ptr<Rendezvous> rendezvous,
-                     std::shared_ptr<OperationQueue> queue, std::shared_ptr<FailureState> failure)
+                     std::function<Activity()> activity, std::shared_ptr<FailureState> failure)
     : rank_(rank),
       all_ranks_(static_cast<std::size_t>(topology.size())),
       options_(options),
       rendezvous_(rendezvous),
-      queue_(std::move(queue)),
+      activity_(std::move(activity)),
       failure_(std::move(failure)),
       board_(rank, topology, std::move(global_ranks), options, std::move(rendezvous)) {
   std::iota(all_ranks_.begin(), all_ranks_.end(), 0);
 }
 
-void Diagnosis::publish(const QueuedOperation& operation) {
+void Diagnosis::publish() {
   const std::lock_guard lock(publish_mutex_);
-  board_.publish(operation, queue_->past());
+  board_.publish(activity_());
 }
 
 /// The ranks that an operation waits for.
-std::vector<int> Diagnosis::peers_of(const QueuedOperation& operation) const {
-  return is_point_to_point(operation.collective.kind) ? std::vector<int>{operation.collective.root}
-                                                      : all_ranks_;
+std::vector<int> Diagnosis::peers_of(const PlannedOperation& operation) const {
+  if (is_point_to_point(operation.collective.kind) && !is_from_any_rank(operation.collective)) {
+    return {operation.collective.root};
+  }
+  return all_ranks_;
 }
 
 std::string Diagnosis::list_names(std::span<const int> ranks) {
@@ -107,7 +112,7 @@ Finding Diagnosis::wait_for_cause(bool is_mismatch) {
   return {};
 }
 
-Finding Diagnosis::explain_timeout(const QueuedOperation& operation, const std::string& message,
+Finding Diagnosis::explain_timeout(const PlannedOperation& operation, const std::string& message,
                                    const std::vector<int>& missing_in_comm) {
   const std::vector<int> peers = peers_of(operation);
   const std::vector<int> missing = board_.find_missing(operation, peers);
@@ -115,7 +120,13 @@ Finding Diagnosis::explain_timeout(const QueuedOperation& operation, const std::
                      std::to_string(operation.timeout.count()) + " ms on " + board_.name_of(rank_) +
                      ": ";
   std::vector<int> global_missing;
-  if (missing.empty()) {
+  if (is_from_any_rank(operation.collective)) {
+    for (const int rank : missing) {
+      global_missing.push_back(board_.global_rank(rank));
+    }
+    text += "no message with tag " + std::to_string(operation.collective.tag) + " has come from " +
+            list_names(missing);
+  } else if (missing.empty()) {
     global_missing = missing_in_comm;
     text += "all ranks have begun it, but data does not come (" + message +
             "); look for a stopped process or a cut network";
@@ -129,14 +140,14 @@ Finding Diagnosis::explain_timeout(const QueuedOperation& operation, const std::
   return {std::make_exception_ptr(TimeoutError(text, std::move(global_missing)))};
 }
 
-Finding Diagnosis::explain_or_throw(const QueuedOperation& operation,
+Finding Diagnosis::explain_or_throw(const PlannedOperation& operation,
                                     const std::exception_ptr& error,
                                     const std::function<void()>& release_peers) {
   try {
     std::rethrow_exception(error);
   } catch (const MismatchError& e) {
     rendezvous_->set(kFailingKey, "1");
-    publish(operation);
+    publish();
     release_peers();
     const Finding cause = wait_for_cause(true);
     const std::string text = title_of(operation) + ": " + board_.name_of(rank_) + " calls " +
@@ -144,7 +155,7 @@ Finding Diagnosis::explain_or_throw(const QueuedOperation& operation,
                              ", but " + e.what();
     return cause.error != nullptr ? cause : Finding{std::make_exception_ptr(MismatchError(text))};
   } catch (const PeerError& e) {
-    publish(operation);
+    publish();
     release_peers();
     const Finding cause = wait_for_cause(false);
     const std::string text = title_of(operation) + " on " + board_.name_of(rank_) + ": " + e.what();
@@ -152,13 +163,13 @@ Finding Diagnosis::explain_or_throw(const QueuedOperation& operation,
                ? cause
                : Finding{std::make_exception_ptr(PeerError(text, e.peer_rank()))};
   } catch (const TimeoutError& e) {
-    publish(operation);
+    publish();
     if (const Finding cause = reported_by_others(); cause.error != nullptr) {
       return cause;
     }
     rendezvous_->set(kFailingKey, "1");
     // Ranks that began at about the same time get here, too: let them write down where they are.
-    std::this_thread::sleep_for(kNewsWait);
+    std::this_thread::sleep_for(std::min(kNewsWait, operation.timeout / kPromptness));
     const Finding cause = reported_by_others();
     return cause.error != nullptr ? cause : explain_timeout(operation, e.what(), e.missing_ranks());
   } catch (...) {
@@ -167,7 +178,7 @@ Finding Diagnosis::explain_or_throw(const QueuedOperation& operation,
   }
 }
 
-Finding Diagnosis::explain(const QueuedOperation& operation, const std::exception_ptr& error,
+Finding Diagnosis::explain(const PlannedOperation& operation, const std::exception_ptr& error,
                            const std::function<void()>& release_peers) noexcept {
   Finding result{error};
   try {
@@ -181,39 +192,66 @@ Finding Diagnosis::explain(const QueuedOperation& operation, const std::exceptio
   return result;
 }
 
-Finding Diagnosis::look(const QueuedOperation& operation, int round) noexcept {
+Finding Diagnosis::look(std::span<const LongOperation> operations) noexcept {
   try {
-    if (round == 1) {
-      publish(operation);
+    const auto is_at = [&](int rounds) {
+      return std::any_of(operations.begin(), operations.end(),
+                         [&](const LongOperation& each) { return each.rounds == rounds; });
+    };
+    if (is_at(1)) {
+      publish();
     }
-    if (round > kEagerRounds && round % kSeldom != 0 && round != kWarnRound) {
+    int rounds = operations.front().rounds;
+    for (const LongOperation& each : operations) {
+      rounds = std::min(rounds, each.rounds);
+    }
+    if (rounds > kEagerRounds && rounds % kSeldom != 0 && !is_at(kWarnRound)) {
       return {};
     }
     if (Finding finding = reported_by_others(); finding.error != nullptr) {
       return finding;
     }
-    // If any two ranks differ, two neighbours do.
-    const int size = static_cast<int>(all_ranks_.size());
-    std::vector<int> neighbours{(rank_ + size - 1) % size, (rank_ + 1) % size};
-    if (is_point_to_point(operation.collective.kind)) {
-      neighbours = peers_of(operation);
+    if (Finding finding = find_disagreement(operations); finding.error != nullptr) {
+      return finding;
     }
-    if (const auto sentence = board_.find_disagreement(neighbours)) {
-      return {std::make_exception_ptr(MismatchError(*sentence))};
-    }
-    if (round == kWarnRound) {
-      const std::vector<int> late = board_.find_missing(operation, peers_of(operation));
-      if (!late.empty()) {
-        internal::log_line(internal::LogLevel::kWarning,
-                           title_of(operation) + " has been waiting for " + list_names(late) +
-                               " for " + std::to_string(round / 10) + " s");
-      }
-    }
+    warn_of_late_ranks(operations);
   } catch (const std::exception& e) {
     internal::log_line(internal::LogLevel::kInfo,
                        std::string("cannot ask where the other ranks are: ") + e.what());
   }
   return {};
+}
+
+Finding Diagnosis::find_disagreement(std::span<const LongOperation> operations) {
+  std::vector<int> ranks;
+  for (const LongOperation& each : operations) {
+    const Collective& collective = each.operation->collective;
+    if (!is_point_to_point(collective.kind)) {
+      // If any two ranks differ, two neighbours do.
+      const int size = static_cast<int>(all_ranks_.size());
+      ranks.insert(ranks.end(), {(rank_ + size - 1) % size, (rank_ + 1) % size});
+    } else if (!is_from_any_rank(collective)) {
+      ranks.push_back(collective.root);
+    }
+  }
+  if (const auto sentence = board_.find_disagreement(ranks)) {
+    return {std::make_exception_ptr(MismatchError(*sentence))};
+  }
+  return {};
+}
+
+void Diagnosis::warn_of_late_ranks(std::span<const LongOperation> operations) {
+  for (const LongOperation& each : operations) {
+    if (each.rounds != kWarnRound) {
+      continue;
+    }
+    const std::vector<int> late = board_.find_missing(*each.operation, peers_of(*each.operation));
+    if (!late.empty()) {
+      internal::log_line(internal::LogLevel::kWarning,
+                         title_of(*each.operation) + " has been waiting for " + list_names(late) +
+                             " for " + std::to_string(each.rounds / 10) + " s");
+    }
+  }
 }
 
 void Diagnosis::announce(const std::exception_ptr& error) noexcept {

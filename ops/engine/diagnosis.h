@@ -4,8 +4,9 @@
 // Finds out why an operation failed or does not end: whether the ranks disagree, who is missing,
 // whether another rank has said already what happened.
 //
-// look() is for the lookout thread, explain() for the thread that ran the operation; both may run
-// at once. Neither throws: what cannot be found out leaves the first error as it was.
+// look() is for the lookout thread, explain() for the thread that ran the operation, before it is
+// done; both may run at once. Neither throws: what cannot be found out leaves the first error as it
+// was.
 
 #pragma once
 
@@ -18,8 +19,8 @@
 #include <vector>
 
 #include "ops/engine/failure_state.h"
+#include "ops/engine/lookout.h"
 #include "ops/engine/position_board.h"
-#include "ops/engine/queue.h"
 
 namespace chainmail::ops {
 
@@ -33,36 +34,38 @@ class Diagnosis {
  public:
   Diagnosis(int rank, const Topology& topology, std::vector<int> global_ranks,
             const GroupOptions& options, std::shared_ptr<Rendezvous> rendezvous,
-            std::shared_ptr<OperationQueue> queue, std::shared_ptr<FailureState> failure);
+            std::function<Activity()> activity, std::shared_ptr<FailureState> failure);
 
   /// The error to report for `operation`, which ended with `error`: better than `error` where more
   /// is known. `release_peers` is called early, once this rank's position can be read, to wake the
   /// ranks that wait for this one.
-  [[nodiscard]] Finding explain(const QueuedOperation& operation, const std::exception_ptr& error,
+  [[nodiscard]] Finding explain(const PlannedOperation& operation, const std::exception_ptr& error,
                                 const std::function<void()>& release_peers) noexcept;
 
-  /// `operation` has been running for `round` periods of the lookout.
-  [[nodiscard]] Finding look(const QueuedOperation& operation, int round) noexcept;
+  /// `operations` have been running for long.
+  [[nodiscard]] Finding look(std::span<const LongOperation> operations) noexcept;
 
   /// Leaves `error` for the ranks that ask later, unless another rank was first.
   void announce(const std::exception_ptr& error) noexcept;
 
  private:
-  Finding explain_or_throw(const QueuedOperation& operation, const std::exception_ptr& error,
+  Finding explain_or_throw(const PlannedOperation& operation, const std::exception_ptr& error,
                            const std::function<void()>& release_peers);
   Finding wait_for_cause(bool is_mismatch);
-  Finding explain_timeout(const QueuedOperation& operation, const std::string& message,
+  Finding explain_timeout(const PlannedOperation& operation, const std::string& message,
                           const std::vector<int>& missing_in_comm);
   Finding reported_by_others();
-  void publish(const QueuedOperation& operation);
-  std::vector<int> peers_of(const QueuedOperation& operation) const;
+  void publish();
+  Finding find_disagreement(std::span<const LongOperation> operations);
+  void warn_of_late_ranks(std::span<const LongOperation> operations);
+  std::vector<int> peers_of(const PlannedOperation& operation) const;
   std::string list_names(std::span<const int> ranks);
 
   int rank_;
   std::vector<int> all_ranks_;
   const GroupOptions& options_;
   std::shared_ptr<Rendezvous> rendezvous_;
-  std::shared_ptr<OperationQueue> queue_;
+  std::function<Activity()> activity_;
   std::shared_ptr<FailureState> failure_;
   PositionBoard board_;
   std::mutex publish_mutex_;

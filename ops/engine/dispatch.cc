@@ -107,13 +107,12 @@ void Dispatcher::run(const Collective& collective, const Plan& plan, const OpCon
     case OpKind::kAllToAll:
       all_to_all(collective, context);
       break;
-    case OpKind::kSend:
-    case OpKind::kRecv:
-      transfer(collective, context);
-      break;
     case OpKind::kBarrier:
       barrier(context);
       break;
+    case OpKind::kSend:
+    case OpKind::kRecv:
+      break;  // never come here: see Transfers
   }
   scratch_.trim();
 }
@@ -280,17 +279,6 @@ void Dispatcher::exchange(const std::byte* send, const std::vector<std::size_t>&
     send = mine;
   }
   comm->all_to_all(send, send_bounds, receive, receive_bounds, context);
-}
-
-void Dispatcher::transfer(const Collective& collective, const OpContext& context) {
-  const std::size_t bytes = collective.count * size_of(collective.dtype);
-  Comm* comm = comms_.pair(collective.root, context);
-  const int peer = 1 - comm->rank();
-  if (collective.kind == OpKind::kSend) {
-    comm->send(collective.input, bytes, peer, collective.tag, context);
-  } else {
-    comm->receive(collective.output, bytes, peer, collective.tag, context);
-  }
 }
 
 void Dispatcher::barrier(const OpContext& context) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-// Carries out one operation over a group's Comms.
+// Carries out one collective over a group's Comms.
 //
 // For the thread that runs the operation. Every rank takes the same steps in the same order. Throws
 // what the Comms throw; the group is dead then.
@@ -51,7 +51,6 @@ class Dispatcher {
   void gather(const Collective& collective, const OpContext& context);
   void scatter(const Collective& collective, const OpContext& context);
   void all_to_all(const Collective& collective, const OpContext& context);
-  void transfer(const Collective& collective, const OpContext& context);
   void barrier(const OpContext& context);
   /// all_to_all over byte counts; `send` is copied first when the buffers overlap.
   void exchange(const std::byte* send, const std::vector<std::size_t>& send_bytes,

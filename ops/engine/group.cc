@@ -40,7 +40,7 @@ class GroupHandle final : public Group {
   void abort(std::exception_ptr error) override { core_->fail({std::move(error)}); }
   void shutdown() override { core_->shutdown(); }
   std::exception_ptr error() const override { return core_->failure().error(); }
-  std::uint64_t sequence() const noexcept override { return core_->queue().submitted(); }
+  std::uint64_t sequence() const noexcept override { return core_->submitted(); }
 
  private:
   const std::shared_ptr<GroupCore> core_;
@@ -76,15 +76,14 @@ void Group::run(Collective collective) {
   submit(std::move(collective))->wait();
 }
 
-std::shared_ptr<Group> create_group_with(CommFactory factory, int rank, Topology topology,
+std::shared_ptr<Group> create_group_with(const CommFactory& factory, int rank, Topology topology,
                                          std::shared_ptr<Rendezvous> rendezvous,
                                          GroupOptions options, std::vector<int> global_ranks,
                                          std::shared_ptr<FailureNews> news) {
   check_arguments(rank, topology, rendezvous.get(), options, global_ranks);
-  auto core = std::make_shared<GroupCore>(rank, std::move(topology), std::move(rendezvous),
-                                          std::move(options), std::move(global_ranks),
-                                          std::move(news), std::move(factory));
-  core->start();
+  auto core = std::make_shared<GroupCore>(rank, std::move(topology), rendezvous, std::move(options),
+                                          std::move(global_ranks), std::move(news), factory);
+  core->start(factory, rendezvous);
   return std::make_shared<GroupHandle>(std::move(core));
 }
 
@@ -92,8 +91,8 @@ std::shared_ptr<Group> create_group(int rank, Topology topology,
                                     std::shared_ptr<Rendezvous> rendezvous, GroupOptions options,
                                     std::vector<int> global_ranks,
                                     std::shared_ptr<FailureNews> news) {
-  CommFactory factory = default_comm_factory(options);
-  return create_group_with(std::move(factory), rank, std::move(topology), std::move(rendezvous),
+  const CommFactory factory = default_comm_factory(options);
+  return create_group_with(factory, rank, std::move(topology), std::move(rendezvous),
                            std::move(options), std::move(global_ranks), std::move(news));
 }
 

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-// A group: the ranks that communicate, their local and cross Comms, one ordered queue and the
-// thread that makes progress. What the c10d backend and the Communicator are made of.
+// A group: the ranks that communicate, their local and cross Comms, one ordered queue of
+// collectives, sends and receives beside it, and the threads that make progress. What the c10d
+// backend and the Communicator are made of.
 //
-// Thread rule: any thread may submit; operations of one group run in call order. Collective rule:
-// every rank submits the same operations in the same order. After a failure the group is dead and
+// Thread rule: any thread may submit; collectives of one group run in call order. Collective rule:
+// every rank submits the same collectives in the same order. After a failure the group is dead and
 // every call throws the first error. No torch, no global state; several groups may coexist.
 
 #pragma once
@@ -40,7 +41,7 @@ struct GroupOptions {
   std::size_t chunk_bytes = std::size_t{1} << 20;  ///< of the pipeline between nodes
 };
 
-/// Collective::root of a kRecv that takes the first message with its tag from whichever rank.
+/// Collective::root of a kRecv that takes the next message with its tag from whichever rank.
 inline constexpr int kAnyRank = -1;
 
 /// One operation as the caller describes it. Buffers stay the caller's and must live until the
@@ -59,13 +60,16 @@ struct Collective {
   /// reduce_scatter: `input` of size * count, `output` of count. gather: `output` on root only;
   /// scatter: `input` on root only. all_to_all: both, split by `send_counts`, `receive_counts`.
   ///
-  /// send and recv between two ranks match in order per tag and must agree in count and dtype. A
-  /// send may be done before its receiver has come. They stand in the same queue as all else: an
-  /// operation begins when those that this rank submitted before it have ended, so ranks that all
-  /// send, or all receive, first may wait for each other until the time limit.
+  /// send and recv stand in no queue: they begin when submitted and wait for their peer alone, so
+  /// ranks may all send, or all receive, first, and tags may meet in any order. The n-th send of a
+  /// rank to another with a tag meets the n-th recv of that one from it with that tag; they must
+  /// agree in count and dtype. A recv from kAnyRank takes the next message with its tag that no
+  /// earlier recv has, of whichever rank; see Operation::source_rank(). A send may be done before
+  /// its receiver has come, one of more than 256 KiB is not. The time limit counts from submit(),
+  /// or from the end of the transfer before it between the same ranks with the same tag.
   const std::byte* input = nullptr;
   std::byte* output = nullptr;
-  int root = 0;  ///< root, or the peer of send and recv
+  int root = 0;  ///< root, or the peer of send and recv; kAnyRank for recv
   std::uint32_t tag = 0;
   std::vector<std::size_t> send_counts;     ///< elements per rank; empty: `count` for each
   std::vector<std::size_t> receive_counts;  ///< elements per rank; empty: `count` from each
@@ -137,7 +141,7 @@ class Group {
   /// without waiting when the group has failed.
   virtual void shutdown() = 0;
   virtual std::exception_ptr error() const = 0;
-  /// Operations submitted so far.
+  /// Collectives submitted so far.
   virtual std::uint64_t sequence() const noexcept = 0;
 };
 

@@ -6,6 +6,7 @@
 #include <pthread.h>
 
 #include <numeric>
+#include <thread>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -39,24 +40,24 @@ std::vector<int> identity_if_empty(std::vector<int> global_ranks, int size) {
 
 }  // namespace
 
-GroupCore::GroupCore(int rank, Topology topology, std::shared_ptr<Rendezvous> rendezvous,
+GroupCore::GroupCore(int rank, Topology topology, const std::shared_ptr<Rendezvous>& rendezvous,
                      GroupOptions options, std::vector<int> global_ranks,
-                     std::shared_ptr<FailureNews> news, CommFactory factory)
+                     std::shared_ptr<FailureNews> news, const CommFactory& factory)
     : rank_(rank),
       topology_(std::move(topology)),
       options_(std::move(options)),
       global_ranks_(identity_if_empty(std::move(global_ranks), topology_.size())),
       news_(std::move(news)),
       fork_count_(count_forks()),
-      comms_(rank_, topology_, options_, global_ranks_, std::move(factory), rendezvous,
-             comm_failure_),
+      comms_(rank_, topology_, options_, global_ranks_, factory, rendezvous, comm_failure_),
       dispatcher_(rank_, topology_, options_.chunk_bytes, comms_),
       queue_(std::make_shared<OperationQueue>([this](QueuedOperation& operation) {
         const auto keep = shared_from_this();  // a callback may drop the last handle
         run(operation);
       })),
-      diagnosis_(rank_, topology_, global_ranks_, options_, std::move(rendezvous), queue_,
-                 failure_) {}
+      diagnosis_(
+          rank_, topology_, global_ranks_, options_, rendezvous, [this] { return activity(); },
+          failure_) {}
 
 GroupCore::~GroupCore() {
   if (is_forked_child()) {
@@ -64,13 +65,26 @@ GroupCore::~GroupCore() {
   }
 }
 
-void GroupCore::start() {
+void GroupCore::start(const CommFactory& factory, const std::shared_ptr<Rendezvous>& rendezvous) {
   const std::weak_ptr<GroupCore> weak = weak_from_this();
-  lookout_ = std::make_shared<Lookout>(queue_, [weak](const QueuedOperation& operation, int round) {
-    if (const auto core = weak.lock()) {
-      core->look(operation, round);
-    }
-  });
+  transfers_ = std::make_shared<Transfers>(
+      rank_, topology_, options_, global_ranks_, factory, rendezvous,
+      [weak](const PlannedOperation& operation, const std::exception_ptr& error) {
+        if (const auto core = weak.lock()) {
+          core->find_cause(operation, error);
+        }
+      });
+  lookout_ = std::make_shared<Lookout>(
+      [weak] {
+        const auto core = weak.lock();
+        return core == nullptr ? std::vector<std::shared_ptr<PlannedOperation>>{}
+                               : core->activity().running;
+      },
+      [weak](const std::vector<LongOperation>& operations) {
+        if (const auto core = weak.lock()) {
+          core->look(operations);
+        }
+      });
   failure_->on_failure([weak](const std::exception_ptr& error) {
     if (const auto core = weak.lock()) {
       core->end_waits(error);
@@ -93,6 +107,13 @@ std::shared_ptr<Operation> GroupCore::submit(Collective collective) {
     tell_choice(collective, plan);
   }
   const auto timeout = collective.timeout.value_or(options_.timeout);
+  if (is_point_to_point(collective.kind)) {
+    const auto transfer = transfers_->submit(std::move(collective), std::move(plan), timeout);
+    if (!transfer->is_done()) {
+      lookout_->touch();
+    }
+    return transfer;
+  }
   const auto operation =
       std::make_shared<QueuedOperation>(queue_, std::move(collective), std::move(plan), timeout);
   queue_->submit(operation);
@@ -114,21 +135,49 @@ void GroupCore::run(QueuedOperation& operation) {
     dispatcher_.run(operation.collective, operation.plan, context);
     return;
   } catch (...) {
-    const std::exception_ptr error = std::current_exception();
-    if (!failure_->has_failed()) {
-      fail(diagnosis_.explain(operation, error, [this] { comms_.abort(); }));
-    }
+    find_cause(operation, std::current_exception());
   }
   failure_->rethrow_if_failed();
 }
 
-void GroupCore::look(const QueuedOperation& operation, int round) {
+/// Makes the group dead with what can be found out about `error`.
+void GroupCore::find_cause(const PlannedOperation& operation, const std::exception_ptr& error) {
+  // One is enough: what else fails meanwhile fails because explain() aborts the Comms, and knows
+  // less.
+  if (!is_explaining_.exchange(true)) {
+    if (!failure_->has_failed()) {
+      fail(diagnosis_.explain(operation, error, [this] { comms_.abort(); }));
+    }
+    return;
+  }
+  const auto limit = internal::Deadline::after(kAbortLimit);
+  while (!failure_->has_failed() && !limit.has_passed()) {
+    std::this_thread::sleep_for(std::chrono::milliseconds{1});
+  }
+  fail({error});
+}
+
+void GroupCore::look(const std::vector<LongOperation>& operations) {
   if (failure_->has_failed()) {
     return;
   }
-  if (const Finding finding = diagnosis_.look(operation, round); finding.error != nullptr) {
+  if (const Finding finding = diagnosis_.look(operations); finding.error != nullptr) {
     fail(finding);
   }
+}
+
+Activity GroupCore::activity() const {
+  // What runs first, then what has ended: what ends meanwhile is in both, not in neither.
+  Activity now;
+  now.running = transfers_->pending();
+  if (auto running = queue_->running()) {
+    now.running.push_back(std::move(running));
+  }
+  now.past = transfers_->past();
+  for (PastOperation& past : queue_->past()) {
+    now.past.push_back(std::move(past));
+  }
+  return now;
 }
 
 void GroupCore::fail(const Finding& finding) {
@@ -148,6 +197,7 @@ void GroupCore::end_waits(const std::exception_ptr& error) {
   comm_failure_->fail(error);
   comms_.abort();
   queue_->fail_all(error);
+  transfers_->fail_all(error);
 }
 
 void GroupCore::shutdown() {
@@ -156,15 +206,17 @@ void GroupCore::shutdown() {
   }
   if (is_forked_child()) {
     queue_->forget_thread();
+    transfers_->leak();
     lookout_->forget_thread();
     comms_.leak();
     return;
   }
-  bool has_ended = failure_->has_failed() || queue_->drain(options_.timeout);
+  bool has_ended = failure_->has_failed() || drain(options_.timeout);
   // Only now, since callbacks of what was submitted may submit more; and before the last look, for
   // an operation that comes after it would run in Comms that are being closed.
   queue_->close();
-  has_ended = has_ended && (failure_->has_failed() || queue_->drain(options_.timeout));
+  transfers_->close();
+  has_ended = has_ended && (failure_->has_failed() || drain(options_.timeout));
   if (!has_ended) {
     fail({std::make_exception_ptr(TimeoutError("shutdown of group " + options_.name +
                                                ": operations have not ended within " +
@@ -172,13 +224,20 @@ void GroupCore::shutdown() {
   }
   const bool is_idle = queue_->drain(kAbortLimit);
   queue_->stop();
+  transfers_->stop();
   lookout_->stop();
   if (news_ != nullptr) {
     news_->unsubscribe(options_.name);
   }
+  transfers_->disconnect();
   if (is_idle) {
     comms_.close();
   }
+}
+
+bool GroupCore::drain(std::chrono::milliseconds limit) {
+  const auto deadline = internal::Deadline::after(limit);
+  return queue_->drain(limit) && transfers_->drain(deadline.left());
 }
 
 bool GroupCore::is_forked_child() const noexcept {

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -19,26 +20,27 @@
 #include "ops/engine/group.h"
 #include "ops/engine/lookout.h"
 #include "ops/engine/queue.h"
+#include "ops/engine/transfers/transfers.h"
 
 namespace chainmail::ops {
 
 class GroupCore final : public std::enable_shared_from_this<GroupCore> {
  public:
-  GroupCore(int rank, Topology topology, std::shared_ptr<Rendezvous> rendezvous,
+  GroupCore(int rank, Topology topology, const std::shared_ptr<Rendezvous>& rendezvous,
             GroupOptions options, std::vector<int> global_ranks, std::shared_ptr<FailureNews> news,
-            CommFactory factory);
+            const CommFactory& factory);
   ~GroupCore();
   GroupCore(const GroupCore&) = delete;
   GroupCore& operator=(const GroupCore&) = delete;
 
   /// Second half of construction, once a shared_ptr exists.
-  void start();
+  void start(const CommFactory& factory, const std::shared_ptr<Rendezvous>& rendezvous);
 
   int rank() const noexcept { return rank_; }
   const Topology& topology() const noexcept { return topology_; }
   const GroupOptions& options() const noexcept { return options_; }
   const FailureState& failure() const noexcept { return *failure_; }
-  OperationQueue& queue() noexcept { return *queue_; }
+  std::uint64_t submitted() const { return queue_->submitted(); }
 
   [[nodiscard]] std::shared_ptr<Operation> submit(Collective collective);
   /// Makes the group dead. The other ranks are told, once, unless they know.
@@ -48,8 +50,11 @@ class GroupCore final : public std::enable_shared_from_this<GroupCore> {
 
  private:
   void run(QueuedOperation& operation);
-  void look(const QueuedOperation& operation, int round);
+  void find_cause(const PlannedOperation& operation, const std::exception_ptr& error);
+  void look(const std::vector<LongOperation>& operations);
+  Activity activity() const;
   void end_waits(const std::exception_ptr& error);
+  bool drain(std::chrono::milliseconds limit);
   bool is_forked_child() const noexcept;
   void tell_choice(const Collective& collective, const Plan& plan);
 
@@ -66,9 +71,11 @@ class GroupCore final : public std::enable_shared_from_this<GroupCore> {
   const std::shared_ptr<FailureState> comm_failure_ = std::make_shared<FailureState>();
   CommSet comms_;
   Dispatcher dispatcher_;
-  std::shared_ptr<OperationQueue> queue_;
+  const std::shared_ptr<OperationQueue> queue_;
+  std::shared_ptr<Transfers> transfers_;
   Diagnosis diagnosis_;
   std::shared_ptr<Lookout> lookout_;
+  std::atomic<bool> is_explaining_{false};
   std::atomic<bool> is_announced_{false};
   std::atomic<bool> is_shut_down_{false};
   std::mutex choices_mutex_;

@@ -13,7 +13,7 @@
 
 namespace chainmail::ops {
 
-[[nodiscard]] std::shared_ptr<Group> create_group_with(CommFactory factory, int rank,
+[[nodiscard]] std::shared_ptr<Group> create_group_with(const CommFactory& factory, int rank,
                                                        Topology topology,
                                                        std::shared_ptr<Rendezvous> rendezvous,
                                                        GroupOptions options,

@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <exception>
+#include <map>
 #include <string>
 #include <utility>
 
@@ -42,8 +43,7 @@ void Lookout::wake() noexcept {
 }
 
 void Lookout::watch() {
-  std::shared_ptr<QueuedOperation> previous;
-  int round = 0;
+  std::map<std::shared_ptr<PlannedOperation>, int> rounds;
   int idle = 0;
   std::unique_lock lock(mutex_);
   while (!is_stopping_) {
@@ -52,20 +52,29 @@ void Lookout::watch() {
       return;
     }
     lock.unlock();
-    const std::shared_ptr<QueuedOperation> running = queue_->running();
-    idle = running == nullptr ? idle + 1 : 0;
-    round = running != nullptr && running == previous ? round + 1 : 0;
-    if (round > 0) {
-      ask_(*running, round);
+    std::map<std::shared_ptr<PlannedOperation>, int> now;
+    std::vector<LongOperation> long_ones;
+    for (auto& operation : running_()) {
+      const auto seen = rounds.find(operation);
+      const int round = seen == rounds.end() ? 0 : seen->second + 1;
+      if (round > 0) {
+        long_ones.push_back({operation, round});
+      }
+      now.emplace(std::move(operation), round);
     }
-    previous = running;
+    rounds = std::move(now);
+    idle = rounds.empty() ? idle + 1 : 0;
+    if (!long_ones.empty()) {
+      ask_(long_ones);
+    }
     lock.lock();
-    if (idle > kIdleRounds) {
+    if (idle > kIdleRounds && !is_stopping_) {
       // Whoever begins an operation sets it running before it looks at the flag; we set the flag
       // before we look for a running operation. One of us sees the other.
       is_asleep_.store(true);
-      if (queue_->running() == nullptr) {
-        changed_.wait(lock, [this] { return is_stopping_ || !is_asleep_.load(); });
+      if (running_().empty()) {
+        thread_.detach();  // wake() makes another
+        return;
       }
       is_asleep_.store(false);
       idle = 0;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-// A thread that looks, ten times a second, whether the operation that is running has been running
-// for long, and asks why. Ranks whose operations wait in different Comms never see each other's
-// messages; here they do.
+// A thread that looks, ten times a second, which operations have been running for long, and asks
+// why. Ranks whose operations wait in different Comms never see each other's messages; here they
+// do.
 //
-// Thread-safe. The thread starts with the first operation and sleeps while the group is idle.
+// Thread-safe. The thread starts with the first operation and ends when the group rests.
 
 #pragma once
 
@@ -15,18 +15,27 @@
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <utility>
+#include <vector>
 
-#include "ops/engine/queue.h"
+#include "ops/engine/collective.h"
 
 namespace chainmail::ops {
 
+/// An operation that has been running for `rounds` periods, from 1.
+struct LongOperation {
+  std::shared_ptr<PlannedOperation> operation;
+  int rounds = 1;
+};
+
 class Lookout final : public std::enable_shared_from_this<Lookout> {
  public:
-  /// Asked about an operation that has been running for `round` periods, from 1. Must not throw.
-  using Ask = std::function<void(const QueuedOperation&, int round)>;
+  /// What is running now.
+  using Running = std::function<std::vector<std::shared_ptr<PlannedOperation>>()>;
+  /// Asked, once a period, about all that has been running for long. Must not throw.
+  using Ask = std::function<void(const std::vector<LongOperation>&)>;
 
-  Lookout(std::shared_ptr<OperationQueue> queue, Ask ask)
-      : queue_(std::move(queue)), ask_(std::move(ask)) {}
+  Lookout(Running running, Ask ask) : running_(std::move(running)), ask_(std::move(ask)) {}
   Lookout(const Lookout&) = delete;
   Lookout& operator=(const Lookout&) = delete;
 
@@ -46,7 +55,7 @@ class Lookout final : public std::enable_shared_from_this<Lookout> {
   void wake() noexcept;
   void watch();
 
-  const std::shared_ptr<OperationQueue> queue_;
+  const Running running_;
   const Ask ask_;
   std::atomic<bool> is_asleep_{true};
   std::mutex mutex_;

@@ -73,7 +73,7 @@ std::string position_key(int rank) { return "at/" + std::to_string(rank); }
 
 std::string host_key(int node) { return "host/" + std::to_string(node); }
 
-std::string title_of(const QueuedOperation& operation) {
+std::string title_of(const PlannedOperation& operation) {
   return std::string(to_string(operation.collective.kind)) + " #" +
          std::to_string(operation.plan.header.sequence);
 }
@@ -90,11 +90,13 @@ PositionBoard::PositionBoard(int rank, const Topology& topology, std::vector<int
   }
 }
 
-void PositionBoard::publish(const QueuedOperation& current,
-                            const std::vector<PastOperation>& past) {
-  std::string text = line(current.plan.lane, current.plan.header,
-                          describe_call(current.collective, current.plan, options_));
-  for (const PastOperation& operation : past) {
+void PositionBoard::publish(const Activity& activity) {
+  std::string text;
+  for (const auto& operation : activity.running) {
+    text += line(operation->plan.lane, operation->plan.header,
+                 describe_call(operation->collective, operation->plan, options_));
+  }
+  for (const PastOperation& operation : activity.past) {
     text += line(operation.lane, operation.header, describe_past(operation.header));
   }
   rendezvous_->set(position_key(rank_), text);
@@ -132,7 +134,7 @@ std::optional<std::string> PositionBoard::find_disagreement(std::span<const int>
   return std::nullopt;
 }
 
-std::vector<int> PositionBoard::find_missing(const QueuedOperation& operation,
+std::vector<int> PositionBoard::find_missing(const PlannedOperation& operation,
                                              std::span<const int> ranks) {
   const std::string slot = slot_of(operation.plan.lane, operation.plan.header);
   std::vector<int> missing;

@@ -14,10 +14,16 @@
 #include <string>
 #include <vector>
 
+#include "ops/engine/collective.h"
 #include "ops/engine/group.h"
-#include "ops/engine/queue.h"
 
 namespace chainmail::ops {
+
+/// What a rank is doing and has done lately.
+struct Activity {
+  std::vector<std::shared_ptr<PlannedOperation>> running;
+  std::vector<PastOperation> past;
+};
 
 class PositionBoard {
  public:
@@ -25,15 +31,15 @@ class PositionBoard {
   PositionBoard(int rank, const Topology& topology, std::vector<int> global_ranks,
                 const GroupOptions& options, std::shared_ptr<Rendezvous> rendezvous);
 
-  /// Writes down the operation this rank is in, and those that it has finished lately.
-  void publish(const QueuedOperation& current, const std::vector<PastOperation>& past);
+  /// Writes down the operations this rank is in, and those that it has finished lately.
+  void publish(const Activity& activity);
 
   /// The first operation that two of `ranks` (or this rank and one of them) called differently, as
   /// a sentence that names both; nothing while there is none.
   [[nodiscard]] std::optional<std::string> find_disagreement(std::span<const int> ranks);
 
   /// Those of `ranks` that have not written down that they are in (or past) `operation`.
-  [[nodiscard]] std::vector<int> find_missing(const QueuedOperation& operation,
+  [[nodiscard]] std::vector<int> find_missing(const PlannedOperation& operation,
                                               std::span<const int> ranks);
 
   /// "rank 3 (node2)": the job's rank number and its host.
@@ -54,6 +60,6 @@ class PositionBoard {
 [[nodiscard]] std::string host_key(int node);
 
 /// "all_reduce #12".
-[[nodiscard]] std::string title_of(const QueuedOperation& operation);
+[[nodiscard]] std::string title_of(const PlannedOperation& operation);
 
 }  // namespace chainmail::ops

@@ -18,6 +18,8 @@ constexpr std::size_t kUrgentBytes = std::size_t{64} << 10;
 // How soon an operation begins that nobody waits for, while the group is in use.
 constexpr std::chrono::milliseconds kNap{1};
 constexpr int kNapsUntilDormant = 100;
+// How long the thread of a group at rest is kept.
+constexpr std::chrono::seconds kDormantTime{2};
 // A waiter gives way this often before it sleeps: about the time of a middle-sized operation.
 constexpr int kYields = 32;
 
@@ -39,11 +41,8 @@ void QueuedOperation::on_done(std::function<void()> callback) {
 OperationQueue::~OperationQueue() { stop(); }
 
 void OperationQueue::append(const std::shared_ptr<QueuedOperation>& operation) {
-  const std::string& lane = operation->plan.lane;
-  // Transfers between two ranks count for themselves: the others do not see them.
-  std::uint64_t& count = lane.empty() ? submitted_ : lane_counts_[lane];
   queue_.push_back(operation);
-  operation->plan.header.sequence = count++;
+  operation->plan.header.sequence = submitted_++;
 }
 
 void OperationQueue::submit(const std::shared_ptr<QueuedOperation>& operation) {
@@ -253,24 +252,28 @@ void OperationQueue::work() {
   while (!is_stopped_) {
     if (can_run()) {
       run_next(lock);
-    } else {
-      rest(lock);
+    } else if (!rest(lock)) {
+      thread_.detach();  // call_thread() makes another
+      return;
     }
   }
 }
 
-/// Naps while the group is in use, then sleeps until called.
-void OperationQueue::rest(Lock& lock) {
+/// Naps while the group is in use, then sleeps until called; false when nobody has called for long.
+bool OperationQueue::rest(Lock& lock) {
   const std::uint64_t before = past_count_;
   for (int nap = 0; nap < kNapsUntilDormant; ++nap) {
     work_.wait_for(lock, kNap);
     if (is_stopped_ || can_run() || past_count_ != before) {
-      return;
+      return true;
     }
   }
   is_dormant_ = true;
-  work_.wait(lock, [this] { return is_stopped_ || can_run(); });
+  // A queue that another thread is busy with for long may need this one when that is done.
+  const bool is_called =
+      work_.wait_for(lock, kDormantTime, [this] { return is_stopped_ || can_run(); });
   is_dormant_ = false;
+  return is_called || is_busy_ || !queue_.empty();
 }
 
 std::shared_ptr<QueuedOperation> OperationQueue::running() const {

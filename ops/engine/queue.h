@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-// The ordered queue of a group: one operation at a time, in call order, run by whoever waits for
-// it or by the progress thread.
+// The ordered queue of a group's collectives: one operation at a time, in call order, run by
+// whoever waits for it or by the progress thread.
 //
 // Why not always the thread: waking one costs 10 to 20 us, a small operation 1 us. So an operation
 // that its caller waits for runs in the caller; a small asynchronous one lies ready to be run by
 // its own wait(), and the thread, which looks every millisecond while the group is busy, takes it
-// when nobody does. Large ones wake the thread at once.
+// when nobody does. Large ones wake the thread at once. It ends when the group rests for long.
 //
 // Thread-safe. Callbacks run outside all locks.
 
@@ -21,11 +21,9 @@
 #include <deque>
 #include <exception>
 #include <functional>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <string>
 #include <thread>
 #include <vector>
 
@@ -37,28 +35,17 @@ namespace chainmail::ops {
 class OperationQueue;
 
 /// An operation in a queue; kept alive by the queue and by whoever submitted it.
-class QueuedOperation final : public Operation,
-                              public std::enable_shared_from_this<QueuedOperation> {
+class QueuedOperation final : public PlannedOperation {
  public:
   QueuedOperation(std::shared_ptr<OperationQueue> queue, Collective what, Plan how,
                   std::chrono::milliseconds limit)
-      : collective(std::move(what)),
-        plan(std::move(how)),
-        timeout(limit),
-        queue_(std::move(queue)) {}
+      : PlannedOperation(std::move(what), std::move(how), limit), queue_(std::move(queue)) {}
 
   bool is_done() const noexcept override { return is_done_.load(std::memory_order_acquire); }
   void wait(std::optional<std::chrono::milliseconds> limit = std::nullopt) override;
   std::exception_ptr error() const override { return is_done() ? error_ : nullptr; }
   void on_done(std::function<void()> callback) override;
-  int source_rank() const noexcept override {
-    return collective.kind == OpKind::kRecv && is_done() ? collective.root : -1;
-  }
-
-  // Fixed once submitted.
-  Collective collective;
-  Plan plan;
-  std::chrono::milliseconds timeout;
+  int source_rank() const noexcept override { return -1; }
 
  private:
   friend class OperationQueue;
@@ -66,12 +53,6 @@ class QueuedOperation final : public Operation,
   std::atomic<bool> is_done_{false};
   std::exception_ptr error_;                      // written before is_done_
   std::vector<std::function<void()>> callbacks_;  // guarded by the queue's mutex
-};
-
-/// What an operation that ran looked like; kept for a while to explain disagreements.
-struct PastOperation {
-  std::string lane;
-  MessageHeader header;
 };
 
 class OperationQueue final : public std::enable_shared_from_this<OperationQueue> {
@@ -120,7 +101,7 @@ class OperationQueue final : public std::enable_shared_from_this<OperationQueue>
   void call_thread(bool is_urgent);
   void hand_over();
   void work();
-  void rest(Lock& lock);
+  bool rest(Lock& lock);
   bool can_run() const { return !is_busy_ && !queue_.empty(); }
 
   const Run run_;
@@ -133,7 +114,6 @@ class OperationQueue final : public std::enable_shared_from_this<OperationQueue>
   std::array<PastOperation, 16> past_;
   std::uint64_t past_count_ = 0;
   std::uint64_t submitted_ = 0;
-  std::map<std::string, std::uint64_t> lane_counts_;
   std::exception_ptr failure_;
   int sleepers_ = 0;
   bool is_busy_ = false;

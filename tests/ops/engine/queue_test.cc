@@ -200,7 +200,9 @@ TEST_F(Queue, NothingIsLeftBehindWhenNoThreadCanBeHad) {
 }
 
 TEST_F(Queue, TheLookoutIsAHelpNotANeed) {
-  const auto lookout = std::make_shared<Lookout>(queue_, [](const QueuedOperation&, int) {});
+  const auto lookout =
+      std::make_shared<Lookout>([] { return std::vector<std::shared_ptr<PlannedOperation>>{}; },
+                                [](const std::vector<LongOperation>&) {});
   {
     const NoThreads none;
     lookout->touch();
@@ -244,19 +246,6 @@ TEST_F(Queue, CloseRefusesAndStopEndsWhatIsQueued) {
   EXPECT_EQ(called, 1);
   EXPECT_THROW(late->wait(), InvalidArgument);
   EXPECT_EQ(order_.size(), 1U);
-}
-
-TEST_F(Queue, TransfersHaveTheirOwnNumbers) {
-  const auto transfer = make(false);
-  transfer->plan.lane = "0>1/5";
-  queue_->submit(transfer);
-  queue_->submit(make(false));
-  const auto second = make(false);
-  second->plan.lane = "0>1/5";
-  queue_->submit(second);
-  EXPECT_EQ(order_, (std::vector<std::uint64_t>{0, 0, 1}));
-  EXPECT_EQ(queue_->submitted(), 1U);
-  EXPECT_EQ(queue_->past().size(), 3U);
 }
 
 }  // namespace

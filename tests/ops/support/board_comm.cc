@@ -220,13 +220,33 @@ std::shared_ptr<Board> BoardRoom::board(const std::string& name, int size) {
   return place;
 }
 
+std::shared_ptr<ops::ThreadHub> BoardRoom::hub(const ops::CommRequest& request) {
+  const std::lock_guard lock(mutex_);
+  std::shared_ptr<ops::ThreadHub>& place = hubs_[request.name];
+  if (place == nullptr) {
+    std::vector<ops::PeerName> names;
+    for (std::size_t i = 0; i < request.ranks.size(); ++i) {
+      names.push_back({request.global_ranks[i], request.hosts[i]});
+    }
+    place = std::make_shared<ops::ThreadHub>(static_cast<int>(names.size()), std::move(names));
+  }
+  return place;
+}
+
 ops::CommFactory BoardRoom::factory() {
   const auto make = [room = shared_from_this()](const ops::CommRequest& request,
                                                 const ops::GroupOptions&, const OpContext&) {
     const int size = static_cast<int>(request.ranks.size());
     return std::make_unique<BoardComm>(room->board(request.name, size), request.rank, size);
   };
-  return {make, make};
+  const auto make_transport = [room = shared_from_this()](const ops::CommRequest& request,
+                                                          const ops::GroupOptions&) {
+    return std::make_unique<ops::ThreadTransport>(room->hub(request), request.rank);
+  };
+  ops::CommFactory factory;
+  factory.on_node = factory.anywhere = make;
+  factory.transport_anywhere = make_transport;
+  return factory;
 }
 
 }  // namespace chainmail::test

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "ops/comm/comm.h"
+#include "ops/comm/thread_transport.h"
 #include "ops/engine/comm_set.h"
 
 namespace chainmail::test {
@@ -91,11 +92,14 @@ class BoardComm final : public ops::Comm {
 class BoardRoom : public std::enable_shared_from_this<BoardRoom> {
  public:
   [[nodiscard]] std::shared_ptr<Board> board(const std::string& name, int size);
+  /// For sends and receives.
+  [[nodiscard]] std::shared_ptr<ops::ThreadHub> hub(const ops::CommRequest& request);
   [[nodiscard]] ops::CommFactory factory();
 
  private:
   std::mutex mutex_;
   std::map<std::string, std::shared_ptr<Board>> boards_;
+  std::map<std::string, std::shared_ptr<ops::ThreadHub>> hubs_;
 };
 
 }  // namespace chainmail::test

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// The sends and receives of a group over one Transport. All of them move at once, whatever they
+// wait for; who waits for one moves all. A thread does so for those that nobody waits for; it
+// starts when there are some and ends when there have been none for a while.
+//
+// Thread-safe. Callbacks run outside all locks.
+
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "ops/engine/transfers/transfer.h"
+
+namespace chainmail::ops {
+
+/// Who can be reached over a Transport, and how it is made.
+struct DeskPlan {
+  std::function<std::unique_ptr<Transport>()> make;  ///< called when first needed
+  std::vector<int> ranks;                            ///< of the group, in the Transport's numbering
+  std::vector<bool> is_served;  ///< false: this rank, or one that another desk serves
+};
+
+class Desk final : public std::enable_shared_from_this<Desk> {
+ public:
+  /// Called, in any thread, with the error that has broken the Transport and a transfer that had
+  /// it. Is to end in fail_all().
+  using OnBroken = std::function<void(const PlannedOperation&, const std::exception_ptr&)>;
+  using OperationPtr = std::shared_ptr<TransferOperation>;
+
+  Desk(DeskPlan plan, OnBroken on_broken);
+  Desk(const Desk&) = delete;
+  Desk& operator=(const Desk&) = delete;
+  ~Desk();
+
+  /// False for this rank and for those that another desk serves.
+  bool serves(int rank) const { return numbers_.count(rank) > 0; }
+
+  /// Begins a send or receive. Throws InvalidArgument after close() and the error of fail_all().
+  void submit(const OperationPtr& operation);
+  /// Moves transfers until `operation` is done. False when `limit` passed first.
+  bool wait(const TransferOperation& operation, std::chrono::milliseconds limit);
+  /// Sees to it that transfers move although nobody waits.
+  void call_thread();
+
+  /// Ends all transfers, and all later ones, with `error`.
+  void fail_all(const std::exception_ptr& error);
+  /// Waits until there are no transfers; false when `limit` passed first.
+  bool drain(std::chrono::milliseconds limit);
+  /// Later submits throw; what has begun goes on.
+  void close();
+  /// Ends the thread and, with an error, what is left.
+  void stop();
+  /// After stop(): parts from the peers.
+  void disconnect() noexcept;
+  /// In a forked child, where the thread does not exist and the connections are the parent's.
+  void leak() noexcept;
+
+  /// Transfers under way, at most `most` of them.
+  void list_pending(std::vector<std::shared_ptr<PlannedOperation>>& list, std::size_t most) const;
+  /// The latest transfers that ended.
+  void list_past(std::vector<PastOperation>& list) const;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  /// A transfer that has had no traffic for so long asks after its peer.
+  static constexpr std::chrono::milliseconds kFirstInquiry{100};
+  using Lock = std::unique_lock<std::mutex>;
+  /// What came of moving transfers, to be told without the lock.
+  struct Outcome {
+    std::vector<OperationPtr> ended;
+    std::exception_ptr error;  ///< of those that ended; when `failed` is set, of that one alone
+    OperationPtr failed;       ///< has met `error`, which broke the Transport
+  };
+
+  template <typename IsDone>
+  bool work_until(Lock& lock, Clock::time_point limit, const IsDone& is_done);
+  Outcome step(Lock& lock, Clock::time_point limit);
+  void sleep(Lock& lock, Clock::time_point limit);
+  void tell(Lock& lock, Outcome outcome);
+  void break_down(Outcome& outcome);
+  void begin(const OperationPtr& operation, Outcome& outcome);
+  void join_lane(TransferOperation& operation, int number);
+  void post(TransferOperation& operation);
+  void admit();
+  void match_open_receives();
+  int find_sender(const TransferOperation& operation);
+  void collect(std::vector<OperationPtr>& ended);
+  std::vector<OperationPtr> take_all();
+  void look_after(Clock::time_point now);
+  void look_for_lost_senders();
+  [[noreturn]] void give_up(TransferOperation& operation);
+  Clock::time_point next_deadline() const;
+  bool has_work() const noexcept { return !pending_.empty() || !open_.empty(); }
+  bool can_step() const noexcept { return !is_driven_ && (!is_broken_ || failure_ != nullptr); }
+  bool can_drive() const noexcept { return has_work() && can_step() && waiters_ == 0; }
+  void call_thread(bool is_urgent);
+  void run_thread();
+  bool rest(Lock& lock);
+
+  const DeskPlan plan_;
+  const OnBroken on_broken_;
+  std::unordered_map<int, int> numbers_;  // of the group's ranks, in the Transport
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;  // transfers ended, or nobody moves them any more
+  std::condition_variable work_;     // for the thread
+  std::unique_ptr<Transport> transport_;
+  std::list<OperationPtr> pending_;  // with a known peer, in call order
+  std::list<OperationPtr> open_;     // receives from any rank
+  std::vector<OperationPtr> new_;    // of pending_, submitted while somebody slept in the Transport
+  std::unordered_map<std::uint64_t, Lane> sends_;     // by peer and tag
+  std::unordered_map<std::uint64_t, Lane> receives_;  // by peer and tag
+  std::vector<PastOperation> past_;
+  std::size_t past_count_ = 0;
+  const TransferOperation* culprit_ = nullptr;  // on whose behalf the Transport is being called
+  std::exception_ptr failure_;
+  Clock::time_point last_move_{};
+  Clock::time_point next_look_{};  // at what takes long, when there is no rest
+  std::uint64_t seen_messages_ = 0;
+  std::size_t next_sender_ = 0;  // where the search for a sender begins, so that all get their turn
+  int waiters_ = 0;              // callers of wait() and drain()
+  bool is_driven_ = false;       // somebody is in step()
+  bool is_sleeping_ = false;     // ... and in the Transport, without the lock
+  bool is_expecting_all_ = false;
+  bool is_broken_ = false;  // the Transport is of no use any more
+  bool is_closed_ = false;
+  bool is_stopped_ = false;
+  bool is_dormant_ = false;
+  bool is_urgent_ = false;
+  bool has_warned_ = false;
+  std::thread thread_;
+};
+
+}  // namespace chainmail::ops

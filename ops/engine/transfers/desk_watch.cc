@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// A Desk's transfers that take long, and its thread.
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "ops/engine/transfers/desk.h"
+
+namespace chainmail::ops {
+namespace {
+
+using std::chrono::milliseconds;
+
+// The longest time between two inquiries.
+constexpr milliseconds kMaxInquiryPause{1000};
+// How soon transfers move that nobody waits for, so that those may who wait at once.
+constexpr milliseconds kNap{1};
+constexpr int kNapsUntilDormant = 100;
+constexpr std::chrono::seconds kDormantTime{2};
+// How long a Transport may be in use after its transfers were ended.
+constexpr std::chrono::seconds kAbortLimit{10};
+
+}  // namespace
+
+void Desk::look_after(Clock::time_point now) {
+  const TransportCounters counters = transport_->counters();
+  const std::uint64_t messages = counters.messages_sent + counters.messages_received;
+  const bool has_traffic = std::exchange(seen_messages_, messages) != messages;
+  for (const OperationPtr& operation : pending_) {
+    if (now >= operation->deadline()) {
+      give_up(*operation);
+    }
+    if (now < operation->next_inquiry) {
+      continue;
+    }
+    if (has_traffic) {  // not late, only long
+      operation->inquiry_pause = kFirstInquiry;
+    } else {
+      culprit_ = operation.get();
+      transport_->inquire(operation->transfer());
+      culprit_ = nullptr;
+      operation->inquiry_pause =
+          std::clamp(2 * operation->inquiry_pause, kFirstInquiry, kMaxInquiryPause);
+    }
+    operation->next_inquiry = now + operation->inquiry_pause;
+  }
+  for (const OperationPtr& operation : open_) {
+    if (now >= operation->submitted + operation->timeout) {
+      give_up(*operation);
+    }
+  }
+  look_for_lost_senders();
+}
+
+void Desk::look_for_lost_senders() {
+  if (open_.empty()) {
+    return;
+  }
+  culprit_ = open_.front().get();
+  bool may_come = numbers_.size() < plan_.ranks.size() - 1;  // from those that another desk serves
+  for (const auto& [rank, number] : numbers_) {
+    const PeerState state = transport_->state(number);
+    if (state == PeerState::kLost) {
+      throw PeerError(transport_->name(number).describe() +
+                          " died or was cut off while this rank waits for a message from any rank",
+                      transport_->name(number).rank);
+    }
+    may_come = may_come || state != PeerState::kLeft;
+  }
+  if (!may_come) {
+    throw PeerError("all ranks that could send have finished and left the group",
+                    transport_->name(numbers_.begin()->second).rank);
+  }
+  culprit_ = nullptr;
+}
+
+void Desk::give_up(TransferOperation& operation) {
+  culprit_ = &operation;
+  std::vector<int> missing;
+  if (operation.lane != nullptr) {
+    missing.push_back(transport_->name(operation.transfer().peer).rank);
+  } else {
+    for (const auto& [rank, number] : numbers_) {
+      missing.push_back(transport_->name(number).rank);
+    }
+    std::sort(missing.begin(), missing.end());
+  }
+  throw TimeoutError(
+      "nothing has moved within " + std::to_string(operation.timeout.count()) + " ms",
+      std::move(missing));
+}
+
+Desk::Clock::time_point Desk::next_deadline() const {
+  auto next = Clock::time_point::max();
+  for (const OperationPtr& operation : pending_) {
+    next = std::min(next, operation->deadline());
+  }
+  for (const OperationPtr& operation : open_) {
+    next = std::min(next, operation->submitted + operation->timeout);
+  }
+  return next;
+}
+
+void Desk::call_thread() {
+  const std::lock_guard lock(mutex_);
+  call_thread(true);
+}
+
+void Desk::call_thread(bool is_urgent) {
+  if (is_stopped_) {
+    return;
+  }
+  is_urgent_ = is_urgent_ || is_urgent;
+  if (thread_.joinable()) {
+    if (is_urgent || is_dormant_) {
+      work_.notify_one();
+    }
+    return;
+  }
+  try {
+    thread_ = std::thread([self = shared_from_this()] { self->run_thread(); });
+  } catch (const std::system_error& e) {
+    // Whoever waits moves them.
+    if (!std::exchange(has_warned_, true)) {
+      internal::log_line(internal::LogLevel::kWarning,
+                         std::string("cannot start the thread for sends and receives that nobody "
+                                     "waits for: ") +
+                             e.what());
+    }
+  }
+}
+
+void Desk::run_thread() {
+  Lock lock(mutex_);
+  bool has_rested = true;
+  while (!is_stopped_) {
+    if (!can_drive()) {
+      is_urgent_ = is_urgent_ && has_work();
+      if (!rest(lock)) {
+        thread_.detach();  // call_thread() makes another
+        return;
+      }
+      has_rested = true;
+    } else if (std::exchange(has_rested, false) && !is_urgent_) {
+      work_.wait_for(lock, kNap, [this] { return is_stopped_ || is_urgent_; });
+    } else {
+      is_driven_ = true;
+      Outcome outcome = step(lock, Clock::time_point::max());
+      is_driven_ = false;
+      if (waiters_ > 0) {
+        changed_.notify_all();
+      }
+      tell(lock, std::move(outcome));
+    }
+  }
+}
+
+/// Naps while the desk is in use, then sleeps until called; false when nobody has called for long.
+bool Desk::rest(Lock& lock) {
+  for (int nap = 0; nap < kNapsUntilDormant; ++nap) {
+    work_.wait_for(lock, kNap);
+    if (is_stopped_ || can_drive()) {
+      return true;
+    }
+  }
+  is_dormant_ = true;
+  const bool is_called =
+      work_.wait_for(lock, kDormantTime, [this] { return is_stopped_ || can_drive(); });
+  is_dormant_ = false;
+  return is_called || has_work();
+}
+
+void Desk::stop() {
+  std::thread thread;
+  bool is_left = false;
+  {
+    const std::lock_guard lock(mutex_);
+    is_closed_ = true;
+    is_stopped_ = true;
+    thread = std::move(thread_);
+    is_left = has_work();
+  }
+  if (is_left) {  // else the peers are to hear that all is well
+    fail_all(std::make_exception_ptr(
+        InvalidArgument("the group was shut down before this send or receive had ended")));
+  }
+  work_.notify_all();
+  if (!thread.joinable()) {
+    return;
+  }
+  if (thread.get_id() == std::this_thread::get_id()) {
+    thread.detach();  // a callback dropped the last handle to the group
+  } else {
+    thread.join();
+  }
+}
+
+void Desk::disconnect() noexcept {
+  Lock lock(mutex_);
+  if (changed_.wait_for(lock, kAbortLimit, [this] { return !is_sleeping_; })) {
+    transport_.reset();
+  } else {
+    static_cast<void>(transport_.release());
+  }
+}
+
+void Desk::leak() noexcept {
+  if (thread_.joinable()) {
+    thread_.detach();
+  }
+  static_cast<void>(transport_.release());
+}
+
+}  // namespace chainmail::ops

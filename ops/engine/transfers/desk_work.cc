@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// How a Desk's transfers move, end and fail.
+
+#include <algorithm>
+#include <iterator>
+#include <thread>
+#include <utility>
+
+#include "ops/engine/transfers/desk.h"
+
+namespace chainmail::ops {
+namespace {
+
+using std::chrono::milliseconds;
+
+// The longest sleep in a Transport: flags and time limits are looked at this often.
+constexpr milliseconds kSlice{10};
+// Nobody sleeps sooner than this after the last move: waking up costs tens of microseconds.
+constexpr std::chrono::microseconds kSpin{200};
+
+}  // namespace
+
+std::vector<Desk::OperationPtr> Desk::take_all() {
+  is_broken_ = true;
+  if (transport_ != nullptr) {
+    transport_->fail(failure_);  // no buffer is touched any more
+  }
+  new_.clear();
+  std::vector<OperationPtr> all(pending_.begin(), pending_.end());
+  pending_.clear();
+  for (OperationPtr& operation : open_) {
+    if (operation->claim()) {
+      all.push_back(std::move(operation));
+    }
+  }
+  open_.clear();
+  return all;
+}
+
+/// In a catch block: the Transport is of no use after this.
+void Desk::break_down(Outcome& outcome) {
+  outcome.error = std::current_exception();
+  is_broken_ = true;
+  is_sleeping_ = false;
+  new_.clear();
+  if (transport_ != nullptr) {
+    transport_->fail(outcome.error);
+  }
+  for (const auto* list : {&pending_, &open_}) {
+    for (const OperationPtr& operation : *list) {
+      if (outcome.failed == nullptr || operation.get() == culprit_) {
+        outcome.failed = operation;
+      }
+    }
+  }
+  culprit_ = nullptr;
+}
+
+/// Ends operations, and the group when something has broken; without the lock where others are
+/// called.
+void Desk::tell(Lock& lock, Outcome outcome) {
+  if (outcome.ended.empty() && outcome.failed == nullptr) {
+    return;
+  }
+  std::vector<std::function<void()>> callbacks;
+  for (const OperationPtr& operation : outcome.ended) {
+    auto more = operation->end(outcome.failed == nullptr ? outcome.error : nullptr);
+    callbacks.insert(callbacks.end(), std::make_move_iterator(more.begin()),
+                     std::make_move_iterator(more.end()));
+  }
+  if (waiters_ > 0) {
+    changed_.notify_all();
+  }
+  if (callbacks.empty() && outcome.failed == nullptr) {
+    return;
+  }
+  lock.unlock();
+  for (const auto& callback : callbacks) {
+    callback();
+  }
+  if (outcome.failed != nullptr) {
+    on_broken_(*outcome.failed, outcome.error);
+    fail_all(outcome.error);  // if nobody has
+  }
+  callbacks.clear();
+  outcome = {};
+  lock.lock();
+}
+
+Desk::Outcome Desk::step(Lock& lock, Clock::time_point limit) {
+  Outcome outcome;
+  if (failure_ != nullptr) {
+    outcome.ended = take_all();
+    outcome.error = failure_;
+    return outcome;
+  }
+  try {
+    admit();
+    const bool has_moved = transport_->progress();
+    match_open_receives();
+    collect(outcome.ended);
+    const auto now = Clock::now();
+    if (has_moved || !outcome.ended.empty()) {
+      last_move_ = now;
+    }
+    const bool may_sleep = now - last_move_ >= kSpin;
+    if (may_sleep || now >= next_look_) {
+      next_look_ = now + kSlice;
+      look_after(now);
+    }
+    if (may_sleep) {
+      sleep(lock, std::min({limit, next_deadline(), now + kSlice}));
+    } else if (last_move_ != now) {
+      lock.unlock();
+      std::this_thread::yield();
+      lock.lock();
+    }
+  } catch (...) {
+    break_down(outcome);
+  }
+  return outcome;
+}
+
+void Desk::sleep(Lock& lock, Clock::time_point limit) {
+  const auto time = std::chrono::ceil<std::chrono::microseconds>(limit - Clock::now());
+  is_sleeping_ = true;
+  lock.unlock();
+  try {
+    transport_->wait(std::max(time, std::chrono::microseconds{0}));
+  } catch (...) {
+    lock.lock();
+    throw;
+  }
+  lock.lock();
+  is_sleeping_ = false;
+  if (is_closed_) {
+    changed_.notify_all();  // disconnect() may wait for this
+  }
+}
+
+/// Moves transfers, or waits for who does, until `is_done()`; false when `limit` passed first.
+template <typename IsDone>
+bool Desk::work_until(Lock& lock, Clock::time_point limit, const IsDone& is_done) {
+  ++waiters_;
+  last_move_ = Clock::now();
+  if (is_sleeping_) {
+    transport_->interrupt();  // the thread lets us
+  }
+  bool is_in_time = true;
+  while (!is_done() && is_in_time) {
+    if (can_step()) {
+      is_driven_ = true;
+      Outcome outcome = step(lock, limit);
+      is_driven_ = false;
+      tell(lock, std::move(outcome));
+    } else {
+      changed_.wait_until(lock, limit);
+    }
+    is_in_time = is_done() || Clock::now() < limit;
+  }
+  --waiters_;
+  if (waiters_ > 0) {
+    changed_.notify_all();
+  } else if (has_work()) {
+    call_thread(false);
+  }
+  return is_in_time;
+}
+
+bool Desk::wait(const TransferOperation& operation, milliseconds limit) {
+  Lock lock(mutex_);
+  return work_until(lock, Clock::now() + limit, [&] { return operation.is_done(); });
+}
+
+bool Desk::drain(milliseconds limit) {
+  Lock lock(mutex_);
+  return work_until(lock, Clock::now() + limit, [this] { return !has_work(); });
+}
+
+void Desk::fail_all(const std::exception_ptr& error) {
+  Lock lock(mutex_);
+  if (failure_ != nullptr) {
+    return;
+  }
+  failure_ = error;
+  if (is_sleeping_) {
+    transport_->interrupt();  // who sleeps there ends them
+    return;
+  }
+  Outcome outcome;
+  outcome.ended = take_all();
+  outcome.error = failure_;
+  changed_.notify_all();
+  tell(lock, std::move(outcome));
+}
+
+}  // namespace chainmail::ops

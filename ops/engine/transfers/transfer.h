@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// A send or receive of a group, from submit() to its end.
+//
+// Thread-safe as an Operation. What is marked as a desk's is guarded by the desk that has taken the
+// transfer; a receive from any rank stands at several desks until one of them claims it.
+
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "ops/comm/transport.h"
+#include "ops/engine/collective.h"
+
+namespace chainmail::ops {
+
+class Transfers;
+
+/// What the transfers from one rank to another with one tag have in common.
+struct Lane {
+  std::uint64_t count = 0;                           ///< of the transfers so far
+  std::chrono::steady_clock::time_point last_end{};  ///< of one of them
+};
+
+class TransferOperation final : public PlannedOperation {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  TransferOperation(std::shared_ptr<Transfers> owner, Collective what, Plan how,
+                    std::chrono::milliseconds limit)
+      : PlannedOperation(std::move(what), std::move(how), limit), owner_(std::move(owner)) {}
+
+  bool is_done() const noexcept override { return is_done_.load(std::memory_order_acquire); }
+  void wait(std::optional<std::chrono::milliseconds> limit = std::nullopt) override;
+  std::exception_ptr error() const override { return is_done() ? error_ : nullptr; }
+  void on_done(std::function<void()> callback) override;
+  int source_rank() const noexcept override {
+    return collective.kind == OpKind::kRecv && is_done() ? source_ : -1;
+  }
+
+  /// True once: for whoever may move its bytes or end it.
+  bool claim() noexcept { return !is_claimed_.exchange(true); }
+  bool is_claimed() const noexcept { return is_claimed_.load(); }
+  /// Marks it done; for who has claimed it. Returns the callbacks, to be run outside of locks.
+  [[nodiscard]] std::vector<std::function<void()>> end(std::exception_ptr error);
+
+  // A desk's.
+  bool is_send() const noexcept { return collective.kind == OpKind::kSend; }
+  Transfer& transfer() noexcept {
+    return is_send() ? static_cast<Transfer&>(send) : static_cast<Transfer&>(receive);
+  }
+  /// The transfers of a lane follow each other: each has its own time.
+  Clock::time_point deadline() const {
+    return std::max(submitted, lane != nullptr ? lane->last_end : submitted) + timeout;
+  }
+  Send send;
+  Receive receive;
+  Lane* lane = nullptr;  ///< null while the sender is not known
+  Clock::time_point submitted = Clock::now();
+  Clock::time_point next_inquiry{};
+  std::chrono::milliseconds inquiry_pause{0};
+  /// The rank at the other end; where that is open, a desk writes it before is_done_.
+  void set_source(int rank) noexcept { source_ = rank; }
+
+ private:
+  const std::shared_ptr<Transfers> owner_;
+  std::atomic<bool> is_claimed_{false};
+  std::atomic<bool> is_done_{false};
+  std::exception_ptr error_;  // written before is_done_
+  int source_ = -1;           // written before is_done_
+  std::mutex mutex_;
+  std::vector<std::function<void()>> callbacks_;  // guarded by mutex_
+};
+
+}  // namespace chainmail::ops

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+#include "ops/engine/transfers/transfers.h"
+
+#include <condition_variable>
+#include <string>
+#include <utility>
+
+#include "base/deadline.h"
+#include "base/error.h"
+#include "ops/engine/position_board.h"
+
+namespace chainmail::ops {
+namespace {
+
+using std::chrono::milliseconds;
+
+// What is written down when a transfer takes long should fit a small message.
+constexpr std::size_t kMostPending = 128;
+
+struct Signal {
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool is_given = false;
+};
+
+/// Completes a request with what is for messages only, as far as it is known.
+void name_ranks(CommRequest& request, int rank, const Topology& topology,
+                const GroupOptions& options, const std::vector<int>& global_ranks) {
+  const int own_node = topology.node_of(rank);
+  request.on_one_node = true;
+  for (const int member : request.ranks) {
+    const int node = topology.node_of(member);
+    request.global_ranks.push_back(global_ranks[static_cast<std::size_t>(member)]);
+    request.hosts.push_back(
+        node == own_node
+            ? options.host
+            : request.rendezvous->try_get(host_key(node)).value_or("node " + std::to_string(node)));
+    request.on_one_node = request.on_one_node && node == own_node;
+  }
+}
+
+}  // namespace
+
+Transfers::Transfers(int rank, const Topology& topology, const GroupOptions& options,
+                     const std::vector<int>& global_ranks, const CommFactory& factory,
+                     const std::shared_ptr<Rendezvous>& rendezvous,
+                     const Desk::OnBroken& on_broken) {
+  const int node = topology.node_of(rank);
+  const bool has_own_way_on_node = factory.transport_on_node != nullptr;
+  const auto add_desk = [&](CommRequest request, const CommFactory::MakeTransport& make,
+                            bool is_for_node) {
+    DeskPlan plan;
+    bool serves_anybody = false;
+    for (const int member : request.ranks) {
+      const bool is_on_node = topology.node_of(member) == node;
+      const bool is_served = member != rank && (is_on_node == is_for_node || !has_own_way_on_node);
+      plan.is_served.push_back(is_served);
+      serves_anybody = serves_anybody || is_served;
+    }
+    if (!serves_anybody) {
+      return;
+    }
+    plan.ranks = request.ranks;
+    request.rendezvous = rendezvous;
+    // Copies: operations that users hold may outlive the group.
+    plan.make = [request = std::move(request), make, rank, topology, options, global_ranks] {
+      CommRequest complete = request;
+      name_ranks(complete, rank, topology, options, global_ranks);
+      return make(complete, options);
+    };
+    desks_.push_back(std::make_shared<Desk>(std::move(plan), on_broken));
+  };
+  if (has_own_way_on_node) {
+    CommRequest request;
+    request.name = "transfers/" + std::to_string(node);
+    request.rank = topology.local_rank_of(rank);
+    request.ranks = topology.ranks_of_node(node);
+    add_desk(std::move(request), factory.transport_on_node, true);
+  }
+  CommRequest request;
+  request.name = "transfers";
+  request.rank = rank;
+  for (int member = 0; member < topology.size(); ++member) {
+    request.ranks.push_back(member);
+  }
+  add_desk(std::move(request), factory.transport_anywhere, false);
+}
+
+std::shared_ptr<TransferOperation> Transfers::submit(Collective collective, Plan plan,
+                                                     milliseconds timeout) {
+  const bool is_open = is_from_any_rank(collective);
+  if (is_open) {
+    const std::lock_guard lock(mutex_);
+    plan.header.sequence = open_counts_[collective.tag]++;
+  }
+  const auto operation = std::make_shared<TransferOperation>(
+      shared_from_this(), std::move(collective), std::move(plan), timeout);
+  for (const auto& desk : desks_) {
+    if (is_open || desk->serves(operation->collective.root)) {
+      desk->submit(operation);
+    }
+  }
+  return operation;
+}
+
+void Transfers::wait(TransferOperation& operation, std::optional<milliseconds> limit) {
+  const milliseconds time = limit.value_or(std::chrono::hours{24 * 365});
+  bool is_in_time = true;
+  if (!is_from_any_rank(operation.collective) || desks_.size() == 1) {
+    for (const auto& desk : desks_) {
+      if (desks_.size() == 1 || desk->serves(operation.collective.root)) {
+        is_in_time = desk->wait(operation, time);
+      }
+    }
+  } else {
+    // It is not known whose it will be: their threads do the work.
+    const auto signal = std::make_shared<Signal>();
+    operation.on_done([signal] {
+      const std::lock_guard lock(signal->mutex);
+      signal->is_given = true;
+      signal->changed.notify_all();
+    });
+    for (const auto& desk : desks_) {
+      desk->call_thread();
+    }
+    std::unique_lock lock(signal->mutex);
+    is_in_time = signal->changed.wait_for(lock, time, [&] { return signal->is_given; });
+  }
+  if (!is_in_time) {
+    throw TimeoutError(std::string(to_string(operation.collective.kind)) +
+                       " has not ended within the " + std::to_string(time.count()) +
+                       " ms that the caller would wait; it goes on");
+  }
+}
+
+void Transfers::fail_all(const std::exception_ptr& error) {
+  for (const auto& desk : desks_) {
+    desk->fail_all(error);
+  }
+}
+
+bool Transfers::drain(milliseconds limit) {
+  const auto deadline = internal::Deadline::after(limit);
+  for (const auto& desk : desks_) {
+    if (!desk->drain(deadline.left())) {
+      return false;
+    }
+  }
+  return true;
+}
+
+void Transfers::close() {
+  for (const auto& desk : desks_) {
+    desk->close();
+  }
+}
+
+void Transfers::stop() {
+  for (const auto& desk : desks_) {
+    desk->stop();
+  }
+}
+
+void Transfers::disconnect() noexcept {
+  for (const auto& desk : desks_) {
+    desk->disconnect();
+  }
+}
+
+void Transfers::leak() noexcept {
+  for (const auto& desk : desks_) {
+    desk->leak();
+  }
+}
+
+std::vector<std::shared_ptr<PlannedOperation>> Transfers::pending() const {
+  std::vector<std::shared_ptr<PlannedOperation>> list;
+  for (const auto& desk : desks_) {
+    desk->list_pending(list, kMostPending);
+  }
+  return list;
+}
+
+std::vector<PastOperation> Transfers::past() const {
+  std::vector<PastOperation> list;
+  for (const auto& desk : desks_) {
+    desk->list_past(list);
+  }
+  return list;
+}
+
+}  // namespace chainmail::ops

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// The sends and receives of a group, apart from its collectives: none waits for another, so two
+// ranks may both receive before they send, and all ranks of a ring may send first. One desk serves
+// the ranks of this node, another the ranks elsewhere; a receive from any rank stands at both.
+//
+// Thread-safe.
+
+#pragma once
+
+#include <chrono>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "ops/engine/comm_set.h"
+#include "ops/engine/transfers/desk.h"
+
+namespace chainmail::ops {
+
+class Transfers final : public std::enable_shared_from_this<Transfers> {
+ public:
+  /// Connects to nobody. `on_broken` as in Desk.
+  Transfers(int rank, const Topology& topology, const GroupOptions& options,
+            const std::vector<int>& global_ranks, const CommFactory& factory,
+            const std::shared_ptr<Rendezvous>& rendezvous, const Desk::OnBroken& on_broken);
+  Transfers(const Transfers&) = delete;
+  Transfers& operator=(const Transfers&) = delete;
+
+  /// Begins a send or receive that was checked. Throws as Desk::submit.
+  [[nodiscard]] std::shared_ptr<TransferOperation> submit(Collective collective, Plan plan,
+                                                          std::chrono::milliseconds timeout);
+  /// Until `operation` is done; throws TimeoutError when `limit` passes first.
+  void wait(TransferOperation& operation, std::optional<std::chrono::milliseconds> limit);
+
+  // As in Desk, for all desks.
+  void fail_all(const std::exception_ptr& error);
+  [[nodiscard]] bool drain(std::chrono::milliseconds limit);
+  void close();
+  void stop();
+  void disconnect() noexcept;
+  void leak() noexcept;
+
+  /// Some transfers that are under way: all, unless there are very many.
+  [[nodiscard]] std::vector<std::shared_ptr<PlannedOperation>> pending() const;
+  /// The latest that ended.
+  [[nodiscard]] std::vector<PastOperation> past() const;
+
+ private:
+  std::vector<std::shared_ptr<Desk>> desks_;
+  std::mutex mutex_;
+  std::unordered_map<std::uint32_t, std::uint64_t> open_counts_;  // receives from any rank, by tag
+};
+
+}  // namespace chainmail::ops
