@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
+#include "ops/engine/comm_factory.h"
+
 #include <utility>
 
 #include "ops/comm/shm/shm_transport.h"
 #include "ops/comm/shm_comm.h"
 #include "ops/comm/tcp/tcp_transport.h"
 #include "ops/comm/tcp_comm.h"
-#include "ops/engine/comm_set.h"
 
 namespace chainmail::ops {
 namespace {

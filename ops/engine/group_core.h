@@ -14,12 +14,12 @@
 #include <set>
 #include <vector>
 
-#include "ops/engine/comm_set.h"
-#include "ops/engine/diagnosis.h"
-#include "ops/engine/dispatch.h"
+#include "ops/engine/collectives/comm_set.h"
+#include "ops/engine/collectives/dispatch.h"
+#include "ops/engine/collectives/queue.h"
+#include "ops/engine/failure/diagnosis.h"
+#include "ops/engine/failure/lookout.h"
 #include "ops/engine/group.h"
-#include "ops/engine/lookout.h"
-#include "ops/engine/queue.h"
 #include "ops/engine/transfers/transfers.h"
 
 namespace chainmail::ops {

@@ -8,7 +8,7 @@
 #include <memory>
 #include <vector>
 
-#include "ops/engine/comm_set.h"
+#include "ops/engine/comm_factory.h"
 #include "ops/engine/group.h"
 
 namespace chainmail::ops {

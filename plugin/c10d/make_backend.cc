@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "ops/engine/rendezvous_news.h"
+#include "ops/engine/failure/rendezvous_news.h"
 #include "plugin/c10d/store/launcher_store.h"
 #include "plugin/c10d/store/store_rendezvous.h"
 #include "plugin/job/boards.h"

@@ -6,7 +6,7 @@
 #include <mutex>
 
 #include "base/log.h"
-#include "ops/engine/rendezvous_news.h"
+#include "ops/engine/failure/rendezvous_news.h"
 #include "plugin/job/boards.h"
 #include "plugin/job/env.h"
 #include "plugin/job/node_id.h"

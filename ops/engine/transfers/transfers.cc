@@ -9,7 +9,7 @@
 
 #include "base/deadline.h"
 #include "base/error.h"
-#include "ops/engine/position_board.h"
+#include "ops/engine/failure/position_board.h"
 
 namespace chainmail::ops {
 namespace {

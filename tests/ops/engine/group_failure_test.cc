@@ -15,7 +15,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "ops/engine/rendezvous_news.h"
+#include "ops/engine/failure/rendezvous_news.h"
 #include "tests/ops/support/groups.h"
 
 namespace chainmail::ops {

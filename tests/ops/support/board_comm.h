@@ -16,7 +16,7 @@
 
 #include "ops/comm/comm.h"
 #include "ops/comm/thread_transport.h"
-#include "ops/engine/comm_set.h"
+#include "ops/engine/comm_factory.h"
 
 namespace chainmail::test {
 

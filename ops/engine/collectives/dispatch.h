@@ -13,7 +13,7 @@
 
 #include "ops/comm/comm.h"
 #include "ops/engine/collective.h"
-#include "ops/engine/comm_set.h"
+#include "ops/engine/collectives/comm_set.h"
 
 namespace chainmail::ops {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-#include "ops/engine/comm_set.h"
+#include "ops/engine/collectives/comm_set.h"
 
 #include <algorithm>
 #include <chrono>
@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "ops/engine/position_board.h"
+#include "ops/engine/failure/position_board.h"
 
 namespace chainmail::ops {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-#include "ops/engine/queue.h"
+#include "ops/engine/collectives/queue.h"
 
 #include <algorithm>
 #include <system_error>

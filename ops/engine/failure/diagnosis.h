@@ -18,9 +18,9 @@
 #include <string>
 #include <vector>
 
+#include "ops/engine/failure/lookout.h"
+#include "ops/engine/failure/position_board.h"
 #include "ops/engine/failure_state.h"
-#include "ops/engine/lookout.h"
-#include "ops/engine/position_board.h"
 
 namespace chainmail::ops {
 

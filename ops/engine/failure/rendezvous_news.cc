@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-#include "ops/engine/rendezvous_news.h"
+#include "ops/engine/failure/rendezvous_news.h"
 
 #include <unistd.h>
 
@@ -13,7 +13,7 @@
 #include <utility>
 
 #include "base/log.h"
-#include "ops/engine/error_text.h"
+#include "ops/engine/failure/error_text.h"
 
 namespace chainmail::ops {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-#include "ops/engine/diagnosis.h"
+#include "ops/engine/failure/diagnosis.h"
 
 #include <algorithm>
 #include <chrono>
@@ -13,7 +13,7 @@
 #include "base/deadline.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "ops/engine/error_text.h"
+#include "ops/engine/failure/error_text.h"
 
 namespace chainmail::ops {
 namespace {

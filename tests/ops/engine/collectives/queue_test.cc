@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-#include "ops/engine/queue.h"
+#include "ops/engine/collectives/queue.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
@@ -14,7 +14,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "ops/engine/lookout.h"
+#include "ops/engine/failure/lookout.h"
 #include "tests/ops/support/ranks.h"
 
 namespace {

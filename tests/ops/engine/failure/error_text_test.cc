@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-#include "ops/engine/error_text.h"
+#include "ops/engine/failure/error_text.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

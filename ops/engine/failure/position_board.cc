@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-#include "ops/engine/position_board.h"
+#include "ops/engine/failure/position_board.h"
 
 #include <algorithm>
 #include <cstddef>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-#include "ops/engine/lookout.h"
+#include "ops/engine/failure/lookout.h"
 
 #include <chrono>
 #include <exception>
