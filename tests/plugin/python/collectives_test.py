@@ -124,7 +124,12 @@ class CollectivesTest(BothTest):
         self.assert_same(scenario)
 
     def test_device_prefix_and_second_backend(self):
-        with process_group("cpu:chainmail"):
+        for backend in ("cpu:chainmail", "cpu:chainmail,cuda:gloo"):
+            with self.subTest(backend=backend), process_group(backend):
+                value = mine(4)
+                dist.all_reduce(value)
+                self.assert_equal(mine(4) / (RANK + 1) * sum(range(1, SIZE + 1)), value)
+        with process_group("cpu:chainmail", init_method="chainmail://"):
             group = dist.new_group(backend="gloo")
             ours, theirs = mine(4), mine(4)
             dist.all_reduce(ours)

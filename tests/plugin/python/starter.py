@@ -27,3 +27,9 @@ if dist.get_rank() == 0:
     print(f"sum {int(total)} on {dist.get_world_size()} ranks", flush=True)
 if sys.argv[2:] != ["untidy"]:
     dist.destroy_process_group()
+    # Again, over a store that still has the first group's keys.
+    dist.init_process_group("chainmail")
+    again = torch.ones(1)
+    dist.all_reduce(again)
+    assert again.item() == dist.get_world_size(), again
+    dist.destroy_process_group()
