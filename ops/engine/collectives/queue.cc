@@ -69,22 +69,34 @@ void OperationQueue::submit(const std::shared_ptr<QueuedOperation>& operation) {
   }
 }
 
+/// The calling thread among ours; own_.end() when it is somebody else's.
+std::list<std::thread>::iterator OperationQueue::find_own_thread() {
+  const auto id = std::this_thread::get_id();
+  return std::find_if(own_.begin(), own_.end(),
+                      [id](const std::thread& thread) { return thread.get_id() == id; });
+}
+
+void OperationQueue::start_thread() {
+  // The thread keeps the queue: a callback may drop the last handle to the group.
+  own_.emplace_back([self = shared_from_this()] { self->work(); });
+  ++present_;
+}
+
 void OperationQueue::call_thread(bool is_urgent) {
   if (is_stopped_) {
     return;
   }
-  if (!thread_.joinable()) {
-    // The thread keeps the queue: a callback may drop the last handle to the group.
-    thread_ = std::thread([self = shared_from_this()] { self->work(); });
-  } else if (is_urgent || is_dormant_) {
+  if (present_ == 0) {
+    start_thread();
+  } else if (is_urgent || dormant_ == present_) {
     work_.notify_one();
   }
 }
 
 /// For who ran operations and leaves: what came meanwhile may have nobody else.
 void OperationQueue::hand_over() {
-  if (can_run() && thread_.joinable() &&
-      (is_dormant_ || queue_.front()->plan.bytes > kUrgentBytes)) {
+  if (can_run() && present_ > 0 &&
+      (dormant_ == present_ || queue_.front()->plan.bytes > kUrgentBytes)) {
     work_.notify_one();
   }
 }
@@ -124,14 +136,34 @@ void OperationQueue::finish(Lock& lock, const std::shared_ptr<QueuedOperation>& 
   if (sleepers_ > 0) {
     done_.notify_all();
   }
-  if (callbacks.empty()) {
-    return;
+  if (!callbacks.empty()) {
+    run_callbacks(lock, callbacks);
+  }
+}
+
+/// Without the lock. A callback may wait for an operation that is queued or that it submits; so the
+/// progress thread counts as absent meanwhile and another one runs what there is.
+void OperationQueue::run_callbacks(Lock& lock,
+                                   const std::vector<std::function<void()>>& callbacks) {
+  const bool is_own = find_own_thread() != own_.end();
+  if (is_own) {
+    --present_;
+    if (!queue_.empty()) {
+      try {
+        call_thread(false);
+      } catch (const std::system_error&) {
+        // No thread can be had: the queue goes on when the callbacks have ended.
+      }
+    }
   }
   lock.unlock();
   for (const auto& callback : callbacks) {
     callback();
   }
   lock.lock();
+  if (is_own) {
+    ++present_;
+  }
 }
 
 void OperationQueue::wait(QueuedOperation& operation,
@@ -219,32 +251,32 @@ void OperationQueue::close() {
 }
 
 void OperationQueue::stop() {
-  std::thread thread;
+  std::list<std::thread> threads;
   {
     Lock lock(mutex_);
     is_closed_ = true;
     is_stopped_ = true;
-    thread = std::move(thread_);
+    threads.swap(own_);
     if (!queue_.empty()) {
       end_queued(lock, std::make_exception_ptr(
                            InvalidArgument("the group was shut down before this operation began")));
     }
   }
   work_.notify_all();
-  if (!thread.joinable()) {
-    return;
-  }
-  if (thread.get_id() == std::this_thread::get_id()) {
-    thread.detach();  // a callback dropped the last handle to the group
-  } else {
-    thread.join();
+  for (std::thread& thread : threads) {
+    if (thread.get_id() == std::this_thread::get_id()) {
+      thread.detach();  // a callback dropped the last handle to the group
+    } else {
+      thread.join();
+    }
   }
 }
 
 void OperationQueue::forget_thread() noexcept {
-  if (thread_.joinable()) {
-    thread_.detach();
+  for (std::thread& thread : own_) {
+    thread.detach();
   }
+  own_.clear();
 }
 
 void OperationQueue::work() {
@@ -253,10 +285,18 @@ void OperationQueue::work() {
     if (can_run()) {
       run_next(lock);
     } else if (!rest(lock)) {
-      thread_.detach();  // call_thread() makes another
+      forget_own_thread();  // call_thread() makes another
       return;
     }
   }
+}
+
+/// For a thread of ours that ends by itself.
+void OperationQueue::forget_own_thread() {
+  --present_;
+  const auto own = find_own_thread();
+  own->detach();
+  own_.erase(own);
 }
 
 /// Naps while the group is in use, then sleeps until called; false when nobody has called for long.
@@ -268,11 +308,11 @@ bool OperationQueue::rest(Lock& lock) {
       return true;
     }
   }
-  is_dormant_ = true;
+  ++dormant_;
   // A queue that another thread is busy with for long may need this one when that is done.
   const bool is_called =
       work_.wait_for(lock, kDormantTime, [this] { return is_stopped_ || can_run(); });
-  is_dormant_ = false;
+  --dormant_;
   return is_called || is_busy_ || !queue_.empty();
 }
 

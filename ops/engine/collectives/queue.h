@@ -7,7 +7,9 @@
 // Why not always the thread: waking one costs 10 to 20 us, a small operation 1 us. So an operation
 // that its caller waits for runs in the caller; a small asynchronous one lies ready to be run by
 // its own wait(), and the thread, which looks every millisecond while the group is busy, takes it
-// when nobody does. Large ones wake the thread at once. It ends when the group rests for long.
+// when nobody does. Large ones wake the thread at once. While it is in
+// a callback, which may wait for an operation behind its own, another thread takes its place. They
+// end when the group rests for long.
 //
 // Thread-safe. Callbacks run outside all locks.
 
@@ -21,6 +23,7 @@
 #include <deque>
 #include <exception>
 #include <functional>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -98,9 +101,13 @@ class OperationQueue final : public std::enable_shared_from_this<OperationQueue>
               std::exception_ptr error);
   void append(const std::shared_ptr<QueuedOperation>& operation);
   void end_queued(Lock& lock, const std::exception_ptr& error);
+  std::list<std::thread>::iterator find_own_thread();
+  void start_thread();
   void call_thread(bool is_urgent);
   void hand_over();
+  void run_callbacks(Lock& lock, const std::vector<std::function<void()>>& callbacks);
   void work();
+  void forget_own_thread();
   bool rest(Lock& lock);
   bool can_run() const { return !is_busy_ && !queue_.empty(); }
 
@@ -119,8 +126,9 @@ class OperationQueue final : public std::enable_shared_from_this<OperationQueue>
   bool is_busy_ = false;
   bool is_closed_ = false;
   bool is_stopped_ = false;
-  bool is_dormant_ = false;
-  std::thread thread_;
+  int dormant_ = 0;             // threads that sleep until called
+  int present_ = 0;             // threads that are not in a callback
+  std::list<std::thread> own_;  // the progress thread and those that took its place
 };
 
 }  // namespace chainmail::ops

@@ -159,6 +159,27 @@ TEST_F(Queue, ErrorsReachWaitAndCallbacksComeOnce) {
   inside_ = 0;
 }
 
+TEST_F(Queue, ACallbackMayWaitForOperationsBehindItsOwn) {
+  // As callbacks of futures do: they block until an operation is done, which they cannot run.
+  std::atomic<int> came{0};
+  const auto queued = make(true, 1 << 20);
+  std::function<void(int)> submit_next = [&](int depth) {
+    const auto next = make(true, 1 << 20);
+    next->on_done([&, depth] {
+      if (depth < 3) {
+        submit_next(depth + 1);
+        EXPECT_TRUE(comes_true([&] { return came.load() >= 3 - depth; })) << "at depth " << depth;
+      }
+      EXPECT_TRUE(comes_true([&] { return queued->is_done(); })) << "at depth " << depth;
+      ++came;
+    });
+    queue_->submit(next);
+  };
+  submit_next(0);
+  queue_->submit(queued);
+  EXPECT_TRUE(comes_true([&] { return came == 4; }));
+}
+
 TEST_F(Queue, FailureEndsWhatHasNotBegun) {
   std::vector<std::shared_ptr<QueuedOperation>> waiting;
   run_ = [&](QueuedOperation& operation) {
