@@ -61,7 +61,8 @@ class Pipeline {
     const int local_size = comms.local == nullptr ? 1 : comms.local->size();
     me_ = comms.local == nullptr ? 0 : static_cast<std::size_t>(comms.local->rank());
     bounds_.resize(static_cast<std::size_t>(local_size) + 1);
-    byte_bounds_.resize(bounds_.size());
+    slices_.resize(static_cast<std::size_t>(local_size));
+    inputs_.resize(slices_.size());
     local_reduction_.wire = WireFormat::kNative;
     local_reduction_.scale = local_scale(reduction, *comms.topology);
     cross_reduction_.scale = reduction.scale / local_reduction_.scale;
@@ -72,9 +73,11 @@ class Pipeline {
 
   /// Reduces a chunk inside the node and sends this rank's slice on its way.
   [[nodiscard]] std::unique_ptr<Request> begin(std::byte* chunk, std::size_t count) {
-    split_among(count, owners_, bounds_);
+    split(chunk, count);
+    std::byte* own = slices_[me_].data();
     if (comms_.local != nullptr) {
-      comms_.local->reduce_scatter(chunk, bounds_, local_reduction_, local_context_);
+      inputs_.assign(slices_.begin(), slices_.end());
+      comms_.local->reduce_scatter(inputs_, own, local_reduction_, local_context_);
     } else if (local_reduction_.scale != 1.0) {
       scale_in_place(chunk, count, local_reduction_.dtype, local_reduction_.scale);
     }
@@ -83,8 +86,7 @@ class Pipeline {
     if (comms_.cross == nullptr || me_ >= owners_ || (mine == 0 && count != 0)) {
       return nullptr;
     }
-    return comms_.cross->start_all_reduce(chunk + bounds_[me_] * element_bytes_, mine,
-                                          cross_reduction_, context_);
+    return comms_.cross->start_all_reduce(own, mine, cross_reduction_, context_);
   }
 
   /// Waits for the other nodes and gives the result to the whole node.
@@ -95,13 +97,19 @@ class Pipeline {
     if (comms_.local == nullptr) {
       return;
     }
-    split_among(count, owners_, bounds_);
-    std::transform(bounds_.begin(), bounds_.end(), byte_bounds_.begin(),
-                   [this](std::size_t bound) { return bound * element_bytes_; });
-    comms_.local->all_gather(chunk, byte_bounds_, local_context_);
+    split(chunk, count);
+    comms_.local->all_gather(slices_, local_context_);
   }
 
  private:
+  void split(std::byte* chunk, std::size_t count) {
+    split_among(count, owners_, bounds_);
+    for (std::size_t r = 0; r < slices_.size(); ++r) {
+      slices_[r] = {chunk + bounds_[r] * element_bytes_,
+                    (bounds_[r + 1] - bounds_[r]) * element_bytes_};
+    }
+  }
+
   const Comms& comms_;
   std::size_t owners_;
   std::size_t element_bytes_;
@@ -111,7 +119,8 @@ class Pipeline {
   const OpContext& context_;
   OpContext local_context_;
   std::vector<std::size_t> bounds_;
-  std::vector<std::size_t> byte_bounds_;
+  std::vector<std::span<std::byte>> slices_;
+  std::vector<std::span<const std::byte>> inputs_;
 };
 
 }  // namespace

@@ -21,6 +21,7 @@
 #include <span>
 
 #include "base/deadline.h"
+#include "ops/comm/parts.h"
 #include "ops/engine/failure_state.h"
 #include "ops/message_header.h"
 #include "ops/types.h"
@@ -70,24 +71,19 @@ class Comm {
   virtual void reduce(std::byte* data, std::size_t count, const Reduction& reduction, int root,
                       const OpContext& context) = 0;
 
-  /// In place over a buffer of bounds.back() elements: afterwards rank r holds the reduction of
-  /// elements [bounds[r], bounds[r+1]); the rest of its buffer is undefined. `bounds` has
-  /// size()+1 ascending entries, starts with 0, may contain empty slices.
-  virtual void reduce_scatter(std::byte* data, std::span<const std::size_t> bounds,
-                              const Reduction& reduction, const OpContext& context) = 0;
+  /// Rank r gets the reduction of all ranks' input[r] in `output`, which may be input[rank()].
+  /// Parts may be empty; part r is equally long on all ranks.
+  virtual void reduce_scatter(ConstParts input, std::byte* output, const Reduction& reduction,
+                              const OpContext& context) = 0;
 
-  /// In place: rank r contributes bytes [bounds[r], bounds[r+1]), everybody gets all.
-  virtual void all_gather(std::byte* data, std::span<const std::size_t> byte_bounds,
-                          const OpContext& context) = 0;
+  /// In place: rank r contributes parts[r], everybody gets all.
+  virtual void all_gather(Parts parts, const OpContext& context) = 0;
 
   virtual void broadcast(std::byte* data, std::size_t bytes, int root,
                          const OpContext& context) = 0;
 
-  /// Bytes [send_bounds[r], send_bounds[r+1]) of `send` go to rank r; what comes from rank r lands
-  /// at recv_bounds[r]. Buffers must not overlap.
-  virtual void all_to_all(const std::byte* send, std::span<const std::size_t> send_bounds,
-                          std::byte* receive, std::span<const std::size_t> receive_bounds,
-                          const OpContext& context) = 0;
+  /// send[r] goes to rank r; what comes from rank r lands in receive[r]. Nothing may overlap.
+  virtual void all_to_all(ConstParts send, Parts receive, const OpContext& context) = 0;
 
   /// Point to point, matched by (peer, tag) in order; blocking. header.count tells the size: a
   /// receiver with another size than its sender is a MismatchError on both.

@@ -97,6 +97,14 @@ void check_counts(const Collective& collective, int size) {
   }
 }
 
+template <typename Byte>
+void check_parts(const Collective& collective, const std::vector<Byte*>& parts, int size) {
+  if (!parts.empty() && parts.size() != static_cast<std::size_t>(size)) {
+    refuse(collective, "parts for " + std::to_string(parts.size()) + " ranks in a group of " +
+                           std::to_string(size) + "; give one per rank");
+  }
+}
+
 void check_reduction(const Collective& collective) {
   if (!reduces(collective.kind)) {
     return;
@@ -182,10 +190,14 @@ void check_collective(const Collective& collective, int rank, const Topology& to
   if (is_transfer && collective.root == rank) {
     refuse(collective, "rank " + std::to_string(rank) + " is this rank itself; copy instead");
   }
-  if (collective.input == nullptr && needs_input(collective, rank, size)) {
+  check_parts(collective, collective.input_parts, size);
+  check_parts(collective, collective.output_parts, size);
+  if (collective.input == nullptr && collective.input_parts.empty() &&
+      needs_input(collective, rank, size)) {
     refuse(collective, "the input is null");
   }
-  if (collective.output == nullptr && needs_output(collective, rank, size)) {
+  if (collective.output == nullptr && collective.output_parts.empty() &&
+      needs_output(collective, rank, size)) {
     refuse(collective, "the output is null");
   }
   if (collective.timeout.value_or(options.timeout).count() <= 0) {

@@ -69,6 +69,11 @@ struct Collective {
   /// or from the end of the transfer before it between the same ranks with the same tag.
   const std::byte* input = nullptr;
   std::byte* output = nullptr;
+  /// In place of `input` or `output` where the ranks' parts do not follow each other: a pointer per
+  /// rank. input_parts: reduce_scatter, scatter, all_to_all; output_parts: all_gather, gather,
+  /// all_to_all.
+  std::vector<const std::byte*> input_parts;
+  std::vector<std::byte*> output_parts;
   int root = 0;  ///< root, or the peer of send and recv; kAnyRank for recv
   std::uint32_t tag = 0;
   std::vector<std::size_t> send_counts;     ///< elements per rank; empty: `count` for each

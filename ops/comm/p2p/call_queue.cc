@@ -41,8 +41,8 @@ Call& CallQueue::take(const OpContext& context) {
   free_calls_.pop_back();
   call.context = context;
   call.job.header = context.header;
-  call.job.bounds.clear();
-  call.job.input_bounds.clear();
+  call.job.parts.clear();
+  call.job.inputs.clear();
   call.next_piece = call.piece_count = 0;
   call.is_done = false;
   return call;

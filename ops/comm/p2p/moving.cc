@@ -6,18 +6,10 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <span>
 
 namespace chainmail::ops {
 namespace {
-
-// Part `rank` of a buffer that is divided by bounds.
-std::byte* part(const Job& job, int rank) {
-  return job.data + job.bounds[static_cast<std::size_t>(rank)];
-}
-std::size_t part_bytes(const std::vector<std::size_t>& bounds, int rank) {
-  const auto index = static_cast<std::size_t>(rank);
-  return bounds[index + 1] - bounds[index];
-}
 
 // Round 0: from the parent; round 1: to the children. After the last piece whoever has heard from
 // all its children tells its parent (rounds 2 and 3): nobody is through before all ranks below it
@@ -89,38 +81,45 @@ class BroadcastChain final : public Broadcast {
   }
 };
 
-class AllGatherDirect final : public Schedule {
+class AllGather : public Schedule {
  public:
   using Schedule::Schedule;
   std::size_t piece_count(const Job& job) const override { return job.count == 0 ? 0 : 1; }
+
+ protected:
+  void finish_round(int /*round*/) override {}
+  void receive_part(int peer, int index) {
+    const std::span<std::byte> part = job().parts[static_cast<std::size_t>(index)];
+    receive(peer, part.data(), part.size());
+  }
+  void send_part(int peer, int index) {
+    const std::span<const std::byte> part = job().parts[static_cast<std::size_t>(index)];
+    send(peer, part.data(), part.size());
+  }
+};
+
+class AllGatherDirect final : public AllGather {
+ public:
+  using AllGather::AllGather;
   int round_count() const override { return 1; }
 
  protected:
   void post_round(int /*round*/) override {
-    for (int i = 1; i < size_; ++i) {
-      receive(after(-i), part(job(), after(-i)), part_bytes(job().bounds, after(-i)));
-    }
-    for (int i = 1; i < size_; ++i) {
-      send(after(i), part(job(), rank_), part_bytes(job().bounds, rank_));
-    }
+    for (int i = 1; i < size_; ++i) receive_part(after(-i), after(-i));
+    for (int i = 1; i < size_; ++i) send_part(after(i), rank_);
   }
-  void finish_round(int /*round*/) override {}
 };
 
-class AllGatherRing final : public Schedule {
+class AllGatherRing final : public AllGather {
  public:
-  using Schedule::Schedule;
-  std::size_t piece_count(const Job& job) const override { return job.count == 0 ? 0 : 1; }
+  using AllGather::AllGather;
   int round_count() const override { return size_ - 1; }
 
  protected:
   void post_round(int round) override {
-    const int incoming = after(-1 - round);
-    const int outgoing = after(-round);
-    receive(after(-1), part(job(), incoming), part_bytes(job().bounds, incoming));
-    send(after(1), part(job(), outgoing), part_bytes(job().bounds, outgoing));
+    receive_part(after(-1), after(-1 - round));
+    send_part(after(1), after(-round));
   }
-  void finish_round(int /*round*/) override {}
 };
 
 // Two ranks that have bytes for each other in one direction send a message in both, so that each
@@ -135,25 +134,26 @@ class AllToAll final : public Schedule {
   void post_round(int /*round*/) override {
     for (int i = 1; i < size_; ++i) {
       const int peer = after(-i);
-      receive(peer, part(job(), peer), part_bytes(job().bounds, peer), exchanges_with(peer));
+      receive(peer, incoming(peer).data(), incoming(peer).size(), exchanges_with(peer));
     }
     for (int i = 1; i < size_; ++i) {
       const int peer = after(i);
-      send(peer, input_part(peer), part_bytes(job().input_bounds, peer), exchanges_with(peer));
+      send(peer, outgoing(peer).data(), outgoing(peer).size(), exchanges_with(peer));
     }
-    const std::size_t own =
-        std::min(part_bytes(job().bounds, rank_), part_bytes(job().input_bounds, rank_));
-    if (own != 0) std::memcpy(part(job(), rank_), input_part(rank_), own);
+    const std::size_t own = std::min(incoming(rank_).size(), outgoing(rank_).size());
+    const bool is_in_place = incoming(rank_).data() == outgoing(rank_).data();
+    if (own != 0 && !is_in_place) std::memcpy(incoming(rank_).data(), outgoing(rank_).data(), own);
   }
   void finish_round(int /*round*/) override {}
 
  private:
-  bool exchanges_with(int peer) const {
-    return part_bytes(job().bounds, peer) + part_bytes(job().input_bounds, peer) != 0;
+  std::span<std::byte> incoming(int peer) const {
+    return job().parts[static_cast<std::size_t>(peer)];
   }
-  const std::byte* input_part(int rank) const {
-    return job().input + job().input_bounds[static_cast<std::size_t>(rank)];
+  std::span<const std::byte> outgoing(int peer) const {
+    return job().inputs[static_cast<std::size_t>(peer)];
   }
+  bool exchanges_with(int peer) const { return !incoming(peer).empty() || !outgoing(peer).empty(); }
 };
 
 class Barrier final : public Schedule {

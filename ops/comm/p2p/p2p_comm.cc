@@ -99,21 +99,26 @@ void P2pComm::reduce(std::byte* data, std::size_t count, const Reduction& reduct
   all_reduce(data, count, reduction, context);
 }
 
-void P2pComm::reduce_scatter(std::byte* data, std::span<const std::size_t> bounds,
-                             const Reduction& reduction, const OpContext& context) {
-  if (size() == 1) return reduce_alone(data, bounds.back(), reduction);
-  Call& call = all_reduce_call(data, bounds.back(), reduction, context);
-  call.job.bounds.assign(bounds.begin(), bounds.end());
+void P2pComm::reduce_scatter(ConstParts input, std::byte* output, const Reduction& reduction,
+                             const OpContext& context) {
+  std::size_t bytes = 0;
+  for (const auto& part : input) bytes += part.size();
+  const std::size_t count = bytes / size_of(reduction.dtype);
+  if (size() == 1) {
+    if (bytes != 0 && output != input[0].data()) std::memcpy(output, input[0].data(), bytes);
+    return reduce_alone(output, count, reduction);
+  }
+  Call& call = all_reduce_call(output, count, reduction, context);
+  call.job.inputs.assign(input.begin(), input.end());
   queue_.run(call, plan_reduce_scatter(call.job, size(), options_));
 }
 
-void P2pComm::all_gather(std::byte* data, std::span<const std::size_t> byte_bounds,
-                         const OpContext& context) {
+void P2pComm::all_gather(Parts parts, const OpContext& context) {
   if (size() == 1) return;
   Call& call = queue_.take(context);
-  call.job.data = data;
-  call.job.count = byte_bounds.back();
-  call.job.bounds.assign(byte_bounds.begin(), byte_bounds.end());
+  call.job.count = 0;
+  for (const auto& part : parts) call.job.count += part.size();
+  call.job.parts.assign(parts.begin(), parts.end());
   queue_.run(call, plan_all_gather(call.job, size(), options_));
 }
 
@@ -126,14 +131,10 @@ void P2pComm::broadcast(std::byte* data, std::size_t bytes, int root, const OpCo
   queue_.run(call, plan_broadcast(call.job, size(), options_));
 }
 
-void P2pComm::all_to_all(const std::byte* send, std::span<const std::size_t> send_bounds,
-                         std::byte* receive, std::span<const std::size_t> receive_bounds,
-                         const OpContext& context) {
+void P2pComm::all_to_all(ConstParts send, Parts receive, const OpContext& context) {
   Call& call = queue_.take(context);
-  call.job.input = send;
-  call.job.input_bounds.assign(send_bounds.begin(), send_bounds.end());
-  call.job.data = receive;
-  call.job.bounds.assign(receive_bounds.begin(), receive_bounds.end());
+  call.job.inputs.assign(send.begin(), send.end());
+  call.job.parts.assign(receive.begin(), receive.end());
   queue_.run(call, Plan::kAllToAll);
 }
 

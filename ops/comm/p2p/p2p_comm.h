@@ -34,14 +34,11 @@ class P2pComm final : public Comm {
   /// lands in a copy.
   void reduce(std::byte* data, std::size_t count, const Reduction& reduction, int root,
               const OpContext& context) override;
-  void reduce_scatter(std::byte* data, std::span<const std::size_t> bounds,
-                      const Reduction& reduction, const OpContext& context) override;
-  void all_gather(std::byte* data, std::span<const std::size_t> byte_bounds,
-                  const OpContext& context) override;
+  void reduce_scatter(ConstParts input, std::byte* output, const Reduction& reduction,
+                      const OpContext& context) override;
+  void all_gather(Parts parts, const OpContext& context) override;
   void broadcast(std::byte* data, std::size_t bytes, int root, const OpContext& context) override;
-  void all_to_all(const std::byte* send, std::span<const std::size_t> send_bounds,
-                  std::byte* receive, std::span<const std::size_t> receive_bounds,
-                  const OpContext& context) override;
+  void all_to_all(ConstParts send, Parts receive, const OpContext& context) override;
   /// Up to kEagerBytes send() returns when the bytes are on their way: a receiver that disagrees is
   /// then reported by a later call.
   void send(const std::byte* data, std::size_t bytes, int peer, std::uint32_t tag,

@@ -266,19 +266,21 @@ class ReduceScatter final : public Reducing {
   using Reducing::Reducing;
   std::size_t piece_count(const Job& job) const override {
     std::size_t longest = 0;
-    for (std::size_t i = 0; i + 1 < job.bounds.size(); ++i) {
-      longest = std::max(longest, job.bounds[i + 1] - job.bounds[i]);
-    }
-    return (longest + job.piece - 1) / job.piece;
+    for (const auto& part : job.inputs) longest = std::max(longest, part.size());
+    return (longest / job.element_bytes() + job.piece - 1) / job.piece;
   }
   int round_count() const override { return 1; }
 
  protected:
+  // The current piece of a rank's part.
   Range part(int rank) const {
-    const auto index = static_cast<std::size_t>(rank);
-    const std::size_t end = job().bounds[index + 1];
-    const std::size_t begin = std::min(job().bounds[index] + piece() * job().piece, end);
+    const std::size_t end =
+        job().inputs[static_cast<std::size_t>(rank)].size() / job().element_bytes();
+    const std::size_t begin = std::min(piece() * job().piece, end);
     return {begin, std::min(job().piece, end - begin)};
+  }
+  const std::byte* input(int rank, std::size_t element) const {
+    return job().inputs[static_cast<std::size_t>(rank)].data() + element * job().element_bytes();
   }
 
   void post_round(int /*round*/) override {
@@ -300,10 +302,10 @@ class ReduceScatter final : public Reducing {
 
   const std::byte* pack_part(int rank) {
     const Range range = part(rank);
-    if (!job().is_compressed()) return at(range.begin);
+    if (!job().is_compressed()) return input(rank, range.begin);
     std::byte* halves = packed_.get(2 * job().piece * static_cast<std::size_t>(size_)) +
                         2 * job().piece * static_cast<std::size_t>(rank);
-    pack(halves, at(range.begin), range.count, job().reduction.scale);
+    pack(halves, input(rank, range.begin), range.count, job().reduction.scale);
     return halves;
   }
 

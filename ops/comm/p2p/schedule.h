@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "ops/comm/comm.h"
@@ -25,11 +26,10 @@ struct Job {
   MessageHeader header;
   Reduction reduction;
   std::byte* data = nullptr;
-  const std::byte* input = nullptr;       ///< all_to_all only
-  std::size_t count = 0;                  ///< elements, or bytes where nothing is reduced
-  std::vector<std::size_t> bounds;        ///< of `data`
-  std::vector<std::size_t> input_bounds;  ///< all_to_all only
-  std::size_t piece = 1;                  ///< elements (bytes) per piece
+  std::size_t count = 0;                           ///< elements, or bytes where nothing is reduced
+  std::vector<std::span<std::byte>> parts;         ///< all_gather; all_to_all: what is received
+  std::vector<std::span<const std::byte>> inputs;  ///< reduce_scatter, all_to_all: for each rank
+  std::size_t piece = 1;                           ///< elements (bytes) per piece
   int root = 0;
 
   bool is_compressed() const noexcept {

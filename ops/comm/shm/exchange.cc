@@ -16,7 +16,7 @@ namespace chainmail::ops::shm {
 namespace {
 
 void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes) {
-  if (bytes != 0) std::memcpy(to, from, bytes);  // an empty buffer may be null
+  if (bytes != 0 && to != from) std::memcpy(to, from, bytes);  // an empty buffer may be null
 }
 
 // Where step `s` of `steps` begins in `bytes`, cut at cache lines.
@@ -74,9 +74,10 @@ void ShmComm::barrier(const OpContext& context) {
   meeting_.wait_for_entries(context);
 }
 
-void ShmComm::all_gather(std::byte* data, std::span<const std::size_t> byte_bounds,
-                         const OpContext& context) {
-  gather_in_steps(Method::kAllGather, data, byte_bounds, byte_bounds.back(), context);
+void ShmComm::all_gather(Parts parts, const OpContext& context) {
+  std::size_t bytes = 0;
+  for (const auto& part : parts) bytes += part.size();
+  gather_in_steps(Method::kAllGather, parts, bytes, context);
 }
 
 void ShmComm::broadcast(std::byte* data, std::size_t bytes, int root, const OpContext& context) {
@@ -85,27 +86,25 @@ void ShmComm::broadcast(std::byte* data, std::size_t bytes, int root, const OpCo
                           std::to_string(size()));
   }
   // A gathering to which only the root contributes.
-  std::vector<std::size_t> bounds(static_cast<std::size_t>(size()) + 1, bytes);
-  std::fill(bounds.begin(), bounds.begin() + root + 1, std::size_t{0});
+  std::vector<std::span<std::byte>> parts(static_cast<std::size_t>(size()));
+  parts[static_cast<std::size_t>(root)] = {data, bytes};
   const std::uint64_t digest =
       bytes * static_cast<std::size_t>(size()) + static_cast<std::size_t>(root);
-  gather_in_steps(Method::kBroadcast, data, bounds, digest, context);
+  gather_in_steps(Method::kBroadcast, parts, digest, context);
 }
 
-void ShmComm::gather_in_steps(Method method, std::byte* data,
-                              std::span<const std::size_t> byte_bounds, std::uint64_t digest,
+void ShmComm::gather_in_steps(Method method, Parts parts, std::uint64_t digest,
                               const OpContext& context) {
   const auto ranks = static_cast<std::size_t>(size());
   const auto self = static_cast<std::size_t>(rank());
-  const auto length = [&](std::size_t r) { return byte_bounds[r + 1] - byte_bounds[r]; };
   std::size_t longest = 0;
-  for (std::size_t r = 0; r < ranks; ++r) longest = std::max(longest, length(r));
+  for (const auto& part : parts) longest = std::max(longest, part.size());
   if (longest <= kInlineBytes) {
-    meeting_.enter(method, digest, data + byte_bounds[self], length(self), context);
+    meeting_.enter(method, digest, parts[self].data(), parts[self].size(), context);
     meeting_.wait_for_entries(context);
     for (std::size_t r = 0; r < ranks; ++r) {
-      if (r != self)
-        copy_bytes(data + byte_bounds[r], meeting_.payload(static_cast<int>(r)), length(r));
+      if (r == self) continue;
+      copy_bytes(parts[r].data(), meeting_.payload(static_cast<int>(r)), parts[r].size());
     }
     return;
   }
@@ -113,40 +112,39 @@ void ShmComm::gather_in_steps(Method method, std::byte* data,
   const std::size_t steps = steps_for(longest, room);
   for (std::size_t s = 0; s < steps; ++s) {
     const std::uint64_t step = meeting_.next_step();
-    const auto begin = [&](std::size_t r) { return byte_bounds[r] + cut(length(r), s, steps); };
-    const auto end = [&](std::size_t r) { return byte_bounds[r] + cut(length(r), s + 1, steps); };
-    copy_bytes(meeting_.segment().staging(rank(), step), data + begin(self),
-               end(self) - begin(self));
+    const auto piece = [&](std::size_t r) {
+      const std::size_t begin = cut(parts[r].size(), s, steps);
+      return parts[r].subspan(begin, cut(parts[r].size(), s + 1, steps) - begin);
+    };
+    copy_bytes(meeting_.segment().staging(rank(), step), piece(self).data(), piece(self).size());
     finish_step(method, digest, step, s == 0, context);
     wait_step(step, s == 0, context);
     for (std::size_t r = 0; r < ranks; ++r) {
       if (r == self) continue;
-      copy_bytes(data + begin(r), meeting_.segment().staging(static_cast<int>(r), step),
-                 end(r) - begin(r));
+      copy_bytes(piece(r).data(), meeting_.segment().staging(static_cast<int>(r), step),
+                 piece(r).size());
     }
   }
 }
 
-void ShmComm::all_to_all(const std::byte* send, std::span<const std::size_t> send_bounds,
-                         std::byte* receive, std::span<const std::size_t> receive_bounds,
-                         const OpContext& context) {
+void ShmComm::all_to_all(ConstParts send, Parts receive, const OpContext& context) {
   const auto ranks = static_cast<std::size_t>(size());
   const auto self = static_cast<std::size_t>(rank());
   const Segment& segment = meeting_.segment();
-  copy_bytes(receive + receive_bounds[self], send + send_bounds[self],
-             send_bounds[self + 1] - send_bounds[self]);
+  copy_bytes(receive[self].data(), send[self].data(),
+             std::min(receive[self].size(), send[self].size()));
 
   // First everybody says how much goes where: sizes differ from pair to pair.
   std::uint64_t step = meeting_.next_step();
   std::vector<std::uint64_t> row(ranks);
-  for (std::size_t r = 0; r < ranks; ++r) row[r] = send_bounds[r + 1] - send_bounds[r];
+  for (std::size_t r = 0; r < ranks; ++r) row[r] = send[r].size();
   std::memcpy(segment.staging(rank(), step), row.data(), ranks * sizeof(std::uint64_t));
   meeting_.enter(Method::kAllToAll, 0, nullptr, 0, context);
   meeting_.wait_for_entries(context);
   Traffic traffic(ranks);
   for (std::size_t r = 0; r < ranks; ++r) {
     traffic.set_row(r, segment.staging(static_cast<int>(r), step));
-    const std::size_t expected = receive_bounds[r + 1] - receive_bounds[r];
+    const std::size_t expected = receive[r].size();
     if (traffic.bytes(r, self) == expected) continue;
     const int peer = static_cast<int>(r);
     meeting_.fail(
@@ -163,15 +161,14 @@ void ShmComm::all_to_all(const std::byte* send, std::span<const std::size_t> sen
     for (std::size_t to = 0; to < ranks; ++to) {
       if (to == self) continue;
       copy_bytes(segment.staging(rank(), step) + traffic.offset(self, to, s, steps),
-                 send + send_bounds[to] + cut(row[to], s, steps),
-                 traffic.piece(self, to, s, steps));
+                 send[to].data() + cut(row[to], s, steps), traffic.piece(self, to, s, steps));
     }
     meeting_.publish_staged(step);
     meeting_.wait_for_staged(step, context);
     for (std::size_t from = 0; from < ranks; ++from) {
       if (from == self) continue;
       copy_bytes(
-          receive + receive_bounds[from] + cut(traffic.bytes(from, self), s, steps),
+          receive[from].data() + cut(traffic.bytes(from, self), s, steps),
           segment.staging(static_cast<int>(from), step) + traffic.offset(from, self, s, steps),
           traffic.piece(from, self, s, steps));
     }

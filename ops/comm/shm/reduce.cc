@@ -91,7 +91,7 @@ void ShmComm::reduce_staged(const Target& target, std::byte* data, std::size_t c
   meeting_.enter(target.method, target.digest, nullptr, 0, context);
   meeting_.wait_for_entries(context);
   if (!wants_result(target)) return;
-  find_parts(data, 0, step);
+  find_sources(data, 0, step);
   ops::reduce(data, sources_, count, reduction.dtype, reduction.op, reduction.scale);
 }
 
@@ -142,42 +142,51 @@ void ShmComm::reduce_in_steps(const Target& target, std::byte* data, std::size_t
   }
 }
 
-void ShmComm::reduce_scatter(std::byte* data, std::span<const std::size_t> bounds,
-                             const Reduction& reduction, const OpContext& context) {
+void ShmComm::reduce_scatter(ConstParts input, std::byte* output, const Reduction& reduction,
+                             const OpContext& context) {
   const std::size_t size = size_of(reduction.dtype);
   const auto ranks = static_cast<std::size_t>(this->size());
   const auto self = static_cast<std::size_t>(rank());
-  const std::size_t count = bounds[ranks];
+  std::size_t bytes = 0;
+  for (const auto& part : input) bytes += part.size();
   // Rounding may add an element per rank to a step.
   const std::size_t chunk = meeting_.segment().layout().chunk_bytes / size - ranks;
-  const std::size_t steps = std::max<std::size_t>((count + chunk - 1) / chunk, 1);
+  const std::size_t steps = std::max<std::size_t>((bytes / size + chunk - 1) / chunk, 1);
   for (std::size_t s = 0; s < steps; ++s) {
     const std::uint64_t step = meeting_.next_step();
     std::byte* staging = meeting_.segment().staging(rank(), step);
     std::size_t offset = 0;
     std::size_t own_offset = 0;
     for (std::size_t owner = 0; owner < ranks; ++owner) {
-      const Slice slice = part(bounds[owner], bounds[owner + 1], s, steps);
+      const Slice slice = part(0, input[owner].size() / size, s, steps);
       if (owner == self) own_offset = offset;
       if (owner != self && slice.length() != 0) {
-        std::memcpy(staging + offset, data + slice.begin * size, slice.length() * size);
+        std::memcpy(staging + offset, input[owner].data() + slice.begin * size,
+                    slice.length() * size);
       }
       offset += slice.length() * size;
     }
-    finish_step(Method::kReduceScatter, count * size, step, s == 0, context);
+    finish_step(Method::kReduceScatter, bytes, step, s == 0, context);
     wait_step(step, s == 0, context);
-    const Slice own = part(bounds[self], bounds[self + 1], s, steps);
-    std::byte* result = data + own.begin * size;
-    find_parts(result, own_offset, step);
-    ops::reduce(result, sources_, own.length(), reduction.dtype, reduction.op, reduction.scale);
+    const Slice own = part(0, input[self].size() / size, s, steps);
+    find_sources(input[self].data() + own.begin * size, own_offset, step);
+    ops::reduce(output + own.begin * size, sources_, own.length(), reduction.dtype, reduction.op,
+                reduction.scale);
+  }
+}
+
+void ShmComm::find_sources(const std::byte* own, std::size_t offset, std::uint64_t step) {
+  for (int rank = 0; rank < size(); ++rank) {
+    sources_[static_cast<std::size_t>(rank)] =
+        rank == this->rank() ? own : meeting_.segment().staging(rank, step) + offset;
   }
 }
 
 void ShmComm::find_parts(std::byte* own, std::size_t offset, std::uint64_t step) {
+  find_sources(own, offset, step);
   for (int rank = 0; rank < size(); ++rank) {
-    const auto index = static_cast<std::size_t>(rank);
-    parts_[index] = rank == this->rank() ? own : meeting_.segment().staging(rank, step) + offset;
-    sources_[index] = parts_[index];
+    parts_[static_cast<std::size_t>(rank)] =
+        rank == this->rank() ? own : meeting_.segment().staging(rank, step) + offset;
   }
 }
 

@@ -32,14 +32,11 @@ class ShmComm final : public Comm {
                   const OpContext& context) override;
   void reduce(std::byte* data, std::size_t count, const Reduction& reduction, int root,
               const OpContext& context) override;
-  void reduce_scatter(std::byte* data, std::span<const std::size_t> bounds,
-                      const Reduction& reduction, const OpContext& context) override;
-  void all_gather(std::byte* data, std::span<const std::size_t> byte_bounds,
-                  const OpContext& context) override;
+  void reduce_scatter(ConstParts input, std::byte* output, const Reduction& reduction,
+                      const OpContext& context) override;
+  void all_gather(Parts parts, const OpContext& context) override;
   void broadcast(std::byte* data, std::size_t bytes, int root, const OpContext& context) override;
-  void all_to_all(const std::byte* send, std::span<const std::size_t> send_bounds,
-                  std::byte* receive, std::span<const std::size_t> receive_bounds,
-                  const OpContext& context) override;
+  void all_to_all(ConstParts send, Parts receive, const OpContext& context) override;
   void send(const std::byte* data, std::size_t bytes, int peer, std::uint32_t tag,
             const OpContext& context) override;
   void receive(std::byte* data, std::size_t bytes, int peer, std::uint32_t tag,
@@ -69,11 +66,11 @@ class ShmComm final : public Comm {
   bool wants_result(const Target& target) const noexcept {
     return target.root < 0 || target.root == rank();
   }
-  void gather_in_steps(Method method, std::byte* data, std::span<const std::size_t> byte_bounds,
-                       std::uint64_t digest, const OpContext& context);
+  void gather_in_steps(Method method, Parts parts, std::uint64_t digest, const OpContext& context);
   /// parts_ and sources_: what lies at `offset` of everybody's staging area, this rank's own being
   /// `own`.
   void find_parts(std::byte* own, std::size_t offset, std::uint64_t step);
+  void find_sources(const std::byte* own, std::size_t offset, std::uint64_t step);
   void finish_step(Method method, std::uint64_t digest, std::uint64_t step, bool is_first,
                    const OpContext& context);
   void wait_step(std::uint64_t step, bool is_first, const OpContext& context);

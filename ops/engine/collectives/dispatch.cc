@@ -7,7 +7,6 @@
 #include <cstring>
 #include <functional>
 #include <new>
-#include <numeric>
 #include <span>
 
 #include "ops/algorithms/flat.h"
@@ -36,10 +35,43 @@ bool overlaps(const std::byte* a, std::size_t a_bytes, const std::byte* b, std::
   return a_bytes > 0 && b_bytes > 0 && before(a, b + b_bytes) && before(b, a + a_bytes);
 }
 
-std::vector<std::size_t> bounds_of(const std::vector<std::size_t>& parts) {
-  std::vector<std::size_t> bounds(parts.size() + 1, 0);
-  std::partial_sum(parts.begin(), parts.end(), bounds.begin() + 1);
-  return bounds;
+/// Consecutive parts of `whole`, or what `apart` points to.
+template <typename Byte>
+std::vector<std::span<Byte>> parts_by_rank(Byte* whole, const std::vector<Byte*>& apart,
+                                           const std::vector<std::size_t>& bytes) {
+  std::vector<std::span<Byte>> parts;
+  for (std::size_t rank = 0; rank < bytes.size(); ++rank) {
+    parts.emplace_back(apart.empty() ? whole : apart[rank], bytes[rank]);
+    if (apart.empty() && bytes[rank] > 0) {
+      whole += bytes[rank];
+    }
+  }
+  return parts;
+}
+
+std::size_t total_bytes(ConstParts parts) {
+  std::size_t sum = 0;
+  for (const auto& part : parts) {
+    sum += part.size();
+  }
+  return sum;
+}
+
+bool overlaps(std::span<const std::byte> a, std::span<const std::byte> b) {
+  return overlaps(a.data(), a.size(), b.data(), b.size());
+}
+
+/// Whether writing `outputs` would change `inputs`. Part `own` may be the same in both.
+bool overlaps(ConstParts inputs, Parts outputs, std::size_t own) {
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    for (std::size_t o = 0; o < outputs.size(); ++o) {
+      const bool is_own = i == own && o == own && inputs[i].data() == outputs[o].data();
+      if (!is_own && overlaps(inputs[i], outputs[o])) {
+        return true;
+      }
+    }
+  }
+  return false;
 }
 
 bool is_integer_average(const Collective& collective) {
@@ -175,33 +207,33 @@ void Dispatcher::reduce(const Collective& collective, const Plan& plan, const Op
 void Dispatcher::reduce_scatter(const Collective& collective, const Plan& plan,
                                 const OpContext& context) {
   const std::size_t part_bytes = collective.count * size_of(collective.dtype);
+  Inputs inputs = parts_by_rank(collective.input, collective.input_parts, equal_parts(part_bytes));
   Comm* comm = comms_.flat(context);
   if (comm == nullptr) {
-    copy_bytes(collective.output, collective.input, part_bytes);
+    copy_bytes(collective.output, inputs[0].data(), part_bytes);
     return;
   }
-  std::byte* data = scratch_.borrow(std::max<std::size_t>(1, plan.bytes));
-  copy_bytes(data, collective.input, plan.bytes);
-  const std::vector<std::size_t> bounds =
-      bounds_of(std::vector<std::size_t>(static_cast<std::size_t>(comm->size()), collective.count));
-  comm->reduce_scatter(data, bounds, reduction_of(collective, plan), context);
-  copy_bytes(collective.output, data + static_cast<std::size_t>(rank_) * part_bytes, part_bytes);
+  Outputs outputs(inputs.size());
+  const auto own = static_cast<std::size_t>(rank_);
+  outputs[own] = {collective.output, part_bytes};
+  keep_apart(inputs, outputs);
+  comm->reduce_scatter(inputs, collective.output, reduction_of(collective, plan), context);
   if (is_integer_average(collective)) {
     divide_in_place(collective.output, collective.count, collective.dtype, topology_.size());
   }
 }
 
 void Dispatcher::all_gather(const Collective& collective, const OpContext& context) {
-  std::vector<std::size_t> parts;
+  std::vector<std::size_t> bytes;
   for (int rank = 0; rank < topology_.size(); ++rank) {
-    parts.push_back(part_count(collective, collective.receive_counts, rank) *
+    bytes.push_back(part_count(collective, collective.receive_counts, rank) *
                     size_of(collective.dtype));
   }
-  const std::vector<std::size_t> bounds = bounds_of(parts);
-  const auto mine = static_cast<std::size_t>(rank_);
-  copy_bytes(collective.output + bounds[mine], collective.input, parts[mine]);
+  const Outputs parts = parts_by_rank(collective.output, collective.output_parts, bytes);
+  const auto own = static_cast<std::size_t>(rank_);
+  copy_bytes(parts[own].data(), collective.input, bytes[own]);
   if (Comm* comm = comms_.flat(context); comm != nullptr) {
-    comm->all_gather(collective.output, bounds, context);
+    comm->all_gather(parts, context);
   }
 }
 
@@ -235,21 +267,25 @@ void Dispatcher::broadcast(const Collective& collective, const OpContext& contex
 }
 
 void Dispatcher::gather(const Collective& collective, const OpContext& context) {
-  const std::size_t ranks = static_cast<std::size_t>(topology_.size());
   const std::size_t part_bytes = collective.count * size_of(collective.dtype);
-  std::vector<std::size_t> to(ranks, 0);
-  to[static_cast<std::size_t>(collective.root)] = part_bytes;
-  const std::vector<std::size_t> from(ranks, rank_ == collective.root ? part_bytes : 0);
-  exchange(collective.input, to, collective.output, from, context);
+  Inputs inputs(static_cast<std::size_t>(topology_.size()));
+  inputs[static_cast<std::size_t>(collective.root)] = {collective.input, part_bytes};
+  Outputs outputs(inputs.size());
+  if (rank_ == collective.root) {
+    outputs = parts_by_rank(collective.output, collective.output_parts, equal_parts(part_bytes));
+  }
+  exchange(inputs, outputs, context);
 }
 
 void Dispatcher::scatter(const Collective& collective, const OpContext& context) {
-  const std::size_t ranks = static_cast<std::size_t>(topology_.size());
   const std::size_t part_bytes = collective.count * size_of(collective.dtype);
-  const std::vector<std::size_t> to(ranks, rank_ == collective.root ? part_bytes : 0);
-  std::vector<std::size_t> from(ranks, 0);
-  from[static_cast<std::size_t>(collective.root)] = part_bytes;
-  exchange(collective.input, to, collective.output, from, context);
+  Inputs inputs(static_cast<std::size_t>(topology_.size()));
+  if (rank_ == collective.root) {
+    inputs = parts_by_rank(collective.input, collective.input_parts, equal_parts(part_bytes));
+  }
+  Outputs outputs(inputs.size());
+  outputs[static_cast<std::size_t>(collective.root)] = {collective.output, part_bytes};
+  exchange(inputs, outputs, context);
 }
 
 void Dispatcher::all_to_all(const Collective& collective, const OpContext& context) {
@@ -260,25 +296,34 @@ void Dispatcher::all_to_all(const Collective& collective, const OpContext& conte
     to.push_back(part_count(collective, collective.send_counts, rank) * element);
     from.push_back(part_count(collective, collective.receive_counts, rank) * element);
   }
-  exchange(collective.input, to, collective.output, from, context);
+  Inputs inputs = parts_by_rank(collective.input, collective.input_parts, to);
+  exchange(inputs, parts_by_rank(collective.output, collective.output_parts, from), context);
 }
 
-void Dispatcher::exchange(const std::byte* send, const std::vector<std::size_t>& send_bytes,
-                          std::byte* receive, const std::vector<std::size_t>& receive_bytes,
-                          const OpContext& context) {
-  const std::vector<std::size_t> send_bounds = bounds_of(send_bytes);
-  const std::vector<std::size_t> receive_bounds = bounds_of(receive_bytes);
+void Dispatcher::exchange(Inputs& inputs, const Outputs& outputs, const OpContext& context) {
   Comm* comm = comms_.flat(context);
   if (comm == nullptr) {
-    copy_bytes(receive, send, std::min(send_bounds.back(), receive_bounds.back()));
+    copy_bytes(outputs[0].data(), inputs[0].data(), std::min(inputs[0].size(), outputs[0].size()));
     return;
   }
-  if (overlaps(send, send_bounds.back(), receive, receive_bounds.back())) {
-    std::byte* mine = scratch_.borrow(send_bounds.back());
-    copy_bytes(mine, send, send_bounds.back());
-    send = mine;
+  keep_apart(inputs, outputs);
+  comm->all_to_all(inputs, outputs, context);
+}
+
+std::vector<std::size_t> Dispatcher::equal_parts(std::size_t bytes) const {
+  return std::vector<std::size_t>(static_cast<std::size_t>(topology_.size()), bytes);
+}
+
+void Dispatcher::keep_apart(Inputs& inputs, const Outputs& outputs) {
+  if (!overlaps(inputs, outputs, static_cast<std::size_t>(rank_))) {
+    return;
   }
-  comm->all_to_all(send, send_bounds, receive, receive_bounds, context);
+  std::byte* copy = scratch_.borrow(total_bytes(inputs));
+  for (auto& input : inputs) {
+    copy_bytes(copy, input.data(), input.size());
+    input = {copy, input.size()};
+    copy += input.size();
+  }
 }
 
 void Dispatcher::barrier(const OpContext& context) {

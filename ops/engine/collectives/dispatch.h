@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <span>
 
 #include "ops/comm/comm.h"
 #include "ops/engine/collective.h"
@@ -42,6 +43,9 @@ class Dispatcher {
   void run(const Collective& collective, const Plan& plan, const OpContext& context);
 
  private:
+  using Inputs = std::vector<std::span<const std::byte>>;
+  using Outputs = std::vector<std::span<std::byte>>;
+
   void all_reduce(const Collective& collective, const Plan& plan, const OpContext& context,
                   std::byte* data, bool wants_result);
   void reduce(const Collective& collective, const Plan& plan, const OpContext& context);
@@ -52,10 +56,10 @@ class Dispatcher {
   void scatter(const Collective& collective, const OpContext& context);
   void all_to_all(const Collective& collective, const OpContext& context);
   void barrier(const OpContext& context);
-  /// all_to_all over byte counts; `send` is copied first when the buffers overlap.
-  void exchange(const std::byte* send, const std::vector<std::size_t>& send_bytes,
-                std::byte* receive, const std::vector<std::size_t>& receive_bytes,
-                const OpContext& context);
+  void exchange(Inputs& inputs, const Outputs& outputs, const OpContext& context);
+  [[nodiscard]] std::vector<std::size_t> equal_parts(std::size_t bytes) const;
+  /// Moves `inputs` to a copy when writing `outputs` would change them.
+  void keep_apart(Inputs& inputs, const Outputs& outputs);
   [[nodiscard]] Reduction reduction_of(const Collective& collective, const Plan& plan) const;
 
   int rank_;

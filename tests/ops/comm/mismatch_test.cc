@@ -88,13 +88,13 @@ TEST_P(MismatchTest, NoElementsOnOneRank) {
 
 TEST_P(MismatchTest, NoElementsOnAnyRank) {
   using Call = std::function<void(P2pComm&, const OpContext&)>;
-  const std::vector<std::size_t> bounds(5, 0);
+  const std::vector<std::span<std::byte>> parts(4);
+  const std::vector<std::span<const std::byte>> inputs(4);
   const std::vector<std::pair<OpKind, Call>> calls{
       {OpKind::kAllReduce, [](P2pComm& comm, const OpContext& c) { all_reduce(comm, c); }},
       {OpKind::kReduceScatter,
-       [&](P2pComm& comm, const OpContext& c) { comm.reduce_scatter(nullptr, bounds, {}, c); }},
-      {OpKind::kAllGather,
-       [&](P2pComm& comm, const OpContext& c) { comm.all_gather(nullptr, bounds, c); }},
+       [&](P2pComm& comm, const OpContext& c) { comm.reduce_scatter(inputs, nullptr, {}, c); }},
+      {OpKind::kAllGather, [&](P2pComm& comm, const OpContext& c) { comm.all_gather(parts, c); }},
       {OpKind::kBroadcast,
        [](P2pComm& comm, const OpContext& c) { comm.broadcast(nullptr, 0, 0, c); }}};
   for (const auto& [kind, call] : calls) {
@@ -146,9 +146,10 @@ TEST_P(MismatchTest, OrderOfTwoCalls) {
                     const OpContext gather = ops.next(OpKind::kAllGather, 8);
                     std::vector<std::byte> data(32);
                     const std::vector<std::size_t> bounds{0, 8, 16, 24, 32};
-                    if (comm.rank() == 3) comm.all_gather(data.data(), bounds, gather);
+                    const auto parts = parts_of(data.data(), bounds);
+                    if (comm.rank() == 3) comm.all_gather(parts, gather);
                     all_reduce(comm, reduce);
-                    if (comm.rank() != 3) comm.all_gather(data.data(), bounds, gather);
+                    if (comm.rank() != 3) comm.all_gather(parts, gather);
                     comm.barrier(ops.next(OpKind::kBarrier, 0));
                   },
                   {"all_reduce #1", "all_gather #2", "rank 3"});

@@ -90,7 +90,7 @@ TEST_P(P2pMoveTest, AllGatherPutsEveryPartInItsPlace) {
       };
       const Bytes own = part(comm.rank());
       std::copy(own.begin(), own.end(), begin_of(comm.rank()));
-      comm.all_gather(data.data(), bounds, ops.next(OpKind::kAllGather, bytes));
+      comm.all_gather(parts_of(data.data(), bounds), ops.next(OpKind::kAllGather, bytes));
       for (int rank = 0; rank < comm.size(); ++rank) {
         const Bytes want = part(rank);
         EXPECT_TRUE(std::equal(want.begin(), want.end(), begin_of(rank))) << "part " << rank;
@@ -117,8 +117,8 @@ TEST_P(P2pMoveTest, AllToAllExchangesUnevenParts) {
       receive_bounds.push_back(want.size());
     }
     Bytes receive(want.size());
-    comm.all_to_all(send.data(), send_bounds, receive.data(), receive_bounds,
-                    ops.next(OpKind::kAllToAll, 0));
+    comm.all_to_all(parts_of<const std::byte>(send.data(), send_bounds),
+                    parts_of(receive.data(), receive_bounds), ops.next(OpKind::kAllToAll, 0));
     EXPECT_TRUE(receive == want);
   });
 }

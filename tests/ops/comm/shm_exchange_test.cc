@@ -45,7 +45,7 @@ TEST_P(ShmExchangeTest, AllGatherOfUnevenParts) {
       std::copy(expected.begin() + static_cast<long>(bounds[rank]),
                 expected.begin() + static_cast<long>(bounds[rank + 1]),
                 data.begin() + static_cast<long>(bounds[rank]));
-      self.comm.all_gather(data.data(), bounds, self.context(OpKind::kAllGather, unit));
+      self.comm.all_gather(parts_of(data.data(), bounds), self.context(OpKind::kAllGather, unit));
       ASSERT_TRUE(data == expected) << "unit " << unit << " on rank " << rank;
     }
   });
@@ -91,8 +91,8 @@ TEST_P(ShmExchangeTest, AllToAllOfUnevenPieces) {
         }
       }
       Bytes receive(in.back());
-      self.comm.all_to_all(send.data(), out, receive.data(), in,
-                           self.context(OpKind::kAllToAll, unit));
+      self.comm.all_to_all(parts_of<const std::byte>(send.data(), out),
+                           parts_of(receive.data(), in), self.context(OpKind::kAllToAll, unit));
       ASSERT_TRUE(receive == expected) << "unit " << unit << " on rank " << rank;
     }
   });
@@ -177,7 +177,8 @@ TEST(ShmExchangeErrorTest, PiecesThatDoNotFitAreAMismatch) {
     const std::vector<std::size_t> out = {0, 4, 8};
     const std::vector<std::size_t> in =
         self.comm.rank() == 0 ? out : std::vector<std::size_t>{0, 3, 7};
-    self.comm.all_to_all(send.data(), out, receive.data(), in, self.context(OpKind::kAllToAll, 8));
+    self.comm.all_to_all(parts_of<const std::byte>(send.data(), out), parts_of(receive.data(), in),
+                         self.context(OpKind::kAllToAll, 8));
     self.comm.barrier(self.context(OpKind::kBarrier, 0));
   });
   for (const auto& error : errors) {

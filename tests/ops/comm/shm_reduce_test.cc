@@ -195,16 +195,19 @@ TEST_P(ShmReduceTest, ReduceScatterLeavesEachRankItsSlice) {
              {even_bounds(count, size), bounds_for_one(count, size, size - 1)}) {
           Reduction reduction;
           reduction.dtype = type;
+          const auto rank = static_cast<std::size_t>(self.comm.rank());
+          std::vector<std::size_t> in_bytes = bounds;
+          for (std::size_t& bound : in_bytes) bound *= size_of(type);
           Bytes data = input_of(self.comm.rank(), count, type);
-          self.comm.reduce_scatter(data.data(), bounds, reduction,
+          Bytes expected_data = data;
+          self.comm.reduce_scatter(parts_of<const std::byte>(data.data(), in_bytes),
+                                   data.data() + in_bytes[rank], reduction,
                                    self.context(OpKind::kReduceScatter, count, type));
           const Bytes& sums = expected.of(count, reduction);
-          const auto rank = static_cast<std::size_t>(self.comm.rank());
-          const std::size_t begin = bounds[rank] * size_of(type);
-          const std::size_t length = bounds[rank + 1] * size_of(type) - begin;
-          ASSERT_TRUE(std::equal(data.begin() + static_cast<long>(begin),
-                                 data.begin() + static_cast<long>(begin + length),
-                                 sums.begin() + static_cast<long>(begin)))
+          std::copy(sums.begin() + static_cast<long>(in_bytes[rank]),
+                    sums.begin() + static_cast<long>(in_bytes[rank + 1]),
+                    expected_data.begin() + static_cast<long>(in_bytes[rank]));
+          ASSERT_TRUE(data == expected_data)
               << count << " elements on rank " << rank << " of " << size;
         }
       }

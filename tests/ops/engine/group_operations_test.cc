@@ -282,6 +282,74 @@ TEST_P(GroupOperations, AllToAllWithEqualPartsInPlace) {
   });
 }
 
+// A buffer per rank, each with its own memory.
+struct Apart {
+  Apart(std::size_t ranks, std::size_t count) : values(ranks, std::vector<float>(count, -1)) {}
+  std::vector<std::byte*> pointers() {
+    std::vector<std::byte*> result;
+    for (auto& part : values) result.push_back(bytes_of(part));
+    return result;
+  }
+  std::vector<const std::byte*> inputs() {
+    const auto all = pointers();
+    return {all.begin(), all.end()};
+  }
+  std::vector<std::vector<float>> values;
+};
+
+TEST_P(GroupOperations, PartsThatLieApart) {
+  on_all_shapes([](int rank, Group& group) {
+    const auto ranks = static_cast<std::size_t>(group.size());
+    for (const std::size_t count : kCounts) {
+      Apart received(ranks, count);
+      Apart numbers(ranks, count);
+      for (std::size_t r = 0; r < ranks; ++r) {
+        numbers.values[r].assign(count, static_cast<float>(r));
+      }
+      std::vector<float> mine(count, static_cast<float>(rank));
+      Collective collective = on(mine, OpKind::kAllGather);
+      collective.output_parts = received.pointers();
+      group.run(collective);
+      ASSERT_EQ(received.values, numbers.values);
+
+      collective = on(mine, OpKind::kScatter);
+      collective.input_parts = numbers.inputs();
+      std::fill(mine.begin(), mine.end(), -1.0F);
+      group.run(collective);
+      ASSERT_EQ(mine, std::vector<float>(count, static_cast<float>(rank)));
+
+      collective = on(mine, OpKind::kGather);
+      Apart gathered(ranks, count);
+      collective.output_parts = gathered.pointers();
+      group.run(collective);
+      if (rank == 0) {
+        ASSERT_EQ(gathered.values, numbers.values);
+      }
+
+      collective = on(mine, OpKind::kReduceScatter);
+      collective.input_parts = numbers.inputs();
+      group.run(collective);
+      ASSERT_EQ(mine, std::vector<float>(count, static_cast<float>(rank * group.size())));
+
+      // In place: what comes from a rank replaces what went to it.
+      for (std::size_t p = 0; p < ranks; ++p) {
+        numbers.values[p].assign(count,
+                                 static_cast<float>(p + ranks * static_cast<std::size_t>(rank)));
+      }
+      collective = Collective();
+      collective.kind = OpKind::kAllToAll;
+      collective.count = count;
+      collective.input_parts = numbers.inputs();
+      collective.output_parts = numbers.pointers();
+      group.run(collective);
+      for (std::size_t p = 0; p < ranks; ++p) {
+        const auto value = static_cast<float>(static_cast<std::size_t>(rank) + ranks * p);
+        ASSERT_EQ(numbers.values[p], std::vector<float>(count, value));
+      }
+    }
+  });
+}
+
 TEST_P(GroupOperations, SendAndReceiveLeaveTheSequenceAlone) {
   on_all_shapes([](int rank, Group& group) {
     if (group.size() < 2) {

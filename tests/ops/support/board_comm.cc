@@ -52,8 +52,8 @@ std::vector<std::byte> reduce_range(const std::vector<Board::Step>& steps, std::
   return result;
 }
 
-std::vector<std::size_t> copy_of(std::span<const std::size_t> bounds) {
-  return {bounds.begin(), bounds.end()};
+std::vector<std::span<const std::byte>> copy_of(ops::ConstParts parts) {
+  return {parts.begin(), parts.end()};
 }
 
 void put(std::byte* to, const std::vector<std::byte>& from) {
@@ -135,32 +135,27 @@ void BoardComm::reduce(std::byte* data, std::size_t count, const Reduction& redu
   if (rank_ == root) put(data, result);
 }
 
-void BoardComm::reduce_scatter(std::byte* data, std::span<const std::size_t> bounds,
-                               const Reduction& reduction, const OpContext& context) {
+void BoardComm::reduce_scatter(ops::ConstParts input, std::byte* output, const Reduction& reduction,
+                               const OpContext& context) {
   const auto me = static_cast<std::size_t>(rank_);
   std::vector<std::byte> result;
-  board_->meet(rank_, {data, {}, context.header}, context, [&](const auto& steps) {
-    result = reduce_range(steps, bounds[me], bounds[me + 1] - bounds[me], reduction);
+  board_->meet(rank_, {nullptr, copy_of(input), context.header}, context, [&](const auto& steps) {
+    std::vector<Board::Step> mine;
+    for (const Board::Step& step : steps) mine.push_back({step.parts[me].data(), {}, step.header});
+    result = reduce_range(mine, 0, input[me].size() / ops::size_of(reduction.dtype), reduction);
   });
-  // What is undefined to callers should not look right by accident.
-  const std::size_t element = ops::size_of(reduction.dtype);
-  if (bounds.back() > 0) {
-    std::memset(data, 0x5a, bounds.back() * element);
-  }
-  put(data + bounds[me] * element, result);
+  put(output, result);
 }
 
-void BoardComm::all_gather(std::byte* data, std::span<const std::size_t> byte_bounds,
-                           const OpContext& context) {
-  std::vector<std::byte> result(byte_bounds.back());
-  board_->meet(rank_, {data, {}, context.header}, context, [&](const auto& steps) {
+void BoardComm::all_gather(ops::Parts parts, const OpContext& context) {
+  const auto me = static_cast<std::size_t>(rank_);
+  board_->meet(rank_, {parts[me].data(), {}, context.header}, context, [&](const auto& steps) {
     for (std::size_t r = 0; r < steps.size(); ++r) {
-      for (std::size_t i = byte_bounds[r]; i < byte_bounds[r + 1]; ++i) {
-        result[i] = steps[r].data[i];
+      if (r != me && !parts[r].empty()) {
+        std::memcpy(parts[r].data(), steps[r].data, parts[r].size());
       }
     }
   });
-  put(data, result);
 }
 
 void BoardComm::broadcast(std::byte* data, std::size_t bytes, int root, const OpContext& context) {
@@ -171,15 +166,13 @@ void BoardComm::broadcast(std::byte* data, std::size_t bytes, int root, const Op
   });
 }
 
-void BoardComm::all_to_all(const std::byte* send, std::span<const std::size_t> send_bounds,
-                           std::byte* receive, std::span<const std::size_t> receive_bounds,
-                           const OpContext& context) {
+void BoardComm::all_to_all(ops::ConstParts send, ops::Parts receive, const OpContext& context) {
   const auto me = static_cast<std::size_t>(rank_);
-  board_->meet(rank_, {send, copy_of(send_bounds), context.header}, context, [&](const auto& all) {
+  board_->meet(rank_, {nullptr, copy_of(send), context.header}, context, [&](const auto& all) {
     for (std::size_t r = 0; r < all.size(); ++r) {
-      const std::size_t bytes = all[r].bounds[me + 1] - all[r].bounds[me];
-      if (bytes > 0) {
-        std::memcpy(receive + receive_bounds[r], all[r].data + all[r].bounds[me], bytes);
+      const std::span<const std::byte> part = all[r].parts[me];
+      if (!part.empty() && part.data() != receive[r].data()) {
+        std::memcpy(receive[r].data(), part.data(), part.size());
       }
     }
   });

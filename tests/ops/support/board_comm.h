@@ -11,6 +11,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -27,7 +28,7 @@ class Board {
 
   struct Step {
     const std::byte* data = nullptr;
-    std::vector<std::size_t> bounds;
+    std::vector<std::span<const std::byte>> parts;
     ops::MessageHeader header;
   };
 
@@ -62,15 +63,12 @@ class BoardComm final : public ops::Comm {
                   const ops::OpContext& context) override;
   void reduce(std::byte* data, std::size_t count, const ops::Reduction& reduction, int root,
               const ops::OpContext& context) override;
-  void reduce_scatter(std::byte* data, std::span<const std::size_t> bounds,
-                      const ops::Reduction& reduction, const ops::OpContext& context) override;
-  void all_gather(std::byte* data, std::span<const std::size_t> byte_bounds,
-                  const ops::OpContext& context) override;
+  void reduce_scatter(ops::ConstParts input, std::byte* output, const ops::Reduction& reduction,
+                      const ops::OpContext& context) override;
+  void all_gather(ops::Parts parts, const ops::OpContext& context) override;
   void broadcast(std::byte* data, std::size_t bytes, int root,
                  const ops::OpContext& context) override;
-  void all_to_all(const std::byte* send, std::span<const std::size_t> send_bounds,
-                  std::byte* receive, std::span<const std::size_t> receive_bounds,
-                  const ops::OpContext& context) override;
+  void all_to_all(ops::ConstParts send, ops::Parts receive, const ops::OpContext& context) override;
   void send(const std::byte* data, std::size_t bytes, int peer, std::uint32_t tag,
             const ops::OpContext& context) override;
   void receive(std::byte* data, std::size_t bytes, int peer, std::uint32_t tag,
