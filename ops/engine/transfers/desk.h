@@ -31,6 +31,7 @@ struct DeskPlan {
   std::function<std::unique_ptr<Transport>()> make;  ///< called when first needed
   std::vector<int> ranks;                            ///< of the group, in the Transport's numbering
   std::vector<bool> is_served;  ///< false: this rank, or one that another desk serves
+  bool serves_all = true;       ///< no rank of the group is served by another desk
 };
 
 class Desk final : public std::enable_shared_from_this<Desk> {

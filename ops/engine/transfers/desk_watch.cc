@@ -62,7 +62,7 @@ void Desk::look_for_lost_senders() {
     return;
   }
   culprit_ = open_.front().get();
-  bool may_come = numbers_.size() < plan_.ranks.size() - 1;  // from those that another desk serves
+  bool may_come = !plan_.serves_all;  // from those that another desk serves
   for (const auto& [rank, number] : numbers_) {
     const PeerState state = transport_->state(number);
     if (state == PeerState::kLost) {

@@ -3,6 +3,7 @@
 
 #include "ops/engine/transfers/transfers.h"
 
+#include <algorithm>
 #include <condition_variable>
 #include <string>
 #include <utility>
@@ -63,6 +64,8 @@ Transfers::Transfers(int rank, const Topology& topology, const GroupOptions& opt
       return;
     }
     plan.ranks = request.ranks;
+    plan.serves_all =
+        std::count(plan.is_served.begin(), plan.is_served.end(), true) == topology.size() - 1;
     request.rendezvous = rendezvous;
     // Copies: operations that users hold may outlive the group.
     plan.make = [request = std::move(request), make, rank, topology, options, global_ranks] {
