@@ -236,4 +236,10 @@ std::size_t unacknowledged_bytes(int fd) noexcept {
   return ::ioctl(fd, SIOCOUTQ, &bytes) == 0 && bytes > 0 ? static_cast<std::size_t>(bytes) : 0;
 }
 
+void acknowledge_now(int fd) noexcept {
+  const int one = 1;
+  // For messages that come later, too, until the kernel finds otherwise.
+  static_cast<void>(::setsockopt(fd, IPPROTO_TCP, TCP_QUICKACK, &one, sizeof one));
+}
+
 }  // namespace chainmail::internal

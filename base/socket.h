@@ -60,5 +60,7 @@ void set_peer_options(int fd) noexcept;
 [[nodiscard]] bool is_cut_off(int fd, std::chrono::milliseconds limit) noexcept;
 /// Bytes that the peer's kernel has not acknowledged yet.
 [[nodiscard]] std::size_t unacknowledged_bytes(int fd) noexcept;
+/// Acknowledges what has come at once; the kernel would wait up to 40 ms for something to send.
+void acknowledge_now(int fd) noexcept;
 
 }  // namespace chainmail::internal

@@ -302,6 +302,7 @@ void TcpTransport::linger(milliseconds time) noexcept {
         last.stream.reset();
       } catch (...) {  // NOLINT(bugprone-empty-catch): this rank has ended, whatever peers say
       }
+      if (last.stream) internal::acknowledge_now(last.stream->fd());  // the peer may linger, too
       is_done = is_done && is_drained(last);
     }
     if (is_done || deadline.has_passed()) return;
