@@ -29,7 +29,8 @@ constexpr std::size_t kReadBudget = std::size_t{1} << 20;
 constexpr milliseconds kCutOffTime{3000};
 // Shorter than the time between two inquiries about one transfer.
 constexpr milliseconds kBoardPause{50};
-constexpr milliseconds kAbortTime{250};
+// Peers that cannot be told in this time find the reason at the rendezvous.
+constexpr milliseconds kAbortTime{50};
 constexpr milliseconds kGoodbyeTime{1000};
 
 // Groups of another generation have other keys, in case the store outlives them.

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <iterator>
 #include <numeric>
 #include <optional>
 #include <thread>
@@ -32,8 +33,10 @@ constexpr milliseconds kNewsWait{150};
 constexpr milliseconds kDescribeWait{300};
 constexpr milliseconds kOthersDescribeWait{600};
 constexpr milliseconds kPause{5};
+// Longer than the lookouts need to see that a rank has reached its time limit.
+constexpr milliseconds kSignWait{500};
 // A time limit is told with at most this fraction of it in delay.
-constexpr int kPromptness = 20;
+constexpr int kPromptness = 25;
 
 // Rounds of the lookout: ask often at first, then seldom, so that a long operation of many ranks
 // does not flood the store; warn once when ranks are late.
@@ -112,6 +115,19 @@ Finding Diagnosis::wait_for_cause(bool is_mismatch) {
   return {};
 }
 
+/// Those of `ranks` that have not noticed that another rank has reached its time limit; only those
+/// that the Comm names, too, where there are such.
+std::vector<int> Diagnosis::find_stopped(std::span<const int> ranks,
+                                         const std::vector<int>& missing_in_comm) {
+  const std::vector<int> silent = board_.find_silent(ranks);
+  std::vector<int> named;
+  std::copy_if(silent.begin(), silent.end(), std::back_inserter(named), [&](int rank) {
+    return std::find(missing_in_comm.begin(), missing_in_comm.end(), board_.global_rank(rank)) !=
+           missing_in_comm.end();
+  });
+  return named.empty() ? silent : named;
+}
+
 Finding Diagnosis::explain_timeout(const PlannedOperation& operation, const std::string& message,
                                    const std::vector<int>& missing_in_comm) {
   const std::vector<int> peers = peers_of(operation);
@@ -127,9 +143,18 @@ Finding Diagnosis::explain_timeout(const PlannedOperation& operation, const std:
     text += "no message with tag " + std::to_string(operation.collective.tag) + " has come from " +
             list_names(missing);
   } else if (missing.empty()) {
-    global_missing = missing_in_comm;
-    text += "all ranks have begun it, but data does not come (" + message +
-            "); look for a stopped process or a cut network";
+    const std::vector<int> stopped = find_stopped(peers, missing_in_comm);
+    for (const int rank : stopped) {
+      global_missing.push_back(board_.global_rank(rank));
+    }
+    if (stopped.empty()) {
+      global_missing = missing_in_comm;
+      text += "all ranks have begun it, but data does not come (" + message + ")";
+    } else {
+      text += list_names(stopped) + (stopped.size() == 1 ? " has" : " have") +
+              " begun it and then given no sign of life";
+    }
+    text += "; look for a stopped process or a cut network";
   } else {
     for (const int rank : missing) {
       global_missing.push_back(board_.global_rank(rank));
@@ -168,8 +193,9 @@ Finding Diagnosis::explain_or_throw(const PlannedOperation& operation,
       return cause;
     }
     rendezvous_->set(kFailingKey, "1");
-    // Ranks that began at about the same time get here, too: let them write down where they are.
-    std::this_thread::sleep_for(std::min(kNewsWait, operation.timeout / kPromptness));
+    board_.sign();
+    // The others get here, too, or their lookouts see the key: let them write down where they are.
+    std::this_thread::sleep_for(std::min(kSignWait, operation.timeout / kPromptness));
     const Finding cause = reported_by_others();
     return cause.error != nullptr ? cause : explain_timeout(operation, e.what(), e.missing_ranks());
   } catch (...) {
@@ -210,6 +236,10 @@ Finding Diagnosis::look(std::span<const LongOperation> operations) noexcept {
     }
     if (Finding finding = reported_by_others(); finding.error != nullptr) {
       return finding;
+    }
+    if (rendezvous_->try_get(kFailingKey) && !std::exchange(has_signed_, true)) {
+      publish();
+      board_.sign();
     }
     if (Finding finding = find_disagreement(operations); finding.error != nullptr) {
       return finding;

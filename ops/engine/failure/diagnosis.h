@@ -54,6 +54,8 @@ class Diagnosis {
   Finding wait_for_cause(bool is_mismatch);
   Finding explain_timeout(const PlannedOperation& operation, const std::string& message,
                           const std::vector<int>& missing_in_comm);
+  std::vector<int> find_stopped(std::span<const int> ranks,
+                                const std::vector<int>& missing_in_comm);
   Finding reported_by_others();
   void publish();
   Finding find_disagreement(std::span<const LongOperation> operations);
@@ -69,6 +71,7 @@ class Diagnosis {
   std::shared_ptr<FailureState> failure_;
   PositionBoard board_;
   std::mutex publish_mutex_;
+  bool has_signed_ = false;  // the lookout's
 };
 
 }  // namespace chainmail::ops

@@ -69,6 +69,7 @@ std::vector<Entry> parse(std::string_view text) {
 }
 
 std::string position_key(int rank) { return "at/" + std::to_string(rank); }
+std::string sign_key(int rank) { return "noticed/" + std::to_string(rank); }
 }  // namespace
 
 std::string host_key(int node) { return "host/" + std::to_string(node); }
@@ -147,6 +148,18 @@ std::vector<int> PositionBoard::find_missing(const PlannedOperation& operation,
     }
   }
   return missing;
+}
+
+void PositionBoard::sign() { rendezvous_->set(sign_key(rank_), "1"); }
+
+std::vector<int> PositionBoard::find_silent(std::span<const int> ranks) {
+  std::vector<int> silent;
+  for (const int rank : ranks) {
+    if (rank != rank_ && !rendezvous_->try_get(sign_key(rank))) {
+      silent.push_back(rank);
+    }
+  }
+  return silent;
 }
 
 std::string PositionBoard::name_of(int rank) {

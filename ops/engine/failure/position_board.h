@@ -42,6 +42,11 @@ class PositionBoard {
   [[nodiscard]] std::vector<int> find_missing(const PlannedOperation& operation,
                                               std::span<const int> ranks);
 
+  /// Writes down that this rank has noticed a failure.
+  void sign();
+  /// Those of `ranks` that have not; without this one.
+  [[nodiscard]] std::vector<int> find_silent(std::span<const int> ranks);
+
   /// "rank 3 (node2)": the job's rank number and its host.
   [[nodiscard]] std::string name_of(int rank);
   [[nodiscard]] int global_rank(int rank) const {

@@ -4,10 +4,8 @@
 // Ranks as real processes that are killed, stopped, leave or disagree. The test starts its own
 // binary again with "--role NAME DIRECTORY RANK SIZE"; a rank prints what it caught and when.
 
-#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <poll.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -16,55 +14,22 @@
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <iostream>
-#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "base/error.h"
-#include "base/unique_fd.h"
 #include "tests/ops/comm/shm_ranks.h"
+#include "tests/ops/support/processes.h"
 
 namespace chainmail::ops {
 namespace {
 
+using test::DirectoryRendezvous;
 using ::testing::HasSubstr;
 using Clock = std::chrono::steady_clock;
 namespace fs = std::filesystem;
-
-// Keys as files, written under another name first so that nobody reads half a value.
-class DirectoryRendezvous final : public Rendezvous {
- public:
-  explicit DirectoryRendezvous(fs::path directory) : directory_(std::move(directory)) {}
-  void set(const std::string& key, const std::string& value) override {
-    const fs::path temporary = path(key + "." + std::to_string(::getpid()));
-    std::ofstream(temporary) << value;
-    fs::rename(temporary, path(key));
-  }
-  std::optional<std::string> try_get(const std::string& key) override {
-    std::ifstream file(path(key));
-    if (!file) return std::nullopt;
-    std::ostringstream text;
-    text << file.rdbuf();
-    return text.str();
-  }
-  std::string get(const std::string& key, internal::Deadline deadline) override {
-    while (!deadline.has_passed()) {
-      if (auto value = try_get(key)) return *value;
-      std::this_thread::sleep_for(std::chrono::milliseconds{1});
-    }
-    throw TimeoutError(key);
-  }
-
- private:
-  fs::path path(std::string key) const {
-    std::replace(key.begin(), key.end(), '/', '_');
-    return directory_ / key;
-  }
-  fs::path directory_;
-};
 
 // Rank 1 is killed once it has joined, rank 0 looks at it only when nothing of it is left.
 class DeadlyRendezvous final : public Rendezvous {
@@ -174,62 +139,7 @@ int be_rank(const std::string& role, const char* directory, int rank, int size) 
 
 // --- the test's side ----------------------------------------------------------------------------
 
-class ShmFaultTest : public ::testing::Test {
- protected:
-  void SetUp() override {
-    std::string pattern = ::testing::TempDir() + "shm_fault_XXXXXX";
-    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
-    directory_ = pattern;
-  }
-  void TearDown() override {
-    for (const pid_t pid : pids_) {
-      if (pid <= 0) continue;
-      ::kill(pid, SIGKILL);
-      ::waitpid(pid, nullptr, 0);
-    }
-    fs::remove_all(directory_);
-  }
-
-  void start(const std::string& role, int size) {
-    for (int rank = 0; rank < size; ++rank) {
-      int ends[2];
-      ASSERT_EQ(::pipe2(ends, O_CLOEXEC), 0);
-      const std::string rank_text = std::to_string(rank);
-      const std::string size_text = std::to_string(size);
-      const pid_t pid = ::fork();
-      ASSERT_GE(pid, 0);
-      if (pid == 0) {
-        ::dup2(ends[1], STDOUT_FILENO);
-        ::execl("/proc/self/exe", "shm_fault_test", "--role", role.c_str(), directory_.c_str(),
-                rank_text.c_str(), size_text.c_str(), nullptr);
-        ::_exit(127);
-      }
-      ::close(ends[1]);
-      outputs_.emplace_back(ends[0]);
-      pids_.push_back(pid);
-    }
-  }
-
-  /// What a rank printed until it ended; a rank that hangs is an error of the test.
-  std::string output_of(int rank) {
-    std::string text;
-    const auto end = Clock::now() + std::chrono::seconds{30};
-    const int fd = outputs_[static_cast<std::size_t>(rank)].get();
-    for (char buffer[512]; Clock::now() < end;) {
-      pollfd one{fd, POLLIN, 0};
-      if (::poll(&one, 1, 100) <= 0) continue;
-      const ssize_t got = ::read(fd, buffer, sizeof(buffer));
-      if (got <= 0) return text;
-      text.append(buffer, static_cast<std::size_t>(got));
-    }
-    ADD_FAILURE() << "rank " << rank << " hangs; it printed: " << text;
-    return text;
-  }
-
-  fs::path directory_;
-  std::vector<pid_t> pids_;
-  std::vector<internal::UniqueFd> outputs_;
-};
+using ShmFaultTest = test::RankProcesses;
 
 std::size_t files_in_dev_shm() {
   std::size_t count = 0;
