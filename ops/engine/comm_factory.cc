@@ -21,6 +21,7 @@ std::unique_ptr<Comm> make_shm(const CommRequest& request, const GroupOptions& o
   shm.global_ranks = request.global_ranks;
   shm.host = options.host;
   shm.key_prefix = request.name;
+  shm.ring_bytes = 0;  // the least: sends and receives of a group have a Transport
   return create_shm_comm(shm, *request.rendezvous, context.deadline, context.failure);
 }
 
