@@ -30,10 +30,22 @@ Desk::Desk(DeskPlan plan, OnBroken on_broken)
   }
 }
 
-Desk::~Desk() { stop(); }
+Desk::~Desk() {
+  if (!is_leaked_) {  // else the mutex may be held by a thread that does not exist
+    stop();
+  }
+}
+
+/// The lock; whoever moves transfers lets go of it soon.
+Desk::Lock Desk::enter() const {
+  ++visitors_;
+  Lock lock(mutex_);
+  --visitors_;
+  return lock;
+}
 
 void Desk::submit(const OperationPtr& operation) {
-  Lock lock(mutex_);
+  Lock lock = enter();
   if (failure_ != nullptr) {
     std::rethrow_exception(failure_);
   }
@@ -181,13 +193,13 @@ void Desk::collect(std::vector<OperationPtr>& ended) {
 }
 
 void Desk::close() {
-  const std::lock_guard lock(mutex_);
+  const Lock lock = enter();
   is_closed_ = true;
 }
 
 void Desk::list_pending(std::vector<std::shared_ptr<PlannedOperation>>& list,
                         std::size_t most) const {
-  const std::lock_guard lock(mutex_);
+  const Lock lock = enter();
   for (const auto* operations : {&pending_, &open_}) {
     for (const OperationPtr& operation : *operations) {
       if (list.size() >= most) {
@@ -199,7 +211,7 @@ void Desk::list_pending(std::vector<std::shared_ptr<PlannedOperation>>& list,
 }
 
 void Desk::list_past(std::vector<PastOperation>& list) const {
-  const std::lock_guard lock(mutex_);
+  const Lock lock = enter();
   list.insert(list.end(), past_.begin(), past_.end());
 }
 

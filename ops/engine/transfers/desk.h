@@ -9,6 +9,7 @@
 
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
@@ -86,6 +87,7 @@ class Desk final : public std::enable_shared_from_this<Desk> {
     OperationPtr failed;       ///< has met `error`, which broke the Transport
   };
 
+  Lock enter() const;
   template <typename IsDone>
   bool work_until(Lock& lock, Clock::time_point limit, const IsDone& is_done);
   Outcome step(Lock& lock, Clock::time_point limit);
@@ -115,6 +117,7 @@ class Desk final : public std::enable_shared_from_this<Desk> {
   const OnBroken on_broken_;
   std::unordered_map<int, int> numbers_;  // of the group's ranks, in the Transport
 
+  mutable std::atomic<int> visitors_{0};  // who want the mutex while somebody moves transfers
   mutable std::mutex mutex_;
   std::condition_variable changed_;  // transfers ended, or nobody moves them any more
   std::condition_variable work_;     // for the thread
@@ -142,6 +145,7 @@ class Desk final : public std::enable_shared_from_this<Desk> {
   bool is_dormant_ = false;
   bool is_urgent_ = false;
   bool has_warned_ = false;
+  bool is_leaked_ = false;
   std::thread thread_;
 };
 

@@ -210,6 +210,7 @@ void Desk::disconnect() noexcept {
 }
 
 void Desk::leak() noexcept {
+  is_leaked_ = true;
   if (thread_.joinable()) {
     thread_.detach();
   }

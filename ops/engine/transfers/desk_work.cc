@@ -112,7 +112,7 @@ Desk::Outcome Desk::step(Lock& lock, Clock::time_point limit) {
     }
     if (may_sleep) {
       sleep(lock, std::min({limit, next_deadline(), now + kSlice}));
-    } else if (last_move_ != now) {
+    } else if (last_move_ != now || visitors_ > 0) {
       lock.unlock();
       std::this_thread::yield();
       lock.lock();
@@ -170,17 +170,17 @@ bool Desk::work_until(Lock& lock, Clock::time_point limit, const IsDone& is_done
 }
 
 bool Desk::wait(const TransferOperation& operation, milliseconds limit) {
-  Lock lock(mutex_);
+  Lock lock = enter();
   return work_until(lock, Clock::now() + limit, [&] { return operation.is_done(); });
 }
 
 bool Desk::drain(milliseconds limit) {
-  Lock lock(mutex_);
+  Lock lock = enter();
   return work_until(lock, Clock::now() + limit, [this] { return !has_work(); });
 }
 
 void Desk::fail_all(const std::exception_ptr& error) {
-  Lock lock(mutex_);
+  Lock lock = enter();
   if (failure_ != nullptr) {
     return;
   }

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <condition_variable>
+#include <map>
 #include <string>
 #include <utility>
 
@@ -29,17 +30,18 @@ struct Signal {
 /// Completes a request with what is for messages only, as far as it is known.
 void name_ranks(CommRequest& request, int rank, const Topology& topology,
                 const GroupOptions& options, const std::vector<int>& global_ranks) {
-  const int own_node = topology.node_of(rank);
-  request.on_one_node = true;
+  std::map<int, std::string> hosts{{topology.node_of(rank), options.host}};
   for (const int member : request.ranks) {
     const int node = topology.node_of(member);
+    const auto [place, is_new] = hosts.try_emplace(node);
+    if (is_new) {
+      place->second =
+          request.rendezvous->try_get(host_key(node)).value_or("node " + std::to_string(node));
+    }
+    request.hosts.push_back(place->second);
     request.global_ranks.push_back(global_ranks[static_cast<std::size_t>(member)]);
-    request.hosts.push_back(
-        node == own_node
-            ? options.host
-            : request.rendezvous->try_get(host_key(node)).value_or("node " + std::to_string(node)));
-    request.on_one_node = request.on_one_node && node == own_node;
   }
+  request.on_one_node = hosts.size() == 1;
 }
 
 }  // namespace
