@@ -14,6 +14,7 @@
 #endif
 
 #include <cstdint>
+#include <cstring>
 
 #include "hwy/highway.h"
 
@@ -28,6 +29,27 @@ namespace hn = hwy::HWY_NAMESPACE;
 #else
 #define CHAINMAIL_HAS_F16C 0
 #endif
+
+/// As LoadU and StoreU for any address: with a single lane those dereference the pointer.
+template <class D>
+HWY_INLINE hn::Vec<D> load_anywhere(D d, const hn::TFromD<D>* from) {
+  if constexpr (hn::MaxLanes(D()) == 1) {
+    hn::TFromD<D> value;
+    std::memcpy(&value, static_cast<const void*>(from), sizeof(value));
+    return hn::Set(d, value);
+  } else {
+    return hn::LoadU(d, from);
+  }
+}
+template <class D>
+HWY_INLINE void store_anywhere(D d, hn::Vec<D> value, hn::TFromD<D>* to) {
+  if constexpr (hn::MaxLanes(D()) == 1) {
+    const hn::TFromD<D> lane = hn::GetLane(value);
+    std::memcpy(static_cast<void*>(to), &lane, sizeof(lane));
+  } else {
+    hn::StoreU(value, d, to);
+  }
+}
 
 /// A float32 tag `d` and the bits of as many halves.
 template <class D>

@@ -41,11 +41,11 @@ struct Plain {
   using Stored = T;
   template <class D>
   static HWY_INLINE hn::Vec<D> load(D d, const std::byte* from) {
-    return hn::LoadU(d, reinterpret_cast<const T*>(from));
+    return load_anywhere(d, reinterpret_cast<const T*>(from));
   }
   template <class D>
   static HWY_INLINE void store(D d, hn::Vec<D> value, std::byte* to) {
-    hn::StoreU(value, d, reinterpret_cast<T*>(to));
+    store_anywhere(d, value, reinterpret_cast<T*>(to));
   }
 };
 
@@ -57,14 +57,14 @@ struct WideByte {
   template <class D>
   static HWY_INLINE hn::Vec<D> load(D d, const std::byte* from) {
     const hn::Rebind<std::uint8_t, D> bytes;
-    return hn::PromoteTo(d, hn::LoadU(bytes, reinterpret_cast<const std::uint8_t*>(from)));
+    return hn::PromoteTo(d, load_anywhere(bytes, reinterpret_cast<const std::uint8_t*>(from)));
   }
   template <class D>
   static HWY_INLINE void store(D d, hn::Vec<D> value, std::byte* to) {
     const hn::Rebind<std::uint8_t, D> bytes;
     const hn::RebindToSigned<D> di;
     const auto low = hn::BitCast(di, hn::And(value, hn::Set(d, 0xff)));
-    hn::StoreU(hn::DemoteTo(bytes, low), bytes, reinterpret_cast<std::uint8_t*>(to));
+    store_anywhere(bytes, hn::DemoteTo(bytes, low), reinterpret_cast<std::uint8_t*>(to));
   }
 };
 
@@ -75,12 +75,12 @@ struct Half {
   template <class D>
   static HWY_INLINE hn::Vec<D> load(D d, const std::byte* from) {
     const hn::Rebind<std::uint16_t, D> bits;
-    return Format::widen(d, hn::LoadU(bits, reinterpret_cast<const std::uint16_t*>(from)));
+    return Format::widen(d, load_anywhere(bits, reinterpret_cast<const std::uint16_t*>(from)));
   }
   template <class D>
   static HWY_INLINE void store(D d, hn::Vec<D> value, std::byte* to) {
     const hn::Rebind<std::uint16_t, D> bits;
-    hn::StoreU(Format::round(d, value), bits, reinterpret_cast<std::uint16_t*>(to));
+    store_anywhere(bits, Format::round(d, value), reinterpret_cast<std::uint16_t*>(to));
   }
 };
 

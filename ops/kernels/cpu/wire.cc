@@ -34,8 +34,8 @@ HWY_INLINE std::size_t round_from(D d, std::uint16_t* halves, const float* sourc
   const std::size_t lanes = hn::Lanes(d);
   std::size_t i = from;
   for (; count - i >= lanes; i += lanes) {
-    const auto half = Format::round(d, hn::Mul(hn::LoadU(d, source + i), factor));
-    hn::StoreU(half, bits, halves + i);
+    const auto half = Format::round(d, hn::Mul(load_anywhere(d, source + i), factor));
+    store_anywhere(bits, half, halves + i);
     largest = hn::Max(largest, hn::And(half, hn::Set(bits, 0x7fff)));
   }
   return i;
@@ -64,9 +64,9 @@ HWY_INLINE std::size_t widen_from(D d, float* destination, const std::uint16_t* 
   const std::size_t lanes = hn::Lanes(d);
   std::size_t i = from;
   for (; count - i >= lanes; i += lanes) {
-    auto value = Format::widen(d, hn::LoadU(bits, halves + i));
-    if constexpr (kAdd) value = hn::Add(hn::LoadU(d, destination + i), value);
-    hn::StoreU(value, d, destination + i);
+    auto value = Format::widen(d, load_anywhere(bits, halves + i));
+    if constexpr (kAdd) value = hn::Add(load_anywhere(d, destination + i), value);
+    store_anywhere(d, value, destination + i);
   }
   return i;
 }
