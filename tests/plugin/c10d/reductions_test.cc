@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "tests/plugin/c10d/job_group.h"
+#include "tests/plugin/c10d/premul_sum.h"
 
 namespace chainmail::internal {
 namespace {
@@ -153,7 +154,7 @@ TEST(AllReduce, AListGoesAsOne) {
 TEST(AllReduce, MultipliesBeforeSumming) {
   const auto group = make_group();
   at::Tensor tensor = torch::full({5}, job().rank + 1.0);
-  all_reduce(*group, {tensor}, c10d::makeNCCLPreMulSum(0.5));
+  all_reduce(*group, {tensor}, make_premul_sum(0.5));
   const float ranks = static_cast<float>(job().size);
   EXPECT_TRUE(at::equal(tensor, torch::full({5}, 0.5F * ranks * (ranks + 1) / 2)));
 }
