@@ -43,6 +43,19 @@ OMP_NUM_THREADS=1 "$launcher" -H localhost:2 -n 2 --timeout 100 "$venv" -B "$her
   tr -d '\r' | tee printed
 grep -qxF "sum 84 on 2 ranks" printed || fail "no sum of two ranks"
 
+# From 2.14 on torch finds the backend of an installed wheel without an import.
+"$venv" - >discovery <<'PYTHON'
+import torch
+major, minor = map(int, torch.__version__.split(".")[:2])
+if (major, minor) >= (2, 14):
+    import torch.distributed as dist
+    dist.init_process_group("chainmail", store=dist.HashStore(), rank=0, world_size=1)
+    assert dist.get_backend() == "chainmail"
+    dist.destroy_process_group()
+print("ok")
+PYTHON
+grep -qx ok discovery || fail "torch does not find the installed backend"
+
 # A torch that only says another version.
 mkdir -p other/torch
 printf '__version__ = "9.9.0"\n' >other/torch/__init__.py
