@@ -11,6 +11,8 @@ import torch.distributed.nn.functional as differentiable
 
 from both import RANK, SIZE, BothTest, process_group
 
+NEXT, PREVIOUS = (RANK + 1) % SIZE, (RANK - 1) % SIZE
+
 
 def mine(*shape, dtype=torch.float32):
     values = torch.arange(1, 1 + torch.Size(shape).numel()).reshape(shape) * (RANK + 1)
@@ -54,6 +56,17 @@ class CollectivesTest(BothTest):
                 dist.send(mine(4), RANK - 1, tag=4)
             else:
                 received.fill_(-1)
+            return received
+
+        self.assert_same(scenario)
+
+    def test_ring_of_batched_transfers(self):
+        def scenario():
+            received = torch.empty(5)
+            works = dist.batch_isend_irecv([dist.P2POp(dist.isend, mine(5), NEXT),
+                                            dist.P2POp(dist.irecv, received, PREVIOUS)])
+            for work in works:
+                work.wait()
             return received
 
         self.assert_same(scenario)

@@ -6,7 +6,7 @@ import unittest
 
 import torch
 import torch.distributed as dist
-from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.distributed.algorithms.join import Join
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel
@@ -142,6 +142,18 @@ class DdpTest(BothTest):
 
             with self.subTest(kind=kind):
                 self.assert_same(scenario, absolute=rounding(bits))
+
+    def test_power_sgd_hook(self):
+        # Its callbacks wait for the futures of further all-reduces. One bucket, so that these come
+        # in one order on all ranks.
+        def scenario():
+            model = wrap(bucket_cap_mb=1)
+            state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=2,
+                                                start_powerSGD_iter=2, min_compression_rate=1)
+            model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+            return train(model, steps=6)
+
+        self.assert_same(scenario, absolute=1e-4)
 
     def test_sync_batch_norm(self):
         # torch allows it on accelerators only; the refusal is the same.
