@@ -37,6 +37,12 @@ std::string node_id(const Environment& environment) {
   return host_name() + " " + boot_id + " " + read_link("/proc/self/ns/pid");
 }
 
+std::string did_not_join(int missing, int rank, int size) {
+  return "rank " + std::to_string(missing) + " of " + std::to_string(size) +
+         " did not join; rank " + std::to_string(rank) + " on " + host_name() +
+         " waited for it in vain. Was it started, and did it fail before?";
+}
+
 std::vector<std::string> exchange(ops::Rendezvous& board, const std::string& key, int rank,
                                   int size, const std::string& mine, Deadline deadline) {
   board.set(key + "/" + std::to_string(rank), mine);
@@ -45,10 +51,7 @@ std::vector<std::string> exchange(ops::Rendezvous& board, const std::string& key
     try {
       all.push_back(other == rank ? mine : board.get(key + "/" + std::to_string(other), deadline));
     } catch (const TimeoutError&) {
-      throw TimeoutError("rank " + std::to_string(other) + " of " + std::to_string(size) +
-                             " did not join; rank " + std::to_string(rank) + " on " + host_name() +
-                             " waited for it in vain. Was it started, and did it fail before?",
-                         {other});
+      throw TimeoutError(did_not_join(other, rank, size), {other});
     }
   }
   return all;

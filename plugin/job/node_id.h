@@ -22,6 +22,9 @@ namespace chainmail::internal {
 /// own; or what CHAINMAIL_NODE_ID says.
 [[nodiscard]] std::string node_id(const Environment& environment);
 
+/// What to say of a rank that did not come to a group of `size`, seen from `rank`.
+[[nodiscard]] std::string did_not_join(int missing, int rank, int size);
+
 /// Every rank's text, in rank order. Collective. Throws TimeoutError that names the first rank that
 /// did not come.
 [[nodiscard]] std::vector<std::string> exchange(ops::Rendezvous& board, const std::string& key,

@@ -84,9 +84,10 @@ at::Tensor pack(at::TensorList tensors) {
 void unpack(const at::Tensor& flat, at::TensorList tensors) {
   if (tensors.size() == 1 && flat.is_same(tensors[0])) return;
   const c10::AutoGradMode no_gradients(false);
+  const at::Tensor row = flat.view({flat.numel()});
   std::int64_t start = 0;
   for (const at::Tensor& tensor : tensors) {
-    tensor.copy_(flat.narrow(0, start, tensor.numel()).view(tensor.sizes()));
+    tensor.copy_(row.narrow(0, start, tensor.numel()).view(tensor.sizes()));
     start += tensor.numel();
   }
 }

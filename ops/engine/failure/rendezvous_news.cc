@@ -9,6 +9,7 @@
 #include <condition_variable>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -21,9 +22,12 @@ namespace {
 // Often enough for "every rank knows within a second", seldom enough for a store with many ranks.
 constexpr std::chrono::milliseconds kPeriod{150};
 
-std::string key_of(const std::string& group) { return "news/" + group; }
+// Changes with every announcement.
+constexpr char kLatestKey[] = "latest news";
 
 }  // namespace
+
+std::string RendezvousNews::key_of(const std::string& group) { return "news/" + group; }
 
 /// What the watching thread works on; it owns this together with the RendezvousNews, which may be
 /// gone before the thread is.
@@ -32,6 +36,7 @@ struct RendezvousNews::Watch {
 
   explicit Watch(std::shared_ptr<Rendezvous> where) : rendezvous(std::move(where)) {}
   void run();
+  bool has_changed();
   void look_once(const Groups& subscribed);
 
   const std::shared_ptr<Rendezvous> rendezvous;
@@ -39,8 +44,10 @@ struct RendezvousNews::Watch {
   std::mutex mutex;
   std::condition_variable changed;
   Groups groups;
+  bool has_newcomers = false;  ///< who may have missed what was announced before
   bool is_stopping = false;
   std::thread thread;
+  std::optional<std::string> latest;  ///< the thread's own
 };
 
 RendezvousNews::RendezvousNews(std::shared_ptr<Rendezvous> rendezvous)
@@ -71,6 +78,7 @@ void RendezvousNews::subscribe(const std::string& group, const std::vector<int>&
   if (is_forked()) return;
   const std::lock_guard lock(watch_->mutex);
   std::swap(watch_->groups[group], state);
+  watch_->has_newcomers = true;
   if (!watch_->thread.joinable()) {
     watch_->thread = std::thread([watch = watch_] { watch->run(); });
   }
@@ -90,6 +98,8 @@ void RendezvousNews::announce(const std::string& group, const std::exception_ptr
     const std::string key = key_of(group);
     if (!watch_->rendezvous->try_get(key)) {  // the first cause is the true one
       watch_->rendezvous->set(key, encode_error(error));
+      const auto now = std::chrono::steady_clock::now().time_since_epoch().count();
+      watch_->rendezvous->set(kLatestKey, group + " at " + std::to_string(now));
     }
   } catch (const std::exception& e) {
     internal::log_line(internal::LogLevel::kWarning,
@@ -105,11 +115,25 @@ void RendezvousNews::Watch::run() {
       continue;
     }
     Groups subscribed = groups;
+    const bool must_look = std::exchange(has_newcomers, false);
     lock.unlock();
-    look_once(subscribed);
+    if (has_changed() || must_look) look_once(subscribed);
     subscribed.clear();
     lock.lock();
     changed.wait_for(lock, kPeriod, [this] { return is_stopping; });
+  }
+}
+
+bool RendezvousNews::Watch::has_changed() {
+  try {
+    auto now = rendezvous->try_get(kLatestKey);
+    std::swap(latest, now);
+    return latest != now;
+  } catch (const std::exception& e) {
+    // The store may be gone for good or for a moment; the data path finds out by itself.
+    internal::log_line(internal::LogLevel::kInfo,
+                       std::string("cannot look for news of groups: ") + e.what());
+    return false;
   }
 }
 

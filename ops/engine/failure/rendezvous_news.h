@@ -4,9 +4,10 @@
 // FailureNews over a Rendezvous that all ranks of a job share, for jobs that our launcher did not
 // start (torchrun, mpirun, srun). It carries what ranks announce; it cannot see a rank die.
 //
-// Thread-safe. One of these per process: a single thread looks at the keys of all subscribed
-// groups; it starts with the first subscription. May be destroyed anywhere: in a listener that this
-// thread runs, and in a forked child, which has no such thread and learns nothing.
+// Thread-safe. One of these per store: a single thread, started by the first subscription, looks
+// at one key that changes with every announcement, and at those of the groups when it has. May be
+// destroyed anywhere: in a listener that this thread runs, and in a forked child, which has no such
+// thread and learns nothing.
 
 #pragma once
 
@@ -29,6 +30,9 @@ class RendezvousNews final : public FailureNews {
                  std::shared_ptr<FailureState> state) override;
   void unsubscribe(const std::string& group) override;
   void announce(const std::string& group, const std::exception_ptr& error) noexcept override;
+
+  /// Where an announcement of `group` stays until somebody removes it.
+  [[nodiscard]] static std::string key_of(const std::string& group);
 
  private:
   struct Watch;
