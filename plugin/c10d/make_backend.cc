@@ -11,9 +11,8 @@
 #include <vector>
 
 #include "base/error.h"
-#include "ops/engine/failure/rendezvous_news.h"
+#include "plugin/c10d/store/group_board.h"
 #include "plugin/c10d/store/launcher_store.h"
-#include "plugin/c10d/store/store_rendezvous.h"
 #include "plugin/job/boards.h"
 #include "plugin/job/env.h"
 #include "plugin/job/job_connection.h"
@@ -64,55 +63,74 @@ void check_arguments(int rank, int size, const BackendOptions& options) {
   }
 }
 
+/// What the ranks of a group learn of each other before there is a group.
+struct MetRanks {
+  std::shared_ptr<ops::Rendezvous> board;
+  std::shared_ptr<ops::FailureNews> news;  ///< null for a rank that is alone
+  std::vector<std::string> nodes;
+  std::vector<int> global_ranks;
+  std::string secret;
+};
+
+MetRanks meet(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
+              const BackendOptions& options, const std::shared_ptr<LauncherClient>& launcher,
+              const Environment& environment) {
+  MetRanks met;
+  Member me{node_id(environment), rank};
+  if (launcher) {
+    const Welcome& welcome = launcher->welcome();
+    me = {"node " + std::to_string(welcome.node_of_rank.at(welcome.rank)),
+          static_cast<int>(welcome.rank)};
+  }
+  if (size == 1) {  // needs nobody, so no store either
+    met.board = std::make_shared<ops::LocalRendezvous>();
+    met.nodes = {me.node};
+    met.global_ranks = {me.global_rank};
+    met.news = launcher;
+    return met;
+  }
+  const auto board = std::make_shared<GroupBoard>(store, options.group_name, rank, size);
+  const Deadline deadline = Deadline::after(options.timeout);
+  for (const std::string& text : board->meet(encode(me), deadline)) {
+    Member member = decode(text);
+    met.nodes.push_back(std::move(member.node));
+    met.global_ranks.push_back(member.global_rank);
+  }
+  met.secret = share_secret(*board, rank, deadline);
+  met.news = board->news(launcher);
+  met.board = board;
+  return met;
+}
+
 }  // namespace
 
 c10::intrusive_ptr<ChainmailBackend> make_backend(const c10::intrusive_ptr<c10d::Store>& store,
-                                                  int rank, int size,
-                                                  const BackendOptions& options) {
+                                                  int rank, int size, const BackendOptions& options,
+                                                  std::vector<int> global_ranks) {
   check_arguments(rank, size, options);
   ops::GroupOptions group_options;
   group_options.name = options.group_name;
   group_options.algorithm = ops::parse_algorithm(options.algorithm);
   group_options.wire = ops::parse_wire_format(options.wire);
   group_options.timeout = options.timeout;
+  group_options.host = host_name();
   const Environment environment = process_environment();
   apply(read_settings(environment), group_options);
 
   const auto launcher = launcher_of(store);
-  const std::string keys = "chainmail/" + options.group_name + "/";
-  // A later group of the same name must not read the earlier one's keys. Ranks make groups in the
-  // same order, so that counts agree.
-  const auto instance = store->add(keys + "made/" + std::to_string(rank), 1);
-  auto board = std::make_shared<StoreRendezvous>(
-      c10::make_intrusive<c10d::PrefixStore>(keys + std::to_string(instance), store));
-  const Deadline deadline = Deadline::after(group_options.timeout);
-
-  Member me{node_id(environment), -1};
-  if (launcher) {
-    const Welcome& welcome = launcher->welcome();
-    me = {"node " + std::to_string(welcome.node_of_rank.at(welcome.rank)),
-          static_cast<int>(welcome.rank)};
-  }
-  std::vector<std::string> nodes;
-  std::vector<int> global_ranks;
-  for (const std::string& text : exchange(*board, "member", rank, size, encode(me), deadline)) {
-    Member member = decode(text);
-    nodes.push_back(std::move(member.node));
-    if (launcher) global_ranks.push_back(member.global_rank);
-  }
-  if (!options.node_ids.empty()) nodes = options.node_ids;
-  ops::Topology topology = ops::Topology::from_node_ids(nodes);
+  MetRanks met = meet(store, rank, size, options, launcher, environment);
+  if (global_ranks.empty()) global_ranks = std::move(met.global_ranks);
+  if (!options.node_ids.empty()) met.nodes = options.node_ids;
+  ops::Topology topology = ops::Topology::from_node_ids(met.nodes);
   if (launcher && group_options.interface.empty() && topology.node_count() > 1) {
     group_options.interface = launcher_interface(launcher->welcome(), environment);
   }
-  group_options.secret = share_secret(*board, rank, deadline);
-  group_options.host = host_name();
-  std::shared_ptr<ops::FailureNews> news = launcher;
-  if (!news && size > 1) news = std::make_shared<ops::RendezvousNews>(board);
+  group_options.secret = std::move(met.secret);
+  auto group = ops::create_group(rank, std::move(topology), met.board, std::move(group_options),
+                                 global_ranks, std::move(met.news));
   return c10::make_intrusive<ChainmailBackend>(
-      ops::create_group(rank, std::move(topology), board, std::move(group_options),
-                        std::move(global_ranks), std::move(news)),
-      options.group_name);
+      std::move(group), std::move(met.board), options,
+      std::vector<std::uint64_t>(global_ranks.begin(), global_ranks.end()));
 }
 
 void set_backend(c10d::ProcessGroup& group, c10::intrusive_ptr<ChainmailBackend> backend) {

@@ -10,15 +10,17 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "plugin/c10d/backend/chainmail_backend.h"
 
 namespace chainmail::internal {
 
-/// Collective over the ranks. Throws what make_process_group throws.
+/// Collective over the ranks. `global_ranks` are those of the job, for messages; empty: asked of
+/// the launcher, else as in the group. Throws what make_process_group throws.
 [[nodiscard]] c10::intrusive_ptr<ChainmailBackend> make_backend(
-    const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
-    const BackendOptions& options);
+    const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, const BackendOptions& options,
+    std::vector<int> global_ranks = {});
 
 /// Makes `backend` the one of a process group, for CPU tensors and by default.
 void set_backend(c10d::ProcessGroup& group, c10::intrusive_ptr<ChainmailBackend> backend);

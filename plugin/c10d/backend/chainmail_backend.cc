@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-// Life, errors and point-to-point of the backend; collectives are in reductions.cc and
-// movements.cc.
+// Life, errors and the way of every operation into the engine; the operations themselves are in
+// reductions.cc, sparse.cc, movements.cc, transfers.cc and barriers.cc.
 
 #include "plugin/c10d/backend/chainmail_backend.h"
-#include "plugin/c10d/backend/checks.h"
 
 #include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
 
@@ -13,46 +12,140 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "plugin/c10d/backend/elements.h"
+#include "plugin/c10d/work/operation_list.h"
+#include "plugin/c10d/work/profiling.h"
 #include "plugin/tensor/tensor_bytes.h"
 
 namespace chainmail::internal {
 
-ChainmailBackend::ChainmailBackend(std::shared_ptr<ops::Group> group, std::string group_name)
+ChainmailBackend::ChainmailBackend(std::shared_ptr<ops::Group> group,
+                                   std::shared_ptr<ops::Rendezvous> board, BackendOptions options,
+                                   std::vector<std::uint64_t> global_ranks)
     : Backend(group->rank(), group->size()),
       group_(std::move(group)),
-      group_name_(std::move(group_name)),
+      board_(std::move(board)),
+      options_(std::move(options)),
+      global_ranks_(std::move(global_ranks)),
       timeout_(group_->options().timeout) {
   init();
+  setGroupUid(options_.group_name);
 }
 
 ChainmailBackend::~ChainmailBackend() {
   if (!is_registered_) return;
   try {
-    c10d::unregister_process_group(group_name_);
+    c10d::unregister_process_group(options_.group_name);
   } catch (const std::exception& failure) {
-    log_line(LogLevel::kWarning, "forgetting group " + group_name_ + ": " + failure.what());
+    log_line(LogLevel::kWarning, "forgetting group " + options_.group_name + ": " + failure.what());
   }
 }
 
 c10::intrusive_ptr<c10d::Backend::Options> ChainmailBackend::getBackendOptions() {
-  auto options = c10::make_intrusive<Options>(getBackendName(), timeout_.load());
-  options->group_name = group_name_;
+  auto options = c10::make_intrusive<ChainmailOptions>(options_);
+  options->timeout = timeout_.load();
+  options->group_desc = getGroupDesc();
+  options->global_ranks_in_group = global_ranks_;
   return options;
 }
 
-ChainmailBackend::WorkPtr ChainmailBackend::launch(const Call& call, ops::Collective collective,
-                                                   std::shared_ptr<Payload> payload) {
+std::chrono::milliseconds ChainmailBackend::limit_of(std::chrono::milliseconds asked) const {
   // c10d's "unset" is -1 ms; 0 would mean "at once", which nobody wants.
-  collective.timeout = call.timeout.count() > 0 ? call.timeout : timeout_.load();
-  collective.is_async = call.is_async;
+  return asked.count() > 0 ? asked : timeout_.load();
+}
+
+void ChainmailBackend::complete(const Call& call, const PayloadPtr& payload,
+                                ops::Collective& collective) const {
+  collective.timeout = limit_of(call.timeout);
   // The operation keeps this function, and with it the tensors, until it is done.
-  collective.describe_shapes = [payload] { return describe_shapes(payload->results); };
+  if (!collective.describe_shapes) {
+    collective.describe_shapes = [payload] { return describe_shapes(payload->results); };
+  }
+}
+
+std::shared_ptr<ops::Operation> ChainmailBackend::submit(ops::Collective collective) {
+  try {
+    return group_->submit(std::move(collective));
+  } catch (const InvalidArgument& mistake) {
+    TORCH_CHECK(false, "chainmail: ", mistake.what());
+  }
+}
+
+ChainmailBackend::WorkPtr ChainmailBackend::launch(const Call& call, at::TensorList inputs,
+                                                   ops::Collective collective, PayloadPtr payload) {
+  complete(call, payload, collective);
+  collective.is_async = call.is_async || is_coalescing();
+  ProfiledCall profiled(call.api.title, inputs);
   const std::uint64_t sequence = group_->sequence();
-  auto work = c10::make_intrusive<ChainmailWork>(rank_, call.type, sequence, std::move(payload),
-                                                 group_->submit(std::move(collective)));
-  if (!call.is_async) work->wait();
+  auto operation = submit(std::move(collective));
+  auto work = started(call, sequence, std::move(payload), operation);
+  profiled.end_with(*operation);
   return work;
+}
+
+ChainmailBackend::WorkPtr ChainmailBackend::launch_all(const Call& call, at::TensorList inputs,
+                                                       std::vector<ops::Collective> collectives,
+                                                       PayloadPtr payload) {
+  ProfiledCall profiled(call.api.title, inputs);
+  std::uint64_t sequence = 0;
+  std::vector<std::shared_ptr<ops::Operation>> operations;
+  {
+    const std::lock_guard lock(several_mutex_);
+    sequence = group_->sequence();
+    for (ops::Collective& collective : collectives) {
+      complete(call, payload, collective);
+      collective.is_async = true;
+      operations.push_back(submit(std::move(collective)));
+    }
+  }
+  auto all = std::make_shared<OperationList>(std::move(operations));
+  auto work = started(call, sequence, std::move(payload), all);
+  profiled.end_with(*all);
+  return work;
+}
+
+ChainmailBackend::WorkPtr ChainmailBackend::started(const Call& call, std::uint64_t sequence,
+                                                    PayloadPtr payload,
+                                                    std::shared_ptr<ops::Operation> operation) {
+  auto work = c10::make_intrusive<ChainmailWork>(rank_, call.api.type, sequence, std::move(payload),
+                                                 std::move(operation), group_);
+  if (is_coalescing()) {
+    coalesced_.push_back(work);
+  } else if (!call.is_async) {
+    work->wait();
+  }
+  return work;
+}
+
+bool ChainmailBackend::is_coalescing() const {
+  return coalescing_thread_.load(std::memory_order_relaxed) == std::this_thread::get_id();
+}
+
+void ChainmailBackend::startCoalescing() {
+  std::thread::id nobody;
+  TORCH_CHECK(coalescing_thread_.compare_exchange_strong(nobody, std::this_thread::get_id()),
+              "chainmail: startCoalescing: operations of group ", options_.group_name,
+              " are being coalesced already; call endCoalescing first");
+}
+
+ChainmailBackend::WorkPtr ChainmailBackend::endCoalescing() {
+  TORCH_CHECK(is_coalescing(), "chainmail: endCoalescing without startCoalescing in this thread");
+  const auto parts = std::exchange(coalesced_, {});
+  coalescing_thread_ = std::thread::id();
+  auto payload = std::make_shared<Payload>();
+  std::vector<std::shared_ptr<ops::Operation>> operations;
+  for (const auto& part : parts) {
+    operations.push_back(part->operation());
+    const Tensors& results = part->payload()->results;
+    payload->results.insert(payload->results.end(), results.begin(), results.end());
+  }
+  payload->copy_out = [parts] {
+    for (const auto& part : parts) {
+      if (const auto error = part->exception()) std::rethrow_exception(error);
+    }
+  };
+  return c10::make_intrusive<ChainmailWork>(
+      rank_, api::kCoalesced.type, group_->sequence(), std::move(payload),
+      std::make_shared<OperationList>(std::move(operations)), group_);
 }
 
 void ChainmailBackend::check_rank(std::int64_t rank, const char* what) const {
@@ -60,64 +153,9 @@ void ChainmailBackend::check_rank(std::int64_t rank, const char* what) const {
               " is not in a group of ", size_);
 }
 
-ChainmailBackend::WorkPtr ChainmailBackend::send(std::vector<at::Tensor>& tensors, int destination,
-                                                 int tag) {
-  const at::Tensor& tensor = only_tensor(tensors, "send");
-  check_rank(destination, "send");
-  const at::Tensor flat = pack(tensors);
-  const Elements elements = elements_to_move(tensor.scalar_type());
-  ops::Collective collective;
-  collective.kind = ops::OpKind::kSend;
-  collective.dtype = elements.dtype;
-  collective.count = static_cast<std::size_t>(flat.numel()) * elements.factor;
-  collective.input = static_cast<const std::byte*>(flat.const_data_ptr());
-  collective.root = destination;
-  collective.tag = static_cast<std::uint32_t>(tag);
-  auto payload = std::make_shared<Payload>();
-  payload->results = tensors;
-  payload->buffers = {flat};
-  return launch({c10d::OpType::SEND, c10d::kUnsetTimeout, true}, std::move(collective),
-                std::move(payload));
-}
-
-ChainmailBackend::WorkPtr ChainmailBackend::recv(std::vector<at::Tensor>& tensors, int source,
-                                                 int tag) {
-  const at::Tensor& tensor = only_tensor(tensors, "recv");
-  check_rank(source, "recv");
-  check_writable(tensors, "recv");
-  const at::Tensor flat = pack_empty(tensors);
-  const Elements elements = elements_to_move(tensor.scalar_type());
-  ops::Collective collective;
-  collective.kind = ops::OpKind::kRecv;
-  collective.dtype = elements.dtype;
-  collective.count = static_cast<std::size_t>(flat.numel()) * elements.factor;
-  collective.output = static_cast<std::byte*>(flat.mutable_data_ptr());
-  collective.root = source;
-  collective.tag = static_cast<std::uint32_t>(tag);
-  auto payload = std::make_shared<Payload>();
-  payload->results = tensors;
-  if (!flat.is_same(tensor)) payload->copy_out = [flat, tensors] { unpack(flat, tensors); };
-  return launch({c10d::OpType::RECV, c10d::kUnsetTimeout, true}, std::move(collective),
-                std::move(payload));
-}
-
-ChainmailBackend::WorkPtr ChainmailBackend::barrier(const c10d::BarrierOptions& opts) {
-  ops::Collective collective;
-  collective.kind = ops::OpKind::kBarrier;
-  return launch({c10d::OpType::BARRIER, opts.timeout, opts.asyncOp}, std::move(collective),
-                std::make_shared<Payload>());
-}
-
-void ChainmailBackend::monitoredBarrier(const c10d::BarrierOptions& opts, bool /*wait_all_ranks*/) {
-  // Every barrier of ours names the ranks that did not come.
-  c10d::BarrierOptions blocking = opts;
-  blocking.asyncOp = false;
-  barrier(blocking);
-}
-
 void ChainmailBackend::abort() {
   group_->abort(
-      std::make_exception_ptr(PeerError("group " + group_name_ + " was aborted by rank " +
+      std::make_exception_ptr(PeerError("group " + options_.group_name + " was aborted by rank " +
                                             std::to_string(rank_) + " on " + group_->options().host,
                                         rank_)));
 }

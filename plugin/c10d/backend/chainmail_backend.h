@@ -5,7 +5,8 @@
 //
 // Thread rule: any thread; operations run in call order. Collective rule as in c10d. Argument
 // mistakes throw c10::Error before anything is sent; failures of the group throw Chainmail's own
-// errors from wait(), and the group is dead afterwards. Overrides keep c10d's names.
+// errors from wait(), and the group is dead afterwards. Overrides keep c10d's names. What is not
+// overridden (shrink, completion hooks, timing, memory pools) has c10d's own refusal.
 
 #pragma once
 
@@ -16,24 +17,32 @@
 #include <cstdint>
 #include <exception>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "ops/engine/group.h"
-#include "plugin/c10d/backend/work.h"
+#include "plugin/c10d/backend/options.h"
 #include "plugin/c10d/compat.h"
+#include "plugin/c10d/work/api.h"
+#include "plugin/c10d/work/work.h"
 
 namespace chainmail::internal {
 
 class ChainmailBackend final : public c10d::Backend {
  public:
   using WorkPtr = c10::intrusive_ptr<c10d::Work>;
+  using Tensors = std::vector<at::Tensor>;
+  using TensorLists = std::vector<Tensors>;
 
-  ChainmailBackend(std::shared_ptr<ops::Group> group, std::string group_name);
+  /// `board` is the group's own; `options` are those that it was made with.
+  ChainmailBackend(std::shared_ptr<ops::Group> group, std::shared_ptr<ops::Rendezvous> board,
+                   BackendOptions options, std::vector<std::uint64_t> global_ranks);
   ~ChainmailBackend() override;
 
-  /// Forgets `group_name` in c10d's registry when this object goes.
+  /// Forgets the group's name in c10d's registry when this object goes.
   void unregister_when_gone() noexcept { is_registered_ = true; }
 
   /// What killed the group; null while it is alive.
@@ -43,84 +52,118 @@ class ChainmailBackend final : public c10d::Backend {
   void all_reduce(const at::Tensor& tensor, ops::ReduceOp op,
                   std::optional<ops::Algorithm> algorithm, std::optional<ops::WireFormat> wire);
 
-  const std::string getBackendName() const override { return "chainmail"; }
+  const std::string getBackendName() const override { return kBackendName; }
   c10::intrusive_ptr<Options> getBackendOptions() override;
+  bool supportsSplitting() const override { return true; }
+  bool supportsCoalescing() const override { return true; }
 
-  WorkPtr allreduce(std::vector<at::Tensor>& tensors, const c10d::AllreduceOptions& opts) override;
-  WorkPtr allreduce_coalesced(std::vector<at::Tensor>& tensors,
+  WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) override;
+  WorkPtr allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& opts) override;
+  WorkPtr allreduce_coalesced(Tensors& tensors,
                               const c10d::AllreduceCoalescedOptions& opts) override;
-  WorkPtr reduce(std::vector<at::Tensor>& tensors, const c10d::ReduceOptions& opts) override;
-  WorkPtr broadcast(std::vector<at::Tensor>& tensors, const c10d::BroadcastOptions& opts) override;
-
-  WorkPtr allgather(std::vector<std::vector<at::Tensor>>& outputs, std::vector<at::Tensor>& inputs,
-                    const c10d::AllgatherOptions& opts) override;
-  WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input,
-                          const c10d::AllgatherOptions& opts) override;
-  WorkPtr allgather_coalesced(std::vector<std::vector<at::Tensor>>& outputs,
-                              std::vector<at::Tensor>& inputs,
-                              const c10d::AllgatherOptions& opts) override;
-  WorkPtr allgather_into_tensor_coalesced(std::vector<at::Tensor>& outputs,
-                                          std::vector<at::Tensor>& inputs,
-                                          const c10d::AllgatherOptions& opts) override;
-  WorkPtr gather(std::vector<std::vector<at::Tensor>>& outputs, std::vector<at::Tensor>& inputs,
-                 const c10d::GatherOptions& opts) override;
-  WorkPtr scatter(std::vector<at::Tensor>& outputs, std::vector<std::vector<at::Tensor>>& inputs,
-                  const c10d::ScatterOptions& opts) override;
-
-  WorkPtr reduce_scatter(std::vector<at::Tensor>& outputs,
-                         std::vector<std::vector<at::Tensor>>& inputs,
+  WorkPtr reduce(Tensors& tensors, const c10d::ReduceOptions& opts) override;
+  WorkPtr reduce_scatter(Tensors& outputs, TensorLists& inputs,
                          const c10d::ReduceScatterOptions& opts) override;
   WorkPtr _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
                                const c10d::ReduceScatterOptions& opts) override;
-  WorkPtr reduce_scatter_tensor_coalesced(std::vector<at::Tensor>& outputs,
-                                          std::vector<at::Tensor>& inputs,
+  WorkPtr reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                           const c10d::ReduceScatterOptions& opts) override;
 
+  WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts) override;
+  WorkPtr allgather(TensorLists& outputs, Tensors& inputs,
+                    const c10d::AllgatherOptions& opts) override;
+  WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input,
+                          const c10d::AllgatherOptions& opts) override;
+  WorkPtr allgather_coalesced(TensorLists& outputs, Tensors& inputs,
+                              const c10d::AllgatherOptions& opts) override;
+  WorkPtr allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                          const c10d::AllgatherOptions& opts) override;
+  WorkPtr gather(TensorLists& outputs, Tensors& inputs, const c10d::GatherOptions& opts) override;
+  WorkPtr scatter(Tensors& outputs, TensorLists& inputs, const c10d::ScatterOptions& opts) override;
   WorkPtr alltoall_base(at::Tensor& output, at::Tensor& input,
                         std::vector<std::int64_t>& output_splits,
                         std::vector<std::int64_t>& input_splits,
                         const c10d::AllToAllOptions& opts) override;
-  WorkPtr alltoall(std::vector<at::Tensor>& outputs, std::vector<at::Tensor>& inputs,
-                   const c10d::AllToAllOptions& opts) override;
+  WorkPtr alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& opts) override;
 
-  WorkPtr send(std::vector<at::Tensor>& tensors, int destination, int tag) override;
-  WorkPtr recv(std::vector<at::Tensor>& tensors, int source, int tag) override;
+  WorkPtr send(Tensors& tensors, int destination, int tag) override;
+  WorkPtr recv(Tensors& tensors, int source, int tag) override;
+  /// The Work's sourceRank() says whose message it was.
+  WorkPtr recvAnysource(Tensors& tensors, int tag) override;
+
   WorkPtr barrier(const c10d::BarrierOptions& opts) override;
+  /// Over the store, so that it works while the group does not: rank 0 waits for the others and
+  /// tells all of them who is missing (all that are, with `wait_all_ranks`; else the first).
   void monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_all_ranks) override;
+
+  /// Until endCoalescing, the calling thread's operations begin without being waited for.
+  void startCoalescing() override;
+  /// One Work for all of them.
+  WorkPtr endCoalescing() override;
+
+  /// Null on ranks that are not among `ranks`. Collective over those that are.
+  c10::intrusive_ptr<c10d::Backend> split(const c10::intrusive_ptr<c10d::Store>& store,
+                                          const std::vector<int>& ranks,
+                                          const c10::intrusive_ptr<Options>& opts) override;
+  c10::intrusive_ptr<c10d::Backend> merge(const c10::intrusive_ptr<c10d::Store>& store,
+                                          const c10::intrusive_ptr<Options>& opts, const int& rank,
+                                          const int& size) override;
 
   void abort() override;
   void shutdown() override;
   c10d::ErrorType getError() override;
   void setTimeout(std::chrono::milliseconds timeout) override;
-  void setSequenceNumberForGroup() override {}
+  void setSequenceNumberForGroup() override {}  // every group counts from 0
   std::uint64_t getSequenceNumberForGroup() override { return group_->sequence(); }
+  void enableCollectivesTiming() override {}  // the profiler has the times
 
  private:
   /// How a call is to run, whatever options struct it came in.
   struct Call {
-    c10d::OpType type;
-    std::chrono::milliseconds timeout;
-    bool is_async;
+    const Api& api;
+    std::chrono::milliseconds timeout = c10d::kUnsetTimeout;
+    bool is_async = true;
   };
+  using PayloadPtr = std::shared_ptr<Payload>;
 
-  /// Hands the operation to the engine; waits for it when the call is not asynchronous.
-  WorkPtr launch(const Call& call, ops::Collective collective, std::shared_ptr<Payload> payload);
-  WorkPtr all_reduce_list(const std::vector<at::Tensor>& tensors, const c10d::ReduceOp& op,
-                          const Call& call, const char* what);
-  /// `input` is flat: all of rank 0's parts, then all of rank 1's.
-  WorkPtr start_reduce_scatter(const at::Tensor& input, const std::vector<at::Tensor>& outputs,
-                               const c10d::ReduceOp& op, const Call& call, const char* what);
-  /// `parts` are all of rank 0's results, then all of rank 1's; `results` what the caller knows.
-  WorkPtr start_all_gather(const std::vector<at::Tensor>& inputs,
-                           const std::vector<at::Tensor>& parts, std::vector<at::Tensor> results,
-                           const Call& call, const char* what);
+  /// Hands the operation to the engine; waits for it when the call is not asynchronous. `inputs`
+  /// are for the profiler.
+  WorkPtr launch(const Call& call, at::TensorList inputs, ops::Collective collective,
+                 PayloadPtr payload);
+  /// The same with several operations, which nobody else's come between.
+  WorkPtr launch_all(const Call& call, at::TensorList inputs,
+                     std::vector<ops::Collective> collectives, PayloadPtr payload);
+  void complete(const Call& call, const PayloadPtr& payload, ops::Collective& collective) const;
+  std::shared_ptr<ops::Operation> submit(ops::Collective collective);
+  WorkPtr started(const Call& call, std::uint64_t sequence, PayloadPtr payload,
+                  std::shared_ptr<ops::Operation> operation);
+  bool is_coalescing() const;
+
+  WorkPtr receive(const Api& api, const Tensors& tensors, int source, int tag);
+  WorkPtr start_reduce_scatter(const Call& call, const at::Tensor& input, const Tensors& inputs,
+                               const Tensors& outputs, const c10d::ReduceOp& op);
+  WorkPtr start_uneven_all_gather(const Call& call, const at::Tensor& input, const Tensors& parts);
+  WorkPtr start_all_gather(const Call& call, const Tensors& inputs, const Tensors& parts,
+                           PayloadPtr payload);
+  c10::intrusive_ptr<c10d::Backend> make_sibling(const c10::intrusive_ptr<c10d::Store>& store,
+                                                 int rank, int size,
+                                                 const c10::intrusive_ptr<Options>& opts,
+                                                 BackendOptions options,
+                                                 std::vector<int> global_ranks);
   void check_rank(std::int64_t rank, const char* what) const;
+  std::chrono::milliseconds limit_of(std::chrono::milliseconds asked) const;
   std::size_t size() const noexcept { return static_cast<std::size_t>(size_); }
 
   const std::shared_ptr<ops::Group> group_;
-  const std::string group_name_;
+  const std::shared_ptr<ops::Rendezvous> board_;
+  const BackendOptions options_;
+  const std::vector<std::uint64_t> global_ranks_;
   std::atomic<std::chrono::milliseconds> timeout_;
   bool is_registered_ = false;
+  std::mutex several_mutex_;  // for launch_all
+  std::atomic<std::uint64_t> monitored_barriers_{0};
+  std::atomic<std::thread::id> coalescing_thread_;            // none: nobody is coalescing
+  std::vector<c10::intrusive_ptr<ChainmailWork>> coalesced_;  // that thread's alone
 };
 
 }  // namespace chainmail::internal

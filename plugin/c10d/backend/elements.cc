@@ -8,6 +8,7 @@
 #include "plugin/tensor/element_type.h"
 
 namespace chainmail::internal {
+
 Elements elements_to_move(c10::ScalarType type) {
   if (const auto known = data_type_of(type)) return {*known, 1};
   return {ops::DataType::kUInt8, c10::elementSize(type)};
@@ -23,9 +24,20 @@ Elements elements_to_reduce(c10::ScalarType type, ops::ReduceOp op, const char* 
   TORCH_CHECK_NOT_IMPLEMENTED(known.has_value(), "chainmail: ", what,
                               " does not support tensors of type ", type, "; supported are ",
                               kKnownTypes, ", and sums of complex");
+  TORCH_CHECK(op != ops::ReduceOp::kAvg || *known != ops::DataType::kBool, "chainmail: ", what,
+              " with avg needs numbers, got ", type);
   TORCH_CHECK(!ops::is_bitwise(op) || !ops::is_floating_point(*known), "chainmail: ", what,
               " with ", to_string(op), " needs integers or bool, got ", type);
   return {*known, 1};
+}
+
+ops::Collective movement(ops::OpKind kind, c10::ScalarType type, std::int64_t count) {
+  const Elements elements = elements_to_move(type);
+  ops::Collective collective;
+  collective.kind = kind;
+  collective.dtype = elements.dtype;
+  collective.count = static_cast<std::size_t>(count) * elements.factor;
+  return collective;
 }
 
 ops::ReduceOp to_reduce_op(const c10d::ReduceOp& op, const char* what) {

@@ -8,11 +8,13 @@
 
 #pragma once
 
+#include <ATen/core/Tensor.h>
 #include <c10/core/ScalarType.h>
 #include <torch/csrc/distributed/c10d/Types.hpp>
 
 #include <cstddef>
 
+#include "ops/engine/group.h"
 #include "ops/types.h"
 
 namespace chainmail::internal {
@@ -33,5 +35,15 @@ struct Elements {
 /// SUM, AVG, PRODUCT, MIN, MAX, BAND, BOR, BXOR; PREMUL_SUM counts as SUM, its factor is the
 /// caller's affair.
 [[nodiscard]] ops::ReduceOp to_reduce_op(const c10d::ReduceOp& op, const char* what);
+
+/// An operation that moves `count` elements of `type`.
+[[nodiscard]] ops::Collective movement(ops::OpKind kind, c10::ScalarType type, std::int64_t count);
+
+[[nodiscard]] inline std::byte* output_of(const at::Tensor& flat) {
+  return static_cast<std::byte*>(flat.mutable_data_ptr());
+}
+[[nodiscard]] inline const std::byte* input_of(const at::Tensor& flat) {
+  return static_cast<const std::byte*>(flat.const_data_ptr());
+}
 
 }  // namespace chainmail::internal

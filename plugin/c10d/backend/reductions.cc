@@ -20,8 +20,8 @@ void multiply_before(const c10d::ReduceOp& op, const at::Tensor& flat, const cha
   if (op.op_ != c10d::ReduceOp::PREMUL_SUM) return;
   const auto* factor = dynamic_cast<const c10d::NCCLPreMulSumSupplement*>(op.supplement_.get());
   TORCH_CHECK(factor != nullptr, "chainmail: ", what, ": PREMUL_SUM comes without its factor");
-  TORCH_CHECK(flat.is_floating_point(), "chainmail: ", what,
-              ": PREMUL_SUM needs floating-point tensors");
+  TORCH_CHECK(flat.is_floating_point() || flat.is_complex(), "chainmail: ", what,
+              ": PREMUL_SUM needs floating-point or complex tensors");
   const c10::AutoGradMode no_gradients(false);
   if (factor->tensor_factor.defined()) {
     flat.mul_(factor->tensor_factor.to(flat.scalar_type()));
@@ -39,6 +39,44 @@ at::Tensor pack_to_multiply(at::TensorList tensors, const c10d::ReduceOp& op, co
   return flat;
 }
 
+// `other` into `sum`, as the ranks' contributions are put together.
+void combine(const at::Tensor& sum, const at::Tensor& other, ops::ReduceOp op) {
+  const bool is_bool = sum.scalar_type() == at::kBool;
+  switch (op) {
+    case ops::ReduceOp::kSum:
+    case ops::ReduceOp::kAvg:
+      is_bool ? sum.logical_or_(other) : sum.add_(other);
+      return;
+    case ops::ReduceOp::kProduct:
+      is_bool ? sum.logical_and_(other) : sum.mul_(other);
+      return;
+    case ops::ReduceOp::kMin:
+      sum.copy_(at::minimum(sum, other));
+      return;
+    case ops::ReduceOp::kMax:
+      sum.copy_(at::maximum(sum, other));
+      return;
+    case ops::ReduceOp::kBitAnd:
+      sum.bitwise_and_(other);
+      return;
+    case ops::ReduceOp::kBitOr:
+      sum.bitwise_or_(other);
+      return;
+    case ops::ReduceOp::kBitXor:
+      sum.bitwise_xor_(other);
+      return;
+  }
+}
+
+// Several tensors of one rank are as many contributions: first this rank's own result.
+at::Tensor combine_all(at::TensorList tensors, ops::ReduceOp op) {
+  const c10::AutoGradMode no_gradients(false);
+  at::Tensor sum = at::empty(tensors[0].sizes(), tensors[0].options().requires_grad(false));
+  sum.copy_(tensors[0]);
+  for (const at::Tensor& other : tensors.slice(1)) combine(sum, other, op);
+  return sum;
+}
+
 // What all reductions say; `flat` has the elements of one rank's result.
 ops::Collective reduction(ops::OpKind kind, const at::Tensor& flat, ops::ReduceOp op,
                           at::TensorList shapes, const char* what) {
@@ -48,7 +86,7 @@ ops::Collective reduction(ops::OpKind kind, const at::Tensor& flat, ops::ReduceO
   collective.reduce_op = op;
   collective.dtype = elements.dtype;
   collective.count = static_cast<std::size_t>(flat.numel()) * elements.factor;
-  collective.output = static_cast<std::byte*>(flat.mutable_data_ptr());
+  collective.output = output_of(flat);
   collective.shape_hash = hash_shapes(shapes);
   return collective;
 }
@@ -74,112 +112,124 @@ void ChainmailBackend::all_reduce(const at::Tensor& tensor, ops::ReduceOp op,
   ops::Collective collective = reduction(ops::OpKind::kAllReduce, flat, op, tensor, what);
   collective.algorithm = algorithm;
   collective.wire = wire;
-  launch({c10d::OpType::ALLREDUCE, c10d::kUnsetTimeout, false}, std::move(collective),
+  launch({.api = api::kAllReduce, .is_async = false}, tensor, std::move(collective),
          payload_of(flat, {tensor}));
 }
 
-ChainmailBackend::WorkPtr ChainmailBackend::all_reduce_list(const std::vector<at::Tensor>& tensors,
-                                                            const c10d::ReduceOp& op,
-                                                            const Call& call, const char* what) {
-  check_tensors(tensors, what);
-  check_writable(tensors, what);
-  const at::Tensor flat = pack(tensors);
-  multiply_before(op, flat, what);
-  return launch(call,
-                reduction(ops::OpKind::kAllReduce, flat, to_reduce_op(op, what), tensors, what),
-                payload_of(flat, tensors));
-}
-
-ChainmailBackend::WorkPtr ChainmailBackend::allreduce(std::vector<at::Tensor>& tensors,
+ChainmailBackend::WorkPtr ChainmailBackend::allreduce(Tensors& tensors,
                                                       const c10d::AllreduceOptions& opts) {
-  return all_reduce_list(tensors, opts.reduceOp,
-                         {c10d::OpType::ALLREDUCE, opts.timeout, opts.asyncOp}, "allreduce");
+  if (!tensors.empty() && tensors[0].defined() && tensors[0].is_sparse()) {
+    return allreduce_sparse(tensors, opts);
+  }
+  const Api& api = api::kAllReduce;
+  check_tensors(tensors, api.name);
+  check_writable(tensors, api.name);
+  check_like(tensors, tensors[0], api.name);
+  const ops::ReduceOp op = to_reduce_op(opts.reduceOp, api.name);
+  const at::Tensor flat = tensors.size() == 1 ? pack(tensors) : combine_all(tensors, op);
+  ops::Collective collective = reduction(ops::OpKind::kAllReduce, flat, op, tensors[0], api.name);
+  multiply_before(opts.reduceOp, flat, api.name);
+  auto payload = payload_of(flat, tensors);
+  if (tensors.size() > 1) {
+    payload->copy_out = [flat, tensors] {
+      for (const at::Tensor& tensor : tensors) unpack(flat, tensor);
+    };
+  }
+  return launch({api, opts.timeout, opts.asyncOp}, tensors, std::move(collective),
+                std::move(payload));
 }
 
 ChainmailBackend::WorkPtr ChainmailBackend::allreduce_coalesced(
-    std::vector<at::Tensor>& tensors, const c10d::AllreduceCoalescedOptions& opts) {
-  return all_reduce_list(tensors, opts.reduceOp,
-                         {c10d::OpType::ALLREDUCE_COALESCED, opts.timeout, opts.asyncOp},
-                         "allreduce_coalesced");
+    Tensors& tensors, const c10d::AllreduceCoalescedOptions& opts) {
+  const Api& api = api::kAllReduceCoalesced;
+  check_tensors(tensors, api.name);
+  check_writable(tensors, api.name);
+  const ops::ReduceOp op = to_reduce_op(opts.reduceOp, api.name);
+  const at::Tensor flat = pack(tensors);
+  ops::Collective collective = reduction(ops::OpKind::kAllReduce, flat, op, tensors, api.name);
+  multiply_before(opts.reduceOp, flat, api.name);
+  return launch({api, opts.timeout, opts.asyncOp}, tensors, std::move(collective),
+                payload_of(flat, tensors));
 }
 
-ChainmailBackend::WorkPtr ChainmailBackend::reduce(std::vector<at::Tensor>& tensors,
+ChainmailBackend::WorkPtr ChainmailBackend::reduce(Tensors& tensors,
                                                    const c10d::ReduceOptions& opts) {
-  const char* what = "reduce";
-  only_tensor(tensors, what);
-  check_rank(opts.rootRank, what);
+  const Api& api = api::kReduce;
+  only_tensor(tensors, api.name);
+  check_rank(opts.rootRank, api.name);
+  TORCH_CHECK(opts.rootTensor == 0, "chainmail: reduce takes one tensor, there is no root tensor ",
+              opts.rootTensor);
   const bool is_root = opts.rootRank == rank_;
-  if (is_root) check_writable(tensors, what);
+  if (is_root) check_writable(tensors, api.name);
   // The engine leaves the memory of all but the root as it is.
-  const at::Tensor flat = pack_to_multiply(tensors, opts.reduceOp, what);
-  ops::Collective collective =
-      reduction(ops::OpKind::kReduce, flat, to_reduce_op(opts.reduceOp, what), tensors, what);
+  const at::Tensor flat = pack_to_multiply(tensors, opts.reduceOp, api.name);
+  ops::Collective collective = reduction(ops::OpKind::kReduce, flat,
+                                         to_reduce_op(opts.reduceOp, api.name), tensors, api.name);
   collective.root = static_cast<int>(opts.rootRank);
   auto payload = payload_of(flat, tensors);
   payload->buffers = {flat};
   if (!is_root) payload->copy_out = nullptr;
-  return launch({c10d::OpType::REDUCE, opts.timeout, opts.asyncOp}, std::move(collective),
+  return launch({api, opts.timeout, opts.asyncOp}, tensors, std::move(collective),
                 std::move(payload));
 }
 
-ChainmailBackend::WorkPtr ChainmailBackend::start_reduce_scatter(
-    const at::Tensor& input, const std::vector<at::Tensor>& outputs, const c10d::ReduceOp& op,
-    const Call& call, const char* what) {
+// `input` is flat: all of rank 0's parts, then all of rank 1's; `inputs` is what the caller gave.
+ChainmailBackend::WorkPtr ChainmailBackend::start_reduce_scatter(const Call& call,
+                                                                 const at::Tensor& input,
+                                                                 const Tensors& inputs,
+                                                                 const Tensors& outputs,
+                                                                 const c10d::ReduceOp& op) {
+  const char* what = call.api.name;
   check_tensors(outputs, what);
   check_writable(outputs, what);
-  TORCH_CHECK(input.scalar_type() == outputs[0].scalar_type(), "chainmail: ", what, ": input is ",
-              input.scalar_type(), ", output ", outputs[0].scalar_type());
+  check_same_type(input, outputs[0], what);
   TORCH_CHECK(input.numel() == total_elements(outputs) * size_, "chainmail: ", what,
               ": the input of ", input.numel(), " elements must be ", size_,
               " times the output of ", total_elements(outputs));
   const at::Tensor output = pack_empty(outputs);
   ops::Collective collective =
       reduction(ops::OpKind::kReduceScatter, output, to_reduce_op(op, what), outputs, what);
-  collective.input = static_cast<const std::byte*>(input.const_data_ptr());
+  collective.input = input_of(input);
   auto payload = payload_of(output, outputs);
   payload->buffers = {input};
-  return launch(call, std::move(collective), std::move(payload));
+  return launch(call, inputs, std::move(collective), std::move(payload));
 }
 
-ChainmailBackend::WorkPtr ChainmailBackend::reduce_scatter(
-    std::vector<at::Tensor>& outputs, std::vector<std::vector<at::Tensor>>& inputs,
-    const c10d::ReduceScatterOptions& opts) {
-  const char* what = "reduce_scatter";
-  const at::Tensor& output = only_tensor(outputs, what);
-  TORCH_CHECK(inputs.size() == 1 && inputs[0].size() == size(), "chainmail: ", what,
+ChainmailBackend::WorkPtr ChainmailBackend::reduce_scatter(Tensors& outputs, TensorLists& inputs,
+                                                           const c10d::ReduceScatterOptions& opts) {
+  const Api& api = api::kReduceScatter;
+  const at::Tensor& output = only_tensor(outputs, api.name);
+  TORCH_CHECK(inputs.size() == 1 && inputs[0].size() == size(), "chainmail: ", api.name,
               " needs one list of ", size_, " input tensors");
-  check_tensors(inputs[0], what);
-  for (const at::Tensor& part : inputs[0]) {
-    TORCH_CHECK(part.numel() == output.numel(), "chainmail: ", what, ": an input of ", part.sizes(),
-                " does not fit the output of ", output.sizes());
-  }
-  return start_reduce_scatter(pack_to_multiply(inputs[0], opts.reduceOp, what), outputs,
-                              opts.reduceOp,
-                              {c10d::OpType::REDUCE_SCATTER, opts.timeout, opts.asyncOp}, what);
+  check_tensors(inputs[0], api.name);
+  check_like(inputs[0], output, api.name);
+  return start_reduce_scatter({api, opts.timeout, opts.asyncOp},
+                              pack_to_multiply(inputs[0], opts.reduceOp, api.name), inputs[0],
+                              outputs, opts.reduceOp);
 }
 
 ChainmailBackend::WorkPtr ChainmailBackend::_reduce_scatter_base(
     at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions& opts) {
-  const char* what = "_reduce_scatter_base";
-  check_tensors(input, what);
-  return start_reduce_scatter(pack_to_multiply(input, opts.reduceOp, what), {output}, opts.reduceOp,
-                              {c10d::OpType::_REDUCE_SCATTER_BASE, opts.timeout, opts.asyncOp},
-                              what);
+  const Api& api = api::kReduceScatterBase;
+  check_tensors(input, api.name);
+  return start_reduce_scatter({api, opts.timeout, opts.asyncOp},
+                              pack_to_multiply(input, opts.reduceOp, api.name), {input}, {output},
+                              opts.reduceOp);
 }
 
 ChainmailBackend::WorkPtr ChainmailBackend::reduce_scatter_tensor_coalesced(
-    std::vector<at::Tensor>& outputs, std::vector<at::Tensor>& inputs,
-    const c10d::ReduceScatterOptions& opts) {
-  const char* what = "reduce_scatter_tensor_coalesced";
-  check_tensors(inputs, what);
-  TORCH_CHECK(inputs.size() == outputs.size(), "chainmail: ", what, ": ", inputs.size(),
+    Tensors& outputs, Tensors& inputs, const c10d::ReduceScatterOptions& opts) {
+  const Api& api = api::kReduceScatterCoalesced;
+  check_tensors(inputs, api.name);
+  check_tensors(outputs, api.name);
+  TORCH_CHECK(inputs.size() == outputs.size(), "chainmail: ", api.name, ": ", inputs.size(),
               " inputs but ", outputs.size(), " outputs");
   // All of rank 0's parts, then all of rank 1's.
-  std::vector<at::Tensor> parts(inputs.size() * size());
+  Tensors parts(inputs.size() * size());
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     TORCH_CHECK(inputs[i].dim() > 0 && inputs[i].numel() == outputs[i].numel() * size_ &&
                     inputs[i].size(0) % size_ == 0,
-                "chainmail: ", what, ": the input of ", inputs[i].sizes(), " is not ", size_,
+                "chainmail: ", api.name, ": the input of ", inputs[i].sizes(), " is not ", size_,
                 " parts like the output of ", outputs[i].sizes());
     const std::int64_t rows = inputs[i].size(0) / size_;
     for (std::size_t rank = 0; rank < size(); ++rank) {
@@ -187,8 +237,9 @@ ChainmailBackend::WorkPtr ChainmailBackend::reduce_scatter_tensor_coalesced(
           inputs[i].narrow(0, static_cast<std::int64_t>(rank) * rows, rows);
     }
   }
-  return start_reduce_scatter(pack_to_multiply(parts, opts.reduceOp, what), outputs, opts.reduceOp,
-                              {c10d::OpType::COALESCED, opts.timeout, opts.asyncOp}, what);
+  return start_reduce_scatter({api, opts.timeout, opts.asyncOp},
+                              pack_to_multiply(parts, opts.reduceOp, api.name), inputs, outputs,
+                              opts.reduceOp);
 }
 
 }  // namespace chainmail::internal

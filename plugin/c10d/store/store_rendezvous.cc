@@ -3,30 +3,50 @@
 
 #include "plugin/c10d/store/store_rendezvous.h"
 
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+
 #include <algorithm>
 #include <chrono>
 #include <thread>
 #include <utility>
-#include <vector>
 
 #include "base/error.h"
 
 namespace chainmail::internal {
+namespace {
+
+/// Reads what PrefixStore shows to those that derive from it.
+struct PrefixReader : c10d::PrefixStore {
+  static const std::string& prefix_of(const c10d::PrefixStore& store) {
+    return store.*&PrefixReader::prefix_;
+  }
+};
+
+}  // namespace
 
 StoreRendezvous::StoreRendezvous(c10::intrusive_ptr<c10d::Store> store, std::shared_ptr<void> keep)
-    : keep_(std::move(keep)), original_(std::move(store)), store_(original_->clone()) {}
+    : keep_(std::move(keep)), store_(std::move(store)) {
+  c10::intrusive_ptr<c10d::Store> base = store_;
+  while (auto* prefixed = dynamic_cast<c10d::PrefixStore*>(base.get())) {
+    prefix_.insert(0, PrefixReader::prefix_of(*prefixed) + "/");
+    base = prefixed->getUnderlyingStore();
+  }
+  link_ = StoreLink::to(base);
+}
 
 void StoreRendezvous::set(const std::string& key, const std::string& value) {
-  const std::lock_guard lock(mutex_);
-  store_->set(key, std::vector<std::uint8_t>(value.begin(), value.end()));
+  link_->set(prefix_ + key, value);
 }
 
 std::optional<std::string> StoreRendezvous::try_get(const std::string& key) {
-  const std::lock_guard lock(mutex_);
-  if (!store_->check({key})) return std::nullopt;
-  const auto bytes = store_->get(key);
-  return std::string(bytes.begin(), bytes.end());
+  return link_->try_get(prefix_ + key);
 }
+
+std::int64_t StoreRendezvous::add(const std::string& key, std::int64_t amount) {
+  return link_->add(prefix_ + key, amount);
+}
+
+void StoreRendezvous::remove(const std::string& key) { link_->remove(prefix_ + key); }
 
 std::string StoreRendezvous::get(const std::string& key, Deadline deadline) {
   constexpr std::chrono::microseconds kLongestPause{20'000};

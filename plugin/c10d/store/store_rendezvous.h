@@ -3,39 +3,43 @@
 
 // A c10d::Store as the engine's rendezvous.
 //
-// Thread-safe. A store's blocking get would hold its connection against every other thread, so
-// waiting is asking again.
+// Thread-safe. Waiting is asking again.
 
 #pragma once
 
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 
 #include "ops/engine/rendezvous.h"
+#include "plugin/c10d/store/store_link.h"
 
 namespace chainmail::internal {
 
 class StoreRendezvous final : public ops::Rendezvous {
  public:
-  /// Works on a clone, so that a thread that blocks in `store` blocks nobody here. `keep` lives as
-  /// long as this object.
+  /// `keep` lives as long as this object.
   explicit StoreRendezvous(c10::intrusive_ptr<c10d::Store> store,
                            std::shared_ptr<void> keep = nullptr);
   void set(const std::string& key, const std::string& value) override;
   std::string get(const std::string& key, Deadline deadline) override;
   std::optional<std::string> try_get(const std::string& key) override;
 
-  const c10::intrusive_ptr<c10d::Store>& store() const noexcept { return original_; }
+  std::int64_t add(const std::string& key, std::int64_t amount);
+  void remove(const std::string& key);
+
+  const c10::intrusive_ptr<c10d::Store>& store() const noexcept { return store_; }
+  const std::shared_ptr<StoreLink>& link() const noexcept { return link_; }
+  /// What the store behind link() calls `key`.
+  std::string full_key(const std::string& key) const { return prefix_ + key; }
 
  private:
   const std::shared_ptr<void> keep_;
-  const c10::intrusive_ptr<c10d::Store> original_;
   const c10::intrusive_ptr<c10d::Store> store_;
-  std::mutex mutex_;
+  std::string prefix_;
+  std::shared_ptr<StoreLink> link_;
 };
 
 }  // namespace chainmail::internal

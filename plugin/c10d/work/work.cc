@@ -1,16 +1,53 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-#include "plugin/c10d/backend/work.h"
+#include "plugin/c10d/work/work.h"
 
 #include <ATen/core/jit_type.h>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include <optional>
+#include <string>
 #include <utility>
 
+#include "base/error.h"
 #include "base/log.h"
 
 namespace chainmail::internal {
+namespace {
+
+using FuturePtr = c10::intrusive_ptr<c10::ivalue::Future>;
+
+c10::TypePtr type_of(const Payload& payload) {
+  const c10::TypePtr tensors = c10::ListType::ofTensors();
+  return payload.lists.size() > 1 ? c10::TypePtr(c10::ListType::create(tensors)) : tensors;
+}
+
+c10::IValue value_of(const Payload& payload) {
+  return payload.lists.size() > 1 ? c10::IValue(payload.lists) : c10::IValue(payload.results);
+}
+
+// A future's callbacks are its user's code, and run in the thread that ends the operation.
+void guarded(const std::function<void()>& complete) noexcept {
+  try {
+    complete();
+  } catch (const std::exception& failure) {
+    log_line(LogLevel::kError, std::string("a callback of a future threw: ") + failure.what());
+  }
+}
+
+c10d::WorkResult result_of(const std::exception_ptr& error) {
+  if (!error) return c10d::WorkResult::SUCCESS;
+  try {
+    std::rethrow_exception(error);
+  } catch (const TimeoutError&) {
+    return c10d::WorkResult::TIMEOUT;
+  } catch (...) {
+    return c10d::WorkResult::COMM_ERROR;
+  }
+}
+
+}  // namespace
 
 void Payload::finish(const ops::Operation& operation) noexcept {
   // The engine's callback and a waiting caller may both get here first.
@@ -26,11 +63,13 @@ void Payload::finish(const ops::Operation& operation) noexcept {
 
 ChainmailWork::ChainmailWork(int rank, c10d::OpType type, std::uint64_t sequence,
                              std::shared_ptr<Payload> payload,
-                             std::shared_ptr<ops::Operation> operation)
+                             std::shared_ptr<ops::Operation> operation,
+                             std::weak_ptr<ops::Group> group)
     : Work(rank, type),
       sequence_(sequence),
       payload_(std::move(payload)),
-      operation_(std::move(operation)) {
+      operation_(std::move(operation)),
+      group_(std::move(group)) {
   if (!payload_->copy_out) return;
   // Results must arrive even when nobody waits. The operation outlives its callbacks.
   operation_->on_done([payload = payload_, done = operation_.get()] { payload->finish(*done); });
@@ -51,42 +90,72 @@ std::exception_ptr ChainmailWork::exception() const {
 
 bool ChainmailWork::isSuccess() const { return operation_->is_done() && !exception(); }
 
-std::vector<at::Tensor> ChainmailWork::result() { return payload_->results; }
+std::vector<at::Tensor> ChainmailWork::result() {
+  TORCH_CHECK(isCompleted(),
+              "chainmail: Work needs to be completed before calling result(); call wait() first");
+  TORCH_CHECK(payload_->lists.size() <= 1,
+              "chainmail: result() does not support a list of lists, use getFuture()->value()");
+  return payload_->results;
+}
 
 int ChainmailWork::sourceRank() const {
-  TORCH_CHECK(false, "chainmail: only recvAnysource has a source rank");
+  TORCH_CHECK(opType_ == c10d::OpType::RECV || opType_ == c10d::OpType::RECVANYSOURCE,
+              "chainmail: only receives have a source rank");
+  return operation_->source_rank();
 }
 
 void ChainmailWork::synchronize() { wait(); }
 
 bool ChainmailWork::wait(std::chrono::milliseconds timeout) {
-  operation_->wait(timeout == kNoTimeout ? std::nullopt : std::optional(timeout));
+  operation_->wait(timeout > kNoTimeout ? std::optional(timeout) : std::nullopt);
   payload_->finish(*operation_);
+  if (c10d::allow_inflight_collective_as_graph_input()) {
+    c10d::unregister_work(c10::intrusive_ptr<Work>::unsafe_reclaim_from_nonowning(this));
+  }
   if (payload_->copy_error) std::rethrow_exception(payload_->copy_error);
   return true;
 }
 
-c10::intrusive_ptr<c10::ivalue::Future> ChainmailWork::getFuture() {
+void ChainmailWork::abort() {
+  if (operation_->is_done()) return;
+  if (const auto group = group_.lock()) {
+    group->abort(std::make_exception_ptr(
+        PeerError(c10d::opTypeToString(opType_) + " #" + std::to_string(sequence_) + " of group " +
+                      group->options().name + " was aborted by rank " + std::to_string(rank_) +
+                      " on " + group->options().host,
+                  rank_)));
+  }
+}
+
+FuturePtr ChainmailWork::getFuture() {
   {
     const std::lock_guard lock(mutex_);
     if (future_) return future_;
-    future_ = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::ofTensors());
+    future_ = c10::make_intrusive<c10::ivalue::Future>(type_of(*payload_));
   }
   // Outside the lock: callbacks of the future may ask this Work. It keeps what they need.
   operation_->on_done([payload = payload_, done = operation_.get(), future = future_] {
     payload->finish(*done);
     const auto error = done->error() ? done->error() : payload->copy_error;
-    try {
+    guarded([&] {
       if (error) {
         future->setError(error);
       } else {
-        future->markCompleted(c10::IValue(payload->results));
+        future->markCompleted(value_of(*payload));
       }
-    } catch (const std::exception& failure) {
-      log_line(LogLevel::kError, std::string("a callback of a future threw: ") + failure.what());
-    }
+    });
   });
   return future_;
+}
+
+FuturePtr ChainmailWork::getFutureResult() {
+  auto future = c10::make_intrusive<c10::ivalue::Future>(c10::AnyEnumType::get());
+  operation_->on_done([payload = payload_, done = operation_.get(), future] {
+    payload->finish(*done);
+    const auto error = done->error() ? done->error() : payload->copy_error;
+    guarded([&] { future->markCompleted(static_cast<std::uint8_t>(result_of(error))); });
+  });
+  return future;
 }
 
 std::uint64_t ChainmailWork::getSequencenumber() const { return sequence_; }

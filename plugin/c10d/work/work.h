@@ -23,9 +23,10 @@ namespace chainmail::internal {
 
 /// The tensors of one operation.
 struct Payload {
-  std::vector<at::Tensor> results;  ///< what result() and the Future give
-  std::vector<at::Tensor> buffers;  ///< flat memory that the engine works on
-  std::function<void()> copy_out;   ///< buffers to results, after success
+  std::vector<at::Tensor> results;             ///< what result() and the Future give
+  std::vector<std::vector<at::Tensor>> lists;  ///< the same by lists, where c10d has several
+  std::vector<at::Tensor> buffers;             ///< flat memory that the engine works on
+  std::function<void()> copy_out;              ///< buffers to results, after success
 
   /// Runs copy_out once, whoever comes first; others wait for it. Called when the operation is
   /// done.
@@ -40,7 +41,8 @@ struct Payload {
 class ChainmailWork final : public c10d::Work {
  public:
   ChainmailWork(int rank, c10d::OpType type, std::uint64_t sequence,
-                std::shared_ptr<Payload> payload, std::shared_ptr<ops::Operation> operation);
+                std::shared_ptr<Payload> payload, std::shared_ptr<ops::Operation> operation,
+                std::weak_ptr<ops::Group> group);
 
   bool isCompleted() override;
   bool isSuccess() const override;
@@ -48,15 +50,23 @@ class ChainmailWork final : public c10d::Work {
   std::vector<at::Tensor> result() override;
   int sourceRank() const override;
   void synchronize() override;
-  /// Throws the operation's own error (MismatchError, PeerError ...).
+  /// Throws the operation's own error (MismatchError, PeerError ...); TimeoutError when `timeout`
+  /// passes first, and the operation goes on. No timeout: that of the operation.
   bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
+  /// Ends the operation and with it its group, since the other ranks cannot know how far it got.
+  void abort() override;
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
+  c10::intrusive_ptr<c10::ivalue::Future> getFutureResult() override;
   std::uint64_t getSequencenumber() const override;
+
+  const std::shared_ptr<Payload>& payload() const noexcept { return payload_; }
+  const std::shared_ptr<ops::Operation>& operation() const noexcept { return operation_; }
 
  private:
   const std::uint64_t sequence_;
   const std::shared_ptr<Payload> payload_;
   const std::shared_ptr<ops::Operation> operation_;
+  const std::weak_ptr<ops::Group> group_;
   c10::intrusive_ptr<c10::ivalue::Future> future_;  // made when first asked for
 };
 

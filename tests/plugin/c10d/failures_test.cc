@@ -5,9 +5,12 @@
 
 #include <chainmail/error.h>
 #include <gmock/gmock.h>
+#include <pthread.h>
 #include <torch/torch.h>
 
 #include <chrono>
+#include <csignal>
+#include <ctime>
 #include <functional>
 #include <string>
 #include <thread>
@@ -150,6 +153,75 @@ TEST_F(FailuresTest, ARankThatDoesNotCome) {
   all_reduce(torch::ones({4}))->wait();
 }
 
+// Holds the thread that it is sent to, wherever that is.
+void hold_for_two_limits(int) {
+  const timespec time{4, 0};
+  ::nanosleep(&time, nullptr);
+}
+
+TEST_F(FailuresTest, ARankThatStopsInTheMiddleOfALargeTransfer) {
+  constexpr milliseconds kLimit{2000};
+  BackendOptions options;
+  options.timeout = kLimit;
+  options.group_name = "held";
+  const auto group = make_group(options);
+  std::vector<at::Tensor> tensors{torch::zeros({std::int64_t{16} << 20U})};
+  c10d::AllreduceOptions in_this_thread;
+  in_this_thread.asyncOp = false;
+  group->allreduce(tensors, in_this_thread);  // connections and memory are there
+  group_->barrier()->wait();
+  std::thread holder;
+  if (is_last()) {
+    std::signal(SIGUSR1, hold_for_two_limits);
+    holder = std::thread([thread = ::pthread_self()] {
+      std::this_thread::sleep_for(milliseconds{300});
+      ::pthread_kill(thread, SIGUSR1);
+    });
+  }
+  auto begin = steady_clock::now();
+  const auto transfer_until_it_fails = [&] {
+    while (steady_clock::now() - start_ < seconds{20}) {
+      begin = steady_clock::now();
+      group->allreduce(tensors, in_this_thread);
+    }
+  };
+  try {
+    transfer_until_it_fails();
+    ADD_FAILURE() << "the last rank was held";
+  } catch (const TimeoutError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("rank " + std::to_string(job().size - 1)));
+  }
+  if (is_last()) {
+    holder.join();
+  } else {
+    EXPECT_GE(steady_clock::now() - begin, kLimit * 9 / 10);
+    EXPECT_LE(steady_clock::now() - begin, kLimit * 11 / 10);
+  }
+  // The other group of this process goes on, also while the first one's rank is held.
+  for (int round = 0; round < 10; ++round) all_reduce(torch::ones({4}))->wait();
+}
+
+TEST_F(FailuresTest, AListThatDiffersBetweenRanks) {
+  expect_mismatch(
+      [&] {
+        std::vector<std::vector<at::Tensor>> outputs(1);
+        for (int rank = 0; rank < job().size; ++rank)
+          outputs[0].push_back(torch::empty({rank + 1}));
+        if (is_last()) outputs[0][0] = torch::empty({9});
+        std::vector<at::Tensor> inputs{torch::ones({job().rank + 1})};
+        group_->allgather(outputs, inputs)->wait();
+      },
+      "[9]", "[1]");
+}
+
+TEST_F(FailuresTest, SparseTensorsOfAnotherShape) {
+  expect_mismatch(
+      [&] {
+        all_reduce(torch::ones({is_last() ? 5 : 4, 2}).to_sparse())->wait();
+      },
+      "[5, 2]", "[4, 2]");
+}
+
 TEST_F(FailuresTest, AbortReachesTheOthers) {
   if (is_last()) {
     group_->abort();
@@ -163,7 +235,7 @@ TEST_F(FailuresTest, AbortReachesTheOthers) {
 
 TEST_F(FailuresTest, TwoThreadsOnOneGroup) {
   // Every operation is the same, so that the order in which the threads get there does not matter.
-  constexpr int kRounds = 500;
+  constexpr int kRounds = 4000;
   std::vector<int> wrong(2, 0);
   std::vector<std::thread> threads;
   for (int& errors : wrong) {

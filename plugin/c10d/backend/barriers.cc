@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// barrier and monitoredBarrier of the backend.
+
+#include <algorithm>
+#include <charconv>
+#include <sstream>
+#include <utility>
+
+#include "base/deadline.h"
+#include "base/error.h"
+#include "plugin/c10d/backend/chainmail_backend.h"
+
+namespace chainmail::internal {
+namespace {
+
+// The monitored barriers of a group are numbered from 1. Every rank writes down the latest that it
+// has reached, rank 0 how the latest ended; both overwrite what they wrote before.
+constexpr char kVerdictKey[] = "monitored/verdict";
+// How long ranks wait for the word of rank 0 beyond the time that it waits for them.
+constexpr std::chrono::seconds kGrace{5};
+constexpr std::chrono::microseconds kShortestPause{100};
+constexpr std::chrono::microseconds kLongestPause{5'000};
+
+std::string reached_key(int rank) { return "monitored/reached/" + std::to_string(rank); }
+
+std::uint64_t number_in(const std::optional<std::string>& text) {
+  std::uint64_t number = 0;
+  if (text) std::from_chars(text->data(), text->data() + text->size(), number);
+  return number;
+}
+
+struct Verdict {
+  std::uint64_t number = 0;
+  std::vector<int> missing;
+
+  std::string encode() const {
+    std::string text = std::to_string(number);
+    for (const int rank : missing) text += " " + std::to_string(rank);
+    return text;
+  }
+  static Verdict decode(const std::string& text) {
+    std::istringstream words(text);
+    Verdict verdict;
+    words >> verdict.number;
+    for (int rank = 0; words >> rank;) verdict.missing.push_back(rank);
+    return verdict;
+  }
+};
+
+template <typename IsThere>
+bool wait_until(const IsThere& is_there, Deadline deadline) {
+  for (auto pause = kShortestPause;; pause = std::min(pause * 2, kLongestPause)) {
+    if (is_there()) return true;
+    if (deadline.has_passed()) return false;
+    std::this_thread::sleep_for(pause);
+  }
+}
+
+std::vector<int> wait_for_others(ops::Rendezvous& board, std::uint64_t number, int size,
+                                 bool wait_all_ranks, Deadline deadline) {
+  std::vector<int> missing;
+  for (int rank = 1; rank < size; ++rank) {
+    const auto has_come = [&] { return number_in(board.try_get(reached_key(rank))) >= number; };
+    // The first missing one uses up the time; the ranks after it have come by then or not.
+    if (wait_until(has_come, deadline)) continue;
+    missing.push_back(rank);
+    if (!wait_all_ranks) break;
+  }
+  return missing;
+}
+
+std::string join(const std::vector<int>& ranks) {
+  std::string text;
+  for (const int rank : ranks) text += (text.empty() ? "" : ", ") + std::to_string(rank);
+  return text;
+}
+
+}  // namespace
+
+ChainmailBackend::WorkPtr ChainmailBackend::barrier(const c10d::BarrierOptions& opts) {
+  // device_ids say on which devices GPU groups meet; here it is always the CPU.
+  ops::Collective collective;
+  collective.kind = ops::OpKind::kBarrier;
+  return launch({api::kBarrier, opts.timeout, opts.asyncOp}, {}, std::move(collective),
+                std::make_shared<Payload>());
+}
+
+void ChainmailBackend::monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_all_ranks) {
+  const std::chrono::milliseconds limit = limit_of(opts.timeout);
+  const std::uint64_t number = ++monitored_barriers_;
+  if (size_ == 1) return;
+  Verdict verdict;
+  if (rank_ == 0) {
+    verdict.number = number;
+    verdict.missing =
+        wait_for_others(*board_, number, size_, wait_all_ranks, Deadline::after(limit));
+    board_->set(kVerdictKey, verdict.encode());
+  } else {
+    board_->set(reached_key(rank_), std::to_string(number));
+    const auto is_decided = [&] {
+      verdict = Verdict::decode(board_->try_get(kVerdictKey).value_or("0"));
+      return verdict.number >= number;
+    };
+    if (!wait_until(is_decided, Deadline::after(limit + kGrace))) {
+      throw TimeoutError("[Rank " + std::to_string(rank_) + "]: monitoredBarrier of group " +
+                             options_.group_name + ": rank 0 did not answer within " +
+                             std::to_string((limit + kGrace).count()) + " ms",
+                         {0});
+    }
+  }
+  if (verdict.number == number && verdict.missing.empty()) return;
+  const bool is_late = verdict.number > number ||
+                       std::count(verdict.missing.begin(), verdict.missing.end(), rank_) > 0;
+  throw TimeoutError("[Rank " + std::to_string(rank_) + "]: Ranks " + join(verdict.missing) +
+                         " failed to pass monitoredBarrier in " + std::to_string(limit.count()) +
+                         " ms, group " + options_.group_name +
+                         (is_late ? "; this rank came too late" : ""),
+                     verdict.missing);
+}
+
+}  // namespace chainmail::internal

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// Groups made of this one: split and merge of the backend.
+
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+
+#include <algorithm>
+#include <utility>
+
+#include "plugin/c10d/backend/chainmail_backend.h"
+#include "plugin/c10d/make_backend.h"
+
+namespace chainmail::internal {
+namespace {
+
+std::string join(const std::vector<int>& ranks) {
+  std::string text;
+  for (const int rank : ranks) text += (text.empty() ? "" : ",") + std::to_string(rank);
+  return text;
+}
+
+}  // namespace
+
+c10::intrusive_ptr<c10d::Backend> ChainmailBackend::split(
+    const c10::intrusive_ptr<c10d::Store>& store, const std::vector<int>& ranks,
+    const c10::intrusive_ptr<Options>& opts) {
+  std::vector<int> sorted = ranks;
+  std::sort(sorted.begin(), sorted.end());
+  for (const int rank : sorted) check_rank(rank, "split");
+  TORCH_CHECK(std::adjacent_find(sorted.begin(), sorted.end()) == sorted.end(),
+              "chainmail: split: ranks ", join(ranks), " name one of them twice");
+  const auto me = std::find(ranks.begin(), ranks.end(), rank_);
+  if (me == ranks.end()) return nullptr;
+
+  BackendOptions options = options_;
+  options.group_name += ":split:" + join(ranks);
+  options.node_ids.clear();
+  std::vector<int> global_ranks;
+  for (const int rank : ranks) {
+    // Nodes as this group sees them, also where its maker said what they are.
+    options.node_ids.push_back("node " + std::to_string(group_->topology().node_of(rank)));
+    global_ranks.push_back(static_cast<int>(global_ranks_[static_cast<std::size_t>(rank)]));
+  }
+  // Two parts of one split may have been given the same store and name.
+  auto own_keys = c10::make_intrusive<c10d::PrefixStore>("split/" + join(ranks), store->clone());
+  return make_sibling(own_keys, static_cast<int>(me - ranks.begin()),
+                      static_cast<int>(ranks.size()), opts, std::move(options),
+                      std::move(global_ranks));
+}
+
+c10::intrusive_ptr<c10d::Backend> ChainmailBackend::merge(
+    const c10::intrusive_ptr<c10d::Store>& store, const c10::intrusive_ptr<Options>& opts,
+    const int& rank, const int& size) {
+  BackendOptions options = options_;
+  options.group_name = "merge";  // the ranks come from groups of different names
+  options.node_ids.clear();
+  return make_sibling(store->clone(), rank, size, opts, std::move(options), {});
+}
+
+c10::intrusive_ptr<c10d::Backend> ChainmailBackend::make_sibling(
+    const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
+    const c10::intrusive_ptr<Options>& opts, BackendOptions options,
+    std::vector<int> global_ranks) {
+  options.timeout = timeout_.load();
+  if (const auto ours = c10::dynamic_intrusive_pointer_cast<ChainmailOptions>(opts)) {
+    options.algorithm = ours->ours.algorithm;
+    options.wire = ours->ours.wire;
+  }
+  if (opts) {
+    options.timeout = opts->timeout;
+    if (!opts->group_name.empty()) options.group_name = opts->group_name;
+  }
+  return make_backend(store, rank, size, options, std::move(global_ranks));
+}
+
+}  // namespace chainmail::internal

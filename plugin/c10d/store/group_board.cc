@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+#include "plugin/c10d/store/group_board.h"
+
+#include <sys/random.h>
+#include <unistd.h>
+
+#include <array>
+#include <cinttypes>
+#include <cstdio>
+#include <utility>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "plugin/job/node_id.h"
+
+namespace chainmail::internal {
+namespace {
+
+constexpr char kReadyKey[] = "ready";
+constexpr char kLeftKey[] = "left";
+
+std::string fresh_id() {
+  std::uint64_t id = 0;
+  if (::getrandom(&id, sizeof id, 0) != static_cast<ssize_t>(sizeof id)) {
+    throw system_error("getrandom");
+  }
+  std::array<char, 17> text{};
+  std::snprintf(text.data(), text.size(), "%016" PRIx64, id);
+  return text.data();
+}
+
+std::string written_key(int rank) { return "written/" + std::to_string(rank); }
+
+/// The news of one group, by a name that no other group has.
+class GroupNews final : public ops::FailureNews {
+ public:
+  GroupNews(std::shared_ptr<ops::FailureNews> all, std::string name)
+      : all_(std::move(all)), name_(std::move(name)) {}
+  void subscribe(const std::string& /*group*/, const std::vector<int>& global_ranks,
+                 std::shared_ptr<ops::FailureState> state) override {
+    all_->subscribe(name_, global_ranks, std::move(state));
+  }
+  void unsubscribe(const std::string& /*group*/) override { all_->unsubscribe(name_); }
+  void announce(const std::string& /*group*/, const std::exception_ptr& error) noexcept override {
+    all_->announce(name_, error);
+  }
+
+ private:
+  const std::shared_ptr<ops::FailureNews> all_;
+  const std::string name_;
+};
+
+}  // namespace
+
+GroupBoard::GroupBoard(const c10::intrusive_ptr<c10d::Store>& store, const std::string& group_name,
+                       int rank, int size)
+    : store_(store),
+      group_keys_("chainmail/" + group_name + "/"),
+      rank_(rank),
+      size_(size),
+      process_(::getpid()) {}
+
+std::vector<std::string> GroupBoard::meet(const std::string& mine, Deadline deadline) {
+  // Rank 0 chooses where the group's keys are, and takes the signpost down before anybody can get
+  // from this group to the next one of the same name.
+  const std::string signpost = group_keys_ + "open";
+  if (rank_ == 0) {
+    const std::string id = fresh_id();
+    keys_ = group_keys_ + id + "/";
+    store_.set(signpost, id);
+  } else {
+    try {
+      keys_ = group_keys_ + store_.get(signpost, deadline) + "/";
+    } catch (const TimeoutError&) {
+      throw TimeoutError(did_not_join(0, rank_, size_), {0});
+    }
+  }
+  std::vector<std::string> all;
+  try {
+    all = exchange(*this, "member", rank_, size_, mine, deadline);
+  } catch (...) {
+    if (rank_ == 0) store_.remove(signpost);
+    throw;
+  }
+  if (rank_ == 0) {
+    store_.remove(signpost);
+    set(kReadyKey, "1");
+  } else {
+    static_cast<void>(get(kReadyKey, deadline));
+  }
+  have_met_ = true;
+  return all;
+}
+
+GroupBoard::~GroupBoard() {
+  if (::getpid() != process_) return;
+  try {
+    leave();
+  } catch (const std::exception& failure) {
+    // The store may have gone with the rank that served it.
+    log_line(LogLevel::kInfo, "keys of a group stay in the store: " + std::string(failure.what()));
+  }
+}
+
+void GroupBoard::leave() {
+  if (!have_met_) {  // nobody else can have made use of them
+    for (const std::string& key : mine_) store_.remove(keys_ + key);
+    return;
+  }
+  std::string written;
+  for (const std::string& key : mine_) written += key + "\n";
+  store_.set(keys_ + written_key(rank_), written);
+  if (store_.add(keys_ + kLeftKey, 1) == size_) remove_keys_of_all();
+}
+
+void GroupBoard::remove_keys_of_all() {
+  for (int rank = 0; rank < size_; ++rank) {
+    std::string written = store_.try_get(keys_ + written_key(rank)).value_or("");
+    for (std::size_t end = 0; (end = written.find('\n')) != std::string::npos;) {
+      store_.remove(keys_ + written.substr(0, end));
+      written.erase(0, end + 1);
+    }
+    store_.remove(keys_ + written_key(rank));
+  }
+  store_.link()->forget_news_of(store_.full_key(keys_));
+  store_.remove(keys_ + kLeftKey);
+}
+
+std::shared_ptr<ops::FailureNews> GroupBoard::news(
+    std::shared_ptr<ops::FailureNews> launcher) const {
+  if (!launcher) launcher = store_.link()->news();
+  return std::make_shared<GroupNews>(std::move(launcher), store_.full_key(keys_));
+}
+
+void GroupBoard::set(const std::string& key, const std::string& value) {
+  {
+    const std::lock_guard lock(mutex_);
+    mine_.insert(key);
+  }
+  store_.set(keys_ + key, value);
+}
+
+std::string GroupBoard::get(const std::string& key, Deadline deadline) {
+  return store_.get(keys_ + key, deadline);
+}
+
+std::optional<std::string> GroupBoard::try_get(const std::string& key) {
+  return store_.try_get(keys_ + key);
+}
+
+}  // namespace chainmail::internal

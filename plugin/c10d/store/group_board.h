@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// The keys of one group in a c10d::Store: of no earlier group of that name, and gone when the last
+// of its ranks has left.
+//
+// Thread-safe once the ranks have met. Destroyed in a forked child it leaves the store alone.
+
+#pragma once
+
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include <sys/types.h>
+
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/deadline.h"
+#include "ops/engine/group.h"
+#include "plugin/c10d/store/store_rendezvous.h"
+
+namespace chainmail::internal {
+
+class GroupBoard final : public ops::Rendezvous {
+ public:
+  GroupBoard(const c10::intrusive_ptr<c10d::Store>& store, const std::string& group_name, int rank,
+             int size);
+  /// Tells the store that this rank has left; the last one takes the keys along.
+  ~GroupBoard() override;
+  GroupBoard(const GroupBoard&) = delete;
+  GroupBoard& operator=(const GroupBoard&) = delete;
+
+  /// Every rank's text, in rank order. Collective, and to be called once, before anything else.
+  /// Throws TimeoutError that names the first rank that did not come.
+  [[nodiscard]] std::vector<std::string> meet(const std::string& mine, Deadline deadline);
+
+  /// What the ranks announce of this very group, however many had its name: through `launcher`, or
+  /// over the store where there is none.
+  [[nodiscard]] std::shared_ptr<ops::FailureNews> news(
+      std::shared_ptr<ops::FailureNews> launcher) const;
+
+  void set(const std::string& key, const std::string& value) override;
+  std::string get(const std::string& key, Deadline deadline) override;
+  std::optional<std::string> try_get(const std::string& key) override;
+
+ private:
+  void leave();
+  void remove_keys_of_all();
+
+  StoreRendezvous store_;
+  const std::string group_keys_;  ///< prefix of all groups of this name
+  const int rank_;
+  const int size_;
+  const pid_t process_;
+  std::string keys_;  ///< prefix of this very group
+  bool have_met_ = false;
+  std::mutex mutex_;
+  std::set<std::string> mine_;  ///< written by this rank
+};
+
+}  // namespace chainmail::internal

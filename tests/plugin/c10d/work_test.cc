@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// What Work and Future promise: waiting with and without a limit, results, callbacks, errors,
+// several operations as one, and what the profiler sees.
+
+#include <chainmail/error.h>
+#include <gmock/gmock.h>
+#include <torch/csrc/autograd/profiler_legacy.h>
+#include <torch/torch.h>
+
+#include <atomic>
+#include <chrono>
+#include <future>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/plugin/c10d/job_group.h"
+
+namespace chainmail::internal {
+namespace {
+
+using std::chrono::milliseconds;
+using WorkPtr = c10::intrusive_ptr<c10d::Work>;
+
+class WorkTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    group_ = make_group();
+    group_->barrier()->wait();
+    backend_ = group_->getBackend(c10::kCPU);
+  }
+
+  bool is_last() const { return job().rank == job().size - 1; }
+  float ranks() const { return static_cast<float>(job().size); }
+
+  c10::intrusive_ptr<c10d::ProcessGroup> group_;
+  c10::intrusive_ptr<c10d::Backend> backend_;
+};
+
+TEST_F(WorkTest, ALimitOfTheWaitIsNotTheEndOfTheOperation) {
+  if (job().size < 2) GTEST_SKIP() << "needs two ranks";
+  std::vector<at::Tensor> tensors{torch::ones({4})};
+  if (is_last()) std::this_thread::sleep_for(milliseconds{600});
+  const WorkPtr work = backend_->allreduce(tensors);
+  if (!is_last()) {
+    EXPECT_FALSE(work->isCompleted());
+    EXPECT_THROW(work->result(), c10::Error) << "before it is there";
+    EXPECT_EQ(work->exception(), nullptr);
+    EXPECT_THROW(work->wait(milliseconds{50}), TimeoutError);
+  }
+  EXPECT_TRUE(work->wait());
+  EXPECT_TRUE(work->isCompleted());
+  EXPECT_TRUE(work->isSuccess());
+  EXPECT_EQ(work->result().at(0)[3].item<float>(), ranks());
+}
+
+TEST_F(WorkTest, SynchronousCallsAreDoneWhenTheyReturn) {
+  std::vector<at::Tensor> tensors{torch::ones({100, 3}).t()};
+  c10d::AllreduceOptions options;
+  options.asyncOp = false;
+  const WorkPtr work = backend_->allreduce(tensors, options);
+  EXPECT_TRUE(work->isCompleted());
+  EXPECT_EQ(tensors[0][2][99].item<float>(), ranks());
+}
+
+TEST_F(WorkTest, TensorsLiveUntilTheOperationEnds) {
+  if (job().size < 2) GTEST_SKIP() << "needs two ranks";
+  if (is_last()) std::this_thread::sleep_for(milliseconds{300});
+  c10::intrusive_ptr<c10::ivalue::Future> future;
+  {
+    std::vector<at::Tensor> tensors{torch::full({200'000}, 2.0)};
+    future = backend_->allreduce(tensors)->getFuture();
+  }  // neither tensor nor Work is held any more
+  future->wait();
+  EXPECT_EQ(future->value().toTensorVector().at(0)[199'999].item<float>(), 2 * ranks());
+}
+
+TEST_F(WorkTest, CallbacksRunOnceWithTheResult) {
+  std::atomic<int> calls{0};
+  std::vector<at::Tensor> tensors{torch::ones({5})};
+  const WorkPtr work = backend_->allreduce(tensors);
+  const auto doubled = work->getFuture()->then(
+      [&calls](c10::ivalue::Future& done) {
+        ++calls;
+        return c10::IValue(done.value().toTensorVector().at(0) * 2);
+      },
+      c10::TensorType::get());
+  doubled->wait();
+  EXPECT_EQ(doubled->value().toTensor()[0].item<float>(), 2 * ranks());
+  EXPECT_EQ(calls, 1);
+  // Later ones run at once, and may begin operations of their own.
+  std::vector<at::Tensor> more{torch::ones({5})};
+  work->getFuture()->then([&](c10::ivalue::Future&) { return backend_->allreduce(more)->result(); },
+                          c10::ListType::ofTensors());
+  backend_->barrier()->wait();
+  EXPECT_EQ(more[0][0].item<float>(), ranks());
+  const auto result = work->getFutureResult();
+  result->wait();
+  EXPECT_EQ(result->value().toInt(), static_cast<std::int64_t>(c10d::WorkResult::SUCCESS));
+}
+
+TEST_F(WorkTest, ListsOfListsReachTheFutureAsSuch) {
+  std::vector<std::vector<at::Tensor>> outputs;
+  for (int rank = 0; rank < job().size; ++rank) {
+    outputs.push_back({torch::empty({2}), torch::empty({3})});
+  }
+  std::vector<at::Tensor> inputs{torch::ones({2}), torch::ones({3})};
+  const WorkPtr work = backend_->allgather_coalesced(outputs, inputs);
+  const auto future = work->getFuture();
+  future->wait();
+  if (job().size > 1) {
+    EXPECT_EQ(future->value().toList().size(), outputs.size());
+    EXPECT_EQ(future->value().toList().get(0).toTensorVector().size(), 2U);
+    EXPECT_THROW(work->result(), c10::Error);
+  }
+}
+
+TEST_F(WorkTest, AbortEndsWhatIsUnderWay) {
+  if (job().size < 2) GTEST_SKIP() << "needs two ranks";
+  std::vector<at::Tensor> tensors{torch::ones({1'000'000})};
+  if (is_last()) {
+    // Never comes; learns of the end.
+    EXPECT_THROW(
+        {
+          for (int i = 0; i < 1000; ++i) {
+            std::this_thread::sleep_for(milliseconds{10});
+            if (backend_->getError() != c10d::ErrorType::SUCCESS) throw PeerError("heard of it");
+          }
+        },
+        PeerError);
+    return;
+  }
+  const WorkPtr work = backend_->allreduce(tensors);
+  const auto future = work->getFuture();
+  const auto result = work->getFutureResult();
+  std::thread killer([&] {
+    std::this_thread::sleep_for(milliseconds{200});
+    if (job().rank == 0) work->abort();
+  });
+  EXPECT_THROW(work->wait(), PeerError);
+  killer.join();
+  EXPECT_TRUE(work->isCompleted());
+  EXPECT_FALSE(work->isSuccess());
+  EXPECT_NE(work->exception(), nullptr);
+  future->wait();
+  EXPECT_TRUE(future->hasError());
+  result->wait();
+  EXPECT_EQ(result->value().toInt(), static_cast<std::int64_t>(c10d::WorkResult::COMM_ERROR));
+  EXPECT_NE(backend_->getError(), c10d::ErrorType::SUCCESS);
+}
+
+TEST_F(WorkTest, CoalescedOperationsAreOneWork) {
+  ASSERT_TRUE(backend_->supportsCoalescing());
+  std::vector<std::vector<at::Tensor>> lists;
+  for (int i = 0; i < 10; ++i) lists.push_back({torch::full({i + 1, 2}, i).t()});
+  backend_->startCoalescing();
+  EXPECT_THROW(backend_->startCoalescing(), c10::Error);
+  for (auto& tensors : lists) {
+    c10d::AllreduceOptions options;
+    options.asyncOp = false;  // not waited for inside
+    backend_->allreduce(tensors, options);
+  }
+  std::vector<at::Tensor> other{torch::ones({1})};
+  if (job().size == 1) {
+    // Another thread's operations are not taken along.
+    std::thread([&] { EXPECT_TRUE(backend_->allreduce(other)->wait()); }).join();
+  }
+  const WorkPtr work = backend_->endCoalescing();
+  EXPECT_TRUE(work->wait(milliseconds{20'000}));
+  for (int i = 0; i < 10; ++i) {
+    EXPECT_TRUE(
+        at::equal(lists[static_cast<std::size_t>(i)][0], torch::full({2, i + 1}, i * job().size)))
+        << i;
+  }
+  EXPECT_EQ(work->result().size(), 10U);
+  EXPECT_THROW(backend_->endCoalescing(), c10::Error);
+  backend_->startCoalescing();
+  EXPECT_TRUE(backend_->endCoalescing()->isCompleted()) << "nothing between them";
+}
+
+TEST_F(WorkTest, TheProfilerSeesEveryOperationWithItsShapes) {
+  using torch::autograd::profiler::ProfilerConfig;
+  using torch::autograd::profiler::ProfilerState;
+  torch::autograd::profiler::enableProfilerLegacy(
+      ProfilerConfig(ProfilerState::CPU, /*report_input_shapes=*/true));
+  std::vector<at::Tensor> tensors{torch::ones({7, 2})};
+  backend_->allreduce(tensors)->wait();
+  c10d::BroadcastOptions options;
+  options.asyncOp = false;
+  backend_->broadcast(tensors, options);
+  backend_->barrier()->wait();
+  const auto events = torch::autograd::profiler::disableProfilerLegacy();
+  std::vector<std::string> seen;
+  for (const auto& thread : events) {
+    for (const auto& event : thread) {
+      const std::string name = event.name();
+      if (name.rfind("chainmail:", 0) != 0 || event.kindStr() != "push") continue;
+      seen.push_back(name);
+      if (name != "chainmail:barrier") {
+        EXPECT_EQ(event.shapes(), (std::vector<std::vector<std::int64_t>>{{7, 2}})) << name;
+      }
+    }
+  }
+  EXPECT_THAT(seen, ::testing::UnorderedElementsAre("chainmail:all_reduce", "chainmail:broadcast",
+                                                    "chainmail:barrier"));
+}
+
+TEST_F(WorkTest, MistakesAreTorchErrorsAndTheGroupLives) {
+  std::vector<at::Tensor> tensors{torch::ones({2})};
+  EXPECT_THROW(backend_->send(tensors, job().rank, 0), c10::Error) << "to itself";
+  EXPECT_THROW(backend_->send(tensors, job().size, 0), c10::Error);
+  EXPECT_THROW(backend_->recv(tensors, 0, -1), c10::Error) << "negative tag";
+  EXPECT_THROW(backend_->setTimeout(milliseconds{0}), c10::Error);
+  EXPECT_THROW(backend_->shrink({0}), c10::Error);
+  std::vector<at::Tensor> bools{torch::ones({2}, at::kBool)};
+  c10d::AllreduceOptions average;
+  average.reduceOp = c10d::ReduceOp::AVG;
+  EXPECT_THROW(backend_->allreduce(bools, average), c10::Error);
+  backend_->allreduce(tensors)->wait();
+  EXPECT_EQ(backend_->getError(), c10d::ErrorType::SUCCESS);
+}
+
+}  // namespace
+}  // namespace chainmail::internal
