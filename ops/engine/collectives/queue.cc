@@ -102,7 +102,7 @@ void OperationQueue::hand_over() {
 }
 
 void OperationQueue::run_next(Lock& lock) {
-  const std::shared_ptr<QueuedOperation> operation = std::move(queue_.front());
+  std::shared_ptr<QueuedOperation> operation = std::move(queue_.front());
   queue_.pop_front();
   is_busy_ = true;
   running_ = operation;
@@ -119,6 +119,7 @@ void OperationQueue::run_next(Lock& lock) {
   running_ = nullptr;
   remember(*operation);
   finish(lock, operation, std::move(error));
+  drop(lock, std::move(operation));
 }
 
 void OperationQueue::remember(const QueuedOperation& operation) {
@@ -132,19 +133,18 @@ void OperationQueue::finish(Lock& lock, const std::shared_ptr<QueuedOperation>& 
                             std::exception_ptr error) {
   operation->error_ = std::move(error);
   operation->is_done_.store(true, std::memory_order_release);
-  const auto callbacks = std::exchange(operation->callbacks_, {});
+  auto callbacks = std::exchange(operation->callbacks_, {});
   if (sleepers_ > 0) {
     done_.notify_all();
   }
   if (!callbacks.empty()) {
-    run_callbacks(lock, callbacks);
+    run_callbacks(lock, std::move(callbacks));
   }
 }
 
 /// Without the lock. A callback may wait for an operation that is queued or that it submits; so the
 /// progress thread counts as absent meanwhile and another one runs what there is.
-void OperationQueue::run_callbacks(Lock& lock,
-                                   const std::vector<std::function<void()>>& callbacks) {
+void OperationQueue::run_callbacks(Lock& lock, std::vector<std::function<void()>> callbacks) {
   const bool is_own = find_own_thread() != own_.end();
   if (is_own) {
     --present_;
@@ -160,10 +160,22 @@ void OperationQueue::run_callbacks(Lock& lock,
   for (const auto& callback : callbacks) {
     callback();
   }
+  callbacks.clear();  // for the same reason as in drop()
   lock.lock();
   if (is_own) {
     ++present_;
   }
+}
+
+/// Lets go of an operation. What it keeps, the caller's tensors among it, may take locks when it
+/// goes: Python's are freed under Python's lock, whose holder may be waiting for ours.
+void OperationQueue::drop(Lock& lock, std::shared_ptr<QueuedOperation> operation) {
+  if (operation.use_count() > 1) {
+    return;
+  }
+  lock.unlock();
+  operation.reset();
+  lock.lock();
 }
 
 void OperationQueue::wait(QueuedOperation& operation,
@@ -222,9 +234,10 @@ void OperationQueue::fail_all(const std::exception_ptr& error) {
 
 void OperationQueue::end_queued(Lock& lock, const std::exception_ptr& error) {
   while (!queue_.empty()) {
-    const std::shared_ptr<QueuedOperation> operation = std::move(queue_.front());
+    std::shared_ptr<QueuedOperation> operation = std::move(queue_.front());
     queue_.pop_front();
     finish(lock, operation, error);
+    drop(lock, std::move(operation));
   }
 }
 

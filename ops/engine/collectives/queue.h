@@ -99,13 +99,14 @@ class OperationQueue final : public std::enable_shared_from_this<OperationQueue>
   void remember(const QueuedOperation& operation);
   void finish(Lock& lock, const std::shared_ptr<QueuedOperation>& operation,
               std::exception_ptr error);
+  static void drop(Lock& lock, std::shared_ptr<QueuedOperation> operation);
   void append(const std::shared_ptr<QueuedOperation>& operation);
   void end_queued(Lock& lock, const std::exception_ptr& error);
   std::list<std::thread>::iterator find_own_thread();
   void start_thread();
   void call_thread(bool is_urgent);
   void hand_over();
-  void run_callbacks(Lock& lock, const std::vector<std::function<void()>>& callbacks);
+  void run_callbacks(Lock& lock, std::vector<std::function<void()>> callbacks);
   void work();
   void forget_own_thread();
   bool rest(Lock& lock);

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <future>
 #include <thread>
 
 #include <gtest/gtest.h>
@@ -91,6 +92,36 @@ TEST_F(Queue, ASynchronousOperationRunsInItsCaller) {
   queue_->submit(operation);
   EXPECT_TRUE(operation->is_done());
   EXPECT_EQ(last_runner_, std::this_thread::get_id());
+}
+
+TEST_F(Queue, WhatAnOperationKeepsMayAskTheQueueWhenItGoes) {
+  /// Stands for a tensor whose owner needs a lock that a caller of the queue may hold.
+  struct Kept {
+    ~Kept() {
+      auto answer = std::make_shared<std::promise<std::uint64_t>>();
+      const auto answered = answer->get_future();
+      std::thread([answer, asked = queue] { answer->set_value(asked->submitted()); }).detach();
+      was_answered = answered.wait_for(std::chrono::seconds{5}) == std::future_status::ready;
+    }
+    std::shared_ptr<OperationQueue> queue;
+    std::atomic<bool>& was_answered;
+  };
+  for (const bool fails : {false, true}) {
+    std::atomic<bool> was_answered{false};
+    auto operation = make(true);
+    auto kept = std::shared_ptr<Kept>(new Kept{queue_, was_answered});
+    operation->collective.describe_shapes = [kept] { return std::string(); };
+    operation->on_done([kept] {});
+    const std::weak_ptr<Kept> watched = kept;
+    if (fails) {
+      run_ = [](QueuedOperation&) { throw PeerError("it is over"); };
+    }
+    queue_->submit(operation);
+    operation.reset();
+    kept.reset();
+    EXPECT_TRUE(comes_true([&] { return watched.expired(); }));
+    EXPECT_TRUE(comes_true([&] { return was_answered.load(); }));
+  }
 }
 
 TEST_F(Queue, ASmallOperationIsRunByItsWaiterWhenTheThreadSleeps) {
