@@ -10,6 +10,8 @@
 #include <algorithm>
 #include <sstream>
 
+#include "plugin/tensor/element_type.h"
+
 namespace chainmail::internal {
 namespace {
 
@@ -103,10 +105,17 @@ std::uint32_t hash_shapes(at::TensorList tensors) noexcept {
 }
 
 std::string describe_shapes(at::TensorList tensors) {
+  // The engine says the type itself, but for mixed lists and types that it moves as bytes.
+  const bool shows_types =
+      std::any_of(tensors.begin(), tensors.end(), [&](const at::Tensor& tensor) {
+        return tensor.scalar_type() != tensors[0].scalar_type() ||
+               !data_type_of(tensor.scalar_type());
+      });
   std::ostringstream text;
   const std::size_t shown = std::min(tensors.size(), kMaxShapesShown);
   for (std::size_t i = 0; i < shown; ++i) {
-    text << (i == 0 ? "" : ", ") << tensors[i].sizes() << ' ' << tensors[i].scalar_type();
+    text << (i == 0 ? "" : ", ") << tensors[i].sizes();
+    if (shows_types) text << ' ' << tensors[i].scalar_type();
   }
   if (shown < tensors.size()) text << ", ... (" << tensors.size() << " tensors)";
   return text.str();

@@ -44,7 +44,8 @@ void unpack(const at::Tensor& flat, at::TensorList tensors);
 /// collisions).
 [[nodiscard]] std::uint32_t hash_shapes(at::TensorList tensors) noexcept;
 
-/// "[784, 1000] float32, [1000] float32, ... (6 tensors)" for messages.
+/// "[784, 1000], [1000], ... (12 tensors)" for messages; with types where the engine does not say
+/// them.
 [[nodiscard]] std::string describe_shapes(at::TensorList tensors);
 
 }  // namespace chainmail::internal
