@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// send, recv and recvAnysource of c10d: tags, any order, any source, several as one.
+
+#include <torch/torch.h>
+
+#include <set>
+#include <vector>
+
+#include "tests/plugin/c10d/job_group.h"
+
+namespace chainmail::internal {
+namespace {
+
+using WorkPtr = c10::intrusive_ptr<c10d::Work>;
+
+at::Tensor filled(at::IntArrayRef sizes, int value) {
+  return torch::full(sizes, value, at::kFloat);
+}
+
+class TransfersTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (job().size < 2) GTEST_SKIP() << "needs two ranks";
+    group_ = make_group();
+    backend_ = group_->getBackend(c10::kCPU);
+  }
+
+  WorkPtr send(at::Tensor tensor, int destination, int tag = 0) {
+    std::vector<at::Tensor> tensors{std::move(tensor)};
+    return backend_->send(tensors, destination, tag);
+  }
+  WorkPtr receive(at::Tensor tensor, int source, int tag = 0) {
+    std::vector<at::Tensor> tensors{std::move(tensor)};
+    return backend_->recv(tensors, source, tag);
+  }
+  WorkPtr receive_from_any(at::Tensor tensor, int tag = 0) {
+    std::vector<at::Tensor> tensors{std::move(tensor)};
+    return backend_->recvAnysource(tensors, tag);
+  }
+  int next() const { return (job().rank + 1) % job().size; }
+  int previous() const { return (job().rank + job().size - 1) % job().size; }
+
+  c10::intrusive_ptr<c10d::ProcessGroup> group_;
+  c10::intrusive_ptr<c10d::Backend> backend_;
+};
+
+TEST_F(TransfersTest, FromAnyRankAndWhoItWas) {
+  if (job().rank != 0) {
+    send(filled({3, 4}, job().rank).t(), 0, 7)->wait();
+    return;
+  }
+  std::set<int> sources;
+  for (int i = 1; i < job().size; ++i) {
+    at::Tensor tensor = torch::zeros({8, 3}).slice(0, 0, 8, 2);  // strided
+    const WorkPtr work = receive_from_any(tensor, 7);
+    work->wait();
+    EXPECT_TRUE(at::equal(tensor, filled({4, 3}, work->sourceRank())));
+    sources.insert(work->sourceRank());
+  }
+  EXPECT_EQ(sources.size(), static_cast<std::size_t>(job().size - 1));
+}
+
+TEST_F(TransfersTest, TagsMayMeetInAnyOrder) {
+  const WorkPtr first = send(filled({5}, 1), next(), 1);
+  const WorkPtr second = send(filled({5}, 2), next(), 2);
+  at::Tensor two = torch::zeros({5});
+  at::Tensor one = torch::zeros({5});
+  const WorkPtr received = receive(two, previous(), 2);
+  received->wait();
+  receive(one, previous(), 1)->wait();
+  first->wait();
+  second->wait();
+  EXPECT_EQ(received->sourceRank(), previous());
+  EXPECT_EQ(one[4].item<float>(), 1.0F);
+  EXPECT_EQ(two[4].item<float>(), 2.0F);
+  EXPECT_THROW(first->sourceRank(), c10::Error);
+}
+
+TEST_F(TransfersTest, AllSendLargeOnesFirst) {
+  const at::Tensor mine = filled({1'000'000}, job().rank);
+  at::Tensor other = torch::zeros({1'000'000});
+  const WorkPtr sent = send(mine, next());
+  receive(other, previous())->wait();
+  sent->wait();
+  EXPECT_EQ(other[999'999].item<float>(), static_cast<float>(previous()));
+}
+
+TEST_F(TransfersTest, ABatchIsOneWork) {
+  // As batch_isend_irecv does it: to and from everybody, between collectives.
+  std::vector<at::Tensor> sum{torch::ones({10})};
+  const WorkPtr before = backend_->allreduce(sum);
+  std::vector<at::Tensor> received;
+  backend_->startCoalescing();
+  for (int peer = 0; peer < job().size; ++peer) {
+    received.push_back(filled({100'000}, -1));
+    if (peer == job().rank) continue;
+    send(filled({100'000}, job().rank * 10 + peer), peer);
+    receive(received.back(), peer);
+  }
+  const WorkPtr all = backend_->endCoalescing();
+  all->wait();
+  before->wait();
+  for (int peer = 0; peer < job().size; ++peer) {
+    const int expected = peer == job().rank ? -1 : peer * 10 + job().rank;
+    EXPECT_EQ(received[static_cast<std::size_t>(peer)][99'999].item<int>(), expected);
+  }
+  EXPECT_EQ(sum[0][0].item<float>(), static_cast<float>(job().size));
+}
+
+TEST_F(TransfersTest, WhileACollectiveWaits) {
+  // Rank 0 is in an all-reduce that the others join only after they have heard from it.
+  std::vector<at::Tensor> sum{torch::ones({4})};
+  if (job().rank == 0) {
+    const WorkPtr reduced = backend_->allreduce(sum);
+    for (int peer = 1; peer < job().size; ++peer) send(torch::ones({2}), peer)->wait();
+    reduced->wait();
+  } else {
+    receive(torch::zeros({2}), 0)->wait();
+    backend_->allreduce(sum)->wait();
+  }
+  EXPECT_EQ(sum[0][3].item<float>(), static_cast<float>(job().size));
+}
+
+}  // namespace
+}  // namespace chainmail::internal
