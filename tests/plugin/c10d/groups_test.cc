@@ -233,6 +233,38 @@ TEST(Groups, AThousandLeaveNothingBehind) {
   all->barrier()->wait();
 }
 
+TEST(Groups, HundredsAtOnce) {
+  constexpr std::size_t kGroups = 200;
+  const auto store = make_job_store(std::chrono::seconds{30});
+  const Footprint before;
+  std::vector<c10::intrusive_ptr<c10d::ProcessGroup>> groups;
+  for (std::size_t i = 0; i < kGroups; ++i) {
+    BackendOptions options;
+    options.group_name = "at once " + std::to_string(i);
+    options.timeout = std::chrono::seconds{60};
+    groups.push_back(make_process_group(store, job().rank, job().size, options));
+  }
+  // All of them at work, each rank in its own order.
+  std::vector<std::vector<at::Tensor>> tensors;
+  for (std::size_t i = 0; i < kGroups; ++i) tensors.push_back({torch::full({10}, i, at::kFloat)});
+  std::vector<c10::intrusive_ptr<c10d::Work>> works(kGroups);
+  for (std::size_t i = 0; i < kGroups; ++i) {
+    const std::size_t mine = (i + static_cast<std::size_t>(job().rank) * 37) % kGroups;
+    works[mine] = groups[mine]->allreduce(tensors[mine]);
+  }
+  for (std::size_t i = 0; i < kGroups; ++i) {
+    works[i]->wait();
+    ASSERT_EQ(tensors[i][0][9].item<float>(),
+              static_cast<float>(i) * static_cast<float>(job().size));
+  }
+  const Footprint during;
+  std::cout << kGroups << " groups at once: descriptors " << before.descriptors << " to "
+            << during.descriptors << ", threads " << before.threads << " to " << during.threads
+            << ", resident KiB " << before.resident << " to " << during.resident << "\n";
+  EXPECT_LE(during.descriptors,
+            before.descriptors + job().size * static_cast<std::int64_t>(kGroups));
+}
+
 TEST(Groups, TheSameNameAgainAndAgain) {
   const auto store = make_job_store(std::chrono::seconds{30});
   for (int i = 0; i < 30; ++i) {

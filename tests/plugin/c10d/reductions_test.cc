@@ -191,7 +191,10 @@ TEST(AllReduce, RefusesWhatItCannotDo) {
   EXPECT_THROW(group->allreduce_coalesced(mixed), c10::Error);
   EXPECT_THROW(all_reduce(*group, {torch::ones({3})}, ReduceOp::BAND), c10::Error);
   EXPECT_THROW(all_reduce(*group, {torch::ones({1}).expand({4})}), c10::Error);
-  EXPECT_THROW(all_reduce(*group, {torch::ones({3, 3}).to_sparse()}), c10::Error);
+  EXPECT_THROW(all_reduce(*group, {torch::ones({3, 3}).to_sparse_csr()}), c10::Error);
+  std::vector<at::Tensor> sparse{torch::ones({3, 3}).to_sparse()};
+  EXPECT_THROW(all_reduce(*group, sparse, ReduceOp::MAX), c10::Error);
+  EXPECT_THROW(group->getBackend(c10::kCPU)->reduce(sparse), c10::Error);
   at::Tensor fine = torch::ones({3});
   all_reduce(*group, {fine});  // the group lives
   EXPECT_EQ(fine[0].item<float>(), static_cast<float>(job().size));
