@@ -144,11 +144,13 @@ void Desk::match_open_receives() {
       continue;
     }
     place = open_.erase(place);
-    if (sender >= 0 && operation->claim()) {
-      join_lane(*operation, sender);
-      pending_.push_back(operation);
-      post(*operation);
+    if (sender < 0 || !operation->claim()) {
+      dropped_.push_back(operation);
+      continue;
     }
+    join_lane(*operation, sender);
+    pending_.push_back(operation);
+    post(*operation);
   }
 }
 

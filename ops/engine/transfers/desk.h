@@ -125,6 +125,7 @@ class Desk final : public std::enable_shared_from_this<Desk> {
   std::list<OperationPtr> pending_;  // with a known peer, in call order
   std::list<OperationPtr> open_;     // receives from any rank
   std::vector<OperationPtr> new_;    // of pending_, submitted while somebody slept in the Transport
+  std::vector<OperationPtr> dropped_;  // another desk has taken them; let go of without the lock
   std::unordered_map<std::uint64_t, Lane> sends_;     // by peer and tag
   std::unordered_map<std::uint64_t, Lane> receives_;  // by peer and tag
   std::vector<PastOperation> past_;

@@ -31,9 +31,7 @@ std::vector<Desk::OperationPtr> Desk::take_all() {
   std::vector<OperationPtr> all(pending_.begin(), pending_.end());
   pending_.clear();
   for (OperationPtr& operation : open_) {
-    if (operation->claim()) {
-      all.push_back(std::move(operation));
-    }
+    (operation->claim() ? all : dropped_).push_back(std::move(operation));
   }
   open_.clear();
   return all;
@@ -58,10 +56,11 @@ void Desk::break_down(Outcome& outcome) {
   culprit_ = nullptr;
 }
 
-/// Ends operations, and the group when something has broken; without the lock where others are
-/// called.
+/// Ends operations, and the group when something has broken. Others are called, and operations let
+/// go of, without the lock: what an operation keeps, a caller's tensors perhaps, may take locks
+/// when it goes.
 void Desk::tell(Lock& lock, Outcome outcome) {
-  if (outcome.ended.empty() && outcome.failed == nullptr) {
+  if (outcome.ended.empty() && outcome.failed == nullptr && dropped_.empty()) {
     return;
   }
   std::vector<std::function<void()>> callbacks;
@@ -73,9 +72,7 @@ void Desk::tell(Lock& lock, Outcome outcome) {
   if (waiters_ > 0) {
     changed_.notify_all();
   }
-  if (callbacks.empty() && outcome.failed == nullptr) {
-    return;
-  }
+  auto dropped = std::exchange(dropped_, {});
   lock.unlock();
   for (const auto& callback : callbacks) {
     callback();
@@ -85,6 +82,7 @@ void Desk::tell(Lock& lock, Outcome outcome) {
     fail_all(outcome.error);  // if nobody has
   }
   callbacks.clear();
+  dropped.clear();
   outcome = {};
   lock.lock();
 }
