@@ -12,6 +12,7 @@
 #include "plugin/c10d/backend/chainmail_backend.h"
 #include "plugin/c10d/backend/checks.h"
 #include "plugin/c10d/backend/elements.h"
+#include "plugin/c10d/backend/places.h"
 #include "plugin/tensor/tensor_bytes.h"
 
 namespace chainmail::internal {
@@ -54,20 +55,13 @@ ChainmailBackend::WorkPtr ChainmailBackend::start_all_gather(const Call& call,
               ": the output of ", total_elements(parts), " elements must be ", size_,
               " times the input of ", total_elements(inputs));
   const at::Tensor input = pack(inputs);
-  const at::Tensor output = pack_empty(parts);
   ops::Collective collective =
       movement(ops::OpKind::kAllGather, input.scalar_type(), input.numel());
   collective.input = input_of(input);
-  collective.output = output_of(output);
   collective.shape_hash = hash_shapes(inputs);
   collective.describe_shapes = [inputs] { return describe_shapes(inputs); };
-  payload->buffers = {input, output};
-  if (!output.is_same(parts[0])) {
-    payload->copy_out = [output, parts, more = std::move(payload->copy_out)] {
-      unpack(output, parts);
-      if (more) more();
-    };
-  }
+  payload->buffers = {input};
+  write_parts(parts, size(), collective, *payload);
   return launch(call, inputs, std::move(collective), std::move(payload));
 }
 
@@ -80,19 +74,17 @@ ChainmailBackend::WorkPtr ChainmailBackend::start_uneven_all_gather(const Call& 
   TORCH_CHECK(mine.sizes() == input.sizes(), "chainmail: ", what, ": the input of ", input.sizes(),
               " does not fit the output for rank ", rank_, " of ", mine.sizes());
   const at::Tensor flat = pack(input);
-  const at::Tensor output = pack_empty(parts);
   const std::size_t factor = elements_to_move(input.scalar_type()).factor;
   ops::Collective collective = movement(ops::OpKind::kAllGather, input.scalar_type(), 0);
   for (const at::Tensor& part : parts) {
     collective.receive_counts.push_back(static_cast<std::size_t>(part.numel()) * factor);
   }
   collective.input = input_of(flat);
-  collective.output = output_of(output);
   collective.shape_hash = hash_shapes(parts);
   auto payload = std::make_shared<Payload>();
   payload->results = parts;
   payload->buffers = {flat};
-  payload->copy_out = [output, parts] { unpack(output, parts); };
+  write_parts(parts, size(), collective, *payload);
   return launch(call, input, std::move(collective), std::move(payload));
 }
 

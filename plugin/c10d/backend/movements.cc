@@ -10,6 +10,7 @@
 #include "plugin/c10d/backend/chainmail_backend.h"
 #include "plugin/c10d/backend/checks.h"
 #include "plugin/c10d/backend/elements.h"
+#include "plugin/c10d/backend/places.h"
 #include "plugin/tensor/tensor_bytes.h"
 
 namespace chainmail::internal {
@@ -102,13 +103,8 @@ ChainmailBackend::WorkPtr ChainmailBackend::gather(TensorLists& outputs, Tensors
     check_tensors(outputs[0], api.name);
     check_like(outputs[0], input, api.name);
     check_writable(outputs[0], api.name);
-    const at::Tensor all = pack_empty(outputs[0]);
-    collective.output = output_of(all);
     payload->results = outputs[0];
-    payload->buffers.push_back(all);
-    if (!all.is_same(outputs[0][0])) {
-      payload->copy_out = [all, list = outputs[0]] { unpack(all, list); };
-    }
+    write_parts(outputs[0], size(), collective, *payload);
   } else {
     TORCH_CHECK(outputs.empty(), "chainmail: gather takes output tensors on the root only");
     collective.describe_shapes = [inputs] { return describe_shapes(inputs); };
@@ -137,8 +133,7 @@ ChainmailBackend::WorkPtr ChainmailBackend::scatter(Tensors& outputs, TensorList
                 " needs one list of ", size_, " input tensors on the root");
     check_tensors(inputs[0], api.name);
     check_like(inputs[0], output, api.name);
-    payload->buffers = {pack(inputs[0])};
-    collective.input = input_of(payload->buffers[0]);
+    read_parts(inputs[0], collective, *payload);
   } else {
     TORCH_CHECK(inputs.empty(), "chainmail: scatter takes input tensors on the root only");
   }
@@ -179,18 +174,14 @@ ChainmailBackend::WorkPtr ChainmailBackend::alltoall(Tensors& outputs, Tensors& 
               " needs ", size_, " inputs and outputs, got ", inputs.size(), " and ",
               outputs.size());
   check_same_type(inputs[0], outputs[0], api.name);
-  const at::Tensor from = pack(inputs);
-  const at::Tensor to = pack_empty(outputs);
   const std::size_t factor = elements_to_move(inputs[0].scalar_type()).factor;
   ops::Collective collective = movement(ops::OpKind::kAllToAll, inputs[0].scalar_type(), 0);
   collective.send_counts = list_counts(inputs, factor);
   collective.receive_counts = list_counts(outputs, factor);
-  collective.input = input_of(from);
-  collective.output = output_of(to);
   auto payload = std::make_shared<Payload>();
   payload->results = outputs;
-  payload->buffers = {from};
-  if (!to.is_same(outputs[0])) payload->copy_out = [to, outputs] { unpack(to, outputs); };
+  read_parts(inputs, collective, *payload);
+  write_parts(outputs, size(), collective, *payload);
   return launch({api, opts.timeout, opts.asyncOp}, inputs, std::move(collective),
                 std::move(payload));
 }
