@@ -145,7 +145,8 @@ c10::intrusive_ptr<ChainmailBackend> backend_of(c10d::ProcessGroup& group) {
   auto backend = c10::dynamic_intrusive_pointer_cast<ChainmailBackend>(found);
   TORCH_CHECK(backend, "chainmail: the CPU backend of group \"", group.getGroupName(), "\" is ",
               found->getBackendName(),
-              "; make the group with chainmail::make_process_group or chainmail::attach");
+              "; make the group with chainmail::make_process_group or chainmail::attach, and unset "
+              "TORCH_DISTRIBUTED_DEBUG=DETAIL, which hides a backend behind torch's own checks");
   return backend;
 }
 

@@ -8,9 +8,11 @@ import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
 import torch.distributed.nn.functional as differentiable
+from torch.profiler import ProfilerActivity, profile
 
 from both import RANK, SIZE, BothTest, process_group
 
+TORCH = tuple(int(part) for part in torch.__version__.split(".")[:2])
 NEXT, PREVIOUS = (RANK + 1) % SIZE, (RANK - 1) % SIZE
 
 
@@ -136,6 +138,15 @@ class CollectivesTest(BothTest):
 
         self.assert_same(scenario)
 
+    @unittest.skipIf(TORCH < (2, 15), "split_group of torch 2.11 needs an accelerator")
+    def test_split_group(self):
+        with process_group():
+            part = dist.split_group(split_ranks=[[0], list(range(1, SIZE))])
+            value = mine(4)
+            dist.all_reduce(value, group=part)
+            others = 1 if RANK == 0 else sum(range(2, SIZE + 1))
+            self.assert_equal(mine(4) / (RANK + 1) * others, value)
+
     def test_device_prefix_and_second_backend(self):
         for backend in ("cpu:chainmail", "cpu:chainmail,cuda:gloo"):
             with self.subTest(backend=backend), process_group(backend):
@@ -148,6 +159,30 @@ class CollectivesTest(BothTest):
             dist.all_reduce(ours)
             dist.all_reduce(theirs, group=group)
             self.assert_equal(theirs, ours)
+
+    def test_receive_from_any_rank(self):
+        def scenario():
+            if RANK != 0:
+                dist.send(mine(3), 0, tag=9)
+                return [RANK]
+            received = [torch.empty(3) for _ in range(SIZE - 1)]
+            sources = [dist.recv(tensor, tag=9) for tensor in received]
+            return [dict(sorted(zip(sources, received)))]
+
+        self.assert_same(scenario)
+
+    def test_profiler_shows_operations(self):
+        with process_group():
+            with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as found:
+                dist.all_reduce(mine(3, 5))
+                dist.broadcast(mine(7), src=0)
+                dist.all_gather_into_tensor(torch.empty(2 * SIZE), mine(2))
+                dist.barrier()
+        shapes = {event.name: event.input_shapes for event in found.events()
+                  if event.name.startswith("chainmail:")}
+        for name, shape in {"all_reduce": [3, 5], "broadcast": [7]}.items():
+            self.assertIn(shape, shapes.get(f"chainmail:{name}", []), shapes)
+        self.assertIn("chainmail:barrier", shapes)
 
     def test_operators_by_name(self):
         with process_group():

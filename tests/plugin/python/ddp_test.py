@@ -155,6 +155,19 @@ class DdpTest(BothTest):
 
         self.assert_same(scenario, absolute=1e-4)
 
+    def test_sparse_gradients(self):
+        def scenario():
+            torch.manual_seed(RANK)
+            net = torch.nn.Sequential(torch.nn.Embedding(30, 4, sparse=True), torch.nn.Linear(4, 2))
+            model = DistributedDataParallel(net)
+            for step in range(STEPS):
+                model.zero_grad()
+                model(torch.tensor([step, 3 + RANK, 20])).square().mean().backward()
+                torch.optim.SGD(model.parameters(), 0.1).step()
+            return list(model.state_dict().values())
+
+        self.assert_same(scenario)
+
     def test_sync_batch_norm(self):
         # torch allows it on accelerators only; the refusal is the same.
         def scenario():
