@@ -3,6 +3,9 @@
 
 // `launcher`: the controller of a job, and with --agent its hand on one node.
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <cstdio>
 #include <exception>
 #include <filesystem>
@@ -62,9 +65,18 @@ int fail(const std::string& message, int code) {
   return code;
 }
 
+// Whoever starts us with a standard stream closed would have what is opened first in its place,
+// and messages written into it.
+void open_closed_streams() {
+  for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd) {
+    if (fcntl(fd, F_GETFD) < 0) (void)open("/dev/null", O_RDWR);  // takes the lowest free number
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  open_closed_streams();
   const std::vector<std::string> arguments(argv + 1, argv + argc);
   try {
     if (arguments.size() == 2 && arguments.front() == "--agent") {

@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
+#include <sys/wait.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -265,6 +266,19 @@ TEST(DryRun, StartsNothing) {
   EXPECT_EQ(json.code, 0);
   EXPECT_THAT(json.out, HasSubstr("\"user\": \"bob\""));
   EXPECT_THAT(json.out, HasSubstr("\"max_slots\": null"));
+}
+
+TEST(StandardStreams, ThatAreClosedAreNotTakenForSomethingElse) {
+  const std::string rank =
+      "for fd in 0 1 2; do"
+      " [ $(readlink /proc/$CHAINMAIL_TEST_PID/fd/$fd) = /dev/null ] || exit 4;"
+      " done; exit 3";
+  setenv("CHAINMAIL_TEST_SCRIPT", rank.c_str(), 1);
+  const int status = std::system("export CHAINMAIL_TEST_PID=$$; exec " CHAINMAIL_TEST_LAUNCHER
+                                 R"( -n 1 sh -c "$CHAINMAIL_TEST_SCRIPT" <&- >&- 2>&-)");
+  unsetenv("CHAINMAIL_TEST_SCRIPT");
+  ASSERT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 3);
 }
 
 }  // namespace

@@ -106,7 +106,8 @@ void ChainmailBackend::monitoredBarrier(const c10d::BarrierOptions& opts, bool w
     if (!wait_until(is_decided, Deadline::after(limit + kGrace))) {
       throw TimeoutError("[Rank " + std::to_string(rank_) + "]: monitoredBarrier of group " +
                              options_.group_name + ": rank 0 did not answer within " +
-                             std::to_string((limit + kGrace).count()) + " ms",
+                             std::to_string((limit + kGrace).count()) +
+                             " ms; look whether it still runs and calls monitoredBarrier, too",
                          {0});
     }
   }
