@@ -7,10 +7,12 @@ option(CHAINMAIL_BUILD_TESTS "Build the tests" ${PROJECT_IS_TOP_LEVEL})
 option(CHAINMAIL_INSTALL "Generate the install rules" ${PROJECT_IS_TOP_LEVEL})
 option(CHAINMAIL_WERROR "Warnings are errors" OFF)
 option(CHAINMAIL_CLANG_TIDY "Run clang-tidy-14 on every file of ours" OFF)
-set(CHAINMAIL_SANITIZE "" CACHE STRING "address, undefined or thread: build with that sanitizer")
-set_property(CACHE CHAINMAIL_SANITIZE PROPERTY STRINGS "" address undefined thread)
-if(NOT CHAINMAIL_SANITIZE MATCHES "^(|address|undefined|thread)$")
-  message(FATAL_ERROR "CHAINMAIL_SANITIZE=${CHAINMAIL_SANITIZE}: use address, undefined or thread")
+set(CHAINMAIL_SANITIZE "" CACHE STRING "Build with sanitizers: address, undefined, both, or thread")
+set_property(CACHE CHAINMAIL_SANITIZE PROPERTY STRINGS "" address undefined address,undefined
+                                               thread)
+if(NOT CHAINMAIL_SANITIZE MATCHES "^(|address|undefined|address,undefined|thread)$")
+  message(FATAL_ERROR "CHAINMAIL_SANITIZE=${CHAINMAIL_SANITIZE}: use address, undefined, "
+                      "address,undefined or thread")
 endif()
 
 if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)

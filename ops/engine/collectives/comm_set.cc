@@ -97,7 +97,7 @@ std::string CommSet::host_of(int node, const OpContext& context) {
   const auto [place, is_new] = hosts_.try_emplace(node);
   if (is_new) {
     try {
-      // The leader writes it when it makes the group, about now; it is for messages only.
+      // Its ranks write it when they make the group, about now; it is for messages only.
       constexpr std::chrono::seconds kPatience{2};
       const auto limit = std::min<std::chrono::milliseconds>(context.deadline.left(), kPatience);
       place->second = rendezvous_->get(host_key(node), internal::Deadline::after(limit));

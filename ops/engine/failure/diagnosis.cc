@@ -30,8 +30,8 @@ constexpr const char* kFailingKey = "failing";
 // A closed connection is seen in microseconds, the reason for it (a rank was killed) a little
 // later; a rank that is busy describing a disagreement takes longer.
 constexpr milliseconds kNewsWait{150};
-constexpr milliseconds kDescribeWait{300};
-constexpr milliseconds kOthersDescribeWait{600};
+constexpr milliseconds kDescribeWait{450};
+constexpr milliseconds kOthersDescribeWait{750};
 constexpr milliseconds kPause{5};
 // Longer than the lookouts need to see that a rank has reached its time limit.
 constexpr milliseconds kSignWait{500};

@@ -86,7 +86,8 @@ PositionBoard::PositionBoard(int rank, const Topology& topology, std::vector<int
       global_ranks_(std::move(global_ranks)),
       options_(options),
       rendezvous_(std::move(rendezvous)) {
-  if (topology_.local_rank_of(rank_) == 0 && topology_.size() > 1) {
+  // Every rank of the node, so that who is seen has a name, however late its neighbours are.
+  if (topology_.node_count() > 1) {
     rendezvous_->set(host_key(topology_.node_of(rank_)), options_.host);
   }
 }

@@ -179,17 +179,18 @@ TEST_P(GroupMismatch, SendAndReceiveOfOtherSizes) {
   GroupOptions options;
   options.timeout = std::chrono::seconds{20};
   GroupMaker maker({1, 2}, GetParam(), options);
-  const auto errors = maker.run([](int rank, Group& group) {
+  const auto errors = test::run_ranks(maker.size(), [&](int rank) {
     if (rank == 1) {
-      return;
+      return;  // the first of its node never comes, and the other one has a name all the same
     }
+    const auto group = maker.join(rank);
     std::vector<float> values(rank == 0 ? 12 : 6);
     Collective collective = on(values, rank == 0 ? OpKind::kSend : OpKind::kRecv);
     collective.root = 2 - rank;
-    group.run(collective);
+    group->run(collective);
     // A small send is over before the receiver has looked at it: the sender finds out next.
     collective.kind = rank == 0 ? OpKind::kRecv : OpKind::kSend;
-    group.run(collective);
+    group->run(collective);
   });
   for (const std::size_t rank : {std::size_t{0}, std::size_t{2}}) {
     const std::string text = test::text_of(errors[rank]);
