@@ -235,9 +235,13 @@ Plan plan_collective(const Collective& collective, int rank, const Topology& top
   plan.header = header_of(collective, plan, options);
   if (is_point_to_point(collective.kind)) {
     const std::string peer = is_from_any_rank(collective) ? "any" : std::to_string(collective.root);
-    plan.lane = collective.kind == OpKind::kSend ? std::to_string(rank) + ">" + peer
-                                                 : peer + ">" + std::to_string(rank);
-    plan.lane += "/" + std::to_string(collective.tag);
+    const std::string self = std::to_string(rank);
+    const bool is_send = collective.kind == OpKind::kSend;
+    plan.lane = is_send ? self : peer;
+    plan.lane += '>';
+    plan.lane += is_send ? peer : self;
+    plan.lane += '/';
+    plan.lane += std::to_string(collective.tag);
   }
   return plan;
 }
@@ -252,8 +256,13 @@ std::string describe_call(const Collective& collective, const Plan& plan,
     text += std::string(" ") + to_string(collective.reduce_op);
   }
   text += std::string(" of ") + to_string(collective.dtype) + " ";
-  text += collective.describe_shapes ? collective.describe_shapes()
-                                     : "[" + std::to_string(collective.count) + "]";
+  if (collective.describe_shapes) {
+    text += collective.describe_shapes();
+  } else {
+    text += '[';
+    text += std::to_string(collective.count);
+    text += ']';
+  }
   if (has_root(collective.kind)) {
     text += " with root " + std::to_string(collective.root);
   } else if (is_point_to_point(collective.kind)) {
