@@ -67,6 +67,16 @@ class Comm {
   virtual void all_reduce(std::byte* data, std::size_t count, const Reduction& reduction,
                           const OpContext& context) = 0;
 
+  /// An all_reduce without a wait: shows this rank's elements and looks for those of its peers for
+  /// some microseconds. True when it is done. False when it is not, for whatever reason:
+  /// all_reduce() with the same arguments and header must be the next call then, and goes on with
+  /// it or throws. Costs little more than moving the cache lines.
+  [[nodiscard]] virtual bool try_all_reduce(std::byte* /*data*/, std::size_t /*count*/,
+                                            const Reduction& /*reduction*/,
+                                            const MessageHeader& /*header*/) noexcept {
+    return false;
+  }
+
   /// In place on `root`; the others' buffers stay as they are.
   virtual void reduce(std::byte* data, std::size_t count, const Reduction& reduction, int root,
                       const OpContext& context) = 0;

@@ -70,6 +70,11 @@ void check_collective(const Collective& collective, int rank, const Topology& to
   return kind == OpKind::kSend || kind == OpKind::kRecv;
 }
 
+/// The sum of integers is divided once, at the end.
+[[nodiscard]] inline bool is_integer_average(const Collective& collective) noexcept {
+  return collective.reduce_op == ReduceOp::kAvg && !is_floating_point(collective.dtype);
+}
+
 [[nodiscard]] inline bool is_from_any_rank(const Collective& collective) noexcept {
   return collective.kind == OpKind::kRecv && collective.root == kAnyRank;
 }

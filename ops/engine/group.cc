@@ -37,6 +37,7 @@ class GroupHandle final : public Group {
   std::shared_ptr<Operation> submit(Collective collective) override {
     return core_->submit(std::move(collective));
   }
+  void run(const Collective& collective) override { core_->run(collective); }
   void abort(std::exception_ptr error) override { core_->fail({std::move(error)}); }
   void shutdown() override { core_->shutdown(); }
   std::exception_ptr error() const override { return core_->failure().error(); }
@@ -70,11 +71,6 @@ void check_arguments(int rank, const Topology& topology, const Rendezvous* rende
 }
 
 }  // namespace
-
-void Group::run(Collective collective) {
-  collective.is_async = false;
-  submit(std::move(collective))->wait();
-}
 
 std::shared_ptr<Group> create_group_with(const CommFactory& factory, int rank, Topology topology,
                                          std::shared_ptr<Rendezvous> rendezvous,

@@ -136,8 +136,8 @@ class Group {
   /// Appends an operation. Throws InvalidArgument for arguments that cannot be right on any rank,
   /// or the group's error when it is dead.
   virtual std::shared_ptr<Operation> submit(Collective collective) = 0;
-  /// submit() and wait.
-  void run(Collective collective);
+  /// submit() and wait, in the caller when nothing is queued: the fastest way for small operations.
+  virtual void run(const Collective& collective) = 0;
 
   /// Kills the group: operations in flight and later ones end with `error` on this rank, and the
   /// other ranks are told.

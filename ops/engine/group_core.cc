@@ -18,6 +18,9 @@ namespace {
 // How long a failed group waits for an operation that its aborted Comms should end at once.
 constexpr std::chrono::seconds kAbortLimit{10};
 
+// What moves in some microseconds between ranks of a node.
+constexpr std::size_t kQuickElements = std::size_t{16} << 10;
+
 // Forks that this process is the child of. A counter, because asking the kernel for the process id
 // costs as much as a small operation.
 std::atomic<unsigned> fork_count{0};
@@ -51,10 +54,14 @@ GroupCore::GroupCore(int rank, Topology topology, const std::shared_ptr<Rendezvo
       fork_count_(count_forks()),
       comms_(rank_, topology_, options_, global_ranks_, factory, rendezvous, comm_failure_),
       dispatcher_(rank_, topology_, options_.chunk_bytes, comms_),
-      queue_(std::make_shared<OperationQueue>([this](QueuedOperation& operation) {
-        const auto keep = shared_from_this();  // a callback may drop the last handle
-        run(operation);
-      })),
+      queue_(std::make_shared<OperationQueue>(
+          [this](QueuedOperation& operation) {
+            const auto keep = shared_from_this();  // a callback may drop the last handle
+            carry_out(operation);
+          },
+          [this](const Collective& collective, const Plan& how) {
+            return attempt(collective, how);
+          })),
       diagnosis_(
           rank_, topology_, global_ranks_, options_, rendezvous, [this] { return activity(); },
           failure_) {}
@@ -95,7 +102,9 @@ void GroupCore::start(const CommFactory& factory, const std::shared_ptr<Rendezvo
   }
 }
 
-std::shared_ptr<Operation> GroupCore::submit(Collective collective) {
+/// Says how an operation that can be right will be carried out; throws when it cannot, or the group
+/// is dead.
+Plan GroupCore::plan(const Collective& collective) {
   if (is_forked_child()) {
     throw InvalidArgument(std::string(to_string(collective.kind)) + ": group " + options_.name +
                           " belongs to the parent process; a forked child cannot use it");
@@ -106,21 +115,50 @@ std::shared_ptr<Operation> GroupCore::submit(Collective collective) {
   if (internal::log_enabled(internal::LogLevel::kInfo)) {
     tell_choice(collective, plan);
   }
+  return plan;
+}
+
+std::shared_ptr<Operation> GroupCore::submit(Collective collective) {
+  Plan how = plan(collective);
   const auto timeout = collective.timeout.value_or(options_.timeout);
   if (is_point_to_point(collective.kind)) {
-    const auto transfer = transfers_->submit(std::move(collective), std::move(plan), timeout);
+    const auto transfer = transfers_->submit(std::move(collective), std::move(how), timeout);
     if (!transfer->is_done()) {
       lookout_->touch();
     }
     return transfer;
   }
   const auto operation =
-      std::make_shared<QueuedOperation>(queue_, std::move(collective), std::move(plan), timeout);
+      std::make_shared<QueuedOperation>(queue_, std::move(collective), std::move(how), timeout);
   queue_->submit(operation);
   return operation;
 }
 
-void GroupCore::run(QueuedOperation& operation) {
+void GroupCore::run(const Collective& collective) {
+  const bool is_quick = collective.kind == OpKind::kAllReduce && !collective.prepare &&
+                        collective.count <= kQuickElements && topology_.node_count() == 1 &&
+                        !is_integer_average(collective);
+  if (!is_quick) {
+    Collective copy = collective;
+    copy.is_async = false;
+    submit(std::move(copy))->wait();
+    return;
+  }
+  const auto timeout = collective.timeout.value_or(options_.timeout);
+  if (const auto operation = queue_->submit_promptly(collective, plan(collective), timeout)) {
+    operation->wait();
+  }
+}
+
+/// For operations that is_quick() in run().
+bool GroupCore::attempt(const Collective& collective, const Plan& plan) noexcept {
+  Comm* comm = comms_.flat_if_made();
+  return comm != nullptr &&
+         comm->try_all_reduce(collective.output, collective.count,
+                              dispatcher_.reduction_of(collective, plan), plan.header);
+}
+
+void GroupCore::carry_out(QueuedOperation& operation) {
   failure_->rethrow_if_failed();
   if (topology_.size() > 1) {
     lookout_->touch();

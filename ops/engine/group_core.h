@@ -43,13 +43,17 @@ class GroupCore final : public std::enable_shared_from_this<GroupCore> {
   std::uint64_t submitted() const { return queue_->submitted(); }
 
   [[nodiscard]] std::shared_ptr<Operation> submit(Collective collective);
+  /// submit() and wait().
+  void run(const Collective& collective);
   /// Makes the group dead. The other ranks are told, once, unless they know.
   void fail(const Finding& finding);
   /// Waits for what was submitted unless the group has failed, then ends threads and connections.
   void shutdown();
 
  private:
-  void run(QueuedOperation& operation);
+  Plan plan(const Collective& collective);
+  bool attempt(const Collective& collective, const Plan& plan) noexcept;
+  void carry_out(QueuedOperation& operation);
   void find_cause(const PlannedOperation& operation, const std::exception_ptr& error);
   void look(const std::vector<LongOperation>& operations);
   Activity activity() const;

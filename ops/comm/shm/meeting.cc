@@ -26,6 +26,8 @@ using std::chrono::nanoseconds;
 
 // Waking a sleeper takes tens of microseconds, so nobody sleeps sooner than this.
 constexpr microseconds kYieldTime{500};
+// With more ranks than cores each of them needs its turn, perhaps twice.
+constexpr int kPromptYields = 16;
 constexpr milliseconds kLongestSleep{20};
 // With another Comm's transfers to move: their sockets do not ring our bell.
 constexpr microseconds kProgressSleep{100};
@@ -52,11 +54,24 @@ void relax(int looks) noexcept {
 void Meeting::enter(Method method, std::uint64_t digest, const std::byte* payload,
                     std::size_t bytes, const OpContext& context) {
   if (must_stop(context)) throw_if_stopped(context);
+  show(method, digest, payload, bytes, context.header);
+}
+
+bool Meeting::try_enter(Method method, std::uint64_t digest, const std::byte* payload,
+                        std::size_t bytes, const MessageHeader& header) noexcept {
+  const bool has_failed = segment_.has_failed() || is_aborted_.load(std::memory_order_relaxed) ||
+                          (failure_ != nullptr && failure_->has_failed());
+  if (!has_failed) show(method, digest, payload, bytes, header);
+  return !has_failed;
+}
+
+void Meeting::show(Method method, std::uint64_t digest, const std::byte* payload, std::size_t bytes,
+                   const MessageHeader& header) noexcept {
   // 44 bits of call number: two ranks are never far enough apart to mistake it.
   ++call_;
   const std::uint64_t hash = (digest * 0x9e3779b97f4a7c15) >> 48;
   stamp_ = (call_ << 20) | (static_cast<std::uint64_t>(method) << 16) | hash;
-  header_ = std::bit_cast<std::array<std::uint64_t, 4>>(context.header.encode());
+  header_ = std::bit_cast<std::array<std::uint64_t, 4>>(header.encode());
   Slot& slot = segment_.area(rank_).slots[call_ & 1];
   slot.header = header_;
   if (bytes != 0) std::memcpy(slot.payload.data(), payload, bytes);
@@ -64,15 +79,38 @@ void Meeting::enter(Method method, std::uint64_t digest, const std::byte* payloa
   segment_.wake_sleepers();
 }
 
-bool Meeting::has_entered(int rank, const OpContext& context) {
+bool Meeting::look_for_entries() const noexcept {
+  int looks_left = spins_ > 0 ? spins_ : kPromptYields;
+  for (int rank = 0; rank < size_; ++rank) {
+    if (rank == rank_) continue;
+    Entry entry = entry_of(rank);
+    while (entry == Entry::kNone && --looks_left >= 0) {
+      if (spins_ > 0) {
+        relax(spins_ - looks_left);
+      } else {
+        ::sched_yield();
+      }
+      entry = entry_of(rank);
+    }
+    if (entry != Entry::kEqual) return false;
+  }
+  return true;
+}
+
+Meeting::Entry Meeting::entry_of(int rank) const noexcept {
   const Slot& slot = segment_.area(rank).slots[call_ & 1];
   const std::uint64_t stamp = slot.stamp.load(std::memory_order_acquire);
-  if ((stamp ^ stamp_) >> 20 != 0) return false;
+  if ((stamp ^ stamp_) >> 20 != 0) return Entry::kNone;
   const std::uint64_t difference = (slot.header[0] ^ header_[0]) | (slot.header[1] ^ header_[1]) |
                                    (slot.header[2] ^ header_[2]) |
                                    ((slot.header[3] ^ header_[3]) & kComparedBits);
-  if ((difference | (stamp ^ stamp_)) != 0) disagree(rank, context);
-  return true;
+  return (difference | (stamp ^ stamp_)) == 0 ? Entry::kEqual : Entry::kDifferent;
+}
+
+bool Meeting::has_entered(int rank, const OpContext& context) {
+  const Entry entry = entry_of(rank);
+  if (entry == Entry::kDifferent) disagree(rank, context);
+  return entry == Entry::kEqual;
 }
 
 void Meeting::wait_for_entries(const OpContext& context) {

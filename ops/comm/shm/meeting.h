@@ -50,6 +50,11 @@ class Meeting {
   /// must be equal within the operation (lengths, root).
   void enter(Method method, std::uint64_t digest, const std::byte* payload, std::size_t bytes,
              const OpContext& context);
+  /// enter() where there is no time for a context; nothing happens and false when the group failed.
+  [[nodiscard]] bool try_enter(Method method, std::uint64_t digest, const std::byte* payload,
+                               std::size_t bytes, const MessageHeader& header) noexcept;
+  /// True when all ranks enter within microseconds and agree. Otherwise wait_for_entries() tells.
+  [[nodiscard]] bool look_for_entries() const noexcept;
   /// Returns when all ranks have entered and agree; throws MismatchError when not.
   void wait_for_entries(const OpContext& context);
   /// What a rank put beside its header; valid until this rank's next call but one.
@@ -89,6 +94,10 @@ class Meeting {
   void wait_long(int first, int last, const std::function<bool(int)>& seen,
                  const OpContext& context, const std::function<void()>& idle = {});
   bool must_stop(const OpContext& context) const noexcept;
+  enum class Entry : std::uint8_t { kNone, kEqual, kDifferent };
+  void show(Method method, std::uint64_t digest, const std::byte* payload, std::size_t bytes,
+            const MessageHeader& header) noexcept;
+  Entry entry_of(int rank) const noexcept;
   bool has_entered(int rank, const OpContext& context);
   [[noreturn]] void disagree(int rank, const OpContext& context);
   void check_peers(int first, int last, const std::function<bool(int)>& seen,

@@ -13,6 +13,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "ops/comm/shm/shm_comm_impl.h"
 #include "ops/kernels/cpu/kernels.h"
@@ -69,12 +70,39 @@ void ShmComm::reduce_to(const Target& target, std::byte* data, std::size_t count
   reduce_in_steps(target, data, count, reduction, context);
 }
 
+bool ShmComm::try_all_reduce(std::byte* data, std::size_t count, const Reduction& reduction,
+                             const MessageHeader& header) noexcept {
+  const std::size_t bytes = count * size_of(reduction.dtype);
+  if (bytes > staged_limit_) return false;
+  const bool is_inline = bytes <= kInlineBytes;
+  const std::uint64_t step = is_inline ? 0 : meeting_.next_step();
+  if (!is_inline) std::memcpy(meeting_.segment().staging(rank(), step), data, bytes);
+  if (!meeting_.try_enter(Method::kAllReduce, bytes, data, is_inline ? bytes : 0, header)) {
+    return false;
+  }
+  if (!meeting_.look_for_entries()) {
+    shown_step_ = step;
+    return false;
+  }
+  if (is_inline) {
+    use_entries(data, count, reduction);
+  } else {
+    use_staged(data, count, reduction, step);
+  }
+  return true;
+}
+
 void ShmComm::reduce_inline(const Target& target, std::byte* data, std::size_t count,
                             const Reduction& reduction, const OpContext& context) {
   const std::size_t bytes = count * size_of(reduction.dtype);
-  meeting_.enter(target.method, target.digest, data, bytes, context);
+  if (!std::exchange(shown_step_, {})) {
+    meeting_.enter(target.method, target.digest, data, bytes, context);
+  }
   meeting_.wait_for_entries(context);
-  if (!wants_result(target)) return;
+  if (wants_result(target)) use_entries(data, count, reduction);
+}
+
+void ShmComm::use_entries(std::byte* data, std::size_t count, const Reduction& reduction) {
   for (int rank = 0; rank < size(); ++rank) {
     sources_[static_cast<std::size_t>(rank)] = meeting_.payload(rank);
   }
@@ -83,14 +111,21 @@ void ShmComm::reduce_inline(const Target& target, std::byte* data, std::size_t c
 
 void ShmComm::reduce_staged(const Target& target, std::byte* data, std::size_t count,
                             const Reduction& reduction, const OpContext& context) {
-  const std::uint64_t step = meeting_.next_step();
-  // The root of a reduce reads its own buffer, and nobody else does.
-  if (target.root != rank()) {
-    std::memcpy(meeting_.segment().staging(rank(), step), data, count * size_of(reduction.dtype));
+  const auto shown_step = std::exchange(shown_step_, {});
+  const std::uint64_t step = shown_step ? *shown_step : meeting_.next_step();
+  if (!shown_step) {
+    // The root of a reduce reads its own buffer, and nobody else does.
+    if (target.root != rank()) {
+      std::memcpy(meeting_.segment().staging(rank(), step), data, count * size_of(reduction.dtype));
+    }
+    meeting_.enter(target.method, target.digest, nullptr, 0, context);
   }
-  meeting_.enter(target.method, target.digest, nullptr, 0, context);
   meeting_.wait_for_entries(context);
-  if (!wants_result(target)) return;
+  if (wants_result(target)) use_staged(data, count, reduction, step);
+}
+
+void ShmComm::use_staged(std::byte* data, std::size_t count, const Reduction& reduction,
+                         std::uint64_t step) {
   find_sources(data, 0, step);
   ops::reduce(data, sources_, count, reduction.dtype, reduction.op, reduction.scale);
 }

@@ -11,6 +11,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -30,6 +31,8 @@ class ShmComm final : public Comm {
 
   void all_reduce(std::byte* data, std::size_t count, const Reduction& reduction,
                   const OpContext& context) override;
+  [[nodiscard]] bool try_all_reduce(std::byte* data, std::size_t count, const Reduction& reduction,
+                                    const MessageHeader& header) noexcept override;
   void reduce(std::byte* data, std::size_t count, const Reduction& reduction, int root,
               const OpContext& context) override;
   void reduce_scatter(ConstParts input, std::byte* output, const Reduction& reduction,
@@ -61,6 +64,9 @@ class ShmComm final : public Comm {
                      const Reduction& reduction, const OpContext& context);
   void reduce_staged(const Target& target, std::byte* data, std::size_t count,
                      const Reduction& reduction, const OpContext& context);
+  void use_entries(std::byte* data, std::size_t count, const Reduction& reduction);
+  void use_staged(std::byte* data, std::size_t count, const Reduction& reduction,
+                  std::uint64_t step);
   void reduce_in_steps(const Target& target, std::byte* data, std::size_t count,
                        const Reduction& reduction, const OpContext& context);
   bool wants_result(const Target& target) const noexcept {
@@ -79,7 +85,8 @@ class ShmComm final : public Comm {
   Mailbox mailbox_;
   std::vector<std::byte*> parts_;
   std::vector<const std::byte*> sources_;
-  std::size_t staged_limit_;  // bytes that everybody reduces from staging
+  std::size_t staged_limit_;                 // bytes that everybody reduces from staging
+  std::optional<std::uint64_t> shown_step_;  // what try_all_reduce() has shown and not ended
 };
 
 }  // namespace chainmail::ops::shm

@@ -33,6 +33,8 @@ class CommSet {
   Comm* cross(const OpContext& context);
   /// All ranks; the local or the cross Comm where that has the same members.
   Comm* flat(const OpContext& context);
+  /// flat() where that needs no making, else null.
+  Comm* flat_if_made() const noexcept { return flat_place_->comm.get(); }
 
   /// Ends whatever waits in a Comm, now and later. Any thread.
   void abort() noexcept;

@@ -74,10 +74,6 @@ bool overlaps(ConstParts inputs, Parts outputs, std::size_t own) {
   return false;
 }
 
-bool is_integer_average(const Collective& collective) {
-  return collective.reduce_op == ReduceOp::kAvg && !is_floating_point(collective.dtype);
-}
-
 }  // namespace
 
 std::byte* Scratch::borrow(std::size_t bytes) {
@@ -101,7 +97,7 @@ void Scratch::Free::operator()(std::byte* memory) const noexcept {
   ::operator delete (memory, std::align_val_t{kAlignment});
 }
 
-Reduction Dispatcher::reduction_of(const Collective& collective, const Plan& plan) const {
+Reduction Dispatcher::reduction_of(const Collective& collective, const Plan& plan) const noexcept {
   Reduction reduction;
   reduction.dtype = collective.dtype;
   reduction.op = collective.reduce_op;

@@ -41,6 +41,8 @@ class Dispatcher {
       : rank_(rank), topology_(topology), chunk_bytes_(chunk_bytes), comms_(comms) {}
 
   void run(const Collective& collective, const Plan& plan, const OpContext& context);
+  [[nodiscard]] Reduction reduction_of(const Collective& collective,
+                                       const Plan& plan) const noexcept;
 
  private:
   using Inputs = std::vector<std::span<const std::byte>>;
@@ -60,7 +62,6 @@ class Dispatcher {
   [[nodiscard]] std::vector<std::size_t> equal_parts(std::size_t bytes) const;
   /// Moves `inputs` to a copy when writing `outputs` would change them.
   void keep_apart(Inputs& inputs, const Outputs& outputs);
-  [[nodiscard]] Reduction reduction_of(const Collective& collective, const Plan& plan) const;
 
   int rank_;
   const Topology& topology_;

@@ -47,13 +47,7 @@ void OperationQueue::append(const std::shared_ptr<QueuedOperation>& operation) {
 
 void OperationQueue::submit(const std::shared_ptr<QueuedOperation>& operation) {
   Lock lock(mutex_);
-  if (failure_ != nullptr) {
-    std::rethrow_exception(failure_);
-  }
-  if (is_closed_) {
-    throw InvalidArgument(std::string(to_string(operation->collective.kind)) +
-                          ": the group was shut down; create a new one");
-  }
+  throw_if_ended(operation->collective.kind);
   if (operation->collective.is_async) {
     // First, because it may throw: whoever sees submit() fail frees the buffers. The thread finds
     // the operation when we let go of the lock.
@@ -66,6 +60,47 @@ void OperationQueue::submit(const std::shared_ptr<QueuedOperation>& operation) {
   if (is_next) {  // else the caller's wait() does it
     run_next(lock);
     hand_over();
+  }
+}
+
+std::shared_ptr<QueuedOperation> OperationQueue::submit_promptly(const Collective& collective,
+                                                                 Plan plan,
+                                                                 std::chrono::milliseconds limit) {
+  Lock lock(mutex_);
+  throw_if_ended(collective.kind);
+  const bool is_next = queue_.empty() && !is_busy_;
+  if (is_next) {
+    plan.header.sequence = submitted_;
+    if (attempt_(collective, plan)) {
+      ++submitted_;
+      remember(plan);
+      return nullptr;
+    }
+  }
+  // Under the same lock: nothing may come between an attempt and the rest of its operation.
+  std::shared_ptr<QueuedOperation> operation;
+  try {
+    operation =
+        std::make_shared<QueuedOperation>(shared_from_this(), collective, std::move(plan), limit);
+    append(operation);
+  } catch (const std::bad_alloc&) {
+    failure_ = std::current_exception();  // the peers may have seen it begin
+    throw;
+  }
+  if (is_next) {
+    run_next(lock);
+    hand_over();
+  }
+  return operation;
+}
+
+void OperationQueue::throw_if_ended(OpKind kind) const {
+  if (failure_ != nullptr) {
+    std::rethrow_exception(failure_);
+  }
+  if (is_closed_) {
+    throw InvalidArgument(std::string(to_string(kind)) +
+                          ": the group was shut down; create a new one");
   }
 }
 
@@ -117,15 +152,15 @@ void OperationQueue::run_next(Lock& lock) {
   lock.lock();
   is_busy_ = false;
   running_ = nullptr;
-  remember(*operation);
+  remember(operation->plan);
   finish(lock, operation, std::move(error));
   drop(lock, std::move(operation));
 }
 
-void OperationQueue::remember(const QueuedOperation& operation) {
+void OperationQueue::remember(const Plan& plan) {
   PastOperation& place = past_[past_count_++ % past_.size()];
-  place.lane = operation.plan.lane;
-  place.header = operation.plan.header;
+  place.lane = plan.lane;
+  place.header = plan.header;
 }
 
 /// Marks `operation` done, wakes those who wait and runs the callbacks without the lock.

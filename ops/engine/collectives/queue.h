@@ -9,7 +9,8 @@
 // its own wait(), and the thread, which looks every millisecond while the group is busy, takes it
 // when nobody does. Large ones wake the thread at once. While it is in
 // a callback, which may wait for an operation behind its own, another thread takes its place. They
-// end when the group rests for long.
+// end when the group rests for long. A small one that is next and whose peers have come is not even
+// made an object of: see submit_promptly().
 //
 // Thread-safe. Callbacks run outside all locks.
 
@@ -61,9 +62,13 @@ class QueuedOperation final : public PlannedOperation {
 class OperationQueue final : public std::enable_shared_from_this<OperationQueue> {
  public:
   using Run = std::function<void(QueuedOperation&)>;
+  using Attempt = std::function<bool(const Collective&, const Plan&)>;
 
-  /// `run` carries out one operation and throws its error; never called twice at a time.
-  explicit OperationQueue(Run run) : run_(std::move(run)) {}
+  /// `run` carries out one operation and throws its error. `attempt` may begin an operation and,
+  /// within microseconds, end it: true then. After false it goes to `run`. Must not throw. Only one
+  /// of the two is called at a time.
+  explicit OperationQueue(Run run, Attempt attempt = {})
+      : run_(std::move(run)), attempt_(std::move(attempt)) {}
   ~OperationQueue();
   OperationQueue(const OperationQueue&) = delete;
   OperationQueue& operator=(const OperationQueue&) = delete;
@@ -72,6 +77,11 @@ class OperationQueue final : public std::enable_shared_from_this<OperationQueue>
   /// before this returns. Throws InvalidArgument after close(), `error` after fail_all(error),
   /// std::system_error where no thread can be had; the operation has not been queued then.
   void submit(const std::shared_ptr<QueuedOperation>& operation);
+  /// submit() of a synchronous operation that may be done at once. Null when it is: allocates
+  /// nothing, reads no clock, takes the lock once.
+  [[nodiscard]] std::shared_ptr<QueuedOperation> submit_promptly(const Collective& collective,
+                                                                 Plan plan,
+                                                                 std::chrono::milliseconds limit);
   void wait(QueuedOperation& operation, std::optional<std::chrono::milliseconds> limit);
   void add_callback(QueuedOperation& operation, std::function<void()> callback);
 
@@ -96,7 +106,8 @@ class OperationQueue final : public std::enable_shared_from_this<OperationQueue>
  private:
   using Lock = std::unique_lock<std::mutex>;
   void run_next(Lock& lock);
-  void remember(const QueuedOperation& operation);
+  void remember(const Plan& plan);
+  void throw_if_ended(OpKind kind) const;
   void finish(Lock& lock, const std::shared_ptr<QueuedOperation>& operation,
               std::exception_ptr error);
   static void drop(Lock& lock, std::shared_ptr<QueuedOperation> operation);
@@ -113,6 +124,7 @@ class OperationQueue final : public std::enable_shared_from_this<OperationQueue>
   bool can_run() const { return !is_busy_ && !queue_.empty(); }
 
   const Run run_;
+  const Attempt attempt_;
   mutable std::mutex mutex_;
   std::condition_variable done_;  // an operation ended
   std::condition_variable work_;  // for the progress thread

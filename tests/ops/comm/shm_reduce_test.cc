@@ -4,11 +4,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <mutex>
 #include <random>
+#include <thread>
 #include <tuple>
 #include <vector>
 
@@ -213,6 +216,34 @@ TEST_P(ShmReduceTest, ReduceScatterLeavesEachRankItsSlice) {
       }
     }
   });
+}
+
+// Whether an attempt ends the call depends on when the others come; the result must not.
+TEST_P(ShmReduceTest, AnAttemptIsEndedByTheCallThatFollowsIt) {
+  Expected expected(GetParam());
+  std::atomic<int> ended{0};
+  run_shm_ranks(GetParam(), [&expected, &ended](ShmRank& self) {
+    const Reduction reduction;
+    const std::vector<std::size_t> counts = {1, 22, 23, 2000, 9001};
+    for (std::size_t round = 0; round < 60; ++round) {
+      const std::size_t count = counts[round % counts.size()];
+      // Every third round a rank comes so late that nobody's attempt can succeed.
+      if (round % 3 == 0 && self.comm.rank() == static_cast<int>(round) % self.comm.size()) {
+        std::this_thread::sleep_for(std::chrono::milliseconds{2});
+      }
+      Bytes data = input_of(self.comm.rank(), count, reduction.dtype);
+      const OpContext context = self.context(OpKind::kAllReduce, count);
+      if (self.comm.try_all_reduce(data.data(), count, reduction, context.header)) {
+        ++ended;
+      } else {
+        self.comm.all_reduce(data.data(), count, reduction, context);
+      }
+      ASSERT_TRUE(data == expected.of(count, reduction)) << count << " elements";
+    }
+  });
+  if (GetParam() == 1) {
+    EXPECT_EQ(ended, 48) << "alone, all but the calls in steps end at once";
+  }
 }
 
 TEST_P(ShmReduceTest, AStartedAllReduceIsDoneAtOnce) {

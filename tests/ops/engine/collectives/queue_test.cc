@@ -73,17 +73,28 @@ class Queue : public testing::Test {
     return true;
   }
 
+  std::shared_ptr<QueuedOperation> submit_promptly() {
+    return queue_->submit_promptly(Collective{}, Plan{}, milliseconds{10'000});
+  }
+
   std::function<void(QueuedOperation&)> run_ = [](QueuedOperation&) {};
+  std::function<bool(const Plan&)> attempt_ = [](const Plan&) { return false; };
   std::vector<std::uint64_t> order_;
   std::thread::id last_runner_;
   std::atomic<int> inside_{0};
-  std::shared_ptr<OperationQueue> queue_ =
-      std::make_shared<OperationQueue>([this](QueuedOperation& operation) {
+  std::shared_ptr<OperationQueue> queue_ = std::make_shared<OperationQueue>(
+      [this](QueuedOperation& operation) {
         EXPECT_EQ(++inside_, 1) << "two operations at a time";
         order_.push_back(operation.plan.header.sequence);
         last_runner_ = std::this_thread::get_id();
         run_(operation);
         --inside_;
+      },
+      [this](const Collective&, const Plan& plan) {
+        EXPECT_EQ(++inside_, 1) << "two operations at a time";
+        const bool is_done = attempt_(plan);
+        --inside_;
+        return is_done;
       });
 };
 
@@ -92,6 +103,48 @@ TEST_F(Queue, ASynchronousOperationRunsInItsCaller) {
   queue_->submit(operation);
   EXPECT_TRUE(operation->is_done());
   EXPECT_EQ(last_runner_, std::this_thread::get_id());
+}
+
+TEST_F(Queue, AnAttemptThatSucceedsTakesTheNextNumberAndIsRemembered) {
+  attempt_ = [](const Plan& plan) { return plan.header.sequence < 2; };
+  EXPECT_EQ(submit_promptly(), nullptr);
+  EXPECT_EQ(submit_promptly(), nullptr);
+  EXPECT_EQ(queue_->submitted(), 2U);
+  ASSERT_EQ(queue_->past().size(), 2U);
+  EXPECT_EQ(queue_->past().back().header.sequence, 1U);
+  EXPECT_TRUE(order_.empty());
+
+  const auto operation = submit_promptly();
+  ASSERT_NE(operation, nullptr);
+  EXPECT_TRUE(operation->is_done());
+  EXPECT_EQ(order_, std::vector<std::uint64_t>{2}) << "the attempt and the run are one operation";
+}
+
+TEST_F(Queue, NoAttemptIsMadeBeforeItsTurn) {
+  std::promise<void> begun;
+  std::promise<void> may_end;
+  auto end = may_end.get_future().share();
+  run_ = [&](QueuedOperation& operation) {
+    if (operation.plan.header.sequence == 0) {
+      begun.set_value();
+      EXPECT_EQ(end.wait_for(std::chrono::seconds{10}), std::future_status::ready);
+    }
+  };
+  std::atomic<int> attempts{0};
+  attempt_ = [&attempts](const Plan&) { return ++attempts > 0; };
+  std::thread other([this] { queue_->submit(make(false)); });
+  begun.get_future().wait();
+  const auto operation = submit_promptly();
+  EXPECT_EQ(attempts, 0);
+  may_end.set_value();
+  ASSERT_NE(operation, nullptr);
+  operation->wait();
+  other.join();
+  EXPECT_EQ(order_, (std::vector<std::uint64_t>{0, 1}));
+
+  queue_->fail_all(std::make_exception_ptr(PeerError("it is over")));
+  EXPECT_THROW(static_cast<void>(submit_promptly()), PeerError);
+  EXPECT_EQ(attempts, 0);
 }
 
 TEST_F(Queue, WhatAnOperationKeepsMayAskTheQueueWhenItGoes) {
