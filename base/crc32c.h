@@ -12,12 +12,19 @@
 namespace chainmail::internal {
 
 /// The checksum of `bytes`, or of what came before with checksum `previous` followed by `bytes`.
-/// Uses the processor's instruction where it has one.
+/// In the fastest way that the processor has.
 [[nodiscard]] std::uint32_t crc32c(std::span<const std::byte> bytes,
                                    std::uint32_t previous = 0) noexcept;
 
-/// The same by table, on any processor; what the fast path is tested against.
-[[nodiscard]] std::uint32_t crc32c_portable(std::span<const std::byte> bytes,
-                                            std::uint32_t previous = 0) noexcept;
+/// The ways to compute it, slowest first.
+enum class Crc32cMethod {
+  kTable,        ///< any processor; what the others are tested against
+  kInstruction,  ///< crc32 of SSE 4.2: 8 bytes per cycle
+  kFolding,      ///< carry-less products of 64 bytes (AVX-512, VPCLMULQDQ): several times that
+};
+[[nodiscard]] bool is_supported(Crc32cMethod method) noexcept;
+/// `method` must be supported.
+[[nodiscard]] std::uint32_t crc32c_by(Crc32cMethod method, std::span<const std::byte> bytes,
+                                      std::uint32_t previous = 0) noexcept;
 
 }  // namespace chainmail::internal

@@ -24,24 +24,40 @@ TEST(Crc32cTest, KnownValues) {
   EXPECT_EQ(crc32c({}), 0U);
 }
 
-TEST(Crc32cTest, FastAndPortableAgreeAtAllLengthsAndAlignments) {
+class Crc32cMethodTest : public ::testing::TestWithParam<Crc32cMethod> {
+ protected:
+  void SetUp() override {
+    if (!is_supported(GetParam())) GTEST_SKIP() << "this processor has no instruction for it";
+  }
+};
+
+TEST_P(Crc32cMethodTest, AgreesWithTheTableAtAllLengthsAndAlignments) {
   std::mt19937 random(1);
   std::vector<std::byte> data(20'000);
   for (std::byte& byte : data) byte = static_cast<std::byte>(random());
   const std::span all(data);
-  for (std::size_t length = 0; length < 300; ++length) {
-    EXPECT_EQ(crc32c(all.subspan(length % 8, length)),
-              crc32c_portable(all.subspan(length % 8, length)));
+  const auto expect_equal = [&](std::size_t begin, std::size_t length, std::uint32_t previous) {
+    const auto part = all.subspan(begin, length);
+    EXPECT_EQ(crc32c_by(GetParam(), part, previous),
+              crc32c_by(Crc32cMethod::kTable, part, previous))
+        << length << " bytes from " << begin;
+  };
+  for (std::size_t length = 0; length < 1200; ++length) {
+    expect_equal(length % 67, length, 0);
+    expect_equal(length % 67, length, 0xdeadbeef);
   }
   for (const std::size_t length : {4079U, 4080U, 4081U, 8160U, 12345U, 19'993U}) {
-    EXPECT_EQ(crc32c(all.subspan(7, length)), crc32c_portable(all.subspan(7, length))) << length;
+    expect_equal(7, length, 1);
   }
 }
 
-TEST(Crc32cTest, GoesOnWhereItStopped) {
-  EXPECT_EQ(crc32c(bytes_of("456789"), crc32c(bytes_of("123"))), 0xe3069283U);
-  EXPECT_EQ(crc32c_portable(bytes_of("456789"), crc32c(bytes_of("123"))), 0xe3069283U);
+TEST_P(Crc32cMethodTest, GoesOnWhereItStopped) {
+  EXPECT_EQ(crc32c_by(GetParam(), bytes_of("456789"), crc32c(bytes_of("123"))), 0xe3069283U);
 }
+
+INSTANTIATE_TEST_SUITE_P(Methods, Crc32cMethodTest,
+                         ::testing::Values(Crc32cMethod::kTable, Crc32cMethod::kInstruction,
+                                           Crc32cMethod::kFolding));
 
 }  // namespace
 }  // namespace chainmail::internal
