@@ -221,6 +221,8 @@ void set_peer_options(int fd) noexcept {
   set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, 3);
 }
 
+void set_low_water(int fd, int bytes) noexcept { set_option(fd, SOL_SOCKET, SO_RCVLOWAT, bytes); }
+
 bool is_cut_off(int fd, std::chrono::milliseconds limit) noexcept {
   tcp_info info{};
   socklen_t length = sizeof info;

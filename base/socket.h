@@ -54,6 +54,8 @@ struct SocketAddress {
 
 /// No delay for small messages; an idle peer that is cut off is noticed in about 4 s.
 void set_peer_options(int fd) noexcept;
+/// A wait for input ends only when so many bytes have come, or the end of the stream.
+void set_low_water(int fd, int bytes) noexcept;
 /// True when what was sent has been retransmitted in vain and nothing has come for `limit`: for
 /// busy connections, where keepalive does not run. A peer that is alive but does not read for hours
 /// is reachable (TCP_USER_TIMEOUT would take it for dead).

@@ -29,7 +29,7 @@ constexpr milliseconds kMaxInquiryPause{1000};
 }  // namespace
 
 CallQueue::CallQueue(Transport& transport, const P2pOptions& options)
-    : transport_(transport), options_(options) {}
+    : transport_(transport), options_(options), spin_(options.spin) {}
 
 Call& CallQueue::take(const OpContext& context) {
   check(context);
@@ -158,12 +158,17 @@ void CallQueue::give_up(const OpContext& context) {
   std::rethrow_exception(error_);
 }
 
+// Looking pays where what is waited for comes soon, and what a sleep and waking up add to that must
+// not hide it.
+void CallQueue::adapt_spin(std::chrono::nanoseconds idle) {
+  spin_ = idle <= 4 * options_.spin ? options_.spin : spin_ / 2;
+}
+
 template <typename IsDone, typename VisitPending>
 void CallQueue::wait_until(const OpContext& context, const IsDone& is_done,
                            const VisitPending& visit) {
   const microseconds slice = context.progress ? kSharedSlice : kSlice;
-  auto last_move = Clock::now();
-  auto next_inquiry = last_move + kFirstInquiry;
+  auto next_inquiry = Clock::now() + kFirstInquiry;
   milliseconds pause = kFirstInquiry;
   const auto messages = [this] {
     const TransportCounters counters = transport_.counters();
@@ -171,6 +176,8 @@ void CallQueue::wait_until(const OpContext& context, const IsDone& is_done,
   };
   auto moved = messages();
   std::vector<int> peers;
+  Clock::time_point idle_since;
+  bool is_idle = false;
   try {
     while (!is_done()) {
       const bool has_moved = step();
@@ -179,10 +186,12 @@ void CallQueue::wait_until(const OpContext& context, const IsDone& is_done,
       check(context);
       const auto now = Clock::now();
       if (has_moved) {
-        last_move = now;
+        if (is_idle) adapt_spin(now - idle_since);
+        is_idle = false;
         continue;
       }
-      if (now - last_move < options_.spin) {
+      if (!std::exchange(is_idle, true)) idle_since = now;
+      if (now - idle_since < spin_) {
         std::this_thread::yield();
         continue;
       }

@@ -68,6 +68,7 @@ class CallQueue {
   void wait_until(const OpContext& context, const IsDone& is_done, const VisitPending& visit);
   template <typename T>
   void post_and_wait(T& transfer, const OpContext& context);
+  void adapt_spin(std::chrono::nanoseconds idle);
   bool step();
   bool advance(Call& call);
   bool start_piece(Call& call, std::unique_ptr<Schedule>& schedule);
@@ -79,6 +80,9 @@ class CallQueue {
   Transport& transport_;
   P2pOptions options_;
   std::uint64_t next_position_ = 0;
+  /// How long to look before sleeping: all of P2pOptions::spin where that would have brought
+  /// something the last time, less and less where it would not, as on a slow wire.
+  std::chrono::microseconds spin_;
   std::deque<Call*> active_;  ///< in the order in which they were started
   std::vector<std::unique_ptr<Call>> calls_;
   std::vector<Call*> free_calls_;

@@ -12,11 +12,15 @@
 #include <utility>
 
 #include "base/crc32c.h"
+#include "base/socket.h"
 
 namespace chainmail::ops {
 namespace {
 
 constexpr std::size_t kStagingBytes = std::size_t{8} << 10;
+// Of a long payload, the kernel need not wake this rank for less. Not more: the receive window
+// starts at twice this.
+constexpr std::size_t kBatchBytes = std::size_t{64} << 10;
 
 StreamError stream_error(int code) {
   return StreamError(code == ETIMEDOUT || code == EHOSTUNREACH || code == ENETUNREACH
@@ -93,6 +97,7 @@ std::size_t TcpStream::fill() {
     throw stream_error(errno);
   }
   const auto bytes = static_cast<std::size_t>(got);
+  is_empty_ = bytes < (is_direct ? parts[0].iov_len : 0) + parts[1].iov_len;
   const std::size_t direct = std::min(bytes, parts[0].iov_len);
   if (is_direct) payload_got_ += direct;
   staging_end_ += bytes - direct;
@@ -151,9 +156,20 @@ bool TcpStream::read(FrameHandler& handler, std::size_t budget) {
     const std::size_t bytes = fill();
     if (bytes == 0) break;
     taken += bytes;
-    if (!parse(handler)) break;
+    if (!parse(handler) || is_empty_) break;
   }
+  batch_wakeups();
   return taken != 0;
+}
+
+// A wake-up per segment would cost a slow wire's rank a good part of its core.
+void TcpStream::batch_wakeups() noexcept {
+  const std::size_t left = is_open_ ? payload_left() : 0;
+  const int wanted = static_cast<int>(std::clamp<std::size_t>(left, 1, kBatchBytes));
+  if (wanted == low_water_) return;
+  // The kernel wakes for less when its buffer is full, and at the end of the stream.
+  internal::set_low_water(fd_.get(), wanted);
+  low_water_ = wanted;
 }
 
 }  // namespace chainmail::ops

@@ -44,6 +44,7 @@ class TcpStream {
   bool open_frame(FrameHandler& handler);
   void finish_frame(FrameHandler& handler);
   std::size_t fill();
+  void batch_wakeups() noexcept;
   std::size_t payload_left() const noexcept { return in_ ? in_->length - payload_got_ : 0; }
 
   internal::UniqueFd fd_;
@@ -62,6 +63,8 @@ class TcpStream {
   std::unique_ptr<std::byte[]> staging_;
   std::size_t staging_begin_ = 0;
   std::size_t staging_end_ = 0;
+  bool is_empty_ = false;  ///< the socket, after the last fill()
+  int low_water_ = 1;      ///< bytes for which the kernel wakes this rank
 };
 
 }  // namespace chainmail::ops
