@@ -5,10 +5,13 @@
 # "Nodes" for tests on one machine: network namespaces joined by a bridge, each with its own host
 # name and an sshd that lets this user in by a throw-away key.
 #
-#   netns_nodes.sh up N [--owner PID]   prints a folder; with an owner, all goes when PID has gone
-#   netns_nodes.sh down FOLDER          removes everything; may be called again
-#   netns_nodes.sh run N COMMAND...     up, COMMAND with NODES_DIR set, down
+#   netns_nodes.sh up [--rate R] N [--owner PID]   prints a folder; with an owner, all goes when PID
+#                                                  has gone
+#   netns_nodes.sh down FOLDER                     removes everything; may be called again
+#   netns_nodes.sh run [--rate R] N COMMAND...     up, COMMAND with NODES_DIR set, down
 #
+# --rate 1gbit (any rate of tc) shapes what each node sends and what it receives; also chainmail-bench
+# --nodes comes here.
 # In the folder: hostfile (n1 slots=2 ...), rsh (the command line for --rsh), ssh_config, and per
 # node nI.netns, nI.address and nI.link (the interface of this side, for counting and cutting).
 # Exit code 77: cannot be done here (no root, no ip, no sshd); the reason is printed.
@@ -25,6 +28,7 @@ check_tools() {
   for tool in ip ssh ssh-keygen unshare setsid; do
     command -v "$tool" >/dev/null || skip "$tool is missing"
   done
+  [ -z "$rate" ] || command -v tc >/dev/null || skip "tc is missing: install iproute2"
   [ -x /usr/sbin/sshd ] || skip "sshd is missing: install openssh-server"
   ip netns list >/dev/null 2>&1 || skip "ip netns does not work here"
 }
@@ -65,6 +69,15 @@ CONFIG
   : >"$dir/known_hosts"
 }
 
+# shape TC... DEVICE: TC is tc, perhaps in a node. A burst lasts 2 ms at
+# 1 Gbit/s; smaller ones make TCP lose segments.
+shape() {
+  local burst=256kb
+  [[ ! $rate =~ ^[0-9]{2,}gbit$ ]] || burst=1mb
+  "${@:1:$#-1}" qdisc add dev "${!#}" root tbf rate "$rate" burst "$burst" latency 5ms ||
+    skip "tc cannot shape a link to \"$rate\" here"
+}
+
 start_node() {
   local dir=$1 id=$2 index=$3 subnet=$4
   local name="n$index" netns="cm${id}n$index" link="cm${id}v$index" address="$subnet.$index"
@@ -76,6 +89,10 @@ start_node() {
   ip -n "$netns" addr add "$address/24" dev eth0
   ip -n "$netns" link set eth0 up
   ip -n "$netns" link set lo up
+  if [ -n "$rate" ]; then
+    shape tc -n "$netns" eth0
+    shape tc "$link"
+  fi
   echo "$address" >"$dir/$name.address"
   echo "$name slots=2" >>"$dir/hostfile"
   cat >>"$dir/ssh_config" <<CONFIG
@@ -151,6 +168,11 @@ watch_owner() {
   disown
 }
 
+rate=''
+if [ "${2:-}" = --rate ]; then
+  rate=$3
+  set -- "$1" "${@:4}"
+fi
 case "${1:-}" in
   up)
     nodes_up "$2"
@@ -168,7 +190,7 @@ case "${1:-}" in
     NODES_DIR=$UP_DIR "$@"
     ;;
   *)
-    sed -n '5,17s/^# \{0,1\}//p' "$0"
+    sed -n '5,18s/^# \{0,1\}//p' "$0"
     exit 2
     ;;
 esac
