@@ -1,42 +1,55 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-// chainmail-bench: how long collectives take, beside torch's Gloo group in the same run. Started as
-// any rank program: launcher -n 2 chainmail-bench -b 4 -e 64M -f 4 --against gloo
+// chainmail-bench: how long collectives take, beside torch's Gloo and MPI in the same run. Started
+// as any rank program: launcher -n 2 chainmail-bench -b 4 -e 64M -f 4 --against gloo,mpi
 
-#include <chainmail/backend.h>
-#include <chainmail/communicator.h>
+#include <ATen/Parallel.h>
+#include <chainmail/error.h>
 #include <gflags/gflags.h>
 
 #include <cstdio>
 #include <exception>
 #include <fstream>
 #include <iostream>
-#include <optional>
 #include <sstream>
 
-#include "base/error.h"
-#include "tools/bench/exercise.h"
-#include "tools/bench/report.h"
-#include "tools/bench/sizes.h"
+#include "plugin/job/world.h"
+#include "tools/bench/command/nodes.h"
+#include "tools/bench/command/sizes.h"
+#include "tools/bench/contestants/exercise.h"
+#include "tools/bench/contestants/roster.h"
+#include "tools/bench/machine/rates.h"
+#include "tools/bench/measure/measure.h"
+#include "tools/bench/report/plot.h"
+#include "tools/bench/report/report.h"
 
 // One-letter names are nccl-tests'.
 DEFINE_string(b, "4", "smallest message: 4, 64K, 25M, 1G");
 DEFINE_string(e, "64M", "largest message");
 DEFINE_uint32(f, 4, "factor between sizes");
 DEFINE_string(sizes, "", "these sizes instead, such as 4,25M");
-DEFINE_int32(n, 20, "timed operations per round");
-DEFINE_int32(w, 5, "warm-up operations per round");
+DEFINE_int32(n, 20, "timed samples per round");
+DEFINE_int32(w, 5, "warm-up samples per round");
 DEFINE_int32(c, 1, "1: check the results, before and after timing; 0: do not");
-DEFINE_int32(rounds, 5, "rounds; each measures ours, then the base");
+DEFINE_int32(rounds, 5, "rounds; each measures ours, then the others one by one");
+DEFINE_int32(batch, 0, "calls per sample; 0: 10 up to 4 KiB, else 1");
 DEFINE_string(op, "all_reduce",
               "operations, such as all_reduce,broadcast; all: every one there is");
 DEFINE_string(d, "float32", "element type");
 DEFINE_string(o, "sum", "reduction: sum, avg, min, max");
+DEFINE_bool(engine, false, "time the engine's call instead of c10d's");
 DEFINE_string(algorithm, "auto", "auto, naive, flat, hierarchical, two_dimensional or single_node");
 DEFINE_string(wire, "native", "between nodes: native, float16 or bfloat16");
-DEFINE_string(against, "none", "what to compare with: none or gloo");
-DEFINE_string(J, "", "append one JSON object per size to this file");
+DEFINE_string(against, "none",
+              "what to compare with, such as gloo,mpi,mpi-inplace,mpi-sm,mpich,memory; see "
+              "docs/bench.md");
+DEFINE_string(mpi_rsh, "", "remote shell that starts MPI's processes on other nodes");
+DEFINE_int32(nodes, 0, "run over this many network namespaces of this machine; needs root");
+DEFINE_string(rate, "", "rate of the links between them, such as 1gbit; empty: not shaped");
+DEFINE_string(per_node, "2", "ranks on each of them: 2, or 2,1,1 for uneven ones");
+DEFINE_string(plot, "", "write a picture of time and ratio over size to this SVG file");
+DEFINE_string(J, "", "append one JSON object per size and contestant to this file");
 
 namespace chainmail::bench {
 namespace {
@@ -47,21 +60,28 @@ std::vector<std::size_t> sizes_asked_for() {
 }
 
 Case case_asked_for() {
-  if (FLAGS_n < 1 || FLAGS_w < 0 || FLAGS_rounds < 1) {
-    throw InvalidArgument("-n and --rounds must be at least 1, -w at least 0");
-  }
-  if (FLAGS_against != "none" && FLAGS_against != "gloo") {
-    throw InvalidArgument("cannot compare with \"" + FLAGS_against + "\"; valid are: none, gloo");
+  if (FLAGS_n < 1 || FLAGS_w < 0 || FLAGS_rounds < 1 || FLAGS_batch < 0) {
+    throw InvalidArgument("-n and --rounds must be at least 1, -w and --batch at least 0");
   }
   Case what;
   what.dtype = FLAGS_d;
   what.redop = FLAGS_o;
-  what.iterations = FLAGS_n;
-  what.warmup = FLAGS_w;
+  what.repeats.samples = FLAGS_n;
+  what.repeats.warmup = FLAGS_w;
   what.rounds = FLAGS_rounds;
   what.check = FLAGS_c != 0;
   static_cast<void>(parse_dtype(what.dtype));
   return what;
+}
+
+RosterOptions roster_asked_for() {
+  RosterOptions options;
+  options.is_engine = FLAGS_engine;
+  options.algorithm = FLAGS_algorithm;
+  options.wire = FLAGS_wire;
+  options.against = parse_contestants(FLAGS_against);
+  options.remote_shell = FLAGS_mpi_rsh;
+  return options;
 }
 
 std::vector<std::string> operations_asked_for() {
@@ -75,44 +95,111 @@ std::vector<std::string> operations_asked_for() {
   return names;
 }
 
-// The number of wrong elements.
-std::int64_t run() {
+int batch_for(std::size_t bytes) {
+  if (FLAGS_batch > 0) return FLAGS_batch;
+  return bytes <= 4096 ? 10 : 1;
+}
+
+/// Rank 0's output; the other ranks write nothing.
+class Output {
+ public:
+  explicit Output(bool speaks) : speaks_(speaks) {
+    if (!speaks_) return;
+    if (!FLAGS_J.empty()) open(json_, FLAGS_J, std::ios::app);
+    if (!FLAGS_plot.empty()) open(plot_, FLAGS_plot, std::ios::trunc);
+  }
+  void begin(RunFacts facts) {
+    facts_ = std::move(facts);
+    if (speaks_) std::cout << header_text(facts_) << std::flush;
+  }
+  void add(const Measured& measured) {
+    if (!speaks_) return;
+    if (all_.empty() || all_.back().op != measured.op) {
+      std::cout << column_text(measured.op, measured.results);
+    }
+    std::cout << table_line(measured) << std::flush;
+    if (json_.is_open()) json_ << json_lines(facts_, measured) << std::flush;
+    all_.push_back(measured);
+  }
+  void end() {
+    if (plot_.is_open()) plot_ << plot_svg(facts_, all_);
+    if ((json_.is_open() && !json_.flush()) || (plot_.is_open() && !plot_.flush())) {
+      throw system_error("writing " + FLAGS_J + " " + FLAGS_plot);
+    }
+  }
+
+ private:
+  static void open(std::ofstream& file, const std::string& name, std::ios::openmode mode) {
+    file.open(name, mode);
+    if (!file) throw InvalidArgument("cannot write " + name + "; is its folder there?");
+  }
+
+  const bool speaks_;
+  std::ofstream json_;
+  std::ofstream plot_;
+  RunFacts facts_;
+  std::vector<Measured> all_;
+};
+
+RunFacts facts_of(Control& control, const std::vector<std::unique_ptr<Contestant>>& contestants) {
+  RunFacts facts;
+  if (control.ranks().rank == 0) facts.machine = examine_machine();
+  control.barrier();
+  measure_rates(control, facts.machine);
+  facts.ranks = control.ranks().size;
+  facts.nodes = control.ranks().nodes;
+  facts.topology = control.topology().describe();
+  facts.is_engine = FLAGS_engine;
+  facts.algorithm = FLAGS_algorithm;
+  facts.wire = FLAGS_wire;
+  facts.rounds = FLAGS_rounds;
+  facts.samples = FLAGS_n;
+  for (const auto& contestant : contestants) {
+    facts.contestants.push_back(contestant->name() + ": " + contestant->description());
+  }
+  return facts;
+}
+
+std::int64_t count_wrong(const std::vector<Result>& results) {
+  std::int64_t wrong = 0;
+  for (const Result& result : results) wrong += result.wrong;
+  return wrong;
+}
+
+// The number of wrong elements. With --nodes only the processes that the launcher starts return.
+std::int64_t run(const std::vector<std::string>& command) {
   const std::vector<std::size_t> sizes = sizes_asked_for();
   const std::vector<std::string> operations = operations_asked_for();
+  const RosterOptions roster = roster_asked_for();
   Case what = case_asked_for();
-  const auto communicator = create_communicator("flat");
-  const Ranks ranks{communicator->rank(), communicator->size(), communicator->inter_size()};
-  const auto store = make_job_store();
-  const Candidate ours = make_ours(store, ranks, FLAGS_algorithm, FLAGS_wire);
-  std::optional<Candidate> base;
-  if (FLAGS_against == "gloo") base = make_gloo(store, ranks);
-
-  const bool speaks = ranks.rank == 0;
-  const Machine machine = speaks ? examine_machine() : Machine{};
-  communicator->barrier();
-  std::ofstream json;
-  if (speaks && !FLAGS_J.empty()) {
-    json.open(FLAGS_J, std::ios::app);
-    if (!json) throw InvalidArgument("cannot write " + FLAGS_J + "; is its folder there?");
-  }
-  if (speaks) std::cout << header_text(machine, ranks, FLAGS_algorithm, FLAGS_against);
+  if (FLAGS_nodes != 0) run_over_nodes({FLAGS_nodes, FLAGS_rate, FLAGS_per_node}, command);
+  at::set_num_threads(1);  // a rank is a core
+  const auto world = job_world();
+  Control control(*world);
+  Output output(control.ranks().rank == 0);
+  const auto contestants = make_contestants(roster, *world, control);
+  output.begin(facts_of(control, contestants));
 
   std::int64_t wrong = 0;
   for (const std::string& operation : operations) {
     for (const std::size_t size : sizes) {
       what.op = operation;
       what.bytes = size;
-      const Outcome outcome = measure(what, ours, base ? &*base : nullptr, ranks);
-      wrong += outcome.wrong + outcome.base_wrong;
-      if (!speaks) continue;
-      std::cout << table_line(what, outcome, ranks) << std::flush;
-      if (json.is_open()) {
-        json << json_line(what, outcome, ranks, machine, FLAGS_algorithm, FLAGS_against)
-             << std::flush;
-      }
+      what.repeats.batch = batch_for(size);
+      Measured measured{operation,
+                        size,
+                        what.count(),
+                        what.dtype,
+                        what.redop,
+                        what.repeats.batch,
+                        bus_factor(operation, control.ranks().size),
+                        measure(what, contestants, control)};
+      wrong += count_wrong(measured.results);
+      output.add(measured);
     }
   }
-  communicator->barrier();
+  output.end();
+  control.barrier();
   return wrong;
 }
 
@@ -122,15 +209,16 @@ std::int64_t run() {
 int main(int argc, char** argv) {
   gflags::SetUsageMessage(
       "times collectives, as one rank of a job.\n"
-      "  launcher -n 2 chainmail-bench -b 4 -e 64M -f 4 --against gloo -J times.json");
+      "  launcher -n 2 chainmail-bench -b 4 -e 64M -f 4 --against gloo,mpi -J times.json");
   gflags::SetVersionString(CHAINMAIL_VERSION);
+  const std::vector<std::string> words(argv, argv + argc);
   gflags::ParseCommandLineFlags(&argc, &argv, true);
   try {
     if (argc > 1) {
       throw chainmail::InvalidArgument(std::string("what is \"") + argv[1] +
                                        "\"? See chainmail-bench --help");
     }
-    return chainmail::bench::run() == 0 ? 0 : 1;
+    return chainmail::bench::run(words) == 0 ? 0 : 1;
   } catch (const chainmail::InvalidArgument& error) {
     std::cerr << "chainmail-bench: " << error.what() << "\n";
     return 2;

@@ -15,7 +15,8 @@ import tree
 # with a main(). The first rule whose header matches decides.
 RULES = [
     # Libraries of others.
-    (r"mpi\.h", [r"ops/comm/mpi_"], "MPI stays behind one transport"),
+    (r"mpi\.h", [r"ops/comm/mpi_", r"tools/bench/mpi/"],
+     "MPI stays behind one transport, and in the benchmark's own MPI processes"),
     (r"nccl\.h", [r"ops/comm/nccl_"], "NCCL stays behind one transport"),
     (r"cuda(_runtime|_runtime_api)?\.h",
      [r"ops/kernels/cuda/", r"ops/comm/nccl_", r"ops/comm/cuda_"], "all else builds without CUDA"),

@@ -3,30 +3,47 @@
 
 # Runs the benchmark on a few sizes and reads what it wrote: every line is JSON with the promised
 # members, and no element is wrong. Speed is not judged here.
-#   cmake -D LAUNCHER=... -D BENCH=... -D RANKS=... -D OUTPUT=... -P bench_test.cmake
+#   cmake -D LAUNCHER=... -D BENCH=... -D RANKS=... -D AGAINST=gloo,mpi -D FLAGS=... -D OUTPUT=...
+#         -P bench_test.cmake
+# With --nodes among FLAGS the benchmark starts the launcher itself.
 
-file(REMOVE ${OUTPUT})
+file(REMOVE ${OUTPUT} ${OUTPUT}.svg)
 set(sizes 4 1000 300000)
 list(JOIN sizes "," size_list)
+separate_arguments(flags UNIX_COMMAND "${FLAGS}")
+set(start ${LAUNCHER} -H localhost:${RANKS} -n ${RANKS} --timeout 150)
+if(FLAGS MATCHES "--nodes")
+  set(start)
+endif()
 execute_process(
-  COMMAND ${LAUNCHER} -H localhost:${RANKS} -n ${RANKS} --timeout 90 ${BENCH} --sizes=${size_list}
-          -n 3 -w 1 --rounds 2 --against gloo -d ${DTYPE} -o ${REDOP} -J ${OUTPUT}
+  COMMAND ${start} ${BENCH} --sizes=${size_list} -n 3 -w 1 --rounds 2 --against ${AGAINST} -d
+          ${DTYPE} -o ${REDOP} -J ${OUTPUT} --plot ${OUTPUT}.svg ${flags}
   RESULT_VARIABLE code)
+if(code EQUAL 77)
+  return() # the reason was printed after "skipped: "
+endif()
 if(NOT code EQUAL 0)
   message(FATAL_ERROR "the benchmark ended with ${code}")
 endif()
 
+set(expected_lines)
+string(REPLACE "," ";" bases ${AGAINST})
+foreach(size IN LISTS sizes)
+  foreach(base IN LISTS bases)
+    list(APPEND expected_lines "all_reduce ${size} ${DTYPE} ${RANKS} ${base} 0 0")
+  endforeach()
+endforeach()
 file(STRINGS ${OUTPUT} lines)
 list(LENGTH lines count)
-if(NOT count EQUAL 3)
-  message(FATAL_ERROR "${count} lines instead of 3 in ${OUTPUT}")
+list(LENGTH expected_lines expected_count)
+if(NOT count EQUAL expected_count)
+  message(FATAL_ERROR "${count} lines instead of ${expected_count} in ${OUTPUT}")
 endif()
-foreach(line expected_size IN ZIP_LISTS lines sizes)
-  foreach(member op size dtype ranks ours_us base base_us ratio wrong)
+foreach(line expected IN ZIP_LISTS lines expected_lines)
+  foreach(member op size dtype ranks ours_us base base_us ratio wrong base_wrong)
     string(JSON ${member} GET "${line}" ${member})
   endforeach()
-  set(got "${op} ${size} ${dtype} ${ranks} ${base} ${wrong}")
-  set(expected "all_reduce ${expected_size} ${DTYPE} ${RANKS} gloo 0")
+  set(got "${op} ${size} ${dtype} ${ranks} ${base} ${wrong} ${base_wrong}")
   if(NOT got STREQUAL expected)
     message(FATAL_ERROR "\"${got}\" instead of \"${expected}\" in: ${line}")
   endif()
@@ -36,4 +53,8 @@ foreach(line expected_size IN ZIP_LISTS lines sizes)
     endif()
   endforeach()
 endforeach()
-file(REMOVE ${OUTPUT})
+file(READ ${OUTPUT}.svg picture)
+if(NOT picture MATCHES "^<svg .*</svg>\n$")
+  message(FATAL_ERROR "${OUTPUT}.svg is no picture")
+endif()
+file(REMOVE ${OUTPUT} ${OUTPUT}.svg)

@@ -14,7 +14,7 @@
 
 #include "plugin/job/job_info.h"
 #include "tests/plugin/c10d/side_by_side/comparison.h"
-#include "tools/bench/groups.h"
+#include "tools/bench/contestants/groups.h"
 
 namespace chainmail::side_by_side {
 namespace {

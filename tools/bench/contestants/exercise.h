@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-// One collective call with its tensors, ready to be repeated on any group, and what it must give.
+// One collective call with its tensors, ready to be repeated on a group, and what it must give.
 //
 // Sizes are nccl-tests': of the whole, so that all_gather gives `count` elements and reduce_scatter
 // takes them. Not thread-safe; every rank makes the same exercises.
@@ -16,11 +16,9 @@
 #include <string>
 #include <vector>
 
-#include "tools/bench/groups.h"
+#include "tools/bench/contestants/contestant.h"
 
 namespace chainmail::bench {
-
-struct Case;
 
 struct Exercise {
   std::vector<at::Tensor> inputs;
@@ -34,6 +32,9 @@ struct Exercise {
 
 /// Names of all exercises, such as "all_reduce".
 [[nodiscard]] std::vector<std::string> exercise_names();
+
+/// Throws InvalidArgument for an unknown dtype.
+[[nodiscard]] at::ScalarType parse_dtype(const std::string& name);
 
 /// The tensors hold values to be checked, once: what works in place does not keep them.
 /// Throws InvalidArgument for an unknown op or reduction.

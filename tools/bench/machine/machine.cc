@@ -1,18 +1,22 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-#include "tools/bench/machine.h"
+#include "tools/bench/machine/machine.h"
 
 #include <sched.h>
-#include <unistd.h>
+#include <sys/utsname.h>
 
 #include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
+#include <ctime>
+#include <fstream>
 #include <thread>
 #include <vector>
+
+#include "commit.h"
 
 namespace chainmail::bench {
 namespace {
@@ -20,12 +24,9 @@ namespace {
 // The cores that the container or batch system leaves us; a launcher may have bound this process
 // to a few of them, which does not count here.
 std::vector<std::size_t> cores_of_job() {
-  cpu_set_t all;
-  CPU_ZERO(&all);
-  for (std::size_t core = 0; core < CPU_SETSIZE; ++core) CPU_SET(core, &all);
   std::vector<std::size_t> cores;
   std::thread([&] {
-    ::sched_setaffinity(0, sizeof(all), &all);
+    use_all_cores();
     cpu_set_t allowed;
     CPU_ZERO(&allowed);
     ::sched_getaffinity(0, sizeof(allowed), &allowed);
@@ -77,17 +78,50 @@ double cache_line_round_trip_ns(std::size_t core_a, std::size_t core_b) {
   return best_ns;
 }
 
+// As Linux says it; other architectures have no such line.
+std::string processor_name() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    const std::size_t value = line.find(": ");
+    if (line.starts_with("model name") && value != std::string::npos) return line.substr(value + 2);
+  }
+  return "an unnamed processor";
+}
+
+std::string now() {
+  const std::time_t time = std::time(nullptr);
+  std::tm utc{};
+  ::gmtime_r(&time, &utc);
+  std::array<char, 32> text{};
+  std::strftime(text.data(), text.size(), "%Y-%m-%d %H:%M UTC", &utc);
+  return text.data();
+}
+
 }  // namespace
 
 Machine examine_machine() {
   Machine machine;
-  std::array<char, 256> name{};
-  if (::gethostname(name.data(), name.size() - 1) == 0) machine.host = name.data();
+  machine.version = CHAINMAIL_VERSION;
+  machine.commit = CHAINMAIL_COMMIT;
+  machine.date = now();
+  utsname system{};
+  if (::uname(&system) == 0) {
+    machine.host = system.nodename;
+    machine.kernel = system.release;
+  }
+  machine.processor = processor_name();
   const std::vector<std::size_t> cores = cores_of_job();
   machine.cores = static_cast<int>(cores.size());
   ::getloadavg(&machine.load, 1);
   if (cores.size() >= 2) machine.cache_line_ns = cache_line_round_trip_ns(cores[0], cores[1]);
   return machine;
+}
+
+void use_all_cores() {
+  cpu_set_t all;
+  CPU_ZERO(&all);
+  for (std::size_t core = 0; core < CPU_SETSIZE; ++core) CPU_SET(core, &all);
+  ::sched_setaffinity(0, sizeof(all), &all);
 }
 
 }  // namespace chainmail::bench

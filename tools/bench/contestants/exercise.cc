@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-#include "tools/bench/exercise.h"
+#include "tools/bench/contestants/exercise.h"
 
 #include <ATen/Functions.h>
 
@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "base/error.h"
-#include "tools/bench/measure.h"
 
 namespace chainmail::bench {
 namespace {
@@ -235,6 +234,21 @@ const Entry& entry(const std::string& op) {
 }
 
 }  // namespace
+
+std::size_t Case::count() const {
+  return std::max<std::size_t>(bytes / c10::elementSize(parse_dtype(dtype)), 1);
+}
+
+at::ScalarType parse_dtype(const std::string& name) {
+  const std::map<std::string, at::ScalarType> dtypes = {
+      {"float32", at::kFloat},     {"float64", at::kDouble}, {"float16", at::kHalf},
+      {"bfloat16", at::kBFloat16}, {"int8", at::kChar},      {"uint8", at::kByte},
+      {"int32", at::kInt},         {"int64", at::kLong}};
+  if (const auto found = dtypes.find(name); found != dtypes.end()) return found->second;
+  std::string valid;
+  for (const auto& [known, type] : dtypes) valid += (valid.empty() ? "" : ", ") + known;
+  throw InvalidArgument("unknown dtype \"" + name + "\"; valid are: " + valid);
+}
 
 std::int64_t Exercise::count_wrong() const {
   std::int64_t wrong = 0;

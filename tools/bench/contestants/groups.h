@@ -13,24 +13,23 @@
 
 #include <string>
 
-namespace chainmail::bench {
+#include "tools/bench/contestants/contestant.h"
 
-struct Ranks {
-  int rank = 0;
-  int size = 1;
-  int nodes = 1;
-};
+namespace chainmail::bench {
 
 struct Candidate {
   std::string name;
   c10::intrusive_ptr<c10d::ProcessGroup> group;
 };
 
+/// `name` must be new in the job.
 [[nodiscard]] Candidate make_ours(const c10::intrusive_ptr<c10d::Store>& store, const Ranks& ranks,
-                                  const std::string& algorithm, const std::string& wire);
+                                  const std::string& algorithm, const std::string& wire,
+                                  const std::string& name = "chainmail");
 
-/// torch's own Gloo group: on loopback when all ranks are on one node, else on the interface that
-/// torch chooses (GLOO_SOCKET_IFNAME).
-[[nodiscard]] Candidate make_gloo(const c10::intrusive_ptr<c10d::Store>& store, const Ranks& ranks);
+/// torch's own Gloo group: on loopback when all ranks are on one node, else on GLOO_SOCKET_IFNAME,
+/// else on the interface that torch chooses. `name` must be new in the job.
+[[nodiscard]] Candidate make_gloo(const c10::intrusive_ptr<c10d::Store>& store, const Ranks& ranks,
+                                  const std::string& name = "gloo");
 
 }  // namespace chainmail::bench

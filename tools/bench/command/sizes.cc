@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-#include "tools/bench/sizes.h"
+#include "tools/bench/command/sizes.h"
 
 #include <charconv>
 #include <string>

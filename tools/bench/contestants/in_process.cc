@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+#include "tools/bench/contestants/in_process.h"
+
+#include <ATen/Functions.h>
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "base/error.h"
+#include "plugin/tensor/element_type.h"
+#include "tools/bench/contestants/exercise.h"
+
+namespace chainmail::bench {
+namespace {
+
+void fill_with_zeros(Exercise& exercise) {
+  for (at::Tensor& input : exercise.inputs) input.zero_();
+}
+
+class C10dContestant final : public Contestant {
+ public:
+  C10dContestant(Candidate candidate, Ranks ranks, std::string description)
+      : candidate_(std::move(candidate)), ranks_(ranks), description_(std::move(description)) {}
+
+  const std::string& name() const noexcept override { return candidate_.name; }
+  std::string description() const override { return description_; }
+  void prepare(const Case& what) override {
+    if (!candidate_.group) return;
+    exercise_ = make_exercise(what, ranks_);
+    fill_with_zeros(exercise_);
+  }
+  std::int64_t count_wrong(const Case& what) override {
+    if (!candidate_.group) return 0;
+    const Exercise fresh = make_exercise(what, ranks_);
+    fresh.run(*candidate_.group);
+    return fresh.count_wrong();
+  }
+  Sample time(const Case& what) override {
+    if (!candidate_.group) return absent(what);
+    return time_calls(what.repeats, [&] { exercise_.run(*candidate_.group); });
+  }
+
+ private:
+  static Sample absent(const Case& what) {
+    Sample sample;
+    sample.us.resize(static_cast<std::size_t>(what.repeats.samples));
+    return sample;
+  }
+
+  Candidate candidate_;
+  const Ranks ranks_;
+  const std::string description_;
+  Exercise exercise_;
+};
+
+class EngineContestant final : public Contestant {
+ public:
+  EngineContestant(std::string name, std::shared_ptr<ops::Group> group)
+      : name_(std::move(name)),
+        group_(std::move(group)),
+        ranks_{group_->rank(), group_->size(), group_->topology().node_count()} {}
+
+  const std::string& name() const noexcept override { return name_; }
+  std::string description() const override { return "the engine's call, without c10d"; }
+  void prepare(const Case& what) override {
+    exercise_ = make_exercise(what, ranks_);
+    fill_with_zeros(exercise_);
+    call_ = collective(what, exercise_);
+  }
+  std::int64_t count_wrong(const Case& what) override {
+    Exercise fresh = make_exercise(what, ranks_);
+    group_->run(collective(what, fresh));
+    return fresh.count_wrong();
+  }
+  Sample time(const Case& what) override {
+    return time_calls(what.repeats, [&] { group_->run(call_); });
+  }
+
+ private:
+  ops::Collective collective(const Case& what, Exercise& exercise) const;
+
+  const std::string name_;
+  const std::shared_ptr<ops::Group> group_;
+  const Ranks ranks_;
+  Exercise exercise_;
+  ops::Collective call_;
+};
+
+std::byte* bytes_of(const at::Tensor& tensor) {
+  return static_cast<std::byte*>(tensor.mutable_data_ptr());
+}
+
+ops::Collective EngineContestant::collective(const Case& what, Exercise& exercise) const {
+  using ops::OpKind;
+  const std::map<std::string, OpKind> kinds = {
+      {"all_reduce", OpKind::kAllReduce}, {"all_gather", OpKind::kAllGather},
+      {"broadcast", OpKind::kBroadcast},  {"reduce_scatter", OpKind::kReduceScatter},
+      {"reduce", OpKind::kReduce},        {"all_to_all", OpKind::kAllToAll},
+      {"gather", OpKind::kGather},        {"scatter", OpKind::kScatter},
+      {"barrier", OpKind::kBarrier}};
+  const auto kind = kinds.find(what.op);
+  if (kind == kinds.end()) throw InvalidArgument("--engine cannot time " + what.op);
+  const auto size = static_cast<std::size_t>(ranks_.size);
+  const bool is_whole = what.op == "all_reduce" || what.op == "reduce" || what.op == "broadcast";
+  ops::Collective call;
+  call.kind = kind->second;
+  call.is_async = false;
+  call.reduce_op = ops::parse_reduce_op(what.redop);
+  call.dtype = internal::data_type_of(parse_dtype(what.dtype)).value();
+  call.count = is_whole ? what.count() : (what.count() + size - 1) / size;
+  if (call.kind == OpKind::kScatter) {
+    for (const at::Tensor& part : exercise.inputs) call.input_parts.push_back(bytes_of(part));
+  } else if (!exercise.inputs.empty()) {
+    call.input = bytes_of(exercise.inputs.front());
+  }
+  if (call.kind == OpKind::kGather) {
+    for (const at::Tensor& part : exercise.outputs) call.output_parts.push_back(bytes_of(part));
+  } else if (!exercise.outputs.empty()) {
+    call.output = bytes_of(exercise.outputs.front());
+  }
+  return call;
+}
+
+class MemoryContestant final : public Contestant {
+ public:
+  explicit MemoryContestant(Control& control) : control_(control) {}
+
+  const std::string& name() const noexcept override { return name_; }
+  std::string description() const override {
+    return "a += b that moves 2 x size on every rank's core, the limit in one node's memory";
+  }
+  void prepare(const Case& what) override {
+    // a += b reads two arrays and writes one: two thirds of the size in each make 2 x size.
+    const auto count = static_cast<std::int64_t>(std::max<std::size_t>(what.bytes / 6, 1));
+    a_ = at::zeros({count}, at::kFloat);
+    b_ = at::ones({count}, at::kFloat);
+  }
+  std::int64_t count_wrong(const Case& /*what*/) override { return 0; }
+  Sample time(const Case& what) override {
+    control_.barrier();  // all cores at once
+    return time_calls(what.repeats, [&] { a_.add_(b_); });
+  }
+
+ private:
+  const std::string name_ = "memory";
+  Control& control_;
+  at::Tensor a_;
+  at::Tensor b_;
+};
+
+}  // namespace
+
+std::unique_ptr<Contestant> make_c10d_contestant(Candidate candidate, Ranks ranks,
+                                                 std::string description) {
+  return std::make_unique<C10dContestant>(std::move(candidate), ranks, std::move(description));
+}
+
+std::unique_ptr<Contestant> make_engine_contestant(std::string name,
+                                                   std::shared_ptr<ops::Group> group) {
+  return std::make_unique<EngineContestant>(std::move(name), std::move(group));
+}
+
+std::unique_ptr<Contestant> make_memory_contestant(Control& control) {
+  return std::make_unique<MemoryContestant>(control);
+}
+
+}  // namespace chainmail::bench

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+#include "tools/bench/contestants/roster.h"
+
+#include <chainmail/backend.h>
+#include <torch/version.h>
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <numeric>
+#include <sstream>
+#include <utility>
+
+#include "base/error.h"
+#include "tools/bench/contestants/groups.h"
+#include "tools/bench/contestants/in_process.h"
+#include "tools/bench/contestants/mpi.h"
+
+namespace chainmail::bench {
+namespace {
+
+constexpr char kTorch[] = "torch " TORCH_VERSION;
+
+class Maker {
+ public:
+  Maker(const RosterOptions& options, World& world, Control& control)
+      : options_(options), world_(world), control_(control), store_(make_job_store()) {}
+
+  std::unique_ptr<Contestant> ours(const std::string& name, const std::string& wire,
+                                   const std::vector<int>& order) const {
+    if (!options_.is_engine) {
+      const Ranks ranks = place_in(order);
+      return make_c10d_contestant(make_ours(store_, ranks, options_.algorithm, wire, name), ranks,
+                                  "through c10d of " + std::string(kTorch));
+    }
+    ops::GroupOptions options;
+    options.name = "bench/" + name;
+    options.algorithm = ops::parse_algorithm(options_.algorithm);
+    options.wire = ops::parse_wire_format(wire);
+    options.timeout = std::chrono::minutes{2};
+    return make_engine_contestant(name, world_.create_subgroup(order, options));
+  }
+  std::unique_ptr<Contestant> ours() const {
+    return ours("chainmail", options_.wire, by_slot_order());
+  }
+  std::unique_ptr<Contestant> gloo_by_slot() const { return gloo("gloo", by_slot_order()); }
+  std::unique_ptr<Contestant> gloo_by_node() const {
+    return gloo("gloo-by-node", by_node_order(control_.topology()));
+  }
+  std::unique_ptr<Contestant> gloo_one_per_node() const {
+    std::vector<int> leaders;
+    for (int node = 0; node < control_.topology().node_count(); ++node) {
+      leaders.push_back(control_.topology().ranks_of_node(node).front());
+    }
+    return gloo("gloo-one-per-node", leaders);
+  }
+  std::unique_ptr<Contestant> by_node() const {
+    return ours("by-node", options_.wire, by_node_order(control_.topology()));
+  }
+  std::unique_ptr<Contestant> native() const { return ours("native", "native", by_slot_order()); }
+  std::unique_ptr<Contestant> memory() const { return make_memory_contestant(control_); }
+  std::unique_ptr<Contestant> mpi(const std::string& name) const {
+    return make_mpi_contestant(control_, name, options_.remote_shell);
+  }
+
+ private:
+  std::vector<int> by_slot_order() const {
+    std::vector<int> order(static_cast<std::size_t>(control_.ranks().size));
+    std::iota(order.begin(), order.end(), 0);
+    return order;
+  }
+  // Size 0 for a rank that is not in it.
+  Ranks place_in(const std::vector<int>& order) const {
+    Ranks ranks = control_.ranks();
+    const auto found = std::find(order.begin(), order.end(), ranks.rank);
+    if (found == order.end()) return {0, 0, ranks.nodes};
+    return {static_cast<int>(found - order.begin()), static_cast<int>(order.size()), ranks.nodes};
+  }
+  std::unique_ptr<Contestant> gloo(const std::string& name, const std::vector<int>& order) const {
+    const Ranks ranks = place_in(order);
+    if (ranks.size == 0) return make_c10d_contestant({name, nullptr}, ranks, kTorch);
+    return make_c10d_contestant(make_gloo(store_, ranks, name), ranks, kTorch);
+  }
+
+  const RosterOptions& options_;
+  World& world_;
+  Control& control_;
+  const c10::intrusive_ptr<c10d::Store> store_;
+};
+
+using Make = std::function<std::unique_ptr<Contestant>(const Maker&)>;
+
+const std::map<std::string, Make>& makes() {
+  const auto mpi = [](const char* name) {
+    return [name](const Maker& maker) { return maker.mpi(name); };
+  };
+  static const std::map<std::string, Make> kMakes = {
+      {"gloo", &Maker::gloo_by_slot},
+      {"gloo-by-node", &Maker::gloo_by_node},
+      {"gloo-one-per-node", &Maker::gloo_one_per_node},
+      {"by-node", &Maker::by_node},
+      {"native", &Maker::native},
+      {"memory", &Maker::memory},
+      {"mpi", mpi("mpi")},
+      {"mpi-inplace", mpi("mpi-inplace")},
+      {"mpi-sm", mpi("mpi-sm")},
+      {"mpich", mpi("mpich")}};
+  return kMakes;
+}
+
+}  // namespace
+
+std::vector<std::string> parse_contestants(const std::string& list) {
+  std::vector<std::string> names;
+  if (list.empty() || list == "none") return names;
+  std::istringstream words(list);
+  for (std::string name; std::getline(words, name, ',');) {
+    if (!makes().contains(name)) {
+      std::string valid = "none";
+      for (const auto& [known, make] : makes()) valid += ", " + known;
+      throw InvalidArgument("cannot compare with \"" + name + "\"; valid are: " + valid);
+    }
+    names.push_back(name);
+  }
+  return names;
+}
+
+std::vector<std::unique_ptr<Contestant>> make_contestants(const RosterOptions& options,
+                                                          World& world, Control& control) {
+  const Maker maker(options, world, control);
+  std::vector<std::unique_ptr<Contestant>> contestants;
+  contestants.push_back(maker.ours());
+  for (const std::string& name : options.against) {
+    contestants.push_back(makes().at(name)(maker));
+  }
+  return contestants;
+}
+
+}  // namespace chainmail::bench

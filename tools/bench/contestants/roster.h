@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// The contestants by the names that users type.
+//
+// Collective: every rank asks for the same ones in the same order.
+
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "plugin/job/world.h"
+#include "tools/bench/contestants/contestant.h"
+#include "tools/bench/measure/control.h"
+
+namespace chainmail::bench {
+
+struct RosterOptions {
+  bool is_engine = false;  ///< ours without c10d
+  std::string algorithm = "auto";
+  std::string wire = "native";
+  std::vector<std::string> against;  ///< of contestant_names()
+  std::string remote_shell;          ///< for MPI's processes on other nodes
+};
+
+/// "mpi,mpich" in words; "none" and "" are none. Throws InvalidArgument for unknown names.
+[[nodiscard]] std::vector<std::string> parse_contestants(const std::string& list);
+
+/// Ours first, then those it is measured against. Throws InvalidArgument for those that cannot be
+/// had here.
+[[nodiscard]] std::vector<std::unique_ptr<Contestant>> make_contestants(
+    const RosterOptions& options, World& world, Control& control);
+
+}  // namespace chainmail::bench
