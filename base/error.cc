@@ -56,6 +56,10 @@ SystemError::SystemError(const std::string& message, int native_code)
     : Error(ErrorCode::kSystem, message), native_code_(native_code) {}
 SystemError::~SystemError() = default;
 
+MpiError::MpiError(const std::string& message, int native_code)
+    : Error(ErrorCode::kMpi, message), native_code_(native_code) {}
+MpiError::~MpiError() = default;
+
 SystemError system_error(const std::string& what) {
   const int code = errno;
   return {what + ": " + std::strerror(code), code};

@@ -94,6 +94,17 @@ class CHAINMAIL_API SystemError : public Error {
   int native_code_;
 };
 
+/// A call of MPI failed; `native_code()` is MPI's code.
+class CHAINMAIL_API MpiError : public Error {
+ public:
+  explicit MpiError(const std::string& message, int native_code = 0);
+  ~MpiError() override;
+  int native_code() const noexcept { return native_code_; }
+
+ private:
+  int native_code_;
+};
+
 /// Builds a SystemError from the current errno: "<what>: <strerror>".
 [[nodiscard]] CHAINMAIL_API SystemError system_error(const std::string& what);
 

@@ -9,3 +9,9 @@ find_package(gflags REQUIRED)
 find_package(ZLIB REQUIRED)
 find_package(OpenSSL REQUIRED COMPONENTS Crypto)
 find_package(LibTorch 2.11 REQUIRED)
+
+# Optional. The name is Open MPI's own: "mpi" may be MPICH's.
+find_package(PkgConfig QUIET)
+if(PkgConfig_FOUND)
+  pkg_check_modules(OMPI QUIET IMPORTED_TARGET GLOBAL ompi-c)
+endif()

@@ -11,6 +11,10 @@ set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/chainmail)
 # LD_LIBRARY_PATH as with any other library.
 set_target_properties(chainmail PROPERTIES INSTALL_RPATH "$ORIGIN" INSTALL_RPATH_USE_LINK_PATH ON)
 install(TARGETS chainmail EXPORT chainmailTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+if(TARGET chainmail_mpi)
+  set_target_properties(chainmail_mpi PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
+  install(TARGETS chainmail_mpi LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+endif()
 
 foreach(program launcher chainmail-bench chainmail-info)
   if(TARGET ${program})

@@ -33,7 +33,9 @@ message(STATUS "Chainmail ${PROJECT_VERSION}: ${CMAKE_BUILD_TYPE}, ${CMAKE_CXX_C
 chainmail_summary_row("LibTorch" "${LibTorch_VERSION} at ${LibTorch_ROOT}" "")
 chainmail_summary_row("CUDA toolkit" "${CHAINMAIL_NVCC}" "CPU tensors only")
 chainmail_summary_row("NCCL" "${CHAINMAIL_NCCL_HEADER}" "no transport between GPUs")
-chainmail_summary_row("Open MPI" "${CHAINMAIL_MPIEXEC}" "tests under mpiexec are skipped")
+chainmail_summary_row("Open MPI" "${OMPI_VERSION}"
+                      "no libchainmail_mpi.so, --cross mpi is refused (libopenmpi-dev)")
+chainmail_summary_row("mpiexec" "${CHAINMAIL_MPIEXEC}" "tests under mpiexec are skipped")
 chainmail_summary_row("PMIx" "${CHAINMAIL_PMIX_HEADER}"
                       "ranks of our launcher cannot call MPI_Init together")
 chainmail_summary_row("clang-format" "${CHAINMAIL_CLANG_FORMAT}" "the format test is skipped")

@@ -19,6 +19,7 @@ constexpr std::array kReduceOps = {ReduceOp::kSum,   ReduceOp::kAvg,   ReduceOp:
                                    ReduceOp::kBitOr, ReduceOp::kBitXor};
 constexpr std::array kWireFormats = {WireFormat::kNative, WireFormat::kFloat16,
                                      WireFormat::kBFloat16};
+constexpr std::array kCrossCarriers = {CrossCarrier::kTcp, CrossCarrier::kMpi};
 
 template <typename Values>
 typename Values::value_type parse(const char* what, std::string_view name, const Values& values) {
@@ -123,6 +124,16 @@ const char* to_string(WireFormat wire) noexcept {
   return "unknown";
 }
 
+const char* to_string(CrossCarrier cross) noexcept {
+  switch (cross) {
+    case CrossCarrier::kTcp:
+      return "tcp";
+    case CrossCarrier::kMpi:
+      return "mpi";
+  }
+  return "unknown";
+}
+
 const char* to_string(Algorithm algorithm) noexcept {
   switch (algorithm) {
     case Algorithm::kAuto:
@@ -177,6 +188,10 @@ ReduceOp parse_reduce_op(std::string_view name) {
 
 WireFormat parse_wire_format(std::string_view name) {
   return parse("wire format", name, kWireFormats);
+}
+
+CrossCarrier parse_cross_carrier(std::string_view name) {
+  return parse("carrier between nodes", name, kCrossCarriers);
 }
 
 bool is_compressed(WireFormat wire, DataType type, ReduceOp op) noexcept {

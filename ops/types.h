@@ -41,6 +41,9 @@ enum class ReduceOp : std::uint8_t {
 /// whatever the number of ranks. Other types and operations always travel as stored.
 enum class WireFormat : std::uint8_t { kNative, kFloat16, kBFloat16 };
 
+/// What joins ranks of different nodes.
+enum class CrossCarrier : std::uint8_t { kTcp, kMpi };
+
 enum class Algorithm : std::uint8_t {
   kAuto,
   kNaive,  ///< as kFlat; the caller hands over one tensor at a time
@@ -72,6 +75,7 @@ enum class OpKind : std::uint8_t {
 [[nodiscard]] const char* to_string(DataType type) noexcept;        // "float32"
 [[nodiscard]] const char* to_string(ReduceOp op) noexcept;          // "sum"
 [[nodiscard]] const char* to_string(WireFormat wire) noexcept;      // "native", "float16"
+[[nodiscard]] const char* to_string(CrossCarrier cross) noexcept;   // "tcp", "mpi"
 [[nodiscard]] const char* to_string(Algorithm algorithm) noexcept;  // "two_dimensional"
 [[nodiscard]] const char* to_string(OpKind kind) noexcept;          // "all_reduce"
 
@@ -79,6 +83,7 @@ enum class OpKind : std::uint8_t {
 [[nodiscard]] Algorithm parse_algorithm(std::string_view name);
 [[nodiscard]] ReduceOp parse_reduce_op(std::string_view name);
 [[nodiscard]] WireFormat parse_wire_format(std::string_view name);
+[[nodiscard]] CrossCarrier parse_cross_carrier(std::string_view name);
 
 /// True when a tensor of `type` under `op` is rounded to `wire` between nodes.
 [[nodiscard]] bool is_compressed(WireFormat wire, DataType type, ReduceOp op) noexcept;

@@ -2,7 +2,7 @@
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
 // A set of ranks that can reduce: the one interface behind which threads, shared memory, TCP
-// (later MPI and NCCL) reach their peers. Algorithms compose a local and a cross Comm.
+// and MPI (later NCCL) reach their peers. Algorithms compose a local and a cross Comm.
 //
 // Thread rule: one thread at a time per Comm. Collective rule: every rank of the Comm makes the
 // same calls in the same order with equal OpContext::header; ranks in these calls are the Comm's

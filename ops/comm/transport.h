@@ -2,7 +2,7 @@
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
 // Messages between ranks: what P2pComm's schedules are built on, and what carries a group's sends
-// and receives. Implemented by threads of one process, by shared memory and by TCP.
+// and receives. Implemented by threads of one process, by shared memory, by TCP and by MPI.
 //
 // Thread rule: one thread at a time, except interrupt(). A message of rank a with tag t meets the
 // receive of its peer with tag t; equal tags meet in order. Messages above kEagerBytes wait at the

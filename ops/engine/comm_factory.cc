@@ -5,6 +5,8 @@
 
 #include <utility>
 
+#include "ops/comm/mpi/mpi_transport.h"
+#include "ops/comm/p2p/p2p_comm.h"
 #include "ops/comm/shm/shm_transport.h"
 #include "ops/comm/shm_comm.h"
 #include "ops/comm/tcp/tcp_transport.h"
@@ -60,15 +62,40 @@ std::unique_ptr<Transport> make_tcp_transport(const CommRequest& request,
   return std::make_unique<TcpTransport>(request.rendezvous, tcp_options(request, options));
 }
 
+std::unique_ptr<Transport> make_mpi_transport(const std::shared_ptr<MpiWorld>& world,
+                                              const CommRequest& request,
+                                              const GroupOptions& options) {
+  MpiOptions mpi;
+  mpi.rank = request.rank;
+  for (std::size_t i = 0; i < request.ranks.size(); ++i) {
+    mpi.names.push_back({request.global_ranks[i], request.hosts[i]});
+  }
+  mpi.group = options.name + "/" + request.name;
+  mpi.generation = options.generation;
+  return std::make_unique<MpiTransport>(world, request.rendezvous, std::move(mpi));
+}
+
 }  // namespace
 
-CommFactory default_comm_factory(const GroupOptions& options) {
+CommFactory default_comm_factory(const GroupOptions& options, std::shared_ptr<MpiWorld> mpi) {
   CommFactory factory;
   factory.anywhere = make_tcp;
   factory.transport_anywhere = make_tcp_transport;
   factory.on_node = options.use_shared_memory ? CommFactory::Make(make_shm) : make_tcp;
   if (options.use_shared_memory) {
     factory.transport_on_node = make_shm_transport;
+  }
+  if (mpi != nullptr) {
+    factory.anywhere = [mpi](const CommRequest& request, const GroupOptions& given,
+                             const OpContext& /*context*/) -> std::unique_ptr<Comm> {
+      return std::make_unique<P2pComm>(make_mpi_transport(mpi, request, given));
+    };
+    factory.transport_anywhere = [mpi](const CommRequest& request, const GroupOptions& given) {
+      return make_mpi_transport(mpi, request, given);
+    };
+    if (!options.use_shared_memory) {
+      factory.transport_on_node = make_tcp_transport;
+    }
   }
   return factory;
 }

@@ -19,6 +19,8 @@
 
 namespace chainmail::ops {
 
+class MpiWorld;
+
 /// Which ranks a new Comm or Transport joins, and what it needs for that.
 struct CommRequest {
   std::string name;                ///< prefix of its keys: "local/0", "cross/1", "flat"
@@ -43,7 +45,9 @@ struct CommFactory {
   MakeTransport transport_anywhere;
 };
 
-/// Shared memory (or TCP, see GroupOptions) inside a node, TCP between nodes.
-[[nodiscard]] CommFactory default_comm_factory(const GroupOptions& options);
+/// Shared memory (or TCP, see GroupOptions) inside a node; between nodes TCP, or MPI where `mpi` is
+/// given.
+[[nodiscard]] CommFactory default_comm_factory(const GroupOptions& options,
+                                               std::shared_ptr<MpiWorld> mpi = nullptr);
 
 }  // namespace chainmail::ops

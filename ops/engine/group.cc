@@ -3,10 +3,13 @@
 
 #include "ops/engine/group.h"
 
+#include <numeric>
 #include <utility>
 
+#include "base/deadline.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "ops/comm/mpi/mpi_join.h"
 #include "ops/engine/group_core.h"
 #include "ops/engine/group_factory.h"
 
@@ -87,7 +90,17 @@ std::shared_ptr<Group> create_group(int rank, Topology topology,
                                     std::shared_ptr<Rendezvous> rendezvous, GroupOptions options,
                                     std::vector<int> global_ranks,
                                     std::shared_ptr<FailureNews> news) {
-  const CommFactory factory = default_comm_factory(options);
+  check_arguments(rank, topology, rendezvous.get(), options, global_ranks);
+  std::shared_ptr<MpiWorld> mpi;
+  if (options.cross == CrossCarrier::kMpi && topology.size() > 1) {
+    MpiMember member{rank, global_ranks, options.host};
+    if (global_ranks.empty()) {
+      member.global_ranks.resize(static_cast<std::size_t>(topology.size()));
+      std::iota(member.global_ranks.begin(), member.global_ranks.end(), 0);
+    }
+    mpi = join_mpi(member, *rendezvous, internal::Deadline::after(options.timeout));
+  }
+  const CommFactory factory = default_comm_factory(options, std::move(mpi));
   return create_group_with(factory, rank, std::move(topology), std::move(rendezvous),
                            std::move(options), std::move(global_ranks), std::move(news));
 }

@@ -34,6 +34,7 @@ struct GroupOptions {
   Algorithm algorithm = Algorithm::kAuto;
   WireFormat wire = WireFormat::kNative;
   std::chrono::milliseconds timeout = std::chrono::minutes{10};
+  CrossCarrier cross = CrossCarrier::kTcp;  ///< equal on all ranks
   bool use_shared_memory = true;  ///< false: TCP inside the node too (CHAINMAIL_LOCAL=tcp)
   std::string interface;          ///< address or name of the network interface; empty: chosen
   std::string secret;             ///< of the job; proves on TCP that a peer belongs to it
@@ -153,7 +154,8 @@ class Group {
 /// Creates this rank's end of a group; collective over the ranks of `topology`. `rendezvous` must
 /// be the group's own (no other group uses its keys). `global_ranks[i]` is the job's rank of group
 /// rank i, for messages and news. Connections are made when first needed.
-/// Throws InvalidArgument (kSingleNode over several nodes), TimeoutError, SystemError.
+/// Throws InvalidArgument (kSingleNode over several nodes, MPI that cannot be used), TimeoutError,
+/// SystemError, MpiError.
 [[nodiscard]] std::shared_ptr<Group> create_group(int rank, Topology topology,
                                                   std::shared_ptr<Rendezvous> rendezvous,
                                                   GroupOptions options,

@@ -15,7 +15,7 @@ import tree
 # with a main(). The first rule whose header matches decides.
 RULES = [
     # Libraries of others.
-    (r"mpi\.h", [r"ops/comm/mpi_", r"tools/bench/mpi/"],
+    (r"mpi\.h", [r"ops/comm/mpi/", r"tools/bench/mpi/"],
      "MPI stays behind one transport, and in the benchmark's own MPI processes"),
     (r"nccl\.h", [r"ops/comm/nccl_"], "NCCL stays behind one transport"),
     (r"cuda(_runtime|_runtime_api)?\.h",

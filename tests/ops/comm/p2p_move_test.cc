@@ -227,7 +227,7 @@ TEST(P2pMoveTcpTest, OnlyRanksThatTalkConnect) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Wires, P2pMoveTest,
-                         ::testing::Values(Wire::kThread, Wire::kShm, Wire::kTcp),
+                         ::testing::Values(Wire::kThread, Wire::kShm, Wire::kTcp, Wire::kMpi),
                          [](const auto& param) { return to_string(param.param); });
 
 }  // namespace

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-// Reductions over messages against the scalar reference, on both transports.
+// Reductions over messages against the scalar reference, on each transport.
 
 #include <gtest/gtest.h>
 
@@ -421,10 +421,9 @@ TEST_P(P2pReduceTest, DirectSendsTwoMessagesPerPeerAndTwiceTheSharesBytes) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Wires, P2pReduceTest, ::testing::Values(Wire::kThread, Wire::kTcp),
-                         [](const auto& param) {
-                           return param.param == Wire::kThread ? "Thread" : "Tcp";
-                         });
+INSTANTIATE_TEST_SUITE_P(Wires, P2pReduceTest,
+                         ::testing::Values(Wire::kThread, Wire::kTcp, Wire::kMpi),
+                         [](const auto& param) { return testing::to_string(param.param); });
 
 }  // namespace
 }  // namespace chainmail::ops

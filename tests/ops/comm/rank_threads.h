@@ -18,11 +18,13 @@
 
 #include "base/error.h"
 #include "ops/comm/comm.h"
+#include "ops/comm/mpi/mpi_transport.h"
 #include "ops/comm/p2p/p2p_comm.h"
 #include "ops/comm/shm/shm_transport.h"
 #include "ops/comm/tcp_comm.h"
 #include "ops/comm/thread_comm.h"
 #include "ops/engine/rendezvous.h"
+#include "tests/ops/support/fake_mpi.h"
 
 namespace chainmail::ops::testing {
 
@@ -75,7 +77,7 @@ bool is_a(const std::exception_ptr& error) {
   return false;
 }
 
-enum class Wire { kThread, kShm, kTcp };
+enum class Wire { kThread, kShm, kTcp, kMpi };
 
 /// The name of a test's parameter.
 inline const char* to_string(Wire wire) {
@@ -86,6 +88,8 @@ inline const char* to_string(Wire wire) {
       return "Shm";
     case Wire::kTcp:
       return "Tcp";
+    case Wire::kMpi:
+      return "Mpi";
   }
   return "";
 }
@@ -93,7 +97,11 @@ inline const char* to_string(Wire wire) {
 /// What the ranks of one Comm under test share.
 struct CommWorld {
   CommWorld(Wire wire_, int size_, const P2pOptions& options_ = {})
-      : wire(wire_), size(size_), options(options_), hub(std::make_shared<ThreadHub>(size_)) {
+      : wire(wire_),
+        size(size_),
+        options(options_),
+        hub(std::make_shared<ThreadHub>(size_)),
+        mpi(std::make_shared<test::FakeMpi>(size_)) {
     tcp.group = "test";
     tcp.secret = "a secret of the job, 32 bytes lo";
     for (int rank = 0; rank < size; ++rank) {
@@ -113,6 +121,14 @@ struct CommWorld {
       own.key_prefix = "shm/";
       return std::make_unique<P2pComm>(std::make_unique<ShmTransport>(rendezvous, own), options);
     }
+    if (wire == Wire::kMpi) {
+      MpiOptions own;
+      own.rank = rank;
+      own.names = tcp.names;
+      own.group = tcp.group;
+      return std::make_unique<P2pComm>(
+          std::make_unique<MpiTransport>(mpi->world(rank), rendezvous, own), options);
+    }
     TcpOptions own = tcp;
     own.rank = rank;
     return std::make_unique<P2pComm>(std::make_unique<TcpTransport>(rendezvous, own), options);
@@ -122,6 +138,7 @@ struct CommWorld {
   int size;
   P2pOptions options;
   std::shared_ptr<ThreadHub> hub;
+  std::shared_ptr<test::FakeMpi> mpi;
   std::shared_ptr<LocalRendezvous> rendezvous = std::make_shared<LocalRendezvous>();
   TcpOptions tcp;
 };

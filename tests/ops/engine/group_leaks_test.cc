@@ -154,7 +154,7 @@ TEST_P(GroupLeaks, GroupsAtRestHaveNoThreads) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Carriers, GroupLeaks,
-                         testing::Values(Carrier::kReal, Carrier::kTcpEverywhere),
+                         testing::Values(Carrier::kReal, Carrier::kTcpEverywhere, Carrier::kMpi),
                          [](const auto& each) { return test::to_string(each.param); });
 
 }  // namespace

@@ -229,7 +229,8 @@ TEST_P(GroupMismatch, EveryLaterCallGetsTheFirstError) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Carriers, GroupMismatch,
-                         testing::Values(Carrier::kBoard, Carrier::kReal, Carrier::kTcpEverywhere),
+                         testing::Values(Carrier::kBoard, Carrier::kReal, Carrier::kTcpEverywhere,
+                                         Carrier::kMpi),
                          [](const auto& of) { return test::to_string(of.param); });
 
 }  // namespace

@@ -114,7 +114,7 @@ TEST_P(GroupThreads, GroupsOfOneProcessWorkAtOnce) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Carriers, GroupThreads,
-                         testing::Values(Carrier::kReal, Carrier::kTcpEverywhere),
+                         testing::Values(Carrier::kReal, Carrier::kTcpEverywhere, Carrier::kMpi),
                          [](const auto& each) { return test::to_string(each.param); });
 
 }  // namespace

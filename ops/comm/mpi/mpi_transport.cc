@@ -1,0 +1,359 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+#include "ops/comm/mpi/mpi_transport.h"
+
+#include <algorithm>
+#include <span>
+#include <sstream>
+#include <thread>
+#include <utility>
+
+#include "base/error.h"
+#include "base/log.h"
+
+namespace chainmail::ops {
+namespace {
+
+using internal::Deadline;
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+
+// To one peer at once: enough to keep the network busy while the next frame is copied.
+constexpr std::size_t kMaxSending = 4;
+constexpr milliseconds kLookUpPause{2};
+// Shorter than the time between two inquiries about one transfer.
+constexpr milliseconds kBoardPause{50};
+// Peers that cannot be told in this time find the reason at the rendezvous.
+constexpr milliseconds kAbortTime{50};
+constexpr milliseconds kGoodbyeTime{1000};
+// A look takes a few microseconds: at the longest pause, one percent of a core.
+constexpr microseconds kShortestPause{10};
+constexpr int kLongestPauseShift = 6;
+
+std::string key_prefix(const MpiOptions& options) {
+  return options.group + "/mpi/" + std::to_string(options.generation) + "/";
+}
+std::string board_key(const MpiOptions& options) { return key_prefix(options) + "failed"; }
+
+std::string process_of(int process, int size) {
+  return "process " + std::to_string(process) + " of " + std::to_string(size);
+}
+
+}  // namespace
+
+MpiTransport::MpiTransport(std::shared_ptr<MpiWorld> world, std::shared_ptr<Rendezvous> rendezvous,
+                           MpiOptions options)
+    : options_(std::move(options)),
+      world_(std::move(world)),
+      rendezvous_(std::move(rendezvous)),
+      peers_(options_.names.size()),
+      next_look_up_(Deadline::after(milliseconds{0})),
+      next_board_look_(Deadline::after(milliseconds{0})) {
+  if (options_.rank < 0 || options_.rank >= size()) {
+    throw InvalidArgument("rank " + std::to_string(options_.rank) + " of " +
+                          std::to_string(size()) + " names in group " + options_.group);
+  }
+  inbox_.emplace(world_);
+  if (size() == 1) return;
+  rendezvous_->set(key_prefix(options_) + std::to_string(rank()),
+                   std::to_string(world_->api().rank()) + " " +
+                       std::to_string(world_->api().size()) + " " + std::to_string(inbox_->tag()));
+}
+
+MpiTransport::~MpiTransport() {
+  if (has_failed_) return;
+  try {
+    for (const int rank : linked_) look_up(rank);
+    end(FrameType::kGoodbye, {}, kGoodbyeTime);
+  } catch (const std::exception& error) {
+    internal::log_line(internal::LogLevel::kWarning,
+                       "closing group " + options_.group + ": " + error.what());
+  }
+  drop_all();
+}
+
+PeerLink& MpiTransport::link(int rank) {
+  Peer& peer = peers_.at(static_cast<std::size_t>(rank));
+  if (!peer.link) {
+    peer.link = std::make_unique<PeerLink>(name(options_.rank), name(rank), log_, counters_);
+    linked_.push_back(rank);
+  }
+  return *peer.link;
+}
+
+void MpiTransport::begin(std::uint64_t position, const MessageHeader& header) {
+  log_.add(position, header);
+  for (const int rank : linked_) link(rank).begin(position);
+}
+
+void MpiTransport::post(Send& send) {
+  // Between two ranks a short send may end before its receiver has come, see Group.
+  if (Tag::is_point_to_point(send.tag) && send.bytes <= kEagerBytes) {
+    link(send.peer).post(send);
+  } else {
+    HeldSend& held = peer(send.peer).held.emplace_back();
+    held.original = &send;
+    held.copy.peer = send.peer;
+    held.copy.tag = send.tag;
+    held.copy.header = send.header;
+    held.copy.bytes = send.bytes;
+    held.copy.data = send.data;
+    link(send.peer).post(held.copy);
+  }
+  throw_if_needed(send.peer);
+  send_to(send.peer);
+}
+
+void MpiTransport::post(Receive& receive) {
+  link(receive.peer).post(receive);
+  throw_if_needed(receive.peer);
+  send_to(receive.peer);
+}
+
+void MpiTransport::inquire(const Transfer& transfer) {
+  check_board();
+  // What MPI has been given may end after its receiver has left, but soon.
+  if (!peer(transfer.peer).closed.empty()) throw gone(transfer);
+  if (peer(transfer.peer).address) link(transfer.peer).inquire(transfer);
+}
+
+bool MpiTransport::has_message(int peer, std::uint64_t tag) const {
+  const auto& link = peers_.at(static_cast<std::size_t>(peer)).link;
+  return link != nullptr && link->has_message(tag);
+}
+
+PeerState MpiTransport::state(int peer) const {
+  const Peer& known = peers_.at(static_cast<std::size_t>(peer));
+  if (known.link != nullptr && known.link->has_left()) return PeerState::kLeft;
+  if (!known.closed.empty()) return PeerState::kLost;
+  return known.address ? PeerState::kConnected : PeerState::kUnknown;
+}
+
+// A rank that gives up before everybody knows it leaves its reason at the rendezvous. One look
+// serves all transfers of a round: each is a round trip to the store.
+void MpiTransport::check_board() {
+  if (!next_board_look_.has_passed()) return;
+  const auto text = rendezvous_->try_get(board_key(options_));
+  if (text) std::rethrow_exception(decode_abort(std::as_bytes(std::span(*text))));
+  next_board_look_ = Deadline::after(kBoardPause);
+}
+
+void MpiTransport::close(int rank, const std::string& reason) {
+  peer(rank).closed = reason;
+  throw_if_needed(rank);
+}
+
+void MpiTransport::throw_if_needed(int rank) {
+  if (peer(rank).closed.empty()) return;
+  const Transfer* pending = link(rank).pending();
+  if (pending != nullptr) throw gone(*pending);
+}
+
+PeerError MpiTransport::gone(const Transfer& transfer) {
+  const PeerName& who = name(transfer.peer);
+  return PeerError(
+      who.describe() + " " + peer(transfer.peer).closed + " during " + transfer.header.describe(),
+      who.rank);
+}
+
+void MpiTransport::look_up(int rank) {
+  if (peer(rank).address) return;
+  const auto text = rendezvous_->try_get(key_prefix(options_) + std::to_string(rank));
+  if (!text) return;
+  Address address;
+  int world_size = 0;
+  if (!(std::istringstream(*text) >> address.process >> world_size >> address.inbox)) {
+    throw PeerError(
+        name(rank).describe() + " published \"" + *text + "\", which is no place in MPI",
+        name(rank).rank);
+  }
+  const MpiApi& api = world_->api();
+  if (world_size != api.size() || address.process == api.rank() || address.process < 0 ||
+      address.process >= world_size) {
+    throw MismatchError(name(rank).describe() + " is " + process_of(address.process, world_size) +
+                        " in MPI_COMM_WORLD, " + name(this->rank()).describe() + " is " +
+                        process_of(api.rank(), api.size()) +
+                        ": they are not in one MPI job; start all ranks with one mpiexec");
+  }
+  peer(rank).address = address;
+  inbox_->expect(address.process);
+}
+
+void MpiTransport::look_up() {
+  if (!next_look_up_.has_passed()) return;
+  for (const int rank : linked_) {
+    if (peer(rank).address) continue;
+    if (link(rank).has_output() || inbox_->is_stalled()) look_up(rank);
+    next_look_up_ = Deadline::after(kLookUpPause);
+  }
+}
+
+bool MpiTransport::take(const MpiParcel& parcel) {
+  MpiSender sender;
+  FrameHead head;
+  if (!parcel.read(sender, head) || sender.rank < 0 || sender.rank >= size() ||
+      sender.rank == rank()) {
+    throw PeerError("group " + options_.group + ": an MPI message of " +
+                    std::to_string(parcel.size) + " bytes is damaged");
+  }
+  PeerLink& from = link(sender.rank);
+  if (!peer(sender.rank).address) look_up(sender.rank);  // published before it sent
+  try {
+    const auto place = from.on_head(head);
+    if (!place) return false;
+    if (head.length != 0) std::copy_n(parcel.payload(), head.length, *place);
+    from.on_frame(head);
+  } catch (const StreamError& error) {
+    close(sender.rank, error.what());
+    return true;
+  }
+  if (from.has_left() && peer(sender.rank).closed.empty()) {
+    close(sender.rank, "has finished and left");
+  }
+  return true;
+}
+
+bool MpiTransport::collect_sent(Peer& to) {
+  bool has_moved = false;
+  while (!to.sending.empty()) {
+    Parcel& first = to.sending.front();
+    bool is_done = false;
+    check_mpi(world_->api(), world_->api().test(first.parcel->request, is_done), "MPI_Test");
+    if (!is_done) break;
+    for (const HeldSend& held : first.ends) {
+      held.original->is_done.store(true, std::memory_order_release);
+    }
+    world_->give_back(std::move(first.parcel));
+    to.sending.pop_front();
+    has_moved = true;
+  }
+  return has_moved;
+}
+
+bool MpiTransport::send_to(int rank) {
+  Peer& to = peer(rank);
+  MpiApi& api = world_->api();
+  bool has_moved = collect_sent(to);
+  if (!to.address) return has_moved;
+  while (to.sending.size() < kMaxSending && to.link->has_output()) {
+    const auto frame = to.link->next_frame();
+    if (!frame) break;
+    auto parcel = world_->take_parcel();
+    parcel->write({options_.rank, inbox_->tag()}, frame->head, frame->payload);
+    const MpiCode code = api.send(parcel->bytes.get(), static_cast<int>(parcel->size),
+                                  to.address->process, to.address->inbox, parcel->request);
+    if (code != kMpiSuccess && code != kMpiClosed) {
+      to.address.reset();
+      close(rank, "cannot be reached (MPI_Isend: " + api.describe(code) + ")");
+      return true;
+    }
+    check_mpi(api, code, "MPI_Isend");
+    to.link->frame_sent(frame->head);
+    Parcel& last = to.sending.emplace_back();
+    last.parcel = std::move(parcel);
+    const auto ended = std::find_if(to.held.begin(), to.held.end(),
+                                    [](const HeldSend& held) { return held.copy.is_done.load(); });
+    if (ended != to.held.end()) last.ends.splice(last.ends.begin(), to.held, ended);
+    has_moved = true;
+  }
+  if (has_moved) collect_sent(to);  // short ones end at once
+  return has_moved;
+}
+
+bool MpiTransport::progress() {
+  if (size() == 1 || has_failed_) return false;
+  bool has_moved = inbox_->progress([this](const MpiParcel& parcel) { return take(parcel); });
+  look_up();
+  // What has come may have made sends ready.
+  for (const int rank : linked_) has_moved |= send_to(rank);
+  world_->tidy();
+  if (has_moved) idle_waits_ = 0;
+  return has_moved;
+}
+
+void MpiTransport::wait(microseconds timeout) {
+  const microseconds pause =
+      std::min(timeout, kShortestPause * (1 << std::min(idle_waits_++, kLongestPauseShift)));
+  std::unique_lock lock(wake_mutex_);
+  wake_.wait_until(lock, std::chrono::steady_clock::now() + pause, [this] { return is_woken_; });
+  is_woken_ = false;
+}
+
+void MpiTransport::interrupt() noexcept {
+  {
+    const std::lock_guard lock(wake_mutex_);
+    is_woken_ = true;
+  }
+  wake_.notify_all();
+}
+
+// One round of a transport that ends; false when nothing is left to be sent.
+bool MpiTransport::pump() noexcept {
+  try {
+    inbox_->progress([this](const MpiParcel& parcel) { return take(parcel); });
+  } catch (...) {  // NOLINT(bugprone-empty-catch): this rank has ended, whatever peers say
+  }
+  bool is_busy = false;
+  for (const int rank : linked_) {
+    Peer& last = peer(rank);
+    if (!last.address) continue;
+    try {
+      send_to(rank);
+    } catch (...) {
+      last.address.reset();  // nobody is left to be told
+      continue;
+    }
+    is_busy = is_busy || !last.sending.empty() || last.link->has_output();
+  }
+  return is_busy;
+}
+
+void MpiTransport::end(FrameType last, const std::string& body, milliseconds time) {
+  for (const int rank : linked_) {
+    if (link(rank).has_left()) {
+      peer(rank).address.reset();
+    } else {
+      link(rank).end_with(last, body);
+    }
+  }
+  const auto deadline = Deadline::after(time);
+  while (pump() && !deadline.has_passed()) std::this_thread::sleep_for(microseconds{100});
+}
+
+void MpiTransport::drop_all() noexcept {
+  int senders = 0;
+  for (Peer& dropped : peers_) {
+    for (Parcel& each : dropped.sending) world_->abandon(std::move(each.parcel));
+    if (dropped.address && !dropped.link->has_left()) ++senders;
+    dropped = Peer{};
+  }
+  linked_.clear();
+  if (!inbox_) return;
+  const int tag = inbox_->tag();
+  inbox_.reset();
+  world_->close_inbox(tag, senders);
+}
+
+void MpiTransport::fail(const std::exception_ptr& error) noexcept {
+  if (std::exchange(has_failed_, true)) return;
+  try {
+    const std::string body = encode_abort(error);
+    if (size() > 1) rendezvous_->set(board_key(options_), body);
+    end(FrameType::kAbort, body, kAbortTime);
+  } catch (const std::exception& problem) {
+    internal::log_line(internal::LogLevel::kWarning, "group " + options_.group +
+                                                         " has failed, and its peers cannot be "
+                                                         "told: " +
+                                                         problem.what());
+  }
+  try {
+    std::rethrow_exception(error);
+  } catch (const MismatchError&) {  // NOLINT(bugprone-empty-catch): everybody is alive
+  } catch (...) {
+    world_->api().distrust_peers();
+  }
+  drop_all();
+}
+
+}  // namespace chainmail::ops

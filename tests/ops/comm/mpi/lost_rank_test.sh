@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+# SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+# A rank of a group over MPI that is stopped is named by the others; mpiexec ends the job after
+# that, and at once when a rank is killed. No process is left.
+# usage: lost_rank_test.sh MPI_GROUP_TEST
+set -euo pipefail
+
+program=$1
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+
+fail() {
+  echo "FAILED: $*; printed was:" >&2
+  cat "$scratch/printed" >&2
+  exit 1
+}
+
+lose() {
+  local status=0 begin=$SECONDS
+  mkdir "$scratch/$1"
+  LOSE_BY=$1 timeout --kill-after=5 60 mpiexec -n 3 --oversubscribe --allow-run-as-root \
+    --bind-to none -x LOSE_BY "$program" --gtest_also_run_disabled_tests \
+    --gtest_filter='*ARankThatIsKilledOrStopped' "$scratch/$1" >"$scratch/printed" 2>&1 || status=$?
+  ((status != 0 && SECONDS - begin < 60)) || fail "$1: mpiexec ended with $status"
+  ! pgrep -f "$scratch/$1" >"$scratch/left" || fail "$1: processes are left: $(cat "$scratch/left")"
+}
+
+lose stop
+for rank in 0 1; do
+  grep -q "^rank $rank got TimeoutError: .*rank 2" "$scratch/printed" ||
+    fail "rank $rank does not name the stopped rank 2"
+done
+lose kill
+echo passed
