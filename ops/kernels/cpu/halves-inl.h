@@ -69,13 +69,12 @@ struct BFloat16 {
     const hn::RebindToUnsigned<D> du;
     const hn::RebindToSigned<D> di;
     const auto bits = hn::BitCast(du, value);
-    const auto upper = hn::ShiftRight<16>(bits);
-    const auto odd = hn::And(upper, hn::Set(du, 1));
-    const auto nearest = hn::ShiftRight<16>(hn::Add(bits, hn::Add(odd, hn::Set(du, 0x7fff))));
-    const auto nan = hn::Or(upper, hn::Set(du, 0x40));
+    const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1));
+    const auto nearest = hn::Add(hn::Add(bits, hn::Set(du, 0x7fff)), odd);
+    const auto nan = hn::Or(bits, hn::Set(du, 0x400000));
     const auto is_nan = hn::RebindMask(du, hn::IsNaN(value));
     return hn::DemoteTo(hn::Rebind<std::uint16_t, D>(),
-                        hn::BitCast(di, hn::IfThenElse(is_nan, nan, nearest)));
+                        hn::BitCast(di, hn::ShiftRight<16>(hn::IfThenElse(is_nan, nan, nearest))));
   }
 };
 

@@ -159,6 +159,21 @@ HWY_INLINE hn::Vec<D> scaled(D d, hn::Vec<D> value, double scale) {
   }
 }
 
+// Several destinations are other ranks' buffers, whose lines lie in other cores' caches. Asked for
+// with the right to write them, early, each comes over once; the plain load would bring a copy, and
+// the store would then have to ask again (1 MiB in place: 31 us instead of 49).
+HWY_INLINE void prefetch_to_write([[maybe_unused]] const std::byte* at,
+                                  [[maybe_unused]] std::size_t bytes) {
+#if defined(__x86_64__)
+  // GCC takes its own builtin for a plain prefetch unless told that the CPU knows this one; where
+  // it does not, it does nothing.
+  constexpr std::size_t kLine = 64;
+  for (std::size_t i = 0; i < bytes; i += kLine) {
+    asm volatile("prefetchw %0" : : "m"(*(at + i)));
+  }
+#endif
+}
+
 template <class Type, class Op, std::size_t kVectors, class D>
 HWY_INLINE std::size_t run(D d, const ReduceJob& job, bool has_scale, std::size_t from) {
   constexpr std::size_t kStored = sizeof(typename Type::Stored);
@@ -166,7 +181,14 @@ HWY_INLINE std::size_t run(D d, const ReduceJob& job, bool has_scale, std::size_
   const std::size_t step = lanes * kVectors;
   const std::size_t source_count = job.sources.size();
   std::size_t i = from;
+  constexpr std::size_t kAhead = 2048 / kStored;
+  const bool is_spread = kVectors > 1 && job.destinations.size() > 1;
   for (; job.count - i >= step; i += step) {
+    if (is_spread && job.count - i >= kAhead + step) {  // what follows is another rank's to write
+      for (const std::byte* destination : job.destinations) {
+        prefetch_to_write(destination + (i + kAhead) * kStored, step * kStored);
+      }
+    }
     hn::Vec<D> value[kVectors];
     for (std::size_t v = 0; v < kVectors; ++v) {
       value[v] = Type::load(d, job.sources[0] + (i + v * lanes) * kStored);

@@ -24,19 +24,26 @@ namespace chainmail::ops {
 namespace HWY_NAMESPACE {
 namespace {
 
-// Rounds whole vectors of `d` from `from` on; `largest` collects the largest magnitude.
-template <class Format, class D, class Largest>
+// Rounds whole vectors of `d` from `from` on, some at a time; `largest` collects the largest
+// magnitude.
+template <class Format, std::size_t kVectors, class D, class Largest>
 HWY_INLINE std::size_t round_from(D d, std::uint16_t* halves, const float* source,
                                   std::size_t count, std::size_t from, float scale,
                                   Largest& largest) {
   const hn::Rebind<std::uint16_t, D> bits;
   const auto factor = hn::Set(d, scale);
   const std::size_t lanes = hn::Lanes(d);
+  const std::size_t step = lanes * kVectors;
   std::size_t i = from;
-  for (; count - i >= lanes; i += lanes) {
-    const auto half = Format::round(d, hn::Mul(load_anywhere(d, source + i), factor));
-    store_anywhere(bits, half, halves + i);
-    largest = hn::Max(largest, hn::And(half, hn::Set(bits, 0x7fff)));
+  for (; count - i >= step; i += step) {
+    HalfBits<D> half[kVectors];
+    for (std::size_t v = 0; v < kVectors; ++v) {
+      half[v] = Format::round(d, hn::Mul(load_anywhere(d, source + i + v * lanes), factor));
+    }
+    for (std::size_t v = 0; v < kVectors; ++v) {
+      store_anywhere(bits, half[v], halves + i + v * lanes);
+      largest = hn::Max(largest, hn::And(half[v], hn::Set(bits, 0x7fff)));
+    }
   }
   return i;
 }
@@ -49,8 +56,9 @@ bool round_floats(std::uint16_t* halves, const float* source, std::size_t count,
   const hn::Rebind<std::uint16_t, decltype(one)> bit;
   auto largest = hn::Zero(bits);
   auto last = hn::Zero(bit);
-  const std::size_t done = round_from<Format>(d, halves, source, count, 0, scale, largest);
-  round_from<Format>(one, halves, source, count, done, scale, last);
+  std::size_t done = round_from<Format, 4>(d, halves, source, count, 0, scale, largest);
+  done = round_from<Format, 1>(d, halves, source, count, done, scale, largest);
+  round_from<Format, 1>(one, halves, source, count, done, scale, last);
   std::array<std::uint16_t, HWY_MAX_BYTES / sizeof(float)> all{};
   hn::StoreU(largest, bits, all.data());
   return std::max(*std::max_element(all.begin(), all.end()), hn::GetLane(last)) >=

@@ -177,6 +177,33 @@ TEST(WireTest, HalvesAreAddedInFullPrecision) {
   });
 }
 
+// What the owner of an element does with the contributions of 1,024 ranks to a mean: each is scaled
+// before it is rounded, sums are float32, the result is rounded once more.
+TEST(WireTest, TheMeanOfGradientsOf100Over1024RanksNeitherOverflowsNorDrifts) {
+  constexpr int kRanks = 1024;
+  constexpr std::size_t kCount = 257;
+  for_each_target([] {
+    std::mt19937 random(11);
+    std::uniform_real_distribution<float> near(90.0F, 100.0F);
+    std::vector<float> sums(kCount);
+    std::vector<double> exact(kCount);
+    std::vector<std::uint16_t> halves(kCount);
+    for (int rank = 0; rank < kRanks; ++rank) {
+      std::vector<float> gradients(kCount, 100.0F);
+      for (std::size_t i = 1; i < kCount; ++i) gradients[i] = near(random);
+      for (std::size_t i = 0; i < kCount; ++i) exact[i] += double{gradients[i]} / kRanks;
+      ASSERT_FALSE(round_to_wire(bytes(halves), bytes(gradients), kCount, DataType::kFloat32,
+                                 1.0 / kRanks, WireFormat::kFloat16));
+      accumulate_from_wire(bytes(sums), bytes(halves), kCount, DataType::kFloat32,
+                           WireFormat::kFloat16);
+    }
+    ASSERT_FALSE(round_to_wire(bytes(halves), bytes(sums), kCount, DataType::kFloat32, 1.0,
+                               WireFormat::kFloat16));
+    widen_from_wire(bytes(sums), bytes(halves), kCount, DataType::kFloat32, WireFormat::kFloat16);
+    for (std::size_t i = 0; i < kCount; ++i) ASSERT_NEAR(sums[i], exact[i], 1.1e-3 * 100.0) << i;
+  });
+}
+
 TEST(WireTest, WhatHasNoWireFormatIsRefused) {
   std::byte data[16] = {};
   EXPECT_THROW((void)round_to_wire(data, data, 1, DataType::kInt32, 1.0, WireFormat::kFloat16),
