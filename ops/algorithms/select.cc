@@ -3,6 +3,9 @@
 
 #include "ops/algorithms/select.h"
 
+#include <algorithm>
+#include <iterator>
+
 namespace chainmail::ops {
 namespace {
 
@@ -12,12 +15,19 @@ constexpr std::size_t kManyCoresBytes = std::size_t{64} << 10;
 
 }  // namespace
 
-Choice select_all_reduce(std::size_t bytes, const Topology& topology) noexcept {
+Choice select_all_reduce(std::size_t bytes, const Topology& topology,
+                         const Tuning& tuning) noexcept {
   if (topology.node_count() == 1) {
     return {Algorithm::kSingleNode, "all ranks are on one node"};
   }
   if (topology.size() == topology.node_count()) {
     return {Algorithm::kFlat, "every node has one rank"};
+  }
+  if (!tuning.empty() && tuning.front().from_bytes <= bytes) {
+    const auto after = std::find_if(tuning.begin(), tuning.end(), [bytes](const TuningRow& row) {
+      return row.from_bytes > bytes;
+    });
+    return {std::prev(after)->algorithm, "CHAINMAIL_TUNING says so"};
   }
   if (topology.min_local_size() == 1) {
     return {Algorithm::kHierarchical,

@@ -9,6 +9,7 @@
 
 #include <cstddef>
 
+#include "ops/algorithms/tuning.h"
 #include "ops/topology.h"
 #include "ops/types.h"
 
@@ -19,7 +20,9 @@ struct Choice {
   const char* reason = "";  ///< completes "picked hierarchical because ..."
 };
 
-/// Never returns kAuto or kNaive.
-[[nodiscard]] Choice select_all_reduce(std::size_t bytes, const Topology& topology) noexcept;
+/// Never returns kAuto or kNaive. `tuning` decides where there is a choice: between nodes of which
+/// some have several ranks.
+[[nodiscard]] Choice select_all_reduce(std::size_t bytes, const Topology& topology,
+                                       const Tuning& tuning = {}) noexcept;
 
 }  // namespace chainmail::ops

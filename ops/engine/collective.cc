@@ -223,7 +223,7 @@ Plan plan_collective(const Collective& collective, int rank, const Topology& top
   plan.bytes = elements * size_of(collective.dtype);
   plan.algorithm = collective.algorithm.value_or(options.algorithm);
   if (plan.algorithm == Algorithm::kAuto) {
-    plan.algorithm = select_all_reduce(plan.bytes, topology).algorithm;
+    plan.algorithm = select_all_reduce(plan.bytes, topology, options.tuning).algorithm;
   } else if (plan.algorithm == Algorithm::kNaive) {
     plan.algorithm = Algorithm::kFlat;
   }

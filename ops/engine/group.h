@@ -21,6 +21,7 @@
 #include <string>
 #include <vector>
 
+#include "ops/algorithms/tuning.h"
 #include "ops/engine/failure_state.h"
 #include "ops/engine/rendezvous.h"
 #include "ops/topology.h"
@@ -32,6 +33,7 @@ struct GroupOptions {
   std::string name = "world";  ///< unique in the job; prefixes keys and messages
   std::uint32_t generation = 0;
   Algorithm algorithm = Algorithm::kAuto;
+  Tuning tuning;  ///< what kAuto picks between nodes (CHAINMAIL_TUNING); equal on all ranks
   WireFormat wire = WireFormat::kNative;
   std::chrono::milliseconds timeout = std::chrono::minutes{10};
   CrossCarrier cross = CrossCarrier::kTcp;  ///< equal on all ranks

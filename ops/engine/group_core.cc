@@ -289,7 +289,7 @@ void GroupCore::tell_choice(const Collective& collective, const Plan& plan) {
   if (!is_auto) {
     return;
   }
-  const Choice choice = select_all_reduce(plan.bytes, topology_);
+  const Choice choice = select_all_reduce(plan.bytes, topology_, options_.tuning);
   {
     const std::lock_guard lock(choices_mutex_);
     if (!told_choices_.insert(choice.algorithm).second) {

@@ -14,6 +14,7 @@ namespace {
 constexpr EnvVariable kVariables[] = {
     {"CHAINMAIL_LOG", "user"},
     {"CHAINMAIL_LOCAL", "user"},
+    {"CHAINMAIL_TUNING", "user"},
     {"CHAINMAIL_INTERFACE", "user"},
     {"CHAINMAIL_TIMEOUT", "user"},
     {"CHAINMAIL_NODE_ID", "user"},

@@ -3,9 +3,29 @@
 
 #include "plugin/job/settings.h"
 
+#include <cstddef>
+#include <fstream>
+
 #include "base/error.h"
 
 namespace chainmail::internal {
+namespace {
+
+std::string read_file(const std::string& path) {
+  constexpr std::size_t kMost = std::size_t{64} << 10;  // far above any table
+  std::ifstream file(path);
+  std::string text(kMost, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(kMost));
+  const auto length = static_cast<std::size_t>(file.gcount());
+  if (length == 0 || length == kMost) {
+    throw InvalidArgument("environment variable CHAINMAIL_TUNING=\"" + path +
+                          "\" names no readable table of algorithms; see docs/env.md");
+  }
+  text.resize(length);
+  return text;
+}
+
+}  // namespace
 
 JobSettings read_settings(const Environment& environment) {
   JobSettings settings;
@@ -20,6 +40,9 @@ JobSettings read_settings(const Environment& environment) {
                           "\" is neither shm nor tcp");
   }
   settings.use_shared_memory = local == "shm";
+  if (const auto path = environment("CHAINMAIL_TUNING")) {
+    settings.tuning = ops::parse_tuning(read_file(*path), "CHAINMAIL_TUNING=" + *path);
+  }
   return settings;
 }
 
@@ -27,6 +50,7 @@ void apply(const JobSettings& settings, ops::GroupOptions& options) {
   if (settings.timeout) options.timeout = *settings.timeout;
   if (!settings.interface.empty()) options.interface = settings.interface;
   if (!settings.use_shared_memory) options.use_shared_memory = false;
+  if (!settings.tuning.empty()) options.tuning = settings.tuning;
 }
 
 }  // namespace chainmail::internal

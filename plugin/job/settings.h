@@ -18,6 +18,7 @@ struct JobSettings {
   std::optional<std::chrono::milliseconds> timeout;  ///< CHAINMAIL_TIMEOUT
   std::string interface;                             ///< CHAINMAIL_INTERFACE
   bool use_shared_memory = true;                     ///< CHAINMAIL_LOCAL=shm|tcp
+  ops::Tuning tuning;                                ///< the file that CHAINMAIL_TUNING names
 };
 
 /// Throws InvalidArgument that names the variable.

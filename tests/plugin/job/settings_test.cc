@@ -6,6 +6,9 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <cstdio>
+#include <fstream>
+#include <string>
 #include <thread>
 
 #include "base/error.h"
@@ -37,6 +40,19 @@ TEST(Settings, WinOverTheProgramsOptions) {
   EXPECT_EQ(options.timeout, milliseconds(7000));
   EXPECT_EQ(options.interface, "10.0.0.3");
   EXPECT_FALSE(options.use_shared_memory);
+}
+
+TEST(Settings, ReadATableOfAlgorithms) {
+  const std::string path = testing::TempDir() + "settings_test_tuning";
+  std::ofstream(path) << "0 hierarchical\n100 flat\n";
+  ops::GroupOptions options;
+  apply(read_settings(environment_of({{"CHAINMAIL_TUNING", path}})), options);
+  EXPECT_EQ(options.tuning,
+            (ops::Tuning{{0, ops::Algorithm::kHierarchical}, {100, ops::Algorithm::kFlat}}));
+  std::ofstream(path) << "0 fast\n";
+  EXPECT_THROW((void)read_settings(environment_of({{"CHAINMAIL_TUNING", path}})), InvalidArgument);
+  std::remove(path.c_str());
+  EXPECT_THROW((void)read_settings(environment_of({{"CHAINMAIL_TUNING", path}})), InvalidArgument);
 }
 
 TEST(Settings, RefuseWhatTheyCannotRead) {
