@@ -176,6 +176,8 @@ const char* to_string(OpKind kind) noexcept {
       return "recv";
     case OpKind::kBarrier:
       return "barrier";
+    case OpKind::kAllocate:
+      return "allocate";
   }
   return "unknown";
 }

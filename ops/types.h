@@ -65,6 +65,7 @@ enum class OpKind : std::uint8_t {
   kSend,
   kRecv,
   kBarrier,
+  kAllocate,  ///< of memory that the ranks of a node share
 };
 
 /// Bytes of one element.

@@ -104,6 +104,12 @@ class Comm {
 
   virtual void barrier(const OpContext& context) = 0;
 
+  /// `bytes` of zeros, equally many on all ranks, where their peers can reach them if the Comm
+  /// knows how: all_reduce then moves nothing twice when all ranks call it for the same place in
+  /// what they got from the same call. May outlive the Comm.
+  [[nodiscard]] virtual std::shared_ptr<std::byte> allocate(std::size_t bytes,
+                                                            const OpContext& context);
+
   /// Starts an all_reduce that overlaps further calls; `data` belongs to the Comm until the
   /// request is done. Requests must be started in the same order on all ranks.
   [[nodiscard]] virtual std::unique_ptr<Request> start_all_reduce(std::byte* data,
@@ -116,5 +122,8 @@ class Comm {
   /// Wakes and ends whatever is waiting in this Comm; callable from any thread, never throws.
   virtual void abort() noexcept = 0;
 };
+
+/// allocate() of a Comm whose ranks cannot reach each other's memory.
+[[nodiscard]] std::shared_ptr<std::byte> allocate_private(std::size_t bytes);
 
 }  // namespace chainmail::ops

@@ -31,9 +31,9 @@ struct ShmCommOptions {
   std::vector<int> global_ranks;  ///< rank of each in the job, for messages; empty: as in the Comm
   std::string host;               ///< of this node, for messages
   std::string key_prefix;         ///< of the rendezvous keys; no other Comm may use it
-  /// Staged per rank and step of a large operation; the segment takes about 2.5 times this per
+  /// Staged per rank and step of a large operation, at most; the segment takes about twice this per
   /// rank, and fewer bytes make more steps.
-  std::size_t chunk_bytes = std::size_t{128} << 10;
+  std::size_t chunk_bytes = std::size_t{256} << 10;
   /// Per rank, shared by its sends to all peers.
   std::size_t ring_bytes = std::size_t{256} << 10;
 };

@@ -55,6 +55,7 @@ bool needs_input(const Collective& collective, int rank, int size) {
     case OpKind::kBroadcast:
     case OpKind::kRecv:
     case OpKind::kBarrier:
+    case OpKind::kAllocate:
       return false;
   }
   return false;
@@ -76,6 +77,7 @@ bool needs_output(const Collective& collective, int rank, int size) {
       return total(collective, collective.receive_counts, size) > 0;
     case OpKind::kSend:
     case OpKind::kBarrier:
+    case OpKind::kAllocate:
       return false;
   }
   return false;

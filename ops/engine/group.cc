@@ -41,6 +41,16 @@ class GroupHandle final : public Group {
     return core_->submit(std::move(collective));
   }
   void run(const Collective& collective) override { core_->run(collective); }
+  std::shared_ptr<std::byte> allocate(std::size_t bytes) override {
+    std::shared_ptr<std::byte> memory;
+    Collective collective;
+    collective.kind = OpKind::kAllocate;
+    collective.dtype = DataType::kUInt8;
+    collective.count = bytes;
+    collective.allocated = &memory;
+    run(collective);
+    return memory;
+  }
   void abort(std::exception_ptr error) override { core_->fail({std::move(error)}); }
   void shutdown() override { core_->shutdown(); }
   std::exception_ptr error() const override { return core_->failure().error(); }

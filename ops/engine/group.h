@@ -84,6 +84,8 @@ struct Collective {
   std::optional<Algorithm> algorithm;       ///< this operation only
   std::optional<WireFormat> wire;           ///< this operation only
   std::optional<std::chrono::milliseconds> timeout;
+  /// allocate: where the memory of `count` bytes goes; see Group::allocate().
+  std::shared_ptr<std::byte>* allocated = nullptr;
   /// Hash of the shapes; equal on all ranks or the operation is a MismatchError.
   std::uint32_t shape_hash = 0;
   /// Called just before the operation begins, by the thread that runs it: sets `input`, `output`
@@ -141,6 +143,13 @@ class Group {
   virtual std::shared_ptr<Operation> submit(Collective collective) = 0;
   /// submit() and wait, in the caller when nothing is queued: the fastest way for small operations.
   virtual void run(const Collective& collective) = 0;
+
+  /// Collective, and ordered like one: `bytes` of zeros, equally many on all ranks, for tensors
+  /// that will be reduced again and again. On one node (CHAINMAIL_LOCAL=shm) the ranks map each
+  /// other's, and an all_reduce that all of them call for the same place in it works there without
+  /// copying. Anywhere else, and for anything else, it is memory as any other. May outlive the
+  /// group.
+  [[nodiscard]] virtual std::shared_ptr<std::byte> allocate(std::size_t bytes) = 0;
 
   /// Kills the group: operations in flight and later ones end with `error` on this rank, and the
   /// other ranks are told.

@@ -44,6 +44,8 @@ class Meeting {
 
   int rank() const noexcept { return rank_; }
   int size() const noexcept { return size_; }
+  /// More ranks than cores: every wait may cost a turn of every rank.
+  bool is_crowded() const noexcept { return spins_ == 0; }
   const Segment& segment() const noexcept { return segment_; }
 
   /// Shows this rank's header with up to kInlineBytes of payload. `digest` stands for what else

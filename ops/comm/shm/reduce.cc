@@ -21,23 +21,6 @@
 namespace chainmail::ops::shm {
 namespace {
 
-// Slices begin on cache lines, so that two owners never write one line.
-constexpr std::size_t kLine = 64;
-
-struct Slice {
-  std::size_t begin;
-  std::size_t end;
-  std::size_t length() const noexcept { return end - begin; }
-};
-
-// Rank `index`'s share of `count` elements of `size` bytes.
-Slice share(std::size_t count, std::size_t size, std::size_t index, std::size_t parts) {
-  const std::size_t unit = kLine / size;
-  const std::size_t length = (count + parts * unit - 1) / (parts * unit) * unit;
-  const std::size_t begin = std::min(index * length, count);
-  return {begin, std::min(begin + length, count)};
-}
-
 // Step `step`'s part of [begin, end) when it is done in `steps` equal steps.
 Slice part(std::size_t begin, std::size_t end, std::size_t step, std::size_t steps) {
   const std::size_t length = end - begin;
@@ -67,7 +50,13 @@ void ShmComm::reduce_to(const Target& target, std::byte* data, std::size_t count
   const std::size_t bytes = count * size_of(reduction.dtype);
   if (bytes <= kInlineBytes) return reduce_inline(target, data, count, reduction, context);
   if (bytes <= staged_limit_) return reduce_staged(target, data, count, reduction, context);
-  reduce_in_steps(target, data, count, reduction, context);
+  if (target.root < 0) {
+    if (const Location location = find_buffer(data, bytes); location.buffer != nullptr) {
+      if (reduce_in_place(target, location, count, reduction, context)) return;
+      return reduce_in_steps(target, data, count, reduction, true, context);
+    }
+  }
+  reduce_in_steps(target, data, count, reduction, false, context);
 }
 
 bool ShmComm::try_all_reduce(std::byte* data, std::size_t count, const Reduction& reduction,
@@ -131,9 +120,13 @@ void ShmComm::use_staged(std::byte* data, std::size_t count, const Reduction& re
 }
 
 void ShmComm::reduce_in_steps(const Target& target, std::byte* data, std::size_t count,
-                              const Reduction& reduction, const OpContext& context) {
+                              const Reduction& reduction, bool has_entered,
+                              const OpContext& context) {
   const std::size_t size = size_of(reduction.dtype);
-  const std::size_t chunk = meeting_.segment().layout().chunk_bytes / size;
+  // One step if it can be; else two areas of half the room stay longer in the caches, unless fewer
+  // waits matter more.
+  const std::size_t room = meeting_.segment().layout().chunk_bytes / size;
+  const std::size_t chunk = count <= room || meeting_.is_crowded() ? room : room / 2;
   const std::size_t steps = (count + chunk - 1) / chunk;
   const auto ranks = static_cast<std::size_t>(this->size());
   const auto self = static_cast<std::size_t>(rank());
@@ -148,17 +141,17 @@ void ShmComm::reduce_in_steps(const Target& target, std::byte* data, std::size_t
     const std::byte* from = data + all.begin * size;
     std::memcpy(to, from, own.begin * size);
     std::memcpy(to + own.end * size, from + own.end * size, (all.length() - own.end) * size);
-    finish_step(target.method, target.digest, step, s == 0, context);
   };
 
   std::uint64_t step = meeting_.next_step();
   stage(0, step);
+  begin_steps(target, step, has_entered, context);
   for (std::size_t s = 0; s < steps; ++s) {
     const Slice all = part(0, count, s, steps);
     const Slice own = share(all.length(), size, self, ranks);
     std::byte* chunk_data = data + all.begin * size;
     const std::byte* result = meeting_.segment().staging(rank(), step);
-    wait_step(step, s == 0, context);
+    if (s > 0) meeting_.wait_for_staged(step, context);
     find_parts(chunk_data + own.begin * size, own.begin * size, step);
     const std::span<std::byte* const> all_parts = parts_;
     ops::reduce(target.root < 0 ? all_parts : all_parts.subspan(root_index, 1), sources_,
@@ -166,7 +159,10 @@ void ShmComm::reduce_in_steps(const Target& target, std::byte* data, std::size_t
     meeting_.publish_reduced(step);
     // The next chunk goes out before the wait, so that the others have work meanwhile.
     const std::uint64_t next = s + 1 < steps ? meeting_.next_step() : step;
-    if (s + 1 < steps) stage(s + 1, next);
+    if (s + 1 < steps) {
+      stage(s + 1, next);
+      meeting_.publish_staged(next);
+    }
     if (wants_result(target)) {
       meeting_.wait_for_reduced(step, context);
       std::memcpy(chunk_data, result, own.begin * size);
@@ -174,6 +170,24 @@ void ShmComm::reduce_in_steps(const Target& target, std::byte* data, std::size_t
                   (all.length() - own.end) * size);
     }
     step = next;
+  }
+}
+
+// Publishes the first step by entering, which carries the header; apart from that when some rank
+// entered before it had staged anything, because its data lies in a shared buffer.
+void ShmComm::begin_steps(const Target& target, std::uint64_t step, bool has_entered,
+                          const OpContext& context) {
+  bool is_published = !has_entered;
+  if (!has_entered) {
+    const Place elsewhere;
+    meeting_.enter(target.method, target.digest, reinterpret_cast<const std::byte*>(&elsewhere),
+                   sizeof elsewhere, context);
+    meeting_.wait_for_entries(context);
+    is_published = agree_on_place() == Agreement::kNoneShared;
+  }
+  if (!is_published) {
+    meeting_.publish_staged(step);
+    meeting_.wait_for_staged(step, context);
   }
 }
 

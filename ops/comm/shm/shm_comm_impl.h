@@ -11,6 +11,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -18,6 +19,8 @@
 #include "ops/comm/comm.h"
 #include "ops/comm/shm/mailbox.h"
 #include "ops/comm/shm/meeting.h"
+#include "ops/comm/shm/shared_buffer.h"
+#include "ops/comm/shm/slice.h"
 
 namespace chainmail::ops::shm {
 
@@ -45,6 +48,8 @@ class ShmComm final : public Comm {
   void receive(std::byte* data, std::size_t bytes, int peer, std::uint32_t tag,
                const OpContext& context) override;
   void barrier(const OpContext& context) override;
+  [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes,
+                                                    const OpContext& context) override;
   [[nodiscard]] std::unique_ptr<Request> start_all_reduce(std::byte* data, std::size_t count,
                                                           const Reduction& reduction,
                                                           const OpContext& context) override;
@@ -67,7 +72,26 @@ class ShmComm final : public Comm {
   void use_entries(std::byte* data, std::size_t count, const Reduction& reduction);
   void use_staged(std::byte* data, std::size_t count, const Reduction& reduction,
                   std::uint64_t step);
+  /// `has_entered`: this rank has shown that its data lies in a shared buffer, which others' do
+  /// not.
   void reduce_in_steps(const Target& target, std::byte* data, std::size_t count,
+                       const Reduction& reduction, bool has_entered, const OpContext& context);
+  void begin_steps(const Target& target, std::uint64_t step, bool has_entered,
+                   const OpContext& context);
+  /// A place in memory that all ranks have mapped, as ranks show it to each other.
+  struct Place {
+    std::uint64_t id = 0;  ///< 0: somewhere else
+    std::uint64_t offset = 0;
+  };
+  struct Location {
+    Place place;
+    std::shared_ptr<SharedBuffer> buffer;
+  };
+  enum class Agreement : std::uint8_t { kNoneShared, kAllShared, kMixed };
+  Location find_buffer(const std::byte* data, std::size_t bytes) const;
+  Agreement agree_on_place() const noexcept;
+  /// False when not all ranks have their data in the same place of a shared buffer.
+  bool reduce_in_place(const Target& target, const Location& location, std::size_t count,
                        const Reduction& reduction, const OpContext& context);
   bool wants_result(const Target& target) const noexcept {
     return target.root < 0 || target.root == rank();
@@ -83,6 +107,12 @@ class ShmComm final : public Comm {
 
   Meeting meeting_;
   Mailbox mailbox_;
+  struct Registered {
+    std::uint64_t id;
+    std::weak_ptr<SharedBuffer> buffer;
+  };
+  std::vector<Registered> buffers_;
+  std::uint64_t allocations_ = 0;
   std::vector<std::byte*> parts_;
   std::vector<const std::byte*> sources_;
   std::size_t staged_limit_;                 // bytes that everybody reduces from staging

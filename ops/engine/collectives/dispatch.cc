@@ -138,6 +138,9 @@ void Dispatcher::run(const Collective& collective, const Plan& plan, const OpCon
     case OpKind::kBarrier:
       barrier(context);
       break;
+    case OpKind::kAllocate:
+      *collective.allocated = allocate(collective.count, context);
+      break;
     case OpKind::kSend:
     case OpKind::kRecv:
       break;  // never come here: see Transfers
@@ -320,6 +323,11 @@ void Dispatcher::keep_apart(Inputs& inputs, const Outputs& outputs) {
     input = {copy, input.size()};
     copy += input.size();
   }
+}
+
+std::shared_ptr<std::byte> Dispatcher::allocate(std::size_t bytes, const OpContext& context) {
+  Comm* local = comms_.local(context);
+  return local == nullptr ? allocate_private(bytes) : local->allocate(bytes, context);
 }
 
 void Dispatcher::barrier(const OpContext& context) {

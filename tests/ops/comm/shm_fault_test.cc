@@ -68,6 +68,17 @@ void signal_at_fifth_call(ShmRank& self, int signal_number, std::size_t count) {
   }
 }
 
+void die_in_shared_memory(ShmRank& self) {
+  constexpr std::size_t kCount = 500000;
+  const auto data = self.comm.allocate(kCount * sizeof(float), self.context(OpKind::kAllocate, 0));
+  for (int call = 1; call < 1000; ++call) {
+    if (call == 5 && self.comm.rank() == 1) ::raise(SIGKILL);
+    self.comm.all_reduce(data.get(), kCount, {},
+                         self.context(OpKind::kAllReduce, kCount, DataType::kFloat32,
+                                      ReduceOp::kSum, std::chrono::milliseconds{800}));
+  }
+}
+
 void disagree_at_third_call(ShmRank& self, const std::string& how) {
   for (int call = 0; call < 2; ++call) sum_floats(self, 1000, std::chrono::seconds{20});
   const bool differs = self.comm.rank() == 1;
@@ -101,6 +112,7 @@ void leave_early(ShmRank& self) {
 void play(const std::string& role, ShmRank& self) {
   if (role == "kill_small") return signal_at_fifth_call(self, SIGKILL, 1);
   if (role == "kill_large") return signal_at_fifth_call(self, SIGKILL, 500000);
+  if (role == "kill_shared") return die_in_shared_memory(self);
   if (role == "stop") return signal_at_fifth_call(self, SIGSTOP, 1);
   if (role == "leave") return leave_early(self);
   disagree_at_third_call(self, role);
@@ -171,7 +183,8 @@ TEST_P(ShmKillTest, AKilledRankIsNoticedByAllOthersAtOnce) {
   EXPECT_LT(Clock::now() - death, std::chrono::seconds{2});
   EXPECT_EQ(files_in_dev_shm(), before);
 }
-INSTANTIATE_TEST_SUITE_P(Sizes, ShmKillTest, ::testing::Values("kill_small", "kill_large"));
+INSTANTIATE_TEST_SUITE_P(Sizes, ShmKillTest,
+                         ::testing::Values("kill_small", "kill_large", "kill_shared"));
 
 TEST_F(ShmFaultTest, ARankThatDiesBeforeAllHaveJoinedIsNoticed) {
   start("die_joining", 3);

@@ -3,6 +3,7 @@
 
 // Every kind of operation through a group, on one node and on several.
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <thread>
@@ -57,6 +58,26 @@ TEST_P(GroupOperations, AllReduceByEveryAlgorithm) {
         const auto expected = static_cast<float>(group.size() * (group.size() + 1) / 2);
         ASSERT_EQ(values, std::vector<float>(count, expected)) << to_string(algorithm);
       }
+    }
+  });
+}
+
+TEST_P(GroupOperations, AllocatedMemoryIsReducedLikeAnyOther) {
+  on_all_shapes([](int rank, Group& group) {
+    constexpr std::size_t kCount = 65537;
+    const auto memory = group.allocate(kCount * sizeof(float));
+    auto* values = reinterpret_cast<float*>(memory.get());
+    ASSERT_EQ(std::count(values, values + kCount, 0.0F), static_cast<std::ptrdiff_t>(kCount));
+    const auto sum = static_cast<float>(group.size() * (group.size() + 1) / 2);
+    for (const OpKind kind : {OpKind::kAllReduce, OpKind::kBroadcast}) {
+      std::fill_n(values, kCount, static_cast<float>(rank + 1));
+      Collective collective;
+      collective.kind = kind;
+      collective.count = kCount;
+      collective.output = memory.get();
+      group.run(collective);
+      const float expected = kind == OpKind::kBroadcast ? 1.0F : sum;
+      ASSERT_EQ(std::count(values, values + kCount, expected), static_cast<std::ptrdiff_t>(kCount));
     }
   });
 }

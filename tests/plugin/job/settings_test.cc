@@ -77,7 +77,8 @@ TEST(Exchange, GivesEverybodyAllTextsInRankOrder) {
   for (int rank = 0; rank < 3; ++rank) {
     ranks.emplace_back([&, rank] {
       const auto index = static_cast<std::size_t>(rank);
-      seen[index] = exchange(board, "key", rank, 3, "r" + std::to_string(rank), deadline);
+      const std::string own = std::string("r") + std::to_string(rank);
+      seen[index] = exchange(board, "key", rank, 3, own, deadline);
       secrets[index] = share_secret(board, rank, deadline);
     });
   }

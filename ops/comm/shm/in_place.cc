@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// all_reduce of what lies in memory that all ranks of the node have mapped: the owner of a slice
+// reads it in all ranks' buffers and writes the result to all of them. Every byte is moved once;
+// nothing is staged.
+
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "ops/comm/shm/shm_comm_impl.h"
+#include "ops/kernels/cpu/kernels.h"
+
+namespace chainmail::ops::shm {
+
+std::shared_ptr<std::byte> ShmComm::allocate(std::size_t bytes, const OpContext& context) {
+  const std::size_t part_bytes = SharedBuffer::rounded(bytes);
+  const std::uint64_t id = ++allocations_;
+  if (bytes == 0 || size() == 1) return allocate_private(bytes);
+  internal::UniqueFd file;
+  std::shared_ptr<SharedBuffer> buffer;
+  std::string why = "another rank of the node could not";
+  BufferOffer offer;
+  const auto attempt = [&why](const auto& step) {
+    try {
+      step();
+    } catch (const SystemError& error) {
+      why = error.what();
+    }
+  };
+  if (rank() == 0) {
+    attempt([&] {
+      file = SharedBuffer::make_file(static_cast<std::size_t>(size()), part_bytes);
+      offer = SharedBuffer::offer(file);
+    });
+  }
+  broadcast(reinterpret_cast<std::byte*>(&offer), sizeof offer, 0, context);
+  if (offer.pid != 0) {
+    attempt([&] {
+      if (rank() != 0) file = SharedBuffer::open_file(offer);
+      buffer = std::make_shared<SharedBuffer>(file, rank(), static_cast<std::size_t>(size()),
+                                              part_bytes);
+    });
+  }
+  // Rank 0's file stays open until all have it, and all have it or none.
+  auto has_all = static_cast<std::uint8_t>(buffer != nullptr ? 1 : 0);
+  Reduction every;
+  every.dtype = DataType::kUInt8;
+  every.op = ReduceOp::kMin;
+  all_reduce(reinterpret_cast<std::byte*>(&has_all), 1, every, context);
+  if (has_all == 0) {
+    internal::log_line(internal::LogLevel::kWarning,
+                       meeting_.name(rank()) + " uses private memory, which is slower: " + why);
+    return allocate_private(bytes);
+  }
+  std::erase_if(buffers_, [](const Registered& entry) { return entry.buffer.expired(); });
+  buffers_.push_back({id, buffer});
+  return {buffer, buffer->part(rank())};
+}
+
+// Where `data` lies in a buffer of the group; holds on to it.
+ShmComm::Location ShmComm::find_buffer(const std::byte* data, std::size_t bytes) const {
+  for (const Registered& entry : buffers_) {
+    const auto buffer = entry.buffer.lock();
+    if (buffer == nullptr) continue;
+    const auto begin = reinterpret_cast<std::uintptr_t>(buffer->part(rank()));
+    const auto at = reinterpret_cast<std::uintptr_t>(data);
+    if (at < begin || at - begin > buffer->part_bytes()) continue;
+    if (bytes > buffer->part_bytes() - (at - begin)) continue;
+    return {{entry.id, at - begin}, buffer};
+  }
+  return {};
+}
+
+ShmComm::Agreement ShmComm::agree_on_place() const noexcept {
+  const auto place_of = [this](int rank) {
+    Place place;
+    std::memcpy(&place, meeting_.payload(rank), sizeof place);
+    return place;
+  };
+  const Place first = place_of(0);
+  bool is_any_shared = first.id != 0;
+  bool are_equal = true;
+  for (int rank = 1; rank < size(); ++rank) {
+    const Place place = place_of(rank);
+    is_any_shared = is_any_shared || place.id != 0;
+    are_equal = are_equal && place.id == first.id && place.offset == first.offset;
+  }
+  if (!is_any_shared) return Agreement::kNoneShared;
+  return are_equal ? Agreement::kAllShared : Agreement::kMixed;
+}
+
+bool ShmComm::reduce_in_place(const Target& target, const Location& location, std::size_t count,
+                              const Reduction& reduction, const OpContext& context) {
+  meeting_.enter(target.method, target.digest, reinterpret_cast<const std::byte*>(&location.place),
+                 sizeof location.place, context);
+  meeting_.wait_for_entries(context);
+  if (agree_on_place() != Agreement::kAllShared) return false;
+  const std::size_t size = size_of(reduction.dtype);
+  const std::uint64_t step = meeting_.next_step();
+  const Slice own =
+      share(count, size, static_cast<std::size_t>(rank()), static_cast<std::size_t>(this->size()));
+  for (int r = 0; r < this->size(); ++r) {
+    std::byte* part = location.buffer->part(r) + location.place.offset + own.begin * size;
+    parts_[static_cast<std::size_t>(r)] = part;
+    sources_[static_cast<std::size_t>(r)] = part;
+  }
+  ops::reduce(parts_, sources_, own.length(), reduction.dtype, reduction.op, reduction.scale);
+  meeting_.publish_reduced(step);
+  meeting_.wait_for_reduced(step, context);
+  return true;
+}
+
+}  // namespace chainmail::ops::shm
