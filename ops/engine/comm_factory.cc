@@ -7,7 +7,7 @@
 
 #include "ops/comm/mpi/mpi_transport.h"
 #include "ops/comm/p2p/p2p_comm.h"
-#include "ops/comm/shm/shm_transport.h"
+#include "ops/comm/shm/messages/shm_transport.h"
 #include "ops/comm/shm_comm.h"
 #include "ops/comm/tcp/tcp_transport.h"
 #include "ops/comm/tcp_comm.h"

@@ -17,8 +17,8 @@
 #include <vector>
 
 #include "ops/comm/comm.h"
-#include "ops/comm/shm/mailbox.h"
 #include "ops/comm/shm/meeting.h"
+#include "ops/comm/shm/messages/mailbox.h"
 #include "ops/comm/shm/shared_buffer.h"
 #include "ops/comm/shm/slice.h"
 

@@ -20,7 +20,7 @@
 #include "ops/comm/comm.h"
 #include "ops/comm/mpi/mpi_transport.h"
 #include "ops/comm/p2p/p2p_comm.h"
-#include "ops/comm/shm/shm_transport.h"
+#include "ops/comm/shm/messages/shm_transport.h"
 #include "ops/comm/tcp_comm.h"
 #include "ops/comm/thread_comm.h"
 #include "ops/engine/rendezvous.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-#include "ops/comm/shm/ring_stream.h"
+#include "ops/comm/shm/messages/ring_stream.h"
 
 #include <algorithm>
 #include <cstring>

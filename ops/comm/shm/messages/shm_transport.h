@@ -21,7 +21,7 @@
 #include "base/unique_fd.h"
 #include "ops/comm/call_log.h"
 #include "ops/comm/frames/peer_link.h"
-#include "ops/comm/shm/ring_stream.h"
+#include "ops/comm/shm/messages/ring_stream.h"
 #include "ops/comm/shm/segment.h"
 #include "ops/comm/transport.h"
 #include "ops/engine/rendezvous.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-#include "ops/comm/shm/shm_transport.h"
+#include "ops/comm/shm/messages/shm_transport.h"
 
 #include <poll.h>
 #include <sys/syscall.h>
