@@ -34,6 +34,8 @@ struct GroupOptions {
   std::uint32_t generation = 0;
   Algorithm algorithm = Algorithm::kAuto;
   Tuning tuning;  ///< what kAuto picks between nodes (CHAINMAIL_TUNING); equal on all ranks
+  /// Without a table: kAuto measures one, within 50 ms, when it is first needed (CHAINMAIL_TUNING).
+  bool measures_tuning = false;
   WireFormat wire = WireFormat::kNative;
   std::chrono::milliseconds timeout = std::chrono::minutes{10};
   CrossCarrier cross = CrossCarrier::kTcp;  ///< equal on all ranks

@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "ops/algorithms/select.h"
+#include "ops/engine/collectives/measure_tuning.h"
 
 namespace chainmail::ops {
 namespace {
@@ -111,11 +112,27 @@ Plan GroupCore::plan(const Collective& collective) {
   }
   failure_->rethrow_if_failed();
   check_collective(collective, rank_, topology_, options_);
+  if (options_.measures_tuning) {
+    measure_once(collective);
+  }
   Plan plan = plan_collective(collective, rank_, topology_, options_);
   if (internal::log_enabled(internal::LogLevel::kInfo)) {
     tell_choice(collective, plan);
   }
   return plan;
+}
+
+/// Before the first operation that leaves the choice to us and where there is one: the same on all
+/// ranks, for they submit the same collectives in the same order.
+void GroupCore::measure_once(const Collective& collective) {
+  const bool has_choice = topology_.node_count() > 1 && topology_.node_count() < topology_.size() &&
+                          is_auto(collective);
+  if (!has_choice) {
+    return;
+  }
+  std::call_once(measured_, [this] {
+    options_.tuning = measure_tuning([this](const Collective& part) { run(part); });
+  });
 }
 
 std::shared_ptr<Operation> GroupCore::submit(Collective collective) {
@@ -282,11 +299,13 @@ bool GroupCore::is_forked_child() const noexcept {
   return fork_count.load(std::memory_order_relaxed) != fork_count_;
 }
 
+bool GroupCore::is_auto(const Collective& collective) const noexcept {
+  return collective.algorithm.value_or(options_.algorithm) == Algorithm::kAuto &&
+         (collective.kind == OpKind::kAllReduce || collective.kind == OpKind::kReduce);
+}
+
 void GroupCore::tell_choice(const Collective& collective, const Plan& plan) {
-  const bool is_auto =
-      collective.algorithm.value_or(options_.algorithm) == Algorithm::kAuto &&
-      (collective.kind == OpKind::kAllReduce || collective.kind == OpKind::kReduce);
-  if (!is_auto) {
+  if (!is_auto(collective)) {
     return;
   }
   const Choice choice = select_all_reduce(plan.bytes, topology_, options_.tuning);

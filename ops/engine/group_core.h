@@ -52,6 +52,7 @@ class GroupCore final : public std::enable_shared_from_this<GroupCore> {
 
  private:
   Plan plan(const Collective& collective);
+  void measure_once(const Collective& collective);
   bool attempt(const Collective& collective, const Plan& plan) noexcept;
   void carry_out(QueuedOperation& operation);
   void find_cause(const PlannedOperation& operation, const std::exception_ptr& error);
@@ -60,11 +61,12 @@ class GroupCore final : public std::enable_shared_from_this<GroupCore> {
   void end_waits(const std::exception_ptr& error);
   bool drain(std::chrono::milliseconds limit);
   bool is_forked_child() const noexcept;
+  bool is_auto(const Collective& collective) const noexcept;
   void tell_choice(const Collective& collective, const Plan& plan);
 
   const int rank_;
   const Topology topology_;
-  const GroupOptions options_;
+  GroupOptions options_;  // `tuning` may be written once, before the first operation that needs it
   const std::vector<int> global_ranks_;
   const std::shared_ptr<FailureNews> news_;
   const unsigned fork_count_;  // of the process, when the group was made
@@ -82,6 +84,7 @@ class GroupCore final : public std::enable_shared_from_this<GroupCore> {
   std::atomic<bool> is_explaining_{false};
   std::atomic<bool> is_announced_{false};
   std::atomic<bool> is_shut_down_{false};
+  std::once_flag measured_;
   std::mutex choices_mutex_;
   std::set<Algorithm> told_choices_;
 };

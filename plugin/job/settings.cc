@@ -40,7 +40,9 @@ JobSettings read_settings(const Environment& environment) {
                           "\" is neither shm nor tcp");
   }
   settings.use_shared_memory = local == "shm";
-  if (const auto path = environment("CHAINMAIL_TUNING")) {
+  const auto path = environment("CHAINMAIL_TUNING");
+  settings.measures_tuning = path == "measure";
+  if (path && !settings.measures_tuning) {
     settings.tuning = ops::parse_tuning(read_file(*path), "CHAINMAIL_TUNING=" + *path);
   }
   return settings;
@@ -51,6 +53,7 @@ void apply(const JobSettings& settings, ops::GroupOptions& options) {
   if (!settings.interface.empty()) options.interface = settings.interface;
   if (!settings.use_shared_memory) options.use_shared_memory = false;
   if (!settings.tuning.empty()) options.tuning = settings.tuning;
+  if (settings.measures_tuning) options.measures_tuning = true;
 }
 
 }  // namespace chainmail::internal

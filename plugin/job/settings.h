@@ -19,6 +19,7 @@ struct JobSettings {
   std::string interface;                             ///< CHAINMAIL_INTERFACE
   bool use_shared_memory = true;                     ///< CHAINMAIL_LOCAL=shm|tcp
   ops::Tuning tuning;                                ///< the file that CHAINMAIL_TUNING names
+  bool measures_tuning = false;                      ///< CHAINMAIL_TUNING=measure
 };
 
 /// Throws InvalidArgument that names the variable.

@@ -49,6 +49,9 @@ TEST(Settings, ReadATableOfAlgorithms) {
   apply(read_settings(environment_of({{"CHAINMAIL_TUNING", path}})), options);
   EXPECT_EQ(options.tuning,
             (ops::Tuning{{0, ops::Algorithm::kHierarchical}, {100, ops::Algorithm::kFlat}}));
+  EXPECT_FALSE(options.measures_tuning);
+  apply(read_settings(environment_of({{"CHAINMAIL_TUNING", "measure"}})), options);
+  EXPECT_TRUE(options.measures_tuning);
   std::ofstream(path) << "0 fast\n";
   EXPECT_THROW((void)read_settings(environment_of({{"CHAINMAIL_TUNING", path}})), InvalidArgument);
   std::remove(path.c_str());
