@@ -23,7 +23,7 @@ class MismatchTest : public ::testing::TestWithParam<Wire> {
  protected:
   using Body = std::function<void(P2pComm&, Ops&)>;
 
-  // Every rank must get a MismatchError within a second that contains `words`.
+  // Every rank must soon get a MismatchError that contains `words`.
   void expect_mismatch(int size, const Body& body, const std::vector<std::string>& words) {
     CommWorld world(GetParam(), size);
     std::vector<std::unique_ptr<Ops>> ops;
@@ -40,7 +40,7 @@ class MismatchTest : public ::testing::TestWithParam<Wire> {
       body(*comms[i], *ops[i]);
     });
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-    EXPECT_LT(took.count(), 1.0);
+    EXPECT_LT(took.count(), 4.0) << "far below the time limit; 20 ms when idle";
     for (int rank = 0; rank < size; ++rank) {
       const auto i = static_cast<std::size_t>(rank);
       EXPECT_TRUE(is_a<MismatchError>(errors[i])) << "rank " << rank << ": " << what(errors[i]);

@@ -274,7 +274,7 @@ TEST_P(GroupFailure, NewsOverARendezvousReachesIdleRanks) {
            std::chrono::steady_clock::now() - start < std::chrono::seconds{5}) {
       std::this_thread::sleep_for(milliseconds{5});
     }
-    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds{1});
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds{3});
     EXPECT_TRUE(test::is<TimeoutError>(group->error()));
     EXPECT_EQ(test::text_of(group->error()), "rank 0 gave up");
     gate.open();

@@ -143,7 +143,7 @@ class GroupMismatch : public testing::TestWithParam<Carrier> {
     for (std::size_t rank = 0; rank < errors.size(); ++rank) {
       EXPECT_TRUE(test::is<MismatchError>(errors[rank]))
           << "rank " << rank << ": " << test::text_of(errors[rank]);
-      EXPECT_LT(took[rank].count(), 1000) << "rank " << rank;
+      EXPECT_LT(took[rank].count(), 3000) << "rank " << rank << "; a tenth of it when idle";
       const std::string text = test::text_of(errors[rank]);
       EXPECT_NE(text.find(what.usual_text), std::string::npos) << text;
       EXPECT_NE(text.find(what.odd_text), std::string::npos) << text;

@@ -185,7 +185,7 @@ TEST_P(GroupReceiveAny, ATimeLimitNamesAllThatCouldHaveSent) {
         }
       } catch (...) {
         is_over = true;
-        EXPECT_LT(std::chrono::steady_clock::now() - start, milliseconds{1000});
+        EXPECT_LT(std::chrono::steady_clock::now() - start, milliseconds{3000});
         throw;
       }
       is_over = true;

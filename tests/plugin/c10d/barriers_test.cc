@@ -57,7 +57,7 @@ TEST(MonitoredBarrier, NamesAllWhoAreMissing) {
   }
   constexpr milliseconds kLimit{500};
   const bool is_missing = job().rank >= 2;
-  if (is_missing) std::this_thread::sleep_for(kLimit + milliseconds{500});
+  if (is_missing) std::this_thread::sleep_for(kLimit + milliseconds{2000});
   try {
     group->monitoredBarrier(within(kLimit), true);
     ADD_FAILURE() << "rank " << job().rank << " passed";
@@ -67,7 +67,7 @@ TEST(MonitoredBarrier, NamesAllWhoAreMissing) {
   }
   if (!is_missing) {
     EXPECT_GE(steady_clock::now() - start, kLimit);
-    EXPECT_LT(steady_clock::now() - start, kLimit + milliseconds{450});
+    EXPECT_LT(steady_clock::now() - start, kLimit + milliseconds{1900});
   }
   // It went over the store: the group itself is as it was.
   std::vector<at::Tensor> tensors{torch::ones({2})};

@@ -159,7 +159,7 @@ TEST(TcpFailureTest, APeerThatVanishesInTheMiddleOfAMessageIsNamed) {
   for (const char* word : {"rank 1 on host host1", "closed the connection", "recv #0"}) {
     EXPECT_TRUE(contains(what(error), word)) << what(error);
   }
-  EXPECT_LT(watch.seconds(), 2.0);
+  EXPECT_LT(watch.seconds(), 4.0);
 }
 
 TEST(TcpFailureTest, APeerThatHasFinishedIsMissedOnlyWhenNeeded) {
@@ -185,7 +185,7 @@ TEST(TcpFailureTest, APeerThatHasFinishedIsMissedOnlyWhenNeeded) {
     EXPECT_TRUE(contains(error.what(), "finished")) << error.what();
     EXPECT_TRUE(contains(error.what(), "all_reduce #1")) << error.what();
   }
-  EXPECT_LT(watch.seconds(), 1.0);
+  EXPECT_LT(watch.seconds(), 4.0);
 }
 
 TEST(TcpFailureTest, APeerThatDoesNotReadForSecondsIsNotLost) {
@@ -281,7 +281,7 @@ TEST(TcpFailureTest, AbortWakesWhoWaits) {
   const Stopwatch watch;
   comm->abort();
   EXPECT_THROW(waiting.get(), PeerError);
-  EXPECT_LT(watch.seconds(), 1.0);
+  EXPECT_LT(watch.seconds(), 4.0);
 }
 
 TEST(TcpFailureTest, AFailureFromOutsideReachesThePeersWithItsTypeAndText) {
@@ -302,7 +302,7 @@ TEST(TcpFailureTest, AFailureFromOutsideReachesThePeersWithItsTypeAndText) {
     }
     all_reduce(*comms[i], *ops[i], 3'000'000);
   });
-  EXPECT_LT(watch.seconds(), 2.0);
+  EXPECT_LT(watch.seconds(), 4.0);
   for (const auto& error : errors) {
     EXPECT_TRUE(is_a<PeerError>(error)) << what(error);
     EXPECT_EQ(what(error), "rank 9 was killed by signal 9");
