@@ -31,6 +31,8 @@ constexpr int kPromptYields = 16;
 constexpr milliseconds kLongestSleep{20};
 // With another Comm's transfers to move: their sockets do not ring our bell.
 constexpr microseconds kProgressSleep{100};
+// And before that: the peer that is waited for waits for a wire itself.
+constexpr microseconds kProgressYieldTime{100};
 constexpr milliseconds kLivenessPeriod{50};
 
 // The last 16 bits of a header are flags, which may differ.
@@ -175,6 +177,7 @@ void Meeting::wait_long(int first, int last, const std::function<bool(int)>& see
   };
   const auto begin = Clock::now();
   auto next_check = begin + kLivenessPeriod;
+  const microseconds yield_time = context.progress ? kProgressYieldTime : kYieldTime;
   const nanoseconds longest = context.progress ? nanoseconds(kProgressSleep) : kLongestSleep;
   for (;;) {
     if (all_seen()) return;
@@ -182,7 +185,7 @@ void Meeting::wait_long(int first, int last, const std::function<bool(int)>& see
     if (idle) idle();
     if (context.progress) context.progress();
     const auto now = Clock::now();
-    if (now - begin < kYieldTime) {
+    if (now - begin < yield_time) {
       ::sched_yield();
       continue;
     }
