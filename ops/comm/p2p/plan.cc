@@ -33,14 +33,14 @@ Plan plan_all_reduce(Job& job, int size, const P2pOptions& options) {
 
 Plan plan_reduce_scatter(Job& job, int /*size*/, const P2pOptions& options) {
   if (job.count == 0) return Plan::kBarrier;
-  job.piece = elements(options.slice_bytes, job);
+  job.piece = elements(options.piece_bytes, job);
   return Plan::kReduceScatter;
 }
 
 Plan plan_broadcast(Job& job, int size, const P2pOptions& options) {
   if (job.count == 0) return Plan::kBarrier;
-  job.piece = std::max<std::size_t>(options.slice_bytes, 1);
-  const bool is_long = job.count > 2 * options.slice_bytes;
+  job.piece = std::max<std::size_t>(options.piece_bytes, 1);
+  const bool is_long = job.count > 2 * options.piece_bytes;
   return size > 2 && is_long ? Plan::kBroadcastChain : Plan::kBroadcastTree;
 }
 

@@ -32,7 +32,7 @@ Bytes pattern(int rank, std::size_t bytes) {
 
 P2pOptions tiny_pieces() {
   P2pOptions options;
-  options.slice_bytes = 700;
+  options.piece_bytes = 700;
   options.max_direct_ranks = 2;
   return options;
 }
