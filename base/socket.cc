@@ -218,7 +218,7 @@ void set_peer_options(int fd) noexcept {
   set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
   set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, 1);
   set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, 1);
-  set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, 3);
+  set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, 2);
 }
 
 void set_low_water(int fd, int bytes) noexcept { set_option(fd, SOL_SOCKET, SO_RCVLOWAT, bytes); }

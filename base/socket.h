@@ -52,7 +52,7 @@ struct SocketAddress {
 /// The error of a finished connect, 0 when connected.
 [[nodiscard]] int connect_error(int fd) noexcept;
 
-/// No delay for small messages; an idle peer that is cut off is noticed in about 4 s.
+/// No delay for small messages; an idle peer that is cut off is noticed in 3 s.
 void set_peer_options(int fd) noexcept;
 /// A wait for input ends only when so many bytes have come, or the end of the stream.
 void set_low_water(int fd, int bytes) noexcept;

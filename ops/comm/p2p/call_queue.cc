@@ -24,7 +24,7 @@ constexpr microseconds kSharedSlice{200};
 // A transfer that is this late makes both ends compare what they do; then again, less and less
 // often.
 constexpr milliseconds kFirstInquiry{100};
-constexpr milliseconds kMaxInquiryPause{1000};
+constexpr milliseconds kMaxInquiryPause{500};
 
 }  // namespace
 

@@ -26,7 +26,8 @@ constexpr std::uint64_t kWakeKey = 1;
 constexpr std::uint64_t kFirstPeerKey = 2;
 // Taken from one peer before the next one's turn, and before this rank sends again.
 constexpr std::size_t kReadBudget = std::size_t{1} << 20;
-constexpr milliseconds kCutOffTime{3000};
+// Found out within 3 s: the next look may be half a second later.
+constexpr milliseconds kCutOffTime{2200};
 // Shorter than the time between two inquiries about one transfer.
 constexpr milliseconds kBoardPause{50};
 // Peers that cannot be told in this time find the reason at the rendezvous.

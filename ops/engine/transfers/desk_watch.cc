@@ -17,7 +17,7 @@ namespace {
 using std::chrono::milliseconds;
 
 // The longest time between two inquiries.
-constexpr milliseconds kMaxInquiryPause{1000};
+constexpr milliseconds kMaxInquiryPause{500};
 // How soon transfers move that nobody waits for, so that those may who wait at once.
 constexpr milliseconds kNap{1};
 constexpr int kNapsUntilDormant = 100;
