@@ -20,7 +20,7 @@
 
 #include "ops/comm/comm.h"
 #include "ops/comm/p2p/plan.h"
-#include "ops/comm/p2p/schedule.h"
+#include "ops/comm/p2p/schedules/schedule.h"
 #include "ops/comm/transport.h"
 
 namespace chainmail::ops {
@@ -66,6 +66,7 @@ class CallQueue {
  private:
   template <typename IsDone, typename VisitPending>
   void wait_until(const OpContext& context, const IsDone& is_done, const VisitPending& visit);
+  void wait_for_room(const Call& call);
   template <typename T>
   void post_and_wait(T& transfer, const OpContext& context);
   void adapt_spin(std::chrono::nanoseconds idle);

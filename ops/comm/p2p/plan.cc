@@ -5,8 +5,8 @@
 
 #include <algorithm>
 
-#include "ops/comm/p2p/moving.h"
-#include "ops/comm/p2p/reducing.h"
+#include "ops/comm/p2p/schedules/moving.h"
+#include "ops/comm/p2p/schedules/reducing.h"
 
 namespace chainmail::ops {
 namespace {

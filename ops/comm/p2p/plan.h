@@ -10,7 +10,7 @@
 #include <cstddef>
 #include <memory>
 
-#include "ops/comm/p2p/schedule.h"
+#include "ops/comm/p2p/schedules/schedule.h"
 
 namespace chainmail::ops {
 

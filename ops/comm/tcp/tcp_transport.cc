@@ -12,7 +12,6 @@
 
 #include "base/deadline.h"
 #include "base/error.h"
-#include "base/log.h"
 #include "base/socket.h"
 #include "ops/comm/frames/frame.h"
 
@@ -24,21 +23,10 @@ using std::chrono::milliseconds;
 constexpr std::uint64_t kConnectorKey = 0;
 constexpr std::uint64_t kWakeKey = 1;
 constexpr std::uint64_t kFirstPeerKey = 2;
-// Taken from one peer before the next one's turn, and before this rank sends again.
-constexpr std::size_t kReadBudget = std::size_t{1} << 20;
 // Found out within 3 s: the next look may be half a second later.
 constexpr milliseconds kCutOffTime{2200};
 // Shorter than the time between two inquiries about one transfer.
 constexpr milliseconds kBoardPause{50};
-// Peers that cannot be told in this time find the reason at the rendezvous.
-constexpr milliseconds kAbortTime{50};
-constexpr milliseconds kGoodbyeTime{1000};
-
-// Groups of another generation have other keys, in case the store outlives them.
-std::string key_prefix(const TcpOptions& options) {
-  return options.group + "/tcp/" + std::to_string(options.generation) + "/";
-}
-std::string board_key(const TcpOptions& options) { return key_prefix(options) + "failed"; }
 
 }  // namespace
 
@@ -69,18 +57,12 @@ TcpTransport::TcpTransport(std::shared_ptr<Rendezvous> rendezvous, TcpOptions op
       std::make_unique<Connector>(HandshakeIdentity{options_.secret, options_.group,
                                                     options_.generation, options_.rank, size()},
                                   options_.names, listen_address(options_), rendezvous_,
-                                  key_prefix(options_), epoll_.get(), kConnectorKey);
+                                  key_prefix(), epoll_.get(), kConnectorKey);
 }
 
-TcpTransport::~TcpTransport() {
-  if (has_failed_) return;
-  try {
-    for (const int rank : linked_) link(rank).end_with(FrameType::kGoodbye, {});
-    linger(kGoodbyeTime);
-  } catch (const std::exception& error) {
-    internal::log_line(internal::LogLevel::kWarning,
-                       "closing group " + options_.group + ": " + error.what());
-  }
+// Groups of another generation have other keys, in case the store outlives them.
+std::string TcpTransport::key_prefix() const {
+  return options_.group + "/tcp/" + std::to_string(options_.generation) + "/";
 }
 
 int TcpTransport::connection_count() const noexcept {
@@ -140,7 +122,7 @@ PeerState TcpTransport::state(int peer) const {
 // One look serves all transfers of a round: each is a round trip to the store.
 void TcpTransport::check_board() {
   if (!next_board_look_.has_passed()) return;
-  const auto text = rendezvous_->try_get(board_key(options_));
+  const auto text = rendezvous_->try_get(board_key());
   if (text) std::rethrow_exception(decode_abort(std::as_bytes(std::span(*text))));
   next_board_look_ = internal::Deadline::after(kBoardPause);
 }
@@ -275,59 +257,6 @@ void TcpTransport::wait(std::chrono::microseconds timeout) {
 void TcpTransport::interrupt() noexcept {
   const std::uint64_t one = 1;
   [[maybe_unused]] const auto written = ::write(wake_.get(), &one, sizeof one);
-}
-
-bool TcpTransport::is_drained(Peer& peer) noexcept {
-  if (!peer.stream) return true;
-  return !peer.stream->is_sending() && !peer.link->has_output() &&
-         internal::unacknowledged_bytes(peer.stream->fd()) == 0;
-}
-
-// Sends what is left and waits until the peers' kernels have it: closing a socket with unread bytes
-// resets the connection, and what is still under way would be lost.
-void TcpTransport::linger(milliseconds time) noexcept {
-  const auto deadline = internal::Deadline::after(time);
-  while (true) {
-    bool is_done = true;
-    for (const int rank : linked_) {
-      Peer& last = peer(rank);
-      if (!last.stream) continue;
-      try {
-        last.stream->write(*last.link);
-      } catch (...) {
-        last.stream.reset();  // nobody is left to be told
-        continue;
-      }
-      try {
-        last.stream->read(*last.link, kReadBudget);
-      } catch (const StreamError&) {
-        last.stream.reset();
-      } catch (...) {  // NOLINT(bugprone-empty-catch): this rank has ended, whatever peers say
-      }
-      if (last.stream) internal::acknowledge_now(last.stream->fd());  // the peer may linger, too
-      is_done = is_done && is_drained(last);
-    }
-    if (is_done || deadline.has_passed()) return;
-    ::usleep(100);
-  }
-}
-
-void TcpTransport::fail(const std::exception_ptr& error) noexcept {
-  if (std::exchange(has_failed_, true)) return;
-  try {
-    const std::string body = encode_abort(error);
-    for (const int rank : linked_) link(rank).end_with(FrameType::kAbort, body);
-    if (size() > 1) rendezvous_->set(board_key(options_), body);
-    linger(kAbortTime);
-  } catch (const std::exception& problem) {
-    internal::log_line(internal::LogLevel::kWarning, "group " + options_.group +
-                                                         " has failed, and its peers cannot be "
-                                                         "told: " +
-                                                         problem.what());
-  }
-  for (Peer& peer : peers_) peer = Peer{};
-  linked_.clear();
-  connector_.reset();
 }
 
 }  // namespace chainmail::ops

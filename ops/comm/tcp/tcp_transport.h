@@ -82,6 +82,11 @@ class TcpTransport final : public Transport {
     std::string closed;        ///< why there is no stream any more
   };
 
+  /// Taken from one peer before the next one's turn, and before this rank sends again.
+  static constexpr std::size_t kReadBudget = std::size_t{1} << 20;
+
+  std::string key_prefix() const;
+  std::string board_key() const { return key_prefix() + "failed"; }
   PeerLink& link(int rank);
   Peer& peer(int rank) { return peers_[static_cast<std::size_t>(rank)]; }
   void want(int rank);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-#include "ops/comm/p2p/schedule.h"
+#include "ops/comm/p2p/schedules/schedule.h"
 
 namespace chainmail::ops {
 

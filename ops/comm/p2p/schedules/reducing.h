@@ -13,7 +13,7 @@
 
 #include <memory>
 
-#include "ops/comm/p2p/schedule.h"
+#include "ops/comm/p2p/schedules/schedule.h"
 
 namespace chainmail::ops {
 

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// What comes from the peer.
+
+#include <algorithm>
+#include <cstring>
+#include <span>
+#include <utility>
+
+#include "ops/comm/frames/peer_link.h"
+
+namespace chainmail::ops {
+namespace {
+
+// What one peer may have sent ahead: P2pComm lets no rank run more than a few calls ahead, each
+// with a few messages of up to kEagerBytes; this is twice that.
+constexpr std::size_t kMaxEarlyBytes = 128 * kEagerBytes;
+constexpr std::size_t kMaxEarlyMessages = 16384;
+constexpr std::size_t kMaxNotices = 4096;
+
+}  // namespace
+
+std::optional<std::byte*> PeerLink::on_head(const FrameHead& head) {
+  if (head.type == FrameType::kAbort) {
+    abort_body_.resize(head.length);
+    return reinterpret_cast<std::byte*>(abort_body_.data());
+  }
+  if (head.type != FrameType::kData) return nullptr;
+  if (!is_incoming_) {
+    if (head.offset != 0) throw StreamError("sent the middle of a message first");
+    return begin_message(head);
+  }
+  if (head.tag != incoming_tag_ || head.offset != incoming_got_) {
+    throw StreamError("sent the pieces of a message out of order");
+  }
+  std::byte* start = receiving_ != nullptr ? receiving_->data : receiving_early_->data.get();
+  return start + head.offset;
+}
+
+std::optional<std::byte*> PeerLink::begin_message(const FrameHead& head) {
+  const auto match = std::find_if(receives_.begin(), receives_.end(),
+                                  [&](const Receive* receive) { return receive->tag == head.tag; });
+  std::byte* start = nullptr;
+  if (match != receives_.end()) {
+    check(**match, head.header, head.message_bytes);
+    receiving_ = *match;
+    receives_.erase(match);
+    start = receiving_->data;
+  } else {
+    check(head.tag, head.header);
+    if (head.message_bytes > kEagerBytes) throw StreamError("sent a long message unasked");
+    const bool is_full =
+        early_bytes_ + head.message_bytes > kMaxEarlyBytes || early_.size() >= kMaxEarlyMessages;
+    // A collective's messages wait in the connection: the peer cannot be further ahead. Behind
+    // those between two ranks may be the one that is waited for.
+    if (is_full && !Tag::is_point_to_point(head.tag)) return std::nullopt;
+    if (is_full) hold_back();
+    Early& early = early_.emplace_back();
+    early.tag = head.tag;
+    early.header = head.header;
+    early.bytes = head.message_bytes;
+    early.data = std::make_unique_for_overwrite<std::byte[]>(early.bytes);
+    early_bytes_ += early.bytes;
+    receiving_early_ = &early;
+    start = early.data.get();
+  }
+  is_incoming_ = true;
+  incoming_tag_ = head.tag;
+  incoming_got_ = 0;
+  return start;
+}
+
+void PeerLink::on_frame(const FrameHead& head) {
+  switch (head.type) {
+    case FrameType::kAbort:
+      has_left_ = true;
+      std::rethrow_exception(decode_abort(std::as_bytes(std::span(abort_body_))));
+    case FrameType::kGoodbye:
+      has_left_ = true;
+      return;
+    case FrameType::kInquiry:
+      on_inquiry(head);
+      return;
+    case FrameType::kReady:
+      on_ready(head);
+      return;
+    case FrameType::kOffer:
+      on_offer(head);
+      return;
+    case FrameType::kHold:
+      is_held_back_ = true;
+      return;
+    case FrameType::kData:
+      break;
+  }
+  incoming_got_ += head.length;
+  if (incoming_got_ < head.message_bytes) return;
+  is_incoming_ = false;
+  if (receiving_ != nullptr) {
+    ++counters_.messages_received;
+    counters_.payload_bytes_received += receiving_->bytes;
+    receiving_->flags = head.header.flags;
+    std::exchange(receiving_, nullptr)->is_done.store(true, std::memory_order_relaxed);
+    return;
+  }
+  Early& early = *std::exchange(receiving_early_, nullptr);
+  early.is_complete = true;
+  if (early.receive != nullptr) finish(early);
+}
+
+void PeerLink::on_inquiry(const FrameHead& head) {
+  if (Tag::is_point_to_point(head.tag)) return;
+  check(head.tag, head.header);
+  const bool is_ahead = log_.find(Tag::position(head.tag)) == nullptr;
+  if (is_ahead && notices_.size() < kMaxNotices) notices_.push_back({head.tag, head.header});
+}
+
+void PeerLink::on_ready(const FrameHead& head) {
+  check(head.tag, head.header);
+  for (Outgoing& outgoing : sends_) {
+    if (outgoing.send->tag != head.tag || outgoing.is_ready) continue;
+    if (!headers_agree(head.tag, outgoing.send->header, head.header)) {
+      throw mismatch_error(self_, outgoing.send->header, peer_, head.header);
+    }
+    if (outgoing.send->bytes != head.message_bytes) {
+      throw length_error(peer_, head.message_bytes, self_, outgoing.send->bytes, head.header);
+    }
+    outgoing.is_ready = true;
+    return;
+  }
+  if (ready_.size() >= kMaxNotices) throw StreamError("waits for too many messages at once");
+  ready_.push_back(head);
+}
+
+void PeerLink::on_offer(const FrameHead& head) {
+  const auto match = std::find_if(receives_.begin(), receives_.end(),
+                                  [&](const Receive* receive) { return receive->tag == head.tag; });
+  if (match == receives_.end()) {
+    offers_.push_back(head);
+    return;
+  }
+  check(**match, head.header, head.message_bytes);
+  // Longer ones have been asked for when the receive was posted.
+  if (head.message_bytes <= kEagerBytes) push_control(FrameType::kReady, **match);
+}
+
+// What is on its way already still comes, and is taken.
+void PeerLink::hold_back() {
+  if (std::exchange(holds_back_, true)) return;
+  FrameHead head;
+  head.type = FrameType::kHold;
+  controls_.push_back({head, {}});
+}
+
+void PeerLink::finish(Early& early) {
+  Receive& receive = *early.receive;
+  if (early.bytes != 0) std::memcpy(receive.data, early.data.get(), early.bytes);
+  receive.flags = early.header.flags;
+  ++counters_.messages_received;
+  counters_.payload_bytes_received += early.bytes;
+  early_bytes_ -= early.bytes;
+  early_.remove_if([&](const Early& other) { return &other == &early; });
+  receive.is_done.store(true, std::memory_order_relaxed);
+}
+
+}  // namespace chainmail::ops

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// Contributions go to those who combine them, without a stop between.
+
+#include <algorithm>
+
+#include "ops/comm/p2p/schedules/reducing.h"
+#include "ops/comm/p2p/schedules/reducing_schedule.h"
+
+namespace chainmail::ops {
+namespace {
+
+class Exchange final : public ReducingSchedule {
+ public:
+  using ReducingSchedule::ReducingSchedule;
+  int round_count() const override { return 1; }
+
+ protected:
+  void post_round(int /*round*/) override {
+    const Range range = piece_range();
+    const std::size_t bytes = range.count * job().wire_bytes();
+    const std::byte* own = at(range.begin);
+    receive_from_all(bytes);
+    if (job().is_compressed()) {
+      pack(packed_.get(bytes), own, range.count, job().reduction.scale);
+      own = packed_.get(bytes);
+    }
+    sources_[static_cast<std::size_t>(rank_)] = own;
+    for (int i = 1; i < size_; ++i) send(after(i), own, bytes);
+  }
+  void finish_round(int /*round*/) override {
+    const Range range = piece_range();
+    combine(at(range.begin), range.count);
+  }
+};
+
+class Direct final : public ReducingSchedule {
+ public:
+  using ReducingSchedule::ReducingSchedule;
+  int round_count() const override { return 2; }
+
+ protected:
+  void post_round(int round) override { round == 0 ? post_parts() : post_results(); }
+  void finish_round(int round) override { round == 0 ? reduce_own() : unpack_results(); }
+
+ private:
+  /// Element of the piece as it lies in packed_, or in the data when nothing is packed.
+  std::byte* on_wire(std::size_t element) {
+    if (!job().is_compressed()) return at(element);
+    const Range range = piece_range();
+    return packed_.get(range.count * 2) + (element - range.begin) * 2;
+  }
+
+  void post_parts() {
+    const Range range = piece_range();
+    const Range own = slice(rank_);
+    const std::size_t bytes = own.count * job().wire_bytes();
+    receive_from_all(bytes);
+    if (job().is_compressed()) {
+      pack(on_wire(range.begin), at(range.begin), range.count, job().reduction.scale);
+    }
+    sources_[static_cast<std::size_t>(rank_)] = on_wire(own.begin);
+    for (int i = 1; i < size_; ++i) {
+      const Range part = slice(after(i));
+      send(after(i), on_wire(part.begin), part.count * job().wire_bytes());
+    }
+  }
+
+  void reduce_own() {
+    const Range own = slice(rank_);
+    if (own.count == 0) return;
+    combine(at(own.begin), own.count);
+    if (!job().is_compressed()) return;
+    pack(on_wire(own.begin), at(own.begin), own.count, 1.0);
+    unpack(at(own.begin), on_wire(own.begin), own.count);
+  }
+
+  // A slice that comes back may land where it was sent from: its owner has had all of it.
+  void post_results() {
+    const Range own = slice(rank_);
+    for (int i = 1; i < size_; ++i) {
+      const Range part = slice(after(-i));
+      receive(after(-i), on_wire(part.begin), part.count * job().wire_bytes());
+    }
+    for (int i = 1; i < size_; ++i) {
+      send(after(i), on_wire(own.begin), own.count * job().wire_bytes());
+    }
+  }
+
+  void unpack_results() {
+    if (!job().is_compressed()) return;
+    for (int i = 1; i < size_; ++i) {
+      const Range part = slice(after(i));
+      unpack(at(part.begin), on_wire(part.begin), part.count);
+    }
+  }
+};
+
+class ReduceScatter final : public ReducingSchedule {
+ public:
+  using ReducingSchedule::ReducingSchedule;
+  std::size_t piece_count(const Job& job) const override {
+    std::size_t longest = 0;
+    for (const auto& part : job.inputs) longest = std::max(longest, part.size());
+    return (longest / job.element_bytes() + job.piece - 1) / job.piece;
+  }
+  int round_count() const override { return 1; }
+
+ protected:
+  // The current piece of a rank's part.
+  Range part(int rank) const {
+    const std::size_t end =
+        job().inputs[static_cast<std::size_t>(rank)].size() / job().element_bytes();
+    const std::size_t begin = std::min(piece() * job().piece, end);
+    return {begin, std::min(job().piece, end - begin)};
+  }
+  const std::byte* input(int rank, std::size_t element) const {
+    return job().inputs[static_cast<std::size_t>(rank)].data() + element * job().element_bytes();
+  }
+
+  void post_round(int /*round*/) override {
+    const Range own = part(rank_);
+    const std::size_t bytes = own.count * job().wire_bytes();
+    receive_from_all(bytes);
+    for (int i = 0; i < size_; ++i) {
+      const std::byte* wire = pack_part(after(i));
+      if (i == 0) sources_[static_cast<std::size_t>(rank_)] = wire;
+      if (i != 0) send(after(i), wire, part(after(i)).count * job().wire_bytes());
+    }
+  }
+
+  const std::byte* pack_part(int rank) {
+    const Range range = part(rank);
+    if (!job().is_compressed()) return input(rank, range.begin);
+    std::byte* halves = packed_.get(2 * job().piece * static_cast<std::size_t>(size_)) +
+                        2 * job().piece * static_cast<std::size_t>(rank);
+    pack(halves, input(rank, range.begin), range.count, job().reduction.scale);
+    return halves;
+  }
+
+  void finish_round(int /*round*/) override {
+    const Range own = part(rank_);
+    if (own.count != 0) combine(at(own.begin), own.count);
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Schedule> make_exchange(Transport& transport) {
+  return std::make_unique<Exchange>(transport);
+}
+std::unique_ptr<Schedule> make_direct(Transport& transport) {
+  return std::make_unique<Direct>(transport);
+}
+std::unique_ptr<Schedule> make_reduce_scatter(Transport& transport) {
+  return std::make_unique<ReduceScatter>(transport);
+}
+
+}  // namespace chainmail::ops

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+#include "ops/comm/p2p/schedules/reducing_schedule.h"
+
+#include <algorithm>
+
+#include "ops/comm/p2p/schedules/reducing.h"
+#include "ops/kernels/cpu/kernels.h"
+
+namespace chainmail::ops {
+namespace {
+
+// Slices start at whole cache lines of the smallest type, so that vector loops run undisturbed.
+constexpr std::size_t kSliceAlignment = 64;
+
+}  // namespace
+
+void finish_average(std::byte* data, std::size_t count, const Reduction& reduction, int size) {
+  const bool divides = reduction.op == ReduceOp::kAvg && !is_floating_point(reduction.dtype);
+  if (divides && size > 1 && count != 0) divide_in_place(data, count, reduction.dtype, size);
+}
+
+std::size_t ReducingSchedule::piece_count(const Job& job) const {
+  return (job.count + job.piece - 1) / job.piece;
+}
+
+Range ReducingSchedule::piece_range() const {
+  const std::size_t begin = piece() * job().piece;
+  return {begin, std::min(job().piece, job().count - begin)};
+}
+
+Range ReducingSchedule::slice(int rank) const {
+  const Range all = piece_range();
+  const auto size = static_cast<std::size_t>(size_);
+  std::size_t length = (all.count + size - 1) / size;
+  length = (length + kSliceAlignment - 1) / kSliceAlignment * kSliceAlignment;
+  const std::size_t begin = std::min(static_cast<std::size_t>(rank) * length, all.count);
+  return {all.begin + begin, std::min(length, all.count - begin)};
+}
+
+void ReducingSchedule::pack(std::byte* halves, const std::byte* source, std::size_t count,
+                            double scale) {
+  if (round_to_wire(halves, source, count, job().reduction.dtype, scale, job().reduction.wire)) {
+    flags_ |= kFlagNonFinite;
+  }
+}
+
+void ReducingSchedule::unpack(std::byte* destination, const std::byte* halves,
+                              std::size_t count) const {
+  widen_from_wire(destination, halves, count, job().reduction.dtype, job().reduction.wire);
+}
+
+void ReducingSchedule::combine(std::byte* destination, std::size_t count) {
+  const Reduction& reduction = job().reduction;
+  if (!job().is_compressed()) {
+    reduce(destination, sources_, count, reduction.dtype, reduction.op, reduction.scale);
+    finish_average(destination, count, reduction, size_);
+    return;
+  }
+  unpack(destination, sources_.front(), count);
+  for (std::size_t i = 1; i < sources_.size(); ++i) {
+    accumulate_from_wire(destination, sources_[i], count, reduction.dtype, reduction.wire);
+  }
+}
+
+void ReducingSchedule::combine_pair(std::byte* destination, const std::byte* first,
+                                    const std::byte* second, std::size_t count) {
+  sources_.assign({first, second});
+  reduce(destination, sources_, count, job().reduction.dtype, job().reduction.op);
+}
+
+void ReducingSchedule::finish(std::byte* data, std::size_t count) const {
+  const Reduction& reduction = job().reduction;
+  if (is_floating_point(reduction.dtype) && reduction.scale != 1.0) {
+    scale_in_place(data, count, reduction.dtype, reduction.scale);
+  }
+  finish_average(data, count, reduction, size_);
+}
+
+void ReducingSchedule::receive_from_all(std::size_t bytes) {
+  std::byte* received = received_.get(bytes * static_cast<std::size_t>(size_));
+  sources_.resize(static_cast<std::size_t>(size_));
+  for (int i = 1; i < size_; ++i) {
+    const auto peer = static_cast<std::size_t>(after(-i));
+    sources_[peer] = received + peer * bytes;
+    receive(after(-i), received + peer * bytes, bytes);
+  }
+}
+
+}  // namespace chainmail::ops

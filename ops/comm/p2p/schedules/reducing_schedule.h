@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// What the schedules that combine elements have in common: where a piece and its slices are, sums
+// in rank order, rounding to a compressed wire.
+//
+// Private to ops/comm/p2p/schedules. Not thread-safe.
+
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "ops/comm/p2p/schedules/schedule.h"
+
+namespace chainmail::ops {
+
+struct Range {
+  std::size_t begin = 0;
+  std::size_t count = 0;
+};
+
+class ReducingSchedule : public Schedule {
+ public:
+  using Schedule::Schedule;
+  std::size_t piece_count(const Job& job) const override;
+
+ protected:
+  Range piece_range() const;
+  /// Slice `rank` of the current piece.
+  Range slice(int rank) const;
+  std::byte* at(std::size_t element) const { return job().data + element * job().element_bytes(); }
+
+  void pack(std::byte* halves, const std::byte* source, std::size_t count, double scale);
+  void unpack(std::byte* destination, const std::byte* halves, std::size_t count) const;
+  /// sources_ of elements on the wire, in rank order, into `destination`.
+  void combine(std::byte* destination, std::size_t count);
+  /// Two operands in a fixed order, without the factor.
+  void combine_pair(std::byte* destination, const std::byte* first, const std::byte* second,
+                    std::size_t count);
+  /// The factor, once the last operand is in.
+  void finish(std::byte* data, std::size_t count) const;
+  /// Posts a receive of `bytes` from every other rank into received_, and points sources_ there.
+  void receive_from_all(std::size_t bytes);
+
+  std::vector<const std::byte*> sources_;
+  Scratch packed_;
+  Scratch received_;
+};
+
+}  // namespace chainmail::ops

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// How a rank leaves its peers: in order, or with the reason why it gives up.
+
+#include <unistd.h>
+
+#include <utility>
+
+#include "base/deadline.h"
+#include "base/log.h"
+#include "base/socket.h"
+#include "ops/comm/frames/frame.h"
+#include "ops/comm/tcp/tcp_transport.h"
+
+namespace chainmail::ops {
+namespace {
+
+using std::chrono::milliseconds;
+
+// Peers that cannot be told in this time find the reason at the rendezvous.
+constexpr milliseconds kAbortTime{50};
+constexpr milliseconds kGoodbyeTime{1000};
+
+}  // namespace
+
+TcpTransport::~TcpTransport() {
+  if (has_failed_) return;
+  try {
+    for (const int rank : linked_) link(rank).end_with(FrameType::kGoodbye, {});
+    linger(kGoodbyeTime);
+  } catch (const std::exception& error) {
+    internal::log_line(internal::LogLevel::kWarning,
+                       "closing group " + options_.group + ": " + error.what());
+  }
+}
+
+bool TcpTransport::is_drained(Peer& peer) noexcept {
+  if (!peer.stream) return true;
+  return !peer.stream->is_sending() && !peer.link->has_output() &&
+         internal::unacknowledged_bytes(peer.stream->fd()) == 0;
+}
+
+// Sends what is left and waits until the peers' kernels have it: closing a socket with unread bytes
+// resets the connection, and what is still under way would be lost.
+void TcpTransport::linger(milliseconds time) noexcept {
+  const auto deadline = internal::Deadline::after(time);
+  while (true) {
+    bool is_done = true;
+    for (const int rank : linked_) {
+      Peer& last = peer(rank);
+      if (!last.stream) continue;
+      try {
+        last.stream->write(*last.link);
+      } catch (...) {
+        last.stream.reset();  // nobody is left to be told
+        continue;
+      }
+      try {
+        last.stream->read(*last.link, kReadBudget);
+      } catch (const StreamError&) {
+        last.stream.reset();
+      } catch (...) {  // NOLINT(bugprone-empty-catch): this rank has ended, whatever peers say
+      }
+      if (last.stream) internal::acknowledge_now(last.stream->fd());  // the peer may linger, too
+      is_done = is_done && is_drained(last);
+    }
+    if (is_done || deadline.has_passed()) return;
+    ::usleep(100);
+  }
+}
+
+void TcpTransport::fail(const std::exception_ptr& error) noexcept {
+  if (std::exchange(has_failed_, true)) return;
+  try {
+    const std::string body = encode_abort(error);
+    for (const int rank : linked_) link(rank).end_with(FrameType::kAbort, body);
+    if (size() > 1) rendezvous_->set(board_key(), body);
+    linger(kAbortTime);
+  } catch (const std::exception& problem) {
+    internal::log_line(internal::LogLevel::kWarning, "group " + options_.group +
+                                                         " has failed, and its peers cannot be "
+                                                         "told: " +
+                                                         problem.what());
+  }
+  for (Peer& peer : peers_) peer = Peer{};
+  linked_.clear();
+  connector_.reset();
+}
+
+}  // namespace chainmail::ops
