@@ -24,7 +24,7 @@ std::shared_ptr<std::byte> ShmComm::allocate(std::size_t bytes, const OpContext&
   if (bytes == 0 || size() == 1) return allocate_private(bytes);
   internal::UniqueFd file;
   std::shared_ptr<SharedBuffer> buffer;
-  std::string why = "another rank of the node could not";
+  std::string why;
   BufferOffer offer;
   const auto attempt = [&why](const auto& step) {
     try {
@@ -54,8 +54,11 @@ std::shared_ptr<std::byte> ShmComm::allocate(std::size_t bytes, const OpContext&
   every.op = ReduceOp::kMin;
   all_reduce(reinterpret_cast<std::byte*>(&has_all), 1, every, context);
   if (has_all == 0) {
-    internal::log_line(internal::LogLevel::kWarning,
-                       meeting_.name(rank()) + " uses private memory, which is slower: " + why);
+    if (!why.empty()) {
+      internal::log_line(
+          internal::LogLevel::kWarning,
+          meeting_.name(rank()) + " and its peers use private memory, which is slower: " + why);
+    }
     return allocate_private(bytes);
   }
   std::erase_if(buffers_, [](const Registered& entry) { return entry.buffer.expired(); });
