@@ -28,6 +28,7 @@ DEFINE_string(communicator, "hierarchical",
               "naive, flat, hierarchical, two_dimensional, single_node or auto");
 DEFINE_string(allreduce_grad_dtype, "",
               "what gradients are rounded to between nodes: float16, bfloat16, float32");
+DEFINE_string(cross, "tcp", "what joins the nodes: tcp, or mpi (under mpiexec)");
 DEFINE_bool(double_buffering, false, "overlap the exchange with the next step (not built yet)");
 DEFINE_int64(batchsize, 100, "samples per rank and step (-b)");
 DEFINE_int64(epoch, 20, "times through the training data (-e)");
@@ -140,6 +141,7 @@ Options checked_options() {
   Options options;
   options.communicator = FLAGS_communicator;
   options.allreduce_grad_dtype = FLAGS_allreduce_grad_dtype;
+  options.cross = FLAGS_cross;
   options.batchsize = FLAGS_batchsize;
   options.epochs = FLAGS_epoch;
   options.units = FLAGS_unit;

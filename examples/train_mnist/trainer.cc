@@ -123,6 +123,7 @@ void add_reports(chainmail::ReportList& reports, const Options& options, std::in
 std::shared_ptr<chainmail::Communicator> join(const Options& options) {
   chainmail::CommunicatorOptions communicator_options;
   communicator_options.allreduce_grad_dtype = wire_dtype(options.allreduce_grad_dtype);
+  communicator_options.cross = options.cross;
   return chainmail::create_communicator(options.communicator, communicator_options);
 }
 

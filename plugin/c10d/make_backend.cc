@@ -17,6 +17,7 @@
 #include "plugin/job/env.h"
 #include "plugin/job/job_connection.h"
 #include "plugin/job/launcher_place.h"
+#include "plugin/job/mpi_starter.h"
 #include "plugin/job/node_id.h"
 #include "plugin/job/settings.h"
 
@@ -112,10 +113,12 @@ c10::intrusive_ptr<ChainmailBackend> make_backend(const c10::intrusive_ptr<c10d:
   group_options.name = options.group_name;
   group_options.algorithm = ops::parse_algorithm(options.algorithm);
   group_options.wire = ops::parse_wire_format(options.wire);
+  group_options.cross = ops::parse_cross_carrier(options.cross);
   group_options.timeout = options.timeout;
   group_options.host = host_name();
   const Environment environment = process_environment();
   apply(read_settings(environment), group_options);
+  if (group_options.cross == ops::CrossCarrier::kMpi && size > 1) check_mpi_starter(environment);
 
   const auto launcher = launcher_of(store);
   MetRanks met = meet(store, rank, size, options, launcher, environment);
@@ -168,6 +171,8 @@ BackendOptions parse_backend_options(std::string_view text) {
       options.algorithm = value;
     } else if (key == "wire") {
       options.wire = value;
+    } else if (key == "cross") {
+      options.cross = value;
     } else if (key == "timeout_ms" &&
                std::from_chars(value.data(), value.data() + value.size(), timeout_ms).ec ==
                    std::errc{} &&
@@ -175,8 +180,8 @@ BackendOptions parse_backend_options(std::string_view text) {
       options.timeout = std::chrono::milliseconds(timeout_ms);
     } else {
       throw InvalidArgument("cannot read the backend option \"" + std::string(part) +
-                            "\"; valid are algorithm=NAME, wire=NAME, timeout_ms=N, separated by "
-                            "commas");
+                            "\"; valid are algorithm=NAME, wire=NAME, cross=NAME, timeout_ms=N, "
+                            "separated by commas");
     }
   }
   return options;

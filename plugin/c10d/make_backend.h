@@ -31,8 +31,8 @@ void set_backend(c10d::ProcessGroup& group, c10::intrusive_ptr<ChainmailBackend>
 /// backend_of a registered process group.
 [[nodiscard]] c10::intrusive_ptr<ChainmailBackend> find_backend(const std::string& group_name);
 
-/// Reads "algorithm=flat,wire=float16,timeout_ms=60000"; every part may be missing. Throws
-/// InvalidArgument that lists the valid keys.
+/// Reads "algorithm=flat,wire=float16,cross=mpi,timeout_ms=60000"; every part may be missing.
+/// Throws InvalidArgument that lists the valid keys.
 [[nodiscard]] BackendOptions parse_backend_options(std::string_view text);
 
 }  // namespace chainmail::internal

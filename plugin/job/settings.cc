@@ -40,6 +40,13 @@ JobSettings read_settings(const Environment& environment) {
                           "\" is neither shm nor tcp");
   }
   settings.use_shared_memory = local == "shm";
+  if (const auto cross = environment("CHAINMAIL_CROSS")) {
+    if (*cross != "tcp" && *cross != "mpi") {
+      throw InvalidArgument("environment variable CHAINMAIL_CROSS=\"" + *cross +
+                            "\" is neither tcp nor mpi");
+    }
+    settings.cross = ops::parse_cross_carrier(*cross);
+  }
   const auto path = environment("CHAINMAIL_TUNING");
   settings.measures_tuning = path == "measure";
   if (path && !settings.measures_tuning) {
@@ -54,6 +61,7 @@ void apply(const JobSettings& settings, ops::GroupOptions& options) {
   if (!settings.use_shared_memory) options.use_shared_memory = false;
   if (!settings.tuning.empty()) options.tuning = settings.tuning;
   if (settings.measures_tuning) options.measures_tuning = true;
+  if (settings.cross) options.cross = *settings.cross;
 }
 
 }  // namespace chainmail::internal

@@ -14,6 +14,7 @@
 #include "plugin/job/env.h"
 #include "plugin/job/job_connection.h"
 #include "plugin/job/launcher_place.h"
+#include "plugin/job/mpi_starter.h"
 #include "plugin/job/node_id.h"
 #include "plugin/job/settings.h"
 
@@ -80,6 +81,9 @@ class JobWorld final : public World {
     ops::Topology topology = topology_.subset(ranks);
     if (options.interface.empty() && topology.node_count() > 1) options.interface = interface_;
     internal::apply(settings_, options);
+    if (options.cross == ops::CrossCarrier::kMpi && ranks.size() > 1) {
+      internal::check_mpi_starter(internal::process_environment());
+    }
     auto board = std::make_shared<internal::PrefixRendezvous>("group/" + options.name + "/",
                                                               connection_.board);
     return ops::create_group(static_cast<int>(mine - ranks.begin()), std::move(topology),

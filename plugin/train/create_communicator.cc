@@ -79,6 +79,7 @@ std::shared_ptr<Communicator> make_communicator(std::shared_ptr<World> world, st
   group_options.algorithm = algorithm_of(name);
   group_options.wire = wire_of(options);
   group_options.timeout = options.timeout;
+  group_options.cross = ops::parse_cross_carrier(options.cross);
   if (group_options.algorithm == ops::Algorithm::kSingleNode &&
       world->topology().node_count() > 1) {
     throw InvalidArgument("communicator 'single_node' cannot be used over " +
@@ -106,6 +107,7 @@ std::shared_ptr<Communicator> create_communicator(std::string_view name,
                                                   const CommunicatorOptions& options) {
   algorithm_of(name);  // a wrong name is told at once, before the job is joined
   wire_of(options);
+  static_cast<void>(ops::parse_cross_carrier(options.cross));
   // Counts this process's calls: every rank creates its communicators in the same order.
   static std::atomic<int> created{0};
   return internal::make_communicator(job_world(), name, options,

@@ -66,6 +66,7 @@ c10::intrusive_ptr<c10d::Backend> ChainmailBackend::make_sibling(
   if (const auto ours = c10::dynamic_intrusive_pointer_cast<ChainmailOptions>(opts)) {
     options.algorithm = ours->ours.algorithm;
     options.wire = ours->ours.wire;
+    options.cross = ours->ours.cross;
   }
   if (opts) {
     options.timeout = opts->timeout;

@@ -27,12 +27,14 @@ struct BackendOptions {
   std::string group_name = "chainmail";  ///< unique in the job; also the c10d name
   /// Labels of the ranks' nodes (equal label = same node); empty: found out by exchanging them.
   std::vector<std::string> node_ids;
+  std::string cross = "tcp";  ///< what joins the nodes: tcp, or mpi under mpiexec
 };
 
 /// Creates a process group over `store` and registers it under options.group_name, so that
 /// functional collectives and `torch.ops.chainmail.*` find it. Collective over all ranks.
 /// CPU tensors. Keep the returned pointer: the registry holds it weakly.
-/// @throws InvalidArgument  unknown algorithm or wire; rank or size out of range
+/// @throws InvalidArgument  unknown algorithm, wire or cross; rank or size out of range; MPI asked
+///                          for where it cannot be used
 /// @throws TimeoutError     a rank did not come within options.timeout
 [[nodiscard]] CHAINMAIL_API c10::intrusive_ptr<c10d::ProcessGroup> make_process_group(
     const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,

@@ -29,6 +29,7 @@ struct CommunicatorOptions {
   /// What float gradients are rounded to between nodes: kHalf, kBFloat16, kFloat; unset: as stored.
   std::optional<c10::ScalarType> allreduce_grad_dtype;
   std::chrono::milliseconds timeout = std::chrono::minutes{10};  ///< without progress
+  std::string cross = "tcp";  ///< what joins the nodes: tcp, or mpi under mpiexec
 };
 
 class CHAINMAIL_API Communicator {

@@ -23,6 +23,8 @@ class Options:
     """auto, flat, hierarchical, two_dimensional, single_node or naive; CHAINMAIL_ALGORITHM."""
     wire: str | None = None
     """What travels between nodes: native, float16 or bfloat16; CHAINMAIL_WIRE."""
+    cross: str | None = None
+    """What joins the nodes: tcp, or mpi under mpiexec. CHAINMAIL_CROSS wins over it."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,7 +32,7 @@ class Failure:
     """Why a group is dead. docs/errors.md explains the kinds."""
 
     kind: str
-    """MismatchError, TimeoutError, PeerError or SystemError."""
+    """MismatchError, TimeoutError, PeerError, SystemError or MpiError."""
     message: str
     ranks: list[int]
     """The ranks that were missing (TimeoutError) or that died (PeerError); may be empty on a rank
@@ -52,13 +54,14 @@ def _complete(given, inherited):
         raise TypeError(f"pg_options of the backend {NAME!r} must be chainmail.Options, got "
                         f"{type(given).__name__}")
     return Options(_choose(given.algorithm, "CHAINMAIL_ALGORITHM", inherited.algorithm),
-                   _choose(given.wire, "CHAINMAIL_WIRE", inherited.wire))
+                   _choose(given.wire, "CHAINMAIL_WIRE", inherited.wire),
+                   given.cross or inherited.cross)
 
 
 def _text(options, timeout):
     """The form that the library reads."""
     parts = {"algorithm": options.algorithm, "wire": options.wire,
-             "timeout_ms": max(1, int(timeout.total_seconds() * 1000))}
+             "cross": options.cross, "timeout_ms": max(1, int(timeout.total_seconds() * 1000))}
     return ",".join(f"{key}={value}" for key, value in parts.items() if value is not None)
 
 

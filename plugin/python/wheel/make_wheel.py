@@ -46,13 +46,17 @@ chainmail = chainmail:register
 """
 
 
-def library():
-    """The library without debug information and without the paths of the build."""
-    path = os.path.join(HERE, "chainmail", "libchainmail.so")
+# Opened when somebody asks for MPI; not built where Open MPI's headers are missing.
+OPTIONAL = ["libchainmail_mpi.so"]
+
+
+def library(name):
+    """A library without debug information and without the paths of the build."""
+    path = os.path.join(HERE, "chainmail", name)
     if not os.path.exists(path):
         raise SystemExit(f"{os.path.realpath(path)} is not there: build the target 'chainmail' first")
     with tempfile.TemporaryDirectory() as folder:
-        copy = os.path.join(folder, "libchainmail.so")
+        copy = os.path.join(folder, name)
         shutil.copyfile(path, copy)
         subprocess.run([settings.STRIP, "--strip-unneeded", copy], check=True)
         script = os.path.join(folder, "runpath.cmake")
@@ -65,7 +69,10 @@ def library():
 
 def contents():
     """Path in the wheel -> bytes."""
-    found = {"chainmail/libchainmail.so": library()}
+    found = {"chainmail/libchainmail.so": library("libchainmail.so")}
+    for name in OPTIONAL:
+        if os.path.exists(os.path.join(HERE, "chainmail", name)):
+            found[f"chainmail/{name}"] = library(name)
     for path in sorted(glob.glob(os.path.join(HERE, "chainmail", "*.py"))):
         with open(path, "rb") as file:
             found[f"chainmail/{os.path.basename(path)}"] = file.read()

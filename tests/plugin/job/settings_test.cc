@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "ops/engine/rendezvous.h"
+#include "plugin/job/mpi_starter.h"
 #include "plugin/job/node_id.h"
 #include "tests/plugin/job/recorded.h"
 
@@ -29,17 +30,24 @@ TEST(Settings, LeaveTheProgramsOptionsAloneWhenUnset) {
   EXPECT_EQ(options.timeout, milliseconds(1234));
   EXPECT_EQ(options.interface, "eth7");
   EXPECT_TRUE(options.use_shared_memory);
+  options.cross = ops::CrossCarrier::kMpi;
+  apply(read_settings(environment_of({})), options);
+  EXPECT_EQ(options.cross, ops::CrossCarrier::kMpi);
 }
 
 TEST(Settings, WinOverTheProgramsOptions) {
   ops::GroupOptions options;
   apply(read_settings(environment_of({{"CHAINMAIL_TIMEOUT", "7"},
                                       {"CHAINMAIL_INTERFACE", "10.0.0.3"},
-                                      {"CHAINMAIL_LOCAL", "tcp"}})),
+                                      {"CHAINMAIL_LOCAL", "tcp"},
+                                      {"CHAINMAIL_CROSS", "mpi"}})),
         options);
   EXPECT_EQ(options.timeout, milliseconds(7000));
   EXPECT_EQ(options.interface, "10.0.0.3");
   EXPECT_FALSE(options.use_shared_memory);
+  EXPECT_EQ(options.cross, ops::CrossCarrier::kMpi);
+  apply(read_settings(environment_of({{"CHAINMAIL_CROSS", "tcp"}})), options);
+  EXPECT_EQ(options.cross, ops::CrossCarrier::kTcp);
 }
 
 TEST(Settings, ReadATableOfAlgorithms) {
@@ -62,6 +70,45 @@ TEST(Settings, RefuseWhatTheyCannotRead) {
   EXPECT_THROW((void)read_settings(environment_of({{"CHAINMAIL_TIMEOUT", "0"}})), InvalidArgument);
   EXPECT_THROW((void)read_settings(environment_of({{"CHAINMAIL_TIMEOUT", "5s"}})), InvalidArgument);
   EXPECT_THROW((void)read_settings(environment_of({{"CHAINMAIL_LOCAL", "pipe"}})), InvalidArgument);
+  EXPECT_THROW((void)read_settings(environment_of({{"CHAINMAIL_CROSS", "ib"}})), InvalidArgument);
+}
+
+// What check_mpi_starter says; "" when MPI can be had.
+std::string mpi_refusal(const Recorded& variables) {
+  try {
+    check_mpi_starter(environment_of(variables));
+    return "";
+  } catch (const InvalidArgument& error) {
+    return error.what();
+  }
+}
+
+TEST(MpiStarter, IsMpiexecOrSomebodyElseWhoKnowsMpi) {
+  EXPECT_EQ(mpi_refusal({{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "4"}}), "");
+  EXPECT_EQ(mpi_refusal({{"PMIX_RANK", "0"}, {"SLURM_PROCID", "0"}}), "");
+  EXPECT_EQ(mpi_refusal({{"PMI_RANK", "3"}}), "");
+  // As our launcher will once it serves PMIx.
+  EXPECT_EQ(mpi_refusal({{"CHAINMAIL_JOB_FD", "5"}, {"RANK", "2"}, {"PMIX_RANK", "2"}}), "");
+}
+
+TEST(MpiStarter, IsNotTheLauncherTorchrunOrNobody) {
+  EXPECT_NE(mpi_refusal({}).find("start the program with mpiexec"), std::string::npos);
+  const auto launcher = mpi_refusal({{"CHAINMAIL_JOB_FD", "5"}, {"RANK", "0"}});
+  EXPECT_NE(launcher.find("under the launcher"), std::string::npos) << launcher;
+  EXPECT_NE(launcher.find("mpiexec"), std::string::npos) << launcher;
+  EXPECT_NE(mpi_refusal({{"RANK", "0"}, {"WORLD_SIZE", "2"}}), "");
+}
+
+TEST(MpiStarter, NumbersTheRanksAsTheJobDoes) {
+  // torchrun, twice on each node, inside mpiexec.
+  const auto rank =
+      mpi_refusal({{"RANK", "3"}, {"WORLD_SIZE", "4"}, {"OMPI_COMM_WORLD_RANK", "1"}});
+  EXPECT_NE(rank.find("rank 3 of 4, but process 1"), std::string::npos) << rank;
+  const auto size = mpi_refusal({{"RANK", "1"},
+                                 {"WORLD_SIZE", "4"},
+                                 {"OMPI_COMM_WORLD_RANK", "1"},
+                                 {"OMPI_COMM_WORLD_SIZE", "2"}});
+  EXPECT_NE(size.find("process 1 of 2"), std::string::npos) << size;
 }
 
 TEST(NodeId, IsTheSameForThisMachineAndCanBeGiven) {
