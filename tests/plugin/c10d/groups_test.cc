@@ -218,7 +218,7 @@ TEST(Groups, AThousandLeaveNothingBehind) {
   EXPECT_EQ(after.threads, before.threads);
   EXPECT_EQ(after.shared_memory, before.shared_memory);
   EXPECT_LE(after.maps, before.maps + 32);  // the heap's own come and go
-#if !defined(__SANITIZE_ADDRESS__)  // it keeps freed memory
+#if !defined(__SANITIZE_ADDRESS__)          // it keeps freed memory
   EXPECT_NEAR(static_cast<double>(after.resident), static_cast<double>(before.resident), 4096);
 #endif
   // The last rank out takes the keys along, and may not be through with it yet.
