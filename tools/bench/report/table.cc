@@ -50,12 +50,12 @@ std::string column_text(const std::string& op, const std::vector<Result>& result
                              op.c_str(), "size", "count", "type", "redop", "time", "algbw", "busbw",
                              "#wrong", "min", "med", "p90", "wirebw", "cpu");
   for (std::size_t i = 1; i < results.size(); ++i) {
-    text += text_of("  %10s %22s", results[i].name.c_str(), "ratio (min) [worst]");
+    text += text_of("  %10s %20s", results[i].name.c_str(), "ratio (min) [worst]");
   }
   text +=
       text_of("\n#%11s %12s %8s %6s %10s %7s %7s %6s %10s %10s %10s %7s %5s", "(B)", "(elements)",
               "", "", "(us)", "(GB/s)", "(GB/s)", "", "(us)", "(us)", "(us)", "(GB/s)", "(%)");
-  for (std::size_t i = 1; i < results.size(); ++i) text += text_of("  %10s %22s", "(us)", "");
+  for (std::size_t i = 1; i < results.size(); ++i) text += text_of("  %10s %20s", "(us)", "");
   return text + "\n";
 }
 
@@ -74,7 +74,7 @@ std::string table_line(const Measured& measured) {
     const Ratios ratio = ratios(ours.timing, base.timing);
     const std::string words =
         text_of("%.2f (%.2f) [%.2f]", ratio.median, ratio.min, ratio.worst_round);
-    line += text_of("  %10.2f %22s", base.timing.median, words.c_str());
+    line += text_of("  %10.2f %20s", base.timing.median, words.c_str());
     if (base.wrong != 0) line += text_of(" %lld WRONG", static_cast<long long>(base.wrong));
   }
   return line + "\n";
