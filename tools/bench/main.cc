@@ -39,6 +39,8 @@ DEFINE_string(op, "all_reduce",
 DEFINE_string(d, "float32", "element type");
 DEFINE_string(o, "sum", "reduction: sum, avg, min, max");
 DEFINE_bool(engine, false, "time the engine's call instead of c10d's");
+DEFINE_bool(group_memory, false,
+            "with --engine: reduce in memory that the group has allocated, see docs/bench.md");
 DEFINE_string(algorithm, "auto", "auto, naive, flat, hierarchical, two_dimensional or single_node");
 DEFINE_string(wire, "native", "between nodes: native, float16 or bfloat16");
 DEFINE_string(against, "none",
@@ -75,8 +77,12 @@ Case case_asked_for() {
 }
 
 RosterOptions roster_asked_for() {
+  if (FLAGS_group_memory && !FLAGS_engine) {
+    throw InvalidArgument("--group_memory needs --engine: c10d's tensors are the caller's");
+  }
   RosterOptions options;
   options.is_engine = FLAGS_engine;
+  options.uses_group_memory = FLAGS_group_memory;
   options.algorithm = FLAGS_algorithm;
   options.wire = FLAGS_wire;
   options.against = parse_contestants(FLAGS_against);

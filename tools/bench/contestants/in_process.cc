@@ -58,20 +58,24 @@ class C10dContestant final : public Contestant {
 
 class EngineContestant final : public Contestant {
  public:
-  EngineContestant(std::string name, std::shared_ptr<ops::Group> group)
+  EngineContestant(std::string name, std::shared_ptr<ops::Group> group, bool uses_group_memory)
       : name_(std::move(name)),
         group_(std::move(group)),
+        uses_group_memory_(uses_group_memory),
         ranks_{group_->rank(), group_->size(), group_->topology().node_count()} {}
 
   const std::string& name() const noexcept override { return name_; }
-  std::string description() const override { return "the engine's call, without c10d"; }
+  std::string description() const override {
+    return std::string("the engine's call, without c10d") +
+           (uses_group_memory_ ? ", all_reduce in the group's memory" : "");
+  }
   void prepare(const Case& what) override {
-    exercise_ = make_exercise(what, ranks_);
+    exercise_ = make(what);
     fill_with_zeros(exercise_);
     call_ = collective(what, exercise_);
   }
   std::int64_t count_wrong(const Case& what) override {
-    Exercise fresh = make_exercise(what, ranks_);
+    Exercise fresh = make(what);
     group_->run(collective(what, fresh));
     return fresh.count_wrong();
   }
@@ -80,10 +84,12 @@ class EngineContestant final : public Contestant {
   }
 
  private:
+  Exercise make(const Case& what) const;
   ops::Collective collective(const Case& what, Exercise& exercise) const;
 
   const std::string name_;
   const std::shared_ptr<ops::Group> group_;
+  const bool uses_group_memory_;
   const Ranks ranks_;
   Exercise exercise_;
   ops::Collective call_;
@@ -91,6 +97,19 @@ class EngineContestant final : public Contestant {
 
 std::byte* bytes_of(const at::Tensor& tensor) {
   return static_cast<std::byte*>(tensor.mutable_data_ptr());
+}
+
+Exercise EngineContestant::make(const Case& what) const {
+  Exercise exercise = make_exercise(what, ranks_);
+  if (!uses_group_memory_ || what.op != "all_reduce") return exercise;
+  const at::Tensor values = exercise.inputs.front();
+  const auto memory = group_->allocate(values.nbytes());
+  const at::Tensor tensor = at::from_blob(
+      memory.get(), values.sizes(), [memory](void* /*kept by the capture*/) {}, values.options());
+  tensor.copy_(values);
+  exercise.inputs = {tensor};
+  exercise.outputs = {tensor};
+  return exercise;
 }
 
 ops::Collective EngineContestant::collective(const Case& what, Exercise& exercise) const {
@@ -162,8 +181,9 @@ std::unique_ptr<Contestant> make_c10d_contestant(Candidate candidate, Ranks rank
 }
 
 std::unique_ptr<Contestant> make_engine_contestant(std::string name,
-                                                   std::shared_ptr<ops::Group> group) {
-  return std::make_unique<EngineContestant>(std::move(name), std::move(group));
+                                                   std::shared_ptr<ops::Group> group,
+                                                   bool uses_group_memory) {
+  return std::make_unique<EngineContestant>(std::move(name), std::move(group), uses_group_memory);
 }
 
 std::unique_ptr<Contestant> make_memory_contestant(Control& control) {

@@ -25,9 +25,12 @@ namespace chainmail::bench {
 [[nodiscard]] std::unique_ptr<Contestant> make_c10d_contestant(Candidate candidate, Ranks ranks,
                                                                std::string description);
 
-/// The engine's call without c10d and torch. All operations but send_recv.
+/// The engine's call without c10d and torch. All operations but send_recv. With
+/// `uses_group_memory` the tensors of all_reduce lie in memory of ops::Group::allocate(), which the
+/// ranks of a node map, and nothing is staged.
 [[nodiscard]] std::unique_ptr<Contestant> make_engine_contestant(std::string name,
-                                                                 std::shared_ptr<ops::Group> group);
+                                                                 std::shared_ptr<ops::Group> group,
+                                                                 bool uses_group_memory);
 
 /// The least that an in-place all-reduce in the memory of one node can take: every rank's buffer
 /// read once and written once, by a += b on all ranks' cores at once.

@@ -29,7 +29,7 @@ class Maker {
       : options_(options), world_(world), control_(control), store_(make_job_store()) {}
 
   std::unique_ptr<Contestant> ours(const std::string& name, const std::string& wire,
-                                   const std::vector<int>& order) const {
+                                   const std::vector<int>& order, bool uses_group_memory) const {
     if (!options_.is_engine) {
       const Ranks ranks = place_in(order);
       return make_c10d_contestant(make_ours(store_, ranks, options_.algorithm, wire, name), ranks,
@@ -40,10 +40,10 @@ class Maker {
     options.algorithm = ops::parse_algorithm(options_.algorithm);
     options.wire = ops::parse_wire_format(wire);
     options.timeout = std::chrono::minutes{2};
-    return make_engine_contestant(name, world_.create_subgroup(order, options));
+    return make_engine_contestant(name, world_.create_subgroup(order, options), uses_group_memory);
   }
   std::unique_ptr<Contestant> ours() const {
-    return ours("chainmail", options_.wire, by_slot_order());
+    return ours("chainmail", options_.wire, by_slot_order(), options_.uses_group_memory);
   }
   std::unique_ptr<Contestant> gloo_by_slot() const { return gloo("gloo", by_slot_order()); }
   std::unique_ptr<Contestant> gloo_by_node() const {
@@ -57,9 +57,15 @@ class Maker {
     return gloo("gloo-one-per-node", leaders);
   }
   std::unique_ptr<Contestant> by_node() const {
-    return ours("by-node", options_.wire, by_node_order(control_.topology()));
+    return ours("by-node", options_.wire, by_node_order(control_.topology()),
+                options_.uses_group_memory);
   }
-  std::unique_ptr<Contestant> native() const { return ours("native", "native", by_slot_order()); }
+  std::unique_ptr<Contestant> native() const {
+    return ours("native", "native", by_slot_order(), options_.uses_group_memory);
+  }
+  std::unique_ptr<Contestant> private_memory() const {
+    return ours("private", options_.wire, by_slot_order(), false);
+  }
   std::unique_ptr<Contestant> memory() const { return make_memory_contestant(control_); }
   std::unique_ptr<Contestant> mpi(const std::string& name) const {
     return make_mpi_contestant(control_, name, options_.remote_shell);
@@ -102,6 +108,7 @@ const std::map<std::string, Make>& makes() {
       {"gloo-one-per-node", &Maker::gloo_one_per_node},
       {"by-node", &Maker::by_node},
       {"native", &Maker::native},
+      {"private", &Maker::private_memory},
       {"memory", &Maker::memory},
       {"mpi", mpi("mpi")},
       {"mpi-inplace", mpi("mpi-inplace")},

@@ -18,7 +18,8 @@
 namespace chainmail::bench {
 
 struct RosterOptions {
-  bool is_engine = false;  ///< ours without c10d
+  bool is_engine = false;          ///< ours without c10d
+  bool uses_group_memory = false;  ///< ours, with is_engine
   std::string algorithm = "auto";
   std::string wire = "native";
   std::vector<std::string> against;  ///< of contestant_names()
