@@ -3,6 +3,8 @@
 
 #include "tests/plugin/c10d/side_by_side/cases.h"
 
+#include "tests/plugin/c10d/premul_sum.h"
+
 namespace chainmail::side_by_side {
 namespace {
 
@@ -37,7 +39,7 @@ at::Tensor combined(ReduceOp::RedOpType type, const at::Tensor& one, const at::T
 }  // namespace
 
 ReduceOp Reduction::op() const {
-  return type == ReduceOp::PREMUL_SUM ? c10d::makeNCCLPreMulSum(kFactor) : ReduceOp(type);
+  return type == ReduceOp::PREMUL_SUM ? internal::make_premul_sum(kFactor) : ReduceOp(type);
 }
 
 const std::vector<at::ScalarType>& dtypes() {
