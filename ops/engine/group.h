@@ -150,7 +150,8 @@ class Group {
   /// that will be reduced again and again. On one node (CHAINMAIL_LOCAL=shm) the ranks map each
   /// other's, and an all_reduce that all of them call for the same place in it works there without
   /// copying. Anywhere else, and for anything else, it is memory as any other. May outlive the
-  /// group.
+  /// group; after a failure do not go on with what is in it, nor put anything there: a rank that
+  /// was stopped meanwhile may still write its share of the failed operation.
   [[nodiscard]] virtual std::shared_ptr<std::byte> allocate(std::size_t bytes) = 0;
 
   /// Kills the group: operations in flight and later ones end with `error` on this rank, and the

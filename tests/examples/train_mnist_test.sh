@@ -21,6 +21,10 @@ for folder in "${CHAINMAIL_DATA:-}" "$HOME/.cache/chainmail"; do
   fi
 done
 
+# Bits are compared: with more threads a matrix product's sums may be split in another way from one
+# run to the next on a busy machine.
+export OMP_NUM_THREADS=1
+
 # As many samples a step whatever the number of ranks, so that one bound fits all.
 train() {
   echo "train_mnist $*"
