@@ -76,7 +76,7 @@ bool overlaps(ConstParts inputs, Parts outputs, std::size_t own) {
 
 }  // namespace
 
-std::byte* Scratch::borrow(std::size_t bytes) {
+std::byte* AlignedScratch::borrow(std::size_t bytes) {
   if (bytes > capacity_) {
     memory_.reset();
     capacity_ = 0;
@@ -86,14 +86,14 @@ std::byte* Scratch::borrow(std::size_t bytes) {
   return memory_.get();
 }
 
-void Scratch::trim() noexcept {
+void AlignedScratch::trim() noexcept {
   if (capacity_ > kKeepBytes) {
     memory_.reset();
     capacity_ = 0;
   }
 }
 
-void Scratch::Free::operator()(std::byte* memory) const noexcept {
+void AlignedScratch::Free::operator()(std::byte* memory) const noexcept {
   ::operator delete (memory, std::align_val_t{kAlignment});
 }
 

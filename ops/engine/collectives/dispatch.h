@@ -20,7 +20,7 @@ namespace chainmail::ops {
 
 /// Memory that operations borrow for a copy of their input, kept from call to call while it is
 /// small enough not to be missed.
-class Scratch {
+class AlignedScratch {
  public:
   /// At least `bytes`, 64-byte aligned, valid until the next borrow().
   std::byte* borrow(std::size_t bytes);
@@ -68,7 +68,7 @@ class Dispatcher {
   const Topology& topology_;
   std::size_t chunk_bytes_;
   CommSet& comms_;
-  Scratch scratch_;
+  AlignedScratch scratch_;
 };
 
 }  // namespace chainmail::ops
