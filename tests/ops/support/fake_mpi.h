@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cstring>
 #include <list>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -77,12 +78,9 @@ class FakeMpi {
       message->tag = tag;
       message->bytes.assign(data, data + bytes);
       message->is_received = bytes < kLongBytes;
-      request.handle = reinterpret_cast<std::uintptr_t>(new Request{message, nullptr, 0});
       const std::lock_guard lock(all_.box(peer).mutex);
-      if (all_.box(peer).is_cut_off) {
-        delete reinterpret_cast<Request*>(request.handle);
-        return 1;
-      }
+      if (all_.box(peer).is_cut_off) return 1;
+      request.handle = keep({message, nullptr, 0});
       all_.box(peer).messages.push_back(std::move(message));
       return ops::kMpiSuccess;
     }
@@ -111,7 +109,7 @@ class FakeMpi {
       const std::unique_ptr<std::shared_ptr<Message>> message(
           reinterpret_cast<std::shared_ptr<Message>*>(arrival.message));
       const int delay = static_cast<int>(++all_.received_ % 4);
-      request.handle = reinterpret_cast<std::uintptr_t>(new Request{*message, data, delay});
+      request.handle = keep({*message, data, delay});
       return ops::kMpiSuccess;
     }
 
@@ -124,7 +122,8 @@ class FakeMpi {
         std::memcpy(own->to, message.bytes.data(), message.bytes.size());
         message.is_received = true;
       }
-      delete own;
+      const std::lock_guard lock(requests_mutex_);
+      requests_.erase(request.handle);
       request.handle = 0;
       return ops::kMpiSuccess;
     }
@@ -135,8 +134,19 @@ class FakeMpi {
     void distrust_peers() noexcept override {}
 
    private:
+    // Owned here, as by MPI: what is abandoned is never tested again.
+    std::uintptr_t keep(Request request) {
+      auto own = std::make_unique<Request>(std::move(request));
+      const auto handle = reinterpret_cast<std::uintptr_t>(own.get());
+      const std::lock_guard lock(requests_mutex_);
+      requests_.emplace(handle, std::move(own));
+      return handle;
+    }
+
     FakeMpi& all_;
     int rank_;
+    std::mutex requests_mutex_;
+    std::map<std::uintptr_t, std::unique_ptr<Request>> requests_;
   };
 
   Box& box(int rank) { return *boxes_.at(static_cast<std::size_t>(rank)); }
