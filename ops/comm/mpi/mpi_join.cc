@@ -6,11 +6,11 @@
 #include <dlfcn.h>
 
 #include <chrono>
-#include <filesystem>
 #include <mutex>
 #include <thread>
 
 #include "base/error.h"
+#include "base/shared_library.h"
 
 namespace chainmail::ops {
 namespace {
@@ -83,27 +83,16 @@ void start(ProcessMpi& mpi, const MpiMember& member, internal::Deadline deadline
 }  // namespace
 
 MpiLibrary& open_mpi_library(const std::string& file) {
-  Dl_info here{};
-  std::filesystem::path folder;
-  if (::dladdr(reinterpret_cast<void*>(&open_mpi_library), &here) != 0) {
-    std::error_code error;  // then the system looks
-    folder = std::filesystem::canonical(here.dli_fname, error).parent_path();
-  }
+  std::string path;
   std::string reasons;
-  // In this code's folder, beside a program's (bin/ and lib/), or where the system looks.
-  for (const auto& path :
-       {folder / file, folder / ".." / "lib" / file, std::filesystem::path(file)}) {
-    // Open MPI must not be unloaded: it leaves threads and handlers behind.
-    void* library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-    if (library == nullptr) {
-      reasons += std::string(reasons.empty() ? "" : "; ") + ::dlerror();
-      continue;
-    }
+  void* const library = internal::open_library_beside(
+      reinterpret_cast<const void*>(&open_mpi_library), file, path, reasons);
+  if (library != nullptr) {
     const auto function =
         reinterpret_cast<MpiLibraryFunction>(::dlsym(library, kMpiLibraryFunction));
     MpiLibrary* const opened = function == nullptr ? nullptr : function(kMpiLibraryVersion);
     if (opened != nullptr) return *opened;
-    throw InvalidArgument("MPI between nodes: " + path.string() +
+    throw InvalidArgument("MPI between nodes: " + path +
                           " belongs to another version of Chainmail");
   }
   throw InvalidArgument(
