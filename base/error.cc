@@ -60,6 +60,14 @@ MpiError::MpiError(const std::string& message, int native_code)
     : Error(ErrorCode::kMpi, message), native_code_(native_code) {}
 MpiError::~MpiError() = default;
 
+NcclError::NcclError(const std::string& message, int native_code)
+    : Error(ErrorCode::kNccl, message), native_code_(native_code) {}
+NcclError::~NcclError() = default;
+
+CudaError::CudaError(const std::string& message, int native_code)
+    : Error(ErrorCode::kCuda, message), native_code_(native_code) {}
+CudaError::~CudaError() = default;
+
 SystemError system_error(const std::string& what) {
   const int code = errno;
   return {what + ": " + std::strerror(code), code};

@@ -105,6 +105,28 @@ class CHAINMAIL_API MpiError : public Error {
   int native_code_;
 };
 
+/// A call of NCCL failed, or a communicator did; `native_code()` is NCCL's code.
+class CHAINMAIL_API NcclError : public Error {
+ public:
+  explicit NcclError(const std::string& message, int native_code = 0);
+  ~NcclError() override;
+  int native_code() const noexcept { return native_code_; }
+
+ private:
+  int native_code_;
+};
+
+/// A call of CUDA failed, or a kernel did; `native_code()` is CUDA's code.
+class CHAINMAIL_API CudaError : public Error {
+ public:
+  explicit CudaError(const std::string& message, int native_code = 0);
+  ~CudaError() override;
+  int native_code() const noexcept { return native_code_; }
+
+ private:
+  int native_code_;
+};
+
 /// Builds a SystemError from the current errno: "<what>: <strerror>".
 [[nodiscard]] CHAINMAIL_API SystemError system_error(const std::string& what);
 
