@@ -17,9 +17,9 @@ RULES = [
     # Libraries of others.
     (r"mpi\.h", [r"ops/comm/mpi/", r"tools/bench/mpi/"],
      "MPI stays behind one transport, and in the benchmark's own MPI processes"),
-    (r"nccl\.h", [r"ops/comm/nccl_"], "NCCL stays behind one transport"),
+    (r"nccl\.h", [r"ops/comm/nccl/"], "NCCL stays behind one transport"),
     (r"cuda(_runtime|_runtime_api)?\.h",
-     [r"ops/kernels/cuda/", r"ops/comm/nccl_", r"ops/comm/cuda_"], "all else builds without CUDA"),
+     [r"ops/kernels/cuda/", r"ops/comm/nccl/", r"ops/device/cuda/"], "all else builds without CUDA"),
     (r"torch/csrc/distributed/c10d/",
      [r"plugin/c10d/", r"plugin/include/chainmail/backend\.h", r"examples/cpp_ddp/", r"tools/bench/"],
      "c10d changes with every release of torch"),

@@ -42,7 +42,7 @@ class IncludesTest(Tree):
             ("ops/comm/mpi/open_mpi.cc", "<mpi.h>", True),
             ("ops/comm/tcp_comm.cc", "<mpi.h>", False),
             ("plugin/include/chainmail/mpi.h", "<mpi.h>", False),
-            ("ops/comm/nccl_api.cc", "<nccl.h>", True),
+            ("ops/comm/nccl/nccl_library.cc", "<nccl.h>", True),
             ("plugin/c10d/backend.cc", "<nccl.h>", False),
             ("ops/kernels/cuda/pack.cu", "<cuda_runtime.h>", True),
             ("ops/kernels/cpu/pack.cc", "<cuda_runtime.h>", False),
