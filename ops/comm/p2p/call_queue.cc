@@ -39,25 +39,25 @@ void CallQueue::give_back(Call& call) noexcept {
   free_calls_.push_back(&call);
 }
 
-std::unique_ptr<Schedule> CallQueue::take_schedule(Plan plan) {
-  auto& pool = free_schedules_[static_cast<std::size_t>(plan)];
-  if (pool.empty()) return make_schedule(plan, transport_);
+std::unique_ptr<Schedule> CallQueue::take_schedule(ScheduleKind kind) {
+  auto& pool = free_schedules_[static_cast<std::size_t>(kind)];
+  if (pool.empty()) return make_schedule(kind, transport_);
   auto schedule = std::move(pool.back());
   pool.pop_back();
   return schedule;
 }
 
-void CallQueue::launch(Call& call, Plan plan) {
-  call.plan = plan;
+void CallQueue::launch(Call& call, ScheduleKind kind) {
+  call.kind = kind;
   call.job.position = next_position_++;
   wait_for_room(call);
   try {
     transport_.begin(call.job.position, call.job.header);
-    call.running.push_back(take_schedule(plan));
+    call.running.push_back(take_schedule(kind));
     call.piece_count = call.running.front()->piece_count(call.job);
     const auto window = static_cast<std::size_t>(std::max(options_.window, 1));
     while (call.running.size() < std::min(window, call.piece_count)) {
-      call.running.push_back(take_schedule(plan));
+      call.running.push_back(take_schedule(kind));
     }
     active_.push_back(&call);
     for (auto& schedule : call.running) start_piece(call, schedule);
@@ -71,7 +71,7 @@ void CallQueue::launch(Call& call, Plan plan) {
 
 bool CallQueue::start_piece(Call& call, std::unique_ptr<Schedule>& schedule) {
   if (call.next_piece == call.piece_count) {
-    free_schedules_[static_cast<std::size_t>(call.plan)].push_back(std::move(schedule));
+    free_schedules_[static_cast<std::size_t>(call.kind)].push_back(std::move(schedule));
     return false;
   }
   schedule->start(call.job, call.next_piece++);
@@ -142,9 +142,9 @@ bool CallQueue::test(Call& call) {
   return call.is_done;
 }
 
-void CallQueue::run(Call& call, Plan plan) {
+void CallQueue::run(Call& call, ScheduleKind kind) {
   try {
-    launch(call, plan);
+    launch(call, kind);
     wait(call);
   } catch (...) {
     give_back(call);

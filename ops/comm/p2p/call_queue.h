@@ -29,7 +29,7 @@ namespace chainmail::ops {
 struct Call {
   Job job;
   OpContext context{{}, internal::Deadline::after(std::chrono::milliseconds{0}), nullptr, {}};
-  Plan plan = Plan::kBarrier;
+  ScheduleKind kind = ScheduleKind::kBarrier;
   std::vector<std::unique_ptr<Schedule>> running;
   std::size_t next_piece = 0;
   std::size_t piece_count = 0;
@@ -46,9 +46,9 @@ class CallQueue {
   /// A call to be filled in and launched, or given back.
   Call& take(const OpContext& context);
   void give_back(Call& call) noexcept;
-  void launch(Call& call, Plan plan);
+  void launch(Call& call, ScheduleKind kind);
   /// launch(), wait() and give_back().
-  void run(Call& call, Plan plan);
+  void run(Call& call, ScheduleKind kind);
   void wait(Call& call);
   bool test(Call& call);
   /// Posts a message outside of calls and waits for it.
@@ -76,7 +76,7 @@ class CallQueue {
   void check(const OpContext& context);
   [[noreturn]] void give_up(const OpContext& context);
   std::exception_ptr late(const OpContext& context, std::vector<int> peers) const;
-  std::unique_ptr<Schedule> take_schedule(Plan plan);
+  std::unique_ptr<Schedule> take_schedule(ScheduleKind kind);
 
   Transport& transport_;
   P2pOptions options_;
@@ -87,7 +87,7 @@ class CallQueue {
   std::deque<Call*> active_;  ///< in the order in which they were started
   std::vector<std::unique_ptr<Call>> calls_;
   std::vector<Call*> free_calls_;
-  std::array<std::vector<std::unique_ptr<Schedule>>, kPlanCount> free_schedules_;
+  std::array<std::vector<std::unique_ptr<Schedule>>, kScheduleKindCount> free_schedules_;
   bool is_dirty_ = false;  ///< transfers may have finished outside of Transport::progress()
   bool has_met_non_finite_ = false;
   std::exception_ptr error_;

@@ -135,7 +135,7 @@ void P2pComm::all_to_all(ConstParts send, Parts receive, const OpContext& contex
   Call& call = queue_.take(context);
   call.job.inputs.assign(send.begin(), send.end());
   call.job.parts.assign(receive.begin(), receive.end());
-  queue_.run(call, Plan::kAllToAll);
+  queue_.run(call, ScheduleKind::kAllToAll);
 }
 
 void P2pComm::send(const std::byte* data, std::size_t bytes, int peer, std::uint32_t tag,
@@ -164,7 +164,7 @@ void P2pComm::receive(std::byte* data, std::size_t bytes, int peer, std::uint32_
 
 void P2pComm::barrier(const OpContext& context) {
   if (size() == 1) return;
-  queue_.run(queue_.take(context), Plan::kBarrier);
+  queue_.run(queue_.take(context), ScheduleKind::kBarrier);
 }
 
 }  // namespace chainmail::ops

@@ -33,7 +33,7 @@ struct P2pOptions {
   std::chrono::microseconds spin{50};
 };
 
-enum class Plan {
+enum class ScheduleKind {
   kExchange,
   kDirect,
   kRing,
@@ -46,9 +46,9 @@ enum class Plan {
   kAllToAll,
   kBarrier,
 };
-inline constexpr std::size_t kPlanCount = 11;
+inline constexpr std::size_t kScheduleKindCount = 11;
 
-/// The plan of an all_reduce; sets Job::piece. Nothing to move is a barrier, here and below: its
+/// What carries an all_reduce; sets Job::piece. Nothing to move is a barrier, here and below: its
 /// messages carry the header, so that ranks which disagree find out.
 ///
 /// | ranks             | bytes <= small_bytes | more               |
@@ -59,12 +59,12 @@ inline constexpr std::size_t kPlanCount = 11;
 ///
 /// Compressed calls of more than two ranks go direct whatever their number: two roundings, never
 /// one per hop; the same for types of 16 bits, which would lose bits at each hop.
-[[nodiscard]] Plan plan_all_reduce(Job& job, int size, const P2pOptions& options);
-[[nodiscard]] Plan plan_reduce_scatter(Job& job, int size, const P2pOptions& options);
+[[nodiscard]] ScheduleKind plan_all_reduce(Job& job, int size, const P2pOptions& options);
+[[nodiscard]] ScheduleKind plan_reduce_scatter(Job& job, int size, const P2pOptions& options);
 /// A tree for small buffers, a chain of pieces where bandwidth counts.
-[[nodiscard]] Plan plan_broadcast(Job& job, int size, const P2pOptions& options);
-[[nodiscard]] Plan plan_all_gather(const Job& job, int size, const P2pOptions& options);
+[[nodiscard]] ScheduleKind plan_broadcast(Job& job, int size, const P2pOptions& options);
+[[nodiscard]] ScheduleKind plan_all_gather(const Job& job, int size, const P2pOptions& options);
 
-[[nodiscard]] std::unique_ptr<Schedule> make_schedule(Plan plan, Transport& transport);
+[[nodiscard]] std::unique_ptr<Schedule> make_schedule(ScheduleKind kind, Transport& transport);
 
 }  // namespace chainmail::ops
