@@ -12,8 +12,8 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <exception>
 #include <memory>
 #include <vector>
@@ -34,6 +34,8 @@ struct Call {
   std::size_t next_piece = 0;
   std::size_t piece_count = 0;
   bool is_done = false;
+  /// Where the handle of a started call lives: starting one takes no memory of its own.
+  alignas(std::max_align_t) std::array<std::byte, 4 * sizeof(void*)> handle_memory;
 };
 
 class CallQueue {
@@ -84,7 +86,7 @@ class CallQueue {
   /// How long to look before sleeping: all of P2pOptions::spin where that would have brought
   /// something the last time, less and less where it would not, as on a slow wire.
   std::chrono::microseconds spin_;
-  std::deque<Call*> active_;  ///< in the order in which they were started
+  std::vector<Call*> active_;  ///< in the order in which they were started
   std::vector<std::unique_ptr<Call>> calls_;
   std::vector<Call*> free_calls_;
   std::array<std::vector<std::unique_ptr<Schedule>>, kScheduleKindCount> free_schedules_;

@@ -13,9 +13,12 @@
 namespace chainmail::ops {
 namespace {
 
+// Lives in its Call.
 class CallRequest final : public Request {
  public:
-  CallRequest(CallQueue& queue, Call& call) : queue_(queue), call_(call) {}
+  [[nodiscard]] static std::unique_ptr<Request> make(CallQueue& queue, Call& call) {
+    return std::unique_ptr<Request>(new (call) CallRequest(queue, call));
+  }
   ~CallRequest() override {
     // The buffer goes with its request: nobody may write to it any more.
     if (!call_.is_done && !queue_.has_failed()) {
@@ -30,7 +33,16 @@ class CallRequest final : public Request {
   bool test() override { return queue_.test(call_); }
   void wait() override { queue_.wait(call_); }
 
+  static void* operator new(std::size_t /*bytes*/, Call& call) noexcept {
+    static_assert(sizeof(CallRequest) <= sizeof call.handle_memory);
+    return call.handle_memory.data();
+  }
+  static void operator delete(void* /*memory*/) noexcept {}
+  static void operator delete(void* /*memory*/, Call& /*call*/) noexcept {}
+
  private:
+  CallRequest(CallQueue& queue, Call& call) : queue_(queue), call_(call) {}
+
   CallQueue& queue_;
   Call& call_;
 };
@@ -83,7 +95,7 @@ std::unique_ptr<Request> P2pComm::start_all_reduce(std::byte* data, std::size_t 
     return std::make_unique<FinishedRequest>();
   }
   Call& call = all_reduce_call(data, count, reduction, context);
-  auto request = std::make_unique<CallRequest>(queue_, call);
+  auto request = CallRequest::make(queue_, call);
   queue_.launch(call, plan_all_reduce(call.job, size(), options_));
   return request;
 }
