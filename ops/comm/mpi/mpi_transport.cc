@@ -6,11 +6,9 @@
 #include <algorithm>
 #include <span>
 #include <sstream>
-#include <thread>
 #include <utility>
 
 #include "base/error.h"
-#include "base/log.h"
 
 namespace chainmail::ops {
 namespace {
@@ -24,17 +22,9 @@ constexpr std::size_t kMaxSending = 4;
 constexpr milliseconds kLookUpPause{2};
 // Shorter than the time between two inquiries about one transfer.
 constexpr milliseconds kBoardPause{50};
-// Peers that cannot be told in this time find the reason at the rendezvous.
-constexpr milliseconds kAbortTime{50};
-constexpr milliseconds kGoodbyeTime{1000};
 // A look takes a few microseconds: at the longest pause, one percent of a core.
 constexpr microseconds kShortestPause{10};
 constexpr int kLongestPauseShift = 6;
-
-std::string key_prefix(const MpiOptions& options) {
-  return options.group + "/mpi/" + std::to_string(options.generation) + "/";
-}
-std::string board_key(const MpiOptions& options) { return key_prefix(options) + "failed"; }
 
 std::string process_of(int process, int size) {
   return "process " + std::to_string(process) + " of " + std::to_string(size);
@@ -56,21 +46,14 @@ MpiTransport::MpiTransport(std::shared_ptr<MpiWorld> world, std::shared_ptr<Rend
   }
   inbox_.emplace(world_);
   if (size() == 1) return;
-  rendezvous_->set(key_prefix(options_) + std::to_string(rank()),
+  rendezvous_->set(key_prefix() + std::to_string(rank()),
                    std::to_string(world_->api().rank()) + " " +
                        std::to_string(world_->api().size()) + " " + std::to_string(inbox_->tag()));
 }
 
-MpiTransport::~MpiTransport() {
-  if (has_failed_) return;
-  try {
-    for (const int rank : linked_) look_up(rank);
-    end(FrameType::kGoodbye, {}, kGoodbyeTime);
-  } catch (const std::exception& error) {
-    internal::log_line(internal::LogLevel::kWarning,
-                       "closing group " + options_.group + ": " + error.what());
-  }
-  drop_all();
+// Groups of another generation have other keys, in case the store outlives them.
+std::string MpiTransport::key_prefix() const {
+  return options_.group + "/mpi/" + std::to_string(options_.generation) + "/";
 }
 
 PeerLink& MpiTransport::link(int rank) {
@@ -134,7 +117,7 @@ PeerState MpiTransport::state(int peer) const {
 // serves all transfers of a round: each is a round trip to the store.
 void MpiTransport::check_board() {
   if (!next_board_look_.has_passed()) return;
-  const auto text = rendezvous_->try_get(board_key(options_));
+  const auto text = rendezvous_->try_get(board_key());
   if (text) std::rethrow_exception(decode_abort(std::as_bytes(std::span(*text))));
   next_board_look_ = Deadline::after(kBoardPause);
 }
@@ -159,7 +142,7 @@ PeerError MpiTransport::gone(const Transfer& transfer) {
 
 void MpiTransport::look_up(int rank) {
   if (peer(rank).address) return;
-  const auto text = rendezvous_->try_get(key_prefix(options_) + std::to_string(rank));
+  const auto text = rendezvous_->try_get(key_prefix() + std::to_string(rank));
   if (!text) return;
   Address address;
   int world_size = 0;
@@ -286,74 +269,6 @@ void MpiTransport::interrupt() noexcept {
     is_woken_ = true;
   }
   wake_.notify_all();
-}
-
-// One round of a transport that ends; false when nothing is left to be sent.
-bool MpiTransport::pump() noexcept {
-  try {
-    inbox_->progress([this](const MpiParcel& parcel) { return take(parcel); });
-  } catch (...) {  // NOLINT(bugprone-empty-catch): this rank has ended, whatever peers say
-  }
-  bool is_busy = false;
-  for (const int rank : linked_) {
-    Peer& last = peer(rank);
-    if (!last.address) continue;
-    try {
-      send_to(rank);
-    } catch (...) {
-      last.address.reset();  // nobody is left to be told
-      continue;
-    }
-    is_busy = is_busy || !last.sending.empty() || last.link->has_output();
-  }
-  return is_busy;
-}
-
-void MpiTransport::end(FrameType last, const std::string& body, milliseconds time) {
-  for (const int rank : linked_) {
-    if (link(rank).has_left()) {
-      peer(rank).address.reset();
-    } else {
-      link(rank).end_with(last, body);
-    }
-  }
-  const auto deadline = Deadline::after(time);
-  while (pump() && !deadline.has_passed()) std::this_thread::sleep_for(microseconds{100});
-}
-
-void MpiTransport::drop_all() noexcept {
-  int senders = 0;
-  for (Peer& dropped : peers_) {
-    for (Parcel& each : dropped.sending) world_->abandon(std::move(each.parcel));
-    if (dropped.address && !dropped.link->has_left()) ++senders;
-    dropped = Peer{};
-  }
-  linked_.clear();
-  if (!inbox_) return;
-  const int tag = inbox_->tag();
-  inbox_.reset();
-  world_->close_inbox(tag, senders);
-}
-
-void MpiTransport::fail(const std::exception_ptr& error) noexcept {
-  if (std::exchange(has_failed_, true)) return;
-  try {
-    const std::string body = encode_abort(error);
-    if (size() > 1) rendezvous_->set(board_key(options_), body);
-    end(FrameType::kAbort, body, kAbortTime);
-  } catch (const std::exception& problem) {
-    internal::log_line(internal::LogLevel::kWarning, "group " + options_.group +
-                                                         " has failed, and its peers cannot be "
-                                                         "told: " +
-                                                         problem.what());
-  }
-  try {
-    std::rethrow_exception(error);
-  } catch (const MismatchError&) {  // NOLINT(bugprone-empty-catch): everybody is alive
-  } catch (...) {
-    world_->api().distrust_peers();
-  }
-  drop_all();
 }
 
 }  // namespace chainmail::ops

@@ -90,6 +90,8 @@ class MpiTransport final : public Transport {
     std::string closed;  ///< why nothing can be expected from it any more
   };
 
+  std::string key_prefix() const;
+  std::string board_key() const { return key_prefix() + "failed"; }
   PeerLink& link(int rank);
   Peer& peer(int rank) { return peers_[static_cast<std::size_t>(rank)]; }
   bool take(const MpiParcel& parcel);
