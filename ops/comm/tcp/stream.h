@@ -42,6 +42,7 @@ class TcpStream {
  private:
   bool parse(FrameHandler& handler);
   bool open_frame(FrameHandler& handler);
+  void sum_up() noexcept;
   void finish_frame(FrameHandler& handler);
   std::size_t fill();
   void batch_wakeups() noexcept;
@@ -60,6 +61,8 @@ class TcpStream {
   std::byte* payload_ = nullptr;
   bool is_open_ = false;  ///< payload_ is known
   std::size_t payload_got_ = 0;
+  std::size_t payload_summed_ = 0;  ///< how much of it in_checksum_ covers
+  std::uint32_t in_checksum_ = 0;
   std::unique_ptr<std::byte[]> staging_;
   std::size_t staging_begin_ = 0;
   std::size_t staging_end_ = 0;

@@ -80,8 +80,9 @@ void send_all(const UniqueFd& fd, const void* data, std::size_t bytes) {
   ASSERT_EQ(::send(fd.get(), data, bytes, MSG_NOSIGNAL), static_cast<ssize_t>(bytes));
 }
 
-// Rank 0 waits for 1000 bytes of rank 1, which `misbehaves` instead.
-std::exception_ptr receive_from_fake(const std::function<void(UniqueFd&)>& misbehaves) {
+// Rank 0 waits for `bytes` of rank 1, which `misbehaves` instead.
+std::exception_ptr receive_from_fake(const std::function<void(UniqueFd&)>& misbehaves,
+                                     std::size_t bytes = 1000) {
   CommWorld world(Wire::kTcp, 2);
   const auto comm = world.make(0);
   FakePeer fake(world);
@@ -92,7 +93,7 @@ std::exception_ptr receive_from_fake(const std::function<void(UniqueFd&)>& misbe
   Ops ops(std::chrono::seconds{10});
   std::exception_ptr error;
   try {
-    std::vector<std::byte> data(1000);
+    std::vector<std::byte> data(bytes);
     comm->receive(data.data(), data.size(), 1, 0, ops.next(OpKind::kRecv, data.size()));
   } catch (...) {
     error = std::current_exception();
@@ -135,6 +136,27 @@ TEST(TcpFailureTest, AFlippedBitOfThePayloadIsFoundAndPlaced) {
   ASSERT_TRUE(is_a<PeerError>(error)) << what(error);
   EXPECT_TRUE(contains(what(error), "checksum wrong in bytes 0 to 1000")) << what(error);
   EXPECT_TRUE(contains(what(error), "rank 1 on host host1")) << what(error);
+}
+
+TEST(TcpFailureTest, AFlippedBitIsFoundWhereverItIsInALongFrame) {
+  // Longer than what is summed at once, and with an odd end; it fits in a socket's buffers.
+  constexpr std::size_t kBytes = 70'001;
+  for (const std::size_t place : {0UL, 20'000UL, 50'000UL, kBytes - 1, kBytes}) {
+    const auto error = receive_from_fake(
+        [place](UniqueFd& fd) {
+          std::vector<std::byte> payload(kBytes, std::byte{7});
+          const auto head = data_head(payload).encode();
+          if (place < kBytes) payload[place] ^= std::byte{16};
+          send_all(fd, head.data(), head.size());
+          for (std::size_t sent = 0; sent < kBytes; sent += 7'000) {
+            send_all(fd, payload.data() + sent, std::min<std::size_t>(7'000, kBytes - sent));
+          }
+        },
+        kBytes);
+    EXPECT_EQ(is_a<PeerError>(error), place < kBytes) << place << ": " << what(error);
+    EXPECT_EQ(contains(what(error), "checksum wrong in bytes 0 to 70001"), place < kBytes)
+        << what(error);
+  }
 }
 
 TEST(TcpFailureTest, ANonsenseHeadEndsTheConnection) {
