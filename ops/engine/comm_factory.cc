@@ -38,6 +38,7 @@ TcpOptions tcp_options(const CommRequest& request, const GroupOptions& options) 
   tcp.secret = options.secret;
   tcp.interface = options.interface;
   tcp.on_one_node = request.on_one_node;
+  tcp.use_checksum = options.use_checksum;
   return tcp;
 }
 

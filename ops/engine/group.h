@@ -40,6 +40,7 @@ struct GroupOptions {
   std::chrono::milliseconds timeout = std::chrono::minutes{10};
   CrossCarrier cross = CrossCarrier::kTcp;  ///< equal on all ranks
   bool use_shared_memory = true;  ///< false: TCP inside the node too (CHAINMAIL_LOCAL=tcp)
+  bool use_checksum = true;       ///< CRC-32C of what goes over TCP; equal or not between ranks
   std::string interface;          ///< address or name of the network interface; empty: chosen
   std::string secret;             ///< of the job; proves on TCP that a peer belongs to it
   std::string host;               ///< of this rank, for messages

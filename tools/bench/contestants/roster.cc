@@ -28,22 +28,31 @@ class Maker {
   Maker(const RosterOptions& options, World& world, Control& control)
       : options_(options), world_(world), control_(control), store_(make_job_store()) {}
 
-  std::unique_ptr<Contestant> ours(const std::string& name, const std::string& wire,
-                                   const std::vector<int>& order, bool uses_group_memory) const {
+  struct Own {
+    std::string name;
+    std::string wire;
+    std::vector<int> order;
+    bool uses_group_memory = false;
+    bool use_checksum = true;
+  };
+
+  std::unique_ptr<Contestant> ours(const Own& own) const {
     if (!options_.is_engine) {
-      const Ranks ranks = place_in(order);
-      return make_c10d_contestant(make_ours(store_, ranks, options_.algorithm, wire, name), ranks,
-                                  "through c10d of " + std::string(kTorch));
+      const Ranks ranks = place_in(own.order);
+      return make_c10d_contestant(make_ours(store_, ranks, options_.algorithm, own.wire, own.name),
+                                  ranks, "through c10d of " + std::string(kTorch));
     }
     ops::GroupOptions options;
-    options.name = "bench/" + name;
+    options.name = "bench/" + own.name;
     options.algorithm = ops::parse_algorithm(options_.algorithm);
-    options.wire = ops::parse_wire_format(wire);
+    options.wire = ops::parse_wire_format(own.wire);
     options.timeout = std::chrono::minutes{2};
-    return make_engine_contestant(name, world_.create_subgroup(order, options), uses_group_memory);
+    options.use_checksum = own.use_checksum;
+    return make_engine_contestant(own.name, world_.create_subgroup(own.order, options),
+                                  own.uses_group_memory);
   }
   std::unique_ptr<Contestant> ours() const {
-    return ours("chainmail", options_.wire, by_slot_order(), options_.uses_group_memory);
+    return ours({"chainmail", options_.wire, by_slot_order(), options_.uses_group_memory});
   }
   std::unique_ptr<Contestant> gloo_by_slot() const { return gloo("gloo", by_slot_order()); }
   std::unique_ptr<Contestant> gloo_by_node() const {
@@ -57,14 +66,18 @@ class Maker {
     return gloo("gloo-one-per-node", leaders);
   }
   std::unique_ptr<Contestant> by_node() const {
-    return ours("by-node", options_.wire, by_node_order(control_.topology()),
-                options_.uses_group_memory);
+    return ours(
+        {"by-node", options_.wire, by_node_order(control_.topology()), options_.uses_group_memory});
   }
   std::unique_ptr<Contestant> native() const {
-    return ours("native", "native", by_slot_order(), options_.uses_group_memory);
+    return ours({"native", "native", by_slot_order(), options_.uses_group_memory});
   }
   std::unique_ptr<Contestant> private_memory() const {
-    return ours("private", options_.wire, by_slot_order(), false);
+    return ours({"private", options_.wire, by_slot_order()});
+  }
+  std::unique_ptr<Contestant> unchecked() const {
+    if (!options_.is_engine) throw InvalidArgument("unchecked is measured with --engine only");
+    return ours({"unchecked", options_.wire, by_slot_order(), options_.uses_group_memory, false});
   }
   std::unique_ptr<Contestant> memory() const { return make_memory_contestant(control_); }
   std::unique_ptr<Contestant> mpi(const std::string& name) const {
@@ -109,6 +122,7 @@ const std::map<std::string, Make>& makes() {
       {"by-node", &Maker::by_node},
       {"native", &Maker::native},
       {"private", &Maker::private_memory},
+      {"unchecked", &Maker::unchecked},
       {"memory", &Maker::memory},
       {"mpi", mpi("mpi")},
       {"mpi-inplace", mpi("mpi-inplace")},
