@@ -69,12 +69,12 @@ CONFIG
   : >"$dir/known_hosts"
 }
 
-# shape TC... DEVICE: TC is tc, perhaps in a node. A burst lasts 2 ms at
-# 1 Gbit/s; smaller ones make TCP lose segments.
+# shape LATENCY TC... DEVICE: TC is tc, perhaps in a node. A burst lasts 2 ms at 1 Gbit/s; smaller
+# ones make TCP lose segments. What waits longer than LATENCY is dropped.
 shape() {
-  local burst=256kb
+  local latency=$1 burst=256kb
   [[ ! $rate =~ ^[0-9]{2,}gbit$ ]] || burst=1mb
-  "${@:1:$#-1}" qdisc add dev "${!#}" root tbf rate "$rate" burst "$burst" latency 5ms ||
+  "${@:2:$#-2}" qdisc add dev "${!#}" root tbf rate "$rate" burst "$burst" latency "$latency" ||
     skip "tc cannot shape a link to \"$rate\" here"
 }
 
@@ -90,8 +90,9 @@ start_node() {
   ip -n "$netns" link set eth0 up
   ip -n "$netns" link set lo up
   if [ -n "$rate" ]; then
-    shape tc -n "$netns" eth0
-    shape tc "$link"
+    # A switch drops what its port cannot take; a host does not drop what it sends itself.
+    shape 50ms tc -n "$netns" eth0
+    shape 5ms tc "$link"
   fi
   echo "$address" >"$dir/$name.address"
   echo "$name slots=2" >>"$dir/hostfile"
