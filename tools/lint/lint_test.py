@@ -11,6 +11,7 @@ import environment
 import files
 import includes
 import readme
+import type_names
 
 HEAD = "".join(f"// {line}\n" for line in files.SPDX)
 
@@ -121,6 +122,44 @@ class FilesTest(Tree):
 
     def test_no_newline_at_end(self):
         self.assert_problem("docs/a.md", "text", "no newline")
+
+
+class TypeNamesTest(Tree):
+    def check(self, first, second, path="ops/b.cc"):
+        self.write("ops/a.cc", first)
+        self.write(path, second)
+        return type_names.check(self.root)
+
+    def test_clean(self):
+        plan = "namespace a::b {\nclass Plan final : public Base<int> {\n  struct Part {};\n};\n}\n"
+        for other in ["namespace a::c { struct Plan {}; }\n",
+                      "namespace a { class Plan {}; }\n",
+                      "namespace a::b {\nnamespace {\nstruct Plan {};\n}\n}\n",
+                      "namespace a::b { class Plan; void f() { struct Plan {}; } }\n",
+                      "namespace a::b { struct Other { enum Plan { x }; }; }\n",
+                      "// namespace a::b { struct Plan {}; }\n",
+                      "namespace a::b { const char* text = \"struct Plan {\"; }\n"]:
+            with self.subTest(other=other):
+                self.assertEqual(self.check(plan, other), [])
+
+    def test_same_name(self):
+        for other in ["namespace a { enum class Plan : int { x }; }\n",
+                      "namespace a {\ntemplate <typename T>\nstruct alignas(64) Plan : B<T> {};\n}\n",
+                      "#define OPEN {\nnamespace a { class EXPORT_API Plan {}; }\n",
+                      "namespace a {\nstruct One { int x = '{'; };\nnamespace b { }\n"
+                      "class Plan {};\n}\n"]:
+            with self.subTest(other=other):
+                problems = self.check("namespace a {\nstruct Plan {};\n}\n", other)
+                self.assertEqual(len(problems), 1, problems)
+                self.assertIn("a::Plan is also defined in ops/a.cc:2", problems[0])
+
+    def test_two_tests_may_share_a_name(self):
+        two = "namespace a { struct Plan {}; }\n"
+        self.write("tests/a_test.cc", two)
+        self.write("tests/b_test.cc", two)
+        self.assertEqual(type_names.check(self.root), [])
+        self.write("ops/a.cc", two)
+        self.assertEqual(len(type_names.check(self.root)), 2)
 
 
 class EnvironmentTest(Tree):
