@@ -12,14 +12,22 @@
 # chainmail_skip(NAME LABEL ring REASON text): keeps the place of a test that cannot run here and
 # prints why.
 
+# Sanitizers make programs several times slower; time limits grow with them.
+
 find_package(GTest REQUIRED)
 find_program(CHAINMAIL_MPIEXEC mpiexec)
+
+set(CHAINMAIL_TEST_PATIENCE 1)
+if(CHAINMAIL_SANITIZE)
+  set(CHAINMAIL_TEST_PATIENCE 4)
+endif()
 
 function(chainmail_test name)
   cmake_parse_arguments(ARG "" "LABEL;TIMEOUT" "SOURCES;LIBRARIES" ${ARGN})
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 120)
   endif()
+  math(EXPR ARG_TIMEOUT "${ARG_TIMEOUT} * ${CHAINMAIL_TEST_PATIENCE}")
   add_executable(${name} ${ARG_SOURCES})
   chainmail_target(${name})
   target_link_libraries(${name} PRIVATE ${ARG_LIBRARIES} GTest::gtest_main GTest::gmock)
@@ -38,6 +46,7 @@ function(chainmail_rank_test name)
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 60)
   endif()
+  math(EXPR ARG_TIMEOUT "${ARG_TIMEOUT} * ${CHAINMAIL_TEST_PATIENCE}")
   add_executable(${name} ${ARG_SOURCES})
   chainmail_target(${name})
   target_link_libraries(${name} PRIVATE ${ARG_LIBRARIES} GTest::gtest_main GTest::gmock)
