@@ -11,12 +11,13 @@
 
 #include "base/error.h"
 #include "ops/comm/shm/shm_comm_impl.h"
+#include "ops/kernels/cpu/kernels.h"
 
 namespace chainmail::ops::shm {
 namespace {
 
 void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes) {
-  if (bytes != 0 && to != from) std::memcpy(to, from, bytes);  // an empty buffer may be null
+  if (bytes != 0 && to != from) ops::copy_memory(to, from, bytes);  // an empty buffer may be null
 }
 
 // Where step `s` of `steps` begins in `bytes`, cut at cache lines.

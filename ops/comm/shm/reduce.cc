@@ -139,8 +139,8 @@ void ShmComm::reduce_in_steps(const Target& target, std::byte* data, std::size_t
     const Slice own = share(all.length(), size, self, ranks);
     std::byte* to = meeting_.segment().staging(rank(), step);
     const std::byte* from = data + all.begin * size;
-    std::memcpy(to, from, own.begin * size);
-    std::memcpy(to + own.end * size, from + own.end * size, (all.length() - own.end) * size);
+    ops::copy_memory(to, from, own.begin * size);
+    ops::copy_memory(to + own.end * size, from + own.end * size, (all.length() - own.end) * size);
   };
 
   std::uint64_t step = meeting_.next_step();
@@ -165,9 +165,9 @@ void ShmComm::reduce_in_steps(const Target& target, std::byte* data, std::size_t
     }
     if (wants_result(target)) {
       meeting_.wait_for_reduced(step, context);
-      std::memcpy(chunk_data, result, own.begin * size);
-      std::memcpy(chunk_data + own.end * size, result + own.end * size,
-                  (all.length() - own.end) * size);
+      ops::copy_memory(chunk_data, result, own.begin * size);
+      ops::copy_memory(chunk_data + own.end * size, result + own.end * size,
+                       (all.length() - own.end) * size);
     }
     step = next;
   }
@@ -210,8 +210,8 @@ void ShmComm::reduce_scatter(ConstParts input, std::byte* output, const Reductio
       const Slice slice = part(0, input[owner].size() / size, s, steps);
       if (owner == self) own_offset = offset;
       if (owner != self && slice.length() != 0) {
-        std::memcpy(staging + offset, input[owner].data() + slice.begin * size,
-                    slice.length() * size);
+        ops::copy_memory(staging + offset, input[owner].data() + slice.begin * size,
+                         slice.length() * size);
       }
       offset += slice.length() * size;
     }

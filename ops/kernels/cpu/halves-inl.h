@@ -54,6 +54,9 @@ HWY_INLINE void store_anywhere(D d, hn::Vec<D> value, hn::TFromD<D>* to) {
 /// A float32 tag `d` and the bits of as many halves.
 template <class D>
 using HalfBits = hn::Vec<hn::Rebind<std::uint16_t, D>>;
+/// Those of two vectors.
+template <class D>
+using TwoHalfBits = hn::Vec<hn::Repartition<std::uint16_t, D>>;
 
 struct BFloat16 {
   static constexpr std::uint16_t kInfinity = 0x7f80;
@@ -64,18 +67,32 @@ struct BFloat16 {
     return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(du, bits)));
   }
 
+  /// The half is the upper half.
   template <class D>
-  static HWY_INLINE HalfBits<D> round(D /*d*/, hn::Vec<D> value) {
+  static HWY_INLINE hn::Vec<hn::RebindToUnsigned<D>> nearest(D /*d*/, hn::Vec<D> value) {
     const hn::RebindToUnsigned<D> du;
-    const hn::RebindToSigned<D> di;
     const auto bits = hn::BitCast(du, value);
     const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1));
-    const auto nearest = hn::Add(hn::Add(bits, hn::Set(du, 0x7fff)), odd);
+    const auto rounded = hn::Add(hn::Add(bits, hn::Set(du, 0x7fff)), odd);
     const auto nan = hn::Or(bits, hn::Set(du, 0x400000));
-    const auto is_nan = hn::RebindMask(du, hn::IsNaN(value));
-    return hn::DemoteTo(hn::Rebind<std::uint16_t, D>(),
-                        hn::BitCast(di, hn::ShiftRight<16>(hn::IfThenElse(is_nan, nan, nearest))));
+    return hn::IfThenElse(hn::RebindMask(du, hn::IsNaN(value)), nan, rounded);
   }
+
+  template <class D>
+  static HWY_INLINE HalfBits<D> round(D d, hn::Vec<D> value) {
+    const hn::RebindToSigned<D> di;
+    return hn::DemoteTo(hn::Rebind<std::uint16_t, D>(),
+                        hn::BitCast(di, hn::ShiftRight<16>(nearest(d, value))));
+  }
+
+#if HWY_TARGET != HWY_SCALAR
+  template <class D>
+  static HWY_INLINE TwoHalfBits<D> round_two(D d, hn::Vec<D> low, hn::Vec<D> high) {
+    const hn::Repartition<std::uint16_t, D> d16;
+    return hn::ConcatOdd(d16, hn::BitCast(d16, nearest(d, high)),
+                         hn::BitCast(d16, nearest(d, low)));
+  }
+#endif
 };
 
 struct Float16 {
@@ -137,6 +154,13 @@ struct Float16 {
     out = hn::IfThenElse(hn::Gt(magnitude, hn::Set(du, 0x7f800000u)), nan, out);
     out = hn::Or(out, hn::ShiftRight<16>(sign));
     return hn::DemoteTo(hn::Rebind<std::uint16_t, D>(), hn::BitCast(di, out));
+  }
+#endif
+
+#if HWY_TARGET != HWY_SCALAR
+  template <class D>
+  static HWY_INLINE TwoHalfBits<D> round_two(D d, hn::Vec<D> low, hn::Vec<D> high) {
+    return hn::Combine(hn::Repartition<std::uint16_t, D>(), round(d, high), round(d, low));
   }
 #endif
 };

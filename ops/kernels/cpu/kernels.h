@@ -33,6 +33,9 @@ inline void reduce(std::byte* destination, std::span<const std::byte* const> sou
   reduce(std::span<std::byte* const>(&destination, 1), sources, count, type, op, scale);
 }
 
+/// As memcpy(); faster where the bytes come from another core's cache or from memory.
+void copy_memory(std::byte* to, const std::byte* from, std::size_t bytes);
+
 /// destination[i] = destination[i] op source[i]
 void accumulate(std::byte* destination, const std::byte* source, std::size_t count, DataType type,
                 ReduceOp op);

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "ops/kernels/cpu/kernels.h"
+#include "ops/kernels/cpu/streams.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/kernels/cpu/reduce.cc"
@@ -174,29 +175,30 @@ HWY_INLINE void prefetch_to_write([[maybe_unused]] const std::byte* at,
 #endif
 }
 
+// `kVectors` at a time.
 template <class Type, class Op, std::size_t kVectors, class D>
-HWY_INLINE std::size_t run(D d, const ReduceJob& job, bool has_scale, std::size_t from) {
+HWY_INLINE std::size_t run(D d, const ReduceJob& job, bool has_scale, const Walk& walk) {
   constexpr std::size_t kStored = sizeof(typename Type::Stored);
-  const std::size_t lanes = hn::Lanes(d);
-  const std::size_t step = lanes * kVectors;
+  const std::size_t stride = walk.stride * kStored;
   const std::size_t source_count = job.sources.size();
-  std::size_t i = from;
+  std::size_t i = walk.from;
   constexpr std::size_t kAhead = 2048 / kStored;
-  const bool is_spread = kVectors > 1 && job.destinations.size() > 1;
-  for (; job.count - i >= step; i += step) {
-    if (is_spread && job.count - i >= kAhead + step) {  // what follows is another rank's to write
+  const bool is_spread = kVectors > 1 && walk.step > walk.stride && job.destinations.size() > 1;
+  for (; walk.to - i >= walk.step; i += walk.step) {
+    if (is_spread &&
+        walk.to - i >= kAhead + walk.step) {  // what follows is another rank's to write
       for (const std::byte* destination : job.destinations) {
-        prefetch_to_write(destination + (i + kAhead) * kStored, step * kStored);
+        prefetch_to_write(destination + (i + kAhead) * kStored, walk.step * kStored);
       }
     }
     hn::Vec<D> value[kVectors];
     for (std::size_t v = 0; v < kVectors; ++v) {
-      value[v] = Type::load(d, job.sources[0] + (i + v * lanes) * kStored);
+      value[v] = Type::load(d, job.sources[0] + i * kStored + v * stride);
     }
     for (std::size_t s = 1; s < source_count; ++s) {
       const std::byte* source = job.sources[s] + i * kStored;
       for (std::size_t v = 0; v < kVectors; ++v) {
-        value[v] = Op::apply(d, value[v], Type::load(d, source + v * lanes * kStored));
+        value[v] = Op::apply(d, value[v], Type::load(d, source + v * stride));
       }
     }
     if (has_scale) {
@@ -204,7 +206,7 @@ HWY_INLINE std::size_t run(D d, const ReduceJob& job, bool has_scale, std::size_
     }
     for (std::byte* destination : job.destinations) {
       for (std::size_t v = 0; v < kVectors; ++v) {
-        Type::store(d, value[v], destination + (i + v * lanes) * kStored);
+        Type::store(d, value[v], destination + i * kStored + v * stride);
       }
     }
   }
@@ -215,9 +217,14 @@ template <class Type, class Op>
 void reduce_as(const ReduceJob& job) {
   using Lane = typename Type::Lane;
   const bool has_scale = hwy::IsFloat<Lane>() && job.scale != 1.0;
-  std::size_t done = run<Type, Op, 4>(hn::ScalableTag<Lane>(), job, has_scale, 0);
-  done = run<Type, Op, 1>(hn::ScalableTag<Lane>(), job, has_scale, done);
-  run<Type, Op, 1>(hn::CappedTag<Lane, 1>(), job, has_scale, done);
+  const hn::ScalableTag<Lane> d;
+  const std::size_t lanes = hn::Lanes(d);
+  const std::size_t length = stream_length(job.count, sizeof(typename Type::Stored), lanes);
+  run<Type, Op, kStreams>(d, job, has_scale, {0, length, lanes, length});
+  std::size_t done = kStreams * length;
+  done = run<Type, Op, 4>(d, job, has_scale, {done, job.count, 4 * lanes, lanes});
+  done = run<Type, Op, 1>(d, job, has_scale, {done, job.count, lanes, lanes});
+  run<Type, Op, 1>(hn::CappedTag<Lane, 1>(), job, has_scale, {done, job.count, 1, 1});
 }
 
 // Sums, products and bits do not depend on the sign, so signed integers take the unsigned code.

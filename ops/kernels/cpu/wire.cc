@@ -11,70 +11,126 @@
 
 #include "base/error.h"
 #include "ops/kernels/cpu/kernels.h"
+#include "ops/kernels/cpu/streams.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/kernels/cpu/wire.cc"
 #include "hwy/foreach_target.h"
 // After foreach_target.h, as Highway asks.
+#include "hwy/cache_control.h"
 #include "hwy/highway.h"
 #include "ops/kernels/cpu/halves-inl.h"
+
+#ifndef CHAINMAIL_ROUNDING_
+#define CHAINMAIL_ROUNDING_
+namespace chainmail::ops {
+namespace {
+struct Rounding {
+  std::uint16_t* halves;
+  const float* source;
+  std::size_t count;
+  float scale;
+};
+}  // namespace
+}  // namespace chainmail::ops
+#endif
 
 HWY_BEFORE_NAMESPACE();
 namespace chainmail::ops {
 namespace HWY_NAMESPACE {
 namespace {
 
-// Rounds whole vectors of `d` from `from` on, some at a time; `largest` collects the largest
-// magnitude.
-template <class Format, std::size_t kVectors, class D, class Largest>
-HWY_INLINE std::size_t round_from(D d, std::uint16_t* halves, const float* source,
-                                  std::size_t count, std::size_t from, float scale,
-                                  Largest& largest) {
-  const hn::Rebind<std::uint16_t, D> bits;
-  const auto factor = hn::Set(d, scale);
+template <class D>
+HWY_INLINE hn::Vec<D> scaled(D d, const Rounding& job, std::size_t at) {
+  return hn::Mul(load_anywhere(d, job.source + at), hn::Set(d, job.scale));
+}
+
+#if HWY_TARGET != HWY_SCALAR
+// Two vectors of `d` at a time, kSteps times `stride` elements apart, from `from` on as long as
+// `step` elements are left before `to`; `largest` collects the largest magnitude.
+template <class Format, std::size_t kSteps, class D>
+HWY_INLINE std::size_t round_pairs(D d, const Rounding& job, const Walk& walk,
+                                   TwoHalfBits<D>& largest) {
+  const hn::Repartition<std::uint16_t, D> bits;
   const std::size_t lanes = hn::Lanes(d);
-  const std::size_t step = lanes * kVectors;
-  std::size_t i = from;
-  for (; count - i >= step; i += step) {
-    HalfBits<D> half[kVectors];
-    for (std::size_t v = 0; v < kVectors; ++v) {
-      half[v] = Format::round(d, hn::Mul(load_anywhere(d, source + i + v * lanes), factor));
-    }
-    for (std::size_t v = 0; v < kVectors; ++v) {
-      store_anywhere(bits, half[v], halves + i + v * lanes);
-      largest = hn::Max(largest, hn::And(half[v], hn::Set(bits, 0x7fff)));
+  constexpr std::size_t kAhead = 256;  // 1 KiB in each stream; 1.1 times as fast where it is cached
+  std::size_t i = walk.from;
+  for (; walk.to - i >= walk.step; i += walk.step) {
+    const bool is_far = walk.to - i > kAhead + walk.step;
+    for (std::size_t s = 0; s < kSteps; ++s) {
+      const std::size_t at = i + s * walk.stride;
+      if (is_far) {
+        hwy::Prefetch(job.source + at + kAhead);
+        hwy::Prefetch(job.source + at + kAhead + lanes);
+      }
+      const auto two = Format::round_two(d, scaled(d, job, at), scaled(d, job, at + lanes));
+      store_anywhere(bits, two, job.halves + at);
+      largest = hn::Max(largest, hn::And(two, hn::Set(bits, 0x7fff)));
     }
   }
   return i;
 }
+#endif
+
+template <class Format, class D>
+HWY_INLINE std::size_t round_from(D d, const Rounding& job, std::size_t from,
+                                  HalfBits<D>& largest) {
+  const hn::Rebind<std::uint16_t, D> bits;
+  const std::size_t lanes = hn::Lanes(d);
+  std::size_t i = from;
+  for (; job.count - i >= lanes; i += lanes) {
+    const auto half = Format::round(d, scaled(d, job, i));
+    store_anywhere(bits, half, job.halves + i);
+    largest = hn::Max(largest, hn::And(half, hn::Set(bits, 0x7fff)));
+  }
+  return i;
+}
+
+template <class D>
+std::uint16_t largest_lane(D d, hn::Vec<D> value) {
+  std::array<std::uint16_t, HWY_MAX_BYTES / sizeof(std::uint16_t)> all{};
+  hn::StoreU(value, d, all.data());
+  return *std::max_element(all.begin(), all.end());
+}
 
 template <class Format>
-bool round_floats(std::uint16_t* halves, const float* source, std::size_t count, float scale) {
+bool round_floats(const Rounding& job) {
   const hn::ScalableTag<float> d;
   const hn::CappedTag<float, 1> one;
   const hn::Rebind<std::uint16_t, decltype(d)> bits;
   const hn::Rebind<std::uint16_t, decltype(one)> bit;
   auto largest = hn::Zero(bits);
   auto last = hn::Zero(bit);
-  std::size_t done = round_from<Format, 4>(d, halves, source, count, 0, scale, largest);
-  done = round_from<Format, 1>(d, halves, source, count, done, scale, largest);
-  round_from<Format, 1>(one, halves, source, count, done, scale, last);
-  std::array<std::uint16_t, HWY_MAX_BYTES / sizeof(float)> all{};
-  hn::StoreU(largest, bits, all.data());
-  return std::max(*std::max_element(all.begin(), all.end()), hn::GetLane(last)) >=
-         Format::kInfinity;
+  std::size_t done = 0;
+  std::uint16_t of_pairs = 0;
+#if HWY_TARGET != HWY_SCALAR
+  const hn::Repartition<std::uint16_t, decltype(d)> two;
+  auto pairs = hn::Zero(two);
+  const std::size_t pair = 2 * hn::Lanes(d);
+  const std::size_t length = stream_length(job.count, sizeof(float), pair);
+  round_pairs<Format, kStreams>(d, job, {0, length, pair, length}, pairs);
+  done = kStreams * length;
+  done = round_pairs<Format, 2>(d, job, {done, job.count, 2 * pair, pair}, pairs);
+  of_pairs = largest_lane(two, pairs);
+#endif
+  done = round_from<Format>(d, job, done, largest);
+  round_from<Format>(one, job, done, last);
+  return std::max({of_pairs, largest_lane(bits, largest), hn::GetLane(last)}) >= Format::kInfinity;
 }
 
-template <class Format, bool kAdd, class D>
+// kVectors of `d`, `stride` elements apart, as long as `step` elements are left.
+template <class Format, bool kAdd, std::size_t kVectors, class D>
 HWY_INLINE std::size_t widen_from(D d, float* destination, const std::uint16_t* halves,
-                                  std::size_t count, std::size_t from) {
+                                  const Walk& walk) {
   const hn::Rebind<std::uint16_t, D> bits;
-  const std::size_t lanes = hn::Lanes(d);
-  std::size_t i = from;
-  for (; count - i >= lanes; i += lanes) {
-    auto value = Format::widen(d, load_anywhere(bits, halves + i));
-    if constexpr (kAdd) value = hn::Add(load_anywhere(d, destination + i), value);
-    store_anywhere(d, value, destination + i);
+  std::size_t i = walk.from;
+  for (; walk.to - i >= walk.step; i += walk.step) {
+    for (std::size_t v = 0; v < kVectors; ++v) {
+      const std::size_t at = i + v * walk.stride;
+      auto value = Format::widen(d, load_anywhere(bits, halves + at));
+      if constexpr (kAdd) value = hn::Add(load_anywhere(d, destination + at), value);
+      store_anywhere(d, value, destination + at);
+    }
   }
   return i;
 }
@@ -83,14 +139,18 @@ template <class Format, bool kAdd>
 void widen_floats(float* destination, const std::uint16_t* halves, std::size_t count) {
   const hn::ScalableTag<float> d;
   const hn::CappedTag<float, 1> one;
-  const std::size_t done = widen_from<Format, kAdd>(d, destination, halves, count, 0);
-  widen_from<Format, kAdd>(one, destination, halves, count, done);
+  const std::size_t lanes = hn::Lanes(d);
+  const std::size_t length = stream_length(count, sizeof(float), lanes);
+  widen_from<Format, kAdd, kStreams>(d, destination, halves, {0, length, lanes, length});
+  std::size_t done = kStreams * length;
+  done = widen_from<Format, kAdd, 1>(d, destination, halves, {done, count, lanes, lanes});
+  widen_from<Format, kAdd, 1>(one, destination, halves, {done, count, 1, 1});
 }
 
 bool round_any(std::uint16_t* halves, const float* source, std::size_t count, float scale,
                WireFormat wire) {
-  return wire == WireFormat::kFloat16 ? round_floats<Float16>(halves, source, count, scale)
-                                      : round_floats<BFloat16>(halves, source, count, scale);
+  return wire == WireFormat::kFloat16 ? round_floats<Float16>({halves, source, count, scale})
+                                      : round_floats<BFloat16>({halves, source, count, scale});
 }
 
 void widen_any(float* destination, const std::uint16_t* halves, std::size_t count, bool adds,

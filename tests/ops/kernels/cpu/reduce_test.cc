@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "ops/kernels/cpu/kernels.h"
+#include "ops/kernels/cpu/streams.h"
 #include "tests/ops/kernels/cpu/reference.h"
 #include "tests/ops/kernels/cpu/targets.h"
 
@@ -146,6 +147,43 @@ TEST(ReduceTest, ManySourcesAreCombinedInOrderAndRoundedOnce) {
         }
       }
     });
+  });
+}
+
+TEST(ReduceTest, LongOnesGoInStreams) {
+  for_each_target([] {
+    std::mt19937 random(4);
+    for_each_type_and_op([&random](DataType type, ReduceOp op) {
+      const std::size_t count = 50007 / size_of(type);
+      ASSERT_NE(stream_length(count, size_of(type), 64), 0u);
+      ASSERT_NO_FATAL_FAILURE(check({type, op, count, 2, 1, 0.25, true}, random));
+    });
+  });
+}
+
+TEST(ReduceTest, StreamsLeaveOnlyAFewPagesOver) {
+  for (const std::size_t size : {1u, 2u, 4u, 8u}) {
+    for (std::size_t count = 0; count < 200000; count += 777) {
+      const std::size_t length = stream_length(count, size, 64 / size);
+      ASSERT_EQ(length % (64 / size), 0u);
+      ASSERT_LE(kStreams * length, count);
+      if (length != 0) {
+        ASSERT_LT(count - kStreams * length, kStreams * (4096 + 64) / size);
+      }
+    }
+  }
+}
+
+TEST(CopyMemoryTest, EveryByteAndNoOther) {
+  for_each_target([] {
+    for (const std::size_t bytes : {0u, 1u, 63u, 4096u, 32767u, 32768u, 40001u, 131072u, 300007u}) {
+      std::vector<std::byte> from(bytes + 2);
+      for (std::size_t i = 0; i < from.size(); ++i) from[i] = static_cast<std::byte>(i * i >> 3);
+      std::vector<std::byte> to(bytes + 2, std::byte{0x5a});
+      copy_memory(to.data() + 1, from.data() + 1, bytes);
+      from.front() = from.back() = std::byte{0x5a};
+      ASSERT_EQ(to, from) << bytes;
+    }
   });
 }
 

@@ -108,6 +108,33 @@ TEST(WireTest, EverySmallCountIsRoundedWithItsScale) {
   });
 }
 
+TEST(WireTest, LongOnesGoInStreams) {
+  for_each_target([] {
+    std::mt19937 random(8);
+    std::normal_distribution<float> normal(0.0f, 100.0f);
+    for (const auto wire : kWires) {
+      std::vector<float> values(12345);
+      for (float& value : values) value = normal(random);
+      ASSERT_NO_FATAL_FAILURE(expect_rounded(values, 1.0f / 3.0f, wire));
+      values[5000] = std::numeric_limits<float>::infinity();
+      ASSERT_NO_FATAL_FAILURE(expect_rounded(values, 1.0f, wire));
+
+      const auto& format = reference::format_of(half_type(wire));
+      std::vector<std::uint16_t> halves(values.size());
+      for (auto& half : halves) half = reference::encode(format, normal(random));
+      std::vector<float> sums(values.size(), 0.25f);
+      std::vector<float> widened(values.size());
+      accumulate_from_wire(bytes(sums), bytes(halves), halves.size(), DataType::kFloat32, wire);
+      widen_from_wire(bytes(widened), bytes(halves), halves.size(), DataType::kFloat32, wire);
+      for (std::size_t i = 0; i < halves.size(); ++i) {
+        const auto half = static_cast<float>(reference::decode(format, halves[i]));
+        ASSERT_EQ(widened[i], half) << i;
+        ASSERT_EQ(sums[i], 0.25f + half) << i;
+      }
+    }
+  });
+}
+
 TEST(WireTest, DoublesAreRoundedOnceNotThroughFloat) {
   for (const auto wire : kWires) {
     const auto& format = reference::format_of(half_type(wire));
