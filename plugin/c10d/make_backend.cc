@@ -154,7 +154,15 @@ c10::intrusive_ptr<ChainmailBackend> backend_of(c10d::ProcessGroup& group) {
 }
 
 c10::intrusive_ptr<ChainmailBackend> find_backend(const std::string& group_name) {
-  return backend_of(*c10d::resolve_process_group(group_name));
+  c10::intrusive_ptr<c10d::ProcessGroup> group;
+  try {
+    group = c10d::resolve_process_group(group_name);
+  } catch (const c10::Error&) {
+    TORCH_CHECK_VALUE(false, "chainmail: no process group is registered as \"", group_name,
+                      "\", or it is gone; make one with chainmail::make_process_group or "
+                      "init_process_group, keep it, and pass its group_name");
+  }
+  return backend_of(*group);
 }
 
 BackendOptions parse_backend_options(std::string_view text) {
