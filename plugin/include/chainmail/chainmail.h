@@ -7,6 +7,7 @@
 
 #include <chainmail/agreement.h>
 #include <chainmail/communicator.h>
+#include <chainmail/cuda.h>
 #include <chainmail/dataset.h>
 #include <chainmail/error.h>
 #include <chainmail/evaluator.h>
