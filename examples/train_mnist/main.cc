@@ -19,13 +19,15 @@
 #include <thread>
 #include <vector>
 
+#include <chainmail/cuda.h>
 #include <chainmail/error.h>
 
 #include "options.h"
 #include "trainer.h"
 
 DEFINE_string(communicator, "hierarchical",
-              "naive, flat, hierarchical, two_dimensional, single_node or auto");
+              "naive, flat, hierarchical, two_dimensional, single_node or auto; torch's own to "
+              "compare with: gloo");
 DEFINE_string(allreduce_grad_dtype, "",
               "what gradients are rounded to between nodes: float16, bfloat16, float32");
 DEFINE_string(cross, "tcp", "what joins the nodes: tcp, or mpi (under mpiexec)");
@@ -123,9 +125,8 @@ Options checked_options() {
     throw UsageError("--device " + FLAGS_device + ": use cpu or cuda");
   }
   if (FLAGS_device == "cuda") {
-    throw UsageError(
-        "--device cuda: this build of Chainmail has no CUDA library (libchainmail_cuda.so); use "
-        "--device cpu");
+    chainmail::load_cuda("--device cuda");
+    throw UsageError("--device cuda: this program cannot train on GPUs yet; use --device cpu");
   }
   if (FLAGS_double_buffering) {
     throw UsageError(

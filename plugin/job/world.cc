@@ -62,6 +62,30 @@ class JobWorld final : public World {
 
   std::shared_ptr<ops::Group> create_subgroup(const std::vector<int>& ranks,
                                               ops::GroupOptions options) override {
+    const int own = complete(ranks, options);
+    if (options.cross == ops::CrossCarrier::kMpi && ranks.size() > 1) {
+      internal::check_mpi_starter(internal::process_environment());
+    }
+    auto board = std::make_shared<internal::PrefixRendezvous>("group/" + options.name + "/",
+                                                              connection_.board);
+    return ops::create_group(own, topology_.subset(ranks), std::move(board), std::move(options),
+                             ranks, ranks.size() > 1 ? connection_.news : nullptr);
+  }
+
+  std::shared_ptr<ops::Group> create_torch_group(internal::TorchBackend backend,
+                                                 const std::vector<int>& ranks,
+                                                 ops::GroupOptions options) override {
+    const int own = complete(ranks, options);
+    return internal::make_torch_group(backend, own, topology_.subset(ranks), std::move(options));
+  }
+
+  void report_step(std::uint64_t step) noexcept override {
+    if (connection_.launcher) connection_.launcher->report_step(step);
+  }
+
+ private:
+  // Checks the ranks, adds what only the job knows, and gives this rank's place among them.
+  int complete(const std::vector<int>& ranks, ops::GroupOptions& options) const {
     const std::set<int> distinct(ranks.begin(), ranks.end());
     if (ranks.empty() || distinct.size() != ranks.size() || *distinct.begin() < 0 ||
         *distinct.rbegin() >= size()) {
@@ -78,24 +102,13 @@ class JobWorld final : public World {
     options.generation = connection_.info.generation;
     options.secret = secret_;
     options.host = host_;
-    ops::Topology topology = topology_.subset(ranks);
-    if (options.interface.empty() && topology.node_count() > 1) options.interface = interface_;
-    internal::apply(settings_, options);
-    if (options.cross == ops::CrossCarrier::kMpi && ranks.size() > 1) {
-      internal::check_mpi_starter(internal::process_environment());
+    if (options.interface.empty() && topology_.subset(ranks).node_count() > 1) {
+      options.interface = interface_;
     }
-    auto board = std::make_shared<internal::PrefixRendezvous>("group/" + options.name + "/",
-                                                              connection_.board);
-    return ops::create_group(static_cast<int>(mine - ranks.begin()), std::move(topology),
-                             std::move(board), std::move(options), ranks,
-                             ranks.size() > 1 ? connection_.news : nullptr);
+    internal::apply(settings_, options);
+    return static_cast<int>(mine - ranks.begin());
   }
 
-  void report_step(std::uint64_t step) noexcept override {
-    if (connection_.launcher) connection_.launcher->report_step(step);
-  }
-
- private:
   const JobConnection& connection_;
   const internal::JobSettings settings_;
   const std::string starter_;

@@ -14,6 +14,7 @@
 
 #include "ops/engine/group.h"
 #include "ops/topology.h"
+#include "plugin/job/torch_group.h"
 
 namespace chainmail {
 
@@ -35,6 +36,10 @@ class World {
                                                       ops::GroupOptions options) = 0;
   /// Tells the launcher how far training is (no-op under other starters).
   virtual void report_step(std::uint64_t step) noexcept = 0;
+  /// create_subgroup over one of torch's own process groups, to compare with.
+  virtual std::shared_ptr<ops::Group> create_torch_group(internal::TorchBackend backend,
+                                                         const std::vector<int>& ranks,
+                                                         ops::GroupOptions options) = 0;
 };
 
 /// The world of this process, found in the environment at the first call (docs/env.md). Throws

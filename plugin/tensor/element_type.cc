@@ -32,4 +32,30 @@ std::optional<ops::DataType> data_type_of(c10::ScalarType type) noexcept {
   }
 }
 
+c10::ScalarType scalar_type_of(ops::DataType type) noexcept {
+  switch (type) {
+    case ops::DataType::kUInt8:
+      return c10::ScalarType::Byte;
+    case ops::DataType::kInt8:
+      return c10::ScalarType::Char;
+    case ops::DataType::kInt16:
+      return c10::ScalarType::Short;
+    case ops::DataType::kInt32:
+      return c10::ScalarType::Int;
+    case ops::DataType::kInt64:
+      return c10::ScalarType::Long;
+    case ops::DataType::kBool:
+      return c10::ScalarType::Bool;
+    case ops::DataType::kFloat16:
+      return c10::ScalarType::Half;
+    case ops::DataType::kBFloat16:
+      return c10::ScalarType::BFloat16;
+    case ops::DataType::kFloat32:
+      return c10::ScalarType::Float;
+    case ops::DataType::kFloat64:
+      return c10::ScalarType::Double;
+  }
+  return c10::ScalarType::Undefined;
+}
+
 }  // namespace chainmail::internal

@@ -22,4 +22,6 @@ inline constexpr char kKnownTypes[] =
 /// Nothing for what the engine cannot add up: complex, quantized, eight-bit floats ...
 [[nodiscard]] std::optional<ops::DataType> data_type_of(c10::ScalarType type) noexcept;
 
+[[nodiscard]] c10::ScalarType scalar_type_of(ops::DataType type) noexcept;
+
 }  // namespace chainmail::internal

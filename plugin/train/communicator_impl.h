@@ -35,6 +35,8 @@ struct Communicator::Impl {
   std::exception_ptr failure;  ///< found by the training layer, on all ranks alike
 
   bool packs() const { return name != "naive"; }
+  /// Over world_ranks: one of ours, or torch's own where the communicator's name says so.
+  std::shared_ptr<ops::Group> create_group(ops::GroupOptions group_options) const;
   /// Throws what killed this communicator, or InvalidArgument after finalize().
   void check_usable() const;
   /// Reduces one plain tensor in place. `shapes` are the tensors that it stands for.

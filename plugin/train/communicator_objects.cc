@@ -190,7 +190,7 @@ std::shared_ptr<Communicator> Communicator::split(int color, int key) {
   }
   ops::GroupOptions options = impl_->group->options();
   options.name += "/split" + std::to_string(impl_->splits++) + "." + std::to_string(color);
-  impl->group = impl_->world->create_subgroup(impl->world_ranks, std::move(options));
+  impl->group = impl->create_group(std::move(options));
   return std::make_shared<Communicator>(std::move(impl));
 }
 

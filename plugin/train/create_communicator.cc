@@ -7,10 +7,12 @@
 #include <array>
 #include <atomic>
 #include <numeric>
+#include <utility>
 
 #include <chainmail/communicator.h>
 
 #include "base/log.h"
+#include "plugin/cuda/cuda_support.h"
 #include "plugin/train/communicator_impl.h"
 
 namespace chainmail {
@@ -31,22 +33,24 @@ constexpr std::array<KnownName, 6> kKnownNames = {{
     {"auto", ops::Algorithm::kAuto},
 }};
 
+// An algorithm of ours; what torch's own backends do is theirs.
 ops::Algorithm algorithm_of(std::string_view name) {
+  if (internal::parse_torch_backend(name)) {
+    return ops::Algorithm::kFlat;
+  }
   const auto found = std::find_if(kKnownNames.begin(), kKnownNames.end(),
                                   [&](const KnownName& known) { return known.name == name; });
   if (found != kKnownNames.end()) {
     return found->algorithm;
   }
+  if (name == "pure_nccl" || name == "non_cuda_aware") {
+    internal::require_cuda("communicator '" + std::string(name) + "'");
+  }
   std::string message = "unknown communicator '" + std::string(name) + "'; known are ";
   for (const KnownName& known : kKnownNames) {
     message += (&known == kKnownNames.data() ? "" : ", ") + std::string(known.name);
   }
-  if (name == "pure_nccl" || name == "non_cuda_aware") {
-    message += ". '" + std::string(name) +
-               "' comes with the CUDA library, libchainmail_cuda.so, which this build does not "
-               "have; 'hierarchical' and 'two_dimensional' work on CPUs";
-  }
-  throw InvalidArgument(message);
+  throw InvalidArgument(message + "; and torch's own, to compare with: gloo, nccl");
 }
 
 ops::WireFormat wire_of(const CommunicatorOptions& options) {
@@ -67,19 +71,34 @@ ops::WireFormat wire_of(const CommunicatorOptions& options) {
   }
 }
 
+ops::GroupOptions group_options_of(std::string_view name, const CommunicatorOptions& options) {
+  ops::GroupOptions group_options;
+  group_options.algorithm = algorithm_of(name);
+  group_options.wire = wire_of(options);
+  group_options.timeout = options.timeout;
+  group_options.cross = ops::parse_cross_carrier(options.cross);
+  if (const auto torchs = internal::parse_torch_backend(name)) {
+    internal::check_torch_group(*torchs, group_options);
+  }
+  return group_options;
+}
+
 }  // namespace
+
+std::shared_ptr<ops::Group> Communicator::Impl::create_group(
+    ops::GroupOptions group_options) const {
+  const auto torchs = internal::parse_torch_backend(name);
+  return torchs ? world->create_torch_group(*torchs, world_ranks, std::move(group_options))
+                : world->create_subgroup(world_ranks, std::move(group_options));
+}
 
 namespace internal {
 
 std::shared_ptr<Communicator> make_communicator(std::shared_ptr<World> world, std::string_view name,
                                                 const CommunicatorOptions& options,
                                                 const std::string& group_name) {
-  ops::GroupOptions group_options;
+  ops::GroupOptions group_options = group_options_of(name, options);
   group_options.name = group_name;
-  group_options.algorithm = algorithm_of(name);
-  group_options.wire = wire_of(options);
-  group_options.timeout = options.timeout;
-  group_options.cross = ops::parse_cross_carrier(options.cross);
   if (group_options.algorithm == ops::Algorithm::kSingleNode &&
       world->topology().node_count() > 1) {
     throw InvalidArgument("communicator 'single_node' cannot be used over " +
@@ -97,7 +116,7 @@ std::shared_ptr<Communicator> make_communicator(std::shared_ptr<World> world, st
                                 << ", " << ops::to_string(group_options.wire)
                                 << " between nodes, started by " << world->starter();
   }
-  impl->group = world->create_group(std::move(group_options));
+  impl->group = impl->create_group(std::move(group_options));
   return std::make_shared<Communicator>(std::move(impl));
 }
 
@@ -105,9 +124,8 @@ std::shared_ptr<Communicator> make_communicator(std::shared_ptr<World> world, st
 
 std::shared_ptr<Communicator> create_communicator(std::string_view name,
                                                   const CommunicatorOptions& options) {
-  algorithm_of(name);  // a wrong name is told at once, before the job is joined
-  wire_of(options);
-  static_cast<void>(ops::parse_cross_carrier(options.cross));
+  // What is wrong is told at once, before the job is joined.
+  static_cast<void>(group_options_of(name, options));
   // Counts this process's calls: every rank creates its communicators in the same order.
   static std::atomic<int> created{0};
   return internal::make_communicator(job_world(), name, options,

@@ -103,11 +103,21 @@ expect 'output folder is a file' 1 '^train_mnist: .*cannot make folder .*/file/o
 # The program: flags.
 expect 'unknown communicator' 2 "^train_mnist: unknown communicator 'ring'; known are naive, flat" \
   "${launch[@]}" "${train[@]}" --communicator ring
-expect 'communicator of the CUDA library' 2 "^train_mnist: .*'pure_nccl' comes with the CUDA library" \
-  "${launch[@]}" "${train[@]}" --communicator pure_nccl
+# On a machine with a GPU, too.
+export CUDA_VISIBLE_DEVICES=
+for name in pure_nccl non_cuda_aware nccl; do
+  expect "communicator $name without a GPU" 2 \
+    "^train_mnist: communicator '$name' needs CUDA: .*(driver|GPU|CPUs)" \
+    "${launch[@]}" "${train[@]}" --communicator "$name"
+done
+expect 'device cuda without a GPU' 2 \
+  '^train_mnist: --device cuda needs CUDA: .*(driver|GPU|CPUs)' \
+  "${launch[@]}" "${train[@]}" --device cuda
+unset CUDA_VISIBLE_DEVICES
+expect "wire format of torch's own" 2 "^train_mnist: communicator 'gloo' .*not as float16" \
+  "${launch[@]}" "${train[@]}" --communicator gloo --allreduce_grad_dtype float16
 expect 'unknown wire dtype' 2 '^train_mnist: --allreduce_grad_dtype int8' \
   "${launch[@]}" "${train[@]}" --allreduce_grad_dtype int8
-expect 'device cuda' 2 '^train_mnist: --device cuda: ' "${launch[@]}" "${train[@]}" --device cuda
 expect 'double buffering' 2 '^train_mnist: --double_buffering: ' \
   "${launch[@]}" "${train[@]}" --double_buffering
 expect 'unknown flag' 2 "^train_mnist: unknown flag '--batch'" "${train[@]}" --batch 5

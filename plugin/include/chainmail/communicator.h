@@ -79,11 +79,11 @@ class CHAINMAIL_API Communicator {
 /// Joins the job described by the environment (launcher, torchrun, mpirun, srun, or alone).
 ///
 /// @param name  naive, flat, hierarchical, two_dimensional, single_node or auto, which picks by
-/// size
-///              and shape of the nodes and says so in one log line
+///              size and shape of the nodes and says so in one log line. To compare with: gloo,
+///              torch's own process group, which has neither wire dtypes nor our errors
 /// @throws InvalidArgument  unknown name (the message lists the known ones), a wire dtype that is
-/// no
-///                          float16, bfloat16 or float32, single_node over several nodes
+///                          no float16, bfloat16 or float32, single_node over several nodes, a
+///                          name that needs CUDA where there is none
 /// @throws TimeoutError     a rank did not come
 [[nodiscard]] CHAINMAIL_API std::shared_ptr<Communicator> create_communicator(
     std::string_view name = "hierarchical", const CommunicatorOptions& options = {});

@@ -60,6 +60,12 @@ class ThreadWorld final : public World {
                 std::move(options), ranks);
   }
 
+  std::shared_ptr<ops::Group> create_torch_group(internal::TorchBackend /*backend*/,
+                                                 const std::vector<int>& /*ranks*/,
+                                                 ops::GroupOptions /*options*/) override {
+    throw InvalidArgument("torch's own groups need a store, which ranks as threads do not have");
+  }
+
   void report_step(std::uint64_t /*step*/) noexcept override {}
 
  private:
