@@ -9,10 +9,10 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 #include <span>
 #include <vector>
 
+#include "ops/kernels/pack_block.h"
 #include "ops/types.h"
 
 namespace chainmail::ops {
@@ -24,17 +24,6 @@ struct PackedTensor {
   std::size_t count = 0;   ///< elements
   std::size_t offset = 0;  ///< in elements of the buffer
 };
-
-/// At most kElements of one tensor: what one block of threads moves. Plain bytes, so that the table
-/// can lie in device memory.
-struct PackBlock {
-  static constexpr std::size_t kElements = 8192;
-  void* data = nullptr;
-  std::uint64_t offset = 0;  ///< in elements of the buffer
-  std::uint32_t count = 0;
-  std::uint32_t type = 0;  ///< a DataType
-};
-static_assert(sizeof(PackBlock) == 24);
 
 /// The blocks of all tensors, in their order. Throws InvalidArgument for a type that is not
 /// floating point, or a null tensor with elements.
