@@ -10,6 +10,8 @@ find_package(ZLIB REQUIRED)
 find_package(OpenSSL REQUIRED COMPONENTS Crypto)
 find_package(LibTorch 2.11 REQUIRED)
 
+include(ChainmailCuda)
+
 # Optional. The name is Open MPI's own: "mpi" may be MPICH's.
 find_package(PkgConfig QUIET)
 if(PkgConfig_FOUND)

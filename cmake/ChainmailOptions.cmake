@@ -5,6 +5,8 @@
 
 option(CHAINMAIL_BUILD_TESTS "Build the tests" ${PROJECT_IS_TOP_LEVEL})
 option(CHAINMAIL_INSTALL "Generate the install rules" ${PROJECT_IS_TOP_LEVEL})
+set(CHAINMAIL_CUDA AUTO CACHE STRING "Build libchainmail_cuda.so: AUTO (where nvcc is), ON, OFF")
+set_property(CACHE CHAINMAIL_CUDA PROPERTY STRINGS AUTO ON OFF)
 option(CHAINMAIL_WERROR "Warnings are errors" OFF)
 option(CHAINMAIL_CLANG_TIDY "Run clang-tidy-14 on every file of ours" OFF)
 set(CHAINMAIL_SANITIZE "" CACHE STRING "Build with sanitizers: address, undefined, both, or thread")

@@ -3,18 +3,11 @@
 
 # One table at the end of configure: what was found, and what each absence switches off.
 
-# The CUDA parts of a PyPI set-up lie beside torch, not in a toolkit's place.
-if(LibTorch_ROOT)
-  file(GLOB CHAINMAIL_NVIDIA_WHEELS ${LibTorch_ROOT}/../nvidia/cu* ${LibTorch_ROOT}/../nvidia/nccl)
-endif()
-find_program(CHAINMAIL_NVCC nvcc PATHS ${CHAINMAIL_NVIDIA_WHEELS} /usr/local/cuda PATH_SUFFIXES bin)
-find_file(CHAINMAIL_NCCL_HEADER nccl.h PATHS ${CHAINMAIL_NVIDIA_WHEELS} PATH_SUFFIXES include)
 find_file(CHAINMAIL_PMIX_HEADER pmix.h PATHS /usr/lib/${CMAKE_LIBRARY_ARCHITECTURE}/pmix2
           PATH_SUFFIXES include)
 find_program(CHAINMAIL_MPIEXEC mpiexec)
 find_program(CHAINMAIL_CLANG_FORMAT NAMES clang-format-14)
-mark_as_advanced(CHAINMAIL_NVCC CHAINMAIL_NCCL_HEADER CHAINMAIL_PMIX_HEADER CHAINMAIL_MPIEXEC
-                 CHAINMAIL_CLANG_FORMAT)
+mark_as_advanced(CHAINMAIL_PMIX_HEADER CHAINMAIL_MPIEXEC CHAINMAIL_CLANG_FORMAT)
 
 # chainmail_summary_row(NAME VALUE WITHOUT): a false VALUE means not found.
 function(chainmail_summary_row name value without)
@@ -31,8 +24,12 @@ endfunction()
 message(STATUS "Chainmail ${PROJECT_VERSION}: ${CMAKE_BUILD_TYPE}, ${CMAKE_CXX_COMPILER_ID} "
                "${CMAKE_CXX_COMPILER_VERSION}")
 chainmail_summary_row("LibTorch" "${LibTorch_VERSION} at ${LibTorch_ROOT}" "")
-chainmail_summary_row("CUDA toolkit" "${CHAINMAIL_NVCC}" "CPU tensors only")
-chainmail_summary_row("NCCL" "${CHAINMAIL_NCCL_HEADER}" "no transport between GPUs")
+if(CHAINMAIL_HAS_CUDA)
+  list(JOIN CMAKE_CUDA_ARCHITECTURES " " cuda_architectures)
+  chainmail_summary_row("CUDA" "${CMAKE_CUDA_COMPILER_VERSION} for ${cuda_architectures}, ${CHAINMAIL_NCCL_INCLUDE}/nccl.h" "")
+else()
+  chainmail_summary_row("CUDA" "" "no libchainmail_cuda.so, CPU tensors only (${CHAINMAIL_NO_CUDA_REASON})")
+endif()
 chainmail_summary_row("Open MPI" "${OMPI_VERSION}"
                       "no libchainmail_mpi.so, --cross mpi is refused (libopenmpi-dev)")
 chainmail_summary_row("mpiexec" "${CHAINMAIL_MPIEXEC}" "tests under mpiexec are skipped")

@@ -5,10 +5,14 @@
 
 function(chainmail_target target)
   target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR})
-  target_compile_options(
-    ${target}
-    PRIVATE -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wsign-conversion -Wnon-virtual-dtor
-            -Woverloaded-virtual $<$<BOOL:${CHAINMAIL_WERROR}>:-Werror>)
+  set(warnings -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wsign-conversion -Wnon-virtual-dtor
+               -Woverloaded-virtual $<$<BOOL:${CHAINMAIL_WERROR}>:-Werror>)
+  target_compile_options(${target} PRIVATE "$<$<NOT:$<COMPILE_LANGUAGE:CUDA>>:${warnings}>")
+  if(CHAINMAIL_HAS_CUDA)
+    # What nvcc makes of a source for the host compiler is not ours to warn about.
+    target_compile_options(
+      ${target} PRIVATE "$<$<AND:$<COMPILE_LANGUAGE:CUDA>,$<BOOL:${CHAINMAIL_WERROR}>>:-Werror=all-warnings>")
+  endif()
   if(CHAINMAIL_SANITIZE)
     target_compile_options(${target} PRIVATE -fsanitize=${CHAINMAIL_SANITIZE}
                                              -fno-sanitize-recover=all -fno-omit-frame-pointer)

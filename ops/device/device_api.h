@@ -76,6 +76,9 @@ class DeviceApi {
 
   /// Makes `device` the calling thread's; `previous` is the one before.
   virtual DeviceCode use(int device, int& previous) noexcept = 0;
+  /// Goes back to what use() found; not to a device that this process has not used, since that
+  /// would take hundreds of megabytes of it.
+  virtual void restore(int previous) noexcept = 0;
 
   /// Of high priority, not ordered after the legacy default stream.
   virtual DeviceCode create_stream(DeviceStream& stream) noexcept = 0;

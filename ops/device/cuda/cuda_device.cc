@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+#include "ops/device/cuda/cuda_device.h"
+
+#include <cuda_runtime.h>
+
+#include "ops/device/cuda/driver.h"
+#include "ops/kernels/cuda/launch.h"
+
+namespace chainmail::ops::cuda {
+namespace {
+
+cudaStream_t stream_of(DeviceStream stream) { return static_cast<cudaStream_t>(stream.handle); }
+cudaEvent_t event_of(DeviceEvent event) { return static_cast<cudaEvent_t>(event.handle); }
+
+// A call of ours leaves no error behind that a later one, or torch's, would take for its own.
+DeviceCode taken(cudaError_t code) {
+  if (code != cudaSuccess) static_cast<void>(cudaGetLastError());
+  return static_cast<DeviceCode>(code);
+}
+
+/// Lets this thread ask what a capture in another thread ("global" mode, torch's default) forbids
+/// to all threads: the watch's questions do not touch the captured streams.
+class RelaxedCapture {
+ public:
+  RelaxedCapture() { static_cast<void>(cudaThreadExchangeStreamCaptureMode(&mode_)); }
+  ~RelaxedCapture() { static_cast<void>(cudaThreadExchangeStreamCaptureMode(&mode_)); }
+  RelaxedCapture(const RelaxedCapture&) = delete;
+  RelaxedCapture& operator=(const RelaxedCapture&) = delete;
+
+ private:
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
+};
+
+template <class Function>
+void find(const char* name, Function& function) {
+  void* found = nullptr;
+  cudaDriverEntryPointQueryResult result{};
+  // As of CUDA 12, whose variants of these functions this file is compiled with.
+  const cudaError_t code =
+      cudaGetDriverEntryPointByVersion(name, &found, 12000, cudaEnableDefault, &result);
+  if (code == cudaSuccess && result == cudaDriverEntryPointSuccess) {
+    function = reinterpret_cast<Function>(found);
+  } else {
+    static_cast<void>(cudaGetLastError());
+  }
+}
+
+}  // namespace
+
+const Driver& driver() noexcept {
+  static const Driver found = [] {
+    Driver functions;
+    find("cuStreamWaitValue32", functions.wait_value);
+    find("cuDevicePrimaryCtxGetState", functions.context_state);
+    return functions;
+  }();
+  return found;
+}
+
+DeviceCode CudaDevice::use(int device, int& previous) noexcept {
+  const cudaError_t code = cudaGetDevice(&previous);
+  if (code != cudaSuccess) return taken(code);
+  return previous == device ? kDeviceSuccess : taken(cudaSetDevice(device));
+}
+
+void CudaDevice::restore(int previous) noexcept {
+  int current = 0;
+  if (cudaGetDevice(&current) != cudaSuccess || current == previous) return;
+  // A thread that has used no device is told 0; going back there would make a context on it.
+  unsigned flags = 0;
+  int is_active = 0;
+  const auto context_state = driver().context_state;
+  if (context_state == nullptr || context_state(previous, &flags, &is_active) != CUDA_SUCCESS ||
+      is_active == 0) {
+    return;
+  }
+  static_cast<void>(taken(cudaSetDevice(previous)));
+}
+
+DeviceCode CudaDevice::create_stream(DeviceStream& stream) noexcept {
+  int least = 0;
+  int greatest = 0;
+  if (const cudaError_t code = cudaDeviceGetStreamPriorityRange(&least, &greatest);
+      code != cudaSuccess) {
+    return taken(code);
+  }
+  cudaStream_t made = nullptr;
+  const DeviceCode code =
+      taken(cudaStreamCreateWithPriority(&made, cudaStreamNonBlocking, greatest));
+  stream.handle = made;
+  return code;
+}
+
+void CudaDevice::destroy_stream(DeviceStream stream) noexcept {
+  if (stream.handle != nullptr) static_cast<void>(taken(cudaStreamDestroy(stream_of(stream))));
+}
+
+DeviceCode CudaDevice::create_event(DeviceEvent& event) noexcept {
+  cudaEvent_t made = nullptr;
+  const DeviceCode code = taken(cudaEventCreateWithFlags(&made, cudaEventDisableTiming));
+  event.handle = made;
+  return code;
+}
+
+void CudaDevice::destroy_event(DeviceEvent event) noexcept {
+  if (event.handle != nullptr) static_cast<void>(taken(cudaEventDestroy(event_of(event))));
+}
+
+DeviceCode CudaDevice::record(DeviceEvent event, DeviceStream stream) noexcept {
+  return taken(cudaEventRecord(event_of(event), stream_of(stream)));
+}
+
+DeviceCode CudaDevice::wait(DeviceStream stream, DeviceEvent event) noexcept {
+  return taken(cudaStreamWaitEvent(stream_of(stream), event_of(event), 0));
+}
+
+DeviceCode CudaDevice::query(DeviceEvent event) noexcept {
+  static_assert(static_cast<int>(cudaErrorNotReady) == kDeviceNotReady);
+  const RelaxedCapture relaxed;
+  return taken(cudaEventQuery(event_of(event)));
+}
+
+DeviceCode CudaDevice::capture_id(DeviceStream stream, std::uint64_t& id) noexcept {
+  id = 0;
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  unsigned long long own = 0;
+  // The legacy default stream cannot be captured, and must not be asked while another is.
+  if (stream.handle == nullptr) return kDeviceSuccess;
+  const cudaError_t code = cudaStreamGetCaptureInfo(stream_of(stream), &status, &own);
+  if (code != cudaSuccess) return taken(code);
+  if (status == cudaStreamCaptureStatusInvalidated) {
+    return static_cast<DeviceCode>(cudaErrorStreamCaptureInvalidated);
+  }
+  if (status == cudaStreamCaptureStatusActive) id = own;
+  return kDeviceSuccess;
+}
+
+DeviceCode CudaDevice::allocate(void*& memory, std::size_t bytes) noexcept {
+  return taken(cudaMalloc(&memory, bytes));
+}
+
+void CudaDevice::free(void* memory) noexcept {
+  if (memory != nullptr) static_cast<void>(taken(cudaFree(memory)));
+}
+
+DeviceCode CudaDevice::allocate_pinned(void*& memory, std::size_t bytes) noexcept {
+  // With unified addressing, which every 64-bit Linux has, the device uses the host's address.
+  return taken(cudaHostAlloc(&memory, bytes, cudaHostAllocPortable | cudaHostAllocMapped));
+}
+
+void CudaDevice::free_pinned(void* memory) noexcept {
+  if (memory != nullptr) static_cast<void>(taken(cudaFreeHost(memory)));
+}
+
+DeviceCode CudaDevice::copy(void* target, const void* source, std::size_t bytes,
+                            DeviceStream stream) noexcept {
+  return taken(cudaMemcpyAsync(target, source, bytes, cudaMemcpyDefault, stream_of(stream)));
+}
+
+DeviceCode CudaDevice::hold(DeviceStream stream, std::uint32_t* flag,
+                            std::uint32_t value) noexcept {
+  const auto wait_value = driver().wait_value;
+  if (wait_value == nullptr) return static_cast<DeviceCode>(cudaErrorNotSupported);
+  void* mapped = nullptr;
+  if (const cudaError_t code = cudaHostGetDevicePointer(&mapped, flag, 0); code != cudaSuccess) {
+    return taken(code);
+  }
+  const CUresult result = wait_value(stream_of(stream), reinterpret_cast<CUdeviceptr>(mapped),
+                                     value, CU_STREAM_WAIT_VALUE_GEQ);
+  // The numbers of the driver's errors are those of the runtime's.
+  return static_cast<DeviceCode>(result);
+}
+
+std::string CudaDevice::describe(DeviceCode code) const {
+  const auto error = static_cast<cudaError_t>(code);
+  return std::string(cudaGetErrorName(error)) + ": " + cudaGetErrorString(error);
+}
+
+DeviceCode CudaDevice::convert(void* target, DataType target_type, const void* source,
+                               DataType source_type, std::size_t count, double scale,
+                               std::uint32_t* flag, DeviceStream stream) noexcept {
+  return taken(launch_convert(target, target_type, source, source_type, count, scale, flag,
+                              stream_of(stream)));
+}
+
+DeviceCode CudaDevice::add_halves(void* result, const void* parts, std::size_t stride,
+                                  int part_count, int own, const void* own_part, std::size_t count,
+                                  WireFormat wire, bool is_double, DeviceStream stream) noexcept {
+  return taken(launch_add_halves(result, parts, stride, part_count, own, own_part, count, wire,
+                                 is_double, stream_of(stream)));
+}
+
+DeviceCode CudaDevice::divide(void* data, DataType type, std::size_t count, std::int64_t divisor,
+                              DeviceStream stream) noexcept {
+  return taken(launch_divide(data, type, count, divisor, stream_of(stream)));
+}
+
+DeviceCode CudaDevice::pack(const PackBlock* blocks, std::size_t block_count, void* buffer,
+                            DataType buffer_type, double scale, std::uint32_t* flag,
+                            DeviceStream stream) noexcept {
+  return taken(
+      launch_pack(blocks, block_count, buffer, buffer_type, scale, flag, stream_of(stream)));
+}
+
+DeviceCode CudaDevice::unpack(const PackBlock* blocks, std::size_t block_count, const void* buffer,
+                              DataType buffer_type, double scale, std::uint32_t* flag,
+                              DeviceStream stream) noexcept {
+  return taken(
+      launch_unpack(blocks, block_count, buffer, buffer_type, scale, flag, stream_of(stream)));
+}
+
+}  // namespace chainmail::ops::cuda

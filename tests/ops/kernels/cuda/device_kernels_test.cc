@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// The GPU's kernels against the CPU's, bit for bit: every pairing of types, tails, misaligned
+// starts, special values. Skipped where libchainmail_cuda.so finds no device.
+
+#include <bit>
+#include <cstdint>
+#include <cstring>
+#include <iostream>
+#include <memory>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "ops/device/device_library.h"
+#include "ops/device/device_memory.h"
+#include "ops/kernels/cpu/kernels.h"
+#include "ops/kernels/pack.h"
+
+namespace chainmail::ops {
+namespace {
+
+constexpr DataType kFloats[] = {DataType::kFloat16, DataType::kBFloat16, DataType::kFloat32,
+                                DataType::kFloat64};
+constexpr std::size_t kCounts[] = {1, 7, 8, 31, 257, 8191, 8192, 8193, 100003};
+
+class DeviceKernelsTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    try {
+      library_ = &open_device_library();
+    } catch (const InvalidArgument& error) {
+      // ctest looks for this line: the test counts as skipped, not as passed.
+      std::cout << "skipped: " << error.what() << std::endl;
+      GTEST_SKIP() << error.what();
+    }
+    guard_ = std::make_unique<DeviceGuard>(api(), 0);
+    check_device(api(), api().create_stream(stream_), "making a stream");
+    events_ = std::make_unique<EventPool>(api());
+  }
+  void TearDown() override {
+    free_memory();
+    events_.reset();
+    if (library_ != nullptr) api().destroy_stream(stream_);
+  }
+
+  void free_memory() {
+    for (void* memory : memory_) api().free(memory);
+    memory_.clear();
+  }
+  DeviceApi& api() { return library_->device(); }
+  DeviceKernels& kernels() { return api().kernels(); }
+
+  /// Device memory with these bytes at `shift` from an aligned place.
+  std::byte* upload(const std::vector<std::byte>& bytes, std::size_t shift = 0) {
+    void* memory = nullptr;
+    check_device(api(), api().allocate(memory, bytes.size() + shift + 16), "allocating");
+    memory_.push_back(memory);
+    std::byte* const place = static_cast<std::byte*>(memory) + shift;
+    check_device(api(), api().copy(place, bytes.data(), bytes.size(), stream_), "copying");
+    wait();
+    return place;
+  }
+  std::vector<std::byte> download(const std::byte* place, std::size_t size) {
+    std::vector<std::byte> bytes(size);
+    check_device(api(), api().copy(bytes.data(), place, size, stream_), "copying");
+    wait();
+    return bytes;
+  }
+  void wait() {
+    const DeviceEvent event = events_->take();
+    check_device(api(), api().record(event, stream_), "recording");
+    DeviceCode code = kDeviceNotReady;
+    while ((code = api().query(event)) == kDeviceNotReady) std::this_thread::yield();
+    events_->give_back(event);
+    check_device(api(), code, "a kernel");
+  }
+
+  DeviceLibrary* library_ = nullptr;
+  DeviceStream stream_;
+  std::unique_ptr<DeviceGuard> guard_;
+  std::unique_ptr<EventPool> events_;
+  std::vector<void*> memory_;
+};
+
+/// Any bits, as often as not near those that round in special ways.
+std::vector<std::byte> random_elements(DataType type, std::size_t count, unsigned seed) {
+  std::mt19937_64 random(seed);
+  std::vector<std::byte> bytes(count * size_of(type));
+  for (std::size_t i = 0; i < count; ++i) {
+    std::uint64_t bits = random();
+    if (type == DataType::kFloat32 && random() % 2 == 0) {
+      // Exponents that 16 bits have, with what decides a tie cleared or set.
+      bits = (bits & 0x807fe000U) | (100 + bits % 50) << 23U | (random() % 3 == 0 ? 0x1000U : 0U);
+    }
+    std::memcpy(bytes.data() + i * size_of(type), &bits, size_of(type));
+  }
+  return bytes;
+}
+
+TEST_F(DeviceKernelsTest, ConvertAsTheCpuDoes) {
+  unsigned seed = 0;
+  for (const DataType from : kFloats) {
+    for (const DataType to : kFloats) {
+      for (const std::size_t count : kCounts) {
+        for (const std::size_t shift : {0U, 1U, 3U}) {
+          for (const double scale : {1.0, 1.0 / 3}) {
+            const auto source = random_elements(from, count, ++seed);
+            std::vector<std::byte> expected(count * size_of(to));
+            const bool expected_flag =
+                convert(expected.data(), to, source.data(), from, count, scale);
+            std::byte* const device_source = upload(source, shift * size_of(from));
+            std::byte* const target = upload(expected, (3 - shift) * size_of(to));
+            std::byte* const flag = upload(std::vector<std::byte>(4));
+            ASSERT_EQ(kernels().convert(target, to, device_source, from, count, scale,
+                                        reinterpret_cast<std::uint32_t*>(flag), stream_),
+                      kDeviceSuccess);
+            ASSERT_EQ(download(target, expected.size()), expected)
+                << to_string(from) << " to " << to_string(to) << ", " << count << " at " << shift;
+            ASSERT_EQ(download(flag, 4)[0] != std::byte{0}, expected_flag);
+          }
+        }
+      }
+      free_memory();
+    }
+  }
+}
+
+TEST_F(DeviceKernelsTest, PackAndUnpackAsTheCpuDoes) {
+  for (const DataType buffer_type : kFloats) {
+    std::vector<PackedTensor> host;
+    std::vector<PackedTensor> device;
+    std::vector<std::unique_ptr<std::vector<std::byte>>> storage;
+    std::size_t offset = 3;
+    unsigned seed = 100;
+    for (const DataType type : kFloats) {
+      for (const std::size_t count : kCounts) {
+        storage.push_back(
+            std::make_unique<std::vector<std::byte>>(random_elements(type, count, ++seed)));
+        host.push_back({storage.back()->data(), type, count, offset});
+        device.push_back({upload(*storage.back(), seed % 3 * size_of(type)), type, count, offset});
+        offset += count + seed % 5;
+      }
+    }
+    const auto host_blocks = plan_pack(host);
+    const auto device_blocks = plan_pack(device);
+    std::vector<std::byte> expected(offset * size_of(buffer_type));
+    std::byte* const buffer = upload(expected);
+    std::vector<std::byte> table(device_blocks.size() * sizeof(PackBlock));
+    std::memcpy(table.data(), device_blocks.data(), table.size());
+    const auto* const blocks = reinterpret_cast<const PackBlock*>(upload(table));
+
+    static_cast<void>(pack(host_blocks, expected.data(), buffer_type, 0.2));
+    ASSERT_EQ(
+        kernels().pack(blocks, device_blocks.size(), buffer, buffer_type, 0.2, nullptr, stream_),
+        kDeviceSuccess);
+    ASSERT_EQ(download(buffer, expected.size()), expected) << to_string(buffer_type);
+
+    static_cast<void>(unpack(host_blocks, expected.data(), buffer_type, 3.0));
+    ASSERT_EQ(
+        kernels().unpack(blocks, device_blocks.size(), buffer, buffer_type, 3.0, nullptr, stream_),
+        kDeviceSuccess);
+    for (std::size_t t = 0; t < host.size(); ++t) {
+      ASSERT_EQ(download(static_cast<std::byte*>(device[t].data), storage[t]->size()), *storage[t])
+          << "tensor " << t << " out of " << to_string(buffer_type);
+    }
+    free_memory();
+  }
+}
+
+TEST_F(DeviceKernelsTest, AddHalvesAsTheCpuDoes) {
+  constexpr std::size_t kStride = 100008;
+  for (const WireFormat wire : {WireFormat::kFloat16, WireFormat::kBFloat16}) {
+    const DataType type = wire == WireFormat::kFloat16 ? DataType::kFloat16 : DataType::kBFloat16;
+    for (const int parts : {1, 2, 5}) {
+      for (const std::size_t count : kCounts) {
+        for (const bool is_double : {false, true}) {
+          const auto others = random_elements(type, kStride * static_cast<std::size_t>(parts), 7);
+          const auto own = random_elements(type, count, 8);
+          std::vector<std::byte> expected(own.size());
+          add_halves(expected.data(), others.data(), kStride, parts, parts - 1, own.data(), count,
+                     wire, is_double);
+          std::byte* const result = upload(own, count % 2 * 2);
+          ASSERT_EQ(kernels().add_halves(result, upload(others), kStride, parts, parts - 1, result,
+                                         count, wire, is_double, stream_),
+                    kDeviceSuccess);
+          ASSERT_EQ(download(result, expected.size()), expected)
+              << to_string(wire) << " " << parts << " parts of " << count;
+        }
+      }
+      free_memory();
+    }
+  }
+}
+
+TEST_F(DeviceKernelsTest, DivideAsTheCpuDoes) {
+  for (const DataType type :
+       {DataType::kUInt8, DataType::kInt8, DataType::kInt16, DataType::kInt32, DataType::kInt64}) {
+    auto expected = random_elements(type, 10007, 9);
+    std::byte* const data = upload(expected);
+    divide_in_place(expected.data(), 10007, type, 3);
+    ASSERT_EQ(kernels().divide(data, type, 10007, 3, stream_), kDeviceSuccess);
+    ASSERT_EQ(download(data, expected.size()), expected) << to_string(type);
+  }
+}
+
+// More than 2^31 elements: the last ones are converted, too.
+TEST_F(DeviceKernelsTest, MoreThanTwoToThe31) {
+  const std::size_t count = (std::size_t{1} << 31U) + 11;
+  void* memory = nullptr;
+  if (api().allocate(memory, count * 2 + 64) != kDeviceSuccess) {
+    GTEST_SKIP() << "the device has no " << count * 2 << " bytes free";
+  }
+  memory_.push_back(memory);
+  auto* const data = static_cast<std::byte*>(memory);
+  const std::vector<std::byte> half = {std::byte{0x00}, std::byte{0x40}};  // 2.0
+  check_device(api(), api().copy(data + (count - 1) * 2, half.data(), 2, stream_), "copying");
+  ASSERT_EQ(kernels().convert(data, DataType::kFloat16, data, DataType::kFloat16, count, 0.5,
+                              nullptr, stream_),
+            kDeviceSuccess);
+  EXPECT_EQ(download(data + (count - 1) * 2, 2), (std::vector<std::byte>{{}, std::byte{0x3c}}));
+}
+
+}  // namespace
+}  // namespace chainmail::ops
