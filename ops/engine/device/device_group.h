@@ -35,7 +35,7 @@ struct DeviceGroupOptions {
   /// NCCL: ChainerMN's non_cuda_aware, for fabrics that NCCL cannot use. Needs kHierarchical.
   bool crosses_on_host = false;
   std::size_t chunk_bytes = std::size_t{8} << 20;  ///< of the pipeline; equal on all ranks
-  /// kAuto takes one flat call below this (CHAINMAIL has measured no table on GPUs yet).
+  /// kAuto takes one flat call below this. A guess: nothing has been measured on GPUs yet.
   std::size_t flat_below_bytes = std::size_t{256} << 10;
   /// Local and cross communicators are split from the flat one; else each is made from an id of its
   /// own, which NCCL before 2.18 needs.
@@ -44,6 +44,8 @@ struct DeviceGroupOptions {
   /// while a connection is being made is noticed by the time limit only.
   bool is_blocking = false;
   int max_ctas = 0;  ///< per communicator; 0: NCCL's choice
+  /// The job's ranks of the group's, for messages; empty: the same numbers.
+  std::vector<int> global_ranks;
 };
 
 /// A collective whose work is on a stream.

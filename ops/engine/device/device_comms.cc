@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+#include "ops/engine/device/device_comms.h"
+
+#include <algorithm>
+#include <iterator>
+#include <numeric>
+#include <utility>
+
+namespace chainmail::ops {
+namespace {
+
+constexpr int kFirstVersionThatSplits = 21800;
+
+int place_of(int rank, const std::vector<int>& ranks) {
+  return static_cast<int>(
+      std::distance(ranks.begin(), std::find(ranks.begin(), ranks.end(), rank)));
+}
+
+/// Ranks of equal local rank, by node; empty where the smallest node has no such local rank.
+std::vector<int> peers_across(const Topology& topology, int local_rank) {
+  std::vector<int> peers;
+  if (local_rank >= topology.min_local_size()) return peers;
+  for (int node = 0; node < topology.node_count(); ++node) {
+    peers.push_back(topology.ranks_of_node(node)[static_cast<std::size_t>(local_rank)]);
+  }
+  return peers;
+}
+
+}  // namespace
+
+DeviceComms::DeviceComms(NcclApi& api, std::shared_ptr<Rendezvous> rendezvous,
+                         const Topology& topology, int rank, const DeviceGroupOptions& options,
+                         std::string name)
+    : api_(api),
+      rendezvous_(std::move(rendezvous)),
+      topology_(topology),
+      rank_(rank),
+      options_(options),
+      name_(std::move(name)) {}
+
+StreamComms DeviceComms::need(bool is_hierarchical, const NcclWait& wait) {
+  if (flat_ == nullptr && topology_.size() > 1) {
+    std::vector<int> everybody(static_cast<std::size_t>(topology_.size()));
+    std::iota(everybody.begin(), everybody.end(), 0);
+    flat_ =
+        keep(NcclComm::join(api_, member("flat", everybody), *rendezvous_, config("flat"), wait));
+  }
+  if (is_hierarchical && !has_hierarchy_) {
+    if (options_.splits_communicators && api_.version() >= kFirstVersionThatSplits) {
+      split_hierarchy(wait);
+    } else {
+      make_hierarchy(wait);
+    }
+    has_hierarchy_ = true;
+  }
+  return {&topology_, rank_, flat_.get(), local_.get(), cross_.get()};
+}
+
+void DeviceComms::split_hierarchy(const NcclWait& wait) {
+  const int node = topology_.node_of(rank_);
+  const int local_rank = topology_.local_rank_of(rank_);
+  const std::vector<int>& neighbours = topology_.ranks_of_node(node);
+  const std::string local = "local/" + std::to_string(node);
+  // A rank alone in its part has nobody to talk to, but every rank takes part in the split.
+  local_ = keep(flat_->split(neighbours.size() > 1 ? node : -1, member(local, neighbours),
+                             config(local), wait));
+  const std::vector<int> peers = peers_across(topology_, local_rank);
+  const std::string cross = "cross/" + std::to_string(local_rank);
+  cross_ = keep(flat_->split(peers.size() > 1 ? local_rank : -1,
+                             member(cross, peers.empty() ? std::vector<int>{rank_} : peers),
+                             config(cross), wait));
+}
+
+void DeviceComms::make_hierarchy(const NcclWait& wait) {
+  const int node = topology_.node_of(rank_);
+  const int local_rank = topology_.local_rank_of(rank_);
+  const std::vector<int>& neighbours = topology_.ranks_of_node(node);
+  if (neighbours.size() > 1) {
+    const std::string name = "local/" + std::to_string(node);
+    local_ = keep(NcclComm::join(api_, member(name, neighbours), *rendezvous_, config(name), wait));
+  }
+  if (const std::vector<int> peers = peers_across(topology_, local_rank); peers.size() > 1) {
+    const std::string name = "cross/" + std::to_string(local_rank);
+    cross_ = keep(NcclComm::join(api_, member(name, peers), *rendezvous_, config(name), wait));
+  }
+}
+
+std::shared_ptr<NcclComm> DeviceComms::keep(std::unique_ptr<NcclComm> comm) {
+  if (comm == nullptr) return nullptr;
+  std::shared_ptr<NcclComm> kept = std::move(comm);
+  const std::lock_guard lock(mutex_);
+  comms_.push_back(kept);
+  // An abort that came while it was being made.
+  if (is_aborted_) kept->abort();
+  return kept;
+}
+
+NcclMember DeviceComms::member(const std::string& name, const std::vector<int>& ranks) const {
+  NcclMember member;
+  member.name = name;
+  member.rank = place_of(rank_, ranks);
+  for (const int rank : ranks) {
+    member.global_ranks.push_back(options_.global_ranks.empty()
+                                      ? rank
+                                      : options_.global_ranks[static_cast<std::size_t>(rank)]);
+  }
+  return member;
+}
+
+NcclConfig DeviceComms::config(const std::string& name) const {
+  NcclConfig config;
+  config.is_blocking = options_.is_blocking;
+  config.max_ctas = options_.max_ctas;
+  config.name = name_ + "/" + name;
+  return config;
+}
+
+std::vector<std::shared_ptr<NcclComm>> DeviceComms::all() {
+  const std::lock_guard lock(mutex_);
+  return comms_;
+}
+
+std::exception_ptr DeviceComms::state() noexcept {
+  for (const auto& comm : all()) {
+    if (std::exception_ptr error = comm->state(); error != nullptr) return error;
+  }
+  return nullptr;
+}
+
+void DeviceComms::abort() noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    is_aborted_ = true;
+  }
+  for (const auto& comm : all()) comm->abort();
+}
+
+void DeviceComms::destroy(const NcclWait& wait) {
+  // Children before their parent.
+  auto comms = all();
+  for (auto comm = comms.rbegin(); comm != comms.rend(); ++comm) (*comm)->destroy(wait);
+}
+
+}  // namespace chainmail::ops
