@@ -4,6 +4,7 @@
 // What goes wrong on a device, injected into the fake NCCL: every rank gets the right error within
 // its bound, communicators are aborted, nothing is left behind.
 
+#include <algorithm>
 #include <chrono>
 #include <string>
 #include <thread>
@@ -34,8 +35,11 @@ GroupOptions options_with(std::chrono::milliseconds limit) {
 /// them when something fails on this one.
 DeviceWorld::Body reduce_around(const std::function<void(DeviceRank&)>& between) {
   return [between](DeviceRank& rank) {
-    std::vector<float> data(kCount, 1.0F);
-    auto* const bytes = reinterpret_cast<std::byte*>(data.data());
+    // The machine's memory: what is queued when an all_reduce throws may still write it.
+    void* memory = nullptr;
+    ASSERT_EQ(rank.library.device().allocate(memory, kCount * sizeof(float)), kDeviceSuccess);
+    std::fill_n(static_cast<float*>(memory), kCount, 1.0F);
+    auto* const bytes = static_cast<std::byte*>(memory);
     rank.all_reduce({}, bytes, kCount);
     between(rank);
     rank.all_reduce({}, bytes, kCount);
