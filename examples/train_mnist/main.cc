@@ -31,7 +31,7 @@ DEFINE_string(communicator, "hierarchical",
 DEFINE_string(allreduce_grad_dtype, "",
               "what gradients are rounded to between nodes: float16, bfloat16, float32");
 DEFINE_string(cross, "tcp", "what joins the nodes: tcp, or mpi (under mpiexec)");
-DEFINE_bool(double_buffering, false, "overlap the exchange with the next step (not built yet)");
+DEFINE_bool(double_buffering, false, "exchange gradients while the next step computes");
 DEFINE_int64(batchsize, 100, "samples per rank and step (-b)");
 DEFINE_int64(epoch, 20, "times through the training data (-e)");
 DEFINE_int64(unit, 1000, "units of each hidden layer (-u)");
@@ -128,10 +128,10 @@ Options checked_options() {
     chainmail::load_cuda("--device cuda");
     throw UsageError("--device cuda: this program cannot train on GPUs yet; use --device cpu");
   }
-  if (FLAGS_double_buffering) {
+  if (FLAGS_double_buffering && FLAGS_communicator == "naive") {
     throw UsageError(
-        "--double_buffering: this build of Chainmail cannot overlap exchange and computation yet; "
-        "leave the flag out");
+        "--double_buffering: communicator 'naive' exchanges gradients one by one and cannot; use "
+        "hierarchical or another");
   }
   if (FLAGS_dataset != "mnist" && FLAGS_dataset != "fashion_mnist") {
     throw UsageError("--dataset " + FLAGS_dataset + ": use mnist or fashion_mnist");
@@ -143,6 +143,7 @@ Options checked_options() {
   options.communicator = FLAGS_communicator;
   options.allreduce_grad_dtype = FLAGS_allreduce_grad_dtype;
   options.cross = FLAGS_cross;
+  options.double_buffering = FLAGS_double_buffering;
   options.batchsize = FLAGS_batchsize;
   options.epochs = FLAGS_epoch;
   options.units = FLAGS_unit;

@@ -12,7 +12,8 @@ struct Options {
   std::string communicator;
   std::string allreduce_grad_dtype;  ///< "", float16, bfloat16, float32
   std::string cross;                 ///< tcp, mpi
-  std::int64_t batchsize = 0;        ///< per rank
+  bool double_buffering = false;
+  std::int64_t batchsize = 0;  ///< per rank
   std::int64_t epochs = 0;
   std::int64_t units = 0;
   std::string dataset;

@@ -145,7 +145,8 @@ void train(const Options& options, const std::shared_ptr<chainmail::Communicator
   position.epoch = std::stoll(comm->bcast_obj(std::to_string(position.epoch)));
   position.iteration = std::stoll(comm->bcast_obj(std::to_string(position.iteration)));
   // Gives all ranks rank 0's parameters and optimizer state, so only rank 0 has to load a file.
-  auto optimizer = chainmail::create_multi_node_optimizer(std::move(adam), comm, {.model = &model});
+  auto optimizer = chainmail::create_multi_node_optimizer(
+      std::move(adam), comm, {.model = &model, .double_buffering = options.double_buffering});
 
   const auto train_part = chainmail::scatter_indices(data.train.images.size(0), comm,
                                                      {.shuffle = true, .seed = options.seed});
@@ -175,6 +176,7 @@ void train(const Options& options, const std::shared_ptr<chainmail::Communicator
       add_batch(metrics, "", loss.detach(), y.detach(), batch.t);
       reports.progress({++position.iteration, train_batches.count(), options.epochs});
     }
+    optimizer->flush();  // evaluation and snapshot see every gradient
     ++position.epoch;
 
     chainmail::ReportEntry entry{position.epoch, position.iteration, 0.0, evaluator.evaluate()};

@@ -6,7 +6,10 @@
 
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <memory>
+#include <optional>
 
 #include <torch/optim/optimizer.h>
 
@@ -24,16 +27,51 @@ struct MultiNodeOptimizerOptions {
   /// MismatchError on all ranks, naming parameter and ranks. In both cases a parameter without a
   /// gradient on every rank stays without one, as in a single process.
   bool zero_fill = true;
+  /// Gradients travel in buckets while backward still computes others (Li et al., VLDB 2020).
+  /// Unset: when there are several nodes. On one node the exchange would take the cores that
+  /// backward runs on.
+  std::optional<bool> overlap = std::nullopt;
+  /// Of a bucket, when they overlap; 0: one exchange per dtype after backward, as in ChainerMN.
+  std::int64_t bucket_bytes = std::int64_t{4} << 20;
+  std::int64_t first_bucket_bytes = std::int64_t{1} << 20;  ///< of the one that is ready first
+  /// step() applies the mean of the step before, whose exchange had all of this step to travel in:
+  /// ChainerMN's double buffering, staleness one. The first step() changes nothing, flush()
+  /// applies the last mean. Twice the memory for gradients; not for "naive".
+  bool double_buffering = false;
+  /// Gradients are scaled down to this global 2-norm after they were averaged; 0: not.
+  double max_grad_norm = 0;
+  /// torch::optim::SGD, Adam and AdamW step by ATen's fused kernels, on their own state, where the
+  /// parameters allow it: several times faster, and equal but for rounding.
+  bool use_fused_step = true;
+  /// step() changes nothing when a mean is infinite or not a number, which all ranks see alike.
+  bool skip_nonfinite = false;
 };
 
-/// Wraps any torch optimizer. One thread per rank; every rank calls the same members in the same
-/// order.
+/// What one step() did; the same on all ranks.
+struct StepResult {
+  /// False in the first step with double buffering, and for gradients that were not finite.
+  bool is_applied = false;
+  /// The global 2-norm of the averaged gradients before clipping; NaN unless max_grad_norm or
+  /// skip_nonfinite asks for it.
+  double grad_norm = 0;
+};
+
+/// Wraps any torch optimizer. One thread per rank; every rank calls the same members, and
+/// backward() on the model, in the same order.
 ///
-/// After an exchange (all communicators but "naive") the gradients are views of one buffer per
-/// dtype that the next exchange writes again: clone() a gradient that is to outlive its step.
-/// Sparse gradients become dense.
+/// backward() leaves means: it exchanges the gradients of all trainable parameters and returns when
+/// they are the averages over the ranks (with double buffering those of the backward before, or
+/// none). Several backwards before one step() are right, but exchange each time: put all but the
+/// last into no_sync(). A backward that only some ranks run needs no_sync(), too. What it throws is
+/// what step() would.
+///
+/// The gradients are views of buckets that the next exchange writes again: clone() one that is to
+/// outlive its step. Sparse gradients become dense; a graph made by create_graph is not kept.
 class CHAINMAIL_API MultiNodeOptimizer {
  public:
+  /// While one lives, backward leaves this rank's own gradients, which add up as usual.
+  class NoSync;
+
   /// Does what create_multi_node_optimizer says.
   MultiNodeOptimizer(std::unique_ptr<torch::optim::Optimizer> optimizer,
                      std::shared_ptr<Communicator> communicator, MultiNodeOptimizerOptions options);
@@ -43,21 +81,41 @@ class CHAINMAIL_API MultiNodeOptimizer {
 
   /// Local: drops the gradients of model and optimizer, or sets them to zero.
   void zero_grad(bool set_to_none = true);
-  /// Replaces every gradient by its mean over the ranks, then steps the wrapped optimizer. No
-  /// gradient is dropped, the first one included. Parameters that were added or unfrozen since the
-  /// last call are compared and broadcast first.
-  /// @throws MismatchError  gradients differ between ranks and zero_fill is false
-  void step();
-  /// The mean alone, without a step (to clip, say, before actual_optimizer().step()).
+  /// Steps the wrapped optimizer with the mean of the gradients; exchanges them first where no
+  /// backward did. No gradient is dropped, the first one included. Parameters that were added or
+  /// unfrozen since the last call are compared and broadcast first.
+  /// @throws MismatchError  gradients differ between ranks and zero_fill is false; or ranks are not
+  ///                        at the same exchange
+  StepResult step();
+  /// Makes the gradients their means, without a step, unless a backward did: for gradients that
+  /// were set by hand. Neither clips nor looks at their values.
   void allreduce_grad();
+  /// Double buffering: applies the mean that is still on its way, at the end of training or before
+  /// a checkpoint or evaluation; false when there is none. Gradients are dropped. Collective.
+  bool flush();
+  /// See NoSync. Ends with the returned object.
+  [[nodiscard]] NoSync no_sync();
   /// Gives every rank the parameters, buffers and optimizer state of rank 0 again: after loading a
   /// file on rank 0, or after adding a layer and before its first forward. Collective.
   void synchronize();
   torch::optim::Optimizer& actual_optimizer() noexcept;
+  /// Bytes of the buckets that hold this rank's gradients.
+  std::size_t gradient_bytes() const noexcept;
 
  private:
   struct Impl;
   std::unique_ptr<Impl> impl_;
+};
+
+class CHAINMAIL_API MultiNodeOptimizer::NoSync {
+ public:
+  explicit NoSync(Impl& impl) noexcept;
+  ~NoSync();
+  NoSync(const NoSync&) = delete;
+  NoSync& operator=(const NoSync&) = delete;
+
+ private:
+  Impl* impl_;
 };
 
 /// Broadcasts parameters, buffers and optimizer state (hyper-parameters too) of rank 0, bit for

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-#include "plugin/train/parameter_list.h"
+#include "plugin/train/optimizer/parameter_list.h"
 
 #include <algorithm>
 #include <array>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-#include "plugin/train/gradient_buckets.h"
+#include "plugin/train/gradients/gradient_bucket.h"
 
 #include <cstring>
 #include <utility>
@@ -12,6 +12,7 @@
 #include <chainmail/error.h>
 
 #include "plugin/tensor/tensor_bytes.h"
+#include "plugin/train/tensor_checks.h"
 
 namespace chainmail::internal {
 
@@ -58,52 +59,105 @@ at::Tensor dense_gradient(const NamedTensor& parameter) {
   return dense.to(parameter.tensor.scalar_type());
 }
 
-GradientBucket::GradientBucket(std::vector<NamedTensor> parameters)
-    : parameters_(std::move(parameters)) {
+GradientBucket::GradientBucket(std::vector<NamedTensor> parameters, ops::Group& group)
+    : parameters_(std::move(parameters)), is_present_(parameters_.size()) {
   const at::NoGradGuard no_grad;
-  const at::Tensor& first = parameters_.front().tensor;
-  const auto element_size = static_cast<std::int64_t>(first.element_size());
+  const c10::ScalarType dtype = parameters_.front().tensor.scalar_type();
+  const auto element_size = static_cast<std::int64_t>(c10::elementSize(dtype));
   const auto count = static_cast<std::int64_t>(parameters_.size());
   std::int64_t total = 0;
   std::vector<std::int64_t> begins;
+  std::vector<at::Tensor> tensors;
   for (const NamedTensor& parameter : parameters_) {
     begins.push_back(total);
     total += aligned(parameter.tensor.numel(), element_size);
+    tensors.push_back(parameter.tensor);
   }
-  flat_ = at::zeros({total + 2 * count}, c10::TensorOptions(first.scalar_type()));
+  const std::int64_t elements = total + 2 * count;
+  const auto memory = group.allocate(static_cast<std::size_t>(elements * element_size));
+  flat_ = at::from_blob(
+      memory.get(), {elements}, [memory](void* /*data*/) {}, c10::TensorOptions(dtype));
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     views_.push_back(view_like(flat_, begins[i], parameters_[i].tensor));
   }
   marks_ = flat_.narrow(0, total, 2 * count).view({2, count});
+  shape_hash_ = hash_shapes(tensors);
+  shapes_ = std::make_shared<const std::string>(describe_shapes(tensors));
 }
 
-void GradientBucket::gather() {
+void GradientBucket::adopt(std::size_t index) {
   const at::NoGradGuard no_grad;
+  const NamedTensor& parameter = parameters_[index];
+  const at::Tensor& view = views_[index];
+  at::Tensor& held = parameter.tensor.mutable_grad();
+  is_present_[index] = held.defined() ? 1 : 0;
+  if (!held.defined()) {
+    view.zero_();
+    return;
+  }
+  // Sparse tensors have no memory of their own to compare.
+  if (held.layout() == c10::kStrided && held.device().is_cpu() && lies_in(held, view)) {
+    return;
+  }
+  const at::Tensor gradient = dense_gradient(parameter);
+  if (gradient.strides() == view.strides() && !gradient.is_neg() && !gradient.is_conj()) {
+    if (view.numel() != 0) {
+      std::memcpy(view.data_ptr(), gradient.const_data_ptr(), view.nbytes());
+    }
+  } else {
+    view.copy_(gradient);
+  }
+  held = view;
+}
+
+void GradientBucket::write_marks() {
   const auto count = static_cast<std::int64_t>(parameters_.size());
-  const at::Tensor marks = at::zeros({2, count}, c10::TensorOptions(c10::kFloat));
+  const at::Tensor marks = at::empty({2, count}, c10::TensorOptions(c10::kFloat));
   float* const mark = marks.mutable_data_ptr<float>();
   for (std::int64_t i = 0; i < count; ++i) {
-    const NamedTensor& parameter = parameters_[static_cast<std::size_t>(i)];
-    const at::Tensor& view = views_[static_cast<std::size_t>(i)];
-    if (!parameter.tensor.grad().defined()) {
-      mark[count + i] = 1;
-      view.zero_();
-      continue;
-    }
-    mark[i] = 1;
-    const at::Tensor gradient = dense_gradient(parameter);
-    if (lies_in(gradient, view)) {
-      continue;
-    }
-    if (gradient.strides() == view.strides() && !gradient.is_neg() && !gradient.is_conj()) {
-      if (view.numel() != 0) {
-        std::memcpy(view.data_ptr(), gradient.const_data_ptr(), view.nbytes());
-      }
-    } else {
-      view.copy_(gradient);
-    }
+    const bool is_present = is_present_[static_cast<std::size_t>(i)] != 0;
+    mark[i] = is_present ? 1 : 0;
+    mark[count + i] = is_present ? 0 : 1;
   }
   marks_.copy_(marks);
+}
+
+void GradientBucket::start(ops::Group& group, ops::WireFormat wire, const ExchangeNumber& number,
+                           bool is_async) {
+  const at::NoGradGuard no_grad;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    adopt(i);
+  }
+  write_marks();
+  ops::Collective collective;
+  collective.kind = ops::OpKind::kAllReduce;
+  collective.dtype = engine_type(flat_.scalar_type(), "a gradient exchange");
+  collective.reduce_op = ops::ReduceOp::kAvg;
+  collective.count = static_cast<std::size_t>(flat_.numel());
+  collective.output = static_cast<std::byte*>(flat_.data_ptr());
+  collective.wire = wire;
+  // Ranks at different exchanges would average gradients of different steps without a word.
+  collective.shape_hash =
+      shape_hash_ ^ static_cast<std::uint32_t>((number.step * 8191 + number.in_step) * 0x9E3779B1U);
+  // The flat tensor is kept so that its memory outlives an operation nobody waits for any more.
+  collective.describe_shapes = [flat = flat_, shapes = shapes_, number] {
+    return "gradients " + *shapes + " of step " + std::to_string(number.step) + ", exchange " +
+           std::to_string(number.in_step);
+  };
+  collective.is_async = is_async;
+  is_started_ = true;
+  if (is_async) {
+    operation_ = group.submit(std::move(collective));
+  } else {
+    group.run(collective);
+  }
+}
+
+void GradientBucket::wait() {
+  if (operation_) {
+    operation_->wait();
+    operation_.reset();
+  }
 }
 
 std::vector<Presence> GradientBucket::presence() const {
@@ -117,11 +171,12 @@ std::vector<Presence> GradientBucket::presence() const {
   return result;
 }
 
-void GradientBucket::scatter(const std::vector<Presence>& presence) {
+void GradientBucket::finish(const std::vector<Presence>& presence) {
   const at::NoGradGuard no_grad;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     at::Tensor& gradient = parameters_[i].tensor.mutable_grad();
     if (!presence[i].somewhere) {
+      gradient.reset();
       continue;
     }
     if (!gradient.defined() || gradient.layout() != c10::kStrided ||
@@ -130,6 +185,7 @@ void GradientBucket::scatter(const std::vector<Presence>& presence) {
     }
     mark_written(gradient);
   }
+  is_started_ = false;
 }
 
 }  // namespace chainmail::internal

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-#include "plugin/train/optimizer_state.h"
+#include "plugin/train/optimizer/optimizer_state.h"
 
 #include <sstream>
 

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+#include "plugin/train/gradients/gradient_exchange.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include <ATen/ATen.h>
+
+#include "plugin/train/communicator_impl.h"
+#include "plugin/train/gradients/bucket_plan.h"
+#include "plugin/train/gradients/plain_exchange.h"
+
+namespace chainmail::internal {
+
+GradientExchange::GradientExchange(Communicator& communicator, std::vector<NamedTensor> parameters,
+                                   std::vector<std::size_t> order, ExchangeOptions options)
+    : communicator_(&communicator),
+      parameters_(std::move(parameters)),
+      options_(std::move(options)),
+      places_(parameters_.size()),
+      is_ready_(parameters_.size()),
+      number_{.step = options_.step} {
+  if (communicator.impl().packs()) {
+    if (order.empty()) {
+      // Backward goes through most models from the last layer to the first.
+      order.resize(parameters_.size());
+      std::iota(order.rbegin(), order.rend(), std::size_t{0});
+    }
+    make_buckets(std::move(order));
+  } else if (options_.double_buffering) {
+    throw InvalidArgument(
+        "communicator 'naive' exchanges gradients one by one and cannot double-buffer them; use "
+        "'hierarchical' or another");
+  }
+  hooks_ = std::make_unique<GradientHooks>(parameters_,
+                                           [this](std::size_t parameter) { on_ready(parameter); });
+}
+
+void GradientExchange::make_buckets(std::vector<std::size_t> order) {
+  std::vector<BucketItem> items;
+  for (const std::size_t p : order) {
+    const at::Tensor& tensor = parameters_[p].tensor;
+    items.push_back({tensor.scalar_type(), static_cast<std::int64_t>(tensor.nbytes())});
+  }
+  const std::vector<std::vector<std::size_t>> plan =
+      plan_buckets(items, {options_.overlaps ? options_.bucket_bytes : 0,
+                           options_.overlaps ? options_.first_bucket_bytes : 0});
+  for (std::size_t set = 0; set < (options_.double_buffering ? 2 : 1); ++set) {
+    for (std::size_t b = 0; b < plan.size(); ++b) {
+      std::vector<NamedTensor> members;
+      for (const std::size_t item : plan[b]) {
+        places_[order[item]] = {b, members.size()};
+        members.push_back(parameters_[order[item]]);
+      }
+      sets_[set].buckets.emplace_back(std::move(members), *communicator_->impl().group);
+    }
+  }
+}
+
+std::size_t GradientExchange::bytes() const noexcept {
+  std::size_t sum = 0;
+  for (const BucketSet& set : sets_) {
+    for (const GradientBucket& bucket : set.buckets) {
+      sum += bucket.bytes();
+    }
+  }
+  return sum;
+}
+
+void GradientExchange::on_ready(std::size_t parameter) {
+  if (!is_enabled_) {
+    is_done_ = false;  // what an earlier backward made a mean is one no more
+    return;
+  }
+  if (!is_open_) {
+    if (is_done_ && options_.double_buffering) {
+      throw InvalidArgument(
+          "a second backward before step(): with double buffering all but the last one of a step "
+          "belong into no_sync()");
+    }
+    open();
+    at_end_of_backward([this] { end(); });
+    is_deferred_ = options_.is_current && !options_.is_current();
+  }
+  if (is_deferred_ || sets_[current_].buckets.empty()) {
+    return;
+  }
+  const Place place = places_[parameter];
+  GradientBucket& bucket = sets_[current_].buckets[place.bucket];
+  if (bucket.is_started()) {
+    throw InvalidArgument("the gradient of '" + parameters_[parameter].name +
+                          "' came while it was being exchanged: an earlier backward ended with an "
+                          "exception, after which zero_grad() of the multi-node optimizer is "
+                          "needed, or one runs inside another, which needs no_sync()");
+  }
+  bucket.adopt(place.index);
+  if (std::exchange(is_ready_[parameter], 1) != 0) {
+    return;
+  }
+  observed_.push_back(parameter);
+  --pending_[place.bucket];
+  if (options_.overlaps) {
+    std::size_t end_bucket = next_;
+    while (end_bucket < pending_.size() && pending_[end_bucket] == 0) {
+      ++end_bucket;
+    }
+    start_up_to(end_bucket, false);
+  }
+}
+
+void GradientExchange::open() {
+  is_open_ = true;
+  is_deferred_ = false;
+  observed_.clear();
+  std::fill(is_ready_.begin(), is_ready_.end(), char{0});
+  pending_.clear();
+  for (const GradientBucket& bucket : sets_[current_].buckets) {
+    pending_.push_back(bucket.parameters().size());
+  }
+  next_ = 0;
+  ++number_.in_step;
+}
+
+// All ranks start the buckets in the same order, whatever backward finishes first.
+void GradientExchange::start_up_to(std::size_t end_bucket, bool waits_for_last) {
+  Communicator::Impl& impl = communicator_->impl();
+  std::vector<GradientBucket>& buckets = sets_[current_].buckets;
+  for (; next_ < end_bucket; ++next_) {
+    const bool is_async = !waits_for_last || next_ + 1 < end_bucket;
+    buckets[next_].start(*impl.group, impl.group->options().wire, number_, is_async);
+  }
+}
+
+void GradientExchange::end() {
+  is_open_ = false;
+  if (std::exchange(is_deferred_, false)) {
+    is_done_ = false;
+    return;
+  }
+  communicator_->impl().check_usable();
+  BucketSet& set = sets_[current_];
+  if (!communicator_->impl().packs()) {
+    exchange_one_by_one(*communicator_, parameters_, options_.zero_fill);
+    has_mean_ = true;
+  } else {
+    start_up_to(set.buckets.size(), !options_.double_buffering);
+    set.is_in_flight = true;
+    BucketSet& ended = options_.double_buffering ? sets_[1 - current_] : set;
+    has_mean_ = ended.is_in_flight;
+    if (has_mean_) {
+      collect(ended);
+    } else {
+      for (const NamedTensor& parameter : parameters_) {
+        parameter.tensor.mutable_grad().reset();
+      }
+    }
+    current_ = options_.double_buffering ? 1 - current_ : current_;
+  }
+  is_done_ = true;
+  is_by_backward_ = true;
+}
+
+// Waits for the means, checks who had what, and makes them the gradients.
+void GradientExchange::collect(BucketSet& set) {
+  set.is_in_flight = false;
+  for (GradientBucket& bucket : set.buckets) {
+    bucket.wait();
+  }
+  for (GradientBucket& bucket : set.buckets) {
+    const std::vector<Presence> presence = bucket.presence();
+    if (!options_.zero_fill) {
+      require_equal_presence(*communicator_, bucket.parameters(), presence, bucket.own_presence());
+    }
+    bucket.finish(presence);
+  }
+}
+
+void GradientExchange::require() {
+  if (is_open_) {
+    end();
+  } else if (!is_done_) {
+    open();
+    end();
+  }
+  is_by_backward_ = false;
+}
+
+void GradientExchange::require_again() {
+  is_done_ = is_done_ && is_by_backward_;
+  require();
+}
+
+void GradientExchange::begin_step() {
+  if (is_open_) {
+    end();
+  }
+  is_done_ = false;
+}
+
+void GradientExchange::count_step() noexcept {
+  ++number_.step;
+  number_.in_step = 0;
+}
+
+bool GradientExchange::take_last() {
+  BucketSet& last = sets_[1 - current_];
+  if (!last.is_in_flight) {
+    return false;
+  }
+  collect(last);
+  return true;
+}
+
+}  // namespace chainmail::internal

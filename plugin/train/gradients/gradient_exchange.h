@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// The mean of all gradients over the ranks, bucket by bucket, while backward still computes others;
+// with double buffering, while the next step computes.
+//
+// One thread per rank, which is also the one that calls backward(). Collective: every rank runs the
+// same exchanges in the same order.
+
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include <chainmail/communicator.h>
+
+#include "plugin/train/gradients/gradient_bucket.h"
+#include "plugin/train/gradients/gradient_hooks.h"
+#include "plugin/train/optimizer/parameter_list.h"
+
+namespace chainmail::internal {
+
+struct ExchangeOptions {
+  bool zero_fill = true;
+  bool overlaps = false;          ///< buckets start while backward goes on
+  bool double_buffering = false;  ///< a mean is used one exchange later
+  std::int64_t bucket_bytes = 0;  ///< 0: one per dtype
+  std::int64_t first_bucket_bytes = 0;
+  std::uint64_t step = 0;  ///< steps of the optimizer before the first exchange, for messages
+  /// Asked at the begin of each backward: false when the parameters are no longer those of the
+  /// constructor, so that this backward only leaves its own gradients.
+  std::function<bool()> is_current;
+};
+
+class GradientExchange {
+ public:
+  /// Allocates the buckets and sets hooks. `parameters` are trainable, in the order of all ranks;
+  /// `order` has the positions in which backward finishes them, empty where that is not known.
+  /// Without buckets ("naive") they are exchanged one at a time. Collective.
+  GradientExchange(Communicator& communicator, std::vector<NamedTensor> parameters,
+                   std::vector<std::size_t> order, ExchangeOptions options);
+
+  /// False within no_sync(): backward leaves this rank's own gradients.
+  void set_enabled(bool is_enabled) noexcept { is_enabled_ = is_enabled; }
+  /// Exchanges the gradients as they are, unless a backward did since begin_step().
+  void require();
+  /// The same, but also when there was only a call of these functions since begin_step().
+  void require_again();
+  /// After an exchange: whether the gradients are means. Not so after the first one with double
+  /// buffering, when there is none yet and no parameter has a gradient.
+  bool has_mean() const noexcept { return has_mean_; }
+  /// The gradients were used or dropped. Ends an exchange that a backward began and, by an
+  /// exception, did not end: the other ranks are in it.
+  void begin_step();
+  /// A step of the optimizer has ended; the next exchange is the first one of the next step.
+  void count_step() noexcept;
+  /// Double buffering: makes the gradients the last mean that is still on its way. False when there
+  /// is none.
+  bool take_last();
+  /// Positions in `parameters` as the last backward finished them; empty without one.
+  const std::vector<std::size_t>& observed_order() const noexcept { return observed_; }
+  const std::vector<NamedTensor>& parameters() const noexcept { return parameters_; }
+  std::size_t bucket_count() const noexcept { return sets_[0].buckets.size(); }
+  /// Of all buckets.
+  std::size_t bytes() const noexcept;
+
+ private:
+  struct Place {
+    std::size_t bucket = 0;
+    std::size_t index = 0;
+  };
+  struct BucketSet {
+    std::vector<GradientBucket> buckets;
+    bool is_in_flight = false;  ///< all have started
+  };
+
+  void make_buckets(std::vector<std::size_t> order);
+  void on_ready(std::size_t parameter);
+  void open();
+  void end();
+  void start_up_to(std::size_t end_bucket, bool waits_for_last);
+  void collect(BucketSet& set);
+
+  Communicator* communicator_;
+  std::vector<NamedTensor> parameters_;
+  ExchangeOptions options_;
+  std::vector<Place> places_;         ///< of each parameter
+  std::array<BucketSet, 2> sets_;     ///< the second one for double buffering
+  std::size_t current_ = 0;           ///< the set that takes gradients
+  std::vector<std::size_t> pending_;  ///< per bucket: gradients that are not ready
+  std::vector<char> is_ready_;        ///< per parameter
+  std::vector<std::size_t> observed_;
+  std::size_t next_ = 0;   ///< the bucket that starts next; their order is fixed
+  ExchangeNumber number_;  ///< of the exchange under way, or the last one
+  bool is_enabled_ = true;
+  bool is_open_ = false;      ///< an exchange has begun and not ended
+  bool is_deferred_ = false;  ///< the backward under way leaves its gradients as they are
+  bool is_done_ = false;      ///< exchanged since begin_step()
+  bool is_by_backward_ = false;
+  bool has_mean_ = false;
+  std::unique_ptr<GradientHooks> hooks_;  // last: they call the rest
+};
+
+}  // namespace chainmail::internal

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// Tells when autograd has finished a gradient, and when a backward pass ends.
+//
+// Both are called in the thread that called backward(). What they throw reaches its caller.
+
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "plugin/train/optimizer/parameter_list.h"
+
+namespace chainmail::internal {
+
+/// Hooks on trainable parameters, taken off again by the destructor. A tensor has room for one such
+/// hook: a later set takes the place of an earlier one, whose destructor then leaves it alone.
+class GradientHooks {
+ public:
+  /// `ready(i)` is called after the gradient of `parameters[i]` was written or added to.
+  GradientHooks(const std::vector<NamedTensor>& parameters, std::function<void(std::size_t)> ready);
+  ~GradientHooks();
+  GradientHooks(const GradientHooks&) = delete;
+  GradientHooks& operator=(const GradientHooks&) = delete;
+
+ private:
+  struct Installed {
+    at::Tensor parameter;
+    const void* hook;
+  };
+  std::vector<Installed> installed_;
+};
+
+/// From within a hook: calls `callback` once, when the pass that runs now has finished all
+/// gradients. A pass that ends with an exception never calls it.
+void at_end_of_backward(std::function<void()> callback);
+
+}  // namespace chainmail::internal

@@ -1,0 +1,50 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+# SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+# A training step of ours in C++ against torch's DistributedDataParallel over Gloo in Python: whole
+# programs in turn, so that the machine's mood meets both.
+set -euo pipefail
+
+usage() {
+  cat <<'TEXT'
+usage: tools/bench/step/against_python.sh [--rounds 7] [--model mlp|layers] [--optimizer adam|sgd]
+                                          [--python .deps/venv/bin/python3]
+  needs build/ and a Python with torch; prints the medians over the rounds and their ratio
+TEXT
+}
+
+cd "$(dirname "${BASH_SOURCE[0]}")/../../.."
+rounds=7 model=mlp optimizer=adam python=.deps/venv/bin/python3
+while (($#)); do
+  case $1 in
+    --rounds) rounds=$2 && shift ;;
+    --model) model=$2 && shift ;;
+    --optimizer) optimizer=$2 && shift ;;
+    --python) python=$2 && shift ;;
+    *) usage >&2 && exit 2 ;;
+  esac
+  shift
+done
+
+launch=(build/bin/launcher -H localhost:2 -n 2 --timeout 120)
+results=$(mktemp)
+trap 'rm -f "$results"' EXIT
+for ((round = 0; round < rounds; ++round)); do
+  ours=$("${launch[@]}" build/bin/chainmail-step-bench --model "$model" --optimizer "$optimizer" \
+    --rounds 1 --steps 100 --warmup 20 --against plain 2>/dev/null | awk '$1 == "ours" {print $2, $3}')
+  ddp=$("${launch[@]}" "$python" tools/bench/step/ddp_step.py --model "$model" \
+    --optimizer "$optimizer" 2>/dev/null | awk 'NF == 2 {print $1, $2}')
+  echo "round $round: ours $ours, DDP over Gloo $ddp (median, min; us)"
+  echo "$ours $ddp" >>"$results"
+done
+"$python" - "$results" <<'PYTHON'
+import statistics
+import sys
+
+rows = [[float(v) for v in line.split()] for line in open(sys.argv[1], encoding="utf-8")]
+ours, ddp = (statistics.median(row[i] for row in rows) for i in (0, 2))
+print(f"median: ours {ours:.0f} us, DDP over Gloo {ddp:.0f} us: ours takes {ours / ddp:.3f} of it; "
+      f"of the minima {min(r[1] for r in rows) / min(r[3] for r in rows):.3f}, "
+      f"worst round {max(r[0] / r[2] for r in rows):.3f}")
+PYTHON

@@ -1,0 +1,68 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+# SPDX-FileCopyrightText: 2026 the Chainmail authors
+"""The training step of chainmail-step-bench with torch's DistributedDataParallel, from Python.
+
+usage: launcher -H localhost:2 -n 2 python3 ddp_step.py [--backend gloo] [--model mlp]
+
+Rank 0 prints the median and the minimum of a step in microseconds, each step that of the slowest
+rank. against_python.sh takes turns with chainmail-step-bench.
+"""
+
+import argparse
+import time
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+
+def make_model(name):
+    units = [784, 1024, 1024, 10] if name == "mlp" else [784, *[128] * 61, 10]
+    torch.manual_seed(0)
+    layers = []
+    for inputs, outputs in zip(units, units[1:]):
+        layers += [torch.nn.Linear(inputs, outputs), torch.nn.ReLU()]
+    return torch.nn.Sequential(*layers[:-1])
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--backend", default="gloo", choices=["gloo", "chainmail"])
+    parser.add_argument("--model", default="mlp", choices=["mlp", "layers"])
+    parser.add_argument("--optimizer", default="adam", choices=["adam", "sgd"])
+    parser.add_argument("--batchsize", type=int, default=64)
+    parser.add_argument("--steps", type=int, default=100)
+    parser.add_argument("--warmup", type=int, default=20)
+    parser.add_argument("--threads", type=int, default=1)
+    arguments = parser.parse_args()
+
+    if arguments.backend == "chainmail":
+        import chainmail  # noqa: F401  registers the backend
+    torch.set_num_threads(arguments.threads)
+    dist.init_process_group(arguments.backend)
+    model = DistributedDataParallel(make_model(arguments.model), gradient_as_bucket_view=True)
+    if arguments.optimizer == "adam":
+        optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+    else:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    torch.manual_seed(dist.get_rank() + 1)
+    x = torch.rand(arguments.batchsize, 784)
+    t = torch.randint(10, (arguments.batchsize,))
+
+    times = []
+    for _ in range(arguments.warmup + arguments.steps):
+        begin = time.perf_counter()
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(model(x), t).backward()
+        optimizer.step()
+        times.append((time.perf_counter() - begin) * 1e6)
+    slowest = torch.tensor(times[arguments.warmup:], dtype=torch.float64)
+    dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
+    if dist.get_rank() == 0:
+        print(f"{slowest.median().item():.1f} {slowest.min().item():.1f}", flush=True)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// Ways to train one model with all ranks of the job; each has its own copy of the model.
+//
+// Collective: every rank makes the same trainers and calls their steps alike.
+
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include <chainmail/communicator.h>
+
+namespace chainmail::bench {
+
+struct TrainerOptions {
+  std::string model = "mlp";
+  std::string optimizer = "adam";  ///< adam or sgd (momentum 0.9)
+};
+
+class Trainer {
+ public:
+  virtual ~Trainer() = default;
+  virtual const std::string& name() const noexcept = 0;
+  /// zero_grad, forward, cross entropy, backward with exchange, optimizer step. x: [batch, 784]
+  /// float; t: [batch] int64.
+  virtual void step(const at::Tensor& x, const at::Tensor& t) = 0;
+  /// Of this rank's copy.
+  virtual std::vector<at::Tensor> parameters() const = 0;
+};
+
+/// Names that make_trainer knows, with what they are, for the help text.
+[[nodiscard]] std::string trainer_names();
+
+/// `name` is one of
+///   plain           torch's optimizer, no exchange: each rank for itself
+///   ours            MultiNodeOptimizer as its users get it
+///   ours-overlap, ours-double, ours-unfused   the same with one option changed
+///   reducer-gloo    c10d::Reducer, which torch's DistributedDataParallel is made of, over Gloo
+///   reducer-ours    the same over a process group of Chainmail
+/// Throws InvalidArgument for others.
+[[nodiscard]] std::unique_ptr<Trainer> make_trainer(
+    const std::string& name, const TrainerOptions& options,
+    const std::shared_ptr<Communicator>& communicator);
+
+}  // namespace chainmail::bench
