@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "plugin/c10d/store/group_board.h"
 #include "plugin/c10d/store/launcher_store.h"
+#include "plugin/cuda/cuda_support.h"
 #include "plugin/job/boards.h"
 #include "plugin/job/env.h"
 #include "plugin/job/job_connection.h"
@@ -64,6 +65,12 @@ void check_arguments(int rank, int size, const BackendOptions& options) {
   }
 }
 
+ops::Algorithm algorithm_of(const std::string& name) {
+  if (name != kPureNccl && name != kNonCudaAware) return ops::parse_algorithm(name);
+  require_cuda("algorithm " + name);
+  return name == kPureNccl ? ops::Algorithm::kFlat : ops::Algorithm::kHierarchical;
+}
+
 /// What the ranks of a group learn of each other before there is a group.
 struct MetRanks {
   std::shared_ptr<ops::Rendezvous> board;
@@ -111,7 +118,7 @@ c10::intrusive_ptr<ChainmailBackend> make_backend(const c10::intrusive_ptr<c10d:
   check_arguments(rank, size, options);
   ops::GroupOptions group_options;
   group_options.name = options.group_name;
-  group_options.algorithm = ops::parse_algorithm(options.algorithm);
+  group_options.algorithm = algorithm_of(options.algorithm);
   group_options.wire = ops::parse_wire_format(options.wire);
   group_options.cross = ops::parse_cross_carrier(options.cross);
   group_options.timeout = options.timeout;
@@ -136,11 +143,13 @@ c10::intrusive_ptr<ChainmailBackend> make_backend(const c10::intrusive_ptr<c10d:
       std::vector<std::uint64_t>(global_ranks.begin(), global_ranks.end()));
 }
 
-void set_backend(c10d::ProcessGroup& group, c10::intrusive_ptr<ChainmailBackend> backend) {
+void set_backend(c10d::ProcessGroup& group, const c10::intrusive_ptr<ChainmailBackend>& backend) {
   // The default first: c10d keys backends by kind, too, and an unset default makes barriers fail.
   group.setDefaultBackend(c10d::ProcessGroup::BackendType::CUSTOM);
-  group.setBackend(c10::kCPU, c10d::ProcessGroup::BackendType::CUSTOM,
-                   c10::intrusive_ptr<c10d::Backend>(std::move(backend)));
+  for (const c10::DeviceType device : {c10::kCPU, c10::kCUDA}) {
+    group.setBackend(device, c10d::ProcessGroup::BackendType::CUSTOM,
+                     c10::intrusive_ptr<c10d::Backend>(backend));
+  }
 }
 
 c10::intrusive_ptr<ChainmailBackend> backend_of(c10d::ProcessGroup& group) {

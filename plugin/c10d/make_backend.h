@@ -22,8 +22,8 @@ namespace chainmail::internal {
     const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, const BackendOptions& options,
     std::vector<int> global_ranks = {});
 
-/// Makes `backend` the one of a process group, for CPU tensors and by default.
-void set_backend(c10d::ProcessGroup& group, c10::intrusive_ptr<ChainmailBackend> backend);
+/// Makes `backend` the one of a process group, for CPU and CUDA tensors and by default.
+void set_backend(c10d::ProcessGroup& group, const c10::intrusive_ptr<ChainmailBackend>& backend);
 
 /// The CPU backend of a process group; TORCH_CHECK when it is another one.
 [[nodiscard]] c10::intrusive_ptr<ChainmailBackend> backend_of(c10d::ProcessGroup& group);

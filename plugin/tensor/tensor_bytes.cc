@@ -41,8 +41,15 @@ std::string why_not_dense(const at::Tensor& tensor) {
     text << "is not dense but " << tensor.layout() << "; pass tensor.to_dense()";
     return text.str();
   }
-  if (!tensor.device().is_cpu()) return "is on " + tensor.device().str() + ", not on the CPU";
   return {};
+}
+
+std::string why_not_dense_cpu(const at::Tensor& tensor) {
+  std::string reason = why_not_dense(tensor);
+  if (reason.empty() && !tensor.device().is_cpu()) {
+    reason = "is on " + tensor.device().str() + ", not on the CPU";
+  }
+  return reason;
 }
 
 std::string why_not_writable(const at::Tensor& tensor) {

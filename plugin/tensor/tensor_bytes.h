@@ -16,8 +16,10 @@
 namespace chainmail::internal {
 
 /// What keeps `tensor` from being sent, as the end of a sentence ("is undefined"); empty for a
-/// dense CPU tensor.
+/// dense tensor.
 [[nodiscard]] std::string why_not_dense(const at::Tensor& tensor);
+/// The same; empty for a dense CPU tensor.
+[[nodiscard]] std::string why_not_dense_cpu(const at::Tensor& tensor);
 
 /// What keeps results from being written to `tensor`: elements that share memory (expanded ones).
 [[nodiscard]] std::string why_not_writable(const at::Tensor& tensor);

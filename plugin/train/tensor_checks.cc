@@ -20,7 +20,7 @@ ops::DataType engine_type(c10::ScalarType type, const char* operation) {
 
 void check_dense_cpu(at::ArrayRef<at::Tensor> tensors, const char* operation) {
   for (std::size_t i = 0; i < tensors.size(); ++i) {
-    std::string reason = why_not_dense(tensors[i]);
+    std::string reason = why_not_dense_cpu(tensors[i]);
     if (reason.empty()) reason = why_not_writable(tensors[i]);
     if (!reason.empty()) {
       throw InvalidArgument(std::string(operation) + ": tensor " + std::to_string(i) + " " +

@@ -2,7 +2,8 @@
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
 // Life, errors and the way of every operation into the engine; the operations themselves are in
-// reductions.cc, sparse.cc, movements.cc, transfers.cc and barriers.cc.
+// reductions.cc, sparse.cc, movements.cc, transfers.cc and barriers.cc, what GPUs need of their own
+// in devices.cc.
 
 #include "plugin/c10d/backend/chainmail_backend.h"
 
@@ -20,13 +21,18 @@ namespace chainmail::internal {
 
 ChainmailBackend::ChainmailBackend(std::shared_ptr<ops::Group> group,
                                    std::shared_ptr<ops::Rendezvous> board, BackendOptions options,
-                                   std::vector<std::uint64_t> global_ranks)
+                                   std::vector<std::uint64_t> global_ranks,
+                                   DeviceLanes::Maker make_device_group)
     : Backend(group->rank(), group->size()),
       group_(std::move(group)),
       board_(std::move(board)),
       options_(std::move(options)),
       global_ranks_(std::move(global_ranks)),
-      timeout_(group_->options().timeout) {
+      timeout_(group_->options().timeout),
+      lanes_(make_device_group ? std::move(make_device_group)
+                               : [this](c10::Device device, int number) {
+                                   return this->make_device_group(device, number);
+                                 }) {
   init();
   setGroupUid(options_.group_name);
 }
@@ -72,6 +78,9 @@ std::shared_ptr<ops::Operation> ChainmailBackend::submit(ops::Collective collect
 
 ChainmailBackend::WorkPtr ChainmailBackend::launch(const Call& call, at::TensorList inputs,
                                                    ops::Collective collective, PayloadPtr payload) {
+  if (!inputs.empty() && !inputs[0].device().is_cpu()) {
+    return launch_on_device(call, inputs, std::move(collective), payload);
+  }
   complete(call, payload, collective);
   collective.is_async = call.is_async || is_coalescing();
   ProfiledCall profiled(call.api.title, inputs);
@@ -130,7 +139,13 @@ void ChainmailBackend::startCoalescing() {
 ChainmailBackend::WorkPtr ChainmailBackend::endCoalescing() {
   TORCH_CHECK(is_coalescing(), "chainmail: endCoalescing without startCoalescing in this thread");
   const auto parts = std::exchange(coalesced_, {});
+  CoalescedOnDevice on_device = std::exchange(coalesced_on_device_, {});
   coalescing_thread_ = std::thread::id();
+  if (on_device.lane) {
+    TORCH_CHECK(parts.empty(), "chainmail: endCoalescing: operations of group ",
+                options_.group_name, " are on CPU and GPU tensors; coalesce them apart");
+    return end_coalescing_on_device(std::move(on_device));
+  }
   auto payload = std::make_shared<Payload>();
   std::vector<std::shared_ptr<ops::Operation>> operations;
   for (const auto& part : parts) {
@@ -160,7 +175,10 @@ void ChainmailBackend::abort() {
                                         rank_)));
 }
 
-void ChainmailBackend::shutdown() { group_->shutdown(); }
+void ChainmailBackend::shutdown() {
+  lanes_.shutdown();
+  group_->shutdown();
+}
 
 c10d::ErrorType ChainmailBackend::getError() {
   const std::exception_ptr error = group_->error();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-// c10d's Backend over an engine group, for CPU tensors.
+// c10d's Backend over an engine group, for tensors on CPUs and on GPUs: one object for both.
 //
 // Thread rule: any thread; operations run in call order. Collective rule as in c10d. Argument
 // mistakes throw c10::Error before anything is sent; failures of the group throw Chainmail's own
@@ -19,6 +19,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -26,6 +27,7 @@
 #include "ops/engine/group.h"
 #include "plugin/c10d/backend/options.h"
 #include "plugin/c10d/compat.h"
+#include "plugin/c10d/device/device_lane.h"
 #include "plugin/c10d/work/api.h"
 #include "plugin/c10d/work/work.h"
 
@@ -37,9 +39,11 @@ class ChainmailBackend final : public c10d::Backend {
   using Tensors = std::vector<at::Tensor>;
   using TensorLists = std::vector<Tensors>;
 
-  /// `board` is the group's own; `options` are those that it was made with.
+  /// `board` is the group's own; `options` are those that it was made with. `make_device_group`:
+  /// unset, that of the CUDA library.
   ChainmailBackend(std::shared_ptr<ops::Group> group, std::shared_ptr<ops::Rendezvous> board,
-                   BackendOptions options, std::vector<std::uint64_t> global_ranks);
+                   BackendOptions options, std::vector<std::uint64_t> global_ranks,
+                   DeviceLanes::Maker make_device_group = {});
   ~ChainmailBackend() override;
 
   /// Forgets the group's name in c10d's registry when this object goes.
@@ -48,7 +52,7 @@ class ChainmailBackend final : public c10d::Backend {
   /// What killed the group; null while it is alive.
   [[nodiscard]] std::exception_ptr error() const { return group_->error(); }
 
-  /// The all-reduce behind torch.ops.chainmail.*; blocks.
+  /// The all-reduce behind torch.ops.chainmail.*. Blocks; on a GPU the current stream does.
   void all_reduce(const at::Tensor& tensor, ops::ReduceOp op,
                   std::optional<ops::Algorithm> algorithm, std::optional<ops::WireFormat> wire);
 
@@ -125,6 +129,14 @@ class ChainmailBackend final : public c10d::Backend {
     bool is_async = true;
   };
   using PayloadPtr = std::shared_ptr<Payload>;
+  /// Sends and receives of GPU tensors must reach NCCL together, or they wait for each other.
+  struct CoalescedOnDevice {
+    std::shared_ptr<const DeviceLane> lane;  // null: none yet
+    std::vector<ops::Collective> transfers;
+    std::vector<PayloadPtr> payloads;  // of the transfers
+    Tensors inputs;
+    WorkPtr last;  // of the other operations
+  };
 
   /// Hands the operation to the engine; waits for it when the call is not asynchronous. `inputs`
   /// are for the profiler.
@@ -138,6 +150,14 @@ class ChainmailBackend final : public c10d::Backend {
   WorkPtr started(const Call& call, std::uint64_t sequence, PayloadPtr payload,
                   std::shared_ptr<ops::Operation> operation);
   bool is_coalescing() const;
+  /// The same for tensors on a GPU, in devices.cc.
+  WorkPtr launch_on_device(const Call& call, at::TensorList inputs, ops::Collective collective,
+                           const PayloadPtr& payload);
+  WorkPtr queue(const Call& call, const DeviceLane& lane,
+                std::span<const ops::Collective> collectives, std::span<const PayloadPtr> payloads,
+                Tensors inputs);
+  WorkPtr end_coalescing_on_device(CoalescedOnDevice coalesced);
+  std::shared_ptr<ops::DeviceGroup> make_device_group(c10::Device device, int number);
 
   WorkPtr receive(const Api& api, const Tensors& tensors, int source, int tag);
   WorkPtr start_reduce_scatter(const Call& call, const at::Tensor& input, const Tensors& inputs,
@@ -164,6 +184,9 @@ class ChainmailBackend final : public c10d::Backend {
   std::atomic<std::uint64_t> monitored_barriers_{0};
   std::atomic<std::thread::id> coalescing_thread_;            // none: nobody is coalescing
   std::vector<c10::intrusive_ptr<ChainmailWork>> coalesced_;  // that thread's alone
+  CoalescedOnDevice coalesced_on_device_;                     // as coalesced_
+  std::atomic<std::uint64_t> device_sequence_{0};
+  DeviceLanes lanes_;
 };
 
 }  // namespace chainmail::internal

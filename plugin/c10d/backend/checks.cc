@@ -19,6 +19,9 @@ void check_tensors(at::TensorList tensors, const char* what) {
     TORCH_CHECK(tensor.scalar_type() == tensors[0].scalar_type(), "chainmail: ", what,
                 " needs tensors of one type, got ", tensors[0].scalar_type(), " and ",
                 tensor.scalar_type());
+    TORCH_CHECK(tensor.device() == tensors[0].device(), "chainmail: ", what,
+                " needs tensors on one device, got ", tensors[0].device(), " and ",
+                tensor.device());
   }
 }
 
@@ -41,12 +44,16 @@ void check_like(at::TensorList tensors, const at::Tensor& like, const char* what
                 "chainmail: ", what, ": all tensors must have the same shape and type; got ",
                 tensor.sizes(), " ", tensor.scalar_type(), " and ", like.sizes(), " ",
                 like.scalar_type());
+    TORCH_CHECK(tensor.device() == like.device(), "chainmail: ", what,
+                " needs tensors on one device, got ", like.device(), " and ", tensor.device());
   }
 }
 
 void check_same_type(const at::Tensor& input, const at::Tensor& output, const char* what) {
   TORCH_CHECK(output.scalar_type() == input.scalar_type(), "chainmail: ", what, ": the input is ",
               input.scalar_type(), ", the output ", output.scalar_type());
+  TORCH_CHECK(output.device() == input.device(), "chainmail: ", what, ": the input is on ",
+              input.device(), ", the output on ", output.device());
 }
 
 }  // namespace chainmail::internal

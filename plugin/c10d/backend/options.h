@@ -13,6 +13,9 @@
 namespace chainmail::internal {
 
 inline constexpr char kBackendName[] = "chainmail";
+/// Algorithms that only GPUs have: flat, and hierarchical with the hop between nodes on the host.
+inline constexpr char kPureNccl[] = "pure_nccl";
+inline constexpr char kNonCudaAware[] = "non_cuda_aware";
 
 /// c10d's own members hold where both name the same thing (timeout, group_name).
 struct ChainmailOptions final : c10d::Backend::Options {

@@ -18,15 +18,6 @@ namespace {
 
 using FuturePtr = c10::intrusive_ptr<c10::ivalue::Future>;
 
-c10::TypePtr type_of(const Payload& payload) {
-  const c10::TypePtr tensors = c10::ListType::ofTensors();
-  return payload.lists.size() > 1 ? c10::TypePtr(c10::ListType::create(tensors)) : tensors;
-}
-
-c10::IValue value_of(const Payload& payload) {
-  return payload.lists.size() > 1 ? c10::IValue(payload.lists) : c10::IValue(payload.results);
-}
-
 // A future's callbacks are its user's code, and run in the thread that ends the operation.
 void guarded(const std::function<void()>& complete) noexcept {
   try {
@@ -48,6 +39,15 @@ c10d::WorkResult result_of(const std::exception_ptr& error) {
 }
 
 }  // namespace
+
+c10::TypePtr Payload::type() const {
+  const c10::TypePtr tensors = c10::ListType::ofTensors();
+  return lists.size() > 1 ? c10::TypePtr(c10::ListType::create(tensors)) : tensors;
+}
+
+c10::IValue Payload::value() const {
+  return lists.size() > 1 ? c10::IValue(lists) : c10::IValue(results);
+}
 
 void Payload::finish(const ops::Operation& operation) noexcept {
   // The engine's callback and a waiting caller may both get here first.
@@ -116,22 +116,26 @@ bool ChainmailWork::wait(std::chrono::milliseconds timeout) {
   return true;
 }
 
+void abort_group(const std::weak_ptr<ops::Group>& group, c10d::OpType type, std::uint64_t sequence,
+                 int rank) {
+  const auto alive = group.lock();
+  if (!alive) return;
+  alive->abort(std::make_exception_ptr(
+      PeerError(c10d::opTypeToString(type) + " #" + std::to_string(sequence) + " of group " +
+                    alive->options().name + " was aborted by rank " + std::to_string(rank) +
+                    " on " + alive->options().host,
+                rank)));
+}
+
 void ChainmailWork::abort() {
-  if (operation_->is_done()) return;
-  if (const auto group = group_.lock()) {
-    group->abort(std::make_exception_ptr(
-        PeerError(c10d::opTypeToString(opType_) + " #" + std::to_string(sequence_) + " of group " +
-                      group->options().name + " was aborted by rank " + std::to_string(rank_) +
-                      " on " + group->options().host,
-                  rank_)));
-  }
+  if (!operation_->is_done()) abort_group(group_, opType_, sequence_, rank_);
 }
 
 FuturePtr ChainmailWork::getFuture() {
   {
     const std::lock_guard lock(mutex_);
     if (future_) return future_;
-    future_ = c10::make_intrusive<c10::ivalue::Future>(type_of(*payload_));
+    future_ = c10::make_intrusive<c10::ivalue::Future>(payload_->type());
   }
   // Outside the lock: callbacks of the future may ask this Work. It keeps what they need.
   operation_->on_done([payload = payload_, done = operation_.get(), future = future_] {
@@ -141,7 +145,7 @@ FuturePtr ChainmailWork::getFuture() {
       if (error) {
         future->setError(error);
       } else {
-        future->markCompleted(value_of(*payload));
+        future->markCompleted(payload->value());
       }
     });
   });

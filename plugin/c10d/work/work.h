@@ -28,6 +28,10 @@ struct Payload {
   std::vector<at::Tensor> buffers;             ///< flat memory that the engine works on
   std::function<void()> copy_out;              ///< buffers to results, after success
 
+  /// Of the Future: a list of tensors, or of lists where c10d has several.
+  c10::TypePtr type() const;
+  c10::IValue value() const;
+
   /// Runs copy_out once, whoever comes first; others wait for it. Called when the operation is
   /// done.
   void finish(const ops::Operation& operation) noexcept;
@@ -37,6 +41,10 @@ struct Payload {
  private:
   std::once_flag once_;
 };
+
+/// Ends the group of an operation that is given up.
+void abort_group(const std::weak_ptr<ops::Group>& group, c10d::OpType type, std::uint64_t sequence,
+                 int rank);
 
 class ChainmailWork final : public c10d::Work {
  public:

@@ -32,7 +32,7 @@ struct BackendOptions {
 
 /// Creates a process group over `store` and registers it under options.group_name, so that
 /// functional collectives and `torch.ops.chainmail.*` find it. Collective over all ranks.
-/// CPU tensors. Keep the returned pointer: the registry holds it weakly.
+/// CPU and CUDA tensors. Keep the returned pointer: the registry holds it weakly.
 /// @throws InvalidArgument  unknown algorithm, wire or cross; rank or size out of range; MPI asked
 ///                          for where it cannot be used
 /// @throws TimeoutError     a rank did not come within options.timeout

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # SPDX-FileCopyrightText: 2026 the Chainmail authors
-"""Chainmail for Python: the process group backend "chainmail" of torch.distributed, for CPU tensors.
+"""Chainmail for Python: the process group backend "chainmail" of torch.distributed.
 
     import chainmail, torch.distributed as dist
 

@@ -82,7 +82,7 @@ def _create(place, pg_options):
 def register():
     """Tells torch of the backend. Also what torch calls that finds backends by entry point."""
     if NAME.upper() not in dist.Backend._plugins:
-        dist.Backend.register_backend(NAME, _create, extended_api=True, devices=["cpu"])
+        dist.Backend.register_backend(NAME, _create, extended_api=True, devices=["cpu", "cuda"])
 
 
 def _group(group):

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// A collective queued on a GPU's stream, as c10d's callers see it.
+//
+// Waiting makes the caller's current stream wait, not its thread; only a wait with a limit blocks.
+// Memory of the tensors is kept from reuse until the waiting stream, or else the stream of the
+// operation, is done with it. Any thread.
+
+#pragma once
+
+#include <c10/core/Event.h>
+#include <torch/csrc/distributed/c10d/Work.hpp>
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "ops/engine/device/device_group.h"
+#include "plugin/c10d/work/work.h"
+
+namespace chainmail::internal {
+
+/// An operation on its stream.
+struct QueuedOnDevice {
+  c10::Stream stream;
+  std::shared_ptr<ops::DeviceOperation> operation;
+  std::optional<c10::Event> end;  ///< unset: on the caller's own stream, in order with the rest
+};
+
+class DeviceWork final : public c10d::Work {
+ public:
+  /// Keeps `inputs` and the payload's tensors.
+  DeviceWork(int rank, c10d::OpType type, std::uint64_t sequence, std::shared_ptr<Payload> payload,
+             std::vector<at::Tensor> inputs, QueuedOnDevice queued,
+             std::weak_ptr<ops::Group> group);
+  ~DeviceWork() override;
+
+  bool isCompleted() override;
+  bool isSuccess() const override;
+  std::exception_ptr exception() const override;
+  std::vector<at::Tensor> result() override;
+  void synchronize() override;
+  /// Throws the operation's error as far as it is known by now. With a timeout: blocks until the
+  /// device is done, TimeoutError when it passes first.
+  bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
+  void abort() override;
+  /// Completed at once; waiting for it makes streams wait, and callbacks run on streams that do.
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
+  std::uint64_t getSequencenumber() const override { return sequence_; }
+
+ private:
+  [[nodiscard]] c10::intrusive_ptr<c10::ivalue::Future> completed_future() const;
+
+  const std::uint64_t sequence_;
+  const std::shared_ptr<Payload> payload_;
+  const QueuedOnDevice queued_;
+  const std::weak_ptr<ops::Group> group_;
+  std::mutex mutex_;
+  c10::intrusive_ptr<c10::ivalue::Future> future_;
+  std::vector<at::Tensor> kept_;  // until the caller's stream waits for the operation
+};
+
+}  // namespace chainmail::internal
