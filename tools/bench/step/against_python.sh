@@ -29,12 +29,20 @@ done
 
 launch=(build/bin/launcher -H localhost:2 -n 2 --timeout 120)
 results=$(mktemp)
-trap 'rm -f "$results"' EXIT
+trap 'rm -f "$results" "$results.err"' EXIT
+
+# numbers AWK COMMAND...: two numbers from its output; all it says when it fails.
+numbers() {
+  local filter=$1
+  shift
+  "$@" 2>"$results.err" | awk "$filter" || { cat "$results.err" >&2 && exit 1; }
+}
+
 for ((round = 0; round < rounds; ++round)); do
-  ours=$("${launch[@]}" build/bin/chainmail-step-bench --model "$model" --optimizer "$optimizer" \
-    --rounds 1 --steps 100 --warmup 20 --against plain 2>/dev/null | awk '$1 == "ours" {print $2, $3}')
-  ddp=$("${launch[@]}" "$python" tools/bench/step/ddp_step.py --model "$model" \
-    --optimizer "$optimizer" 2>/dev/null | awk 'NF == 2 {print $1, $2}')
+  ours=$(numbers '$1 == "ours" {print $2, $3}' "${launch[@]}" build/bin/chainmail-step-bench \
+    --model "$model" --optimizer "$optimizer" --rounds 1 --steps 100 --warmup 20 --against plain)
+  ddp=$(numbers 'NF == 2 {print $1, $2}' "${launch[@]}" --torchrun-env "$python" \
+    tools/bench/step/ddp_step.py --model "$model" --optimizer "$optimizer")
   echo "round $round: ours $ours, DDP over Gloo $ddp (median, min; us)"
   echo "$ours $ddp" >>"$results"
 done

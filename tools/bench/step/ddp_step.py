@@ -3,7 +3,7 @@
 # SPDX-FileCopyrightText: 2026 the Chainmail authors
 """The training step of chainmail-step-bench with torch's DistributedDataParallel, from Python.
 
-usage: launcher -H localhost:2 -n 2 python3 ddp_step.py [--backend gloo] [--model mlp]
+usage: launcher -H localhost:2 -n 2 --torchrun-env python3 ddp_step.py [--backend gloo] [--model mlp]
 
 Rank 0 prints the median and the minimum of a step in microseconds, each step that of the slowest
 rank. against_python.sh takes turns with chainmail-step-bench.
