@@ -39,20 +39,25 @@ State* find_state(optim::Optimizer& optimizer, const at::Tensor& parameter) {
   return found == optimizer.state().end() ? nullptr : static_cast<State*>(found->second.get());
 }
 
-bool state_fits(const optim::SGDParamState& state, const at::Tensor& parameter) {
-  return !state.momentum_buffer().defined() || is_laid_out_like(state.momentum_buffer(), parameter);
+// Options may have changed since the state was made; what then follows is the optimizer's business.
+bool state_fits(const optim::SGDParamState& state, const at::Tensor& parameter,
+                const optim::SGDOptions& options) {
+  return options.momentum() != 0 && (!state.momentum_buffer().defined() ||
+                                     is_laid_out_like(state.momentum_buffer(), parameter));
 }
 
-template <typename State>
-bool state_fits(const State& state, const at::Tensor& parameter) {
+template <typename State, typename Options>
+bool state_fits(const State& state, const at::Tensor& parameter, const Options& options) {
   return is_laid_out_like(state.exp_avg(), parameter) &&
          is_laid_out_like(state.exp_avg_sq(), parameter) &&
-         (!state.max_exp_avg_sq().defined() || is_laid_out_like(state.max_exp_avg_sq(), parameter));
+         options.amsgrad() == state.max_exp_avg_sq().defined() &&
+         (!options.amsgrad() || is_laid_out_like(state.max_exp_avg_sq(), parameter));
 }
 
-template <typename State>
+template <typename State, typename Options>
 bool fits(optim::Optimizer& optimizer) {
   for (const optim::OptimizerParamGroup& group : optimizer.param_groups()) {
+    const auto& options = static_cast<const Options&>(group.options());
     for (const at::Tensor& parameter : group.params()) {
       const at::Tensor& gradient = parameter.grad();
       if (!gradient.defined()) {
@@ -60,7 +65,7 @@ bool fits(optim::Optimizer& optimizer) {
       }
       const State* const state = find_state<State>(optimizer, parameter);
       if (!is_plain(parameter) || !is_laid_out_like(gradient, parameter) ||
-          (state != nullptr && !state_fits(*state, parameter))) {
+          (state != nullptr && !state_fits(*state, parameter, options))) {
         return false;
       }
     }
@@ -163,7 +168,7 @@ std::unique_ptr<optim::AdamWParamState> new_state(const at::Tensor& parameter,
 
 template <typename State, typename Options>
 bool step_all(optim::Optimizer& optimizer) {
-  if (!fits<State>(optimizer)) {
+  if (!fits<State, Options>(optimizer)) {
     return false;
   }
   for (optim::OptimizerParamGroup& group : optimizer.param_groups()) {

@@ -96,6 +96,21 @@ TEST(FusedStep, DoesWhatTheOptimizerDoes) {
   }
 }
 
+// State that the new options cannot use would be read past its end.
+TEST(FusedStep, LeavesChangedOptionsToTheOptimizer) {
+  const Tensors parameters = make_parameters();
+  set_gradients(parameters, 0, 4);
+  optim::Adam adam(parameters, optim::AdamOptions(0.1));
+  ASSERT_TRUE(fused_step(adam));
+  static_cast<optim::AdamOptions&>(adam.param_groups()[0].options()).amsgrad(true);
+  EXPECT_FALSE(fused_step(adam));
+
+  optim::SGD sgd(parameters, optim::SGDOptions(0.1).momentum(0.9));
+  ASSERT_TRUE(fused_step(sgd));
+  static_cast<optim::SGDOptions&>(sgd.param_groups()[0].options()).momentum(0);
+  EXPECT_FALSE(fused_step(sgd));
+}
+
 TEST(FusedStep, LeavesOthersAlone) {
   struct OwnSgd final : optim::SGD {
     using optim::SGD::SGD;
