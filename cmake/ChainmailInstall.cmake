@@ -11,7 +11,7 @@ set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/chainmail)
 # LD_LIBRARY_PATH as with any other library.
 set_target_properties(chainmail PROPERTIES INSTALL_RPATH "$ORIGIN" INSTALL_RPATH_USE_LINK_PATH ON)
 install(TARGETS chainmail EXPORT chainmailTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
-foreach(library chainmail_mpi chainmail_cuda)
+foreach(library chainmail_mpi chainmail_cuda chainmail_torch_nccl)
   if(TARGET ${library})
     set_target_properties(${library} PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
     install(TARGETS ${library} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})

@@ -26,8 +26,8 @@
 #include "trainer.h"
 
 DEFINE_string(communicator, "hierarchical",
-              "naive, flat, hierarchical, two_dimensional, single_node or auto; torch's own to "
-              "compare with: gloo");
+              "naive, flat, hierarchical, two_dimensional, single_node or auto; on GPUs also "
+              "pure_nccl and non_cuda_aware; torch's own to compare with: gloo, on GPUs nccl");
 DEFINE_string(allreduce_grad_dtype, "",
               "what gradients are rounded to between nodes: float16, bfloat16, float32");
 DEFINE_string(cross, "tcp", "what joins the nodes: tcp, or mpi (under mpiexec)");
@@ -35,10 +35,13 @@ DEFINE_bool(double_buffering, false, "exchange gradients while the next step com
 DEFINE_int64(batchsize, 100, "samples per rank and step (-b)");
 DEFINE_int64(epoch, 20, "times through the training data (-e)");
 DEFINE_int64(unit, 1000, "units of each hidden layer (-u)");
-DEFINE_string(device, "cpu", "cpu; cuda needs the CUDA library");
+DEFINE_string(device, "cpu", "cpu, or cuda: the ranks of a node take its GPUs in turn");
 DEFINE_string(dataset, "mnist", "mnist or fashion_mnist");
 DEFINE_string(data, "", "folder of the IDX files; otherwise looked for");
 DEFINE_string(out, "result", "folder for log and snapshot (-o)");
+DEFINE_bool(plot, false, "draw OUT/loss.svg and OUT/accuracy.svg");
+DEFINE_string(tensorboard, "", "folder for TensorBoard's event files; one folder per run");
+DEFINE_bool(timing, false, "say after each epoch how long steps take and which rank is slowest");
 DEFINE_string(resume, "", "snapshot to go on from (-r)");
 DEFINE_uint64(seed, 0, "of the initial weights and of the order of samples");
 DEFINE_bool(verify, false, "end with a digest of the parameters; fail when ranks differ");
@@ -126,7 +129,6 @@ Options checked_options() {
   }
   if (FLAGS_device == "cuda") {
     chainmail::load_cuda("--device cuda");
-    throw UsageError("--device cuda: this program cannot train on GPUs yet; use --device cpu");
   }
   if (FLAGS_double_buffering && FLAGS_communicator == "naive") {
     throw UsageError(
@@ -140,6 +142,7 @@ Options checked_options() {
     throw UsageError("--batchsize and --unit must be at least 1, --epoch at least 0");
   }
   Options options;
+  options.device = FLAGS_device;
   options.communicator = FLAGS_communicator;
   options.allreduce_grad_dtype = FLAGS_allreduce_grad_dtype;
   options.cross = FLAGS_cross;
@@ -150,6 +153,9 @@ Options checked_options() {
   options.dataset = FLAGS_dataset;
   options.data = FLAGS_data;
   options.out = FLAGS_out;
+  options.plot = FLAGS_plot;
+  options.tensorboard = FLAGS_tensorboard;
+  options.timing = FLAGS_timing;
   options.resume = FLAGS_resume;
   options.seed = FLAGS_seed;
   options.verify = FLAGS_verify;
@@ -172,7 +178,7 @@ int fail_alike(const char* message, int exit_code) {
   if (is_rank_zero()) {
     std::fprintf(stderr, "train_mnist: %s\n", message);
   } else {
-    std::this_thread::sleep_for(std::chrono::milliseconds{500});
+    std::this_thread::sleep_for(std::chrono::seconds{2});
   }
   return exit_code;
 }

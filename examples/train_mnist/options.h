@@ -9,6 +9,7 @@
 #include <string>
 
 struct Options {
+  std::string device;  ///< cpu, cuda
   std::string communicator;
   std::string allreduce_grad_dtype;  ///< "", float16, bfloat16, float32
   std::string cross;                 ///< tcp, mpi
@@ -19,6 +20,9 @@ struct Options {
   std::string dataset;
   std::string data;  ///< folder; empty: looked for
   std::string out;
+  bool plot = false;
+  std::string tensorboard;  ///< folder; empty: no event files
+  bool timing = false;
   std::string resume;
   std::uint64_t seed = 0;
   bool verify = false;

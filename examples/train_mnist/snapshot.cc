@@ -58,7 +58,7 @@ Position load_snapshot(const std::string& path, Mlp& model, torch::optim::Optimi
     torch::serialize::InputArchive model_archive;
     torch::serialize::InputArchive optimizer_archive;
     c10::IValue value;
-    archive.load_from(path);
+    archive.load_from(path, model->parameters().front().device());
     archive.read("model", model_archive);
     archive.read("optimizer", optimizer_archive);
     archive.read("epoch", value);

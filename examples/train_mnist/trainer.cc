@@ -3,22 +3,16 @@
 
 #include "trainer.h"
 
-#include <sched.h>
-
-#include <algorithm>
 #include <chrono>
 #include <cinttypes>
 #include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 #include <iostream>
-#include <thread>
 
 #include <torch/torch.h>
 
 #include <chainmail/chainmail.h>
 
-#include "batches.h"
 #include "model.h"
 #include "snapshot.h"
 
@@ -28,36 +22,13 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::int64_t kClasses = 10;
 
-// Our launcher sets OMP_NUM_THREADS; other starters leave every rank with threads for all cores,
-// and spinning threads on shared cores make a step many times slower.
-void choose_threads(int ranks_on_node) {
-  if (std::getenv("OMP_NUM_THREADS") != nullptr) {
-    return;
+// GPUs in turn where a node has fewer than ranks.
+torch::Device choose_device(const Options& options, const chainmail::Communicator& comm) {
+  if (options.device == "cpu") {
+    return torch::kCPU;
   }
-  const int cores = static_cast<int>(std::thread::hardware_concurrency());
-  int allowed = cores;
-  cpu_set_t set;
-  if (sched_getaffinity(0, sizeof set, &set) == 0) {
-    allowed = CPU_COUNT(&set);
-  }
-  at::set_num_threads(std::max(1, std::min(allowed, cores / ranks_on_node)));
-}
-
-std::optional<c10::ScalarType> wire_dtype(const std::string& name) {
-  if (name.empty()) {
-    return std::nullopt;
-  }
-  if (name == "float16" || name == "fp16") {
-    return c10::kHalf;
-  }
-  if (name == "bfloat16" || name == "bf16") {
-    return c10::kBFloat16;
-  }
-  if (name == "float32" || name == "fp32") {
-    return c10::kFloat;
-  }
-  throw chainmail::InvalidArgument("--allreduce_grad_dtype " + name +
-                                   ": use float16, bfloat16 or float32");
+  const auto count = static_cast<int>(torch::cuda::device_count());
+  return {torch::kCUDA, static_cast<torch::DeviceIndex>(comm.intra_rank() % count)};
 }
 
 struct Data {
@@ -94,21 +65,42 @@ void add_batch(chainmail::Metrics& metrics, const std::string& prefix, const tor
   metrics.add(prefix + "main/accuracy", hits / static_cast<double>(t.size(0)), t.size(0));
 }
 
-chainmail::Metrics evaluate(Mlp& model, const Batches& batches) {
+// Batches of flat images, 0 to 1, and labels, on `device`.
+chainmail::TensorIterator batches_of(const chainmail::ImageSet& set, std::int64_t size,
+                                     torch::Device device,
+                                     const std::shared_ptr<chainmail::Communicator>& comm,
+                                     const chainmail::SamplerOptions& order) {
+  const auto samples = static_cast<std::size_t>(set.images.size(0));
+  return {{set.images.flatten(1).to(device), set.labels.to(device)},
+          chainmail::create_multi_node_sampler(samples, comm, order),
+          {.batch_size = size, .scale = 1.0 / 255.0}};
+}
+
+chainmail::Metrics evaluate(Mlp& model, chainmail::TensorIterator& batches) {
   const torch::NoGradGuard no_grad;
   chainmail::Metrics metrics;
-  for (std::int64_t i = 0; i < batches.count(); ++i) {
-    const Batch batch = batches.get(i);
-    const torch::Tensor y = model->forward(batch.x);
-    add_batch(metrics, "validation/", torch::nn::functional::cross_entropy(y, batch.t), y, batch.t);
+  while (const auto batch = batches.next()) {
+    const torch::Tensor& t = (*batch)[1];
+    const torch::Tensor y = model->forward((*batch)[0]);
+    add_batch(metrics, "validation/", torch::nn::functional::cross_entropy(y, t), y, t);
   }
   return metrics;
 }
 
 void add_reports(chainmail::ReportList& reports, const Options& options, std::int64_t done_epochs) {
   const bool draws = chainmail::can_draw_progress();
-  reports.add<chainmail::LogReport>((std::filesystem::path(options.out) / "log").string(),
-                                    done_epochs);
+  const std::filesystem::path out = options.out;
+  reports.add<chainmail::LogReport>((out / "log").string(), done_epochs);
+  if (options.plot) {
+    for (const std::string name : {"loss", "accuracy"}) {
+      reports.add<chainmail::PlotReport>(
+          (out / (name + ".svg")).string(),
+          std::vector<std::string>{"main/" + name, "validation/main/" + name});
+    }
+  }
+  if (!options.tensorboard.empty()) {
+    reports.add<chainmail::TensorBoardReport>(options.tensorboard);
+  }
   reports.add<chainmail::PrintReport>(
       std::vector<std::string>{"epoch", "main/loss", "validation/main/loss", "main/accuracy",
                                "validation/main/accuracy", "elapsed_time"},
@@ -122,13 +114,16 @@ void add_reports(chainmail::ReportList& reports, const Options& options, std::in
 
 std::shared_ptr<chainmail::Communicator> join(const Options& options) {
   chainmail::CommunicatorOptions communicator_options;
-  communicator_options.allreduce_grad_dtype = wire_dtype(options.allreduce_grad_dtype);
+  communicator_options.allreduce_grad_dtype =
+      chainmail::parse_wire_dtype(options.allreduce_grad_dtype);
   communicator_options.cross = options.cross;
   return chainmail::create_communicator(options.communicator, communicator_options);
 }
 
 void train(const Options& options, const std::shared_ptr<chainmail::Communicator>& comm) {
-  choose_threads(comm->intra_size());
+  chainmail::choose_threads(*comm);
+  const torch::Device device = choose_device(options, *comm);
+  const c10::DeviceGuard current(device);
   const Data data = chainmail::on_all_ranks(*comm, [&] { return read_data(options); });
   if (comm->rank() == 0) {
     print_banner(options, *comm, data.location);
@@ -136,6 +131,7 @@ void train(const Options& options, const std::shared_ptr<chainmail::Communicator
 
   torch::manual_seed(options.seed);
   Mlp model(data.train.images[0].numel(), options.units, kClasses);
+  model->to(device);
   auto adam = std::make_unique<torch::optim::Adam>(model->parameters(), 1e-3);
   Position position = chainmail::on_all_ranks(*comm, [&] {
     return comm->rank() == 0 && !options.resume.empty()
@@ -148,39 +144,46 @@ void train(const Options& options, const std::shared_ptr<chainmail::Communicator
   auto optimizer = chainmail::create_multi_node_optimizer(
       std::move(adam), comm, {.model = &model, .double_buffering = options.double_buffering});
 
-  const auto train_part = chainmail::scatter_indices(data.train.images.size(0), comm,
-                                                     {.shuffle = true, .seed = options.seed});
-  const auto test_part =
-      chainmail::scatter_indices(data.test.images.size(0), comm, {.force_equal_length = false});
-  Batches train_batches(data.train, train_part.indices, options.batchsize);
-  const Batches test_batches(data.test, test_part.indices, options.batchsize);
+  chainmail::TensorIterator train_batches =
+      batches_of(data.train, options.batchsize, device, comm, {.seed = options.seed});
+  chainmail::TensorIterator test_batches = batches_of(
+      data.test, options.batchsize, device, comm, {.shuffle = false, .force_equal_length = false});
+  // The order of an epoch depends on nothing but seed and epoch: a resumed run sees the same.
+  train_batches.load_state({options.seed, position.epoch, 0});
   auto evaluator =
       chainmail::create_multi_node_evaluator([&] { return evaluate(model, test_batches); }, comm);
 
   chainmail::ReportList reports(*comm);
   chainmail::on_all_ranks(*comm, [&] { add_reports(reports, options, position.epoch); });
+  chainmail::StepTimer timer(comm);
   const double earlier = position.elapsed_time;
   const Clock::time_point started = Clock::now();
   while (position.epoch < options.epochs) {
-    // Every epoch has an order of its own that depends on nothing but seed and epoch, so a resumed
-    // run sees the same batches.
-    train_batches.shuffle(options.seed + static_cast<std::uint64_t>(position.epoch));
     chainmail::Metrics metrics;
-    for (std::int64_t i = 0; i < train_batches.count(); ++i) {
-      const Batch batch = train_batches.get(i);
+    timer.start();
+    while (const auto batch = train_batches.next()) {
+      const torch::Tensor& t = (*batch)[1];
       optimizer->zero_grad();
-      const torch::Tensor y = model->forward(batch.x);
-      const torch::Tensor loss = torch::nn::functional::cross_entropy(y, batch.t);
+      const torch::Tensor y = model->forward((*batch)[0]);
+      const torch::Tensor loss = torch::nn::functional::cross_entropy(y, t);
       loss.backward();
       optimizer->step();
-      add_batch(metrics, "", loss.detach(), y.detach(), batch.t);
-      reports.progress({++position.iteration, train_batches.count(), options.epochs});
+      add_batch(metrics, "", loss.detach(), y.detach(), t);
+      timer.step();
+      reports.progress({++position.iteration, train_batches.batches_per_epoch(), options.epochs});
     }
     optimizer->flush();  // evaluation and snapshot see every gradient
     ++position.epoch;
 
     chainmail::ReportEntry entry{position.epoch, position.iteration, 0.0, evaluator.evaluate()};
     entry.values.merge(chainmail::aggregate_metrics(metrics, *comm).means());
+    if (options.timing) {
+      const chainmail::TimingSummary timing = timer.summary();
+      entry.values.merge(timing.values());
+      if (comm->rank() == 0) {
+        std::cerr << "epoch " + std::to_string(position.epoch) + ": " + timing.text() + "\n";
+      }
+    }
     position.elapsed_time = earlier + std::chrono::duration<double>(Clock::now() - started).count();
     entry.elapsed_time = position.elapsed_time;
     chainmail::on_all_ranks(*comm, [&] {

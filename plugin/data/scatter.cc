@@ -1,17 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-#include <array>
-#include <cstring>
-#include <exception>
-#include <limits>
+#include <algorithm>
 #include <numeric>
 #include <random>
 #include <string>
 
 #include <chainmail/dataset.h>
 
-#include "plugin/train/communicator_impl.h"
+#include "plugin/data/permutation.h"
 
 namespace chainmail {
 
@@ -20,41 +17,6 @@ namespace {
 // floor(size * rank / ranks) without an overflow of the product.
 std::int64_t share(std::int64_t size, std::int64_t rank, std::int64_t ranks) {
   return size / ranks * rank + size % ranks * rank / ranks;
-}
-
-// Uniform in [0, bound). Written out, since std::uniform_int_distribution differs between standard
-// libraries and all ranks must draw the same.
-std::uint64_t draw_below(std::mt19937_64& generator, std::uint64_t bound) {
-  const std::uint64_t limit = std::numeric_limits<std::uint64_t>::max() / bound * bound;
-  std::uint64_t value = generator();
-  while (value >= limit) {
-    value = generator();
-  }
-  return value % bound;
-}
-
-std::vector<std::int64_t> permutation(std::int64_t size, std::uint64_t seed) {
-  std::vector<std::int64_t> order(static_cast<std::size_t>(size));
-  std::iota(order.begin(), order.end(), std::int64_t{0});
-  std::mt19937_64 generator(seed);
-  for (std::size_t i = order.size(); i > 1; --i) {
-    std::swap(order[i - 1], order[draw_below(generator, i)]);
-  }
-  return order;
-}
-
-// Everybody must cut the same dataset; otherwise samples would be lost or used twice, silently.
-void check_equal_size(std::int64_t size, Communicator& communicator) {
-  const std::vector<std::string> sizes = communicator.allgather_obj(std::to_string(size));
-  for (std::size_t r = 1; r < sizes.size(); ++r) {
-    if (sizes[r] != sizes.front()) {
-      internal::fail_on_all_ranks(
-          communicator, std::make_exception_ptr(MismatchError(
-                            "scatter_dataset: the dataset has " + sizes.front() +
-                            " samples on rank 0 and " + sizes[r] + " on rank " + std::to_string(r) +
-                            "; every rank must pass the whole dataset")));
-    }
-  }
 }
 
 }  // namespace
@@ -87,7 +49,7 @@ IndexRange scatter_index(std::int64_t size, const std::shared_ptr<Communicator>&
 ScatteredIndices scatter_indices(std::int64_t size,
                                  const std::shared_ptr<Communicator>& communicator,
                                  const ScatterOptions& options) {
-  check_equal_size(size, *communicator);
+  internal::check_equal_size("scatter_dataset", size, *communicator);
   const IndexRange range =
       index_range(size, communicator->rank(), communicator->size(), options.force_equal_length);
   ScatteredIndices result;
@@ -96,7 +58,7 @@ ScatteredIndices scatter_indices(std::int64_t size,
     const std::uint64_t own_seed = options.seed ? *options.seed : std::random_device{}();
     const std::uint64_t seed =
         std::stoull(communicator->bcast_obj(std::to_string(own_seed), options.root));
-    const std::vector<std::int64_t> order = permutation(size, seed);
+    const std::vector<std::int64_t> order = internal::permutation(size, seed);
     result.indices.assign(order.begin() + range.begin, order.begin() + range.end);
   } else {
     result.indices.resize(static_cast<std::size_t>(range.end - range.begin));

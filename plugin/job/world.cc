@@ -79,6 +79,10 @@ class JobWorld final : public World {
     return internal::make_torch_group(backend, own, topology_.subset(ranks), std::move(options));
   }
 
+  std::shared_ptr<ops::Rendezvous> create_board(const std::string& name) override {
+    return std::make_shared<internal::PrefixRendezvous>(name + "/", connection_.board);
+  }
+
   void report_step(std::uint64_t step) noexcept override {
     if (connection_.launcher) connection_.launcher->report_step(step);
   }

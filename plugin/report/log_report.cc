@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-#include <filesystem>
 #include <fstream>
 #include <utility>
 
@@ -9,7 +8,7 @@
 
 #include <chainmail/report.h>
 
-#include "base/error.h"
+#include "plugin/report/files.h"
 
 namespace chainmail {
 
@@ -54,15 +53,7 @@ struct LogReport::Impl {
 LogReport::LogReport(std::string path, std::int64_t resume_epoch)
     : impl_(std::make_unique<Impl>()) {
   impl_->path = std::move(path);
-  const std::filesystem::path folder = std::filesystem::path(impl_->path).parent_path();
-  std::error_code error;
-  if (!folder.empty()) {
-    std::filesystem::create_directories(folder, error);
-  }
-  if (error) {
-    throw SystemError("cannot make folder " + folder.string() + ": " + error.message(),
-                      error.value());
-  }
+  internal::make_folder_of(impl_->path);
   if (resume_epoch > 0) {
     impl_->entries = earlier_entries(impl_->path, resume_epoch);
   }
@@ -72,20 +63,7 @@ LogReport::~LogReport() = default;
 
 void LogReport::report(const ReportEntry& entry) {
   impl_->entries.push_back(to_json(entry));
-  // A reader never sees half a file: written beside it, then renamed.
-  const std::string temporary = impl_->path + ".new";
-  {
-    std::ofstream file(temporary, std::ios::trunc);
-    file << impl_->entries.dump(4) << '\n';
-    if (!file.flush()) {
-      throw system_error("cannot write " + temporary);
-    }
-  }
-  std::error_code error;
-  std::filesystem::rename(temporary, impl_->path, error);
-  if (error) {
-    throw SystemError("cannot rename " + temporary + ": " + error.message(), error.value());
-  }
+  internal::replace_file(impl_->path, impl_->entries.dump(4) + '\n');
 }
 
 }  // namespace chainmail

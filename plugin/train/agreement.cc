@@ -60,13 +60,14 @@ void throw_if_any_failed(Communicator& communicator, const std::string& error) {
 }  // namespace internal
 
 std::uint64_t digest(at::ArrayRef<at::Tensor> tensors) {
-  internal::check_dense_cpu(tensors, "digest");
+  internal::check_dense(tensors, "digest");
   const at::NoGradGuard no_grad;
   const std::unique_ptr<XXH3_state_t, FreeXxh> state(XXH3_createState());
   XXH3_64bits_reset(state.get());
   for (const at::Tensor& tensor : tensors) {
+    const at::Tensor here = tensor.to(c10::kCPU);
     const at::Tensor plain =
-        internal::is_flat(tensor) ? tensor : tensor.clone(at::MemoryFormat::Contiguous);
+        internal::is_flat(here) ? here : here.clone(at::MemoryFormat::Contiguous);
     if (plain.numel() != 0) {
       XXH3_64bits_update(state.get(), plain.const_data_ptr(), plain.nbytes());
     }

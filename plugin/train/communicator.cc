@@ -9,6 +9,8 @@
 #include <stdexcept>
 #include <utility>
 
+#include <ATen/ATen.h>
+
 #include "base/log.h"
 #include "plugin/tensor/tensor_bytes.h"
 #include "plugin/train/communicator_impl.h"
@@ -61,6 +63,8 @@ int Communicator::intra_size() const noexcept {
 int Communicator::inter_rank() const noexcept { return impl_->group->topology().node_of(rank()); }
 int Communicator::inter_size() const noexcept { return impl_->group->topology().node_count(); }
 const std::string& Communicator::name() const noexcept { return impl_->name; }
+const CommunicatorOptions& Communicator::config() const noexcept { return impl_->options; }
+std::chrono::nanoseconds Communicator::waited() const noexcept { return impl_->waited; }
 
 void Communicator::Impl::check_usable() const {
   if (failure) {
@@ -69,6 +73,16 @@ void Communicator::Impl::check_usable() const {
   if (is_finalized) {
     throw InvalidArgument("this communicator is finalized; create a new one");
   }
+}
+
+ops::Group& Communicator::Impl::in_graph() {
+  check_usable();
+  if (!graph_group) {
+    ops::GroupOptions graph_options = group->options();
+    graph_options.name += "/graph";
+    graph_group = create_group(std::move(graph_options));
+  }
+  return *graph_group;
 }
 
 void Communicator::Impl::check_root(int root, const char* operation) const {
@@ -91,6 +105,11 @@ void Communicator::Impl::reduce(const at::Tensor& flat, ops::ReduceOp op, ops::W
   collective.shape_hash = internal::hash_shapes(shapes);
   collective.describe_shapes = [kept = shapes.vec()] { return internal::describe_shapes(kept); };
   collective.is_async = false;
+  if (const auto lane = lane_of(flat.device())) {
+    // In order with what else the caller does on its stream; nobody waits.
+    static_cast<void>(lane->issue({&collective, 1}, lane->begin(/*is_async=*/false)));
+    return;
+  }
   group->run(std::move(collective));
 }
 
@@ -119,14 +138,19 @@ void Communicator::Impl::reduce_all(at::ArrayRef<at::Tensor> tensors, ops::Reduc
 
 void Communicator::allreduce(at::ArrayRef<at::Tensor> tensors) {
   impl_->check_usable();
-  internal::check_dense_cpu(tensors, "allreduce");
+  internal::check_dense(tensors, "allreduce");
+  std::vector<at::Tensor> parts;  // complex numbers add up like pairs
+  for (const at::Tensor& tensor : tensors) {
+    parts.push_back(tensor.is_complex() && !tensor.is_conj() ? at::view_as_real(tensor.detach())
+                                                             : tensor);
+  }
   // Only gradients are rounded: a sum of counts or indices must stay what it is.
-  impl_->reduce_all(tensors, ops::ReduceOp::kSum, ops::WireFormat::kNative);
+  impl_->reduce_all(parts, ops::ReduceOp::kSum, ops::WireFormat::kNative);
 }
 
 void Communicator::allreduce_mean(at::ArrayRef<at::Tensor> tensors) {
   impl_->check_usable();
-  internal::check_dense_cpu(tensors, "allreduce_mean");
+  internal::check_dense(tensors, "allreduce_mean");
   for (const at::Tensor& tensor : tensors) {
     if (!tensor.is_floating_point()) {
       throw InvalidArgument(std::string("allreduce_mean takes floating-point tensors, not ") +
@@ -152,10 +176,14 @@ void Communicator::Impl::let_all_hear() noexcept {
 }
 
 void Communicator::abort(const std::string& reason) {
-  impl_->group->abort(std::make_exception_ptr(
+  const auto error = std::make_exception_ptr(
       PeerError("rank " + std::to_string(rank()) + " on " + impl_->world->host() +
                     " ended communicator " + impl_->group->options().name + ": " + reason,
-                impl_->world->rank())));
+                impl_->world->rank()));
+  impl_->group->abort(error);
+  if (impl_->graph_group) {
+    impl_->graph_group->abort(error);
+  }
 }
 
 void Communicator::finalize() {
@@ -163,7 +191,11 @@ void Communicator::finalize() {
     return;
   }
   impl_->is_finalized = true;
+  impl_->lanes->shutdown();
   impl_->group->shutdown();
+  if (impl_->graph_group) {
+    impl_->graph_group->shutdown();
+  }
 }
 
 namespace internal {

@@ -7,6 +7,7 @@
 
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <exception>
 #include <memory>
@@ -17,6 +18,7 @@
 #include <chainmail/communicator.h>
 
 #include "ops/engine/group.h"
+#include "plugin/c10d/device/device_lane.h"
 #include "plugin/job/world.h"
 #include "plugin/train/pack_buffer.h"
 
@@ -27,24 +29,38 @@ struct Communicator::Impl {
   CommunicatorOptions options;
   std::shared_ptr<World> world;
   std::shared_ptr<ops::Group> group;
-  std::vector<int> world_ranks;  ///< of each rank of this communicator
+  std::shared_ptr<ops::Group> graph_group;  ///< see in_graph(); null until it is needed
+  std::vector<int> world_ranks;             ///< of each rank of this communicator
+  /// The GPUs that tensors have come from; each is taken when the first one does.
+  std::unique_ptr<internal::DeviceLanes> lanes = std::make_unique<internal::DeviceLanes>(
+      [this](c10::Device device, int number) { return create_device_group(device, number); });
   internal::PackBuffer pack_buffer;
   std::uint64_t splits = 0;  ///< so far; part of the names of sub-groups
   int exceptions_at_start = 0;
   bool is_finalized = false;
-  std::exception_ptr failure;  ///< found by the training layer, on all ranks alike
+  std::chrono::nanoseconds waited{0};  ///< for gradients
+  std::exception_ptr failure;          ///< found by the training layer, on all ranks alike
 
   bool packs() const { return name != "naive"; }
   /// Over world_ranks: one of ours, or torch's own where the communicator's name says so.
   std::shared_ptr<ops::Group> create_group(ops::GroupOptions group_options) const;
+  /// A second group of the same ranks, for collectives that are part of an autograd graph: buckets
+  /// of gradients start while backward runs, at moments of their own, and two streams of operations
+  /// in one group would meet in another order on every rank. Collective when first called.
+  ops::Group& in_graph();
+  /// The group's other half, on the `number`-th GPU that this communicator is given tensors of.
+  std::shared_ptr<ops::DeviceGroup> create_device_group(c10::Device device, int number) const;
+  /// The way of tensors on `device`: null for the CPU's. Throws InvalidArgument where this
+  /// communicator has none.
+  std::shared_ptr<const internal::DeviceLane> lane_of(c10::Device device) const;
+  /// The same for gradients; throws for those on the CPU where the name asks for a GPU.
+  std::shared_ptr<const internal::DeviceLane> lane_of_gradients(c10::Device device) const;
   /// Throws what killed this communicator, or InvalidArgument after finalize().
   void check_usable() const;
   /// Reduces one plain tensor in place. `shapes` are the tensors that it stands for.
   void reduce(const at::Tensor& flat, ops::ReduceOp op, ops::WireFormat wire,
               at::ArrayRef<at::Tensor> shapes);
   void reduce_all(at::ArrayRef<at::Tensor> tensors, ops::ReduceOp op, ops::WireFormat wire);
-  void broadcast_bytes(std::byte* data, std::size_t bytes, int root,
-                       at::ArrayRef<at::Tensor> shapes);
   void check_root(int root, const char* operation) const;
   /// Before all ranks throw an error that they have agreed on: nobody leaves, and is taken for
   /// dead, while others still wait for the last bytes of that agreement. Bounded, never throws.

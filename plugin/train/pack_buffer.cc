@@ -16,7 +16,7 @@ namespace {
 
 // Dispatching copy_() costs a microsecond or two per tensor; a plain copy needs none of it.
 void copy_elements(const at::Tensor& target, const at::Tensor& source) {
-  if (is_flat(target) && is_flat(source)) {
+  if (target.is_cpu() && is_flat(target) && is_flat(source)) {
     if (source.numel() != 0) {
       std::memcpy(target.data_ptr(), source.const_data_ptr(), source.nbytes());
     }
@@ -32,9 +32,11 @@ at::Tensor PackBuffer::pack(at::ArrayRef<at::Tensor> tensors) {
   const c10::ScalarType type = tensors.front().scalar_type();
   const std::int64_t count = total_elements(tensors);
   const auto bytes = count * static_cast<std::int64_t>(c10::elementSize(type));
-  if (!bytes_.defined() || bytes_.numel() < bytes) {
+  const c10::Device device = tensors.front().device();
+  if (!bytes_.defined() || bytes_.numel() < bytes || bytes_.device() != device) {
     bytes_.reset();  // the old one first, so that the peak is not the sum of both
-    bytes_ = at::empty({std::max<std::int64_t>(bytes, 1)}, c10::TensorOptions(c10::kByte));
+    bytes_ = at::empty({std::max<std::int64_t>(bytes, 1)},
+                       c10::TensorOptions(c10::kByte).device(device));
   }
   at::Tensor flat = bytes_.narrow(0, 0, bytes).view(type);
   std::int64_t begin = 0;

@@ -18,10 +18,14 @@ ops::DataType engine_type(c10::ScalarType type, const char* operation) {
                         c10::toString(type) + "; supported are " + kKnownTypes);
 }
 
-void check_dense_cpu(at::ArrayRef<at::Tensor> tensors, const char* operation) {
+void check_dense(at::ArrayRef<at::Tensor> tensors, const char* operation) {
   for (std::size_t i = 0; i < tensors.size(); ++i) {
-    std::string reason = why_not_dense_cpu(tensors[i]);
+    std::string reason = why_not_dense(tensors[i]);
     if (reason.empty()) reason = why_not_writable(tensors[i]);
+    if (reason.empty() && tensors[i].device() != tensors.front().device()) {
+      reason = "is on " + tensors[i].device().str() + " and the first one on " +
+               tensors.front().device().str() + "; pass those of one device together";
+    }
     if (!reason.empty()) {
       throw InvalidArgument(std::string(operation) + ": tensor " + std::to_string(i) + " " +
                             reason);

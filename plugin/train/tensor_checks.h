@@ -17,8 +17,8 @@ namespace chainmail::internal {
 /// The engine's name for `type`; throws InvalidArgument that names `operation`.
 [[nodiscard]] ops::DataType engine_type(c10::ScalarType type, const char* operation);
 
-/// Throws InvalidArgument unless every tensor is a defined, dense CPU tensor whose elements do not
-/// overlap each other.
-void check_dense_cpu(at::ArrayRef<at::Tensor> tensors, const char* operation);
+/// Throws InvalidArgument unless all tensors are defined, dense, on one device, and the elements of
+/// none overlap each other.
+void check_dense(at::ArrayRef<at::Tensor> tensors, const char* operation);
 
 }  // namespace chainmail::internal

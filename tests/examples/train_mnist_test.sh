@@ -37,7 +37,8 @@ fail() {
   exit 1
 }
 
-train --epoch 2 --out "$scratch/straight"
+train --epoch 2 --out "$scratch/straight" --plot --tensorboard "$scratch/events" --timing \
+  2>"$scratch/timing"
 straight=$(digest)
 [[ -n $straight ]] || fail "no digest line"
 grep -qx "Num process (COMM_WORLD): $ranks" "$scratch/printed" || fail "no banner"
@@ -46,6 +47,17 @@ grep -q '^epoch       main/loss   validation/main/loss  main/accuracy' "$scratch
 accuracy=$(awk '$1 == 2 && NF == 6 {print $5}' "$scratch/printed")
 awk -v a="$accuracy" -v m="$minimum" 'BEGIN {exit !(a >= m)}' ||
   fail "accuracy '$accuracy' of $dataset is below $minimum"
+
+"$(dirname "$0")/read_events.py" "$scratch/events" "$scratch/straight/log"
+for picture in loss accuracy; do
+  python3 -c 'import sys, xml.dom.minidom as dom
+curves = dom.parse(sys.argv[1]).getElementsByTagName("path")
+sys.exit(len(curves) != 2 or any(curve.getAttribute("d").count("L") != 1 for curve in curves))' \
+    "$scratch/straight/$picture.svg" || fail "$picture.svg has not two curves through two points"
+done
+cat "$scratch/timing"
+(($(grep -c '^epoch [12]: step .* ms, .* % of it waiting' "$scratch/timing") == 2)) ||
+  fail "no timing line after each epoch"
 
 train --epoch 1 --out "$scratch/parts"
 [[ $(digest) != "$straight" ]] || fail "one epoch gave what two give"

@@ -97,7 +97,7 @@ class NcclComm {
  private:
   NcclComm(NcclApi& api, NcclMember member, NcclConfig config)
       : api_(api), member_(std::move(member)), config_(std::move(config)) {}
-  std::unique_lock<std::timed_mutex> enter(const char* what);
+  std::unique_lock<std::mutex> enter(const char* what);
   void settle(const char* what, NcclCode code, const NcclWait& wait);
   std::exception_ptr error_of(const char* what, NcclCode code) const;
   std::string who() const;
@@ -105,7 +105,7 @@ class NcclComm {
   NcclApi& api_;
   const NcclMember member_;
   const NcclConfig config_;  // NCCL may keep the name's pointer as long as the communicator
-  std::timed_mutex mutex_;   // around every call but abort's
+  std::mutex mutex_;         // around every call but abort's
   NcclHandle handle_;
   std::atomic<bool> is_ended_{false};
 };

@@ -13,7 +13,7 @@
 #include "base/error.h"
 #include "base/socket.h"
 #include "plugin/c10d/torchs_own/torch_group.h"
-#include "plugin/cuda/cuda_support.h"
+#include "plugin/c10d/torchs_own/torch_nccl.h"
 #include "plugin/job/torch_group.h"
 
 namespace chainmail::internal {
@@ -76,15 +76,17 @@ void check_torch_group(TorchBackend backend, const ops::GroupOptions& options) {
     case TorchBackend::kGloo:
       return;
     case TorchBackend::kNccl:
-      require_cuda(name);
-      // Communicators take CPU tensors, which NCCL does not.
-      throw InvalidArgument(name + " reduces tensors on GPUs only; use 'gloo' for CPU tensors");
+      return require_torch_nccl(name);
   }
 }
 
 std::shared_ptr<ops::Group> make_torch_group(TorchBackend backend, int rank, ops::Topology topology,
                                              ops::GroupOptions options) {
   check_torch_group(backend, options);
+  if (backend != TorchBackend::kGloo) {
+    throw InvalidArgument(std::string("communicator '") + to_string(backend) +
+                          "' reduces tensors on GPUs only; use 'gloo' for CPU tensors");
+  }
   try {
     auto gloo = make_gloo(rank, topology, options);
     return std::make_shared<TorchGroup>(std::move(gloo), std::move(topology), std::move(options));

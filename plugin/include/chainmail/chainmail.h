@@ -9,8 +9,17 @@
 #include <chainmail/communicator.h>
 #include <chainmail/cuda.h>
 #include <chainmail/dataset.h>
+#include <chainmail/distributed_model.h>
 #include <chainmail/error.h>
 #include <chainmail/evaluator.h>
 #include <chainmail/idx.h>
+#include <chainmail/iterators.h>
+#include <chainmail/loss_scaler.h>
+#include <chainmail/mean_grad.h>
 #include <chainmail/optimizer.h>
+#include <chainmail/program.h>
 #include <chainmail/report.h>
+#include <chainmail/sampler.h>
+#include <chainmail/terminate.h>
+#include <chainmail/timing.h>
+#include <chainmail/triggers.h>

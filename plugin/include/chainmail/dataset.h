@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -132,6 +133,24 @@ template <typename D>
                                             const std::shared_ptr<Communicator>& communicator,
                                             const ScatterOptions& options = {}) {
   return scatter_dataset(std::make_shared<D>(std::move(dataset)), communicator, options);
+}
+
+/// As many samples without content as another dataset has: for ranks whose part of the model takes
+/// no input.
+class EmptyDataset : public torch::data::datasets::Dataset<EmptyDataset, std::tuple<>> {
+ public:
+  explicit EmptyDataset(std::size_t size) : size_(size) {}
+  std::tuple<> get(std::size_t /*index*/) override { return {}; }
+  std::optional<std::size_t> size() const override { return size_; }
+
+ private:
+  std::size_t size_;
+};
+
+/// Local.
+template <typename D>
+[[nodiscard]] EmptyDataset create_empty_dataset(const D& dataset) {
+  return EmptyDataset(static_cast<std::size_t>(internal::size_of_dataset(dataset)));
 }
 
 }  // namespace chainmail

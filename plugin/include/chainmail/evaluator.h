@@ -2,16 +2,23 @@
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
 // Metrics over all ranks, weighted by the number of samples behind them; ChainerMN's
-// create_multi_node_evaluator.
+// create_multi_node_evaluator. And metrics that are not averages, such as mean average precision or
+// BLEU; its GenericMultiNodeEvaluator.
 
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
+#include <chainmail/agreement.h>
 #include <chainmail/communicator.h>
 
 namespace chainmail {
@@ -59,5 +66,74 @@ class CHAINMAIL_API MultiNodeEvaluator {
 /// use without_duplicates(), so that no sample counts twice. It must not communicate.
 [[nodiscard]] CHAINMAIL_API MultiNodeEvaluator create_multi_node_evaluator(
     MultiNodeEvaluator::Local evaluate, const std::shared_ptr<Communicator>& communicator);
+
+namespace internal {
+
+/// Round by round: the first of every rank in rank order, then the second ones; ranks that have no
+/// more are skipped.
+template <typename T>
+std::vector<T> interleave(std::vector<std::vector<T>> lists) {
+  std::size_t rounds = 0;
+  for (const std::vector<T>& list : lists) {
+    rounds = std::max(rounds, list.size());
+  }
+  std::vector<T> result;
+  for (std::size_t i = 0; i < rounds; ++i) {
+    for (std::vector<T>& list : lists) {
+      if (i < list.size()) {
+        result.push_back(std::move(list[i]));
+      }
+    }
+  }
+  return result;
+}
+
+}  // namespace internal
+
+/// Every rank computes a Local per batch of its own shard; root makes one Result of all of them.
+template <IsObject Local, typename Result>
+class GenericMultiNodeEvaluator {
+ public:
+  /// What this rank has for its next batch; nothing when there are no more. Must not communicate.
+  using CalcLocal = std::function<std::optional<Local>()>;
+  /// Called on root with the values of all ranks, batch by batch and within one in rank order.
+  using Aggregate = std::function<Result(const std::vector<Local>&)>;
+
+  GenericMultiNodeEvaluator(std::shared_ptr<Communicator> communicator, CalcLocal calc_local,
+                            Aggregate aggregate, int root = 0)
+      : communicator_(std::move(communicator)),
+        calc_local_(std::move(calc_local)),
+        aggregate_(std::move(aggregate)),
+        root_(root) {
+    if (!communicator_ || !calc_local_ || !aggregate_) {
+      throw InvalidArgument("a generic multi-node evaluator needs a communicator and functions");
+    }
+  }
+
+  /// The result at root, nothing elsewhere. Ranks may have different numbers of batches.
+  /// Collective.
+  /// @throws InvalidArgument  on all ranks: one of the functions threw; says on which rank
+  [[nodiscard]] std::optional<Result> evaluate() {
+    std::vector<Local> own = on_all_ranks(*communicator_, [&] {
+      std::vector<Local> values;
+      while (std::optional<Local> value = calc_local_()) {
+        values.push_back(std::move(*value));
+      }
+      return values;
+    });
+    std::vector<std::vector<Local>> all = communicator_->gather_obj(own, root_);
+    return on_all_ranks(*communicator_, [&] {
+      return communicator_->rank() == root_
+                 ? std::optional<Result>(aggregate_(internal::interleave(std::move(all))))
+                 : std::nullopt;
+    });
+  }
+
+ private:
+  std::shared_ptr<Communicator> communicator_;
+  CalcLocal calc_local_;
+  Aggregate aggregate_;
+  int root_;
+};
 
 }  // namespace chainmail

@@ -14,6 +14,7 @@
 #include <torch/optim/optimizer.h>
 
 #include <chainmail/communicator.h>
+#include <chainmail/loss_scaler.h>
 #include <chainmail/module_ref.h>
 
 namespace chainmail {
@@ -32,7 +33,8 @@ struct MultiNodeOptimizerOptions {
   /// backward runs on.
   std::optional<bool> overlap = std::nullopt;
   /// Of a bucket, when they overlap; 0: one exchange per dtype after backward, as in ChainerMN.
-  std::int64_t bucket_bytes = std::int64_t{4} << 20;
+  /// Unset: a sixteenth of the gradients, from 1 to 4 MiB: the last bucket's way is not hidden.
+  std::optional<std::int64_t> bucket_bytes = std::nullopt;
   std::int64_t first_bucket_bytes = std::int64_t{1} << 20;  ///< of the one that is ready first
   /// step() applies the mean of the step before, whose exchange had all of this step to travel in:
   /// ChainerMN's double buffering, staleness one. The first step() changes nothing, flush()
@@ -45,14 +47,33 @@ struct MultiNodeOptimizerOptions {
   bool use_fused_step = true;
   /// step() changes nothing when a mean is infinite or not a number, which all ranks see alike.
   bool skip_nonfinite = false;
+  /// For models that compute in float16: the scale of losses, which step() takes out of the means
+  /// again. Implies skip_nonfinite. Its state becomes that of rank 0.
+  std::shared_ptr<LossScaler> loss_scaler = nullptr;
+};
+
+namespace internal {
+class ModelExchange;
+}
+
+/// While one lives, backward leaves this rank's own gradients, which add up as usual.
+class CHAINMAIL_API NoSync {
+ public:
+  explicit NoSync(internal::ModelExchange& model) noexcept;
+  ~NoSync();
+  NoSync(const NoSync&) = delete;
+  NoSync& operator=(const NoSync&) = delete;
+
+ private:
+  internal::ModelExchange* model_;
 };
 
 /// What one step() did; the same on all ranks.
 struct StepResult {
   /// False in the first step with double buffering, and for gradients that were not finite.
   bool is_applied = false;
-  /// The global 2-norm of the averaged gradients before clipping; NaN unless max_grad_norm or
-  /// skip_nonfinite asks for it.
+  /// The global 2-norm of the averaged gradients before clipping; NaN unless max_grad_norm,
+  /// skip_nonfinite or a loss scaler asks for it.
   double grad_norm = 0;
 };
 
@@ -69,9 +90,6 @@ struct StepResult {
 /// outlive its step. Sparse gradients become dense; a graph made by create_graph is not kept.
 class CHAINMAIL_API MultiNodeOptimizer {
  public:
-  /// While one lives, backward leaves this rank's own gradients, which add up as usual.
-  class NoSync;
-
   /// Does what create_multi_node_optimizer says.
   MultiNodeOptimizer(std::unique_ptr<torch::optim::Optimizer> optimizer,
                      std::shared_ptr<Communicator> communicator, MultiNodeOptimizerOptions options);
@@ -105,17 +123,6 @@ class CHAINMAIL_API MultiNodeOptimizer {
  private:
   struct Impl;
   std::unique_ptr<Impl> impl_;
-};
-
-class CHAINMAIL_API MultiNodeOptimizer::NoSync {
- public:
-  explicit NoSync(Impl& impl) noexcept;
-  ~NoSync();
-  NoSync(const NoSync&) = delete;
-  NoSync& operator=(const NoSync&) = delete;
-
- private:
-  Impl* impl_;
 };
 
 /// Broadcasts parameters, buffers and optimizer state (hyper-parameters too) of rank 0, bit for

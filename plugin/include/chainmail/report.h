@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-// What a training program tells its user: Chainer's PrintReport, LogReport and ProgressBar.
+// What a training program tells its user: Chainer's PrintReport, LogReport, PlotReport and
+// ProgressBar, and event files for TensorBoard.
 //
 // Local. ReportList calls them on rank 0 only, so that every rank runs the same code. One thread.
 
@@ -69,6 +70,40 @@ class CHAINMAIL_API LogReport final : public Report {
   explicit LogReport(std::string path, std::int64_t resume_epoch = 0);
   ~LogReport() override;
   void report(const ReportEntry& entry) override;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+/// Curves of values over epochs or iterations as a picture (SVG), rewritten (by rename) at each
+/// report. Values that are missing or not finite leave a gap.
+class CHAINMAIL_API PlotReport final : public Report {
+ public:
+  /// @param names   of values, one curve each
+  /// @param x_name  "epoch", "iteration" or "elapsed_time"
+  /// @throws InvalidArgument  another x_name
+  /// @throws SystemError      the folder cannot be made
+  PlotReport(std::string path, std::vector<std::string> names, std::string x_name = "epoch");
+  void report(const ReportEntry& entry) override;
+
+ private:
+  std::string path_;
+  std::vector<std::string> names_;
+  std::string x_name_;
+  std::vector<ReportEntry> entries_;
+};
+
+/// All values as scalars in an event file that TensorBoard reads: one file per object, so give each
+/// run a folder of its own. A value's step is the iteration. Every report is on disk at once.
+class CHAINMAIL_API TensorBoardReport final : public Report {
+ public:
+  /// @throws SystemError  the folder or the file cannot be made
+  explicit TensorBoardReport(const std::string& folder);
+  ~TensorBoardReport() override;
+  void report(const ReportEntry& entry) override;
+  /// Of the event file.
+  const std::string& path() const noexcept;
 
  private:
   struct Impl;

@@ -3,20 +3,29 @@
 
 #include "plugin/train/gradients/gradient_bucket.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
 #include <ATen/ATen.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/StringUtil.h>
 
 #include <chainmail/error.h>
 
+#include "base/log.h"
 #include "plugin/tensor/tensor_bytes.h"
 #include "plugin/train/tensor_checks.h"
 
 namespace chainmail::internal {
 
 namespace {
+
+struct HeldMemory {
+  c10::Device device;
+  std::shared_ptr<std::byte> memory;
+};
 
 // Gradients start on cache lines, which vector kernels like.
 constexpr std::int64_t kAlignmentBytes = 64;
@@ -36,18 +45,42 @@ at::Tensor view_like(const at::Tensor& flat, std::int64_t begin, const at::Tenso
 }
 
 bool lies_in(const at::Tensor& gradient, const at::Tensor& view) {
-  return gradient.const_data_ptr() == view.const_data_ptr() &&
+  return gradient.device() == view.device() && gradient.const_data_ptr() == view.const_data_ptr() &&
          gradient.scalar_type() == view.scalar_type() && gradient.sizes() == view.sizes() &&
          gradient.strides() == view.strides();
+}
+
+ops::Collective mean_of(std::byte* data, std::int64_t elements, c10::ScalarType dtype,
+                        ops::WireFormat wire) {
+  ops::Collective collective;
+  collective.kind = ops::OpKind::kAllReduce;
+  collective.dtype = engine_type(dtype, "a gradient exchange");
+  collective.reduce_op = ops::ReduceOp::kAvg;
+  collective.count = static_cast<std::size_t>(elements);
+  collective.output = data;
+  collective.wire = wire;
+  return collective;
+}
+
+// Freeing NCCL's memory does not wait for the device; kernels that use it may still be queued.
+void free_device_memory(void* held) noexcept {
+  const std::unique_ptr<HeldMemory> memory(static_cast<HeldMemory*>(held));
+  try {
+    c10::impl::VirtualGuardImpl(memory->device.type()).synchronizeDevice(memory->device.index());
+  } catch (const std::exception& failure) {
+    log_line(LogLevel::kWarning,
+             std::string("freeing gradients on ") + memory->device.str() + ": " + failure.what());
+  }
 }
 
 }  // namespace
 
 at::Tensor dense_gradient(const NamedTensor& parameter) {
   const at::Tensor& gradient = parameter.tensor.grad();
-  if (!gradient.device().is_cpu()) {
+  if (gradient.device() != parameter.tensor.device()) {
     throw InvalidArgument("the gradient of '" + parameter.name + "' is on " +
-                          gradient.device().str() + "; this communicator takes CPU tensors");
+                          gradient.device().str() + ", the parameter on " +
+                          parameter.tensor.device().str());
   }
   // mutable_grad(), unlike autograd, takes a tensor of any shape and dtype.
   if (gradient.sizes() != parameter.tensor.sizes()) {
@@ -59,8 +92,9 @@ at::Tensor dense_gradient(const NamedTensor& parameter) {
   return dense.to(parameter.tensor.scalar_type());
 }
 
-GradientBucket::GradientBucket(std::vector<NamedTensor> parameters, ops::Group& group)
-    : parameters_(std::move(parameters)), is_present_(parameters_.size()) {
+GradientBucket::GradientBucket(std::vector<NamedTensor> parameters, ops::Group& group,
+                               std::shared_ptr<const DeviceLane> lane)
+    : parameters_(std::move(parameters)), is_present_(parameters_.size()), lane_(std::move(lane)) {
   const at::NoGradGuard no_grad;
   const c10::ScalarType dtype = parameters_.front().tensor.scalar_type();
   const auto element_size = static_cast<std::int64_t>(c10::elementSize(dtype));
@@ -73,16 +107,40 @@ GradientBucket::GradientBucket(std::vector<NamedTensor> parameters, ops::Group& 
     total += aligned(parameter.tensor.numel(), element_size);
     tensors.push_back(parameter.tensor);
   }
-  const std::int64_t elements = total + 2 * count;
-  const auto memory = group.allocate(static_cast<std::size_t>(elements * element_size));
-  flat_ = at::from_blob(
-      memory.get(), {elements}, [memory](void* /*data*/) {}, c10::TensorOptions(dtype));
+  allocate(total + 2 * count, dtype, group);
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     views_.push_back(view_like(flat_, begins[i], parameters_[i].tensor));
   }
   marks_ = flat_.narrow(0, total, 2 * count).view({2, count});
+  if (lane_) {
+    std::fill(is_present_.begin(), is_present_.end(), char{1});
+    write_marks();
+    all_present_ = marks_.clone();
+  }
   shape_hash_ = hash_shapes(tensors);
   shapes_ = std::make_shared<const std::string>(describe_shapes(tensors));
+}
+
+void GradientBucket::allocate(std::int64_t elements, c10::ScalarType dtype, ops::Group& group) {
+  const auto bytes = static_cast<std::size_t>(elements) * c10::elementSize(dtype);
+  if (!lane_) {
+    const auto memory = group.allocate(bytes);
+    flat_ = at::from_blob(
+        memory.get(), {elements}, [memory](void* /*data*/) {}, c10::TensorOptions(dtype));
+    return;
+  }
+  const c10::Device device = lane_->device();
+  // Memory is registered with the communicators that are there: they are made now. Only sizes
+  // matter for that.
+  std::byte unused{};
+  lane_->group().prepare(mean_of(&unused, elements, dtype, group.options().wire));
+  const auto memory = lane_->group().allocate(bytes);
+  flat_ = at::for_blob(memory.get(), {elements})
+              .options(c10::TensorOptions(dtype).device(device))
+              .target_device(device)
+              .context(new HeldMemory{device, memory}, free_device_memory)
+              .make_tensor();
+  flat_.zero_();  // the gaps between gradients travel, too
 }
 
 void GradientBucket::adopt(std::size_t index) {
@@ -96,11 +154,12 @@ void GradientBucket::adopt(std::size_t index) {
     return;
   }
   // Sparse tensors have no memory of their own to compare.
-  if (held.layout() == c10::kStrided && held.device().is_cpu() && lies_in(held, view)) {
+  if (held.layout() == c10::kStrided && lies_in(held, view)) {
     return;
   }
   const at::Tensor gradient = dense_gradient(parameter);
-  if (gradient.strides() == view.strides() && !gradient.is_neg() && !gradient.is_conj()) {
+  if (view.is_cpu() && gradient.strides() == view.strides() && !gradient.is_neg() &&
+      !gradient.is_conj()) {
     if (view.numel() != 0) {
       std::memcpy(view.data_ptr(), gradient.const_data_ptr(), view.nbytes());
     }
@@ -110,7 +169,15 @@ void GradientBucket::adopt(std::size_t index) {
   held = view;
 }
 
+bool GradientBucket::has_all() const noexcept {
+  return std::find(is_present_.begin(), is_present_.end(), char{0}) == is_present_.end();
+}
+
 void GradientBucket::write_marks() {
+  if (all_present_.defined() && has_all()) {
+    marks_.copy_(all_present_);  // on the device: nothing comes from the host
+    return;
+  }
   const auto count = static_cast<std::int64_t>(parameters_.size());
   const at::Tensor marks = at::empty({2, count}, c10::TensorOptions(c10::kFloat));
   float* const mark = marks.mutable_data_ptr<float>();
@@ -129,13 +196,8 @@ void GradientBucket::start(ops::Group& group, ops::WireFormat wire, const Exchan
     adopt(i);
   }
   write_marks();
-  ops::Collective collective;
-  collective.kind = ops::OpKind::kAllReduce;
-  collective.dtype = engine_type(flat_.scalar_type(), "a gradient exchange");
-  collective.reduce_op = ops::ReduceOp::kAvg;
-  collective.count = static_cast<std::size_t>(flat_.numel());
-  collective.output = static_cast<std::byte*>(flat_.data_ptr());
-  collective.wire = wire;
+  ops::Collective collective =
+      mean_of(static_cast<std::byte*>(flat_.data_ptr()), flat_.numel(), flat_.scalar_type(), wire);
   // Ranks at different exchanges would average gradients of different steps without a word.
   collective.shape_hash =
       shape_hash_ ^ static_cast<std::uint32_t>((number.step * 8191 + number.in_step) * 0x9E3779B1U);
@@ -146,23 +208,49 @@ void GradientBucket::start(ops::Group& group, ops::WireFormat wire, const Exchan
   };
   collective.is_async = is_async;
   is_started_ = true;
-  if (is_async) {
+  if (lane_) {
+    start_on_device(collective);
+  } else if (is_async) {
     operation_ = group.submit(std::move(collective));
   } else {
     group.run(collective);
   }
 }
 
+void GradientBucket::start_on_device(const ops::Collective& collective) {
+  const c10::Stream stream = lane_->begin(collective.is_async);
+  const c10::StreamGuard on(stream);
+  queued_ = lane_->issue({&collective, 1}, stream);
+  if (collective.is_async) {
+    end_.emplace(stream.device_type());
+    end_->record(stream);
+  }
+}
+
 void GradientBucket::wait() {
+  if (queued_) {
+    if (const auto error = queued_->error()) {
+      std::rethrow_exception(error);
+    }
+    queued_.reset();
+    if (end_) {
+      const c10::Device device = lane_->device();
+      end_->block(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
+      end_.reset();
+    }
+  }
   if (operation_) {
     operation_->wait();
     operation_.reset();
   }
 }
 
-std::vector<Presence> GradientBucket::presence() const {
+std::vector<Presence> GradientBucket::presence(bool everywhere_matters) const {
+  if (lane_ && !everywhere_matters && has_all()) {
+    return std::vector<Presence>(parameters_.size(), {.somewhere = true, .everywhere = false});
+  }
   const auto count = static_cast<std::int64_t>(parameters_.size());
-  const at::Tensor marks = marks_.to(c10::kFloat);
+  const at::Tensor marks = marks_.to(c10::kCPU).to(c10::kFloat);
   const float* const mark = marks.const_data_ptr<float>();
   std::vector<Presence> result(parameters_.size());
   for (std::int64_t i = 0; i < count; ++i) {

@@ -4,6 +4,9 @@
 // Gradients of one dtype that travel as one message, in memory that the group allocates: the ranks
 // of a node reduce it where it lies, so that putting a gradient here is the only copy.
 //
+// Gradients on a GPU lie in memory that NCCL knows. Their exchange is queued, and wait() makes the
+// current stream wait for it, not the thread.
+//
 // Behind the gradients lie two numbers per parameter: one is 1 where this rank has a gradient, the
 // other where it has none. Their means over the ranks are zero only if they are zero everywhere, so
 // every rank learns from the same exchange who is missing what, and all decide alike.
@@ -15,12 +18,15 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/Event.h>
 
 #include "ops/engine/group.h"
+#include "plugin/c10d/device/device_lane.h"
 #include "plugin/train/gradients/presence.h"
 #include "plugin/train/optimizer/parameter_list.h"
 
@@ -34,8 +40,10 @@ struct ExchangeNumber {
 
 class GradientBucket {
  public:
-  /// `parameters` are trainable, of one dtype, on the CPU. Collective: allocates from the group.
-  GradientBucket(std::vector<NamedTensor> parameters, ops::Group& group);
+  /// `parameters` are trainable, of one dtype, on the CPU or on the GPU of `lane`. Collective:
+  /// allocates from the group.
+  GradientBucket(std::vector<NamedTensor> parameters, ops::Group& group,
+                 std::shared_ptr<const DeviceLane> lane = nullptr);
 
   /// Copies gradient `index` here unless it lies here already, and makes the parameter's gradient
   /// the view of it. A sparse one becomes dense, one of another dtype is converted. A parameter
@@ -47,8 +55,9 @@ class GradientBucket {
   /// Waits for what start() began, if it did.
   void wait();
   bool is_started() const noexcept { return is_started_; }
-  /// After wait(), in the order of parameters(): who has which gradient.
-  std::vector<Presence> presence() const;
+  /// After wait(), in the order of parameters(): who has which gradient. A GPU is waited for only
+  /// where this rank cannot know by itself: when it lacks one, or `everywhere` matters.
+  std::vector<Presence> presence(bool everywhere_matters) const;
   /// For which parameters this rank brought one.
   const std::vector<char>& own_presence() const noexcept { return is_present_; }
   /// Points every gradient that exists somewhere at its mean, drops the others, and makes the
@@ -59,7 +68,10 @@ class GradientBucket {
   std::size_t bytes() const noexcept { return static_cast<std::size_t>(flat_.nbytes()); }
 
  private:
+  void allocate(std::int64_t elements, c10::ScalarType dtype, ops::Group& group);
   void write_marks();
+  void start_on_device(const ops::Collective& collective);
+  bool has_all() const noexcept;
 
   std::vector<NamedTensor> parameters_;
   at::Tensor flat_;
@@ -69,11 +81,15 @@ class GradientBucket {
   std::uint32_t shape_hash_ = 0;
   std::shared_ptr<const std::string> shapes_;  ///< for messages
   std::shared_ptr<ops::Operation> operation_;  ///< in flight
+  std::shared_ptr<const DeviceLane> lane_;     ///< null on the CPU
+  at::Tensor all_present_;                     ///< on a GPU: the marks of a rank that has all
+  std::shared_ptr<ops::DeviceOperation> queued_;
+  std::optional<c10::Event> end_;  ///< of what was queued on another stream than the caller's
   bool is_started_ = false;
 };
 
 /// The gradient as a dense tensor of the parameter's dtype; throws InvalidArgument when it is not
-/// on the CPU or not of the parameter's shape.
+/// on the parameter's device or not of its shape.
 [[nodiscard]] at::Tensor dense_gradient(const NamedTensor& parameter);
 
 }  // namespace chainmail::internal

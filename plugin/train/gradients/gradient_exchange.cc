@@ -4,6 +4,7 @@
 #include "plugin/train/gradients/gradient_exchange.h"
 
 #include <algorithm>
+#include <chrono>
 #include <numeric>
 #include <utility>
 
@@ -14,6 +15,23 @@
 #include "plugin/train/gradients/plain_exchange.h"
 
 namespace chainmail::internal {
+
+namespace {
+
+// Adds the time until its end to what a communicator has waited.
+class WaitClock {
+ public:
+  explicit WaitClock(Communicator& communicator) : communicator_(communicator) {}
+  WaitClock(const WaitClock&) = delete;
+  WaitClock& operator=(const WaitClock&) = delete;
+  ~WaitClock() { communicator_.impl().waited += std::chrono::steady_clock::now() - begin_; }
+
+ private:
+  Communicator& communicator_;
+  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+};
+
+}  // namespace
 
 GradientExchange::GradientExchange(Communicator& communicator, std::vector<NamedTensor> parameters,
                                    std::vector<std::size_t> order, ExchangeOptions options)
@@ -48,6 +66,8 @@ void GradientExchange::make_buckets(std::vector<std::size_t> order) {
   const std::vector<std::vector<std::size_t>> plan =
       plan_buckets(items, {options_.overlaps ? options_.bucket_bytes : 0,
                            options_.overlaps ? options_.first_bucket_bytes : 0});
+  const auto lane =
+      order.empty() ? nullptr : communicator_->impl().lane_of_gradients(device_of_all());
   for (std::size_t set = 0; set < (options_.double_buffering ? 2 : 1); ++set) {
     for (std::size_t b = 0; b < plan.size(); ++b) {
       std::vector<NamedTensor> members;
@@ -55,9 +75,21 @@ void GradientExchange::make_buckets(std::vector<std::size_t> order) {
         places_[order[item]] = {b, members.size()};
         members.push_back(parameters_[order[item]]);
       }
-      sets_[set].buckets.emplace_back(std::move(members), *communicator_->impl().group);
+      sets_[set].buckets.emplace_back(std::move(members), *communicator_->impl().group, lane);
     }
   }
+}
+
+c10::Device GradientExchange::device_of_all() const {
+  const c10::Device device = parameters_.front().tensor.device();
+  for (const NamedTensor& parameter : parameters_) {
+    if (parameter.tensor.device() != device) {
+      throw InvalidArgument("parameter '" + parameter.name + "' is on " +
+                            parameter.tensor.device().str() + " and '" + parameters_.front().name +
+                            "' on " + device.str() + "; a rank trains on one device");
+    }
+  }
+  return device;
 }
 
 std::size_t GradientExchange::bytes() const noexcept {
@@ -143,10 +175,14 @@ void GradientExchange::end() {
   communicator_->impl().check_usable();
   BucketSet& set = sets_[current_];
   if (!communicator_->impl().packs()) {
+    const WaitClock clock(*communicator_);
     exchange_one_by_one(*communicator_, parameters_, options_.zero_fill);
     has_mean_ = true;
   } else {
-    start_up_to(set.buckets.size(), !options_.double_buffering);
+    {
+      const WaitClock clock(*communicator_);
+      start_up_to(set.buckets.size(), !options_.double_buffering);
+    }
     set.is_in_flight = true;
     BucketSet& ended = options_.double_buffering ? sets_[1 - current_] : set;
     has_mean_ = ended.is_in_flight;
@@ -166,11 +202,14 @@ void GradientExchange::end() {
 // Waits for the means, checks who had what, and makes them the gradients.
 void GradientExchange::collect(BucketSet& set) {
   set.is_in_flight = false;
-  for (GradientBucket& bucket : set.buckets) {
-    bucket.wait();
+  {
+    const WaitClock clock(*communicator_);
+    for (GradientBucket& bucket : set.buckets) {
+      bucket.wait();
+    }
   }
   for (GradientBucket& bucket : set.buckets) {
-    const std::vector<Presence> presence = bucket.presence();
+    const std::vector<Presence> presence = bucket.presence(!options_.zero_fill);
     if (!options_.zero_fill) {
       require_equal_presence(*communicator_, bucket.parameters(), presence, bucket.own_presence());
     }

@@ -4,7 +4,8 @@
 // The mean of all gradients over the ranks, bucket by bucket, while backward still computes others;
 // with double buffering, while the next step computes.
 //
-// One thread per rank, which is also the one that calls backward(). Collective: every rank runs the
+// One thread per rank at a time: the one that calls backward(), or while it waits there for a GPU's
+// gradients the thread of autograd that makes them. Collective: every rank runs the
 // same exchanges in the same order.
 
 #pragma once
@@ -56,6 +57,8 @@ class GradientExchange {
   /// The gradients were used or dropped. Ends an exchange that a backward began and, by an
   /// exception, did not end: the other ranks are in it.
   void begin_step();
+  /// A backward has begun an exchange and not ended it.
+  bool is_open() const noexcept { return is_open_; }
   /// A step of the optimizer has ended; the next exchange is the first one of the next step.
   void count_step() noexcept;
   /// Double buffering: makes the gradients the last mean that is still on its way. False when there
@@ -79,6 +82,7 @@ class GradientExchange {
   };
 
   void make_buckets(std::vector<std::size_t> order);
+  c10::Device device_of_all() const;
   void on_ready(std::size_t parameter);
   void open();
   void end();

@@ -3,7 +3,8 @@
 
 // Tells when autograd has finished a gradient, and when a backward pass ends.
 //
-// Both are called in the thread that called backward(). What they throw reaches its caller.
+// Both are called in the thread that called backward() or, for parameters on a GPU, in a thread of
+// autograd's for that device while it waits. What they throw reaches its caller.
 
 #pragma once
 

@@ -9,6 +9,21 @@
 
 namespace chainmail::internal {
 
+namespace {
+
+c10::Device device_of(const torch::optim::Optimizer& optimizer) {
+  for (const torch::optim::OptimizerParamGroup& group : optimizer.param_groups()) {
+    for (const at::Tensor& parameter : group.params()) {
+      if (parameter.defined()) {
+        return parameter.device();
+      }
+    }
+  }
+  return c10::kCPU;
+}
+
+}  // namespace
+
 std::string save_optimizer(const torch::optim::Optimizer& optimizer) {
   torch::serialize::OutputArchive archive;
   optimizer.save(archive);
@@ -19,7 +34,8 @@ std::string save_optimizer(const torch::optim::Optimizer& optimizer) {
 
 void load_optimizer(const std::string& bytes, torch::optim::Optimizer& optimizer) {
   torch::serialize::InputArchive archive;
-  archive.load_from(bytes.data(), bytes.size());
+  // To where this rank's parameters are: the sender's GPU may be another.
+  archive.load_from(bytes.data(), bytes.size(), device_of(optimizer));
   // load() adds to what is there: state that only this rank has would stay.
   optimizer.state().clear();
   optimizer.load(archive);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <span>
 #include <sstream>
 #include <typeinfo>
 #include <unordered_set>
@@ -73,10 +74,16 @@ std::string first_difference(const std::vector<std::string>& texts) {
   return message;
 }
 
+std::span<const torch::optim::OptimizerParamGroup> groups_of(
+    const torch::optim::Optimizer* optimizer) {
+  return optimizer == nullptr ? std::span<const torch::optim::OptimizerParamGroup>()
+                              : optimizer->param_groups();
+}
+
 }  // namespace
 
 std::vector<NamedTensor> collect_parameters(torch::nn::Module* model,
-                                            const torch::optim::Optimizer& optimizer) {
+                                            const torch::optim::Optimizer* optimizer) {
   std::vector<NamedTensor> result;
   std::unordered_set<const c10::TensorImpl*> seen;
   const auto add = [&](std::string name, const at::Tensor& tensor) {
@@ -89,8 +96,9 @@ std::vector<NamedTensor> collect_parameters(torch::nn::Module* model,
       add(item.key(), item.value());
     }
   }
-  for (std::size_t g = 0; g < optimizer.param_groups().size(); ++g) {
-    const std::vector<at::Tensor>& params = optimizer.param_groups()[g].params();
+  const auto groups = groups_of(optimizer);
+  for (std::size_t g = 0; g < groups.size(); ++g) {
+    const std::vector<at::Tensor>& params = groups[g].params();
     for (std::size_t i = 0; i < params.size(); ++i) {
       add("param_groups[" + std::to_string(g) + "][" + std::to_string(i) + "]", params[i]);
     }
@@ -111,7 +119,7 @@ std::vector<NamedTensor> collect_buffers(torch::nn::Module* model) {
 }
 
 std::vector<std::uintptr_t> parameter_signature(torch::nn::Module* model,
-                                                const torch::optim::Optimizer& optimizer) {
+                                                const torch::optim::Optimizer* optimizer) {
   std::vector<std::uintptr_t> words;
   const auto add = [&](const at::Tensor& tensor) {
     words.push_back(reinterpret_cast<std::uintptr_t>(tensor.unsafeGetTensorImpl()));
@@ -126,7 +134,7 @@ std::vector<std::uintptr_t> parameter_signature(torch::nn::Module* model,
       add(tensor);
     }
   }
-  for (const torch::optim::OptimizerParamGroup& group : optimizer.param_groups()) {
+  for (const torch::optim::OptimizerParamGroup& group : groups_of(optimizer)) {
     for (const at::Tensor& tensor : group.params()) {
       add(tensor);
     }
@@ -136,7 +144,7 @@ std::vector<std::uintptr_t> parameter_signature(torch::nn::Module* model,
 
 std::vector<std::string> describe_training_state(const std::vector<NamedTensor>& parameters,
                                                  const std::vector<NamedTensor>& buffers,
-                                                 const torch::optim::Optimizer& optimizer) {
+                                                 const torch::optim::Optimizer* optimizer) {
   std::vector<std::string> lines;
   for (const NamedTensor& named : parameters) {
     lines.push_back("parameter " + describe(named) +
@@ -145,8 +153,8 @@ std::vector<std::string> describe_training_state(const std::vector<NamedTensor>&
   for (const NamedTensor& named : buffers) {
     lines.push_back("buffer " + describe(named));
   }
-  for (const torch::optim::OptimizerParamGroup& group : optimizer.param_groups()) {
-    lines.push_back("optimizer " + c10::demangle(typeid(optimizer).name()) + " with a group of " +
+  for (const torch::optim::OptimizerParamGroup& group : groups_of(optimizer)) {
+    lines.push_back("optimizer " + c10::demangle(typeid(*optimizer).name()) + " with a group of " +
                     std::to_string(group.params().size()) + " parameters");
   }
   return lines;

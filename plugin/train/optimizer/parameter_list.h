@@ -24,9 +24,9 @@ struct NamedTensor {
 };
 
 /// Parameters of `model` (may be null) in registration order, then those that only `optimizer`
-/// knows; each tensor once.
+/// knows; each tensor once. Here and below either may be null.
 [[nodiscard]] std::vector<NamedTensor> collect_parameters(torch::nn::Module* model,
-                                                          const torch::optim::Optimizer& optimizer);
+                                                          const torch::optim::Optimizer* optimizer);
 
 /// Defined buffers of `model`, which may be null.
 [[nodiscard]] std::vector<NamedTensor> collect_buffers(torch::nn::Module* model);
@@ -34,12 +34,12 @@ struct NamedTensor {
 /// Changes whenever a parameter is added, removed, replaced, converted, frozen or unfrozen. Cheap
 /// enough for every step.
 [[nodiscard]] std::vector<std::uintptr_t> parameter_signature(
-    torch::nn::Module* model, const torch::optim::Optimizer& optimizer);
+    torch::nn::Module* model, const torch::optim::Optimizer* optimizer);
 
 /// One line per tensor and per group of the optimizer, equal on ranks that can train together.
 [[nodiscard]] std::vector<std::string> describe_training_state(
     const std::vector<NamedTensor>& parameters, const std::vector<NamedTensor>& buffers,
-    const torch::optim::Optimizer& optimizer);
+    const torch::optim::Optimizer* optimizer);
 
 /// Throws MismatchError on all ranks, naming the first line that differs and both ranks, unless all
 /// ranks have the same lines. Collective.

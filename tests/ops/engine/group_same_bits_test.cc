@@ -160,7 +160,7 @@ INSTANTIATE_TEST_SUITE_P(Some, SameBits, testing::ValuesIn(Shapes{{2}, {3, 1}, {
 // Named so that the run without --full leaves them out.
 INSTANTIATE_TEST_SUITE_P(Full, SameBits,
                          testing::ValuesIn(Shapes{
-                             {3}, {4}, {5}, {7}, {1, 1}, {1, 2}, {2, 4}, {4, 4}, {2, 2, 2}}),
+                             {3}, {4}, {5}, {6}, {7}, {1, 1}, {1, 2}, {2, 4}, {4, 4}, {2, 2, 2}}),
                          name_of);
 
 }  // namespace

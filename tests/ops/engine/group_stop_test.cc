@@ -76,12 +76,13 @@ void play(const std::string& role, Group& group) {
     std::this_thread::sleep_for(std::chrono::seconds{60});
   }
   std::thread end;
-  if (is_lost) {
+  const auto end_soon = [&] {
     end = std::thread([&] {
       std::this_thread::sleep_for(milliseconds{role == "stop_late" ? 300 : 20});
       ::raise(role == "kill_sender" ? SIGKILL : SIGSTOP);
     });
-  }
+  };
+  if (is_lost && role != "kill_sender") end_soon();
   if (role == "stop_sender") {
     // To rank 0 goes more than any buffer on the way can hold.
     for (int i = 0; i < 100; ++i) {
@@ -90,6 +91,7 @@ void play(const std::string& role, Group& group) {
     }
   } else if (role == "kill_sender" && group.rank() != 1) {
     transfer(group, is_lost ? OpKind::kSend : OpKind::kRecv, is_lost ? 0 : kAnyRank, 5);
+    if (is_lost) end_soon();  // not before it has sent, however slow the machine is
     transfer(group, OpKind::kRecv, kAnyRank, 5);
   } else if (role != "kill_sender") {
     if (role == "stop_late" && group.rank() == 1) {

@@ -12,6 +12,7 @@
 #include <thread>
 
 #include <chainmail/report.h>
+#include <chainmail/timing.h>
 
 namespace chainmail {
 namespace {
@@ -128,6 +129,68 @@ TEST_F(LogReportTest, SaysWhichFolderCannotBeMade) {
   } catch (const SystemError& error) {
     EXPECT_THAT(error.what(), HasSubstr((folder_ / "new/folder").string()));
   }
+}
+
+using PlotReportTest = LogReportTest;
+
+TEST_F(PlotReportTest, DrawsCurvesWithGapsAndALegend) {
+  PlotReport report(path(), {"main/loss", "a<b&c"}, "iteration");
+  report.report({1, 100, 1.0, {{"main/loss", 4.0}, {"a<b&c", 2.0}}});
+  report.report({2, 200, 2.0, {{"main/loss", std::numeric_limits<double>::infinity()}}});
+  report.report({3, 300, 3.0, {{"main/loss", 3.0}, {"other", 9e9}}});
+  report.report({4, 400, 4.0, {{"main/loss", 0.0}}});
+  const std::string svg = content();
+  // From (100, 4) at the top left to (400, 0) at the bottom right; the second point is missing.
+  EXPECT_THAT(svg, HasSubstr("<path d=\"M70.00 20.00 M490.00 112.50 L700.00 390.00 \""));
+  EXPECT_THAT(svg, HasSubstr("<path d=\"M70.00 205.00 \""));
+  EXPECT_THAT(svg, HasSubstr(">main/loss</text>"));
+  EXPECT_THAT(svg, HasSubstr(">a&lt;b&amp;c</text>"));
+  EXPECT_THAT(svg, HasSubstr(">iteration</text>"));
+  EXPECT_THAT(svg, HasSubstr(">2.5</text>"));  // a tick
+  EXPECT_FALSE(fs::exists(path() + ".new"));
+  EXPECT_THROW(PlotReport(path(), {}, "main/loss"), InvalidArgument);
+}
+
+TEST_F(PlotReportTest, DrawsOnePointAndNone) {
+  PlotReport report(path(), {"x"});
+  report.report({1, 100, 1.0, {}});
+  EXPECT_THAT(content(), HasSubstr("<path d=\"\""));
+  report.report({2, 200, 1.0, {{"x", -7.0}}});
+  EXPECT_THAT(content(), HasSubstr("<path d=\"M385.00 205.00 \""));
+}
+
+using TensorBoardReportTest = LogReportTest;
+
+// What is in the files is checked by another program: tests/examples/read_events.py.
+TEST_F(TensorBoardReportTest, WritesOneFilePerObjectAtOnce) {
+  TensorBoardReport first((folder_ / "run").string());
+  TensorBoardReport second((folder_ / "run").string());
+  EXPECT_NE(first.path(), second.path());
+  EXPECT_THAT(fs::path(first.path()).filename().string(),
+              ::testing::MatchesRegex("events[.]out[.]tfevents[.][0-9]{10}[.].*"));
+  const auto empty = fs::file_size(first.path());
+  EXPECT_EQ(empty, 16U + 9U + 2U + std::string("brain.Event:2").size());  // frame, time, version
+  first.report(entry(1));
+  EXPECT_GT(fs::file_size(first.path()), empty + 4 * 20);
+  EXPECT_EQ(fs::file_size(second.path()), empty);
+  std::ofstream(folder_ / "new") << "a file in the way";
+  EXPECT_THROW(TensorBoardReport((folder_ / "new/folder").string()), SystemError);
+}
+
+TEST(Timing, FindsTheRankThatOthersWaitFor) {
+  const TimingSummary summary = summarize(
+      {{"a", 10, 20.0, 10.0}, {"a", 10, 20.0, 12.0}, {"b", 10, 20.0, 2.0}, {"b", 0, 0, 0}});
+  EXPECT_EQ(summary.slowest, 2);
+  EXPECT_DOUBLE_EQ(summary.slowdown, 1.8);
+  EXPECT_DOUBLE_EQ(summary.step_ms, 20.0);
+  EXPECT_DOUBLE_EQ(summary.waiting_share, 0.4);
+  EXPECT_TRUE(summary.has_straggler());
+  EXPECT_EQ(
+      summary.text(),
+      "step 20 ms, 40 % of it waiting; rank 2 on b is slowest: 18 ms busy, 1.80 x the median");
+  EXPECT_EQ(summary.values().at("timing/slowest_rank"), 2);
+  EXPECT_EQ(summarize({{"a", 10, 2.0, 0.5}}).text(), "step 2 ms, 25 % of it waiting");
+  EXPECT_FALSE(summarize({{"a", 0, 0, 0}}).has_straggler());
 }
 
 TEST(ProgressBar, DrawsChainersFourLines) {

@@ -66,6 +66,10 @@ class ThreadWorld final : public World {
     throw InvalidArgument("torch's own groups need a store, which ranks as threads do not have");
   }
 
+  std::shared_ptr<ops::Rendezvous> create_board(const std::string& name) override {
+    return job_->rendezvous(name);
+  }
+
   void report_step(std::uint64_t /*step*/) noexcept override {}
 
  private:

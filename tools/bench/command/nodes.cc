@@ -21,7 +21,8 @@ constexpr int kMostRanks = 1024;
 // a host name that nobody knows. The last flags win.
 constexpr char kInside[] =
     R"(rsh=$(cat "$NODES_DIR/rsh")
-exec "$1" -H "$2" -n "$3" --rsh "$rsh" -x GLOO_SOCKET_IFNAME=eth0 "${@:4}" --nodes=0 --mpi_rsh="$rsh")";
+exec "$1" -H "$2" -n "$3" --rsh "$rsh" -x GLOO_SOCKET_IFNAME=eth0 "${@:4}" --nodes=0)";
+constexpr char kTellsRsh[] = R"( --mpi_rsh="$rsh")";
 
 int parse_count(const std::string& text) {
   int count = 0;
@@ -66,7 +67,8 @@ std::vector<std::string> nodes_command(const NodesOptions& options, const std::s
   }
   std::vector<std::string> words = {"bash", folder + "/libexec/chainmail/netns_nodes.sh", "run"};
   if (!options.rate.empty()) words.insert(words.end(), {"--rate", options.rate});
-  words.insert(words.end(), {std::to_string(options.nodes), "bash", "-c", kInside, "bench",
+  words.insert(words.end(), {std::to_string(options.nodes), "bash", "-c",
+                             std::string(kInside) + (options.tells_rsh ? kTellsRsh : ""), "bench",
                              folder + "/bin/launcher", hosts, std::to_string(ranks)});
   words.insert(words.end(), program.begin(), program.end());
   return words;

@@ -13,8 +13,9 @@ namespace chainmail::bench {
 
 struct NodesOptions {
   int nodes = 2;
-  std::string rate;      ///< as tc writes it, such as "1gbit"; empty: not shaped
-  std::string per_node;  ///< ranks on each node, "2", or a list for uneven ones, "2,1"
+  std::string rate;       ///< as tc writes it, such as "1gbit"; empty: not shaped
+  std::string per_node;   ///< ranks on each node, "2", or a list for uneven ones, "2,1"
+  bool tells_rsh = true;  ///< gives the program --mpi_rsh, what starts processes on other nodes
 };
 
 /// Throws InvalidArgument when `per_node` does not fit.

@@ -4,6 +4,7 @@
 // chainmail-step-bench: the time of a training step, ours against others', in one alternating run.
 //
 //   launcher -H localhost:2 -n 2 chainmail-step-bench --against reducer-gloo,plain
+//   chainmail-step-bench --nodes 2 --rate 1gbit --model paced --compute_ms 220 --against plain,wire
 
 #include <gflags/gflags.h>
 
@@ -24,10 +25,19 @@
 #include <chainmail/agreement.h>
 #include <chainmail/communicator.h>
 
+#include "tools/bench/command/nodes.h"
 #include "tools/bench/measure/timing.h"
+#include "tools/bench/step/models.h"
 #include "tools/bench/step/trainers.h"
 
-DEFINE_string(model, "mlp", "mlp (784-1024-1024-10) or layers (60 small ones, 124 tensors)");
+DEFINE_string(model, "mlp",
+              "mlp (784-1024-1024-10), layers (60 small ones, 124 tensors) or paced (25 layers of "
+              "1 MiB whose backward lasts --compute_ms in all)");
+DEFINE_double(compute_ms, 100, "of the model paced");
+DEFINE_int64(bucket_bytes, -1, "of ours where they overlap; -1: as users get them");
+DEFINE_int32(nodes, 0, "run over this many network namespaces of this machine; needs root");
+DEFINE_string(rate, "", "with --nodes: of each node's link, such as 1gbit");
+DEFINE_string(per_node, "1", "with --nodes: ranks on each, one number or a list");
 DEFINE_string(optimizer, "adam", "adam or sgd");
 DEFINE_string(communicator, "auto", "of ours");
 DEFINE_string(ours, "ours", "the trainer that the others are compared with");
@@ -99,6 +109,7 @@ void report(const std::vector<Result>& results, int ranks) {
                              {"ranks", ranks},
                              {"batchsize", FLAGS_batchsize},
                              {"threads", FLAGS_threads},
+                             {"compute_ms", FLAGS_compute_ms},
                              {"ours_us", results.front().timing.median},
                              {"base", result.name},
                              {"base_us", result.timing.median},
@@ -113,10 +124,18 @@ void report(const std::vector<Result>& results, int ranks) {
 int run() {
   at::set_num_threads(FLAGS_threads);
   const auto communicator = chainmail::create_communicator(FLAGS_communicator);
+  chainmail::bench::TrainerOptions options;
+  options.model = FLAGS_model;
+  options.optimizer = FLAGS_optimizer;
+  if (FLAGS_model == "paced") {
+    options.loops = chainmail::bench::loops_for(FLAGS_compute_ms);
+  }
+  if (FLAGS_bucket_bytes >= 0) {
+    options.bucket_bytes = FLAGS_bucket_bytes;
+  }
   std::vector<std::unique_ptr<Trainer>> trainers;
   for (const std::string& name : split(FLAGS_ours + "," + FLAGS_against)) {
-    trainers.push_back(
-        chainmail::bench::make_trainer(name, {FLAGS_model, FLAGS_optimizer}, communicator));
+    trainers.push_back(chainmail::bench::make_trainer(name, options, communicator));
   }
   const Data data = make_data(communicator->rank());
   std::vector<TimingCollector> timings(trainers.size());
@@ -153,14 +172,19 @@ int run() {
 int main(int argc, char** argv) {
   gflags::SetUsageMessage("time of a training step; trainers: " +
                           chainmail::bench::trainer_names());
+  const std::vector<std::string> command(argv, argv + argc);
   gflags::ParseCommandLineFlags(&argc, &argv, true);
   if (FLAGS_steps < 1 || FLAGS_rounds < 1 || FLAGS_batchsize < 1 || FLAGS_threads < 1 ||
-      FLAGS_warmup < 0) {
+      FLAGS_warmup < 0 || FLAGS_compute_ms < 0) {
     std::cerr << "chainmail-step-bench: --steps, --rounds, --batchsize and --threads must be at "
-                 "least 1, --warmup at least 0\n";
+                 "least 1, --warmup and --compute_ms at least 0\n";
     return 2;
   }
   try {
+    if (FLAGS_nodes != 0) {
+      chainmail::bench::run_over_nodes(
+          {FLAGS_nodes, FLAGS_rate, FLAGS_per_node, /*tells_rsh=*/false}, command);
+    }
     return run();
   } catch (const std::exception& error) {
     std::cerr << "chainmail-step-bench: " << error.what() << '\n';

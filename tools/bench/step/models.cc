@@ -3,7 +3,9 @@
 
 #include "tools/bench/step/models.h"
 
-#include <cstdint>
+#include <algorithm>
+#include <chrono>
+#include <cmath>
 #include <vector>
 
 #include <torch/torch.h>
@@ -11,8 +13,75 @@
 #include <chainmail/error.h>
 
 namespace chainmail::bench {
+namespace {
 
-torch::nn::Sequential make_model(const std::string& name) {
+using torch::autograd::AutogradContext;
+using torch::autograd::tensor_list;
+
+void multiply(std::int64_t loops) {
+  const at::NoGradGuard no_grad;
+  static thread_local at::Tensor a = torch::ones({64, 64}) / 64;
+  static thread_local at::Tensor product = torch::empty({64, 64});
+  for (std::int64_t i = 0; i < loops; ++i) {
+    at::mm_out(product, a, a);
+  }
+}
+
+struct Paced : torch::autograd::Function<Paced> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
+                            std::int64_t loops) {
+    context->save_for_backward({weight});
+    context->saved_data["loops"] = loops;
+    return x.view_as(x);
+  }
+  static tensor_list backward(AutogradContext* context, tensor_list gradients) {
+    multiply(context->saved_data["loops"].toInt());
+    return {gradients[0], torch::full_like(context->get_saved_variables()[0], 1e-3), at::Tensor()};
+  }
+};
+
+struct PacedLayerImpl final : torch::nn::Module {
+  explicit PacedLayerImpl(std::int64_t loops) : loops_(loops) {
+    weight_ = register_parameter(
+        "weight", torch::zeros({kPacedBytes / static_cast<std::int64_t>(sizeof(float))}));
+  }
+  at::Tensor forward(const at::Tensor& x) { return Paced::apply(x, weight_, loops_); }
+
+ private:
+  std::int64_t loops_;
+  at::Tensor weight_;
+};
+TORCH_MODULE(PacedLayer);
+
+// The layer behind takes no part in what is measured but keeps the loss a loss.
+torch::nn::Sequential make_paced(std::int64_t loops) {
+  torch::nn::Sequential model(torch::nn::Linear(784, 10));
+  for (int i = 0; i < kPacedLayers; ++i) {
+    model->push_back(PacedLayer(loops));
+  }
+  return model;
+}
+
+}  // namespace
+
+std::int64_t loops_for(double milliseconds) {
+  using Clock = std::chrono::steady_clock;
+  constexpr std::int64_t kProbe = 2000;
+  double best = 0;
+  for (int i = 0; i < 5; ++i) {
+    const auto begin = Clock::now();
+    multiply(kProbe);
+    const double spent = std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
+    best = i == 0 ? spent : std::min(best, spent);
+  }
+  return std::llround(milliseconds / best * kProbe / kPacedLayers);
+}
+
+torch::nn::Sequential make_model(const std::string& name, std::int64_t loops) {
+  if (name == "paced") {
+    torch::manual_seed(0);
+    return make_paced(loops);
+  }
   std::vector<std::int64_t> units;
   if (name == "mlp") {
     units = {784, 1024, 1024, 10};
@@ -21,7 +90,7 @@ torch::nn::Sequential make_model(const std::string& name) {
     units.front() = 784;
     units.push_back(10);
   } else {
-    throw InvalidArgument("--model " + name + ": use mlp or layers");
+    throw InvalidArgument("--model " + name + ": use mlp, layers or paced");
   }
   torch::manual_seed(0);
   torch::nn::Sequential model;

@@ -3,6 +3,7 @@
 
 #include "tools/bench/step/trainers.h"
 
+#include <map>
 #include <utility>
 
 #include <torch/torch.h>
@@ -32,7 +33,7 @@ std::unique_ptr<torch::optim::Optimizer> make_optimizer(const std::string& name,
 class ModelTrainer : public Trainer {
  public:
   ModelTrainer(std::string name, const TrainerOptions& options)
-      : model_(make_model(options.model)), name_(std::move(name)) {}
+      : model_(make_model(options.model, options.loops)), name_(std::move(name)) {}
   const std::string& name() const noexcept override { return name_; }
   std::vector<at::Tensor> parameters() const override { return model_->parameters(); }
 
@@ -64,14 +65,14 @@ class PlainTrainer final : public ModelTrainer {
 
 class OurTrainer final : public ModelTrainer {
  public:
-  OurTrainer(std::string name, const TrainerOptions& options,
-             const std::shared_ptr<Communicator>& communicator,
-             const MultiNodeOptimizerOptions& how)
-      : ModelTrainer(std::move(name), options) {
-    MultiNodeOptimizerOptions with_model = how;
-    with_model.model = &model_;
-    optimizer_ = create_multi_node_optimizer(make_optimizer(options.optimizer, model_),
-                                             communicator, with_model);
+  OurTrainer(const TrainerOptions& options, const std::shared_ptr<Communicator>& communicator,
+             const std::pair<const std::string, MultiNodeOptimizerOptions>& variant)
+      : ModelTrainer(variant.first, options) {
+    MultiNodeOptimizerOptions how = variant.second;
+    how.model = &model_;
+    how.bucket_bytes = options.bucket_bytes;
+    optimizer_ =
+        create_multi_node_optimizer(make_optimizer(options.optimizer, model_), communicator, how);
   }
   void step(const at::Tensor& x, const at::Tensor& t) override {
     optimizer_->zero_grad();
@@ -81,6 +82,38 @@ class OurTrainer final : public ModelTrainer {
 
  private:
   std::unique_ptr<MultiNodeOptimizer> optimizer_;
+};
+
+std::map<std::string, MultiNodeOptimizerOptions> our_variants() {
+  return {{"ours", {}},
+          {"ours-overlap", {.overlap = true}},
+          {"ours-packed", {.overlap = false}},
+          {"ours-double", {.double_buffering = true}},
+          {"ours-unfused", {.use_fused_step = false}}};
+}
+
+// Sums a tensor as large as all gradients, where it lies.
+class WireTrainer final : public Trainer {
+ public:
+  WireTrainer(std::string name, const TrainerOptions& options,
+              c10::intrusive_ptr<c10d::ProcessGroup> group)
+      : group_(std::move(group)), name_(std::move(name)) {
+    std::int64_t count = 0;
+    for (const at::Tensor& parameter : make_model(options.model)->parameters()) {
+      count += parameter.numel();
+    }
+    tensors_ = {torch::zeros({count})};
+  }
+  const std::string& name() const noexcept override { return name_; }
+  void step(const at::Tensor& /*x*/, const at::Tensor& /*t*/) override {
+    group_->allreduce(tensors_)->wait();
+  }
+  std::vector<at::Tensor> parameters() const override { return tensors_; }
+
+ private:
+  c10::intrusive_ptr<c10d::ProcessGroup> group_;
+  std::vector<at::Tensor> tensors_;
+  std::string name_;
 };
 
 class ReducerTrainer final : public ModelTrainer {
@@ -109,7 +142,8 @@ class ReducerTrainer final : public ModelTrainer {
 }  // namespace
 
 std::string trainer_names() {
-  return "plain, ours, ours-overlap, ours-double, ours-unfused, reducer-gloo, reducer-ours";
+  return "plain, ours, ours-overlap, ours-double, ours-unfused, ours-packed, wire, reducer-gloo, "
+         "reducer-ours";
 }
 
 std::unique_ptr<Trainer> make_trainer(const std::string& name, const TrainerOptions& options,
@@ -117,22 +151,17 @@ std::unique_ptr<Trainer> make_trainer(const std::string& name, const TrainerOpti
   if (name == "plain") {
     return std::make_unique<PlainTrainer>(name, options);
   }
-  if (name.rfind("ours", 0) == 0) {
-    MultiNodeOptimizerOptions how;
-    if (name == "ours-overlap") {
-      how.overlap = true;
-    } else if (name == "ours-double") {
-      how.double_buffering = true;
-    } else if (name == "ours-unfused") {
-      how.use_fused_step = false;
-    }
-    if (name == "ours" || how.overlap || how.double_buffering || !how.use_fused_step) {
-      return std::make_unique<OurTrainer>(name, options, communicator, how);
-    }
+  const std::map<std::string, MultiNodeOptimizerOptions> variants = our_variants();
+  if (const auto how = variants.find(name); how != variants.end()) {
+    return std::make_unique<OurTrainer>(options, communicator, *how);
   }
-  if (name == "reducer-gloo" || name == "reducer-ours") {
+  if (name == "reducer-gloo" || name == "reducer-ours" || name == "wire") {
     const Ranks ranks{communicator->rank(), communicator->size(), communicator->inter_size()};
     const auto store = make_job_store();
+    if (name == "wire") {
+      return std::make_unique<WireTrainer>(
+          name, options, make_ours(store, ranks, "auto", "native", "step/wire").group);
+    }
     return std::make_unique<ReducerTrainer>(
         name, options,
         name == "reducer-gloo" ? make_gloo(store, ranks, "step/gloo").group

@@ -7,7 +7,9 @@
 
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,6 +22,9 @@ namespace chainmail::bench {
 struct TrainerOptions {
   std::string model = "mlp";
   std::string optimizer = "adam";  ///< adam or sgd (momentum 0.9)
+  std::int64_t loops = 0;          ///< of the model `paced`
+  /// Of ours where they overlap; unset: as its users get them.
+  std::optional<std::int64_t> bucket_bytes = std::nullopt;
 };
 
 class Trainer {
@@ -39,7 +44,8 @@ class Trainer {
 /// `name` is one of
 ///   plain           torch's optimizer, no exchange: each rank for itself
 ///   ours            MultiNodeOptimizer as its users get it
-///   ours-overlap, ours-double, ours-unfused   the same with one option changed
+///   ours-overlap, ours-double, ours-unfused, ours-packed   the same with one option changed
+///   wire            as many bytes as the model's gradients, exchanged by ours and nothing else
 ///   reducer-gloo    c10d::Reducer, which torch's DistributedDataParallel is made of, over Gloo
 ///   reducer-ours    the same over a process group of Chainmail
 /// Throws InvalidArgument for others.

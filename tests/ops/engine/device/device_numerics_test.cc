@@ -4,7 +4,9 @@
 // Bytes between nodes and numerics of the 16-bit wire, on a fake NCCL that counts and records.
 
 #include <cmath>
+#include <cstdint>
 #include <limits>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -184,6 +186,61 @@ TEST(DeviceWire, ErrsByTwoRoundings) {
       });
     }
   }
+}
+
+// The cross step of very many ranks: only its kernels, since a thousand threads are too many. What
+// a node sends is its float32 sum times 1/n, rounded once; the owner adds the nodes in float32.
+TEST(DeviceWire, AThousandRanksErrByTwoRoundingsAndDoNotOverflow) {
+  constexpr std::size_t kRanks = 1024;
+  constexpr std::size_t kCount = 300;
+  const auto value = [](std::size_t rank, std::size_t i) {
+    // Every third element is 100 on all ranks, whose sum no half can hold.
+    return i % 3 == 0
+               ? 100.0F
+               : static_cast<float>(std::sin(static_cast<double>(i * kRanks + rank))) * 100.0F;
+  };
+  const auto cluster = std::make_shared<test::FakeCluster>(std::vector<int>{0}, 1);
+  test::FakeLibrary library(cluster, 0);
+  DeviceApi& device = library.device();
+  DeviceStream stream;
+  DeviceEvent end;
+  ASSERT_EQ(device.create_stream(stream), kDeviceSuccess);
+  ASSERT_EQ(device.create_event(end), kDeviceSuccess);
+  for (const std::size_t nodes : {kRanks, std::size_t{128}, std::size_t{2}}) {
+    SCOPED_TRACE(nodes);
+    std::vector<float> sums(nodes * kCount);
+    for (std::size_t rank = 0; rank < kRanks; ++rank) {
+      for (std::size_t i = 0; i < kCount; ++i) {
+        sums[rank * nodes / kRanks * kCount + i] += value(rank, i);
+      }
+    }
+    std::vector<std::uint16_t> halves(sums.size());
+    std::vector<std::uint16_t> rounded(kCount);
+    std::vector<float> mean(kCount);
+    std::uint32_t flag = 0;
+    DeviceKernels& kernels = device.kernels();
+    kernels.convert(halves.data(), DataType::kFloat16, sums.data(), DataType::kFloat32, sums.size(),
+                    1.0 / kRanks, &flag, stream);
+    kernels.add_halves(rounded.data(), halves.data(), kCount, static_cast<int>(nodes), 0,
+                       halves.data(), kCount, WireFormat::kFloat16, false, stream);
+    kernels.convert(mean.data(), DataType::kFloat32, rounded.data(), DataType::kFloat16, kCount,
+                    1.0, &flag, stream);
+    ASSERT_EQ(device.record(end, stream), kDeviceSuccess);
+    for (int i = 0; i < 1000 && device.query(end) == kDeviceNotReady; ++i) {
+    }
+    ASSERT_EQ(device.query(end), kDeviceSuccess);
+    EXPECT_EQ(flag, 0U) << "nothing became infinite";
+    for (std::size_t i = 0; i < kCount; ++i) {
+      double exact = 0;
+      for (std::size_t rank = 0; rank < kRanks; ++rank) {
+        exact += static_cast<double>(value(rank, i)) / kRanks;
+      }
+      ASSERT_LE(std::abs(static_cast<double>(mean[i]) - exact), 1.1e-3 * 100) << "element " << i;
+    }
+    EXPECT_NEAR(mean[0], 100.0F, 1.1e-3 * 100);
+  }
+  device.destroy_event(end);
+  device.destroy_stream(stream);
 }
 
 }  // namespace

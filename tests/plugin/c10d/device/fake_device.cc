@@ -88,6 +88,9 @@ class FakeGuard final : public c10::impl::DeviceGuardImplInterface {
   void destroyEvent(void* event, const c10::DeviceIndex /*device*/) const noexcept override {
     delete static_cast<int*>(event);
   }
+  void synchronizeDevice(const c10::DeviceIndex device) const override {
+    note("the host waits for device " + std::to_string(device));
+  }
   void recordDataPtrOnStream(const c10::DataPtr& /*memory*/,
                              const c10::Stream& stream) const override {
     note("memory kept for " + name_of(stream));
@@ -133,12 +136,18 @@ class FakeGroup final : public ops::DeviceGroup {
     note(kinds + " on s" + std::to_string(reinterpret_cast<std::intptr_t>(stream.handle)));
     return std::make_shared<FakeOperation>(outcome_);
   }
-  void prepare(const ops::Collective& /*collective*/) override {}
+  void prepare(const ops::Collective& collective) override {
+    note("prepare " + std::string(to_string(collective.kind)));
+  }
   std::unique_ptr<ops::DevicePack> make_pack(
       std::span<const ops::PackedTensor> /*tensors*/) override {
     return nullptr;
   }
-  std::shared_ptr<std::byte> allocate(std::size_t /*bytes*/) override { return nullptr; }
+  std::shared_ptr<std::byte> allocate(std::size_t bytes) override {
+    note("allocate");
+    const auto memory = std::make_shared<std::vector<std::byte>>(bytes);
+    return {memory, memory->data()};
+  }
   void shutdown() override { note("shutdown of device " + std::to_string(options_.device)); }
   std::exception_ptr error() const override { return outcome_->error; }
 

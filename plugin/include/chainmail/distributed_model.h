@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// A model whose backward() leaves the means of the gradients over all ranks, so that the loop of a
+// single process, with any torch optimizer, trains on all of them: what torch's
+// DistributedDataParallel is to Python.
+//
+//   chainmail::DistributedModel model(net, comm);
+//   torch::optim::Adam optimizer(net->parameters(), 1e-3);
+//   optimizer.zero_grad();  loss(model(x), t).backward();  optimizer.step();
+//
+// One thread per rank. Collective: every rank constructs it, and calls forward() in training mode
+// and backward(), in the same order; in evaluation mode, without gradients and in no_sync(),
+// forward() is local. Every backward must reach at least one parameter.
+//
+// For double buffering, clipping and loss scaling see <chainmail/optimizer.h>.
+
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <type_traits>
+#include <utility>
+
+#include <chainmail/communicator.h>
+#include <chainmail/export.h>
+#include <chainmail/module_ref.h>
+#include <chainmail/optimizer.h>
+
+namespace chainmail {
+
+/// Each as in MultiNodeOptimizerOptions.
+struct DistributedModelOptions {
+  bool zero_fill = true;
+  std::optional<bool> overlap = std::nullopt;
+  std::optional<std::int64_t> bucket_bytes = std::nullopt;
+  std::int64_t first_bucket_bytes = std::int64_t{1} << 20;
+};
+
+namespace internal {
+
+/// DistributedModel but for the type of its module.
+class CHAINMAIL_API DistributedModelBase {
+ public:
+  DistributedModelBase(const DistributedModelBase&) = delete;
+  DistributedModelBase& operator=(const DistributedModelBase&) = delete;
+
+  /// While it lives, backward leaves this rank's own gradients, which add up as usual.
+  [[nodiscard]] NoSync no_sync();
+  /// Gives every rank the parameters and buffers of rank 0 again.
+  void synchronize();
+  /// Bytes of the buckets that hold this rank's gradients.
+  std::size_t gradient_bytes() const noexcept;
+
+ protected:
+  DistributedModelBase(ModuleRef model, std::shared_ptr<Communicator> communicator,
+                       const DistributedModelOptions& options);
+  ~DistributedModelBase();
+  /// Notices layers that were added, converted or unfrozen, and learns the order of gradients.
+  void begin_forward();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace internal
+
+/// `Holder` is a TORCH_MODULE holder or a shared pointer to a module.
+template <typename Holder>
+class DistributedModel final : public internal::DistributedModelBase {
+ public:
+  /// Broadcasts parameters and buffers of rank 0, bit for bit.
+  /// @throws MismatchError  ranks have different parameters or buffers (names, shapes, dtypes)
+  DistributedModel(Holder module, std::shared_ptr<Communicator> communicator,
+                   const DistributedModelOptions& options = {})
+      : DistributedModelBase(to_ref(module), std::move(communicator), options),
+        module_(std::move(module)) {}
+
+  /// What the module's forward() returns.
+  template <typename... Args>
+  decltype(auto) forward(Args&&... args) {
+    begin_forward();
+    return module_->forward(std::forward<Args>(args)...);
+  }
+  template <typename... Args>
+  decltype(auto) operator()(Args&&... args) {
+    return forward(std::forward<Args>(args)...);
+  }
+  Holder& module() noexcept { return module_; }
+  const Holder& module() const noexcept { return module_; }
+
+ private:
+  static ModuleRef to_ref(Holder& module) {
+    if constexpr (std::is_base_of_v<torch::detail::ModuleHolderIndicator, Holder>) {
+      return module.is_empty() ? ModuleRef() : ModuleRef(module.ptr());
+    } else {
+      return ModuleRef(module);
+    }
+  }
+
+  Holder module_;
+};
+
+}  // namespace chainmail

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+#include "plugin/train/optimizer/model_exchange.h"
+
+#include <algorithm>
+#include <cstring>
+#include <iterator>
+#include <string>
+#include <utility>
+
+#include <ATen/ATen.h>
+
+#include "base/log.h"
+
+namespace chainmail::internal {
+
+namespace {
+
+std::int64_t default_bucket_bytes(const std::vector<NamedTensor>& parameters) {
+  std::int64_t total = 0;
+  for (const NamedTensor& parameter : parameters) {
+    total += static_cast<std::int64_t>(parameter.tensor.nbytes());
+  }
+  return std::clamp(total / 16, std::int64_t{1} << 20, std::int64_t{4} << 20);
+}
+
+}  // namespace
+
+void check_bucket_options(const MultiNodeOptimizerOptions& options) {
+  if (options.bucket_bytes.value_or(0) < 0 || options.first_bucket_bytes < 0 ||
+      options.max_grad_norm < 0) {
+    throw InvalidArgument(
+        "bucket_bytes, first_bucket_bytes and max_grad_norm must not be negative");
+  }
+}
+
+ModelExchange::ModelExchange(std::shared_ptr<Communicator> communicator,
+                             MultiNodeOptimizerOptions options, torch::optim::Optimizer* optimizer)
+    : communicator_(std::move(communicator)), options_(std::move(options)), optimizer_(optimizer) {}
+
+bool ModelExchange::is_current() const {
+  return parameter_signature(options_.model.get(), optimizer_) == signature_;
+}
+
+bool ModelExchange::overlaps() const {
+  return options_.overlap.value_or(communicator_->inter_size() > 1) &&
+         options_.bucket_bytes.value_or(1) > 0;
+}
+
+void ModelExchange::adopt_all() {
+  known_.clear();  // so that all counts as new
+  adopt_parameters();
+}
+
+// Compares what the ranks have and broadcasts what is new since the last time.
+void ModelExchange::adopt_parameters() {
+  std::vector<NamedTensor> now = collect_parameters(options_.model.get(), optimizer_);
+  std::vector<NamedTensor> trainable;
+  std::copy_if(now.begin(), now.end(), std::back_inserter(trainable),
+               [](const NamedTensor& named) { return named.tensor.requires_grad(); });
+  const std::vector<NamedTensor> buffers = collect_buffers(options_.model.get());
+  compare_between_ranks(*communicator_, describe_training_state(now, buffers, optimizer_));
+  now.insert(now.end(), buffers.begin(), buffers.end());
+
+  std::vector<at::Tensor> added;
+  for (const NamedTensor& named : now) {
+    if (std::none_of(known_.begin(), known_.end(),
+                     [&](const NamedTensor& old) { return old.tensor.is_same(named.tensor); })) {
+      added.push_back(named.tensor.detach());
+    }
+  }
+  communicator_->bcast(added);
+  known_ = std::move(now);
+  make_exchange(std::move(trainable), {});
+  knows_order_ = !overlaps() || options_.double_buffering;
+  signature_ = parameter_signature(options_.model.get(), optimizer_);
+}
+
+void ModelExchange::make_exchange(std::vector<NamedTensor> trainable,
+                                  std::vector<std::size_t> order) {
+  ExchangeOptions how;
+  how.zero_fill = options_.zero_fill;
+  how.overlaps = overlaps();
+  how.double_buffering = options_.double_buffering;
+  how.bucket_bytes = options_.bucket_bytes.value_or(default_bucket_bytes(trainable));
+  how.first_bucket_bytes = options_.first_bucket_bytes;
+  how.step = steps_;
+  how.is_current = [this] { return is_current(); };
+  exchange_.reset();  // its hooks and memory first
+  exchange_ = std::make_unique<GradientExchange>(*communicator_, std::move(trainable),
+                                                 std::move(order), std::move(how));
+  exchange_->set_enabled(is_enabled());
+  if (communicator_->rank() == 0) {
+    LogMessage(LogLevel::kInfo) << "gradients of " << exchange_->parameters().size()
+                                << " parameters in " << exchange_->bucket_count() << " buckets of "
+                                << exchange_->bytes() << " bytes together"
+                                << (overlaps() ? ", sent while backward computes" : "")
+                                << (options_.double_buffering ? ", applied one step later" : "");
+  }
+}
+
+bool ModelExchange::follow_model(const std::function<void()>& use_last) {
+  if (is_current()) {
+    return false;
+  }
+  std::vector<at::Tensor> own;
+  for (const NamedTensor& parameter : exchange_->parameters()) {
+    own.push_back(parameter.tensor.grad());
+  }
+  const bool has_last = exchange_->take_last();
+  if (has_last) {
+    use_last();
+    for (std::size_t i = 0; i < own.size(); ++i) {
+      exchange_->parameters()[i].tensor.mutable_grad() = own[i];
+    }
+  }
+  adopt_parameters();
+  return has_last;
+}
+
+void ModelExchange::count_step() noexcept {
+  exchange_->count_step();
+  ++steps_;
+}
+
+// As rank 0 saw it.
+void ModelExchange::take_observed_order() {
+  if (std::exchange(knows_order_, true)) {
+    return;
+  }
+  const std::size_t count = exchange_->parameters().size();
+  std::vector<std::size_t> order = exchange_->observed_order();
+  std::string bytes(order.size() * sizeof(std::size_t), '\0');
+  std::memcpy(bytes.data(), order.data(), bytes.size());
+  bytes = communicator_->bcast_obj(bytes);
+  order.resize(bytes.size() / sizeof(std::size_t));
+  std::memcpy(order.data(), bytes.data(), bytes.size());
+  std::vector<char> is_known(count);
+  for (const std::size_t parameter : order) {
+    is_known.at(parameter) = 1;
+  }
+  for (std::size_t p = count; p-- > 0;) {  // those without a gradient in that step come last
+    if (is_known[p] == 0) {
+      order.push_back(p);
+    }
+  }
+  make_exchange(exchange_->parameters(), std::move(order));
+}
+
+void ModelExchange::add_syncs_off(int change) noexcept {
+  syncs_off_ += change;
+  exchange_->set_enabled(is_enabled());
+}
+
+}  // namespace chainmail::internal

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// A model whose parameters are the same on all ranks, and the exchange of its gradients: what
+// MultiNodeOptimizer and DistributedModel have in common.
+//
+// One thread per rank. Collective but where it says local.
+
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include <chainmail/communicator.h>
+#include <chainmail/optimizer.h>
+
+#include "plugin/train/gradients/gradient_exchange.h"
+#include "plugin/train/optimizer/parameter_list.h"
+
+namespace chainmail::internal {
+
+/// Throws InvalidArgument for sizes and bounds that are negative.
+void check_bucket_options(const MultiNodeOptimizerOptions& options);
+
+class ModelExchange {
+ public:
+  /// `optimizer` may be null, as may options.model, but not both. Compares and broadcasts nothing
+  /// before adopt_all().
+  ModelExchange(std::shared_ptr<Communicator> communicator, MultiNodeOptimizerOptions options,
+                torch::optim::Optimizer* optimizer);
+
+  /// Gives every rank the parameters and buffers of rank 0, and makes the exchange anew.
+  void adopt_all();
+  /// After the model has changed: the same for what is new. First it calls `use_last` when a mean
+  /// was on its way, which is that of the old parameters; this rank's own gradients stay. True when
+  /// it has called.
+  bool follow_model(const std::function<void()>& use_last);
+  /// Local: after a step, or a forward that begins one.
+  void count_step() noexcept;
+  /// After the first backward: buckets in the order in which it really finished gradients.
+  void take_observed_order();
+  /// Local: false while NoSync objects live.
+  bool is_enabled() const noexcept { return syncs_off_ == 0; }
+  /// Local: adds NoSync objects, or takes them away.
+  void add_syncs_off(int change) noexcept;
+
+  Communicator& communicator() noexcept { return *communicator_; }
+  const MultiNodeOptimizerOptions& options() const noexcept { return options_; }
+  GradientExchange& gradients() noexcept { return *exchange_; }
+  const GradientExchange& gradients() const noexcept { return *exchange_; }
+  std::uint64_t steps() const noexcept { return steps_; }
+
+ private:
+  bool is_current() const;
+  bool overlaps() const;
+  void adopt_parameters();
+  void make_exchange(std::vector<NamedTensor> trainable, std::vector<std::size_t> order);
+
+  std::shared_ptr<Communicator> communicator_;
+  MultiNodeOptimizerOptions options_;
+  torch::optim::Optimizer* optimizer_;
+  std::vector<std::uintptr_t> signature_;  ///< of what the exchange was made for
+  std::vector<NamedTensor> known_;         ///< parameters and buffers that have been broadcast
+  int syncs_off_ = 0;                      ///< NoSync objects
+  bool knows_order_ = false;
+  std::uint64_t steps_ = 0;
+  std::unique_ptr<GradientExchange> exchange_;  // last: it calls the rest
+};
+
+}  // namespace chainmail::internal

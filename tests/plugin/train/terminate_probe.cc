@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// A program whose last rank fails in the way that its argument says, while the others wait for it:
+// throw, thread, terminate, segv, overflow, abort. What a rank is told by exception it prints, and
+// ends with 7 unless the starter is faster.
+
+#include <chainmail/terminate.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <stdexcept>
+#include <string_view>
+#include <thread>
+
+namespace {
+
+int overflow(int depth) {
+  volatile char page[4096] = {};
+  page[depth % 4096] = 1;
+  return depth < 0 ? 0 : overflow(depth + 1) + page[0];
+}
+
+void fail(std::string_view how, chainmail::Communicator& comm) {
+  if (how == "throw") {
+    throw std::runtime_error("a mistake of the program");
+  }
+  if (how == "thread") {
+    std::thread worker([] { throw std::runtime_error("a mistake of a thread"); });
+    comm.barrier();  // as a rank does that knows nothing of its thread's fate
+    worker.join();
+  }
+  if (how == "terminate") {
+    std::terminate();
+  }
+  if (how == "segv") {
+    *static_cast<volatile int*>(nullptr) = 1;
+  }
+  if (how == "overflow") {
+    std::printf("%d\n", overflow(0));
+  }
+  std::abort();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const auto comm = chainmail::create_communicator("flat");
+  chainmail::add_except_hook(comm);
+  chainmail::add_except_hook(comm);  // changes nothing
+  comm->barrier();
+  if (comm->rank() == comm->size() - 1) {
+    fail(argc > 1 ? argv[1] : "", *comm);
+  }
+  try {
+    comm->barrier();
+  } catch (const chainmail::PeerError& error) {
+    std::fprintf(stderr, "rank %d was told: %s\n", comm->rank(), error.what());
+    std::this_thread::sleep_for(std::chrono::seconds{20});  // the starter ends this rank before
+    std::_Exit(7);
+  }
+  return 0;
+}

@@ -1,0 +1,76 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+# SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+# Seconds per epoch of MNIST: train_mnist against the same program for real ChainerMN 7.8.1 (naive,
+# Open MPI), whole programs in turn. Same model, batch, data, optimizer and threads.
+set -euo pipefail
+
+usage() {
+  cat <<'TEXT'
+usage: tools/bench/step/against_chainermn.sh [--rounds 3] [--ranks "1 2 4"] [--epochs 2] [--data DIR]
+  needs build/, Open MPI and its headers, python3 with venv; installs ChainerMN into .deps/chainermn
+  once. DIR has MNIST's IDX files; default $CHAINMAIL_DATA/mnist. Prints the median over the rounds
+  of the best epoch of each run, and their ratio.
+TEXT
+}
+
+cd "$(dirname "${BASH_SOURCE[0]}")/../../.."
+rounds=3 ranks="1 2 4" epochs=2 data=${CHAINMAIL_DATA:-}/mnist
+while (($#)); do
+  case $1 in
+    --rounds) rounds=$2 && shift ;;
+    --ranks) ranks=$2 && shift ;;
+    --epochs) epochs=$2 && shift ;;
+    --data) data=$2 && shift ;;
+    *) usage >&2 && exit 2 ;;
+  esac
+  shift
+done
+if [[ ! -d $data ]]; then
+  echo "against_chainermn: no folder $data; give --data" >&2
+  exit 2
+fi
+
+# Chainer's last release wants a NumPy and a protobuf of its time, and its sdist an old setuptools.
+python=.deps/chainermn/bin/python
+if ! "$python" -c 'import chainermn' 2>/dev/null; then
+  python3 -m venv --clear .deps/chainermn
+  "$python" -m pip install --quiet 'setuptools<60' wheel 'cython<3' numpy==1.23.5 'protobuf<4'
+  "$python" -m pip install --quiet --no-build-isolation mpi4py==3.1.6
+  "$python" -m pip install --quiet --no-build-isolation chainer==7.8.1
+fi
+
+out=$(mktemp -d)
+trap 'rm -rf "$out"' EXIT
+cores=$(nproc)
+for ((round = 0; round < rounds; ++round)); do
+  for count in $ranks; do
+    threads=$((cores > count ? cores / count : 1))
+    OMP_NUM_THREADS=$threads build/bin/launcher -H "localhost:$count" -n "$count" --timeout 600 \
+      -x OMP_NUM_THREADS build/bin/train_mnist --communicator auto --epoch "$epochs" \
+      --data "$data" --out "$out/ours" >"$out/log" 2>&1 || { cat "$out/log" >&2 && exit 1; }
+    # The table's last column is the time since the start.
+    ours=$(awk '/^[0-9]+ / && NF >= 6 {t = $6 - last; last = $6; if (!n++ || t < best) best = t; a = $5}
+                END {print best, a}' "$out/log")
+    theirs=$(OMP_NUM_THREADS=$threads mpiexec --allow-run-as-root --oversubscribe -n "$count" \
+      -x OMP_NUM_THREADS "$python" tools/bench/step/chainermn_mnist.py --data "$data" \
+      --epochs "$epochs" --out "$out/theirs" 2>"$out/log" |
+      awk '{if (!n++ || $1 < best) best = $1; a = $2} END {print best, a}') ||
+      { cat "$out/log" >&2 && exit 1; }
+    echo "round $round, $count ranks: ours $ours, ChainerMN $theirs (seconds, accuracy)"
+    echo "$count $ours $theirs" >>"$out/times"
+  done
+done
+"$python" - "$out/times" <<'PYTHON'
+import statistics
+import sys
+
+rows = [[float(v) for v in line.split()] for line in open(sys.argv[1], encoding="utf-8")]
+for count in sorted({row[0] for row in rows}):
+    mine = [row for row in rows if row[0] == count]
+    ours, theirs = (statistics.median(row[i] for row in mine) for i in (1, 3))
+    print(f"{count:.0f} ranks: ours {ours:.2f} s, ChainerMN {theirs:.2f} s an epoch: {theirs / ours:.2f} x; "
+          f"of the minima {min(r[3] for r in mine) / min(r[1] for r in mine):.2f}, "
+          f"worst round {min(r[3] / r[1] for r in mine):.2f}")
+PYTHON
