@@ -6,12 +6,15 @@
 #pragma once
 
 #include <chainmail/agreement.h>
+#include <chainmail/allreduce_persistent.h>
+#include <chainmail/batch_norm.h>
 #include <chainmail/communicator.h>
 #include <chainmail/cuda.h>
 #include <chainmail/dataset.h>
 #include <chainmail/distributed_model.h>
 #include <chainmail/error.h>
 #include <chainmail/evaluator.h>
+#include <chainmail/functions.h>
 #include <chainmail/idx.h>
 #include <chainmail/iterators.h>
 #include <chainmail/loss_scaler.h>

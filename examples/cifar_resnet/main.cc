@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// A residual network on CIFAR-10, or on synthetic images, trained by any number of ranks.
+//
+// Exit code: 0; 1 when training fails or the command line cannot be carried out.
+
+#include <gflags/gflags.h>
+
+#include <cstdio>
+#include <exception>
+
+#include <chainmail/chainmail.h>
+
+#include "trainer.h"
+
+DEFINE_string(model, "resnet20", "resnet20 or resnet50");
+DEFINE_string(data, "", "folder of CIFAR-10's binary files; synthetic images without");
+DEFINE_string(out, "result", "folder for the log");
+DEFINE_string(communicator, "hierarchical",
+              "naive, flat, hierarchical, two_dimensional, single_node or auto");
+DEFINE_string(allreduce_grad_dtype, "",
+              "what gradients are rounded to between nodes: float16, bfloat16, float32");
+DEFINE_bool(double_buffering, false, "exchange gradients while the next step computes");
+DEFINE_bool(mnbn, false, "normalize over the batches of all ranks");
+DEFINE_bool(verify, false, "end with a digest of the parameters; fail when ranks differ");
+DEFINE_int64(batchsize, 128, "samples per rank and step");
+DEFINE_int64(epoch, 160, "times through the training data");
+DEFINE_int64(samples, 2000, "synthetic images to train with");
+DEFINE_double(lr, 0.1, "learning rate of one rank; multiplied by the number of ranks");
+DEFINE_double(warmup_epochs, 5, "in which the rate grows from that of one rank to that of all");
+DEFINE_double(weight_decay, 1e-4, "of all parameters");
+DEFINE_uint64(seed, 0, "of weights, order and synthetic images");
+
+namespace {
+
+Options checked_options() {
+  if (FLAGS_batchsize < 2 || FLAGS_epoch < 0 || FLAGS_samples < 1) {
+    throw chainmail::InvalidArgument("--batchsize must be at least 2, --samples 1 and --epoch 0");
+  }
+  if (FLAGS_lr < 0 || FLAGS_warmup_epochs < 0 || FLAGS_weight_decay < 0) {
+    throw chainmail::InvalidArgument(
+        "--lr, --warmup_epochs and --weight_decay must not be negative");
+  }
+  return {.model = FLAGS_model,
+          .data = FLAGS_data,
+          .out = FLAGS_out,
+          .communicator = FLAGS_communicator,
+          .allreduce_grad_dtype = FLAGS_allreduce_grad_dtype,
+          .double_buffering = FLAGS_double_buffering,
+          .mnbn = FLAGS_mnbn,
+          .verify = FLAGS_verify,
+          .batchsize = FLAGS_batchsize,
+          .epochs = FLAGS_epoch,
+          .samples = FLAGS_samples,
+          .lr = FLAGS_lr,
+          .warmup_epochs = FLAGS_warmup_epochs,
+          .weight_decay = FLAGS_weight_decay,
+          .seed = FLAGS_seed};
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  gflags::SetUsageMessage("trains a residual network with all ranks of the job");
+  gflags::ParseCommandLineFlags(&argc, &argv, /*remove_flags=*/true);
+  try {
+    const Options options = checked_options();
+    chainmail::CommunicatorOptions communicator_options;
+    communicator_options.allreduce_grad_dtype =
+        chainmail::parse_wire_dtype(options.allreduce_grad_dtype);
+    train(options, chainmail::create_communicator(options.communicator, communicator_options));
+    return 0;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "cifar_resnet: %s\n", error.what());
+    return 1;
+  }
+}
