@@ -2,7 +2,8 @@
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
 // chainmail-info: what a bug report or a puzzled user needs to know of this build, this machine and
-// the job that this process belongs to. Loads neither LibTorch nor CUDA.
+// the job that this process belongs to; and what a folder of checkpoints holds. Loads neither
+// LibTorch nor CUDA.
 
 #include <sched.h>
 #include <unistd.h>
@@ -22,6 +23,7 @@
 #include "plugin/job/env.h"
 #include "plugin/job/job_info.h"
 #include "plugin/job/node_id.h"
+#include "tools/info/checkpoint.h"
 #include "tools/info/interfaces.h"
 
 namespace chainmail::info {
@@ -105,18 +107,27 @@ int run() {
 }  // namespace chainmail::info
 
 int main(int argc, char** argv) {
-  if (argc > 1) {
-    const std::string argument = argv[1];
-    const bool is_help = argument == "--help" || argument == "-h";
-    if (argument == "--version") {
-      std::cout << CHAINMAIL_VERSION << "\n";
-      return 0;
+  const std::string argument = argc > 1 ? argv[1] : "";
+  try {
+    if (argc == 1) return chainmail::info::run();
+    if (argument == "checkpoint" && argc == 3) {
+      return chainmail::info::check_checkpoints(argv[2], std::cout);
     }
-    (is_help ? std::cout : std::cerr)
-        << "usage: chainmail-info [--version]\n"
-           "Prints what this build contains, what this machine offers and which job this process\n"
-           "belongs to; under a launcher, what a rank sees: launcher -n 2 chainmail-info\n";
-    return is_help ? 0 : 2;
+  } catch (const std::exception& error) {
+    std::cerr << "chainmail-info: " << error.what() << "\n";
+    return 1;
   }
-  return chainmail::info::run();
+  const bool is_help = argument == "--help" || argument == "-h";
+  if (argument == "--version") {
+    std::cout << CHAINMAIL_VERSION << "\n";
+    return 0;
+  }
+  (is_help ? std::cout : std::cerr)
+      << "usage: chainmail-info [--version]\n"
+         "       chainmail-info checkpoint DIR\n"
+         "Prints what this build contains, what this machine offers and which job this process\n"
+         "belongs to; under a launcher, what a rank sees: launcher -n 2 chainmail-info\n"
+         "Or lists the checkpoints in DIR, reads them all and says which are damaged and where;\n"
+         "ends with 1 when a run has no whole one.\n";
+  return is_help ? 0 : 2;
 }

@@ -8,6 +8,7 @@
 #include <chainmail/agreement.h>
 #include <chainmail/allreduce_persistent.h>
 #include <chainmail/batch_norm.h>
+#include <chainmail/checkpoint.h>
 #include <chainmail/communicator.h>
 #include <chainmail/cuda.h>
 #include <chainmail/dataset.h>

@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+#include <chainmail/agreement.h>
+#include <chainmail/checkpoint.h>
+
+#include <random>
+#include <sstream>
+#include <system_error>
+#include <utility>
+
+#include <c10/util/Exception.h>
+
+#include "base/log.h"
+#include "plugin/checkpoint/checkpointer_impl.h"
+#include "plugin/checkpoint/restore.h"
+#include "plugin/checkpoint/state_entries.h"
+#include "plugin/checkpoint/store/generations.h"
+
+namespace chainmail {
+
+using internal::CheckpointItem;
+using internal::ItemScope;
+using internal::StateEntries;
+
+namespace {
+
+StateEntries entries_of(const CheckpointItem& item, const CheckpointState& state) {
+  StateEntries entries;
+  entries.add(item.name, state);
+  return entries;
+}
+
+// What all ranks must say alike, or compare, before a save. One line each.
+struct Notice {
+  std::string iteration;
+  std::string names;
+  std::uint64_t id = 0;
+  std::vector<std::string> digests;  ///< of each compared item
+};
+
+std::string print(const Notice& notice) {
+  std::string text = notice.iteration + '\n' + notice.names + '\n' + std::to_string(notice.id);
+  for (const std::string& digest : notice.digests) {
+    text += '\n' + digest;
+  }
+  return text;
+}
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) {
+    lines.push_back(line);
+  }
+  return lines;
+}
+
+constexpr std::size_t kIdLine = 2;
+
+// Which compared items differ within a set. Line by line, the same on all ranks.
+std::vector<bool> find_different(const std::vector<std::vector<std::string>>& notices,
+                                 const std::vector<int>& set_of_rank) {
+  std::vector<bool> is_different(notices.front().size() - kIdLine - 1);
+  for (std::size_t rank = 0; rank < notices.size(); ++rank) {
+    for (std::size_t line = 0; line <= 1; ++line) {
+      if (notices[rank].at(line) != notices[0].at(line)) {
+        throw InvalidArgument("ranks save different things: rank 0 " + notices[0].at(line) +
+                              ", rank " + std::to_string(rank) + " " + notices[rank].at(line));
+      }
+    }
+    std::size_t leader = 0;
+    while (set_of_rank[leader] != set_of_rank[rank]) {
+      ++leader;
+    }
+    for (std::size_t i = 0; i < is_different.size(); ++i) {
+      const std::size_t line = kIdLine + 1 + i;
+      is_different[i] = is_different[i] || notices[rank].at(line) != notices[leader].at(line);
+    }
+  }
+  return is_different;
+}
+
+std::uint64_t random_id() {
+  std::random_device random;
+  return (static_cast<std::uint64_t>(random()) << 32) | random();
+}
+
+// What one item gets of a generation.
+std::vector<CheckpointState> states_of(const CheckpointItem& item,
+                                       const internal::RestoredGeneration& restored) {
+  const auto read = [&](const internal::RestoredGeneration::File& file) {
+    return internal::read_state(item.name, file.index, std::as_bytes(std::span(file.bytes)));
+  };
+  std::vector<CheckpointState> ranks;
+  bool has_any = false;
+  for (const auto& file : restored.rank_files) {
+    ranks.push_back(read(file));
+    has_any = has_any || !ranks.back().values().empty();
+  }
+  const bool is_per_rank =
+      item.scope == ItemScope::kPerRank || (item.scope == ItemScope::kCompared && has_any);
+  return is_per_rank ? ranks : std::vector<CheckpointState>{read(restored.set_file)};
+}
+
+void load_item(const CheckpointItem& item, const internal::RestoredGeneration& restored, int rank) {
+  try {
+    item.load(states_of(item, restored), rank);
+  } catch (const c10::Error& error) {
+    throw CheckpointError("'" + item.name + "': " + error.what_without_backtrace());
+  } catch (const std::exception& error) {
+    throw CheckpointError("'" + item.name + "': " + error.what());
+  }
+}
+
+template <typename Value, typename Save, typename Load>
+CheckpointItem value_item(const std::string& name, Value* value, const Save& save,
+                          const Load& load) {
+  if (value == nullptr) {
+    throw InvalidArgument("add('" + name + "'): there is no value");
+  }
+  return {.name = name,
+          .scope = ItemScope::kCompared,
+          .save =
+              [value, save] {
+                CheckpointState state;
+                save(state, *value);
+                return state;
+              },
+          .load = [value, load](const std::vector<CheckpointState>& ranks,
+                                int rank) { *value = load(internal::own_state(ranks, rank)); }};
+}
+
+}  // namespace
+
+void MultiNodeCheckpointer::Impl::add(CheckpointItem item) {
+  if (item.name.empty() || item.name.find_first_of("/\n") != std::string::npos) {
+    throw InvalidArgument("'" + item.name + "' cannot be the name of a part of a checkpoint");
+  }
+  for (const CheckpointItem& other : items) {
+    if (other.name == item.name) {
+      throw InvalidArgument("there is a part '" + item.name + "' of this checkpoint already");
+    }
+  }
+  items.push_back(std::move(item));
+}
+
+void MultiNodeCheckpointer::Impl::prepare_items() {
+  for (const CheckpointItem& item : items) {
+    if (item.prepare) {
+      item.prepare();
+    }
+  }
+}
+
+void MultiNodeCheckpointer::Impl::wait() {
+  if (in_flight.valid()) {
+    in_flight.get();
+  }
+}
+
+// Copies what this rank will write; of what another rank writes for it, digests.
+void MultiNodeCheckpointer::Impl::capture(std::int64_t iteration) {
+  Notice notice{.iteration = "iteration " + std::to_string(iteration),
+                .names = {},
+                .id = random_id(),
+                .digests = {}};
+  std::vector<StateEntries> entries;
+  internal::throw_if_any_failed(*communicator, internal::error_of([&] {
+    if (iteration < 0) {
+      throw InvalidArgument("iteration " + std::to_string(iteration) + " is negative");
+    }
+    for (const CheckpointItem& item : items) {
+      notice.names += item.name + ", ";
+      entries.push_back(entries_of(item, item.save()));
+      if (item.scope == ItemScope::kCompared) {
+        notice.digests.push_back(internal::to_hex(internal::file_digest(entries.back().index())));
+      }
+    }
+  }));
+  std::vector<std::vector<std::string>> notices;
+  for (const std::string& text : communicator->allgather_obj(print(notice))) {
+    notices.push_back(lines_of(text));
+  }
+  const std::vector<bool> is_different = find_different(notices, set_of_rank);
+  job.iteration = iteration;
+  job.id = std::stoull(notices[0].at(kIdLine));
+
+  internal::throw_if_any_failed(*communicator, internal::error_of([&] {
+    StateEntries common;
+    StateEntries own;
+    std::size_t compared = 0;
+    for (std::size_t i = 0; i < items.size(); ++i) {
+      const bool is_own = items[i].scope == ItemScope::kPerRank ||
+                          (items[i].scope == ItemScope::kCompared && is_different[compared++]);
+      (is_own ? own : common).append(std::move(entries[i]));
+    }
+    if (place.set_leader == communicator->rank()) {
+      common.fill(job.set_image);
+    } else {
+      job.set_index = common.index();
+    }
+    job.has_rank_image = !own.empty();
+    own.fill(job.rank_image);
+  }));
+}
+
+void MultiNodeCheckpointer::Impl::start() {
+  const auto work = [this] { internal::write_generation(*writers, place, job); };
+  if (is_async) {
+    try {
+      in_flight = std::async(std::launch::async, work);
+      return;
+    } catch (const std::system_error&) {
+      // No thread to be had; the other ranks wait for this one's part.
+    }
+  }
+  work();
+}
+
+MultiNodeCheckpointer::MultiNodeCheckpointer(std::unique_ptr<Impl> impl) noexcept
+    : impl_(std::move(impl)) {}
+
+MultiNodeCheckpointer::~MultiNodeCheckpointer() {
+  const std::string error = internal::error_of([&] { impl_->wait(); });
+  if (!error.empty()) {
+    internal::log_line(internal::LogLevel::kError, error);
+  }
+}
+
+void MultiNodeCheckpointer::add(const std::string& name, ModuleRef model) {
+  if (!model) {
+    throw InvalidArgument("add('" + name + "'): there is no model");
+  }
+  impl_->add(internal::parameters_item(name, model));
+  impl_->add(internal::buffers_item(name + " buffers", model));
+}
+
+void MultiNodeCheckpointer::add(const std::string& name, torch::optim::Optimizer& optimizer) {
+  impl_->add(internal::optimizer_item(name, optimizer));
+}
+
+void MultiNodeCheckpointer::add(const std::string& name, MultiNodeOptimizer& optimizer) {
+  CheckpointItem item = internal::optimizer_item(name, optimizer.actual_optimizer());
+  item.prepare = [&optimizer] { optimizer.flush(); };
+  impl_->add(std::move(item));
+}
+
+void MultiNodeCheckpointer::add(const std::string& name, const at::Generator& generator) {
+  if (!generator.defined()) {
+    throw InvalidArgument("add('" + name + "'): there is no generator");
+  }
+  impl_->add(internal::generator_item(name, generator));
+}
+
+void MultiNodeCheckpointer::add(const std::string& name, std::int64_t* value) {
+  impl_->add(value_item(
+      name, value, [](CheckpointState& state, std::int64_t v) { state.set_integer("value", v); },
+      [](const CheckpointState& state) { return state.integer("value"); }));
+}
+
+void MultiNodeCheckpointer::add(const std::string& name, double* value) {
+  impl_->add(value_item(
+      name, value, [](CheckpointState& state, double v) { state.set_real("value", v); },
+      [](const CheckpointState& state) { return state.real("value"); }));
+}
+
+void MultiNodeCheckpointer::add(const std::string& name, std::string* value) {
+  impl_->add(value_item(
+      name, value, [](CheckpointState& state, const std::string& v) { state.set_text("value", v); },
+      [](const CheckpointState& state) { return state.text("value"); }));
+}
+
+void MultiNodeCheckpointer::add(const std::string& name, CheckpointCallbacks callbacks) {
+  impl_->add({.name = name,
+              .scope = ItemScope::kReplicated,
+              .save = std::move(callbacks.save),
+              .load = [load = std::move(callbacks.load)](const std::vector<CheckpointState>& ranks,
+                                                         int /*rank*/) { load(ranks.front()); }});
+}
+
+void MultiNodeCheckpointer::add(const std::string& name, PerRankCallbacks callbacks) {
+  impl_->add({.name = name,
+              .scope = ItemScope::kPerRank,
+              .save = std::move(callbacks.save),
+              .load = [load = std::move(callbacks.load)](const std::vector<CheckpointState>& ranks,
+                                                         int /*rank*/) { load(ranks); }});
+}
+
+void MultiNodeCheckpointer::save(std::int64_t iteration) {
+  impl_->wait();
+  impl_->prepare_items();
+  impl_->capture(iteration);
+  impl_->start();
+}
+
+void MultiNodeCheckpointer::wait() { impl_->wait(); }
+
+std::optional<std::int64_t> MultiNodeCheckpointer::maybe_load() {
+  impl_->wait();
+  Communicator& communicator = *impl_->communicator;
+  const auto restored = internal::find_newest_generation(communicator, impl_->place);
+  if (!restored) {
+    return std::nullopt;
+  }
+  impl_->prepare_items();
+  internal::agree_on_success(communicator,
+                             "cannot resume from " + impl_->place.run_folder + '/' +
+                                 internal::generation_name(restored->manifest.iteration),
+                             internal::error_of([&] {
+                               for (const CheckpointItem& item : impl_->items) {
+                                 load_item(item, *restored, communicator.rank());
+                               }
+                             }));
+  return restored->manifest.iteration;
+}
+
+}  // namespace chainmail

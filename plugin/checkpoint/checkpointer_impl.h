@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// What a MultiNodeCheckpointer is made of. Thread and collective rules are the checkpointer's.
+
+#pragma once
+
+#include <future>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <chainmail/checkpoint.h>
+
+#include "plugin/checkpoint/items.h"
+#include "plugin/checkpoint/save_protocol.h"
+
+namespace chainmail {
+
+struct MultiNodeCheckpointer::Impl {
+  std::shared_ptr<Communicator> communicator;
+  std::shared_ptr<Communicator> writers;  ///< the same ranks; used by the thread that writes
+  internal::SavePlace place;
+  bool is_async = true;
+  std::vector<int> set_of_rank;
+  std::vector<internal::CheckpointItem> items;
+  internal::SaveJob job;          ///< the one under way; its memory serves the next one
+  std::future<void> in_flight{};  ///< last: waits for its thread
+
+  void add(internal::CheckpointItem item);
+  void prepare_items();
+  void capture(std::int64_t iteration);
+  void start();
+  void wait();
+};
+
+namespace internal {
+
+/// multi_node_snapshot over a given file system. Collective.
+[[nodiscard]] std::unique_ptr<MultiNodeCheckpointer> make_checkpointer(
+    const std::shared_ptr<Communicator>& communicator, const std::string& name,
+    const std::vector<std::vector<int>>& replica_sets, const CheckpointOptions& options,
+    std::shared_ptr<FileSystem> files);
+
+}  // namespace internal
+}  // namespace chainmail

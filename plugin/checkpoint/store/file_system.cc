@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+#include "plugin/checkpoint/store/file_system.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <chainmail/checkpoint_error.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+
+namespace chainmail::internal {
+
+namespace {
+
+// A write of 2 GiB or more is cut short by Linux anyway.
+constexpr std::size_t kChunkBytes = std::size_t{8} << 20;
+
+class PosixFileSystem final : public FileSystem {
+ public:
+  UniqueFd create(const std::string& path) override {
+    UniqueFd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666));
+    if (!file.is_open()) {
+      throw system_error("cannot create " + path);
+    }
+    return file;
+  }
+
+  void write(const UniqueFd& file, std::span<const std::byte> bytes,
+             const std::string& path) override {
+    while (!bytes.empty()) {
+      const ssize_t written =
+          ::write(file.get(), bytes.data(), std::min(bytes.size(), kChunkBytes));
+      if (written < 0 && errno != EINTR) {
+        throw system_error("cannot write " + path);
+      }
+      bytes = bytes.subspan(static_cast<std::size_t>(std::max<ssize_t>(written, 0)));
+      // The device begins while the rest is copied; only a hint, sync() says whether it worked.
+      (void)::sync_file_range(file.get(), 0, 0, SYNC_FILE_RANGE_WRITE);
+    }
+  }
+
+  void sync(const UniqueFd& file, const std::string& path) override {
+    if (::fsync(file.get()) != 0) {
+      throw system_error("cannot flush " + path + " to its device");
+    }
+  }
+
+  void close(UniqueFd file, const std::string& path) override {
+    // NFS and quotas report here what did not fit.
+    if (::close(file.release()) != 0 && errno != EINTR) {
+      throw system_error("cannot close " + path);
+    }
+  }
+
+  void rename(const std::string& from, const std::string& to) override {
+    if (::rename(from.c_str(), to.c_str()) != 0) {
+      throw system_error("cannot rename " + from + " to " + to);
+    }
+  }
+
+  void sync_folder(const std::string& path) override {
+    const UniqueFd folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (!folder.is_open()) {
+      throw system_error("cannot open folder " + path);
+    }
+    // Some network file systems have no such call; their servers keep names safe by themselves.
+    if (::fsync(folder.get()) != 0 && errno != EINVAL) {
+      throw system_error("cannot flush folder " + path + " to its device");
+    }
+  }
+
+  void make_folder(const std::string& path) override {
+    std::error_code error;
+    std::filesystem::create_directories(path, error);
+    if (error) {
+      throw SystemError("cannot make folder " + path + ": " + error.message(), error.value());
+    }
+  }
+
+  void remove(const std::string& path) override {
+    if (::remove(path.c_str()) != 0 && errno != ENOENT) {
+      throw system_error("cannot remove " + path);
+    }
+  }
+};
+
+struct OpenFile {
+  UniqueFd file;
+  std::uint64_t bytes;
+};
+
+OpenFile open_to_read(const std::string& path) {
+  // A pipe put there must not make the open wait.
+  UniqueFd file(::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+  struct stat status {};
+  if (!file.is_open() || ::fstat(file.get(), &status) != 0) {
+    const SystemError error = system_error(path + ": cannot be opened");
+    throw CheckpointError(error.what());
+  }
+  if (!S_ISREG(status.st_mode)) {
+    throw CheckpointError(path + ": is no regular file");
+  }
+  return {std::move(file), static_cast<std::uint64_t>(status.st_size)};
+}
+
+std::string read_all(const OpenFile& open, const std::string& path) {
+  std::string bytes(static_cast<std::size_t>(open.bytes), '\0');
+  for (std::size_t done = 0; done < bytes.size();) {
+    const ssize_t got =
+        ::read(open.file.get(), bytes.data() + done, std::min(bytes.size() - done, kChunkBytes));
+    if (got < 0 && errno != EINTR) {
+      const SystemError error = system_error(path + ": cannot be read");
+      throw CheckpointError(error.what());
+    }
+    if (got == 0) {
+      throw CheckpointError(path + ": became shorter while it was read");
+    }
+    done += static_cast<std::size_t>(std::max<ssize_t>(got, 0));
+  }
+  return bytes;
+}
+
+}  // namespace
+
+FileSystem::~FileSystem() = default;
+
+std::shared_ptr<FileSystem> posix_file_system() { return std::make_shared<PosixFileSystem>(); }
+
+std::string read_whole_file(const std::string& path, std::uint64_t expected_bytes) {
+  const OpenFile open = open_to_read(path);
+  if (open.bytes != expected_bytes) {
+    throw CheckpointError(path + ": has " + std::to_string(open.bytes) + " bytes instead of " +
+                          std::to_string(expected_bytes));
+  }
+  return read_all(open, path);
+}
+
+std::string read_small_file(const std::string& path, std::uint64_t limit_bytes) {
+  const OpenFile open = open_to_read(path);
+  if (open.bytes > limit_bytes) {
+    throw CheckpointError(path + ": has " + std::to_string(open.bytes) + " bytes, at most " +
+                          std::to_string(limit_bytes) + " are expected");
+  }
+  return read_all(open, path);
+}
+
+}  // namespace chainmail::internal

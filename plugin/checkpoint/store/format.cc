@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+#include "plugin/checkpoint/store/format.h"
+
+#include <chainmail/checkpoint_error.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstdio>
+#include <cstring>
+#include <limits>
+#include <unordered_set>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+namespace chainmail::internal {
+
+static_assert(std::endian::native == std::endian::little, "numbers are copied as they lie");
+
+namespace {
+
+constexpr char kMagic[8] = {'C', 'H', 'M', 'L', 'C', 'K', 'P', 'T'};
+constexpr std::uint32_t kVersion = 1;
+constexpr std::uint64_t kAlignment = 64;
+constexpr std::uint32_t kMaxNameBytes = 4096;
+constexpr std::uint32_t kMaxDimensions = 64;
+
+struct Head {
+  char magic[8];
+  std::uint32_t version;
+  std::uint32_t head_bytes;
+  std::uint64_t index_bytes;
+  std::uint64_t file_bytes;
+  EntryDigest index_digest;
+  std::uint64_t head_digest;  ///< of all before it
+  std::uint64_t reserved;     ///< zero
+};
+static_assert(sizeof(Head) == kHeadBytes);
+
+std::uint64_t padded(std::uint64_t bytes) {
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+[[noreturn]] void fail(const std::string& path, const std::string& problem) {
+  throw CheckpointError(path + ": " + problem);
+}
+
+// Appends numbers as they lie in memory.
+class Writer {
+ public:
+  explicit Writer(std::vector<std::byte>& bytes) : bytes_(bytes) {}
+  template <typename T>
+  void number(T value) {
+    raw(&value, sizeof value);
+  }
+  void raw(const void* data, std::size_t size) {
+    const auto* const begin = static_cast<const std::byte*>(data);
+    bytes_.insert(bytes_.end(), begin, begin + size);
+  }
+
+ private:
+  std::vector<std::byte>& bytes_;
+};
+
+// Takes numbers off the front, none that is not there.
+class Reader {
+ public:
+  Reader(std::span<const std::byte> bytes, const std::string& path) : rest_(bytes), path_(path) {}
+  template <typename T>
+  T number() {
+    T value;
+    std::memcpy(&value, take(sizeof value).data(), sizeof value);
+    return value;
+  }
+  std::span<const std::byte> take(std::uint64_t size) {
+    if (size > rest_.size()) {
+      fail(path_, "the index ends within an entry");
+    }
+    const auto taken = rest_.first(static_cast<std::size_t>(size));
+    rest_ = rest_.subspan(taken.size());
+    return taken;
+  }
+  bool is_at_end() const { return rest_.empty(); }
+
+ private:
+  std::span<const std::byte> rest_;
+  const std::string& path_;
+};
+
+// False on overflow: a shape that no file can hold.
+bool multiply(std::uint64_t& product, std::uint64_t factor) {
+  return !__builtin_mul_overflow(product, factor, &product);
+}
+
+std::uint64_t head_digest(const Head& head) {
+  return XXH3_64bits(&head, offsetof(Head, head_digest));
+}
+
+std::uint64_t index_bytes(const FileIndex& index) {
+  std::uint64_t bytes = 0;
+  for (const FileEntry& entry : index.entries) {
+    bytes += 3 * sizeof(std::uint32_t) + entry.name.size() +
+             (entry.shape.size() + 2) * sizeof(std::uint64_t) + sizeof(EntryDigest);
+  }
+  return bytes;
+}
+
+Head parse_head(std::span<const std::byte> file, const std::string& path) {
+  if (file.size() < kHeadBytes) {
+    fail(path, "header: the file has " + std::to_string(file.size()) + " bytes only");
+  }
+  Head head;
+  std::memcpy(&head, file.data(), sizeof head);
+  if (std::memcmp(head.magic, kMagic, sizeof kMagic) != 0) {
+    fail(path, "header: no checkpoint of Chainmail, or its first bytes are damaged");
+  }
+  if (head.head_digest != head_digest(head) || head.reserved != 0) {
+    fail(path, "header: differs from its digest");
+  }
+  if (head.version != kVersion || head.head_bytes != kHeadBytes) {
+    fail(path, "header: format version " + std::to_string(head.version) + ", this build reads " +
+                   std::to_string(kVersion));
+  }
+  if (head.file_bytes != file.size()) {
+    fail(path, "header: the file should have " + std::to_string(head.file_bytes) +
+                   " bytes and has " + std::to_string(file.size()));
+  }
+  if (head.index_bytes > file.size() - kHeadBytes) {
+    fail(path, "header: the index is longer than the file");
+  }
+  return head;
+}
+
+FileEntry parse_entry(Reader& reader, const std::string& path) {
+  FileEntry entry;
+  const auto name_bytes = reader.number<std::uint32_t>();
+  if (name_bytes > kMaxNameBytes) {
+    fail(path, "index: a name of " + std::to_string(name_bytes) + " bytes");
+  }
+  const auto name = reader.take(name_bytes);
+  entry.name.assign(reinterpret_cast<const char*>(name.data()), name.size());
+  const auto type = reader.number<std::uint32_t>();
+  const auto dimensions = reader.number<std::uint32_t>();
+  if (type > static_cast<std::uint32_t>(EntryType::kComplex128) || dimensions > kMaxDimensions) {
+    fail(path, "index: '" + entry.name + "' has an unknown type or too many dimensions");
+  }
+  entry.type = static_cast<EntryType>(type);
+  std::uint64_t expected = element_bytes(entry.type);
+  for (std::uint32_t d = 0; d < dimensions; ++d) {
+    entry.shape.push_back(reader.number<std::uint64_t>());
+    if (!multiply(expected, entry.shape.back())) {
+      fail(path, "index: the shape of '" + entry.name + "' is too large");
+    }
+  }
+  entry.offset = reader.number<std::uint64_t>();
+  entry.bytes = reader.number<std::uint64_t>();
+  entry.digest = reader.number<EntryDigest>();
+  if (entry.bytes != expected) {
+    fail(path, "index: the shape of '" + entry.name + "' does not fit its length");
+  }
+  return entry;
+}
+
+void check_zeros(std::span<const std::byte> file, std::uint64_t begin, std::uint64_t end,
+                 const std::string& path) {
+  const auto gap =
+      file.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin));
+  if (std::any_of(gap.begin(), gap.end(), [](std::byte byte) { return byte != std::byte{0}; })) {
+    fail(path, "padding: the bytes from " + std::to_string(begin) + " to " + std::to_string(end) +
+                   " are not zero");
+  }
+}
+
+// Where `entry` has to lie, given where the one before ended; checks that it does.
+std::uint64_t check_place(std::span<const std::byte> file, std::uint64_t end,
+                          const FileEntry& entry, const std::string& path) {
+  if (end > file.size() || padded(end) != entry.offset || entry.offset > file.size() ||
+      entry.bytes > file.size() - entry.offset) {
+    fail(path, "index: '" + entry.name + "' lies outside of its place");
+  }
+  check_zeros(file, end, entry.offset, path);
+  return entry.offset + entry.bytes;
+}
+
+}  // namespace
+
+std::size_t element_bytes(EntryType type) noexcept {
+  switch (type) {
+    case EntryType::kBytes:
+    case EntryType::kUInt8:
+    case EntryType::kInt8:
+    case EntryType::kBool:
+      return 1;
+    case EntryType::kInt16:
+    case EntryType::kFloat16:
+    case EntryType::kBFloat16:
+      return 2;
+    case EntryType::kInt32:
+    case EntryType::kFloat32:
+      return 4;
+    case EntryType::kInt64:
+    case EntryType::kFloat64:
+    case EntryType::kComplex64:
+      return 8;
+    case EntryType::kComplex128:
+      return 16;
+  }
+  return 1;
+}
+
+EntryDigest entry_digest(std::span<const std::byte> bytes) noexcept {
+  const XXH128_hash_t hash = XXH3_128bits(bytes.data(), bytes.size());
+  return {hash.low64, hash.high64};
+}
+
+std::string to_hex(const EntryDigest& digest) {
+  std::string text(32, '0');
+  std::snprintf(text.data(), text.size() + 1, "%016llx%016llx",
+                static_cast<unsigned long long>(digest.high),
+                static_cast<unsigned long long>(digest.low));
+  return text;
+}
+
+void lay_out(FileIndex& index) {
+  std::uint64_t end = kHeadBytes + index_bytes(index);
+  index.data_offset = padded(end);
+  end = index.data_offset;
+  for (FileEntry& entry : index.entries) {
+    entry.bytes = element_bytes(entry.type);
+    for (const std::uint64_t extent : entry.shape) {
+      if (!multiply(entry.bytes, extent)) {
+        throw CheckpointError("'" + entry.name + "' is too large for a file");
+      }
+    }
+    entry.offset = padded(end);
+    end = entry.offset + entry.bytes;
+  }
+  index.file_bytes = end;
+}
+
+std::vector<std::byte> encode_index(const FileIndex& index) {
+  std::vector<std::byte> bytes(kHeadBytes);
+  bytes.reserve(static_cast<std::size_t>(index.data_offset));
+  Writer writer(bytes);
+  for (const FileEntry& entry : index.entries) {
+    writer.number(static_cast<std::uint32_t>(entry.name.size()));
+    writer.raw(entry.name.data(), entry.name.size());
+    writer.number(static_cast<std::uint32_t>(entry.type));
+    writer.number(static_cast<std::uint32_t>(entry.shape.size()));
+    writer.raw(entry.shape.data(), entry.shape.size() * sizeof(std::uint64_t));
+    writer.number(entry.offset);
+    writer.number(entry.bytes);
+    writer.number(entry.digest);
+  }
+  Head head{};
+  std::memcpy(head.magic, kMagic, sizeof kMagic);
+  head.version = kVersion;
+  head.head_bytes = kHeadBytes;
+  head.index_bytes = bytes.size() - kHeadBytes;
+  head.file_bytes = index.file_bytes;
+  head.index_digest = entry_digest(std::span(bytes).subspan(kHeadBytes));
+  head.head_digest = head_digest(head);
+  std::memcpy(bytes.data(), &head, sizeof head);
+  bytes.resize(static_cast<std::size_t>(index.data_offset));
+  return bytes;
+}
+
+EntryDigest file_digest(const FileIndex& index) { return entry_digest(encode_index(index)); }
+
+FileIndex check_file(std::span<const std::byte> file, const std::string& path) {
+  const Head head = parse_head(file, path);
+  const auto encoded = file.subspan(kHeadBytes, static_cast<std::size_t>(head.index_bytes));
+  if (entry_digest(encoded) != head.index_digest) {
+    fail(path, "index: differs from its digest");
+  }
+  FileIndex index;
+  index.file_bytes = file.size();
+  index.data_offset = padded(kHeadBytes + head.index_bytes);
+  std::unordered_set<std::string> names;
+  std::uint64_t end = kHeadBytes + head.index_bytes;
+  for (Reader reader(encoded, path); !reader.is_at_end();) {
+    FileEntry entry = parse_entry(reader, path);
+    end = check_place(file, end, entry, path);
+    const auto data =
+        file.subspan(static_cast<std::size_t>(entry.offset), static_cast<std::size_t>(entry.bytes));
+    if (entry_digest(data) != entry.digest) {
+      fail(path, "'" + entry.name + "' differs from its digest (" + std::to_string(entry.bytes) +
+                     " bytes from " + std::to_string(entry.offset) + ")");
+    }
+    if (!names.insert(entry.name).second) {
+      fail(path, "index: '" + entry.name + "' is there twice");
+    }
+    index.entries.push_back(std::move(entry));
+  }
+  // Without entries the index' own padding ends the file.
+  const std::uint64_t expected_end = index.entries.empty() ? index.data_offset : end;
+  if (expected_end != file.size()) {
+    fail(path, "index: the file goes on after its last entry");
+  }
+  check_zeros(file, end, file.size(), path);
+  return index;
+}
+
+}  // namespace chainmail::internal

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+#include "plugin/checkpoint/store/manifest.h"
+
+#include <chainmail/checkpoint_error.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdio>
+#include <set>
+
+namespace chainmail::internal {
+
+namespace {
+
+constexpr std::string_view kFirstLine = "chainmail-checkpoint 1\n";
+constexpr int kMaxRanks = 1 << 20;
+
+[[noreturn]] void fail(const std::string& path, const std::string& problem) {
+  throw CheckpointError(path + ": " + problem);
+}
+
+std::string hex_of(std::uint64_t value) {
+  std::string text(16, '0');
+  std::snprintf(text.data(), text.size() + 1, "%016llx", static_cast<unsigned long long>(value));
+  return text;
+}
+
+// Takes words off the front; every one must be there.
+class WordReader {
+ public:
+  WordReader(std::string_view text, const std::string& path) : rest_(text), path_(path) {}
+
+  std::string_view until(char end) {
+    const std::size_t length = rest_.find(end);
+    if (length == std::string_view::npos) {
+      fail(path_, "manifest: ends too early");
+    }
+    const std::string_view word = rest_.substr(0, length);
+    rest_.remove_prefix(length + 1);
+    return word;
+  }
+  void expect(std::string_view text) {
+    if (!rest_.starts_with(text)) {
+      fail(path_, "manifest: '" + std::string(text) + "' is missing");
+    }
+    rest_.remove_prefix(text.size());
+  }
+  template <typename T>
+  T number(std::string_view word, int base = 10) {
+    T value{};
+    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value, base);
+    if (error != std::errc{} || end != word.data() + word.size()) {
+      fail(path_, "manifest: '" + std::string(word) + "' is no number");
+    }
+    return value;
+  }
+  bool starts_with(std::string_view text) const { return rest_.starts_with(text); }
+  bool is_at_end() const { return rest_.empty(); }
+
+ private:
+  std::string_view rest_;
+  const std::string& path_;
+};
+
+std::string print_body(const Manifest& manifest) {
+  std::string text(kFirstLine);
+  text += "iteration " + std::to_string(manifest.iteration) + "\nid " + hex_of(manifest.id) +
+          "\nworld " + std::to_string(manifest.world_size) + "\nsets " +
+          std::to_string(manifest.set_count) + '\n';
+  for (const ManifestFile& file : manifest.files) {
+    text += std::string("file ") + (file.is_here ? "here " : "elsewhere ") + file.name + ' ' +
+            std::to_string(file.bytes) + ' ' + to_hex(file.digest) + '\n';
+  }
+  return text;
+}
+
+std::string digest_line(const std::string& body) {
+  return "digest " + to_hex(entry_digest(std::as_bytes(std::span(body)))) + '\n';
+}
+
+ManifestFile parse_file(WordReader& reader) {
+  ManifestFile file;
+  const std::string_view where = reader.until(' ');
+  file.is_here = where == "here";
+  file.name = reader.until(' ');
+  file.bytes = reader.number<std::uint64_t>(reader.until(' '));
+  const std::string_view digest = reader.until('\n');
+  const std::size_t half = std::min<std::size_t>(16, digest.size());
+  file.digest.high = reader.number<std::uint64_t>(digest.substr(0, half), 16);
+  file.digest.low = reader.number<std::uint64_t>(digest.substr(half), 16);
+  return file;
+}
+
+// A file per set, and at most one per rank.
+void check_files(const Manifest& manifest, const std::string& path) {
+  std::set<std::string> allowed;
+  for (int rank = 0; rank < manifest.world_size; ++rank) {
+    allowed.insert(rank_file_name(rank));
+  }
+  for (int set = 0; set < manifest.set_count; ++set) {
+    allowed.insert(set_file_name(set));
+  }
+  for (const ManifestFile& file : manifest.files) {
+    if (allowed.erase(file.name) == 0) {
+      fail(path, "manifest: file '" + file.name + "' is not expected, or there twice");
+    }
+  }
+  for (int set = 0; set < manifest.set_count; ++set) {
+    if (allowed.count(set_file_name(set)) != 0) {
+      fail(path, "manifest: " + set_file_name(set) + " is missing");
+    }
+  }
+}
+
+}  // namespace
+
+std::string set_file_name(int set) { return "set-" + std::to_string(set) + ".bin"; }
+
+std::string rank_file_name(int rank) { return "rank-" + std::to_string(rank) + ".bin"; }
+
+std::string print_manifest(const Manifest& manifest) {
+  const std::string body = print_body(manifest);
+  return body + digest_line(body);
+}
+
+Manifest parse_manifest(std::string_view text, const std::string& path) {
+  // The digest first: damage should be called damage, whatever it looks like.
+  const std::size_t last_line = text.rfind("digest ");
+  if (last_line == std::string_view::npos ||
+      text.substr(last_line) != digest_line(std::string(text.substr(0, last_line)))) {
+    fail(path, "manifest: differs from its digest");
+  }
+  Manifest manifest;
+  WordReader reader(text.substr(0, last_line), path);
+  reader.expect(kFirstLine);
+  reader.expect("iteration ");
+  manifest.iteration = reader.number<std::int64_t>(reader.until('\n'));
+  reader.expect("id ");
+  manifest.id = reader.number<std::uint64_t>(reader.until('\n'), 16);
+  reader.expect("world ");
+  manifest.world_size = reader.number<int>(reader.until('\n'));
+  reader.expect("sets ");
+  manifest.set_count = reader.number<int>(reader.until('\n'));
+  while (!reader.is_at_end()) {
+    reader.expect("file ");
+    manifest.files.push_back(parse_file(reader));
+  }
+  if (manifest.iteration < 0 || manifest.world_size < 1 || manifest.world_size > kMaxRanks ||
+      manifest.set_count < 1 || manifest.set_count > manifest.world_size) {
+    fail(path, "manifest: numbers that cannot be");
+  }
+  check_files(manifest, path);
+  if (print_body(manifest) != text.substr(0, last_line)) {
+    fail(path, "manifest: not as this build writes it");
+  }
+  return manifest;
+}
+
+}  // namespace chainmail::internal

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// The page that makes a generation complete: written last, it names every file with its digest.
+//
+//   chainmail-checkpoint 1
+//   iteration 2000
+//   id 6b1f0c9d2a774e05
+//   world 4
+//   sets 1
+//   file here set-0.bin 3180224 <digest of 32 hex digits>
+//   file elsewhere rank-3.bin 5632 <digest>
+//   digest <of all lines above>
+//
+// Pure functions, thread-safe.
+
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "plugin/checkpoint/store/format.h"
+
+namespace chainmail::internal {
+
+struct ManifestFile {
+  std::string name;
+  std::uint64_t bytes = 0;
+  EntryDigest digest = {};
+  bool is_here = true;  ///< in this folder, not only in one of another node
+};
+
+struct Manifest {
+  std::int64_t iteration = 0;
+  std::uint64_t id = 0;  ///< drawn at each save: manifests with equal ones belong together
+  int world_size = 0;
+  int set_count = 0;                     ///< replica sets, a file each
+  std::vector<ManifestFile> files = {};  ///< of all folders
+};
+
+inline constexpr char kManifestName[] = "manifest";
+
+/// "set-0.bin": what all ranks of a set have in common.
+[[nodiscard]] std::string set_file_name(int set);
+/// "rank-3.bin": what is that rank's alone.
+[[nodiscard]] std::string rank_file_name(int rank);
+
+[[nodiscard]] std::string print_manifest(const Manifest& manifest);
+/// Takes exactly what print_manifest() makes. Throws CheckpointError that names `path`.
+[[nodiscard]] Manifest parse_manifest(std::string_view text, const std::string& path);
+
+}  // namespace chainmail::internal

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// Saving and resuming: ChainerMN's create_multi_node_checkpointer and multi_node_snapshot.
+//
+// A checkpoint is complete or absent, whatever call a crash, a full disk or a failing device meets:
+// docs/checkpoints.md has the protocol. One thread per rank. Collective: every rank makes its
+// checkpointer, adds the same things in the same order, saves and loads at the same places.
+
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include <ATen/core/Generator.h>
+#include <ATen/core/Tensor.h>
+#include <torch/optim/optimizer.h>
+
+#include <chainmail/checkpoint_error.h>
+#include <chainmail/communicator.h>
+#include <chainmail/module_ref.h>
+#include <chainmail/optimizer.h>
+
+namespace chainmail {
+
+/// Named values: what a program's own callbacks put into a checkpoint and get back. A value.
+/// The getters throw CheckpointError when there is no such value, or one of another kind.
+class CHAINMAIL_API CheckpointState {
+ public:
+  using Value = std::variant<at::Tensor, std::string>;
+
+  /// Dense, any device. Not copied until save() is through with the callbacks.
+  void set_tensor(const std::string& key, at::Tensor value);
+  void set_integer(const std::string& key, std::int64_t value);
+  void set_real(const std::string& key, double value);
+  /// Any bytes.
+  void set_text(const std::string& key, std::string value);
+
+  bool has(const std::string& key) const noexcept { return values_.count(key) != 0; }
+  /// On the CPU, contiguous, the caller's to keep.
+  [[nodiscard]] at::Tensor tensor(const std::string& key) const;
+  [[nodiscard]] std::int64_t integer(const std::string& key) const;
+  [[nodiscard]] double real(const std::string& key) const;
+  [[nodiscard]] std::string text(const std::string& key) const;
+  const std::map<std::string, Value>& values() const noexcept { return values_; }
+
+ private:
+  std::map<std::string, Value> values_;
+};
+
+/// Something that is equal on all ranks, such as a loss scaler. Neither may communicate.
+struct CheckpointCallbacks {
+  std::function<CheckpointState()> save;
+  std::function<void(const CheckpointState& state)> load;
+};
+
+/// Something that every rank has its own of, such as a position in a sampler.
+struct PerRankCallbacks {
+  std::function<CheckpointState()> save;
+  /// `ranks[r]` is what rank r of the saving job gave, on every rank; the job that loads may have
+  /// another size and has to share it out anew.
+  std::function<void(const std::vector<CheckpointState>& ranks)> load;
+};
+
+struct CheckpointOptions {
+  std::string path = "result";  ///< generations go to path/name; shared by all nodes, or one each
+  int keep = 5;                 ///< generations that stay; ChainerMN's cp_interval
+  /// save() returns when it has copied the state; a thread writes it while training goes on.
+  bool is_async = true;
+};
+
+class CHAINMAIL_API MultiNodeCheckpointer {
+ public:
+  struct Impl;
+  explicit MultiNodeCheckpointer(std::unique_ptr<Impl> impl) noexcept;  // see below
+  /// Waits for the save under way; logs its error. Removes nothing.
+  ~MultiNodeCheckpointer();
+  MultiNodeCheckpointer(const MultiNodeCheckpointer&) = delete;
+  MultiNodeCheckpointer& operator=(const MultiNodeCheckpointer&) = delete;
+
+  // What is added must live as long as this. Names must be new and have no '/'.
+
+  /// Parameters, which must be equal on all ranks, and buffers, which may differ.
+  void add(const std::string& name, ModuleRef model);
+  /// State and hyper-parameters, equal on all ranks.
+  void add(const std::string& name, torch::optim::Optimizer& optimizer);
+  /// The same of the wrapped one. With double buffering save() applies the mean that is on its way
+  /// first, as flush() does.
+  void add(const std::string& name, MultiNodeOptimizer& optimizer);
+  /// Of each rank: `add("rng", at::detail::getDefaultCPUGenerator())`. In a larger job the ranks
+  /// that are new get seeds derived from the old states.
+  void add(const std::string& name, const at::Generator& generator);
+  /// Plain values. Where they differ between ranks, each rank keeps its own.
+  void add(const std::string& name, std::int64_t* value);
+  void add(const std::string& name, double* value);
+  void add(const std::string& name, std::string* value);
+  void add(const std::string& name, CheckpointCallbacks callbacks);
+  void add(const std::string& name, PerRankCallbacks callbacks);
+
+  /// Saves all that was added as of now. Collective.
+  /// @throws CheckpointError  on all ranks: this save failed, or with is_async the one before, and
+  ///                          then this one has not begun; older checkpoints are untouched. Saving
+  ///                          again is fine
+  /// @throws InvalidArgument  on all ranks: a callback threw, or iterations differ
+  void save(std::int64_t iteration);
+  /// Returns when the last save is on disk; throws as save() does. Collective.
+  void wait();
+  /// Loads the newest checkpoint that is whole, damaged ones left out with a line in the log, and
+  /// returns its iteration; nothing when there is none at all. Collective.
+  /// @throws CheckpointError  on all ranks: there are only damaged ones; or something that was
+  ///                          added is not there, or has another shape
+  std::optional<std::int64_t> maybe_load();
+
+ private:
+  std::unique_ptr<Impl> impl_;
+};
+
+/// Saves what all ranks have in common once. Collective.
+/// @param name  of the run, a folder name; dots are fine
+/// @throws InvalidArgument  a name that is no folder name, keep < 1
+/// @throws CheckpointError  the folder cannot be written to
+[[nodiscard]] CHAINMAIL_API std::unique_ptr<MultiNodeCheckpointer> create_multi_node_checkpointer(
+    const std::string& name, const std::shared_ptr<Communicator>& communicator,
+    const CheckpointOptions& options = {});
+
+/// The same for ranks that do not all have the same model: those in one set do, and save it once.
+/// `replica_sets` are disjoint; ranks in none of them form one more set. {} is one set of all.
+/// All sets resume at the same iteration. Another world size needs as many sets.
+/// @throws InvalidArgument  overlapping sets, no such rank
+[[nodiscard]] CHAINMAIL_API std::unique_ptr<MultiNodeCheckpointer> multi_node_snapshot(
+    const std::shared_ptr<Communicator>& communicator, const std::string& name,
+    const std::vector<std::vector<int>>& replica_sets, const CheckpointOptions& options = {});
+
+}  // namespace chainmail

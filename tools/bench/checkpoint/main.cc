@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// chainmail-checkpoint-bench FOLDER [MEGABYTES [SAVES]]: where the time of a save goes, on the file
+// system of FOLDER. Prints a line per save and the medians.
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "plugin/checkpoint/store/file_image.h"
+#include "plugin/checkpoint/store/generations.h"
+
+namespace chainmail::bench {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using internal::FileImage;
+
+double seconds(const std::function<void()>& work) {
+  const Clock::time_point begin = Clock::now();
+  work();
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+// Passes everything on and adds up what takes how long.
+class TimedFileSystem final : public internal::FileSystem {
+ public:
+  internal::UniqueFd create(const std::string& path) override { return real_->create(path); }
+  void write(const internal::UniqueFd& file, std::span<const std::byte> bytes,
+             const std::string& path) override {
+    write_seconds += seconds([&] { real_->write(file, bytes, path); });
+  }
+  void sync(const internal::UniqueFd& file, const std::string& path) override {
+    sync_seconds += seconds([&] { real_->sync(file, path); });
+  }
+  void close(internal::UniqueFd file, const std::string& path) override {
+    real_->close(std::move(file), path);
+  }
+  void rename(const std::string& from, const std::string& to) override { real_->rename(from, to); }
+  void sync_folder(const std::string& path) override {
+    sync_seconds += seconds([&] { real_->sync_folder(path); });
+  }
+  void make_folder(const std::string& path) override { real_->make_folder(path); }
+  void remove(const std::string& path) override { real_->remove(path); }
+
+  double write_seconds = 0;
+  double sync_seconds = 0;
+
+ private:
+  std::shared_ptr<internal::FileSystem> real_ = internal::posix_file_system();
+};
+
+enum Part { kCopy, kDigest, kWrite, kSync, kTotal, kParts };
+using Times = std::array<double, kParts>;
+
+Times save(const std::string& folder, std::int64_t iteration, const std::vector<std::byte>& state,
+           FileImage& image) {
+  TimedFileSystem files;
+  Times times{};
+  times[kTotal] = seconds([&] {
+    times[kCopy] = seconds([&] {
+      image.begin(
+          {{.name = "state", .type = internal::EntryType::kUInt8, .shape = {state.size()}}});
+      std::memcpy(image.data(0).data(), state.data(), state.size());
+    });
+    times[kDigest] = seconds([&] { image.seal(); });
+    const std::string name = internal::set_file_name(0);
+    internal::Manifest manifest{.iteration = iteration, .id = 1, .world_size = 1, .set_count = 1};
+    manifest.files = {{name, image.bytes().size(), internal::file_digest(image.index()), true}};
+    internal::prepare_generation(files, folder, iteration);
+    internal::write_generation_file(files, folder, iteration, name, image.bytes());
+    internal::publish_generation(files, folder, manifest);
+  });
+  times[kWrite] = files.write_seconds;
+  times[kSync] = files.sync_seconds;
+  internal::prune_generations(files, folder, iteration, 1);
+  return times;
+}
+
+void print(const std::string& what, const Times& times) {
+  std::printf(
+      "%-8s copy %7.1f  digest %7.1f  write %7.1f  fsync %7.1f  all %7.1f ms, digest and "
+      "fsync %.1f %%\n",
+      what.c_str(), times[kCopy] * 1e3, times[kDigest] * 1e3, times[kWrite] * 1e3,
+      times[kSync] * 1e3, times[kTotal] * 1e3,
+      100 * (times[kDigest] + times[kSync]) / times[kTotal]);
+}
+
+int run(const std::string& folder, std::size_t megabytes, int saves) {
+  std::vector<std::byte> state(megabytes * 1'000'000);
+  for (std::size_t i = 0; i < state.size(); ++i) {
+    state[i] = static_cast<std::byte>(i * 2654435761U >> 13);
+  }
+  FileImage image;
+  std::vector<Times> all;
+  for (int i = 0; i <= saves; ++i) {
+    const Times times = save(folder, i, state, image);
+    if (i > 0) {  // the first one touches its memory for the first time
+      print("save " + std::to_string(i), times);
+      all.push_back(times);
+    }
+  }
+  Times medians{};
+  for (std::size_t part = 0; part < kParts; ++part) {
+    std::sort(all.begin(), all.end(),
+              [&](const Times& a, const Times& b) { return a[part] < b[part]; });
+    medians[part] = all[all.size() / 2][part];
+  }
+  print("medians", medians);
+  return 0;
+}
+
+}  // namespace
+}  // namespace chainmail::bench
+
+int main(int argc, char** argv) {
+  try {
+    if (argc < 2 || argc > 4) {
+      std::fprintf(stderr, "usage: chainmail-checkpoint-bench FOLDER [MEGABYTES [SAVES]]\n");
+      return 2;
+    }
+    const std::string folder = std::string(argv[1]) + "/checkpoint-bench";
+    const int megabytes = argc > 2 ? std::stoi(argv[2]) : 100;
+    const int saves = argc > 3 ? std::stoi(argv[3]) : 9;
+    const int code = chainmail::bench::run(folder, static_cast<std::size_t>(std::max(1, megabytes)),
+                                           std::max(1, saves));
+    std::filesystem::remove_all(folder);
+    return code;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "chainmail-checkpoint-bench: %s\n", error.what());
+    return 1;
+  }
+}

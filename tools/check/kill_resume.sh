@@ -1,0 +1,89 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+# SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+# Kills ranks of train_mnist_checkpoint by SIGKILL at random moments and starts the job again, until
+# it has ended: parameters and loss curve are bit-equal to those of a job that nobody killed. Then
+# the same from a checkpoint in the middle with other numbers of ranks.
+#
+# usage: kill_resume.sh BIN_DIR [KILLS [RANKS [SEED]]]     e.g. kill_resume.sh build/bin 30
+set -euo pipefail
+
+bin=$1 kills=${2:-30} ranks=${3:-2} RANDOM=${4:-1}
+scratch=$(mktemp -d)
+job=
+cleanup() {
+  [[ -z $job ]] || kill -TERM "$job" 2>/dev/null || true
+  wait || true
+  rm -rf "$scratch"
+}
+trap cleanup EXIT
+fail() {
+  echo "FAILED: $*" >&2
+  exit 1
+}
+
+# Bits are compared: with more threads a matrix product's sums may be split in another way from one
+# run to the next on a busy machine.
+export OMP_NUM_THREADS=1
+
+# Long enough that every kill meets training: about six checkpoints for each.
+epochs=$((2 + kills))
+start() {
+  local size=$1 name=$2
+  exec "$bin/launcher" -H "localhost:$size" -n "$size" --timeout 280 "$bin/train_mnist_checkpoint" \
+    --dataset fashion_mnist --unit 30 -b 100 -e "$epochs" --interval 50 --run-id "my.run" \
+    --out "$scratch/$name"
+}
+digest() { sed -n 's/^digest \([0-9a-f]\{16\}\) on .* ranks\r\{0,1\}$/\1/p' "$1"; }
+curve() { grep -E '"(epoch|iteration|main/loss|main/accuracy)"' "$1/log"; }
+newest() { ls "$scratch/$1/my.run" 2>/dev/null | grep -Ex 'gen-[0-9]+' | tail -1 || true; }
+
+(start "$ranks" straight) >"$scratch/straight.txt" || fail "the job that nobody killed"
+straight=$(digest "$scratch/straight.txt")
+[[ -n $straight ]] || fail "no digest line"
+
+done_kills=0
+mkdir -p "$scratch/killed"
+while true; do
+  before=$(newest killed)
+  (start "$ranks" killed) >"$scratch/killed.txt" 2>"$scratch/killed.err" &
+  job=$!
+  if ((done_kills < kills)); then
+    # A new checkpoint first, so that every life gets further; then any moment, also within a save.
+    for ((i = 0; i < 1200; ++i)); do
+      [[ $(newest killed) == "$before" ]] && kill -0 "$job" 2>/dev/null || break
+      sleep 0.05
+    done
+    sleep "0.$((RANDOM % 4))$((RANDOM % 10))"
+    mapfile -t pids < <(pgrep -f "train_mnist_checkpoint .*--out $scratch/killed" | grep -vx "$job" || true)
+    if ((${#pids[@]} > 0)) && kill -9 "${pids[RANDOM % ${#pids[@]}]}" 2>/dev/null; then
+      ((++done_kills))
+      [[ -z $(newest killed) || -d $scratch/middle ]] || cp -r "$scratch/killed" "$scratch/middle"
+    fi
+  fi
+  if wait "$job"; then
+    job=
+    break
+  fi
+  job=
+  ((done_kills > 0)) || fail "ended by itself: $(cat "$scratch/killed.err")"
+done
+((done_kills > 0)) || fail "nothing was killed"
+grep -q 'Rank 0: (Re)Starting from (epoch, iter) = ([0-9]*, [1-9]' "$scratch/killed.txt" ||
+  fail "the last job began at the beginning"
+[[ $(digest "$scratch/killed.txt") == "$straight" ]] ||
+  fail "parameters $(digest "$scratch/killed.txt") after $done_kills kills, $straight without"
+diff <(curve "$scratch/straight") <(curve "$scratch/killed") || fail "another loss curve"
+echo "$done_kills kills at $ranks ranks: parameters $straight and loss curve bit-equal"
+
+for size in $((ranks - 1)) $((ranks + 1)); do
+  ((size > 0)) && [[ -d $scratch/middle ]] || continue
+  cp -r "$scratch/middle" "$scratch/size$size"
+  from=$(newest "size$size")
+  (start "$size" "size$size") >"$scratch/size.txt" || fail "$size ranks from $from of $ranks ranks"
+  grep -q "iter) = ([0-9]*, $((10#${from#gen-})))" "$scratch/size.txt" || fail "$size ranks did not go on at $from"
+  [[ -n $(digest "$scratch/size.txt") ]] || fail "$size ranks differ at the end"
+  echo "$size ranks went on from $from of $ranks ranks"
+done
+"$bin/chainmail-info" checkpoint "$scratch/killed" >"$scratch/info.txt" || fail "$(cat "$scratch/info.txt")"
