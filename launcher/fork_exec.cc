@@ -30,16 +30,20 @@ std::vector<char*> pointers_to(std::vector<std::string>& words) {
   return pointers;
 }
 
-BlockedFork::BlockedFork() {
+sigset_t fork_detail::block_all_signals() noexcept {
   sigset_t all;
   sigset_t before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
-  pid_ = fork();
-  error_ = errno;
-  if (pid_ == 0) return;
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  if (pid_ > 0) setpgid(pid_, pid_);  // in both processes, whichever comes first
+  return before;
+}
+
+Forked fork_detail::after_fork(pid_t pid, const sigset_t& blocked_before) noexcept {
+  const int error = errno;
+  pthread_sigmask(SIG_SETMASK, &blocked_before, nullptr);
+  if (pid < 0) return {-1, error};
+  setpgid(pid, pid);  // in both processes, whichever comes first
+  return {pid, 0};
 }
 
 void become_child_of(pid_t parent, int death_signal) noexcept {

@@ -9,7 +9,9 @@
 
 #pragma once
 
+#include <signal.h>
 #include <sys/types.h>
+#include <unistd.h>
 
 #include <string>
 #include <vector>
@@ -29,21 +31,33 @@ struct Pipe {
 /// For exec: pointers to the words, and a null.
 [[nodiscard]] std::vector<char*> pointers_to(std::vector<std::string>& words);
 
-/// fork() with all signals blocked in both, so that none runs our handlers in the child.
-class BlockedFork {
- public:
-  BlockedFork();
-  BlockedFork(const BlockedFork&) = delete;
-  BlockedFork& operator=(const BlockedFork&) = delete;
-  /// As fork() returned it.
-  pid_t pid() const noexcept { return pid_; }
-  /// errno of a fork that failed.
-  int error() const noexcept { return error_; }
-
- private:
-  pid_t pid_;
-  int error_;
+/// How a fork went, in the parent.
+struct Forked {
+  pid_t pid = -1;
+  int error = 0;  ///< errno when there is no child
 };
+
+namespace fork_detail {
+/// Blocks all signals; returns what was blocked before.
+[[nodiscard]] sigset_t block_all_signals() noexcept;
+/// In the parent: undoes that and gives the child a process group of its own.
+[[nodiscard]] Forked after_fork(pid_t pid, const sigset_t& blocked_before) noexcept;
+}  // namespace fork_detail
+
+/// vfork(): nothing of this process is copied, which takes longer than all the rest; it goes on
+/// when the child has called exec or _exit. `child` must do one of the two, may call only
+/// async-signal-safe functions and may change nothing outside of itself. All signals are blocked,
+/// so that none runs our handlers in the child.
+template <typename Child>
+[[nodiscard]] Forked fork_to_exec(const Child& child) {
+  const sigset_t before = fork_detail::block_all_signals();
+  const pid_t pid = vfork();
+  if (pid == 0) {
+    child();
+    _exit(127);
+  }
+  return fork_detail::after_fork(pid, before);
+}
 
 /// In the child: a process group of its own, `death_signal` when `parent` dies (or has died), no
 /// signal blocked or handled.

@@ -57,7 +57,6 @@ int Agent::run() {
   signal(SIGPIPE, SIG_IGN);
   signal(SIGUSR2, SIG_IGN);  // Grid Engine's warning goes to everyone; only ranks may use it
   adopt_orphans();
-  cores_ = usable_cores();
   for (const int number : {SIGCHLD, SIGTERM, SIGINT, SIGHUP}) signals_.add(number);
   wait_for_signals();
 
@@ -69,7 +68,9 @@ int Agent::run() {
       std::make_unique<FrameChannel>(io_, taken_over(STDIN_FILENO, O_RDONLY),
                                      taken_over(STDOUT_FILENO, O_WRONLY), "", std::move(callbacks));
   channel_->send_marker(marker_);
-  channel_->send(AgentMessage::kAgentHello, encode_hello(host_facts(cores_.size())));
+  channel_->send(AgentMessage::kAgentHello, encode_hello(host_facts()));
+  // After the hello, while the controller writes the order.
+  cores_ = usable_cores();
   beat();
   io_.run();
   return exit_code_;

@@ -7,6 +7,7 @@
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netinet/in.h>
+#include <sched.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -90,13 +91,20 @@ std::uint32_t free_port() {
   return ntohs(address.sin_port);
 }
 
+std::uint32_t usable_processors() {
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return 1;
+  return static_cast<std::uint32_t>(CPU_COUNT(&allowed));
+}
+
 }  // namespace
 
-AgentHello host_facts(std::size_t cores) {
+AgentHello host_facts() {
   AgentHello hello;
   hello.host = own_name();
   hello.pid = static_cast<std::uint32_t>(getpid());
-  hello.cores = static_cast<std::uint32_t>(cores);
+  hello.cores = usable_processors();
   hello.addresses = addresses();
   hello.free_port = free_port();
   return hello;

@@ -5,12 +5,10 @@
 
 #pragma once
 
-#include <cstddef>
-
 #include "launcher/channel/wire.h"
 
 namespace chainmail::launch {
 
-[[nodiscard]] AgentHello host_facts(std::size_t cores);
+[[nodiscard]] AgentHello host_facts();
 
 }  // namespace chainmail::launch

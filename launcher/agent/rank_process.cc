@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <termios.h>
 #include <unistd.h>
@@ -74,19 +75,46 @@ Pair make_output() {
   return {std::move(master), std::move(slave)};
 }
 
-struct CpuSetDeleter {
-  void operator()(cpu_set_t* set) const noexcept { CPU_FREE(set); }
+// The processors that a rank is bound to, made before the fork.
+class CpuSet {
+ public:
+  explicit CpuSet(const std::vector<int>& cpus) {
+    if (cpus.empty()) return;
+    const auto count = static_cast<std::size_t>(*std::max_element(cpus.begin(), cpus.end())) + 1;
+    set_.reset(CPU_ALLOC(count));
+    bytes_ = CPU_ALLOC_SIZE(count);
+    CPU_ZERO_S(bytes_, set_.get());
+    for (const int cpu : cpus) CPU_SET_S(static_cast<std::size_t>(cpu), bytes_, set_.get());
+  }
+  void bind_this_process() const noexcept {
+    // A cpu that went away meanwhile is no reason not to run.
+    if (set_) (void)sched_setaffinity(0, bytes_, set_.get());
+  }
+
+ private:
+  struct Deleter {
+    void operator()(cpu_set_t* set) const noexcept { CPU_FREE(set); }
+  };
+  std::unique_ptr<cpu_set_t, Deleter> set_;
+  std::size_t bytes_ = 0;
 };
 
-void bind_to(const std::vector<int>& cpus) {
-  if (cpus.empty()) return;
-  const auto count = static_cast<std::size_t>(*std::max_element(cpus.begin(), cpus.end())) + 1;
-  const std::unique_ptr<cpu_set_t, CpuSetDeleter> set(CPU_ALLOC(count));
-  const std::size_t bytes = CPU_ALLOC_SIZE(count);
-  CPU_ZERO_S(bytes, set.get());
-  for (const int cpu : cpus) CPU_SET_S(static_cast<std::size_t>(cpu), bytes, set.get());
-  // A cpu that went away meanwhile is no reason not to run.
-  (void)sched_setaffinity(0, bytes, set.get());
+// The file that exec would find after failing in every folder before it, which takes longer than
+// looking. What is not found is left to exec, which knows the reason.
+std::string find_program(const std::string& name, const std::string& path) {
+  if (name.find('/') != std::string::npos) return name;
+  for (std::size_t at = 0; at <= path.size();) {
+    const std::size_t end = std::min(path.find(':', at), path.size());
+    const std::string folder = end == at ? "." : path.substr(at, end - at);
+    std::string file = folder + "/" + name;
+    struct stat status {};
+    if (stat(file.c_str(), &status) == 0 && S_ISREG(status.st_mode) &&
+        access(file.c_str(), X_OK) == 0) {
+      return file;
+    }
+    at = end + 1;
+  }
+  return name;
 }
 
 struct ChildPlan {
@@ -95,7 +123,8 @@ struct ChildPlan {
   int error;
   int job;
   int report;
-  const std::vector<int>& cpus;
+  const CpuSet& cpus;
+  const char* program;
   char* const* arguments;
   char* const* environment;
 };
@@ -109,7 +138,7 @@ int moved_up(int fd, int report_fd) {
 
 [[noreturn]] void run_child(ChildPlan plan) {
   become_child_of(plan.parent, SIGKILL);
-  bind_to(plan.cpus);
+  plan.cpus.bind_this_process();
   plan.report = moved_up(plan.report, plan.report);
   const int output = moved_up(plan.output, plan.report);
   const int error = moved_up(plan.error, plan.report);
@@ -120,7 +149,7 @@ int moved_up(int fd, int report_fd) {
       dup2(error, STDERR_FILENO) < 0 || dup2(job, kJobFd) < 0) {
     report_and_exit(plan.report, errno);
   }
-  execvpe(plan.arguments[0], plan.arguments, plan.environment);
+  execvpe(plan.program, plan.arguments, plan.environment);
   report_and_exit(plan.report, errno);
 }
 
@@ -144,20 +173,25 @@ RankHandles spawn_rank(const RankRequest& request) {
   const std::vector<char*> environment = pointers_to(variables);
   // execvpe looks the program up in the PATH of the caller, but users mean the rank's.
   const auto path = request.environment.find("PATH");
-  if (path != request.environment.end()) setenv("PATH", path->second.c_str(), 1);
+  std::string program = words.front();
+  if (path != request.environment.end()) {
+    setenv("PATH", path->second.c_str(), 1);
+    program = find_program(program, path->second);
+  }
+  const CpuSet cpus(request.cpus);
 
   const pid_t parent = getpid();
-  const BlockedFork child;
-  if (child.pid() == 0) {
+  const Forked child = fork_to_exec([&] {
     run_child({parent, output.theirs.get(), error.theirs.get(), job.theirs.get(),
-               report.write_end.get(), request.cpus, arguments.data(), environment.data()});
-  }
-  if (child.pid() < 0) throw SpawnError("spawn", child.error());
+               report.write_end.get(), cpus, program.c_str(), arguments.data(),
+               environment.data()});
+  });
+  if (child.pid < 0) throw SpawnError("spawn", child.error);
   if (const int exec_error = wait_for_exec(report); exec_error != 0) {
-    waitpid(child.pid(), nullptr, 0);
+    waitpid(child.pid, nullptr, 0);
     throw SpawnError("exec", exec_error);
   }
-  return {child.pid(), std::move(output.ours), std::move(error.ours), std::move(job.ours)};
+  return {child.pid, std::move(output.ours), std::move(error.ours), std::move(job.ours)};
 }
 
 }  // namespace chainmail::launch

@@ -60,9 +60,9 @@ void ByteStream::read_some() {
 
 // One read; true when more may come.
 bool ByteStream::deliver_available() {
-  const ssize_t count = ::read(in_.native_handle(), buffer_.data(), buffer_.size());
+  const ssize_t count = ::read(in_.native_handle(), buffer_.get(), kBufferBytes);
   if (count > 0) {
-    callbacks_.on_bytes(std::span(buffer_.data(), static_cast<std::size_t>(count)));
+    callbacks_.on_bytes(std::span(buffer_.get(), static_cast<std::size_t>(count)));
     return !closed_;
   }
   if (count < 0 && (errno == EAGAIN || errno == EINTR)) return true;
@@ -75,10 +75,10 @@ void ByteStream::drain() {
   // Somebody else may have the other end, too, and write faster than this reads.
   std::size_t drained = 0;
   while (!closed_ && in_.is_open() && drained < kMaxDrainedBytes) {
-    const ssize_t count = ::read(in_.native_handle(), buffer_.data(), buffer_.size());
+    const ssize_t count = ::read(in_.native_handle(), buffer_.get(), kBufferBytes);
     if (count <= 0) return;
     drained += static_cast<std::size_t>(count);
-    callbacks_.on_bytes(std::span(buffer_.data(), static_cast<std::size_t>(count)));
+    callbacks_.on_bytes(std::span(buffer_.get(), static_cast<std::size_t>(count)));
   }
 }
 

@@ -9,7 +9,6 @@
 
 #pragma once
 
-#include <array>
 #include <asio/io_context.hpp>
 #include <asio/posix/stream_descriptor.hpp>
 #include <cstddef>
@@ -49,6 +48,8 @@ class ByteStream : public std::enable_shared_from_this<ByteStream> {
   bool is_open() const noexcept { return !closed_; }
 
  private:
+  static constexpr std::size_t kBufferBytes = 65536;
+
   ByteStream(asio::io_context& io, Callbacks callbacks);
   void read_some();
   bool deliver_available();
@@ -59,7 +60,8 @@ class ByteStream : public std::enable_shared_from_this<ByteStream> {
   asio::posix::stream_descriptor in_;
   asio::posix::stream_descriptor out_;
   Callbacks callbacks_;
-  std::array<std::byte, 65536> buffer_{};
+  // Not initialised: pages that are never touched cost nothing, and most streams carry little.
+  std::unique_ptr<std::byte[]> buffer_ = std::make_unique_for_overwrite<std::byte[]>(kBufferBytes);
   std::string writing_;
   std::size_t written_ = 0;
   std::string queued_;

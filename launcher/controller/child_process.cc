@@ -23,8 +23,7 @@ ChildProcess start_child(const std::vector<std::string>& arguments) {
   std::vector<std::string> words = arguments;
   const std::vector<char*> pointers = pointers_to(words);
   const pid_t parent = getpid();
-  const BlockedFork child;
-  if (child.pid() == 0) {
+  const Forked child = fork_to_exec([&] {
     // A remote shell that still connects would go on for its own time limit. An agent is not ended
     // by this signal: it sees the end of its input.
     become_child_of(parent, SIGTERM);
@@ -34,16 +33,16 @@ ChildProcess start_child(const std::vector<std::string>& arguments) {
       execvp(pointers[0], pointers.data());
     }
     report_and_exit(report.write_end.get(), errno);
-  }
-  int failure = child.error();
-  if (child.pid() > 0) {
+  });
+  int failure = child.error;
+  if (child.pid > 0) {
     failure = wait_for_exec(report);
-    if (failure != 0) waitpid(child.pid(), nullptr, 0);
+    if (failure != 0) waitpid(child.pid, nullptr, 0);
   }
   if (failure != 0) {
     throw SystemError("cannot run " + arguments.front() + ": " + std::strerror(failure), failure);
   }
-  return {child.pid(), std::move(input.write_end), std::move(output.read_end),
+  return {child.pid, std::move(input.write_end), std::move(output.read_end),
           std::move(error.read_end)};
 }
 
