@@ -4,6 +4,7 @@
 // `launcher`: the controller of a job, and with --agent its hand on one node.
 
 #include <fcntl.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -22,6 +23,7 @@
 #include "launcher/options.h"
 #include "launcher/placement.h"
 #include "launcher/plan_report.h"
+#include "launcher/remote/agent_image.h"
 
 namespace {
 
@@ -35,6 +37,9 @@ HostSet hosts_of(const Options& options) {
   sources.push_back(localhost_source());
   return find_hosts(sources);
 }
+
+// This process holds the job's secret. Ranks are programs of their own and dump as the user likes.
+void forbid_core_dumps() { prctl(PR_SET_DUMPABLE, 0); }
 
 int run(const std::vector<std::string>& arguments) {
   const Options options = parse_options(arguments);
@@ -55,6 +60,7 @@ int run(const std::vector<std::string>& arguments) {
     std::cout << (options.json ? plan_json(hosts, placement) : plan_text(hosts, placement));
     return 0;
   }
+  forbid_core_dumps();
   Controller controller(options, std::move(placement),
                         std::filesystem::read_symlink("/proc/self/exe").string());
   return controller.run();
@@ -63,6 +69,12 @@ int run(const std::vector<std::string>& arguments) {
 int fail(const std::string& message, int code) {
   std::cerr << "launcher: " << message << "\n";
   return code;
+}
+
+// It runs already; nothing of it stays, however the job ends.
+void remove_staged_agent(const std::string& folder) {
+  (void)unlink((folder + "/launcher").c_str());
+  (void)rmdir(folder.c_str());
 }
 
 // Whoever starts us with a standard stream closed would have what is opened first in its place,
@@ -79,7 +91,13 @@ int main(int argc, char** argv) {
   open_closed_streams();
   const std::vector<std::string> arguments(argv + 1, argv + argc);
   try {
-    if (arguments.size() == 2 && arguments.front() == "--agent") {
+    if (arguments.size() == 1 && arguments.front() == "--agent-id") {
+      std::cout << agent_identity() << "\n";
+      return 0;
+    }
+    if (arguments.size() >= 2 && arguments.front() == "--agent") {
+      if (arguments.size() > 2) remove_staged_agent(arguments[2]);
+      forbid_core_dumps();
       fork_under_warden();
       return Agent(arguments[1]).run();
     }

@@ -69,6 +69,7 @@ bool FrameChannel::skip_to_marker(std::span<const std::byte> bytes) {
   noise_.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   const std::size_t found = noise_.find(spoken_marker_);
   if (found == std::string::npos) {
+    if (callbacks_.on_noise) callbacks_.on_noise(noise_);
     if (noise_.size() > kMaxNoiseBytes) fail("more than 1 MiB of output before the agent spoke");
     return false;
   }

@@ -12,6 +12,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "launcher/channel/byte_stream.h"
@@ -44,6 +45,8 @@ class FrameChannel {
     /// Once; the other side closed, failed or spoke nonsense.
     std::function<void(const std::string& reason)> on_end;
     std::function<void()> on_drained;
+    /// All that came before the marker so far, each time that more has come.
+    std::function<void(std::string_view noise)> on_noise;
   };
 
   /// With a `marker`, all bytes up to and including what send_marker() of the other side writes are
@@ -56,6 +59,8 @@ class FrameChannel {
 
   void send(AgentMessage type, std::string body);
   void send_marker(const std::string& marker);
+  /// Bytes that are no frame, for what runs on the other side before an agent does.
+  void send_raw(std::string bytes) { stream_->write(std::move(bytes)); }
   std::size_t queued_bytes() const noexcept { return stream_->queued_bytes(); }
   /// Time since anything was received.
   std::chrono::milliseconds silence() const;

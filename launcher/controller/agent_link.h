@@ -13,9 +13,10 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <vector>
+#include <string_view>
 
 #include "launcher/channel/frame_channel.h"
+#include "launcher/remote/agent_starter.h"
 
 namespace chainmail::launch {
 
@@ -30,9 +31,8 @@ class AgentLink {
     std::function<void(const std::string& line)> on_error_line;
   };
 
-  /// Starts `command`. Throws SystemError when it cannot be run.
-  AgentLink(asio::io_context& io, std::vector<std::string> command, const std::string& marker,
-            Callbacks callbacks);
+  /// Throws SystemError when the command cannot be run.
+  AgentLink(asio::io_context& io, AgentStart start, Callbacks callbacks);
   ~AgentLink();
   AgentLink(const AgentLink&) = delete;
   AgentLink& operator=(const AgentLink&) = delete;
@@ -52,20 +52,21 @@ class AgentLink {
   bool is_lost() const noexcept { return is_lost_; }
   bool is_reaped() const noexcept { return pid_ < 0; }
   pid_t pid() const noexcept { return pid_; }
-  const std::vector<std::string>& command() const noexcept { return command_; }
+  const AgentStart& start() const noexcept { return start_; }
   const std::string& error_output() const noexcept { return error_output_; }
   /// -1 while running or after a signal.
   int exit_code() const noexcept { return exit_code_; }
   const std::string& exit_text() const noexcept { return exit_text_; }
 
  private:
+  void answer_script(std::string_view noise);
   void receive(const internal::Frame& frame);
   void receive_error(std::span<const std::byte> bytes);
   void lose(const std::string& reason);
   void wait_for_exit_then_lose();
 
   asio::io_context& io_;
-  std::vector<std::string> command_;
+  AgentStart start_;
   Callbacks callbacks_;
   pid_t pid_ = -1;
   std::unique_ptr<FrameChannel> channel_;
@@ -76,6 +77,7 @@ class AgentLink {
   std::string error_line_;
   std::string exit_text_ = "still runs";
   int exit_code_ = -1;
+  bool image_sent_ = false;
   bool is_lost_ = false;
   bool is_leaving_ = false;
   // Timers that outlive the link look at this first.

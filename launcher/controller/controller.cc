@@ -19,7 +19,8 @@
 #include "launcher/agent/children.h"
 #include "launcher/controller/rank_environment.h"
 #include "launcher/hosts/host_source.h"
-#include "launcher/remote/rsh_command.h"
+#include "launcher/remote/agent_starter.h"
+#include "launcher/remote/start_failure.h"
 
 namespace chainmail::launch {
 namespace {
@@ -128,20 +129,15 @@ void Controller::prepare_environment() {
 }
 
 // All of them before the first is run: bad usage starts nothing.
-void Controller::prepare_commands() {
+void Controller::prepare_starts() {
+  AgentStarter starter(split_command(options_.remote_shell), launcher_path_);
   for (std::size_t i = 0; i < nodes_.size(); ++i) {
-    const Host& host = placement_.nodes[i];
-    Node& node = nodes_[i];
-    node.marker = "chainmail-" + random_hex(8);
-    node.command = is_this_machine(host)
-                       ? local_agent_command(launcher_path_, node.marker)
-                       : remote_agent_command(split_command(options_.remote_shell), host,
-                                              launcher_path_, node.marker);
+    nodes_[i].start = starter.start_on(placement_.nodes[i], "chainmail-" + random_hex(8));
   }
 }
 
 void Controller::start_agents() {
-  prepare_commands();
+  prepare_starts();
   for (std::uint32_t node = 0; node < nodes_.size(); ++node) {
     start_agent(node);
     if (phase_ != Phase::kStarting) return;
@@ -160,8 +156,7 @@ void Controller::start_agent(std::uint32_t node) {
   Node& started = nodes_[node];
   ++started.starts;
   try {
-    started.link =
-        std::make_unique<AgentLink>(io_, started.command, started.marker, std::move(callbacks));
+    started.link = std::make_unique<AgentLink>(io_, started.start, std::move(callbacks));
   } catch (const SystemError& error) {
     fail({std::nullopt, exit_code::kLauncherError,
           "cannot start the agent on host " + host.name + ": " + error.what() +
@@ -169,15 +164,17 @@ void Controller::start_agent(std::uint32_t node) {
   }
 }
 
-// sshd refuses logins when many come at once (MaxStartups) and does not say so; later ones succeed.
+// sshd refuses logins when many come at once (MaxStartups) and does not say so; later ones succeed,
+// if not all come again at the same time.
 bool Controller::start_again(std::uint32_t node) {
-  constexpr int kMaxStarts = 4;
+  constexpr int kMaxStarts = 6;
   if (phase_ != Phase::kStarting || nodes_[node].starts >= kMaxStarts ||
       !is_worth_another_try(nodes_[node].link->error_output())) {
     return false;
   }
-  const auto jitter = static_cast<unsigned char>(random_bytes(1).front());
-  auto timer = std::make_shared<asio::steady_timer>(io_, Milliseconds(300 + 4 * jitter));
+  const int longest = 500 << nodes_[node].starts;
+  const auto share = static_cast<unsigned char>(random_bytes(1).front());
+  auto timer = std::make_shared<asio::steady_timer>(io_, Milliseconds(200 + longest * share / 256));
   timer->async_wait([this, timer, node](const asio::error_code& error) {
     if (!error && phase_ == Phase::kStarting) start_agent(node);
   });

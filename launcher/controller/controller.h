@@ -44,8 +44,7 @@ class Controller {
     std::optional<std::chrono::steady_clock::time_point> stopped_since;
   };
   struct Node {
-    std::string marker;
-    std::vector<std::string> command;
+    AgentStart start;
     std::unique_ptr<AgentLink> link;
     bool all_exited = false;
     int starts = 0;
@@ -53,7 +52,7 @@ class Controller {
 
   // starting
   void start_agents();
-  void prepare_commands();
+  void prepare_starts();
   void start_agent(std::uint32_t node);
   bool start_again(std::uint32_t node);
   void on_hello();

@@ -10,7 +10,7 @@
 
 #include "base/error.h"
 #include "launcher/controller/controller.h"
-#include "launcher/remote/rsh_command.h"
+#include "launcher/remote/start_failure.h"
 
 namespace chainmail::launch {
 namespace {
@@ -242,17 +242,18 @@ void Controller::on_agent_lost(std::uint32_t node, const std::string& reason) {
   const std::string& host = placement_.nodes[node].name;
   const AgentLink& link = *nodes_[node].link;
   if (!link.hello() && start_again(node)) return;
-  const bool is_local = link.command().front() == launcher_path_;
+  const bool is_local = link.start().script.empty();
   lost_local_agent_ = lost_local_agent_ || is_local;
   nodes_[node].all_exited = true;
   if (!link.hello()) {
-    StartFailure failure{host,
-                         link.command(),
-                         launcher_path_,
-                         link.exit_text(),
-                         link.exit_code(),
-                         link.error_output(),
-                         ""};
+    StartFailure failure{
+        placement_.nodes[node],
+        is_local ? std::vector<std::string>() : split_command(options_.remote_shell),
+        launcher_path_,
+        link.exit_text(),
+        link.exit_code(),
+        link.error_output(),
+        ""};
     if (options_.hosts == host) failure.hint = "if a file was meant: there is no file " + host;
     fail({std::nullopt, exit_code::kLauncherError, explain(failure)});
   } else {

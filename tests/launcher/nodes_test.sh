@@ -97,16 +97,25 @@ run noisy-shell 0 -H n1,n2 --rsh "ip netns exec $(cat "$dir/n1.netns") $work/noi
   sh -c 'echo rank $RANK'
 equals noisy-shell "$(sort <<<"$out")" "$(printf 'rank 0\nrank 1')"
 
-# The same path must exist on the other side.
-cat >elsewhere <<'SCRIPT'
-#!/bin/sh
-shift
-shift
-exec sh -c "exec /not/installed/launcher $*"
-SCRIPT
-chmod +x elsewhere
-run not-installed 125 -H n1 --rsh "$work/elsewhere" true
-wants not-installed "$err" 'command not found on host n1'
+# Where the launcher is not installed it is sent, runs from a folder that nobody else can read, and
+# leaves nothing; the same where another build is installed. The nodes' file systems differ in one
+# folder: n1 has nothing in it, n2 another build.
+mkdir away && cp "$launcher" away/launcher
+on_node() { # NODE COMMAND...: in the mount namespace of its sshd
+  nsenter -m -t "$(ip netns pids "$(cat "$dir/$1.netns")" | head -1)" "${@:2}"
+}
+for node in n1 n2; do on_node $node mount -t tmpfs none "$work/away"; done
+printf '#!/bin/sh\necho chainmail-agent/0.0/1/0\n' >other && chmod +x other
+on_node n2 cp "$work/other" "$work/away/launcher"
+near=$launcher
+launcher=$work/away/launcher
+# shellcheck disable=SC2016
+run staged 0 -H n1:2,n2:2 --rsh "$rsh" sh -c \
+  'tr "\0" " " </proc/$PPID/cmdline; echo; umask'
+launcher=$near
+equals staged "$(grep -c '^/tmp/chainmail-agent\.[A-Za-z0-9]*/launcher --agent chainmail-[0-9a-f]* ' <<<"$out")" 4
+equals staged-umask "$(grep -xc "$(umask)" <<<"$out")" 4
+ls -d /tmp/chainmail-agent.* 2>/dev/null && fail "a staged agent was left"
 
 # A cut cable: the far ranks end by their lease although nobody can tell them.
 mark=CHAINMAIL_CUT_TEST=$$

@@ -14,7 +14,6 @@
 #include "launcher/controller/rank_environment.h"
 #include "launcher/controller/verdict.h"
 #include "launcher/output/output_sink.h"
-#include "launcher/remote/rsh_command.h"
 
 namespace chainmail::launch {
 namespace {
@@ -145,75 +144,6 @@ TEST(Verdict, ClosedIsClosed) {
   verdict.close();
   verdict.add(exit_of(1, true, SIGKILL));
   EXPECT_EQ(verdict.failure()->exit_code, 1);
-}
-
-Host host_named(const std::string& name) {
-  Host host;
-  host.name = name;
-  return host;
-}
-
-TEST(RemoteCommand, SshGetsSafeOptionsAfterTheUsersOwn) {
-  Host host = host_named("n1");
-  host.user = "bob";
-  host.port = 2222;
-  const auto words = remote_agent_command({"ssh", "-F", "conf"}, host, "/opt/bin/launcher", "m1");
-  EXPECT_THAT(std::vector<std::string>(words.begin(), words.begin() + 3),
-              ElementsAre("ssh", "-F", "conf"));
-  EXPECT_THAT(std::vector<std::string>(words.end() - 5, words.end()),
-              ElementsAre("--", "n1", "/opt/bin/launcher", "--agent", "m1"));
-  EXPECT_THAT(words, ::testing::IsSupersetOf({"BatchMode=yes", "ControlMaster=no"}));
-  EXPECT_THAT(words, ::testing::IsSupersetOf({"-p", "2222", "-l", "bob"}));
-}
-
-TEST(RemoteCommand, OtherShellsGetTheHostWhereTheyWantIt) {
-  EXPECT_THAT(remote_agent_command({"ip", "netns", "exec", "%h"}, host_named("n1"), "/l", "m"),
-              ElementsAre("ip", "netns", "exec", "n1", "/l", "--agent", "m"));
-  EXPECT_THAT(remote_agent_command({"qrsh", "-inherit"}, host_named("n1"), "/l", "m"),
-              ElementsAre("qrsh", "-inherit", "n1", "/l", "--agent", "m"));
-}
-
-TEST(RemoteCommand, RefusesWhatItCannotPassOn) {
-  EXPECT_THROW((void)remote_agent_command({"ssh"}, host_named("n1"), "/a b/launcher", "m"),
-               UsageError);
-  Host host = host_named("n1");
-  host.user = "bob";
-  EXPECT_THROW((void)remote_agent_command({"qrsh"}, host, "/l", "m"), UsageError);
-}
-
-std::string explanation(const std::string& text, int code) {
-  return explain({"n1",
-                  {"ssh", "n1"},
-                  "/opt/launcher",
-                  "exited with code " + std::to_string(code),
-                  code,
-                  text,
-                  "a hint"});
-}
-
-TEST(StartFailure, NamesTheCauseAndWhatToTry) {
-  EXPECT_THAT(explanation("ssh: Could not resolve hostname n1: Name or service not known", 255),
-              HasSubstr("unknown host n1"));
-  EXPECT_THAT(explanation("u@n1: Permission denied (publickey).", 255),
-              HasSubstr("ssh-copy-id n1"));
-  EXPECT_THAT(explanation("Host key verification failed.", 255), HasSubstr("key of host n1"));
-  EXPECT_THAT(explanation("ssh: connect to host n1 port 22: Connection refused", 255),
-              HasSubstr("sshd"));
-  EXPECT_THAT(explanation("bash: line 1: /opt/launcher: No such file or directory", 127),
-              HasSubstr("/opt/launcher must exist"));
-  EXPECT_THAT(explanation("", 127), HasSubstr("/opt/launcher must exist"));
-  EXPECT_THAT(explanation("something else", 3), HasSubstr("exited with code 3"));
-  EXPECT_THAT(explanation("something else", 3), HasSubstr("  | something else"));
-}
-
-TEST(StartFailure, ShowsTheHint) {
-  EXPECT_THAT(explanation("something else", 3), HasSubstr("; a hint\n"));
-}
-
-TEST(StartFailure, OnlyRefusalsUnderLoadAreTriedAgain) {
-  EXPECT_TRUE(is_worth_another_try("kex_exchange_identification: read: Connection reset by peer"));
-  EXPECT_FALSE(is_worth_another_try("Permission denied (publickey)."));
-  EXPECT_FALSE(is_worth_another_try(""));
 }
 
 TEST(ExportedEnvironment, PrefixesAndNamedVariables) {

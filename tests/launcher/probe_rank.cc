@@ -4,7 +4,7 @@
 // A rank that speaks the job protocol without the library: what it prints tells the test whether
 // store, news and output work through agent and controller.
 //
-//   probe_rank store | news | group | printf | nonsense
+//   probe_rank store | news | group | printf | nonsense | secret FOLDER...
 
 #include <sys/socket.h>
 #include <unistd.h>
@@ -14,9 +14,13 @@
 #include <cstdio>
 #include <cstdlib>
 #include <deque>
+#include <filesystem>
+#include <fstream>
 #include <iostream>
+#include <sstream>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "base/error.h"
 #include "base/job_protocol.h"
@@ -25,6 +29,7 @@ namespace {
 
 using namespace chainmail;
 using namespace chainmail::internal;
+namespace fs = std::filesystem;
 
 int number_of(const char* name) {
   const char* text = std::getenv(name);
@@ -157,7 +162,45 @@ void probe_group(Job& job) {
   meet(job, "end");
 }
 
-void run(const std::string& mode) {
+bool holds(const fs::path& file, const std::string& secret, const std::string& hex) {
+  std::ifstream stream(file, std::ios::binary);
+  std::ostringstream text;
+  text << stream.rdbuf();
+  const std::string bytes = text.str();
+  return bytes.find(secret) != std::string::npos || bytes.find(hex) != std::string::npos;
+}
+
+// Looks for the job's secret, as bytes and in hexadecimal, where others could read it: command
+// lines and environments of all processes, files below the folders.
+void probe_secret(Job& job, const std::vector<std::string>& folders) {
+  const std::string& secret = job.welcome().secret;
+  expect(secret.size() == 32, "secret has 32 bytes");
+  std::string hex;
+  for (const char c : secret) {
+    constexpr char kDigits[] = "0123456789abcdef";
+    hex += kDigits[static_cast<unsigned char>(c) >> 4U];
+    hex += kDigits[static_cast<unsigned char>(c) & 15U];
+  }
+  std::vector<fs::path> files;
+  for (const auto& process : fs::directory_iterator("/proc")) {
+    const std::string name = process.path().filename().string();
+    if (name.find_first_not_of("0123456789") != std::string::npos) continue;
+    for (const char* file : {"cmdline", "environ", "comm"}) files.push_back(process.path() / file);
+  }
+  constexpr auto kSkip = fs::directory_options::skip_permission_denied;
+  for (const std::string& folder : folders) {
+    for (const auto& entry : fs::recursive_directory_iterator(folder, kSkip)) {
+      if (entry.is_regular_file() && entry.file_size() < (1U << 26U)) files.push_back(entry.path());
+    }
+  }
+  for (const fs::path& file : files) {
+    expect(!holds(file, secret, hex), "the secret is not in " + file.string());
+  }
+  std::cout << "secret in none of " << files.size() << " files" << std::endl;
+  meet(job, "end");
+}
+
+void run(const std::string& mode, const std::vector<std::string>& arguments) {
   if (mode == "printf") {
     std::printf("one\ntwo\nthree\n");
     _exit(9);
@@ -166,6 +209,7 @@ void run(const std::string& mode) {
   if (mode == "store") probe_store(job);
   if (mode == "news") probe_news(job);
   if (mode == "group") probe_group(job);
+  if (mode == "secret") probe_secret(job, arguments);
   if (mode == "nonsense") {
     expect(::write(job.fd(), std::string(64, '\xff').data(), 64) == 64, "write");
     pause();
@@ -176,7 +220,7 @@ void run(const std::string& mode) {
 
 int main(int argc, char** argv) {
   try {
-    run(argc > 1 ? argv[1] : "");
+    run(argc > 1 ? argv[1] : "", {argv + std::min(argc, 2), argv + argc});
     return 0;
   } catch (const std::exception& error) {
     std::cerr << "probe_rank: " << error.what() << "\n";

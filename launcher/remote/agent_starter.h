@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// What it takes to start an agent on each host: the command that runs here, and what is sent over
+// its standard input before an agent is there to talk to. Not thread-safe.
+
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launcher/hosts/host.h"
+#include "launcher/remote/agent_image.h"
+
+namespace chainmail::launch {
+
+struct AgentStart {
+  std::vector<std::string> command;
+  std::string marker;   ///< what the agent says first, in angle brackets
+  std::string script;   ///< sent at once; empty for an agent on this machine
+  std::string request;  ///< when this comes back, `image` is sent
+  std::shared_ptr<const std::string> image;
+};
+
+class AgentStarter {
+ public:
+  /// `remote_shell` are the words of --rsh.
+  AgentStarter(std::vector<std::string> remote_shell, std::string launcher_path);
+
+  /// Throws UsageError where the remote shell cannot do what the host asks for, and SystemError
+  /// when this program cannot be read.
+  [[nodiscard]] AgentStart start_on(const Host& host, const std::string& marker);
+
+ private:
+  [[nodiscard]] const AgentImage& image();
+
+  std::vector<std::string> remote_shell_;
+  std::string launcher_path_;
+  std::optional<AgentImage> image_;
+};
+
+}  // namespace chainmail::launch

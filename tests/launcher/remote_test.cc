@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+#include <elf.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "launcher/options.h"
+#include "launcher/remote/agent_image.h"
+#include "launcher/remote/bootstrap.h"
+#include "launcher/remote/rsh_command.h"
+#include "launcher/remote/start_failure.h"
+
+namespace chainmail::launch {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+Host host(const std::string& name, const std::string& user = "") {
+  Host host;
+  host.name = name;
+  host.user = user;
+  return host;
+}
+
+std::string joined(const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : " ") + word;
+  return text;
+}
+
+TEST(RemoteShell, AsksForAShellAndNothingElse) {
+  Host named = host("n1", "bob");
+  named.port = 2222;
+  const std::string ssh = joined(remote_shell_command({"ssh", "-F", "conf"}, named));
+  EXPECT_THAT(ssh, testing::StartsWith("ssh -F conf -o BatchMode=yes "));
+  EXPECT_THAT(ssh, testing::EndsWith(" -T -a -x -p 2222 -l bob -- n1 /bin/sh"));
+  EXPECT_THAT(ssh, Not(HasSubstr("StrictHostKeyChecking")));
+  EXPECT_EQ(joined(remote_shell_command({"qrsh", "-inherit"}, host("n1"))),
+            "qrsh -inherit n1 /bin/sh");
+  EXPECT_EQ(joined(remote_shell_command({"kubectl", "exec", "-i", "%h", "--"}, host("n1"))),
+            "kubectl exec -i n1 -- /bin/sh");
+  EXPECT_EQ(joined(remote_shell_command({"/usr/bin/ssh"}, host("fe80::1%eth0"))).substr(0, 12),
+            "/usr/bin/ssh");
+}
+
+TEST(RemoteShell, RefusesNamesThatCouldBeOptionsOrCommands) {
+  for (const char* name : {"-oProxyCommand=touch x",
+                           "-n1",
+                           "",
+                           "n1;id",
+                           "n1 n2",
+                           "$(id)",
+                           "`id`",
+                           "n1\nid",
+                           "n1|id",
+                           "n1&id",
+                           "n1>x",
+                           "n1'",
+                           "n1\"",
+                           "n1\\",
+                           "n1*",
+                           "~n1",
+                           "n1#",
+                           "n1!",
+                           "{n1}",
+                           "n1(",
+                           "n1\xc3\xa4"}) {
+    EXPECT_THROW((void)remote_shell_command({"ssh"}, host(name)), UsageError) << name;
+    EXPECT_THROW((void)remote_shell_command({"sh", "-c", "%h"}, host(name)), UsageError) << name;
+  }
+  for (const char* user : {"-oProxyCommand=id", "bob;id", "$(id)", "b b", "bob\n"}) {
+    EXPECT_THROW((void)remote_shell_command({"ssh"}, host("n1", user)), UsageError) << user;
+  }
+  EXPECT_THROW((void)remote_shell_command({"srun", "-w", "%h"}, host("n1", "bob")), UsageError);
+}
+
+TEST(RemoteShell, ShowsHowToLogInByHand) {
+  EXPECT_EQ(login_line({"ssh", "-F", "my conf"}, host("n1", "bob"), "true"),
+            "ssh -F 'my conf' -l bob n1 true");
+  EXPECT_EQ(login_line({"ip", "netns", "exec", "%h"}, host("n1"), "true"), "ip netns exec n1 true");
+}
+
+TEST(Bootstrap, QuotesForAShell) {
+  EXPECT_EQ(shell_quoted("it's $(id)"), "'it'\\''s $(id)'");
+  EXPECT_EQ(shell_quoted(""), "''");
+}
+
+TEST(Bootstrap, IsOneCompoundCommandThatNeverSpellsItsRequest) {
+  const std::string script = bootstrap_script(
+      {"chainmail-01", "/opt/it's here/launcher", "chainmail-agent/1/1/ab", "x86_64", 17, "5 17"});
+  EXPECT_EQ(script.substr(0, 2), "{\n");
+  EXPECT_EQ(script.substr(script.size() - 2), "}\n");
+  // qrsh may never start when more than a pipe holds is written before it has.
+  EXPECT_LT(script.size(), 8192U);
+  // A shell that shows what it reads must not look like one that asks for the image.
+  EXPECT_THAT(script, Not(HasSubstr(image_request("chainmail-01"))));
+  EXPECT_THAT(script, HasSubstr("'/opt/it'\\''s here/launcher'"));
+}
+
+TEST(AgentImage, ChecksumIsThatOfCksum) {
+  EXPECT_EQ(posix_checksum(""), 4294967295U);
+  EXPECT_EQ(posix_checksum("123456789"), 930766865U);
+  EXPECT_EQ(posix_checksum(std::string(70000, 'x')), posix_checksum(std::string(70000, 'x')));
+  EXPECT_NE(posix_checksum(std::string(70000, 'x')), posix_checksum(std::string(70001, 'x')));
+}
+
+std::string elf_with(std::initializer_list<std::pair<std::size_t, std::size_t>> segments) {
+  Elf64_Ehdr head{};
+  std::memcpy(head.e_ident, ELFMAG, SELFMAG);
+  head.e_ident[EI_CLASS] = ELFCLASS64;
+  head.e_phoff = sizeof head;
+  head.e_phentsize = sizeof(Elf64_Phdr);
+  head.e_phnum = static_cast<Elf64_Half>(segments.size());
+  std::string bytes(reinterpret_cast<const char*>(&head), sizeof head);
+  for (const auto& [offset, size] : segments) {
+    Elf64_Phdr segment{};
+    segment.p_offset = offset;
+    segment.p_filesz = size;
+    bytes.append(reinterpret_cast<const char*>(&segment), sizeof segment);
+  }
+  return bytes;
+}
+
+TEST(AgentImage, EndsWithTheLastSegment) {
+  EXPECT_EQ(loadable_bytes(elf_with({{0, 500}, {4000, 1000}}), 9000), 5000U);
+  EXPECT_EQ(loadable_bytes(elf_with({{4000, 1000}, {0, 500}}), 5000), 5000U);
+  // Never less than the headers themselves.
+  EXPECT_EQ(loadable_bytes(elf_with({{0, 10}}), 5000), sizeof(Elf64_Ehdr) + sizeof(Elf64_Phdr));
+}
+
+TEST(AgentImage, TakesNothingForGrantedAboutTheFile) {
+  EXPECT_FALSE(loadable_bytes("", 0));
+  EXPECT_FALSE(loadable_bytes("#!/bin/sh\nexit 0\n" + std::string(100, ' '), 117));
+  const std::string good = elf_with({{0, 500}, {4000, 1000}});
+  EXPECT_FALSE(loadable_bytes(good, 4999));                              // cut off
+  EXPECT_FALSE(loadable_bytes(good.substr(0, good.size() - 1), 9000));   // headers cut off
+  EXPECT_FALSE(loadable_bytes(elf_with({{~std::size_t{0}, 2}}), 9000));  // sum overflows
+  EXPECT_FALSE(loadable_bytes(elf_with({{2, ~std::size_t{0}}}), 9000));
+  std::string far = good;
+  const Elf64_Off offset = ~Elf64_Off{0} - 10;
+  std::memcpy(far.data() + offsetof(Elf64_Ehdr, e_phoff), &offset, sizeof offset);
+  EXPECT_FALSE(loadable_bytes(far, 9000));
+}
+
+TEST(AgentImage, OwnProgramCanBeRead) {
+  const AgentImage image = read_agent_image("/proc/self/exe");
+  EXPECT_EQ(image.bytes->substr(0, 4), "\177ELF");
+  EXPECT_THAT(image.checksum, testing::EndsWith(" " + std::to_string(image.bytes->size())));
+  EXPECT_THAT(agent_identity(), testing::MatchesRegex("chainmail-agent/[^/ ]+/[0-9]+/[0-9a-z]+"));
+}
+
+struct Case {
+  const char* name;
+  const char* error_output;
+  int exit_code;
+  const char* says;
+};
+
+TEST(StartFailure, EachCauseHasASentenceOfItsOwn) {
+  const Case cases[] = {
+      {"name", "ssh: Could not resolve hostname n1: Name or service not known\r\n", 255,
+       "unknown host n1: check its spelling"},
+      {"name service", "ssh: Could not resolve hostname n1: Temporary failure in name resolution",
+       255, "the name service does not answer for host n1"},
+      {"unknown key",
+       "No ED25519 host key is known for n1 and you have requested strict checking.\n"
+       "Host key verification failed.",
+       255,
+       "not known here; run this once, compare the fingerprint that it shows and say yes: "
+       "ssh -F conf -p 2222 -l bob n1 true"},
+      {"changed key",
+       "@    WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!     @\n"
+       "Host key verification failed.",
+       255, "is not the one that is known"},
+      {"login", "bob@n1: Permission denied (publickey).", 255,
+       "try: ssh-copy-id bob@n1, then: ssh -F conf -p 2222 -l bob n1 true"},
+      {"no shell", "This account is currently not available.", 1, "gives no shell"},
+      {"refused", "ssh: connect to host n1 port 2222: Connection refused", 255,
+       "is up but refuses connections to port 2222"},
+      {"route", "ssh: connect to host n1 port 22: No route to host", 255, "no route to host n1"},
+      {"silent", "ssh: connect to host n1 port 22: Connection timed out", 255,
+       "host n1 does not answer: is it up"},
+      {"full", "kex_exchange_identification: read: Connection reset by peer", 255, "MaxStartups"},
+      {"machine", "chainmail: machine aarch64, but this launcher is a program for x86_64", 125,
+       "host n1: machine aarch64, but this launcher is a program for x86_64; install Chainmail "
+       "built for that machine at /opt/launcher"},
+      {"noexec", "chainmail: no folder for the agent: /tmp forbids programs (noexec);", 125,
+       "host n1: no folder for the agent: /tmp forbids programs (noexec); set TMPDIR"},
+      {"damaged", "chainmail: the agent arrived damaged in /tmp: cksum 1 2 instead of 3 4", 125,
+       "arrived damaged in /tmp"},
+      {"libc", "/tmp/x/launcher: /lib/libc.so.6: version `GLIBC_2.34' not found", 1,
+       "the C library on host n1 is older"},
+      {"format", "/bin/sh: 40: exec: /tmp/x/launcher: Exec format error", 126, "cannot be run"},
+      {"no tools", "/bin/sh: 1: head: not found", 127, "head, mktemp, cksum"},
+      {"no input", "", 0, "must pass standard input on"},
+      {"start-up files", "", -1, "what do its login shell's start-up files wait for?"},
+      {"unknown", "something else", 3, "the agent on host n1 did not start: ssh exited with"},
+  };
+  std::vector<std::string> seen;
+  for (const Case& one : cases) {
+    StartFailure failure;
+    failure.host = host("n1", "bob");
+    failure.host.port = 2222;
+    failure.remote_shell = {"ssh", "-F", "conf"};
+    failure.launcher_path = "/opt/launcher";
+    failure.exit = "exited with code " + std::to_string(one.exit_code);
+    failure.exit_code = one.exit_code;
+    failure.error_output = one.error_output;
+    const std::string text = explain(failure);
+    EXPECT_THAT(text, HasSubstr(one.says)) << one.name;
+    // What was printed there is shown as it came.
+    const std::string first =
+        failure.error_output.substr(0, failure.error_output.find_first_of("\r\n"));
+    if (!first.empty()) {
+      EXPECT_THAT(text, HasSubstr("\n  | " + first)) << one.name;
+    }
+    const std::string sentence = text.substr(0, text.find('\n'));
+    EXPECT_THAT(seen, Not(testing::Contains(sentence))) << one.name;
+    seen.push_back(sentence);
+  }
+}
+
+TEST(StartFailure, ShowsTheHint) {
+  StartFailure failure;
+  failure.host = host("n1");
+  failure.remote_shell = {"ssh"};
+  failure.exit = "exited with code 3";
+  failure.exit_code = 3;
+  failure.error_output = "something else";
+  failure.hint = "a hint";
+  EXPECT_THAT(explain(failure), HasSubstr("try: ssh n1 true; a hint\n  | something else"));
+}
+
+TEST(StartFailure, OnlyWhatPassesIsTriedAgain) {
+  EXPECT_TRUE(
+      is_worth_another_try("kex_exchange_identification: Connection closed by remote host"));
+  EXPECT_TRUE(is_worth_another_try("ssh: n1: Temporary failure in name resolution"));
+  EXPECT_FALSE(is_worth_another_try("bob@n1: Permission denied (publickey)."));
+  EXPECT_FALSE(is_worth_another_try("ssh: connect to host n1 port 22: Connection refused"));
+  EXPECT_FALSE(is_worth_another_try("Host key verification failed."));
+}
+
+}  // namespace
+}  // namespace chainmail::launch
