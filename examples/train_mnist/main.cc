@@ -36,6 +36,9 @@ DEFINE_int64(batchsize, 100, "samples per rank and step (-b)");
 DEFINE_int64(epoch, 20, "times through the training data (-e)");
 DEFINE_int64(unit, 1000, "units of each hidden layer (-u)");
 DEFINE_string(device, "cpu", "cpu, or cuda: the ranks of a node take its GPUs in turn");
+DEFINE_string(autocast, "",
+              "bfloat16: layers compute in it, which processors with such instructions do several "
+              "times as fast; parameters, gradients and sums stay float32");
 DEFINE_string(dataset, "mnist", "mnist or fashion_mnist");
 DEFINE_string(data, "", "folder of the IDX files; otherwise looked for");
 DEFINE_string(out, "result", "folder for log and snapshot (-o)");
@@ -141,8 +144,12 @@ Options checked_options() {
   if (FLAGS_batchsize < 1 || FLAGS_epoch < 0 || FLAGS_unit < 1) {
     throw UsageError("--batchsize and --unit must be at least 1, --epoch at least 0");
   }
+  if (!FLAGS_autocast.empty() && FLAGS_autocast != "bfloat16") {
+    throw UsageError("--autocast " + FLAGS_autocast + ": use bfloat16, or nothing for float32");
+  }
   Options options;
   options.device = FLAGS_device;
+  options.autocast = !FLAGS_autocast.empty();
   options.communicator = FLAGS_communicator;
   options.allreduce_grad_dtype = FLAGS_allreduce_grad_dtype;
   options.cross = FLAGS_cross;

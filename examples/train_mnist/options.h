@@ -10,6 +10,7 @@
 
 struct Options {
   std::string device;  ///< cpu, cuda
+  bool autocast = false;  ///< layers compute in bfloat16
   std::string communicator;
   std::string allreduce_grad_dtype;  ///< "", float16, bfloat16, float32
   std::string cross;                 ///< tcp, mpi

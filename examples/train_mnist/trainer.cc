@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <iostream>
 
+#include <ATen/autocast_mode.h>
 #include <torch/torch.h>
 
 #include <chainmail/chainmail.h>
@@ -30,6 +31,29 @@ torch::Device choose_device(const Options& options, const chainmail::Communicato
   const auto count = static_cast<int>(torch::cuda::device_count());
   return {torch::kCUDA, static_cast<torch::DeviceIndex>(comm.intra_rank() % count)};
 }
+
+// What is computed while it lives is in bfloat16 where that keeps the accuracy, as torch judges.
+class Autocast {
+ public:
+  Autocast(bool is_on, const torch::Device& device) : is_on_(is_on), type_(device.type()) {
+    if (is_on_) {
+      at::autocast::set_autocast_dtype(type_, torch::kBFloat16);
+      at::autocast::set_autocast_enabled(type_, true);
+    }
+  }
+  Autocast(const Autocast&) = delete;
+  Autocast& operator=(const Autocast&) = delete;
+  ~Autocast() {
+    if (is_on_) {
+      at::autocast::set_autocast_enabled(type_, false);
+      at::autocast::clear_cache();  // of the parameters, which the step changes
+    }
+  }
+
+ private:
+  bool is_on_;
+  torch::DeviceType type_;
+};
 
 struct Data {
   chainmail::DatasetLocation location;
@@ -164,8 +188,11 @@ void train(const Options& options, const std::shared_ptr<chainmail::Communicator
     while (const auto batch = train_batches.next()) {
       const torch::Tensor& t = (*batch)[1];
       optimizer->zero_grad();
-      const torch::Tensor y = model->forward((*batch)[0]);
-      const torch::Tensor loss = torch::nn::functional::cross_entropy(y, t);
+      const auto [y, loss] = [&] {
+        const Autocast autocast(options.autocast, device);
+        const torch::Tensor output = model->forward((*batch)[0]);
+        return std::pair(output, torch::nn::functional::cross_entropy(output, t));
+      }();
       loss.backward();
       optimizer->step();
       add_batch(metrics, "", loss.detach(), y.detach(), t);

@@ -64,3 +64,11 @@ train --epoch 1 --out "$scratch/parts"
 train -e 2 -o "$scratch/parts" -r "$scratch/parts/snapshot"
 [[ $(digest) == "$straight" ]] || fail "digest $(digest) after resuming, $straight without"
 (($(grep -c '"epoch":' "$scratch/parts/log") == 2)) || fail "the log has not two entries"
+
+if ((ranks == 2)); then
+  train --epoch 2 --autocast bfloat16 --out "$scratch/half"
+  [[ $(digest) != "$straight" ]] || fail "--autocast bfloat16 computed in float32"
+  accuracy=$(awk '$1 == 2 && NF == 6 {print $5}' "$scratch/printed")
+  awk -v a="$accuracy" -v m="$minimum" 'BEGIN {exit !(a >= m)}' ||
+    fail "accuracy '$accuracy' of $dataset in bfloat16 is below $minimum"
+fi

@@ -3,7 +3,8 @@
 # SPDX-FileCopyrightText: 2026 the Chainmail authors
 
 # Seconds per epoch of MNIST: train_mnist against the same program for real ChainerMN 7.8.1 (naive,
-# Open MPI), whole programs in turn. Same model, batch, data, optimizer and threads.
+# Open MPI), whole programs in turn. Same model, batch, data, optimizer and threads. Ours computes
+# in float32 as ChainerMN does, and once more with --autocast bfloat16.
 set -euo pipefail
 
 usage() {
@@ -11,7 +12,8 @@ usage() {
 usage: tools/bench/step/against_chainermn.sh [--rounds 3] [--ranks "1 2 4"] [--epochs 2] [--data DIR]
   needs build/, Open MPI and its headers, python3 with venv; installs ChainerMN into .deps/chainermn
   once. DIR has MNIST's IDX files; default $CHAINMAIL_DATA/mnist. Prints the median over the rounds
-  of the best epoch of each run, and their ratio.
+  of the best epoch of each run, and their ratio; then how long the matrix products of an epoch alone
+  take in float32: what no program can be faster than.
 TEXT
 }
 
@@ -44,22 +46,30 @@ fi
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
 cores=$(nproc)
+mpiexec=$(command -v mpiexec.openmpi || command -v mpiexec)
+
+# train FLAG...: seconds of the best epoch and the last accuracy of train_mnist with `count` ranks.
+train() {
+  OMP_NUM_THREADS=$threads build/bin/launcher -H "localhost:$count" -n "$count" --timeout 600 \
+    -x OMP_NUM_THREADS build/bin/train_mnist --communicator auto --epoch "$epochs" \
+    --data "$data" --out "$out/ours" "$@" >"$out/log" 2>&1 || { cat "$out/log" >&2 && exit 1; }
+  # The table's last column is the time since the start.
+  awk '/^[0-9]+ / && NF >= 6 {t = $6 - last; last = $6; if (!n++ || t < best) best = t; a = $5}
+       END {print best, a}' "$out/log"
+}
+
 for ((round = 0; round < rounds; ++round)); do
   for count in $ranks; do
     threads=$((cores > count ? cores / count : 1))
-    OMP_NUM_THREADS=$threads build/bin/launcher -H "localhost:$count" -n "$count" --timeout 600 \
-      -x OMP_NUM_THREADS build/bin/train_mnist --communicator auto --epoch "$epochs" \
-      --data "$data" --out "$out/ours" >"$out/log" 2>&1 || { cat "$out/log" >&2 && exit 1; }
-    # The table's last column is the time since the start.
-    ours=$(awk '/^[0-9]+ / && NF >= 6 {t = $6 - last; last = $6; if (!n++ || t < best) best = t; a = $5}
-                END {print best, a}' "$out/log")
-    theirs=$(OMP_NUM_THREADS=$threads mpiexec --allow-run-as-root --oversubscribe -n "$count" \
+    ours=$(train)
+    half=$(train --autocast bfloat16)
+    theirs=$(OMP_NUM_THREADS=$threads "$mpiexec" --allow-run-as-root --oversubscribe -n "$count" \
       -x OMP_NUM_THREADS "$python" tools/bench/step/chainermn_mnist.py --data "$data" \
       --epochs "$epochs" --out "$out/theirs" 2>"$out/log" |
       awk '{if (!n++ || $1 < best) best = $1; a = $2} END {print best, a}') ||
       { cat "$out/log" >&2 && exit 1; }
-    echo "round $round, $count ranks: ours $ours, ChainerMN $theirs (seconds, accuracy)"
-    echo "$count $ours $theirs" >>"$out/times"
+    echo "round $round, $count ranks: ours $ours, bfloat16 $half, ChainerMN $theirs (seconds, accuracy)"
+    echo "$count $ours $half $theirs" >>"$out/times"
   done
 done
 "$python" - "$out/times" <<'PYTHON'
@@ -67,10 +77,35 @@ import statistics
 import sys
 
 rows = [[float(v) for v in line.split()] for line in open(sys.argv[1], encoding="utf-8")]
+THEIRS = 5
 for count in sorted({row[0] for row in rows}):
     mine = [row for row in rows if row[0] == count]
-    ours, theirs = (statistics.median(row[i] for row in mine) for i in (1, 3))
-    print(f"{count:.0f} ranks: ours {ours:.2f} s, ChainerMN {theirs:.2f} s an epoch: {theirs / ours:.2f} x; "
-          f"of the minima {min(r[3] for r in mine) / min(r[1] for r in mine):.2f}, "
-          f"worst round {min(r[3] / r[1] for r in mine):.2f}")
+    theirs = statistics.median(row[THEIRS] for row in mine)
+    for name, i in (("float32", 1), ("bfloat16", 3)):
+        ours = statistics.median(row[i] for row in mine)
+        print(f"{count:.0f} ranks, {name}: ours {ours:.2f} s, ChainerMN {theirs:.2f} s an epoch: {theirs / ours:.2f} x; "
+              f"of the minima {min(r[THEIRS] for r in mine) / min(r[i] for r in mine):.2f}, "
+              f"worst round {min(r[THEIRS] / r[i] for r in mine):.2f}")
+PYTHON
+# 600 batches of 100 forward and backward through 784-1000-1000-10, as NumPy's library multiplies.
+OMP_NUM_THREADS=$cores "$python" - <<'PYTHON'
+import time
+
+import numpy
+
+x, w1, w2 = (numpy.ones(shape, numpy.float32) for shape in ((100, 784), (784, 1000), (1000, 1000)))
+h = numpy.ones((100, 1000), numpy.float32)
+
+
+def step():
+    x @ w1, x.T @ h, h @ w2, h.T @ h, h @ w2.T
+
+
+best = float("inf")
+for _ in range(5):
+    begin = time.perf_counter()
+    for _ in range(30):
+        step()
+    best = min(best, time.perf_counter() - begin)
+print(f"matrix products of an epoch alone, float32, all cores: {best * 600 / 30:.2f} s")
 PYTHON

@@ -31,9 +31,9 @@
 #include "tools/bench/step/trainers.h"
 
 DEFINE_string(model, "mlp",
-              "mlp (784-1024-1024-10), layers (60 small ones, 124 tensors) or paced (25 layers of "
-              "1 MiB whose backward lasts --compute_ms in all)");
-DEFINE_double(compute_ms, 100, "of the model paced");
+              "mlp (784-1024-1024-10), layers (60 small ones, 124 tensors), paced or device (25 "
+              "layers of 1 MiB whose backward computes or sleeps for --compute_ms in all)");
+DEFINE_double(compute_ms, 100, "of the models paced and device");
 DEFINE_int64(bucket_bytes, -1, "of ours where they overlap; -1: as users get them");
 DEFINE_int32(nodes, 0, "run over this many network namespaces of this machine; needs root");
 DEFINE_string(rate, "", "with --nodes: of each node's link, such as 1gbit");
@@ -127,9 +127,7 @@ int run() {
   chainmail::bench::TrainerOptions options;
   options.model = FLAGS_model;
   options.optimizer = FLAGS_optimizer;
-  if (FLAGS_model == "paced") {
-    options.loops = chainmail::bench::loops_for(FLAGS_compute_ms);
-  }
+  options.pace = chainmail::bench::pace_for(FLAGS_model, FLAGS_compute_ms);
   if (FLAGS_bucket_bytes >= 0) {
     options.bucket_bytes = FLAGS_bucket_bytes;
   }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <thread>
 #include <vector>
 
 #include <torch/torch.h>
@@ -29,43 +30,54 @@ void multiply(std::int64_t loops) {
 
 struct Paced : torch::autograd::Function<Paced> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
-                            std::int64_t loops) {
+                            std::int64_t loops, std::int64_t sleep_us) {
     context->save_for_backward({weight});
     context->saved_data["loops"] = loops;
+    context->saved_data["sleep_us"] = sleep_us;
     return x.view_as(x);
   }
   static tensor_list backward(AutogradContext* context, tensor_list gradients) {
     multiply(context->saved_data["loops"].toInt());
-    return {gradients[0], torch::full_like(context->get_saved_variables()[0], 1e-3), at::Tensor()};
+    std::this_thread::sleep_for(std::chrono::microseconds(context->saved_data["sleep_us"].toInt()));
+    return {gradients[0], torch::full_like(context->get_saved_variables()[0], 1e-3), at::Tensor(),
+            at::Tensor()};
   }
 };
 
 struct PacedLayerImpl final : torch::nn::Module {
-  explicit PacedLayerImpl(std::int64_t loops) : loops_(loops) {
+  explicit PacedLayerImpl(const Pace& pace) : pace_(pace) {
     weight_ = register_parameter(
         "weight", torch::zeros({kPacedBytes / static_cast<std::int64_t>(sizeof(float))}));
   }
-  at::Tensor forward(const at::Tensor& x) { return Paced::apply(x, weight_, loops_); }
+  at::Tensor forward(const at::Tensor& x) {
+    return Paced::apply(x, weight_, pace_.loops, pace_.sleep_us);
+  }
 
  private:
-  std::int64_t loops_;
+  Pace pace_;
   at::Tensor weight_;
 };
 TORCH_MODULE(PacedLayer);
 
 // The layer behind takes no part in what is measured but keeps the loss a loss.
-torch::nn::Sequential make_paced(std::int64_t loops) {
+torch::nn::Sequential make_paced(const Pace& pace) {
   torch::nn::Sequential model(torch::nn::Linear(784, 10));
   for (int i = 0; i < kPacedLayers; ++i) {
-    model->push_back(PacedLayer(loops));
+    model->push_back(PacedLayer(pace));
   }
   return model;
 }
 
 }  // namespace
 
-std::int64_t loops_for(double milliseconds) {
+Pace pace_for(const std::string& name, double milliseconds) {
   using Clock = std::chrono::steady_clock;
+  if (name == "device") {
+    return {.sleep_us = std::llround(milliseconds * 1e3 / kPacedLayers)};
+  }
+  if (name != "paced") {
+    return {};
+  }
   constexpr std::int64_t kProbe = 2000;
   double best = 0;
   for (int i = 0; i < 5; ++i) {
@@ -74,13 +86,13 @@ std::int64_t loops_for(double milliseconds) {
     const double spent = std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
     best = i == 0 ? spent : std::min(best, spent);
   }
-  return std::llround(milliseconds / best * kProbe / kPacedLayers);
+  return {.loops = std::llround(milliseconds / best * kProbe / kPacedLayers)};
 }
 
-torch::nn::Sequential make_model(const std::string& name, std::int64_t loops) {
-  if (name == "paced") {
+torch::nn::Sequential make_model(const std::string& name, const Pace& pace) {
+  if (name == "paced" || name == "device") {
     torch::manual_seed(0);
-    return make_paced(loops);
+    return make_paced(pace);
   }
   std::vector<std::int64_t> units;
   if (name == "mlp") {
@@ -90,7 +102,7 @@ torch::nn::Sequential make_model(const std::string& name, std::int64_t loops) {
     units.front() = 784;
     units.push_back(10);
   } else {
-    throw InvalidArgument("--model " + name + ": use mlp, layers or paced");
+    throw InvalidArgument("--model " + name + ": use mlp, layers, paced or device");
   }
   torch::manual_seed(0);
   torch::nn::Sequential model;

@@ -16,15 +16,21 @@ namespace chainmail::bench {
 inline constexpr int kPacedLayers = 25;
 inline constexpr std::int64_t kPacedBytes = std::int64_t{1} << 20;
 
-/// `mlp`: 784-1024-1024-10, 6 tensors, 1.9 M parameters. `layers`: 60 linear layers of 128 units
-/// between an input of 784 and 10 outputs, 124 tensors, 1.1 M parameters. `paced`: 25 layers with a
-/// gradient of 1 MiB each, for which backward multiplies `loops` small matrices and forward does
-/// next to nothing, so that computing and sending can be set against each other. Weights depend on
-/// the name alone. Throws InvalidArgument for other names.
-[[nodiscard]] torch::nn::Sequential make_model(const std::string& name, std::int64_t loops = 0);
+/// What a paced layer does in backward.
+struct Pace {
+  std::int64_t loops = 0;     ///< multiplications of small matrices
+  std::int64_t sleep_us = 0;  ///< sleep
+};
 
-/// How many loops make the backward of all paced layers last `milliseconds` on this core, measured
-/// now.
-[[nodiscard]] std::int64_t loops_for(double milliseconds);
+/// `mlp`: 784-1024-1024-10, 6 tensors, 1.9 M parameters. `layers`: 60 linear layers of 128 units
+/// between an input of 784 and 10 outputs, 124 tensors, 1.1 M parameters. `paced` and `device`: 25
+/// layers with a gradient of 1 MiB each, whose backward takes as long as `pace` says and whose
+/// forward does next to nothing, so that computing and sending can be set against each other.
+/// Weights depend on the name alone. Throws InvalidArgument for other names.
+[[nodiscard]] torch::nn::Sequential make_model(const std::string& name, const Pace& pace = {});
+
+/// Makes the backward of all paced layers last `milliseconds`: `paced` multiplies, as fast as this
+/// core does it now; `device` sleeps, as a thread does that waits for an accelerator.
+[[nodiscard]] Pace pace_for(const std::string& name, double milliseconds);
 
 }  // namespace chainmail::bench

@@ -33,7 +33,7 @@ std::unique_ptr<torch::optim::Optimizer> make_optimizer(const std::string& name,
 class ModelTrainer : public Trainer {
  public:
   ModelTrainer(std::string name, const TrainerOptions& options)
-      : model_(make_model(options.model, options.loops)), name_(std::move(name)) {}
+      : model_(make_model(options.model, options.pace)), name_(std::move(name)) {}
   const std::string& name() const noexcept override { return name_; }
   std::vector<at::Tensor> parameters() const override { return model_->parameters(); }
 

@@ -17,12 +17,14 @@
 
 #include <chainmail/communicator.h>
 
+#include "tools/bench/step/models.h"
+
 namespace chainmail::bench {
 
 struct TrainerOptions {
   std::string model = "mlp";
   std::string optimizer = "adam";  ///< adam or sgd (momentum 0.9)
-  std::int64_t loops = 0;          ///< of the model `paced`
+  Pace pace;                       ///< of the models `paced` and `device`
   /// Of ours where they overlap; unset: as its users get them.
   std::optional<std::int64_t> bucket_bytes = std::nullopt;
 };
