@@ -17,9 +17,10 @@
 #include "launcher/agent/agent.h"
 #include "launcher/agent/warden.h"
 #include "launcher/controller/controller.h"
+#include "launcher/controller/rank_environment.h"
 #include "launcher/controller/verdict.h"
-#include "launcher/hosts/host_source.h"
-#include "launcher/hosts/hostfile.h"
+#include "launcher/hosts/host_text.h"
+#include "launcher/hosts/job_hosts.h"
 #include "launcher/options.h"
 #include "launcher/placement.h"
 #include "launcher/plan_report.h"
@@ -30,12 +31,18 @@ namespace {
 using namespace chainmail::launch;
 
 HostSet hosts_of(const Options& options) {
-  std::vector<std::unique_ptr<HostSource>> sources;
-  if (!options.hosts.empty()) sources.push_back(command_line_source(options.hosts));
-  if (!options.hostfile.empty()) sources.push_back(hostfile_source(options.hostfile));
-  sources.push_back(default_hostfile_source());
-  sources.push_back(localhost_source());
-  return find_hosts(sources);
+  HostRequest request;
+  request.list_or_file = options.hosts;
+  request.hostfile = options.hostfile;
+  if (!options.host_discovery.empty()) {
+    request.discovery = split_command(options.host_discovery, "--host-discovery");
+  }
+  request.refuses_repeats = options.hostfile_strict;
+  request.include = options.include;
+  request.exclude = options.exclude;
+  HostSet hosts = find_job_hosts(request, current_environment());
+  for (const std::string& note : hosts.notes) std::cerr << "launcher: " << note << "\n";
+  return hosts;
 }
 
 // This process holds the job's secret. Ranks are programs of their own and dump as the user likes.
@@ -57,7 +64,8 @@ int run(const std::vector<std::string>& arguments) {
   Placement placement =
       place_ranks(hosts.hosts, {options.ranks, options.per_node, options.oversubscribe});
   if (options.dry_run) {
-    std::cout << (options.json ? plan_json(hosts, placement) : plan_text(hosts, placement));
+    const Plan plan{options, hosts, placement};
+    std::cout << (options.json ? plan_json(plan) : plan_text(plan));
     return 0;
   }
   forbid_core_dumps();
@@ -105,7 +113,7 @@ int main(int argc, char** argv) {
   } catch (const UsageError& error) {
     return fail(std::string(error.what()) + "; launcher --help shows all options",
                 exit_code::kUsage);
-  } catch (const HostfileError& error) {
+  } catch (const HostsError& error) {
     return fail(error.what(), exit_code::kUsage);
   } catch (const std::exception& error) {
     return fail(error.what(), exit_code::kLauncherError);

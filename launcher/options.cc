@@ -95,7 +95,11 @@ Flag time_flag(std::string name, std::optional<std::chrono::milliseconds> Option
 std::vector<Flag> known_flags() {
   return {
       text_flag({"H", "host", "hosts"}, &Options::hosts),
-      text_flag({"hostfile"}, &Options::hostfile),
+      text_flag({"hostfile", "machinefile", "f"}, &Options::hostfile),
+      text_flag({"host-discovery", "host-discovery-script"}, &Options::host_discovery),
+      text_flag({"include", "i"}, &Options::include),
+      text_flag({"exclude", "e"}, &Options::exclude),
+      switch_flag({"hostfile-strict"}, &Options::hostfile_strict),
       count_flag({"n", "np"}, &Options::ranks),
       count_flag({"per-node", "N", "npernode", "ppn"}, &Options::per_node),
       {{"x"},
@@ -139,6 +143,11 @@ void check_together(const Options& options) {
   if (!options.hosts.empty() && !options.hostfile.empty()) {
     throw UsageError("-H and --hostfile exclude each other; give one of them");
   }
+  if (!options.host_discovery.empty() && !(options.hosts.empty() && options.hostfile.empty())) {
+    throw UsageError("--host-discovery and " +
+                     std::string(options.hosts.empty() ? "--hostfile" : "-H") +
+                     " exclude each other; give one of them");
+  }
   if (options.json && !options.dry_run) throw UsageError("--json goes with --dry-run");
   if (options.program.empty() && !options.dry_run) {
     throw UsageError("no program given; try: launcher -n 2 ./program");
@@ -179,7 +188,7 @@ Options parse_options(std::span<const std::string> arguments) {
   return options;
 }
 
-std::vector<std::string> split_command(const std::string& text) {
+std::vector<std::string> split_command(const std::string& text, const std::string& flag) {
   std::vector<std::string> words;
   std::string word;
   bool in_word = false;
@@ -202,9 +211,9 @@ std::vector<std::string> split_command(const std::string& text) {
       word += c;
     }
   }
-  if (quote != 0) throw UsageError("--rsh '" + text + "' has a quote that is not closed");
+  if (quote != 0) throw UsageError(flag + " '" + text + "' has a quote that is not closed");
   if (in_word) words.push_back(word);
-  if (words.empty()) throw UsageError("--rsh names no command");
+  if (words.empty()) throw UsageError(flag + " names no command");
   return words;
 }
 
@@ -215,6 +224,9 @@ Starts a program on this machine or on the hosts of a list, one process per rank
 
   -H LIST|FILE         hosts: h1:4,h2:4, or a file when the value contains '/' or names one
   --hostfile FILE      hosts from a file: 'name slots=4', one per line
+  --host-discovery CMD a program that prints the lines of a hostfile
+  --include, --exclude only these hosts and slots, or all but these: h1@h2:0,2
+  --hostfile-strict    refuse a hostfile that names a host twice
   -n, -np N            number of ranks (default: one per slot)
   --per-node N         ranks on each host (also -N, -npernode)
   -x NAME[=VALUE]      give a variable to the ranks on other hosts; may be repeated

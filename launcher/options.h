@@ -31,8 +31,11 @@ struct ExportedVariable {
 };
 
 struct Options {
-  std::string hosts;     ///< -H
-  std::string hostfile;  ///< --hostfile
+  std::string hosts;           ///< -H
+  std::string hostfile;        ///< --hostfile
+  std::string host_discovery;  ///< --host-discovery, a command
+  std::string include;         ///< --include, hosts and slots to use
+  std::string exclude;         ///< --exclude, hosts and slots to leave out
   std::optional<int> ranks;
   std::optional<int> per_node;
   std::vector<ExportedVariable> variables;
@@ -41,6 +44,7 @@ struct Options {
   std::optional<std::chrono::milliseconds> timeout;
   std::optional<std::chrono::milliseconds> grace;
   bool oversubscribe = false;
+  bool hostfile_strict = false;  ///< a host named twice in a hostfile is an error
   bool tag_output = false;
   bool dry_run = false;
   bool json = false;
@@ -53,8 +57,9 @@ struct Options {
 /// `arguments` without the launcher's own name. Throws UsageError with one sentence.
 [[nodiscard]] Options parse_options(std::span<const std::string> arguments);
 
-/// Splits `--rsh` into words; quotes group, a backslash escapes. Throws UsageError.
-[[nodiscard]] std::vector<std::string> split_command(const std::string& text);
+/// Splits the value of `flag` into words; quotes group, a backslash escapes. Throws UsageError.
+[[nodiscard]] std::vector<std::string> split_command(const std::string& text,
+                                                     const std::string& flag = "--rsh");
 
 [[nodiscard]] std::string usage_text();
 

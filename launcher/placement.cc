@@ -63,7 +63,8 @@ void check_per_node(const std::vector<Host>& hosts, const std::vector<int>& coun
 // Where no slots were written, the user's --per-node is their number.
 std::vector<Host> with_slots(std::vector<Host> hosts, const PlacementOptions& options) {
   for (Host& host : hosts) {
-    if (!host.has_slots && options.per_node) host.slots = *options.per_node;
+    if (host.has_slots || !options.per_node) continue;
+    host.slots = std::min(*options.per_node, host.granted.value_or(*options.per_node));
   }
   return hosts;
 }

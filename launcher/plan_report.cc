@@ -3,87 +3,155 @@
 
 #include "launcher/plan_report.h"
 
+#include <unistd.h>
+
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <sstream>
+#include <utility>
 #include <vector>
 
 #include "launcher/agent/cpu_shares.h"
+#include "launcher/controller/rank_environment.h"
 #include "launcher/hosts/host_source.h"
 
 namespace chainmail::launch {
 namespace {
 
-// The processors of each rank, where they can be known before an agent runs.
-std::vector<std::optional<std::vector<int>>> cpus_of_ranks(const Placement& placement) {
-  std::vector<std::optional<std::vector<int>>> cpus(placement.ranks.size());
+using Json = nlohmann::ordered_json;
+// Without a value: decided when the job starts.
+using PlannedVariables = std::map<std::string, std::optional<std::string>>;
+
+struct PlannedRank {
+  std::optional<std::vector<int>> cpus;  // where they can be known before an agent runs
+  PlannedVariables variables;
+  bool is_here = false;
+};
+
+PlannedVariables variables_of(const Plan& plan, const PlacedRank& rank, bool is_here,
+                              const Environment& own) {
+  const auto node = static_cast<std::size_t>(rank.node);
+  std::vector<std::string> missing;
+  Environment exported = exported_environment(own, plan.options.variables, missing);
+  add_variables_of(plan.placement.nodes[node], exported);
+  PlannedVariables variables(exported.begin(), exported.end());
+  const std::pair<const char*, std::size_t> numbers[] = {
+      {"RANK", static_cast<std::size_t>(rank.rank)},
+      {"WORLD_SIZE", plan.placement.ranks.size()},
+      {"LOCAL_RANK", static_cast<std::size_t>(rank.local_rank)},
+      {"LOCAL_WORLD_SIZE", static_cast<std::size_t>(plan.placement.ranks_of_node[node])},
+      {"NODE_RANK", node},
+      {"CHAINMAIL_GENERATION", 0},
+  };
+  for (const auto& [name, value] : numbers) variables[name] = std::to_string(value);
+  variables["CHAINMAIL_JOB_FD"] = std::nullopt;
+  variables["CHAINMAIL_TERMINAL"] = isatty(STDOUT_FILENO) == 1 ? "1" : "0";
+  if (plan.options.torchrun_env) {
+    variables["MASTER_ADDR"] = std::nullopt;
+    variables["MASTER_PORT"] = std::nullopt;
+  }
+  if (!is_here || !own.contains("OMP_NUM_THREADS")) {
+    variables.emplace("OMP_NUM_THREADS", std::nullopt);
+  }
+  if (!is_here || !own.contains("OMP_WAIT_POLICY")) variables.emplace("OMP_WAIT_POLICY", "passive");
+  return variables;
+}
+
+std::vector<PlannedRank> planned_ranks(const Plan& plan) {
+  const Placement& placement = plan.placement;
+  std::vector<PlannedRank> ranks(placement.ranks.size());
+  const Environment own = current_environment();
   const auto cores = usable_cores();
   std::vector<int> all;
   for (const auto& core : cores) all.insert(all.end(), core.begin(), core.end());
   for (std::size_t i = 0; i < placement.ranks.size(); ++i) {
     const PlacedRank& rank = placement.ranks[i];
     const auto node = static_cast<std::size_t>(rank.node);
-    if (!is_this_machine(placement.nodes[node])) continue;
+    PlannedRank& planned = ranks[i];
+    planned.is_here = is_this_machine(placement.nodes[node]);
+    planned.variables = variables_of(plan, rank, planned.is_here, own);
+    if (!planned.is_here) continue;
     const auto shares = share_cores(cores, placement.ranks_of_node[node]);
-    const auto& share = shares[static_cast<std::size_t>(rank.local_rank)].cpus;
-    cpus[i] = share.empty() ? all : share;
+    const CpuShare& share = shares[static_cast<std::size_t>(rank.local_rank)];
+    planned.cpus = share.cpus.empty() ? all : share.cpus;
+    const auto threads = planned.variables.find("OMP_NUM_THREADS");
+    if (threads != planned.variables.end() && !threads->second) {
+      threads->second = std::to_string(share.cores);
+    }
   }
-  return cpus;
+  return ranks;
 }
 
 template <typename T>
-nlohmann::ordered_json or_null(const std::optional<T>& value) {
-  return value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json(nullptr);
+Json or_null(const std::optional<T>& value) {
+  return value ? Json(*value) : Json(nullptr);
+}
+
+const std::string& host_of(const Plan& plan, const PlacedRank& rank) {
+  return plan.placement.nodes[static_cast<std::size_t>(rank.node)].name;
 }
 
 }  // namespace
 
-std::string plan_json(const HostSet& hosts, const Placement& placement) {
-  nlohmann::ordered_json plan;
-  plan["source"] = hosts.source;
-  plan["hosts"] = nlohmann::ordered_json::array();
-  for (const Host& host : hosts.hosts) {
-    plan["hosts"].push_back({{"name", host.name},
-                             {"slots", host.slots},
-                             {"max_slots", or_null(host.max_slots)},
-                             {"user", host.user.empty() ? nlohmann::ordered_json(nullptr)
-                                                        : nlohmann::ordered_json(host.user)},
-                             {"port", or_null(host.port)}});
+std::string plan_json(const Plan& plan) {
+  Json out;
+  out["source"] = plan.hosts.source;
+  out["notes"] = plan.hosts.notes;
+  out["program"] = plan.options.program;
+  out["hosts"] = Json::array();
+  for (const Host& host : plan.hosts.hosts) {
+    out["hosts"].push_back({{"name", host.name},
+                            {"slots", host.slots},
+                            {"max_slots", or_null(host.max_slots)},
+                            {"user", host.user.empty() ? Json(nullptr) : Json(host.user)},
+                            {"port", or_null(host.port)},
+                            {"is_this_machine", is_this_machine(host)}});
   }
-  const auto cpus = cpus_of_ranks(placement);
-  plan["ranks"] = nlohmann::ordered_json::array();
-  for (std::size_t i = 0; i < placement.ranks.size(); ++i) {
-    const PlacedRank& rank = placement.ranks[i];
-    plan["ranks"].push_back({{"rank", rank.rank},
-                             {"host", placement.nodes[static_cast<std::size_t>(rank.node)].name},
-                             {"local_rank", rank.local_rank},
-                             {"cpus", or_null(cpus[i])}});
+  const std::vector<PlannedRank> planned = planned_ranks(plan);
+  out["ranks"] = Json::array();
+  for (std::size_t i = 0; i < planned.size(); ++i) {
+    const PlacedRank& rank = plan.placement.ranks[i];
+    Json variables = Json::object();
+    for (const auto& [name, value] : planned[i].variables) variables[name] = or_null(value);
+    out["ranks"].push_back({{"rank", rank.rank},
+                            {"host", host_of(plan, rank)},
+                            {"local_rank", rank.local_rank},
+                            {"node_rank", rank.node},
+                            {"cpus", or_null(planned[i].cpus)},
+                            {"environment", variables},
+                            {"inherits", planned[i].is_here ? "launcher" : "login"}});
   }
   // A file name in "source" may hold any bytes; the output stays valid JSON.
-  return plan.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+  return out.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
-std::string plan_text(const HostSet& hosts, const Placement& placement) {
+std::string plan_text(const Plan& plan) {
   std::ostringstream out;
-  out << "hosts from: " << hosts.source << "\n";
-  for (const Host& host : hosts.hosts) {
+  out << "hosts from: " << plan.hosts.source << "\n";
+  for (const Host& host : plan.hosts.hosts) {
     out << "  " << (host.user.empty() ? "" : host.user + "@") << host.name
         << "  slots=" << host.slots;
     if (host.max_slots) out << " max_slots=" << *host.max_slots;
     if (host.port) out << " port=" << *host.port;
     out << (is_this_machine(host) ? "  (this machine)" : "") << "\n";
   }
-  out << "ranks: " << placement.ranks.size() << "\n";
-  const auto cpus = cpus_of_ranks(placement);
-  for (std::size_t i = 0; i < placement.ranks.size(); ++i) {
-    const PlacedRank& rank = placement.ranks[i];
-    out << "  rank " << rank.rank << " on "
-        << placement.nodes[static_cast<std::size_t>(rank.node)].name << ", local rank "
+  const std::vector<PlannedRank> planned = planned_ranks(plan);
+  out << "ranks: " << planned.size() << "\n";
+  for (std::size_t i = 0; i < planned.size(); ++i) {
+    const PlacedRank& rank = plan.placement.ranks[i];
+    out << "  rank " << rank.rank << " on " << host_of(plan, rank) << ", local rank "
         << rank.local_rank << ", cpus";
-    if (!cpus[i]) out << " shared out by the agent there";
-    for (const int cpu : cpus[i].value_or(std::vector<int>{})) out << " " << cpu;
+    if (!planned[i].cpus) out << " shared out by the agent there";
+    for (const int cpu : planned[i].cpus.value_or(std::vector<int>{})) out << " " << cpu;
+    out << "\n   ";
+    for (const auto& [name, value] : planned[i].variables) {
+      out << " " << name << "=" << value.value_or("(when it starts)");
+    }
     out << "\n";
   }
+  out << "Ranks on this machine inherit the launcher's environment, ranks elsewhere that of a "
+         "login.\n";
   return out.str();
 }
 

@@ -1,23 +1,33 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-// What --dry-run prints. Pure but for reading this machine's cores.
+// What --dry-run prints. Reads this machine's cores and environment.
 
 #pragma once
 
 #include <string>
 
 #include "launcher/hosts/host.h"
+#include "launcher/options.h"
 #include "launcher/placement.h"
 
 namespace chainmail::launch {
 
-/// For people: source, hosts, ranks.
-[[nodiscard]] std::string plan_text(const HostSet& hosts, const Placement& placement);
+struct Plan {
+  const Options& options;
+  const HostSet& hosts;
+  const Placement& placement;
+};
 
-/// `{"source", "hosts": [{"name", "slots", "max_slots", "user", "port"}], "ranks": [{"rank",
-/// "host", "local_rank", "cpus"}]}`. What is not given is null; `cpus` is a list for ranks on this
+/// For people: source, hosts, ranks with their processors and variables.
+[[nodiscard]] std::string plan_text(const Plan& plan);
+
+/// `{"source", "notes", "program", "hosts": [{"name", "slots", "max_slots", "user", "port",
+/// "is_this_machine"}], "ranks": [{"rank", "host", "local_rank", "node_rank", "cpus",
+/// "environment", "inherits"}]}`. What is not given is null; `cpus` is a list for ranks on this
 /// machine and null for other hosts, whose agents share out the cores when they start.
-[[nodiscard]] std::string plan_json(const HostSet& hosts, const Placement& placement);
+/// `environment` is what the launcher sets on top of what a rank `inherits`: "launcher" or "login";
+/// null for what only the start decides.
+[[nodiscard]] std::string plan_json(const Plan& plan);
 
 }  // namespace chainmail::launch

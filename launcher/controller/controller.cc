@@ -214,6 +214,7 @@ StartOrder Controller::order_for(std::uint32_t node) const {
   order.working_directory = std::filesystem::current_path().string();
   order.program = options_.program;
   order.variables = variables_;
+  add_variables_of(placement_.nodes[node], order.variables);
   order.carriage_returns = isatty(STDOUT_FILENO) == 1;
   return order;
 }

@@ -44,4 +44,13 @@ Environment exported_environment(const Environment& own,
   return variables;
 }
 
+void add_variables_of(const Host& host, Environment& variables) {
+  if (host.chosen_slots.empty()) return;
+  std::string devices;
+  for (const int slot : host.chosen_slots) {
+    devices += (devices.empty() ? "" : ",") + std::to_string(slot);
+  }
+  variables.emplace("CUDA_VISIBLE_DEVICES", devices);
+}
+
 }  // namespace chainmail::launch

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "launcher/hosts/host.h"
 #include "launcher/options.h"
 
 namespace chainmail::launch {
@@ -23,5 +24,9 @@ using Environment = std::map<std::string, std::string>;
 [[nodiscard]] Environment exported_environment(const Environment& own,
                                                const std::vector<ExportedVariable>& exported,
                                                std::vector<std::string>& missing);
+
+/// What only the ranks of one host get: CUDA_VISIBLE_DEVICES with the slots that --include or
+/// --exclude left there, unless `variables` have it.
+void add_variables_of(const Host& host, Environment& variables);
 
 }  // namespace chainmail::launch

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-// What a hostfile or a host list says about one host. A value.
+// What a hostfile, a host list or a scheduler says about one host. Values.
 
 #pragma once
 
@@ -15,14 +15,25 @@ struct Host {
   std::string name;  ///< as written, never shortened and never resolved
   int slots = 1;
   bool has_slots = false;  ///< a count was written, or the host named more than once
+  bool all_cores =
+      false;  ///< "n1:*": as many slots as the host has cores; `slots` is not known yet
   std::optional<int> max_slots;
   std::string user;  ///< empty: whatever the remote shell's configuration says
   std::optional<int> port;
+  /// What the scheduler lets this job use here, where `slots` is not that number already.
+  std::optional<int> granted;
+  /// Numbers of the slots that --include or --exclude left, where these are not all.
+  std::vector<int> chosen_slots;
 };
+
+/// Whose job the launcher runs in. Its own starter reaches the hosts where ssh may not.
+enum class Scheduler { kNone, kGridEngine, kSlurm, kPbs, kLsf, kSageMaker, kAzureBatch };
 
 struct HostSet {
   std::string source;  ///< for people: "hostfile hosts", "host list n1:2,n2:2"
   std::vector<Host> hosts;
+  Scheduler scheduler = Scheduler::kNone;  ///< also where the user named the hosts
+  std::vector<std::string> notes;          ///< what a user should know about the choice
 };
 
 }  // namespace chainmail::launch

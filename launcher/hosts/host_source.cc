@@ -8,6 +8,7 @@
 #include <sched.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdlib>
@@ -17,7 +18,6 @@
 #include <sstream>
 #include <thread>
 
-#include "launcher/hosts/hostfile.h"
 #include "launcher/options.h"
 
 namespace chainmail::launch {
@@ -25,21 +25,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string read_file(const std::string& path) {
-  if (fs::is_directory(path)) throw UsageError("hostfile " + path + " is a directory");
-  std::ifstream file(path, std::ios::binary);
-  if (!file) {
-    const int error = errno;
-    throw UsageError("cannot open hostfile " + path + ": " + std::strerror(error));
-  }
-  std::ostringstream text;
-  text << file.rdbuf();
-  if (file.bad()) throw UsageError("cannot read hostfile " + path);
-  return text.str();
-}
-
-HostSet read_hostfile(const std::string& path) {
-  return {"hostfile " + path, parse_hostfile(read_file(path), path)};
+HostSet read_hostfile(const std::string& path, const HostfileRules& rules) {
+  HostSet set;
+  set.source = "hostfile " + path;
+  set.hosts = parse_hostfile(read_host_text(path, "hostfile"), path, rules);
+  return set;
 }
 
 bool is_regular_file(const std::string& path) {
@@ -48,35 +38,52 @@ bool is_regular_file(const std::string& path) {
   return fs::is_regular_file(path, error);
 }
 
+// A file "hosts" is what people have; a file "n1:4", or one with the name of a host that is known
+// to exist, is a riddle.
+bool reads_as_a_list_too(const std::string& value, const std::vector<Host>& known) {
+  if (value.find_first_of(",:") != std::string::npos) return true;
+  Host host;
+  host.name = value;
+  return is_this_machine(host) || std::any_of(known.begin(), known.end(), [&](const Host& other) {
+           return is_same_name(other.name, value);
+         });
+}
+
 class CommandLineSource final : public HostSource {
  public:
-  explicit CommandLineSource(std::string value) : value_(std::move(value)) {}
+  CommandLineSource(std::string value, HostfileRules rules, std::vector<Host> known)
+      : value_(std::move(value)), rules_(rules), known_(std::move(known)) {}
 
   std::optional<HostSet> hosts() const override {
-    if (value_.find('/') != std::string::npos) return read_hostfile(value_);
+    if (value_.find('/') != std::string::npos) return read_hostfile(value_, rules_);
     if (is_regular_file(value_)) {
-      // A file "hosts" is what people have; a file "n1:4" beside a host n1 is a riddle.
-      if (value_ == "localhost" || value_.find_first_of(",:") != std::string::npos) {
+      if (reads_as_a_list_too(value_, known_)) {
         throw UsageError("-H " + value_ +
                          " names a file here and is a list of hosts as well; write -H ./" + value_ +
                          " for the file, or rename it");
       }
-      return read_hostfile(value_);
+      return read_hostfile(value_, rules_);
     }
-    return HostSet{"host list " + value_, parse_host_list(value_, "-H")};
+    HostSet set;
+    set.source = "host list " + value_;
+    set.hosts = parse_host_list(value_, "-H");
+    return set;
   }
 
  private:
   std::string value_;
+  HostfileRules rules_;
+  std::vector<Host> known_;
 };
 
 class HostfileSource final : public HostSource {
  public:
-  explicit HostfileSource(std::string path) : path_(std::move(path)) {}
-  std::optional<HostSet> hosts() const override { return read_hostfile(path_); }
+  HostfileSource(std::string path, HostfileRules rules) : path_(std::move(path)), rules_(rules) {}
+  std::optional<HostSet> hosts() const override { return read_hostfile(path_, rules_); }
 
  private:
   std::string path_;
+  HostfileRules rules_;
 };
 
 // Open MPI installs its default hostfile with nothing but comments in it.
@@ -91,17 +98,49 @@ bool names_a_host(const std::string& text) {
 
 class DefaultHostfileSource final : public HostSource {
  public:
+  DefaultHostfileSource(Variables variables, HostfileRules rules)
+      : variables_(std::move(variables)), rules_(rules) {}
+
   std::optional<HostSet> hosts() const override {
-    const char* named = std::getenv("CHAINMAIL_HOSTFILE");
-    if (named != nullptr && *named != '\0') return read_hostfile(named);
+    // The Kubernetes MPI operator sets the first and the last two, for the file that it mounts.
+    for (const char* name : {"OMPI_MCA_orte_default_hostfile", "PRTE_MCA_prte_default_hostfile",
+                             "HYDRA_HOST_FILE", "I_MPI_HYDRA_HOST_FILE"}) {
+      const auto path = value_of(variables_, name);
+      if (!path) continue;
+      HostSet set = read_hostfile(*path, rules_);
+      set.source += std::string(" ($") + name + ")";
+      return set;
+    }
     constexpr std::array<const char*, 2> kDefaults = {"/etc/chainmail/hosts",
                                                       "/etc/openmpi/openmpi-default-hostfile"};
     for (const char* path : kDefaults) {
-      if (!is_regular_file(path) || !names_a_host(read_file(path))) continue;
-      return read_hostfile(path);
+      if (!is_regular_file(path) || !names_a_host(read_host_text(path, "hostfile"))) continue;
+      return read_hostfile(path, rules_);
     }
     return std::nullopt;
   }
+
+ private:
+  Variables variables_;
+  HostfileRules rules_;
+};
+
+class OwnHostfileSource final : public HostSource {
+ public:
+  OwnHostfileSource(Variables variables, HostfileRules rules)
+      : variables_(std::move(variables)), rules_(rules) {}
+
+  std::optional<HostSet> hosts() const override {
+    const auto path = value_of(variables_, "CHAINMAIL_HOSTFILE");
+    if (!path) return std::nullopt;
+    HostSet set = read_hostfile(*path, rules_);
+    set.source += " ($CHAINMAIL_HOSTFILE)";
+    return set;
+  }
+
+ private:
+  Variables variables_;
+  HostfileRules rules_;
 };
 
 int usable_cores() {
@@ -118,7 +157,10 @@ class LocalhostSource final : public HostSource {
     host.name = "localhost";
     host.slots = usable_cores();
     host.has_slots = true;
-    return HostSet{"this machine", {host}};
+    HostSet set;
+    set.source = "this machine";
+    set.hosts = {host};
+    return set;
   }
 };
 
@@ -151,16 +193,41 @@ bool is_own_address(const std::string& name) {
 
 }  // namespace
 
-std::unique_ptr<HostSource> command_line_source(std::string value) {
-  return std::make_unique<CommandLineSource>(std::move(value));
+std::string read_host_text(const std::string& path, const std::string& what) {
+  const auto refuse = [&](const std::string& verb, const std::string& reason) -> UsageError {
+    return UsageError("cannot " + verb + " " + what + " " + path + ": " + reason);
+  };
+  if (fs::is_directory(path)) throw UsageError(what + " " + path + " is a directory");
+  std::ifstream file(path, std::ios::binary);
+  if (!file) throw refuse("open", std::strerror(errno));
+  std::string text;
+  std::array<char, 65536> block{};
+  while (file.read(block.data(), block.size()) || file.gcount() > 0) {
+    text.append(block.data(), static_cast<std::size_t>(file.gcount()));
+    if (text.size() > kMaxHostTextBytes) {
+      throw refuse("use", "it is longer than " + std::to_string(kMaxHostTextBytes >> 20) + " MiB");
+    }
+  }
+  if (file.bad()) throw refuse("read", std::strerror(errno));
+  return text;
 }
 
-std::unique_ptr<HostSource> hostfile_source(std::string path) {
-  return std::make_unique<HostfileSource>(std::move(path));
+std::unique_ptr<HostSource> command_line_source(std::string value, const HostfileRules& rules,
+                                                std::vector<Host> known) {
+  return std::make_unique<CommandLineSource>(std::move(value), rules, std::move(known));
 }
 
-std::unique_ptr<HostSource> default_hostfile_source() {
-  return std::make_unique<DefaultHostfileSource>();
+std::unique_ptr<HostSource> hostfile_source(std::string path, const HostfileRules& rules) {
+  return std::make_unique<HostfileSource>(std::move(path), rules);
+}
+
+std::unique_ptr<HostSource> own_hostfile_source(Variables variables, const HostfileRules& rules) {
+  return std::make_unique<OwnHostfileSource>(std::move(variables), rules);
+}
+
+std::unique_ptr<HostSource> default_hostfile_source(Variables variables,
+                                                    const HostfileRules& rules) {
+  return std::make_unique<DefaultHostfileSource>(std::move(variables), rules);
 }
 
 std::unique_ptr<HostSource> localhost_source() { return std::make_unique<LocalhostSource>(); }
@@ -170,6 +237,15 @@ HostSet find_hosts(const std::vector<std::unique_ptr<HostSource>>& sources) {
     if (auto hosts = source->hosts()) return *std::move(hosts);
   }
   throw std::logic_error("no source of hosts applies");
+}
+
+bool is_same_name(const std::string& one, const std::string& other) {
+  if (one == other) return true;
+  const auto is_short_form = [](const std::string& name, const std::string& full) {
+    return name.find_first_of(".:") == std::string::npos && full.size() > name.size() &&
+           full.compare(0, name.size(), name) == 0 && full[name.size()] == '.';
+  };
+  return is_short_form(one, other) || is_short_form(other, one);
 }
 
 bool is_this_machine(const Host& host) {

@@ -3,84 +3,51 @@
 
 #include "launcher/hosts/hostfile.h"
 
-#include <arpa/inet.h>
-
 #include <algorithm>
 #include <array>
-#include <charconv>
 
 namespace chainmail::launch {
 namespace {
 
-// The place that a message points at.
-struct Cursor {
-  const std::string& where;
-  std::size_t line;
-
-  [[noreturn]] void refuse(std::size_t column, const std::string& reason) const {
-    throw HostfileError(where, line, column, reason);
+// Comments become blanks, so that lines and columns stay.
+std::string without_comments(std::string_view text, const std::string& where) {
+  std::string out(text);
+  std::size_t line = 1;
+  std::size_t line_begin = 0;
+  const auto blank = [&](std::size_t at) {
+    if (out[at] != '\n') out[at] = ' ';
+  };
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '\n') {
+      ++line;
+      line_begin = i + 1;
+    } else if (text[i] == '#' || text.substr(i, 2) == "//") {
+      for (; i < text.size() && text[i] != '\n'; ++i) blank(i);
+      --i;
+    } else if (text.substr(i, 2) == "/*") {
+      const std::size_t end = text.find("*/", i + 2);
+      if (end == std::string_view::npos) {
+        Cursor{where, line}.refuse(i - line_begin + 1, "'/*' begins a comment that no '*/' ends");
+      }
+      for (const std::size_t after = end + 2; i < after; ++i) {
+        if (text[i] == '\n') {
+          ++line;
+          line_begin = i + 1;
+        }
+        blank(i);
+      }
+      --i;
+    }
   }
-};
-
-// A piece of a line and its column, counted from 1.
-struct Token {
-  std::string_view text;
-  std::size_t column;
-};
-
-bool is_letter_or_digit(char c) {
-  return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+  return out;
 }
 
-bool is_blank(char c) { return c == ' ' || c == '\t'; }
-
-bool is_ipv6(std::string_view text) {
-  std::array<unsigned char, 16> address{};
-  return inet_pton(AF_INET6, std::string(text).c_str(), address.data()) == 1;
-}
-
-std::string quoted(std::string_view text) {
-  std::string out = "'";
-  for (const char c : text.substr(0, 60)) {
-    // A terminal must not obey what stands in a file.
-    out += (c >= ' ' && c < 0x7f) ? c : '?';
-  }
-  return out + (text.size() > 60 ? "...'" : "'");
-}
-
-int parse_number(const Cursor& cursor, const Token& token, const std::string& what, int lowest,
-                 int highest, const std::string& advice) {
-  int value = 0;
-  const char* end = token.text.data() + token.text.size();
-  const auto [stop, error] = std::from_chars(token.text.data(), end, value);
-  if (token.text.empty() || stop != end || error == std::errc::invalid_argument) {
-    cursor.refuse(token.column, what + " must be a whole number, not " + quoted(token.text));
-  }
-  if (error != std::errc() || value < lowest || value > highest) {
-    cursor.refuse(token.column, what + " is " + quoted(token.text) + ", allowed are " +
-                                    std::to_string(lowest) + " to " + std::to_string(highest) +
-                                    advice);
-  }
-  return value;
-}
-
-int parse_slots(const Cursor& cursor, const Token& token, const std::string& what) {
-  return parse_number(cursor, token, what, 1, kMaxSlotsPerHost,
-                      "; an unused host is left out, a port of ssh is written port=n");
-}
-
-void check_name(const Cursor& cursor, const Token& token, const char* what) {
-  if (token.text.empty()) cursor.refuse(token.column, std::string("empty ") + what);
-  if (token.text.front() == '-') {
-    cursor.refuse(token.column, std::string(what) + " " + quoted(token.text) +
-                                    " begins with '-': the remote shell would take it for an "
-                                    "option");
-  }
-  for (std::size_t i = 0; i < token.text.size(); ++i) {
-    const char c = token.text[i];
-    if (is_letter_or_digit(c) || c == '.' || c == '_' || c == '-') continue;
-    cursor.refuse(token.column + i, quoted(token.text.substr(i, 1)) + " cannot stand in a " + what +
-                                        "; letters, digits, '.', '_' and '-' can");
+void parse_count(const Cursor& cursor, const Token& count, Host& host) {
+  host.has_slots = true;
+  if (count.text == "*") {
+    host.all_cores = true;
+  } else {
+    host.slots = parse_slots(cursor, count, "number of slots");
   }
 }
 
@@ -92,7 +59,7 @@ void parse_bracketed(const Cursor& cursor, const Token& token, Host& host) {
   // A link-local address needs its interface: fe80::1%eth0.
   const std::size_t percent = inside.find('%');
   if (!is_ipv6(inside.substr(0, percent))) {
-    cursor.refuse(token.column + 1, quoted(inside) +
+    cursor.refuse(token.column + 1, in_quotes(inside) +
                                         " is not an IPv6 address; brackets are for "
                                         "IPv6 only");
   }
@@ -105,21 +72,20 @@ void parse_bracketed(const Cursor& cursor, const Token& token, Host& host) {
   if (rest.front() != ':') {
     cursor.refuse(token.column + close + 1, "after ']' only ':' and a number of slots can stand");
   }
-  host.slots = parse_slots(cursor, {rest.substr(1), token.column + close + 2}, "number of slots");
-  host.has_slots = true;
+  parse_count(cursor, {rest.substr(1), token.column + close + 2}, host);
 }
 
-// "name", "name:4", or a bare IPv6 address that cannot be read as address and count.
+// "name", "name:4", "name:*", or a bare IPv6 address that cannot be read as address and count.
 void parse_plain(const Cursor& cursor, const Token& token, Host& host) {
   const std::size_t colon = token.text.rfind(':');
   if (std::count(token.text.begin(), token.text.end(), ':') > 1) {
     if (!is_ipv6(token.text)) {
-      cursor.refuse(token.column, quoted(token.text) +
+      cursor.refuse(token.column, in_quotes(token.text) +
                                       " is neither host:slots nor an IPv6 "
                                       "address; write [address]:slots");
     }
     if (is_ipv6(token.text.substr(0, colon))) {
-      cursor.refuse(token.column, quoted(token.text) +
+      cursor.refuse(token.column, in_quotes(token.text) +
                                       " can mean one address, or an address and "
                                       "its slots; write [address] or "
                                       "[address]:slots");
@@ -128,12 +94,7 @@ void parse_plain(const Cursor& cursor, const Token& token, Host& host) {
     return;
   }
   if (colon != std::string_view::npos) {
-    const Token count{token.text.substr(colon + 1), token.column + colon + 1};
-    if (count.text == "*") {
-      cursor.refuse(count.column, "':*' (all cores of a host) is not supported; give a number");
-    }
-    host.slots = parse_slots(cursor, count, "number of slots");
-    host.has_slots = true;
+    parse_count(cursor, {token.text.substr(colon + 1), token.column + colon + 1}, host);
   }
   const Token name{token.text.substr(0, colon), token.column};
   check_name(cursor, name, "host name");
@@ -141,13 +102,16 @@ void parse_plain(const Cursor& cursor, const Token& token, Host& host) {
 }
 
 Host parse_host(const Cursor& cursor, Token token) {
-  if (token.text.front() == '^' || token.text.front() == '+') {
-    cursor.refuse(token.column, quoted(token.text) +
-                                    ": excluded and relative hosts ('^', '+n') "
-                                    "are not supported; list the hosts to use");
+  if (token.text.front() == '^') {
+    cursor.refuse(token.column, in_quotes(token.text) +
+                                    ": exclusion by '^' is not supported in lists of hosts; name "
+                                    "the hosts to use, and the others by --exclude");
   }
-  if (token.text.substr(0, 2) == "/*") {
-    cursor.refuse(token.column, "comments by '/*' are not supported; use '#'");
+  if (token.text.front() == '+') {
+    cursor.refuse(token.column,
+                  in_quotes(token.text) +
+                      ": relative hosts ('+n0', '+e') are not supported, because their meaning "
+                      "changes with the order of the allocation; name the hosts to use");
   }
   Host host;
   const std::size_t at = token.text.find('@');
@@ -169,27 +133,19 @@ Host parse_host(const Cursor& cursor, Token token) {
 // Words of a line, with '=' as a word of its own so that "slots = 4" reads like "slots=4".
 std::vector<Token> words_of(const Cursor& cursor, std::string_view line) {
   std::vector<Token> words;
-  std::size_t i = 0;
-  while (i < line.size()) {
-    const char c = line[i];
-    if (is_blank(c)) {
-      ++i;
-    } else if (c == '#' || line.substr(i, 2) == "//") {
-      break;
-    } else if (c == '=') {
-      words.push_back({line.substr(i, 1), i + 1});
-      ++i;
-    } else {
-      const std::size_t begin = i;
-      while (i < line.size() && !is_blank(line[i]) && line[i] != '=' && line[i] != '#' &&
-             line.substr(i, 2) != "//") {
-        if (line[i] < ' ' || line[i] >= 0x7f) {
-          cursor.refuse(i + 1, "byte " + std::to_string(static_cast<unsigned char>(line[i])) +
-                                   " cannot stand in a hostfile; use plain ASCII text");
-        }
-        ++i;
+  for (const Token& piece : blank_separated(line)) {
+    for (std::size_t i = 0; i < piece.text.size(); ++i) {
+      const char c = piece.text[i];
+      if (c < ' ' || c >= 0x7f) {
+        cursor.refuse(piece.column + i, "byte " + std::to_string(static_cast<unsigned char>(c)) +
+                                            " cannot stand in a hostfile; use plain ASCII text");
       }
-      words.push_back({line.substr(begin, i - begin), begin + 1});
+      const bool continues = i > 0 && c != '=' && piece.text[i - 1] != '=';
+      if (continues) {
+        words.back().text = {words.back().text.data(), words.back().text.size() + 1};
+      } else {
+        words.push_back({piece.text.substr(i, 1), piece.column + i});
+      }
     }
   }
   return words;
@@ -202,11 +158,14 @@ bool is_one_of(std::string_view word, const std::array<std::string_view, N>& nam
 
 void parse_key(const Cursor& cursor, const Token& key, const Token& value, Host& host) {
   constexpr std::array<std::string_view, 4> kSlots = {"slots", "cpu", "count", "gpus"};
-  constexpr std::array<std::string_view, 8> kMaxSlots = {"max_slots", "max-slots", "slots_max",
-                                                         "slots-max", "cpu_max",   "cpu-max",
-                                                         "count_max", "count-max"};
+  constexpr std::array<std::string_view, 12> kMaxSlots = {
+      "max_slots", "max-slots", "slots_max", "slots-max", "cpu_max",   "cpu-max",
+      "max_cpu",   "max-cpu",   "count_max", "count-max", "max_count", "max-count"};
+  // Open MPI's description of a host's inside; here each agent looks for itself.
+  constexpr std::array<std::string_view, 5> kInside = {"sockets", "sockets_per_board", "cores",
+                                                       "cores_per_socket", "boards"};
   const auto once = [&](bool is_given) {
-    if (is_given) cursor.refuse(key.column, quoted(key.text) + " is given twice for this host");
+    if (is_given) cursor.refuse(key.column, in_quotes(key.text) + " is given twice for this host");
   };
   if (is_one_of(key.text, kSlots)) {
     once(host.has_slots);
@@ -222,109 +181,98 @@ void parse_key(const Cursor& cursor, const Token& key, const Token& value, Host&
     once(!host.user.empty());
     check_name(cursor, value, "user name");
     host.user = std::string(value.text);
+  } else if (is_one_of(key.text, kInside)) {
+    (void)parse_number(cursor, value, std::string(key.text), 1, 65536, "");
+  } else if (key.text == "binding") {
+    cursor.refuse(key.column,
+                  "'binding=' of a single host is not supported; --bind-to says it for all hosts");
   } else {
-    cursor.refuse(key.column, "unknown word " + quoted(key.text) +
+    cursor.refuse(key.column, "unknown word " + in_quotes(key.text) +
                                   "; known are slots=, max_slots=, port= and user=");
   }
 }
 
-void check_max_slots(const Cursor& cursor, const Host& host) {
-  if (host.max_slots && *host.max_slots < host.slots) {
-    cursor.refuse(1, "host " + host.name + " has slots=" + std::to_string(host.slots) +
-                         " but max_slots=" + std::to_string(*host.max_slots));
-  }
-}
-
-void add_host(const Cursor& cursor, std::size_t column, Host host, std::vector<Host>& hosts) {
-  const auto same = std::find_if(hosts.begin(), hosts.end(),
-                                 [&](const Host& other) { return other.name == host.name; });
-  if (same == hosts.end()) {
-    hosts.push_back(std::move(host));
-    return;
-  }
-  if (same->user != host.user || same->port != host.port) {
-    cursor.refuse(column, "host " + host.name + " appears again with another user or port");
-  }
-  same->slots += host.slots;
-  same->has_slots = true;
-  if (same->slots > kMaxSlotsPerHost) {
-    cursor.refuse(column, "host " + host.name + " has " + std::to_string(same->slots) +
-                              " slots in all; at most " + std::to_string(kMaxSlotsPerHost) +
-                              " are allowed");
-  }
-  if (host.max_slots) same->max_slots = same->max_slots.value_or(0) + *host.max_slots;
-}
-
-void parse_line(const Cursor& cursor, std::string_view line, std::vector<Host>& hosts) {
-  const std::vector<Token> words = words_of(cursor, line);
-  if (words.empty()) return;
-  if (words.front().text == "=") cursor.refuse(words.front().column, "no host name before '='");
-  if (words.front().text.find(',') != std::string_view::npos) {
-    cursor.refuse(words.front().column,
+void refuse_other_formats(const Cursor& cursor, const std::vector<Token>& words) {
+  const Token& first = words.front();
+  if (first.text == "=") cursor.refuse(first.column, "no host name before '='");
+  if (first.text.find(',') != std::string_view::npos) {
+    cursor.refuse(first.column,
                   "a hostfile has one host per line; give a list by commas "
                   "to -H instead");
   }
+  if (first.text == "rank" && words.size() > 2 && words[2].text == "=") {
+    cursor.refuse(first.column,
+                  "this is a line of Open MPI's rankfile, which is not supported; write a line "
+                  "such as 'node01 slots=2' per host, ranks fill them in this order");
+  }
+}
+
+void parse_line(const Cursor& cursor, std::string_view line, HostCollector& hosts) {
+  const std::vector<Token> words = words_of(cursor, line);
+  if (words.empty()) return;
+  refuse_other_formats(cursor, words);
   Host host = parse_host(cursor, words.front());
   for (std::size_t i = 1; i < words.size(); i += 3) {
     const Token& key = words[i];
     if (i + 1 >= words.size() || words[i + 1].text != "=") {
-      cursor.refuse(key.column, quoted(key.text) +
+      cursor.refuse(key.column, in_quotes(key.text) +
                                     " is not understood; write name=value after "
                                     "the host, one host per line");
     }
     if (i + 2 >= words.size() || words[i + 2].text == "=") {
-      cursor.refuse(words[i + 1].column, "no value after " + quoted(key.text) + " '='");
+      cursor.refuse(words[i + 1].column, "no value after " + in_quotes(key.text) + " '='");
     }
     parse_key(cursor, key, words[i + 2], host);
   }
-  add_host(cursor, words.front().column, std::move(host), hosts);
+  hosts.add(cursor, words.front().column, std::move(host));
 }
 
 }  // namespace
 
-HostfileError::HostfileError(const std::string& where, std::size_t line, std::size_t column,
-                             const std::string& reason)
-    : std::runtime_error(where + ":" + std::to_string(line) + ":" + std::to_string(column) + ": " +
-                         reason),
-      line_(line),
-      column_(column) {}
-
-std::vector<Host> parse_hostfile(std::string_view text, const std::string& where) {
+std::vector<Host> parse_hostfile(std::string_view text, const std::string& where,
+                                 const HostfileRules& rules) {
   constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
   if (text.substr(0, 3) == kByteOrderMark) text.remove_prefix(3);
-  std::vector<Host> hosts;
-  Cursor cursor{where, 0};
-  while (!text.empty()) {
-    ++cursor.line;
-    const std::size_t end = text.find('\n');
-    std::string_view line = text.substr(0, end);
-    text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
-    if (!line.empty() && line.back() == '\r') line.remove_suffix(1);
-    parse_line(cursor, line, hosts);
-    // Sums over repeated lines grow only here, so the line at fault is this one.
-    for (const Host& host : hosts) check_max_slots(cursor, host);
-  }
+  const std::string plain = without_comments(text, where);
+  HostCollector hosts(rules.refuses_repeats);
+  const std::size_t lines = for_each_line(
+      plain, where,
+      [&](const Cursor& cursor, std::string_view line) { parse_line(cursor, line, hosts); });
   if (hosts.empty()) {
-    Cursor{where, std::max<std::size_t>(cursor.line, 1)}.refuse(
+    Cursor{where, std::max<std::size_t>(lines, 1)}.refuse(
         1, "no host in it; write lines such as 'node1 slots=4'");
   }
-  return hosts;
+  return hosts.take();
 }
 
 std::vector<Host> parse_host_list(std::string_view text, const std::string& where) {
-  std::vector<Host> hosts;
+  HostCollector hosts;
   const Cursor cursor{where, 1};
-  std::size_t begin = 0;
-  while (begin <= text.size()) {
-    const std::size_t end = std::min(text.find(',', begin), text.size());
-    const Token token{text.substr(begin, end - begin), begin + 1};
+  for (const Token& token : separated_by(',', text)) {
     if (token.text.empty()) {
       cursor.refuse(token.column, "empty host name; separate hosts by single commas");
     }
-    add_host(cursor, token.column, parse_host(cursor, token), hosts);
-    begin = end + 1;
+    hosts.add(cursor, token.column, parse_host(cursor, token));
   }
-  return hosts;
+  return hosts.take();
+}
+
+std::string print_hostfile(const std::vector<Host>& hosts) {
+  std::string out;
+  for (const Host& host : hosts) {
+    const bool is_address = host.name.find(':') != std::string::npos;
+    out += is_address ? "[" + host.name + "]" : host.name;
+    if (host.all_cores) {
+      out += ":*";
+    } else if (host.has_slots) {
+      out += " slots=" + std::to_string(host.slots);
+    }
+    if (host.max_slots) out += " max_slots=" + std::to_string(*host.max_slots);
+    if (!host.user.empty()) out += " user=" + host.user;
+    if (host.port) out += " port=" + std::to_string(*host.port);
+    out += "\n";
+  }
+  return out;
 }
 
 }  // namespace chainmail::launch

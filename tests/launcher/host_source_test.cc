@@ -30,10 +30,8 @@ class HostSourceTest : public ::testing::Test {
     before_ = fs::current_path();
     directory_ = name;
     fs::current_path(directory_);
-    unsetenv("CHAINMAIL_HOSTFILE");
   }
   void TearDown() override {
-    unsetenv("CHAINMAIL_HOSTFILE");
     fs::current_path(before_);
     fs::remove_all(directory_);
   }
@@ -90,12 +88,12 @@ TEST_F(HostSourceTest, ErrorsNameTheFile) {
 
 TEST_F(HostSourceTest, DefaultHostfileOfTheEnvironment) {
   write("mine", "n7\n");
-  setenv("CHAINMAIL_HOSTFILE", "mine", 1);
-  const auto hosts = default_hostfile_source()->hosts();
+  const auto hosts = own_hostfile_source({{"CHAINMAIL_HOSTFILE", "mine"}})->hosts();
   ASSERT_TRUE(hosts.has_value());
   EXPECT_EQ(hosts->hosts.at(0).name, "n7");
-  setenv("CHAINMAIL_HOSTFILE", "missing", 1);
-  EXPECT_THROW((void)default_hostfile_source()->hosts(), UsageError);
+  EXPECT_EQ(hosts->source, "hostfile mine ($CHAINMAIL_HOSTFILE)");
+  EXPECT_THROW((void)own_hostfile_source({{"CHAINMAIL_HOSTFILE", "missing"}})->hosts(), UsageError);
+  EXPECT_FALSE(own_hostfile_source({{"CHAINMAIL_HOSTFILE", ""}})->hosts().has_value());
 }
 
 TEST_F(HostSourceTest, FirstSourceThatAppliesCounts) {

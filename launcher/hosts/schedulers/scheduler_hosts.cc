@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+
+#include "launcher/hosts/host_source.h"
+#include "launcher/hosts/host_text.h"
+#include "launcher/hosts/hostfile.h"
+#include "launcher/hosts/schedulers/schedulers.h"
+#include "launcher/options.h"
+
+namespace chainmail::launch {
+namespace {
+
+constexpr const char* kResourceConfig = "/opt/ml/input/config/resourceconfig.json";
+
+HostSet host_set(Scheduler scheduler, const std::string& from, std::vector<Host> hosts) {
+  HostSet set;
+  set.source = std::string(to_string(scheduler)) + " (" + from + ")";
+  set.hosts = std::move(hosts);
+  set.scheduler = scheduler;
+  return set;
+}
+
+std::string named_file(const std::string& variable, const std::string& path) {
+  return "$" + variable + ", " + path;
+}
+
+// A variable that is a number of slots, where it is one.
+std::optional<int> slots_in(const Variables& variables, const std::string& name) {
+  const auto text = value_of(variables, name);
+  if (!text) return std::nullopt;
+  int value = 0;
+  const char* end = text->data() + text->size();
+  const auto [stop, error] = std::from_chars(text->data(), end, value);
+  if (stop != end || error != std::errc() || value < 1 || value > kMaxSlotsPerHost) {
+    return std::nullopt;
+  }
+  return value;
+}
+
+void give_slots(std::optional<int> slots, std::vector<Host>& hosts) {
+  if (!slots) return;
+  for (Host& host : hosts) {
+    host.slots = *slots;
+    host.has_slots = true;
+  }
+}
+
+std::optional<HostSet> grid_engine(const Variables& variables) {
+  if (const auto path = value_of(variables, "PE_HOSTFILE")) {
+    const std::string text = read_host_text(*path, "Grid Engine's $PE_HOSTFILE");
+    return host_set(Scheduler::kGridEngine, named_file("PE_HOSTFILE", *path),
+                    parse_pe_hostfile(text, *path));
+  }
+  // A job without a parallel environment has one host and no file.
+  const auto slots = slots_in(variables, "NSLOTS");
+  if (!slots || !value_of(variables, "JOB_ID") || !value_of(variables, "SGE_TASK_ID")) {
+    return std::nullopt;
+  }
+  std::vector<Host> hosts(1);
+  hosts[0].name = "localhost";
+  give_slots(slots, hosts);
+  return host_set(Scheduler::kGridEngine, "$NSLOTS, a job without -pe", std::move(hosts));
+}
+
+std::optional<HostSet> slurm(const Variables& variables) {
+  if (!value_of(variables, "SLURM_JOB_NODELIST") && !value_of(variables, "SLURM_NODELIST")) {
+    return std::nullopt;
+  }
+  const auto tasks = slots_in(variables, "SLURM_STEP_NUM_TASKS");
+  if (value_of(variables, "SLURM_STEP_ID") && tasks && *tasks > 1) {
+    throw UsageError("srun started this launcher " + std::to_string(*tasks) +
+                     " times ($SLURM_STEP_NUM_TASKS); say 'launcher ./program' in the batch "
+                     "script, or 'srun ./program' without the launcher");
+  }
+  const auto job = value_of(variables, "SLURM_JOB_ID");
+  return host_set(Scheduler::kSlurm, job ? "job " + *job : "$SLURM_JOB_NODELIST",
+                  slurm_hosts(variables));
+}
+
+std::optional<HostSet> pbs(const Variables& variables) {
+  const auto path = value_of(variables, "PBS_NODEFILE");
+  if (!path) return std::nullopt;
+  const std::string text = read_host_text(*path, "the $PBS_NODEFILE of PBS");
+  return host_set(Scheduler::kPbs, named_file("PBS_NODEFILE", *path),
+                  parse_pbs_nodefile(text, *path, slots_in(variables, "PBS_PPN").value_or(1)));
+}
+
+// The first host may be there for the batch script only; LSF does not say so.
+void warn_of_launch_node(HostSet& set) {
+  const std::vector<Host>& hosts = set.hosts;
+  if (hosts.size() < 2 || hosts[0].slots != 1) return;
+  if (!std::all_of(hosts.begin() + 1, hosts.end(), [](const Host& h) { return h.slots > 1; })) {
+    return;
+  }
+  set.notes.push_back("LSF gives " + hosts[0].name + " one slot and every other host more; if " +
+                      hosts[0].name + " is a launch node, say --exclude " + hosts[0].name);
+}
+
+std::optional<HostSet> lsf(const Variables& variables) {
+  std::optional<HostSet> set;
+  if (const auto counts = value_of(variables, "LSB_MCPU_HOSTS")) {
+    set =
+        host_set(Scheduler::kLsf, "$LSB_MCPU_HOSTS", parse_lsf_counts(*counts, "$LSB_MCPU_HOSTS"));
+  } else if (const auto path = value_of(variables, "LSB_DJOB_HOSTFILE")) {
+    const std::string text = read_host_text(*path, "the $LSB_DJOB_HOSTFILE of LSF");
+    set = host_set(Scheduler::kLsf, named_file("LSB_DJOB_HOSTFILE", *path),
+                   parse_lsf_names(text, *path));
+  } else if (const auto names = value_of(variables, "LSB_HOSTS")) {
+    set = host_set(Scheduler::kLsf, "$LSB_HOSTS", parse_lsf_names(*names, "$LSB_HOSTS"));
+  }
+  if (set) warn_of_launch_node(*set);
+  return set;
+}
+
+std::optional<HostSet> sagemaker(const Variables& variables, const std::string& root) {
+  std::optional<HostSet> set;
+  const std::string config = root + kResourceConfig;
+  std::error_code error;
+  if (const auto names = value_of(variables, "SM_HOSTS")) {
+    set = host_set(Scheduler::kSageMaker, "$SM_HOSTS", parse_sagemaker_hosts(*names, "$SM_HOSTS"));
+  } else if (std::filesystem::is_regular_file(config, error)) {
+    const std::string text = read_host_text(config, "SageMaker's resource configuration");
+    set = host_set(Scheduler::kSageMaker, config, parse_sagemaker_config(text, config));
+  }
+  if (set) give_slots(slots_in(variables, "SM_NUM_GPUS"), set->hosts);
+  return set;
+}
+
+std::optional<HostSet> azure_batch(const Variables& variables) {
+  for (const char* name : {"AZ_BATCH_HOST_LIST", "AZ_BATCH_NODE_LIST"}) {
+    const auto list = value_of(variables, name);
+    if (!list) continue;
+    const std::string where = std::string("$") + name;
+    const char separator = list->find(';') == std::string::npos ? ',' : ';';
+    return host_set(Scheduler::kAzureBatch, where, parse_azure_list(*list, where, separator));
+  }
+  std::optional<HostSet> set;
+  if (const auto path = value_of(variables, "AZ_BATCHAI_MPI_HOST_FILE")) {
+    const std::string text = read_host_text(*path, "Batch AI's $AZ_BATCHAI_MPI_HOST_FILE");
+    return host_set(Scheduler::kAzureBatch, named_file("AZ_BATCHAI_MPI_HOST_FILE", *path),
+                    parse_hostfile(text, *path));
+  }
+  if (const auto workers = value_of(variables, "AZ_BATCHAI_WORKER_HOSTS")) {
+    set = host_set(Scheduler::kAzureBatch, "$AZ_BATCHAI_WORKER_HOSTS",
+                   parse_batch_ai_workers(*workers, "$AZ_BATCHAI_WORKER_HOSTS"));
+    give_slots(slots_in(variables, "AZ_BATCHAI_NUM_GPUS"), set->hosts);
+  }
+  return set;
+}
+
+}  // namespace
+
+std::optional<std::string> value_of(const Variables& variables, const std::string& name) {
+  const auto found = variables.find(name);
+  if (found == variables.end() || found->second.empty()) return std::nullopt;
+  return found->second;
+}
+
+std::optional<HostSet> scheduler_hosts(const Variables& variables, const std::string& root) {
+  if (auto set = grid_engine(variables)) return set;
+  if (auto set = slurm(variables)) return set;
+  if (auto set = pbs(variables)) return set;
+  if (auto set = lsf(variables)) return set;
+  if (auto set = sagemaker(variables, root)) return set;
+  return azure_batch(variables);
+}
+
+const char* to_string(Scheduler scheduler) noexcept {
+  switch (scheduler) {
+    case Scheduler::kNone:
+      return "";
+    case Scheduler::kGridEngine:
+      return "Grid Engine";
+    case Scheduler::kSlurm:
+      return "Slurm";
+    case Scheduler::kPbs:
+      return "PBS";
+    case Scheduler::kLsf:
+      return "LSF";
+    case Scheduler::kSageMaker:
+      return "SageMaker";
+    case Scheduler::kAzureBatch:
+      return "Azure Batch";
+  }
+  return "";
+}
+
+}  // namespace chainmail::launch

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// Hosts as schedulers and clouds tell them: variables of the environment and files that these name.
+// What a scheduler says is trusted no more than a hostfile: HostfileError with line and column.
+//
+// Pure functions over texts, thread-safe; only scheduler_hosts reads files.
+
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "launcher/hosts/host.h"
+
+namespace chainmail::launch {
+
+using Variables = std::map<std::string, std::string>;
+
+/// The value, or nothing when it is absent or empty.
+[[nodiscard]] std::optional<std::string> value_of(const Variables& variables,
+                                                  const std::string& name);
+
+/// Grid Engine's `$PE_HOSTFILE`: "host slots queue processors" per line; a host may stand there
+/// once per queue.
+[[nodiscard]] std::vector<Host> parse_pe_hostfile(std::string_view text, const std::string& where);
+
+/// "tux[1-3,07-09],rack[0-1]n[00-15]": the names in order, zeros kept.
+[[nodiscard]] std::vector<std::string> expand_slurm_nodes(std::string_view text,
+                                                          const std::string& where);
+/// "2(x3),1" is 2, 2, 2, 1.
+[[nodiscard]] std::vector<int> expand_slurm_counts(std::string_view text, const std::string& where);
+/// The nodes of a Slurm job. Slots are tasks where the user asked for tasks; otherwise every node
+/// has the one task that srun would start, or as many as --per-node says, up to its processors.
+[[nodiscard]] std::vector<Host> slurm_hosts(const Variables& variables);
+
+/// PBS's and Torque's `$PBS_NODEFILE`: a host per line, once per slot. With `slots_per_line`
+/// ($PBS_PPN) every line stands for that many.
+[[nodiscard]] std::vector<Host> parse_pbs_nodefile(std::string_view text, const std::string& where,
+                                                   int slots_per_line = 1);
+
+/// LSF's `LSB_MCPU_HOSTS`: "hostA 5 hostB 2".
+[[nodiscard]] std::vector<Host> parse_lsf_counts(std::string_view text, const std::string& where);
+/// LSF's `LSB_HOSTS` (blanks) and `$LSB_DJOB_HOSTFILE` (lines): a host once per slot.
+[[nodiscard]] std::vector<Host> parse_lsf_names(std::string_view text, const std::string& where);
+
+/// Azure Batch's `AZ_BATCH_HOST_LIST` (',') or `AZ_BATCH_NODE_LIST` (';').
+[[nodiscard]] std::vector<Host> parse_azure_list(std::string_view text, const std::string& where,
+                                                 char separator);
+/// Azure Batch AI's `AZ_BATCHAI_WORKER_HOSTS`: "10.0.0.4:2223,10.0.0.5:2222", where the numbers are
+/// ports of the program and not of ssh.
+[[nodiscard]] std::vector<Host> parse_batch_ai_workers(std::string_view text,
+                                                       const std::string& where);
+
+/// SageMaker's `SM_HOSTS`: a list of names in JSON.
+[[nodiscard]] std::vector<Host> parse_sagemaker_hosts(std::string_view text,
+                                                      const std::string& where);
+/// SageMaker's resourceconfig.json.
+[[nodiscard]] std::vector<Host> parse_sagemaker_config(std::string_view text,
+                                                       const std::string& where);
+
+/// The hosts of the first scheduler whose variables are present: Grid Engine, Slurm, PBS, LSF,
+/// SageMaker, Azure Batch, Batch AI. `root` stands before the one path that is fixed,
+/// /opt/ml/input/config/resourceconfig.json. Throws UsageError for a file that cannot be read.
+[[nodiscard]] std::optional<HostSet> scheduler_hosts(const Variables& variables,
+                                                     const std::string& root = "");
+
+/// "Grid Engine", "Slurm", ...; "" for kNone.
+[[nodiscard]] const char* to_string(Scheduler scheduler) noexcept;
+
+}  // namespace chainmail::launch

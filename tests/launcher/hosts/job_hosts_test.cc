@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+#include "launcher/hosts/job_hosts.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+
+#include "launcher/hosts/host_discovery.h"
+#include "launcher/hosts/host_source.h"
+#include "launcher/hosts/hostfile.h"
+#include "launcher/options.h"
+
+namespace chainmail::launch {
+namespace {
+
+namespace fs = std::filesystem;
+using std::chrono::milliseconds;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+class JobHosts : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = (fs::temp_directory_path() / "chainmail-job-hosts.XXXXXX").string();
+    ASSERT_NE(mkdtemp(name.data()), nullptr);
+    directory_ = name;
+  }
+  void TearDown() override { fs::remove_all(directory_); }
+
+  std::string script(const std::string& text) const {
+    const fs::path path = directory_ / "discover.sh";
+    std::ofstream(path) << "#!/bin/sh\n" << text;
+    fs::permissions(path, fs::perms::owner_all);
+    return path;
+  }
+  std::string found(const std::string& text, milliseconds limit = milliseconds(10000)) const {
+    try {
+      return print_hostfile(
+          discovery_source({script(text), "argument 1"}, {}, limit)->hosts()->hosts);
+    } catch (const HostsError& error) {
+      return error.what();
+    }
+  }
+
+  fs::path directory_;
+};
+
+TEST_F(JobHosts, ADiscoveryScriptPrintsAHostfile) {
+  EXPECT_EQ(found("echo n1:2; echo 'n2 slots=4'"), "n1 slots=2\nn2 slots=4\n");
+  EXPECT_EQ(found("[ \"$1\" = 'argument 1' ] && echo n1"), "n1\n") << "an argument with a blank";
+  // Kubernetes' MPI operator.
+  EXPECT_EQ(found("echo job-worker-0.job.ns.svc:2"), "job-worker-0.job.ns.svc slots=2\n");
+}
+
+TEST_F(JobHosts, WhatADiscoveryScriptSaysOnFailureIsShown) {
+  EXPECT_THAT(found("echo no credentials >&2; exit 3"),
+              AllOf(HasSubstr("discover.sh exited with code 3"), HasSubstr("  | no credentials"),
+                    HasSubstr("node1 slots=4")));
+  EXPECT_THAT(found("kill -9 $$"), HasSubstr("was killed by signal 9"));
+  EXPECT_THAT(found("true"), HasSubstr("discover.sh:1:1: no host in it"));
+  EXPECT_THAT(found("echo n1 slots=x"), HasSubstr("output of "));
+  EXPECT_THAT(found("printf '\\033[2J' >&2; exit 1"), HasSubstr("| ?[2J"));
+  try {
+    (void)discovery_source({"/nonexistent/discover"})->hosts();
+    FAIL() << "accepted";
+  } catch (const HostsError& error) {
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("/nonexistent/discover"), HasSubstr("No such file")));
+  }
+}
+
+TEST_F(JobHosts, ADiscoveryScriptHasADeadlineAndLeavesNothing) {
+  const fs::path pid_file = directory_ / "pid";
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_THAT(found("sleep 60 & echo $! > " + pid_file.string() + "; wait", milliseconds(300)),
+              HasSubstr("had not ended after 300 ms"));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));
+  pid_t child = 0;
+  std::ifstream(pid_file) >> child;
+  ASSERT_GT(child, 0);
+  // The kernel takes a moment; init or a subreaper may leave a zombie.
+  for (int i = 0; i < 1000 && kill(child, 0) == 0; ++i) {
+    std::string state;
+    std::ifstream status("/proc/" + std::to_string(child) + "/stat");
+    std::getline(status, state);
+    if (state.find(") Z ") != std::string::npos) return;
+    usleep(5000);
+  }
+  EXPECT_NE(kill(child, 0), 0) << "the script's child still runs";
+}
+
+TEST_F(JobHosts, ADiscoveryScriptThatNeverStopsPrintingIsStopped) {
+  EXPECT_THAT(found("yes n1"), HasSubstr("printed more than 16 MiB"));
+}
+
+TEST_F(JobHosts, DiscoveryComesBeforeTheScheduler) {
+  HostRequest request;
+  request.discovery = {script("echo n2:1")};
+  const HostSet set = find_job_hosts(request, {{"SM_HOSTS", "[\"algo-1\"]"}}, directory_);
+  EXPECT_EQ(print_hostfile(set.hosts), "n2 slots=1\n");
+  EXPECT_EQ(set.scheduler, Scheduler::kSageMaker) << "its starter is still the one that works";
+}
+
+TEST_F(JobHosts, SageMakersFileIsReadWhereItsVariableIsMissing) {
+  fs::create_directories(directory_ / "opt/ml/input/config");
+  std::ofstream(directory_ / "opt/ml/input/config/resourceconfig.json")
+      << "{\"current_host\": \"algo-2\", \"hosts\": [\"algo-1\", \"algo-2\"]}";
+  const HostSet set = find_job_hosts({}, {}, directory_);
+  EXPECT_EQ(print_hostfile(set.hosts), "algo-1\nalgo-2\n");
+  EXPECT_EQ(set.scheduler, Scheduler::kSageMaker);
+}
+
+TEST_F(JobHosts, AllCoresOfThisMachineAreCounted) {
+  HostRequest request;
+  request.list_or_file = "localhost:*";
+  const HostSet set = find_job_hosts(request, {}, directory_);
+  EXPECT_FALSE(set.hosts.at(0).all_cores);
+  EXPECT_EQ(set.hosts.at(0).slots, localhost_source()->hosts()->hosts.at(0).slots);
+}
+
+TEST_F(JobHosts, ChosenSlotsAreRemembered) {
+  HostRequest request;
+  request.list_or_file = "n1:4,n2:4";
+  request.include = "n2:1,3@n1";
+  const HostSet set = find_job_hosts(request, {}, directory_);
+  ASSERT_EQ(set.hosts.size(), 2U);
+  EXPECT_TRUE(set.hosts[0].chosen_slots.empty());
+  EXPECT_EQ(set.hosts[1].chosen_slots, (std::vector<int>{1, 3}));
+}
+
+TEST_F(JobHosts, AFileNamedLikeAHostOfTheJobIsARiddle) {
+  const fs::path before = fs::current_path();
+  fs::current_path(directory_);
+  std::ofstream("n1") << "n7\n";
+  HostRequest request;
+  request.list_or_file = "n1";
+  const Variables slurm = {{"SLURM_JOB_NODELIST", "n[1-2]"}};
+  EXPECT_THROW((void)find_job_hosts(request, slurm, directory_), UsageError);
+  EXPECT_EQ(find_job_hosts(request, {}, directory_).source, "hostfile n1");
+  fs::current_path(before);
+}
+
+TEST_F(JobHosts, AnEndlessFileIsRefused) {
+  try {
+    (void)read_host_text("/dev/zero", "hostfile");
+    FAIL() << "accepted";
+  } catch (const UsageError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("longer than 16 MiB"));
+  }
+}
+
+}  // namespace
+}  // namespace chainmail::launch
