@@ -16,6 +16,13 @@ if(NOT CHAINMAIL_SANITIZE MATCHES "^(|address|undefined|address,undefined|thread
   message(FATAL_ERROR "CHAINMAIL_SANITIZE=${CHAINMAIL_SANITIZE}: use address, undefined, "
                       "address,undefined or thread")
 endif()
+option(CHAINMAIL_FUZZ "Build libFuzzer programs, with sanitizers (clang only)" OFF)
+if(CHAINMAIL_FUZZ)
+  if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+    message(FATAL_ERROR "CHAINMAIL_FUZZ=ON needs clang: -DCMAKE_CXX_COMPILER=clang++-14")
+  endif()
+  set(CHAINMAIL_SANITIZE address,undefined)
+endif()
 
 if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
   set(CMAKE_BUILD_TYPE RelWithDebInfo CACHE STRING "Build type" FORCE)

@@ -18,6 +18,9 @@ function(chainmail_target target)
                                              -fno-sanitize-recover=all -fno-omit-frame-pointer)
     target_link_options(${target} PRIVATE -fsanitize=${CHAINMAIL_SANITIZE})
   endif()
+  if(CHAINMAIL_FUZZ)
+    target_compile_options(${target} PRIVATE -fsanitize=fuzzer-no-link)
+  endif()
   if(CHAINMAIL_CLANG_TIDY)
     # GCC 12 knows warnings that clang 14 does not.
     set_target_properties(

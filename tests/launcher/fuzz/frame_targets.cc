@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+#include <algorithm>
+#include <utility>
+
+#include "base/error.h"
+#include "base/job_protocol.h"
+#include "launcher/channel/wire.h"
+#include "launcher/controller/store_server.h"
+#include "tests/launcher/fuzz/fuzz_targets.h"
+
+namespace chainmail::launch {
+namespace {
+
+using internal::BodyReader;
+using internal::BodyWriter;
+using internal::Frame;
+using internal::FrameReader;
+using internal::JobMessage;
+
+std::span<const std::byte> as_bytes(std::string_view text) {
+  return std::as_bytes(std::span(text.data(), text.size()));
+}
+
+// Whatever bytes come: frames or a SystemError, the same however the bytes are cut.
+std::vector<Frame> frames_in(std::string_view bytes, std::size_t piece) {
+  FrameReader reader;
+  std::vector<Frame> frames;
+  try {
+    for (std::size_t at = 0; at < bytes.size(); at += piece) {
+      reader.append(as_bytes(bytes.substr(at, piece)));
+      while (auto frame = reader.next()) frames.push_back(*std::move(frame));
+    }
+  } catch (const SystemError&) {
+  }
+  return frames;
+}
+
+void run_frames(std::string_view bytes) {
+  const std::vector<Frame> frames = frames_in(bytes, std::max<std::size_t>(bytes.size(), 1));
+  const std::vector<Frame> again = frames_in(bytes, 7);
+  promise(frames.size() == again.size(), "the same frames in pieces");
+  for (std::size_t i = 0; i < frames.size(); ++i) {
+    promise(frames[i].body == again[i].body, "the same body in pieces");
+    promise(frames[i].body.size() <= internal::kMaxFrameBytes, "a bounded body");
+    promise(bytes.find(frames[i].body) != std::string_view::npos, "a body of the bytes");
+  }
+}
+
+// A decoder whose encoder gives the same bytes back, up to what it does not keep apart.
+template <typename Decode, typename Encode>
+FuzzTarget body_target(const std::string& name, Decode decode, Encode encode, std::string seed) {
+  return {name,
+          [decode, encode](std::string_view bytes) {
+            try {
+              const std::string once = encode(decode(bytes));
+              promise(encode(decode(once)) == once, "encode and decode belong together");
+            } catch (const SystemError&) {
+            }
+          },
+          {std::move(seed)},
+          ""};
+}
+
+// The store as ranks reach it: frames, one after the other, of changing ranks.
+void run_store(std::string_view bytes) {
+  std::size_t replies = 0;
+  StoreServer store([&](std::uint32_t rank, JobMessage type, const std::string& body) {
+    promise(rank < 4 && type == JobMessage::kReply, "a reply to a rank that asked");
+    promise(internal::encode_frame({type, 0, body}).size() > body.size(), "a reply fits a frame");
+    BodyReader reader(body);
+    (void)reader.u32();
+    promise(reader.u8() <= StoreServer::kRefused, "a known status");
+    (void)reader.text();
+    promise(reader.at_end(), "nothing behind the value");
+    ++replies;
+  });
+  std::uint32_t rank = 0;
+  std::size_t requests = 0;
+  for (const Frame& frame : frames_in(bytes, std::max<std::size_t>(bytes.size(), 1))) {
+    if (!StoreServer::handles(frame.type)) {
+      store.forget(rank);
+      continue;
+    }
+    rank = (rank + 1) % 4;
+    ++requests;
+    try {
+      store.handle(rank, frame);
+    } catch (const SystemError&) {
+      store.forget(rank);
+    }
+  }
+  promise(replies <= requests, "at most one reply per request");
+}
+
+std::string store_seed() {
+  const auto frame = [](JobMessage type, std::string body) {
+    return internal::encode_frame({type, 0, std::move(body)});
+  };
+  return frame(JobMessage::kStoreSet, BodyWriter().text("key").text("1").take()) +
+         frame(JobMessage::kStoreGet, BodyWriter().u32(1).text("key").take()) +
+         frame(JobMessage::kStoreGet, BodyWriter().u32(2).text("later").take()) +
+         frame(JobMessage::kStoreTryGet, BodyWriter().u32(3).text("none").take()) +
+         frame(JobMessage::kStoreAdd, BodyWriter().u32(4).text("key").i64(41).take()) +
+         frame(JobMessage::kStoreCompareSet,
+               BodyWriter().u32(5).text("key").text("42").text("x").take()) +
+         frame(JobMessage::kStoreAppend, BodyWriter().text("later").text("end").take()) +
+         frame(JobMessage::kStoreDelete, BodyWriter().u32(6).text("key").take()) +
+         frame(JobMessage::kStoreCount, BodyWriter().u32(7).take()) +
+         frame(JobMessage::kStep, BodyWriter().u64(3).take());
+}
+
+internal::Welcome welcome_seed() {
+  internal::Welcome welcome;
+  welcome.rank = 1;
+  welcome.job_id = "job";
+  welcome.secret = std::string(32, 's');
+  welcome.node_of_rank = {0, 0, 1};
+  welcome.hosts = {"n1", "n2"};
+  welcome.addresses = {"10.0.0.1", ""};
+  return welcome;
+}
+
+StartOrder order_seed() {
+  StartOrder order;
+  order.world_size = 4;
+  order.local_size = 2;
+  order.working_directory = "/tmp";
+  order.program = {"./program", "--epoch", "1"};
+  order.variables = {{"A", "b"}, {"OMP_NUM_THREADS", "1"}};
+  return order;
+}
+
+}  // namespace
+
+std::vector<FuzzTarget> frame_fuzz_targets() {
+  std::vector<FuzzTarget> targets;
+  targets.push_back(
+      {"frame_reader",
+       run_frames,
+       {store_seed(), internal::encode_frame(make_frame(AgentMessage::kHeartbeat, ""))},
+       ""});
+  targets.push_back(body_target("agent_hello", decode_hello, encode_hello,
+                                encode_hello({"n1", 17, 4, "10.0.0.1,fd00::1", 40000})));
+  targets.push_back(
+      body_target("start_order", decode_order, encode_order, encode_order(order_seed())));
+  targets.push_back(body_target("rank_exit", decode_exit, encode_exit, encode_exit({3, true, 9})));
+  targets.push_back(body_target("welcome", internal::decode_welcome, internal::encode_welcome,
+                                internal::encode_welcome(welcome_seed())));
+  targets.push_back({"store", run_store, {store_seed()}, ""});
+  return targets;
+}
+
+}  // namespace chainmail::launch

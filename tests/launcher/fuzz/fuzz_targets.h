@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// What is fuzzed: every parser of texts about hosts and options, and every decoder of frames. A
+// target takes any bytes; it may refuse them by the exceptions that its interface names, and aborts
+// when what it accepts breaks a promise.
+//
+// Run by libFuzzer (tools/check/fuzz.sh), and over seeds and mutations of them by replay_test.cc.
+
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace chainmail::launch {
+
+struct FuzzTarget {
+  std::string name;
+  std::function<void(std::string_view bytes)> run;
+  std::vector<std::string> seeds;  ///< beside those of the hosts' corpus
+  std::string corpus_kind;         ///< of tests/launcher/hosts/corpus.txt, or empty
+};
+
+[[nodiscard]] std::vector<FuzzTarget> text_fuzz_targets();
+[[nodiscard]] std::vector<FuzzTarget> frame_fuzz_targets();
+
+/// Both, with the seeds of the corpus file added.
+[[nodiscard]] std::vector<FuzzTarget> all_fuzz_targets(const std::string& corpus_path);
+
+/// A promise that is broken ends the program, so that libFuzzer keeps the input.
+void promise(bool is_kept, const char* what);
+
+}  // namespace chainmail::launch
