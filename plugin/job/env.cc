@@ -36,7 +36,9 @@ constexpr EnvVariable kVariables[] = {
     {"OMPI_MCA_orte_local_daemon_uri", "mpirun"},
     {"PMIX_NAMESPACE", "mpirun"},
     {"PMIX_RANK", "mpirun, srun"},
-    {"PMI_RANK", "srun"},
+    {"PMI_RANK", "mpiexec, srun"},
+    {"PMI_SIZE", "mpiexec"},
+    {"MPI_LOCALNRANKS", "mpiexec"},
     {"SLURM_PROCID", "srun"},
     {"SLURM_NTASKS", "srun"},
     {"SLURM_STEP_NUM_TASKS", "srun"},
@@ -44,6 +46,10 @@ constexpr EnvVariable kVariables[] = {
     {"SLURM_JOB_ID", "srun"},
     {"SLURM_STEP_ID", "srun"},
     {"SLURM_STEP_NODELIST", "srun"},
+    {"JOB_COMPLETION_INDEX", "kubernetes"},
+    {"SM_HOSTS", "sagemaker"},
+    {"SM_CURRENT_HOST", "sagemaker"},
+    {"TRAINING_JOB_NAME", "sagemaker"},
     {"SSH_CONNECTION", "sshd"},
 };
 

@@ -3,6 +3,9 @@
 
 #include "plugin/job/job_info.h"
 
+#include <unistd.h>
+
+#include <algorithm>
 #include <limits>
 
 #include "base/error.h"
@@ -173,6 +176,62 @@ JobInfo read_srun(const Environment& environment) {
   return job;
 }
 
+// A pod of an indexed job knows its index alone; the user says the rest in the pod's template.
+JobInfo read_kubernetes(const Environment& environment) {
+  JobInfo job;
+  job.starter = Starter::kKubernetes;
+  read_place(environment, "JOB_COMPLETION_INDEX", "WORLD_SIZE", job);
+  job.id = "kubernetes";
+  if (job.size == 1 || read_master(environment, job)) return job;
+  throw InvalidArgument("kubernetes: " + show(environment, "JOB_COMPLETION_INDEX") + " " +
+                        show(environment, "WORLD_SIZE") +
+                        " but MASTER_ADDR and MASTER_PORT are not set: ranks cannot meet; give the "
+                        "pods the name of pod 0 and a free port");
+}
+
+// MPICH, MVAPICH and Intel MPI all start by Hydra.
+JobInfo read_mpiexec(const Environment& environment) {
+  JobInfo job;
+  job.starter = Starter::kMpiexec;
+  read_place(environment, "PMI_RANK", "PMI_SIZE", job);
+  job.id = "mpiexec";
+  if (job.size == 1 || read_master(environment, job)) return job;
+  if (read_integer(environment, "MPI_LOCALNRANKS", 1, kMaxRanks) != job.size) {
+    throw InvalidArgument("mpiexec over several nodes: " + show(environment, "MPI_LOCALNRANKS") +
+                          " of " + show(environment, "PMI_SIZE") +
+                          " ranks are on this one; give the ranks MASTER_ADDR (the host of rank 0) "
+                          "and MASTER_PORT with -genv");
+  }
+  // Nothing that Hydra sets names the job, but all ranks of a node are children of one proxy.
+  job.id = "mpiexec-" + std::to_string(::getppid());
+  job.meeting = Meeting::kLocalSocket;
+  return job;
+}
+
+// SageMaker starts the same program once in each container.
+JobInfo read_sagemaker(const Environment& environment) {
+  JobInfo job;
+  job.starter = Starter::kSageMaker;
+  const auto list = environment("SM_HOSTS");
+  const auto own = environment("SM_CURRENT_HOST");
+  if (!list) incomplete(environment, "sagemaker", "SM_CURRENT_HOST", "SM_HOSTS");
+  if (!own) incomplete(environment, "sagemaker", "SM_HOSTS", "SM_CURRENT_HOST");
+  const std::vector<std::string> hosts = sagemaker_hosts(*list);
+  const auto place = std::find(hosts.begin(), hosts.end(), *own);
+  if (place == hosts.end()) {
+    throw InvalidArgument("sagemaker: " + show(environment, "SM_CURRENT_HOST") + " is not in " +
+                          show(environment, "SM_HOSTS"));
+  }
+  job.rank = static_cast<int>(place - hosts.begin());
+  job.size = static_cast<int>(hosts.size());
+  job.id = "sagemaker-" + environment("TRAINING_JOB_NAME").value_or(*list);
+  if (job.size == 1 || read_master(environment, job)) return job;
+  job.meeting = Meeting::kTcp;
+  job.host = hosts.front();
+  job.port = port_of(job.id);
+  return job;
+}
+
 }  // namespace
 
 const char* to_string(Starter starter) noexcept {
@@ -183,10 +242,16 @@ const char* to_string(Starter starter) noexcept {
       return "launcher";
     case Starter::kTorchrun:
       return "torchrun";
+    case Starter::kKubernetes:
+      return "kubernetes";
     case Starter::kMpirun:
       return "mpirun";
+    case Starter::kMpiexec:
+      return "mpiexec";
     case Starter::kSrun:
       return "srun";
+    case Starter::kSageMaker:
+      return "sagemaker";
   }
   return "unknown";
 }
@@ -194,14 +259,21 @@ const char* to_string(Starter starter) noexcept {
 JobInfo read_job_info(const Environment& environment) {
   if (environment("CHAINMAIL_JOB_FD")) return read_launcher(environment);
   const bool has_rank = environment("RANK").has_value();
+  if (!has_rank && environment("WORLD_SIZE") && environment("JOB_COMPLETION_INDEX")) {
+    return read_kubernetes(environment);
+  }
   if (has_rank || environment("WORLD_SIZE") || environment("TORCHELASTIC_RUN_ID")) {
     return read_torchrun(environment);
   }
   if (environment("OMPI_COMM_WORLD_RANK") || environment("OMPI_COMM_WORLD_SIZE")) {
     return read_mpirun(environment);
   }
+  // srun --mpi=pmi2 sets PMI_RANK, too; this one is Hydra's own. Inside Slurm it comes first, since
+  // Hydra's proxies are then tasks of a step.
+  if (environment("MPI_LOCALNRANKS") && environment("PMI_RANK")) return read_mpiexec(environment);
   // A batch script has SLURM_PROCID=0 too, but only a step's tasks are ranks.
   if (environment("SLURM_STEP_ID")) return read_srun(environment);
+  if (environment("SM_HOSTS") || environment("SM_CURRENT_HOST")) return read_sagemaker(environment);
   return {};
 }
 
@@ -228,6 +300,39 @@ std::string first_slurm_host(std::string_view node_list) {
   }
   if (host.empty()) throw bad();
   return host;
+}
+
+std::vector<std::string> sagemaker_hosts(std::string_view list) {
+  const InvalidArgument bad("cannot read SM_HOSTS=\"" + std::string(list) +
+                            "\": it must be a list such as [\"algo-1\",\"algo-2\"]");
+  std::size_t at = 0;
+  const auto skip_blanks = [&] {
+    while (at < list.size() && (list[at] == ' ' || list[at] == '\n')) ++at;
+  };
+  const auto expect = [&](char c) {
+    skip_blanks();
+    if (at == list.size() || list[at] != c) throw bad;
+    ++at;
+  };
+  std::vector<std::string> hosts;
+  expect('[');
+  do {
+    expect('"');
+    const std::size_t end = list.find('"', at);
+    const std::string_view name = list.substr(at, end - at);
+    // Names of hosts need none of JSON's escapes.
+    if (end == std::string_view::npos || name.empty() ||
+        name.find('\\') != std::string_view::npos) {
+      throw bad;
+    }
+    hosts.emplace_back(name);
+    at = end + 1;
+    skip_blanks();
+  } while (at < list.size() && list[at] == ',' && ++at > 0);
+  expect(']');
+  skip_blanks();
+  if (at != list.size()) throw bad;
+  return hosts;
 }
 
 std::optional<std::string> first_uri_address(std::string_view uri) {

@@ -2,12 +2,14 @@
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
 // Who am I: rank, size and how the ranks meet, read from the environment that the program's
-// starter left. Pure functions; nothing is opened or connected here.
+// starter left. Pure functions but for the parent's process id; nothing is opened or connected
+// here.
 //
 // The first of these wins that left its variables, as starters are usually nested: our launcher
-// (CHAINMAIL_JOB_FD), then torchrun (or anybody who sets RANK, WORLD_SIZE and MASTER_*), then Open
-// MPI's mpirun, then a Slurm step, then alone. A starter inside a rank of our launcher must
-// therefore run without CHAINMAIL_JOB_FD.
+// (CHAINMAIL_JOB_FD), then torchrun (or anybody who sets RANK, WORLD_SIZE and MASTER_*, such as
+// Kubernetes' PyTorchJob), an indexed job of Kubernetes, Open MPI's mpirun, MPICH's mpiexec, a
+// Slurm step, SageMaker (one rank per container), then alone. A starter inside a rank of our
+// launcher must therefore run without CHAINMAIL_JOB_FD.
 
 #pragma once
 
@@ -15,14 +17,24 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "plugin/job/env.h"
 
 namespace chainmail::internal {
 
-enum class Starter { kAlone, kLauncher, kTorchrun, kMpirun, kSrun };
+enum class Starter {
+  kAlone,
+  kLauncher,
+  kTorchrun,
+  kKubernetes,
+  kMpirun,
+  kMpiexec,  ///< of MPICH, MVAPICH or Intel MPI
+  kSrun,
+  kSageMaker,
+};
 
-/// "alone", "launcher", "torchrun", "mpirun", "srun".
+/// "alone", "launcher", "torchrun", "kubernetes", "mpirun", "mpiexec", "srun", "sagemaker".
 [[nodiscard]] const char* to_string(Starter starter) noexcept;
 
 /// How the ranks of a job reach one store.
@@ -52,6 +64,9 @@ struct JobInfo {
 
 /// The first host of a Slurm node list: "n[03-05,9],m1" is n03. Throws InvalidArgument.
 [[nodiscard]] std::string first_slurm_host(std::string_view node_list);
+
+/// SageMaker's SM_HOSTS, ["algo-1","algo-2"]. Throws InvalidArgument.
+[[nodiscard]] std::vector<std::string> sagemaker_hosts(std::string_view list);
 
 /// The first IPv4 (else first) address in Open MPI's URI "123.0;tcp://10.0.0.1,10.1.0.1:4567";
 /// nothing when there is none.

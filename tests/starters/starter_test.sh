@@ -4,7 +4,8 @@
 
 # Trains under another starter and under our launcher and expects the same digest of all parameters.
 #
-# usage: starter_test.sh alone|mpiexec|torchrun BIN_DIR LIBTORCH; 77 means skipped
+# usage: starter_test.sh alone|mpiexec|torchrun|grid_engine|srun|sagemaker|kubernetes BIN_DIR LIBTORCH
+# 77 means skipped. Of the last three, what they set for two ranks is set here.
 set -euo pipefail
 
 starter=$1 bin=$2 libtorch=$3
@@ -16,6 +17,31 @@ skip() {
   exit 77
 }
 
+# start_pair COMMAND...: two ranks with the variables of $starter.
+start_pair() {
+  local port=$((20000 + RANDOM % 10000)) hosts=(localhost 127.0.0.1) pids=() rank status=0
+  for rank in 0 1; do
+    case $starter in
+      srun)
+        local variables=(SLURM_JOB_ID=$$ SLURM_STEP_ID=0 SLURM_PROCID=$rank SLURM_STEP_NUM_TASKS=2
+          SLURM_STEP_NUM_NODES=2 SLURM_STEP_NODELIST=localhost,n2)
+        ;;
+      sagemaker)
+        local variables=(SM_HOSTS='["localhost","127.0.0.1"]' SM_CURRENT_HOST=${hosts[rank]}
+          TRAINING_JOB_NAME=test-$$)
+        ;;
+      kubernetes)
+        local variables=(JOB_COMPLETION_INDEX=$rank WORLD_SIZE=2 MASTER_ADDR=localhost
+          MASTER_PORT=$port)
+        ;;
+    esac
+    env "${variables[@]}" "$@" &
+    pids+=($!)
+  done
+  for rank in 0 1; do wait "${pids[rank]}" || status=$?; done
+  return $status
+}
+
 ranks=2
 case $starter in
   alone)
@@ -25,6 +51,17 @@ case $starter in
   mpiexec)
     command -v mpiexec >/dev/null || skip "mpiexec is missing: install openmpi-bin"
     start=(mpiexec -n 2 --oversubscribe --allow-run-as-root --bind-to none)
+    ;;
+  grid_engine)
+    command -v mpiexec >/dev/null || skip "mpiexec is missing: install openmpi-bin"
+    # Of a job script, but for what would make Open MPI ask qrsh for the other hosts.
+    export JOB_ID=12 NSLOTS=2 NHOSTS=1 SGE_TASK_ID=undefined
+    start=(mpiexec -npernode 2 -n 2 -x LD_LIBRARY_PATH --oversubscribe --allow-run-as-root
+      --bind-to none)
+    export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:-/usr/lib}
+    ;;
+  srun | sagemaker | kubernetes)
+    start=(start_pair)
     ;;
   torchrun)
     python=$(cd "$libtorch/../../../.." && pwd)/bin

@@ -5,6 +5,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <set>
 
@@ -69,6 +70,48 @@ const Recorded kSrun{
     {"SLURM_STEP_NODELIST", "n[1-2]"},
     {"SLURM_STEP_NUM_NODES", "2"},
     {"SLURM_STEP_NUM_TASKS", "5"},
+};
+
+// mpiexec of MPICH 4.0.2, the second of two ranks on one node.
+const Recorded kMpiexec{
+    {"MPI_LOCALNRANKS", "2"}, {"MPI_LOCALRANKID", "1"}, {"PMI_FD", "9"},
+    {"PMI_RANK", "1"},        {"PMI_SIZE", "2"},
+};
+
+// The second of two containers of SageMaker.
+const Recorded kSageMaker{
+    {"SM_CURRENT_HOST", "algo-2"},
+    {"SM_HOSTS", "[\"algo-1\",\"algo-2\"]"},
+    {"SM_NETWORK_INTERFACE_NAME", "eth0"},
+    {"SM_NUM_GPUS", "1"},
+    {"TRAINING_JOB_NAME", "mnist-2026-11-01"},
+};
+
+// A worker of Kubernetes' PyTorchJob, and a pod of an indexed job.
+const Recorded kPyTorchJob{
+    {"MASTER_ADDR", "mnist-master-0"},
+    {"MASTER_PORT", "23456"},
+    {"PET_NNODES", "2"},
+    {"PYTHONUNBUFFERED", "1"},
+    {"RANK", "1"},
+    {"WORLD_SIZE", "2"},
+};
+const Recorded kIndexedJob{
+    {"JOB_COMPLETION_INDEX", "1"},
+    {"KUBERNETES_SERVICE_HOST", "10.96.0.1"},
+    {"MASTER_ADDR", "mnist-0.mnist"},
+    {"MASTER_PORT", "23456"},
+    {"WORLD_SIZE", "2"},
+};
+
+// What Grid Engine adds around mpiexec -npernode in a job script, as TSUBAME has it.
+const Recorded kGridEngine{
+    {"JOB_ID", "12"},
+    {"NHOSTS", "2"},
+    {"NSLOTS", "8"},
+    {"PE_HOSTFILE", "/var/spool/gridengine/execd/r5i2n1/active_jobs/12.1/pe_hostfile"},
+    {"QUEUE", "all.q"},
+    {"SGE_TASK_ID", "undefined"},
 };
 
 Recorded with(Recorded recorded, const std::string& name, const std::string& value) {
@@ -156,6 +199,115 @@ TEST(JobInfo, ReadsSrun) {
   EXPECT_EQ(read(with(kSrun, "SLURM_STEP_NUM_NODES", "1")).meeting, Meeting::kLocalSocket);
 }
 
+struct Step {
+  const char* tasks;
+  const char* nodes;
+  const char* node_list;
+  const char* first_host;
+};
+
+TEST(JobInfo, ReadsTheStepsOfEveryKindOfSlurmJob) {
+  // Slurm 22.05: sbatch -n 6, -N 3 --ntasks-per-node 2, -N 2, mixed nodes, -w n1,n3.
+  const Step steps[] = {{"6", "2", "n[1-2]", "n1"}, {"6", "3", "n[1-3]", "n1"},
+                        {"2", "2", "n[1-2]", "n1"}, {"20", "4", "n[1-4]", "n1"},
+                        {"4", "2", "n[1,3]", "n1"}, {"2", "2", "rack[2,4]-n07", "rack2-n07"}};
+  for (const Step& step : steps) {
+    Recorded recorded = with(kSrun, "SLURM_STEP_NUM_TASKS", step.tasks);
+    recorded["SLURM_PROCID"] = "1";
+    recorded["SLURM_STEP_NUM_NODES"] = step.nodes;
+    recorded["SLURM_STEP_NODELIST"] = step.node_list;
+    recorded.erase("SLURM_NTASKS");  // absent without --ntasks
+    const JobInfo job = read(recorded);
+    EXPECT_EQ(job.starter, Starter::kSrun);
+    EXPECT_EQ(job.rank, 1);
+    EXPECT_EQ(std::to_string(job.size), step.tasks);
+    EXPECT_EQ(job.host, step.first_host);
+  }
+}
+
+TEST(JobInfo, ReadsMpiexecOfMpich) {
+  const JobInfo job = read(kMpiexec);
+  EXPECT_EQ(job.starter, Starter::kMpiexec);
+  EXPECT_EQ(job.rank, 1);
+  EXPECT_EQ(job.size, 2);
+  EXPECT_EQ(job.meeting, Meeting::kLocalSocket);
+  EXPECT_EQ(job.id, "mpiexec-" + std::to_string(getppid()));
+  const Recorded several = with(kMpiexec, "MPI_LOCALNRANKS", "1");
+  EXPECT_THAT(error_of(several),
+              AllOf(HasSubstr("MPI_LOCALNRANKS=1"), HasSubstr("MASTER_ADDR"), HasSubstr("-genv")));
+  const JobInfo told = read(with(with(several, "MASTER_ADDR", "n1"), "MASTER_PORT", "4000"));
+  EXPECT_EQ(told.starter, Starter::kMpiexec);
+  EXPECT_EQ(told.host, "n1");
+  EXPECT_EQ(told.port, 4000);
+}
+
+TEST(JobInfo, MpiexecInsideASlurmStepIsMpiexec) {
+  // Hydra starts its proxies by srun: their SLURM_PROCID is not the rank.
+  Recorded both = kSrun;
+  both.insert(kMpiexec.begin(), kMpiexec.end());
+  EXPECT_EQ(read(both).starter, Starter::kMpiexec);
+  EXPECT_EQ(read(both).rank, 1);
+  // srun --mpi=pmi2 leaves PMI_RANK, too.
+  EXPECT_EQ(read(with(kSrun, "PMI_RANK", "4")).starter, Starter::kSrun);
+}
+
+TEST(JobInfo, ReadsSageMaker) {
+  const JobInfo job = read(kSageMaker);
+  EXPECT_EQ(job.starter, Starter::kSageMaker);
+  EXPECT_EQ(job.rank, 1);
+  EXPECT_EQ(job.size, 2);
+  EXPECT_EQ(job.meeting, Meeting::kTcp);
+  EXPECT_EQ(job.host, "algo-1");
+  EXPECT_EQ(read(with(kSageMaker, "SM_CURRENT_HOST", "algo-1")).port, job.port);
+  EXPECT_EQ(read(with(kSageMaker, "SM_HOSTS", "[ \"algo-2\" ]")).size, 1);
+  EXPECT_THAT(error_of(with(kSageMaker, "SM_CURRENT_HOST", "algo-3")),
+              AllOf(HasSubstr("algo-3"), HasSubstr("algo-1")));
+  EXPECT_THAT(error_of(without(kSageMaker, "SM_CURRENT_HOST")), HasSubstr("SM_CURRENT_HOST"));
+  // mpirun in a container of SageMaker has numbered the ranks already.
+  Recorded both = kSageMaker;
+  both.insert(kMpirun.begin(), kMpirun.end());
+  EXPECT_EQ(read(both).starter, Starter::kMpirun);
+}
+
+TEST(JobInfo, ReadsTheListOfSageMaker) {
+  EXPECT_EQ(sagemaker_hosts("[\"a\", \"b\"]"), (std::vector<std::string>{"a", "b"}));
+  for (const char* bad : {"", "a", "[", "[]", "[\"a\"", "[\"a\",]", "[\"a\"]x", "[\"\"]", "[1]",
+                          "[\"a\\u0062\"]", "[\"a]"}) {
+    EXPECT_THROW((void)sagemaker_hosts(bad), InvalidArgument) << bad;
+  }
+}
+
+TEST(JobInfo, ReadsKubernetes) {
+  const JobInfo pytorch = read(kPyTorchJob);
+  EXPECT_EQ(pytorch.starter, Starter::kTorchrun);
+  EXPECT_EQ(pytorch.rank, 1);
+  EXPECT_EQ(pytorch.host, "mnist-master-0");
+  EXPECT_TRUE(pytorch.rank_0_serves);
+  const JobInfo indexed = read(kIndexedJob);
+  EXPECT_EQ(indexed.starter, Starter::kKubernetes);
+  EXPECT_EQ(indexed.rank, 1);
+  EXPECT_EQ(indexed.size, 2);
+  EXPECT_EQ(indexed.host, "mnist-0.mnist");
+  EXPECT_EQ(indexed.port, 23456);
+  EXPECT_THAT(error_of(without(without(kIndexedJob, "MASTER_ADDR"), "MASTER_PORT")),
+              AllOf(HasSubstr("JOB_COMPLETION_INDEX=1"), HasSubstr("MASTER_ADDR")));
+  // Any other indexed job is no job of ours.
+  EXPECT_EQ(read({{"JOB_COMPLETION_INDEX", "1"}}).starter, Starter::kAlone);
+}
+
+TEST(JobInfo, ReadsMpiexecInAJobScriptOfGridEngine) {
+  Recorded recorded = kGridEngine;
+  EXPECT_EQ(read(recorded).starter, Starter::kAlone) << "the script itself is no rank";
+  recorded.insert(kMpirun.begin(), kMpirun.end());
+  recorded["OMPI_COMM_WORLD_SIZE"] = "8";
+  recorded["OMPI_COMM_WORLD_LOCAL_SIZE"] = "4";
+  const JobInfo job = read(recorded);
+  EXPECT_EQ(job.starter, Starter::kMpirun);
+  EXPECT_EQ(job.size, 8);
+  EXPECT_EQ(job.meeting, Meeting::kTcp);
+  EXPECT_EQ(job.host, "192.0.2.2");
+}
+
 TEST(JobInfo, ABatchScriptIsNoRank) {
   // sbatch gives the script SLURM_PROCID=0; only srun's tasks have a step.
   const JobInfo job = read(without(kSrun, "SLURM_STEP_ID"));
@@ -229,7 +381,8 @@ TEST(JobEnvironment, NamesEveryVariableOnce) {
     EXPECT_TRUE(names.insert(variable.name).second) << variable.name;
   }
   // Whatever the reader asks for must be on the list, so that docs/env.md has it.
-  for (const Recorded& recorded : {kTorchrun, kMpirun, kSrun, Recorded{}}) {
+  for (const Recorded& recorded :
+       {kTorchrun, kMpirun, kSrun, kMpiexec, kSageMaker, kIndexedJob, Recorded{}}) {
     const Environment inner = environment_of(recorded);
     (void)read_job_info([&](std::string_view name) {
       EXPECT_TRUE(names.contains(name)) << name;
