@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "launcher/hosts/core_count.h"
 #include "launcher/hosts/host_discovery.h"
 #include "launcher/hosts/host_filter.h"
 #include "launcher/hosts/host_source.h"
@@ -115,11 +116,6 @@ HostSet unfiltered_hosts(const HostRequest& request, const Variables& variables,
 HostSet find_job_hosts(const HostRequest& request, const Variables& variables,
                        const std::string& root) {
   HostSet set = unfiltered_hosts(request, variables, root);
-  for (Host& host : set.hosts) {
-    if (!host.all_cores || !is_this_machine(host)) continue;
-    host.slots = localhost_source()->hosts()->hosts.front().slots;
-    host.all_cores = false;
-  }
   if (!request.include.empty()) {
     set.hosts = include_hosts(std::move(set.hosts), request.include);
     set.source += ", --include " + request.include;
@@ -128,13 +124,7 @@ HostSet find_job_hosts(const HostRequest& request, const Variables& variables,
     set.hosts = exclude_hosts(std::move(set.hosts), request.exclude);
     set.source += ", --exclude " + request.exclude;
   }
-  for (const Host& host : set.hosts) {
-    if (!host.all_cores) continue;
-    throw UsageError("host " + host.name +
-                     ":* means all cores of the host, whose number is known for this machine and "
-                     "inside of a scheduler's job only; write it, as in " +
-                     host.name + ":8");
-  }
+  count_cores(request.remote_shell, set.hosts);
   return set;
 }
 

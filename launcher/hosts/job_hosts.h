@@ -23,6 +23,7 @@ struct HostRequest {
   bool refuses_repeats = false;        ///< --hostfile-strict
   std::string include;
   std::string exclude;
+  std::vector<std::string> remote_shell = {"ssh"};  ///< --rsh, to ask a host for its cores ("n1:*")
 };
 
 /// -H or --hostfile, then --host-discovery, $CHAINMAIL_HOSTFILE, the scheduler, the hostfile that

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// "n1:*": how many cores n1 has, asked of n1 itself.
+//
+// Call from the main thread (launcher/fork_exec.h).
+
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "launcher/hosts/host.h"
+
+namespace chainmail::launch {
+
+/// Gives hosts with `all_cores` their slots: this machine's by looking, all others' through the
+/// remote shell (the words of --rsh), at the same time. Throws HostsError that names the host.
+void count_cores(const std::vector<std::string>& remote_shell, std::vector<Host>& hosts,
+                 std::chrono::milliseconds limit = std::chrono::seconds(30));
+
+}  // namespace chainmail::launch
