@@ -77,6 +77,8 @@ void check_name(const Cursor& cursor, const Token& token, const char* what) {
 }
 
 bool is_ipv6(std::string_view text) {
+  // inet_pton reads up to a zero byte and would not see what stands behind it.
+  if (text.find('\0') != std::string_view::npos) return false;
   std::array<unsigned char, 16> address{};
   return inet_pton(AF_INET6, std::string(text).c_str(), address.data()) == 1;
 }

@@ -13,6 +13,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "launcher/controller/rank_environment.h"
 #include "launcher/hosts/host_discovery.h"
 #include "launcher/hosts/host_source.h"
 #include "launcher/hosts/hostfile.h"
@@ -159,6 +160,19 @@ TEST_F(JobHosts, ChosenSlotsAreRemembered) {
   ASSERT_EQ(set.hosts.size(), 2U);
   EXPECT_TRUE(set.hosts[0].chosen_slots.empty());
   EXPECT_EQ(set.hosts[1].chosen_slots, (std::vector<int>{1, 3}));
+}
+
+TEST_F(JobHosts, ChosenSlotsAreTheDevicesOfTheRanks) {
+  Host host;
+  Environment variables;
+  add_variables_of(host, variables);
+  EXPECT_TRUE(variables.empty()) << "all slots, all devices";
+  host.chosen_slots = {1, 3};
+  add_variables_of(host, variables);
+  EXPECT_EQ(variables["CUDA_VISIBLE_DEVICES"], "1,3");
+  variables["CUDA_VISIBLE_DEVICES"] = "7";
+  add_variables_of(host, variables);
+  EXPECT_EQ(variables["CUDA_VISIBLE_DEVICES"], "7") << "-x comes first";
 }
 
 TEST_F(JobHosts, AFileNamedLikeAHostOfTheJobIsARiddle) {
