@@ -26,13 +26,16 @@ void check_mpi_starter(const Environment& environment) {
   const std::string what = "MPI between nodes (cross=mpi) ";
   const auto place = mpi_rank(environment);
   const auto rank = read_integer(environment, "RANK", 0, kMost);
+  // The launcher gives every rank's number to both; what else is around came from an outer mpiexec.
   const bool is_launcher = environment("CHAINMAIL_JOB_FD").has_value();
-  if (is_launcher && place != rank) {
+  const auto pmix_rank = read_integer(environment, "PMIX_RANK", 0, kMost);
+  if (is_launcher && (!pmix_rank || place != rank)) {
     throw InvalidArgument(
         what +
-        "cannot be had under the launcher yet: its ranks are not known to MPI, so "
-        "that each would be an MPI world of its own; start the program with "
-        "mpiexec, or leave TCP between nodes");
+        "cannot be had in this job: the launcher does not serve Open MPI here, so that each rank "
+        "would be an MPI world of its own. Start without --mpi none or pmi1, with chainmail-pmix "
+        "beside the launcher on every host (built where libpmix-dev is); or start the program "
+        "with mpiexec, or leave TCP between nodes");
   }
   if (!place) {
     throw InvalidArgument(what +

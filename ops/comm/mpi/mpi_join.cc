@@ -73,8 +73,11 @@ void start(ProcessMpi& mpi, const MpiMember& member, internal::Deadline deadline
   }
   if (static_cast<std::size_t>(api.size()) < member.global_ranks.size()) {
     throw InvalidArgument("MPI between nodes: MPI_COMM_WORLD has " + std::to_string(api.size()) +
-                          " processes, the group " + std::to_string(member.global_ranks.size()) +
-                          " ranks; start all ranks with one mpiexec");
+                          (api.size() == 1 ? " process" : " processes") + ", the group " +
+                          std::to_string(member.global_ranks.size()) +
+                          " ranks: this MPI library does not know who started them, or knows only "
+                          "some; start all ranks with one mpiexec of the same MPI, or with the "
+                          "launcher");
   }
   mpi.world = std::make_shared<MpiWorld>(std::shared_ptr<MpiApi>(
       &mpi.library->api(), [](MpiApi* /*lives as long as the process*/) {}));

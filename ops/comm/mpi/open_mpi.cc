@@ -74,7 +74,7 @@ class OpenMpi final : public MpiLibrary, public MpiApi {
       return has_starter() ? std::string()
                            : "no MPI starter is around this process (neither PMIX_RANK nor "
                              "PMI_RANK is set), so that MPI would see a world of one; start the "
-                             "program with mpiexec or srun --mpi=pmix";
+                             "program with the launcher, mpiexec or srun --mpi=pmix";
     }
     int level = 0;
     MPI_Query_thread(&level);

@@ -87,15 +87,17 @@ TEST(MpiStarter, IsMpiexecOrSomebodyElseWhoKnowsMpi) {
   EXPECT_EQ(mpi_refusal({{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "4"}}), "");
   EXPECT_EQ(mpi_refusal({{"PMIX_RANK", "0"}, {"SLURM_PROCID", "0"}}), "");
   EXPECT_EQ(mpi_refusal({{"PMI_RANK", "3"}}), "");
-  // As our launcher will once it serves PMIx.
+  // As our launcher serves PMIx.
   EXPECT_EQ(mpi_refusal({{"CHAINMAIL_JOB_FD", "5"}, {"RANK", "2"}, {"PMIX_RANK", "2"}}), "");
 }
 
 TEST(MpiStarter, IsNotTheLauncherTorchrunOrNobody) {
   EXPECT_NE(mpi_refusal({}).find("start the program with mpiexec"), std::string::npos);
   const auto launcher = mpi_refusal({{"CHAINMAIL_JOB_FD", "5"}, {"RANK", "0"}});
-  EXPECT_NE(launcher.find("under the launcher"), std::string::npos) << launcher;
+  EXPECT_NE(launcher.find("the launcher does not serve Open MPI"), std::string::npos) << launcher;
   EXPECT_NE(launcher.find("mpiexec"), std::string::npos) << launcher;
+  // PMI-1 is MPICH's; Open MPI would be alone.
+  EXPECT_NE(mpi_refusal({{"CHAINMAIL_JOB_FD", "5"}, {"RANK", "0"}, {"PMI_RANK", "0"}}), "");
   EXPECT_NE(mpi_refusal({{"RANK", "0"}, {"WORLD_SIZE", "2"}}), "");
 }
 
