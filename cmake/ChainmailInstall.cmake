@@ -18,7 +18,7 @@ foreach(library chainmail_mpi chainmail_cuda chainmail_torch_nccl)
   endif()
 endforeach()
 
-foreach(program launcher chainmail-bench chainmail-info)
+foreach(program launcher chainmail-pmix chainmail-bench chainmail-info)
   if(TARGET ${program})
     set_target_properties(
       ${program} PROPERTIES INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}"

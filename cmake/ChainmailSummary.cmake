@@ -3,11 +3,9 @@
 
 # One table at the end of configure: what was found, and what each absence switches off.
 
-find_file(CHAINMAIL_PMIX_HEADER pmix.h PATHS /usr/lib/${CMAKE_LIBRARY_ARCHITECTURE}/pmix2
-          PATH_SUFFIXES include)
 find_program(CHAINMAIL_MPIEXEC mpiexec)
 find_program(CHAINMAIL_CLANG_FORMAT NAMES clang-format-14)
-mark_as_advanced(CHAINMAIL_PMIX_HEADER CHAINMAIL_MPIEXEC CHAINMAIL_CLANG_FORMAT)
+mark_as_advanced(CHAINMAIL_MPIEXEC CHAINMAIL_CLANG_FORMAT)
 
 # chainmail_summary_row(NAME VALUE WITHOUT): a false VALUE means not found.
 function(chainmail_summary_row name value without)
@@ -33,7 +31,7 @@ endif()
 chainmail_summary_row("Open MPI" "${OMPI_VERSION}"
                       "no libchainmail_mpi.so, --cross mpi is refused (libopenmpi-dev)")
 chainmail_summary_row("mpiexec" "${CHAINMAIL_MPIEXEC}" "tests under mpiexec are skipped")
-chainmail_summary_row("PMIx" "${CHAINMAIL_PMIX_HEADER}"
-                      "ranks of our launcher cannot call MPI_Init together")
+chainmail_summary_row("PMIx" "${PMIX_VERSION}"
+                      "no chainmail-pmix, our launcher cannot start Open MPI programs (libpmix-dev)")
 chainmail_summary_row("clang-format" "${CHAINMAIL_CLANG_FORMAT}" "the format test is skipped")
 chainmail_summary_row("ccache" "${CCACHE_PROGRAM}" "every build compiles everything")

@@ -107,7 +107,7 @@ int main(int argc, char** argv) {
     if (arguments.size() >= 2 && arguments.front() == "--agent") {
       if (arguments.size() > 2) remove_staged_agent(arguments[2]);
       forbid_core_dumps();
-      fork_under_warden();
+      fork_under_warden(arguments[1]);
       return Agent(arguments[1]).run();
     }
     return run(arguments);

@@ -58,6 +58,14 @@ ExportedVariable parse_variable(const std::string& text) {
   return variable;
 }
 
+MpiMode parse_mpi(const std::string& flag, const std::string& text) {
+  if (text == "auto") return MpiMode::kAuto;
+  if (text == "pmix") return MpiMode::kPmix;
+  if (text == "pmi1") return MpiMode::kPmi1;
+  if (text == "none") return MpiMode::kNone;
+  throw UsageError(flag + " is auto, pmix (Open MPI), pmi1 (MPICH) or none, not '" + text + "'");
+}
+
 struct Flag {
   std::vector<std::string> names;  // without dashes; '_' written as '-'
   bool takes_value = true;
@@ -106,6 +114,11 @@ std::vector<Flag> known_flags() {
        true,
        [](Options& options, const auto&, const std::string& value) {
          options.variables.push_back(parse_variable(value));
+       }},
+      {{"mpi"},
+       true,
+       [](Options& options, const std::string& flag, const std::string& value) {
+         options.mpi = parse_mpi(flag, value);
        }},
       text_flag({"rsh"}, &Options::remote_shell),
       text_flag({"output"}, &Options::output_dir),
@@ -231,6 +244,7 @@ Starts a program on this machine or on the hosts of a list, one process per rank
   --per-node N         ranks on each host (also -N, -npernode)
   -x NAME[=VALUE]      give a variable to the ranks on other hosts; may be repeated
   --rsh COMMAND        remote shell (default: ssh); '%h' in it stands for the host
+  --mpi MODE           how MPI_Init finds its job: auto, pmix, pmi1 or none (default: auto)
   --oversubscribe      allow more ranks than slots
   --tag-output         begin every line with [host/rank]
   --output DIR         also write DIR/rank.<r>/stdout and stderr

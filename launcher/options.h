@@ -16,6 +16,8 @@
 #include <string>
 #include <vector>
 
+#include "launcher/mpi/mpi_wire.h"
+
 namespace chainmail::launch {
 
 /// The user's mistake on the command line: exit code 2.
@@ -43,6 +45,7 @@ struct Options {
   std::string output_dir;
   std::optional<std::chrono::milliseconds> timeout;
   std::optional<std::chrono::milliseconds> grace;
+  MpiMode mpi = MpiMode::kAuto;
   bool oversubscribe = false;
   bool hostfile_strict = false;  ///< a host named twice in a hostfile is an error
   bool tag_output = false;

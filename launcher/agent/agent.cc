@@ -106,7 +106,9 @@ void Agent::on_frame(const internal::Frame& frame) {
       order_bytes_ += frame.body;
       break;
     case AgentMessage::kStart:
-      if (started_) throw SystemError("agent protocol: started twice", EPROTO);
+      if (started_ && !told_all_exited_) {
+        throw SystemError("agent protocol: started while ranks run", EPROTO);
+      }
       order_ = decode_order(order_bytes_);
       order_bytes_.clear();
       start_ranks();
@@ -126,6 +128,9 @@ void Agent::on_frame(const internal::Frame& frame) {
       break;
     case AgentMessage::kRankBytes:
       relay_to_rank(frame);
+      break;
+    case AgentMessage::kMpi:
+      on_mpi(frame);
       break;
     case AgentMessage::kHeartbeat:
       break;
@@ -149,10 +154,15 @@ void Agent::report_start_failure(std::uint32_t rank, int error, const std::strin
 
 void Agent::start_ranks() {
   started_ = true;
+  // What an earlier world has left; its helper goes before the next one comes.
+  told_all_exited_ = false;
+  ranks_.clear();
+  mpi_.reset();
   ranks_.resize(order_.local_size);
   if (chdir(order_.working_directory.c_str()) != 0) {
     report_start_failure(order_.first_rank, errno, "chdir", order_.working_directory);
   } else {
+    start_mpi();
     const auto shares = share_cores(cores_, static_cast<int>(order_.local_size));
     for (std::uint32_t local = 0; local < order_.local_size; ++local) {
       if (!start_rank(local, shares[local])) break;
@@ -165,7 +175,8 @@ bool Agent::start_rank(std::uint32_t local, const CpuShare& share) {
   Rank& rank = ranks_[local];
   rank.number = order_.first_rank + local;
   try {
-    RankHandles handles = spawn_rank({order_.program, environment_of(local, share), share.cpus});
+    RankHandles handles = spawn_rank({order_.program, environment_of(local, share), share.cpus,
+                                      mpi_ ? mpi_->socket_for(rank.number) : UniqueFd()});
     rank.pid = handles.pid;
     rank.is_running = true;
     connect_streams(rank, std::move(handles));
@@ -195,6 +206,10 @@ std::map<std::string, std::string> Agent::environment_of(std::uint32_t local,
   variables.emplace("OMP_NUM_THREADS", std::to_string(share.cores));
   variables.emplace("OMP_WAIT_POLICY", "passive");
   variables.erase("CHAINMAIL_JOB_FD");
+  if (mpi_) {
+    const bool is_crowded = order_.local_size > cores_.size();
+    mpi_->add_variables(variables, order_.first_rank + local, is_crowded);
+  }
   return variables;
 }
 
@@ -313,6 +328,7 @@ void Agent::on_exit(Rank& rank, const siginfo_t& info) {
   }
   rank.job->drain();
   rank.job->close();
+  if (mpi_) mpi_->on_rank_exit(rank.number, info.si_code == CLD_EXITED && info.si_status == 0);
   channel_->send(AgentMessage::kRankExited,
                  encode_exit({rank.number, info.si_code != CLD_EXITED,
                               static_cast<std::uint32_t>(info.si_status)}));
@@ -336,6 +352,7 @@ void Agent::end(int exit_code) {
                              " does not end (uninterruptible sleep?); it is left behind\n";
     [[maybe_unused]] const auto written = write(STDERR_FILENO, text.data(), text.size());
   }
+  mpi_.reset();  // its folders, now that nobody writes into them
   io_.stop();
 }
 

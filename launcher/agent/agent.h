@@ -20,6 +20,7 @@
 #include "launcher/agent/line_splitter.h"
 #include "launcher/agent/rank_process.h"
 #include "launcher/channel/frame_channel.h"
+#include "launcher/mpi/mpi_service.h"
 
 namespace chainmail::launch {
 
@@ -56,6 +57,9 @@ class Agent {
   void wait_for_signals();
   void beat();
   void end(int exit_code);
+  void start_mpi();  // agent_mpi.cc, as what follows
+  void send_mpi(const MpiMessage& message);
+  void on_mpi(const internal::Frame& frame);
 
   std::string marker_;
   asio::io_context io_;
@@ -65,6 +69,8 @@ class Agent {
   std::unique_ptr<FrameChannel> channel_;
   std::string order_bytes_;
   StartOrder order_;
+  std::unique_ptr<MpiService> mpi_;
+  MpiPieces mpi_pieces_;
   std::vector<Rank> ranks_;
   PunctualityWatch watch_;
   bool started_ = false;

@@ -22,6 +22,7 @@
 
 #include "base/error.h"
 #include "launcher/fork_exec.h"
+#include "launcher/pmi1/pmi1_server.h"
 
 namespace chainmail::launch {
 namespace {
@@ -122,6 +123,7 @@ struct ChildPlan {
   int output;
   int error;
   int job;
+  int pmi;  // -1: none
   int report;
   const CpuSet& cpus;
   const char* program;
@@ -143,10 +145,12 @@ int moved_up(int fd, int report_fd) {
   const int output = moved_up(plan.output, plan.report);
   const int error = moved_up(plan.error, plan.report);
   const int job = moved_up(plan.job, plan.report);
+  const int pmi = plan.pmi < 0 ? -1 : moved_up(plan.pmi, plan.report);
   const int input = open("/dev/null", O_RDONLY | O_CLOEXEC);
   const int null = moved_up(input, plan.report);
   if (dup2(null, STDIN_FILENO) < 0 || dup2(output, STDOUT_FILENO) < 0 ||
-      dup2(error, STDERR_FILENO) < 0 || dup2(job, kJobFd) < 0) {
+      dup2(error, STDERR_FILENO) < 0 || dup2(job, kJobFd) < 0 ||
+      (pmi >= 0 && dup2(pmi, kPmi1Fd) < 0)) {
     report_and_exit(plan.report, errno);
   }
   execvpe(plan.program, plan.arguments, plan.environment);
@@ -182,7 +186,7 @@ RankHandles spawn_rank(const RankRequest& request) {
 
   const pid_t parent = getpid();
   const Forked child = fork_to_exec([&] {
-    run_child({parent, output.theirs.get(), error.theirs.get(), job.theirs.get(),
+    run_child({parent, output.theirs.get(), error.theirs.get(), job.theirs.get(), request.pmi.get(),
                report.write_end.get(), cpus, program.c_str(), arguments.data(),
                environment.data()});
   });

@@ -25,6 +25,7 @@ struct RankRequest {
   std::vector<std::string> program;
   std::map<std::string, std::string> environment;  ///< complete; CHAINMAIL_JOB_FD is added
   std::vector<int> cpus;                           ///< empty: not bound
+  internal::UniqueFd pmi;                          ///< becomes kPmi1Fd; may be closed
 };
 
 struct RankHandles {

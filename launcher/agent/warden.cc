@@ -14,6 +14,7 @@
 #include "base/deadline.h"
 #include "base/error.h"
 #include "launcher/agent/children.h"
+#include "launcher/mpi/mpi_directories.h"
 
 namespace chainmail::launch {
 namespace {
@@ -25,7 +26,7 @@ void give_up_channel() {
   dup2(null, STDOUT_FILENO);
 }
 
-[[noreturn]] void watch(pid_t agent) {
+[[noreturn]] void watch(pid_t agent, const std::string& marker) {
   give_up_channel();
   adopt_orphans();
   // Signals to the group are for the agent, which knows what to do; the warden outlives it.
@@ -38,6 +39,8 @@ void give_up_channel() {
     if (ended == agent || (ended < 0 && errno != EINTR)) break;
   }
   (void)end_all_children(internal::Deadline::after(std::chrono::milliseconds(1000)));
+  // Only an agent that was killed leaves any.
+  if (WIFSIGNALED(status)) remove_mpi_directories(marker);
   // By signal, the remote shell would report nothing that can be told from its own failures, and
   // Grid Engine would end the whole job: always exit.
   _exit(WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
@@ -45,11 +48,11 @@ void give_up_channel() {
 
 }  // namespace
 
-void fork_under_warden() {
+void fork_under_warden(const std::string& marker) {
   const pid_t warden = getpid();
   const pid_t agent = fork();
   if (agent < 0) throw system_error("agent: cannot fork");
-  if (agent > 0) watch(agent);
+  if (agent > 0) watch(agent, marker);
   prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (getppid() != warden) _exit(1);
 }

@@ -7,10 +7,13 @@
 
 #pragma once
 
+#include <string>
+
 namespace chainmail::launch {
 
 /// Forks. Returns in the new process, which is to be the agent; the old one waits for it, clears
-/// up and exits with its code. Call before anything else, while there is one thread.
-void fork_under_warden();
+/// up, also what an agent with this marker leaves in folders, and exits with its code. Call before
+/// anything else, while there is one thread.
+void fork_under_warden(const std::string& marker);
 
 }  // namespace chainmail::launch

@@ -60,7 +60,7 @@ std::string encode_order(const StartOrder& order) {
   for (const std::string& word : order.program) body.text(word);
   body.u32(static_cast<std::uint32_t>(order.variables.size()));
   for (const auto& [name, value] : order.variables) body.text(name).text(value);
-  body.u8(order.carriage_returns ? 1 : 0);
+  body.u8(order.carriage_returns ? 1 : 0).text(order.mpi);
   return body.take();
 }
 
@@ -80,6 +80,7 @@ StartOrder decode_order(std::string_view bytes) {
     order.variables[std::move(name)] = body.text();
   }
   order.carriage_returns = body.u8() != 0;
+  order.mpi = body.text();
   check_end(body, "start order");
   if (order.program.empty() || order.local_size == 0 || order.world_size < order.local_size ||
       order.first_rank > order.world_size - order.local_size) {

@@ -28,7 +28,7 @@ enum class AgentMessage : std::uint16_t {
   kAllExited,         ///< every rank of this agent is gone
   // controller -> agent
   kStartPart = 320,  ///< a piece of the encoded StartOrder
-  kStart,            ///< the order is complete
+  kStart,            ///< the order is complete; again when all ranks have exited
   kSignalRanks,      ///< signal number, to the process groups of all ranks
   kEndRanks,         ///< SIGKILL to everything
   kPauseOutput,      ///< 1: read no output of ranks for now, 0: go on
@@ -36,6 +36,7 @@ enum class AgentMessage : std::uint16_t {
   // both ways
   kHeartbeat = 384,
   kRankBytes,  ///< rank, bytes of its job socket
+  kMpi,        ///< a piece of an MpiMessage (launcher/mpi/mpi_wire.h)
 };
 
 [[nodiscard]] internal::Frame make_frame(AgentMessage type, std::string body);
@@ -61,6 +62,7 @@ struct StartOrder {
   std::string working_directory;
   std::vector<std::string> program;
   std::map<std::string, std::string> variables;  ///< on top of the agent's own environment
+  std::string mpi;                               ///< an encoded MpiOrder; empty: none
   bool carriage_returns = false;                 ///< a terminal shows '\r' lines as they come
 };
 [[nodiscard]] std::string encode_order(const StartOrder& order);

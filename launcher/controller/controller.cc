@@ -100,6 +100,7 @@ int Controller::run() {
   if (!is_ignored(SIGHUP)) signals_.add(SIGHUP);
   wait_for_signals();
   prepare_environment();
+  prepare_mpi();
   start_agents();
   beat();
   if (options_.timeout) {
@@ -215,6 +216,11 @@ StartOrder Controller::order_for(std::uint32_t node) const {
   order.program = options_.program;
   order.variables = variables_;
   add_variables_of(placement_.nodes[node], order.variables);
+  if (mpi_) {
+    MpiOrder mpi = mpi_order_;
+    mpi.node = node;
+    order.mpi = encode_mpi_order(mpi);
+  }
   order.carriage_returns = isatty(STDOUT_FILENO) == 1;
   return order;
 }

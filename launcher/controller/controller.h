@@ -19,6 +19,7 @@
 #include "launcher/controller/agent_link.h"
 #include "launcher/controller/store_server.h"
 #include "launcher/controller/verdict.h"
+#include "launcher/mpi/mpi_exchange.h"
 #include "launcher/options.h"
 #include "launcher/output/output_sink.h"
 #include "launcher/placement.h"
@@ -75,6 +76,11 @@ class Controller {
   void send_to_other_ranks(std::uint32_t rank, internal::JobMessage type, const std::string& body);
   void send_welcome(std::uint32_t rank);
 
+  // MPI (controller_mpi.cc)
+  void prepare_mpi();
+  void on_mpi(std::uint32_t node, const internal::Frame& frame);
+  void on_mpi_message(std::uint32_t node, MpiMessage message);
+
   // ending (controller_end.cc)
   void fail(Failure failure);
   void report_failure();
@@ -113,11 +119,15 @@ class Controller {
   PunctualityWatch watch_;
   std::vector<Node> nodes_;
   std::vector<Rank> ranks_;
+  MpiOrder mpi_order_;
+  std::vector<MpiPieces> mpi_pieces_;  // of each node
+  std::unique_ptr<MpiExchange> mpi_;
   Phase phase_ = Phase::kStarting;
   Milliseconds kill_after_{0};
   std::optional<int> decided_code_;
   bool has_started_ = false;
   bool is_reported_ = false;
+  bool has_listeners_ = false;  // ranks that hear news
   bool output_paused_ = false;
   bool lost_local_agent_ = false;
 };

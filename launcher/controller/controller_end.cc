@@ -39,7 +39,8 @@ void Controller::fail(Failure failure) {
     enter(Phase::kKilling, kKillTime);
   } else if (phase_ == Phase::kRunning) {
     kill_after_ = kTermTime;
-    enter(Phase::kNotifying, kNewsTime);
+    // Programs without the plugin hear no news; plain MPI ranks would wait for ever.
+    enter(Phase::kNotifying, has_listeners_ ? kNewsTime : kVerdictDelay + milliseconds(50));
   }
 }
 

@@ -47,6 +47,9 @@ void Controller::on_frame(std::uint32_t node, const Frame& frame) {
     case AgentMessage::kRankBytes:
       on_rank_bytes(frame);
       break;
+    case AgentMessage::kMpi:
+      on_mpi(node, frame);
+      break;
     case AgentMessage::kAllExited:
       nodes_[node].all_exited = true;
       end_if_all_exited();
@@ -206,6 +209,7 @@ void Controller::on_rank_message(std::uint32_t rank, const Frame& frame) {
 }
 
 void Controller::send_welcome(std::uint32_t rank) {
+  has_listeners_ = true;
   internal::Welcome welcome;
   welcome.rank = rank;
   welcome.job_id = job_id_;

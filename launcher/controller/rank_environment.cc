@@ -22,7 +22,7 @@ Environment exported_environment(const Environment& own,
                                  std::vector<std::string>& missing) {
   Environment variables;
   for (const auto& [name, value] : own) {
-    for (const char* prefix : {"CHAINMAIL_", "OMP_", "NCCL_"}) {
+    for (const char* prefix : {"CHAINMAIL_", "OMP_", "NCCL_", "OMPI_MCA_"}) {
       if (name.rfind(prefix, 0) == 0) variables[name] = value;
     }
   }

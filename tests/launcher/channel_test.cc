@@ -30,6 +30,7 @@ StartOrder example_order() {
           .working_directory = "/home/u",
           .program = {"./p", "--a", ""},
           .variables = {{"A", "1"}, {"B", ""}},
+          .mpi = "order",
           .carriage_returns = true};
 }
 
@@ -39,6 +40,7 @@ TEST(Wire, OrderRoundTrips) {
   EXPECT_EQ(order.first_rank, 2U);
   EXPECT_EQ(order.program, example_order().program);
   EXPECT_EQ(order.variables, example_order().variables);
+  EXPECT_EQ(order.mpi, "order");
   EXPECT_TRUE(order.carriage_returns);
 }
 

@@ -65,8 +65,11 @@ wants command-line "$out" '^[^ ]*launcher --agent chainmail-[0-9a-f]{16} $'
 
 # No listening socket anywhere while a job runs.
 # shellcheck disable=SC2016
-run no-port 0 -H n1,n2 --rsh "$rsh" sh -c 'sleep 0.2; ss -Hltn | grep -v ":22 " | wc -l'
+run no-port 0 -H n1,n2 --rsh "$rsh" --mpi none sh -c 'sleep 0.2; ss -Hltn | grep -v ":22 " | wc -l'
 equals no-port "$(sort -u <<<"$out")" 0
+# shellcheck disable=SC2016
+run loopback-port 0 -H n1,n2 --rsh "$rsh" sh -c 'ss -Hltn | grep -v ":22 " | grep -vc "127.0.0.1:"; true'
+equals loopback-port "$(sort -u <<<"$out")" 0
 
 # Failures.
 run unknown-host 125 -H nowhere.invalid --rsh "$rsh" true

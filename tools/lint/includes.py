@@ -15,8 +15,8 @@ import tree
 # with a main(). The first rule whose header matches decides.
 RULES = [
     # Libraries of others.
-    (r"mpi\.h", [r"ops/comm/mpi/", r"tools/bench/mpi/"],
-     "MPI stays behind one transport, and in the benchmark's own MPI processes"),
+    (r"mpi\.h", [r"ops/comm/mpi/", r"tools/bench/mpi/", r"tests/launcher/mpi/"],
+     "MPI stays behind one transport, in the benchmark's own MPI processes and in users' programs"),
     (r"nccl\.h", [r"ops/comm/nccl/"], "NCCL stays behind one transport"),
     (r"cuda(_runtime|_runtime_api)?\.h",
      [r"ops/kernels/cuda/", r"ops/comm/nccl/", r"ops/device/cuda/"], "all else builds without CUDA"),

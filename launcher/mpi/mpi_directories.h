@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// Folders for what MPI libraries put into /tmp and /dev/shm and leave there when they are killed.
+// Theirs alone (0700), named after the agent's marker, so that whoever outlives the agent finds
+// them.
+//
+// One thread.
+
+#pragma once
+
+#include <string>
+
+namespace chainmail::launch {
+
+class MpiDirectories {
+ public:
+  /// What cannot be made stays empty.
+  explicit MpiDirectories(const std::string& marker);
+  ~MpiDirectories();
+  MpiDirectories(const MpiDirectories&) = delete;
+  MpiDirectories& operator=(const MpiDirectories&) = delete;
+
+  const std::string& session() const noexcept { return session_; }
+  const std::string& memory() const noexcept { return memory_; }
+
+ private:
+  std::string session_;
+  std::string memory_;
+};
+
+/// Removes what an agent with this marker has left. Never throws.
+void remove_mpi_directories(const std::string& marker) noexcept;
+
+}  // namespace chainmail::launch

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// The agent's hand on chainmail-pmix: started when the first rank calls, killed with the job.
+//
+// One thread, the io_context's; start() only from the main thread (fork_exec.h).
+
+#pragma once
+
+#include <asio/io_context.hpp>
+#include <asio/posix/stream_descriptor.hpp>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/job_protocol.h"
+#include "base/unique_fd.h"
+#include "launcher/channel/byte_stream.h"
+#include "launcher/mpi/mpi_wire.h"
+
+namespace chainmail::launch {
+
+/// Beside the launcher's own executable; empty where it is not installed.
+[[nodiscard]] std::string find_pmix_helper();
+
+class PmixHelper {
+ public:
+  struct Callbacks {
+    std::function<void(MpiMessage)> on_message;
+    /// Once: it ended by itself. `words` are the last that it wrote to stderr.
+    std::function<void(const std::string& words)> on_lost;
+  };
+
+  /// Starts `program`. Throws SystemError.
+  PmixHelper(asio::io_context& io, const std::string& program, Callbacks callbacks);
+  ~PmixHelper();
+  PmixHelper(const PmixHelper&) = delete;
+  PmixHelper& operator=(const PmixHelper&) = delete;
+
+  void send(const MpiMessage& message);
+  /// Hands a rank's connection over.
+  void pass(internal::UniqueFd connection);
+  /// Handles what it has said already.
+  void drain();
+
+ private:
+  void receive(std::span<const std::byte> bytes);
+  void lose(const std::string& reason);
+  void pass_waiting();
+
+  Callbacks callbacks_;
+  internal::UniqueFd process_;  // a pidfd: the number may be somebody else's by now
+  std::shared_ptr<ByteStream> control_;
+  std::shared_ptr<ByteStream> errors_;
+  asio::posix::stream_descriptor door_;
+  std::deque<internal::UniqueFd> waiting_;
+  internal::FrameReader frames_;
+  MpiPieces pieces_;
+  std::string words_;
+  bool is_lost_ = false;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+};
+
+}  // namespace chainmail::launch

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+#include "launcher/mpi/pmix_door.h"
+
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <chrono>
+#include <thread>
+#include <vector>
+
+namespace chainmail::launch {
+namespace {
+
+using internal::UniqueFd;
+using std::chrono::milliseconds;
+
+class PmixDoorTest : public ::testing::Test {
+ protected:
+  UniqueFd call(const std::string& words) {
+    UniqueFd caller(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    address.sin_port = htons(door_.port());
+    EXPECT_EQ(connect(caller.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address),
+              0);
+    say(caller, words);
+    return caller;
+  }
+  static void say(const UniqueFd& caller, const std::string& words) {
+    if (words.empty()) return;
+    EXPECT_EQ(send(caller.get(), words.data(), words.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(words.size()));
+  }
+  // Runs the loop until `members` have come or the time is over.
+  void run(std::size_t members, milliseconds limit) {
+    const auto end = std::chrono::steady_clock::now() + limit;
+    while (members_.size() < members && std::chrono::steady_clock::now() < end) {
+      io_.restart();
+      io_.run_for(milliseconds(5));
+    }
+  }
+  // Whether the door has closed the connection.
+  static bool is_dropped(const UniqueFd& caller) {
+    char byte = 0;
+    const ssize_t count = recv(caller.get(), &byte, 1, MSG_DONTWAIT);
+    return count == 0 || (count < 0 && errno == ECONNRESET);
+  }
+
+  asio::io_context io_;
+  std::vector<UniqueFd> members_;
+  PmixDoor door_{io_, "chainmail-0123",
+                 [this](UniqueFd connection) { members_.push_back(std::move(connection)); }};
+};
+
+TEST_F(PmixDoorTest, AMemberIsHandedOverWithItsWordsUnread) {
+  const UniqueFd rank = call("native..chainmail-0123..1");
+  run(1, milliseconds(2000));
+  ASSERT_EQ(members_.size(), 1U);
+  std::array<char, 64> buffer{};
+  const ssize_t count = recv(members_[0].get(), buffer.data(), buffer.size(), 0);
+  EXPECT_EQ(std::string(buffer.data(), static_cast<std::size_t>(count)),
+            "native..chainmail-0123..1");
+}
+
+TEST_F(PmixDoorTest, StrangersAreDropped) {
+  const UniqueFd http = call("GET / HTTP/1.1\r\n\r\n");
+  const UniqueFd near = call("chainmail-0122");
+  const UniqueFd length = call("\x7f\xff\xff\xff\xff\xff\xff\xff");
+  const UniqueFd flood = call(std::string(100000, 'x'));
+  run(1, milliseconds(300));
+  EXPECT_TRUE(members_.empty());
+  for (const UniqueFd* stranger : {&http, &near, &length, &flood})
+    EXPECT_TRUE(is_dropped(*stranger));
+}
+
+TEST_F(PmixDoorTest, WordsMayComeInTwoPackets) {
+  const UniqueFd rank = call("native..chainmail-");
+  run(1, milliseconds(2));
+  say(rank, "0123");
+  run(1, milliseconds(500));
+  EXPECT_EQ(members_.size(), 1U);
+}
+
+TEST_F(PmixDoorTest, SilentCrowdsHoldNobodyUpForLong) {
+  std::vector<UniqueFd> silent;
+  for (int i = 0; i < 300; ++i) {
+    silent.push_back(call(""));
+    if (i % 50 == 0) run(1, milliseconds(10));
+  }
+  const UniqueFd rank = call("chainmail-0123");
+  run(1, milliseconds(8000));
+  EXPECT_EQ(members_.size(), 1U);
+  EXPECT_TRUE(is_dropped(silent.front()));
+}
+
+}  // namespace
+}  // namespace chainmail::launch
