@@ -88,13 +88,11 @@ MpiVariables open_mpi_variables(const MpiOrder& order, const MpiRank& rank) {
   };
 }
 
-MpiVariables pmi1_variables(const MpiOrder& order, const MpiRank& rank, int fd) {
+MpiVariables pmi1_variables(const MpiOrder& order, std::uint32_t rank, int fd) {
   return {
       {"PMI_FD", std::to_string(fd)},
-      {"PMI_RANK", std::to_string(rank.rank)},
+      {"PMI_RANK", std::to_string(rank)},
       {"PMI_SIZE", std::to_string(order.node_of_rank.size())},
-      {"MPI_LOCALRANKID", std::to_string(rank.local)},
-      {"MPI_LOCALNRANKS", std::to_string(rank.local_size)},
   };
 }
 

@@ -40,6 +40,6 @@ void drop_foreign_mpi(MpiVariables& variables);
 [[nodiscard]] MpiVariables open_mpi_variables(const MpiOrder& order, const MpiRank& rank);
 
 /// What MPICH and its relatives read: a PMI-1 socket under the number `fd`.
-[[nodiscard]] MpiVariables pmi1_variables(const MpiOrder& order, const MpiRank& rank, int fd);
+[[nodiscard]] MpiVariables pmi1_variables(const MpiOrder& order, std::uint32_t rank, int fd);
 
 }  // namespace chainmail::launch

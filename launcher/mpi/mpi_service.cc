@@ -57,7 +57,7 @@ MpiRank MpiService::place_of(std::uint32_t rank) const {
 void MpiService::add_variables(MpiVariables& variables, std::uint32_t rank, bool is_crowded) const {
   drop_foreign_mpi(variables);
   const MpiRank place = place_of(rank);
-  if (pmi1_) variables.merge(pmi1_variables(order_, place, kPmi1Fd));
+  if (pmi1_) variables.merge(pmi1_variables(order_, rank, kPmi1Fd));
   if (!door_) {
     // Open MPI then fails in MPI_Init, and does not take every rank for a job of one process.
     if (order_.node_of_rank.size() > 1) variables.emplace("OMPI_MCA_schizo", "ompi");

@@ -8,6 +8,8 @@
 #include "base/job_protocol.h"
 #include "launcher/channel/wire.h"
 #include "launcher/controller/store_server.h"
+#include "launcher/mpi/mpi_exchange.h"
+#include "launcher/pmi1/pmi1_command.h"
 #include "tests/launcher/fuzz/fuzz_targets.h"
 
 namespace chainmail::launch {
@@ -132,6 +134,44 @@ StartOrder order_seed() {
   return order;
 }
 
+// What helpers of three nodes say, one after the other.
+void run_mpi_exchange(std::string_view bytes) {
+  MpiExchange exchange({0, 0, 1, 2}, 3, [](std::uint32_t node, const MpiMessage& message) {
+    promise(node < 3, "an answer to a node that there is");
+    promise(decode_mpi(encode_mpi(message)).op == message.op, "an answer that can be read");
+  });
+  std::uint32_t node = 0;
+  for (const Frame& frame : frames_in(bytes, std::max<std::size_t>(bytes.size(), 1))) {
+    try {
+      exchange.handle(node++ % 3, decode_mpi(frame.body));
+    } catch (const SystemError&) {
+    }
+  }
+}
+
+std::string mpi_exchange_seed() {
+  std::string bytes;
+  for (const MpiOp op : {MpiOp::kGather, MpiOp::kGather, MpiOp::kGather, MpiOp::kFetch,
+                         MpiOp::kAnswer, MpiOp::kLookup, MpiOp::kPublish, MpiOp::kUnpublish}) {
+    const bool is_gather = op == MpiOp::kGather;
+    MpiMessage message{op, 1, op == MpiOp::kLookup ? 1 : 0, "fence", {}, {{"name", "v"}}, "data"};
+    if (!is_gather) message.ranks = {2};
+    bytes += internal::encode_frame(make_frame(AgentMessage::kMpi, encode_mpi(message)));
+  }
+  return bytes;
+}
+
+void run_pmi1(std::string_view line) {
+  try {
+    const auto words = parse_pmi1(line);
+    promise(words.contains("cmd") || words.contains("mcmd"), "a command");
+    for (const auto& [name, value] : words) {
+      promise(line.find(name + "=" + value) != std::string_view::npos, "a word of the line");
+    }
+  } catch (const SystemError&) {
+  }
+}
+
 }  // namespace
 
 std::vector<FuzzTarget> frame_fuzz_targets() {
@@ -148,6 +188,17 @@ std::vector<FuzzTarget> frame_fuzz_targets() {
   targets.push_back(body_target("rank_exit", decode_exit, encode_exit, encode_exit({3, true, 9})));
   targets.push_back(body_target("welcome", internal::decode_welcome, internal::encode_welcome,
                                 internal::encode_welcome(welcome_seed())));
+  targets.push_back(body_target(
+      "mpi_message", decode_mpi, encode_mpi,
+      encode_mpi({MpiOp::kPublish, 7, 0, "fence", {0, 1}, {{"name", "value"}}, "data"})));
+  targets.push_back(body_target(
+      "mpi_order", decode_mpi_order, encode_mpi_order,
+      encode_mpi_order({MpiMode::kAuto, "chainmail-0123", 1, {0, 0, 1}, {"n1", "n2"}})));
+  targets.push_back({"mpi_exchange", run_mpi_exchange, {mpi_exchange_seed()}, ""});
+  targets.push_back({"pmi1",
+                     run_pmi1,
+                     {"cmd=put kvsname=job key=card value=tcp#1$2", "mcmd=spawn nprocs=1"},
+                     ""});
   targets.push_back({"store", run_store, {store_seed()}, ""});
   return targets;
 }
