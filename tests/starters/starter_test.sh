@@ -4,7 +4,7 @@
 
 # Trains under another starter and under our launcher and expects the same digest of all parameters.
 #
-# usage: starter_test.sh alone|mpiexec|torchrun|grid_engine|srun|sagemaker|kubernetes BIN_DIR LIBTORCH
+# usage: starter_test.sh alone|mpiexec|mpich|torchrun|grid_engine|srun|sagemaker|kubernetes BIN_DIR LIBTORCH
 # 77 means skipped. Of the last three, what they set for two ranks is set here.
 set -euo pipefail
 
@@ -51,6 +51,10 @@ case $starter in
   mpiexec)
     command -v mpiexec >/dev/null || skip "mpiexec is missing: install openmpi-bin"
     start=(mpiexec -n 2 --oversubscribe --allow-run-as-root --bind-to none)
+    ;;
+  mpich)
+    mpiexec=$(command -v mpiexec.hydra) || skip "MPICH's mpiexec is missing: install mpich"
+    start=("$mpiexec" -n 2)
     ;;
   grid_engine)
     command -v mpiexec >/dev/null || skip "mpiexec is missing: install openmpi-bin"

@@ -40,6 +40,8 @@ Json parse_json(std::string_view text, const std::string& where) {
   } catch (const Json::parse_error& error) {
     const Place place = place_of(text, error.byte == 0 ? 0 : error.byte - 1);
     Cursor{where, place.line}.refuse(place.column, "this is not JSON");
+  } catch (const Json::out_of_range&) {
+    Cursor{where, 1}.refuse(1, "this JSON has a number that is too large");
   }
 }
 
