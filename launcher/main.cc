@@ -40,7 +40,7 @@ HostSet hosts_of(const Options& options) {
   request.refuses_repeats = options.hostfile_strict;
   request.include = options.include;
   request.exclude = options.exclude;
-  request.remote_shell = split_command(options.remote_shell);
+  if (!options.remote_shell.empty()) request.remote_shell = split_command(options.remote_shell);
   HostSet hosts = find_job_hosts(request, current_environment());
   for (const std::string& note : hosts.notes) std::cerr << "launcher: " << note << "\n";
   return hosts;
