@@ -4,6 +4,7 @@
 #include <chainmail/agreement.h>
 #include <chainmail/checkpoint.h>
 
+#include <chrono>
 #include <random>
 #include <sstream>
 #include <system_error>
@@ -206,7 +207,17 @@ void MultiNodeCheckpointer::Impl::capture(std::int64_t iteration) {
 }
 
 void MultiNodeCheckpointer::Impl::start() {
-  const auto work = [this] { internal::write_generation(*writers, place, job); };
+  const auto work = [this] {
+    const auto begin = std::chrono::steady_clock::now();
+    internal::write_generation(*writers, place, job);
+    if (place.members.is_leader()) {
+      const std::chrono::duration<double, std::milli> taken =
+          std::chrono::steady_clock::now() - begin;
+      internal::LogMessage(internal::LogLevel::kInfo)
+          << "the checkpoint of iteration " << job.iteration << " in " << place.run_folder
+          << " was written in " << static_cast<std::int64_t>(taken.count()) << " ms";
+    }
+  };
   if (is_async) {
     try {
       in_flight = std::async(std::launch::async, work);

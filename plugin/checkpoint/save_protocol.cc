@@ -45,9 +45,8 @@ Contribution parse(const std::string& text) {
 }
 
 ManifestFile write_image(const SavePlace& place, const SaveJob& job, const std::string& name,
-                         const FileImage& image) {
-  write_generation_file(*place.files, place.run_folder, job.iteration, name, image.bytes());
-  return {name, image.bytes().size(), file_digest(image.index()), true};
+                         FileImage& image) {
+  return write_generation_file(*place.files, place.run_folder, job.iteration, name, image);
 }
 
 // "model/l1.weight" as the first rank of the set has it and as `texts` of another has not.
@@ -105,14 +104,12 @@ Contribution write_own_files(const SavePlace& place, SaveJob& job, int rank) {
   own.folder = place.members.ranks.front();
   own.set = place.set;
   if (place.set_leader == rank) {
-    job.set_image.seal();
     own.files.push_back(write_image(place, job, set_file_name(place.set), job.set_image));
     own.set_digest = to_hex(file_digest(job.set_image.index()));
   } else {
     own.set_digest = to_hex(file_digest(job.set_index));
   }
   if (job.has_rank_image) {
-    job.rank_image.seal();
     own.files.push_back(write_image(place, job, rank_file_name(rank), job.rank_image));
   }
   return own;

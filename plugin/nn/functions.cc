@@ -3,7 +3,11 @@
 
 #include <chainmail/functions.h>
 
+#include <string>
+
 #include <torch/torch.h>
+
+#include <chainmail/error.h>
 
 #include "plugin/nn/graph_collectives.h"
 
@@ -13,6 +17,13 @@ namespace {
 
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
+
+// Autograd looks at a function's arguments before the function does.
+void require_defined(const at::Tensor& x, const char* function) {
+  if (!x.defined()) {
+    throw InvalidArgument(std::string(function) + ": the tensor is undefined");
+  }
+}
 
 struct AllReduceSum : torch::autograd::Function<AllReduceSum> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x,
@@ -53,11 +64,13 @@ struct AllGather : torch::autograd::Function<AllGather> {
 }  // namespace
 
 at::Tensor allreduce(const std::shared_ptr<Communicator>& communicator, const at::Tensor& x) {
+  require_defined(x, "allreduce");
   return AllReduceSum::apply(x, communicator);
 }
 
 std::vector<at::Tensor> allgather(const std::shared_ptr<Communicator>& communicator,
                                   const at::Tensor& x) {
+  require_defined(x, "allgather");
   return AllGather::apply(x, communicator);
 }
 

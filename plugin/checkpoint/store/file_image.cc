@@ -8,6 +8,13 @@
 
 namespace chainmail::internal {
 
+namespace {
+
+// Small enough to be in the cache when it is written, large enough for few calls.
+constexpr std::uint64_t kPartBytes = std::uint64_t{1} << 20;
+
+}  // namespace
+
 void FileImage::begin(std::vector<FileEntry> entries) {
   index_.entries = std::move(entries);
   lay_out(index_);
@@ -28,13 +35,33 @@ std::span<std::byte> FileImage::data(std::size_t entry) {
   return {memory_.get() + place.offset, static_cast<std::size_t>(place.bytes)};
 }
 
-void FileImage::seal() {
+void FileImage::seal(const Sink& sink) {
+  std::uint64_t given = index_.data_offset;
+  const auto give_until = [&](std::uint64_t end) {
+    if (sink && end > given) {
+      sink(given, {memory_.get() + given, static_cast<std::size_t>(end - given)});
+    }
+    given = end;
+  };
+  DigestStream stream;
   for (FileEntry& entry : index_.entries) {
-    entry.digest =
-        entry_digest({memory_.get() + entry.offset, static_cast<std::size_t>(entry.bytes)});
+    const std::uint64_t end = entry.offset + entry.bytes;
+    for (std::uint64_t done = entry.offset; done < end;) {
+      const std::uint64_t next = std::min(end, std::max(given + kPartBytes, done));
+      stream.add({memory_.get() + done, static_cast<std::size_t>(next - done)});
+      done = next;
+      if (done >= given + kPartBytes) {
+        give_until(done);
+      }
+    }
+    entry.digest = stream.finish();
   }
+  give_until(index_.file_bytes);
   const std::vector<std::byte> head = encode_index(index_);
   std::copy(head.begin(), head.end(), memory_.get());
+  if (sink) {
+    sink(0, {memory_.get(), static_cast<std::size_t>(index_.data_offset)});
+  }
 }
 
 std::span<const std::byte> FileImage::bytes() const {

@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -22,8 +23,12 @@ class FileImage {
   void begin(std::vector<FileEntry> entries);
   /// Where to put the data of an entry.
   [[nodiscard]] std::span<std::byte> data(std::size_t entry);
-  /// After all data: computes the digests. The costly part.
-  void seal();
+  /// Takes a part of the file as it will stay; `offset` is its place in the file.
+  using Sink = std::function<void(std::uint64_t offset, std::span<const std::byte> bytes)>;
+
+  /// After all data: computes the digests. Gives every part of the file to `sink` once, while it
+  /// is still in the cache; the head comes last. What `sink` throws passes through.
+  void seal(const Sink& sink = {});
   [[nodiscard]] std::span<const std::byte> bytes() const;
   [[nodiscard]] const FileIndex& index() const noexcept { return index_; }
 

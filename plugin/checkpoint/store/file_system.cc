@@ -30,15 +30,18 @@ class PosixFileSystem final : public FileSystem {
     return file;
   }
 
-  void write(const UniqueFd& file, std::span<const std::byte> bytes,
+  void write(const UniqueFd& file, std::uint64_t offset, std::span<const std::byte> bytes,
              const std::string& path) override {
     while (!bytes.empty()) {
       const ssize_t written =
-          ::write(file.get(), bytes.data(), std::min(bytes.size(), kChunkBytes));
+          ::pwrite(file.get(), bytes.data(), std::min(bytes.size(), kChunkBytes),
+                   static_cast<off_t>(offset));
       if (written < 0 && errno != EINTR) {
         throw system_error("cannot write " + path);
       }
-      bytes = bytes.subspan(static_cast<std::size_t>(std::max<ssize_t>(written, 0)));
+      const auto count = static_cast<std::size_t>(std::max<ssize_t>(written, 0));
+      bytes = bytes.subspan(count);
+      offset += count;
       // The device begins while the rest is copied; only a hint, sync() says whether it worked.
       (void)::sync_file_range(file.get(), 0, 0, SYNC_FILE_RANGE_WRITE);
     }

@@ -22,7 +22,8 @@ class FileSystem {
   virtual ~FileSystem();
   /// A file that must not be there yet.
   virtual UniqueFd create(const std::string& path) = 0;
-  virtual void write(const UniqueFd& file, std::span<const std::byte> bytes,
+  /// At `offset` of the file; parts may come in any order.
+  virtual void write(const UniqueFd& file, std::uint64_t offset, std::span<const std::byte> bytes,
                      const std::string& path) = 0;
   /// Returns when the contents are on the device. After a failure the contents are lost: there is
   /// no second try on the same file.

@@ -215,6 +215,26 @@ EntryDigest entry_digest(std::span<const std::byte> bytes) noexcept {
   return {hash.low64, hash.high64};
 }
 
+struct DigestStream::State {
+  XXH3_state_t hash;
+};
+
+DigestStream::DigestStream() : state_(std::make_unique<State>()) {
+  XXH3_128bits_reset(&state_->hash);
+}
+
+DigestStream::~DigestStream() = default;
+
+void DigestStream::add(std::span<const std::byte> bytes) noexcept {
+  XXH3_128bits_update(&state_->hash, bytes.data(), bytes.size());
+}
+
+EntryDigest DigestStream::finish() noexcept {
+  const XXH128_hash_t hash = XXH3_128bits_digest(&state_->hash);
+  XXH3_128bits_reset(&state_->hash);
+  return {hash.low64, hash.high64};
+}
+
 std::string to_hex(const EntryDigest& digest) {
   std::string text(32, '0');
   std::snprintf(text.data(), text.size() + 1, "%016llx%016llx",

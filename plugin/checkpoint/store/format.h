@@ -17,6 +17,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -51,6 +52,23 @@ struct EntryDigest {
 
 [[nodiscard]] EntryDigest entry_digest(std::span<const std::byte> bytes) noexcept;
 [[nodiscard]] std::string to_hex(const EntryDigest& digest);
+
+/// entry_digest() of bytes that come in pieces.
+class DigestStream {
+ public:
+  DigestStream();
+  ~DigestStream();
+  DigestStream(const DigestStream&) = delete;
+  DigestStream& operator=(const DigestStream&) = delete;
+
+  void add(std::span<const std::byte> bytes) noexcept;
+  /// Of what was added since the last call.
+  [[nodiscard]] EntryDigest finish() noexcept;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
 
 struct FileEntry {
   std::string name;

@@ -132,21 +132,28 @@ void prepare_generation(FileSystem& files, const std::string& run_folder, std::i
   files.make_folder(path_of(run_folder, iteration, kTemporary));
 }
 
-void write_generation_file(FileSystem& files, const std::string& run_folder, std::int64_t iteration,
-                           const std::string& name, std::span<const std::byte> bytes) {
+ManifestFile write_generation_file(FileSystem& files, const std::string& run_folder,
+                                   std::int64_t iteration, const std::string& name,
+                                   FileImage& image) {
   const std::string path = path_of(run_folder, iteration, kTemporary) + '/' + name;
   UniqueFd file = files.create(path);
-  files.write(file, bytes, path);
+  image.seal([&](std::uint64_t offset, std::span<const std::byte> bytes) {
+    files.write(file, offset, bytes, path);
+  });
   files.sync(file, path);
   files.close(std::move(file), path);
+  return {name, image.bytes().size(), file_digest(image.index()), true};
 }
 
 void publish_generation(FileSystem& files, const std::string& run_folder,
                         const Manifest& manifest) {
   const std::string text = print_manifest(manifest);
-  write_generation_file(files, run_folder, manifest.iteration, kManifestName,
-                        std::as_bytes(std::span(text)));
   const std::string temporary = path_of(run_folder, manifest.iteration, kTemporary);
+  const std::string path = temporary + '/' + kManifestName;
+  UniqueFd file = files.create(path);
+  files.write(file, 0, std::as_bytes(std::span(text)), path);
+  files.sync(file, path);
+  files.close(std::move(file), path);
   const std::string final_name = path_of(run_folder, manifest.iteration);
   const std::string replaced = path_of(run_folder, manifest.iteration, kReplaced);
   files.sync_folder(temporary);

@@ -17,10 +17,10 @@
 
 #include <cstdint>
 #include <optional>
-#include <span>
 #include <string>
 #include <vector>
 
+#include "plugin/checkpoint/store/file_image.h"
 #include "plugin/checkpoint/store/file_system.h"
 #include "plugin/checkpoint/store/manifest.h"
 
@@ -43,9 +43,12 @@ struct Generation {
 /// Makes the temporary folder of a generation; removes what a crash left of others.
 void prepare_generation(FileSystem& files, const std::string& run_folder, std::int64_t iteration);
 
-/// Writes one file into the temporary folder and flushes it to the device.
-void write_generation_file(FileSystem& files, const std::string& run_folder, std::int64_t iteration,
-                           const std::string& name, std::span<const std::byte> bytes);
+/// Seals the image, writes it into the temporary folder as file `name` and flushes it to the
+/// device.
+/// @return  its line of the manifest
+[[nodiscard]] ManifestFile write_generation_file(FileSystem& files, const std::string& run_folder,
+                                                 std::int64_t iteration, const std::string& name,
+                                                 FileImage& image);
 
 /// Writes the manifest and gives the generation its name. A generation of the same iteration is
 /// replaced.

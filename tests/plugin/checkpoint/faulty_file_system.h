@@ -55,12 +55,12 @@ class FaultyFileSystem final : public internal::FileSystem {
     });
     return file;
   }
-  void write(const internal::UniqueFd& file, std::span<const std::byte> bytes,
+  void write(const internal::UniqueFd& file, std::uint64_t offset, std::span<const std::byte> bytes,
              const std::string& path) override {
     // A full disk takes the first half.
     call(
-        "write " + path, [&] { real_->write(file, bytes, path); },
-        [&] { real_->write(file, bytes.first(bytes.size() / 2), path); });
+        "write " + path, [&] { real_->write(file, offset, bytes, path); },
+        [&] { real_->write(file, offset, bytes.first(bytes.size() / 2), path); });
   }
   void sync(const internal::UniqueFd& file, const std::string& path) override {
     call("sync " + path, [&] {

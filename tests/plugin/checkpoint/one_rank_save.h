@@ -32,12 +32,11 @@ inline internal::FileImage image_of(int value) {
 
 inline void save(internal::FileSystem& files, const std::string& folder, std::int64_t iteration,
                  int value, int keep = 2) {
-  const internal::FileImage image = image_of(value);
+  internal::FileImage image = image_of(value);
   const std::string name = internal::set_file_name(0);
   internal::Manifest manifest{.iteration = iteration, .id = 1, .world_size = 1, .set_count = 1};
-  manifest.files = {{name, image.bytes().size(), internal::file_digest(image.index()), true}};
   internal::prepare_generation(files, folder, iteration);
-  internal::write_generation_file(files, folder, iteration, name, image.bytes());
+  manifest.files = {internal::write_generation_file(files, folder, iteration, name, image)};
   internal::publish_generation(files, folder, manifest);
   internal::prune_generations(files, folder, iteration, keep);
 }

@@ -25,7 +25,7 @@ using CommPtr = std::shared_ptr<Communicator>;
 
 const std::vector<std::string> kNames = {"naive",           "flat",        "hierarchical",
                                          "two_dimensional", "single_node", "auto"};
-const std::vector<std::vector<int>> kShapes = {{1}, {2}, {3}, {4}, {2, 2}, {3, 1}};
+const std::vector<std::vector<int>> kShapes = {{1}, {2}, {3}, {4}, {8}, {2, 2}, {3, 1}};
 
 // Calls `body` for every communicator on every shape of job.
 void everywhere(const std::function<void(const CommPtr&)>& body,
