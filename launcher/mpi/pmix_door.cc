@@ -3,6 +3,7 @@
 
 #include "launcher/mpi/pmix_door.h"
 
+#include <fcntl.h>
 #include <sys/socket.h>
 
 #include <array>
@@ -23,6 +24,11 @@ constexpr std::chrono::milliseconds kTimeForTheRest{20};
 // Callers at a time that have not been looked at; more wait in the kernel.
 constexpr std::size_t kMaxCallers = 256;
 constexpr std::chrono::milliseconds kPause{20};
+
+// Asio does not: ranks would inherit the port.
+void close_on_exec(int fd) {
+  if (fcntl(fd, F_SETFD, FD_CLOEXEC) != 0) throw system_error("cannot mark a socket");
+}
 
 }  // namespace
 
@@ -47,6 +53,7 @@ PmixDoor::PmixDoor(asio::io_context& io, std::string name,
     : name_(std::move(name)), on_member_(std::move(on_member)), acceptor_(io), pause_(io) {
   try {
     acceptor_.open(tcp::v4());
+    close_on_exec(acceptor_.native_handle());
     acceptor_.bind({asio::ip::address_v4::loopback(), 0});
     acceptor_.listen();
     port_ = acceptor_.local_endpoint().port();
@@ -65,6 +72,7 @@ void PmixDoor::accept_next() {
   acceptor_.async_accept([this, alive = alive_](const asio::error_code& error, tcp::socket socket) {
     if (!*alive || error == asio::error::operation_aborted) return;
     if (error) return accept_later();
+    close_on_exec(socket.native_handle());
     listen_to(std::make_shared<Caller>(std::move(socket), callers_));
     accept_next();
   });

@@ -4,6 +4,7 @@
 #include "launcher/mpi/pmix_door.h"
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -63,6 +64,7 @@ TEST_F(PmixDoorTest, AMemberIsHandedOverWithItsWordsUnread) {
   const UniqueFd rank = call("native..chainmail-0123..1");
   run(1, milliseconds(2000));
   ASSERT_EQ(members_.size(), 1U);
+  EXPECT_EQ(fcntl(members_[0].get(), F_GETFD), FD_CLOEXEC);
   std::array<char, 64> buffer{};
   const ssize_t count = recv(members_[0].get(), buffer.data(), buffer.size(), 0);
   EXPECT_EQ(std::string(buffer.data(), static_cast<std::size_t>(count)),
