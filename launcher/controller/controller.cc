@@ -19,6 +19,7 @@
 #include "launcher/agent/children.h"
 #include "launcher/controller/rank_environment.h"
 #include "launcher/hosts/host_source.h"
+#include "launcher/mpi/mpi_directories.h"
 #include "launcher/remote/agent_starter.h"
 #include "launcher/remote/start_failure.h"
 
@@ -116,7 +117,11 @@ int Controller::run() {
   // From here on Ctrl-C ends a launcher that waits for somebody to read its output.
   signals_.clear();
   for (Node& node : nodes_) node.link.reset();
-  if (lost_local_agent_) (void)end_all_children(internal::Deadline::after(Milliseconds(3000)));
+  if (lost_local_agent_) {
+    // The warden among them may have been about to do this.
+    (void)end_all_children(internal::Deadline::after(Milliseconds(3000)));
+    for (const Node& node : nodes_) remove_mpi_directories(node.start.marker);
+  }
   const bool is_whole = output_->finish();
   return decided_code_.value_or(is_whole ? 0 : exit_code::kLauncherError);
 }
