@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <asio/steady_timer.hpp>
 #include <cerrno>
 
@@ -19,6 +20,7 @@ namespace {
 // ssh gives up a connection after 10 s; slow start-up files come on top.
 constexpr std::chrono::seconds kStartLimit{30};
 constexpr std::size_t kMaxErrorBytes = 16384;
+constexpr std::size_t kMaxNoiseBytes = 2048;
 constexpr std::size_t kOrderPieceBytes = 256 << 10;
 // The channel closes a moment before the process is reaped; its exit says more than "closed".
 constexpr std::chrono::milliseconds kExitGrace{100};
@@ -109,6 +111,7 @@ void AgentLink::kill_process() const {
 
 // The script runs where no launcher of this build is installed, and asks for one.
 void AgentLink::answer_script(std::string_view noise) {
+  noise_ = noise.substr(noise.size() - std::min(noise.size(), kMaxNoiseBytes));
   if (image_sent_ || start_.request.empty() || noise.find(start_.request) == std::string::npos) {
     return;
   }
@@ -124,6 +127,7 @@ void AgentLink::receive(const internal::Frame& frame) {
     throw SystemError("agent protocol: the first message is not the agent's hello", EPROTO);
   }
   hello_ = decode_hello(frame.body);
+  noise_.clear();
   callbacks_.on_hello(*hello_);
 }
 

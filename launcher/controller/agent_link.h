@@ -53,7 +53,8 @@ class AgentLink {
   bool is_reaped() const noexcept { return pid_ < 0; }
   pid_t pid() const noexcept { return pid_; }
   const AgentStart& start() const noexcept { return start_; }
-  const std::string& error_output() const noexcept { return error_output_; }
+  /// What it printed to stderr, and before the hello also to stdout: some say there why they end.
+  std::string error_output() const { return error_output_ + noise_; }
   /// -1 while running or after a signal.
   int exit_code() const noexcept { return exit_code_; }
   const std::string& exit_text() const noexcept { return exit_text_; }
@@ -75,6 +76,7 @@ class AgentLink {
   std::chrono::steady_clock::time_point started_;
   std::string error_output_;
   std::string error_line_;
+  std::string noise_;
   std::string exit_text_ = "still runs";
   int exit_code_ = -1;
   bool image_sent_ = false;

@@ -173,12 +173,12 @@ void Controller::start_agent(std::uint32_t node) {
 // sshd refuses logins when many come at once (MaxStartups) and does not say so; later ones succeed,
 // if not all come again at the same time.
 bool Controller::start_again(std::uint32_t node) {
-  constexpr int kMaxStarts = 6;
+  constexpr int kMaxStarts = 10;
   if (phase_ != Phase::kStarting || nodes_[node].starts >= kMaxStarts ||
       !is_worth_another_try(nodes_[node].link->error_output())) {
     return false;
   }
-  const int longest = 500 << nodes_[node].starts;
+  const int longest = 500 << std::min(nodes_[node].starts, 4);
   const auto share = static_cast<unsigned char>(random_bytes(1).front());
   auto timer = std::make_shared<asio::steady_timer>(io_, Milliseconds(200 + longest * share / 256));
   timer->async_wait([this, timer, node](const asio::error_code& error) {

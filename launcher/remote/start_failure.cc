@@ -22,7 +22,10 @@ std::vector<std::string> lines_of(const std::string& text) {
   std::vector<std::string> lines;
   std::istringstream stream(text);
   for (std::string line; std::getline(stream, line);) {
-    if (!line.empty() && line.back() == '\r') line.pop_back();
+    // Whatever a machine sends must not act on the user's terminal.
+    line.erase(std::remove_if(line.begin(), line.end(),
+                              [](char c) { return static_cast<unsigned char>(c) < 32; }),
+               line.end());
     if (!line.empty()) lines.push_back(line);
   }
   return lines;
@@ -179,7 +182,7 @@ class Diagnosis {
              " must pass standard input on (kubectl exec needs -i, qrsh no -nostdin; pbsdsh "
              "cannot)";
     }
-    if (failure_.exit_code < 0 && text_.empty()) {
+    if (failure_.exit_code < 0) {
       return "host " + host_ + " " + failure_.exit +
              ": what do its login shell's start-up files wait for? Try: time " + login("true");
     }

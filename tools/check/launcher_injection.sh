@@ -50,10 +50,12 @@ payloads=(
 [ ${#payloads[@]} -ge 50 ] || fail "only ${#payloads[@]} payloads"
 payloads=("${payloads[@]:0:count}")
 
+canaries() {
+  find "$work" "$NODES_DIR/home" /tmp /root -maxdepth 3 -name "*$canary*" -type f -size -1 2>/dev/null
+}
 no_canary() {
   local found
-  found=$(find "$work" "$NODES_DIR/home" /tmp /root -maxdepth 3 -name "*$canary*" -type f -size -1 \
-    2>/dev/null)
+  found=$(canaries)
   [ -z "$found" ] || fail "$1: a payload ran: $found"
 }
 
@@ -73,6 +75,12 @@ entries=()
 for shell in "${shells[@]}"; do entries+=("cm_$shell=$(command -v "$shell")"); done
 add_users "${entries[@]}"
 printf '%s\0' "${payloads[@]}" >"$work/wanted"
+
+# A payload that a login shell runs is seen.
+ssh -F "$NODES_DIR/home/cm_${shells[0]}/.ssh/config" n1 "echo ${payloads[0]}" >/dev/null
+found=$(canaries)
+[ -n "$found" ] || fail "the check does not see a payload that runs"
+rm -f "$found"
 
 check_words() { # USER HOST
   local user=$1 home=$NODES_DIR/home/$1 variables=() i

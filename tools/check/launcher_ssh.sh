@@ -9,6 +9,7 @@
 #
 #   tools/check/launcher_ssh.sh [ROUNDS]     default 5 rounds of each timing
 #
+# SHORT=yes leaves out what takes long and judges no times.
 # LAUNCHER names the launcher (default build/bin/launcher). Needs root; 77 where it cannot run.
 set -uo pipefail
 cd "$(dirname "$0")/../.."
@@ -59,13 +60,14 @@ expect() {
 sshd_on() {
   local node=$1 port=$2
   shift 2
-  node_namespace "$node" /usr/sbin/sshd -D -e -f "$NODES_DIR/sshd_config" -o "Port=$port" "$@" \
+  # The configuration's own would count for MaxStartups, whatever -o says.
+  grep -v -e '^Port' -e '^MaxStartups' "$NODES_DIR/sshd_config" >"$work/sshd_config.$port"
+  node_namespace "$node" /usr/sbin/sshd -D -e -f "$work/sshd_config.$port" -o "Port=$port" "$@" \
     >"$work/sshd.$port" 2>&1 </dev/null &
   pids+=($!)
 }
 
 # timing NAME SHELL-FUNCTION: eight ranks say when they run; the login is that of all nodes at once.
-# shellcheck disable=SC2016
 timing() {
   local name=$1 login job started logins=() jobs=()
   shift
@@ -75,14 +77,14 @@ timing() {
     wait_for_jobs
     logins+=($(($(now_us) - started)))
     started=$(now_us)
-    "$@" "$launcher" -H n1:2,n2:2,n3:2,n4:2 -n 8 bash -c 'echo ${EPOCHREALTIME/./}' \
+    "$@" "$launcher" -H n1:2,n2:2,n3:2,n4:2 -n 8 date +%s%6N \
       >"$work/out" 2>"$work/err" </dev/null || fail "$name: $(cat "$work/err")"
     jobs+=($(($(sort -n "$work/out" | tail -n 1) - started)))
   done
   login=$(printf '%s\n' "${logins[@]}" | sort -n | sed -n "$(((rounds + 1) / 2))p")
   job=$(printf '%s\n' "${jobs[@]}" | sort -n | sed -n "$(((rounds + 1) / 2))p")
   echo "$name: all 8 ranks run after $((job / 1000)) ms, login to all four takes $((login / 1000)) ms"
-  [ $((job - login)) -le 1000000 ] || fail "$name: the start takes more than 1 s beyond the login"
+  [ -n "${SHORT:-}" ] || [ $((job - login)) -le 1000000 ] || fail "$name: the start takes more than 1 s beyond the login"
 }
 wait_for_jobs() {
   local pid
@@ -158,31 +160,39 @@ sleep 0.7
 RC
 expect "noisy and slow start-up files" 0 '^n1$' as_user cm_bash "$launcher" -H n1 hostname
 echo 'exec cat >/dev/null' >"$home/.bashrc"
-expect "start-up file that eats the input" 125 'host n1 ' \
-  as_user cm_bash timeout -s INT 5 "$launcher" -H n1 true
+[ -n "${SHORT:-}" ] || expect "start-up file that eats the input" 125 'host n1 did not answer within 30 s' \
+  as_user cm_bash "$launcher" -H n1 true
 rm "$home/.bashrc"
+# The file itself stays: it is mounted.
+login_shell() {
+  sed "s,^\(cm_sh:.*:\).*,\1$1," "$NODES_DIR/passwd" >"$work/passwd"
+  cat "$work/passwd" >"$NODES_DIR/passwd"
+}
 for shell in /bin/csh /bin/tcsh /usr/bin/fish /bin/zsh; do
   [ -x $shell ] || continue
-  sed -i "s,^\(cm_sh:.*:\).*,\1$shell," "$NODES_DIR/passwd"
+  login_shell $shell
   expect "login shell $shell" 0 '^n1$' as_user cm_sh "$launcher" -H n1 hostname
 done
-sed -i 's,^\(cm_sh:.*:\).*,\1/usr/sbin/nologin,' "$NODES_DIR/passwd"
+login_shell /usr/sbin/nologin
 expect "user without a shell" 125 'gives no shell' as_user cm_sh "$launcher" -H n1 hostname
 
 # Many jobs at once to an sshd that refuses most logins while another one is not done.
-sshd_on n2 2223 -o MaxStartups=1:90:3
-echo "[$(address n2)]:2223 $host_key" >>"$home/.ssh/known_hosts"
-echo "$(address n2) port=2223" >"$home/hosts"
-started=$(now_us)
-busy=()
-for i in $(seq 12); do
-  as_user cm_bash "$launcher" -H ./hosts hostname >"$work/busy.$i" 2>&1 </dev/null &
-  busy+=($!)
-done
-for pid in "${busy[@]}"; do wait "$pid" || fail "refused for good: $(cat "$work"/busy.*)"; done
-refused=$(grep -c 'MaxStartups' "$work/sshd.2223")
-echo "12 jobs at one sshd with MaxStartups 1:90:3: $refused messages about refused logins," \
-  "all done after $((($(now_us) - started) / 1000)) ms"
+busy_sshd() {
+  sshd_on n2 2223 -o MaxStartups=2:60:4
+  echo "[$(address n2)]:2223 $host_key" >>"$home/.ssh/known_hosts"
+  echo "$(address n2) port=2223" >"$home/hosts"
+  started=$(now_us)
+  busy=()
+  for i in $(seq 12); do
+    as_user cm_bash "$launcher" -H ./hosts hostname >"$work/busy.$i" 2>&1 </dev/null &
+    busy+=($!)
+  done
+  for pid in "${busy[@]}"; do wait "$pid" || fail "refused for good: $(cat "$work"/busy.*)"; done
+  refused=$(grep -c 'drop connection' "$work/sshd.2223")
+  echo "12 jobs at one sshd with MaxStartups 2:60:4: $refused logins refused," \
+    "all done after $((($(now_us) - started) / 1000)) ms"
+}
+[ -n "${SHORT:-}" ] || busy_sshd
 
 # Nothing installed on the nodes, and TMPDIR forbids programs there.
 mkdir "$work/bin" "$work/noexec"

@@ -43,7 +43,7 @@ C
 
 ours() { "$launcher" -H "localhost:$1" -n "$1" true; }
 plain() { "$work/plain" "$1" true; }
-mpi() { mpirun --oversubscribe "${mpi_root[@]}" -n "$1" true; }
+mpi() { timeout -k 5 60 mpirun --oversubscribe "${mpi_root[@]}" -n "$1" true; }
 mpi_root=()
 [ "$(id -u)" = 0 ] && mpi_root=(--allow-run-as-root)
 
