@@ -7,15 +7,19 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <exception>
 #include <filesystem>
 #include <iostream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "launcher/agent/agent.h"
 #include "launcher/agent/warden.h"
+#include "launcher/command_line/help.h"
 #include "launcher/controller/controller.h"
 #include "launcher/controller/rank_environment.h"
 #include "launcher/controller/verdict.h"
@@ -30,17 +34,18 @@ namespace {
 
 using namespace chainmail::launch;
 
-HostSet hosts_of(const Options& options) {
+HostSet hosts_of(const Options& options, const Application& program) {
   HostRequest request;
-  request.list_or_file = options.hosts;
-  request.hostfile = options.hostfile;
-  if (!options.host_discovery.empty()) {
+  request.list_or_file = program.hosts;
+  request.hostfile = program.hostfile;
+  const bool names_hosts = !program.hosts.empty() || !program.hostfile.empty();
+  if (!options.host_discovery.empty() && !names_hosts) {
     request.discovery = split_command(options.host_discovery, "--host-discovery");
   }
   request.refuses_repeats = options.hostfile_strict;
   request.include = options.include;
   request.exclude = options.exclude;
-  if (!options.remote_shell.empty()) request.remote_shell = split_command(options.remote_shell);
+  if (!options.remote_shell.empty()) request.remote_shell = remote_shell_of(options);
   HostSet hosts = find_job_hosts(request, current_environment());
   for (const std::string& note : hosts.notes) std::cerr << "launcher: " << note << "\n";
   return hosts;
@@ -49,10 +54,61 @@ HostSet hosts_of(const Options& options) {
 // This process holds the job's secret. Ranks are programs of their own and dump as the user likes.
 void forbid_core_dumps() { prctl(PR_SET_DUMPABLE, 0); }
 
+// The hosts of all programs; those of the first go to programs that name none.
+Placement place(const Options& options, HostSet& all) {
+  const PlacementOptions how{{}, {}, options.oversubscribe, options.map_by, options.rank_by};
+  std::vector<ApplicationPlacement> programs = {{all.hosts, options.ranks, options.per_node}};
+  for (const Application& program : options.more_applications) {
+    ApplicationPlacement& placed = programs.emplace_back();
+    placed.ranks = program.ranks;
+    placed.per_node = program.per_node;
+    if (program.hosts.empty() && program.hostfile.empty()) continue;
+    const HostSet own = hosts_of(options, program);
+    placed.hosts = own.hosts;
+    all.source += "; " + own.source;
+    for (const Host& host : own.hosts) {
+      const auto is_known = [&host](const Host& known) { return known.name == host.name; };
+      if (std::none_of(all.hosts.begin(), all.hosts.end(), is_known)) all.hosts.push_back(host);
+    }
+  }
+  Placement placement = place_applications(programs, how);
+  const auto ranks = static_cast<int>(placement.ranks.size());
+  if (options.input.kind == InputTarget::Kind::kRank && options.input.rank >= ranks) {
+    throw UsageError("--stdin " + std::to_string(options.input.rank) +
+                     ": the last rank of this job is " + std::to_string(ranks - 1));
+  }
+  return placement;
+}
+
+// One world after the other, until one ends well or no restart is left.
+int run_job(Options options, const Placement& placement) {
+  using Clock = std::chrono::steady_clock;
+  const auto started = Clock::now();
+  const auto limit = options.timeout;
+  const std::string path = std::filesystem::read_symlink("/proc/self/exe").string();
+  for (int generation = 0;; ++generation) {
+    Controller controller(options, placement, path, static_cast<std::uint32_t>(generation));
+    const int code = controller.run();
+    if (generation >= options.max_restarts || !controller.may_start_anew()) return code;
+    if (controller.has_lost_host()) std::this_thread::sleep_for(kLease + kHeartbeatInterval);
+    if (limit) {
+      const auto passed =
+          std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - started);
+      options.timeout = std::max(*limit - passed, std::chrono::milliseconds(1));
+    }
+    std::cerr << "launcher: all ranks are started anew (restart " << generation + 1 << " of "
+              << options.max_restarts << ")" << std::endl;
+  }
+}
+
 int run(const std::vector<std::string>& arguments) {
   const Options options = parse_options(arguments);
   if (options.help) {
     std::cout << usage_text();
+    return 0;
+  }
+  if (options.help_all) {
+    std::cout << full_usage_text();
     return 0;
   }
   if (options.version) {
@@ -60,19 +116,16 @@ int run(const std::vector<std::string>& arguments) {
     return 0;
   }
   // A bad --rsh is the user's mistake even where no host needs it.
-  (void)split_command(options.remote_shell);
-  const HostSet hosts = hosts_of(options);
-  Placement placement =
-      place_ranks(hosts.hosts, {options.ranks, options.per_node, options.oversubscribe});
+  (void)remote_shell_of(options);
+  HostSet hosts = hosts_of(options, options);
+  Placement placement = place(options, hosts);
   if (options.dry_run) {
     const Plan plan{options, hosts, placement};
     std::cout << (options.json ? plan_json(plan) : plan_text(plan));
     return 0;
   }
   forbid_core_dumps();
-  Controller controller(options, std::move(placement),
-                        std::filesystem::read_symlink("/proc/self/exe").string());
-  return controller.run();
+  return run_job(options, placement);
 }
 
 int fail(const std::string& message, int code) {

@@ -4,164 +4,100 @@
 #include "launcher/options.h"
 
 #include <algorithm>
-#include <charconv>
-#include <cmath>
-#include <functional>
 #include <utility>
+
+#include "launcher/command_line/flags.h"
+#include "launcher/command_line/foreign.h"
 
 namespace chainmail::launch {
 namespace {
 
-constexpr int kMaxRanks = 65536;
+using Words = std::span<const std::string>;
 
-int parse_count(const std::string& flag, const std::string& text) {
-  int value = 0;
-  const char* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, value);
-  if (text.empty() || stop != end || error != std::errc() || value < 1 || value > kMaxRanks) {
-    throw UsageError(flag + " must be a number from 1 to " + std::to_string(kMaxRanks) + ", not '" +
-                     text + "'");
+[[noreturn]] void refuse(const std::string& name, Words arguments) {
+  if (const auto advice = foreign_option(name, arguments)) throw UsageError(*advice);
+  std::string text = "unknown option '" + arguments.front() + "'";
+  const std::string nearest = nearest_flag(name);
+  if (!nearest.empty()) text += ", did you mean " + nearest + "?";
+  throw UsageError(text + (nearest.empty() ? ";" : "") +
+                   " options of the program come after the program's name");
+}
+
+// "-n4" as srun has it; the words of it.
+std::optional<std::vector<std::string>> split_short_count(const std::string& argument) {
+  const std::size_t digits = argument.find_first_of("0123456789");
+  const std::string name = argument.substr(0, digits);
+  if (digits == std::string::npos || (name != "-n" && name != "-np" && name != "-N")) {
+    return std::nullopt;
   }
-  return value;
+  return std::vector<std::string>{name, argument.substr(digits)};
 }
 
-// "30", "1.5", "90s", "10m", "2h".
-std::chrono::milliseconds parse_duration(const std::string& flag, const std::string& text) {
-  double value = 0;
-  const char* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, value);
-  const std::string unit(stop, end);
-  double seconds = -1;
-  if (unit.empty() || unit == "s") seconds = value;
-  if (unit == "m") seconds = value * 60;
-  if (unit == "h") seconds = value * 3600;
-  constexpr double kYear = 365.0 * 24 * 3600;
-  if (text.empty() || error != std::errc() || !std::isfinite(value) || seconds < 0 ||
-      seconds > kYear) {
-    throw UsageError(flag + " must be a time in seconds such as 30, 1.5, 10m or 2h, not '" + text +
-                     "'");
+// One option; how many words it took.
+std::size_t read_flag(Words arguments, FlagTarget target) {
+  if (const auto split = split_short_count(arguments.front())) {
+    FlagWords words(*split);
+    find_flag(words.name())->apply(target, words);
+    return 1;
   }
-  return std::chrono::milliseconds(std::llround(seconds * 1000));
+  FlagWords words(arguments);
+  const Flag* flag = find_flag(words.name());
+  if (flag == nullptr) refuse(words.name(), arguments);
+  flag->apply(target, words);
+  return words.used();
 }
 
-ExportedVariable parse_variable(const std::string& text) {
-  const std::size_t equals = text.find('=');
-  ExportedVariable variable{text.substr(0, equals), std::nullopt};
-  if (equals != std::string::npos) variable.value = text.substr(equals + 1);
-  const auto is_name_character = [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
-  };
-  if (variable.name.empty() ||
-      !std::all_of(variable.name.begin(), variable.name.end(), is_name_character)) {
-    throw UsageError("-x wants NAME or NAME=value, not '" + text + "'");
+// The options of one program, up to its name; what is left begins with the name. True when "--"
+// said that nothing more is an option, ':' included.
+bool read_flags(Words& arguments, FlagTarget target) {
+  while (!arguments.empty()) {
+    const std::string& argument = arguments.front();
+    if (argument == "--") {
+      arguments = arguments.subspan(1);
+      return true;
+    }
+    if (argument.size() < 2 || argument.front() != '-') return false;
+    arguments = arguments.subspan(read_flag(arguments, target));
   }
-  return variable;
+  return false;
 }
 
-MpiMode parse_mpi(const std::string& flag, const std::string& text) {
-  if (text == "auto") return MpiMode::kAuto;
-  if (text == "pmix") return MpiMode::kPmix;
-  if (text == "pmi1") return MpiMode::kPmi1;
-  if (text == "none") return MpiMode::kNone;
-  throw UsageError(flag + " is auto, pmix (Open MPI), pmi1 (MPICH) or none, not '" + text + "'");
+void check_program(const std::vector<std::string>& program) {
+  if (!program.empty() && program.front().empty()) throw UsageError("the program's name is empty");
 }
 
-struct Flag {
-  std::vector<std::string> names;  // without dashes; '_' written as '-'
-  bool takes_value = true;
-  std::function<void(Options&, const std::string& flag, const std::string& value)> apply;
-};
-
-Flag text_flag(std::vector<std::string> names, std::string Options::*member) {
-  return {std::move(names), true,
-          [member](Options& options, const std::string& flag, const std::string& value) {
-            if (value.empty()) throw UsageError(flag + " has an empty value");
-            options.*member = value;
-          }};
-}
-
-Flag switch_flag(std::vector<std::string> names, bool Options::*member) {
-  return {std::move(names), false,
-          [member](Options& options, const auto&, const auto&) { options.*member = true; }};
-}
-
-Flag count_flag(std::vector<std::string> names, std::optional<int> Options::*member) {
-  return {std::move(names), true,
-          [member](Options& options, const std::string& flag, const std::string& value) {
-            options.*member = parse_count(flag, value);
-          }};
-}
-
-Flag time_flag(std::string name, std::optional<std::chrono::milliseconds> Options::*member) {
-  return {{std::move(name)},
-          true,
-          [member](Options& options, const std::string& flag, const std::string& value) {
-            options.*member = parse_duration(flag, value);
-          }};
-}
-
-std::vector<Flag> known_flags() {
-  return {
-      text_flag({"H", "host", "hosts"}, &Options::hosts),
-      text_flag({"hostfile", "machinefile", "f"}, &Options::hostfile),
-      text_flag({"host-discovery", "host-discovery-script"}, &Options::host_discovery),
-      text_flag({"include", "i"}, &Options::include),
-      text_flag({"exclude", "e"}, &Options::exclude),
-      switch_flag({"hostfile-strict"}, &Options::hostfile_strict),
-      count_flag({"n", "np"}, &Options::ranks),
-      count_flag({"per-node", "N", "npernode", "ppn"}, &Options::per_node),
-      {{"x"},
-       true,
-       [](Options& options, const auto&, const std::string& value) {
-         options.variables.push_back(parse_variable(value));
-       }},
-      {{"mpi"},
-       true,
-       [](Options& options, const std::string& flag, const std::string& value) {
-         options.mpi = parse_mpi(flag, value);
-       }},
-      text_flag({"rsh"}, &Options::remote_shell),
-      text_flag({"output"}, &Options::output_dir),
-      time_flag("timeout", &Options::timeout),
-      time_flag("grace", &Options::grace),
-      switch_flag({"oversubscribe"}, &Options::oversubscribe),
-      switch_flag({"tag-output"}, &Options::tag_output),
-      switch_flag({"dry-run"}, &Options::dry_run),
-      switch_flag({"json"}, &Options::json),
-      switch_flag({"torchrun-env"}, &Options::torchrun_env),
-      switch_flag({"help", "h"}, &Options::help),
-      switch_flag({"version"}, &Options::version),
-  };
-}
-
-// "--per_node" and "-per-node" are "per-node".
-std::string normalised(const std::string& argument, std::size_t name_end) {
-  const std::size_t begin = argument.compare(0, 2, "--") == 0 ? 2 : 1;
-  std::string name = argument.substr(begin, name_end - begin);
-  std::replace(name.begin(), name.end(), '_', '-');
-  return name;
-}
-
-const Flag& find_flag(const std::vector<Flag>& flags, const std::string& name,
-                      const std::string& argument) {
-  for (const Flag& flag : flags) {
-    if (std::find(flag.names.begin(), flag.names.end(), name) != flag.names.end()) return flag;
+void check_application(const Application& application) {
+  if (!application.hosts.empty() && !application.hostfile.empty()) {
+    throw UsageError("-H and --hostfile exclude each other; give one of them");
   }
-  throw UsageError("unknown option '" + argument +
-                   "'; options of the program come after the program's name");
+}
+
+// With several programs nobody can guess who gets how many of the slots.
+void check_several(const std::vector<Application>& applications) {
+  for (const Application& application : applications) {
+    if (application.program.empty()) {
+      throw UsageError(
+          "a program is missing beside ':'; if ':' is an argument of the program, put '--' before "
+          "the program's name");
+    }
+    const bool has_hosts = !application.hosts.empty() || !application.hostfile.empty();
+    if (!application.ranks && !application.per_node && !has_hosts) {
+      throw UsageError("with ':' every program needs its own number of ranks: -n 1 ./a : -n 3 ./b" +
+                       std::string("; ") + application.program.front() + " has none");
+    }
+  }
 }
 
 void check_together(const Options& options) {
-  if (options.help || options.version) return;
-  if (!options.hosts.empty() && !options.hostfile.empty()) {
-    throw UsageError("-H and --hostfile exclude each other; give one of them");
-  }
-  if (!options.host_discovery.empty() && !(options.hosts.empty() && options.hostfile.empty())) {
+  if (options.help || options.help_all || options.version) return;
+  const Application& first = options;
+  if (!options.host_discovery.empty() && !(first.hosts.empty() && first.hostfile.empty())) {
     throw UsageError("--host-discovery and " +
-                     std::string(options.hosts.empty() ? "--hostfile" : "-H") +
+                     std::string(first.hosts.empty() ? "--hostfile" : "-H") +
                      " exclude each other; give one of them");
   }
   if (options.json && !options.dry_run) throw UsageError("--json goes with --dry-run");
+  if (!options.more_applications.empty()) return check_several(applications_of(options));
   if (options.program.empty() && !options.dry_run) {
     throw UsageError("no program given; try: launcher -n 2 ./program");
   }
@@ -170,35 +106,28 @@ void check_together(const Options& options) {
 }  // namespace
 
 Options parse_options(std::span<const std::string> arguments) {
-  const std::vector<Flag> flags = known_flags();
   Options options;
-  std::size_t i = 0;
-  for (; i < arguments.size(); ++i) {
-    const std::string& argument = arguments[i];
-    if (argument == "--") {
-      ++i;
-      break;
-    }
-    if (argument.size() < 2 || argument.front() != '-') break;
-    const std::size_t equals = std::min(argument.find('='), argument.size());
-    const Flag& flag = find_flag(flags, normalised(argument, equals), argument);
-    const std::string name = argument.substr(0, equals);
-    std::string value;
-    if (equals < argument.size()) {
-      if (!flag.takes_value) throw UsageError(name + " takes no value");
-      value = argument.substr(equals + 1);
-    } else if (flag.takes_value) {
-      if (++i == arguments.size()) throw UsageError(name + " needs a value");
-      value = arguments[i];
-    }
-    flag.apply(options, name, value);
+  Application* application = &options;
+  while (true) {
+    const bool is_all_program = read_flags(arguments, {options, *application});
+    const auto colon =
+        is_all_program ? arguments.end() : std::find(arguments.begin(), arguments.end(), ":");
+    application->program.assign(arguments.begin(), colon);
+    check_program(application->program);
+    check_application(*application);
+    if (colon == arguments.end()) break;
+    arguments = arguments.subspan(static_cast<std::size_t>(colon - arguments.begin()) + 1);
+    application = &options.more_applications.emplace_back();
   }
-  options.program.assign(arguments.begin() + static_cast<std::ptrdiff_t>(i), arguments.end());
-  if (!options.program.empty() && options.program.front().empty()) {
-    throw UsageError("the program's name is empty");
-  }
+  options.binding.overload = options.binding.overload || options.oversubscribe;
   check_together(options);
   return options;
+}
+
+std::vector<Application> applications_of(const Options& options) {
+  std::vector<Application> all = {options};
+  all.insert(all.end(), options.more_applications.begin(), options.more_applications.end());
+  return all;
 }
 
 std::vector<std::string> split_command(const std::string& text, const std::string& flag) {
@@ -230,34 +159,16 @@ std::vector<std::string> split_command(const std::string& text, const std::strin
   return words;
 }
 
-std::string usage_text() {
-  return R"(launcher [options] program [arguments]
-
-Starts a program on this machine or on the hosts of a list, one process per rank.
-
-  -H LIST|FILE         hosts: h1:4,h2:4, or a file when the value contains '/' or names one
-  --hostfile FILE      hosts from a file: 'name slots=4', one per line
-  --host-discovery CMD a program that prints the lines of a hostfile
-  --include, --exclude only these hosts and slots, or all but these: h1@h2:0,2
-  --hostfile-strict    refuse a hostfile that names a host twice
-  -n, -np N            number of ranks (default: one per slot)
-  --per-node N         ranks on each host (also -N, -npernode)
-  -x NAME[=VALUE]      give a variable to the ranks on other hosts; may be repeated
-  --rsh COMMAND        remote shell (default: ssh); '%h' in it stands for the host
-  --mpi MODE           how MPI_Init finds its job: auto, pmix, pmi1 or none (default: auto)
-  --oversubscribe      allow more ranks than slots
-  --tag-output         begin every line with [host/rank]
-  --output DIR         also write DIR/rank.<r>/stdout and stderr
-  --timeout TIME       end the job after TIME (seconds, or 10m, 2h): exit code 124
-  --grace TIME         time between SIGTERM and SIGKILL on a signal (default: 30 s, Ctrl-C 5 s)
-  --torchrun-env       also set MASTER_ADDR and MASTER_PORT
-  --dry-run [--json]   print the plan and start nothing
-  --help, --version
-
-Exit code: 0 if every rank ended with 0, else the code of the first rank that failed (128 + signal
-for a signal); 2 bad usage, 124 time limit, 125 launcher's own error, 126 program cannot be run,
-127 program not found. docs/launcher.md has the details.
-)";
+std::vector<std::string> remote_shell_of(const Options& options) {
+  std::vector<std::string> words = split_command(options.remote_shell);
+  if (options.remote_shell_arguments.empty()) return words;
+  if (options.remote_shell.find("%h") != std::string::npos) {
+    throw UsageError("--rsh-args goes before the host, whose place --rsh fixes by '%h'; write '" +
+                     options.remote_shell_arguments + "' into --rsh itself");
+  }
+  const auto more = split_command(options.remote_shell_arguments, "--rsh-args");
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
 }
 
 }  // namespace chainmail::launch

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-// The launcher's command line. Pure functions over argv, thread-safe.
+// The launcher's command line. Pure functions over argv, thread-safe. The options themselves are
+// listed in command_line/flags.cc.
 //
 // Not gflags: it keeps only the last of repeated string flags (`-x A -x B`) and reorders argv,
 // while everything from the program's name on belongs to the program and is never looked at.
@@ -16,7 +17,9 @@
 #include <string>
 #include <vector>
 
+#include "launcher/binding.h"
 #include "launcher/mpi/mpi_wire.h"
+#include "launcher/placement.h"
 
 namespace chainmail::launch {
 
@@ -32,38 +35,66 @@ struct ExportedVariable {
   std::optional<std::string> value;
 };
 
-struct Options {
-  std::string hosts;           ///< -H
-  std::string hostfile;        ///< --hostfile
-  std::string host_discovery;  ///< --host-discovery, a command
-  std::string include;         ///< --include, hosts and slots to use
-  std::string exclude;         ///< --exclude, hosts and slots to leave out
+/// One program of a job and what belongs to it alone: `launcher -n 1 ./a : -n 3 ./b` has two.
+struct Application {
+  std::string hosts;     ///< -H
+  std::string hostfile;  ///< --hostfile
   std::optional<int> ranks;
   std::optional<int> per_node;
   std::vector<ExportedVariable> variables;
+  std::string working_directory;     ///< empty: the launcher's; otherwise absolute
+  std::vector<std::string> program;  ///< program and its arguments
+};
+
+/// Who reads the launcher's standard input.
+struct InputTarget {
+  enum class Kind { kRank, kAll, kNone };
+  Kind kind = Kind::kRank;
+  int rank = 0;
+};
+
+/// What is inherited belongs to the first program.
+struct Options : Application {
+  std::vector<Application> more_applications;      ///< after each ':'
+  std::vector<ExportedVariable> common_variables;  ///< -genv: for all programs
+  std::string host_discovery;                      ///< --host-discovery, a command
+  std::string include;                             ///< --include, hosts and slots to use
+  std::string exclude;                             ///< --exclude, hosts and slots to leave out
   std::string remote_shell = "ssh";
+  std::string remote_shell_arguments;  ///< words after the remote shell's own
   std::string output_dir;
   std::optional<std::chrono::milliseconds> timeout;
   std::optional<std::chrono::milliseconds> grace;
   MpiMode mpi = MpiMode::kAuto;
+  MapBy map_by = MapBy::kSlot;
+  std::optional<MapBy> rank_by;
+  int max_restarts = 0;  ///< how often the world may be started anew after a failure
+  Binding binding;
+  InputTarget input;
   bool oversubscribe = false;
   bool hostfile_strict = false;  ///< a host named twice in a hostfile is an error
+  bool report_bindings = false;
   bool tag_output = false;
+  bool timestamp = false;
   bool dry_run = false;
   bool json = false;
   bool torchrun_env = false;
   bool help = false;
+  bool help_all = false;
   bool version = false;
-  std::vector<std::string> program;  ///< program and its arguments
 };
 
 /// `arguments` without the launcher's own name. Throws UsageError with one sentence.
 [[nodiscard]] Options parse_options(std::span<const std::string> arguments);
 
+/// All programs of the job, in the order of the command line.
+[[nodiscard]] std::vector<Application> applications_of(const Options& options);
+
 /// Splits the value of `flag` into words; quotes group, a backslash escapes. Throws UsageError.
 [[nodiscard]] std::vector<std::string> split_command(const std::string& text,
                                                      const std::string& flag = "--rsh");
 
-[[nodiscard]] std::string usage_text();
+/// The words of --rsh and --rsh-args. Throws UsageError.
+[[nodiscard]] std::vector<std::string> remote_shell_of(const Options& options);
 
 }  // namespace chainmail::launch

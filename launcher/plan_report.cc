@@ -29,11 +29,19 @@ struct PlannedRank {
   bool is_here = false;
 };
 
+std::vector<ExportedVariable> variables_for(const Options& options, int application) {
+  std::vector<ExportedVariable> variables = options.common_variables;
+  const Application program = applications_of(options)[static_cast<std::size_t>(application)];
+  variables.insert(variables.end(), program.variables.begin(), program.variables.end());
+  return variables;
+}
+
 PlannedVariables variables_of(const Plan& plan, const PlacedRank& rank, bool is_here,
                               const Environment& own) {
   const auto node = static_cast<std::size_t>(rank.node);
   std::vector<std::string> missing;
-  Environment exported = exported_environment(own, plan.options.variables, missing);
+  Environment exported =
+      exported_environment(own, variables_for(plan.options, rank.application), missing);
   add_variables_of(plan.placement.nodes[node], exported);
   PlannedVariables variables(exported.begin(), exported.end());
   const std::pair<const char*, std::size_t> numbers[] = {
@@ -64,7 +72,7 @@ std::vector<PlannedRank> planned_ranks(const Plan& plan) {
   const Environment own = current_environment();
   const auto cores = usable_cores();
   std::vector<int> all;
-  for (const auto& core : cores) all.insert(all.end(), core.begin(), core.end());
+  for (const Core& core : cores) all.insert(all.end(), core.cpus.begin(), core.cpus.end());
   for (std::size_t i = 0; i < placement.ranks.size(); ++i) {
     const PlacedRank& rank = placement.ranks[i];
     const auto node = static_cast<std::size_t>(rank.node);
@@ -72,7 +80,7 @@ std::vector<PlannedRank> planned_ranks(const Plan& plan) {
     planned.is_here = is_this_machine(placement.nodes[node]);
     planned.variables = variables_of(plan, rank, planned.is_here, own);
     if (!planned.is_here) continue;
-    const auto shares = share_cores(cores, placement.ranks_of_node[node]);
+    const auto shares = share_cores(cores, placement.ranks_of_node[node], plan.options.binding);
     const CpuShare& share = shares[static_cast<std::size_t>(rank.local_rank)];
     planned.cpus = share.cpus.empty() ? all : share.cpus;
     const auto threads = planned.variables.find("OMP_NUM_THREADS");
@@ -99,6 +107,7 @@ std::string plan_json(const Plan& plan) {
   out["source"] = plan.hosts.source;
   out["notes"] = plan.hosts.notes;
   out["program"] = plan.options.program;
+  const std::vector<Application> programs = applications_of(plan.options);
   out["hosts"] = Json::array();
   for (const Host& host : plan.hosts.hosts) {
     out["hosts"].push_back({{"name", host.name},
@@ -114,13 +123,15 @@ std::string plan_json(const Plan& plan) {
     const PlacedRank& rank = plan.placement.ranks[i];
     Json variables = Json::object();
     for (const auto& [name, value] : planned[i].variables) variables[name] = or_null(value);
-    out["ranks"].push_back({{"rank", rank.rank},
-                            {"host", host_of(plan, rank)},
-                            {"local_rank", rank.local_rank},
-                            {"node_rank", rank.node},
-                            {"cpus", or_null(planned[i].cpus)},
-                            {"environment", variables},
-                            {"inherits", planned[i].is_here ? "launcher" : "login"}});
+    out["ranks"].push_back(
+        {{"rank", rank.rank},
+         {"host", host_of(plan, rank)},
+         {"program", programs[static_cast<std::size_t>(rank.application)].program},
+         {"local_rank", rank.local_rank},
+         {"node_rank", rank.node},
+         {"cpus", or_null(planned[i].cpus)},
+         {"environment", variables},
+         {"inherits", planned[i].is_here ? "launcher" : "login"}});
   }
   // A file name in "source" may hold any bytes; the output stays valid JSON.
   return out.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";

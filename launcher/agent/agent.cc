@@ -16,6 +16,7 @@
 #include "base/error.h"
 #include "launcher/agent/children.h"
 #include "launcher/agent/host_facts.h"
+#include "launcher/options.h"
 
 namespace chainmail::launch {
 namespace {
@@ -27,8 +28,6 @@ using internal::UniqueFd;
 
 // What may wait for the controller before the ranks' output is no longer read.
 constexpr std::size_t kMaxQueuedBytes = std::size_t{1} << 20;
-// A rank that never reads its socket must not make the agent grow without end.
-constexpr std::size_t kMaxQueuedForRank = std::size_t{64} << 20;
 
 UniqueFd taken_over(int fd, int replacement_flags) {
   UniqueFd copy(fcntl(fd, F_DUPFD_CLOEXEC, 3));
@@ -119,9 +118,11 @@ void Agent::on_frame(const internal::Frame& frame) {
     case AgentMessage::kEndRanks:
       signal_ranks(SIGKILL);
       break;
-    case AgentMessage::kPauseOutput:
-      paused_by_controller_ = BodyReader(frame.body).u8() != 0;
-      update_reading();
+    case AgentMessage::kOutputTaken:
+      on_output_taken(frame);
+      break;
+    case AgentMessage::kRankInput:
+      on_rank_input(frame);
       break;
     case AgentMessage::kLeave:
       end(0);
@@ -141,6 +142,7 @@ void Agent::on_frame(const internal::Frame& frame) {
     case AgentMessage::kRankStopped:
     case AgentMessage::kOutput:
     case AgentMessage::kAllExited:
+    case AgentMessage::kInputTaken:
       throw SystemError("agent protocol: message for the controller came to an agent", EPROTO);
   }
 }
@@ -158,47 +160,61 @@ void Agent::start_ranks() {
   told_all_exited_ = false;
   ranks_.clear();
   mpi_.reset();
-  ranks_.resize(order_.local_size);
-  if (chdir(order_.working_directory.c_str()) != 0) {
-    report_start_failure(order_.first_rank, errno, "chdir", order_.working_directory);
-  } else {
+  ranks_.resize(order_.ranks.size());
+  try {
+    const auto cpus = share_cores(cores_, static_cast<int>(order_.ranks.size()), order_.binding);
     start_mpi();
-    const auto shares = share_cores(cores_, static_cast<int>(order_.local_size));
-    for (std::uint32_t local = 0; local < order_.local_size; ++local) {
-      if (!start_rank(local, shares[local])) break;
+    for (std::uint32_t local = 0; local < order_.ranks.size(); ++local) {
+      if (!start_rank(local, cpus[local])) break;
     }
+  } catch (const UsageError& error) {
+    report_start_failure(order_.ranks.front().rank, 0, "bind", error.what());
   }
   tell_when_all_exited();
 }
 
 bool Agent::start_rank(std::uint32_t local, const CpuShare& share) {
+  const OrderedRank& ordered = order_.ranks[local];
+  const OrderedProgram& program = order_.programs[ordered.program];
   Rank& rank = ranks_[local];
-  rank.number = order_.first_rank + local;
+  rank.number = ordered.rank;
+  // The rank inherits it.
+  if (chdir(program.working_directory.c_str()) != 0) {
+    report_start_failure(rank.number, errno, "chdir", program.working_directory);
+    return false;
+  }
   try {
-    RankHandles handles = spawn_rank({order_.program, environment_of(local, share), share.cpus,
-                                      mpi_ ? mpi_->socket_for(rank.number) : UniqueFd()});
+    RankHandles handles =
+        spawn_rank({program.words, environment_of(local, share), share.cpus, ordered.has_input,
+                    mpi_ ? mpi_->socket_for(rank.number) : UniqueFd()});
     rank.pid = handles.pid;
     rank.is_running = true;
     connect_streams(rank, std::move(handles));
   } catch (const SpawnError& error) {
-    report_start_failure(rank.number, error.error(), error.stage(), order_.program.front());
+    report_start_failure(rank.number, error.error(), error.stage(), program.words.front());
     return false;
   }
-  channel_->send(AgentMessage::kRankStarted,
-                 BodyWriter().u32(rank.number).u32(static_cast<std::uint32_t>(rank.pid)).take());
+  channel_->send(AgentMessage::kRankStarted, BodyWriter()
+                                                 .u32(rank.number)
+                                                 .u32(static_cast<std::uint32_t>(rank.pid))
+                                                 .text(cpu_list(share.cpus))
+                                                 .take());
   return true;
 }
 
 std::map<std::string, std::string> Agent::environment_of(std::uint32_t local,
                                                          const CpuShare& share) {
   std::map<std::string, std::string> variables = own_environment();
-  for (const auto& [name, value] : order_.variables) variables[name] = value;
-  variables["RANK"] = std::to_string(order_.first_rank + local);
+  const OrderedRank& ordered = order_.ranks[local];
+  const OrderedProgram& program = order_.programs[ordered.program];
+  variables["PWD"] = program.working_directory;
+  for (const auto& [name, value] : program.variables) variables[name] = value;
+  variables["RANK"] = std::to_string(ordered.rank);
   variables["WORLD_SIZE"] = std::to_string(order_.world_size);
   variables["LOCAL_RANK"] = std::to_string(local);
-  variables["LOCAL_WORLD_SIZE"] = std::to_string(order_.local_size);
+  variables["LOCAL_WORLD_SIZE"] = std::to_string(order_.ranks.size());
   variables["NODE_RANK"] = std::to_string(order_.node_rank);
-  variables["CHAINMAIL_GENERATION"] = "0";
+  variables["CHAINMAIL_GENERATION"] = std::to_string(order_.generation);
   // Its stdout is a pty in any case; this says whether people watch it.
   variables["CHAINMAIL_TERMINAL"] = order_.carriage_returns ? "1" : "0";
   // emplace keeps what the user set. Spinning OpenMP workers cost ten times the CPU time as soon
@@ -207,52 +223,57 @@ std::map<std::string, std::string> Agent::environment_of(std::uint32_t local,
   variables.emplace("OMP_WAIT_POLICY", "passive");
   variables.erase("CHAINMAIL_JOB_FD");
   if (mpi_) {
-    const bool is_crowded = order_.local_size > cores_.size();
-    mpi_->add_variables(variables, order_.first_rank + local, is_crowded);
+    const bool is_crowded = order_.ranks.size() > cores_.size();
+    mpi_->add_variables(variables, ordered.rank, is_crowded);
   }
   return variables;
 }
 
 void Agent::connect_streams(Rank& rank, RankHandles handles) {
-  UniqueFd sources[2] = {std::move(handles.output), std::move(handles.error)};
-  for (std::size_t i = 0; i < 2; ++i) {
-    const auto stream = static_cast<std::uint8_t>(i + 1);
-    rank.lines[i] = std::make_unique<LineSplitter>(
-        order_.carriage_returns, [this, number = rank.number, stream](std::string_view piece) {
-          channel_->send(AgentMessage::kOutput,
-                         BodyWriter().u32(number).u8(stream).text(piece).take());
-          update_reading();
-        });
-    ByteStream::Callbacks callbacks;
-    callbacks.on_bytes = [lines = rank.lines[i].get()](std::span<const std::byte> bytes) {
-      lines->append({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
-    };
-    rank.streams[i] = ByteStream::make(io_, std::move(sources[i]), UniqueFd(), callbacks);
-  }
-  UniqueFd writer(fcntl(handles.job.get(), F_DUPFD_CLOEXEC, 3));
-  ByteStream::Callbacks callbacks;
-  callbacks.on_bytes = [this, number = rank.number](std::span<const std::byte> bytes) {
-    channel_->send(AgentMessage::kRankBytes,
-                   BodyWriter()
-                       .u32(number)
-                       .text({reinterpret_cast<const char*>(bytes.data()), bytes.size()})
-                       .take());
+  RankStreams::Callbacks callbacks;
+  const std::uint32_t number = rank.number;
+  callbacks.on_output = [this, number](std::uint8_t stream, std::string_view piece) {
+    channel_->send(AgentMessage::kOutput, BodyWriter().u32(number).u8(stream).text(piece).take());
     update_reading();
   };
-  rank.job = ByteStream::make(io_, std::move(handles.job), std::move(writer), callbacks);
-  for (const auto& stream : {rank.streams[0], rank.streams[1], rank.job}) {
-    stream->set_reading(reading_);
-    stream->start();
-  }
+  callbacks.on_job_bytes = [this, number](std::string_view bytes) {
+    channel_->send(AgentMessage::kRankBytes, BodyWriter().u32(number).text(bytes).take());
+    update_reading();
+  };
+  callbacks.on_input_taken = [this, number](bool more) {
+    channel_->send(AgentMessage::kInputTaken, BodyWriter().u32(number).u8(more ? 1 : 0).take());
+  };
+  rank.streams = std::make_unique<RankStreams>(
+      io_, std::move(handles), RankStreams::Settings{order_.carriage_returns, order_.output_window},
+      std::move(callbacks));
+}
+
+RankStreams* Agent::streams_of(std::uint32_t number) {
+  const auto found = std::find_if(ranks_.begin(), ranks_.end(), [number](const Rank& rank) {
+    return rank.streams && rank.number == number;
+  });
+  return found == ranks_.end() ? nullptr : found->streams.get();
 }
 
 void Agent::relay_to_rank(const internal::Frame& frame) {
   BodyReader body(frame.body);
+  if (RankStreams* streams = streams_of(body.u32())) streams->write_job(body.text());
+}
+
+void Agent::on_output_taken(const internal::Frame& frame) {
+  BodyReader body(frame.body);
+  RankStreams* streams = streams_of(body.u32());
+  const std::uint8_t stream = body.u8();
+  if (streams != nullptr) streams->output_taken(stream, body.u32());
+}
+
+void Agent::on_rank_input(const internal::Frame& frame) {
+  BodyReader body(frame.body);
   const std::uint32_t number = body.u32();
-  for (Rank& rank : ranks_) {
-    if (rank.number != number || !rank.job) continue;
-    rank.job->write(body.text());
-    if (rank.job->queued_bytes() > kMaxQueuedForRank) rank.job->close();
+  if (RankStreams* streams = streams_of(number)) {
+    streams->write_input(body.text());
+  } else {
+    channel_->send(AgentMessage::kInputTaken, BodyWriter().u32(number).u8(0).take());
   }
 }
 
@@ -265,17 +286,12 @@ void Agent::signal_ranks(int number) {
   }
 }
 
-// Slow readers slow the ranks down instead of filling memory.
+// A slow channel slows the ranks down instead of filling memory.
 void Agent::update_reading() {
   const bool has_room = channel_->queued_bytes() < kMaxQueuedBytes;
-  const bool reading = has_room && !paused_by_controller_;
   for (Rank& rank : ranks_) {
-    for (const auto& stream : rank.streams) {
-      if (stream && reading != reading_) stream->set_reading(reading);
-    }
-    if (rank.job) rank.job->set_reading(has_room);
+    if (rank.streams) rank.streams->set_reading(has_room);
   }
-  reading_ = reading;
 }
 
 void Agent::reap() {
@@ -321,13 +337,7 @@ void Agent::on_exit(Rank& rank, const siginfo_t& info) {
   waitid(P_PID, static_cast<id_t>(rank.pid), &reaped, WEXITED | WNOHANG);
   rank.is_running = false;
   // Everything it said comes before the news that it is gone.
-  for (std::size_t i = 0; i < 2; ++i) {
-    rank.streams[i]->drain();
-    rank.streams[i]->close();
-    rank.lines[i]->finish();
-  }
-  rank.job->drain();
-  rank.job->close();
+  rank.streams->finish();
   if (mpi_) mpi_->on_rank_exit(rank.number, info.si_code == CLD_EXITED && info.si_status == 0);
   channel_->send(AgentMessage::kRankExited,
                  encode_exit({rank.number, info.si_code != CLD_EXITED,

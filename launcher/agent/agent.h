@@ -17,8 +17,7 @@
 #include <vector>
 
 #include "launcher/agent/cpu_shares.h"
-#include "launcher/agent/line_splitter.h"
-#include "launcher/agent/rank_process.h"
+#include "launcher/agent/rank_streams.h"
 #include "launcher/channel/frame_channel.h"
 #include "launcher/mpi/mpi_service.h"
 
@@ -35,9 +34,7 @@ class Agent {
     std::uint32_t number = 0;
     pid_t pid = -1;
     bool is_running = false;
-    std::unique_ptr<LineSplitter> lines[2];
-    std::shared_ptr<ByteStream> streams[2];
-    std::shared_ptr<ByteStream> job;
+    std::unique_ptr<RankStreams> streams;
   };
 
   void on_frame(const internal::Frame& frame);
@@ -47,7 +44,11 @@ class Agent {
   std::map<std::string, std::string> environment_of(std::uint32_t local, const CpuShare& share);
   void report_start_failure(std::uint32_t rank, int error, const std::string& stage,
                             const std::string& path);
+  /// Null for a rank that is not here or was never started.
+  RankStreams* streams_of(std::uint32_t rank);
   void relay_to_rank(const internal::Frame& frame);
+  void on_output_taken(const internal::Frame& frame);
+  void on_rank_input(const internal::Frame& frame);
   void signal_ranks(int number);
   void reap();
   void reap_orphans();
@@ -65,7 +66,7 @@ class Agent {
   asio::io_context io_;
   asio::signal_set signals_;
   asio::steady_timer heartbeat_;
-  std::vector<std::vector<int>> cores_;
+  std::vector<Core> cores_;
   std::unique_ptr<FrameChannel> channel_;
   std::string order_bytes_;
   StartOrder order_;
@@ -75,8 +76,6 @@ class Agent {
   PunctualityWatch watch_;
   bool started_ = false;
   bool told_all_exited_ = false;
-  bool paused_by_controller_ = false;
-  bool reading_ = true;
   int exit_code_ = 0;
 };
 

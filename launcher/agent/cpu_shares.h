@@ -5,21 +5,36 @@
 
 #pragma once
 
+#include <string>
 #include <vector>
 
+#include "launcher/binding.h"
+
 namespace chainmail::launch {
+
+/// A core of this machine; the parts that it lies in are numbered from 0.
+struct Core {
+  std::vector<int> cpus;  ///< its logical processors
+  int l3 = 0;
+  int numa = 0;
+  int socket = 0;
+};
 
 struct CpuShare {
   std::vector<int> cpus;  ///< logical processors to bind to; empty: not bound
   int cores = 1;          ///< what OMP_NUM_THREADS is set to
 };
 
-/// Pure: `cores` lists the logical processors of each core in topology order. Shares are disjoint
-/// neighbours of each other; with more ranks than cores nobody is bound and each has one core.
-[[nodiscard]] std::vector<CpuShare> share_cores(const std::vector<std::vector<int>>& cores,
-                                                int ranks);
+/// One share per local rank. Pure; `cores` in topology order. By default shares are disjoint
+/// neighbours of each other, and with more ranks than cores nobody is bound and each has one core.
+/// Throws UsageError when there are not as many cores (hardware threads) as the binding asks for.
+[[nodiscard]] std::vector<CpuShare> share_cores(const std::vector<Core>& cores, int ranks,
+                                                const Binding& binding = {});
 
 /// The cores of this machine that this process may use, as hwloc sees them; not thread-safe.
-[[nodiscard]] std::vector<std::vector<int>> usable_cores();
+[[nodiscard]] std::vector<Core> usable_cores();
+
+/// "0-3,8".
+[[nodiscard]] std::string cpu_list(std::vector<int> cpus);
 
 }  // namespace chainmail::launch

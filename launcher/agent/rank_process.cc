@@ -76,6 +76,17 @@ Pair make_output() {
   return {std::move(master), std::move(slave)};
 }
 
+// Here the rank reads.
+Pair make_input(bool has_input) {
+  if (!has_input) {
+    UniqueFd null(open("/dev/null", O_RDONLY | O_CLOEXEC));
+    if (!null.is_open()) throw SpawnError("spawn", errno);
+    return {UniqueFd(), std::move(null)};
+  }
+  Pipe pipe = new_pipe();
+  return {std::move(pipe.write_end), std::move(pipe.read_end)};
+}
+
 // The processors that a rank is bound to, made before the fork.
 class CpuSet {
  public:
@@ -120,6 +131,7 @@ std::string find_program(const std::string& name, const std::string& path) {
 
 struct ChildPlan {
   pid_t parent;
+  int input;
   int output;
   int error;
   int job;
@@ -146,9 +158,8 @@ int moved_up(int fd, int report_fd) {
   const int error = moved_up(plan.error, plan.report);
   const int job = moved_up(plan.job, plan.report);
   const int pmi = plan.pmi < 0 ? -1 : moved_up(plan.pmi, plan.report);
-  const int input = open("/dev/null", O_RDONLY | O_CLOEXEC);
-  const int null = moved_up(input, plan.report);
-  if (dup2(null, STDIN_FILENO) < 0 || dup2(output, STDOUT_FILENO) < 0 ||
+  const int input = moved_up(plan.input, plan.report);
+  if (dup2(input, STDIN_FILENO) < 0 || dup2(output, STDOUT_FILENO) < 0 ||
       dup2(error, STDERR_FILENO) < 0 || dup2(job, kJobFd) < 0 ||
       (pmi >= 0 && dup2(pmi, kPmi1Fd) < 0)) {
     report_and_exit(plan.report, errno);
@@ -165,6 +176,7 @@ SpawnError::SpawnError(std::string stage, int error)
       error_(error) {}
 
 RankHandles spawn_rank(const RankRequest& request) {
+  Pair input = make_input(request.has_input);
   Pair output = make_output();
   Pair error = make_pipe();
   Pair job = make_socket_pair();
@@ -186,16 +198,17 @@ RankHandles spawn_rank(const RankRequest& request) {
 
   const pid_t parent = getpid();
   const Forked child = fork_to_exec([&] {
-    run_child({parent, output.theirs.get(), error.theirs.get(), job.theirs.get(), request.pmi.get(),
-               report.write_end.get(), cpus, program.c_str(), arguments.data(),
-               environment.data()});
+    run_child({parent, input.theirs.get(), output.theirs.get(), error.theirs.get(),
+               job.theirs.get(), request.pmi.get(), report.write_end.get(), cpus, program.c_str(),
+               arguments.data(), environment.data()});
   });
   if (child.pid < 0) throw SpawnError("spawn", child.error);
   if (const int exec_error = wait_for_exec(report); exec_error != 0) {
     waitpid(child.pid, nullptr, 0);
     throw SpawnError("exec", exec_error);
   }
-  return {child.pid, std::move(output.ours), std::move(error.ours), std::move(job.ours)};
+  return {child.pid, std::move(output.ours), std::move(error.ours), std::move(job.ours),
+          std::move(input.ours)};
 }
 
 }  // namespace chainmail::launch

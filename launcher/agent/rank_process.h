@@ -3,7 +3,7 @@
 
 // Starts one rank as a child of this process: own process group, dies with its parent thread,
 // stdout a pty in raw mode (so that C's stdio stays line-buffered), stderr a pipe, stdin
-// /dev/null, one inherited socket to talk to the launcher.
+// /dev/null or a pipe, one inherited socket to talk to the launcher.
 //
 // Call from the main thread of a process with one thread: PR_SET_PDEATHSIG fires when the
 // *thread* that forked ends.
@@ -25,6 +25,7 @@ struct RankRequest {
   std::vector<std::string> program;
   std::map<std::string, std::string> environment;  ///< complete; CHAINMAIL_JOB_FD is added
   std::vector<int> cpus;                           ///< empty: not bound
+  bool has_input = false;                          ///< stdin is a pipe
   internal::UniqueFd pmi;                          ///< becomes kPmi1Fd; may be closed
 };
 
@@ -32,7 +33,8 @@ struct RankHandles {
   pid_t pid = -1;
   internal::UniqueFd output;  ///< master of the pty
   internal::UniqueFd error;
-  internal::UniqueFd job;  ///< our end of the socket
+  internal::UniqueFd job;    ///< our end of the socket
+  internal::UniqueFd input;  ///< where to write its stdin to, if it has one
 };
 
 /// The program could not be executed, or a process not be made.

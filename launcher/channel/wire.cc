@@ -20,6 +20,54 @@ void check_end(const BodyReader& body, const char* what) {
   }
 }
 
+void encode_program(const OrderedProgram& program, BodyWriter& body) {
+  body.text(program.working_directory);
+  body.u32(static_cast<std::uint32_t>(program.words.size()));
+  for (const std::string& word : program.words) body.text(word);
+  body.u32(static_cast<std::uint32_t>(program.variables.size()));
+  for (const auto& [name, value] : program.variables) body.text(name).text(value);
+}
+
+OrderedProgram decode_program(BodyReader& body) {
+  OrderedProgram program;
+  program.working_directory = body.text();
+  const std::uint32_t words = body.u32();
+  for (std::uint32_t i = 0; i < words; ++i) program.words.push_back(body.text());
+  const std::uint32_t variables = body.u32();
+  for (std::uint32_t i = 0; i < variables; ++i) {
+    std::string name = body.text();
+    program.variables[std::move(name)] = body.text();
+  }
+  return program;
+}
+
+void encode_binding(const Binding& binding, BodyWriter& body) {
+  body.u8(static_cast<std::uint8_t>(binding.to)).u32(binding.width);
+  body.u8(binding.scatter ? 1 : 0).u8(binding.overload ? 1 : 0);
+}
+
+Binding decode_binding(BodyReader& body) {
+  Binding binding;
+  const std::uint8_t to = body.u8();
+  if (to >= kBindToCount) throw SystemError("agent protocol: no such binding", EPROTO);
+  binding.to = static_cast<BindTo>(to);
+  binding.width = body.u32();
+  binding.scatter = body.u8() != 0;
+  binding.overload = body.u8() != 0;
+  return binding;
+}
+
+void check_order(const StartOrder& order) {
+  bool is_sound = !order.ranks.empty() && order.world_size >= order.ranks.size();
+  for (const OrderedRank& rank : order.ranks) {
+    is_sound = is_sound && rank.rank < order.world_size && rank.program < order.programs.size();
+  }
+  for (const OrderedProgram& program : order.programs) {
+    is_sound = is_sound && !program.words.empty();
+  }
+  if (!is_sound) throw SystemError("agent protocol: start order that contradicts itself", EPROTO);
+}
+
 }  // namespace
 
 internal::Frame make_frame(AgentMessage type, std::string body) {
@@ -54,38 +102,39 @@ AgentHello decode_hello(std::string_view bytes) {
 
 std::string encode_order(const StartOrder& order) {
   BodyWriter body;
-  body.u32(order.world_size).u32(order.node_rank).u32(order.first_rank).u32(order.local_size);
-  body.text(order.working_directory);
-  body.u32(static_cast<std::uint32_t>(order.program.size()));
-  for (const std::string& word : order.program) body.text(word);
-  body.u32(static_cast<std::uint32_t>(order.variables.size()));
-  for (const auto& [name, value] : order.variables) body.text(name).text(value);
-  body.u8(order.carriage_returns ? 1 : 0).text(order.mpi);
+  body.u32(order.generation).u32(order.world_size).u32(order.node_rank);
+  body.u32(static_cast<std::uint32_t>(order.ranks.size()));
+  for (const OrderedRank& rank : order.ranks) {
+    body.u32(rank.rank).u32(rank.program).u8(rank.has_input ? 1 : 0);
+  }
+  body.u32(static_cast<std::uint32_t>(order.programs.size()));
+  for (const OrderedProgram& program : order.programs) encode_program(program, body);
+  encode_binding(order.binding, body);
+  body.u32(order.output_window).u8(order.carriage_returns ? 1 : 0).text(order.mpi);
   return body.take();
 }
 
 StartOrder decode_order(std::string_view bytes) {
   BodyReader body(bytes);
   StartOrder order;
+  order.generation = body.u32();
   order.world_size = body.u32();
   order.node_rank = body.u32();
-  order.first_rank = body.u32();
-  order.local_size = body.u32();
-  order.working_directory = body.text();
-  const std::uint32_t words = body.u32();
-  for (std::uint32_t i = 0; i < words; ++i) order.program.push_back(body.text());
-  const std::uint32_t variables = body.u32();
-  for (std::uint32_t i = 0; i < variables; ++i) {
-    std::string name = body.text();
-    order.variables[std::move(name)] = body.text();
+  const std::uint32_t ranks = body.u32();
+  for (std::uint32_t i = 0; i < ranks; ++i) {
+    OrderedRank& rank = order.ranks.emplace_back();
+    rank.rank = body.u32();
+    rank.program = body.u32();
+    rank.has_input = body.u8() != 0;
   }
+  const std::uint32_t programs = body.u32();
+  for (std::uint32_t i = 0; i < programs; ++i) order.programs.push_back(decode_program(body));
+  order.binding = decode_binding(body);
+  order.output_window = body.u32();
   order.carriage_returns = body.u8() != 0;
   order.mpi = body.text();
   check_end(body, "start order");
-  if (order.program.empty() || order.local_size == 0 || order.world_size < order.local_size ||
-      order.first_rank > order.world_size - order.local_size) {
-    throw SystemError("agent protocol: start order that contradicts itself", EPROTO);
-  }
+  check_order(order);
   return order;
 }
 

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/job_protocol.h"
+#include "launcher/binding.h"
 
 namespace chainmail::launch {
 
@@ -20,19 +21,21 @@ namespace chainmail::launch {
 enum class AgentMessage : std::uint16_t {
   // agent -> controller
   kAgentHello = 256,  ///< AgentHello
-  kRankStarted,       ///< rank, pid
-  kStartFailed,       ///< rank, errno, "chdir", "exec" or "spawn", path
+  kRankStarted,       ///< rank, pid, processors ("0-3,8", empty: not bound)
+  kStartFailed,       ///< rank, errno, "chdir", "exec", "spawn" or "bind", path
   kRankExited,        ///< RankExit
   kRankStopped,       ///< rank, 1 stopped or 0 continued
   kOutput,            ///< rank, stream (1 or 2), whole lines
   kAllExited,         ///< every rank of this agent is gone
+  kInputTaken,        ///< rank has taken the last kRankInput; 1 it may take more, 0 it never will
   // controller -> agent
   kStartPart = 320,  ///< a piece of the encoded StartOrder
   kStart,            ///< the order is complete; again when all ranks have exited
   kSignalRanks,      ///< signal number, to the process groups of all ranks
   kEndRanks,         ///< SIGKILL to everything
-  kPauseOutput,      ///< 1: read no output of ranks for now, 0: go on
+  kOutputTaken,      ///< rank, stream (1 or 2), bytes of kOutput that have been written
   kLeave,            ///< the agent sweeps up and ends
+  kRankInput,        ///< rank, bytes for its stdin; none: the end
   // both ways
   kHeartbeat = 384,
   kRankBytes,  ///< rank, bytes of its job socket
@@ -53,17 +56,30 @@ struct AgentHello {
 [[nodiscard]] std::string encode_hello(const AgentHello& hello);
 [[nodiscard]] AgentHello decode_hello(std::string_view body);
 
+/// One of the programs that the ranks of a job run.
+struct OrderedProgram {
+  std::string working_directory;
+  std::vector<std::string> words;
+  std::map<std::string, std::string> variables;  ///< on top of the agent's own environment
+};
+
+struct OrderedRank {
+  std::uint32_t rank = 0;
+  std::uint32_t program = 0;  ///< index into StartOrder::programs
+  bool has_input = false;     ///< its stdin is kRankInput instead of empty
+};
+
 /// What one agent shall start.
 struct StartOrder {
+  std::uint32_t generation = 0;
   std::uint32_t world_size = 0;
   std::uint32_t node_rank = 0;
-  std::uint32_t first_rank = 0;  ///< ranks of a node are neighbours
-  std::uint32_t local_size = 0;
-  std::string working_directory;
-  std::vector<std::string> program;
-  std::map<std::string, std::string> variables;  ///< on top of the agent's own environment
-  std::string mpi;                               ///< an encoded MpiOrder; empty: none
-  bool carriage_returns = false;                 ///< a terminal shows '\r' lines as they come
+  std::vector<OrderedRank> ranks;  ///< by local rank
+  std::vector<OrderedProgram> programs;
+  Binding binding;
+  std::uint32_t output_window = 0;  ///< bytes of one stream of one rank that may be on their way
+  std::string mpi;                  ///< an encoded MpiOrder; empty: none
+  bool carriage_returns = false;    ///< a terminal shows '\r' lines as they come
 };
 [[nodiscard]] std::string encode_order(const StartOrder& order);
 [[nodiscard]] StartOrder decode_order(std::string_view body);

@@ -11,8 +11,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <asio/post.hpp>
 #include <cerrno>
 #include <filesystem>
+#include <set>
 #include <sstream>
 
 #include "base/error.h"
@@ -56,51 +58,77 @@ std::string seconds_text(std::chrono::milliseconds time) {
   return text.str();
 }
 
+// Of one stream of one rank: so many that the launcher stays small with a slow reader, and as many
+// as keep a fast one busy.
+std::size_t output_window(std::size_t ranks) {
+  constexpr std::size_t kAllBytes = std::size_t{16} << 20;
+  constexpr std::size_t kLeast = std::size_t{64} << 10;
+  constexpr std::size_t kMost = std::size_t{256} << 10;
+  return std::clamp(kAllBytes / (2 * ranks), kLeast, kMost);
+}
+
 OutputOptions output_options(const Options& options, const Placement& placement) {
-  OutputOptions output{options.tag_output, options.output_dir, {}};
+  OutputOptions output;
+  output.tag = options.tag_output;
+  output.timestamp = options.timestamp;
+  output.carriage_returns = isatty(STDOUT_FILENO) == 1;
+  output.directory = options.output_dir;
   for (const PlacedRank& rank : placement.ranks) {
     output.host_of_rank.push_back(placement.nodes[static_cast<std::size_t>(rank.node)].name);
   }
   return output;
 }
 
+bool has_input(const InputTarget& input, std::uint32_t rank) {
+  if (input.kind == InputTarget::Kind::kNone || !InputReader::is_worthwhile()) return false;
+  return input.kind == InputTarget::Kind::kAll || static_cast<std::uint32_t>(input.rank) == rank;
+}
+
 }  // namespace
 
-Controller::Controller(Options options, Placement placement, std::string launcher_path)
+Controller::Controller(Options options, Placement placement, std::string launcher_path,
+                       std::uint32_t generation)
     : options_(std::move(options)),
       placement_(std::move(placement)),
       launcher_path_(std::move(launcher_path)),
       job_id_(random_hex(8)),
       secret_(random_bytes(32)),
-      output_(std::make_unique<OutputSink>(output_options(options_, placement_))),
       signals_(io_),
       heartbeat_(io_),
       phase_timer_(io_),
       verdict_timer_(io_),
       time_limit_(io_),
-      output_timer_(io_),
       store_([this](std::uint32_t rank, internal::JobMessage type, std::string body) {
         send_to_rank(rank, type, std::move(body));
       }),
       verdict_(placement_.ranks.size()),
       nodes_(placement_.nodes.size()),
-      ranks_(placement_.ranks.size()) {
+      ranks_(placement_.ranks.size()),
+      generation_(generation) {
   for (std::size_t i = 0; i < ranks_.size(); ++i) {
     ranks_[i].node = static_cast<std::uint32_t>(placement_.ranks[i].node);
   }
+  OutputOptions output = output_options(options_, placement_);
+  output.append = generation_ > 0;
+  output.on_written = [this] { asio::post(io_, [this] { on_written(); }); };
+  output_ = std::make_unique<OutputSink>(std::move(output));
 }
 
-Controller::~Controller() = default;
+// Its thread posts to the loop.
+Controller::~Controller() { (void)output_->finish(); }
 
 int Controller::run() {
   signal(SIGPIPE, SIG_IGN);
   signal(SIGUSR2, SIG_IGN);
+  // In the background of a terminal the launcher goes on; see InputReader.
+  signal(SIGTTIN, SIG_IGN);
+  signal(SIGTTOU, SIG_IGN);
   adopt_orphans();
   for (const int number : {SIGCHLD, SIGINT, SIGTERM, SIGTSTP}) signals_.add(number);
   // Under nohup the job is meant to outlive the terminal.
   if (!is_ignored(SIGHUP)) signals_.add(SIGHUP);
   wait_for_signals();
-  prepare_environment();
+  prepare_programs();
   prepare_mpi();
   start_agents();
   beat();
@@ -116,6 +144,7 @@ int Controller::run() {
   io_.run();
   // From here on Ctrl-C ends a launcher that waits for somebody to read its output.
   signals_.clear();
+  input_.reset();
   for (Node& node : nodes_) node.link.reset();
   if (lost_local_agent_) {
     // The warden among them may have been about to do this.
@@ -126,9 +155,22 @@ int Controller::run() {
   return decided_code_.value_or(is_whole ? 0 : exit_code::kLauncherError);
 }
 
-void Controller::prepare_environment() {
-  std::vector<std::string> missing;
-  variables_ = exported_environment(current_environment(), options_.variables, missing);
+void Controller::prepare_programs() {
+  const Environment own = current_environment();
+  std::set<std::string> missing;
+  for (const Application& application : applications_of(options_)) {
+    OrderedProgram& program = programs_.emplace_back();
+    program.words = application.program;
+    program.working_directory = application.working_directory;
+    if (program.working_directory.empty()) {
+      program.working_directory = current_directory();
+    }
+    std::vector<ExportedVariable> exported = options_.common_variables;
+    exported.insert(exported.end(), application.variables.begin(), application.variables.end());
+    std::vector<std::string> absent;
+    program.variables = exported_environment(own, exported, absent);
+    missing.insert(absent.begin(), absent.end());
+  }
   for (const std::string& name : missing) {
     output_->say("launcher: -x " + name + ": there is no such variable here; it is not set");
   }
@@ -136,7 +178,7 @@ void Controller::prepare_environment() {
 
 // All of them before the first is run: bad usage starts nothing.
 void Controller::prepare_starts() {
-  AgentStarter starter(split_command(options_.remote_shell), launcher_path_);
+  AgentStarter starter(remote_shell_of(options_), launcher_path_);
   for (std::size_t i = 0; i < nodes_.size(); ++i) {
     nodes_[i].start = starter.start_on(placement_.nodes[i], "chainmail-" + random_hex(8));
   }
@@ -201,26 +243,47 @@ void Controller::send_orders() {
   if (options_.torchrun_env) {
     const AgentHello& first = *nodes_.front().link->hello();
     const std::string address = first.addresses.substr(0, first.addresses.find(','));
-    variables_["MASTER_ADDR"] = nodes_.size() == 1 ? "127.0.0.1" : address;
-    variables_["MASTER_PORT"] = std::to_string(first.free_port);
+    for (OrderedProgram& program : programs_) {
+      program.variables["MASTER_ADDR"] = nodes_.size() == 1 ? "127.0.0.1" : address;
+      program.variables["MASTER_PORT"] = std::to_string(first.free_port);
+    }
   }
   for (std::uint32_t node = 0; node < nodes_.size(); ++node) {
     nodes_[node].link->send_order(order_for(node));
   }
+  start_input();
+}
+
+void Controller::start_input() {
+  std::vector<std::uint32_t> targets;
+  for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank) {
+    if (has_input(options_.input, rank)) targets.push_back(rank);
+  }
+  if (targets.empty()) return;
+  input_ = std::make_unique<RankInput>(
+      io_, std::move(targets), [this](std::uint32_t rank, const std::string& bytes) {
+        nodes_[ranks_[rank].node].link->send(AgentMessage::kRankInput,
+                                             internal::BodyWriter().u32(rank).text(bytes).take());
+      });
 }
 
 StartOrder Controller::order_for(std::uint32_t node) const {
   StartOrder order;
+  order.generation = generation_;
   order.world_size = static_cast<std::uint32_t>(ranks_.size());
   order.node_rank = node;
-  order.local_size = static_cast<std::uint32_t>(placement_.ranks_of_node[node]);
-  const auto first = std::find_if(ranks_.begin(), ranks_.end(),
-                                  [node](const Rank& rank) { return rank.node == node; });
-  order.first_rank = static_cast<std::uint32_t>(first - ranks_.begin());
-  order.working_directory = std::filesystem::current_path().string();
-  order.program = options_.program;
-  order.variables = variables_;
-  add_variables_of(placement_.nodes[node], order.variables);
+  for (const PlacedRank& placed : placement_.ranks) {
+    if (static_cast<std::uint32_t>(placed.node) != node) continue;
+    const auto rank = static_cast<std::uint32_t>(placed.rank);
+    order.ranks.push_back(
+        {rank, static_cast<std::uint32_t>(placed.application), has_input(options_.input, rank)});
+  }
+  order.programs = programs_;
+  for (OrderedProgram& program : order.programs) {
+    add_variables_of(placement_.nodes[node], program.variables);
+  }
+  order.binding = options_.binding;
+  order.output_window = static_cast<std::uint32_t>(output_window(ranks_.size()));
   if (mpi_) {
     MpiOrder mpi = mpi_order_;
     mpi.node = node;
@@ -264,22 +327,16 @@ void Controller::beat() {
   });
 }
 
-// A reader that is slower than the ranks slows them down, while heartbeats go on.
-void Controller::check_output() {
-  const bool full = output_->is_full();
-  if (full != output_paused_) {
-    output_paused_ = full;
-    for (Node& node : nodes_) {
-      if (node.link) {
-        node.link->send(AgentMessage::kPauseOutput, internal::BodyWriter().u8(full ? 1 : 0).take());
-      }
-    }
+// What has been written makes room for more; so a reader that is slower than the ranks slows them
+// down, while heartbeats go on.
+void Controller::on_written() {
+  for (const WrittenOutput& written : output_->take_written()) {
+    const Node& node = nodes_[ranks_[written.rank].node];
+    if (!node.link) continue;
+    node.link->send(
+        AgentMessage::kOutputTaken,
+        internal::BodyWriter().u32(written.rank).u8(written.stream).u32(written.bytes).take());
   }
-  if (!full) return;
-  output_timer_.expires_after(Milliseconds(20));
-  output_timer_.async_wait([this](const asio::error_code& error) {
-    if (!error) check_output();
-  });
 }
 
 const std::string& Controller::host_of(std::uint32_t rank) const {

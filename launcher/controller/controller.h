@@ -11,16 +11,17 @@
 #include <asio/io_context.hpp>
 #include <asio/signal_set.hpp>
 #include <asio/steady_timer.hpp>
-#include <deque>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "launcher/controller/agent_link.h"
+#include "launcher/controller/rank_input.h"
 #include "launcher/controller/store_server.h"
 #include "launcher/controller/verdict.h"
 #include "launcher/mpi/mpi_exchange.h"
 #include "launcher/options.h"
+#include "launcher/output/last_lines.h"
 #include "launcher/output/output_sink.h"
 #include "launcher/placement.h"
 
@@ -28,10 +29,16 @@ namespace chainmail::launch {
 
 class Controller {
  public:
-  Controller(Options options, Placement placement, std::string launcher_path);
+  /// `generation` counts the worlds of one job: 0, and one more for each restart.
+  Controller(Options options, Placement placement, std::string launcher_path,
+             std::uint32_t generation = 0);
   ~Controller();
   /// Until the job is over; the launcher's exit code.
   int run();
+  /// After run(): a rank failed or a host was lost, and nobody asked for the job's end.
+  [[nodiscard]] bool may_start_anew() const;
+  /// After run(): ranks on a host out of reach may live on for the length of their lease.
+  [[nodiscard]] bool has_lost_host() const noexcept { return has_lost_host_; }
 
  private:
   using Milliseconds = std::chrono::milliseconds;
@@ -40,8 +47,7 @@ class Controller {
     std::uint32_t node = 0;
     bool is_gone = false;
     internal::FrameReader requests;
-    std::deque<std::string> last_error_lines;
-    std::string open_error_line;
+    LastLines last_error_lines;
     std::optional<std::chrono::steady_clock::time_point> stopped_since;
   };
   struct Node {
@@ -59,7 +65,8 @@ class Controller {
   void on_hello();
   void send_orders();
   StartOrder order_for(std::uint32_t node) const;
-  void prepare_environment();
+  void prepare_programs();
+  void start_input();
 
   // what agents say (controller_frames.cc)
   void on_frame(std::uint32_t node, const internal::Frame& frame);
@@ -70,7 +77,8 @@ class Controller {
   void on_rank_bytes(const internal::Frame& frame);
   void on_rank_message(std::uint32_t rank, const internal::Frame& frame);
   void on_agent_lost(std::uint32_t node, const std::string& reason);
-  void remember_error_lines(Rank& rank, const std::string& text);
+  void on_rank_started(const internal::Frame& frame);
+  void on_input_taken(const internal::Frame& frame);
   std::uint32_t checked_rank(std::uint32_t rank) const;
   void send_to_rank(std::uint32_t rank, internal::JobMessage type, std::string body);
   void send_to_other_ranks(std::uint32_t rank, internal::JobMessage type, const std::string& body);
@@ -97,7 +105,7 @@ class Controller {
   void wait_for_signals();
   void beat();
   void check_stopped_ranks();
-  void check_output();
+  void on_written();
   const std::string& host_of(std::uint32_t rank) const;
 
   Options options_;
@@ -105,7 +113,7 @@ class Controller {
   std::string launcher_path_;
   std::string job_id_;
   std::string secret_;
-  std::map<std::string, std::string> variables_;
+  std::vector<OrderedProgram> programs_;  // by PlacedRank::application
   std::unique_ptr<OutputSink> output_;
   asio::io_context io_;
   asio::signal_set signals_;
@@ -113,7 +121,7 @@ class Controller {
   asio::steady_timer phase_timer_;
   asio::steady_timer verdict_timer_;
   asio::steady_timer time_limit_;
-  asio::steady_timer output_timer_;
+  std::unique_ptr<RankInput> input_;
   StoreServer store_;
   Verdict verdict_;
   PunctualityWatch watch_;
@@ -125,10 +133,12 @@ class Controller {
   Phase phase_ = Phase::kStarting;
   Milliseconds kill_after_{0};
   std::optional<int> decided_code_;
+  std::uint32_t generation_;
   bool has_started_ = false;
+  bool has_lost_host_ = false;
+  bool was_interrupted_ = false;
   bool is_reported_ = false;
   bool has_listeners_ = false;  // ranks that hear news
-  bool output_paused_ = false;
   bool lost_local_agent_ = false;
 };
 

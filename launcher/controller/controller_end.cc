@@ -58,15 +58,20 @@ void Controller::report_failure() {
   std::string text =
       "launcher: rank " + std::to_string(rank) + " on host " + host_of(rank) + " " + failure.cause;
   const Rank& failed = ranks_[rank];
-  if (!failed.last_error_lines.empty() || !failed.open_error_line.empty()) {
-    text += "; the last lines of its stderr:";
-    for (const std::string& line : failed.last_error_lines) text += "\n  | " + line;
-    if (!failed.open_error_line.empty()) text += "\n  | " + failed.open_error_line;
+  if (!failed.last_error_lines.is_empty()) {
+    text += "; the last lines of its stderr:" + failed.last_error_lines.quoted();
   }
   output_->say(text);
 }
 
+bool Controller::may_start_anew() const {
+  if (!has_started_ || was_interrupted_ || !is_reported_) return false;
+  // What cannot be executed will not be executed the next time either.
+  return verdict_.failure()->rank || has_lost_host_;
+}
+
 void Controller::interrupt(int signal_number) {
+  was_interrupted_ = true;
   switch (phase_) {
     case Phase::kStarting:
     case Phase::kRunning:

@@ -20,8 +20,6 @@ using internal::BodyWriter;
 using internal::Frame;
 using internal::JobMessage;
 
-constexpr std::size_t kLastLines = 20;
-constexpr std::size_t kMaxLineBytes = 4096;
 // A stopped rank holds all others up; a debugger or a suspended machine gets this long.
 constexpr std::chrono::seconds kStopLimit{4};
 
@@ -30,7 +28,12 @@ constexpr std::chrono::seconds kStopLimit{4};
 void Controller::on_frame(std::uint32_t node, const Frame& frame) {
   switch (type_of(frame)) {
     case AgentMessage::kHeartbeat:
+      break;
     case AgentMessage::kRankStarted:
+      on_rank_started(frame);
+      break;
+    case AgentMessage::kInputTaken:
+      on_input_taken(frame);
       break;
     case AgentMessage::kStartFailed:
       on_start_failed(frame);
@@ -59,8 +62,9 @@ void Controller::on_frame(std::uint32_t node, const Frame& frame) {
     case AgentMessage::kStart:
     case AgentMessage::kSignalRanks:
     case AgentMessage::kEndRanks:
-    case AgentMessage::kPauseOutput:
+    case AgentMessage::kOutputTaken:
     case AgentMessage::kLeave:
+    case AgentMessage::kRankInput:
       throw SystemError("agent protocol: message for an agent came to the controller", EPROTO);
   }
 }
@@ -78,19 +82,28 @@ void Controller::on_output(const Frame& frame) {
   const std::uint8_t stream = body.u8();
   if (stream != 1 && stream != 2) throw SystemError("agent protocol: no such stream", EPROTO);
   std::string text = body.text();
-  if (stream == 2) remember_error_lines(ranks_[rank], text);
+  if (stream == 2) ranks_[rank].last_error_lines.append(text);
   output_->write(rank, stream, std::move(text));
-  check_output();
 }
 
-void Controller::remember_error_lines(Rank& rank, const std::string& text) {
-  for (const char c : text) {
-    if (c != '\n') {
-      if (rank.open_error_line.size() < kMaxLineBytes) rank.open_error_line += c;
-      continue;
-    }
-    rank.last_error_lines.push_back(std::exchange(rank.open_error_line, {}));
-    if (rank.last_error_lines.size() > kLastLines) rank.last_error_lines.pop_front();
+void Controller::on_rank_started(const Frame& frame) {
+  if (!options_.report_bindings) return;
+  BodyReader body(frame.body);
+  const std::uint32_t rank = checked_rank(body.u32());
+  (void)body.u32();
+  const std::string cpus = body.text();
+  output_->say("launcher: rank " + std::to_string(rank) + " on host " + host_of(rank) +
+               (cpus.empty() ? " is not bound" : " is bound to processors " + cpus));
+}
+
+void Controller::on_input_taken(const Frame& frame) {
+  BodyReader body(frame.body);
+  const std::uint32_t rank = checked_rank(body.u32());
+  if (!input_) return;
+  if (body.u8() != 0) {
+    input_->on_taken(rank);
+  } else {
+    input_->on_gone(rank);
   }
 }
 
@@ -105,7 +118,10 @@ void Controller::on_start_failed(const Frame& frame) {
   if (stage == "chdir") {
     return fail({std::nullopt, exit_code::kLauncherError,
                  "the working directory " + path + " cannot be entered" + on_host + ": " + why +
-                     "; start the job from a folder that every host has"});
+                     "; start the job from a folder that every host has, or name one by --wdir"});
+  }
+  if (stage == "bind") {
+    return fail({std::nullopt, exit_code::kLauncherError, "host " + host_of(rank) + ": " + path});
   }
   if (stage == "spawn") {
     return fail({std::nullopt, exit_code::kLauncherError,
@@ -129,6 +145,8 @@ void Controller::on_rank_exited(const RankExit& exit) {
   if (std::exchange(rank.is_gone, true)) return;
   rank.stopped_since.reset();
   store_.forget(number);
+  output_->end_rank(number);
+  if (input_) input_->on_gone(number);
   if (exit.value == 0) return;
   const std::string cause = describe(exit);
   // The others first: their collectives end with this news instead of a time limit.
@@ -183,7 +201,7 @@ void Controller::on_rank_bytes(const Frame& frame) {
 }
 
 void Controller::on_rank_message(std::uint32_t rank, const Frame& frame) {
-  if (frame.generation != 0) return;  // a late word of a world that is gone
+  if (frame.generation != generation_) return;  // a late word of a world that is gone
   if (StoreServer::handles(frame.type)) return store_.handle(rank, frame);
   switch (frame.type) {
     case JobMessage::kHello:
@@ -226,7 +244,7 @@ void Controller::send_welcome(std::uint32_t rank) {
 void Controller::send_to_rank(std::uint32_t rank, JobMessage type, std::string body) {
   const Node& node = nodes_[ranks_[rank].node];
   if (ranks_[rank].is_gone || !node.link) return;
-  const std::string bytes = internal::encode_frame({type, 0, std::move(body)});
+  const std::string bytes = internal::encode_frame({type, generation_, std::move(body)});
   // A frame of full length does not fit into another one with its rank in front.
   constexpr std::size_t kPieceBytes = 256 << 10;
   for (std::size_t at = 0; at < bytes.size(); at += kPieceBytes) {
@@ -250,20 +268,22 @@ void Controller::on_agent_lost(std::uint32_t node, const std::string& reason) {
   lost_local_agent_ = lost_local_agent_ || is_local;
   nodes_[node].all_exited = true;
   if (!link.hello()) {
-    StartFailure failure{
-        placement_.nodes[node],
-        is_local ? std::vector<std::string>() : split_command(options_.remote_shell),
-        launcher_path_,
-        link.exit_text(),
-        link.exit_code(),
-        link.error_output(),
-        ""};
+    StartFailure failure{placement_.nodes[node],
+                         is_local ? std::vector<std::string>() : remote_shell_of(options_),
+                         launcher_path_,
+                         link.exit_text(),
+                         link.exit_code(),
+                         link.error_output(),
+                         ""};
     if (options_.hosts == host) failure.hint = "if a file was meant: there is no file " + host;
     fail({std::nullopt, exit_code::kLauncherError, explain(failure)});
   } else {
+    has_lost_host_ = true;
     for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank) {
       if (ranks_[rank].node != node || std::exchange(ranks_[rank].is_gone, true)) continue;
       store_.forget(rank);
+      output_->end_rank(rank);
+      if (input_) input_->on_gone(rank);
       send_to_other_ranks(rank, JobMessage::kNewsRankLost,
                           BodyWriter().u32(rank).text(host).text("host lost: " + reason).take());
     }

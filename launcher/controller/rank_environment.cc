@@ -3,7 +3,11 @@
 
 #include "launcher/controller/rank_environment.h"
 
+#include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
+
+#include <filesystem>
 
 namespace chainmail::launch {
 
@@ -15,6 +19,17 @@ Environment current_environment() {
     if (equals != std::string::npos) variables[text.substr(0, equals)] = text.substr(equals + 1);
   }
   return variables;
+}
+
+std::string current_directory() {
+  const char* shown = getenv("PWD");
+  struct stat by_name {};
+  struct stat real {};
+  if (shown != nullptr && shown[0] == '/' && stat(shown, &by_name) == 0 && stat(".", &real) == 0 &&
+      by_name.st_dev == real.st_dev && by_name.st_ino == real.st_ino) {
+    return shown;
+  }
+  return std::filesystem::current_path().string();
 }
 
 Environment exported_environment(const Environment& own,

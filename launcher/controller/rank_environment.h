@@ -19,6 +19,10 @@ using Environment = std::map<std::string, std::string>;
 /// The environment of this process.
 [[nodiscard]] Environment current_environment();
 
+/// The working directory by the name that the shell has for it ($PWD), which other hosts have too
+/// where an automounter or a link gives it another one here.
+[[nodiscard]] std::string current_directory();
+
 /// Variables for every rank: CHAINMAIL_*, OMP_* and NCCL_* of `own`, and what -x names. Names that
 /// -x gives without a value and `own` does not have are added to `missing`.
 [[nodiscard]] Environment exported_environment(const Environment& own,

@@ -5,10 +5,16 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
+#include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <ctime>
 #include <filesystem>
 #include <system_error>
 
@@ -17,13 +23,65 @@
 namespace chainmail::launch {
 namespace {
 
-constexpr std::size_t kFullBytes = std::size_t{4} << 20;
+bool is_same_file(int a, int b) {
+  struct stat first {};
+  struct stat second {};
+  return fstat(a, &first) == 0 && fstat(b, &second) == 0 && first.st_dev == second.st_dev &&
+         first.st_ino == second.st_ino;
+}
+
+// "2026-11-22 09:14:14.123 ", local time.
+std::string timestamp() {
+  const auto now = std::chrono::system_clock::now();
+  const std::time_t seconds = std::chrono::system_clock::to_time_t(now);
+  const auto since = std::chrono::duration_cast<std::chrono::milliseconds>(now.time_since_epoch());
+  std::tm parts{};
+  localtime_r(&seconds, &parts);
+  std::array<char, 40> text{};
+  const std::size_t length = std::strftime(text.data(), text.size(), "%F %T", &parts);
+  std::array<char, 8> fraction{};
+  std::snprintf(fraction.data(), fraction.size(), ".%03d ", static_cast<int>(since.count() % 1000));
+  return std::string(text.data(), length) + fraction.data();
+}
+
+// `prefix` before every line of `text`; the first one may go on with a line that has one.
+std::string with_prefix(const std::string& prefix, const std::string& text, bool continues_line) {
+  std::string out;
+  bool at_begin = !continues_line;
+  std::size_t begin = 0;
+  while (begin < text.size()) {
+    std::size_t end = text.find_first_of("\r\n", begin);
+    if (end == std::string::npos) end = text.size() - 1;
+    // CR LF is one line end.
+    if (text[end] == '\r' && end + 1 < text.size() && text[end + 1] == '\n') ++end;
+    if (at_begin) out += prefix;
+    out.append(text, begin, end + 1 - begin);
+    begin = end + 1;
+    at_begin = true;
+  }
+  return out;
+}
 
 }  // namespace
 
-OutputSink::OutputSink(OutputOptions options) : options_(std::move(options)) {
+OutputSink::OutputSink(OutputOptions options)
+    : options_(std::move(options)),
+      is_one_place_(is_same_file(STDOUT_FILENO, STDERR_FILENO)),
+      mergers_{make_merger(), make_merger()} {
   if (!options_.directory.empty()) open_files();
+  // Signals are for the main thread, which forks and waits.
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
   thread_ = std::thread([this] { run(); });
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+LineMerger OutputSink::make_merger() {
+  return LineMerger(
+      options_.carriage_returns, [this](const LineMerger::Shown& shown) { show(shown); },
+      [this](const Writer& writer, std::size_t bytes) { report_written(writer, bytes); });
 }
 
 OutputSink::~OutputSink() { (void)finish(); }
@@ -53,8 +111,9 @@ void OutputSink::open_files() {
     constexpr const char* kNames[2] = {"stdout", "stderr"};
     for (std::size_t i = 0; i < 2; ++i) {
       const std::string path = (directory / kNames[i]).string();
+      const int mode = options_.append ? O_APPEND : O_TRUNC;
       files_[rank].streams[i].reset(
-          ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+          ::open(path.c_str(), O_WRONLY | O_CREAT | mode | O_CLOEXEC, 0666));
       if (!files_[rank].streams[i].is_open()) throw system_error("cannot write " + path);
       files_[rank].paths[i] = path;
     }
@@ -62,21 +121,17 @@ void OutputSink::open_files() {
 }
 
 void OutputSink::write(std::uint32_t rank, int stream, std::string text) {
-  push({rank, stream, std::move(text)});
+  push({{rank, stream}, std::move(text)});
 }
 
-void OutputSink::say(const std::string& line) { push({-1, STDERR_FILENO, line + "\n"}); }
+void OutputSink::end_rank(std::uint32_t rank) { push({{rank, 0}, {}, true}); }
+
+void OutputSink::say(const std::string& line) { push({{-1, STDERR_FILENO}, line + "\n"}); }
 
 void OutputSink::push(Piece piece) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  queued_bytes_ += piece.text.size();
   queue_.push_back(std::move(piece));
   changed_.notify_all();
-}
-
-bool OutputSink::is_full() const {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  return queued_bytes_ > kFullBytes;
 }
 
 bool OutputSink::is_broken() const {
@@ -84,48 +139,89 @@ bool OutputSink::is_broken() const {
   return broken_;
 }
 
+std::vector<WrittenOutput> OutputSink::take_written() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  std::vector<WrittenOutput> all;
+  for (const auto& [writer, bytes] : written_) {
+    all.push_back({writer.first, writer.second, bytes});
+  }
+  written_.clear();
+  return all;
+}
+
+LineMerger& OutputSink::merger_of(int stream) {
+  return mergers_[is_one_place_ ? 0 : static_cast<std::size_t>(stream - 1)];
+}
+
 void OutputSink::run() {
   std::unique_lock<std::mutex> lock(mutex_);
   while (true) {
-    changed_.wait(lock, [this] { return ending_ || !queue_.empty(); });
-    if (queue_.empty()) break;
-    const Piece piece = std::move(queue_.front());
-    queue_.pop_front();
+    wait_for_piece(lock);
+    if (queue_.empty() && ending_) break;
+    std::deque<Piece> pieces;
+    std::swap(pieces, queue_);
     lock.unlock();
-    show(piece);
+    for (Piece& piece : pieces) handle(std::move(piece));
+    for (LineMerger& merger : mergers_) merger.tick();
     lock.lock();
-    queued_bytes_ -= piece.text.size();
+  }
+  lock.unlock();
+  for (LineMerger& merger : mergers_) merger.finish();
+}
+
+// Or for a line that others wait for to have stood still long enough.
+void OutputSink::wait_for_piece(std::unique_lock<std::mutex>& lock) {
+  const auto is_ready = [this] { return ending_ || !queue_.empty(); };
+  auto first = mergers_[0].next_tick();
+  const auto second = mergers_[1].next_tick();
+  if (!first || (second && *second < *first)) first = second;
+  if (first) {
+    changed_.wait_until(lock, *first, is_ready);
+  } else {
+    changed_.wait(lock, is_ready);
   }
 }
 
-void OutputSink::show(const Piece& piece) {
-  const auto stream = static_cast<std::size_t>(piece.stream - 1);
-  if (piece.rank >= 0 && !files_.empty()) {
-    const RankFiles& files = files_[static_cast<std::size_t>(piece.rank)];
+void OutputSink::handle(Piece piece) {
+  if (piece.ends_rank) {
+    for (LineMerger& merger : mergers_) merger.end(piece.writer.rank);
+    return;
+  }
+  if (piece.writer.rank >= 0 && !files_.empty()) {
+    const RankFiles& files = files_[static_cast<std::size_t>(piece.writer.rank)];
+    const auto stream = static_cast<std::size_t>(piece.writer.stream - 1);
     put(files.streams[stream].get(), files.paths[stream], piece.text);
   }
-  Line& line = lines_[stream];
-  const bool continues_line = line.is_open && line.rank == piece.rank;
-  std::string text;
-  // Two ranks never share a line; stdout and stderr, which may go to different places, keep their
-  // own bytes.
-  if (line.is_open && !continues_line) text = "\n";
-  text += options_.tag && piece.rank >= 0 ? tagged(piece, continues_line) : piece.text;
-  put(piece.stream, piece.stream == STDOUT_FILENO ? "standard output" : "standard error", text);
-  line = {!piece.text.empty() && piece.text.back() != '\n', piece.rank};
+  merger_of(piece.writer.stream).add(piece.writer, std::move(piece.text));
 }
 
-std::string OutputSink::tagged(const Piece& piece, bool continues_line) const {
-  const std::string tag = "[" + options_.host_of_rank[static_cast<std::size_t>(piece.rank)] + "/" +
-                          std::to_string(piece.rank) + "] ";
-  std::string out = continues_line ? "" : tag;
-  for (std::size_t i = 0; i < piece.text.size(); ++i) {
-    out += piece.text[i];
-    const bool ends_line = piece.text[i] == '\n' || piece.text[i] == '\r';
-    const bool is_crlf = piece.text[i] == '\r' && piece.text.substr(i + 1, 1) == "\n";
-    if (ends_line && !is_crlf && i + 1 < piece.text.size()) out += tag;
+void OutputSink::show(const LineMerger::Shown& shown) {
+  const Writer& writer = shown.writer;
+  const std::string prefix = prefix_of(writer);
+  std::string text = shown.breaks ? "\n" : "";
+  text += prefix.empty() ? shown.text : with_prefix(prefix, shown.text, shown.continues);
+  put(writer.stream, writer.stream == STDOUT_FILENO ? "standard output" : "standard error", text);
+}
+
+std::string OutputSink::prefix_of(const Writer& writer) const {
+  std::string prefix = options_.timestamp ? timestamp() : "";
+  if (options_.tag && writer.rank >= 0) {
+    const auto rank = static_cast<std::size_t>(writer.rank);
+    prefix += "[" + options_.host_of_rank[rank] + "/" + std::to_string(rank) + "] ";
   }
-  return out;
+  return prefix;
+}
+
+void OutputSink::report_written(const Writer& writer, std::size_t bytes) {
+  if (writer.rank < 0) return;
+  bool is_first = false;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    is_first = written_.empty();
+    written_[{static_cast<std::uint32_t>(writer.rank), static_cast<std::uint8_t>(writer.stream)}] +=
+        static_cast<std::uint32_t>(bytes);
+  }
+  if (is_first && options_.on_written) options_.on_written();
 }
 
 void OutputSink::put(int fd, const std::string& name, const std::string& text) {

@@ -3,7 +3,8 @@
 
 // Writes the ranks' output to the launcher's own stdout and stderr and, on request, to one file
 // per rank and stream. A thread of its own does the writing, because a terminal or a pipe that
-// nobody reads must not stop the heartbeats.
+// nobody reads must not stop the heartbeats. What has been written is told, so that no rank has
+// more than its window on the way.
 //
 // Thread-safe.
 
@@ -12,6 +13,8 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <functional>
+#include <map>
 #include <mutex>
 #include <set>
 #include <string>
@@ -19,13 +22,26 @@
 #include <vector>
 
 #include "base/unique_fd.h"
+#include "launcher/output/line_merger.h"
 
 namespace chainmail::launch {
 
 struct OutputOptions {
-  bool tag = false;       ///< begin every line with "[host/rank] "
-  std::string directory;  ///< empty: no files
+  bool tag = false;               ///< begin every line with "[host/rank] "
+  bool timestamp = false;         ///< begin every line with the local date and time
+  bool carriage_returns = false;  ///< on a terminal: '\r' ends a piece, too
+  std::string directory;          ///< empty: no files
+  bool append = false;            ///< to files that are there already
   std::vector<std::string> host_of_rank;
+  /// Called by the writing thread when take_written() has something new, once until it is called.
+  std::function<void()> on_written;
+};
+
+/// So many bytes of a rank's stream have been written.
+struct WrittenOutput {
+  std::uint32_t rank = 0;
+  std::uint8_t stream = 1;
+  std::uint32_t bytes = 0;
 };
 
 class OutputSink {
@@ -40,10 +56,12 @@ class OutputSink {
   /// Whole lines of one stream (1 stdout, 2 stderr); a piece without a line end is completed by
   /// the next one of the same stream.
   void write(std::uint32_t rank, int stream, std::string text);
+  /// Nothing more comes from this rank; a line without an end is ended before another begins.
+  void end_rank(std::uint32_t rank);
   /// A line of the launcher itself, to stderr.
   void say(const std::string& line);
-  /// More is waiting than should; ask the agents to pause.
-  [[nodiscard]] bool is_full() const;
+  /// What has been written since the last call.
+  [[nodiscard]] std::vector<WrittenOutput> take_written();
   /// Writes what is queued, however long its reader takes, then ends; nothing may be written
   /// afterwards. False when a target (a full disk) has not taken all that it should.
   bool finish();
@@ -52,25 +70,26 @@ class OutputSink {
 
  private:
   struct Piece {
-    std::int64_t rank;  // -1: the launcher
-    int stream;
+    Writer writer;
     std::string text;
+    bool ends_rank = false;
   };
   struct RankFiles {
     internal::UniqueFd streams[2];
     std::string paths[2];
   };
-  struct Line {
-    bool is_open = false;
-    std::int64_t rank = -1;
-  };
 
   void open_files();
   void push(Piece piece);
   void run();
-  void show(const Piece& piece);
-  std::string tagged(const Piece& piece, bool continues_line) const;
+  void wait_for_piece(std::unique_lock<std::mutex>& lock);
+  LineMerger make_merger();
+  LineMerger& merger_of(int stream);
+  void handle(Piece piece);
+  void show(const LineMerger::Shown& shown);
+  std::string prefix_of(const Writer& writer) const;
   void put(int fd, const std::string& name, const std::string& text);
+  void report_written(const Writer& writer, std::size_t bytes);
   void report_loss(int fd, const std::string& name, int error);
 
   OutputOptions options_;
@@ -78,13 +97,13 @@ class OutputSink {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Piece> queue_;
-  std::size_t queued_bytes_ = 0;
+  std::map<std::pair<std::uint32_t, std::uint8_t>, std::uint32_t> written_;
   bool broken_ = false;
   bool ending_ = false;
   bool lost_output_ = false;
-  // Only the writing thread uses these: whose unfinished line is on stdout and on stderr, and what
-  // could not be written to.
-  Line lines_[2];
+  // Only the writing thread uses these. One merger where stdout and stderr are the same place.
+  bool is_one_place_ = false;
+  LineMerger mergers_[2];
   std::set<int> failed_fds_;
   std::thread thread_;
 };

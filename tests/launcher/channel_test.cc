@@ -23,23 +23,34 @@ using internal::UniqueFd;
 using ::testing::HasSubstr;
 
 StartOrder example_order() {
-  return {.world_size = 4,
-          .node_rank = 1,
-          .first_rank = 2,
-          .local_size = 2,
-          .working_directory = "/home/u",
-          .program = {"./p", "--a", ""},
-          .variables = {{"A", "1"}, {"B", ""}},
-          .mpi = "order",
-          .carriage_returns = true};
+  StartOrder order;
+  order.world_size = 4;
+  order.node_rank = 1;
+  order.ranks = {{1, 0, true}, {3, 1, false}};
+  order.programs = {{"/home/u", {"./p", "--a", ""}, {{"A", "1"}, {"B", ""}}}, {"/tmp", {"q"}, {}}};
+  order.binding = {BindTo::kSocket, 3, true, true};
+  order.output_window = 70000;
+  order.mpi = "order";
+  order.carriage_returns = true;
+  return order;
 }
 
 TEST(Wire, OrderRoundTrips) {
   const StartOrder order = decode_order(encode_order(example_order()));
   EXPECT_EQ(order.world_size, 4U);
-  EXPECT_EQ(order.first_rank, 2U);
-  EXPECT_EQ(order.program, example_order().program);
-  EXPECT_EQ(order.variables, example_order().variables);
+  ASSERT_EQ(order.ranks.size(), 2U);
+  EXPECT_EQ(order.ranks[1].rank, 3U);
+  EXPECT_EQ(order.ranks[1].program, 1U);
+  EXPECT_TRUE(order.ranks[0].has_input);
+  EXPECT_FALSE(order.ranks[1].has_input);
+  ASSERT_EQ(order.programs.size(), 2U);
+  EXPECT_EQ(order.programs[0].words, example_order().programs[0].words);
+  EXPECT_EQ(order.programs[0].variables, example_order().programs[0].variables);
+  EXPECT_EQ(order.programs[1].working_directory, "/tmp");
+  EXPECT_EQ(order.binding.to, BindTo::kSocket);
+  EXPECT_EQ(order.binding.width, 3U);
+  EXPECT_TRUE(order.binding.scatter && order.binding.overload);
+  EXPECT_EQ(order.output_window, 70000U);
   EXPECT_EQ(order.mpi, "order");
   EXPECT_TRUE(order.carriage_returns);
 }
@@ -57,12 +68,17 @@ TEST(Wire, EveryTruncationIsRefused) {
 }
 
 TEST(Wire, ContradictoryOrdersAreRefused) {
-  StartOrder order = example_order();
-  order.first_rank = 3;
-  EXPECT_THROW((void)decode_order(encode_order(order)), SystemError);
-  order = example_order();
-  order.program.clear();
-  EXPECT_THROW((void)decode_order(encode_order(order)), SystemError);
+  const auto refuses = [](auto change) {
+    StartOrder order = example_order();
+    change(order);
+    EXPECT_THROW((void)decode_order(encode_order(order)), SystemError);
+  };
+  refuses([](StartOrder& order) { order.ranks[0].rank = 4; });
+  refuses([](StartOrder& order) { order.ranks[1].program = 2; });
+  refuses([](StartOrder& order) { order.ranks.clear(); });
+  refuses([](StartOrder& order) { order.world_size = 1; });
+  refuses([](StartOrder& order) { order.programs[0].words.clear(); });
+  refuses([](StartOrder& order) { order.binding.to = static_cast<BindTo>(kBindToCount); });
 }
 
 // A channel that reads what the test writes into a pipe.

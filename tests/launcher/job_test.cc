@@ -199,7 +199,9 @@ TEST(Output, BytesArriveUnchanged) {
   EXPECT_EQ(result.out, "tab\there\r\n\xc3\xb6 no end");
 }
 
-TEST(Output, InputIsEmpty) { EXPECT_EQ(run_script({"-n", "1"}, "cat; echo end").out, "end\n"); }
+TEST(Input, IsEmptyWhereTheLaunchersIs) {
+  EXPECT_EQ(run_script({"-n", "1"}, "cat; echo end").out, "end\n");
+}
 
 TEST(Output, FilesPerRank) {
   namespace fs = std::filesystem;

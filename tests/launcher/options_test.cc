@@ -6,6 +6,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <filesystem>
+#include <set>
+#include <sstream>
+
+#include "launcher/command_line/flags.h"
+#include "launcher/command_line/help.h"
+
 namespace chainmail::launch {
 namespace {
 
@@ -36,8 +44,27 @@ TEST(Options, DoubleDashEndsOptions) {
 }
 
 TEST(Options, SpellingsOfOneFlag) {
-  for (const char* name : {"--per-node", "--per_node", "-N", "--npernode", "-npernode"}) {
+  for (const char* name : {"--per-node", "--per_node", "-per-node", "-N", "--npernode", "-npernode",
+                           "-ppn", "--nproc-per-node", "--nproc_per_node", "--ntasks-per-node"}) {
     EXPECT_EQ(parse({name, "3", "p"}).per_node, 3) << name;
+  }
+  EXPECT_EQ(parse({"-pernode", "p"}).per_node, 1);
+  EXPECT_EQ(parse({"-n4", "p"}).ranks, 4);
+  EXPECT_EQ(parse({"-np4", "-N2", "p"}).per_node, 2);
+  for (const char* name : {"--hostfile", "-hostfile", "-machinefile", "-f"}) {
+    EXPECT_EQ(parse({name, "hosts", "p"}).hostfile, "hosts") << name;
+  }
+  for (const char* name : {"-H", "-host", "--host", "-hosts"}) {
+    EXPECT_EQ(parse({name, "a,b", "p"}).hosts, "a,b") << name;
+  }
+  for (const char* name : {"--output", "--output-filename", "-output-filename"}) {
+    EXPECT_EQ(parse({name, "d", "p"}).output_dir, "d") << name;
+  }
+  for (const char* name : {"--timestamp", "-timestamp-output"}) {
+    EXPECT_TRUE(parse({name, "p"}).timestamp) << name;
+  }
+  for (const char* name : {"--tag-output", "-tag-output", "-prepend-rank", "-l"}) {
+    EXPECT_TRUE(parse({name, "p"}).tag_output) << name;
   }
   EXPECT_EQ(parse({"--per_node=3", "p"}).per_node, 3);
   EXPECT_EQ(parse({"-np", "8", "p"}).ranks, 8);
@@ -54,6 +81,163 @@ TEST(Options, VariablesAddUp) {
   EXPECT_FALSE(options.variables[0].value.has_value());
   EXPECT_EQ(options.variables[1].value, "");
   EXPECT_EQ(options.variables[2].value, "1=2");
+}
+
+TEST(Options, VariablesInTheWordsOfHydra) {
+  const Options options = parse(
+      {"-genv", "A", "1", "-env", "B", "2", "-genvlist", "C,D", "--env", "E", "-env", "F=3", "p"});
+  ASSERT_EQ(options.common_variables.size(), 3U);
+  EXPECT_EQ(options.common_variables[0].value, "1");
+  EXPECT_EQ(options.common_variables[2].name, "D");
+  EXPECT_FALSE(options.common_variables[2].value);
+  ASSERT_EQ(options.variables.size(), 3U);
+  EXPECT_EQ(options.variables[0].value, "2");
+  EXPECT_EQ(options.variables[1].name, "E");
+  EXPECT_FALSE(options.variables[1].value);
+  EXPECT_EQ(options.variables[2].value, "3");
+  EXPECT_THAT(refusal({"-genvlist", "A,,B", "p"}), HasSubstr("commas"));
+}
+
+TEST(Options, WorkingDirectoryIsAbsolute) {
+  const std::string here = std::filesystem::current_path().string();
+  for (const char* name : {"--wdir", "-wdir", "--chdir", "-wd", "-D"}) {
+    EXPECT_EQ(parse({name, "./a/../b", "p"}).working_directory, here + "/b") << name;
+  }
+  EXPECT_EQ(parse({"--wdir", "/x", "p"}).working_directory, "/x");
+  EXPECT_EQ(parse({"p"}).working_directory, "");
+}
+
+TEST(Options, Binding) {
+  const auto binding = [](const std::vector<std::string>& arguments) {
+    return parse(arguments).binding;
+  };
+  EXPECT_EQ(binding({"p"}).to, BindTo::kShare);
+  EXPECT_EQ(binding({"--bind-to", "core", "p"}).to, BindTo::kCore);
+  EXPECT_EQ(binding({"-bind-to", "Socket", "p"}).to, BindTo::kSocket);
+  EXPECT_EQ(binding({"--bind-to-none", "p"}).to, BindTo::kNone);
+  EXPECT_EQ(binding({"--bind-to", "core:2", "p"}).width, 2U);
+  EXPECT_TRUE(binding({"--bind-to", "core:overload-allowed", "p"}).overload);
+  EXPECT_TRUE(binding({"--bind-to", "core", "--oversubscribe", "p"}).overload);
+  EXPECT_EQ(binding({"--map-by", "slot:PE=4", "p"}).to, BindTo::kCore);
+  EXPECT_EQ(binding({"--map-by", "slot:PE=4", "p"}).width, 4U);
+  EXPECT_EQ(binding({"--map-by", "slot:pe=2", "--bind-to", "hwthread", "p"}).to, BindTo::kHwthread);
+  EXPECT_EQ(binding({"--bind-to", "hwthread", "--map-by", "slot:pe=2", "p"}).to, BindTo::kHwthread);
+  EXPECT_TRUE(binding({"--map-by", "socket", "p"}).scatter);
+  EXPECT_EQ(binding({"--map-by", "socket", "p"}).to, BindTo::kSocket);
+  EXPECT_EQ(binding({"--map-by", "numa", "--bind-to", "core", "p"}).to, BindTo::kCore);
+  EXPECT_THAT(refusal({"--bind-to", "board", "p"}), HasSubstr("'board'"));
+  EXPECT_THAT(refusal({"--map-by", "slot:pe=0", "p"}), HasSubstr("pe="));
+  EXPECT_THAT(refusal({"--map-by", "slot:span", "p"}), HasSubstr("'span'"));
+}
+
+TEST(Options, Mapping) {
+  EXPECT_EQ(parse({"p"}).map_by, MapBy::kSlot);
+  EXPECT_EQ(parse({"--map-by", "node", "p"}).map_by, MapBy::kNode);
+  EXPECT_EQ(parse({"-bynode", "p"}).map_by, MapBy::kNode);
+  EXPECT_TRUE(parse({"--map-by", "node:oversubscribe", "p"}).oversubscribe);
+  EXPECT_TRUE(parse({"--map-by", ":OVERSUBSCRIBE", "p"}).oversubscribe);
+  EXPECT_EQ(parse({"--map-by", "ppr:2:node", "p"}).per_node, 2);
+  EXPECT_EQ(parse({"--map-by", "ppr:2:node:pe=3", "p"}).binding.width, 3U);
+  EXPECT_FALSE(parse({"p"}).rank_by);
+  EXPECT_EQ(parse({"--rank-by", "node", "p"}).rank_by, MapBy::kNode);
+  EXPECT_THAT(refusal({"--map-by", "ppr:2:socket", "p"}), HasSubstr("ppr:N:node"));
+  EXPECT_THAT(refusal({"--map-by", "ppr:x:node", "p"}), HasSubstr("ppr:N:node"));
+  EXPECT_THAT(refusal({"--map-by", "ppr", "p"}), HasSubstr("ppr:N:node"));
+  EXPECT_THAT(refusal({"--map-by", "seq", "p"}), HasSubstr("'seq'"));
+  EXPECT_THAT(refusal({"--rank-by", "socket", "p"}), HasSubstr("'socket'"));
+}
+
+TEST(Options, StandardInput) {
+  EXPECT_EQ(parse({"p"}).input.kind, InputTarget::Kind::kRank);
+  EXPECT_EQ(parse({"p"}).input.rank, 0);
+  EXPECT_EQ(parse({"--stdin", "3", "p"}).input.rank, 3);
+  EXPECT_EQ(parse({"-stdin", "all", "p"}).input.kind, InputTarget::Kind::kAll);
+  EXPECT_EQ(parse({"--stdin=none", "p"}).input.kind, InputTarget::Kind::kNone);
+  EXPECT_THAT(refusal({"--stdin", "-1", "p"}), HasSubstr("'-1'"));
+}
+
+TEST(Options, SeveralPrograms) {
+  const Options options = parse({"-n", "1", "-x", "A=1", "./a", "--x", "2", ":", "-n", "3",
+                                 "--wdir", "/w", "--tag-output", "./b", ":", "-H", "h", "./c"});
+  EXPECT_TRUE(options.tag_output) << "options of the whole job may stand anywhere";
+  const auto programs = applications_of(options);
+  ASSERT_EQ(programs.size(), 3U);
+  EXPECT_THAT(programs[0].program, ElementsAre("./a", "--x", "2"));
+  EXPECT_EQ(programs[0].ranks, 1);
+  EXPECT_EQ(programs[0].variables.size(), 1U);
+  EXPECT_EQ(programs[1].ranks, 3);
+  EXPECT_EQ(programs[1].working_directory, "/w");
+  EXPECT_TRUE(programs[1].variables.empty());
+  EXPECT_EQ(programs[2].hosts, "h");
+  EXPECT_THAT(refusal({"-n", "1", "a", ":"}), HasSubstr("beside ':'"));
+  EXPECT_THAT(refusal({"-n", "1", "a", ":", "-n", "2"}), HasSubstr("beside ':'"));
+  EXPECT_THAT(refusal({":", "-n", "2", "b"}), HasSubstr("beside ':'"));
+  EXPECT_THAT(refusal({"-n", "1", "a", ":", "b"}), HasSubstr("b has none"));
+  EXPECT_THAT(refusal({"-n", "1", "a", ":", "-n", "2", "-H", "x", "--hostfile", "y", "b"}),
+              HasSubstr("exclude"));
+}
+
+TEST(Options, AColonIsAnArgumentBehindTwoDashes) {
+  const Options options = parse({"-n", "1", "--", "p", ":", "-n", "2", "q"});
+  EXPECT_TRUE(options.more_applications.empty());
+  EXPECT_THAT(options.program, ElementsAre("p", ":", "-n", "2", "q"));
+  EXPECT_THAT(parse({"p", "a:b", "::"}).program, ElementsAre("p", "a:b", "::"));
+}
+
+TEST(Options, UnknownOnesNameTheNearest) {
+  EXPECT_THAT(refusal({"--hostflie", "p"}), HasSubstr("did you mean --hostfile?"));
+  EXPECT_THAT(refusal({"--oversubscibe", "p"}), HasSubstr("did you mean --oversubscribe?"));
+  EXPECT_THAT(refusal({"-tagoutput", "p"}), HasSubstr("did you mean --tag-output?"));
+  EXPECT_THAT(refusal({"--learning-rate", "p"}),
+              HasSubstr("options of the program come after the program's name"));
+  EXPECT_THAT(refusal({"--learning-rate", "p"}), ::testing::Not(HasSubstr("did you mean")));
+}
+
+TEST(Options, ThoseOfOtherLaunchersSayWhatToDoInstead) {
+  EXPECT_THAT(refusal({"--mca", "btl", "^openib", "p"}), HasSubstr("-x OMPI_MCA_btl=^openib"));
+  EXPECT_THAT(refusal({"-mca", "plm_rsh_args", "-p 22", "p"}),
+              HasSubstr("-x 'OMPI_MCA_plm_rsh_args=-p 22'"));
+  EXPECT_THAT(refusal({"--nnodes", "2", "p"}), HasSubstr("-H"));
+  EXPECT_THAT(refusal({"--nnodes=2", "p"}), ::testing::StartsWith("--nnodes is not needed"));
+  EXPECT_THAT(refusal({"--rdzv_endpoint=h:29400", "p"}), HasSubstr("itself"));
+  EXPECT_THAT(refusal({"--min-np", "2", "p"}), HasSubstr("elastic"));
+  EXPECT_THAT(refusal({"-genvall", "p"}), HasSubstr("-x NAME"));
+  EXPECT_THAT(refusal({"-c", "2", "p"}), HasSubstr("--map-by slot:pe=N"));
+  EXPECT_THAT(refusal({"-p", "2222", "p"}), HasSubstr("--rsh-args"));
+  EXPECT_THAT(refusal({"--partition", "gpu", "p"}), HasSubstr("sbatch"));
+  EXPECT_THAT(refusal({"--use-gloo", "p"}), HasSubstr("--communicator"));
+  EXPECT_EQ(parse({"--allow-run-as-root", "-n", "1", "p"}).ranks, 1) << "it is true here anyway";
+}
+
+TEST(Flags, NoNameMeansTwoThings) {
+  std::set<std::string> names;
+  for (const Flag& flag : known_flags()) {
+    for (const std::string& name : flag.names) {
+      EXPECT_TRUE(names.insert(name).second) << name;
+      EXPECT_EQ(name.find('_'), std::string::npos) << name;
+    }
+    EXPECT_EQ(flag.level == HelpLevel::kAlias, flag.synopsis.empty()) << flag.names.front();
+  }
+}
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::istringstream stream(text);
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  return lines;
+}
+
+TEST(Help, FitsOnAScreen) {
+  const auto lines = lines_of(usage_text());
+  EXPECT_LE(lines.size(), 24U);
+  for (const std::string& line : lines) EXPECT_LE(line.size(), 80U) << line;
+  for (const std::string& line : lines_of(full_usage_text())) EXPECT_LE(line.size(), 100U) << line;
+}
+
+TEST(Help, NamesEveryOption) {
+  const std::string text = full_usage_text();
+  for (const Flag& flag : known_flags()) EXPECT_THAT(text, HasSubstr(flag.synopsis));
+  EXPECT_THAT(usage_text(), HasSubstr("--help-all"));
 }
 
 TEST(Options, Times) {
@@ -86,6 +270,15 @@ TEST(SplitCommand, QuotesAndEscapes) {
   EXPECT_THAT(split_command("a\\ b \"c 'd'\" ''"), ElementsAre("a b", "c 'd'", ""));
   EXPECT_THROW((void)split_command("ssh 'x"), UsageError);
   EXPECT_THROW((void)split_command("  "), UsageError);
+}
+
+TEST(RemoteShell, ArgumentsFollowTheCommand) {
+  EXPECT_THAT(remote_shell_of(parse({"p"})), ElementsAre("ssh"));
+  EXPECT_THAT(remote_shell_of(parse({"--rsh", "/x/ssh -v", "--rsh-args", "-p 22 -i 'a b'", "p"})),
+              ElementsAre("/x/ssh", "-v", "-p", "22", "-i", "a b"));
+  EXPECT_THROW((void)remote_shell_of(parse({"--rsh", "ip %h", "--rsh-args", "-p", "p"})),
+               UsageError);
+  EXPECT_THROW((void)remote_shell_of(parse({"--rsh-args", "'", "p"})), UsageError);
 }
 
 }  // namespace

@@ -1,19 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-// Small parts of the launcher: line splitting, core shares, the verdict, remote command lines,
-// what travels from the environment.
+// Small parts of the launcher: line splitting, the verdict, remote command lines, what travels from
+// the environment.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <csignal>
 
-#include "launcher/agent/cpu_shares.h"
 #include "launcher/agent/line_splitter.h"
 #include "launcher/controller/rank_environment.h"
 #include "launcher/controller/verdict.h"
-#include "launcher/output/output_sink.h"
 
 namespace chainmail::launch {
 namespace {
@@ -55,50 +53,6 @@ TEST(LineSplitter, LongLinesAreCutBetweenCharacters) {
   const std::string no_text(LineSplitter::kMaxPieceBytes + 10, '\x80');
   const auto pieces = split({no_text}, false);
   EXPECT_EQ(pieces[0] + pieces[1], no_text);
-}
-
-TEST(OutputSink, LinesOfOneStreamAreNotTornByTheOther) {
-  ::testing::internal::CaptureStdout();
-  ::testing::internal::CaptureStderr();
-  {
-    OutputSink sink({.tag = true, .directory = "", .host_of_rank = {"h", "h"}});
-    sink.write(0, 1, "a");
-    sink.write(1, 2, "error\n");
-    sink.write(0, 1, "b");
-    sink.write(1, 2, "error");
-    sink.write(1, 1, "other\n");
-    EXPECT_TRUE(sink.finish());
-  }
-  EXPECT_EQ(::testing::internal::GetCapturedStdout(), "[h/0] ab\n[h/1] other\n");
-  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "[h/1] error\n[h/1] error");
-}
-
-TEST(ShareCores, DisjointAndComplete) {
-  const std::vector<std::vector<int>> cores = {{0, 4}, {1, 5}, {2, 6}, {3, 7}};
-  const auto two = share_cores(cores, 2);
-  EXPECT_THAT(two[0].cpus, ElementsAre(0, 4, 1, 5));
-  EXPECT_THAT(two[1].cpus, ElementsAre(2, 6, 3, 7));
-  EXPECT_EQ(two[0].cores, 2);
-  const auto three = share_cores(cores, 3);
-  EXPECT_EQ(three[0].cores + three[1].cores + three[2].cores, 4);
-  EXPECT_EQ(share_cores(cores, 1)[0].cores, 4);
-}
-
-TEST(ShareCores, MoreRanksThanCoresAreNotBound) {
-  for (const CpuShare& share : share_cores({{0}, {1}}, 3)) {
-    EXPECT_TRUE(share.cpus.empty());
-    EXPECT_EQ(share.cores, 1);
-  }
-  EXPECT_TRUE(share_cores({{0}}, 0).empty());
-}
-
-TEST(UsableCores, AreThoseOfThisProcess) {
-  std::size_t cpus = 0;
-  for (const auto& core : usable_cores()) cpus += core.size();
-  cpu_set_t allowed;
-  CPU_ZERO(&allowed);
-  ASSERT_EQ(sched_getaffinity(0, sizeof allowed, &allowed), 0);
-  EXPECT_EQ(cpus, static_cast<std::size_t>(CPU_COUNT(&allowed)));
 }
 
 Failure exit_of(std::uint32_t rank, bool by_signal, std::uint32_t value) {

@@ -112,6 +112,66 @@ TEST(Placement, MaxSlotsHoldsAlways) {
   EXPECT_THAT(refusal(hosts, {.per_node = 2, .oversubscribe = true}), HasSubstr("max_slots=1"));
 }
 
+TEST(Placement, ByNodeGoesRoundTheHosts) {
+  EXPECT_EQ(layout(place_ranks(kThree, {.map_by = MapBy::kNode})), "0a0 1b0 2c0 3a1 4c1 5c2");
+  EXPECT_EQ(layout(place_ranks(kThree, {.ranks = 4, .map_by = MapBy::kNode})), "0a0 1b0 2c0 3a1");
+  EXPECT_EQ(layout(place_ranks(kThree, {.ranks = 2, .map_by = MapBy::kNode})), "0a0 1b0");
+}
+
+TEST(Placement, ByNodeNumberedBySlot) {
+  EXPECT_EQ(
+      layout(place_ranks(kThree, {.ranks = 4, .map_by = MapBy::kNode, .rank_by = MapBy::kSlot})),
+      "0a0 1a1 2b0 3c0");
+  EXPECT_EQ(layout(place_ranks(kThree, {.rank_by = MapBy::kNode})), "0a0 1b0 2c0 3a1 4c1 5c2");
+}
+
+TEST(Placement, ByNodeWithANumberPerNode) {
+  const std::vector<Host> plain = {plain_host("a"), plain_host("b")};
+  EXPECT_EQ(layout(place_ranks(plain, {.per_node = 2, .map_by = MapBy::kNode})), "0a0 1b0 2a1 3b1");
+  EXPECT_EQ(layout(place_ranks(plain, {.ranks = 3, .per_node = 2, .map_by = MapBy::kNode})),
+            "0a0 1b0 2a1");
+  EXPECT_EQ(layout(place_ranks(plain, {.ranks = 3, .per_node = 2})), "0a0 1a1 2b0");
+}
+
+TEST(Placement, ByNodeOversubscribed) {
+  const std::vector<Host> hosts = {host("a", 1, 2), host("b", 2)};
+  EXPECT_THAT(refusal(hosts, {.ranks = 4, .map_by = MapBy::kNode}), HasSubstr("3 slots"));
+  EXPECT_EQ(
+      place_ranks(hosts, {.ranks = 5, .oversubscribe = true, .map_by = MapBy::kNode}).ranks_of_node,
+      (std::vector<int>{2, 3}))
+      << "max_slots holds";
+}
+
+Placement place(const std::vector<ApplicationPlacement>& programs, PlacementOptions options = {}) {
+  return place_applications(programs, options);
+}
+
+TEST(Placement, SeveralProgramsShareTheHostsOfTheFirst) {
+  const Placement placement = place({{kThree, 1, {}}, {{}, 3, {}}, {{}, 2, {}}});
+  EXPECT_EQ(layout(placement), "0a0 1a1 2b0 3c0 4c1 5c2");
+  std::string programs;
+  for (const PlacedRank& rank : placement.ranks) programs += std::to_string(rank.application);
+  EXPECT_EQ(programs, "011122");
+  EXPECT_THROW((void)place({{kThree, 4, {}}, {{}, 3, {}}}), UsageError);
+  EXPECT_EQ(place({{kThree, 4, {}}, {{}, 3, {}}}, {.oversubscribe = true}).ranks.size(), 7U);
+  EXPECT_THROW((void)place({{kThree, 6, {}}, {{}, {}, {}}}), UsageError) << "no slot is left";
+}
+
+TEST(Placement, SeveralProgramsPerNode) {
+  const std::vector<Host> plain = {plain_host("a"), plain_host("b")};
+  const Placement placement = place({{plain, {}, 1}, {{}, {}, 2}});
+  EXPECT_EQ(layout(placement), "0a0 1b0 2a1 3a2 4b1 5b2");
+  EXPECT_EQ(placement.ranks_of_node, (std::vector<int>{3, 3}));
+  EXPECT_THROW((void)place({{{host("a", 2)}, {}, 1}, {{}, {}, 2}}), UsageError);
+}
+
+TEST(Placement, ProgramsWithHostsOfTheirOwn) {
+  const Placement placement =
+      place({{{host("a", 2)}, 2, {}}, {{host("b", 1), host("a", 1)}, {}, {}}});
+  EXPECT_EQ(layout(placement), "0a0 1a1 2b0 3a2");
+  EXPECT_EQ(placement.nodes.size(), 2U) << "a host is one node, whoever names it";
+}
+
 TEST(Placement, HugeNumbersDoNotOverflow) {
   std::vector<Host> hosts;
   for (int i = 0; i < 4000; ++i) hosts.push_back(host("n" + std::to_string(i), 1024));

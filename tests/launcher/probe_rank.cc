@@ -39,7 +39,9 @@ int number_of(const char* name) {
 
 class Job {
  public:
-  Job() : fd_(number_of("CHAINMAIL_JOB_FD")) {
+  Job()
+      : fd_(number_of("CHAINMAIL_JOB_FD")),
+        generation_(static_cast<std::uint32_t>(number_of("CHAINMAIL_GENERATION"))) {
     // Nothing in these tests takes long; a hang shows as a failed read.
     timeval limit{20, 0};
     setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
@@ -51,7 +53,7 @@ class Job {
   int fd() const { return fd_; }
 
   void send(JobMessage type, std::string body) {
-    const std::string bytes = encode_frame({type, 0, std::move(body)});
+    const std::string bytes = encode_frame({type, generation_, std::move(body)});
     std::size_t done = 0;
     while (done < bytes.size()) {
       const ssize_t count = ::write(fd_, bytes.data() + done, bytes.size() - done);
@@ -64,7 +66,9 @@ class Job {
   Frame wait_for(JobMessage type) {
     std::array<std::byte, 65536> buffer;
     while (true) {
-      while (auto frame = reader_.next()) kept_.push_back(*std::move(frame));
+      while (auto frame = reader_.next()) {
+        if (frame->generation == generation_) kept_.push_back(*std::move(frame));
+      }
       const auto found = std::find_if(kept_.begin(), kept_.end(),
                                       [type](const Frame& frame) { return frame.type == type; });
       if (found != kept_.end()) {
@@ -88,6 +92,7 @@ class Job {
 
  private:
   int fd_;
+  std::uint32_t generation_;
   FrameReader reader_;
   std::deque<Frame> kept_;
   Welcome welcome_;

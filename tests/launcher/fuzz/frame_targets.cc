@@ -127,10 +127,9 @@ internal::Welcome welcome_seed() {
 StartOrder order_seed() {
   StartOrder order;
   order.world_size = 4;
-  order.local_size = 2;
-  order.working_directory = "/tmp";
-  order.program = {"./program", "--epoch", "1"};
-  order.variables = {{"A", "b"}, {"OMP_NUM_THREADS", "1"}};
+  order.ranks = {{0, 0, true}, {3, 1, false}};
+  order.programs = {{"/tmp", {"./program", "--epoch", "1"}, {{"A", "b"}, {"OMP_NUM_THREADS", "1"}}},
+                    {"/", {"./other"}, {}}};
   return order;
 }
 

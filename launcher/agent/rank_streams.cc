@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+#include "launcher/agent/rank_streams.h"
+
+#include <fcntl.h>
+
+#include <algorithm>
+#include <span>
+#include <utility>
+
+namespace chainmail::launch {
+namespace {
+
+using internal::UniqueFd;
+
+// A rank that never reads its socket must not make the agent grow without end.
+constexpr std::size_t kMaxQueuedForRank = std::size_t{64} << 20;
+
+std::string_view text_of(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+}  // namespace
+
+RankStreams::RankStreams(asio::io_context& io, RankHandles handles, Settings settings,
+                         Callbacks callbacks)
+    : io_(io), callbacks_(std::move(callbacks)), window_(settings.output_window) {
+  connect_output(0, std::move(handles.output), settings.carriage_returns);
+  connect_output(1, std::move(handles.error), settings.carriage_returns);
+  connect_job(std::move(handles.job));
+  if (handles.input.is_open()) connect_input(std::move(handles.input));
+}
+
+RankStreams::~RankStreams() {
+  for (Output& output : outputs_) output.stream->close();
+  job_->close();
+  if (input_) input_->close();
+}
+
+void RankStreams::connect_output(std::size_t index, UniqueFd source, bool carriage_returns) {
+  Output& output = outputs_[index];
+  output.lines =
+      std::make_unique<LineSplitter>(carriage_returns, [this, index](std::string_view piece) {
+        outputs_[index].on_its_way += piece.size();
+        callbacks_.on_output(static_cast<std::uint8_t>(index + 1), piece);
+        update_output(outputs_[index]);
+      });
+  ByteStream::Callbacks callbacks;
+  callbacks.on_bytes = [lines = output.lines.get()](std::span<const std::byte> bytes) {
+    lines->append(text_of(bytes));
+  };
+  output.stream = ByteStream::make(io_, std::move(source), UniqueFd(), std::move(callbacks));
+  output.stream->start();
+}
+
+void RankStreams::connect_job(UniqueFd job) {
+  UniqueFd writer(fcntl(job.get(), F_DUPFD_CLOEXEC, 3));
+  ByteStream::Callbacks callbacks;
+  callbacks.on_bytes = [this](std::span<const std::byte> bytes) {
+    callbacks_.on_job_bytes(text_of(bytes));
+  };
+  job_ = ByteStream::make(io_, std::move(job), std::move(writer), std::move(callbacks));
+  job_->start();
+}
+
+// The pipe is only written to. A rank that has closed its end is found at the next write, which
+// ends the stream.
+void RankStreams::connect_input(UniqueFd input) {
+  ByteStream::Callbacks callbacks;
+  callbacks.on_drained = [this] { input_taken(); };
+  callbacks.on_end = [this](const std::string&) { input_taken(); };
+  input_ = ByteStream::make(io_, UniqueFd(), std::move(input), std::move(callbacks));
+}
+
+void RankStreams::input_taken() {
+  if (input_ends_) input_->close();
+  const bool more = input_ && input_->is_open();
+  if (std::exchange(input_pending_, false)) callbacks_.on_input_taken(more);
+}
+
+void RankStreams::write_input(std::string bytes) {
+  input_pending_ = true;
+  if (!input_ || finished_ || !input_->is_open()) return input_taken();
+  input_ends_ = bytes.empty();
+  if (bytes.empty()) return input_taken();
+  input_->write(std::move(bytes));
+}
+
+void RankStreams::output_taken(std::uint8_t stream, std::size_t bytes) {
+  if (stream != 1 && stream != 2) return;
+  Output& output = outputs_[stream - 1];
+  output.on_its_way -= std::min(bytes, output.on_its_way);
+  update_output(output);
+}
+
+void RankStreams::set_reading(bool reading) {
+  if (reading == reading_) return;
+  reading_ = reading;
+  for (Output& output : outputs_) update_output(output);
+  job_->set_reading(reading);
+}
+
+void RankStreams::update_output(Output& output) {
+  if (!finished_) output.stream->set_reading(reading_ && output.on_its_way < window_);
+}
+
+void RankStreams::write_job(std::string bytes) {
+  job_->write(std::move(bytes));
+  if (job_->queued_bytes() > kMaxQueuedForRank) job_->close();
+}
+
+void RankStreams::finish() {
+  if (std::exchange(finished_, true)) return;
+  for (Output& output : outputs_) {
+    output.stream->drain();
+    output.stream->close();
+    output.lines->finish();
+  }
+  job_->drain();
+  job_->close();
+  if (input_) {
+    input_->close();
+    input_taken();
+  }
+}
+
+}  // namespace chainmail::launch

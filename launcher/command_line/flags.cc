@@ -1,0 +1,358 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+#include "launcher/command_line/flags.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "launcher/command_line/values.h"
+
+namespace chainmail::launch {
+namespace {
+
+using Names = std::vector<std::string>;
+constexpr HelpLevel kCommon = HelpLevel::kCommon;
+constexpr HelpLevel kMore = HelpLevel::kMore;
+constexpr HelpLevel kAlias = HelpLevel::kAlias;
+
+// The member is Application's for what belongs to one program, Options' for the whole job.
+template <typename Owner>
+Owner& owner_in(FlagTarget target) {
+  if constexpr (std::is_same_v<Owner, Application>) {
+    return target.application;
+  } else {
+    return target.job;
+  }
+}
+
+template <typename Owner>
+Flag text_flag(Names names, std::string Owner::*member, HelpLevel level, std::string synopsis,
+               std::string help) {
+  return {std::move(names), level, std::move(synopsis), std::move(help),
+          [member](FlagTarget target, FlagWords& words) {
+            const std::string value = words.value();
+            if (value.empty()) throw UsageError(words.flag() + " has an empty value");
+            owner_in<Owner>(target).*member = value;
+          }};
+}
+
+Flag switch_flag(Names names, bool Options::*member, HelpLevel level, std::string synopsis,
+                 std::string help) {
+  return {std::move(names), level, std::move(synopsis), std::move(help),
+          [member](FlagTarget target, FlagWords& words) {
+            words.no_value();
+            target.job.*member = true;
+          }};
+}
+
+template <typename Owner>
+Flag count_flag(Names names, std::optional<int> Owner::*member, HelpLevel level,
+                std::string synopsis, std::string help) {
+  return {std::move(names), level, std::move(synopsis), std::move(help),
+          [member](FlagTarget target, FlagWords& words) {
+            const std::string value = words.value();
+            owner_in<Owner>(target).*member = parse_count(words.flag(), value);
+          }};
+}
+
+Flag time_flag(Names names, std::optional<std::chrono::milliseconds> Options::*member,
+               HelpLevel level, std::string synopsis, std::string help) {
+  return {std::move(names), level, std::move(synopsis), std::move(help),
+          [member](FlagTarget target, FlagWords& words) {
+            const std::string value = words.value();
+            target.job.*member = parse_duration(words.flag(), value);
+          }};
+}
+
+// Names that set what another option sets.
+Flag alias(Names names, std::function<void(FlagTarget)> apply) {
+  return {std::move(names), kAlias, "", "",
+          [apply = std::move(apply)](FlagTarget target, FlagWords& words) {
+            words.no_value();
+            apply(target);
+          }};
+}
+
+void append(std::vector<Flag>& flags, std::vector<Flag> more) {
+  std::move(more.begin(), more.end(), std::back_inserter(flags));
+}
+
+std::vector<Flag> host_flags() {
+  return {
+      text_flag({"H", "host", "hosts"}, &Application::hosts, kCommon, "-H LIST|FILE",
+                "hosts: h1:4,h2:4, or a file: with '/', or one that exists"),
+      text_flag({"hostfile", "machinefile", "f"}, &Application::hostfile, kCommon,
+                "--hostfile FILE", "hosts from a file: 'name slots=4', one per line"),
+      text_flag({"host-discovery", "host-discovery-script"}, &Options::host_discovery, kMore,
+                "--host-discovery CMD", "a program that prints the lines of a hostfile"),
+      text_flag({"include", "i"}, &Options::include, kMore, "--include HOSTS",
+                "only these hosts and slots: h1@h2:0,2"),
+      text_flag({"exclude", "e"}, &Options::exclude, kMore, "--exclude HOSTS",
+                "all but these hosts and slots"),
+      switch_flag({"hostfile-strict"}, &Options::hostfile_strict, kMore, "--hostfile-strict",
+                  "refuse a hostfile that names a host twice"),
+      text_flag({"rsh", "launcher-exec"}, &Options::remote_shell, kCommon, "--rsh COMMAND",
+                "remote shell (default: ssh); '%h' in it is the host"),
+      text_flag({"rsh-args"}, &Options::remote_shell_arguments, kMore, "--rsh-args WORDS",
+                "more words for the remote shell, such as '-p 2222 -i KEY'"),
+  };
+}
+
+std::vector<Flag> rank_flags() {
+  return {
+      count_flag({"n", "np", "ntasks"}, &Application::ranks, kCommon, "-n, -np N",
+                 "number of ranks (default: one per slot)"),
+      count_flag(
+          {"per-node", "N", "npernode", "ppn", "nproc-per-node", "ntasks-per-node", "num-gpus"},
+          &Application::per_node, kCommon, "-N, --per-node N",
+          "ranks on each host (-npernode, -ppn, --nproc-per-node)"),
+      alias({"pernode"}, [](FlagTarget target) { target.application.per_node = 1; }),
+      {{"map-by"},
+       kMore,
+       "--map-by WHAT",
+       "slot (default): fill host after host; node: one rank on each in\n"
+       "turn; ppr:N:node: N on each; socket, numa, l3cache: neighbouring\n"
+       "ranks on different ones; slot:pe=N: N cores for each rank",
+       [](FlagTarget target, FlagWords& words) {
+         const std::string value = words.value();
+         apply_map_by(words.flag(), value, target.job, target.application);
+       }},
+      alias({"bynode"}, [](FlagTarget target) { target.job.map_by = MapBy::kNode; }),
+      alias({"byslot"}, [](FlagTarget target) { target.job.map_by = MapBy::kSlot; }),
+      {{"rank-by"},
+       kMore,
+       "--rank-by slot|node",
+       "number ranks host by host, or in turn (default: as --map-by)",
+       [](FlagTarget target, FlagWords& words) {
+         const std::string value = words.value();
+         target.job.rank_by = parse_rank_by(words.flag(), value);
+       }},
+      switch_flag({"oversubscribe", "overcommit"}, &Options::oversubscribe, kCommon,
+                  "--oversubscribe", "allow more ranks than slots"),
+      alias({"nooversubscribe"}, [](FlagTarget target) { target.job.oversubscribe = false; }),
+  };
+}
+
+std::vector<Flag> binding_flags() {
+  const auto bind_to = [](BindTo to) {
+    return [to](FlagTarget target) { target.job.binding.to = to; };
+  };
+  return {
+      {{"bind-to"},
+       kMore,
+       "--bind-to WHAT",
+       "core, hwthread, l3cache, numa, socket or none (default: an even\n"
+       "share of the node's cores)",
+       [](FlagTarget target, FlagWords& words) {
+         const std::string value = words.value();
+         apply_bind_to(words.flag(), value, target.job);
+       }},
+      alias({"bind-to-core"}, bind_to(BindTo::kCore)),
+      alias({"bind-to-socket"}, bind_to(BindTo::kSocket)),
+      alias({"bind-to-none"}, bind_to(BindTo::kNone)),
+      alias({"bind-cores-to-rank"}, bind_to(BindTo::kShare)),
+      switch_flag({"report-bindings"}, &Options::report_bindings, kMore, "--report-bindings",
+                  "say for each rank which processors it runs on"),
+  };
+}
+
+// "-env NAME VALUE" of Hydra, or "-env NAME=VALUE".
+ExportedVariable hydra_variable(FlagWords& words) {
+  const std::string text = words.value();
+  if (text.find('=') != std::string::npos) return parse_variable(words.flag(), text);
+  ExportedVariable variable = parse_variable(words.flag(), text);
+  variable.value = words.value();
+  return variable;
+}
+
+void add_list(FlagWords& words, std::vector<ExportedVariable>& variables) {
+  const std::string value = words.value();
+  for (const std::string& name : split_list(words.flag(), value)) {
+    variables.push_back(parse_variable(words.flag(), name));
+  }
+}
+
+std::vector<Flag> environment_flags() {
+  return {
+      {{"x", "env"},
+       kCommon,
+       "-x NAME[=VALUE]",
+       "give the ranks a variable; may be repeated",
+       [](FlagTarget target, FlagWords& words) {
+         auto& variables = target.application.variables;
+         if (words.has_one_dash() && words.name() == "env") {
+           variables.push_back(hydra_variable(words));
+         } else {
+           const std::string value = words.value();
+           variables.push_back(parse_variable(words.flag(), value));
+         }
+       }},
+      {{"genv"},
+       kMore,
+       "-genv NAME VALUE",
+       "a variable for all programs of ':'",
+       [](FlagTarget target, FlagWords& words) {
+         target.job.common_variables.push_back(hydra_variable(words));
+       }},
+      {{"genvlist"},
+       kMore,
+       "-genvlist A,B",
+       "variables of this environment for all programs",
+       [](FlagTarget target, FlagWords& words) { add_list(words, target.job.common_variables); }},
+      {{"envlist"},
+       kAlias,
+       "",
+       "",
+       [](FlagTarget target, FlagWords& words) { add_list(words, target.application.variables); }},
+      {{"wdir", "wd", "chdir", "D"},
+       kCommon,
+       "--wdir DIR",
+       "working directory of the ranks (default: this one)",
+       [](FlagTarget target, FlagWords& words) {
+         const std::string value = words.value();
+         if (value.empty()) throw UsageError(words.flag() + " has an empty value");
+         target.application.working_directory = parse_directory(value);
+       }},
+      {{"mpi"},
+       kMore,
+       "--mpi MODE",
+       "how MPI_Init finds its job: auto, pmix, pmi1 or none\n(default: auto)",
+       [](FlagTarget target, FlagWords& words) {
+         const std::string value = words.value();
+         target.job.mpi = parse_mpi(words.flag(), value);
+       }},
+      switch_flag({"torchrun-env"}, &Options::torchrun_env, kMore, "--torchrun-env",
+                  "also set MASTER_ADDR and MASTER_PORT"),
+  };
+}
+
+std::vector<Flag> output_flags() {
+  return {
+      switch_flag({"tag-output", "prepend-rank", "label", "l"}, &Options::tag_output, kCommon,
+                  "--tag-output", "begin every line with [host/rank]"),
+      switch_flag({"timestamp", "timestamp-output", "prefix-output-with-timestamp"},
+                  &Options::timestamp, kCommon, "--timestamp",
+                  "begin every line with the date and time"),
+      text_flag({"output", "output-filename", "log-dir"}, &Options::output_dir, kCommon,
+                "--output DIR", "also write DIR/rank.<r>/stdout and stderr"),
+      {{"stdin"},
+       kMore,
+       "--stdin RANK|all|none",
+       "who reads the launcher's input (default: rank 0)",
+       [](FlagTarget target, FlagWords& words) {
+         const std::string value = words.value();
+         target.job.input = parse_input_target(words.flag(), value);
+       }},
+  };
+}
+
+std::vector<Flag> run_flags() {
+  return {
+      time_flag({"timeout"}, &Options::timeout, kCommon, "--timeout TIME",
+                "end the job after TIME (seconds, 10m, 2h): exit code 124"),
+      time_flag({"grace"}, &Options::grace, kMore, "--grace TIME",
+                "from SIGTERM to SIGKILL on a signal (default: 30 s, Ctrl-C 5 s)"),
+      {{"max-restarts"},
+       kMore,
+       "--max-restarts N",
+       "start all ranks anew after a failure, N times at most",
+       [](FlagTarget target, FlagWords& words) {
+         const std::string value = words.value();
+         target.job.max_restarts = parse_limit(words.flag(), value);
+       }},
+      switch_flag({"dry-run", "display-map", "display-allocation", "do-not-launch"},
+                  &Options::dry_run, kCommon, "--dry-run", "print the plan and start nothing"),
+      switch_flag({"json"}, &Options::json, kMore, "--json", "with --dry-run: the plan as JSON"),
+      // mpirun refuses root without it; here it is what everybody has in scripts, and true anyway.
+      alias({"allow-run-as-root"}, [](FlagTarget) {}),
+      switch_flag({"help", "h"}, &Options::help, kCommon, "--help, --help-all",
+                  "this page; all options"),
+      switch_flag({"help-all"}, &Options::help_all, kAlias, "", ""),
+      switch_flag({"version", "V"}, &Options::version, kMore, "--version", "the version"),
+  };
+}
+
+std::vector<Flag> all_flags() {
+  std::vector<Flag> flags = host_flags();
+  append(flags, rank_flags());
+  append(flags, environment_flags());
+  append(flags, output_flags());
+  append(flags, binding_flags());
+  append(flags, run_flags());
+  return flags;
+}
+
+// Letters to change, insert, drop or swap with their neighbour to get from one word to the other.
+std::size_t distance(const std::string& a, const std::string& b) {
+  std::vector<std::vector<std::size_t>> d(a.size() + 1, std::vector<std::size_t>(b.size() + 1));
+  for (std::size_t i = 0; i <= a.size(); ++i) d[i][0] = i;
+  std::iota(d[0].begin(), d[0].end(), std::size_t{0});
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const std::size_t changed = d[i - 1][j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1);
+      d[i][j] = std::min({changed, d[i - 1][j] + 1, d[i][j - 1] + 1});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) {
+        d[i][j] = std::min(d[i][j], d[i - 2][j - 2] + 1);
+      }
+    }
+  }
+  return d[a.size()][b.size()];
+}
+
+}  // namespace
+
+FlagWords::FlagWords(std::span<const std::string> arguments) : arguments_(arguments) {
+  const std::string& word = arguments.front();
+  const std::size_t equals = word.find('=');
+  has_inline_value_ = equals != std::string::npos;
+  flag_ = word.substr(0, equals);
+}
+
+std::string FlagWords::name() const {
+  std::string name = flag_.substr(has_one_dash() ? 1 : 2);
+  std::replace(name.begin(), name.end(), '_', '-');
+  return name;
+}
+
+std::string FlagWords::value() {
+  if (has_inline_value_ && !std::exchange(took_inline_value_, true)) {
+    return arguments_.front().substr(flag_.size() + 1);
+  }
+  if (used_ == arguments_.size()) throw UsageError(flag_ + " needs a value");
+  return arguments_[used_++];
+}
+
+void FlagWords::no_value() const {
+  if (has_inline_value_) throw UsageError(flag_ + " takes no value");
+}
+
+const std::vector<Flag>& known_flags() {
+  static const std::vector<Flag> flags = all_flags();
+  return flags;
+}
+
+const Flag* find_flag(const std::string& name) {
+  for (const Flag& flag : known_flags()) {
+    if (std::find(flag.names.begin(), flag.names.end(), name) != flag.names.end()) return &flag;
+  }
+  return nullptr;
+}
+
+std::string nearest_flag(const std::string& name) {
+  std::string best;
+  std::size_t best_distance = name.size() / 3 + 1;
+  for (const Flag& flag : known_flags()) {
+    for (const std::string& known : flag.names) {
+      if (known.size() < 3 || name.size() < 3) continue;
+      const std::size_t d = distance(name, known);
+      if (d >= best_distance) continue;
+      best_distance = d;
+      best = "--" + known;
+    }
+  }
+  return best;
+}
+
+}  // namespace chainmail::launch

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+#include "launcher/command_line/help.h"
+
+#include <algorithm>
+#include <sstream>
+
+#include "launcher/command_line/flags.h"
+
+namespace chainmail::launch {
+namespace {
+
+constexpr std::size_t kColumn = 22;
+
+// "  -n, -np N           number of ranks": the synopsis, then the help in a column of its own.
+std::string entry(const Flag& flag) {
+  std::string text = "  " + flag.synopsis;
+  if (text.size() + 1 > kColumn) {
+    text += "\n" + std::string(kColumn, ' ');
+  } else {
+    text.append(kColumn - text.size(), ' ');
+  }
+  for (const char c : flag.help) {
+    text += c;
+    if (c == '\n') text.append(kColumn, ' ');
+  }
+  return text + "\n";
+}
+
+std::string entries(HelpLevel up_to) {
+  std::string text;
+  for (const Flag& flag : known_flags()) {
+    const bool is_shown = flag.level == HelpLevel::kCommon ||
+                          (flag.level == HelpLevel::kMore && up_to == HelpLevel::kMore);
+    if (is_shown) text += entry(flag);
+  }
+  return text;
+}
+
+constexpr const char* kHead =
+    "launcher [options] program [arguments]   starts a program, one process per rank\n\n";
+
+}  // namespace
+
+std::string usage_text() {
+  return kHead + entries(HelpLevel::kCommon) +
+         "\n"
+         "Exit code: 0 if all ranks ended with 0, else that of the first rank that failed.\n";
+}
+
+std::string full_usage_text() {
+  return std::string(kHead) +
+         "launcher [options] program ... : [options] program ...   several programs in a job\n\n" +
+         entries(HelpLevel::kMore) + R"(
+'-' and '_' are the same in names, one dash or two too, and a value may follow after '='. All from
+the program's name on belongs to the program, but a word ':' begins another program with its own
+-n, -N, -H, --hostfile, -x and --wdir; behind '--' a ':' is an argument like any other.
+
+Exit code: 0 if every rank ended with 0, else the code of the first rank that failed (128 + signal
+for a signal); 2 bad usage, 124 time limit, 125 launcher's own error, 126 program cannot be run,
+127 program not found. docs/launcher.md has the details.
+)";
+}
+
+}  // namespace chainmail::launch
