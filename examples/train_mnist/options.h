@@ -9,7 +9,7 @@
 #include <string>
 
 struct Options {
-  std::string device;  ///< cpu, cuda
+  std::string device;     ///< cpu, cuda
   bool autocast = false;  ///< layers compute in bfloat16
   std::string communicator;
   std::string allreduce_grad_dtype;  ///< "", float16, bfloat16, float32
