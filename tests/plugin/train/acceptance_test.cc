@@ -33,8 +33,8 @@ std::vector<Job> all_jobs() {
   std::vector<Job> jobs;
   for (const char* name :
        {"naive", "flat", "hierarchical", "two_dimensional", "single_node", "auto"}) {
-    for (const std::vector<int>& shape :
-         std::vector<std::vector<int>>{{1}, {2}, {3}, {4}, {8}, {1, 1}, {2, 1}, {2, 2}, {3, 1}, {4, 4}}) {
+    for (const std::vector<int>& shape : std::vector<std::vector<int>>{
+             {1}, {2}, {3}, {4}, {8}, {1, 1}, {2, 1}, {2, 2}, {3, 1}, {4, 4}}) {
       if (std::string(name) != "single_node" || shape.size() == 1) {
         jobs.push_back({name, shape});
       }
