@@ -11,7 +11,7 @@ namespace chainmail::internal {
 namespace {
 
 // Small enough to be in the cache when it is written, large enough for few calls.
-constexpr std::uint64_t kPartBytes = std::uint64_t{1} << 20;
+constexpr std::uint64_t kPartBytes = std::uint64_t{1} << 19;
 
 }  // namespace
 
