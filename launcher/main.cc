@@ -29,6 +29,7 @@
 #include "launcher/placement.h"
 #include "launcher/plan_report.h"
 #include "launcher/remote/agent_image.h"
+#include "launcher/remote/starters.h"
 
 namespace {
 
@@ -45,7 +46,7 @@ HostSet hosts_of(const Options& options, const Application& program) {
   request.refuses_repeats = options.hostfile_strict;
   request.include = options.include;
   request.exclude = options.exclude;
-  if (!options.remote_shell.empty()) request.remote_shell = remote_shell_of(options);
+  request.remote_shell = remote_shell_of(options);
   HostSet hosts = find_job_hosts(request, current_environment());
   for (const std::string& note : hosts.notes) std::cerr << "launcher: " << note << "\n";
   return hosts;
@@ -102,7 +103,7 @@ int run_job(Options options, const Placement& placement) {
 }
 
 int run(const std::vector<std::string>& arguments) {
-  const Options options = parse_options(arguments);
+  Options options = parse_options(arguments);
   if (options.help) {
     std::cout << usage_text();
     return 0;
@@ -119,6 +120,11 @@ int run(const std::vector<std::string>& arguments) {
   (void)remote_shell_of(options);
   HostSet hosts = hosts_of(options, options);
   Placement placement = place(options, hosts);
+  // Words of --rsh-args alone are for ssh.
+  if (options.remote_shell.empty() && options.remote_shell_arguments.empty()) {
+    options.remote_shell =
+        default_remote_shell(hosts.scheduler, placement.nodes, current_environment());
+  }
   if (options.dry_run) {
     const Plan plan{options, hosts, placement};
     std::cout << (options.json ? plan_json(plan) : plan_text(plan));

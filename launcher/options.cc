@@ -160,9 +160,10 @@ std::vector<std::string> split_command(const std::string& text, const std::strin
 }
 
 std::vector<std::string> remote_shell_of(const Options& options) {
-  std::vector<std::string> words = split_command(options.remote_shell);
+  const std::string& shell = options.remote_shell;
+  std::vector<std::string> words = split_command(shell.empty() ? "ssh" : shell);
   if (options.remote_shell_arguments.empty()) return words;
-  if (options.remote_shell.find("%h") != std::string::npos) {
+  if (shell.find("%h") != std::string::npos) {
     throw UsageError("--rsh-args goes before the host, whose place --rsh fixes by '%h'; write '" +
                      options.remote_shell_arguments + "' into --rsh itself");
   }

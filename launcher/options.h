@@ -60,8 +60,8 @@ struct Options : Application {
   std::string host_discovery;                      ///< --host-discovery, a command
   std::string include;                             ///< --include, hosts and slots to use
   std::string exclude;                             ///< --exclude, hosts and slots to leave out
-  std::string remote_shell = "ssh";
-  std::string remote_shell_arguments;  ///< words after the remote shell's own
+  std::string remote_shell;                        ///< empty: what reaches the hosts best
+  std::string remote_shell_arguments;              ///< words after the remote shell's own
   std::string output_dir;
   std::optional<std::chrono::milliseconds> timeout;
   std::optional<std::chrono::milliseconds> grace;
@@ -94,7 +94,7 @@ struct Options : Application {
 [[nodiscard]] std::vector<std::string> split_command(const std::string& text,
                                                      const std::string& flag = "--rsh");
 
-/// The words of --rsh and --rsh-args. Throws UsageError.
+/// The words of --rsh, or ssh, and those of --rsh-args. Throws UsageError.
 [[nodiscard]] std::vector<std::string> remote_shell_of(const Options& options);
 
 }  // namespace chainmail::launch

@@ -94,7 +94,7 @@ std::vector<Flag> host_flags() {
       switch_flag({"hostfile-strict"}, &Options::hostfile_strict, kMore, "--hostfile-strict",
                   "refuse a hostfile that names a host twice"),
       text_flag({"rsh", "launcher-exec"}, &Options::remote_shell, kCommon, "--rsh COMMAND",
-                "remote shell (default: ssh); '%h' in it is the host"),
+                "remote shell: ssh, or the scheduler's; '%h' is the host"),
       text_flag({"rsh-args"}, &Options::remote_shell_arguments, kMore, "--rsh-args WORDS",
                 "more words for the remote shell, such as '-p 2222 -i KEY'"),
   };

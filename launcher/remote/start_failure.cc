@@ -10,6 +10,7 @@
 
 #include "launcher/remote/bootstrap.h"
 #include "launcher/remote/rsh_command.h"
+#include "launcher/remote/starters.h"
 
 namespace chainmail::launch {
 namespace {
@@ -53,7 +54,10 @@ class Diagnosis {
       if (std::string answer = (this->*question)(); !answer.empty()) return answer;
     }
     return "the agent on host " + host_ + " did not start: " + failure_.remote_shell.front() + " " +
-           failure_.exit + "; try: " + login("true");
+           failure_.exit + "; try: " + login("true") +
+           (is_scheduler_starter(failure_.remote_shell.front())
+                ? "; where ssh gets there, --rsh ssh does without it"
+                : "");
   }
 
  private:

@@ -118,6 +118,123 @@ TEST(ExitCode, RankThatStopsIsNotWaitedForEver) {
   EXPECT_THAT(result.err, HasSubstr("rank 1 on host localhost has been stopped by a signal"));
 }
 
+// A folder with stand-ins for remote shells in PATH: they write down their words, drop those that
+// are their own, and run the rest.
+class Starter : public testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = (std::filesystem::temp_directory_path() / "chainmail-starter.XXXXXX").string();
+    ASSERT_NE(mkdtemp(folder_.data()), nullptr);
+    path_ = std::getenv("PATH");
+    setenv("PATH", (folder_ + ":" + path_).c_str(), 1);
+  }
+  void TearDown() override {
+    setenv("PATH", path_.c_str(), 1);
+    for (const std::string& name : names_) unsetenv(name.c_str());
+    std::filesystem::remove_all(folder_);
+  }
+  void set(const std::string& name, const std::string& value) {
+    setenv(name.c_str(), value.c_str(), 1);
+    names_.push_back(name);
+  }
+  void set_slurm_job() {
+    set("SLURM_JOB_ID", "7");
+    set("SLURM_JOB_NODELIST", "far[1-2]");
+    set("SLURM_TASKS_PER_NODE", "2(x2)");
+    set("SLURM_JOB_NUM_NODES", "2");
+    set("SLURM_NTASKS", "4");
+  }
+  void install(const std::string& name) {
+    const std::string file = folder_ + "/" + name;
+    std::ofstream(file) << "#!/bin/sh\necho " << name << " \"$*\" >>" << folder_ << "/words\n"
+                        << "while [ \"$1\" != /bin/sh ]; do shift; done\nexec \"$@\"\n";
+    std::filesystem::permissions(file, std::filesystem::perms::owner_all);
+  }
+  // One line per start, sorted.
+  std::vector<std::string> started() const {
+    std::ifstream file(folder_ + "/words");
+    std::ostringstream text;
+    text << file.rdbuf();
+    return sorted_lines(text.str());
+  }
+
+  std::string folder_;
+  std::string path_;
+  std::vector<std::string> names_;
+};
+
+TEST_F(Starter, OfSlurm) {
+  install("srun");
+  install("ssh");
+  set_slurm_job();
+  const Result result = run_launcher({"printenv", "RANK"});
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_EQ(sorted_lines(result.out), (std::vector<std::string>{"0", "1", "2", "3"}));
+  const std::string words = " --overlap --cpu-bind=none --mpi=none --quiet /bin/sh";
+  EXPECT_EQ(started(),
+            (std::vector<std::string>{"srun --nodes=1 --ntasks=1 --nodelist=far1" + words,
+                                      "srun --nodes=1 --ntasks=1 --nodelist=far2" + words}));
+}
+
+TEST_F(Starter, OfGridEngineIsNotForThisMachine) {
+  install("qrsh");
+  install("ssh");
+  std::ofstream(folder_ + "/hosts") << "localhost 1 all.q@localhost UNDEFINED\n"
+                                    << "far1 1 all.q@far1 UNDEFINED\n"
+                                    << "far2 2 all.q@far2 UNDEFINED\n";
+  set("PE_HOSTFILE", folder_ + "/hosts");
+  set("JOB_ID", "7");
+  set("NSLOTS", "4");
+  const Result result = run_launcher({"printenv", "RANK"});
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_EQ(sorted_lines(result.out), (std::vector<std::string>{"0", "1", "2", "3"}));
+  EXPECT_EQ(started(), (std::vector<std::string>{"qrsh -inherit -V far1 /bin/sh",
+                                                 "qrsh -inherit -V far2 /bin/sh"}));
+}
+
+TEST_F(Starter, OfLsf) {
+  install("blaunch");
+  install("ssh");
+  set("LSB_JOBID", "7");
+  set("LSB_MCPU_HOSTS", "far1 1 far2 1");
+  const Result result = run_launcher({"printenv", "RANK"});
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_EQ(sorted_lines(result.out), (std::vector<std::string>{"0", "1"}));
+  EXPECT_EQ(started(), (std::vector<std::string>{"blaunch far1 /bin/sh", "blaunch far2 /bin/sh"}));
+}
+
+TEST_F(Starter, GivenByTheUserWins) {
+  install("srun");
+  set_slurm_job();
+  const Result result = run_launcher({"-H", "far2:1", "--rsh", "env HOST=%h", "printenv", "HOST"});
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_EQ(result.out, "far2\n");
+  EXPECT_EQ(started(), std::vector<std::string>());
+}
+
+TEST_F(Starter, WordsForSshMeanSsh) {
+  install("srun");
+  install("ssh");
+  set_slurm_job();
+  const Result words = run_launcher({"-H", "far1:1", "--rsh-args", "-p 2222", "true"});
+  EXPECT_EQ(words.code, 0) << words.err;
+  const Result user = run_launcher({"-H", "bob@far2:1", "true"});
+  EXPECT_EQ(user.code, 0) << user.err;
+  ASSERT_EQ(started().size(), 2U);
+  for (const std::string& line : started()) EXPECT_EQ(line.substr(0, 4), "ssh ") << line;
+  EXPECT_THAT(started(), testing::Contains(HasSubstr(" -p 2222 ")));
+  EXPECT_THAT(started(), testing::Contains(HasSubstr(" -l bob ")));
+}
+
+TEST_F(Starter, WordsForSshAlsoAskForCores) {
+  install("ssh");
+  const Result result =
+      run_launcher({"-H", "far1:*", "--rsh-args", "-p 2222", "--dry-run", "true"});
+  EXPECT_EQ(result.code, 0) << result.err;
+  ASSERT_EQ(started().size(), 1U);
+  EXPECT_THAT(started().front(), HasSubstr("ssh -p 2222 "));
+}
+
 TEST(Environment, EveryRankKnowsItsPlace) {
   const Result result = run_script(
       {"-H", "localhost:2,127.0.0.1:1"},

@@ -274,6 +274,7 @@ TEST(SplitCommand, QuotesAndEscapes) {
 
 TEST(RemoteShell, ArgumentsFollowTheCommand) {
   EXPECT_THAT(remote_shell_of(parse({"p"})), ElementsAre("ssh"));
+  EXPECT_THAT(remote_shell_of(parse({"--rsh-args", "-p 22", "p"})), ElementsAre("ssh", "-p", "22"));
   EXPECT_THAT(remote_shell_of(parse({"--rsh", "/x/ssh -v", "--rsh-args", "-p 22 -i 'a b'", "p"})),
               ElementsAre("/x/ssh", "-v", "-p", "22", "-i", "a b"));
   EXPECT_THROW((void)remote_shell_of(parse({"--rsh", "ip %h", "--rsh-args", "-p", "p"})),

@@ -12,6 +12,7 @@
 #include "launcher/remote/bootstrap.h"
 #include "launcher/remote/rsh_command.h"
 #include "launcher/remote/start_failure.h"
+#include "launcher/remote/starters.h"
 
 namespace chainmail::launch {
 namespace {
@@ -235,6 +236,18 @@ TEST(StartFailure, ShowsTheHint) {
   EXPECT_THAT(explain(failure), HasSubstr("try: ssh n1 true; a hint\n  | something else"));
 }
 
+TEST(StartFailure, OfASchedulersStarterNamesSsh) {
+  StartFailure failure;
+  failure.host = host("n1");
+  failure.remote_shell = {"/opt/sge/bin/qrsh", "-inherit", "-V"};
+  failure.exit = "exited with code 1";
+  failure.exit_code = 1;
+  failure.error_output = "error: executing task of job 7 failed";
+  EXPECT_THAT(explain(failure),
+              HasSubstr("try: /opt/sge/bin/qrsh -inherit -V n1 true; where ssh gets there, --rsh "
+                        "ssh does without it\n  | error:"));
+}
+
 TEST(StartFailure, OnlyWhatPassesIsTriedAgain) {
   EXPECT_TRUE(
       is_worth_another_try("kex_exchange_identification: Connection closed by remote host"));
@@ -242,6 +255,38 @@ TEST(StartFailure, OnlyWhatPassesIsTriedAgain) {
   EXPECT_FALSE(is_worth_another_try("bob@n1: Permission denied (publickey)."));
   EXPECT_FALSE(is_worth_another_try("ssh: connect to host n1 port 22: Connection refused"));
   EXPECT_FALSE(is_worth_another_try("Host key verification failed."));
+}
+
+TEST(Starters, ThoseOfTheSchedulerWhereTheyAreInstalled) {
+  const auto all = [](const std::string&) { return true; };
+  const auto none = [](const std::string&) { return false; };
+  const std::vector<Host> hosts = {host("n1"), host("n2")};
+  EXPECT_EQ(default_remote_shell(Scheduler::kNone, hosts, {}, all), "ssh");
+  EXPECT_EQ(default_remote_shell(Scheduler::kGridEngine, hosts, {}, all), "qrsh -inherit -V");
+  EXPECT_THAT(default_remote_shell(Scheduler::kSlurm, hosts, {}, all),
+              testing::StartsWith("srun "));
+  EXPECT_EQ(default_remote_shell(Scheduler::kLsf, hosts, {}, all), "blaunch");
+  EXPECT_EQ(default_remote_shell(Scheduler::kPbs, hosts, {}, all), "ssh");
+  for (const Scheduler scheduler : {Scheduler::kGridEngine, Scheduler::kSlurm, Scheduler::kLsf}) {
+    EXPECT_EQ(default_remote_shell(scheduler, hosts, {}, none), "ssh");
+  }
+}
+
+TEST(Starters, SshWhereTheSchedulersDoNotReachAllHosts) {
+  const auto all = [](const std::string&) { return true; };
+  EXPECT_EQ(default_remote_shell(Scheduler::kSlurm, {host("n1"), host("n2", "bob")}, {}, all),
+            "ssh");
+  Host with_port = host("n1");
+  with_port.port = 2222;
+  EXPECT_EQ(default_remote_shell(Scheduler::kGridEngine, {with_port}, {}, all), "ssh");
+  const Variables components = {{"SLURM_HET_SIZE", "2"}};
+  EXPECT_EQ(default_remote_shell(Scheduler::kSlurm, {host("n1")}, components, all), "ssh");
+  EXPECT_EQ(default_remote_shell(Scheduler::kLsf, {host("n1")}, components, all), "blaunch");
+}
+
+TEST(Starters, AreLookedForInPath) {
+  EXPECT_TRUE(is_in_path("sh"));
+  EXPECT_FALSE(is_in_path("no-such-starter"));
 }
 
 }  // namespace

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// Which remote shell reaches the hosts of a scheduler's job.
+
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "launcher/hosts/host.h"
+#include "launcher/hosts/schedulers/schedulers.h"
+
+namespace chainmail::launch {
+
+/// True when a program of this name is in PATH.
+[[nodiscard]] bool is_in_path(const std::string& program);
+
+/// True for srun, qrsh and blaunch, with any path before them.
+[[nodiscard]] bool is_scheduler_starter(const std::string& program);
+
+/// What --rsh is where the user says nothing: the scheduler's own starter, whose processes it
+/// counts and ends with the job, where it passes standard input on, reaches all `hosts` and is
+/// `installed`; otherwise ssh.
+[[nodiscard]] std::string default_remote_shell(
+    Scheduler scheduler, const std::vector<Host>& hosts, const Variables& variables,
+    const std::function<bool(const std::string&)>& installed = is_in_path);
+
+}  // namespace chainmail::launch
