@@ -28,7 +28,7 @@ void LineMerger::end(std::int64_t rank) {
 }
 
 void LineMerger::tick() {
-  if (open_ && now_() - last_shown_ >= kMaxStandstill) may_be_broken_ = true;
+  if (open_ && now_() - last_shown_ >= max_standstill()) may_be_broken_ = true;
   release();
 }
 
@@ -41,7 +41,12 @@ void LineMerger::finish() {
 
 std::optional<LineMerger::Clock::time_point> LineMerger::next_tick() const {
   if (held_.empty()) return std::nullopt;
-  return last_shown_ + kMaxStandstill;
+  return last_shown_ + max_standstill();
+}
+
+// On a busy machine a rank may get no time for seconds in the middle of a line.
+std::chrono::milliseconds LineMerger::max_standstill() const {
+  return open_bytes_ >= kLongLineBytes ? kMaxStandstillOfLong : kMaxStandstill;
 }
 
 // A rank whose line is open must be able to finish it, whatever else it writes before.

@@ -2,7 +2,8 @@
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
 // Puts the output of many writers into one place so that no line is torn: while one writer's line
-// is unfinished, the others' pieces are held back, unless the line stands still for two seconds.
+// is unfinished, the others' pieces are held back, unless the line stands still: for two seconds
+// where it is short, such as a question; for half a minute where its writer has filled buffers.
 //
 // Not thread-safe.
 
@@ -42,6 +43,8 @@ class LineMerger {
 
   /// How long an unfinished line may stand still, and how long it may become, while others wait.
   static constexpr std::chrono::milliseconds kMaxStandstill{2000};
+  static constexpr std::chrono::milliseconds kMaxStandstillOfLong{30'000};
+  static constexpr std::size_t kLongLineBytes = std::size_t{32} << 10;
   static constexpr std::size_t kMaxLineBytes = std::size_t{64} << 20;
   /// How much may be held back for a line of the same rank.
   static constexpr std::size_t kMaxOwnBytes = std::size_t{4} << 20;
@@ -78,6 +81,7 @@ class LineMerger {
   void take_own();
   void close_line_of(std::int64_t rank);
   void release();
+  [[nodiscard]] std::chrono::milliseconds max_standstill() const;
 
   bool carriage_returns_;
   Show show_;

@@ -70,6 +70,16 @@ TEST_F(LineMergerTest, OthersWaitForTheEndOfALongLine) {
   EXPECT_EQ(shown_, "longer\nnext\nb1\ncc\nb2\n");
 }
 
+TEST_F(LineMergerTest, ALongLineMayStandStillForLonger) {
+  const std::string part(LineMerger::kLongLineBytes, 'x');
+  add(0, part);
+  add(1, "b\n");
+  pass(LineMerger::kMaxStandstill);
+  EXPECT_EQ(shown_, part);
+  pass(LineMerger::kMaxStandstillOfLong - LineMerger::kMaxStandstill);
+  EXPECT_THAT(shown_, HasSubstr("b\n"));
+}
+
 TEST_F(LineMergerTest, StreamsOfOneRankAreDifferentWriters) {
   merger_.add({0, 1}, "out");
   merger_.add({0, 2}, "error\n");

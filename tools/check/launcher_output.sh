@@ -15,7 +15,7 @@ cd "$(dirname "$0")/../.."
 
 mib=${1:-64}
 launcher=${LAUNCHER:-build/bin/launcher}
-probe=$(realpath "${OUTPUT_PROBE:-build/tests/launcher/output_probe}")
+probe=$(realpath "${OUTPUT_PROBE:-build/bin/output_probe}")
 ranks=8
 limit_kib=65536
 bytes=$((mib << 20))

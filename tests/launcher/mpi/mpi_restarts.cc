@@ -30,6 +30,7 @@ using internal::BodyReader;
 using internal::BodyWriter;
 
 constexpr std::uint32_t kRanksPerNode = 2;
+constexpr std::uint32_t kOutputWindow = 256 << 10;  // far more than is printed
 constexpr long kMayGrowKiB = 256;
 
 struct Node {
@@ -124,11 +125,15 @@ class Restarts {
     StartOrder order;
     order.world_size = static_cast<std::uint32_t>(mpi.node_of_rank.size());
     order.node_rank = node;
-    order.first_rank = node * kRanksPerNode;
-    order.local_size = kRanksPerNode;
-    order.working_directory = std::filesystem::current_path();
-    order.program = {probe_, "world"};
-    if (ends_badly()) order.program = {probe_, "kill", "1"};
+    for (std::uint32_t i = 0; i < kRanksPerNode; ++i) {
+      order.ranks.emplace_back().rank = node * kRanksPerNode + i;
+    }
+    OrderedProgram program;
+    program.working_directory = std::filesystem::current_path();
+    program.words = {probe_, "world"};
+    if (ends_badly()) program.words = {probe_, "kill", "1"};
+    order.programs.push_back(std::move(program));
+    order.output_window = kOutputWindow;
     order.mpi = encode_mpi_order(mpi);
     return order;
   }
