@@ -32,9 +32,8 @@ enum class JobMessage : std::uint16_t {
   kStoreAppend,      ///< key, value; no reply
   kStoreDelete,      ///< key; replied with a flag
   kStoreCount,       ///< replied with the number of keys
-  kStep,             ///< step counter of the training loop; no reply
+  kStep,             ///< steps of the training loop, operations begun; no reply
   kGroupFailed,      ///< group name, error code, message: relayed to all ranks as kNewsGroupFailed
-  kLeaving,          ///< the rank is about to end regularly; no reply
   // launcher -> rank
   kWelcome = 64,     ///< rank, size, node of every rank, host names, job id, job secret
   kReply,            ///< request id, status, value

@@ -66,6 +66,7 @@ struct Options : Application {
   std::optional<std::chrono::milliseconds> timeout;
   std::optional<std::chrono::milliseconds> grace;
   MpiMode mpi = MpiMode::kAuto;
+  std::optional<std::chrono::milliseconds> stall_timeout;
   MapBy map_by = MapBy::kSlot;
   std::optional<MapBy> rank_by;
   int max_restarts = 0;  ///< how often the world may be started anew after a failure

@@ -5,6 +5,7 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -93,6 +94,10 @@ void Agent::beat() {
   const bool was_late = watch_.was_late();
   if (channel_->silence() > kLease && !was_late) return end(1);
   channel_->send(AgentMessage::kHeartbeat, "");
+  for (const Rank& rank : ranks_) {
+    if (rank.is_running) memory_.look(rank.pid);
+  }
+  memory_.look_at_machine();
   heartbeat_.expires_after(kHeartbeatInterval);
   heartbeat_.async_wait([this](const asio::error_code& error) {
     if (!error) beat();
@@ -114,9 +119,6 @@ void Agent::on_frame(const internal::Frame& frame) {
       break;
     case AgentMessage::kSignalRanks:
       signal_ranks(static_cast<int>(BodyReader(frame.body).u32()));
-      break;
-    case AgentMessage::kEndRanks:
-      signal_ranks(SIGKILL);
       break;
     case AgentMessage::kOutputTaken:
       on_output_taken(frame);
@@ -189,6 +191,7 @@ bool Agent::start_rank(std::uint32_t local, const CpuShare& share) {
                     mpi_ ? mpi_->socket_for(rank.number) : UniqueFd()});
     rank.pid = handles.pid;
     rank.is_running = true;
+    memory_.look(rank.pid);
     connect_streams(rank, std::move(handles));
   } catch (const SpawnError& error) {
     report_start_failure(rank.number, error.error(), error.stage(), program.words.front());
@@ -278,8 +281,9 @@ void Agent::on_rank_input(const internal::Frame& frame) {
 }
 
 void Agent::signal_ranks(int number) {
-  for (const Rank& rank : ranks_) {
+  for (Rank& rank : ranks_) {
     if (!rank.is_running) continue;
+    rank.is_killed_by_us = rank.is_killed_by_us || number == SIGKILL;
     kill(-rank.pid, number);
     // A stopped rank acts on nothing but SIGKILL until it continues.
     if (number == SIGTERM) kill(-rank.pid, SIGCONT);
@@ -333,15 +337,28 @@ void Agent::reap_orphans() {
 
 void Agent::on_exit(Rank& rank, const siginfo_t& info) {
   kill(-rank.pid, SIGKILL);
-  siginfo_t reaped{};
-  waitid(P_PID, static_cast<id_t>(rank.pid), &reaped, WEXITED | WNOHANG);
+  int status = 0;
+  rusage usage{};
+  wait4(rank.pid, &status, WNOHANG, &usage);
   rank.is_running = false;
   // Everything it said comes before the news that it is gone.
   rank.streams->finish();
   if (mpi_) mpi_->on_rank_exit(rank.number, info.si_code == CLD_EXITED && info.si_status == 0);
-  channel_->send(AgentMessage::kRankExited,
-                 encode_exit({rank.number, info.si_code != CLD_EXITED,
-                              static_cast<std::uint32_t>(info.si_status)}));
+  channel_->send(AgentMessage::kRankExited, encode_exit(exit_of(rank, info, usage.ru_maxrss)));
+  memory_.forget(rank.pid);
+}
+
+RankExit Agent::exit_of(const Rank& rank, const siginfo_t& info, std::int64_t peak_kib) const {
+  RankExit exit;
+  exit.rank = rank.number;
+  exit.by_signal = info.si_code != CLD_EXITED;
+  exit.value = static_cast<std::uint32_t>(info.si_status);
+  if (exit.by_signal && info.si_status == SIGKILL && !rank.is_killed_by_us) {
+    const KillReport report = memory_.explain(rank.pid, peak_kib);
+    exit.out_of_memory = report.is_out_of_memory;
+    exit.detail = report.detail;
+  }
+  return exit;
 }
 
 void Agent::tell_when_all_exited() {

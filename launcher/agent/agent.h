@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "launcher/agent/cpu_shares.h"
+#include "launcher/agent/memory_watch.h"
 #include "launcher/agent/rank_streams.h"
 #include "launcher/channel/frame_channel.h"
 #include "launcher/mpi/mpi_service.h"
@@ -34,6 +35,7 @@ class Agent {
     std::uint32_t number = 0;
     pid_t pid = -1;
     bool is_running = false;
+    bool is_killed_by_us = false;
     std::unique_ptr<RankStreams> streams;
   };
 
@@ -50,6 +52,7 @@ class Agent {
   void on_output_taken(const internal::Frame& frame);
   void on_rank_input(const internal::Frame& frame);
   void signal_ranks(int number);
+  RankExit exit_of(const Rank& rank, const siginfo_t& info, std::int64_t peak_kib) const;
   void reap();
   void reap_orphans();
   void on_exit(Rank& rank, const siginfo_t& info);
@@ -73,6 +76,7 @@ class Agent {
   std::unique_ptr<MpiService> mpi_;
   MpiPieces mpi_pieces_;
   std::vector<Rank> ranks_;
+  MemoryWatch memory_;
   PunctualityWatch watch_;
   bool started_ = false;
   bool told_all_exited_ = false;

@@ -11,9 +11,13 @@
 
 #include <cerrno>
 
+#include <chrono>
+#include <thread>
+
 #include "base/deadline.h"
 #include "base/error.h"
 #include "launcher/agent/children.h"
+#include "launcher/channel/frame_channel.h"
 #include "launcher/mpi/mpi_directories.h"
 
 namespace chainmail::launch {
@@ -26,6 +30,18 @@ void give_up_channel() {
   dup2(null, STDOUT_FILENO);
 }
 
+// A stopped agent neither hears that its job is over nor ends its ranks. As long as the controller
+// would wait for it, a debugger may hold it. Gives the last status that is no stop.
+int outlast_stop(pid_t agent) {
+  const auto deadline = internal::Deadline::after(kLease);
+  int status = 0;
+  while (waitpid(agent, &status, WNOHANG | WCONTINUED) == 0) {
+    if (deadline.has_passed()) kill(agent, SIGKILL);
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  return status;
+}
+
 [[noreturn]] void watch(pid_t agent, const std::string& marker) {
   give_up_channel();
   adopt_orphans();
@@ -35,8 +51,11 @@ void give_up_channel() {
   }
   int status = 0;
   while (true) {
-    const pid_t ended = waitpid(-1, &status, 0);
-    if (ended == agent || (ended < 0 && errno != EINTR)) break;
+    const pid_t ended = waitpid(-1, &status, WUNTRACED);
+    if (ended < 0 && errno != EINTR) break;
+    if (ended != agent) continue;
+    if (WIFSTOPPED(status)) status = outlast_stop(agent);
+    if (!WIFCONTINUED(status)) break;
   }
   (void)end_all_children(internal::Deadline::after(std::chrono::milliseconds(1000)));
   // Only an agent that was killed leaves any.

@@ -139,7 +139,13 @@ StartOrder decode_order(std::string_view bytes) {
 }
 
 std::string encode_exit(const RankExit& exit) {
-  return BodyWriter().u32(exit.rank).u8(exit.by_signal ? 1 : 0).u32(exit.value).take();
+  return BodyWriter()
+      .u32(exit.rank)
+      .u8(exit.by_signal ? 1 : 0)
+      .u32(exit.value)
+      .u8(exit.out_of_memory ? 1 : 0)
+      .text(exit.detail)
+      .take();
 }
 
 RankExit decode_exit(std::string_view bytes) {
@@ -148,6 +154,8 @@ RankExit decode_exit(std::string_view bytes) {
   exit.rank = body.u32();
   exit.by_signal = body.u8() != 0;
   exit.value = body.u32();
+  exit.out_of_memory = body.u8() != 0;
+  exit.detail = body.text();
   check_end(body, "exit report");
   return exit;
 }

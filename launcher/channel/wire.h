@@ -32,7 +32,6 @@ enum class AgentMessage : std::uint16_t {
   kStartPart = 320,  ///< a piece of the encoded StartOrder
   kStart,            ///< the order is complete; again when all ranks have exited
   kSignalRanks,      ///< signal number, to the process groups of all ranks
-  kEndRanks,         ///< SIGKILL to everything
   kOutputTaken,      ///< rank, stream (1 or 2), bytes of kOutput that have been written
   kLeave,            ///< the agent sweeps up and ends
   kRankInput,        ///< rank, bytes for its stdin; none: the end
@@ -89,6 +88,8 @@ struct RankExit {
   std::uint32_t rank = 0;
   bool by_signal = false;
   std::uint32_t value = 0;  ///< exit code or signal number
+  bool out_of_memory = false;
+  std::string detail = {};  ///< what is known of a SIGKILL that came from outside, for people
 };
 [[nodiscard]] std::string encode_exit(const RankExit& exit);
 [[nodiscard]] RankExit decode_exit(std::string_view body);

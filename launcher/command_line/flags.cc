@@ -252,6 +252,8 @@ std::vector<Flag> run_flags() {
   return {
       time_flag({"timeout"}, &Options::timeout, kCommon, "--timeout TIME",
                 "end the job after TIME (seconds, 10m, 2h): exit code 124"),
+      time_flag({"stall-timeout"}, &Options::stall_timeout, kMore, "--stall-timeout TIME",
+                "end the job when a rank makes no step for TIME\n(default: only said, after 10m)"),
       time_flag({"grace"}, &Options::grace, kMore, "--grace TIME",
                 "from SIGTERM to SIGKILL on a signal (default: 30 s, Ctrl-C 5 s)"),
       {{"max-restarts"},

@@ -88,6 +88,17 @@ void AgentLink::leave() {
   if (!hello_) channel_->close();
 }
 
+std::string AgentLink::why_not_left() const {
+  if (!hello_ || !is_leaving_ || is_lost_) return "";
+  if (is_reaped()) {
+    return exit_code_ == 0
+               ? ""
+               : "its agent ended by itself; " + start_.command.front() + " " + exit_text_;
+  }
+  if (channel_->silence() < 2 * kHeartbeatInterval) return "";
+  return "nothing heard for " + std::to_string(channel_->silence().count()) + " ms";
+}
+
 bool AgentLink::reap() {
   if (pid_ < 0) return true;
   int status = 0;

@@ -50,6 +50,8 @@ class AgentLink {
 
   const std::optional<AgentHello>& hello() const noexcept { return hello_; }
   bool is_lost() const noexcept { return is_lost_; }
+  /// After leave(): why the agent has not left as it was told to; empty when it has.
+  [[nodiscard]] std::string why_not_left() const;
   bool is_reaped() const noexcept { return pid_ < 0; }
   pid_t pid() const noexcept { return pid_; }
   const AgentStart& start() const noexcept { return start_; }

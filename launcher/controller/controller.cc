@@ -14,6 +14,7 @@
 #include <asio/post.hpp>
 #include <cerrno>
 #include <filesystem>
+#include <iostream>
 #include <set>
 #include <sstream>
 
@@ -84,6 +85,11 @@ bool has_input(const InputTarget& input, std::uint32_t rank) {
   return input.kind == InputTarget::Kind::kAll || static_cast<std::uint32_t>(input.rank) == rank;
 }
 
+std::unique_ptr<LineWriter> event_file(const Options& options, std::uint32_t generation) {
+  if (options.output_dir.empty()) return nullptr;
+  return std::make_unique<LineWriter>(options.output_dir + "/events.jsonl", generation > 0);
+}
+
 }  // namespace
 
 Controller::Controller(Options options, Placement placement, std::string launcher_path,
@@ -93,6 +99,11 @@ Controller::Controller(Options options, Placement placement, std::string launche
       launcher_path_(std::move(launcher_path)),
       job_id_(random_hex(8)),
       secret_(random_bytes(32)),
+      event_file_(event_file(options_, generation)),
+      events_(job_id_, generation,
+              event_file_
+                  ? [file = event_file_.get()](std::string line) { file->write(std::move(line)); }
+                  : EventLog::Write()),
       signals_(io_),
       heartbeat_(io_),
       phase_timer_(io_),
@@ -102,6 +113,7 @@ Controller::Controller(Options options, Placement placement, std::string launche
         send_to_rank(rank, type, std::move(body));
       }),
       verdict_(placement_.ranks.size()),
+      stalls_(placement_.ranks.size()),
       nodes_(placement_.nodes.size()),
       ranks_(placement_.ranks.size()),
       generation_(generation) {
@@ -130,6 +142,7 @@ int Controller::run() {
   wait_for_signals();
   prepare_programs();
   prepare_mpi();
+  events_.record_start(options_, placement_);
   start_agents();
   beat();
   if (options_.timeout) {
@@ -151,8 +164,18 @@ int Controller::run() {
     (void)end_all_children(internal::Deadline::after(Milliseconds(3000)));
     for (const Node& node : nodes_) remove_mpi_directories(node.start.marker);
   }
+  return finish_output();
+}
+
+// The exit code.
+int Controller::finish_output() {
   const bool is_whole = output_->finish();
-  return decided_code_.value_or(is_whole ? 0 : exit_code::kLauncherError);
+  const int code = decided_code_.value_or(is_whole ? 0 : exit_code::kLauncherError);
+  events_.record("job_ended", {{"code", code}});
+  const std::string loss = event_file_ ? event_file_->finish() : "";
+  if (loss.empty()) return code;
+  std::cerr << "launcher: " << loss << std::endl;
+  return decided_code_.value_or(exit_code::kLauncherError);
 }
 
 void Controller::prepare_programs() {
@@ -195,7 +218,10 @@ void Controller::start_agents() {
 void Controller::start_agent(std::uint32_t node) {
   const Host& host = placement_.nodes[node];
   AgentLink::Callbacks callbacks;
-  callbacks.on_hello = [this](const AgentHello&) { on_hello(); };
+  callbacks.on_hello = [this, &host](const AgentHello& hello) {
+    events_.record("agent_up", {{"host", host.name}, {"pid", hello.pid}, {"cores", hello.cores}});
+    on_hello();
+  };
   callbacks.on_frame = [this, node](const internal::Frame& frame) { on_frame(node, frame); };
   callbacks.on_lost = [this, node](const std::string& reason) { on_agent_lost(node, reason); };
   callbacks.on_error_line = [this, &host](const std::string& line) {
@@ -203,6 +229,7 @@ void Controller::start_agent(std::uint32_t node) {
   };
   Node& started = nodes_[node];
   ++started.starts;
+  events_.record("agent_starting", {{"host", host.name}, {"attempt", started.starts}});
   try {
     started.link = std::make_unique<AgentLink>(io_, started.start, std::move(callbacks));
   } catch (const SystemError& error) {
@@ -316,7 +343,7 @@ void Controller::beat() {
   for (Node& node : nodes_) {
     if (node.link) node.link->tick(was_late);
   }
-  check_stopped_ranks();
+  check_progress(was_late);
   if (output_->is_broken() && phase_ == Phase::kRunning) {
     stop_for("nobody reads the output any more", exit_code::kSignalBase + SIGPIPE,
              Milliseconds(1000));

@@ -16,12 +16,15 @@
 #include <vector>
 
 #include "launcher/controller/agent_link.h"
+#include "launcher/controller/event_log.h"
 #include "launcher/controller/rank_input.h"
+#include "launcher/controller/stall_watch.h"
 #include "launcher/controller/store_server.h"
 #include "launcher/controller/verdict.h"
 #include "launcher/mpi/mpi_exchange.h"
 #include "launcher/options.h"
 #include "launcher/output/last_lines.h"
+#include "launcher/output/line_writer.h"
 #include "launcher/output/output_sink.h"
 #include "launcher/placement.h"
 
@@ -72,16 +75,13 @@ class Controller {
   void on_frame(std::uint32_t node, const internal::Frame& frame);
   void on_output(const internal::Frame& frame);
   void on_start_failed(const internal::Frame& frame);
-  void on_rank_exited(const RankExit& exit);
-  void on_rank_stopped(const internal::Frame& frame);
   void on_rank_bytes(const internal::Frame& frame);
   void on_rank_message(std::uint32_t rank, const internal::Frame& frame);
-  void on_agent_lost(std::uint32_t node, const std::string& reason);
-  void on_rank_started(const internal::Frame& frame);
   void on_input_taken(const internal::Frame& frame);
   std::uint32_t checked_rank(std::uint32_t rank) const;
   void send_to_rank(std::uint32_t rank, internal::JobMessage type, std::string body);
   void send_to_other_ranks(std::uint32_t rank, internal::JobMessage type, const std::string& body);
+  void announce_victims_of(std::int64_t peer);
   void send_welcome(std::uint32_t rank);
 
   // MPI (controller_mpi.cc)
@@ -89,9 +89,23 @@ class Controller {
   void on_mpi(std::uint32_t node, const internal::Frame& frame);
   void on_mpi_message(std::uint32_t node, MpiMessage message);
 
+  // what becomes of ranks and hosts (controller_watch.cc)
+  void on_rank_started(const internal::Frame& frame);
+  void on_rank_exited(const RankExit& exit);
+  void on_rank_stopped(const internal::Frame& frame);
+  void give_up_stopped(std::uint32_t rank, std::chrono::steady_clock::time_point since);
+  void on_step(std::uint32_t rank, const internal::Frame& frame);
+  void check_progress(bool was_late);
+  void end_stall(const Stall& stall);
+  void on_agent_lost(std::uint32_t node, const std::string& reason);
+  void lose_rank(std::uint32_t rank, const std::string& cause);
+  std::string names_of(const std::vector<std::uint32_t>& ranks) const;
+  EventLog::Members about(std::uint32_t rank) const;
+
   // ending (controller_end.cc)
   void fail(Failure failure);
   void report_failure();
+  void look_for_silent_host();
   void interrupt(int signal_number);
   void stop_for(const std::string& reason, int exit_code, Milliseconds grace);
   void enter(Phase phase, Milliseconds next_after);
@@ -104,8 +118,8 @@ class Controller {
   // loop
   void wait_for_signals();
   void beat();
-  void check_stopped_ranks();
   void on_written();
+  int finish_output();
   const std::string& host_of(std::uint32_t rank) const;
 
   Options options_;
@@ -115,6 +129,8 @@ class Controller {
   std::string secret_;
   std::vector<OrderedProgram> programs_;  // by PlacedRank::application
   std::unique_ptr<OutputSink> output_;
+  std::unique_ptr<LineWriter> event_file_;
+  EventLog events_;
   asio::io_context io_;
   asio::signal_set signals_;
   asio::steady_timer heartbeat_;
@@ -124,6 +140,8 @@ class Controller {
   std::unique_ptr<RankInput> input_;
   StoreServer store_;
   Verdict verdict_;
+  StallWatch stalls_;
+  bool has_told_stall_ = false;
   PunctualityWatch watch_;
   std::vector<Node> nodes_;
   std::vector<Rank> ranks_;

@@ -16,7 +16,7 @@ using std::chrono::milliseconds;
 // Reports of two nodes may overtake each other by this much; see Verdict.
 constexpr milliseconds kVerdictDelay{200};
 // What survivors get to see the error, print it and end by themselves.
-constexpr milliseconds kNewsTime{500};
+constexpr milliseconds kNewsTime{1000};
 constexpr milliseconds kTermTime{500};
 constexpr milliseconds kKillTime{1500};
 constexpr milliseconds kLeaveTime{2000};
@@ -33,7 +33,9 @@ void Controller::fail(Failure failure) {
   if (!is_first || decided_code_) return;
   verdict_timer_.expires_after(has_rank ? kVerdictDelay : milliseconds(0));
   verdict_timer_.async_wait([this](const asio::error_code& error) {
-    if (!error) report_failure();
+    // The data's connections notice a cut link before the lease of the agent behind it passes: by
+    // the end of the job it has shown whether that host still answers.
+    if (!error && !verdict_.is_doubtful()) report_failure();
   });
   if (phase_ == Phase::kStarting) {
     enter(Phase::kKilling, kKillTime);
@@ -46,10 +48,15 @@ void Controller::fail(Failure failure) {
 
 void Controller::report_failure() {
   if (is_reported_ || !verdict_.failure() || decided_code_) return;
+  if (verdict_.is_doubtful()) look_for_silent_host();
   is_reported_ = true;
   verdict_.close();
   const Failure& failure = *verdict_.failure();
   decided_code_ = failure.exit_code;
+  EventLog::Members members = failure.rank ? about(*failure.rank) : EventLog::Members();
+  members["code"] = failure.exit_code;
+  members["cause"] = failure.cause;
+  events_.record("verdict", members);
   if (!failure.rank) {
     output_->say("launcher: " + failure.cause);
     return;
@@ -68,6 +75,19 @@ bool Controller::may_start_anew() const {
   if (!has_started_ || was_interrupted_ || !is_reported_) return false;
   // What cannot be executed will not be executed the next time either.
   return verdict_.failure()->rank || has_lost_host_;
+}
+
+// Whether an agent that was told to leave has done so.
+void Controller::look_for_silent_host() {
+  for (std::size_t i = 0; i < nodes_.size(); ++i) {
+    if (!nodes_[i].link) continue;
+    const std::string reason = nodes_[i].link->why_not_left();
+    if (reason.empty()) continue;
+    events_.record("host_lost", {{"host", placement_.nodes[i].name}, {"cause", reason}});
+    has_lost_host_ = true;
+    verdict_.add({std::nullopt, exit_code::kLauncherError,
+                  "lost host " + placement_.nodes[i].name + ": " + reason});
+  }
 }
 
 void Controller::interrupt(int signal_number) {
@@ -99,6 +119,7 @@ void Controller::stop_for(const std::string& reason, int exit_code, milliseconds
   if (!decided_code_) {
     decided_code_ = exit_code;
     output_->say("launcher: " + reason + ": ending the job");
+    events_.record("ending", {{"reason", reason}, {"code", exit_code}});
   }
   const std::string body = internal::BodyWriter().text(reason).take();
   for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank) {
@@ -183,17 +204,20 @@ void Controller::finish_if_gone() {
 }
 
 void Controller::abandon() {
+  report_failure();
   for (Node& node : nodes_) {
     if (!node.link || node.link->reap()) continue;
     node.link->kill_process();
-    if (node.link->hello() && !node.link->is_lost()) {
-      output_->say("launcher: the agent on host " +
-                   placement_.nodes[static_cast<std::size_t>(&node - nodes_.data())].name +
-                   " did not end in time; it has been killed");
-    }
+    if (!node.link->hello() || node.link->is_lost()) continue;
+    const std::string& host =
+        placement_.nodes[static_cast<std::size_t>(&node - nodes_.data())].name;
+    output_->say(node.link->why_not_left().empty()
+                     ? "launcher: the agent on host " + host +
+                           " did not end in time; it has been killed"
+                     : "launcher: host " + host +
+                           " does not answer; what runs there ends by itself within 5 s");
   }
   phase_ = Phase::kOver;
-  report_failure();
   io_.stop();
 }
 

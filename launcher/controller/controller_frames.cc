@@ -3,14 +3,12 @@
 
 // What agents report and what ranks ask for.
 
-#include <signal.h>
 #include <string.h>
 
 #include <cerrno>
 
 #include "base/error.h"
 #include "launcher/controller/controller.h"
-#include "launcher/remote/start_failure.h"
 
 namespace chainmail::launch {
 namespace {
@@ -19,9 +17,6 @@ using internal::BodyReader;
 using internal::BodyWriter;
 using internal::Frame;
 using internal::JobMessage;
-
-// A stopped rank holds all others up; a debugger or a suspended machine gets this long.
-constexpr std::chrono::seconds kStopLimit{4};
 
 }  // namespace
 
@@ -61,7 +56,6 @@ void Controller::on_frame(std::uint32_t node, const Frame& frame) {
     case AgentMessage::kStartPart:
     case AgentMessage::kStart:
     case AgentMessage::kSignalRanks:
-    case AgentMessage::kEndRanks:
     case AgentMessage::kOutputTaken:
     case AgentMessage::kLeave:
     case AgentMessage::kRankInput:
@@ -84,16 +78,6 @@ void Controller::on_output(const Frame& frame) {
   std::string text = body.text();
   if (stream == 2) ranks_[rank].last_error_lines.append(text);
   output_->write(rank, stream, std::move(text));
-}
-
-void Controller::on_rank_started(const Frame& frame) {
-  if (!options_.report_bindings) return;
-  BodyReader body(frame.body);
-  const std::uint32_t rank = checked_rank(body.u32());
-  (void)body.u32();
-  const std::string cpus = body.text();
-  output_->say("launcher: rank " + std::to_string(rank) + " on host " + host_of(rank) +
-               (cpus.empty() ? " is not bound" : " is bound to processors " + cpus));
 }
 
 void Controller::on_input_taken(const Frame& frame) {
@@ -139,51 +123,6 @@ void Controller::on_start_failed(const Frame& frame) {
         "program cannot be executed" + on_host + ": " + path + ": " + why});
 }
 
-void Controller::on_rank_exited(const RankExit& exit) {
-  const std::uint32_t number = checked_rank(exit.rank);
-  Rank& rank = ranks_[number];
-  if (std::exchange(rank.is_gone, true)) return;
-  rank.stopped_since.reset();
-  store_.forget(number);
-  output_->end_rank(number);
-  if (input_) input_->on_gone(number);
-  if (exit.value == 0) return;
-  const std::string cause = describe(exit);
-  // The others first: their collectives end with this news instead of a time limit.
-  send_to_other_ranks(number, JobMessage::kNewsRankLost,
-                      BodyWriter().u32(number).text(host_of(number)).text(cause).take());
-  fail({number, code_of(exit), cause});
-}
-
-void Controller::on_rank_stopped(const Frame& frame) {
-  BodyReader body(frame.body);
-  const std::uint32_t number = checked_rank(body.u32());
-  Rank& rank = ranks_[number];
-  if (body.u8() == 0) {
-    rank.stopped_since.reset();
-    return;
-  }
-  if (phase_ != Phase::kRunning || rank.is_gone) return;
-  rank.stopped_since = std::chrono::steady_clock::now();
-  output_->say("launcher: rank " + std::to_string(number) + " on host " + host_of(number) +
-               " has been stopped by a signal");
-}
-
-void Controller::check_stopped_ranks() {
-  if (phase_ != Phase::kRunning) return;
-  const auto now = std::chrono::steady_clock::now();
-  for (std::uint32_t number = 0; number < ranks_.size(); ++number) {
-    Rank& rank = ranks_[number];
-    if (!rank.stopped_since || now - *rank.stopped_since < kStopLimit) continue;
-    rank.stopped_since.reset();
-    send_to_other_ranks(number, JobMessage::kNewsRankLost,
-                        BodyWriter().u32(number).text(host_of(number)).text("stopped").take());
-    fail({number, exit_code::kSignalBase + SIGSTOP,
-          "has been stopped by a signal for more than " + std::to_string(kStopLimit.count()) +
-              " s"});
-  }
-}
-
 void Controller::on_rank_bytes(const Frame& frame) {
   BodyReader body(frame.body);
   const std::uint32_t number = checked_rank(body.u32());
@@ -195,8 +134,10 @@ void Controller::on_rank_bytes(const Frame& frame) {
   } catch (const Error& error) {
     // One rank's nonsense must not take the agent's channel down with it.
     rank.requests = {};
-    fail({number, exit_code::kLauncherError,
-          std::string("sent what cannot be understood: ") + error.what()});
+    const char* what = dynamic_cast<const StoreFull*>(&error) != nullptr
+                           ? "has asked for too much: "
+                           : "sent what cannot be understood: ";
+    fail({number, exit_code::kLauncherError, what + std::string(error.what())});
   }
 }
 
@@ -210,19 +151,28 @@ void Controller::on_rank_message(std::uint32_t rank, const Frame& frame) {
       BodyReader body(frame.body);
       (void)body.text();
       const auto code = static_cast<ErrorCode>(body.u32());
-      (void)body.text();
+      const std::string message = body.text();
       const std::int64_t peer = body.i64();
-      if (code == ErrorCode::kPeer && peer >= 0 && peer != rank) verdict_.announce_victim(rank);
+      EventLog::Members members = about(rank);
+      members["error"] = message;
+      events_.record("group_failed", members);
+      if (code == ErrorCode::kPeer && peer >= 0 && peer != rank) announce_victims_of(peer);
       return send_to_other_ranks(rank, JobMessage::kNewsGroupFailed,
                                  BodyWriter().u32(rank).take() + frame.body);
     }
     case JobMessage::kStep:
-    case JobMessage::kLeaving:
-      return;
+      return on_step(rank, frame);
     default:  // a number from outside, any value
       throw SystemError("message of type " + std::to_string(static_cast<unsigned>(frame.type)) +
                             " is not for the launcher",
                         EPROTO);
+  }
+}
+
+// From now on a rank that fails has heard of `peer`, by itself or by the news.
+void Controller::announce_victims_of(std::int64_t peer) {
+  for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank) {
+    if (rank != peer) verdict_.announce_victim(rank);
   }
 }
 
@@ -258,38 +208,6 @@ void Controller::send_to_other_ranks(std::uint32_t rank, JobMessage type, const 
   for (std::uint32_t other = 0; other < ranks_.size(); ++other) {
     if (other != rank) send_to_rank(other, type, body);
   }
-}
-
-void Controller::on_agent_lost(std::uint32_t node, const std::string& reason) {
-  const std::string& host = placement_.nodes[node].name;
-  const AgentLink& link = *nodes_[node].link;
-  if (!link.hello() && start_again(node)) return;
-  const bool is_local = link.start().script.empty();
-  lost_local_agent_ = lost_local_agent_ || is_local;
-  nodes_[node].all_exited = true;
-  if (!link.hello()) {
-    StartFailure failure{placement_.nodes[node],
-                         is_local ? std::vector<std::string>() : remote_shell_of(options_),
-                         launcher_path_,
-                         link.exit_text(),
-                         link.exit_code(),
-                         link.error_output(),
-                         ""};
-    if (options_.hosts == host) failure.hint = "if a file was meant: there is no file " + host;
-    fail({std::nullopt, exit_code::kLauncherError, explain(failure)});
-  } else {
-    has_lost_host_ = true;
-    for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank) {
-      if (ranks_[rank].node != node || std::exchange(ranks_[rank].is_gone, true)) continue;
-      store_.forget(rank);
-      output_->end_rank(rank);
-      if (input_) input_->on_gone(rank);
-      send_to_other_ranks(rank, JobMessage::kNewsRankLost,
-                          BodyWriter().u32(rank).text(host).text("host lost: " + reason).take());
-    }
-    fail({std::nullopt, exit_code::kLauncherError, "lost host " + host + ": " + reason});
-  }
-  end_if_all_exited();
 }
 
 }  // namespace chainmail::launch

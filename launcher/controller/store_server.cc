@@ -20,6 +20,9 @@ using internal::JobMessage;
 // What fits into the reply that carries it.
 constexpr std::size_t kMaxValueBytes = internal::kMaxFrameBytes - 64;
 
+// What a rank costs that waits for `key`, roughly.
+std::size_t waiter_bytes(const std::string& key) { return 64 + key.size(); }
+
 bool parse_number(const std::string& text, std::int64_t& number) {
   const char* end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(text.data(), end, number);
@@ -27,6 +30,8 @@ bool parse_number(const std::string& text, std::int64_t& number) {
 }
 
 }  // namespace
+
+StoreFull::StoreFull(const std::string& message) : SystemError(message, ENOSPC) {}
 
 bool StoreServer::handles(JobMessage type) noexcept {
   return type >= JobMessage::kStoreSet && type <= JobMessage::kStoreCount;
@@ -67,7 +72,7 @@ void StoreServer::handle(std::uint32_t rank, const internal::Frame& request) {
     }
     case JobMessage::kStoreDelete: {
       const std::uint32_t id = body.u32();
-      reply(rank, id, values_.erase(body.text()) > 0 ? kOk : kMissing, "");
+      reply(rank, id, erase(body.text()) ? kOk : kMissing, "");
       break;
     }
     case JobMessage::kStoreCount:
@@ -76,7 +81,6 @@ void StoreServer::handle(std::uint32_t rank, const internal::Frame& request) {
     case JobMessage::kHello:
     case JobMessage::kStep:
     case JobMessage::kGroupFailed:
-    case JobMessage::kLeaving:
     case JobMessage::kWelcome:
     case JobMessage::kReply:
     case JobMessage::kNewsRankLost:
@@ -88,7 +92,9 @@ void StoreServer::handle(std::uint32_t rank, const internal::Frame& request) {
 
 void StoreServer::forget(std::uint32_t rank) {
   for (auto& [key, waiting] : waiters_) {
-    std::erase_if(waiting, [rank](const Waiter& waiter) { return waiter.rank == rank; });
+    const std::size_t gone =
+        std::erase_if(waiting, [rank](const Waiter& waiter) { return waiter.rank == rank; });
+    bytes_ -= gone * waiter_bytes(key);
   }
   std::erase_if(waiters_, [](const auto& entry) { return entry.second.empty(); });
 }
@@ -100,15 +106,37 @@ void StoreServer::reply(std::uint32_t rank, std::uint32_t id, std::uint8_t statu
 
 void StoreServer::set(const std::string& key, std::string value) {
   if (value.size() > kMaxValueBytes) {
-    throw SystemError("store: the value of '" + key.substr(0, 100) + "' has " +
-                          std::to_string(value.size()) + " bytes; at most " +
-                          std::to_string(kMaxValueBytes) + " are allowed",
-                      EPROTO);
+    throw StoreFull("the value of the store's key '" + key.substr(0, 100) + "' has " +
+                    std::to_string(value.size()) + " bytes; at most " +
+                    std::to_string(kMaxValueBytes) + " are allowed");
   }
+  const auto old = values_.find(key);
+  take_room(key.size() + value.size(), old == values_.end() ? 0 : key.size() + old->second.size(),
+            key);
   const std::string& stored = values_[key] = std::move(value);
   auto waiting = waiters_.extract(key);
   if (waiting.empty()) return;
+  bytes_ -= waiting.mapped().size() * waiter_bytes(key);
   for (const Waiter& waiter : waiting.mapped()) reply(waiter.rank, waiter.id, kOk, stored);
+}
+
+void StoreServer::take_room(std::size_t bytes, std::size_t freed, const std::string& key) {
+  if (bytes_ - freed + bytes > limit_) {
+    throw StoreFull("the launcher's store is full: with the key '" + key.substr(0, 100) +
+                    "' it would hold " + std::to_string(bytes_ - freed + bytes) + " bytes in " +
+                    std::to_string(values_.size()) + " keys, of at most " + std::to_string(limit_) +
+                    "; the store is for meeting, send data by collectives and delete keys that "
+                    "nobody needs any more");
+  }
+  bytes_ += bytes - freed;
+}
+
+bool StoreServer::erase(const std::string& key) {
+  const auto found = values_.find(key);
+  if (found == values_.end()) return false;
+  bytes_ -= key.size() + found->second.size();
+  values_.erase(found);
+  return true;
 }
 
 void StoreServer::get(std::uint32_t rank, BodyReader& body) {
@@ -116,6 +144,7 @@ void StoreServer::get(std::uint32_t rank, BodyReader& body) {
   const std::string key = body.text();
   const auto found = values_.find(key);
   if (found == values_.end()) {
+    take_room(waiter_bytes(key), 0, key);
     waiters_[key].push_back({rank, id});
   } else {
     reply(rank, id, kOk, found->second);

@@ -14,18 +14,27 @@
 #include <string_view>
 #include <vector>
 
+#include "base/error.h"
 #include "base/job_protocol.h"
 
 namespace chainmail::launch {
+
+/// A rank wants the store to hold more than it does. What was stored stays.
+class StoreFull : public SystemError {
+ public:
+  explicit StoreFull(const std::string& message);
+};
 
 class StoreServer {
  public:
   using Send = std::function<void(std::uint32_t rank, internal::JobMessage, std::string body)>;
 
-  explicit StoreServer(Send send) : send_(std::move(send)) {}
+  /// Holds `limit` bytes in all.
+  explicit StoreServer(Send send, std::size_t limit = std::size_t{256} << 20)
+      : send_(std::move(send)), limit_(limit) {}
 
   static bool handles(internal::JobMessage type) noexcept;
-  /// One request of a rank. Throws SystemError(EPROTO) for a body that cannot be read.
+  /// One request of a rank. Throws SystemError(EPROTO) for a body that cannot be read, StoreFull.
   void handle(std::uint32_t rank, const internal::Frame& request);
   /// The rank is gone: forget what it waits for.
   void forget(std::uint32_t rank);
@@ -43,11 +52,15 @@ class StoreServer {
 
   void reply(std::uint32_t rank, std::uint32_t id, std::uint8_t status, std::string_view value);
   void set(const std::string& key, std::string value);
+  void take_room(std::size_t bytes, std::size_t freed, const std::string& key);
+  bool erase(const std::string& key);
   void get(std::uint32_t rank, internal::BodyReader& body);
   void add(std::uint32_t rank, internal::BodyReader& body);
   void compare_set(std::uint32_t rank, internal::BodyReader& body);
 
   Send send_;
+  std::size_t limit_;
+  std::size_t bytes_ = 0;  ///< of keys, values and what ranks wait for
   std::map<std::string, std::string> values_;
   std::map<std::string, std::vector<Waiter>> waiters_;
 };

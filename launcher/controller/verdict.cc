@@ -10,9 +10,13 @@ namespace chainmail::launch {
 
 std::string describe(const RankExit& exit) {
   if (!exit.by_signal) return "exited with code " + std::to_string(exit.value);
+  if (exit.out_of_memory) {
+    return "was killed by signal 9 (out-of-memory killer): " + exit.detail;
+  }
   const char* name = strsignal(static_cast<int>(exit.value));
   return "was killed by signal " + std::to_string(exit.value) + " (" +
-         (name != nullptr ? name : "unknown") + ")";
+         (name != nullptr ? name : "unknown") + ")" +
+         (exit.detail.empty() ? "" : ": " + exit.detail);
 }
 
 int code_of(const RankExit& exit) noexcept {

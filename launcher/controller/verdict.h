@@ -44,6 +44,8 @@ class Verdict {
   /// the place of one that merely noticed, because reports of two nodes may overtake each other.
   void add(Failure failure);
   void close() { is_open_ = false; }
+  /// All that is known is a rank that failed because of another one.
+  [[nodiscard]] bool is_doubtful() const { return failure_ && weight_of(*failure_) == 0; }
 
   const std::optional<Failure>& failure() const noexcept { return failure_; }
 

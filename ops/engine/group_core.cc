@@ -52,6 +52,7 @@ GroupCore::GroupCore(int rank, Topology topology, const std::shared_ptr<Rendezvo
       options_(std::move(options)),
       global_ranks_(identity_if_empty(std::move(global_ranks), topology_.size())),
       news_(std::move(news)),
+      progress_(dynamic_cast<ProgressCounter*>(news_.get())),
       fork_count_(count_forks()),
       comms_(rank_, topology_, options_, global_ranks_, factory, rendezvous, comm_failure_),
       dispatcher_(rank_, topology_, options_.chunk_bytes, comms_),
@@ -110,7 +111,9 @@ Plan GroupCore::plan(const Collective& collective) {
     throw InvalidArgument(std::string(to_string(collective.kind)) + ": group " + options_.name +
                           " belongs to the parent process; a forked child cannot use it");
   }
-  failure_->rethrow_if_failed();
+  if (failure_->has_failed()) {
+    throw_if_failed(to_string(collective.kind));
+  }
   check_collective(collective, rank_, topology_, options_);
   if (options_.measures_tuning) {
     measure_once(collective);
@@ -170,13 +173,23 @@ void GroupCore::run(const Collective& collective) {
 /// For operations that is_quick() in run().
 bool GroupCore::attempt(const Collective& collective, const Plan& plan) noexcept {
   Comm* comm = comms_.flat_if_made();
-  return comm != nullptr &&
-         comm->try_all_reduce(collective.output, collective.count,
-                              dispatcher_.reduction_of(collective, plan), plan.header);
+  const bool is_done =
+      comm != nullptr &&
+      comm->try_all_reduce(collective.output, collective.count,
+                           dispatcher_.reduction_of(collective, plan), plan.header);
+  if (is_done && progress_ != nullptr) {
+    progress_->count_operation();
+  }
+  return is_done;
 }
 
 void GroupCore::carry_out(QueuedOperation& operation) {
-  failure_->rethrow_if_failed();
+  if (failure_->has_failed()) {
+    throw_if_failed(title_of(operation));
+  }
+  if (progress_ != nullptr) {
+    progress_->count_operation();
+  }
   if (topology_.size() > 1) {
     lookout_->touch();
   }
@@ -192,7 +205,13 @@ void GroupCore::carry_out(QueuedOperation& operation) {
   } catch (...) {
     find_cause(operation, std::current_exception());
   }
-  failure_->rethrow_if_failed();
+  throw_if_failed(title_of(operation));
+}
+
+void GroupCore::throw_if_failed(const std::string& title) {
+  if (failure_->has_failed()) {
+    std::rethrow_exception(diagnosis_.error_of(title, failure_->error()));
+  }
 }
 
 /// Makes the group dead with what can be found out about `error`.

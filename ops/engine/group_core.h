@@ -12,6 +12,7 @@
 #include <memory>
 #include <mutex>
 #include <set>
+#include <string>
 #include <vector>
 
 #include "ops/engine/collectives/comm_set.h"
@@ -20,6 +21,7 @@
 #include "ops/engine/failure/diagnosis.h"
 #include "ops/engine/failure/lookout.h"
 #include "ops/engine/group.h"
+#include "ops/engine/progress_counter.h"
 #include "ops/engine/transfers/transfers.h"
 
 namespace chainmail::ops {
@@ -55,6 +57,8 @@ class GroupCore final : public std::enable_shared_from_this<GroupCore> {
   void measure_once(const Collective& collective);
   bool attempt(const Collective& collective, const Plan& plan) noexcept;
   void carry_out(QueuedOperation& operation);
+  /// With the failure as an operation called `title` tells it.
+  void throw_if_failed(const std::string& title);
   void find_cause(const PlannedOperation& operation, const std::exception_ptr& error);
   void look(const std::vector<LongOperation>& operations);
   Activity activity() const;
@@ -69,7 +73,8 @@ class GroupCore final : public std::enable_shared_from_this<GroupCore> {
   GroupOptions options_;  // `tuning` may be written once, before the first operation that needs it
   const std::vector<int> global_ranks_;
   const std::shared_ptr<FailureNews> news_;
-  const unsigned fork_count_;  // of the process, when the group was made
+  ProgressCounter* const progress_;  // of news_; may be null
+  const unsigned fork_count_;        // of the process, when the group was made
   /// The group's failure: what every caller gets. News from outside arrives here.
   const std::shared_ptr<FailureState> failure_ = std::make_shared<FailureState>();
   /// What the Comms look at and set. Apart from failure_, so that a Comm's "connection closed" can

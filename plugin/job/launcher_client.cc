@@ -4,8 +4,10 @@
 #include "plugin/job/launcher_client.h"
 
 #include <fcntl.h>
+#include <linux/sockios.h>
 #include <poll.h>
 #include <sys/eventfd.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -23,6 +25,9 @@ namespace {
 
 // For requests that the launcher answers at once: only a stopped launcher takes longer.
 constexpr std::chrono::seconds kReplyTimeout{60};
+
+// How often the launcher is told how far this rank is.
+constexpr std::chrono::milliseconds kProgressPeriod{500};
 
 // Status of a reply whose value says what was wrong with the request.
 constexpr std::uint8_t kRefused = 2;
@@ -215,19 +220,35 @@ std::int64_t LauncherClient::count() {
                        .value);
 }
 
-void LauncherClient::report_step(std::uint64_t step) noexcept {
-  try {
-    send_frame(JobMessage::kStep, BodyWriter().u64(step).take());
-  } catch (const std::exception&) {
-    // Whoever depends on the launcher learns of its end from the reading thread.
+void LauncherClient::tell_progress() {
+  const std::uint64_t steps = steps_.load(std::memory_order_relaxed);
+  const std::uint64_t operations = operations_.load(std::memory_order_relaxed);
+  const auto now = std::chrono::steady_clock::now();
+  if ((steps == told_steps_ && operations == told_operations_) ||
+      now - told_at_ < kProgressPeriod) {
+    return;
   }
+  // Whoever writes may be waiting for room, and it is this thread that sees the launcher's end.
+  const std::unique_lock lock(write_mutex_, std::try_to_lock);
+  if (!lock.owns_lock()) return;
+  const std::string frame = encode_frame(
+      Frame{JobMessage::kStep, generation_, BodyWriter().u64(steps).u64(operations).take()});
+  int queued = 0;
+  if (::ioctl(fd_, SIOCOUTQ, &queued) != 0 || queued != 0) return;  // else it may fit by half
+  if (::send(fd_, frame.data(), frame.size(), MSG_NOSIGNAL | MSG_DONTWAIT) < 0) return;
+  told_steps_ = steps;
+  told_operations_ = operations;
+  told_at_ = now;
 }
 
 bool LauncherClient::read_some(FrameReader& reader) {
   std::array<pollfd, 2> ready{pollfd{fd_, POLLIN, 0}, pollfd{wake_fd_, POLLIN, 0}};
-  // The timeout is only a second net: both ends of the socket wake poll by themselves.
-  if (::poll(ready.data(), ready.size(), 10'000) < 0 && errno != EINTR) throw system_error("poll");
+  constexpr int kPeriodMs = static_cast<int>(kProgressPeriod.count());
+  if (::poll(ready.data(), ready.size(), kPeriodMs) < 0 && errno != EINTR) {
+    throw system_error("poll");
+  }
   if (ready[1].revents != 0) return false;
+  tell_progress();
   if (ready[0].revents == 0) return true;
   std::array<std::byte, 65536> buffer;
   const ssize_t size = ::recv(fd_, buffer.data(), buffer.size(), MSG_DONTWAIT);

@@ -11,6 +11,7 @@
 
 #include <sys/types.h>
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
@@ -26,10 +27,11 @@
 #include "base/deadline.h"
 #include "base/job_protocol.h"
 #include "ops/engine/group.h"
+#include "ops/engine/progress_counter.h"
 
 namespace chainmail::internal {
 
-class LauncherClient final : public ops::FailureNews {
+class LauncherClient final : public ops::FailureNews, public ops::ProgressCounter {
  public:
   /// Takes the connected socket `fd` over, marks it close-on-exec, says hello and waits for the
   /// welcome. Throws TimeoutError or PeerError when the launcher does not answer.
@@ -51,8 +53,9 @@ class LauncherClient final : public ops::FailureNews {
   void append(const std::string& key, const std::string& value);
   bool remove(const std::string& key);
   std::int64_t count();
-  /// How far training is; never throws.
-  void report_step(std::uint64_t step) noexcept;
+  /// How far training is. Costs a store: the reading thread passes it on, twice a second.
+  void report_step(std::uint64_t step) noexcept { steps_.store(step, std::memory_order_relaxed); }
+  void count_operation() noexcept override { operations_.fetch_add(1, std::memory_order_relaxed); }
 
   void subscribe(const std::string& group, const std::vector<int>& global_ranks,
                  std::shared_ptr<ops::FailureState> state) override;
@@ -78,6 +81,7 @@ class LauncherClient final : public ops::FailureNews {
                 const std::string& what);
   void read_loop() noexcept;
   bool read_some(FrameReader& reader);
+  void tell_progress();
   void handle(const Frame& frame);
   void rank_lost(int rank, std::exception_ptr error);
   void group_failed(const std::string& group, std::exception_ptr error);
@@ -88,6 +92,13 @@ class LauncherClient final : public ops::FailureNews {
   const std::uint32_t generation_;
   const pid_t pid_;
   Welcome welcome_;
+
+  std::atomic<std::uint64_t> steps_{0};
+  std::atomic<std::uint64_t> operations_{0};
+  // The reading thread's: what was told last, and when.
+  std::uint64_t told_steps_ = 0;
+  std::uint64_t told_operations_ = 0;
+  std::chrono::steady_clock::time_point told_at_;
 
   std::mutex write_mutex_;
   std::mutex mutex_;

@@ -48,7 +48,7 @@ TEST(Frame, HeadIsLittleEndianAndSixteenBytes) {
 
 TEST(Frame, ComesOutWhateverTheCut) {
   const std::string wire = encode_frame({JobMessage::kStoreSet, 7, std::string("k\0v", 3)}) +
-                           encode_frame({JobMessage::kLeaving, 7, ""}) +
+                           encode_frame({JobMessage::kStep, 7, ""}) +
                            encode_frame({JobMessage::kStep, 8, "12345678"});
   for (std::size_t step = 1; step <= wire.size(); ++step) {
     FrameReader reader;
@@ -59,7 +59,7 @@ TEST(Frame, ComesOutWhateverTheCut) {
     }
     ASSERT_EQ(frames.size(), 3U) << "cut every " << step;
     EXPECT_EQ(frames[0].body, std::string("k\0v", 3));
-    EXPECT_EQ(frames[1].type, JobMessage::kLeaving);
+    EXPECT_EQ(frames[1].type, JobMessage::kStep);
     EXPECT_EQ(frames[2].generation, 8U);
   }
 }

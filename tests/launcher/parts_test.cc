@@ -56,7 +56,10 @@ TEST(LineSplitter, LongLinesAreCutBetweenCharacters) {
 }
 
 Failure exit_of(std::uint32_t rank, bool by_signal, std::uint32_t value) {
-  const RankExit exit{rank, by_signal, value};
+  RankExit exit;
+  exit.rank = rank;
+  exit.by_signal = by_signal;
+  exit.value = value;
   return {rank, code_of(exit), describe(exit)};
 }
 
@@ -90,6 +93,28 @@ TEST(Verdict, VictimsGiveWay) {
   verdict.add(exit_of(0, true, SIGABRT));
   verdict.add(exit_of(3, false, 3));
   EXPECT_EQ(verdict.failure()->exit_code, 3);
+}
+
+TEST(Verdict, VictimsAloneLeaveADoubt) {
+  Verdict verdict(4);
+  verdict.announce_victim(0);
+  EXPECT_FALSE(verdict.is_doubtful());
+  verdict.add(exit_of(0, false, 1));
+  EXPECT_TRUE(verdict.is_doubtful());
+  verdict.add({std::nullopt, 125, "lost host n2"});
+  EXPECT_FALSE(verdict.is_doubtful());
+  EXPECT_EQ(verdict.failure()->exit_code, 125);
+}
+
+TEST(Verdict, AKillForMemoryIsSaid) {
+  RankExit exit;
+  exit.by_signal = true;
+  exit.value = SIGKILL;
+  exit.out_of_memory = true;
+  exit.detail = "it had used 3 MiB";
+  const RankExit back = decode_exit(encode_exit(exit));
+  EXPECT_EQ(describe(back), "was killed by signal 9 (out-of-memory killer): it had used 3 MiB");
+  EXPECT_EQ(code_of(back), 137);
 }
 
 TEST(Verdict, ClosedIsClosed) {

@@ -4,7 +4,7 @@
 // A rank that speaks the job protocol without the library: what it prints tells the test whether
 // store, news and output work through agent and controller.
 //
-//   probe_rank store | news | group | printf | nonsense | secret FOLDER...
+//   probe_rank store | news | group | stall | hoard | printf | nonsense | secret FOLDER...
 
 #include <sys/socket.h>
 #include <unistd.h>
@@ -215,6 +215,17 @@ void run(const std::string& mode, const std::vector<std::string>& arguments) {
   if (mode == "news") probe_news(job);
   if (mode == "group") probe_group(job);
   if (mode == "secret") probe_secret(job, arguments);
+  if (mode == "stall") {
+    job.send(JobMessage::kStep, BodyWriter().u64(3).u64(5 - job.welcome().rank).take());
+    pause();
+  }
+  if (mode == "hoard") {
+    const std::string value(1000000, 'x');
+    for (int i = 0; i < 300; ++i) {
+      job.send(JobMessage::kStoreSet, BodyWriter().text(std::to_string(i)).text(value).take());
+    }
+    pause();
+  }
   if (mode == "nonsense") {
     expect(::write(job.fd(), std::string(64, '\xff').data(), 64) == 64, "write");
     pause();

@@ -139,5 +139,33 @@ TEST_F(StoreServerTest, TruncatedRequestsAreRefused) {
   EXPECT_THROW(store_.handle(0, {JobMessage::kStoreSet, 0, ""}), SystemError);
 }
 
+TEST(StoreServer, HoldsNoMoreThanItsLimit) {
+  StoreServer store([](std::uint32_t, JobMessage, const std::string&) {}, 1000);
+  const auto set = [&](const std::string& key, std::size_t bytes) {
+    store.handle(
+        0, {JobMessage::kStoreSet, 0, BodyWriter().text(key).text(std::string(bytes, 'x')).take()});
+  };
+  set("a", 500);
+  set("a", 900);  // in place of the old one
+  EXPECT_THROW(set("b", 100), StoreFull);
+  store.handle(0, {JobMessage::kStoreDelete, 0, BodyWriter().u32(1).text("a").take()});
+  set("b", 100);
+  // Who waits takes room as well, until it is gone.
+  const auto wait = [&](std::uint32_t rank, const std::string& key) {
+    store.handle(rank, {JobMessage::kStoreGet, 0, BodyWriter().u32(1).text(key).take()});
+  };
+  EXPECT_THROW(
+      {
+        for (int i = 0; i < 100; ++i) wait(1, "no such key " + std::to_string(i));
+      },
+      StoreFull);
+  store.forget(1);
+  set("c", 800);
+  wait(1, "d");
+  set("d", 1);
+  EXPECT_THROW(set("e", 100), StoreFull);
+  set("e", 60);
+}
+
 }  // namespace
 }  // namespace chainmail::launch

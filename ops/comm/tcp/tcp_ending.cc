@@ -28,7 +28,8 @@ TcpTransport::~TcpTransport() {
   if (has_failed_) return;
   try {
     for (const int rank : linked_) link(rank).end_with(FrameType::kGoodbye, {});
-    linger(kGoodbyeTime);
+    // In a group that has failed elsewhere a peer may be cut off: it would never acknowledge.
+    linger(is_interrupted_.load() ? kAbortTime : kGoodbyeTime);
   } catch (const std::exception& error) {
     internal::log_line(internal::LogLevel::kWarning,
                        "closing group " + options_.group + ": " + error.what());

@@ -255,6 +255,7 @@ void TcpTransport::wait(std::chrono::microseconds timeout) {
 }
 
 void TcpTransport::interrupt() noexcept {
+  is_interrupted_.store(true);
   const std::uint64_t one = 1;
   [[maybe_unused]] const auto written = ::write(wake_.get(), &one, sizeof one);
 }

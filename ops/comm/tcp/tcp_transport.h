@@ -10,6 +10,7 @@
 #include <sys/epoll.h>
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -115,6 +116,7 @@ class TcpTransport final : public Transport {
   int event_count_ = 0;  ///< events that wait() has found
   internal::Deadline next_board_look_ = internal::Deadline::after(std::chrono::milliseconds{0});
   bool has_failed_ = false;
+  std::atomic<bool> is_interrupted_{false};
 };
 
 }  // namespace chainmail::ops

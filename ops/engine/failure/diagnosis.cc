@@ -218,6 +218,10 @@ Finding Diagnosis::explain(const PlannedOperation& operation, const std::excepti
   return result;
 }
 
+std::exception_ptr Diagnosis::error_of(const std::string& title, const std::exception_ptr& error) {
+  return in_operation(title + " on " + board_.name_of(rank_), error);
+}
+
 Finding Diagnosis::look(std::span<const LongOperation> operations) noexcept {
   try {
     const auto is_at = [&](int rounds) {

@@ -42,6 +42,10 @@ class Diagnosis {
   [[nodiscard]] Finding explain(const PlannedOperation& operation, const std::exception_ptr& error,
                                 const std::function<void()>& release_peers) noexcept;
 
+  /// What an operation called `title` ends with in a group that has failed with `error`.
+  [[nodiscard]] std::exception_ptr error_of(const std::string& title,
+                                            const std::exception_ptr& error);
+
   /// `operations` have been running for long.
   [[nodiscard]] Finding look(std::span<const LongOperation> operations) noexcept;
 

@@ -106,4 +106,19 @@ std::string message_of(const std::exception_ptr& error) {
   }
 }
 
+std::exception_ptr in_operation(const std::string& title, const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const PeerError& e) {
+    // What a rank has found out itself begins with an operation's title: "send #2", "barrier #7".
+    const std::string text = e.what();
+    if (text.substr(0, text.find(' ') + 2).find('#') != std::string::npos) {
+      return error;
+    }
+    return std::make_exception_ptr(PeerError(title + ": " + text, e.peer_rank()));
+  } catch (...) {
+    return error;
+  }
+}
+
 }  // namespace chainmail::ops

@@ -23,4 +23,10 @@ namespace chainmail::ops {
 /// what() of any exception.
 [[nodiscard]] std::string message_of(const std::exception_ptr& error);
 
+/// What an operation ends with when its group has failed with `error`: a PeerError that comes from
+/// outside, from the launcher perhaps, and knows of no operation, gets `title` ("all_reduce #5 on
+/// rank 0 (n1)") in front; any other error stays as it is.
+[[nodiscard]] std::exception_ptr in_operation(const std::string& title,
+                                              const std::exception_ptr& error);
+
 }  // namespace chainmail::ops

@@ -5,6 +5,8 @@
 
 #include <utility>
 
+#include "ops/engine/failure/error_text.h"
+#include "ops/engine/failure/position_board.h"
 #include "ops/engine/transfers/transfers.h"
 
 namespace chainmail::ops {
@@ -30,6 +32,9 @@ void TransferOperation::on_done(std::function<void()> callback) {
 }
 
 std::vector<std::function<void()>> TransferOperation::end(std::exception_ptr error) {
+  if (error != nullptr) {
+    error = in_operation(title_of(*this), error);
+  }
   const std::lock_guard lock(mutex_);
   error_ = std::move(error);
   is_done_.store(true, std::memory_order_release);

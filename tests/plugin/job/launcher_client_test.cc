@@ -244,6 +244,19 @@ TEST_F(LauncherClientTest, TheEndOfTheLauncherFailsEverything) {
   client_->report_step(7);
 }
 
+TEST_F(LauncherClientTest, TellsHowFarItIs) {
+  client_->report_step(7);
+  client_->count_operation();
+  client_->count_operation();
+  client_->report_step(8);
+  const Frame frame = launcher_.receive();
+  EXPECT_EQ(frame.type, JobMessage::kStep);
+  BodyReader body(frame.body);
+  EXPECT_EQ(body.u64(), 8U);
+  EXPECT_EQ(body.u64(), 2U);
+  EXPECT_TRUE(body.at_end());
+}
+
 TEST_F(LauncherClientTest, FramesOfAnotherGenerationAreDropped) {
   auto state = std::make_shared<ops::FailureState>();
   auto other = std::make_shared<ops::FailureState>();

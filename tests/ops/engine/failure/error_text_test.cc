@@ -40,6 +40,21 @@ TEST(ErrorText, ANativeFailureElsewhereIsAPeerThatFailed) {
   EXPECT_TRUE(test::is<PeerError>(sent(std::runtime_error("odd"))));
 }
 
+TEST(ErrorText, NewsFromOutsideGetTheOperation) {
+  const auto news = std::make_exception_ptr(PeerError("rank 2 on host n2 is lost: killed", 2));
+  const auto named = in_operation("all_reduce #5 on rank 0 (n1)", news);
+  EXPECT_EQ(test::text_of(named),
+            "all_reduce #5 on rank 0 (n1): rank 2 on host n2 is lost: killed");
+  try {
+    std::rethrow_exception(named);
+  } catch (const PeerError& e) {
+    EXPECT_EQ(e.peer_rank(), 2);
+  }
+  EXPECT_EQ(in_operation("barrier", named), named) << "it has one already";
+  const auto other = std::make_exception_ptr(MismatchError("rank 1 calls barrier"));
+  EXPECT_EQ(in_operation("barrier", other), other);
+}
+
 TEST(ErrorText, RubbishIsQuoted) {
   for (const char* text : {"", "x", "PeerError", "PeerError\n1", "PeerError\n1\nno comma",
                            "PeerError\n99999999999999,\nbig", "PeerError\n-,\nsign"}) {

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+#include "launcher/agent/memory_watch.h"
+
+#include <algorithm>
+#include <charconv>
+#include <fstream>
+#include <limits>
+#include <sstream>
+#include <vector>
+
+namespace chainmail::launch {
+namespace {
+
+// A limit of this size is none: v1 writes the largest multiple of a page.
+constexpr std::int64_t kNoLimit = std::int64_t{1} << 60;
+
+std::string read_file(const std::string& path) {
+  std::ifstream file(path);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+std::vector<std::string> split(std::string_view line, char separator) {
+  std::vector<std::string> parts;
+  std::string part;
+  std::istringstream stream{std::string(line)};
+  while (std::getline(stream, part, separator)) parts.push_back(part);
+  return parts;
+}
+
+// The number after `name` at the beginning of a line: "oom_kill 3", "MemTotal:   123 kB".
+std::int64_t number_after(const std::string& text, const std::string& name) {
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream words(line);
+    std::string first;
+    std::int64_t number = 0;
+    if (words >> first >> number && first == name) return number;
+  }
+  return 0;
+}
+
+std::int64_t kills_of(const MemoryGroup& group) {
+  const char* file = group.is_unified ? "/memory.events" : "/memory.oom_control";
+  return group.folder.empty() ? 0 : number_after(read_file(group.folder + file), "oom_kill");
+}
+
+struct Limit {
+  std::int64_t bytes = kNoLimit;
+  std::string group;
+};
+
+// The smallest of the group and those above it, which limit it, too.
+Limit limit_of(const MemoryGroup& group) {
+  Limit limit;
+  const char* file = group.is_unified ? "/memory.max" : "/memory.limit_in_bytes";
+  std::string name = group.name;
+  while (!group.folder.empty()) {
+    const std::string text = read_file(group.mount + name + file);
+    std::int64_t bytes = kNoLimit;
+    // v2 writes "max" where there is none.
+    std::from_chars(text.data(), text.data() + text.size(), bytes);
+    if (bytes < limit.bytes) limit = {bytes, name.empty() ? "/" : name};
+    if (name.empty() || name == "/") break;
+    name.erase(name.rfind('/'));
+  }
+  return limit;
+}
+
+std::string mebibytes(std::int64_t kibibytes) { return std::to_string(kibibytes / 1024) + " MiB"; }
+
+}  // namespace
+
+MemoryGroup find_memory_group(std::string_view cgroup_file, std::string_view mount_file) {
+  // "4:memory:/job" in v1, "0::/job" in v2; where memory has a v1 hierarchy, v2 does not know it.
+  MemoryGroup group;
+  bool is_found = false;
+  for (const std::string& line : split(cgroup_file, '\n')) {
+    const std::size_t first = line.find(':');
+    const std::size_t second = first == std::string::npos ? first : line.find(':', first + 1);
+    if (second == std::string::npos) continue;
+    const std::vector<std::string> names = split(line.substr(first + 1, second - first - 1), ',');
+    const bool has_memory = std::find(names.begin(), names.end(), "memory") != names.end();
+    if (!has_memory && (!names.empty() || is_found)) continue;
+    group.name = line.substr(second + 1);
+    group.is_unified = !has_memory;
+    is_found = true;
+    if (has_memory) break;
+  }
+  if (!is_found) return {};
+  // "35 31 0:32 /root /mount/point options - cgroup cgroup rw,memory"
+  for (const std::string& line : split(mount_file, '\n')) {
+    const std::size_t dash = line.find(" - ");
+    if (dash == std::string::npos) continue;
+    const std::vector<std::string> place = split(line.substr(0, dash), ' ');
+    const std::vector<std::string> kind = split(line.substr(dash + 3), ' ');
+    if (place.size() < 5 || kind.size() < 3) continue;
+    const std::vector<std::string> options = split(kind[2], ',');
+    const bool is_memory = std::find(options.begin(), options.end(), "memory") != options.end();
+    if (group.is_unified ? kind[0] != "cgroup2" : kind[0] != "cgroup" || !is_memory) continue;
+    // A container sees the part below `root` only.
+    const std::string& root = place[3];
+    if (root != "/" && group.name.rfind(root, 0) == 0) group.name.erase(0, root.size());
+    group.mount = place[4];
+    group.folder = group.mount + group.name;
+    return group;
+  }
+  return {};
+}
+
+MemoryWatch::MemoryWatch() : mounts_(read_file("/proc/self/mountinfo")) { look_at_machine(); }
+
+void MemoryWatch::look(pid_t pid) {
+  std::string file = read_file("/proc/" + std::to_string(pid) + "/cgroup");
+  if (file != known_file_) {
+    known_group_ = find_memory_group(file, mounts_);
+    known_file_ = std::move(file);
+  }
+  ranks_[pid] = {known_group_, kills_of(known_group_)};
+}
+
+void MemoryWatch::look_at_machine() {
+  machine_kills_ = number_after(read_file("/proc/vmstat"), "oom_kill");
+  const std::string memory = read_file("/proc/meminfo");
+  available_kib_ = number_after(memory, "MemAvailable:");
+  total_kib_ = number_after(memory, "MemTotal:");
+}
+
+KillReport MemoryWatch::explain(pid_t pid, std::int64_t peak_kib) const {
+  const std::string used = "it had used up to " + mebibytes(peak_kib);
+  const std::string left = mebibytes(available_kib_) + " of the machine's " +
+                           mebibytes(total_kib_) + " were free a moment before";
+  const auto found = ranks_.find(pid);
+  if (found != ranks_.end() && kills_of(found->second.group) > found->second.kills) {
+    const Limit limit = limit_of(found->second.group);
+    std::string text = used;
+    if (limit.bytes < kNoLimit) {
+      text +=
+          "; its control group " + limit.group + " is limited to " + mebibytes(limit.bytes / 1024);
+    }
+    return {true, text + "; " + left};
+  }
+  if (number_after(read_file("/proc/vmstat"), "oom_kill") > machine_kills_) {
+    return {true, used + "; " + left};
+  }
+  return {false,
+          "the launcher did not send it, and the kernel counts no out-of-memory kill: somebody "
+          "else, the batch system or a memory guard such as earlyoom did; " +
+              used + ", " + left};
+}
+
+}  // namespace chainmail::launch

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// Why a rank got a SIGKILL that the launcher did not send: the kernel's out-of-memory killer leaves
+// nothing but counters, of the process's control group (v1 or v2) and of the whole machine.
+//
+// The kernel forgets a v1 group when its process ends, so look() has to come before. Not
+// thread-safe.
+
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace chainmail::launch {
+
+/// Where a process's memory is accounted: the folder of its memory control group.
+struct MemoryGroup {
+  std::string folder;       ///< "/sys/fs/cgroup/memory/job"; empty: none is seen here
+  std::string name;         ///< "/job"
+  std::string mount;        ///< "/sys/fs/cgroup/memory"
+  bool is_unified = false;  ///< v2
+};
+
+/// From /proc/PID/cgroup and /proc/self/mountinfo. Pure.
+[[nodiscard]] MemoryGroup find_memory_group(std::string_view cgroup_file,
+                                            std::string_view mount_file);
+
+struct KillReport {
+  bool is_out_of_memory = false;  ///< the kernel's out-of-memory killer, for certain
+  std::string detail;             ///< what is known, for people
+};
+
+class MemoryWatch {
+ public:
+  MemoryWatch();
+  /// Takes down the counters of one rank; now and then while it lives.
+  void look(pid_t pid);
+  /// The same of the machine.
+  void look_at_machine();
+  /// Of a rank that got a SIGKILL from somebody else; `peak_kib` is what it used at most.
+  [[nodiscard]] KillReport explain(pid_t pid, std::int64_t peak_kib) const;
+  void forget(pid_t pid) { ranks_.erase(pid); }
+
+ private:
+  struct Seen {
+    MemoryGroup group;
+    std::int64_t kills = 0;
+  };
+
+  std::string mounts_;
+  std::string known_file_;  // ranks are mostly in one group: what look() has read, what it meant
+  MemoryGroup known_group_;
+  std::map<pid_t, Seen> ranks_;
+  std::int64_t machine_kills_ = 0;
+  std::int64_t available_kib_ = 0;
+  std::int64_t total_kib_ = 0;
+};
+
+}  // namespace chainmail::launch

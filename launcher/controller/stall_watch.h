@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// Which ranks make no progress any more, and which of them the others wait for. Pure, not
+// thread-safe.
+//
+// A rank that is stuck keeps all that reduce with it waiting, so all of them stand still; but those
+// have begun an operation that it has not.
+
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace chainmail::launch {
+
+/// What a rank tells now and then.
+struct Progress {
+  std::uint64_t steps = 0;       ///< of the training layer
+  std::uint64_t operations = 0;  ///< begun on all groups
+  bool operator==(const Progress&) const = default;
+};
+
+struct Stall {
+  /// The ranks that are behind all others; empty when those that stand still are equally far.
+  std::vector<std::uint32_t> culprits;
+  std::string text;  ///< "no step and no operation for 60 s; ..."
+};
+
+class StallWatch {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+
+  explicit StallWatch(std::size_t ranks) : ranks_(ranks) {}
+
+  void update(std::uint32_t rank, Progress progress, Time now);
+  /// The rank has ended: it need not go on.
+  void forget(std::uint32_t rank) { ranks_.at(rank).seen.reset(); }
+  /// The launcher was held up itself: what is known of the ranks is old, not their progress.
+  void start_anew(Time now);
+  /// Whether a rank that has made progress before has made none for `limit`.
+  [[nodiscard]] std::optional<Stall> find(Time now, std::chrono::milliseconds limit) const;
+
+ private:
+  struct Rank {
+    std::optional<Progress> seen;  ///< nothing before the first word: a start may take long
+    Time since;
+  };
+
+  std::vector<Rank> ranks_;
+};
+
+}  // namespace chainmail::launch

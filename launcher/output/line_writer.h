@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// Writes lines to a file by a thread of its own: a file system that hangs must not stop the
+// heartbeats. Every line is one write, so that who follows the file sees whole lines.
+//
+// Thread-safe.
+
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "base/unique_fd.h"
+
+namespace chainmail::launch {
+
+class LineWriter {
+ public:
+  /// Makes `path`, and the folders above it, anew, or goes on behind what it holds; only its owner
+  /// may read it. Throws SystemError that names the path.
+  explicit LineWriter(std::string path, bool goes_on = false);
+  /// As finish().
+  ~LineWriter();
+  LineWriter(const LineWriter&) = delete;
+  LineWriter& operator=(const LineWriter&) = delete;
+
+  void write(std::string line);
+  /// Writes what is queued and ends. Why lines were lost; empty when none was.
+  std::string finish();
+
+ private:
+  void run();
+  int put(const std::string& line);
+
+  const std::string path_;
+  internal::UniqueFd fd_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::string> queue_;
+  bool ending_ = false;
+  std::string loss_;
+  std::thread thread_;
+};
+
+}  // namespace chainmail::launch
