@@ -49,16 +49,29 @@ std::chrono::milliseconds LineMerger::max_standstill() const {
   return open_bytes_ >= kLongLineBytes ? kMaxStandstillOfLong : kMaxStandstill;
 }
 
-// A rank whose line is open must be able to finish it, whatever else it writes before.
-void LineMerger::take_own() {
-  if (!open_ || may_be_broken_) return;
+std::optional<std::int64_t> LineMerger::open_rank() const {
+  if (!open_ || may_be_broken_) return std::nullopt;
+  return open_->rank;
+}
+
+bool LineMerger::take_of(std::int64_t rank) {
   for (Held& held : held_) {
-    if (held.writer.rank != open_->rank || held.writer == *open_ || held.is_taken) continue;
+    if (held.writer.rank != rank || held.writer == open_ || held.is_taken || held.is_end) continue;
     held.is_taken = true;
     own_bytes_ += held.text.size();
     taken_(held.writer, held.text.size());
   }
-  if (own_bytes_ > kMaxOwnBytes) may_be_broken_ = true;
+  return own_bytes_ <= kMaxOwnBytes;
+}
+
+void LineMerger::give_up() {
+  may_be_broken_ = true;
+  release();
+}
+
+// A rank whose line is open must be able to finish it, whatever else it writes before.
+void LineMerger::take_own() {
+  if (const auto rank = open_rank(); rank && !take_of(*rank)) may_be_broken_ = true;
 }
 
 void LineMerger::show(Held held) {

@@ -59,6 +59,13 @@ class LineMerger {
 
   /// Whole lines, or a part of one line.
   void add(Writer writer, std::string text);
+  /// The rank whose unfinished line the others wait for.
+  [[nodiscard]] std::optional<std::int64_t> open_rank() const;
+  /// Takes what is held back of a rank whose line is open elsewhere, so that it need not wait here.
+  /// False when it is too much by now.
+  bool take_of(std::int64_t rank);
+  /// Nobody waits for the open line any more.
+  void give_up();
   /// The rank will write nothing more; its unfinished lines are as long as they will be.
   void end(std::int64_t rank);
   /// Shows what has waited long enough.

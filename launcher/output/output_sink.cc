@@ -193,6 +193,17 @@ void OutputSink::handle(Piece piece) {
     put(files.streams[stream].get(), files.paths[stream], piece.text);
   }
   merger_of(piece.writer.stream).add(piece.writer, std::move(piece.text));
+  let_open_lines_end();
+}
+
+// A rank whose line is open on one of two places must not wait on the other: for a rank there that
+// waits for it here.
+void OutputSink::let_open_lines_end() {
+  if (is_one_place_) return;
+  for (std::size_t i = 0; i < 2; ++i) {
+    const auto rank = mergers_[i].open_rank();
+    if (rank && !mergers_[1 - i].take_of(*rank)) mergers_[i].give_up();
+  }
 }
 
 void OutputSink::show(const LineMerger::Shown& shown) {

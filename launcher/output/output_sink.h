@@ -86,6 +86,7 @@ class OutputSink {
   LineMerger make_merger();
   LineMerger& merger_of(int stream);
   void handle(Piece piece);
+  void let_open_lines_end();
   void show(const LineMerger::Shown& shown);
   std::string prefix_of(const Writer& writer) const;
   void put(int fd, const std::string& name, const std::string& text);

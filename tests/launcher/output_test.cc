@@ -104,6 +104,20 @@ TEST_F(LineMergerTest, ARankDoesNotWaitForItself) {
   EXPECT_EQ(taken_[0], 8U + 7U + 8U) << "nothing is taken twice";
 }
 
+TEST_F(LineMergerTest, ARankWithALineOpenElsewhereDoesNotWait) {
+  add(1, "open");
+  add(0, "x\n");
+  EXPECT_EQ(taken_[0], 0U);
+  EXPECT_EQ(merger_.open_rank(), 1);
+  EXPECT_TRUE(merger_.take_of(0));
+  EXPECT_EQ(taken_[0], 2U);
+  add(0, std::string(LineMerger::kMaxOwnBytes, 'y') + "\n");
+  EXPECT_FALSE(merger_.take_of(0)) << "too much to keep";
+  merger_.give_up();
+  EXPECT_THAT(shown_, ::testing::StartsWith("open|x\ny"));
+  EXPECT_EQ(taken_[0], 2U + LineMerger::kMaxOwnBytes + 1) << "nothing is taken twice";
+}
+
 TEST_F(LineMergerTest, ARankThatOnlyWritesElsewhereLosesItsLine) {
   merger_.add({0, 1}, "out");
   const std::string line = std::string(1023, 'x') + "\n";
