@@ -23,14 +23,6 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-std::vector<std::string> sorted_lines(const std::string& text) {
-  std::istringstream stream(text);
-  std::vector<std::string> lines;
-  for (std::string line; std::getline(stream, line);) lines.push_back(line);
-  std::sort(lines.begin(), lines.end());
-  return lines;
-}
-
 TEST(ExitCode, ZeroWhenAllRanksEndWell) {
   const Result result = run_script({"-H", "localhost:3"}, "exit 0");
   EXPECT_EQ(result.code, 0);

@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -117,6 +118,14 @@ std::vector<pid_t> processes_with(const std::string& variable) {
 
 bool all_gone(const std::string& variable, milliseconds limit) {
   return wait_until(limit, [&] { return processes_with(variable).empty(); });
+}
+
+std::vector<std::string> sorted_lines(const std::string& text) {
+  std::istringstream stream(text);
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  std::sort(lines.begin(), lines.end());
+  return lines;
 }
 
 }  // namespace chainmail::launch

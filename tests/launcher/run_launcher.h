@@ -51,4 +51,7 @@ struct Result {
 /// Waits until there are none; false after `limit`.
 [[nodiscard]] bool all_gone(const std::string& variable, std::chrono::milliseconds limit);
 
+/// The lines of a text, in alphabetical order: ranks print in any.
+[[nodiscard]] std::vector<std::string> sorted_lines(const std::string& text);
+
 }  // namespace chainmail::launch
