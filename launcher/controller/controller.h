@@ -108,6 +108,7 @@ class Controller {
   void look_for_silent_host();
   void interrupt(int signal_number);
   void stop_for(const std::string& reason, int exit_code, Milliseconds grace);
+  void tell_ending(const std::string& reason);
   void enter(Phase phase, Milliseconds next_after);
   void next_phase();
   void end_if_all_exited();

@@ -121,13 +121,18 @@ void Controller::stop_for(const std::string& reason, int exit_code, milliseconds
     output_->say("launcher: " + reason + ": ending the job");
     events_.record("ending", {{"reason", reason}, {"code", exit_code}});
   }
+  tell_ending(reason);
+  if (phase_ == Phase::kStarting) return enter(Phase::kKilling, kKillTime);
+  kill_after_ = grace;
+  enter(Phase::kTerminating, grace);
+}
+
+// Collectives in flight end with it.
+void Controller::tell_ending(const std::string& reason) {
   const std::string body = internal::BodyWriter().text(reason).take();
   for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank) {
     send_to_rank(rank, internal::JobMessage::kNewsEnding, body);
   }
-  if (phase_ == Phase::kStarting) return enter(Phase::kKilling, kKillTime);
-  kill_after_ = grace;
-  enter(Phase::kTerminating, grace);
 }
 
 void Controller::enter(Phase phase, milliseconds next_after) {

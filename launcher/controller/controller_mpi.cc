@@ -62,9 +62,11 @@ void Controller::on_mpi(std::uint32_t node, const internal::Frame& frame) {
 
 void Controller::on_mpi_message(std::uint32_t node, MpiMessage message) {
   if (message.op == MpiOp::kUnserved) {
-    return fail(
-        {std::nullopt, exit_code::kLauncherError,
-         "MPI cannot be served on host " + placement_.nodes[node].name + ": " + message.data});
+    const std::string cause =
+        "MPI cannot be served on host " + placement_.nodes[node].name + ": " + message.data;
+    // No rank is lost by this, but all of them will be.
+    tell_ending(cause);
+    return fail({std::nullopt, exit_code::kLauncherError, cause});
   }
   if (message.op != MpiOp::kAbort && message.op != MpiOp::kUnfinished) {
     return mpi_->handle(node, std::move(message));

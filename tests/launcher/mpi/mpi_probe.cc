@@ -9,6 +9,7 @@
 //   mpi_probe fault R            rank R gets SIGSEGV
 //   mpi_probe kill R             rank R kills itself
 //   mpi_probe late               rank 0 comes to MPI_Init a second later
+//   mpi_probe run DIRECTORY      sums for ever; DIRECTORY/rank.<r> as fault_rank writes it
 //   mpi_probe lookup             asks for a name that nobody has published
 //   mpi_probe spawn              asks for further processes; wants a refusal
 
@@ -19,6 +20,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <string>
 #include <vector>
 
@@ -147,6 +149,20 @@ int spawn() {
   return 0;
 }
 
+// Until it is ended from outside; see tools/check/launcher/faults.py.
+[[noreturn]] void run(const std::string& directory) {
+  std::FILE* log = std::fopen((directory + "/rank." + std::to_string(world_rank)).c_str(), "a");
+  want(log != nullptr, "cannot write into " + directory);
+  std::setvbuf(log, nullptr, _IOLBF, BUFSIZ);
+  std::fprintf(log, "up %lld %d\n", static_cast<long long>(std::time(nullptr)) * 1000000, getpid());
+  check_allreduce(MPI_COMM_WORLD, world_size);
+  std::fprintf(log, "steps %lld 1 0\n", static_cast<long long>(std::time(nullptr)) * 1000000);
+  while (true) {
+    check_allreduce(MPI_COMM_WORLD, world_size);
+    usleep(5000);
+  }
+}
+
 // One rank goes, the others wait for it.
 void part_with(const std::string& how, int rank, int code) {
   MPI_Barrier(MPI_COMM_WORLD);
@@ -175,6 +191,7 @@ int main(int argc, char** argv) {
   if (what == "names") result = names();
   if (what == "lookup") result = lookup();
   if (what == "spawn") result = spawn();
+  if (what == "run") run(argc > 2 ? argv[2] : ".");
   if (result == 2) part_with(what, rank, code);
   MPI_Finalize();
   return result;

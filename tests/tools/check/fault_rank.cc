@@ -5,7 +5,7 @@
 // writes down when it runs, how fast, and with which error it ends. What the scripts in
 // tools/check/launcher look at: they have to know it also when the launcher is dead.
 //
-//   fault_rank DIRECTORY [--elements N] [--pause-us N] [--steps N] [--value N]
+//   fault_rank DIRECTORY [--elements N] [--pause-us N] [--steps N] [--value N] [--mpi 1]
 //
 // DIRECTORY/rank.<r>, times in microseconds since 1970:
 //   up TIME PID
@@ -14,8 +14,10 @@
 //   end TIME N                   after N steps
 //   left TIME TEXT               after an exception, when the group has gone
 //
-// SIGUSR1 makes it use more and more memory; with SIGUSR2 it makes no more steps.
+// SIGUSR1 makes it use more and more memory; with SIGUSR2 it makes no more steps. --mpi: calls Open
+// MPI's MPI_Init first, as programs do whose own messages go by MPI.
 
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -57,6 +59,7 @@ struct Settings {
   std::chrono::microseconds pause{1000};
   std::uint64_t steps = ~std::uint64_t{0};
   unsigned value = 1;  // another one per job: what comes from elsewhere shows in the mean
+  bool uses_mpi = false;
 };
 
 Settings parse(int argc, char** argv) {
@@ -70,6 +73,7 @@ Settings parse(int argc, char** argv) {
     if (name == "--pause-us") settings.pause = std::chrono::microseconds(value);
     if (name == "--steps") settings.steps = value;
     if (name == "--value") settings.value = static_cast<unsigned>(value);
+    if (name == "--mpi") settings.uses_mpi = value != 0;
   }
   return settings;
 }
@@ -120,6 +124,18 @@ Joined join() {
       "group/world/", std::make_shared<internal::LauncherRendezvous>(joined.launcher));
   joined.group = ops::create_group(info.rank, topology, board, options, {}, joined.launcher);
   return joined;
+}
+
+// Not linked: the other jobs do without MPI, and it need not be there when this is built.
+void init_mpi() {
+  // Open MPI's own plugins look for its symbols among those of the program.
+  void* library = ::dlopen("libmpi.so.40", RTLD_NOW | RTLD_GLOBAL);
+  if (library == nullptr) throw std::runtime_error(std::string("--mpi: ") + ::dlerror());
+  const auto init = reinterpret_cast<int (*)(int*, char***)>(::dlsym(library, "MPI_Init"));
+  if (init == nullptr) throw std::runtime_error("--mpi: libmpi.so.40 has no MPI_Init");
+  if (const int code = init(nullptr, nullptr); code != 0) {
+    throw std::runtime_error("MPI_Init returned " + std::to_string(code));
+  }
 }
 
 void eat_memory() {
@@ -180,6 +196,7 @@ int main(int argc, char** argv) {
     const char* rank = std::getenv("RANK");
     log = std::make_unique<Log>(settings.directory + "/rank." + (rank != nullptr ? rank : "0"));
     log->line("up", std::to_string(::getpid()));
+    if (settings.uses_mpi) init_mpi();
     const Joined joined = join();
     try {
       run(settings, joined, *log);

@@ -8,6 +8,7 @@ For scripts in a mount namespace of their own (with_nodes.sh), so that /tmp and 
 nothing but what the job made.
 """
 
+import functools
 import os
 import signal
 import subprocess
@@ -18,6 +19,29 @@ LAUNCHER = os.environ["LAUNCHER"]
 FAULT_RANK = os.environ["FAULT_RANK"]
 NODES = os.environ.get("NODES_DIR", "")
 MARK = "FAULT_JOB"
+# What ranks run; all of them take the folder to write into, and --pause-us.
+ENGINE = (FAULT_RANK, "{folder}")
+MPI = (FAULT_RANK, "{folder}", "--mpi", "1")
+PLAIN_MPI = (os.environ.get("MPI_PROBE", ""), "run", "{folder}")
+PYTHON = (
+    os.environ.get("FAULT_PYTHON", ""), "-B",
+    os.path.join(os.path.dirname(__file__), "../../../tests/tools/check/fault_rank.py"), "{folder}",
+)
+
+
+@functools.cache
+def why_not(program):
+    """Why jobs of that program cannot be had here; empty when they can."""
+    if program in (MPI, PLAIN_MPI):
+        if not os.access(os.path.join(os.path.dirname(LAUNCHER), "chainmail-pmix"), os.X_OK):
+            return "chainmail-pmix is not built: install libpmix-dev"
+        if not os.access(PLAIN_MPI[0], os.X_OK):
+            return "Open MPI is missing: install libopenmpi-dev"
+    if program == PYTHON:
+        command = [PYTHON[0], "-c", "import chainmail"]
+        if not os.access(PYTHON[0], os.X_OK) or subprocess.run(command, capture_output=True).returncode:
+            return f"{PYTHON[0]} cannot import chainmail: run tools/setup.sh --python"
+    return ""
 
 
 def node_file(node, kind):
@@ -46,6 +70,14 @@ def is_alive(pid):
 
 def name_of(pid):
     return read(f"/proc/{pid}/comm", "r").strip()
+
+
+def children_of(parent, name):
+    return [
+        int(pid)
+        for pid in os.listdir("/proc")
+        if pid.isdigit() and parent_of(pid) == parent and name_of(pid) == name
+    ]
 
 
 def command_of(pid):
@@ -91,25 +123,26 @@ def files():
 
 
 class Job:
-    """One launcher with its ranks. shape: "local" (4 ranks here) or "nodes" (2 on each of n1, n2)."""
+    """One launcher with its ranks. shape: "local" (all here) or "nodes" (half on each of n1, n2)."""
 
     count = 0
 
-    def __init__(self, shape, arguments=(), options=(), program=(), hosts=None):
+    def __init__(self, shape, arguments=(), options=(), program=ENGINE, size=4):
         Job.count += 1
         self.shape = shape
         self.folder = tempfile.mkdtemp(prefix="faults.", dir=os.environ["WORK"])
         self.mark = f"{os.getpid()}-{Job.count}"
-        self.size = 4
+        self.size = size
         self.networks = node_networks()
-        if hosts is None:
-            hosts = "localhost:4" if shape == "local" else f"{NODES}/hostfile"
+        hosts = f"localhost:{size}" if shape == "local" else f"n1:{size // 2},n2:{size // 2}"
         command = [LAUNCHER, "-H", hosts]
         if shape == "nodes":
             with open(f"{NODES}/rsh", encoding="utf-8") as file:
                 command += ["--rsh", file.read().strip()]
+        command += ["-x", "PYTHONPATH"] if program == PYTHON else []
         command += list(options)
-        command += list(program) or [FAULT_RANK, self.folder, *arguments]
+        command += [word.format(folder=self.folder) for word in program]
+        command += list(arguments)
         environment = dict(os.environ, **{MARK: self.mark})
         self.out = open(f"{self.folder}/out", "wb")
         self.err = open(f"{self.folder}/err", "wb")
@@ -164,11 +197,7 @@ class Job:
 
     def children(self, name):
         """Children of the launcher with that name: remote shells, local wardens."""
-        return [
-            int(pid)
-            for pid in os.listdir("/proc")
-            if pid.isdigit() and parent_of(pid) == self.process.pid and name_of(pid) == name
-        ]
+        return children_of(self.process.pid, name)
 
     def processes(self):
         """All that lives of the job: by its environment here, by the network on the nodes."""
@@ -186,14 +215,17 @@ class Job:
     def wait_until_gone(self, seconds):
         """When the last process had gone, or None."""
         limit = time.time() + seconds
+        known = []
         while True:
-            if not self.processes():
+            # To look at all processes takes a while, and the time of the job's own.
+            known = [pid for pid in known if is_alive(pid)] or self.processes()
+            if not known:
                 gone = time.time()
                 self.process.wait(timeout=5)  # what has ended, but for its zombie
                 return gone
             if time.time() > limit:
                 return None
-            time.sleep(0.01)
+            time.sleep(0.005)
 
     def end(self):
         """For a job that went wrong: nothing of it may disturb the next one."""

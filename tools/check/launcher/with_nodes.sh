@@ -17,7 +17,12 @@ if [ "${1:-}" = --rate ]; then
 fi
 LAUNCHER=$(readlink -f "${LAUNCHER:-build/bin/launcher}") || exit 1
 FAULT_RANK=$(readlink -f "${FAULT_RANK:-build/bin/fault_rank}") || exit 1
-export LAUNCHER FAULT_RANK
+build=$(dirname "$(dirname "$LAUNCHER")")
+MPI_PROBE=${MPI_PROBE:-$build/tests/launcher/mpi/mpi_probe}
+# Not its real path: by this one Python knows its environment.
+FAULT_PYTHON=${FAULT_PYTHON:-$PWD/.deps/venv/bin/python3}
+PYTHONPATH=${PYTHONPATH:-$build/python}
+export LAUNCHER FAULT_RANK MPI_PROBE FAULT_PYTHON PYTHONPATH
 for program in "$LAUNCHER" "$FAULT_RANK"; do
   [ -x "$program" ] || { echo "$program is not built" >&2; exit 1; }
 done
