@@ -6,6 +6,7 @@
 // tools/check/launcher look at: they have to know it also when the launcher is dead.
 //
 //   fault_rank DIRECTORY [--elements N] [--pause-us N] [--steps N] [--value N] [--mpi 1]
+//                        [--work-us N]
 //
 // DIRECTORY/rank.<r>, times in microseconds since 1970:
 //   up TIME PID
@@ -15,12 +16,14 @@
 //   left TIME TEXT               after an exception, when the group has gone
 //
 // SIGUSR1 makes it use more and more memory; with SIGUSR2 it makes no more steps. --mpi: calls Open
-// MPI's MPI_Init first, as programs do whose own messages go by MPI.
+// MPI's MPI_Init first, as programs do whose own messages go by MPI. --work-us: beside each
+// all-reduce another thread calculates, for that much time of a processor, as backward would.
 
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -60,6 +63,7 @@ struct Settings {
   std::uint64_t steps = ~std::uint64_t{0};
   unsigned value = 1;  // another one per job: what comes from elsewhere shows in the mean
   bool uses_mpi = false;
+  std::chrono::microseconds work{0};
 };
 
 Settings parse(int argc, char** argv) {
@@ -73,6 +77,7 @@ Settings parse(int argc, char** argv) {
     if (name == "--pause-us") settings.pause = std::chrono::microseconds(value);
     if (name == "--steps") settings.steps = value;
     if (name == "--value") settings.value = static_cast<unsigned>(value);
+    if (name == "--work-us") settings.work = std::chrono::microseconds(value);
     if (name == "--mpi") settings.uses_mpi = value != 0;
   }
   return settings;
@@ -146,6 +151,16 @@ void eat_memory() {
   std::memset(memory, 1, kBytes);
 }
 
+// Until this thread has used that much of a processor, however long that takes.
+void calculate(std::chrono::microseconds work) {
+  volatile double sum = 0;
+  timespec used{};
+  do {
+    for (int i = 1; i <= 10000; ++i) sum = sum + 1.0 / i;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
+  } while (std::chrono::seconds(used.tv_sec) + std::chrono::nanoseconds(used.tv_nsec) < work);
+}
+
 void run(const Settings& settings, const Joined& joined, const Log& log) {
   const auto value = static_cast<float>(settings.value);
   std::vector<float> data(settings.elements, value * static_cast<float>(joined.group->rank() + 1));
@@ -159,7 +174,18 @@ void run(const Settings& settings, const Joined& joined, const Log& log) {
   std::chrono::nanoseconds spent{0};
   for (std::uint64_t step = 1; step <= settings.steps; ++step) {
     const auto begin = Clock::now();
-    joined.group->run(all_reduce);
+    std::thread worker;
+    if (settings.work.count() > 0) worker = std::thread(calculate, settings.work);
+    const auto wait_for_worker = [&worker] {
+      if (worker.joinable()) worker.join();
+    };
+    try {
+      joined.group->run(all_reduce);
+    } catch (...) {
+      wait_for_worker();
+      throw;
+    }
+    wait_for_worker();
     const auto now = Clock::now();
     spent += now - begin;
     if (std::any_of(data.begin(), data.end(), [wanted](float each) { return each != wanted; })) {

@@ -13,13 +13,15 @@ import jobs
 
 CPU = "/sys/fs/cgroup/cpu"
 QUOTA = 0.2
+RATE = 100e6 / 8  # bytes per second, as launcher_patience.sh has set it
+ELEMENTS = 2 << 20  # 8 MiB: two thirds of a second at that rate
+WORK_US = 150000  # beside it, three quarters of a second at that quota
 
 
 class Throttle:
     """Gives a process QUOTA of a core, by a control group (v1)."""
 
     def __init__(self, pid):
-        self.pid = pid
         self.group = f"{CPU}/chainmail-patience-{os.getpid()}"
         try:
             os.makedirs(self.group, exist_ok=True)
@@ -31,16 +33,16 @@ class Throttle:
             ):
                 with open(f"{self.group}/{name}", "w", encoding="ascii") as file:
                     file.write(str(value))
-            self.how = f"{QUOTA} of a core by cgroup"
         except OSError as error:
             sys.exit(f"patience: no cpu quota can be set here: {error}")
 
-    def throttled(self):
-        """How often, and for how many seconds, the kernel has held it back."""
+    def held_back(self):
+        """In which share of its periods, and for how many seconds, the kernel has held it back."""
         values = dict(
             line.split() for line in jobs.read(f"{self.group}/cpu.stat", "r").splitlines()
         )
-        return int(values.get("nr_throttled", 0)), int(values.get("throttled_time", 0)) / 1e9
+        periods = max(1, int(values.get("nr_periods", 0)))
+        return int(values.get("nr_throttled", 0)) / periods, int(values["throttled_time"]) / 1e9
 
     def remove(self):
         for _ in range(100):
@@ -53,46 +55,107 @@ class Throttle:
                 time.sleep(0.05)
 
 
+class Meter:
+    """What a process has had of its core and what its node has sent and received."""
+
+    def __init__(self, pid, link):
+        self.pid = pid
+        self.statistics = f"/sys/class/net/{link}/statistics"
+        self.first = self.last = self.now()
+        self.busiest = 0.0
+
+    def now(self):
+        fields = jobs.read(f"/proc/{self.pid}/stat", "r").rpartition(")")[2].split()
+        if not fields:
+            return None
+        seconds = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        # Seen from the other end of the cable.
+        sent, received = (
+            int(jobs.read(f"{self.statistics}/{name}_bytes", "r")) for name in ("rx", "tx")
+        )
+        return time.time(), seconds, sent, received
+
+    @staticmethod
+    def rates(begin, end):
+        return [(e - b) / (end[0] - begin[0]) for b, e in zip(begin[1:], end[1:])]
+
+    def look(self):
+        now = self.now()
+        if now is None:
+            return
+        self.busiest = max(self.busiest, *self.rates(self.last, now)[1:])
+        self.last = now
+
+    def means(self):
+        """Share of a core, bytes sent per second, bytes received per second."""
+        return self.rates(self.first, self.last)
+
+
+def alarms_of(job):
+    """Whatever was said or recorded but that the job ends since it was told to."""
+    wanted = "launcher: SIGTERM: ending the job\n"
+    alarms = [line for line in job.messages().splitlines(True) if line != wanted]
+    with open(os.environ["WORK"] + "/output/events.jsonl", encoding="utf-8") as file:
+        for line in file:
+            if '"event":"ending"' in line:
+                break  # what ranks do from here on is an answer to the SIGTERM
+            if any(word in line for word in ("lost", "stall", "stopped", "failed", "verdict")):
+                alarms.append(line)
+    return alarms
+
+
+def doubts_of(share, periods, busiest):
+    """Why the run shows nothing: the rank or the link had more than it should, or needed less."""
+    doubts = []
+    if not 0.85 * QUOTA <= share <= 1.05 * QUOTA:
+        doubts.append(f"the rank had {share:.3f} of a core, not {QUOTA}")
+    if periods < 0.5:
+        doubts.append(f"the rank was held back in {periods:.0%} of its periods only")
+    if not 0.8 * RATE <= busiest <= 1.1 * RATE:
+        doubts.append(f"the link carried {busiest * 8e-6:.0f} Mbit/s at most, not 100")
+    return doubts
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("minutes", type=float)
     arguments = parser.parse_args()
-    # 1 MiB of floats: a third of a second at 100 Mbit/s.
     job = jobs.Job(
         "nodes",
-        ("--elements", "262144", "--pause-us", "20000"),
-        options=("--stall-timeout", "20", "--output", os.environ["WORK"] + "/output"),
+        ("--elements", str(ELEMENTS), "--pause-us", "0", "--work-us", str(WORK_US)),
+        ("--stall-timeout", "20", "--output", os.environ["WORK"] + "/output"),
     )
     if not job.wait_until_running(60):
         sys.exit("patience: the job did not start: " + job.messages())
     throttle = Throttle(job.pid_of(3))
+    time.sleep(2)  # steps of before are over
+    meter = Meter(job.pid_of(3), jobs.node_file("n2", "link"))
     limit = time.time() + 60 * arguments.minutes
     while time.time() < limit and job.process.poll() is None:
         time.sleep(1)
+        meter.look()
     is_running = job.process.poll() is None
-    steps = job.entry(0, "steps")
-    times, held_back = throttle.throttled()
+    steps, last_us = job.entry(0, "steps")[2].split()
+    periods, seconds = throttle.held_back()
+    share, sent, received = meter.means()
     if is_running:
         job.process.send_signal(signal.SIGTERM)
     job.wait_until_gone(35)
     throttle.remove()
-    wanted = "launcher: SIGTERM: ending the job\n"
-    said = job.messages()
-    alarms = [line for line in said.splitlines(True) if line != wanted]
-    with open(os.environ["WORK"] + "/output/events.jsonl", encoding="utf-8") as file:
-        for line in file:
-            if '"event":"ending"' in line:
-                break  # what ranks do from here on is an answer to the SIGTERM above
-            if any(word in line for word in ("lost", "stall", "stopped", "failed", "verdict")):
-                alarms.append(line)
+    alarms = alarms_of(job)
     errors = [rank for rank in range(job.size) if job.entry(rank, "error")]
-    print(f"{arguments.minutes} minutes, rank 3 with {throttle.how} (held back {times} times, "
-          f"{held_back:.0f} s in all): {steps[2].split()[0]} steps, last of "
-          f"{float(steps[2].split()[1]) / 1000:.0f} ms; {len(alarms)} alarms")
+    print(
+        f"{arguments.minutes:g} minutes: rank 3 had {share:.3f} of a core (held back in "
+        f"{periods:.0%} of its periods, {seconds:.0f} s in all); its node sent "
+        f"{sent * 8e-6:.1f} Mbit/s and received {received * 8e-6:.1f}, "
+        f"{meter.busiest * 8e-6:.1f} in the busiest second; {steps} steps, the last ones of "
+        f"{float(last_us) / 1000:.0f} ms; {len(alarms)} alarms"
+    )
     if alarms or errors or not is_running:
-        print("".join(alarms) or f"the job ended with {job.process.returncode}: {said}")
+        print("".join(alarms) or f"the job ended with {job.process.returncode}: {job.messages()}")
         return 1
-    return 0 if times > 0 else "patience: the rank was never held back; nothing was shown"
+    doubts = doubts_of(share, periods, meter.busiest)
+    return "patience: nothing was shown: " + "; ".join(doubts) if doubts else 0
 
 
 if __name__ == "__main__":
