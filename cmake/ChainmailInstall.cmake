@@ -18,7 +18,17 @@ foreach(library chainmail_mpi chainmail_cuda chainmail_torch_nccl)
   endif()
 endforeach()
 
-foreach(program launcher chainmail-pmix chainmail-bench chainmail-info)
+set(linked_programs chainmail-pmix chainmail-bench chainmail-info)
+if(CHAINMAIL_HWLOC_ARCHIVE)
+  # The launcher then needs the C library alone. It has no run path in the build tree, from where it
+  # is sent to hosts, either: CMake's ends with an empty entry, which the loader takes for the current
+  # directory.
+  set_target_properties(launcher PROPERTIES INSTALL_RPATH "" SKIP_BUILD_RPATH ON)
+  install(TARGETS launcher RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+else()
+  list(APPEND linked_programs launcher)
+endif()
+foreach(program ${linked_programs})
   if(TARGET ${program})
     set_target_properties(
       ${program} PROPERTIES INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}"

@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "base/deadline.h"
 #include "base/error.h"
@@ -151,6 +152,7 @@ void Agent::on_frame(const internal::Frame& frame) {
 
 void Agent::report_start_failure(std::uint32_t rank, int error, const std::string& stage,
                                  const std::string& path) {
+  send_started();
   channel_->send(
       AgentMessage::kStartFailed,
       BodyWriter().u32(rank).u32(static_cast<std::uint32_t>(error)).text(stage).text(path).take());
@@ -166,9 +168,11 @@ void Agent::start_ranks() {
   try {
     const auto cpus = share_cores(cores_, static_cast<int>(order_.ranks.size()), order_.binding);
     start_mpi();
+    memory_.look_at_own_group();
     for (std::uint32_t local = 0; local < order_.ranks.size(); ++local) {
       if (!start_rank(local, cpus[local])) break;
     }
+    send_started();
   } catch (const UsageError& error) {
     report_start_failure(order_.ranks.front().rank, 0, "bind", error.what());
   }
@@ -191,19 +195,23 @@ bool Agent::start_rank(std::uint32_t local, const CpuShare& share) {
                     mpi_ ? mpi_->socket_for(rank.number) : UniqueFd()});
     rank.pid = handles.pid;
     rank.is_running = true;
-    memory_.look(rank.pid);
+    memory_.look_at_start_of(rank.pid);
     connect_streams(rank, std::move(handles));
   } catch (const SpawnError& error) {
     report_start_failure(rank.number, error.error(), error.stage(), program.words.front());
     return false;
   }
-  channel_->send(AgentMessage::kRankStarted, BodyWriter()
+  started_news_ += internal::encode_frame(
+      make_frame(AgentMessage::kRankStarted, BodyWriter()
                                                  .u32(rank.number)
                                                  .u32(static_cast<std::uint32_t>(rank.pid))
                                                  .text(cpu_list(share.cpus))
-                                                 .take());
+                                                 .take()));
   return true;
 }
+
+// Frames of many ranks in one go: each write wakes the controller, which takes its time from them.
+void Agent::send_started() { channel_->send_raw(std::exchange(started_news_, {})); }
 
 std::map<std::string, std::string> Agent::environment_of(std::uint32_t local,
                                                          const CpuShare& share) {

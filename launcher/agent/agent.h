@@ -42,6 +42,7 @@ class Agent {
   void on_frame(const internal::Frame& frame);
   void start_ranks();
   bool start_rank(std::uint32_t local, const CpuShare& share);
+  void send_started();
   void connect_streams(Rank& rank, RankHandles handles);
   std::map<std::string, std::string> environment_of(std::uint32_t local, const CpuShare& share);
   void report_start_failure(std::uint32_t rank, int error, const std::string& stage,
@@ -76,6 +77,7 @@ class Agent {
   std::unique_ptr<MpiService> mpi_;
   MpiPieces mpi_pieces_;
   std::vector<Rank> ranks_;
+  std::string started_news_;  // not yet sent
   MemoryWatch memory_;
   PunctualityWatch watch_;
   bool started_ = false;

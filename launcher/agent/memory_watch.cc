@@ -113,14 +113,18 @@ MemoryGroup find_memory_group(std::string_view cgroup_file, std::string_view mou
 
 MemoryWatch::MemoryWatch() : mounts_(read_file("/proc/self/mountinfo")) { look_at_machine(); }
 
-void MemoryWatch::look(pid_t pid) {
-  std::string file = read_file("/proc/" + std::to_string(pid) + "/cgroup");
+MemoryWatch::Seen MemoryWatch::counters_of(const std::string& process) {
+  std::string file = read_file("/proc/" + process + "/cgroup");
   if (file != known_file_) {
     known_group_ = find_memory_group(file, mounts_);
     known_file_ = std::move(file);
   }
-  ranks_[pid] = {known_group_, kills_of(known_group_)};
+  return {known_group_, kills_of(known_group_)};
 }
+
+void MemoryWatch::look_at_own_group() { own_ = counters_of("self"); }
+
+void MemoryWatch::look(pid_t pid) { ranks_[pid] = counters_of(std::to_string(pid)); }
 
 void MemoryWatch::look_at_machine() {
   machine_kills_ = number_after(read_file("/proc/vmstat"), "oom_kill");

@@ -39,6 +39,11 @@ struct KillReport {
 class MemoryWatch {
  public:
   MemoryWatch();
+  /// Takes down the counters of this process, in whose control group ranks begin.
+  void look_at_own_group();
+  /// A rank that has just been started: its counters are those of look_at_own_group(), which is
+  /// quicker than look() for every one of many.
+  void look_at_start_of(pid_t pid) { ranks_[pid] = own_; }
   /// Takes down the counters of one rank; now and then while it lives.
   void look(pid_t pid);
   /// The same of the machine.
@@ -53,9 +58,12 @@ class MemoryWatch {
     std::int64_t kills = 0;
   };
 
+  [[nodiscard]] Seen counters_of(const std::string& process);
+
   std::string mounts_;
   std::string known_file_;  // ranks are mostly in one group: what look() has read, what it meant
   MemoryGroup known_group_;
+  Seen own_;
   std::map<pid_t, Seen> ranks_;
   std::int64_t machine_kills_ = 0;
   std::int64_t available_kib_ = 0;

@@ -59,7 +59,8 @@ class FrameChannel {
 
   void send(AgentMessage type, std::string body);
   void send_marker(const std::string& marker);
-  /// Bytes that are no frame, for what runs on the other side before an agent does.
+  /// Bytes that are no frame, for what runs on the other side before an agent does; or several
+  /// frames at once.
   void send_raw(std::string bytes) { stream_->write(std::move(bytes)); }
   std::size_t queued_bytes() const noexcept { return stream_->queued_bytes(); }
   /// Time since anything was received.

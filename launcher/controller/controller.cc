@@ -81,8 +81,10 @@ OutputOptions output_options(const Options& options, const Placement& placement)
 }
 
 bool has_input(const InputTarget& input, std::uint32_t rank) {
-  if (input.kind == InputTarget::Kind::kNone || !InputReader::is_worthwhile()) return false;
-  return input.kind == InputTarget::Kind::kAll || static_cast<std::uint32_t>(input.rank) == rank;
+  if (input.kind == InputTarget::Kind::kNone) return false;
+  const bool is_meant =
+      input.kind == InputTarget::Kind::kAll || static_cast<std::uint32_t>(input.rank) == rank;
+  return is_meant && InputReader::is_worthwhile();
 }
 
 std::unique_ptr<LineWriter> event_file(const Options& options, std::uint32_t generation) {
