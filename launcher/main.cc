@@ -26,6 +26,7 @@
 #include "launcher/hosts/host_text.h"
 #include "launcher/hosts/job_hosts.h"
 #include "launcher/options.h"
+#include "launcher/output/job_directory.h"
 #include "launcher/placement.h"
 #include "launcher/plan_report.h"
 #include "launcher/remote/agent_image.h"
@@ -87,8 +88,10 @@ int run_job(Options options, const Placement& placement) {
   const auto started = Clock::now();
   const auto limit = options.timeout;
   const std::string path = std::filesystem::read_symlink("/proc/self/exe").string();
+  JobDirectory directory;
   for (int generation = 0;; ++generation) {
-    Controller controller(options, placement, path, static_cast<std::uint32_t>(generation));
+    Controller controller(options, placement, path, directory,
+                          static_cast<std::uint32_t>(generation));
     const int code = controller.run();
     if (generation >= options.max_restarts || !controller.may_start_anew()) return code;
     if (controller.has_lost_host()) std::this_thread::sleep_for(kLease + kHeartbeatInterval);
@@ -168,6 +171,10 @@ int main(int argc, char** argv) {
       forbid_core_dumps();
       fork_under_warden(arguments[1]);
       return Agent(arguments[1]).run();
+    }
+    if (arguments.size() == 2 && arguments.front() == "--outlive") {
+      outlive_launcher(arguments[1]);
+      return 0;
     }
     return run(arguments);
   } catch (const UsageError& error) {

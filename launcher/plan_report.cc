@@ -15,6 +15,7 @@
 #include "launcher/agent/cpu_shares.h"
 #include "launcher/controller/rank_environment.h"
 #include "launcher/hosts/host_source.h"
+#include "launcher/output/job_directory.h"
 
 namespace chainmail::launch {
 namespace {
@@ -96,6 +97,12 @@ Json or_null(const std::optional<T>& value) {
   return value ? Json(*value) : Json(nullptr);
 }
 
+// While the job runs; the launcher's pid is not known yet.
+std::string events_path(const Options& options) {
+  if (!options.output_dir.empty()) return options.output_dir + "/events.jsonl";
+  return JobDirectory::parent() + "/" + JobDirectory::kPrefix + "PID.*/events.jsonl";
+}
+
 const std::string& host_of(const Plan& plan, const PlacedRank& rank) {
   return plan.placement.nodes[static_cast<std::size_t>(rank.node)].name;
 }
@@ -107,6 +114,7 @@ std::string plan_json(const Plan& plan) {
   out["source"] = plan.hosts.source;
   out["notes"] = plan.hosts.notes;
   out["program"] = plan.options.program;
+  out["events"] = events_path(plan.options);
   const std::vector<Application> programs = applications_of(plan.options);
   out["hosts"] = Json::array();
   for (const Host& host : plan.hosts.hosts) {
@@ -161,6 +169,8 @@ std::string plan_text(const Plan& plan) {
     }
     out << "\n";
   }
+  out << "events: " << events_path(plan.options)
+      << (plan.options.output_dir.empty() ? " (the launcher's PID), while the job runs\n" : "\n");
   out << "Ranks on this machine inherit the launcher's environment, ranks elsewhere that of a "
          "login.\n";
   return out.str();

@@ -87,25 +87,18 @@ bool has_input(const InputTarget& input, std::uint32_t rank) {
   return is_meant && InputReader::is_worthwhile();
 }
 
-std::unique_ptr<LineWriter> event_file(const Options& options, std::uint32_t generation) {
-  if (options.output_dir.empty()) return nullptr;
-  return std::make_unique<LineWriter>(options.output_dir + "/events.jsonl", generation > 0);
-}
-
 }  // namespace
 
 Controller::Controller(Options options, Placement placement, std::string launcher_path,
-                       std::uint32_t generation)
+                       JobDirectory& directory, std::uint32_t generation)
     : options_(std::move(options)),
       placement_(std::move(placement)),
       launcher_path_(std::move(launcher_path)),
       job_id_(random_hex(8)),
       secret_(random_bytes(32)),
-      event_file_(event_file(options_, generation)),
+      event_file_(options_.output_dir, directory, generation > 0),
       events_(job_id_, generation,
-              event_file_
-                  ? [file = event_file_.get()](std::string line) { file->write(std::move(line)); }
-                  : EventLog::Write()),
+              [this](std::string line) { event_file_.write(std::move(line)); }),
       signals_(io_),
       heartbeat_(io_),
       phase_timer_(io_),
@@ -174,7 +167,7 @@ int Controller::finish_output() {
   const bool is_whole = output_->finish();
   const int code = decided_code_.value_or(is_whole ? 0 : exit_code::kLauncherError);
   events_.record("job_ended", {{"code", code}});
-  const std::string loss = event_file_ ? event_file_->finish() : "";
+  const std::string loss = event_file_.finish();
   if (loss.empty()) return code;
   std::cerr << "launcher: " << loss << std::endl;
   return decided_code_.value_or(exit_code::kLauncherError);
@@ -346,6 +339,7 @@ void Controller::beat() {
     if (node.link) node.link->tick(was_late);
   }
   check_progress(was_late);
+  event_file_.beat();
   if (output_->is_broken() && phase_ == Phase::kRunning) {
     stop_for("nobody reads the output any more", exit_code::kSignalBase + SIGPIPE,
              Milliseconds(1000));

@@ -23,8 +23,8 @@
 #include "launcher/controller/verdict.h"
 #include "launcher/mpi/mpi_exchange.h"
 #include "launcher/options.h"
+#include "launcher/output/event_file.h"
 #include "launcher/output/last_lines.h"
-#include "launcher/output/line_writer.h"
 #include "launcher/output/output_sink.h"
 #include "launcher/placement.h"
 
@@ -34,7 +34,7 @@ class Controller {
  public:
   /// `generation` counts the worlds of one job: 0, and one more for each restart.
   Controller(Options options, Placement placement, std::string launcher_path,
-             std::uint32_t generation = 0);
+             JobDirectory& directory, std::uint32_t generation = 0);
   ~Controller();
   /// Until the job is over; the launcher's exit code.
   int run();
@@ -130,7 +130,7 @@ class Controller {
   std::string secret_;
   std::vector<OrderedProgram> programs_;  // by PlacedRank::application
   std::unique_ptr<OutputSink> output_;
-  std::unique_ptr<LineWriter> event_file_;
+  EventFile event_file_;
   EventLog events_;
   asio::io_context io_;
   asio::signal_set signals_;

@@ -4,9 +4,11 @@
 #include "launcher/output/line_writer.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <filesystem>
 #include <system_error>
 #include <utility>
@@ -15,20 +17,47 @@
 
 namespace chainmail::launch {
 
-LineWriter::LineWriter(std::string path, bool goes_on) : path_(std::move(path)) {
+namespace {
+
+// Where the file system hangs, lines are lost before memory is.
+constexpr std::size_t kMostQueuedBytes = std::size_t{4} << 20;
+
+}  // namespace
+
+LineWriter::LineWriter(std::string path, bool goes_on, std::size_t most_bytes)
+    : path_(std::move(path)), most_bytes_(most_bytes) {
   std::error_code error;
   std::filesystem::create_directories(std::filesystem::path(path_).parent_path(), error);
   // A folder that could not be made shows in the next call.
-  const int flags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (goes_on ? 0 : O_TRUNC);
-  fd_.reset(::open(path_.c_str(), flags, 0600));
+  open(goes_on ? 0 : O_TRUNC);
   if (!fd_.is_open()) throw system_error("cannot write " + path_);
   thread_ = std::thread([this] { run(); });
 }
 
 LineWriter::~LineWriter() { (void)finish(); }
 
+void LineWriter::open(int more_flags) {
+  const int flags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | more_flags;
+  fd_.reset(::open(path_.c_str(), flags, 0600));
+  struct stat status {};
+  const bool is_known = fd_.is_open() && fstat(fd_.get(), &status) == 0;
+  file_bytes_ = is_known ? static_cast<std::size_t>(status.st_size) : 0;
+}
+
+// What follows the file by its name (tail -F) goes on in the new one.
+void LineWriter::begin_anew() {
+  struct stat status {};
+  if (fstat(fd_.get(), &status) != 0 || !S_ISREG(status.st_mode)) return;
+  if (std::rename(path_.c_str(), (path_ + ".1").c_str()) == 0) open(O_TRUNC);
+}
+
 void LineWriter::write(std::string line) {
   const std::lock_guard lock(mutex_);
+  if (queued_bytes_ + line.size() > kMostQueuedBytes) {
+    if (loss_.empty()) loss_ = path_ + " is written too slowly; lines of it are lost";
+    return;
+  }
+  queued_bytes_ += line.size();
   queue_.push_back(std::move(line));
   changed_.notify_all();
 }
@@ -50,7 +79,10 @@ void LineWriter::run() {
     if (queue_.empty()) return;
     const std::string line = std::move(queue_.front());
     queue_.pop_front();
+    queued_bytes_ -= line.size();
     lock.unlock();
+    if (file_bytes_ > 0 && file_bytes_ + line.size() > most_bytes_) begin_anew();
+    file_bytes_ += line.size();
     const int error = put(line);
     lock.lock();
     if (error != 0 && loss_.empty()) {

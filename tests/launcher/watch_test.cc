@@ -174,6 +174,20 @@ TEST_F(LineWriterTest, GoesOnOrBeginsAnew) {
   EXPECT_EQ(text_after(false), "line\n");
 }
 
+TEST_F(LineWriterTest, TakesNoMoreRoomThanTwoFiles) {
+  const std::string path = folder_ + "/events.jsonl";
+  LineWriter writer(path, false, 10);
+  for (const char* line : {"one\n", "two\n", "three\n", "four\n", "five\n"}) writer.write(line);
+  EXPECT_EQ(writer.finish(), "");
+  const auto text_of = [](const std::string& name) {
+    std::ifstream file(name);
+    return std::string((std::istreambuf_iterator<char>(file)), {});
+  };
+  EXPECT_EQ(text_of(path), "four\nfive\n");
+  EXPECT_EQ(text_of(path + ".1"), "three\n");
+  EXPECT_FALSE(std::filesystem::exists(path + ".2"));
+}
+
 TEST_F(LineWriterTest, SaysWhatIsLost) {
   LineWriter writer("/dev/full");
   writer.write("one\n");

@@ -7,10 +7,13 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <unistd.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "tests/launcher/run_launcher.h"
 
@@ -101,6 +104,91 @@ TEST_F(WatchingTest, ASignalIsAnEvent) {
   launcher.signal(SIGTERM);
   EXPECT_EQ(launcher.wait(milliseconds(5000)), 143);
   EXPECT_EQ(first(events(), "ending")["reason"], "SIGTERM");
+}
+
+// The job's folder where no --output is given: below TMPDIR, which these tests have for themselves.
+class JobFolderTest : public WatchingTest {
+ protected:
+  void SetUp() override {
+    WatchingTest::SetUp();
+    const char* before = std::getenv("TMPDIR");
+    if (before != nullptr) before_ = before;
+    setenv("TMPDIR", folder_.c_str(), 1);
+  }
+  void TearDown() override {
+    if (before_) {
+      setenv("TMPDIR", before_->c_str(), 1);
+    } else {
+      unsetenv("TMPDIR");
+    }
+    WatchingTest::TearDown();
+  }
+  // A job gets its folder after a second.
+  std::vector<std::filesystem::path> wait_for_job_folder() const {
+    for (int i = 0; i < 500 && job_folders().empty(); ++i) usleep(10000);
+    usleep(100000);  // the first lines are in it
+    return job_folders();
+  }
+  std::vector<std::filesystem::path> job_folders() const {
+    std::vector<std::filesystem::path> found;
+    for (const auto& entry : std::filesystem::directory_iterator(folder_)) {
+      if (entry.path().filename().string().rfind("chainmail-job.", 0) == 0) found.push_back(entry);
+    }
+    return found;
+  }
+  static std::string text_of(const std::filesystem::path& path) {
+    std::ifstream file(path);
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+
+  std::optional<std::string> before_;
+};
+
+TEST_F(JobFolderTest, ItsEventsCanBeFollowedWhileTheJobRuns) {
+  RunningLauncher launcher({"-n", "1", "sh", "-c", "echo up; sleep 60"});
+  ASSERT_TRUE(launcher.wait_for_output("up", milliseconds(10000)));
+  const auto folders = wait_for_job_folder();
+  ASSERT_EQ(folders.size(), 1U);
+  EXPECT_THAT(folders[0].string(), HasSubstr("." + std::to_string(launcher.pid()) + "."));
+  EXPECT_EQ(std::filesystem::status(folders[0]).permissions(), std::filesystem::perms::owner_all);
+  EXPECT_THAT(text_of(folders[0] / "events.jsonl"), HasSubstr("\"event\":\"rank_started\""));
+  launcher.signal(SIGTERM);
+  EXPECT_EQ(launcher.wait(milliseconds(5000)), 143);
+  EXPECT_TRUE(job_folders().empty());
+}
+
+TEST_F(JobFolderTest, NothingIsLeftByALauncherThatIsKilled) {
+  RunningLauncher launcher({"-n", "1", "sh", "-c", "echo up; sleep 60"});
+  ASSERT_TRUE(launcher.wait_for_output("up", milliseconds(10000)));
+  EXPECT_EQ(wait_for_job_folder().size(), 1U);
+  launcher.signal(SIGKILL);
+  EXPECT_EQ(launcher.wait(milliseconds(5000)), 128 + SIGKILL);
+  for (int i = 0; i < 200 && !job_folders().empty(); ++i) usleep(10000);
+  EXPECT_TRUE(job_folders().empty());
+}
+
+TEST_F(JobFolderTest, WhatAMachineThatWasSwitchedOffLeftIsRemoved) {
+  const std::string old = folder_ + "/chainmail-job.1.abcdef";
+  const std::string young = folder_ + "/chainmail-job.2.abcdef";
+  for (const std::string& name : {old, young}) {
+    std::filesystem::create_directory(name);
+    std::ofstream(name + "/events.jsonl") << "{}\n";
+  }
+  std::filesystem::last_write_time(
+      old, std::filesystem::file_time_type::clock::now() - std::chrono::hours(1));
+  EXPECT_EQ(run_script({"-n", "1"}, "while [ -e " + old + " ]; do sleep 0.05; done").code, 0);
+  EXPECT_EQ(job_folders(), std::vector<std::filesystem::path>{young});
+}
+
+TEST_F(JobFolderTest, AJobDoesWithout) {
+  RunningLauncher launcher({"-n", "1", "sh", "-c", "echo up; sleep 1.5"});
+  const std::string elsewhere = folder_ + ".elsewhere";
+  std::filesystem::rename(folder_, elsewhere);
+  usleep(1500000);
+  std::filesystem::rename(elsewhere, folder_);
+  EXPECT_EQ(launcher.wait(milliseconds(10000)), 0);
+  EXPECT_EQ(launcher.err(), "");
+  EXPECT_TRUE(job_folders().empty());
 }
 
 TEST_F(WatchingTest, EventsThatCannotBeWritten) {

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// A folder for what a job has to tell while it runs: TMPDIR/chainmail-job.<pid>.XXXXXX (0700), so
+// that whoever knows the launcher's pid finds it. It goes with the launcher, also when that is
+// killed: a child waits for nothing else. What a machine that was switched off has left is removed
+// by the user's next launcher there.
+//
+// The main thread's.
+
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+
+#include "base/unique_fd.h"
+
+namespace chainmail::launch {
+
+class JobDirectory {
+ public:
+  JobDirectory() = default;
+  ~JobDirectory();
+  JobDirectory(const JobDirectory&) = delete;
+  JobDirectory& operator=(const JobDirectory&) = delete;
+
+  /// Makes it unless it is there; its path, or an empty one where none can be made.
+  const std::string& make();
+  /// Where the folders of all jobs on this machine are, and how their names begin.
+  [[nodiscard]] static std::string parent();
+  static constexpr const char* kPrefix = "chainmail-job.";
+
+ private:
+  bool has_tried_ = false;
+  std::string path_;
+  internal::UniqueFd lock_;   // as long as it is held, nobody takes the folder for left behind
+  internal::UniqueFd alive_;  // closed with this process
+  pid_t remover_ = -1;
+};
+
+/// The child: removes what is left behind, waits for the end of its standard input, removes `path`.
+void outlive_launcher(const std::string& path);
+
+}  // namespace chainmail::launch
