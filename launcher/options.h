@@ -69,6 +69,9 @@ struct Options : Application {
   std::optional<std::chrono::milliseconds> stall_timeout;
   MapBy map_by = MapBy::kSlot;
   std::optional<MapBy> rank_by;
+  /// --tree: how many agents each machine starts; 0: this one all; nothing: as the number of hosts
+  /// says
+  std::optional<std::uint32_t> tree_width;
   int max_restarts = 0;  ///< how often the world may be started anew after a failure
   Binding binding;
   InputTarget input;

@@ -5,6 +5,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -16,6 +17,8 @@
 #include "launcher/controller/rank_environment.h"
 #include "launcher/hosts/host_source.h"
 #include "launcher/output/job_directory.h"
+#include "launcher/remote/rsh_command.h"
+#include "launcher/tree/tree_shape.h"
 
 namespace chainmail::launch {
 namespace {
@@ -107,6 +110,22 @@ const std::string& host_of(const Plan& plan, const PlacedRank& rank) {
   return plan.placement.nodes[static_cast<std::size_t>(rank.node)].name;
 }
 
+// By the name of each node, the host that starts its agent; not in it: this machine does.
+std::map<std::string, std::string> planned_carriers(const Plan& plan) {
+  const std::vector<Host>& nodes = plan.placement.nodes;
+  std::vector<bool> is_here;
+  for (const Host& node : nodes) is_here.push_back(is_this_machine(node));
+  const auto remote = std::count(is_here.begin(), is_here.end(), false);
+  const bool goes_on = is_ssh(remote_shell_of(plan.options).front());
+  const auto carriers = carriers_of(
+      is_here, tree_width(plan.options.tree_width, static_cast<std::size_t>(remote), goes_on));
+  std::map<std::string, std::string> names;
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
+    if (carriers[i]) names[nodes[i].name] = nodes[*carriers[i]].name;
+  }
+  return names;
+}
+
 }  // namespace
 
 std::string plan_json(const Plan& plan) {
@@ -117,13 +136,17 @@ std::string plan_json(const Plan& plan) {
   out["events"] = events_path(plan.options);
   const std::vector<Application> programs = applications_of(plan.options);
   out["hosts"] = Json::array();
+  const auto carriers = planned_carriers(plan);
   for (const Host& host : plan.hosts.hosts) {
-    out["hosts"].push_back({{"name", host.name},
-                            {"slots", host.slots},
-                            {"max_slots", or_null(host.max_slots)},
-                            {"user", host.user.empty() ? Json(nullptr) : Json(host.user)},
-                            {"port", or_null(host.port)},
-                            {"is_this_machine", is_this_machine(host)}});
+    const auto carrier = carriers.find(host.name);
+    out["hosts"].push_back(
+        {{"name", host.name},
+         {"slots", host.slots},
+         {"max_slots", or_null(host.max_slots)},
+         {"user", host.user.empty() ? Json(nullptr) : Json(host.user)},
+         {"port", or_null(host.port)},
+         {"is_this_machine", is_this_machine(host)},
+         {"started_from", carrier == carriers.end() ? Json(nullptr) : Json(carrier->second)}});
   }
   const std::vector<PlannedRank> planned = planned_ranks(plan);
   out["ranks"] = Json::array();
@@ -148,12 +171,16 @@ std::string plan_json(const Plan& plan) {
 std::string plan_text(const Plan& plan) {
   std::ostringstream out;
   out << "hosts from: " << plan.hosts.source << "\n";
+  const auto carriers = planned_carriers(plan);
   for (const Host& host : plan.hosts.hosts) {
     out << "  " << (host.user.empty() ? "" : host.user + "@") << host.name
         << "  slots=" << host.slots;
     if (host.max_slots) out << " max_slots=" << *host.max_slots;
     if (host.port) out << " port=" << *host.port;
-    out << (is_this_machine(host) ? "  (this machine)" : "") << "\n";
+    if (is_this_machine(host)) out << "  (this machine)";
+    const auto carrier = carriers.find(host.name);
+    if (carrier != carriers.end()) out << "  (started from " << carrier->second << ")";
+    out << "\n";
   }
   const std::vector<PlannedRank> planned = planned_ranks(plan);
   out << "ranks: " << planned.size() << "\n";

@@ -52,7 +52,14 @@ std::map<std::string, std::string> own_environment() {
 
 }  // namespace
 
-Agent::Agent(std::string marker) : marker_(std::move(marker)), signals_(io_), heartbeat_(io_) {}
+Agent::Agent(std::string marker)
+    : marker_(std::move(marker)),
+      signals_(io_),
+      heartbeat_(io_),
+      relay_(io_, [this](AgentMessage type, std::string body) {
+        channel_->send(type, std::move(body));
+        update_reading();
+      }) {}
 
 int Agent::run() {
   signal(SIGPIPE, SIG_IGN);
@@ -136,6 +143,12 @@ void Agent::on_frame(const internal::Frame& frame) {
     case AgentMessage::kMpi:
       on_mpi(frame);
       break;
+    case AgentMessage::kTunnelOpen:
+    case AgentMessage::kTunnelInput:
+    case AgentMessage::kTunnelImage:
+    case AgentMessage::kTunnelKill:
+      relay_.on_frame(frame);
+      break;
     case AgentMessage::kHeartbeat:
       break;
     case AgentMessage::kAgentHello:
@@ -146,6 +159,9 @@ void Agent::on_frame(const internal::Frame& frame) {
     case AgentMessage::kOutput:
     case AgentMessage::kAllExited:
     case AgentMessage::kInputTaken:
+    case AgentMessage::kTunnelOutput:
+    case AgentMessage::kTunnelEnded:
+    case AgentMessage::kTunnelNoImage:
       throw SystemError("agent protocol: message for the controller came to an agent", EPROTO);
   }
 }
@@ -304,6 +320,7 @@ void Agent::update_reading() {
   for (Rank& rank : ranks_) {
     if (rank.streams) rank.streams->set_reading(has_room);
   }
+  relay_.set_reading(has_room);
 }
 
 void Agent::reap() {
@@ -326,6 +343,7 @@ void Agent::reap() {
       on_exit(rank, info);
     }
   }
+  relay_.reap();
   reap_orphans();
   tell_when_all_exited();
 }
@@ -338,7 +356,7 @@ void Agent::reap_orphans() {
     const bool is_rank = std::any_of(ranks_.begin(), ranks_.end(), [&](const Rank& rank) {
       return rank.is_running && rank.pid == info.si_pid;
     });
-    if (is_rank) return reap();
+    if (is_rank || relay_.owns(info.si_pid)) return reap();
     waitpid(info.si_pid, nullptr, WNOHANG);
   }
 }

@@ -21,6 +21,7 @@
 #include "launcher/agent/rank_streams.h"
 #include "launcher/channel/frame_channel.h"
 #include "launcher/mpi/mpi_service.h"
+#include "launcher/tree/relay.h"
 
 namespace chainmail::launch {
 
@@ -72,6 +73,7 @@ class Agent {
   asio::steady_timer heartbeat_;
   std::vector<Core> cores_;
   std::unique_ptr<FrameChannel> channel_;
+  Relay relay_;
   std::string order_bytes_;
   StartOrder order_;
   std::unique_ptr<MpiService> mpi_;

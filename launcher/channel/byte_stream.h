@@ -21,7 +21,21 @@
 
 namespace chainmail::launch {
 
-class ByteStream : public std::enable_shared_from_this<ByteStream> {
+/// Where frames come from and go to: pipes of this process, or a tunnel through another one.
+class ByteTransport {
+ public:
+  virtual ~ByteTransport() = default;
+  /// From here on callbacks come.
+  virtual void start() = 0;
+  /// Queues bytes; never blocks. Dropped after close().
+  virtual void write(std::string bytes) = 0;
+  [[nodiscard]] virtual std::size_t queued_bytes() const noexcept = 0;
+  /// Closes both directions; no callback comes afterwards.
+  virtual void close() = 0;
+  [[nodiscard]] virtual bool is_open() const noexcept = 0;
+};
+
+class ByteStream : public ByteTransport, public std::enable_shared_from_this<ByteStream> {
  public:
   struct Callbacks {
     std::function<void(std::span<const std::byte>)> on_bytes;
@@ -35,17 +49,15 @@ class ByteStream : public std::enable_shared_from_this<ByteStream> {
   static std::shared_ptr<ByteStream> make(asio::io_context& io, internal::UniqueFd in,
                                           internal::UniqueFd out, Callbacks callbacks);
 
-  void start();
-  /// Queues bytes; never blocks. Dropped after close().
-  void write(std::string bytes);
-  std::size_t queued_bytes() const noexcept { return queued_.size() + writing_.size(); }
+  void start() override;
+  void write(std::string bytes) override;
+  std::size_t queued_bytes() const noexcept override { return queued_.size() + writing_.size(); }
   /// Stops and resumes reading; the kernel's buffer then slows the sender down.
   void set_reading(bool reading);
   /// Reads what is there already, without waiting; what comes meanwhile only up to 1 MiB in all.
   void drain();
-  /// Closes both directions; no callback comes afterwards.
-  void close();
-  bool is_open() const noexcept { return !closed_; }
+  void close() override;
+  bool is_open() const noexcept override { return !closed_; }
 
  private:
   static constexpr std::size_t kBufferBytes = 65536;

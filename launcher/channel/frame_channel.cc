@@ -18,6 +18,13 @@ std::string spoken(const std::string& marker) { return "<" + marker + ">\n"; }
 
 FrameChannel::FrameChannel(asio::io_context& io, internal::UniqueFd in, internal::UniqueFd out,
                            const std::string& marker, Callbacks callbacks)
+    : FrameChannel(
+          [&](ByteStream::Callbacks on_stream) {
+            return ByteStream::make(io, std::move(in), std::move(out), std::move(on_stream));
+          },
+          marker, std::move(callbacks)) {}
+
+FrameChannel::FrameChannel(const Connect& connect, const std::string& marker, Callbacks callbacks)
     : callbacks_(std::move(callbacks)),
       spoken_marker_(marker.empty() ? std::string() : spoken(marker)),
       heard_(std::chrono::steady_clock::now()) {
@@ -27,7 +34,7 @@ FrameChannel::FrameChannel(asio::io_context& io, internal::UniqueFd in, internal
   on_stream.on_drained = [this] {
     if (callbacks_.on_drained) callbacks_.on_drained();
   };
-  stream_ = ByteStream::make(io, std::move(in), std::move(out), std::move(on_stream));
+  stream_ = connect(std::move(on_stream));
   stream_->start();
 }
 

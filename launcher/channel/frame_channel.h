@@ -49,8 +49,12 @@ class FrameChannel {
     std::function<void(std::string_view noise)> on_noise;
   };
 
+  /// Makes the bytes' way to the other side; not started yet.
+  using Connect = std::function<std::shared_ptr<ByteTransport>(ByteStream::Callbacks)>;
+
   /// With a `marker`, all bytes up to and including what send_marker() of the other side writes are
   /// skipped (at most 1 MiB).
+  FrameChannel(const Connect& connect, const std::string& marker, Callbacks callbacks);
   FrameChannel(asio::io_context& io, internal::UniqueFd in, internal::UniqueFd out,
                const std::string& marker, Callbacks callbacks);
   ~FrameChannel();
@@ -78,7 +82,7 @@ class FrameChannel {
   std::string noise_;
   internal::FrameReader reader_;
   std::chrono::steady_clock::time_point heard_;
-  std::shared_ptr<ByteStream> stream_;
+  std::shared_ptr<ByteTransport> stream_;
 };
 
 }  // namespace chainmail::launch

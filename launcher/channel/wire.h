@@ -28,6 +28,9 @@ enum class AgentMessage : std::uint16_t {
   kOutput,            ///< rank, stream (1 or 2), whole lines
   kAllExited,         ///< every rank of this agent is gone
   kInputTaken,        ///< rank has taken the last kRankInput; 1 it may take more, 0 it never will
+  kTunnelOutput,      ///< tunnel, stream (1 or 2), bytes; none: the end (launcher/tree)
+  kTunnelEnded,       ///< TunnelEnd
+  kTunnelNoImage,     ///< tunnel: this agent's program is not the one of kTunnelImage
   // controller -> agent
   kStartPart = 320,  ///< a piece of the encoded StartOrder
   kStart,            ///< the order is complete; again when all ranks have exited
@@ -35,6 +38,10 @@ enum class AgentMessage : std::uint16_t {
   kOutputTaken,      ///< rank, stream (1 or 2), bytes of kOutput that have been written
   kLeave,            ///< the agent sweeps up and ends
   kRankInput,        ///< rank, bytes for its stdin; none: the end
+  kTunnelOpen,       ///< TunnelOrder: run a command and carry its bytes
+  kTunnelInput,      ///< tunnel, bytes for the command; none: both its streams are closed
+  kTunnelImage,      ///< tunnel, checksum: the agent's own program is what the command reads next
+  kTunnelKill,       ///< tunnel: SIGKILL to the command's process group
   // both ways
   kHeartbeat = 384,
   kRankBytes,  ///< rank, bytes of its job socket

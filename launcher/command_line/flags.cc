@@ -97,6 +97,15 @@ std::vector<Flag> host_flags() {
                 "remote shell: ssh, or the scheduler's; '%h' is the host"),
       text_flag({"rsh-args"}, &Options::remote_shell_arguments, kMore, "--rsh-args WORDS",
                 "more words for the remote shell, such as '-p 2222 -i KEY'"),
+      {{"tree", "treewidth", "tree-width", "branch-count"},
+       kMore,
+       "--tree auto|no|WIDTH",
+       "how many further hosts each host starts (default: above 64 hosts\nso many that two levels "
+       "do, with ssh)",
+       [](FlagTarget target, FlagWords& words) {
+         const std::string value = words.value();
+         target.job.tree_width = parse_tree(words.flag(), value);
+       }},
   };
 }
 

@@ -110,6 +110,11 @@ constexpr std::array kAdvice = {
 
 // "--mca btl ^openib" is a variable for the ranks.
 std::string mca_advice(std::span<const std::string> arguments) {
+  const std::string name = arguments.size() > 1 ? arguments[1] : "";
+  if (name == "plm_rsh_no_tree_spawn" || name == "routed_radix") {
+    return arguments.front() + " " + name + " is spelled --tree " +
+           (name == "routed_radix" ? "WIDTH" : "no") + " here";
+  }
   std::string example = "-x OMPI_MCA_name=value";
   if (arguments.size() > 2 && arguments[1].find('=') == std::string::npos) {
     const bool is_plain = arguments[2].find_first_of(" '\"$`\\;&|<>()*?") == std::string::npos;

@@ -110,6 +110,15 @@ int parse_limit(const std::string& flag, const std::string& text) {
   return *value;
 }
 
+std::optional<std::uint32_t> parse_tree(const std::string& flag, const std::string& text) {
+  constexpr int kMostWide = 1024;
+  if (text == "auto") return std::nullopt;
+  if (text == "no" || text == "none" || text == "off") return 0;
+  if (const auto width = number_in(text, 2, kMostWide)) return static_cast<std::uint32_t>(*width);
+  throw UsageError(flag + " must be auto, no or a number from 2 to " + std::to_string(kMostWide) +
+                   ", not '" + text + "'");
+}
+
 std::chrono::milliseconds parse_duration(const std::string& flag, const std::string& text) {
   double value = 0;
   const char* end = text.data() + text.size();

@@ -7,6 +7,8 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -43,6 +45,10 @@ void apply_map_by(const std::string& flag, const std::string& text, Options& opt
 
 /// "slot" or "node".
 [[nodiscard]] MapBy parse_rank_by(const std::string& flag, const std::string& text);
+
+/// "auto" (nothing), "no" (0), or a width from 2.
+[[nodiscard]] std::optional<std::uint32_t> parse_tree(const std::string& flag,
+                                                      const std::string& text);
 
 /// An absolute path for the ranks' working directory.
 [[nodiscard]] std::string parse_directory(const std::string& text);

@@ -3,16 +3,11 @@
 
 #include "launcher/controller/agent_link.h"
 
-#include <signal.h>
-#include <string.h>
-#include <sys/wait.h>
-
 #include <algorithm>
 #include <asio/steady_timer.hpp>
 #include <cerrno>
 
 #include "base/error.h"
-#include "launcher/controller/child_process.h"
 
 namespace chainmail::launch {
 namespace {
@@ -27,29 +22,27 @@ constexpr std::chrono::milliseconds kExitGrace{100};
 
 }  // namespace
 
-AgentLink::AgentLink(asio::io_context& io, AgentStart start, Callbacks callbacks)
+AgentLink::AgentLink(asio::io_context& io, AgentStart start, std::unique_ptr<AgentProcess> process,
+                     Callbacks callbacks)
     : io_(io),
       start_(std::move(start)),
       callbacks_(std::move(callbacks)),
+      process_(std::move(process)),
       started_(std::chrono::steady_clock::now()) {
-  ChildProcess child = start_child(start_.command);
-  pid_ = child.pid;
   FrameChannel::Callbacks on_channel;
   on_channel.on_frame = [this](const internal::Frame& frame) { receive(frame); };
   on_channel.on_end = [this](const std::string&) { wait_for_exit_then_lose(); };
   on_channel.on_noise = [this](std::string_view noise) { answer_script(noise); };
-  channel_ = std::make_unique<FrameChannel>(io, std::move(child.output), std::move(child.input),
-                                            start_.marker, std::move(on_channel));
+  channel_ = std::make_unique<FrameChannel>(
+      [this](ByteStream::Callbacks on_stream) { return process_->connect(std::move(on_stream)); },
+      start_.marker, std::move(on_channel));
   channel_->send_raw(start_.script);
-  ByteStream::Callbacks on_error;
-  on_error.on_bytes = [this](std::span<const std::byte> bytes) { receive_error(bytes); };
-  error_stream_ = ByteStream::make(io, std::move(child.error), internal::UniqueFd(), on_error);
-  error_stream_->start();
+  process_->read_errors([this](std::span<const std::byte> bytes) { receive_error(bytes); });
 }
 
 AgentLink::~AgentLink() {
   channel_->close();
-  error_stream_->close();
+  process_->stop_reading();
 }
 
 void AgentLink::send(AgentMessage type, std::string body) {
@@ -89,6 +82,7 @@ void AgentLink::leave() {
 }
 
 std::string AgentLink::why_not_left() const {
+  if (!silence_text_.empty()) return silence_text_;
   if (!hello_ || !is_leaving_ || is_lost_) return "";
   if (is_reaped()) {
     return exit_code_ == 0
@@ -100,25 +94,27 @@ std::string AgentLink::why_not_left() const {
 }
 
 bool AgentLink::reap() {
-  if (pid_ < 0) return true;
-  int status = 0;
-  if (waitpid(pid_, &status, WNOHANG) != pid_) return false;
-  pid_ = -1;
-  if (WIFEXITED(status)) {
-    exit_code_ = WEXITSTATUS(status);
-    exit_text_ = "exited with code " + std::to_string(exit_code_);
-  } else {
-    exit_text_ = "was killed by signal " + std::to_string(WTERMSIG(status)) + " (" +
-                 strsignal(WTERMSIG(status)) + ")";
-  }
+  if (is_reaped_) return true;
+  const auto exit = process_->reap();
+  if (!exit) return false;
+  is_reaped_ = true;
+  exit_code_ = exit->code;
+  exit_text_ = exit->text;
   // A wrapper around the remote shell can die and leave the pipes to a child that nobody controls.
   if (!is_lost_ && !is_leaving_) wait_for_exit_then_lose();
   return true;
 }
 
-void AgentLink::kill_process() const {
-  if (pid_ > 0) kill(-pid_, SIGKILL);
+void AgentLink::lose_carrier(const std::string& reason) {
+  if (is_reaped_) return;
+  if (is_leaving_) silence_text_ = why_not_left();
+  is_reaped_ = true;
+  exit_code_ = -1;
+  exit_text_ = reason;
+  lose(reason);
 }
+
+void AgentLink::kill_process() const { process_->kill(); }
 
 // The script runs where no launcher of this build is installed, and asks for one.
 void AgentLink::answer_script(std::string_view noise) {
@@ -128,7 +124,7 @@ void AgentLink::answer_script(std::string_view noise) {
   }
   image_sent_ = true;
   started_ = std::chrono::steady_clock::now();
-  channel_->send_raw(*start_.image);
+  process_->send_image(start_);
 }
 
 void AgentLink::receive(const internal::Frame& frame) {
@@ -173,7 +169,7 @@ void AgentLink::lose(const std::string& reason) {
   if (is_lost_) return;
   is_lost_ = true;
   channel_->close();
-  error_stream_->drain();
+  process_->drain_errors();
   // The process is left alone: a warden whose agent was killed still has orphans to end.
   if (!is_leaving_) callbacks_.on_lost(reason);
 }

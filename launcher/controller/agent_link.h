@@ -2,7 +2,7 @@
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
 // The controller's end of one agent: the process that was started for it (the agent itself or a
-// remote shell), the channel, and the time limits on both.
+// remote shell, here or on a host that carries it), the channel, and the time limits on both.
 //
 // One thread, the io_context's.
 
@@ -17,6 +17,7 @@
 
 #include "launcher/channel/frame_channel.h"
 #include "launcher/remote/agent_starter.h"
+#include "launcher/tree/agent_process.h"
 
 namespace chainmail::launch {
 
@@ -31,8 +32,9 @@ class AgentLink {
     std::function<void(const std::string& line)> on_error_line;
   };
 
-  /// Throws SystemError when the command cannot be run.
-  AgentLink(asio::io_context& io, AgentStart start, Callbacks callbacks);
+  /// `process` runs the command of `start`.
+  AgentLink(asio::io_context& io, AgentStart start, std::unique_ptr<AgentProcess> process,
+            Callbacks callbacks);
   ~AgentLink();
   AgentLink(const AgentLink&) = delete;
   AgentLink& operator=(const AgentLink&) = delete;
@@ -46,14 +48,17 @@ class AgentLink {
   void leave();
   /// Looks whether the process has ended; true when it is gone.
   bool reap();
+  /// The host through which this one was reached is gone, `reason` says how.
+  void lose_carrier(const std::string& reason);
   void kill_process() const;
 
   const std::optional<AgentHello>& hello() const noexcept { return hello_; }
   bool is_lost() const noexcept { return is_lost_; }
   /// After leave(): why the agent has not left as it was told to; empty when it has.
   [[nodiscard]] std::string why_not_left() const;
-  bool is_reaped() const noexcept { return pid_ < 0; }
-  pid_t pid() const noexcept { return pid_; }
+  bool is_reaped() const noexcept { return is_reaped_; }
+  bool is_leaving() const noexcept { return is_leaving_; }
+  std::chrono::milliseconds silence() const { return channel_->silence(); }
   const AgentStart& start() const noexcept { return start_; }
   /// What it printed to stderr, and before the hello also to stdout: some say there why they end.
   std::string error_output() const { return error_output_ + noise_; }
@@ -71,9 +76,8 @@ class AgentLink {
   asio::io_context& io_;
   AgentStart start_;
   Callbacks callbacks_;
-  pid_t pid_ = -1;
+  std::unique_ptr<AgentProcess> process_;
   std::unique_ptr<FrameChannel> channel_;
-  std::shared_ptr<ByteStream> error_stream_;
   std::optional<AgentHello> hello_;
   std::chrono::steady_clock::time_point started_;
   std::string error_output_;
@@ -81,7 +85,9 @@ class AgentLink {
   std::string noise_;
   std::string exit_text_ = "still runs";
   int exit_code_ = -1;
+  std::string silence_text_;  // of an agent that was told to leave, when its carrier was lost
   bool image_sent_ = false;
+  bool is_reaped_ = false;
   bool is_lost_ = false;
   bool is_leaving_ = false;
   // Timers that outlive the link look at this first.

@@ -109,6 +109,9 @@ Controller::Controller(Options options, Placement placement, std::string launche
       }),
       verdict_(placement_.ranks.size()),
       stalls_(placement_.ranks.size()),
+      tunnels_([this](std::uint32_t node, AgentMessage type, std::string body) {
+        if (nodes_[node].link) nodes_[node].link->send(type, std::move(body));
+      }),
       nodes_(placement_.nodes.size()),
       ranks_(placement_.ranks.size()),
       generation_(generation) {
@@ -204,8 +207,9 @@ void Controller::prepare_starts() {
 
 void Controller::start_agents() {
   prepare_starts();
+  plan_tree();
   for (std::uint32_t node = 0; node < nodes_.size(); ++node) {
-    start_agent(node);
+    if (!nodes_[node].carrier) start_agent(node);
     if (phase_ != Phase::kStarting) return;
   }
 }
@@ -213,8 +217,9 @@ void Controller::start_agents() {
 void Controller::start_agent(std::uint32_t node) {
   const Host& host = placement_.nodes[node];
   AgentLink::Callbacks callbacks;
-  callbacks.on_hello = [this, &host](const AgentHello& hello) {
+  callbacks.on_hello = [this, node, &host](const AgentHello& hello) {
     events_.record("agent_up", {{"host", host.name}, {"pid", hello.pid}, {"cores", hello.cores}});
+    start_carried_by(node);
     on_hello();
   };
   callbacks.on_frame = [this, node](const internal::Frame& frame) { on_frame(node, frame); };
@@ -224,9 +229,18 @@ void Controller::start_agent(std::uint32_t node) {
   };
   Node& started = nodes_[node];
   ++started.starts;
-  events_.record("agent_starting", {{"host", host.name}, {"attempt", started.starts}});
+  EventLog::Members members = {{"host", host.name}, {"attempt", started.starts}};
+  if (started.carrier) members["through"] = placement_.nodes[*started.carrier].name;
+  events_.record("agent_starting", members);
   try {
-    started.link = std::make_unique<AgentLink>(io_, started.start, std::move(callbacks));
+    std::unique_ptr<AgentProcess> process;
+    if (started.carrier) {
+      process = tunnels_.open(*started.carrier, started.start);
+    } else {
+      process = std::make_unique<LocalAgentProcess>(io_, started.start);
+    }
+    started.link =
+        std::make_unique<AgentLink>(io_, started.start, std::move(process), std::move(callbacks));
   } catch (const SystemError& error) {
     fail({std::nullopt, exit_code::kLauncherError,
           "cannot start the agent on host " + host.name + ": " + error.what() +
@@ -319,10 +333,7 @@ void Controller::wait_for_signals() {
   signals_.async_wait([this](const asio::error_code& error, int number) {
     if (error) return;
     if (number == SIGCHLD) {
-      for (Node& node : nodes_) {
-        if (node.link) node.link->reap();
-      }
-      finish_if_gone();
+      reap_agents();
     } else if (number == SIGTSTP) {
       // Stopped, the launcher would be taken for dead by its agents.
       output_->say("launcher: a job cannot be suspended; the signal is ignored");
@@ -335,8 +346,8 @@ void Controller::wait_for_signals() {
 
 void Controller::beat() {
   const bool was_late = watch_.was_late();
-  for (Node& node : nodes_) {
-    if (node.link) node.link->tick(was_late);
+  for (std::uint32_t node = 0; node < nodes_.size(); ++node) {
+    if (nodes_[node].link) nodes_[node].link->tick(was_late || is_behind_silent_host(node));
   }
   check_progress(was_late);
   event_file_.beat();

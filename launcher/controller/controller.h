@@ -27,6 +27,7 @@
 #include "launcher/output/last_lines.h"
 #include "launcher/output/output_sink.h"
 #include "launcher/placement.h"
+#include "launcher/tree/tunnels.h"
 
 namespace chainmail::launch {
 
@@ -58,6 +59,9 @@ class Controller {
     std::unique_ptr<AgentLink> link;
     bool all_exited = false;
     int starts = 0;
+    std::optional<std::uint32_t> carrier;  // whose agent starts this one
+    std::vector<std::uint32_t> carried;    // whom this one starts
+    std::chrono::steady_clock::time_point catches_up_until;
   };
 
   // starting
@@ -70,6 +74,16 @@ class Controller {
   StartOrder order_for(std::uint32_t node) const;
   void prepare_programs();
   void start_input();
+
+  // agents behind agents (controller_tree.cc)
+  void plan_tree();
+  void start_carried_by(std::uint32_t node);
+  bool start_from_here(std::uint32_t node);
+  void lose_carried_by(std::uint32_t node);
+  std::string carried_text(std::uint32_t node) const;
+  bool carries_others(std::uint32_t node) const;
+  bool is_behind_silent_host(std::uint32_t node);
+  void tell_to_leave(bool all);
 
   // what agents say (controller_frames.cc)
   void on_frame(std::uint32_t node, const internal::Frame& frame);
@@ -110,10 +124,13 @@ class Controller {
   void stop_for(const std::string& reason, int exit_code, Milliseconds grace);
   void tell_ending(const std::string& reason);
   void enter(Phase phase, Milliseconds next_after);
+  void wait_for_next_phase(Milliseconds next_after);
   void next_phase();
   void end_if_all_exited();
   void leave();
+  void leave_with_the_rest();
   void finish_if_gone();
+  void reap_agents();
   void abandon();
 
   // loop
@@ -144,6 +161,7 @@ class Controller {
   StallWatch stalls_;
   bool has_told_stall_ = false;
   PunctualityWatch watch_;
+  Tunnels tunnels_;  // outlives the links
   std::vector<Node> nodes_;
   std::vector<Rank> ranks_;
   MpiOrder mpi_order_;
@@ -159,6 +177,8 @@ class Controller {
   bool is_reported_ = false;
   bool has_listeners_ = false;  // ranks that hear news
   bool lost_local_agent_ = false;
+  bool has_told_detour_ = false;
+  bool all_told_to_leave_ = false;
 };
 
 }  // namespace chainmail::launch

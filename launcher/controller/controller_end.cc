@@ -6,6 +6,8 @@
 
 #include <signal.h>
 
+#include <algorithm>
+
 #include "launcher/controller/controller.h"
 
 namespace chainmail::launch {
@@ -20,6 +22,8 @@ constexpr milliseconds kNewsTime{1000};
 constexpr milliseconds kTermTime{500};
 constexpr milliseconds kKillTime{1500};
 constexpr milliseconds kLeaveTime{2000};
+// Of that, for hosts that others leave through.
+constexpr milliseconds kCarrierLeaveTime{800};
 constexpr milliseconds kInterruptGrace{5000};
 constexpr milliseconds kTerminateGrace{30000};
 
@@ -137,10 +141,7 @@ void Controller::tell_ending(const std::string& reason) {
 
 void Controller::enter(Phase phase, milliseconds next_after) {
   phase_ = phase;
-  phase_timer_.expires_after(next_after);
-  phase_timer_.async_wait([this](const asio::error_code& error) {
-    if (!error) next_phase();
-  });
+  wait_for_next_phase(next_after);
   if (phase == Phase::kTerminating || phase == Phase::kKilling) {
     const auto number =
         static_cast<std::uint32_t>(phase == Phase::kTerminating ? SIGTERM : SIGKILL);
@@ -158,6 +159,13 @@ void Controller::enter(Phase phase, milliseconds next_after) {
   end_if_all_exited();
 }
 
+void Controller::wait_for_next_phase(milliseconds next_after) {
+  phase_timer_.expires_after(next_after);
+  phase_timer_.async_wait([this](const asio::error_code& error) {
+    if (!error) next_phase();
+  });
+}
+
 void Controller::next_phase() {
   switch (phase_) {
     case Phase::kNotifying:
@@ -167,7 +175,7 @@ void Controller::next_phase() {
     case Phase::kKilling:
       return leave();
     case Phase::kAbandoning:
-      return abandon();
+      return all_told_to_leave_ ? abandon() : leave_with_the_rest();
     case Phase::kStarting:
     case Phase::kRunning:
     case Phase::kOver:
@@ -188,18 +196,35 @@ void Controller::end_if_all_exited() {
 void Controller::leave() {
   phase_ = Phase::kAbandoning;
   time_limit_.cancel();
+  tell_to_leave(false);
+  const bool has_tree = std::any_of(nodes_.begin(), nodes_.end(),
+                                    [](const Node& node) { return node.carrier.has_value(); });
+  all_told_to_leave_ = !has_tree;
+  wait_for_next_phase(has_tree ? kLeaveTime - kCarrierLeaveTime : kLeaveTime);
+  finish_if_gone();
+}
+
+// Somebody does not leave, and those through whom he is reached wait for him.
+void Controller::leave_with_the_rest() {
+  all_told_to_leave_ = true;
+  tell_to_leave(true);
+  wait_for_next_phase(kCarrierLeaveTime);
+}
+
+void Controller::reap_agents() {
   for (Node& node : nodes_) {
-    if (node.link) node.link->leave();
+    if (node.link) node.link->reap();
   }
-  phase_timer_.expires_after(kLeaveTime);
-  phase_timer_.async_wait([this](const asio::error_code& error) {
-    if (!error) next_phase();
-  });
   finish_if_gone();
 }
 
 void Controller::finish_if_gone() {
   if (phase_ != Phase::kAbandoning) return;
+  for (std::uint32_t node = 0; node < nodes_.size(); ++node) {
+    // What it carried has gone with it, told to or not.
+    if (nodes_[node].link && nodes_[node].link->is_reaped()) lose_carried_by(node);
+  }
+  tell_to_leave(false);
   for (const Node& node : nodes_) {
     if (node.link && !node.link->is_reaped()) return;
   }

@@ -48,6 +48,11 @@ void Controller::on_frame(std::uint32_t node, const Frame& frame) {
     case AgentMessage::kMpi:
       on_mpi(node, frame);
       break;
+    case AgentMessage::kTunnelOutput:
+    case AgentMessage::kTunnelEnded:
+    case AgentMessage::kTunnelNoImage:
+      if (tunnels_.on_frame(node, frame)) reap_agents();
+      break;
     case AgentMessage::kAllExited:
       nodes_[node].all_exited = true;
       end_if_all_exited();
@@ -59,6 +64,10 @@ void Controller::on_frame(std::uint32_t node, const Frame& frame) {
     case AgentMessage::kOutputTaken:
     case AgentMessage::kLeave:
     case AgentMessage::kRankInput:
+    case AgentMessage::kTunnelOpen:
+    case AgentMessage::kTunnelInput:
+    case AgentMessage::kTunnelImage:
+    case AgentMessage::kTunnelKill:
       throw SystemError("agent protocol: message for an agent came to the controller", EPROTO);
   }
 }

@@ -161,8 +161,8 @@ std::string Controller::names_of(const std::vector<std::uint32_t>& ranks) const 
 void Controller::on_agent_lost(std::uint32_t node, const std::string& reason) {
   const std::string& host = placement_.nodes[node].name;
   const AgentLink& link = *nodes_[node].link;
-  if (!link.hello() && start_again(node)) return;
-  const bool is_local = link.start().script.empty();
+  if (!link.hello() && (start_again(node) || start_from_here(node))) return;
+  const bool is_local = link.start().is_local();
   lost_local_agent_ = lost_local_agent_ || is_local;
   nodes_[node].all_exited = true;
   events_.record("host_lost", {{"host", host}, {"cause", reason}});
@@ -186,7 +186,9 @@ void Controller::on_agent_lost(std::uint32_t node, const std::string& reason) {
       if (input_) input_->on_gone(rank);
       lose_rank(rank, "host lost: " + reason);
     }
-    fail({std::nullopt, exit_code::kLauncherError, "lost host " + host + ": " + reason});
+    fail({std::nullopt, exit_code::kLauncherError,
+          "lost host " + host + ": " + reason + carried_text(node)});
+    lose_carried_by(node);
   }
   end_if_all_exited();
 }

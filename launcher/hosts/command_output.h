@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "launcher/controller/child_process.h"
+#include "launcher/child_process.h"
 
 namespace chainmail::launch {
 

@@ -37,6 +37,7 @@ AgentStart AgentStarter::start_on(const Host& host, const std::string& marker) {
                                    image.bytes->size(), image.checksum});
   start.request = image_request(marker);
   start.image = image.bytes;
+  start.image_checksum = image.checksum;
   return start;
 }
 

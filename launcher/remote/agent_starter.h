@@ -22,6 +22,9 @@ struct AgentStart {
   std::string script;   ///< sent at once; empty for an agent on this machine
   std::string request;  ///< when this comes back, `image` is sent
   std::shared_ptr<const std::string> image;
+  std::string image_checksum;
+
+  [[nodiscard]] bool is_local() const noexcept { return script.empty(); }
 };
 
 class AgentStarter {

@@ -40,10 +40,10 @@ void add_ssh_options(std::vector<std::string>& words) {
   // to say; never is a check switched off here.
   for (const char* option :
        {"BatchMode=yes", "ConnectTimeout=10", "ServerAliveInterval=2", "ServerAliveCountMax=3",
-        "ClearAllForwardings=yes", "EscapeChar=none", "ControlMaster=no"}) {
+        "ClearAllForwardings=yes", "ForwardAgent=no", "EscapeChar=none", "ControlMaster=no"}) {
     words.insert(words.end(), {"-o", option});
   }
-  words.insert(words.end(), {"-T", "-a", "-x"});
+  words.insert(words.end(), {"-T", "-x"});
 }
 
 void add_login(const Host& host, std::vector<std::string>& words) {

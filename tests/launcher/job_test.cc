@@ -379,6 +379,28 @@ TEST(DryRun, StartsNothing) {
   EXPECT_THAT(json.out, HasSubstr("\"max_slots\": null"));
 }
 
+TEST(DryRun, ShowsWhoStartsWhom) {
+  const std::vector<std::string> tree = {"-H", "localhost,n1,n2,n3,n4", "--tree", "2"};
+  std::vector<std::string> arguments = tree;
+  arguments.insert(arguments.end(), {"--dry-run", "true"});
+  const std::string text = run_launcher(arguments).out;
+  EXPECT_THAT(text, HasSubstr("n2  slots=1\n"));
+  EXPECT_THAT(text, HasSubstr("n3  slots=1  (started from n1)\n"));
+  EXPECT_THAT(text, HasSubstr("n4  slots=1  (started from n1)\n"));
+  arguments.insert(arguments.begin(), "--json");
+  EXPECT_THAT(run_launcher(arguments).out, HasSubstr("\"started_from\": \"n1\""));
+  // Above 64 hosts by itself, where the remote shell is ssh.
+  std::string hosts = "h0";
+  for (int i = 1; i < 65; ++i) hosts += ",h" + std::to_string(i);
+  EXPECT_THAT(run_launcher({"-H", hosts, "--dry-run", "true"}).out, HasSubstr("(started from h7)"));
+  for (const std::vector<std::string>& star :
+       {std::vector<std::string>{"-H", hosts, "--tree", "no", "--dry-run", "true"},
+        {"-H", hosts, "--rsh", "kubectl exec -i %h --", "--dry-run", "true"},
+        {"-H", hosts.substr(3), "--dry-run", "true"}}) {
+    EXPECT_THAT(run_launcher(star).out, Not(HasSubstr("started from")));
+  }
+}
+
 TEST(StandardStreams, ThatAreClosedAreNotTakenForSomethingElse) {
   const std::string rank =
       "for fd in 0 1 2; do"

@@ -107,6 +107,22 @@ TEST(Options, WorkingDirectoryIsAbsolute) {
   EXPECT_EQ(parse({"p"}).working_directory, "");
 }
 
+TEST(Options, TreeInTheWordsOfOthers) {
+  EXPECT_EQ(parse({"p"}).tree_width, std::nullopt);
+  EXPECT_EQ(parse({"--tree", "auto", "p"}).tree_width, std::nullopt);
+  for (const char* word : {"no", "none", "off"}) {
+    EXPECT_EQ(parse({"--tree", word, "p"}).tree_width, 0U) << word;
+  }
+  for (const char* name : {"--tree", "--treewidth", "--tree-width", "-branch-count"}) {
+    EXPECT_EQ(parse({name, "16", "p"}).tree_width, 16U) << name;
+  }
+  for (const char* word : {"0", "1", "1025", "-2", "2x", "wide", ""}) {
+    EXPECT_THAT(refusal({"--tree", word, "p"}), HasSubstr("auto, no or a number from 2 to 1024"));
+  }
+  EXPECT_THAT(refusal({"--mca", "plm_rsh_no_tree_spawn", "1", "p"}), HasSubstr("--tree no"));
+  EXPECT_THAT(refusal({"--mca", "routed_radix", "8", "p"}), HasSubstr("--tree WIDTH"));
+}
+
 TEST(Options, Binding) {
   const auto binding = [](const std::vector<std::string>& arguments) {
     return parse(arguments).binding;

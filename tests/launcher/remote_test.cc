@@ -38,7 +38,7 @@ TEST(RemoteShell, AsksForAShellAndNothingElse) {
   named.port = 2222;
   const std::string ssh = joined(remote_shell_command({"ssh", "-F", "conf"}, named));
   EXPECT_THAT(ssh, testing::StartsWith("ssh -F conf -o BatchMode=yes "));
-  EXPECT_THAT(ssh, testing::EndsWith(" -T -a -x -p 2222 -l bob -- n1 /bin/sh"));
+  EXPECT_THAT(ssh, testing::EndsWith(" -T -x -p 2222 -l bob -- n1 /bin/sh"));
   EXPECT_THAT(ssh, Not(HasSubstr("StrictHostKeyChecking")));
   EXPECT_EQ(joined(remote_shell_command({"qrsh", "-inherit"}, host("n1"))),
             "qrsh -inherit n1 /bin/sh");

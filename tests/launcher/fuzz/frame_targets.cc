@@ -10,6 +10,7 @@
 #include "launcher/controller/store_server.h"
 #include "launcher/mpi/mpi_exchange.h"
 #include "launcher/pmi1/pmi1_command.h"
+#include "launcher/tree/tunnel_wire.h"
 #include "tests/launcher/fuzz/fuzz_targets.h"
 
 namespace chainmail::launch {
@@ -193,6 +194,14 @@ std::vector<FuzzTarget> frame_fuzz_targets() {
   targets.push_back(body_target(
       "mpi_order", decode_mpi_order, encode_mpi_order,
       encode_mpi_order({MpiMode::kAuto, "chainmail-0123", 1, {0, 0, 1}, {"n1", "n2"}})));
+  targets.push_back(body_target("tunnel_order", decode_tunnel_order, encode_tunnel_order,
+                                encode_tunnel_order({7, {"ssh", "-T", "n9", "/bin/sh"}})));
+  targets.push_back(body_target("tunnel_output", decode_tunnel_output, encode_tunnel_output,
+                                encode_tunnel_output({7, TunnelStream::kError, "bytes"})));
+  targets.push_back(body_target("tunnel_end", decode_tunnel_end, encode_tunnel_end,
+                                encode_tunnel_end({7, TunnelEnd::How::kNotStarted, 1, "why"})));
+  targets.push_back(body_target("tunnel_text", decode_tunnel_text, encode_tunnel_text,
+                                encode_tunnel_text({7, "text"})));
   targets.push_back({"mpi_exchange", run_mpi_exchange, {mpi_exchange_seed()}, ""});
   targets.push_back({"pmi1",
                      run_pmi1,

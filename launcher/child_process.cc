@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-#include "launcher/controller/child_process.h"
+#include "launcher/child_process.h"
 
 #include <signal.h>
 #include <sys/wait.h>

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+#include "launcher/tree/agent_process.h"
+
+#include <signal.h>
+#include <string.h>
+#include <sys/wait.h>
+
+#include <utility>
+
+namespace chainmail::launch {
+
+AgentProcess::Exit exit_of(int wait_status) {
+  if (WIFEXITED(wait_status)) {
+    const int code = WEXITSTATUS(wait_status);
+    return {code, "exited with code " + std::to_string(code)};
+  }
+  const int number = WTERMSIG(wait_status);
+  return {-1, "was killed by signal " + std::to_string(number) + " (" + strsignal(number) + ")"};
+}
+
+LocalAgentProcess::LocalAgentProcess(asio::io_context& io, const AgentStart& start)
+    : io_(io), child_(start_child(start.command)) {}
+
+LocalAgentProcess::~LocalAgentProcess() { stop_reading(); }
+
+std::shared_ptr<ByteTransport> LocalAgentProcess::connect(ByteStream::Callbacks callbacks) {
+  stream_ = ByteStream::make(io_, std::move(child_.output), std::move(child_.input),
+                             std::move(callbacks));
+  return stream_;
+}
+
+void LocalAgentProcess::read_errors(std::function<void(std::span<const std::byte>)> on_bytes) {
+  ByteStream::Callbacks callbacks;
+  callbacks.on_bytes = std::move(on_bytes);
+  errors_ =
+      ByteStream::make(io_, std::move(child_.error), internal::UniqueFd(), std::move(callbacks));
+  errors_->start();
+}
+
+void LocalAgentProcess::drain_errors() {
+  if (errors_) errors_->drain();
+}
+
+void LocalAgentProcess::stop_reading() {
+  if (stream_) stream_->close();
+  if (errors_) errors_->close();
+}
+
+void LocalAgentProcess::send_image(const AgentStart& start) { stream_->write(*start.image); }
+
+std::optional<AgentProcess::Exit> LocalAgentProcess::reap() {
+  int status = 0;
+  if (child_.pid < 0 || waitpid(child_.pid, &status, WNOHANG) != child_.pid) return std::nullopt;
+  child_.pid = -1;
+  return exit_of(status);
+}
+
+void LocalAgentProcess::kill() {
+  if (child_.pid > 0) ::kill(-child_.pid, SIGKILL);
+}
+
+}  // namespace chainmail::launch

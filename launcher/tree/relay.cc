@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+#include "launcher/tree/relay.h"
+
+#include <signal.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "launcher/child_process.h"
+#include "launcher/tree/tunnel_wire.h"
+
+namespace chainmail::launch {
+
+Relay::~Relay() {
+  for (auto& [number, tunnel] : tunnels_) {
+    tunnel.stream->close();
+    tunnel.errors->close();
+  }
+}
+
+void Relay::on_frame(const internal::Frame& frame) {
+  if (type_of(frame) == AgentMessage::kTunnelOpen) return open(frame);
+  TunnelText text = decode_tunnel_text(frame.body);
+  const auto found = tunnels_.find(text.tunnel);
+  if (found == tunnels_.end()) return;
+  Tunnel& tunnel = found->second;
+  if (type_of(frame) == AgentMessage::kTunnelKill) {
+    kill(-tunnel.pid, SIGKILL);
+  } else if (type_of(frame) == AgentMessage::kTunnelImage) {
+    send_image(text.tunnel, tunnel, text.text);
+  } else if (text.text.empty()) {
+    tunnel.stream->close();
+  } else {
+    write(tunnel, std::move(text.text));
+  }
+}
+
+void Relay::open(const internal::Frame& frame) {
+  const TunnelOrder order = decode_tunnel_order(frame.body);
+  if (tunnels_.contains(order.tunnel)) {
+    throw SystemError("agent protocol: tunnel " + std::to_string(order.tunnel) + " is open already",
+                      EPROTO);
+  }
+  try {
+    ChildProcess child = start_child(order.command);
+    Tunnel& tunnel = tunnels_[order.tunnel];
+    tunnel.pid = child.pid;
+    tunnel.stream = ByteStream::make(io_, std::move(child.output), std::move(child.input),
+                                     callbacks_of(order.tunnel, 1));
+    tunnel.errors = ByteStream::make(io_, std::move(child.error), internal::UniqueFd(),
+                                     callbacks_of(order.tunnel, 2));
+    for (const auto& stream : {tunnel.stream, tunnel.errors}) {
+      stream->set_reading(reading_);
+      stream->start();
+    }
+  } catch (const SystemError& error) {
+    send_(AgentMessage::kTunnelEnded,
+          encode_tunnel_end({order.tunnel, TunnelEnd::How::kNotStarted, 0, error.what()}));
+  }
+}
+
+ByteStream::Callbacks Relay::callbacks_of(std::uint32_t number, std::uint8_t stream) {
+  const auto send = [this, number, stream](std::string bytes) {
+    send_(AgentMessage::kTunnelOutput,
+          encode_tunnel_output({number, static_cast<TunnelStream>(stream), std::move(bytes)}));
+  };
+  ByteStream::Callbacks callbacks;
+  callbacks.on_bytes = [send](std::span<const std::byte> bytes) {
+    send(std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
+  };
+  callbacks.on_end = [send](const std::string&) { send(""); };
+  return callbacks;
+}
+
+void Relay::write(Tunnel& tunnel, std::string bytes) {
+  tunnel.stream->write(std::move(bytes));
+  if (tunnel.stream->queued_bytes() > kMostQueuedBytes) kill(-tunnel.pid, SIGKILL);
+}
+
+// The launcher's program is this agent's own, so it need not travel again for every host behind.
+void Relay::send_image(std::uint32_t number, Tunnel& tunnel, const std::string& checksum) {
+  try {
+    if (!image_) image_ = read_agent_image("/proc/self/exe");
+  } catch (const SystemError&) {
+    // A launcher for another machine may have been started from a path that is gone.
+  }
+  if (image_ && image_->checksum == checksum) return write(tunnel, *image_->bytes);
+  send_(AgentMessage::kTunnelNoImage, encode_tunnel_text({number, ""}));
+}
+
+void Relay::reap() {
+  std::vector<std::pair<std::uint32_t, int>> ended;
+  for (const auto& [number, tunnel] : tunnels_) {
+    int status = 0;
+    if (waitpid(tunnel.pid, &status, WNOHANG) == tunnel.pid) ended.emplace_back(number, status);
+  }
+  for (const auto& [number, status] : ended) end(number, status);
+}
+
+void Relay::end(std::uint32_t number, int wait_status) {
+  const Tunnel tunnel = std::move(tunnels_.at(number));
+  tunnels_.erase(number);
+  for (const auto& stream : {tunnel.stream, tunnel.errors}) {
+    stream->drain();
+    stream->close();
+  }
+  const bool has_exited = WIFEXITED(wait_status);
+  const int value = has_exited ? WEXITSTATUS(wait_status) : WTERMSIG(wait_status);
+  send_(AgentMessage::kTunnelEnded,
+        encode_tunnel_end({number, has_exited ? TunnelEnd::How::kExited : TunnelEnd::How::kKilled,
+                           static_cast<std::uint32_t>(value), ""}));
+}
+
+bool Relay::owns(pid_t pid) const {
+  return std::any_of(tunnels_.begin(), tunnels_.end(),
+                     [pid](const auto& entry) { return entry.second.pid == pid; });
+}
+
+void Relay::set_reading(bool reading) {
+  if (std::exchange(reading_, reading) == reading) return;
+  for (auto& [number, tunnel] : tunnels_) {
+    tunnel.stream->set_reading(reading);
+    tunnel.errors->set_reading(reading);
+  }
+}
+
+}  // namespace chainmail::launch

@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// Agents behind agents: who carries whom, the messages about it, and both ends of tunnels with real
+// commands between them.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <asio/io_context.hpp>
+#include <asio/signal_set.hpp>
+#include <chrono>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/error.h"
+#include "launcher/tree/relay.h"
+#include "launcher/tree/tree_shape.h"
+#include "launcher/tree/tunnel_wire.h"
+#include "launcher/tree/tunnels.h"
+
+namespace chainmail::launch {
+namespace {
+
+using ::testing::HasSubstr;
+using Carriers = std::vector<std::optional<std::uint32_t>>;
+
+TEST(TreeShape, IsAStarUpTo64HostsAndTwoLevelsAbove) {
+  EXPECT_EQ(tree_width(std::nullopt, 64, true), 0U);
+  EXPECT_EQ(tree_width(std::nullopt, 65, true), 8U);
+  EXPECT_EQ(tree_width(std::nullopt, 72, true), 8U);
+  EXPECT_EQ(tree_width(std::nullopt, 73, true), 9U);
+  EXPECT_EQ(tree_width(std::nullopt, 110, true), 10U);
+  EXPECT_EQ(tree_width(std::nullopt, 1056, true), 32U);
+  EXPECT_EQ(tree_width(std::nullopt, 100000, true), 32U);
+  EXPECT_EQ(tree_width(std::nullopt, 1000, false), 0U) << "a starter that may work from here alone";
+  EXPECT_EQ(tree_width(0, 1000, true), 0U);
+  EXPECT_EQ(tree_width(3, 5, false), 3U);
+}
+
+TEST(TreeShape, CarriersComeBeforeWhomTheyCarryAndNoneHasTooMany) {
+  EXPECT_EQ(carriers_of(std::vector<bool>(7, false), 2),
+            (Carriers{std::nullopt, std::nullopt, 0, 0, 1, 1, 2}));
+  EXPECT_EQ(carriers_of(std::vector<bool>(3, false), 0), Carriers(3));
+  for (const std::size_t hosts : {1U, 65U, 100U, 1000U, 5000U}) {
+    const std::uint32_t width = tree_width(std::nullopt, hosts, true);
+    if (width == 0) continue;
+    std::map<std::optional<std::uint32_t>, std::uint32_t> carried;
+    const Carriers carriers = carriers_of(std::vector<bool>(hosts, false), width);
+    for (std::uint32_t node = 0; node < hosts; ++node) {
+      EXPECT_LE(++carried[carriers[node]], width);
+      EXPECT_LT(carriers[node].value_or(0), std::max(node, 1U));
+    }
+  }
+}
+
+TEST(TreeShape, ThisMachineCarriesNobodyAndNobodyCarriesIt) {
+  EXPECT_EQ(carriers_of({true, false, false, true, false, false}, 2),
+            (Carriers{std::nullopt, std::nullopt, std::nullopt, std::nullopt, 1, 1}));
+}
+
+// All beginnings of `body` are refused, and so is what is longer.
+template <typename Decode>
+void expect_exact(const std::string& body, Decode decode) {
+  for (std::size_t length = 0; length < body.size(); ++length) {
+    EXPECT_THROW((void)decode(body.substr(0, length)), SystemError) << length;
+  }
+  EXPECT_THROW((void)decode(body + "x"), SystemError);
+}
+
+TEST(TunnelWire, RoundTripsAndRefusesTruncation) {
+  const TunnelOrder order{7, {"ssh", "", "/bin/sh"}};
+  EXPECT_EQ(decode_tunnel_order(encode_tunnel_order(order)).command, order.command);
+  expect_exact(encode_tunnel_order(order), decode_tunnel_order);
+  const TunnelOutput output{8, TunnelStream::kError, std::string("a\0b", 3)};
+  EXPECT_EQ(decode_tunnel_output(encode_tunnel_output(output)).bytes, output.bytes);
+  EXPECT_EQ(decode_tunnel_output(encode_tunnel_output(output)).stream, TunnelStream::kError);
+  expect_exact(encode_tunnel_output(output), decode_tunnel_output);
+  const TunnelEnd end{9, TunnelEnd::How::kNotStarted, 3, "why"};
+  EXPECT_EQ(decode_tunnel_end(encode_tunnel_end(end)).reason, "why");
+  expect_exact(encode_tunnel_end(end), decode_tunnel_end);
+  expect_exact(encode_tunnel_text({1, "text"}), decode_tunnel_text);
+}
+
+TEST(TunnelWire, RefusesNonsense) {
+  EXPECT_THROW((void)decode_tunnel_order(encode_tunnel_order({1, {}})), SystemError);
+  EXPECT_THROW((void)decode_tunnel_order(encode_tunnel_order({1, {""}})), SystemError);
+  std::string many = encode_tunnel_order({1, {"a"}});
+  many[4] = many[5] = many[6] = many[7] = '\xff';
+  EXPECT_THROW((void)decode_tunnel_order(many), SystemError);
+  EXPECT_THROW(
+      (void)decode_tunnel_output(encode_tunnel_output({1, static_cast<TunnelStream>(3), ""})),
+      SystemError);
+  EXPECT_THROW(
+      (void)decode_tunnel_end(encode_tunnel_end({1, static_cast<TunnelEnd::How>(3), 0, ""})),
+      SystemError);
+}
+
+// Launcher and agent in one process; what one sends the other gets at once.
+class Tunnel : public testing::Test {
+ protected:
+  void SetUp() override {
+    signal(SIGPIPE, SIG_IGN);  // as agents do: commands end without reading all
+    signals_.add(SIGCHLD);
+    wait_for_children();
+  }
+
+  std::unique_ptr<AgentProcess> open(const std::string& script, AgentStart start = {}) {
+    start.command = {"/bin/sh", "-c", script};
+    return connected(tunnels_.open(3, start));
+  }
+  std::unique_ptr<AgentProcess> connected(std::unique_ptr<AgentProcess> process) {
+    ByteStream::Callbacks callbacks;
+    callbacks.on_bytes = [this](std::span<const std::byte> bytes) {
+      output_.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    };
+    callbacks.on_end = [this](const std::string&) { ++ends_; };
+    transport_ = process->connect(std::move(callbacks));
+    transport_->start();
+    process->read_errors([this](std::span<const std::byte> bytes) {
+      errors_.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    });
+    return process;
+  }
+  // Nothing when it has not come within 10 s.
+  std::optional<AgentProcess::Exit> exit_of(AgentProcess& process) {
+    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    while (std::chrono::steady_clock::now() < limit) {
+      io_.run_one_for(std::chrono::milliseconds(100));
+      if (auto exit = process.reap()) return exit;
+    }
+    return std::nullopt;
+  }
+  void wait_for_children() {
+    signals_.async_wait([this](const asio::error_code& error, int) {
+      if (error) return;
+      relay_.reap();
+      wait_for_children();
+    });
+  }
+
+  asio::io_context io_;
+  asio::signal_set signals_{io_};
+  Tunnels tunnels_{[this](std::uint32_t node, AgentMessage type, std::string body) {
+    EXPECT_EQ(node, 3U);
+    relay_.on_frame(make_frame(type, std::move(body)));
+  }};
+  Relay relay_{io_, [this](AgentMessage type, std::string body) {
+                 EXPECT_LT(body.size(), std::size_t{1} << 20);
+                 if (type == AgentMessage::kTunnelNoImage) ++refused_images_;
+                 (void)tunnels_.on_frame(3, make_frame(type, std::move(body)));
+               }};
+  std::shared_ptr<ByteTransport> transport_;
+  std::string output_;
+  std::string errors_;
+  int ends_ = 0;
+  int refused_images_ = 0;
+};
+
+TEST_F(Tunnel, CarriesAllThreeStreamsAndTheExitCode) {
+  const auto process = open("read line; echo out $line; echo err $line >&2; exit 7");
+  transport_->write("word\n");
+  const auto exit = exit_of(*process);
+  ASSERT_TRUE(exit);
+  EXPECT_EQ(exit->code, 7);
+  EXPECT_EQ(exit->text, "exited with code 7");
+  EXPECT_EQ(output_, "out word\n");
+  EXPECT_EQ(errors_, "err word\n");
+  EXPECT_FALSE(process->reap()) << "said once";
+}
+
+TEST_F(Tunnel, CarriesManyBytesBothWaysWithPauses) {
+  std::string bytes(std::size_t{8} << 20, '\0');
+  for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<char>(i * 31 + i / 251);
+  const auto process = open("head -c 8388608; echo done >&2");
+  transport_->write(bytes);
+  for (int turn = 0; turn < 20; ++turn) {
+    relay_.set_reading(turn % 2 == 1);
+    const std::size_t before = output_.size();
+    for (int step = 0; step < 20; ++step) io_.run_one_for(std::chrono::milliseconds(1));
+    // A read that had become possible before may still deliver.
+    if (turn % 2 == 0) {
+      EXPECT_LE(output_.size() - before, std::size_t{65536});
+    }
+  }
+  relay_.set_reading(true);
+  ASSERT_TRUE(exit_of(*process));
+  EXPECT_TRUE(output_ == bytes) << output_.size();
+  EXPECT_EQ(errors_, "done\n");
+}
+
+TEST_F(Tunnel, EndsItsCommandByTheEndOfInputOrBySignal) {
+  const auto reader = open("cat; exit 3");
+  transport_->close();
+  EXPECT_FALSE(transport_->is_open());
+  EXPECT_EQ(exit_of(*reader).value_or(AgentProcess::Exit{}).code, 3);
+  const auto sleeper = open("sleep 60");
+  sleeper->kill();
+  const auto exit = exit_of(*sleeper);
+  ASSERT_TRUE(exit);
+  EXPECT_EQ(exit->code, -1);
+  EXPECT_THAT(exit->text, HasSubstr("was killed by signal 9"));
+}
+
+TEST_F(Tunnel, TellsTheEndOfOutputBeforeTheEndOfTheCommand) {
+  const auto process = open("exec >&-; echo still here >&2; sleep 0.2");
+  while (ends_ == 0) io_.run_one_for(std::chrono::seconds(5));
+  EXPECT_FALSE(process->reap());
+  ASSERT_TRUE(exit_of(*process));
+  EXPECT_EQ(ends_, 1);
+  EXPECT_EQ(errors_, "still here\n");
+}
+
+TEST_F(Tunnel, ReportsACommandThatCannotBeRun) {
+  AgentStart start;
+  start.command = {"/no/such/shell"};
+  const auto process = connected(tunnels_.open(3, start));
+  const auto exit = process->reap();
+  ASSERT_TRUE(exit);
+  EXPECT_THAT(exit->text, HasSubstr("cannot run /no/such/shell: No such file or directory"));
+}
+
+TEST_F(Tunnel, SendsTheRelaysOwnProgramOnlyWhenItIsTheRightOne) {
+  AgentStart start;
+  const AgentImage own = read_agent_image("/proc/self/exe");
+  start.image = std::make_shared<const std::string>("sent all the way");
+  start.image_checksum = own.checksum;
+  const auto own_program = open("head -c 4 | tail -c 3", start);
+  own_program->send_image(start);
+  ASSERT_TRUE(exit_of(*own_program));
+  EXPECT_EQ(output_, "ELF");
+  EXPECT_EQ(refused_images_, 0);
+  output_.clear();
+  start.image_checksum = "1 16";
+  const auto other = open("head -c 16", start);
+  other->send_image(start);
+  ASSERT_TRUE(exit_of(*other));
+  EXPECT_EQ(output_, "sent all the way");
+  EXPECT_EQ(refused_images_, 1);
+}
+
+TEST_F(Tunnel, OfAnotherAgentIsRefusedAndALateWordDropped) {
+  std::string late;
+  {
+    const auto process = open("cat");
+    late = encode_tunnel_output({0, TunnelStream::kOutput, "late"});
+    EXPECT_THROW((void)tunnels_.on_frame(4, make_frame(AgentMessage::kTunnelOutput, late)),
+                 SystemError);
+    transport_->close();
+    ASSERT_TRUE(exit_of(*process));
+  }
+  EXPECT_FALSE(tunnels_.on_frame(3, make_frame(AgentMessage::kTunnelOutput, late)));
+  EXPECT_EQ(output_, "");
+  const std::string never = encode_tunnel_end({1, TunnelEnd::How::kExited, 0, ""});
+  EXPECT_THROW((void)tunnels_.on_frame(3, make_frame(AgentMessage::kTunnelEnded, never)),
+               SystemError);
+}
+
+TEST_F(Tunnel, EndsACommandThatReadsNothing) {
+  const auto process = open("sleep 60");
+  const std::string piece(std::size_t{1} << 20, 'x');
+  for (std::size_t sent = 0; sent <= Relay::kMostQueuedBytes + piece.size(); sent += piece.size()) {
+    transport_->write(piece);
+  }
+  const auto exit = exit_of(*process);
+  ASSERT_TRUE(exit);
+  EXPECT_THAT(exit->text, HasSubstr("was killed by signal 9"));
+}
+
+}  // namespace
+}  // namespace chainmail::launch
