@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -15,7 +16,18 @@
 
 namespace chainmail::launch {
 
-ChildProcess start_child(const std::vector<std::string>& arguments) {
+ManyDescriptors::ManyDescriptors() {
+  constexpr rlim_t kMany = 65536;
+  if (getrlimit(RLIMIT_NOFILE, &before_) != 0) throw system_error("cannot ask for a limit");
+  rlimit wanted = before_;
+  wanted.rlim_cur = std::max(before_.rlim_cur, std::min(before_.rlim_max, kMany));
+  // Without it small jobs run as well.
+  (void)setrlimit(RLIMIT_NOFILE, &wanted);
+}
+
+ManyDescriptors::~ManyDescriptors() { (void)setrlimit(RLIMIT_NOFILE, &before_); }
+
+ChildProcess start_child(const std::vector<std::string>& arguments, const rlimit* descriptors) {
   Pipe input;
   Pipe output;
   Pipe error;
@@ -27,6 +39,7 @@ ChildProcess start_child(const std::vector<std::string>& arguments) {
     // A remote shell that still connects would go on for its own time limit. An agent is not ended
     // by this signal: it sees the end of its input.
     become_child_of(parent, SIGTERM);
+    if (descriptors != nullptr) (void)setrlimit(RLIMIT_NOFILE, descriptors);
     if (dup2(input.read_end.get(), STDIN_FILENO) >= 0 &&
         dup2(output.write_end.get(), STDOUT_FILENO) >= 0 &&
         dup2(error.write_end.get(), STDERR_FILENO) >= 0) {

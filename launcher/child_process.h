@@ -5,6 +5,7 @@
 
 #pragma once
 
+#include <sys/resource.h>
 #include <sys/types.h>
 
 #include <string>
@@ -21,9 +22,27 @@ struct ChildProcess {
   internal::UniqueFd error;   ///< we read
 };
 
+/// Lets this process have many open files, where it may, until the end of the scope: each host that
+/// is started from here takes three.
+class ManyDescriptors {
+ public:
+  ManyDescriptors();
+  ~ManyDescriptors();
+  ManyDescriptors(const ManyDescriptors&) = delete;
+  ManyDescriptors& operator=(const ManyDescriptors&) = delete;
+
+  /// The user's own limit, for children.
+  const rlimit& before() const noexcept { return before_; }
+
+ private:
+  rlimit before_{};
+};
+
 /// Runs `arguments` in a process group of its own, so that Ctrl-C in a terminal reaches the
 /// launcher alone; gets SIGTERM when the launcher dies. Call from the main thread. Throws
-/// SystemError that names the program.
-[[nodiscard]] ChildProcess start_child(const std::vector<std::string>& arguments);
+/// SystemError that names the program. `descriptors`: its limit on open files; null: this
+/// process's.
+[[nodiscard]] ChildProcess start_child(const std::vector<std::string>& arguments,
+                                       const rlimit* descriptors = nullptr);
 
 }  // namespace chainmail::launch

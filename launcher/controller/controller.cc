@@ -237,14 +237,17 @@ void Controller::start_agent(std::uint32_t node) {
     if (started.carrier) {
       process = tunnels_.open(*started.carrier, started.start);
     } else {
-      process = std::make_unique<LocalAgentProcess>(io_, started.start);
+      process = std::make_unique<LocalAgentProcess>(io_, started.start, descriptors_.before());
     }
     started.link =
         std::make_unique<AgentLink>(io_, started.start, std::move(process), std::move(callbacks));
   } catch (const SystemError& error) {
     fail({std::nullopt, exit_code::kLauncherError,
           "cannot start the agent on host " + host.name + ": " + error.what() +
-              "; install openssh-client or name another remote shell by --rsh"});
+              (error.native_code() == EMFILE
+                   ? "; each host that is started from here takes three open files: raise the "
+                     "limit (ulimit -n), or let hosts start each other by --tree auto"
+                   : "; install openssh-client or name another remote shell by --rsh")});
   }
 }
 

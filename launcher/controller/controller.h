@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "launcher/child_process.h"
 #include "launcher/controller/agent_link.h"
 #include "launcher/controller/event_log.h"
 #include "launcher/controller/rank_input.h"
@@ -161,6 +162,7 @@ class Controller {
   StallWatch stalls_;
   bool has_told_stall_ = false;
   PunctualityWatch watch_;
+  ManyDescriptors descriptors_;
   Tunnels tunnels_;  // outlives the links
   std::vector<Node> nodes_;
   std::vector<Rank> ranks_;

@@ -20,8 +20,9 @@ AgentProcess::Exit exit_of(int wait_status) {
   return {-1, "was killed by signal " + std::to_string(number) + " (" + strsignal(number) + ")"};
 }
 
-LocalAgentProcess::LocalAgentProcess(asio::io_context& io, const AgentStart& start)
-    : io_(io), child_(start_child(start.command)) {}
+LocalAgentProcess::LocalAgentProcess(asio::io_context& io, const AgentStart& start,
+                                     const rlimit& descriptors)
+    : io_(io), child_(start_child(start.command, &descriptors)) {}
 
 LocalAgentProcess::~LocalAgentProcess() { stop_reading(); }
 

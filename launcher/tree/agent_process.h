@@ -50,8 +50,8 @@ class AgentProcess {
 /// A child of this process.
 class LocalAgentProcess : public AgentProcess {
  public:
-  /// Throws SystemError when the command cannot be run.
-  LocalAgentProcess(asio::io_context& io, const AgentStart& start);
+  /// Throws SystemError when the command cannot be run. `descriptors`: its limit on open files.
+  LocalAgentProcess(asio::io_context& io, const AgentStart& start, const rlimit& descriptors);
   ~LocalAgentProcess() override;
   LocalAgentProcess(const LocalAgentProcess&) = delete;
   LocalAgentProcess& operator=(const LocalAgentProcess&) = delete;

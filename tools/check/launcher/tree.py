@@ -10,6 +10,7 @@ name, so that a rank can say where it is, and the script where it was called.
 import os
 import random
 import re
+import resource
 import shutil
 import signal
 import statistics
@@ -90,7 +91,7 @@ def descendants(pid):
 class Tree:
     """One launcher over `hosts` stand-ins, one rank each; `width` as --tree takes it."""
 
-    def __init__(self, work, hosts, width, program, variables=(), options=()):
+    def __init__(self, work, hosts, width, program, variables=(), before=None):
         self.folder = tempfile.mkdtemp(prefix="tree.", dir=work)
         with open(f"{self.folder}/hosts", "w", encoding="utf-8") as file:
             file.writelines(f"h{i} slots=1\n" for i in range(hosts))
@@ -99,7 +100,7 @@ class Tree:
         self.out = open(f"{self.folder}/out", "wb")
         self.err = open(f"{self.folder}/err", "wb")
         command = [LAUNCHER, "-H", f"{self.folder}/hosts", "--rsh", f"{work}/shell"]
-        command += ["--tree", str(width), *options, *program]
+        command += ["--tree", str(width), *program]
         self.process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
@@ -108,6 +109,7 @@ class Tree:
             cwd=self.folder,
             env=dict(os.environ, TREE_FOLDER=self.folder, **dict(variables)),
             start_new_session=True,
+            preexec_fn=before,
         )
         self.known = {}
 
@@ -299,6 +301,24 @@ def check_doors(work, hosts, width):
     tree.end("busy")
 
 
+def check_descriptors(work, hosts):
+    """A star that needs more open files than the soft limit allows; ranks have the user's limit."""
+    limit = 128
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    tree = Tree(work, hosts, "no", ["sh", "-c", "ulimit -Sn"], before=lambda: resource.setrlimit(
+        resource.RLIMIT_NOFILE, (limit, hard)))
+    code = tree.wait(60)
+    if code != 0 or tree.output().split() != [str(limit)] * hosts:
+        fail("descriptors", f"code {code}: {tree.output()[:200]} {tree.messages()}")
+    tree.end("descriptors")
+    tree = Tree(work, hosts, "no", ["true"], before=lambda: resource.setrlimit(
+        resource.RLIMIT_NOFILE, (limit, limit)))
+    code = tree.wait(60)
+    if code != 125 or "raise the limit (ulimit -n)" not in tree.messages():
+        fail("hard limit", f"code {code}: {tree.messages()}")
+    tree.end("hard limit")
+
+
 def check_output(work, hosts, width, mib):
     """Much output of every rank: nothing lost or torn, and a small launcher."""
     script = (
@@ -411,6 +431,7 @@ def main():
             check_moments(work, hosts, width, 2 if SHORT else 20)
             if not SHORT:
                 check_stops(work, hosts, width)
+                check_descriptors(work, max(hosts, 50))
             print(f"round {turn + 1}: {hosts} hosts, width {width}: {failures - before} failures, "
                   f"launcher {peak >> 10} MiB at most, {time.time() - started:.1f} s", flush=True)
     finally:
