@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <exception>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -122,9 +123,15 @@ std::unique_ptr<NcclComm> NcclComm::join(NcclApi& api, NcclMember member, Rendez
 std::unique_ptr<NcclComm> NcclComm::split(int color, NcclMember member, NcclConfig config,
                                           const NcclWait& wait) {
   std::unique_ptr<NcclComm> child(new NcclComm(api_, std::move(member), std::move(config)));
-  call("split", wait, [&](NcclHandle parent) {
-    return api_.split(parent, color, child->rank(), child->handle_, child->config_);
-  });
+  try {
+    // Settled when this communicator is: it cannot be used before, and the child is not there.
+    call("split", wait, [&](NcclHandle parent) {
+      return api_.split(parent, color, child->rank(), child->handle_, child->config_);
+    });
+  } catch (...) {
+    unfinished_ = std::move(child);
+    throw;
+  }
   if (color < 0) {
     child->is_ended_ = true;
     return nullptr;
@@ -188,10 +195,24 @@ void NcclComm::abort() noexcept {
     static_cast<void>(lock.try_lock());
   }
   if (is_ended_.exchange(true) || handle_.comm == nullptr) return;
+  if (is_captured_) {
+    try {
+      std::thread([&api = api_, handle = handle_] {
+        static_cast<void>(api.abort(handle));
+      }).detach();
+      return;
+    } catch (const std::system_error&) {
+      // No thread to be had: wait here.
+    }
+  }
   static_cast<void>(api_.abort(handle_));
 }
 
 void NcclComm::destroy(const NcclWait& wait) {
+  if (is_captured_) {
+    is_ended_ = true;
+    return;
+  }
   // Flushes what NCCL's proxy threads still send; without it, destroying can end peers' transfers.
   call("finalize", wait, [this](NcclHandle comm) { return api_.finalize(comm); });
   const std::unique_lock lock = enter("destroy");

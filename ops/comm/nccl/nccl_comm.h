@@ -86,6 +86,11 @@ class NcclComm {
     settle(what, code, wait);
   }
 
+  /// A CUDA graph refers to it from now on. NCCL does not give it up before that graph is gone, and
+  /// would wait for that in the thread that asks: destroy() leaves it to the process, abort() waits
+  /// in a thread of its own.
+  void set_captured() noexcept { is_captured_ = true; }
+
   /// What NCCL has found meanwhile; null while all is well. For the watch.
   [[nodiscard]] std::exception_ptr state() noexcept;
   /// Ends what is on streams; nothing can be called afterwards.
@@ -108,6 +113,8 @@ class NcclComm {
   std::mutex mutex_;         // around every call but abort's
   NcclHandle handle_;
   std::atomic<bool> is_ended_{false};
+  std::atomic<bool> is_captured_{false};
+  std::unique_ptr<NcclComm> unfinished_;  // of a failed split: NCCL may write to its handle
 };
 
 }  // namespace chainmail::ops

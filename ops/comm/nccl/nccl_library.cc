@@ -18,6 +18,7 @@ static_assert(static_cast<int>(ncclSuccess) == static_cast<int>(NcclCode::kSucce
 
 NcclCode code_of(ncclResult_t result) { return static_cast<NcclCode>(static_cast<int>(result)); }
 ncclComm_t comm_of(NcclHandle handle) { return static_cast<ncclComm_t>(handle.comm); }
+static_assert(sizeof(ncclComm_t) == sizeof(NcclHandle::comm));
 cudaStream_t stream_of(DeviceStream stream) { return static_cast<cudaStream_t>(stream.handle); }
 
 std::optional<ncclDataType_t> type_of(DataType type) {
@@ -65,6 +66,25 @@ std::optional<ncclRedOp_t> op_of(ReduceOp op) {
   return std::nullopt;
 }
 
+/// At the end of the process, when others' static objects have gone, CUDA's may have, too; all is
+/// given back by the end itself.
+bool is_unloading() noexcept {
+  int device = 0;
+  return cudaGetDevice(&device) == cudaErrorCudartUnloading;
+}
+
+/// For this scope lets the thread do what a capture in another one forbids to all.
+class RelaxedCapture {
+ public:
+  RelaxedCapture() { static_cast<void>(cudaThreadExchangeStreamCaptureMode(&mode_)); }
+  ~RelaxedCapture() { static_cast<void>(cudaThreadExchangeStreamCaptureMode(&mode_)); }
+  RelaxedCapture(const RelaxedCapture&) = delete;
+  RelaxedCapture& operator=(const RelaxedCapture&) = delete;
+
+ private:
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
+};
+
 // `config.name` must outlive the call, which copies it.
 ncclConfig_t config_of(const NcclConfig& config) {
   ncclConfig_t made = NCCL_CONFIG_INITIALIZER;
@@ -100,20 +120,24 @@ NcclCode NcclLibrary::split(NcclHandle parent, int color, int key, NcclHandle& c
                             const NcclConfig& config) noexcept {
   if (nccl_.split == nullptr) return NcclCode::kInvalidUsage;
   ncclConfig_t settings = config_of(config);
-  ncclComm_t made = nullptr;
   const ncclResult_t result =
-      nccl_.split(comm_of(parent), color < 0 ? NCCL_SPLIT_NOCOLOR : color, key, &made, &settings);
-  child.comm = made;
+      nccl_.split(comm_of(parent), color < 0 ? NCCL_SPLIT_NOCOLOR : color, key,
+                  reinterpret_cast<ncclComm_t*>(&child.comm), &settings);
+  // NCCL (2.28's ncclCommSplit) says "success" when it has only begun.
+  if (result == ncclSuccess && !config.is_blocking) return NcclCode::kInProgress;
   return code_of(result);
 }
 
 NcclCode NcclLibrary::finalize(NcclHandle comm) noexcept {
+  if (is_unloading()) return NcclCode::kSuccess;
   return code_of(nccl_.finalize(comm_of(comm)));
 }
 NcclCode NcclLibrary::destroy(NcclHandle comm) noexcept {
+  if (is_unloading()) return NcclCode::kSuccess;
   return code_of(nccl_.destroy(comm_of(comm)));
 }
 NcclCode NcclLibrary::abort(NcclHandle comm) noexcept {
+  if (is_unloading()) return NcclCode::kSuccess;
   return code_of(nccl_.abort(comm_of(comm)));
 }
 
@@ -186,6 +210,11 @@ NcclCode NcclLibrary::allocate(void*& memory, std::size_t bytes) noexcept {
 }
 
 void NcclLibrary::free(void* memory) noexcept {
+  if (is_unloading()) return;
+  // ncclMemFree unmaps at once, whatever still runs on the device, which our caller has made
+  // current. It also asks the driver, which needs that device's context in this thread.
+  const RelaxedCapture relaxed;
+  static_cast<void>(cudaDeviceSynchronize());
   if (nccl_.mem_alloc != nullptr && nccl_.mem_free != nullptr) {
     static_cast<void>(nccl_.mem_free(memory));
   } else {

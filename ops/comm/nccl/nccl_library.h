@@ -20,6 +20,7 @@ class NcclLibrary final : public NcclApi {
   NcclCode make_id(NcclId& id) noexcept override;
   NcclCode init(NcclHandle& comm, int size, const NcclId& id, int rank,
                 const NcclConfig& config) noexcept override;
+  /// `child` is written, perhaps by a thread of NCCL's, until `parent` has settled or was aborted.
   NcclCode split(NcclHandle parent, int color, int key, NcclHandle& child,
                  const NcclConfig& config) noexcept override;
   NcclCode finalize(NcclHandle comm) noexcept override;
@@ -43,6 +44,7 @@ class NcclLibrary final : public NcclApi {
   NcclCode receive(void* target, std::size_t bytes, int peer, NcclHandle comm,
                    DeviceStream stream) noexcept override;
   NcclCode allocate(void*& memory, std::size_t bytes) noexcept override;
+  /// Waits for the current device, which must be the one that the memory is of.
   void free(void* memory) noexcept override;
   NcclCode register_memory(NcclHandle comm, void* memory, std::size_t bytes,
                            void*& registration) noexcept override;

@@ -20,8 +20,8 @@ DeviceCode taken(cudaError_t code) {
   return static_cast<DeviceCode>(code);
 }
 
-/// Lets this thread ask what a capture in another thread ("global" mode, torch's default) forbids
-/// to all threads: the watch's questions do not touch the captured streams.
+/// Lets this thread ask and allocate what a capture ("global" mode, torch's default) forbids to all
+/// threads: the watch's questions and our memory do not touch the captured streams.
 class RelaxedCapture {
  public:
   RelaxedCapture() { static_cast<void>(cudaThreadExchangeStreamCaptureMode(&mode_)); }
@@ -138,19 +138,23 @@ DeviceCode CudaDevice::capture_id(DeviceStream stream, std::uint64_t& id) noexce
 }
 
 DeviceCode CudaDevice::allocate(void*& memory, std::size_t bytes) noexcept {
+  const RelaxedCapture relaxed;
   return taken(cudaMalloc(&memory, bytes));
 }
 
 void CudaDevice::free(void* memory) noexcept {
+  const RelaxedCapture relaxed;
   if (memory != nullptr) static_cast<void>(taken(cudaFree(memory)));
 }
 
 DeviceCode CudaDevice::allocate_pinned(void*& memory, std::size_t bytes) noexcept {
+  const RelaxedCapture relaxed;
   // With unified addressing, which every 64-bit Linux has, the device uses the host's address.
   return taken(cudaHostAlloc(&memory, bytes, cudaHostAllocPortable | cudaHostAllocMapped));
 }
 
 void CudaDevice::free_pinned(void* memory) noexcept {
+  const RelaxedCapture relaxed;
   if (memory != nullptr) static_cast<void>(taken(cudaFreeHost(memory)));
 }
 

@@ -113,6 +113,9 @@ NcclConfig DeviceComms::config(const std::string& name) const {
   NcclConfig config;
   config.is_blocking = options_.is_blocking;
   config.max_ctas = options_.max_ctas;
+  // NCCL runs the work of communicators that share resources one after the other, whatever their
+  // streams: no local step would overlap a cross step.
+  config.shares_resources = false;
   config.name = name_ + "/" + name;
   return config;
 }

@@ -198,6 +198,9 @@ class NcclDeviceGroup final : public DeviceGroup {
       }
       const NcclWait wait = wait_of(deadline);
       const StreamComms comms = need(plan, wait);
+      if (capture != 0) {
+        for (const auto& comm : comms_.all()) comm->set_captured();
+      }
       StreamWork work{
           .device = api(),
           .stream = stream,

@@ -111,7 +111,12 @@ class RegisteredMemory {
         // The communicator was ended, and its registrations with it.
       }
     }
-    library_.nccl().free(memory_);
+    try {
+      const DeviceGuard guard(library_.device(), device_);
+      library_.nccl().free(memory_);
+    } catch (const Error&) {
+      // The device is gone, and the memory with it.
+    }
   }
   RegisteredMemory(const RegisteredMemory&) = delete;
   RegisteredMemory& operator=(const RegisteredMemory&) = delete;

@@ -29,6 +29,7 @@ ON_GPUS_ONLY = ["pure_nccl", "non_cuda_aware"]
 # Of the largest term: float32 sums of a few ranks; two roundings; one rounding per rank.
 BOUND = {"native": 1e-6, "float16": 1.1e-3, "bfloat16": 8.8e-3}
 KILLED = 1
+KEPT = []  # graphs that outlive their group, whose end must not wait for them
 
 
 def contribution(rank, count):
@@ -85,6 +86,7 @@ def graph(device):
         captured.replay()
         torch.cuda.synchronize()
         assert (tensor.cpu() - expected).abs().max().item() < 1e-5, "a replay is wrong"
+    KEPT.append(captured)
     return "captured once, replayed three times, right"
 
 

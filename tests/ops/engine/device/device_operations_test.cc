@@ -239,6 +239,9 @@ TEST(DeviceCapture, NeedsToHaveBeenPreparedAndThenAllocatesNothing) {
     collective.output = bytes_of(more);
     rank.device_group.issue(collective, rank.stream)->wait();
     EXPECT_EQ(more, Floats(3000, 4.0F));
+    rank.device_group.shutdown();
+    EXPECT_EQ(rank.library.nccl().graph_waits(), 0) << "the graph may live longer than the group";
+    EXPECT_THROW(rank.device_group.issue(collective, rank.stream), InvalidArgument);
   });
 }
 

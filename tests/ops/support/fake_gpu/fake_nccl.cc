@@ -30,6 +30,11 @@ struct FakeEndpoint {
   bool is_aborted = false;
   bool is_dead = false;                 ///< destroyed or aborted
   std::shared_ptr<FakeComm> splitting;  ///< whom it waits for: joined of size
+  // As NCCL does, the child is told, at the caller's address, when the parent has settled or was
+  // aborted.
+  NcclHandle* child_slot = nullptr;
+  FakeEndpoint* child = nullptr;
+  bool is_captured = false;  ///< a graph refers to it
   std::uint64_t next_meeting = 0;
   // What has been called and has not settled yet.
   std::vector<std::shared_ptr<FakeCall>> calls;
@@ -42,6 +47,11 @@ struct FakeEndpoint {
 namespace {
 
 FakeEndpoint& endpoint_of(NcclHandle comm) { return *static_cast<FakeEndpoint*>(comm.comm); }
+
+void tell_child(FakeEndpoint& parent) {
+  if (parent.child_slot != nullptr) parent.child_slot->comm = parent.child;
+  parent.child_slot = nullptr;
+}
 
 bool is_transfer(OpKind kind) { return kind == OpKind::kSend || kind == OpKind::kRecv; }
 
@@ -97,6 +107,11 @@ int FakeNccl::live_communicators() {
   return live_;
 }
 
+int FakeNccl::graph_waits() {
+  const std::lock_guard lock(cluster_->machine->mutex());
+  return graph_waits_;
+}
+
 int FakeNccl::aborts() {
   const std::lock_guard lock(cluster_->machine->mutex());
   return aborts_;
@@ -122,6 +137,9 @@ FakeEndpoint& FakeNccl::add_endpoint(std::shared_ptr<FakeComm> comm, int rank,
                                      const NcclConfig& config) {
   endpoints_.push_back(std::make_shared<FakeEndpoint>());
   FakeEndpoint& endpoint = *endpoints_.back();
+  if (config.shares_resources) {
+    cluster_->mismatch = config.name + " shares resources: nothing overlaps what its family does";
+  }
   endpoint.comm = std::move(comm);
   endpoint.rank = rank;
   endpoint.name = config.name;
@@ -171,12 +189,15 @@ NcclCode FakeNccl::split(NcclHandle parent, int color, int key, NcclHandle& chil
   shared->ranks[place] = rank_;
   FakeEndpoint& endpoint = add_endpoint(shared, key, config);
   endpoint.splitting = everybody;
-  child.comm = &endpoint;
+  child.comm = nullptr;
+  from.child_slot = &child;
+  from.child = &endpoint;
   return NcclCode::kInProgress;
 }
 
-NcclCode FakeNccl::finalize(NcclHandle /*comm*/) noexcept {
+NcclCode FakeNccl::finalize(NcclHandle comm) noexcept {
   const std::lock_guard lock(cluster_->machine->mutex());
+  if (endpoint_of(comm).is_captured) ++graph_waits_;
   return injected("finalize");
 }
 
@@ -190,6 +211,7 @@ NcclCode FakeNccl::abort(NcclHandle comm) noexcept {
   const std::lock_guard lock(cluster_->machine->mutex());
   FakeEndpoint& endpoint = endpoint_of(comm);
   endpoint.is_aborted = true;
+  tell_child(endpoint);
   for (const auto& weak : endpoint.launched) {
     if (const auto call = weak.lock(); call != nullptr) call->is_cancelled = true;
   }
@@ -214,6 +236,8 @@ NcclCode FakeNccl::async_error(NcclHandle comm, NcclCode& state) noexcept {
     } else {
       launch(endpoint);
     }
+  } else {
+    tell_child(endpoint);
   }
   return NcclCode::kSuccess;
 }
@@ -242,7 +266,9 @@ NcclCode FakeNccl::add(FakeCall call, NcclHandle comm, DeviceStream stream) {
   }
   FakeEndpoint& endpoint = endpoint_of(comm);
   // A call before the one before has settled, or on a dead communicator, is the caller's mistake.
-  if (endpoint.is_dead || endpoint.has_launch) return NcclCode::kInvalidUsage;
+  if (endpoint.is_dead || endpoint.has_launch || endpoint.child_slot != nullptr) {
+    return NcclCode::kInvalidUsage;
+  }
   log_[endpoint.name].push_back(call.describe());
   const bool is_alone = group_depth_ == 0;
   if (is_alone) ++group_depth_;
@@ -254,6 +280,8 @@ NcclCode FakeNccl::add(FakeCall call, NcclHandle comm, DeviceStream stream) {
 
 void FakeNccl::launch(FakeEndpoint& endpoint) {
   endpoint.has_launch = false;
+  const auto* const stream = static_cast<const FakeStream*>(endpoint.stream.handle);
+  if (stream != nullptr && stream->capture != 0) endpoint.is_captured = true;
   auto calls = std::exchange(endpoint.calls, {});
   std::erase_if(endpoint.launched, [](const auto& weak) { return weak.expired(); });
   endpoint.launched.insert(endpoint.launched.end(), calls.begin(), calls.end());

@@ -90,6 +90,8 @@ class FakeNccl final : public ops::NcclApi {
   void hang();
   int live_communicators();
   int aborts();
+  /// Communicators that were to be given up while a graph refers to them, for which NCCL waits.
+  int graph_waits();
 
   int version() const noexcept override { return cluster_->version; }
   ops::NcclCode make_id(ops::NcclId& id) noexcept override;
@@ -149,6 +151,7 @@ class FakeNccl final : public ops::NcclApi {
   bool is_hanging_ = false;
   int live_ = 0;
   int aborts_ = 0;
+  int graph_waits_ = 0;
 };
 
 /// What a rank opens in place of libchainmail_cuda.so.
