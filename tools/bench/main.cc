@@ -14,11 +14,14 @@
 #include <iostream>
 #include <sstream>
 
+#include "ops/device/device_library.h"
 #include "plugin/job/world.h"
 #include "tools/bench/command/nodes.h"
 #include "tools/bench/command/sizes.h"
 #include "tools/bench/contestants/exercise.h"
 #include "tools/bench/contestants/roster.h"
+#include "tools/bench/device/device_time.h"
+#include "tools/bench/device/kernel_contestants.h"
 #include "tools/bench/machine/rates.h"
 #include "tools/bench/measure/measure.h"
 #include "tools/bench/report/plot.h"
@@ -43,9 +46,14 @@ DEFINE_bool(group_memory, false,
             "with --engine: reduce in memory that the group has allocated, see docs/bench.md");
 DEFINE_string(algorithm, "auto", "auto, naive, flat, hierarchical, two_dimensional or single_node");
 DEFINE_string(wire, "native", "between nodes: native, float16 or bfloat16");
-DEFINE_string(against, "none",
-              "what to compare with, such as gloo,mpi,mpi-inplace,mpi-sm,mpich,memory; see "
-              "docs/bench.md");
+DEFINE_string(
+    against, "none",
+    "what to compare with, such as gloo,mpi,mpi-inplace,mpi-sm,mpich,memory; nccl on GPUs; "
+    "see docs/bench.md");
+DEFINE_string(device, "cpu", "cpu or cuda: where the tensors are; GPUs of a node in turn");
+DEFINE_string(kernels, "",
+              "times packing, unpacking and adding in 16 bits instead, on the shapes of resnet50, "
+              "bert_large, mlp or one tensor such as 256M; with commas");
 DEFINE_string(mpi_rsh, "", "remote shell that starts MPI's processes on other nodes");
 DEFINE_int32(nodes, 0, "run over this many network namespaces of this machine; needs root");
 DEFINE_string(rate, "", "rate of the links between them, such as 1gbit; empty: not shaped");
@@ -87,6 +95,10 @@ RosterOptions roster_asked_for() {
   options.wire = FLAGS_wire;
   options.against = parse_contestants(FLAGS_against);
   options.remote_shell = FLAGS_mpi_rsh;
+  if (FLAGS_device != "cpu" && FLAGS_device != "cuda") {
+    throw InvalidArgument("--device " + FLAGS_device + ": valid are cpu and cuda");
+  }
+  check_contestants(options, FLAGS_device == "cuda");
   return options;
 }
 
@@ -99,6 +111,18 @@ std::vector<std::string> operations_asked_for() {
     names.push_back(name);
   }
   return names;
+}
+
+std::vector<std::string> kernels_asked_for() {
+  const std::vector<std::string> shapes = parse_shape_names(FLAGS_kernels);
+  if (shapes.empty()) return shapes;
+  if (FLAGS_wire == "native") FLAGS_wire = "float16";
+  if (ops::parse_wire_format(FLAGS_wire) == ops::WireFormat::kNative || FLAGS_against != "none") {
+    throw InvalidArgument(
+        "--kernels takes --wire float16 or bfloat16, and no --against: kernels are compared with "
+        "copies and with torch's ways");
+  }
+  return shapes;
 }
 
 int batch_for(std::size_t bytes) {
@@ -147,15 +171,17 @@ class Output {
   std::vector<Measured> all_;
 };
 
-RunFacts facts_of(Control& control, const std::vector<std::unique_ptr<Contestant>>& contestants) {
+RunFacts facts_of(Control& control, const std::string& device,
+                  const std::vector<std::unique_ptr<Contestant>>& contestants) {
   RunFacts facts;
+  facts.device = device;
   if (control.ranks().rank == 0) facts.machine = examine_machine();
   control.barrier();
   measure_rates(control, facts.machine);
   facts.ranks = control.ranks().size;
   facts.nodes = control.ranks().nodes;
   facts.topology = control.topology().describe();
-  facts.is_engine = FLAGS_engine;
+  facts.is_engine = FLAGS_engine || !FLAGS_kernels.empty();
   facts.algorithm = FLAGS_algorithm;
   facts.wire = FLAGS_wire;
   facts.rounds = FLAGS_rounds;
@@ -172,38 +198,87 @@ std::int64_t count_wrong(const std::vector<Result>& results) {
   return wrong;
 }
 
-// The number of wrong elements. With --nodes only the processes that the launcher starts return.
-std::int64_t run(const std::vector<std::string>& command) {
+std::int64_t time_collectives(Case what, const RosterOptions& roster, World& world,
+                              Control& control, Output& output) {
   const std::vector<std::size_t> sizes = sizes_asked_for();
-  const std::vector<std::string> operations = operations_asked_for();
-  const RosterOptions roster = roster_asked_for();
-  Case what = case_asked_for();
-  if (FLAGS_nodes != 0) run_over_nodes({FLAGS_nodes, FLAGS_rate, FLAGS_per_node}, command);
-  at::set_num_threads(1);  // a rank is a core
-  const auto world = job_world();
-  Control control(*world);
-  Output output(control.ranks().rank == 0);
-  const auto contestants = make_contestants(roster, *world, control);
-  output.begin(facts_of(control, contestants));
-
+  const bool is_on_gpu = !roster.device.is_cpu();
+  const auto contestants = make_contestants(roster, world, control);
+  output.begin(
+      facts_of(control, is_on_gpu ? ops::open_device_library().describe() : "", contestants));
   std::int64_t wrong = 0;
-  for (const std::string& operation : operations) {
-    for (const std::size_t size : sizes) {
-      what.op = operation;
-      what.bytes = size;
-      what.repeats.batch = batch_for(size);
-      Measured measured{operation,
-                        size,
-                        what.count(),
-                        what.dtype,
-                        what.redop,
+  const auto time = [&](const std::string& name) {
+    Measured measured{name,
+                      what.bytes,
+                      what.count(),
+                      what.dtype,
+                      what.redop,
+                      what.repeats.batch,
+                      bus_factor(what.op, control.ranks().size),
+                      measure(what, contestants, control)};
+    wrong += count_wrong(measured.results);
+    output.add(measured);
+  };
+  for (const std::string& operation : operations_asked_for()) {
+    what.op = operation;
+    for (const bool is_issue : {false, true}) {
+      if (is_issue && !is_on_gpu) continue;  // there calls return when all is done
+      what.is_issue = is_issue;
+      for (const std::size_t size : sizes) {
+        what.bytes = size;
+        what.repeats.batch = batch_for(size);
+        time(is_issue ? operation + " issue" : operation);
+      }
+    }
+  }
+  return wrong;
+}
+
+std::int64_t time_kernels(Case what, const std::vector<std::string>& shapes, c10::Device device,
+                          Control& control, Output& output) {
+  const auto place = device.is_cpu()
+                         ? make_host_place()
+                         : make_device_place(ops::open_device_library(), device.index());
+  what.repeats.batch = FLAGS_batch > 0 ? FLAGS_batch : 10;  // so that launches follow each other
+  std::int64_t wrong = 0;
+  bool has_begun = false;
+  for (const std::string& name : shapes) {
+    for (const std::string& operation : kernel_operations()) {
+      const KernelCase kernel{operation, name, ops::parse_wire_format(FLAGS_wire)};
+      const auto contestants = make_kernel_contestants(kernel, device, *place);
+      if (!has_begun) output.begin(facts_of(control, place->describe(), contestants));
+      has_begun = true;
+      Measured measured{operation + " " + name,
+                        size_in_bytes(kernel),
+                        element_count(kernel),
+                        "float32",
+                        FLAGS_wire,
                         what.repeats.batch,
-                        bus_factor(operation, control.ranks().size),
+                        moved_per_byte(kernel),
                         measure(what, contestants, control)};
       wrong += count_wrong(measured.results);
       output.add(measured);
     }
   }
+  return wrong;
+}
+
+// The number of wrong elements. With --nodes only the processes that the launcher starts return.
+std::int64_t run(const std::vector<std::string>& command) {
+  static_cast<void>(sizes_asked_for());
+  static_cast<void>(operations_asked_for());
+  const std::vector<std::string> kernels = kernels_asked_for();
+  RosterOptions roster = roster_asked_for();
+  const Case what = case_asked_for();
+  if (FLAGS_nodes != 0) run_over_nodes({FLAGS_nodes, FLAGS_rate, FLAGS_per_node}, command);
+  at::set_num_threads(1);  // a rank is a core
+  const auto world = job_world();
+  Control control(*world);
+  roster.device =
+      choose_device(FLAGS_device, control.topology().local_rank_of(control.ranks().rank));
+  Output output(control.ranks().rank == 0);
+  const std::int64_t wrong = kernels.empty()
+                                 ? time_collectives(what, roster, *world, control, output)
+                                 : time_kernels(what, kernels, roster.device, control, output);
   output.end();
   control.barrier();
   return wrong;

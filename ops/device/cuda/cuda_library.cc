@@ -58,9 +58,14 @@ class CudaLibrary final : public DeviceLibrary {
   std::string describe() override {
     int runtime_version = 0;
     static_cast<void>(cudaRuntimeGetVersion(&runtime_version));
+    int device = 0;
+    cudaDeviceProp properties{};
+    const bool has_name = cudaGetDevice(&device) == cudaSuccess &&
+                          cudaGetDeviceProperties(&properties, device) == cudaSuccess;
     const int nccl = symbols_.version;
-    return "CUDA " + version_text(runtime_version) + ", NCCL " + std::to_string(nccl / 10000) +
-           "." + std::to_string(nccl / 100 % 100) + "." + std::to_string(nccl % 100) + " (" +
+    return (has_name ? std::string(properties.name) + ", " : std::string()) + "CUDA " +
+           version_text(runtime_version) + ", NCCL " + std::to_string(nccl / 10000) + "." +
+           std::to_string(nccl / 100 % 100) + "." + std::to_string(nccl % 100) + " (" +
            symbols_.path + ")";
   }
   DeviceApi& device() override { return device_; }

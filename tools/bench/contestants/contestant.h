@@ -31,6 +31,7 @@ struct Case {
   Repeats repeats;
   int rounds = 5;
   bool check = true;
+  bool is_issue = false;  ///< time until the call returns, not until a device is done
 
   std::size_t count() const;  ///< elements, at least one
 };

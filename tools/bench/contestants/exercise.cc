@@ -40,8 +40,9 @@ void finish(const c10::intrusive_ptr<c10d::Work>& work) {
 /// Makes the parts that exercises have in common.
 class Maker {
  public:
-  Maker(const Case& what, const Ranks& ranks)
+  Maker(const Case& what, const Ranks& ranks, c10::Device device)
       : ranks_(ranks),
+        device_(device),
         type_(parse_dtype(what.dtype)),
         redop_(parse_redop(what.redop)),
         factor_(reduced_factor(what.redop, ranks.size)),
@@ -155,19 +156,24 @@ class Maker {
     Exercise exercise = moving(pattern(whole_, rank_factor()), pattern(whole_, last + 1));
     if (ranks_.size == 1) exercise.expected.clear();  // c10d does not send to itself
     exercise.run = [input = exercise.inputs, output = exercise.outputs, next, last,
-                    size = ranks_.size](ProcessGroup& group) mutable {
+                    size = ranks_.size, device = device_.type()](ProcessGroup& group) mutable {
       if (size == 1) return;
+      // On a stream a send that waits for its receive would hold up the receive behind it.
+      if (device != c10::kCPU) group.startCoalescing(device);
       const auto sent = group.send(input, next, 0);
-      finish(group.recv(output, last, 0));
+      const auto received = group.recv(output, last, 0);
+      if (device != c10::kCPU) return finish(group.endCoalescing(device));
+      finish(received);
       finish(sent);
     };
     return exercise;
   }
-  static Exercise barrier() {
+  Exercise barrier() const {
     Exercise exercise;
-    exercise.run = [](ProcessGroup& group) {
+    exercise.run = [device = device_](ProcessGroup& group) {
       c10d::BarrierOptions options;
       options.asyncOp = false;
+      if (!device.is_cpu()) options.device = device;
       finish(group.barrier(options));
     };
     return exercise;
@@ -176,7 +182,8 @@ class Maker {
  private:
   // 1, 2, 3, 1, ... times `factor`: exact in every dtype for a few dozen ranks.
   at::Tensor pattern(std::int64_t count, double factor) const {
-    return at::arange(count).remainder(3).add(1).to(at::kDouble).mul(factor).to(type_);
+    const at::Tensor values = at::arange(count, at::TensorOptions(at::kLong).device(device_));
+    return values.remainder(3).add(1).to(at::kDouble).mul(factor).to(type_);
   }
   std::vector<at::Tensor> of_all_ranks(std::int64_t count) const {
     std::vector<at::Tensor> parts;
@@ -193,6 +200,7 @@ class Maker {
   std::int64_t offset() const { return ranks_.rank * part_; }
 
   const Ranks& ranks_;
+  const c10::Device device_;
   const at::ScalarType type_;
   const c10d::ReduceOp redop_;
   const double factor_;
@@ -210,17 +218,16 @@ const std::vector<Entry>& entries() {
   const auto all = [](double) { return 1.0; };
   const auto others = [](double ranks) { return ranks > 1 ? (ranks - 1) / ranks : 1.0; };
   const auto twice = [others](double ranks) { return ranks > 1 ? 2 * others(ranks) : 1.0; };
-  static const std::vector<Entry> kEntries = {
-      {"all_reduce", &Maker::all_reduce, twice},
-      {"all_gather", &Maker::all_gather, others},
-      {"reduce_scatter", &Maker::reduce_scatter, others},
-      {"broadcast", &Maker::broadcast, all},
-      {"reduce", &Maker::reduce, all},
-      {"all_to_all", &Maker::all_to_all, others},
-      {"gather", &Maker::gather, others},
-      {"scatter", &Maker::scatter, others},
-      {"send_recv", &Maker::send_recv, all},
-      {"barrier", [](const Maker&) { return Maker::barrier(); }, all}};
+  static const std::vector<Entry> kEntries = {{"all_reduce", &Maker::all_reduce, twice},
+                                              {"all_gather", &Maker::all_gather, others},
+                                              {"reduce_scatter", &Maker::reduce_scatter, others},
+                                              {"broadcast", &Maker::broadcast, all},
+                                              {"reduce", &Maker::reduce, all},
+                                              {"all_to_all", &Maker::all_to_all, others},
+                                              {"gather", &Maker::gather, others},
+                                              {"scatter", &Maker::scatter, others},
+                                              {"send_recv", &Maker::send_recv, all},
+                                              {"barrier", &Maker::barrier, all}};
   return kEntries;
 }
 
@@ -264,8 +271,8 @@ std::vector<std::string> exercise_names() {
   return names;
 }
 
-Exercise make_exercise(const Case& what, const Ranks& ranks) {
-  return entry(what.op).make(Maker(what, ranks));
+Exercise make_exercise(const Case& what, const Ranks& ranks, c10::Device device) {
+  return entry(what.op).make(Maker(what, ranks, device));
 }
 
 double bus_factor(const std::string& op, int ranks) { return entry(op).bus_factor(ranks); }

@@ -36,9 +36,10 @@ struct Exercise {
 /// Throws InvalidArgument for an unknown dtype.
 [[nodiscard]] at::ScalarType parse_dtype(const std::string& name);
 
-/// The tensors hold values to be checked, once: what works in place does not keep them.
-/// Throws InvalidArgument for an unknown op or reduction.
-[[nodiscard]] Exercise make_exercise(const Case& what, const Ranks& ranks);
+/// The tensors are on `device` and hold values to be checked, once: what works in place does not
+/// keep them. Throws InvalidArgument for an unknown op or reduction.
+[[nodiscard]] Exercise make_exercise(const Case& what, const Ranks& ranks,
+                                     c10::Device device = c10::kCPU);
 
 /// busbw / algbw, as nccl-tests define it.
 [[nodiscard]] double bus_factor(const std::string& op, int ranks);

@@ -32,4 +32,9 @@ struct Candidate {
 [[nodiscard]] Candidate make_gloo(const c10::intrusive_ptr<c10d::Store>& store, const Ranks& ranks,
                                   const std::string& name = "gloo");
 
+/// torch's own NCCL group, for tensors on GPUs. `name` must be new in the job. Throws
+/// InvalidArgument where CUDA or our library that opens it is missing.
+[[nodiscard]] Candidate make_nccl(const c10::intrusive_ptr<c10d::Store>& store, const Ranks& ranks,
+                                  const std::string& name = "nccl");
+
 }  // namespace chainmail::bench

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "plugin/tensor/element_type.h"
 #include "tools/bench/contestants/exercise.h"
+#include "tools/bench/device/device_time.h"
 
 namespace chainmail::bench {
 namespace {
@@ -22,25 +23,30 @@ void fill_with_zeros(Exercise& exercise) {
 
 class C10dContestant final : public Contestant {
  public:
-  C10dContestant(Candidate candidate, Ranks ranks, std::string description)
-      : candidate_(std::move(candidate)), ranks_(ranks), description_(std::move(description)) {}
+  C10dContestant(Candidate candidate, Ranks ranks, std::string description, c10::Device device)
+      : candidate_(std::move(candidate)),
+        ranks_(ranks),
+        description_(std::move(description)),
+        device_(device) {}
 
   const std::string& name() const noexcept override { return candidate_.name; }
   std::string description() const override { return description_; }
   void prepare(const Case& what) override {
     if (!candidate_.group) return;
-    exercise_ = make_exercise(what, ranks_);
+    exercise_ = make_exercise(what, ranks_, device_);
     fill_with_zeros(exercise_);
   }
   std::int64_t count_wrong(const Case& what) override {
     if (!candidate_.group) return 0;
-    const Exercise fresh = make_exercise(what, ranks_);
+    const Exercise fresh = make_exercise(what, ranks_, device_);
     fresh.run(*candidate_.group);
     return fresh.count_wrong();
   }
   Sample time(const Case& what) override {
     if (!candidate_.group) return absent(what);
-    return time_calls(what.repeats, [&] { exercise_.run(*candidate_.group); });
+    const auto call = [this] { exercise_.run(*candidate_.group); };
+    if (what.is_issue) return time_issue(device_, what.repeats, call);
+    return time_on_device(device_, what.repeats, call);
   }
 
  private:
@@ -53,6 +59,7 @@ class C10dContestant final : public Contestant {
   Candidate candidate_;
   const Ranks ranks_;
   const std::string description_;
+  const c10::Device device_;
   Exercise exercise_;
 };
 
@@ -176,8 +183,9 @@ class MemoryContestant final : public Contestant {
 }  // namespace
 
 std::unique_ptr<Contestant> make_c10d_contestant(Candidate candidate, Ranks ranks,
-                                                 std::string description) {
-  return std::make_unique<C10dContestant>(std::move(candidate), ranks, std::move(description));
+                                                 std::string description, c10::Device device) {
+  return std::make_unique<C10dContestant>(std::move(candidate), ranks, std::move(description),
+                                          device);
 }
 
 std::unique_ptr<Contestant> make_engine_contestant(std::string name,

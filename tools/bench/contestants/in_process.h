@@ -8,6 +8,7 @@
 
 #pragma once
 
+#include <c10/core/Device.h>
 #include <c10/util/intrusive_ptr.h>
 
 #include <memory>
@@ -21,9 +22,11 @@
 namespace chainmail::bench {
 
 /// What a user gets through c10d. `ranks` is this process's place in the candidate's group; a group
-/// of fewer ranks than the job's has a null group elsewhere, which takes no part.
+/// of fewer ranks than the job's has a null group elsewhere, which takes no part. On a GPU the
+/// device's time is measured, by events, or with Case::is_issue that of the call alone.
 [[nodiscard]] std::unique_ptr<Contestant> make_c10d_contestant(Candidate candidate, Ranks ranks,
-                                                               std::string description);
+                                                               std::string description,
+                                                               c10::Device device = c10::kCPU);
 
 /// The engine's call without c10d and torch. All operations but send_recv. With
 /// `uses_group_memory` the tensors of all_reduce lie in memory of ops::Group::allocate(), which the

@@ -40,7 +40,7 @@ class Maker {
     if (!options_.is_engine) {
       const Ranks ranks = place_in(own.order);
       return make_c10d_contestant(make_ours(store_, ranks, options_.algorithm, own.wire, own.name),
-                                  ranks, "through c10d of " + std::string(kTorch));
+                                  ranks, "through c10d of " + std::string(kTorch), options_.device);
     }
     ops::GroupOptions options;
     options.name = "bench/" + own.name;
@@ -78,6 +78,10 @@ class Maker {
   std::unique_ptr<Contestant> unchecked() const {
     if (!options_.is_engine) throw InvalidArgument("unchecked is measured with --engine only");
     return ours({"unchecked", options_.wire, by_slot_order(), options_.uses_group_memory, false});
+  }
+  std::unique_ptr<Contestant> nccl() const {
+    return make_c10d_contestant(make_nccl(store_, control_.ranks()), control_.ranks(), kTorch,
+                                options_.device);
   }
   std::unique_ptr<Contestant> memory() const { return make_memory_contestant(control_); }
   std::unique_ptr<Contestant> mpi(const std::string& name) const {
@@ -124,6 +128,7 @@ const std::map<std::string, Make>& makes() {
       {"private", &Maker::private_memory},
       {"unchecked", &Maker::unchecked},
       {"memory", &Maker::memory},
+      {"nccl", &Maker::nccl},
       {"mpi", mpi("mpi")},
       {"mpi-inplace", mpi("mpi-inplace")},
       {"mpi-sm", mpi("mpi-sm")},
@@ -146,6 +151,23 @@ std::vector<std::string> parse_contestants(const std::string& list) {
     names.push_back(name);
   }
   return names;
+}
+
+void check_contestants(const RosterOptions& options, bool is_on_gpu) {
+  const std::vector<std::string> on_gpus = {"by-node", "native", "nccl"};
+  if (is_on_gpu && options.is_engine) {
+    throw InvalidArgument("--engine times calls on host memory; leave it out with --device cuda");
+  }
+  for (const std::string& name : options.against) {
+    const bool is_for_gpus = std::find(on_gpus.begin(), on_gpus.end(), name) != on_gpus.end();
+    if (is_on_gpu && !is_for_gpus) {
+      throw InvalidArgument(name +
+                            " does not take tensors on GPUs; compare with nccl, native or by-node");
+    }
+    if (!is_on_gpu && name == "nccl") {
+      throw InvalidArgument("nccl takes tensors on GPUs only; add --device cuda");
+    }
+  }
 }
 
 std::vector<std::unique_ptr<Contestant>> make_contestants(const RosterOptions& options,

@@ -7,6 +7,8 @@
 
 #pragma once
 
+#include <c10/core/Device.h>
+
 #include <memory>
 #include <string>
 #include <vector>
@@ -24,10 +26,15 @@ struct RosterOptions {
   std::string wire = "native";
   std::vector<std::string> against;  ///< of contestant_names()
   std::string remote_shell;          ///< for MPI's processes on other nodes
+  c10::Device device = c10::kCPU;    ///< of this rank's tensors
 };
 
 /// "mpi,mpich" in words; "none" and "" are none. Throws InvalidArgument for unknown names.
 [[nodiscard]] std::vector<std::string> parse_contestants(const std::string& list);
+
+/// Throws InvalidArgument for contestants that do not take tensors of that place: torch's Gloo, MPI
+/// and the engine's call reduce in host memory, torch's NCCL on GPUs.
+void check_contestants(const RosterOptions& options, bool is_on_gpu);
 
 /// Ours first, then those it is measured against. Throws InvalidArgument for those that cannot be
 /// had here.

@@ -57,6 +57,7 @@ void add_machine(Json& line, const RunFacts& facts, int batch) {
   line["memcpy_gbs"] = machine.memcpy_gbs;
   line["socket_gbs"] = machine.socket_gbs;
   line["load"] = machine.load;
+  if (!facts.device.empty()) line["device"] = facts.device;
   line["host"] = machine.host;
   line["processor"] = machine.processor;
   line["version"] = machine.version;

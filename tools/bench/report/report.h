@@ -24,6 +24,7 @@ struct RunFacts {
   bool is_engine = false;
   std::string algorithm;
   std::string wire;
+  std::string device;  ///< "NVIDIA H200, CUDA 13.0, NCCL 2.28.9 (...)"; empty: host memory
   int rounds = 0;
   int samples = 0;
   /// "chainmail: the engine's call", "mpi: Open MPI v4.1.4", ours first.

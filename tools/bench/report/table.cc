@@ -36,6 +36,7 @@ std::string header_text(const RunFacts& facts) {
       "%.1f GB/s; %s socket %.2f GB/s\n",
       machine.cache_line_ns, machine.stream_gbs, machine.memcpy_gbs,
       facts.nodes > 1 ? "node to node" : "loopback", machine.socket_gbs);
+  if (!facts.device.empty()) text += "# device: " + facts.device + "\n";
   text += text_of("# algorithm %s, wire %s; %d rounds of %d samples, contestants in turn:\n",
                   facts.algorithm.c_str(), facts.wire.c_str(), facts.rounds, facts.samples);
   for (const std::string& contestant : facts.contestants) text += "#   " + contestant + "\n";

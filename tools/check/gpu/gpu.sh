@@ -3,7 +3,7 @@
 # SPDX-FileCopyrightText: 2026 the Chainmail authors
 
 # Everything that needs a GPU, in one go, for a machine that is there for half an hour: the tests of
-# the kernels, several ranks on one GPU over real NCCL, training, a killed rank, graphs. Speed is not judged here.
+# the kernels, several ranks on one GPU over real NCCL, training, a killed rank, graphs, and speed.
 set -euo pipefail
 
 usage() {
@@ -17,8 +17,9 @@ python3 with torch of the version that was built against. One line per step; log
 TEXT
 }
 
-readonly STEPS=(kernels sanitizer collectives2 collectives4 graph killed train2 train4 train_nccl)
-readonly PROGRAMS=(train_mnist device_kernels_test)
+readonly STEPS=(kernels sanitizer bench_kernels collectives2 collectives4 graph killed train2 train4 train_nccl
+  bench2 bench4)
+readonly PROGRAMS=(train_mnist device_kernels_test chainmail-bench)
 readonly MIN_ACCURACY=0.97 # after three epochs; ChainerMN's own table ends at 0.979
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -119,6 +120,68 @@ step_train4() {
   train 4 2 --communicator hierarchical --allreduce_grad_dtype bfloat16
 }
 step_train_nccl() { train 2 1 --communicator nccl; }
+
+# least BENCH_FILE OP BASE RATIO: every line about OP against BASE has at least this ratio.
+least() {
+  python3 - "$@" <<'PYTHON'
+import json, sys
+file, op, base, least = sys.argv[1], sys.argv[2], sys.argv[3], float(sys.argv[4])
+lines = [line for line in map(json.loads, open(file)) if line["op"] == op and line["base"] == base]
+assert lines, f"nothing about {op} against {base}"
+for line in lines:
+    print(f'{op} {line["size"]} B against {base}: {min(line["ratio"], line["ratio_of_min"]):.2f}, at least {least}')
+sys.exit(any(min(line["ratio"], line["ratio_of_min"]) < least for line in lines))
+PYTHON
+}
+
+step_bench_kernels() {
+  local file=$out/kernels.json shapes op failed=0
+  rm -f "$file"
+  "$bin/chainmail-bench" --device cuda --kernels resnet50,bert_large,256M -J "$file"
+  # Against a device copy of as many bytes, where that is a question of memory; against torch's ways.
+  for op in pack unpack add; do
+    least "$file" "$op 256M" copy 0.85 || failed=1
+  done
+  for shapes in resnet50 bert_large; do
+    for op in pack unpack; do
+      least "$file" "$op $shapes" torch 1.25 || failed=1
+      least "$file" "$op $shapes" foreach 1.25 || failed=1
+    done
+  done
+  python3 - "$file" <<'PYTHON' || failed=1
+import json, sys
+us = [line["ours_us"] for line in map(json.loads, open(sys.argv[1])) if line["op"] == "pack resnet50"][0]
+print(f"pack resnet50: {us:.1f} us, at most 60")
+sys.exit(us > 60)
+PYTHON
+  return $failed
+}
+
+# bench RANKS PER_NODE FILE FLAGS...: beside torch's own NCCL; ranks that share a GPU take turns on
+# it, so that only issue times, which are the host's, are judged.
+bench() {
+  local ranks=$1 per_node=$2 file=$3
+  shift 3
+  rm -f "$file"
+  torch_ranks "$ranks" "$per_node" "$bin/chainmail-bench" --device cuda --against nccl -n 10 -w 3 --rounds 3 \
+    --sizes 4K,1M,25M -J "$file" "$@"
+}
+
+step_bench2() {
+  local blocking failed=0
+  # As they are made, and with calls that start no thread each.
+  for blocking in 0 1; do
+    NCCL_COMM_BLOCKING=$blocking bench 2 1 "$out/flat-$blocking.json" --algorithm flat
+    echo "issue, NCCL_COMM_BLOCKING=$blocking:"
+    least "$out/flat-$blocking.json" "all_reduce issue" nccl 0.91 || failed=1
+  done
+  bench 2 1 "$out/every.json" --op all --sizes 64K
+  return $failed
+}
+step_bench4() {
+  bench 4 2 "$out/three-step.json" --algorithm two_dimensional --wire float16
+  least "$out/three-step.json" "all_reduce issue" nccl 0.4
+}
 
 # --------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+#include "tools/bench/device/kernel_place.h"
+
+#include <cstdint>
+#include <vector>
+
+#include "ops/device/device_memory.h"
+#include "ops/engine/device/device_packing.h"
+#include "ops/kernels/pack.h"
+
+namespace chainmail::bench {
+namespace {
+
+/// The walk that the GPU's is compared with bit for bit; one element after the other.
+class HostPack final : public ops::DevicePack {
+ public:
+  explicit HostPack(std::span<const ops::PackedTensor> tensors) : blocks_(plan_pack(tensors)) {}
+  void pack(void* buffer, ops::DataType buffer_type, double scale, std::uint32_t* flag,
+            ops::DeviceStream /*stream*/) override {
+    if (ops::pack(blocks_, buffer, buffer_type, scale)) *flag = 1;
+  }
+  void unpack(const void* buffer, ops::DataType buffer_type, double scale, std::uint32_t* flag,
+              ops::DeviceStream /*stream*/) override {
+    if (ops::unpack(blocks_, buffer, buffer_type, scale)) *flag = 1;
+  }
+
+ private:
+  const std::vector<ops::PackBlock> blocks_;
+};
+
+class HostPlace final : public KernelPlace {
+ public:
+  std::string describe() const override {
+    return "the CPU's scalar reference of the device's kernels";
+  }
+  std::unique_ptr<ops::DevicePack> make_pack(std::span<const ops::PackedTensor> tensors) override {
+    return std::make_unique<HostPack>(tensors);
+  }
+  void add_halves(void* result, const void* parts, std::size_t stride, int part_count, int own,
+                  const void* own_part, std::size_t count, ops::WireFormat wire,
+                  ops::DeviceStream /*stream*/) override {
+    ops::add_halves(result, parts, stride, part_count, own, own_part, count, wire,
+                    /*is_double=*/false);
+  }
+};
+
+class DevicePlace final : public KernelPlace {
+ public:
+  DevicePlace(ops::DeviceLibrary& library, int device) : library_(library), device_(device) {}
+  std::string describe() const override { return library_.describe(); }
+  std::unique_ptr<ops::DevicePack> make_pack(std::span<const ops::PackedTensor> tensors) override {
+    return ops::make_device_pack(library_.device(), device_, tensors);
+  }
+  void add_halves(void* result, const void* parts, std::size_t stride, int part_count, int own,
+                  const void* own_part, std::size_t count, ops::WireFormat wire,
+                  ops::DeviceStream stream) override {
+    const ops::DeviceGuard guard(library_.device(), device_);
+    ops::check_device(library_.device(),
+                      library_.device().kernels().add_halves(result, parts, stride, part_count, own,
+                                                             own_part, count, wire,
+                                                             /*is_double=*/false, stream),
+                      "adding halves");
+  }
+
+ private:
+  ops::DeviceLibrary& library_;
+  const int device_;
+};
+
+}  // namespace
+
+std::unique_ptr<KernelPlace> make_host_place() { return std::make_unique<HostPlace>(); }
+
+std::unique_ptr<KernelPlace> make_device_place(ops::DeviceLibrary& library, int device) {
+  return std::make_unique<DevicePlace>(library, device);
+}
+
+}  // namespace chainmail::bench

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// Our kernels where they are measured: on a GPU, or their reference on the CPU.
+//
+// One thread at a time. No torch.
+
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "ops/device/device_library.h"
+#include "ops/engine/device/device_group.h"
+#include "ops/types.h"
+
+namespace chainmail::bench {
+
+/// Our kernels, wherever they run.
+class KernelPlace {
+ public:
+  virtual ~KernelPlace() = default;
+  /// The device's own words.
+  virtual std::string describe() const = 0;
+  [[nodiscard]] virtual std::unique_ptr<ops::DevicePack> make_pack(
+      std::span<const ops::PackedTensor> tensors) = 0;
+  /// As ops::DeviceKernels::add_halves, in float32.
+  virtual void add_halves(void* result, const void* parts, std::size_t stride, int part_count,
+                          int own, const void* own_part, std::size_t count, ops::WireFormat wire,
+                          ops::DeviceStream stream) = 0;
+};
+
+[[nodiscard]] std::unique_ptr<KernelPlace> make_host_place();
+/// `library` must outlive it.
+[[nodiscard]] std::unique_ptr<KernelPlace> make_device_place(ops::DeviceLibrary& library,
+                                                             int device);
+
+}  // namespace chainmail::bench
