@@ -47,7 +47,7 @@ void Communicator::bcast(at::ArrayRef<at::Tensor> tensors, int root) {
   impl_->check_root(root, "bcast");
   internal::check_dense(tensors, "bcast");
   const at::NoGradGuard no_grad;
-  if (!tensors.empty() && !tensors.front().is_cpu()) {
+  if (!std::all_of(tensors.begin(), tensors.end(), [](const auto& t) { return t.is_cpu(); })) {
     // Through host memory: this gives ranks what they begin with, and need not be quick.
     std::vector<at::Tensor> copies;
     for (const at::Tensor& tensor : tensors) {
