@@ -8,6 +8,8 @@
 #include <c10/core/Event.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include <exception>
+#include <mutex>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -15,6 +17,7 @@
 #include "base/deadline.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "plugin/c10d/torchs_own/reduction.h"
 #include "plugin/tensor/element_type.h"
 
 namespace chainmail::internal {
@@ -26,42 +29,35 @@ class QueuedOperation final : public ops::DeviceOperation {
       : end_(stream.device_type()), limit_(limit) {
     end_.record(stream);
   }
-  bool is_done() noexcept override { return end_.query(); }
+  bool is_done() noexcept override {
+    try {
+      return error() != nullptr || end_.query();
+    } catch (const std::exception& failure) {  // of the device
+      const std::lock_guard lock(mutex_);
+      error_ = std::make_exception_ptr(CudaError(failure.what(), 0));
+      return true;
+    }
+  }
   void wait(std::optional<std::chrono::milliseconds> timeout) override {
     const Deadline deadline = Deadline::after(timeout.value_or(limit_));
     while (!is_done()) {
       if (deadline.has_passed()) throw TimeoutError("torch's all_reduce did not end in time");
       std::this_thread::sleep_for(std::chrono::microseconds{50});
     }
+    if (const auto failed = error()) std::rethrow_exception(failed);
   }
-  std::exception_ptr error() const override { return nullptr; }
+  std::exception_ptr error() const override {
+    const std::lock_guard lock(mutex_);
+    return error_;
+  }
   bool has_nonfinite() const noexcept override { return false; }
 
  private:
   c10::Event end_;
+  mutable std::mutex mutex_;
+  std::exception_ptr error_;
   const std::chrono::milliseconds limit_;
 };
-
-c10d::ReduceOp reduction_of(const ops::Collective& collective, const std::string& name) {
-  switch (collective.reduce_op) {
-    case ops::ReduceOp::kSum:
-      return c10d::ReduceOp::SUM;
-    case ops::ReduceOp::kAvg:
-      return c10d::ReduceOp::AVG;
-    case ops::ReduceOp::kProduct:
-      return c10d::ReduceOp::PRODUCT;
-    case ops::ReduceOp::kMin:
-      return c10d::ReduceOp::MIN;
-    case ops::ReduceOp::kMax:
-      return c10d::ReduceOp::MAX;
-    case ops::ReduceOp::kBitAnd:
-    case ops::ReduceOp::kBitOr:
-    case ops::ReduceOp::kBitXor:
-      break;
-  }
-  throw InvalidArgument("communicator '" + name + "' has no all_reduce " +
-                        to_string(collective.reduce_op));
-}
 
 }  // namespace
 
@@ -95,7 +91,7 @@ std::shared_ptr<ops::DeviceOperation> TorchDeviceGroup::issue(const ops::Collect
                           " works on the current stream; make the given one current");
   }
   c10d::AllreduceOptions how;
-  how.reduceOp = reduction_of(collective, name_);
+  how.reduceOp = torchs_reduction(collective.reduce_op, name_);
   how.asyncOp = false;  // on the current stream
   std::vector<at::Tensor> tensors{
       at::for_blob(collective.output, {static_cast<std::int64_t>(collective.count)})

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "plugin/c10d/torchs_own/reduction.h"
 #include "plugin/tensor/element_type.h"
 
 namespace chainmail::internal {
@@ -37,26 +38,6 @@ at::Tensor bytes(const std::byte* data, const ops::Collective& collective) {
   return view(data, collective.count * ops::size_of(collective.dtype), at::kByte);
 }
 
-c10d::ReduceOp reduction_of(const ops::Collective& collective, const std::string& name) {
-  switch (collective.reduce_op) {
-    case ops::ReduceOp::kSum:
-    case ops::ReduceOp::kAvg:  // Gloo has none: the sum is divided
-      return c10d::ReduceOp::SUM;
-    case ops::ReduceOp::kProduct:
-      return c10d::ReduceOp::PRODUCT;
-    case ops::ReduceOp::kMin:
-      return c10d::ReduceOp::MIN;
-    case ops::ReduceOp::kMax:
-      return c10d::ReduceOp::MAX;
-    case ops::ReduceOp::kBitAnd:
-    case ops::ReduceOp::kBitOr:
-    case ops::ReduceOp::kBitXor:
-      break;
-  }
-  throw InvalidArgument("communicator '" + name + "' has no all_reduce " +
-                        to_string(collective.reduce_op));
-}
-
 std::string text_of(const std::exception& error) {
   const auto* torchs = dynamic_cast<const c10::Error*>(&error);
   return torchs != nullptr ? torchs->what_without_backtrace() : error.what();
@@ -74,11 +55,13 @@ TorchGroup::TorchGroup(c10::intrusive_ptr<c10d::Backend> backend, ops::Topology 
 
 void TorchGroup::all_reduce(const ops::Collective& collective) {
   c10d::AllreduceOptions how;
-  how.reduceOp = reduction_of(collective, name_);
+  // Gloo has no mean: the sum is divided.
+  const bool divides = collective.reduce_op == ops::ReduceOp::kAvg;
+  how.reduceOp = torchs_reduction(divides ? ops::ReduceOp::kSum : collective.reduce_op, name_);
   std::vector<at::Tensor> tensors{
       view(collective.output, collective.count, scalar_type_of(collective.dtype))};
   backend_->allreduce(tensors, how)->wait();
-  if (collective.reduce_op != ops::ReduceOp::kAvg) return;
+  if (!divides) return;
   if (tensors[0].is_floating_point()) {
     tensors[0].div_(size());
   } else {
