@@ -83,22 +83,23 @@ Placement place(const Options& options, HostSet& all) {
 }
 
 // One world after the other, until one ends well or no restart is left.
-int run_job(Options options, const Placement& placement) {
+int run_job(const Options& options, const Placement& placement) {
   using Clock = std::chrono::steady_clock;
   const auto started = Clock::now();
   const auto limit = options.timeout;
+  auto time_left = limit;
   const std::string path = std::filesystem::read_symlink("/proc/self/exe").string();
   JobDirectory directory;
   for (int generation = 0;; ++generation) {
     Controller controller(options, placement, path, directory,
                           static_cast<std::uint32_t>(generation));
-    const int code = controller.run();
+    const int code = controller.run(time_left);
     if (generation >= options.max_restarts || !controller.may_start_anew()) return code;
     if (controller.has_lost_host()) std::this_thread::sleep_for(kLease + kHeartbeatInterval);
     if (limit) {
       const auto passed =
           std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - started);
-      options.timeout = std::max(*limit - passed, std::chrono::milliseconds(1));
+      time_left = std::max(*limit - passed, std::chrono::milliseconds(1));
     }
     std::cerr << "launcher: all ranks are started anew (restart " << generation + 1 << " of "
               << options.max_restarts << ")" << std::endl;

@@ -63,6 +63,8 @@ struct Options : Application {
   std::string remote_shell;                        ///< empty: what reaches the hosts best
   std::string remote_shell_arguments;              ///< words after the remote shell's own
   std::string output_dir;
+  bool preload = false;  ///< hosts get a copy of each program
+  std::vector<std::string> preload_files;
   std::optional<std::chrono::milliseconds> timeout;
   std::optional<std::chrono::milliseconds> grace;
   MpiMode mpi = MpiMode::kAuto;

@@ -149,6 +149,9 @@ void Agent::on_frame(const internal::Frame& frame) {
     case AgentMessage::kTunnelKill:
       relay_.on_frame(frame);
       break;
+    case AgentMessage::kPreload:
+      on_preload(frame);
+      break;
     case AgentMessage::kHeartbeat:
       break;
     case AgentMessage::kAgentHello:
@@ -406,6 +409,7 @@ void Agent::end(int exit_code) {
     [[maybe_unused]] const auto written = write(STDERR_FILENO, text.data(), text.size());
   }
   mpi_.reset();  // its folders, now that nobody writes into them
+  preload_.reset();
   io_.stop();
 }
 

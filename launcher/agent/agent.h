@@ -21,6 +21,7 @@
 #include "launcher/agent/rank_streams.h"
 #include "launcher/channel/frame_channel.h"
 #include "launcher/mpi/mpi_service.h"
+#include "launcher/staging/preload_store.h"
 #include "launcher/tree/relay.h"
 
 namespace chainmail::launch {
@@ -66,6 +67,7 @@ class Agent {
   void start_mpi();  // agent_mpi.cc, as what follows
   void send_mpi(const MpiMessage& message);
   void on_mpi(const internal::Frame& frame);
+  void on_preload(const internal::Frame& frame);
 
   std::string marker_;
   asio::io_context io_;
@@ -76,6 +78,7 @@ class Agent {
   Relay relay_;
   std::string order_bytes_;
   StartOrder order_;
+  std::unique_ptr<PreloadStore> preload_;
   std::unique_ptr<MpiService> mpi_;
   MpiPieces mpi_pieces_;
   std::vector<Rank> ranks_;

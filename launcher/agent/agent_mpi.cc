@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-// The agent's part in MPI: between the node's MpiService and the controller.
+// The agent's part in MPI, between the node's MpiService and the controller, and in the files that
+// come before ranks.
 
 #include "base/error.h"
 #include "launcher/agent/agent.h"
@@ -11,7 +12,8 @@ namespace chainmail::launch {
 void Agent::start_mpi() {
   if (order_.mpi.empty()) return;
   try {
-    mpi_ = std::make_unique<MpiService>(io_, decode_mpi_order(order_.mpi), marker_,
+    const std::string helper = preload_ ? preload_->folder() + "/" + kPmixHelperName : "";
+    mpi_ = std::make_unique<MpiService>(io_, decode_mpi_order(order_.mpi), marker_, helper,
                                         [this](const MpiMessage& message) { send_mpi(message); });
   } catch (const SystemError& error) {
     // The job ends by this; ranks that start meanwhile are ended with it.
@@ -27,6 +29,18 @@ void Agent::send_mpi(const MpiMessage& message) {
 void Agent::on_mpi(const internal::Frame& frame) {
   auto message = mpi_pieces_.add(frame.body);
   if (message && mpi_) mpi_->handle(std::move(*message));
+}
+
+void Agent::on_preload(const internal::Frame& frame) {
+  if (!preload_) {
+    preload_ = std::make_unique<PreloadStore>(marker_, [this](std::string body) {
+      channel_->send(AgentMessage::kPreload, std::move(body));
+    });
+  }
+  preload_->handle(frame.body);
+  if (mpi_ && !preload_->folder().empty()) {
+    mpi_->helper_arrived(preload_->folder() + "/" + kPmixHelperName);
+  }
 }
 
 }  // namespace chainmail::launch

@@ -19,6 +19,7 @@
 #include "launcher/agent/children.h"
 #include "launcher/channel/frame_channel.h"
 #include "launcher/mpi/mpi_directories.h"
+#include "launcher/staging/preload_store.h"
 
 namespace chainmail::launch {
 namespace {
@@ -59,7 +60,10 @@ int outlast_stop(pid_t agent) {
   }
   (void)end_all_children(internal::Deadline::after(std::chrono::milliseconds(1000)));
   // Only an agent that was killed leaves any.
-  if (WIFSIGNALED(status)) remove_mpi_directories(marker);
+  if (WIFSIGNALED(status)) {
+    remove_mpi_directories(marker);
+    remove_preloaded(marker);
+  }
   // By signal, the remote shell would report nothing that can be told from its own failures, and
   // Grid Engine would end the whole job: always exit.
   _exit(WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));

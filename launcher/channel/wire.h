@@ -46,6 +46,7 @@ enum class AgentMessage : std::uint16_t {
   kHeartbeat = 384,
   kRankBytes,  ///< rank, bytes of its job socket
   kMpi,        ///< a piece of an MpiMessage (launcher/mpi/mpi_wire.h)
+  kPreload,    ///< files for the host, and answers (launcher/staging/preload_wire.h)
 };
 
 [[nodiscard]] internal::Frame make_frame(AgentMessage type, std::string body);

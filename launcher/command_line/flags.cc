@@ -224,6 +224,18 @@ std::vector<Flag> environment_flags() {
          if (value.empty()) throw UsageError(words.flag() + " has an empty value");
          target.application.working_directory = parse_directory(value);
        }},
+      switch_flag({"preload", "preload-binary", "bcast"}, &Options::preload, kMore, "--preload",
+                  "copy the program to every host first, and run the copies"),
+      {{"preload-files"},
+       kMore,
+       "--preload-files A,B",
+       "copy files, too; ranks find them in $CHAINMAIL_PRELOAD_DIR",
+       [](FlagTarget target, FlagWords& words) {
+         const std::string value = words.value();
+         for (std::string& path : split_list(words.flag(), value)) {
+           target.job.preload_files.push_back(std::move(path));
+         }
+       }},
       {{"mpi"},
        kMore,
        "--mpi MODE",

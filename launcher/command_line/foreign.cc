@@ -102,7 +102,6 @@ constexpr std::array kAdvice = {
     Advice{" cpu-bind mem-bind hint ", "is spelled --bind-to here"},
     Advice{" input ", "is spelled --stdin here"},
     Advice{" error ", "is not known here; --output DIR writes stdout and stderr of each rank"},
-    Advice{" bcast ", "is not known here"},
     Advice{" time ", "is spelled --timeout here"},
     Advice{" partition account qos constraint gres gpus gpus-per-task gpus-per-node exclusive ",
            kScheduler},

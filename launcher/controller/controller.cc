@@ -25,6 +25,7 @@
 #include "launcher/mpi/mpi_directories.h"
 #include "launcher/remote/agent_starter.h"
 #include "launcher/remote/start_failure.h"
+#include "launcher/staging/preload_store.h"
 
 namespace chainmail::launch {
 namespace {
@@ -127,7 +128,7 @@ Controller::Controller(Options options, Placement placement, std::string launche
 // Its thread posts to the loop.
 Controller::~Controller() { (void)output_->finish(); }
 
-int Controller::run() {
+int Controller::run(std::optional<Milliseconds> time_left) {
   signal(SIGPIPE, SIG_IGN);
   signal(SIGUSR2, SIG_IGN);
   // In the background of a terminal the launcher goes on; see InputReader.
@@ -140,11 +141,12 @@ int Controller::run() {
   wait_for_signals();
   prepare_programs();
   prepare_mpi();
+  prepare_preload();
   events_.record_start(options_, placement_);
   start_agents();
   beat();
   if (options_.timeout) {
-    time_limit_.expires_after(*options_.timeout);
+    time_limit_.expires_after(time_left.value_or(*options_.timeout));
     time_limit_.async_wait([this](const asio::error_code& error) {
       if (error) return;
       stop_for("the time limit of " + seconds_text(*options_.timeout) + " has passed",
@@ -160,7 +162,10 @@ int Controller::run() {
   if (lost_local_agent_) {
     // The warden among them may have been about to do this.
     (void)end_all_children(internal::Deadline::after(Milliseconds(3000)));
-    for (const Node& node : nodes_) remove_mpi_directories(node.start.marker);
+    for (const Node& node : nodes_) {
+      remove_mpi_directories(node.start.marker);
+      remove_preloaded(node.start.marker);
+    }
   }
   return finish_output();
 }
@@ -273,6 +278,7 @@ void Controller::on_hello() {
   for (const Node& node : nodes_) {
     if (!node.link || !node.link->hello()) return;
   }
+  if (sends_files_first()) return;
   phase_ = Phase::kRunning;
   has_started_ = true;
   send_orders();
@@ -321,6 +327,7 @@ StartOrder Controller::order_for(std::uint32_t node) const {
   for (OrderedProgram& program : order.programs) {
     add_variables_of(placement_.nodes[node], program.variables);
   }
+  name_copies(node, order);
   order.binding = options_.binding;
   order.output_window = static_cast<std::uint32_t>(output_window(ranks_.size()));
   if (mpi_) {

@@ -28,6 +28,8 @@
 #include "launcher/output/last_lines.h"
 #include "launcher/output/output_sink.h"
 #include "launcher/placement.h"
+#include "launcher/staging/preload_sender.h"
+#include "launcher/staging/preload_source.h"
 #include "launcher/tree/tunnels.h"
 
 namespace chainmail::launch {
@@ -39,7 +41,8 @@ class Controller {
              JobDirectory& directory, std::uint32_t generation = 0);
   ~Controller();
   /// Until the job is over; the launcher's exit code.
-  int run();
+  /// `time_left`: of --timeout, where earlier worlds have used some of it.
+  int run(std::optional<std::chrono::milliseconds> time_left = {});
   /// After run(): a rank failed or a host was lost, and nobody asked for the job's end.
   [[nodiscard]] bool may_start_anew() const;
   /// After run(): ranks on a host out of reach may live on for the length of their lease.
@@ -98,6 +101,13 @@ class Controller {
   void send_to_other_ranks(std::uint32_t rank, internal::JobMessage type, const std::string& body);
   void announce_victims_of(std::int64_t peer);
   void send_welcome(std::uint32_t rank);
+
+  // files that hosts get first (controller_preload.cc)
+  void prepare_preload();
+  bool sends_files_first();
+  void send_pmix_helper(std::uint32_t node);
+  void on_preload(std::uint32_t node, const internal::Frame& frame);
+  void name_copies(std::uint32_t node, StartOrder& order) const;
 
   // MPI (controller_mpi.cc)
   void prepare_mpi();
@@ -169,6 +179,12 @@ class Controller {
   MpiOrder mpi_order_;
   std::vector<MpiPieces> mpi_pieces_;  // of each node
   std::unique_ptr<MpiExchange> mpi_;
+  PreloadSource preload_source_;
+  std::vector<std::size_t> copied_programs_;  // of each program, with --preload
+  std::optional<std::size_t> helper_file_;    // MPI's, once a host has asked for it
+  std::unique_ptr<PreloadSender> preload_;
+  std::size_t hosts_without_copies_ = 0;
+  bool has_sent_copies_ = false;
   Phase phase_ = Phase::kStarting;
   Milliseconds kill_after_{0};
   std::optional<int> decided_code_;

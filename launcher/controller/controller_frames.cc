@@ -53,6 +53,9 @@ void Controller::on_frame(std::uint32_t node, const Frame& frame) {
     case AgentMessage::kTunnelNoImage:
       if (tunnels_.on_frame(node, frame)) reap_agents();
       break;
+    case AgentMessage::kPreload:
+      on_preload(node, frame);
+      break;
     case AgentMessage::kAllExited:
       nodes_[node].all_exited = true;
       end_if_all_exited();

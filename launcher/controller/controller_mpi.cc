@@ -5,11 +5,14 @@
 // meet is MpiExchange.
 
 #include <sys/random.h>
+#include <unistd.h>
 
 #include <array>
+#include <filesystem>
 
 #include "base/error.h"
 #include "launcher/controller/controller.h"
+#include "launcher/mpi/pmix_helper.h"
 
 namespace chainmail::launch {
 namespace {
@@ -41,6 +44,8 @@ void Controller::prepare_mpi() {
   if (options_.mpi == MpiMode::kNone) return;
   mpi_order_.mode = options_.mpi;
   mpi_order_.name = unguessable_name();
+  const auto helper = std::filesystem::path(launcher_path_).parent_path() / kPmixHelperName;
+  mpi_order_.sends_helper = access(helper.c_str(), R_OK | X_OK) == 0;
   std::vector<std::string> hosts;
   for (const Host& host : placement_.nodes) hosts.push_back(host.name);
   mpi_order_.node_names = mpi_node_names(hosts);
@@ -68,6 +73,7 @@ void Controller::on_mpi_message(std::uint32_t node, MpiMessage message) {
     tell_ending(cause);
     return fail({std::nullopt, exit_code::kLauncherError, cause});
   }
+  if (message.op == MpiOp::kWantHelper) return send_pmix_helper(node);
   if (message.op != MpiOp::kAbort && message.op != MpiOp::kUnfinished) {
     return mpi_->handle(node, std::move(message));
   }

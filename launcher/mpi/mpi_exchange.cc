@@ -44,6 +44,7 @@ void MpiExchange::handle(std::uint32_t node, MpiMessage message) {
     case MpiOp::kFinalized:
     case MpiOp::kAbort:
     case MpiOp::kUnserved:
+    case MpiOp::kWantHelper:
     case MpiOp::kUnfinished:
     case MpiOp::kGathered:
       throw SystemError("MPI messages: operation " +

@@ -3,8 +3,11 @@
 
 #include "launcher/mpi/mpi_service.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cerrno>
+#include <string_view>
 
 #include "base/error.h"
 
@@ -14,14 +17,30 @@ namespace {
 bool wants_pmix(MpiMode mode) { return mode == MpiMode::kAuto || mode == MpiMode::kPmix; }
 bool wants_pmi1(MpiMode mode) { return mode == MpiMode::kAuto || mode == MpiMode::kPmi1; }
 
+// The dynamic linker's words say which library a machine lacks, but not what to do.
+std::string explained(const std::string& words) {
+  constexpr std::string_view kLinker = "error while loading shared libraries: ";
+  const std::size_t at = words.find(kLinker);
+  if (at == std::string::npos) return "the MPI helper (chainmail-pmix) has " + words;
+  const std::string library = words.substr(at + kLinker.size());
+  return "the MPI helper (chainmail-pmix) needs " + library.substr(0, library.find(':')) +
+         ", which is missing there; install Open MPI with its PMIx library (Debian: libpmix2), or "
+         "use --mpi none for programs without MPI";
+}
+
 }  // namespace
 
-MpiService::MpiService(asio::io_context& io, MpiOrder order, const std::string& marker, Send send)
+MpiService::MpiService(asio::io_context& io, MpiOrder order, const std::string& marker,
+                       const std::string& sent_helper, Send send)
     : io_(io),
       order_(std::move(order)),
       send_(std::move(send)),
       local_ranks_(order_.ranks_of(order_.node)),
-      directories_(marker) {
+      directories_(marker),
+      helper_program_(find_pmix_helper()) {
+  if (helper_program_.empty() && access(sent_helper.c_str(), X_OK) == 0) {
+    helper_program_ = sent_helper;
+  }
   if (wants_pmix(order_.mode)) open_door();
   if (wants_pmi1(order_.mode)) {
     pmi1_ = std::make_unique<Pmi1Server>(io_, order_, send_);
@@ -29,10 +48,10 @@ MpiService::MpiService(asio::io_context& io, MpiOrder order, const std::string& 
 }
 
 void MpiService::open_door() {
-  helper_program_ = find_pmix_helper();
-  const bool is_possible = !helper_program_.empty() && !directories_.session().empty();
+  const bool has_helper = !helper_program_.empty() || order_.sends_helper;
+  const bool is_possible = has_helper && !directories_.session().empty();
   if (!is_possible && order_.mode == MpiMode::kAuto) return;
-  if (helper_program_.empty()) {
+  if (!has_helper) {
     throw SystemError(
         "--mpi pmix needs chainmail-pmix beside the launcher, which is built where libpmix's "
         "headers are (libpmix-dev)",
@@ -85,7 +104,14 @@ void MpiService::handle(MpiMessage message) {
   helper_->send(message);
 }
 
+// Whoever called waits until it is ready.
 void MpiService::start_helper() {
+  if (helper_program_.empty()) {
+    if (!std::exchange(has_asked_for_helper_, true)) {
+      send_({MpiOp::kWantHelper, 0, 0, {}, {}, {}, {}});
+    }
+    return;
+  }
   PmixHelper::Callbacks callbacks;
   callbacks.on_message = [this](MpiMessage message) { on_helper_message(std::move(message)); };
   callbacks.on_lost = [this](const std::string& words) { on_helper_lost(words); };
@@ -102,6 +128,12 @@ void MpiService::start_helper() {
     first.entries.push_back({name, value});
   }
   helper_->send(first);
+}
+
+void MpiService::helper_arrived(const std::string& program) {
+  if (!has_asked_for_helper_ || !helper_program_.empty()) return;
+  helper_program_ = program;
+  start_helper();
 }
 
 void MpiService::admit(internal::UniqueFd connection) {
@@ -147,6 +179,7 @@ void MpiService::on_helper_message(MpiMessage message) {
     case MpiOp::kAnswer:
       return send_(message);
     case MpiOp::kConfigure:
+    case MpiOp::kWantHelper:
     case MpiOp::kUnfinished:
     case MpiOp::kGathered:
       throw SystemError("MPI messages: a helper does not say operation " +
@@ -165,7 +198,7 @@ void MpiService::on_helper_lost(const std::string& words) {
   if (std::exchange(helper_is_lost_, true)) return;
   // Ranks that are through with MPI, or never began, do not miss it.
   if (!any_inside()) return;
-  send_({MpiOp::kUnserved, 0, 0, {}, {}, {}, "the MPI helper (chainmail-pmix) has " + words});
+  send_({MpiOp::kUnserved, 0, 0, {}, {}, {}, explained(words)});
 }
 
 void MpiService::on_rank_exit(std::uint32_t rank, bool is_good) {

@@ -32,7 +32,11 @@ class MpiService {
 
   /// `marker` is the agent's; `send` reaches the controller. Throws SystemError when `order` wants
   /// what this node does not have.
-  MpiService(asio::io_context& io, MpiOrder order, const std::string& marker, Send send);
+  /// `sent_helper`: chainmail-pmix as the launcher has sent it, or empty.
+  MpiService(asio::io_context& io, MpiOrder order, const std::string& marker,
+             const std::string& sent_helper, Send send);
+  /// The answer to kWantHelper.
+  void helper_arrived(const std::string& program);
 
   /// Completes the environment of a rank: `is_crowded` when the node has more ranks than cores.
   void add_variables(MpiVariables& variables, std::uint32_t rank, bool is_crowded) const;
@@ -63,6 +67,7 @@ class MpiService {
   std::string helper_program_;
   std::unique_ptr<PmixDoor> door_;
   std::unique_ptr<PmixHelper> helper_;
+  bool has_asked_for_helper_ = false;
   bool helper_is_ready_ = false;
   bool helper_is_lost_ = false;
   std::vector<internal::UniqueFd> early_;

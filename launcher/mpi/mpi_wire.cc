@@ -101,7 +101,8 @@ std::vector<std::uint32_t> MpiOrder::ranks_of(std::uint32_t node_rank) const {
 
 std::string encode_mpi_order(const MpiOrder& order) {
   BodyWriter body;
-  body.u8(static_cast<std::uint8_t>(order.mode)).text(order.name).u32(order.node);
+  body.u8(static_cast<std::uint8_t>(order.mode)).text(order.name);
+  body.u8(order.sends_helper ? 1 : 0).u32(order.node);
   write_numbers(body, order.node_of_rank);
   body.u32(static_cast<std::uint32_t>(order.node_names.size()));
   for (const std::string& name : order.node_names) body.text(name);
@@ -115,6 +116,7 @@ MpiOrder decode_mpi_order(std::string_view bytes) {
   if (mode > static_cast<std::uint8_t>(MpiMode::kPmi1)) refuse("unknown mode");
   order.mode = static_cast<MpiMode>(mode);
   order.name = body.text();
+  order.sends_helper = body.u8() != 0;
   order.node = body.u32();
   order.node_of_rank = read_numbers(body);
   const std::uint32_t nodes = body.u32();

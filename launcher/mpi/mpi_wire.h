@@ -33,6 +33,7 @@ enum class MpiOp : std::uint8_t {
   kLookup,      ///< id, entries: the names; status 1: wait until all are there
   kUnpublish,   ///< id, ranks[0] the owner, entries: names (none: all of the owner's)
   kForget,      ///< id: the lookup is not waited for any more
+  kWantHelper,  ///< this node has no helper, and a rank wants MPI
   // towards the helper
   kGathered,  ///< key, ranks, data
   // both ways
@@ -81,6 +82,7 @@ struct MpiOrder {
   std::uint32_t node = 0;                   ///< whose order this is
   std::vector<std::uint32_t> node_of_rank;  ///< of every rank
   std::vector<std::string> node_names;      ///< different from each other
+  bool sends_helper = false;                ///< to nodes that have none and ask for it
 
   std::vector<std::uint32_t> ranks_of(std::uint32_t node_rank) const;
 };

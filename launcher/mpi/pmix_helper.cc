@@ -106,7 +106,7 @@ std::string find_pmix_helper() {
   std::error_code error;
   const auto own = std::filesystem::read_symlink("/proc/self/exe", error);
   if (error) return {};
-  const auto helper = own.parent_path() / "chainmail-pmix";
+  const auto helper = own.parent_path() / kPmixHelperName;
   return access(helper.c_str(), X_OK) == 0 ? helper.string() : std::string();
 }
 

@@ -22,6 +22,8 @@
 
 namespace chainmail::launch {
 
+inline constexpr const char* kPmixHelperName = "chainmail-pmix";
+
 /// Beside the launcher's own executable; empty where it is not installed.
 [[nodiscard]] std::string find_pmix_helper();
 

@@ -272,6 +272,7 @@ void handle_for_pmix(MpiMessage message) {
     case MpiOp::kFinalized:
     case MpiOp::kAbort:
     case MpiOp::kUnserved:
+    case MpiOp::kWantHelper:
     case MpiOp::kUnfinished:
     case MpiOp::kGather:
     case MpiOp::kPublish:

@@ -275,6 +275,7 @@ TEST(Restarts, CountAgainstOneTimeLimit) {
   const Result result =
       run_script({"-n", "1", "--max-restarts", "1000", "--timeout", "2"}, "sleep 0.2; exit 1");
   EXPECT_EQ(result.code, 124) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("the time limit of 2 s has passed"));
   EXPECT_LT(std::chrono::steady_clock::now() - started, std::chrono::seconds(15));
 }
 

@@ -10,6 +10,7 @@
 #include "launcher/controller/store_server.h"
 #include "launcher/mpi/mpi_exchange.h"
 #include "launcher/pmi1/pmi1_command.h"
+#include "launcher/staging/preload_wire.h"
 #include "launcher/tree/tunnel_wire.h"
 #include "tests/launcher/fuzz/fuzz_targets.h"
 
@@ -194,6 +195,10 @@ std::vector<FuzzTarget> frame_fuzz_targets() {
   targets.push_back(body_target(
       "mpi_order", decode_mpi_order, encode_mpi_order,
       encode_mpi_order({MpiMode::kAuto, "chainmail-0123", 1, {0, 0, 1}, {"n1", "n2"}})));
+  targets.push_back(body_target(
+      "preload_list", decode_preload_list,
+      [](const std::vector<PreloadedFile>& files) { return encode_preload_list(files).substr(1); },
+      encode_preload_list({{"program", 7, 0755, 1}, {"data", 0, 0600, 0}}).substr(1)));
   targets.push_back(body_target("tunnel_order", decode_tunnel_order, encode_tunnel_order,
                                 encode_tunnel_order({7, {"ssh", "-T", "n9", "/bin/sh"}})));
   targets.push_back(body_target("tunnel_output", decode_tunnel_output, encode_tunnel_output,
