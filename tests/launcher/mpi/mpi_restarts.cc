@@ -21,6 +21,7 @@
 #include "base/error.h"
 #include "launcher/controller/agent_link.h"
 #include "launcher/mpi/mpi_exchange.h"
+#include "launcher/tree/agent_process.h"
 
 namespace {
 
@@ -84,7 +85,9 @@ class Restarts {
     AgentStart start;
     start.command = std::move(command);
     start.marker = marker;
-    nodes_[index].link = std::make_unique<AgentLink>(io_, std::move(start), std::move(callbacks));
+    auto process = std::make_unique<LocalAgentProcess>(io_, start);
+    nodes_[index].link = std::make_unique<AgentLink>(io_, std::move(start), std::move(process),
+                                                     std::move(callbacks));
   }
 
   void beat() {
