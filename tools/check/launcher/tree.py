@@ -301,6 +301,27 @@ def check_doors(work, hosts, width):
     tree.end("busy")
 
 
+def check_auto(work):
+    """Above 64 hosts and with something called ssh, a tree by itself: who started whose agent."""
+    os.makedirs(f"{work}/auto", exist_ok=True)
+    with open(f"{work}/auto/ssh", "w", encoding="utf-8") as file:
+        file.write("#!/bin/sh\nwhile [ \"$1\" != -- ]; do shift; done\nshift\n"
+                   "host=$1\nshift\nTREE_FROM=$TREE_HOST TREE_HOST=$host exec \"$@\"\n")
+    os.chmod(f"{work}/auto/ssh", 0o755)
+    path = {"PATH": f"{work}/auto:{os.environ['PATH']}"}
+    for hosts, width in ((64, 0), (66, 8)):
+        with open(f"{work}/auto/hosts", "w", encoding="utf-8") as file:
+            file.writelines(f"h{i}\n" for i in range(hosts))
+        job = subprocess.run(
+            [LAUNCHER, "-H", f"{work}/auto/hosts", "sh", "-c", "echo $TREE_HOST ${TREE_FROM:-head}"],
+            env=dict(os.environ, **path), stdin=subprocess.DEVNULL, capture_output=True, text=True,
+            timeout=120)
+        wanted = sorted(f"h{i} " + (f"h{(i - width) // width}" if 0 < width <= i else "head")
+                        for i in range(hosts))
+        if job.returncode != 0 or sorted(job.stdout.splitlines()) != wanted or job.stderr:
+            fail("auto", f"code {job.returncode}: {job.stdout[:400]} {job.stderr}")
+
+
 def check_descriptors(work, hosts):
     """A star that needs more open files than the soft limit allows; ranks have the user's limit."""
     limit = 128
@@ -432,6 +453,7 @@ def main():
             if not SHORT:
                 check_stops(work, hosts, width)
                 check_descriptors(work, max(hosts, 50))
+                check_auto(work)
             print(f"round {turn + 1}: {hosts} hosts, width {width}: {failures - before} failures, "
                   f"launcher {peak >> 10} MiB at most, {time.time() - started:.1f} s", flush=True)
     finally:
