@@ -22,8 +22,8 @@ constexpr milliseconds kNewsTime{1000};
 constexpr milliseconds kTermTime{500};
 constexpr milliseconds kKillTime{1500};
 constexpr milliseconds kLeaveTime{2000};
-// Of that, for hosts that others leave through.
-constexpr milliseconds kCarrierLeaveTime{800};
+// On top of that, for hosts that others leave through: they begin when those have left.
+constexpr milliseconds kCarrierLeaveTime{1500};
 constexpr milliseconds kInterruptGrace{5000};
 constexpr milliseconds kTerminateGrace{30000};
 
@@ -200,7 +200,7 @@ void Controller::leave() {
   const bool has_tree = std::any_of(nodes_.begin(), nodes_.end(),
                                     [](const Node& node) { return node.carrier.has_value(); });
   all_told_to_leave_ = !has_tree;
-  wait_for_next_phase(has_tree ? kLeaveTime - kCarrierLeaveTime : kLeaveTime);
+  wait_for_next_phase(kLeaveTime);
   finish_if_gone();
 }
 
