@@ -6,6 +6,7 @@
 //   mpi_restarts LAUNCHER WORLDS PROBE [SSH_CONFIG HOST...]
 
 #include <signal.h>
+#include <sys/resource.h>
 
 #include <asio/io_context.hpp>
 #include <asio/steady_timer.hpp>
@@ -85,7 +86,9 @@ class Restarts {
     AgentStart start;
     start.command = std::move(command);
     start.marker = marker;
-    auto process = std::make_unique<LocalAgentProcess>(io_, start);
+    rlimit descriptors{};
+    if (getrlimit(RLIMIT_NOFILE, &descriptors) != 0) wrong("the limit on open files is unknown");
+    auto process = std::make_unique<LocalAgentProcess>(io_, start, descriptors);
     nodes_[index].link = std::make_unique<AgentLink>(io_, std::move(start), std::move(process),
                                                      std::move(callbacks));
   }
