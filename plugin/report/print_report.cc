@@ -21,7 +21,7 @@ std::string padded(std::string text, std::size_t width) {
 
 std::size_t width_of(const std::string& column) { return std::max(kMinimumWidth, column.size()); }
 
-std::string number(double value) {
+std::string in_short(double value) {
   char text[32];
   std::snprintf(text, sizeof text, "%g", value);
   return text;
@@ -35,10 +35,10 @@ std::string cell(const ReportEntry& entry, const std::string& column) {
     return std::to_string(entry.iteration);
   }
   if (column == "elapsed_time") {
-    return number(entry.elapsed_time);
+    return in_short(entry.elapsed_time);
   }
   const auto found = entry.values.find(column);
-  return found == entry.values.end() ? "" : number(found->second);
+  return found == entry.values.end() ? "" : in_short(found->second);
 }
 
 }  // namespace

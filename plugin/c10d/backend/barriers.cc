@@ -71,7 +71,7 @@ std::vector<int> wait_for_others(ops::Rendezvous& board, std::uint64_t number, i
   return missing;
 }
 
-std::string join(const std::vector<int>& ranks) {
+std::string list_of(const std::vector<int>& ranks) {
   std::string text;
   for (const int rank : ranks) text += (text.empty() ? "" : ", ") + std::to_string(rank);
   return text;
@@ -114,7 +114,7 @@ void ChainmailBackend::monitoredBarrier(const c10d::BarrierOptions& opts, bool w
   if (verdict.number == number && verdict.missing.empty()) return;
   const bool is_late = verdict.number > number ||
                        std::count(verdict.missing.begin(), verdict.missing.end(), rank_) > 0;
-  throw TimeoutError("[Rank " + std::to_string(rank_) + "]: Ranks " + join(verdict.missing) +
+  throw TimeoutError("[Rank " + std::to_string(rank_) + "]: Ranks " + list_of(verdict.missing) +
                          " failed to pass monitoredBarrier in " + std::to_string(limit.count()) +
                          " ms, group " + options_.group_name +
                          (is_late ? "; this rank came too late" : ""),

@@ -14,7 +14,7 @@
 namespace chainmail::internal {
 namespace {
 
-std::string join(const std::vector<int>& ranks) {
+std::string key_of(const std::vector<int>& ranks) {
   std::string text;
   for (const int rank : ranks) text += (text.empty() ? "" : ",") + std::to_string(rank);
   return text;
@@ -29,12 +29,12 @@ c10::intrusive_ptr<c10d::Backend> ChainmailBackend::split(
   std::sort(sorted.begin(), sorted.end());
   for (const int rank : sorted) check_rank(rank, "split");
   TORCH_CHECK(std::adjacent_find(sorted.begin(), sorted.end()) == sorted.end(),
-              "chainmail: split: ranks ", join(ranks), " name one of them twice");
+              "chainmail: split: ranks ", key_of(ranks), " name one of them twice");
   const auto me = std::find(ranks.begin(), ranks.end(), rank_);
   if (me == ranks.end()) return nullptr;
 
   BackendOptions options = options_;
-  options.group_name += ":split:" + join(ranks);
+  options.group_name += ":split:" + key_of(ranks);
   options.node_ids.clear();
   std::vector<int> global_ranks;
   for (const int rank : ranks) {
@@ -43,7 +43,7 @@ c10::intrusive_ptr<c10d::Backend> ChainmailBackend::split(
     global_ranks.push_back(static_cast<int>(global_ranks_[static_cast<std::size_t>(rank)]));
   }
   // Two parts of one split may have been given the same store and name.
-  auto own_keys = c10::make_intrusive<c10d::PrefixStore>("split/" + join(ranks), store->clone());
+  auto own_keys = c10::make_intrusive<c10d::PrefixStore>("split/" + key_of(ranks), store->clone());
   return make_sibling(own_keys, static_cast<int>(me - ranks.begin()),
                       static_cast<int>(ranks.size()), opts, std::move(options),
                       std::move(global_ranks));
