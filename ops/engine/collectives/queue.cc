@@ -9,6 +9,8 @@
 
 #include "base/deadline.h"
 #include "base/error.h"
+#include "ops/engine/failure/error_text.h"
+#include "ops/engine/failure/position_board.h"
 
 namespace chainmail::ops {
 namespace {
@@ -96,7 +98,7 @@ std::shared_ptr<QueuedOperation> OperationQueue::submit_promptly(const Collectiv
 
 void OperationQueue::throw_if_ended(OpKind kind) const {
   if (failure_ != nullptr) {
-    std::rethrow_exception(failure_);
+    std::rethrow_exception(in_operation(to_string(kind), failure_));
   }
   if (is_closed_) {
     throw InvalidArgument(std::string(to_string(kind)) +
@@ -271,7 +273,7 @@ void OperationQueue::end_queued(Lock& lock, const std::exception_ptr& error) {
   while (!queue_.empty()) {
     std::shared_ptr<QueuedOperation> operation = std::move(queue_.front());
     queue_.pop_front();
-    finish(lock, operation, error);
+    finish(lock, operation, in_operation(title_of(*operation), error));
     drop(lock, std::move(operation));
   }
 }

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "ops/engine/failure/error_text.h"
 
 namespace chainmail::ops {
 namespace {
@@ -47,7 +48,7 @@ Desk::Lock Desk::enter() const {
 void Desk::submit(const OperationPtr& operation) {
   Lock lock = enter();
   if (failure_ != nullptr) {
-    std::rethrow_exception(failure_);
+    std::rethrow_exception(in_operation(to_string(operation->collective.kind), failure_));
   }
   if (is_closed_) {
     throw InvalidArgument(std::string(to_string(operation->collective.kind)) +
