@@ -4,6 +4,7 @@
 """Strangers at every port of a running job; see launcher_hostile.sh."""
 
 import argparse
+import ctypes
 import os
 import signal
 import socket
@@ -15,6 +16,7 @@ import time
 
 import jobs
 
+LIBC = ctypes.CDLL(None, use_errno=True)
 KINDS = ("silent", "one byte", "2^63 length", "random", "replayed hello")
 
 
@@ -90,9 +92,30 @@ def memory_of(pids):
     return total / 1024
 
 
-def connect(target, kind, hello, held):
+class Network:
+    """The network namespace of a process, from which its loopback ports can be reached."""
+
+    def __init__(self, pid):
+        self.own = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
+        self.its = os.open(f"/proc/{pid}/ns/net", os.O_RDONLY)
+
+    def socket(self):
+        """A new socket there: it stays where it was made."""
+        self._enter(self.its)
+        try:
+            return socket.socket()
+        finally:
+            self._enter(self.own)
+
+    @staticmethod
+    def _enter(namespace):
+        if LIBC.setns(namespace, 0) != 0:
+            sys.exit(f"hostile: no way into a node's network: {os.strerror(ctypes.get_errno())}")
+
+
+def connect(network, target, kind, hello, held):
     """One stranger. Silent ones stay until the end."""
-    stranger = socket.socket()
+    stranger = network.socket()
     stranger.settimeout(2)
     try:
         stranger.connect(target)
@@ -111,14 +134,14 @@ def connect(target, kind, hello, held):
     return True
 
 
-def attack(ports, hello_of, kind, count, seconds, held):
+def attack(ports, network_of, hello_of, kind, count, seconds, held):
     """`count` strangers, evenly over the time."""
     start = time.time()
     refused = 0
     for i in range(count):
         target = ports[i % len(ports)]
         time.sleep(max(0.0, start + seconds * i / count - time.time()))
-        if not connect(target, kind, hello_of[target], held):
+        if not connect(network_of[target], target, kind, hello_of[target], held):
             refused += 1
     time.sleep(max(0.0, start + seconds - time.time()))
     return refused
@@ -148,7 +171,8 @@ def main():
     time.sleep(2)
     recorder.is_on = False
     pids = job.processes()
-    ports = sorted(set().union(*(open_ports(pid) for pid in pids)))
+    network_of = {target: Network(pid) for pid in pids for target in open_ports(pid)}
+    ports = sorted(network_of)
     print(f"{len(pids)} processes, ports: " + ", ".join(f"{a}:{p}" for a, p in ports))
     if not ports:
         sys.exit("hostile: the job has no port; nothing was shown")
@@ -166,7 +190,9 @@ def main():
         begin = time.time()
         time.sleep(arguments.seconds)
         middle = time.time()
-        refused += attack(ports, hello_of, kind, per_kind, arguments.seconds, held)
+        refused += attack(
+            ports, network_of, hello_of, kind, per_kind, arguments.seconds, held
+        )
         quiet, loud = mean_between(job, begin, middle), mean_between(job, middle, time.time())
         most = max(most, memory_of(pids))
         if quiet is None or loud is None:
