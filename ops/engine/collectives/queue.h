@@ -85,8 +85,8 @@ class OperationQueue final : public std::enable_shared_from_this<OperationQueue>
   void wait(QueuedOperation& operation, std::optional<std::chrono::milliseconds> limit);
   void add_callback(QueuedOperation& operation, std::function<void()> callback);
 
-  /// Ends all operations that nobody has begun, and all later ones, with `error`, each under its own
-  /// name.
+  /// Ends all operations that nobody has begun, and all later ones, with `error`, each under its
+  /// own name.
   void fail_all(const std::exception_ptr& error);
   /// Runs what is queued and waits until nothing runs; false when `limit` passed first, or when
   /// the caller is itself inside an operation.
