@@ -159,6 +159,8 @@ def main():
     parser.add_argument("--slack", type=float, default=1.0)
     arguments = parser.parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # A shell's background job ignores it, and so would the launcher until it has its own handler.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     rows = []
     was_interrupted = False
     try:
