@@ -32,13 +32,27 @@ void StallWatch::start_anew(Time now) {
   for (Rank& rank : ranks_) rank.since = now;
 }
 
+// News of ranks come at different times: the one that all wait for may have been heard of last. So
+// somebody no further than this rank, heard of within the limit, excuses it; for as long again, as
+// ranks need not have to do with each other.
+bool StallWatch::may_wait_for_others(std::uint32_t rank, Time now,
+                                     std::chrono::milliseconds limit) const {
+  const Rank& waiting = ranks_[rank];
+  if (now - waiting.since >= 2 * limit) return false;
+  return std::any_of(ranks_.begin(), ranks_.end(), [&](const Rank& other) {
+    return other.seen && now - other.since < limit && !is_behind(*waiting.seen, *other.seen);
+  });
+}
+
 std::optional<Stall> StallWatch::find(Time now, std::chrono::milliseconds limit) const {
   std::vector<std::uint32_t> still;
   std::size_t known = 0;
   for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank) {
     if (!ranks_[rank].seen) continue;
     ++known;
-    if (now - ranks_[rank].since >= limit) still.push_back(rank);
+    if (now - ranks_[rank].since >= limit && !may_wait_for_others(rank, now, limit)) {
+      still.push_back(rank);
+    }
   }
   if (still.empty()) return std::nullopt;
   const auto less = [this](std::uint32_t one, std::uint32_t other) {

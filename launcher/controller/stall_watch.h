@@ -41,7 +41,8 @@ class StallWatch {
   void forget(std::uint32_t rank) { ranks_.at(rank).seen.reset(); }
   /// The launcher was held up itself: what is known of the ranks is old, not their progress.
   void start_anew(Time now);
-  /// Whether a rank that has made progress before has made none for `limit`.
+  /// Whether a rank that has made progress before has made none for `limit`; or twice as long where
+  /// it may be waiting for one that still makes some.
   [[nodiscard]] std::optional<Stall> find(Time now, std::chrono::milliseconds limit) const;
 
  private:
@@ -49,6 +50,8 @@ class StallWatch {
     std::optional<Progress> seen;  ///< nothing before the first word: a start may take long
     Time since;
   };
+
+  bool may_wait_for_others(std::uint32_t rank, Time now, std::chrono::milliseconds limit) const;
 
   std::vector<Rank> ranks_;
 };

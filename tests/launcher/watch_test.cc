@@ -52,6 +52,28 @@ TEST(StallWatch, TheRankThatOthersWaitForIsNamed) {
             "step 5, operation 51");
 }
 
+TEST(StallWatch, WhoWaitsForARankThatWasHeardOfLastIsNotNamed) {
+  StallWatch watch(3);
+  watch.update(1, {5, 51}, kStart);
+  watch.update(2, {5, 50}, kStart + seconds(1));
+  watch.update(0, {5, 50}, kStart + seconds(2));
+  EXPECT_FALSE(watch.find(kStart + seconds(60), seconds(60)));
+  EXPECT_FALSE(watch.find(kStart + seconds(61), seconds(60)));
+  const auto stall = watch.find(kStart + seconds(62), seconds(60));
+  ASSERT_TRUE(stall);
+  EXPECT_THAT(stall->culprits, ElementsAre(0, 2));
+}
+
+TEST(StallWatch, WhoIsFurtherThanOthersThatGoOnIsStuckAfterTwiceTheLimit) {
+  StallWatch watch(2);
+  watch.update(0, {5, 50}, kStart);
+  for (unsigned i = 0; i < 13; ++i) watch.update(1, {0, i}, kStart + seconds(10 * i));
+  EXPECT_FALSE(watch.find(kStart + seconds(119), seconds(60)));
+  const auto stall = watch.find(kStart + seconds(120), seconds(60));
+  ASSERT_TRUE(stall);
+  EXPECT_THAT(stall->culprits, ElementsAre(0));
+}
+
 TEST(StallWatch, NobodyIsNamedWhenAllAreEquallyFar) {
   StallWatch watch(2);
   watch.update(0, {0, 7}, kStart);
