@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <utility>
 
@@ -30,6 +31,8 @@ using internal::UniqueFd;
 
 // What may wait for the controller before the ranks' output is no longer read.
 constexpr std::size_t kMaxQueuedBytes = std::size_t{1} << 20;
+// For agents behind this one to end by themselves; mostly they have already.
+constexpr std::chrono::milliseconds kTunnelTime{400};
 
 UniqueFd taken_over(int fd, int replacement_flags) {
   UniqueFd copy(fcntl(fd, F_DUPFD_CLOEXEC, 3));
@@ -402,6 +405,7 @@ void Agent::tell_when_all_exited() {
 void Agent::end(int exit_code) {
   exit_code_ = exit_code;
   signal_ranks(SIGKILL);
+  relay_.close(Deadline::after(kTunnelTime));
   const auto left = end_all_children(Deadline::after(std::chrono::milliseconds(1500)));
   for (const pid_t pid : left) {
     const std::string text = "agent: process " + std::to_string(pid) +

@@ -61,8 +61,8 @@ int outlast_stop(pid_t agent) {
   (void)end_all_children(internal::Deadline::after(std::chrono::milliseconds(1000)));
   // Only an agent that was killed leaves any.
   if (WIFSIGNALED(status)) {
-    remove_mpi_directories(marker);
-    remove_preloaded(marker);
+    remove_mpi_directories({marker});
+    remove_preloaded({marker});
   }
   // By signal, the remote shell would report nothing that can be told from its own failures, and
   // Grid Engine would end the whole job: always exit.

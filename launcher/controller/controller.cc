@@ -162,12 +162,18 @@ int Controller::run(std::optional<Milliseconds> time_left) {
   if (lost_local_agent_) {
     // The warden among them may have been about to do this.
     (void)end_all_children(internal::Deadline::after(Milliseconds(3000)));
-    for (const Node& node : nodes_) {
-      remove_mpi_directories(node.start.marker);
-      remove_preloaded(node.start.marker);
-    }
   }
+  if (lost_local_agent_ || has_lost_host_) remove_left_folders();
   return finish_output();
+}
+
+// Agents that were killed with their wardens could not. A remote shell may lead to this machine,
+// too.
+void Controller::remove_left_folders() {
+  std::vector<std::string> markers;
+  for (const Node& node : nodes_) markers.push_back(node.start.marker);
+  remove_mpi_directories(markers);
+  remove_preloaded(markers);
 }
 
 // The exit code.

@@ -148,6 +148,7 @@ class Controller {
   void wait_for_signals();
   void beat();
   void on_written();
+  void remove_left_folders();
   int finish_output();
   const std::string& host_of(std::uint32_t rank) const;
 

@@ -3,12 +3,12 @@
 
 #include "launcher/mpi/mpi_directories.h"
 
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstdlib>
-#include <exception>
 #include <filesystem>
+
+#include "launcher/marked_folders.h"
 
 namespace chainmail::launch {
 namespace {
@@ -16,6 +16,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kMemory = "/dev/shm";
+constexpr const char* kKind = ".mpi.";
 
 std::string temporary() {
   const char* chosen = std::getenv("TMPDIR");
@@ -23,27 +24,13 @@ std::string temporary() {
 }
 
 std::string make_below(const std::string& folder, const std::string& marker) {
-  std::string path = folder + "/" + marker + ".mpi.XXXXXX";
+  std::string path = folder + "/" + marker + kKind + "XXXXXX";
   return mkdtemp(path.data()) == nullptr ? std::string() : path;
 }
 
 void remove_tree(const std::string& path) noexcept {
   std::error_code ignored;
   if (!path.empty()) fs::remove_all(path, ignored);
-}
-
-bool is_own_folder(const fs::path& path) {
-  struct stat status {};
-  return lstat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode) && status.st_uid == getuid();
-}
-
-void remove_marked(const std::string& folder, const std::string& marker) {
-  for (const auto& entry : fs::directory_iterator(folder)) {
-    const std::string name = entry.path().filename();
-    if (name.rfind(marker + ".mpi.", 0) == 0 && is_own_folder(entry.path())) {
-      remove_tree(entry.path());
-    }
-  }
 }
 
 }  // namespace
@@ -58,14 +45,9 @@ MpiDirectories::~MpiDirectories() {
   }
 }
 
-void remove_mpi_directories(const std::string& marker) noexcept {
-  for (const std::string& folder : {temporary(), std::string(kMemory)}) {
-    try {
-      remove_marked(folder, marker);
-    } catch (const std::exception&) {
-      // No such folder here, or not ours to read: then nothing of ours is in it.
-    }
-  }
+void remove_mpi_directories(const std::vector<std::string>& markers) noexcept {
+  remove_marked_folders(temporary(), kKind, markers);
+  remove_marked_folders(kMemory, kKind, markers);
 }
 
 }  // namespace chainmail::launch

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 namespace chainmail::launch {
 
@@ -29,7 +30,7 @@ class MpiDirectories {
   std::string memory_;
 };
 
-/// Removes what an agent with this marker has left. Never throws.
-void remove_mpi_directories(const std::string& marker) noexcept;
+/// Removes what agents with these markers have left on this machine. Never throws.
+void remove_mpi_directories(const std::vector<std::string>& markers) noexcept;
 
 }  // namespace chainmail::launch

@@ -12,14 +12,15 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
-#include <exception>
 #include <filesystem>
+#include <new>
 #include <numeric>
 #include <utility>
 
 #include "base/crc32c.h"
 #include "base/error.h"
 #include "base/job_protocol.h"
+#include "launcher/marked_folders.h"
 
 namespace chainmail::launch {
 namespace {
@@ -81,17 +82,6 @@ std::string make_folder(const std::string& marker, const std::vector<PreloadedFi
 void remove_tree(const std::string& path) noexcept {
   std::error_code ignored;
   if (!path.empty()) fs::remove_all(path, ignored);
-}
-
-void remove_marked(const std::string& parent, const std::string& marker) {
-  for (const auto& entry : fs::directory_iterator(parent)) {
-    if (entry.path().filename().string().rfind(marker + kKind, 0) != 0) continue;
-    struct stat status {};
-    if (lstat(entry.path().c_str(), &status) == 0 && S_ISDIR(status.st_mode) &&
-        status.st_uid == geteuid()) {
-      remove_tree(entry.path());
-    }
-  }
 }
 
 }  // namespace
@@ -192,13 +182,11 @@ void PreloadStore::finish_file() {
   fd_.reset();  // or it could not be executed
 }
 
-void remove_preloaded(const std::string& marker) noexcept {
+void remove_preloaded(const std::vector<std::string>& markers) noexcept {
   try {
-    for (const std::string& parent : candidates()) {
-      if (access(parent.c_str(), R_OK) == 0) remove_marked(parent, marker);
-    }
-  } catch (const std::exception&) {
-    // Not ours to read: then nothing of ours is in it.
+    for (const std::string& parent : candidates()) remove_marked_folders(parent, kKind, markers);
+  } catch (const std::bad_alloc&) {
+    // They stay.
   }
 }
 

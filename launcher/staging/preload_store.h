@@ -54,7 +54,7 @@ class PreloadStore {
   bool has_failed_ = false;
 };
 
-/// Removes what an agent with this marker has left. Never throws.
-void remove_preloaded(const std::string& marker) noexcept;
+/// Removes what agents with these markers have left on this machine. Never throws.
+void remove_preloaded(const std::vector<std::string>& markers) noexcept;
 
 }  // namespace chainmail::launch

@@ -8,6 +8,8 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -92,6 +94,20 @@ void Relay::send_image(std::uint32_t number, Tunnel& tunnel, const std::string& 
   }
   if (image_ && image_->checksum == checksum) return write(tunnel, *image_->bytes);
   send_(AgentMessage::kTunnelNoImage, encode_tunnel_text({number, ""}));
+}
+
+// Closed input is what tells an agent behind to end in order, and to take its folders along.
+void Relay::close(internal::Deadline deadline) {
+  for (auto& [number, tunnel] : tunnels_) {
+    tunnel.stream->close();
+    tunnel.errors->close();
+  }
+  while (!tunnels_.empty() && !deadline.has_passed()) {
+    std::erase_if(tunnels_, [](const auto& entry) {
+      return waitpid(entry.second.pid, nullptr, WNOHANG) == entry.second.pid;
+    });
+    if (!tunnels_.empty()) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
 }
 
 void Relay::reap() {

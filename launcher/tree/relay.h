@@ -18,6 +18,7 @@
 #include <optional>
 #include <string>
 
+#include "base/deadline.h"
 #include "launcher/channel/byte_stream.h"
 #include "launcher/channel/wire.h"
 #include "launcher/remote/agent_image.h"
@@ -41,6 +42,9 @@ class Relay {
   void on_frame(const internal::Frame& frame);
   /// Looks which commands have ended; call after SIGCHLD. What they printed is sent first.
   void reap();
+  /// For an agent that ends: its commands hear of it, and have until `deadline` to end by
+  /// themselves.
+  void close(internal::Deadline deadline);
   [[nodiscard]] bool owns(pid_t pid) const;
   /// Stops and resumes reading what commands print, as the launcher keeps up.
   void set_reading(bool reading);

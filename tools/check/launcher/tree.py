@@ -429,6 +429,15 @@ def time_starts(work, hosts, rounds=5):
         print(f"{hosts} hosts, {what}: star {star:.2f} s, tree of width {width} {tree:.2f} s")
 
 
+def check_folders(temporary):
+    """Jobs take their folders along, also those that were killed."""
+    limit = time.time() + 3
+    while os.listdir(temporary) and time.time() < limit:
+        time.sleep(0.05)
+    if os.listdir(temporary):
+        fail("folders", f"left behind: {sorted(os.listdir(temporary))}")
+
+
 def main():
     work = tempfile.mkdtemp(prefix="chainmail-tree.")
     os.chmod(work, 0o755)
@@ -439,6 +448,8 @@ def main():
         if sys.argv[1] == "--time":
             time_starts(work, int(sys.argv[2]))
             return 1 if failures else 0
+        os.mkdir(f"{work}/tmp")
+        os.environ["TMPDIR"] = f"{work}/tmp"
         rounds, hosts, width = (int(word) for word in sys.argv[1:4])
         for turn in range(rounds):
             before = failures
@@ -454,6 +465,7 @@ def main():
                 check_stops(work, hosts, width)
                 check_descriptors(work, max(hosts, 50))
                 check_auto(work)
+            check_folders(f"{work}/tmp")
             print(f"round {turn + 1}: {hosts} hosts, width {width}: {failures - before} failures, "
                   f"launcher {peak >> 10} MiB at most, {time.time() - started:.1f} s", flush=True)
     finally:

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// Folders that agents make for a job and whose names begin with the agent's marker, so that others
+// can remove them when the agent could not.
+
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace chainmail::launch {
+
+/// Removes this user's folders below `parent` that are called MARKER, `kind`, and anything, of
+/// every one of the `markers`. Never throws.
+void remove_marked_folders(const std::string& parent, const std::string& kind,
+                           const std::vector<std::string>& markers) noexcept;
+
+}  // namespace chainmail::launch
