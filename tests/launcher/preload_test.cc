@@ -152,7 +152,7 @@ TEST_F(PreloadTest, WhatAnAgentLeavesIsFoundByItsMarker) {
   for (const char* name : {"chainmail-a.job.123456", "chainmail-b.job.123456"}) {
     fs::create_directory(folder_ + "/" + name);
   }
-  remove_preloaded("chainmail-a");
+  remove_preloaded({"chainmail-a"});
   EXPECT_EQ(job_folders(), std::vector<std::string>{"chainmail-b.job.123456"});
 }
 
