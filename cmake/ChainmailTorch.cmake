@@ -1,9 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-# chainmail_torch_target(T): a target whose sources include torch/torch.h, with the precompiled
-# header that all such targets share (one such file costs 20 s to compile without it).
-
 # Most of what such a file costs is the same for all of them: eight together take hardly longer than
 # one. For clangd, and to see whether every file includes what it needs, -DCHAINMAIL_UNITY=OFF.
 option(CHAINMAIL_UNITY "compile files that include torch in groups" ON)
@@ -17,6 +14,8 @@ function(chainmail_compile_together target)
   endif()
 endfunction()
 
+# chainmail_torch_target(T): a target whose sources include torch/torch.h, with the precompiled
+# header that all such targets share (one such file costs 20 s to compile without it).
 function(chainmail_torch_target target)
   chainmail_target(${target})
   chainmail_compile_together(${target})

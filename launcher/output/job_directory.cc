@@ -102,6 +102,9 @@ const std::string& JobDirectory::make() {
 JobDirectory::~JobDirectory() {
   if (path_.empty()) return;
   remove_tree(path_);
+  // Where a lost agent's orphans had to be ended, it has gone with them, and its number may be
+  // another's.
+  if (waitpid(remover_, nullptr, WNOHANG) != 0) return;
   kill(remover_, SIGKILL);
   waitpid(remover_, nullptr, 0);
 }

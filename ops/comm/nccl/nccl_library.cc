@@ -8,6 +8,8 @@
 #include <cstring>
 #include <optional>
 
+#include "ops/device/cuda/relaxed_capture.h"
+
 namespace chainmail::ops {
 namespace {
 
@@ -72,18 +74,6 @@ bool is_unloading() noexcept {
   int device = 0;
   return cudaGetDevice(&device) == cudaErrorCudartUnloading;
 }
-
-/// For this scope lets the thread do what a capture in another one forbids to all.
-class RelaxedCapture {
- public:
-  RelaxedCapture() { static_cast<void>(cudaThreadExchangeStreamCaptureMode(&mode_)); }
-  ~RelaxedCapture() { static_cast<void>(cudaThreadExchangeStreamCaptureMode(&mode_)); }
-  RelaxedCapture(const RelaxedCapture&) = delete;
-  RelaxedCapture& operator=(const RelaxedCapture&) = delete;
-
- private:
-  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
-};
 
 // `config.name` must outlive the call, which copies it.
 ncclConfig_t config_of(const NcclConfig& config) {

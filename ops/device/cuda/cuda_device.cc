@@ -6,6 +6,7 @@
 #include <cuda_runtime.h>
 
 #include "ops/device/cuda/driver.h"
+#include "ops/device/cuda/relaxed_capture.h"
 #include "ops/kernels/cuda/launch.h"
 
 namespace chainmail::ops::cuda {
@@ -19,19 +20,6 @@ DeviceCode taken(cudaError_t code) {
   if (code != cudaSuccess) static_cast<void>(cudaGetLastError());
   return static_cast<DeviceCode>(code);
 }
-
-/// Lets this thread ask and allocate what a capture ("global" mode, torch's default) forbids to all
-/// threads: the watch's questions and our memory do not touch the captured streams.
-class RelaxedCapture {
- public:
-  RelaxedCapture() { static_cast<void>(cudaThreadExchangeStreamCaptureMode(&mode_)); }
-  ~RelaxedCapture() { static_cast<void>(cudaThreadExchangeStreamCaptureMode(&mode_)); }
-  RelaxedCapture(const RelaxedCapture&) = delete;
-  RelaxedCapture& operator=(const RelaxedCapture&) = delete;
-
- private:
-  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
-};
 
 template <class Function>
 void find(const char* name, Function& function) {
