@@ -55,6 +55,8 @@ class GroupHandle final : public Group {
   void shutdown() override { core_->shutdown(); }
   std::exception_ptr error() const override { return core_->failure().error(); }
   std::uint64_t sequence() const noexcept override { return core_->submitted(); }
+  void set_timeout(std::chrono::milliseconds timeout) override { core_->set_timeout(timeout); }
+  std::shared_ptr<CallbackExecutor> callbacks() const override { return core_->callbacks(); }
 
  private:
   const std::shared_ptr<GroupCore> core_;

@@ -29,6 +29,8 @@
 
 namespace chainmail::ops {
 
+class CallbackExecutor;
+
 struct GroupOptions {
   std::string name = "world";  ///< unique in the job; prefixes keys and messages
   std::uint32_t generation = 0;
@@ -51,7 +53,8 @@ struct GroupOptions {
 inline constexpr int kAnyRank = -1;
 
 /// One operation as the caller describes it. Buffers stay the caller's and must live until the
-/// operation is done. Which members matter depends on `kind`.
+/// operation is done, also when its submitter has stopped waiting: `keep` sees to that. Which
+/// members matter depends on `kind`.
 struct Collective {
   OpKind kind = OpKind::kAllReduce;
   DataType dtype = DataType::kFloat32;
@@ -95,8 +98,13 @@ struct Collective {
   /// and `receive_counts` of an all_gather to what an earlier operation of this group has brought.
   /// What it throws ends the operation, and with it the group.
   std::function<void(Collective&)> prepare;
+  /// Owns the buffers above and whatever else the operation is to find alive. Let go of when the
+  /// operation is done and nobody holds it any more; in threads of the engine while DefersRelease
+  /// is active (callbacks/user_code.h).
+  std::shared_ptr<const void> keep;
   /// Writes shapes for the error message, such as "[3, 4]". Called when ranks disagree or an
-  /// operation takes long, from any thread and perhaps as the operation ends: capture by value.
+  /// operation takes long, from any thread and perhaps as the operation ends: capture by value, or
+  /// what `keep` keeps.
   std::function<std::string()> describe_shapes;
   /// False: the caller waits at once; runs in the caller when the queue is empty.
   bool is_async = true;
@@ -113,7 +121,8 @@ class Operation {
   virtual void wait(std::optional<std::chrono::milliseconds> timeout = std::nullopt) = 0;
   /// Null while running and after success.
   virtual std::exception_ptr error() const = 0;
-  /// Called once when done, in the finishing thread, or at once. Must not throw.
+  /// Called once when done: in a thread of the group's executor, which holds nothing of ours, or at
+  /// once in the caller when that is so already. Must not throw.
   virtual void on_done(std::function<void()> callback) = 0;
   /// The rank that a kRecv got its message from, once it is done; -1 before and for all else.
   virtual int source_rank() const noexcept = 0;
@@ -158,12 +167,18 @@ class Group {
   /// Kills the group: operations in flight and later ones end with `error` on this rank, and the
   /// other ranks are told.
   virtual void abort(std::exception_ptr error) = 0;
-  /// Waits for what was submitted, then closes connections. Idempotent; the destructor does it,
-  /// without waiting when the group has failed.
+  /// Waits for what was submitted, then closes connections. Receives that nothing has come for end
+  /// with an error instead. Idempotent; the destructor does it, without waiting when the group has
+  /// failed.
   virtual void shutdown() = 0;
   virtual std::exception_ptr error() const = 0;
   /// Collectives submitted so far.
   virtual std::uint64_t sequence() const noexcept = 0;
+  /// In place of options().timeout, for later operations and for shutdown().
+  virtual void set_timeout(std::chrono::milliseconds timeout) = 0;
+  /// Who runs callbacks and frees what operations have kept; null where operations end in their
+  /// callers.
+  virtual std::shared_ptr<CallbackExecutor> callbacks() const = 0;
 };
 
 /// Creates this rank's end of a group; collective over the ranks of `topology`. `rendezvous` must

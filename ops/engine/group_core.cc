@@ -18,6 +18,8 @@ namespace {
 
 // How long a failed group waits for an operation that its aborted Comms should end at once.
 constexpr std::chrono::seconds kAbortLimit{10};
+// How long a group that ends waits for callbacks.
+constexpr std::chrono::seconds kCallbackLimit{10};
 
 // What moves in some microseconds between ranks of a node.
 constexpr std::size_t kQuickElements = std::size_t{16} << 10;
@@ -50,6 +52,7 @@ GroupCore::GroupCore(int rank, Topology topology, const std::shared_ptr<Rendezvo
     : rank_(rank),
       topology_(std::move(topology)),
       options_(std::move(options)),
+      timeout_(options_.timeout),
       global_ranks_(identity_if_empty(std::move(global_ranks), topology_.size())),
       news_(std::move(news)),
       progress_(dynamic_cast<ProgressCounter*>(news_.get())),
@@ -57,8 +60,9 @@ GroupCore::GroupCore(int rank, Topology topology, const std::shared_ptr<Rendezvo
       comms_(rank_, topology_, options_, global_ranks_, factory, rendezvous, comm_failure_),
       dispatcher_(rank_, topology_, options_.chunk_bytes, comms_),
       queue_(std::make_shared<OperationQueue>(
+          callbacks_,
           [this](QueuedOperation& operation) {
-            const auto keep = shared_from_this();  // a callback may drop the last handle
+            const auto keep = shared_from_this();  // the last handle may be dropped meanwhile
             carry_out(operation);
           },
           [this](const Collective& collective, const Plan& how) {
@@ -77,7 +81,7 @@ GroupCore::~GroupCore() {
 void GroupCore::start(const CommFactory& factory, const std::shared_ptr<Rendezvous>& rendezvous) {
   const std::weak_ptr<GroupCore> weak = weak_from_this();
   transfers_ = std::make_shared<Transfers>(
-      rank_, topology_, options_, global_ranks_, factory, rendezvous,
+      rank_, topology_, options_, global_ranks_, factory, rendezvous, callbacks_,
       [weak](const PlannedOperation& operation, const std::exception_ptr& error) {
         if (const auto core = weak.lock()) {
           core->find_cause(operation, error);
@@ -140,7 +144,7 @@ void GroupCore::measure_once(const Collective& collective) {
 
 std::shared_ptr<Operation> GroupCore::submit(Collective collective) {
   Plan how = plan(collective);
-  const auto timeout = collective.timeout.value_or(options_.timeout);
+  const auto timeout = collective.timeout.value_or(timeout_.load(std::memory_order_relaxed));
   if (is_point_to_point(collective.kind)) {
     const auto transfer = transfers_->submit(std::move(collective), std::move(how), timeout);
     if (!transfer->is_done()) {
@@ -164,7 +168,7 @@ void GroupCore::run(const Collective& collective) {
     submit(std::move(copy))->wait();
     return;
   }
-  const auto timeout = collective.timeout.value_or(options_.timeout);
+  const auto timeout = collective.timeout.value_or(timeout_.load(std::memory_order_relaxed));
   if (const auto operation = queue_->submit_promptly(collective, plan(collective), timeout)) {
     operation->wait();
   }
@@ -282,19 +286,24 @@ void GroupCore::shutdown() {
     queue_->forget_thread();
     transfers_->leak();
     lookout_->forget_thread();
+    callbacks_->forget_threads();
     comms_.leak();
     return;
   }
-  bool has_ended = failure_->has_failed() || drain(options_.timeout);
-  // Only now, since callbacks of what was submitted may submit more; and before the last look, for
-  // an operation that comes after it would run in Comms that are being closed.
+  const std::chrono::milliseconds limit = timeout_;
+  const auto deadline = internal::Deadline::after(limit);
+  bool has_ended = failure_->has_failed() || drain(deadline);
+  // Callbacks of what was submitted may submit more.
+  callbacks_->drain(std::min<std::chrono::milliseconds>(kCallbackLimit, deadline.left()));
+  // Only now; and before the last look, for an operation that comes after it would run in Comms
+  // that are being closed.
   queue_->close();
   transfers_->close();
-  has_ended = has_ended && (failure_->has_failed() || drain(options_.timeout));
+  has_ended = has_ended && (failure_->has_failed() || drain(deadline));
   if (!has_ended) {
     fail({std::make_exception_ptr(TimeoutError("shutdown of group " + options_.name +
                                                ": operations have not ended within " +
-                                               std::to_string(options_.timeout.count()) + " ms"))});
+                                               std::to_string(limit.count()) + " ms"))});
   }
   const bool is_idle = queue_->drain(kAbortLimit);
   queue_->stop();
@@ -307,11 +316,11 @@ void GroupCore::shutdown() {
   if (is_idle) {
     comms_.close();
   }
+  callbacks_->stop(kCallbackLimit);
 }
 
-bool GroupCore::drain(std::chrono::milliseconds limit) {
-  const auto deadline = internal::Deadline::after(limit);
-  return queue_->drain(limit) && transfers_->drain(deadline.left());
+bool GroupCore::drain(const internal::Deadline& deadline) {
+  return queue_->drain(deadline.left()) && transfers_->drain(deadline.left());
 }
 
 bool GroupCore::is_forked_child() const noexcept {

@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "ops/engine/callbacks/callback_executor.h"
 #include "ops/engine/collectives/comm_set.h"
 #include "ops/engine/collectives/dispatch.h"
 #include "ops/engine/collectives/queue.h"
@@ -43,6 +44,9 @@ class GroupCore final : public std::enable_shared_from_this<GroupCore> {
   const GroupOptions& options() const noexcept { return options_; }
   const FailureState& failure() const noexcept { return *failure_; }
   std::uint64_t submitted() const { return queue_->submitted(); }
+  const std::shared_ptr<CallbackExecutor>& callbacks() const noexcept { return callbacks_; }
+  /// Of later operations that bring none of their own, and of shutdown().
+  void set_timeout(std::chrono::milliseconds timeout) noexcept { timeout_ = timeout; }
 
   [[nodiscard]] std::shared_ptr<Operation> submit(Collective collective);
   /// submit() and wait().
@@ -50,6 +54,7 @@ class GroupCore final : public std::enable_shared_from_this<GroupCore> {
   /// Makes the group dead. The other ranks are told, once, unless they know.
   void fail(const Finding& finding);
   /// Waits for what was submitted unless the group has failed, then ends threads and connections.
+  /// Receives that nothing has come for are not waited for.
   void shutdown();
 
  private:
@@ -63,7 +68,7 @@ class GroupCore final : public std::enable_shared_from_this<GroupCore> {
   void look(const std::vector<LongOperation>& operations);
   Activity activity() const;
   void end_waits(const std::exception_ptr& error);
-  bool drain(std::chrono::milliseconds limit);
+  bool drain(const internal::Deadline& deadline);
   bool is_forked_child() const noexcept;
   bool is_auto(const Collective& collective) const noexcept;
   void tell_choice(const Collective& collective, const Plan& plan);
@@ -71,6 +76,7 @@ class GroupCore final : public std::enable_shared_from_this<GroupCore> {
   const int rank_;
   const Topology topology_;
   GroupOptions options_;  // `tuning` may be written once, before the first operation that needs it
+  std::atomic<std::chrono::milliseconds> timeout_;
   const std::vector<int> global_ranks_;
   const std::shared_ptr<FailureNews> news_;
   ProgressCounter* const progress_;  // of news_; may be null
@@ -82,6 +88,7 @@ class GroupCore final : public std::enable_shared_from_this<GroupCore> {
   const std::shared_ptr<FailureState> comm_failure_ = std::make_shared<FailureState>();
   CommSet comms_;
   Dispatcher dispatcher_;
+  const std::shared_ptr<CallbackExecutor> callbacks_ = std::make_shared<CallbackExecutor>();
   const std::shared_ptr<OperationQueue> queue_;
   std::shared_ptr<Transfers> transfers_;
   Diagnosis diagnosis_;

@@ -19,6 +19,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "ops/engine/callbacks/user_code.h"
 
 namespace chainmail::internal {
 namespace {
@@ -263,6 +264,7 @@ bool LauncherClient::read_some(FrameReader& reader) {
 }
 
 void LauncherClient::read_loop() noexcept {
+  const ops::DefersRelease guard;
   FrameReader reader;
   try {
     while (read_some(reader)) {

@@ -9,6 +9,7 @@
 
 #include "base/deadline.h"
 #include "base/error.h"
+#include "ops/engine/callbacks/user_code.h"
 #include "ops/engine/failure/error_text.h"
 #include "ops/engine/failure/position_board.h"
 
@@ -106,34 +107,22 @@ void OperationQueue::throw_if_ended(OpKind kind) const {
   }
 }
 
-/// The calling thread among ours; own_.end() when it is somebody else's.
-std::list<std::thread>::iterator OperationQueue::find_own_thread() {
-  const auto id = std::this_thread::get_id();
-  return std::find_if(own_.begin(), own_.end(),
-                      [id](const std::thread& thread) { return thread.get_id() == id; });
-}
-
-void OperationQueue::start_thread() {
-  // The thread keeps the queue: a callback may drop the last handle to the group.
-  own_.emplace_back([self = shared_from_this()] { self->work(); });
-  ++present_;
-}
-
 void OperationQueue::call_thread(bool is_urgent) {
   if (is_stopped_) {
     return;
   }
-  if (present_ == 0) {
-    start_thread();
-  } else if (is_urgent || dormant_ == present_) {
+  if (!thread_.joinable()) {
+    // The thread keeps the queue: what it lets go of may be the last handle to the group.
+    thread_ = std::thread([self = shared_from_this()] { self->work(); });
+  } else if (is_urgent || is_dormant_) {
     work_.notify_one();
   }
 }
 
-/// For who ran operations and leaves: what came meanwhile may have nobody else.
+/// For who ran operations and leaves: operations queued in the meantime may have no other runner.
 void OperationQueue::hand_over() {
-  if (can_run() && present_ > 0 &&
-      (dormant_ == present_ || queue_.front()->plan.bytes > kUrgentBytes)) {
+  if (can_run() && thread_.joinable() &&
+      (is_dormant_ || queue_.front()->plan.bytes > kUrgentBytes)) {
     work_.notify_one();
   }
 }
@@ -155,7 +144,7 @@ void OperationQueue::run_next(Lock& lock) {
   is_busy_ = false;
   running_ = nullptr;
   remember(operation->plan);
-  finish(lock, operation, std::move(error));
+  finish(*operation, std::move(error));
   drop(lock, std::move(operation));
 }
 
@@ -165,42 +154,15 @@ void OperationQueue::remember(const Plan& plan) {
   place.header = plan.header;
 }
 
-/// Marks `operation` done, wakes those who wait and runs the callbacks without the lock.
-void OperationQueue::finish(Lock& lock, const std::shared_ptr<QueuedOperation>& operation,
-                            std::exception_ptr error) {
-  operation->error_ = std::move(error);
-  operation->is_done_.store(true, std::memory_order_release);
-  auto callbacks = std::exchange(operation->callbacks_, {});
+/// Marks `operation` done, wakes those who wait and has the callbacks run.
+void OperationQueue::finish(QueuedOperation& operation, std::exception_ptr error) {
+  operation.error_ = std::move(error);
+  operation.is_done_.store(true, std::memory_order_release);
   if (sleepers_ > 0) {
     done_.notify_all();
   }
-  if (!callbacks.empty()) {
-    run_callbacks(lock, std::move(callbacks));
-  }
-}
-
-/// Without the lock. A callback may wait for an operation that is queued or that it submits; so the
-/// progress thread counts as absent meanwhile and another one runs what there is.
-void OperationQueue::run_callbacks(Lock& lock, std::vector<std::function<void()>> callbacks) {
-  const bool is_own = find_own_thread() != own_.end();
-  if (is_own) {
-    --present_;
-    if (!queue_.empty()) {
-      try {
-        call_thread(false);
-      } catch (const std::system_error&) {
-        // No thread can be had: the queue goes on when the callbacks have ended.
-      }
-    }
-  }
-  lock.unlock();
-  for (const auto& callback : callbacks) {
-    callback();
-  }
-  callbacks.clear();  // for the same reason as in drop()
-  lock.lock();
-  if (is_own) {
-    ++present_;
+  for (auto& callback : std::exchange(operation.callbacks_, {})) {
+    executor_->post(std::move(callback));
   }
 }
 
@@ -208,6 +170,8 @@ void OperationQueue::run_callbacks(Lock& lock, std::vector<std::function<void()>
 /// goes: Python's are freed under Python's lock, whose holder may be waiting for ours.
 void OperationQueue::drop(Lock& lock, std::shared_ptr<QueuedOperation> operation) {
   if (operation.use_count() > 1) {
+    const DefersRelease guard;  // the others may let go of it this moment
+    operation.reset();
     return;
   }
   lock.unlock();
@@ -273,7 +237,7 @@ void OperationQueue::end_queued(Lock& lock, const std::exception_ptr& error) {
   while (!queue_.empty()) {
     std::shared_ptr<QueuedOperation> operation = std::move(queue_.front());
     queue_.pop_front();
-    finish(lock, operation, in_operation(title_of(*operation), error));
+    finish(*operation, in_operation(title_of(*operation), error));
     drop(lock, std::move(operation));
   }
 }
@@ -301,52 +265,45 @@ void OperationQueue::close() {
 }
 
 void OperationQueue::stop() {
-  std::list<std::thread> threads;
+  std::thread thread;
   {
     Lock lock(mutex_);
     is_closed_ = true;
     is_stopped_ = true;
-    threads.swap(own_);
+    thread = std::move(thread_);
     if (!queue_.empty()) {
       end_queued(lock, std::make_exception_ptr(
                            InvalidArgument("the group was shut down before this operation began")));
     }
   }
   work_.notify_all();
-  for (std::thread& thread : threads) {
-    if (thread.get_id() == std::this_thread::get_id()) {
-      thread.detach();  // a callback dropped the last handle to the group
-    } else {
-      thread.join();
-    }
+  if (!thread.joinable()) {
+    return;
+  }
+  if (thread.get_id() == std::this_thread::get_id()) {
+    thread.detach();  // what it let go of was the last handle to the group
+  } else {
+    thread.join();
   }
 }
 
 void OperationQueue::forget_thread() noexcept {
-  for (std::thread& thread : own_) {
-    thread.detach();
+  if (thread_.joinable()) {
+    thread_.detach();
   }
-  own_.clear();
 }
 
 void OperationQueue::work() {
+  const DefersRelease guard;
   Lock lock(mutex_);
   while (!is_stopped_) {
     if (can_run()) {
       run_next(lock);
     } else if (!rest(lock)) {
-      forget_own_thread();  // call_thread() makes another
+      thread_.detach();  // call_thread() makes another
       return;
     }
   }
-}
-
-/// For a thread of ours that ends by itself.
-void OperationQueue::forget_own_thread() {
-  --present_;
-  const auto own = find_own_thread();
-  own->detach();
-  own_.erase(own);
 }
 
 /// Naps while the group is in use, then sleeps until called; false when nobody has called for long.
@@ -358,11 +315,11 @@ bool OperationQueue::rest(Lock& lock) {
       return true;
     }
   }
-  ++dormant_;
+  is_dormant_ = true;
   // A queue that another thread is busy with for long may need this one when that is done.
   const bool is_called =
       work_.wait_for(lock, kDormantTime, [this] { return is_stopped_ || can_run(); });
-  --dormant_;
+  is_dormant_ = false;
   return is_called || is_busy_ || !queue_.empty();
 }
 

@@ -7,12 +7,12 @@
 // Why not always the thread: waking one costs 10 to 20 us, a small operation 1 us. So an operation
 // that its caller waits for runs in the caller; a small asynchronous one lies ready to be run by
 // its own wait(), and the thread, which looks every millisecond while the group is busy, takes it
-// when nobody does. Large ones wake the thread at once. While it is in
-// a callback, which may wait for an operation behind its own, another thread takes its place. They
-// end when the group rests for long. A small one that is next and whose peers have come is not even
-// made an object of: see submit_promptly().
+// when nobody does. Large ones wake the thread at once. It ends when the group rests for long. A
+// small one that is next and whose peers have come is not even made an object of: see
+// submit_promptly().
 //
-// Thread-safe. Callbacks run outside all locks.
+// Thread-safe. Callbacks run in threads of the executor, which hold and wait for nothing of ours:
+// whoever runs an operation may be an unrelated waiter with locks of its own.
 
 #pragma once
 
@@ -24,13 +24,13 @@
 #include <deque>
 #include <exception>
 #include <functional>
-#include <list>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <thread>
 #include <vector>
 
+#include "ops/engine/callbacks/callback_executor.h"
 #include "ops/engine/collective.h"
 #include "ops/engine/group.h"
 
@@ -66,9 +66,9 @@ class OperationQueue final : public std::enable_shared_from_this<OperationQueue>
 
   /// `run` carries out one operation and throws its error. `attempt` may begin an operation and,
   /// within microseconds, end it: true then. After false it goes to `run`. Must not throw. Only one
-  /// of the two is called at a time.
-  explicit OperationQueue(Run run, Attempt attempt = {})
-      : run_(std::move(run)), attempt_(std::move(attempt)) {}
+  /// of the two is called at a time. `executor` runs the callbacks.
+  OperationQueue(std::shared_ptr<CallbackExecutor> executor, Run run, Attempt attempt = {})
+      : executor_(std::move(executor)), run_(std::move(run)), attempt_(std::move(attempt)) {}
   ~OperationQueue();
   OperationQueue(const OperationQueue&) = delete;
   OperationQueue& operator=(const OperationQueue&) = delete;
@@ -109,21 +109,17 @@ class OperationQueue final : public std::enable_shared_from_this<OperationQueue>
   void run_next(Lock& lock);
   void remember(const Plan& plan);
   void throw_if_ended(OpKind kind) const;
-  void finish(Lock& lock, const std::shared_ptr<QueuedOperation>& operation,
-              std::exception_ptr error);
+  void finish(QueuedOperation& operation, std::exception_ptr error);
   static void drop(Lock& lock, std::shared_ptr<QueuedOperation> operation);
   void append(const std::shared_ptr<QueuedOperation>& operation);
   void end_queued(Lock& lock, const std::exception_ptr& error);
-  std::list<std::thread>::iterator find_own_thread();
-  void start_thread();
   void call_thread(bool is_urgent);
   void hand_over();
-  void run_callbacks(Lock& lock, std::vector<std::function<void()>> callbacks);
   void work();
-  void forget_own_thread();
   bool rest(Lock& lock);
   bool can_run() const { return !is_busy_ && !queue_.empty(); }
 
+  const std::shared_ptr<CallbackExecutor> executor_;
   const Run run_;
   const Attempt attempt_;
   mutable std::mutex mutex_;
@@ -140,9 +136,8 @@ class OperationQueue final : public std::enable_shared_from_this<OperationQueue>
   bool is_busy_ = false;
   bool is_closed_ = false;
   bool is_stopped_ = false;
-  int dormant_ = 0;             // threads that sleep until called
-  int present_ = 0;             // threads that are not in a callback
-  std::list<std::thread> own_;  // the progress thread and those that took its place
+  bool is_dormant_ = false;  // the thread sleeps until called
+  std::thread thread_;
 };
 
 }  // namespace chainmail::ops

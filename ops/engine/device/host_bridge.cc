@@ -136,8 +136,8 @@ void HostBridge::reduce(const Job& job) {
   collective.wire = job.reduction.wire;
   const std::shared_ptr<Operation> operation = leaders_->submit(std::move(collective));
   // The group ends its operations before it goes, and this object holds the group.
-  operation->on_done([this, ticket = job.ticket, weak = std::weak_ptr<Operation>(operation)] {
-    if (const auto done = weak.lock(); done != nullptr && done->error() != nullptr) {
+  operation->on_done([this, ticket = job.ticket, done = operation] {
+    if (done->error() != nullptr) {
       report_(done->error());
       return;
     }

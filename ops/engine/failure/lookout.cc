@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "ops/engine/callbacks/user_code.h"
 
 namespace chainmail::ops {
 namespace {
@@ -43,6 +44,7 @@ void Lookout::wake() noexcept {
 }
 
 void Lookout::watch() {
+  const DefersRelease guard;
   std::map<std::shared_ptr<PlannedOperation>, int> rounds;
   int idle = 0;
   std::unique_lock lock(mutex_);

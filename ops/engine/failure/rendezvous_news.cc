@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "ops/engine/callbacks/user_code.h"
 #include "ops/engine/failure/error_text.h"
 
 namespace chainmail::ops {
@@ -108,6 +109,7 @@ void RendezvousNews::announce(const std::string& group, const std::exception_ptr
 }
 
 void RendezvousNews::Watch::run() {
+  const DefersRelease guard;
   std::unique_lock lock(mutex);
   while (!is_stopping) {
     if (groups.empty()) {

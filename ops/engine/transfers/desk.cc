@@ -22,8 +22,8 @@ std::uint64_t lane_key(int number, std::uint32_t tag) {
 
 }  // namespace
 
-Desk::Desk(DeskPlan plan, OnBroken on_broken)
-    : plan_(std::move(plan)), on_broken_(std::move(on_broken)) {
+Desk::Desk(DeskPlan plan, std::shared_ptr<CallbackExecutor> executor, OnBroken on_broken)
+    : plan_(std::move(plan)), executor_(std::move(executor)), on_broken_(std::move(on_broken)) {
   for (std::size_t i = 0; i < plan_.ranks.size(); ++i) {
     if (plan_.is_served[i]) {
       numbers_.emplace(plan_.ranks[i], static_cast<int>(i));

@@ -5,7 +5,8 @@
 // wait for; who waits for one moves all. A thread does so for those that nobody waits for; it
 // starts when there are some and ends when there have been none for a while.
 //
-// Thread-safe. Callbacks run outside all locks.
+// Thread-safe. Callbacks run in threads of the executor: whoever moves transfers may be an
+// unrelated waiter with locks of its own.
 
 #pragma once
 
@@ -23,6 +24,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "ops/engine/callbacks/callback_executor.h"
 #include "ops/engine/transfers/transfer.h"
 
 namespace chainmail::ops {
@@ -42,7 +44,7 @@ class Desk final : public std::enable_shared_from_this<Desk> {
   using OnBroken = std::function<void(const PlannedOperation&, const std::exception_ptr&)>;
   using OperationPtr = std::shared_ptr<TransferOperation>;
 
-  Desk(DeskPlan plan, OnBroken on_broken);
+  Desk(DeskPlan plan, std::shared_ptr<CallbackExecutor> executor, OnBroken on_broken);
   Desk(const Desk&) = delete;
   Desk& operator=(const Desk&) = delete;
   ~Desk();
@@ -59,13 +61,14 @@ class Desk final : public std::enable_shared_from_this<Desk> {
 
   /// Ends all transfers, and all later ones, with `error`.
   void fail_all(const std::exception_ptr& error);
-  /// Waits until there are no transfers; false when `limit` passed first.
+  /// Waits until all sends have ended, and receives whose messages are coming; false when `limit`
+  /// passed first. What a receive waits for may never have been sent: that is not waited for.
   bool drain(std::chrono::milliseconds limit);
   /// Later submits throw; what has begun goes on.
   void close();
-  /// Ends the thread and, with an error, what is left.
+  /// Ends the thread and, with an error, sends that are left.
   void stop();
-  /// After stop(): parts from the peers.
+  /// After stop(): parts from the peers. Receives that are left end with an error.
   void disconnect() noexcept;
   /// In a forked child, where the thread does not exist and the connections are the parent's.
   void leak() noexcept;
@@ -106,6 +109,7 @@ class Desk final : public std::enable_shared_from_this<Desk> {
   void look_for_lost_senders();
   [[noreturn]] void give_up(TransferOperation& operation);
   Clock::time_point next_deadline() const;
+  bool has_sends() const;
   bool has_work() const noexcept { return !pending_.empty() || !open_.empty(); }
   bool can_step() const noexcept { return !is_driven_ && (!is_broken_ || failure_ != nullptr); }
   bool can_drive() const noexcept { return has_work() && can_step() && waiters_ == 0; }
@@ -114,6 +118,7 @@ class Desk final : public std::enable_shared_from_this<Desk> {
   bool rest(Lock& lock);
 
   const DeskPlan plan_;
+  const std::shared_ptr<CallbackExecutor> executor_;
   const OnBroken on_broken_;
   std::unordered_map<int, int> numbers_;  // of the group's ranks, in the Transport
 

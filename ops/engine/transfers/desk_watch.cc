@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "ops/engine/callbacks/user_code.h"
 #include "ops/engine/transfers/desk.h"
 
 namespace chainmail::ops {
@@ -24,6 +25,11 @@ constexpr int kNapsUntilDormant = 100;
 constexpr std::chrono::seconds kDormantTime{2};
 // How long a Transport may be in use after its transfers were ended.
 constexpr std::chrono::seconds kAbortLimit{10};
+
+std::exception_ptr shut_down_error() {
+  return std::make_exception_ptr(
+      InvalidArgument("the group was shut down before this send or receive had ended"));
+}
 
 }  // namespace
 
@@ -136,6 +142,7 @@ void Desk::call_thread(bool is_urgent) {
 }
 
 void Desk::run_thread() {
+  const DefersRelease guard;
   Lock lock(mutex_);
   bool has_rested = true;
   while (!is_stopped_) {
@@ -183,18 +190,17 @@ void Desk::stop() {
     is_closed_ = true;
     is_stopped_ = true;
     thread = std::move(thread_);
-    is_left = has_work();
+    is_left = has_sends();
   }
   if (is_left) {  // else the peers are to hear that all is well
-    fail_all(std::make_exception_ptr(
-        InvalidArgument("the group was shut down before this send or receive had ended")));
+    fail_all(shut_down_error());
   }
   work_.notify_all();
   if (!thread.joinable()) {
     return;
   }
   if (thread.get_id() == std::this_thread::get_id()) {
-    thread.detach();  // a callback dropped the last handle to the group
+    thread.detach();  // what it let go of was the last handle to the group
   } else {
     thread.join();
   }
@@ -202,10 +208,17 @@ void Desk::stop() {
 
 void Desk::disconnect() noexcept {
   Lock lock(mutex_);
-  if (changed_.wait_for(lock, kAbortLimit, [this] { return !is_sleeping_; })) {
-    transport_.reset();
-  } else {
-    static_cast<void>(transport_.release());
+  if (!changed_.wait_for(lock, kAbortLimit, [this] { return !is_sleeping_; })) {
+    static_cast<void>(transport_.release());  // and with it the buffers that it may still touch
+    return;
+  }
+  transport_.reset();
+  if (has_work()) {  // receives that nothing came for
+    Outcome outcome;
+    outcome.ended = take_all();
+    outcome.error = shut_down_error();
+    changed_.notify_all();
+    tell(lock, std::move(outcome));
   }
 }
 

@@ -4,7 +4,6 @@
 // How a Desk's transfers move, end and fail.
 
 #include <algorithm>
-#include <iterator>
 #include <thread>
 #include <utility>
 
@@ -19,6 +18,8 @@ using std::chrono::milliseconds;
 constexpr milliseconds kSlice{10};
 // Nobody sleeps sooner than this after the last move: waking up costs tens of microseconds.
 constexpr std::chrono::microseconds kSpin{200};
+// A receive that nothing has come for in this time is not under way.
+constexpr milliseconds kLinger{20};
 
 }  // namespace
 
@@ -56,32 +57,26 @@ void Desk::break_down(Outcome& outcome) {
   culprit_ = nullptr;
 }
 
-/// Ends operations, and the group when something has broken. Others are called, and operations let
-/// go of, without the lock: what an operation keeps, a caller's tensors perhaps, may take locks
-/// when it goes.
+/// Ends operations, and the group when something has broken. Operations are let go of without the
+/// lock: what one keeps, a caller's tensors perhaps, may take locks when it goes.
 void Desk::tell(Lock& lock, Outcome outcome) {
   if (outcome.ended.empty() && outcome.failed == nullptr && dropped_.empty()) {
     return;
   }
-  std::vector<std::function<void()>> callbacks;
   for (const OperationPtr& operation : outcome.ended) {
-    auto more = operation->end(outcome.failed == nullptr ? outcome.error : nullptr);
-    callbacks.insert(callbacks.end(), std::make_move_iterator(more.begin()),
-                     std::make_move_iterator(more.end()));
+    for (auto& callback : operation->end(outcome.failed == nullptr ? outcome.error : nullptr)) {
+      executor_->post(std::move(callback));
+    }
   }
   if (waiters_ > 0) {
     changed_.notify_all();
   }
   auto dropped = std::exchange(dropped_, {});
   lock.unlock();
-  for (const auto& callback : callbacks) {
-    callback();
-  }
   if (outcome.failed != nullptr) {
     on_broken_(*outcome.failed, outcome.error);
     fail_all(outcome.error);  // if nobody has
   }
-  callbacks.clear();
   dropped.clear();
   outcome = {};
   lock.lock();
@@ -172,9 +167,27 @@ bool Desk::wait(const TransferOperation& operation, milliseconds limit) {
   return work_until(lock, Clock::now() + limit, [&] { return operation.is_done(); });
 }
 
+bool Desk::has_sends() const {
+  return std::any_of(pending_.begin(), pending_.end(),
+                     [](const OperationPtr& operation) { return operation->is_send(); });
+}
+
 bool Desk::drain(milliseconds limit) {
   Lock lock = enter();
-  return work_until(lock, Clock::now() + limit, [this] { return !has_work(); });
+  const auto end = Clock::now() + limit;
+  bool is_coming = has_work();
+  while (is_coming) {
+    if (!work_until(lock, end, [this] { return !has_sends(); })) {
+      return false;
+    }
+    const auto received = [this] {
+      return transport_ == nullptr ? 0 : transport_->counters().payload_bytes_received;
+    };
+    const std::uint64_t before = received();
+    work_until(lock, std::min(end, Clock::now() + kLinger), [this] { return !has_work(); });
+    is_coming = has_work() && (has_sends() || received() != before);
+  }
+  return true;
 }
 
 void Desk::fail_all(const std::exception_ptr& error) {

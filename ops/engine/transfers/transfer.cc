@@ -31,6 +31,11 @@ void TransferOperation::on_done(std::function<void()> callback) {
   callback();
 }
 
+bool TransferOperation::sleep_until_done(std::chrono::milliseconds limit) {
+  std::unique_lock lock(mutex_);
+  return ended_.wait_for(lock, limit, [this] { return is_done(); });
+}
+
 std::vector<std::function<void()>> TransferOperation::end(std::exception_ptr error) {
   if (error != nullptr) {
     error = in_operation(title_of(*this), error);
@@ -38,6 +43,7 @@ std::vector<std::function<void()>> TransferOperation::end(std::exception_ptr err
   const std::lock_guard lock(mutex_);
   error_ = std::move(error);
   is_done_.store(true, std::memory_order_release);
+  ended_.notify_all();
   return std::exchange(callbacks_, {});
 }
 

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <cstdint>
 #include <exception>
 #include <functional>
@@ -51,7 +52,9 @@ class TransferOperation final : public PlannedOperation {
   /// True once: for whoever may move its bytes or end it.
   bool claim() noexcept { return !is_claimed_.exchange(true); }
   bool is_claimed() const noexcept { return is_claimed_.load(); }
-  /// Marks it done; for who has claimed it. Returns the callbacks, to be run outside of locks.
+  /// Waits for who moves it; false when `limit` passed first.
+  [[nodiscard]] bool sleep_until_done(std::chrono::milliseconds limit);
+  /// Marks it done; for who has claimed it. Returns the callbacks, for the executor.
   [[nodiscard]] std::vector<std::function<void()>> end(std::exception_ptr error);
 
   // A desk's.
@@ -79,6 +82,7 @@ class TransferOperation final : public PlannedOperation {
   std::exception_ptr error_;  // written before is_done_
   int source_ = -1;           // written before is_done_
   std::mutex mutex_;
+  std::condition_variable ended_;
   std::vector<std::function<void()>> callbacks_;  // guarded by mutex_
 };
 

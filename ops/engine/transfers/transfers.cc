@@ -4,7 +4,6 @@
 #include "ops/engine/transfers/transfers.h"
 
 #include <algorithm>
-#include <condition_variable>
 #include <map>
 #include <string>
 #include <utility>
@@ -20,12 +19,6 @@ using std::chrono::milliseconds;
 
 // What is written down when a transfer takes long should fit a small message.
 constexpr std::size_t kMostPending = 128;
-
-struct Signal {
-  std::mutex mutex;
-  std::condition_variable changed;
-  bool is_given = false;
-};
 
 /// Completes a request with what is for messages only, as far as it is known.
 void name_ranks(CommRequest& request, int rank, const Topology& topology,
@@ -49,6 +42,7 @@ void name_ranks(CommRequest& request, int rank, const Topology& topology,
 Transfers::Transfers(int rank, const Topology& topology, const GroupOptions& options,
                      const std::vector<int>& global_ranks, const CommFactory& factory,
                      const std::shared_ptr<Rendezvous>& rendezvous,
+                     const std::shared_ptr<CallbackExecutor>& executor,
                      const Desk::OnBroken& on_broken) {
   const int node = topology.node_of(rank);
   const bool has_own_way_on_node = factory.transport_on_node != nullptr;
@@ -75,7 +69,7 @@ Transfers::Transfers(int rank, const Topology& topology, const GroupOptions& opt
       name_ranks(complete, rank, topology, options, global_ranks);
       return make(complete, options);
     };
-    desks_.push_back(std::make_shared<Desk>(std::move(plan), on_broken));
+    desks_.push_back(std::make_shared<Desk>(std::move(plan), executor, on_broken));
   };
   if (has_own_way_on_node) {
     CommRequest request;
@@ -121,17 +115,10 @@ void Transfers::wait(TransferOperation& operation, std::optional<milliseconds> l
     }
   } else {
     // It is not known whose it will be: their threads do the work.
-    const auto signal = std::make_shared<Signal>();
-    operation.on_done([signal] {
-      const std::lock_guard lock(signal->mutex);
-      signal->is_given = true;
-      signal->changed.notify_all();
-    });
     for (const auto& desk : desks_) {
       desk->call_thread();
     }
-    std::unique_lock lock(signal->mutex);
-    is_in_time = signal->changed.wait_for(lock, time, [&] { return signal->is_given; });
+    is_in_time = operation.sleep_until_done(time);
   }
   if (!is_in_time) {
     throw TimeoutError(std::string(to_string(operation.collective.kind)) +

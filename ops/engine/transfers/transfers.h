@@ -27,7 +27,8 @@ class Transfers final : public std::enable_shared_from_this<Transfers> {
   /// Connects to nobody. `on_broken` as in Desk.
   Transfers(int rank, const Topology& topology, const GroupOptions& options,
             const std::vector<int>& global_ranks, const CommFactory& factory,
-            const std::shared_ptr<Rendezvous>& rendezvous, const Desk::OnBroken& on_broken);
+            const std::shared_ptr<Rendezvous>& rendezvous,
+            const std::shared_ptr<CallbackExecutor>& executor, const Desk::OnBroken& on_broken);
   Transfers(const Transfers&) = delete;
   Transfers& operator=(const Transfers&) = delete;
 

@@ -166,6 +166,12 @@ void TorchGroup::shutdown() {
   backend_.reset();
 }
 
+void TorchGroup::set_timeout(std::chrono::milliseconds /*timeout*/) {
+  throw InvalidArgument("communicator '" + name_ +
+                        "' keeps the time limit that it was made with; torch's own groups have no "
+                        "way to change it");
+}
+
 std::exception_ptr TorchGroup::error() const {
   const std::lock_guard lock(error_mutex_);
   return error_;

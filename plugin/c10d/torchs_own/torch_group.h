@@ -37,6 +37,8 @@ class TorchGroup final : public ops::Group {
   void shutdown() override;
   std::exception_ptr error() const override;
   std::uint64_t sequence() const noexcept override { return sequence_; }
+  void set_timeout(std::chrono::milliseconds timeout) override;
+  std::shared_ptr<ops::CallbackExecutor> callbacks() const override { return nullptr; }
 
  private:
   void carry_out(const ops::Collective& collective);

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <chrono>
 #include <memory>
+#include <mutex>
 #include <thread>
 #include <vector>
 
@@ -245,6 +246,89 @@ TEST_P(GroupTransfers, ACallbackMaySubmitAndWait) {
     if (rank == 0) {
       ASSERT_EQ(second, std::vector<float>(3, 5));
     }
+  });
+}
+
+TEST_P(GroupTransfers, ShutdownDoesNotWaitForWhatNobodySends) {
+  for (const auto& nodes : {std::vector<int>{2}, std::vector<int>{1, 1}}) {
+    GroupOptions options = limits();
+    options.timeout = std::chrono::minutes{10};
+    GroupMaker maker(nodes, GetParam(), options);
+    const auto start = std::chrono::steady_clock::now();
+    maker.run_ok([](int rank, Group& group) {
+      std::vector<float> here(4, static_cast<float>(rank));
+      std::vector<float> there(4);
+      const auto in = receive(group, there, 1 - rank);
+      const auto out = send(group, here, 1 - rank);
+      in->wait();
+      out->wait();
+      const auto unmatched = receive(group, there, 1 - rank, 5);
+      Collective any = on(there, OpKind::kRecv);
+      any.root = kAnyRank;
+      any.tag = 6;
+      const auto from_any = group.submit(std::move(any));
+      group.shutdown();
+      for (const auto& operation : {unmatched, from_any}) {
+        ASSERT_TRUE(operation->is_done());
+        // Or the peer was first to leave.
+        ASSERT_TRUE(test::is<InvalidArgument>(operation->error()) ||
+                    test::is<PeerError>(operation->error()));
+      }
+    });
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::minutes{1});
+  }
+}
+
+TEST_P(GroupTransfers, ShutdownWaitsForSendsAndForWhatIsComing) {
+  constexpr std::size_t kMany = std::size_t{4} << 20;
+  GroupMaker maker({1, 1}, GetParam(), limits());
+  std::vector<float> there(kMany);
+  std::shared_ptr<Operation> in;
+  maker.run_ok([&](int rank, Group& group) {
+    std::vector<float> here(kMany, 3);
+    if (rank == 0) {
+      const auto out = send(group, here, 1);
+      group.shutdown();
+      ASSERT_EQ(out->error(), nullptr);
+      ASSERT_TRUE(out->is_done());
+      return;
+    }
+    std::this_thread::sleep_for(milliseconds{200});  // the sender waits by now
+    in = receive(group, there, 0);
+    in->wait();
+  });
+  EXPECT_EQ(there.back(), 3);
+}
+
+TEST_P(GroupTransfers, CallbacksDoNotRunInAThreadThatMovesOtherTransfers) {
+  GroupMaker maker({2}, GetParam(), limits());
+  maker.run_ok([](int rank, Group& group) {
+    std::vector<float> first(3);
+    std::vector<float> second(3);
+    if (rank == 0) {
+      std::this_thread::sleep_for(milliseconds{100});
+      send(group, first, 1, 1)->wait();
+      send(group, second, 1, 2)->wait();
+      return;
+    }
+    std::mutex lock;
+    std::atomic<bool> has_run{false};
+    {
+      const std::lock_guard held(lock);
+      const auto one = receive(group, first, 0, 1);
+      one->on_done([&] {
+        const std::lock_guard taken(lock);
+        has_run = true;
+      });
+      receive(group, second, 0, 2)->wait();
+      one->wait();
+      EXPECT_FALSE(has_run);
+    }
+    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds{10};
+    while (!has_run && std::chrono::steady_clock::now() < limit) {
+      std::this_thread::sleep_for(milliseconds{1});
+    }
+    ASSERT_TRUE(has_run);
   });
 }
 

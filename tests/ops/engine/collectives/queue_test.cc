@@ -59,7 +59,10 @@ class Queue : public testing::Test {
                                              milliseconds{10'000});
   }
 
-  void TearDown() override { queue_->stop(); }
+  void TearDown() override {
+    queue_->stop();
+    executor_->stop(milliseconds{5'000});
+  }
 
   template <typename Call>
   static std::string peer_error_of(Call call) {
@@ -93,7 +96,9 @@ class Queue : public testing::Test {
   std::vector<std::uint64_t> order_;
   std::thread::id last_runner_;
   std::atomic<int> inside_{0};
+  std::shared_ptr<CallbackExecutor> executor_ = std::make_shared<CallbackExecutor>();
   std::shared_ptr<OperationQueue> queue_ = std::make_shared<OperationQueue>(
+      executor_,
       [this](QueuedOperation& operation) {
         EXPECT_EQ(++inside_, 1) << "two operations at a time";
         order_.push_back(operation.plan.header.sequence);
@@ -273,6 +278,29 @@ TEST_F(Queue, ACallbackMayWaitForOperationsBehindItsOwn) {
   submit_next(0);
   queue_->submit(queued);
   EXPECT_TRUE(comes_true([&] { return came == 4; }));
+}
+
+TEST_F(Queue, CallbacksDoNotRunInAThreadThatWaitsForAnotherOperation) {
+  // Which may hold what the callback takes.
+  std::mutex lock;
+  std::atomic<bool> has_run{false};
+  for (int round = 0; round < 5; ++round) {
+    has_run = false;
+    {
+      const std::lock_guard held(lock);
+      const auto first = make(true);
+      queue_->submit(first);
+      first->on_done([&] {
+        const std::lock_guard taken(lock);
+        has_run = true;
+      });
+      const auto second = make(true);
+      queue_->submit(second);
+      second->wait();  // runs both
+      EXPECT_FALSE(has_run);
+    }
+    EXPECT_TRUE(comes_true([&] { return has_run.load(); }));
+  }
 }
 
 TEST_F(Queue, FailureEndsWhatHasNotBegun) {

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+#include "ops/engine/callbacks/user_code.h"
+
+#include <atomic>
+#include <cstdint>
+#include <thread>
+
+#include "base/deadline.h"
+
+namespace chainmail::ops {
+namespace {
+
+// How many are inside, and the highest bit once the gate is closed.
+constexpr std::uint64_t kClosed = std::uint64_t{1} << 63U;
+constexpr std::chrono::milliseconds kPause{1};
+
+// Never destroyed: threads may come while the process ends.
+std::atomic<std::uint64_t> gate{0};
+
+}  // namespace
+
+int& DefersRelease::depth() noexcept {
+  static thread_local int depth = 0;
+  return depth;
+}
+
+bool UserCodeGate::enter() noexcept {
+  if ((gate.fetch_add(1) & kClosed) == 0) return true;
+  gate.fetch_sub(1);
+  return false;
+}
+
+void UserCodeGate::leave() noexcept { gate.fetch_sub(1); }
+
+bool UserCodeGate::close(std::chrono::milliseconds limit) noexcept {
+  gate.fetch_or(kClosed);
+  const auto deadline = internal::Deadline::after(limit);
+  while (gate.load() != kClosed) {
+    if (deadline.has_passed()) return false;
+    std::this_thread::sleep_for(kPause);
+  }
+  return true;
+}
+
+}  // namespace chainmail::ops
