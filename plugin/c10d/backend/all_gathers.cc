@@ -57,10 +57,9 @@ ChainmailBackend::WorkPtr ChainmailBackend::start_all_gather(const Call& call,
   const at::Tensor input = pack(inputs);
   ops::Collective collective =
       movement(ops::OpKind::kAllGather, input.scalar_type(), input.numel());
-  collective.input = input_of(input);
   collective.shape_hash = hash_shapes(inputs);
-  collective.describe_shapes = [inputs] { return describe_shapes(inputs); };
-  payload->buffers = {input};
+  payload->shown = inputs;
+  read_from(input, collective, *payload);
   write_parts(parts, size(), collective, *payload);
   return launch(call, inputs, std::move(collective), std::move(payload));
 }
@@ -79,13 +78,11 @@ ChainmailBackend::WorkPtr ChainmailBackend::start_uneven_all_gather(const Call& 
   for (const at::Tensor& part : parts) {
     collective.receive_counts.push_back(static_cast<std::size_t>(part.numel()) * factor);
   }
-  collective.input = input_of(flat);
   collective.shape_hash = hash_shapes(parts);
-  auto payload = std::make_shared<Payload>();
-  payload->results = parts;
-  payload->buffers = {flat};
+  const PayloadPtr payload = make_payload(parts);
+  read_from(flat, collective, *payload);
   write_parts(parts, size(), collective, *payload);
-  return launch(call, input, std::move(collective), std::move(payload));
+  return launch(call, input, std::move(collective), payload);
 }
 
 ChainmailBackend::WorkPtr ChainmailBackend::allgather(TensorLists& outputs, Tensors& inputs,
@@ -98,8 +95,7 @@ ChainmailBackend::WorkPtr ChainmailBackend::allgather(TensorLists& outputs, Tens
   }
   for (const auto& list : outputs) check_like(list, inputs[0], call.api.name);
   check_like(inputs, inputs[0], call.api.name);
-  auto payload = std::make_shared<Payload>();
-  payload->results = outputs[0];
+  auto payload = make_payload(outputs[0]);
   if (outputs.size() > 1) {
     payload->lists = outputs;
     payload->copy_out = [outputs] {
@@ -116,8 +112,7 @@ ChainmailBackend::WorkPtr ChainmailBackend::allgather(TensorLists& outputs, Tens
 
 ChainmailBackend::WorkPtr ChainmailBackend::_allgather_base(at::Tensor& output, at::Tensor& input,
                                                             const c10d::AllgatherOptions& opts) {
-  auto payload = std::make_shared<Payload>();
-  payload->results = {output};
+  auto payload = make_payload({output});
   return start_all_gather({api::kAllGatherBase, opts.timeout, opts.asyncOp}, {input}, {output},
                           std::move(payload));
 }
@@ -137,8 +132,7 @@ ChainmailBackend::WorkPtr ChainmailBackend::allgather_coalesced(
     for (std::size_t i = 0; i < list.size(); ++i) check_like(list[i], inputs[i], what);
     parts.insert(parts.end(), list.begin(), list.end());
   }
-  auto payload = std::make_shared<Payload>();
-  payload->results = parts;
+  auto payload = make_payload(parts);
   payload->lists = outputs;
   return start_all_gather(call, inputs, parts, std::move(payload));
 }
@@ -163,8 +157,7 @@ ChainmailBackend::WorkPtr ChainmailBackend::allgather_into_tensor_coalesced(
           outputs[i].narrow(0, static_cast<std::int64_t>(rank) * rows, rows);
     }
   }
-  auto payload = std::make_shared<Payload>();
-  payload->results = outputs;
+  auto payload = make_payload(outputs);
   return start_all_gather(call, inputs, parts, std::move(payload));
 }
 

@@ -84,7 +84,7 @@ ChainmailBackend::WorkPtr ChainmailBackend::barrier(const c10d::BarrierOptions& 
   ops::Collective collective;
   collective.kind = ops::OpKind::kBarrier;
   return launch({api::kBarrier, opts.timeout, opts.asyncOp}, {}, std::move(collective),
-                std::make_shared<Payload>());
+                make_payload({}));
 }
 
 void ChainmailBackend::monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_all_ranks) {

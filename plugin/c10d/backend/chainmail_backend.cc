@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "ops/engine/collective.h"
 #include "plugin/c10d/work/operation_list.h"
 #include "plugin/c10d/work/profiling.h"
 #include "plugin/tensor/tensor_bytes.h"
@@ -62,10 +63,16 @@ std::chrono::milliseconds ChainmailBackend::limit_of(std::chrono::milliseconds a
 void ChainmailBackend::complete(const Call& call, const PayloadPtr& payload,
                                 ops::Collective& collective) const {
   collective.timeout = limit_of(call.timeout);
-  // The operation keeps this function, and with it the tensors, until it is done.
-  if (!collective.describe_shapes) {
-    collective.describe_shapes = [payload] { return describe_shapes(payload->results); };
-  }
+  collective.keep = payload;
+  collective.describe_shapes = [&kept = *payload] {
+    return describe_shapes(kept.shown.empty() ? kept.results : kept.shown);
+  };
+}
+
+ChainmailBackend::PayloadPtr ChainmailBackend::make_payload(Tensors results) const {
+  auto payload = Payload::make(group_->callbacks());
+  payload->results = std::move(results);
+  return payload;
 }
 
 std::shared_ptr<ops::Operation> ChainmailBackend::submit(ops::Collective collective) {
@@ -82,6 +89,10 @@ ChainmailBackend::WorkPtr ChainmailBackend::launch(const Call& call, at::TensorL
     return launch_on_device(call, inputs, std::move(collective), payload);
   }
   complete(call, payload, collective);
+  payload->keep.insert(payload->keep.end(), inputs.begin(), inputs.end());
+  if (is_coalescing() && ops::is_point_to_point(collective.kind)) {
+    return defer(call, inputs, std::move(collective), std::move(payload));
+  }
   collective.is_async = call.is_async || is_coalescing();
   ProfiledCall profiled(call.api.title, inputs);
   const std::uint64_t sequence = group_->sequence();
@@ -118,7 +129,7 @@ ChainmailBackend::WorkPtr ChainmailBackend::started(const Call& call, std::uint6
   auto work = c10::make_intrusive<ChainmailWork>(rank_, call.api.type, sequence, std::move(payload),
                                                  std::move(operation), group_);
   if (is_coalescing()) {
-    coalesced_.push_back(work);
+    coalesced_.works.push_back(work);
   } else if (!call.is_async) {
     work->wait();
   }
@@ -130,37 +141,87 @@ bool ChainmailBackend::is_coalescing() const {
 }
 
 void ChainmailBackend::startCoalescing() {
+  if (is_coalescing()) {
+    // An exception has left the earlier batch open.
+    log_line(LogLevel::kWarning,
+             "a batch of operations of group " + options_.group_name +
+                 " was begun and not ended; its sends and receives are given up");
+    refuse_transfers(std::make_exception_ptr(
+        InvalidArgument("the batch of this send or receive was given up before it began")));
+    coalesced_ = {};
+    coalesced_on_device_ = {};
+    return;
+  }
   std::thread::id nobody;
   TORCH_CHECK(coalescing_thread_.compare_exchange_strong(nobody, std::this_thread::get_id()),
               "chainmail: startCoalescing: operations of group ", options_.group_name,
-              " are being coalesced already; call endCoalescing first");
+              " are being coalesced by another thread already");
+}
+
+ChainmailBackend::WorkPtr ChainmailBackend::defer(const Call& call, at::TensorList inputs,
+                                                  ops::Collective collective, PayloadPtr payload) {
+  check(collective);
+  auto operation = std::make_shared<DeferredOperation>();
+  ProfiledCall(call.api.title, inputs).end_with(*operation);
+  coalesced_.transfers.push_back({std::move(collective), operation});
+  return started(call, group_->sequence(), std::move(payload), std::move(operation));
+}
+
+ChainmailBackend::WorkPtr ChainmailBackend::refuse_in_batch(const Api& api,
+                                                            std::exception_ptr mistake) {
+  auto operation = std::make_shared<DeferredOperation>();
+  operation->refuse(mistake);
+  if (!coalesced_.mistake) coalesced_.mistake = std::move(mistake);
+  return c10::make_intrusive<ChainmailWork>(rank_, api.type, group_->sequence(), make_payload({}),
+                                            std::move(operation), group_);
+}
+
+void ChainmailBackend::refuse_transfers(const std::exception_ptr& error) {
+  for (const auto& transfer : coalesced_.transfers) transfer.operation->refuse(error);
 }
 
 ChainmailBackend::WorkPtr ChainmailBackend::endCoalescing() {
   TORCH_CHECK(is_coalescing(), "chainmail: endCoalescing without startCoalescing in this thread");
-  const auto parts = std::exchange(coalesced_, {});
+  if (coalesced_.mistake) refuse_transfers(coalesced_.mistake);
+  Coalesced coalesced = std::exchange(coalesced_, {});
   CoalescedOnDevice on_device = std::exchange(coalesced_on_device_, {});
   coalescing_thread_ = std::thread::id();
+  if (coalesced.mistake) std::rethrow_exception(coalesced.mistake);
   if (on_device.lane) {
-    TORCH_CHECK(parts.empty(), "chainmail: endCoalescing: operations of group ",
+    TORCH_CHECK(coalesced.works.empty(), "chainmail: endCoalescing: operations of group ",
                 options_.group_name, " are on CPU and GPU tensors; coalesce them apart");
     return end_coalescing_on_device(std::move(on_device));
   }
-  auto payload = std::make_shared<Payload>();
+  for (auto& transfer : coalesced.transfers) {
+    try {
+      transfer.operation->begin(submit(std::move(transfer.collective)));
+    } catch (...) {
+      transfer.operation->refuse(std::current_exception());  // the group is dead
+    }
+  }
+  const PayloadPtr payload = make_payload({});
   std::vector<std::shared_ptr<ops::Operation>> operations;
-  for (const auto& part : parts) {
+  for (const auto& part : coalesced.works) {
     operations.push_back(part->operation());
     const Tensors& results = part->payload()->results;
     payload->results.insert(payload->results.end(), results.begin(), results.end());
   }
-  payload->copy_out = [parts] {
+  payload->copy_out = [parts = std::move(coalesced.works)] {
     for (const auto& part : parts) {
       if (const auto error = part->exception()) std::rethrow_exception(error);
     }
   };
   return c10::make_intrusive<ChainmailWork>(
-      rank_, api::kCoalesced.type, group_->sequence(), std::move(payload),
+      rank_, api::kCoalesced.type, group_->sequence(), payload,
       std::make_shared<OperationList>(std::move(operations)), group_);
+}
+
+void ChainmailBackend::check(const ops::Collective& collective) const {
+  try {
+    ops::check_collective(collective, rank_, group_->topology(), group_->options());
+  } catch (const InvalidArgument& mistake) {
+    TORCH_CHECK(false, "chainmail: ", mistake.what());
+  }
 }
 
 void ChainmailBackend::check_rank(std::int64_t rank, const char* what) const {
@@ -198,6 +259,7 @@ void ChainmailBackend::setTimeout(std::chrono::milliseconds timeout) {
   TORCH_CHECK(timeout.count() > 0, "chainmail: a timeout must be positive, got ", timeout.count(),
               " ms");
   timeout_ = timeout;
+  group_->set_timeout(timeout);
 }
 
 }  // namespace chainmail::internal

@@ -29,6 +29,7 @@
 #include "plugin/c10d/compat.h"
 #include "plugin/c10d/device/device_lane.h"
 #include "plugin/c10d/work/api.h"
+#include "plugin/c10d/work/deferred_operation.h"
 #include "plugin/c10d/work/work.h"
 
 namespace chainmail::internal {
@@ -100,9 +101,12 @@ class ChainmailBackend final : public c10d::Backend {
   /// tells all of them who is missing (all that are, with `wait_all_ranks`; else the first).
   void monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_all_ranks) override;
 
-  /// Until endCoalescing, the calling thread's operations begin without being waited for.
+  /// Until endCoalescing, the calling thread's collectives begin without being waited for, and its
+  /// sends and receives not at all. A batch that the thread has left open is given up.
   void startCoalescing() override;
-  /// One Work for all of them.
+  /// Begins the sends and receives. One Work for all operations. Throws the first mistake in a send
+  /// or receive: torch's state of a batch does not survive an exception inside it. None of them has
+  /// begun then.
   WorkPtr endCoalescing() override;
 
   /// Null on ranks that are not among `ranks`. Collective over those that are.
@@ -129,6 +133,16 @@ class ChainmailBackend final : public c10d::Backend {
     bool is_async = true;
   };
   using PayloadPtr = std::shared_ptr<Payload>;
+  /// What the coalescing thread has called since startCoalescing, for CPU tensors.
+  struct Coalesced {
+    struct Deferred {
+      ops::Collective collective;
+      std::shared_ptr<DeferredOperation> operation;
+    };
+    std::vector<c10::intrusive_ptr<ChainmailWork>> works;  // of all operations
+    std::vector<Deferred> transfers;
+    std::exception_ptr mistake;  // the first
+  };
   /// Sends and receives of GPU tensors must reach NCCL together, or they wait for each other.
   struct CoalescedOnDevice {
     std::shared_ptr<const DeviceLane> lane;  // null: none yet
@@ -142,10 +156,12 @@ class ChainmailBackend final : public c10d::Backend {
   /// are for the profiler.
   WorkPtr launch(const Call& call, at::TensorList inputs, ops::Collective collective,
                  PayloadPtr payload);
+  [[nodiscard]] PayloadPtr make_payload(Tensors results) const;
   /// The same with several operations, which nobody else's come between.
   WorkPtr launch_all(const Call& call, at::TensorList inputs,
                      std::vector<ops::Collective> collectives, PayloadPtr payload);
   void complete(const Call& call, const PayloadPtr& payload, ops::Collective& collective) const;
+  void check(const ops::Collective& collective) const;
   std::shared_ptr<ops::Operation> submit(ops::Collective collective);
   WorkPtr started(const Call& call, std::uint64_t sequence, PayloadPtr payload,
                   std::shared_ptr<ops::Operation> operation);
@@ -159,6 +175,20 @@ class ChainmailBackend final : public c10d::Backend {
   WorkPtr end_coalescing_on_device(CoalescedOnDevice coalesced);
   std::shared_ptr<ops::DeviceGroup> make_device_group(c10::Device device, int number);
 
+  /// What `start` does; in a batch, its mistakes are kept for endCoalescing.
+  template <typename Start>
+  WorkPtr in_batch(const Api& api, const Start& start) {
+    if (!is_coalescing()) return start();
+    try {
+      return start();
+    } catch (...) {
+      return refuse_in_batch(api, std::current_exception());
+    }
+  }
+  WorkPtr refuse_in_batch(const Api& api, std::exception_ptr mistake);
+  WorkPtr defer(const Call& call, at::TensorList inputs, ops::Collective collective,
+                PayloadPtr payload);
+  void refuse_transfers(const std::exception_ptr& error);
   WorkPtr receive(const Api& api, const Tensors& tensors, int source, int tag);
   WorkPtr start_reduce_scatter(const Call& call, const at::Tensor& input, const Tensors& inputs,
                                const Tensors& outputs, const c10d::ReduceOp& op);
@@ -182,9 +212,9 @@ class ChainmailBackend final : public c10d::Backend {
   bool is_registered_ = false;
   std::mutex several_mutex_;  // for launch_all
   std::atomic<std::uint64_t> monitored_barriers_{0};
-  std::atomic<std::thread::id> coalescing_thread_;            // none: nobody is coalescing
-  std::vector<c10::intrusive_ptr<ChainmailWork>> coalesced_;  // that thread's alone
-  CoalescedOnDevice coalesced_on_device_;                     // as coalesced_
+  std::atomic<std::thread::id> coalescing_thread_;  // none: nobody is coalescing
+  Coalesced coalesced_;                             // that thread's alone
+  CoalescedOnDevice coalesced_on_device_;           // as coalesced_
   std::atomic<std::uint64_t> device_sequence_{0};
   DeviceLanes lanes_;
 };

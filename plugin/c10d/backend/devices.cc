@@ -36,7 +36,7 @@ std::shared_ptr<Payload> joined(std::span<const std::shared_ptr<Payload>> payloa
   auto all = std::make_shared<Payload>();
   for (const auto& payload : payloads) {
     append(all->results, payload->results);
-    append(all->buffers, payload->buffers);
+    append(all->keep, payload->keep);
   }
   return all;
 }

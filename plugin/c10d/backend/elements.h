@@ -39,11 +39,4 @@ struct Elements {
 /// An operation that moves `count` elements of `type`.
 [[nodiscard]] ops::Collective movement(ops::OpKind kind, c10::ScalarType type, std::int64_t count);
 
-[[nodiscard]] inline std::byte* output_of(const at::Tensor& flat) {
-  return static_cast<std::byte*>(flat.mutable_data_ptr());
-}
-[[nodiscard]] inline const std::byte* input_of(const at::Tensor& flat) {
-  return static_cast<const std::byte*>(flat.const_data_ptr());
-}
-
 }  // namespace chainmail::internal

@@ -68,11 +68,9 @@ ChainmailBackend::WorkPtr ChainmailBackend::broadcast(Tensors& tensors,
   const at::Tensor flat = is_root ? pack(source) : pack_empty(source);
   ops::Collective collective = movement(ops::OpKind::kBroadcast, flat.scalar_type(), flat.numel());
   collective.root = static_cast<int>(opts.rootRank);
-  collective.output = output_of(flat);
   collective.shape_hash = hash_shapes(source);
-  auto payload = std::make_shared<Payload>();
-  payload->results = tensors;
-  payload->buffers = {flat};
+  auto payload = make_payload(tensors);
+  write_to(flat, collective, *payload);
   if (tensors.size() > 1 || (!is_root && !flat.is_same(source))) {
     // The same value for all tensors of the list.
     payload->copy_out = [flat, source, is_root, tensors] {
@@ -93,10 +91,9 @@ ChainmailBackend::WorkPtr ChainmailBackend::gather(TensorLists& outputs, Tensors
   const at::Tensor flat = pack(inputs);
   ops::Collective collective = movement(ops::OpKind::kGather, input.scalar_type(), input.numel());
   collective.root = static_cast<int>(opts.rootRank);
-  collective.input = input_of(flat);
   collective.shape_hash = hash_shapes(inputs);
-  auto payload = std::make_shared<Payload>();
-  payload->buffers = {flat, input};
+  auto payload = make_payload({});
+  read_from(flat, collective, *payload);
   if (opts.rootRank == rank_) {
     TORCH_CHECK(outputs.size() == 1 && outputs[0].size() == size(), "chainmail: ", api.name,
                 " needs one list of ", size_, " output tensors on the root");
@@ -107,7 +104,7 @@ ChainmailBackend::WorkPtr ChainmailBackend::gather(TensorLists& outputs, Tensors
     write_parts(outputs[0], size(), collective, *payload);
   } else {
     TORCH_CHECK(outputs.empty(), "chainmail: gather takes output tensors on the root only");
-    collective.describe_shapes = [inputs] { return describe_shapes(inputs); };
+    payload->shown = inputs;
   }
   return launch({api, opts.timeout, opts.asyncOp}, inputs, std::move(collective),
                 std::move(payload));
@@ -123,10 +120,9 @@ ChainmailBackend::WorkPtr ChainmailBackend::scatter(Tensors& outputs, TensorList
   ops::Collective collective =
       movement(ops::OpKind::kScatter, output.scalar_type(), output.numel());
   collective.root = static_cast<int>(opts.rootRank);
-  collective.output = output_of(flat);
   collective.shape_hash = hash_shapes(outputs);
-  auto payload = std::make_shared<Payload>();
-  payload->results = outputs;
+  auto payload = make_payload(outputs);
+  write_to(flat, collective, *payload);
   if (!flat.is_same(output)) payload->copy_out = [flat, outputs] { unpack(flat, outputs); };
   if (opts.rootRank == rank_) {
     TORCH_CHECK(inputs.size() == 1 && inputs[0].size() == size(), "chainmail: ", api.name,
@@ -154,11 +150,9 @@ ChainmailBackend::WorkPtr ChainmailBackend::alltoall_base(at::Tensor& output, at
   ops::Collective collective = movement(ops::OpKind::kAllToAll, input.scalar_type(), 0);
   collective.send_counts = split_counts(input, input_splits, size_, factor, api.name);
   collective.receive_counts = split_counts(output, output_splits, size_, factor, api.name);
-  collective.input = input_of(from);
-  collective.output = output_of(to);
-  auto payload = std::make_shared<Payload>();
-  payload->results = {output};
-  payload->buffers = {from};
+  auto payload = make_payload({output});
+  read_from(from, collective, *payload);
+  write_to(to, collective, *payload);
   if (!to.is_same(output)) payload->copy_out = [to, target = output] { unpack(to, target); };
   return launch({api, opts.timeout, opts.asyncOp}, input, std::move(collective),
                 std::move(payload));
@@ -178,8 +172,7 @@ ChainmailBackend::WorkPtr ChainmailBackend::alltoall(Tensors& outputs, Tensors& 
   ops::Collective collective = movement(ops::OpKind::kAllToAll, inputs[0].scalar_type(), 0);
   collective.send_counts = list_counts(inputs, factor);
   collective.receive_counts = list_counts(outputs, factor);
-  auto payload = std::make_shared<Payload>();
-  payload->results = outputs;
+  auto payload = make_payload(outputs);
   read_parts(inputs, collective, *payload);
   write_parts(outputs, size(), collective, *payload);
   return launch({api, opts.timeout, opts.asyncOp}, inputs, std::move(collective),

@@ -16,7 +16,12 @@
 
 namespace chainmail::internal {
 
-/// Has `collective` read one tensor for each of the ranks from `parts`, which `payload` keeps.
+/// Has `collective` read `flat`, or write to it. Whatever the engine is given the address of,
+/// `payload` keeps.
+void read_from(const at::Tensor& flat, ops::Collective& collective, Payload& payload);
+void write_to(const at::Tensor& flat, ops::Collective& collective, Payload& payload);
+
+/// Has `collective` read one tensor for each of the ranks from `parts`.
 void read_parts(const std::vector<at::Tensor>& parts, ops::Collective& collective,
                 Payload& payload);
 

@@ -10,6 +10,7 @@
 #include "plugin/c10d/backend/chainmail_backend.h"
 #include "plugin/c10d/backend/checks.h"
 #include "plugin/c10d/backend/elements.h"
+#include "plugin/c10d/backend/places.h"
 #include "plugin/tensor/tensor_bytes.h"
 
 namespace chainmail::internal {
@@ -86,18 +87,16 @@ ops::Collective reduction(ops::OpKind kind, const at::Tensor& flat, ops::ReduceO
   collective.reduce_op = op;
   collective.dtype = elements.dtype;
   collective.count = static_cast<std::size_t>(flat.numel()) * elements.factor;
-  collective.output = output_of(flat);
   collective.shape_hash = hash_shapes(shapes);
   return collective;
 }
 
-// Results go from `flat` to `tensors` once they are there, unless they are the same memory.
-std::shared_ptr<Payload> payload_of(const at::Tensor& flat,
-                                    const std::vector<at::Tensor>& tensors) {
-  auto payload = std::make_shared<Payload>();
-  payload->results = tensors;
-  if (!flat.is_same(tensors[0])) payload->copy_out = [flat, tensors] { unpack(flat, tensors); };
-  return payload;
+// The collective writes to `flat`; results go from there to `tensors`, unless they are the same
+// memory.
+void write_results(const at::Tensor& flat, const std::vector<at::Tensor>& tensors,
+                   ops::Collective& collective, Payload& payload) {
+  write_to(flat, collective, payload);
+  if (!flat.is_same(tensors[0])) payload.copy_out = [flat, tensors] { unpack(flat, tensors); };
 }
 
 }  // namespace
@@ -112,8 +111,9 @@ void ChainmailBackend::all_reduce(const at::Tensor& tensor, ops::ReduceOp op,
   ops::Collective collective = reduction(ops::OpKind::kAllReduce, flat, op, tensor, what);
   collective.algorithm = algorithm;
   collective.wire = wire;
-  launch({.api = api::kAllReduce, .is_async = false}, tensor, std::move(collective),
-         payload_of(flat, {tensor}));
+  const PayloadPtr payload = make_payload({tensor});
+  write_results(flat, {tensor}, collective, *payload);
+  launch({.api = api::kAllReduce, .is_async = false}, tensor, std::move(collective), payload);
 }
 
 ChainmailBackend::WorkPtr ChainmailBackend::allreduce(Tensors& tensors,
@@ -129,7 +129,8 @@ ChainmailBackend::WorkPtr ChainmailBackend::allreduce(Tensors& tensors,
   const at::Tensor flat = tensors.size() == 1 ? pack(tensors) : combine_all(tensors, op);
   ops::Collective collective = reduction(ops::OpKind::kAllReduce, flat, op, tensors[0], api.name);
   multiply_before(opts.reduceOp, flat, api.name);
-  auto payload = payload_of(flat, tensors);
+  auto payload = make_payload(tensors);
+  write_results(flat, tensors, collective, *payload);
   if (tensors.size() > 1) {
     payload->copy_out = [flat, tensors] {
       for (const at::Tensor& tensor : tensors) unpack(flat, tensor);
@@ -148,8 +149,9 @@ ChainmailBackend::WorkPtr ChainmailBackend::allreduce_coalesced(
   const at::Tensor flat = pack(tensors);
   ops::Collective collective = reduction(ops::OpKind::kAllReduce, flat, op, tensors, api.name);
   multiply_before(opts.reduceOp, flat, api.name);
-  return launch({api, opts.timeout, opts.asyncOp}, tensors, std::move(collective),
-                payload_of(flat, tensors));
+  const PayloadPtr payload = make_payload(tensors);
+  write_results(flat, tensors, collective, *payload);
+  return launch({api, opts.timeout, opts.asyncOp}, tensors, std::move(collective), payload);
 }
 
 ChainmailBackend::WorkPtr ChainmailBackend::reduce(Tensors& tensors,
@@ -166,8 +168,8 @@ ChainmailBackend::WorkPtr ChainmailBackend::reduce(Tensors& tensors,
   ops::Collective collective = reduction(ops::OpKind::kReduce, flat,
                                          to_reduce_op(opts.reduceOp, api.name), tensors, api.name);
   collective.root = static_cast<int>(opts.rootRank);
-  auto payload = payload_of(flat, tensors);
-  payload->buffers = {flat};
+  auto payload = make_payload(tensors);
+  write_results(flat, tensors, collective, *payload);
   if (!is_root) payload->copy_out = nullptr;
   return launch({api, opts.timeout, opts.asyncOp}, tensors, std::move(collective),
                 std::move(payload));
@@ -189,9 +191,9 @@ ChainmailBackend::WorkPtr ChainmailBackend::start_reduce_scatter(const Call& cal
   const at::Tensor output = pack_empty(outputs);
   ops::Collective collective =
       reduction(ops::OpKind::kReduceScatter, output, to_reduce_op(op, what), outputs, what);
-  collective.input = input_of(input);
-  auto payload = payload_of(output, outputs);
-  payload->buffers = {input};
+  auto payload = make_payload(outputs);
+  read_from(input, collective, *payload);
+  write_results(output, outputs, collective, *payload);
   return launch(call, inputs, std::move(collective), std::move(payload));
 }
 

@@ -11,6 +11,7 @@
 #include "plugin/c10d/backend/chainmail_backend.h"
 #include "plugin/c10d/backend/checks.h"
 #include "plugin/c10d/backend/elements.h"
+#include "plugin/c10d/backend/places.h"
 #include "plugin/tensor/tensor_bytes.h"
 
 namespace chainmail::internal {
@@ -68,22 +69,23 @@ struct SparseSum {
   }
 };
 
-// An all_gather of `parts`, as many rows of each rank as state->counts says by then.
-ops::Collective gather_rows(const std::shared_ptr<SparseSum>& state, GatheredParts& parts) {
+// An all_gather of `parts`, as many rows of each rank as state.counts says by then. `payload` keeps
+// `state` and lives as long as the operation.
+ops::Collective gather_rows(const SparseSum& state, GatheredParts& parts, Payload& payload) {
   const c10::ScalarType type = parts.mine.scalar_type();
   ops::Collective collective = movement(ops::OpKind::kAllGather, type, 0);
-  collective.prepare = [state, &parts,
+  collective.prepare = [&state, &parts, &payload,
                         factor = elements_to_move(type).factor](ops::Collective& prepared) {
-    const std::int64_t* rows = state->counts.const_data_ptr<std::int64_t>();
+    const std::int64_t* rows = state.counts.const_data_ptr<std::int64_t>();
     std::int64_t total = 0;
-    for (std::int64_t rank = 0; rank < state->counts.numel(); ++rank) {
+    for (std::int64_t rank = 0; rank < state.counts.numel(); ++rank) {
       const std::int64_t elements_of_rank = rows[rank] * parts.row;
       prepared.receive_counts.push_back(static_cast<std::size_t>(elements_of_rank) * factor);
       total += elements_of_rank;
     }
     parts.all = at::empty({total}, parts.mine.options());
-    prepared.input = input_of(parts.mine);
-    prepared.output = output_of(parts.all);
+    read_from(parts.mine, prepared, payload);
+    write_to(parts.all, prepared, payload);
   };
   return collective;
 }
@@ -100,15 +102,14 @@ ChainmailBackend::WorkPtr ChainmailBackend::allreduce_sparse(Tensors& tensors,
   mine = mine.coalesce();
 
   const auto state = std::make_shared<SparseSum>(mine, size_);
+  const PayloadPtr payload = make_payload(tensors);
   ops::Collective lengths = movement(ops::OpKind::kAllGather, at::kLong, 1);
-  lengths.input = input_of(state->count);
-  lengths.output = output_of(state->counts);
+  read_from(state->count, lengths, *payload);
+  write_to(state->counts, lengths, *payload);
   // Values of other shape or type would not fit together; neither would another number of indices.
   lengths.shape_hash =
       hash_shapes({mine, at::empty({mine.sparse_dim(), mine.dense_dim()}, at::kByte)});
 
-  auto payload = std::make_shared<Payload>();
-  payload->results = tensors;
   payload->copy_out = [state, tensors] {
     const c10::AutoGradMode no_gradients_here(false);
     const at::Tensor sum = state->result(tensors[0]);
@@ -116,9 +117,9 @@ ChainmailBackend::WorkPtr ChainmailBackend::allreduce_sparse(Tensors& tensors,
   };
   std::vector<ops::Collective> steps;
   steps.push_back(std::move(lengths));
-  steps.push_back(gather_rows(state, state->indices));
-  steps.push_back(gather_rows(state, state->values));
-  return launch_all({api, opts.timeout, opts.asyncOp}, {}, std::move(steps), std::move(payload));
+  steps.push_back(gather_rows(*state, state->indices, *payload));
+  steps.push_back(gather_rows(*state, state->values, *payload));
+  return launch_all({api, opts.timeout, opts.asyncOp}, {}, std::move(steps), payload);
 }
 
 }  // namespace chainmail::internal

@@ -8,6 +8,7 @@
 #include "plugin/c10d/backend/chainmail_backend.h"
 #include "plugin/c10d/backend/checks.h"
 #include "plugin/c10d/backend/elements.h"
+#include "plugin/c10d/backend/places.h"
 #include "plugin/tensor/tensor_bytes.h"
 
 namespace chainmail::internal {
@@ -25,24 +26,27 @@ ops::Collective transfer(ops::OpKind kind, const at::Tensor& flat, int peer, int
 
 ChainmailBackend::WorkPtr ChainmailBackend::send(Tensors& tensors, int destination, int tag) {
   const Api& api = api::kSend;
-  only_tensor(tensors, api.name);
-  check_rank(destination, api.name);
-  const at::Tensor flat = pack(tensors);
-  ops::Collective collective = transfer(ops::OpKind::kSend, flat, destination, tag);
-  collective.input = input_of(flat);
-  auto payload = std::make_shared<Payload>();
-  payload->results = tensors;
-  payload->buffers = {flat};
-  return launch({.api = api}, tensors, std::move(collective), std::move(payload));
+  return in_batch(api, [&] {
+    only_tensor(tensors, api.name);
+    check_rank(destination, api.name);
+    const at::Tensor flat = pack(tensors);
+    ops::Collective collective = transfer(ops::OpKind::kSend, flat, destination, tag);
+    const PayloadPtr payload = make_payload(tensors);
+    read_from(flat, collective, *payload);
+    return launch({.api = api}, tensors, std::move(collective), payload);
+  });
 }
 
 ChainmailBackend::WorkPtr ChainmailBackend::recv(Tensors& tensors, int source, int tag) {
-  check_rank(source, api::kRecv.name);
-  return receive(api::kRecv, tensors, source, tag);
+  return in_batch(api::kRecv, [&] {
+    check_rank(source, api::kRecv.name);
+    return receive(api::kRecv, tensors, source, tag);
+  });
 }
 
 ChainmailBackend::WorkPtr ChainmailBackend::recvAnysource(Tensors& tensors, int tag) {
-  return receive(api::kRecvAnySource, tensors, ops::kAnyRank, tag);
+  return in_batch(api::kRecvAnySource,
+                  [&] { return receive(api::kRecvAnySource, tensors, ops::kAnyRank, tag); });
 }
 
 ChainmailBackend::WorkPtr ChainmailBackend::receive(const Api& api, const Tensors& tensors,
@@ -51,9 +55,8 @@ ChainmailBackend::WorkPtr ChainmailBackend::receive(const Api& api, const Tensor
   check_writable(tensors, api.name);
   const at::Tensor flat = pack_empty(tensors);
   ops::Collective collective = transfer(ops::OpKind::kRecv, flat, source, tag);
-  collective.output = output_of(flat);
-  auto payload = std::make_shared<Payload>();
-  payload->results = tensors;
+  auto payload = make_payload(tensors);
+  write_to(flat, collective, *payload);
   if (!flat.is_same(tensor)) payload->copy_out = [flat, tensors] { unpack(flat, tensors); };
   return launch({.api = api}, tensors, std::move(collective), std::move(payload));
 }

@@ -27,7 +27,7 @@ DeviceWork::DeviceWork(int rank, c10d::OpType type, std::uint64_t sequence,
   future_ = completed_future();
   kept_ = std::move(inputs);
   kept_.insert(kept_.end(), payload_->results.begin(), payload_->results.end());
-  kept_.insert(kept_.end(), payload_->buffers.begin(), payload_->buffers.end());
+  kept_.insert(kept_.end(), payload_->keep.begin(), payload_->keep.end());
 }
 
 DeviceWork::~DeviceWork() {

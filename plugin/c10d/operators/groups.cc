@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "ops/engine/callbacks/user_code.h"
 #include "plugin/c10d/make_backend.h"
 #include "plugin/job/job_connection.h"
 
@@ -78,6 +79,12 @@ std::tuple<std::string, std::string, std::vector<std::int64_t>> failure(const Gr
   }
 }
 
+// For an interpreter that ends: from now on no thread of ours runs callbacks or frees tensors.
+// False when some have not ended within `timeout_ms`.
+bool end_callbacks(std::int64_t timeout_ms) {
+  return ops::UserCodeGate::close(std::chrono::milliseconds(timeout_ms));
+}
+
 }  // namespace
 
 TORCH_LIBRARY(chainmail, library) {  // all_reduce.cc and packing.cc add theirs
@@ -87,6 +94,7 @@ TORCH_LIBRARY(chainmail, library) {  // all_reduce.cc and packing.cc add theirs
               &attach_group);
   library.def(("make_group(str group_name, str options) -> " + group).c_str(), &make_group);
   library.def(("join_job(int timeout_ms) -> " + group).c_str(), &join_job);
+  library.def("end_callbacks(int timeout_ms) -> bool", &end_callbacks);
   library.def(("failure(" + group + " group) -> (str, str, int[])").c_str(), &failure);
 }
 

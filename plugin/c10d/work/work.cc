@@ -12,13 +12,15 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "ops/engine/callbacks/callback_executor.h"
+#include "ops/engine/callbacks/user_code.h"
 
 namespace chainmail::internal {
 namespace {
 
 using FuturePtr = c10::intrusive_ptr<c10::ivalue::Future>;
 
-// A future's callbacks are its user's code, and run in the thread that ends the operation.
+// A future's callbacks are its user's code.
 void guarded(const std::function<void()>& complete) noexcept {
   try {
     complete();
@@ -40,6 +42,14 @@ c10d::WorkResult result_of(const std::exception_ptr& error) {
 
 }  // namespace
 
+std::shared_ptr<Payload> Payload::make(std::shared_ptr<ops::CallbackExecutor> executor) {
+  return {new Payload, [executor = std::move(executor)](Payload* payload) {
+            std::unique_ptr<Payload> own(payload);
+            if (!executor || !ops::DefersRelease::is_active()) return;
+            executor->post([kept = std::shared_ptr<Payload>(std::move(own))] {});
+          }};
+}
+
 c10::TypePtr Payload::type() const {
   const c10::TypePtr tensors = c10::ListType::ofTensors();
   return lists.size() > 1 ? c10::TypePtr(c10::ListType::create(tensors)) : tensors;
@@ -54,6 +64,8 @@ void Payload::finish(const ops::Operation& operation) noexcept {
   std::call_once(once_, [&]() noexcept {
     if (!copy_out || operation.error()) return;
     try {
+      std::optional<c10::InferenceMode> mode;
+      if (is_inference_) mode.emplace();  // else inference tensors cannot be written to
       copy_out();
     } catch (...) {
       copy_error = std::current_exception();
@@ -71,8 +83,8 @@ ChainmailWork::ChainmailWork(int rank, c10d::OpType type, std::uint64_t sequence
       operation_(std::move(operation)),
       group_(std::move(group)) {
   if (!payload_->copy_out) return;
-  // Results must arrive even when nobody waits. The operation outlives its callbacks.
-  operation_->on_done([payload = payload_, done = operation_.get()] { payload->finish(*done); });
+  // Results must arrive even when nobody waits.
+  operation_->on_done([payload = payload_, done = operation_] { payload->finish(*done); });
 }
 
 bool ChainmailWork::isCompleted() {
@@ -137,8 +149,8 @@ FuturePtr ChainmailWork::getFuture() {
     if (future_) return future_;
     future_ = c10::make_intrusive<c10::ivalue::Future>(payload_->type());
   }
-  // Outside the lock: callbacks of the future may ask this Work. It keeps what they need.
-  operation_->on_done([payload = payload_, done = operation_.get(), future = future_] {
+  // Outside the lock: callbacks of the future may ask this Work.
+  operation_->on_done([payload = payload_, done = operation_, future = future_] {
     payload->finish(*done);
     const auto error = done->error() ? done->error() : payload->copy_error;
     guarded([&] {
@@ -154,7 +166,7 @@ FuturePtr ChainmailWork::getFuture() {
 
 FuturePtr ChainmailWork::getFutureResult() {
   auto future = c10::make_intrusive<c10::ivalue::Future>(c10::AnyEnumType::get());
-  operation_->on_done([payload = payload_, done = operation_.get(), future] {
+  operation_->on_done([payload = payload_, done = operation_, future] {
     payload->finish(*done);
     const auto error = done->error() ? done->error() : payload->copy_error;
     guarded([&] { future->markCompleted(static_cast<std::uint8_t>(result_of(error))); });

@@ -7,6 +7,7 @@
 
 #pragma once
 
+#include <c10/core/InferenceMode.h>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
 #include <chrono>
@@ -21,12 +22,20 @@
 
 namespace chainmail::internal {
 
-/// The tensors of one operation.
+/// The tensors of one operation. The operation owns it (Collective::keep), and so does the Work.
 struct Payload {
   std::vector<at::Tensor> results;             ///< what result() and the Future give
   std::vector<std::vector<at::Tensor>> lists;  ///< the same by lists, where c10d has several
-  std::vector<at::Tensor> buffers;             ///< flat memory that the engine works on
-  std::function<void()> copy_out;              ///< buffers to results, after success
+  std::vector<at::Tensor> shown;               ///< for error messages; empty: the results
+  /// All that the operation reads or writes: the caller's tensors and packed copies. Filled by
+  /// places.h and ChainmailBackend::launch.
+  std::vector<at::Tensor> keep;
+  std::function<void()> copy_out;  ///< from packed copies to results, after success
+
+  /// A new one for operations whose threads are `executor`'s; whoever in the engine lets go of it
+  /// last has `executor` free it, as tensors may belong to Python.
+  [[nodiscard]] static std::shared_ptr<Payload> make(
+      std::shared_ptr<ops::CallbackExecutor> executor);
 
   /// Of the Future: a list of tensors, or of lists where c10d has several.
   c10::TypePtr type() const;
@@ -39,6 +48,7 @@ struct Payload {
   std::exception_ptr copy_error;  ///< valid after finish
 
  private:
+  const bool is_inference_ = c10::InferenceMode::is_enabled();  // of the caller
   std::once_flag once_;
 };
 

@@ -20,3 +20,4 @@ __all__ = ["Failure", "Options", "failure", "monitored_barrier"]
 
 register()
 _rendezvous.install()
+_library.end_callbacks_at_exit()

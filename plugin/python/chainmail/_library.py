@@ -2,6 +2,7 @@
 # SPDX-FileCopyrightText: 2026 the Chainmail authors
 """Opens libchainmail.so, which lies beside this file, when the torch here fits it."""
 
+import atexit
 import os
 
 import torch
@@ -39,6 +40,14 @@ def load():
     except OSError as error:
         raise ImportError(f"cannot open {PATH}: {error}; in a build tree, build the target "
                           "'chainmail' first") from error
+
+
+def end_callbacks_at_exit():
+    """A thread of the library that frees a tensor or runs a callback needs the interpreter's lock,
+    which kills it once the interpreter has begun to end. Handlers of atexit come before that.
+    """
+    seconds = 10
+    atexit.register(torch.ops.chainmail.end_callbacks, seconds * 1000)
 
 
 load()

@@ -123,5 +123,22 @@ TEST_F(TransfersTest, WhileACollectiveWaits) {
   EXPECT_EQ(sum[0][3].item<float>(), static_cast<float>(job().size));
 }
 
+TEST_F(TransfersTest, ShutdownEndsReceivesThatNothingComesFor) {
+  BackendOptions options;
+  options.timeout = std::chrono::minutes{20};
+  options.group_name = "shut down with a receive";
+  const auto group = make_group(options);
+  const auto backend = group->getBackend(c10::kCPU);
+  backend->barrier()->wait();
+  std::vector<at::Tensor> tensors{torch::zeros({4})};
+  const WorkPtr work = backend->recv(tensors, next(), 0);
+  const auto future = work->getFuture();
+  backend->shutdown();  // the test's time limit is far shorter than the group's
+  EXPECT_TRUE(work->isCompleted());
+  EXPECT_FALSE(work->isSuccess());
+  EXPECT_TRUE(future->completed());
+  EXPECT_TRUE(future->hasError());
+}
+
 }  // namespace
 }  // namespace chainmail::internal

@@ -12,6 +12,7 @@
 #include <atomic>
 #include <chrono>
 #include <future>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -156,7 +157,7 @@ TEST_F(WorkTest, CoalescedOperationsAreOneWork) {
   std::vector<std::vector<at::Tensor>> lists;
   for (int i = 0; i < 10; ++i) lists.push_back({torch::full({i + 1, 2}, i).t()});
   backend_->startCoalescing();
-  EXPECT_THROW(backend_->startCoalescing(), c10::Error);
+  std::thread([&] { EXPECT_THROW(backend_->startCoalescing(), c10::Error); }).join();
   for (auto& tensors : lists) {
     c10d::AllreduceOptions options;
     options.asyncOp = false;  // not waited for inside
@@ -178,6 +179,78 @@ TEST_F(WorkTest, CoalescedOperationsAreOneWork) {
   EXPECT_THROW(backend_->endCoalescing(), c10::Error);
   backend_->startCoalescing();
   EXPECT_TRUE(backend_->endCoalescing()->isCompleted()) << "nothing between them";
+}
+
+TEST_F(WorkTest, AMistakeInABatchIsToldAtItsEndAndNothingIsSent) {
+  if (job().size < 2) GTEST_SKIP() << "needs two ranks";
+  const int next = (job().rank + 1) % job().size;
+  const int previous = (job().rank + job().size - 1) % job().size;
+  std::vector<at::Tensor> out{torch::full({2}, job().rank, at::kFloat)};
+  std::vector<at::Tensor> in{torch::zeros({2})};
+  std::vector<at::Tensor> bad{torch::zeros({1}).expand({2})};
+  backend_->startCoalescing();
+  const WorkPtr refused = backend_->send(out, next, 0);
+  EXPECT_THROW(refused->wait(), InvalidArgument) << "the batch has not begun";
+  backend_->recv(bad, previous, 0);
+  EXPECT_THROW(backend_->endCoalescing(), c10::Error);
+  EXPECT_THROW(refused->wait(), c10::Error);
+  EXPECT_TRUE(refused->isCompleted());
+
+  // Left open, as by an exception of the caller's own.
+  out[0].add_(100);
+  backend_->startCoalescing();
+  const WorkPtr given_up = backend_->send(out, next, 0);
+  backend_->startCoalescing();
+  EXPECT_THROW(given_up->wait(), InvalidArgument);
+
+  out[0].add_(100);
+  backend_->send(out, next, 0);
+  backend_->recv(in, previous, 0);
+  backend_->endCoalescing()->wait();
+  EXPECT_EQ(in[0][0].item<float>(), static_cast<float>(previous + 200))
+      << "the first that was sent";
+  std::vector<at::Tensor> one{torch::ones({1})};
+  c10d::AllreduceOptions options;
+  options.asyncOp = false;
+  backend_->allreduce(one, options);
+  EXPECT_EQ(one[0].item<float>(), ranks());
+}
+
+TEST_F(WorkTest, ResultsReachInferenceTensors) {
+  const c10::InferenceMode mode;
+  std::vector<at::Tensor> tensors{torch::ones({3, 5}).t()};
+  std::vector<at::Tensor> two{torch::ones({3}), torch::ones({4})};
+  const WorkPtr work = backend_->allreduce(tensors);
+  const WorkPtr coalesced = backend_->allreduce_coalesced(two);
+  const auto future = work->getFuture();
+  const auto other_future = coalesced->getFuture();
+  future->wait();  // the copies are made in a thread of the group
+  other_future->wait();
+  EXPECT_FALSE(future->hasError());
+  EXPECT_FALSE(other_future->hasError());
+  EXPECT_EQ(tensors[0].sum().item<float>(), 15 * ranks());
+  EXPECT_EQ(two[1].sum().item<float>(), 4 * ranks());
+}
+
+TEST_F(WorkTest, CallbacksOfFuturesDoNotRunInAThreadThatWaitsForAnotherOperation) {
+  std::mutex lock;
+  for (int round = 0; round < 5; ++round) {
+    std::vector<at::Tensor> first{torch::ones({8})};
+    std::vector<at::Tensor> second{torch::ones({8})};
+    c10::intrusive_ptr<c10::ivalue::Future> chained;
+    {
+      const std::lock_guard held(lock);
+      chained = backend_->allreduce(first)->getFuture()->then(
+          [&lock](c10::ivalue::Future& done) {
+            const std::lock_guard taken(lock);
+            return done.value();
+          },
+          c10::ListType::ofTensors());
+      backend_->allreduce(second)->wait();
+    }
+    chained->wait();
+    EXPECT_FALSE(chained->hasError());
+  }
 }
 
 TEST_F(WorkTest, TheProfilerSeesEveryOperationWithItsShapes) {
