@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <limits>
 
 #include "ops/kernels/cpu/kernels.h"
 #include "ops/kernels/pack.h"
@@ -40,13 +41,19 @@ FakeStream* FakeMachine::add_stream(int rank) {
 
 void FakeMachine::remove_stream(FakeStream* stream) {
   const std::lock_guard lock(mutex_);
+  stream->is_destroyed = true;
+  preferred_.erase(stream);
   pump();
-  streams_.remove_if([stream](const auto& own) { return own.get() == stream; });
+}
+
+void FakeMachine::remove_rank(int rank) {
+  const std::lock_guard lock(mutex_);
+  streams_.remove_if([rank](const auto& own) { return own->rank == rank; });
 }
 
 FakeEvent* FakeMachine::add_event() {
   const std::lock_guard lock(mutex_);
-  events_.push_back(std::make_unique<FakeEvent>());
+  events_.push_back(std::make_shared<FakeEvent>());
   return events_.back().get();
 }
 
@@ -66,24 +73,55 @@ bool FakeMachine::may_begin(const FakeStream& stream) const {
   return delay == delays_.end() || std::chrono::steady_clock::now() >= delay->second;
 }
 
+void FakeMachine::hold_back() {
+  const std::lock_guard lock(mutex_);
+  is_held_back_ = true;
+}
+
+void FakeMachine::let_go() {
+  const std::lock_guard lock(mutex_);
+  is_held_back_ = false;
+  pump();
+}
+
+void FakeMachine::prefer(const FakeStream* stream) {
+  const std::lock_guard lock(mutex_);
+  preferred_.insert(stream);
+}
+
+bool FakeMachine::run_some(FakeStream& stream, unsigned most) {
+  bool has_moved = false;
+  for (; most > 0 && !stream.tasks.empty(); --most) {
+    if (!stream.tasks.front()()) break;
+    stream.tasks.pop_front();
+    has_moved = true;
+  }
+  return has_moved;
+}
+
 void FakeMachine::pump() {
+  if (is_held_back_) return;
   std::vector<FakeStream*> order;
   for (bool has_moved = true; has_moved;) {
     has_moved = false;
     order.clear();
     for (const auto& stream : streams_) {
-      if (!stream->tasks.empty() && may_begin(*stream)) order.push_back(stream.get());
+      if (stream->tasks.empty() || !may_begin(*stream)) continue;
+      if (preferred_.count(stream.get()) == 0) {
+        order.push_back(stream.get());
+      } else {
+        has_moved = run_some(*stream, std::numeric_limits<unsigned>::max()) || has_moved;
+      }
     }
+    if (has_moved) continue;
     std::shuffle(order.begin(), order.end(), random_);
     for (FakeStream* stream : order) {
       // Some tasks of each at a time, so that streams overtake each other.
-      for (unsigned left = 1 + random_() % 4; left > 0 && !stream->tasks.empty(); --left) {
-        if (!stream->tasks.front()()) break;
-        stream->tasks.pop_front();
-        has_moved = true;
-      }
+      has_moved = run_some(*stream, 1 + static_cast<unsigned>(random_() % 4)) || has_moved;
+      if (has_moved && !preferred_.empty()) break;
     }
   }
+  streams_.remove_if([](const auto& own) { return own->is_destroyed && own->tasks.empty(); });
 }
 
 void* FakeMachine::allocate(std::size_t bytes) {
@@ -102,7 +140,8 @@ void FakeMachine::free(void* memory) {
 
 std::size_t FakeMachine::live_streams() {
   const std::lock_guard lock(mutex_);
-  return streams_.size();
+  return static_cast<std::size_t>(std::count_if(
+      streams_.begin(), streams_.end(), [](const auto& own) { return !own->is_destroyed; }));
 }
 std::size_t FakeMachine::live_events() {
   const std::lock_guard lock(mutex_);
@@ -116,7 +155,7 @@ std::size_t FakeMachine::live_memory() {
 FakeDevice::FakeDevice(std::shared_ptr<FakeMachine> machine, int rank)
     : machine_(std::move(machine)), rank_(rank), default_stream_(machine_->add_stream(rank)) {}
 
-FakeDevice::~FakeDevice() { machine_->remove_stream(default_stream_); }
+FakeDevice::~FakeDevice() { machine_->remove_rank(rank_); }
 
 FakeStream& FakeDevice::stream_of(DeviceStream stream) {
   return stream.handle == nullptr ? *default_stream_ : *static_cast<FakeStream*>(stream.handle);
@@ -168,7 +207,7 @@ DeviceCode FakeDevice::record(DeviceEvent event, DeviceStream stream) noexcept {
   static_cast<void>(capture_id(stream, capture));
   own->capture = capture;
   const std::uint64_t ticket = ++own->recorded;
-  queue(stream, [own, ticket] {
+  queue(stream, [own = own->shared_from_this(), ticket] {
     own->reached = std::max(own->reached, ticket);
     return true;
   });
@@ -186,7 +225,7 @@ DeviceCode FakeDevice::wait(DeviceStream stream, DeviceEvent event) noexcept {
     stream_of(stream).capture = own->capture;
   }
   const std::uint64_t ticket = own->recorded;
-  queue(stream, [own, ticket] { return own->reached >= ticket; });
+  queue(stream, [own = own->shared_from_this(), ticket] { return own->reached >= ticket; });
   return kDeviceSuccess;
 }
 

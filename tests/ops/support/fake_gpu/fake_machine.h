@@ -33,9 +33,10 @@ struct FakeStream {
   int rank = 0;
   std::deque<FakeTask> tasks;
   std::uint64_t capture = 0;
+  bool is_destroyed = false;  ///< goes when its tasks are done
 };
 
-struct FakeEvent {
+struct FakeEvent : std::enable_shared_from_this<FakeEvent> {
   std::uint64_t recorded = 0;
   std::uint64_t reached = 0;
   std::uint64_t capture = 0;
@@ -49,7 +50,10 @@ class FakeMachine {
 
   std::recursive_mutex& mutex() { return mutex_; }
   FakeStream* add_stream(int rank);
+  /// What is on it goes on.
   void remove_stream(FakeStream* stream);
+  /// All streams of a rank, with what is on them.
+  void remove_rank(int rank);
   FakeEvent* add_event();
   void remove_event(FakeEvent* event);
   /// With the machine locked: runs all that can run.
@@ -57,6 +61,11 @@ class FakeMachine {
 
   /// Nothing of this rank's begins before `when`.
   void delay(int rank, std::chrono::milliseconds by);
+  /// Nothing begins on any stream until let_go().
+  void hold_back();
+  void let_go();
+  /// Runs what it can before anything of another stream: a stream that gets ahead.
+  void prefer(const FakeStream* stream);
 
   void* allocate(std::size_t bytes);
   void free(void* memory);
@@ -67,11 +76,14 @@ class FakeMachine {
 
  private:
   bool may_begin(const FakeStream& stream) const;
+  bool run_some(FakeStream& stream, unsigned most);
 
   std::recursive_mutex mutex_;
   std::mt19937 random_;
   std::list<std::unique_ptr<FakeStream>> streams_;
-  std::list<std::unique_ptr<FakeEvent>> events_;
+  std::list<std::shared_ptr<FakeEvent>> events_;  // tasks share them
+  bool is_held_back_ = false;
+  std::set<const FakeStream*> preferred_;
   std::map<int, std::chrono::steady_clock::time_point> delays_;
   std::map<void*, std::unique_ptr<std::byte[]>> memory_;
 };
@@ -86,6 +98,7 @@ class FakeDevice final : public ops::DeviceApi, public ops::DeviceKernels {
   /// all the same.
   void begin_capture(ops::DeviceStream stream);
   void end_capture();
+  const FakeStream* default_stream() const { return default_stream_; }
   /// Queues a task.
   void queue(ops::DeviceStream stream, FakeTask task);
 

@@ -244,14 +244,15 @@ NcclCode FakeNccl::async_error(NcclHandle comm, NcclCode& state) noexcept {
 
 NcclCode FakeNccl::group_start() noexcept {
   const std::lock_guard lock(cluster_->machine->mutex());
-  ++group_depth_;
+  ++groups_[std::this_thread::get_id()].depth;
   return NcclCode::kSuccess;
 }
 
 NcclCode FakeNccl::group_end() noexcept {
   const std::lock_guard lock(cluster_->machine->mutex());
-  if (--group_depth_ > 0 || in_group_ == nullptr) return NcclCode::kSuccess;
-  FakeEndpoint& endpoint = *std::exchange(in_group_, nullptr);
+  OpenGroup& group = groups_[std::this_thread::get_id()];
+  if (--group.depth > 0 || group.endpoint == nullptr) return NcclCode::kSuccess;
+  FakeEndpoint& endpoint = *std::exchange(group.endpoint, nullptr);
   endpoint.has_launch = true;
   endpoint.polls_left = cluster_->polls_until_settled;
   if (!endpoint.is_blocking) return NcclCode::kInProgress;
@@ -270,11 +271,12 @@ NcclCode FakeNccl::add(FakeCall call, NcclHandle comm, DeviceStream stream) {
     return NcclCode::kInvalidUsage;
   }
   log_[endpoint.name].push_back(call.describe());
-  const bool is_alone = group_depth_ == 0;
-  if (is_alone) ++group_depth_;
+  OpenGroup& group = groups_[std::this_thread::get_id()];
+  const bool is_alone = group.depth == 0;
+  if (is_alone) ++group.depth;
   endpoint.calls.push_back(std::make_shared<FakeCall>(call));
   endpoint.stream = stream;
-  in_group_ = &endpoint;
+  group.endpoint = &endpoint;
   return is_alone ? group_end() : NcclCode::kSuccess;
 }
 

@@ -16,6 +16,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "ops/device/device_library.h"
@@ -144,8 +145,12 @@ class FakeNccl final : public ops::NcclApi {
   // Never freed before the machine: tasks refer to them.
   std::vector<std::shared_ptr<FakeEndpoint>> endpoints_;
   std::map<std::string, std::vector<std::string>> log_;
-  int group_depth_ = 0;
-  FakeEndpoint* in_group_ = nullptr;
+  /// What a thread has begun with group_start().
+  struct OpenGroup {
+    int depth = 0;
+    FakeEndpoint* endpoint = nullptr;
+  };
+  std::map<std::thread::id, OpenGroup> groups_;
   std::map<std::string, ops::NcclCode> injected_;
   ops::NcclCode background_ = ops::NcclCode::kSuccess;
   bool is_hanging_ = false;
