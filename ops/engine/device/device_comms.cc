@@ -87,11 +87,18 @@ void DeviceComms::make_hierarchy(const NcclWait& wait) {
   }
 }
 
-std::shared_ptr<NcclComm> DeviceComms::keep(std::unique_ptr<NcclComm> comm) {
+std::shared_ptr<NcclComm> DeviceComms::make_pair(int from, int to, const NcclWait& wait) {
+  const std::string name = "from/" + std::to_string(from) + "/to/" + std::to_string(to);
+  return keep(NcclComm::join(api_, member(name, {from, to}), *rendezvous_, config(name), wait),
+              &DeviceComms::pairs_);
+}
+
+std::shared_ptr<NcclComm> DeviceComms::keep(std::unique_ptr<NcclComm> comm,
+                                            List DeviceComms::*list) {
   if (comm == nullptr) return nullptr;
   std::shared_ptr<NcclComm> kept = std::move(comm);
   const std::lock_guard lock(mutex_);
-  comms_.push_back(kept);
+  (this->*list).push_back(kept);
   // An abort that came while it was being made.
   if (is_aborted_) kept->abort();
   return kept;
@@ -120,9 +127,16 @@ NcclConfig DeviceComms::config(const std::string& name) const {
   return config;
 }
 
-std::vector<std::shared_ptr<NcclComm>> DeviceComms::all() {
+DeviceComms::List DeviceComms::of_collectives() {
   const std::lock_guard lock(mutex_);
   return comms_;
+}
+
+DeviceComms::List DeviceComms::all() {
+  const std::lock_guard lock(mutex_);
+  List both = comms_;
+  both.insert(both.end(), pairs_.begin(), pairs_.end());
+  return both;
 }
 
 std::exception_ptr DeviceComms::state() noexcept {

@@ -2,8 +2,8 @@
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
 // The NCCL communicators of a device group, made when first needed: all ranks, the ranks of this
-// node, and the ranks of equal local rank. Who shares a node is the launcher's knowledge, never
-// NCCL's.
+// node, the ranks of equal local rank, and two ranks for transfers from one to the other. Who
+// shares a node is the launcher's knowledge, never NCCL's.
 //
 // Thread rule: need() and destroy() from one thread at a time, the rest from any.
 
@@ -31,19 +31,26 @@ class DeviceComms {
   /// Collective where something has to be made. Throws as NcclComm does.
   [[nodiscard]] StreamComms need(bool is_hierarchical, const NcclWait& wait);
 
+  /// For transfers from rank `from` to rank `to`, one of which is this one. Collective over the
+  /// two.
+  [[nodiscard]] std::shared_ptr<NcclComm> make_pair(int from, int to, const NcclWait& wait);
+
   /// What NCCL has found meanwhile; null while all is well.
   [[nodiscard]] std::exception_ptr state() noexcept;
   void abort() noexcept;
   void destroy(const NcclWait& wait);
-  /// All that are alive.
-  [[nodiscard]] std::vector<std::shared_ptr<NcclComm>> all();
+  /// Those of need().
+  [[nodiscard]] std::vector<std::shared_ptr<NcclComm>> of_collectives();
 
  private:
   NcclMember member(const std::string& name, const std::vector<int>& ranks) const;
   NcclConfig config(const std::string& name) const;
   void make_hierarchy(const NcclWait& wait);
   void split_hierarchy(const NcclWait& wait);
-  std::shared_ptr<NcclComm> keep(std::unique_ptr<NcclComm> comm);
+  using List = std::vector<std::shared_ptr<NcclComm>>;
+  std::shared_ptr<NcclComm> keep(std::unique_ptr<NcclComm> comm,
+                                 List DeviceComms::*list = &DeviceComms::comms_);
+  List all();
 
   NcclApi& api_;
   const std::shared_ptr<Rendezvous> rendezvous_;
@@ -57,7 +64,8 @@ class DeviceComms {
   std::shared_ptr<NcclComm> flat_;
   std::shared_ptr<NcclComm> local_;
   std::shared_ptr<NcclComm> cross_;
-  std::vector<std::shared_ptr<NcclComm>> comms_;
+  List comms_;
+  List pairs_;
 };
 
 }  // namespace chainmail::ops

@@ -15,6 +15,7 @@
 #include "ops/engine/device/device_operation.h"
 #include "ops/engine/device/device_packing.h"
 #include "ops/engine/device/host_bridge.h"
+#include "ops/engine/device/transfer_line.h"
 #include "ops/engine/device/watch.h"
 
 namespace chainmail::ops {
@@ -36,6 +37,7 @@ class NcclDeviceGroup final : public DeviceGroup {
         comms_(library.nccl(), rendezvous_, group_->topology(), group_->rank(), options_,
                group_->options().name),
         scratch_(library.device()),
+        lines_(context_of_lines()),
         watch_([this] { return find_failure(); },
                [this](const std::exception_ptr& error) { fail(with_cause(error)); }) {
     const DeviceGuard guard(api(), options_.device);
@@ -53,6 +55,7 @@ class NcclDeviceGroup final : public DeviceGroup {
     }
     bridge_.reset();
     comms_.abort();
+    lines_.end();
     try {
       const DeviceGuard guard(api(), options_.device);
       api().destroy_stream(cross_stream_);
@@ -69,7 +72,7 @@ class NcclDeviceGroup final : public DeviceGroup {
   std::shared_ptr<DeviceOperation> issue(const Collective& collective,
                                          DeviceStream stream) override {
     if (collective.kind == OpKind::kSend || collective.kind == OpKind::kRecv) {
-      return issue_together({&collective, 1}, stream);
+      return issue_alone(collective, stream);
     }
     const DevicePlan plan = plan_device_collective(collective, *group_, options_);
     return run(describe_device_call(collective, plan), limit_of(collective), plan, stream,
@@ -82,16 +85,35 @@ class NcclDeviceGroup final : public DeviceGroup {
                                                   DeviceStream stream) override {
     for (const Collective& transfer : transfers) check_transfer(transfer);
     if (transfers.empty()) throw InvalidArgument("no sends or receives to issue");
-    const std::string text =
-        transfers.size() == 1
-            ? describe_device_call(transfers.front(), {}) +
-                  (transfers.front().kind == OpKind::kSend ? " to rank " : " from rank ") +
-                  std::to_string(transfers.front().root)
-            : std::to_string(transfers.size()) + " sends and receives";
+    const std::string text = transfers.size() == 1
+                                 ? describe_transfer(transfers.front())
+                                 : std::to_string(transfers.size()) + " sends and receives";
     return run(text, limit_of(transfers.front()), {}, stream,
                [&](const StreamComms& comms, StreamWork& work) {
                  queue_transfers(transfers, comms, work);
                });
+  }
+
+  std::shared_ptr<DeviceOperation> mark(DeviceStream stream,
+                                        std::chrono::milliseconds limit) override {
+    check_alive();
+    try {
+      const DeviceGuard guard(api(), options_.device);
+      if (capture_of(stream) != 0) {
+        throw InvalidArgument("nobody can wait for a stream while a CUDA graph is captured on it");
+      }
+      auto operation =
+          make_operation("what the stream of device " + std::to_string(options_.device) +
+                             " had been given before a barrier",
+                         internal::Deadline::after(limit));
+      check_device(api(), api().record(operation->end(), stream), "recording an event");
+      watch_.add(operation);
+      return operation;
+    } catch (const InvalidArgument&) {
+      throw;
+    } catch (...) {
+      rethrow_as_group();
+    }
   }
 
   void prepare(const Collective& collective) override {
@@ -113,7 +135,7 @@ class NcclDeviceGroup final : public DeviceGroup {
   }
 
   std::shared_ptr<std::byte> allocate(std::size_t bytes) override {
-    return allocate_for_nccl(library_, options_.device, comms_.all(), bytes);
+    return allocate_for_nccl(library_, options_.device, comms_.of_collectives(), bytes);
   }
 
   void shutdown() override {
@@ -124,6 +146,7 @@ class NcclDeviceGroup final : public DeviceGroup {
       std::this_thread::sleep_for(std::chrono::milliseconds{1});
     }
     watch_.stop();
+    lines_.end();
     if (!resources_->failure.has_failed() && group_->error() == nullptr) {
       try {
         const DeviceGuard guard(api(), options_.device);
@@ -152,6 +175,62 @@ class NcclDeviceGroup final : public DeviceGroup {
   void check_alive() {
     if (std::exception_ptr error = group_->error(); error != nullptr) fail(error);
     resources_->failure.rethrow_if_failed();
+  }
+
+  LineContext context_of_lines() {
+    return {.resources = resources_,
+            .make =
+                [this](const Collective& transfer, const NcclWait& wait) {
+                  const bool sends = transfer.kind == OpKind::kSend;
+                  return comms_.make_pair(sends ? group_->rank() : transfer.root,
+                                          sends ? transfer.root : group_->rank(), wait);
+                },
+            .wait_until =
+                [this](internal::Deadline deadline) {
+                  return NcclWait{deadline, [this] {
+                                    if (auto error = group_->error()) std::rethrow_exception(error);
+                                    resources_->failure.rethrow_if_failed();
+                                  }};
+                },
+            .report = [this](const std::exception_ptr& error) { fail(with_cause(error)); }};
+  }
+
+  std::string describe_transfer(const Collective& transfer) const {
+    return describe_device_call(transfer, {}) +
+           (transfer.kind == OpKind::kSend ? " to rank " : " from rank ") +
+           std::to_string(transfer.root);
+  }
+
+  // Without issue_mutex_, which is held by a collective that waits for ranks to come.
+  std::shared_ptr<DeviceOperation> issue_alone(const Collective& transfer, DeviceStream stream) {
+    check_transfer(transfer);
+    check_alive();
+    const internal::Deadline deadline = limit_of(transfer);
+    try {
+      const DeviceGuard guard(api(), options_.device);
+      const std::uint64_t capture = capture_of(stream);
+      auto operation = make_operation(describe_transfer(transfer), deadline);
+      if (capture != 0) operation->set_captured();
+      lines_.at(transfer)->issue(transfer, operation, stream, capture, deadline);
+      if (capture == 0) watch_.add(operation);
+      return operation;
+    } catch (const InvalidArgument&) {
+      throw;  // found before anything was queued
+    } catch (...) {
+      rethrow_as_group();
+    }
+  }
+
+  std::uint64_t capture_of(DeviceStream stream) const {
+    std::uint64_t capture = 0;
+    check_device(api(), api().capture_id(stream, capture), "asking for a capture");
+    return capture;
+  }
+
+  std::shared_ptr<IssuedOperation> make_operation(const std::string& text,
+                                                  internal::Deadline deadline) const {
+    return std::make_shared<IssuedOperation>(
+        resources_, "rank " + std::to_string(group_->rank()) + ": " + text, deadline);
   }
 
   void check_transfer(const Collective& transfer) const {
@@ -188,10 +267,8 @@ class NcclDeviceGroup final : public DeviceGroup {
     if (is_shut_down_) throw InvalidArgument(text + ": the group has been shut down");
     try {
       const DeviceGuard guard(api(), options_.device);
-      auto operation = std::make_shared<IssuedOperation>(
-          resources_, "rank " + std::to_string(group_->rank()) + ": " + text, deadline);
-      std::uint64_t capture = 0;
-      check_device(api(), api().capture_id(stream, capture), "asking for a capture");
+      const auto operation = make_operation(text, deadline);
+      const std::uint64_t capture = capture_of(stream);
       if (capture != 0) operation->set_captured();
       if (capture != 0 && plan.crosses_on_host) {
         throw InvalidArgument(text + " crosses on the host, which a CUDA graph cannot repeat");
@@ -199,7 +276,7 @@ class NcclDeviceGroup final : public DeviceGroup {
       const NcclWait wait = wait_of(deadline);
       const StreamComms comms = need(plan, wait);
       if (capture != 0) {
-        for (const auto& comm : comms_.all()) comm->set_captured();
+        for (const auto& comm : comms_.of_collectives()) comm->set_captured();
       }
       StreamWork work{
           .device = api(),
@@ -225,7 +302,23 @@ class NcclDeviceGroup final : public DeviceGroup {
     } catch (const InvalidArgument&) {
       throw;  // found before anything was queued
     } catch (...) {
+      join_cross_stream(stream);
       rethrow_as_group();
+    }
+  }
+
+  /// What a collective that failed half-way has on the group's own stream works on the caller's
+  /// memory, whose end the caller tells by `stream`.
+  void join_cross_stream(DeviceStream stream) noexcept {
+    try {
+      const DeviceGuard guard(api(), options_.device);
+      const DeviceEvent event = resources_->events.take();
+      if (api().record(event, cross_stream_) == kDeviceSuccess) {
+        static_cast<void>(api().wait(stream, event));
+      }
+      resources_->events.give_back(event);
+    } catch (const Error&) {
+      // The device does not work any more.
     }
   }
 
@@ -277,6 +370,7 @@ class NcclDeviceGroup final : public DeviceGroup {
     }
     if (bridge != nullptr) bridge->abort(first);
     comms_.abort();
+    lines_.release_all();
   }
 
   [[noreturn]] void rethrow_as_group() {
@@ -291,6 +385,7 @@ class NcclDeviceGroup final : public DeviceGroup {
   const std::shared_ptr<DeviceResources> resources_;
   DeviceComms comms_;
   ScratchMemory scratch_;
+  TransferLines lines_;
   std::unique_ptr<HostBridge> bridge_;
   DeviceStream cross_stream_;
   DeviceEvent local_done_;

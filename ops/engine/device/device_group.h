@@ -6,10 +6,12 @@
 // Stands beside the group's ops::Group, which carries its topology, options, time limit and
 // failures: when one of the two dies so does the other, on all ranks.
 //
-// Thread rule: any thread may issue; what is issued is ordered, one after the other, whatever
-// streams it is given. Collective rule: every rank issues the same collectives in the same order,
-// across all device groups of the process that share ranks. Communicators are made by the first
-// collective that needs them, which therefore waits for the other ranks.
+// Thread rule: any thread may issue; collectives are ordered, one after the other, whatever streams
+// they are given. Collective rule: every rank issues the same collectives in the same order, across
+// all device groups of the process that share ranks. Communicators are made by the first collective
+// that needs them, which therefore waits for the other ranks. A send or receive stands in the order
+// of those between the same ranks in the same direction and in no other; it waits for nobody when
+// it is issued.
 
 #pragma once
 
@@ -91,12 +93,20 @@ class DeviceGroup {
   /// call. Throws InvalidArgument, or the group's error.
   virtual std::shared_ptr<DeviceOperation> issue(const Collective& collective,
                                                  DeviceStream stream) = 0;
-  /// The same for several that NCCL moves together; kSend and kRecv only, in any order.
+  /// Several kSend and kRecv, in any order, which NCCL moves at the same time. They stand in the
+  /// order of the collectives and use the communicator of all ranks. What is issued together here
+  /// must be issued together by its peer: it does not meet what is issued alone.
   virtual std::shared_ptr<DeviceOperation> issue_together(std::span<const Collective> transfers,
                                                           DeviceStream stream) = 0;
 
-  /// Makes communicators and scratch memory for `collective`, as issue() would; collective. What
-  /// will be captured into a CUDA graph must have been prepared or issued before.
+  /// Done when what is on `stream` now is; limited as an operation of `limit`. Throws
+  /// InvalidArgument for a stream that is being captured.
+  virtual std::shared_ptr<DeviceOperation> mark(DeviceStream stream,
+                                                std::chrono::milliseconds limit) = 0;
+
+  /// Makes communicators and scratch memory for `collective`, which is no kSend or kRecv, as
+  /// issue() would; collective. What will be captured into a CUDA graph must have been prepared or
+  /// issued before.
   virtual void prepare(const Collective& collective) = 0;
 
   /// Tensors of this device; see plan_pack(). Any time, no peer is involved.

@@ -41,7 +41,7 @@ class QueuedOperation final : public ops::DeviceOperation {
   void wait(std::optional<std::chrono::milliseconds> timeout) override {
     const Deadline deadline = Deadline::after(timeout.value_or(limit_));
     while (!is_done()) {
-      if (deadline.has_passed()) throw TimeoutError("torch's all_reduce did not end in time");
+      if (deadline.has_passed()) throw TimeoutError("torch's stream did not end in time");
       std::this_thread::sleep_for(std::chrono::microseconds{50});
     }
     if (const auto failed = error()) std::rethrow_exception(failed);
@@ -84,12 +84,7 @@ std::shared_ptr<ops::DeviceOperation> TorchDeviceGroup::issue(const ops::Collect
     throw InvalidArgument("communicator '" + name_ + "' does not carry " +
                           to_string(collective.kind) + "; use one of Chainmail's own");
   }
-  const c10::impl::VirtualGuardImpl device(device_.type());
-  const c10::Stream current = device.getStream(device_);
-  if (device.getStreamNativeHandle(current) != stream.handle) {
-    throw InvalidArgument("torch's " + name_ +
-                          " works on the current stream; make the given one current");
-  }
+  const c10::Stream current = current_stream(stream);
   c10d::AllreduceOptions how;
   how.reduceOp = torchs_reduction(collective.reduce_op, name_);
   how.asyncOp = false;  // on the current stream
@@ -111,6 +106,21 @@ std::shared_ptr<ops::DeviceOperation> TorchDeviceGroup::issue_together(
     std::span<const ops::Collective> /*transfers*/, ops::DeviceStream /*stream*/) {
   throw InvalidArgument("communicator '" + name_ +
                         "' does not send and receive; use one of Chainmail's own");
+}
+
+std::shared_ptr<ops::DeviceOperation> TorchDeviceGroup::mark(ops::DeviceStream stream,
+                                                             std::chrono::milliseconds limit) {
+  return std::make_shared<QueuedOperation>(current_stream(stream), limit);
+}
+
+c10::Stream TorchDeviceGroup::current_stream(ops::DeviceStream stream) const {
+  const c10::impl::VirtualGuardImpl device(device_.type());
+  const c10::Stream current = device.getStream(device_);
+  if (device.getStreamNativeHandle(current) != stream.handle) {
+    throw InvalidArgument("torch's " + name_ +
+                          " works on the current stream; make the given one current");
+  }
+  return current;
 }
 
 std::unique_ptr<ops::DevicePack> TorchDeviceGroup::make_pack(

@@ -32,6 +32,8 @@ class TorchDeviceGroup final : public ops::DeviceGroup {
                                               ops::DeviceStream stream) override;
   std::shared_ptr<ops::DeviceOperation> issue_together(std::span<const ops::Collective> transfers,
                                                        ops::DeviceStream stream) override;
+  std::shared_ptr<ops::DeviceOperation> mark(ops::DeviceStream stream,
+                                             std::chrono::milliseconds limit) override;
   /// Torch makes its communicators in the first collective.
   void prepare(const ops::Collective& /*collective*/) override {}
   [[nodiscard]] std::unique_ptr<ops::DevicePack> make_pack(
@@ -42,6 +44,9 @@ class TorchDeviceGroup final : public ops::DeviceGroup {
   std::exception_ptr error() const override { return nullptr; }
 
  private:
+  /// Throws InvalidArgument when `stream` is another one.
+  c10::Stream current_stream(ops::DeviceStream stream) const;
+
   const c10::Device device_;
   const std::chrono::milliseconds timeout_;
   const std::string name_;  // of the backend, for messages

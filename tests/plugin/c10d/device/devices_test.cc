@@ -171,7 +171,7 @@ TEST_F(DevicesTest, CoalescedTransfersAreIssuedTogether) {
   backend_->recv(received, 1, 0);
   EXPECT_THAT(take_calls(), IsEmpty()) << "a send alone would wait for the peer's";
   const auto work = backend_->endCoalescing();
-  EXPECT_THAT(take_calls().at(2), MatchesRegex("send \\+ recv on s[1-9][0-9]*"));
+  EXPECT_THAT(take_calls().at(2), MatchesRegex("send \\+ recv together on s[1-9][0-9]*"));
   EXPECT_TRUE(work->wait());
   all_reduce(sent[0])->wait();  // not coalesced any more
   EXPECT_THAT(take_calls(), ::testing::Contains(MatchesRegex("all_reduce on s[1-9][0-9]*")));

@@ -124,17 +124,19 @@ class FakeGroup final : public ops::DeviceGroup {
   const ops::DeviceGroupOptions& options() const noexcept override { return options_; }
   std::shared_ptr<ops::DeviceOperation> issue(const ops::Collective& collective,
                                               ops::DeviceStream stream) override {
-    return issue_together({&collective, 1}, stream);
+    return queued(to_string(collective.kind), stream);
   }
   std::shared_ptr<ops::DeviceOperation> issue_together(std::span<const ops::Collective> collectives,
                                                        ops::DeviceStream stream) override {
-    if (outcome_->issue_error) std::rethrow_exception(outcome_->issue_error);
     std::string kinds;
     for (const ops::Collective& collective : collectives) {
       kinds += (kinds.empty() ? "" : " + ") + std::string(to_string(collective.kind));
     }
-    note(kinds + " on s" + std::to_string(reinterpret_cast<std::intptr_t>(stream.handle)));
-    return std::make_shared<FakeOperation>(outcome_);
+    return queued(kinds + " together", stream);
+  }
+  std::shared_ptr<ops::DeviceOperation> mark(ops::DeviceStream stream,
+                                             std::chrono::milliseconds /*limit*/) override {
+    return queued("mark", stream);
   }
   void prepare(const ops::Collective& collective) override {
     note("prepare " + std::string(to_string(collective.kind)));
@@ -152,6 +154,12 @@ class FakeGroup final : public ops::DeviceGroup {
   std::exception_ptr error() const override { return outcome_->error; }
 
  private:
+  std::shared_ptr<ops::DeviceOperation> queued(const std::string& what, ops::DeviceStream stream) {
+    if (outcome_->issue_error) std::rethrow_exception(outcome_->issue_error);
+    note(what + " on s" + std::to_string(reinterpret_cast<std::intptr_t>(stream.handle)));
+    return std::make_shared<FakeOperation>(outcome_);
+  }
+
   const std::shared_ptr<const FakeOutcome> outcome_;
   ops::DeviceGroupOptions options_;
 };
