@@ -26,6 +26,9 @@ bool is_transfer(const ops::Collective& collective) {
   return collective.kind == ops::OpKind::kSend || collective.kind == ops::OpKind::kRecv;
 }
 
+// Of sends and receives that the caller has coalesced, of one even.
+bool is_batch(const Api& api) { return api.type == api::kCoalesced.type; }
+
 void append(std::vector<at::Tensor>& to, const std::vector<at::Tensor>& from) {
   to.insert(to.end(), from.begin(), from.end());
 }
@@ -34,11 +37,20 @@ void append(std::vector<at::Tensor>& to, const std::vector<at::Tensor>& from) {
 std::shared_ptr<Payload> joined(std::span<const std::shared_ptr<Payload>> payloads) {
   if (payloads.size() == 1) return payloads.front();
   auto all = std::make_shared<Payload>();
-  for (const auto& payload : payloads) {
-    append(all->results, payload->results);
-    append(all->keep, payload->keep);
-  }
+  for (const auto& payload : payloads) append(all->results, payload->results);
   return all;
+}
+
+// All that operations read and write. Nothing but results is left in the payloads, which live as
+// long as the Work: copy_out has what is here, too, and is called no more.
+std::vector<at::Tensor> take_memory(std::span<const std::shared_ptr<Payload>> payloads,
+                                    std::vector<at::Tensor> inputs) {
+  for (const auto& payload : payloads) {
+    append(inputs, payload->results);
+    for (const auto& list : payload->lists) append(inputs, list);
+    append(inputs, std::exchange(payload->keep, {}));
+  }
+  return inputs;
 }
 
 }  // namespace
@@ -90,20 +102,28 @@ ChainmailBackend::WorkPtr ChainmailBackend::queue(const Call& call, const Device
                                                   std::span<const ops::Collective> collectives,
                                                   std::span<const PayloadPtr> payloads,
                                                   Tensors inputs) {
-  QueuedOnDevice queued{lane.begin(call.is_async), nullptr, std::nullopt};
-  {
+  const bool is_alone = is_transfer(collectives.front()) && !is_batch(call.api);
+  QueuedOnDevice queued{
+      is_alone ? lane.begin_alone(collectives.front()) : lane.begin(call.is_async),
+      lane.current_stream(), nullptr, std::nullopt};
+  Tensors memory = take_memory(payloads, std::move(inputs));
+  try {
     const c10::StreamGuard on(queued.stream);
-    queued.operation = lane.issue(collectives, queued.stream);
+    queued.operation = is_alone ? lane.issue_alone(collectives.front(), queued.stream)
+                                : lane.issue(collectives, queued.stream);
     for (const PayloadPtr& payload : payloads) {
-      if (payload->copy_out) payload->copy_out();
+      if (const auto copy_out = std::exchange(payload->copy_out, nullptr)) copy_out();
     }
     if (call.is_async) {
       queued.end.emplace(lane.device().type());
       queued.end->record(queued.stream);
     }
+  } catch (...) {
+    keep_for(memory, queued.stream);  // some of it may have been queued
+    throw;
   }
   return c10::make_intrusive<DeviceWork>(rank_, call.api.type, device_sequence_++, joined(payloads),
-                                         std::move(inputs), std::move(queued), group_);
+                                         std::move(memory), std::move(queued), group_);
 }
 
 ChainmailBackend::WorkPtr ChainmailBackend::end_coalescing_on_device(CoalescedOnDevice coalesced) {

@@ -3,33 +3,79 @@
 
 #include "plugin/c10d/device/device_lane.h"
 
+#include <ATen/Context.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include <thread>
 #include <utility>
 
 namespace chainmail::internal {
 
+namespace {
+
+constexpr std::chrono::microseconds kPause{50};
+
 // Of high priority: what others wait for should not queue behind what they do meanwhile.
+c10::Stream new_stream(c10::Device device) {
+  return c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device, true);
+}
+
+}  // namespace
+
 DeviceLane::DeviceLane(c10::Device device, std::shared_ptr<ops::DeviceGroup> group)
-    : device_(device),
-      stream_(c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device, true)),
-      group_(std::move(group)) {}
+    : device_(device), stream_(new_stream(device)), group_(std::move(group)) {}
+
+c10::Stream DeviceLane::current_stream() const {
+  return c10::impl::VirtualGuardImpl(device_.type()).getStream(device_);
+}
+
+c10::Stream DeviceLane::follow_current(c10::Stream stream) const {
+  c10::Event ready(device_.type());
+  ready.record(current_stream());
+  ready.block(stream);
+  return stream;
+}
 
 c10::Stream DeviceLane::begin(bool is_async) const {
-  const c10::Stream current = c10::impl::VirtualGuardImpl(device_.type()).getStream(device_);
-  if (!is_async || current == stream_) return current;
-  c10::Event ready(device_.type());
-  ready.record(current);
-  ready.block(stream_);
-  return stream_;
+  const c10::Stream current = current_stream();
+  return !is_async || current == stream_ ? current : follow_current(stream_);
+}
+
+c10::Stream DeviceLane::begin_alone(const ops::Collective& transfer) const {
+  const std::lock_guard lock(mutex_);
+  const Line line{transfer.kind, transfer.root};
+  auto found = streams_of_lines_.find(line);
+  if (found == streams_of_lines_.end()) {
+    c10::Stream stream = new_stream(device_);
+    // Torch's pool goes around: its 33rd stream is its first.
+    if (stream == stream_) stream = new_stream(device_);
+    found = streams_of_lines_.emplace(line, stream).first;
+  }
+  return follow_current(found->second);
+}
+
+ops::DeviceStream DeviceLane::native(c10::Stream stream) const {
+  return {c10::impl::VirtualGuardImpl(device_.type()).getStreamNativeHandle(stream)};
 }
 
 std::shared_ptr<ops::DeviceOperation> DeviceLane::issue(
     std::span<const ops::Collective> collectives, c10::Stream stream) const {
-  const ops::DeviceStream native{
-      c10::impl::VirtualGuardImpl(device_.type()).getStreamNativeHandle(stream)};
-  if (collectives.size() == 1) return group_->issue(collectives.front(), native);
-  return group_->issue_together(collectives, native);
+  const ops::Collective& first = collectives.front();
+  // A batch of one, too: its peer's may have more.
+  if (first.kind == ops::OpKind::kSend || first.kind == ops::OpKind::kRecv) {
+    return group_->issue_together(collectives, native(stream));
+  }
+  return group_->issue(first, native(stream));
+}
+
+std::shared_ptr<ops::DeviceOperation> DeviceLane::issue_alone(const ops::Collective& transfer,
+                                                              c10::Stream stream) const {
+  return group_->issue(transfer, native(stream));
+}
+
+std::shared_ptr<ops::DeviceOperation> DeviceLane::mark_current_stream(
+    std::chrono::milliseconds limit) const {
+  return group_->mark(native(current_stream()), limit);
 }
 
 std::shared_ptr<const DeviceLane> DeviceLanes::at(c10::Device device) {
@@ -47,9 +93,31 @@ std::shared_ptr<const DeviceLane> DeviceLanes::at(c10::Device device) {
   return lane;
 }
 
+std::vector<std::shared_ptr<const DeviceLane>> DeviceLanes::all() {
+  const std::lock_guard lock(mutex_);
+  std::vector<std::shared_ptr<const DeviceLane>> lanes;
+  for (const auto& [index, lane] : lanes_) lanes.push_back(lane);
+  return lanes;
+}
+
 void DeviceLanes::shutdown() {
   const std::lock_guard lock(mutex_);
   for (const auto& [index, lane] : lanes_) lane->group().shutdown();
+}
+
+void wait_for_current_stream(c10::Device device, const std::function<void()>& check) {
+  if (device.is_cpu() || !c10::impl::hasDeviceGuardImpl(device.type())) return;
+  const c10::impl::VirtualGuardImpl devices(device.type());
+  if (!device.has_index()) device = devices.getDevice();
+  // Asking a GPU that this process has not used would take some of its memory for nothing.
+  const auto& hooks = at::globalContext().getAcceleratorHooksInterface(device.type());
+  if (!hooks.hasPrimaryContext(device.index())) return;
+  c10::Event end(device.type());
+  end.record(devices.getStream(device));
+  while (!end.query()) {
+    check();
+    std::this_thread::sleep_for(kPause);
+  }
 }
 
 }  // namespace chainmail::internal

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-// What a backend has of each GPU that it is given tensors of: a stream of its own and the engine's
-// group on that device. Streams and events are c10's, for any type of device, so that nothing here
-// needs CUDA's headers, and tests need no GPU.
+// What a backend has of each GPU that it is given tensors of: a stream of its own for collectives,
+// others for transfers, and the engine's group on that device. Streams and events are c10's, for
+// any type of device, so that nothing here needs CUDA's headers, and tests need no GPU.
 //
 // Thread-safe.
 
@@ -13,11 +13,13 @@
 #include <c10/core/Event.h>
 #include <c10/core/Stream.h>
 
+#include <chrono>
 #include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "ops/engine/device/device_group.h"
@@ -34,14 +36,30 @@ class DeviceLane {
   /// The stream for an operation on what the caller's current stream has written so far: the lane's
   /// own, made to wait for it, or that current stream itself when the call is not asynchronous.
   c10::Stream begin(bool is_async) const;
-  /// Queues `transfers`, or the only collective, on a stream that begin() gave.
+  /// Queues the only collective, or a batch of sends and receives, on a stream that begin() gave.
   std::shared_ptr<ops::DeviceOperation> issue(std::span<const ops::Collective> collectives,
                                               c10::Stream stream) const;
 
+  /// The same for a send or receive that is not part of a batch: on a stream of the transfers with
+  /// that peer in that direction, since it must not hold up anything else.
+  c10::Stream begin_alone(const ops::Collective& transfer) const;
+  std::shared_ptr<ops::DeviceOperation> issue_alone(const ops::Collective& transfer,
+                                                    c10::Stream stream) const;
+
+  c10::Stream current_stream() const;
+  /// Done when what the caller's current stream has been given is.
+  std::shared_ptr<ops::DeviceOperation> mark_current_stream(std::chrono::milliseconds limit) const;
+
  private:
+  using Line = std::pair<ops::OpKind, int>;  // direction and peer
+  c10::Stream follow_current(c10::Stream stream) const;
+  ops::DeviceStream native(c10::Stream stream) const;
+
   const c10::Device device_;
   const c10::Stream stream_;
   const std::shared_ptr<ops::DeviceGroup> group_;
+  mutable std::mutex mutex_;
+  mutable std::map<Line, c10::Stream> streams_of_lines_;
 };
 
 class DeviceLanes {
@@ -53,6 +71,8 @@ class DeviceLanes {
 
   /// The lane of `device`, made when first asked for. Throws what the maker throws.
   std::shared_ptr<const DeviceLane> at(c10::Device device);
+  /// The lanes that there are.
+  std::vector<std::shared_ptr<const DeviceLane>> all();
   /// Waits for what was issued and ends the groups.
   void shutdown();
 
@@ -61,5 +81,9 @@ class DeviceLanes {
   std::mutex mutex_;
   std::map<c10::DeviceIndex, std::shared_ptr<const DeviceLane>> lanes_;
 };
+
+/// Blocks until the current stream of a device that has no lane is done with what it has been
+/// given, asking `check`, which may throw. A device that this process has not used is left alone.
+void wait_for_current_stream(c10::Device device, const std::function<void()>& check);
 
 }  // namespace chainmail::internal

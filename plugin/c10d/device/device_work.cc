@@ -15,33 +15,43 @@
 
 namespace chainmail::internal {
 
-DeviceWork::DeviceWork(int rank, c10d::OpType type, std::uint64_t sequence,
-                       std::shared_ptr<Payload> payload, std::vector<at::Tensor> inputs,
-                       QueuedOnDevice queued, std::weak_ptr<ops::Group> group)
-    : Work(rank, type),
-      sequence_(sequence),
-      payload_(std::move(payload)),
-      queued_(std::move(queued)),
-      group_(std::move(group)) {
-  if (!queued_.end) return;  // in order with whatever the caller does next
-  future_ = completed_future();
-  kept_ = std::move(inputs);
-  kept_.insert(kept_.end(), payload_->results.begin(), payload_->results.end());
-  kept_.insert(kept_.end(), payload_->keep.begin(), payload_->keep.end());
-}
-
-DeviceWork::~DeviceWork() {
-  if (kept_.empty()) return;
-  // Nobody has waited. The allocator keeps the memory until the operation is over.
+void keep_for(at::TensorList tensors, c10::Stream stream) noexcept {
   try {
-    const c10::impl::VirtualGuardImpl device(queued_.stream.device_type());
-    for (const at::Tensor& tensor : kept_) {
-      device.recordDataPtrOnStream(tensor.storage().data_ptr(), queued_.stream);
+    const c10::impl::VirtualGuardImpl device(stream.device_type());
+    for (const at::Tensor& tensor : tensors) {
+      if (!tensor.defined() || !tensor.has_storage()) continue;
+      device.recordDataPtrOnStream(tensor.storage().data_ptr(), stream);
     }
   } catch (const std::exception& failure) {
     log_line(LogLevel::kError, std::string("a collective's memory: ") + failure.what());
   }
 }
+
+DeviceWork::DeviceWork(int rank, c10d::OpType type, std::uint64_t sequence,
+                       std::shared_ptr<Payload> payload, std::vector<at::Tensor> memory,
+                       QueuedOnDevice queued, std::weak_ptr<ops::Group> group)
+    : Work(rank, type),
+      sequence_(sequence),
+      payload_(std::move(payload)),
+      queued_(std::move(queued)),
+      group_(std::move(group)),
+      memory_(std::move(memory)) {
+  if (!queued_.end) {
+    // In order with whatever the caller does next; but memory may be another stream's.
+    keep_for(memory_, queued_.stream);
+    memory_.clear();
+    return;
+  }
+  try {
+    future_ = completed_future();
+  } catch (...) {
+    keep_for(memory_, queued_.stream);
+    throw;
+  }
+}
+
+// Nobody has waited where there is some memory left.
+DeviceWork::~DeviceWork() { keep_for(memory_, queued_.stream); }
 
 c10::intrusive_ptr<c10::ivalue::Future> DeviceWork::completed_future() const {
   auto future = c10::make_intrusive<c10::ivalue::Future>(
@@ -72,17 +82,22 @@ bool DeviceWork::wait(std::chrono::milliseconds timeout) {
   } else if (const auto error = queued_.operation->error()) {
     std::rethrow_exception(error);
   }
-  if (queued_.end) {
-    const c10::Device device = queued_.stream.device();
-    queued_.end->block(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
-  }
+  if (queued_.end) follow();
   if (c10d::allow_inflight_collective_as_graph_input()) {
     c10d::unregister_work(c10::intrusive_ptr<Work>::unsafe_reclaim_from_nonowning(this));
   }
+  return true;
+}
+
+void DeviceWork::follow() {
+  const c10::Device device = queued_.stream.device();
+  const c10::Stream current = c10::impl::VirtualGuardImpl(device.type()).getStream(device);
+  queued_.end->block(current);
   std::vector<at::Tensor> done;  // freed without the lock
   const std::lock_guard lock(mutex_);
-  done.swap(kept_);
-  return true;
+  // The stream of the call, whose memory this is, or may use, may run ahead of another one.
+  if (current != queued_.caller) keep_for(memory_, queued_.stream);
+  done.swap(memory_);
 }
 
 void DeviceWork::abort() {

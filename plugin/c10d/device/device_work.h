@@ -4,8 +4,9 @@
 // A collective queued on a GPU's stream, as c10d's callers see it.
 //
 // Waiting makes the caller's current stream wait, not its thread; only a wait with a limit blocks.
-// Memory of the tensors is kept from reuse until the waiting stream, or else the stream of the
-// operation, is done with it. Any thread.
+// All memory that the operation uses is kept from reuse until its stream is done with it: the Work
+// holds it until the stream that it was called on waits for the operation, and where that does not
+// happen the allocator is told which stream uses it. Any thread.
 
 #pragma once
 
@@ -23,18 +24,23 @@
 
 namespace chainmail::internal {
 
+/// Memory that goes back to the allocator from now on is not given out again before `stream` is
+/// done with what it has been given. Logs failures.
+void keep_for(at::TensorList tensors, c10::Stream stream) noexcept;
+
 /// An operation on its stream.
 struct QueuedOnDevice {
   c10::Stream stream;
+  c10::Stream caller;  ///< the current one when it was issued
   std::shared_ptr<ops::DeviceOperation> operation;
   std::optional<c10::Event> end;  ///< unset: on the caller's own stream, in order with the rest
 };
 
 class DeviceWork final : public c10d::Work {
  public:
-  /// Keeps `inputs` and the payload's tensors.
+  /// `memory`: all that the operation reads and writes.
   DeviceWork(int rank, c10d::OpType type, std::uint64_t sequence, std::shared_ptr<Payload> payload,
-             std::vector<at::Tensor> inputs, QueuedOnDevice queued,
+             std::vector<at::Tensor> memory, QueuedOnDevice queued,
              std::weak_ptr<ops::Group> group);
   ~DeviceWork() override;
 
@@ -53,6 +59,7 @@ class DeviceWork final : public c10d::Work {
 
  private:
   [[nodiscard]] c10::intrusive_ptr<c10::ivalue::Future> completed_future() const;
+  void follow();
 
   const std::uint64_t sequence_;
   const std::shared_ptr<Payload> payload_;
@@ -60,7 +67,7 @@ class DeviceWork final : public c10d::Work {
   const std::weak_ptr<ops::Group> group_;
   std::mutex mutex_;
   c10::intrusive_ptr<c10::ivalue::Future> future_;
-  std::vector<at::Tensor> kept_;  // until the caller's stream waits for the operation
+  std::vector<at::Tensor> memory_;  // until the caller's stream waits for the operation
 };
 
 }  // namespace chainmail::internal

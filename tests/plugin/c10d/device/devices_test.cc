@@ -90,7 +90,9 @@ TEST_F(DevicesTest, AsynchronousCallsRunOnAStreamOfTheirOwn) {
 
 TEST_F(DevicesTest, OtherCallsRunOnTheCurrentStream) {
   const auto work = all_reduce(fake_tensor(memory_), false);
-  EXPECT_THAT(take_calls(), ElementsAre("all_reduce on s0"));
+  EXPECT_THAT(take_calls(), ElementsAre("all_reduce on s0", "memory kept for s0",
+                                        "memory kept for s0", "memory kept for s0"))
+      << "the input, the result and what NCCL is given, which are the same here";
   ASSERT_TRUE(work);
   EXPECT_TRUE(work->wait());
   EXPECT_THAT(take_calls(), IsEmpty());
@@ -180,6 +182,27 @@ TEST_F(DevicesTest, CoalescedTransfersAreIssuedTogether) {
   all_reduce(sent[0]);
   all_reduce(received[0]);
   EXPECT_TRUE(backend_->endCoalescing()->wait());
+}
+
+TEST_F(DevicesTest, TransfersOfTheirOwnHaveAStreamForEachPeerAndDirection) {
+  std::vector<at::Tensor> one{fake_tensor(memory_)};
+  const auto stream_of = [&](const c10::intrusive_ptr<c10d::Work>& work) {
+    EXPECT_TRUE(work->wait());
+    const std::string call = take_calls().at(2);  // behind what the caller has written
+    return call.substr(call.find(" on "));
+  };
+  const std::string collectives = stream_of(all_reduce(one[0]));
+  const std::string sends = stream_of(backend_->send(one, 1, 0));
+  const std::string receives = stream_of(backend_->recv(one, 1, 0));
+  EXPECT_NE(sends, collectives);
+  EXPECT_NE(receives, collectives);
+  EXPECT_NE(receives, sends);
+  EXPECT_EQ(stream_of(backend_->send(one, 1, 0)), sends);
+  EXPECT_EQ(stream_of(all_reduce(one[0])), collectives);
+
+  backend_->startCoalescing();
+  backend_->send(one, 1, 0);
+  EXPECT_EQ(stream_of(backend_->endCoalescing()), collectives) << "a batch of one is a batch";
 }
 
 TEST_F(DevicesTest, MistakesAreRefused) {
