@@ -97,7 +97,9 @@ std::string MessageHeader::describe() const {
   const bool reduces =
       kind == OpKind::kAllReduce || kind == OpKind::kReduce || kind == OpKind::kReduceScatter;
   std::string text = std::string(to_string(kind)) + " #" + std::to_string(sequence);
-  if (kind != OpKind::kBarrier) {
+  if (kind == OpKind::kSend) {
+    text += " of " + std::to_string(count) + " bytes";
+  } else if (kind != OpKind::kBarrier) {
     text += " of " + std::to_string(count) + " " + to_string(dtype);
   }
   text += " (";

@@ -30,8 +30,8 @@ struct MessageHeader {
   OpKind kind = OpKind::kBarrier;
   std::uint32_t generation = 0;
   std::uint64_t sequence = 0;  ///< counts the operations of a group
-  std::uint64_t count = 0;     ///< elements of the whole operation
-  std::uint32_t layout = 0;    ///< hash of shapes, root, split sizes, algorithm
+  std::uint64_t count = 0;     ///< elements of the whole operation; bytes of a kSend
+  std::uint32_t layout = 0;    ///< hash of shape_hash, root, split sizes, algorithm
   DataType dtype = DataType::kUInt8;
   ReduceOp reduce_op = ReduceOp::kSum;
   std::uint16_t flags = 0;  ///< not part of the comparison

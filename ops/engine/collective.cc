@@ -153,12 +153,15 @@ MessageHeader header_of(const Collective& collective, const Plan& plan,
   // Both ends of a transfer must carry the same header.
   header.kind = collective.kind == OpKind::kRecv ? OpKind::kSend : collective.kind;
   header.generation = options.generation;
-  header.dtype = collective.kind == OpKind::kBarrier ? DataType::kUInt8 : collective.dtype;
+  const bool has_dtype = collective.kind != OpKind::kBarrier && !is_point_to_point(collective.kind);
+  header.dtype = has_dtype ? collective.dtype : DataType::kUInt8;
   header.reduce_op = reduces(collective.kind) ? collective.reduce_op : ReduceOp::kSum;
   // Parts of an all_to_all may differ from rank to rank.
   const bool has_count =
       collective.kind != OpKind::kAllToAll && collective.kind != OpKind::kBarrier;
   header.count = has_count ? collective.count : 0;
+  // Both ends of a transfer agree about bytes: a float may be received as four of them.
+  if (is_point_to_point(collective.kind)) header.count *= size_of(collective.dtype);
   header.layout = layout_of(collective, plan);
   if (plan.wire == WireFormat::kFloat16) {
     header.flags = kFlagWireFloat16;

@@ -72,7 +72,7 @@ struct Collective {
   /// send and recv stand in no queue: they begin when submitted and wait for their peer alone, so
   /// ranks may all send, or all receive, first, and tags may meet in any order. The n-th send of a
   /// rank to another with a tag meets the n-th recv of that one from it with that tag; they must
-  /// agree in count and dtype. A recv from kAnyRank takes the next message with its tag that no
+  /// agree in length. A recv from kAnyRank takes the next message with its tag that no
   /// earlier recv has, of whichever rank; see Operation::source_rank(). A send may be done before
   /// its receiver has come, one of more than 256 KiB is not. The time limit counts from submit(),
   /// or from the end of the transfer before it between the same ranks with the same tag.
@@ -92,7 +92,7 @@ struct Collective {
   std::optional<std::chrono::milliseconds> timeout;
   /// allocate: where the memory of `count` bytes goes; see Group::allocate().
   std::shared_ptr<std::byte>* allocated = nullptr;
-  /// Hash of the shapes; equal on all ranks or the operation is a MismatchError.
+  /// Hash of what must agree besides kind, dtype and count, or else it is a MismatchError: shapes.
   std::uint32_t shape_hash = 0;
   /// Called just before the operation begins, by the thread that runs it: sets `input`, `output`
   /// and `receive_counts` of an all_gather to what an earlier operation of this group has brought.

@@ -111,6 +111,15 @@ std::uint32_t hash_shapes(at::TensorList tensors) noexcept {
   return hash.value();
 }
 
+std::uint32_t hash_counts(at::TensorList tensors) noexcept {
+  ShapeHash hash;
+  for (const at::Tensor& tensor : tensors) {
+    hash.add(static_cast<std::uint64_t>(tensor.scalar_type()));
+    hash.add(static_cast<std::uint64_t>(tensor.numel()));
+  }
+  return hash.value();
+}
+
 std::string describe_shapes(at::TensorList tensors) {
   // The engine says the type itself, but for mixed lists and types that it moves as bytes.
   const bool shows_types =

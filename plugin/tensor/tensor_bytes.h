@@ -2,7 +2,7 @@
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
 // Tensors as flat memory: what may be handed to the engine, packing of lists and strided tensors,
-// fingerprints of shapes.
+// fingerprints of shapes and counts.
 //
 // Thread-safe (pure, but for the tensors themselves). None of it communicates.
 
@@ -45,6 +45,10 @@ void unpack(const at::Tensor& flat, at::TensorList tensors);
 /// The same on two ranks exactly when shapes and types agree position by position (but for hash
 /// collisions).
 [[nodiscard]] std::uint32_t hash_shapes(at::TensorList tensors) noexcept;
+
+/// The same for operations on elements in order, whatever the shape: there are as many tensors, and
+/// position by position as many elements of one type.
+[[nodiscard]] std::uint32_t hash_counts(at::TensorList tensors) noexcept;
 
 /// "[784, 1000], [1000], ... (12 tensors)" for messages; with types where the engine does not say
 /// them.

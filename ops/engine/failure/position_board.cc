@@ -47,6 +47,9 @@ std::string line(const std::string& lane, const MessageHeader& header, const std
 }
 
 std::string describe_past(const MessageHeader& header) {
+  if (header.kind == OpKind::kSend) {
+    return "send of " + std::to_string(header.count) + " bytes";
+  }
   return std::string(to_string(header.kind)) + " of " + to_string(header.dtype) + " [" +
          std::to_string(header.count) + "]";
 }
@@ -124,13 +127,13 @@ std::optional<std::string> PositionBoard::find_disagreement(std::span<const int>
         continue;
       }
       const std::string hint = other.entry.call == entry.call
-                                   ? " with another shape, split, algorithm or wire format"
+                                   ? " with other counts, splits, algorithm or wire format"
                                    : "";
       return other.entry.call.substr(0, other.entry.call.find(' ')) + " " +
              entry.slot.substr(entry.slot.find('#')) + ": " + name_of(other.rank) + " calls " +
              other.entry.call + ", " + name_of(rank) + " calls " + entry.call + hint +
-             "; every rank must call the same operation with the same shape and dtype in the "
-             "same order";
+             "; every rank must call the same operation with as many elements of the same dtype, "
+             "in the same order";
     }
   }
   return std::nullopt;

@@ -18,9 +18,9 @@
 namespace chainmail::internal {
 namespace {
 
-bool have_one_shape(at::TensorList tensors) {
+bool have_one_count(at::TensorList tensors) {
   return std::all_of(tensors.begin(), tensors.end(), [&](const at::Tensor& tensor) {
-    return tensor.sizes() == tensors[0].sizes();
+    return tensor.numel() == tensors[0].numel();
   });
 }
 
@@ -57,7 +57,7 @@ ChainmailBackend::WorkPtr ChainmailBackend::start_all_gather(const Call& call,
   const at::Tensor input = pack(inputs);
   ops::Collective collective =
       movement(ops::OpKind::kAllGather, input.scalar_type(), input.numel());
-  collective.shape_hash = hash_shapes(inputs);
+  collective.shape_hash = hash_counts(inputs);
   payload->shown = inputs;
   read_from(input, collective, *payload);
   write_parts(parts, size(), collective, *payload);
@@ -70,7 +70,7 @@ ChainmailBackend::WorkPtr ChainmailBackend::start_uneven_all_gather(const Call& 
   const char* what = call.api.name;
   check_same_type(input, parts[0], what);
   const at::Tensor& mine = parts[static_cast<std::size_t>(rank_)];
-  TORCH_CHECK(mine.sizes() == input.sizes(), "chainmail: ", what, ": the input of ", input.sizes(),
+  TORCH_CHECK(mine.numel() == input.numel(), "chainmail: ", what, ": the input of ", input.sizes(),
               " does not fit the output for rank ", rank_, " of ", mine.sizes());
   const at::Tensor flat = pack(input);
   const std::size_t factor = elements_to_move(input.scalar_type()).factor;
@@ -78,7 +78,7 @@ ChainmailBackend::WorkPtr ChainmailBackend::start_uneven_all_gather(const Call& 
   for (const at::Tensor& part : parts) {
     collective.receive_counts.push_back(static_cast<std::size_t>(part.numel()) * factor);
   }
-  collective.shape_hash = hash_shapes(parts);
+  collective.shape_hash = hash_counts(parts);
   const PayloadPtr payload = make_payload(parts);
   read_from(flat, collective, *payload);
   write_parts(parts, size(), collective, *payload);
@@ -90,11 +90,13 @@ ChainmailBackend::WorkPtr ChainmailBackend::allgather(TensorLists& outputs, Tens
   const Call call{api::kAllGather, opts.timeout, opts.asyncOp};
   check_tensors(inputs, call.api.name);
   check_lists(outputs, inputs, size_, call.api.name);
-  if (inputs.size() == 1 && !have_one_shape(outputs[0])) {
+  if (inputs.size() == 1 && !have_one_count(outputs[0])) {
     return start_uneven_all_gather(call, inputs[0], outputs[0]);
   }
-  for (const auto& list : outputs) check_like(list, inputs[0], call.api.name);
-  check_like(inputs, inputs[0], call.api.name);
+  if (inputs.size() > 1) {
+    for (const auto& list : outputs) check_like(list, inputs[0], call.api.name);
+    check_like(inputs, inputs[0], call.api.name);
+  }
   auto payload = make_payload(outputs[0]);
   if (outputs.size() > 1) {
     payload->lists = outputs;

@@ -68,7 +68,7 @@ ChainmailBackend::WorkPtr ChainmailBackend::broadcast(Tensors& tensors,
   const at::Tensor flat = is_root ? pack(source) : pack_empty(source);
   ops::Collective collective = movement(ops::OpKind::kBroadcast, flat.scalar_type(), flat.numel());
   collective.root = static_cast<int>(opts.rootRank);
-  collective.shape_hash = hash_shapes(source);
+  collective.shape_hash = hash_counts(source);
   auto payload = make_payload(tensors);
   write_to(flat, collective, *payload);
   if (tensors.size() > 1 || (!is_root && !flat.is_same(source))) {
@@ -91,7 +91,7 @@ ChainmailBackend::WorkPtr ChainmailBackend::gather(TensorLists& outputs, Tensors
   const at::Tensor flat = pack(inputs);
   ops::Collective collective = movement(ops::OpKind::kGather, input.scalar_type(), input.numel());
   collective.root = static_cast<int>(opts.rootRank);
-  collective.shape_hash = hash_shapes(inputs);
+  collective.shape_hash = hash_counts(inputs);
   auto payload = make_payload({});
   read_from(flat, collective, *payload);
   if (opts.rootRank == rank_) {
@@ -120,7 +120,7 @@ ChainmailBackend::WorkPtr ChainmailBackend::scatter(Tensors& outputs, TensorList
   ops::Collective collective =
       movement(ops::OpKind::kScatter, output.scalar_type(), output.numel());
   collective.root = static_cast<int>(opts.rootRank);
-  collective.shape_hash = hash_shapes(outputs);
+  collective.shape_hash = hash_counts(outputs);
   auto payload = make_payload(outputs);
   write_to(flat, collective, *payload);
   if (!flat.is_same(output)) payload->copy_out = [flat, outputs] { unpack(flat, outputs); };

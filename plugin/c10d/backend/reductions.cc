@@ -87,7 +87,7 @@ ops::Collective reduction(ops::OpKind kind, const at::Tensor& flat, ops::ReduceO
   collective.reduce_op = op;
   collective.dtype = elements.dtype;
   collective.count = static_cast<std::size_t>(flat.numel()) * elements.factor;
-  collective.shape_hash = hash_shapes(shapes);
+  collective.shape_hash = hash_counts(shapes);
   return collective;
 }
 

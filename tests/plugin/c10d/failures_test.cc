@@ -64,12 +64,12 @@ class FailuresTest : public ::testing::Test {
   steady_clock::time_point start_;
 };
 
-TEST_F(FailuresTest, AnotherShape) {
+TEST_F(FailuresTest, AnotherSizeOfAMatrix) {
   expect_mismatch(
       [&] {
-        all_reduce(is_last() ? torch::ones({3, 4}) : torch::ones({4, 3}))->wait();
+        all_reduce(is_last() ? torch::ones({3, 4}) : torch::ones({4, 4}))->wait();
       },
-      "[3, 4]", "[4, 3]");
+      "[3, 4]", "[4, 4]");
 }
 
 TEST_F(FailuresTest, AnotherSize) {
