@@ -252,7 +252,10 @@ Plan plan_collective(const Collective& collective, int rank, const Topology& top
 }
 
 std::string describe_call(const Collective& collective, const Plan& plan,
-                          const GroupOptions& options) {
+                          const GroupOptions& options, std::span<const int> global_ranks) {
+  const auto global_root = [&] {
+    return std::to_string(global_ranks[static_cast<std::size_t>(collective.root)]);
+  };
   std::string text = to_string(collective.kind);
   if (collective.kind == OpKind::kBarrier) {
     return text;
@@ -269,10 +272,10 @@ std::string describe_call(const Collective& collective, const Plan& plan,
     text += ']';
   }
   if (has_root(collective.kind)) {
-    text += " with root " + std::to_string(collective.root);
+    text += " with root " + global_root();
   } else if (is_point_to_point(collective.kind)) {
     text += collective.kind == OpKind::kSend ? " to " : " from ";
-    text += is_from_any_rank(collective) ? "any rank" : "rank " + std::to_string(collective.root);
+    text += is_from_any_rank(collective) ? "any rank" : "rank " + global_root();
     text += " with tag " + std::to_string(collective.tag);
   }
   // Said only when somebody asked for it: ranks may have been configured differently.

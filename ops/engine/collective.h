@@ -11,6 +11,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -58,9 +59,11 @@ void check_collective(const Collective& collective, int rank, const Topology& to
 [[nodiscard]] Plan plan_collective(const Collective& collective, int rank, const Topology& topology,
                                    const GroupOptions& options);
 
-/// "all_reduce sum of float32 [3, 4]"; calls collective.describe_shapes.
+/// "all_reduce sum of float32 [3, 4]"; calls collective.describe_shapes. Root and peer are named by
+/// their `global_ranks`.
 [[nodiscard]] std::string describe_call(const Collective& collective, const Plan& plan,
-                                        const GroupOptions& options);
+                                        const GroupOptions& options,
+                                        std::span<const int> global_ranks);
 
 /// Elements of rank r's part of an all_to_all, equal parts when no counts were given.
 [[nodiscard]] std::size_t part_count(const Collective& collective,

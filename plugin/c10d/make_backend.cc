@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "plugin/c10d/members.h"
 #include "plugin/c10d/store/group_board.h"
 #include "plugin/c10d/store/launcher_store.h"
 #include "plugin/cuda/cuda_support.h"
@@ -35,24 +36,6 @@ std::shared_ptr<LauncherClient> launcher_of(c10::intrusive_ptr<c10d::Store> stor
   return launcher != nullptr ? launcher->client() : nullptr;
 }
 
-// Who a rank of the group is, told to the others: its node, and its rank in the launcher's job.
-struct Member {
-  std::string node;
-  int global_rank = -1;
-};
-
-std::string encode(const Member& member) {
-  return BodyWriter().i64(member.global_rank).text(member.node).take();
-}
-
-Member decode(const std::string& text) {
-  BodyReader body(text);
-  Member member;
-  member.global_rank = static_cast<int>(body.i64());
-  member.node = body.text();
-  return member;
-}
-
 void check_arguments(int rank, int size, const BackendOptions& options) {
   if (size < 1 || rank < 0 || rank >= size) {
     throw InvalidArgument("group \"" + options.group_name + "\": rank " + std::to_string(rank) +
@@ -62,6 +45,12 @@ void check_arguments(int rank, int size, const BackendOptions& options) {
     throw InvalidArgument("group \"" + options.group_name + "\" of " + std::to_string(size) +
                           " ranks got " + std::to_string(options.node_ids.size()) +
                           " node ids; one per rank is needed");
+  }
+  if (!options.global_ranks.empty() &&
+      options.global_ranks.size() != static_cast<std::size_t>(size)) {
+    throw InvalidArgument("group \"" + options.group_name + "\" of " + std::to_string(size) +
+                          " ranks got " + std::to_string(options.global_ranks.size()) +
+                          " global ranks; one per rank is needed");
   }
 }
 
@@ -82,28 +71,35 @@ struct MetRanks {
 
 MetRanks meet(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
               const BackendOptions& options, const std::shared_ptr<LauncherClient>& launcher,
-              const Environment& environment) {
+              const Environment& environment, std::optional<int> rank_in_job) {
   MetRanks met;
-  Member me{node_id(environment), rank};
+  const std::optional<PlaceInJob> place = place_in_job(launcher.get(), environment);
+  if (place && (launcher || !rank_in_job)) rank_in_job = place->rank;
+  Member me{node_id(environment), rank_in_job.value_or(-1)};
   if (launcher) {
     const Welcome& welcome = launcher->welcome();
-    me = {"node " + std::to_string(welcome.node_of_rank.at(welcome.rank)),
-          static_cast<int>(welcome.rank)};
+    me.node = "node " + std::to_string(welcome.node_of_rank.at(welcome.rank));
   }
   if (size == 1) {  // needs nobody, so no store either
     met.board = std::make_shared<ops::LocalRendezvous>();
     met.nodes = {me.node};
-    met.global_ranks = {me.global_rank};
+    met.global_ranks = choose_ranks({me.global_rank}, launcher != nullptr, options);
     met.news = launcher;
     return met;
   }
   const auto board = std::make_shared<GroupBoard>(store, options.group_name, rank, size);
   const Deadline deadline = Deadline::after(options.timeout);
-  for (const std::string& text : board->meet(encode(me), deadline)) {
-    Member member = decode(text);
-    met.nodes.push_back(std::move(member.node));
-    met.global_ranks.push_back(member.global_rank);
+  std::vector<int> told;
+  try {
+    for (const std::string& text : board->meet(encode(me), deadline)) {
+      Member member = decode(text);
+      met.nodes.push_back(std::move(member.node));
+      told.push_back(member.global_rank);
+    }
+  } catch (const TimeoutError& absence) {
+    throw_absent(absence, options, place, rank, size);
   }
+  met.global_ranks = choose_ranks(std::move(told), launcher != nullptr, options);
   met.secret = share_secret(*board, rank, deadline);
   met.news = board->news(launcher);
   met.board = board;
@@ -114,7 +110,7 @@ MetRanks meet(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
 
 c10::intrusive_ptr<ChainmailBackend> make_backend(const c10::intrusive_ptr<c10d::Store>& store,
                                                   int rank, int size, const BackendOptions& options,
-                                                  std::vector<int> global_ranks) {
+                                                  std::optional<int> rank_in_job) {
   check_arguments(rank, size, options);
   ops::GroupOptions group_options;
   group_options.name = options.group_name;
@@ -128,8 +124,7 @@ c10::intrusive_ptr<ChainmailBackend> make_backend(const c10::intrusive_ptr<c10d:
   if (group_options.cross == ops::CrossCarrier::kMpi && size > 1) check_mpi_starter(environment);
 
   const auto launcher = launcher_of(store);
-  MetRanks met = meet(store, rank, size, options, launcher, environment);
-  if (global_ranks.empty()) global_ranks = std::move(met.global_ranks);
+  MetRanks met = meet(store, rank, size, options, launcher, environment, rank_in_job);
   if (!options.node_ids.empty()) met.nodes = options.node_ids;
   ops::Topology topology = ops::Topology::from_node_ids(met.nodes);
   if (launcher && group_options.interface.empty() && topology.node_count() > 1) {
@@ -137,10 +132,10 @@ c10::intrusive_ptr<ChainmailBackend> make_backend(const c10::intrusive_ptr<c10d:
   }
   group_options.secret = std::move(met.secret);
   auto group = ops::create_group(rank, std::move(topology), met.board, std::move(group_options),
-                                 global_ranks, std::move(met.news));
+                                 met.global_ranks, std::move(met.news));
   return c10::make_intrusive<ChainmailBackend>(
       std::move(group), std::move(met.board), options,
-      std::vector<std::uint64_t>(global_ranks.begin(), global_ranks.end()));
+      std::vector<std::uint64_t>(met.global_ranks.begin(), met.global_ranks.end()));
 }
 
 void set_backend(c10d::ProcessGroup& group, const c10::intrusive_ptr<ChainmailBackend>& backend) {

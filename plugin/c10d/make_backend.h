@@ -8,19 +8,19 @@
 #include <chainmail/backend.h>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
+#include <optional>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "plugin/c10d/backend/chainmail_backend.h"
 
 namespace chainmail::internal {
 
-/// Collective over the ranks. `global_ranks` are those of the job, for messages; empty: asked of
-/// the launcher, else as in the group. Throws what make_process_group throws.
+/// Collective over the ranks. `rank_in_job`: this rank's, for messages, where a group that it
+/// comes from knows. Throws what make_process_group throws.
 [[nodiscard]] c10::intrusive_ptr<ChainmailBackend> make_backend(
     const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, const BackendOptions& options,
-    std::vector<int> global_ranks = {});
+    std::optional<int> rank_in_job = std::nullopt);
 
 /// Makes `backend` the one of a process group, for CPU and CUDA tensors and by default.
 void set_backend(c10d::ProcessGroup& group, const c10::intrusive_ptr<ChainmailBackend>& backend);

@@ -38,8 +38,11 @@ std::string node_id(const Environment& environment) {
 }
 
 std::string did_not_join(int missing, int rank, int size) {
-  return "rank " + std::to_string(missing) + " of " + std::to_string(size) +
-         " did not join; rank " + std::to_string(rank) + " on " + host_name() +
+  return did_not_join("rank " + std::to_string(missing) + " of " + std::to_string(size), rank);
+}
+
+std::string did_not_join(const std::string& missing, int rank) {
+  return missing + " did not join; rank " + std::to_string(rank) + " on " + host_name() +
          " waited for it in vain. Was it started, and did it fail before?";
 }
 

@@ -24,6 +24,8 @@ namespace chainmail::internal {
 
 /// What to say of a rank that did not come to a group of `size`, seen from `rank`.
 [[nodiscard]] std::string did_not_join(int missing, int rank, int size);
+/// The same of `missing` in words.
+[[nodiscard]] std::string did_not_join(const std::string& missing, int rank);
 
 /// Every rank's text, in rank order. Collective. Throws TimeoutError that names the first rank that
 /// did not come.

@@ -164,6 +164,12 @@ class NcclDeviceGroup final : public DeviceGroup {
  private:
   DeviceApi& api() const { return library_.device(); }
 
+  int global_rank() const {
+    const int rank = group_->rank();
+    return options_.global_ranks.empty() ? rank
+                                         : options_.global_ranks[static_cast<std::size_t>(rank)];
+  }
+
   internal::Deadline limit_of(const Collective& collective) const {
     return internal::Deadline::after(collective.timeout.value_or(group_->options().timeout));
   }
@@ -230,7 +236,7 @@ class NcclDeviceGroup final : public DeviceGroup {
   std::shared_ptr<IssuedOperation> make_operation(const std::string& text,
                                                   internal::Deadline deadline) const {
     return std::make_shared<IssuedOperation>(
-        resources_, "rank " + std::to_string(group_->rank()) + ": " + text, deadline);
+        resources_, "rank " + std::to_string(global_rank()) + ": " + text, deadline);
   }
 
   void check_transfer(const Collective& transfer) const {

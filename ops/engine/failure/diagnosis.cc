@@ -176,8 +176,7 @@ Finding Diagnosis::explain_or_throw(const PlannedOperation& operation,
     release_peers();
     const Finding cause = wait_for_cause(true);
     const std::string text = title_of(operation) + ": " + board_.name_of(rank_) + " calls " +
-                             describe_call(operation.collective, operation.plan, options_) +
-                             ", but " + e.what();
+                             board_.describe(operation) + ", but " + e.what();
     return cause.error != nullptr ? cause : Finding{std::make_exception_ptr(MismatchError(text))};
   } catch (const PeerError& e) {
     publish();

@@ -98,8 +98,7 @@ PositionBoard::PositionBoard(int rank, const Topology& topology, std::vector<int
 void PositionBoard::publish(const Activity& activity) {
   std::string text;
   for (const auto& operation : activity.running) {
-    text += line(operation->plan.lane, operation->plan.header,
-                 describe_call(operation->collective, operation->plan, options_));
+    text += line(operation->plan.lane, operation->plan.header, describe(*operation));
   }
   for (const PastOperation& operation : activity.past) {
     text += line(operation.lane, operation.header, describe_past(operation.header));
@@ -164,6 +163,10 @@ std::vector<int> PositionBoard::find_silent(std::span<const int> ranks) {
     }
   }
   return silent;
+}
+
+std::string PositionBoard::describe(const PlannedOperation& operation) const {
+  return describe_call(operation.collective, operation.plan, options_, global_ranks_);
 }
 
 std::string PositionBoard::name_of(int rank) {

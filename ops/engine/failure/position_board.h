@@ -47,6 +47,8 @@ class PositionBoard {
   /// Those of `ranks` that have not; without this one.
   [[nodiscard]] std::vector<int> find_silent(std::span<const int> ranks);
 
+  /// describe_call(), with ranks of the job.
+  [[nodiscard]] std::string describe(const PlannedOperation& operation) const;
   /// "rank 3 (node2)": the job's rank number and its host.
   [[nodiscard]] std::string name_of(int rank);
   [[nodiscard]] int global_rank(int rank) const {

@@ -91,6 +91,7 @@ void ChainmailBackend::monitoredBarrier(const c10d::BarrierOptions& opts, bool w
   const std::chrono::milliseconds limit = limit_of(opts.timeout);
   const std::uint64_t number = ++monitored_barriers_;
   if (size_ == 1) return;
+  const std::string who = "[Rank " + std::to_string(global_rank(rank_)) + "]: ";
   Verdict verdict;
   if (rank_ == 0) {
     verdict.number = number;
@@ -104,17 +105,18 @@ void ChainmailBackend::monitoredBarrier(const c10d::BarrierOptions& opts, bool w
       return verdict.number >= number;
     };
     if (!wait_until(is_decided, Deadline::after(limit + kGrace))) {
-      throw TimeoutError("[Rank " + std::to_string(rank_) + "]: monitoredBarrier of group " +
-                             options_.group_name + ": rank 0 did not answer within " +
+      throw TimeoutError(who + "monitoredBarrier of group " + options_.group_name + ": rank " +
+                             std::to_string(global_rank(0)) + " did not answer within " +
                              std::to_string((limit + kGrace).count()) +
                              " ms; look whether it still runs and calls monitoredBarrier, too",
-                         {0});
+                         {global_rank(0)});
     }
   }
   if (verdict.number == number && verdict.missing.empty()) return;
   const bool is_late = verdict.number > number ||
                        std::count(verdict.missing.begin(), verdict.missing.end(), rank_) > 0;
-  throw TimeoutError("[Rank " + std::to_string(rank_) + "]: Ranks " + list_of(verdict.missing) +
+  for (int& rank : verdict.missing) rank = global_rank(rank);
+  throw TimeoutError(who + "Ranks " + list_of(verdict.missing) +
                          " failed to pass monitoredBarrier in " + std::to_string(limit.count()) +
                          " ms, group " + options_.group_name +
                          (is_late ? "; this rank came too late" : ""),

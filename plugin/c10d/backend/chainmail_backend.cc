@@ -126,8 +126,8 @@ ChainmailBackend::WorkPtr ChainmailBackend::launch_all(const Call& call, at::Ten
 ChainmailBackend::WorkPtr ChainmailBackend::started(const Call& call, std::uint64_t sequence,
                                                     PayloadPtr payload,
                                                     std::shared_ptr<ops::Operation> operation) {
-  auto work = c10::make_intrusive<ChainmailWork>(rank_, call.api.type, sequence, std::move(payload),
-                                                 std::move(operation), group_);
+  auto work = c10::make_intrusive<ChainmailWork>(global_rank(rank_), call.api.type, sequence,
+                                                 std::move(payload), std::move(operation), group_);
   if (is_coalescing()) {
     coalesced_.works.push_back(work);
   } else if (!call.is_async) {
@@ -172,7 +172,7 @@ ChainmailBackend::WorkPtr ChainmailBackend::refuse_in_batch(const Api& api,
   auto operation = std::make_shared<DeferredOperation>();
   operation->refuse(mistake);
   if (!coalesced_.mistake) coalesced_.mistake = std::move(mistake);
-  return c10::make_intrusive<ChainmailWork>(rank_, api.type, group_->sequence(), make_payload({}),
+  return c10::make_intrusive<ChainmailWork>(global_rank(rank_), api.type, group_->sequence(), make_payload({}),
                                             std::move(operation), group_);
 }
 
@@ -212,7 +212,7 @@ ChainmailBackend::WorkPtr ChainmailBackend::endCoalescing() {
     }
   };
   return c10::make_intrusive<ChainmailWork>(
-      rank_, api::kCoalesced.type, group_->sequence(), payload,
+      global_rank(rank_), api::kCoalesced.type, group_->sequence(), payload,
       std::make_shared<OperationList>(std::move(operations)), group_);
 }
 
@@ -230,10 +230,10 @@ void ChainmailBackend::check_rank(std::int64_t rank, const char* what) const {
 }
 
 void ChainmailBackend::abort() {
-  group_->abort(
-      std::make_exception_ptr(PeerError("group " + options_.group_name + " was aborted by rank " +
-                                            std::to_string(rank_) + " on " + group_->options().host,
-                                        rank_)));
+  group_->abort(std::make_exception_ptr(
+      PeerError("group " + options_.group_name + " was aborted by rank " +
+                    std::to_string(global_rank(rank_)) + " on " + group_->options().host,
+                global_rank(rank_))));
 }
 
 void ChainmailBackend::shutdown() {

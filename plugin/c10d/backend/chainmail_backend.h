@@ -198,8 +198,10 @@ class ChainmailBackend final : public c10d::Backend {
   c10::intrusive_ptr<c10d::Backend> make_sibling(const c10::intrusive_ptr<c10d::Store>& store,
                                                  int rank, int size,
                                                  const c10::intrusive_ptr<Options>& opts,
-                                                 BackendOptions options,
-                                                 std::vector<int> global_ranks);
+                                                 BackendOptions options);
+  int global_rank(int rank) const {
+    return static_cast<int>(global_ranks_[static_cast<std::size_t>(rank)]);
+  }
   void check_rank(std::int64_t rank, const char* what) const;
   std::chrono::milliseconds limit_of(std::chrono::milliseconds asked) const;
   std::size_t size() const noexcept { return static_cast<std::size_t>(size_); }

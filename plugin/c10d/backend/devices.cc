@@ -62,6 +62,7 @@ std::shared_ptr<ops::DeviceGroup> ChainmailBackend::make_device_group(c10::Devic
   require_cuda("a tensor on " + device.str());
   ops::DeviceGroupOptions options;
   options.device = device.index();
+  options.global_ranks.assign(global_ranks_.begin(), global_ranks_.end());
   options.crosses_on_host = options_.algorithm == kNonCudaAware;
   auto board = std::make_shared<PrefixRendezvous>("device/" + std::to_string(number) + "/", board_);
   return ops::create_device_group(ops::open_device_library(), group_, std::move(board), options);
@@ -122,8 +123,9 @@ ChainmailBackend::WorkPtr ChainmailBackend::queue(const Call& call, const Device
     keep_for(memory, queued.stream);  // some of it may have been queued
     throw;
   }
-  return c10::make_intrusive<DeviceWork>(rank_, call.api.type, device_sequence_++, joined(payloads),
-                                         std::move(memory), std::move(queued), group_);
+  return c10::make_intrusive<DeviceWork>(global_rank(rank_), call.api.type, device_sequence_++,
+                                         joined(payloads), std::move(memory), std::move(queued),
+                                         group_);
 }
 
 ChainmailBackend::WorkPtr ChainmailBackend::end_coalescing_on_device(CoalescedOnDevice coalesced) {

@@ -36,17 +36,16 @@ c10::intrusive_ptr<c10d::Backend> ChainmailBackend::split(
   BackendOptions options = options_;
   options.group_name += ":split:" + key_of(ranks);
   options.node_ids.clear();
-  std::vector<int> global_ranks;
+  options.global_ranks.clear();
   for (const int rank : ranks) {
     // Nodes as this group sees them, also where its maker said what they are.
     options.node_ids.push_back("node " + std::to_string(group_->topology().node_of(rank)));
-    global_ranks.push_back(static_cast<int>(global_ranks_[static_cast<std::size_t>(rank)]));
+    options.global_ranks.push_back(global_rank(rank));
   }
   // Two parts of one split may have been given the same store and name.
   auto own_keys = c10::make_intrusive<c10d::PrefixStore>("split/" + key_of(ranks), store->clone());
   return make_sibling(own_keys, static_cast<int>(me - ranks.begin()),
-                      static_cast<int>(ranks.size()), opts, std::move(options),
-                      std::move(global_ranks));
+                      static_cast<int>(ranks.size()), opts, std::move(options));
 }
 
 c10::intrusive_ptr<c10d::Backend> ChainmailBackend::merge(
@@ -55,13 +54,13 @@ c10::intrusive_ptr<c10d::Backend> ChainmailBackend::merge(
   BackendOptions options = options_;
   options.group_name = "merge";  // the ranks come from groups of different names
   options.node_ids.clear();
-  return make_sibling(store->clone(), rank, size, opts, std::move(options), {});
+  options.global_ranks.clear();
+  return make_sibling(store->clone(), rank, size, opts, std::move(options));
 }
 
 c10::intrusive_ptr<c10d::Backend> ChainmailBackend::make_sibling(
     const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
-    const c10::intrusive_ptr<Options>& opts, BackendOptions options,
-    std::vector<int> global_ranks) {
+    const c10::intrusive_ptr<Options>& opts, BackendOptions options) {
   options.timeout = timeout_.load();
   if (const auto ours = c10::dynamic_intrusive_pointer_cast<ChainmailOptions>(opts)) {
     options.algorithm = ours->ours.algorithm;
@@ -72,7 +71,7 @@ c10::intrusive_ptr<c10d::Backend> ChainmailBackend::make_sibling(
     options.timeout = opts->timeout;
     if (!opts->group_name.empty()) options.group_name = opts->group_name;
   }
-  return make_backend(store, rank, size, options, std::move(global_ranks));
+  return make_backend(store, rank, size, options, global_rank(rank_));
 }
 
 }  // namespace chainmail::internal

@@ -27,15 +27,16 @@ namespace {
 using GroupPtr = c10::intrusive_ptr<c10d::ProcessGroup>;
 
 // Gives a group that somebody else made our backend.
-void attach_group(const GroupPtr& group, const std::string& group_name,
-                  const std::string& options) {
+void attach_group(const GroupPtr& group, const std::string& group_name, const std::string& options,
+                  const std::vector<std::int64_t>& global_ranks) {
   BackendOptions parsed = parse_backend_options(options);
   parsed.group_name = group_name;
+  parsed.global_ranks.assign(global_ranks.begin(), global_ranks.end());
   set_backend(*group, make_backend(group->getStore(), group->getRank(), group->getSize(), parsed));
 }
 
 void attach(const std::string& group_name, const std::string& options) {
-  attach_group(c10d::resolve_process_group(group_name), group_name, options);
+  attach_group(c10d::resolve_process_group(group_name), group_name, options, {});
 }
 
 // A registered group over all ranks of the job, for programs that know nothing of c10d.
@@ -90,7 +91,9 @@ bool end_callbacks(std::int64_t timeout_ms) {
 TORCH_LIBRARY(chainmail, library) {  // all_reduce.cc and packing.cc add theirs
   library.def("attach(str group_name, str options) -> ()", &attach);
   const std::string group = "__torch__.torch.classes.c10d.ProcessGroup";
-  library.def(("attach_group(" + group + " group, str group_name, str options) -> ()").c_str(),
+  library.def(("attach_group(" + group +
+               " group, str group_name, str options, int[] global_ranks=[]) -> ()")
+                  .c_str(),
               &attach_group);
   library.def(("make_group(str group_name, str options) -> " + group).c_str(), &make_group);
   library.def(("join_job(int timeout_ms) -> " + group).c_str(), &join_job);

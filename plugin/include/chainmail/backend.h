@@ -28,6 +28,9 @@ struct BackendOptions {
   /// Labels of the ranks' nodes (equal label = same node); empty: found out by exchanging them.
   std::vector<std::string> node_ids;
   std::string cross = "tcp";  ///< what joins the nodes: tcp, or mpi under mpiexec
+  /// The members' ranks in the job, in the order of their ranks in the group: what messages and
+  /// errors name. Empty: what the launcher, torchrun, mpirun ... say, else as in the group.
+  std::vector<int> global_ranks;
 };
 
 /// Creates a process group over `store` and registers it under options.group_name, so that

@@ -73,7 +73,8 @@ def _create(place, pg_options):
     # A group of ours carries the backend out of C++; torch puts the backend into its own.
     carrier = dist.ProcessGroup(place.store, place.group_rank, place.group_size)
     torch.ops.chainmail.attach_group(carrier.boxed(), place.group_id,
-                                     _text(options, place.timeout))
+                                     _text(options, place.timeout),
+                                     place.global_ranks_in_group or list(range(place.group_size)))
     if is_default:
         _default_options = options
     return carrier._get_backend(torch.device("cpu"))

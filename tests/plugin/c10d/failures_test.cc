@@ -7,10 +7,13 @@
 #include <gmock/gmock.h>
 #include <pthread.h>
 #include <torch/torch.h>
+#include <torch/csrc/distributed/c10d/FileStore.hpp>
 
 #include <chrono>
 #include <csignal>
+#include <cstdlib>
 #include <ctime>
+#include <filesystem>
 #include <functional>
 #include <string>
 #include <thread>
@@ -25,7 +28,9 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using std::chrono::steady_clock;
 using ::testing::AllOf;
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class FailuresTest : public ::testing::Test {
  protected:
@@ -215,6 +220,71 @@ TEST_F(FailuresTest, AListThatDiffersBetweenRanks) {
         group_->allgather(outputs, inputs)->wait();
       },
       "[9]", "[1]");
+}
+
+TEST_F(FailuresTest, AListInAnotherOrder) {
+  // As many elements of the same type altogether: parameters that do not belong together.
+  expect_mismatch(
+      [&] {
+        std::vector<at::Tensor> tensors{torch::ones({2, 3}), torch::ones({3, 5})};
+        if (is_last()) std::swap(tensors[0], tensors[1]);
+        group_->getBackend(c10::kCPU)->allreduce_coalesced(tensors)->wait();
+      },
+      "[2, 3], [3, 5]", "[3, 5], [2, 3]");
+}
+
+TEST_F(FailuresTest, OfATransferBothLengthsAreNamed) {
+  if (job().rank > 1) return;
+  std::vector<at::Tensor> tensors{torch::ones({3 + job().rank})};
+  try {
+    // A send may be done before its receiver has come.
+    const auto backend = group_->getBackend(c10::kCPU);
+    (job().rank == 0 ? backend->send(tensors, 1, 0) : backend->recv(tensors, 0, 0))->wait();
+    ASSERT_EQ(job().rank, 0);
+    all_reduce(torch::ones({1}))->wait();
+    ADD_FAILURE() << "rank 0 noticed nothing";
+  } catch (const MismatchError& error) {
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("rank 0"), HasSubstr("rank 1"),
+                                    ContainsRegex("float32 \\[3\\]|12 bytes"),
+                                    ContainsRegex("float32 \\[4\\]|16 bytes")));
+  }
+}
+
+// Of callers that know nothing of our launcher: the environment says which rank of the job each
+// member is.
+TEST_F(FailuresTest, OverAnotherStoreASubgroupNamesRanksOfTheJob) {
+  if (job().size < 3) GTEST_SKIP() << "needs three ranks";
+  const auto board = make_job_store(seconds{30});
+  if (job().rank == 0) {
+    std::string folder = std::filesystem::temp_directory_path() / "chainmail_members_XXXXXX";
+    ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+    board->set("members/folder", std::vector<std::uint8_t>(folder.begin(), folder.end()));
+    group_->barrier()->wait();
+    group_->barrier()->wait();
+    std::filesystem::remove_all(folder);
+    return;
+  }
+  const std::vector<std::uint8_t> folder = board->get("members/folder");
+  const std::string path = std::string(folder.begin(), folder.end()) + "/store";
+  BackendOptions options;
+  options.group_name = "over a file";
+  options.timeout = seconds{2};
+  const auto pair =
+      make_process_group(c10::make_intrusive<c10d::FileStore>(path, 2), job().rank - 1, 2, options);
+  pair->barrier()->wait();
+  if (job().rank == 1) {
+    try {
+      pair->barrier()->wait();
+      ADD_FAILURE() << "rank 2 has come";
+    } catch (const TimeoutError& error) {
+      EXPECT_THAT(error.what(),
+                  AllOf(HasSubstr("on rank 1"), HasSubstr("rank 2"), Not(HasSubstr("rank 0"))));
+      EXPECT_EQ(error.missing_ranks(), std::vector<int>{2});
+    }
+  }
+  group_->barrier()->wait();  // rank 2 has stayed long enough
+  pair.reset();               // while there is a store
+  group_->barrier()->wait();
 }
 
 TEST_F(FailuresTest, SparseTensorsOfAnotherShape) {
