@@ -13,10 +13,11 @@ package opens libchainmail.so; the operators torch.ops.chainmail.* are there aft
 
 from chainmail import _library  # first: the rest needs the operators that it opens
 from chainmail import _rendezvous
-from chainmail._backend import Failure, Options, failure, monitored_barrier, register
+from chainmail._backend import (Failure, Options, failure, monitored_barrier, register,
+                                set_timeout)
 from chainmail._build import VERSION as __version__
 
-__all__ = ["Failure", "Options", "failure", "monitored_barrier"]
+__all__ = ["Failure", "Options", "failure", "monitored_barrier", "set_timeout"]
 
 register()
 _rendezvous.install()

@@ -3,6 +3,7 @@
 """Makes Chainmail's backend for torch.distributed, through the library's operators."""
 
 import dataclasses
+import functools
 import os
 
 import torch
@@ -84,6 +85,8 @@ def register():
     """Tells torch of the backend. Also what torch calls that finds backends by entry point."""
     if NAME.upper() not in dist.Backend._plugins:
         dist.Backend.register_backend(NAME, _create, extended_api=True, devices=["cpu", "cuda"])
+        dist.distributed_c10d._set_pg_timeout = _set_pg_timeout(
+            dist.distributed_c10d._set_pg_timeout)
 
 
 def _group(group):
@@ -101,6 +104,27 @@ def failure(group=None):
 
 def monitored_barrier(group=None, timeout=None, wait_all_ranks=False):
     """torch.distributed.monitored_barrier, which refuses every backend but Gloo, for ours."""
-    group = _group(group)
-    group.monitored_barrier(dist.default_pg_timeout if timeout is None else timeout,
-                            wait_all_ranks)
+    _group(group).monitored_barrier(timeout, wait_all_ranks)
+
+
+def set_timeout(timeout, group=None):
+    """Sets the time limit of later calls on `group` (default: all ranks); a datetime.timedelta.
+
+    Calls that have begun keep theirs. Not collective, but ranks do best with equal limits.
+    """
+    _group(group).set_timeout(timeout)
+
+
+def _set_pg_timeout(torchs_own):
+    """distributed_c10d._set_pg_timeout, which passes over every backend but Gloo and NCCL, for ours
+    too."""
+
+    @functools.wraps(torchs_own)
+    def set_pg_timeout(timeout, group=None):
+        group = dist.distributed_c10d._get_default_group() if group is None else group
+        if isinstance(group, dist.ProcessGroup) and NAME in dist.get_backend_config(group):
+            set_timeout(timeout, group)
+        else:
+            torchs_own(timeout, group)
+
+    return set_pg_timeout

@@ -56,6 +56,24 @@ class ErrorsTest(unittest.TestCase):
                     chainmail.monitored_barrier(group, timeout=SECOND)
             dist.barrier()
 
+    def test_time_limits_can_be_set(self):
+        with process_group():
+            for set_limit in (chainmail.set_timeout, dist.distributed_c10d._set_pg_timeout):
+                group = dist.new_group()
+                set_limit(SECOND, group)
+                if RANK != 2:
+                    with self.assertRaisesRegex(RuntimeError, r"1000 ms"):
+                        dist.all_reduce(torch.ones(3), group=group)
+                dist.barrier()
+            chainmail.set_timeout(30 * SECOND)
+            value = torch.ones(2)
+            dist.all_reduce(value)
+            self.assertEqual(value.tolist(), [SIZE, SIZE])
+            with self.assertRaisesRegex(RuntimeError, "must be positive"):
+                chainmail.set_timeout(-SECOND)
+            with self.assertRaises(TypeError):
+                chainmail.set_timeout(3)
+
     def test_options_are_checked(self):
         with process_group(pg_options=chainmail.Options(algorithm="flat", wire="bfloat16")):
             value = torch.ones(3)
