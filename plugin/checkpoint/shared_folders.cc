@@ -33,7 +33,7 @@ FolderMembers find_folder_members(Communicator& communicator, FileSystem& files,
   const std::string own_path = folder + '/' + own;
   const std::string what = "the folder of checkpoints cannot be used";
   const std::string failure = error_of([&] {
-    files.make_folder(folder);
+    make_folders(files, folder);
     files.close(files.create(own_path), own_path);
   });
   try {

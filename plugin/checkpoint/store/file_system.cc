@@ -12,6 +12,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
+#include <vector>
+
+#include "base/log.h"
 
 namespace chainmail::internal {
 
@@ -78,10 +81,12 @@ class PosixFileSystem final : public FileSystem {
   }
 
   void make_folder(const std::string& path) override {
-    std::error_code error;
-    std::filesystem::create_directories(path, error);
-    if (error) {
-      throw SystemError("cannot make folder " + path + ": " + error.message(), error.value());
+    if (::mkdir(path.c_str(), 0777) != 0) {
+      const SystemError failure = system_error("cannot make folder " + path);
+      std::error_code error;
+      if (failure.native_code() != EEXIST || !std::filesystem::is_directory(path, error)) {
+        throw failure;
+      }
     }
   }
 
@@ -133,6 +138,31 @@ std::string read_all(const OpenFile& open, const std::string& path) {
 FileSystem::~FileSystem() = default;
 
 std::shared_ptr<FileSystem> posix_file_system() { return std::make_shared<PosixFileSystem>(); }
+
+void make_folders(FileSystem& files, const std::string& path) {
+  std::vector<std::filesystem::path> missing;
+  std::error_code error;
+  for (std::filesystem::path folder = path;
+       !folder.empty() && !std::filesystem::is_directory(folder, error);
+       folder = folder.parent_path()) {
+    missing.push_back(folder);
+  }
+  for (; !missing.empty(); missing.pop_back()) {
+    const std::filesystem::path parent = missing.back().parent_path();
+    files.make_folder(missing.back().string());
+    try {
+      files.sync_folder(parent.empty() ? "." : parent.string());
+    } catch (const SystemError& failure) {
+      // One may write into a folder that one may not read, and only a reader can flush it.
+      if (failure.native_code() != EACCES) {
+        throw;
+      }
+      log_line(LogLevel::kWarning, missing.back().string() +
+                                       " was made, but a crash of the machine may lose it with " +
+                                       "all checkpoints in it: " + failure.what());
+    }
+  }
+}
 
 std::string read_whole_file(const std::string& path, std::uint64_t expected_bytes) {
   const OpenFile open = open_to_read(path);

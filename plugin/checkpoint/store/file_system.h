@@ -33,13 +33,17 @@ class FileSystem {
   virtual void rename(const std::string& from, const std::string& to) = 0;
   /// Makes names in the folder durable.
   virtual void sync_folder(const std::string& path) = 0;
-  /// With its parents; fine when it is there.
+  /// One, in a folder that is there; fine when it is there itself.
   virtual void make_folder(const std::string& path) = 0;
   /// A file or an empty folder; fine when it is gone.
   virtual void remove(const std::string& path) = 0;
 };
 
 [[nodiscard]] std::shared_ptr<FileSystem> posix_file_system();
+
+/// A folder with its parents; fine when it is there. Returns when the names of all that it made are
+/// on the device: what is written into a folder whose own name gets lost is lost with it.
+void make_folders(FileSystem& files, const std::string& path);
 
 /// A whole regular file. Links are not followed.
 /// @param expected_bytes  what it has to have; otherwise CheckpointError before anything is read

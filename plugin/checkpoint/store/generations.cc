@@ -122,7 +122,7 @@ std::vector<Generation> list_generations(const std::string& run_folder) {
 }
 
 void prepare_generation(FileSystem& files, const std::string& run_folder, std::int64_t iteration) {
-  files.make_folder(run_folder);
+  make_folders(files, run_folder);
   for (const std::string& name : names_in(run_folder)) {
     const auto parsed = parse_name(name);
     if (parsed && parsed->ending == kTemporary) {

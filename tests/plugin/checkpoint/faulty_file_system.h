@@ -87,13 +87,34 @@ class FaultyFileSystem final : public internal::FileSystem {
     });
   }
   void make_folder(const std::string& path) override {
-    call("make_folder " + path, [&] { real_->make_folder(path); });
+    call("make_folder " + path, [&] {
+      const bool is_new = !std::filesystem::exists(path);
+      real_->make_folder(path);
+      if (is_new) {
+        unnamed_.insert(path);
+      }
+    });
   }
   void remove(const std::string& path) override {
     call("remove " + path, [&] { real_->remove(path); });
   }
 
   int calls() const { return calls_; }
+
+  /// The worst that a power cut may leave: files without contents or names, folders without names,
+  /// renames undone.
+  void lose_what_is_not_flushed() {
+    std::error_code error;
+    for (const std::string& path : unsynced_) {
+      std::filesystem::resize_file(path, 0, error);
+    }
+    for (const std::string& path : unnamed_) {
+      std::filesystem::remove_all(path, error);
+    }
+    for (auto name = renamed_.rbegin(); name != renamed_.rend(); ++name) {
+      std::filesystem::rename(name->second, name->first, error);
+    }
+  }
 
  private:
   void call(
@@ -122,29 +143,18 @@ class FaultyFileSystem final : public internal::FileSystem {
     }
   }
 
-  static std::string folder_of(const std::string& path) { return path.substr(0, path.rfind('/')); }
+  static std::string folder_of(const std::filesystem::path& path) {
+    return path.parent_path().string();
+  }
 
   static void follow_rename(std::set<std::string>& paths, const std::string& from,
                             const std::string& to) {
     std::set<std::string> moved;
     for (const std::string& path : paths) {
-      moved.insert(path.starts_with(from + '/') ? to + path.substr(from.size()) : path);
+      const bool moves = path == from || path.starts_with(from + '/');
+      moved.insert(moves ? to + path.substr(from.size()) : path);
     }
     paths = std::move(moved);
-  }
-
-  // The worst that a power cut may leave: files without contents or names, renames undone.
-  void lose_what_is_not_flushed() {
-    std::error_code error;
-    for (const std::string& path : unsynced_) {
-      std::filesystem::resize_file(path, 0, error);
-    }
-    for (const std::string& path : unnamed_) {
-      std::filesystem::remove(path, error);
-    }
-    for (auto name = renamed_.rbegin(); name != renamed_.rend(); ++name) {
-      std::filesystem::rename(name->second, name->first, error);
-    }
   }
 
   std::shared_ptr<internal::FileSystem> real_ = internal::posix_file_system();

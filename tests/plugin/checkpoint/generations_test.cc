@@ -155,6 +155,55 @@ TEST(Generations, EveryCallMayBeTheLast) {
   }
 }
 
+// A run whose folder, and those above it, were not there before.
+TEST(Generations, TheFirstSaveOfANewRunSurvivesAPowerCut) {
+  for (const std::string folder : {"/run", "/a/run", "/a/b/c/run", "/a//b/run", "/a/b/../run"}) {
+    SCOPED_TRACE(folder);
+    const ScratchFolder scratch;
+    const std::string path = scratch.path() + folder;
+    FaultyFileSystem files({});
+    save(files, path, 10, 1);
+    files.lose_what_is_not_flushed();
+    EXPECT_EQ(whole(path), (std::map<std::int64_t, int>{{10, 1}}));
+  }
+}
+
+TEST(Generations, EveryCallOfTheFirstSaveMayBeTheLast) {
+  const std::string folder = "/a/b/run";
+  int calls = 1;
+  for (int at = 1; at <= calls; ++at) {
+    SCOPED_TRACE("call " + std::to_string(at));
+    const ScratchFolder scratch;
+    const std::string path = scratch.path() + folder;
+    FaultyFileSystem faulty({.kind = Fault::Kind::kCrash, .at = at});
+    EXPECT_THROW(save(faulty, path, 10, 1), SystemError);
+    // The next life finds nothing, or all.
+    const auto left = whole(path);
+    EXPECT_TRUE(left.empty() || left == (std::map<std::int64_t, int>{{10, 1}}));
+    FaultyFileSystem files({});
+    save(files, path, 20, 2);
+    files.lose_what_is_not_flushed();
+    EXPECT_EQ(whole(path).at(20), 2);
+    calls = std::max(calls, files.calls());
+  }
+  EXPECT_GT(calls, 12);
+}
+
+TEST(Generations, AFolderThatOneMayNotReadIsNoObstacle) {
+  const ScratchFolder scratch;
+  const std::string path = scratch.path() + "/a/run";
+  for (const int code : {EACCES, EIO}) {
+    FaultyFileSystem faulty({.kind = Fault::Kind::kError, .at = 2, .code = code});
+    std::filesystem::remove_all(scratch.path() + "/a");
+    if (code == EACCES) {
+      EXPECT_NO_THROW(save(faulty, path, 10, 1));
+      EXPECT_THAT(iterations(path), ElementsAre(10));
+    } else {
+      EXPECT_THROW(save(faulty, path, 10, 1), SystemError);
+    }
+  }
+}
+
 TEST(Generations, AThousandFlippedBitsAreFound) {
   const ScratchFolder scratch;
   save(*posix_file_system(), scratch.path(), 10, 1);
