@@ -74,8 +74,7 @@ std::optional<MessageHeader> MessageHeader::decode(std::span<const std::byte> by
   const auto dtype = reader.take<std::uint8_t>();
   const auto reduce_op = reader.take<std::uint8_t>();
   header.flags = reader.take<std::uint16_t>();
-  if (kind > static_cast<std::uint8_t>(OpKind::kAllocate) ||
-      dtype > static_cast<std::uint8_t>(DataType::kFloat64) ||
+  if (kind > static_cast<std::uint8_t>(OpKind::kAllocate) || dtype >= kDataTypeCount ||
       reduce_op > static_cast<std::uint8_t>(ReduceOp::kBitXor)) {
     return std::nullopt;
   }

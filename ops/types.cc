@@ -42,13 +42,16 @@ std::size_t size_of(DataType type) noexcept {
     case DataType::kBool:
       return 1;
     case DataType::kInt16:
+    case DataType::kUInt16:
     case DataType::kFloat16:
     case DataType::kBFloat16:
       return 2;
     case DataType::kInt32:
+    case DataType::kUInt32:
     case DataType::kFloat32:
       return 4;
     case DataType::kInt64:
+    case DataType::kUInt64:
     case DataType::kFloat64:
       return 8;
   }
@@ -86,6 +89,12 @@ const char* to_string(DataType type) noexcept {
       return "float32";
     case DataType::kFloat64:
       return "float64";
+    case DataType::kUInt16:
+      return "uint16";
+    case DataType::kUInt32:
+      return "uint32";
+    case DataType::kUInt64:
+      return "uint64";
   }
   return "unknown";
 }

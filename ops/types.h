@@ -24,7 +24,11 @@ enum class DataType : std::uint8_t {
   kBFloat16,
   kFloat32,
   kFloat64,
+  kUInt16,
+  kUInt32,
+  kUInt64,
 };
+inline constexpr int kDataTypeCount = 13;
 
 enum class ReduceOp : std::uint8_t {
   kSum,

@@ -27,6 +27,12 @@ std::optional<ops::DataType> data_type_of(c10::ScalarType type) noexcept {
       return ops::DataType::kFloat32;
     case c10::ScalarType::Double:
       return ops::DataType::kFloat64;
+    case c10::ScalarType::UInt16:
+      return ops::DataType::kUInt16;
+    case c10::ScalarType::UInt32:
+      return ops::DataType::kUInt32;
+    case c10::ScalarType::UInt64:
+      return ops::DataType::kUInt64;
     default:  // torch's list is long and grows
       return std::nullopt;
   }
@@ -54,6 +60,12 @@ c10::ScalarType scalar_type_of(ops::DataType type) noexcept {
       return c10::ScalarType::Float;
     case ops::DataType::kFloat64:
       return c10::ScalarType::Double;
+    case ops::DataType::kUInt16:
+      return c10::ScalarType::UInt16;
+    case ops::DataType::kUInt32:
+      return c10::ScalarType::UInt32;
+    case ops::DataType::kUInt64:
+      return c10::ScalarType::UInt64;
   }
   return c10::ScalarType::Undefined;
 }

@@ -17,7 +17,9 @@ namespace chainmail::internal {
 
 /// The types that data_type_of() knows, for messages.
 inline constexpr char kKnownTypes[] =
-    "uint8, int8, int16, int32, int64, bool, float16, bfloat16, float32 and float64";
+    "uint8, uint16, uint32, uint64, int8, int16, int32, int64, bool, float16, bfloat16, float32 "
+    "and "
+    "float64";
 
 /// Nothing for what the engine cannot add up: complex, quantized, eight-bit floats ...
 [[nodiscard]] std::optional<ops::DataType> data_type_of(c10::ScalarType type) noexcept;

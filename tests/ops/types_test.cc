@@ -24,6 +24,13 @@ TEST(TypesTest, SizesAreThoseOfTheElements) {
   EXPECT_EQ(size_of(DataType::kFloat32), 4u);
   EXPECT_EQ(size_of(DataType::kInt64), 8u);
   EXPECT_EQ(size_of(DataType::kFloat64), 8u);
+  EXPECT_EQ(size_of(DataType::kUInt16), 2u);
+  EXPECT_EQ(size_of(DataType::kUInt32), 4u);
+  EXPECT_EQ(size_of(DataType::kUInt64), 8u);
+  for (int i = 0; i < kDataTypeCount; ++i) {
+    EXPECT_STRNE(to_string(static_cast<DataType>(i)), "unknown") << i;
+  }
+  EXPECT_STREQ(to_string(static_cast<DataType>(kDataTypeCount)), "unknown");
 }
 
 TEST(TypesTest, NamesAreReadBackAsPrinted) {

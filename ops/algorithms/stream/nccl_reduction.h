@@ -16,7 +16,8 @@ struct NcclReduction {
   bool divides = false;  ///< the sum is divided by the ranks afterwards, toward zero
 };
 
-/// Throws InvalidArgument for what NCCL cannot do: int16, and bitwise operations of integers.
+/// Throws InvalidArgument for what NCCL cannot do: int16, uint16, and bitwise operations of
+/// integers.
 [[nodiscard]] NcclReduction nccl_reduction(DataType type, ReduceOp op);
 
 }  // namespace chainmail::ops

@@ -100,11 +100,12 @@ class NcclApi {
   virtual std::string describe(NcclCode code, NcclHandle comm) const = 0;
 };
 
-/// True when NCCL reduces elements of `type` with `op`: no bitwise operations, no int16. kAvg is
+/// True when NCCL reduces elements of `type` with `op`: no bitwise operations, neither int16 nor
+/// uint16. kAvg is
 /// for floating point: NCCL multiplies by 1/ranks rounded to `type` before it adds.
 [[nodiscard]] constexpr bool nccl_can_reduce(DataType type, ReduceOp op) noexcept {
-  return type != DataType::kInt16 && op != ReduceOp::kBitAnd && op != ReduceOp::kBitOr &&
-         op != ReduceOp::kBitXor;
+  return type != DataType::kInt16 && type != DataType::kUInt16 && op != ReduceOp::kBitAnd &&
+         op != ReduceOp::kBitOr && op != ReduceOp::kBitXor;
 }
 
 }  // namespace chainmail::ops

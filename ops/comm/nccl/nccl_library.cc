@@ -34,6 +34,10 @@ std::optional<ncclDataType_t> type_of(DataType type) {
       return ncclInt32;
     case DataType::kInt64:
       return ncclInt64;
+    case DataType::kUInt32:
+      return ncclUint32;
+    case DataType::kUInt64:
+      return ncclUint64;
     case DataType::kFloat16:
       return ncclFloat16;
     case DataType::kBFloat16:
@@ -43,6 +47,7 @@ std::optional<ncclDataType_t> type_of(DataType type) {
     case DataType::kFloat64:
       return ncclFloat64;
     case DataType::kInt16:
+    case DataType::kUInt16:
       break;
   }
   return std::nullopt;

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <cstring>
 #include <string>
+#include <type_traits>
 
 #include "base/error.h"
 #include "ops/kernels/cpu/kernels.h"
@@ -16,7 +17,9 @@ void divide(std::byte* data, std::size_t count, std::int64_t divisor) {
   for (std::size_t i = 0; i < count; ++i) {
     T value;
     std::memcpy(&value, data + i * sizeof(T), sizeof(T));
-    value = static_cast<T>(value / divisor);
+    // Not in int64: that has no room for the upper half of uint64.
+    using Wide = std::conditional_t<std::is_unsigned_v<T>, std::uint64_t, std::int64_t>;
+    value = static_cast<T>(static_cast<Wide>(value) / static_cast<Wide>(divisor));
     std::memcpy(data + i * sizeof(T), &value, sizeof(T));
   }
 }
@@ -40,6 +43,12 @@ void divide_in_place(std::byte* data, std::size_t count, DataType type, std::int
       return divide<std::int32_t>(data, count, divisor);
     case DataType::kInt64:
       return divide<std::int64_t>(data, count, divisor);
+    case DataType::kUInt16:
+      return divide<std::uint16_t>(data, count, divisor);
+    case DataType::kUInt32:
+      return divide<std::uint32_t>(data, count, divisor);
+    case DataType::kUInt64:
+      return divide<std::uint64_t>(data, count, divisor);
     case DataType::kBool:
     case DataType::kFloat16:
     case DataType::kBFloat16:

@@ -29,6 +29,9 @@ bool with_type(DataType type, const Body& body) {
     case DataType::kInt16:
     case DataType::kInt32:
     case DataType::kInt64:
+    case DataType::kUInt16:
+    case DataType::kUInt32:
+    case DataType::kUInt64:
     case DataType::kBool:
       break;
   }

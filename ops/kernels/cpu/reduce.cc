@@ -300,6 +300,12 @@ void reduce_any(const ReduceJob& job, DataType type, ReduceOp op) {
       return reduce_integers<std::int32_t, std::uint32_t>(job, op);
     case DataType::kInt64:
       return reduce_integers<std::int64_t, std::uint64_t>(job, op);
+    case DataType::kUInt16:
+      return reduce_integers<std::uint16_t, std::uint16_t>(job, op);
+    case DataType::kUInt32:
+      return reduce_integers<std::uint32_t, std::uint32_t>(job, op);
+    case DataType::kUInt64:
+      return reduce_integers<std::uint64_t, std::uint64_t>(job, op);
     case DataType::kBool:
       return reduce_bools(job, op);
     case DataType::kFloat16:

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
+#include <type_traits>
+
 #include "ops/kernels/cuda/launch.h"
 #include "ops/kernels/cuda/move.cuh"
 
@@ -68,7 +70,9 @@ __global__ void __launch_bounds__(kThreads)
   const std::size_t threads = static_cast<std::size_t>(gridDim.x) * kThreads;
   for (std::size_t i = static_cast<std::size_t>(blockIdx.x) * kThreads + threadIdx.x; i < count;
        i += threads) {
-    data[i] = static_cast<Integer>(data[i] / divisor);
+    // Not in int64: that has no room for the upper half of uint64.
+    using Wide = std::conditional_t<std::is_unsigned_v<Integer>, std::uint64_t, std::int64_t>;
+    data[i] = static_cast<Integer>(static_cast<Wide>(data[i]) / static_cast<Wide>(divisor));
   }
 }
 
@@ -120,6 +124,12 @@ cudaError_t launch_divide(void* data, DataType type, std::size_t count, std::int
       return divide<std::int32_t>(data, count, divisor, stream);
     case DataType::kInt64:
       return divide<std::int64_t>(data, count, divisor, stream);
+    case DataType::kUInt16:
+      return divide<std::uint16_t>(data, count, divisor, stream);
+    case DataType::kUInt32:
+      return divide<std::uint32_t>(data, count, divisor, stream);
+    case DataType::kUInt64:
+      return divide<std::uint64_t>(data, count, divisor, stream);
     default:
       return cudaErrorInvalidValue;
   }

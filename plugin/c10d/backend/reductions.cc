@@ -7,6 +7,7 @@
 
 #include <utility>
 
+#include "ops/kernels/cpu/kernels.h"
 #include "plugin/c10d/backend/chainmail_backend.h"
 #include "plugin/c10d/backend/checks.h"
 #include "plugin/c10d/backend/elements.h"
@@ -42,6 +43,14 @@ at::Tensor pack_to_multiply(at::TensorList tensors, const c10d::ReduceOp& op, co
 
 // `other` into `sum`, as the ranks' contributions are put together.
 void combine(const at::Tensor& sum, const at::Tensor& other, ops::ReduceOp op) {
+  if (c10::isBarebonesUnsignedType(sum.scalar_type()) && sum.is_cpu()) {
+    // torch has next to no arithmetic for these.
+    const at::Tensor flat = pack(other);
+    const Elements elements = elements_to_reduce(sum.scalar_type(), op, api::kAllReduce.name);
+    ops::accumulate(output_of(sum), input_of(flat), static_cast<std::size_t>(sum.numel()),
+                    elements.dtype, op);
+    return;
+  }
   const bool is_bool = sum.scalar_type() == at::kBool;
   switch (op) {
     case ops::ReduceOp::kSum:

@@ -46,6 +46,15 @@ Bytes exact_input(int rank, std::size_t count, DataType type) {
       case DataType::kInt64:
         reference::write(to, static_cast<std::int64_t>(value));
         break;
+      case DataType::kUInt16:
+        reference::write(to, static_cast<std::uint16_t>(value));
+        break;
+      case DataType::kUInt32:
+        reference::write(to, static_cast<std::uint32_t>(value));
+        break;
+      case DataType::kUInt64:
+        reference::write(to, static_cast<std::uint64_t>(value));
+        break;
       case DataType::kBool:
         reference::write(to, static_cast<std::uint8_t>(value & 1));
         break;
@@ -156,7 +165,7 @@ std::vector<Case> all_cases(std::size_t longest) {
   std::vector<Case> cases;
   for (const std::size_t count :
        {std::size_t{0}, std::size_t{1}, std::size_t{7}, std::size_t{1000}}) {
-    for (int t = 0; t <= static_cast<int>(DataType::kFloat64); ++t) {
+    for (int t = 0; t < kDataTypeCount; ++t) {
       const auto type = static_cast<DataType>(t);
       cases.push_back({count, {type, ReduceOp::kSum, 1.0, WireFormat::kNative}});
     }

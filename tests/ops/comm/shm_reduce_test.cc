@@ -109,7 +109,7 @@ class ShmReduceTest : public ::testing::TestWithParam<int> {};
 TEST_P(ShmReduceTest, AllReduceOfEveryTypeAndSize) {
   Expected expected(GetParam());
   run_shm_ranks(GetParam(), [&expected](ShmRank& self) {
-    for (int t = 0; t <= static_cast<int>(DataType::kFloat64); ++t) {
+    for (int t = 0; t < kDataTypeCount; ++t) {
       Reduction reduction;
       reduction.dtype = static_cast<DataType>(t);
       // Inline, staged, and in steps: 65537 elements are 4 to 32 chunks.

@@ -40,7 +40,7 @@ std::vector<Case> all_cases() {
   std::vector<Case> cases;
   for (const Algorithm algorithm : {Algorithm::kAuto, Algorithm::kNaive, Algorithm::kFlat,
                                     Algorithm::kHierarchical, Algorithm::kTwoDimensional}) {
-    for (int t = 0; t <= static_cast<int>(DataType::kFloat64); ++t) {
+    for (int t = 0; t < kDataTypeCount; ++t) {
       const auto dtype = static_cast<DataType>(t);
       for (const WireFormat wire :
            {WireFormat::kNative, WireFormat::kFloat16, WireFormat::kBFloat16}) {

@@ -83,6 +83,12 @@ inline void set_element(std::byte* data, ops::DataType type, std::size_t index, 
       return store(place, static_cast<std::int32_t>(whole));
     case ops::DataType::kInt64:
       return store(place, whole);
+    case ops::DataType::kUInt16:
+      return store(place, static_cast<std::uint16_t>(whole));
+    case ops::DataType::kUInt32:
+      return store(place, static_cast<std::uint32_t>(whole));
+    case ops::DataType::kUInt64:
+      return store(place, static_cast<std::uint64_t>(whole));
     case ops::DataType::kBool:
       return store(place, static_cast<std::uint8_t>(value != 0 ? 1 : 0));
     case ops::DataType::kFloat16:
@@ -110,6 +116,12 @@ inline double get_element(const std::byte* data, ops::DataType type, std::size_t
       return load<std::int32_t>(place);
     case ops::DataType::kInt64:
       return static_cast<double>(load<std::int64_t>(place));
+    case ops::DataType::kUInt16:
+      return load<std::uint16_t>(place);
+    case ops::DataType::kUInt32:
+      return load<std::uint32_t>(place);
+    case ops::DataType::kUInt64:
+      return static_cast<double>(load<std::uint64_t>(place));
     case ops::DataType::kFloat16:
       return half_to_double(load<std::uint16_t>(place));
     case ops::DataType::kBFloat16:

@@ -28,6 +28,9 @@ inline double rounding_unit(ops::DataType type) {
     case ops::DataType::kInt16:
     case ops::DataType::kInt32:
     case ops::DataType::kInt64:
+    case ops::DataType::kUInt16:
+    case ops::DataType::kUInt32:
+    case ops::DataType::kUInt64:
     case ops::DataType::kBool:
       return 0.0;
   }

@@ -123,7 +123,7 @@ TEST_F(MpiGroup, EveryAlgorithmTypeAndWireGivesTheBitsOfTcp) {
     const auto mpi = join("mpi " + shape, rank, nodes);
     for (const Algorithm algorithm :
          {Algorithm::kFlat, Algorithm::kHierarchical, Algorithm::kTwoDimensional}) {
-      for (int t = 0; t <= static_cast<int>(DataType::kFloat64); ++t) {
+      for (int t = 0; t < kDataTypeCount; ++t) {
         const auto type = static_cast<DataType>(t);
         for (const WireFormat wire :
              {WireFormat::kNative, WireFormat::kFloat16, WireFormat::kBFloat16}) {

@@ -47,7 +47,9 @@ double term(const Job& job, int rank, std::size_t index) {
     return 1 + static_cast<double>((index + static_cast<std::size_t>(rank)) % 2);
   }
   if (job.dtype == DataType::kBool) return static_cast<double>(mixed > 2);
-  if (job.dtype == DataType::kUInt8) return mixed;
+  const bool is_unsigned = job.dtype == DataType::kUInt8 || job.dtype == DataType::kUInt32 ||
+                           job.dtype == DataType::kUInt64;
+  if (is_unsigned) return mixed;
   return is_floating_point(job.dtype) ? (mixed - 2) * 0.37 + 0.011 * rank : mixed - 2;
 }
 
@@ -186,7 +188,8 @@ TEST_P(DeviceAllReduce, OtherTypesAndOperations) {
       }
     }
     for (const DataType dtype :
-         {DataType::kUInt8, DataType::kInt8, DataType::kInt32, DataType::kInt64, DataType::kBool}) {
+         {DataType::kUInt8, DataType::kInt8, DataType::kInt32, DataType::kInt64, DataType::kBool,
+          DataType::kUInt32, DataType::kUInt64}) {
       for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kAvg, ReduceOp::kMin, ReduceOp::kMax}) {
         check({.nodes = GetParam(),
                .algorithm = algorithm,
@@ -220,9 +223,11 @@ TEST(DeviceAllReduceArguments, WhatNcclCannotReduceLeavesTheGroupAlive) {
   world.run_ok([&](DeviceRank& rank) {
     std::int16_t value = 1;
     Collective collective;
-    collective.dtype = DataType::kInt16;
-    EXPECT_THROW(rank.all_reduce(collective, reinterpret_cast<std::byte*>(&value), 1),
-                 InvalidArgument);
+    for (const DataType type : {DataType::kInt16, DataType::kUInt16}) {
+      collective.dtype = type;
+      EXPECT_THROW(rank.all_reduce(collective, reinterpret_cast<std::byte*>(&value), 1),
+                   InvalidArgument);
+    }
     collective.dtype = DataType::kInt32;
     collective.reduce_op = ReduceOp::kBitXor;
     int word = 1;

@@ -18,7 +18,6 @@
 namespace chainmail::ops {
 namespace {
 
-constexpr int kTypes = 10;
 constexpr int kOps = 8;
 constexpr std::byte kGuard{0xa5};
 
@@ -113,7 +112,7 @@ void check(const Case& c, std::mt19937& random) {
 
 template <typename Function>
 void for_each_type_and_op(const Function& function) {
-  for (int t = 0; t < kTypes; ++t) {
+  for (int t = 0; t < kDataTypeCount; ++t) {
     for (int o = 0; o < kOps; ++o) {
       const auto type = static_cast<DataType>(t);
       const auto op = static_cast<ReduceOp>(o);
@@ -228,6 +227,15 @@ TEST(ReduceTest, AnAverageOfIntegersRoundsTowardZero) {
   std::vector<std::int8_t> narrow = {127, -128, 5};
   divide_in_place(reinterpret_cast<std::byte*>(narrow.data()), narrow.size(), DataType::kInt8, 3);
   EXPECT_EQ(narrow, (std::vector<std::int8_t>{42, -42, 1}));
+  std::vector<std::uint64_t> upper = {UINT64_MAX, UINT64_MAX - 1, 3};
+  divide_in_place(reinterpret_cast<std::byte*>(upper.data()), upper.size(), DataType::kUInt64, 2);
+  EXPECT_EQ(upper, (std::vector<std::uint64_t>{UINT64_MAX / 2, UINT64_MAX / 2, 1}));
+  std::vector<std::uint16_t> shorts = {65535, 4};
+  divide_in_place(reinterpret_cast<std::byte*>(shorts.data()), shorts.size(), DataType::kUInt16, 3);
+  EXPECT_EQ(shorts, (std::vector<std::uint16_t>{21845, 1}));
+  std::vector<std::uint32_t> words = {UINT32_MAX, 7};
+  divide_in_place(reinterpret_cast<std::byte*>(words.data()), words.size(), DataType::kUInt32, 3);
+  EXPECT_EQ(words, (std::vector<std::uint32_t>{UINT32_MAX / 3, 2}));
   std::vector<std::uint8_t> bytes = {255, 3, 0};
   divide_in_place(reinterpret_cast<std::byte*>(bytes.data()), bytes.size(), DataType::kUInt8, 300);
   EXPECT_EQ(bytes, (std::vector<std::uint8_t>{0, 0, 0}));

@@ -187,6 +187,12 @@ inline void reduce_element(std::byte* to, const std::byte* const* sources, std::
       return reduce_integer<std::int32_t>(to, sources, count, index, op);
     case DataType::kInt64:
       return reduce_integer<std::int64_t>(to, sources, count, index, op);
+    case DataType::kUInt16:
+      return reduce_integer<std::uint16_t>(to, sources, count, index, op);
+    case DataType::kUInt32:
+      return reduce_integer<std::uint32_t>(to, sources, count, index, op);
+    case DataType::kUInt64:
+      return reduce_integer<std::uint64_t>(to, sources, count, index, op);
     case DataType::kBool: {
       bool value = read<std::uint8_t>(sources[0] + index) != 0;
       for (std::size_t s = 1; s < count; ++s) {

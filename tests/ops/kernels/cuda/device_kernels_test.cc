@@ -200,7 +200,8 @@ TEST_F(DeviceKernelsTest, AddHalvesAsTheCpuDoes) {
 
 TEST_F(DeviceKernelsTest, DivideAsTheCpuDoes) {
   for (const DataType type :
-       {DataType::kUInt8, DataType::kInt8, DataType::kInt16, DataType::kInt32, DataType::kInt64}) {
+       {DataType::kUInt8, DataType::kInt8, DataType::kInt16, DataType::kInt32, DataType::kInt64,
+        DataType::kUInt16, DataType::kUInt32, DataType::kUInt64}) {
     auto expected = random_elements(type, 10007, 9);
     std::byte* const data = upload(expected);
     divide_in_place(expected.data(), 10007, type, 3);
