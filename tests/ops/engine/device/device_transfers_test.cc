@@ -54,6 +54,15 @@ DeviceStream new_stream(DeviceRank& rank) {
   return stream;
 }
 
+/// Of the ranks; for what may still be queued when they end, so that it must outlive the world.
+class LastingFloats {
+ public:
+  Floats& of(const DeviceRank& rank) { return floats_.at(static_cast<std::size_t>(rank.rank)); }
+
+ private:
+  std::vector<Floats> floats_ = std::vector<Floats>(3, Floats(10, 1.0F));
+};
+
 /// What c10d's isend and irecv do: a stream for each peer and direction.
 class Lines {
  public:
@@ -190,10 +199,11 @@ TEST(DeviceTransfers, FollowTheStreamTheyAreIssuedOn) {
 }
 
 TEST(DeviceTransfers, AHeldStreamGoesOnWhenTheGroupFails) {
+  LastingFloats floats;
   DeviceWorld world({3}, with_limit(std::chrono::seconds{60}));
   std::atomic<bool> is_held{false};
   const auto errors = world.run([&](DeviceRank& rank) {
-    Floats data(10, 1.0F);
+    Floats& data = floats.of(rank);
     if (rank.rank == 0) {
       const DeviceStream stream = new_stream(rank);
       const Issued issued = rank.device_group.issue(transfer(OpKind::kSend, 1, data), stream);
@@ -224,11 +234,11 @@ TEST(DeviceTransfers, AHeldStreamGoesOnWhenTheGroupFails) {
 }
 
 TEST(DeviceTransfers, WhoNeverComesIsNamed) {
+  LastingFloats floats;
   DeviceWorld world({2}, with_limit(std::chrono::milliseconds{1500}));
-  const auto errors = world.run([](DeviceRank& rank) {
+  const auto errors = world.run([&](DeviceRank& rank) {
     if (rank.rank == 1) return;
-    Floats data(10);
-    Lines(rank).receive(1, data)->wait();
+    Lines(rank).receive(1, floats.of(rank))->wait();
   });
   ASSERT_TRUE(test::is<TimeoutError>(errors[0])) << test::text_of(errors[0]);
   EXPECT_NE(test::text_of(errors[0]).find("rank 1"), std::string::npos) << test::text_of(errors[0]);
@@ -237,10 +247,11 @@ TEST(DeviceTransfers, WhoNeverComesIsNamed) {
 TEST(DeviceTransfers, AnErrorOfNcclEndsThem) {
   for (const char* call : {"init", "send"}) {
     SCOPED_TRACE(call);
+    LastingFloats floats;
     DeviceWorld world({2}, with_limit(std::chrono::seconds{60}));
-    const auto errors = world.run([call](DeviceRank& rank) {
+    const auto errors = world.run([&](DeviceRank& rank) {
       if (rank.rank == 0) rank.library.nccl().fail_next(call, NcclCode::kInternalError);
-      Floats data(10);
+      Floats& data = floats.of(rank);
       Lines lines(rank);
       (rank.rank == 0 ? lines.send(1, data) : lines.receive(0, data))->wait();
     });
@@ -253,10 +264,11 @@ TEST(DeviceTransfers, AnErrorOfNcclEndsThem) {
 }
 
 TEST(DeviceTransfers, CanBeCapturedOnceTheyHaveRun) {
+  LastingFloats floats;
   DeviceWorld world({2}, with_limit(kLimit));
-  world.run_ok([](DeviceRank& rank) {
+  world.run_ok([&](DeviceRank& rank) {
     const OpKind kind = rank.rank == 0 ? OpKind::kSend : OpKind::kRecv;
-    Floats data(10, static_cast<float>(rank.rank));
+    Floats& data = floats.of(rank);
     const Collective one = transfer(kind, 1 - rank.rank, data);
     test::FakeDevice& device = rank.library.device();
     DeviceStream captured = new_stream(rank);
