@@ -79,10 +79,41 @@ std::string list_of(const std::vector<int>& ranks) {
 
 }  // namespace
 
+// Ranks meet on the CPU, each when its streams are done with what they were given before: the
+// current ones of the GPUs that this group has worked on, and of the one that c10d names, which
+// need not be the same on all ranks.
 ChainmailBackend::WorkPtr ChainmailBackend::barrier(const c10d::BarrierOptions& opts) {
-  // device_ids say on which devices GPU groups meet; here it is always the CPU.
+  const std::chrono::milliseconds limit = limit_of(opts.timeout);
+  const auto lanes = lanes_.all();
+  std::vector<std::shared_ptr<ops::DeviceOperation>> before;
+  try {
+    for (const auto& lane : lanes) before.push_back(lane->mark_current_stream(limit));
+  } catch (const InvalidArgument& mistake) {
+    TORCH_CHECK(false, "chainmail: barrier: ", mistake.what());
+  }
+  const auto has_lane = [&](c10::Device device) {
+    return std::any_of(lanes.begin(), lanes.end(), [&](const auto& lane) {
+      return lane->device() == device ||
+             (!device.has_index() && lane->device().type() == device.type());
+    });
+  };
+  if (opts.device && !has_lane(*opts.device)) {
+    wait_for_current_stream(*opts.device, [&, deadline = Deadline::after(limit)] {
+      if (const auto error = group_->error()) std::rethrow_exception(error);
+      if (!deadline.has_passed()) return;
+      throw TimeoutError("barrier of group " + options_.group_name +
+                         ": what the current stream of " + opts.device->str() +
+                         " was given before it is not done after " + std::to_string(limit.count()) +
+                         " ms");
+    });
+  }
   ops::Collective collective;
   collective.kind = ops::OpKind::kBarrier;
+  if (!before.empty()) {
+    collective.prepare = [before = std::move(before)](ops::Collective& /*barrier*/) {
+      for (const auto& mark : before) mark->wait();
+    };
+  }
   return launch({api::kBarrier, opts.timeout, opts.asyncOp}, {}, std::move(collective),
                 make_payload({}));
 }
