@@ -8,6 +8,8 @@
 
 #include <chainmail/iterators.h>
 
+#include "plugin/train/communicator_impl.h"
+
 namespace chainmail {
 
 MultiNodeIterator::MultiNodeIterator(Source source, std::shared_ptr<Communicator> communicator,
@@ -15,6 +17,7 @@ MultiNodeIterator::MultiNodeIterator(Source source, std::shared_ptr<Communicator
     : source_(std::move(source)),
       communicator_(std::move(communicator)),
       rank_master_(rank_master) {
+  communicator_->impl().check_root(rank_master, "create_multi_node_iterator");
   on_master([]() -> std::optional<TensorList> { return std::nullopt; });  // the first state
 }
 

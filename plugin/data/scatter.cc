@@ -9,6 +9,7 @@
 #include <chainmail/dataset.h>
 
 #include "plugin/data/permutation.h"
+#include "plugin/train/communicator_impl.h"
 
 namespace chainmail {
 
@@ -40,6 +41,7 @@ IndexRange index_range(std::int64_t size, int rank, int ranks, bool force_equal_
 
 IndexRange scatter_index(std::int64_t size, const std::shared_ptr<Communicator>& communicator,
                          const ScatterOptions& options) {
+  communicator->impl().check_root(options.root, "scatter_index");
   const std::int64_t root_size =
       std::stoll(communicator->bcast_obj(std::to_string(size), options.root));
   return index_range(root_size, communicator->rank(), communicator->size(),
@@ -49,6 +51,7 @@ IndexRange scatter_index(std::int64_t size, const std::shared_ptr<Communicator>&
 ScatteredIndices scatter_indices(std::int64_t size,
                                  const std::shared_ptr<Communicator>& communicator,
                                  const ScatterOptions& options) {
+  communicator->impl().check_root(options.root, "scatter_dataset");
   internal::check_equal_size("scatter_dataset", size, *communicator);
   const IndexRange range =
       index_range(size, communicator->rank(), communicator->size(), options.force_equal_length);

@@ -108,6 +108,11 @@ class GenericMultiNodeEvaluator {
     if (!communicator_ || !calc_local_ || !aggregate_) {
       throw InvalidArgument("a generic multi-node evaluator needs a communicator and functions");
     }
+    if (root < 0 || root >= communicator_->size()) {
+      throw InvalidArgument("GenericMultiNodeEvaluator: root " + std::to_string(root) +
+                            " is not a rank of this communicator of " +
+                            std::to_string(communicator_->size()));
+    }
   }
 
   /// The result at root, nothing elsewhere. Ranks may have different numbers of batches.

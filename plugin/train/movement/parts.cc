@@ -38,6 +38,12 @@ void for_each_chunk(std::size_t bytes, std::size_t chunk_bytes, const Visit& vis
 
 void transfer(ops::Group& group, ops::OpKind kind, Part part, int peer, int tag,
               std::size_t chunk_bytes, const Label& label) {
+  // The engine would take -1 for a message of any rank, and a part of nothing never gets there.
+  if (peer < 0 || peer >= group.size()) {
+    throw InvalidArgument(std::string(kind == ops::OpKind::kSend ? "send: " : "recv: ") + "rank " +
+                          std::to_string(peer) + " is not a rank of this communicator of " +
+                          std::to_string(group.size()));
+  }
   if (tag < 0) {
     throw InvalidArgument("a tag must not be negative, got " + std::to_string(tag));
   }

@@ -322,6 +322,21 @@ TEST(MultiNodeIterator, TakesAnyTypeAndLargePositions) {
   });
 }
 
+TEST(MultiNodeIterator, AMasterThatDoesNotExistIsRefused) {
+  testing::with_communicator({2}, "flat", {}, [](const CommPtr& comm) {
+    for (const int master : {-1, 2}) {
+      try {
+        (void)create_multi_node_iterator(std::shared_ptr<TensorIterator>(), comm, master);
+        ADD_FAILURE() << master;
+      } catch (const InvalidArgument& error) {
+        EXPECT_THAT(error.what(), HasSubstr("create_multi_node_iterator: root " +
+                                            std::to_string(master) + " is not a rank"));
+      }
+    }
+    comm->barrier();
+  });
+}
+
 TEST(MultiNodeIterator, WhatTheMasterThrowsAllThrow) {
   struct Source {
     std::optional<TensorList> next() { throw std::runtime_error("the file ends here"); }

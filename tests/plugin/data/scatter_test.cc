@@ -163,6 +163,30 @@ TEST(ScatterDataset, DifferentSizesAreAMismatchOnAllRanks) {
   }
 }
 
+TEST(ScatterDataset, ARootThatDoesNotExistIsRefused) {
+  testing::with_communicator({3}, "flat", {}, [](const std::shared_ptr<Communicator>& comm) {
+    const std::vector<int> data(8);
+    for (const int root : {-1, 3, 1000}) {
+      for (const bool shuffle : {false, true}) {
+        const ScatterOptions options{.shuffle = shuffle, .root = root};
+        const auto expect_refused = [&](const char* name, const std::function<void()>& call) {
+          try {
+            call();
+            ADD_FAILURE() << name << " takes root " << root << (shuffle ? " shuffled" : "");
+          } catch (const InvalidArgument& error) {
+            EXPECT_EQ(error.what(), std::string(name) + ": root " + std::to_string(root) +
+                                        " is not a rank of this communicator of 3");
+          }
+        };
+        expect_refused("scatter_dataset", [&] { (void)scatter_dataset(data, comm, options); });
+        expect_refused("scatter_dataset", [&] { (void)scatter_indices(8, comm, options); });
+        expect_refused("scatter_index", [&] { (void)scatter_index(8, comm, options); });
+      }
+    }
+    comm->barrier();  // nothing was sent, the communicator is as good as before
+  });
+}
+
 TEST(ScatterIndex, TakesTheRootsSize) {
   testing::with_communicator({3}, "flat", {}, [](const std::shared_ptr<Communicator>& comm) {
     const IndexRange range = scatter_index(comm->rank() == 1 ? 10 : 0, comm, {.root = 1});

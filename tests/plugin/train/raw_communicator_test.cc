@@ -285,6 +285,40 @@ TEST(RawCommunicator, AnotherRootIsAMismatchOnAllRanks) {
   EXPECT_THAT(errors, Each(AllOf(HasSubstr("for rank 0"), HasSubstr("for rank 1"))));
 }
 
+// Found before anything is sent, also where there would be nothing to send.
+TEST(RawCommunicator, RanksThatDoNotExistAreRefused) {
+  for (const int size : {1, 2}) {
+    testing::with_communicator({size}, "flat", {}, [size](const CommPtr& comm) {
+      const auto refused = [](const char* name, int rank, const std::function<void()>& call) {
+        try {
+          call();
+          ADD_FAILURE() << name << " takes rank " << rank;
+        } catch (const InvalidArgument& error) {
+          EXPECT_THAT(error.what(), HasSubstr(std::to_string(rank)));
+        }
+      };
+      const at::Tensor empty = at::zeros({0});
+      const std::vector<at::Tensor> tensors(static_cast<std::size_t>(size), empty);
+      for (const int rank : {-2, -1, size, 1000}) {
+        refused("bcast", rank, [&] { comm->bcast(empty, rank); });
+        refused("bcast of nothing", rank, [&] { comm->bcast({}, rank); });
+        refused("bcast_tensor", rank, [&] { (void)comm->bcast_tensor(empty, rank); });
+        refused("gather", rank, [&] { (void)comm->gather(empty, rank); });
+        refused("scatter", rank, [&] { (void)comm->scatter(tensors, rank); });
+        refused("bcast_obj", rank, [&] { (void)comm->bcast_obj(1, rank); });
+        refused("bcast_obj of bytes", rank, [&] { (void)comm->bcast_obj(std::string(), rank); });
+        refused("gather_obj", rank, [&] { (void)comm->gather_obj(1, rank); });
+        refused("send", rank, [&] { comm->send(empty, rank); });
+        refused("send of nothing", rank, [&] { comm->send({}, rank); });
+        refused("recv", rank, [&] { (void)comm->recv(rank); });
+        refused("send_obj", rank, [&] { comm->send_obj(1, rank); });
+        refused("recv_obj", rank, [&] { (void)comm->recv_obj<int>(rank); });
+      }
+      comm->barrier();
+    });
+  }
+}
+
 TEST(RawCommunicator, WhatOneRankCannotPassIsAnErrorOnAll) {
   const auto sparse_on_one = [](const CommPtr& comm) {
     const at::Tensor fine = at::eye(2);

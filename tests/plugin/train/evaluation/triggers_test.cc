@@ -201,6 +201,17 @@ TEST(GenericEvaluator, UnevenShardsEqualOneProcess) {
   });
 }
 
+TEST(GenericEvaluator, ARootThatDoesNotExistIsRefusedAtOnce) {
+  testing::with_communicator({2}, "flat", {}, [](const CommPtr& comm) {
+    using Evaluator = GenericMultiNodeEvaluator<int, int>;
+    const auto calc_local = []() -> std::optional<int> { return std::nullopt; };
+    const auto aggregate = [](const std::vector<int>& /*all*/) { return 0; };
+    EXPECT_THROW(Evaluator(comm, calc_local, aggregate, 2), InvalidArgument);
+    EXPECT_THROW(Evaluator(comm, calc_local, aggregate, -1), InvalidArgument);
+    EXPECT_EQ(Evaluator(comm, calc_local, aggregate, 1).evaluate().has_value(), comm->rank() == 1);
+  });
+}
+
 TEST(GenericEvaluator, OrderIsRoundByRound) {
   testing::with_communicator({2, 1}, "flat", {}, [](const CommPtr& comm) {
     int left = comm->rank() == 1 ? 0 : comm->rank() + 1;  // 1, 0 and 3 batches
