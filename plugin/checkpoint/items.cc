@@ -8,7 +8,6 @@
 #include <utility>
 
 #include <ATen/ATen.h>
-#include <torch/nn/module.h>
 
 #include "plugin/checkpoint/optimizer_parts.h"
 #include "plugin/checkpoint/store/format.h"
@@ -17,7 +16,7 @@ namespace chainmail::internal {
 
 namespace {
 
-using NamedTensors = torch::OrderedDict<std::string, at::Tensor>;
+using NamedTensors = ModuleRef::NamedTensors;
 
 CheckpointState state_of(const NamedTensors& tensors) {
   CheckpointState state;
@@ -65,10 +64,10 @@ const CheckpointState& own_state(const std::vector<CheckpointState>& ranks, int 
 CheckpointItem parameters_item(const std::string& name, const ModuleRef& model) {
   return {.name = name,
           .scope = ItemScope::kReplicated,
-          .save = [model] { return state_of(model->named_parameters()); },
+          .save = [model] { return state_of(model.named_parameters()); },
           .load =
               [model](const std::vector<CheckpointState>& ranks, int rank) {
-                load_tensors(own_state(ranks, rank), model->named_parameters());
+                load_tensors(own_state(ranks, rank), model.named_parameters());
               }};
 }
 
@@ -76,9 +75,9 @@ CheckpointItem buffers_item(const std::string& name, const ModuleRef& model) {
   return {
       .name = name,
       .scope = ItemScope::kCompared,
-      .save = [model] { return state_of(model->named_buffers()); },
+      .save = [model] { return state_of(model.named_buffers()); },
       .load = [model](const std::vector<CheckpointState>& ranks,
-                      int rank) { load_tensors(own_state(ranks, rank), model->named_buffers()); }};
+                      int rank) { load_tensors(own_state(ranks, rank), model.named_buffers()); }};
 }
 
 CheckpointItem optimizer_item(const std::string& name, torch::optim::Optimizer& optimizer) {

@@ -26,7 +26,7 @@ void AllreducePersistent::operator()() {
   const at::NoGradGuard no_grad;
   std::vector<at::Tensor> buffers;
   std::unordered_set<const c10::TensorImpl*> seen;  // modules may share them
-  for (const at::Tensor& buffer : model_->buffers()) {
+  for (const at::Tensor& buffer : model_.buffers()) {
     if (buffer.defined() && buffer.is_floating_point() &&
         seen.insert(buffer.unsafeGetTensorImpl()).second) {
       buffers.push_back(buffer);

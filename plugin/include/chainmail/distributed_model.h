@@ -9,6 +9,8 @@
 //   torch::optim::Adam optimizer(net->parameters(), 1e-3);
 //   optimizer.zero_grad();  loss(model(x), t).backward();  optimizer.step();
 //
+// A torch::jit::Module does, too: loss(model(x).toTensor(), t).
+//
 // One thread per rank. Collective: every rank constructs it, and calls forward() in training mode
 // and backward(), in the same order; in evaluation mode, without gradients and in no_sync(),
 // forward() is local. Every backward must reach at least one parameter.
@@ -23,6 +25,7 @@
 #include <optional>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include <chainmail/communicator.h>
 #include <chainmail/export.h>
@@ -68,9 +71,11 @@ class CHAINMAIL_API DistributedModelBase {
 
 }  // namespace internal
 
-/// `Holder` is a TORCH_MODULE holder or a shared pointer to a module.
+/// `Holder` is a TORCH_MODULE holder, a shared pointer to a module, or a torch::jit::Module.
 template <typename Holder>
 class DistributedModel final : public internal::DistributedModelBase {
+  static constexpr bool kIsScript = std::is_base_of_v<torch::jit::Module, Holder>;
+
  public:
   /// Broadcasts parameters and buffers of rank 0, bit for bit.
   /// @throws MismatchError  ranks have different parameters or buffers (names, shapes, dtypes)
@@ -83,7 +88,16 @@ class DistributedModel final : public internal::DistributedModelBase {
   template <typename... Args>
   decltype(auto) forward(Args&&... args) {
     begin_forward();
-    return module_->forward(std::forward<Args>(args)...);
+    if constexpr (kIsScript) {
+      return module_.forward({torch::jit::IValue(std::forward<Args>(args))...});
+    } else {
+      return module_->forward(std::forward<Args>(args)...);
+    }
+  }
+  /// The list of arguments that TorchScript's modules take: forward({x}).
+  torch::jit::IValue forward(std::vector<torch::jit::IValue> inputs) requires(kIsScript) {
+    begin_forward();
+    return module_.forward(std::move(inputs));
   }
   template <typename... Args>
   decltype(auto) operator()(Args&&... args) {
@@ -94,7 +108,9 @@ class DistributedModel final : public internal::DistributedModelBase {
 
  private:
   static ModuleRef to_ref(Holder& module) {
-    if constexpr (std::is_base_of_v<torch::detail::ModuleHolderIndicator, Holder>) {
+    if constexpr (kIsScript) {
+      return ModuleRef(&module);
+    } else if constexpr (std::is_base_of_v<torch::detail::ModuleHolderIndicator, Holder>) {
       return module.is_empty() ? ModuleRef() : ModuleRef(module.ptr());
     } else {
       return ModuleRef(module);

@@ -20,9 +20,10 @@
 namespace chainmail {
 
 struct MultiNodeOptimizerOptions {
-  /// `&model` of a TORCH_MODULE holder or of any module, or a shared pointer. Its parameters and
-  /// buffers are broadcast at construction and its gradients averaged, with those of parameters
-  /// that only the optimizer knows. Null: the optimizer's own parameters, and no buffers.
+  /// `&model` of a TORCH_MODULE holder, of any module or of a torch::jit::Module, or a shared
+  /// pointer. Its parameters and buffers are broadcast at construction and its gradients averaged,
+  /// with those of parameters that only the optimizer knows. Null: the optimizer's own parameters,
+  /// and no buffers: nobody can tell from parameters which buffers go with them.
   ModuleRef model = nullptr;
   /// A trainable parameter without a gradient on some ranks counts as zero there. False: that is a
   /// MismatchError on all ranks, naming parameter and ranks. In both cases a parameter without a

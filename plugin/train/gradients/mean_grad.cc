@@ -12,19 +12,18 @@ namespace chainmail {
 
 namespace {
 
-torch::nn::Module& module_of(const ModuleRef& model, const char* operation) {
+void require(const ModuleRef& model, const char* operation) {
   if (!model) {
     throw InvalidArgument(std::string(operation) + " needs a model");
   }
-  return *model.get();
 }
 
 }  // namespace
 
 void bcast_data(Communicator& communicator, const ModuleRef& model) {
-  torch::nn::Module& module = module_of(model, "bcast_data");
+  require(model, "bcast_data");
   std::vector<at::Tensor> tensors;
-  for (const auto& part : {module.parameters(), module.buffers()}) {
+  for (const auto& part : {model.parameters(), model.buffers()}) {
     for (const at::Tensor& tensor : part) {
       if (tensor.defined()) {
         tensors.push_back(tensor.detach());
@@ -35,8 +34,9 @@ void bcast_data(Communicator& communicator, const ModuleRef& model) {
 }
 
 void multi_node_mean_grad(Communicator& communicator, const ModuleRef& model, bool zero_fill) {
+  require(model, "multi_node_mean_grad");
   std::vector<internal::NamedTensor> parameters;
-  for (const auto& item : module_of(model, "multi_node_mean_grad").named_parameters()) {
+  for (const auto& item : model.named_parameters()) {
     if (item.value().requires_grad()) {
       parameters.push_back({item.key(), item.value()});
     }

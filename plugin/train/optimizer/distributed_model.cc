@@ -65,7 +65,7 @@ DistributedModelBase::~DistributedModelBase() = default;
 
 void DistributedModelBase::begin_forward() {
   ModelExchange& model = impl_->model;
-  if (!at::GradMode::is_enabled() || !model.options().model->is_training() || !model.is_enabled()) {
+  if (!at::GradMode::is_enabled() || !model.options().model.is_training() || !model.is_enabled()) {
     return;
   }
   end_open_exchange(model.gradients());

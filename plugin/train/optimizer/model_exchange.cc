@@ -40,7 +40,7 @@ ModelExchange::ModelExchange(std::shared_ptr<Communicator> communicator,
     : communicator_(std::move(communicator)), options_(std::move(options)), optimizer_(optimizer) {}
 
 bool ModelExchange::is_current() const {
-  return parameter_signature(options_.model.get(), optimizer_) == signature_;
+  return parameter_signature(options_.model, optimizer_) == signature_;
 }
 
 bool ModelExchange::overlaps() const {
@@ -55,11 +55,11 @@ void ModelExchange::adopt_all() {
 
 // Compares what the ranks have and broadcasts what is new since the last time.
 void ModelExchange::adopt_parameters() {
-  std::vector<NamedTensor> now = collect_parameters(options_.model.get(), optimizer_);
+  std::vector<NamedTensor> now = collect_parameters(options_.model, optimizer_);
   std::vector<NamedTensor> trainable;
   std::copy_if(now.begin(), now.end(), std::back_inserter(trainable),
                [](const NamedTensor& named) { return named.tensor.requires_grad(); });
-  const std::vector<NamedTensor> buffers = collect_buffers(options_.model.get());
+  const std::vector<NamedTensor> buffers = collect_buffers(options_.model);
   compare_between_ranks(*communicator_, describe_training_state(now, buffers, optimizer_));
   now.insert(now.end(), buffers.begin(), buffers.end());
 
@@ -74,7 +74,7 @@ void ModelExchange::adopt_parameters() {
   known_ = std::move(now);
   make_exchange(std::move(trainable), {});
   knows_order_ = !overlaps() || options_.double_buffering;
-  signature_ = parameter_signature(options_.model.get(), optimizer_);
+  signature_ = parameter_signature(options_.model, optimizer_);
 }
 
 void ModelExchange::make_exchange(std::vector<NamedTensor> trainable,
@@ -96,7 +96,9 @@ void ModelExchange::make_exchange(std::vector<NamedTensor> trainable,
                                 << " parameters in " << exchange_->bucket_count() << " buckets of "
                                 << exchange_->bytes() << " bytes together"
                                 << (overlaps() ? ", sent while backward computes" : "")
-                                << (options_.double_buffering ? ", applied one step later" : "");
+                                << (options_.double_buffering ? ", applied one step later" : "")
+                                << (options_.model ? ""
+                                                   : "; of no model, so no buffers are broadcast");
   }
 }
 

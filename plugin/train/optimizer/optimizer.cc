@@ -117,7 +117,7 @@ void MultiNodeOptimizer::zero_grad(bool set_to_none) {
   impl_->model.gradients().begin_step();
   impl_->optimizer->zero_grad(set_to_none);
   if (impl_->options().model) {
-    impl_->options().model->zero_grad(set_to_none);
+    impl_->options().model.zero_grad(set_to_none);
   }
 }
 

@@ -82,7 +82,7 @@ std::span<const torch::optim::OptimizerParamGroup> groups_of(
 
 }  // namespace
 
-std::vector<NamedTensor> collect_parameters(torch::nn::Module* model,
+std::vector<NamedTensor> collect_parameters(const ModuleRef& model,
                                             const torch::optim::Optimizer* optimizer) {
   std::vector<NamedTensor> result;
   std::unordered_set<const c10::TensorImpl*> seen;
@@ -91,10 +91,8 @@ std::vector<NamedTensor> collect_parameters(torch::nn::Module* model,
       result.push_back({std::move(name), tensor});
     }
   };
-  if (model != nullptr) {
-    for (const auto& item : model->named_parameters()) {
-      add(item.key(), item.value());
-    }
+  for (const auto& item : model.named_parameters()) {
+    add(item.key(), item.value());
   }
   const auto groups = groups_of(optimizer);
   for (std::size_t g = 0; g < groups.size(); ++g) {
@@ -106,19 +104,17 @@ std::vector<NamedTensor> collect_parameters(torch::nn::Module* model,
   return result;
 }
 
-std::vector<NamedTensor> collect_buffers(torch::nn::Module* model) {
+std::vector<NamedTensor> collect_buffers(const ModuleRef& model) {
   std::vector<NamedTensor> result;
-  if (model != nullptr) {
-    for (const auto& item : model->named_buffers()) {
-      if (item.value().defined()) {
-        result.push_back({item.key(), item.value()});
-      }
+  for (const auto& item : model.named_buffers()) {
+    if (item.value().defined()) {
+      result.push_back({item.key(), item.value()});
     }
   }
   return result;
 }
 
-std::vector<std::uintptr_t> parameter_signature(torch::nn::Module* model,
+std::vector<std::uintptr_t> parameter_signature(const ModuleRef& model,
                                                 const torch::optim::Optimizer* optimizer) {
   std::vector<std::uintptr_t> words;
   const auto add = [&](const at::Tensor& tensor) {
@@ -129,10 +125,8 @@ std::vector<std::uintptr_t> parameter_signature(torch::nn::Module* model,
                         : 0);
     words.push_back(static_cast<std::uintptr_t>(tensor.defined() ? tensor.numel() : 0));
   };
-  if (model != nullptr) {
-    for (const at::Tensor& tensor : model->parameters()) {
-      add(tensor);
-    }
+  for (const at::Tensor& tensor : model.parameters()) {
+    add(tensor);
   }
   for (const torch::optim::OptimizerParamGroup& group : groups_of(optimizer)) {
     for (const at::Tensor& tensor : group.params()) {

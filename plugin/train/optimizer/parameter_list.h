@@ -11,10 +11,10 @@
 #include <vector>
 
 #include <ATen/core/Tensor.h>
-#include <torch/nn/module.h>
 #include <torch/optim/optimizer.h>
 
 #include <chainmail/communicator.h>
+#include <chainmail/module_ref.h>
 
 namespace chainmail::internal {
 
@@ -23,18 +23,18 @@ struct NamedTensor {
   at::Tensor tensor;
 };
 
-/// Parameters of `model` (may be null) in registration order, then those that only `optimizer`
-/// knows; each tensor once. Here and below either may be null.
-[[nodiscard]] std::vector<NamedTensor> collect_parameters(torch::nn::Module* model,
+/// Parameters of `model` in registration order, then those that only `optimizer` knows; each tensor
+/// once. Here and below either may be null.
+[[nodiscard]] std::vector<NamedTensor> collect_parameters(const ModuleRef& model,
                                                           const torch::optim::Optimizer* optimizer);
 
 /// Defined buffers of `model`, which may be null.
-[[nodiscard]] std::vector<NamedTensor> collect_buffers(torch::nn::Module* model);
+[[nodiscard]] std::vector<NamedTensor> collect_buffers(const ModuleRef& model);
 
 /// Changes whenever a parameter is added, removed, replaced, converted, frozen or unfrozen. Cheap
 /// enough for every step.
 [[nodiscard]] std::vector<std::uintptr_t> parameter_signature(
-    torch::nn::Module* model, const torch::optim::Optimizer* optimizer);
+    const ModuleRef& model, const torch::optim::Optimizer* optimizer);
 
 /// One line per tensor and per group of the optimizer, equal on ranks that can train together.
 [[nodiscard]] std::vector<std::string> describe_training_state(
