@@ -154,6 +154,20 @@ void MultiNodeCheckpointer::Impl::prepare_items() {
   }
 }
 
+// What these throw they throw on all ranks.
+void MultiNodeCheckpointer::Impl::finish_items() {
+  for (const CheckpointItem& item : items) {
+    if (!item.finish) {
+      continue;
+    }
+    try {
+      item.finish();
+    } catch (const InvalidArgument& error) {
+      throw CheckpointError("cannot resume: '" + item.name + "': " + error.what());
+    }
+  }
+}
+
 void MultiNodeCheckpointer::Impl::wait() {
   if (in_flight.valid()) {
     in_flight.get();
@@ -252,9 +266,7 @@ void MultiNodeCheckpointer::add(const std::string& name, torch::optim::Optimizer
 }
 
 void MultiNodeCheckpointer::add(const std::string& name, MultiNodeOptimizer& optimizer) {
-  CheckpointItem item = internal::optimizer_item(name, optimizer.actual_optimizer());
-  item.prepare = [&optimizer] { optimizer.flush(); };
-  impl_->add(std::move(item));
+  impl_->add(internal::multi_node_optimizer_item(name, optimizer));
 }
 
 void MultiNodeCheckpointer::add(const std::string& name, const at::Generator& generator) {
@@ -323,6 +335,7 @@ std::optional<std::int64_t> MultiNodeCheckpointer::maybe_load() {
                                  load_item(item, *restored, communicator.rank());
                                }
                              }));
+  impl_->finish_items();
   return restored->manifest.iteration;
 }
 

@@ -29,6 +29,7 @@ struct MultiNodeCheckpointer::Impl {
 
   void add(internal::CheckpointItem item);
   void prepare_items();
+  void finish_items();
   void capture(std::int64_t iteration);
   void start();
   void wait();

@@ -27,6 +27,8 @@ struct CheckpointItem {
   std::function<void(const std::vector<CheckpointState>& ranks, int rank)> load;
   /// Before either, on all ranks; may communicate, may be empty.
   std::function<void()> prepare = {};
+  /// After all items were loaded on all ranks; may communicate, may be empty.
+  std::function<void()> finish = {};
 };
 
 /// Of several ranks' states that of this rank, or the one to go on with in a larger job.
@@ -36,6 +38,9 @@ struct CheckpointItem {
 [[nodiscard]] CheckpointItem buffers_item(const std::string& name, const ModuleRef& model);
 [[nodiscard]] CheckpointItem optimizer_item(const std::string& name,
                                             torch::optim::Optimizer& optimizer);
+/// With state() of the multi-node optimizer; flushes it first.
+[[nodiscard]] CheckpointItem multi_node_optimizer_item(const std::string& name,
+                                                       MultiNodeOptimizer& optimizer);
 [[nodiscard]] CheckpointItem generator_item(const std::string& name,
                                             const at::Generator& generator);
 

@@ -29,6 +29,13 @@
 
 namespace chainmail {
 
+class IntervalTrigger;
+class MultiNodeEarlyStoppingTrigger;
+class MultiNodeIterator;
+class MultiNodeSampler;
+class ObservationAggregator;
+class TensorIterator;
+
 /// Named values: what a program's own callbacks put into a checkpoint and get back. A value.
 /// The getters throw CheckpointError when there is no such value, or one of another kind.
 class CHAINMAIL_API CheckpointState {
@@ -54,13 +61,13 @@ class CHAINMAIL_API CheckpointState {
   std::map<std::string, Value> values_;
 };
 
-/// Something that is equal on all ranks, such as a loss scaler. Neither may communicate.
+/// Something that is equal on all ranks, such as a schedule. Neither may communicate.
 struct CheckpointCallbacks {
   std::function<CheckpointState()> save;
   std::function<void(const CheckpointState& state)> load;
 };
 
-/// Something that every rank has its own of, such as a position in a sampler.
+/// Something that every rank has its own of, such as sums over its batches.
 struct PerRankCallbacks {
   std::function<CheckpointState()> save;
   /// `ranks[r]` is what rank r of the saving job gave, on every rank; the job that loads may have
@@ -90,12 +97,24 @@ class CHAINMAIL_API MultiNodeCheckpointer {
   void add(const std::string& name, ModuleRef model);
   /// State and hyper-parameters, equal on all ranks.
   void add(const std::string& name, torch::optim::Optimizer& optimizer);
-  /// The same of the wrapped one. With double buffering save() applies the mean that is on its way
-  /// first, as flush() does.
+  /// The same of the wrapped one, and state() with that of its loss scaler. With double buffering
+  /// save() applies the mean that is on its way first, as flush() does. Gradients are not saved:
+  /// save between step() and the next backward.
   void add(const std::string& name, MultiNodeOptimizer& optimizer);
+  /// For one that no MultiNodeOptimizer has.
+  void add(const std::string& name, LossScaler& scaler);
   /// Of each rank: `add("rng", at::detail::getDefaultCPUGenerator())`. In a larger job the ranks
   /// that are new get seeds derived from the old states.
   void add(const std::string& name, const at::Generator& generator);
+  // What state() gives and load_state() takes. Where ranks differ, each keeps its own.
+
+  void add(const std::string& name, MultiNodeSampler& sampler);
+  void add(const std::string& name, TensorIterator& iterator);
+  /// Its master's position, in place of the master's own iterator.
+  void add(const std::string& name, MultiNodeIterator& iterator);
+  void add(const std::string& name, IntervalTrigger& trigger);
+  void add(const std::string& name, ObservationAggregator& aggregator);
+  void add(const std::string& name, MultiNodeEarlyStoppingTrigger& trigger);
   /// Plain values. Where they differ between ranks, each rank keeps its own.
   void add(const std::string& name, std::int64_t* value);
   void add(const std::string& name, double* value);

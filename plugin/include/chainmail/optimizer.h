@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include <torch/optim/optimizer.h>
 
@@ -78,6 +79,15 @@ struct StepResult {
   double grad_norm = 0;
 };
 
+/// What step() depends on besides parameters, gradients and the wrapped optimizer; the same on all
+/// ranks. Plain values, for checkpoints.
+struct MultiNodeOptimizerState {
+  std::optional<LossScaler::State> loss_scaler;  ///< of the one that it was given
+  /// Which parameters the buckets hold, in which order, once that was learned from a backward. It
+  /// decides in which order long sums of many nodes are added up.
+  std::vector<std::int64_t> bucket_order;
+};
+
 /// Wraps any torch optimizer. One thread per rank; every rank calls the same members, and
 /// backward() on the model, in the same order.
 ///
@@ -118,6 +128,11 @@ class CHAINMAIL_API MultiNodeOptimizer {
   /// file on rank 0, or after adding a layer and before its first forward. Collective.
   void synchronize();
   torch::optim::Optimizer& actual_optimizer() noexcept;
+  [[nodiscard]] MultiNodeOptimizerState state() const;
+  /// The same on all ranks. What does not fit (no loss scaler here or there, another model, buckets
+  /// that do not overlap with backward) is left as it is. Gradients are dropped. Collective.
+  /// @throws InvalidArgument  a scale that is not positive
+  void load_state(const MultiNodeOptimizerState& state);
   /// Bytes of the buckets that hold this rank's gradients.
   std::size_t gradient_bytes() const noexcept;
 

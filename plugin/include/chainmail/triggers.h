@@ -59,6 +59,13 @@ struct ObservationAggregatorOptions {
   std::function<double(const std::vector<std::vector<double>>&)> aggregator = nullptr;
 };
 
+/// Everything that an aggregator remembers; plain values, for snapshots. The history is each
+/// rank's own.
+struct ObservationAggregatorState {
+  std::int64_t periods = 0;     ///< of comm_trigger
+  std::vector<double> history;  ///< what this rank has observed since the last time
+};
+
 /// Puts a value over all ranks into every rank's observation, whenever the trigger fires and some
 /// rank has observed the key since the last time.
 class CHAINMAIL_API ObservationAggregator {
@@ -67,6 +74,8 @@ class CHAINMAIL_API ObservationAggregator {
                         ObservationAggregatorOptions options = {});
   /// @throws InvalidArgument  on all ranks: what the aggregator threw
   void update(const TrainingPoint& point, Observation& observation);
+  [[nodiscard]] ObservationAggregatorState state() const;
+  void load_state(const ObservationAggregatorState& state);
 
  private:
   std::shared_ptr<Communicator> communicator_;

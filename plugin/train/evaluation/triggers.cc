@@ -83,6 +83,15 @@ void ObservationAggregator::update(const TrainingPoint& point, Observation& obse
   }
 }
 
+ObservationAggregatorState ObservationAggregator::state() const {
+  return {.periods = trigger_.state(), .history = history_};
+}
+
+void ObservationAggregator::load_state(const ObservationAggregatorState& state) {
+  trigger_.load_state(state.periods);
+  history_ = state.history;
+}
+
 MultiNodeEarlyStoppingTrigger::MultiNodeEarlyStoppingTrigger(
     std::shared_ptr<Communicator> communicator, EarlyStoppingOptions options)
     : communicator_(std::move(communicator)),

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 #include <iterator>
+#include <numeric>
 #include <string>
 #include <utility>
 
@@ -72,6 +73,7 @@ void ModelExchange::adopt_parameters() {
   }
   communicator_->bcast(added);
   known_ = std::move(now);
+  order_.clear();
   make_exchange(std::move(trainable), {});
   knows_order_ = !overlaps() || options_.double_buffering;
   signature_ = parameter_signature(options_.model, optimizer_);
@@ -147,6 +149,21 @@ void ModelExchange::take_observed_order() {
       order.push_back(p);
     }
   }
+  order_ = order;
+  make_exchange(exchange_->parameters(), std::move(order));
+}
+
+void ModelExchange::use_order(std::vector<std::size_t> order) {
+  std::vector<std::size_t> sorted = order;
+  std::sort(sorted.begin(), sorted.end());
+  std::vector<std::size_t> all(exchange_->parameters().size());
+  std::iota(all.begin(), all.end(), std::size_t{0});
+  const bool learns = overlaps() && !options_.double_buffering;
+  if (!learns || order.empty() || sorted != all || order == order_) {
+    return;
+  }
+  knows_order_ = true;
+  order_ = order;
   make_exchange(exchange_->parameters(), std::move(order));
 }
 

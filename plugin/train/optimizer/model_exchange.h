@@ -41,6 +41,11 @@ class ModelExchange {
   void count_step() noexcept;
   /// After the first backward: buckets in the order in which it really finished gradients.
   void take_observed_order();
+  /// Local: that order; empty before, and where none is learned.
+  const std::vector<std::size_t>& learned_order() const noexcept { return order_; }
+  /// As if `order` had been learned now; nothing when it is none of these parameters, or none is
+  /// learned.
+  void use_order(std::vector<std::size_t> order);
   /// Local: false while NoSync objects live.
   bool is_enabled() const noexcept { return syncs_off_ == 0; }
   /// Local: adds NoSync objects, or takes them away.
@@ -65,6 +70,7 @@ class ModelExchange {
   std::vector<NamedTensor> known_;         ///< parameters and buffers that have been broadcast
   int syncs_off_ = 0;                      ///< NoSync objects
   bool knows_order_ = false;
+  std::vector<std::size_t> order_;
   std::uint64_t steps_ = 0;
   std::unique_ptr<GradientExchange> exchange_;  // last: it calls the rest
 };

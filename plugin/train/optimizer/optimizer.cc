@@ -167,6 +167,25 @@ torch::optim::Optimizer& MultiNodeOptimizer::actual_optimizer() noexcept {
   return *impl_->optimizer;
 }
 
+MultiNodeOptimizerState MultiNodeOptimizer::state() const {
+  MultiNodeOptimizerState state;
+  if (const LossScaler* const scaler = impl_->options().loss_scaler.get()) {
+    state.loss_scaler = scaler->state();
+  }
+  const std::vector<std::size_t>& order = impl_->model.learned_order();
+  state.bucket_order.assign(order.begin(), order.end());
+  return state;
+}
+
+void MultiNodeOptimizer::load_state(const MultiNodeOptimizerState& state) {
+  if (LossScaler* const scaler = impl_->options().loss_scaler.get();
+      scaler != nullptr && state.loss_scaler) {
+    scaler->load_state(*state.loss_scaler);
+  }
+  zero_grad();
+  impl_->model.use_order({state.bucket_order.begin(), state.bucket_order.end()});
+}
+
 std::size_t MultiNodeOptimizer::gradient_bytes() const noexcept {
   return impl_->model.gradients().bytes();
 }
