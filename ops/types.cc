@@ -207,7 +207,14 @@ CrossCarrier parse_cross_carrier(std::string_view name) {
 
 bool is_compressed(WireFormat wire, DataType type, ReduceOp op) noexcept {
   return wire != WireFormat::kNative && (op == ReduceOp::kSum || op == ReduceOp::kAvg) &&
-         (type == DataType::kFloat32 || type == DataType::kFloat64);
+         type == DataType::kFloat32;
+}
+
+WireFormat wire_of(std::optional<WireFormat> of_call, WireFormat of_group, DataType type,
+                   ReduceOp op) noexcept {
+  const WireFormat of_group_here = op == ReduceOp::kAvg ? of_group : WireFormat::kNative;
+  const WireFormat asked = of_call.value_or(of_group_here);
+  return is_compressed(asked, type, op) ? asked : WireFormat::kNative;
 }
 
 }  // namespace chainmail::ops

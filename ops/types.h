@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string_view>
 
 namespace chainmail::ops {
@@ -41,8 +42,8 @@ enum class ReduceOp : std::uint8_t {
   kBitXor,
 };
 
-/// What float32 (and float64) sums and averages look like between nodes; design: two roundings
-/// whatever the number of ranks. Other types and operations always travel as stored.
+/// What float32 looks like between nodes: as stored, or rounded twice whatever the number of ranks
+/// (ops/kernels/wire_block.h). Other types, and operations but sums and means, travel as stored.
 enum class WireFormat : std::uint8_t { kNative, kFloat16, kBFloat16 };
 
 /// What joins ranks of different nodes.
@@ -90,7 +91,13 @@ enum class OpKind : std::uint8_t {
 [[nodiscard]] WireFormat parse_wire_format(std::string_view name);
 [[nodiscard]] CrossCarrier parse_cross_carrier(std::string_view name);
 
-/// True when a tensor of `type` under `op` is rounded to `wire` between nodes.
+/// True when a tensor of `type` under `op` can be rounded to `wire` between nodes: float32 under
+/// kSum and kAvg. float64 never is: who takes it wants the digits.
 [[nodiscard]] bool is_compressed(WireFormat wire, DataType type, ReduceOp op) noexcept;
+
+/// What such a tensor travels as when its call asks for `of_call` and its group for `of_group`. A
+/// group speaks for means only: sums that nobody spoke of are counts, losses and norms, too.
+[[nodiscard]] WireFormat wire_of(std::optional<WireFormat> of_call, WireFormat of_group,
+                                 DataType type, ReduceOp op) noexcept;
 
 }  // namespace chainmail::ops

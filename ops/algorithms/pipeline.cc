@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "ops/kernels/cpu/kernels.h"
+#include "ops/kernels/wire_block.h"
 
 namespace chainmail::ops {
 namespace {
@@ -23,9 +24,16 @@ std::size_t round_up(std::size_t value, std::size_t unit) {
   return (value + unit - 1) / unit * unit;
 }
 
+/// On a 16-bit wire slices and chunks are whole blocks, which are the same then however many owners
+/// there are.
+std::size_t unit_of(const Reduction& reduction) {
+  return is_compressed(reduction.wire, reduction.dtype, reduction.op) ? kWireBlock : kAlignElements;
+}
+
 /// Ascending bounds of `size` slices of which the first `owners` share `count` elements.
-void split_among(std::size_t count, std::size_t owners, std::span<std::size_t> bounds) {
-  const std::size_t slice = round_up((count + owners - 1) / owners, kAlignElements);
+void split_among(std::size_t count, std::size_t owners, std::size_t unit,
+                 std::span<std::size_t> bounds) {
+  const std::size_t slice = round_up((count + owners - 1) / owners, unit);
   for (std::size_t rank = 0; rank < bounds.size(); ++rank) {
     bounds[rank] = std::min(count, std::min(rank, owners) * slice);
   }
@@ -53,6 +61,7 @@ class Pipeline {
   Pipeline(const Comms& comms, const Reduction& reduction, const OpContext& context, int owners)
       : comms_(comms),
         owners_(static_cast<std::size_t>(owners)),
+        unit_(unit_of(reduction)),
         element_bytes_(size_of(reduction.dtype)),
         local_reduction_(reduction),
         cross_reduction_(reduction),
@@ -103,7 +112,7 @@ class Pipeline {
 
  private:
   void split(std::byte* chunk, std::size_t count) {
-    split_among(count, owners_, bounds_);
+    split_among(count, owners_, unit_, bounds_);
     for (std::size_t r = 0; r < slices_.size(); ++r) {
       slices_[r] = {chunk + bounds_[r] * element_bytes_,
                     (bounds_[r + 1] - bounds_[r]) * element_bytes_};
@@ -112,6 +121,7 @@ class Pipeline {
 
   const Comms& comms_;
   std::size_t owners_;
+  std::size_t unit_;
   std::size_t element_bytes_;
   std::size_t me_ = 0;
   Reduction local_reduction_;
@@ -136,7 +146,8 @@ std::size_t pipeline_chunk(std::size_t count, DataType dtype, std::size_t chunk_
 void all_reduce_pipelined(const Comms& comms, std::byte* data, std::size_t count,
                           const Reduction& reduction, const OpContext& context,
                           std::size_t chunk_bytes, int owners) {
-  const std::size_t chunk = pipeline_chunk(count, reduction.dtype, chunk_bytes);
+  const std::size_t chunk =
+      round_up(pipeline_chunk(count, reduction.dtype, chunk_bytes), unit_of(reduction));
   const std::size_t chunks = std::max<std::size_t>(1, (count + chunk - 1) / chunk);
   const std::size_t element = size_of(reduction.dtype);
   Pipeline pipeline(comms, reduction, context, owners);

@@ -42,7 +42,7 @@ struct Reduction {
   DataType dtype = DataType::kFloat32;
   ReduceOp op = ReduceOp::kSum;  ///< kAvg acts as kSum here: the factor is in `scale`
   /// Floating-point results are multiplied by this in float32 (float64 for kFloat64); with a
-  /// compressed wire each contribution is, before it is rounded, so that no sum overflows.
+  /// compressed wire each contribution is, before it is rounded.
   double scale = 1.0;
   WireFormat wire = WireFormat::kNative;  ///< used by Comms between nodes only
 };

@@ -49,12 +49,26 @@ class DeviceKernels {
                              DataType source_type, std::size_t count, double scale,
                              std::uint32_t* flag, DeviceStream stream) noexcept = 0;
 
-  /// result[i] = sum over r of parts[r][i], r from 0 to `part_count` - 1 in that order, in float32
-  /// (float64 when `is_double`), rounded once. Halves of format `wire`; part r begins at element
-  /// r * stride of `parts`, but part `own` is at `own_part`. `result` may be `own_part`.
-  virtual DeviceCode add_halves(void* result, const void* parts, std::size_t stride, int part_count,
-                                int own, const void* own_part, std::size_t count, WireFormat wire,
-                                bool is_double, DeviceStream stream) noexcept = 0;
+  // The 16-bit wire: rows of messages of `part` elements, see wire_stride(). Messages lie on 16
+  // bytes, float32 elements anywhere.
+
+  /// messages = source[i] * scale, the product in float32, rounded once.
+  virtual DeviceCode round_parts(void* messages, std::size_t part, const void* source,
+                                 std::size_t count, double scale, WireFormat wire,
+                                 DeviceStream stream) noexcept = 0;
+
+  /// The message `result` of `count` elements, at most `part`, = the sum of message_count others in
+  /// their order, in float32, rounded once; see sum_from_wire(). Message `own` is at `own_message`,
+  /// which `result` may be; the others are in a row.
+  virtual DeviceCode add_parts(void* result, const void* messages, std::size_t part,
+                               int message_count, int own, const void* own_message,
+                               std::size_t count, WireFormat wire, bool is_mean,
+                               DeviceStream stream) noexcept = 0;
+
+  /// target[i] = messages, as float32. `flag` as in convert().
+  virtual DeviceCode widen_parts(void* target, const void* messages, std::size_t part,
+                                 std::size_t count, WireFormat wire, std::uint32_t* flag,
+                                 DeviceStream stream) noexcept = 0;
 
   /// data[i] /= divisor toward zero, for integers.
   virtual DeviceCode divide(void* data, DataType type, std::size_t count, std::int64_t divisor,

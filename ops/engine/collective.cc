@@ -232,10 +232,8 @@ Plan plan_collective(const Collective& collective, int rank, const Topology& top
   } else if (plan.algorithm == Algorithm::kNaive) {
     plan.algorithm = Algorithm::kFlat;
   }
-  const WireFormat wire = collective.wire.value_or(options.wire);
-  if (topology.node_count() > 1 && reduces(collective.kind) &&
-      is_compressed(wire, collective.dtype, collective.reduce_op)) {
-    plan.wire = wire;
+  if (topology.node_count() > 1 && reduces(collective.kind)) {
+    plan.wire = wire_of(collective.wire, options.wire, collective.dtype, collective.reduce_op);
   }
   plan.header = header_of(collective, plan, options);
   if (is_point_to_point(collective.kind)) {

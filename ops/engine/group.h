@@ -38,7 +38,7 @@ struct GroupOptions {
   Tuning tuning;  ///< what kAuto picks between nodes (CHAINMAIL_TUNING); equal on all ranks
   /// Without a table: kAuto measures one, within 50 ms, when it is first needed (CHAINMAIL_TUNING).
   bool measures_tuning = false;
-  WireFormat wire = WireFormat::kNative;
+  WireFormat wire = WireFormat::kNative;  ///< of float32 means; see wire_of()
   std::chrono::milliseconds timeout = std::chrono::minutes{10};
   CrossCarrier cross = CrossCarrier::kTcp;  ///< equal on all ranks
   bool use_shared_memory = true;  ///< false: TCP inside the node too (CHAINMAIL_LOCAL=tcp)
@@ -88,7 +88,7 @@ struct Collective {
   std::vector<std::size_t> send_counts;     ///< elements per rank; empty: `count` for each
   std::vector<std::size_t> receive_counts;  ///< elements per rank; empty: `count` from each
   std::optional<Algorithm> algorithm;       ///< this operation only
-  std::optional<WireFormat> wire;           ///< this operation only
+  std::optional<WireFormat> wire;           ///< this operation only, sums of float32 too
   std::optional<std::chrono::milliseconds> timeout;
   /// allocate: where the memory of `count` bytes goes; see Group::allocate().
   std::shared_ptr<std::byte>* allocated = nullptr;

@@ -43,8 +43,12 @@ struct PackedTensor {
 [[nodiscard]] bool convert(void* target, DataType target_type, const void* source,
                            DataType source_type, std::size_t count, double scale);
 
-/// DeviceKernels::add_halves on the host.
-void add_halves(void* result, const void* parts, std::size_t stride, int part_count, int own,
-                const void* own_part, std::size_t count, WireFormat wire, bool is_double);
+/// DeviceKernels' functions of the same names on the host, by the CPU's own kernels.
+void round_parts(void* messages, std::size_t part, const void* source, std::size_t count,
+                 double scale, WireFormat wire);
+void add_parts(void* result, const void* messages, std::size_t part, int message_count, int own,
+               const void* own_message, std::size_t count, WireFormat wire, bool is_mean);
+[[nodiscard]] bool widen_parts(void* target, const void* messages, std::size_t part,
+                               std::size_t count, WireFormat wire);
 
 }  // namespace chainmail::ops

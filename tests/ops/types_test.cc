@@ -60,13 +60,31 @@ TEST(TypesTest, AnUnknownNameIsRefusedWithTheValidOnes) {
   EXPECT_THROW((void)parse_wire_format(""), InvalidArgument);
 }
 
-TEST(TypesTest, OnlySumsOfWideFloatsAreCompressed) {
+TEST(TypesTest, OnlySumsAndMeansOfFloat32AreCompressed) {
   EXPECT_TRUE(is_compressed(WireFormat::kFloat16, DataType::kFloat32, ReduceOp::kSum));
-  EXPECT_TRUE(is_compressed(WireFormat::kBFloat16, DataType::kFloat64, ReduceOp::kAvg));
+  EXPECT_TRUE(is_compressed(WireFormat::kBFloat16, DataType::kFloat32, ReduceOp::kAvg));
+  EXPECT_FALSE(is_compressed(WireFormat::kBFloat16, DataType::kFloat64, ReduceOp::kAvg));
   EXPECT_FALSE(is_compressed(WireFormat::kNative, DataType::kFloat32, ReduceOp::kSum));
   EXPECT_FALSE(is_compressed(WireFormat::kFloat16, DataType::kFloat32, ReduceOp::kMax));
   EXPECT_FALSE(is_compressed(WireFormat::kFloat16, DataType::kFloat16, ReduceOp::kSum));
   EXPECT_FALSE(is_compressed(WireFormat::kFloat16, DataType::kInt32, ReduceOp::kSum));
+}
+
+TEST(TypesTest, AGroupSpeaksForMeansAndACallForSumsToo) {
+  constexpr auto kHalf = WireFormat::kFloat16;
+  constexpr auto kNative = WireFormat::kNative;
+  constexpr auto kFloat = DataType::kFloat32;
+  EXPECT_EQ(wire_of(std::nullopt, kHalf, kFloat, ReduceOp::kAvg), kHalf);
+  EXPECT_EQ(wire_of(std::nullopt, kHalf, kFloat, ReduceOp::kSum), kNative);
+  EXPECT_EQ(wire_of(kHalf, kNative, kFloat, ReduceOp::kSum), kHalf);
+  EXPECT_EQ(wire_of(WireFormat::kBFloat16, kHalf, kFloat, ReduceOp::kAvg), WireFormat::kBFloat16);
+  EXPECT_EQ(wire_of(kNative, kHalf, kFloat, ReduceOp::kAvg), kNative);
+  EXPECT_EQ(wire_of(kHalf, kHalf, kFloat, ReduceOp::kMax), kNative);
+  for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kAvg}) {
+    EXPECT_EQ(wire_of(kHalf, kHalf, DataType::kFloat64, op), kNative);
+    EXPECT_EQ(wire_of(kHalf, kHalf, DataType::kFloat16, op), kNative);
+    EXPECT_EQ(wire_of(kHalf, kHalf, DataType::kUInt16, op), kNative);
+  }
 }
 
 }  // namespace

@@ -5,12 +5,14 @@
 
 #include <algorithm>
 
+#include "ops/kernels/wire_block.h"
+
 namespace chainmail::ops {
 namespace {
 
 // Below this a chunk's fixed costs, some launches, show.
 constexpr std::size_t kSmallestChunkBytes = std::size_t{512} << 10;
-// 16 bytes of halves: what a thread of the kernels moves at once.
+// Chunks begin where threads of the kernels can move 16 bytes at once.
 constexpr std::size_t kAlignElements = 8;
 
 std::size_t round_up(std::size_t value, std::size_t unit) {
@@ -20,6 +22,7 @@ std::size_t round_up(std::size_t value, std::size_t unit) {
 /// How a tensor is cut. All chunks but the last have `chunk` elements.
 struct Cut {
   std::size_t owners = 1;
+  std::size_t nodes = 1;
   std::size_t unit = 1;  ///< a slice is a multiple of this: every node gets a whole part of it
   std::size_t chunk = 0;
   std::size_t chunks = 0;
@@ -27,7 +30,8 @@ struct Cut {
   Cut(std::size_t count, const Reduction& reduction, const Topology& topology,
       std::size_t chunk_bytes, int owner_count)
       : owners(static_cast<std::size_t>(owner_count)),
-        unit(kAlignElements * static_cast<std::size_t>(topology.node_count())) {
+        nodes(static_cast<std::size_t>(topology.node_count())),
+        unit((reduction.wire == WireFormat::kNative ? kAlignElements : kWireBlock) * nodes) {
     const std::size_t element = size_of(reduction.dtype);
     const std::size_t most = std::max<std::size_t>(1, chunk_bytes / element);
     const std::size_t least = std::min(most, kSmallestChunkBytes / element);
@@ -40,9 +44,11 @@ struct Cut {
     return round_up((count + owners - 1) / owners, unit);
   }
   std::size_t longest_slice(std::size_t count) const { return slice(std::min(count, chunk)); }
-  /// Bytes per chunk between the nodes: all owners' slices in halves, and one that is received.
+  /// Bytes of a slice on the 16-bit wire: a message for every node.
+  std::size_t row_bytes(std::size_t slice) const { return nodes * wire_stride(slice / nodes); }
+  /// Per chunk between the nodes: all owners' slices, and one that is received.
   std::size_t slot_bytes(std::size_t count) const {
-    return (owners + 1) * longest_slice(count) * 2;
+    return (owners + 1) * row_bytes(longest_slice(count));
   }
 };
 
@@ -118,11 +124,12 @@ class StreamPipeline {
       await(work_.stream, cross_event(k));
     }
     if (!is_compressed_) {
-      return gather_in_node(chunk, element_, count, slice);
+      return gather_in_node(chunk, count, slice, slice * element_, count * element_);
     }
-    gather_in_node(gathered(k), 2, count, slice);
-    work_.check(kernels_.convert(chunk, reduction_.dtype, gathered(k), wire_type(reduction_.wire),
-                                 count, 1.0, work_.flag, work_.stream),
+    const std::size_t row = cut_.row_bytes(slice);
+    gather_in_node(gathered(k), count, slice, row, cut_.owners * row);
+    work_.check(kernels_.widen_parts(chunk, gathered(k), slice / nodes_, count, reduction_.wire,
+                                     work_.flag, work_.stream),
                 "widening from the wire format");
   }
 
@@ -169,22 +176,23 @@ class StreamPipeline {
     });
   }
 
-  void gather_in_node(std::byte* data, std::size_t element, std::size_t count, std::size_t slice) {
+  /// Owner i has `slice_bytes` at i times as many, of `all_bytes`.
+  void gather_in_node(std::byte* data, std::size_t count, std::size_t slice,
+                      std::size_t slice_bytes, std::size_t all_bytes) {
     if (comms_.local == nullptr) {
       return;
     }
     NcclApi& api = comms_.local->api();
     if (cut_.owners > 1 && is_even(count, slice)) {
       comms_.local->call("all_gather", work_.wait, [&](NcclHandle comm) {
-        return api.all_gather(data + me_ * slice * element, data, slice * element, comm,
-                              work_.stream);
+        return api.all_gather(data + me_ * slice_bytes, data, slice_bytes, comm, work_.stream);
       });
       return;
     }
-    each_owner("broadcast", count, slice, [&](NcclHandle comm, std::size_t owner, Range range) {
-      std::byte* const part = data + range.begin * element;
-      return api.broadcast(part, part, range.count * element, static_cast<int>(owner), comm,
-                           work_.stream);
+    each_owner("broadcast", count, slice, [&](NcclHandle comm, std::size_t owner, Range) {
+      const Range bytes = part_of(all_bytes, slice_bytes, owner);
+      std::byte* const part = data + bytes.begin;
+      return api.broadcast(part, part, bytes.count, static_cast<int>(owner), comm, work_.stream);
     });
   }
 
@@ -212,31 +220,34 @@ class StreamPipeline {
   // Round, exchange, add, round, gather. What is past the end of the last slice is sent around
   // unused.
   void cross_in_halves(std::size_t k, std::byte* data, std::size_t count, std::size_t slice) {
-    const DataType half = wire_type(reduction_.wire);
     const std::size_t part = slice / nodes_;
-    std::byte* const packed = gathered(k) + me_ * slice * 2;
-    std::byte* const received = gathered(k) + cut_.owners * slice * 2;
-    work_.check(kernels_.convert(packed, half, data, reduction_.dtype, count, reduction_.scale,
-                                 nullptr, work_.cross_stream),
+    const std::size_t row = cut_.row_bytes(slice);
+    std::byte* const packed = gathered(k) + me_ * row;
+    std::byte* const received = gathered(k) + cut_.owners * row;
+    work_.check(kernels_.round_parts(packed, part, data, count, reduction_.scale, reduction_.wire,
+                                     work_.cross_stream),
                 "rounding to the wire format");
     const Range mine = part_of(count, part, node_);
     exchange(packed, received, count, part, mine);
-    std::byte* const result = packed + mine.begin * 2;
+    const std::size_t stride = wire_stride(part);
+    std::byte* const result = packed + node_ * stride;
     if (mine.count != 0) {
-      work_.check(kernels_.add_halves(result, received, part, static_cast<int>(nodes_),
-                                      static_cast<int>(node_), result, mine.count, reduction_.wire,
-                                      reduction_.dtype == DataType::kFloat64, work_.cross_stream),
+      const bool is_mean = reduction_.scale * static_cast<double>(nodes_) <= 1.0;
+      work_.check(kernels_.add_parts(result, received, part, static_cast<int>(nodes_),
+                                     static_cast<int>(node_), result, mine.count, reduction_.wire,
+                                     is_mean, work_.cross_stream),
                   "adding what was received");
     }
     NcclApi& api = comms_.cross->api();
     comms_.cross->call("all_gather", work_.wait, [&](NcclHandle comm) {
-      return api.all_gather(packed + node_ * part * 2, packed, part * 2, comm, work_.cross_stream);
+      return api.all_gather(result, packed, stride, comm, work_.cross_stream);
     });
   }
 
   void exchange(std::byte* packed, std::byte* received, std::size_t count, std::size_t part,
                 Range mine) {
     NcclApi& api = comms_.cross->api();
+    const std::size_t stride = wire_stride(part);
     comms_.cross->call_together("exchange", work_.wait, [&](NcclHandle comm) {
       for (std::size_t node = 0; node < nodes_; ++node) {
         if (node == node_) continue;
@@ -244,12 +255,10 @@ class StreamPipeline {
         const Range theirs = part_of(count, part, node);
         NcclCode code = NcclCode::kSuccess;
         if (theirs.count != 0) {
-          code =
-              api.send(packed + theirs.begin * 2, theirs.count * 2, peer, comm, work_.cross_stream);
+          code = api.send(packed + node * stride, stride, peer, comm, work_.cross_stream);
         }
         if (mine.count != 0 && (code == NcclCode::kSuccess || code == NcclCode::kInProgress)) {
-          code = api.receive(received + node * part * 2, mine.count * 2, peer, comm,
-                             work_.cross_stream);
+          code = api.receive(received + node * stride, stride, peer, comm, work_.cross_stream);
         }
         if (code != NcclCode::kSuccess && code != NcclCode::kInProgress) return code;
       }

@@ -12,14 +12,15 @@ namespace chainmail::ops {
 namespace {
 
 std::size_t elements(std::size_t bytes, const Job& job) {
-  return std::max<std::size_t>(bytes / job.wire_bytes(), 1);
+  const std::size_t most = job.is_compressed() ? wire_capacity(bytes) : bytes / job.element_bytes();
+  return std::max<std::size_t>(most, 1);
 }
 
 }  // namespace
 
 ScheduleKind plan_all_reduce(Job& job, int size, const P2pOptions& options) {
   if (job.count == 0) return ScheduleKind::kBarrier;
-  const std::size_t bytes = job.count * job.wire_bytes();
+  const std::size_t bytes = job.message_bytes(job.count);
   const bool is_small = bytes <= options.small_bytes;
   const bool loses_bits = job.is_compressed() || job.reduction.dtype == DataType::kFloat16 ||
                           job.reduction.dtype == DataType::kBFloat16;

@@ -177,11 +177,24 @@ DeviceCode CudaDevice::convert(void* target, DataType target_type, const void* s
                               stream_of(stream)));
 }
 
-DeviceCode CudaDevice::add_halves(void* result, const void* parts, std::size_t stride,
-                                  int part_count, int own, const void* own_part, std::size_t count,
-                                  WireFormat wire, bool is_double, DeviceStream stream) noexcept {
-  return taken(launch_add_halves(result, parts, stride, part_count, own, own_part, count, wire,
-                                 is_double, stream_of(stream)));
+DeviceCode CudaDevice::round_parts(void* messages, std::size_t part, const void* source,
+                                   std::size_t count, double scale, WireFormat wire,
+                                   DeviceStream stream) noexcept {
+  return taken(launch_round_parts(messages, part, source, count, scale, wire, stream_of(stream)));
+}
+
+DeviceCode CudaDevice::add_parts(void* result, const void* messages, std::size_t part,
+                                 int message_count, int own, const void* own_message,
+                                 std::size_t count, WireFormat wire, bool is_mean,
+                                 DeviceStream stream) noexcept {
+  return taken(launch_add_parts(result, messages, part, message_count, own, own_message, count,
+                                wire, is_mean, stream_of(stream)));
+}
+
+DeviceCode CudaDevice::widen_parts(void* target, const void* messages, std::size_t part,
+                                   std::size_t count, WireFormat wire, std::uint32_t* flag,
+                                   DeviceStream stream) noexcept {
+  return taken(launch_widen_parts(target, messages, part, count, wire, flag, stream_of(stream)));
 }
 
 DeviceCode CudaDevice::divide(void* data, DataType type, std::size_t count, std::int64_t divisor,

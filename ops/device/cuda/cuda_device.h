@@ -36,9 +36,14 @@ class CudaDevice final : public DeviceApi, public DeviceKernels {
   DeviceCode convert(void* target, DataType target_type, const void* source, DataType source_type,
                      std::size_t count, double scale, std::uint32_t* flag,
                      DeviceStream stream) noexcept override;
-  DeviceCode add_halves(void* result, const void* parts, std::size_t stride, int part_count,
-                        int own, const void* own_part, std::size_t count, WireFormat wire,
-                        bool is_double, DeviceStream stream) noexcept override;
+  DeviceCode round_parts(void* messages, std::size_t part, const void* source, std::size_t count,
+                         double scale, WireFormat wire, DeviceStream stream) noexcept override;
+  DeviceCode add_parts(void* result, const void* messages, std::size_t part, int message_count,
+                       int own, const void* own_message, std::size_t count, WireFormat wire,
+                       bool is_mean, DeviceStream stream) noexcept override;
+  DeviceCode widen_parts(void* target, const void* messages, std::size_t part, std::size_t count,
+                         WireFormat wire, std::uint32_t* flag,
+                         DeviceStream stream) noexcept override;
   DeviceCode divide(void* data, DataType type, std::size_t count, std::int64_t divisor,
                     DeviceStream stream) noexcept override;
   DeviceCode pack(const PackBlock* blocks, std::size_t block_count, void* buffer,

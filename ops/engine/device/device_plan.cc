@@ -25,11 +25,10 @@ Algorithm choose(const Collective& collective, const Topology& topology, const G
   const Algorithm asked = collective.algorithm.value_or(group.algorithm);
   if (asked != Algorithm::kAuto) return asked;
   if (options.crosses_on_host) return Algorithm::kHierarchical;
-  if (topology.node_count() == 1 || topology.size() == topology.node_count()) {
-    return Algorithm::kFlat;
-  }
+  if (topology.node_count() == 1) return Algorithm::kFlat;
   // NCCL's own tree knows nodes, too: two levels of ours pay where the wire is compressed.
-  const WireFormat wire = collective.wire.value_or(group.wire);
+  const WireFormat wire =
+      wire_of(collective.wire, group.wire, collective.dtype, collective.reduce_op);
   const bool is_small = collective.count * size_of(collective.dtype) < options.flat_below_bytes;
   if (is_small || wire == WireFormat::kNative) return Algorithm::kFlat;
   return topology.min_local_size() == 1 ? Algorithm::kHierarchical : Algorithm::kTwoDimensional;
@@ -61,9 +60,13 @@ DevicePlan plan_device_collective(const Collective& collective, const Group& gro
   const bool is_sum =
       is_floating_point(collective.dtype) &&
       (collective.reduce_op == ReduceOp::kSum || collective.reduce_op == ReduceOp::kAvg);
-  const WireFormat wire = collective.wire.value_or(group.options().wire);
-  if (topology.node_count() > 1 && is_compressed(wire, collective.dtype, collective.reduce_op)) {
-    plan.reduction.wire = wire;
+  // NCCL adds halves as they are, and what it makes of them may be infinite or zero: that is for
+  // those who ask for flat. Left to itself a small one is not worth rounding.
+  const bool is_asked_for =
+      collective.algorithm.value_or(group.options().algorithm) != Algorithm::kAuto;
+  if (topology.node_count() > 1 && (algorithm != Algorithm::kFlat || is_asked_for)) {
+    plan.reduction.wire =
+        wire_of(collective.wire, group.options().wire, collective.dtype, collective.reduce_op);
   }
   if (is_sum && collective.reduce_op == ReduceOp::kAvg) {
     plan.reduction.scale = 1.0 / static_cast<double>(topology.size());

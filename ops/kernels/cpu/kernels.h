@@ -48,21 +48,25 @@ void scale_in_place(std::byte* data, std::size_t count, DataType type, double sc
 /// for bool. Throws InvalidArgument for floating-point types and divisor < 1.
 void divide_in_place(std::byte* data, std::size_t count, DataType type, std::int64_t divisor);
 
-// The wire: 16-bit halves of float32 or float64 elements. `wire` is kFloat16 or kBFloat16, `type`
-// kFloat32 or kFloat64; anything else throws InvalidArgument.
+// The wire: float32 elements as messages of 16-bit halves, see ops/kernels/wire_block.h. `wire` is
+// kFloat16 or kBFloat16; kNative throws InvalidArgument.
 
-/// halves[i] = source[i] * scale, the product in `type`, then rounded once to nearest even. True
-/// when a half is infinite or NaN: the input was, or overflowed.
-[[nodiscard]] bool round_to_wire(std::byte* halves, const std::byte* source, std::size_t count,
-                                 DataType type, double scale, WireFormat wire);
+/// message = source[i] * scale, the product in float32, then rounded once to nearest even. True
+/// when a product is infinite or NaN; those are infinite or NaN in the message, too.
+[[nodiscard]] bool round_to_wire(std::byte* message, const std::byte* source, std::size_t count,
+                                 double scale, WireFormat wire);
 
-/// destination[i] = halves[i]
-void widen_from_wire(std::byte* destination, const std::byte* halves, std::size_t count,
-                     DataType type, WireFormat wire);
+/// destination[i] = messages[0][i] + messages[1][i] + ..., in float32 and that order. One message
+/// or more. A finite half never becomes infinite by widening it; with `is_mean`, nor does the sum
+/// of finite ones: a mean is no larger than the largest element, but for rounding.
+void sum_from_wire(std::byte* destination, std::span<const std::byte* const> messages,
+                   std::size_t count, WireFormat wire, bool is_mean = false);
 
-/// destination[i] += halves[i]
-void accumulate_from_wire(std::byte* destination, const std::byte* halves, std::size_t count,
-                          DataType type, WireFormat wire);
+/// destination[i] = message[i]
+inline void widen_from_wire(std::byte* destination, const std::byte* message, std::size_t count,
+                            WireFormat wire) {
+  sum_from_wire(destination, {&message, 1}, count, wire);
+}
 
 /// The instruction set that the vector code runs with here, such as "AVX3" (AVX-512).
 [[nodiscard]] const char* instruction_set() noexcept;

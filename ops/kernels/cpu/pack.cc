@@ -4,10 +4,13 @@
 #include "ops/kernels/pack.h"
 
 #include <algorithm>
+#include <cstring>
 #include <string>
 
 #include "base/error.h"
+#include "ops/kernels/cpu/kernels.h"
 #include "ops/kernels/element.h"
+#include "ops/kernels/wire_block.h"
 
 namespace chainmail::ops {
 namespace {
@@ -54,31 +57,32 @@ bool convert_typed(std::byte* target, const std::byte* source, std::size_t count
   return !is_finite;
 }
 
-template <class Half, class Sum>
-void add_typed(std::byte* result, const std::byte* parts, std::size_t stride, int part_count,
-               int own, const std::byte* own_part, std::size_t count) {
-  for (std::size_t i = 0; i < count; ++i) {
-    Sum sum = 0;
-    for (int r = 0; r < part_count; ++r) {
-      const std::byte* part =
-          r == own ? own_part : parts + static_cast<std::size_t>(r) * stride * sizeof(Half);
-      Half half;
-      std::memcpy(&half, part + i * sizeof(Half), sizeof(Half));
-      sum = r == 0 ? static_cast<Sum>(element::widen(half)) : sum + element::widen(half);
-    }
-    Half rounded;
-    element::round(sum, rounded);
-    std::memcpy(result + i * sizeof(Half), &rounded, sizeof(Half));
-  }
+// A message as the CPU's kernels have it: the factors follow the halves that there are.
+std::vector<std::byte> compact(const std::byte* message, std::size_t part, std::size_t count) {
+  std::vector<std::byte> result(wire_size(count));
+  std::memcpy(result.data(), message, 2 * count);
+  std::memcpy(result.data() + 2 * count, message + 2 * part, result.size() - 2 * count);
+  return result;
 }
 
-template <class Half>
-void add_halves_of(std::byte* result, const std::byte* parts, std::size_t stride, int part_count,
-                   int own, const std::byte* own_part, std::size_t count, bool is_double) {
-  if (is_double) {
-    add_typed<Half, double>(result, parts, stride, part_count, own, own_part, count);
-  } else {
-    add_typed<Half, float>(result, parts, stride, part_count, own, own_part, count);
+// Back, with the one NaN that GPUs make.
+void expand(std::byte* message, std::size_t part, std::size_t count,
+            const std::vector<std::byte>& from, WireFormat wire) {
+  const std::uint16_t infinity = wire == WireFormat::kFloat16 ? 0x7c00 : 0x7f80;
+  for (std::size_t i = 0; i < count; ++i) {
+    std::uint16_t half;
+    std::memcpy(&half, from.data() + 2 * i, sizeof half);
+    if ((half & 0x7fffU) > infinity) half = 0x7fff;
+    std::memcpy(message + 2 * i, &half, sizeof half);
+  }
+  std::memcpy(message + 2 * part, from.data() + 2 * count, from.size() - 2 * count);
+}
+
+// Calls body(message, begin, length) for every message that `count` elements need.
+template <class Byte, class Body>
+void each_message(Byte* messages, std::size_t part, std::size_t count, const Body& body) {
+  for (std::size_t begin = 0; begin < count; begin += part) {
+    body(messages + begin / part * wire_stride(part), begin, std::min(part, count - begin));
   }
 }
 
@@ -138,21 +142,46 @@ bool convert(void* target, DataType target_type, const void* source, DataType so
   });
 }
 
-void add_halves(void* result, const void* parts, std::size_t stride, int part_count, int own,
-                const void* own_part, std::size_t count, WireFormat wire, bool is_double) {
-  auto* const out = static_cast<std::byte*>(result);
-  const auto* const others = static_cast<const std::byte*>(parts);
-  const auto* const mine = static_cast<const std::byte*>(own_part);
-  switch (wire) {
-    case WireFormat::kFloat16:
-      return add_halves_of<Float16Bits>(out, others, stride, part_count, own, mine, count,
-                                        is_double);
-    case WireFormat::kBFloat16:
-      return add_halves_of<BFloat16Bits>(out, others, stride, part_count, own, mine, count,
-                                         is_double);
-    case WireFormat::kNative:
-      throw InvalidArgument("add_halves: the wire format must be float16 or bfloat16");
+void round_parts(void* messages, std::size_t part, const void* source, std::size_t count,
+                 double scale, WireFormat wire) {
+  const auto* const from = static_cast<const std::byte*>(source);
+  each_message(static_cast<std::byte*>(messages), part, count,
+               [&](std::byte* message, std::size_t begin, std::size_t length) {
+                 std::vector<std::byte> rounded(wire_size(length));
+                 static_cast<void>(round_to_wire(rounded.data(), from + begin * sizeof(float),
+                                                 length, scale, wire));
+                 expand(message, part, length, rounded, wire);
+               });
+}
+
+void add_parts(void* result, const void* messages, std::size_t part, int message_count, int own,
+               const void* own_message, std::size_t count, WireFormat wire, bool is_mean) {
+  if (count == 0) return;
+  std::vector<std::vector<std::byte>> terms;
+  std::vector<const std::byte*> pointers;
+  for (int r = 0; r < message_count; ++r) {
+    const auto* const other =
+        static_cast<const std::byte*>(messages) + static_cast<std::size_t>(r) * wire_stride(part);
+    const auto* const term = r == own ? static_cast<const std::byte*>(own_message) : other;
+    terms.push_back(compact(term, part, count));
   }
+  for (const auto& term : terms) pointers.push_back(term.data());
+  std::vector<std::byte> sum(count * sizeof(float));
+  sum_from_wire(sum.data(), pointers, count, wire, is_mean);
+  static_cast<void>(round_to_wire(terms[0].data(), sum.data(), count, 1.0, wire));
+  expand(static_cast<std::byte*>(result), part, count, terms[0], wire);
+}
+
+bool widen_parts(void* target, const void* messages, std::size_t part, std::size_t count,
+                 WireFormat wire) {
+  auto* const to = static_cast<std::byte*>(target);
+  each_message(static_cast<const std::byte*>(messages), part, count,
+               [&](const std::byte* message, std::size_t begin, std::size_t length) {
+                 widen_from_wire(to + begin * sizeof(float), compact(message, part, length).data(),
+                                 length, wire);
+               });
+  // Makes every NaN the one that GPUs make, and tells of them.
+  return convert(target, DataType::kFloat32, target, DataType::kFloat32, count, 1.0);
 }
 
 }  // namespace chainmail::ops

@@ -29,9 +29,15 @@ cudaError_t launch_unpack(const PackBlock* blocks, std::size_t block_count, cons
                           DataType buffer_type, double scale, std::uint32_t* flag,
                           cudaStream_t stream);
 
-cudaError_t launch_add_halves(void* result, const void* parts, std::size_t stride, int part_count,
-                              int own, const void* own_part, std::size_t count, WireFormat wire,
-                              bool is_double, cudaStream_t stream);
+cudaError_t launch_round_parts(void* messages, std::size_t part, const void* source,
+                               std::size_t count, double scale, WireFormat wire,
+                               cudaStream_t stream);
+cudaError_t launch_add_parts(void* result, const void* messages, std::size_t part,
+                             int message_count, int own, const void* own_message, std::size_t count,
+                             WireFormat wire, bool is_mean, cudaStream_t stream);
+cudaError_t launch_widen_parts(void* target, const void* messages, std::size_t part,
+                               std::size_t count, WireFormat wire, std::uint32_t* flag,
+                               cudaStream_t stream);
 
 cudaError_t launch_divide(void* data, DataType type, std::size_t count, std::int64_t divisor,
                           cudaStream_t stream);

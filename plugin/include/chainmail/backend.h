@@ -21,8 +21,10 @@ namespace chainmail {
 /// How a process group communicates. Every member has the same value on all ranks.
 struct BackendOptions {
   std::string algorithm =
-      "auto";                   ///< auto, flat, hierarchical, two_dimensional, single_node, naive
-  std::string wire = "native";  ///< between nodes: native, float16, bfloat16
+      "auto";  ///< auto, flat, hierarchical, two_dimensional, single_node, naive
+  /// What means (AVG) of float32 travel as between nodes: native, float16, bfloat16. All else is
+  /// never rounded, unless an operator of torch.ops.chainmail says so itself.
+  std::string wire = "native";
   std::chrono::milliseconds timeout = std::chrono::minutes{10};  ///< without progress
   std::string group_name = "chainmail";  ///< unique in the job; also the c10d name
   /// Labels of the ranks' nodes (equal label = same node); empty: found out by exchanging them.

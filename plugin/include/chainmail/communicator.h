@@ -31,7 +31,8 @@
 namespace chainmail {
 
 struct CommunicatorOptions {
-  /// What float gradients are rounded to between nodes: kHalf, kBFloat16, kFloat; unset: as stored.
+  /// What float32 gradients are rounded to between nodes: kHalf, kBFloat16; kFloat or unset: as
+  /// stored, as are those of other types whatever this says.
   std::optional<c10::ScalarType> allreduce_grad_dtype;
   std::chrono::milliseconds timeout = std::chrono::minutes{10};  ///< without progress
   std::string cross = "tcp";  ///< what joins the nodes: tcp, or mpi under mpiexec

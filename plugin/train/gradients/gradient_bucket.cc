@@ -15,6 +15,7 @@
 #include <chainmail/error.h>
 
 #include "base/log.h"
+#include "ops/kernels/wire_block.h"
 #include "plugin/tensor/tensor_bytes.h"
 #include "plugin/train/tensor_checks.h"
 
@@ -107,6 +108,10 @@ GradientBucket::GradientBucket(std::vector<NamedTensor> parameters, ops::Group& 
     total += aligned(parameter.tensor.numel(), element_size);
     tensors.push_back(parameter.tensor);
   }
+  // The marks get blocks of the wire of their own: beside gradients of 2^40 and more, as diverging
+  // models have them, they would be rounded to "nobody has one".
+  constexpr auto kBlock = static_cast<std::int64_t>(ops::kWireBlock);
+  total = (total + kBlock - 1) / kBlock * kBlock;
   allocate(total + 2 * count, dtype, group);
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     views_.push_back(view_like(flat_, begins[i], parameters_[i].tensor));

@@ -4,6 +4,7 @@
 // Every all-reduce algorithm over ranks as threads, against an exact reference: sizes, shapes of
 // nodes, dtypes, reductions, wire formats; and the same bits on all ranks and in every run.
 
+#include <array>
 #include <chrono>
 #include <map>
 #include <memory>
@@ -17,6 +18,7 @@
 #include "ops/algorithms/hierarchical.h"
 #include "ops/algorithms/two_dimensional.h"
 #include "ops/comm/thread_comm.h"
+#include "ops/kernels/wire_block.h"
 #include "tests/ops/support/board_comm.h"
 #include "tests/ops/support/ranks.h"
 #include "tests/ops/support/reference.h"
@@ -137,8 +139,9 @@ class AllReduce : public testing::TestWithParam<Carrier> {
         magnitude /= ranks;
       }
       const bool is_sum = job.op == ReduceOp::kSum || job.op == ReduceOp::kAvg;
-      const double allowed =
-          is_sum ? test::sum_tolerance(job.dtype, job.wire, ranks, magnitude) : 0.0;
+      const double allowed = is_sum ? test::sum_tolerance(job.dtype, job.wire, ranks, magnitude) +
+                                          test::block_tolerance(job.wire, ranks, ranks)
+                                    : 0.0;
       ASSERT_NEAR(get_element(results[0].data(), job.dtype, i), exact, allowed) << "element " << i;
     }
   }
@@ -223,6 +226,98 @@ TEST_P(AllReduce, SixteenBitWire) {
       }
       check({nodes, Algorithm::kHierarchical, DataType::kFloat32, ReduceOp::kAvg, wire, 65537});
     }
+  }
+}
+
+/// Numbers that a plain rounding to 16 bits makes infinite or zero: block by block of one size, and
+/// blocks of all of them. One rank in turn has the full size and the others a thousandth, so that
+/// sums inside a node stay within float32.
+float extreme_term(int rank, int ranks, std::size_t index) {
+  constexpr std::array kSizes = {70000.0, 1e-7, 3e-8,  3e38, 1e-39, 0x1p-149, 65520.0,
+                                 1e30,    1.0,  2e-20, 6e-5, 1e-38, 0.0,      3.39e38};
+  const std::size_t block = index / kWireBlock;
+  const std::size_t which = block % (kSizes.size() + 2);
+  const std::size_t kind = which < kSizes.size() ? which : index % kSizes.size();
+  const bool is_full = index % static_cast<std::size_t>(ranks) == static_cast<std::size_t>(rank);
+  const double sign = (index + static_cast<std::size_t>(rank)) % 3 == 0 ? -1 : 1;
+  const double size = kSizes[kind] * (1 - 0.001 * static_cast<double>(index % 100));
+  return static_cast<float>(sign * (is_full ? size : size / 1000));
+}
+
+/// Every result against float64, within the bounds of docs/algorithms.md.
+void expect_extremes(const Job& job, int ranks, const std::vector<std::byte>& result) {
+  for (std::size_t begin = 0; begin < job.count; begin += kWireBlock) {
+    const std::size_t end = std::min(job.count, begin + kWireBlock);
+    const double scale = job.op == ReduceOp::kAvg ? 1.0 / ranks : 1.0;
+    double block_magnitude = 0;
+    for (int rank = 0; rank < ranks; ++rank) {
+      double largest = 0;
+      for (std::size_t i = begin; i < end; ++i) {
+        largest = std::max(largest, std::fabs(double{extreme_term(rank, ranks, i)}));
+      }
+      block_magnitude += largest * scale;
+    }
+    for (std::size_t i = begin; i < end; ++i) {
+      double exact = 0;
+      double magnitude = 0;
+      for (int rank = 0; rank < ranks; ++rank) {
+        exact += extreme_term(rank, ranks, i) * scale;
+        magnitude += std::fabs(extreme_term(rank, ranks, i) * scale);
+      }
+      const double allowed = test::sum_tolerance(job.dtype, job.wire, ranks, magnitude) +
+                             test::block_tolerance(job.wire, ranks, block_magnitude);
+      ASSERT_NEAR(get_element(result.data(), job.dtype, i), exact, allowed)
+          << "element " << i << ", " << extreme_term(0, ranks, i) << " on rank 0";
+    }
+  }
+}
+
+TEST_P(AllReduce, NothingFiniteIsLostOnA16BitWire) {
+  for (const WireFormat wire : {WireFormat::kFloat16, WireFormat::kBFloat16}) {
+    for (const auto& nodes : {std::vector<int>{4}, {2, 2}, {3, 1}, {1, 1, 1}, {1, 1, 1, 1}}) {
+      for (const Algorithm algorithm : kAlgorithms) {
+        for (const ReduceOp op : {ReduceOp::kAvg, ReduceOp::kSum}) {
+          const Job job{nodes, algorithm, DataType::kFloat32, op, wire, 9001, 8192};
+          SCOPED_TRACE(job.describe());
+          const int ranks = Topology::from_node_sizes(nodes).size();
+          std::vector<std::vector<std::byte>> inputs;
+          for (int rank = 0; rank < ranks; ++rank) {
+            auto& input = inputs.emplace_back(job.count * sizeof(float));
+            for (std::size_t i = 0; i < job.count; ++i) {
+              test::store(input.data() + i * sizeof(float), extreme_term(rank, ranks, i));
+            }
+          }
+          const auto results = run_on(job, inputs);
+          for (const auto& result : results) ASSERT_EQ(result, results[0]);
+          ASSERT_EQ(run_on(job, inputs)[0], results[0]) << "the next run";
+          ASSERT_NO_FATAL_FAILURE(expect_extremes(job, ranks, results[0]));
+        }
+      }
+    }
+  }
+}
+
+// What auto may choose between must not matter: blocks are cut at the same places.
+TEST_P(AllReduce, BothLevelsGiveTheSameBitsOnA16BitWire) {
+  for (const auto& nodes : {std::vector<int>{2, 2}, {3, 3}}) {
+    const int ranks = Topology::from_node_sizes(nodes).size();
+    Job job{nodes,
+            Algorithm::kHierarchical,
+            DataType::kFloat32,
+            ReduceOp::kAvg,
+            WireFormat::kFloat16,
+            9001,
+            8192};
+    std::vector<std::vector<std::byte>> inputs;
+    for (int rank = 0; rank < ranks; ++rank) {
+      auto& input = inputs.emplace_back(job.count * sizeof(float));
+      for (std::size_t i = 0; i < job.count; ++i) {
+        test::store(input.data() + i * sizeof(float), extreme_term(rank, ranks, i));
+      }
+    }
+    const auto of_leaders = run_on(job, inputs);
+    job.algorithm = Algorithm::kTwoDimensional;
+    EXPECT_EQ(run_on(job, inputs)[0], of_leaders[0]) << job.describe();
   }
 }
 

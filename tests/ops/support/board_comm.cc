@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "ops/kernels/cpu/kernels.h"
+#include "ops/kernels/wire_block.h"
 
 namespace chainmail::test {
 namespace {
@@ -35,20 +36,18 @@ std::vector<std::byte> reduce_range(const std::vector<Board::Step>& steps, std::
     ops::reduce(result.data(), sources, count, reduction.dtype, reduction.op, reduction.scale);
     return result;
   }
-  std::vector<std::byte> halves(count * 2);
-  for (std::size_t rank = 0; rank < sources.size(); ++rank) {
-    static_cast<void>(ops::round_to_wire(halves.data(), sources[rank], count, reduction.dtype,
-                                         reduction.scale, reduction.wire));
-    if (rank == 0) {
-      ops::widen_from_wire(result.data(), halves.data(), count, reduction.dtype, reduction.wire);
-    } else {
-      ops::accumulate_from_wire(result.data(), halves.data(), count, reduction.dtype,
-                                reduction.wire);
-    }
+  std::vector<std::vector<std::byte>> messages;
+  for (const std::byte*& source : sources) {
+    auto& message = messages.emplace_back(ops::wire_size(count));
+    static_cast<void>(
+        ops::round_to_wire(message.data(), source, count, reduction.scale, reduction.wire));
+    source = message.data();
   }
-  static_cast<void>(ops::round_to_wire(halves.data(), result.data(), count, reduction.dtype, 1.0,
-                                       reduction.wire));
-  ops::widen_from_wire(result.data(), halves.data(), count, reduction.dtype, reduction.wire);
+  const bool is_mean = reduction.scale != 1.0;
+  ops::sum_from_wire(result.data(), sources, count, reduction.wire, is_mean);
+  static_cast<void>(
+      ops::round_to_wire(messages[0].data(), result.data(), count, 1.0, reduction.wire));
+  ops::widen_from_wire(result.data(), messages[0].data(), count, reduction.wire);
   return result;
 }
 

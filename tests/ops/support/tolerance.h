@@ -56,10 +56,20 @@ inline double rounding_unit(ops::WireFormat wire) {
 inline double sum_tolerance(ops::DataType type, ops::WireFormat wire, int ranks, double magnitude) {
   const double own = rounding_unit(type) * (ranks + 2);
   // Below its normal range a half has fixed steps instead of relative ones.
-  const double floor = wire == ops::WireFormat::kFloat16 || type == ops::DataType::kFloat16
-                           ? std::ldexp(1.0, -24) * (ranks + 1)
-                           : 0.0;
+  const double floor = type == ops::DataType::kFloat16 ? std::ldexp(1.0, -24) * (ranks + 1) : 0.0;
   return (own + 2.0005 * rounding_unit(wire)) * magnitude * 1.0005 + floor;
+}
+
+/// What comes to that for a wire's smallest steps, those of an element that has far larger ones in
+/// its block of ops::kWireBlock. `block_magnitude`: the sum over ranks of the largest absolute
+/// value (after the scale) that each has in the block. Each rounding errs by half a step there,
+/// which is 2^-40 of the block's largest number (2^-261 for bfloat16), twice that where rounding
+/// carries. Below 2^-126 float32 has steps itself, one for each product with the scale.
+inline double block_tolerance(ops::WireFormat wire, int ranks, double block_magnitude) {
+  const int half_step = wire == ops::WireFormat::kFloat16 ? -39 : -260;
+  const double steps =
+      wire == ops::WireFormat::kNative ? 0.0 : std::ldexp(2 * block_magnitude, half_step);
+  return steps + std::ldexp(ranks + 1, -149);
 }
 
 }  // namespace chainmail::test

@@ -106,6 +106,30 @@ TEST(Acceptance, A1MeanOfGradientsInHalfPrecisionBetweenNodes) {
       options);
 }
 
+// Nothing becomes infinite or zero, and the marks that say who has a gradient travel beside them.
+TEST(Acceptance, A1HugeAndTinyGradientsInHalfPrecisionBetweenNodes) {
+  CommunicatorOptions options;
+  options.allreduce_grad_dtype = c10::kHalf;
+  everywhere(
+      [](const CommPtr& comm) {
+        Model model;
+        for (const double value : {70000.0, 1e30, 3e-8, 1e-20}) {
+          for (torch::Tensor& weight : model->weights) {
+            weight.mutable_grad() = torch::full_like(weight, value).detach();
+          }
+          if (comm->rank() % 2 == 1) model->weights[2].mutable_grad().reset();
+          multi_node_mean_grad(*comm, &model, /*zero_fill=*/true);
+          const double share = (comm->size() + 1) / 2 / static_cast<double>(comm->size());
+          for (std::size_t i = 0; i < 3; ++i) {
+            ASSERT_TRUE(model->weights[i].grad().defined()) << value;
+            const torch::Tensor relative = model->weights[i].grad().to(torch::kDouble) / value;
+            EXPECT_TRUE(is_all(relative, i == 2 ? share : 1.0, 2e-3)) << value << " of " << i;
+          }
+        }
+      },
+      options);
+}
+
 TEST(Acceptance, A2AGradientThatNobodyHasOrOnlyEvenRanks) {
   everywhere([](const CommPtr& comm) {
     Model model;

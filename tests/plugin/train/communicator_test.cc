@@ -129,6 +129,10 @@ TEST(Communicator, HalfWireRoundsBetweenNodesOnlyAndNotSums) {
     comm->allreduce(sum);
     EXPECT_TRUE(mean.eq(1.0F).all().item<bool>());
     EXPECT_TRUE(at::allclose(sum, at::full({64}, 4 * value), 1e-7, 0));
+    // Float64 keeps its digits whatever the option says.
+    const at::Tensor wide = at::full({64}, 1.0 + 1e-12, at::kDouble);
+    comm->allreduce_mean(wide);
+    EXPECT_TRUE(at::allclose(wide, at::full({64}, 1.0 + 1e-12, at::kDouble), 1e-15, 0));
   });
   testing::with_communicator({4}, "hierarchical", options, [&](const CommPtr& comm) {
     const at::Tensor mean = at::full({64}, value);

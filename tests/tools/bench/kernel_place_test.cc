@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <cstring>
@@ -14,6 +15,7 @@
 #include <memory>
 #include <vector>
 
+#include "ops/kernels/wire_block.h"
 #include "tests/ops/support/fake_gpu/fake_nccl.h"
 
 namespace chainmail::bench {
@@ -52,15 +54,22 @@ void pack_and_unpack(KernelPlace& place, ops::DeviceStream stream,
 
 void add(KernelPlace& place, ops::DeviceStream stream, const std::function<void()>& run) {
   constexpr std::size_t kCount = 3;
-  constexpr std::size_t kStride = 8;
-  std::vector<std::uint16_t> parts(2 * kStride, kTwo);
-  const std::vector<std::uint16_t> own(kCount, kOne);
-  std::vector<std::uint16_t> result(kStride, 0);
-  place.add_halves(result.data(), parts.data(), kStride, 2, 1, own.data(), kCount,
-                   ops::WireFormat::kFloat16, stream);
+  constexpr std::size_t kPart = ops::kWireBlock;
+  constexpr std::size_t kHalves = ops::wire_stride(kPart) / 2;
+  const auto message = [](std::uint16_t half) {
+    std::vector<std::uint16_t> halves(kHalves, 0);  // the factor is 2^0
+    std::fill_n(halves.begin(), kPart, half);
+    return halves;
+  };
+  const std::vector<std::uint16_t> parts = message(kTwo);
+  const std::vector<std::uint16_t> own = message(kOne);
+  std::vector<std::uint16_t> result(kHalves, 0);
+  place.add_parts(result.data(), parts.data(), kPart, 2, 1, own.data(), kCount,
+                  ops::WireFormat::kFloat16, stream);
   run();
-  EXPECT_EQ(result[0], 0x4200) << "3";
+  EXPECT_EQ(result[0], 0x7a00) << "3 * 2^14";
   EXPECT_EQ(result[kCount], 0);
+  EXPECT_EQ(result[kPart] & 0xffU, 14U);
 }
 
 TEST(KernelPlace, OfTheHost) {

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "ops/kernels/wire_block.h"
 #include "plugin/tensor/element_type.h"
 #include "tools/bench/device/device_time.h"
 
@@ -94,18 +95,32 @@ struct PackData {
   std::unique_ptr<ops::DevicePack> table;
 };
 
-/// Halves that nodes have sent, and their sum.
+/// Messages that nodes have sent, their halves as they are, and the message of their sum.
 struct AddData {
   AddData(const KernelCase& what, c10::Device device)
       : count(static_cast<std::int64_t>(bench::element_count(what))), wire(what.wire) {
     const auto half = what.wire == ops::WireFormat::kFloat16 ? at::kHalf : at::kBFloat16;
     const at::TensorOptions options = at::TensorOptions(half).device(device);
-    parts = at::empty({kParts, aligned(count)}, options);
+    constexpr auto kBlock = static_cast<std::int64_t>(ops::kWireBlock);
+    blocks = std::max<std::int64_t>((count + kBlock - 1) / kBlock, 1);
+    const auto halves = static_cast<std::int64_t>(ops::wire_stride(part()) / 2);
+    parts = at::zeros({kParts, halves}, options);
     for (int r = 0; r < kParts; ++r)
       parts[r].narrow(0, 0, count).copy_(pattern(count, r + 1, options));
-    own = parts[kOwn].narrow(0, 0, count).clone();
-    result = at::zeros({count}, options);
+    own = parts[kOwn].clone();
+    result = at::zeros({halves}, options);
     expected = pattern(count, kParts * (kParts + 1) / 2, options);
+  }
+  std::size_t part() const { return static_cast<std::size_t>(blocks) * ops::kWireBlock; }
+  /// Elements of the result that are not what was expected, with the factors of their blocks.
+  std::int64_t count_wrong() const {
+    const auto in_bytes = static_cast<std::int64_t>(2 * part());
+    const at::Tensor factors =
+        result.view(at::kChar).narrow(0, in_bytes, blocks).to(at::kFloat).neg().exp2();
+    const at::Tensor factor =
+        factors.repeat_interleave(static_cast<std::int64_t>(ops::kWireBlock)).narrow(0, 0, count);
+    const at::Tensor sums = result.narrow(0, 0, count).to(at::kFloat).mul(factor);
+    return sums.ne(expected.to(at::kFloat)).sum().item<std::int64_t>();
   }
   ops::DeviceStream stream() const {
     if (result.device().is_cpu()) return {};
@@ -114,6 +129,7 @@ struct AddData {
   }
 
   std::int64_t count;
+  std::int64_t blocks = 0;
   ops::WireFormat wire;
   at::Tensor parts, own, result, expected;
 };
@@ -231,25 +247,23 @@ std::vector<Way> ways_to_unpack(const PackPointer& data) {
 std::vector<Way> ways_to_add(const KernelCase& what, c10::Device device, KernelPlace& place) {
   const auto data = std::make_shared<AddData>(what, device);
   const auto clear = [data] { data->result.zero_(); };
-  const auto count_wrong = [data] {
-    return data->result.ne(data->expected).sum().item<std::int64_t>();
-  };
+  const auto count_wrong = [data] { return data->count_wrong(); };
   std::vector<Way> ways;
   ways.push_back(
       {"chainmail",
        "received halves of " + std::to_string(kParts) + " nodes added in float32, one launch",
        clear,
        [data, &place] {
-         place.add_halves(data->result.mutable_data_ptr(), data->parts.data_ptr(),
-                          static_cast<std::size_t>(data->parts.stride(0)), kParts, kOwn,
-                          data->own.data_ptr(), static_cast<std::size_t>(data->count), data->wire,
-                          data->stream());
+         place.add_parts(data->result.mutable_data_ptr(), data->parts.data_ptr(), data->part(),
+                         kParts, kOwn, data->own.data_ptr(), static_cast<std::size_t>(data->count),
+                         data->wire, data->stream());
        },
        count_wrong});
   ways.push_back({"torch", "sum() in float32 of a matrix of halves, and copy_()", clear,
                   [data] {
-                    data->result.copy_(
-                        at::sum(data->parts.narrow(1, 0, data->count), {0}, false, at::kFloat));
+                    data->result.narrow(0, 0, data->count)
+                        .copy_(
+                            at::sum(data->parts.narrow(1, 0, data->count), {0}, false, at::kFloat));
                   },
                   count_wrong});
   return ways;

@@ -38,11 +38,11 @@ class HostPlace final : public KernelPlace {
   std::unique_ptr<ops::DevicePack> make_pack(std::span<const ops::PackedTensor> tensors) override {
     return std::make_unique<HostPack>(tensors);
   }
-  void add_halves(void* result, const void* parts, std::size_t stride, int part_count, int own,
-                  const void* own_part, std::size_t count, ops::WireFormat wire,
-                  ops::DeviceStream /*stream*/) override {
-    ops::add_halves(result, parts, stride, part_count, own, own_part, count, wire,
-                    /*is_double=*/false);
+  void add_parts(void* result, const void* messages, std::size_t part, int message_count, int own,
+                 const void* own_message, std::size_t count, ops::WireFormat wire,
+                 ops::DeviceStream /*stream*/) override {
+    ops::add_parts(result, messages, part, message_count, own, own_message, count, wire,
+                   /*is_mean=*/false);
   }
 };
 
@@ -53,14 +53,14 @@ class DevicePlace final : public KernelPlace {
   std::unique_ptr<ops::DevicePack> make_pack(std::span<const ops::PackedTensor> tensors) override {
     return ops::make_device_pack(library_.device(), device_, tensors);
   }
-  void add_halves(void* result, const void* parts, std::size_t stride, int part_count, int own,
-                  const void* own_part, std::size_t count, ops::WireFormat wire,
-                  ops::DeviceStream stream) override {
+  void add_parts(void* result, const void* messages, std::size_t part, int message_count, int own,
+                 const void* own_message, std::size_t count, ops::WireFormat wire,
+                 ops::DeviceStream stream) override {
     const ops::DeviceGuard guard(library_.device(), device_);
     ops::check_device(library_.device(),
-                      library_.device().kernels().add_halves(result, parts, stride, part_count, own,
-                                                             own_part, count, wire,
-                                                             /*is_double=*/false, stream),
+                      library_.device().kernels().add_parts(result, messages, part, message_count,
+                                                            own, own_message, count, wire,
+                                                            /*is_mean=*/false, stream),
                       "adding halves");
   }
 

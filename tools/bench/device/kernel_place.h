@@ -26,10 +26,10 @@ class KernelPlace {
   virtual std::string describe() const = 0;
   [[nodiscard]] virtual std::unique_ptr<ops::DevicePack> make_pack(
       std::span<const ops::PackedTensor> tensors) = 0;
-  /// As ops::DeviceKernels::add_halves, in float32.
-  virtual void add_halves(void* result, const void* parts, std::size_t stride, int part_count,
-                          int own, const void* own_part, std::size_t count, ops::WireFormat wire,
-                          ops::DeviceStream stream) = 0;
+  /// As ops::DeviceKernels::add_parts, for a sum.
+  virtual void add_parts(void* result, const void* messages, std::size_t part, int message_count,
+                         int own, const void* own_message, std::size_t count, ops::WireFormat wire,
+                         ops::DeviceStream stream) = 0;
 };
 
 [[nodiscard]] std::unique_ptr<KernelPlace> make_host_place();

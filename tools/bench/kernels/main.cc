@@ -49,11 +49,10 @@ std::vector<Kernel> kernels_on(std::byte* a, std::byte* b, std::size_t count) {
   kernels.push_back({"memcpy", 12, [=] { std::memcpy(b, a, count * sizeof(float)); }});
   kernels.push_back({"memcpy, uncached", 8, kernels.back().run});
   for (const WireFormat wire : {WireFormat::kFloat16, WireFormat::kBFloat16}) {
-    kernels.push_back(
-        {std::string("pack ") + to_string(wire), 8,
-         [=] { static_cast<void>(round_to_wire(b, a, count, DataType::kFloat32, 0.5, wire)); }});
+    kernels.push_back({std::string("pack ") + to_string(wire), 8,
+                       [=] { static_cast<void>(round_to_wire(b, a, count, 0.5, wire)); }});
     kernels.push_back({std::string("unpack ") + to_string(wire), 10,
-                       [=] { widen_from_wire(b, a, count, DataType::kFloat32, wire); }});
+                       [=] { widen_from_wire(b, a, count, wire); }});
   }
   return kernels;
 }

@@ -19,7 +19,7 @@ class Exchange final : public ReducingSchedule {
  protected:
   void post_round(int /*round*/) override {
     const Range range = piece_range();
-    const std::size_t bytes = range.count * job().wire_bytes();
+    const std::size_t bytes = job().message_bytes(range.count);
     const std::byte* own = at(range.begin);
     receive_from_all(bytes);
     if (job().is_compressed()) {
@@ -45,26 +45,25 @@ class Direct final : public ReducingSchedule {
   void finish_round(int round) override { round == 0 ? reduce_own() : unpack_results(); }
 
  private:
-  /// Element of the piece as it lies in packed_, or in the data when nothing is packed.
-  std::byte* on_wire(std::size_t element) {
-    if (!job().is_compressed()) return at(element);
-    const Range range = piece_range();
-    return packed_.get(range.count * 2) + (element - range.begin) * 2;
+  /// A rank's slice of the piece as it lies in packed_, or in the data when nothing is packed.
+  std::byte* on_wire(int rank) {
+    if (!job().is_compressed()) return at(slice(rank).begin);
+    const std::size_t longest = job().message_bytes(slice(0).count);
+    return packed_.get(longest * static_cast<std::size_t>(size_)) +
+           longest * static_cast<std::size_t>(rank);
   }
 
   void post_parts() {
-    const Range range = piece_range();
-    const Range own = slice(rank_);
-    const std::size_t bytes = own.count * job().wire_bytes();
-    receive_from_all(bytes);
-    if (job().is_compressed()) {
-      pack(on_wire(range.begin), at(range.begin), range.count, job().reduction.scale);
+    receive_from_all(job().message_bytes(slice(rank_).count));
+    for (int i = 1; i <= size_; ++i) {  // its own slice last: nobody waits for that
+      const int owner = after(i);
+      const Range part = slice(owner);
+      if (job().is_compressed()) {
+        pack(on_wire(owner), at(part.begin), part.count, job().reduction.scale);
+      }
+      if (owner != rank_) send(owner, on_wire(owner), job().message_bytes(part.count));
     }
-    sources_[static_cast<std::size_t>(rank_)] = on_wire(own.begin);
-    for (int i = 1; i < size_; ++i) {
-      const Range part = slice(after(i));
-      send(after(i), on_wire(part.begin), part.count * job().wire_bytes());
-    }
+    sources_[static_cast<std::size_t>(rank_)] = on_wire(rank_);
   }
 
   void reduce_own() {
@@ -72,27 +71,25 @@ class Direct final : public ReducingSchedule {
     if (own.count == 0) return;
     combine(at(own.begin), own.count);
     if (!job().is_compressed()) return;
-    pack(on_wire(own.begin), at(own.begin), own.count, 1.0);
-    unpack(at(own.begin), on_wire(own.begin), own.count);
+    pack(on_wire(rank_), at(own.begin), own.count, 1.0);
+    unpack(at(own.begin), on_wire(rank_), own.count);
   }
 
   // A slice that comes back may land where it was sent from: its owner has had all of it.
   void post_results() {
-    const Range own = slice(rank_);
     for (int i = 1; i < size_; ++i) {
-      const Range part = slice(after(-i));
-      receive(after(-i), on_wire(part.begin), part.count * job().wire_bytes());
+      const int owner = after(-i);
+      receive(owner, on_wire(owner), job().message_bytes(slice(owner).count));
     }
-    for (int i = 1; i < size_; ++i) {
-      send(after(i), on_wire(own.begin), own.count * job().wire_bytes());
-    }
+    const std::size_t bytes = job().message_bytes(slice(rank_).count);
+    for (int i = 1; i < size_; ++i) send(after(i), on_wire(rank_), bytes);
   }
 
   void unpack_results() {
     if (!job().is_compressed()) return;
     for (int i = 1; i < size_; ++i) {
       const Range part = slice(after(i));
-      unpack(at(part.begin), on_wire(part.begin), part.count);
+      unpack(at(part.begin), on_wire(after(i)), part.count);
     }
   }
 };
@@ -120,23 +117,22 @@ class ReduceScatter final : public ReducingSchedule {
   }
 
   void post_round(int /*round*/) override {
-    const Range own = part(rank_);
-    const std::size_t bytes = own.count * job().wire_bytes();
-    receive_from_all(bytes);
+    receive_from_all(job().message_bytes(part(rank_).count));
     for (int i = 0; i < size_; ++i) {
       const std::byte* wire = pack_part(after(i));
       if (i == 0) sources_[static_cast<std::size_t>(rank_)] = wire;
-      if (i != 0) send(after(i), wire, part(after(i)).count * job().wire_bytes());
+      if (i != 0) send(after(i), wire, job().message_bytes(part(after(i)).count));
     }
   }
 
   const std::byte* pack_part(int rank) {
     const Range range = part(rank);
     if (!job().is_compressed()) return input(rank, range.begin);
-    std::byte* halves = packed_.get(2 * job().piece * static_cast<std::size_t>(size_)) +
-                        2 * job().piece * static_cast<std::size_t>(rank);
-    pack(halves, input(rank, range.begin), range.count, job().reduction.scale);
-    return halves;
+    const std::size_t longest = job().message_bytes(job().piece);
+    std::byte* message = packed_.get(longest * static_cast<std::size_t>(size_)) +
+                         longest * static_cast<std::size_t>(rank);
+    pack(message, input(rank, range.begin), range.count, job().reduction.scale);
+    return message;
   }
 
   void finish_round(int /*round*/) override {

@@ -34,21 +34,20 @@ Range ReducingSchedule::slice(int rank) const {
   const Range all = piece_range();
   const auto size = static_cast<std::size_t>(size_);
   std::size_t length = (all.count + size - 1) / size;
-  length = (length + kSliceAlignment - 1) / kSliceAlignment * kSliceAlignment;
+  const std::size_t unit = job().is_compressed() ? kWireBlock : kSliceAlignment;
+  length = (length + unit - 1) / unit * unit;
   const std::size_t begin = std::min(static_cast<std::size_t>(rank) * length, all.count);
   return {all.begin + begin, std::min(length, all.count - begin)};
 }
 
-void ReducingSchedule::pack(std::byte* halves, const std::byte* source, std::size_t count,
+void ReducingSchedule::pack(std::byte* message, const std::byte* source, std::size_t count,
                             double scale) {
-  if (round_to_wire(halves, source, count, job().reduction.dtype, scale, job().reduction.wire)) {
-    flags_ |= kFlagNonFinite;
-  }
+  if (round_to_wire(message, source, count, scale, job().reduction.wire)) flags_ |= kFlagNonFinite;
 }
 
-void ReducingSchedule::unpack(std::byte* destination, const std::byte* halves,
+void ReducingSchedule::unpack(std::byte* destination, const std::byte* message,
                               std::size_t count) const {
-  widen_from_wire(destination, halves, count, job().reduction.dtype, job().reduction.wire);
+  widen_from_wire(destination, message, count, job().reduction.wire);
 }
 
 void ReducingSchedule::combine(std::byte* destination, std::size_t count) {
@@ -58,10 +57,8 @@ void ReducingSchedule::combine(std::byte* destination, std::size_t count) {
     finish_average(destination, count, reduction, size_);
     return;
   }
-  unpack(destination, sources_.front(), count);
-  for (std::size_t i = 1; i < sources_.size(); ++i) {
-    accumulate_from_wire(destination, sources_[i], count, reduction.dtype, reduction.wire);
-  }
+  const bool is_mean = reduction.scale * size_ <= 1.0;
+  sum_from_wire(destination, sources_, count, reduction.wire, is_mean);
 }
 
 void ReducingSchedule::combine_pair(std::byte* destination, const std::byte* first,

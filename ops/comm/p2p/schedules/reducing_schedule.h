@@ -31,8 +31,8 @@ class ReducingSchedule : public Schedule {
   Range slice(int rank) const;
   std::byte* at(std::size_t element) const { return job().data + element * job().element_bytes(); }
 
-  void pack(std::byte* halves, const std::byte* source, std::size_t count, double scale);
-  void unpack(std::byte* destination, const std::byte* halves, std::size_t count) const;
+  void pack(std::byte* message, const std::byte* source, std::size_t count, double scale);
+  void unpack(std::byte* destination, const std::byte* message, std::size_t count) const;
   /// sources_ of elements on the wire, in rank order, into `destination`.
   void combine(std::byte* destination, std::size_t count);
   /// Two operands in a fixed order, without the factor.

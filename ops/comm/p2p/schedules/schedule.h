@@ -17,6 +17,7 @@
 
 #include "ops/comm/comm.h"
 #include "ops/comm/transport.h"
+#include "ops/kernels/wire_block.h"
 
 namespace chainmail::ops {
 
@@ -36,8 +37,10 @@ struct Job {
     return ops::is_compressed(reduction.wire, reduction.dtype, reduction.op);
   }
   std::size_t element_bytes() const noexcept { return size_of(reduction.dtype); }
-  /// Of one element as a message carries it.
-  std::size_t wire_bytes() const noexcept { return is_compressed() ? 2 : element_bytes(); }
+  /// Bytes of a message of `elements`.
+  std::size_t message_bytes(std::size_t elements) const noexcept {
+    return is_compressed() ? wire_size(elements) : elements * element_bytes();
+  }
 };
 
 /// Memory that grows and is kept.

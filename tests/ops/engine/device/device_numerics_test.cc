@@ -12,7 +12,9 @@
 
 #include <gtest/gtest.h>
 
+#include "ops/kernels/wire_block.h"
 #include "tests/ops/engine/device/device_world.h"
+#include "tests/ops/support/tolerance.h"
 
 namespace chainmail::ops {
 namespace {
@@ -38,7 +40,9 @@ std::size_t most_bytes_out(const Way& way, std::size_t count) {
   DeviceWorld world(way.nodes, options, device);
   world.run_ok([&](DeviceRank& rank) {
     std::vector<float> data(count, 1.0F);
-    rank.all_reduce({}, bytes_of(data), count);
+    Collective sum;
+    sum.wire = way.wire;
+    rank.all_reduce(sum, bytes_of(data), count);
     EXPECT_EQ(data.back(), static_cast<float>(world.size()));
   });
   std::size_t most = 0;
@@ -85,10 +89,11 @@ TEST(DeviceWire, IsWhatTheOptionSays) {
   };
   for (const Row& row :
        {Row{DataType::kFloat32, WireFormat::kNative, "float32", "all_reduce 64 float32"},
-        Row{DataType::kFloat32, WireFormat::kFloat16, "float16", "send 64 uint8"},
-        Row{DataType::kFloat32, WireFormat::kBFloat16, "bfloat16", "send 64 uint8"},
+        // A message of a block of 256: halves, a factor, and what it takes to fill 16 bytes.
+        Row{DataType::kFloat32, WireFormat::kFloat16, "float16", "recv 528 uint8"},
+        Row{DataType::kFloat32, WireFormat::kBFloat16, "bfloat16", "recv 528 uint8"},
         Row{DataType::kFloat64, WireFormat::kNative, "float64", "all_reduce 64 float64"},
-        Row{DataType::kFloat64, WireFormat::kFloat16, "float16", "send 64 uint8"},
+        Row{DataType::kFloat64, WireFormat::kFloat16, "float64", "all_reduce 64 float64"},
         Row{DataType::kFloat16, WireFormat::kNative, "float16", "all_reduce 64 float16"},
         Row{DataType::kFloat16, WireFormat::kBFloat16, "float16", "all_reduce 64 float16"},
         Row{DataType::kBFloat16, WireFormat::kFloat16, "bfloat16", "all_reduce 64 bfloat16"}}) {
@@ -100,6 +105,7 @@ TEST(DeviceWire, IsWhatTheOptionSays) {
       std::vector<std::byte> data(64 * size_of(row.dtype));
       Collective collective;
       collective.dtype = row.dtype;
+      collective.reduce_op = ReduceOp::kAvg;
       for (const Algorithm algorithm : {Algorithm::kFlat, Algorithm::kHierarchical}) {
         collective.algorithm = algorithm;
         rank.all_reduce(collective, data.data(), 64);
@@ -109,6 +115,61 @@ TEST(DeviceWire, IsWhatTheOptionSays) {
     EXPECT_EQ(log["world/flat"].at(0).find(std::string("all_reduce 64 ") + row.flat + " "), 0U)
         << log["world/flat"].at(0);
     EXPECT_EQ(log["world/cross/0"].at(0).find(row.cross), 0U) << log["world/cross/0"].at(0);
+  }
+}
+
+// A group's wire is for means; a call's for sums of float32, too. What auto makes flat stays as it
+// is: too small to be worth a rounding.
+TEST(DeviceWire, SumsAreRoundedOnlyWhereACallAsksForIt) {
+  GroupOptions options;
+  options.wire = WireFormat::kFloat16;
+  DeviceWorld world({2, 2}, options);
+  const float value = 1.0F + 1e-5F;  // not a float16
+  world.run_ok([&](DeviceRank& rank) {
+    const auto reduced = [&](const Collective& what, std::size_t count) {
+      std::vector<float> data(count, value);
+      rank.all_reduce(what, bytes_of(data), count);
+      return data[count / 2];
+    };
+    constexpr std::size_t kLong = 100000;
+    Collective sum;
+    EXPECT_EQ(reduced(sum, kLong), 4 * value);
+    Collective mean;
+    mean.reduce_op = ReduceOp::kAvg;
+    EXPECT_EQ(reduced(mean, kLong), 1.0F);
+    EXPECT_NEAR(reduced(mean, 10), value, 1e-7F);
+    sum.wire = WireFormat::kFloat16;
+    EXPECT_EQ(reduced(sum, kLong), 4.0F);
+  });
+}
+
+// What a plain rounding would make infinite or zero, and what stays infinite.
+TEST(DeviceWire, NothingFiniteIsLostBetweenTheNodes) {
+  for (const std::vector<int>& nodes : {std::vector<int>{1, 1}, {2, 2}, {3, 1}, {1, 1, 1}}) {
+    for (const WireFormat wire : {WireFormat::kFloat16, WireFormat::kBFloat16}) {
+      for (const Algorithm algorithm : {Algorithm::kHierarchical, Algorithm::kTwoDimensional}) {
+        for (const float value : {70000.0F, 1e-7F, 3e-8F, 1e30F, 1e-39F, 8e37F}) {
+          SCOPED_TRACE(std::to_string(value) + " " + to_string(wire) + " " + to_string(algorithm));
+          GroupOptions options;
+          options.algorithm = algorithm;
+          options.wire = wire;
+          DeviceWorld world(nodes, options);
+          std::vector<std::vector<float>> results(static_cast<std::size_t>(world.size()));
+          world.run_ok([&](DeviceRank& rank) {
+            std::vector<float> data(3000, value);
+            Collective mean;
+            mean.reduce_op = ReduceOp::kAvg;
+            EXPECT_FALSE(rank.all_reduce(mean, bytes_of(data), data.size())->has_nonfinite());
+            results[static_cast<std::size_t>(rank.rank)] = data;
+          });
+          for (const auto& result : results) EXPECT_EQ(result, results[0]);
+          const double allowed =
+              test::sum_tolerance(DataType::kFloat32, wire, world.size(), double{value}) +
+              test::block_tolerance(wire, world.size(), double{value});
+          for (const float element : results[0]) ASSERT_NEAR(element, value, allowed);
+        }
+      }
+    }
   }
 }
 
@@ -130,13 +191,15 @@ TEST(DeviceWire, MeansNearTheLargestHalfDoNotOverflow) {
       const auto fine = rank.all_reduce(mean, bytes_of(data), data.size());
       EXPECT_FALSE(fine->has_nonfinite());
       EXPECT_NEAR(data[7], 65000.0F, 65000.0F / 1000);
-      // A sum that has no half is infinite, and all ranks are told.
+      // A sum that has no half is infinite where NCCL adds halves, and all ranks are told.
       std::vector<float> large(1000, 1.0F);
       large[999] = 65000.0F;
       Collective sum;
+      sum.wire = WireFormat::kFloat16;
       const auto overflown = rank.all_reduce(sum, bytes_of(large), large.size());
-      EXPECT_TRUE(overflown->has_nonfinite()) << "rank " << rank.rank;
-      EXPECT_TRUE(std::isinf(large[999]));
+      const bool is_flat = algorithm == Algorithm::kFlat;
+      EXPECT_EQ(overflown->has_nonfinite(), is_flat) << "rank " << rank.rank;
+      EXPECT_EQ(std::isinf(large[999]), is_flat);
       EXPECT_EQ(large[0], 5.0F);
     });
   }
@@ -150,7 +213,9 @@ TEST(DeviceWire, ANanOnOneRankIsToldToAll) {
   world.run_ok([&](DeviceRank& rank) {
     std::vector<float> data(5000, 1.0F);
     if (rank.rank == 1) data[4000] = std::numeric_limits<float>::quiet_NaN();
-    EXPECT_TRUE(rank.all_reduce({}, bytes_of(data), data.size())->has_nonfinite());
+    Collective sum;
+    sum.wire = WireFormat::kBFloat16;
+    EXPECT_TRUE(rank.all_reduce(sum, bytes_of(data), data.size())->has_nonfinite());
     EXPECT_TRUE(std::isnan(data[4000]));
     EXPECT_EQ(data[3999], 4.0F);
   });
@@ -214,17 +279,21 @@ TEST(DeviceWire, AThousandRanksErrByTwoRoundingsAndDoNotOverflow) {
         sums[rank * nodes / kRanks * kCount + i] += value(rank, i);
       }
     }
-    std::vector<std::uint16_t> halves(sums.size());
-    std::vector<std::uint16_t> rounded(kCount);
+    constexpr std::size_t kPart = 2 * kWireBlock;
+    std::vector<std::byte> messages(nodes * wire_stride(kPart));
+    std::vector<std::byte> rounded(wire_stride(kPart));
     std::vector<float> mean(kCount);
     std::uint32_t flag = 0;
     DeviceKernels& kernels = device.kernels();
-    kernels.convert(halves.data(), DataType::kFloat16, sums.data(), DataType::kFloat32, sums.size(),
-                    1.0 / kRanks, &flag, stream);
-    kernels.add_halves(rounded.data(), halves.data(), kCount, static_cast<int>(nodes), 0,
-                       halves.data(), kCount, WireFormat::kFloat16, false, stream);
-    kernels.convert(mean.data(), DataType::kFloat32, rounded.data(), DataType::kFloat16, kCount,
-                    1.0, &flag, stream);
+    for (std::size_t node = 0; node < nodes; ++node) {
+      kernels.round_parts(messages.data() + node * wire_stride(kPart), kPart,
+                          sums.data() + node * kCount, kCount, 1.0 / kRanks, WireFormat::kFloat16,
+                          stream);
+    }
+    kernels.add_parts(rounded.data(), messages.data(), kPart, static_cast<int>(nodes), 0,
+                      messages.data(), kCount, WireFormat::kFloat16, true, stream);
+    kernels.widen_parts(mean.data(), rounded.data(), kPart, kCount, WireFormat::kFloat16, &flag,
+                        stream);
     ASSERT_EQ(device.record(end, stream), kDeviceSuccess);
     for (int i = 0; i < 1000 && device.query(end) == kDeviceNotReady; ++i) {
     }

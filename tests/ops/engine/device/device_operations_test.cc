@@ -152,6 +152,7 @@ TEST(DeviceStreams, OneOrderOnSeveralStreams) {
       Collective collective;
       collective.count = data.size();
       collective.output = bytes_of(data);
+      collective.wire = options.wire;
       std::shared_ptr<DeviceOperation> last;
       for (int i = 0; i < 4; ++i) {
         last = rank.device_group.issue(collective, i % 2 == 0 ? rank.stream : other);
@@ -192,6 +193,7 @@ TEST(DeviceStreams, SeveralGroupsInFlight) {
           Collective collective;
           collective.count = data[g].size();
           collective.output = bytes_of(data[g]);
+          collective.wire = WireFormat::kBFloat16;
           operations.push_back(groups[g]->issue(collective, streams[g]));
         }
       }
@@ -213,6 +215,7 @@ TEST(DeviceCapture, NeedsToHaveBeenPreparedAndThenAllocatesNothing) {
     Collective collective;
     collective.count = data.size();
     collective.output = bytes_of(data);
+    collective.wire = options.wire;
     Collective small = collective;
     small.count = 1;
     rank.device_group.issue(small, rank.stream)->wait();
@@ -276,9 +279,11 @@ TEST(DeviceMemory, IsGivenBack) {
   streams = machine->live_streams();
   world.run_ok([&](DeviceRank& rank) {
     auto memory = rank.device_group.allocate(4000);
-    rank.all_reduce({}, memory.get(), 1000);
+    Collective sum;
+    sum.wire = options.wire;
+    rank.all_reduce(sum, memory.get(), 1000);
     auto registered = rank.device_group.allocate(4000);
-    rank.all_reduce({}, registered.get(), 1000);
+    rank.all_reduce(sum, registered.get(), 1000);
     rank.device_group.shutdown();
     rank.library.device().destroy_stream(rank.stream);
   });

@@ -4,6 +4,7 @@
 // The table of tensors and its walk on the CPU, against the kernels that the CPU engine rounds
 // with: the GPU's results are compared with these.
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -15,6 +16,8 @@
 #include "base/error.h"
 #include "ops/kernels/cpu/kernels.h"
 #include "ops/kernels/pack.h"
+#include "ops/kernels/wire_block.h"
+#include "tests/ops/kernels/cpu/reference.h"
 #include "tests/ops/support/reference.h"
 
 namespace chainmail::ops {
@@ -31,7 +34,7 @@ DataType type_of(WireFormat wire) {
   return wire == WireFormat::kFloat16 ? DataType::kFloat16 : DataType::kBFloat16;
 }
 
-TEST(Convert, RoundsAsTheWireDoes) {
+TEST(Convert, RoundsToNearestEven) {
   // Every exponent, with mantissas around every tie that 16 bits can have.
   std::vector<float> values;
   for (std::uint32_t high = 0; high < 0x10000; ++high) {
@@ -44,9 +47,13 @@ TEST(Convert, RoundsAsTheWireDoes) {
     for (const double scale : {1.0, 1.0 / 3}) {
       std::vector<std::uint16_t> expected(values.size());
       std::vector<std::uint16_t> got(values.size());
-      const bool expected_flag = round_to_wire(reinterpret_cast<std::byte*>(expected.data()),
-                                               reinterpret_cast<const std::byte*>(values.data()),
-                                               values.size(), DataType::kFloat32, scale, wire);
+      bool expected_flag = false;
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        const float product = values[i] * static_cast<float>(scale);
+        expected[i] = reference::encode(reference::format_of(type_of(wire)), double{product});
+        expected_flag |=
+            !std::isfinite(reference::decode(reference::format_of(type_of(wire)), expected[i]));
+      }
       EXPECT_EQ(convert(got.data(), type_of(wire), values.data(), DataType::kFloat32, values.size(),
                         scale),
                 expected_flag);
@@ -65,9 +72,8 @@ TEST(Convert, WidensEveryHalf) {
   for (const WireFormat wire : {WireFormat::kFloat16, WireFormat::kBFloat16}) {
     for (std::uint32_t bits = 0; bits < 0x10000; ++bits) {
       const auto half = static_cast<std::uint16_t>(bits);
-      float expected = 0;
-      widen_from_wire(reinterpret_cast<std::byte*>(&expected),
-                      reinterpret_cast<const std::byte*>(&half), 1, DataType::kFloat32, wire);
+      const auto expected =
+          static_cast<float>(reference::decode(reference::format_of(type_of(wire)), half));
       float got = 0;
       double got_double = 0;
       static_cast<void>(convert(&got, DataType::kFloat32, &half, type_of(wire), 1, 1.0));
@@ -94,35 +100,57 @@ TEST(Convert, RoundsDoublesOnce) {
   EXPECT_EQ(half, 0xbc01);
 }
 
-TEST(AddHalves, MatchesTheWiresSteps) {
-  constexpr std::size_t kCount = 1000;
-  constexpr std::size_t kStride = 1008;
-  constexpr int kParts = 5;
+// A row of messages as GPUs have it holds what the CPU's messages do, and adds up to the same.
+TEST(Parts, MatchTheWiresSteps) {
+  constexpr std::size_t kPart = 768;
+  constexpr int kMessages = 5;
   for (const WireFormat wire : {WireFormat::kFloat16, WireFormat::kBFloat16}) {
-    for (const bool is_double : {false, true}) {
-      const DataType type = is_double ? DataType::kFloat64 : DataType::kFloat32;
-      std::vector<std::uint16_t> parts(kStride * kParts);
-      for (std::size_t i = 0; i < parts.size(); ++i) {
-        const double value = std::sin(static_cast<double>(i)) * std::pow(2.0, double(i % 20) - 10);
-        parts[i] = wire == WireFormat::kFloat16 ? test::double_to_half(value)
-                                                : test::double_to_bfloat16(value);
+    for (const std::size_t count : {0U, 1U, 255U, 256U, 700U, 768U}) {
+      const std::size_t stride = wire_stride(kPart);
+      std::vector<std::byte> row(stride * kMessages);
+      std::vector<std::vector<std::byte>> messages;
+      std::vector<const std::byte*> pointers;
+      for (std::size_t r = 0; r < kMessages; ++r) {
+        std::vector<float> values(count);
+        for (std::size_t i = 0; i < count; ++i) {
+          values[i] = static_cast<float>(std::sin(static_cast<double>(i + r)) *
+                                         std::pow(2.0, double(i % 20) - 10 + 20 * double(r)));
+        }
+        round_parts(row.data() + r * stride, kPart, values.data(), count, 0.2, wire);
+        messages.emplace_back(wire_size(count));
+        EXPECT_FALSE(round_to_wire(messages.back().data(),
+                                   reinterpret_cast<const std::byte*>(values.data()), count, 0.2,
+                                   wire));
       }
-      std::vector<std::byte> sum(kCount * 8);
-      widen_from_wire(sum.data(), reinterpret_cast<std::byte*>(parts.data()), kCount, type, wire);
-      for (std::size_t r = 1; r < kParts; ++r) {
-        accumulate_from_wire(sum.data(), reinterpret_cast<std::byte*>(&parts[r * kStride]), kCount,
-                             type, wire);
-      }
-      std::vector<std::uint16_t> expected(kCount);
-      static_cast<void>(round_to_wire(reinterpret_cast<std::byte*>(expected.data()), sum.data(),
-                                      kCount, type, 1.0, wire));
-      // The own part lies elsewhere, and the result on top of it.
-      std::vector<std::uint16_t> own(parts.begin() + 2 * kStride, parts.begin() + 3 * kStride);
-      std::fill(parts.begin() + 2 * kStride, parts.begin() + 3 * kStride, std::uint16_t{0x7fff});
-      add_halves(own.data(), parts.data(), kStride, kParts, 2, own.data(), kCount, wire, is_double);
-      own.resize(kCount);
-      EXPECT_EQ(own, expected);
+      for (const auto& message : messages) pointers.push_back(message.data());
+      std::vector<std::byte> sum(count * sizeof(float));
+      sum_from_wire(sum.data(), pointers, count, wire);
+      std::vector<std::byte> rounded(wire_size(count));
+      EXPECT_FALSE(round_to_wire(rounded.data(), sum.data(), count, 1.0, wire));
+      widen_from_wire(sum.data(), rounded.data(), count, wire);
+      // The own message lies elsewhere, and the result on top of it.
+      const auto at = [&](std::size_t r) { return row.begin() + static_cast<long>(r * stride); };
+      std::vector<std::byte> own(at(2), at(3));
+      std::fill(at(2), at(3), std::byte{0x7f});
+      add_parts(own.data(), row.data(), kPart, kMessages, 2, own.data(), count, wire, false);
+      std::vector<std::byte> widened(sum.size());
+      EXPECT_FALSE(widen_parts(widened.data(), own.data(), kPart, count, wire));
+      EXPECT_EQ(widened, sum) << count;
     }
+    // Several messages in a row, the last of them short.
+    std::vector<float> values(2000);
+    for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i) * 100;
+    std::vector<std::byte> row(3 * wire_stride(kPart));
+    round_parts(row.data(), kPart, values.data(), values.size(), 1.0, wire);
+    std::vector<float> got(values.size());
+    EXPECT_FALSE(widen_parts(got.data(), row.data(), kPart, got.size(), wire));
+    for (std::size_t i = 0; i < got.size(); ++i) {
+      ASSERT_NEAR(got[i], values[i], values[i] * (wire == WireFormat::kFloat16 ? 5e-4 : 4e-3));
+    }
+    got[1999] = std::numeric_limits<float>::infinity();
+    round_parts(row.data(), kPart, got.data(), got.size(), 1.0, wire);
+    EXPECT_TRUE(widen_parts(got.data(), row.data(), kPart, got.size(), wire));
+    EXPECT_TRUE(std::isinf(got[1999]));
   }
 }
 

@@ -6,12 +6,14 @@
 
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <vector>
 
 #include "ops/types.h"
 
@@ -71,6 +73,28 @@ inline std::uint16_t encode(const Half& format, double value) {
       ((exponent - format.smallest_exponent) << format.fraction_bits) + static_cast<int>(steps);
   if (bits >= infinity) return static_cast<std::uint16_t>(sign | infinity);
   return static_cast<std::uint16_t>(sign | bits);
+}
+
+/// What arrives of `values` when blocks of 256 are multiplied by the largest power of two, up to
+/// 2^126, that leaves their largest finite number finite in `format`, rounded, and divided again.
+inline std::vector<float> over_the_wire(const Half& format, std::vector<float> values) {
+  constexpr std::size_t kBlock = 256;
+  for (std::size_t begin = 0; begin < values.size(); begin += kBlock) {
+    const std::size_t end = std::min(values.size(), begin + kBlock);
+    double largest = 0;
+    for (std::size_t i = begin; i < end; ++i) {
+      if (std::isfinite(values[i])) largest = std::max(largest, std::fabs(double{values[i]}));
+    }
+    int shift = 126;
+    while (std::isinf(decode(format, encode(format, std::ldexp(largest, shift))))) --shift;
+    for (std::size_t i = begin; i < end; ++i) {
+      const double half = decode(format, encode(format, std::ldexp(double{values[i]}, shift)));
+      constexpr double kMost = std::numeric_limits<float>::max();
+      const double back = std::ldexp(half, -shift);
+      values[i] = static_cast<float>(std::isfinite(back) ? std::clamp(back, -kMost, kMost) : back);
+    }
+  }
+  return values;
 }
 
 inline bool is_half(DataType type) {

@@ -4,6 +4,7 @@
 // The GPU's kernels against the CPU's, bit for bit: every pairing of types, tails, misaligned
 // starts, special values. Skipped where libchainmail_cuda.so finds no device.
 
+#include <algorithm>
 #include <bit>
 #include <cstdint>
 #include <cstring>
@@ -21,6 +22,7 @@
 #include "ops/device/device_memory.h"
 #include "ops/kernels/cpu/kernels.h"
 #include "ops/kernels/pack.h"
+#include "ops/kernels/wire_block.h"
 
 namespace chainmail::ops {
 namespace {
@@ -173,25 +175,38 @@ TEST_F(DeviceKernelsTest, PackAndUnpackAsTheCpuDoes) {
   }
 }
 
-TEST_F(DeviceKernelsTest, AddHalvesAsTheCpuDoes) {
-  constexpr std::size_t kStride = 100008;
+TEST_F(DeviceKernelsTest, RoundAddAndWidenPartsAsTheCpuDoes) {
+  constexpr std::size_t kPart = 100096;  // whole blocks
   for (const WireFormat wire : {WireFormat::kFloat16, WireFormat::kBFloat16}) {
-    const DataType type = wire == WireFormat::kFloat16 ? DataType::kFloat16 : DataType::kBFloat16;
-    for (const int parts : {1, 2, 5}) {
+    for (const int messages : {1, 2, 5}) {
       for (const std::size_t count : kCounts) {
-        for (const bool is_double : {false, true}) {
-          const auto others = random_elements(type, kStride * static_cast<std::size_t>(parts), 7);
-          const auto own = random_elements(type, count, 8);
-          std::vector<std::byte> expected(own.size());
-          add_halves(expected.data(), others.data(), kStride, parts, parts - 1, own.data(), count,
-                     wire, is_double);
-          std::byte* const result = upload(own, count % 2 * 2);
-          ASSERT_EQ(kernels().add_halves(result, upload(others), kStride, parts, parts - 1, result,
-                                         count, wire, is_double, stream_),
+        const std::size_t stride = wire_stride(kPart);
+        const std::size_t length = std::min(count, kPart);
+        std::vector<std::byte> expected(stride * static_cast<std::size_t>(messages));
+        std::byte* const row = upload(expected);
+        for (int r = 0; r < messages; ++r) {
+          const auto values = random_elements(DataType::kFloat32, length, static_cast<unsigned>(r));
+          const std::size_t at = static_cast<std::size_t>(r) * stride;
+          round_parts(expected.data() + at, kPart, values.data(), length, 0.3, wire);
+          ASSERT_EQ(kernels().round_parts(row + at, kPart, upload(values, r % 3 * 4), length, 0.3,
+                                          wire, stream_),
                     kDeviceSuccess);
-          ASSERT_EQ(download(result, expected.size()), expected)
-              << to_string(wire) << " " << parts << " parts of " << count;
         }
+        ASSERT_EQ(download(row, expected.size()), expected) << to_string(wire) << " " << count;
+        const std::size_t own = static_cast<std::size_t>(messages - 1) * stride;
+        add_parts(expected.data() + own, expected.data(), kPart, messages, messages - 1,
+                  expected.data() + own, length, wire, count % 2 == 0);
+        ASSERT_EQ(kernels().add_parts(row + own, row, kPart, messages, messages - 1, row + own,
+                                      length, wire, count % 2 == 0, stream_),
+                  kDeviceSuccess);
+        ASSERT_EQ(download(row, expected.size()), expected)
+            << to_string(wire) << " " << messages << " messages of " << count;
+        std::vector<std::byte> wide(length * sizeof(float));
+        static_cast<void>(widen_parts(wide.data(), expected.data() + own, kPart, length, wire));
+        std::byte* const target = upload(std::vector<std::byte>(wide.size()), count % 2 * 4);
+        ASSERT_EQ(kernels().widen_parts(target, row + own, kPart, length, wire, nullptr, stream_),
+                  kDeviceSuccess);
+        ASSERT_EQ(download(target, wide.size()), wide) << to_string(wire) << " " << count;
       }
       free_memory();
     }

@@ -296,12 +296,32 @@ DeviceCode FakeDevice::convert(void* target, DataType target_type, const void* s
   return kDeviceSuccess;
 }
 
-DeviceCode FakeDevice::add_halves(void* result, const void* parts, std::size_t stride,
-                                  int part_count, int own, const void* own_part, std::size_t count,
-                                  ops::WireFormat wire, bool is_double,
-                                  DeviceStream stream) noexcept {
+DeviceCode FakeDevice::round_parts(void* messages, std::size_t part, const void* source,
+                                   std::size_t count, double scale, ops::WireFormat wire,
+                                   DeviceStream stream) noexcept {
   queue(stream, [=] {
-    ops::add_halves(result, parts, stride, part_count, own, own_part, count, wire, is_double);
+    ops::round_parts(messages, part, source, count, scale, wire);
+    return true;
+  });
+  return kDeviceSuccess;
+}
+
+DeviceCode FakeDevice::add_parts(void* result, const void* messages, std::size_t part,
+                                 int message_count, int own, const void* own_message,
+                                 std::size_t count, ops::WireFormat wire, bool is_mean,
+                                 DeviceStream stream) noexcept {
+  queue(stream, [=] {
+    ops::add_parts(result, messages, part, message_count, own, own_message, count, wire, is_mean);
+    return true;
+  });
+  return kDeviceSuccess;
+}
+
+DeviceCode FakeDevice::widen_parts(void* target, const void* messages, std::size_t part,
+                                   std::size_t count, ops::WireFormat wire, std::uint32_t* flag,
+                                   DeviceStream stream) noexcept {
+  queue(stream, [=] {
+    raise_flag(flag, ops::widen_parts(target, messages, part, count, wire));
     return true;
   });
   return kDeviceSuccess;

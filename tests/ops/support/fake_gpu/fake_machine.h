@@ -126,9 +126,16 @@ class FakeDevice final : public ops::DeviceApi, public ops::DeviceKernels {
   ops::DeviceCode convert(void* target, ops::DataType target_type, const void* source,
                           ops::DataType source_type, std::size_t count, double scale,
                           std::uint32_t* flag, ops::DeviceStream stream) noexcept override;
-  ops::DeviceCode add_halves(void* result, const void* parts, std::size_t stride, int part_count,
-                             int own, const void* own_part, std::size_t count, ops::WireFormat wire,
-                             bool is_double, ops::DeviceStream stream) noexcept override;
+  ops::DeviceCode round_parts(void* messages, std::size_t part, const void* source,
+                              std::size_t count, double scale, ops::WireFormat wire,
+                              ops::DeviceStream stream) noexcept override;
+  ops::DeviceCode add_parts(void* result, const void* messages, std::size_t part, int message_count,
+                            int own, const void* own_message, std::size_t count,
+                            ops::WireFormat wire, bool is_mean,
+                            ops::DeviceStream stream) noexcept override;
+  ops::DeviceCode widen_parts(void* target, const void* messages, std::size_t part,
+                              std::size_t count, ops::WireFormat wire, std::uint32_t* flag,
+                              ops::DeviceStream stream) noexcept override;
   ops::DeviceCode divide(void* data, ops::DataType type, std::size_t count, std::int64_t divisor,
                          ops::DeviceStream stream) noexcept override;
   ops::DeviceCode pack(const ops::PackBlock* blocks, std::size_t block_count, void* buffer,
