@@ -108,10 +108,12 @@ GradientBucket::GradientBucket(std::vector<NamedTensor> parameters, ops::Group& 
     total += aligned(parameter.tensor.numel(), element_size);
     tensors.push_back(parameter.tensor);
   }
-  // The marks get blocks of the wire of their own: beside gradients of 2^40 and more, as diverging
-  // models have them, they would be rounded to "nobody has one".
-  constexpr auto kBlock = static_cast<std::int64_t>(ops::kWireBlock);
-  total = (total + kBlock - 1) / kBlock * kBlock;
+  // The marks get blocks of a 16-bit wire of their own: beside gradients of 2^40 and more, as
+  // diverging models have them, they would be rounded to "nobody has one".
+  if (group.options().wire != ops::WireFormat::kNative) {
+    constexpr auto kBlock = static_cast<std::int64_t>(ops::kWireBlock);
+    total = (total + kBlock - 1) / kBlock * kBlock;
+  }
   allocate(total + 2 * count, dtype, group);
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     views_.push_back(view_like(flat_, begins[i], parameters_[i].tensor));
