@@ -4,6 +4,7 @@
 #include "base/log.h"
 
 #include <glog/logging.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -47,6 +48,10 @@ class StderrSink : public google::LogSink {
             std::size_t length) override {
     std::string text = ToString(severity, base_filename, line, time, message, length);
     text += '\n';
+    // A pipe that nobody empties must not hold the thread that is about to report an error.
+    constexpr int kMostWaitMs = 200;
+    pollfd ready{STDERR_FILENO, POLLOUT, 0};
+    if (::poll(&ready, 1, kMostWaitMs) == 0) return;
     // One write per line, so that lines of several ranks do not mix.
     [[maybe_unused]] const auto written = ::write(STDERR_FILENO, text.data(), text.size());
   }

@@ -86,7 +86,8 @@ void PortAnnouncer::serve() noexcept {
 std::uint16_t ask_port(const std::string& job_id, Deadline deadline) {
   const AbstractAddress name = address_of(job_id);
   while (!deadline.has_passed()) {
-    const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    // Not to wait in connect, which would be for ever when rank 0 is stopped and its queue is full.
+    const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0) throw system_error("socket");
     std::uint16_t port = 0;
     bool is_answered = false;
