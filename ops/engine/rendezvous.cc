@@ -3,9 +3,25 @@
 
 #include "ops/engine/rendezvous.h"
 
+#include <chrono>
+
 #include "base/error.h"
 
 namespace chainmail::ops {
+namespace {
+
+// A healthy store answers in less than a millisecond, on a busy machine in some ten.
+constexpr std::chrono::milliseconds kMoment{250};
+
+}  // namespace
+
+std::optional<std::string> Rendezvous::try_get(const std::string& key) {
+  try {
+    return try_get(key, internal::Deadline::after(kMoment));
+  } catch (const TimeoutError&) {
+    return std::nullopt;
+  }
+}
 
 void LocalRendezvous::set(const std::string& key, const std::string& value) {
   {
@@ -27,7 +43,8 @@ std::string LocalRendezvous::get(const std::string& key, internal::Deadline dead
   }
 }
 
-std::optional<std::string> LocalRendezvous::try_get(const std::string& key) {
+std::optional<std::string> LocalRendezvous::try_get(const std::string& key,
+                                                    internal::Deadline /*deadline*/) {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (const auto entry = values_.find(key); entry != values_.end()) return entry->second;
   return std::nullopt;

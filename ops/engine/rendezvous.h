@@ -4,6 +4,7 @@
 // Where the ranks of a group exchange a few small facts before they can talk to each other.
 //
 // Implementations: c10d::Store (plugin), in process (tests). Calls may come from several threads.
+// None waits without a limit, whatever has become of the host that keeps the keys.
 
 #pragma once
 
@@ -21,19 +22,25 @@ namespace chainmail::ops {
 class Rendezvous {
  public:
   virtual ~Rendezvous() = default;
+  /// Hands the value over. Where nobody takes it, returns after a moment: it is written as soon as
+  /// that is possible, before anything that this rank asks for later.
   virtual void set(const std::string& key, const std::string& value) = 0;
   /// Waits until `key` exists; throws TimeoutError that names the key.
   virtual std::string get(const std::string& key, internal::Deadline deadline) = 0;
-  /// Nothing when `key` does not exist (yet).
-  virtual std::optional<std::string> try_get(const std::string& key) = 0;
+  /// Nothing when `key` does not exist (yet). Throws TimeoutError when there is no answer in time.
+  virtual std::optional<std::string> try_get(const std::string& key,
+                                             internal::Deadline deadline) = 0;
+  /// For who will ask again: nothing, too, when there is no answer within a moment.
+  std::optional<std::string> try_get(const std::string& key);
 };
 
 /// Ranks that are threads of one process share one of these.
 class LocalRendezvous final : public Rendezvous {
  public:
+  using Rendezvous::try_get;
   void set(const std::string& key, const std::string& value) override;
   std::string get(const std::string& key, internal::Deadline deadline) override;
-  std::optional<std::string> try_get(const std::string& key) override;
+  std::optional<std::string> try_get(const std::string& key, internal::Deadline deadline) override;
 
  private:
   std::mutex mutex_;

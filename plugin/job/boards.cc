@@ -11,15 +11,15 @@ LauncherRendezvous::LauncherRendezvous(std::shared_ptr<LauncherClient> client)
     : client_(std::move(client)) {}
 
 void LauncherRendezvous::set(const std::string& key, const std::string& value) {
-  client_->set(key, value);
+  client_->set_soon(key, value);
 }
 
 std::string LauncherRendezvous::get(const std::string& key, Deadline deadline) {
   return client_->get(key, deadline);
 }
 
-std::optional<std::string> LauncherRendezvous::try_get(const std::string& key) {
-  return client_->try_get(key);
+std::optional<std::string> LauncherRendezvous::try_get(const std::string& key, Deadline deadline) {
+  return client_->try_get(key, deadline);
 }
 
 PrefixRendezvous::PrefixRendezvous(std::string prefix, std::shared_ptr<ops::Rendezvous> board)
@@ -33,8 +33,8 @@ std::string PrefixRendezvous::get(const std::string& key, Deadline deadline) {
   return board_->get(prefix_ + key, deadline);
 }
 
-std::optional<std::string> PrefixRendezvous::try_get(const std::string& key) {
-  return board_->try_get(prefix_ + key);
+std::optional<std::string> PrefixRendezvous::try_get(const std::string& key, Deadline deadline) {
+  return board_->try_get(prefix_ + key, deadline);
 }
 
 }  // namespace chainmail::internal

@@ -22,7 +22,8 @@ class LauncherRendezvous final : public ops::Rendezvous {
   explicit LauncherRendezvous(std::shared_ptr<LauncherClient> client);
   void set(const std::string& key, const std::string& value) override;
   std::string get(const std::string& key, Deadline deadline) override;
-  std::optional<std::string> try_get(const std::string& key) override;
+  using Rendezvous::try_get;
+  std::optional<std::string> try_get(const std::string& key, Deadline deadline) override;
 
  private:
   std::shared_ptr<LauncherClient> client_;
@@ -34,7 +35,8 @@ class PrefixRendezvous final : public ops::Rendezvous {
   PrefixRendezvous(std::string prefix, std::shared_ptr<ops::Rendezvous> board);
   void set(const std::string& key, const std::string& value) override;
   std::string get(const std::string& key, Deadline deadline) override;
-  std::optional<std::string> try_get(const std::string& key) override;
+  using Rendezvous::try_get;
+  std::optional<std::string> try_get(const std::string& key, Deadline deadline) override;
 
  private:
   std::string prefix_;

@@ -27,6 +27,11 @@ namespace {
 // For requests that the launcher answers at once: only a stopped launcher takes longer.
 constexpr std::chrono::seconds kReplyTimeout{60};
 
+// How long who needs no answer waits for a launcher that takes no messages, and what may then wait
+// to be sent.
+constexpr std::chrono::milliseconds kMoment{200};
+constexpr std::size_t kMostUnsent = std::size_t{4} << 20;
+
 // How often the launcher is told how far this rank is.
 constexpr std::chrono::milliseconds kProgressPeriod{500};
 
@@ -49,7 +54,7 @@ std::int64_t to_number(const std::string& text) {
 }
 
 // Checked before anything else is opened, which could get the number of a closed descriptor.
-int take_over(int fd) {
+int adopt(int fd) {
   int domain = 0;
   socklen_t length = sizeof domain;
   if (::getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &length) != 0 || domain != AF_UNIX ||
@@ -65,7 +70,7 @@ int take_over(int fd) {
 }  // namespace
 
 LauncherClient::LauncherClient(int fd, std::uint32_t generation, std::chrono::milliseconds timeout)
-    : fd_(take_over(fd)),
+    : fd_(adopt(fd)),
       wake_fd_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       generation_(generation),
       pid_(::getpid()) {
@@ -76,11 +81,13 @@ LauncherClient::LauncherClient(int fd, std::uint32_t generation, std::chrono::mi
   }
   reader_ = std::thread([this] { read_loop(); });
   try {
-    send_frame(JobMessage::kHello, BodyWriter()
-                                       .u32(kJobProtocolVersion)
-                                       .u32(static_cast<std::uint32_t>(pid_))
-                                       .text(CHAINMAIL_VERSION)
-                                       .take());
+    send_frame(JobMessage::kHello,
+               BodyWriter()
+                   .u32(kJobProtocolVersion)
+                   .u32(static_cast<std::uint32_t>(pid_))
+                   .text(CHAINMAIL_VERSION)
+                   .take(),
+               Deadline::after(timeout));
     std::unique_lock lock(mutex_);
     if (!changed_.wait_for(lock, timeout, [this] { return is_welcome_ || gone_; })) {
       throw TimeoutError("the launcher did not answer within " +
@@ -111,32 +118,65 @@ void LauncherClient::check_process() const {
   }
 }
 
-void LauncherClient::send_frame(JobMessage type, std::string body) {
-  check_process();
-  send_bytes(encode_frame(Frame{type, generation_, std::move(body)}));
-}
+Deadline LauncherClient::usual() { return Deadline::after(kReplyTimeout); }
 
-void LauncherClient::send_bytes(std::string_view bytes) {
-  const std::lock_guard lock(write_mutex_);
-  const Deadline deadline = Deadline::after(kReplyTimeout);
-  while (!bytes.empty()) {
-    const ssize_t sent = ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (sent > 0) {
-      bytes.remove_prefix(static_cast<std::size_t>(sent));
-      continue;
-    }
-    if (errno == EINTR) continue;
-    if (errno != EAGAIN) std::rethrow_exception(launcher_gone(system_error("send").what()));
-    if (deadline.has_passed()) throw TimeoutError("the launcher takes no messages; is it stopped?");
-    pollfd ready{fd_, POLLOUT, 0};
-    ::poll(&ready, 1, 100);
+void LauncherClient::send_frame(JobMessage type, std::string body, Deadline deadline) {
+  if (!wait_until_sent(take_over(type, std::move(body)).end, deadline)) {
+    throw TimeoutError("the launcher takes no messages; is it stopped?");
   }
 }
 
-LauncherClient::Reply LauncherClient::request(JobMessage type,
-                                              const std::function<void(BodyWriter&)>& fill,
-                                              const std::string& what) {
-  return request(type, fill, what, Deadline::after(kReplyTimeout));
+/// Like send_frame(), but what the launcher does not take within a moment is sent by the reading
+/// thread when that is possible. Costs no time where others have waited in vain.
+void LauncherClient::leave_frame(JobMessage type, std::string body) {
+  const Place place = take_over(type, std::move(body));
+  constexpr std::chrono::milliseconds kNone{0};
+  static_cast<void>(
+      wait_until_sent(place.end, Deadline::after(place.is_behind_others ? kNone : kMoment)));
+}
+
+LauncherClient::Place LauncherClient::take_over(JobMessage type, std::string body) {
+  check_process();
+  const std::string frame = encode_frame(Frame{type, generation_, std::move(body)});
+  const std::lock_guard lock(write_mutex_);
+  if (unsent_.size() > kMostUnsent) {
+    throw TimeoutError("the launcher takes no messages; is it stopped?");
+  }
+  const bool is_behind_others = !unsent_.empty();
+  unsent_ += frame;
+  return {sent_ + unsent_.size(), is_behind_others};
+}
+
+bool LauncherClient::wait_until_sent(std::uint64_t end, Deadline deadline) {
+  while (!send_up_to(end)) {
+    if (deadline.has_passed()) return false;
+    pollfd ready{fd_, POLLOUT, 0};
+    ::poll(&ready, 1, static_cast<int>(std::min<std::int64_t>(deadline.left().count(), 100)));
+  }
+  return true;
+}
+
+/// Sends what there is room for; whether all before `end` has gone.
+bool LauncherClient::send_up_to(std::uint64_t end) {
+  const std::lock_guard lock(write_mutex_);
+  while (!unsent_.empty()) {
+    const ssize_t sent = ::send(fd_, unsent_.data(), unsent_.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent < 0 && errno == EINTR) continue;
+    if (sent < 0 && errno == EAGAIN) break;
+    if (sent < 0) std::rethrow_exception(launcher_gone(system_error("send").what()));
+    unsent_.erase(0, static_cast<std::size_t>(sent));
+    sent_ += static_cast<std::uint64_t>(sent);
+  }
+  return sent_ >= end;
+}
+
+/// What others have given up sending.
+void LauncherClient::send_left_over() noexcept {
+  try {
+    static_cast<void>(send_up_to(0));
+  } catch (const std::exception&) {
+    // The launcher is gone: what it has said before that is still to be read.
+  }
 }
 
 LauncherClient::Reply LauncherClient::request(JobMessage type,
@@ -153,7 +193,7 @@ LauncherClient::Reply LauncherClient::request(JobMessage type,
   body.u32(id);
   fill(body);
   try {
-    send_frame(type, body.take());
+    send_frame(type, body.take(), deadline);
   } catch (...) {
     const std::lock_guard lock(mutex_);
     pending_.erase(id);
@@ -171,8 +211,12 @@ LauncherClient::Reply LauncherClient::request(JobMessage type,
   throw TimeoutError("the launcher's store: " + what + " was not answered in time");
 }
 
-void LauncherClient::set(const std::string& key, const std::string& value) {
-  send_frame(JobMessage::kStoreSet, BodyWriter().text(key).text(value).take());
+void LauncherClient::set_soon(const std::string& key, const std::string& value) {
+  leave_frame(JobMessage::kStoreSet, BodyWriter().text(key).text(value).take());
+}
+
+void LauncherClient::set(const std::string& key, const std::string& value, Deadline deadline) {
+  send_frame(JobMessage::kStoreSet, BodyWriter().text(key).text(value).take(), deadline);
 }
 
 std::string LauncherClient::get(const std::string& key, Deadline deadline) {
@@ -182,42 +226,44 @@ std::string LauncherClient::get(const std::string& key, Deadline deadline) {
       .value;
 }
 
-std::optional<std::string> LauncherClient::try_get(const std::string& key) {
+std::optional<std::string> LauncherClient::try_get(const std::string& key, Deadline deadline) {
   Reply reply = request(
-      JobMessage::kStoreTryGet, [&](BodyWriter& body) { body.text(key); }, "reading " + key);
+      JobMessage::kStoreTryGet, [&](BodyWriter& body) { body.text(key); }, "reading " + key,
+      deadline);
   if (reply.status == 0) return std::nullopt;
   return std::move(reply.value);
 }
 
-std::int64_t LauncherClient::add(const std::string& key, std::int64_t amount) {
+std::int64_t LauncherClient::add(const std::string& key, std::int64_t amount, Deadline deadline) {
   return to_number(request(
                        JobMessage::kStoreAdd, [&](BodyWriter& body) { body.text(key).i64(amount); },
-                       "adding to " + key)
+                       "adding to " + key, deadline)
                        .value);
 }
 
 std::string LauncherClient::compare_set(const std::string& key, const std::string& expected,
-                                        const std::string& desired) {
+                                        const std::string& desired, Deadline deadline) {
   return request(
              JobMessage::kStoreCompareSet,
              [&](BodyWriter& body) { body.text(key).text(expected).text(desired); },
-             "compare-and-set of " + key)
+             "compare-and-set of " + key, deadline)
       .value;
 }
 
-void LauncherClient::append(const std::string& key, const std::string& value) {
-  send_frame(JobMessage::kStoreAppend, BodyWriter().text(key).text(value).take());
+void LauncherClient::append(const std::string& key, const std::string& value, Deadline deadline) {
+  send_frame(JobMessage::kStoreAppend, BodyWriter().text(key).text(value).take(), deadline);
 }
 
-bool LauncherClient::remove(const std::string& key) {
+bool LauncherClient::remove(const std::string& key, Deadline deadline) {
   return request(
-             JobMessage::kStoreDelete, [&](BodyWriter& body) { body.text(key); }, "removing " + key)
+             JobMessage::kStoreDelete, [&](BodyWriter& body) { body.text(key); }, "removing " + key,
+             deadline)
              .status != 0;
 }
 
-std::int64_t LauncherClient::count() {
+std::int64_t LauncherClient::count(Deadline deadline) {
   return to_number(request(
-                       JobMessage::kStoreCount, [](BodyWriter&) {}, "counting the keys")
+                       JobMessage::kStoreCount, [](BodyWriter&) {}, "counting the keys", deadline)
                        .value);
 }
 
@@ -229,9 +275,8 @@ void LauncherClient::tell_progress() {
       now - told_at_ < kProgressPeriod) {
     return;
   }
-  // Whoever writes may be waiting for room, and it is this thread that sees the launcher's end.
-  const std::unique_lock lock(write_mutex_, std::try_to_lock);
-  if (!lock.owns_lock()) return;
+  const std::lock_guard lock(write_mutex_);
+  if (!unsent_.empty()) return;
   const std::string frame = encode_frame(
       Frame{JobMessage::kStep, generation_, BodyWriter().u64(steps).u64(operations).take()});
   int queued = 0;
@@ -249,6 +294,7 @@ bool LauncherClient::read_some(FrameReader& reader) {
     throw system_error("poll");
   }
   if (ready[1].revents != 0) return false;
+  send_left_over();
   tell_progress();
   if (ready[0].revents == 0) return true;
   std::array<std::byte, 65536> buffer;

@@ -42,17 +42,21 @@ class LauncherClient final : public ops::FailureNews, public ops::ProgressCounte
 
   const Welcome& welcome() const noexcept { return welcome_; }
 
-  void set(const std::string& key, const std::string& value);
+  // TimeoutError when the launcher, stopped perhaps, does not answer or take the message in time;
+  // without a deadline that is after a minute.
+  void set(const std::string& key, const std::string& value, Deadline deadline = usual());
+  /// Waits for a launcher that takes no messages only a moment: it gets this one later.
+  void set_soon(const std::string& key, const std::string& value);
   /// Waits until the key exists; TimeoutError names it.
   std::string get(const std::string& key, Deadline deadline);
-  std::optional<std::string> try_get(const std::string& key);
-  std::int64_t add(const std::string& key, std::int64_t amount);
+  std::optional<std::string> try_get(const std::string& key, Deadline deadline = usual());
+  std::int64_t add(const std::string& key, std::int64_t amount, Deadline deadline = usual());
   /// c10d's compareSet: returns the value afterwards.
   std::string compare_set(const std::string& key, const std::string& expected,
-                          const std::string& desired);
-  void append(const std::string& key, const std::string& value);
-  bool remove(const std::string& key);
-  std::int64_t count();
+                          const std::string& desired, Deadline deadline = usual());
+  void append(const std::string& key, const std::string& value, Deadline deadline = usual());
+  bool remove(const std::string& key, Deadline deadline = usual());
+  std::int64_t count(Deadline deadline = usual());
   /// How far training is. Costs a store: the reading thread passes it on, twice a second.
   void report_step(std::uint64_t step) noexcept { steps_.store(step, std::memory_order_relaxed); }
   void count_operation() noexcept override { operations_.fetch_add(1, std::memory_order_relaxed); }
@@ -67,18 +71,27 @@ class LauncherClient final : public ops::FailureNews, public ops::ProgressCounte
     std::uint8_t status = 0;
     std::string value;
   };
+  /// Of a frame among all bytes to the launcher.
+  struct Place {
+    std::uint64_t end = 0;
+    bool is_behind_others = false;  ///< which have not been sent
+  };
   struct Subscription {
     std::vector<int> global_ranks;
     std::shared_ptr<ops::FailureState> state;
   };
 
+  /// When a request without a deadline of its own must be through.
+  static Deadline usual();
   void check_process() const;
-  void send_frame(JobMessage type, std::string body);
-  void send_bytes(std::string_view bytes);
+  void send_frame(JobMessage type, std::string body, Deadline deadline);
+  void leave_frame(JobMessage type, std::string body);
+  Place take_over(JobMessage type, std::string body);
+  bool wait_until_sent(std::uint64_t end, Deadline deadline);
+  bool send_up_to(std::uint64_t end);
+  void send_left_over() noexcept;
   Reply request(JobMessage type, const std::function<void(BodyWriter&)>& fill,
                 const std::string& what, Deadline deadline);
-  Reply request(JobMessage type, const std::function<void(BodyWriter&)>& fill,
-                const std::string& what);
   void read_loop() noexcept;
   bool read_some(FrameReader& reader);
   void tell_progress();
@@ -101,6 +114,8 @@ class LauncherClient final : public ops::FailureNews, public ops::ProgressCounte
   std::chrono::steady_clock::time_point told_at_;
 
   std::mutex write_mutex_;
+  std::string unsent_;      ///< frames that the launcher has not taken yet
+  std::uint64_t sent_ = 0;  ///< bytes before unsent_
   std::mutex mutex_;
   std::condition_variable changed_;
   bool is_welcome_ = false;

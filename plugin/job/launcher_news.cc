@@ -76,7 +76,7 @@ void LauncherClient::unsubscribe(const std::string& group) {
 void LauncherClient::announce(const std::string& group, const std::exception_ptr& error) noexcept {
   try {
     const ErrorText text = describe_error(error);
-    send_frame(
+    leave_frame(
         JobMessage::kGroupFailed,
         BodyWriter().text(group).u32(text.code).text(text.message).i64(text.peer_rank).take());
   } catch (const std::exception& failure) {

@@ -32,8 +32,9 @@ class InterruptibleRendezvous final : public Rendezvous {
 
   void set(const std::string& key, const std::string& value) override { inner_->set(key, value); }
 
-  std::optional<std::string> try_get(const std::string& key) override {
-    return inner_->try_get(key);
+  using Rendezvous::try_get;
+  std::optional<std::string> try_get(const std::string& key, internal::Deadline deadline) override {
+    return inner_->try_get(key, deadline);
   }
 
   std::string get(const std::string& key, internal::Deadline deadline) override {

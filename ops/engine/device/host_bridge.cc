@@ -24,8 +24,8 @@ class LeadersRendezvous final : public Rendezvous {
   std::string get(const std::string& key, internal::Deadline deadline) override {
     return inner_->get("leaders/" + key, deadline);
   }
-  std::optional<std::string> try_get(const std::string& key) override {
-    return inner_->try_get("leaders/" + key);
+  std::optional<std::string> try_get(const std::string& key, internal::Deadline deadline) override {
+    return inner_->try_get("leaders/" + key, deadline);
   }
 
  private:

@@ -11,7 +11,6 @@
 #include <thread>
 #include <utility>
 
-#include "base/deadline.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "ops/engine/failure/error_text.h"
@@ -19,7 +18,6 @@
 namespace chainmail::ops {
 namespace {
 
-using internal::Deadline;
 using std::chrono::milliseconds;
 
 // What the first rank to fail found out; the value is an encoded error.
@@ -37,6 +35,13 @@ constexpr milliseconds kPause{5};
 constexpr milliseconds kSignWait{500};
 // A time limit is told with at most this fraction of it in delay.
 constexpr int kPromptness = 25;
+
+// What asking may cost in all: of an operation that has failed, where the lookout had no answer
+// either, of a failure that is told, and of one round of the lookout, whose end a group waits for.
+constexpr milliseconds kExplainLimit{850};
+constexpr milliseconds kSilentLimit{50};
+constexpr milliseconds kTellLimit{100};
+constexpr milliseconds kLookLimit{500};
 
 // Rounds of the lookout: ask often at first, then seldom, so that a long operation of many ranks
 // does not flood the store; warn once when ranks are late.
@@ -72,41 +77,52 @@ std::vector<int> Diagnosis::peers_of(const PlannedOperation& operation) const {
   return all_ranks_;
 }
 
-std::string Diagnosis::list_names(std::span<const int> ranks) {
+std::string Diagnosis::list_names(std::span<const int> ranks, Deadline deadline) {
   constexpr std::size_t kMost = 8;
   std::string text;
   for (std::size_t i = 0; i < std::min(ranks.size(), kMost); ++i) {
-    text += (i == 0 ? "" : ", ") + board_.name_of(ranks[i]);
+    text += (i == 0 ? "" : ", ") + board_.name_of(ranks[i], deadline);
   }
   return ranks.size() > kMost ? text + " and " + std::to_string(ranks.size() - kMost) + " more"
                               : text;
 }
 
-Finding Diagnosis::reported_by_others() {
+std::optional<std::string> Diagnosis::ask(const std::string& key, Deadline deadline) {
+  try {
+    auto value = rendezvous_->try_get(key, deadline);
+    is_silent_ = false;
+    return value;
+  } catch (const TimeoutError&) {
+    is_silent_ = true;
+    throw;
+  }
+}
+
+Finding Diagnosis::reported_by_others(Deadline deadline) {
   if (failure_->has_failed()) {
     return {failure_->error(), true};
   }
-  if (const auto text = rendezvous_->try_get(kFailureKey)) {
+  if (const auto text = ask(kFailureKey, deadline)) {
     return {decode_error(*text), true};
   }
   return {};
 }
 
 /// Waits a moment for news of what really happened.
-Finding Diagnosis::wait_for_cause(bool is_mismatch) {
+Finding Diagnosis::wait_for_cause(bool is_mismatch, Deadline deadline) {
   const auto start = std::chrono::steady_clock::now();
   milliseconds patience = is_mismatch ? kDescribeWait : kNewsWait;
   bool may_be_mismatch = is_mismatch;
   do {
-    if (Finding finding = reported_by_others(); finding.error != nullptr) {
+    if (Finding finding = reported_by_others(deadline); finding.error != nullptr) {
       return finding;
     }
-    if (!may_be_mismatch && rendezvous_->try_get(kFailingKey)) {
+    if (!may_be_mismatch && ask(kFailingKey, deadline)) {
       may_be_mismatch = true;
       patience = kOthersDescribeWait;
     }
     if (may_be_mismatch) {
-      if (const auto sentence = board_.find_disagreement(all_ranks_)) {
+      if (const auto sentence = board_.find_disagreement(all_ranks_, deadline)) {
         return {std::make_exception_ptr(MismatchError(*sentence))};
       }
     }
@@ -118,8 +134,9 @@ Finding Diagnosis::wait_for_cause(bool is_mismatch) {
 /// Those of `ranks` that have not noticed that another rank has reached its time limit; only those
 /// that the Comm names, too, where there are such.
 std::vector<int> Diagnosis::find_stopped(std::span<const int> ranks,
-                                         const std::vector<int>& missing_in_comm) {
-  const std::vector<int> silent = board_.find_silent(ranks);
+                                         const std::vector<int>& missing_in_comm,
+                                         Deadline deadline) {
+  const std::vector<int> silent = board_.find_silent(ranks, deadline);
   std::vector<int> named;
   std::copy_if(silent.begin(), silent.end(), std::back_inserter(named), [&](int rank) {
     return std::find(missing_in_comm.begin(), missing_in_comm.end(), board_.global_rank(rank)) !=
@@ -128,22 +145,25 @@ std::vector<int> Diagnosis::find_stopped(std::span<const int> ranks,
   return named.empty() ? silent : named;
 }
 
+std::string Diagnosis::describe_timeout(const PlannedOperation& operation) const {
+  return title_of(operation) + " has not ended within " +
+         std::to_string(operation.timeout.count()) + " ms on " + board_.own_name() + ": ";
+}
+
 Finding Diagnosis::explain_timeout(const PlannedOperation& operation, const std::string& message,
-                                   const std::vector<int>& missing_in_comm) {
+                                   const std::vector<int>& missing_in_comm, Deadline deadline) {
   const std::vector<int> peers = peers_of(operation);
-  const std::vector<int> missing = board_.find_missing(operation, peers);
-  std::string text = title_of(operation) + " has not ended within " +
-                     std::to_string(operation.timeout.count()) + " ms on " + board_.name_of(rank_) +
-                     ": ";
+  const std::vector<int> missing = board_.find_missing(operation, peers, deadline);
+  std::string text = describe_timeout(operation);
   std::vector<int> global_missing;
   if (is_from_any_rank(operation.collective)) {
     for (const int rank : missing) {
       global_missing.push_back(board_.global_rank(rank));
     }
     text += "no message with tag " + std::to_string(operation.collective.tag) + " has come from " +
-            list_names(missing);
+            list_names(missing, deadline);
   } else if (missing.empty()) {
-    const std::vector<int> stopped = find_stopped(peers, missing_in_comm);
+    const std::vector<int> stopped = find_stopped(peers, missing_in_comm, deadline);
     for (const int rank : stopped) {
       global_missing.push_back(board_.global_rank(rank));
     }
@@ -151,7 +171,7 @@ Finding Diagnosis::explain_timeout(const PlannedOperation& operation, const std:
       global_missing = missing_in_comm;
       text += "all ranks have begun it, but data does not come (" + message + ")";
     } else {
-      text += list_names(stopped) + (stopped.size() == 1 ? " has" : " have") +
+      text += list_names(stopped, deadline) + (stopped.size() == 1 ? " has" : " have") +
               " begun it and then given no sign of life";
     }
     text += "; look for a stopped process or a cut network";
@@ -159,7 +179,7 @@ Finding Diagnosis::explain_timeout(const PlannedOperation& operation, const std:
     for (const int rank : missing) {
       global_missing.push_back(board_.global_rank(rank));
     }
-    text += list_names(missing) + (missing.size() == 1 ? " has" : " have") +
+    text += list_names(missing, deadline) + (missing.size() == 1 ? " has" : " have") +
             " not been seen in it; look at what they do, or allow more time if they are only slow";
   }
   return {std::make_exception_ptr(TimeoutError(text, std::move(global_missing)))};
@@ -167,38 +187,55 @@ Finding Diagnosis::explain_timeout(const PlannedOperation& operation, const std:
 
 Finding Diagnosis::explain_or_throw(const PlannedOperation& operation,
                                     const std::exception_ptr& error,
-                                    const std::function<void()>& release_peers) {
+                                    const std::function<void()>& release_peers, Deadline deadline) {
   try {
     std::rethrow_exception(error);
   } catch (const MismatchError& e) {
     rendezvous_->set(kFailingKey, "1");
     publish();
     release_peers();
-    const Finding cause = wait_for_cause(true);
-    const std::string text = title_of(operation) + ": " + board_.name_of(rank_) + " calls " +
+    const Finding cause = wait_for_cause(true, deadline);
+    const std::string text = title_of(operation) + ": " + board_.own_name() + " calls " +
                              board_.describe(operation) + ", but " + e.what();
     return cause.error != nullptr ? cause : Finding{std::make_exception_ptr(MismatchError(text))};
   } catch (const PeerError& e) {
     publish();
     release_peers();
-    const Finding cause = wait_for_cause(false);
-    const std::string text = title_of(operation) + " on " + board_.name_of(rank_) + ": " + e.what();
+    const Finding cause = wait_for_cause(false, deadline);
+    const std::string text = title_of(operation) + " on " + board_.own_name() + ": " + e.what();
     return cause.error != nullptr
                ? cause
                : Finding{std::make_exception_ptr(PeerError(text, e.peer_rank()))};
   } catch (const TimeoutError& e) {
     publish();
-    if (const Finding cause = reported_by_others(); cause.error != nullptr) {
+    if (const Finding cause = reported_by_others(deadline); cause.error != nullptr) {
       return cause;
     }
     rendezvous_->set(kFailingKey, "1");
     board_.sign();
     // The others get here, too, or their lookouts see the key: let them write down where they are.
     std::this_thread::sleep_for(std::min(kSignWait, operation.timeout / kPromptness));
-    const Finding cause = reported_by_others();
-    return cause.error != nullptr ? cause : explain_timeout(operation, e.what(), e.missing_ranks());
+    const Finding cause = reported_by_others(deadline);
+    return cause.error != nullptr
+               ? cause
+               : explain_timeout(operation, e.what(), e.missing_ranks(), deadline);
   } catch (...) {
     release_peers();
+    return {error};
+  }
+}
+
+/// With what is known without the others.
+Finding Diagnosis::explain_alone(const PlannedOperation& operation, const std::exception_ptr& error,
+                                 const std::string& reason) const {
+  try {
+    std::rethrow_exception(error);
+  } catch (const TimeoutError& e) {
+    return {std::make_exception_ptr(
+        TimeoutError(describe_timeout(operation) + e.what() +
+                         "; which ranks are missing cannot be found out: " + reason,
+                     e.missing_ranks()))};
+  } catch (...) {
     return {error};
   }
 }
@@ -207,9 +244,11 @@ Finding Diagnosis::explain(const PlannedOperation& operation, const std::excepti
                            const std::function<void()>& release_peers) noexcept {
   Finding result{error};
   try {
-    result = explain_or_throw(operation, error, release_peers);
+    result = explain_or_throw(operation, error, release_peers,
+                              Deadline::after(is_silent_ ? kSilentLimit : kExplainLimit));
   } catch (const std::exception& e) {
-    // The rendezvous is gone as well, such as with the launcher.
+    // The rendezvous is gone as well, such as with the launcher or a host that is cut off.
+    result = explain_alone(operation, error, e.what());
     internal::log_line(internal::LogLevel::kInfo,
                        std::string("cannot ask the other ranks what failed: ") + e.what());
   }
@@ -218,10 +257,11 @@ Finding Diagnosis::explain(const PlannedOperation& operation, const std::excepti
 }
 
 std::exception_ptr Diagnosis::error_of(const std::string& title, const std::exception_ptr& error) {
-  return in_operation(title + " on " + board_.name_of(rank_), error);
+  return in_operation(title + " on " + board_.own_name(), error);
 }
 
 Finding Diagnosis::look(std::span<const LongOperation> operations) noexcept {
+  const Deadline deadline = Deadline::after(kLookLimit);
   try {
     const auto is_at = [&](int rounds) {
       return std::any_of(operations.begin(), operations.end(),
@@ -237,17 +277,17 @@ Finding Diagnosis::look(std::span<const LongOperation> operations) noexcept {
     if (rounds > kEagerRounds && rounds % kSeldom != 0 && !is_at(kWarnRound)) {
       return {};
     }
-    if (Finding finding = reported_by_others(); finding.error != nullptr) {
+    if (Finding finding = reported_by_others(deadline); finding.error != nullptr) {
       return finding;
     }
-    if (rendezvous_->try_get(kFailingKey) && !std::exchange(has_signed_, true)) {
+    if (ask(kFailingKey, deadline) && !std::exchange(has_signed_, true)) {
       publish();
       board_.sign();
     }
-    if (Finding finding = find_disagreement(operations); finding.error != nullptr) {
+    if (Finding finding = find_disagreement(operations, deadline); finding.error != nullptr) {
       return finding;
     }
-    warn_of_late_ranks(operations);
+    warn_of_late_ranks(operations, deadline);
   } catch (const std::exception& e) {
     internal::log_line(internal::LogLevel::kInfo,
                        std::string("cannot ask where the other ranks are: ") + e.what());
@@ -255,7 +295,7 @@ Finding Diagnosis::look(std::span<const LongOperation> operations) noexcept {
   return {};
 }
 
-Finding Diagnosis::find_disagreement(std::span<const LongOperation> operations) {
+Finding Diagnosis::find_disagreement(std::span<const LongOperation> operations, Deadline deadline) {
   std::vector<int> ranks;
   for (const LongOperation& each : operations) {
     const Collective& collective = each.operation->collective;
@@ -267,31 +307,41 @@ Finding Diagnosis::find_disagreement(std::span<const LongOperation> operations) 
       ranks.push_back(collective.root);
     }
   }
-  if (const auto sentence = board_.find_disagreement(ranks)) {
+  if (const auto sentence = board_.find_disagreement(ranks, deadline)) {
     return {std::make_exception_ptr(MismatchError(*sentence))};
   }
   return {};
 }
 
-void Diagnosis::warn_of_late_ranks(std::span<const LongOperation> operations) {
+void Diagnosis::warn_of_late_ranks(std::span<const LongOperation> operations, Deadline deadline) {
   for (const LongOperation& each : operations) {
     if (each.rounds != kWarnRound) {
       continue;
     }
-    const std::vector<int> late = board_.find_missing(*each.operation, peers_of(*each.operation));
+    const std::vector<int> late =
+        board_.find_missing(*each.operation, peers_of(*each.operation), deadline);
     if (!late.empty()) {
-      internal::log_line(internal::LogLevel::kWarning,
-                         title_of(*each.operation) + " has been waiting for " + list_names(late) +
-                             " for " + std::to_string(each.rounds / 10) + " s");
+      internal::log_line(internal::LogLevel::kWarning, title_of(*each.operation) +
+                                                           " has been waiting for " +
+                                                           list_names(late, deadline) + " for " +
+                                                           std::to_string(each.rounds / 10) + " s");
     }
+  }
+}
+
+/// The first cause is the true one.
+bool Diagnosis::is_known_to_others() {
+  try {
+    return ask(kFailureKey, Deadline::after(is_silent_ ? kSilentLimit : kTellLimit)).has_value();
+  } catch (const TimeoutError&) {
+    return false;  // better two causes than none, once the rendezvous can be reached again
   }
 }
 
 void Diagnosis::announce(const std::exception_ptr& error) noexcept {
   try {
-    if (!rendezvous_->try_get(kFailureKey)) {  // the first cause is the true one
-      rendezvous_->set(kFailureKey, encode_error(error));
-    }
+    if (is_known_to_others()) return;
+    rendezvous_->set(kFailureKey, encode_error(error));
   } catch (const std::exception& e) {
     internal::log_line(internal::LogLevel::kInfo,
                        std::string("cannot leave the failure in the store: ") + e.what());

@@ -6,18 +6,22 @@
 //
 // look() is for the lookout thread, explain() for the thread that ran the operation, before it is
 // done; both may run at once. Neither throws: what cannot be found out leaves the first error as it
-// was.
+// was. None of the calls takes longer than a second, whatever has become of the host that keeps the
+// rendezvous: an error that is known must reach its caller.
 
 #pragma once
 
+#include <atomic>
 #include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "base/deadline.h"
 #include "ops/engine/failure/lookout.h"
 #include "ops/engine/failure/position_board.h"
 #include "ops/engine/failure_state.h"
@@ -53,19 +57,26 @@ class Diagnosis {
   void announce(const std::exception_ptr& error) noexcept;
 
  private:
+  using Deadline = internal::Deadline;
+
   Finding explain_or_throw(const PlannedOperation& operation, const std::exception_ptr& error,
-                           const std::function<void()>& release_peers);
-  Finding wait_for_cause(bool is_mismatch);
+                           const std::function<void()>& release_peers, Deadline deadline);
+  Finding explain_alone(const PlannedOperation& operation, const std::exception_ptr& error,
+                        const std::string& reason) const;
+  Finding wait_for_cause(bool is_mismatch, Deadline deadline);
   Finding explain_timeout(const PlannedOperation& operation, const std::string& message,
-                          const std::vector<int>& missing_in_comm);
-  std::vector<int> find_stopped(std::span<const int> ranks,
-                                const std::vector<int>& missing_in_comm);
-  Finding reported_by_others();
+                          const std::vector<int>& missing_in_comm, Deadline deadline);
+  std::string describe_timeout(const PlannedOperation& operation) const;
+  std::vector<int> find_stopped(std::span<const int> ranks, const std::vector<int>& missing_in_comm,
+                                Deadline deadline);
+  std::optional<std::string> ask(const std::string& key, Deadline deadline);
+  bool is_known_to_others();
+  Finding reported_by_others(Deadline deadline);
   void publish();
-  Finding find_disagreement(std::span<const LongOperation> operations);
-  void warn_of_late_ranks(std::span<const LongOperation> operations);
+  Finding find_disagreement(std::span<const LongOperation> operations, Deadline deadline);
+  void warn_of_late_ranks(std::span<const LongOperation> operations, Deadline deadline);
   std::vector<int> peers_of(const PlannedOperation& operation) const;
-  std::string list_names(std::span<const int> ranks);
+  std::string list_names(std::span<const int> ranks, Deadline deadline);
 
   int rank_;
   std::vector<int> all_ranks_;
@@ -75,7 +86,8 @@ class Diagnosis {
   std::shared_ptr<FailureState> failure_;
   PositionBoard board_;
   std::mutex publish_mutex_;
-  bool has_signed_ = false;  // the lookout's
+  bool has_signed_ = false;             // the lookout's
+  std::atomic<bool> is_silent_{false};  ///< the rendezvous has not answered the last question
 };
 
 }  // namespace chainmail::ops

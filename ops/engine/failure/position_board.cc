@@ -9,6 +9,8 @@
 #include <string_view>
 #include <utility>
 
+#include "base/error.h"
+
 namespace chainmail::ops {
 namespace {
 
@@ -106,7 +108,8 @@ void PositionBoard::publish(const Activity& activity) {
   rendezvous_->set(position_key(rank_), text);
 }
 
-std::optional<std::string> PositionBoard::find_disagreement(std::span<const int> ranks) {
+std::optional<std::string> PositionBoard::find_disagreement(std::span<const int> ranks,
+                                                            internal::Deadline deadline) {
   struct Caller {
     int rank = 0;
     Entry entry;
@@ -118,7 +121,7 @@ std::optional<std::string> PositionBoard::find_disagreement(std::span<const int>
 
   std::map<std::string, Caller> first_callers;
   for (const int rank : sorted) {
-    const std::optional<std::string> text = rendezvous_->try_get(position_key(rank));
+    const std::optional<std::string> text = rendezvous_->try_get(position_key(rank), deadline);
     for (Entry& entry : parse(text.value_or(""))) {
       const auto [place, is_new] = first_callers.try_emplace(entry.slot, Caller{rank, entry});
       const Caller& other = place->second;
@@ -129,8 +132,9 @@ std::optional<std::string> PositionBoard::find_disagreement(std::span<const int>
                                    ? " with other counts, splits, algorithm or wire format"
                                    : "";
       return other.entry.call.substr(0, other.entry.call.find(' ')) + " " +
-             entry.slot.substr(entry.slot.find('#')) + ": " + name_of(other.rank) + " calls " +
-             other.entry.call + ", " + name_of(rank) + " calls " + entry.call + hint +
+             entry.slot.substr(entry.slot.find('#')) + ": " + name_of(other.rank, deadline) +
+             " calls " + other.entry.call + ", " + name_of(rank, deadline) + " calls " +
+             entry.call + hint +
              "; every rank must call the same operation with as many elements of the same dtype, "
              "in the same order";
     }
@@ -139,11 +143,13 @@ std::optional<std::string> PositionBoard::find_disagreement(std::span<const int>
 }
 
 std::vector<int> PositionBoard::find_missing(const PlannedOperation& operation,
-                                             std::span<const int> ranks) {
+                                             std::span<const int> ranks,
+                                             internal::Deadline deadline) {
   const std::string slot = slot_of(operation.plan.lane, operation.plan.header);
   std::vector<int> missing;
   for (const int rank : ranks) {
-    const std::vector<Entry> entries = parse(rendezvous_->try_get(position_key(rank)).value_or(""));
+    const std::vector<Entry> entries =
+        parse(rendezvous_->try_get(position_key(rank), deadline).value_or(""));
     const bool is_there = std::any_of(entries.begin(), entries.end(),
                                       [&](const Entry& entry) { return entry.slot == slot; });
     if (rank != rank_ && !is_there) {
@@ -155,10 +161,11 @@ std::vector<int> PositionBoard::find_missing(const PlannedOperation& operation,
 
 void PositionBoard::sign() { rendezvous_->set(sign_key(rank_), "1"); }
 
-std::vector<int> PositionBoard::find_silent(std::span<const int> ranks) {
+std::vector<int> PositionBoard::find_silent(std::span<const int> ranks,
+                                            internal::Deadline deadline) {
   std::vector<int> silent;
   for (const int rank : ranks) {
-    if (rank != rank_ && !rendezvous_->try_get(sign_key(rank))) {
+    if (rank != rank_ && !rendezvous_->try_get(sign_key(rank), deadline)) {
       silent.push_back(rank);
     }
   }
@@ -169,14 +176,26 @@ std::string PositionBoard::describe(const PlannedOperation& operation) const {
   return describe_call(operation.collective, operation.plan, options_, global_ranks_);
 }
 
-std::string PositionBoard::name_of(int rank) {
-  std::string name = "rank " + std::to_string(global_rank(rank));
-  const int node = topology_.node_of(rank);
-  const std::string host =
-      node == topology_.node_of(rank_)
-          ? options_.host
-          : rendezvous_->try_get(host_key(node)).value_or("node " + std::to_string(node));
+std::string PositionBoard::host_of_node(int node, internal::Deadline deadline) {
+  const std::string unknown = "node " + std::to_string(node);
+  try {
+    return rendezvous_->try_get(host_key(node), deadline).value_or(unknown);
+  } catch (const TimeoutError&) {
+    return unknown;
+  }
+}
+
+std::string PositionBoard::with_host(int rank, const std::string& host) const {
+  const std::string name = "rank " + std::to_string(global_rank(rank));
   return host.empty() ? name : name + " (" + host + ")";
 }
+
+std::string PositionBoard::name_of(int rank, internal::Deadline deadline) {
+  const int node = topology_.node_of(rank);
+  return node == topology_.node_of(rank_) ? with_host(rank, options_.host)
+                                          : with_host(rank, host_of_node(node, deadline));
+}
+
+std::string PositionBoard::own_name() const { return with_host(rank_, options_.host); }
 
 }  // namespace chainmail::ops

@@ -4,7 +4,8 @@
 // Which operation every rank is in: written down in the group's rendezvous by ranks that wait for
 // long or have failed, read by those who must say who disagrees or who is missing.
 //
-// Costs nothing while operations are quick. Thread-safe; one thread at a time publishes.
+// Costs nothing while operations are quick. Thread-safe; one thread at a time publishes. What asks
+// the rendezvous throws TimeoutError when that has not answered by the deadline.
 
 #pragma once
 
@@ -14,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "base/deadline.h"
 #include "ops/engine/collective.h"
 #include "ops/engine/group.h"
 
@@ -36,26 +38,35 @@ class PositionBoard {
 
   /// The first operation that two of `ranks` (or this rank and one of them) called differently, as
   /// a sentence that names both; nothing while there is none.
-  [[nodiscard]] std::optional<std::string> find_disagreement(std::span<const int> ranks);
+  [[nodiscard]] std::optional<std::string> find_disagreement(std::span<const int> ranks,
+                                                             internal::Deadline deadline);
 
   /// Those of `ranks` that have not written down that they are in (or past) `operation`.
   [[nodiscard]] std::vector<int> find_missing(const PlannedOperation& operation,
-                                              std::span<const int> ranks);
+                                              std::span<const int> ranks,
+                                              internal::Deadline deadline);
 
   /// Writes down that this rank has noticed a failure.
   void sign();
   /// Those of `ranks` that have not; without this one.
-  [[nodiscard]] std::vector<int> find_silent(std::span<const int> ranks);
+  [[nodiscard]] std::vector<int> find_silent(std::span<const int> ranks,
+                                             internal::Deadline deadline);
 
   /// describe_call(), with ranks of the job.
   [[nodiscard]] std::string describe(const PlannedOperation& operation) const;
-  /// "rank 3 (node2)": the job's rank number and its host.
-  [[nodiscard]] std::string name_of(int rank);
+  /// "rank 3 (node2)": the job's rank number and its host; "node 1" for a host that is not known by
+  /// the deadline, which throws nothing.
+  [[nodiscard]] std::string name_of(int rank, internal::Deadline deadline);
+  /// Of this rank; asks nobody.
+  [[nodiscard]] std::string own_name() const;
   [[nodiscard]] int global_rank(int rank) const {
     return global_ranks_[static_cast<std::size_t>(rank)];
   }
 
  private:
+  std::string host_of_node(int node, internal::Deadline deadline);
+  std::string with_host(int rank, const std::string& host) const;
+
   int rank_;
   const Topology& topology_;
   std::vector<int> global_ranks_;

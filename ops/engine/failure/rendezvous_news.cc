@@ -5,6 +5,7 @@
 
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <map>
@@ -13,6 +14,8 @@
 #include <thread>
 #include <utility>
 
+#include "base/deadline.h"
+#include "base/error.h"
 #include "base/log.h"
 #include "ops/engine/callbacks/user_code.h"
 #include "ops/engine/failure/error_text.h"
@@ -22,6 +25,11 @@ namespace {
 
 // Often enough for "every rank knows within a second", seldom enough for a store with many ranks.
 constexpr std::chrono::milliseconds kPeriod{150};
+
+// How long one look, whose end a destructor waits for, and one announcement, which a failed
+// operation waits for, may ask a store that does not answer.
+constexpr std::chrono::milliseconds kLookLimit{500};
+constexpr std::chrono::milliseconds kTellLimit{100};
 
 // Changes with every announcement.
 constexpr char kLatestKey[] = "latest news";
@@ -37,15 +45,17 @@ struct RendezvousNews::Watch {
 
   explicit Watch(std::shared_ptr<Rendezvous> where) : rendezvous(std::move(where)) {}
   void run();
-  bool has_changed();
-  void look_once(const Groups& subscribed);
+  void look(const Groups& subscribed);
+  bool has_changed(internal::Deadline deadline);
+  void look_at(const Groups& subscribed, internal::Deadline deadline);
+  bool has_announced(const std::string& group);
 
   const std::shared_ptr<Rendezvous> rendezvous;
   const pid_t process = ::getpid();
   std::mutex mutex;
   std::condition_variable changed;
   Groups groups;
-  bool has_newcomers = false;  ///< who may have missed what was announced before
+  std::atomic<bool> has_newcomers{false};  ///< who may have missed what was announced before
   bool is_stopping = false;
   std::thread thread;
   std::optional<std::string> latest;  ///< the thread's own
@@ -96,12 +106,10 @@ void RendezvousNews::unsubscribe(const std::string& group) {
 
 void RendezvousNews::announce(const std::string& group, const std::exception_ptr& error) noexcept {
   try {
-    const std::string key = key_of(group);
-    if (!watch_->rendezvous->try_get(key)) {  // the first cause is the true one
-      watch_->rendezvous->set(key, encode_error(error));
-      const auto now = std::chrono::steady_clock::now().time_since_epoch().count();
-      watch_->rendezvous->set(kLatestKey, group + " at " + std::to_string(now));
-    }
+    if (watch_->has_announced(group)) return;  // the first cause is the true one
+    watch_->rendezvous->set(key_of(group), encode_error(error));
+    const auto now = std::chrono::steady_clock::now().time_since_epoch().count();
+    watch_->rendezvous->set(kLatestKey, group + " at " + std::to_string(now));
   } catch (const std::exception& e) {
     internal::log_line(internal::LogLevel::kWarning,
                        "cannot tell the other ranks that group " + group + " failed: " + e.what());
@@ -117,41 +125,48 @@ void RendezvousNews::Watch::run() {
       continue;
     }
     Groups subscribed = groups;
-    const bool must_look = std::exchange(has_newcomers, false);
     lock.unlock();
-    if (has_changed() || must_look) look_once(subscribed);
+    look(subscribed);
     subscribed.clear();
     lock.lock();
     changed.wait_for(lock, kPeriod, [this] { return is_stopping; });
   }
 }
 
-bool RendezvousNews::Watch::has_changed() {
+bool RendezvousNews::Watch::has_announced(const std::string& group) {
   try {
-    auto now = rendezvous->try_get(kLatestKey);
-    std::swap(latest, now);
-    return latest != now;
+    return rendezvous->try_get(key_of(group), internal::Deadline::after(kTellLimit)).has_value();
+  } catch (const TimeoutError&) {
+    return false;  // better two causes than none, once the store can be reached again
+  }
+}
+
+void RendezvousNews::Watch::look(const Groups& subscribed) {
+  const auto deadline = internal::Deadline::after(kLookLimit);
+  const bool must_look = has_newcomers.exchange(false);
+  try {
+    if (has_changed(deadline) || must_look) look_at(subscribed, deadline);
   } catch (const std::exception& e) {
     // The store may be gone for good or for a moment; the data path finds out by itself.
     internal::log_line(internal::LogLevel::kInfo,
                        std::string("cannot look for news of groups: ") + e.what());
-    return false;
+    has_newcomers = true;  // whatever was not looked at
   }
 }
 
-void RendezvousNews::Watch::look_once(const Groups& subscribed) {
+bool RendezvousNews::Watch::has_changed(internal::Deadline deadline) {
+  auto now = rendezvous->try_get(kLatestKey, deadline);
+  std::swap(latest, now);
+  return latest != now;
+}
+
+void RendezvousNews::Watch::look_at(const Groups& subscribed, internal::Deadline deadline) {
   for (const auto& [group, state] : subscribed) {
     if (state->has_failed()) {
       continue;
     }
-    try {
-      if (const auto text = rendezvous->try_get(key_of(group))) {
-        state->fail(decode_error(*text));
-      }
-    } catch (const std::exception& e) {
-      // The store may be gone for good or for a moment; the data path finds out by itself.
-      internal::log_line(internal::LogLevel::kInfo,
-                         "cannot look for news of group " + group + ": " + e.what());
+    if (const auto text = rendezvous->try_get(key_of(group), deadline)) {
+      state->fail(decode_error(*text));
     }
   }
 }

@@ -33,6 +33,20 @@ std::string fresh_id() {
 
 std::string written_key(int rank) { return "written/" + std::to_string(rank); }
 
+/// `keys` is where those of the group are.
+void remove_keys_of_all(c10d::Store& store, const std::string& keys, int size) {
+  for (int rank = 0; rank < size; ++rank) {
+    std::string written = read_if_there(store, keys + written_key(rank)).value_or("");
+    for (std::size_t end = 0; (end = written.find('\n')) != std::string::npos;) {
+      store.deleteKey(keys + written.substr(0, end));
+      written.erase(0, end + 1);
+    }
+    store.deleteKey(keys + written_key(rank));
+  }
+  store.deleteKey(StoreLink::news_key_of(keys));
+  store.deleteKey(keys + kLeftKey);
+}
+
 /// The news of one group, by a name that no other group has.
 class GroupNews final : public ops::FailureNews {
  public:
@@ -111,21 +125,11 @@ void GroupBoard::leave() {
   }
   std::string written;
   for (const std::string& key : mine_) written += key + "\n";
-  store_.set(keys_ + written_key(rank_), written);
-  if (store_.add(keys_ + kLeftKey, 1) == size_) remove_keys_of_all();
-}
-
-void GroupBoard::remove_keys_of_all() {
-  for (int rank = 0; rank < size_; ++rank) {
-    std::string written = store_.try_get(keys_ + written_key(rank)).value_or("");
-    for (std::size_t end = 0; (end = written.find('\n')) != std::string::npos;) {
-      store_.remove(keys_ + written.substr(0, end));
-      written.erase(0, end + 1);
-    }
-    store_.remove(keys_ + written_key(rank));
-  }
-  store_.link()->forget_news_of(store_.full_key(keys_));
-  store_.remove(keys_ + kLeftKey);
+  store_.link()->run_or_leave(
+      [keys = store_.full_key(keys_), rank = rank_, size = size_, written](c10d::Store& store) {
+        store.set(keys + written_key(rank), written);
+        if (store.add(keys + kLeftKey, 1) == size) remove_keys_of_all(store, keys, size);
+      });
 }
 
 std::shared_ptr<ops::FailureNews> GroupBoard::news(
@@ -146,8 +150,8 @@ std::string GroupBoard::get(const std::string& key, Deadline deadline) {
   return store_.get(keys_ + key, deadline);
 }
 
-std::optional<std::string> GroupBoard::try_get(const std::string& key) {
-  return store_.try_get(keys_ + key);
+std::optional<std::string> GroupBoard::try_get(const std::string& key, Deadline deadline) {
+  return store_.try_get(keys_ + key, deadline);
 }
 
 }  // namespace chainmail::internal

@@ -29,7 +29,8 @@ class GroupBoard final : public ops::Rendezvous {
  public:
   GroupBoard(const c10::intrusive_ptr<c10d::Store>& store, const std::string& group_name, int rank,
              int size);
-  /// Tells the store that this rank has left; the last one takes the keys along.
+  /// Tells the store that this rank has left; the last one takes the keys along. Does not wait for
+  /// a store that is silent.
   ~GroupBoard() override;
   GroupBoard(const GroupBoard&) = delete;
   GroupBoard& operator=(const GroupBoard&) = delete;
@@ -45,11 +46,11 @@ class GroupBoard final : public ops::Rendezvous {
 
   void set(const std::string& key, const std::string& value) override;
   std::string get(const std::string& key, Deadline deadline) override;
-  std::optional<std::string> try_get(const std::string& key) override;
+  using Rendezvous::try_get;
+  std::optional<std::string> try_get(const std::string& key, Deadline deadline) override;
 
  private:
   void leave();
-  void remove_keys_of_all();
 
   StoreRendezvous store_;
   const std::string group_keys_;  ///< prefix of all groups of this name

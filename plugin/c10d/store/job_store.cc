@@ -12,6 +12,9 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
+#include <chrono>
+#include <future>
+#include <thread>
 #include <utility>
 
 #include "base/error.h"
@@ -63,18 +66,37 @@ c10d::TCPStoreOptions store_options(std::uint16_t port, bool is_server,
   return options;
 }
 
+// Torch's connection has a time limit, but what it asks of a server that is stopped has none. The
+// thread that is caught in it is left to itself.
+c10::intrusive_ptr<c10d::Store> open_store(const std::string& host,
+                                           const c10d::TCPStoreOptions& options) {
+  constexpr std::chrono::seconds kGrace{1};  // torch's own error says more
+  using Opened = c10::intrusive_ptr<c10d::Store>;
+  std::packaged_task<Opened()> open(
+      [host, options]() -> Opened { return c10::make_intrusive<c10d::TCPStore>(host, options); });
+  auto opened = open.get_future();
+  std::thread(std::move(open)).detach();
+  const Deadline deadline = Deadline::after(options.timeout + kGrace);
+  if (opened.wait_for(deadline.left()) != std::future_status::ready) {
+    throw TimeoutError("the store at " + host + ":" + std::to_string(options.port) +
+                           " takes connections but does not answer; is rank 0 stopped?",
+                       {0});
+  }
+  return opened.get();
+}
+
 std::shared_ptr<ops::Rendezvous> meet_on_this_node(const JobInfo& info,
                                                    std::chrono::milliseconds timeout) {
   if (info.rank != 0) {
     const std::uint16_t port = ask_port(info.id, Deadline::after(timeout));
     return std::make_shared<StoreRendezvous>(
-        c10::make_intrusive<c10d::TCPStore>(kLoopback, store_options(port, false, timeout)));
+        open_store(kLoopback, store_options(port, false, timeout)));
   }
   const int fd = listen_on_loopback();
   auto options = store_options(port_of(fd), true, timeout);
   options.masterListenFd = fd;  // the store owns it now
   options.multiTenant = false;
-  auto store = c10::make_intrusive<c10d::TCPStore>(kLoopback, options);
+  auto store = open_store(kLoopback, options);
   auto announcer = std::make_shared<PortAnnouncer>(info.id, options.port);
   return std::make_shared<StoreRendezvous>(std::move(store), std::move(announcer));
 }
@@ -90,7 +112,7 @@ std::shared_ptr<ops::Rendezvous> connect_job_store(const JobInfo& info,
       return meet_on_this_node(info, timeout);
     case Meeting::kTcp:
       try {
-        return std::make_shared<StoreRendezvous>(c10::make_intrusive<c10d::TCPStore>(
+        return std::make_shared<StoreRendezvous>(open_store(
             info.host, store_options(info.port, info.rank == 0 && info.rank_0_serves, timeout)));
       } catch (const std::exception& error) {
         throw SystemError(std::string(to_string(info.starter)) + ": rank " +
@@ -115,7 +137,7 @@ c10::intrusive_ptr<c10d::Store> make_job_store(std::chrono::milliseconds timeout
   const auto& rendezvous = dynamic_cast<const internal::StoreRendezvous&>(*job.store);
   auto store = c10::make_intrusive<c10d::PrefixStore>(
       "chainmail-store/" + job.info.id + "/" + std::to_string(job.info.generation),
-      rendezvous.store()->clone());
+      rendezvous.link()->clone(internal::Deadline::after(timeout)));
   store->setTimeout(timeout);
   return store;
 }

@@ -28,13 +28,16 @@ c10::intrusive_ptr<c10d::Store> LauncherStore::clone() {
 }
 
 void LauncherStore::set(const std::string& key, const Bytes& value) {
-  client_->set(prefix_ + key, to_text(value));
+  client_->set(prefix_ + key, to_text(value), limit());
 }
 
 Bytes LauncherStore::compareSet(const std::string& key, const Bytes& expected,
                                 const Bytes& desired) {
-  return to_bytes(client_->compare_set(prefix_ + key, to_text(expected), to_text(desired)));
+  return to_bytes(
+      client_->compare_set(prefix_ + key, to_text(expected), to_text(desired), limit()));
 }
+
+Deadline LauncherStore::limit() const { return Deadline::after(timeout_); }
 
 std::string LauncherStore::get_by(const std::string& key, const Deadline& deadline) {
   try {
@@ -45,24 +48,25 @@ std::string LauncherStore::get_by(const std::string& key, const Deadline& deadli
   }
 }
 
-Bytes LauncherStore::get(const std::string& key) {
-  return to_bytes(get_by(key, Deadline::after(timeout_)));
-}
+Bytes LauncherStore::get(const std::string& key) { return to_bytes(get_by(key, limit())); }
 
 std::int64_t LauncherStore::add(const std::string& key, std::int64_t value) {
-  return client_->add(prefix_ + key, value);
+  return client_->add(prefix_ + key, value, limit());
 }
 
-bool LauncherStore::deleteKey(const std::string& key) { return client_->remove(prefix_ + key); }
+bool LauncherStore::deleteKey(const std::string& key) {
+  return client_->remove(prefix_ + key, limit());
+}
 
 bool LauncherStore::check(const std::vector<std::string>& keys) {
+  const Deadline deadline = limit();
   for (const std::string& key : keys) {
-    if (!client_->try_get(prefix_ + key)) return false;
+    if (!client_->try_get(prefix_ + key, deadline)) return false;
   }
   return true;
 }
 
-std::int64_t LauncherStore::getNumKeys() { return client_->count(); }
+std::int64_t LauncherStore::getNumKeys() { return client_->count(limit()); }
 
 void LauncherStore::wait(const std::vector<std::string>& keys) { wait(keys, timeout_); }
 
@@ -73,11 +77,11 @@ void LauncherStore::wait(const std::vector<std::string>& keys,
 }
 
 void LauncherStore::append(const std::string& key, const Bytes& value) {
-  client_->append(prefix_ + key, to_text(value));
+  client_->append(prefix_ + key, to_text(value), limit());
 }
 
 std::vector<Bytes> LauncherStore::multiGet(const std::vector<std::string>& keys) {
-  const Deadline deadline = Deadline::after(timeout_);
+  const Deadline deadline = limit();
   std::vector<Bytes> values;
   for (const std::string& key : keys) values.push_back(to_bytes(get_by(key, deadline)));
   return values;

@@ -46,6 +46,7 @@ class LauncherStore final : public c10d::Store {
   bool hasExtendedApi() const override { return true; }
 
  private:
+  Deadline limit() const;
   std::string get_by(const std::string& key, const Deadline& deadline);
 
   const std::shared_ptr<LauncherClient> client_;

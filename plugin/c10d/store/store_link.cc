@@ -5,7 +5,9 @@
 
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
+#include <any>
 #include <map>
+#include <utility>
 #include <vector>
 
 #include "ops/engine/failure/rendezvous_news.h"
@@ -13,6 +15,8 @@
 
 namespace chainmail::internal {
 namespace {
+
+constexpr char kNewsPrefix[] = "chainmail";
 
 /// Who has a link to which store. Owns none of them.
 struct Links {
@@ -32,49 +36,60 @@ std::shared_ptr<StoreLink> StoreLink::to(const c10::intrusive_ptr<c10d::Store>& 
   const std::lock_guard lock(all.mutex);
   std::erase_if(all.by_store, [](const auto& entry) { return entry.second.expired(); });
   if (const auto found = all.by_store.find(base.get()); found != all.by_store.end()) {
-    if (auto link = found->second.lock()) return link;
+    auto link = found->second.lock();
+    if (link && !link->thread_.is_of_other_process()) return link;
   }
   auto link = std::make_shared<StoreLink>(base);
   all.by_store[base.get()] = link;
   return link;
 }
 
-StoreLink::StoreLink(const c10::intrusive_ptr<c10d::Store>& base)
-    : base_(base), store_(base->clone()) {}
+StoreLink::StoreLink(const c10::intrusive_ptr<c10d::Store>& base) : base_(base), thread_(base) {}
+
+void StoreLink::run_or_leave(std::function<void(c10d::Store&)> task) {
+  thread_.run_or_leave([task = std::move(task)](c10d::Store& store) -> std::any {
+    task(store);
+    return {};
+  });
+}
 
 void StoreLink::set(const std::string& key, const std::string& value) {
-  const std::lock_guard lock(mutex_);
-  store_->set(key, std::vector<std::uint8_t>(value.begin(), value.end()));
-}
-
-std::optional<std::string> StoreLink::try_get(const std::string& key) {
-  const std::lock_guard lock(mutex_);
-  if (!store_->check({key})) return std::nullopt;
-  const auto bytes = store_->get(key);
-  return std::string(bytes.begin(), bytes.end());
-}
-
-std::int64_t StoreLink::add(const std::string& key, std::int64_t amount) {
-  const std::lock_guard lock(mutex_);
-  return store_->add(key, amount);
+  run_or_leave([key, bytes = std::vector<std::uint8_t>(value.begin(), value.end())](
+                   c10d::Store& store) { store.set(key, bytes); });
 }
 
 void StoreLink::remove(const std::string& key) {
-  const std::lock_guard lock(mutex_);
-  store_->deleteKey(key);
+  run_or_leave([key](c10d::Store& store) { store.deleteKey(key); });
+}
+
+std::optional<std::string> StoreLink::try_get(const std::string& key, Deadline deadline) {
+  auto answer = thread_.run(
+      [key](c10d::Store& store) -> std::any { return read_if_there(store, key); }, deadline);
+  return std::any_cast<std::optional<std::string>>(std::move(answer));
+}
+
+c10::intrusive_ptr<c10d::Store> StoreLink::clone(Deadline deadline) {
+  return std::any_cast<c10::intrusive_ptr<c10d::Store>>(
+      thread_.run([](c10d::Store& store) -> std::any { return store.clone(); }, deadline));
 }
 
 std::shared_ptr<ops::FailureNews> StoreLink::news() {
   const std::lock_guard lock(news_mutex_);
   if (auto news = news_.lock()) return news;
   auto news = std::make_shared<ops::RendezvousNews>(std::make_shared<StoreRendezvous>(
-      c10::make_intrusive<c10d::PrefixStore>("chainmail", base_)));
+      c10::make_intrusive<c10d::PrefixStore>(kNewsPrefix, base_)));
   news_ = news;
   return news;
 }
 
-void StoreLink::forget_news_of(const std::string& group) {
-  remove("chainmail/" + ops::RendezvousNews::key_of(group));
+std::string StoreLink::news_key_of(const std::string& group) {
+  return std::string(kNewsPrefix) + "/" + ops::RendezvousNews::key_of(group);
+}
+
+std::optional<std::string> read_if_there(c10d::Store& store, const std::string& key) {
+  if (!store.check({key})) return std::nullopt;
+  const auto bytes = store.get(key);
+  return std::string(bytes.begin(), bytes.end());
 }
 
 }  // namespace chainmail::internal

@@ -38,12 +38,8 @@ void StoreRendezvous::set(const std::string& key, const std::string& value) {
   link_->set(prefix_ + key, value);
 }
 
-std::optional<std::string> StoreRendezvous::try_get(const std::string& key) {
-  return link_->try_get(prefix_ + key);
-}
-
-std::int64_t StoreRendezvous::add(const std::string& key, std::int64_t amount) {
-  return link_->add(prefix_ + key, amount);
+std::optional<std::string> StoreRendezvous::try_get(const std::string& key, Deadline deadline) {
+  return link_->try_get(prefix_ + key, deadline);
 }
 
 void StoreRendezvous::remove(const std::string& key) { link_->remove(prefix_ + key); }
@@ -52,7 +48,7 @@ std::string StoreRendezvous::get(const std::string& key, Deadline deadline) {
   constexpr std::chrono::microseconds kLongestPause{20'000};
   std::chrono::microseconds pause{100};
   for (;;) {
-    if (auto value = try_get(key)) return std::move(*value);
+    if (auto value = try_get(key, deadline)) return std::move(*value);
     if (deadline.has_passed()) {
       throw TimeoutError("the store's key \"" + key +
                          "\", which another rank should have set, did not appear in time");

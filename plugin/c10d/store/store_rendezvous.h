@@ -3,7 +3,7 @@
 
 // A c10d::Store as the engine's rendezvous.
 //
-// Thread-safe. Waiting is asking again.
+// Thread-safe. Waiting is asking again; no call waits for a silent store longer than it may.
 
 #pragma once
 
@@ -25,9 +25,9 @@ class StoreRendezvous final : public ops::Rendezvous {
                            std::shared_ptr<void> keep = nullptr);
   void set(const std::string& key, const std::string& value) override;
   std::string get(const std::string& key, Deadline deadline) override;
-  std::optional<std::string> try_get(const std::string& key) override;
+  using Rendezvous::try_get;
+  std::optional<std::string> try_get(const std::string& key, Deadline deadline) override;
 
-  std::int64_t add(const std::string& key, std::int64_t amount);
   void remove(const std::string& key);
 
   const c10::intrusive_ptr<c10d::Store>& store() const noexcept { return store_; }

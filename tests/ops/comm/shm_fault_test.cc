@@ -36,12 +36,12 @@ class DeadlyRendezvous final : public Rendezvous {
  public:
   DeadlyRendezvous(const char* directory, int rank) : files_(directory), rank_(rank) {}
   void set(const std::string& key, const std::string& value) override { files_.set(key, value); }
-  std::optional<std::string> try_get(const std::string& key) override {
+  std::optional<std::string> try_get(const std::string& key, internal::Deadline deadline) override {
     // What a rank looks for while it waits for the others.
     const bool has_joined = key.find("/shm/failed") != std::string::npos;
     if (has_joined && rank_ == 1) ::raise(SIGKILL);
     if (has_joined) (void)get("reaped", internal::Deadline::after(std::chrono::seconds{20}));
-    return files_.try_get(key);
+    return files_.try_get(key, deadline);
   }
   std::string get(const std::string& key, internal::Deadline deadline) override {
     return files_.get(key, deadline);

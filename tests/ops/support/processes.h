@@ -45,7 +45,9 @@ class DirectoryRendezvous final : public ops::Rendezvous {
     std::ofstream(temporary) << value;
     std::filesystem::rename(temporary, path(key));
   }
-  std::optional<std::string> try_get(const std::string& key) override {
+  using Rendezvous::try_get;
+  std::optional<std::string> try_get(const std::string& key,
+                                     internal::Deadline /*deadline*/) override {
     std::ifstream file(path(key));
     if (!file) return std::nullopt;
     std::ostringstream text;

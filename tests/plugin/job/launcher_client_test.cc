@@ -161,6 +161,41 @@ TEST_F(LauncherClientTest, AWaitEndsAtItsDeadlineAndALateReplyHurtsNobody) {
   EXPECT_EQ(asked.get(), "now");
 }
 
+TEST_F(LauncherClientTest, AStoppedLauncherIsAskedUntilTheDeadlineOnly) {
+  const auto start = std::chrono::steady_clock::now();
+  EXPECT_THROW((void)client_->try_get("k", Deadline::after(milliseconds(50))), TimeoutError);
+  EXPECT_THROW((void)client_->add("k", 1, Deadline::after(milliseconds(50))), TimeoutError);
+  EXPECT_LT(std::chrono::steady_clock::now() - start, seconds(20));
+}
+
+TEST_F(LauncherClientTest, WhatAStoppedLauncherDoesNotTakeComesLaterAndWhole) {
+  constexpr int kSets = 500;
+  const std::string value(4096, 'v');  // together more than the socket has room for
+  const auto start = std::chrono::steady_clock::now();
+  for (int i = 0; i < kSets; ++i) client_->set_soon(std::to_string(i), value);
+  EXPECT_THROW(client_->set("no room", value, Deadline::after(milliseconds(50))), TimeoutError);
+  client_->announce("g", std::make_exception_ptr(PeerError("it is over")));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, seconds(20));
+  for (int i = 0; i < kSets; ++i) {
+    const Frame frame = launcher_.receive();
+    ASSERT_EQ(frame.type, JobMessage::kStoreSet);
+    BodyReader body(frame.body);
+    EXPECT_EQ(body.text(), std::to_string(i));
+    EXPECT_EQ(body.text(), value);
+  }
+  EXPECT_EQ(launcher_.receive().type, JobMessage::kStoreSet);
+  EXPECT_EQ(launcher_.receive().type, JobMessage::kGroupFailed);
+}
+
+TEST_F(LauncherClientTest, AFullQueueForAStoppedLauncherIsAnError) {
+  const std::string value(std::size_t{1} << 19, 'v');
+  EXPECT_THROW(
+      {
+        for (int i = 0; i < 100; ++i) client_->set_soon("k", value);
+      },
+      TimeoutError);
+}
+
 TEST_F(LauncherClientTest, RefusalsSayWhy) {
   auto asked = std::async(std::launch::async, [&] { return client_->add("word", 1); });
   const Frame frame_body = launcher_.receive();

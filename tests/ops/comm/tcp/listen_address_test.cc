@@ -33,8 +33,8 @@ class RecordingRendezvous final : public Rendezvous {
     }
     inner_.set(key, value);
   }
-  std::optional<std::string> try_get(const std::string& key) override {
-    return inner_.try_get(key);
+  std::optional<std::string> try_get(const std::string& key, internal::Deadline deadline) override {
+    return inner_.try_get(key, deadline);
   }
   std::string get(const std::string& key, internal::Deadline deadline) override {
     return inner_.get(key, deadline);

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+#include "plugin/c10d/store/store_thread.h"
+
+#include <cxxabi.h>
+#include <unistd.h>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "base/error.h"
+#include "base/log.h"
+
+namespace chainmail::internal {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// A healthy store needs some ten microseconds. Who can do without an answer waits no longer.
+constexpr std::chrono::milliseconds kMoment{200};
+// Some hours of what the groups of a rank write down while nobody takes it.
+constexpr std::size_t kMostLeft = 4096;
+
+std::string describe(const c10d::Store& store) {
+  if (const auto* tcp = dynamic_cast<const c10d::TCPStore*>(&store)) {
+    return "the store at " + tcp->getHost() + ":" + std::to_string(tcp->getPort());
+  }
+  return "the job's store";
+}
+
+}  // namespace
+
+/// What the thread works on; it owns this together with the StoreThread, which may be gone before
+/// the thread is.
+struct StoreThread::Shared {
+  struct Request {
+    Task task;
+    bool is_left = false;  ///< nobody waits for it
+    bool is_done = false;
+    std::any result;
+    std::exception_ptr error;
+  };
+
+  explicit Shared(const c10::intrusive_ptr<c10d::Store>& from)
+      : name(describe(*from)), base(from) {}
+
+  void serve();
+  void carry_out(Request& request);
+  void log_if_left(const Request& request) const;
+  bool is_silent() const { return began && Clock::now() - *began > kMoment; }
+  TimeoutError no_answer() const;
+
+  const std::string name;
+  std::mutex mutex;
+  std::condition_variable given;
+  std::condition_variable done;
+  std::deque<std::shared_ptr<Request>> waiting;
+  std::optional<Clock::time_point> began;  ///< what runs now; set while something does
+  bool is_stopping = false;
+  bool has_ended = false;
+  c10::intrusive_ptr<c10d::Store> base;  ///< until it has been cloned
+  std::thread thread;
+
+  c10::intrusive_ptr<c10d::Store> store;  ///< the thread's own
+};
+
+StoreThread::StoreThread(const c10::intrusive_ptr<c10d::Store>& base)
+    : shared_(std::make_shared<Shared>(base)), process_(::getpid()) {
+  shared_->thread = std::thread([shared = shared_] { shared->serve(); });
+}
+
+StoreThread::~StoreThread() {
+  // A forked child has a copy of the thread's share and no thread, so that nothing is destroyed
+  // there that the thread was using.
+  if (is_of_other_process()) return;
+  std::unique_lock lock(shared_->mutex);
+  shared_->is_stopping = true;
+  shared_->given.notify_all();
+  const bool has_ended =
+      shared_->thread.get_id() != std::this_thread::get_id() &&
+      shared_->done.wait_for(lock, kMoment, [this] { return shared_->has_ended; });
+  std::thread thread = std::move(shared_->thread);
+  lock.unlock();
+  if (has_ended) {
+    thread.join();
+  } else {
+    thread.detach();
+  }
+}
+
+bool StoreThread::is_of_other_process() const noexcept { return process_ != ::getpid(); }
+
+// The mutex may be held for ever in a forked child.
+void StoreThread::check_process() const {
+  if (is_of_other_process()) {
+    throw InvalidArgument("this process was forked from a rank (pid " + std::to_string(process_) +
+                          "), which alone may use " + shared_->name);
+  }
+}
+
+std::any StoreThread::run(Task task, Deadline deadline) {
+  check_process();
+  const auto request = std::make_shared<Shared::Request>();
+  request->task = std::move(task);
+  std::unique_lock lock(shared_->mutex);
+  shared_->waiting.push_back(request);
+  shared_->given.notify_all();
+  if (!shared_->done.wait_for(lock, deadline.left(), [&] { return request->is_done; })) {
+    std::erase(shared_->waiting, request);
+    request->is_left = true;
+    throw shared_->no_answer();
+  }
+  if (request->error) std::rethrow_exception(request->error);
+  return std::move(request->result);
+}
+
+void StoreThread::run_or_leave(Task task) {
+  check_process();
+  const auto request = std::make_shared<Shared::Request>();
+  request->task = std::move(task);
+  std::unique_lock lock(shared_->mutex);
+  if (shared_->waiting.size() >= kMostLeft) throw shared_->no_answer();
+  shared_->waiting.push_back(request);
+  shared_->given.notify_all();
+  const auto limit = Deadline::after(kMoment);
+  while (!request->is_done && !limit.has_passed() && !shared_->is_silent()) {
+    shared_->done.wait_for(lock, limit.left());
+  }
+  if (request->error) std::rethrow_exception(request->error);
+  request->is_left = true;
+}
+
+TimeoutError StoreThread::Shared::no_answer() const {
+  const auto since = began ? Clock::now() - *began : Clock::duration{0};
+  return TimeoutError(
+      name + " has not answered" +
+      (since > kMoment
+           ? " for " +
+                 std::to_string(
+                     std::chrono::duration_cast<std::chrono::milliseconds>(since).count()) +
+                 " ms"
+           : " in time") +
+      "; look whether the process that serves it (rank 0, torchrun or the launcher) is stopped or "
+      "cut off");
+}
+
+void StoreThread::Shared::serve() {
+  std::unique_lock lock(mutex);
+  for (;;) {
+    given.wait(lock, [this] { return is_stopping || !waiting.empty(); });
+    if (waiting.empty()) break;
+    const std::shared_ptr<Request> request = std::move(waiting.front());
+    waiting.pop_front();
+    began = Clock::now();
+    lock.unlock();
+    carry_out(*request);
+    request->task = nullptr;
+    lock.lock();
+    began.reset();
+    request->is_done = true;
+    log_if_left(*request);
+    done.notify_all();
+  }
+  lock.unlock();
+  store.reset();
+  lock.lock();
+  has_ended = true;
+  done.notify_all();
+}
+
+void StoreThread::Shared::carry_out(Request& request) {
+  try {
+    if (!store) {
+      store = base->clone();
+      base.reset();
+    }
+    request.result = request.task(*store);
+  } catch (const abi::__forced_unwind&) {
+    throw;  // an interpreter that is being finalised ends threads that want to enter it
+  } catch (...) {
+    request.error = std::current_exception();
+  }
+}
+
+void StoreThread::Shared::log_if_left(const Request& request) const {
+  if (!request.is_left || !request.error) return;
+  try {
+    std::rethrow_exception(request.error);
+  } catch (const std::exception& error) {
+    log_line(LogLevel::kInfo, name + " did not take what was written to it: " + error.what());
+  } catch (...) {
+  }
+}
+
+}  // namespace chainmail::internal
