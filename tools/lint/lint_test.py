@@ -12,6 +12,7 @@ import files
 import includes
 import readme
 import type_names
+import waits
 
 HEAD = "".join(f"// {line}\n" for line in files.SPDX)
 
@@ -160,6 +161,43 @@ class TypeNamesTest(Tree):
         self.assertEqual(type_names.check(self.root), [])
         self.write("ops/a.cc", two)
         self.assertEqual(len(type_names.check(self.root)), 2)
+
+
+class WaitsTest(Tree):
+    def check(self, code, rows="", path="ops/a.cc"):
+        self.write(path, code)
+        self.write(waits.PAGE, rows)
+        return waits.check(self.root)
+
+    def test_every_wait_is_found(self):
+        for call in ["changed_.wait(lock);", "thread->join();", "std::this_thread::sleep_for(x);",
+                     "::poll(&one, 1, -1);", "waitpid(pid, nullptr, 0);", "::read(fd, x, 1);",
+                     "const auto count = read(fd, x, 1);", "store->get(key);", "MPI_Finalize();",
+                     "::syscall(SYS_futex, &bell);", "fcntl(fd, F_SETLKW, &lock);", "fsync(fd);"]:
+            with self.subTest(call=call):
+                problems = self.check(f"namespace a {{\nvoid A::run(int x) {{\n  {call}\n}}\n}}\n")
+                self.assertEqual(problems, ["ops/a.cc:3: run() may block: say in docs/waits.md what "
+                                            "it waits for and what bounds that"])
+
+    def test_what_is_listed_is_right(self):
+        code = ("struct A final : B {\n  void stop() { thread_.join(); }\n\n  bool is_dead(int one,\n"
+                "               int two) const {\n    return ::poll(&x, 1, 0);\n  }\n};\n")
+        self.assertEqual(self.check(code, "| `ops/a.cc`: `stop` | x | 1 s |\n"
+                                          "| `ops/a.cc`: `is_dead` | nothing | |\n"), [])
+
+    def test_other_things_are_no_waits(self):
+        for code in ["// It may sleep_for(ever).\n", 'const char* a = "x.join()";\n',
+                     "void A::read(int x) {\n  queue.wait_pending();\n  other.read(y);\n}\n",
+                     "void A::wait(int x);\n", "void poll(int x) {\n}\n"]:
+            with self.subTest(code=code):
+                self.assertEqual(self.check(code), [])
+
+    def test_a_test_may_wait(self):
+        self.assertEqual(self.check("void f() {\n  a.wait();\n}\n", path="tests/a_test.cc"), [])
+
+    def test_gone(self):
+        self.assertEqual(self.check("", "| `ops/a.cc`: `run` | x | 1 s |\n"),
+                         ["docs/waits.md: nothing in ops/a.cc blocks in run()"])
 
 
 class EnvironmentTest(Tree):
