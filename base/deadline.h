@@ -17,10 +17,14 @@ class Deadline {
   static Deadline after(std::chrono::milliseconds timeout) {
     // A huge timeout would overflow the clock; a year is never.
     constexpr std::chrono::milliseconds kYear = std::chrono::hours{24 * 365};
-    return Deadline(Clock::now() + std::clamp(timeout, std::chrono::milliseconds{0}, kYear));
+    const auto limit = std::clamp(timeout, std::chrono::milliseconds{0}, kYear);
+    return Deadline(Clock::now() + limit, limit);
   }
 
   bool has_passed() const { return Clock::now() >= when_; }
+
+  /// How long after its making it is: for those who begin to count anew when something moves.
+  std::chrono::milliseconds limit() const noexcept { return limit_; }
 
   /// What is left, never negative.
   std::chrono::milliseconds left() const {
@@ -29,8 +33,9 @@ class Deadline {
   }
 
  private:
-  explicit Deadline(Clock::time_point when) : when_(when) {}
+  Deadline(Clock::time_point when, std::chrono::milliseconds limit) : when_(when), limit_(limit) {}
   Clock::time_point when_;
+  std::chrono::milliseconds limit_;
 };
 
 }  // namespace chainmail::internal

@@ -21,6 +21,7 @@
 #include <span>
 
 #include "base/deadline.h"
+#include "ops/comm/movement.h"
 #include "ops/comm/parts.h"
 #include "ops/engine/failure_state.h"
 #include "ops/message_header.h"
@@ -28,13 +29,18 @@
 
 namespace chainmail::ops {
 
-/// What an operation is and how long it may take; one per operation, shared by all its steps.
+/// What an operation is and how long it may stand still; one per operation, shared by all its
+/// steps.
 struct OpContext {
   MessageHeader header;
+  /// When the ranks of a Comm that is being made must have come. Once it is made, an operation may
+  /// go on as long as it moves: deadline.limit() counts anew with every movement, see Movement.
   internal::Deadline deadline;
   FailureState* failure = nullptr;
   /// Called again and again by loops that wait, so that another Comm's transfers go on meanwhile.
   std::function<void()> progress;
+  /// For Comms that are made in this operation: of their group. Null: each has its own.
+  Movement* movement = nullptr;
 };
 
 /// How elements are combined.

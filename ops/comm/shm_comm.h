@@ -36,6 +36,8 @@ struct ShmCommOptions {
   std::size_t chunk_bytes = std::size_t{256} << 10;
   /// Per rank, shared by its sends to all peers.
   std::size_t ring_bytes = std::size_t{256} << 10;
+  /// Of the group that the Comm belongs to, which must outlive it; null: the Comm has its own.
+  Movement* movement = nullptr;
 };
 
 /// This rank's end; collective over the ranks of the Comm, returns when all have come.

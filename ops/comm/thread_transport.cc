@@ -88,6 +88,8 @@ void ThreadTransport::post(Send& send) {
   ThreadHub::Mailbox& box = mailbox(send.peer);
   ++counters_.messages_sent;
   counters_.payload_bytes_sent += send.bytes;
+  ++counters_.moves;
+  counters_.moved_bytes += send.bytes;
   {
     const std::lock_guard lock(box.mutex);
     const auto match = std::find_if(
@@ -137,6 +139,8 @@ void ThreadTransport::post(Receive& receive) {
   }
   ++counters_.messages_received;
   counters_.payload_bytes_received += receive.bytes;
+  ++counters_.moves;
+  counters_.moved_bytes += receive.bytes;
   if (finished != nullptr) hub_->notify(receive.peer);
 }
 

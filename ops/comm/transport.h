@@ -17,6 +17,7 @@
 #include <exception>
 #include <string>
 
+#include "ops/comm/movement.h"
 #include "ops/message_header.h"
 
 namespace chainmail::ops {
@@ -51,6 +52,14 @@ struct Transfer {
   MessageHeader header;
   std::size_t bytes = 0;
   std::atomic<bool> is_done{false};
+  /// Of `bytes`, as far as the transport can tell before the end. For the transport's thread.
+  std::size_t moved_bytes = 0;
+  /// Counts when bytes of it have moved, or of those that go before it over the same connection.
+  std::uint64_t moves = 0;
+  /// Set by who inquires between two ranks, cleared by the answer: meanwhile what comes from the
+  /// peer may be in front of that answer, and is counted.
+  bool is_asked = false;
+  std::uint64_t moves_ahead = 0;
 };
 struct Send : Transfer {
   const std::byte* data = nullptr;
@@ -81,6 +90,9 @@ struct TransportCounters {
   std::uint64_t messages_received = 0;
   std::uint64_t payload_bytes_sent = 0;
   std::uint64_t payload_bytes_received = 0;
+  /// Counts when something of a message has moved, in or out; not the transport's own messages.
+  std::uint64_t moves = 0;
+  std::uint64_t moved_bytes = 0;  ///< of payloads in and out, ended or not
 };
 
 class Transport {
@@ -97,7 +109,8 @@ class Transport {
   /// Starts a transfer. Zero bytes are a message, too.
   virtual void post(Send& send) = 0;
   virtual void post(Receive& receive) = 0;
-  /// Asks the peer of a transfer that is late to compare what both are doing.
+  /// Asks the peer of a transfer that is late to compare what both are doing, and whether something
+  /// moves there.
   virtual void inquire(const Transfer& transfer) = 0;
 
   /// True when `peer` has sent, or waits to send, a message with this tag that no receive has been
@@ -121,6 +134,16 @@ class Transport {
   virtual void interrupt() noexcept = 0;
 
   virtual TransportCounters counters() const noexcept = 0;
+
+  /// What this rank knows of movement, for peers that inquire, and where their answers go. Must
+  /// outlive the transport; without, collective inquiries are compared and not answered.
+  void follow(Movement& movement) noexcept { movement_ = &movement; }
+
+ protected:
+  Movement* movement() const noexcept { return movement_; }
+
+ private:
+  Movement* movement_ = nullptr;
 };
 
 }  // namespace chainmail::ops

@@ -34,7 +34,7 @@ struct Plan {
 };
 
 /// A submitted operation and how it is carried out: what error messages are about. The members are
-/// fixed once it can be seen by other threads.
+/// fixed once it can be seen by other threads, but for the last.
 class PlannedOperation : public Operation {
  public:
   PlannedOperation(Collective what, Plan how, std::chrono::milliseconds limit)
@@ -42,7 +42,9 @@ class PlannedOperation : public Operation {
 
   Collective collective;
   Plan plan;
-  std::chrono::milliseconds timeout;
+  std::chrono::milliseconds timeout;  ///< how long it may stand still
+  /// Payload that this rank had sent or received when it failed; for the thread that finds out why.
+  std::uint64_t moved_bytes = 0;
 };
 
 /// What an operation that has ended looked like; kept for a while to explain disagreements.

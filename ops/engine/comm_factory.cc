@@ -23,6 +23,7 @@ std::unique_ptr<Comm> make_shm(const CommRequest& request, const GroupOptions& o
   shm.global_ranks = request.global_ranks;
   shm.host = options.host;
   shm.key_prefix = request.name;
+  shm.movement = context.movement;
   shm.ring_bytes = 0;  // the least: sends and receives of a group have a Transport
   return create_shm_comm(shm, *request.rendezvous, context.deadline, context.failure);
 }
@@ -43,8 +44,10 @@ TcpOptions tcp_options(const CommRequest& request, const GroupOptions& options) 
 }
 
 std::unique_ptr<Comm> make_tcp(const CommRequest& request, const GroupOptions& options,
-                               const OpContext& /*context*/) {
-  return create_tcp_comm(request.rendezvous, tcp_options(request, options));
+                               const OpContext& context) {
+  P2pOptions p2p;
+  p2p.movement = context.movement;
+  return create_tcp_comm(request.rendezvous, tcp_options(request, options), p2p);
 }
 
 std::unique_ptr<Transport> make_shm_transport(const CommRequest& request,
@@ -88,8 +91,10 @@ CommFactory default_comm_factory(const GroupOptions& options, std::shared_ptr<Mp
   }
   if (mpi != nullptr) {
     factory.anywhere = [mpi](const CommRequest& request, const GroupOptions& given,
-                             const OpContext& /*context*/) -> std::unique_ptr<Comm> {
-      return std::make_unique<P2pComm>(make_mpi_transport(mpi, request, given));
+                             const OpContext& context) -> std::unique_ptr<Comm> {
+      P2pOptions p2p;
+      p2p.movement = context.movement;
+      return std::make_unique<P2pComm>(make_mpi_transport(mpi, request, given), p2p);
     };
     factory.transport_anywhere = [mpi](const CommRequest& request, const GroupOptions& given) {
       return make_mpi_transport(mpi, request, given);

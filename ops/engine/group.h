@@ -39,6 +39,7 @@ struct GroupOptions {
   /// Without a table: kAuto measures one, within 50 ms, when it is first needed (CHAINMAIL_TUNING).
   bool measures_tuning = false;
   WireFormat wire = WireFormat::kNative;  ///< of float32 means; see wire_of()
+  /// An operation fails when for so long nothing of it has moved, as far as this rank can learn.
   std::chrono::milliseconds timeout = std::chrono::minutes{10};
   CrossCarrier cross = CrossCarrier::kTcp;  ///< equal on all ranks
   bool use_shared_memory = true;  ///< false: TCP inside the node too (CHAINMAIL_LOCAL=tcp)
@@ -75,7 +76,8 @@ struct Collective {
   /// agree in length. A recv from kAnyRank takes the next message with its tag that no
   /// earlier recv has, of whichever rank; see Operation::source_rank(). A send may be done before
   /// its receiver has come, one of more than 256 KiB is not. The time limit counts from submit(),
-  /// or from the end of the transfer before it between the same ranks with the same tag.
+  /// from the end of the transfer before it between the same ranks with the same tag, or from when
+  /// something of it, or of what goes before it over the same connection, has last moved.
   const std::byte* input = nullptr;
   std::byte* output = nullptr;
   /// In place of `input` or `output` where the ranks' parts do not follow each other: a pointer per

@@ -197,8 +197,12 @@ void GroupCore::carry_out(QueuedOperation& operation) {
   if (topology_.size() > 1) {
     lookout_->touch();
   }
-  OpContext context{
-      operation.plan.header, internal::Deadline::after(operation.timeout), comm_failure_.get(), {}};
+  OpContext context{operation.plan.header,
+                    internal::Deadline::after(operation.timeout),
+                    comm_failure_.get(),
+                    {},
+                    &movement_};
+  movement_.begin();
   try {
     if (operation.collective.prepare) {
       operation.collective.prepare(operation.collective);
@@ -207,6 +211,7 @@ void GroupCore::carry_out(QueuedOperation& operation) {
     dispatcher_.run(operation.collective, operation.plan, context);
     return;
   } catch (...) {
+    operation.moved_bytes = movement_.bytes();
     find_cause(operation, std::current_exception());
   }
   throw_if_failed(title_of(operation));

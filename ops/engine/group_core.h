@@ -86,6 +86,7 @@ class GroupCore final : public std::enable_shared_from_this<GroupCore> {
   /// What the Comms look at and set. Apart from failure_, so that a Comm's "connection closed" can
   /// be replaced by the reason before anybody sees it.
   const std::shared_ptr<FailureState> comm_failure_ = std::make_shared<FailureState>();
+  Movement movement_;  // of the collectives; for the thread that runs one
   CommSet comms_;
   Dispatcher dispatcher_;
   const std::shared_ptr<CallbackExecutor> callbacks_ = std::make_shared<CallbackExecutor>();

@@ -25,10 +25,14 @@ class FrameHandler {
   virtual ~FrameHandler() = default;
   /// Where the payload of a frame goes; nothing when there is no room for it now (retried later).
   virtual std::optional<std::byte*> on_head(const FrameHead& head) = 0;
+  /// More of the payload is there: `bytes` of it now. All of it is when on_frame() is called.
+  virtual void on_part(const FrameHead& head, std::size_t bytes) = 0;
   /// The payload is there and its checksum is right.
   virtual void on_frame(const FrameHead& head) = 0;
   /// The next frame to send, nothing when there is none.
   virtual std::optional<OutgoingFrame> next_frame() = 0;
+  /// More of the payload has gone: `bytes` of it by now. All of it has when frame_sent() is called.
+  virtual void part_sent(const FrameHead& head, std::size_t bytes) = 0;
   virtual void frame_sent(const FrameHead& head) = 0;
 };
 

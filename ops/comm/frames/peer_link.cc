@@ -24,12 +24,15 @@ FrameHead data_head(const Send& send, std::size_t offset) {
 }  // namespace
 
 PeerLink::PeerLink(const PeerName& self, const PeerName& peer, const CallLog& log,
-                   TransportCounters& counters)
-    : self_(self), peer_(peer), log_(log), counters_(counters) {}
+                   TransportCounters& counters, Movement* movement)
+    : self_(self), peer_(peer), log_(log), counters_(counters), movement_(movement) {}
 
 void PeerLink::post(Send& send) {
   const bool is_transfer = Tag::is_point_to_point(send.tag);
-  Outgoing outgoing{&send, send.bytes <= kEagerBytes && !(is_transfer && is_held_back_), 0};
+  send.moved_bytes = 0;
+  Outgoing outgoing;
+  outgoing.send = &send;
+  outgoing.is_ready = send.bytes <= kEagerBytes && !(is_transfer && is_held_back_);
   if (!outgoing.is_ready) {
     const auto ready = std::find_if(ready_.begin(), ready_.end(),
                                     [&](const FrameHead& head) { return head.tag == send.tag; });
@@ -50,6 +53,7 @@ void PeerLink::post(Send& send) {
 }
 
 void PeerLink::post(Receive& receive) {
+  receive.moved_bytes = 0;
   const auto early = std::find_if(early_.begin(), early_.end(), [&](const Early& candidate) {
     return candidate.tag == receive.tag && candidate.receive == nullptr;
   });
@@ -179,15 +183,33 @@ std::optional<OutgoingFrame> PeerLink::next_frame() {
                        outgoing->send->data + outgoing->sent};
 }
 
+std::deque<PeerLink::Outgoing>::iterator PeerLink::find_outgoing(const FrameHead& head) {
+  return std::find_if(sends_.begin(), sends_.end(), [&](const Outgoing& outgoing) {
+    return outgoing.send->tag == head.tag && outgoing.sent == head.offset && outgoing.is_ready;
+  });
+}
+
+void PeerLink::part_sent(const FrameHead& head, std::size_t bytes) {
+  if (head.type != FrameType::kData) return;
+  const auto sent = find_outgoing(head);
+  if (sent == sends_.end()) return;
+  const std::size_t moved = sent->sent + bytes;
+  ++counters_.moves;
+  counters_.moved_bytes += moved - std::exchange(sent->send->moved_bytes, moved);
+  // Those that are ready, too, have only to wait for this one.
+  for (Outgoing& outgoing : sends_) {
+    if (outgoing.is_ready) ++outgoing.send->moves;
+  }
+}
+
 void PeerLink::frame_sent(const FrameHead& head) {
   if (head.type != FrameType::kData) {
     // end_with() may have replaced the frame that was under way.
     if (!controls_.empty() && controls_.front().head.type == head.type) controls_.pop_front();
     return;
   }
-  const auto sent = std::find_if(sends_.begin(), sends_.end(), [&](const Outgoing& outgoing) {
-    return outgoing.send->tag == head.tag && outgoing.sent == head.offset && outgoing.is_ready;
-  });
+  part_sent(head, head.length);
+  const auto sent = find_outgoing(head);
   if (sent == sends_.end()) return;
   sent->sent += head.length;
   if (sent->sent < sent->send->bytes) return;

@@ -28,7 +28,7 @@ class PeerLink final : public FrameHandler {
  public:
   /// The arguments outlive the link.
   PeerLink(const PeerName& self, const PeerName& peer, const CallLog& log,
-           TransportCounters& counters);
+           TransportCounters& counters, Movement* movement);
 
   void post(Send& send);
   void post(Receive& receive);
@@ -49,8 +49,10 @@ class PeerLink final : public FrameHandler {
   const Transfer* pending() const noexcept;
 
   std::optional<std::byte*> on_head(const FrameHead& head) override;
+  void on_part(const FrameHead& head, std::size_t bytes) override;
   void on_frame(const FrameHead& head) override;
   std::optional<OutgoingFrame> next_frame() override;
+  void part_sent(const FrameHead& head, std::size_t bytes) override;
   void frame_sent(const FrameHead& head) override;
 
  private:
@@ -66,6 +68,7 @@ class PeerLink final : public FrameHandler {
     Send* send = nullptr;
     bool is_ready = false;
     std::size_t sent = 0;
+    std::uint64_t told_moves = 0;  ///< of the send, when the peer asked for it last
   };
   struct Control {
     FrameHead head;
@@ -79,6 +82,9 @@ class PeerLink final : public FrameHandler {
   void check(std::uint64_t tag, const MessageHeader& theirs);
   void check(const Receive& receive, const MessageHeader& theirs, std::size_t their_bytes) const;
   void on_inquiry(const FrameHead& head);
+  void answer(const FrameHead& inquiry);
+  void on_moving(const FrameHead& head);
+  std::deque<Outgoing>::iterator find_outgoing(const FrameHead& head);
   void on_ready(const FrameHead& head);
   void on_offer(const FrameHead& head);
   bool take_offer(const Receive& receive);
@@ -92,6 +98,7 @@ class PeerLink final : public FrameHandler {
   const PeerName& peer_;
   const CallLog& log_;
   TransportCounters& counters_;
+  Movement* const movement_;
 
   std::deque<Outgoing> sends_;
   std::deque<Control> controls_;
@@ -107,6 +114,7 @@ class PeerLink final : public FrameHandler {
   Early* receiving_early_ = nullptr;
   std::uint64_t incoming_tag_ = 0;
   std::uint64_t incoming_got_ = 0;
+  std::size_t incoming_moved_ = 0;  ///< incoming_got_ and what has come of the frame under way
   bool is_incoming_ = false;
 
   std::string abort_body_;

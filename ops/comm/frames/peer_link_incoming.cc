@@ -67,8 +67,22 @@ std::optional<std::byte*> PeerLink::begin_message(const FrameHead& head) {
   }
   is_incoming_ = true;
   incoming_tag_ = head.tag;
-  incoming_got_ = 0;
+  incoming_got_ = incoming_moved_ = 0;
   return start;
+}
+
+void PeerLink::on_part(const FrameHead& head, std::size_t bytes) {
+  if (head.type != FrameType::kData) return;
+  const std::size_t moved = incoming_got_ + bytes;
+  ++counters_.moves;
+  counters_.moved_bytes += moved - std::exchange(incoming_moved_, moved);
+  for (Receive* waiting : receives_) {
+    if (waiting->is_asked) ++waiting->moves_ahead;
+  }
+  Receive* receive = receiving_ != nullptr ? receiving_ : receiving_early_->receive;
+  if (receive == nullptr) return;
+  receive->moved_bytes = moved;
+  ++receive->moves;
 }
 
 void PeerLink::on_frame(const FrameHead& head) {
@@ -91,9 +105,13 @@ void PeerLink::on_frame(const FrameHead& head) {
     case FrameType::kHold:
       is_held_back_ = true;
       return;
+    case FrameType::kMoving:
+      on_moving(head);
+      return;
     case FrameType::kData:
       break;
   }
+  on_part(head, head.length);
   incoming_got_ += head.length;
   if (incoming_got_ < head.message_bytes) return;
   is_incoming_ = false;
@@ -110,10 +128,54 @@ void PeerLink::on_frame(const FrameHead& head) {
 }
 
 void PeerLink::on_inquiry(const FrameHead& head) {
-  if (Tag::is_point_to_point(head.tag)) return;
-  check(head.tag, head.header);
-  const bool is_ahead = log_.find(Tag::position(head.tag)) == nullptr;
-  if (is_ahead && notices_.size() < kMaxNotices) notices_.push_back({head.tag, head.header});
+  if (!Tag::is_point_to_point(head.tag)) {
+    check(head.tag, head.header);
+    const bool is_ahead = log_.find(Tag::position(head.tag)) == nullptr;
+    if (is_ahead && notices_.size() < kMaxNotices) notices_.push_back({head.tag, head.header});
+  }
+  const bool is_answered =
+      std::any_of(controls_.begin(), controls_.end(), [&](const Control& control) {
+        return control.head.type == FrameType::kMoving && control.head.tag == head.tag;
+      });
+  if (!is_ending_ && !is_answered) answer(head);
+}
+
+void PeerLink::answer(const FrameHead& inquiry) {
+  FrameHead head;
+  head.header = inquiry.header;
+  head.type = FrameType::kMoving;
+  head.tag = inquiry.tag;
+  if (Tag::is_point_to_point(inquiry.tag)) {
+    const auto asked = std::find_if(sends_.begin(), sends_.end(), [&](const Outgoing& outgoing) {
+      return outgoing.send->tag == inquiry.tag;
+    });
+    const bool is_moving =
+        asked != sends_.end() &&
+        std::exchange(asked->told_moves, asked->send->moves) != asked->send->moves;
+    head.offset = is_moving ? 1 : 0;
+  } else {
+    if (movement_ == nullptr) return;
+    const auto report = movement_->report(Movement::Clock::now());
+    if (!report) return;
+    head.message_bytes = static_cast<std::uint64_t>(report->age.count());
+    head.offset = report->hops;
+  }
+  controls_.push_back({head, {}});
+}
+
+void PeerLink::on_moving(const FrameHead& head) {
+  if (Tag::is_point_to_point(head.tag)) {
+    for (Receive* receive : receives_) {
+      if (receive->tag != head.tag) continue;
+      receive->is_asked = false;
+      if (head.offset != 0) ++receive->moves;
+    }
+  } else if (movement_ != nullptr) {
+    constexpr std::uint64_t kMostAge = std::uint64_t{1} << 40;
+    movement_->learn({std::chrono::milliseconds{std::min(head.message_bytes, kMostAge)},
+                      static_cast<unsigned>(std::min<std::uint64_t>(head.offset, ~0U))},
+                     Movement::Clock::now());
+  }
 }
 
 void PeerLink::on_ready(const FrameHead& head) {

@@ -59,7 +59,8 @@ std::string MpiTransport::key_prefix() const {
 PeerLink& MpiTransport::link(int rank) {
   Peer& peer = peers_.at(static_cast<std::size_t>(rank));
   if (!peer.link) {
-    peer.link = std::make_unique<PeerLink>(name(options_.rank), name(rank), log_, counters_);
+    peer.link =
+        std::make_unique<PeerLink>(name(options_.rank), name(rank), log_, counters_, movement());
     linked_.push_back(rank);
   }
   return *peer.link;
@@ -233,6 +234,10 @@ bool MpiTransport::send_to(int rank) {
     }
     check_mpi(api, code, "MPI_Isend");
     to.link->frame_sent(frame->head);
+    for (const HeldSend& held : to.held) {
+      held.original->moved_bytes = held.copy.moved_bytes;
+      held.original->moves = held.copy.moves;
+    }
     Parcel& last = to.sending.emplace_back();
     last.parcel = std::move(parcel);
     const auto ended = std::find_if(to.held.begin(), to.held.end(),

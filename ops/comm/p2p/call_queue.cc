@@ -11,8 +11,10 @@
 
 namespace chainmail::ops {
 
-CallQueue::CallQueue(Transport& transport, const P2pOptions& options)
-    : transport_(transport), options_(options), spin_(options.spin) {}
+CallQueue::CallQueue(Transport& transport, Movement& movement, const P2pOptions& options)
+    : transport_(transport), movement_(movement), options_(options), spin_(options.spin) {
+  transport_.follow(movement_);
+}
 
 Call& CallQueue::take(const OpContext& context) {
   check(context);
@@ -96,6 +98,7 @@ bool CallQueue::advance(Call& call) {
 bool CallQueue::step() {
   const bool has_moved = transport_.progress();
   if (!has_moved && !is_dirty_) return false;
+  note_movement();
   is_dirty_ = false;
   // Posting for one call may finish another's transfers.
   bool again = true;
@@ -105,6 +108,13 @@ bool CallQueue::step() {
   }
   std::erase_if(active_, [](const Call* call) { return call->is_done; });
   return has_moved;
+}
+
+void CallQueue::note_movement() noexcept {
+  const TransportCounters now = transport_.counters();
+  if (now.moves == seen_.moves) return;
+  movement_.note(now.moved_bytes - seen_.moved_bytes);
+  seen_ = now;
 }
 
 void CallQueue::progress() noexcept {

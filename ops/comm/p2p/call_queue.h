@@ -43,7 +43,7 @@ class CallQueue {
   /// How far a call may be ahead of the oldest unfinished one; bounds what comes early at a peer.
   static constexpr std::uint64_t kMaxCallsAhead = 8;
 
-  CallQueue(Transport& transport, const P2pOptions& options);
+  CallQueue(Transport& transport, Movement& movement, const P2pOptions& options);
 
   /// A call to be filled in and launched, or given back.
   Call& take(const OpContext& context);
@@ -73,6 +73,7 @@ class CallQueue {
   void post_and_wait(T& transfer, const OpContext& context);
   void adapt_spin(std::chrono::nanoseconds idle);
   bool step();
+  void note_movement() noexcept;
   bool advance(Call& call);
   bool start_piece(Call& call, std::unique_ptr<Schedule>& schedule);
   void check(const OpContext& context);
@@ -81,6 +82,8 @@ class CallQueue {
   std::unique_ptr<Schedule> take_schedule(ScheduleKind kind);
 
   Transport& transport_;
+  Movement& movement_;
+  TransportCounters seen_;  ///< by note_movement()
   P2pOptions options_;
   std::uint64_t next_position_ = 0;
   /// How long to look before sleeping: all of P2pOptions::spin where that would have brought

@@ -39,13 +39,15 @@ template <typename IsDone, typename VisitPending>
 void CallQueue::wait_until(const OpContext& context, const IsDone& is_done,
                            const VisitPending& visit) {
   const microseconds slice = context.progress ? kSharedSlice : kSlice;
-  auto next_inquiry = Clock::now() + kFirstInquiry;
-  milliseconds pause = kFirstInquiry;
-  const auto messages = [this] {
-    const TransportCounters counters = transport_.counters();
-    return counters.messages_sent + counters.messages_received;
-  };
-  auto moved = messages();
+  const milliseconds limit = context.deadline.limit();
+  const milliseconds first_pause = Movement::period(limit, kFirstInquiry);
+  const milliseconds longest_pause = Movement::period(limit, kMaxInquiryPause);
+  milliseconds pause = first_pause;
+  const auto begin = Clock::now();
+  movement_.note();  // this rank has got here
+  movement_.look(begin);
+  auto next_inquiry = begin + pause;
+  std::uint64_t moves = seen_.moves;
   std::vector<int> peers;
   Clock::time_point idle_since;
   bool is_idle = false;
@@ -56,6 +58,7 @@ void CallQueue::wait_until(const OpContext& context, const IsDone& is_done,
       if (context.progress) context.progress();
       check(context);
       const auto now = Clock::now();
+      movement_.look(now);
       if (has_moved) {
         if (is_idle) adapt_spin(now - idle_since);
         is_idle = false;
@@ -66,22 +69,24 @@ void CallQueue::wait_until(const OpContext& context, const IsDone& is_done,
         std::this_thread::yield();
         continue;
       }
-      if (now >= next_inquiry && messages() != moved) {
-        // Not late, only long. Told by messages: inquiries of others move bytes, too.
-        moved = messages();
-        next_inquiry = now + kFirstInquiry;
+      if (now >= next_inquiry && seen_.moves != moves) {  // not late, only long
+        moves = seen_.moves;
+        next_inquiry = now + first_pause;
       } else if (now >= next_inquiry) {
         peers.clear();
         visit(peers, true);
-        pause = std::min(2 * pause, kMaxInquiryPause);
+        note_movement();  // a close look may have found some
+        pause = std::min(2 * pause, longest_pause);
         next_inquiry = now + pause;
       }
-      if (context.deadline.has_passed()) {
+      movement_.look(now);
+      const auto left = movement_.left(limit, now);
+      if (left <= left.zero()) {
         peers.clear();
         visit(peers, false);
         std::rethrow_exception(late(context, std::move(peers)));
       }
-      transport_.wait(std::min<microseconds>(slice, context.deadline.left()));
+      transport_.wait(std::min(slice, std::chrono::ceil<microseconds>(left)));
     }
   } catch (...) {
     fail(std::current_exception(), context.failure);

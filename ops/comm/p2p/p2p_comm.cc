@@ -63,7 +63,10 @@ void reduce_alone(std::byte* data, std::size_t count, const Reduction& reduction
 }  // namespace
 
 P2pComm::P2pComm(std::unique_ptr<Transport> transport, const P2pOptions& options)
-    : transport_(std::move(transport)), options_(options), queue_(*transport_, options_) {}
+    : transport_(std::move(transport)),
+      options_(options),
+      queue_(*transport_, options.movement != nullptr ? *options.movement : own_movement_,
+             options_) {}
 
 void P2pComm::check_peer(int peer) const {
   if (peer >= 0 && peer < size() && peer != rank()) return;

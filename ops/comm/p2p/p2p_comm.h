@@ -62,6 +62,7 @@ class P2pComm final : public Comm {
                         const OpContext& context);
   void check_peer(int peer) const;
 
+  Movement own_movement_;
   std::unique_ptr<Transport> transport_;
   P2pOptions options_;
   CallQueue queue_;

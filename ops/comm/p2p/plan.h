@@ -31,6 +31,8 @@ struct P2pOptions {
   std::size_t small_bytes = std::size_t{4} << 10;
   /// How long a wait looks for messages before it sleeps: waking up costs tens of microseconds.
   std::chrono::microseconds spin{50};
+  /// Of the group that the Comm belongs to, which must outlive it; null: the Comm has its own.
+  Movement* movement = nullptr;
 };
 
 enum class ScheduleKind {

@@ -5,6 +5,7 @@
 // reads it in all ranks' buffers and writes the result to all of them. Every byte is moved once;
 // nothing is staged.
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <memory>
@@ -17,6 +18,12 @@
 #include "ops/kernels/cpu/kernels.h"
 
 namespace chainmail::ops::shm {
+namespace {
+
+// Peers hear of a rank that is busy this long: some milliseconds.
+constexpr std::size_t kShownBytes = std::size_t{16} << 20;
+
+}  // namespace
 
 std::shared_ptr<std::byte> ShmComm::allocate(std::size_t bytes, const OpContext& context) {
   const std::size_t part_bytes = SharedBuffer::rounded(bytes);
@@ -113,7 +120,15 @@ bool ShmComm::reduce_in_place(const Target& target, const Location& location, st
     parts_[static_cast<std::size_t>(r)] = part;
     sources_[static_cast<std::size_t>(r)] = part;
   }
-  ops::reduce(parts_, sources_, own.length(), reduction.dtype, reduction.op, reduction.scale);
+  for (std::size_t done = 0; done < own.length();) {
+    const std::size_t length = std::min(own.length() - done, kShownBytes / size);
+    ops::reduce(parts_, sources_, length, reduction.dtype, reduction.op, reduction.scale);
+    done += length;
+    if (done == own.length()) break;
+    meeting_.show_movement();
+    for (std::byte*& part : parts_) part += length * size;
+    for (const std::byte*& source : sources_) source += length * size;
+  }
   meeting_.publish_reduced(step);
   meeting_.wait_for_reduced(step, context);
   return true;

@@ -111,16 +111,19 @@ Meeting::Meeting(const ShmCommOptions& options, Rendezvous& rendezvous, internal
           rendezvous.set(options.key_prefix + "/shm/failed", error.what());
           throw;
         }
-      }()) {
+      }()),
+      movement_(options.movement != nullptr ? *options.movement : own_movement_) {
   for (int rank = 0; global_ranks_.size() < static_cast<std::size_t>(size_); ++rank) {
     global_ranks_.push_back(rank);
   }
   join(rendezvous, options.key_prefix, deadline);
   segment_.close_file();
   count_cores();
+  movement_.show_in(&segment_.area(rank_).movement);
 }
 
 Meeting::~Meeting() {
+  movement_.show_in(nullptr);
   segment_.area(rank_).presence.store(Presence::kLeft);
   segment_.wake_sleepers();
 }

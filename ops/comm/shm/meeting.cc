@@ -175,8 +175,12 @@ void Meeting::wait_long(int first, int last, const std::function<bool(int)>& see
     }
     return true;
   };
+  const milliseconds limit = context.deadline.limit();
+  const milliseconds period = Movement::period(limit, kLivenessPeriod);
   const auto begin = Clock::now();
-  auto next_check = begin + kLivenessPeriod;
+  movement_.note();  // this rank has got here
+  movement_.look(begin);
+  auto next_check = begin + period;
   const microseconds yield_time = context.progress ? kProgressYieldTime : kYieldTime;
   const nanoseconds longest = context.progress ? nanoseconds(kProgressSleep) : kLongestSleep;
   for (;;) {
@@ -185,17 +189,34 @@ void Meeting::wait_long(int first, int last, const std::function<bool(int)>& see
     if (idle) idle();
     if (context.progress) context.progress();
     const auto now = Clock::now();
+    movement_.look(now);  // of the other Comm's transfers
     if (now - begin < yield_time) {
       ::sched_yield();
       continue;
     }
-    if (context.deadline.has_passed()) time_out(first, last, seen, context);
-    if (now >= next_check) {
+    if (now >= next_check || movement_.left(limit, now) <= nanoseconds::zero()) {
       check_peers(first, last, seen, context);
-      next_check = now + kLivenessPeriod;
+      learn_movement(first, last, seen, now);
+      next_check = now + period;
     }
+    const nanoseconds left = movement_.left(limit, now);
+    if (left <= nanoseconds::zero()) time_out(first, last, seen, context);
     segment_.sleep([&] { return all_seen() || must_stop(context); },
-                   std::min<nanoseconds>(longest, context.deadline.left()));
+                   std::clamp(left, nanoseconds::zero(), longest));
+  }
+}
+
+void Meeting::show_movement() noexcept {
+  movement_.note();
+  movement_.look(Clock::now());
+}
+
+// Whoever waits for ranks that have not come waits for what they wait for.
+void Meeting::learn_movement(int first, int last, const std::function<bool(int)>& seen,
+                             Clock::time_point now) {
+  for (int rank = first; rank < last; ++rank) {
+    if (rank == rank_ || seen(rank)) continue;
+    movement_.learn(segment_.area(rank).movement.load(std::memory_order_relaxed), now);
   }
 }
 

@@ -64,6 +64,8 @@ class Meeting {
     return segment_.area(rank).slots[call_ & 1].payload.data();
   }
 
+  /// This rank has done a part of what takes long without a wait.
+  void show_movement() noexcept;
   /// The next step of staging areas; all ranks count alike.
   std::uint64_t next_step() noexcept { return ++step_; }
   void publish_staged(std::uint64_t step) noexcept;
@@ -95,6 +97,8 @@ class Meeting {
   void wait_for_all(const Seen& seen, const OpContext& context);
   void wait_long(int first, int last, const std::function<bool(int)>& seen,
                  const OpContext& context, const std::function<void()>& idle = {});
+  void learn_movement(int first, int last, const std::function<bool(int)>& seen,
+                      std::chrono::steady_clock::time_point now);
   bool must_stop(const OpContext& context) const noexcept;
   enum class Entry : std::uint8_t { kNone, kEqual, kDifferent };
   void show(Method method, std::uint64_t digest, const std::byte* payload, std::size_t bytes,
@@ -113,6 +117,8 @@ class Meeting {
   std::string host_;
   const FailureState* failure_;
   Segment segment_;
+  Movement own_movement_;
+  Movement& movement_;
   struct Process {
     internal::UniqueFd fd;  // pidfd; closed for this process
     bool is_watched = false;

@@ -71,10 +71,19 @@ bool TcpStream::write(FrameHandler& handler) {
     }
     has_moved = true;
     out_sent_ += static_cast<std::size_t>(sent);
+    const bool is_data = out_->head.type == FrameType::kData;
+    after_data_ = is_data ? 0 : after_data_ + static_cast<std::size_t>(sent);
     if (out_sent_ == FrameHead::kBytes + out_->head.length) {
       handler.frame_sent(std::exchange(out_, std::nullopt)->head);
+    } else if (out_sent_ > FrameHead::kBytes) {
+      handler.part_sent(out_->head, out_sent_ - FrameHead::kBytes);
     }
   }
+}
+
+std::size_t TcpStream::unacknowledged() const noexcept {
+  const std::size_t bytes = internal::unacknowledged_bytes(fd_.get());
+  return bytes - std::min(bytes, after_data_);
 }
 
 std::size_t TcpStream::fill() {
@@ -113,7 +122,7 @@ bool TcpStream::open_frame(FrameHandler& handler) {
     in_ = FrameHead::decode({staging_.get() + staging_begin_, FrameHead::kBytes});
     if (!in_) throw StreamError("sent damaged bytes (the head of a message fails its checksum)");
     staging_begin_ += FrameHead::kBytes;
-    payload_got_ = payload_summed_ = 0;
+    payload_got_ = payload_summed_ = payload_told_ = 0;
     in_checksum_ = 0;
     is_open_ = false;
   }
@@ -155,7 +164,12 @@ bool TcpStream::parse(FrameHandler& handler) {
       payload_got_ += take;
     }
     sum_up();
-    if (payload_left() != 0) return true;
+    if (payload_left() != 0) {
+      if (std::exchange(payload_told_, payload_got_) != payload_got_) {
+        handler.on_part(*in_, payload_got_);
+      }
+      return true;
+    }
     finish_frame(handler);
   }
   return !is_stalled_;

@@ -24,6 +24,9 @@ class TcpStream {
   TcpStream(internal::UniqueFd fd, bool use_checksum);
 
   int fd() const noexcept { return fd_.get(); }
+  /// Bytes up to the last one of a message that the peer's machine has not confirmed: what lies in
+  /// this machine's buffer or is on its way. Frames without a payload that follow do not count.
+  std::size_t unacknowledged() const noexcept;
   /// Writes frames until the socket is full or there are none left; true when bytes moved.
   bool write(FrameHandler& handler);
   /// Reads frames until the socket is empty or about `budget` bytes were taken; true when bytes
@@ -55,13 +58,15 @@ class TcpStream {
 
   std::optional<OutgoingFrame> out_;
   std::array<std::byte, FrameHead::kBytes> out_head_{};
-  std::size_t out_sent_ = 0;  ///< of head and payload
+  std::size_t out_sent_ = 0;    ///< of head and payload
+  std::size_t after_data_ = 0;  ///< bytes that were sent after the last frame with a message's
 
   std::optional<FrameHead> in_;
   std::byte* payload_ = nullptr;
   bool is_open_ = false;  ///< payload_ is known
   std::size_t payload_got_ = 0;
   std::size_t payload_summed_ = 0;  ///< how much of it in_checksum_ covers
+  std::size_t payload_told_ = 0;    ///< how much of it the handler knows of
   std::uint32_t in_checksum_ = 0;
   std::unique_ptr<std::byte[]> staging_;
   std::size_t staging_begin_ = 0;

@@ -5,6 +5,8 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "base/deadline.h"
@@ -29,7 +31,8 @@ TcpTransport::~TcpTransport() {
   try {
     for (const int rank : linked_) link(rank).end_with(FrameType::kGoodbye, {});
     // In a group that has failed elsewhere a peer may be cut off: it would never acknowledge.
-    linger(is_interrupted_.load() ? kAbortTime : kGoodbyeTime);
+    const bool is_hasty = is_interrupted_.load();
+    linger(is_hasty ? kAbortTime : kGoodbyeTime, is_hasty);
   } catch (const std::exception& error) {
     internal::log_line(internal::LogLevel::kWarning,
                        "closing group " + options_.group + ": " + error.what());
@@ -43,11 +46,14 @@ bool TcpTransport::is_drained(Peer& peer) noexcept {
 }
 
 // Sends what is left and waits until the peers' kernels have it: closing a socket with unread bytes
-// resets the connection, and what is still under way would be lost.
-void TcpTransport::linger(milliseconds time) noexcept {
-  const auto deadline = internal::Deadline::after(time);
+// resets the connection, and what is still under way would be lost. Gives up when nothing has been
+// acknowledged for `time`, or at once after `time` when it `is_hasty`.
+void TcpTransport::linger(milliseconds time, bool is_hasty) noexcept {
+  auto deadline = internal::Deadline::after(time);
+  std::size_t least_left = std::numeric_limits<std::size_t>::max();
   while (true) {
     bool is_done = true;
+    std::size_t left = 0;
     for (const int rank : linked_) {
       Peer& last = peer(rank);
       if (!last.stream) continue;
@@ -65,6 +71,10 @@ void TcpTransport::linger(milliseconds time) noexcept {
       }
       if (last.stream) internal::acknowledge_now(last.stream->fd());  // the peer may linger, too
       is_done = is_done && is_drained(last);
+      if (last.stream) left += internal::unacknowledged_bytes(last.stream->fd());
+    }
+    if (!is_hasty && left < std::exchange(least_left, std::min(left, least_left))) {
+      deadline = internal::Deadline::after(time);
     }
     if (is_done || deadline.has_passed()) return;
     ::usleep(100);
@@ -77,7 +87,7 @@ void TcpTransport::fail(const std::exception_ptr& error) noexcept {
     const std::string body = encode_abort(error);
     for (const int rank : linked_) link(rank).end_with(FrameType::kAbort, body);
     if (size() > 1) rendezvous_->set(board_key(), body);
-    linger(kAbortTime);
+    linger(kAbortTime, true);
   } catch (const std::exception& problem) {
     internal::log_line(internal::LogLevel::kWarning, "group " + options_.group +
                                                          " has failed, and its peers cannot be "

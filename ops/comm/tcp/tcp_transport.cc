@@ -73,7 +73,8 @@ int TcpTransport::connection_count() const noexcept {
 PeerLink& TcpTransport::link(int rank) {
   Peer& peer = peers_.at(static_cast<std::size_t>(rank));
   if (!peer.link) {
-    peer.link = std::make_unique<PeerLink>(name(options_.rank), name(rank), log_, counters_);
+    peer.link =
+        std::make_unique<PeerLink>(name(options_.rank), name(rank), log_, counters_, movement());
     linked_.push_back(rank);
   }
   return *peer.link;
@@ -103,7 +104,18 @@ void TcpTransport::inquire(const Transfer& transfer) {
     return;
   }
   check_board();
+  if (stream) look_closely(transfer.peer);
   if (stream) link(transfer.peer).inquire(transfer);
+}
+
+// On a slow wire fewer bytes come than the kernel would wake this rank for, and what was sent may
+// lie in the kernel for long, in the way of the inquiry.
+void TcpTransport::look_closely(int rank) {
+  Peer& slow = peer(rank);
+  read_from(rank);
+  if (slow.stream == nullptr) return;
+  const std::size_t left = slow.stream->unacknowledged();
+  if (left < std::exchange(slow.unacknowledged, left)) ++counters_.moves;
 }
 
 bool TcpTransport::has_message(int peer, std::uint64_t tag) const {
@@ -208,6 +220,7 @@ bool TcpTransport::handle_events(int count, bool& is_connector_ready) {
     } else if (event.data.u64 == kWakeKey) {
       std::uint64_t value = 0;
       [[maybe_unused]] const auto got = ::read(wake_.get(), &value, sizeof value);
+      is_interrupted_.store(false);  // who goes on after it was not told to end
     } else {
       const int rank = static_cast<int>(event.data.u64 - kFirstPeerKey);
       if ((event.events & EPOLLOUT) != 0 && peer(rank).stream) {

@@ -49,7 +49,7 @@ class TcpTransport final : public Transport {
   /// Opens the listener and publishes its address; connects to nobody. Throws InvalidArgument (no
   /// such interface) and SystemError.
   TcpTransport(std::shared_ptr<Rendezvous> rendezvous, TcpOptions options);
-  /// Says goodbye to peers, waiting shortly for what was sent to arrive.
+  /// Says goodbye to peers, waiting for what was sent as long as it arrives.
   ~TcpTransport() override;
   TcpTransport(const TcpTransport&) = delete;
   TcpTransport& operator=(const TcpTransport&) = delete;
@@ -79,8 +79,9 @@ class TcpTransport final : public Transport {
   struct Peer {
     std::unique_ptr<PeerLink> link;
     std::unique_ptr<TcpStream> stream;
-    std::uint32_t events = 0;  ///< what epoll watches
-    std::string closed;        ///< why there is no stream any more
+    std::uint32_t events = 0;        ///< what epoll watches
+    std::size_t unacknowledged = 0;  ///< of what was sent, when it was looked at last
+    std::string closed;              ///< why there is no stream any more
   };
 
   /// Taken from one peer before the next one's turn, and before this rank sends again.
@@ -95,11 +96,12 @@ class TcpTransport final : public Transport {
   void attach(NewConnection connection);
   bool write_to(int rank);
   bool read_from(int rank);
+  void look_closely(int rank);
   void watch(int rank);
   void close(int rank, const std::string& reason);
   void throw_if_needed(int rank);
   void check_board();
-  void linger(std::chrono::milliseconds time) noexcept;
+  void linger(std::chrono::milliseconds time, bool is_hasty) noexcept;
   bool is_drained(Peer& peer) noexcept;
 
   TcpOptions options_;

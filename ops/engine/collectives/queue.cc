@@ -181,8 +181,9 @@ void OperationQueue::drop(Lock& lock, std::shared_ptr<QueuedOperation> operation
 
 void OperationQueue::wait(QueuedOperation& operation,
                           std::optional<std::chrono::milliseconds> limit) {
-  // Who runs the operation cannot leave before it ends, so somebody in a hurry lets the thread.
-  bool may_run = !limit || *limit >= operation.timeout;
+  // Who runs the operation cannot leave before it ends, and it may take any time while it moves: so
+  // somebody in a hurry lets the thread.
+  bool may_run = !limit;
   const auto deadline = internal::Deadline::after(limit.value_or(std::chrono::hours{24 * 365}));
   Lock lock(mutex_);
   if (!may_run && !operation.is_done()) {

@@ -49,6 +49,19 @@ constexpr int kEagerRounds = 20;
 constexpr int kSeldom = 4;
 constexpr int kWarnRound = 50;
 
+/// "nothing of it has moved for 1000 ms, after 5 of 10 bytes"
+std::string describe_standstill(const PlannedOperation& operation) {
+  std::string text =
+      "nothing of it has moved for " + std::to_string(operation.timeout.count()) + " ms";
+  if (operation.moved_bytes == 0) {
+    return text;
+  }
+  text += ", after " + std::to_string(operation.moved_bytes);
+  return is_point_to_point(operation.collective.kind)
+             ? text + " of " + std::to_string(operation.plan.bytes) + " bytes"
+             : text + " bytes that this rank sent or received";
+}
+
 }  // namespace
 
 Diagnosis::Diagnosis(int rank, const Topology& topology, std::vector<int> global_ranks,
@@ -146,8 +159,8 @@ std::vector<int> Diagnosis::find_stopped(std::span<const int> ranks,
 }
 
 std::string Diagnosis::describe_timeout(const PlannedOperation& operation) const {
-  return title_of(operation) + " has not ended within " +
-         std::to_string(operation.timeout.count()) + " ms on " + board_.own_name() + ": ";
+  return title_of(operation) + " timed out on " + board_.own_name() + ": " +
+         describe_standstill(operation) + "; ";
 }
 
 Finding Diagnosis::explain_timeout(const PlannedOperation& operation, const std::string& message,

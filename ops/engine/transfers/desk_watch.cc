@@ -38,6 +38,7 @@ void Desk::look_after(Clock::time_point now) {
   const std::uint64_t messages = counters.messages_sent + counters.messages_received;
   const bool has_traffic = std::exchange(seen_messages_, messages) != messages;
   for (const OperationPtr& operation : pending_) {
+    operation->look(now);
     if (now >= operation->deadline()) {
       give_up(*operation);
     }
@@ -48,10 +49,12 @@ void Desk::look_after(Clock::time_point now) {
       operation->inquiry_pause = kFirstInquiry;
     } else {
       culprit_ = operation.get();
+      operation->transfer().is_asked = true;
       transport_->inquire(operation->transfer());
       culprit_ = nullptr;
-      operation->inquiry_pause =
-          std::clamp(2 * operation->inquiry_pause, kFirstInquiry, kMaxInquiryPause);
+      operation->inquiry_pause = std::clamp(2 * operation->inquiry_pause,
+                                            Movement::period(operation->timeout, kFirstInquiry),
+                                            Movement::period(operation->timeout, kMaxInquiryPause));
     }
     operation->next_inquiry = now + operation->inquiry_pause;
   }
@@ -96,9 +99,8 @@ void Desk::give_up(TransferOperation& operation) {
     }
     std::sort(missing.begin(), missing.end());
   }
-  throw TimeoutError(
-      "nothing has moved within " + std::to_string(operation.timeout.count()) + " ms",
-      std::move(missing));
+  throw TimeoutError("nothing has moved for " + std::to_string(operation.timeout.count()) + " ms",
+                     std::move(missing));
 }
 
 Desk::Clock::time_point Desk::next_deadline() const {

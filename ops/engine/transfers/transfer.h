@@ -18,6 +18,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "ops/comm/transport.h"
@@ -31,6 +32,7 @@ class Transfers;
 struct Lane {
   std::uint64_t count = 0;                           ///< of the transfers so far
   std::chrono::steady_clock::time_point last_end{};  ///< of one of them
+  std::chrono::steady_clock::time_point last_move{};
 };
 
 class TransferOperation final : public PlannedOperation {
@@ -62,14 +64,28 @@ class TransferOperation final : public PlannedOperation {
   Transfer& transfer() noexcept {
     return is_send() ? static_cast<Transfer&>(send) : static_cast<Transfer&>(receive);
   }
-  /// The transfers of a lane follow each other: each has its own time.
+  /// The transfers of a lane follow each other: the time of each begins with the end of the one
+  /// before, and anew whenever something moves.
   Clock::time_point deadline() const {
-    return std::max(submitted, lane != nullptr ? lane->last_end : submitted) + timeout;
+    if (lane == nullptr) return submitted + timeout;
+    const auto last = std::max({submitted, lane->last_end, lane->last_move, last_move});
+    return (receive.is_asked ? std::max(last, last_ahead) : last) + timeout;
+  }
+  /// To be called before deadline() is looked at.
+  void look(Clock::time_point now) noexcept {
+    const Transfer& what = transfer();
+    if (std::exchange(seen_moves, what.moves) != what.moves) last_move = lane->last_move = now;
+    if (std::exchange(seen_ahead, what.moves_ahead) != what.moves_ahead) last_ahead = now;
+    moved_bytes = what.moved_bytes;
   }
   Send send;
   Receive receive;
   Lane* lane = nullptr;  ///< null while the sender is not known
   Clock::time_point submitted = Clock::now();
+  Clock::time_point last_move{};
+  Clock::time_point last_ahead{};
+  std::uint64_t seen_moves = 0;  ///< of Transfer::moves
+  std::uint64_t seen_ahead = 0;
   Clock::time_point next_inquiry{};
   std::chrono::milliseconds inquiry_pause{0};
   /// The rank at the other end; where that is open, a desk writes it before is_done_.

@@ -63,6 +63,9 @@ bool RingWriter::write(FrameHandler& handler) {
     if (!put(out_head_.data() + head_sent, FrameHead::kBytes - head_sent) ||
         (out_->head.length != 0 &&
          !put(out_->payload + payload_sent, out_->head.length - payload_sent))) {
+      if (out_sent_ > FrameHead::kBytes + payload_sent) {
+        handler.part_sent(out_->head, out_sent_ - FrameHead::kBytes);
+      }
       break;
     }
     handler.frame_sent(std::exchange(out_, std::nullopt)->head);
@@ -113,9 +116,13 @@ bool RingReader::read(FrameHandler& handler, std::size_t budget) {
   const std::uint64_t before = head_.read.load(std::memory_order_relaxed);
   const auto taken = [&] { return head_.read.load(std::memory_order_relaxed) - before; };
   while (taken() < budget && open_frame(handler)) {
+    const std::size_t known = payload_got_;
     while (payload_got_ < in_->length) {
       const std::size_t piece = take(payload_ + payload_got_, in_->length - payload_got_);
-      if (piece == 0) return taken() != 0;
+      if (piece == 0) {
+        if (payload_got_ != known) handler.on_part(*in_, payload_got_);
+        return taken() != 0;
+      }
       payload_got_ += piece;
     }
     is_open_ = false;

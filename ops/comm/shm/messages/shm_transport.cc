@@ -76,7 +76,8 @@ ShmTransport::~ShmTransport() {
 PeerLink& ShmTransport::link(int rank) {
   Peer& known = peers_.at(static_cast<std::size_t>(rank));
   if (!known.link) {
-    known.link = std::make_unique<PeerLink>(name(options_.rank), name(rank), log_, counters_);
+    known.link =
+        std::make_unique<PeerLink>(name(options_.rank), name(rank), log_, counters_, movement());
     linked_.push_back(rank);
   }
   return *known.link;

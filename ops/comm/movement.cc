@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+#include "ops/comm/movement.h"
+
+#include <algorithm>
+
+namespace chainmail::ops {
+namespace {
+
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+
+constexpr int kLooksWithinLimit = 8;
+// A word that is shown: microseconds, then hops.
+constexpr unsigned kHopBits = 8;
+constexpr std::uint64_t kHopMask = (std::uint64_t{1} << kHopBits) - 1;
+static_assert(Movement::kMaxHops <= kHopMask);
+
+}  // namespace
+
+milliseconds Movement::period(milliseconds limit, milliseconds longest) noexcept {
+  return std::clamp(limit / kLooksWithinLimit, milliseconds{1}, longest);
+}
+
+void Movement::set(Clock::time_point when, unsigned hops) noexcept {
+  latest_ = when;
+  hops_ = hops;
+  if (shown_ == nullptr) return;
+  const auto since_start = std::chrono::duration_cast<microseconds>(when.time_since_epoch());
+  shown_->store(static_cast<std::uint64_t>(since_start.count()) << kHopBits | hops,
+                std::memory_order_relaxed);
+}
+
+void Movement::show_in(std::atomic<std::uint64_t>* place) noexcept {
+  shown_ = place;
+  set(latest_, hops_);
+}
+
+void Movement::learn(std::uint64_t shown, Clock::time_point now) noexcept {
+  const Clock::time_point when{microseconds{static_cast<std::int64_t>(shown >> kHopBits)}};
+  // Never later than now, whatever stands there.
+  if (when > latest_) set(std::min(when, now), static_cast<unsigned>(shown & kHopMask));
+}
+
+std::optional<Movement::Report> Movement::report(Clock::time_point now) const noexcept {
+  if (hops_ >= kMaxHops) return std::nullopt;
+  const auto age = std::chrono::ceil<milliseconds>(now - latest_);
+  return Report{std::max(age, milliseconds{0}), hops_ + 1};
+}
+
+void Movement::learn(const Report& report, Clock::time_point now) noexcept {
+  // A number from outside: no age is negative, and none so large that the clock overflows.
+  constexpr milliseconds kLongAgo = std::chrono::hours{24 * 365};
+  const auto when = now - std::clamp(report.age, milliseconds{0}, kLongAgo);
+  if (when > latest_ && report.hops <= kMaxHops) set(when, report.hops);
+}
+
+}  // namespace chainmail::ops

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+#include "ops/comm/movement.h"
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+
+#include <gtest/gtest.h>
+
+namespace chainmail::ops {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::nanoseconds;
+
+constexpr milliseconds kLimit{1000};
+const auto kStart = Movement::Clock::now() + std::chrono::hours{1};
+
+Movement::Clock::time_point at(int ms) { return kStart + milliseconds{ms}; }
+
+TEST(Movement, CountsFromTheLookThatFollowsAMove) {
+  Movement movement;
+  movement.note(10);
+  movement.look(at(0));
+  movement.look(at(700));  // nothing has moved since
+  EXPECT_EQ(movement.left(kLimit, at(700)), milliseconds{300});
+  movement.note(5);
+  EXPECT_EQ(movement.left(kLimit, at(1000)), nanoseconds::zero());
+  movement.look(at(1000));
+  EXPECT_EQ(movement.left(kLimit, at(1000)), kLimit);
+  EXPECT_EQ(movement.bytes(), 15U);
+  movement.begin();
+  EXPECT_EQ(movement.bytes(), 0U);
+}
+
+TEST(Movement, RanksOfAMachineReadWhatOthersShow) {
+  std::atomic<std::uint64_t> place{0};
+  Movement mine;
+  Movement other;
+  mine.note();
+  mine.look(at(0));
+  other.show_in(&place);
+  other.note();
+  other.look(at(600));
+  mine.learn(place.load(), at(800));
+  EXPECT_NEAR(static_cast<double>(mine.left(kLimit, at(800)).count()), 8e8, 1e4);
+  mine.learn(0, at(900));                        // nobody has shown anything
+  mine.learn(~std::uint64_t{0} >> 1U, at(900));  // damaged: not later than now
+  EXPECT_LE(mine.left(kLimit, at(900)), kLimit);
+}
+
+TEST(Movement, WhatIsReportedIsAsOldAsItIs) {
+  Movement mine;
+  Movement other;
+  mine.note();
+  mine.look(at(0));
+  other.note();
+  other.look(at(600));
+  const auto report = other.report(at(700));
+  ASSERT_TRUE(report.has_value());
+  EXPECT_EQ(report->age, milliseconds{100});
+  EXPECT_EQ(report->hops, 1U);
+  mine.learn(*report, at(800));
+  EXPECT_EQ(mine.left(kLimit, at(800)), milliseconds{900});
+  mine.learn({milliseconds{600}, 1}, at(900));  // older than what is known
+  EXPECT_EQ(mine.left(kLimit, at(900)), milliseconds{800});
+}
+
+// Each report arrives 10 ms late, so that the movement seems to be later at each hop.
+TEST(Movement, RanksThatOnlyWaitForEachOtherDoNotGoOnForEver) {
+  Movement one;
+  Movement two;
+  one.note();
+  one.look(at(0));
+  two.note();
+  two.look(at(0));
+  int now = 0;
+  while (one.left(kLimit, at(now)) > nanoseconds::zero() && now < 100'000) {
+    const auto asked = one.report(at(now));
+    now += 10;
+    if (asked) two.learn(*asked, at(now));
+    const auto answer = two.report(at(now));
+    now += 10;
+    if (answer) one.learn(*answer, at(now));
+  }
+  EXPECT_LE(now, 1000 + 10 * (static_cast<int>(Movement::kMaxHops) + 3));
+}
+
+TEST(Movement, ALookIsTakenSeveralTimesWithinALimit) {
+  EXPECT_EQ(Movement::period(kLimit, milliseconds{500}), milliseconds{125});
+  EXPECT_EQ(Movement::period(std::chrono::minutes{10}, milliseconds{500}), milliseconds{500});
+  EXPECT_EQ(Movement::period(milliseconds{1}, milliseconds{500}), milliseconds{1});
+}
+
+}  // namespace
+}  // namespace chainmail::ops
