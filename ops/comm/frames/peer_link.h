@@ -113,6 +113,7 @@ class PeerLink final : public FrameHandler {
   Receive* receiving_ = nullptr;
   Early* receiving_early_ = nullptr;
   std::uint64_t incoming_tag_ = 0;
+  std::uint64_t incoming_bytes_ = 0;  ///< of the whole message
   std::uint64_t incoming_got_ = 0;
   std::size_t incoming_moved_ = 0;  ///< incoming_got_ and what has come of the frame under way
   bool is_incoming_ = false;

@@ -34,6 +34,10 @@ std::optional<std::byte*> PeerLink::on_head(const FrameHead& head) {
   if (head.tag != incoming_tag_ || head.offset != incoming_got_) {
     throw StreamError("sent the pieces of a message out of order");
   }
+  // The buffer has room for what the first piece said.
+  if (head.message_bytes != incoming_bytes_) {
+    throw StreamError("changed the length of a message on the way");
+  }
   std::byte* start = receiving_ != nullptr ? receiving_->data : receiving_early_->data.get();
   return start + head.offset;
 }
@@ -67,6 +71,7 @@ std::optional<std::byte*> PeerLink::begin_message(const FrameHead& head) {
   }
   is_incoming_ = true;
   incoming_tag_ = head.tag;
+  incoming_bytes_ = head.message_bytes;
   incoming_got_ = incoming_moved_ = 0;
   return start;
 }

@@ -39,7 +39,7 @@ Layout layout_for(const ShmCommOptions& options) {
   Layout layout;
   layout.ranks = static_cast<std::size_t>(options.size);
   // Whole pages, with room for all_to_all's table and some elements of every rank in a step.
-  layout.chunk_bytes = (std::max(options.chunk_bytes, 64 * layout.ranks) + 4095) / 4096 * 4096;
+  layout.chunk_bytes = (std::max(options.chunk_bytes, 128 * layout.ranks) + 4095) / 4096 * 4096;
   const std::size_t peers = std::max<std::size_t>(layout.ranks - 1, 1);
   layout.receivers = layout.ranks;
   layout.ring_bytes = std::max(options.ring_bytes / peers, kSmallestRing) / 128 * 128;

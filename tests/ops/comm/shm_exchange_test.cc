@@ -129,6 +129,26 @@ TEST_P(ShmExchangeTest, AllRanksMaySendBeforeTheyReceive) {
 
 INSTANTIATE_TEST_SUITE_P(Ranks, ShmExchangeTest, ::testing::Values(1, 2, 3, 4, 8));
 
+TEST(ShmExchangeErrorTest, ManyRanksWithSmallStagingAreasStillHaveRoom) {
+  ShmCommOptions options = small_steps();
+  options.chunk_bytes = 1;
+  run_shm_ranks(
+      64,
+      [](ShmRank& self) {
+        std::vector<std::byte> send(64, static_cast<std::byte>(self.comm.rank()));
+        std::vector<std::byte> receive(64);
+        std::vector<std::span<const std::byte>> out;
+        std::vector<std::span<std::byte>> in;
+        for (std::size_t r = 0; r < 64; ++r) {
+          out.emplace_back(send.data() + r, 1);
+          in.emplace_back(receive.data() + r, 1);
+        }
+        self.comm.all_to_all(out, in, self.context(OpKind::kAllToAll, 64, DataType::kUInt8));
+        for (std::size_t r = 0; r < 64; ++r) EXPECT_EQ(receive[r], static_cast<std::byte>(r));
+      },
+      options);
+}
+
 TEST(ShmPointToPointTest, MessagesAreMatchedByTagAndInOrder) {
   run_shm_ranks(2, [](ShmRank& self) {
     const auto transfer = [&self](std::uint32_t tag, int value) {

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// What a peer may say about a message, piece by piece.
+
+#include "ops/comm/frames/peer_link.h"
+
+#include <cstddef>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace chainmail::ops {
+namespace {
+
+class PeerLinkTest : public testing::Test {
+ protected:
+  static FrameHead piece(std::uint64_t message_bytes, std::uint64_t offset, std::uint32_t length) {
+    FrameHead head;
+    head.tag = Tag::point_to_point(1);
+    head.message_bytes = message_bytes;
+    head.offset = offset;
+    head.length = length;
+    return head;
+  }
+
+  const PeerName self_{0, "here"};
+  const PeerName peer_{1, "there"};
+  CallLog log_;
+  TransportCounters counters_;
+  PeerLink link_{self_, peer_, log_, counters_, nullptr};
+};
+
+TEST_F(PeerLinkTest, PiecesOfAMessageLandBehindEachOther) {
+  std::vector<std::byte> place(100);
+  Receive receive;
+  receive.tag = Tag::point_to_point(1);
+  receive.bytes = place.size();
+  receive.data = place.data();
+  link_.post(receive);
+  EXPECT_EQ(link_.on_head(piece(100, 0, 60)), place.data());
+  link_.on_part(piece(100, 0, 60), 10);
+  EXPECT_EQ(receive.moved_bytes, 10U);
+  link_.on_frame(piece(100, 0, 60));
+  EXPECT_EQ(receive.moved_bytes, 60U);
+  EXPECT_EQ(link_.on_head(piece(100, 60, 40)), place.data() + 60);
+  EXPECT_FALSE(receive.is_done);
+  link_.on_frame(piece(100, 60, 40));
+  EXPECT_TRUE(receive.is_done);
+  EXPECT_EQ(counters_.moved_bytes, 100U);
+}
+
+// Else a later piece could be written behind the end of the buffer.
+TEST_F(PeerLinkTest, AMessageCannotGrowOnTheWay) {
+  std::vector<std::byte> place(100);
+  Receive receive;
+  receive.tag = Tag::point_to_point(1);
+  receive.bytes = place.size();
+  receive.data = place.data();
+  link_.post(receive);
+  EXPECT_EQ(link_.on_head(piece(100, 0, 60)), place.data());
+  link_.on_frame(piece(100, 0, 60));
+  EXPECT_THROW(static_cast<void>(link_.on_head(piece(1000, 60, 900))), StreamError);
+}
+
+TEST_F(PeerLinkTest, WhoAsksForATransferHearsWhetherItIsBehindOthers) {
+  std::vector<std::byte> bytes(1000);
+  Send first;
+  Send second;
+  for (Send* send : {&first, &second}) {
+    send->bytes = bytes.size();
+    send->data = bytes.data();
+  }
+  first.tag = Tag::point_to_point(1);
+  second.tag = Tag::point_to_point(2);
+  link_.post(first);
+  link_.post(second);
+  FrameHead inquiry;
+  inquiry.type = FrameType::kInquiry;
+  inquiry.tag = second.tag;
+  const auto answer = [&] {
+    link_.on_frame(inquiry);
+    const auto frame = link_.next_frame();
+    if (!frame || frame->head.type != FrameType::kMoving) return ~std::uint64_t{0};
+    link_.frame_sent(frame->head);
+    return frame->head.offset;
+  };
+  EXPECT_EQ(answer(), 0U) << "nothing has moved";
+  const auto data = link_.next_frame();
+  ASSERT_TRUE(data.has_value());
+  EXPECT_EQ(data->head.tag, first.tag);
+  link_.part_sent(data->head, 500);
+  EXPECT_EQ(answer(), 1U);
+  EXPECT_EQ(answer(), 0U) << "nothing has moved since";
+  link_.frame_sent(data->head);
+  EXPECT_TRUE(first.is_done);
+  EXPECT_EQ(answer(), 1U);
+}
+
+}  // namespace
+}  // namespace chainmail::ops
