@@ -157,6 +157,23 @@ std::string BodyReader::text() {
   return std::string(take_bytes(rest_, length, "a text"));
 }
 
+std::string encode_ended(const EndedRank& ended) {
+  return BodyWriter().u32(ended.rank).text(ended.host).text(ended.cause).take();
+}
+
+std::vector<EndedRank> decode_ended(std::string_view value) {
+  BodyReader body(value);
+  std::vector<EndedRank> all;
+  while (!body.at_end()) {
+    EndedRank ended;
+    ended.rank = body.u32();
+    ended.host = body.text();
+    ended.cause = body.text();
+    all.push_back(std::move(ended));
+  }
+  return all;
+}
+
 std::string encode_welcome(const Welcome& welcome) {
   BodyWriter body;
   body.u32(welcome.rank).text(welcome.job_id).text(welcome.secret);

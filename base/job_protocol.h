@@ -93,6 +93,19 @@ class BodyReader {
   std::string_view rest_;
 };
 
+/// Where the launcher's store lists the ranks that have ended, however they did; missing while
+/// there are none. Asked for by those who wait, since telling all of all would take a square of
+/// messages.
+inline constexpr char kEndedRanksKey[] = "launcher/ended";
+struct EndedRank {
+  std::uint32_t rank = 0;
+  std::string host;
+  std::string cause;  ///< "exited with code 0"
+};
+/// Several of these, one after the other, are the key's value.
+[[nodiscard]] std::string encode_ended(const EndedRank& ended);
+[[nodiscard]] std::vector<EndedRank> decode_ended(std::string_view value);
+
 /// The body of kWelcome.
 struct Welcome {
   std::uint32_t rank = 0;

@@ -124,6 +124,7 @@ class Controller {
   void end_stall(const Stall& stall);
   void on_agent_lost(std::uint32_t node, const std::string& reason);
   void lose_rank(std::uint32_t rank, const std::string& cause);
+  void list_ended(std::uint32_t rank, const std::string& cause);
   std::string names_of(const std::vector<std::uint32_t>& ranks) const;
   EventLog::Members about(std::uint32_t rank) const;
 

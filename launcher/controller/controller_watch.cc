@@ -60,6 +60,15 @@ void Controller::lose_rank(std::uint32_t rank, const std::string& cause) {
   events_.record("rank_lost", members);
 }
 
+// For ranks that wait for this one and have not met it: a rank may end while others go on.
+void Controller::list_ended(std::uint32_t rank, const std::string& cause) {
+  try {
+    store_.append(internal::kEndedRanksKey, internal::encode_ended({rank, host_of(rank), cause}));
+  } catch (const StoreFull&) {
+    // The job goes on; only its time limits tell then.
+  }
+}
+
 void Controller::on_rank_exited(const RankExit& exit) {
   const std::uint32_t number = checked_rank(exit.rank);
   Rank& rank = ranks_[number];
@@ -73,10 +82,14 @@ void Controller::on_rank_exited(const RankExit& exit) {
   members[exit.by_signal ? "signal" : "code"] = exit.value;
   if (!exit.detail.empty()) members["detail"] = exit.detail;
   events_.record(exit.out_of_memory ? "rank_out_of_memory" : "rank_exited", members);
-  if (exit.value == 0) return;
   const std::string cause = describe(exit);
+  list_ended(number, cause);
+  if (exit.value == 0) return;
   lose_rank(number, cause);
-  fail({number, code_of(exit), cause});
+  // What the launcher's own SIGTERM or SIGKILL has ended says nothing about the failure before.
+  const bool is_ended_by_us = exit.by_signal && (exit.value == SIGTERM || exit.value == SIGKILL) &&
+                              (phase_ == Phase::kTerminating || phase_ == Phase::kKilling);
+  if (!is_ended_by_us || !verdict_.failure()) fail({number, code_of(exit), cause});
 }
 
 void Controller::on_rank_stopped(const Frame& frame) {
@@ -184,6 +197,7 @@ void Controller::on_agent_lost(std::uint32_t node, const std::string& reason) {
       store_.forget(rank);
       output_->end_rank(rank);
       if (input_) input_->on_gone(rank);
+      list_ended(rank, "was lost with its host: " + reason);
       lose_rank(rank, "host lost: " + reason);
     }
     fail({std::nullopt, exit_code::kLauncherError,

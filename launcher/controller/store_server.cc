@@ -66,8 +66,7 @@ void StoreServer::handle(std::uint32_t rank, const internal::Frame& request) {
       break;
     case JobMessage::kStoreAppend: {
       const std::string key = body.text();
-      const auto old = values_.find(key);
-      set(key, (old == values_.end() ? "" : old->second) + body.text());
+      append(key, body.text());
       break;
     }
     case JobMessage::kStoreDelete: {
@@ -88,6 +87,11 @@ void StoreServer::handle(std::uint32_t rank, const internal::Frame& request) {
     case JobMessage::kNewsEnding:
       throw SystemError("job protocol: not a request of the store", EPROTO);
   }
+}
+
+void StoreServer::append(const std::string& key, std::string_view value) {
+  const auto old = values_.find(key);
+  set(key, (old == values_.end() ? "" : old->second).append(value));
 }
 
 void StoreServer::forget(std::uint32_t rank) {

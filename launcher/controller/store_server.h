@@ -36,6 +36,8 @@ class StoreServer {
   static bool handles(internal::JobMessage type) noexcept;
   /// One request of a rank. Throws SystemError(EPROTO) for a body that cannot be read, StoreFull.
   void handle(std::uint32_t rank, const internal::Frame& request);
+  /// Adds to what `key` holds, in the launcher's own name. Throws StoreFull.
+  void append(const std::string& key, std::string_view value);
   /// The rank is gone: forget what it waits for.
   void forget(std::uint32_t rank);
 

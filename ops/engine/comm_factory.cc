@@ -11,9 +11,15 @@
 #include "ops/comm/shm_comm.h"
 #include "ops/comm/tcp/tcp_transport.h"
 #include "ops/comm/tcp_comm.h"
+#include "ops/engine/attendance.h"
 
 namespace chainmail::ops {
 namespace {
+
+// The group's rendezvous by the numbers of the new Comm.
+std::shared_ptr<Rendezvous> rendezvous_of(const CommRequest& request) {
+  return rendezvous_of(request.ranks, request.rendezvous);
+}
 
 std::unique_ptr<Comm> make_shm(const CommRequest& request, const GroupOptions& options,
                                const OpContext& context) {
@@ -25,7 +31,7 @@ std::unique_ptr<Comm> make_shm(const CommRequest& request, const GroupOptions& o
   shm.key_prefix = request.name;
   shm.movement = context.movement;
   shm.ring_bytes = 0;  // the least: sends and receives of a group have a Transport
-  return create_shm_comm(shm, *request.rendezvous, context.deadline, context.failure);
+  return create_shm_comm(shm, *rendezvous_of(request), context.deadline, context.failure);
 }
 
 TcpOptions tcp_options(const CommRequest& request, const GroupOptions& options) {
@@ -47,7 +53,7 @@ std::unique_ptr<Comm> make_tcp(const CommRequest& request, const GroupOptions& o
                                const OpContext& context) {
   P2pOptions p2p;
   p2p.movement = context.movement;
-  return create_tcp_comm(request.rendezvous, tcp_options(request, options), p2p);
+  return create_tcp_comm(rendezvous_of(request), tcp_options(request, options), p2p);
 }
 
 std::unique_ptr<Transport> make_shm_transport(const CommRequest& request,
@@ -58,12 +64,12 @@ std::unique_ptr<Transport> make_shm_transport(const CommRequest& request,
     shm.names.push_back({rank, options.host});
   }
   shm.key_prefix = request.name + "/" + std::to_string(options.generation) + "/";
-  return std::make_unique<ShmTransport>(request.rendezvous, std::move(shm));
+  return std::make_unique<ShmTransport>(rendezvous_of(request), std::move(shm));
 }
 
 std::unique_ptr<Transport> make_tcp_transport(const CommRequest& request,
                                               const GroupOptions& options) {
-  return std::make_unique<TcpTransport>(request.rendezvous, tcp_options(request, options));
+  return std::make_unique<TcpTransport>(rendezvous_of(request), tcp_options(request, options));
 }
 
 std::unique_ptr<Transport> make_mpi_transport(const std::shared_ptr<MpiWorld>& world,
@@ -76,7 +82,7 @@ std::unique_ptr<Transport> make_mpi_transport(const std::shared_ptr<MpiWorld>& w
   }
   mpi.group = options.name + "/" + request.name;
   mpi.generation = options.generation;
-  return std::make_unique<MpiTransport>(world, request.rendezvous, std::move(mpi));
+  return std::make_unique<MpiTransport>(world, rendezvous_of(request), std::move(mpi));
 }
 
 }  // namespace

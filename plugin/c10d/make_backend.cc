@@ -16,6 +16,7 @@
 #include "plugin/c10d/store/launcher_store.h"
 #include "plugin/cuda/cuda_support.h"
 #include "plugin/job/boards.h"
+#include "plugin/job/doors.h"
 #include "plugin/job/env.h"
 #include "plugin/job/job_connection.h"
 #include "plugin/job/launcher_place.h"
@@ -63,15 +64,54 @@ ops::Algorithm algorithm_of(const std::string& name) {
 /// What the ranks of a group learn of each other before there is a group.
 struct MetRanks {
   std::shared_ptr<ops::Rendezvous> board;
+  std::shared_ptr<GroupBoard> keys;        ///< the same; null for a rank that is alone
   std::shared_ptr<ops::FailureNews> news;  ///< null for a rank that is alone
   std::vector<std::string> nodes;
   std::vector<int> global_ranks;
   std::string secret;
 };
 
+/// The launcher's knowledge of a group's ranks, by their numbers in it.
+class LauncherAttendance final : public ops::Attendance {
+ public:
+  /// `global_ranks`: where they are not known yet, only a group of all ranks of the job has any.
+  LauncherAttendance(std::shared_ptr<LauncherClient> launcher, std::vector<int> global_ranks,
+                     int size)
+      : launcher_(std::move(launcher)), global_ranks_(std::move(global_ranks)) {
+    if (!global_ranks_.empty() ||
+        launcher_->welcome().node_of_rank.size() != static_cast<std::size_t>(size)) {
+      return;
+    }
+    for (int rank = 0; rank < size; ++rank) global_ranks_.push_back(rank);
+  }
+  std::optional<ops::RankEnd> end_of(int rank) override {
+    return global_ranks_.empty()
+               ? std::nullopt
+               : launcher_->end_of(global_ranks_.at(static_cast<std::size_t>(rank)));
+  }
+
+ private:
+  const std::shared_ptr<LauncherClient> launcher_;
+  std::vector<int> global_ranks_;
+};
+
+/// The group's board with what can be known of the ends of its ranks.
+std::shared_ptr<ops::Rendezvous> with_ends(const std::shared_ptr<GroupBoard>& board,
+                                           std::shared_ptr<ops::Attendance> attendance,
+                                           const std::vector<int>& global_ranks) {
+  const auto end_of = [board, attendance, global_ranks](int rank) -> std::optional<ops::RankEnd> {
+    auto end = attendance ? attendance->end_of(rank) : std::nullopt;
+    if (!end && board->has_left(rank)) end = ops::RankEnd{rank, "", "has left the group"};
+    if (end) end->rank = global_ranks.at(static_cast<std::size_t>(rank));
+    return end;
+  };
+  return std::make_shared<ops::AttendedRendezvous>(board, end_of);
+}
+
 MetRanks meet(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
               const BackendOptions& options, const std::shared_ptr<LauncherClient>& launcher,
-              const Environment& environment, std::optional<int> rank_in_job) {
+              ops::Attendance* attendance, const Environment& environment,
+              std::optional<int> rank_in_job) {
   MetRanks met;
   const std::optional<PlaceInJob> place = place_in_job(launcher.get(), environment);
   if (place && (launcher || !rank_in_job)) rank_in_job = place->rank;
@@ -91,7 +131,7 @@ MetRanks meet(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
   const Deadline deadline = Deadline::after(options.timeout);
   std::vector<int> told;
   try {
-    for (const std::string& text : board->meet(encode(me), deadline)) {
+    for (const std::string& text : board->meet(encode(me), deadline, attendance)) {
       Member member = decode(text);
       met.nodes.push_back(std::move(member.node));
       told.push_back(member.global_rank);
@@ -103,6 +143,7 @@ MetRanks meet(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
   met.secret = share_secret(*board, rank, deadline);
   met.news = board->news(launcher);
   met.board = board;
+  met.keys = board;
   return met;
 }
 
@@ -120,17 +161,29 @@ c10::intrusive_ptr<ChainmailBackend> make_backend(const c10::intrusive_ptr<c10d:
   group_options.timeout = options.timeout;
   group_options.host = host_name();
   const Environment environment = process_environment();
-  apply(read_settings(environment), group_options);
+  JobSettings settings = read_settings(environment);
+  apply(settings, group_options);
+  settings.cross = group_options.cross;
   if (group_options.cross == ops::CrossCarrier::kMpi && size > 1) check_mpi_starter(environment);
 
   const auto launcher = launcher_of(store);
-  MetRanks met = meet(store, rank, size, options, launcher, environment, rank_in_job);
+  std::shared_ptr<ops::Attendance> attendance;
+  if (launcher) {
+    attendance = std::make_shared<LauncherAttendance>(launcher, options.global_ranks, size);
+  }
+  MetRanks met =
+      meet(store, rank, size, options, launcher, attendance.get(), environment, rank_in_job);
   if (!options.node_ids.empty()) met.nodes = options.node_ids;
   ops::Topology topology = ops::Topology::from_node_ids(met.nodes);
   if (launcher && group_options.interface.empty() && topology.node_count() > 1) {
     group_options.interface = launcher_interface(launcher->welcome(), environment);
   }
   group_options.secret = std::move(met.secret);
+  if (met.keys) {
+    attendance = launcher ? std::make_shared<LauncherAttendance>(launcher, met.global_ranks, size)
+                          : open_doors(met.keys, rank, topology, settings);
+    met.board = with_ends(met.keys, attendance, met.global_ranks);
+  }
   auto group = ops::create_group(rank, std::move(topology), met.board, std::move(group_options),
                                  met.global_ranks, std::move(met.news));
   return c10::make_intrusive<ChainmailBackend>(

@@ -343,11 +343,14 @@ void LauncherClient::handle(const Frame& frame) {
                         "rank " + std::to_string(rank) + " on host " + host + " is lost: " + cause,
                         rank)));
   } else if (frame.type == JobMessage::kNewsGroupFailed) {
-    body.u32();  // who announced it: the message says so where it matters
+    const std::uint32_t announcer = body.u32();
     const std::string group = body.text();
     const std::uint32_t code = body.u32();
     const std::string message = body.text();
-    group_failed(group, rebuild_error(code, message, body.i64()));
+    // Of a PeerError; any other failure is the announcer's own.
+    const std::int64_t peer = body.i64();
+    const bool is_own = code != static_cast<std::uint32_t>(ErrorCode::kPeer);
+    group_failed(group, rebuild_error(code, message, is_own ? announcer : peer));
   } else if (frame.type == JobMessage::kNewsEnding) {
     fail_everything(std::make_exception_ptr(PeerError("the job is being ended: " + body.text())));
   }

@@ -26,12 +26,15 @@
 
 #include "base/deadline.h"
 #include "base/job_protocol.h"
+#include "ops/engine/attendance.h"
 #include "ops/engine/group.h"
 #include "ops/engine/progress_counter.h"
 
 namespace chainmail::internal {
 
-class LauncherClient final : public ops::FailureNews, public ops::ProgressCounter {
+class LauncherClient final : public ops::FailureNews,
+                             public ops::ProgressCounter,
+                             public ops::Attendance {
  public:
   /// Takes the connected socket `fd` over, marks it close-on-exec, says hello and waits for the
   /// welcome. Throws TimeoutError or PeerError when the launcher does not answer.
@@ -65,6 +68,8 @@ class LauncherClient final : public ops::FailureNews, public ops::ProgressCounte
                  std::shared_ptr<ops::FailureState> state) override;
   void unsubscribe(const std::string& group) override;
   void announce(const std::string& group, const std::exception_ptr& error) noexcept override;
+  /// Asks the launcher at most ten times a second, whoever asks here. `rank` is the job's.
+  std::optional<ops::RankEnd> end_of(int rank) override;
 
  private:
   struct Reply {
@@ -125,6 +130,8 @@ class LauncherClient final : public ops::FailureNews, public ops::ProgressCounte
   std::map<std::string, Subscription> subscriptions_;
   // News may come before the group that it concerns is created here.
   std::map<int, std::exception_ptr> lost_ranks_;
+  std::map<int, ops::RankEnd> ended_ranks_;
+  Deadline next_look_ = Deadline::after(std::chrono::milliseconds{0});  ///< at ended_ranks_
   std::map<std::string, std::exception_ptr> failed_groups_;
   std::thread reader_;
 };

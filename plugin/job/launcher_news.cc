@@ -11,6 +11,11 @@
 #include "plugin/job/launcher_client.h"
 
 namespace chainmail::internal {
+namespace {
+
+constexpr std::chrono::milliseconds kAttendancePeriod{100};
+
+}  // namespace
 
 std::exception_ptr rebuild_error(std::uint32_t code, const std::string& message,
                                  std::int64_t peer_rank) {
@@ -82,6 +87,24 @@ void LauncherClient::announce(const std::string& group, const std::exception_ptr
   } catch (const std::exception& failure) {
     log_line(LogLevel::kInfo, std::string("could not announce a failure: ") + failure.what());
   }
+}
+
+std::optional<ops::RankEnd> LauncherClient::end_of(int rank) {
+  bool is_old = false;
+  {
+    const std::lock_guard lock(mutex_);
+    is_old = next_look_.has_passed();
+    if (is_old) next_look_ = Deadline::after(kAttendancePeriod);
+  }
+  const auto list = is_old ? try_get(kEndedRanksKey) : std::nullopt;
+  const auto news = list ? decode_ended(*list) : std::vector<EndedRank>();
+  const std::lock_guard lock(mutex_);
+  for (const EndedRank& ended : news) {
+    const int number = static_cast<int>(ended.rank);
+    ended_ranks_.try_emplace(number, ops::RankEnd{number, ended.host, ended.cause});
+  }
+  const auto found = ended_ranks_.find(rank);
+  return found == ended_ranks_.end() ? std::nullopt : std::optional(found->second);
 }
 
 // FailureState::fail runs listeners, so no lock is held around it.

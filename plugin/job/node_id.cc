@@ -11,6 +11,7 @@
 #include <fstream>
 
 #include "base/error.h"
+#include "ops/engine/attendance.h"
 
 namespace chainmail::internal {
 namespace {
@@ -48,11 +49,14 @@ std::string did_not_join(const std::string& missing, int rank) {
 
 std::vector<std::string> exchange(ops::Rendezvous& board, const std::string& key, int rank,
                                   int size, const std::string& mine, Deadline deadline) {
-  board.set(key + "/" + std::to_string(rank), mine);
+  const auto key_of = [&key](int other) { return key + "/" + std::to_string(other); };
+  board.set(key_of(rank), mine);
   std::vector<std::string> all;
   for (int other = 0; other < size; ++other) {
     try {
-      all.push_back(other == rank ? mine : board.get(key + "/" + std::to_string(other), deadline));
+      all.push_back(other == rank ? mine
+                                  : ops::get_from(board, other, size, key_of, deadline,
+                                                  "joined its group of " + std::to_string(size)));
     } catch (const TimeoutError&) {
       throw TimeoutError(did_not_join(other, rank, size), {other});
     }
@@ -62,7 +66,8 @@ std::vector<std::string> exchange(ops::Rendezvous& board, const std::string& key
 
 std::string share_secret(ops::Rendezvous& board, int rank, Deadline deadline) {
   const std::string key = "secret";
-  if (rank != 0) return board.get(key, deadline);
+  const auto key_of = [&key](int /*rank*/) { return key; };
+  if (rank != 0) return ops::get_from(board, 0, 1, key_of, deadline, "shared the group's secret");
   std::string secret(32, '\0');
   if (::getrandom(secret.data(), secret.size(), 0) != static_cast<ssize_t>(secret.size())) {
     throw system_error("getrandom");

@@ -28,7 +28,7 @@ namespace chainmail::internal {
 [[nodiscard]] std::string did_not_join(const std::string& missing, int rank);
 
 /// Every rank's text, in rank order. Collective. Throws TimeoutError that names the first rank that
-/// did not come.
+/// did not come, PeerError where `board` knows that one has ended without.
 [[nodiscard]] std::vector<std::string> exchange(ops::Rendezvous& board, const std::string& key,
                                                 int rank, int size, const std::string& mine,
                                                 Deadline deadline);

@@ -6,11 +6,14 @@
 #include <algorithm>
 #include <mutex>
 #include <numeric>
+#include <optional>
 #include <set>
 #include <utility>
 
 #include "base/error.h"
+#include "ops/engine/attendance.h"
 #include "plugin/job/boards.h"
+#include "plugin/job/doors.h"
 #include "plugin/job/env.h"
 #include "plugin/job/job_connection.h"
 #include "plugin/job/launcher_place.h"
@@ -45,6 +48,7 @@ class JobWorld final : public World {
     topology_ = ops::Topology::from_node_ids(
         internal::exchange(*connection.board, "node", rank(), connection.info.size,
                            internal::node_id(environment), deadline));
+    doors_ = internal::open_doors(connection.board, rank(), topology_, settings_);
     secret_ = internal::share_secret(*connection.board, rank(), deadline);
   }
 
@@ -66,8 +70,12 @@ class JobWorld final : public World {
     if (options.cross == ops::CrossCarrier::kMpi && ranks.size() > 1) {
       internal::check_mpi_starter(internal::process_environment());
     }
-    auto board = std::make_shared<internal::PrefixRendezvous>("group/" + options.name + "/",
-                                                              connection_.board);
+    std::shared_ptr<ops::Rendezvous> board = std::make_shared<internal::PrefixRendezvous>(
+        "group/" + options.name + "/", connection_.board);
+    // See open_doors() for MPI.
+    const bool has_doors = doors_ && (options.cross != ops::CrossCarrier::kMpi ||
+                                      topology_.subset(ranks).node_count() == 1);
+    if (connection_.launcher || has_doors) board = attended(std::move(board), ranks);
     return ops::create_group(own, topology_.subset(ranks), std::move(board), std::move(options),
                              ranks, ranks.size() > 1 ? connection_.news : nullptr);
   }
@@ -88,6 +96,19 @@ class JobWorld final : public World {
   }
 
  private:
+  // With what can be known of the ends of `ranks`.
+  std::shared_ptr<ops::Rendezvous> attended(std::shared_ptr<ops::Rendezvous> board,
+                                            const std::vector<int>& ranks) const {
+    return ops::rendezvous_of(ranks,
+                              std::make_shared<ops::AttendedRendezvous>(
+                                  std::move(board), [this](int rank) { return end_of(rank); }));
+  }
+
+  std::optional<ops::RankEnd> end_of(int rank) const {
+    if (connection_.launcher) return connection_.launcher->end_of(rank);
+    return doors_ ? doors_->end_of(rank) : std::nullopt;
+  }
+
   // Checks the ranks, adds what only the job knows, and gives this rank's place among them.
   int complete(const std::vector<int>& ranks, ops::GroupOptions& options) const {
     const std::set<int> distinct(ranks.begin(), ranks.end());
@@ -120,6 +141,7 @@ class JobWorld final : public World {
   ops::Topology topology_ = ops::Topology::single_node(1);
   std::string interface_;  ///< for traffic between nodes; empty: the socket chooses
   std::string secret_;
+  std::shared_ptr<ops::Attendance> doors_;  ///< null under the launcher, which knows
 };
 
 }  // namespace

@@ -147,6 +147,19 @@ TEST(Welcome, RoundTrips) {
   EXPECT_EQ(welcome.addresses, (std::vector<std::string>{"10.0.0.1", ""}));
 }
 
+TEST(EndedRanks, AreListedOneAfterTheOther) {
+  const std::string value = encode_ended({3, "n1", "exited with code 0"}) +
+                            encode_ended({0, "n2", "was killed by signal 9 (Killed)"});
+  const auto ended = decode_ended(value);
+  ASSERT_EQ(ended.size(), 2U);
+  EXPECT_EQ(ended[0].rank, 3U);
+  EXPECT_EQ(ended[0].cause, "exited with code 0");
+  EXPECT_EQ(ended[1].host, "n2");
+  EXPECT_TRUE(decode_ended("").empty());
+  EXPECT_THROW((void)decode_ended(std::string_view(value).substr(0, value.size() - 1)),
+               SystemError);
+}
+
 TEST(Welcome, EveryTruncationIsRefused) {
   const std::string body = encode_welcome(example_welcome());
   for (std::size_t length = 0; length < body.size(); ++length) {

@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/shared_library.h"
+#include "ops/engine/attendance.h"
 
 namespace chainmail::ops {
 namespace {
@@ -19,7 +20,7 @@ constexpr char kLibrary[] = "libchainmail_mpi.so";
 constexpr char kReady[] = "ready";
 constexpr std::chrono::milliseconds kPause{1};
 
-std::string key_of(std::size_t rank) { return "mpi/start/" + std::to_string(rank); }
+std::string key_of(int rank) { return "mpi/start/" + std::to_string(rank); }
 
 /// The process's MPI; started at most once.
 struct ProcessMpi {
@@ -44,7 +45,9 @@ void wait_for_all(const MpiMember& member, Rendezvous& rendezvous, internal::Dea
   for (std::size_t rank = 0; rank < member.global_ranks.size(); ++rank) {
     std::string answer;
     try {
-      answer = rendezvous.get(key_of(rank), deadline);
+      answer =
+          get_from(rendezvous, static_cast<int>(rank), static_cast<int>(member.global_ranks.size()),
+                   key_of, deadline, "came to start MPI");
     } catch (const TimeoutError&) {
       throw TimeoutError(who(member, rank) + " has not come to start MPI; " +
                              who(member, static_cast<std::size_t>(member.rank)) + " on " +
@@ -108,7 +111,7 @@ MpiLibrary& open_mpi_library(const std::string& file) {
 std::shared_ptr<MpiWorld> join_mpi(const MpiMember& member, Rendezvous& rendezvous,
                                    internal::Deadline deadline) {
   ProcessMpi& mpi = process_mpi();
-  const std::string own_key = key_of(static_cast<std::size_t>(member.rank));
+  const std::string own_key = key_of(member.rank);
   {
     const std::lock_guard lock(mpi.mutex);
     if (mpi.world != nullptr) {

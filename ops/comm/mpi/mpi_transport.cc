@@ -37,6 +37,7 @@ MpiTransport::MpiTransport(std::shared_ptr<MpiWorld> world, std::shared_ptr<Rend
     : options_(std::move(options)),
       world_(std::move(world)),
       rendezvous_(std::move(rendezvous)),
+      absentees_(rendezvous_.get()),
       peers_(options_.names.size()),
       next_look_up_(Deadline::after(milliseconds{0})),
       next_board_look_(Deadline::after(milliseconds{0})) {
@@ -99,6 +100,9 @@ void MpiTransport::inquire(const Transfer& transfer) {
   check_board();
   // What MPI has been given may end after its receiver has left, but soon.
   if (!peer(transfer.peer).closed.empty()) throw gone(transfer);
+  look_up(transfer.peer);
+  const auto end = peer(transfer.peer).address ? std::nullopt : absentees_.end_of(transfer.peer);
+  if (end) close(transfer.peer, end->cause + " before it met this rank");
   if (peer(transfer.peer).address) link(transfer.peer).inquire(transfer);
 }
 

@@ -27,7 +27,7 @@
 #include "ops/comm/mpi/mpi_inbox.h"
 #include "ops/comm/mpi/mpi_world.h"
 #include "ops/comm/transport.h"
-#include "ops/engine/rendezvous.h"
+#include "ops/engine/attendance.h"
 
 namespace chainmail::ops {
 
@@ -110,6 +110,7 @@ class MpiTransport final : public Transport {
   const MpiOptions options_;
   const std::shared_ptr<MpiWorld> world_;
   const std::shared_ptr<Rendezvous> rendezvous_;
+  Absentees absentees_;
   std::optional<MpiInbox> inbox_;
   CallLog log_;
   TransportCounters counters_;

@@ -16,6 +16,7 @@
 
 #include "base/error.h"
 #include "ops/comm/shm/meeting.h"
+#include "ops/engine/attendance.h"
 
 namespace chainmail::ops::shm {
 namespace {
@@ -46,13 +47,23 @@ Layout layout_for(const ShmCommOptions& options) {
   return layout;
 }
 
+int global_rank_of(const ShmCommOptions& options, int rank) {
+  return options.global_ranks.empty() ? rank : options.global_ranks[static_cast<std::size_t>(rank)];
+}
+
 // Polls the rendezvous so that a failure of the group ends the wait, too.
 std::string wait_for_key(Rendezvous& rendezvous, const std::string& key,
-                         internal::Deadline deadline, const FailureState* failure) {
+                         const ShmCommOptions& options, internal::Deadline deadline,
+                         const FailureState* failure) {
   microseconds pause{50};
+  Absentees absentees(&rendezvous);
   for (;;) {
     if (auto value = rendezvous.try_get(key)) return *value;
     if (failure != nullptr) failure->rethrow_if_failed();
+    if (const auto end = absentees.end_of(0)) {
+      throw ended_before({global_rank_of(options, 0), options.host, end->cause},
+                         "offered its shared memory");
+    }
     if (deadline.has_passed()) {
       throw TimeoutError(
           "this node's first rank did not offer its shared memory in time "
@@ -83,7 +94,7 @@ Segment find_or_create(const ShmCommOptions& options, Rendezvous& rendezvous,
       throw;
     }
   }
-  const std::string offer = wait_for_key(rendezvous, key, deadline, failure);
+  const std::string offer = wait_for_key(rendezvous, key, options, deadline, failure);
   const std::size_t end = offer.find(kSeparator);
   const std::string path = offer.substr(0, end);
   const std::string rest = end == std::string::npos ? "" : offer.substr(end + 1);
@@ -140,6 +151,7 @@ void Meeting::join(Rendezvous& rendezvous, const std::string& key_prefix,
     return segment_.area(rank).presence.load() != Presence::kAbsent;
   };
   processes_.resize(static_cast<std::size_t>(size_));
+  Absentees absentees(&rendezvous);
   for (int rank = 0; rank < size_; ++rank) {
     while (!is_here(rank)) {
       if (failure_ != nullptr) failure_->rethrow_if_failed();
@@ -147,6 +159,13 @@ void Meeting::join(Rendezvous& rendezvous, const std::string& key_prefix,
         throw PeerError("a rank of host " + host_ + " could not join the shared memory: " + *why);
       }
       watch_peers();
+      for (int other = rank; other < size_; ++other) {
+        const auto end = is_here(other) ? std::nullopt : absentees.end_of(other);
+        if (end && !is_here(other)) {
+          throw ended_before({global_rank(other), host_, end->cause},
+                             "joined the shared memory of its node");
+        }
+      }
       for (int other = 0; other < size_; ++other) {
         // Nobody is done before all have joined: who dies while one is missing is lost.
         if (!is_dead(other) || is_here(rank)) continue;

@@ -35,6 +35,7 @@ Connector::Connector(HandshakeIdentity identity, const std::vector<PeerName>& na
     : identity_(std::move(identity)),
       names_(names),
       rendezvous_(std::move(rendezvous)),
+      absentees_(rendezvous_.get()),
       key_prefix_(std::move(key_prefix)),
       epoll_fd_(epoll_fd),
       epoll_key_(epoll_key),
@@ -170,6 +171,7 @@ void Connector::no_answer(int rank, Peer& peer, int error) {
                         " (group " + identity_.group + "): " + std::strerror(error),
                     name(rank).rank);
   }
+  throw_if_ended(rank);
   try_again(peer);
 }
 
@@ -177,6 +179,7 @@ void Connector::look_up(int rank, Peer& peer) {
   if (!peer.address) {
     const auto text = rendezvous_->try_get(key_prefix_ + std::to_string(rank));
     if (!text) {
+      throw_if_ended(rank);
       try_again(peer);
       return;
     }
@@ -187,6 +190,14 @@ void Connector::look_up(int rank, Peer& peer) {
     }
   }
   dial(rank, peer);
+}
+
+void Connector::throw_if_ended(int rank) {
+  if (const auto end = absentees_.end_of(rank)) {
+    throw PeerError(name(rank).describe() + " " + end->cause + " before it met " +
+                        name(identity_.rank).describe() + " in group " + identity_.group,
+                    name(rank).rank);
+  }
 }
 
 void Connector::dial(int rank, Peer& peer) {

@@ -21,6 +21,7 @@
 #include "base/unique_fd.h"
 #include "ops/comm/tcp/handshake.h"
 #include "ops/comm/transport.h"
+#include "ops/engine/attendance.h"
 #include "ops/engine/rendezvous.h"
 
 namespace chainmail::ops {
@@ -41,7 +42,8 @@ class Connector {
   /// Begins to connect to `peer` unless that is under way or done already.
   void want(int peer);
   /// Goes on with all handshakes. `is_ready`: a socket of the connector had an event.
-  /// Throws PeerError when a peer refuses connections or cannot prove that it belongs to the job.
+  /// Throws PeerError when a peer refuses connections, cannot prove that it belongs to the job, or
+  /// has ended before it could be reached.
   std::vector<NewConnection> progress(bool is_ready);
   /// True while something is to be done at a time rather than at an event.
   bool needs_time() const noexcept { return wanted_count_ > 0 || !accepted_.empty(); }
@@ -66,6 +68,7 @@ class Connector {
   void finish_connect(int rank, Peer& peer);
   void try_again(Peer& peer);
   void no_answer(int rank, Peer& peer, int error);
+  void throw_if_ended(int rank);
   void connected(int rank, internal::UniqueFd fd, std::vector<NewConnection>& connections);
   const PeerName& name(int rank) const { return names_[static_cast<std::size_t>(rank)]; }
   Peer& peer(int rank) { return peers_[static_cast<std::size_t>(rank)]; }
@@ -73,6 +76,7 @@ class Connector {
   HandshakeIdentity identity_;
   const std::vector<PeerName>& names_;
   std::shared_ptr<Rendezvous> rendezvous_;
+  Absentees absentees_;
   std::string key_prefix_;
   int epoll_fd_;
   std::uint64_t epoll_key_;

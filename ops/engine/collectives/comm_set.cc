@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "ops/engine/attendance.h"
 #include "ops/engine/failure/position_board.h"
 
 namespace chainmail::ops {
@@ -25,10 +26,12 @@ std::vector<int> ranks_of_equal_local_rank(const Topology& topology, int local_r
 
 /// The group's rendezvous for making Comms: get() asks again and again instead of waiting inside,
 /// so that it ends when the group fails.
-class InterruptibleRendezvous final : public Rendezvous {
+class InterruptibleRendezvous final : public Rendezvous, public Attendance {
  public:
   InterruptibleRendezvous(std::shared_ptr<Rendezvous> inner, std::shared_ptr<FailureState> failure)
-      : inner_(std::move(inner)), failure_(std::move(failure)) {}
+      : inner_(std::move(inner)),
+        attendance_(dynamic_cast<Attendance*>(inner_.get())),
+        failure_(std::move(failure)) {}
 
   void set(const std::string& key, const std::string& value) override { inner_->set(key, value); }
 
@@ -52,8 +55,13 @@ class InterruptibleRendezvous final : public Rendezvous {
     }
   }
 
+  std::optional<RankEnd> end_of(int rank) override {
+    return attendance_ == nullptr ? std::nullopt : attendance_->end_of(rank);
+  }
+
  private:
   const std::shared_ptr<Rendezvous> inner_;
+  Attendance* const attendance_;  // inner_, where it knows of ends
   const std::shared_ptr<FailureState> failure_;
 };
 

@@ -47,6 +47,22 @@ void remove_keys_of_all(c10d::Store& store, const std::string& keys, int size) {
   store.deleteKey(keys + kLeftKey);
 }
 
+// What rank 0 sets.
+std::string wait_for_first(ops::Rendezvous& keys, const std::string& key, Deadline deadline) {
+  return ops::get_from(
+      keys, 0, 1, [&key](int /*rank*/) { return key; }, deadline, "joined its group");
+}
+
+using Seen = std::shared_ptr<ops::Rendezvous>;
+
+/// `keys`, which lives longer.
+Seen with_attendance(ops::Rendezvous& keys, ops::Attendance* attendance) {
+  const Seen inner(Seen(), &keys);
+  if (attendance == nullptr) return inner;
+  return std::make_shared<ops::AttendedRendezvous>(
+      inner, [attendance](int rank) { return attendance->end_of(rank); });
+}
+
 /// The news of one group, by a name that no other group has.
 class GroupNews final : public ops::FailureNews {
  public:
@@ -76,7 +92,10 @@ GroupBoard::GroupBoard(const c10::intrusive_ptr<c10d::Store>& store, const std::
       size_(size),
       process_(::getpid()) {}
 
-std::vector<std::string> GroupBoard::meet(const std::string& mine, Deadline deadline) {
+std::vector<std::string> GroupBoard::meet(const std::string& mine, Deadline deadline,
+                                          ops::Attendance* attendance) {
+  const Seen all_keys = with_attendance(store_, attendance);
+  const Seen own_keys = with_attendance(*this, attendance);
   // Rank 0 chooses where the group's keys are, and takes the signpost down before anybody can get
   // from this group to the next one of the same name.
   const std::string signpost = group_keys_ + "open";
@@ -86,14 +105,14 @@ std::vector<std::string> GroupBoard::meet(const std::string& mine, Deadline dead
     store_.set(signpost, id);
   } else {
     try {
-      keys_ = group_keys_ + store_.get(signpost, deadline) + "/";
+      keys_ = group_keys_ + wait_for_first(*all_keys, signpost, deadline) + "/";
     } catch (const TimeoutError&) {
       throw TimeoutError(did_not_join(0, rank_, size_), {0});
     }
   }
   std::vector<std::string> all;
   try {
-    all = exchange(*this, "member", rank_, size_, mine, deadline);
+    all = exchange(*own_keys, "member", rank_, size_, mine, deadline);
   } catch (...) {
     if (rank_ == 0) store_.remove(signpost);
     throw;
@@ -102,7 +121,7 @@ std::vector<std::string> GroupBoard::meet(const std::string& mine, Deadline dead
     store_.remove(signpost);
     set(kReadyKey, "1");
   } else {
-    static_cast<void>(get(kReadyKey, deadline));
+    static_cast<void>(wait_for_first(*own_keys, kReadyKey, deadline));
   }
   have_met_ = true;
   return all;
@@ -116,6 +135,10 @@ GroupBoard::~GroupBoard() {
     // The store may have gone with the rank that served it.
     log_line(LogLevel::kInfo, "keys of a group stay in the store: " + std::string(failure.what()));
   }
+}
+
+bool GroupBoard::has_left(int rank) {
+  return store_.try_get(keys_ + written_key(rank)).has_value();
 }
 
 void GroupBoard::leave() {

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "base/deadline.h"
+#include "ops/engine/attendance.h"
 #include "ops/engine/group.h"
 #include "plugin/c10d/store/store_rendezvous.h"
 
@@ -36,8 +37,13 @@ class GroupBoard final : public ops::Rendezvous {
   GroupBoard& operator=(const GroupBoard&) = delete;
 
   /// Every rank's text, in rank order. Collective, and to be called once, before anything else.
-  /// Throws TimeoutError that names the first rank that did not come.
-  [[nodiscard]] std::vector<std::string> meet(const std::string& mine, Deadline deadline);
+  /// Throws TimeoutError that names the first rank that did not come, PeerError where `attendance`,
+  /// by the group's numbers, knows that one has ended without; it may be null.
+  [[nodiscard]] std::vector<std::string> meet(const std::string& mine, Deadline deadline,
+                                              ops::Attendance* attendance = nullptr);
+
+  /// Whether a rank has told the store that it leaves.
+  [[nodiscard]] bool has_left(int rank);
 
   /// What the ranks announce of this very group, however many had its name: through `launcher`, or
   /// over the store where there is none.

@@ -38,8 +38,9 @@ class SlowRendezvous final : public ops::Rendezvous {
   std::string get(const std::string& key, internal::Deadline deadline) override {
     return replace(key, inner_->get(key, deadline));
   }
-  std::optional<std::string> try_get(const std::string& key) override {
-    auto value = inner_->try_get(key);
+  using Rendezvous::try_get;
+  std::optional<std::string> try_get(const std::string& key, internal::Deadline deadline) override {
+    auto value = inner_->try_get(key, deadline);
     return value ? std::optional(replace(key, *value)) : std::nullopt;
   }
 

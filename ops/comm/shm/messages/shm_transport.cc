@@ -48,6 +48,7 @@ shm::Layout layout_for(const ShmTransportOptions& options) {
 ShmTransport::ShmTransport(std::shared_ptr<Rendezvous> rendezvous, ShmTransportOptions options)
     : options_(std::move(options)),
       rendezvous_(std::move(rendezvous)),
+      absentees_(rendezvous_.get()),
       inbox_([this] {
         const std::string token = shm::Segment::make_token();
         shm::Segment segment = shm::Segment::create(layout_for(options_), token);
@@ -147,6 +148,8 @@ void ShmTransport::find_wanted() {
   if (wanted_count_ == 0 || !next_search_.has_passed()) return;
   for (int rank = 0; rank < size(); ++rank) {
     if (peer(rank).is_wanted) find(rank);
+    const auto end = peer(rank).is_wanted ? absentees_.end_of(rank) : std::nullopt;
+    if (end) close(rank, end->cause + " before it met this rank", true);
   }
   search_pause_ = std::min(2 * search_pause_ + milliseconds{1}, kMaxSearchPause);
   next_search_ = Deadline::after(search_pause_);
@@ -180,11 +183,12 @@ void ShmTransport::watch(Peer& found) {
   if (pid == ::getpid()) return;  // a thread of this process: it says when it leaves
   // Before 5.3 the kernel has no pidfd: then only the time limit tells.
   found.process.reset(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+  found.is_process_gone = !found.process.is_open() && errno == ESRCH;
 }
 
 bool ShmTransport::is_dead(const Peer& known) const {
   pollfd poll_one{known.process.get(), POLLIN, 0};
-  return known.process.is_open() && ::poll(&poll_one, 1, 0) == 1;
+  return known.is_process_gone || (known.process.is_open() && ::poll(&poll_one, 1, 0) == 1);
 }
 
 bool ShmTransport::write_to(int rank) {

@@ -24,7 +24,7 @@
 #include "ops/comm/shm/messages/ring_stream.h"
 #include "ops/comm/shm/segment.h"
 #include "ops/comm/transport.h"
-#include "ops/engine/rendezvous.h"
+#include "ops/engine/attendance.h"
 
 namespace chainmail::ops {
 
@@ -71,8 +71,9 @@ class ShmTransport final : public Transport {
     std::optional<shm::RingReader> reader;
     std::optional<shm::Segment> inbox;  ///< the peer's, once found
     std::optional<shm::RingWriter> writer;
-    internal::UniqueFd process;  ///< pidfd; closed for a rank that is a thread of this process
-    bool is_wanted = false;      ///< to be found
+    internal::UniqueFd process;    ///< pidfd; closed for a rank that is a thread of this process
+    bool is_wanted = false;        ///< to be found
+    bool is_process_gone = false;  ///< ended before it could be watched
     bool has_left = false;
     std::string gone;    ///< why its inbox cannot be reached any more
     std::string closed;  ///< why nothing more will come, and nothing is left to be read
@@ -98,6 +99,7 @@ class ShmTransport final : public Transport {
 
   ShmTransportOptions options_;
   std::shared_ptr<Rendezvous> rendezvous_;
+  Absentees absentees_;
   shm::Segment inbox_;
   CallLog log_;
   TransportCounters counters_;
