@@ -99,7 +99,7 @@ class Controller {
   std::uint32_t checked_rank(std::uint32_t rank) const;
   void send_to_rank(std::uint32_t rank, internal::JobMessage type, std::string body);
   void send_to_other_ranks(std::uint32_t rank, internal::JobMessage type, const std::string& body);
-  void announce_victims_of(std::int64_t peer);
+  void on_group_failed(std::uint32_t rank, const internal::Frame& frame);
   void send_welcome(std::uint32_t rank);
 
   // files that hosts get first (controller_preload.cc)
@@ -131,6 +131,7 @@ class Controller {
   // ending (controller_end.cc)
   void fail(Failure failure);
   void report_failure();
+  std::string first_cause(const Failure& failure) const;
   void look_for_silent_host();
   void interrupt(int signal_number);
   void stop_for(const std::string& reason, int exit_code, Milliseconds grace);

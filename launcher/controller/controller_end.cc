@@ -66,13 +66,22 @@ void Controller::report_failure() {
     return;
   }
   const std::uint32_t rank = *failure.rank;
-  std::string text =
-      "launcher: rank " + std::to_string(rank) + " on host " + host_of(rank) + " " + failure.cause;
+  std::string text = "launcher: rank " + std::to_string(rank) + " on host " + host_of(rank) + " " +
+                     failure.cause + first_cause(failure);
   const Rank& failed = ranks_[rank];
   if (!failed.last_error_lines.is_empty()) {
     text += "; the last lines of its stderr:" + failed.last_error_lines.quoted();
   }
   output_->say(text);
+}
+
+// What others said of another rank than the one that the verdict names: it has ended without a
+// failure, or not at all.
+std::string Controller::first_cause(const Failure& failure) const {
+  const auto& blame = verdict_.blame();
+  if (!verdict_.is_doubtful() || !blame || failure.rank == blame->rank) return "";
+  return " after rank " + std::to_string(blame->rank) + " on host " + host_of(blame->rank) +
+         " had failed or left: " + blame->text.substr(0, blame->text.find('\n'));
 }
 
 bool Controller::may_start_anew() const {

@@ -18,6 +18,26 @@ using internal::BodyWriter;
 using internal::Frame;
 using internal::JobMessage;
 
+// The rank that failed first by what `announcer` says, or -1 where it blames nobody: `peer` of a
+// PeerError, which is itself when it ends the group for a reason of its own.
+std::int64_t who_failed(ErrorCode code, std::uint32_t announcer, std::int64_t peer) {
+  switch (code) {
+    case ErrorCode::kPeer:
+      return peer;
+    case ErrorCode::kSystem:
+    case ErrorCode::kMpi:
+    case ErrorCode::kNccl:
+    case ErrorCode::kCuda:
+    case ErrorCode::kCheckpoint:
+    case ErrorCode::kInvalidArgument:
+      return announcer;
+    case ErrorCode::kMismatch:
+    case ErrorCode::kTimeout:
+      break;
+  }
+  return -1;
+}
+
 }  // namespace
 
 void Controller::on_frame(std::uint32_t node, const Frame& frame) {
@@ -159,19 +179,8 @@ void Controller::on_rank_message(std::uint32_t rank, const Frame& frame) {
   switch (frame.type) {
     case JobMessage::kHello:
       return send_welcome(rank);
-    case JobMessage::kGroupFailed: {
-      BodyReader body(frame.body);
-      (void)body.text();
-      const auto code = static_cast<ErrorCode>(body.u32());
-      const std::string message = body.text();
-      const std::int64_t peer = body.i64();
-      EventLog::Members members = about(rank);
-      members["error"] = message;
-      events_.record("group_failed", members);
-      if (code == ErrorCode::kPeer && peer >= 0 && peer != rank) announce_victims_of(peer);
-      return send_to_other_ranks(rank, JobMessage::kNewsGroupFailed,
-                                 BodyWriter().u32(rank).take() + frame.body);
-    }
+    case JobMessage::kGroupFailed:
+      return on_group_failed(rank, frame);
     case JobMessage::kStep:
       return on_step(rank, frame);
     default:  // a number from outside, any value
@@ -181,11 +190,23 @@ void Controller::on_rank_message(std::uint32_t rank, const Frame& frame) {
   }
 }
 
-// From now on a rank that fails has heard of `peer`, by itself or by the news.
-void Controller::announce_victims_of(std::int64_t peer) {
-  for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank) {
-    if (rank != peer) verdict_.announce_victim(rank);
+// From now on other ranks that fail have heard of this, by themselves or by the news.
+void Controller::on_group_failed(std::uint32_t rank, const Frame& frame) {
+  BodyReader body(frame.body);
+  (void)body.text();
+  const std::uint32_t code = body.u32();
+  const std::string message = body.text();
+  const std::int64_t peer = body.i64();
+  EventLog::Members members = about(rank);
+  members["error"] = message;
+  events_.record("group_failed", members);
+  const std::int64_t first = who_failed(static_cast<ErrorCode>(code), rank, peer);
+  if (first >= 0 && first < static_cast<std::int64_t>(ranks_.size())) {
+    verdict_.add(Blame{static_cast<std::uint32_t>(first), message},
+                 std::chrono::steady_clock::now());
   }
+  send_to_other_ranks(rank, JobMessage::kNewsGroupFailed,
+                      BodyWriter().u32(rank).take() + frame.body);
 }
 
 void Controller::send_welcome(std::uint32_t rank) {

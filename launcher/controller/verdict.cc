@@ -6,7 +6,15 @@
 #include <signal.h>
 #include <string.h>
 
+#include <utility>
+
 namespace chainmail::launch {
+namespace {
+
+// Ranks that fail because of another one have said so by then.
+constexpr std::chrono::seconds kOneFailure{30};
+
+}  // namespace
 
 std::string describe(const RankExit& exit) {
   if (!exit.by_signal) return "exited with code " + std::to_string(exit.value);
@@ -22,6 +30,15 @@ std::string describe(const RankExit& exit) {
 int code_of(const RankExit& exit) noexcept {
   const int value = static_cast<int>(exit.value);
   return exit.by_signal ? exit_code::kSignalBase + value : value;
+}
+
+void Verdict::add(Blame blame, Time now) {
+  const bool is_another = blame_ && now - blamed_at_ > kOneFailure;
+  if (is_victim_.at(blame.rank) && !is_another) return;
+  if (!blame_ || is_another) blamed_at_ = now;
+  is_victim_.assign(is_victim_.size(), true);
+  is_victim_[blame.rank] = false;
+  if (!blame_ || is_another) blame_ = std::move(blame);
 }
 
 void Verdict::add(Failure failure) {

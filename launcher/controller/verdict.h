@@ -5,6 +5,7 @@
 
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -34,12 +35,23 @@ struct Failure {
 /// The code a shell would show for it.
 [[nodiscard]] int code_of(const RankExit& exit) noexcept;
 
+/// What ranks say of the one that failed first.
+struct Blame {
+  std::uint32_t rank = 0;
+  std::string text;  ///< as a rank announced it
+};
+
 class Verdict {
  public:
+  using Time = std::chrono::steady_clock::time_point;
+
   explicit Verdict(std::size_t ranks) : is_victim_(ranks, false) {}
 
-  /// The rank says that it fails because of another one: its own end explains nothing.
-  void announce_victim(std::uint32_t rank) { is_victim_.at(rank) = true; }
+  /// A rank says that `blame.rank`, or itself, has failed: from now on the end of any other one
+  /// explains nothing. The first word counts: a rank that fails because of this one, and is then
+  /// blamed by a third, is none the less a victim. Long after, ranks have gone on without that
+  /// group, and it is another failure.
+  void add(Blame blame, Time now);
   /// The first failure counts. While the verdict is open, a rank that died on its own still takes
   /// the place of one that merely noticed, because reports of two nodes may overtake each other.
   void add(Failure failure);
@@ -48,11 +60,15 @@ class Verdict {
   [[nodiscard]] bool is_doubtful() const { return failure_ && weight_of(*failure_) == 0; }
 
   const std::optional<Failure>& failure() const noexcept { return failure_; }
+  /// Whom the others blame.
+  const std::optional<Blame>& blame() const noexcept { return blame_; }
 
  private:
   int weight_of(const Failure& failure) const;
 
   std::vector<bool> is_victim_;
+  std::optional<Blame> blame_;
+  Time blamed_at_;
   std::optional<Failure> failure_;
   bool is_open_ = true;
 };

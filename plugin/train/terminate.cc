@@ -8,13 +8,16 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <exception>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <string_view>
+#include <thread>
 
 #include <unistd.h>
 
@@ -28,6 +31,9 @@ namespace chainmail {
 namespace {
 
 constexpr unsigned kGraceSeconds = 5;
+constexpr std::chrono::milliseconds kSecondaryDelay{500};
+constexpr std::size_t kLongestLine = 500;
+constexpr std::string_view kUncaught = "uncaught exception: ";
 
 struct FatalSignal {
   int number;
@@ -45,6 +51,7 @@ constexpr std::array<FatalSignal, 5> kFatalSignals = {{
 struct Hook {
   std::mutex mutex;  ///< of `communicator`
   std::weak_ptr<Communicator> communicator;
+  int rank = -1;
   std::array<char, 320> who = {};  ///< "chainmail: rank 1 on node2: "; set once, before handlers
   std::array<struct sigaction, kFatalSignals.size()> previous = {};
 };
@@ -64,17 +71,68 @@ void write_all(std::string_view text) noexcept {
   }
 }
 
-std::string describe_failure() {
-  if (const std::exception_ptr failure = std::current_exception()) {
-    try {
-      std::rethrow_exception(failure);
-    } catch (const std::exception& error) {
-      return std::string("uncaught exception: ") + error.what();
-    } catch (...) {
-      return "uncaught exception that is no std::exception";
-    }
+// Without the C++ backtrace that c10::Error carries, but with where it was thrown.
+std::string without_backtrace(std::string text) {
+  constexpr std::string_view kRaised = "\nException raised from ";
+  constexpr std::string_view kCalls = " (most recent call first)";
+  const std::size_t start = text.find(kRaised);
+  if (start == std::string::npos) {
+    return text;
   }
-  return "std::terminate was called";
+  std::string place = text.substr(start + 1, text.find('\n', start + 1) - start - 1);
+  place.resize(std::min(place.size(), place.find(kCalls)));
+  return text.substr(0, start) + " (" + place + ")";
+}
+
+// A failure that nobody catches.
+struct Failure {
+  std::string text;
+  /// Set where another rank has failed before: this one fails because of it.
+  std::shared_ptr<const PeerError> cause;
+};
+
+std::shared_ptr<const PeerError> blames_another(const PeerError& error, int own_rank) {
+  return error.peer_rank() == own_rank ? nullptr : std::make_shared<const PeerError>(error);
+}
+
+// What the group fails of everything else fails of, too, whatever its type.
+std::shared_ptr<const PeerError> cause_in_group(Communicator& communicator, int own_rank) {
+  try {
+    if (const std::exception_ptr error = communicator.impl().group->error()) {
+      std::rethrow_exception(error);
+    }
+  } catch (const PeerError& error) {
+    return blames_another(error, own_rank);
+  } catch (...) {
+  }
+  return nullptr;
+}
+
+Failure describe_failure(Communicator* communicator, int own_rank) {
+  Failure failure{"std::terminate was called", nullptr};
+  try {
+    if (const std::exception_ptr error = std::current_exception()) {
+      std::rethrow_exception(error);
+    }
+  } catch (const PeerError& error) {
+    failure = {std::string(kUncaught) + error.what(), blames_another(error, own_rank)};
+  } catch (const std::exception& error) {
+    failure.text = std::string(kUncaught) + without_backtrace(error.what());
+  } catch (...) {
+    failure.text = "uncaught exception that is no std::exception";
+  }
+  if (!failure.cause && communicator != nullptr) {
+    failure.cause = cause_in_group(*communicator, own_rank);
+  }
+  return failure;
+}
+
+// The first line of what is known of the other rank's failure, less that rank's own message, which
+// it has printed itself.
+std::string line_of(const PeerError& cause) {
+  const std::string text = cause.what();
+  const std::size_t end = std::min(text.find('\n'), text.find(": " + std::string(kUncaught)));
+  return "ends because of another rank: " + text.substr(0, std::min(end, kLongestLine));
 }
 
 [[noreturn]] void on_terminate() noexcept {
@@ -89,16 +147,22 @@ std::string describe_failure() {
   pthread_sigmask(SIG_UNBLOCK, &alarm_only, nullptr);
   ::alarm(kGraceSeconds);
   try {
-    const std::string what = describe_failure();
-    write_all(std::string(hook().who.data()) + what + "\n");
-    std::fflush(stdout);
     std::shared_ptr<Communicator> communicator;
     {
       const std::lock_guard lock(hook().mutex);
       communicator = hook().communicator.lock();
     }
-    if (communicator) {
-      communicator->abort(what);
+    const Failure failure = describe_failure(communicator.get(), hook().rank);
+    write_all(hook().who.data() + (failure.cause ? line_of(*failure.cause) : failure.text) + "\n");
+    std::fflush(stdout);
+    if (communicator && !failure.cause) {
+      communicator->abort(failure.text);
+    } else if (communicator) {
+      communicator->impl().group->abort(std::make_exception_ptr(PeerError(*failure.cause)));
+    }
+    // Starters name the rank that ends first: let that be the one that has failed.
+    if (failure.cause) {
+      std::this_thread::sleep_for(kSecondaryDelay);
     }
   } catch (...) {  // the process ends whatever happens
   }
@@ -155,6 +219,7 @@ void add_except_hook(const std::shared_ptr<Communicator>& communicator) {
     return;
   }
   const World& world = *communicator->impl().world;
+  hook().rank = world.rank();
   std::string who =
       "chainmail: rank " + std::to_string(world.rank()) + " on " + world.host() + ": ";
   who.resize(std::min(who.size(), hook().who.size() - 1));

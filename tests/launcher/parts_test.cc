@@ -87,17 +87,48 @@ TEST(Verdict, UncaughtErrorsOfSurvivorsDoNot) {
   EXPECT_EQ(verdict.failure()->exit_code, 3);
 }
 
+const Verdict::Time kNow{};
+
 TEST(Verdict, VictimsGiveWay) {
   Verdict verdict(4);
-  verdict.announce_victim(0);
+  verdict.add({3, "rank 3 ended the group"}, kNow);
   verdict.add(exit_of(0, true, SIGABRT));
   verdict.add(exit_of(3, false, 3));
   EXPECT_EQ(verdict.failure()->exit_code, 3);
 }
 
+TEST(Verdict, VictimsThatEndBeforeTheBlameIsHeardGiveWay) {
+  Verdict verdict(4);
+  verdict.add(exit_of(0, false, 1));
+  verdict.add({3, "rank 3 ended the group"}, kNow);
+  verdict.add(exit_of(3, false, 1));
+  EXPECT_EQ(*verdict.failure()->rank, 3U);
+}
+
+TEST(Verdict, AVictimThatIsBlamedByAnotherStaysOne) {
+  Verdict verdict(4);
+  verdict.add({3, "rank 3 ended the group"}, kNow);
+  verdict.add({0, "the connection to rank 0 was closed"}, kNow);
+  verdict.add(exit_of(0, false, 1));
+  EXPECT_TRUE(verdict.is_doubtful());
+  EXPECT_EQ(verdict.blame()->rank, 3U);
+  verdict.add(exit_of(3, true, SIGSEGV));
+  EXPECT_EQ(verdict.failure()->exit_code, 139);
+}
+
+TEST(Verdict, AFailureLongAfterIsAnother) {
+  Verdict verdict(4);
+  verdict.add({3, "rank 3 ended the group"}, kNow);
+  verdict.add({0, "the connection to rank 0 was closed"}, kNow + std::chrono::minutes(1));
+  verdict.add(exit_of(1, false, 1));
+  EXPECT_TRUE(verdict.is_doubtful());
+  verdict.add(exit_of(0, false, 5));
+  EXPECT_EQ(verdict.failure()->exit_code, 5);
+}
+
 TEST(Verdict, VictimsAloneLeaveADoubt) {
   Verdict verdict(4);
-  verdict.announce_victim(0);
+  verdict.add({2, "rank 2 left"}, kNow);
   EXPECT_FALSE(verdict.is_doubtful());
   verdict.add(exit_of(0, false, 1));
   EXPECT_TRUE(verdict.is_doubtful());

@@ -21,6 +21,10 @@ inline constexpr int kTerminatedExitCode = 1;
 ///   1 on node2: uncaught exception: ..." to stderr, end `communicator` on all ranks with the same
 ///   text as their PeerError, and end the process with kTerminatedExitCode within 5 seconds,
 ///   without running destructors or atexit functions and without a core dump;
+/// - such an exception on a rank that fails because of another one, which is a PeerError or any
+///   other once `communicator` has failed with one, writes one line, "chainmail: rank 0 on node1:
+///   ends because of another rank: ...", and ends the process half a second later, so that starters
+///   see the rank first that has failed first;
 /// - SIGSEGV, SIGBUS, SIGFPE, SIGILL and SIGABRT write such a line (with write(2) only) and then do
 ///   what they did before: by default they end the process by that signal, 128 + number for a
 ///   starter. The others hear of it from the launcher or by the broken connection.

@@ -2,8 +2,9 @@
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
 // A program whose last rank fails in the way that its argument says, while the others wait for it:
-// throw, thread, terminate, segv, overflow, abort. What a rank is told by exception it prints, and
-// ends with 7 unless the starter is faster.
+// throw, check, thread, terminate, segv, overflow, abort. What a rank is told by exception it
+// prints, and ends with 7 unless the starter is faster; with a second argument "uncaught" nobody
+// catches anything.
 
 #include <chainmail/terminate.h>
 
@@ -13,6 +14,8 @@
 #include <stdexcept>
 #include <string_view>
 #include <thread>
+
+#include <c10/util/Exception.h>
 
 namespace {
 
@@ -25,6 +28,9 @@ int overflow(int depth) {
 void fail(std::string_view how, chainmail::Communicator& comm) {
   if (how == "throw") {
     throw std::runtime_error("a mistake of the program");
+  }
+  if (how == "check") {
+    TORCH_CHECK(false, "a mistake that torch finds");  // carries a backtrace of many lines
   }
   if (how == "thread") {
     std::thread worker([] { throw std::runtime_error("a mistake of a thread"); });
@@ -52,6 +58,9 @@ int main(int argc, char** argv) {
   comm->barrier();
   if (comm->rank() == comm->size() - 1) {
     fail(argc > 1 ? argv[1] : "", *comm);
+  }
+  if (argc > 2 && std::string_view(argv[2]) == "uncaught") {
+    comm->barrier();
   }
   try {
     comm->barrier();
