@@ -204,7 +204,8 @@ void OperationQueue::wait(QueuedOperation& operation,
     } else if (deadline.has_passed()) {
       call_thread(true);  // it may have been for this caller alone to run it
       throw TimeoutError(std::string(to_string(operation.collective.kind)) +
-                         " has not ended within the " + std::to_string(limit->count()) +
+                         " Timed out waiting: it has not ended within the " +
+                         std::to_string(limit->count()) +
                          " ms that the caller would wait; it goes on");
     } else {
       ++sleepers_;

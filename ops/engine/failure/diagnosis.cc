@@ -159,8 +159,9 @@ std::vector<int> Diagnosis::find_stopped(std::span<const int> ranks,
 }
 
 std::string Diagnosis::describe_timeout(const PlannedOperation& operation) const {
-  return title_of(operation) + " timed out on " + board_.own_name() + ": " +
-         describe_standstill(operation) + "; ";
+  // "Timed out" is what torch's callers look for.
+  return title_of(operation) + " on " + board_.own_name() +
+         ": Timed out waiting: " + describe_standstill(operation) + "; ";
 }
 
 Finding Diagnosis::explain_timeout(const PlannedOperation& operation, const std::string& message,

@@ -122,8 +122,8 @@ void Transfers::wait(TransferOperation& operation, std::optional<milliseconds> l
   }
   if (!is_in_time) {
     throw TimeoutError(std::string(to_string(operation.collective.kind)) +
-                       " has not ended within the " + std::to_string(time.count()) +
-                       " ms that the caller would wait; it goes on");
+                       " Timed out waiting: it has not ended within the " +
+                       std::to_string(time.count()) + " ms that the caller would wait; it goes on");
   }
 }
 

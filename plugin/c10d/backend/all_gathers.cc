@@ -6,7 +6,6 @@
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 
-#include <algorithm>
 #include <utility>
 
 #include "plugin/c10d/backend/chainmail_backend.h"
@@ -17,12 +16,6 @@
 
 namespace chainmail::internal {
 namespace {
-
-bool have_one_count(at::TensorList tensors) {
-  return std::all_of(tensors.begin(), tensors.end(), [&](const at::Tensor& tensor) {
-    return tensor.numel() == tensors[0].numel();
-  });
-}
 
 // c10d's contract for several inputs per rank: every list of outputs gets everything.
 void check_lists(const std::vector<std::vector<at::Tensor>>& outputs,

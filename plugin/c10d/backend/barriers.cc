@@ -18,6 +18,12 @@ namespace {
 // The monitored barriers of a group are numbered from 1. Every rank writes down the latest that it
 // has reached, rank 0 how the latest ended; both overwrite what they wrote before.
 constexpr char kVerdictKey[] = "monitored/verdict";
+// Gloo's words, which programs may look for.
+constexpr char kFailed[] = " failed to pass monitoredBarrier in ";
+constexpr char kTimedOut[] = " timed out in monitoredBarrier";
+constexpr char kReached[] =
+    " successfully reached monitoredBarrier, but received errors while waiting for send/recv from "
+    "rank ";
 // How long ranks wait for the word of rank 0 beyond the time that it waits for them.
 constexpr std::chrono::seconds kGrace{5};
 constexpr std::chrono::microseconds kShortestPause{100};
@@ -119,10 +125,13 @@ ChainmailBackend::WorkPtr ChainmailBackend::barrier(const c10d::BarrierOptions& 
 }
 
 void ChainmailBackend::monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_all_ranks) {
-  const std::chrono::milliseconds limit = limit_of(opts.timeout);
+  // Here 0 means "at once", as with Gloo.
+  const std::chrono::milliseconds limit =
+      opts.timeout.count() == 0 ? opts.timeout : limit_of(opts.timeout);
   const std::uint64_t number = ++monitored_barriers_;
   if (size_ == 1) return;
-  const std::string who = "[Rank " + std::to_string(global_rank(rank_)) + "]: ";
+  const std::string self = "Rank " + std::to_string(global_rank(rank_));
+  const std::string who = "[" + self + "]: ";
   Verdict verdict;
   if (rank_ == 0) {
     verdict.number = number;
@@ -147,10 +156,12 @@ void ChainmailBackend::monitoredBarrier(const c10d::BarrierOptions& opts, bool w
   const bool is_late = verdict.number > number ||
                        std::count(verdict.missing.begin(), verdict.missing.end(), rank_) > 0;
   for (int& rank : verdict.missing) rank = global_rank(rank);
-  throw TimeoutError(who + "Ranks " + list_of(verdict.missing) +
-                         " failed to pass monitoredBarrier in " + std::to_string(limit.count()) +
-                         " ms, group " + options_.group_name +
-                         (is_late ? "; this rank came too late" : ""),
+  std::string end = "this rank came too late";
+  if (!is_late)
+    end = rank_ == 0 ? self + kTimedOut : self + kReached + std::to_string(global_rank(0));
+  throw TimeoutError(who + (wait_all_ranks ? "Ranks " : "Rank ") + list_of(verdict.missing) +
+                         kFailed + std::to_string(limit.count()) + " ms, group " +
+                         options_.group_name + "; " + end,
                      verdict.missing);
 }
 

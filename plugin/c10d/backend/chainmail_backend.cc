@@ -77,6 +77,10 @@ ChainmailBackend::PayloadPtr ChainmailBackend::make_payload(Tensors results) con
 
 std::shared_ptr<ops::Operation> ChainmailBackend::submit(ops::Collective collective) {
   try {
+    if (is_to_self(collective)) {  // the engine has no way from a rank to itself
+      if (const auto error = group_->error()) std::rethrow_exception(error);
+      return self_transfers_.submit(collective);
+    }
     return group_->submit(std::move(collective));
   } catch (const InvalidArgument& mistake) {
     TORCH_CHECK(false, "chainmail: ", mistake.what());
@@ -86,6 +90,9 @@ std::shared_ptr<ops::Operation> ChainmailBackend::submit(ops::Collective collect
 ChainmailBackend::WorkPtr ChainmailBackend::launch(const Call& call, at::TensorList inputs,
                                                    ops::Collective collective, PayloadPtr payload) {
   if (!inputs.empty() && !inputs[0].device().is_cpu()) {
+    TORCH_CHECK(!is_to_self(collective), "chainmail: ", call.api.name,
+                " between a rank and itself needs CPU tensors; on ", inputs[0].device(),
+                " copy instead");
     return launch_on_device(call, inputs, std::move(collective), payload);
   }
   complete(call, payload, collective);
@@ -160,7 +167,7 @@ void ChainmailBackend::startCoalescing() {
 
 ChainmailBackend::WorkPtr ChainmailBackend::defer(const Call& call, at::TensorList inputs,
                                                   ops::Collective collective, PayloadPtr payload) {
-  check(collective);
+  if (!is_to_self(collective)) check(collective);
   auto operation = std::make_shared<DeferredOperation>();
   ProfiledCall(call.api.title, inputs).end_with(*operation);
   coalesced_.transfers.push_back({std::move(collective), operation});
@@ -172,8 +179,8 @@ ChainmailBackend::WorkPtr ChainmailBackend::refuse_in_batch(const Api& api,
   auto operation = std::make_shared<DeferredOperation>();
   operation->refuse(mistake);
   if (!coalesced_.mistake) coalesced_.mistake = std::move(mistake);
-  return c10::make_intrusive<ChainmailWork>(global_rank(rank_), api.type, group_->sequence(), make_payload({}),
-                                            std::move(operation), group_);
+  return c10::make_intrusive<ChainmailWork>(global_rank(rank_), api.type, group_->sequence(),
+                                            make_payload({}), std::move(operation), group_);
 }
 
 void ChainmailBackend::refuse_transfers(const std::exception_ptr& error) {

@@ -24,12 +24,14 @@
 #include <thread>
 #include <vector>
 
+#include "ops/engine/collective.h"
 #include "ops/engine/group.h"
 #include "plugin/c10d/backend/options.h"
 #include "plugin/c10d/compat.h"
 #include "plugin/c10d/device/device_lane.h"
 #include "plugin/c10d/work/api.h"
 #include "plugin/c10d/work/deferred_operation.h"
+#include "plugin/c10d/work/self_transfers.h"
 #include "plugin/c10d/work/work.h"
 
 namespace chainmail::internal {
@@ -190,8 +192,13 @@ class ChainmailBackend final : public c10d::Backend {
                 PayloadPtr payload);
   void refuse_transfers(const std::exception_ptr& error);
   WorkPtr receive(const Api& api, const Tensors& tensors, int source, int tag);
+  bool is_to_self(const ops::Collective& collective) const noexcept {
+    return ops::is_point_to_point(collective.kind) && collective.root == rank_;
+  }
   WorkPtr start_reduce_scatter(const Call& call, const at::Tensor& input, const Tensors& inputs,
                                const Tensors& outputs, const c10d::ReduceOp& op);
+  WorkPtr start_uneven_reduce_scatter(const Call& call, const Tensors& inputs,
+                                      const at::Tensor& output, const c10d::ReduceOp& op);
   WorkPtr start_uneven_all_gather(const Call& call, const at::Tensor& input, const Tensors& parts);
   WorkPtr start_all_gather(const Call& call, const Tensors& inputs, const Tensors& parts,
                            PayloadPtr payload);
@@ -218,6 +225,7 @@ class ChainmailBackend final : public c10d::Backend {
   Coalesced coalesced_;                             // that thread's alone
   CoalescedOnDevice coalesced_on_device_;           // as coalesced_
   std::atomic<std::uint64_t> device_sequence_{0};
+  SelfTransfers self_transfers_{rank_, group_->callbacks()};
   DeviceLanes lanes_;
 };
 

@@ -5,6 +5,7 @@
 
 #include <c10/util/Exception.h>
 
+#include <algorithm>
 #include <string>
 
 #include "plugin/tensor/tensor_bytes.h"
@@ -47,6 +48,12 @@ void check_like(at::TensorList tensors, const at::Tensor& like, const char* what
     TORCH_CHECK(tensor.device() == like.device(), "chainmail: ", what,
                 " needs tensors on one device, got ", like.device(), " and ", tensor.device());
   }
+}
+
+bool have_one_count(at::TensorList tensors) {
+  return std::all_of(tensors.begin(), tensors.end(), [&](const at::Tensor& tensor) {
+    return tensor.numel() == tensors[0].numel();
+  });
 }
 
 void check_same_type(const at::Tensor& input, const at::Tensor& output, const char* what) {

@@ -25,6 +25,9 @@ void check_writable(at::TensorList tensors, const char* what);
 /// Refuses tensors that have not the shape and type of `like`.
 void check_like(at::TensorList tensors, const at::Tensor& like, const char* what);
 
+/// True when all have as many elements as the first.
+[[nodiscard]] bool have_one_count(at::TensorList tensors);
+
 /// Refuses an output whose type is not the input's.
 void check_same_type(const at::Tensor& input, const at::Tensor& output, const char* what);
 

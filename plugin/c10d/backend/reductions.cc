@@ -213,10 +213,46 @@ ChainmailBackend::WorkPtr ChainmailBackend::reduce_scatter(Tensors& outputs, Ten
   TORCH_CHECK(inputs.size() == 1 && inputs[0].size() == size(), "chainmail: ", api.name,
               " needs one list of ", size_, " input tensors");
   check_tensors(inputs[0], api.name);
-  check_like(inputs[0], output, api.name);
-  return start_reduce_scatter({api, opts.timeout, opts.asyncOp},
-                              pack_to_multiply(inputs[0], opts.reduceOp, api.name), inputs[0],
+  const Call call{api, opts.timeout, opts.asyncOp};
+  if (!have_one_count(inputs[0])) {
+    return start_uneven_reduce_scatter(call, inputs[0], output, opts.reduceOp);
+  }
+  return start_reduce_scatter(call, pack_to_multiply(inputs[0], opts.reduceOp, api.name), inputs[0],
                               outputs, opts.reduceOp);
+}
+
+// Parts of different lengths: a reduction to each rank.
+ChainmailBackend::WorkPtr ChainmailBackend::start_uneven_reduce_scatter(const Call& call,
+                                                                        const Tensors& inputs,
+                                                                        const at::Tensor& output,
+                                                                        const c10d::ReduceOp& op) {
+  const char* what = call.api.name;
+  check_writable(output, what);
+  check_same_type(inputs[0], output, what);
+  TORCH_CHECK(output.is_cpu(), "chainmail: ", what, " of parts of different sizes, such as ",
+              describe_shapes(inputs), ", needs CPU tensors, got ", output.device());
+  const at::Tensor& mine = inputs[static_cast<std::size_t>(rank_)];
+  TORCH_CHECK(mine.numel() == output.numel(), "chainmail: ", what, ": the part for rank ", rank_,
+              " of ", mine.sizes(), " does not fit the output of ", output.sizes());
+  const at::Tensor sum = pack_empty(output);
+  auto payload = make_payload({output});
+  payload->shown = inputs;
+  if (!sum.is_same(output)) payload->copy_out = [sum, output] { unpack(sum, output); };
+  std::vector<ops::Collective> steps;
+  for (int rank = 0; rank < size_; ++rank) {
+    at::Tensor part = pack_to_multiply(inputs[static_cast<std::size_t>(rank)], op, what);
+    if (rank == rank_) {  // the sum takes its place, and the caller's input is to stay
+      const c10::AutoGradMode no_gradients(false);
+      sum.view({sum.numel()}).copy_(part.view({part.numel()}));
+      part = sum;
+    }
+    ops::Collective step =
+        reduction(ops::OpKind::kReduce, part, to_reduce_op(op, what), inputs, what);
+    step.root = rank;
+    write_to(part, step, *payload);
+    steps.push_back(std::move(step));
+  }
+  return launch_all(call, inputs, std::move(steps), std::move(payload));
 }
 
 ChainmailBackend::WorkPtr ChainmailBackend::_reduce_scatter_base(

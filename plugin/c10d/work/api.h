@@ -47,7 +47,7 @@ inline constexpr Api kAllToAll{OpType::ALLTOALL, "alltoall", "chainmail:all_to_a
 inline constexpr Api kSend{OpType::SEND, "send", "chainmail:send"};
 inline constexpr Api kRecv{OpType::RECV, "recv", "chainmail:recv"};
 inline constexpr Api kRecvAnySource{OpType::RECVANYSOURCE, "recvAnysource",
-                                    "chainmail:recv_any_source"};
+                                    "chainmail:recvAnySource"};
 inline constexpr Api kBarrier{OpType::BARRIER, "barrier", "chainmail:barrier"};
 inline constexpr Api kCoalesced{OpType::COALESCED, "endCoalescing", "chainmail:coalesced"};
 

@@ -86,6 +86,22 @@ TEST(MonitoredBarrier, NamesTheFirstUnlessToldToWaitForAll) {
     ADD_FAILURE() << "rank " << job().rank << " passed";
   } catch (const TimeoutError& error) {
     EXPECT_EQ(error.missing_ranks(), std::vector<int>{1});
+    EXPECT_THAT(error.what(), HasSubstr("Rank 1 failed to pass monitoredBarrier"));
+  }
+  group->barrier()->wait();
+}
+
+TEST(MonitoredBarrier, WithoutTimeEndsAtOnce) {
+  if (job().size < 2) GTEST_SKIP() << "needs two ranks";
+  const auto group = make_group();
+  group->barrier()->wait();
+  if (job().rank == 0) {
+    try {
+      group->monitoredBarrier(within(milliseconds{0}));
+      ADD_FAILURE() << "nobody else has come";
+    } catch (const TimeoutError& error) {
+      EXPECT_THAT(error.what(), HasSubstr("Rank 0 timed out in monitoredBarrier"));
+    }
   }
   group->barrier()->wait();
 }

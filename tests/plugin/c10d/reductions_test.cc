@@ -214,6 +214,40 @@ TEST(Reduce, OnlyTheRootChanges) {
   }
 }
 
+TEST(ReduceScatter, PartsOfDifferentLengths) {
+  const auto group = make_group();
+  // Rank 1's part is empty; the parts are neither packed nor of one shape.
+  const auto part_of = [](int from, int to) {
+    return contribution(from, {2, to == 1 ? 0 : to + 3}, at::kFloat).t();
+  };
+  for (const auto& [kind, divisor] :
+       {std::pair(ReduceOp::SUM, 1), std::pair(ReduceOp::AVG, job().size)}) {
+    std::vector<std::vector<at::Tensor>> lists(1);
+    at::Tensor want = torch::zeros(part_of(0, job().rank).sizes());
+    for (int rank = 0; rank < job().size; ++rank) {
+      lists[0].push_back(part_of(job().rank, rank));
+      want += part_of(rank, job().rank);
+    }
+    const std::vector<at::Tensor> before = [&] {
+      std::vector<at::Tensor> copies;
+      for (const at::Tensor& part : lists[0]) copies.push_back(part.clone());
+      return copies;
+    }();
+    std::vector<at::Tensor> outputs{torch::full({want.size(0), 4}, -1.0F).slice(1, 0, 4, 2)};
+    c10d::ReduceScatterOptions options;
+    options.reduceOp = kind;
+    group->reduce_scatter(outputs, lists, options)->wait();
+    EXPECT_TRUE(at::allclose(outputs[0], want / divisor)) << outputs[0] << want;
+    for (std::size_t i = 0; i < before.size(); ++i) {
+      EXPECT_TRUE(at::equal(lists[0][i], before[i])) << "input " << i << " changed";
+    }
+    outputs[0] = torch::empty({want.size(0) + 1, 2});
+    if (job().size > 1) {
+      EXPECT_THROW(group->reduce_scatter(outputs, lists, options), c10::Error);
+    }
+  }
+}
+
 TEST(ReduceScatter, ListBaseAndCoalesced) {
   const auto group = make_group();
   const std::int64_t ranks = job().size;

@@ -3,8 +3,10 @@
 
 // send, recv and recvAnysource of c10d: tags, any order, any source, several as one.
 
+#include <chainmail/error.h>
 #include <torch/torch.h>
 
+#include <chrono>
 #include <set>
 #include <vector>
 
@@ -95,7 +97,6 @@ TEST_F(TransfersTest, ABatchIsOneWork) {
   backend_->startCoalescing();
   for (int peer = 0; peer < job().size; ++peer) {
     received.push_back(filled({100'000}, -1));
-    if (peer == job().rank) continue;
     send(filled({100'000}, job().rank * 10 + peer), peer);
     receive(received.back(), peer);
   }
@@ -103,10 +104,52 @@ TEST_F(TransfersTest, ABatchIsOneWork) {
   all->wait();
   before->wait();
   for (int peer = 0; peer < job().size; ++peer) {
-    const int expected = peer == job().rank ? -1 : peer * 10 + job().rank;
-    EXPECT_EQ(received[static_cast<std::size_t>(peer)][99'999].item<int>(), expected);
+    EXPECT_EQ(received[static_cast<std::size_t>(peer)][99'999].item<int>(),
+              peer * 10 + job().rank);
   }
   EXPECT_EQ(sum[0][0].item<float>(), static_cast<float>(job().size));
+}
+
+TEST_F(TransfersTest, ToItselfByTagInEitherOrder) {
+  const int self = job().rank;
+  at::Tensor one = torch::zeros({4, 2}).t();  // strided
+  at::Tensor two = torch::zeros({2, 4});
+  at::Tensor three = torch::zeros({2, 4});
+  const WorkPtr first = receive(one, self, 1);
+  EXPECT_FALSE(first->isCompleted());
+  const WorkPtr second = send(filled({2, 4}, 2), self, 2);
+  const WorkPtr third = send(filled({2, 4}, 3), self, 2);
+  send(filled({4, 2}, 1).t(), self, 1)->wait();
+  first->wait();
+  receive(two, self, 2)->wait();
+  receive(three, self, 2)->wait();
+  second->wait();
+  third->wait();
+  EXPECT_EQ(first->sourceRank(), self);
+  EXPECT_TRUE(at::equal(one, filled({2, 4}, 1)));
+  EXPECT_TRUE(at::equal(two, filled({2, 4}, 2)));
+  EXPECT_TRUE(at::equal(three, filled({2, 4}, 3)));
+}
+
+TEST_F(TransfersTest, ToItselfOfAnotherLength) {
+  const int self = job().rank;
+  at::Tensor room = torch::zeros({3});
+  const WorkPtr received = receive(room, self);
+  EXPECT_THROW(send(filled({4}, 1), self), c10::Error);
+  send(filled({3}, 5), self)->wait();  // the receive has not been touched
+  received->wait();
+  EXPECT_EQ(room[2].item<int>(), 5);
+}
+
+TEST_F(TransfersTest, ToItselfWithoutTheOtherSide) {
+  const WorkPtr work = receive(torch::zeros({3}), job().rank);
+  EXPECT_THROW(work->wait(std::chrono::milliseconds{50}), TimeoutError);
+  const auto future = work->getFuture();
+  EXPECT_FALSE(future->completed());
+  backend_.reset();
+  group_.reset();
+  future->wait();  // ends with the group
+  EXPECT_TRUE(future->hasError());
 }
 
 TEST_F(TransfersTest, WhileACollectiveWaits) {

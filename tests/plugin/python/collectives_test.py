@@ -62,6 +62,43 @@ class CollectivesTest(BothTest):
 
         self.assert_same(scenario)
 
+    def test_parts_of_different_lengths(self):
+        def scenario():
+            part = torch.empty(RANK + 2)
+            dist.reduce_scatter(part, [mine(rank + 2) for rank in range(SIZE)])
+            return part
+
+        self.assert_same(scenario)
+
+    def test_equal_counts_in_different_shapes(self):
+        def scenario():
+            shape = [(4,), (2, 2), (1, 4)][RANK % 3]
+            summed, sent = mine(*shape), mine(*shape)
+            dist.all_reduce(summed)
+            dist.broadcast(sent, src=0)
+            number = torch.tensor(1.0) if RANK == 0 else torch.ones(1)
+            dist.all_reduce(number)
+            return [summed, sent, number]
+
+        self.assert_same(scenario)
+
+    def test_transfers_to_all_and_itself(self):
+        # As NCCL allows them; Gloo has no way from a rank to itself.
+        with process_group():
+            received = [torch.empty(5) for _ in range(SIZE)]
+            works = dist.batch_isend_irecv(
+                [dist.P2POp(dist.irecv, received[rank], rank) for rank in range(SIZE)] +
+                [dist.P2POp(dist.isend, mine(5) + rank, rank) for rank in range(SIZE)])
+            for work in works:
+                work.wait()
+            for rank, values in enumerate(received):
+                expected = torch.arange(1.0, 6.0) * (rank + 1) + RANK
+                self.assertEqual(values.tolist(), expected.tolist())
+            alone = torch.empty(3)
+            for work in [dist.isend(mine(3), RANK), dist.irecv(alone, RANK)]:
+                work.wait()
+            self.assertEqual(alone.tolist(), mine(3).tolist())
+
     def test_ring_of_batched_transfers(self):
         def scenario():
             received = torch.empty(5)
@@ -178,11 +215,17 @@ class CollectivesTest(BothTest):
                 dist.broadcast(mine(7), src=0)
                 dist.all_gather_into_tensor(torch.empty(2 * SIZE), mine(2))
                 dist.barrier()
+                if RANK == 0:
+                    dist.recv(torch.empty(4))
+                elif RANK == 1:
+                    dist.send(mine(4), 0)
         shapes = {event.name: event.input_shapes for event in found.events()
                   if event.name.startswith("chainmail:")}
         for name, shape in {"all_reduce": [3, 5], "broadcast": [7]}.items():
             self.assertIn(shape, shapes.get(f"chainmail:{name}", []), shapes)
         self.assertIn("chainmail:barrier", shapes)
+        if RANK == 0:  # as torch spells it for its own backends
+            self.assertIn([4], shapes.get("chainmail:recvAnySource", []), shapes)
 
     def test_operators_by_name(self):
         with process_group():

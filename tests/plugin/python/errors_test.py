@@ -43,6 +43,7 @@ class ErrorsTest(unittest.TestCase):
                 # A rank that learns of it from another one has only the message.
                 self.assertIn(failure.ranks, ([2], []))
                 self.assertRegex(failure.message, r"rank 2\b")
+                self.assertIn(" Timed out ", failure.message)  # what torch's callers look for
             value = torch.ones(2)
             dist.all_reduce(value)
             self.assertEqual(value.tolist(), [SIZE, SIZE])
