@@ -71,6 +71,7 @@ struct StoreThread::Shared {
   std::thread thread;
 
   c10::intrusive_ptr<c10d::Store> store;  ///< the thread's own
+  std::exception_ptr loss;                ///< of the connection; the thread's own
 };
 
 StoreThread::StoreThread(const c10::intrusive_ptr<c10d::Store>& base)
@@ -178,6 +179,10 @@ void StoreThread::Shared::serve() {
 }
 
 void StoreThread::Shared::carry_out(Request& request) {
+  if (loss) {
+    request.error = loss;
+    return;
+  }
   try {
     if (!store) {
       store = base->clone();
@@ -186,6 +191,10 @@ void StoreThread::Shared::carry_out(Request& request) {
     request.result = request.task(*store);
   } catch (const abi::__forced_unwind&) {
     throw;  // an interpreter that is being finalised ends threads that want to enter it
+  } catch (const c10::DistNetworkError&) {
+    request.error = std::current_exception();
+    // A store does not connect again, and torch writes a stack trace for every try.
+    if (store) loss = request.error;
   } catch (...) {
     request.error = std::current_exception();
   }

@@ -6,8 +6,9 @@
 // file lock, a store written in Python for as long as another thread holds the interpreter.
 //
 // Thread-safe; tasks run in the order they were given. A thread that is caught is left to itself:
-// nobody joins it, and what it uses lives as long as it does. A forked child has no such thread,
-// and every call there throws InvalidArgument.
+// nobody joins it, and what it uses lives as long as it does. A connection that broke is final:
+// every later call throws the same error. A forked child has no such thread, and every call there
+// throws InvalidArgument.
 
 #pragma once
 

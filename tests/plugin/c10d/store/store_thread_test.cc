@@ -14,6 +14,7 @@
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
 #include <any>
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <future>
@@ -166,6 +167,30 @@ TEST_F(StoppedStoreTest, AnErrorOfTheStoreReachesWhoeverWaits) {
   const auto fail = [](c10d::Store& /*store*/) -> std::any { throw std::out_of_range("no"); };
   EXPECT_THROW(thread.run(fail, Deadline::after(kLong)), std::out_of_range);
   EXPECT_THROW(thread.run_or_leave(fail), std::out_of_range);
+}
+
+/// A HashStore whose host has gone.
+class LostStore final : public c10d::HashStore {
+ public:
+  c10::intrusive_ptr<c10d::Store> clone() override {
+    return c10::intrusive_ptr<c10d::Store>::unsafe_reclaim_from_nonowning(this);
+  }
+  bool check(const std::vector<std::string>&) override {
+    ++calls;
+    TORCH_CHECK_WITH(DistNetworkError, false, "connection was closed");
+  }
+  std::atomic<int> calls{0};
+};
+
+TEST(LostStoreTest, ABrokenConnectionIsNotTriedAgain) {
+  const auto lost = c10::make_intrusive<LostStore>();
+  StoreLink link(lost);
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_THROW(static_cast<void>(link.try_get("key", Deadline::after(kLong))),
+                 c10::DistNetworkError);
+  }
+  EXPECT_THROW(link.set("key", "value"), c10::DistNetworkError);
+  EXPECT_EQ(lost->calls, 1);
 }
 
 TEST_F(StoppedStoreTest, CloningIsNotWaitedForEither) {
