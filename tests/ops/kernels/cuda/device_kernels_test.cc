@@ -178,26 +178,27 @@ TEST_F(DeviceKernelsTest, PackAndUnpackAsTheCpuDoes) {
 TEST_F(DeviceKernelsTest, RoundAddAndWidenPartsAsTheCpuDoes) {
   constexpr std::size_t kPart = 100096;  // whole blocks
   for (const WireFormat wire : {WireFormat::kFloat16, WireFormat::kBFloat16}) {
-    for (const int messages : {1, 2, 5}) {
+    for (const std::size_t messages : {1U, 2U, 5U}) {
       for (const std::size_t count : kCounts) {
         const std::size_t stride = wire_stride(kPart);
+        const int last = static_cast<int>(messages) - 1;
         const std::size_t length = std::min(count, kPart);
-        std::vector<std::byte> expected(stride * static_cast<std::size_t>(messages));
+        std::vector<std::byte> expected(stride * messages);
         std::byte* const row = upload(expected);
-        for (int r = 0; r < messages; ++r) {
+        for (std::size_t r = 0; r < messages; ++r) {
           const auto values = random_elements(DataType::kFloat32, length, static_cast<unsigned>(r));
-          const std::size_t at = static_cast<std::size_t>(r) * stride;
+          const std::size_t at = r * stride;
           round_parts(expected.data() + at, kPart, values.data(), length, 0.3, wire);
           ASSERT_EQ(kernels().round_parts(row + at, kPart, upload(values, r % 3 * 4), length, 0.3,
                                           wire, stream_),
                     kDeviceSuccess);
         }
         ASSERT_EQ(download(row, expected.size()), expected) << to_string(wire) << " " << count;
-        const std::size_t own = static_cast<std::size_t>(messages - 1) * stride;
-        add_parts(expected.data() + own, expected.data(), kPart, messages, messages - 1,
+        const std::size_t own = (messages - 1) * stride;
+        add_parts(expected.data() + own, expected.data(), kPart, last + 1, last,
                   expected.data() + own, length, wire, count % 2 == 0);
-        ASSERT_EQ(kernels().add_parts(row + own, row, kPart, messages, messages - 1, row + own,
-                                      length, wire, count % 2 == 0, stream_),
+        ASSERT_EQ(kernels().add_parts(row + own, row, kPart, last + 1, last, row + own, length,
+                                      wire, count % 2 == 0, stream_),
                   kDeviceSuccess);
         ASSERT_EQ(download(row, expected.size()), expected)
             << to_string(wire) << " " << messages << " messages of " << count;
