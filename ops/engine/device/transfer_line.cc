@@ -84,6 +84,7 @@ void TransferLine::defer(const Collective& transfer, DeviceStream stream,
   Job job{transfer, context_.resources->events.take(), last_ticket_ + 1, deadline};
   // It holds tensors, which are not to be freed in the line's thread.
   job.transfer.describe_shapes = nullptr;
+  job.transfer.keep = nullptr;
   jobs_.push_back(job);
   try {
     check_device(api(), api().record(job.ready, stream), "recording an event");

@@ -269,7 +269,7 @@ TEST_F(FailuresTest, OverAnotherStoreASubgroupNamesRanksOfTheJob) {
   BackendOptions options;
   options.group_name = "over a file";
   options.timeout = seconds{2};
-  const auto pair =
+  auto pair =
       make_process_group(c10::make_intrusive<c10d::FileStore>(path, 2), job().rank - 1, 2, options);
   pair->barrier()->wait();
   if (job().rank == 1) {

@@ -104,8 +104,7 @@ TEST_F(TransfersTest, ABatchIsOneWork) {
   all->wait();
   before->wait();
   for (int peer = 0; peer < job().size; ++peer) {
-    EXPECT_EQ(received[static_cast<std::size_t>(peer)][99'999].item<int>(),
-              peer * 10 + job().rank);
+    EXPECT_EQ(received[static_cast<std::size_t>(peer)][99'999].item<int>(), peer * 10 + job().rank);
   }
   EXPECT_EQ(sum[0][0].item<float>(), static_cast<float>(job().size));
 }
