@@ -71,7 +71,7 @@ TEST(MessageHeaderTest, BytesThatAreNoHeaderAreRefused) {
   EXPECT_FALSE(with(0, 0)) << "magic";
   EXPECT_FALSE(with(2, 2)) << "version";
   EXPECT_FALSE(with(3, 12)) << "kind";
-  EXPECT_FALSE(with(28, 10)) << "dtype";
+  EXPECT_FALSE(with(28, 13)) << "dtype";
   EXPECT_FALSE(with(29, 8)) << "reduce operation";
   EXPECT_TRUE(with(31, 0xff)) << "unknown flags are not an error";
 }
