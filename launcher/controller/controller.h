@@ -125,6 +125,7 @@ class Controller {
   void on_agent_lost(std::uint32_t node, const std::string& reason);
   void lose_rank(std::uint32_t rank, const std::string& cause);
   void list_ended(std::uint32_t rank, const std::string& cause);
+  std::string ended_text() const;
   std::string names_of(const std::vector<std::uint32_t>& ranks) const;
   EventLog::Members about(std::uint32_t rank) const;
 

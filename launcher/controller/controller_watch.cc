@@ -146,6 +146,7 @@ void Controller::check_progress(bool was_late) {
   } else if (!std::exchange(has_told_stall_, true)) {
     events_.record("stalled", {{"cause", stall->text}});
     output_->say("launcher: " + names_of(stall->culprits) + ": " + stall->text +
+                 (stall->culprits.empty() ? ended_text() : "") +
                  "; the job goes on, --stall-timeout TIME would end it");
   }
 }
@@ -153,10 +154,19 @@ void Controller::check_progress(bool was_late) {
 void Controller::end_stall(const Stall& stall) {
   events_.record("stalled", {{"cause", stall.text}});
   if (stall.culprits.empty()) {
-    return stop_for("all ranks: " + stall.text, exit_code::kTimeLimit, kStallGrace);
+    return stop_for("all ranks: " + stall.text + ended_text(), exit_code::kTimeLimit, kStallGrace);
   }
   for (const std::uint32_t rank : stall.culprits) lose_rank(rank, "stalled: " + stall.text);
   fail({stall.culprits.front(), exit_code::kTimeLimit, "has stalled: " + stall.text});
+}
+
+// Of ranks that no longer run, if there are any: those that stand still may wait for them.
+std::string Controller::ended_text() const {
+  std::vector<std::uint32_t> ended;
+  for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank) {
+    if (ranks_[rank].is_gone) ended.push_back(rank);
+  }
+  return ended.empty() ? "" : "; " + names_of(ended) + " ended before, with code 0";
 }
 
 // "rank 3 on host n2", "ranks 1 on host n1, 3 on host n2", "all ranks".

@@ -219,6 +219,11 @@ void run(const std::string& mode, const std::vector<std::string>& arguments) {
     job.send(JobMessage::kStep, BodyWriter().u64(3).u64(5 - job.welcome().rank).take());
     pause();
   }
+  if (mode == "leave") {
+    if (job.welcome().rank == 1) return;
+    job.send(JobMessage::kStep, BodyWriter().u64(3).u64(5).take());
+    pause();
+  }
   if (mode == "hoard") {
     const std::string value(1000000, 'x');
     for (int i = 0; i < 300; ++i) {

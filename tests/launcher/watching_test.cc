@@ -208,6 +208,15 @@ TEST_F(WatchingTest, TheRankThatOthersWaitForHasStalled) {
   EXPECT_THAT(first(events(), "rank_lost")["cause"], HasSubstr("stalled"));
 }
 
+TEST_F(WatchingTest, RanksThatHaveEndedAreNamedWhereAllOthersStandStill) {
+  const Result result = run_launcher({"-H", "localhost:3", "--output", folder_, "--stall-timeout",
+                                      "1", CHAINMAIL_TEST_PROBE, "leave"});
+  EXPECT_EQ(result.code, 124);
+  EXPECT_THAT(result.err,
+              HasSubstr("all ranks: no progress for 1 s: stands at step 3, operation 5; "
+                        "rank 1 on host localhost ended before, with code 0"));
+}
+
 TEST_F(WatchingTest, AStartIsNoStall) {
   const Result result = run_launcher({"-n", "2", "-H", "localhost:2", "--output", folder_,
                                       "--stall-timeout", "0.2", "sleep", "2"});
