@@ -255,6 +255,26 @@ TEST(GradientExchange, BackwardLeavesMeansInTheGroupsMemory) {
   }
 }
 
+// The marks that say who has a gradient travel with the gradients, rounded as they are.
+TEST(GradientExchange, HugeGradientsOnA16BitWireDoNotHideThatTheyAreThere) {
+  CommunicatorOptions options;
+  options.allreduce_grad_dtype = c10::kHalf;
+  testing::with_communicator({1, 1}, "flat", options, [&](const CommPtr& comm) {
+    nn::Linear model(3, 2);
+    auto optimizer = create_multi_node_optimizer(
+        std::make_unique<optim::SGD>(model->parameters(), 0.0), comm, {.model = &model});
+    for (int step = 0; step < 3; ++step) {
+      optimizer->zero_grad();
+      (model->forward(torch::ones({1, 3})).sum() * 1e30).backward();
+      optimizer->step();
+      for (const torch::Tensor& parameter : model->parameters()) {
+        ASSERT_TRUE(parameter.grad().defined()) << "step " << step;
+        EXPECT_TRUE(torch::allclose(parameter.grad(), torch::full_like(parameter, 1e30), 1e-3));
+      }
+    }
+  });
+}
+
 TEST(GradientExchange, ARankWithoutABackwardMeetsTheOthersInItsStep) {
   for (const Way& way : ways()) {
     testing::with_communicator({1, 1}, way.communicator, {}, [&](const CommPtr& comm) {
