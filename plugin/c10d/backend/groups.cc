@@ -43,7 +43,7 @@ c10::intrusive_ptr<c10d::Backend> ChainmailBackend::split(
     options.global_ranks.push_back(global_rank(rank));
   }
   // Two parts of one split may have been given the same store and name.
-  auto own_keys = c10::make_intrusive<c10d::PrefixStore>("split/" + key_of(ranks), store->clone());
+  auto own_keys = c10::make_intrusive<c10d::PrefixStore>("split/" + key_of(ranks), store);
   return make_sibling(own_keys, static_cast<int>(me - ranks.begin()),
                       static_cast<int>(ranks.size()), opts, std::move(options));
 }
@@ -55,7 +55,7 @@ c10::intrusive_ptr<c10d::Backend> ChainmailBackend::merge(
   options.group_name = "merge";  // the ranks come from groups of different names
   options.node_ids.clear();
   options.global_ranks.clear();
-  return make_sibling(store->clone(), rank, size, opts, std::move(options));
+  return make_sibling(store, rank, size, opts, std::move(options));
 }
 
 c10::intrusive_ptr<c10d::Backend> ChainmailBackend::make_sibling(
