@@ -274,7 +274,8 @@ std::string describe_call(const Collective& collective, const Plan& plan,
   } else if (is_point_to_point(collective.kind)) {
     text += collective.kind == OpKind::kSend ? " to " : " from ";
     text += is_from_any_rank(collective) ? "any rank" : "rank " + global_root();
-    text += " with tag " + std::to_string(collective.tag);
+    text += " with tag " + std::to_string(collective.tag) + " (" +
+            std::to_string(plan.header.count) + " bytes)";
   }
   // Said only when somebody asked for it: ranks may have been configured differently.
   const Algorithm asked = collective.algorithm.value_or(options.algorithm);
