@@ -158,10 +158,10 @@ class ChainmailBackend final : public c10d::Backend {
   /// are for the profiler.
   WorkPtr launch(const Call& call, at::TensorList inputs, ops::Collective collective,
                  PayloadPtr payload);
-  [[nodiscard]] PayloadPtr make_payload(Tensors results) const;
   /// The same with several operations, which nobody else's come between.
   WorkPtr launch_all(const Call& call, at::TensorList inputs,
                      std::vector<ops::Collective> collectives, PayloadPtr payload);
+  [[nodiscard]] PayloadPtr make_payload(Tensors results) const;
   void complete(const Call& call, const PayloadPtr& payload, ops::Collective& collective) const;
   void check(const ops::Collective& collective) const;
   std::shared_ptr<ops::Operation> submit(ops::Collective collective);
