@@ -75,7 +75,8 @@ void StoreServer::handle(std::uint32_t rank, const internal::Frame& request) {
       break;
     }
     case JobMessage::kStoreCount:
-      reply(rank, body.u32(), kOk, std::to_string(values_.size()));
+      reply(rank, body.u32(), kOk,
+            std::to_string(values_.size() - values_.count(internal::kEndedRanksKey)));
       break;
     case JobMessage::kHello:
     case JobMessage::kStep:
@@ -91,7 +92,8 @@ void StoreServer::handle(std::uint32_t rank, const internal::Frame& request) {
 
 void StoreServer::append(const std::string& key, std::string_view value) {
   const auto old = values_.find(key);
-  set(key, (old == values_.end() ? "" : old->second).append(value));
+  std::string all = old == values_.end() ? std::string() : std::move(old->second);
+  set(key, std::move(all.append(value)));
 }
 
 void StoreServer::forget(std::uint32_t rank) {

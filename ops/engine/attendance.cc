@@ -15,6 +15,12 @@ using internal::Deadline;
 // Between two looks at one rank; also before the first, since most ranks come at once.
 constexpr std::chrono::milliseconds kLookPause{100};
 
+// False, too, where there was no answer.
+bool is_missing(Rendezvous& rendezvous, const std::string& key) {
+  const std::uint64_t unanswered = rendezvous.unanswered();
+  return !rendezvous.try_get(key) && rendezvous.unanswered() == unanswered;
+}
+
 }  // namespace
 
 std::shared_ptr<Rendezvous> rendezvous_of(const std::vector<int>& members,
@@ -34,7 +40,9 @@ std::optional<RankEnd> Absentees::end_of(int rank) {
   if (is_new || !absence.next_look.has_passed()) return std::nullopt;
   absence.next_look = Deadline::after(kLookPause);
   auto end = attendance_->end_of(rank);
-  if (!end || std::exchange(absence.has_ended, true)) return end;
+  if (!end) return std::nullopt;
+  const std::uint64_t unanswered = rendezvous_->unanswered();
+  if (std::exchange(absence.unanswered_then, unanswered) == unanswered) return end;
   return std::nullopt;
 }
 
@@ -58,7 +66,7 @@ std::string get_from(Rendezvous& rendezvous, int rank, int end,
     if (auto value = rendezvous.try_get(key_of(rank))) return *std::move(value);
     for (int other = rank; other < end; ++other) {
       const auto gone = absentees.end_of(other);
-      if (gone && !rendezvous.try_get(key_of(other))) throw ended_before(*gone, what);
+      if (gone && is_missing(rendezvous, key_of(other))) throw ended_before(*gone, what);
     }
     if (deadline.has_passed()) {
       throw TimeoutError("rendezvous key \"" + key_of(rank) + "\" was not set in time", {rank});

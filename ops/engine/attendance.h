@@ -10,6 +10,7 @@
 
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
@@ -54,6 +55,7 @@ class AttendedRendezvous final : public Rendezvous, public Attendance {
   std::optional<std::string> try_get(const std::string& key, internal::Deadline deadline) override {
     return inner_->try_get(key, deadline);
   }
+  bool is_silent() const override { return inner_->is_silent(); }
   std::optional<RankEnd> end_of(int rank) override { return end_of_(rank); }
 
  private:
@@ -69,18 +71,22 @@ class AttendedRendezvous final : public Rendezvous, public Attendance {
 class Absentees {
  public:
   /// `rendezvous`, which may know of ends or not, lives longer; null when there is none.
-  explicit Absentees(Rendezvous* rendezvous) : attendance_(dynamic_cast<Attendance*>(rendezvous)) {}
+  explicit Absentees(Rendezvous* rendezvous)
+      : rendezvous_(rendezvous), attendance_(dynamic_cast<Attendance*>(rendezvous)) {}
 
-  /// Asked again and again while `rank` is missing, each time after a look for the sign that it
-  /// would give. Says that it has ended only when it said so before: a sign that was given in time
-  /// has arrived since.
+  /// Asked again and again while `rank` is missing, each time after a look, by
+  /// Rendezvous::try_get(key), for the sign that it would give. Says that it has ended only when it
+  /// said so before and every look since has had an answer: a sign that was given in time would
+  /// have been seen.
   [[nodiscard]] std::optional<RankEnd> end_of(int rank);
 
  private:
   struct Absence {
     internal::Deadline next_look;
-    bool has_ended = false;
+    std::optional<std::uint64_t>
+        unanswered_then{};  ///< looks, when it was first known to have ended
   };
+  Rendezvous* const rendezvous_;
   Attendance* const attendance_;
   std::map<int, Absence> absences_;
 };

@@ -3,6 +3,7 @@
 
 #include "ops/engine/rendezvous.h"
 
+#include <algorithm>
 #include <chrono>
 
 #include "base/error.h"
@@ -12,6 +13,7 @@ namespace {
 
 // A healthy store answers in less than a millisecond, on a busy machine in some ten.
 constexpr std::chrono::milliseconds kMoment{250};
+constexpr std::chrono::milliseconds kSilentLimit{50};
 
 }  // namespace
 
@@ -19,8 +21,13 @@ std::optional<std::string> Rendezvous::try_get(const std::string& key) {
   try {
     return try_get(key, internal::Deadline::after(kMoment));
   } catch (const TimeoutError&) {
+    ++unanswered_;
     return std::nullopt;
   }
+}
+
+internal::Deadline Rendezvous::patience(std::chrono::milliseconds limit) const {
+  return internal::Deadline::after(is_silent() ? std::min(limit, kSilentLimit) : limit);
 }
 
 void LocalRendezvous::set(const std::string& key, const std::string& value) {

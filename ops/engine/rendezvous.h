@@ -8,7 +8,10 @@
 
 #pragma once
 
+#include <atomic>
+#include <chrono>
 #include <condition_variable>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -32,6 +35,15 @@ class Rendezvous {
                                              internal::Deadline deadline) = 0;
   /// For who will ask again: nothing, too, when there is no answer within a moment.
   std::optional<std::string> try_get(const std::string& key);
+  /// How often that was so.
+  [[nodiscard]] std::uint64_t unanswered() const noexcept { return unanswered_; }
+  /// Whether somebody's question has gone without an answer for so long that others would, too.
+  [[nodiscard]] virtual bool is_silent() const { return false; }
+  /// How long to wait for an answer that is worth `limit`: hardly where is_silent().
+  [[nodiscard]] internal::Deadline patience(std::chrono::milliseconds limit) const;
+
+ private:
+  std::atomic<std::uint64_t> unanswered_{0};
 };
 
 /// Ranks that are threads of one process share one of these.

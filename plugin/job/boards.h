@@ -37,6 +37,7 @@ class PrefixRendezvous final : public ops::Rendezvous {
   std::string get(const std::string& key, Deadline deadline) override;
   using Rendezvous::try_get;
   std::optional<std::string> try_get(const std::string& key, Deadline deadline) override;
+  bool is_silent() const override { return board_->is_silent(); }
 
  private:
   std::string prefix_;

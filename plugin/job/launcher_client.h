@@ -22,6 +22,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/deadline.h"
@@ -101,6 +102,7 @@ class LauncherClient final : public ops::FailureNews,
   bool read_some(FrameReader& reader);
   void tell_progress();
   void handle(const Frame& frame);
+  std::optional<std::string> look_for_ends();
   void rank_lost(int rank, std::exception_ptr error);
   void group_failed(const std::string& group, std::exception_ptr error);
   void fail_everything(std::exception_ptr error) noexcept;
@@ -129,7 +131,7 @@ class LauncherClient final : public ops::FailureNews,
   std::map<std::uint32_t, std::optional<Reply>> pending_;
   std::map<std::string, Subscription> subscriptions_;
   // News may come before the group that it concerns is created here.
-  std::map<int, std::exception_ptr> lost_ranks_;
+  std::vector<std::pair<int, std::exception_ptr>> lost_ranks_;  ///< the first is the cause
   std::map<int, ops::RankEnd> ended_ranks_;
   Deadline next_look_ = Deadline::after(std::chrono::milliseconds{0});  ///< at ended_ranks_
   std::map<std::string, std::exception_ptr> failed_groups_;

@@ -13,7 +13,9 @@
 namespace chainmail::internal {
 namespace {
 
+// Who asks is moving data, for others too: a launcher that does not answer is asked again later.
 constexpr std::chrono::milliseconds kAttendancePeriod{100};
+constexpr std::chrono::milliseconds kAttendanceLimit{250};
 
 }  // namespace
 
@@ -63,10 +65,10 @@ void LauncherClient::subscribe(const std::string& group, const std::vector<int>&
     known = gone_;
     const auto failed = failed_groups_.find(group);
     if (!known && failed != failed_groups_.end()) known = failed->second;
-    for (const int rank : global_ranks) {
-      const auto lost = lost_ranks_.find(rank);
-      if (!known && lost != lost_ranks_.end()) known = lost->second;
-    }
+    const auto lost = std::find_if(lost_ranks_.begin(), lost_ranks_.end(), [&](const auto& each) {
+      return std::find(global_ranks.begin(), global_ranks.end(), each.first) != global_ranks.end();
+    });
+    if (!known && lost != lost_ranks_.end()) known = lost->second;
     subscriptions_[group] = Subscription{global_ranks, state};
   }
   if (known) state->fail(known);
@@ -89,6 +91,14 @@ void LauncherClient::announce(const std::string& group, const std::exception_ptr
   }
 }
 
+std::optional<std::string> LauncherClient::look_for_ends() {
+  try {
+    return try_get(kEndedRanksKey, Deadline::after(kAttendanceLimit));
+  } catch (const TimeoutError&) {
+    return std::nullopt;
+  }
+}
+
 std::optional<ops::RankEnd> LauncherClient::end_of(int rank) {
   bool is_old = false;
   {
@@ -96,7 +106,7 @@ std::optional<ops::RankEnd> LauncherClient::end_of(int rank) {
     is_old = next_look_.has_passed();
     if (is_old) next_look_ = Deadline::after(kAttendancePeriod);
   }
-  const auto list = is_old ? try_get(kEndedRanksKey) : std::nullopt;
+  const auto list = is_old ? look_for_ends() : std::nullopt;
   const auto news = list ? decode_ended(*list) : std::vector<EndedRank>();
   const std::lock_guard lock(mutex_);
   for (const EndedRank& ended : news) {
@@ -112,7 +122,7 @@ void LauncherClient::rank_lost(int rank, std::exception_ptr error) {
   std::vector<std::shared_ptr<ops::FailureState>> concerned;
   {
     const std::lock_guard lock(mutex_);
-    lost_ranks_.emplace(rank, error);
+    lost_ranks_.emplace_back(rank, error);
     for (const auto& [group, subscription] : subscriptions_) {
       const auto& ranks = subscription.global_ranks;
       if (std::find(ranks.begin(), ranks.end(), rank) != ranks.end()) {

@@ -22,6 +22,12 @@ std::string read_link(const char* path) {
   return length > 0 ? std::string(target.data(), static_cast<std::size_t>(length)) : std::string();
 }
 
+std::string boot_id() {
+  std::string id;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> id;
+  return id;
+}
+
 }  // namespace
 
 std::string host_name() {
@@ -33,9 +39,13 @@ std::string host_name() {
 
 std::string node_id(const Environment& environment) {
   if (const auto given = environment("CHAINMAIL_NODE_ID")) return *given;
-  std::string boot_id;
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot_id;
-  return host_name() + " " + boot_id + " " + read_link("/proc/self/ns/pid");
+  return host_name() + " " + boot_id() + " " + read_link("/proc/self/ns/pid");
+}
+
+std::string network_id() {
+  const std::string boot = boot_id();
+  const std::string network = read_link("/proc/self/ns/net");
+  return boot.empty() || network.empty() ? std::string() : boot + " " + network;
 }
 
 std::string did_not_join(int missing, int rank, int size) {
@@ -67,7 +77,13 @@ std::vector<std::string> exchange(ops::Rendezvous& board, const std::string& key
 std::string share_secret(ops::Rendezvous& board, int rank, Deadline deadline) {
   const std::string key = "secret";
   const auto key_of = [&key](int /*rank*/) { return key; };
-  if (rank != 0) return ops::get_from(board, 0, 1, key_of, deadline, "shared the group's secret");
+  if (rank != 0) {
+    try {
+      return ops::get_from(board, 0, 1, key_of, deadline, "shared the group's secret");
+    } catch (const TimeoutError&) {
+      throw TimeoutError(did_not_join("rank 0", rank), {0});
+    }
+  }
   std::string secret(32, '\0');
   if (::getrandom(secret.data(), secret.size(), 0) != static_cast<ssize_t>(secret.size())) {
     throw system_error("getrandom");

@@ -22,6 +22,10 @@ namespace chainmail::internal {
 /// own; or what CHAINMAIL_NODE_ID says.
 [[nodiscard]] std::string node_id(const Environment& environment);
 
+/// The machine and the network namespace, so that processes with the same one reach each other by
+/// loopback; empty where that cannot be known.
+[[nodiscard]] std::string network_id();
+
 /// What to say of a rank that did not come to a group of `size`, seen from `rank`.
 [[nodiscard]] std::string did_not_join(int missing, int rank, int size);
 /// The same of `missing` in words.

@@ -75,7 +75,8 @@ void CallQueue::wait_until(const OpContext& context, const IsDone& is_done,
       } else if (now >= next_inquiry) {
         peers.clear();
         visit(peers, true);
-        note_movement();  // a close look may have found some
+        is_dirty_ = true;  // a close look may have ended transfers, or found that some have moved
+        note_movement();
         pause = std::min(2 * pause, longest_pause);
         next_inquiry = now + pause;
       }

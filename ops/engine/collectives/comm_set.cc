@@ -39,6 +39,7 @@ class InterruptibleRendezvous final : public Rendezvous, public Attendance {
   std::optional<std::string> try_get(const std::string& key, internal::Deadline deadline) override {
     return inner_->try_get(key, deadline);
   }
+  bool is_silent() const override { return inner_->is_silent(); }
 
   std::string get(const std::string& key, internal::Deadline deadline) override {
     constexpr std::chrono::microseconds kShortest{200};

@@ -9,6 +9,7 @@
 
 #include "base/deadline.h"
 #include "base/error.h"
+#include "base/thread.h"
 #include "ops/engine/callbacks/user_code.h"
 #include "ops/engine/failure/error_text.h"
 #include "ops/engine/failure/position_board.h"
@@ -279,14 +280,7 @@ void OperationQueue::stop() {
     }
   }
   work_.notify_all();
-  if (!thread.joinable()) {
-    return;
-  }
-  if (thread.get_id() == std::this_thread::get_id()) {
-    thread.detach();  // what it let go of was the last handle to the group
-  } else {
-    thread.join();
-  }
+  internal::join_or_let_go(std::move(thread));
 }
 
 void OperationQueue::forget_thread() noexcept {

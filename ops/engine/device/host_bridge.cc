@@ -27,6 +27,7 @@ class LeadersRendezvous final : public Rendezvous {
   std::optional<std::string> try_get(const std::string& key, internal::Deadline deadline) override {
     return inner_->try_get("leaders/" + key, deadline);
   }
+  bool is_silent() const override { return inner_->is_silent(); }
 
  private:
   const std::shared_ptr<Rendezvous> inner_;
@@ -94,9 +95,16 @@ std::uint32_t HostBridge::start(DeviceEvent ready, std::byte* data, std::size_t 
 
 void HostBridge::run() {
   std::unique_lock lock(mutex_);
-  while (true) {
-    changed_.wait(lock, [this] { return is_stopping_ || !jobs_.empty(); });
-    if (is_stopping_) return;
+  while (!is_stopping_) {
+    release_reduced();
+    if (jobs_.empty() && in_flight_.empty()) {
+      changed_.wait(lock);
+      continue;
+    }
+    if (jobs_.empty()) {
+      changed_.wait_for(lock, kPause);
+      continue;
+    }
     const Job job = jobs_.front();
     jobs_.pop_front();
     lock.unlock();
@@ -120,6 +128,7 @@ bool HostBridge::wait_for_copy(const Job& job) {
       const std::lock_guard lock(mutex_);
       if (is_stopping_) return false;
     }
+    release_reduced();
     std::this_thread::sleep_for(kPause);
   }
   return false;
@@ -134,15 +143,20 @@ void HostBridge::reduce(const Job& job) {
   collective.count = job.count;
   collective.output = job.data;
   collective.wire = job.reduction.wire;
-  const std::shared_ptr<Operation> operation = leaders_->submit(std::move(collective));
-  // The group ends its operations before it goes, and this object holds the group.
-  operation->on_done([this, ticket = job.ticket, done = operation] {
-    if (done->error() != nullptr) {
-      report_(done->error());
-      return;
+  in_flight_.push_back({leaders_->submit(std::move(collective)), job.ticket});
+}
+
+// Not by on_done(): callbacks end when the interpreter does, and no stream may be left waiting.
+void HostBridge::release_reduced() noexcept {
+  while (!in_flight_.empty() && in_flight_.front().operation->is_done()) {
+    const InFlight reduced = std::move(in_flight_.front());
+    in_flight_.pop_front();
+    if (const auto error = reduced.operation->error()) {
+      report_(error);
+    } else {
+      release(reduced.ticket);
     }
-    release(ticket);
-  });
+  }
 }
 
 // Never back: an abort may have released more.

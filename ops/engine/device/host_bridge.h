@@ -50,11 +50,18 @@ class HostBridge {
     std::uint32_t ticket = 0;
   };
 
+  /// The leaders' all-reduce of a job, which the stream waits for.
+  struct InFlight {
+    std::shared_ptr<Operation> operation;
+    std::uint32_t ticket = 0;
+  };
+
   std::uint32_t start(DeviceEvent ready, std::byte* data, std::size_t count,
                       const Reduction& reduction);
   void run();
   bool wait_for_copy(const Job& job);
   void reduce(const Job& job);
+  void release_reduced() noexcept;
   void release(std::uint32_t ticket) noexcept;
 
   const std::shared_ptr<DeviceResources> resources_;
@@ -65,6 +72,7 @@ class HostBridge {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Job> jobs_;
+  std::deque<InFlight> in_flight_;  ///< the thread's own
   std::uint32_t last_ticket_ = 0;
   bool is_stopping_ = false;
   bool is_aborted_ = false;

@@ -36,8 +36,9 @@ constexpr milliseconds kSignWait{500};
 // A time limit is told with at most this fraction of it in delay.
 constexpr int kPromptness = 25;
 
-// What asking may cost in all: of an operation that has failed, where the lookout had no answer
-// either, of a failure that is told, and of one round of the lookout, whose end a group waits for.
+// What asking may cost in all: of an operation that has failed, where the last question had no
+// answer either, of a failure that is told, and of one round of the lookout, whose end a group
+// waits for.
 constexpr milliseconds kExplainLimit{850};
 constexpr milliseconds kSilentLimit{50};
 constexpr milliseconds kTellLimit{100};
@@ -98,6 +99,10 @@ std::string Diagnosis::list_names(std::span<const int> ranks, Deadline deadline)
   }
   return ranks.size() > kMost ? text + " and " + std::to_string(ranks.size() - kMost) + " more"
                               : text;
+}
+
+internal::Deadline Diagnosis::patience(milliseconds limit) const {
+  return is_silent_ ? Deadline::after(kSilentLimit) : rendezvous_->patience(limit);
 }
 
 std::optional<std::string> Diagnosis::ask(const std::string& key, Deadline deadline) {
@@ -258,8 +263,7 @@ Finding Diagnosis::explain(const PlannedOperation& operation, const std::excepti
                            const std::function<void()>& release_peers) noexcept {
   Finding result{error};
   try {
-    result = explain_or_throw(operation, error, release_peers,
-                              Deadline::after(is_silent_ ? kSilentLimit : kExplainLimit));
+    result = explain_or_throw(operation, error, release_peers, patience(kExplainLimit));
   } catch (const std::exception& e) {
     // The rendezvous is gone as well, such as with the launcher or a host that is cut off.
     result = explain_alone(operation, error, e.what());
@@ -275,7 +279,7 @@ std::exception_ptr Diagnosis::error_of(const std::string& title, const std::exce
 }
 
 Finding Diagnosis::look(std::span<const LongOperation> operations) noexcept {
-  const Deadline deadline = Deadline::after(kLookLimit);
+  const Deadline deadline = rendezvous_->patience(kLookLimit);
   try {
     const auto is_at = [&](int rounds) {
       return std::any_of(operations.begin(), operations.end(),
@@ -346,7 +350,7 @@ void Diagnosis::warn_of_late_ranks(std::span<const LongOperation> operations, De
 /// The first cause is the true one.
 bool Diagnosis::is_known_to_others() {
   try {
-    return ask(kFailureKey, Deadline::after(is_silent_ ? kSilentLimit : kTellLimit)).has_value();
+    return ask(kFailureKey, patience(kTellLimit)).has_value();
   } catch (const TimeoutError&) {
     return false;  // better two causes than none, once the rendezvous can be reached again
   }

@@ -12,6 +12,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <exception>
 #include <functional>
 #include <memory>
@@ -69,6 +70,7 @@ class Diagnosis {
   std::string describe_timeout(const PlannedOperation& operation) const;
   std::vector<int> find_stopped(std::span<const int> ranks, const std::vector<int>& missing_in_comm,
                                 Deadline deadline);
+  Deadline patience(std::chrono::milliseconds limit) const;
   std::optional<std::string> ask(const std::string& key, Deadline deadline);
   bool is_known_to_others();
   Finding reported_by_others(Deadline deadline);

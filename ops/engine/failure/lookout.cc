@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/thread.h"
 #include "ops/engine/callbacks/user_code.h"
 
 namespace chainmail::ops {
@@ -92,14 +93,7 @@ void Lookout::stop() {
     thread = std::move(thread_);
   }
   changed_.notify_all();
-  if (!thread.joinable()) {
-    return;
-  }
-  if (thread.get_id() == std::this_thread::get_id()) {
-    thread.detach();  // a callback of an operation it failed dropped the last handle to the group
-  } else {
-    thread.join();
-  }
+  internal::join_or_let_go(std::move(thread));
 }
 
 void Lookout::forget_thread() noexcept {

@@ -17,6 +17,7 @@
 #include "base/deadline.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "ops/engine/callbacks/user_code.h"
 #include "ops/engine/failure/error_text.h"
 
@@ -73,12 +74,7 @@ RendezvousNews::~RendezvousNews() {
     watch_->is_stopping = true;
   }
   watch_->changed.notify_all();
-  if (!watch_->thread.joinable()) return;
-  if (watch_->thread.get_id() == std::this_thread::get_id()) {
-    watch_->thread.detach();  // a listener has dropped the last owner
-  } else {
-    watch_->thread.join();
-  }
+  internal::join_or_let_go(std::move(watch_->thread));  // a listener's, perhaps
 }
 
 // The mutex may be held for ever in a forked child.
@@ -135,14 +131,14 @@ void RendezvousNews::Watch::run() {
 
 bool RendezvousNews::Watch::has_announced(const std::string& group) {
   try {
-    return rendezvous->try_get(key_of(group), internal::Deadline::after(kTellLimit)).has_value();
+    return rendezvous->try_get(key_of(group), rendezvous->patience(kTellLimit)).has_value();
   } catch (const TimeoutError&) {
     return false;  // better two causes than none, once the store can be reached again
   }
 }
 
 void RendezvousNews::Watch::look(const Groups& subscribed) {
-  const auto deadline = internal::Deadline::after(kLookLimit);
+  const auto deadline = rendezvous->patience(kLookLimit);
   const bool must_look = has_newcomers.exchange(false);
   try {
     if (has_changed(deadline) || must_look) look_at(subscribed, deadline);

@@ -111,7 +111,9 @@ class Desk final : public std::enable_shared_from_this<Desk> {
   Clock::time_point next_deadline() const;
   bool has_sends() const;
   bool has_work() const noexcept { return !pending_.empty() || !open_.empty(); }
-  bool can_step() const noexcept { return !is_driven_ && (!is_broken_ || failure_ != nullptr); }
+  bool can_step() const noexcept {
+    return !is_driven_ && !is_parting_ && (!is_broken_ || failure_ != nullptr);
+  }
   bool can_drive() const noexcept { return has_work() && can_step() && waiters_ == 0; }
   void call_thread(bool is_urgent);
   void run_thread();
@@ -147,6 +149,7 @@ class Desk final : public std::enable_shared_from_this<Desk> {
   bool is_expecting_all_ = false;
   bool is_broken_ = false;  // the Transport is of no use any more
   bool is_closed_ = false;
+  bool is_parting_ = false;  // nobody moves transfers any more: the Transport is about to go
   bool is_stopped_ = false;
   bool is_dormant_ = false;
   bool is_urgent_ = false;

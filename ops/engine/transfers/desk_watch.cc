@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "ops/engine/callbacks/user_code.h"
 #include "ops/engine/transfers/desk.h"
 
@@ -198,20 +199,19 @@ void Desk::stop() {
     fail_all(shut_down_error());
   }
   work_.notify_all();
-  if (!thread.joinable()) {
-    return;
-  }
-  if (thread.get_id() == std::this_thread::get_id()) {
-    thread.detach();  // what it let go of was the last handle to the group
-  } else {
-    thread.join();
-  }
+  internal::join_or_let_go(std::move(thread));
 }
 
 void Desk::disconnect() noexcept {
-  Lock lock(mutex_);
-  if (!changed_.wait_for(lock, kAbortLimit, [this] { return !is_sleeping_; })) {
+  Lock lock = enter();
+  is_parting_ = true;
+  if (is_sleeping_) {
+    transport_->interrupt();
+  }
+  if (!changed_.wait_for(lock, kAbortLimit, [this] { return !is_driven_; })) {
     static_cast<void>(transport_.release());  // and with it the buffers that it may still touch
+    is_broken_ = true;
+    is_sleeping_ = false;
     return;
   }
   transport_.reset();

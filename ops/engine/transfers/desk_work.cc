@@ -128,9 +128,6 @@ void Desk::sleep(Lock& lock, Clock::time_point limit) {
   }
   lock.lock();
   is_sleeping_ = false;
-  if (is_closed_) {
-    changed_.notify_all();  // disconnect() may wait for this
-  }
 }
 
 /// Moves transfers, or waits for who does, until `is_done()`; false when `limit` passed first.
@@ -147,6 +144,9 @@ bool Desk::work_until(Lock& lock, Clock::time_point limit, const IsDone& is_done
       is_driven_ = true;
       Outcome outcome = step(lock, limit);
       is_driven_ = false;
+      if (is_parting_) {
+        changed_.notify_all();  // disconnect() waits for this
+      }
       tell(lock, std::move(outcome));
     } else {
       changed_.wait_until(lock, limit);

@@ -47,10 +47,15 @@ void remove_keys_of_all(c10d::Store& store, const std::string& keys, int size) {
   store.deleteKey(keys + kLeftKey);
 }
 
-// What rank 0 sets.
-std::string wait_for_first(ops::Rendezvous& keys, const std::string& key, Deadline deadline) {
-  return ops::get_from(
-      keys, 0, 1, [&key](int /*rank*/) { return key; }, deadline, "joined its group");
+// What rank 0 sets; TimeoutError says that it did not join.
+std::string wait_for_first(ops::Rendezvous& keys, const std::string& key, int rank, int size,
+                           Deadline deadline) {
+  try {
+    return ops::get_from(
+        keys, 0, 1, [&key](int /*rank*/) { return key; }, deadline, "joined its group");
+  } catch (const TimeoutError&) {
+    throw TimeoutError(did_not_join(0, rank, size), {0});
+  }
 }
 
 using Seen = std::shared_ptr<ops::Rendezvous>;
@@ -104,11 +109,7 @@ std::vector<std::string> GroupBoard::meet(const std::string& mine, Deadline dead
     keys_ = group_keys_ + id + "/";
     store_.set(signpost, id);
   } else {
-    try {
-      keys_ = group_keys_ + wait_for_first(*all_keys, signpost, deadline) + "/";
-    } catch (const TimeoutError&) {
-      throw TimeoutError(did_not_join(0, rank_, size_), {0});
-    }
+    keys_ = group_keys_ + wait_for_first(*all_keys, signpost, rank_, size_, deadline) + "/";
   }
   std::vector<std::string> all;
   try {
@@ -121,7 +122,7 @@ std::vector<std::string> GroupBoard::meet(const std::string& mine, Deadline dead
     store_.remove(signpost);
     set(kReadyKey, "1");
   } else {
-    static_cast<void>(wait_for_first(*own_keys, kReadyKey, deadline));
+    static_cast<void>(wait_for_first(*own_keys, kReadyKey, rank_, size_, deadline));
   }
   have_met_ = true;
   return all;

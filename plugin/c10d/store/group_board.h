@@ -54,6 +54,7 @@ class GroupBoard final : public ops::Rendezvous {
   std::string get(const std::string& key, Deadline deadline) override;
   using Rendezvous::try_get;
   std::optional<std::string> try_get(const std::string& key, Deadline deadline) override;
+  bool is_silent() const override { return store_.is_silent(); }
 
  private:
   void leave();

@@ -101,6 +101,12 @@ std::shared_ptr<ops::Rendezvous> meet_on_this_node(const JobInfo& info,
   return std::make_shared<StoreRendezvous>(std::move(store), std::move(announcer));
 }
 
+std::string out_of_reach(const JobInfo& info, const std::exception& error) {
+  return std::string(to_string(info.starter)) + ": rank " + std::to_string(info.rank) +
+         " cannot reach the job's store at " + info.host + ":" + std::to_string(info.port) +
+         "; MASTER_ADDR and MASTER_PORT choose another place. " + error.what();
+}
+
 }  // namespace
 
 std::shared_ptr<ops::Rendezvous> connect_job_store(const JobInfo& info,
@@ -114,12 +120,10 @@ std::shared_ptr<ops::Rendezvous> connect_job_store(const JobInfo& info,
       try {
         return std::make_shared<StoreRendezvous>(open_store(
             info.host, store_options(info.port, info.rank == 0 && info.rank_0_serves, timeout)));
+      } catch (const TimeoutError& error) {
+        throw TimeoutError(out_of_reach(info, error), error.missing_ranks());
       } catch (const std::exception& error) {
-        throw SystemError(std::string(to_string(info.starter)) + ": rank " +
-                              std::to_string(info.rank) + " cannot reach the job's store at " +
-                              info.host + ":" + std::to_string(info.port) +
-                              "; MASTER_ADDR and MASTER_PORT choose another place. " + error.what(),
-                          0);
+        throw SystemError(out_of_reach(info, error), 0);
       }
     case Meeting::kLauncherSocket:
       break;

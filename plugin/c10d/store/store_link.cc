@@ -3,10 +3,13 @@
 
 #include "plugin/c10d/store/store_link.h"
 
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include <any>
+#include <chrono>
 #include <map>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -17,6 +20,7 @@ namespace chainmail::internal {
 namespace {
 
 constexpr char kNewsPrefix[] = "chainmail";
+constexpr std::chrono::milliseconds kGetLimit{500};
 
 /// Who has a link to which store. Owns none of them.
 struct Links {
@@ -88,8 +92,17 @@ std::string StoreLink::news_key_of(const std::string& group) {
 
 std::optional<std::string> read_if_there(c10d::Store& store, const std::string& key) {
   if (!store.check({key})) return std::nullopt;
-  const auto bytes = store.get(key);
-  return std::string(bytes.begin(), bytes.end());
+  // Whoever wrote it may remove it now, and then get() would wait until somebody writes it again.
+  std::optional<c10d::StoreTimeoutGuard> limit;
+  if (dynamic_cast<c10d::HashStore*>(&store) == nullptr) {  // that is no clone, but the caller's
+    limit.emplace(store, kGetLimit);
+  }
+  try {
+    const auto bytes = store.get(key);
+    return std::string(bytes.begin(), bytes.end());
+  } catch (const c10::DistStoreError&) {
+    return std::nullopt;
+  }
 }
 
 }  // namespace chainmail::internal

@@ -34,6 +34,8 @@ class StoreLink final {
   void remove(const std::string& key);
   /// Throws TimeoutError when there is no answer in time.
   [[nodiscard]] std::optional<std::string> try_get(const std::string& key, Deadline deadline);
+  /// Whether the store has been asked and not answered for half a second.
+  [[nodiscard]] bool is_silent() const { return thread_.is_silent(); }
   /// Another connection to the store, for somebody who may block in it.
   [[nodiscard]] c10::intrusive_ptr<c10d::Store> clone(Deadline deadline);
   /// Several steps at once, which are left to the thread when they take longer than a moment. The

@@ -15,6 +15,8 @@
 namespace chainmail::internal {
 namespace {
 
+constexpr std::chrono::milliseconds kMoment{250};
+
 /// Reads what PrefixStore shows to those that derive from it.
 struct PrefixReader : c10d::PrefixStore {
   static const std::string& prefix_of(const c10d::PrefixStore& store) {
@@ -48,12 +50,14 @@ std::string StoreRendezvous::get(const std::string& key, Deadline deadline) {
   constexpr std::chrono::microseconds kLongestPause{20'000};
   std::chrono::microseconds pause{100};
   for (;;) {
-    if (auto value = try_get(key, deadline)) return std::move(*value);
+    // Not only until the deadline: a store that is asked at the last moment can still answer.
+    const auto patience = std::max<std::chrono::milliseconds>(deadline.left(), kMoment);
+    if (auto value = try_get(key, Deadline::after(patience))) return std::move(*value);
     if (deadline.has_passed()) {
       throw TimeoutError("the store's key \"" + key +
                          "\", which another rank should have set, did not appear in time");
     }
-    std::this_thread::sleep_for(pause);
+    std::this_thread::sleep_for(std::min<std::chrono::microseconds>(pause, deadline.left()));
     pause = std::min(pause * 2, kLongestPause);
   }
 }

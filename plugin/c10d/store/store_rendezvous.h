@@ -27,6 +27,7 @@ class StoreRendezvous final : public ops::Rendezvous {
   std::string get(const std::string& key, Deadline deadline) override;
   using Rendezvous::try_get;
   std::optional<std::string> try_get(const std::string& key, Deadline deadline) override;
+  bool is_silent() const override { return link_->is_silent(); }
 
   void remove(const std::string& key);
 

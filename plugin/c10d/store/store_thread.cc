@@ -27,6 +27,8 @@ using Clock = std::chrono::steady_clock;
 
 // A healthy store needs some ten microseconds. Who can do without an answer waits no longer.
 constexpr std::chrono::milliseconds kMoment{200};
+// A store that is only slow is not called silent.
+constexpr std::chrono::milliseconds kSilence{500};
 // Some hours of what the groups of a rank write down while nobody takes it.
 constexpr std::size_t kMostLeft = 4096;
 
@@ -56,7 +58,7 @@ struct StoreThread::Shared {
   void serve();
   void carry_out(Request& request);
   void log_if_left(const Request& request) const;
-  bool is_silent() const { return began && Clock::now() - *began > kMoment; }
+  bool is_stuck_for(Clock::duration time) const { return began && Clock::now() - *began > time; }
   TimeoutError no_answer() const;
 
   const std::string name;
@@ -98,6 +100,12 @@ StoreThread::~StoreThread() {
   }
 }
 
+bool StoreThread::is_silent() const {
+  if (is_of_other_process()) return false;  // nobody is asked there
+  const std::lock_guard lock(shared_->mutex);
+  return shared_->is_stuck_for(kSilence);
+}
+
 bool StoreThread::is_of_other_process() const noexcept { return process_ != ::getpid(); }
 
 // The mutex may be held for ever in a forked child.
@@ -133,10 +141,10 @@ void StoreThread::run_or_leave(Task task) {
   shared_->waiting.push_back(request);
   shared_->given.notify_all();
   const auto limit = Deadline::after(kMoment);
-  while (!request->is_done && !limit.has_passed() && !shared_->is_silent()) {
+  while (!request->is_done && !limit.has_passed() && !shared_->is_stuck_for(kMoment)) {
     shared_->done.wait_for(lock, limit.left());
   }
-  if (request->error) std::rethrow_exception(request->error);
+  if (request->is_done && request->error) std::rethrow_exception(request->error);
   request->is_left = true;
 }
 
@@ -191,8 +199,10 @@ void StoreThread::Shared::carry_out(Request& request) {
     request.result = request.task(*store);
   } catch (const abi::__forced_unwind&) {
     throw;  // an interpreter that is being finalised ends threads that want to enter it
-  } catch (const c10::DistNetworkError&) {
-    request.error = std::current_exception();
+  } catch (const c10::DistNetworkError& error) {
+    request.error = std::make_exception_ptr(PeerError(
+        name + " cannot be reached: " + error.what_without_backtrace() +
+        "; the process that serves it (rank 0, torchrun or the launcher) may have ended"));
     // A store does not connect again, and torch writes a stack trace for every try.
     if (store) loss = request.error;
   } catch (...) {

@@ -7,8 +7,8 @@
 //
 // Thread-safe; tasks run in the order they were given. A thread that is caught is left to itself:
 // nobody joins it, and what it uses lives as long as it does. A connection that broke is final:
-// every later call throws the same error. A forked child has no such thread, and every call there
-// throws InvalidArgument.
+// that call and every later one throw the same PeerError. A forked child has no such thread, and
+// every call there throws InvalidArgument.
 
 #pragma once
 
@@ -44,6 +44,9 @@ class StoreThread final {
   /// what it throws. Costs no time where the store is known to be silent. Throws TimeoutError when
   /// too much has been left.
   void run_or_leave(Task task);
+
+  /// Whether a task has been running for half a second.
+  [[nodiscard]] bool is_silent() const;
 
   [[nodiscard]] bool is_of_other_process() const noexcept;
 

@@ -106,6 +106,33 @@ TEST(Attendance, WhatARankLeftBeforeItEndedCounts) {
   late.join();
 }
 
+/// Does not answer for a while.
+class SlowRendezvous final : public Rendezvous {
+ public:
+  using Rendezvous::try_get;
+  void set(const std::string& key, const std::string& value) override { inner_.set(key, value); }
+  std::string get(const std::string& key, Deadline deadline) override {
+    return inner_.get(key, deadline);
+  }
+  std::optional<std::string> try_get(const std::string& key, Deadline deadline) override {
+    if (!silence_.has_passed()) throw TimeoutError("no answer");
+    return inner_.try_get(key, deadline);
+  }
+
+ private:
+  LocalRendezvous inner_;
+  const Deadline silence_ = Deadline::after(std::chrono::milliseconds{700});
+};
+
+TEST(Attendance, WhereThereIsNoAnswerNothingIsMissing) {
+  AttendedRendezvous board(std::make_shared<SlowRendezvous>(), [](int rank) {
+    return RankEnd{rank, "n1", "exited with code 0"};
+  });
+  board.set("key/1", "here");
+  const auto key_of = [](int rank) { return "key/" + std::to_string(rank); };
+  EXPECT_EQ(get_from(board, 1, 2, key_of, Deadline::after(kLong), "set its key"), "here");
+}
+
 TEST(Attendance, EndsAreAskedForByTheNumbersOfTheGroup) {
   const auto view = rendezvous_of({7, 1}, board_of(flag(true)));
   auto& attendance = dynamic_cast<Attendance&>(*view);

@@ -279,6 +279,24 @@ TEST_P(GroupTransfers, ShutdownDoesNotWaitForWhatNobodySends) {
   }
 }
 
+TEST_P(GroupTransfers, ShutdownEndsWhatAnotherThreadWaitsFor) {
+  for (const auto& nodes : {std::vector<int>{2}, std::vector<int>{1, 1}}) {
+    GroupOptions options = limits();
+    options.timeout = std::chrono::minutes{10};
+    GroupMaker maker(nodes, GetParam(), options);
+    const auto start = std::chrono::steady_clock::now();
+    maker.run_ok([](int rank, Group& group) {
+      std::vector<float> there(4);
+      const auto unmatched = receive(group, there, 1 - rank, 5);
+      std::thread waiter([&] { EXPECT_THROW(unmatched->wait(), Error); });
+      std::this_thread::sleep_for(milliseconds{50});  // it sleeps in the transport by now
+      group.shutdown();
+      waiter.join();
+    });
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds{8});
+  }
+}
+
 TEST_P(GroupTransfers, ShutdownWaitsForSendsAndForWhatIsComing) {
   constexpr std::size_t kMany = std::size_t{4} << 20;
   GroupMaker maker({1, 1}, GetParam(), limits());

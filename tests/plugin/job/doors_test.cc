@@ -7,14 +7,21 @@
 
 #include <array>
 #include <chrono>
+#include <string>
 #include <thread>
 
 #include "base/socket.h"
+#include "plugin/job/node_id.h"
 
 namespace chainmail::internal {
 namespace {
 
 using std::chrono::milliseconds;
+
+// What a rank of this network namespace puts on the board.
+std::string near(const UniqueFd& door) {
+  return local_address(door.get()).to_string() + " " + network_id();
+}
 
 // Asked `times` times, as often as ranks ask.
 std::optional<ops::RankEnd> ask(Doors& doors, int rank, int times) {
@@ -31,7 +38,7 @@ TEST(Doors, AClosedDoorIsTheEndOfItsRank) {
   Doors doors(board);
   EXPECT_FALSE(ask(doors, 1, 3)) << "no door yet";
   UniqueFd door = listen_on(loopback_address(), 8);
-  board->set(Doors::key_of(1), local_address(door.get()).to_string());
+  board->set(Doors::key_of(1), near(door));
   EXPECT_FALSE(ask(doors, 1, 12));
   door.reset();
   const auto end = ask(doors, 1, 400);
@@ -43,10 +50,35 @@ TEST(Doors, AClosedDoorIsTheEndOfItsRank) {
 TEST(Doors, OneThatWasClosedBeforeAnybodyKnockedIsSeen) {
   const auto board = std::make_shared<ops::LocalRendezvous>();
   UniqueFd door = listen_on(loopback_address(), 8);
-  board->set(Doors::key_of(0), local_address(door.get()).to_string());
+  board->set(Doors::key_of(0), near(door));
   door.reset();
   Doors doors(board);
   EXPECT_TRUE(ask(doors, 0, 400));
+}
+
+TEST(Doors, OneThatMayBeOutOfReachIsNotCalledClosed) {
+  const auto board = std::make_shared<ops::LocalRendezvous>();
+  UniqueFd door = listen_on(loopback_address(), 8);
+  const std::string address = local_address(door.get()).to_string();
+  door.reset();  // as a firewall, or the loopback of another container, refuses
+  board->set(Doors::key_of(0), address);
+  board->set(Doors::key_of(1), address + " of another network");
+  Doors doors(board);
+  EXPECT_FALSE(ask(doors, 0, 15));
+  EXPECT_FALSE(ask(doors, 1, 15));
+}
+
+TEST(Doors, OneOfAnotherNodeThatHasLetUsInIsBelieved) {
+  const auto board = std::make_shared<ops::LocalRendezvous>();
+  UniqueFd door = listen_on(loopback_address(), 8);
+  board->set(Doors::key_of(0), local_address(door.get()).to_string());
+  Doors doors(board);
+  doors.visit({0, 1});  // rank 1 has no door yet
+  door.reset();
+  EXPECT_TRUE(ask(doors, 0, 400));
+  // Another group of the same process has not been there itself.
+  Doors others(board);
+  EXPECT_TRUE(ask(others, 0, 400));
 }
 
 TEST(Doors, RanksOfOneProcessSeeEachOther) {

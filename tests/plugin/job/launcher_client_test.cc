@@ -168,6 +168,12 @@ TEST_F(LauncherClientTest, AStoppedLauncherIsAskedUntilTheDeadlineOnly) {
   EXPECT_LT(std::chrono::steady_clock::now() - start, seconds(20));
 }
 
+TEST_F(LauncherClientTest, WhoLooksForEndsDoesNotWaitForAStoppedLauncher) {
+  const auto start = std::chrono::steady_clock::now();
+  EXPECT_FALSE(client_->end_of(1));  // nobody answers
+  EXPECT_LT(std::chrono::steady_clock::now() - start, seconds(10));
+}
+
 TEST_F(LauncherClientTest, WhatAStoppedLauncherDoesNotTakeComesLaterAndWhole) {
   constexpr int kSets = 500;
   const std::string value(4096, 'v');  // together more than the socket has room for
@@ -224,6 +230,24 @@ TEST_F(LauncherClientTest, ALostRankFailsTheGroupsItIsIn) {
   auto late = std::make_shared<ops::FailureState>();
   client_->subscribe("late", {0, 2}, late);
   EXPECT_TRUE(late->has_failed());
+}
+
+TEST_F(LauncherClientTest, AGroupMadeLateHearsOfTheFirstLoss) {
+  auto early = std::make_shared<ops::FailureState>();
+  client_->subscribe("early", {0, 1}, early);
+  for (const std::uint32_t rank : {2U, 1U}) {
+    launcher_.send(JobMessage::kNewsRankLost,
+                   BodyWriter().u32(rank).text("n2").text("killed by signal 9").take());
+  }
+  ASSERT_TRUE(fails_within(*early, seconds(10)));
+  auto late = std::make_shared<ops::FailureState>();
+  client_->subscribe("late", {0, 1, 2}, late);
+  try {
+    late->rethrow_if_failed();
+    FAIL() << "has not failed";
+  } catch (const PeerError& error) {
+    EXPECT_EQ(error.peer_rank(), 2);
+  }
 }
 
 TEST_F(LauncherClientTest, AnAnnouncedFailureKeepsItsType) {

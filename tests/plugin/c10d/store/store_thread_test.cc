@@ -25,6 +25,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "ops/engine/attendance.h"
 #include "plugin/c10d/store/group_board.h"
 #include "plugin/c10d/store/store_link.h"
 #include "plugin/c10d/store/store_rendezvous.h"
@@ -124,6 +125,23 @@ TEST_F(StoppedStoreTest, ASilentStoreIsNamedWithHowLongItHasBeenSilent) {
   }
 }
 
+TEST_F(StoppedStoreTest, WhoAsksASilentStoreHardlyWaits) {
+  const StoreRendezvous store(base_);
+  const ops::AttendedRendezvous board(std::make_shared<StoreRendezvous>(base_), {});
+  EXPECT_GT(board.patience(kLong).left(), kLong / 2);
+  store_->stop();
+  EXPECT_THROW((void)store.link()->try_get("key", Deadline::after(milliseconds{700})),
+               TimeoutError);
+  for (const ops::Rendezvous* each :
+       {static_cast<const ops::Rendezvous*>(&store), static_cast<const ops::Rendezvous*>(&board)}) {
+    EXPECT_TRUE(each->is_silent());
+    EXPECT_LE(each->patience(kLong).left(), milliseconds{100});
+  }
+  store_->release();
+  (void)store.link()->try_get("key", Deadline::after(kLong));
+  EXPECT_FALSE(board.is_silent());
+}
+
 TEST_F(StoppedStoreTest, WhatIsWrittenArrivesInOrderOnceTheStoreAnswers) {
   StoreLink link(base_);
   store_->stop();
@@ -186,10 +204,16 @@ TEST(LostStoreTest, ABrokenConnectionIsNotTriedAgain) {
   const auto lost = c10::make_intrusive<LostStore>();
   StoreLink link(lost);
   for (int i = 0; i < 3; ++i) {
-    EXPECT_THROW(static_cast<void>(link.try_get("key", Deadline::after(kLong))),
-                 c10::DistNetworkError);
+    try {
+      static_cast<void>(link.try_get("key", Deadline::after(kLong)));
+      FAIL() << "no error";
+    } catch (const PeerError& error) {
+      const std::string text = error.what();
+      EXPECT_NE(text.find("connection was closed"), std::string::npos) << text;
+      EXPECT_EQ(text.find("Exception raised"), std::string::npos) << text;  // torch's backtrace
+    }
   }
-  EXPECT_THROW(link.set("key", "value"), c10::DistNetworkError);
+  EXPECT_THROW(link.set("key", "value"), PeerError);
   EXPECT_EQ(lost->calls, 1);
 }
 
