@@ -28,6 +28,13 @@ class Options:
     cross: str | None = None
     """What joins the nodes: tcp, or mpi under mpiexec. CHAINMAIL_CROSS wins over it."""
 
+    def __post_init__(self):
+        for key, value in dataclasses.asdict(self).items():
+            if value is not None and not isinstance(value, str):
+                raise TypeError(f"chainmail.Options: {key} must be a str or None, got {value!r}")
+            if value is not None and ("," in value or "=" in value):  # _text() puts them between
+                raise ValueError(f"chainmail.Options: {key} must be one name, got {value!r}")
+
 
 @dataclasses.dataclass(frozen=True)
 class Failure:

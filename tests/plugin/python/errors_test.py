@@ -82,9 +82,22 @@ class ErrorsTest(unittest.TestCase):
             self.assertEqual(value.tolist(), [SIZE] * 3)
             with self.assertRaisesRegex(TypeError, "chainmail.Options, got dict"):
                 dist.new_group(pg_options={"algorithm": "flat"})
+            for text in ("timeout_ms=5s", "timeout_ms=1e3", "timeout_ms= 5", "timeout_ms=",
+                         "timeout_ms=0", "timeout_ms=99999999999999999999"):
+                with self.assertRaisesRegex(RuntimeError, "cannot read the backend option"):
+                    torch.ops.chainmail.attach(dist.group.WORLD.group_name, text)
         with self.assertRaisesRegex(RuntimeError, "sideways.*hierarchical"):
             with process_group(pg_options=chainmail.Options(algorithm="sideways")):
                 pass
+
+    def test_options_are_one_name_each(self):
+        for key in ("algorithm", "wire", "cross"):
+            for value in ("flat,wire=float16", "flat,", "wire=float16"):
+                with self.assertRaisesRegex(ValueError, f"{key} must be one name"):
+                    chainmail.Options(**{key: value})
+            for value in (3, 0, b"flat", ["flat"]):
+                with self.assertRaisesRegex(TypeError, f"{key} must be a str"):
+                    chainmail.Options(**{key: value})
 
     def test_place_must_agree_with_the_launcher(self):
         with self.assertRaisesRegex(ValueError, f"world_size={SIZE + 1}"):
