@@ -7,6 +7,9 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include <charconv>
+#include <chrono>
+#include <optional>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -147,6 +150,15 @@ MetRanks meet(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
   return met;
 }
 
+// Nothing unless all of `text` is the number.
+std::optional<std::chrono::milliseconds> positive_ms(std::string_view text) {
+  long long number = 0;
+  const char* const end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, number);
+  if (error != std::errc{} || rest != end || number <= 0) return std::nullopt;
+  return std::chrono::milliseconds(number);
+}
+
 }  // namespace
 
 c10::intrusive_ptr<ChainmailBackend> make_backend(const c10::intrusive_ptr<c10d::Store>& store,
@@ -231,18 +243,14 @@ BackendOptions parse_backend_options(std::string_view text) {
     const std::string_view key = part.substr(0, equals);
     const std::string_view value =
         equals == std::string_view::npos ? std::string_view() : part.substr(equals + 1);
-    long long timeout_ms = 0;
     if (key == "algorithm") {
       options.algorithm = value;
     } else if (key == "wire") {
       options.wire = value;
     } else if (key == "cross") {
       options.cross = value;
-    } else if (key == "timeout_ms" &&
-               std::from_chars(value.data(), value.data() + value.size(), timeout_ms).ec ==
-                   std::errc{} &&
-               timeout_ms > 0) {
-      options.timeout = std::chrono::milliseconds(timeout_ms);
+    } else if (const auto timeout = key == "timeout_ms" ? positive_ms(value) : std::nullopt) {
+      options.timeout = *timeout;
     } else {
       throw InvalidArgument("cannot read the backend option \"" + std::string(part) +
                             "\"; valid are algorithm=NAME, wire=NAME, cross=NAME, timeout_ms=N, "

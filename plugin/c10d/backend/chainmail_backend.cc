@@ -11,6 +11,7 @@
 
 #include <utility>
 
+#include "base/deadline.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "ops/engine/collective.h"
@@ -30,6 +31,7 @@ ChainmailBackend::ChainmailBackend(std::shared_ptr<ops::Group> group,
       options_(std::move(options)),
       global_ranks_(std::move(global_ranks)),
       timeout_(group_->options().timeout),
+      self_transfers_(std::make_shared<SelfTransfers>(group_, global_rank(rank_))),
       lanes_(make_device_group ? std::move(make_device_group)
                                : [this](c10::Device device, int number) {
                                    return this->make_device_group(device, number);
@@ -39,6 +41,8 @@ ChainmailBackend::ChainmailBackend(std::shared_ptr<ops::Group> group,
 }
 
 ChainmailBackend::~ChainmailBackend() {
+  give_up_batch("its group was let go of");
+  self_transfers_->close();
   if (!is_registered_) return;
   try {
     c10d::unregister_process_group(options_.group_name);
@@ -56,8 +60,9 @@ c10::intrusive_ptr<c10d::Backend::Options> ChainmailBackend::getBackendOptions()
 }
 
 std::chrono::milliseconds ChainmailBackend::limit_of(std::chrono::milliseconds asked) const {
-  // c10d's "unset" is -1 ms; 0 would mean "at once", which nobody wants.
-  return asked.count() > 0 ? asked : timeout_.load();
+  // c10d's "unset" is -1 ms; 0 would mean "at once", which nobody wants. What would overflow a
+  // clock comes out as what a Deadline takes for never.
+  return Deadline::after(asked.count() > 0 ? asked : timeout_.load()).limit();
 }
 
 void ChainmailBackend::complete(const Call& call, const PayloadPtr& payload,
@@ -77,10 +82,8 @@ ChainmailBackend::PayloadPtr ChainmailBackend::make_payload(Tensors results) con
 
 std::shared_ptr<ops::Operation> ChainmailBackend::submit(ops::Collective collective) {
   try {
-    if (is_to_self(collective)) {  // the engine has no way from a rank to itself
-      if (const auto error = group_->error()) std::rethrow_exception(error);
-      return self_transfers_.submit(collective);
-    }
+    // The engine has no way from a rank to itself.
+    if (is_to_self(collective)) return self_transfers_->submit(collective);
     return group_->submit(std::move(collective));
   } catch (const InvalidArgument& mistake) {
     TORCH_CHECK(false, "chainmail: ", mistake.what());
@@ -153,11 +156,7 @@ void ChainmailBackend::startCoalescing() {
     log_line(LogLevel::kWarning,
              "a batch of operations of group " + options_.group_name +
                  " was begun and not ended; its sends and receives are given up");
-    refuse_transfers(std::make_exception_ptr(
-        InvalidArgument("the batch of this send or receive was given up before it began")));
-    coalesced_ = {};
-    coalesced_on_device_ = {};
-    return;
+    give_up_batch("another was begun instead");
   }
   std::thread::id nobody;
   TORCH_CHECK(coalescing_thread_.compare_exchange_strong(nobody, std::this_thread::get_id()),
@@ -177,33 +176,50 @@ ChainmailBackend::WorkPtr ChainmailBackend::defer(const Call& call, at::TensorLi
 ChainmailBackend::WorkPtr ChainmailBackend::refuse_in_batch(const Api& api,
                                                             std::exception_ptr mistake) {
   auto operation = std::make_shared<DeferredOperation>();
-  operation->refuse(mistake);
+  operation->refuse(mistake, *group_->callbacks());
   if (!coalesced_.mistake) coalesced_.mistake = std::move(mistake);
   return c10::make_intrusive<ChainmailWork>(global_rank(rank_), api.type, group_->sequence(),
                                             make_payload({}), std::move(operation), group_);
 }
 
-void ChainmailBackend::refuse_transfers(const std::exception_ptr& error) {
-  for (const auto& transfer : coalesced_.transfers) transfer.operation->refuse(error);
+// `coalesced` must be nobody's batch any more: the callbacks may send.
+void ChainmailBackend::refuse(const Coalesced& coalesced, const std::exception_ptr& error) const {
+  for (const auto& transfer : coalesced.transfers) {
+    transfer.operation->refuse(error, *group_->callbacks());
+  }
+}
+
+// For the thread that has it, or for the last that has this object.
+void ChainmailBackend::give_up_batch(const std::string& reason) {
+  const Coalesced coalesced = std::exchange(coalesced_, {});
+  coalesced_on_device_ = {};
+  coalescing_thread_ = std::thread::id();
+  refuse(coalesced,
+         std::make_exception_ptr(InvalidArgument(
+             "the batch of this send or receive was given up before it began: " + reason)));
 }
 
 ChainmailBackend::WorkPtr ChainmailBackend::endCoalescing() {
   TORCH_CHECK(is_coalescing(), "chainmail: endCoalescing without startCoalescing in this thread");
-  if (coalesced_.mistake) refuse_transfers(coalesced_.mistake);
   Coalesced coalesced = std::exchange(coalesced_, {});
   CoalescedOnDevice on_device = std::exchange(coalesced_on_device_, {});
   coalescing_thread_ = std::thread::id();
-  if (coalesced.mistake) std::rethrow_exception(coalesced.mistake);
-  if (on_device.lane) {
-    TORCH_CHECK(coalesced.works.empty(), "chainmail: endCoalescing: operations of group ",
-                options_.group_name, " are on CPU and GPU tensors; coalesce them apart");
-    return end_coalescing_on_device(std::move(on_device));
+  try {
+    if (coalesced.mistake) std::rethrow_exception(coalesced.mistake);
+    TORCH_CHECK(!on_device.lane || coalesced.works.empty(),
+                "chainmail: endCoalescing: operations of group ", options_.group_name,
+                " are on CPU and GPU tensors; coalesce them apart");
+  } catch (...) {
+    refuse(coalesced, std::current_exception());
+    throw;
   }
+  if (on_device.lane) return end_coalescing_on_device(std::move(on_device));
   for (auto& transfer : coalesced.transfers) {
     try {
       transfer.operation->begin(submit(std::move(transfer.collective)));
     } catch (...) {
-      transfer.operation->refuse(std::current_exception());  // the group is dead
+      // The group is dead.
+      transfer.operation->refuse(std::current_exception(), *group_->callbacks());
     }
   }
   const PayloadPtr payload = make_payload({});
@@ -241,10 +257,13 @@ void ChainmailBackend::abort() {
       PeerError("group " + options_.group_name + " was aborted by rank " +
                     std::to_string(global_rank(rank_)) + " on " + group_->options().host,
                 global_rank(rank_))));
+  self_transfers_->look();
 }
 
 void ChainmailBackend::shutdown() {
+  if (is_coalescing()) give_up_batch("its group was shut down");
   lanes_.shutdown();
+  self_transfers_->close();  // while there are threads for its callbacks
   group_->shutdown();
 }
 

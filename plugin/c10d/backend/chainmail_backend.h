@@ -190,7 +190,8 @@ class ChainmailBackend final : public c10d::Backend {
   WorkPtr refuse_in_batch(const Api& api, std::exception_ptr mistake);
   WorkPtr defer(const Call& call, at::TensorList inputs, ops::Collective collective,
                 PayloadPtr payload);
-  void refuse_transfers(const std::exception_ptr& error);
+  void refuse(const Coalesced& coalesced, const std::exception_ptr& error) const;
+  void give_up_batch(const std::string& reason);
   WorkPtr receive(const Api& api, const Tensors& tensors, int source, int tag);
   bool is_to_self(const ops::Collective& collective) const noexcept {
     return ops::is_point_to_point(collective.kind) && collective.root == rank_;
@@ -225,7 +226,7 @@ class ChainmailBackend final : public c10d::Backend {
   Coalesced coalesced_;                             // that thread's alone
   CoalescedOnDevice coalesced_on_device_;           // as coalesced_
   std::atomic<std::uint64_t> device_sequence_{0};
-  SelfTransfers self_transfers_{rank_, group_->callbacks()};
+  const std::shared_ptr<SelfTransfers> self_transfers_;
   DeviceLanes lanes_;
 };
 

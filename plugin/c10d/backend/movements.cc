@@ -51,6 +51,15 @@ std::vector<std::size_t> list_counts(at::TensorList tensors, std::size_t factor)
   return counts;
 }
 
+// Between ranks the engine compares what is sent with what is expected.
+void check_alone(const ops::Collective& collective, std::size_t factor, const char* what) {
+  if (collective.send_counts.size() > 1) return;
+  const std::size_t sent = collective.send_counts.front() / factor;
+  const std::size_t expected = collective.receive_counts.front() / factor;
+  TORCH_CHECK(sent == expected, "chainmail: ", what, ": the group's only rank sends ", sent,
+              " elements to itself and expects ", expected);
+}
+
 }  // namespace
 
 ChainmailBackend::WorkPtr ChainmailBackend::broadcast(Tensors& tensors,
@@ -150,6 +159,7 @@ ChainmailBackend::WorkPtr ChainmailBackend::alltoall_base(at::Tensor& output, at
   ops::Collective collective = movement(ops::OpKind::kAllToAll, input.scalar_type(), 0);
   collective.send_counts = split_counts(input, input_splits, size_, factor, api.name);
   collective.receive_counts = split_counts(output, output_splits, size_, factor, api.name);
+  check_alone(collective, factor, api.name);
   auto payload = make_payload({output});
   read_from(from, collective, *payload);
   write_to(to, collective, *payload);
@@ -172,6 +182,7 @@ ChainmailBackend::WorkPtr ChainmailBackend::alltoall(Tensors& outputs, Tensors& 
   ops::Collective collective = movement(ops::OpKind::kAllToAll, inputs[0].scalar_type(), 0);
   collective.send_counts = list_counts(inputs, factor);
   collective.receive_counts = list_counts(outputs, factor);
+  check_alone(collective, factor, api.name);
   auto payload = make_payload(outputs);
   read_parts(inputs, collective, *payload);
   write_parts(outputs, size(), collective, *payload);

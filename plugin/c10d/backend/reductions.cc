@@ -135,6 +135,9 @@ ChainmailBackend::WorkPtr ChainmailBackend::allreduce(Tensors& tensors,
   check_writable(tensors, api.name);
   check_like(tensors, tensors[0], api.name);
   const ops::ReduceOp op = to_reduce_op(opts.reduceOp, api.name);
+  TORCH_CHECK(tensors.size() == 1 || op != ops::ReduceOp::kAvg, "chainmail: ", api.name,
+              " averages over ranks, one tensor of each, and got ", tensors.size(),
+              "; ask for SUM and divide by all contributions");
   const at::Tensor flat = tensors.size() == 1 ? pack(tensors) : combine_all(tensors, op);
   ops::Collective collective = reduction(ops::OpKind::kAllReduce, flat, op, tensors[0], api.name);
   multiply_before(opts.reduceOp, flat, api.name);

@@ -19,14 +19,16 @@ void DeferredOperation::begin(std::shared_ptr<ops::Operation> operation) {
   for (auto& callback : callbacks) operation->on_done(std::move(callback));
 }
 
-void DeferredOperation::refuse(std::exception_ptr error) {
+void DeferredOperation::refuse(std::exception_ptr error, ops::CallbackExecutor& executor) {
   std::vector<std::function<void()>> callbacks;
   {
     const std::lock_guard lock(mutex_);
     refusal_ = std::move(error);
     callbacks.swap(callbacks_);
   }
-  for (const auto& callback : callbacks) callback();
+  if (callbacks.empty()) return;
+  for (auto& callback : callbacks) executor.post(std::move(callback));
+  executor.drain(std::chrono::milliseconds{0});
 }
 
 std::shared_ptr<ops::Operation> DeferredOperation::begun() const noexcept {

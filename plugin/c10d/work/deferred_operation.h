@@ -2,7 +2,8 @@
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
 // A send or receive of a batch, which is submitted when the batch ends: with the others or, when
-// one of them cannot be right, not at all.
+// one of them cannot be right, not at all. Whoever has the batch begins or refuses it, or it keeps
+// itself, and what waits for it, for ever.
 //
 // Thread-safe.
 
@@ -14,6 +15,7 @@
 #include <optional>
 #include <vector>
 
+#include "ops/engine/callbacks/callback_executor.h"
 #include "ops/engine/group.h"
 
 namespace chainmail::internal {
@@ -22,8 +24,9 @@ class DeferredOperation final : public ops::Operation {
  public:
   /// From now on this stands for `operation`.
   void begin(std::shared_ptr<ops::Operation> operation);
-  /// It never begins; ends it with `error`.
-  void refuse(std::exception_ptr error);
+  /// It never begins; ends it with `error`. Callbacks, which may begin another batch, run in
+  /// threads of `executor`, or here where those have ended with the group.
+  void refuse(std::exception_ptr error, ops::CallbackExecutor& executor);
 
   bool is_done() const noexcept override;
   /// Before the end of the batch: throws InvalidArgument, for nobody else would end it.

@@ -3,43 +3,61 @@
 
 #include "plugin/c10d/work/self_transfers.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
+#include <cstddef>
 #include <cstring>
 #include <functional>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <utility>
-#include <vector>
 
+#include "base/deadline.h"
 #include "base/error.h"
+#include "base/log.h"
+#include "base/thread.h"
+#include "ops/engine/callbacks/user_code.h"
+#include "ops/engine/failure/error_text.h"
 
 namespace chainmail::internal {
+namespace {
 
 using std::chrono::milliseconds;
+using Clock = std::chrono::steady_clock;
+
+// A hundred looks a second take less than a thousandth of a core; a failure is found soon enough.
+constexpr milliseconds kPeriod{10};
+constexpr int kIdleRounds = 200;
+
+}  // namespace
 
 class SelfTransfer final : public ops::Operation {
  public:
-  SelfTransfer(const ops::Collective& collective, int rank)
+  SelfTransfer(const ops::Collective& collective, std::shared_ptr<SelfTransfers> owner, int rank,
+               int global_rank)
       : is_send(collective.kind == ops::OpKind::kSend),
+        tag(collective.tag),
         bytes(collective.count * ops::size_of(collective.dtype)),
         input(collective.input),
         output(collective.output),
-        tag_(collective.tag),
+        limit(Deadline::after(collective.timeout.value()).limit()),
+        owner_(std::move(owner)),
         rank_(rank),
-        limit_(collective.timeout.value()),
+        global_rank_(global_rank),
         keep_(collective.keep) {}
 
   bool is_done() const noexcept override { return is_done_.load(std::memory_order_acquire); }
 
   void wait(std::optional<milliseconds> timeout) override {
-    const milliseconds limit = std::min(timeout.value_or(limit_), limit_);
-    std::unique_lock lock(mutex_);
-    if (!changed_.wait_for(lock, limit, [this] { return is_done(); })) {
-      throw TimeoutError("Timed out waiting " + std::to_string(limit.count()) + " ms: " + name() +
-                             " has not met its other side, which only this rank can call",
-                         {rank_});
+    const Deadline deadline = Deadline::after(timeout.value_or(milliseconds::max()));
+    while (!sleep_until_done(std::min(kPeriod, deadline.left()))) {
+      if (deadline.has_passed()) throw TimeoutError(late_text(deadline.limit()), {global_rank_});
+      owner_->look();
     }
     if (error_) std::rethrow_exception(error_);
   }
@@ -59,11 +77,12 @@ class SelfTransfer final : public ops::Operation {
 
   int source_rank() const noexcept override { return !is_send && is_done() ? rank_ : -1; }
 
-  void end(std::exception_ptr error, ops::CallbackExecutor& executor) {
+  /// For who has taken it out of the queue.
+  void end(const std::exception_ptr& error, ops::CallbackExecutor& executor) {
     std::vector<std::function<void()>> callbacks;
     {
       const std::lock_guard lock(mutex_);
-      error_ = std::move(error);
+      if (error) error_ = ops::in_operation(name(), error);
       is_done_.store(true, std::memory_order_release);
       callbacks.swap(callbacks_);
     }
@@ -73,61 +92,200 @@ class SelfTransfer final : public ops::Operation {
 
   std::string name() const {
     return std::string(is_send ? "the send" : "the receive") + " of " + std::to_string(bytes) +
-           " bytes with tag " + std::to_string(tag_) + " between rank " + std::to_string(rank_) +
-           " and itself";
+           " bytes with tag " + std::to_string(tag) + " between rank " +
+           std::to_string(global_rank_) + " and itself";
+  }
+  std::string late_text(milliseconds waited) const {
+    return "Timed out waiting " + std::to_string(waited.count()) + " ms: " + name() +
+           " has not met its other side, which only this rank can call";
   }
 
   const bool is_send;
+  const std::uint32_t tag;
   const std::size_t bytes;
   const std::byte* const input;
   std::byte* const output;
+  const milliseconds limit;
+  const Clock::time_point submitted = Clock::now();
 
  private:
-  const std::uint32_t tag_;
+  bool sleep_until_done(milliseconds longest) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, longest, [this] { return is_done(); });
+  }
+
+  const std::shared_ptr<SelfTransfers> owner_;
   const int rank_;
-  const milliseconds limit_;
-  std::shared_ptr<const void> keep_;
+  const int global_rank_;
+  const std::shared_ptr<const void> keep_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::atomic<bool> is_done_{false};
-  std::exception_ptr error_;
+  std::exception_ptr error_;  // written before is_done_
   std::vector<std::function<void()>> callbacks_;
 };
 
-SelfTransfers::~SelfTransfers() {
-  for (const auto& [tag, waiting] : by_tag_) {
-    for (const auto& transfer : waiting) {
-      transfer->end(std::make_exception_ptr(PeerError(
-                        transfer->name() + " has not met its other side before its group went")),
-                    *executor_);
+SelfTransfers::SelfTransfers(const std::shared_ptr<ops::Group>& group, int global_rank)
+    : group_(group),
+      executor_(group->callbacks()),
+      rank_(group->rank()),
+      global_rank_(global_rank),
+      process_(::getpid()) {}
+
+SelfTransfers::~SelfTransfers() = default;
+
+// Its mutex may be held for ever in a forked child, and its thread does not exist there.
+bool SelfTransfers::is_forked() const noexcept { return ::getpid() != process_; }
+
+std::shared_ptr<ops::Operation> SelfTransfers::submit(const ops::Collective& collective) {
+  const auto mine =
+      std::make_shared<SelfTransfer>(collective, shared_from_this(), rank_, global_rank_);
+  if (is_forked()) {
+    throw InvalidArgument(
+        mine->name() + ": the group belongs to the parent process; a forked child cannot use it");
+  }
+  const auto group = group_.lock();
+  if (const auto error = group ? group->error() : nullptr) {
+    std::rethrow_exception(ops::in_operation(mine->name(), error));
+  }
+  const TransferPtr other = meet(mine);
+  if (!other) return mine;
+  std::exception_ptr error;
+  if (other->bytes != mine->bytes) {
+    error = fail_group(std::make_exception_ptr(MismatchError(
+        mine->name() + " meets " + other->name() + "; both sides must have the same length")));
+  } else if (mine->bytes != 0) {
+    const SelfTransfer& from = mine->is_send ? *mine : *other;
+    const SelfTransfer& to = mine->is_send ? *other : *mine;
+    std::memmove(to.output, from.input, from.bytes);
+  }
+  other->end(error, *executor_);
+  mine->end(error, *executor_);
+  if (error) fail_all(error);
+  return mine;
+}
+
+/// The other side, which is nobody else's from now on; null when `mine` has to wait for it.
+SelfTransfers::TransferPtr SelfTransfers::meet(const TransferPtr& mine) {
+  const std::lock_guard lock(mutex_);
+  if (is_closed_) {
+    throw InvalidArgument(mine->name() + ": the group was shut down; create a new one");
+  }
+  Lane& lane = lanes_[mine->tag];
+  if (lane.waiting.empty() || lane.waiting.front()->is_send == mine->is_send) {
+    lane.waiting.push_back(mine);
+    start_thread();
+    return nullptr;
+  }
+  const TransferPtr other = lane.waiting.front();
+  lane.waiting.pop_front();
+  lane.last_end = Clock::now();
+  if (lane.waiting.empty()) lanes_.erase(mine->tag);
+  return other;
+}
+
+/// One whose time is over, out of the queue. As between ranks, the time of each begins with the end
+/// of the one before.
+SelfTransfers::TransferPtr SelfTransfers::take_late() {
+  const auto now = Clock::now();
+  const std::lock_guard lock(mutex_);
+  for (auto place = lanes_.begin(); place != lanes_.end(); ++place) {
+    Lane& lane = place->second;
+    const auto late =
+        std::find_if(lane.waiting.begin(), lane.waiting.end(), [&](const TransferPtr& transfer) {
+          return now >= std::max(transfer->submitted, lane.last_end) + transfer->limit;
+        });
+    if (late == lane.waiting.end()) continue;
+    const TransferPtr transfer = *late;
+    lane.waiting.erase(late);
+    if (lane.waiting.empty()) lanes_.erase(place);
+    return transfer;
+  }
+  return nullptr;
+}
+
+std::vector<SelfTransfers::TransferPtr> SelfTransfers::take_all() {
+  const std::lock_guard lock(mutex_);
+  std::vector<TransferPtr> all;
+  for (const auto& [tag, lane] : lanes_) {
+    all.insert(all.end(), lane.waiting.begin(), lane.waiting.end());
+  }
+  lanes_.clear();
+  return all;
+}
+
+/// Makes the group dead; returns what it is dead of, which may be something earlier.
+std::exception_ptr SelfTransfers::fail_group(const std::exception_ptr& error) {
+  const auto group = group_.lock();
+  if (!group) return error;
+  group->abort(error);
+  const std::exception_ptr first = group->error();
+  return first ? first : error;
+}
+
+void SelfTransfers::look() {
+  std::exception_ptr error;
+  if (const auto group = group_.lock()) error = group->error();
+  if (const TransferPtr late = error ? nullptr : take_late()) {
+    error = fail_group(
+        std::make_exception_ptr(TimeoutError(late->late_text(late->limit), {global_rank_})));
+    late->end(error, *executor_);
+  }
+  if (error) fail_all(error);
+}
+
+void SelfTransfers::fail_all(const std::exception_ptr& error) {
+  for (const TransferPtr& transfer : take_all()) transfer->end(error, *executor_);
+}
+
+void SelfTransfers::close() {
+  if (is_forked()) {
+    if (thread_.joinable()) thread_.detach();
+    return;
+  }
+  std::thread thread;
+  {
+    const std::lock_guard lock(mutex_);
+    is_closed_ = true;
+    thread = std::move(thread_);
+  }
+  stop_.notify_all();
+  join_or_let_go(std::move(thread));
+  look();
+  fail_all(std::make_exception_ptr(
+      InvalidArgument("the group was shut down before a send or receive between rank " +
+                      std::to_string(global_rank_) + " and itself had met its other side")));
+}
+
+/// Where no thread can be had, those who wait look themselves.
+void SelfTransfers::start_thread() {
+  if (thread_.joinable()) return;
+  try {
+    thread_ = std::thread([self = shared_from_this()] { self->run(); });
+  } catch (const std::system_error& failure) {
+    if (!std::exchange(has_warned_, true)) {
+      log_line(LogLevel::kWarning,
+               std::string("cannot start the thread that looks after sends of a rank to itself: ") +
+                   failure.what());
     }
   }
 }
 
-std::shared_ptr<ops::Operation> SelfTransfers::submit(const ops::Collective& collective) {
-  auto mine = std::make_shared<SelfTransfer>(collective, rank_);
-  std::shared_ptr<SelfTransfer> other;
-  {
-    const std::lock_guard lock(mutex_);
-    Waiting& waiting = by_tag_[collective.tag];
-    if (waiting.empty() || waiting.front()->is_send == mine->is_send) {
-      waiting.push_back(mine);
-      return mine;
+void SelfTransfers::run() {
+  const ops::DefersRelease guard;
+  int idle = 0;
+  std::unique_lock lock(mutex_);
+  while (!stop_.wait_for(lock, kPeriod, [this] { return is_closed_; })) {
+    idle = lanes_.empty() ? idle + 1 : 0;
+    if (idle > kIdleRounds) {
+      thread_.detach();  // start_thread() makes another
+      return;
     }
-    other = waiting.front();
-    if (other->bytes != mine->bytes) {
-      throw InvalidArgument(mine->name() + " meets " + other->name() +
-                            "; both sides must have the same length");
-    }
-    waiting.pop_front();
-    if (waiting.empty()) by_tag_.erase(collective.tag);
+    if (idle > 0) continue;
+    lock.unlock();
+    look();
+    lock.lock();
   }
-  const SelfTransfer& from = mine->is_send ? *mine : *other;
-  const SelfTransfer& to = mine->is_send ? *other : *mine;
-  if (from.bytes != 0) std::memmove(to.output, from.input, from.bytes);
-  other->end(nullptr, *executor_);
-  mine->end(nullptr, *executor_);
-  return mine;
 }
 
 }  // namespace chainmail::internal

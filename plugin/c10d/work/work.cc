@@ -10,6 +10,7 @@
 #include <string>
 #include <utility>
 
+#include "base/deadline.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "ops/engine/callbacks/callback_executor.h"
@@ -119,7 +120,9 @@ int ChainmailWork::sourceRank() const {
 void ChainmailWork::synchronize() { wait(); }
 
 bool ChainmailWork::wait(std::chrono::milliseconds timeout) {
-  operation_->wait(timeout > kNoTimeout ? std::optional(timeout) : std::nullopt);
+  // Not `timeout` itself: one that would overflow a clock is as good as never.
+  operation_->wait(timeout > kNoTimeout ? std::optional(Deadline::after(timeout).limit())
+                                        : std::nullopt);
   payload_->finish(*operation_);
   if (c10d::allow_inflight_collective_as_graph_input()) {
     c10d::unregister_work(c10::intrusive_ptr<Work>::unsafe_reclaim_from_nonowning(this));

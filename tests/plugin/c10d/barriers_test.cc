@@ -46,6 +46,13 @@ TEST(MonitoredBarrier, PassesManyTimes) {
   }
 }
 
+TEST(MonitoredBarrier, ALimitThatNoClockCanHoldIsNever) {
+  const auto group = make_group();
+  group->barrier()->wait();
+  if (job().rank == 0) std::this_thread::sleep_for(milliseconds{300});
+  group->monitoredBarrier(within(milliseconds::max()), true);
+}
+
 TEST(MonitoredBarrier, NamesAllWhoAreMissing) {
   if (job().size < 3) GTEST_SKIP() << "needs three ranks";
   const auto group = make_group();

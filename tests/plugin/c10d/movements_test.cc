@@ -155,6 +155,21 @@ TEST(AllToAll, InputsAndOutputsHaveOneType) {
   group->barrier()->wait();  // the group is as good as before
 }
 
+TEST(AllToAll, AGroupOfOneComparesLengths) {
+  if (job().size > 1) GTEST_SKIP() << "needs one rank alone";
+  const auto group = make_group();
+  std::vector<std::int64_t> none;
+  at::Tensor input = torch::zeros({2});
+  at::Tensor output = torch::full({4}, -1.0F);
+  EXPECT_THROW(group->alltoall_base(output, input, none, none), c10::Error);
+  EXPECT_THROW(group->alltoall_base(input, output, none, none), c10::Error);
+  EXPECT_TRUE(at::equal(output, torch::full({4}, -1.0F)));
+  std::vector<at::Tensor> inputs = {torch::zeros({2})};
+  std::vector<at::Tensor> outputs = {torch::zeros({3})};
+  EXPECT_THROW(group->alltoall(outputs, inputs), c10::Error);
+  group->barrier()->wait();  // the group is as good as before
+}
+
 TEST(SendAndReceive, AroundTheRing) {
   if (job().size < 2) GTEST_SKIP() << "needs two ranks";
   const auto group = make_group();

@@ -195,6 +195,7 @@ TEST(AllReduce, RefusesWhatItCannotDo) {
   std::vector<at::Tensor> sparse{torch::ones({3, 3}).to_sparse()};
   EXPECT_THROW(all_reduce(*group, sparse, ReduceOp::MAX), c10::Error);
   EXPECT_THROW(group->getBackend(c10::kCPU)->reduce(sparse), c10::Error);
+  EXPECT_THROW(all_reduce(*group, {torch::ones({2}), torch::ones({2})}, ReduceOp::AVG), c10::Error);
   at::Tensor fine = torch::ones({3});
   all_reduce(*group, {fine});  // the group lives
   EXPECT_EQ(fine[0].item<float>(), static_cast<float>(job().size));

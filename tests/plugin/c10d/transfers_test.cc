@@ -8,6 +8,8 @@
 
 #include <chrono>
 #include <set>
+#include <string>
+#include <thread>
 #include <vector>
 
 #include "tests/plugin/c10d/job_group.h"
@@ -15,6 +17,7 @@
 namespace chainmail::internal {
 namespace {
 
+using std::chrono::milliseconds;
 using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 
 at::Tensor filled(at::IntArrayRef sizes, int value) {
@@ -40,6 +43,16 @@ class TransfersTest : public ::testing::Test {
   WorkPtr receive_from_any(at::Tensor tensor, int tag = 0) {
     std::vector<at::Tensor> tensors{std::move(tensor)};
     return backend_->recvAnysource(tensors, tag);
+  }
+  /// In place of the group of all ranks, for the sake of which no rank must end it alone.
+  void be_alone(milliseconds limit) {
+    backend_.reset();
+    group_.reset();
+    BackendOptions options;
+    options.group_name = "alone " + std::to_string(job().rank);
+    options.timeout = limit;
+    backend_ = make_process_group(make_job_store(std::chrono::seconds{30}), 0, 1, options)
+                   ->getBackend(c10::kCPU);
   }
   int next() const { return (job().rank + 1) % job().size; }
   int previous() const { return (job().rank + job().size - 1) % job().size; }
@@ -130,25 +143,88 @@ TEST_F(TransfersTest, ToItselfByTagInEitherOrder) {
   EXPECT_TRUE(at::equal(three, filled({2, 4}, 3)));
 }
 
-TEST_F(TransfersTest, ToItselfOfAnotherLength) {
-  const int self = job().rank;
-  at::Tensor room = torch::zeros({3});
-  const WorkPtr received = receive(room, self);
-  EXPECT_THROW(send(filled({4}, 1), self), c10::Error);
-  send(filled({3}, 5), self)->wait();  // the receive has not been touched
-  received->wait();
-  EXPECT_EQ(room[2].item<int>(), 5);
+TEST_F(TransfersTest, ToItselfOfAnotherLengthEndsTheGroup) {
+  be_alone(std::chrono::minutes{20});
+  const WorkPtr first = receive(torch::zeros({3}), 0);
+  const WorkPtr unmatched = receive(torch::zeros({3}), 0, 1);
+  const auto unmatched_end = unmatched->getFuture();
+  const WorkPtr second = send(filled({4}, 1), 0);
+  EXPECT_THROW(first->wait(), MismatchError);
+  EXPECT_THROW(second->wait(), MismatchError);
+  unmatched_end->wait();
+  EXPECT_TRUE(unmatched_end->hasError());
+  EXPECT_THROW(send(filled({4}, 1), 0), MismatchError);
 }
 
-TEST_F(TransfersTest, ToItselfWithoutTheOtherSide) {
-  const WorkPtr work = receive(torch::zeros({3}), job().rank);
-  EXPECT_THROW(work->wait(std::chrono::milliseconds{50}), TimeoutError);
-  const auto future = work->getFuture();
-  EXPECT_FALSE(future->completed());
-  backend_.reset();
-  group_.reset();
-  future->wait();  // ends with the group
+TEST_F(TransfersTest, ToItselfWithoutTheOtherSideTimesOut) {
+  constexpr milliseconds kLimit{1000};
+  const auto start = std::chrono::steady_clock::now();
+  be_alone(kLimit);
+  const WorkPtr lone = receive(torch::zeros({3}), 0, 1);
+  EXPECT_THROW(lone->wait(milliseconds{50}), TimeoutError);
+  EXPECT_FALSE(lone->isCompleted()) << "the limit was only that of the wait";
+  const WorkPtr other = send(filled({3}, 1), 0, 2);
+  const auto future = lone->getFuture();
+  const auto other_future = other->getFuture();
+  future->wait();  // nobody waits for the transfers themselves
+  other_future->wait();
+  EXPECT_GE(std::chrono::steady_clock::now() - start, kLimit);
   EXPECT_TRUE(future->hasError());
+  EXPECT_TRUE(other_future->hasError());
+  EXPECT_TRUE(lone->isCompleted());
+  EXPECT_THROW(lone->wait(), TimeoutError);
+  EXPECT_EQ(backend_->getError(), c10d::ErrorType::TIMEOUT);
+  EXPECT_THROW(receive(torch::zeros({3}), 0, 1), TimeoutError);
+}
+
+TEST_F(TransfersTest, ToItselfTheTimeOfEachBeginsWithTheEndOfTheOneBefore) {
+  constexpr milliseconds kLimit{2000};
+  constexpr milliseconds kPause{1200};
+  be_alone(kLimit);
+  const WorkPtr first = receive(torch::zeros({3}), 0);
+  const WorkPtr second = receive(torch::zeros({3}), 0);
+  std::this_thread::sleep_for(kPause);
+  send(filled({3}, 1), 0)->wait();
+  first->wait();
+  std::this_thread::sleep_for(kPause);
+  send(filled({3}, 2), 0)->wait();
+  second->wait();
+}
+
+TEST_F(TransfersTest, ToItselfEndsWithTheGroup) {
+  enum class End { kAbort, kFailure, kShutdown, kRelease };
+  for (const End end : {End::kAbort, End::kFailure, End::kShutdown, End::kRelease}) {
+    const int number = static_cast<int>(end);
+    be_alone(std::chrono::minutes{20});  // the test's limit is far shorter
+    const WorkPtr work = receive(torch::zeros({3}), 0);
+    std::thread waiter([&] { EXPECT_THROW(work->wait(), chainmail::Error) << number; });
+    const WorkPtr sent = send(filled({3}, 1), 0, 1);
+    const auto future = work->getFuture();
+    const auto sent_future = sent->getFuture();
+    EXPECT_FALSE(future->completed());
+    switch (end) {
+      case End::kAbort:
+        backend_->abort();
+        break;
+      case End::kFailure:
+        work->abort();  // of the group, which its backend does not hear of
+        break;
+      case End::kShutdown:
+        backend_->shutdown();
+        break;
+      case End::kRelease:
+        backend_.reset();
+        break;
+    }
+    future->wait();
+    sent_future->wait();
+    waiter.join();
+    EXPECT_TRUE(future->hasError()) << number;
+    EXPECT_TRUE(sent_future->hasError()) << number;
+    if (backend_) {
+      EXPECT_ANY_THROW(send(filled({3}, 1), 0)) << number;
+    }
+  }
 }
 
 TEST_F(TransfersTest, WhileACollectiveWaits) {

@@ -216,6 +216,91 @@ TEST_F(WorkTest, AMistakeInABatchIsToldAtItsEndAndNothingIsSent) {
   EXPECT_EQ(one[0].item<float>(), ranks());
 }
 
+TEST_F(WorkTest, CallbacksOfABatchThatIsRefusedMaySendOnTheirGroup) {
+  constexpr int kMessages = 50;
+  std::vector<at::Tensor> out{torch::ones({2})};
+  std::vector<at::Tensor> in{torch::zeros({2})};
+  for (const bool is_left_open : {false, true}) {
+    std::vector<WorkPtr> sent;
+    std::vector<c10::intrusive_ptr<c10::ivalue::Future>> ends;
+    backend_->startCoalescing();
+    for (int i = 0; i < 3; ++i) {
+      ends.push_back(backend_->send(out, job().rank, i)
+                         ->getFuture()
+                         ->then(
+                             [&, i](c10::ivalue::Future& refused) {
+                               EXPECT_TRUE(refused.hasError());
+                               for (int k = 0; i == 0 && k < kMessages; ++k) {
+                                 sent.push_back(backend_->send(out, job().rank, 100));
+                               }
+                               return c10::IValue(i);
+                             },
+                             c10::IntType::get()));
+    }
+    if (is_left_open) {
+      backend_->startCoalescing();
+      backend_->endCoalescing()->wait();
+    } else {
+      backend_->recv(in, job().size, 0);
+      EXPECT_THROW(backend_->endCoalescing(), c10::Error);
+    }
+    for (const auto& end : ends) end->wait();
+    ASSERT_EQ(sent.size(), kMessages);
+    for (const WorkPtr& work : sent) {
+      backend_->recv(in, job().rank, 100)->wait();
+      EXPECT_TRUE(work->wait());
+    }
+  }
+}
+
+TEST_F(WorkTest, ABatchThatIsNeverEndedEndsWithItsGroup) {
+  for (const bool is_shut_down : {false, true}) {
+    BackendOptions options;
+    options.group_name = "left open " + std::to_string(job().rank);
+    auto group = make_process_group(make_job_store(std::chrono::seconds{30}), 0, 1, options);
+    auto backend = group->getBackend(c10::kCPU);
+    std::vector<at::Tensor> tensors{torch::zeros({2, 2}).t()};  // received into a packed copy
+    const c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl> tensor(
+        tensors[0].getIntrusivePtr());
+    WorkPtr work;
+    std::thread([&] {
+      backend->startCoalescing();
+      work = backend->recv(tensors, 0, 0);
+    }).join();
+    auto future = work->getFuture();
+    tensors.clear();
+    if (is_shut_down) backend->shutdown();
+    backend.reset();
+    group.reset();
+    future->wait();
+    EXPECT_TRUE(future->hasError());
+    EXPECT_THROW(work->wait(), InvalidArgument);
+    EXPECT_TRUE(work->isCompleted());
+    work.reset();
+    future.reset();
+    EXPECT_TRUE(tensor.expired()) << "kept by a Work that keeps itself";
+  }
+}
+
+TEST_F(WorkTest, ALimitThatNoClockCanHoldIsNever) {
+  if (job().size < 2) GTEST_SKIP() << "needs two ranks";
+  backend_->setTimeout(milliseconds::max());
+  std::vector<at::Tensor> tensors{torch::full({2}, job().rank, at::kFloat)};
+  const int last = job().size - 1;
+  if (is_last()) {
+    std::this_thread::sleep_for(milliseconds{300});
+    for (int rank = 0; rank < last; ++rank) backend_->send(tensors, rank, 0)->wait();
+  } else {
+    EXPECT_TRUE(backend_->recv(tensors, last, 0)->wait(milliseconds::max()));
+  }
+  EXPECT_EQ(tensors[0][0].item<int>(), last);
+  const WorkPtr lone = backend_->recv(tensors, job().rank, 0);
+  EXPECT_THROW(lone->wait(milliseconds{50}), TimeoutError);
+  EXPECT_FALSE(lone->isCompleted());
+  backend_->send(tensors, job().rank, 0)->wait();
+  EXPECT_TRUE(lone->wait(milliseconds::max()));
+}
+
 TEST_F(WorkTest, ResultsReachInferenceTensors) {
   const c10::InferenceMode mode;
   std::vector<at::Tensor> tensors{torch::ones({3, 5}).t()};
