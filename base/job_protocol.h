@@ -33,12 +33,13 @@ enum class JobMessage : std::uint16_t {
   kStoreDelete,      ///< key; replied with a flag
   kStoreCount,       ///< replied with the number of keys
   kStep,             ///< steps of the training loop, operations begun; no reply
-  kGroupFailed,      ///< group name, error code, message: relayed to all ranks as kNewsGroupFailed
+  kGroupFailed,  ///< group name, error code, message, peer, ranks that are missing: relayed to all
+                 ///< ranks as kNewsGroupFailed
   // launcher -> rank
   kWelcome = 64,     ///< rank, size, node of every rank, host names, job id, job secret
   kReply,            ///< request id, status, value
   kNewsRankLost,     ///< rank, host, cause ("killed by signal 9", "host n2 lost", "stopped")
-  kNewsGroupFailed,  ///< rank that announced, group, error code, message
+  kNewsGroupFailed,  ///< rank that announced, and what it has announced
   kNewsEnding,       ///< the job is being ended; reason
 };
 

@@ -92,7 +92,8 @@ void StoreServer::handle(std::uint32_t rank, const internal::Frame& request) {
 
 void StoreServer::append(const std::string& key, std::string_view value) {
   const auto old = values_.find(key);
-  std::string all = old == values_.end() ? std::string() : std::move(old->second);
+  // A copy: set() counts what the old value frees.
+  std::string all = old == values_.end() ? std::string() : old->second;
   set(key, std::move(all.append(value)));
 }
 

@@ -56,6 +56,12 @@ void check_arguments(int rank, int size, const BackendOptions& options) {
                           " ranks got " + std::to_string(options.global_ranks.size()) +
                           " global ranks; one per rank is needed");
   }
+  if (options.timeout.count() <= 0) {
+    throw InvalidArgument("group \"" + options.group_name + "\": a timeout must be positive, got " +
+                          std::to_string(options.timeout.count()) +
+                          " ms (fractions of a millisecond are dropped); pass how long an "
+                          "operation may stand still, at least 1 ms, or leave it out");
+  }
 }
 
 ops::Algorithm algorithm_of(const std::string& name) {
@@ -139,11 +145,11 @@ MetRanks meet(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
       met.nodes.push_back(std::move(member.node));
       told.push_back(member.global_rank);
     }
+    met.secret = share_secret(*board, rank, deadline);
   } catch (const TimeoutError& absence) {
     throw_absent(absence, options, place, rank, size);
   }
   met.global_ranks = choose_ranks(std::move(told), launcher != nullptr, options);
-  met.secret = share_secret(*board, rank, deadline);
   met.news = board->news(launcher);
   met.board = board;
   met.keys = board;
@@ -151,11 +157,11 @@ MetRanks meet(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
 }
 
 // Nothing unless all of `text` is the number.
-std::optional<std::chrono::milliseconds> positive_ms(std::string_view text) {
+std::optional<std::chrono::milliseconds> parse_ms(std::string_view text) {
   long long number = 0;
   const char* const end = text.data() + text.size();
   const auto [rest, error] = std::from_chars(text.data(), end, number);
-  if (error != std::errc{} || rest != end || number <= 0) return std::nullopt;
+  if (error != std::errc{} || rest != end) return std::nullopt;
   return std::chrono::milliseconds(number);
 }
 
@@ -249,7 +255,7 @@ BackendOptions parse_backend_options(std::string_view text) {
       options.wire = value;
     } else if (key == "cross") {
       options.cross = value;
-    } else if (const auto timeout = key == "timeout_ms" ? positive_ms(value) : std::nullopt) {
+    } else if (const auto timeout = key == "timeout_ms" ? parse_ms(value) : std::nullopt) {
       options.timeout = *timeout;
     } else {
       throw InvalidArgument("cannot read the backend option \"" + std::string(part) +

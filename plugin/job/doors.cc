@@ -7,6 +7,7 @@
 #include <pthread.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <set>
@@ -30,7 +31,8 @@ constexpr int kBacklog = 4096;
 
 // How long a new group waits for the doors of other nodes' ranks, which come to the board now.
 constexpr std::chrono::milliseconds kVisitTime{100};
-constexpr std::chrono::milliseconds kPause{1};
+constexpr std::chrono::microseconds kShortestPause{200};
+constexpr std::chrono::microseconds kLongestPause{10'000};
 
 // On the board: an address, and on a loopback the network that it belongs to.
 constexpr char kNetworkMark = ' ';
@@ -150,7 +152,7 @@ void Doors::visit(const std::vector<int>& ranks) {
   std::vector<int> unseen(ranks.begin(), ranks.begin() + static_cast<std::ptrdiff_t>(
                                                              std::min(ranks.size(), kMostDoors)));
   std::vector<Door> visited;
-  for (;;) {
+  for (auto pause = kShortestPause;; pause = std::min(2 * pause, kLongestPause)) {
     std::erase_if(unseen, [&](int rank) {
       auto door = find(rank, deadline);
       if (door && !has_let_us_in(door->address)) knock(visited.emplace_back(std::move(*door)));
@@ -158,7 +160,7 @@ void Doors::visit(const std::vector<int>& ranks) {
     });
     std::erase_if(visited, [](Door& door) { return listen_for_answer(door); });
     if ((unseen.empty() && visited.empty()) || deadline.has_passed()) return;
-    std::this_thread::sleep_for(kPause);
+    std::this_thread::sleep_for(pause);
   }
 }
 

@@ -345,12 +345,15 @@ void LauncherClient::handle(const Frame& frame) {
   } else if (frame.type == JobMessage::kNewsGroupFailed) {
     const std::uint32_t announcer = body.u32();
     const std::string group = body.text();
-    const std::uint32_t code = body.u32();
-    const std::string message = body.text();
+    ErrorText text;
+    text.code = body.u32();
+    text.message = body.text();
     // Of a PeerError; any other failure is the announcer's own.
     const std::int64_t peer = body.i64();
-    const bool is_own = code != static_cast<std::uint32_t>(ErrorCode::kPeer);
-    group_failed(group, rebuild_error(code, message, is_own ? announcer : peer));
+    const bool is_own = text.code != static_cast<std::uint32_t>(ErrorCode::kPeer);
+    text.peer_rank = is_own ? announcer : peer;
+    while (!body.at_end()) text.missing_ranks.push_back(static_cast<int>(body.u32()));
+    group_failed(group, rebuild_error(text));
   } else if (frame.type == JobMessage::kNewsEnding) {
     fail_everything(std::make_exception_ptr(PeerError("the job is being ended: " + body.text())));
   }

@@ -138,16 +138,15 @@ class LauncherClient final : public ops::FailureNews,
   std::thread reader_;
 };
 
-/// The error that was announced as (code, message, peer).
-[[nodiscard]] std::exception_ptr rebuild_error(std::uint32_t code, const std::string& message,
-                                               std::int64_t peer_rank);
-
-/// What to announce of an error.
+/// What is announced of an error.
 struct ErrorText {
   std::uint32_t code = 0;
   std::string message;
   std::int64_t peer_rank = -1;
+  std::vector<int> missing_ranks;  ///< of a TimeoutError
 };
 [[nodiscard]] ErrorText describe_error(const std::exception_ptr& error) noexcept;
+/// The error that was announced.
+[[nodiscard]] std::exception_ptr rebuild_error(const ErrorText& text);
 
 }  // namespace chainmail::internal

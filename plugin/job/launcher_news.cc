@@ -19,15 +19,14 @@ constexpr std::chrono::milliseconds kAttendanceLimit{250};
 
 }  // namespace
 
-std::exception_ptr rebuild_error(std::uint32_t code, const std::string& message,
-                                 std::int64_t peer_rank) {
-  switch (static_cast<ErrorCode>(code)) {
+std::exception_ptr rebuild_error(const ErrorText& text) {
+  switch (static_cast<ErrorCode>(text.code)) {
     case ErrorCode::kInvalidArgument:
-      return std::make_exception_ptr(InvalidArgument(message));
+      return std::make_exception_ptr(InvalidArgument(text.message));
     case ErrorCode::kMismatch:
-      return std::make_exception_ptr(MismatchError(message));
+      return std::make_exception_ptr(MismatchError(text.message));
     case ErrorCode::kTimeout:
-      return std::make_exception_ptr(TimeoutError(message));
+      return std::make_exception_ptr(TimeoutError(text.message, text.missing_ranks));
     case ErrorCode::kSystem:
     case ErrorCode::kMpi:
     case ErrorCode::kNccl:
@@ -37,16 +36,20 @@ std::exception_ptr rebuild_error(std::uint32_t code, const std::string& message,
     case ErrorCode::kPeer:
       break;
   }
-  return std::make_exception_ptr(PeerError(message, static_cast<int>(peer_rank)));
+  return std::make_exception_ptr(PeerError(text.message, static_cast<int>(text.peer_rank)));
 }
 
 ErrorText describe_error(const std::exception_ptr& error) noexcept {
-  ErrorText text{static_cast<std::uint32_t>(ErrorCode::kPeer), "unknown error", -1};
+  ErrorText text{static_cast<std::uint32_t>(ErrorCode::kPeer), "unknown error", -1, {}};
   try {
     if (error) std::rethrow_exception(error);
   } catch (const PeerError& peer) {
     text.message = peer.what();
     text.peer_rank = peer.peer_rank();
+  } catch (const TimeoutError& late) {
+    text.code = static_cast<std::uint32_t>(late.code());
+    text.message = late.what();
+    text.missing_ranks = late.missing_ranks();
   } catch (const Error& other) {
     text.code = static_cast<std::uint32_t>(other.code());
     text.message = other.what();
@@ -83,9 +86,10 @@ void LauncherClient::unsubscribe(const std::string& group) {
 void LauncherClient::announce(const std::string& group, const std::exception_ptr& error) noexcept {
   try {
     const ErrorText text = describe_error(error);
-    leave_frame(
-        JobMessage::kGroupFailed,
-        BodyWriter().text(group).u32(text.code).text(text.message).i64(text.peer_rank).take());
+    BodyWriter body;
+    body.text(group).u32(text.code).text(text.message).i64(text.peer_rank);
+    for (const int rank : text.missing_ranks) body.u32(static_cast<std::uint32_t>(rank));
+    leave_frame(JobMessage::kGroupFailed, body.take());
   } catch (const std::exception& failure) {
     log_line(LogLevel::kInfo, std::string("could not announce a failure: ") + failure.what());
   }

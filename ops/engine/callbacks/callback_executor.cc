@@ -15,8 +15,6 @@ namespace chainmail::ops {
 namespace {
 
 constexpr std::chrono::seconds kRestTime{2};
-// So many callbacks that wait for one another are none; more only wait for the interpreter's lock.
-constexpr int kMostThreads = 64;
 
 // Whose thread this is.
 thread_local const CallbackExecutor* own_executor = nullptr;
@@ -53,7 +51,6 @@ void CallbackExecutor::post(Task task) noexcept {
 }
 
 bool CallbackExecutor::start_thread() noexcept {
-  if (threads_ >= kMostThreads) return false;
   try {
     std::thread([self = shared_from_this()] { self->work(); }).detach();
   } catch (const std::exception& failure) {

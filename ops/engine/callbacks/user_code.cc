@@ -3,6 +3,8 @@
 
 #include "ops/engine/callbacks/user_code.h"
 
+#include <pthread.h>
+
 #include <atomic>
 #include <cstdint>
 #include <thread>
@@ -18,6 +20,10 @@ constexpr std::chrono::milliseconds kPause{1};
 
 // Never destroyed: threads may come while the process ends.
 std::atomic<std::uint64_t> gate{0};
+thread_local std::uint64_t entered = 0;  // by this thread
+
+// A forked child has none of the threads that were inside, but for the one that forked.
+void forget_other_threads() { gate.store(entered | (gate.load() & kClosed)); }
 
 }  // namespace
 
@@ -27,12 +33,18 @@ int& DefersRelease::depth() noexcept {
 }
 
 bool UserCodeGate::enter() noexcept {
+  [[maybe_unused]] static const int registered =
+      ::pthread_atfork(nullptr, nullptr, forget_other_threads);
+  ++entered;
   if ((gate.fetch_add(1) & kClosed) == 0) return true;
-  gate.fetch_sub(1);
+  leave();
   return false;
 }
 
-void UserCodeGate::leave() noexcept { gate.fetch_sub(1); }
+void UserCodeGate::leave() noexcept {
+  gate.fetch_sub(1);
+  --entered;
+}
 
 bool UserCodeGate::close(std::chrono::milliseconds limit) noexcept {
   gate.fetch_or(kClosed);

@@ -3,6 +3,7 @@
 
 #include "ops/engine/device/host_bridge.h"
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 #include <vector>
@@ -13,6 +14,7 @@ namespace chainmail::ops {
 namespace {
 
 constexpr std::chrono::microseconds kPause{20};
+constexpr std::chrono::microseconds kLongestPause{320};  // while the leaders take long
 
 /// The leaders' own keys.
 class LeadersRendezvous final : public Rendezvous {
@@ -95,16 +97,16 @@ std::uint32_t HostBridge::start(DeviceEvent ready, std::byte* data, std::size_t 
 
 void HostBridge::run() {
   std::unique_lock lock(mutex_);
-  while (!is_stopping_) {
-    release_reduced();
-    if (jobs_.empty() && in_flight_.empty()) {
-      changed_.wait(lock);
-      continue;
-    }
+  for (auto pause = kPause; !is_stopping_; pause = std::min(2 * pause, kLongestPause)) {
+    lock.unlock();
+    if (release_reduced()) pause = kPause;  // a failure that it reports comes back to abort()
+    lock.lock();
+    if (is_stopping_) break;
     if (jobs_.empty()) {
-      changed_.wait_for(lock, kPause);
+      in_flight_.empty() ? changed_.wait(lock) : static_cast<void>(changed_.wait_for(lock, pause));
       continue;
     }
+    pause = kPause;
     const Job job = jobs_.front();
     jobs_.pop_front();
     lock.unlock();
@@ -147,7 +149,8 @@ void HostBridge::reduce(const Job& job) {
 }
 
 // Not by on_done(): callbacks end when the interpreter does, and no stream may be left waiting.
-void HostBridge::release_reduced() noexcept {
+bool HostBridge::release_reduced() noexcept {
+  bool has_any = false;
   while (!in_flight_.empty() && in_flight_.front().operation->is_done()) {
     const InFlight reduced = std::move(in_flight_.front());
     in_flight_.pop_front();
@@ -156,7 +159,9 @@ void HostBridge::release_reduced() noexcept {
     } else {
       release(reduced.ticket);
     }
+    has_any = true;
   }
+  return has_any;
 }
 
 // Never back: an abort may have released more.

@@ -61,7 +61,7 @@ class HostBridge {
   void run();
   bool wait_for_copy(const Job& job);
   void reduce(const Job& job);
-  void release_reduced() noexcept;
+  bool release_reduced() noexcept;
   void release(std::uint32_t ticket) noexcept;
 
   const std::shared_ptr<DeviceResources> resources_;

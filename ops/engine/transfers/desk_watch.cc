@@ -205,14 +205,10 @@ void Desk::stop() {
 void Desk::disconnect() noexcept {
   Lock lock = enter();
   is_parting_ = true;
-  if (is_sleeping_) {
-    transport_->interrupt();
-  }
+  // Not by interrupt(), after which a Transport parts in haste: nobody sleeps there for long.
   if (!changed_.wait_for(lock, kAbortLimit, [this] { return !is_driven_; })) {
-    static_cast<void>(transport_.release());  // and with it the buffers that it may still touch
-    is_broken_ = true;
+    static_cast<void>(transport_.release());  // who is caught in it still uses it
     is_sleeping_ = false;
-    return;
   }
   transport_.reset();
   if (has_work()) {  // receives that nothing came for

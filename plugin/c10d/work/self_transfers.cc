@@ -54,6 +54,7 @@ class SelfTransfer final : public ops::Operation {
   bool is_done() const noexcept override { return is_done_.load(std::memory_order_acquire); }
 
   void wait(std::optional<milliseconds> timeout) override {
+    if (!is_done()) owner_->check_process(name());
     const Deadline deadline = Deadline::after(timeout.value_or(milliseconds::max()));
     while (!sleep_until_done(std::min(kPeriod, deadline.left()))) {
       if (deadline.has_passed()) throw TimeoutError(late_text(deadline.limit()), {global_rank_});
@@ -137,13 +138,17 @@ SelfTransfers::~SelfTransfers() = default;
 // Its mutex may be held for ever in a forked child, and its thread does not exist there.
 bool SelfTransfers::is_forked() const noexcept { return ::getpid() != process_; }
 
+void SelfTransfers::check_process(const std::string& who) const {
+  if (is_forked()) {
+    throw InvalidArgument(
+        who + ": the group belongs to the parent process; a forked child cannot use it");
+  }
+}
+
 std::shared_ptr<ops::Operation> SelfTransfers::submit(const ops::Collective& collective) {
   const auto mine =
       std::make_shared<SelfTransfer>(collective, shared_from_this(), rank_, global_rank_);
-  if (is_forked()) {
-    throw InvalidArgument(
-        mine->name() + ": the group belongs to the parent process; a forked child cannot use it");
-  }
+  check_process(mine->name());
   const auto group = group_.lock();
   if (const auto error = group ? group->error() : nullptr) {
     std::rethrow_exception(ops::in_operation(mine->name(), error));

@@ -22,6 +22,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -44,6 +45,8 @@ class SelfTransfers final : public std::enable_shared_from_this<SelfTransfers> {
   /// InvalidArgument after close() or in a forked child.
   [[nodiscard]] std::shared_ptr<ops::Operation> submit(const ops::Collective& collective);
 
+  /// Throws InvalidArgument on behalf of `who` in a forked child.
+  void check_process(const std::string& who) const;
   /// Ends those that have not met, with the group's failure if there is one. Called often by the
   /// thread and by who waits for a transfer.
   void look();

@@ -288,6 +288,21 @@ TEST_F(LauncherClientTest, AnnouncesCodeMessageAndPeer) {
   EXPECT_EQ(body.i64(), 2);
 }
 
+TEST_F(LauncherClientTest, AnAnnouncedTimeoutNamesWhoIsMissingEverywhere) {
+  client_->announce("g", std::make_exception_ptr(TimeoutError("nobody came", {1, 3})));
+  const Frame frame = launcher_.receive();
+  auto state = std::make_shared<ops::FailureState>();
+  client_->subscribe("g", {0, 1, 2, 3}, state);
+  launcher_.send(JobMessage::kNewsGroupFailed, BodyWriter().u32(2).take() + frame.body);
+  ASSERT_TRUE(fails_within(*state, seconds(10)));
+  try {
+    state->rethrow_if_failed();
+  } catch (const TimeoutError& error) {
+    EXPECT_STREQ(error.what(), "nobody came");
+    EXPECT_THAT(error.missing_ranks(), ::testing::ElementsAre(1, 3));
+  }
+}
+
 TEST_F(LauncherClientTest, TheEndOfTheLauncherFailsEverything) {
   auto state = std::make_shared<ops::FailureState>();
   client_->subscribe("g", {0, 1, 2}, state);

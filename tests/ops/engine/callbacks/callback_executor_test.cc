@@ -130,6 +130,26 @@ int run_behind_closed_gate() {
   return 0;
 }
 
+TEST(UserCodeGate, AForkedChildWaitsForNobodyInside) {
+  auto executor = std::make_shared<CallbackExecutor>();
+  std::promise<void> began;
+  std::promise<void> may_end;
+  executor->post([&] {
+    began.set_value();
+    may_end.get_future().wait();
+  });
+  began.get_future().wait();
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(UserCodeGate::close(milliseconds{0}) ? 0 : 1);
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+  may_end.set_value();
+  EXPECT_TRUE(executor->drain(kLong));
+  executor->stop(kLong);
+}
+
 TEST(UserCodeGate, NothingRunsAndNothingIsFreedOnceItIsClosed) {
   const pid_t child = ::fork();
   if (child == 0) ::_exit(run_behind_closed_gate());
