@@ -3,6 +3,7 @@
 """Makes Chainmail's backend for torch.distributed, through the library's operators."""
 
 import dataclasses
+import datetime
 import functools
 import os
 
@@ -70,7 +71,7 @@ def _complete(given, inherited):
 def _text(options, timeout):
     """The form that the library reads."""
     parts = {"algorithm": options.algorithm, "wire": options.wire,
-             "cross": options.cross, "timeout_ms": max(1, int(timeout.total_seconds() * 1000))}
+             "cross": options.cross, "timeout_ms": timeout // datetime.timedelta(milliseconds=1)}
     return ",".join(f"{key}={value}" for key, value in parts.items() if value is not None)
 
 
@@ -97,8 +98,14 @@ def register():
             dist.distributed_c10d._set_pg_timeout)
 
 
-def _group(group):
-    return dist.group.WORLD if group is None else group
+def own_group(group, caller):
+    """`group`, or the default group for None; new_group gives a placeholder to those outside."""
+    if group is None:
+        return dist.distributed_c10d._get_default_group()
+    if group == dist.GroupMember.NON_GROUP_MEMBER:
+        raise ValueError(f"chainmail.{caller}: rank {dist.get_rank()} is not a member of this group; "
+                         "call it on the group's ranks only")
+    return group
 
 
 def failure(group=None):
@@ -106,13 +113,13 @@ def failure(group=None):
 
     torch turns every C++ exception into RuntimeError; this tells them apart. Not collective.
     """
-    kind, message, ranks = torch.ops.chainmail.failure(_group(group).boxed())
+    kind, message, ranks = torch.ops.chainmail.failure(own_group(group, "failure").boxed())
     return Failure(kind, message, ranks) if kind else None
 
 
 def monitored_barrier(group=None, timeout=None, wait_all_ranks=False):
     """torch.distributed.monitored_barrier, which refuses every backend but Gloo, for ours."""
-    _group(group).monitored_barrier(timeout, wait_all_ranks)
+    own_group(group, "monitored_barrier").monitored_barrier(timeout, wait_all_ranks)
 
 
 def set_timeout(timeout, group=None):
@@ -120,7 +127,7 @@ def set_timeout(timeout, group=None):
 
     Calls that have begun keep theirs. Not collective, but ranks do best with equal limits.
     """
-    _group(group).set_timeout(timeout)
+    own_group(group, "set_timeout").set_timeout(timeout)
 
 
 def _set_pg_timeout(torchs_own):

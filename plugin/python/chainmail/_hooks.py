@@ -4,6 +4,8 @@
 
 import torch.distributed as dist
 
+from chainmail._backend import own_group
+
 
 def mean_hook(group, bucket):
     """Averages gradients by ReduceOp.AVG, where DDP itself divides and then sums.
@@ -14,5 +16,6 @@ def mean_hook(group, bucket):
     between nodes and leaves sums alone, so that DDP sends half the bytes with this hook only.
     `group` is the first argument of register_comm_hook: a process group, or None for the default.
     """
-    work = dist.all_reduce(bucket.buffer(), op=dist.ReduceOp.AVG, group=group, async_op=True)
+    work = dist.all_reduce(bucket.buffer(), op=dist.ReduceOp.AVG,
+                           group=own_group(group, "mean_hook"), async_op=True)
     return work.get_future().then(lambda future: future.value()[0])

@@ -7,6 +7,7 @@ store over an inherited socket instead of an address, and mpirun and srun have n
 so env:// asks the library where torch's own way would end in an error.
 """
 
+import datetime
 import importlib
 import itertools
 import os
@@ -40,7 +41,7 @@ def _check_place(query, rank, size):
 
 def _join_job(url, timeout=dist.default_pg_timeout, **_):
     query = dict(urllib.parse.parse_qsl(urllib.parse.urlparse(url).query))
-    milliseconds = max(1, int(timeout.total_seconds() * 1000))
+    milliseconds = timeout // datetime.timedelta(milliseconds=1)
     job = dist.ProcessGroup.unbox(torch.ops.chainmail.join_job(milliseconds))
     _check_place(query, job.rank(), job.size())
     store = dist.PrefixStore(f"init/{next(_times)}", job.get_group_store())

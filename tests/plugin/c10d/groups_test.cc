@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-// Groups made of groups: split, merge, overlap, and what is left of them when they are gone.
+// Groups made of groups: split, merge, overlap; what is refused; and what is left of them when they
+// are gone.
 
+#include <chainmail/error.h>
+#include <gmock/gmock.h>
 #include <sys/resource.h>
 #include <torch/torch.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
@@ -114,6 +117,22 @@ TEST(Merge, PutsRanksTogether) {
   const BackendPtr alone = whole->split(prefixed("alone"), {job().rank}, nullptr);
   const BackendPtr merged = alone->merge(prefixed("merged"), nullptr, job().rank, job().size);
   EXPECT_EQ(sum_over(*merged, 1), static_cast<float>(job().size));
+}
+
+TEST(Groups, NeedAPositiveTimeLimit) {
+  // Refused before they meet: each rank says so by itself.
+  for (const int limit_ms : {0, -1, -1000}) {
+    BackendOptions options;
+    options.timeout = std::chrono::milliseconds{limit_ms};
+    try {
+      static_cast<void>(make_group(options));
+      FAIL() << "a limit of " << limit_ms << " ms was accepted";
+    } catch (const InvalidArgument& refusal) {
+      EXPECT_THAT(refusal.what(), ::testing::HasSubstr("must be positive, got " +
+                                                       std::to_string(limit_ms) + " ms"));
+    }
+  }
+  EXPECT_EQ(make_group()->getSize(), job().size);
 }
 
 TEST(Groups, OverlappingOnesAtOnce) {

@@ -75,6 +75,17 @@ class ErrorsTest(unittest.TestCase):
             with self.assertRaises(TypeError):
                 chainmail.set_timeout(3)
 
+    def test_groups_need_a_positive_time_limit(self):
+        refused = {0 * SECOND: 0, SECOND / 10000: 0, -SECOND: -1000}
+        with process_group():
+            for limit, milliseconds in refused.items():
+                text = f"must be positive, got {milliseconds} ms.*at least 1 ms"
+                with self.assertRaisesRegex(RuntimeError, text):
+                    dist.new_group(timeout=limit)
+        for limit in refused:
+            with self.assertRaisesRegex(RuntimeError, "must be positive"):
+                dist.init_process_group("chainmail", timeout=limit)
+
     def test_options_are_checked(self):
         with process_group(pg_options=chainmail.Options(algorithm="flat", wire="bfloat16")):
             value = torch.ones(3)
@@ -83,7 +94,7 @@ class ErrorsTest(unittest.TestCase):
             with self.assertRaisesRegex(TypeError, "chainmail.Options, got dict"):
                 dist.new_group(pg_options={"algorithm": "flat"})
             for text in ("timeout_ms=5s", "timeout_ms=1e3", "timeout_ms= 5", "timeout_ms=",
-                         "timeout_ms=0", "timeout_ms=99999999999999999999"):
+                         "timeout_ms=99999999999999999999"):
                 with self.assertRaisesRegex(RuntimeError, "cannot read the backend option"):
                     torch.ops.chainmail.attach(dist.group.WORLD.group_name, text)
         with self.assertRaisesRegex(RuntimeError, "sideways.*hierarchical"):

@@ -78,6 +78,13 @@ class SubgroupsTest(unittest.TestCase):
             self.expect(lambda: chainmail.monitored_barrier(self.group, timeout=SECOND),
                         r"^\[Rank 1\]", r"\bRanks? 2\b")
 
+    def test_outsiders_are_told_so(self):
+        if self.rank == 0:
+            for call in (chainmail.failure, chainmail.monitored_barrier,
+                         lambda group: chainmail.set_timeout(SECOND, group)):
+                with self.assertRaisesRegex(ValueError, "rank 0 is not a member of this group"):
+                    call(self.group)
+
     def test_a_rank_that_does_not_join(self):
         if self.rank == 1:
             self.expect(lambda: dist.new_group([1, 2], timeout=SECOND,
