@@ -19,8 +19,9 @@ unset MASTER_ADDR MASTER_PORT RANK WORLD_SIZE
 printed=$(mktemp)
 trap 'rm -f "$printed"' EXIT
 
-ways=(plain failed callbacks held unmatched training)
+failed=0 ways=(plain failed callbacks held unmatched training)
 declare -A right wrong
+for way in "${ways[@]}"; do right[$way]=0 wrong[$way]=0; done
 for ((run = 0; run < runs; ++run)); do
   way=${ways[run % ${#ways[@]}]}
   code=0
@@ -36,6 +37,7 @@ for ((run = 0; run < runs; ++run)); do
   fi
 done
 for way in "${ways[@]}"; do
-  echo "$way: ${right[$way]:-0} right, ${wrong[$way]:-0} wrong"
+  echo "$way: ${right[$way]} right, ${wrong[$way]} wrong"
+  ((wrong[$way] == 0)) || failed=1
 done
-((${#wrong[@]} == 0))
+exit "$failed"
