@@ -306,9 +306,12 @@ void GroupCore::shutdown() {
   transfers_->close();
   has_ended = has_ended && (failure_->has_failed() || drain(deadline));
   if (!has_ended) {
-    fail({std::make_exception_ptr(TimeoutError("shutdown of group " + options_.name +
-                                               ": operations have not ended within " +
-                                               std::to_string(limit.count()) + " ms"))});
+    const std::string text = "shutdown of group " + options_.name +
+                             ": operations have not ended within " + std::to_string(limit.count()) +
+                             " ms";
+    // Whoever has left them to the group's end sees no exception.
+    internal::log_line(internal::LogLevel::kWarning, text + "; what they were to send is lost");
+    fail({std::make_exception_ptr(TimeoutError(text))});
   }
   const bool is_idle = queue_->drain(kAbortLimit);
   queue_->stop();
