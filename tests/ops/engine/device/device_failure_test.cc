@@ -171,6 +171,23 @@ TEST(DeviceFailure, ThroughTheHostToo) {
   expect_left_behind_nothing(world);
 }
 
+// The other node's leader hears of it first from the operation of the leaders.
+TEST(DeviceFailure, OfALeaderThroughTheHost) {
+  const Stopwatch stopwatch;
+  DeviceGroupOptions device;
+  device.crosses_on_host = true;
+  DeviceWorld world({1, 1}, options_with(std::chrono::seconds{60}), device);
+  const auto errors = world.run(reduce_around([](DeviceRank& rank) {
+    if (rank.rank != 1) return;
+    std::this_thread::sleep_for(std::chrono::milliseconds{100});
+    rank.group.abort(std::make_exception_ptr(PeerError("rank 1 stops", 1)));
+  }));
+  for (const auto& error : errors) {
+    EXPECT_TRUE(test::is<PeerError>(error)) << test::text_of(error);
+  }
+  expect_left_behind_nothing(world);
+}
+
 TEST(DeviceFailure, ASlowRankIsNoError) {
   DeviceWorld world({2, 2}, options_with(std::chrono::seconds{60}));
   world.run_ok(reduce_around([&](DeviceRank& rank) {
