@@ -6,8 +6,10 @@
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -156,36 +158,32 @@ TEST(DeviceFailure, TheGroupsDeathFreesWhoWaitsForTheDevice) {
   expect_left_behind_nothing(world);
 }
 
-TEST(DeviceFailure, ThroughTheHostToo) {
+void expect_told_through_the_host(const std::vector<int>& nodes,
+                                  const std::function<void(DeviceRank&)>& between) {
   const Stopwatch stopwatch;
   DeviceGroupOptions device;
   device.crosses_on_host = true;
-  DeviceWorld world({2, 2}, options_with(std::chrono::seconds{60}), device);
-  const auto errors = world.run(reduce_around([](DeviceRank& rank) {
-    if (rank.rank != 3) return;
-    rank.group.abort(std::make_exception_ptr(PeerError("rank 3 stops", 3)));
-  }));
-  for (const auto& error : errors) {
+  DeviceWorld world(nodes, options_with(std::chrono::seconds{60}), device);
+  for (const auto& error : world.run(reduce_around(between))) {
     EXPECT_TRUE(test::is<PeerError>(error)) << test::text_of(error);
   }
   expect_left_behind_nothing(world);
 }
 
+TEST(DeviceFailure, ThroughTheHostToo) {
+  expect_told_through_the_host({2, 2}, [](DeviceRank& rank) {
+    if (rank.rank != 3) return;
+    rank.group.abort(std::make_exception_ptr(PeerError("rank 3 stops", 3)));
+  });
+}
+
 // The other node's leader hears of it first from the operation of the leaders.
 TEST(DeviceFailure, OfALeaderThroughTheHost) {
-  const Stopwatch stopwatch;
-  DeviceGroupOptions device;
-  device.crosses_on_host = true;
-  DeviceWorld world({1, 1}, options_with(std::chrono::seconds{60}), device);
-  const auto errors = world.run(reduce_around([](DeviceRank& rank) {
+  expect_told_through_the_host({1, 1}, [](DeviceRank& rank) {
     if (rank.rank != 1) return;
     std::this_thread::sleep_for(std::chrono::milliseconds{100});
     rank.group.abort(std::make_exception_ptr(PeerError("rank 1 stops", 1)));
-  }));
-  for (const auto& error : errors) {
-    EXPECT_TRUE(test::is<PeerError>(error)) << test::text_of(error);
-  }
-  expect_left_behind_nothing(world);
+  });
 }
 
 TEST(DeviceFailure, ASlowRankIsNoError) {
