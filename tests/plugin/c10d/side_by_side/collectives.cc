@@ -379,6 +379,9 @@ Tensors expect_all_reduce_sparse(const Case& what) {
 // Gloo refuses strided tensors on the rank that has one, and leaves its peers waiting.
 bool is_alike_everywhere(const Case& what) { return what.shape.layout != Layout::kMixed; }
 
+// A mean of lists is refused.
+bool has_no_mean(const Case& what) { return what.reduction.type != c10d::ReduceOp::AVG; }
+
 bool can_be_sparse(const Case& what) {
   const std::string& shape = what.shape.name;
   return (shape == "one" || shape == "vector" || shape == "matrix" || shape == "large") &&
@@ -390,7 +393,7 @@ bool can_be_sparse(const Case& what) {
 const std::vector<Collective>& collectives() {
   static const std::vector<Collective> all{
       {"allreduce", true, all_reduce, expect_all_reduce},
-      {"allreduce of a list", true, all_reduce_list, expect_all_reduce_list},
+      {"allreduce of a list", true, all_reduce_list, expect_all_reduce_list, has_no_mean},
       {"allreduce_coalesced", true, all_reduce_coalesced, expect_all_reduce_coalesced},
       {"allreduce, sparse", true, all_reduce_sparse, expect_all_reduce_sparse, can_be_sparse},
       {"reduce", true, reduce, expect_reduce},
