@@ -85,7 +85,8 @@ class SubgroupsTest(unittest.TestCase):
                 with self.assertRaisesRegex(ValueError, "rank 0 is not a member of this group"):
                     call(self.group)
 
-    def test_a_rank_that_does_not_join(self):
+    # By its name the last: torch counts the groups that a rank has asked for, and names them so.
+    def test_who_does_not_join(self):
         if self.rank == 1:
             self.expect(lambda: dist.new_group([1, 2], timeout=SECOND,
                                                use_local_synchronization=True),
