@@ -7,8 +7,8 @@
 //
 // Tasks begin in the order in which they were posted, one at a time. One that takes longer than
 // kPatience no longer holds up those behind it, which get another thread: it may be waiting for
-// what one of them does. Threads start with the first task and end
-// when there have been none for a while. Thread-safe.
+// what one of them does. Threads start with the first task and end when there have been none for a
+// while. Thread-safe.
 
 #pragma once
 

@@ -102,8 +102,12 @@ void HostBridge::run() {
     if (release_reduced()) pause = kPause;  // a failure that it reports comes back to abort()
     lock.lock();
     if (is_stopping_) break;
+    if (jobs_.empty() && in_flight_.empty()) {
+      changed_.wait(lock);
+      continue;
+    }
     if (jobs_.empty()) {
-      in_flight_.empty() ? changed_.wait(lock) : static_cast<void>(changed_.wait_for(lock, pause));
+      changed_.wait_for(lock, pause);
       continue;
     }
     pause = kPause;

@@ -3,7 +3,8 @@
 
 // A c10d::Store as the engine's rendezvous.
 //
-// Thread-safe. Waiting is asking again; no call waits for a silent store longer than it may.
+// Thread-safe. Waiting is asking again; no call waits for a silent store longer than it may, but
+// get(), which asks a last time when its time is over, a quarter of a second more.
 
 #pragma once
 

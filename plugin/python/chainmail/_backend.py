@@ -99,7 +99,7 @@ def register():
 
 
 def own_group(group, caller):
-    """`group`, or the default group for None; new_group gives a placeholder to those outside."""
+    """`group`, or the default group for None. ValueError for what new_group gives to outsiders."""
     if group is None:
         return dist.distributed_c10d._get_default_group()
     if group == dist.GroupMember.NON_GROUP_MEMBER:
