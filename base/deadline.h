@@ -15,10 +15,14 @@ class Deadline {
   using Clock = std::chrono::steady_clock;
 
   static Deadline after(std::chrono::milliseconds timeout) {
-    // A huge timeout would overflow the clock; a year is never.
-    constexpr std::chrono::milliseconds kYear = std::chrono::hours{24 * 365};
-    const auto limit = std::clamp(timeout, std::chrono::milliseconds{0}, kYear);
+    const auto limit = bounded(timeout);
     return Deadline(Clock::now() + limit, limit);
+  }
+
+  /// `timeout` as after() takes it: a huge one would overflow the clock, and a year is never.
+  static constexpr std::chrono::milliseconds bounded(std::chrono::milliseconds timeout) noexcept {
+    constexpr std::chrono::milliseconds kYear = std::chrono::hours{24 * 365};
+    return std::clamp(timeout, std::chrono::milliseconds{0}, kYear);
   }
 
   bool has_passed() const { return Clock::now() >= when_; }

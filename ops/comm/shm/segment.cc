@@ -150,11 +150,6 @@ std::string Segment::path() const {
   return "/proc/" + std::to_string(::getpid()) + "/fd/" + std::to_string(file_.get());
 }
 
-RankArea& Segment::area(int rank) const noexcept {
-  auto* areas = reinterpret_cast<RankArea*>(memory_ + sizeof(Head));
-  return areas[rank];
-}
-
 std::byte* Segment::staging(int rank, std::uint64_t step) const noexcept {
   const std::size_t index = 2 * static_cast<std::size_t>(rank) + (step & 1);
   return memory_ + layout_.staging_offset() + index * layout_.chunk_bytes;

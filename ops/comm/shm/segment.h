@@ -100,7 +100,9 @@ class Segment {
   void close_file() noexcept { file_.reset(); }
 
   Head& head() const noexcept { return *reinterpret_cast<Head*>(memory_); }
-  RankArea& area(int rank) const noexcept;
+  RankArea& area(int rank) const noexcept {
+    return reinterpret_cast<RankArea*>(memory_ + sizeof(Head))[rank];
+  }
   /// A rank's bytes for its peers; steps alternate between two.
   std::byte* staging(int rank, std::uint64_t step) const noexcept;
   RingHead& ring_head(int from, int to) const noexcept;

@@ -185,7 +185,10 @@ void OperationQueue::wait(QueuedOperation& operation,
   // Who runs the operation cannot leave before it ends, and it may take any time while it moves: so
   // somebody in a hurry lets the thread.
   bool may_run = !limit;
-  const auto deadline = internal::Deadline::after(limit.value_or(std::chrono::hours{24 * 365}));
+  std::optional<internal::Deadline> deadline;  // none: the clock need not be read
+  if (limit) {
+    deadline = internal::Deadline::after(*limit);
+  }
   Lock lock(mutex_);
   if (!may_run && !operation.is_done()) {
     try {
@@ -202,7 +205,7 @@ void OperationQueue::wait(QueuedOperation& operation,
       lock.unlock();
       std::this_thread::yield();
       lock.lock();
-    } else if (deadline.has_passed()) {
+    } else if (deadline && deadline->has_passed()) {
       call_thread(true);  // it may have been for this caller alone to run it
       throw TimeoutError(std::string(to_string(operation.collective.kind)) +
                          " Timed out waiting: it has not ended within the " +
@@ -210,7 +213,11 @@ void OperationQueue::wait(QueuedOperation& operation,
                          " ms that the caller would wait; it goes on");
     } else {
       ++sleepers_;
-      done_.wait_for(lock, deadline.left());
+      if (deadline) {
+        done_.wait_for(lock, deadline->left());
+      } else {
+        done_.wait(lock);
+      }
       --sleepers_;
     }
   }

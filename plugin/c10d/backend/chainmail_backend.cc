@@ -62,7 +62,7 @@ c10::intrusive_ptr<c10d::Backend::Options> ChainmailBackend::getBackendOptions()
 std::chrono::milliseconds ChainmailBackend::limit_of(std::chrono::milliseconds asked) const {
   // c10d's "unset" is -1 ms; 0 would mean "at once", which nobody wants. What would overflow a
   // clock comes out as what a Deadline takes for never.
-  return Deadline::after(asked.count() > 0 ? asked : timeout_.load()).limit();
+  return Deadline::bounded(asked.count() > 0 ? asked : timeout_.load());
 }
 
 void ChainmailBackend::complete(const Call& call, const PayloadPtr& payload,
@@ -75,12 +75,12 @@ void ChainmailBackend::complete(const Call& call, const PayloadPtr& payload,
 }
 
 ChainmailBackend::PayloadPtr ChainmailBackend::make_payload(Tensors results) const {
-  auto payload = Payload::make(group_->callbacks());
+  auto payload = std::make_shared<Payload>(group_->callbacks());
   payload->results = std::move(results);
   return payload;
 }
 
-std::shared_ptr<ops::Operation> ChainmailBackend::submit(ops::Collective collective) {
+std::shared_ptr<ops::Operation> ChainmailBackend::submit(ops::Collective&& collective) {
   try {
     // The engine has no way from a rank to itself.
     if (is_to_self(collective)) return self_transfers_->submit(collective);
@@ -99,7 +99,7 @@ ChainmailBackend::WorkPtr ChainmailBackend::launch(const Call& call, at::TensorL
     return launch_on_device(call, inputs, std::move(collective), payload);
   }
   complete(call, payload, collective);
-  payload->keep.insert(payload->keep.end(), inputs.begin(), inputs.end());
+  for (const at::Tensor& input : inputs) payload->keep_alive(input);
   if (is_coalescing() && ops::is_point_to_point(collective.kind)) {
     return defer(call, inputs, std::move(collective), std::move(payload));
   }

@@ -164,7 +164,7 @@ class ChainmailBackend final : public c10d::Backend {
   [[nodiscard]] PayloadPtr make_payload(Tensors results) const;
   void complete(const Call& call, const PayloadPtr& payload, ops::Collective& collective) const;
   void check(const ops::Collective& collective) const;
-  std::shared_ptr<ops::Operation> submit(ops::Collective collective);
+  std::shared_ptr<ops::Operation> submit(ops::Collective&& collective);
   WorkPtr started(const Call& call, std::uint64_t sequence, PayloadPtr payload,
                   std::shared_ptr<ops::Operation> operation);
   bool is_coalescing() const;

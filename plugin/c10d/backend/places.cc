@@ -28,12 +28,12 @@ bool are_flat(const std::vector<at::Tensor>& tensors) {
 
 void read_from(const at::Tensor& flat, ops::Collective& collective, Payload& payload) {
   collective.input = input_of(flat);
-  payload.keep.push_back(flat);
+  payload.keep_alive(flat);
 }
 
 void write_to(const at::Tensor& flat, ops::Collective& collective, Payload& payload) {
   collective.output = output_of(flat);
-  payload.keep.push_back(flat);
+  payload.keep_alive(flat);
 }
 
 void read_parts(const std::vector<at::Tensor>& parts, ops::Collective& collective,

@@ -45,7 +45,7 @@ class SelfTransfer final : public ops::Operation {
         bytes(collective.count * ops::size_of(collective.dtype)),
         input(collective.input),
         output(collective.output),
-        limit(Deadline::after(collective.timeout.value()).limit()),
+        limit(Deadline::bounded(collective.timeout.value())),
         owner_(std::move(owner)),
         rank_(rank),
         global_rank_(global_rank),

@@ -4,6 +4,7 @@
 #include "plugin/c10d/work/work.h"
 
 #include <ATen/core/jit_type.h>
+#include <c10/core/InferenceMode.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include <optional>
@@ -43,12 +44,18 @@ c10d::WorkResult result_of(const std::exception_ptr& error) {
 
 }  // namespace
 
-std::shared_ptr<Payload> Payload::make(std::shared_ptr<ops::CallbackExecutor> executor) {
-  return {new Payload, [executor = std::move(executor)](Payload* payload) {
-            std::unique_ptr<Payload> own(payload);
-            if (!executor || !ops::DefersRelease::is_active()) return;
-            executor->post([kept = std::shared_ptr<Payload>(std::move(own))] {});
-          }};
+Payload::Payload(std::shared_ptr<ops::CallbackExecutor> executor) noexcept
+    : executor_(std::move(executor)) {}
+
+Payload::~Payload() {
+  if (!executor_ || !ops::DefersRelease::is_active()) return;
+  executor_->post([contents = std::make_shared<PayloadContents>(std::move(*this))] {});
+}
+
+void Payload::keep_alive(const at::Tensor& tensor) {
+  if (!results.empty() && results.front().is_same(tensor)) return;
+  if (!keep.empty() && keep.back().is_same(tensor)) return;
+  keep.push_back(tensor);
 }
 
 c10::TypePtr Payload::type() const {
@@ -60,10 +67,13 @@ c10::IValue Payload::value() const {
   return lists.size() > 1 ? c10::IValue(lists) : c10::IValue(results);
 }
 
+void Payload::note_mode() noexcept { is_inference_ = c10::InferenceMode::is_enabled(); }
+
 void Payload::finish(const ops::Operation& operation) noexcept {
+  if (!copy_out) return;
   // The engine's callback and a waiting caller may both get here first.
   std::call_once(once_, [&]() noexcept {
-    if (!copy_out || operation.error()) return;
+    if (operation.error()) return;
     try {
       std::optional<c10::InferenceMode> mode;
       if (is_inference_) mode.emplace();  // else inference tensors cannot be written to
@@ -84,6 +94,7 @@ ChainmailWork::ChainmailWork(int rank, c10d::OpType type, std::uint64_t sequence
       operation_(std::move(operation)),
       group_(std::move(group)) {
   if (!payload_->copy_out) return;
+  payload_->note_mode();
   // Results must arrive even when nobody waits.
   operation_->on_done([payload = payload_, done = operation_] { payload->finish(*done); });
 }
@@ -121,8 +132,7 @@ void ChainmailWork::synchronize() { wait(); }
 
 bool ChainmailWork::wait(std::chrono::milliseconds timeout) {
   // Not `timeout` itself: one that would overflow a clock is as good as never.
-  operation_->wait(timeout > kNoTimeout ? std::optional(Deadline::after(timeout).limit())
-                                        : std::nullopt);
+  operation_->wait(timeout > kNoTimeout ? std::optional(Deadline::bounded(timeout)) : std::nullopt);
   payload_->finish(*operation_);
   if (c10d::allow_inflight_collective_as_graph_input()) {
     c10d::unregister_work(c10::intrusive_ptr<Work>::unsafe_reclaim_from_nonowning(this));

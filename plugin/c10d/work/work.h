@@ -7,7 +7,6 @@
 
 #pragma once
 
-#include <c10/core/InferenceMode.h>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
 #include <chrono>
@@ -22,25 +21,36 @@
 
 namespace chainmail::internal {
 
-/// The tensors of one operation. The operation owns it (Collective::keep), and so does the Work.
-struct Payload {
+/// What an operation has of its caller.
+struct PayloadContents {
   std::vector<at::Tensor> results;             ///< what result() and the Future give
   std::vector<std::vector<at::Tensor>> lists;  ///< the same by lists, where c10d has several
   std::vector<at::Tensor> shown;               ///< for error messages; empty: the results
-  /// All that the operation reads or writes: the caller's tensors and packed copies. Filled by
-  /// places.h and ChainmailBackend::launch.
+  /// With the results, all that the operation reads or writes: the caller's tensors and packed
+  /// copies. Filled by places.h and ChainmailBackend::launch.
   std::vector<at::Tensor> keep;
   std::function<void()> copy_out;  ///< from packed copies to results, after success
+};
 
-  /// A new one for operations whose threads are `executor`'s; whoever in the engine lets go of it
-  /// last has `executor` free it, as tensors may belong to Python.
-  [[nodiscard]] static std::shared_ptr<Payload> make(
-      std::shared_ptr<ops::CallbackExecutor> executor);
+/// The tensors of one operation. The operation owns it (Collective::keep), and so does the Work.
+/// When a thread of the engine lets go of it last, `executor` frees its contents, as tensors may
+/// belong to Python.
+class Payload : public PayloadContents {
+ public:
+  explicit Payload(std::shared_ptr<ops::CallbackExecutor> executor = nullptr) noexcept;
+  Payload(const Payload&) = delete;
+  Payload& operator=(const Payload&) = delete;
+  ~Payload();
+
+  /// Appends to `keep` unless it has `tensor` last, or `results` has it first.
+  void keep_alive(const at::Tensor& tensor);
 
   /// Of the Future: a list of tensors, or of lists where c10d has several.
   c10::TypePtr type() const;
   c10::IValue value() const;
 
+  /// For the caller's thread, before finish(): in the mode that it is in now copy_out will run.
+  void note_mode() noexcept;
   /// Runs copy_out once, whoever comes first; others wait for it. Called when the operation is
   /// done.
   void finish(const ops::Operation& operation) noexcept;
@@ -48,7 +58,8 @@ struct Payload {
   std::exception_ptr copy_error;  ///< valid after finish
 
  private:
-  const bool is_inference_ = c10::InferenceMode::is_enabled();  // of the caller
+  const std::shared_ptr<ops::CallbackExecutor> executor_;
+  bool is_inference_ = false;
   std::once_flag once_;
 };
 
