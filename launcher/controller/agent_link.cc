@@ -8,6 +8,7 @@
 #include <cerrno>
 
 #include "base/error.h"
+#include "launcher/remote/bootstrap.h"
 
 namespace chainmail::launch {
 namespace {
@@ -136,6 +137,13 @@ void AgentLink::receive(const internal::Frame& frame) {
   hello_ = decode_hello(frame.body);
   noise_.clear();
   callbacks_.on_hello(*hello_);
+  // Of what came before only the notes count: start-up files print all sorts of things.
+  for (std::size_t at = error_output_.find(kBootstrapNotes); at != std::string::npos;
+       at = error_output_.find(kBootstrapNotes, at + 1)) {
+    const std::size_t end = error_output_.find('\n', at);
+    if (end == std::string::npos) break;
+    pass_line(error_output_.substr(at, end - at));
+  }
 }
 
 void AgentLink::receive_error(std::span<const std::byte> bytes) {
@@ -148,10 +156,19 @@ void AgentLink::receive_error(std::span<const std::byte> bytes) {
   error_line_ += text;
   for (std::size_t end = error_line_.find('\n'); end != std::string::npos;
        end = error_line_.find('\n')) {
-    callbacks_.on_error_line(error_line_.substr(0, end));
+    pass_line(error_line_.substr(0, end));
     error_line_.erase(0, end + 1);
   }
   if (error_line_.size() > kMaxErrorBytes) error_line_.clear();
+}
+
+void AgentLink::pass_line(const std::string& line) {
+  constexpr std::string_view kNote = kBootstrapNotes;
+  if (line.starts_with(kNote)) {
+    callbacks_.on_note(line.substr(kNote.size()));
+  } else {
+    callbacks_.on_error_line(line);
+  }
 }
 
 void AgentLink::wait_for_exit_then_lose() {

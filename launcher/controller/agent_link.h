@@ -30,6 +30,8 @@ class AgentLink {
     std::function<void(const std::string& reason)> on_lost;
     /// A line that the agent or the remote shell printed to stderr after the hello.
     std::function<void(const std::string& line)> on_error_line;
+    /// Why a launcher that is installed there was not run.
+    std::function<void(const std::string& note)> on_note;
   };
 
   /// `process` runs the command of `start`.
@@ -70,6 +72,7 @@ class AgentLink {
   void answer_script(std::string_view noise);
   void receive(const internal::Frame& frame);
   void receive_error(std::span<const std::byte> bytes);
+  void pass_line(const std::string& line);
   void lose(const std::string& reason);
   void wait_for_exit_then_lose();
 

@@ -238,6 +238,7 @@ void Controller::start_agent(std::uint32_t node) {
   callbacks.on_error_line = [this, &host](const std::string& line) {
     output_->say("[" + host.name + "] " + line);
   };
+  callbacks.on_note = [this, &host](const std::string& note) { tell_not_run(host.name, note); };
   Node& started = nodes_[node];
   ++started.starts;
   EventLog::Members members = {{"host", host.name}, {"attempt", started.starts}};
@@ -260,6 +261,17 @@ void Controller::start_agent(std::uint32_t node) {
                      "limit (ulimit -n), or let hosts start each other by --tree auto"
                    : "; install openssh-client or name another remote shell by --rsh")});
   }
+}
+
+// Once: hosts of a cluster are alike.
+void Controller::tell_not_run(const std::string& host, std::string note) {
+  if (std::exchange(has_told_not_run_, true)) return;
+  // Whatever a machine sends must not act on the user's terminal.
+  std::erase_if(note, [](char c) { return static_cast<unsigned char>(c) < ' '; });
+  output_->say("launcher: host " + host + ": " + note +
+               "; the launcher has sent itself there instead. To have that one run, let nobody "
+               "but root or yourself own it and the folders it lies in, and nobody else write "
+               "there (chown, chmod go-w)");
 }
 
 // sshd refuses logins when many come at once (MaxStartups) and does not say so; later ones succeed,

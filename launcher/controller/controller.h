@@ -73,6 +73,7 @@ class Controller {
   void prepare_starts();
   void start_agent(std::uint32_t node);
   bool start_again(std::uint32_t node);
+  void tell_not_run(const std::string& host, std::string note);
   void on_hello();
   void send_orders();
   StartOrder order_for(std::uint32_t node) const;
@@ -200,6 +201,7 @@ class Controller {
   bool has_listeners_ = false;  // ranks that hear news
   bool lost_local_agent_ = false;
   bool has_told_detour_ = false;
+  bool has_told_not_run_ = false;
   bool all_told_to_leave_ = false;
 };
 
