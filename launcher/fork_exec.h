@@ -63,6 +63,13 @@ template <typename Child>
 /// signal blocked or handled.
 void become_child_of(pid_t parent, int death_signal) noexcept;
 
+/// Signals that announce something to programs, such as the end of their time. The launcher passes
+/// them on to ranks; nothing else of the job may die of them.
+inline constexpr int kPassedSignals[] = {SIGUSR1, SIGUSR2, SIGWINCH};
+
+/// Also in a child that is about to exec: it and what it starts ignore them.
+void ignore_passed_signals() noexcept;
+
 /// In the child: tells the parent `error` and exits.
 [[noreturn]] void report_and_exit(int report_fd, int error) noexcept;
 

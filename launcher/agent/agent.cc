@@ -13,12 +13,14 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <iterator>
 #include <utility>
 
 #include "base/deadline.h"
 #include "base/error.h"
 #include "launcher/agent/children.h"
 #include "launcher/agent/host_facts.h"
+#include "launcher/fork_exec.h"
 #include "launcher/options.h"
 
 namespace chainmail::launch {
@@ -33,6 +35,8 @@ using internal::UniqueFd;
 constexpr std::size_t kMaxQueuedBytes = std::size_t{1} << 20;
 // For agents behind this one to end by themselves; mostly they have already.
 constexpr std::chrono::milliseconds kTunnelTime{400};
+// One signal of a scheduler may come to the launcher, to the warden and here.
+constexpr std::chrono::milliseconds kSameSignal{1000};
 
 UniqueFd taken_over(int fd, int replacement_flags) {
   UniqueFd copy(fcntl(fd, F_DUPFD_CLOEXEC, 3));
@@ -55,20 +59,25 @@ std::map<std::string, std::string> own_environment() {
 
 }  // namespace
 
-Agent::Agent(std::string marker)
+Agent::Agent(std::string marker, const rlimit& descriptors)
     : marker_(std::move(marker)),
+      descriptors_(descriptors),
+      warden_(getppid()),
       signals_(io_),
       heartbeat_(io_),
-      relay_(io_, [this](AgentMessage type, std::string body) {
-        channel_->send(type, std::move(body));
-        update_reading();
-      }) {}
+      relay_(
+          io_,
+          [this](AgentMessage type, std::string body) {
+            channel_->send(type, std::move(body));
+            update_reading();
+          },
+          descriptors_) {}
 
 int Agent::run() {
   signal(SIGPIPE, SIG_IGN);
-  signal(SIGUSR2, SIG_IGN);  // Grid Engine's warning goes to everyone; only ranks may use it
   adopt_orphans();
   for (const int number : {SIGCHLD, SIGTERM, SIGINT, SIGHUP}) signals_.add(number);
+  for (const int number : kPassedSignals) signals_.add(number);
   wait_for_signals();
 
   FrameChannel::Callbacks callbacks;
@@ -90,13 +99,32 @@ int Agent::run() {
 void Agent::wait_for_signals() {
   signals_.async_wait([this](const asio::error_code& error, int number) {
     if (error) return;
-    if (number == SIGCHLD) {
-      reap();
-    } else {
-      end(128 + number);
-    }
+    on_signal(number);
     wait_for_signals();
   });
+}
+
+// Schedulers send their signals here (Slurm to each task, Grid Engine to everything), and people
+// do. The controller ends the job for all hosts alike, with time for ranks to finish.
+void Agent::on_signal(int number) {
+  if (number == SIGCHLD) return reap();
+  const bool is_passed = std::find(std::begin(kPassedSignals), std::end(kPassedSignals), number) !=
+                         std::end(kPassedSignals);
+  if (!is_passed) {
+    if (getppid() != warden_) return end(128 + number);  // sent by the kernel: the warden has died
+    channel_->send(AgentMessage::kSignalled,
+                   BodyWriter().u32(static_cast<std::uint32_t>(number)).take());
+    return;
+  }
+  const bool has_been_passed = is_same_signal(passed_, number);
+  got_[number] = std::chrono::steady_clock::now();
+  if (!has_been_passed) pass_signal(number);
+}
+
+bool Agent::is_same_signal(const std::map<int, std::chrono::steady_clock::time_point>& when,
+                           int number) const {
+  const auto found = when.find(number);
+  return found != when.end() && std::chrono::steady_clock::now() - found->second < kSameSignal;
 }
 
 void Agent::beat() {
@@ -131,6 +159,11 @@ void Agent::on_frame(const internal::Frame& frame) {
     case AgentMessage::kSignalRanks:
       signal_ranks(static_cast<int>(BodyReader(frame.body).u32()));
       break;
+    case AgentMessage::kPassSignal: {
+      const int number = static_cast<int>(BodyReader(frame.body).u32());
+      if (!is_same_signal(got_, number)) pass_signal(number);
+      break;
+    }
     case AgentMessage::kOutputTaken:
       on_output_taken(frame);
       break;
@@ -168,6 +201,7 @@ void Agent::on_frame(const internal::Frame& frame) {
     case AgentMessage::kTunnelOutput:
     case AgentMessage::kTunnelEnded:
     case AgentMessage::kTunnelNoImage:
+    case AgentMessage::kSignalled:
       throw SystemError("agent protocol: message for the controller came to an agent", EPROTO);
   }
 }
@@ -214,7 +248,7 @@ bool Agent::start_rank(std::uint32_t local, const CpuShare& share) {
   try {
     RankHandles handles =
         spawn_rank({program.words, environment_of(local, share), share.cpus, ordered.has_input,
-                    mpi_ ? mpi_->socket_for(rank.number) : UniqueFd()});
+                    mpi_ ? mpi_->socket_for(rank.number) : UniqueFd(), descriptors_});
     rank.pid = handles.pid;
     rank.is_running = true;
     memory_.look_at_start_of(rank.pid);
@@ -320,6 +354,15 @@ void Agent::signal_ranks(int number) {
   }
 }
 
+// As under mpirun: what a rank has started is the rank's to tell.
+void Agent::pass_signal(int number) {
+  if (number <= 0 || number >= NSIG) return;
+  passed_[number] = std::chrono::steady_clock::now();
+  for (const Rank& rank : ranks_) {
+    if (rank.is_running) kill(rank.pid, number);
+  }
+}
+
 // A slow channel slows the ranks down instead of filling memory.
 void Agent::update_reading() {
   const bool has_room = channel_->queued_bytes() < kMaxQueuedBytes;
@@ -389,6 +432,10 @@ RankExit Agent::exit_of(const Rank& rank, const siginfo_t& info, std::int64_t pe
     const KillReport report = memory_.explain(rank.pid, peak_kib);
     exit.out_of_memory = report.is_out_of_memory;
     exit.detail = report.detail;
+  } else if (exit.by_signal && passed_.contains(info.si_status)) {
+    exit.detail =
+        "the job was sent this signal, which goes to all ranks, and the program has no "
+        "handler for it";
   }
   return exit;
 }
@@ -408,8 +455,7 @@ void Agent::end(int exit_code) {
   relay_.close(Deadline::after(kTunnelTime));
   const auto left = end_all_children(Deadline::after(std::chrono::milliseconds(1500)));
   for (const pid_t pid : left) {
-    const std::string text = "agent: process " + std::to_string(pid) +
-                             " does not end (uninterruptible sleep?); it is left behind\n";
+    const std::string text = "agent: " + why_left(pid) + "; it is left behind\n";
     [[maybe_unused]] const auto written = write(STDERR_FILENO, text.data(), text.size());
   }
   mpi_.reset();  // its folders, now that nobody writes into them

@@ -9,9 +9,14 @@
 
 #pragma once
 
+#include <sys/resource.h>
+#include <sys/types.h>
+
 #include <asio/io_context.hpp>
 #include <asio/signal_set.hpp>
 #include <asio/steady_timer.hpp>
+#include <chrono>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -28,7 +33,8 @@ namespace chainmail::launch {
 
 class Agent {
  public:
-  explicit Agent(std::string marker);
+  /// `descriptors`: the limit on open files that ranks get.
+  Agent(std::string marker, const rlimit& descriptors);
   /// Speaks over standard input and output until the job is over; the process's exit code.
   int run();
 
@@ -55,6 +61,10 @@ class Agent {
   void on_output_taken(const internal::Frame& frame);
   void on_rank_input(const internal::Frame& frame);
   void signal_ranks(int number);
+  void pass_signal(int number);
+  bool is_same_signal(const std::map<int, std::chrono::steady_clock::time_point>& when,
+                      int number) const;
+  void on_signal(int number);
   RankExit exit_of(const Rank& rank, const siginfo_t& info, std::int64_t peak_kib) const;
   void reap();
   void reap_orphans();
@@ -70,6 +80,8 @@ class Agent {
   void on_preload(const internal::Frame& frame);
 
   std::string marker_;
+  const rlimit descriptors_;
+  const pid_t warden_;
   asio::io_context io_;
   asio::signal_set signals_;
   asio::steady_timer heartbeat_;
@@ -88,6 +100,9 @@ class Agent {
   bool started_ = false;
   bool told_all_exited_ = false;
   int exit_code_ = 0;
+  // When this process itself got a signal that is passed on, and when one was passed on last.
+  std::map<int, std::chrono::steady_clock::time_point> got_;
+  std::map<int, std::chrono::steady_clock::time_point> passed_;
 };
 
 }  // namespace chainmail::launch

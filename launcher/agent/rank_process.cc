@@ -111,22 +111,28 @@ class CpuSet {
   std::size_t bytes_ = 0;
 };
 
-// The file that exec would find after failing in every folder before it, which takes longer than
-// looking. What is not found is left to exec, which knows the reason.
-std::string find_program(const std::string& name, const std::string& path) {
+// The file that exec would find in the rank's own PATH; exec itself would look into this process's.
+// Throws SpawnError.
+std::string find_program(const std::string& name,
+                         const std::map<std::string, std::string>& environment) {
   if (name.find('/') != std::string::npos) return name;
+  const auto variable = environment.find("PATH");
+  const std::string path = variable != environment.end() ? variable->second : "/bin:/usr/bin";
+  int why = ENOENT;
   for (std::size_t at = 0; at <= path.size();) {
     const std::size_t end = std::min(path.find(':', at), path.size());
     const std::string folder = end == at ? "." : path.substr(at, end - at);
     std::string file = folder + "/" + name;
+    errno = 0;
     struct stat status {};
     if (stat(file.c_str(), &status) == 0 && S_ISREG(status.st_mode) &&
         access(file.c_str(), X_OK) == 0) {
       return file;
     }
+    if (errno == EACCES) why = EACCES;
     at = end + 1;
   }
-  return name;
+  throw SpawnError("exec", why);
 }
 
 struct ChildPlan {
@@ -138,6 +144,7 @@ struct ChildPlan {
   int pmi;  // -1: none
   int report;
   const CpuSet& cpus;
+  const rlimit& descriptors;
   const char* program;
   char* const* arguments;
   char* const* environment;
@@ -164,6 +171,8 @@ int moved_up(int fd, int report_fd) {
       (pmi >= 0 && dup2(pmi, kPmi1Fd) < 0)) {
     report_and_exit(plan.report, errno);
   }
+  // Not earlier: most numbers above lie beyond it.
+  (void)setrlimit(RLIMIT_NOFILE, &plan.descriptors);
   execvpe(plan.program, plan.arguments, plan.environment);
   report_and_exit(plan.report, errno);
 }
@@ -187,20 +196,14 @@ RankHandles spawn_rank(const RankRequest& request) {
   variables.push_back("CHAINMAIL_JOB_FD=" + std::to_string(kJobFd));
   const std::vector<char*> arguments = pointers_to(words);
   const std::vector<char*> environment = pointers_to(variables);
-  // execvpe looks the program up in the PATH of the caller, but users mean the rank's.
-  const auto path = request.environment.find("PATH");
-  std::string program = words.front();
-  if (path != request.environment.end()) {
-    setenv("PATH", path->second.c_str(), 1);
-    program = find_program(program, path->second);
-  }
+  const std::string program = find_program(words.front(), request.environment);
   const CpuSet cpus(request.cpus);
 
   const pid_t parent = getpid();
   const Forked child = fork_to_exec([&] {
     run_child({parent, input.theirs.get(), output.theirs.get(), error.theirs.get(),
-               job.theirs.get(), request.pmi.get(), report.write_end.get(), cpus, program.c_str(),
-               arguments.data(), environment.data()});
+               job.theirs.get(), request.pmi.get(), report.write_end.get(), cpus,
+               request.descriptors, program.c_str(), arguments.data(), environment.data()});
   });
   if (child.pid < 0) throw SpawnError("spawn", child.error);
   if (const int exec_error = wait_for_exec(report); exec_error != 0) {

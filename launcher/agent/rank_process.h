@@ -10,6 +10,7 @@
 
 #pragma once
 
+#include <sys/resource.h>
 #include <sys/types.h>
 
 #include <map>
@@ -27,6 +28,7 @@ struct RankRequest {
   std::vector<int> cpus;                           ///< empty: not bound
   bool has_input = false;                          ///< stdin is a pipe
   internal::UniqueFd pmi;                          ///< becomes kPmi1Fd; may be closed
+  rlimit descriptors;                              ///< its limit on open files
 };
 
 struct RankHandles {

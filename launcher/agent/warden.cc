@@ -18,11 +18,14 @@
 #include "base/error.h"
 #include "launcher/agent/children.h"
 #include "launcher/channel/frame_channel.h"
+#include "launcher/fork_exec.h"
 #include "launcher/mpi/mpi_directories.h"
 #include "launcher/staging/preload_store.h"
 
 namespace chainmail::launch {
 namespace {
+
+constexpr const char* kWardenName = "chainmail-ward";  // 15 characters at most
 
 // Only the agent may hold the channel, or its end would not be seen.
 void give_up_channel() {
@@ -43,13 +46,24 @@ int outlast_stop(pid_t agent) {
   return status;
 }
 
+volatile pid_t watched_agent = -1;
+
+void hand_on(int number) { kill(watched_agent, number); }
+
 [[noreturn]] void watch(pid_t agent, const std::string& marker) {
   give_up_channel();
   adopt_orphans();
-  // Signals to the group are for the agent, which knows what to do; the warden outlives it.
-  for (const int number : {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2, SIGPIPE}) {
-    signal(number, SIG_IGN);
-  }
+  // `killall launcher` must not end both: what ranks have started would be nobody's.
+  prctl(PR_SET_NAME, kWardenName);
+  // For Slurm this is the task, and gets its signals; the agent knows what to do. The warden
+  // outlives it.
+  signal(SIGPIPE, SIG_IGN);
+  watched_agent = agent;
+  struct sigaction action {};
+  action.sa_handler = hand_on;
+  action.sa_flags = SA_RESTART;
+  for (const int number : {SIGTERM, SIGINT, SIGHUP}) sigaction(number, &action, nullptr);
+  for (const int number : kPassedSignals) sigaction(number, &action, nullptr);
   int status = 0;
   while (true) {
     const pid_t ended = waitpid(-1, &status, WUNTRACED);

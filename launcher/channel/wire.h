@@ -31,6 +31,7 @@ enum class AgentMessage : std::uint16_t {
   kTunnelOutput,      ///< tunnel, stream (1 or 2), bytes; none: the end (launcher/tree)
   kTunnelEnded,       ///< TunnelEnd
   kTunnelNoImage,     ///< tunnel: this agent's program is not the one of kTunnelImage
+  kSignalled,         ///< signal number (SIGTERM, SIGINT or SIGHUP): somebody wants the job to end
   // controller -> agent
   kStartPart = 320,  ///< a piece of the encoded StartOrder
   kStart,            ///< the order is complete; again when all ranks have exited
@@ -42,6 +43,7 @@ enum class AgentMessage : std::uint16_t {
   kTunnelInput,      ///< tunnel, bytes for the command; none: both its streams are closed
   kTunnelImage,      ///< tunnel, checksum: the agent's own program is what the command reads next
   kTunnelKill,       ///< tunnel: SIGKILL to the command's process group
+  kPassSignal,       ///< signal number, to the main processes of all ranks
   // both ways
   kHeartbeat = 384,
   kRankBytes,  ///< rank, bytes of its job socket
@@ -51,6 +53,9 @@ enum class AgentMessage : std::uint16_t {
 
 [[nodiscard]] internal::Frame make_frame(AgentMessage type, std::string body);
 [[nodiscard]] AgentMessage type_of(const internal::Frame& frame);
+
+/// Begins every line that an agent prints to its standard error.
+inline constexpr char kAgentSays[] = "agent: ";
 
 /// What an agent says first.
 struct AgentHello {

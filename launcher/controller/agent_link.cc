@@ -152,7 +152,7 @@ void AgentLink::receive_error(std::span<const std::byte> bytes) {
   if (error_output_.size() > kMaxErrorBytes) {
     error_output_.erase(0, error_output_.size() - kMaxErrorBytes);
   }
-  if (!hello_ || is_leaving_) return;
+  if (!hello_) return;
   error_line_ += text;
   for (std::size_t end = error_line_.find('\n'); end != std::string::npos;
        end = error_line_.find('\n')) {
@@ -166,7 +166,8 @@ void AgentLink::pass_line(const std::string& line) {
   constexpr std::string_view kNote = kBootstrapNotes;
   if (line.starts_with(kNote)) {
     callbacks_.on_note(line.substr(kNote.size()));
-  } else {
+  } else if (!is_leaving_ || line.starts_with(kAgentSays)) {
+    // Remote shells have much to say about connections that end.
     callbacks_.on_error_line(line);
   }
 }

@@ -15,12 +15,14 @@
 #include <cerrno>
 #include <filesystem>
 #include <iostream>
+#include <iterator>
 #include <set>
 #include <sstream>
 
 #include "base/error.h"
 #include "launcher/agent/children.h"
 #include "launcher/controller/rank_environment.h"
+#include "launcher/fork_exec.h"
 #include "launcher/hosts/host_source.h"
 #include "launcher/mpi/mpi_directories.h"
 #include "launcher/remote/agent_starter.h"
@@ -130,14 +132,16 @@ Controller::~Controller() { (void)output_->finish(); }
 
 int Controller::run(std::optional<Milliseconds> time_left) {
   signal(SIGPIPE, SIG_IGN);
-  signal(SIGUSR2, SIG_IGN);
   // In the background of a terminal the launcher goes on; see InputReader.
   signal(SIGTTIN, SIG_IGN);
   signal(SIGTTOU, SIG_IGN);
   adopt_orphans();
-  for (const int number : {SIGCHLD, SIGINT, SIGTERM, SIGTSTP}) signals_.add(number);
-  // Under nohup the job is meant to outlive the terminal.
-  if (!is_ignored(SIGHUP)) signals_.add(SIGHUP);
+  for (const int number : {SIGCHLD, SIGTERM, SIGTSTP}) signals_.add(number);
+  for (const int number : kPassedSignals) signals_.add(number);
+  // Under nohup the job is meant to outlive the terminal; in the background of a script, Ctrl-C.
+  for (const int number : {SIGHUP, SIGINT}) {
+    if (!is_ignored(number)) signals_.add(number);
+  }
   wait_for_signals();
   prepare_programs();
   prepare_mpi();
@@ -365,6 +369,9 @@ void Controller::wait_for_signals() {
     } else if (number == SIGTSTP) {
       // Stopped, the launcher would be taken for dead by its agents.
       output_->say("launcher: a job cannot be suspended; the signal is ignored");
+    } else if (std::find(std::begin(kPassedSignals), std::end(kPassedSignals), number) !=
+               std::end(kPassedSignals)) {
+      pass_signal(number);
     } else {
       interrupt(number);
     }

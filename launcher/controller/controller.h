@@ -136,6 +136,8 @@ class Controller {
   std::string first_cause(const Failure& failure) const;
   void look_for_silent_host();
   void interrupt(int signal_number);
+  void pass_signal(int signal_number);
+  void on_agent_signalled(std::uint32_t node, const internal::Frame& frame);
   void stop_for(const std::string& reason, int exit_code, Milliseconds grace);
   void tell_ending(const std::string& reason);
   void enter(Phase phase, Milliseconds next_after);
@@ -202,6 +204,7 @@ class Controller {
   bool lost_local_agent_ = false;
   bool has_told_detour_ = false;
   bool has_told_not_run_ = false;
+  bool is_ended_by_agents_signal_ = false;
   bool all_told_to_leave_ = false;
 };
 

@@ -76,6 +76,9 @@ void Controller::on_frame(std::uint32_t node, const Frame& frame) {
     case AgentMessage::kPreload:
       on_preload(node, frame);
       break;
+    case AgentMessage::kSignalled:
+      on_agent_signalled(node, frame);
+      break;
     case AgentMessage::kAllExited:
       nodes_[node].all_exited = true;
       end_if_all_exited();
@@ -91,6 +94,7 @@ void Controller::on_frame(std::uint32_t node, const Frame& frame) {
     case AgentMessage::kTunnelInput:
     case AgentMessage::kTunnelImage:
     case AgentMessage::kTunnelKill:
+    case AgentMessage::kPassSignal:
       throw SystemError("agent protocol: message for an agent came to the controller", EPROTO);
   }
 }
