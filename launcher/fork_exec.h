@@ -59,6 +59,19 @@ template <typename Child>
   return fork_detail::after_fork(pid, before);
 }
 
+/// fork(): this process goes on at once, whatever the child waits for. For a process with one
+/// thread; otherwise as fork_to_exec().
+template <typename Child>
+[[nodiscard]] Forked fork_beside(const Child& child) {
+  const sigset_t before = fork_detail::block_all_signals();
+  const pid_t pid = fork();
+  if (pid == 0) {
+    child();
+    _exit(127);
+  }
+  return fork_detail::after_fork(pid, before);
+}
+
 /// In the child: a process group of its own, `death_signal` when `parent` dies (or has died), no
 /// signal blocked or handled.
 void become_child_of(pid_t parent, int death_signal) noexcept;

@@ -97,7 +97,9 @@ int run_job(const Options& options, const Placement& placement) {
                           static_cast<std::uint32_t>(generation));
     const int code = controller.run(time_left);
     if (generation >= options.max_restarts || !controller.may_start_anew()) return code;
-    if (controller.has_lost_host()) std::this_thread::sleep_for(kLease + kHeartbeatInterval);
+    if (controller.has_lost_host()) {
+      std::this_thread::sleep_for(options.lease.value_or(kDefaultLease) + kHeartbeatInterval);
+    }
     if (limit) {
       const auto passed =
           std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - started);

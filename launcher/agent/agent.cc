@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <asio/post.hpp>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -20,6 +21,7 @@
 #include "base/error.h"
 #include "launcher/agent/children.h"
 #include "launcher/agent/host_facts.h"
+#include "launcher/agent/warden.h"
 #include "launcher/fork_exec.h"
 #include "launcher/options.h"
 
@@ -45,16 +47,6 @@ UniqueFd taken_over(int fd, int replacement_flags) {
   const UniqueFd null(open("/dev/null", replacement_flags | O_CLOEXEC));
   dup2(null.get(), fd);
   return copy;
-}
-
-std::map<std::string, std::string> own_environment() {
-  std::map<std::string, std::string> variables;
-  for (char** entry = environ; *entry != nullptr; ++entry) {
-    const std::string text(*entry);
-    const std::size_t equals = text.find('=');
-    if (equals != std::string::npos) variables[text.substr(0, equals)] = text.substr(equals + 1);
-  }
-  return variables;
 }
 
 }  // namespace
@@ -131,12 +123,13 @@ void Agent::beat() {
   // A cut network shows neither an end of file nor an error; silence is all there is. When this
   // process itself was held up, what came meanwhile has not been read yet: look again later.
   const bool was_late = watch_.was_late();
-  if (channel_->silence() > kLease && !was_late) return end(1);
+  if (channel_->silence() > lease_ && !was_late) return end(1);
   channel_->send(AgentMessage::kHeartbeat, "");
   for (const Rank& rank : ranks_) {
     if (rank.is_running) memory_.look(rank.pid);
   }
   memory_.look_at_machine();
+  look_at_starts();
   heartbeat_.expires_after(kHeartbeatInterval);
   heartbeat_.async_wait([this](const asio::error_code& error) {
     if (!error) beat();
@@ -158,6 +151,10 @@ void Agent::on_frame(const internal::Frame& frame) {
       break;
     case AgentMessage::kSignalRanks:
       signal_ranks(static_cast<int>(BodyReader(frame.body).u32()));
+      break;
+    case AgentMessage::kLease:
+      lease_ = std::chrono::milliseconds(BodyReader(frame.body).u32());
+      tell_warden(lease_);
       break;
     case AgentMessage::kPassSignal: {
       const int number = static_cast<int>(BodyReader(frame.body).u32());
@@ -204,96 +201,6 @@ void Agent::on_frame(const internal::Frame& frame) {
     case AgentMessage::kSignalled:
       throw SystemError("agent protocol: message for the controller came to an agent", EPROTO);
   }
-}
-
-void Agent::report_start_failure(std::uint32_t rank, int error, const std::string& stage,
-                                 const std::string& path) {
-  send_started();
-  channel_->send(
-      AgentMessage::kStartFailed,
-      BodyWriter().u32(rank).u32(static_cast<std::uint32_t>(error)).text(stage).text(path).take());
-}
-
-void Agent::start_ranks() {
-  started_ = true;
-  // What an earlier world has left; its helper goes before the next one comes.
-  told_all_exited_ = false;
-  ranks_.clear();
-  mpi_.reset();
-  ranks_.resize(order_.ranks.size());
-  try {
-    const auto cpus = share_cores(cores_, static_cast<int>(order_.ranks.size()), order_.binding);
-    start_mpi();
-    memory_.look_at_own_group();
-    for (std::uint32_t local = 0; local < order_.ranks.size(); ++local) {
-      if (!start_rank(local, cpus[local])) break;
-    }
-    send_started();
-  } catch (const UsageError& error) {
-    report_start_failure(order_.ranks.front().rank, 0, "bind", error.what());
-  }
-  tell_when_all_exited();
-}
-
-bool Agent::start_rank(std::uint32_t local, const CpuShare& share) {
-  const OrderedRank& ordered = order_.ranks[local];
-  const OrderedProgram& program = order_.programs[ordered.program];
-  Rank& rank = ranks_[local];
-  rank.number = ordered.rank;
-  // The rank inherits it.
-  if (chdir(program.working_directory.c_str()) != 0) {
-    report_start_failure(rank.number, errno, "chdir", program.working_directory);
-    return false;
-  }
-  try {
-    RankHandles handles =
-        spawn_rank({program.words, environment_of(local, share), share.cpus, ordered.has_input,
-                    mpi_ ? mpi_->socket_for(rank.number) : UniqueFd(), descriptors_});
-    rank.pid = handles.pid;
-    rank.is_running = true;
-    memory_.look_at_start_of(rank.pid);
-    connect_streams(rank, std::move(handles));
-  } catch (const SpawnError& error) {
-    report_start_failure(rank.number, error.error(), error.stage(), program.words.front());
-    return false;
-  }
-  started_news_ += internal::encode_frame(
-      make_frame(AgentMessage::kRankStarted, BodyWriter()
-                                                 .u32(rank.number)
-                                                 .u32(static_cast<std::uint32_t>(rank.pid))
-                                                 .text(cpu_list(share.cpus))
-                                                 .take()));
-  return true;
-}
-
-// Frames of many ranks in one go: each write wakes the controller, which takes its time from them.
-void Agent::send_started() { channel_->send_raw(std::exchange(started_news_, {})); }
-
-std::map<std::string, std::string> Agent::environment_of(std::uint32_t local,
-                                                         const CpuShare& share) {
-  std::map<std::string, std::string> variables = own_environment();
-  const OrderedRank& ordered = order_.ranks[local];
-  const OrderedProgram& program = order_.programs[ordered.program];
-  variables["PWD"] = program.working_directory;
-  for (const auto& [name, value] : program.variables) variables[name] = value;
-  variables["RANK"] = std::to_string(ordered.rank);
-  variables["WORLD_SIZE"] = std::to_string(order_.world_size);
-  variables["LOCAL_RANK"] = std::to_string(local);
-  variables["LOCAL_WORLD_SIZE"] = std::to_string(order_.ranks.size());
-  variables["NODE_RANK"] = std::to_string(order_.node_rank);
-  variables["CHAINMAIL_GENERATION"] = std::to_string(order_.generation);
-  // Its stdout is a pty in any case; this says whether people watch it.
-  variables["CHAINMAIL_TERMINAL"] = order_.carriage_returns ? "1" : "0";
-  // emplace keeps what the user set. Spinning OpenMP workers cost ten times the CPU time as soon
-  // as ranks share cores.
-  variables.emplace("OMP_NUM_THREADS", std::to_string(share.cores));
-  variables.emplace("OMP_WAIT_POLICY", "passive");
-  variables.erase("CHAINMAIL_JOB_FD");
-  if (mpi_) {
-    const bool is_crowded = order_.ranks.size() > cores_.size();
-    mpi_->add_variables(variables, ordered.rank, is_crowded);
-  }
-  return variables;
 }
 
 void Agent::connect_streams(Rank& rank, RankHandles handles) {
@@ -345,6 +252,7 @@ void Agent::on_rank_input(const internal::Frame& frame) {
 }
 
 void Agent::signal_ranks(int number) {
+  if (number == SIGTERM || number == SIGKILL) start_no_more();
   for (Rank& rank : ranks_) {
     if (!rank.is_running) continue;
     rank.is_killed_by_us = rank.is_killed_by_us || number == SIGKILL;
@@ -359,7 +267,7 @@ void Agent::pass_signal(int number) {
   if (number <= 0 || number >= NSIG) return;
   passed_[number] = std::chrono::steady_clock::now();
   for (const Rank& rank : ranks_) {
-    if (rank.is_running) kill(rank.pid, number);
+    if (rank.is_running && !rank.is_starting) kill(rank.pid, number);
   }
 }
 
@@ -411,6 +319,11 @@ void Agent::reap_orphans() {
 }
 
 void Agent::on_exit(Rank& rank, const siginfo_t& info) {
+  if (rank.is_starting) {
+    rank.start_stream->drain();
+    on_start_end(static_cast<std::uint32_t>(&rank - ranks_.data()));
+  }
+  send_started();
   kill(-rank.pid, SIGKILL);
   int status = 0;
   rusage usage{};
@@ -418,6 +331,7 @@ void Agent::on_exit(Rank& rank, const siginfo_t& info) {
   rank.is_running = false;
   // Everything it said comes before the news that it is gone.
   rank.streams->finish();
+  if (rank.start.error != 0) return memory_.forget(rank.pid);  // it was no rank yet
   if (mpi_) mpi_->on_rank_exit(rank.number, info.si_code == CLD_EXITED && info.si_status == 0);
   channel_->send(AgentMessage::kRankExited, encode_exit(exit_of(rank, info, usage.ru_maxrss)));
   memory_.forget(rank.pid);
@@ -443,7 +357,7 @@ RankExit Agent::exit_of(const Rank& rank, const siginfo_t& info, std::int64_t pe
 void Agent::tell_when_all_exited() {
   if (!started_ || told_all_exited_) return;
   for (const Rank& rank : ranks_) {
-    if (rank.is_running) return;
+    if (rank.is_waiting || rank.is_running) return;
   }
   told_all_exited_ = true;
   channel_->send(AgentMessage::kAllExited, "");

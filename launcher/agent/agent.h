@@ -18,6 +18,7 @@
 #include <chrono>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -42,14 +43,27 @@ class Agent {
   struct Rank {
     std::uint32_t number = 0;
     pid_t pid = -1;
-    bool is_running = false;
+    bool is_waiting = false;   ///< has no process yet
+    bool is_running = false;   ///< has one
+    bool is_starting = false;  ///< which has not come to its program yet
+    bool is_late = false;      ///< and that has been told
+    StartNews start;
+    std::string start_bytes;
+    std::chrono::steady_clock::time_point started;
+    std::shared_ptr<ByteStream> start_stream;
     bool is_killed_by_us = false;
     std::unique_ptr<RankStreams> streams;
   };
 
   void on_frame(const internal::Frame& frame);
   void start_ranks();
-  bool start_rank(std::uint32_t local, const CpuShare& share);
+  void start_some();
+  bool start_rank(std::uint32_t local);
+  void start_no_more();
+  void follow_start(std::uint32_t local, internal::UniqueFd news);
+  void on_start_news(Rank& rank, std::span<const std::byte> bytes);
+  void on_start_end(std::uint32_t local);
+  void look_at_starts();
   void send_started();
   void connect_streams(Rank& rank, RankHandles handles);
   std::map<std::string, std::string> environment_of(std::uint32_t local, const CpuShare& share);
@@ -94,7 +108,10 @@ class Agent {
   std::unique_ptr<MpiService> mpi_;
   MpiPieces mpi_pieces_;
   std::vector<Rank> ranks_;
-  std::string started_news_;  // not yet sent
+  std::vector<CpuShare> shares_;
+  std::uint32_t next_start_ = 0;  // of ranks_
+  std::string started_news_;      // not yet sent
+  std::chrono::milliseconds lease_ = kDefaultLease;
   MemoryWatch memory_;
   PunctualityWatch watch_;
   bool started_ = false;

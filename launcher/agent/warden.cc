@@ -5,13 +5,16 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
-
 #include <chrono>
+#include <cstdint>
+#include <new>
 #include <thread>
 
 #include "base/deadline.h"
@@ -34,10 +37,21 @@ void give_up_channel() {
   dup2(null, STDOUT_FILENO);
 }
 
+// Both processes have it.
+std::atomic<std::int64_t>* shared_lease_ms = nullptr;
+
+void share_lease() {
+  void* place = mmap(nullptr, sizeof *shared_lease_ms, PROT_READ | PROT_WRITE,
+                     MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (place == MAP_FAILED) return;  // the default will do
+  shared_lease_ms = new (place) std::atomic<std::int64_t>(kDefaultLease.count());
+}
+
 // A stopped agent neither hears that its job is over nor ends its ranks. As long as the controller
 // would wait for it, a debugger may hold it. Gives the last status that is no stop.
 int outlast_stop(pid_t agent) {
-  const auto deadline = internal::Deadline::after(kLease);
+  const auto deadline = internal::Deadline::after(std::chrono::milliseconds(
+      shared_lease_ms == nullptr ? kDefaultLease.count() : shared_lease_ms->load()));
   int status = 0;
   while (waitpid(agent, &status, WNOHANG | WCONTINUED) == 0) {
     if (deadline.has_passed()) kill(agent, SIGKILL);
@@ -87,11 +101,16 @@ void hand_on(int number) { kill(watched_agent, number); }
 
 void fork_under_warden(const std::string& marker) {
   const pid_t warden = getpid();
+  share_lease();
   const pid_t agent = fork();
   if (agent < 0) throw system_error("agent: cannot fork");
   if (agent > 0) watch(agent, marker);
   prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (getppid() != warden) _exit(1);
+}
+
+void tell_warden(std::chrono::milliseconds lease) {
+  if (shared_lease_ms != nullptr) shared_lease_ms->store(lease.count());
 }
 
 }  // namespace chainmail::launch

@@ -22,7 +22,8 @@ enum class AgentMessage : std::uint16_t {
   // agent -> controller
   kAgentHello = 256,  ///< AgentHello
   kRankStarted,       ///< rank, pid, processors ("0-3,8", empty: not bound)
-  kStartFailed,       ///< rank, errno, "chdir", "exec", "spawn" or "bind", path
+  kStartFailed,       ///< rank, errno, "chdir", "exec", "late chdir", "late exec", "spawn" or
+                      ///< "bind", path
   kRankExited,        ///< RankExit
   kRankStopped,       ///< rank, 1 stopped or 0 continued
   kOutput,            ///< rank, stream (1 or 2), whole lines
@@ -44,6 +45,7 @@ enum class AgentMessage : std::uint16_t {
   kTunnelImage,      ///< tunnel, checksum: the agent's own program is what the command reads next
   kTunnelKill,       ///< tunnel: SIGKILL to the command's process group
   kPassSignal,       ///< signal number, to the main processes of all ranks
+  kLease,            ///< ms of silence after which the launcher counts as lost
   // both ways
   kHeartbeat = 384,
   kRankBytes,  ///< rank, bytes of its job socket
@@ -89,9 +91,10 @@ struct StartOrder {
   std::vector<OrderedRank> ranks;  ///< by local rank
   std::vector<OrderedProgram> programs;
   Binding binding;
-  std::uint32_t output_window = 0;  ///< bytes of one stream of one rank that may be on their way
-  std::string mpi;                  ///< an encoded MpiOrder; empty: none
-  bool carriage_returns = false;    ///< a terminal shows '\r' lines as they come
+  std::uint32_t start_timeout_ms = 0;  ///< from a rank's process to its program; 0: any time
+  std::uint32_t output_window = 0;     ///< bytes of one stream of one rank that may be on their way
+  std::string mpi;                     ///< an encoded MpiOrder; empty: none
+  bool carriage_returns = false;       ///< a terminal shows '\r' lines as they come
 };
 [[nodiscard]] std::string encode_order(const StartOrder& order);
 [[nodiscard]] StartOrder decode_order(std::string_view body);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <asio/steady_timer.hpp>
 #include <cerrno>
+#include <sstream>
 
 #include "base/error.h"
 #include "launcher/remote/bootstrap.h"
@@ -13,8 +14,6 @@
 namespace chainmail::launch {
 namespace {
 
-// ssh gives up a connection after 10 s; slow start-up files come on top.
-constexpr std::chrono::seconds kStartLimit{30};
 constexpr std::size_t kMaxErrorBytes = 16384;
 constexpr std::size_t kMaxNoiseBytes = 2048;
 constexpr std::size_t kOrderPieceBytes = 256 << 10;
@@ -24,10 +23,11 @@ constexpr std::chrono::milliseconds kExitGrace{100};
 }  // namespace
 
 AgentLink::AgentLink(asio::io_context& io, AgentStart start, std::unique_ptr<AgentProcess> process,
-                     Callbacks callbacks)
+                     Callbacks callbacks, AgentLimits limits)
     : io_(io),
       start_(std::move(start)),
       callbacks_(std::move(callbacks)),
+      limits_(limits),
       process_(std::move(process)),
       started_(std::chrono::steady_clock::now()) {
   FrameChannel::Callbacks on_channel;
@@ -63,12 +63,14 @@ void AgentLink::send_order(const StartOrder& order) {
 void AgentLink::tick(bool was_late) {
   if (is_lost_ || is_leaving_) return;
   if (!hello_) {
-    if (std::chrono::steady_clock::now() - started_ < kStartLimit) return;
-    exit_text_ = "did not answer within " + std::to_string(kStartLimit.count()) + " s";
+    if (std::chrono::steady_clock::now() - started_ < limits_.start) return;
+    std::ostringstream limit;
+    limit << static_cast<double>(limits_.start.count()) / 1000;
+    exit_text_ = "did not answer within " + limit.str() + " s";
     kill_process();
     return lose(exit_text_);
   }
-  if (!was_late && channel_->silence() > kLease) {
+  if (!was_late && channel_->silence() > limits_.lease) {
     kill_process();
     return lose("nothing heard for " + std::to_string(channel_->silence().count()) + " ms");
   }
@@ -136,6 +138,9 @@ void AgentLink::receive(const internal::Frame& frame) {
   }
   hello_ = decode_hello(frame.body);
   noise_.clear();
+  constexpr std::chrono::milliseconds kMost{~std::uint32_t{0}};
+  const auto lease = static_cast<std::uint32_t>(std::min(limits_.lease, kMost).count());
+  send(AgentMessage::kLease, internal::BodyWriter().u32(lease).take());
   callbacks_.on_hello(*hello_);
   // Of what came before only the notes count: start-up files print all sorts of things.
   for (std::size_t at = error_output_.find(kBootstrapNotes); at != std::string::npos;
@@ -165,7 +170,7 @@ void AgentLink::receive_error(std::span<const std::byte> bytes) {
 void AgentLink::pass_line(const std::string& line) {
   constexpr std::string_view kNote = kBootstrapNotes;
   if (line.starts_with(kNote)) {
-    callbacks_.on_note(line.substr(kNote.size()));
+    if (callbacks_.on_note) callbacks_.on_note(line.substr(kNote.size()));
   } else if (!is_leaving_ || line.starts_with(kAgentSays)) {
     // Remote shells have much to say about connections that end.
     callbacks_.on_error_line(line);

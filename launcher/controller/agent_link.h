@@ -9,6 +9,7 @@
 #pragma once
 
 #include <asio/io_context.hpp>
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -20,6 +21,11 @@
 #include "launcher/tree/agent_process.h"
 
 namespace chainmail::launch {
+
+struct AgentLimits {
+  std::chrono::milliseconds lease;  ///< of silence
+  std::chrono::milliseconds start;  ///< from the start of the remote shell to the agent's hello
+};
 
 class AgentLink {
  public:
@@ -36,7 +42,7 @@ class AgentLink {
 
   /// `process` runs the command of `start`.
   AgentLink(asio::io_context& io, AgentStart start, std::unique_ptr<AgentProcess> process,
-            Callbacks callbacks);
+            Callbacks callbacks, AgentLimits limits);
   ~AgentLink();
   AgentLink(const AgentLink&) = delete;
   AgentLink& operator=(const AgentLink&) = delete;
@@ -79,6 +85,7 @@ class AgentLink {
   asio::io_context& io_;
   AgentStart start_;
   Callbacks callbacks_;
+  const AgentLimits limits_;
   std::unique_ptr<AgentProcess> process_;
   std::unique_ptr<FrameChannel> channel_;
   std::optional<AgentHello> hello_;

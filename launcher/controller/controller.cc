@@ -51,6 +51,9 @@ std::string random_hex(std::size_t bytes) {
   return text;
 }
 
+// ssh gives up a connection after 10 s; slow start-up files come on top.
+constexpr std::chrono::milliseconds kLoginLimit{30000};
+
 bool is_ignored(int signal_number) {
   struct sigaction action {};
   return sigaction(signal_number, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
@@ -161,6 +164,7 @@ int Controller::run(std::optional<Milliseconds> time_left) {
   io_.run();
   // From here on Ctrl-C ends a launcher that waits for somebody to read its output.
   signals_.clear();
+  ignore_passed_signals();
   input_.reset();
   for (Node& node : nodes_) node.link.reset();
   if (lost_local_agent_) {
@@ -256,7 +260,9 @@ void Controller::start_agent(std::uint32_t node) {
       process = std::make_unique<LocalAgentProcess>(io_, started.start, descriptors_.before());
     }
     started.link =
-        std::make_unique<AgentLink>(io_, started.start, std::move(process), std::move(callbacks));
+        std::make_unique<AgentLink>(io_, started.start, std::move(process), std::move(callbacks),
+                                    AgentLimits{options_.lease.value_or(kDefaultLease),
+                                                options_.start_timeout.value_or(kLoginLimit)});
   } catch (const SystemError& error) {
     fail({std::nullopt, exit_code::kLauncherError,
           "cannot start the agent on host " + host.name + ": " + error.what() +
@@ -321,6 +327,13 @@ void Controller::send_orders() {
   start_input();
 }
 
+Controller::Milliseconds Controller::start_timeout() const {
+  // Shared file systems take minutes when all hosts ask them at once, and then give an answer.
+  constexpr Milliseconds kDefault = std::chrono::minutes(5);
+  constexpr Milliseconds kMost = std::chrono::hours(24 * 7);
+  return std::min(options_.start_timeout.value_or(kDefault), kMost);
+}
+
 void Controller::start_input() {
   std::vector<std::uint32_t> targets;
   for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank) {
@@ -351,6 +364,7 @@ StartOrder Controller::order_for(std::uint32_t node) const {
   }
   name_copies(node, order);
   order.binding = options_.binding;
+  order.start_timeout_ms = static_cast<std::uint32_t>(start_timeout().count());
   order.output_window = static_cast<std::uint32_t>(output_window(ranks_.size()));
   if (mpi_) {
     MpiOrder mpi = mpi_order_;

@@ -94,6 +94,8 @@ class Controller {
   void on_frame(std::uint32_t node, const internal::Frame& frame);
   void on_output(const internal::Frame& frame);
   void on_start_failed(const internal::Frame& frame);
+  void fail_late_start(std::uint32_t rank, const std::string& stage, const std::string& path);
+  Milliseconds start_timeout() const;
   void on_rank_bytes(const internal::Frame& frame);
   void on_rank_message(std::uint32_t rank, const internal::Frame& frame);
   void on_input_taken(const internal::Frame& frame);
@@ -204,7 +206,7 @@ class Controller {
   bool lost_local_agent_ = false;
   bool has_told_detour_ = false;
   bool has_told_not_run_ = false;
-  bool is_ended_by_agents_signal_ = false;
+  std::chrono::steady_clock::time_point agents_signal_at_;
   bool all_told_to_leave_ = false;
 };
 

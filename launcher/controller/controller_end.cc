@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <utility>
 
 #include "base/error.h"
 #include "launcher/controller/controller.h"
@@ -30,6 +29,8 @@ constexpr milliseconds kLeaveTime{2000};
 constexpr milliseconds kCarrierLeaveTime{1500};
 constexpr milliseconds kInterruptGrace{5000};
 constexpr milliseconds kTerminateGrace{30000};
+// What sends a signal to every process of a job takes no longer.
+constexpr milliseconds kOneSignal{1000};
 
 milliseconds grace_after(int signal_number) {
   return signal_number == SIGINT ? kInterruptGrace : kTerminateGrace;
@@ -119,7 +120,7 @@ void Controller::look_for_silent_host() {
 void Controller::interrupt(int signal_number) {
   was_interrupted_ = true;
   // Whoever signals everything of the job means one end, with its grace.
-  if (std::exchange(is_ended_by_agents_signal_, false)) return;
+  if (std::chrono::steady_clock::now() - agents_signal_at_ < kOneSignal) return;
   switch (phase_) {
     case Phase::kStarting:
     case Phase::kRunning:
@@ -147,7 +148,7 @@ void Controller::on_agent_signalled(std::uint32_t node, const internal::Frame& f
   }
   if (phase_ != Phase::kStarting && phase_ != Phase::kRunning) return;
   was_interrupted_ = true;
-  is_ended_by_agents_signal_ = true;
+  agents_signal_at_ = std::chrono::steady_clock::now();
   stop_for(signal_name(number) + " to the agent on host " + placement_.nodes[node].name,
            exit_code::kSignalBase + number, options_.grace.value_or(grace_after(number)));
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include <cerrno>
+#include <sstream>
 
 #include "base/error.h"
 #include "launcher/controller/controller.h"
@@ -95,6 +96,7 @@ void Controller::on_frame(std::uint32_t node, const Frame& frame) {
     case AgentMessage::kTunnelImage:
     case AgentMessage::kTunnelKill:
     case AgentMessage::kPassSignal:
+    case AgentMessage::kLease:
       throw SystemError("agent protocol: message for an agent came to the controller", EPROTO);
   }
 }
@@ -135,6 +137,7 @@ void Controller::on_start_failed(const Frame& frame) {
   const std::string path = body.text();
   const std::string on_host = " on host " + host_of(rank);
   const std::string why = strerror(error);
+  if (stage.starts_with("late ")) return fail_late_start(rank, stage, path);
   if (stage == "chdir") {
     return fail({std::nullopt, exit_code::kLauncherError,
                  "the working directory " + path + " cannot be entered" + on_host + ": " + why +
@@ -144,8 +147,12 @@ void Controller::on_start_failed(const Frame& frame) {
     return fail({std::nullopt, exit_code::kLauncherError, "host " + host_of(rank) + ": " + path});
   }
   if (stage == "spawn") {
-    return fail({std::nullopt, exit_code::kLauncherError,
-                 "cannot start rank " + std::to_string(rank) + on_host + ": " + why});
+    return fail(
+        {std::nullopt, exit_code::kLauncherError,
+         "cannot start rank " + std::to_string(rank) + on_host + ": " + why +
+             (error == EMFILE ? "; each rank takes six open files of the agent there: raise "
+                                "the limit (ulimit -Hn), or use more hosts"
+                              : "")});
   }
   if (error == ENOENT || error == ENOTDIR) {
     const bool has_slash = path.find('/') != std::string::npos;
@@ -157,6 +164,19 @@ void Controller::on_start_failed(const Frame& frame) {
   }
   fail({std::nullopt, exit_code::kCannotExecute,
         "program cannot be executed" + on_host + ": " + path + ": " + why});
+}
+
+void Controller::fail_late_start(std::uint32_t rank, const std::string& stage,
+                                 const std::string& path) {
+  const bool is_folder = stage == "late chdir";
+  std::ostringstream limit;
+  limit << static_cast<double>(start_timeout().count()) / 1000;
+  fail({std::nullopt, exit_code::kLauncherError,
+        "rank " + std::to_string(rank) + " on host " + host_of(rank) + " has not started within " +
+            limit.str() + " s: " +
+            (is_folder ? "its working directory " + path + " does not answer (chdir)"
+                       : "its program " + path + " does not come from its file system (exec)") +
+            "; look at that file system there, or allow more time by --start-timeout"});
 }
 
 void Controller::on_rank_bytes(const Frame& frame) {
