@@ -4,6 +4,7 @@
 #include "launcher/agent/agent.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -74,7 +75,10 @@ int Agent::run() {
 
   FrameChannel::Callbacks callbacks;
   callbacks.on_frame = [this](const internal::Frame& frame) { on_frame(frame); };
-  callbacks.on_end = [this](const std::string&) { end(1); };
+  callbacks.on_end = [this](const std::string& reason) {
+    if (reason != kClosed) say("the connection to the launcher ends: " + reason);
+    end(1);
+  };
   callbacks.on_drained = [this] { update_reading(); };
   channel_ =
       std::make_unique<FrameChannel>(io_, taken_over(STDIN_FILENO, O_RDONLY),
@@ -123,7 +127,11 @@ void Agent::beat() {
   // A cut network shows neither an end of file nor an error; silence is all there is. When this
   // process itself was held up, what came meanwhile has not been read yet: look again later.
   const bool was_late = watch_.was_late();
-  if (channel_->silence() > lease_ && !was_late) return end(1);
+  if (channel_->silence() > lease_ && !was_late) {
+    say("nothing heard from the launcher for " + std::to_string(channel_->silence().count()) +
+        " ms; the ranks here are ended");
+    return end(1);
+  }
   channel_->send(AgentMessage::kHeartbeat, "");
   for (const Rank& rank : ranks_) {
     if (rank.is_running) memory_.look(rank.pid);
@@ -363,14 +371,21 @@ void Agent::tell_when_all_exited() {
   channel_->send(AgentMessage::kAllExited, "");
 }
 
+// For the launcher to show. Nothing waits for a reader; a pipe that is ready has room for this.
+void Agent::say(const std::string& message) {
+  pollfd room{STDERR_FILENO, POLLOUT, 0};
+  if (poll(&room, 1, 0) != 1) return;
+  const std::string text = kAgentSays + message + "\n";
+  [[maybe_unused]] const auto written = write(STDERR_FILENO, text.data(), text.size());
+}
+
 void Agent::end(int exit_code) {
   exit_code_ = exit_code;
   signal_ranks(SIGKILL);
   relay_.close(Deadline::after(kTunnelTime));
   const auto left = end_all_children(Deadline::after(std::chrono::milliseconds(1500)));
   for (const pid_t pid : left) {
-    const std::string text = "agent: " + why_left(pid) + "; it is left behind\n";
-    [[maybe_unused]] const auto written = write(STDERR_FILENO, text.data(), text.size());
+    say(why_left(pid) + "; it is left behind");
   }
   mpi_.reset();  // its folders, now that nobody writes into them
   preload_.reset();

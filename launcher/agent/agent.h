@@ -87,6 +87,7 @@ class Agent {
   void update_reading();
   void wait_for_signals();
   void beat();
+  static void say(const std::string& message);
   void end(int exit_code);
   void start_mpi();  // agent_mpi.cc, as what follows
   void send_mpi(const MpiMessage& message);

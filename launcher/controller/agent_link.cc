@@ -32,7 +32,10 @@ AgentLink::AgentLink(asio::io_context& io, AgentStart start, std::unique_ptr<Age
       started_(std::chrono::steady_clock::now()) {
   FrameChannel::Callbacks on_channel;
   on_channel.on_frame = [this](const internal::Frame& frame) { receive(frame); };
-  on_channel.on_end = [this](const std::string&) { wait_for_exit_then_lose(); };
+  on_channel.on_end = [this](const std::string& reason) {
+    if (reason != kClosed) end_reason_ = reason;
+    wait_for_exit_then_lose();
+  };
   on_channel.on_noise = [this](std::string_view noise) { answer_script(noise); };
   channel_ = std::make_unique<FrameChannel>(
       [this](ByteStream::Callbacks on_stream) { return process_->connect(std::move(on_stream)); },
@@ -184,7 +187,9 @@ void AgentLink::wait_for_exit_then_lose() {
       [this, timer, alive = std::weak_ptr<bool>(alive_)](const asio::error_code& error) {
         if (error || alive.expired()) return;
         reap();
-        lose("the connection to its agent closed; " + start_.command.front() + " " + exit_text_);
+        const std::string why = end_reason_.empty() ? "" : " (" + end_reason_ + ")";
+        lose("the connection to its agent closed" + why + "; " + start_.command.front() + " " +
+             exit_text_);
       });
 }
 

@@ -93,6 +93,7 @@ class AgentLink {
   std::string error_output_;
   std::string error_line_;
   std::string noise_;
+  std::string end_reason_;  // of the channel, when it did not simply close
   std::string exit_text_ = "still runs";
   int exit_code_ = -1;
   std::string silence_text_;  // of an agent that was told to leave, when its carrier was lost

@@ -92,14 +92,14 @@ class Controller {
 
   // what agents say (controller_frames.cc)
   void on_frame(std::uint32_t node, const internal::Frame& frame);
-  void on_output(const internal::Frame& frame);
-  void on_start_failed(const internal::Frame& frame);
+  void on_output(std::uint32_t node, const internal::Frame& frame);
+  void on_start_failed(std::uint32_t node, const internal::Frame& frame);
   void fail_late_start(std::uint32_t rank, const std::string& stage, const std::string& path);
   Milliseconds start_timeout() const;
-  void on_rank_bytes(const internal::Frame& frame);
+  void on_rank_bytes(std::uint32_t node, const internal::Frame& frame);
   void on_rank_message(std::uint32_t rank, const internal::Frame& frame);
-  void on_input_taken(const internal::Frame& frame);
-  std::uint32_t checked_rank(std::uint32_t rank) const;
+  void on_input_taken(std::uint32_t node, const internal::Frame& frame);
+  std::uint32_t checked_rank(std::uint32_t node, std::uint32_t rank) const;
   void send_to_rank(std::uint32_t rank, internal::JobMessage type, std::string body);
   void send_to_other_ranks(std::uint32_t rank, internal::JobMessage type, const std::string& body);
   void on_group_failed(std::uint32_t rank, const internal::Frame& frame);
@@ -118,9 +118,9 @@ class Controller {
   void on_mpi_message(std::uint32_t node, MpiMessage message);
 
   // what becomes of ranks and hosts (controller_watch.cc)
-  void on_rank_started(const internal::Frame& frame);
-  void on_rank_exited(const RankExit& exit);
-  void on_rank_stopped(const internal::Frame& frame);
+  void on_rank_started(std::uint32_t node, const internal::Frame& frame);
+  void on_rank_exited(std::uint32_t node, const RankExit& exit);
+  void on_rank_stopped(std::uint32_t node, const internal::Frame& frame);
   void give_up_stopped(std::uint32_t rank, std::chrono::steady_clock::time_point since);
   void on_step(std::uint32_t rank, const internal::Frame& frame);
   void check_progress(bool was_late);

@@ -46,25 +46,25 @@ void Controller::on_frame(std::uint32_t node, const Frame& frame) {
     case AgentMessage::kHeartbeat:
       break;
     case AgentMessage::kRankStarted:
-      on_rank_started(frame);
+      on_rank_started(node, frame);
       break;
     case AgentMessage::kInputTaken:
-      on_input_taken(frame);
+      on_input_taken(node, frame);
       break;
     case AgentMessage::kStartFailed:
-      on_start_failed(frame);
+      on_start_failed(node, frame);
       break;
     case AgentMessage::kRankExited:
-      on_rank_exited(decode_exit(frame.body));
+      on_rank_exited(node, decode_exit(frame.body));
       break;
     case AgentMessage::kRankStopped:
-      on_rank_stopped(frame);
+      on_rank_stopped(node, frame);
       break;
     case AgentMessage::kOutput:
-      on_output(frame);
+      on_output(node, frame);
       break;
     case AgentMessage::kRankBytes:
-      on_rank_bytes(frame);
+      on_rank_bytes(node, frame);
       break;
     case AgentMessage::kMpi:
       on_mpi(node, frame);
@@ -101,16 +101,22 @@ void Controller::on_frame(std::uint32_t node, const Frame& frame) {
   }
 }
 
-std::uint32_t Controller::checked_rank(std::uint32_t rank) const {
+// An agent speaks for its own ranks only.
+std::uint32_t Controller::checked_rank(std::uint32_t node, std::uint32_t rank) const {
   if (rank >= ranks_.size()) {
     throw SystemError("agent protocol: there is no rank " + std::to_string(rank), EPROTO);
+  }
+  if (ranks_[rank].node != node) {
+    throw SystemError("agent protocol: rank " + std::to_string(rank) + " is on host " +
+                          host_of(rank) + ", not on " + placement_.nodes[node].name,
+                      EPROTO);
   }
   return rank;
 }
 
-void Controller::on_output(const Frame& frame) {
+void Controller::on_output(std::uint32_t node, const Frame& frame) {
   BodyReader body(frame.body);
-  const std::uint32_t rank = checked_rank(body.u32());
+  const std::uint32_t rank = checked_rank(node, body.u32());
   const std::uint8_t stream = body.u8();
   if (stream != 1 && stream != 2) throw SystemError("agent protocol: no such stream", EPROTO);
   std::string text = body.text();
@@ -118,9 +124,9 @@ void Controller::on_output(const Frame& frame) {
   output_->write(rank, stream, std::move(text));
 }
 
-void Controller::on_input_taken(const Frame& frame) {
+void Controller::on_input_taken(std::uint32_t node, const Frame& frame) {
   BodyReader body(frame.body);
-  const std::uint32_t rank = checked_rank(body.u32());
+  const std::uint32_t rank = checked_rank(node, body.u32());
   if (!input_) return;
   if (body.u8() != 0) {
     input_->on_taken(rank);
@@ -129,9 +135,9 @@ void Controller::on_input_taken(const Frame& frame) {
   }
 }
 
-void Controller::on_start_failed(const Frame& frame) {
+void Controller::on_start_failed(std::uint32_t node, const Frame& frame) {
   BodyReader body(frame.body);
-  const std::uint32_t rank = checked_rank(body.u32());
+  const std::uint32_t rank = checked_rank(node, body.u32());
   const int error = static_cast<int>(body.u32());
   const std::string stage = body.text();
   const std::string path = body.text();
@@ -179,9 +185,9 @@ void Controller::fail_late_start(std::uint32_t rank, const std::string& stage,
             "; look at that file system there, or allow more time by --start-timeout"});
 }
 
-void Controller::on_rank_bytes(const Frame& frame) {
+void Controller::on_rank_bytes(std::uint32_t node, const Frame& frame) {
   BodyReader body(frame.body);
-  const std::uint32_t number = checked_rank(body.u32());
+  const std::uint32_t number = checked_rank(node, body.u32());
   const std::string bytes = body.text();
   Rank& rank = ranks_[number];
   try {
