@@ -19,9 +19,10 @@ namespace chainmail::launch {
 ManyDescriptors::ManyDescriptors() {
   constexpr rlim_t kMany = 65536;
   if (getrlimit(RLIMIT_NOFILE, &before_) != 0) throw system_error("cannot ask for a limit");
-  rlimit wanted = before_;
-  wanted.rlim_cur = std::max(before_.rlim_cur, std::min(before_.rlim_max, kMany));
-  // Without it small jobs run as well.
+  // Both limits, as root may; else as far as the hard one goes. Without it small jobs run as well.
+  rlimit wanted{std::max(before_.rlim_cur, kMany), std::max(before_.rlim_max, kMany)};
+  if (setrlimit(RLIMIT_NOFILE, &wanted) == 0) return;
+  wanted = {std::max(before_.rlim_cur, std::min(before_.rlim_max, kMany)), before_.rlim_max};
   (void)setrlimit(RLIMIT_NOFILE, &wanted);
 }
 
@@ -39,6 +40,10 @@ ChildProcess start_child(const std::vector<std::string>& arguments, const rlimit
     // A remote shell that still connects would go on for its own time limit. An agent is not ended
     // by this signal: it sees the end of its input.
     become_child_of(parent, SIGTERM);
+    // Grid Engine and Slurm send them to remote shells as well, which would end the whole job. An
+    // agent handles them.
+    ignore_passed_signals();
+    signal(SIGINT, SIG_IGN);
     if (descriptors != nullptr) (void)setrlimit(RLIMIT_NOFILE, descriptors);
     if (dup2(input.read_end.get(), STDIN_FILENO) >= 0 &&
         dup2(output.write_end.get(), STDOUT_FILENO) >= 0 &&

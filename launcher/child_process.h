@@ -23,7 +23,7 @@ struct ChildProcess {
 };
 
 /// Lets this process have many open files, where it may, until the end of the scope: each host that
-/// is started from here takes three.
+/// is started from here takes three, each rank six.
 class ManyDescriptors {
  public:
   ManyDescriptors();

@@ -57,6 +57,10 @@ void become_child_of(pid_t parent, int death_signal) noexcept {
   pthread_sigmask(SIG_SETMASK, &none, nullptr);
 }
 
+void ignore_passed_signals() noexcept {
+  for (const int number : kPassedSignals) signal(number, SIG_IGN);
+}
+
 void report_and_exit(int report_fd, int error) noexcept {
   [[maybe_unused]] const auto written = write(report_fd, &error, sizeof error);
   _exit(127);

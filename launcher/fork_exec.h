@@ -59,9 +59,29 @@ template <typename Child>
   return fork_detail::after_fork(pid, before);
 }
 
+/// fork(): this process goes on at once, whatever the child waits for. For a process with one
+/// thread; otherwise as fork_to_exec().
+template <typename Child>
+[[nodiscard]] Forked fork_beside(const Child& child) {
+  const sigset_t before = fork_detail::block_all_signals();
+  const pid_t pid = fork();
+  if (pid == 0) {
+    child();
+    _exit(127);
+  }
+  return fork_detail::after_fork(pid, before);
+}
+
 /// In the child: a process group of its own, `death_signal` when `parent` dies (or has died), no
 /// signal blocked or handled.
 void become_child_of(pid_t parent, int death_signal) noexcept;
+
+/// Signals that announce something to programs, such as the end of their time. The launcher passes
+/// them on to ranks; nothing else of the job may die of them.
+inline constexpr int kPassedSignals[] = {SIGUSR1, SIGUSR2, SIGWINCH};
+
+/// Also in a child that is about to exec: it and what it starts ignore them.
+void ignore_passed_signals() noexcept;
 
 /// In the child: tells the parent `error` and exits.
 [[noreturn]] void report_and_exit(int report_fd, int error) noexcept;

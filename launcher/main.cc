@@ -19,10 +19,12 @@
 
 #include "launcher/agent/agent.h"
 #include "launcher/agent/warden.h"
+#include "launcher/child_process.h"
 #include "launcher/command_line/help.h"
 #include "launcher/controller/controller.h"
 #include "launcher/controller/rank_environment.h"
 #include "launcher/controller/verdict.h"
+#include "launcher/fork_exec.h"
 #include "launcher/hosts/host_text.h"
 #include "launcher/hosts/job_hosts.h"
 #include "launcher/options.h"
@@ -95,7 +97,9 @@ int run_job(const Options& options, const Placement& placement) {
                           static_cast<std::uint32_t>(generation));
     const int code = controller.run(time_left);
     if (generation >= options.max_restarts || !controller.may_start_anew()) return code;
-    if (controller.has_lost_host()) std::this_thread::sleep_for(kLease + kHeartbeatInterval);
+    if (controller.has_lost_host()) {
+      std::this_thread::sleep_for(options.lease.value_or(kDefaultLease) + kHeartbeatInterval);
+    }
     if (limit) {
       const auto passed =
           std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - started);
@@ -160,6 +164,8 @@ void open_closed_streams() {
 }  // namespace
 
 int main(int argc, char** argv) {
+  // Until somebody is there to pass them on to.
+  ignore_passed_signals();
   open_closed_streams();
   const std::vector<std::string> arguments(argv + 1, argv + argc);
   try {
@@ -171,7 +177,8 @@ int main(int argc, char** argv) {
       if (arguments.size() > 2) remove_staged_agent(arguments[2]);
       forbid_core_dumps();
       fork_under_warden(arguments[1]);
-      return Agent(arguments[1]).run();
+      const ManyDescriptors descriptors;
+      return Agent(arguments[1], descriptors.before()).run();
     }
     if (arguments.size() == 2 && arguments.front() == "--outlive") {
       outlive_launcher(arguments[1]);

@@ -96,6 +96,9 @@ void check_together(const Options& options) {
                      std::string(first.hosts.empty() ? "--hostfile" : "-H") +
                      " exclude each other; give one of them");
   }
+  if (options.lease && *options.lease < kShortestLease) {
+    throw UsageError("--lease: heartbeats come once a second, and one may be late: 2.5 s at least");
+  }
   if (options.json && !options.dry_run) throw UsageError("--json goes with --dry-run");
   if (!options.more_applications.empty()) return check_several(applications_of(options));
   if (options.program.empty() && !options.dry_run) {

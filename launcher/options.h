@@ -23,6 +23,9 @@
 
 namespace chainmail::launch {
 
+/// Of --lease: heartbeats come once a second, and one may be late.
+inline constexpr std::chrono::milliseconds kShortestLease{2500};
+
 /// The user's mistake on the command line: exit code 2.
 class UsageError : public std::runtime_error {
  public:
@@ -67,6 +70,8 @@ struct Options : Application {
   std::vector<std::string> preload_files;
   std::optional<std::chrono::milliseconds> timeout;
   std::optional<std::chrono::milliseconds> grace;
+  std::optional<std::chrono::milliseconds> lease;          ///< --lease: silence that is a loss
+  std::optional<std::chrono::milliseconds> start_timeout;  ///< of a login and of a rank's start
   MpiMode mpi = MpiMode::kAuto;
   std::optional<std::chrono::milliseconds> stall_timeout;
   MapBy map_by = MapBy::kSlot;

@@ -4,21 +4,26 @@
 #include "launcher/agent/agent.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <asio/post.hpp>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <iterator>
 #include <utility>
 
 #include "base/deadline.h"
 #include "base/error.h"
 #include "launcher/agent/children.h"
 #include "launcher/agent/host_facts.h"
+#include "launcher/agent/warden.h"
+#include "launcher/fork_exec.h"
 #include "launcher/options.h"
 
 namespace chainmail::launch {
@@ -33,6 +38,8 @@ using internal::UniqueFd;
 constexpr std::size_t kMaxQueuedBytes = std::size_t{1} << 20;
 // For agents behind this one to end by themselves; mostly they have already.
 constexpr std::chrono::milliseconds kTunnelTime{400};
+// One signal of a scheduler may come to the launcher, to the warden and here.
+constexpr std::chrono::milliseconds kSameSignal{1000};
 
 UniqueFd taken_over(int fd, int replacement_flags) {
   UniqueFd copy(fcntl(fd, F_DUPFD_CLOEXEC, 3));
@@ -43,37 +50,35 @@ UniqueFd taken_over(int fd, int replacement_flags) {
   return copy;
 }
 
-std::map<std::string, std::string> own_environment() {
-  std::map<std::string, std::string> variables;
-  for (char** entry = environ; *entry != nullptr; ++entry) {
-    const std::string text(*entry);
-    const std::size_t equals = text.find('=');
-    if (equals != std::string::npos) variables[text.substr(0, equals)] = text.substr(equals + 1);
-  }
-  return variables;
-}
-
 }  // namespace
 
-Agent::Agent(std::string marker)
+Agent::Agent(std::string marker, const rlimit& descriptors)
     : marker_(std::move(marker)),
+      descriptors_(descriptors),
+      warden_(getppid()),
       signals_(io_),
       heartbeat_(io_),
-      relay_(io_, [this](AgentMessage type, std::string body) {
-        channel_->send(type, std::move(body));
-        update_reading();
-      }) {}
+      relay_(
+          io_,
+          [this](AgentMessage type, std::string body) {
+            channel_->send(type, std::move(body));
+            update_reading();
+          },
+          descriptors_) {}
 
 int Agent::run() {
   signal(SIGPIPE, SIG_IGN);
-  signal(SIGUSR2, SIG_IGN);  // Grid Engine's warning goes to everyone; only ranks may use it
   adopt_orphans();
   for (const int number : {SIGCHLD, SIGTERM, SIGINT, SIGHUP}) signals_.add(number);
+  for (const int number : kPassedSignals) signals_.add(number);
   wait_for_signals();
 
   FrameChannel::Callbacks callbacks;
   callbacks.on_frame = [this](const internal::Frame& frame) { on_frame(frame); };
-  callbacks.on_end = [this](const std::string&) { end(1); };
+  callbacks.on_end = [this](const std::string& reason) {
+    if (reason != kClosed) say("the connection to the launcher ends: " + reason);
+    end(1);
+  };
   callbacks.on_drained = [this] { update_reading(); };
   channel_ =
       std::make_unique<FrameChannel>(io_, taken_over(STDIN_FILENO, O_RDONLY),
@@ -90,25 +95,49 @@ int Agent::run() {
 void Agent::wait_for_signals() {
   signals_.async_wait([this](const asio::error_code& error, int number) {
     if (error) return;
-    if (number == SIGCHLD) {
-      reap();
-    } else {
-      end(128 + number);
-    }
+    on_signal(number);
     wait_for_signals();
   });
+}
+
+// Schedulers send their signals here (Slurm to each task, Grid Engine to everything), and people
+// do. The controller ends the job for all hosts alike, with time for ranks to finish.
+void Agent::on_signal(int number) {
+  if (number == SIGCHLD) return reap();
+  const bool is_passed = std::find(std::begin(kPassedSignals), std::end(kPassedSignals), number) !=
+                         std::end(kPassedSignals);
+  if (!is_passed) {
+    if (getppid() != warden_) return end(128 + number);  // sent by the kernel: the warden has died
+    channel_->send(AgentMessage::kSignalled,
+                   BodyWriter().u32(static_cast<std::uint32_t>(number)).take());
+    return;
+  }
+  const bool has_been_passed = is_same_signal(passed_, number);
+  got_[number] = std::chrono::steady_clock::now();
+  if (!has_been_passed) pass_signal(number);
+}
+
+bool Agent::is_same_signal(const std::map<int, std::chrono::steady_clock::time_point>& when,
+                           int number) const {
+  const auto found = when.find(number);
+  return found != when.end() && std::chrono::steady_clock::now() - found->second < kSameSignal;
 }
 
 void Agent::beat() {
   // A cut network shows neither an end of file nor an error; silence is all there is. When this
   // process itself was held up, what came meanwhile has not been read yet: look again later.
   const bool was_late = watch_.was_late();
-  if (channel_->silence() > kLease && !was_late) return end(1);
+  if (channel_->silence() > lease_ && !was_late) {
+    say("nothing heard from the launcher for " + std::to_string(channel_->silence().count()) +
+        " ms; the ranks here are ended");
+    return end(1);
+  }
   channel_->send(AgentMessage::kHeartbeat, "");
   for (const Rank& rank : ranks_) {
     if (rank.is_running) memory_.look(rank.pid);
   }
   memory_.look_at_machine();
+  look_at_starts();
   heartbeat_.expires_after(kHeartbeatInterval);
   heartbeat_.async_wait([this](const asio::error_code& error) {
     if (!error) beat();
@@ -131,6 +160,15 @@ void Agent::on_frame(const internal::Frame& frame) {
     case AgentMessage::kSignalRanks:
       signal_ranks(static_cast<int>(BodyReader(frame.body).u32()));
       break;
+    case AgentMessage::kLease:
+      lease_ = std::chrono::milliseconds(BodyReader(frame.body).u32());
+      tell_warden(lease_);
+      break;
+    case AgentMessage::kPassSignal: {
+      const int number = static_cast<int>(BodyReader(frame.body).u32());
+      if (!is_same_signal(got_, number)) pass_signal(number);
+      break;
+    }
     case AgentMessage::kOutputTaken:
       on_output_taken(frame);
       break;
@@ -168,98 +206,9 @@ void Agent::on_frame(const internal::Frame& frame) {
     case AgentMessage::kTunnelOutput:
     case AgentMessage::kTunnelEnded:
     case AgentMessage::kTunnelNoImage:
+    case AgentMessage::kSignalled:
       throw SystemError("agent protocol: message for the controller came to an agent", EPROTO);
   }
-}
-
-void Agent::report_start_failure(std::uint32_t rank, int error, const std::string& stage,
-                                 const std::string& path) {
-  send_started();
-  channel_->send(
-      AgentMessage::kStartFailed,
-      BodyWriter().u32(rank).u32(static_cast<std::uint32_t>(error)).text(stage).text(path).take());
-}
-
-void Agent::start_ranks() {
-  started_ = true;
-  // What an earlier world has left; its helper goes before the next one comes.
-  told_all_exited_ = false;
-  ranks_.clear();
-  mpi_.reset();
-  ranks_.resize(order_.ranks.size());
-  try {
-    const auto cpus = share_cores(cores_, static_cast<int>(order_.ranks.size()), order_.binding);
-    start_mpi();
-    memory_.look_at_own_group();
-    for (std::uint32_t local = 0; local < order_.ranks.size(); ++local) {
-      if (!start_rank(local, cpus[local])) break;
-    }
-    send_started();
-  } catch (const UsageError& error) {
-    report_start_failure(order_.ranks.front().rank, 0, "bind", error.what());
-  }
-  tell_when_all_exited();
-}
-
-bool Agent::start_rank(std::uint32_t local, const CpuShare& share) {
-  const OrderedRank& ordered = order_.ranks[local];
-  const OrderedProgram& program = order_.programs[ordered.program];
-  Rank& rank = ranks_[local];
-  rank.number = ordered.rank;
-  // The rank inherits it.
-  if (chdir(program.working_directory.c_str()) != 0) {
-    report_start_failure(rank.number, errno, "chdir", program.working_directory);
-    return false;
-  }
-  try {
-    RankHandles handles =
-        spawn_rank({program.words, environment_of(local, share), share.cpus, ordered.has_input,
-                    mpi_ ? mpi_->socket_for(rank.number) : UniqueFd()});
-    rank.pid = handles.pid;
-    rank.is_running = true;
-    memory_.look_at_start_of(rank.pid);
-    connect_streams(rank, std::move(handles));
-  } catch (const SpawnError& error) {
-    report_start_failure(rank.number, error.error(), error.stage(), program.words.front());
-    return false;
-  }
-  started_news_ += internal::encode_frame(
-      make_frame(AgentMessage::kRankStarted, BodyWriter()
-                                                 .u32(rank.number)
-                                                 .u32(static_cast<std::uint32_t>(rank.pid))
-                                                 .text(cpu_list(share.cpus))
-                                                 .take()));
-  return true;
-}
-
-// Frames of many ranks in one go: each write wakes the controller, which takes its time from them.
-void Agent::send_started() { channel_->send_raw(std::exchange(started_news_, {})); }
-
-std::map<std::string, std::string> Agent::environment_of(std::uint32_t local,
-                                                         const CpuShare& share) {
-  std::map<std::string, std::string> variables = own_environment();
-  const OrderedRank& ordered = order_.ranks[local];
-  const OrderedProgram& program = order_.programs[ordered.program];
-  variables["PWD"] = program.working_directory;
-  for (const auto& [name, value] : program.variables) variables[name] = value;
-  variables["RANK"] = std::to_string(ordered.rank);
-  variables["WORLD_SIZE"] = std::to_string(order_.world_size);
-  variables["LOCAL_RANK"] = std::to_string(local);
-  variables["LOCAL_WORLD_SIZE"] = std::to_string(order_.ranks.size());
-  variables["NODE_RANK"] = std::to_string(order_.node_rank);
-  variables["CHAINMAIL_GENERATION"] = std::to_string(order_.generation);
-  // Its stdout is a pty in any case; this says whether people watch it.
-  variables["CHAINMAIL_TERMINAL"] = order_.carriage_returns ? "1" : "0";
-  // emplace keeps what the user set. Spinning OpenMP workers cost ten times the CPU time as soon
-  // as ranks share cores.
-  variables.emplace("OMP_NUM_THREADS", std::to_string(share.cores));
-  variables.emplace("OMP_WAIT_POLICY", "passive");
-  variables.erase("CHAINMAIL_JOB_FD");
-  if (mpi_) {
-    const bool is_crowded = order_.ranks.size() > cores_.size();
-    mpi_->add_variables(variables, ordered.rank, is_crowded);
-  }
-  return variables;
 }
 
 void Agent::connect_streams(Rank& rank, RankHandles handles) {
@@ -311,12 +260,22 @@ void Agent::on_rank_input(const internal::Frame& frame) {
 }
 
 void Agent::signal_ranks(int number) {
+  if (number == SIGTERM || number == SIGKILL) start_no_more();
   for (Rank& rank : ranks_) {
     if (!rank.is_running) continue;
     rank.is_killed_by_us = rank.is_killed_by_us || number == SIGKILL;
     kill(-rank.pid, number);
     // A stopped rank acts on nothing but SIGKILL until it continues.
     if (number == SIGTERM) kill(-rank.pid, SIGCONT);
+  }
+}
+
+// As under mpirun: what a rank has started is the rank's to tell.
+void Agent::pass_signal(int number) {
+  if (number <= 0 || number >= NSIG) return;
+  passed_[number] = std::chrono::steady_clock::now();
+  for (const Rank& rank : ranks_) {
+    if (rank.is_running && !rank.is_starting) kill(rank.pid, number);
   }
 }
 
@@ -368,6 +327,11 @@ void Agent::reap_orphans() {
 }
 
 void Agent::on_exit(Rank& rank, const siginfo_t& info) {
+  if (rank.is_starting) {
+    rank.start_stream->drain();
+    on_start_end(static_cast<std::uint32_t>(&rank - ranks_.data()));
+  }
+  send_started();
   kill(-rank.pid, SIGKILL);
   int status = 0;
   rusage usage{};
@@ -375,6 +339,7 @@ void Agent::on_exit(Rank& rank, const siginfo_t& info) {
   rank.is_running = false;
   // Everything it said comes before the news that it is gone.
   rank.streams->finish();
+  if (rank.start.error != 0) return memory_.forget(rank.pid);  // it was no rank yet
   if (mpi_) mpi_->on_rank_exit(rank.number, info.si_code == CLD_EXITED && info.si_status == 0);
   channel_->send(AgentMessage::kRankExited, encode_exit(exit_of(rank, info, usage.ru_maxrss)));
   memory_.forget(rank.pid);
@@ -389,6 +354,10 @@ RankExit Agent::exit_of(const Rank& rank, const siginfo_t& info, std::int64_t pe
     const KillReport report = memory_.explain(rank.pid, peak_kib);
     exit.out_of_memory = report.is_out_of_memory;
     exit.detail = report.detail;
+  } else if (exit.by_signal && passed_.contains(info.si_status)) {
+    exit.detail =
+        "the job was sent this signal, which goes to all ranks, and the program has no "
+        "handler for it";
   }
   return exit;
 }
@@ -396,10 +365,18 @@ RankExit Agent::exit_of(const Rank& rank, const siginfo_t& info, std::int64_t pe
 void Agent::tell_when_all_exited() {
   if (!started_ || told_all_exited_) return;
   for (const Rank& rank : ranks_) {
-    if (rank.is_running) return;
+    if (rank.is_waiting || rank.is_running) return;
   }
   told_all_exited_ = true;
   channel_->send(AgentMessage::kAllExited, "");
+}
+
+// For the launcher to show. Nothing waits for a reader; a pipe that is ready has room for this.
+void Agent::say(const std::string& message) {
+  pollfd room{STDERR_FILENO, POLLOUT, 0};
+  if (poll(&room, 1, 0) != 1) return;
+  const std::string text = kAgentSays + message + "\n";
+  [[maybe_unused]] const auto written = write(STDERR_FILENO, text.data(), text.size());
 }
 
 void Agent::end(int exit_code) {
@@ -408,9 +385,7 @@ void Agent::end(int exit_code) {
   relay_.close(Deadline::after(kTunnelTime));
   const auto left = end_all_children(Deadline::after(std::chrono::milliseconds(1500)));
   for (const pid_t pid : left) {
-    const std::string text = "agent: process " + std::to_string(pid) +
-                             " does not end (uninterruptible sleep?); it is left behind\n";
-    [[maybe_unused]] const auto written = write(STDERR_FILENO, text.data(), text.size());
+    say(why_left(pid) + "; it is left behind");
   }
   mpi_.reset();  // its folders, now that nobody writes into them
   preload_.reset();

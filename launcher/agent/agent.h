@@ -9,10 +9,16 @@
 
 #pragma once
 
+#include <sys/resource.h>
+#include <sys/types.h>
+
 #include <asio/io_context.hpp>
 #include <asio/signal_set.hpp>
 #include <asio/steady_timer.hpp>
+#include <chrono>
+#include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -28,7 +34,8 @@ namespace chainmail::launch {
 
 class Agent {
  public:
-  explicit Agent(std::string marker);
+  /// `descriptors`: the limit on open files that ranks get.
+  Agent(std::string marker, const rlimit& descriptors);
   /// Speaks over standard input and output until the job is over; the process's exit code.
   int run();
 
@@ -36,14 +43,27 @@ class Agent {
   struct Rank {
     std::uint32_t number = 0;
     pid_t pid = -1;
-    bool is_running = false;
+    bool is_waiting = false;   ///< has no process yet
+    bool is_running = false;   ///< has one
+    bool is_starting = false;  ///< which has not come to its program yet
+    bool is_late = false;      ///< and that has been told
+    StartNews start;
+    std::string start_bytes;
+    std::chrono::steady_clock::time_point started;
+    std::shared_ptr<ByteStream> start_stream;
     bool is_killed_by_us = false;
     std::unique_ptr<RankStreams> streams;
   };
 
   void on_frame(const internal::Frame& frame);
   void start_ranks();
-  bool start_rank(std::uint32_t local, const CpuShare& share);
+  void start_some();
+  bool start_rank(std::uint32_t local);
+  void start_no_more();
+  void follow_start(std::uint32_t local, internal::UniqueFd news);
+  void on_start_news(Rank& rank, std::span<const std::byte> bytes);
+  void on_start_end(std::uint32_t local);
+  void look_at_starts();
   void send_started();
   void connect_streams(Rank& rank, RankHandles handles);
   std::map<std::string, std::string> environment_of(std::uint32_t local, const CpuShare& share);
@@ -55,6 +75,10 @@ class Agent {
   void on_output_taken(const internal::Frame& frame);
   void on_rank_input(const internal::Frame& frame);
   void signal_ranks(int number);
+  void pass_signal(int number);
+  bool is_same_signal(const std::map<int, std::chrono::steady_clock::time_point>& when,
+                      int number) const;
+  void on_signal(int number);
   RankExit exit_of(const Rank& rank, const siginfo_t& info, std::int64_t peak_kib) const;
   void reap();
   void reap_orphans();
@@ -63,6 +87,7 @@ class Agent {
   void update_reading();
   void wait_for_signals();
   void beat();
+  static void say(const std::string& message);
   void end(int exit_code);
   void start_mpi();  // agent_mpi.cc, as what follows
   void send_mpi(const MpiMessage& message);
@@ -70,6 +95,8 @@ class Agent {
   void on_preload(const internal::Frame& frame);
 
   std::string marker_;
+  const rlimit descriptors_;
+  const pid_t warden_;
   asio::io_context io_;
   asio::signal_set signals_;
   asio::steady_timer heartbeat_;
@@ -82,12 +109,18 @@ class Agent {
   std::unique_ptr<MpiService> mpi_;
   MpiPieces mpi_pieces_;
   std::vector<Rank> ranks_;
-  std::string started_news_;  // not yet sent
+  std::vector<CpuShare> shares_;
+  std::uint32_t next_start_ = 0;  // of ranks_
+  std::string started_news_;      // not yet sent
+  std::chrono::milliseconds lease_ = kDefaultLease;
   MemoryWatch memory_;
   PunctualityWatch watch_;
   bool started_ = false;
   bool told_all_exited_ = false;
   int exit_code_ = 0;
+  // When this process itself got a signal that is passed on, and when one was passed on last.
+  std::map<int, std::chrono::steady_clock::time_point> got_;
+  std::map<int, std::chrono::steady_clock::time_point> passed_;
 };
 
 }  // namespace chainmail::launch

@@ -37,9 +37,33 @@ std::vector<pid_t> end_all_children(internal::Deadline deadline) {
     } while (reaped > 0);
     // The list can miss children while others come and go, and one that died a moment ago may
     // just have handed its own to us; only the kernel's "no child" is certain.
-    if ((reaped < 0 && errno == ECHILD) || deadline.has_passed()) return children;
+    if (reaped < 0 && errno == ECHILD) return {};
+    if (deadline.has_passed()) {
+      std::vector<pid_t> left = children_of_this_process();
+      std::erase_if(left, [](pid_t pid) { return waitpid(pid, nullptr, WNOHANG) == pid; });
+      return left;
+    }
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
   }
+}
+
+std::string why_left(pid_t pid) {
+  const std::string text = "process " + std::to_string(pid);
+  if (kill(pid, 0) != 0 && errno == EPERM) {
+    return text +
+           " belongs to another user (a setuid program?) and cannot be ended from here; "
+           "root on this host can: kill -9 " +
+           std::to_string(pid);
+  }
+  std::ifstream status("/proc/" + std::to_string(pid) + "/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.rfind("State:", 0) == 0 && line.find("D (") != std::string::npos) {
+      return text +
+             " is in uninterruptible sleep, mostly for a file system that does not answer, "
+             "and ends when it wakes";
+    }
+  }
+  return text + " has not ended yet";
 }
 
 }  // namespace chainmail::launch

@@ -8,6 +8,7 @@
 
 #include <sys/types.h>
 
+#include <string>
 #include <vector>
 
 #include "base/deadline.h"
@@ -21,7 +22,10 @@ void adopt_orphans();
 [[nodiscard]] std::vector<pid_t> children_of_this_process();
 
 /// Sends SIGKILL to every child and reaps it, with what it leaves behind, until none is left or
-/// `deadline`. Returns those that would not go (in uninterruptible sleep).
+/// `deadline`. Returns those that would not go.
 std::vector<pid_t> end_all_children(internal::Deadline deadline);
+
+/// Why one of them is still there, for people.
+[[nodiscard]] std::string why_left(pid_t pid);
 
 }  // namespace chainmail::launch

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
+#include <sys/syscall.h>
 #include <termios.h>
 #include <unistd.h>
 
@@ -17,6 +17,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <initializer_list>
 #include <memory>
 #include <utility>
 
@@ -43,7 +44,7 @@ Pipe new_pipe() {
   try {
     return Pipe();
   } catch (const SystemError& failure) {
-    throw SpawnError("spawn", failure.native_code());
+    throw SpawnError(failure.native_code());
   }
 }
 
@@ -55,7 +56,7 @@ Pair make_pipe() {
 Pair make_socket_pair() {
   std::array<int, 2> ends{};
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0) {
-    throw SpawnError("spawn", errno);
+    throw SpawnError(errno);
   }
   return {UniqueFd(ends[0]), UniqueFd(ends[1])};
 }
@@ -80,7 +81,7 @@ Pair make_output() {
 Pair make_input(bool has_input) {
   if (!has_input) {
     UniqueFd null(open("/dev/null", O_RDONLY | O_CLOEXEC));
-    if (!null.is_open()) throw SpawnError("spawn", errno);
+    if (!null.is_open()) throw SpawnError(errno);
     return {UniqueFd(), std::move(null)};
   }
   Pipe pipe = new_pipe();
@@ -111,22 +112,32 @@ class CpuSet {
   std::size_t bytes_ = 0;
 };
 
-// The file that exec would find after failing in every folder before it, which takes longer than
-// looking. What is not found is left to exec, which knows the reason.
-std::string find_program(const std::string& name, const std::string& path) {
-  if (name.find('/') != std::string::npos) return name;
+struct FoundProgram {
+  std::string file;
+  int error = 0;
+};
+
+// The file that exec would find in the rank's own PATH; exec itself would look into this process's.
+FoundProgram find_program(const std::string& name,
+                          const std::map<std::string, std::string>& environment) {
+  if (name.find('/') != std::string::npos) return {name, 0};
+  const auto variable = environment.find("PATH");
+  const std::string path = variable != environment.end() ? variable->second : "/bin:/usr/bin";
+  int why = ENOENT;
   for (std::size_t at = 0; at <= path.size();) {
     const std::size_t end = std::min(path.find(':', at), path.size());
     const std::string folder = end == at ? "." : path.substr(at, end - at);
     std::string file = folder + "/" + name;
+    errno = 0;
     struct stat status {};
     if (stat(file.c_str(), &status) == 0 && S_ISREG(status.st_mode) &&
         access(file.c_str(), X_OK) == 0) {
-      return file;
+      return {std::move(file), 0};
     }
+    if (errno == EACCES) why = EACCES;
     at = end + 1;
   }
-  return name;
+  return {{}, why};
 }
 
 struct ChildPlan {
@@ -138,18 +149,42 @@ struct ChildPlan {
   int pmi;  // -1: none
   int report;
   const CpuSet& cpus;
-  const char* program;
+  const RankRequest& request;
   char* const* arguments;
   char* const* environment;
 };
 
+void tell(int report_fd, StartStage stage, int error) noexcept {
+  const StartNews news{stage, error};
+  [[maybe_unused]] const auto written = write(report_fd, &news, sizeof news);
+}
+
+[[noreturn]] void fail(int report_fd, StartStage stage, int error) noexcept {
+  tell(report_fd, stage, error);
+  _exit(127);
+}
+
 // Every descriptor that the plan needs moves above the numbers that are about to be taken.
 int moved_up(int fd, int report_fd) {
   const int copy = fcntl(fd, F_DUPFD_CLOEXEC, kFirstParkedFd);
-  if (copy < 0) report_and_exit(report_fd, errno);
+  if (copy < 0) fail(report_fd, StartStage::kProgram, errno);
   return copy;
 }
 
+// What the launcher's caller had open, and what the agent has for other ranks, which must not stay
+// open for as long as this start takes.
+void close_all_but(std::initializer_list<int> kept) noexcept {
+  unsigned first = STDERR_FILENO + 1;
+  for (const int fd : kept) {  // in ascending order
+    if (fd < 0) continue;
+    const auto number = static_cast<unsigned>(fd);
+    if (first < number) (void)syscall(SYS_close_range, first, number - 1, 0);
+    first = number + 1;
+  }
+  (void)syscall(SYS_close_range, first, ~0U, 0);
+}
+
+// A copy of an agent with one thread: it may do what it likes, and wait for as long as it has to.
 [[noreturn]] void run_child(ChildPlan plan) {
   become_child_of(plan.parent, SIGKILL);
   plan.cpus.bind_this_process();
@@ -162,18 +197,26 @@ int moved_up(int fd, int report_fd) {
   if (dup2(input, STDIN_FILENO) < 0 || dup2(output, STDOUT_FILENO) < 0 ||
       dup2(error, STDERR_FILENO) < 0 || dup2(job, kJobFd) < 0 ||
       (pmi >= 0 && dup2(pmi, kPmi1Fd) < 0)) {
-    report_and_exit(plan.report, errno);
+    fail(plan.report, StartStage::kProgram, errno);
   }
-  execvpe(plan.program, plan.arguments, plan.environment);
-  report_and_exit(plan.report, errno);
+  static_assert(kJobFd < kPmi1Fd && kPmi1Fd < kFirstParkedFd);
+  close_all_but({kJobFd, pmi < 0 ? -1 : kPmi1Fd, plan.report});
+  // Not earlier: most numbers above lie beyond it.
+  (void)setrlimit(RLIMIT_NOFILE, &plan.request.descriptors);
+  tell(plan.report, StartStage::kFolder, 0);
+  if (chdir(plan.request.working_directory.c_str()) != 0) {
+    fail(plan.report, StartStage::kFolder, errno);
+  }
+  tell(plan.report, StartStage::kProgram, 0);
+  const FoundProgram program = find_program(plan.request.program.front(), plan.request.environment);
+  if (program.error != 0) fail(plan.report, StartStage::kProgram, program.error);
+  execvpe(program.file.c_str(), plan.arguments, plan.environment);
+  fail(plan.report, StartStage::kProgram, errno);
 }
 
 }  // namespace
 
-SpawnError::SpawnError(std::string stage, int error)
-    : std::runtime_error(stage + ": " + std::strerror(error)),
-      stage_(std::move(stage)),
-      error_(error) {}
+SpawnError::SpawnError(int error) : std::runtime_error(std::strerror(error)), error_(error) {}
 
 RankHandles spawn_rank(const RankRequest& request) {
   Pair input = make_input(request.has_input);
@@ -187,28 +230,17 @@ RankHandles spawn_rank(const RankRequest& request) {
   variables.push_back("CHAINMAIL_JOB_FD=" + std::to_string(kJobFd));
   const std::vector<char*> arguments = pointers_to(words);
   const std::vector<char*> environment = pointers_to(variables);
-  // execvpe looks the program up in the PATH of the caller, but users mean the rank's.
-  const auto path = request.environment.find("PATH");
-  std::string program = words.front();
-  if (path != request.environment.end()) {
-    setenv("PATH", path->second.c_str(), 1);
-    program = find_program(program, path->second);
-  }
   const CpuSet cpus(request.cpus);
 
   const pid_t parent = getpid();
-  const Forked child = fork_to_exec([&] {
+  const Forked child = fork_beside([&] {
     run_child({parent, input.theirs.get(), output.theirs.get(), error.theirs.get(),
-               job.theirs.get(), request.pmi.get(), report.write_end.get(), cpus, program.c_str(),
+               job.theirs.get(), request.pmi.get(), report.write_end.get(), cpus, request,
                arguments.data(), environment.data()});
   });
-  if (child.pid < 0) throw SpawnError("spawn", child.error);
-  if (const int exec_error = wait_for_exec(report); exec_error != 0) {
-    waitpid(child.pid, nullptr, 0);
-    throw SpawnError("exec", exec_error);
-  }
-  return {child.pid, std::move(output.ours), std::move(error.ours), std::move(job.ours),
-          std::move(input.ours)};
+  if (child.pid < 0) throw SpawnError(child.error);
+  return {child.pid,           std::move(output.ours), std::move(error.ours),
+          std::move(job.ours), std::move(input.ours),  std::move(report.read_end)};
 }
 
 }  // namespace chainmail::launch

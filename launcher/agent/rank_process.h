@@ -10,8 +10,10 @@
 
 #pragma once
 
+#include <sys/resource.h>
 #include <sys/types.h>
 
+#include <cstdint>
 #include <map>
 #include <stdexcept>
 #include <string>
@@ -21,12 +23,24 @@
 
 namespace chainmail::launch {
 
+/// What a rank's process does before its program runs. Each may take for ever on a file system that
+/// does not answer.
+enum class StartStage : std::int32_t { kFolder, kProgram };
+
+/// Comes over RankHandles::start when a stage begins, and when it fails.
+struct StartNews {
+  StartStage stage = StartStage::kFolder;
+  std::int32_t error = 0;  ///< errno of what failed; 0: it begins
+};
+
 struct RankRequest {
   std::vector<std::string> program;
+  std::string working_directory;
   std::map<std::string, std::string> environment;  ///< complete; CHAINMAIL_JOB_FD is added
   std::vector<int> cpus;                           ///< empty: not bound
   bool has_input = false;                          ///< stdin is a pipe
   internal::UniqueFd pmi;                          ///< becomes kPmi1Fd; may be closed
+  rlimit descriptors;                              ///< its limit on open files
 };
 
 struct RankHandles {
@@ -35,22 +49,20 @@ struct RankHandles {
   internal::UniqueFd error;
   internal::UniqueFd job;    ///< our end of the socket
   internal::UniqueFd input;  ///< where to write its stdin to, if it has one
+  internal::UniqueFd start;  ///< StartNews; closed when the program runs, or the process has ended
 };
 
-/// The program could not be executed, or a process not be made.
+/// A process could not be made.
 class SpawnError : public std::runtime_error {
  public:
-  SpawnError(std::string stage, int error);
-  /// "exec" or "spawn".
-  const std::string& stage() const noexcept { return stage_; }
+  explicit SpawnError(int error);
   int error() const noexcept { return error_; }
 
  private:
-  std::string stage_;
   int error_;
 };
 
-/// Returns when the program runs. Throws SpawnError.
+/// Returns at once; what becomes of the start is heard from RankHandles::start. Throws SpawnError.
 [[nodiscard]] RankHandles spawn_rank(const RankRequest& request);
 
 }  // namespace chainmail::launch

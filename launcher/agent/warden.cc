@@ -5,24 +5,30 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
-
 #include <chrono>
+#include <cstdint>
+#include <new>
 #include <thread>
 
 #include "base/deadline.h"
 #include "base/error.h"
 #include "launcher/agent/children.h"
 #include "launcher/channel/frame_channel.h"
+#include "launcher/fork_exec.h"
 #include "launcher/mpi/mpi_directories.h"
 #include "launcher/staging/preload_store.h"
 
 namespace chainmail::launch {
 namespace {
+
+constexpr const char* kWardenName = "chainmail-ward";  // 15 characters at most
 
 // Only the agent may hold the channel, or its end would not be seen.
 void give_up_channel() {
@@ -31,10 +37,21 @@ void give_up_channel() {
   dup2(null, STDOUT_FILENO);
 }
 
+// Both processes have it.
+std::atomic<std::int64_t>* shared_lease_ms = nullptr;
+
+void share_lease() {
+  void* place = mmap(nullptr, sizeof *shared_lease_ms, PROT_READ | PROT_WRITE,
+                     MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (place == MAP_FAILED) return;  // the default will do
+  shared_lease_ms = new (place) std::atomic<std::int64_t>(kDefaultLease.count());
+}
+
 // A stopped agent neither hears that its job is over nor ends its ranks. As long as the controller
 // would wait for it, a debugger may hold it. Gives the last status that is no stop.
 int outlast_stop(pid_t agent) {
-  const auto deadline = internal::Deadline::after(kLease);
+  const auto deadline = internal::Deadline::after(std::chrono::milliseconds(
+      shared_lease_ms == nullptr ? kDefaultLease.count() : shared_lease_ms->load()));
   int status = 0;
   while (waitpid(agent, &status, WNOHANG | WCONTINUED) == 0) {
     if (deadline.has_passed()) kill(agent, SIGKILL);
@@ -43,13 +60,24 @@ int outlast_stop(pid_t agent) {
   return status;
 }
 
+volatile pid_t watched_agent = -1;
+
+void hand_on(int number) { kill(watched_agent, number); }
+
 [[noreturn]] void watch(pid_t agent, const std::string& marker) {
   give_up_channel();
   adopt_orphans();
-  // Signals to the group are for the agent, which knows what to do; the warden outlives it.
-  for (const int number : {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2, SIGPIPE}) {
-    signal(number, SIG_IGN);
-  }
+  // `killall launcher` must not end both: what ranks have started would be nobody's.
+  prctl(PR_SET_NAME, kWardenName);
+  // For Slurm this is the task, and gets its signals; the agent knows what to do. The warden
+  // outlives it.
+  signal(SIGPIPE, SIG_IGN);
+  watched_agent = agent;
+  struct sigaction action {};
+  action.sa_handler = hand_on;
+  action.sa_flags = SA_RESTART;
+  for (const int number : {SIGTERM, SIGINT, SIGHUP}) sigaction(number, &action, nullptr);
+  for (const int number : kPassedSignals) sigaction(number, &action, nullptr);
   int status = 0;
   while (true) {
     const pid_t ended = waitpid(-1, &status, WUNTRACED);
@@ -73,11 +101,16 @@ int outlast_stop(pid_t agent) {
 
 void fork_under_warden(const std::string& marker) {
   const pid_t warden = getpid();
+  share_lease();
   const pid_t agent = fork();
   if (agent < 0) throw system_error("agent: cannot fork");
   if (agent > 0) watch(agent, marker);
   prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (getppid() != warden) _exit(1);
+}
+
+void tell_warden(std::chrono::milliseconds lease) {
+  if (shared_lease_ms != nullptr) shared_lease_ms->store(lease.count());
 }
 
 }  // namespace chainmail::launch

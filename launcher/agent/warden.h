@@ -7,6 +7,7 @@
 
 #pragma once
 
+#include <chrono>
 #include <string>
 
 namespace chainmail::launch {
@@ -15,5 +16,8 @@ namespace chainmail::launch {
 /// up, also what an agent with this marker leaves in folders, and exits with its code. Call before
 /// anything else, while there is one thread.
 void fork_under_warden(const std::string& marker);
+
+/// In the agent: how long the controller would wait for it while it is stopped.
+void tell_warden(std::chrono::milliseconds lease);
 
 }  // namespace chainmail::launch

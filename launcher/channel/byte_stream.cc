@@ -67,7 +67,7 @@ bool ByteStream::deliver_available() {
   }
   if (count < 0 && (errno == EAGAIN || errno == EINTR)) return true;
   // A pty answers EIO when its last writer has gone; that is its end of file.
-  end(count == 0 || errno == EIO ? "closed" : std::strerror(errno));
+  end(count == 0 || errno == EIO ? kClosed : std::strerror(errno));
   return false;
 }
 

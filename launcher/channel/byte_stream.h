@@ -21,6 +21,9 @@
 
 namespace chainmail::launch {
 
+/// The reason of an end that is none: the other side has closed.
+inline constexpr char kClosed[] = "closed";
+
 /// Where frames come from and go to: pipes of this process, or a tunnel through another one.
 class ByteTransport {
  public:

@@ -20,9 +20,9 @@
 
 namespace chainmail::launch {
 
-/// Each side sends a heartbeat this often, and gives the other up after `kLease` of silence.
+/// Each side sends a heartbeat this often, and gives the other up after a lease of silence.
 inline constexpr std::chrono::milliseconds kHeartbeatInterval{1000};
-inline constexpr std::chrono::milliseconds kLease{4000};
+inline constexpr std::chrono::milliseconds kDefaultLease{4000};
 
 /// Tells a silent peer from a process that was itself held up (stopped, starved): call
 /// was_late() once per heartbeat.

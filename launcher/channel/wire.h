@@ -22,7 +22,8 @@ enum class AgentMessage : std::uint16_t {
   // agent -> controller
   kAgentHello = 256,  ///< AgentHello
   kRankStarted,       ///< rank, pid, processors ("0-3,8", empty: not bound)
-  kStartFailed,       ///< rank, errno, "chdir", "exec", "spawn" or "bind", path
+  kStartFailed,       ///< rank, errno, "chdir", "exec", "late chdir", "late exec", "spawn" or
+                      ///< "bind", path
   kRankExited,        ///< RankExit
   kRankStopped,       ///< rank, 1 stopped or 0 continued
   kOutput,            ///< rank, stream (1 or 2), whole lines
@@ -31,6 +32,7 @@ enum class AgentMessage : std::uint16_t {
   kTunnelOutput,      ///< tunnel, stream (1 or 2), bytes; none: the end (launcher/tree)
   kTunnelEnded,       ///< TunnelEnd
   kTunnelNoImage,     ///< tunnel: this agent's program is not the one of kTunnelImage
+  kSignalled,         ///< signal number (SIGTERM, SIGINT or SIGHUP): somebody wants the job to end
   // controller -> agent
   kStartPart = 320,  ///< a piece of the encoded StartOrder
   kStart,            ///< the order is complete; again when all ranks have exited
@@ -42,6 +44,8 @@ enum class AgentMessage : std::uint16_t {
   kTunnelInput,      ///< tunnel, bytes for the command; none: both its streams are closed
   kTunnelImage,      ///< tunnel, checksum: the agent's own program is what the command reads next
   kTunnelKill,       ///< tunnel: SIGKILL to the command's process group
+  kPassSignal,       ///< signal number, to the main processes of all ranks
+  kLease,            ///< ms of silence after which the launcher counts as lost
   // both ways
   kHeartbeat = 384,
   kRankBytes,  ///< rank, bytes of its job socket
@@ -51,6 +55,9 @@ enum class AgentMessage : std::uint16_t {
 
 [[nodiscard]] internal::Frame make_frame(AgentMessage type, std::string body);
 [[nodiscard]] AgentMessage type_of(const internal::Frame& frame);
+
+/// Begins every line that an agent prints to its standard error.
+inline constexpr char kAgentSays[] = "agent: ";
 
 /// What an agent says first.
 struct AgentHello {
@@ -84,9 +91,10 @@ struct StartOrder {
   std::vector<OrderedRank> ranks;  ///< by local rank
   std::vector<OrderedProgram> programs;
   Binding binding;
-  std::uint32_t output_window = 0;  ///< bytes of one stream of one rank that may be on their way
-  std::string mpi;                  ///< an encoded MpiOrder; empty: none
-  bool carriage_returns = false;    ///< a terminal shows '\r' lines as they come
+  std::uint32_t start_timeout_ms = 0;  ///< from a rank's process to its program; 0: any time
+  std::uint32_t output_window = 0;     ///< bytes of one stream of one rank that may be on their way
+  std::string mpi;                     ///< an encoded MpiOrder; empty: none
+  bool carriage_returns = false;       ///< a terminal shows '\r' lines as they come
 };
 [[nodiscard]] std::string encode_order(const StartOrder& order);
 [[nodiscard]] StartOrder decode_order(std::string_view body);

@@ -76,9 +76,6 @@ constexpr std::array kAdvice = {
     Advice{" gloo use-gloo use-mpi use-jsrun ",
            "is not needed: what carries the data is the program's choice (--communicator, "
            "--cross mpi)"},
-    Advice{" start-timeout ",
-           "is not needed: a host that cannot be reached is reported after its ssh gives up, at "
-           "the latest after 30 s"},
     Advice{" fusion-threshold-mb cycle-time-ms cache-capacity hierarchical-allreduce autotune "
            "timeline-filename check-build ",
            "belongs to Horovod; the program's own options and docs/env.md say what can be set"},

@@ -6,14 +6,14 @@
 #include <algorithm>
 #include <asio/steady_timer.hpp>
 #include <cerrno>
+#include <sstream>
 
 #include "base/error.h"
+#include "launcher/remote/bootstrap.h"
 
 namespace chainmail::launch {
 namespace {
 
-// ssh gives up a connection after 10 s; slow start-up files come on top.
-constexpr std::chrono::seconds kStartLimit{30};
 constexpr std::size_t kMaxErrorBytes = 16384;
 constexpr std::size_t kMaxNoiseBytes = 2048;
 constexpr std::size_t kOrderPieceBytes = 256 << 10;
@@ -23,15 +23,19 @@ constexpr std::chrono::milliseconds kExitGrace{100};
 }  // namespace
 
 AgentLink::AgentLink(asio::io_context& io, AgentStart start, std::unique_ptr<AgentProcess> process,
-                     Callbacks callbacks)
+                     Callbacks callbacks, AgentLimits limits)
     : io_(io),
       start_(std::move(start)),
       callbacks_(std::move(callbacks)),
+      limits_(limits),
       process_(std::move(process)),
       started_(std::chrono::steady_clock::now()) {
   FrameChannel::Callbacks on_channel;
   on_channel.on_frame = [this](const internal::Frame& frame) { receive(frame); };
-  on_channel.on_end = [this](const std::string&) { wait_for_exit_then_lose(); };
+  on_channel.on_end = [this](const std::string& reason) {
+    if (reason != kClosed) end_reason_ = reason;
+    wait_for_exit_then_lose();
+  };
   on_channel.on_noise = [this](std::string_view noise) { answer_script(noise); };
   channel_ = std::make_unique<FrameChannel>(
       [this](ByteStream::Callbacks on_stream) { return process_->connect(std::move(on_stream)); },
@@ -62,12 +66,14 @@ void AgentLink::send_order(const StartOrder& order) {
 void AgentLink::tick(bool was_late) {
   if (is_lost_ || is_leaving_) return;
   if (!hello_) {
-    if (std::chrono::steady_clock::now() - started_ < kStartLimit) return;
-    exit_text_ = "did not answer within " + std::to_string(kStartLimit.count()) + " s";
+    if (std::chrono::steady_clock::now() - started_ < limits_.start) return;
+    std::ostringstream limit;
+    limit << static_cast<double>(limits_.start.count()) / 1000;
+    exit_text_ = "did not answer within " + limit.str() + " s";
     kill_process();
     return lose(exit_text_);
   }
-  if (!was_late && channel_->silence() > kLease) {
+  if (!was_late && channel_->silence() > limits_.lease) {
     kill_process();
     return lose("nothing heard for " + std::to_string(channel_->silence().count()) + " ms");
   }
@@ -135,7 +141,17 @@ void AgentLink::receive(const internal::Frame& frame) {
   }
   hello_ = decode_hello(frame.body);
   noise_.clear();
+  constexpr std::chrono::milliseconds kMost{~std::uint32_t{0}};
+  const auto lease = static_cast<std::uint32_t>(std::min(limits_.lease, kMost).count());
+  send(AgentMessage::kLease, internal::BodyWriter().u32(lease).take());
   callbacks_.on_hello(*hello_);
+  // Of what came before only the notes count: start-up files print all sorts of things.
+  for (std::size_t at = error_output_.find(kBootstrapNotes); at != std::string::npos;
+       at = error_output_.find(kBootstrapNotes, at + 1)) {
+    const std::size_t end = error_output_.find('\n', at);
+    if (end == std::string::npos) break;
+    pass_line(error_output_.substr(at, end - at));
+  }
 }
 
 void AgentLink::receive_error(std::span<const std::byte> bytes) {
@@ -144,14 +160,24 @@ void AgentLink::receive_error(std::span<const std::byte> bytes) {
   if (error_output_.size() > kMaxErrorBytes) {
     error_output_.erase(0, error_output_.size() - kMaxErrorBytes);
   }
-  if (!hello_ || is_leaving_) return;
+  if (!hello_) return;
   error_line_ += text;
   for (std::size_t end = error_line_.find('\n'); end != std::string::npos;
        end = error_line_.find('\n')) {
-    callbacks_.on_error_line(error_line_.substr(0, end));
+    pass_line(error_line_.substr(0, end));
     error_line_.erase(0, end + 1);
   }
   if (error_line_.size() > kMaxErrorBytes) error_line_.clear();
+}
+
+void AgentLink::pass_line(const std::string& line) {
+  constexpr std::string_view kNote = kBootstrapNotes;
+  if (line.starts_with(kNote)) {
+    if (callbacks_.on_note) callbacks_.on_note(line.substr(kNote.size()));
+  } else if (!is_leaving_ || line.starts_with(kAgentSays)) {
+    // Remote shells have much to say about connections that end.
+    callbacks_.on_error_line(line);
+  }
 }
 
 void AgentLink::wait_for_exit_then_lose() {
@@ -161,7 +187,9 @@ void AgentLink::wait_for_exit_then_lose() {
       [this, timer, alive = std::weak_ptr<bool>(alive_)](const asio::error_code& error) {
         if (error || alive.expired()) return;
         reap();
-        lose("the connection to its agent closed; " + start_.command.front() + " " + exit_text_);
+        const std::string why = end_reason_.empty() ? "" : " (" + end_reason_ + ")";
+        lose("the connection to its agent closed" + why + "; " + start_.command.front() + " " +
+             exit_text_);
       });
 }
 

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <asio/io_context.hpp>
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -21,6 +22,11 @@
 
 namespace chainmail::launch {
 
+struct AgentLimits {
+  std::chrono::milliseconds lease;  ///< of silence
+  std::chrono::milliseconds start;  ///< from the start of the remote shell to the agent's hello
+};
+
 class AgentLink {
  public:
   struct Callbacks {
@@ -30,11 +36,13 @@ class AgentLink {
     std::function<void(const std::string& reason)> on_lost;
     /// A line that the agent or the remote shell printed to stderr after the hello.
     std::function<void(const std::string& line)> on_error_line;
+    /// Why a launcher that is installed there was not run.
+    std::function<void(const std::string& note)> on_note;
   };
 
   /// `process` runs the command of `start`.
   AgentLink(asio::io_context& io, AgentStart start, std::unique_ptr<AgentProcess> process,
-            Callbacks callbacks);
+            Callbacks callbacks, AgentLimits limits);
   ~AgentLink();
   AgentLink(const AgentLink&) = delete;
   AgentLink& operator=(const AgentLink&) = delete;
@@ -70,12 +78,14 @@ class AgentLink {
   void answer_script(std::string_view noise);
   void receive(const internal::Frame& frame);
   void receive_error(std::span<const std::byte> bytes);
+  void pass_line(const std::string& line);
   void lose(const std::string& reason);
   void wait_for_exit_then_lose();
 
   asio::io_context& io_;
   AgentStart start_;
   Callbacks callbacks_;
+  const AgentLimits limits_;
   std::unique_ptr<AgentProcess> process_;
   std::unique_ptr<FrameChannel> channel_;
   std::optional<AgentHello> hello_;
@@ -83,6 +93,7 @@ class AgentLink {
   std::string error_output_;
   std::string error_line_;
   std::string noise_;
+  std::string end_reason_;  // of the channel, when it did not simply close
   std::string exit_text_ = "still runs";
   int exit_code_ = -1;
   std::string silence_text_;  // of an agent that was told to leave, when its carrier was lost

@@ -15,12 +15,14 @@
 #include <cerrno>
 #include <filesystem>
 #include <iostream>
+#include <iterator>
 #include <set>
 #include <sstream>
 
 #include "base/error.h"
 #include "launcher/agent/children.h"
 #include "launcher/controller/rank_environment.h"
+#include "launcher/fork_exec.h"
 #include "launcher/hosts/host_source.h"
 #include "launcher/mpi/mpi_directories.h"
 #include "launcher/remote/agent_starter.h"
@@ -48,6 +50,9 @@ std::string random_hex(std::size_t bytes) {
   }
   return text;
 }
+
+// ssh gives up a connection after 10 s; slow start-up files come on top.
+constexpr std::chrono::milliseconds kLoginLimit{30000};
 
 bool is_ignored(int signal_number) {
   struct sigaction action {};
@@ -130,14 +135,16 @@ Controller::~Controller() { (void)output_->finish(); }
 
 int Controller::run(std::optional<Milliseconds> time_left) {
   signal(SIGPIPE, SIG_IGN);
-  signal(SIGUSR2, SIG_IGN);
   // In the background of a terminal the launcher goes on; see InputReader.
   signal(SIGTTIN, SIG_IGN);
   signal(SIGTTOU, SIG_IGN);
   adopt_orphans();
-  for (const int number : {SIGCHLD, SIGINT, SIGTERM, SIGTSTP}) signals_.add(number);
-  // Under nohup the job is meant to outlive the terminal.
-  if (!is_ignored(SIGHUP)) signals_.add(SIGHUP);
+  for (const int number : {SIGCHLD, SIGTERM, SIGTSTP}) signals_.add(number);
+  for (const int number : kPassedSignals) signals_.add(number);
+  // Under nohup the job is meant to outlive the terminal; in the background of a script, Ctrl-C.
+  for (const int number : {SIGHUP, SIGINT}) {
+    if (!is_ignored(number)) signals_.add(number);
+  }
   wait_for_signals();
   prepare_programs();
   prepare_mpi();
@@ -157,6 +164,7 @@ int Controller::run(std::optional<Milliseconds> time_left) {
   io_.run();
   // From here on Ctrl-C ends a launcher that waits for somebody to read its output.
   signals_.clear();
+  ignore_passed_signals();
   input_.reset();
   for (Node& node : nodes_) node.link.reset();
   if (lost_local_agent_) {
@@ -238,6 +246,7 @@ void Controller::start_agent(std::uint32_t node) {
   callbacks.on_error_line = [this, &host](const std::string& line) {
     output_->say("[" + host.name + "] " + line);
   };
+  callbacks.on_note = [this, &host](const std::string& note) { tell_not_run(host.name, note); };
   Node& started = nodes_[node];
   ++started.starts;
   EventLog::Members members = {{"host", host.name}, {"attempt", started.starts}};
@@ -251,7 +260,9 @@ void Controller::start_agent(std::uint32_t node) {
       process = std::make_unique<LocalAgentProcess>(io_, started.start, descriptors_.before());
     }
     started.link =
-        std::make_unique<AgentLink>(io_, started.start, std::move(process), std::move(callbacks));
+        std::make_unique<AgentLink>(io_, started.start, std::move(process), std::move(callbacks),
+                                    AgentLimits{options_.lease.value_or(kDefaultLease),
+                                                options_.start_timeout.value_or(kLoginLimit)});
   } catch (const SystemError& error) {
     fail({std::nullopt, exit_code::kLauncherError,
           "cannot start the agent on host " + host.name + ": " + error.what() +
@@ -260,6 +271,17 @@ void Controller::start_agent(std::uint32_t node) {
                      "limit (ulimit -n), or let hosts start each other by --tree auto"
                    : "; install openssh-client or name another remote shell by --rsh")});
   }
+}
+
+// Once: hosts of a cluster are alike.
+void Controller::tell_not_run(const std::string& host, std::string note) {
+  if (std::exchange(has_told_not_run_, true)) return;
+  // Whatever a machine sends must not act on the user's terminal.
+  std::erase_if(note, [](char c) { return static_cast<unsigned char>(c) < ' '; });
+  output_->say("launcher: host " + host + ": " + note +
+               "; the launcher has sent itself there instead. To have that one run, let nobody "
+               "but root or yourself own it and the folders it lies in, and nobody else write "
+               "there (chown, chmod go-w)");
 }
 
 // sshd refuses logins when many come at once (MaxStartups) and does not say so; later ones succeed,
@@ -305,6 +327,13 @@ void Controller::send_orders() {
   start_input();
 }
 
+Controller::Milliseconds Controller::start_timeout() const {
+  // Shared file systems take minutes when all hosts ask them at once, and then give an answer.
+  constexpr Milliseconds kDefault = std::chrono::minutes(5);
+  constexpr Milliseconds kMost = std::chrono::hours(24 * 7);
+  return std::min(options_.start_timeout.value_or(kDefault), kMost);
+}
+
 void Controller::start_input() {
   std::vector<std::uint32_t> targets;
   for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank) {
@@ -335,6 +364,7 @@ StartOrder Controller::order_for(std::uint32_t node) const {
   }
   name_copies(node, order);
   order.binding = options_.binding;
+  order.start_timeout_ms = static_cast<std::uint32_t>(start_timeout().count());
   order.output_window = static_cast<std::uint32_t>(output_window(ranks_.size()));
   if (mpi_) {
     MpiOrder mpi = mpi_order_;
@@ -353,6 +383,9 @@ void Controller::wait_for_signals() {
     } else if (number == SIGTSTP) {
       // Stopped, the launcher would be taken for dead by its agents.
       output_->say("launcher: a job cannot be suspended; the signal is ignored");
+    } else if (std::find(std::begin(kPassedSignals), std::end(kPassedSignals), number) !=
+               std::end(kPassedSignals)) {
+      pass_signal(number);
     } else {
       interrupt(number);
     }

@@ -73,6 +73,7 @@ class Controller {
   void prepare_starts();
   void start_agent(std::uint32_t node);
   bool start_again(std::uint32_t node);
+  void tell_not_run(const std::string& host, std::string note);
   void on_hello();
   void send_orders();
   StartOrder order_for(std::uint32_t node) const;
@@ -91,12 +92,14 @@ class Controller {
 
   // what agents say (controller_frames.cc)
   void on_frame(std::uint32_t node, const internal::Frame& frame);
-  void on_output(const internal::Frame& frame);
-  void on_start_failed(const internal::Frame& frame);
-  void on_rank_bytes(const internal::Frame& frame);
+  void on_output(std::uint32_t node, const internal::Frame& frame);
+  void on_start_failed(std::uint32_t node, const internal::Frame& frame);
+  void fail_late_start(std::uint32_t rank, const std::string& stage, const std::string& path);
+  Milliseconds start_timeout() const;
+  void on_rank_bytes(std::uint32_t node, const internal::Frame& frame);
   void on_rank_message(std::uint32_t rank, const internal::Frame& frame);
-  void on_input_taken(const internal::Frame& frame);
-  std::uint32_t checked_rank(std::uint32_t rank) const;
+  void on_input_taken(std::uint32_t node, const internal::Frame& frame);
+  std::uint32_t checked_rank(std::uint32_t node, std::uint32_t rank) const;
   void send_to_rank(std::uint32_t rank, internal::JobMessage type, std::string body);
   void send_to_other_ranks(std::uint32_t rank, internal::JobMessage type, const std::string& body);
   void on_group_failed(std::uint32_t rank, const internal::Frame& frame);
@@ -115,9 +118,9 @@ class Controller {
   void on_mpi_message(std::uint32_t node, MpiMessage message);
 
   // what becomes of ranks and hosts (controller_watch.cc)
-  void on_rank_started(const internal::Frame& frame);
-  void on_rank_exited(const RankExit& exit);
-  void on_rank_stopped(const internal::Frame& frame);
+  void on_rank_started(std::uint32_t node, const internal::Frame& frame);
+  void on_rank_exited(std::uint32_t node, const RankExit& exit);
+  void on_rank_stopped(std::uint32_t node, const internal::Frame& frame);
   void give_up_stopped(std::uint32_t rank, std::chrono::steady_clock::time_point since);
   void on_step(std::uint32_t rank, const internal::Frame& frame);
   void check_progress(bool was_late);
@@ -135,6 +138,8 @@ class Controller {
   std::string first_cause(const Failure& failure) const;
   void look_for_silent_host();
   void interrupt(int signal_number);
+  void pass_signal(int signal_number);
+  void on_agent_signalled(std::uint32_t node, const internal::Frame& frame);
   void stop_for(const std::string& reason, int exit_code, Milliseconds grace);
   void tell_ending(const std::string& reason);
   void enter(Phase phase, Milliseconds next_after);
@@ -200,6 +205,8 @@ class Controller {
   bool has_listeners_ = false;  // ranks that hear news
   bool lost_local_agent_ = false;
   bool has_told_detour_ = false;
+  bool has_told_not_run_ = false;
+  std::chrono::steady_clock::time_point agents_signal_at_;
   bool all_told_to_leave_ = false;
 };
 

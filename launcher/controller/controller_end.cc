@@ -5,9 +5,12 @@
 // limit, and as soon as all ranks are gone the rest is skipped.
 
 #include <signal.h>
+#include <string.h>
 
 #include <algorithm>
+#include <cerrno>
 
+#include "base/error.h"
 #include "launcher/controller/controller.h"
 
 namespace chainmail::launch {
@@ -26,6 +29,17 @@ constexpr milliseconds kLeaveTime{2000};
 constexpr milliseconds kCarrierLeaveTime{1500};
 constexpr milliseconds kInterruptGrace{5000};
 constexpr milliseconds kTerminateGrace{30000};
+// What sends a signal to every process of a job takes no longer.
+constexpr milliseconds kOneSignal{1000};
+
+milliseconds grace_after(int signal_number) {
+  return signal_number == SIGINT ? kInterruptGrace : kTerminateGrace;
+}
+
+std::string signal_name(int signal_number) {
+  const char* name = sigabbrev_np(signal_number);
+  return name == nullptr ? "signal " + std::to_string(signal_number) : std::string("SIG") + name;
+}
 
 }  // namespace
 
@@ -105,6 +119,8 @@ void Controller::look_for_silent_host() {
 
 void Controller::interrupt(int signal_number) {
   was_interrupted_ = true;
+  // Whoever signals everything of the job means one end, with its grace.
+  if (std::chrono::steady_clock::now() - agents_signal_at_ < kOneSignal) return;
   switch (phase_) {
     case Phase::kStarting:
     case Phase::kRunning:
@@ -119,11 +135,38 @@ void Controller::interrupt(int signal_number) {
     case Phase::kOver:
       return;
   }
-  const auto grace = signal_number == SIGINT ? kInterruptGrace : kTerminateGrace;
-  const char* name = "SIGTERM";
-  if (signal_number == SIGINT) name = "Ctrl-C";
-  if (signal_number == SIGHUP) name = "SIGHUP";
-  stop_for(name, exit_code::kSignalBase + signal_number, options_.grace.value_or(grace));
+  stop_for(signal_number == SIGINT ? "Ctrl-C" : signal_name(signal_number),
+           exit_code::kSignalBase + signal_number,
+           options_.grace.value_or(grace_after(signal_number)));
+}
+
+// A scheduler, or somebody on that host, wants the job to end.
+void Controller::on_agent_signalled(std::uint32_t node, const internal::Frame& frame) {
+  const auto number = static_cast<int>(internal::BodyReader(frame.body).u32());
+  if (number != SIGTERM && number != SIGINT && number != SIGHUP) {
+    throw SystemError("agent protocol: signal " + std::to_string(number) + " ends no job", EPROTO);
+  }
+  if (phase_ != Phase::kStarting && phase_ != Phase::kRunning) return;
+  was_interrupted_ = true;
+  agents_signal_at_ = std::chrono::steady_clock::now();
+  stop_for(signal_name(number) + " to the agent on host " + placement_.nodes[node].name,
+           exit_code::kSignalBase + number, options_.grace.value_or(grace_after(number)));
+}
+
+void Controller::pass_signal(int signal_number) {
+  events_.record("signal", {{"signal", signal_number}});
+  if (!has_started_) {
+    if (signal_number != SIGWINCH) {
+      output_->say("launcher: " + signal_name(signal_number) +
+                   " came before there were ranks; nobody gets it");
+    }
+    return;
+  }
+  const auto number = static_cast<std::uint32_t>(signal_number);
+  for (Node& node : nodes_) {
+    if (!node.link) continue;
+    node.link->send(AgentMessage::kPassSignal, internal::BodyWriter().u32(number).take());
+  }
 }
 
 void Controller::stop_for(const std::string& reason, int exit_code, milliseconds grace) {

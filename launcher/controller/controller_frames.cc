@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include <cerrno>
+#include <sstream>
 
 #include "base/error.h"
 #include "launcher/controller/controller.h"
@@ -45,25 +46,25 @@ void Controller::on_frame(std::uint32_t node, const Frame& frame) {
     case AgentMessage::kHeartbeat:
       break;
     case AgentMessage::kRankStarted:
-      on_rank_started(frame);
+      on_rank_started(node, frame);
       break;
     case AgentMessage::kInputTaken:
-      on_input_taken(frame);
+      on_input_taken(node, frame);
       break;
     case AgentMessage::kStartFailed:
-      on_start_failed(frame);
+      on_start_failed(node, frame);
       break;
     case AgentMessage::kRankExited:
-      on_rank_exited(decode_exit(frame.body));
+      on_rank_exited(node, decode_exit(frame.body));
       break;
     case AgentMessage::kRankStopped:
-      on_rank_stopped(frame);
+      on_rank_stopped(node, frame);
       break;
     case AgentMessage::kOutput:
-      on_output(frame);
+      on_output(node, frame);
       break;
     case AgentMessage::kRankBytes:
-      on_rank_bytes(frame);
+      on_rank_bytes(node, frame);
       break;
     case AgentMessage::kMpi:
       on_mpi(node, frame);
@@ -75,6 +76,9 @@ void Controller::on_frame(std::uint32_t node, const Frame& frame) {
       break;
     case AgentMessage::kPreload:
       on_preload(node, frame);
+      break;
+    case AgentMessage::kSignalled:
+      on_agent_signalled(node, frame);
       break;
     case AgentMessage::kAllExited:
       nodes_[node].all_exited = true;
@@ -91,20 +95,28 @@ void Controller::on_frame(std::uint32_t node, const Frame& frame) {
     case AgentMessage::kTunnelInput:
     case AgentMessage::kTunnelImage:
     case AgentMessage::kTunnelKill:
+    case AgentMessage::kPassSignal:
+    case AgentMessage::kLease:
       throw SystemError("agent protocol: message for an agent came to the controller", EPROTO);
   }
 }
 
-std::uint32_t Controller::checked_rank(std::uint32_t rank) const {
+// An agent speaks for its own ranks only.
+std::uint32_t Controller::checked_rank(std::uint32_t node, std::uint32_t rank) const {
   if (rank >= ranks_.size()) {
     throw SystemError("agent protocol: there is no rank " + std::to_string(rank), EPROTO);
+  }
+  if (ranks_[rank].node != node) {
+    throw SystemError("agent protocol: rank " + std::to_string(rank) + " is on host " +
+                          host_of(rank) + ", not on " + placement_.nodes[node].name,
+                      EPROTO);
   }
   return rank;
 }
 
-void Controller::on_output(const Frame& frame) {
+void Controller::on_output(std::uint32_t node, const Frame& frame) {
   BodyReader body(frame.body);
-  const std::uint32_t rank = checked_rank(body.u32());
+  const std::uint32_t rank = checked_rank(node, body.u32());
   const std::uint8_t stream = body.u8();
   if (stream != 1 && stream != 2) throw SystemError("agent protocol: no such stream", EPROTO);
   std::string text = body.text();
@@ -112,9 +124,9 @@ void Controller::on_output(const Frame& frame) {
   output_->write(rank, stream, std::move(text));
 }
 
-void Controller::on_input_taken(const Frame& frame) {
+void Controller::on_input_taken(std::uint32_t node, const Frame& frame) {
   BodyReader body(frame.body);
-  const std::uint32_t rank = checked_rank(body.u32());
+  const std::uint32_t rank = checked_rank(node, body.u32());
   if (!input_) return;
   if (body.u8() != 0) {
     input_->on_taken(rank);
@@ -123,14 +135,15 @@ void Controller::on_input_taken(const Frame& frame) {
   }
 }
 
-void Controller::on_start_failed(const Frame& frame) {
+void Controller::on_start_failed(std::uint32_t node, const Frame& frame) {
   BodyReader body(frame.body);
-  const std::uint32_t rank = checked_rank(body.u32());
+  const std::uint32_t rank = checked_rank(node, body.u32());
   const int error = static_cast<int>(body.u32());
   const std::string stage = body.text();
   const std::string path = body.text();
   const std::string on_host = " on host " + host_of(rank);
   const std::string why = strerror(error);
+  if (stage.starts_with("late ")) return fail_late_start(rank, stage, path);
   if (stage == "chdir") {
     return fail({std::nullopt, exit_code::kLauncherError,
                  "the working directory " + path + " cannot be entered" + on_host + ": " + why +
@@ -140,8 +153,12 @@ void Controller::on_start_failed(const Frame& frame) {
     return fail({std::nullopt, exit_code::kLauncherError, "host " + host_of(rank) + ": " + path});
   }
   if (stage == "spawn") {
-    return fail({std::nullopt, exit_code::kLauncherError,
-                 "cannot start rank " + std::to_string(rank) + on_host + ": " + why});
+    return fail(
+        {std::nullopt, exit_code::kLauncherError,
+         "cannot start rank " + std::to_string(rank) + on_host + ": " + why +
+             (error == EMFILE ? "; each rank takes six open files of the agent there: raise "
+                                "the limit (ulimit -Hn), or use more hosts"
+                              : "")});
   }
   if (error == ENOENT || error == ENOTDIR) {
     const bool has_slash = path.find('/') != std::string::npos;
@@ -155,9 +172,22 @@ void Controller::on_start_failed(const Frame& frame) {
         "program cannot be executed" + on_host + ": " + path + ": " + why});
 }
 
-void Controller::on_rank_bytes(const Frame& frame) {
+void Controller::fail_late_start(std::uint32_t rank, const std::string& stage,
+                                 const std::string& path) {
+  const bool is_folder = stage == "late chdir";
+  std::ostringstream limit;
+  limit << static_cast<double>(start_timeout().count()) / 1000;
+  fail({std::nullopt, exit_code::kLauncherError,
+        "rank " + std::to_string(rank) + " on host " + host_of(rank) + " has not started within " +
+            limit.str() + " s: " +
+            (is_folder ? "its working directory " + path + " does not answer (chdir)"
+                       : "its program " + path + " does not come from its file system (exec)") +
+            "; look at that file system there, or allow more time by --start-timeout"});
+}
+
+void Controller::on_rank_bytes(std::uint32_t node, const Frame& frame) {
   BodyReader body(frame.body);
-  const std::uint32_t number = checked_rank(body.u32());
+  const std::uint32_t number = checked_rank(node, body.u32());
   const std::string bytes = body.text();
   Rank& rank = ranks_[number];
   try {

@@ -80,7 +80,7 @@ void Controller::on_mpi_message(std::uint32_t node, MpiMessage message) {
   if (message.ranks.size() != 1) {
     throw SystemError("MPI messages: an end that names no rank", EPROTO);
   }
-  const std::uint32_t rank = checked_rank(message.ranks.front());
+  const std::uint32_t rank = checked_rank(node, message.ranks.front());
   if (message.op == MpiOp::kUnfinished) {
     return fail({rank, 1,
                  "ended after MPI_Init without MPI_Finalize; ranks that wait for it would wait for "

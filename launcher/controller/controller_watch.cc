@@ -38,9 +38,9 @@ EventLog::Members Controller::about(std::uint32_t rank) const {
   return {{"rank", rank}, {"host", host_of(rank)}};
 }
 
-void Controller::on_rank_started(const Frame& frame) {
+void Controller::on_rank_started(std::uint32_t node, const Frame& frame) {
   BodyReader body(frame.body);
-  const std::uint32_t rank = checked_rank(body.u32());
+  const std::uint32_t rank = checked_rank(node, body.u32());
   EventLog::Members members = about(rank);
   members["pid"] = body.u32();
   const std::string cpus = body.text();
@@ -69,8 +69,8 @@ void Controller::list_ended(std::uint32_t rank, const std::string& cause) {
   }
 }
 
-void Controller::on_rank_exited(const RankExit& exit) {
-  const std::uint32_t number = checked_rank(exit.rank);
+void Controller::on_rank_exited(std::uint32_t node, const RankExit& exit) {
+  const std::uint32_t number = checked_rank(node, exit.rank);
   Rank& rank = ranks_[number];
   if (std::exchange(rank.is_gone, true)) return;
   rank.stopped_since.reset();
@@ -92,9 +92,9 @@ void Controller::on_rank_exited(const RankExit& exit) {
   if (!is_ended_by_us || !verdict_.failure()) fail({number, code_of(exit), cause});
 }
 
-void Controller::on_rank_stopped(const Frame& frame) {
+void Controller::on_rank_stopped(std::uint32_t node, const Frame& frame) {
   BodyReader body(frame.body);
-  const std::uint32_t number = checked_rank(body.u32());
+  const std::uint32_t number = checked_rank(node, body.u32());
   Rank& rank = ranks_[number];
   const bool is_stopped = body.u8() != 0;
   events_.record(is_stopped ? "rank_stopped" : "rank_continued", about(number));

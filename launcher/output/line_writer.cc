@@ -37,7 +37,7 @@ LineWriter::LineWriter(std::string path, bool goes_on, std::size_t most_bytes)
 LineWriter::~LineWriter() { (void)finish(); }
 
 void LineWriter::open(int more_flags) {
-  const int flags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | more_flags;
+  const int flags = O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC | more_flags;
   fd_.reset(::open(path_.c_str(), flags, 0600));
   struct stat status {};
   const bool is_known = fd_.is_open() && fstat(fd_.get(), &status) == 0;

@@ -23,6 +23,9 @@
 namespace chainmail::launch {
 namespace {
 
+// Ranks are counted without gaps.
+constexpr std::size_t kMostOlderRanks = std::size_t{1} << 20;
+
 bool is_same_file(int a, int b) {
   struct stat first {};
   struct stat second {};
@@ -97,13 +100,30 @@ bool OutputSink::finish() {
   return !lost_output_;
 }
 
+// Of an earlier job with more ranks; they would be taken for this one's.
+void OutputSink::remove_older_files() const {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  for (std::size_t rank = options_.host_of_rank.size(); rank < kMostOlderRanks; ++rank) {
+    const fs::path directory = fs::path(options_.directory) / ("rank." + std::to_string(rank));
+    if (!fs::is_directory(fs::symlink_status(directory, error))) return;
+    for (const char* name : {"stdout", "stderr"}) fs::remove(directory / name, error);
+    fs::remove(directory, error);  // not where others have put something
+  }
+}
+
 void OutputSink::open_files() {
   namespace fs = std::filesystem;
+  if (!options_.append) remove_older_files();
   files_.resize(options_.host_of_rank.size());
   for (std::size_t rank = 0; rank < files_.size(); ++rank) {
     const fs::path directory = fs::path(options_.directory) / ("rank." + std::to_string(rank));
     std::error_code error;
     fs::create_directories(directory, error);
+    // A link leads to files that nobody has named.
+    if (!error && fs::is_symlink(directory)) {
+      throw SystemError("cannot write into " + directory.string() + ": it is a link", ELOOP);
+    }
     if (error) {
       throw SystemError("cannot make " + directory.string() + ": " + error.message(),
                         error.value());
@@ -113,8 +133,10 @@ void OutputSink::open_files() {
       const std::string path = (directory / kNames[i]).string();
       const int mode = options_.append ? O_APPEND : O_TRUNC;
       files_[rank].streams[i].reset(
-          ::open(path.c_str(), O_WRONLY | O_CREAT | mode | O_CLOEXEC, 0666));
-      if (!files_[rank].streams[i].is_open()) throw system_error("cannot write " + path);
+          ::open(path.c_str(), O_WRONLY | O_CREAT | O_NOFOLLOW | mode | O_CLOEXEC, 0666));
+      if (!files_[rank].streams[i].is_open()) {
+        throw system_error("cannot write " + path + (errno == ELOOP ? ", which is a link" : ""));
+      }
       files_[rank].paths[i] = path;
     }
   }

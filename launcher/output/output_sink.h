@@ -79,6 +79,7 @@ class OutputSink {
     std::string paths[2];
   };
 
+  void remove_older_files() const;
   void open_files();
   void push(Piece piece);
   void run();

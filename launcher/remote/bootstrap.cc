@@ -6,22 +6,67 @@
 namespace chainmail::launch {
 namespace {
 
-// One compound command, because dash
-// reads its input in blocks: what a later command should get would be gone. `head` asks for a
-// program that fits before any byte is sent, since what is not read cannot be called back.
-constexpr char kScript[] = R"(
+// One compound command, because dash reads its input in blocks: what a later command should get
+// would be gone. `head` asks for a program that fits before any byte is sent, since what is not
+// read cannot be called back.
+//
+// cm_unsafe says why somebody other than root and this user could put a file of his own at a path
+// without links, or nothing. Folders come before what they hold, and nobody else can replace what
+// lies in a folder that has passed: so what has passed stays, and is run by that name. Only a file
+// that holds this protocol's name is run to ask which build it is: links may lead to any program.
+constexpr char kScript[] = R"sh(
 cm_say() { echo "chainmail: $*" >&2; }
+cm_real() { readlink -f "$1" 2>/dev/null || echo "$1"; }
+cm_unsafe() {
+  cm_at=$1
+  set --
+  while case $cm_at in /?*) ;; *) false ;; esac; do
+    set -- "$cm_at" "$@"
+    cm_at=${cm_at%/*}
+  done
+  LC_ALL=C ls -ldn / "$@" 2>/dev/null | {
+    cm_n=0
+    while read -r cm_mode cm_links cm_owner cm_name; do
+      cm_n=$((cm_n + 1)) cm_name=/${cm_name#*/}
+      [ "$cm_owner" = 0 ] || [ "$cm_owner" = "$cm_me" ] || {
+        echo "$cm_name belongs to uid $cm_owner, who is neither root nor this user (uid $cm_me)"
+        exit
+      }
+      case $cm_mode in
+        d????????[tT]*) ;;
+        [d-]???????w*) echo "everybody may write to $cm_name ($cm_mode)"; exit ;;
+        [d-]????w*) echo "the group of $cm_name may write to it ($cm_mode)"; exit ;;
+        [d-]*) ;;
+        *) echo "$cm_name is no plain file or folder ($cm_mode)"; exit ;;
+      esac
+    done
+    [ $cm_n -gt $# ] || echo "$1 cannot be looked at"
+  }
+}
+cm_me=$(id -u)
 cm_here=$(uname -m)
-cm_found=
-[ -f "$cm_path" ] && [ -x "$cm_path" ] && cm_found=$("$cm_path" --agent-id </dev/null 2>/dev/null)
-[ "$cm_found" = "$cm_identity" ] && exec "$cm_path" --agent "$cm_marker"
+cm_found= cm_bad=
+if [ -f "$cm_path" ] && [ -x "$cm_path" ]; then
+  cm_file=$(cm_real "$cm_path")
+  cm_bad=$(cm_unsafe "$cm_file")
+  if [ -n "$cm_bad" ]; then
+    cm_bad="$cm_path is not run: $cm_bad"
+    echo "chainmail-note: $cm_bad" >&2
+  elif grep -q "${cm_identity%/*}/" "$cm_file" 2>/dev/null; then
+    cm_found=$("$cm_file" --agent-id </dev/null 2>/dev/null)
+  fi
+fi
+[ "$cm_found" = "$cm_identity" ] && exec "$cm_file" --agent "$cm_marker"
 if [ "$cm_here" != "$cm_machine" ]; then
-  [ "${cm_found%/*}" = "${cm_identity%/*}" ] && exec "$cm_path" --agent "$cm_marker"
-  cm_say "machine $cm_here, but this launcher is a program for $cm_machine"
+  [ "${cm_found%/*}" = "${cm_identity%/*}" ] && exec "$cm_file" --agent "$cm_marker"
+  cm_say "machine $cm_here, but this launcher is a program for $cm_machine${cm_bad:+; $cm_bad}"
   exit 125
 fi
 cm_dir= cm_why=
 for cm_parent in "${TMPDIR:-/tmp}" /tmp /var/tmp /dev/shm "${XDG_RUNTIME_DIR:-/tmp}" "${HOME:-/tmp}"; do
+  cm_parent=$(cm_real "$cm_parent")
+  cm_bad=$(cm_unsafe "$cm_parent")
+  [ -z "$cm_bad" ] || { cm_why="$cm_why $cm_bad;"; continue; }
   cm_dir=$(mktemp -d "$cm_parent/chainmail-agent.XXXXXXXXXX" 2>/dev/null)
   [ -n "$cm_dir" ] || { cm_why="$cm_why $cm_parent cannot be written;"; continue; }
   trap 'rm -rf "$cm_dir"' 0
@@ -49,7 +94,7 @@ if [ "$1 $2" != "$cm_sum" ]; then
   exit 125
 fi
 exec "$cm_file" --agent "$cm_marker" "$cm_dir"
-)";
+)sh";
 
 }  // namespace
 

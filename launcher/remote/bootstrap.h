@@ -4,7 +4,8 @@
 // How an agent comes to run on another host. A remote shell is asked for /bin/sh and nothing else,
 // which no login shell can misread and no starter split differently; the rest goes over its
 // standard input: a script that runs the launcher installed at the same path if it is the same
-// build, and otherwise asks for the program itself. Pure functions.
+// build and nobody but root and the user can change it there, and otherwise asks for the program
+// itself. Pure functions.
 
 #pragma once
 
@@ -34,5 +35,7 @@ struct Bootstrap {
 
 /// Begins every message of the script on its standard error.
 inline constexpr char kBootstrapSays[] = "chainmail: ";
+/// Begins its line about an installed launcher that it does not run.
+inline constexpr char kBootstrapNotes[] = "chainmail-note: ";
 
 }  // namespace chainmail::launch

@@ -38,9 +38,9 @@ void add_ssh_options(std::vector<std::string>& words) {
   // configuration that a second session could not get, and no connection that outlives the job
   // because this session became the master of others. Whether host keys are checked is the user's
   // to say; never is a check switched off here.
-  for (const char* option :
-       {"BatchMode=yes", "ConnectTimeout=10", "ServerAliveInterval=2", "ServerAliveCountMax=3",
-        "ClearAllForwardings=yes", "ForwardAgent=no", "EscapeChar=none", "ControlMaster=no"}) {
+  for (const char* option : {"BatchMode=yes", "ConnectTimeout=10", "ServerAliveInterval=2",
+                             "ServerAliveCountMax=3", "ClearAllForwardings=yes", "ForwardAgent=no",
+                             "EscapeChar=none", "ControlMaster=no", "RemoteCommand=none"}) {
     words.insert(words.end(), {"-o", option});
   }
   words.insert(words.end(), {"-T", "-x"});

@@ -50,7 +50,7 @@ void Relay::open(const internal::Frame& frame) {
                       EPROTO);
   }
   try {
-    ChildProcess child = start_child(order.command);
+    ChildProcess child = start_child(order.command, &descriptors_);
     Tunnel& tunnel = tunnels_[order.tunnel];
     tunnel.pid = child.pid;
     tunnel.stream = ByteStream::make(io_, std::move(child.output), std::move(child.input),

@@ -8,6 +8,7 @@
 
 #pragma once
 
+#include <sys/resource.h>
 #include <sys/types.h>
 
 #include <asio/io_context.hpp>
@@ -32,7 +33,9 @@ class Relay {
   /// What may wait for one command that does not read; more ends it. Silence ends it long before.
   static constexpr std::size_t kMostQueuedBytes = std::size_t{64} << 20;
 
-  Relay(asio::io_context& io, Send send) : io_(io), send_(std::move(send)) {}
+  /// `descriptors`: the limit on open files that commands get.
+  Relay(asio::io_context& io, Send send, const rlimit& descriptors)
+      : io_(io), send_(std::move(send)), descriptors_(descriptors) {}
   ~Relay();
   Relay(const Relay&) = delete;
   Relay& operator=(const Relay&) = delete;
@@ -64,6 +67,7 @@ class Relay {
 
   asio::io_context& io_;
   Send send_;
+  const rlimit descriptors_;
   std::map<std::uint32_t, Tunnel> tunnels_;
   std::optional<AgentImage> image_;
   bool reading_ = true;

@@ -99,7 +99,7 @@ class TunnelProcess : public AgentProcess {
       if (!is_open()) return;
       if (!bytes.empty()) return callbacks_.on_bytes(bytes);
       detach();
-      callbacks_.on_end("closed");
+      callbacks_.on_end(kClosed);
     }
 
    private:

@@ -40,6 +40,8 @@ TEST(RemoteShell, AsksForAShellAndNothingElse) {
   EXPECT_THAT(ssh, testing::StartsWith("ssh -F conf -o BatchMode=yes "));
   EXPECT_THAT(ssh, testing::EndsWith(" -T -x -p 2222 -l bob -- n1 /bin/sh"));
   EXPECT_THAT(ssh, Not(HasSubstr("StrictHostKeyChecking")));
+  // One of the user's configuration would take the place of /bin/sh.
+  EXPECT_THAT(ssh, HasSubstr(" -o RemoteCommand=none "));
   EXPECT_EQ(joined(remote_shell_command({"qrsh", "-inherit"}, host("n1"))),
             "qrsh -inherit n1 /bin/sh");
   EXPECT_EQ(joined(remote_shell_command({"kubectl", "exec", "-i", "%h", "--"}, host("n1"))),

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 #include <span>
+#include <string>
 #include <utility>
 
 #include "ops/comm/frames/peer_link.h"
@@ -18,6 +19,11 @@ namespace {
 constexpr std::size_t kMaxEarlyBytes = 128 * kEagerBytes;
 constexpr std::size_t kMaxEarlyMessages = 16384;
 constexpr std::size_t kMaxNotices = 4096;
+// A program may begin any number of sends before their receives; this many heads take 8 MiB.
+constexpr std::size_t kMaxOffers = 65536;
+// What waits for room in the connection before inquiries go unanswered: a peer that asks and does
+// not read gets nothing, and asks again when it does.
+constexpr std::size_t kMaxControls = 4096;
 
 }  // namespace
 
@@ -138,11 +144,12 @@ void PeerLink::on_inquiry(const FrameHead& head) {
     const bool is_ahead = log_.find(Tag::position(head.tag)) == nullptr;
     if (is_ahead && notices_.size() < kMaxNotices) notices_.push_back({head.tag, head.header});
   }
+  if (is_ending_ || controls_.size() >= kMaxControls) return;
   const bool is_answered =
       std::any_of(controls_.begin(), controls_.end(), [&](const Control& control) {
         return control.head.type == FrameType::kMoving && control.head.tag == head.tag;
       });
-  if (!is_ending_ && !is_answered) answer(head);
+  if (!is_answered) answer(head);
 }
 
 void PeerLink::answer(const FrameHead& inquiry) {
@@ -204,6 +211,10 @@ void PeerLink::on_offer(const FrameHead& head) {
   const auto match = std::find_if(receives_.begin(), receives_.end(),
                                   [&](const Receive* receive) { return receive->tag == head.tag; });
   if (match == receives_.end()) {
+    if (offers_.size() >= kMaxOffers) {
+      throw StreamError("offers more than " + std::to_string(kMaxOffers) +
+                        " messages that no receive was posted for");
+    }
     offers_.push_back(head);
     return;
   }

@@ -2,6 +2,7 @@
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
 #include <algorithm>
+#include <stdexcept>
 #include <utility>
 
 #include "base/error.h"
@@ -13,6 +14,7 @@
 #include "launcher/staging/preload_wire.h"
 #include "launcher/tree/tunnel_wire.h"
 #include "tests/launcher/fuzz/fuzz_targets.h"
+#include "tests/ops/fuzz/peer_link_target.h"
 
 namespace chainmail::launch {
 namespace {
@@ -173,6 +175,14 @@ void run_pmi1(std::string_view line) {
   }
 }
 
+void run_peer_link(std::string_view bytes) {
+  try {
+    ops::run_peer_link(bytes);
+  } catch (const std::logic_error& broken) {
+    promise(false, broken.what());
+  }
+}
+
 }  // namespace
 
 std::vector<FuzzTarget> frame_fuzz_targets() {
@@ -212,6 +222,7 @@ std::vector<FuzzTarget> frame_fuzz_targets() {
                      run_pmi1,
                      {"cmd=put kvsname=job key=card value=tcp#1$2", "mcmd=spawn nprocs=1"},
                      ""});
+  targets.push_back({"peer_link", run_peer_link, ops::peer_link_seeds(), ""});
   targets.push_back({"store", run_store, {store_seed()}, ""});
   return targets;
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-// What is fuzzed: every parser of texts about hosts and options, and every decoder of frames. A
-// target takes any bytes; it may refuse them by the exceptions that its interface names, and aborts
-// when what it accepts breaks a promise.
+// What is fuzzed: every parser of texts about hosts and options, and every decoder of frames,
+// those between ranks (tests/ops/fuzz) included. A target takes any bytes; it may refuse them by
+// the exceptions that its interface names, and aborts when what it accepts breaks a promise.
 //
 // Run by libFuzzer (tools/check/fuzz.sh), and over seeds and mutations of them by replay_test.cc.
 

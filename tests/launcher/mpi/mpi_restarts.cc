@@ -34,6 +34,7 @@ using internal::BodyWriter;
 constexpr std::uint32_t kRanksPerNode = 2;
 constexpr std::uint32_t kOutputWindow = 256 << 10;  // far more than is printed
 constexpr long kMayGrowKiB = 256;
+constexpr AgentLimits kLimits{kDefaultLease, std::chrono::seconds(30)};
 
 struct Node {
   std::vector<std::string> command;
@@ -90,7 +91,7 @@ class Restarts {
     if (getrlimit(RLIMIT_NOFILE, &descriptors) != 0) wrong("the limit on open files is unknown");
     auto process = std::make_unique<LocalAgentProcess>(io_, start, descriptors);
     nodes_[index].link = std::make_unique<AgentLink>(io_, std::move(start), std::move(process),
-                                                     std::move(callbacks));
+                                                     std::move(callbacks), kLimits);
   }
 
   void beat() {

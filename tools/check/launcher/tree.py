@@ -235,7 +235,8 @@ def check_kills(work, hosts, width):
         ("kill relay's agent", lambda t: t.agent(relay), nine, 125, lost_relay),
         ("kill relay's warden", lambda t: t.warden(relay), nine, 125, lost_relay),
         ("kill relay's shell", lambda t: t.shell(relay), nine, 125, lost_relay),
-        ("terminate relay's agent", lambda t: t.agent(relay), signal.SIGTERM, 125, lost_relay),
+        ("terminate relay's agent", lambda t: t.agent(relay), signal.SIGTERM, 143,
+         rf"SIGTERM to the agent on host h{relay}: ending the job"),
         ("kill launcher", lambda t: t.process.pid, nine, -9, ""),
         ("terminate launcher", lambda t: t.process.pid, signal.SIGTERM, 143, "SIGTERM"),
     ]

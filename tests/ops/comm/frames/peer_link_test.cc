@@ -63,6 +63,46 @@ TEST_F(PeerLinkTest, AMessageCannotGrowOnTheWay) {
   EXPECT_THROW(static_cast<void>(link_.on_head(piece(1000, 60, 900))), StreamError);
 }
 
+// The same for a message that came before its receive.
+TEST_F(PeerLinkTest, AnEarlyMessageCannotGrowOnTheWay) {
+  ASSERT_TRUE(link_.on_head(piece(100, 0, 60)).has_value());
+  link_.on_frame(piece(100, 0, 60));
+  EXPECT_THROW(static_cast<void>(link_.on_head(piece(1000, 60, 900))), StreamError);
+}
+
+// Else a peer could fill this rank's memory with heads alone.
+TEST_F(PeerLinkTest, OffersAreBounded) {
+  FrameHead offer;
+  offer.type = FrameType::kOffer;
+  offer.message_bytes = 1000000;
+  constexpr std::uint32_t kMost = 65536;
+  for (std::uint32_t tag = 0; tag < kMost; ++tag) {
+    offer.tag = Tag::point_to_point(tag);
+    link_.on_frame(offer);
+  }
+  EXPECT_TRUE(link_.has_message(Tag::point_to_point(kMost - 1)));
+  offer.tag = Tag::point_to_point(kMost);
+  EXPECT_THROW(link_.on_frame(offer), StreamError);
+}
+
+TEST_F(PeerLinkTest, AnswersThatThePeerDoesNotReadAreBounded) {
+  Movement movement;
+  PeerLink link(self_, peer_, log_, counters_, &movement);
+  FrameHead inquiry;
+  inquiry.type = FrameType::kInquiry;
+  constexpr std::uint64_t kMost = 4096;
+  std::size_t answers = 0;
+  for (std::uint64_t tag = 0; tag < kMost + 10; ++tag) {
+    inquiry.tag = Tag::collective(tag, 0);
+    link.on_frame(inquiry);
+  }
+  while (const auto frame = link.next_frame()) {
+    link.frame_sent(frame->head);
+    ++answers;
+  }
+  EXPECT_EQ(answers, kMost);
+}
+
 TEST_F(PeerLinkTest, WhoAsksForATransferHearsWhetherItIsBehindOthers) {
   std::vector<std::byte> bytes(1000);
   Send first;

@@ -1,0 +1,232 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+# SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+"""Signals that schedulers and people send to the parts of a job: signals_test.py LAUNCHER [CASE...]"""
+
+import contextlib
+import os
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+
+from outside import Arguments, Job, Skipped, fields_of, main, parent_of
+
+INSIDE = "inside"
+
+# Two ranks that say which signals come; SIGTERM ends them with 0.
+TOLD = """
+trap 'echo got USR1' USR1; trap 'echo got USR2' USR2; trap 'echo got WINCH' WINCH
+trap 'sleep 0.3; echo saved; exit 0' TERM
+echo up
+while :; do sleep 0.05; done
+"""
+
+
+def told(launcher, *options, hosts="localhost:2"):
+    job = Job(launcher, "-H", hosts, *options, "sh", "-c", TOLD)
+    job.wait_for("up", 2)
+    return job
+
+
+def ranks_get_what_the_launcher_gets(launcher):
+    with told(launcher) as job:
+        for name in ("USR1", "USR2", "WINCH"):
+            job.process.send_signal(getattr(signal, f"SIG{name}"))
+            job.wait_for(f"got {name}", 2)
+        time.sleep(0.3)
+        for name in ("USR1", "USR2", "WINCH"):
+            assert job.text("out").count(f"got {name}") == 2, job.all()
+        job.process.terminate()
+        job.ends_with(143)
+
+
+def ranks_get_what_agents_and_wardens_get(launcher):
+    for of in (lambda agent: [agent], lambda agent: [parent_of(agent)],
+               lambda agent: [agent, parent_of(agent)]):
+        with told(launcher) as job:
+            for pid in of(job.agent()):
+                os.kill(pid, signal.SIGUSR1)
+            job.wait_for("got USR1", 2)
+            time.sleep(0.3)
+            assert job.text("out").count("got USR1") == 2, job.all()
+            job.process.terminate()
+            job.ends_with(143)
+
+
+def everything_but_ranks_survives(launcher):
+    """Grid Engine sends its warning to every process."""
+    with tempfile.TemporaryDirectory() as folder:
+        shell = os.path.join(folder, "shell")
+        with open(shell, "w", encoding="ascii") as file:
+            file.write("#!/bin/sh\nshift\n\"$@\"\nexit $?\n")  # stays, as ssh does
+        os.chmod(shell, 0o755)
+        with told(launcher, "--rsh", shell, hosts="far.invalid:2") as job:
+            for number in (signal.SIGUSR1, signal.SIGUSR2):
+                mine = set(job.ranks())
+                for pid in [job.process.pid, *job.processes()]:
+                    if pid not in mine and parent_of(pid) not in mine:
+                        with contextlib.suppress(ProcessLookupError):
+                            os.kill(pid, number)
+            job.wait_for("got USR1", 2)
+            time.sleep(0.5)
+            assert job.process.poll() is None, job.all()
+            job.process.terminate()
+            job.ends_with(143)
+
+
+def who_handles_no_signal_is_told_as_such(launcher):
+    with Job(launcher, "-n", 1, "sh", "-c", "echo up; exec sleep 60") as job:
+        job.wait_for("up")
+        job.process.send_signal(signal.SIGUSR1)
+        job.ends_with(138)
+        job.says("rank 0 on host ")
+        job.says("was killed by signal 10 (User defined signal 1): the job was sent this signal")
+        job.leaves_nothing()
+
+
+def before_there_are_ranks_nobody_gets_it(launcher):
+    with Job(launcher, "-H", "far.invalid:1", "--rsh", "sh -c 'sleep 1.5; exec /bin/sh' %h",
+             "echo", "ran") as job:
+        time.sleep(0.7)
+        job.process.send_signal(signal.SIGUSR1)
+        job.ends_with(0)
+        job.says("SIGUSR1 came before there were ranks")
+        assert "ran" in job.text("out"), job.all()
+
+
+def sigterm_to_an_agent_leaves_time(launcher):
+    for of in (lambda agent: agent, parent_of):
+        with told(launcher) as job:
+            os.kill(of(job.agent()), signal.SIGTERM)
+            job.ends_with(143)
+            job.says("SIGTERM to the agent on host ")
+            job.says_not("process ")
+            assert job.text("out").count("saved") == 2, job.all()
+            job.leaves_nothing()
+
+
+def one_sigterm_to_all_is_one_end(launcher):
+    """As `pkill -TERM launcher`: nothing of it counts as a second signal."""
+    with told(launcher) as job:
+        agent = job.agent()
+        os.kill(agent, signal.SIGTERM)
+        os.kill(parent_of(agent), signal.SIGTERM)
+        time.sleep(0.1)
+        job.process.terminate()
+        job.ends_with(143)
+        assert job.text("out").count("saved") == 2, job.all()
+
+
+def grace_is_the_limit_for_agents_too(launcher):
+    with Job(launcher, "-n", 1, "--grace", "0.3", "sh", "-c",
+             "trap '' TERM; echo up; while :; do sleep 0.05; done") as job:
+        job.wait_for("up")
+        os.kill(job.agent(), signal.SIGTERM)
+        job.ends_with(143, 5)
+        job.says_not("process ")
+        job.leaves_nothing()
+
+
+def an_ignored_ctrl_c_stays_ignored(launcher):
+    def ignore():
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    with Job(launcher, "-n", 1, "sh", "-c", "echo up; sleep 1", preexec_fn=ignore) as job:
+        job.wait_for("up")
+        job.process.send_signal(signal.SIGINT)
+        job.ends_with(0)
+
+
+def a_setuid_rank_that_stays_is_named(launcher):
+    if os.geteuid() != 0 or not shutil.which("setpriv"):
+        raise Skipped("needs root, to make a setuid program, and setpriv")
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        # Real and effective user become root: nothing of the user's reaches it.
+        program = os.path.join(folder, "becomes")
+        shutil.copy(shutil.which("setpriv"), program)
+        os.chmod(program, 0o755 | stat.S_ISUID)
+        mine = os.path.join(folder, "launcher")
+        shutil.copy(launcher, mine)
+        os.chmod(mine, 0o755)
+
+        def become_user():
+            os.setgroups([])
+            os.setgid(61234)
+            os.setuid(61234)
+
+        words = [program, "--reuid", "0", "--regid", "0", "--clear-groups"]
+        if subprocess.run([*words, "true"], preexec_fn=become_user, check=False).returncode != 0:
+            raise Skipped("no setuid programs in " + folder)
+        with Job(mine, "-n", 1, "--grace", "0.2", *words, "sleep", 8, cwd="/",
+                 environment={"TMPDIR": "/tmp"}, preexec_fn=become_user) as job:
+            time.sleep(1.5)
+            job.process.terminate()
+            job.ends_with(143, 15)
+            job.says("belongs to another user (a setuid program?)")
+            job.says("it is left behind")
+            job.leaves_nothing(15)  # it ends by itself
+
+
+def named(*names):
+    found = []
+    for pid in os.listdir("/proc"):
+        try:
+            with open(f"/proc/{pid}/comm", encoding="ascii") as file:
+                name = file.read().strip()
+            if name in names and fields_of(pid)[:1] not in ([], ["Z"]):
+                found.append(int(pid))
+        except OSError:
+            pass
+    return found
+
+
+def inside_a_namespace(launcher):
+    """Ends all that is called launcher, as killall does, and says what is left 5 s later."""
+    tree = "trap '' TERM HUP; setsid sleep 321 & (setsid sleep 321 &) ; sleep 321"
+    hosts = ["-H", "localhost:1,far.invalid:1", "--rsh", "env HOST=%h"]
+    jobs = [subprocess.Popen([launcher, *hosts, "sh", "-c", tree]) for _ in range(3)]
+    limit = time.monotonic() + 20
+    while len(named("sleep")) < 6 * len(jobs) and time.monotonic() < limit:
+        time.sleep(0.05)
+    print("before:", len(named("sleep")))
+    for pid in named("launcher"):
+        os.kill(pid, signal.SIGKILL)
+    limit = time.monotonic() + 5
+    while named("sleep", "launcher", "chainmail-ward") and time.monotonic() < limit:
+        time.sleep(0.05)
+    print("left:", len(named("sleep", "launcher", "chainmail-ward")))
+
+
+def killall_by_name_leaves_nothing(launcher):
+    """Launcher and agents die at once; what ranks have started in sessions of their own ends, too."""
+    if os.geteuid() != 0:
+        raise Skipped("needs root, for a namespace of its own")
+    result = subprocess.run(
+        ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", sys.executable, "-B",
+         __file__, launcher, INSIDE],
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False)
+    assert result.stdout == "before: 18\nleft: 0\n", result
+
+
+if __name__ == "__main__":
+    if sys.argv[2:] == [INSIDE]:
+        sys.exit(inside_a_namespace(sys.argv[1]))
+    sys.exit(main([
+        ranks_get_what_the_launcher_gets,
+        ranks_get_what_agents_and_wardens_get,
+        everything_but_ranks_survives,
+        who_handles_no_signal_is_told_as_such,
+        before_there_are_ranks_nobody_gets_it,
+        sigterm_to_an_agent_leaves_time,
+        one_sigterm_to_all_is_one_end,
+        grace_is_the_limit_for_agents_too,
+        an_ignored_ctrl_c_stays_ignored,
+        a_setuid_rank_that_stays_is_named,
+        killall_by_name_leaves_nothing,
+    ], Arguments(1)))

@@ -1,0 +1,134 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+# SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+"""What comes from outside and is not as it should be: strange_agents_test.py LAUNCHER [CASE...]
+
+As a remote shell (strange_agents_test.py --as-agent KIND HOST /bin/sh) this is an agent that says
+what no agent should.
+"""
+
+import os
+import pathlib
+import re
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+
+from outside import Arguments, Job, main
+
+VERSION = 1
+HELLO, RANK_STARTED, RANK_EXITED, OUTPUT, START = 256, 257, 259, 261, 321
+
+
+def frame(kind, body=b"", version=VERSION):
+    return struct.pack("<IHHII", len(body), version, kind, 0, 0) + body
+
+
+def text(value):
+    return struct.pack("<I", len(value)) + value.encode()
+
+
+def exit_of(rank):
+    return struct.pack("<IBIB", rank, 0, 0, 0) + text("")
+
+
+# What is said, and how the launcher's message about it goes on.
+STRANGE = {
+    "foreign": (frame(RANK_EXITED, exit_of(0)), "agent protocol: rank 0 is on host localhost, not on "),
+    "foreign-output": (frame(OUTPUT, struct.pack("<IB", 0, 1) + text("forged\n")),
+                       "agent protocol: rank 0 is on host localhost, not on "),
+    "foreign-start": (frame(RANK_STARTED, struct.pack("<II", 0, 1) + text("")),
+                      "agent protocol: rank 0 is on host localhost, not on "),
+    "unknown": (frame(RANK_EXITED, exit_of(77)), "agent protocol: there is no rank 77"),
+    "version": (frame(RANK_EXITED, exit_of(1), 9), "the other side speaks version 9"),
+    "order": (frame(START), "agent protocol: message for an agent came to the controller"),
+}
+
+
+def be_an_agent(kind):
+    script = b""
+    while not (marker := re.search(rb"cm_marker='([^']+)'", script)):
+        script += os.read(0, 65536)
+    hello = text("strange") + struct.pack("<II", os.getpid(), 1) + text("") + struct.pack("<I", 0)
+    os.write(1, b"<" + marker.group(1) + b">\n" + frame(HELLO, hello))
+    time.sleep(1)
+    os.write(1, STRANGE[kind][0])
+    while os.read(0, 65536):
+        pass
+
+
+def what_an_agent_says_wrong_is_named(launcher):
+    for kind, (_, message) in STRANGE.items():
+        shell = f"{sys.executable} -B {os.path.abspath(__file__)} --as-agent {kind} %h"
+        with Job(launcher, "-H", "localhost:1,strange.invalid:1", "--rsh", shell,
+                 "sh", "-c", "sleep 20") as job:
+            job.ends_with(125, 15)
+            job.says("lost host strange.invalid: the connection to its agent closed (")
+            job.says(message)
+            job.says_not("forged")
+
+
+def output_goes_through_no_link(launcher):
+    with tempfile.TemporaryDirectory() as folder:
+        logs, victim = pathlib.Path(folder, "logs"), pathlib.Path(folder, "victim")
+        victim.write_text("precious")
+        (logs / "rank.0").mkdir(parents=True)
+        (logs / "rank.0" / "stdout").symlink_to(victim)
+        with Job(launcher, "-n", 1, "--output", logs, "echo", "new") as job:
+            job.ends_with(125)
+            job.says("rank.0/stdout, which is a link")
+        assert victim.read_text() == "precious"
+        (logs / "rank.0" / "stdout").unlink()
+        (logs / "rank.0").rmdir()
+        elsewhere = pathlib.Path(folder, "elsewhere")
+        elsewhere.mkdir()
+        (logs / "rank.0").symlink_to(elsewhere)
+        with Job(launcher, "-n", 1, "--output", logs, "echo", "new") as job:
+            job.ends_with(125)
+            job.says("it is a link")
+        assert not list(elsewhere.iterdir())
+
+
+def output_of_an_earlier_job_goes(launcher):
+    with tempfile.TemporaryDirectory() as folder:
+        logs = pathlib.Path(folder, "logs")
+        for ranks in (3, 1):
+            with Job(launcher, "-n", ranks, "--oversubscribe", "-H", "localhost:3", "--output", logs,
+                     "echo", "new") as job:
+                job.ends_with(0)
+            if ranks == 3:
+                (logs / "rank.2" / "mine").write_text("kept")
+        assert sorted(path.name for path in logs.glob("rank.*")) == ["rank.0", "rank.2"]
+        assert [path.name for path in (logs / "rank.2").iterdir()] == ["mine"]
+
+
+def a_pipe_that_nobody_writes_is_no_hostfile(launcher):
+    with tempfile.TemporaryDirectory() as folder:
+        pipe = os.path.join(folder, "pipe")
+        os.mkfifo(pipe)
+        with Job(launcher, "-H", pipe, "true") as job:
+            job.ends_with(2, 40)
+            job.says("nobody has written for 30 s")
+        with Job(launcher, "-H", pipe, "echo", "ran") as job:
+            with open(pipe, "w", encoding="ascii") as file:
+                time.sleep(0.5)
+                file.write("localhost slots=1\n")
+            job.ends_with(0)
+    script = f"{launcher} -H <(sleep 0.5; echo localhost slots=2) echo ran"
+    result = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False,
+                            timeout=30)
+    assert result.stdout == "ran\nran\n", result
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "--as-agent":
+        sys.exit(be_an_agent(sys.argv[2]))
+    sys.exit(main([
+        what_an_agent_says_wrong_is_named,
+        output_goes_through_no_link,
+        output_of_an_earlier_job_goes,
+        a_pipe_that_nobody_writes_is_no_hostfile,
+    ], Arguments(1)))
