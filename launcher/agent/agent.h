@@ -13,6 +13,7 @@
 #include <asio/signal_set.hpp>
 #include <asio/steady_timer.hpp>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -68,6 +69,10 @@ class Agent {
   void send_mpi(const MpiMessage& message);
   void on_mpi(const internal::Frame& frame);
   void on_preload(const internal::Frame& frame);
+  void on_spread(const internal::Frame& frame);  // agent_spread.cc, as what follows
+  void welcome(std::uint32_t rank);
+  void tell_ranks(const internal::Frame& frame);
+  MpiOrder complete_mpi_order() const;
 
   std::string marker_;
   asio::io_context io_;
@@ -75,7 +80,9 @@ class Agent {
   asio::steady_timer heartbeat_;
   std::vector<Core> cores_;
   std::unique_ptr<FrameChannel> channel_;
+  SharedTexts shared_;
   Relay relay_;
+  std::optional<JobTable> table_;
   std::string order_bytes_;
   StartOrder order_;
   std::unique_ptr<PreloadStore> preload_;
