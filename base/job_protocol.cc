@@ -5,6 +5,7 @@
 
 #include <cerrno>
 #include <concepts>
+#include <limits>
 #include <utility>
 
 #include "base/error.h"
@@ -129,6 +130,14 @@ BodyWriter& BodyWriter::text(std::string_view value) {
   if (value.size() > kMaxFrameBytes) {
     throw InvalidArgument("job protocol: text of " + std::to_string(value.size()) +
                           " bytes does not fit into a frame");
+  }
+  return long_text(value);
+}
+
+BodyWriter& BodyWriter::long_text(std::string_view value) {
+  if (value.size() > std::numeric_limits<std::uint32_t>::max()) {
+    throw InvalidArgument("job protocol: text of " + std::to_string(value.size()) +
+                          " bytes; at most 4 GiB can be told");
   }
   append_little_endian(body_, static_cast<std::uint32_t>(value.size()));
   body_ += value;

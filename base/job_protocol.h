@@ -72,7 +72,10 @@ class BodyWriter {
   BodyWriter& u32(std::uint32_t value);
   BodyWriter& u64(std::uint64_t value);
   BodyWriter& i64(std::int64_t value);
+  /// Throws InvalidArgument for what does not fit into a frame.
   BodyWriter& text(std::string_view value);
+  /// The same for bodies that travel in several frames; read by BodyReader::text().
+  BodyWriter& long_text(std::string_view value);
   [[nodiscard]] std::string take() { return std::move(body_); }
 
  private:

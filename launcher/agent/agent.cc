@@ -59,7 +59,7 @@ Agent::Agent(std::string marker, const rlimit& descriptors)
       signals_(io_),
       heartbeat_(io_),
       relay_(
-          io_,
+          io_, shared_,
           [this](AgentMessage type, std::string body) {
             channel_->send(type, std::move(body));
             update_reading();
@@ -132,7 +132,7 @@ void Agent::beat() {
         " ms; the ranks here are ended");
     return end(1);
   }
-  channel_->send(AgentMessage::kHeartbeat, "");
+  channel_->send_urgent(AgentMessage::kHeartbeat, "");
   for (const Rank& rank : ranks_) {
     if (rank.is_running) memory_.look(rank.pid);
   }
@@ -188,7 +188,17 @@ void Agent::on_frame(const internal::Frame& frame) {
     case AgentMessage::kTunnelInput:
     case AgentMessage::kTunnelImage:
     case AgentMessage::kTunnelKill:
+    case AgentMessage::kTunnelUrgent:
+    case AgentMessage::kTunnelShared:
       relay_.on_frame(frame);
+      break;
+    case AgentMessage::kSharedPart:
+    case AgentMessage::kSharedDrop:
+    case AgentMessage::kTable:
+    case AgentMessage::kWelcomeRank:
+    case AgentMessage::kNews:
+    case AgentMessage::kSharedMpi:
+      on_spread(frame);
       break;
     case AgentMessage::kPreload:
       on_preload(frame);

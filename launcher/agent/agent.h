@@ -18,6 +18,7 @@
 #include <chrono>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -93,6 +94,10 @@ class Agent {
   void send_mpi(const MpiMessage& message);
   void on_mpi(const internal::Frame& frame);
   void on_preload(const internal::Frame& frame);
+  void on_spread(const internal::Frame& frame);  // agent_spread.cc, as what follows
+  void welcome(std::uint32_t rank);
+  void tell_ranks(const internal::Frame& frame);
+  MpiOrder complete_mpi_order() const;
 
   std::string marker_;
   const rlimit descriptors_;
@@ -102,7 +107,9 @@ class Agent {
   asio::steady_timer heartbeat_;
   std::vector<Core> cores_;
   std::unique_ptr<FrameChannel> channel_;
+  SharedTexts shared_;
   Relay relay_;
+  std::optional<JobTable> table_;
   std::string order_bytes_;
   StartOrder order_;
   std::unique_ptr<PreloadStore> preload_;

@@ -13,7 +13,7 @@ void Agent::start_mpi() {
   if (order_.mpi.empty()) return;
   try {
     const std::string helper = preload_ ? preload_->folder() + "/" + kPmixHelperName : "";
-    mpi_ = std::make_unique<MpiService>(io_, decode_mpi_order(order_.mpi), marker_, helper,
+    mpi_ = std::make_unique<MpiService>(io_, complete_mpi_order(), marker_, helper,
                                         [this](const MpiMessage& message) { send_mpi(message); });
   } catch (const SystemError& error) {
     // The job ends by this; ranks that start meanwhile are ended with it.

@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -87,27 +88,43 @@ void ByteStream::set_reading(bool reading) {
   if (reading) read_some();
 }
 
-void ByteStream::write(std::string bytes) {
-  if (closed_ || bytes.empty() || !out_.is_open()) return;
-  queued_ += bytes;
+void ByteStream::write(std::string bytes) { queue({nullptr, std::move(bytes), false}); }
+
+void ByteStream::write_urgent(std::string bytes) { queue({nullptr, std::move(bytes), true}); }
+
+void ByteStream::write_shared(std::shared_ptr<const std::string> bytes) {
+  queue({std::move(bytes), {}, false});
+}
+
+void ByteStream::queue(Chunk chunk) {
+  if (closed_ || chunk.bytes().empty() || !out_.is_open()) return;
+  queued_bytes_ += chunk.own.size();
+  const auto merges = [&] {
+    const Chunk& last = queue_.back();
+    return !chunk.shared && !last.shared && !last.is_urgent && last.own.size() < kBufferBytes;
+  };
+  if (chunk.is_urgent) {
+    const auto unbegun = queue_.begin() + (written_ > 0 ? 1 : 0);
+    const auto place =
+        std::find_if(unbegun, queue_.end(), [](const Chunk& other) { return !other.is_urgent; });
+    queue_.insert(place, std::move(chunk));
+  } else if (!queue_.empty() && merges()) {
+    // Small writes leave together.
+    queue_.back().own += chunk.own;
+  } else {
+    queue_.push_back(std::move(chunk));
+  }
   if (!waiting_to_write_) write_some();
 }
 
 void ByteStream::write_some() {
-  while (!closed_) {
-    if (written_ == writing_.size()) {
-      writing_.clear();
-      written_ = 0;
-      std::swap(writing_, queued_);
-      if (writing_.empty()) {
-        if (callbacks_.on_drained) callbacks_.on_drained();
-        return;
-      }
-    }
+  while (!closed_ && !queue_.empty()) {
+    const std::string& bytes = queue_.front().bytes();
     const ssize_t count =
-        ::write(out_.native_handle(), writing_.data() + written_, writing_.size() - written_);
+        ::write(out_.native_handle(), bytes.data() + written_, bytes.size() - written_);
     if (count >= 0) {
       written_ += static_cast<std::size_t>(count);
+      if (written_ == bytes.size()) finish_front();
       continue;
     }
     if (errno == EINTR) continue;
@@ -120,6 +137,19 @@ void ByteStream::write_some() {
                     });
     return;
   }
+  if (!closed_ && callbacks_.on_drained) callbacks_.on_drained();
+}
+
+void ByteStream::finish_front() {
+  queued_bytes_ -= queue_.front().own.size();
+  queue_.pop_front();
+  written_ = 0;
+}
+
+void ByteStream::drop_queue() {
+  queue_.clear();
+  written_ = 0;
+  queued_bytes_ = 0;
 }
 
 // The other side reads no more, yet what it wrote before it went may still be on its way: the
@@ -128,9 +158,7 @@ void ByteStream::stop_writing(const std::string& reason) {
   if (!in_.is_open()) return end(reason);
   asio::error_code ignored;
   out_.close(ignored);
-  writing_.clear();
-  written_ = 0;
-  queued_.clear();
+  drop_queue();
 }
 
 void ByteStream::end(const std::string& reason) {
@@ -144,9 +172,7 @@ void ByteStream::close() {
   asio::error_code ignored;
   in_.close(ignored);
   out_.close(ignored);
-  writing_.clear();
-  written_ = 0;
-  queued_.clear();
+  drop_queue();
 }
 
 }  // namespace chainmail::launch

@@ -44,6 +44,10 @@ void FrameChannel::send(AgentMessage type, std::string body) {
   stream_->write(internal::encode_frame(make_frame(type, std::move(body))));
 }
 
+void FrameChannel::send_urgent(AgentMessage type, std::string body) {
+  stream_->write_urgent(internal::encode_frame(make_frame(type, std::move(body))));
+}
+
 void FrameChannel::send_marker(const std::string& marker) { stream_->write(spoken(marker)); }
 
 std::chrono::milliseconds FrameChannel::silence() const {

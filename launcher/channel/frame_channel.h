@@ -62,6 +62,8 @@ class FrameChannel {
   FrameChannel& operator=(const FrameChannel&) = delete;
 
   void send(AgentMessage type, std::string body);
+  /// Ahead of what waits to be written.
+  void send_urgent(AgentMessage type, std::string body);
   void send_marker(const std::string& marker);
   /// Bytes that are no frame, for what runs on the other side before an agent does; or several
   /// frames at once.

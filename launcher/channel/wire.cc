@@ -140,6 +140,24 @@ StartOrder decode_order(std::string_view bytes) {
   return order;
 }
 
+std::string encode_table(const JobTable& table) {
+  BodyWriter body;
+  body.text(encode_welcome(table.welcome));
+  body.u32(static_cast<std::uint32_t>(table.mpi_node_names.size()));
+  for (const std::string& name : table.mpi_node_names) body.text(name);
+  return body.take();
+}
+
+JobTable decode_table(std::string_view bytes) {
+  BodyReader body(bytes);
+  JobTable table;
+  table.welcome = internal::decode_welcome(body.text());
+  const std::uint32_t names = body.u32();
+  for (std::uint32_t i = 0; i < names; ++i) table.mpi_node_names.push_back(body.text());
+  check_end(body, "job table");
+  return table;
+}
+
 std::string encode_exit(const RankExit& exit) {
   return BodyWriter()
       .u32(exit.rank)

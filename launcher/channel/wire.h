@@ -46,6 +46,14 @@ enum class AgentMessage : std::uint16_t {
   kTunnelKill,       ///< tunnel: SIGKILL to the command's process group
   kPassSignal,       ///< signal number, to the main processes of all ranks
   kLease,            ///< ms of silence after which the launcher counts as lost
+  kTunnelUrgent,     ///< as kTunnelInput, ahead of what waits to be read by the command
+  kTunnelShared,     ///< tunnel, number: the agent behind gets the text of that number, too
+  kSharedPart,       ///< number, a piece of a text that many agents get; none: it is complete
+  kSharedDrop,       ///< number: that text is not asked for any more
+  kTable,            ///< number of the encoded JobTable
+  kWelcomeRank,      ///< rank: it has said hello, and gets what the table says of the job
+  kNews,       ///< JobMessage, rank that does not hear it (kNobody: none), body: to all others
+  kSharedMpi,  ///< number of an encoded MpiMessage
   // both ways
   kHeartbeat = 384,
   kRankBytes,  ///< rank, bytes of its job socket
@@ -98,6 +106,17 @@ struct StartOrder {
 };
 [[nodiscard]] std::string encode_order(const StartOrder& order);
 [[nodiscard]] StartOrder decode_order(std::string_view body);
+
+/// What is the same for all nodes; it travels once, before the first order (launcher/tree).
+struct JobTable {
+  internal::Welcome welcome;                ///< as of rank 0
+  std::vector<std::string> mpi_node_names;  ///< of each node, or none
+};
+[[nodiscard]] std::string encode_table(const JobTable& table);
+[[nodiscard]] JobTable decode_table(std::string_view body);
+
+/// In the place of a rank's number.
+inline constexpr std::uint32_t kNobody = 0xffffffff;
 
 /// How a rank ended.
 struct RankExit {

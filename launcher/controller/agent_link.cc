@@ -55,6 +55,14 @@ void AgentLink::send(AgentMessage type, std::string body) {
   if (hello_ && !is_lost_) channel_->send(type, std::move(body));
 }
 
+void AgentLink::send_urgent(AgentMessage type, std::string body) {
+  if (hello_ && !is_lost_) channel_->send_urgent(type, std::move(body));
+}
+
+void AgentLink::send_shared(std::uint32_t number, const SharedFrames& frames) {
+  if (hello_ && !is_lost_) process_->send_shared(number, frames);
+}
+
 void AgentLink::send_order(const StartOrder& order) {
   const std::string bytes = encode_order(order);
   for (std::size_t at = 0; at < bytes.size(); at += kOrderPieceBytes) {
@@ -77,7 +85,7 @@ void AgentLink::tick(bool was_late) {
     kill_process();
     return lose("nothing heard for " + std::to_string(channel_->silence().count()) + " ms");
   }
-  channel_->send(AgentMessage::kHeartbeat, "");
+  channel_->send_urgent(AgentMessage::kHeartbeat, "");
 }
 
 void AgentLink::leave() {

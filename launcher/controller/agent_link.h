@@ -48,6 +48,9 @@ class AgentLink {
   AgentLink& operator=(const AgentLink&) = delete;
 
   void send(AgentMessage type, std::string body);
+  void send_urgent(AgentMessage type, std::string body);
+  /// A text for all agents; those that carry this one get it before.
+  void send_shared(std::uint32_t number, const SharedFrames& frames);
   void send_order(const StartOrder& order);
   /// Heartbeat, lease and start limit; call once per heartbeat. `was_late`: this process was held
   /// up, so silence proves nothing.

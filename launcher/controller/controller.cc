@@ -115,9 +115,13 @@ Controller::Controller(Options options, Placement placement, std::string launche
       }),
       verdict_(placement_.ranks.size()),
       stalls_(placement_.ranks.size()),
-      tunnels_([this](std::uint32_t node, AgentMessage type, std::string body) {
-        if (nodes_[node].link) nodes_[node].link->send(type, std::move(body));
-      }),
+      tunnels_(
+          [this](std::uint32_t node, AgentMessage type, std::string body) {
+            if (nodes_[node].link) nodes_[node].link->send(type, std::move(body));
+          },
+          [this](std::uint32_t node, AgentMessage type, std::string body) {
+            if (nodes_[node].link) nodes_[node].link->send_urgent(type, std::move(body));
+          }),
       nodes_(placement_.nodes.size()),
       ranks_(placement_.ranks.size()),
       generation_(generation) {
@@ -321,6 +325,7 @@ void Controller::send_orders() {
       program.variables["MASTER_PORT"] = std::to_string(first.free_port);
     }
   }
+  send_table();
   for (std::uint32_t node = 0; node < nodes_.size(); ++node) {
     nodes_[node].link->send_order(order_for(node));
   }
@@ -367,7 +372,10 @@ StartOrder Controller::order_for(std::uint32_t node) const {
   order.start_timeout_ms = static_cast<std::uint32_t>(start_timeout().count());
   order.output_window = static_cast<std::uint32_t>(output_window(ranks_.size()));
   if (mpi_) {
-    MpiOrder mpi = mpi_order_;
+    MpiOrder mpi;
+    mpi.mode = mpi_order_.mode;
+    mpi.name = mpi_order_.name;
+    mpi.sends_helper = mpi_order_.sends_helper;
     mpi.node = node;
     order.mpi = encode_mpi_order(mpi);
   }

@@ -12,6 +12,7 @@
 #include <asio/signal_set.hpp>
 #include <asio/steady_timer.hpp>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -101,9 +102,16 @@ class Controller {
   void on_input_taken(std::uint32_t node, const internal::Frame& frame);
   std::uint32_t checked_rank(std::uint32_t node, std::uint32_t rank) const;
   void send_to_rank(std::uint32_t rank, internal::JobMessage type, std::string body);
-  void send_to_other_ranks(std::uint32_t rank, internal::JobMessage type, const std::string& body);
   void on_group_failed(std::uint32_t rank, const internal::Frame& frame);
+
+  // what all nodes or all ranks get (controller_spread.cc)
+  std::uint32_t share(const std::string& text);
+  void drop_shared(std::uint32_t number);
+  void send_table();
   void send_welcome(std::uint32_t rank);
+  void tell_ranks(internal::JobMessage type, std::uint32_t except, const std::string& body);
+  void send_mpi(std::uint32_t node, const MpiMessage& message);
+  void send_mpi_to_all(const std::set<std::uint32_t>& nodes, const MpiMessage& message);
 
   // files that hosts get first (controller_preload.cc)
   void prepare_preload();
@@ -188,6 +196,8 @@ class Controller {
   MpiOrder mpi_order_;
   std::vector<MpiPieces> mpi_pieces_;  // of each node
   std::unique_ptr<MpiExchange> mpi_;
+  std::vector<std::uint32_t> from_above_;  // nodes, each after the one that carries it
+  std::uint32_t next_shared_ = 0;
   PreloadSource preload_source_;
   std::vector<std::size_t> copied_programs_;  // of each program, with --preload
   std::optional<std::size_t> helper_file_;    // MPI's, once a host has asked for it

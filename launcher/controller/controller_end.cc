@@ -185,10 +185,8 @@ void Controller::stop_for(const std::string& reason, int exit_code, milliseconds
 
 // Collectives in flight end with it.
 void Controller::tell_ending(const std::string& reason) {
-  const std::string body = internal::BodyWriter().text(reason).take();
-  for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank) {
-    send_to_rank(rank, internal::JobMessage::kNewsEnding, body);
-  }
+  tell_ranks(internal::JobMessage::kNewsEnding, kNobody,
+             internal::BodyWriter().text(reason).take());
 }
 
 void Controller::enter(Phase phase, milliseconds next_after) {

@@ -97,6 +97,14 @@ void Controller::on_frame(std::uint32_t node, const Frame& frame) {
     case AgentMessage::kTunnelKill:
     case AgentMessage::kPassSignal:
     case AgentMessage::kLease:
+    case AgentMessage::kTunnelUrgent:
+    case AgentMessage::kTunnelShared:
+    case AgentMessage::kSharedPart:
+    case AgentMessage::kSharedDrop:
+    case AgentMessage::kTable:
+    case AgentMessage::kWelcomeRank:
+    case AgentMessage::kNews:
+    case AgentMessage::kSharedMpi:
       throw SystemError("agent protocol: message for an agent came to the controller", EPROTO);
   }
 }
@@ -235,23 +243,7 @@ void Controller::on_group_failed(std::uint32_t rank, const Frame& frame) {
     verdict_.add(Blame{static_cast<std::uint32_t>(first), message},
                  std::chrono::steady_clock::now());
   }
-  send_to_other_ranks(rank, JobMessage::kNewsGroupFailed,
-                      BodyWriter().u32(rank).take() + frame.body);
-}
-
-void Controller::send_welcome(std::uint32_t rank) {
-  has_listeners_ = true;
-  internal::Welcome welcome;
-  welcome.rank = rank;
-  welcome.job_id = job_id_;
-  welcome.secret = secret_;
-  for (const Rank& other : ranks_) welcome.node_of_rank.push_back(other.node);
-  for (std::size_t i = 0; i < nodes_.size(); ++i) {
-    welcome.hosts.push_back(placement_.nodes[i].name);
-    const auto& hello = nodes_[i].link->hello();
-    welcome.addresses.push_back(hello ? hello->addresses : "");
-  }
-  send_to_rank(rank, JobMessage::kWelcome, encode_welcome(welcome));
+  tell_ranks(JobMessage::kNewsGroupFailed, rank, BodyWriter().u32(rank).take() + frame.body);
 }
 
 void Controller::send_to_rank(std::uint32_t rank, JobMessage type, std::string body) {
@@ -264,12 +256,6 @@ void Controller::send_to_rank(std::uint32_t rank, JobMessage type, std::string b
     node.link->send(
         AgentMessage::kRankBytes,
         BodyWriter().u32(rank).text(std::string_view(bytes).substr(at, kPieceBytes)).take());
-  }
-}
-
-void Controller::send_to_other_ranks(std::uint32_t rank, JobMessage type, const std::string& body) {
-  for (std::uint32_t other = 0; other < ranks_.size(); ++other) {
-    if (other != rank) send_to_rank(other, type, body);
   }
 }
 

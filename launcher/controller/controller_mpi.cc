@@ -53,10 +53,9 @@ void Controller::prepare_mpi() {
   mpi_pieces_.resize(nodes_.size());
   mpi_ = std::make_unique<MpiExchange>(
       mpi_order_.node_of_rank, static_cast<std::uint32_t>(nodes_.size()),
-      [this](std::uint32_t node, const MpiMessage& message) {
-        send_in_pieces(message, [&](std::string body) {
-          if (nodes_[node].link) nodes_[node].link->send(AgentMessage::kMpi, std::move(body));
-        });
+      [this](std::uint32_t node, const MpiMessage& message) { send_mpi(node, message); },
+      [this](const std::set<std::uint32_t>& nodes, const MpiMessage& message) {
+        send_mpi_to_all(nodes, message);
       });
 }
 

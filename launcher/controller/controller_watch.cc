@@ -53,8 +53,8 @@ void Controller::on_rank_started(std::uint32_t node, const Frame& frame) {
 
 // The others learn of it at once: their collectives end with this news instead of a time limit.
 void Controller::lose_rank(std::uint32_t rank, const std::string& cause) {
-  send_to_other_ranks(rank, JobMessage::kNewsRankLost,
-                      BodyWriter().u32(rank).text(host_of(rank)).text(cause).take());
+  tell_ranks(JobMessage::kNewsRankLost, rank,
+             BodyWriter().u32(rank).text(host_of(rank)).text(cause).take());
   EventLog::Members members = about(rank);
   members["cause"] = cause;
   events_.record("rank_lost", members);

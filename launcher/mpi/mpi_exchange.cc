@@ -11,8 +11,12 @@
 
 namespace chainmail::launch {
 
-MpiExchange::MpiExchange(std::vector<std::uint32_t> node_of_rank, std::uint32_t nodes, Send send)
-    : node_of_rank_(std::move(node_of_rank)), nodes_(nodes), send_(std::move(send)) {}
+MpiExchange::MpiExchange(std::vector<std::uint32_t> node_of_rank, std::uint32_t nodes, Send send,
+                         SendAll send_all)
+    : node_of_rank_(std::move(node_of_rank)),
+      nodes_(nodes),
+      send_(std::move(send)),
+      send_all_(std::move(send_all)) {}
 
 void MpiExchange::handle(std::uint32_t node, MpiMessage message) {
   for (const std::uint32_t rank : message.ranks) {
@@ -80,6 +84,7 @@ void MpiExchange::gather(std::uint32_t node, MpiMessage message) {
     is_over = is_over && said.empty();
   }
   if (is_over) fences_.erase(at);
+  if (send_all_) return send_all_(parties, whole);
   for (const std::uint32_t party : parties) send_(party, whole);
 }
 

@@ -11,6 +11,7 @@
 #include <deque>
 #include <functional>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -22,8 +23,12 @@ namespace chainmail::launch {
 class MpiExchange {
  public:
   using Send = std::function<void(std::uint32_t node, const MpiMessage& message)>;
+  /// The same message to several nodes.
+  using SendAll = std::function<void(const std::set<std::uint32_t>& nodes, const MpiMessage&)>;
 
-  MpiExchange(std::vector<std::uint32_t> node_of_rank, std::uint32_t nodes, Send send);
+  /// Without `send_all`, one after the other.
+  MpiExchange(std::vector<std::uint32_t> node_of_rank, std::uint32_t nodes, Send send,
+              SendAll send_all = nullptr);
 
   /// A message from a node, whatever is not the controller's own matter (kAbort and its like).
   /// Throws SystemError(EPROTO) for what no helper says.
@@ -61,6 +66,7 @@ class MpiExchange {
   std::vector<std::uint32_t> node_of_rank_;
   std::uint32_t nodes_;
   Send send_;
+  SendAll send_all_;
   std::map<std::pair<std::string, std::vector<std::uint32_t>>, Fence> fences_;
   std::map<std::string, Name> names_;
   std::vector<Waiting> waiting_;

@@ -47,8 +47,10 @@ std::string encode_mpi(const MpiMessage& message) {
   body.u32(static_cast<std::uint32_t>(message.status)).text(message.key);
   write_numbers(body, message.ranks);
   body.u32(static_cast<std::uint32_t>(message.entries.size()));
-  for (const MpiEntry& entry : message.entries) body.text(entry.key).text(entry.value);
-  body.text(message.data);
+  for (const MpiEntry& entry : message.entries) {
+    body.long_text(entry.key).long_text(entry.value);
+  }
+  body.long_text(message.data);
   return body.take();
 }
 
@@ -122,13 +124,16 @@ MpiOrder decode_mpi_order(std::string_view bytes) {
   const std::uint32_t nodes = body.u32();
   for (std::uint32_t i = 0; i < nodes; ++i) order.node_names.push_back(body.text());
   if (!body.at_end()) refuse("bytes after the end of an order");
+  return order;
+}
+
+void check_mpi_order(const MpiOrder& order) {
   const auto knows = [&](std::uint32_t node) { return node < order.node_names.size(); };
   if (order.mode != MpiMode::kNone &&
       (!knows(order.node) || order.node_of_rank.empty() || order.name.empty() ||
        !std::all_of(order.node_of_rank.begin(), order.node_of_rank.end(), knows))) {
     refuse("an order that contradicts itself");
   }
-  return order;
 }
 
 std::vector<std::string> mpi_node_names(const std::vector<std::string>& hosts) {

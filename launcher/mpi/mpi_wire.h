@@ -87,8 +87,11 @@ struct MpiOrder {
   std::vector<std::uint32_t> ranks_of(std::uint32_t node_rank) const;
 };
 [[nodiscard]] std::string encode_mpi_order(const MpiOrder& order);
-/// Throws SystemError(EPROTO), also when the order contradicts itself.
+/// Throws SystemError(EPROTO). What the launcher orders lacks nodes and names, which are in the
+/// job's table.
 [[nodiscard]] MpiOrder decode_mpi_order(std::string_view bytes);
+/// Throws SystemError(EPROTO) when a whole order contradicts itself.
+void check_mpi_order(const MpiOrder& order);
 
 /// `hosts` as libpmix can carry them: letters, digits and '-', none twice.
 [[nodiscard]] std::vector<std::string> mpi_node_names(const std::vector<std::string>& hosts);

@@ -88,6 +88,7 @@ void serve() {
   const PmixPlace place{first.key, static_cast<std::uint16_t>(first.status)};
   use_handed_sockets(internal::UniqueFd(kDoorFd), place.port);
   const MpiOrder order = decode_mpi_order(first.data);
+  check_mpi_order(order);
   start_pmix_server(order, place.directory, first.entries, send_to_agent);
   send_to_agent({MpiOp::kReady, 0, 0, {}, {}, {}, {}});
   while (true) {

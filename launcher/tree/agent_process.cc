@@ -51,6 +51,10 @@ void LocalAgentProcess::stop_reading() {
 
 void LocalAgentProcess::send_image(const AgentStart& start) { stream_->write(*start.image); }
 
+void LocalAgentProcess::send_shared(std::uint32_t /*number*/, const SharedFrames& frames) {
+  for (const auto& frame : frames) stream_->write_shared(frame);
+}
+
 std::optional<AgentProcess::Exit> LocalAgentProcess::reap() {
   int status = 0;
   if (child_.pid < 0 || waitpid(child_.pid, &status, WNOHANG) != child_.pid) return std::nullopt;

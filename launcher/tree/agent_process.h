@@ -18,6 +18,7 @@
 #include "launcher/channel/byte_stream.h"
 #include "launcher/child_process.h"
 #include "launcher/remote/agent_starter.h"
+#include "launcher/tree/shared_texts.h"
 
 namespace chainmail::launch {
 
@@ -39,6 +40,8 @@ class AgentProcess {
   virtual void stop_reading() = 0;
   /// To its standard input: the program that `start` names.
   virtual void send_image(const AgentStart& start) = 0;
+  /// To its standard input: a text that whoever carries it, if anybody does, has got before.
+  virtual void send_shared(std::uint32_t number, const SharedFrames& frames) = 0;
   /// How it ended, once, when it has.
   [[nodiscard]] virtual std::optional<Exit> reap() = 0;
   virtual void kill() = 0;
@@ -61,6 +64,7 @@ class LocalAgentProcess : public AgentProcess {
   void drain_errors() override;
   void stop_reading() override;
   void send_image(const AgentStart& start) override;
+  void send_shared(std::uint32_t number, const SharedFrames& frames) override;
   std::optional<Exit> reap() override;
   void kill() override;
 

@@ -28,6 +28,7 @@ Relay::~Relay() {
 
 void Relay::on_frame(const internal::Frame& frame) {
   if (type_of(frame) == AgentMessage::kTunnelOpen) return open(frame);
+  if (type_of(frame) == AgentMessage::kTunnelShared) return share(frame);
   TunnelText text = decode_tunnel_text(frame.body);
   const auto found = tunnels_.find(text.tunnel);
   if (found == tunnels_.end()) return;
@@ -36,11 +37,22 @@ void Relay::on_frame(const internal::Frame& frame) {
     kill(-tunnel.pid, SIGKILL);
   } else if (type_of(frame) == AgentMessage::kTunnelImage) {
     send_image(text.tunnel, tunnel, text.text);
+  } else if (type_of(frame) == AgentMessage::kTunnelUrgent) {
+    tunnel.stream->write_urgent(std::move(text.text));
   } else if (text.text.empty()) {
     tunnel.stream->close();
   } else {
-    write(tunnel, std::move(text.text));
+    tunnel.stream->write(std::move(text.text));
   }
+  check_queue(tunnel);
+}
+
+void Relay::share(const internal::Frame& frame) {
+  internal::BodyReader body(frame.body);
+  const auto found = tunnels_.find(body.u32());
+  const SharedFrames& frames = shared_.frames(body.u32());
+  if (found == tunnels_.end()) return;
+  for (const auto& part : frames) found->second.stream->write_shared(part);
 }
 
 void Relay::open(const internal::Frame& frame) {
@@ -80,8 +92,7 @@ ByteStream::Callbacks Relay::callbacks_of(std::uint32_t number, std::uint8_t str
   return callbacks;
 }
 
-void Relay::write(Tunnel& tunnel, std::string bytes) {
-  tunnel.stream->write(std::move(bytes));
+void Relay::check_queue(const Tunnel& tunnel) {
   if (tunnel.stream->queued_bytes() > kMostQueuedBytes) kill(-tunnel.pid, SIGKILL);
 }
 
@@ -92,7 +103,7 @@ void Relay::send_image(std::uint32_t number, Tunnel& tunnel, const std::string& 
   } catch (const SystemError&) {
     // A launcher for another machine may have been started from a path that is gone.
   }
-  if (image_ && image_->checksum == checksum) return write(tunnel, *image_->bytes);
+  if (image_ && image_->checksum == checksum) return tunnel.stream->write_shared(image_->bytes);
   send_(AgentMessage::kTunnelNoImage, encode_tunnel_text({number, ""}));
 }
 

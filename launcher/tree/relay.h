@@ -23,6 +23,7 @@
 #include "launcher/channel/byte_stream.h"
 #include "launcher/channel/wire.h"
 #include "launcher/remote/agent_image.h"
+#include "launcher/tree/shared_texts.h"
 
 namespace chainmail::launch {
 
@@ -33,9 +34,10 @@ class Relay {
   /// What may wait for one command that does not read; more ends it. Silence ends it long before.
   static constexpr std::size_t kMostQueuedBytes = std::size_t{64} << 20;
 
-  /// `descriptors`: the limit on open files that commands get.
-  Relay(asio::io_context& io, Send send, const rlimit& descriptors)
-      : io_(io), send_(std::move(send)), descriptors_(descriptors) {}
+  /// `shared`: what this agent has got of texts for everybody; outlives the relay. `descriptors`: the
+  /// limit on open files that commands get.
+  Relay(asio::io_context& io, const SharedTexts& shared, Send send, const rlimit& descriptors)
+      : io_(io), shared_(shared), send_(std::move(send)), descriptors_(descriptors) {}
   ~Relay();
   Relay(const Relay&) = delete;
   Relay& operator=(const Relay&) = delete;
@@ -60,12 +62,14 @@ class Relay {
   };
 
   void open(const internal::Frame& frame);
-  void write(Tunnel& tunnel, std::string bytes);
+  void share(const internal::Frame& frame);
+  void check_queue(const Tunnel& tunnel);
   void send_image(std::uint32_t number, Tunnel& tunnel, const std::string& checksum);
   ByteStream::Callbacks callbacks_of(std::uint32_t number, std::uint8_t stream);
   void end(std::uint32_t number, int wait_status);
 
   asio::io_context& io_;
+  const SharedTexts& shared_;
   Send send_;
   const rlimit descriptors_;
   std::map<std::uint32_t, Tunnel> tunnels_;

@@ -9,7 +9,8 @@ std::uint32_t tree_width(std::optional<std::uint32_t> asked, std::size_t remote_
                          bool goes_on) {
   if (asked) return *asked;
   if (!goes_on || remote_hosts <= kMostDirectHosts) return 0;
-  // Two levels of as few logins each as can be: the root's width and as many for each of those.
+  // Two levels, as long as they suffice, of as few logins each as can be: the root's width and as
+  // many for each of those.
   std::uint32_t width = 1;
   while (width < kMostCarried && width * (width + std::size_t{1}) < remote_hosts) ++width;
   return width;

@@ -15,8 +15,9 @@ namespace chainmail::launch {
 
 /// Hosts that the launcher starts itself unless a width is asked for.
 inline constexpr std::size_t kMostDirectHosts = 64;
-/// No machine carries more unless a width is asked for.
-inline constexpr std::uint32_t kMostCarried = 32;
+/// No machine carries more unless a width is asked for: as often does each send what all hosts get,
+/// so that it is the same for a thousand hosts as for a few hundred.
+inline constexpr std::uint32_t kMostCarried = 16;
 
 /// How many agents each machine starts; 0: the launcher starts all. `asked` is --tree (0: no tree;
 /// nothing: auto), `remote_hosts` do not count this machine, `goes_on`: the remote shell can be

@@ -14,8 +14,10 @@
 
 namespace chainmail::launch {
 
-/// Bytes of a tunnel in one frame at most.
-inline constexpr std::size_t kTunnelPieceBytes = std::size_t{256} << 10;
+/// Bytes of a tunnel in one frame at most. What the launcher says in pieces says 256 KiB at once:
+/// its messages fit with their heads, however many hosts they go through, so that each arrives in
+/// one frame and urgent ones can go between.
+inline constexpr std::size_t kTunnelPieceBytes = (std::size_t{256} << 10) + 4096;
 
 /// A command to run, and the number under which its streams travel.
 struct TunnelOrder {

@@ -45,6 +45,9 @@ class TunnelProcess : public AgentProcess {
   void send_image(const AgentStart& start) override {
     send(AgentMessage::kTunnelImage, encode_tunnel_text({number_, start.image_checksum}));
   }
+  void send_shared(std::uint32_t number, const SharedFrames& /*frames*/) override {
+    send(AgentMessage::kTunnelShared, internal::BodyWriter().u32(number_).u32(number).take());
+  }
   std::optional<Exit> reap() override { return std::exchange(exit_, std::nullopt); }
   void kill() override { send(AgentMessage::kTunnelKill, encode_tunnel_text({number_, ""})); }
 
@@ -84,6 +87,11 @@ class TunnelProcess : public AgentProcess {
     void start() override {}
     void write(std::string bytes) override {
       if (is_open()) process_->write(bytes);
+    }
+    void write_urgent(std::string bytes) override {
+      if (!is_open()) return;
+      process_->tunnels_.send_urgent_(process_->carrier_, AgentMessage::kTunnelUrgent,
+                                      encode_tunnel_text({process_->number_, std::move(bytes)}));
     }
     // What waits does so in the queue of the agent that carries it.
     std::size_t queued_bytes() const noexcept override { return 0; }

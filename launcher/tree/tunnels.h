@@ -26,7 +26,9 @@ class Tunnels {
   /// Sends to the agent of a node.
   using Send = std::function<void(std::uint32_t node, AgentMessage type, std::string body)>;
 
-  explicit Tunnels(Send send) : send_(std::move(send)) {}
+  /// `send_urgent` goes ahead of what waits for that node.
+  Tunnels(Send send, Send send_urgent)
+      : send_(std::move(send)), send_urgent_(std::move(send_urgent)) {}
   Tunnels(const Tunnels&) = delete;
   Tunnels& operator=(const Tunnels&) = delete;
 
@@ -43,6 +45,7 @@ class Tunnels {
   TunnelProcess* find(std::uint32_t tunnel, std::uint32_t node);
 
   Send send_;
+  Send send_urgent_;
   std::map<std::uint32_t, TunnelProcess*> open_;
   std::uint32_t next_ = 0;
 };

@@ -34,8 +34,8 @@ TEST(TreeShape, IsAStarUpTo64HostsAndTwoLevelsAbove) {
   EXPECT_EQ(tree_width(std::nullopt, 72, true), 8U);
   EXPECT_EQ(tree_width(std::nullopt, 73, true), 9U);
   EXPECT_EQ(tree_width(std::nullopt, 110, true), 10U);
-  EXPECT_EQ(tree_width(std::nullopt, 1056, true), 32U);
-  EXPECT_EQ(tree_width(std::nullopt, 100000, true), 32U);
+  EXPECT_EQ(tree_width(std::nullopt, 1056, true), 16U);
+  EXPECT_EQ(tree_width(std::nullopt, 100000, true), 16U);
   EXPECT_EQ(tree_width(std::nullopt, 1000, false), 0U) << "a starter that may work from here alone";
   EXPECT_EQ(tree_width(0, 1000, true), 0U);
   EXPECT_EQ(tree_width(3, 5, false), 3U);
@@ -144,11 +144,13 @@ class Tunnel : public testing::Test {
 
   asio::io_context io_;
   asio::signal_set signals_{io_};
-  Tunnels tunnels_{[this](std::uint32_t node, AgentMessage type, std::string body) {
+  Tunnels::Send to_relay_ = [this](std::uint32_t node, AgentMessage type, std::string body) {
     EXPECT_EQ(node, 3U);
     relay_.on_frame(make_frame(type, std::move(body)));
-  }};
-  Relay relay_{io_, [this](AgentMessage type, std::string body) {
+  };
+  Tunnels tunnels_{to_relay_, to_relay_};
+  SharedTexts shared_;
+  Relay relay_{io_, shared_, [this](AgentMessage type, std::string body) {
                  EXPECT_LT(body.size(), std::size_t{1} << 20);
                  if (type == AgentMessage::kTunnelNoImage) ++refused_images_;
                  (void)tunnels_.on_frame(3, make_frame(type, std::move(body)));
@@ -170,6 +172,53 @@ TEST_F(Tunnel, CarriesAllThreeStreamsAndTheExitCode) {
   EXPECT_EQ(output_, "out word\n");
   EXPECT_EQ(errors_, "err word\n");
   EXPECT_FALSE(process->reap()) << "said once";
+}
+
+// What the text is for the agent behind, word for word as this one has got it.
+TEST_F(Tunnel, HandsOnWhatAllGet) {
+  const std::string text(700 << 10, 'x');
+  std::string expected;
+  const SharedFrames frames = cut_shared(5, text);
+  for (const auto& frame : frames) {
+    expected += *frame;
+    internal::FrameReader reader;
+    reader.append(std::as_bytes(std::span(frame->data(), frame->size())));
+    shared_.on_frame(*reader.next());
+  }
+  EXPECT_EQ(shared_.text(5), text);
+  const auto process = open("head -c " + std::to_string(expected.size()) + "; exit 3");
+  process->send_shared(5, frames);
+  ASSERT_EQ(exit_of(*process)->code, 3);
+  EXPECT_TRUE(output_ == expected);
+  shared_.on_frame(make_frame(AgentMessage::kSharedDrop, encode_tunnel_text({5, ""})));
+  EXPECT_THROW((void)shared_.text(5), SystemError);
+}
+
+TEST(SharedTexts, RefusesWhatIsNotWholeAndWhatGoesOn) {
+  SharedTexts shared;
+  const auto part = [](const std::string& text) {
+    return make_frame(AgentMessage::kSharedPart, encode_tunnel_text({1, text}));
+  };
+  EXPECT_THROW((void)shared.frames(1), SystemError);
+  shared.on_frame(part("ab"));
+  EXPECT_THROW((void)shared.text(1), SystemError);
+  shared.on_frame(part(""));
+  EXPECT_EQ(shared.text(1), "ab");
+  EXPECT_THROW(shared.on_frame(part("c")), SystemError);
+}
+
+// The command reads nothing until all has been written, more than a pipe holds.
+TEST_F(Tunnel, UrgentWordsGoAheadOfWhatWaits) {
+  const auto process = open("sleep 0.2; cat");
+  for (int i = 0; i < 4; ++i) transport_->write(std::string(100000, 'x'));
+  transport_->write_urgent("first");
+  transport_->write_urgent("second");
+  transport_->close();
+  ASSERT_TRUE(exit_of(*process));
+  EXPECT_EQ(output_.size(), 400011U);
+  const std::size_t found = output_.find("firstsecond");
+  EXPECT_LE(found, 200000U) << "behind nothing but the write that had begun";
+  EXPECT_EQ(found % 100000, 0U) << "between writes";
 }
 
 TEST_F(Tunnel, CarriesManyBytesBothWaysWithPauses) {

@@ -12,6 +12,7 @@
 #include "launcher/mpi/mpi_exchange.h"
 #include "launcher/pmi1/pmi1_command.h"
 #include "launcher/staging/preload_wire.h"
+#include "launcher/tree/shared_texts.h"
 #include "launcher/tree/tunnel_wire.h"
 #include "tests/launcher/fuzz/fuzz_targets.h"
 #include "tests/ops/fuzz/peer_link_target.h"
@@ -164,6 +165,34 @@ std::string mpi_exchange_seed() {
   return bytes;
 }
 
+// One launcher's words; what is refused ends it.
+void run_shared_texts(std::string_view bytes) {
+  SharedTexts shared;
+  try {
+    for (const Frame& frame : frames_in(bytes, std::max<std::size_t>(bytes.size(), 1))) {
+      shared.on_frame(frame);
+      const std::uint32_t number = decode_tunnel_text(frame.body).tunnel;
+      if (type_of(frame) == AgentMessage::kSharedDrop) continue;
+      try {
+        const std::string text = shared.text(number);
+        promise(text.size() <= bytes.size(), "no more than was sent");
+        promise(!shared.frames(number).empty(), "frames of what is whole");
+      } catch (const SystemError&) {
+      }
+    }
+  } catch (const SystemError&) {
+  }
+}
+
+std::string shared_texts_seed() {
+  std::string bytes;
+  for (const std::uint32_t number : {1, 2}) {
+    for (const auto& frame : cut_shared(number, "text")) bytes += *frame;
+  }
+  return bytes +
+         internal::encode_frame(make_frame(AgentMessage::kSharedDrop, encode_tunnel_text({1, ""})));
+}
+
 void run_pmi1(std::string_view line) {
   try {
     const auto words = parse_pmi1(line);
@@ -217,6 +246,9 @@ std::vector<FuzzTarget> frame_fuzz_targets() {
                                 encode_tunnel_end({7, TunnelEnd::How::kNotStarted, 1, "why"})));
   targets.push_back(body_target("tunnel_text", decode_tunnel_text, encode_tunnel_text,
                                 encode_tunnel_text({7, "text"})));
+  targets.push_back(body_target("job_table", decode_table, encode_table,
+                                encode_table({welcome_seed(), {"n1", "n2"}})));
+  targets.push_back({"shared_texts", run_shared_texts, {shared_texts_seed()}, ""});
   targets.push_back({"mpi_exchange", run_mpi_exchange, {mpi_exchange_seed()}, ""});
   targets.push_back({"pmi1",
                      run_pmi1,

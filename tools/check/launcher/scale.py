@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+"""What the launcher sends and needs as jobs grow; see launcher_scale.sh."""
+
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import time
+
+LAUNCHER = os.environ["LAUNCHER"]
+FENCE = os.environ["FENCE"]
+SHELL = '#!/bin/sh\nshift\nexec "$@"\n'
+PTYS = pathlib.Path("/proc/sys/kernel/pty/max")
+
+
+class Run:
+    """One job: its exit code, seconds, and what the launcher wrote (bytes) and held (MB)."""
+
+    def __init__(self, folder, hosts, ranks, words):
+        shell = folder / "shell"
+        shell.write_text(SHELL)
+        shell.chmod(0o755)
+        hostfile = folder / "hosts"
+        hostfile.write_text("".join(f"h{i} slots={ranks}\n" for i in range(hosts)))
+        begin = time.monotonic()
+        with open(folder / "printed", "wb") as printed:
+            process = subprocess.Popen(
+                [LAUNCHER, "-H", str(hostfile), "--rsh", str(shell), "-n", str(hosts * ranks),
+                 "--tree", "auto" if hosts > 64 else "4"] + words,
+                stdout=printed, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
+            self.written = self.megabytes = 0
+            while process.poll() is None:
+                self.look_at(process.pid)
+                time.sleep(0.02)
+        self.code = process.returncode
+        self.seconds = time.monotonic() - begin
+        self.ended = time.time()
+        self.printed = (folder / "printed").read_text(errors="replace")
+
+    def look_at(self, pid):
+        try:
+            io = dict(line.split(": ") for line in
+                      pathlib.Path(f"/proc/{pid}/io").read_text().splitlines())
+            status = dict(line.split(":", 1) for line in
+                          pathlib.Path(f"/proc/{pid}/status").read_text().splitlines())
+            self.written = int(io["wchar"])
+            self.megabytes = int(status["VmHWM"].split()[0]) / 1000
+        except (OSError, ValueError, KeyError):
+            pass  # it has just ended
+
+
+def jobs(folder, hosts, ranks, size):
+    """name, run, what is wrong with it."""
+    run = Run(folder, hosts, ranks, ["--mpi", "none", "true"])
+    yield "start and end", run, run.code != 0 and run.printed
+    run = Run(folder, hosts, ranks, ["--mpi", "pmi1", FENCE, "1", str(size)])
+    yield f"fence of {size} B per rank", run, run.code != 0 and run.printed
+    failed = folder / "failed"
+    script = f"if [ $RANK = {hosts * ranks // 2} ]; then sleep 3; date +%s.%N >{failed}; exit 7; fi; exec sleep 600"
+    run = Run(folder, hosts, ranks, ["--mpi", "none", "sh", "-c", script])
+    late = run.ended - float(failed.read_text()) if failed.exists() else -1
+    wrong = run.code != 7 and run.printed
+    if not wrong and not 0 <= late <= 5:
+        wrong = f"the last rank ended {late:.2f} s after the failure"
+    yield f"failure of one rank (all ended {late:.2f} s later)", run, wrong
+
+
+def main():
+    hosts, ranks, size = (int(word) for word in sys.argv[1:])
+    before = PTYS.read_text()
+    if int(before) < hosts * ranks + 100:
+        try:
+            PTYS.write_text(str(hosts * ranks + 100))
+        except OSError:
+            print(f"skipped: {PTYS} is {before.strip()} and each rank takes one: raise it as root")
+            return 77
+    failures = 0
+    totals = []
+    try:
+        for count in (hosts, hosts // 2):
+            total = 0
+            for name, run, wrong in jobs(pathlib.Path(tempfile.mkdtemp(prefix="chainmail-scale-")),
+                                         count, ranks, size):
+                print(f"{count} x {ranks}, {name}: {run.written / 1e6:.1f} MB written, "
+                      f"{run.megabytes:.0f} MB held, {run.seconds:.1f} s", flush=True)
+                total += run.written
+                if wrong or run.megabytes > 512:
+                    failures += 1
+                    print(f"FAILED: {wrong or 'it holds too much'}"[:2000])
+            totals.append(total)
+    finally:
+        PTYS.write_text(before)
+    growth = totals[0] / totals[1]
+    print(f"bytes in all: {totals[0] / 1e6:.1f} MB; {growth:.2f} times those of half the hosts")
+    return 1 if failures or growth > 2.1 else 0
+
+
+sys.exit(main())
