@@ -126,8 +126,7 @@ int run(const std::vector<std::string>& arguments) {
   Placement placement = place(options, hosts);
   // Words of --rsh-args alone are for ssh.
   if (options.remote_shell.empty() && options.remote_shell_arguments.empty()) {
-    options.remote_shell =
-        default_remote_shell(hosts.scheduler, placement.nodes, current_environment());
+    options.remote_shell = default_remote_shell(hosts.scheduler, placement.nodes);
   }
   if (options.dry_run) {
     const Plan plan{options, hosts, placement};

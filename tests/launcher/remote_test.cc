@@ -4,6 +4,7 @@
 #include <elf.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <stdlib.h>
 
 #include <cstring>
 
@@ -261,27 +262,62 @@ TEST(Starters, ThoseOfTheSchedulerWhereTheyAreInstalled) {
   const auto all = [](const std::string&) { return true; };
   const auto none = [](const std::string&) { return false; };
   const std::vector<Host> hosts = {host("n1"), host("n2")};
-  EXPECT_EQ(default_remote_shell(Scheduler::kNone, hosts, {}, all), "ssh");
-  EXPECT_EQ(default_remote_shell(Scheduler::kGridEngine, hosts, {}, all), "qrsh -inherit -V");
-  EXPECT_THAT(default_remote_shell(Scheduler::kSlurm, hosts, {}, all),
-              testing::StartsWith("srun "));
-  EXPECT_EQ(default_remote_shell(Scheduler::kLsf, hosts, {}, all), "blaunch");
-  EXPECT_EQ(default_remote_shell(Scheduler::kPbs, hosts, {}, all), "ssh");
+  EXPECT_EQ(default_remote_shell(Scheduler::kNone, hosts, all), "ssh");
+  EXPECT_EQ(default_remote_shell(Scheduler::kGridEngine, hosts, all), "qrsh -inherit -V");
+  EXPECT_THAT(default_remote_shell(Scheduler::kSlurm, hosts, all), testing::StartsWith("srun "));
+  EXPECT_EQ(default_remote_shell(Scheduler::kLsf, hosts, all), "blaunch");
+  EXPECT_EQ(default_remote_shell(Scheduler::kPbs, hosts, all), "ssh");
   for (const Scheduler scheduler : {Scheduler::kGridEngine, Scheduler::kSlurm, Scheduler::kLsf}) {
-    EXPECT_EQ(default_remote_shell(scheduler, hosts, {}, none), "ssh");
+    EXPECT_EQ(default_remote_shell(scheduler, hosts, none), "ssh");
   }
 }
 
 TEST(Starters, SshWhereTheSchedulersDoNotReachAllHosts) {
   const auto all = [](const std::string&) { return true; };
-  EXPECT_EQ(default_remote_shell(Scheduler::kSlurm, {host("n1"), host("n2", "bob")}, {}, all),
-            "ssh");
+  EXPECT_EQ(default_remote_shell(Scheduler::kSlurm, {host("n1"), host("n2", "bob")}, all), "ssh");
   Host with_port = host("n1");
   with_port.port = 2222;
-  EXPECT_EQ(default_remote_shell(Scheduler::kGridEngine, {with_port}, {}, all), "ssh");
-  const Variables components = {{"SLURM_HET_SIZE", "2"}};
-  EXPECT_EQ(default_remote_shell(Scheduler::kSlurm, {host("n1")}, components, all), "ssh");
-  EXPECT_EQ(default_remote_shell(Scheduler::kLsf, {host("n1")}, components, all), "blaunch");
+  EXPECT_EQ(default_remote_shell(Scheduler::kGridEngine, {with_port}, all), "ssh");
+}
+
+TEST(Starters, SrunIsToldWhatTheAgentNeeds) {
+  Host plain = host("n1");
+  EXPECT_EQ(joined(remote_shell_command({"srun", "-N1", "-n1", "-w", "%h"}, plain)),
+            "srun --unbuffered -N1 -n1 -w n1 /bin/sh");
+  EXPECT_EQ(joined(remote_shell_command({"env", "A=b", "/opt/slurm/bin/srun", "-w", "%h"}, plain)),
+            "env A=b /opt/slurm/bin/srun --unbuffered -w n1 /bin/sh");
+  EXPECT_EQ(joined(remote_shell_command({"srun", "-u", "-w", "%h"}, plain)),
+            "srun -u -w n1 /bin/sh");
+  Host member = plain;
+  member.component = 1;
+  member.gpus = 3;
+  EXPECT_EQ(joined(remote_shell_command({"srun", "-w", "%h"}, member)),
+            "srun --unbuffered --het-group=1 --gpus=3 -w n1 /bin/sh");
+  EXPECT_EQ(joined(remote_shell_command({"srun", "--het-group=0", "--gres=gpu:1", "-w%h"}, member)),
+            "srun --unbuffered --het-group=0 --gres=gpu:1 -wn1 /bin/sh");
+  member.gpus = 0;
+  EXPECT_EQ(joined(remote_shell_command({"srun", "-w", "%h"}, member)),
+            "srun --unbuffered --het-group=1 --gres=none -w n1 /bin/sh");
+  EXPECT_EQ(joined(remote_shell_command({"qrsh", "-inherit"}, member)), "qrsh -inherit n1 /bin/sh");
+  EXPECT_EQ(login_line({"srun", "-w", "%h"}, member, "true"),
+            "srun --unbuffered --het-group=1 --gres=none -w n1 true");
+}
+
+TEST(Starters, HaveNoVariablesThatChangeWhatSrunDoes) {
+  setenv("SLURM_LABELIO", "1", 1);
+  setenv("SLURM_GPUS", "4", 1);
+  setenv("SLURM_UNBUFFEREDIO", "0", 1);
+  setenv("SLURM_JOB_ID", "7", 1);
+  const std::vector<std::string> variables = starter_environment();
+  for (const char* name : {"SLURM_LABELIO", "SLURM_GPUS", "SLURM_UNBUFFEREDIO", "SLURM_JOB_ID"}) {
+    unsetenv(name);
+  }
+  EXPECT_THAT(variables, testing::Contains("SLURM_JOB_ID=7"));
+  EXPECT_THAT(variables, testing::Contains("SLURM_UNBUFFEREDIO=1"));
+  EXPECT_THAT(variables, testing::Contains(testing::StartsWith("PATH=")));
+  EXPECT_THAT(variables, Not(testing::Contains(testing::StartsWith("SLURM_LABELIO="))));
+  EXPECT_THAT(variables, Not(testing::Contains(testing::StartsWith("SLURM_GPUS="))));
+  EXPECT_THAT(variables, Not(testing::Contains("SLURM_UNBUFFEREDIO=0")));
 }
 
 TEST(Starters, AreLookedForInPath) {

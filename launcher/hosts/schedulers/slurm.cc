@@ -192,7 +192,10 @@ std::vector<Host> slurm_hosts(const Variables& variables) {
   for (int group = 0; group < count; ++group) {
     const std::string suffix = "_HET_GROUP_" + std::to_string(group);
     const std::string list = "$SLURM_JOB_NODELIST" + suffix;
-    for (Host& host : hosts_of_group(variables, suffix)) hosts.add({list, 1}, 1, std::move(host));
+    for (Host& host : hosts_of_group(variables, suffix)) {
+      host.component = group;
+      hosts.add({list, 1}, 1, std::move(host));
+    }
   }
   return hosts.take();
 }
