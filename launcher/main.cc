@@ -58,7 +58,9 @@ void forbid_core_dumps() { prctl(PR_SET_DUMPABLE, 0); }
 
 // The hosts of all programs; those of the first go to programs that name none.
 Placement place(const Options& options, HostSet& all) {
-  const PlacementOptions how{{}, {}, options.oversubscribe, options.map_by, options.rank_by};
+  const MapBy map_by =
+      options.map_by.value_or(all.takes_turns && !options.rank_by ? MapBy::kNode : MapBy::kSlot);
+  const PlacementOptions how{{}, {}, options.oversubscribe, map_by, options.rank_by};
   std::vector<ApplicationPlacement> programs = {{all.hosts, options.ranks, options.per_node}};
   for (const Application& program : options.more_applications) {
     ApplicationPlacement& placed = programs.emplace_back();

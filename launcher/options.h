@@ -69,7 +69,7 @@ struct Options : Application {
   std::optional<std::chrono::milliseconds> grace;
   MpiMode mpi = MpiMode::kAuto;
   std::optional<std::chrono::milliseconds> stall_timeout;
-  MapBy map_by = MapBy::kSlot;
+  std::optional<MapBy> map_by;  ///< default: as the scheduler numbers tasks, else kSlot
   std::optional<MapBy> rank_by;
   /// --tree: how many agents each machine starts; 0: this one all; nothing: as the number of hosts
   /// says

@@ -188,7 +188,8 @@ void Agent::start_ranks() {
   mpi_.reset();
   ranks_.resize(order_.ranks.size());
   try {
-    const auto cpus = share_cores(cores_, static_cast<int>(order_.ranks.size()), order_.binding);
+    const auto cpus = share_cores(cores_, static_cast<int>(order_.ranks.size()), order_.binding,
+                                  static_cast<int>(order_.processors));
     start_mpi();
     memory_.look_at_own_group();
     for (std::uint32_t local = 0; local < order_.ranks.size(); ++local) {

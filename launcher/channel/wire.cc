@@ -110,6 +110,7 @@ std::string encode_order(const StartOrder& order) {
   body.u32(static_cast<std::uint32_t>(order.programs.size()));
   for (const OrderedProgram& program : order.programs) encode_program(program, body);
   encode_binding(order.binding, body);
+  body.u32(order.processors);
   body.u32(order.output_window).u8(order.carriage_returns ? 1 : 0).text(order.mpi);
   return body.take();
 }
@@ -130,6 +131,7 @@ StartOrder decode_order(std::string_view bytes) {
   const std::uint32_t programs = body.u32();
   for (std::uint32_t i = 0; i < programs; ++i) order.programs.push_back(decode_program(body));
   order.binding = decode_binding(body);
+  order.processors = body.u32();
   order.output_window = body.u32();
   order.carriage_returns = body.u8() != 0;
   order.mpi = body.text();

@@ -183,6 +183,7 @@ void apply_map_by(const std::string& flag, const std::string& text, Options& opt
   if (text.empty()) throw UsageError(flag + " has an empty value");
   std::vector<std::string> parts = split(lower_case(text), ':');
   std::size_t next = 1;
+  options.map_by = MapBy::kSlot;
   if (parts.front() == "ppr") {
     const auto count = parts.size() > 2 ? number_in(parts[1], 1, kMaxRanks) : std::nullopt;
     if (!count || parts[2] != "node") {

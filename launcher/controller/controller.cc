@@ -335,6 +335,7 @@ StartOrder Controller::order_for(std::uint32_t node) const {
   }
   name_copies(node, order);
   order.binding = options_.binding;
+  order.processors = static_cast<std::uint32_t>(placement_.nodes[node].processors.value_or(0));
   order.output_window = static_cast<std::uint32_t>(output_window(ranks_.size()));
   if (mpi_) {
     MpiOrder mpi = mpi_order_;

@@ -39,6 +39,7 @@ struct HostSet {
   std::string source;  ///< for people: "hostfile hosts", "host list n1:2,n2:2"
   std::vector<Host> hosts;
   Scheduler scheduler = Scheduler::kNone;  ///< also where the user named the hosts
+  bool takes_turns = false;                ///< the scheduler numbers tasks across the hosts in turn
   std::vector<std::string> notes;          ///< what a user should know about the choice
 };
 

@@ -103,6 +103,7 @@ HostSet unfiltered_hosts(const HostRequest& request, const Variables& variables,
     if (!note.empty()) set->notes.push_back(note);
     if (allocation) {
       set->scheduler = allocation->scheduler;
+      set->takes_turns = allocation->takes_turns;
       if (!allocation->hosts.empty()) hold_against(*allocation, *set);
     }
     return *std::move(set);

@@ -147,7 +147,7 @@ TEST(Options, Binding) {
 }
 
 TEST(Options, Mapping) {
-  EXPECT_EQ(parse({"p"}).map_by, MapBy::kSlot);
+  EXPECT_EQ(parse({"p"}).map_by, std::nullopt);
   EXPECT_EQ(parse({"--map-by", "node", "p"}).map_by, MapBy::kNode);
   EXPECT_EQ(parse({"-bynode", "p"}).map_by, MapBy::kNode);
   EXPECT_TRUE(parse({"--map-by", "node:oversubscribe", "p"}).oversubscribe);

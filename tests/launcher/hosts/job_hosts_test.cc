@@ -17,6 +17,7 @@
 #include "launcher/hosts/host_discovery.h"
 #include "launcher/hosts/host_source.h"
 #include "launcher/hosts/hostfile.h"
+#include "launcher/hosts/schedulers/slurm_gpus.h"
 #include "launcher/options.h"
 
 namespace chainmail::launch {
@@ -173,6 +174,32 @@ TEST_F(JobHosts, ChosenSlotsAreTheDevicesOfTheRanks) {
   variables["CUDA_VISIBLE_DEVICES"] = "7";
   add_variables_of(host, variables);
   EXPECT_EQ(variables["CUDA_VISIBLE_DEVICES"], "7") << "-x comes first";
+}
+
+TEST_F(JobHosts, GpusOfASlurmJobAreReadFromScontrol) {
+  const auto gpus = parse_slurm_gpus(
+      "JobId=8 JobName=a Nodes=x\n"
+      "   TRES=cpu=4,node=2,billing=4\n"
+      "     Nodes=n[1-2] CPU_IDs=0-1 Mem=0 GRES=gpu:2(IDX:0-1)\n"
+      "     Nodes=n3 CPU_IDs=0-1 Mem=0 "
+      "GRES=gpu:a100:1(IDX:0),gpu:v100:2(IDX:1,3),shard:8(IDX:0-7)\r\n"
+      "     Nodes=n4 CPU_IDs=0-1 Mem=0 GRES=\n"
+      "     Nodes=n[5 CPU_IDs=0-1 Mem=0 GRES=gpu:1(IDX:0)\n"
+      "     Nodes=n6 GRES=gpu:x(((,gpu:-1,gpu:99999999999,gpu:,,)\n");
+  const std::map<std::string, int> wanted = {{"n1", 2}, {"n2", 2}, {"n3", 3}, {"n4", 0}, {"n6", 0}};
+  EXPECT_EQ(gpus, wanted);
+  EXPECT_TRUE(parse_slurm_gpus("").empty());
+}
+
+TEST_F(JobHosts, WhatAJobHasOnAHostIsKnownWhereTheUserNamesIt) {
+  HostRequest request;
+  request.list_or_file = "n2:1";
+  const Variables slurm = {{"SLURM_JOB_NODELIST", "n[1-2]"},
+                           {"SLURM_JOB_CPUS_PER_NODE", "4,2"},
+                           {"SLURM_DISTRIBUTION", "cyclic"}};
+  const HostSet set = find_job_hosts(request, slurm, directory_);
+  EXPECT_EQ(set.hosts.at(0).processors, 2);
+  EXPECT_TRUE(set.takes_turns);
 }
 
 TEST_F(JobHosts, AFileNamedLikeAHostOfTheJobIsARiddle) {
