@@ -92,6 +92,10 @@ void Agent::wait_for_signals() {
     if (error) return;
     if (number == SIGCHLD) {
       reap();
+    } else if (number == SIGTERM && started_ && getppid() == warden_) {
+      // Slurm's first word to the steps of a job that it ends: ranks have the time of an
+      // interrupted job. Without a launcher the end of the channel is what ends them.
+      channel_->send(AgentMessage::kAskedToEnd, "");
     } else {
       end(128 + number);
     }
@@ -168,6 +172,7 @@ void Agent::on_frame(const internal::Frame& frame) {
     case AgentMessage::kTunnelOutput:
     case AgentMessage::kTunnelEnded:
     case AgentMessage::kTunnelNoImage:
+    case AgentMessage::kAskedToEnd:
       throw SystemError("agent protocol: message for the controller came to an agent", EPROTO);
   }
 }

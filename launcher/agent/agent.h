@@ -9,6 +9,9 @@
 
 #pragma once
 
+#include <sys/types.h>
+#include <unistd.h>
+
 #include <asio/io_context.hpp>
 #include <asio/signal_set.hpp>
 #include <asio/steady_timer.hpp>
@@ -85,6 +88,7 @@ class Agent {
   std::string started_news_;  // not yet sent
   MemoryWatch memory_;
   PunctualityWatch watch_;
+  pid_t warden_ = getppid();
   bool started_ = false;
   bool told_all_exited_ = false;
   int exit_code_ = 0;

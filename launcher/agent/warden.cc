@@ -43,13 +43,18 @@ int outlast_stop(pid_t agent) {
   return status;
 }
 
+volatile sig_atomic_t agent_of_warden = 0;
+
+void pass_on(int number) { kill(static_cast<pid_t>(agent_of_warden), number); }
+
 [[noreturn]] void watch(pid_t agent, const std::string& marker) {
   give_up_channel();
   adopt_orphans();
-  // Signals to the group are for the agent, which knows what to do; the warden outlives it.
-  for (const int number : {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2, SIGPIPE}) {
-    signal(number, SIG_IGN);
-  }
+  // Signals to the group are for the agent, which knows what to do; the warden outlives it. Slurm
+  // tells the one process alone that it has started.
+  for (const int number : {SIGINT, SIGHUP, SIGUSR1, SIGUSR2, SIGPIPE}) signal(number, SIG_IGN);
+  agent_of_warden = agent;
+  signal(SIGTERM, pass_on);
   int status = 0;
   while (true) {
     const pid_t ended = waitpid(-1, &status, WUNTRACED);

@@ -31,6 +31,7 @@ enum class AgentMessage : std::uint16_t {
   kTunnelOutput,      ///< tunnel, stream (1 or 2), bytes; none: the end (launcher/tree)
   kTunnelEnded,       ///< TunnelEnd
   kTunnelNoImage,     ///< tunnel: this agent's program is not the one of kTunnelImage
+  kAskedToEnd,        ///< SIGTERM came to the agent: the scheduler ends the job
   // controller -> agent
   kStartPart = 320,  ///< a piece of the encoded StartOrder
   kStart,            ///< the order is complete; again when all ranks have exited

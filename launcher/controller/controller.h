@@ -134,6 +134,7 @@ class Controller {
   void report_failure();
   std::string first_cause(const Failure& failure) const;
   void look_for_silent_host();
+  void on_asked_to_end(std::uint32_t node);
   void interrupt(int signal_number);
   void stop_for(const std::string& reason, int exit_code, Milliseconds grace);
   void tell_ending(const std::string& reason);
@@ -196,6 +197,7 @@ class Controller {
   bool has_started_ = false;
   bool has_lost_host_ = false;
   bool was_interrupted_ = false;
+  bool was_asked_to_end_ = false;  // by agents, which a scheduler tells what it may tell us, too
   bool is_reported_ = false;
   bool has_listeners_ = false;  // ranks that hear news
   bool lost_local_agent_ = false;

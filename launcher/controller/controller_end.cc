@@ -103,7 +103,16 @@ void Controller::look_for_silent_host() {
   }
 }
 
+// A scheduler tells all agents, and perhaps the launcher as well: together that is one signal.
+void Controller::on_asked_to_end(std::uint32_t node) {
+  if (phase_ != Phase::kStarting && phase_ != Phase::kRunning) return;
+  output_->say("launcher: SIGTERM came to the agent on host " + placement_.nodes[node].name);
+  interrupt(SIGTERM);
+  was_asked_to_end_ = true;
+}
+
 void Controller::interrupt(int signal_number) {
+  if (signal_number == SIGTERM && std::exchange(was_asked_to_end_, false)) return;
   was_interrupted_ = true;
   switch (phase_) {
     case Phase::kStarting:

@@ -76,6 +76,9 @@ void Controller::on_frame(std::uint32_t node, const Frame& frame) {
     case AgentMessage::kPreload:
       on_preload(node, frame);
       break;
+    case AgentMessage::kAskedToEnd:
+      on_asked_to_end(node);
+      break;
     case AgentMessage::kAllExited:
       nodes_[node].all_exited = true;
       end_if_all_exited();
