@@ -135,6 +135,8 @@ void AgentLink::receive(const internal::Frame& frame) {
   }
   hello_ = decode_hello(frame.body);
   noise_.clear();
+  // It counts its lease from its start, which may be some time ago.
+  channel_->send(AgentMessage::kHeartbeat, "");
   callbacks_.on_hello(*hello_);
 }
 

@@ -226,6 +226,17 @@ TEST(StartFailure, EachCauseHasASentenceOfItsOwn) {
   }
 }
 
+TEST(StartFailure, OfAnSshdThatIsTooBusyToGreetIsNoSilentHost) {
+  StartFailure failure;
+  failure.host = host("n1");
+  failure.remote_shell = {"ssh"};
+  failure.exit = "exited with code 255";
+  failure.exit_code = 255;
+  failure.error_output =
+      "Connection timed out during banner exchange\nConnection to 10.0.0.1 port 22 timed out";
+  EXPECT_THAT(explain(failure), HasSubstr("host n1 closed the connection before the login"));
+}
+
 TEST(StartFailure, ShowsTheHint) {
   StartFailure failure;
   failure.host = host("n1");
@@ -250,12 +261,27 @@ TEST(StartFailure, OfASchedulersStarterNamesSsh) {
 }
 
 TEST(StartFailure, OnlyWhatPassesIsTriedAgain) {
-  EXPECT_TRUE(
-      is_worth_another_try("kex_exchange_identification: Connection closed by remote host"));
-  EXPECT_TRUE(is_worth_another_try("ssh: n1: Temporary failure in name resolution"));
-  EXPECT_FALSE(is_worth_another_try("bob@n1: Permission denied (publickey)."));
-  EXPECT_FALSE(is_worth_another_try("ssh: connect to host n1 port 22: Connection refused"));
-  EXPECT_FALSE(is_worth_another_try("Host key verification failed."));
+  for (const char* busy :
+       {"kex_exchange_identification: Connection closed by remote host",
+        "ssh_exchange_identification: read: Connection reset by peer",
+        "Connection closed by 10.0.0.1 port 22", "Connection reset by 10.0.0.1 port 22",
+        "Connection timed out during banner exchange\nConnection to 10.0.0.1 port 22 timed out",
+        "banner exchange: Connection to 10.0.0.1 port 22: Broken pipe", "Exceeded MaxStartups",
+        "Not allowed at this time", "sh: 1: Cannot fork: Resource temporarily unavailable",
+        "\"System is booting up. Unprivileged users are not permitted to log in yet.\""}) {
+    EXPECT_EQ(worthwhile_tries(busy), 10) << busy;
+  }
+  EXPECT_EQ(worthwhile_tries("ssh: n1: Temporary failure in name resolution"), 3);
+  for (const char* final :
+       {"bob@n1: Permission denied (publickey).", "Host key verification failed.",
+        "ssh: connect to host n1 port 22: Connection refused",
+        "ssh: connect to host n1 port 22: Connection timed out",
+        "ssh: connect to host jump port 22: Connection refused\r\n"
+        "kex_exchange_identification: Connection closed by remote host\r\n"
+        "Connection closed by UNKNOWN port 65535",
+        "ssh: Could not resolve hostname n1: Name or service not known"}) {
+    EXPECT_EQ(worthwhile_tries(final), 1) << final;
+  }
 }
 
 TEST(Starters, ThoseOfTheSchedulerWhereTheyAreInstalled) {

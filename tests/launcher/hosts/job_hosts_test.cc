@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -27,6 +28,7 @@ namespace fs = std::filesystem;
 using std::chrono::milliseconds;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class JobHosts : public ::testing::Test {
  protected:
@@ -151,6 +153,48 @@ TEST_F(JobHosts, AHostThatDoesNotTellItsCoresIsNamed) {
     EXPECT_THAT(error.what(), AllOf(HasSubstr("host n1:*"), HasSubstr("exited with code 255"),
                                     HasSubstr("no route to host"), HasSubstr("n1:8")));
   }
+}
+
+TEST_F(JobHosts, AllHostsThatDoNotTellTheirCoresAreNamed) {
+  HostRequest request;
+  request.list_or_file = "bad1:*,n2:*,bad3:*,bad4:*";
+  request.remote_shell = {
+      script("case $1 in bad*) echo down >&2; exit 255 ;; esac\necho chainmail-cores=2\n")};
+  try {
+    (void)find_job_hosts(request, {}, directory_);
+    FAIL() << "accepted";
+  } catch (const HostsError& error) {
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("host bad1:*"), HasSubstr("bad3"), HasSubstr("bad4"),
+                                    Not(HasSubstr("n2"))));
+  }
+}
+
+TEST_F(JobHosts, HostsThatAreBusyAreAskedForTheirCoresAgain) {
+  HostRequest request;
+  request.list_or_file = "n1:*,n2:*";
+  const std::string folder = directory_.string();
+  request.remote_shell = {script("if mkdir " + folder + "/$1 2>/dev/null; then\n" +
+                                 "echo Connection closed by 10.0.0.1 port 22 >&2; exit 255\nfi\n" +
+                                 "echo chainmail-cores=2\n")};
+  EXPECT_EQ(print_hostfile(find_job_hosts(request, {}, directory_).hosts),
+            "n1 slots=2\nn2 slots=2\n");
+}
+
+TEST_F(JobHosts, ManyHostsAreNotAskedForTheirCoresAllAtOnce) {
+  HostRequest request;
+  for (int i = 0; i < 60; ++i) {
+    request.list_or_file += (i == 0 ? "" : ",") + ("h" + std::to_string(i)) + ":*";
+  }
+  const std::string folder = directory_.string();
+  // How many run beside this one.
+  request.remote_shell = {script("mkdir " + folder + "/$1\nls " + folder + " | grep -c ^h >>" +
+                                 folder + "/most\nsleep 0.2\nrmdir " + folder +
+                                 "/$1\necho chainmail-cores=2\n")};
+  (void)find_job_hosts(request, {}, directory_);
+  int most = 0;
+  std::ifstream counts(directory_ / "most");
+  for (int count = 0; counts >> count;) most = std::max(most, count);
+  EXPECT_LE(most, 32);
 }
 
 TEST_F(JobHosts, ChosenSlotsAreRemembered) {
