@@ -180,11 +180,13 @@ int run(const std::vector<std::string>& arguments) {
   if (options.remote_shell.empty() && options.remote_shell_arguments.empty()) {
     options.remote_shell = default_remote_shell(hosts.scheduler, placement.nodes);
   }
+  const Plan plan{options, hosts, placement};
   if (options.dry_run) {
-    const Plan plan{options, hosts, placement};
     std::cout << (options.json ? plan_json(plan) : plan_text(plan));
     return 0;
   }
+  // Apart from what the ranks print.
+  if (options.display_map) std::cerr << plan_text(plan);
   forbid_core_dumps();
   return run_job(options, placement);
 }

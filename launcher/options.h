@@ -83,6 +83,7 @@ struct Options : Application {
   bool tag_output = false;
   bool timestamp = false;
   bool dry_run = false;
+  bool display_map = false;  ///< show the plan, then start the job
   bool json = false;
   bool torchrun_env = false;
   bool help = false;

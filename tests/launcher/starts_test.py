@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-"""Hosts that are down, busy, misspelled or many.
+"""Hosts that are down, busy or misspelled, and command lines that nearly start a job.
 
     starts_test.py LAUNCHER
 
@@ -115,6 +115,19 @@ def check_many(desk, expect):
            (result.returncode, "lost host" in result.stderr), (0, False))
 
 
+def check_words(desk, expect):
+    _, _, err, _ = desk.run("-H", "hosts", "-n", "4", "true")
+    expect("-H that may be a file", "there is no file hosts" in err, True)
+    (desk.folder / "train.py").write_text("print(1)\n")
+    for name in ("train.py", "./train.py"):
+        code, _, err, _ = desk.run("-n", "1", name)
+        expect(f"launcher {name}", (code in (126, 127), f"python3 {name}" in err), (True, True))
+    code, out, err, _ = desk.run("--display-map", "-n", "1", "echo", "here")
+    expect("--display-map", (code, out, "rank 0 on localhost" in err), (0, "here\n", True))
+    code, out, err, _ = desk.run("--nproc-per-node", "auto", "-H", "localhost:1", "echo", "here")
+    expect("--nproc-per-node auto", (code, out), (0, "here\n"))
+
+
 def main():
     launcher = pathlib.Path(sys.argv[1]).resolve()
     failures = []
@@ -124,7 +137,7 @@ def main():
         if got != wanted:
             failures.append(f"{name}: {got} instead of {wanted}")
 
-    for check in (check_down, check_busy, check_restart, check_many):
+    for check in (check_down, check_busy, check_restart, check_many, check_words):
         check(Desk(launcher), expect)
     print(*failures, sep="\n")
     return 1 if failures else 0
