@@ -28,13 +28,18 @@ ManyDescriptors::ManyDescriptors() {
 
 ManyDescriptors::~ManyDescriptors() { (void)setrlimit(RLIMIT_NOFILE, &before_); }
 
-ChildProcess start_child(const std::vector<std::string>& arguments, const rlimit* descriptors) {
+ChildProcess start_child(const std::vector<std::string>& arguments, const rlimit* descriptors,
+                         const std::vector<std::string>* environment) {
   Pipe input;
   Pipe output;
   Pipe error;
   Pipe report;
   std::vector<std::string> words = arguments;
   const std::vector<char*> pointers = pointers_to(words);
+  std::vector<std::string> variables;
+  if (environment != nullptr) variables = *environment;
+  const std::vector<char*> variable_pointers = pointers_to(variables);
+  char* const* const given = environment == nullptr ? environ : variable_pointers.data();
   const pid_t parent = getpid();
   const Forked child = fork_to_exec([&] {
     // A remote shell that still connects would go on for its own time limit. An agent is not ended
@@ -48,7 +53,7 @@ ChildProcess start_child(const std::vector<std::string>& arguments, const rlimit
     if (dup2(input.read_end.get(), STDIN_FILENO) >= 0 &&
         dup2(output.write_end.get(), STDOUT_FILENO) >= 0 &&
         dup2(error.write_end.get(), STDERR_FILENO) >= 0) {
-      execvp(pointers[0], pointers.data());
+      execvpe(pointers[0], pointers.data(), given);
     }
     report_and_exit(report.write_end.get(), errno);
   });

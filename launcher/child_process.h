@@ -40,9 +40,10 @@ class ManyDescriptors {
 
 /// Runs `arguments` in a process group of its own, so that Ctrl-C in a terminal reaches the
 /// launcher alone; gets SIGTERM when the launcher dies. Call from the main thread. Throws
-/// SystemError that names the program. `descriptors`: its limit on open files; null: this
-/// process's.
+/// SystemError that names the program. `descriptors`: its limit on open files; `environment`:
+/// "NAME=value" each; null: this process's.
 [[nodiscard]] ChildProcess start_child(const std::vector<std::string>& arguments,
-                                       const rlimit* descriptors = nullptr);
+                                       const rlimit* descriptors = nullptr,
+                                       const std::vector<std::string>* environment = nullptr);
 
 }  // namespace chainmail::launch

@@ -13,6 +13,7 @@
 #include <exception>
 #include <filesystem>
 #include <iostream>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -60,7 +61,9 @@ void forbid_core_dumps() { prctl(PR_SET_DUMPABLE, 0); }
 
 // The hosts of all programs; those of the first go to programs that name none.
 Placement place(const Options& options, HostSet& all) {
-  const PlacementOptions how{{}, {}, options.oversubscribe, options.map_by, options.rank_by};
+  const MapBy map_by =
+      options.map_by.value_or(all.takes_turns && !options.rank_by ? MapBy::kNode : MapBy::kSlot);
+  const PlacementOptions how{{}, {}, options.oversubscribe, map_by, options.rank_by};
   std::vector<ApplicationPlacement> programs = {{all.hosts, options.ranks, options.per_node}};
   for (const Application& program : options.more_applications) {
     ApplicationPlacement& placed = programs.emplace_back();
@@ -84,6 +87,45 @@ Placement place(const Options& options, HostSet& all) {
   return placement;
 }
 
+// "-H hosts" is a list of one host where there is no such file.
+Placement place_or_explain(const Options& options, HostSet& hosts) {
+  try {
+    return place(options, hosts);
+  } catch (const UsageError& error) {
+    const std::string& value = options.hosts;
+    if (value.empty() || value.find_first_of(",:/@[") != std::string::npos ||
+        std::filesystem::exists(value)) {
+      throw;
+    }
+    throw UsageError(std::string(error.what()) + "; if a file was meant: there is no file " +
+                     value + " here");
+  }
+}
+
+// With hosts that do not come back at once after a failure.
+class Patience {
+ public:
+  /// Waits before the next try, longer each time, but not much beyond `end`; false when there was
+  /// time enough.
+  bool wait(std::optional<std::chrono::steady_clock::time_point> end) {
+    if (waited_ + next_ > kMost) return false;
+    if (end && std::chrono::steady_clock::now() + next_ > *end) next_ = std::chrono::seconds(1);
+    if (waited_.count() == 0) {
+      std::cerr << "launcher: the hosts are tried again for " << kMost.count() / 60 << " minutes"
+                << std::endl;
+    }
+    std::this_thread::sleep_for(next_);
+    waited_ += next_;
+    next_ = std::min(2 * next_, std::chrono::seconds(30));
+    return true;
+  }
+
+ private:
+  static constexpr std::chrono::seconds kMost{600};
+  std::chrono::seconds waited_{0};
+  std::chrono::seconds next_{1};
+};
+
 // One world after the other, until one ends well or no restart is left.
 int run_job(const Options& options, const Placement& placement) {
   using Clock = std::chrono::steady_clock;
@@ -92,12 +134,19 @@ int run_job(const Options& options, const Placement& placement) {
   auto time_left = limit;
   const std::string path = std::filesystem::read_symlink("/proc/self/exe").string();
   JobDirectory directory;
+  Patience patience;
   for (int generation = 0;; ++generation) {
     Controller controller(options, placement, path, directory,
                           static_cast<std::uint32_t>(generation));
     const int code = controller.run(time_left);
-    if (generation >= options.max_restarts || !controller.may_start_anew()) return code;
-    if (controller.has_lost_host()) {
+    // A host that was lost may be booting.
+    const bool waits = generation > 0 && controller.could_not_start() &&
+                       patience.wait(limit ? std::optional(started + *limit) : std::nullopt);
+    if (waits) {
+      --generation;
+    } else if (generation >= options.max_restarts || !controller.may_start_anew()) {
+      return code;
+    } else if (controller.has_lost_host()) {
       std::this_thread::sleep_for(options.lease.value_or(kDefaultLease) + kHeartbeatInterval);
     }
     if (limit) {
@@ -105,6 +154,7 @@ int run_job(const Options& options, const Placement& placement) {
           std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - started);
       time_left = std::max(*limit - passed, std::chrono::milliseconds(1));
     }
+    if (waits) continue;
     std::cerr << "launcher: all ranks are started anew (restart " << generation + 1 << " of "
               << options.max_restarts << ")" << std::endl;
   }
@@ -127,17 +177,18 @@ int run(const std::vector<std::string>& arguments) {
   // A bad --rsh is the user's mistake even where no host needs it.
   (void)remote_shell_of(options);
   HostSet hosts = hosts_of(options, options);
-  Placement placement = place(options, hosts);
+  Placement placement = place_or_explain(options, hosts);
   // Words of --rsh-args alone are for ssh.
   if (options.remote_shell.empty() && options.remote_shell_arguments.empty()) {
-    options.remote_shell =
-        default_remote_shell(hosts.scheduler, placement.nodes, current_environment());
+    options.remote_shell = default_remote_shell(hosts.scheduler, placement.nodes);
   }
+  const Plan plan{options, hosts, placement};
   if (options.dry_run) {
-    const Plan plan{options, hosts, placement};
     std::cout << (options.json ? plan_json(plan) : plan_text(plan));
     return 0;
   }
+  // Apart from what the ranks print.
+  if (options.display_map) std::cerr << plan_text(plan);
   forbid_core_dumps();
   return run_job(options, placement);
 }

@@ -74,7 +74,7 @@ struct Options : Application {
   std::optional<std::chrono::milliseconds> start_timeout;  ///< of a login and of a rank's start
   MpiMode mpi = MpiMode::kAuto;
   std::optional<std::chrono::milliseconds> stall_timeout;
-  MapBy map_by = MapBy::kSlot;
+  std::optional<MapBy> map_by;  ///< default: as the scheduler numbers tasks, else kSlot
   std::optional<MapBy> rank_by;
   /// --tree: how many agents each machine starts; 0: this one all; nothing: as the number of hosts
   /// says
@@ -88,6 +88,7 @@ struct Options : Application {
   bool tag_output = false;
   bool timestamp = false;
   bool dry_run = false;
+  bool display_map = false;  ///< show the plan, then start the job
   bool json = false;
   bool torchrun_env = false;
   bool help = false;

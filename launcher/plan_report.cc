@@ -84,7 +84,8 @@ std::vector<PlannedRank> planned_ranks(const Plan& plan) {
     planned.is_here = is_this_machine(placement.nodes[node]);
     planned.variables = variables_of(plan, rank, planned.is_here, own);
     if (!planned.is_here) continue;
-    const auto shares = share_cores(cores, placement.ranks_of_node[node], plan.options.binding);
+    const auto shares = share_cores(cores, placement.ranks_of_node[node], plan.options.binding,
+                                    placement.nodes[node].processors.value_or(0));
     const CpuShare& share = shares[static_cast<std::size_t>(rank.local_rank)];
     planned.cpus = share.cpus.empty() ? all : share.cpus;
     const auto threads = planned.variables.find("OMP_NUM_THREADS");

@@ -55,7 +55,8 @@ void Agent::start_ranks() {
   }
   next_start_ = 0;
   try {
-    shares_ = share_cores(cores_, static_cast<int>(order_.ranks.size()), order_.binding);
+    shares_ = share_cores(cores_, static_cast<int>(order_.ranks.size()), order_.binding,
+                          static_cast<int>(order_.processors));
     start_mpi();
     memory_.look_at_own_group();
     start_some();

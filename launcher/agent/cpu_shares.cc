@@ -106,8 +106,8 @@ std::vector<CpuShare> even_shares(const std::vector<Core>& cores, std::size_t ra
   return shares;
 }
 
-std::vector<CpuShare> unbound_shares(const std::vector<Core>& cores, std::size_t ranks) {
-  const std::size_t each = std::max<std::size_t>(1, cores.size() / std::max<std::size_t>(1, ranks));
+std::vector<CpuShare> unbound_shares(std::size_t cores, std::size_t ranks) {
+  const std::size_t each = std::max<std::size_t>(1, cores / std::max<std::size_t>(1, ranks));
   return std::vector<CpuShare>(ranks, {{}, static_cast<int>(each)});
 }
 
@@ -162,15 +162,18 @@ std::vector<CpuShare> part_shares(const std::vector<Core>& cores, std::size_t ra
 
 }  // namespace
 
-std::vector<CpuShare> share_cores(const std::vector<Core>& cores, int ranks,
-                                  const Binding& binding) {
+std::vector<CpuShare> share_cores(const std::vector<Core>& cores, int ranks, const Binding& binding,
+                                  int granted) {
   const auto count = static_cast<std::size_t>(std::max(ranks, 0));
+  // Slots may be cores where processors are hardware threads: as many as there are cores is all.
+  const bool is_part = granted > 0 && static_cast<std::size_t>(granted) < cores.size();
+  const std::size_t usable = is_part ? static_cast<std::size_t>(granted) : cores.size();
   std::vector<Cpus> units;
   switch (binding.to) {
     case BindTo::kShare:
-      return even_shares(cores, count);
+      return is_part ? unbound_shares(usable, count) : even_shares(cores, count);
     case BindTo::kNone:
-      return unbound_shares(cores, count);
+      return unbound_shares(usable, count);
     case BindTo::kHwthread:
       for (const Core& core : cores) {
         for (const int cpu : core.cpus) units.push_back({cpu});
@@ -184,7 +187,7 @@ std::vector<CpuShare> share_cores(const std::vector<Core>& cores, int ranks,
     case BindTo::kSocket:
       return part_shares(cores, count, binding);
   }
-  return unbound_shares(cores, count);
+  return unbound_shares(usable, count);
 }
 
 std::vector<Core> usable_cores() {

@@ -28,8 +28,11 @@ struct CpuShare {
 /// One share per local rank. Pure; `cores` in topology order. By default shares are disjoint
 /// neighbours of each other, and with more ranks than cores nobody is bound and each has one core.
 /// Throws UsageError when there are not as many cores (hardware threads) as the binding asks for.
+/// `granted`: processors that a scheduler gives the job here; 0: it says nothing. Where that is
+/// less than there is, nobody knows which ones they are: nobody is bound unless `binding` says so,
+/// and only their number is shared out.
 [[nodiscard]] std::vector<CpuShare> share_cores(const std::vector<Core>& cores, int ranks,
-                                                const Binding& binding = {});
+                                                const Binding& binding = {}, int granted = 0);
 
 /// The cores of this machine that this process may use, as hwloc sees them; not thread-safe.
 [[nodiscard]] std::vector<Core> usable_cores();

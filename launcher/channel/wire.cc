@@ -111,6 +111,7 @@ std::string encode_order(const StartOrder& order) {
   for (const OrderedProgram& program : order.programs) encode_program(program, body);
   encode_binding(order.binding, body);
   body.u32(order.start_timeout_ms);
+  body.u32(order.processors);
   body.u32(order.output_window).u8(order.carriage_returns ? 1 : 0).text(order.mpi);
   return body.take();
 }
@@ -132,6 +133,7 @@ StartOrder decode_order(std::string_view bytes) {
   for (std::uint32_t i = 0; i < programs; ++i) order.programs.push_back(decode_program(body));
   order.binding = decode_binding(body);
   order.start_timeout_ms = body.u32();
+  order.processors = body.u32();
   order.output_window = body.u32();
   order.carriage_returns = body.u8() != 0;
   order.mpi = body.text();

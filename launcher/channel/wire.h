@@ -100,6 +100,7 @@ struct StartOrder {
   std::vector<OrderedProgram> programs;
   Binding binding;
   std::uint32_t start_timeout_ms = 0;  ///< from a rank's process to its program; 0: any time
+  std::uint32_t processors = 0;        ///< that a scheduler gives the job here; 0: it says nothing
   std::uint32_t output_window = 0;     ///< bytes of one stream of one rank that may be on their way
   std::string mpi;                     ///< an encoded MpiOrder; empty: none
   bool carriage_returns = false;       ///< a terminal shows '\r' lines as they come

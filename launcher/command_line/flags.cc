@@ -113,10 +113,14 @@ std::vector<Flag> rank_flags() {
   return {
       count_flag({"n", "np", "ntasks"}, &Application::ranks, kCommon, "-n, -np N",
                  "number of ranks (default: one per slot)"),
-      count_flag(
-          {"per-node", "N", "npernode", "ppn", "nproc-per-node", "ntasks-per-node", "num-gpus"},
-          &Application::per_node, kCommon, "-N, --per-node N",
-          "ranks on each host (-npernode, -ppn, --nproc-per-node)"),
+      {{"per-node", "N", "npernode", "ppn", "nproc-per-node", "ntasks-per-node", "num-gpus"},
+       kCommon,
+       "-N, --per-node N",
+       "ranks on each host (-npernode, -ppn, --nproc-per-node)",
+       [](FlagTarget target, FlagWords& words) {
+         const std::string value = words.value();
+         target.application.per_node = parse_per_node(words.flag(), value, gpus_here("/dev"));
+       }},
       alias({"pernode"}, [](FlagTarget target) { target.application.per_node = 1; }),
       {{"map-by"},
        kMore,
@@ -289,8 +293,10 @@ std::vector<Flag> run_flags() {
          const std::string value = words.value();
          target.job.max_restarts = parse_limit(words.flag(), value);
        }},
-      switch_flag({"dry-run", "display-map", "display-allocation", "do-not-launch"},
-                  &Options::dry_run, kCommon, "--dry-run", "print the plan and start nothing"),
+      switch_flag({"dry-run", "do-not-launch"}, &Options::dry_run, kCommon, "--dry-run",
+                  "print the plan and start nothing"),
+      switch_flag({"display-map", "display-allocation"}, &Options::display_map, kMore,
+                  "--display-map", "print the plan to stderr, then start the job"),
       switch_flag({"json"}, &Options::json, kMore, "--json", "with --dry-run: the plan as JSON"),
       // mpirun refuses root without it; here it is what everybody has in scripts, and true anyway.
       alias({"allow-run-as-root"}, [](FlagTarget) {}),

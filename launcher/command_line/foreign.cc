@@ -79,8 +79,11 @@ constexpr std::array kAdvice = {
     Advice{" fusion-threshold-mb cycle-time-ms cache-capacity hierarchical-allreduce autotune "
            "timeline-filename check-build ",
            "belongs to Horovod; the program's own options and docs/env.md say what can be set"},
-    Advice{" log-level verbose v quiet q ",
+    Advice{" log-level verbose v ",
            "is not known here; -x CHAINMAIL_LOG=info makes the ranks say more"},
+    Advice{" quiet q ",
+           "is not known here; the launcher prints nothing of its own unless something is wrong, "
+           "and -x CHAINMAIL_LOG=error makes the ranks say less"},
     // torchrun, deepspeed
     Advice{" nnodes num-nodes ",
            "is not needed: name the hosts by -H or --hostfile, and -n or --per-node"},

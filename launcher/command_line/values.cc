@@ -9,6 +9,7 @@
 #include <cmath>
 #include <filesystem>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 namespace chainmail::launch {
@@ -101,6 +102,26 @@ int parse_count(const std::string& flag, const std::string& text) {
   return *value;
 }
 
+std::optional<int> parse_per_node(const std::string& flag, const std::string& text, int gpus) {
+  if (text == "cpu" || (text == "auto" && gpus == 0)) return std::nullopt;
+  if (text != "auto" && text != "gpu") return parse_count(flag, text);
+  if (gpus > 0) return gpus;
+  throw UsageError(flag +
+                   " gpu counts the GPUs of this machine, which has none; say how many the " +
+                   "hosts have, as in --per-node 8");
+}
+
+int gpus_here(const std::string& devices) {
+  int gpus = 0;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(devices, error)) {
+    const std::string name = entry.path().filename();
+    constexpr std::string_view kPrefix = "nvidia";
+    if (name.rfind(kPrefix, 0) == 0 && number_in(name.substr(kPrefix.size()), 0, 1023)) ++gpus;
+  }
+  return gpus;
+}
+
 int parse_limit(const std::string& flag, const std::string& text) {
   const auto value = number_in(text, 0, kMaxRanks);
   if (!value) {
@@ -183,6 +204,7 @@ void apply_map_by(const std::string& flag, const std::string& text, Options& opt
   if (text.empty()) throw UsageError(flag + " has an empty value");
   std::vector<std::string> parts = split(lower_case(text), ':');
   std::size_t next = 1;
+  options.map_by = MapBy::kSlot;
   if (parts.front() == "ppr") {
     const auto count = parts.size() > 2 ? number_in(parts[1], 1, kMaxRanks) : std::nullopt;
     if (!count || parts[2] != "node") {

@@ -22,6 +22,13 @@ namespace chainmail::launch {
 /// 0 to 65536.
 [[nodiscard]] int parse_limit(const std::string& flag, const std::string& text);
 
+/// A number, or torchrun's words: "gpu" is `gpus`, "cpu" nothing, which is a rank per slot, and
+/// "auto" the first that there is.
+[[nodiscard]] std::optional<int> parse_per_node(const std::string& flag, const std::string& text,
+                                                int gpus);
+/// NVIDIA's GPUs in the folder of devices; not pure.
+[[nodiscard]] int gpus_here(const std::string& devices);
+
 /// "30", "1.5", "90s", "10m", "2h".
 [[nodiscard]] std::chrono::milliseconds parse_duration(const std::string& flag,
                                                        const std::string& text);

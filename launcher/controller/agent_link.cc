@@ -151,6 +151,7 @@ void AgentLink::receive(const internal::Frame& frame) {
   noise_.clear();
   constexpr std::chrono::milliseconds kMost{~std::uint32_t{0}};
   const auto lease = static_cast<std::uint32_t>(std::min(limits_.lease, kMost).count());
+  // It counts its silence from its start, which may be some time ago.
   send(AgentMessage::kLease, internal::BodyWriter().u32(lease).take());
   callbacks_.on_hello(*hello_);
   // Of what came before only the notes count: start-up files print all sorts of things.

@@ -110,6 +110,7 @@ Controller::Controller(Options options, Placement placement, std::string launche
       phase_timer_(io_),
       verdict_timer_(io_),
       time_limit_(io_),
+      start_failures_timer_(io_),
       store_([this](std::uint32_t rank, internal::JobMessage type, std::string body) {
         send_to_rank(rank, type, std::move(body));
       }),
@@ -231,9 +232,20 @@ void Controller::prepare_starts() {
 void Controller::start_agents() {
   prepare_starts();
   plan_tree();
-  for (std::uint32_t node = 0; node < nodes_.size(); ++node) {
-    if (!nodes_[node].carrier) start_agent(node);
-    if (phase_ != Phase::kStarting) return;
+  start_next_agents(0);
+}
+
+// Starting many takes longer than agents wait for a word; those that run already get their
+// heartbeats in between.
+void Controller::start_next_agents(std::uint32_t node) {
+  constexpr Milliseconds kSlice{20};
+  const auto end = std::chrono::steady_clock::now() + kSlice;
+  for (; node < nodes_.size() && phase_ == Phase::kStarting; ++node) {
+    if (nodes_[node].carrier || nodes_[node].link) continue;
+    start_agent(node);
+    if (std::chrono::steady_clock::now() < end) continue;
+    asio::post(io_, [this, node] { start_next_agents(node + 1); });
+    return;
   }
 }
 
@@ -291,9 +303,8 @@ void Controller::tell_not_run(const std::string& host, std::string note) {
 // sshd refuses logins when many come at once (MaxStartups) and does not say so; later ones succeed,
 // if not all come again at the same time.
 bool Controller::start_again(std::uint32_t node) {
-  constexpr int kMaxStarts = 10;
-  if (phase_ != Phase::kStarting || nodes_[node].starts >= kMaxStarts ||
-      !is_worth_another_try(nodes_[node].link->error_output())) {
+  if (phase_ != Phase::kStarting ||
+      nodes_[node].starts >= worthwhile_tries(nodes_[node].link->error_output())) {
     return false;
   }
   const int longest = 500 << std::min(nodes_[node].starts, 4);
@@ -303,6 +314,39 @@ bool Controller::start_again(std::uint32_t node) {
     if (!error && phase_ == Phase::kStarting) start_agent(node);
   });
   return true;
+}
+
+// Hosts that are down mostly fail together; whoever has to mend them wants to know them all.
+void Controller::add_start_failure(std::string text) {
+  constexpr Milliseconds kForMore{1000};
+  start_failures_.push_back(std::move(text));
+  const bool others_start = std::any_of(nodes_.begin(), nodes_.end(), [](const Node& node) {
+    return !node.carrier && (!node.link || !(node.link->hello() || node.link->is_lost()));
+  });
+  if (!others_start) return report_start_failures();
+  if (start_failures_.size() > 1) return;
+  start_failures_timer_.expires_after(kForMore);
+  start_failures_timer_.async_wait([this](const asio::error_code& error) {
+    if (!error) report_start_failures();
+  });
+}
+
+// The first one with all that was printed, of the others a sentence each.
+void Controller::report_start_failures() {
+  constexpr std::size_t kMost = 16;
+  start_failures_timer_.cancel();
+  std::string text = start_failures_.front();
+  for (std::size_t i = 1; i < std::min(start_failures_.size(), kMost); ++i) {
+    text += "\nlauncher: " + start_failures_[i].substr(0, start_failures_[i].find('\n'));
+  }
+  if (start_failures_.size() > kMost) {
+    text += "\nlauncher: and " + std::to_string(start_failures_.size() - kMost) + " more hosts";
+  }
+  fail({std::nullopt, exit_code::kLauncherError, text});
+}
+
+bool Controller::could_not_start() const noexcept {
+  return !has_started_ && !was_interrupted_ && is_reported_ && !start_failures_.empty();
 }
 
 void Controller::on_hello() {
@@ -370,6 +414,7 @@ StartOrder Controller::order_for(std::uint32_t node) const {
   name_copies(node, order);
   order.binding = options_.binding;
   order.start_timeout_ms = static_cast<std::uint32_t>(start_timeout().count());
+  order.processors = static_cast<std::uint32_t>(placement_.nodes[node].processors.value_or(0));
   order.output_window = static_cast<std::uint32_t>(output_window(ranks_.size()));
   if (mpi_) {
     MpiOrder mpi;

@@ -46,6 +46,8 @@ class Controller {
   int run(std::optional<std::chrono::milliseconds> time_left = {});
   /// After run(): a rank failed or a host was lost, and nobody asked for the job's end.
   [[nodiscard]] bool may_start_anew() const;
+  /// After run(): no rank was started, because of hosts out of reach.
+  [[nodiscard]] bool could_not_start() const noexcept;
   /// After run(): ranks on a host out of reach may live on for the length of their lease.
   [[nodiscard]] bool has_lost_host() const noexcept { return has_lost_host_; }
 
@@ -71,6 +73,7 @@ class Controller {
 
   // starting
   void start_agents();
+  void start_next_agents(std::uint32_t node);
   void prepare_starts();
   void start_agent(std::uint32_t node);
   bool start_again(std::uint32_t node);
@@ -80,6 +83,9 @@ class Controller {
   StartOrder order_for(std::uint32_t node) const;
   void prepare_programs();
   void start_input();
+
+  void add_start_failure(std::string text);
+  void report_start_failures();
 
   // agents behind agents (controller_tree.cc)
   void plan_tree();
@@ -183,6 +189,8 @@ class Controller {
   asio::steady_timer phase_timer_;
   asio::steady_timer verdict_timer_;
   asio::steady_timer time_limit_;
+  asio::steady_timer start_failures_timer_;
+  std::vector<std::string> start_failures_;  // of hosts, each explained
   std::unique_ptr<RankInput> input_;
   StoreServer store_;
   Verdict verdict_;

@@ -168,6 +168,11 @@ void Controller::on_start_failed(std::uint32_t node, const Frame& frame) {
                                 "the limit (ulimit -Hn), or use more hosts"
                               : "")});
   }
+  if (path.size() > 3 && path.compare(path.size() - 3, 3, ".py") == 0) {
+    return fail({std::nullopt, error == EACCES ? exit_code::kCannotExecute : exit_code::kNotFound,
+                 "program cannot be executed" + on_host + ": " + path + ": " + why +
+                     "; a Python script is run as: launcher ... python3 " + path + " ..."});
+  }
   if (error == ENOENT || error == ENOTDIR) {
     const bool has_slash = path.find('/') != std::string::npos;
     return fail(

@@ -198,7 +198,7 @@ void Controller::on_agent_lost(std::uint32_t node, const std::string& reason) {
                          link.error_output(),
                          ""};
     if (options_.hosts == host) failure.hint = "if a file was meant: there is no file " + host;
-    fail({std::nullopt, exit_code::kLauncherError, explain(failure)});
+    if (phase_ == Phase::kStarting) add_start_failure(explain(failure));
   } else {
     has_lost_host_ = true;
     for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank) {

@@ -4,13 +4,18 @@
 #include "launcher/hosts/core_count.h"
 
 #include <charconv>
+#include <deque>
 #include <memory>
+#include <optional>
 #include <string_view>
+#include <thread>
+#include <utility>
 
 #include "base/error.h"
 #include "launcher/hosts/command_output.h"
 #include "launcher/hosts/host_source.h"
 #include "launcher/remote/rsh_command.h"
+#include "launcher/remote/start_failure.h"
 
 namespace chainmail::launch {
 namespace {
@@ -22,32 +27,56 @@ constexpr const char* kScript =
     "echo chainmail-cores=`nproc 2>/dev/null || getconf _NPROCESSORS_ONLN`\n"
     "exit\n";
 constexpr std::size_t kMostBytes = std::size_t{1} << 20;
+// Before a busy host is asked again; the others answer meanwhile.
+constexpr std::chrono::milliseconds kPause{300};
 
-[[noreturn]] void refuse(const Host& host, const std::string& reason) {
-  throw HostsError("host " + host.name +
-                   ":* means all cores of the host, but their number cannot " +
-                   "be had: " + reason + "; write it, as in " + host.name + ":8");
-}
+// Each takes three open files and, through a jump host, a login there.
+constexpr std::size_t kMostAtOnce = 32;
 
-int cores_in(const Host& host, const CommandOutput& output) {
+// Why the cores of hosts are not known.
+class Unknown {
+ public:
+  void add(const Host& host, const std::string& reason) {
+    if (first_.empty()) {
+      first_ = "host " + host.name + ":* means all cores of the host, but their number cannot " +
+               "be had: " + reason + "; write it, as in " + host.name + ":8";
+      return;
+    }
+    others_ += (others_.empty() ? "" : ", ") + host.name + ":* (" + reason + ")";
+  }
+  void throw_if_any() const {
+    if (first_.empty()) return;
+    throw HostsError(first_ + (others_.empty() ? "" : "; the same for " + others_));
+  }
+
+ private:
+  std::string first_;
+  std::string others_;
+};
+
+// Nothing, and the reason added, where they are not told.
+std::optional<int> cores_in(const Host& host, const CommandOutput& output, Unknown& unknown) {
   const std::size_t mark = output.out.find(kMark);
   if (mark == std::string::npos) {
     const std::string said = output.err.substr(0, output.err.find('\n'));
-    refuse(host, "the remote shell " +
-                     (output.failure.empty() ? "said nothing of them" : output.failure) +
-                     (said.empty() ? "" : " (" + printable(said) + ")"));
+    unknown.add(host, "the remote shell " +
+                          (output.failure.empty() ? "said nothing of them" : output.failure) +
+                          (said.empty() ? "" : " (" + printable(said) + ")"));
+    return std::nullopt;
   }
   int cores = 0;
   const char* begin = output.out.data() + mark + kMark.size();
   const auto [stop, error] = std::from_chars(begin, output.out.data() + output.out.size(), cores);
   if (error != std::errc() || cores < 1 || cores > kMaxSlotsPerHost) {
-    refuse(host, "it says " + in_quotes(output.out.substr(mark)));
+    unknown.add(host, "it says " + in_quotes(output.out.substr(mark)));
+    return std::nullopt;
   }
   return cores;
 }
 
 struct Question {
   Host* host;
+  int tries;
   std::unique_ptr<RunningCommand> command;
 };
 
@@ -56,25 +85,45 @@ struct Question {
 void count_cores(const std::vector<std::string>& remote_shell, std::vector<Host>& hosts,
                  std::chrono::milliseconds limit) {
   const auto deadline = std::chrono::steady_clock::now() + limit;
-  std::vector<Question> questions;
+  std::vector<Host*> waiting;
   for (Host& host : hosts) {
     if (!host.all_cores) continue;
+    host.all_cores = false;
     if (is_this_machine(host)) {
       host.slots = localhost_source()->hosts()->hosts.front().slots;
-      host.all_cores = false;
-      continue;
+    } else {
+      waiting.push_back(&host);
     }
+  }
+  Unknown unknown;
+  const auto ask = [&](Host* host, int tries) {
     try {
-      questions.push_back({&host, std::make_unique<RunningCommand>(
-                                      remote_shell_command(remote_shell, host), kScript)});
+      return Question{
+          host, tries,
+          std::make_unique<RunningCommand>(remote_shell_command(remote_shell, *host), kScript)};
     } catch (const SystemError& error) {
-      refuse(host, error.what());
+      unknown.add(*host, error.what());
+      unknown.throw_if_any();
+      throw;
+    }
+  };
+  std::deque<Question> asked;
+  auto next = waiting.begin();
+  while (next != waiting.end() || !asked.empty()) {
+    while (next != waiting.end() && asked.size() < kMostAtOnce) asked.push_back(ask(*next++, 1));
+    const Question question = std::move(asked.front());
+    asked.pop_front();
+    const CommandOutput output = question.command->finish(deadline, kMostBytes);
+    const bool is_told = output.out.find(kMark) != std::string::npos;
+    if (!is_told && question.tries < worthwhile_tries(output.err) &&
+        std::chrono::steady_clock::now() + kPause < deadline) {
+      std::this_thread::sleep_for(kPause);
+      asked.push_back(ask(question.host, question.tries + 1));
+    } else if (const auto cores = cores_in(*question.host, output, unknown)) {
+      question.host->slots = *cores;
     }
   }
-  for (const Question& question : questions) {
-    question.host->slots = cores_in(*question.host, question.command->finish(deadline, kMostBytes));
-    question.host->all_cores = false;
-  }
+  unknown.throw_if_any();
 }
 
 }  // namespace chainmail::launch

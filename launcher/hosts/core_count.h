@@ -16,7 +16,8 @@
 namespace chainmail::launch {
 
 /// Gives hosts with `all_cores` their slots: this machine's by looking, all others' through the
-/// remote shell (the words of --rsh), at the same time. Throws HostsError that names the host.
+/// remote shell (the words of --rsh), some at the same time, busy ones again. Throws HostsError
+/// that names all hosts that do not tell.
 void count_cores(const std::vector<std::string>& remote_shell, std::vector<Host>& hosts,
                  std::chrono::milliseconds limit = std::chrono::seconds(30));
 

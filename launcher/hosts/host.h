@@ -22,6 +22,12 @@ struct Host {
   std::optional<int> port;
   /// What the scheduler lets this job use here, where `slots` is not that number already.
   std::optional<int> granted;
+  /// Processors that the scheduler gives this job here, which may confine nobody to them.
+  std::optional<int> processors;
+  /// GPUs of the job here, where its starter must be told their number.
+  std::optional<int> gpus;
+  /// The component of a heterogeneous job that the host belongs to.
+  std::optional<int> component;
   /// Numbers of the slots that --include or --exclude left, where these are not all.
   std::vector<int> chosen_slots;
 };
@@ -33,6 +39,7 @@ struct HostSet {
   std::string source;  ///< for people: "hostfile hosts", "host list n1:2,n2:2"
   std::vector<Host> hosts;
   Scheduler scheduler = Scheduler::kNone;  ///< also where the user named the hosts
+  bool takes_turns = false;                ///< the scheduler numbers tasks across the hosts in turn
   std::vector<std::string> notes;          ///< what a user should know about the choice
 };
 

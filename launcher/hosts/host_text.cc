@@ -148,6 +148,7 @@ void HostCollector::add_again(const Cursor& cursor, std::size_t column, const Ho
                               " are allowed");
   }
   if (host.granted) same.granted = same.granted.value_or(0) + *host.granted;
+  if (host.processors) same.processors = same.processors.value_or(0) + *host.processors;
   if (host.max_slots) same.max_slots = same.max_slots.value_or(0) + *host.max_slots;
 }
 

@@ -10,6 +10,7 @@
 #include "launcher/hosts/host_discovery.h"
 #include "launcher/hosts/host_filter.h"
 #include "launcher/hosts/host_source.h"
+#include "launcher/hosts/schedulers/slurm_gpus.h"
 #include "launcher/options.h"
 
 namespace chainmail::launch {
@@ -73,6 +74,8 @@ void hold_against(const HostSet& allocation, HostSet& set) {
       throw UsageError("host " + host.name + " (" + set.source + ") is not one of this job's in " +
                        allocation.source + "; leave it out, or give no hosts to use the job's");
     }
+    host.processors = same->processors;
+    host.component = same->component;
     const int allowed = allowed_slots(*same);
     if (host.all_cores) {
       host.all_cores = false;
@@ -100,6 +103,7 @@ HostSet unfiltered_hosts(const HostRequest& request, const Variables& variables,
     if (!note.empty()) set->notes.push_back(note);
     if (allocation) {
       set->scheduler = allocation->scheduler;
+      set->takes_turns = allocation->takes_turns;
       if (!allocation->hosts.empty()) hold_against(*allocation, *set);
     }
     return *std::move(set);
@@ -125,6 +129,7 @@ HostSet find_job_hosts(const HostRequest& request, const Variables& variables,
     set.source += ", --exclude " + request.exclude;
   }
   count_cores(request.remote_shell, set.hosts);
+  if (set.scheduler == Scheduler::kSlurm) count_slurm_gpus(variables, set);
   return set;
 }
 

@@ -70,7 +70,7 @@ for cm_parent in "${TMPDIR:-/tmp}" /tmp /var/tmp /dev/shm "${XDG_RUNTIME_DIR:-/t
   cm_dir=$(mktemp -d "$cm_parent/chainmail-agent.XXXXXXXXXX" 2>/dev/null)
   [ -n "$cm_dir" ] || { cm_why="$cm_why $cm_parent cannot be written;"; continue; }
   trap 'rm -rf "$cm_dir"' 0
-  trap 'exit 125' 1 2 15
+  trap 'exit 125' 1 2 13 15
   cm_file=$cm_dir/launcher
   if ! head -c "$cm_bytes" /dev/zero >"$cm_file" 2>/dev/null; then
     cm_why="$cm_why $cm_parent is full;"

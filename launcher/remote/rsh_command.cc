@@ -4,10 +4,12 @@
 #include "launcher/remote/rsh_command.h"
 
 #include <algorithm>
+#include <initializer_list>
 #include <string_view>
 
 #include "launcher/options.h"
 #include "launcher/remote/bootstrap.h"
+#include "launcher/remote/starters.h"
 
 namespace chainmail::launch {
 namespace {
@@ -64,6 +66,30 @@ bool insert_host(const std::string& name, std::vector<std::string>& words) {
   return inserted;
 }
 
+bool names_option(const std::vector<std::string>& words, std::initializer_list<const char*> names) {
+  return std::any_of(words.begin(), words.end(), [&names](const std::string& word) {
+    return std::any_of(names.begin(), names.end(),
+                       [&word](const char* name) { return word.rfind(name, 0) == 0; });
+  });
+}
+
+// What srun must be told to give the agent a channel, the component that the host belongs to and
+// the GPUs that the job has there; also behind other words, such as those of env or timeout.
+void add_srun_options(const Host& host, std::vector<std::string>& words) {
+  const auto srun = std::find_if(words.begin(), words.end(), is_srun);
+  if (srun == words.end()) return;
+  std::vector<std::string> options;
+  // As an option too, because it outlives scripts that clear the environment.
+  if (!names_option(words, {"--unbuffered", "-u"})) options.push_back("--unbuffered");
+  if (host.component && !names_option(words, {"--het-group", "--pack-group"})) {
+    options.push_back("--het-group=" + std::to_string(*host.component));
+  }
+  if (host.gpus && !names_option(words, {"--gpus", "-G", "--gres", "--tres-per"})) {
+    options.push_back(*host.gpus == 0 ? "--gres=none" : "--gpus=" + std::to_string(*host.gpus));
+  }
+  words.insert(srun + 1, options.begin(), options.end());
+}
+
 }  // namespace
 
 bool is_ssh(const std::string& program) { return program.substr(program.rfind('/') + 1) == "ssh"; }
@@ -73,6 +99,7 @@ std::vector<std::string> remote_shell_command(const std::vector<std::string>& re
   check_names(host);
   std::vector<std::string> words = remote_shell;
   const bool host_inserted = insert_host(host.name, words);
+  add_srun_options(host, words);
   if (is_ssh(remote_shell.front())) {
     add_ssh_options(words);
     add_login(host, words);
@@ -92,6 +119,7 @@ std::string login_line(const std::vector<std::string>& remote_shell, const Host&
                        const std::string& command) {
   std::vector<std::string> words = remote_shell;
   const bool host_inserted = insert_host(host.name, words);
+  add_srun_options(host, words);
   if (is_ssh(remote_shell.front())) add_login(host, words);
   if (!host_inserted) words.push_back(host.name);
   std::string line;

@@ -15,9 +15,24 @@
 namespace chainmail::launch {
 namespace {
 
-constexpr const char* kPassing[] = {"kex_exchange_identification", "ssh_exchange_identification",
-                                    "Connection reset by peer",
-                                    "Temporary failure in name resolution"};
+// An sshd, or a host, that has too much to do at the moment.
+constexpr const char* kBusy[] = {
+    "kex_exchange_identification",
+    "ssh_exchange_identification",
+    "Connection reset by",
+    "Connection closed by",
+    "banner exchange",
+    "Exceeded MaxStartups",
+    "Not allowed at this time",  // PerSourcePenalties of sshd
+    "Resource temporarily unavailable",
+    "Cannot allocate memory",
+    "System is booting up",
+};
+// What stays as it is; behind a jump host also where the connection through it was closed.
+constexpr const char* kFinal[] = {"Permission denied (", "Host key verification failed",
+                                  "Connection refused", "No route to host",
+                                  "Name or service not known"};
+constexpr const char* kNameService = "Temporary failure in name resolution";
 
 std::vector<std::string> lines_of(const std::string& text) {
   std::vector<std::string> lines;
@@ -103,7 +118,7 @@ class Diagnosis {
   }
 
   std::string about_name() const {
-    if (says({"Temporary failure in name resolution"})) {
+    if (says({kNameService})) {
       return "the name service does not answer for host " + host_ +
              ": give it an address in /etc/hosts or a HostName in ~/.ssh/config, or try later";
     }
@@ -154,14 +169,15 @@ class Diagnosis {
     if (says({"No route to host", "Network is unreachable"})) {
       return "there is no route to host " + host_ + ": is its address right, and is it up?";
     }
-    if (says({"timed out", "Timeout, server"})) {
-      return "host " + host_ + " does not answer: is it up, and does a firewall drop " + port() +
-             "?";
-    }
-    if (says({"kex_exchange_identification", "Connection reset by", "Connection closed by"})) {
+    if (says({"kex_exchange_identification", "Connection reset by", "Connection closed by",
+              "banner exchange", "Exceeded MaxStartups", "Not allowed at this time"})) {
       return "host " + host_ +
              " closed the connection before the login, also when asked again: "
              "are too many logins open there (MaxStartups of sshd), or is this host shut out?";
+    }
+    if (says({"timed out", "Timeout, server"})) {
+      return "host " + host_ + " does not answer: is it up, and does a firewall drop " + port() +
+             "?";
     }
     return {};
   }
@@ -205,10 +221,18 @@ std::string explain(const StartFailure& failure) {
   return Diagnosis(failure).advice() + hint + last_lines(failure.error_output, 10);
 }
 
-bool is_worth_another_try(const std::string& error_output) {
-  return std::any_of(std::begin(kPassing), std::end(kPassing), [&error_output](const char* phrase) {
-    return error_output.find(phrase) != std::string::npos;
-  });
+int worthwhile_tries(const std::string& error_output) {
+  constexpr int kOfBusyHost = 10;
+  // Where there is no name server at all, every mistyped name looks like this.
+  constexpr int kOfNameService = 3;
+  const auto says_any = [&error_output](const auto& phrases) {
+    return std::any_of(std::begin(phrases), std::end(phrases), [&](const char* phrase) {
+      return error_output.find(phrase) != std::string::npos;
+    });
+  };
+  if (says_any(kFinal)) return 1;
+  if (error_output.find(kNameService) != std::string::npos) return kOfNameService;
+  return says_any(kBusy) ? kOfBusyHost : 1;
 }
 
 }  // namespace chainmail::launch

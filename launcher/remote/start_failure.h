@@ -26,8 +26,9 @@ struct StartFailure {
 /// are also codes of remote programs.
 [[nodiscard]] std::string explain(const StartFailure& failure);
 
-/// True for failures that another try may not see: sshd that refuses some of many logins at once
-/// (MaxStartups), a name service that does not know a new machine yet.
-[[nodiscard]] bool is_worth_another_try(const std::string& error_output);
+/// How many tries in all a failure like this is worth: many where sshd refuses some of many logins
+/// at once (MaxStartups), some where no name server answers, one where the next try would see the
+/// same.
+[[nodiscard]] int worthwhile_tries(const std::string& error_output);
 
 }  // namespace chainmail::launch

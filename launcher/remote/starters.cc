@@ -6,22 +6,38 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
+#include <string_view>
 
 namespace chainmail::launch {
 namespace {
 
-std::string starter_of(Scheduler scheduler, const Variables& variables) {
+// They are options of srun that sbatch, salloc and users set for programs.
+constexpr std::array<std::string_view, 19> kNotForStarters = {
+    // The agent's frames are binary and use all three streams.
+    "SLURM_LABELIO", "SLURM_STDINMODE", "SLURM_STDOUTMODE", "SLURM_STDERRMODE",
+    // The step of an agent may use every processor that the job has on the node; each of these
+    // means or implies --exact.
+    "SLURM_EXACT", "SLURM_EXCLUSIVE", "SLURM_CPUS_PER_TASK", "SRUN_CPUS_PER_TASK",
+    "SLURM_THREADS_PER_CORE", "SLURM_HINT",
+    // And every GPU; these count per task or per job, while the step is one task on one node.
+    "SLURM_GPUS", "SLURM_GPUS_PER_NODE", "SLURM_GPUS_PER_SOCKET", "SLURM_GPUS_PER_TASK",
+    "SLURM_NTASKS_PER_GPU", "SLURM_CPUS_PER_GPU", "SLURM_GPU_BIND", "SLURM_GRES",
+    "SLURM_TRES_PER_TASK"};
+constexpr std::string_view kUnbuffered = "SLURM_UNBUFFEREDIO";
+
+std::string starter_of(Scheduler scheduler) {
   switch (scheduler) {
     case Scheduler::kGridEngine:
       // Not -nostdin, which Open MPI adds: our channel is standard input.
       return "qrsh -inherit -V";
     case Scheduler::kSlurm:
-      // A step is of one component of a heterogeneous job, and does not reach nodes of others.
-      if (value_of(variables, "SLURM_HET_SIZE").value_or("1") != "1") break;
       // One task that may use all that the job has on the node, beside other steps; what ranks are
-      // bound to is the agent's business.
-      return "srun --nodes=1 --ntasks=1 --nodelist=%h --overlap --cpu-bind=none --mpi=none --quiet";
+      // bound to is the agent's business. Without --unbuffered what the agent writes waits for a
+      // line's end, which its frames do not have.
+      return "srun --nodes=1 --ntasks=1 --nodelist=%h --overlap --cpu-bind=none --mpi=none --quiet "
+             "--unbuffered";
     case Scheduler::kLsf:
       return "blaunch";
     case Scheduler::kPbs:
@@ -49,16 +65,32 @@ bool is_in_path(const std::string& program) {
   return false;
 }
 
+std::vector<std::string> starter_environment() {
+  std::vector<std::string> variables;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string_view text(*entry);
+    const std::string_view name = text.substr(0, text.find('='));
+    const bool is_unwanted =
+        std::find(kNotForStarters.begin(), kNotForStarters.end(), name) != kNotForStarters.end();
+    if (!is_unwanted && name != kUnbuffered) variables.emplace_back(text);
+  }
+  variables.push_back(std::string(kUnbuffered) + "=1");
+  return variables;
+}
+
+bool is_srun(const std::string& program) {
+  return program.substr(program.rfind('/') + 1) == "srun";
+}
+
 bool is_scheduler_starter(const std::string& program) {
   const std::string name = program.substr(program.rfind('/') + 1);
-  return name == "srun" || name == "qrsh" || name == "blaunch";
+  return is_srun(name) || name == "qrsh" || name == "blaunch";
 }
 
 std::string default_remote_shell(Scheduler scheduler, const std::vector<Host>& hosts,
-                                 const Variables& variables,
                                  const std::function<bool(const std::string&)>& installed) {
   if (std::any_of(hosts.begin(), hosts.end(), is_for_ssh)) return "ssh";
-  const std::string starter = starter_of(scheduler, variables);
+  const std::string starter = starter_of(scheduler);
   return installed(starter.substr(0, starter.find(' '))) ? starter : "ssh";
 }
 

@@ -9,6 +9,8 @@
 
 #include <utility>
 
+#include "launcher/remote/starters.h"
+
 namespace chainmail::launch {
 
 AgentProcess::Exit exit_of(int wait_status) {
@@ -22,7 +24,14 @@ AgentProcess::Exit exit_of(int wait_status) {
 
 LocalAgentProcess::LocalAgentProcess(asio::io_context& io, const AgentStart& start,
                                      const rlimit& descriptors)
-    : io_(io), child_(start_child(start.command, &descriptors)) {}
+    : io_(io) {
+  if (start.is_local()) {
+    child_ = start_child(start.command, &descriptors);
+  } else {
+    const std::vector<std::string> environment = starter_environment();
+    child_ = start_child(start.command, &descriptors, &environment);
+  }
+}
 
 LocalAgentProcess::~LocalAgentProcess() { stop_reading(); }
 

@@ -15,6 +15,7 @@
 
 #include "base/error.h"
 #include "launcher/child_process.h"
+#include "launcher/remote/starters.h"
 #include "launcher/tree/tunnel_wire.h"
 
 namespace chainmail::launch {
@@ -62,7 +63,8 @@ void Relay::open(const internal::Frame& frame) {
                       EPROTO);
   }
   try {
-    ChildProcess child = start_child(order.command, &descriptors_);
+    const std::vector<std::string> environment = starter_environment();
+    ChildProcess child = start_child(order.command, &descriptors_, &environment);
     Tunnel& tunnel = tunnels_[order.tunnel];
     tunnel.pid = child.pid;
     tunnel.stream = ByteStream::make(io_, std::move(child.output), std::move(child.input),

@@ -34,8 +34,8 @@ class Relay {
   /// What may wait for one command that does not read; more ends it. Silence ends it long before.
   static constexpr std::size_t kMostQueuedBytes = std::size_t{64} << 20;
 
-  /// `shared`: what this agent has got of texts for everybody; outlives the relay. `descriptors`: the
-  /// limit on open files that commands get.
+  /// `shared`: what this agent has got of texts for everybody; outlives the relay. `descriptors`:
+  /// the limit on open files that commands get.
   Relay(asio::io_context& io, const SharedTexts& shared, Send send, const rlimit& descriptors)
       : io_(io), shared_(shared), send_(std::move(send)), descriptors_(descriptors) {}
   ~Relay();

@@ -104,6 +104,24 @@ TEST(ShareCores, RestrictedProcessorsAreAllThereIs) {
   EXPECT_EQ(shares(3, {.to = BindTo::kHwthread}, cores), "1/1 6/1 14/1");
 }
 
+TEST(ShareCores, OfCoresThatASchedulerConfinesNobodyToOnlyTheNumberIsShared) {
+  const auto granted = [](int ranks, int processors, const Binding& binding = {}) {
+    std::string text;
+    for (const CpuShare& share : share_cores(two_sockets(), ranks, binding, processors)) {
+      text += (share.cpus.empty() ? "all/" : "some/") + std::to_string(share.cores) + " ";
+    }
+    return text;
+  };
+  EXPECT_EQ(granted(1, 1), "all/1 ");
+  EXPECT_EQ(granted(2, 4), "all/2 all/2 ");
+  EXPECT_EQ(granted(3, 2), "all/1 all/1 all/1 ");
+  EXPECT_EQ(granted(2, 4, {.to = BindTo::kNone}), "all/2 all/2 ");
+  // All of them, as cores or as hardware threads, and what users ask for themselves.
+  EXPECT_EQ(granted(2, 8), "some/4 some/4 ");
+  EXPECT_EQ(granted(2, 16), "some/4 some/4 ");
+  EXPECT_EQ(granted(2, 2, {.to = BindTo::kCore}), "some/1 some/1 ");
+}
+
 TEST(UsableCores, AreThoseOfThisProcess) {
   cpu_set_t allowed;
   CPU_ZERO(&allowed);

@@ -162,7 +162,7 @@ TEST_F(Starter, OfSlurm) {
   const Result result = run_launcher({"printenv", "RANK"});
   EXPECT_EQ(result.code, 0) << result.err;
   EXPECT_EQ(sorted_lines(result.out), (std::vector<std::string>{"0", "1", "2", "3"}));
-  const std::string words = " --overlap --cpu-bind=none --mpi=none --quiet /bin/sh";
+  const std::string words = " --overlap --cpu-bind=none --mpi=none --quiet --unbuffered /bin/sh";
   EXPECT_EQ(started(),
             (std::vector<std::string>{"srun --nodes=1 --ntasks=1 --nodelist=far1" + words,
                                       "srun --nodes=1 --ntasks=1 --nodelist=far2" + words}));

@@ -5,14 +5,17 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <stdlib.h>
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 #include <set>
 #include <sstream>
 
 #include "launcher/command_line/flags.h"
 #include "launcher/command_line/help.h"
+#include "launcher/command_line/values.h"
 
 namespace chainmail::launch {
 namespace {
@@ -37,6 +40,37 @@ TEST(Options, ProgramAndItsArgumentsAreNotTouched) {
   EXPECT_EQ(options.ranks, 4);
   EXPECT_THAT(options.program, ElementsAre("./train_mnist", "-n", "7", "--epoch=3", "--", "-x"));
   EXPECT_TRUE(options.variables.empty());
+}
+
+TEST(Options, RanksPerNodeInTorchrunsWords) {
+  EXPECT_EQ(parse_per_node("-N", "3", 8), 3);
+  EXPECT_EQ(parse_per_node("-N", "gpu", 8), 8);
+  EXPECT_EQ(parse_per_node("-N", "auto", 8), 8);
+  EXPECT_EQ(parse_per_node("-N", "auto", 0), std::nullopt);
+  EXPECT_EQ(parse_per_node("-N", "cpu", 8), std::nullopt);
+  EXPECT_THROW((void)parse_per_node("-N", "gpu", 0), UsageError);
+  EXPECT_THROW((void)parse_per_node("-N", "gpus", 8), UsageError);
+  EXPECT_EQ(parse({"--nproc-per-node", "cpu", "p"}).per_node, std::nullopt);
+  std::string name = (std::filesystem::temp_directory_path() / "chainmail-gpus.XXXXXX").string();
+  ASSERT_NE(mkdtemp(name.data()), nullptr);
+  for (const char* device : {"nvidia0", "nvidia11", "nvidiactl", "nvidia-uvm", "null"}) {
+    std::ofstream(name + "/" + device);
+  }
+  EXPECT_EQ(gpus_here(name), 2);
+  std::filesystem::remove_all(name);
+  EXPECT_EQ(gpus_here(name), 0);
+}
+
+TEST(Options, TheMapIsShownBesideTheJob) {
+  EXPECT_TRUE(parse({"--display-map", "p"}).display_map);
+  EXPECT_FALSE(parse({"--display-map", "p"}).dry_run);
+  EXPECT_TRUE(parse({"--display-map", "--do-not-launch", "p"}).dry_run);
+  EXPECT_THAT(refusal({"--display-map"}), HasSubstr("no program"));
+}
+
+TEST(Options, WhoAsksForLessOutputIsNotToldHowToGetMore) {
+  EXPECT_THAT(refusal({"--quiet", "p"}), HasSubstr("CHAINMAIL_LOG=error"));
+  EXPECT_THAT(refusal({"--verbose", "p"}), HasSubstr("CHAINMAIL_LOG=info"));
 }
 
 TEST(Options, DoubleDashEndsOptions) {
@@ -147,7 +181,7 @@ TEST(Options, Binding) {
 }
 
 TEST(Options, Mapping) {
-  EXPECT_EQ(parse({"p"}).map_by, MapBy::kSlot);
+  EXPECT_EQ(parse({"p"}).map_by, std::nullopt);
   EXPECT_EQ(parse({"--map-by", "node", "p"}).map_by, MapBy::kNode);
   EXPECT_EQ(parse({"-bynode", "p"}).map_by, MapBy::kNode);
   EXPECT_TRUE(parse({"--map-by", "node:oversubscribe", "p"}).oversubscribe);

@@ -4,6 +4,7 @@
 #include <elf.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <stdlib.h>
 
 #include <cstring>
 
@@ -227,6 +228,17 @@ TEST(StartFailure, EachCauseHasASentenceOfItsOwn) {
   }
 }
 
+TEST(StartFailure, OfAnSshdThatIsTooBusyToGreetIsNoSilentHost) {
+  StartFailure failure;
+  failure.host = host("n1");
+  failure.remote_shell = {"ssh"};
+  failure.exit = "exited with code 255";
+  failure.exit_code = 255;
+  failure.error_output =
+      "Connection timed out during banner exchange\nConnection to 10.0.0.1 port 22 timed out";
+  EXPECT_THAT(explain(failure), HasSubstr("host n1 closed the connection before the login"));
+}
+
 TEST(StartFailure, ShowsTheHint) {
   StartFailure failure;
   failure.host = host("n1");
@@ -251,39 +263,89 @@ TEST(StartFailure, OfASchedulersStarterNamesSsh) {
 }
 
 TEST(StartFailure, OnlyWhatPassesIsTriedAgain) {
-  EXPECT_TRUE(
-      is_worth_another_try("kex_exchange_identification: Connection closed by remote host"));
-  EXPECT_TRUE(is_worth_another_try("ssh: n1: Temporary failure in name resolution"));
-  EXPECT_FALSE(is_worth_another_try("bob@n1: Permission denied (publickey)."));
-  EXPECT_FALSE(is_worth_another_try("ssh: connect to host n1 port 22: Connection refused"));
-  EXPECT_FALSE(is_worth_another_try("Host key verification failed."));
+  for (const char* busy :
+       {"kex_exchange_identification: Connection closed by remote host",
+        "ssh_exchange_identification: read: Connection reset by peer",
+        "Connection closed by 10.0.0.1 port 22", "Connection reset by 10.0.0.1 port 22",
+        "Connection timed out during banner exchange\nConnection to 10.0.0.1 port 22 timed out",
+        "banner exchange: Connection to 10.0.0.1 port 22: Broken pipe", "Exceeded MaxStartups",
+        "Not allowed at this time", "sh: 1: Cannot fork: Resource temporarily unavailable",
+        "\"System is booting up. Unprivileged users are not permitted to log in yet.\""}) {
+    EXPECT_EQ(worthwhile_tries(busy), 10) << busy;
+  }
+  EXPECT_EQ(worthwhile_tries("ssh: n1: Temporary failure in name resolution"), 3);
+  for (const char* final :
+       {"bob@n1: Permission denied (publickey).", "Host key verification failed.",
+        "ssh: connect to host n1 port 22: Connection refused",
+        "ssh: connect to host n1 port 22: Connection timed out",
+        "ssh: connect to host jump port 22: Connection refused\r\n"
+        "kex_exchange_identification: Connection closed by remote host\r\n"
+        "Connection closed by UNKNOWN port 65535",
+        "ssh: Could not resolve hostname n1: Name or service not known"}) {
+    EXPECT_EQ(worthwhile_tries(final), 1) << final;
+  }
 }
 
 TEST(Starters, ThoseOfTheSchedulerWhereTheyAreInstalled) {
   const auto all = [](const std::string&) { return true; };
   const auto none = [](const std::string&) { return false; };
   const std::vector<Host> hosts = {host("n1"), host("n2")};
-  EXPECT_EQ(default_remote_shell(Scheduler::kNone, hosts, {}, all), "ssh");
-  EXPECT_EQ(default_remote_shell(Scheduler::kGridEngine, hosts, {}, all), "qrsh -inherit -V");
-  EXPECT_THAT(default_remote_shell(Scheduler::kSlurm, hosts, {}, all),
-              testing::StartsWith("srun "));
-  EXPECT_EQ(default_remote_shell(Scheduler::kLsf, hosts, {}, all), "blaunch");
-  EXPECT_EQ(default_remote_shell(Scheduler::kPbs, hosts, {}, all), "ssh");
+  EXPECT_EQ(default_remote_shell(Scheduler::kNone, hosts, all), "ssh");
+  EXPECT_EQ(default_remote_shell(Scheduler::kGridEngine, hosts, all), "qrsh -inherit -V");
+  EXPECT_THAT(default_remote_shell(Scheduler::kSlurm, hosts, all), testing::StartsWith("srun "));
+  EXPECT_EQ(default_remote_shell(Scheduler::kLsf, hosts, all), "blaunch");
+  EXPECT_EQ(default_remote_shell(Scheduler::kPbs, hosts, all), "ssh");
   for (const Scheduler scheduler : {Scheduler::kGridEngine, Scheduler::kSlurm, Scheduler::kLsf}) {
-    EXPECT_EQ(default_remote_shell(scheduler, hosts, {}, none), "ssh");
+    EXPECT_EQ(default_remote_shell(scheduler, hosts, none), "ssh");
   }
 }
 
 TEST(Starters, SshWhereTheSchedulersDoNotReachAllHosts) {
   const auto all = [](const std::string&) { return true; };
-  EXPECT_EQ(default_remote_shell(Scheduler::kSlurm, {host("n1"), host("n2", "bob")}, {}, all),
-            "ssh");
+  EXPECT_EQ(default_remote_shell(Scheduler::kSlurm, {host("n1"), host("n2", "bob")}, all), "ssh");
   Host with_port = host("n1");
   with_port.port = 2222;
-  EXPECT_EQ(default_remote_shell(Scheduler::kGridEngine, {with_port}, {}, all), "ssh");
-  const Variables components = {{"SLURM_HET_SIZE", "2"}};
-  EXPECT_EQ(default_remote_shell(Scheduler::kSlurm, {host("n1")}, components, all), "ssh");
-  EXPECT_EQ(default_remote_shell(Scheduler::kLsf, {host("n1")}, components, all), "blaunch");
+  EXPECT_EQ(default_remote_shell(Scheduler::kGridEngine, {with_port}, all), "ssh");
+}
+
+TEST(Starters, SrunIsToldWhatTheAgentNeeds) {
+  Host plain = host("n1");
+  EXPECT_EQ(joined(remote_shell_command({"srun", "-N1", "-n1", "-w", "%h"}, plain)),
+            "srun --unbuffered -N1 -n1 -w n1 /bin/sh");
+  EXPECT_EQ(joined(remote_shell_command({"env", "A=b", "/opt/slurm/bin/srun", "-w", "%h"}, plain)),
+            "env A=b /opt/slurm/bin/srun --unbuffered -w n1 /bin/sh");
+  EXPECT_EQ(joined(remote_shell_command({"srun", "-u", "-w", "%h"}, plain)),
+            "srun -u -w n1 /bin/sh");
+  Host member = plain;
+  member.component = 1;
+  member.gpus = 3;
+  EXPECT_EQ(joined(remote_shell_command({"srun", "-w", "%h"}, member)),
+            "srun --unbuffered --het-group=1 --gpus=3 -w n1 /bin/sh");
+  EXPECT_EQ(joined(remote_shell_command({"srun", "--het-group=0", "--gres=gpu:1", "-w%h"}, member)),
+            "srun --unbuffered --het-group=0 --gres=gpu:1 -wn1 /bin/sh");
+  member.gpus = 0;
+  EXPECT_EQ(joined(remote_shell_command({"srun", "-w", "%h"}, member)),
+            "srun --unbuffered --het-group=1 --gres=none -w n1 /bin/sh");
+  EXPECT_EQ(joined(remote_shell_command({"qrsh", "-inherit"}, member)), "qrsh -inherit n1 /bin/sh");
+  EXPECT_EQ(login_line({"srun", "-w", "%h"}, member, "true"),
+            "srun --unbuffered --het-group=1 --gres=none -w n1 true");
+}
+
+TEST(Starters, HaveNoVariablesThatChangeWhatSrunDoes) {
+  setenv("SLURM_LABELIO", "1", 1);
+  setenv("SLURM_GPUS", "4", 1);
+  setenv("SLURM_UNBUFFEREDIO", "0", 1);
+  setenv("SLURM_JOB_ID", "7", 1);
+  const std::vector<std::string> variables = starter_environment();
+  for (const char* name : {"SLURM_LABELIO", "SLURM_GPUS", "SLURM_UNBUFFEREDIO", "SLURM_JOB_ID"}) {
+    unsetenv(name);
+  }
+  EXPECT_THAT(variables, testing::Contains("SLURM_JOB_ID=7"));
+  EXPECT_THAT(variables, testing::Contains("SLURM_UNBUFFEREDIO=1"));
+  EXPECT_THAT(variables, testing::Contains(testing::StartsWith("PATH=")));
+  EXPECT_THAT(variables, Not(testing::Contains(testing::StartsWith("SLURM_LABELIO="))));
+  EXPECT_THAT(variables, Not(testing::Contains(testing::StartsWith("SLURM_GPUS="))));
+  EXPECT_THAT(variables, Not(testing::Contains("SLURM_UNBUFFEREDIO=0")));
 }
 
 TEST(Starters, AreLookedForInPath) {

@@ -9,7 +9,10 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include <fstream>
+#include <iterator>
 #include <random>
+#include <string>
 #include <thread>
 
 #include "base/deadline.h"
@@ -55,6 +58,37 @@ TEST_F(SignalTest, SigtermLeavesTimeToFinish) {
   launcher.signal(SIGTERM);
   EXPECT_EQ(launcher.wait(milliseconds(5000)), 143);
   EXPECT_THAT(launcher.out(), HasSubstr("saved\nsaved"));
+}
+
+// The process that a scheduler knows: on this machine the launcher's child.
+pid_t agent_of(pid_t launcher) {
+  const std::string own = std::to_string(launcher);
+  std::ifstream children("/proc/" + own + "/task/" + own + "/children");
+  for (pid_t child = 0; children >> child;) {
+    std::ifstream file("/proc/" + std::to_string(child) + "/cmdline");
+    const std::string words((std::istreambuf_iterator<char>(file)), {});
+    if (words.find("--agent") != std::string::npos) return child;
+  }
+  return -1;
+}
+
+TEST_F(SignalTest, SigtermToAnAgentLeavesTimeToFinishToo) {
+  for (const bool launcher_as_well : {false, true}) {
+    RunningLauncher launcher(
+        {"-H", "localhost:2", "sh", "-c",
+         "trap 'sleep 0.5; echo saved; exit 0' TERM; echo up; while :; do sleep 0.05; done"});
+    ASSERT_TRUE(launcher.wait_for_output("up\nup", milliseconds(10000)));
+    const pid_t agent = agent_of(launcher.pid());
+    ASSERT_GT(agent, 0);
+    kill(agent, SIGTERM);
+    if (launcher_as_well) {
+      std::this_thread::sleep_for(milliseconds(200));
+      launcher.signal(SIGTERM);
+    }
+    EXPECT_EQ(launcher.wait(milliseconds(5000)), 143);
+    EXPECT_THAT(launcher.out(), HasSubstr("saved\nsaved"));
+    EXPECT_THAT(launcher.err(), HasSubstr("SIGTERM came to the agent on host localhost"));
+  }
 }
 
 TEST_F(SignalTest, GraceIsTheLimit) {

@@ -49,11 +49,16 @@ void give_slots(std::optional<int> slots, std::vector<Host>& hosts) {
   }
 }
 
+void slots_are_processors(std::vector<Host>& hosts) {
+  for (Host& host : hosts) host.processors = host.slots;
+}
+
 std::optional<HostSet> grid_engine(const Variables& variables) {
   if (const auto path = value_of(variables, "PE_HOSTFILE")) {
     const std::string text = read_host_text(*path, "Grid Engine's $PE_HOSTFILE");
-    return host_set(Scheduler::kGridEngine, named_file("PE_HOSTFILE", *path),
-                    parse_pe_hostfile(text, *path));
+    std::vector<Host> hosts = parse_pe_hostfile(text, *path);
+    slots_are_processors(hosts);
+    return host_set(Scheduler::kGridEngine, named_file("PE_HOSTFILE", *path), std::move(hosts));
   }
   // A job without a parallel environment has one host and no file.
   const auto slots = slots_in(variables, "NSLOTS");
@@ -63,22 +68,41 @@ std::optional<HostSet> grid_engine(const Variables& variables) {
   std::vector<Host> hosts(1);
   hosts[0].name = "localhost";
   give_slots(slots, hosts);
+  slots_are_processors(hosts);
   return host_set(Scheduler::kGridEngine, "$NSLOTS, a job without -pe", std::move(hosts));
 }
 
+// One launcher per task would start the job as often. A shell that has a terminal (srun --pty) is
+// started for every task too, but only the first task has the terminal.
+void check_slurm_step(const Variables& variables) {
+  const auto tasks = slots_in(variables, "SLURM_STEP_NUM_TASKS");
+  if (!value_of(variables, "SLURM_STEP_ID") || !tasks || *tasks == 1) return;
+  if (value_of(variables, "SLURM_PTY_PORT") && value_of(variables, "SLURM_PROCID") == "0") return;
+  throw UsageError("srun started this launcher " + std::to_string(*tasks) +
+                   " times ($SLURM_STEP_NUM_TASKS); say 'launcher ./program' in the batch "
+                   "script, or 'srun ./program' without the launcher");
+}
+
 std::optional<HostSet> slurm(const Variables& variables) {
-  if (!value_of(variables, "SLURM_JOB_NODELIST") && !value_of(variables, "SLURM_NODELIST")) {
+  const auto has = [&variables](const char* name) { return value_of(variables, name).has_value(); };
+  // salloc tells of a heterogeneous job nothing but its components.
+  if (!has("SLURM_JOB_NODELIST") && !has("SLURM_NODELIST") &&
+      !has("SLURM_JOB_NODELIST_HET_GROUP_0")) {
     return std::nullopt;
   }
-  const auto tasks = slots_in(variables, "SLURM_STEP_NUM_TASKS");
-  if (value_of(variables, "SLURM_STEP_ID") && tasks && *tasks > 1) {
-    throw UsageError("srun started this launcher " + std::to_string(*tasks) +
-                     " times ($SLURM_STEP_NUM_TASKS); say 'launcher ./program' in the batch "
-                     "script, or 'srun ./program' without the launcher");
-  }
+  check_slurm_step(variables);
   const auto job = value_of(variables, "SLURM_JOB_ID");
-  return host_set(Scheduler::kSlurm, job ? "job " + *job : "$SLURM_JOB_NODELIST",
-                  slurm_hosts(variables));
+  HostSet set = host_set(Scheduler::kSlurm, job ? "job " + *job : "$SLURM_JOB_NODELIST",
+                         slurm_hosts(variables));
+  // A step has a distribution of its own.
+  const std::string distribution = value_of(variables, "SLURM_DISTRIBUTION").value_or("");
+  set.takes_turns = !has("SLURM_STEP_ID") && distribution.rfind("cyclic", 0) == 0;
+  if (is_in_slurm_step_of_one_task(variables)) {
+    set.notes.push_back(
+        "this is a step of one task, which is not told the tasks of its job: slots "
+        "are the job's processors; -n and --per-node take fewer");
+  }
+  return set;
 }
 
 std::optional<HostSet> pbs(const Variables& variables) {
@@ -112,7 +136,9 @@ std::optional<HostSet> lsf(const Variables& variables) {
   } else if (const auto names = value_of(variables, "LSB_HOSTS")) {
     set = host_set(Scheduler::kLsf, "$LSB_HOSTS", parse_lsf_names(*names, "$LSB_HOSTS"));
   }
-  if (set) warn_of_launch_node(*set);
+  if (!set) return std::nullopt;
+  slots_are_processors(set->hosts);
+  warn_of_launch_node(*set);
   return set;
 }
 

@@ -33,6 +33,8 @@ using Variables = std::map<std::string, std::string>;
                                                           const std::string& where);
 /// "2(x3),1" is 2, 2, 2, 1.
 [[nodiscard]] std::vector<int> expand_slurm_counts(std::string_view text, const std::string& where);
+/// True for what `srun -n 1` starts: of its job it is told the nodes, but not the tasks.
+[[nodiscard]] bool is_in_slurm_step_of_one_task(const Variables& variables);
 /// The nodes of a Slurm job. Slots are tasks where the user asked for tasks; otherwise every node
 /// has the one task that srun would start, or as many as --per-node says, up to its processors.
 [[nodiscard]] std::vector<Host> slurm_hosts(const Variables& variables);

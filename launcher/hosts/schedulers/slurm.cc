@@ -2,6 +2,7 @@
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
 #include <algorithm>
+#include <limits>
 
 #include "launcher/hosts/host_text.h"
 #include "launcher/hosts/schedulers/schedulers.h"
@@ -93,6 +94,43 @@ void expand_item(const Cursor& cursor, const Token& item, std::vector<std::strin
   all.insert(all.end(), names.begin(), names.end());
 }
 
+// One number for each of `names`, of $SLURM_<name>; nothing where the variable is absent.
+std::vector<int> numbers_of(const Variables& variables, const std::string& name,
+                            const std::string& list_where, std::size_t hosts) {
+  const auto text = value_of(variables, name);
+  if (!text) return {};
+  const std::string where = "$" + name;
+  std::vector<int> numbers = expand_slurm_counts(*text, where);
+  if (numbers.size() != hosts) {
+    Cursor{where, 1}.refuse(1, in_quotes(*text) + " gives " + std::to_string(numbers.size()) +
+                                   " numbers, but " + list_where + " names " +
+                                   std::to_string(hosts) + " hosts");
+  }
+  return numbers;
+}
+
+// In a step of one task, such as a shell on a node, the number of tasks per node is the step's. The
+// job's is not told, but the job has processors for its tasks.
+void give_slots_of_processors(const Variables& variables, std::vector<Host>& hosts) {
+  const auto number = [&variables](const std::string& name) -> std::optional<int> {
+    const auto text = value_of(variables, name);
+    if (!text) return std::nullopt;
+    const std::string where = "$" + name;
+    return parse_number({where, 1}, {*text, 1}, "number", 1, static_cast<int>(kMaxHosts), "");
+  };
+  const int per_task = number("SLURM_CPUS_PER_TASK").value_or(1);
+  const auto per_node = number("SLURM_NTASKS_PER_NODE");
+  // Shells of salloc may keep the job's number, where others have the step's.
+  int left = number("SLURM_NTASKS").value_or(1);
+  if (left == 1) left = std::numeric_limits<int>::max();
+  for (Host& host : hosts) {
+    host.slots = std::max(1, std::min(*host.processors / per_task, left));
+    if (per_node) host.slots = std::min(host.slots, *per_node);
+    host.has_slots = true;
+    left = std::max(0, left - host.slots);
+  }
+}
+
 // Of one component of a job; `suffix` is "" or "_HET_GROUP_<n>".
 std::vector<Host> hosts_of_group(const Variables& variables, const std::string& suffix) {
   const auto value = [&](const std::string& name) { return value_of(variables, name + suffix); };
@@ -104,28 +142,25 @@ std::vector<Host> hosts_of_group(const Variables& variables, const std::string& 
   }
   const std::string where = "$" + list_name;
   const std::vector<std::string> names = expand_slurm_nodes(list.value_or(""), where);
+  std::vector<Host> hosts(names.size());
+  const std::vector<int> processors =
+      numbers_of(variables, "SLURM_JOB_CPUS_PER_NODE" + suffix, where, names.size());
+  for (std::size_t i = 0; i < hosts.size(); ++i) {
+    hosts[i].name = names[i];
+    if (!processors.empty()) hosts[i].processors = processors[i];
+  }
+  if (suffix.empty() && is_in_slurm_step_of_one_task(variables) && !processors.empty()) {
+    give_slots_of_processors(variables, hosts);
+    return hosts;
+  }
   // Without --ntasks or --ntasks-per-node, tasks per node are processors and srun starts one each.
   const bool asked_for_tasks =
       value("SLURM_NTASKS") || value("SLURM_NPROCS") || value("SLURM_NTASKS_PER_NODE");
-  const std::string counts_name =
-      (asked_for_tasks && value("SLURM_TASKS_PER_NODE") ? "SLURM_TASKS_PER_NODE"
-                                                        : "SLURM_JOB_CPUS_PER_NODE") +
-      suffix;
-  const auto counts_text = value_of(variables, counts_name);
-  std::vector<Host> hosts;
-  for (const std::string& name : names) {
-    hosts.emplace_back();
-    hosts.back().name = name;
-  }
-  if (!counts_text) return hosts;
-  const std::string counts_where = "$" + counts_name;
-  const std::vector<int> counts = expand_slurm_counts(*counts_text, counts_where);
-  if (counts.size() != names.size()) {
-    Cursor{counts_where, 1}.refuse(1, in_quotes(*counts_text) + " gives " +
-                                          std::to_string(counts.size()) + " numbers, but " + where +
-                                          " names " + std::to_string(names.size()) + " hosts");
-  }
-  for (std::size_t i = 0; i < hosts.size(); ++i) {
+  const std::vector<int> tasks =
+      asked_for_tasks ? numbers_of(variables, "SLURM_TASKS_PER_NODE" + suffix, where, names.size())
+                      : std::vector<int>();
+  const std::vector<int>& counts = tasks.empty() ? processors : tasks;
+  for (std::size_t i = 0; i < counts.size(); ++i) {
     if (asked_for_tasks) {
       hosts[i].slots = counts[i];
       hosts[i].has_slots = true;
@@ -137,6 +172,12 @@ std::vector<Host> hosts_of_group(const Variables& variables, const std::string& 
 }
 
 }  // namespace
+
+bool is_in_slurm_step_of_one_task(const Variables& variables) {
+  return value_of(variables, "SLURM_STEP_ID") &&
+         value_of(variables, "SLURM_STEP_NUM_TASKS").value_or("1") == "1" &&
+         value_of(variables, "SLURM_TASKS_PER_NODE").value_or("1") == "1";
+}
 
 std::vector<std::string> expand_slurm_nodes(std::string_view text, const std::string& where) {
   const Cursor cursor{where, 1};
@@ -192,7 +233,10 @@ std::vector<Host> slurm_hosts(const Variables& variables) {
   for (int group = 0; group < count; ++group) {
     const std::string suffix = "_HET_GROUP_" + std::to_string(group);
     const std::string list = "$SLURM_JOB_NODELIST" + suffix;
-    for (Host& host : hosts_of_group(variables, suffix)) hosts.add({list, 1}, 1, std::move(host));
+    for (Host& host : hosts_of_group(variables, suffix)) {
+      host.component = group;
+      hosts.add({list, 1}, 1, std::move(host));
+    }
   }
   return hosts.take();
 }

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -17,6 +18,7 @@
 #include "launcher/hosts/host_discovery.h"
 #include "launcher/hosts/host_source.h"
 #include "launcher/hosts/hostfile.h"
+#include "launcher/hosts/schedulers/slurm_gpus.h"
 #include "launcher/options.h"
 
 namespace chainmail::launch {
@@ -26,6 +28,7 @@ namespace fs = std::filesystem;
 using std::chrono::milliseconds;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class JobHosts : public ::testing::Test {
  protected:
@@ -152,6 +155,48 @@ TEST_F(JobHosts, AHostThatDoesNotTellItsCoresIsNamed) {
   }
 }
 
+TEST_F(JobHosts, AllHostsThatDoNotTellTheirCoresAreNamed) {
+  HostRequest request;
+  request.list_or_file = "bad1:*,n2:*,bad3:*,bad4:*";
+  request.remote_shell = {
+      script("case $1 in bad*) echo down >&2; exit 255 ;; esac\necho chainmail-cores=2\n")};
+  try {
+    (void)find_job_hosts(request, {}, directory_);
+    FAIL() << "accepted";
+  } catch (const HostsError& error) {
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("host bad1:*"), HasSubstr("bad3"), HasSubstr("bad4"),
+                                    Not(HasSubstr("n2"))));
+  }
+}
+
+TEST_F(JobHosts, HostsThatAreBusyAreAskedForTheirCoresAgain) {
+  HostRequest request;
+  request.list_or_file = "n1:*,n2:*";
+  const std::string folder = directory_.string();
+  request.remote_shell = {script("if mkdir " + folder + "/$1 2>/dev/null; then\n" +
+                                 "echo Connection closed by 10.0.0.1 port 22 >&2; exit 255\nfi\n" +
+                                 "echo chainmail-cores=2\n")};
+  EXPECT_EQ(print_hostfile(find_job_hosts(request, {}, directory_).hosts),
+            "n1 slots=2\nn2 slots=2\n");
+}
+
+TEST_F(JobHosts, ManyHostsAreNotAskedForTheirCoresAllAtOnce) {
+  HostRequest request;
+  for (int i = 0; i < 60; ++i) {
+    request.list_or_file += (i == 0 ? "" : ",") + ("h" + std::to_string(i)) + ":*";
+  }
+  const std::string folder = directory_.string();
+  // How many run beside this one.
+  request.remote_shell = {script("mkdir " + folder + "/$1\nls " + folder + " | grep -c ^h >>" +
+                                 folder + "/most\nsleep 0.2\nrmdir " + folder +
+                                 "/$1\necho chainmail-cores=2\n")};
+  (void)find_job_hosts(request, {}, directory_);
+  int most = 0;
+  std::ifstream counts(directory_ / "most");
+  for (int count = 0; counts >> count;) most = std::max(most, count);
+  EXPECT_LE(most, 32);
+}
+
 TEST_F(JobHosts, ChosenSlotsAreRemembered) {
   HostRequest request;
   request.list_or_file = "n1:4,n2:4";
@@ -173,6 +218,32 @@ TEST_F(JobHosts, ChosenSlotsAreTheDevicesOfTheRanks) {
   variables["CUDA_VISIBLE_DEVICES"] = "7";
   add_variables_of(host, variables);
   EXPECT_EQ(variables["CUDA_VISIBLE_DEVICES"], "7") << "-x comes first";
+}
+
+TEST_F(JobHosts, GpusOfASlurmJobAreReadFromScontrol) {
+  const auto gpus = parse_slurm_gpus(
+      "JobId=8 JobName=a Nodes=x\n"
+      "   TRES=cpu=4,node=2,billing=4\n"
+      "     Nodes=n[1-2] CPU_IDs=0-1 Mem=0 GRES=gpu:2(IDX:0-1)\n"
+      "     Nodes=n3 CPU_IDs=0-1 Mem=0 "
+      "GRES=gpu:a100:1(IDX:0),gpu:v100:2(IDX:1,3),shard:8(IDX:0-7)\r\n"
+      "     Nodes=n4 CPU_IDs=0-1 Mem=0 GRES=\n"
+      "     Nodes=n[5 CPU_IDs=0-1 Mem=0 GRES=gpu:1(IDX:0)\n"
+      "     Nodes=n6 GRES=gpu:x(((,gpu:-1,gpu:99999999999,gpu:,,)\n");
+  const std::map<std::string, int> wanted = {{"n1", 2}, {"n2", 2}, {"n3", 3}, {"n4", 0}, {"n6", 0}};
+  EXPECT_EQ(gpus, wanted);
+  EXPECT_TRUE(parse_slurm_gpus("").empty());
+}
+
+TEST_F(JobHosts, WhatAJobHasOnAHostIsKnownWhereTheUserNamesIt) {
+  HostRequest request;
+  request.list_or_file = "n2:1";
+  const Variables slurm = {{"SLURM_JOB_NODELIST", "n[1-2]"},
+                           {"SLURM_JOB_CPUS_PER_NODE", "4,2"},
+                           {"SLURM_DISTRIBUTION", "cyclic"}};
+  const HostSet set = find_job_hosts(request, slurm, directory_);
+  EXPECT_EQ(set.hosts.at(0).processors, 2);
+  EXPECT_TRUE(set.takes_turns);
 }
 
 TEST_F(JobHosts, AFileNamedLikeAHostOfTheJobIsARiddle) {

@@ -74,12 +74,19 @@ TEST_HOST=$3; export TEST_HOST
 shift 4
 exec "$@"
 """,
+    # Like the real one it holds what a task prints back until the end of a line, unless it is told
+    # not to. Its steps are of one component of a job, and ask for GPUs in the job's own words where
+    # they are given none: for "job:4" on one node, or for one for their single task.
     "srun": r"""
-host=
+host= component=0 gpus= unbuffered=$SLURM_UNBUFFEREDIO
 while [ $# -gt 0 ]; do
   case $1 in
     -N1 | -n1 | --overlap | --cpu-bind=none | --nodes=1 | --ntasks=1) shift ;;
-    --unbuffered | -u | -Q | --quiet | --kill-on-bad-exit* | --mpi=none | --export=ALL) shift ;;
+    -Q | --quiet | --kill-on-bad-exit* | --mpi=none | --export=ALL) shift ;;
+    --unbuffered | -u) unbuffered=1; shift ;;
+    --het-group=*) component=${1#*=}; shift ;;
+    --gpus=*) gpus=${1#*=}; shift ;;
+    --gres=none) gpus=0; shift ;;
     -w) host=$2; shift 2 ;;
     --nodelist=*) host=${1#*=}; shift ;;
     --) shift; break ;;
@@ -89,7 +96,24 @@ while [ $# -gt 0 ]; do
 done
 if [ -n "$host" ]; then
   TEST_HOST=$host; export TEST_HOST
-  exec "$@"
+  if [ "${SLURM_HET_SIZE:-1}" != 1 ]; then
+    eval "nodes=\$SLURM_JOB_NODELIST_HET_GROUP_$component"
+    case ",$nodes," in *",$host,"*) ;; *)
+      echo "srun: error: Unable to create step: Requested node configuration is not available" >&2
+      exit 1 ;;
+    esac
+  fi
+  case ${TEST_JOB_GPUS:-}:${gpus:-none} in
+    job:*:none) echo "srun: error: Unable to create step: Invalid generic resource" >&2; exit 1 ;;
+    task:*:none) gpus=1 ;;
+  esac
+  if [ -n "${TEST_JOB_GPUS:-}" ]; then
+    CUDA_VISIBLE_DEVICES=$(seq -s, 0 $((gpus - 1))); export CUDA_VISIBLE_DEVICES
+  fi
+  [ -n "$unbuffered" ] && exec "$@"
+  set -o pipefail
+  "$@" | while IFS= read -r line; do printf '%s\n' "$line"; done
+  exit
 fi
 echo "command srun" >>"$RECIPES_RAN"
 rank=0
@@ -159,7 +183,7 @@ def make_executable(path, text):
 def prepare(folder, launcher):
     make_executable(folder / "bin/launcher", LAUNCHER % launcher)
     for name, text in STANDINS.items():
-        make_executable(folder / "bin" / name, "#!/bin/sh" + text)
+        make_executable(folder / "bin" / name, "#!/bin/bash" + text)
     for name in ("sbatch", "qsub", "bsub"):
         # The job's variables are there already; what matters is that the script runs.
         make_executable(folder / "bin" / name, "#!/bin/sh\n[ -t 0 ] || cat >/dev/null\nexec bash -e ./job.sh\n")
