@@ -15,6 +15,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/ops/support/dev_shm.h"
 #include "tests/ops/support/groups.h"
 
 namespace chainmail::ops {
@@ -50,7 +51,7 @@ std::size_t mappings() {
 struct Footprint {
   std::size_t descriptors = entries_of("/proc/self/fd");
   std::size_t threads = entries_of("/proc/self/task");
-  std::size_t shared_files = entries_of("/dev/shm");
+  std::size_t shared_files = test::files_in_dev_shm();
   std::size_t shared_mappings = mappings();
   std::size_t resident = resident_bytes();
 };

@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/ops/support/dev_shm.h"
 #include "tests/plugin/c10d/job_group.h"
 
 namespace chainmail::internal {
@@ -211,7 +212,7 @@ std::int64_t shared_mappings() {
 struct Footprint {
   std::int64_t descriptors = entries("/proc/self/fd");
   std::int64_t threads = entries("/proc/self/task");
-  std::int64_t shared_memory = entries("/dev/shm");
+  std::size_t shared_memory = test::files_in_dev_shm();
   std::int64_t maps = mappings();
   std::int64_t shared_maps = shared_mappings();
   std::int64_t resident = resident_kib();
