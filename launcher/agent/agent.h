@@ -122,7 +122,6 @@ class Agent {
   std::chrono::milliseconds lease_ = kDefaultLease;
   MemoryWatch memory_;
   PunctualityWatch watch_;
-  pid_t warden_ = getppid();
   bool started_ = false;
   bool told_all_exited_ = false;
   int exit_code_ = 0;

@@ -187,7 +187,7 @@ std::map<std::string, std::string> Agent::environment_of(std::uint32_t local,
   variables["NODE_RANK"] = std::to_string(order_.node_rank);
   variables["CHAINMAIL_GENERATION"] = std::to_string(order_.generation);
   // Its stdout is a pty in any case; this says whether people watch it.
-  variables["CHAINMAIL_TERMINAL"] = order_.carriage_returns ? "1" : "0";
+  variables["CHAINMAIL_TERMINAL"] = std::to_string(order_.carriage_returns ? 1 : 0);
   // emplace keeps what the user set. Spinning OpenMP workers cost ten times the CPU time as soon
   // as ranks share cores.
   variables.emplace("OMP_NUM_THREADS", std::to_string(share.cores));
