@@ -9,7 +9,6 @@
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -22,6 +21,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "ops/comm/shm/memory_file.h"
 
 namespace chainmail::ops::shm {
 namespace {
@@ -127,18 +127,13 @@ Segment Segment::create(const Layout& layout, const std::string& token) {
 }
 
 Segment Segment::attach(const Layout& layout, const std::string& path, const std::string& token) {
-  internal::UniqueFd file(::open(path.c_str(), O_RDWR | O_CLOEXEC));
-  if (!file.is_open()) throw not_attached(path, std::strerror(errno), errno);
-  struct stat status {};
-  if (::fstat(file.get(), &status) != 0) throw not_attached(path, std::strerror(errno), errno);
-  const std::size_t bytes = layout.total_bytes();
-  if (!S_ISREG(status.st_mode) || static_cast<std::size_t>(status.st_size) != bytes) {
-    throw not_attached(path,
-                       "it has " + std::to_string(status.st_size) + " bytes instead of " +
-                           std::to_string(bytes) + ", so it is another file",
-                       EPROTO);
-  }
-  Segment segment(layout, std::move(file));
+  Segment segment(layout, [&] {
+    try {
+      return open_memory_file(path, layout.total_bytes());
+    } catch (const SystemError& error) {
+      throw not_attached(path, error.what(), error.native_code());
+    }
+  }());
   if (std::string_view(segment.head().token.data(), token.size()) != token) {
     throw not_attached(path, "it does not carry this group's token, so it is another file", EPROTO);
   }

@@ -22,6 +22,7 @@ struct BufferOffer {
   std::int32_t fd = -1;
   std::uint64_t device = 0;
   std::uint64_t inode = 0;
+  std::uint64_t bytes = 0;
 };
 
 class SharedBuffer {

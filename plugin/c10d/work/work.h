@@ -30,6 +30,7 @@ struct PayloadContents {
   /// copies. Filled by places.h and ChainmailBackend::launch.
   std::vector<at::Tensor> keep;
   std::function<void()> copy_out;  ///< from packed copies to results, after success
+  std::exception_ptr copy_error;   ///< what it threw, maybe Python's; valid after Payload::finish
 };
 
 /// The tensors of one operation. The operation owns it (Collective::keep), and so does the Work.
@@ -54,8 +55,6 @@ class Payload : public PayloadContents {
   /// Runs copy_out once, whoever comes first; others wait for it. Called when the operation is
   /// done.
   void finish(const ops::Operation& operation) noexcept;
-
-  std::exception_ptr copy_error;  ///< valid after finish
 
  private:
   const std::shared_ptr<ops::CallbackExecutor> executor_;

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <chrono>
 #include <functional>
+#include <future>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -320,11 +321,14 @@ TEST_P(GroupTransfers, ShutdownWaitsForSendsAndForWhatIsComing) {
 
 TEST_P(GroupTransfers, CallbacksDoNotRunInAThreadThatMovesOtherTransfers) {
   GroupMaker maker({2}, GetParam(), limits());
-  maker.run_ok([](int rank, Group& group) {
+  std::promise<void> has_callback;
+  maker.run_ok([&has_callback](int rank, Group& group) {
     std::vector<float> first(3);
     std::vector<float> second(3);
     if (rank == 0) {
-      std::this_thread::sleep_for(milliseconds{100});
+      // One that comes too late runs in the one who gives it.
+      EXPECT_EQ(has_callback.get_future().wait_for(std::chrono::seconds{10}),
+                std::future_status::ready);
       send(group, first, 1, 1)->wait();
       send(group, second, 1, 2)->wait();
       return;
@@ -338,6 +342,7 @@ TEST_P(GroupTransfers, CallbacksDoNotRunInAThreadThatMovesOtherTransfers) {
         const std::lock_guard taken(lock);
         has_run = true;
       });
+      has_callback.set_value();
       receive(group, second, 0, 2)->wait();
       one->wait();
       EXPECT_FALSE(has_run);

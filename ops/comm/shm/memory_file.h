@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// How a rank opens the memory that another process of its node offers by a descriptor's number.
+// Thread-safe.
+
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include "base/unique_fd.h"
+
+namespace chainmail::ops::shm {
+
+/// Opens the memory file at `path`, "/proc/<pid>/fd/<number>", for reading and writing. By then its
+/// owner may have closed it and opened anything else under that number, so nothing is opened that
+/// is not a memory file whose size is sealed at `bytes`.
+///
+/// Throws SystemError whose text is the reason and whose code tells three cases apart: EACCES or
+/// EPERM, this process may not look into that one; ENOENT, neither the number nor perhaps the
+/// process is there any more; EPROTO, the number leads to something else now.
+[[nodiscard]] internal::UniqueFd open_memory_file(const std::string& path, std::size_t bytes);
+
+}  // namespace chainmail::ops::shm
