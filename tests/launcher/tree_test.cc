@@ -7,6 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/resource.h>
 
 #include <asio/io_context.hpp>
 #include <asio/signal_set.hpp>
@@ -27,6 +28,12 @@ namespace {
 
 using ::testing::HasSubstr;
 using Carriers = std::vector<std::optional<std::uint32_t>>;
+
+rlimit own_descriptors() {
+  rlimit limit{};
+  EXPECT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+  return limit;
+}
 
 TEST(TreeShape, IsAStarUpTo64HostsAndTwoLevelsAbove) {
   EXPECT_EQ(tree_width(std::nullopt, 64, true), 0U);
@@ -150,11 +157,13 @@ class Tunnel : public testing::Test {
   };
   Tunnels tunnels_{to_relay_, to_relay_};
   SharedTexts shared_;
-  Relay relay_{io_, shared_, [this](AgentMessage type, std::string body) {
+  Relay relay_{io_, shared_,
+               [this](AgentMessage type, std::string body) {
                  EXPECT_LT(body.size(), std::size_t{1} << 20);
                  if (type == AgentMessage::kTunnelNoImage) ++refused_images_;
                  (void)tunnels_.on_frame(3, make_frame(type, std::move(body)));
-               }};
+               },
+               own_descriptors()};
   std::shared_ptr<ByteTransport> transport_;
   std::string output_;
   std::string errors_;

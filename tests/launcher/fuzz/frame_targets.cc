@@ -186,7 +186,7 @@ void run_shared_texts(std::string_view bytes) {
 
 std::string shared_texts_seed() {
   std::string bytes;
-  for (const std::uint32_t number : {1, 2}) {
+  for (const std::uint32_t number : {1U, 2U}) {
     for (const auto& frame : cut_shared(number, "text")) bytes += *frame;
   }
   return bytes +
