@@ -146,7 +146,8 @@ GroupBoard::~GroupBoard() {
     // The store may have gone with the rank that served it.
     log_line(LogLevel::kInfo, "keys of a group stay in the store: " + std::string(failure.what()));
   }
-  store_.link()->leave(left, *failure_ != nullptr && (*failure_)->has_failed());
+  // A group that was not made after all has failed, too.
+  store_.link()->leave(left, *failure_ == nullptr || (*failure_)->has_failed());
 }
 
 bool GroupBoard::has_left(int rank) {

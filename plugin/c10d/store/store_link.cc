@@ -3,20 +3,13 @@
 
 #include "plugin/c10d/store/store_link.h"
 
-#include <netinet/in.h>
-#include <sys/socket.h>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
-#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include <any>
 #include <chrono>
-#include <cstddef>
-#include <cstdlib>
-#include <filesystem>
 #include <map>
 #include <optional>
-#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -33,8 +26,6 @@ constexpr std::chrono::milliseconds kGetLimit{500};
 // How long the process that serves a store stays for ranks that are about to leave.
 constexpr std::chrono::seconds kStay{1};
 constexpr std::chrono::milliseconds kStayPause{2};
-// Of groups that others stay in long after this rank has left.
-constexpr std::size_t kMostLeftKeys = 64;
 
 /// Who has a link to which store. Owns none of them.
 struct Links {
@@ -45,32 +36,6 @@ struct Links {
 Links& links() {
   static Links all;
   return all;
-}
-
-bool is_listening_at(int fd, std::uint16_t port) {
-  int listens = 0;
-  socklen_t length = sizeof listens;
-  if (::getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &length) != 0 || listens == 0) {
-    return false;
-  }
-  sockaddr_storage address{};
-  length = sizeof address;
-  if (::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length) != 0) return false;
-  // The port stands at the same place in both.
-  static_assert(offsetof(sockaddr_in, sin_port) == offsetof(sockaddr_in6, sin6_port));
-  const bool is_ip = address.ss_family == AF_INET || address.ss_family == AF_INET6;
-  return is_ip && ntohs(reinterpret_cast<const sockaddr_in&>(address).sin_port) == port;
-}
-
-/// Whether this process serves `store`.
-bool is_served_here(const c10d::Store& store) {
-  const auto* tcp = dynamic_cast<const c10d::TCPStore*>(&store);
-  if (tcp == nullptr) return false;
-  std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd", error)) {
-    if (is_listening_at(std::atoi(entry.path().filename().c_str()), tcp->getPort())) return true;
-  }
-  return false;
 }
 
 }  // namespace
@@ -88,7 +53,8 @@ std::shared_ptr<StoreLink> StoreLink::to(const c10::intrusive_ptr<c10d::Store>& 
   return link;
 }
 
-StoreLink::StoreLink(const c10::intrusive_ptr<c10d::Store>& base) : base_(base), thread_(base) {}
+StoreLink::StoreLink(const c10::intrusive_ptr<c10d::Store>& base)
+    : base_(base), thread_(base), groups_(ServedGroups::of(*base)) {}
 
 void StoreLink::run_or_leave(std::function<void(c10d::Store&)> task) {
   thread_.run_or_leave([task = std::move(task)](c10d::Store& store) -> std::any {
@@ -118,26 +84,14 @@ c10::intrusive_ptr<c10d::Store> StoreLink::clone(Deadline deadline) {
 }
 
 void StoreLink::enter() {
-  const std::lock_guard lock(groups_mutex_);
-  ++groups_;
+  if (groups_) groups_->enter();
 }
 
 void StoreLink::leave(const std::string& left, bool has_failed) noexcept {
+  if (!groups_) return;
   try {
-    std::vector<std::string> keys;
-    {
-      const std::lock_guard lock(groups_mutex_);
-      --groups_;
-      has_failed_group_ |= has_failed;
-      if (!left.empty()) left_keys_.push_back(left);
-      if (left_keys_.size() > kMostLeftKeys) left_keys_.erase(left_keys_.begin());
-      if (groups_ > 0) return;
-      keys.swap(left_keys_);
-      if (std::exchange(has_failed_group_, false)) return;
-    }
-    if (!is_served_here(*base_)) return;
     const auto limit = Deadline::after(kStay);
-    for (const std::string& key : keys) {
+    for (const std::string& key : groups_->leave(left, has_failed)) {
       while (!limit.has_passed() && try_get(key, limit)) std::this_thread::sleep_for(kStayPause);
     }
   } catch (const std::exception& error) {

@@ -16,9 +16,9 @@
 #include <mutex>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "ops/engine/group.h"
+#include "plugin/c10d/store/served_groups.h"
 #include "plugin/c10d/store/store_thread.h"
 
 namespace chainmail::internal {
@@ -45,10 +45,8 @@ class StoreLink final {
 
   /// A group of this process begins to use the store.
   void enter();
-  /// One that has entered uses it no more. `left`, unless empty, is a key that goes when its other
-  /// ranks have left, too. A process that serves the store waits for those keys of its groups when
-  /// the last of them leaves, at most a second and not if one `has_failed`: what a rank says to a
-  /// store that has gone gets it a stack trace of torch's.
+  /// One that has entered uses it no more; see ServedGroups::leave(). Waits for the keys at most a
+  /// second.
   void leave(const std::string& left, bool has_failed) noexcept;
 
   /// What groups announce over this store; lives as long as somebody has it.
@@ -59,10 +57,7 @@ class StoreLink final {
  private:
   const c10::intrusive_ptr<c10d::Store> base_;  // kept, for its address is the link's name
   StoreThread thread_;
-  std::mutex groups_mutex_;
-  int groups_ = 0;
-  bool has_failed_group_ = false;
-  std::vector<std::string> left_keys_;  ///< of groups that this rank has left, newest last
+  const std::shared_ptr<ServedGroups> groups_;  ///< null where nobody serves the store
   std::mutex news_mutex_;
   std::weak_ptr<ops::FailureNews> news_;
 };
