@@ -5,9 +5,13 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
+#include <sstream>
 
 #include "base/error.h"
 
@@ -22,15 +26,35 @@ SystemError another_file(const std::string& why) {
   return {why + ", so it is another file", EPROTO};
 }
 
+/// Whether the owner of `path` is ending or has ended: its descriptors belong to root from the
+/// moment that it gives up its memory until its parent has asked for its exit code.
+bool has_owner_ended(const std::string& path) {
+  constexpr unsigned kExiting = 4;  // PF_EXITING of the kernel
+  const UniqueFd file(::open((path.substr(0, path.find("/fd/")) + "/stat").c_str(), O_CLOEXEC));
+  std::array<char, 1024> text{};
+  const ssize_t size = ::read(file.get(), text.data(), text.size());
+  const std::string line(text.data(), static_cast<std::size_t>(std::max<ssize_t>(size, 0)));
+  // "pid (name) state parent group session terminal terminal_group flags ..."
+  const std::size_t name_end = line.rfind(')');
+  if (name_end == std::string::npos) return true;
+  std::istringstream rest(line.substr(name_end + 1));
+  char state = 'X';
+  std::array<long, 5> others{};
+  unsigned flags = kExiting;
+  rest >> state;
+  for (long& other : others) rest >> other;
+  rest >> flags;
+  return state == 'Z' || state == 'X' || (flags & kExiting) != 0;
+}
+
 // O_PATH asks for the right to look into the process and for nothing else: whatever the number
 // leads to is not opened by it.
 UniqueFd find(const std::string& path) {
-  const auto look = [&path] { return UniqueFd(::open(path.c_str(), O_PATH | O_CLOEXEC)); };
-  UniqueFd place = look();
-  // The answer, too, when the process ends in the midst of the call.
-  if (!place.is_open() && errno == EACCES) place = look();
-  if (!place.is_open()) throw refused(errno == ESRCH ? ENOENT : errno);
-  return place;
+  UniqueFd place(::open(path.c_str(), O_PATH | O_CLOEXEC));
+  if (place.is_open()) return place;
+  const int code = errno;
+  const bool is_gone = code == ESRCH || (code == EACCES && has_owner_ended(path));
+  throw refused(is_gone ? ENOENT : code);
 }
 
 }  // namespace
@@ -39,7 +63,9 @@ UniqueFd open_memory_file(const std::string& path, std::size_t bytes) {
   const UniqueFd place = find(path);
   struct stat status {};
   if (::fstat(place.get(), &status) != 0) throw refused(errno);
-  if (!S_ISREG(status.st_mode)) throw another_file("it is no regular file");
+  if (!S_ISREG(status.st_mode) || status.st_nlink != 0) {
+    throw another_file("it is no unnamed regular file");
+  }
   if (static_cast<std::size_t>(status.st_size) != bytes) {
     throw another_file("it has " + std::to_string(status.st_size) + " bytes instead of " +
                        std::to_string(bytes));

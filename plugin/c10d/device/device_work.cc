@@ -77,8 +77,8 @@ std::vector<at::Tensor> DeviceWork::result() {
 void DeviceWork::synchronize() { wait(); }
 
 bool DeviceWork::wait(std::chrono::milliseconds timeout) {
-  if (timeout > kNoTimeout) {
-    queued_.operation->wait(timeout);
+  if (const auto limit = limit_of_wait(timeout)) {
+    queued_.operation->wait(limit);
   } else if (const auto error = queued_.operation->error()) {
     std::rethrow_exception(error);
   }

@@ -72,10 +72,14 @@ Seen with_attendance(ops::Rendezvous& keys, ops::Attendance* attendance) {
 /// The news of one group, by a name that no other group has.
 class GroupNews final : public ops::FailureNews {
  public:
-  GroupNews(std::shared_ptr<ops::FailureNews> all, std::string name)
-      : all_(std::move(all)), name_(std::move(name)) {}
+  using Failure = std::shared_ptr<std::shared_ptr<ops::FailureState>>;
+
+  /// What it is given of the group's failure goes to `failure`, too.
+  GroupNews(std::shared_ptr<ops::FailureNews> all, std::string name, Failure failure)
+      : all_(std::move(all)), name_(std::move(name)), failure_(std::move(failure)) {}
   void subscribe(const std::string& /*group*/, const std::vector<int>& global_ranks,
                  std::shared_ptr<ops::FailureState> state) override {
+    *failure_ = state;
     all_->subscribe(name_, global_ranks, std::move(state));
   }
   void unsubscribe(const std::string& /*group*/) override { all_->unsubscribe(name_); }
@@ -86,6 +90,7 @@ class GroupNews final : public ops::FailureNews {
  private:
   const std::shared_ptr<ops::FailureNews> all_;
   const std::string name_;
+  const Failure failure_;
 };
 
 }  // namespace
@@ -96,7 +101,10 @@ GroupBoard::GroupBoard(const c10::intrusive_ptr<c10d::Store>& store, const std::
       group_keys_("chainmail/" + group_name + "/"),
       rank_(rank),
       size_(size),
-      process_(::getpid()) {}
+      process_(::getpid()),
+      failure_(std::make_shared<std::shared_ptr<ops::FailureState>>()) {
+  store_.link()->enter();
+}
 
 std::vector<std::string> GroupBoard::meet(const std::string& mine, Deadline deadline,
                                           ops::Attendance* attendance) {
@@ -131,22 +139,25 @@ std::vector<std::string> GroupBoard::meet(const std::string& mine, Deadline dead
 
 GroupBoard::~GroupBoard() {
   if (::getpid() != process_) return;
+  std::string left;
   try {
-    leave();
+    left = leave();
   } catch (const std::exception& failure) {
     // The store may have gone with the rank that served it.
     log_line(LogLevel::kInfo, "keys of a group stay in the store: " + std::string(failure.what()));
   }
+  // A group that was not made after all has failed, too.
+  store_.link()->leave(left, *failure_ == nullptr || (*failure_)->has_failed());
 }
 
 bool GroupBoard::has_left(int rank) {
   return store_.try_get(keys_ + written_key(rank)).has_value();
 }
 
-void GroupBoard::leave() {
+std::string GroupBoard::leave() {
   if (!have_met_) {  // nobody else can have made use of them
     for (const std::string& key : mine_) store_.remove(keys_ + key);
-    return;
+    return "";
   }
   std::string written;
   for (const std::string& key : mine_) written += key + "\n";
@@ -155,12 +166,13 @@ void GroupBoard::leave() {
         store.set(keys + written_key(rank), written);
         if (store.add(keys + kLeftKey, 1) == size) remove_keys_of_all(store, keys, size);
       });
+  return store_.full_key(keys_) + kLeftKey;
 }
 
 std::shared_ptr<ops::FailureNews> GroupBoard::news(
     std::shared_ptr<ops::FailureNews> launcher) const {
   if (!launcher) launcher = store_.link()->news();
-  return std::make_shared<GroupNews>(std::move(launcher), store_.full_key(keys_));
+  return std::make_shared<GroupNews>(std::move(launcher), store_.full_key(keys_), failure_);
 }
 
 void GroupBoard::set(const std::string& key, const std::string& value) {

@@ -31,7 +31,8 @@ class GroupBoard final : public ops::Rendezvous {
   GroupBoard(const c10::intrusive_ptr<c10d::Store>& store, const std::string& group_name, int rank,
              int size);
   /// Tells the store that this rank has left; the last one takes the keys along. Does not wait for
-  /// a store that is silent.
+  /// a store that is silent. The rank that serves the store waits for the others
+  /// (StoreLink::leave).
   ~GroupBoard() override;
   GroupBoard(const GroupBoard&) = delete;
   GroupBoard& operator=(const GroupBoard&) = delete;
@@ -57,7 +58,8 @@ class GroupBoard final : public ops::Rendezvous {
   bool is_silent() const override { return store_.is_silent(); }
 
  private:
-  void leave();
+  /// The full key that goes with the last of the ranks, or nothing.
+  std::string leave();
 
   StoreRendezvous store_;
   const std::string group_keys_;  ///< prefix of all groups of this name
@@ -66,6 +68,8 @@ class GroupBoard final : public ops::Rendezvous {
   const pid_t process_;
   std::string keys_;  ///< prefix of this very group
   bool have_met_ = false;
+  /// Of the group, once it has one; shared with its news.
+  const std::shared_ptr<std::shared_ptr<ops::FailureState>> failure_;
   std::mutex mutex_;
   std::set<std::string> mine_;  ///< written by this rank
 };

@@ -10,9 +10,11 @@
 #include <chrono>
 #include <map>
 #include <optional>
+#include <thread>
 #include <utility>
 #include <vector>
 
+#include "base/log.h"
 #include "ops/engine/failure/rendezvous_news.h"
 #include "plugin/c10d/store/store_rendezvous.h"
 
@@ -21,6 +23,9 @@ namespace {
 
 constexpr char kNewsPrefix[] = "chainmail";
 constexpr std::chrono::milliseconds kGetLimit{500};
+// How long the process that serves a store stays for ranks that are about to leave.
+constexpr std::chrono::seconds kStay{1};
+constexpr std::chrono::milliseconds kStayPause{2};
 
 /// Who has a link to which store. Owns none of them.
 struct Links {
@@ -48,7 +53,8 @@ std::shared_ptr<StoreLink> StoreLink::to(const c10::intrusive_ptr<c10d::Store>& 
   return link;
 }
 
-StoreLink::StoreLink(const c10::intrusive_ptr<c10d::Store>& base) : base_(base), thread_(base) {}
+StoreLink::StoreLink(const c10::intrusive_ptr<c10d::Store>& base)
+    : base_(base), thread_(base), groups_(ServedGroups::of(*base)) {}
 
 void StoreLink::run_or_leave(std::function<void(c10d::Store&)> task) {
   thread_.run_or_leave([task = std::move(task)](c10d::Store& store) -> std::any {
@@ -75,6 +81,23 @@ std::optional<std::string> StoreLink::try_get(const std::string& key, Deadline d
 c10::intrusive_ptr<c10d::Store> StoreLink::clone(Deadline deadline) {
   return std::any_cast<c10::intrusive_ptr<c10d::Store>>(
       thread_.run([](c10d::Store& store) -> std::any { return store.clone(); }, deadline));
+}
+
+void StoreLink::enter() {
+  if (groups_) groups_->enter();
+}
+
+void StoreLink::leave(const std::string& left, bool has_failed) noexcept {
+  if (!groups_) return;
+  try {
+    const auto limit = Deadline::after(kStay);
+    for (const std::string& key : groups_->leave(left, has_failed)) {
+      while (!limit.has_passed() && try_get(key, limit)) std::this_thread::sleep_for(kStayPause);
+    }
+  } catch (const std::exception& error) {
+    log_line(LogLevel::kInfo,
+             "did not wait for who leaves the store: " + std::string(error.what()));
+  }
 }
 
 std::shared_ptr<ops::FailureNews> StoreLink::news() {

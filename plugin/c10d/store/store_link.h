@@ -18,6 +18,7 @@
 #include <string>
 
 #include "ops/engine/group.h"
+#include "plugin/c10d/store/served_groups.h"
 #include "plugin/c10d/store/store_thread.h"
 
 namespace chainmail::internal {
@@ -42,6 +43,12 @@ class StoreLink final {
   /// task may run when its caller is gone.
   void run_or_leave(std::function<void(c10d::Store&)> task);
 
+  /// A group of this process begins to use the store.
+  void enter();
+  /// One that has entered uses it no more; see ServedGroups::leave(). Waits for the keys at most a
+  /// second.
+  void leave(const std::string& left, bool has_failed) noexcept;
+
   /// What groups announce over this store; lives as long as somebody has it.
   [[nodiscard]] std::shared_ptr<ops::FailureNews> news();
   /// What `group` announces stands under this key.
@@ -50,6 +57,7 @@ class StoreLink final {
  private:
   const c10::intrusive_ptr<c10d::Store> base_;  // kept, for its address is the link's name
   StoreThread thread_;
+  const std::shared_ptr<ServedGroups> groups_;  ///< null where nobody serves the store
   std::mutex news_mutex_;
   std::weak_ptr<ops::FailureNews> news_;
 };

@@ -15,7 +15,7 @@
 namespace chainmail::internal {
 namespace {
 
-constexpr std::chrono::milliseconds kMoment{250};
+constexpr std::chrono::milliseconds kLastPatience{250};
 
 /// Reads what PrefixStore shows to those that derive from it.
 struct PrefixReader : c10d::PrefixStore {
@@ -51,7 +51,7 @@ std::string StoreRendezvous::get(const std::string& key, Deadline deadline) {
   std::chrono::microseconds pause{100};
   for (;;) {
     // Not only until the deadline: a store that is asked at the last moment can still answer.
-    const auto patience = std::max<std::chrono::milliseconds>(deadline.left(), kMoment);
+    const auto patience = std::max<std::chrono::milliseconds>(deadline.left(), kLastPatience);
     if (auto value = try_get(key, Deadline::after(patience))) return std::move(*value);
     if (deadline.has_passed()) {
       throw TimeoutError("the store's key \"" + key +

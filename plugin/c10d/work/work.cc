@@ -130,9 +130,13 @@ int ChainmailWork::sourceRank() const {
 
 void ChainmailWork::synchronize() { wait(); }
 
+std::optional<std::chrono::milliseconds> limit_of_wait(std::chrono::milliseconds timeout) {
+  if (timeout == kNoTimeout) return std::nullopt;
+  return Deadline::bounded(timeout);
+}
+
 bool ChainmailWork::wait(std::chrono::milliseconds timeout) {
-  // Not `timeout` itself: one that would overflow a clock is as good as never.
-  operation_->wait(timeout > kNoTimeout ? std::optional(Deadline::bounded(timeout)) : std::nullopt);
+  operation_->wait(limit_of_wait(timeout));
   payload_->finish(*operation_);
   if (c10d::allow_inflight_collective_as_graph_input()) {
     c10d::unregister_work(c10::intrusive_ptr<Work>::unsafe_reclaim_from_nonowning(this));

@@ -15,6 +15,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "ops/engine/group.h"
@@ -61,6 +62,11 @@ class Payload : public PayloadContents {
   bool is_inference_ = false;
   std::once_flag once_;
 };
+
+/// How long Work::wait(timeout) waits: without limit for 0, not at all for the negative rest of
+/// time that a caller has used up.
+[[nodiscard]] std::optional<std::chrono::milliseconds> limit_of_wait(
+    std::chrono::milliseconds timeout);
 
 /// Ends the group of an operation that is given up.
 void abort_group(const std::weak_ptr<ops::Group>& group, c10d::OpType type, std::uint64_t sequence,

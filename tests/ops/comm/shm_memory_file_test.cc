@@ -9,6 +9,7 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -105,20 +106,47 @@ TEST(MemoryFile, IsGoneWithItsNumberAndWithItsProcess) {
   EXPECT_EQ(code_of(path), ENOENT);
 }
 
-// A process that ends while it is looked into: the kernel says "permission denied" of a link whose
-// process has gone since it was found.
-TEST(MemoryFile, IsNeverForbiddenBecauseItsProcessEnds) {
-  const UniqueFd file = memory_file();
+// The kernel says "permission denied" of what a process has that is ending, to everybody but root.
+void expect_gone_while_ending(int fd) {
   const auto before = std::signal(SIGCHLD, SIG_IGN);  // nobody waits: the kernel forgets them
-  for (int i = 0; i < 2000; ++i) {
+  for (int i = 0; i < 1000; ++i) {
     const pid_t child = ::fork();
     if (child == 0) ::_exit(0);
-    const std::string path = path_of(file.get(), child);
+    const std::string path = path_of(fd, child);
     int code = 0;
     while (code == 0) code = code_of(path);
     ASSERT_EQ(code, ENOENT);
   }
   std::signal(SIGCHLD, before);
+}
+
+void expect_gone_until_it_is_waited_for(int fd) {
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(0);
+  siginfo_t ended{};
+  ASSERT_EQ(::waitid(P_PID, static_cast<id_t>(child), &ended, WEXITED | WNOWAIT), 0);
+  EXPECT_EQ(code_of(path_of(fd, child)), ENOENT);
+  ASSERT_EQ(::waitpid(child, nullptr, 0), child);
+}
+
+TEST(MemoryFile, IsNeverForbiddenBecauseItsProcessEnds) {
+  const UniqueFd file = memory_file();
+  expect_gone_while_ending(file.get());
+  expect_gone_until_it_is_waited_for(file.get());
+}
+
+TEST(MemoryFile, IsNeverForbiddenToOthersThanRootEither) {
+  if (::geteuid() != 0) GTEST_SKIP() << "the test above has done it";
+  EXPECT_EQ(in_child([] {
+              // Who changes its user may not be looked into until it says so.
+              if (::setgid(65534) != 0 || ::setuid(65534) != 0) return 2;
+              if (::prctl(PR_SET_DUMPABLE, 1) != 0) return 3;
+              const UniqueFd file = memory_file();
+              expect_gone_while_ending(file.get());
+              expect_gone_until_it_is_waited_for(file.get());
+              return ::testing::Test::HasFailure() ? 1 : 0;
+            }),
+            0);
 }
 
 TEST(MemoryFile, IsForbiddenToWhoMayNotLookIntoTheProcess) {

@@ -50,10 +50,12 @@ TEST_F(WorkTest, ALimitOfTheWaitIsNotTheEndOfTheOperation) {
     EXPECT_THROW(work->result(), c10::Error) << "before it is there";
     EXPECT_EQ(work->exception(), nullptr);
     EXPECT_THROW(work->wait(milliseconds{50}), TimeoutError);
+    EXPECT_THROW(work->wait(milliseconds{-50}), TimeoutError) << "time that is used up already";
   }
   EXPECT_TRUE(work->wait());
   EXPECT_TRUE(work->isCompleted());
   EXPECT_TRUE(work->isSuccess());
+  EXPECT_TRUE(work->wait(milliseconds{-50}));
   EXPECT_EQ(work->result().at(0)[3].item<float>(), ranks());
 }
 

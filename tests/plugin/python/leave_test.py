@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# SPDX-FileCopyrightText: 2026 the Chainmail authors
+"""Rank 0 serves torch's store and is the first to leave. Ranks that leave a little later find the
+store there, so that torch prints no stack trace in a job without a fault; rank 0 stays a second for
+them and not more.
+
+usage: leave_test.py, which starts 3 ranks of itself; PYTHONPATH has chainmail
+"""
+
+import os
+import socket
+import subprocess
+import sys
+import time
+
+RANKS = 3
+
+
+def soon():
+    dist.all_reduce(torch.ones(4))
+    leave_after(0.1)
+
+
+def with_a_subgroup():
+    """That not all are in, and that rank 0 leaves before the group of all."""
+    group = dist.new_group([0, 1])
+    if dist_rank < 2:
+        dist.all_reduce(torch.ones(4), group=group)
+        dist.destroy_process_group(group)
+    leave_after(0.1)
+
+
+def much_later():
+    dist.all_reduce(torch.ones(4))
+    begin = time.monotonic()
+    leave_after(3)
+    spent = time.monotonic() - begin
+    assert dist_rank != 0 or spent < 2, f"rank 0 left after {spent:.2f} s"
+
+
+def leave_after(seconds):
+    if dist_rank != 0:
+        time.sleep(seconds)
+    dist.destroy_process_group()
+
+
+WAYS = {way.__name__: way for way in (soon, with_a_subgroup, much_later)}
+QUIET = ("soon", "with_a_subgroup")
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def run(way):
+    common = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()),
+              "WORLD_SIZE": str(RANKS), "OMP_NUM_THREADS": "1"}
+    ranks = [subprocess.Popen([sys.executable, "-B", __file__, way], text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                              env=os.environ | common | {"RANK": str(rank)})
+             for rank in range(RANKS)]
+    try:
+        for rank, process in enumerate(ranks):
+            output, _ = process.communicate(timeout=100)
+            assert process.returncode == 0, f"{way}: rank {rank}: {process.returncode}\n{output}"
+            if way in QUIET:
+                assert "TCPStore" not in output, f"{way}: rank {rank} printed\n{output}"
+    finally:
+        for process in ranks:
+            process.kill()
+    print(way, "passed", flush=True)
+
+
+if len(sys.argv) == 1:
+    for each in WAYS:
+        run(each)
+else:
+    import torch
+    import torch.distributed as dist
+
+    import chainmail  # noqa: F401, which makes the backend known
+
+    dist_rank = int(os.environ["RANK"])
+    dist.init_process_group("chainmail")
+    WAYS[sys.argv[1]]()
+    if dist_rank == 0:
+        os._exit(0)  # and the store with it, at once
