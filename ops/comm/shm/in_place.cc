@@ -20,8 +20,8 @@
 namespace chainmail::ops::shm {
 namespace {
 
-// Peers hear of a rank that is busy this long: some milliseconds.
-constexpr std::size_t kShownBytes = std::size_t{16} << 20;
+// Peers hear of a rank that is busy this long: some tens of milliseconds.
+constexpr std::size_t kShownBytes = std::size_t{32} << 20;
 
 }  // namespace
 

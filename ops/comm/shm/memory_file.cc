@@ -7,7 +7,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -31,16 +30,18 @@ SystemError another_file(const std::string& why) {
 bool has_owner_ended(const std::string& path) {
   constexpr unsigned kExiting = 4;  // PF_EXITING of the kernel
   const UniqueFd file(::open((path.substr(0, path.find("/fd/")) + "/stat").c_str(), O_CLOEXEC));
+  if (!file.is_open()) return errno == ENOENT;
   std::array<char, 1024> text{};
   const ssize_t size = ::read(file.get(), text.data(), text.size());
-  const std::string line(text.data(), static_cast<std::size_t>(std::max<ssize_t>(size, 0)));
+  if (size < 0) return errno == ESRCH;
+  const std::string line(text.data(), static_cast<std::size_t>(size));
   // "pid (name) state parent group session terminal terminal_group flags ..."
   const std::size_t name_end = line.rfind(')');
-  if (name_end == std::string::npos) return true;
+  if (name_end == std::string::npos) return false;
   std::istringstream rest(line.substr(name_end + 1));
-  char state = 'X';
+  char state = ' ';
   std::array<long, 5> others{};
-  unsigned flags = kExiting;
+  unsigned flags = 0;
   rest >> state;
   for (long& other : others) rest >> other;
   rest >> flags;

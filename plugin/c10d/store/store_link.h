@@ -57,7 +57,7 @@ class StoreLink final {
  private:
   const c10::intrusive_ptr<c10d::Store> base_;  // kept, for its address is the link's name
   StoreThread thread_;
-  const std::shared_ptr<ServedGroups> groups_;  ///< null where nobody serves the store
+  const std::shared_ptr<ServedGroups> groups_;  ///< null unless it is a TCPStore
   std::mutex news_mutex_;
   std::weak_ptr<ops::FailureNews> news_;
 };
