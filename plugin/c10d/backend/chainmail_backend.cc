@@ -265,6 +265,7 @@ void ChainmailBackend::shutdown() {
   lanes_.shutdown();
   self_transfers_->close();  // while there are threads for its callbacks
   group_->shutdown();
+  board_->leave();  // a handle may be kept until the process ends, and rank 0's store is gone then
 }
 
 c10d::ErrorType ChainmailBackend::getError() {

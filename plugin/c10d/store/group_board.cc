@@ -137,11 +137,13 @@ std::vector<std::string> GroupBoard::meet(const std::string& mine, Deadline dead
   return all;
 }
 
-GroupBoard::~GroupBoard() {
-  if (::getpid() != process_) return;
+GroupBoard::~GroupBoard() { leave(); }
+
+void GroupBoard::leave() noexcept {
+  if (::getpid() != process_ || has_left_.exchange(true)) return;
   std::string left;
   try {
-    left = leave();
+    left = write_leave();
   } catch (const std::exception& failure) {
     // The store may have gone with the rank that served it.
     log_line(LogLevel::kInfo, "keys of a group stay in the store: " + std::string(failure.what()));
@@ -154,7 +156,8 @@ bool GroupBoard::has_left(int rank) {
   return store_.try_get(keys_ + written_key(rank)).has_value();
 }
 
-std::string GroupBoard::leave() {
+std::string GroupBoard::write_leave() {
+  const std::lock_guard lock(mutex_);
   if (!have_met_) {  // nobody else can have made use of them
     for (const std::string& key : mine_) store_.remove(keys_ + key);
     return "";
@@ -176,10 +179,9 @@ std::shared_ptr<ops::FailureNews> GroupBoard::news(
 }
 
 void GroupBoard::set(const std::string& key, const std::string& value) {
-  {
-    const std::lock_guard lock(mutex_);
-    mine_.insert(key);
-  }
+  const std::lock_guard lock(mutex_);  // until it is on its way, before what leave() writes
+  if (has_left_) return;               // nobody would take it away again
+  mine_.insert(key);
   store_.set(keys_ + key, value);
 }
 
