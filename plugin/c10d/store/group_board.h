@@ -71,7 +71,7 @@ class GroupBoard final : public ops::Rendezvous {
   const pid_t process_;
   std::string keys_;  ///< prefix of this very group
   bool have_met_ = false;
-  std::atomic<bool> has_left_{false};
+  const std::shared_ptr<std::atomic<bool>> has_left_;  ///< shared with the group's news
   /// Of the group, once it has one; shared with its news.
   const std::shared_ptr<std::shared_ptr<ops::FailureState>> failure_;
   std::mutex mutex_;

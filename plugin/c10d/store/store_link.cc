@@ -125,11 +125,13 @@ std::optional<std::string> read_if_there(c10d::Store& store, const std::string& 
     return std::string(bytes.begin(), bytes.end());
   }
   if (!store.check({key})) return std::nullopt;
-  const c10d::StoreTimeoutGuard limit(store, kGetLimit);
+  std::optional<c10d::StoreTimeoutGuard> limit;
+  if (!is_written_in_python(store)) limit.emplace(store, kGetLimit);  // that is the caller's own
   try {
     const auto bytes = store.get(key);
     return std::string(bytes.begin(), bytes.end());
-  } catch (const c10::DistStoreError&) {
+  } catch (const std::exception&) {
+    if (store.check({key})) throw;
     return std::nullopt;
   }
 }

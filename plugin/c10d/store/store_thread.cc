@@ -222,9 +222,13 @@ void StoreThread::Shared::log_if_left(const Request& request) const {
   }
 }
 
-c10::intrusive_ptr<c10d::Store> clone_of(c10d::Store& store) {
+bool is_written_in_python(const c10d::Store& store) {
   // The class that torch derives for Python has no header.
-  if (std::string_view(typeid(store).name()).find("PythonStore") != std::string_view::npos) {
+  return std::string_view(typeid(store).name()).find("PythonStore") != std::string_view::npos;
+}
+
+c10::intrusive_ptr<c10d::Store> clone_of(c10d::Store& store) {
+  if (is_written_in_python(store)) {
     return c10::intrusive_ptr<c10d::Store>::reclaim_copy(&store);
   }
   return store.clone();

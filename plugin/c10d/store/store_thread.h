@@ -59,6 +59,8 @@ class StoreThread final {
   const pid_t process_;
 };
 
+[[nodiscard]] bool is_written_in_python(const c10d::Store& store);
+
 /// Another connection to `store`; the store itself where it is written in Python, for nobody would
 /// keep the Python half of a clone. Blocks as `store` does, so it is for tasks.
 [[nodiscard]] c10::intrusive_ptr<c10d::Store> clone_of(c10d::Store& store);

@@ -300,10 +300,12 @@ TEST_F(StoppedStoreTest, ARankThatLeavesWhileItsHandleLivesWritesNothingMore) {
   });
   (void)board.meet("zero", Deadline::after(kLong));
   other.get();
+  const auto news = board.news(nullptr);
   board.leave();
   EXPECT_EQ(store_->getNumKeys(), 0);
   board.leave();
   board.set("late", "1");
+  news->announce("group", std::make_exception_ptr(PeerError("late")));
   EXPECT_EQ(store_->getNumKeys(), 0);
 }
 
