@@ -30,7 +30,7 @@ class StoreThread final {
   /// What is to be done with the store. May outlive its caller, so it owns what it uses.
   using Task = std::function<std::any(c10d::Store&)>;
 
-  /// Works on a clone of `base`, made by the thread, too, since that opens a connection.
+  /// Works on clone_of(base), made by the thread, too, since that opens a connection.
   explicit StoreThread(const c10::intrusive_ptr<c10d::Store>& base);
   /// Gives the thread a moment to finish what was left to it.
   ~StoreThread();

@@ -137,7 +137,7 @@ TEST(Groups, NeedAPositiveTimeLimit) {
   EXPECT_EQ(make_group()->getSize(), job().size);
 }
 
-TEST(Groups, ASecondShutdownDoesNotLeaveWhileTheFirstWaits) {
+TEST(Groups, ASecondShutdownLeavesTheFirstItsResultAndLaterOnesARefusal) {
   if (job().size < 2) GTEST_SKIP() << "needs two ranks";
   const auto group = make_group();  // the first operation is to connect it
   std::vector<at::Tensor> ones{torch::ones({3})};
