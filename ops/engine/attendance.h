@@ -56,6 +56,7 @@ class AttendedRendezvous final : public Rendezvous, public Attendance {
     return inner_->try_get(key, deadline);
   }
   bool is_silent() const override { return inner_->is_silent(); }
+  void leave() noexcept override { inner_->leave(); }
   std::optional<RankEnd> end_of(int rank) override { return end_of_(rank); }
 
  private:

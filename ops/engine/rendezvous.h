@@ -41,6 +41,8 @@ class Rendezvous {
   [[nodiscard]] virtual bool is_silent() const { return false; }
   /// How long to wait for an answer that is worth `limit`: hardly where is_silent().
   [[nodiscard]] internal::Deadline patience(std::chrono::milliseconds limit) const;
+  /// This rank makes no further use of it, now and not when the last handle goes. Idempotent.
+  virtual void leave() noexcept {}
 
  private:
   std::atomic<std::uint64_t> unanswered_{0};

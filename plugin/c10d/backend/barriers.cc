@@ -128,6 +128,7 @@ void ChainmailBackend::monitoredBarrier(const c10d::BarrierOptions& opts, bool w
   // Here 0 means "at once", as with Gloo.
   const std::chrono::milliseconds limit =
       opts.timeout.count() == 0 ? opts.timeout : limit_of(opts.timeout);
+  check_open("monitored barrier");
   const std::uint64_t number = ++monitored_barriers_;
   if (size_ == 1) return;
   const std::string self = "Rank " + std::to_string(global_rank(rank_));

@@ -252,6 +252,11 @@ void ChainmailBackend::check_rank(std::int64_t rank, const char* what) const {
               " is not in a group of ", size_);
 }
 
+void ChainmailBackend::check_open(const std::string& operation) const {
+  TORCH_CHECK(!is_shut_down_, "chainmail: ", operation,
+              ": the group was shut down; create a new one");
+}
+
 void ChainmailBackend::abort() {
   group_->abort(std::make_exception_ptr(
       PeerError("group " + options_.group_name + " was aborted by rank " +
@@ -261,10 +266,12 @@ void ChainmailBackend::abort() {
 }
 
 void ChainmailBackend::shutdown() {
+  if (is_shut_down_.exchange(true)) return;  // whoever was first leaves, once all has ended
   if (is_coalescing()) give_up_batch("its group was shut down");
   lanes_.shutdown();
   self_transfers_->close();  // while there are threads for its callbacks
   group_->shutdown();
+  board_->leave();  // a handle may be kept until the process ends, and rank 0's store is gone then
 }
 
 c10d::ErrorType ChainmailBackend::getError() {

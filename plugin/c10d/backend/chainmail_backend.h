@@ -211,6 +211,8 @@ class ChainmailBackend final : public c10d::Backend {
     return static_cast<int>(global_ranks_[static_cast<std::size_t>(rank)]);
   }
   void check_rank(std::int64_t rank, const char* what) const;
+  /// For what goes on after shutdown() unless it is refused: waiting for who has left.
+  void check_open(const std::string& operation) const;
   std::chrono::milliseconds limit_of(std::chrono::milliseconds asked) const;
   std::size_t size() const noexcept { return static_cast<std::size_t>(size_); }
 
@@ -220,6 +222,7 @@ class ChainmailBackend final : public c10d::Backend {
   const std::vector<std::uint64_t> global_ranks_;
   std::atomic<std::chrono::milliseconds> timeout_;
   bool is_registered_ = false;
+  std::atomic<bool> is_shut_down_{false};
   std::mutex several_mutex_;  // for launch_all
   std::atomic<std::uint64_t> monitored_barriers_{0};
   std::atomic<std::thread::id> coalescing_thread_;  // none: nobody is coalescing

@@ -75,6 +75,7 @@ ChainmailBackend::WorkPtr ChainmailBackend::launch_on_device(const Call& call,
   TORCH_CHECK(collective.kind != ops::OpKind::kRecv || collective.root != ops::kAnyRank,
               "chainmail: ", call.api.name,
               ": NCCL cannot receive from just any rank; name the sender, or use CPU tensors");
+  check_open(call.api.name);
   complete(call, payload, collective);
   const ProfiledCall profiled(call.api.title, inputs);
   try {

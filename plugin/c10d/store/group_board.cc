@@ -74,9 +74,14 @@ class GroupNews final : public ops::FailureNews {
  public:
   using Failure = std::shared_ptr<std::shared_ptr<ops::FailureState>>;
 
-  /// What it is given of the group's failure goes to `failure`, too.
-  GroupNews(std::shared_ptr<ops::FailureNews> all, std::string name, Failure failure)
-      : all_(std::move(all)), name_(std::move(name)), failure_(std::move(failure)) {}
+  /// What it is given of the group's failure goes to `failure`, too. Nothing is announced once this
+  /// rank `has_left`: nobody would take it away again.
+  GroupNews(std::shared_ptr<ops::FailureNews> all, std::string name, Failure failure,
+            std::shared_ptr<std::atomic<bool>> has_left)
+      : all_(std::move(all)),
+        name_(std::move(name)),
+        failure_(std::move(failure)),
+        has_left_(std::move(has_left)) {}
   void subscribe(const std::string& /*group*/, const std::vector<int>& global_ranks,
                  std::shared_ptr<ops::FailureState> state) override {
     *failure_ = state;
@@ -84,13 +89,14 @@ class GroupNews final : public ops::FailureNews {
   }
   void unsubscribe(const std::string& /*group*/) override { all_->unsubscribe(name_); }
   void announce(const std::string& /*group*/, const std::exception_ptr& error) noexcept override {
-    all_->announce(name_, error);
+    if (!*has_left_) all_->announce(name_, error);
   }
 
  private:
   const std::shared_ptr<ops::FailureNews> all_;
   const std::string name_;
   const Failure failure_;
+  const std::shared_ptr<std::atomic<bool>> has_left_;
 };
 
 }  // namespace
@@ -102,6 +108,7 @@ GroupBoard::GroupBoard(const c10::intrusive_ptr<c10d::Store>& store, const std::
       rank_(rank),
       size_(size),
       process_(::getpid()),
+      has_left_(std::make_shared<std::atomic<bool>>(false)),
       failure_(std::make_shared<std::shared_ptr<ops::FailureState>>()) {
   store_.link()->enter();
 }
@@ -137,11 +144,13 @@ std::vector<std::string> GroupBoard::meet(const std::string& mine, Deadline dead
   return all;
 }
 
-GroupBoard::~GroupBoard() {
-  if (::getpid() != process_) return;
+GroupBoard::~GroupBoard() { leave(); }
+
+void GroupBoard::leave() noexcept {
+  if (::getpid() != process_ || has_left_->exchange(true)) return;
   std::string left;
   try {
-    left = leave();
+    left = write_leave();
   } catch (const std::exception& failure) {
     // The store may have gone with the rank that served it.
     log_line(LogLevel::kInfo, "keys of a group stay in the store: " + std::string(failure.what()));
@@ -154,7 +163,8 @@ bool GroupBoard::has_left(int rank) {
   return store_.try_get(keys_ + written_key(rank)).has_value();
 }
 
-std::string GroupBoard::leave() {
+std::string GroupBoard::write_leave() {
+  const std::lock_guard lock(mutex_);
   if (!have_met_) {  // nobody else can have made use of them
     for (const std::string& key : mine_) store_.remove(keys_ + key);
     return "";
@@ -172,14 +182,15 @@ std::string GroupBoard::leave() {
 std::shared_ptr<ops::FailureNews> GroupBoard::news(
     std::shared_ptr<ops::FailureNews> launcher) const {
   if (!launcher) launcher = store_.link()->news();
-  return std::make_shared<GroupNews>(std::move(launcher), store_.full_key(keys_), failure_);
+  return std::make_shared<GroupNews>(std::move(launcher), store_.full_key(keys_), failure_,
+                                     has_left_);
 }
 
 void GroupBoard::set(const std::string& key, const std::string& value) {
-  {
-    const std::lock_guard lock(mutex_);
-    mine_.insert(key);
-  }
+  if (::getpid() != process_) return store_.set(keys_ + key, value);  // which says so
+  const std::lock_guard lock(mutex_);  // until it is on its way, before what leave() writes
+  if (*has_left_) return;              // nobody would take it away again
+  mine_.insert(key);
   store_.set(keys_ + key, value);
 }
 

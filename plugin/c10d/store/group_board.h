@@ -12,6 +12,7 @@
 
 #include <sys/types.h>
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -30,9 +31,7 @@ class GroupBoard final : public ops::Rendezvous {
  public:
   GroupBoard(const c10::intrusive_ptr<c10d::Store>& store, const std::string& group_name, int rank,
              int size);
-  /// Tells the store that this rank has left; the last one takes the keys along. Does not wait for
-  /// a store that is silent. The rank that serves the store waits for the others
-  /// (StoreLink::leave).
+  /// Leaves.
   ~GroupBoard() override;
   GroupBoard(const GroupBoard&) = delete;
   GroupBoard& operator=(const GroupBoard&) = delete;
@@ -56,10 +55,14 @@ class GroupBoard final : public ops::Rendezvous {
   using Rendezvous::try_get;
   std::optional<std::string> try_get(const std::string& key, Deadline deadline) override;
   bool is_silent() const override { return store_.is_silent(); }
+  /// Tells the store that this rank has left; the last one takes the keys along. Does not wait for
+  /// a store that is silent. The rank that serves the store waits for the others
+  /// (StoreLink::leave).
+  void leave() noexcept override;
 
  private:
-  /// The full key that goes with the last of the ranks, or nothing.
-  std::string leave();
+  /// Gives the full key that goes with the last of the ranks, or nothing.
+  std::string write_leave();
 
   StoreRendezvous store_;
   const std::string group_keys_;  ///< prefix of all groups of this name
@@ -68,6 +71,7 @@ class GroupBoard final : public ops::Rendezvous {
   const pid_t process_;
   std::string keys_;  ///< prefix of this very group
   bool have_met_ = false;
+  const std::shared_ptr<std::atomic<bool>> has_left_;  ///< shared with the group's news
   /// Of the group, once it has one; shared with its news.
   const std::shared_ptr<std::shared_ptr<ops::FailureState>> failure_;
   std::mutex mutex_;

@@ -80,7 +80,7 @@ std::optional<std::string> StoreLink::try_get(const std::string& key, Deadline d
 
 c10::intrusive_ptr<c10d::Store> StoreLink::clone(Deadline deadline) {
   return std::any_cast<c10::intrusive_ptr<c10d::Store>>(
-      thread_.run([](c10d::Store& store) -> std::any { return store.clone(); }, deadline));
+      thread_.run([](c10d::Store& store) -> std::any { return clone_of(store); }, deadline));
 }
 
 void StoreLink::enter() {
@@ -114,16 +114,24 @@ std::string StoreLink::news_key_of(const std::string& group) {
 }
 
 std::optional<std::string> read_if_there(c10d::Store& store, const std::string& key) {
-  if (!store.check({key})) return std::nullopt;
-  // Whoever wrote it may remove it now, and then get() would wait until somebody writes it again.
-  std::optional<c10d::StoreTimeoutGuard> limit;
-  if (dynamic_cast<c10d::HashStore*>(&store) == nullptr) {  // that is no clone, but the caller's
-    limit.emplace(store, kGetLimit);
+  // Whoever wrote it may remove it between two steps, and then get() would wait, with a line on
+  // stderr from a TCPStore. A comparison that fails is one step; what is compared with comes back
+  // where there is no such key.
+  if (dynamic_cast<c10d::TCPStore*>(&store) != nullptr ||
+      dynamic_cast<c10d::HashStore*>(&store) != nullptr) {
+    const std::vector<std::uint8_t> nothing = {'\0', 'n', 'o', 'n', 'e'};
+    const auto bytes = store.compareSet(key, nothing, nothing);
+    if (bytes == nothing) return std::nullopt;
+    return std::string(bytes.begin(), bytes.end());
   }
+  if (!store.check({key})) return std::nullopt;
+  std::optional<c10d::StoreTimeoutGuard> limit;
+  if (!is_written_in_python(store)) limit.emplace(store, kGetLimit);  // that is the caller's own
   try {
     const auto bytes = store.get(key);
     return std::string(bytes.begin(), bytes.end());
-  } catch (const c10::DistStoreError&) {
+  } catch (const std::exception&) {
+    if (store.check({key})) throw;
     return std::nullopt;
   }
 }

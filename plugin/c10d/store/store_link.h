@@ -26,7 +26,7 @@ namespace chainmail::internal {
 class StoreLink final {
  public:
   /// The link to `base`, which is no PrefixStore; made when this process has none. It works on a
-  /// clone, so that a thread that blocks in `base` blocks nobody here.
+  /// clone, so that a thread that blocks in `base` blocks nobody here; but see clone_of().
   [[nodiscard]] static std::shared_ptr<StoreLink> to(const c10::intrusive_ptr<c10d::Store>& base);
   explicit StoreLink(const c10::intrusive_ptr<c10d::Store>& base);
 

@@ -14,7 +14,9 @@
 #include <exception>
 #include <mutex>
 #include <optional>
+#include <string_view>
 #include <thread>
+#include <typeinfo>
 #include <utility>
 
 #include "base/error.h"
@@ -193,7 +195,7 @@ void StoreThread::Shared::carry_out(Request& request) {
   }
   try {
     if (!store) {
-      store = base->clone();
+      store = clone_of(*base);
       base.reset();
     }
     request.result = request.task(*store);
@@ -218,6 +220,18 @@ void StoreThread::Shared::log_if_left(const Request& request) const {
     log_line(LogLevel::kInfo, name + " did not take what was written to it: " + error.what());
   } catch (...) {
   }
+}
+
+bool is_written_in_python(const c10d::Store& store) {
+  // The class that torch derives for Python has no header.
+  return std::string_view(typeid(store).name()).find("PythonStore") != std::string_view::npos;
+}
+
+c10::intrusive_ptr<c10d::Store> clone_of(c10d::Store& store) {
+  if (is_written_in_python(store)) {
+    return c10::intrusive_ptr<c10d::Store>::reclaim_copy(&store);
+  }
+  return store.clone();
 }
 
 }  // namespace chainmail::internal

@@ -30,7 +30,7 @@ class StoreThread final {
   /// What is to be done with the store. May outlive its caller, so it owns what it uses.
   using Task = std::function<std::any(c10d::Store&)>;
 
-  /// Works on a clone of `base`, made by the thread, too, since that opens a connection.
+  /// Works on clone_of(base), made by the thread, too, since that opens a connection.
   explicit StoreThread(const c10::intrusive_ptr<c10d::Store>& base);
   /// Gives the thread a moment to finish what was left to it.
   ~StoreThread();
@@ -58,5 +58,11 @@ class StoreThread final {
   const std::shared_ptr<Shared> shared_;
   const pid_t process_;
 };
+
+[[nodiscard]] bool is_written_in_python(const c10d::Store& store);
+
+/// Another connection to `store`; the store itself where it is written in Python, for nobody would
+/// keep the Python half of a clone. Blocks as `store` does, so it is for tasks.
+[[nodiscard]] c10::intrusive_ptr<c10d::Store> clone_of(c10d::Store& store);
 
 }  // namespace chainmail::internal

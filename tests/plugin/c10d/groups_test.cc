@@ -15,6 +15,7 @@
 #include <fstream>
 #include <iterator>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "tests/ops/support/dev_shm.h"
@@ -134,6 +135,31 @@ TEST(Groups, NeedAPositiveTimeLimit) {
     }
   }
   EXPECT_EQ(make_group()->getSize(), job().size);
+}
+
+TEST(Groups, ASecondShutdownLeavesTheFirstItsResultAndLaterOnesARefusal) {
+  if (job().size < 2) GTEST_SKIP() << "needs two ranks";
+  const auto group = make_group();  // the first operation is to connect it
+  std::vector<at::Tensor> ones{torch::ones({3})};
+  if (job().rank == 0) {
+    const auto work = group->allreduce(ones);
+    std::thread first([&] { group->shutdown(); });
+    std::this_thread::sleep_for(std::chrono::milliseconds{100});
+    group->shutdown();
+    first.join();
+    work->wait();
+  } else {
+    std::this_thread::sleep_for(std::chrono::milliseconds{600});
+    group->allreduce(ones)->wait();
+    group->shutdown();
+  }
+  EXPECT_TRUE(torch::equal(ones[0], torch::full({3}, static_cast<float>(job().size))));
+  try {
+    group->monitoredBarrier({}, false);
+    FAIL() << "no exception";
+  } catch (const c10::Error& error) {
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("the group was shut down"));
+  }
 }
 
 TEST(Groups, OverlappingOnesAtOnce) {

@@ -8,10 +8,11 @@ usage: leave_test.py, which starts 3 ranks of itself; PYTHONPATH has chainmail
 """
 
 import os
-import socket
 import subprocess
 import sys
 import time
+
+from ports import free_port
 
 RANKS = 3
 
@@ -30,6 +31,16 @@ def with_a_subgroup():
     leave_after(0.1)
 
 
+def after_a_group_without_rank_0():
+    """That its ranks keep a handle of, as the pieces of a DeviceMesh do."""
+    groups = [dist.new_group([1, 2]), dist.new_group([0, 1])]
+    for group in groups:
+        if dist_rank in dist.get_process_group_ranks(group):
+            dist.all_reduce(torch.ones(4), group=group)
+    handles.extend(groups)
+    leave_after(0.1)
+
+
 def much_later():
     dist.all_reduce(torch.ones(4))
     begin = time.monotonic()
@@ -44,14 +55,8 @@ def leave_after(seconds):
     dist.destroy_process_group()
 
 
-WAYS = {way.__name__: way for way in (soon, with_a_subgroup, much_later)}
-QUIET = ("soon", "with_a_subgroup")
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+QUIET = {way.__name__: way for way in (soon, with_a_subgroup, after_a_group_without_rank_0)}
+WAYS = QUIET | {"much_later": much_later}
 
 
 def run(way):
@@ -82,6 +87,7 @@ else:
 
     import chainmail  # noqa: F401, which makes the backend known
 
+    handles = []  # which live as long as the process
     dist_rank = int(os.environ["RANK"])
     dist.init_process_group("chainmail")
     WAYS[sys.argv[1]]()

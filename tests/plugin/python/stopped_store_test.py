@@ -16,20 +16,15 @@ import os
 import pathlib
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import time
 
+from ports import free_port
+
 RANKS = 3
 HERE = pathlib.Path(__file__).resolve().parent
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 class Nodes:

@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include <any>
 #include <atomic>
@@ -20,6 +21,7 @@
 #include <future>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -61,6 +63,12 @@ class StoppedStore final : public c10d::HashStore {
   bool check(const std::vector<std::string>& keys) override {
     pass();
     return HashStore::check(keys);
+  }
+  std::vector<std::uint8_t> compareSet(const std::string& key,
+                                       const std::vector<std::uint8_t>& expected,
+                                       const std::vector<std::uint8_t>& desired) override {
+    pass();
+    return HashStore::compareSet(key, expected, desired);
   }
 
  private:
@@ -193,7 +201,9 @@ class LostStore final : public c10d::HashStore {
   c10::intrusive_ptr<c10d::Store> clone() override {
     return c10::intrusive_ptr<c10d::Store>::unsafe_reclaim_from_nonowning(this);
   }
-  bool check(const std::vector<std::string>&) override {
+  std::vector<std::uint8_t> compareSet(const std::string& /*key*/,
+                                       const std::vector<std::uint8_t>& /*expected*/,
+                                       const std::vector<std::uint8_t>& /*desired*/) override {
     ++calls;
     TORCH_CHECK_WITH(DistNetworkError, false, "connection was closed");
   }
@@ -280,6 +290,56 @@ TEST_F(StoppedStoreTest, TheLastRankOfAGroupTakesItsKeysAlong) {
     std::this_thread::sleep_for(milliseconds{1});
   }
   EXPECT_EQ(store_->getNumKeys(), 0);
+}
+
+TEST_F(StoppedStoreTest, ARankThatLeavesWhileItsHandleLivesWritesNothingMore) {
+  GroupBoard board(base_, "group", 0, 2);
+  auto other = std::async(std::launch::async, [&] {
+    GroupBoard others(base_, "group", 1, 2);
+    (void)others.meet("one", Deadline::after(kLong));
+  });
+  (void)board.meet("zero", Deadline::after(kLong));
+  other.get();
+  const auto news = board.news(nullptr);
+  board.leave();
+  EXPECT_EQ(store_->getNumKeys(), 0);
+  board.leave();
+  board.set("late", "1");
+  news->announce("group", std::make_exception_ptr(PeerError("late")));
+  EXPECT_EQ(store_->getNumKeys(), 0);
+}
+
+/// A store whose get() must not be called: it would wait for a key that has gone since.
+template <typename Base>
+class NoWaitStore final : public Base {
+ public:
+  using Base::Base;
+  std::vector<std::uint8_t> get(const std::string& key) override {
+    ADD_FAILURE() << "waits for " << key;
+    return {};
+  }
+};
+
+void expect_one_step(c10d::Store& store) {
+  store.set("key", std::vector<std::uint8_t>{'v'});
+  store.set("empty", std::vector<std::uint8_t>{});
+  EXPECT_EQ(read_if_there(store, "key"), "v");
+  EXPECT_EQ(read_if_there(store, "empty"), "");
+  EXPECT_EQ(read_if_there(store, "none"), std::nullopt);
+  EXPECT_FALSE(store.check({"none"}));
+  store.deleteKey("key");
+  EXPECT_EQ(read_if_there(store, "key"), std::nullopt);
+}
+
+TEST(ReadIfThere, IsOneStepSoThatAKeyThatGoesMeanwhileIsNotWaitedFor) {
+  NoWaitStore<c10d::HashStore> hash;
+  expect_one_step(hash);
+  c10d::TCPStoreOptions options;
+  options.port = 0;
+  options.isServer = true;
+  options.waitWorkers = false;
+  NoWaitStore<c10d::TCPStore> tcp("127.0.0.1", options);
+  expect_one_step(tcp);
 }
 
 TEST_F(StoppedStoreTest, AForkedChildIsToldSoAtOnce) {

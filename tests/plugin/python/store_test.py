@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# SPDX-FileCopyrightText: 2026 the Chainmail authors
+"""A group over a store that is written in Python: torch asks its methods from threads that are not
+Python's, and of a clone nobody would keep the Python half.
+
+usage: under the launcher; PYTHONPATH has chainmail
+"""
+
+import torch
+import torch.distributed as dist
+
+import chainmail  # noqa: F401, which makes the backend known
+
+
+class Forwarding(dist.Store):
+    """To another store. The names are those that torch calls."""
+
+    def __init__(self, store):
+        super().__init__()
+        self.store = store
+        self.calls = 0
+
+    def __getattribute__(self, name):
+        if name in ("set", "get", "add", "check", "wait", "deleteKey"):
+            self.calls += 1
+        return super().__getattribute__(name)
+
+    def set(self, key, value):
+        self.store.set(key, value)
+
+    def get(self, key):
+        return self.store.get(key)
+
+    def add(self, key, amount):
+        return self.store.add(key, amount)
+
+    def check(self, keys):
+        return self.store.check(keys)
+
+    def wait(self, *keys_and_timeout):
+        self.store.wait(*keys_and_timeout)
+
+    def deleteKey(self, key):
+        return self.store.delete_key(key)
+
+    def clone(self):
+        return Forwarding(self.store)
+
+
+dist.init_process_group("chainmail")
+rank, size = dist.get_rank(), dist.get_world_size()
+jobs = dist.distributed_c10d._get_default_store()
+dist.destroy_process_group()
+for attempt in range(3):
+    store = Forwarding(dist.PrefixStore(f"attempt {attempt}", jobs))
+    dist.init_process_group("chainmail", store=store, rank=rank, world_size=size)
+    pair = dist.new_group([0, 1])
+    for group in (None, pair):
+        ones = torch.ones(5)
+        dist.all_reduce(ones, group=group)
+        assert (ones == dist.get_world_size(group)).all(), ones
+    dist.destroy_process_group()
+    assert store.calls > 0
+print("passed", flush=True)
