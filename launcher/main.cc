@@ -102,27 +102,30 @@ Placement place_or_explain(const Options& options, HostSet& hosts) {
   }
 }
 
-// With hosts that do not come back at once after a failure.
+// With hosts that do not come back at once after a failure; of one restart.
 class Patience {
  public:
+  using Clock = std::chrono::steady_clock;
+
   /// Waits before the next try, longer each time, but not much beyond `end`; false when there was
-  /// time enough.
-  bool wait(std::optional<std::chrono::steady_clock::time_point> end) {
-    if (waited_ + next_ > kMost) return false;
-    if (end && std::chrono::steady_clock::now() + next_ > *end) next_ = std::chrono::seconds(1);
-    if (waited_.count() == 0) {
+  /// time enough, that of the tries included.
+  bool wait(std::optional<Clock::time_point> end) {
+    const auto now = Clock::now();
+    if (!begin_) {
+      begin_ = now;
       std::cerr << "launcher: the hosts are tried again for " << kMost.count() / 60 << " minutes"
                 << std::endl;
     }
+    if (now + next_ > *begin_ + kMost) return false;
+    if (end && now + next_ > *end) next_ = std::chrono::seconds(1);
     std::this_thread::sleep_for(next_);
-    waited_ += next_;
     next_ = std::min(2 * next_, std::chrono::seconds(30));
     return true;
   }
 
  private:
   static constexpr std::chrono::seconds kMost{600};
-  std::chrono::seconds waited_{0};
+  std::optional<Clock::time_point> begin_;
   std::chrono::seconds next_{1};
 };
 
@@ -147,7 +150,10 @@ int run_job(const Options& options, const Placement& placement) {
     } else if (generation >= options.max_restarts || !controller.may_start_anew()) {
       return code;
     } else if (controller.has_lost_host()) {
-      std::this_thread::sleep_for(options.lease.value_or(kDefaultLease) + kHeartbeatInterval);
+      // Until its ranks have ended by themselves.
+      std::chrono::milliseconds pause = options.lease.value_or(kDefaultLease) + kHeartbeatInterval;
+      if (limit) pause = std::min(pause, *time_left);
+      std::this_thread::sleep_for(pause);
     }
     if (limit) {
       const auto passed =
@@ -155,6 +161,7 @@ int run_job(const Options& options, const Placement& placement) {
       time_left = std::max(*limit - passed, std::chrono::milliseconds(1));
     }
     if (waits) continue;
+    patience = Patience();
     std::cerr << "launcher: all ranks are started anew (restart " << generation + 1 << " of "
               << options.max_restarts << ")" << std::endl;
   }

@@ -56,7 +56,7 @@ void Agent::start_ranks() {
   next_start_ = 0;
   try {
     shares_ = share_cores(cores_, static_cast<int>(order_.ranks.size()), order_.binding,
-                          static_cast<int>(order_.processors));
+                          is_confined() ? 0 : static_cast<int>(order_.processors));
     start_mpi();
     memory_.look_at_own_group();
     start_some();

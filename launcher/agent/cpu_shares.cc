@@ -5,6 +5,7 @@
 
 #include <hwloc.h>
 #include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -188,6 +189,13 @@ std::vector<CpuShare> share_cores(const std::vector<Core>& cores, int ranks, con
       return part_shares(cores, count, binding);
   }
   return unbound_shares(usable, count);
+}
+
+bool is_confined() noexcept {
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  return sched_getaffinity(0, sizeof allowed, &allowed) == 0 &&
+         CPU_COUNT(&allowed) < sysconf(_SC_NPROCESSORS_ONLN);
 }
 
 std::vector<Core> usable_cores() {

@@ -37,6 +37,10 @@ struct CpuShare {
 /// The cores of this machine that this process may use, as hwloc sees them; not thread-safe.
 [[nodiscard]] std::vector<Core> usable_cores();
 
+/// True where this process may not use all processors of the machine: somebody, mostly the
+/// scheduler, has said which ones are the job's.
+[[nodiscard]] bool is_confined() noexcept;
+
 /// "0-3,8".
 [[nodiscard]] std::string cpu_list(std::vector<int> cpus);
 

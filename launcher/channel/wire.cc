@@ -144,7 +144,7 @@ StartOrder decode_order(std::string_view bytes) {
 
 std::string encode_table(const JobTable& table) {
   BodyWriter body;
-  body.text(encode_welcome(table.welcome));
+  body.long_text(encode_welcome(table.welcome));
   body.u32(static_cast<std::uint32_t>(table.mpi_node_names.size()));
   for (const std::string& name : table.mpi_node_names) body.text(name);
   return body.take();

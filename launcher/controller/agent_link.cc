@@ -74,7 +74,8 @@ void AgentLink::send_order(const StartOrder& order) {
 void AgentLink::tick(bool was_late) {
   if (is_lost_ || is_leaving_) return;
   if (!hello_) {
-    if (std::chrono::steady_clock::now() - started_ < limits_.start) return;
+    const bool is_patient = limits_.start.count() == 0;
+    if (is_patient || std::chrono::steady_clock::now() - started_ < limits_.start) return;
     std::ostringstream limit;
     limit << static_cast<double>(limits_.start.count()) / 1000;
     exit_text_ = "did not answer within " + limit.str() + " s";

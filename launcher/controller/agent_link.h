@@ -24,7 +24,8 @@ namespace chainmail::launch {
 
 struct AgentLimits {
   std::chrono::milliseconds lease;  ///< of silence
-  std::chrono::milliseconds start;  ///< from the start of the remote shell to the agent's hello
+  /// From the start of the remote shell to the agent's hello; 0: any time.
+  std::chrono::milliseconds start;
 };
 
 class AgentLink {

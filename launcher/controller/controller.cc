@@ -285,7 +285,9 @@ void Controller::start_agent(std::uint32_t node) {
               (error.native_code() == EMFILE
                    ? "; each host that is started from here takes three open files: raise the "
                      "limit (ulimit -n), or let hosts start each other by --tree auto"
-                   : "; install openssh-client or name another remote shell by --rsh")});
+               : error.native_code() == ENOENT
+                   ? "; install openssh-client or name another remote shell by --rsh"
+                   : "")});
   }
 }
 
@@ -346,7 +348,8 @@ void Controller::report_start_failures() {
 }
 
 bool Controller::could_not_start() const noexcept {
-  return !has_started_ && !was_interrupted_ && is_reported_ && !start_failures_.empty();
+  return !has_started_ && !was_interrupted_ && is_reported_ && !start_failures_.empty() &&
+         !is_refused_;
 }
 
 void Controller::on_hello() {

@@ -111,8 +111,9 @@ class Controller {
   void on_group_failed(std::uint32_t rank, const internal::Frame& frame);
 
   // what all nodes or all ranks get (controller_spread.cc)
-  std::uint32_t share(const std::string& text);
-  void drop_shared(std::uint32_t number);
+  std::vector<std::uint32_t> way_to(const std::set<std::uint32_t>& nodes) const;
+  std::uint32_t share(const std::string& text, const std::vector<std::uint32_t>& way);
+  void drop_shared(std::uint32_t number, const std::vector<std::uint32_t>& way);
   void send_table();
   void send_welcome(std::uint32_t rank);
   void tell_ranks(internal::JobMessage type, std::uint32_t except, const std::string& body);
@@ -191,6 +192,7 @@ class Controller {
   asio::steady_timer time_limit_;
   asio::steady_timer start_failures_timer_;
   std::vector<std::string> start_failures_;  // of hosts, each explained
+  bool is_refused_ = false;                  // a host refuses the login, and will again
   std::unique_ptr<RankInput> input_;
   StoreServer store_;
   Verdict verdict_;
@@ -206,6 +208,7 @@ class Controller {
   std::unique_ptr<MpiExchange> mpi_;
   std::vector<std::uint32_t> from_above_;  // nodes, each after the one that carries it
   std::uint32_t next_shared_ = 0;
+  int failures_told_ = 0;
   PreloadSource preload_source_;
   std::vector<std::size_t> copied_programs_;  // of each program, with --preload
   std::optional<std::size_t> helper_file_;    // MPI's, once a host has asked for it

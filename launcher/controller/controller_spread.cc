@@ -6,6 +6,9 @@
 // process sends grows with the number of hosts and not with its square.
 
 #include <algorithm>
+#include <iterator>
+#include <optional>
+#include <vector>
 
 #include "launcher/controller/controller.h"
 
@@ -17,21 +20,41 @@ using internal::JobMessage;
 
 // To so many nodes a message is sent as it is.
 constexpr std::size_t kFewNodes = 2;
+// Of failures before the verdict, each of which goes to every node: enough to end whatever waits.
+constexpr int kMostFailuresTold = 64;
+// Longer news would travel in pieces, between which urgent messages may come.
+constexpr std::size_t kMostNewsBytes = std::size_t{192} << 10;
 
 }  // namespace
 
-// Under the number that is returned, until drop_shared().
-std::uint32_t Controller::share(const std::string& text) {
+// `nodes` and those that carry them.
+std::vector<std::uint32_t> Controller::way_to(const std::set<std::uint32_t>& nodes) const {
+  std::vector<bool> is_on_way(nodes_.size(), false);
+  for (const std::uint32_t node : nodes) {
+    std::optional<std::uint32_t> at = node;
+    while (at && !is_on_way[*at]) {
+      is_on_way[*at] = true;
+      at = nodes_[*at].carrier;
+    }
+  }
+  std::vector<std::uint32_t> way;
+  std::copy_if(from_above_.begin(), from_above_.end(), std::back_inserter(way),
+               [&](std::uint32_t node) { return is_on_way[node]; });
+  return way;
+}
+
+// Under the number that is returned, until drop_shared(). Carriers stand before whom they carry.
+std::uint32_t Controller::share(const std::string& text, const std::vector<std::uint32_t>& way) {
   const std::uint32_t number = next_shared_++;
   const SharedFrames frames = cut_shared(number, text);
-  for (const std::uint32_t node : from_above_) {
+  for (const std::uint32_t node : way) {
     if (nodes_[node].link) nodes_[node].link->send_shared(number, frames);
   }
   return number;
 }
 
-void Controller::drop_shared(std::uint32_t number) {
-  for (const std::uint32_t node : from_above_) {
+void Controller::drop_shared(std::uint32_t number, const std::vector<std::uint32_t>& way) {
+  for (const std::uint32_t node : way) {
     if (!nodes_[node].link) continue;
     nodes_[node].link->send(AgentMessage::kSharedDrop, BodyWriter().u32(number).text("").take());
   }
@@ -56,11 +79,11 @@ void Controller::send_table() {
     table.welcome.addresses.push_back(nodes_[node].link->hello()->addresses);
   }
   table.mpi_node_names = mpi_order_.node_names;
-  const std::uint32_t number = share(encode_table(table));
+  const std::uint32_t number = share(encode_table(table), from_above_);
   for (const std::uint32_t node : from_above_) {
     nodes_[node].link->send(AgentMessage::kTable, BodyWriter().u32(number).take());
   }
-  drop_shared(number);
+  drop_shared(number, from_above_);
 }
 
 void Controller::send_welcome(std::uint32_t rank) {
@@ -71,7 +94,9 @@ void Controller::send_welcome(std::uint32_t rank) {
 
 void Controller::tell_ranks(JobMessage type, std::uint32_t except, const std::string& body) {
   // Whatever fails after the verdict is its consequence, and everybody has heard of the cause.
-  if (is_reported_) return;
+  if (is_reported_ || body.size() > kMostNewsBytes) return;
+  const bool is_failure = type == JobMessage::kNewsRankLost || type == JobMessage::kNewsGroupFailed;
+  if (is_failure && ++failures_told_ > kMostFailuresTold) return;
   const std::string news =
       BodyWriter().u32(static_cast<std::uint32_t>(type)).u32(except).text(body).take();
   for (const Node& node : nodes_) {
@@ -90,12 +115,13 @@ void Controller::send_mpi_to_all(const std::set<std::uint32_t>& nodes, const Mpi
     for (const std::uint32_t node : nodes) send_mpi(node, message);
     return;
   }
-  const std::uint32_t number = share(encode_mpi(message));
+  const std::vector<std::uint32_t> way = way_to(nodes);
+  const std::uint32_t number = share(encode_mpi(message), way);
   for (const std::uint32_t node : nodes) {
     if (!nodes_[node].link) continue;
     nodes_[node].link->send(AgentMessage::kSharedMpi, BodyWriter().u32(number).take());
   }
-  drop_shared(number);
+  drop_shared(number, way);
 }
 
 }  // namespace chainmail::launch

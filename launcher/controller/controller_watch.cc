@@ -198,7 +198,10 @@ void Controller::on_agent_lost(std::uint32_t node, const std::string& reason) {
                          link.error_output(),
                          ""};
     if (options_.hosts == host) failure.hint = "if a file was meant: there is no file " + host;
-    if (phase_ == Phase::kStarting) add_start_failure(explain(failure));
+    if (phase_ == Phase::kStarting) {
+      is_refused_ = is_refused_ || !may_pass(link.error_output());
+      add_start_failure(explain(failure));
+    }
   } else {
     has_lost_host_ = true;
     for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank) {

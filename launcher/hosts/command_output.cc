@@ -8,9 +8,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
-#include <thread>
+#include <utility>
 
 namespace chainmail::launch {
 namespace {
@@ -26,7 +27,8 @@ bool read_some(int fd, std::string& text) {
   return count > 0;
 }
 
-constexpr const char* kLate = "had not ended in time";
+// Between looks at a command that has closed its streams; its end shows no other way.
+constexpr std::chrono::milliseconds kGlance{2};
 
 }  // namespace
 
@@ -46,48 +48,54 @@ RunningCommand::~RunningCommand() {
 }
 
 CommandOutput RunningCommand::finish(Clock::time_point deadline, std::size_t most_bytes) {
-  CommandOutput output;
-  read_until(deadline, most_bytes, output);
-  if (output.failure.empty()) wait_until(deadline, output);
-  return output;
-}
-
-void RunningCommand::read_until(Clock::time_point deadline, std::size_t most_bytes,
-                                CommandOutput& output) {
-  std::array<pollfd, 2> streams{pollfd{child_.output.get(), POLLIN, 0},
-                                pollfd{child_.error.get(), POLLIN, 0}};
-  while (streams[0].fd >= 0 || streams[1].fd >= 0) {
+  while (!advance(most_bytes)) {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
     if (left.count() <= 0) {
-      output.failure = kLate;
-      return;
+      give_up();
+      break;
     }
-    if (poll(streams.data(), streams.size(), static_cast<int>(left.count())) < 0) continue;
-    if (streams[0].revents != 0 && !read_some(streams[0].fd, output.out)) streams[0].fd = -1;
-    if (streams[1].revents != 0 && !read_some(streams[1].fd, output.err)) streams[1].fd = -1;
-    if (output.out.size() + output.err.size() > most_bytes) {
-      output = {};
-      output.failure = "printed more than " + std::to_string(most_bytes >> 10) + " KiB";
-      return;
-    }
+    wait_for_any({this}, left);
   }
+  return std::move(output_);
 }
 
-void RunningCommand::wait_until(Clock::time_point deadline, CommandOutput& output) {
-  int status = 0;
-  while (waitpid(child_.pid, &status, WNOHANG) != child_.pid) {
-    if (Clock::now() >= deadline) {
-      output.failure = kLate;
-      return;
+bool RunningCommand::advance(std::size_t most_bytes) {
+  const int fds[2] = {child_.output.get(), child_.error.get()};
+  std::string* const texts[2] = {&output_.out, &output_.err};
+  for (int i = 0; i < 2; ++i) {
+    pollfd stream{fds[i], POLLIN, 0};
+    while (is_open_[i] && poll(&stream, 1, 0) > 0) {
+      is_open_[i] = read_some(fds[i], *texts[i]);
+      if (output_.out.size() + output_.err.size() <= most_bytes) continue;
+      output_ = {};
+      output_.failure = "printed more than " + std::to_string(most_bytes >> 10) + " KiB";
+      return true;
     }
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));
   }
+  return !is_open_[0] && !is_open_[1] && has_ended();
+}
+
+bool RunningCommand::has_ended() {
+  int status = 0;
+  if (child_.pid > 0 && waitpid(child_.pid, &status, WNOHANG) != child_.pid) return false;
   child_.pid = 0;
   if (!WIFEXITED(status)) {
-    output.failure = "was killed by signal " + std::to_string(WTERMSIG(status));
+    output_.failure = "was killed by signal " + std::to_string(WTERMSIG(status));
   } else if (WEXITSTATUS(status) != 0) {
-    output.failure = "exited with code " + std::to_string(WEXITSTATUS(status));
+    output_.failure = "exited with code " + std::to_string(WEXITSTATUS(status));
   }
+  return true;
+}
+
+void RunningCommand::wait_for_any(const std::vector<RunningCommand*>& commands,
+                                  std::chrono::milliseconds time) {
+  std::vector<pollfd> streams;
+  for (const RunningCommand* command : commands) {
+    if (command->is_open_[0]) streams.push_back({command->child_.output.get(), POLLIN, 0});
+    if (command->is_open_[1]) streams.push_back({command->child_.error.get(), POLLIN, 0});
+    if (!command->is_open_[0] && !command->is_open_[1]) time = std::min(time, kGlance);
+  }
+  (void)poll(streams.data(), streams.size(), static_cast<int>(time.count()));
 }
 
 }  // namespace chainmail::launch

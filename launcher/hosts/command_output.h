@@ -34,16 +34,27 @@ class RunningCommand {
   RunningCommand& operator=(const RunningCommand&) = delete;
   ~RunningCommand();
 
-  /// Waits for the end of its output and of itself. To be called once.
+  /// Waits for the end of its output and of itself; what was there at the deadline counts. To be
+  /// called once.
   [[nodiscard]] CommandOutput finish(std::chrono::steady_clock::time_point deadline,
                                      std::size_t most_bytes);
 
+  /// For several at once, instead of finish(). Takes what there is without waiting; true when the
+  /// command is over, and output() whole.
+  bool advance(std::size_t most_bytes);
+  [[nodiscard]] const CommandOutput& output() const noexcept { return output_; }
+  /// Waits until one of `commands` may have something for advance(), at most for `time`.
+  static void wait_for_any(const std::vector<RunningCommand*>& commands,
+                           std::chrono::milliseconds time);
+  /// What output() says of a command that was not over in time.
+  void give_up() { output_.failure = "had not ended in time"; }
+
  private:
-  void read_until(std::chrono::steady_clock::time_point deadline, std::size_t most_bytes,
-                  CommandOutput& output);
-  void wait_until(std::chrono::steady_clock::time_point deadline, CommandOutput& output);
+  bool has_ended();
 
   ChildProcess child_;
+  CommandOutput output_;
+  bool is_open_[2] = {true, true};  // its output, its errors
 };
 
 }  // namespace chainmail::launch

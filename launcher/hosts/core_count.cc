@@ -3,13 +3,14 @@
 
 #include "launcher/hosts/core_count.h"
 
+#include <algorithm>
 #include <charconv>
+#include <chrono>
 #include <deque>
 #include <memory>
 #include <optional>
 #include <string_view>
-#include <thread>
-#include <utility>
+#include <vector>
 
 #include "base/error.h"
 #include "launcher/hosts/command_output.h"
@@ -74,56 +75,111 @@ std::optional<int> cores_in(const Host& host, const CommandOutput& output, Unkno
   return cores;
 }
 
-struct Question {
-  Host* host;
-  int tries;
-  std::unique_ptr<RunningCommand> command;
+// Of all hosts at once, some after the other: one that hangs keeps nobody waiting.
+class Questions {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  Questions(const std::vector<std::string>& remote_shell, std::chrono::milliseconds limit)
+      : remote_shell_(remote_shell), limit_(limit) {}
+
+  void add(Host& host) { waiting_.push_back({&host, 1, Clock::now()}); }
+  /// Gives all hosts their slots; throws HostsError for those that do not tell.
+  void ask() {
+    while (!waiting_.empty() || !asked_.empty()) {
+      ask_next();
+      take_answers();
+      wait();
+    }
+    unknown_.throw_if_any();
+  }
+
+ private:
+  struct Waiting {
+    Host* host;
+    int tries;
+    Clock::time_point begin;  ///< not before
+  };
+  struct Asked {
+    Waiting question;
+    Clock::time_point deadline;
+    std::unique_ptr<RunningCommand> command;
+  };
+
+  void ask_next() {
+    while (!waiting_.empty() && asked_.size() < kMostAtOnce &&
+           waiting_.front().begin <= Clock::now()) {
+      const Waiting next = waiting_.front();
+      waiting_.pop_front();
+      try {
+        asked_.push_back({next, Clock::now() + limit_,
+                          std::make_unique<RunningCommand>(
+                              remote_shell_command(remote_shell_, *next.host), kScript)});
+      } catch (const SystemError& error) {
+        unknown_.add(*next.host, error.what());
+        unknown_.throw_if_any();
+      }
+    }
+  }
+
+  void take_answers() {
+    std::erase_if(asked_, [this](Asked& asked) {
+      if (!asked.command->advance(kMostBytes)) {
+        if (Clock::now() < asked.deadline) return false;
+        asked.command->give_up();
+      }
+      take(asked.question, asked.command->output());
+      return true;
+    });
+  }
+
+  void take(const Waiting& question, const CommandOutput& output) {
+    const bool is_told = output.out.find(kMark) != std::string::npos;
+    if (!is_told && question.tries < worthwhile_tries(output.err)) {
+      waiting_.push_back({question.host, question.tries + 1, Clock::now() + kPause});
+    } else if (const auto cores = cores_in(*question.host, output, unknown_)) {
+      question.host->slots = *cores;
+    }
+  }
+
+  void wait() const {
+    auto until = Clock::now() + limit_;
+    std::vector<RunningCommand*> commands;
+    for (const Asked& asked : asked_) {
+      commands.push_back(asked.command.get());
+      until = std::min(until, asked.deadline);
+    }
+    if (!waiting_.empty() && asked_.size() < kMostAtOnce) {
+      until = std::min(until, waiting_.front().begin);
+    } else if (asked_.empty()) {
+      return;
+    }
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now());
+    RunningCommand::wait_for_any(commands, std::max(left, std::chrono::milliseconds(0)));
+  }
+
+  const std::vector<std::string>& remote_shell_;
+  const std::chrono::milliseconds limit_;
+  std::deque<Waiting> waiting_;
+  std::vector<Asked> asked_;
+  Unknown unknown_;
 };
 
 }  // namespace
 
 void count_cores(const std::vector<std::string>& remote_shell, std::vector<Host>& hosts,
                  std::chrono::milliseconds limit) {
-  const auto deadline = std::chrono::steady_clock::now() + limit;
-  std::vector<Host*> waiting;
+  Questions questions(remote_shell, limit);
   for (Host& host : hosts) {
     if (!host.all_cores) continue;
     host.all_cores = false;
     if (is_this_machine(host)) {
       host.slots = localhost_source()->hosts()->hosts.front().slots;
     } else {
-      waiting.push_back(&host);
+      questions.add(host);
     }
   }
-  Unknown unknown;
-  const auto ask = [&](Host* host, int tries) {
-    try {
-      return Question{
-          host, tries,
-          std::make_unique<RunningCommand>(remote_shell_command(remote_shell, *host), kScript)};
-    } catch (const SystemError& error) {
-      unknown.add(*host, error.what());
-      unknown.throw_if_any();
-      throw;
-    }
-  };
-  std::deque<Question> asked;
-  auto next = waiting.begin();
-  while (next != waiting.end() || !asked.empty()) {
-    while (next != waiting.end() && asked.size() < kMostAtOnce) asked.push_back(ask(*next++, 1));
-    const Question question = std::move(asked.front());
-    asked.pop_front();
-    const CommandOutput output = question.command->finish(deadline, kMostBytes);
-    const bool is_told = output.out.find(kMark) != std::string::npos;
-    if (!is_told && question.tries < worthwhile_tries(output.err) &&
-        std::chrono::steady_clock::now() + kPause < deadline) {
-      std::this_thread::sleep_for(kPause);
-      asked.push_back(ask(question.host, question.tries + 1));
-    } else if (const auto cores = cores_in(*question.host, output, unknown)) {
-      question.host->slots = *cores;
-    }
-  }
-  unknown.throw_if_any();
+  questions.ask();
 }
 
 }  // namespace chainmail::launch

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "launcher/output/own_file.h"
 
 namespace chainmail::launch {
 
@@ -30,15 +31,13 @@ LineWriter::LineWriter(std::string path, bool goes_on, std::size_t most_bytes)
   std::filesystem::create_directories(std::filesystem::path(path_).parent_path(), error);
   // A folder that could not be made shows in the next call.
   open(goes_on ? 0 : O_TRUNC);
-  if (!fd_.is_open()) throw system_error("cannot write " + path_);
   thread_ = std::thread([this] { run(); });
 }
 
 LineWriter::~LineWriter() { (void)finish(); }
 
 void LineWriter::open(int more_flags) {
-  const int flags = O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC | more_flags;
-  fd_.reset(::open(path_.c_str(), flags, 0600));
+  fd_ = open_own(AT_FDCWD, path_, O_WRONLY | O_CREAT | O_APPEND | more_flags, 0600, path_);
   struct stat status {};
   const bool is_known = fd_.is_open() && fstat(fd_.get(), &status) == 0;
   file_bytes_ = is_known ? static_cast<std::size_t>(status.st_size) : 0;
@@ -48,7 +47,12 @@ void LineWriter::open(int more_flags) {
 void LineWriter::begin_anew() {
   struct stat status {};
   if (fstat(fd_.get(), &status) != 0 || !S_ISREG(status.st_mode)) return;
-  if (std::rename(path_.c_str(), (path_ + ".1").c_str()) == 0) open(O_TRUNC);
+  if (std::rename(path_.c_str(), (path_ + ".1").c_str()) != 0) return;
+  try {
+    open(O_TRUNC);
+  } catch (const SystemError&) {
+    // Lines go on into the old one.
+  }
 }
 
 void LineWriter::write(std::string line) {

@@ -19,6 +19,7 @@
 #include <system_error>
 
 #include "base/error.h"
+#include "launcher/output/own_file.h"
 
 namespace chainmail::launch {
 namespace {
@@ -120,23 +121,18 @@ void OutputSink::open_files() {
     const fs::path directory = fs::path(options_.directory) / ("rank." + std::to_string(rank));
     std::error_code error;
     fs::create_directories(directory, error);
-    // A link leads to files that nobody has named.
-    if (!error && fs::is_symlink(directory)) {
-      throw SystemError("cannot write into " + directory.string() + ": it is a link", ELOOP);
-    }
     if (error) {
       throw SystemError("cannot make " + directory.string() + ": " + error.message(),
                         error.value());
     }
+    const internal::UniqueFd folder =
+        open_own(AT_FDCWD, directory.string(), O_RDONLY | O_DIRECTORY, 0, directory.string());
     constexpr const char* kNames[2] = {"stdout", "stderr"};
     for (std::size_t i = 0; i < 2; ++i) {
       const std::string path = (directory / kNames[i]).string();
       const int mode = options_.append ? O_APPEND : O_TRUNC;
-      files_[rank].streams[i].reset(
-          ::open(path.c_str(), O_WRONLY | O_CREAT | O_NOFOLLOW | mode | O_CLOEXEC, 0666));
-      if (!files_[rank].streams[i].is_open()) {
-        throw system_error("cannot write " + path + (errno == ELOOP ? ", which is a link" : ""));
-      }
+      files_[rank].streams[i] =
+          open_own(folder.get(), kNames[i], O_WRONLY | O_CREAT | mode, 0666, path);
       files_[rank].paths[i] = path;
     }
   }

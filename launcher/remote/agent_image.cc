@@ -62,6 +62,10 @@ int read_own_notes(dl_phdr_info* info, std::size_t, void* result) {
   return 1;
 }
 
+// What the bootstrap script looks for in a program before it runs it: kept whole in the file, where
+// the compiler could build a text out of pieces.
+[[gnu::used]] constexpr char kIdentityBegin[] = "chainmail-agent/" CHAINMAIL_VERSION "/";
+
 template <typename Part>
 std::optional<Part> part_at(std::string_view bytes, std::size_t offset) {
   if (offset > bytes.size() || bytes.size() - offset < sizeof(Part)) return std::nullopt;
@@ -75,8 +79,8 @@ std::optional<Part> part_at(std::string_view bytes, std::size_t offset) {
 std::string agent_identity() {
   std::string build_id;
   dl_iterate_phdr(read_own_notes, &build_id);
-  return "chainmail-agent/" CHAINMAIL_VERSION "/" + std::to_string(internal::kJobProtocolVersion) +
-         "/" + (build_id.empty() ? "unknown" : build_id);
+  return kIdentityBegin + std::to_string(internal::kJobProtocolVersion) + "/" +
+         (build_id.empty() ? "unknown" : build_id);
 }
 
 std::optional<std::size_t> loadable_bytes(std::string_view head, std::size_t file_bytes) {

@@ -13,7 +13,7 @@ namespace {
 // cm_unsafe says why somebody other than root and this user could put a file of his own at a path
 // without links, or nothing. Folders come before what they hold, and nobody else can replace what
 // lies in a folder that has passed: so what has passed stays, and is run by that name. Only a file
-// that holds this protocol's name is run to ask which build it is: links may lead to any program.
+// that holds this version's name is run to ask which build it is: links may lead to any program.
 constexpr char kScript[] = R"sh(
 cm_say() { echo "chainmail: $*" >&2; }
 cm_real() { readlink -f "$1" 2>/dev/null || echo "$1"; }
@@ -52,7 +52,7 @@ if [ -f "$cm_path" ] && [ -x "$cm_path" ]; then
   if [ -n "$cm_bad" ]; then
     cm_bad="$cm_path is not run: $cm_bad"
     echo "chainmail-note: $cm_bad" >&2
-  elif grep -q "${cm_identity%/*}/" "$cm_file" 2>/dev/null; then
+  elif grep -qF "${cm_identity%/*/*}/" "$cm_file" 2>/dev/null; then
     cm_found=$("$cm_file" --agent-id </dev/null 2>/dev/null)
   fi
 fi

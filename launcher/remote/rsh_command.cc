@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <initializer_list>
+#include <span>
 #include <string_view>
 
 #include "launcher/options.h"
@@ -66,7 +67,7 @@ bool insert_host(const std::string& name, std::vector<std::string>& words) {
   return inserted;
 }
 
-bool names_option(const std::vector<std::string>& words, std::initializer_list<const char*> names) {
+bool names_option(std::span<const std::string> words, std::initializer_list<const char*> names) {
   return std::any_of(words.begin(), words.end(), [&names](const std::string& word) {
     return std::any_of(names.begin(), names.end(),
                        [&word](const char* name) { return word.rfind(name, 0) == 0; });
@@ -78,13 +79,15 @@ bool names_option(const std::vector<std::string>& words, std::initializer_list<c
 void add_srun_options(const Host& host, std::vector<std::string>& words) {
   const auto srun = std::find_if(words.begin(), words.end(), is_srun);
   if (srun == words.end()) return;
+  // Words before it are those of env or timeout.
+  const std::span<const std::string> own(srun, words.end());
   std::vector<std::string> options;
   // As an option too, because it outlives scripts that clear the environment.
-  if (!names_option(words, {"--unbuffered", "-u"})) options.push_back("--unbuffered");
-  if (host.component && !names_option(words, {"--het-group", "--pack-group"})) {
+  if (!names_option(own, {"--unbuffered", "-u"})) options.push_back("--unbuffered");
+  if (host.component && !names_option(own, {"--het-group", "--pack-group"})) {
     options.push_back("--het-group=" + std::to_string(*host.component));
   }
-  if (host.gpus && !names_option(words, {"--gpus", "-G", "--gres", "--tres-per"})) {
+  if (host.gpus && !names_option(own, {"--gpus", "-G", "--gres", "--tres-per"})) {
     options.push_back(*host.gpus == 0 ? "--gres=none" : "--gpus=" + std::to_string(*host.gpus));
   }
   words.insert(srun + 1, options.begin(), options.end());

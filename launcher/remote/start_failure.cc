@@ -221,6 +221,11 @@ std::string explain(const StartFailure& failure) {
   return Diagnosis(failure).advice() + hint + last_lines(failure.error_output, 10);
 }
 
+bool may_pass(const std::string& error_output) {
+  return error_output.find("Permission denied (") == std::string::npos &&
+         error_output.find("Host key verification failed") == std::string::npos;
+}
+
 int worthwhile_tries(const std::string& error_output) {
   constexpr int kOfBusyHost = 10;
   // Where there is no name server at all, every mistyped name looks like this.

@@ -31,4 +31,7 @@ struct StartFailure {
 /// same.
 [[nodiscard]] int worthwhile_tries(const std::string& error_output);
 
+/// True where the host may answer once it has booted; false where it has refused the login.
+[[nodiscard]] bool may_pass(const std::string& error_output);
+
 }  // namespace chainmail::launch

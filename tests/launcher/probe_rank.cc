@@ -4,7 +4,7 @@
 // A rank that speaks the job protocol without the library: what it prints tells the test whether
 // store, news and output work through agent and controller.
 //
-//   probe_rank store | news | group | stall | hoard | printf | nonsense | secret FOLDER...
+//   probe_rank store | meet | news | group | stall | hoard | printf | nonsense | secret FOLDER...
 
 #include <sys/socket.h>
 #include <unistd.h>
@@ -212,6 +212,7 @@ void run(const std::string& mode, const std::vector<std::string>& arguments) {
   }
   Job job;
   if (mode == "store") probe_store(job);
+  if (mode == "meet") meet(job, "start");
   if (mode == "news") probe_news(job);
   if (mode == "group") probe_group(job);
   if (mode == "secret") probe_secret(job, arguments);

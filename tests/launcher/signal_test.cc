@@ -87,7 +87,7 @@ TEST_F(SignalTest, SigtermToAnAgentLeavesTimeToFinishToo) {
     }
     EXPECT_EQ(launcher.wait(milliseconds(5000)), 143);
     EXPECT_THAT(launcher.out(), HasSubstr("saved\nsaved"));
-    EXPECT_THAT(launcher.err(), HasSubstr("SIGTERM came to the agent on host localhost"));
+    EXPECT_THAT(launcher.err(), HasSubstr("SIGTERM to the agent on host localhost"));
   }
 }
 

@@ -71,25 +71,53 @@ def what_an_agent_says_wrong_is_named(launcher):
             job.says_not("forged")
 
 
-def output_goes_through_no_link(launcher):
+def output_goes_through_nobodys_link(launcher):
+    """Links of the user's own lead where he wants; whoever else put one there is named."""
     with tempfile.TemporaryDirectory() as folder:
         logs, victim = pathlib.Path(folder, "logs"), pathlib.Path(folder, "victim")
-        victim.write_text("precious")
-        (logs / "rank.0").mkdir(parents=True)
-        (logs / "rank.0" / "stdout").symlink_to(victim)
-        with Job(launcher, "-n", 1, "--output", logs, "echo", "new") as job:
-            job.ends_with(125)
-            job.says("rank.0/stdout, which is a link")
-        assert victim.read_text() == "precious"
-        (logs / "rank.0" / "stdout").unlink()
-        (logs / "rank.0").rmdir()
+        stdout = logs / "rank.0" / "stdout"
         elsewhere = pathlib.Path(folder, "elsewhere")
         elsewhere.mkdir()
-        (logs / "rank.0").symlink_to(elsewhere)
+        stdout.parent.mkdir(parents=True)
+        stdout.symlink_to(victim)
+        with Job(launcher, "-n", 1, "--output", logs, "echo", "new") as job:
+            job.ends_with(0)
+        assert victim.read_text() == "new\n"
+        if os.geteuid() != 0:
+            print("the rest was skipped: it takes root to make links of somebody else")
+            return
+        victim.write_text("precious")
+        os.lchown(stdout, 65534, 65534)
         with Job(launcher, "-n", 1, "--output", logs, "echo", "new") as job:
             job.ends_with(125)
-            job.says("it is a link")
+            job.says("rank.0/stdout, which is a link of uid 65534")
+        assert victim.read_text() == "precious"
+        stdout.unlink()
+        stdout.parent.rmdir()
+        stdout.parent.symlink_to(elsewhere)
+        os.lchown(stdout.parent, 65534, 65534)
+        with Job(launcher, "-n", 1, "--output", logs, "echo", "new") as job:
+            job.ends_with(125)
+            job.says("rank.0, which is a link of uid 65534")
         assert not list(elsewhere.iterdir())
+        stdout.parent.unlink()
+        (logs / "events.jsonl").unlink()
+        (logs / "events.jsonl").symlink_to(victim)
+        os.lchown(logs / "events.jsonl", 65534, 65534)
+        with Job(launcher, "-n", 1, "--output", logs, "echo", "new") as job:
+            job.ends_with(125)
+            job.says("events.jsonl, which is a link of uid 65534")
+        assert victim.read_text() == "precious"
+
+
+def output_waits_for_no_pipe(launcher):
+    with tempfile.TemporaryDirectory() as folder:
+        logs = pathlib.Path(folder, "logs")
+        (logs / "rank.0").mkdir(parents=True)
+        os.mkfifo(logs / "rank.0" / "stdout")
+        with Job(launcher, "-n", 1, "--output", logs, "echo", "new") as job:
+            job.ends_with(125, 15)
+            job.says("rank.0/stdout")
 
 
 def output_of_an_earlier_job_goes(launcher):
@@ -128,7 +156,8 @@ if __name__ == "__main__":
         sys.exit(be_an_agent(sys.argv[2]))
     sys.exit(main([
         what_an_agent_says_wrong_is_named,
-        output_goes_through_no_link,
+        output_goes_through_nobodys_link,
+        output_waits_for_no_pipe,
         output_of_an_earlier_job_goes,
         a_pipe_that_nobody_writes_is_no_hostfile,
     ], Arguments(1)))

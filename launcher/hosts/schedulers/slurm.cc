@@ -143,8 +143,16 @@ std::vector<Host> hosts_of_group(const Variables& variables, const std::string& 
   const std::string where = "$" + list_name;
   const std::vector<std::string> names = expand_slurm_nodes(list.value_or(""), where);
   std::vector<Host> hosts(names.size());
-  const std::vector<int> processors =
-      numbers_of(variables, "SLURM_JOB_CPUS_PER_NODE" + suffix, where, names.size());
+  // Without --ntasks or --ntasks-per-node, tasks per node are processors and srun starts one each.
+  const bool asked_for_tasks =
+      value("SLURM_NTASKS") || value("SLURM_NPROCS") || value("SLURM_NTASKS_PER_NODE");
+  std::vector<int> processors;
+  try {
+    processors = numbers_of(variables, "SLURM_JOB_CPUS_PER_NODE" + suffix, where, names.size());
+  } catch (const HostsError&) {
+    if (!asked_for_tasks) throw;
+    // Only threads are counted by it then.
+  }
   for (std::size_t i = 0; i < hosts.size(); ++i) {
     hosts[i].name = names[i];
     if (!processors.empty()) hosts[i].processors = processors[i];
@@ -153,9 +161,6 @@ std::vector<Host> hosts_of_group(const Variables& variables, const std::string& 
     give_slots_of_processors(variables, hosts);
     return hosts;
   }
-  // Without --ntasks or --ntasks-per-node, tasks per node are processors and srun starts one each.
-  const bool asked_for_tasks =
-      value("SLURM_NTASKS") || value("SLURM_NPROCS") || value("SLURM_NTASKS_PER_NODE");
   const std::vector<int> tasks =
       asked_for_tasks ? numbers_of(variables, "SLURM_TASKS_PER_NODE" + suffix, where, names.size())
                       : std::vector<int>();

@@ -5,6 +5,7 @@
 
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -12,7 +13,11 @@ import time
 
 LAUNCHER = os.environ["LAUNCHER"]
 FENCE = os.environ["FENCE"]
+PROBE = os.environ["PROBE"]
 SHELL = '#!/bin/sh\nshift\nexec "$@"\n'
+LONGEST_VALUE = 1000
+# As --tree auto chooses for many hosts over ssh.
+WIDTH = "16" if int(sys.argv[1]) > 64 else "4"
 PTYS = pathlib.Path("/proc/sys/kernel/pty/max")
 
 
@@ -29,7 +34,7 @@ class Run:
         with open(folder / "printed", "wb") as printed:
             process = subprocess.Popen(
                 [LAUNCHER, "-H", str(hostfile), "--rsh", str(shell), "-n", str(hosts * ranks),
-                 "--tree", "auto" if hosts > 64 else "4"] + words,
+                 "--tree", WIDTH] + words,
                 stdout=printed, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
             self.written = self.megabytes = 0
             while process.poll() is None:
@@ -42,22 +47,32 @@ class Run:
 
     def look_at(self, pid):
         try:
-            io = dict(line.split(": ") for line in
-                      pathlib.Path(f"/proc/{pid}/io").read_text().splitlines())
+            # By thread: what the process has counts what its children wrote that have ended.
+            written = sum(int(re.search(r"wchar: (\d+)", io.read_text())[1])
+                          for io in pathlib.Path(f"/proc/{pid}/task").glob("*/io"))
             status = dict(line.split(":", 1) for line in
                           pathlib.Path(f"/proc/{pid}/status").read_text().splitlines())
-            self.written = int(io["wchar"])
+            self.written = max(self.written, written)
             self.megabytes = int(status["VmHWM"].split()[0]) / 1000
-        except (OSError, ValueError, KeyError):
+        except (OSError, TypeError, ValueError, KeyError):
             pass  # it has just ended
 
 
 def jobs(folder, hosts, ranks, size):
     """name, run, what is wrong with it."""
-    run = Run(folder, hosts, ranks, ["--mpi", "none", "true"])
-    yield "start and end", run, run.code != 0 and run.printed
-    run = Run(folder, hosts, ranks, ["--mpi", "pmi1", FENCE, "1", str(size)])
+    # Each rank says hello, and meets the others in the job's store.
+    run = Run(folder, hosts, ranks, ["--mpi", "none", PROBE, "meet"])
+    yield "start, meeting and end", run, run.code != 0 and run.printed
+    # As long as PMI-1's values may be.
+    values = -(-size // LONGEST_VALUE)
+    words = [FENCE, str(values), str(size // values)]
+    run = Run(folder, hosts, ranks, ["--mpi", "pmi1"] + words)
     yield f"fence of {size} B per rank", run, run.code != 0 and run.printed
+    # All others hear of the first failure, and then fail, too.
+    run = Run(folder, hosts, ranks, ["--mpi", "none", PROBE, "news"])
+    heard = run.printed.count("lost 1 on ")
+    wrong = (run.code != 3 or heard < hosts * ranks - 1) and f"{heard} heard of it; {run.printed}"
+    yield "news of a failure", run, wrong
     failed = folder / "failed"
     script = f"if [ $RANK = {hosts * ranks // 2} ]; then sleep 3; date +%s.%N >{failed}; exit 7; fi; exec sleep 600"
     run = Run(folder, hosts, ranks, ["--mpi", "none", "sh", "-c", script])
@@ -84,7 +99,7 @@ def main():
             total = 0
             for name, run, wrong in jobs(pathlib.Path(tempfile.mkdtemp(prefix="chainmail-scale-")),
                                          count, ranks, size):
-                print(f"{count} x {ranks}, {name}: {run.written / 1e6:.1f} MB written, "
+                print(f"{count} x {ranks}, {name}: {run.written / 1e6:.2f} MB written, "
                       f"{run.megabytes:.0f} MB held, {run.seconds:.1f} s", flush=True)
                 total += run.written
                 if wrong or run.megabytes > 512:
