@@ -196,7 +196,8 @@ def inside_a_namespace(launcher):
         time.sleep(0.05)
     print("before:", len(named("sleep")))
     for pid in named("launcher"):
-        os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):  # it has just ended by itself
+            os.kill(pid, signal.SIGKILL)
     limit = time.monotonic() + 5
     while named("sleep", "launcher", "chainmail-ward") and time.monotonic() < limit:
         time.sleep(0.05)
