@@ -113,13 +113,16 @@ class Agent {
   std::string order_bytes_;
   StartOrder order_;
   std::unique_ptr<PreloadStore> preload_;
+  // A launcher that starts a thousand hosts may be slow to answer this one's hello.
+  static constexpr std::chrono::milliseconds kFirstWord{60000};
+
   std::unique_ptr<MpiService> mpi_;
   MpiPieces mpi_pieces_;
   std::vector<Rank> ranks_;
   std::vector<CpuShare> shares_;
   std::uint32_t next_start_ = 0;  // of ranks_
   std::string started_news_;      // not yet sent
-  std::chrono::milliseconds lease_ = kDefaultLease;
+  std::chrono::milliseconds lease_ = kFirstWord;
   MemoryWatch memory_;
   PunctualityWatch watch_;
   bool started_ = false;

@@ -21,7 +21,7 @@ import time
 from outside import Arguments, Job, main
 
 VERSION = 1
-HELLO, RANK_STARTED, RANK_EXITED, OUTPUT, START = 256, 257, 259, 261, 321
+HELLO, RANK_STARTED, RANK_EXITED, OUTPUT, START, LEASE = 256, 257, 259, 261, 321, 331
 
 
 def frame(kind, body=b"", version=VERSION):
@@ -70,6 +70,18 @@ def what_an_agent_says_wrong_is_named(launcher):
             job.says("lost host strange.invalid: the connection to its agent closed (")
             job.says(message)
             job.says_not("forged")
+
+
+def agents_wait_for_a_busy_launcher(launcher):
+    """With no word since its start; from the first one on the lease counts."""
+    agent = subprocess.Popen([launcher, "--agent", "chainmail-0123456789abcdef"],
+                             stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    time.sleep(10)
+    assert agent.poll() is None, agent.returncode
+    agent.stdin.write(frame(LEASE, struct.pack("<I", 2500)))
+    agent.stdin.flush()
+    assert agent.wait(10) != 0
+    agent.communicate()
 
 
 def output_goes_through_nobodys_link(launcher):
@@ -156,6 +168,7 @@ if __name__ == "__main__":
         sys.exit(be_an_agent(sys.argv[2]))
     sys.exit(main([
         what_an_agent_says_wrong_is_named,
+        agents_wait_for_a_busy_launcher,
         output_goes_through_nobodys_link,
         output_waits_for_no_pipe,
         output_of_an_earlier_job_goes,

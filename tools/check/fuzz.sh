@@ -41,7 +41,7 @@ for target in "${targets[@]}"; do
   mkdir -p "$inputs"
   log=build-fuzz/$target.log
   status=0
-  nice "build-fuzz/bin/fuzz_$target" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 \
+  nice "build-fuzz/bin/fuzz_$target" -max_total_time="$seconds" -timeout=60 -rss_limit_mb=2048 \
     -max_len=4096 -print_final_stats=1 -artifact_prefix="build-fuzz/findings/$target-" \
     "$inputs" "build-fuzz/seeds/$target" >"$log" 2>&1 || status=$?
   executions=$(sed -n 's/^stat::number_of_executed_units: *//p' "$log")

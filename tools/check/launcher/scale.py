@@ -16,6 +16,8 @@ FENCE = os.environ["FENCE"]
 PROBE = os.environ["PROBE"]
 SHELL = '#!/bin/sh\nshift\nexec "$@"\n'
 LONGEST_VALUE = 1000
+# All these hosts share this machine's processors.
+PATIENCE = ["--lease", "2m", "--start-timeout", "5m"]
 # As --tree auto chooses for many hosts over ssh.
 WIDTH = "16" if int(sys.argv[1]) > 64 else "4"
 PTYS = pathlib.Path("/proc/sys/kernel/pty/max")
@@ -34,7 +36,7 @@ class Run:
         with open(folder / "printed", "wb") as printed:
             process = subprocess.Popen(
                 [LAUNCHER, "-H", str(hostfile), "--rsh", str(shell), "-n", str(hosts * ranks),
-                 "--tree", WIDTH] + words,
+                 "--tree", WIDTH] + PATIENCE + words,
                 stdout=printed, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
             self.written = self.megabytes = 0
             while process.poll() is None:
