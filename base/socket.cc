@@ -21,6 +21,9 @@
 namespace chainmail::internal {
 namespace {
 
+// TCP_RTO_MAX_MS, which headers older than Linux 6.15 do not have.
+constexpr int kLongestRetry = 44;
+
 struct FreeInterfaces {
   void operator()(ifaddrs* list) const noexcept { freeifaddrs(list); }
 };
@@ -216,9 +219,13 @@ int connect_error(int fd) noexcept {
 void set_peer_options(int fd) noexcept {
   set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
   set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+  // One probe a second, the first after one.
   set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, 1);
   set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, 1);
-  set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, 2);
+  set_option(fd, IPPROTO_TCP, TCP_KEEPCNT,
+             static_cast<int>(std::chrono::floor<std::chrono::seconds>(kSilenceLimit).count()) - 1);
+  // Where the kernel can (6.15), it tries again once a second at least.
+  set_option(fd, IPPROTO_TCP, kLongestRetry, 1000);
 }
 
 void set_low_water(int fd, int bytes) noexcept { set_option(fd, SOL_SOCKET, SO_RCVLOWAT, bytes); }

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <cstring>
 #include <exception>
 #include <filesystem>
 #include <iostream>
@@ -234,12 +235,13 @@ int main(int argc, char** argv) {
     if (arguments.size() >= 2 && arguments.front() == "--agent") {
       if (arguments.size() > 2) remove_staged_agent(arguments[2]);
       forbid_core_dumps();
-      fork_under_warden(arguments[1]);
+      char* const end = argv[argc - 1] + std::strlen(argv[argc - 1]);
+      ControlGroup group = fork_under_warden(arguments[1], {argv[0], end});
       const ManyDescriptors descriptors;
-      return Agent(arguments[1], descriptors.before()).run();
+      return Agent(arguments[1], descriptors.before(), std::move(group)).run();
     }
-    if (arguments.size() == 2 && arguments.front() == "--outlive") {
-      outlive_launcher(arguments[1]);
+    if (arguments.size() == 1 && arguments.front() == "--outlive") {
+      outlive_launcher();
       return 0;
     }
     return run(arguments);

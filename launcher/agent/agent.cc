@@ -52,9 +52,10 @@ UniqueFd taken_over(int fd, int replacement_flags) {
 
 }  // namespace
 
-Agent::Agent(std::string marker, const rlimit& descriptors)
+Agent::Agent(std::string marker, const rlimit& descriptors, ControlGroup group)
     : marker_(std::move(marker)),
       descriptors_(descriptors),
+      group_(std::move(group)),
       warden_(getppid()),
       signals_(io_),
       heartbeat_(io_),
@@ -392,10 +393,12 @@ void Agent::say(const std::string& message) {
 void Agent::end(int exit_code) {
   exit_code_ = exit_code;
   signal_ranks(SIGKILL);
+  group_.kill_all();
   relay_.close(Deadline::after(kTunnelTime));
   const auto left = end_all_children(Deadline::after(std::chrono::milliseconds(1500)));
   for (const pid_t pid : left) {
-    say(why_left(pid) + "; it is left behind");
+    const std::string why = why_left(pid);
+    if (!why.empty()) say(why + "; it is left behind");
   }
   mpi_.reset();  // its folders, now that nobody writes into them
   preload_.reset();

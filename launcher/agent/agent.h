@@ -27,6 +27,7 @@
 #include "launcher/agent/memory_watch.h"
 #include "launcher/agent/rank_streams.h"
 #include "launcher/channel/frame_channel.h"
+#include "launcher/leftovers/control_group.h"
 #include "launcher/mpi/mpi_service.h"
 #include "launcher/staging/preload_store.h"
 #include "launcher/tree/relay.h"
@@ -35,8 +36,8 @@ namespace chainmail::launch {
 
 class Agent {
  public:
-  /// `descriptors`: the limit on open files that ranks get.
-  Agent(std::string marker, const rlimit& descriptors);
+  /// `descriptors`: the limit on open files that ranks get; `group`: what they enter.
+  Agent(std::string marker, const rlimit& descriptors, ControlGroup group);
   /// Speaks over standard input and output until the job is over; the process's exit code.
   int run();
 
@@ -101,6 +102,7 @@ class Agent {
 
   std::string marker_;
   const rlimit descriptors_;
+  const ControlGroup group_;
   const pid_t warden_;
   asio::io_context io_;
   asio::signal_set signals_;

@@ -8,13 +8,36 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <fstream>
+#include <iterator>
+#include <sstream>
 #include <string>
 #include <thread>
 
 namespace chainmail::launch {
+namespace {
+
+bool is_in_uninterruptible_sleep(pid_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  const std::size_t name_end = text.rfind(')');
+  if (name_end == std::string::npos) return false;
+  // State, five numbers that do not matter here, flags.
+  std::istringstream fields(text.substr(name_end + 1));
+  std::string state;
+  long long skipped = 0;
+  unsigned long flags = 0;
+  fields >> state;
+  for (int i = 0; i < 5; ++i) fields >> skipped;
+  fields >> flags;
+  constexpr unsigned long kExiting = 0x4;  // the kernel's PF_EXITING
+  return state == "D" && (flags & kExiting) == 0;
+}
+
+}  // namespace
 
 void adopt_orphans() { prctl(PR_SET_CHILD_SUBREAPER, 1); }
 
@@ -47,6 +70,17 @@ std::vector<pid_t> end_all_children(internal::Deadline deadline) {
   }
 }
 
+void end_slow_children() {
+  const auto last = internal::Deadline::after(std::chrono::seconds(10));
+  while (!last.has_passed()) {
+    const std::vector<pid_t> left =
+        end_all_children(internal::Deadline::after(std::chrono::milliseconds(1000)));
+    if (std::all_of(left.begin(), left.end(), [](pid_t pid) { return !why_left(pid).empty(); })) {
+      return;
+    }
+  }
+}
+
 std::string why_left(pid_t pid) {
   const std::string text = "process " + std::to_string(pid);
   if (kill(pid, 0) != 0 && errno == EPERM) {
@@ -55,15 +89,14 @@ std::string why_left(pid_t pid) {
            "root on this host can: kill -9 " +
            std::to_string(pid);
   }
-  std::ifstream status("/proc/" + std::to_string(pid) + "/status");
-  for (std::string line; std::getline(status, line);) {
-    if (line.rfind("State:", 0) == 0 && line.find("D (") != std::string::npos) {
-      return text +
-             " is in uninterruptible sleep, mostly for a file system that does not answer, "
-             "and ends when it wakes";
-    }
+  // One that ends may sleep in the same way, for a moment or two.
+  for (int look = 0; look < 3; ++look) {
+    if (look > 0) std::this_thread::sleep_for(std::chrono::milliseconds(30));
+    if (!is_in_uninterruptible_sleep(pid)) return {};
   }
-  return text + " has not ended yet";
+  return text +
+         " is in uninterruptible sleep, mostly for a file system that does not answer, and ends "
+         "when it wakes";
 }
 
 }  // namespace chainmail::launch

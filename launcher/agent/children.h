@@ -25,7 +25,12 @@ void adopt_orphans();
 /// `deadline`. Returns those that would not go.
 std::vector<pid_t> end_all_children(internal::Deadline deadline);
 
-/// Why one of them is still there, for people.
+/// The same, until none is left but those that nobody can end from here; at most 10 s, which is
+/// what a process with much memory may take.
+void end_slow_children();
+
+/// Why it is still there, for people, if it will be there for as long as it likes; empty of one
+/// that is ending or has ended: how long that takes depends on its memory and on other work.
 [[nodiscard]] std::string why_left(pid_t pid);
 
 }  // namespace chainmail::launch

@@ -3,6 +3,8 @@
 
 #include "launcher/agent/memory_watch.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <charconv>
 #include <fstream>
@@ -117,6 +119,13 @@ MemoryWatch::Seen MemoryWatch::counters_of(const std::string& process) {
   std::string file = read_file("/proc/" + process + "/cgroup");
   if (file != known_file_) {
     known_group_ = find_memory_group(file, mounts_);
+    // A group that was made for processes only has no limits; those above it count.
+    std::string& name = known_group_.name;
+    while (known_group_.is_unified && name.size() > 1 &&
+           access((known_group_.folder + "/memory.events").c_str(), F_OK) != 0) {
+      name.erase(name.rfind('/'));
+      known_group_.folder = known_group_.mount + name;
+    }
     known_file_ = std::move(file);
   }
   return {known_group_, kills_of(known_group_)};

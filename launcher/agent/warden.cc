@@ -10,11 +10,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <cstdint>
 #include <new>
+#include <string_view>
 #include <thread>
 
 #include "base/deadline.h"
@@ -22,6 +24,7 @@
 #include "launcher/agent/children.h"
 #include "launcher/channel/frame_channel.h"
 #include "launcher/fork_exec.h"
+#include "launcher/leftovers/sweep.h"
 #include "launcher/mpi/mpi_directories.h"
 #include "launcher/staging/preload_store.h"
 
@@ -29,6 +32,8 @@ namespace chainmail::launch {
 namespace {
 
 constexpr const char* kWardenName = "chainmail-ward";  // 15 characters at most
+// For an agent that has lost its reaper to end its ranks.
+constexpr std::chrono::milliseconds kAgentsTime{2500};
 
 // Only the agent may hold the channel, or its end would not be seen.
 void give_up_channel() {
@@ -37,7 +42,7 @@ void give_up_channel() {
   dup2(null, STDOUT_FILENO);
 }
 
-// Both processes have it.
+// All three processes have it.
 std::atomic<std::int64_t>* shared_lease_ms = nullptr;
 
 void share_lease() {
@@ -60,24 +65,68 @@ int outlast_stop(pid_t agent) {
   return status;
 }
 
-volatile pid_t watched_agent = -1;
+// Of this process: whom signals go to, and without whom it does not go on; 0: nobody.
+volatile pid_t process_below = 0;
+volatile pid_t process_above = 0;
 
-void hand_on(int number) { kill(watched_agent, number); }
+void hand_on(int number) {
+  const pid_t below = process_below;
+  if (below <= 0) return;
+  // The kernel's news that the process above has died.
+  const bool is_alone = process_above > 0 && getppid() != process_above;
+  kill(below, is_alone ? SIGKILL : number);
+}
 
-[[noreturn]] void watch(pid_t agent, const std::string& marker) {
-  give_up_channel();
-  adopt_orphans();
-  // `killall launcher` must not end both: what ranks have started would be nobody's.
-  prctl(PR_SET_NAME, kWardenName);
-  // For Slurm this is the task, and gets its signals; the agent knows what to do. The warden
-  // outlives it.
+// For Slurm the warden is the task, and gets its signals; the agent knows what to do. Both outlive
+// it.
+void hand_signals_on(pid_t below, pid_t above) {
+  process_below = below;
+  process_above = above;
   signal(SIGPIPE, SIG_IGN);
-  watched_agent = agent;
   struct sigaction action {};
   action.sa_handler = hand_on;
   action.sa_flags = SA_RESTART;
   for (const int number : {SIGTERM, SIGINT, SIGHUP}) sigaction(number, &action, nullptr);
   for (const int number : kPassedSignals) sigaction(number, &action, nullptr);
+  // It may have died before that.
+  if (above > 0 && getppid() != above) kill(below, SIGKILL);
+}
+
+void die_with(pid_t parent, int death_signal) {
+  prctl(PR_SET_PDEATHSIG, death_signal);
+  if (getppid() != parent) _exit(1);
+}
+
+// By signal, the remote shell would report nothing that can be told from its own failures, and Grid
+// Engine would end the whole job: always exit.
+int exit_code_of(int status) {
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+void remove_folders_of(const std::string& marker) {
+  remove_mpi_directories({marker});
+  remove_preloaded({marker});
+}
+
+// A program's name is in its command line, too.
+void take_name(const char* name, std::span<char> arguments) {
+  prctl(PR_SET_NAME, name);
+  std::fill(arguments.begin(), arguments.end(), '\0');
+  std::string_view(name).copy(arguments.data(), arguments.size());
+}
+
+// What earlier jobs have left on this machine. Some file systems take their time.
+void start_sweep() {
+  const pid_t parent = getpid();
+  if (fork() != 0) return;
+  die_with(parent, SIGKILL);
+  end_left_groups();
+  remove_left_folders();
+  _exit(0);
+}
+
+[[noreturn]] void reap(pid_t agent, const std::string& marker, const ControlGroup& group) {
+  start_sweep();
   int status = 0;
   while (true) {
     const pid_t ended = waitpid(-1, &status, WUNTRACED);
@@ -86,27 +135,66 @@ void hand_on(int number) { kill(watched_agent, number); }
     if (WIFSTOPPED(status)) status = outlast_stop(agent);
     if (!WIFCONTINUED(status)) break;
   }
-  (void)end_all_children(internal::Deadline::after(std::chrono::milliseconds(1000)));
+  process_below = 0;
+  group.kill_all();
+  end_slow_children();
+  group.remove();
   // Only an agent that was killed leaves any.
-  if (WIFSIGNALED(status)) {
-    remove_mpi_directories({marker});
-    remove_preloaded({marker});
+  if (WIFSIGNALED(status)) remove_folders_of(marker);
+  _exit(exit_code_of(status));
+}
+
+[[noreturn]] void watch(pid_t reaper, const std::string& marker, const ControlGroup& group) {
+  int status = 0;
+  while (true) {
+    const pid_t ended = waitpid(-1, &status, 0);
+    if (ended < 0 && errno != EINTR) break;
+    if (ended == reaper) break;
   }
-  // By signal, the remote shell would report nothing that can be told from its own failures, and
-  // Grid Engine would end the whole job: always exit.
-  _exit(WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
+  process_below = 0;
+  if (WIFSIGNALED(status)) {
+    // The agent knows already and ends its ranks in order.
+    const auto agents_time = internal::Deadline::after(kAgentsTime);
+    while (!agents_time.has_passed() && (waitpid(-1, nullptr, WNOHANG) >= 0 || errno != ECHILD)) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    group.kill_all();
+    end_slow_children();
+    group.remove();
+    remove_folders_of(marker);
+  }
+  _exit(exit_code_of(status));
 }
 
 }  // namespace
 
-void fork_under_warden(const std::string& marker) {
+ControlGroup fork_under_warden(const std::string& marker, std::span<char> arguments) {
   const pid_t warden = getpid();
   share_lease();
+  adopt_orphans();
+  ControlGroup group = ControlGroup::make_below_own();
+  const pid_t reaper = fork();
+  if (reaper < 0) throw system_error("agent: cannot fork");
+  if (reaper > 0) {
+    give_up_channel();
+    prctl(PR_SET_NAME, kWardenName);
+    hand_signals_on(reaper, 0);
+    watch(reaper, marker, group);
+  }
+  die_with(warden, SIGTERM);
+  setsid();
+  adopt_orphans();
+  const pid_t own = getpid();
   const pid_t agent = fork();
   if (agent < 0) throw system_error("agent: cannot fork");
-  if (agent > 0) watch(agent, marker);
-  prctl(PR_SET_PDEATHSIG, SIGTERM);
-  if (getppid() != warden) _exit(1);
+  if (agent > 0) {
+    give_up_channel();
+    take_name(kReaperName, arguments);
+    hand_signals_on(agent, warden);
+    reap(agent, marker, group);
+  }
+  die_with(own, SIGTERM);
+  return group;
 }
 
 void tell_warden(std::chrono::milliseconds lease) {

@@ -1,23 +1,39 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-// A second process above the agent. Ranks die with their agent (PR_SET_PDEATHSIG), but what ranks
-// have started does not; orphaned, it becomes the warden's, which ends it. The other way round a
-// warden's death ends the agent.
+// Two processes above the agent. Ranks die with their agent (PR_SET_PDEATHSIG), but what ranks have
+// started does not; orphaned, it becomes the child of the next of those above that is left, which
+// ends it and removes the agent's folders.
+//
+//   warden   what the starter has started (a remote shell, srun, qrsh): has its signals and its
+//            status, and dies with its process group
+//   reaper   in a session of its own, and by another name: neither `kill` of that group nor
+//            `pkill launcher` or `pkill -f chainmail` reach it
+//   agent
+//
+// The end of any of the three is the end of all.
 
 #pragma once
 
 #include <chrono>
+#include <span>
 #include <string>
+
+#include "launcher/leftovers/control_group.h"
 
 namespace chainmail::launch {
 
-/// Forks. Returns in the new process, which is to be the agent; the old one waits for it, clears
-/// up, also what an agent with this marker leaves in folders, and exits with its code. Call before
-/// anything else, while there is one thread.
-void fork_under_warden(const std::string& marker);
+/// Forks twice. Returns in the last process, which is to be the agent, with the group that its
+/// ranks enter; the others wait, clear up, also what an agent with this marker leaves in folders,
+/// and exit with its code. `arguments`: the memory of this process's command line, for the reaper's
+/// name. Call before anything else, while there is one thread.
+[[nodiscard]] ControlGroup fork_under_warden(const std::string& marker, std::span<char> arguments);
 
 /// In the agent: how long the controller would wait for it while it is stopped.
 void tell_warden(std::chrono::milliseconds lease);
+
+/// What `ps` and `pkill` know a process by that ends what is left of a job. Not the launcher's
+/// name.
+inline constexpr char kReaperName[] = "job-reaper";  // 15 characters at most
 
 }  // namespace chainmail::launch

@@ -22,7 +22,10 @@ namespace chainmail::launch {
 
 /// Each side sends a heartbeat this often, and gives the other up after a lease of silence.
 inline constexpr std::chrono::milliseconds kHeartbeatInterval{1000};
-inline constexpr std::chrono::milliseconds kDefaultLease{4000};
+/// Silence is longer than the outage behind it: the heartbeat before may be an interval old, and
+/// TCP, which doubles the time between its tries, may come back only when the link has been there
+/// for as long as it was away. So this outlasts 3 s without a link.
+inline constexpr std::chrono::milliseconds kDefaultLease{8000};
 
 /// Tells a silent peer from a process that was itself held up (stopped, starved): call
 /// was_late() once per heartbeat.

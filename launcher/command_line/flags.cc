@@ -284,7 +284,7 @@ std::vector<Flag> run_flags() {
       time_flag({"start-timeout"}, &Options::start_timeout, kMore, "--start-timeout TIME",
                 "how long a login and the start of a rank may take\n(default: 30 s and 5m)"),
       time_flag({"lease"}, &Options::lease, kMore, "--lease TIME",
-                "how long a host may be silent before it is lost (default: 4 s)"),
+                "how long a host may be silent before it is lost (default: 8 s)"),
       {{"max-restarts"},
        kMore,
        "--max-restarts N",

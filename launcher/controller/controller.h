@@ -152,6 +152,7 @@ class Controller {
   void report_failure();
   std::string first_cause(const Failure& failure) const;
   void look_for_silent_host();
+  std::chrono::seconds ending_time() const;
   void interrupt(int signal_number);
   void pass_signal(int signal_number);
   void on_agent_signalled(std::uint32_t node, const internal::Frame& frame);

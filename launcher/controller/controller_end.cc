@@ -117,6 +117,12 @@ void Controller::look_for_silent_host() {
   }
 }
 
+// For ranks on a host out of reach.
+std::chrono::seconds Controller::ending_time() const {
+  return std::chrono::ceil<std::chrono::seconds>(options_.lease.value_or(kDefaultLease) +
+                                                 kHeartbeatInterval);
+}
+
 void Controller::interrupt(int signal_number) {
   was_interrupted_ = true;
   // Whoever signals everything of the job means one end, with its grace.
@@ -295,7 +301,8 @@ void Controller::abandon() {
                      ? "launcher: the agent on host " + host +
                            " did not end in time; it has been killed"
                      : "launcher: host " + host +
-                           " does not answer; what runs there ends by itself within 5 s");
+                           " does not answer; what runs there ends by itself within " +
+                           std::to_string(ending_time().count()) + " s");
   }
   phase_ = Phase::kOver;
   io_.stop();

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "launcher/leftovers/owner_tag.h"
 #include "launcher/marked_folders.h"
 
 namespace chainmail::launch {
@@ -24,7 +25,7 @@ std::string temporary() {
 }
 
 std::string make_below(const std::string& folder, const std::string& marker) {
-  std::string path = folder + "/" + marker + kKind + "XXXXXX";
+  std::string path = folder + "/" + marker + kKind + own_tag() + ".XXXXXX";
   return mkdtemp(path.data()) == nullptr ? std::string() : path;
 }
 

@@ -4,23 +4,23 @@
 #include "launcher/output/job_directory.h"
 
 #include <fcntl.h>
+#include <limits.h>
 #include <signal.h>
-#include <sys/file.h>
 #include <sys/prctl.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
 #include <cstdlib>
-#include <exception>
 #include <filesystem>
 #include <utility>
 #include <vector>
 
+#include "launcher/agent/warden.h"
 #include "launcher/fork_exec.h"
+#include "launcher/leftovers/owner_tag.h"
+#include "launcher/leftovers/sweep.h"
 
 namespace chainmail::launch {
 namespace {
@@ -28,36 +28,15 @@ namespace {
 namespace fs = std::filesystem;
 using internal::UniqueFd;
 
-// A launcher that has just made its folder may not hold the lock yet.
-constexpr time_t kYoungSeconds = 60;
-
-UniqueFd lock_of(const std::string& folder) {
-  UniqueFd fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
-  if (fd.is_open() && flock(fd.get(), LOCK_EX | LOCK_NB) != 0) fd.reset();
-  return fd;
-}
-
 void remove_tree(const std::string& path) noexcept {
   std::error_code ignored;
   fs::remove_all(path, ignored);
 }
 
-void remove_left_behind(const std::string& parent) {
-  for (const auto& entry : fs::directory_iterator(parent)) {
-    if (entry.path().filename().string().rfind(JobDirectory::kPrefix, 0) != 0) continue;
-    struct stat status {};
-    if (lstat(entry.path().c_str(), &status) != 0 || !S_ISDIR(status.st_mode) ||
-        status.st_uid != geteuid() || time(nullptr) - status.st_mtime < kYoungSeconds) {
-      continue;
-    }
-    const UniqueFd lock = lock_of(entry.path());
-    if (lock.is_open()) remove_tree(entry.path());
-  }
-}
-
-// Of this program, by exec: a copy of this process would hold the job's secret.
-pid_t start_remover(const std::string& path, int parent_lives) {
-  std::vector<std::string> words = {"launcher", "--outlive", path};
+// Of this program, by exec: a copy of this process would hold the job's secret. Its command line
+// has no name of ours in it, so that whoever ends all that has leaves it.
+pid_t start_remover(int parent_lives) {
+  std::vector<std::string> words = {kReaperName, "--outlive"};
   const std::vector<char*> arguments = pointers_to(words);
   const Forked child = fork_to_exec([&] {
     setsid();  // no signal of a terminal or to the launcher's group comes there
@@ -87,10 +66,12 @@ const std::string& JobDirectory::make() {
   if (pipe2(ends.data(), O_CLOEXEC) != 0) return path_;
   const UniqueFd parent_lives(ends[0]);
   alive_.reset(ends[1]);
-  std::string path = parent() + "/" + kPrefix + std::to_string(getpid()) + ".XXXXXX";
-  if (mkdtemp(path.data()) == nullptr) return path_;
-  lock_ = lock_of(path);
-  remover_ = start_remover(path, parent_lives.get());
+  std::string path =
+      parent() + "/" + kPrefix + std::to_string(getpid()) + "." + own_tag() + ".XXXXXX";
+  if (path.size() > PIPE_BUF || mkdtemp(path.data()) == nullptr) return path_;
+  const auto length = static_cast<ssize_t>(path.size());
+  const bool is_told = ::write(alive_.get(), path.data(), path.size()) == length;
+  remover_ = is_told ? start_remover(parent_lives.get()) : -1;
   if (remover_ < 0) {
     remove_tree(path);
   } else {
@@ -109,20 +90,21 @@ JobDirectory::~JobDirectory() {
   waitpid(remover_, nullptr, 0);
 }
 
-void outlive_launcher(const std::string& path) {
+void outlive_launcher() {
   for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGPIPE, SIGUSR1, SIGUSR2}) {
     signal(number, SIG_IGN);
   }
-  prctl(PR_SET_NAME, "chainmail-tidy");
-  try {
-    remove_left_behind(JobDirectory::parent());
-  } catch (const std::exception&) {
-    // Then nothing of ours is there.
+  prctl(PR_SET_NAME, kReaperName);
+  remove_left_folders();
+  std::string path;
+  std::array<char, PIPE_BUF> piece{};
+  while (true) {
+    const ssize_t count = ::read(STDIN_FILENO, piece.data(), piece.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) break;
+    path.append(piece.data(), static_cast<std::size_t>(count));
   }
-  char byte = 0;
-  while (::read(STDIN_FILENO, &byte, 1) < 0 && errno == EINTR) {
-  }
-  remove_tree(path);
+  if (path.rfind(JobDirectory::kPrefix) != std::string::npos) remove_tree(path);
 }
 
 }  // namespace chainmail::launch

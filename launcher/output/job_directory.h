@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-// A folder for what a job has to tell while it runs: TMPDIR/chainmail-job.<pid>.XXXXXX (0700), so
-// that whoever knows the launcher's pid finds it. It goes with the launcher, also when that is
-// killed: a child waits for nothing else. What a machine that was switched off has left is removed
-// by the user's next launcher there.
+// A folder for what a job has to tell while it runs: TMPDIR/chainmail-job.<pid>.<tag>.XXXXXX
+// (0700), so that whoever knows the launcher's pid finds it. It goes with the launcher, also when
+// that is killed: a child waits for nothing else. Where that was killed as well, or the machine
+// switched off, the user's next launcher there removes it.
 //
 // The main thread's.
 
@@ -34,12 +34,12 @@ class JobDirectory {
  private:
   bool has_tried_ = false;
   std::string path_;
-  internal::UniqueFd lock_;   // as long as it is held, nobody takes the folder for left behind
   internal::UniqueFd alive_;  // closed with this process
   pid_t remover_ = -1;
 };
 
-/// The child: removes what is left behind, waits for the end of its standard input, removes `path`.
-void outlive_launcher(const std::string& path);
+/// The child: removes what is left behind, reads a path from its standard input up to the end, then
+/// removes what is there.
+void outlive_launcher();
 
 }  // namespace chainmail::launch

@@ -62,12 +62,15 @@ if [ "$cm_here" != "$cm_machine" ]; then
   cm_say "machine $cm_here, but this launcher is a program for $cm_machine${cm_bad:+; $cm_bad}"
   exit 125
 fi
+# As own_tag() has it.
+cm_tag=$(head -c 8 /proc/sys/kernel/random/boot_id)-$(readlink /proc/self/ns/pid | tr -cd 0-9)
+cm_tag=$cm_tag-$$-$(sed 's/.*) //' /proc/$$/stat | cut -d ' ' -f 20)
 cm_dir= cm_why=
 for cm_parent in "${TMPDIR:-/tmp}" /tmp /var/tmp /dev/shm "${XDG_RUNTIME_DIR:-/tmp}" "${HOME:-/tmp}"; do
   cm_parent=$(cm_real "$cm_parent")
   cm_bad=$(cm_unsafe "$cm_parent")
   [ -z "$cm_bad" ] || { cm_why="$cm_why $cm_bad;"; continue; }
-  cm_dir=$(mktemp -d "$cm_parent/chainmail-agent.XXXXXXXXXX" 2>/dev/null)
+  cm_dir=$(mktemp -d "$cm_parent/chainmail-agent.$cm_tag.XXXXXXXXXX" 2>/dev/null)
   [ -n "$cm_dir" ] || { cm_why="$cm_why $cm_parent cannot be written;"; continue; }
   trap 'rm -rf "$cm_dir"' 0
   trap 'exit 125' 1 2 13 15

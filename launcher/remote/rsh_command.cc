@@ -39,11 +39,12 @@ void check_names(const Host& host) {
 void add_ssh_options(std::vector<std::string>& words) {
   // No pty (it would change bytes), no questions, no hanging, no forwardings of the user's
   // configuration that a second session could not get, and no connection that outlives the job
-  // because this session became the master of others. Whether host keys are checked is the user's
-  // to say; never is a check switched off here.
-  for (const char* option : {"BatchMode=yes", "ConnectTimeout=10", "ServerAliveInterval=2",
-                             "ServerAliveCountMax=3", "ClearAllForwardings=yes", "ForwardAgent=no",
-                             "EscapeChar=none", "ControlMaster=no", "RemoteCommand=none"}) {
+  // because this session became the master of others. How long a host may be silent is the lease's
+  // to say, not ssh's. Whether host keys are checked is the user's; never is a check switched off
+  // here.
+  for (const char* option :
+       {"BatchMode=yes", "ConnectTimeout=10", "ServerAliveInterval=0", "ClearAllForwardings=yes",
+        "ForwardAgent=no", "EscapeChar=none", "ControlMaster=no", "RemoteCommand=none"}) {
     words.insert(words.end(), {"-o", option});
   }
   words.insert(words.end(), {"-T", "-x"});

@@ -20,6 +20,7 @@
 #include "base/crc32c.h"
 #include "base/error.h"
 #include "base/job_protocol.h"
+#include "launcher/leftovers/owner_tag.h"
 #include "launcher/marked_folders.h"
 
 namespace chainmail::launch {
@@ -53,7 +54,7 @@ std::string make_below(const std::string& parent, const std::string& marker, std
   const std::uint64_t left = std::uint64_t{space.f_bavail} * space.f_frsize;
   if (has_programs && (space.f_flag & ST_NOEXEC) != 0) return "forbids programs (noexec)";
   if (left < bytes) return "has " + size_text(left);
-  std::string name = parent + "/" + marker + kKind + "XXXXXX";
+  std::string name = parent + "/" + marker + kKind + own_tag() + ".XXXXXX";
   if (mkdtemp(name.data()) == nullptr) return std::strerror(errno);
   path = name;
   return {};

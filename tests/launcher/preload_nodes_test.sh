@@ -50,7 +50,7 @@ done
 run "without --preload" 127 'program not found' "$work/programs/show"
 run "preload" 0 '^n2 ' --preload --preload-files programs/data "$work/programs/show"
 sum=$(cksum <programs/data)
-[ "$(grep -cE "^n[12] /.*/chainmail-[0-9a-f]+\.job\.[A-Za-z0-9]+/show $sum 750 700\$" out)" = 4 ] ||
+[ "$(grep -cE "^n[12] /.*/chainmail-[0-9a-f]+\.job\.[-.A-Za-z0-9]+/show $sum 750 700\$" out)" = 4 ] ||
   fail "preload: other copies than wanted: $(cat out)"
 
 if [ -x programs/mpi_probe ] && [ -x bin/chainmail-pmix ]; then

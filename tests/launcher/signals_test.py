@@ -186,8 +186,8 @@ def named(*names):
     return found
 
 
-def inside_a_namespace(launcher):
-    """Ends all that is called launcher, as killall does, and says what is left 5 s later."""
+def inside_a_namespace(launcher, *names):
+    """Ends all that has one of these names, as killall does, and says what is left 5 s later."""
     tree = "trap '' TERM HUP; setsid sleep 321 & (setsid sleep 321 &) ; sleep 321"
     hosts = ["-H", "localhost:1,far.invalid:1", "--rsh", "env HOST=%h"]
     jobs = [subprocess.Popen([launcher, *hosts, "sh", "-c", tree]) for _ in range(3)]
@@ -195,29 +195,32 @@ def inside_a_namespace(launcher):
     while len(named("sleep")) < 6 * len(jobs) and time.monotonic() < limit:
         time.sleep(0.05)
     print("before:", len(named("sleep")))
-    for pid in named("launcher"):
-        with contextlib.suppress(ProcessLookupError):  # it has just ended by itself
+    for pid in named(*names):
+        with contextlib.suppress(ProcessLookupError):  # gone with one before
             os.kill(pid, signal.SIGKILL)
+    all_names = ("sleep", "launcher", "chainmail-ward", "job-reaper")
     limit = time.monotonic() + 5
-    while named("sleep", "launcher", "chainmail-ward") and time.monotonic() < limit:
+    while named(*all_names) and time.monotonic() < limit:
         time.sleep(0.05)
-    print("left:", len(named("sleep", "launcher", "chainmail-ward")))
+    print("left:", len(named(*all_names)))
 
 
 def killall_by_name_leaves_nothing(launcher):
-    """Launcher and agents die at once; what ranks have started in sessions of their own ends, too."""
+    """Whatever dies at once; what ranks have started in sessions of their own ends, too."""
     if os.geteuid() != 0:
         raise Skipped("needs root, for a namespace of its own")
-    result = subprocess.run(
-        ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", sys.executable, "-B",
-         __file__, launcher, INSIDE],
-        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False)
-    assert result.stdout == "before: 18\nleft: 0\n", result
+    for names in (["launcher"], ["launcher", "chainmail-ward"], ["launcher", "job-reaper"],
+                  ["chainmail-ward", "job-reaper"]):
+        result = subprocess.run(
+            ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", sys.executable, "-B",
+             __file__, launcher, INSIDE, *names],
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False)
+        assert result.stdout == "before: 18\nleft: 0\n", (names, result)
 
 
 if __name__ == "__main__":
-    if sys.argv[2:] == [INSIDE]:
-        sys.exit(inside_a_namespace(sys.argv[1]))
+    if sys.argv[2:3] == [INSIDE]:
+        sys.exit(inside_a_namespace(sys.argv[1], *sys.argv[3:]))
     sys.exit(main([
         ranks_get_what_the_launcher_gets,
         ranks_get_what_agents_and_wardens_get,

@@ -15,6 +15,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "launcher/leftovers/owner_tag.h"
 #include "tests/launcher/run_launcher.h"
 
 namespace chainmail::launch {
@@ -167,17 +168,32 @@ TEST_F(JobFolderTest, NothingIsLeftByALauncherThatIsKilled) {
   EXPECT_TRUE(job_folders().empty());
 }
 
-TEST_F(JobFolderTest, WhatAMachineThatWasSwitchedOffLeftIsRemoved) {
-  const std::string old = folder_ + "/chainmail-job.1.abcdef";
-  const std::string young = folder_ + "/chainmail-job.2.abcdef";
-  for (const std::string& name : {old, young}) {
-    std::filesystem::create_directory(name);
-    std::ofstream(name + "/events.jsonl") << "{}\n";
+// With all who would have cleared up: by a scheduler, or because the machine was switched off.
+TEST_F(JobFolderTest, WhatJobsThatWereKilledAsAWholeHaveLeftIsRemoved) {
+  const std::string tag = own_tag();
+  ASSERT_FALSE(tag.empty());
+  const std::size_t last = tag.rfind('-');
+  const std::string gone = tag.substr(0, last + 1) + "1";  // such a process started long ago
+  const std::string earlier_boot = "00000000" + tag.substr(8);
+  const std::string elsewhere = tag.substr(0, 9) + "7" + tag.substr(tag.find('-', 9));
+  const std::vector<std::string> left = {
+      "/chainmail-job.2." + gone + ".abcdef", "/chainmail-0123456789abcdef.mpi." + gone + ".abcdef",
+      "/chainmail-0123456789abcdef.job." + earlier_boot + ".abcdef",
+      "/chainmail-agent." + gone + ".abcdefghij"};
+  const std::vector<std::string> kept = {"/chainmail-job.2." + tag + ".abcdef",
+                                         "/chainmail-agent." + elsewhere + ".abcdefghij",
+                                         "/chainmail-job.2.abcdef", "/elses." + gone + ".abcdef"};
+  for (const auto& names : {left, kept}) {
+    for (const std::string& name : names) {
+      std::filesystem::create_directory(folder_ + name);
+      std::ofstream(folder_ + name + "/file") << "{}\n";
+    }
   }
-  std::filesystem::last_write_time(
-      old, std::filesystem::file_time_type::clock::now() - std::chrono::hours(1));
-  EXPECT_EQ(run_script({"-n", "1"}, "while [ -e " + old + " ]; do sleep 0.05; done").code, 0);
-  EXPECT_EQ(job_folders(), std::vector<std::filesystem::path>{young});
+  std::string script = "for f in";
+  for (const std::string& name : left) script += " " + folder_ + name;
+  EXPECT_EQ(
+      run_script({"-n", "1"}, script + "; do while [ -e $f ]; do sleep 0.05; done; done").code, 0);
+  for (const std::string& name : kept) EXPECT_TRUE(std::filesystem::exists(folder_ + name)) << name;
 }
 
 TEST_F(JobFolderTest, AJobDoesWithout) {

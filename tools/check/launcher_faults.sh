@@ -2,17 +2,18 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-# Breaks running jobs TIMES times in each way: ranks (C++ and Python), agents, their wardens, MPI's
-# helpers, remote shells and the launcher killed by SIGKILL; ranks and agents stopped; a link cut, or
+# Breaks running jobs TIMES times in each way: ranks (C++ and Python), agents, the
+# processes above them (reapers, wardens, any two of the three), MPI's helpers, remote shells and the
+# launcher killed by SIGKILL; ranks and agents stopped; a link cut, or
 # dead in one direction; a rank out of memory; SIGINT and SIGTERM at a random moment of the start.
 # The ranks do all-reduces all the time. Every survivor must get a PeerError that names a rank that
 # was hit (none where nobody was: MPI's helper), its host, the operation and the cause, in 0.5 s
-# (killed) or 5 s (stopped, cut); all processes must be gone in 2 s after that (5 s on the cut side);
+# (killed), 5 s (a rank stopped) or 9 s (an agent stopped, a link cut); all processes must be gone in 2 s after that (5 s on the cut side);
 # the exit code is as documented; nothing is left.
 #
 #   tools/check/launcher_faults.sh [--slack F] TIMES [CASE...]
 #
-# CASE: rank python agent warden helper mpi-helper ssh launcher stop python-stop stop-agent
+# CASE: rank python agent reaper warden two helper mpi-helper ssh launcher stop python-stop stop-agent
 # stop-launcher cut deaf mute oom stall start-int start-term, with "local:" (all ranks on this
 # machine) or "nodes:" (half on each of two nodes with sshd) in front to have only that; "local:"
 # and "nodes:" alone are all cases there. --slack multiplies the bounds, for machines that do other

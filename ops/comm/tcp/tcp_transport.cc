@@ -23,8 +23,6 @@ using std::chrono::milliseconds;
 constexpr std::uint64_t kConnectorKey = 0;
 constexpr std::uint64_t kWakeKey = 1;
 constexpr std::uint64_t kFirstPeerKey = 2;
-// Found out within 3 s: the next look may be half a second later.
-constexpr milliseconds kCutOffTime{2200};
 // Shorter than the time between two inquiries about one transfer.
 constexpr milliseconds kBoardPause{50};
 
@@ -99,7 +97,7 @@ void TcpTransport::post(Receive& receive) {
 
 void TcpTransport::inquire(const Transfer& transfer) {
   const auto& stream = peer(transfer.peer).stream;
-  if (stream && internal::is_cut_off(stream->fd(), kCutOffTime)) {
+  if (stream && internal::is_cut_off(stream->fd(), internal::kSilenceLimit)) {
     close(transfer.peer, "does not answer (cut off)");
     return;
   }

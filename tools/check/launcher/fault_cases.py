@@ -53,6 +53,23 @@ def kill_agent(job):
     return Fault(kill(job.agent_of(rank)), victims, others(job, victims))
 
 
+def kill_reaper(job):
+    rank = random.randrange(job.size)
+    victims = ranks_of_node(job, rank)
+    return Fault(kill(job.reaper_of(rank)), victims, others(job, victims))
+
+
+def kill_two(job):
+    """Of the three processes of a node: the one that is left ends everything there."""
+    rank = random.randrange(job.size)
+    victims = ranks_of_node(job, rank)
+    three = [job.agent_of(rank), job.reaper_of(rank), job.warden_of(rank)]
+    first, second = random.sample(three, 2)
+    at = kill(first)
+    kill(second)
+    return Fault(at, victims, others(job, victims))
+
+
 def kill_warden(job):
     rank = random.randrange(job.size)
     victims = ranks_of_node(job, rank)
@@ -102,7 +119,7 @@ def stop_launcher(job):
     """It goes on when its agents have given it up, and must then find out by itself."""
     pid = job.process.pid
     os.kill(pid, signal.SIGSTOP)
-    limit = time.time() + 10
+    limit = time.time() + 15
     while job.processes() != [pid] and time.time() < limit:
         time.sleep(0.02)
     return Fault(kill(pid, signal.SIGCONT), list(range(job.size)), [])
@@ -201,6 +218,7 @@ class Case:
 
 
 ON_NODES = ("nodes",)
+LEASE = 9.0  # and the heartbeat with which it shows
 KILLED = r"rank \d on host \S+ was killed by signal 9"
 STOPPED = r"rank \d on host \S+ has been stopped"
 NO_HELPER = r"MPI cannot be served on host \S+: the MPI helper"
@@ -211,18 +229,20 @@ CASES = {
     "rank": Case(kill_rank, 137, KILLED, "signal 9"),
     "python": Case(kill_rank, 137, KILLED, "signal 9", program=jobs.PYTHON, size=2),
     "agent": Case(kill_agent, 125, r"lost host ", "host lost"),
+    "reaper": Case(kill_reaper, 125, r"lost host ", "host lost"),
     "warden": Case(kill_warden, 125, r"lost host ", "host lost"),
+    "two": Case(kill_two, 125, r"lost host ", "host lost"),
     "helper": Case(kill_helper, 125, NO_HELPER, NO_HELPER, program=jobs.MPI),
     "mpi-helper": Case(kill_plain_helper, 125, NO_HELPER, "", program=jobs.PLAIN_MPI),
     "ssh": Case(kill_shell, 125, LOST, "host lost", shapes=ON_NODES),
     "launcher": Case(kill_launcher, -9, "", ""),
     "stop": Case(stop_rank, 147, STOPPED, "stopped", 5.0),
     "python-stop": Case(stop_rank, 147, STOPPED, "stopped", 5.0, program=jobs.PYTHON, size=2),
-    "stop-agent": Case(stop_agent, 125, LOST, "host lost", 5.0, 5.0, shapes=ON_NODES),
+    "stop-agent": Case(stop_agent, 125, LOST, "host lost", LEASE, 5.0, shapes=ON_NODES),
     "stop-launcher": Case(stop_launcher, 125, LOST, ""),
-    "cut": Case(cut_link, 125, LOST, CUT, 5.0, 5.0, shapes=ON_NODES),
-    "deaf": Case(deafen, 125, LOST, CUT, 5.0, 5.0, shapes=ON_NODES),
-    "mute": Case(mute, 125, LOST, CUT, 5.0, 5.0, shapes=ON_NODES),
+    "cut": Case(cut_link, 125, LOST, CUT, LEASE, 5.0, shapes=ON_NODES),
+    "deaf": Case(deafen, 125, LOST, CUT, LEASE, 5.0, shapes=ON_NODES),
+    "mute": Case(mute, 125, LOST, CUT, LEASE, 5.0, shapes=ON_NODES),
     "oom": Case(exhaust_memory, 137, r"out-of-memory", "out-of-memory"),
     "stall": Case(
         hang_rank, 124, r"rank \d on host \S+ has stalled", "stalled: no progress for 2 s", 5.0,

@@ -192,8 +192,11 @@ class Job:
     def agent_of(self, rank):
         return parent_of(self.pid_of(rank))
 
-    def warden_of(self, rank):
+    def reaper_of(self, rank):
         return parent_of(self.agent_of(rank))
+
+    def warden_of(self, rank):
+        return parent_of(self.reaper_of(rank))
 
     def children(self, name):
         """Children of the launcher with that name: remote shells, local wardens."""

@@ -134,8 +134,11 @@ class Tree:
     def agent(self, host):
         return stat_of(self.rank(host))[1]
 
-    def warden(self, host):
+    def reaper(self, host):
         return stat_of(self.agent(host))[1]
+
+    def warden(self, host):
+        return stat_of(self.reaper(host))[1]
 
     def shell(self, host):
         return stat_of(self.warden(host))[1]
@@ -230,9 +233,11 @@ def check_kills(work, hosts, width):
         ("kill leaf's rank", lambda t: t.rank(leaf), nine, 137,
          rf"rank {leaf} on host h{leaf} was killed by signal 9"),
         ("kill leaf's agent", lambda t: t.agent(leaf), nine, 125, lost_leaf),
+        ("kill leaf's reaper", lambda t: t.reaper(leaf), nine, 125, lost_leaf),
         ("kill leaf's warden", lambda t: t.warden(leaf), nine, 125, lost_leaf),
         ("kill leaf's shell", lambda t: t.shell(leaf), nine, 125, lost_leaf),
         ("kill relay's agent", lambda t: t.agent(relay), nine, 125, lost_relay),
+        ("kill relay's reaper", lambda t: t.reaper(relay), nine, 125, lost_relay),
         ("kill relay's warden", lambda t: t.warden(relay), nine, 125, lost_relay),
         ("kill relay's shell", lambda t: t.shell(relay), nine, 125, lost_relay),
         ("terminate relay's agent", lambda t: t.agent(relay), signal.SIGTERM, 143,
@@ -274,7 +279,7 @@ def check_stops(work, hosts, width):
         fail("short stop", f"did not start: {tree.messages()}")
     tree.end("short stop")
     broken("long stop", Tree(work, hosts, width, SLEEP), lambda t: t.agent(0), signal.SIGSTOP, 125,
-           r"launcher: lost host h0: .*h\d+.* through it", 12, 5)
+           r"launcher: lost host h0: .*h\d+.* through it", 16, 9)
 
 
 def check_doors(work, hosts, width):

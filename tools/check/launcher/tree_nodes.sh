@@ -106,13 +106,13 @@ one_round() {
   nothing_left launcher 3
   start
   ip link set "$(cat "$dir/n1.link")" down
-  ends cut-relay 125 9000 'launcher: lost host n1: nothing heard for .*hosts n3, n4 were reached through it'
-  nothing_left cut-relay 6
+  ends cut-relay 125 14000 'launcher: lost host n1: nothing heard for .*hosts n3, n4 were reached through it'
+  nothing_left cut-relay 10
   ip link set "$(cat "$dir/n1.link")" up
   start
   ip link set "$(cat "$dir/n4.link")" down
-  ends cut-leaf 125 9000 'launcher: lost host n4: nothing heard'
-  nothing_left cut-leaf 6
+  ends cut-leaf 125 14000 'launcher: lost host n4: nothing heard'
+  nothing_left cut-leaf 10
   ip link set "$(cat "$dir/n4.link")" up
 }
 
@@ -127,7 +127,7 @@ LAUNCHER=$work/away/launcher
 # shellcheck disable=SC2016
 run staged 0 --rsh "$rsh" sh -c 'tr "\0" " " </proc/$PPID/cmdline; echo'
 LAUNCHER=$near
-[ "$(grep -c '^/tmp/chainmail-agent\.[A-Za-z0-9]*/launcher --agent ' <<<"$out")" = 5 ] ||
+[ "$(grep -c '^/tmp/chainmail-agent\.[-.A-Za-z0-9]*/launcher --agent ' <<<"$out")" = 5 ] ||
   fail "staged: $out"
 ls -d /tmp/chainmail-agent.* 2>/dev/null && fail "a staged agent was left"
 

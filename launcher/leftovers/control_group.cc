@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+#include "launcher/leftovers/control_group.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <exception>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <thread>
+
+#include "launcher/agent/memory_watch.h"
+#include "launcher/leftovers/owner_tag.h"
+
+namespace chainmail::launch {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kPrefix = "chainmail.";
+
+std::string read_file(const std::string& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// Of v2, whatever other hierarchies there are.
+std::string own_group() {
+  std::ifstream groups("/proc/self/cgroup");
+  for (std::string line; std::getline(groups, line);) {
+    if (!line.starts_with("0::")) continue;
+    return find_memory_group(line, read_file("/proc/self/mountinfo")).folder;
+  }
+  return {};
+}
+
+// systemd marks what it leaves to others; everything else of the tree is its own, also where root
+// could write to it.
+bool is_delegated(const std::string& group) {
+  if (access((group + "/cgroup.procs").c_str(), W_OK) != 0 || access(group.c_str(), W_OK) != 0) {
+    return false;
+  }
+  if (geteuid() != 0 || access("/run/systemd/system", F_OK) != 0) return true;
+  for (const char* name : {"trusted.delegate", "user.delegate"}) {
+    char value = 0;
+    if (getxattr(group.c_str(), name, &value, 1) == 1 && value == '1') return true;
+  }
+  return false;
+}
+
+// A group that hands controllers on may not hold processes beside its children, and shares out
+// processors among these.
+bool can_be_divided(const std::string& group) {
+  std::string type = read_file(group + "/cgroup.type");  // the root has none
+  while (!type.empty() && type.back() == '\n') type.pop_back();
+  const std::string handed_on = read_file(group + "/cgroup.subtree_control");
+  return (type.empty() || type == "domain") &&
+         handed_on.find_first_not_of(" \n") == std::string::npos;
+}
+
+void kill_group(const std::string& path) noexcept {
+  const internal::UniqueFd fd(::open((path + "/cgroup.kill").c_str(), O_WRONLY | O_CLOEXEC));
+  if (fd.is_open() && ::write(fd.get(), "1", 1) == 1) return;
+  // Before Linux 5.14. Whoever forks while this goes on is found by the next look.
+  for (int look = 0; look < 10; ++look) {
+    std::ifstream processes(path + "/cgroup.procs");
+    bool is_empty = true;
+    for (pid_t pid = 0; processes >> pid;) {
+      if (pid > 0) kill(pid, SIGKILL);
+      is_empty = false;
+    }
+    if (is_empty) return;
+  }
+}
+
+void remove_group(const std::string& path) noexcept {
+  for (int look = 0; look < 20; ++look) {
+    if (rmdir(path.c_str()) == 0 || errno != EBUSY) return;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+}
+
+}  // namespace
+
+ControlGroup ControlGroup::make_below_own() {
+  ControlGroup made;
+  const std::string own = own_group();
+  const std::string tag = own_tag();
+  if (own.empty() || tag.empty() || !is_delegated(own) || !can_be_divided(own)) return made;
+  const std::string path = own + "/" + kPrefix + tag;
+  if (mkdir(path.c_str(), 0755) != 0) return made;
+  made.entrance_.reset(::open((path + "/cgroup.procs").c_str(), O_WRONLY | O_CLOEXEC));
+  if (made.entrance_.is_open()) {
+    made.path_ = path;
+  } else {
+    (void)rmdir(path.c_str());
+  }
+  return made;
+}
+
+void ControlGroup::kill_all() const noexcept {
+  if (exists()) kill_group(path_);
+}
+
+void ControlGroup::remove() const noexcept {
+  if (exists()) remove_group(path_);
+}
+
+void end_left_groups() noexcept {
+  try {
+    const std::string own = own_group();
+    if (own.empty()) return;
+    for (const auto& entry : fs::directory_iterator(own)) {
+      const std::string name = entry.path().filename();
+      if (!name.starts_with(kPrefix) || owner_of(name) != Owner::kGone) continue;
+      kill_group(entry.path());
+      remove_group(entry.path());
+    }
+  } catch (const std::exception&) {
+    // Not ours to read.
+  }
+}
+
+}  // namespace chainmail::launch

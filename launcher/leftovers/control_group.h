@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// A control group (v2) for the ranks of one agent and all that they start, in whatever session: the
+// kernel ends it as one. Only where this process's own group is ours to divide; nothing depends on
+// it.
+//
+// One thread.
+
+#pragma once
+
+#include <string>
+
+#include "base/unique_fd.h"
+
+namespace chainmail::launch {
+
+class ControlGroup {
+ public:
+  ControlGroup() = default;  ///< none
+  /// Below the group of this process, where it is the user's, or delegated to him, and hands no
+  /// controllers on; else none. Named after this process, see owner_tag.h.
+  [[nodiscard]] static ControlGroup make_below_own();
+
+  [[nodiscard]] bool exists() const noexcept { return !path_.empty(); }
+  /// A process that writes "0" here enters the group; -1: none.
+  [[nodiscard]] int entrance() const noexcept { return entrance_.get(); }
+  /// SIGKILL to all processes in it.
+  void kill_all() const noexcept;
+  /// Once it is empty; waits for that for some 100 ms.
+  void remove() const noexcept;
+
+ private:
+  std::string path_;
+  internal::UniqueFd entrance_;
+};
+
+/// Ends and removes groups below this process's own whose owner is gone.
+void end_left_groups() noexcept;
+
+}  // namespace chainmail::launch

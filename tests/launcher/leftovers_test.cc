@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// What tells the folders and control groups of a job that was killed from those in use.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdio>
+#include <filesystem>
+#include <string>
+
+#include "launcher/leftovers/control_group.h"
+#include "launcher/leftovers/owner_tag.h"
+#include "launcher/leftovers/sweep.h"
+
+namespace chainmail::launch {
+namespace {
+
+namespace fs = std::filesystem;
+
+TEST(OwnerTag, NamesThisProcess) {
+  const std::string tag = own_tag();
+  EXPECT_THAT(tag,
+              testing::MatchesRegex("[0-9a-f]+-[0-9]+-" + std::to_string(getpid()) + "-[0-9]+"));
+  EXPECT_EQ(owner_of("chainmail-job.1." + tag + ".abcdef"), Owner::kAlive);
+  EXPECT_EQ(owner_of(tag), Owner::kAlive);
+}
+
+TEST(OwnerTag, OfAProcessThatHasEnded) {
+  // As its child: it is still there, to be reaped.
+  std::array<int, 2> ends{};
+  ASSERT_EQ(pipe(ends.data()), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    const std::string tag = own_tag();
+    _exit(write(ends[1], tag.data(), tag.size()) > 0 ? 0 : 1);
+  }
+  close(ends[1]);
+  std::string tag(100, '\0');
+  const ssize_t count = read(ends[0], tag.data(), tag.size());
+  close(ends[0]);
+  ASSERT_GT(count, 0);
+  tag.resize(static_cast<std::size_t>(count));
+  siginfo_t info{};
+  ASSERT_EQ(waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOWAIT), 0);
+  EXPECT_EQ(owner_of("x." + tag), Owner::kGone);
+  ASSERT_EQ(waitpid(child, nullptr, 0), child);
+  EXPECT_EQ(owner_of("x." + tag), Owner::kGone);
+}
+
+TEST(OwnerTag, IsTakenForNothingElse) {
+  for (const char* name :
+       {"", ".", "chainmail-job.1.abcdef", "chainmail-0123456789abcdef.mpi.abcdef", "a-1-2-3",
+        "01234567-1-2-", "01234567-1-2", "01234567-1-2-3-4", "01234567-1-x-3", "01234567--2-3",
+        "01234567-1-222222222222222222222222-3", "chainmail-nodes.Ab01-2"}) {
+    EXPECT_EQ(owner_of(name), Owner::kUnknown) << name;
+  }
+}
+
+TEST(OwnerTag, OfOthersTellsNothing) {
+  const std::string tag = own_tag();
+  EXPECT_EQ(owner_of("00000000" + tag.substr(8)), Owner::kEarlierBoot);
+  // A container's processes have numbers of their own.
+  EXPECT_EQ(owner_of(tag.substr(0, 9) + "7" + tag.substr(tag.find('-', 9))), Owner::kUnknown);
+}
+
+TEST(Sweep, FollowsNoLinksAndTakesFoldersOnly) {
+  std::string folder = fs::temp_directory_path() / "leftovers.XXXXXX";
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  const std::string tag = own_tag();
+  const std::string gone = tag.substr(0, tag.rfind('-')) + "-1";
+  const std::string left = folder + "/chainmail-a.mpi." + gone + ".b";
+  const std::string link = folder + "/chainmail-c.mpi." + gone + ".d";
+  fs::create_directories(left + "/deep");
+  fs::create_directory(folder + "/elsewhere");
+  fs::create_directory_symlink(folder + "/elsewhere", link);
+  fs::create_directory_symlink(folder + "/elsewhere", left + "/deep/link");
+  fs::create_directory(folder + "/elsewhere/kept");
+  remove_left_folders(folder);
+  EXPECT_FALSE(fs::exists(left));
+  EXPECT_TRUE(fs::is_symlink(link));
+  EXPECT_TRUE(fs::exists(folder + "/elsewhere/kept"));
+  remove_left_folders(folder + "/missing");
+  fs::remove_all(folder);
+}
+
+TEST(ControlGroup, EndsWhateverIsInItInAnySession) {
+  const ControlGroup group = ControlGroup::make_below_own();
+  if (!group.exists()) GTEST_SKIP() << "no control group (v2) can be made below this process's own";
+  const pid_t child = fork();
+  if (child == 0) {
+    if (write(group.entrance(), "0", 1) != 1) _exit(1);
+    if (fork() == 0) setsid();
+    while (true) pause();
+  }
+  std::array<char, 4096> names{};
+  for (int look = 0; look < 500; ++look) {
+    names.fill('\0');
+    FILE* list = popen(("cat /proc/" + std::to_string(child) + "/cgroup").c_str(), "r");
+    ASSERT_NE(list, nullptr);
+    ASSERT_GE(fread(names.data(), 1, names.size() - 1, list), 0U);
+    pclose(list);
+    if (std::string(names.data()).find(own_tag()) != std::string::npos) break;
+    usleep(10000);
+  }
+  EXPECT_THAT(names.data(), testing::HasSubstr(own_tag()));
+  group.kill_all();
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) << status;
+  group.remove();
+  const ControlGroup again = ControlGroup::make_below_own();
+  EXPECT_TRUE(again.exists());  // the name is free, so nobody was left in it
+  again.remove();
+}
+
+TEST(ControlGroup, OfNobodyDoesNothing) {
+  const ControlGroup none;
+  EXPECT_FALSE(none.exists());
+  EXPECT_EQ(none.entrance(), -1);
+  none.kill_all();
+  none.remove();
+}
+
+}  // namespace
+}  // namespace chainmail::launch
