@@ -9,7 +9,6 @@
 #include <cerrno>
 #include <cstring>
 #include <span>
-#include <string_view>
 #include <utility>
 
 namespace chainmail::ops {
@@ -31,7 +30,6 @@ constexpr std::byte kAccept{'A'};
 constexpr std::byte kYield{'Y'};
 constexpr std::byte kDialerRole{'d'};
 constexpr std::byte kAcceptorRole{'a'};
-constexpr std::string_view kTrafficLabel = "chainmail records of the";
 
 void append_u32(std::byte*& out, std::uint32_t value) {
   for (unsigned i = 0; i < 4; ++i) *out++ = static_cast<std::byte>((value >> (8 * i)) & 0xff);
@@ -85,34 +83,19 @@ Digest Handshake::proof(std::byte role) const {
   return internal::hmac_sha256(identity_->secret, message);
 }
 
-internal::SecretKey Handshake::traffic_key(const internal::SecretKey& root,
-                                           std::byte direction) const {
-  std::array<std::byte, kTrafficLabel.size() + 1 + kMagic.size() + 1 + 4 + kIdentityBytes> info{};
-  std::byte* out = info.data();
-  const auto label = std::as_bytes(std::span(kTrafficLabel));
-  const auto version = std::as_bytes(std::span(kMagic));
-  out = std::copy(label.begin(), label.end(), out);
-  *out++ = direction;
-  out = std::copy(version.begin(), version.end(), out);
-  *out++ = static_cast<std::byte>(identity_->encryption);
-  append_u32(out, static_cast<std::uint32_t>(identity_->size));
-  append_identity(out);
-  internal::SecretKey key;
-  internal::hkdf_expand(root, info, key.bytes());
-  return key;
-}
-
 std::optional<StreamKeys> Handshake::derive_keys() const {
   if (identity_->encryption == Encryption::kOff) return std::nullopt;
-  std::array<std::byte, 2 * sizeof(Nonce)> salt{};
-  std::byte* out = std::copy(dialer_nonce().begin(), dialer_nonce().end(), salt.data());
-  std::copy(acceptor_nonce().begin(), acceptor_nonce().end(), out);
-  const internal::SecretKey root =
-      internal::hkdf_extract(salt, std::as_bytes(std::span(identity_->secret)));
-  internal::SecretKey of_dialer = traffic_key(root, kDialerRole);
-  internal::SecretKey of_acceptor = traffic_key(root, kAcceptorRole);
-  if (is_dialer_) return StreamKeys{std::move(of_dialer), std::move(of_acceptor)};
-  return StreamKeys{std::move(of_acceptor), std::move(of_dialer)};
+  return derive_stream_keys({.secret = identity_->secret,
+                             .protocol = {kMagic.data(), kMagic.size()},
+                             .group = identity_->group,
+                             .generation = identity_->generation,
+                             .size = identity_->size,
+                             .dialer = dialer(),
+                             .acceptor = acceptor(),
+                             .encryption = identity_->encryption,
+                             .nonce_of_dialer = dialer_nonce(),
+                             .nonce_of_acceptor = acceptor_nonce()},
+                            is_dialer_);
 }
 
 bool Handshake::take_peer_encryption(std::byte mode) noexcept {

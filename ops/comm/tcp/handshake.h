@@ -20,7 +20,7 @@
 #include "base/deadline.h"
 #include "base/hmac.h"
 #include "base/unique_fd.h"
-#include "ops/comm/tcp/sealed/record_cipher.h"
+#include "ops/comm/tcp/sealed/stream_keys.h"
 #include "ops/types.h"
 
 namespace chainmail::ops {
@@ -78,7 +78,6 @@ class Handshake {
   HandshakeState advance_acceptor();
   HandshakeState on_hello();
   internal::Digest proof(std::byte role) const;
-  internal::SecretKey traffic_key(const internal::SecretKey& root, std::byte direction) const;
   bool take_peer_encryption(std::byte mode) noexcept;
   bool agrees() const noexcept { return peer_encryption_ == identity_->encryption; }
   int dialer() const noexcept { return is_dialer_ ? identity_->rank : peer_; }

@@ -19,12 +19,6 @@
 
 namespace chainmail::ops {
 
-/// What one end of a connection seals and opens with. Each key is used for nothing else.
-struct StreamKeys {
-  internal::SecretKey send;
-  internal::SecretKey receive;
-};
-
 /// The longest record: long enough to cost little by itself, short enough that the next one is
 /// sealed while the last is on the wire.
 inline constexpr std::size_t kRecordBytes = std::size_t{64} << 10;

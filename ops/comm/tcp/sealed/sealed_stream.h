@@ -18,6 +18,7 @@
 
 #include "base/unique_fd.h"
 #include "ops/comm/tcp/sealed/record_cipher.h"
+#include "ops/comm/tcp/sealed/stream_keys.h"
 #include "ops/comm/tcp/stream.h"
 
 namespace chainmail::ops {

@@ -12,8 +12,12 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
+
+#include "ops/comm/tcp/sealed/stream_keys.h"
 
 namespace chainmail::ops {
 namespace {
@@ -180,6 +184,46 @@ TEST(RecordCipherTest, CountsInTheIvAndChangesTheKeyAtTheLimit) {
     ASSERT_EQ(theirs.text, ours.text) << number;
     ASSERT_EQ(theirs.tag, ours.tag) << number;
   }
+}
+
+// Whatever is different between two connections, directions or modes, no key of one is one of the
+// other; and both ends of one have the same.
+TEST(StreamKeysTest, EveryInputMakesOtherKeys) {
+  const KeyInputs inputs{.secret = "secret",
+                         .protocol = "one",
+                         .group = "group",
+                         .generation = 1,
+                         .size = 4,
+                         .dialer = 0,
+                         .acceptor = 1,
+                         .encryption = Encryption::kEncrypt,
+                         .nonce_of_dialer = {std::byte{1}},
+                         .nonce_of_acceptor = {std::byte{2}}};
+  std::vector<KeyInputs> all(11, inputs);
+  all[1].secret = "secret2";
+  all[2].protocol = "two";
+  all[3].group = "group2";
+  all[4].generation = 2;
+  all[5].size = 5;
+  std::swap(all[6].dialer, all[6].acceptor);
+  all[7].acceptor = 2;
+  all[8].encryption = Encryption::kAuthenticate;
+  all[9].nonce_of_dialer = {std::byte{3}};
+  std::swap(all[10].nonce_of_dialer, all[10].nonce_of_acceptor);
+  std::set<std::string> keys;
+  for (const KeyInputs& each : all) {
+    const StreamKeys dialer = derive_stream_keys(each, true);
+    const StreamKeys acceptor = derive_stream_keys(each, false);
+    EXPECT_EQ(dialer.send.view(), acceptor.receive.view());
+    EXPECT_EQ(dialer.receive.view(), acceptor.send.view());
+    EXPECT_TRUE(keys.emplace(dialer.send.view()).second);
+    EXPECT_TRUE(keys.emplace(dialer.receive.view()).second);
+  }
+  // A piece of one text is not a piece of the next.
+  KeyInputs moved = inputs;
+  moved.protocol = "on";
+  moved.group = "egroup";
+  EXPECT_TRUE(keys.emplace(derive_stream_keys(moved, true).send.view()).second);
 }
 
 TEST(RecordCipherTest, TheLimitIsWellInsideThatOfNist) {
