@@ -88,6 +88,22 @@ void check_several(const std::vector<Application>& applications) {
   }
 }
 
+// One program that says something else would send in the clear what the others seal.
+void apply_encryption(Options& options) {
+  if (options.encryption.empty()) return;
+  std::vector<ExportedVariable> given = options.common_variables;
+  for (const Application& application : applications_of(options)) {
+    given.insert(given.end(), application.variables.begin(), application.variables.end());
+  }
+  for (const ExportedVariable& variable : given) {
+    if (variable.name != "CHAINMAIL_ENCRYPT") continue;
+    throw UsageError(
+        "--encrypt and --authenticate set CHAINMAIL_ENCRYPT for all ranks; leave the "
+        "option or the variable out");
+  }
+  options.common_variables.push_back({"CHAINMAIL_ENCRYPT", options.encryption});
+}
+
 void check_together(const Options& options) {
   if (options.help || options.help_all || options.version) return;
   const Application& first = options;
@@ -124,6 +140,7 @@ Options parse_options(std::span<const std::string> arguments) {
   }
   options.binding.overload = options.binding.overload || options.oversubscribe;
   check_together(options);
+  apply_encryption(options);
   return options;
 }
 

@@ -79,7 +79,8 @@ struct Options : Application {
   /// --tree: how many agents each machine starts; 0: this one all; nothing: as the number of hosts
   /// says
   std::optional<std::uint32_t> tree_width;
-  int max_restarts = 0;  ///< how often the world may be started anew after a failure
+  std::string encryption;  ///< --encrypt, --authenticate: what CHAINMAIL_ENCRYPT is; empty: neither
+  int max_restarts = 0;    ///< how often the world may be started anew after a failure
   Binding binding;
   InputTarget input;
   bool oversubscribe = false;

@@ -143,6 +143,18 @@ const char* to_string(CrossCarrier cross) noexcept {
   return "unknown";
 }
 
+const char* to_string(Encryption mode) noexcept {
+  switch (mode) {
+    case Encryption::kOff:
+      return "off";
+    case Encryption::kAuthenticate:
+      return "authenticate";
+    case Encryption::kEncrypt:
+      return "encrypt";
+  }
+  return "unknown";
+}
+
 const char* to_string(Algorithm algorithm) noexcept {
   switch (algorithm) {
     case Algorithm::kAuto:

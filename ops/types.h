@@ -49,6 +49,13 @@ enum class WireFormat : std::uint8_t { kNative, kFloat16, kBFloat16 };
 /// What joins ranks of different nodes.
 enum class CrossCarrier : std::uint8_t { kTcp, kMpi };
 
+/// What protects data between ranks over TCP from somebody on the network.
+enum class Encryption : std::uint8_t {
+  kOff,           ///< nothing; checksums find accidents
+  kAuthenticate,  ///< nobody can change them: GMAC
+  kEncrypt,       ///< nobody can read or change them: AES-256-GCM
+};
+
 enum class Algorithm : std::uint8_t {
   kAuto,
   kNaive,  ///< as kFlat; the caller hands over one tensor at a time
@@ -82,6 +89,7 @@ enum class OpKind : std::uint8_t {
 [[nodiscard]] const char* to_string(ReduceOp op) noexcept;          // "sum"
 [[nodiscard]] const char* to_string(WireFormat wire) noexcept;      // "native", "float16"
 [[nodiscard]] const char* to_string(CrossCarrier cross) noexcept;   // "tcp", "mpi"
+[[nodiscard]] const char* to_string(Encryption mode) noexcept;      // "off", "encrypt"
 [[nodiscard]] const char* to_string(Algorithm algorithm) noexcept;  // "two_dimensional"
 [[nodiscard]] const char* to_string(OpKind kind) noexcept;          // "all_reduce"
 

@@ -248,6 +248,22 @@ std::vector<Flag> environment_flags() {
          const std::string value = words.value();
          target.job.mpi = parse_mpi(words.flag(), value);
        }},
+      {{"encrypt"},
+       kCommon,
+       "--encrypt",
+       "encrypt and authenticate the ranks' data between hosts",
+       [](FlagTarget target, FlagWords& words) {
+         words.no_value();
+         target.job.encryption = "encrypt";
+       }},
+      {{"authenticate"},
+       kMore,
+       "--authenticate",
+       "authenticate them alone: nobody changes them, some may read them",
+       [](FlagTarget target, FlagWords& words) {
+         words.no_value();
+         if (target.job.encryption.empty()) target.job.encryption = "authenticate";
+       }},
       switch_flag({"torchrun-env"}, &Options::torchrun_env, kMore, "--torchrun-env",
                   "also set MASTER_ADDR and MASTER_PORT"),
   };

@@ -46,6 +46,7 @@ TcpOptions tcp_options(const CommRequest& request, const GroupOptions& options) 
   tcp.interface = options.interface;
   tcp.on_one_node = request.on_one_node;
   tcp.use_checksum = options.use_checksum;
+  tcp.encryption = options.encryption;
   return tcp;
 }
 

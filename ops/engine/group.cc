@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "ops/comm/mpi/mpi_join.h"
+#include "ops/engine/encryption.h"
 #include "ops/engine/group_core.h"
 #include "ops/engine/group_factory.h"
 
@@ -78,6 +79,13 @@ void check_arguments(int rank, const Topology& topology, const Rendezvous* rende
   }
   if (options.timeout.count() <= 0 || options.chunk_bytes == 0) {
     throw InvalidArgument(who + "the time limit and chunk_bytes must be positive");
+  }
+  if (options.encryption != Encryption::kOff && options.secret.empty() && topology.size() > 1) {
+    throw InvalidArgument(who + "encryption \"" + to_string(options.encryption) +
+                          "\" needs a secret that the ranks share, and there is none");
+  }
+  if (options.cross == CrossCarrier::kMpi) {
+    check_carrier(options, topology, "MPI", "use tcp (CHAINMAIL_CROSS=tcp)");
   }
   if (!global_ranks.empty() && global_ranks.size() != static_cast<std::size_t>(topology.size())) {
     throw InvalidArgument(who + std::to_string(global_ranks.size()) + " global ranks for " +

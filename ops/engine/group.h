@@ -44,9 +44,12 @@ struct GroupOptions {
   CrossCarrier cross = CrossCarrier::kTcp;  ///< equal on all ranks
   bool use_shared_memory = true;  ///< false: TCP inside the node too (CHAINMAIL_LOCAL=tcp)
   bool use_checksum = true;       ///< CRC-32C of what goes over TCP; equal or not between ranks
-  std::string interface;          ///< address or name of the network interface; empty: chosen
-  std::string secret;             ///< of the job; proves on TCP that a peer belongs to it
-  std::string host;               ///< of this rank, for messages
+  /// Of what goes over TCP, equal on all ranks (CHAINMAIL_ENCRYPT). Needs `secret`; what would
+  /// carry data between nodes without it is refused.
+  Encryption encryption = Encryption::kOff;
+  std::string interface;  ///< address or name of the network interface; empty: chosen
+  std::string secret;     ///< of the job; proves on TCP that a peer belongs to it
+  std::string host;       ///< of this rank, for messages
   std::size_t chunk_bytes = std::size_t{1} << 20;  ///< of the pipeline between nodes
 };
 
@@ -186,8 +189,8 @@ class Group {
 /// Creates this rank's end of a group; collective over the ranks of `topology`. `rendezvous` must
 /// be the group's own (no other group uses its keys). `global_ranks[i]` is the job's rank of group
 /// rank i, for messages and news. Connections are made when first needed.
-/// Throws InvalidArgument (kSingleNode over several nodes, MPI that cannot be used), TimeoutError,
-/// SystemError, MpiError.
+/// Throws InvalidArgument (kSingleNode over several nodes, MPI that cannot be used, encryption
+/// without a secret or over MPI), TimeoutError, SystemError, MpiError.
 [[nodiscard]] std::shared_ptr<Group> create_group(int rank, Topology topology,
                                                   std::shared_ptr<Rendezvous> rendezvous,
                                                   GroupOptions options,

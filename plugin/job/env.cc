@@ -16,6 +16,7 @@ constexpr EnvVariable kVariables[] = {
     {"CHAINMAIL_LOCAL", "user"},
     {"CHAINMAIL_TUNING", "user"},
     {"CHAINMAIL_CROSS", "user"},
+    {"CHAINMAIL_ENCRYPT", "user, launcher"},
     {"CHAINMAIL_INTERFACE", "user"},
     {"CHAINMAIL_TIMEOUT", "user"},
     {"CHAINMAIL_NODE_ID", "user"},

@@ -25,6 +25,16 @@ std::string read_file(const std::string& path) {
   return text;
 }
 
+// A word that is misspelt must not leave a job unprotected.
+ops::Encryption read_encryption(const std::string& word) {
+  for (const auto mode :
+       {ops::Encryption::kOff, ops::Encryption::kAuthenticate, ops::Encryption::kEncrypt}) {
+    if (word == ops::to_string(mode)) return mode;
+  }
+  throw InvalidArgument("environment variable CHAINMAIL_ENCRYPT=\"" + word +
+                        "\" is none of encrypt, authenticate and off");
+}
+
 }  // namespace
 
 JobSettings read_settings(const Environment& environment) {
@@ -47,6 +57,9 @@ JobSettings read_settings(const Environment& environment) {
     }
     settings.cross = ops::parse_cross_carrier(*cross);
   }
+  if (const auto encrypt = environment("CHAINMAIL_ENCRYPT")) {
+    settings.encryption = read_encryption(*encrypt);
+  }
   const auto path = environment("CHAINMAIL_TUNING");
   settings.measures_tuning = path == "measure";
   if (path && !settings.measures_tuning) {
@@ -62,6 +75,7 @@ void apply(const JobSettings& settings, ops::GroupOptions& options) {
   if (!settings.tuning.empty()) options.tuning = settings.tuning;
   if (settings.measures_tuning) options.measures_tuning = true;
   if (settings.cross) options.cross = *settings.cross;
+  if (settings.encryption) options.encryption = *settings.encryption;
 }
 
 }  // namespace chainmail::internal

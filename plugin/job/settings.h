@@ -21,6 +21,7 @@ struct JobSettings {
   ops::Tuning tuning;                                ///< the file that CHAINMAIL_TUNING names
   bool measures_tuning = false;                      ///< CHAINMAIL_TUNING=measure
   std::optional<ops::CrossCarrier> cross;            ///< CHAINMAIL_CROSS=tcp|mpi
+  std::optional<ops::Encryption> encryption;         ///< CHAINMAIL_ENCRYPT=encrypt|...
 };
 
 /// Throws InvalidArgument that names the variable.

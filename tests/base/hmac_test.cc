@@ -7,17 +7,10 @@
 
 #include <string>
 
+#include "tests/base/hex.h"
+
 namespace chainmail::internal {
 namespace {
-
-std::string hex(const Digest& digest) {
-  std::string text;
-  for (const std::byte byte : digest) {
-    text += "0123456789abcdef"[std::to_integer<int>(byte >> 4)];
-    text += "0123456789abcdef"[std::to_integer<int>(byte & std::byte{15})];
-  }
-  return text;
-}
 
 Digest hmac(std::string_view key, std::string_view message) {
   return hmac_sha256(key, std::as_bytes(std::span(message)));
@@ -25,11 +18,12 @@ Digest hmac(std::string_view key, std::string_view message) {
 
 TEST(HmacTest, KnownValues) {
   // RFC 4231, cases 1 and 2; the value for nothing at all is well known, too.
-  EXPECT_EQ(hex(hmac(std::string(20, '\x0b'), "Hi There")),
+  EXPECT_EQ(test::to_hex(hmac(std::string(20, '\x0b'), "Hi There")),
             "b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7");
-  EXPECT_EQ(hex(hmac("Jefe", "what do ya want for nothing?")),
+  EXPECT_EQ(test::to_hex(hmac("Jefe", "what do ya want for nothing?")),
             "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
-  EXPECT_EQ(hex(hmac("", "")), "b613679a0814d9ec772f95d778c35fc5ff1697c493715653c6c712144292c5ad");
+  EXPECT_EQ(test::to_hex(hmac("", "")),
+            "b613679a0814d9ec772f95d778c35fc5ff1697c493715653c6c712144292c5ad");
 }
 
 TEST(HmacTest, ComparesWholeDigests) {

@@ -132,6 +132,28 @@ TEST(Options, VariablesInTheWordsOfHydra) {
   EXPECT_THAT(refusal({"-genvlist", "A,,B", "p"}), HasSubstr("commas"));
 }
 
+TEST(Options, EncryptionIsForAllProgramsAndNobodySaysOtherwise) {
+  EXPECT_TRUE(parse({"p"}).common_variables.empty());
+  const auto value_of = [](const Options& options) {
+    EXPECT_EQ(options.common_variables.size(), 1U);
+    EXPECT_EQ(options.common_variables.at(0).name, "CHAINMAIL_ENCRYPT");
+    return options.common_variables.at(0).value;
+  };
+  EXPECT_EQ(value_of(parse({"--encrypt", "p"})), "encrypt");
+  EXPECT_EQ(value_of(parse({"--authenticate", "p"})), "authenticate");
+  EXPECT_EQ(value_of(parse({"--authenticate", "--encrypt", "p"})), "encrypt");
+  EXPECT_EQ(value_of(parse({"--encrypt", "--authenticate", "p"})), "encrypt");
+  EXPECT_EQ(value_of(parse({"-n", "1", "p", ":", "-n", "1", "--encrypt", "p"})), "encrypt");
+  EXPECT_THAT(refusal({"--encrypt", "-x", "CHAINMAIL_ENCRYPT=off", "p"}),
+              HasSubstr("leave the option or the variable out"));
+  EXPECT_THAT(
+      refusal({"--authenticate", "-n", "1", "p", ":", "-n", "1", "-x", "CHAINMAIL_ENCRYPT", "p"}),
+      HasSubstr("CHAINMAIL_ENCRYPT for all ranks"));
+  EXPECT_THAT(refusal({"--encrypt", "-genv", "CHAINMAIL_ENCRYPT", "off", "p"}),
+              HasSubstr("CHAINMAIL_ENCRYPT for all ranks"));
+  EXPECT_THAT(refusal({"--encrypt=yes", "p"}), HasSubstr("no value"));
+}
+
 TEST(Options, WorkingDirectoryIsAbsolute) {
   const std::string here = std::filesystem::current_path().string();
   for (const char* name : {"--wdir", "-wdir", "--chdir", "-wd", "-D"}) {

@@ -105,26 +105,36 @@ void Connector::advance_accepted(std::vector<NewConnection>& connections) {
       internal::LogMessage(internal::LogLevel::kInfo)
           << "turned away a connection that does not belong to group " << identity_.group;
     }
+    if (state == HandshakeState::kMismatch) throw_mismatch(*handshake);
     if (state == HandshakeState::kProven) {
       const int rank = handshake->peer();
       const Phase phase = peer(rank).phase;
       const bool dials = phase == Phase::kConnecting || phase == Phase::kHandshake;
       const bool accepts = phase != Phase::kConnected && !(dials && identity_.rank < rank);
       if (handshake->send_verdict(accepts) && accepts) {
-        connected(rank, handshake->take_fd(), connections);
+        connected(rank, *handshake, connections);
       }
     }
     handshake = accepted_.erase(handshake);
   }
 }
 
-void Connector::connected(int rank, internal::UniqueFd fd,
-                          std::vector<NewConnection>& connections) {
+void Connector::connected(int rank, Handshake& handshake, std::vector<NewConnection>& connections) {
+  connections.push_back({rank, handshake.take_fd(), handshake.derive_keys()});
   Peer& done = peer(rank);
   if (done.phase != Phase::kIdle) --wanted_count_;
   done.dialed.reset();
   done.phase = Phase::kConnected;
-  connections.push_back({rank, std::move(fd)});
+}
+
+// Both have proven that they mean it: nobody else can end a group in this way.
+void Connector::throw_mismatch(const Handshake& handshake) const {
+  throw MismatchError(name(handshake.peer()).describe() + " has encryption \"" +
+                      to_string(handshake.peer_encryption()) + "\", " +
+                      name(identity_.rank).describe() + " has \"" +
+                      to_string(identity_.encryption) + "\" (group " + identity_.group +
+                      "); set CHAINMAIL_ENCRYPT alike on all ranks, or start all of them with the "
+                      "same launcher option, --encrypt or --authenticate");
 }
 
 void Connector::advance_peer(int rank, Peer& peer, std::vector<NewConnection>& connections) {
@@ -134,7 +144,7 @@ void Connector::advance_peer(int rank, Peer& peer, std::vector<NewConnection>& c
   if (peer.phase != Phase::kHandshake) return;
   switch (peer.dialed->advance()) {
     case HandshakeState::kAccepted:
-      connected(rank, peer.dialed->take_fd(), connections);
+      connected(rank, *peer.dialed, connections);
       return;
     case HandshakeState::kYielded:
       // The peer's own connection is on its way; if it never comes, dial again.
@@ -142,6 +152,8 @@ void Connector::advance_peer(int rank, Peer& peer, std::vector<NewConnection>& c
       peer.phase = Phase::kAwaited;
       peer.next_try = Deadline::after(milliseconds{500});
       return;
+    case HandshakeState::kMismatch:
+      throw_mismatch(*peer.dialed);
     case HandshakeState::kRefused:
       throw PeerError("the process at " + peer.address->to_string() + ", published for " +
                           name(rank).describe() + " in group " + identity_.group +

@@ -29,6 +29,7 @@ namespace chainmail::ops {
 struct NewConnection {
   int peer = 0;
   internal::UniqueFd fd;
+  std::optional<StreamKeys> keys;  ///< nothing where nothing is sealed
 };
 
 class Connector {
@@ -43,7 +44,7 @@ class Connector {
   void want(int peer);
   /// Goes on with all handshakes. `is_ready`: a socket of the connector had an event.
   /// Throws PeerError when a peer refuses connections, cannot prove that it belongs to the job, or
-  /// has ended before it could be reached.
+  /// has ended before it could be reached; MismatchError when it wants another encryption.
   std::vector<NewConnection> progress(bool is_ready);
   /// True while something is to be done at a time rather than at an event.
   bool needs_time() const noexcept { return wanted_count_ > 0 || !accepted_.empty(); }
@@ -69,7 +70,8 @@ class Connector {
   void try_again(Peer& peer);
   void no_answer(int rank, Peer& peer, int error);
   void throw_if_ended(int rank);
-  void connected(int rank, internal::UniqueFd fd, std::vector<NewConnection>& connections);
+  void connected(int rank, Handshake& handshake, std::vector<NewConnection>& connections);
+  [[noreturn]] void throw_mismatch(const Handshake& handshake) const;
   const PeerName& name(int rank) const { return names_[static_cast<std::size_t>(rank)]; }
   Peer& peer(int rank) { return peers_[static_cast<std::size_t>(rank)]; }
 

@@ -10,7 +10,6 @@
 #include <cstring>
 #include <span>
 #include <utility>
-#include <vector>
 
 namespace chainmail::ops {
 namespace {
@@ -18,12 +17,15 @@ namespace {
 using internal::Digest;
 using internal::Nonce;
 
-constexpr std::array<char, 8> kMagic = {'c', 'h', 'a', 'i', 'n', 'm', 'a', '1'};
+// The last character is the version of all that follows: handshake, frames and records.
+constexpr std::array<char, 8> kMagic = {'c', 'h', 'a', 'i', 'n', 'm', 'a', '2'};
 // Generation, the two ranks, and a digest of the group's name.
 constexpr std::size_t kIdentityBytes = 12 + sizeof(Digest);
-constexpr std::size_t kHelloBytes = kMagic.size() + kIdentityBytes + sizeof(Nonce);
-constexpr std::size_t kChallengeBytes = sizeof(Nonce) + sizeof(Digest);
+constexpr std::size_t kHelloBytes = kMagic.size() + kIdentityBytes + 1 + sizeof(Nonce);
+constexpr std::size_t kChallengeBytes = sizeof(Nonce) + 1 + sizeof(Digest);
 constexpr std::size_t kProofBytes = sizeof(Digest);
+constexpr std::size_t kVerdictBytes = 1 + sizeof(Digest);
+// What a proof is of: an end's role, or a verdict.
 constexpr std::byte kAccept{'A'};
 constexpr std::byte kYield{'Y'};
 constexpr std::byte kDialerRole{'d'};
@@ -60,25 +62,46 @@ Handshake::Handshake(internal::UniqueFd fd, const HandshakeIdentity& identity, i
       deadline_(deadline),
       own_nonce_(internal::random_nonce()) {}
 
-void Handshake::append_identity(std::byte*& out, int from, int to) const {
+void Handshake::append_identity(std::byte*& out) const {
   append_u32(out, identity_->generation);
-  append_u32(out, static_cast<std::uint32_t>(from));
-  append_u32(out, static_cast<std::uint32_t>(to));
+  append_u32(out, static_cast<std::uint32_t>(dialer()));
+  append_u32(out, static_cast<std::uint32_t>(acceptor()));
   const Digest group =
       internal::hmac_sha256("chainmail group", std::as_bytes(std::span(identity_->group)));
   out = std::copy(group.begin(), group.end(), out);
 }
 
-Digest Handshake::proof(std::byte role, int from, int to) const {
-  std::array<std::byte, 1 + kIdentityBytes + 2 * sizeof(Nonce)> message{};
+Digest Handshake::proof(std::byte role) const {
+  std::array<std::byte, 1 + kIdentityBytes + 2 + 2 * sizeof(Nonce)> message{};
   std::byte* out = message.data();
   *out++ = role;
-  append_identity(out, from, to);
-  const Nonce& dialer = is_dialer_ ? own_nonce_ : peer_nonce_;
-  const Nonce& acceptor = is_dialer_ ? peer_nonce_ : own_nonce_;
-  out = std::copy(dialer.begin(), dialer.end(), out);
-  std::copy(acceptor.begin(), acceptor.end(), out);
+  append_identity(out);
+  *out++ = static_cast<std::byte>(is_dialer_ ? identity_->encryption : peer_encryption_);
+  *out++ = static_cast<std::byte>(is_dialer_ ? peer_encryption_ : identity_->encryption);
+  out = std::copy(dialer_nonce().begin(), dialer_nonce().end(), out);
+  std::copy(acceptor_nonce().begin(), acceptor_nonce().end(), out);
   return internal::hmac_sha256(identity_->secret, message);
+}
+
+std::optional<StreamKeys> Handshake::derive_keys() const {
+  if (identity_->encryption == Encryption::kOff) return std::nullopt;
+  return derive_stream_keys({.secret = identity_->secret,
+                             .protocol = {kMagic.data(), kMagic.size()},
+                             .group = identity_->group,
+                             .generation = identity_->generation,
+                             .size = identity_->size,
+                             .dialer = dialer(),
+                             .acceptor = acceptor(),
+                             .encryption = identity_->encryption,
+                             .nonce_of_dialer = dialer_nonce(),
+                             .nonce_of_acceptor = acceptor_nonce()},
+                            is_dialer_);
+}
+
+bool Handshake::take_peer_encryption(std::byte mode) noexcept {
+  if (mode > static_cast<std::byte>(Encryption::kEncrypt)) return false;
+  peer_encryption_ = static_cast<Encryption>(mode);
+  return true;
 }
 
 // True once `bytes` bytes of the current message are in input_. Never reads past them: what follows
@@ -113,7 +136,8 @@ HandshakeState Handshake::advance_dialer() {
     std::array<std::byte, kHelloBytes> hello{};
     std::memcpy(hello.data(), kMagic.data(), kMagic.size());
     std::byte* out = hello.data() + kMagic.size();
-    append_identity(out, identity_->rank, peer_);
+    append_identity(out);
+    *out++ = static_cast<std::byte>(identity_->encryption);
     std::copy(own_nonce_.begin(), own_nonce_.end(), out);
     if (!send_all(hello.data(), hello.size())) return HandshakeState::kClosed;
     step_ = Step::kChallenge;
@@ -122,16 +146,27 @@ HandshakeState Handshake::advance_dialer() {
     if (!read_exactly(kChallengeBytes)) return HandshakeState::kPending;
     Digest claimed{};
     std::memcpy(peer_nonce_.data(), input_.data(), sizeof(Nonce));
-    std::memcpy(claimed.data(), input_.data() + sizeof(Nonce), sizeof(Digest));
-    if (!internal::equal_in_constant_time(claimed, proof(kAcceptorRole, identity_->rank, peer_))) {
+    std::memcpy(claimed.data(), input_.data() + sizeof(Nonce) + 1, sizeof(Digest));
+    if (!take_peer_encryption(input_[sizeof(Nonce)]) ||
+        !internal::equal_in_constant_time(claimed, proof(kAcceptorRole))) {
       return HandshakeState::kRefused;
     }
-    const Digest own = proof(kDialerRole, identity_->rank, peer_);
+    // Of a mismatch, too: the peer is to know whom it disagrees with.
+    const Digest own = proof(kDialerRole);
     if (!send_all(own.data(), own.size())) return HandshakeState::kClosed;
+    if (!agrees()) return HandshakeState::kMismatch;
     step_ = Step::kVerdict;
   }
-  if (!read_exactly(1)) return HandshakeState::kPending;
-  return input_[0] == kAccept ? HandshakeState::kAccepted : HandshakeState::kYielded;
+  if (!read_exactly(kVerdictBytes)) return HandshakeState::kPending;
+  Digest claimed{};
+  std::memcpy(claimed.data(), input_.data() + 1, sizeof claimed);
+  const std::byte verdict = input_[0];
+  // The proofs of roles, which anybody on the way has seen, are no verdicts.
+  if ((verdict != kAccept && verdict != kYield) ||
+      !internal::equal_in_constant_time(claimed, proof(verdict))) {
+    return HandshakeState::kRefused;
+  }
+  return verdict == kAccept ? HandshakeState::kAccepted : HandshakeState::kYielded;
 }
 
 HandshakeState Handshake::on_hello() {
@@ -142,16 +177,19 @@ HandshakeState Handshake::on_hello() {
   peer_ = static_cast<int>(from);
   std::array<std::byte, kIdentityBytes> expected{};
   std::byte* out = expected.data();
-  append_identity(out, peer_, identity_->rank);
-  if (peer_ == identity_->rank ||
-      std::memcmp(in + kMagic.size(), expected.data(), expected.size()) != 0) {
+  append_identity(out);
+  in += kMagic.size();
+  if (peer_ == identity_->rank || std::memcmp(in, expected.data(), expected.size()) != 0) {
     return HandshakeState::kStranger;
   }
-  std::memcpy(peer_nonce_.data(), in + kMagic.size() + kIdentityBytes, sizeof(Nonce));
+  in += kIdentityBytes;
+  if (!take_peer_encryption(*in++)) return HandshakeState::kStranger;
+  std::memcpy(peer_nonce_.data(), in, sizeof(Nonce));
   std::array<std::byte, kChallengeBytes> challenge{};
-  const Digest own = proof(kAcceptorRole, peer_, identity_->rank);
+  const Digest own = proof(kAcceptorRole);
   std::memcpy(challenge.data(), own_nonce_.data(), sizeof(Nonce));
-  std::memcpy(challenge.data() + sizeof(Nonce), own.data(), sizeof(Digest));
+  challenge[sizeof(Nonce)] = static_cast<std::byte>(identity_->encryption);
+  std::memcpy(challenge.data() + sizeof(Nonce) + 1, own.data(), sizeof(Digest));
   step_ = Step::kProof;
   return send_all(challenge.data(), challenge.size()) ? HandshakeState::kPending
                                                       : HandshakeState::kClosed;
@@ -167,16 +205,19 @@ HandshakeState Handshake::advance_acceptor() {
   if (!read_exactly(kProofBytes)) return HandshakeState::kPending;
   Digest claimed{};
   std::memcpy(claimed.data(), input_.data(), sizeof claimed);
-  if (!internal::equal_in_constant_time(claimed, proof(kDialerRole, peer_, identity_->rank))) {
+  if (!internal::equal_in_constant_time(claimed, proof(kDialerRole))) {
     return HandshakeState::kStranger;
   }
+  if (!agrees()) return HandshakeState::kMismatch;
   step_ = Step::kVerdict;
   return HandshakeState::kProven;
 }
 
-bool Handshake::send_verdict(bool accepts) noexcept {
-  const std::byte verdict = accepts ? kAccept : kYield;
-  return send_all(&verdict, 1);
+bool Handshake::send_verdict(bool accepts) {
+  std::array<std::byte, kVerdictBytes> verdict{accepts ? kAccept : kYield};
+  const Digest own = proof(verdict[0]);
+  std::memcpy(verdict.data() + 1, own.data(), sizeof own);
+  return send_all(verdict.data(), verdict.size());
 }
 
 }  // namespace chainmail::ops

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-// Frames over one non-blocking socket. Payloads go straight from and to the buffers that the
-// handler names; checksums are made and checked here.
+// Frames over one non-blocking socket: what all ways of putting them on the wire have in common.
 //
 // Not thread-safe.
 
 #pragma once
 
-#include <array>
+#include <sys/uio.h>
+
 #include <cstddef>
-#include <memory>
 #include <optional>
+#include <span>
 
 #include "base/unique_fd.h"
 #include "ops/comm/frames/frame.h"
@@ -21,17 +21,19 @@ namespace chainmail::ops {
 
 class TcpStream {
  public:
-  TcpStream(internal::UniqueFd fd, bool use_checksum);
+  virtual ~TcpStream() = default;
+  TcpStream(const TcpStream&) = delete;
+  TcpStream& operator=(const TcpStream&) = delete;
 
   int fd() const noexcept { return fd_.get(); }
   /// Bytes up to the last one of a message that the peer's machine has not confirmed: what lies in
   /// this machine's buffer or is on its way. Frames without a payload that follow do not count.
   std::size_t unacknowledged() const noexcept;
   /// Writes frames until the socket is full or there are none left; true when bytes moved.
-  bool write(FrameHandler& handler);
+  virtual bool write(FrameHandler& handler) = 0;
   /// Reads frames until the socket is empty or about `budget` bytes were taken; true when bytes
   /// moved. Throws StreamError at the end of the stream, on a reset or damaged bytes.
-  bool read(FrameHandler& handler, std::size_t budget);
+  virtual bool read(FrameHandler& handler, std::size_t budget) = 0;
 
   /// True while the socket was full when write() returned.
   bool is_blocked() const noexcept { return is_blocked_; }
@@ -42,37 +44,25 @@ class TcpStream {
   /// True in the middle of a frame.
   bool is_sending() const noexcept { return out_.has_value(); }
 
- private:
-  bool parse(FrameHandler& handler);
-  bool open_frame(FrameHandler& handler);
-  void sum_up() noexcept;
-  void finish_frame(FrameHandler& handler);
-  std::size_t fill();
-  void batch_wakeups() noexcept;
-  std::size_t payload_left() const noexcept { return in_ ? in_->length - payload_got_ : 0; }
+ protected:
+  explicit TcpStream(internal::UniqueFd fd) : fd_(std::move(fd)) {}
 
-  internal::UniqueFd fd_;
-  bool use_checksum_;
-  bool is_blocked_ = false;
-  bool is_stalled_ = false;
+  /// Sends of `parts`, which belong to out_, what the socket takes; 0 when it is full.
+  std::size_t send(std::span<iovec> parts);
+  /// Fills `parts` in their order with what is there; 0 when nothing is. Throws at the end.
+  std::size_t receive(std::span<iovec> parts);
+  /// The kernel need not wake this rank before `left` bytes of a payload have come, or many.
+  void batch_wakeups(std::size_t left) noexcept;
 
   std::optional<OutgoingFrame> out_;
-  std::array<std::byte, FrameHead::kBytes> out_head_{};
-  std::size_t out_sent_ = 0;    ///< of head and payload
-  std::size_t after_data_ = 0;  ///< bytes that were sent after the last frame with a message's
+  bool is_stalled_ = false;
+  bool is_empty_ = false;  ///< the socket, after the last receive()
 
-  std::optional<FrameHead> in_;
-  std::byte* payload_ = nullptr;
-  bool is_open_ = false;  ///< payload_ is known
-  std::size_t payload_got_ = 0;
-  std::size_t payload_summed_ = 0;  ///< how much of it in_checksum_ covers
-  std::size_t payload_told_ = 0;    ///< how much of it the handler knows of
-  std::uint32_t in_checksum_ = 0;
-  std::unique_ptr<std::byte[]> staging_;
-  std::size_t staging_begin_ = 0;
-  std::size_t staging_end_ = 0;
-  bool is_empty_ = false;  ///< the socket, after the last fill()
-  int low_water_ = 1;      ///< bytes for which the kernel wakes this rank
+ private:
+  internal::UniqueFd fd_;
+  bool is_blocked_ = false;
+  std::size_t after_data_ = 0;  ///< bytes that were sent after the last frame with a message's
+  int low_water_ = 1;           ///< bytes for which the kernel wakes this rank
 };
 
 }  // namespace chainmail::ops

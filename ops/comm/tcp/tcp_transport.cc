@@ -14,6 +14,8 @@
 #include "base/error.h"
 #include "base/socket.h"
 #include "ops/comm/frames/frame.h"
+#include "ops/comm/tcp/plain_stream.h"
+#include "ops/comm/tcp/sealed/sealed_stream.h"
 
 namespace chainmail::ops {
 namespace {
@@ -51,11 +53,11 @@ TcpTransport::TcpTransport(std::shared_ptr<Rendezvous> rendezvous, TcpOptions op
     throw system_error("epoll_ctl");
   }
   if (size() == 1) return;
-  connector_ =
-      std::make_unique<Connector>(HandshakeIdentity{options_.secret, options_.group,
-                                                    options_.generation, options_.rank, size()},
-                                  options_.names, listen_address(options_), rendezvous_,
-                                  key_prefix(), epoll_.get(), kConnectorKey);
+  connector_ = std::make_unique<Connector>(
+      HandshakeIdentity{options_.secret, options_.group, options_.generation, options_.rank, size(),
+                        options_.encryption},
+      options_.names, listen_address(options_), rendezvous_, key_prefix(), epoll_.get(),
+      kConnectorKey);
 }
 
 // Groups of another generation have other keys, in case the store outlives them.
@@ -204,7 +206,13 @@ void TcpTransport::watch(int rank) {
 void TcpTransport::attach(NewConnection connection) {
   const int rank = connection.peer;
   link(rank);
-  peer(rank).stream = std::make_unique<TcpStream>(std::move(connection.fd), options_.use_checksum);
+  if (connection.keys) {
+    peer(rank).stream = std::make_unique<SealedStream>(
+        std::move(connection.fd), options_.encryption, std::move(*connection.keys));
+  } else {
+    peer(rank).stream =
+        std::make_unique<PlainStream>(std::move(connection.fd), options_.use_checksum);
+  }
   peer(rank).events = ~0U;
   watch(rank);
 }

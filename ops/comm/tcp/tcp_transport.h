@@ -38,6 +38,7 @@ struct TcpOptions {
   std::string interface;     ///< name or address; empty: see listen_address()
   bool on_one_node = false;  ///< all ranks; host names cannot tell, cloned machines have equal ones
   bool use_checksum = true;  ///< CRC-32C of payloads; equal or not between ranks
+  Encryption encryption = Encryption::kOff;  ///< equal on all ranks; checksums add nothing to it
 };
 
 /// Where a rank listens (port 0): at the interface asked for, or else at 127.0.0.1 when all ranks

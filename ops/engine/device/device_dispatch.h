@@ -28,6 +28,10 @@ struct DevicePlan {
 [[nodiscard]] DevicePlan plan_device_collective(const Collective& collective, const Group& group,
                                                 const DeviceGroupOptions& options);
 
+/// Throws InvalidArgument where NCCL may carry no data of `group` between nodes: they are to be
+/// encrypted or authenticated.
+void check_nccl(OpKind kind, const Group& group);
+
 [[nodiscard]] std::size_t scratch_bytes(const Collective& collective, const DevicePlan& plan,
                                         const Topology& topology,
                                         const DeviceGroupOptions& options);

@@ -248,6 +248,10 @@ class NcclDeviceGroup final : public DeviceGroup {
                             " on a device: only sends and receives with another rank of the "
                             "group, by name, can be issued together");
     }
+    const Topology& topology = group_->topology();
+    if (topology.node_of(transfer.root) != topology.node_of(group_->rank())) {
+      check_nccl(transfer.kind, *group_);
+    }
   }
 
   StreamComms need(const DevicePlan& plan, const NcclWait& wait) {

@@ -8,6 +8,7 @@
 #include "ops/algorithms/stream/stream_flat.h"
 #include "ops/algorithms/stream/stream_pipeline.h"
 #include "ops/engine/device/device_dispatch.h"
+#include "ops/engine/encryption.h"
 
 namespace chainmail::ops {
 namespace {
@@ -34,10 +35,8 @@ Algorithm choose(const Collective& collective, const Topology& topology, const G
   return topology.min_local_size() == 1 ? Algorithm::kHierarchical : Algorithm::kTwoDimensional;
 }
 
-}  // namespace
-
-DevicePlan plan_device_collective(const Collective& collective, const Group& group,
-                                  const DeviceGroupOptions& options) {
+DevicePlan plan_unchecked(const Collective& collective, const Group& group,
+                          const DeviceGroupOptions& options) {
   const Topology& topology = group.topology();
   DevicePlan plan;
   plan.reduction.dtype = collective.dtype;
@@ -77,6 +76,22 @@ DevicePlan plan_device_collective(const Collective& collective, const Group& gro
   plan.crosses_on_host = plan.is_hierarchical && options.crosses_on_host;
   plan.owners = algorithm == Algorithm::kTwoDimensional ? topology.min_local_size() : 1;
   return plan;
+}
+
+}  // namespace
+
+DevicePlan plan_device_collective(const Collective& collective, const Group& group,
+                                  const DeviceGroupOptions& options) {
+  const DevicePlan plan = plan_unchecked(collective, group, options);
+  if (!plan.crosses_on_host) check_nccl(collective.kind, group);
+  return plan;
+}
+
+void check_nccl(OpKind kind, const Group& group) {
+  check_carrier(group.options(), group.topology(),
+                std::string("NCCL, in ") + to_string(kind) + " on a device,",
+                "use tensors on the CPU, or the algorithm non_cuda_aware, which reduces sums and "
+                "means of gradients by way of the CPU");
 }
 
 std::size_t scratch_bytes(const Collective& collective, const DevicePlan& plan,

@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "base/socket.h"
+#include "ops/engine/encryption.h"
 #include "plugin/c10d/torchs_own/torch_group.h"
 #include "plugin/c10d/torchs_own/torch_nccl.h"
 #include "plugin/job/torch_group.h"
@@ -87,6 +88,7 @@ std::shared_ptr<ops::Group> make_torch_group(TorchBackend backend, int rank, ops
     throw InvalidArgument(std::string("communicator '") + to_string(backend) +
                           "' reduces tensors on GPUs only; use 'gloo' for CPU tensors");
   }
+  ops::check_carrier(options, topology, "torch's Gloo", "use one of Chainmail's own communicators");
   try {
     auto gloo = make_gloo(rank, topology, options);
     return std::make_shared<TorchGroup>(std::move(gloo), std::move(topology), std::move(options));

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/shared_library.h"
+#include "ops/engine/encryption.h"
 #include "plugin/c10d/torchs_own/nccl/nccl_library.h"
 #include "plugin/c10d/torchs_own/torch_device_group.h"
 #include "plugin/c10d/torchs_own/torch_nccl.h"
@@ -53,6 +54,8 @@ std::shared_ptr<ops::DeviceGroup> make_torch_device_group(const ops::Group& grou
                                                           int number) {
   const ops::GroupOptions& options = group.options();
   const std::string who = "communicator 'nccl' on rank " + std::to_string(group.rank());
+  ops::check_carrier(options, group.topology(), "torch's NCCL",
+                     "use one of Chainmail's own communicators with tensors on the CPU");
   try {
     const auto store =
         c10::make_intrusive<c10d::PrefixStore>("nccl/" + std::to_string(options.generation) + "/" +

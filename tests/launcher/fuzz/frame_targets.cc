@@ -16,6 +16,7 @@
 #include "launcher/tree/tunnel_wire.h"
 #include "tests/launcher/fuzz/fuzz_targets.h"
 #include "tests/ops/fuzz/peer_link_target.h"
+#include "tests/ops/fuzz/sealed_stream_target.h"
 
 namespace chainmail::launch {
 namespace {
@@ -212,6 +213,14 @@ void run_peer_link(std::string_view bytes) {
   }
 }
 
+void run_sealed_stream(std::string_view bytes) {
+  try {
+    ops::run_sealed_stream(bytes);
+  } catch (const std::logic_error& broken) {
+    promise(false, broken.what());
+  }
+}
+
 }  // namespace
 
 std::vector<FuzzTarget> frame_fuzz_targets() {
@@ -255,6 +264,7 @@ std::vector<FuzzTarget> frame_fuzz_targets() {
                      {"cmd=put kvsname=job key=card value=tcp#1$2", "mcmd=spawn nprocs=1"},
                      ""});
   targets.push_back({"peer_link", run_peer_link, ops::peer_link_seeds(), ""});
+  targets.push_back({"sealed_stream", run_sealed_stream, ops::sealed_stream_seeds(), ""});
   targets.push_back({"store", run_store, {store_seed()}, ""});
   return targets;
 }

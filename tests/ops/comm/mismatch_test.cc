@@ -235,7 +235,8 @@ TEST_P(MismatchTest, TheCommStaysDeadWithTheSameError) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Wires, MismatchTest,
-                         ::testing::Values(Wire::kThread, Wire::kShm, Wire::kTcp, Wire::kMpi),
+                         ::testing::Values(Wire::kThread, Wire::kShm, Wire::kTcp,
+                                           Wire::kAuthenticated, Wire::kEncrypted, Wire::kMpi),
                          [](const auto& param) { return to_string(param.param); });
 
 }  // namespace

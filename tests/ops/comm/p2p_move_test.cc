@@ -227,7 +227,8 @@ TEST(P2pMoveTcpTest, OnlyRanksThatTalkConnect) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Wires, P2pMoveTest,
-                         ::testing::Values(Wire::kThread, Wire::kShm, Wire::kTcp, Wire::kMpi),
+                         ::testing::Values(Wire::kThread, Wire::kShm, Wire::kTcp,
+                                           Wire::kAuthenticated, Wire::kEncrypted, Wire::kMpi),
                          [](const auto& param) { return to_string(param.param); });
 
 }  // namespace

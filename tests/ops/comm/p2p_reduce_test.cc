@@ -488,7 +488,8 @@ TEST_P(P2pReduceTest, DirectSendsTwoMessagesPerPeerAndTwiceTheSharesBytes) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Wires, P2pReduceTest,
-                         ::testing::Values(Wire::kThread, Wire::kTcp, Wire::kMpi),
+                         ::testing::Values(Wire::kThread, Wire::kTcp, Wire::kAuthenticated,
+                                           Wire::kEncrypted, Wire::kMpi),
                          [](const auto& param) { return testing::to_string(param.param); });
 
 }  // namespace

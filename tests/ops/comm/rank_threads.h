@@ -77,7 +77,7 @@ bool is_a(const std::exception_ptr& error) {
   return false;
 }
 
-enum class Wire { kThread, kShm, kTcp, kMpi };
+enum class Wire { kThread, kShm, kTcp, kAuthenticated, kEncrypted, kMpi };
 
 /// The name of a test's parameter.
 inline const char* to_string(Wire wire) {
@@ -88,6 +88,10 @@ inline const char* to_string(Wire wire) {
       return "Shm";
     case Wire::kTcp:
       return "Tcp";
+    case Wire::kAuthenticated:
+      return "Authenticated";
+    case Wire::kEncrypted:
+      return "Encrypted";
     case Wire::kMpi:
       return "Mpi";
   }
@@ -131,6 +135,8 @@ struct CommWorld {
     }
     TcpOptions own = tcp;
     own.rank = rank;
+    if (wire == Wire::kAuthenticated) own.encryption = Encryption::kAuthenticate;
+    if (wire == Wire::kEncrypted) own.encryption = Encryption::kEncrypt;
     return std::make_unique<P2pComm>(std::make_unique<TcpTransport>(rendezvous, own), options);
   }
 

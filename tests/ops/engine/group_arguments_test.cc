@@ -8,6 +8,7 @@
 
 #include <thread>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "base/error.h"
@@ -92,6 +93,32 @@ TEST_F(GroupArguments, SingleNodeOverTwo) {
   options.algorithm = Algorithm::kSingleNode;
   GroupMaker maker({1, 1}, Carrier::kBoard, options);
   EXPECT_THROW(maker.join(0), InvalidArgument);
+}
+
+TEST_F(GroupArguments, EncryptionWhereNothingWouldEncrypt) {
+  const auto refusal = [](const GroupOptions& options, const std::vector<int>& nodes) {
+    try {
+      (void)create_group(0, Topology::from_node_sizes(nodes), std::make_shared<LocalRendezvous>(),
+                         options);
+    } catch (const InvalidArgument& error) {
+      return std::string(error.what());
+    } catch (const std::exception&) {
+    }
+    return std::string("not refused");
+  };
+  for (const Encryption mode : {Encryption::kAuthenticate, Encryption::kEncrypt}) {
+    GroupOptions options;
+    options.name = "vault";
+    options.encryption = mode;
+    EXPECT_THAT(refusal(options, {1, 1}), testing::HasSubstr("needs a secret"));
+    options.secret = std::string(32, 's');
+    options.cross = CrossCarrier::kMpi;
+    const std::string text = refusal(options, {1, 1});
+    EXPECT_THAT(text, testing::HasSubstr("group vault is to " + std::string(to_string(mode))));
+    EXPECT_THAT(text, testing::HasSubstr("MPI would carry them over 2 nodes"));
+    EXPECT_THAT(text, testing::HasSubstr("use tcp (CHAINMAIL_CROSS=tcp)"));
+    EXPECT_THAT(refusal(options, {1}), testing::HasSubstr("not refused"));  // alone
+  }
 }
 
 TEST_F(GroupArguments, TheGroupStaysUsable) {

@@ -304,7 +304,7 @@ TEST_P(GroupFailure, ACallbackMayDropTheLastHandle) {
 
 INSTANTIATE_TEST_SUITE_P(Carriers, GroupFailure,
                          testing::Values(Carrier::kBoard, Carrier::kReal, Carrier::kTcpEverywhere,
-                                         Carrier::kMpi),
+                                         Carrier::kEncrypted, Carrier::kMpi),
                          [](const auto& of) { return test::to_string(of.param); });
 
 }  // namespace

@@ -155,7 +155,8 @@ TEST_P(GroupLeaks, GroupsAtRestHaveNoThreads) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Carriers, GroupLeaks,
-                         testing::Values(Carrier::kReal, Carrier::kTcpEverywhere, Carrier::kMpi),
+                         testing::Values(Carrier::kReal, Carrier::kTcpEverywhere,
+                                         Carrier::kEncrypted, Carrier::kMpi),
                          [](const auto& each) { return test::to_string(each.param); });
 
 }  // namespace

@@ -237,7 +237,7 @@ TEST_P(GroupMismatch, EveryLaterCallGetsTheFirstError) {
 
 INSTANTIATE_TEST_SUITE_P(Carriers, GroupMismatch,
                          testing::Values(Carrier::kBoard, Carrier::kReal, Carrier::kTcpEverywhere,
-                                         Carrier::kMpi),
+                                         Carrier::kEncrypted, Carrier::kMpi),
                          [](const auto& of) { return test::to_string(of.param); });
 
 }  // namespace

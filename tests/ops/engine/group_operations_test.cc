@@ -481,7 +481,7 @@ TEST_P(GroupOperations, ShutdownWaitsForWhatWasSubmitted) {
 
 INSTANTIATE_TEST_SUITE_P(Carriers, GroupOperations,
                          testing::Values(Carrier::kBoard, Carrier::kReal, Carrier::kTcpEverywhere,
-                                         Carrier::kMpi),
+                                         Carrier::kEncrypted, Carrier::kMpi),
                          [](const auto& of) { return test::to_string(of.param); });
 
 }  // namespace

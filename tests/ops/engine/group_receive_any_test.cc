@@ -262,7 +262,7 @@ TEST_P(GroupReceiveAny, NobodyElseIsNoSender) {
 
 INSTANTIATE_TEST_SUITE_P(Carriers, GroupReceiveAny,
                          testing::Values(Carrier::kBoard, Carrier::kReal, Carrier::kTcpEverywhere,
-                                         Carrier::kMpi),
+                                         Carrier::kEncrypted, Carrier::kMpi),
                          [](const auto& each) { return test::to_string(each.param); });
 
 }  // namespace

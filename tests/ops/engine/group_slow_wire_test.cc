@@ -34,8 +34,11 @@ constexpr milliseconds kTime = 3 * kLimit;
 /// Groups whose nodes are joined by a slow wire; threads are ranks.
 class SlowNodes {
  public:
-  SlowNodes(const std::vector<int>& nodes, std::size_t bytes_per_second)
-      : topology_(Topology::from_node_sizes(nodes)), wire(bytes_per_second) {}
+  SlowNodes(const std::vector<int>& nodes, std::size_t bytes_per_second,
+            Encryption encryption = Encryption::kOff)
+      : topology_(Topology::from_node_sizes(nodes)),
+        encryption_(encryption),
+        wire(bytes_per_second) {}
 
   /// Links between two nodes alone are slow, in Comms of one rank per node.
   void slow_down_only(int a, int b) { only_ = {std::to_string(a), std::to_string(b)}; }
@@ -47,6 +50,7 @@ class SlowNodes {
       options.algorithm = algorithm;
       options.timeout = kLimit;
       options.secret = std::string(32, 's');
+      options.encryption = encryption_;
       options.interface = "127.0.0.1";
       const int node = topology_.node_of(rank);
       options.host = "node" + std::to_string(node + 1);
@@ -66,6 +70,7 @@ class SlowNodes {
 
  private:
   const Topology topology_;
+  const Encryption encryption_;
   const std::shared_ptr<LocalRendezvous> rendezvous_ = std::make_shared<LocalRendezvous>();
   std::vector<std::string> only_;
 
@@ -89,6 +94,7 @@ struct Shape {
   std::vector<int> nodes;
   Algorithm algorithm;
   std::size_t shares;  // of the data that one link carries in a direction: one in so many
+  Encryption encryption = Encryption::kOff;
 };
 void PrintTo(const Shape& shape, std::ostream* out) { *out << shape.name; }
 
@@ -97,7 +103,7 @@ class SlowAllReduce : public testing::TestWithParam<Shape> {};
 TEST_P(SlowAllReduce, TakesManyTimesItsLimit) {
   const Shape& shape = GetParam();
   constexpr std::size_t kCount = std::size_t{1} << 20;
-  SlowNodes nodes(shape.nodes, rate_for(kCount * sizeof(float) / shape.shares));
+  SlowNodes nodes(shape.nodes, rate_for(kCount * sizeof(float) / shape.shares), shape.encryption);
   expect_success(nodes.run(
       [&](Group& group) {
         std::vector<float> values(kCount, 1.0F);
@@ -113,11 +119,17 @@ TEST_P(SlowAllReduce, TakesManyTimesItsLimit) {
 INSTANTIATE_TEST_SUITE_P(
     Shapes, SlowAllReduce,
     testing::Values(Shape{"flat_1_1", {1, 1}, Algorithm::kFlat, 1},
+                    Shape{"flat_1_1_encrypted", {1, 1}, Algorithm::kFlat, 1, Encryption::kEncrypt},
                     Shape{"flat_3_1", {3, 1}, Algorithm::kFlat, 2},
                     Shape{"hierarchical_2_2", {2, 2}, Algorithm::kHierarchical, 1},
                     Shape{"hierarchical_3_1", {3, 1}, Algorithm::kHierarchical, 1},
                     Shape{"hierarchical_2_1_1", {2, 1, 1}, Algorithm::kHierarchical, 2},
                     Shape{"two_dimensional_2_2", {2, 2}, Algorithm::kTwoDimensional, 2},
+                    Shape{"two_dimensional_2_2_authenticated",
+                          {2, 2},
+                          Algorithm::kTwoDimensional,
+                          2,
+                          Encryption::kAuthenticate},
                     Shape{"two_dimensional_3_1", {3, 1}, Algorithm::kTwoDimensional, 1}),
     [](const auto& each) { return std::string(each.param.name); });
 

@@ -114,7 +114,8 @@ TEST_P(GroupThreads, GroupsOfOneProcessWorkAtOnce) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Carriers, GroupThreads,
-                         testing::Values(Carrier::kReal, Carrier::kTcpEverywhere, Carrier::kMpi),
+                         testing::Values(Carrier::kReal, Carrier::kTcpEverywhere,
+                                         Carrier::kEncrypted, Carrier::kMpi),
                          [](const auto& each) { return test::to_string(each.param); });
 
 }  // namespace

@@ -427,7 +427,7 @@ TEST_P(GroupTransfers, ShutdownWaitsForEveryLane) {
 
 INSTANTIATE_TEST_SUITE_P(Carriers, GroupTransfers,
                          testing::Values(Carrier::kBoard, Carrier::kReal, Carrier::kTcpEverywhere,
-                                         Carrier::kMpi),
+                                         Carrier::kEncrypted, Carrier::kMpi),
                          [](const auto& each) { return test::to_string(each.param); });
 
 }  // namespace

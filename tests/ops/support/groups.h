@@ -20,7 +20,7 @@
 namespace chainmail::test {
 
 /// What carries the data of a test group.
-enum class Carrier { kBoard, kReal, kTcpEverywhere, kMpi };
+enum class Carrier { kBoard, kReal, kTcpEverywhere, kEncrypted, kMpi };
 
 inline const char* to_string(Carrier carrier) {
   switch (carrier) {
@@ -30,6 +30,8 @@ inline const char* to_string(Carrier carrier) {
       return "real";
     case Carrier::kTcpEverywhere:
       return "tcp";
+    case Carrier::kEncrypted:
+      return "encrypted";
     case Carrier::kMpi:
       return "mpi";
   }
@@ -42,7 +44,9 @@ class GroupMaker {
   GroupMaker(std::vector<int> nodes, Carrier carrier, ops::GroupOptions options = {})
       : topology_(ops::Topology::from_node_sizes(nodes)), carrier_(carrier), options_(options) {
     options_.secret = std::string(32, 's');
-    options_.use_shared_memory = carrier != Carrier::kTcpEverywhere;
+    options_.use_shared_memory =
+        carrier != Carrier::kTcpEverywhere && carrier != Carrier::kEncrypted;
+    if (carrier == Carrier::kEncrypted) options_.encryption = ops::Encryption::kEncrypt;
     options_.interface = "127.0.0.1";  // the "nodes" are this machine
   }
 

@@ -50,6 +50,30 @@ TEST(Settings, WinOverTheProgramsOptions) {
   EXPECT_EQ(options.cross, ops::CrossCarrier::kTcp);
 }
 
+TEST(Settings, TellWhetherDataAreEncrypted) {
+  ops::GroupOptions options;
+  apply(read_settings(environment_of({})), options);
+  EXPECT_EQ(options.encryption, ops::Encryption::kOff);
+  for (const auto mode :
+       {ops::Encryption::kEncrypt, ops::Encryption::kAuthenticate, ops::Encryption::kOff}) {
+    apply(read_settings(environment_of({{"CHAINMAIL_ENCRYPT", to_string(mode)}})), options);
+    EXPECT_EQ(options.encryption, mode);
+  }
+  options.encryption = ops::Encryption::kEncrypt;
+  apply(read_settings(environment_of({})), options);
+  EXPECT_EQ(options.encryption, ops::Encryption::kEncrypt);
+  // Nothing that was meant to protect is taken for "off".
+  for (const char* word : {"1", "on", "yes", "Encrypt", "encrypt ", "aes", "none", "0"}) {
+    try {
+      (void)read_settings(environment_of({{"CHAINMAIL_ENCRYPT", word}}));
+      ADD_FAILURE() << word;
+    } catch (const InvalidArgument& error) {
+      EXPECT_NE(std::string(error.what()).find("none of encrypt, authenticate and off"),
+                std::string::npos);
+    }
+  }
+}
+
 TEST(Settings, ReadATableOfAlgorithms) {
   const std::string path = testing::TempDir() + "settings_test_tuning";
   std::ofstream(path) << "0 hierarchical\n100 flat\n";

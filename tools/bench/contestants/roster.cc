@@ -34,6 +34,7 @@ class Maker {
     std::vector<int> order;
     bool uses_group_memory = false;
     bool use_checksum = true;
+    ops::Encryption encryption = ops::Encryption::kOff;
   };
 
   std::unique_ptr<Contestant> ours(const Own& own) const {
@@ -48,6 +49,7 @@ class Maker {
     options.wire = ops::parse_wire_format(own.wire);
     options.timeout = std::chrono::minutes{2};
     options.use_checksum = own.use_checksum;
+    options.encryption = own.encryption;
     return make_engine_contestant(own.name, world_.create_subgroup(own.order, options),
                                   own.uses_group_memory);
   }
@@ -78,6 +80,14 @@ class Maker {
   std::unique_ptr<Contestant> unchecked() const {
     if (!options_.is_engine) throw InvalidArgument("unchecked is measured with --engine only");
     return ours({"unchecked", options_.wire, by_slot_order(), options_.uses_group_memory, false});
+  }
+  std::unique_ptr<Contestant> sealed(ops::Encryption encryption) const {
+    if (!options_.is_engine) {
+      throw InvalidArgument(std::string(ops::to_string(encryption)) +
+                            " is measured with --engine only");
+    }
+    return ours({ops::to_string(encryption), options_.wire, by_slot_order(),
+                 options_.uses_group_memory, true, encryption});
   }
   std::unique_ptr<Contestant> nccl() const {
     return make_c10d_contestant(make_nccl(store_, control_.ranks()), control_.ranks(), kTorch,
@@ -127,6 +137,9 @@ const std::map<std::string, Make>& makes() {
       {"native", &Maker::native},
       {"private", &Maker::private_memory},
       {"unchecked", &Maker::unchecked},
+      {"authenticate",
+       [](const Maker& maker) { return maker.sealed(ops::Encryption::kAuthenticate); }},
+      {"encrypt", [](const Maker& maker) { return maker.sealed(ops::Encryption::kEncrypt); }},
       {"memory", &Maker::memory},
       {"nccl", &Maker::nccl},
       {"mpi", mpi("mpi")},

@@ -163,6 +163,51 @@ TEST(DeviceStreams, OneOrderOnSeveralStreams) {
   }
 }
 
+// Data that are to be encrypted between nodes go there by way of the host, or not at all.
+TEST(DeviceEncryption, NcclCarriesNothingBetweenNodes) {
+  const auto is_refused = [](DeviceRank& rank, const Collective& collective) {
+    try {
+      rank.device_group.issue(collective, rank.stream)->wait();
+      return false;
+    } catch (const InvalidArgument& error) {
+      EXPECT_NE(std::string(error.what()).find("is to encrypt data between nodes, and NCCL"),
+                std::string::npos)
+          << error.what();
+      return true;
+    }
+  };
+  GroupOptions options;
+  options.encryption = Encryption::kEncrypt;
+  for (const Algorithm algorithm :
+       {Algorithm::kAuto, Algorithm::kFlat, Algorithm::kHierarchical, Algorithm::kTwoDimensional}) {
+    options.algorithm = algorithm;
+    DeviceWorld({2, 2}, options).run_ok([&](DeviceRank& rank) {
+      Floats data(1000, 1.0F);
+      EXPECT_TRUE(is_refused(rank, of_kind(OpKind::kAllReduce, data.size(), data, data)));
+      EXPECT_TRUE(is_refused(rank, of_kind(OpKind::kBroadcast, data.size(), data, data)));
+      Collective transfer = of_kind(rank.rank < 2 ? OpKind::kSend : OpKind::kRecv, 10, data, data);
+      transfer.root = (rank.rank + 2) % 4;
+      EXPECT_TRUE(is_refused(rank, transfer));
+      EXPECT_EQ(data, Floats(1000, 1.0F));
+    });
+  }
+  options.algorithm = Algorithm::kAuto;
+  DeviceWorld({2}, options).run_ok([&](DeviceRank& rank) {  // it stays on the node
+    Floats data(1000, 1.0F);
+    EXPECT_FALSE(is_refused(rank, of_kind(OpKind::kAllReduce, data.size(), data, data)));
+    EXPECT_EQ(data, Floats(1000, 2.0F));
+  });
+  DeviceGroupOptions on_host;
+  on_host.crosses_on_host = true;
+  options.algorithm = Algorithm::kHierarchical;
+  DeviceWorld({2, 2}, options, on_host).run_ok([&](DeviceRank& rank) {
+    Floats data(1000, 1.0F);
+    EXPECT_FALSE(is_refused(rank, of_kind(OpKind::kAllReduce, data.size(), data, data)));
+    EXPECT_EQ(data, Floats(1000, 4.0F));
+    EXPECT_TRUE(is_refused(rank, of_kind(OpKind::kBroadcast, data.size(), data, data)));
+  });
+}
+
 // Groups are issued in the same order by all ranks, and end in whatever order they can.
 TEST(DeviceStreams, SeveralGroupsInFlight) {
   for (unsigned seed = 1; seed <= 5; ++seed) {
