@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <sys/stat.h>
 #include <sys/xattr.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -81,6 +82,12 @@ void kill_group(const std::string& path) noexcept {
   }
 }
 
+bool is_old(const std::string& path) {
+  constexpr time_t kOldSeconds = 60;
+  struct stat status {};
+  return stat(path.c_str(), &status) == 0 && time(nullptr) - status.st_mtime > kOldSeconds;
+}
+
 void remove_group(const std::string& path) noexcept {
   for (int look = 0; look < 20; ++look) {
     if (rmdir(path.c_str()) == 0 || errno != EBUSY) return;
@@ -120,9 +127,15 @@ void end_left_groups() noexcept {
     if (own.empty()) return;
     for (const auto& entry : fs::directory_iterator(own)) {
       const std::string name = entry.path().filename();
-      if (!name.starts_with(kPrefix) || owner_of(name) != Owner::kGone) continue;
-      kill_group(entry.path());
-      remove_group(entry.path());
+      if (!name.starts_with(kPrefix)) continue;
+      const Owner owner = owner_of(name);
+      if (owner == Owner::kGone) {
+        kill_group(entry.path());
+        remove_group(entry.path());
+      } else if (owner != Owner::kAlive && is_old(entry.path())) {
+        // Of a container, perhaps. Only an empty one goes, and whoever misses it does without.
+        (void)rmdir(entry.path().c_str());
+      }
     }
   } catch (const std::exception&) {
     // Not ours to read.

@@ -35,7 +35,8 @@ class ControlGroup {
   internal::UniqueFd entrance_;
 };
 
-/// Ends and removes groups below this process's own whose owner is gone.
+/// Ends and removes groups below this process's own whose owner is gone, and removes old empty ones
+/// whose owner cannot be seen from here.
 void end_left_groups() noexcept;
 
 }  // namespace chainmail::launch

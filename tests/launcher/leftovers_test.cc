@@ -15,6 +15,7 @@
 #include <filesystem>
 #include <string>
 
+#include "launcher/agent/children.h"
 #include "launcher/leftovers/control_group.h"
 #include "launcher/leftovers/owner_tag.h"
 #include "launcher/leftovers/sweep.h"
@@ -88,6 +89,36 @@ TEST(Sweep, FollowsNoLinksAndTakesFoldersOnly) {
   EXPECT_TRUE(fs::exists(folder + "/elsewhere/kept"));
   remove_left_folders(folder + "/missing");
   fs::remove_all(folder);
+}
+
+// Whoever is killed and takes its time is not left behind; whoever cannot be killed is.
+TEST(LeftBehind, IsWhoSleepsInTheKernelAndNobodyElse) {
+  const pid_t runs = fork();
+  if (runs == 0) {
+    while (true) pause();
+  }
+  // vfork()'s caller sleeps there until its child is done.
+  const pid_t sleeps = fork();
+  if (sleeps == 0) {
+    if (vfork() == 0) {
+      sleep(60);
+      _exit(0);
+    }
+    _exit(0);
+  }
+  std::string why;
+  for (int look = 0; look < 500 && why.empty(); ++look) {
+    why = why_left(sleeps);
+    usleep(10000);
+  }
+  EXPECT_THAT(why, testing::HasSubstr("process " + std::to_string(sleeps) +
+                                      " is in uninterruptible sleep"));
+  EXPECT_EQ(why_left(runs), "");
+  kill(runs, SIGKILL);
+  EXPECT_EQ(why_left(runs), "");
+  adopt_orphans();
+  EXPECT_THAT(end_all_children(internal::Deadline::after(std::chrono::seconds(10))),
+              testing::IsEmpty());
 }
 
 TEST(ControlGroup, EndsWhateverIsInItInAnySession) {

@@ -218,6 +218,22 @@ def killall_by_name_leaves_nothing(launcher):
         assert result.stdout == "before: 18\nleft: 0\n", (names, result)
 
 
+def the_next_job_ends_what_nobody_was_left_to_end(launcher):
+    """All three processes of a host die at once, and the launcher with them."""
+    with Job(launcher, "-n", 1, "sh", "-c", "grep -c chainmail /proc/self/cgroup;"
+             " setsid sleep 300 & echo up; sleep 300") as job:
+        job.wait_for("up")
+        if job.text("out").startswith("0"):
+            raise Skipped("no control group (v2) can be made here")
+        above = [job.agent(), parent_of(job.agent()), parent_of(parent_of(job.agent()))]
+        for pid in [job.process.pid, *above]:
+            os.kill(pid, signal.SIGKILL)
+        job.process.wait()
+        with Job(launcher, "-n", 1, "sleep", 1) as after:
+            job.leaves_nothing()
+            after.ends_with(0)
+
+
 if __name__ == "__main__":
     if sys.argv[2:3] == [INSIDE]:
         sys.exit(inside_a_namespace(sys.argv[1], *sys.argv[3:]))
@@ -233,4 +249,5 @@ if __name__ == "__main__":
         an_ignored_ctrl_c_stays_ignored,
         a_setuid_rank_that_stays_is_named,
         killall_by_name_leaves_nothing,
+        the_next_job_ends_what_nobody_was_left_to_end,
     ], Arguments(1)))

@@ -87,6 +87,51 @@ check_slurm() {
     done
   fi
   check_scancel
+  check_sweep
+}
+
+# A script without exec dies of scancel's signal, and all that it has started is killed at once: the
+# folders stay, and the next job on these nodes removes them.
+check_sweep() {
+  local job nodes script=$work/ranks.sh
+  cat >"$script" <<'RANKS'
+sleep 1.5
+ls -d /tmp/chainmail-* /dev/shm/chainmail-* >"$0.folders.$RANK" 2>/dev/null
+setsid sleep 300 &
+: >"$0.up.$RANK"
+sleep 300
+RANKS
+  printf '#!/bin/bash\n"%s" bash "%s"\necho after\n' "$launcher" "$script" >"$work/job.sh"
+  job=$(sbatch --parsable -o "$work/job.out" -N2 --ntasks-per-node=2 "$work/job.sh")
+  wait_until_up
+  nodes=$(squeue -h -j "$job" -o %N)
+  scancel "$job"
+  wait_until_gone "$job"
+  # shellcheck disable=SC2016
+  salloc -N2 --ntasks-per-node=2 -w "$nodes" "$launcher" bash -c \
+    'sleep 1; for folder in $(cat "$0.folders.$RANK"); do [ ! -e "$folder" ] || echo "$folder"; done
+     [ $LOCAL_RANK != 0 ] || pgrep -u "$(id -u)" -fx "sleep 300"; true' "$script" >"$work/out" 2>&1 </dev/null
+  if [ -s "$work/ranks.sh.folders.0" ] && ! grep -q '^[/0-9]' "$work/out"; then
+    echo "ok      slurm: what scancel leaves goes with the next job"
+  else
+    fail "slurm: what scancel leaves: $(cat "$work/out")"
+  fi
+  rm -f "$work"/ranks.sh.*
+}
+
+wait_until_up() {
+  for _ in $(seq 300); do
+    [ "$(find "$work" -name 'ranks.sh.up.*' | wc -l)" = 4 ] && break
+    sleep 0.1
+  done
+}
+
+# wait_until_gone JOB
+wait_until_gone() {
+  for _ in $(seq 600); do
+    [ -n "$(squeue -h -j "$1" -o %T 2>/dev/null)" ] || break
+    sleep 0.1
+  done
 }
 
 # Slurm tells the first process of the script and of every step; all ranks get to write something.
@@ -112,15 +157,9 @@ RANKS
 
 # cancel_when_up NAME JOB
 cancel_when_up() {
-  for _ in $(seq 300); do
-    [ "$(find "$work" -name 'ranks.sh.up.*' | wc -l)" = 4 ] && break
-    sleep 0.1
-  done
+  wait_until_up
   scancel "$2"
-  for _ in $(seq 600); do
-    [ -n "$(squeue -h -j "$2" -o %T 2>/dev/null)" ] || break
-    sleep 0.1
-  done
+  wait_until_gone "$2"
   if [ "$(find "$work" -name 'ranks.sh.saved.*' | wc -l)" = 4 ]; then
     echo "ok      slurm: $1"
   else
