@@ -3,7 +3,7 @@
 
 // A Comm over TCP. Each rank opens one listener and publishes its address in the rendezvous; two
 // ranks connect when one first needs the other, and prove to each other that they know the job's
-// secret. Payloads carry checksums; they are not encrypted.
+// secret. Payloads carry checksums; where TcpOptions ask for it, all is encrypted or authenticated.
 
 #pragma once
 

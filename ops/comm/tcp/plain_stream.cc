@@ -45,7 +45,7 @@ bool PlainStream::write(FrameHandler& handler) {
     // sendmsg does not write; iovec has no const form.
     parts[1] = {const_cast<std::byte*>(out_->payload) + payload_sent,
                 out_->head.length - payload_sent};
-    const std::size_t sent = send(std::span(parts).first(out_->head.length == 0 ? 1 : 2));
+    const std::size_t sent = send_parts(std::span(parts).first(out_->head.length == 0 ? 1 : 2));
     if (sent == 0) return has_moved;
     has_moved = true;
     out_sent_ += sent;
@@ -67,7 +67,7 @@ std::size_t PlainStream::fill() {
   std::array<iovec, 2> parts{};
   parts[0] = {is_direct ? payload_ + payload_got_ : nullptr, is_direct ? payload_left() : 0};
   parts[1] = {staging_.get() + staging_end_, kStagingBytes - staging_end_};
-  const std::size_t bytes = receive(std::span(parts).subspan(is_direct ? 0 : 1));
+  const std::size_t bytes = receive_parts(std::span(parts).subspan(is_direct ? 0 : 1));
   const std::size_t direct = std::min(bytes, parts[0].iov_len);
   payload_got_ += direct;
   staging_end_ += bytes - direct;

@@ -32,7 +32,7 @@ std::size_t TcpStream::unacknowledged() const noexcept {
   return bytes - std::min(bytes, after_data_);
 }
 
-std::size_t TcpStream::send(std::span<iovec> parts) {
+std::size_t TcpStream::send_parts(std::span<iovec> parts) {
   msghdr message{};
   message.msg_iov = parts.data();
   message.msg_iovlen = parts.size();
@@ -48,7 +48,7 @@ std::size_t TcpStream::send(std::span<iovec> parts) {
   return bytes;
 }
 
-std::size_t TcpStream::receive(std::span<iovec> parts) {
+std::size_t TcpStream::receive_parts(std::span<iovec> parts) {
   msghdr message{};
   message.msg_iov = parts.data();
   message.msg_iovlen = parts.size();

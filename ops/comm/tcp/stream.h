@@ -48,15 +48,15 @@ class TcpStream {
   explicit TcpStream(internal::UniqueFd fd) : fd_(std::move(fd)) {}
 
   /// Sends of `parts`, which belong to out_, what the socket takes; 0 when it is full.
-  std::size_t send(std::span<iovec> parts);
+  std::size_t send_parts(std::span<iovec> parts);
   /// Fills `parts` in their order with what is there; 0 when nothing is. Throws at the end.
-  std::size_t receive(std::span<iovec> parts);
+  std::size_t receive_parts(std::span<iovec> parts);
   /// The kernel need not wake this rank before `left` bytes of a payload have come, or many.
   void batch_wakeups(std::size_t left) noexcept;
 
   std::optional<OutgoingFrame> out_;
   bool is_stalled_ = false;
-  bool is_empty_ = false;  ///< the socket, after the last receive()
+  bool is_empty_ = false;  ///< the socket, after the last receive_parts()
 
  private:
   internal::UniqueFd fd_;

@@ -114,6 +114,11 @@ def main():
          r"rank 1 on host n2 has (encryption )?\"off\"", "set CHAINMAIL_ENCRYPT alike"])
     failures += refused("over MPI", ["--encrypt", "-x", "CHAINMAIL_CROSS=mpi", *rank],
                         ["is to encrypt data between nodes, and MPI would carry them over 2 nodes"])
+    trainer = os.path.join(os.path.dirname(LAUNCHER), "train_mnist")
+    if os.access(trainer, os.X_OK):
+        failures += refused(
+            "torch's Gloo", ["--authenticate", trainer, "--communicator", "gloo", "--out", "{folder}"],
+            ["is to authenticate data between nodes, and torch's Gloo would carry them"])
     failures += refused("misspelt", ["-x", "CHAINMAIL_ENCRYPT=encyrpt", *rank],
                         ["CHAINMAIL_ENCRYPT=\"encyrpt\" is none of encrypt, authenticate and off"])
     return 1 if failures else 0

@@ -91,7 +91,8 @@ bool SealedStream::write(FrameHandler& handler) {
   unblock();
   while (true) {
     if (part_begin_ == part_end_ && !seal_next(handler)) return has_moved;
-    const std::size_t sent = send(std::span(parts_).subspan(part_begin_, part_end_ - part_begin_));
+    const std::size_t sent =
+        send_parts(std::span(parts_).subspan(part_begin_, part_end_ - part_begin_));
     if (sent == 0) return has_moved;
     has_moved = true;
     drop_sent(sent);
@@ -132,7 +133,7 @@ std::size_t SealedStream::fill() {
     }
   }
   parts[count++] = {staging_.get() + staging_end_, kStagingBytes - staging_end_};
-  const std::size_t bytes = receive(std::span(parts).first(count));
+  const std::size_t bytes = receive_parts(std::span(parts).first(count));
   const std::size_t direct = std::min(bytes, room);
   wire_got_ += direct;
   staging_end_ += bytes - direct;
