@@ -10,6 +10,8 @@
 #include <filesystem>
 #include <unordered_set>
 
+#include "launcher/staging/trusted_path.h"
+
 namespace chainmail::launch {
 namespace {
 
@@ -25,8 +27,10 @@ bool is_own_folder(const fs::path& path) {
 void remove_marked_folders(const std::string& parent, const std::string& kind,
                            const std::vector<std::string>& markers) noexcept {
   try {
+    const TrustedPath folder = trusted_folder(parent);
+    if (folder.path.empty()) return;
     const std::unordered_set<std::string> known(markers.begin(), markers.end());
-    for (const auto& entry : fs::directory_iterator(parent)) {
+    for (const auto& entry : fs::directory_iterator(folder.path)) {
       const std::string name = entry.path().filename();
       const std::size_t end = name.find(kind);
       if (end == std::string::npos || !known.contains(name.substr(0, end))) continue;

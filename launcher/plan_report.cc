@@ -104,7 +104,9 @@ Json or_null(const std::optional<T>& value) {
 // While the job runs; the launcher's pid is not known yet.
 std::string events_path(const Options& options) {
   if (!options.output_dir.empty()) return options.output_dir + "/events.jsonl";
-  return JobDirectory::parent() + "/" + JobDirectory::kPrefix + "PID.*/events.jsonl";
+  const std::string parent = JobDirectory::parent();
+  if (parent.empty()) return "none";
+  return parent + "/" + JobDirectory::kPrefix + "PID.*/events.jsonl";
 }
 
 const std::string& host_of(const Plan& plan, const PlacedRank& rank) {

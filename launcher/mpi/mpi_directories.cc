@@ -5,11 +5,15 @@
 
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
+#include <new>
 
 #include "launcher/leftovers/owner_tag.h"
 #include "launcher/marked_folders.h"
+#include "launcher/staging/trusted_path.h"
 
 namespace chainmail::launch {
 namespace {
@@ -19,14 +23,17 @@ namespace fs = std::filesystem;
 constexpr const char* kMemory = "/dev/shm";
 constexpr const char* kKind = ".mpi.";
 
-std::string temporary() {
-  const char* chosen = std::getenv("TMPDIR");
-  return chosen != nullptr && *chosen == '/' ? chosen : "/tmp";
-}
-
-std::string make_below(const std::string& folder, const std::string& marker) {
-  std::string path = folder + "/" + marker + kKind + own_tag() + ".XXXXXX";
-  return mkdtemp(path.data()) == nullptr ? std::string() : path;
+// In the first of `parents` that takes it; otherwise empty, and `why` says why not.
+std::string make_below(const std::vector<std::string>& parents, const std::string& marker,
+                       std::string& why) {
+  for (const std::string& parent : parents) {
+    const TrustedPath folder = trusted_folder(parent);
+    std::string path = folder.path + "/" + marker + kKind + own_tag() + ".XXXXXX";
+    if (!folder.path.empty() && mkdtemp(path.data()) != nullptr) return path;
+    why += why.empty() ? "" : ", ";
+    why += folder.path.empty() ? folder.why : folder.path + ": " + std::strerror(errno);
+  }
+  return {};
 }
 
 void remove_tree(const std::string& path) noexcept {
@@ -37,7 +44,11 @@ void remove_tree(const std::string& path) noexcept {
 }  // namespace
 
 MpiDirectories::MpiDirectories(const std::string& marker)
-    : session_(make_below(temporary(), marker)), memory_(make_below(kMemory, marker)) {}
+    : session_(make_below(temporary_folders(), marker, why_no_session_)) {
+  std::string why;
+  memory_ = make_below({kMemory}, marker, why);
+  if (memory_.empty()) memory_ = session_;
+}
 
 MpiDirectories::~MpiDirectories() {
   for (const std::string& path : {session_, memory_}) {
@@ -47,8 +58,14 @@ MpiDirectories::~MpiDirectories() {
 }
 
 void remove_mpi_directories(const std::vector<std::string>& markers) noexcept {
-  remove_marked_folders(temporary(), kKind, markers);
-  remove_marked_folders(kMemory, kKind, markers);
+  try {
+    for (const std::string& parent : temporary_folders()) {
+      remove_marked_folders(parent, kKind, markers);
+    }
+    remove_marked_folders(kMemory, kKind, markers);
+  } catch (const std::bad_alloc&) {
+    // They stay.
+  }
 }
 
 }  // namespace chainmail::launch

@@ -21,6 +21,7 @@
 #include "launcher/fork_exec.h"
 #include "launcher/leftovers/owner_tag.h"
 #include "launcher/leftovers/sweep.h"
+#include "launcher/staging/trusted_path.h"
 
 namespace chainmail::launch {
 namespace {
@@ -56,18 +57,22 @@ pid_t start_remover(int parent_lives) {
 }  // namespace
 
 std::string JobDirectory::parent() {
-  const char* chosen = std::getenv("TMPDIR");
-  return chosen != nullptr && *chosen == '/' ? chosen : "/tmp";
+  for (const std::string& folder : temporary_folders()) {
+    TrustedPath trusted = trusted_folder(folder);
+    if (!trusted.path.empty()) return trusted.path;
+  }
+  return {};
 }
 
 const std::string& JobDirectory::make() {
   if (std::exchange(has_tried_, true)) return path_;
+  const std::string parent = JobDirectory::parent();
   std::array<int, 2> ends{};
-  if (pipe2(ends.data(), O_CLOEXEC) != 0) return path_;
+  if (parent.empty() || pipe2(ends.data(), O_CLOEXEC) != 0) return path_;
   const UniqueFd parent_lives(ends[0]);
   alive_.reset(ends[1]);
   std::string path =
-      parent() + "/" + kPrefix + std::to_string(getpid()) + "." + own_tag() + ".XXXXXX";
+      parent + "/" + kPrefix + std::to_string(getpid()) + "." + own_tag() + ".XXXXXX";
   if (path.size() > PIPE_BUF || mkdtemp(path.data()) == nullptr) return path_;
   const auto length = static_cast<ssize_t>(path.size());
   const bool is_told = ::write(alive_.get(), path.data(), path.size()) == length;

@@ -27,7 +27,8 @@ class JobDirectory {
 
   /// Makes it unless it is there; its path, or an empty one where none can be made.
   const std::string& make();
-  /// Where the folders of all jobs on this machine are, and how their names begin.
+  /// Where the folders of all jobs on this machine are, and how their names begin; empty where
+  /// nobody but this user must be able to replace them, and there is no such folder.
   [[nodiscard]] static std::string parent();
   static constexpr const char* kPrefix = "chainmail-job.";
 

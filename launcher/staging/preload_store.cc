@@ -22,6 +22,7 @@
 #include "base/job_protocol.h"
 #include "launcher/leftovers/owner_tag.h"
 #include "launcher/marked_folders.h"
+#include "launcher/staging/trusted_path.h"
 
 namespace chainmail::launch {
 namespace {
@@ -34,7 +35,7 @@ constexpr const char* kKind = ".job.";
 std::vector<std::string> candidates() {
   std::vector<std::string> folders;
   const auto add = [&folders](const char* folder) {
-    if (folder == nullptr || *folder != '/') return;
+    if (folder == nullptr || *folder == '\0') return;
     if (std::find(folders.begin(), folders.end(), folder) == folders.end()) {
       folders.emplace_back(folder);
     }
@@ -46,15 +47,18 @@ std::vector<std::string> candidates() {
   return folders;
 }
 
-// Empty, or why the files cannot go there.
+// Empty, or why the files cannot go there. Whoever could rename our folder could have ranks run
+// programs of his own.
 std::string make_below(const std::string& parent, const std::string& marker, std::uint64_t bytes,
                        bool has_programs, std::string& path) {
+  const TrustedPath folder = trusted_folder(parent);
+  if (folder.path.empty()) return "is not to be trusted (" + folder.why + ")";
   struct statvfs space {};
-  if (statvfs(parent.c_str(), &space) != 0) return std::strerror(errno);
+  if (statvfs(folder.path.c_str(), &space) != 0) return std::strerror(errno);
   const std::uint64_t left = std::uint64_t{space.f_bavail} * space.f_frsize;
   if (has_programs && (space.f_flag & ST_NOEXEC) != 0) return "forbids programs (noexec)";
   if (left < bytes) return "has " + size_text(left);
-  std::string name = parent + "/" + marker + kKind + own_tag() + ".XXXXXX";
+  std::string name = folder.path + "/" + marker + kKind + own_tag() + ".XXXXXX";
   if (mkdtemp(name.data()) == nullptr) return std::strerror(errno);
   path = name;
   return {};

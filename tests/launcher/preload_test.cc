@@ -138,6 +138,25 @@ TEST_F(PreloadTest, TheStoreSaysHowMuchRoomThereIs) {
   EXPECT_TRUE(job_folders().empty());
 }
 
+TEST_F(PreloadTest, TheStoreUsesNoFolderThatOthersCouldReplace) {
+  ASSERT_EQ(chmod(folder_.c_str(), 0777), 0);
+  {
+    PreloadStore store("chainmail-m", remember());
+    store.handle(encode_preload_list({file_of("a", "", 0700)}));
+    EXPECT_EQ(op(), PreloadOp::kStored);
+    EXPECT_THAT(store.folder(), StartsWith("/tmp/chainmail-m.job."));
+  }
+  PreloadStore store("chainmail-m", remember());
+  store.handle(encode_preload_list({{"a", std::uint64_t{1} << 49U, 0600, 0}}));
+  EXPECT_EQ(op(), PreloadOp::kFailed);
+  EXPECT_THAT(text(), HasSubstr(folder_ + " is not to be trusted (everybody may write to " +
+                                folder_ + " (mode 0777)), /tmp has "));
+  setenv("TMPDIR", "tmp", 1);
+  PreloadStore relative("chainmail-m", remember());
+  relative.handle(encode_preload_list({{"a", std::uint64_t{1} << 49U, 0600, 0}}));
+  EXPECT_THAT(text(), HasSubstr("tmp is not to be trusted ('tmp' is no absolute path), /tmp has "));
+}
+
 TEST_F(PreloadTest, TheStoreRefusesNonsense) {
   PreloadStore store("chainmail-m", remember());
   EXPECT_THROW(store.handle(encode_preload(PreloadOp::kPiece, "early")), SystemError);
@@ -212,6 +231,14 @@ TEST_F(PreloadTest, RanksRunTheCopy) {
   EXPECT_THAT(result.out, HasSubstr("/program"));
   EXPECT_THAT(result.out, HasSubstr("content"));
   EXPECT_TRUE(job_folders().empty());
+}
+
+TEST_F(PreloadTest, RanksRunNoCopyThatOthersCouldReplace) {
+  const std::string program = write("program", "#!/bin/sh\necho \"$0\"\n", 0700);
+  ASSERT_EQ(chmod(folder_.c_str(), 0777), 0);
+  const Result result = run_launcher({"-n", "1", "--wdir", "/", "--preload", program});
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.out, StartsWith("/tmp/chainmail-"));
 }
 
 TEST_F(PreloadTest, RanksOfARestartGetCopiesToo) {
