@@ -10,6 +10,7 @@
 #include "launcher/controller/controller.h"
 #include "launcher/controller/rank_environment.h"
 #include "launcher/mpi/pmix_helper.h"
+#include "launcher/staging/trusted_path.h"
 
 namespace chainmail::launch {
 
@@ -53,9 +54,15 @@ bool Controller::sends_files_first() {
 
 // The first rank there has called MPI_Init, and chainmail-pmix is not installed.
 void Controller::send_pmix_helper(std::uint32_t node) {
-  const fs::path helper = fs::path(launcher_path_).parent_path() / kPmixHelperName;
+  const fs::path path = fs::path(launcher_path_).parent_path() / kPmixHelperName;
+  // Whoever could have put another launcher there is trusted already by whoever started this one.
+  const TrustedPath helper = trusted_program(path, writers_of(launcher_path_));
+  if (!helper_file_ && helper.path.empty()) {
+    return fail({std::nullopt, exit_code::kLauncherError,
+                 "MPI cannot be served: " + path.string() + " is not sent: " + helper.why});
+  }
   try {
-    if (!helper_file_) helper_file_ = preload_source_.add_image(helper, kPmixHelperName);
+    if (!helper_file_) helper_file_ = preload_source_.add_image(helper.path, kPmixHelperName);
   } catch (const UsageError& error) {
     return fail({std::nullopt, exit_code::kLauncherError,
                  std::string("MPI cannot be served: ") + error.what()});

@@ -36,8 +36,10 @@ MpiService::MpiService(asio::io_context& io, MpiOrder order, const std::string& 
       order_(std::move(order)),
       send_(std::move(send)),
       local_ranks_(order_.ranks_of(order_.node)),
-      directories_(marker),
-      helper_program_(find_pmix_helper()) {
+      directories_(marker) {
+  TrustedPath installed = find_pmix_helper();
+  helper_program_ = std::move(installed.path);
+  why_no_helper_ = std::move(installed.why);
   if (helper_program_.empty() && access(sent_helper.c_str(), X_OK) == 0) {
     helper_program_ = sent_helper;
   }
@@ -48,7 +50,9 @@ MpiService::MpiService(asio::io_context& io, MpiOrder order, const std::string& 
 }
 
 void MpiService::open_door() {
-  const bool has_helper = !helper_program_.empty() || order_.sends_helper;
+  // One that is not run is a reason to speak, and Open MPI would give none.
+  const bool has_helper =
+      !helper_program_.empty() || order_.sends_helper || !why_no_helper_.empty();
   const bool is_possible = has_helper && !directories_.session().empty();
   if (!is_possible && order_.mode == MpiMode::kAuto) return;
   if (!has_helper) {
@@ -58,10 +62,10 @@ void MpiService::open_door() {
         ENOENT);
   }
   if (directories_.session().empty()) {
-    throw SystemError(
-        "--mpi pmix needs a folder for MPI's session files, and none can be made in "
-        "TMPDIR or /tmp",
-        ENOSPC);
+    throw SystemError("--mpi pmix needs a folder for MPI's session files, and none can be made: " +
+                          directories_.why_no_session() +
+                          "; set TMPDIR there to a folder that is yours",
+                      ENOSPC);
   }
   door_ = std::make_unique<PmixDoor>(
       io_, order_.name, [this](internal::UniqueFd connection) { admit(std::move(connection)); });
@@ -106,12 +110,7 @@ void MpiService::handle(MpiMessage message) {
 
 // Whoever called waits until it is ready.
 void MpiService::start_helper() {
-  if (helper_program_.empty()) {
-    if (!std::exchange(has_asked_for_helper_, true)) {
-      send_({MpiOp::kWantHelper, 0, 0, {}, {}, {}, {}});
-    }
-    return;
-  }
+  if (helper_program_.empty()) return ask_for_helper();
   PmixHelper::Callbacks callbacks;
   callbacks.on_message = [this](MpiMessage message) { on_helper_message(std::move(message)); };
   callbacks.on_lost = [this](const std::string& words) { on_helper_lost(words); };
@@ -128,6 +127,21 @@ void MpiService::start_helper() {
     first.entries.push_back({name, value});
   }
   helper_->send(first);
+}
+
+void MpiService::ask_for_helper() {
+  if (order_.sends_helper) {
+    if (std::exchange(has_asked_for_helper_, true)) return;
+    return send_({MpiOp::kWantHelper, 0, 0, {}, {}, {}, {}});
+  }
+  helper_is_lost_ = true;
+  send_({MpiOp::kUnserved,
+         0,
+         0,
+         {},
+         {},
+         {},
+         "the MPI helper (chainmail-pmix) is not run: " + why_no_helper_});
 }
 
 void MpiService::helper_arrived(const std::string& program) {

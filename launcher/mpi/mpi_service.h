@@ -52,6 +52,7 @@ class MpiService {
 
   void open_door();
   void start_helper();
+  void ask_for_helper();
   void admit(internal::UniqueFd connection);
   void on_helper_message(MpiMessage message);
   void on_helper_lost(const std::string& words);
@@ -65,6 +66,7 @@ class MpiService {
   MpiDirectories directories_;
   std::map<std::uint32_t, Stage> stages_;
   std::string helper_program_;
+  std::string why_no_helper_;  // of one that is there but is not run
   std::unique_ptr<PmixDoor> door_;
   std::unique_ptr<PmixHelper> helper_;
   bool has_asked_for_helper_ = false;

@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -103,12 +104,17 @@ UniqueFd start_process(const std::string& program, const Ends& control, const En
 
 }  // namespace
 
-std::string find_pmix_helper() {
+TrustedPath find_pmix_helper() {
+  constexpr const char* kOwn = "/proc/self/exe";
   std::error_code error;
-  const auto own = std::filesystem::read_symlink("/proc/self/exe", error);
-  if (error) return {};
+  const auto own = std::filesystem::read_symlink(kOwn, error);
+  struct stat running {};
+  struct stat named {};
+  const bool is_there = !error && stat(kOwn, &running) == 0 && lstat(own.c_str(), &named) == 0 &&
+                        running.st_dev == named.st_dev && running.st_ino == named.st_ino;
+  if (!is_there) return {};
   const auto helper = own.parent_path() / kPmixHelperName;
-  return access(helper.c_str(), X_OK) == 0 ? helper.string() : std::string();
+  return access(helper.c_str(), X_OK) == 0 ? trusted_program(helper) : TrustedPath{};
 }
 
 PmixHelper::PmixHelper(asio::io_context& io, const std::string& program, Callbacks callbacks)

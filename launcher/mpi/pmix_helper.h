@@ -19,13 +19,15 @@
 #include "base/unique_fd.h"
 #include "launcher/channel/byte_stream.h"
 #include "launcher/mpi/mpi_wire.h"
+#include "launcher/staging/trusted_path.h"
 
 namespace chainmail::launch {
 
 inline constexpr const char* kPmixHelperName = "chainmail-pmix";
 
-/// Beside the launcher's own executable; empty where it is not installed.
-[[nodiscard]] std::string find_pmix_helper();
+/// Beside the launcher's own executable; both texts are empty where it is not installed, and where
+/// the executable was sent here: its folder is gone, and anybody could have made it anew.
+[[nodiscard]] TrustedPath find_pmix_helper();
 
 class PmixHelper {
  public:
