@@ -14,10 +14,24 @@ namespace {
 // without links, or nothing. Folders come before what they hold, and nobody else can replace what
 // lies in a folder that has passed: so what has passed stays, and is run by that name. Only a file
 // that holds this version's name is run to ask which build it is: links may lead to any program.
+// staging/trusted_path.cc asks the same of what an agent runs and writes.
+//
+// In a user namespace that has no number for root of the outside, cm_root is the one that he is
+// shown with, as are all others of the outside. A folder with it is taken for root's where nobody
+// else could have made it; a file is not.
 constexpr char kScript[] = R"sh(
 cm_say() { echo "chainmail: $*" >&2; }
-cm_real() { readlink -f "$1" 2>/dev/null || echo "$1"; }
+cm_real() {
+  case $1 in /*) readlink -f "$1" 2>/dev/null && return ;; esac
+  printf '%s\n' "$1"
+}
 cm_unsafe() {
+  case $1 in
+    *'
+'*) echo "a path with a line break"; return ;;
+    /*) ;;
+    *) echo "'$1' is no absolute path"; return ;;
+  esac
   cm_at=$1
   set --
   while case $cm_at in /?*) ;; *) false ;; esac; do
@@ -25,25 +39,38 @@ cm_unsafe() {
     cm_at=${cm_at%/*}
   done
   LC_ALL=C ls -ldn / "$@" 2>/dev/null | {
-    cm_n=0
+    cm_n=0 cm_open=
     while read -r cm_mode cm_links cm_owner cm_name; do
       cm_n=$((cm_n + 1)) cm_name=/${cm_name#*/}
-      [ "$cm_owner" = 0 ] || [ "$cm_owner" = "$cm_me" ] || {
+      [ "$cm_owner" = 0 ] || [ "$cm_owner" = "$cm_me" ] ||
+        case $cm_root:$cm_open$cm_mode in "$cm_owner":d*) ;; *) false ;; esac || {
         echo "$cm_name belongs to uid $cm_owner, who is neither root nor this user (uid $cm_me)"
         exit
       }
+      cm_open=
       case $cm_mode in
-        d????????[tT]*) ;;
+        d????????[tT]*) cm_open=open ;;
         [d-]???????w*) echo "everybody may write to $cm_name ($cm_mode)"; exit ;;
         [d-]????w*) echo "the group of $cm_name may write to it ($cm_mode)"; exit ;;
         [d-]*) ;;
         *) echo "$cm_name is no plain file or folder ($cm_mode)"; exit ;;
       esac
     done
-    [ $cm_n -gt $# ] || echo "$1 cannot be looked at"
+    [ $cm_n -gt $# ] && exit
+    for cm_at do [ -e "$cm_at" ] || [ -L "$cm_at" ] || break; done
+    echo "$cm_at cannot be found"
   }
 }
 cm_me=$(id -u)
+cm_root=0
+if [ -r /proc/self/uid_map ] && [ -r /proc/sys/kernel/overflowuid ]; then
+  cm_root=$(cat /proc/sys/kernel/overflowuid)
+  while read -r cm_in cm_links cm_count; do
+    [ "$cm_root" -ge "$cm_in" ] && [ $((cm_root - cm_in)) -lt "$cm_count" ] && cm_root=0
+  done </proc/self/uid_map
+  [ "$cm_root" = 0 ] || set -- $(ls -ldn /proc/sys/kernel/overflowuid)
+  [ "$cm_root" = "${3:-}" ] || cm_root=0
+fi
 cm_here=$(uname -m)
 cm_found= cm_bad=
 if [ -f "$cm_path" ] && [ -x "$cm_path" ]; then

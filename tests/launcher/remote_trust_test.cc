@@ -63,6 +63,9 @@ std::string contents(const std::string& path) {
   return text.str();
 }
 
+// Every folder is full.
+constexpr char kNoFolder[] = "printf '#!/bin/sh\\nexit 1\\n' >bin/mktemp; chmod 755 bin/mktemp";
+
 class RemoteTrust : public testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
@@ -91,10 +94,11 @@ class RemoteTrust : public testing::TestWithParam<const char*> {
     std::filesystem::permissions(folder + "/script", std::filesystem::perms{0644});
     const std::string user = std::to_string(one.user);
     // Its input ends where the agent would come.
-    const std::string command = "D=" + folder + " PATH=" + folder + "/bin:$PATH " + variables +
-                                " setpriv --reuid " + user + " --regid " + user +
-                                " --clear-groups " + GetParam() + " <" + folder + "/script >" +
-                                folder + "/out 2>" + folder + "/err";
+    const bool in_namespace = variables.find("IN_NAMESPACE") != std::string::npos;
+    const std::string command =
+        "D=" + folder + " PATH=" + folder + "/bin:$PATH " + variables + " setpriv --reuid " + user +
+        " --regid " + user + " --clear-groups " + (in_namespace ? "unshare -Ur " : "") +
+        GetParam() + " <" + folder + "/script >" + folder + "/out 2>" + folder + "/err";
     (void)!std::system(command.c_str());
     return {contents(folder + "/out"), contents(folder + "/err"), contents(folder + "/planted")};
   }
@@ -178,6 +182,23 @@ TEST_P(RemoteTrust, RunsNothingThatOthersCouldHaveWritten) {
       {"a name that shells would act upon",
        "mkdir \"it's \\$(id) *\"; program \"it's \\$(id) */x\"", "it's $(id) */x",
        "it's $(id) */x"},
+      {"a name with blanks and quotes", "mkdir 'opt/ a \" b'; program 'opt/ a \" b/x '",
+       "opt/ a \" b/x ", "opt/ a \" b/x "},
+      {"a line break", "mkdir 'opt/a\nb'; planted 'opt/a\nb/x'", "opt/a\nb/x", nullptr,
+       "a path with a line break"},
+      {"a line break in what a link leads to",
+       "mkdir 'opt/a\n-rwxr-xr-x 1 0 0 0 x'; planted 'opt/a\n-rwxr-xr-x 1 0 0 0 x/x'; ln -s "
+       "opt/a*/x a; chown -h 65534 a opt/a*",
+       "a", nullptr, "a path with a line break"},
+      {"a link to somebody's link to root's file",
+       "program opt/launcher; ln -s opt/launcher a; chown -h 65534 a; ln -s a b", "b",
+       "opt/launcher"},
+      {"a link to somebody's link to somebody's file",
+       "planted opt/x; chown 65534 opt/x; ln -s opt/x a; chown -h 65534 a; ln -s a b", "b", nullptr,
+       "/opt/x belongs to uid 65534"},
+      {"in somebody's folder in one like /tmp",
+       "mkdir opt/a; planted opt/a/x; chmod 1777 opt; chown 65534 opt/a", "opt/a/x", nullptr,
+       "/opt/a belongs to uid 65534"},
       {"the user's own", "program opt/launcher; chown -R 61234 opt", "opt/launcher", "opt/launcher",
        nullptr, 61234},
       {"root's, for a user", "program opt/launcher", "opt/launcher", "opt/launcher", nullptr,
@@ -237,6 +258,102 @@ TEST_P(RemoteTrust, TheAgentIsSentIntoNoFolderThatOthersCouldReplace) {
   const std::string own = root_ + "/" + std::to_string(count_ + 1) + "/opt";
   EXPECT_THAT(run({"own", "", "none", nullptr}, "TMPDIR=" + own).err,
               HasSubstr("arrived damaged in " + own + ":"));
+}
+
+TEST_P(RemoteTrust, SaysWhichFolderIsMissing) {
+  const auto reasons = [this](const std::string& value) {
+    return run({"missing", kNoFolder, "none", nullptr}, "HOME=/none/at/all TMPDIR=" + value).err;
+  };
+  const std::string folder = root_ + "/" + std::to_string(count_ + 1);
+  EXPECT_THAT(reasons(folder + "/opt/missing/deeper"),
+              HasSubstr(" " + folder + "/opt/missing cannot be found;"));
+  EXPECT_THAT(reasons("tmp"), HasSubstr(" 'tmp' is no absolute path;"));
+  EXPECT_THAT(reasons("./-tmp"), HasSubstr(" './-tmp' is no absolute path;"));
+}
+
+// On systems without readlink -f nothing makes a path absolute.
+TEST_P(RemoteTrust, TakesNoRelativePath) {
+  const Case one{
+      "relative",
+      "chmod 777 opt; printf '#!/bin/sh\nexit 1\n' >bin/readlink; chmod 755 bin/readlink", "none",
+      nullptr};
+  const std::string folder = root_ + "/" + std::to_string(count_ + 1);
+  EXPECT_THAT(run(one, "TMPDIR=opt env -C " + folder).err, HasSubstr("arrived damaged in /tmp:"));
+  EXPECT_THAT(run({"links",
+                   "printf '#!/bin/sh\nexit 1\n' >bin/readlink; chmod 755 bin/readlink; "
+                   "planted opt/x; ln -s opt/x a",
+                   "a", nullptr})
+                  .err,
+              HasSubstr(" is no plain file or folder (lrwx"));
+}
+
+// The launcher as it is built: it holds what the script looks for, and nothing is sent.
+TEST_P(RemoteTrust, RunsTheInstalledLauncher) {
+  const std::string folder = root_ + "/" + std::to_string(++count_);
+  const std::string launcher = folder + "/launcher";
+  std::filesystem::create_directory(folder);
+  std::filesystem::copy_file(CHAINMAIL_TEST_LAUNCHER, launcher);
+  std::filesystem::permissions(launcher, std::filesystem::perms{0755});
+  std::filesystem::permissions(folder, std::filesystem::perms{0755});
+  ASSERT_EQ(std::system((launcher + " --agent-id >" + folder + "/identity").c_str()), 0);
+  std::string identity = contents(folder + "/identity");
+  identity.pop_back();
+  const auto answer = [&](const std::string& wanted, const std::string& more = "") {
+    std::ofstream(folder + "/script")
+        << bootstrap_script({"m1", launcher, wanted, this_machine(), 5, "5 17"});
+    (void)!std::system(
+        (more + GetParam() + " <" + folder + "/script >" + folder + "/out 2>" + folder + "/err")
+            .c_str());
+    return contents(folder + "/out");
+  };
+  EXPECT_THAT(answer(identity), AllOf(HasSubstr("<m1>"), Not(HasSubstr("<image-for-m1>"))))
+      << contents(folder + "/err");
+  EXPECT_EQ(contents(folder + "/err"), "");
+  EXPECT_THAT(answer(identity, "setpriv --reuid 61234 --regid 61234 --clear-groups "),
+              AllOf(HasSubstr("<m1>"), Not(HasSubstr("<image-for-m1>"))))
+      << contents(folder + "/err");
+  EXPECT_THAT(answer(identity + "0"), AllOf(Not(HasSubstr("<m1>")), HasSubstr("<image-for-m1>")));
+}
+
+// In a user namespace root of the outside and everybody else there have one number.
+TEST_P(RemoteTrust, StartsInAUserNamespace) {
+  if (std::system("setpriv --reuid 61234 --clear-groups unshare -Ur true 2>/dev/null") != 0) {
+    GTEST_SKIP() << "skipped: users may make no user namespaces";
+  }
+  const auto sent_to = [this](const char* setup, const std::string& variables = "") {
+    return run({"namespace", setup, "opt/launcher", nullptr, nullptr, 61234},
+               variables + " IN_NAMESPACE=yes");
+  };
+  EXPECT_THAT(sent_to("").err, HasSubstr("arrived damaged in /tmp:"));
+  // The folder in /tmp may be anybody's.
+  const Outcome planted = sent_to("planted opt/launcher");
+  EXPECT_EQ(planted.planted, "");
+  EXPECT_THAT(planted.err, AllOf(HasSubstr(root_ + " belongs to uid 65534"),
+                                 HasSubstr("arrived damaged in /tmp:")));
+  const std::string folder = root_ + "/" + std::to_string(count_ + 1);
+  EXPECT_THAT(sent_to("chmod 1777 opt; chown 65533 opt", "TMPDIR=" + folder + "/opt").err,
+              HasSubstr("arrived damaged in /tmp:"));
+}
+
+// Somebody changes the link all the time.
+TEST_P(RemoteTrust, WhatIsSwappedMeanwhileIsNotRun) {
+  const std::string swapper =
+      "program opt/launcher; mkdir a; planted a/x; ln -s x a/launcher; chown -hR 65534 a\n"
+      "cat >swap <<'END'\n"
+      "while [ -e x ]; do ln -sfn ../opt/launcher launcher; ln -sfn x launcher; done\n"
+      "END\n"
+      "cd a; timeout 60 setpriv --reuid 65534 --clear-groups sh ../swap >/dev/null 2>&1 &\n";
+  const Case one{"swapped", swapper.c_str(), "a/launcher", nullptr};
+  (void)run(one);
+  const std::string folder = root_ + "/" + std::to_string(count_);
+  for (int i = 0; i < 40; ++i) {
+    (void)!std::system((std::string("D=") + folder + " " + GetParam() + " <" + folder +
+                        "/script >>" + folder + "/out 2>>" + folder + "/err")
+                           .c_str());
+  }
+  EXPECT_EQ(contents(folder + "/planted"), "");
+  EXPECT_THAT(contents(folder + "/err"), HasSubstr("/a belongs to uid 65534"));
+  std::filesystem::remove_all(folder + "/a");
 }
 
 INSTANTIATE_TEST_SUITE_P(
