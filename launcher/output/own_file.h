@@ -2,7 +2,8 @@
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
 // Files for output in folders where others may write, too: a link that somebody else has put there
-// is not followed, so that nobody can have a job write over its user's files. Thread-safe.
+// is not followed, nor one that a link of the user's leads to, so that nobody can have a job write
+// over its user's files. Thread-safe.
 
 #pragma once
 
@@ -15,8 +16,9 @@
 namespace chainmail::launch {
 
 /// Like openat(folder, name, flags, mode); AT_FDCWD and a path will do. `name`'s last part may be a
-/// link of root or of this user. Throws SystemError for one of somebody else (ELOOP), a named pipe
-/// (EINVAL) and what open() fails with; `path` is what messages call it.
+/// link of root or of this user, and so may the last part of what that leads to, 40 times. Throws
+/// SystemError for one of somebody else (ELOOP), a named pipe (EINVAL) and what open() fails with;
+/// `path` is what messages call it.
 [[nodiscard]] internal::UniqueFd open_own(int folder, const std::string& name, int flags,
                                           mode_t mode, const std::string& path);
 

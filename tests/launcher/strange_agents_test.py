@@ -96,10 +96,37 @@ def output_goes_through_nobodys_link(launcher):
         with Job(launcher, "-n", 1, "--output", logs, "echo", "new") as job:
             job.ends_with(0)
         assert victim.read_text() == "new\n"
+        # In three steps, and to what is open.
+        stdout.unlink()
+        stdout.symlink_to("../first")
+        (logs / "first").symlink_to(logs / "second")
+        (logs / "second").symlink_to("../victim")
+        with Job(launcher, "-n", 1, "--output", logs, "echo", "newer") as job:
+            job.ends_with(0)
+        assert victim.read_text() == "newer\n"
+        (logs / "second").unlink()
+        (logs / "second").symlink_to("first")
+        with Job(launcher, "-n", 1, "--output", logs, "echo", "new") as job:
+            job.ends_with(125)
+            job.says("Too many levels of symbolic links")
+        (logs / "second").unlink()
+        (logs / "second").symlink_to("/dev/stderr")
+        with Job(launcher, "-n", 1, "--output", logs, "echo", "to what is open") as job:
+            job.ends_with(0)
+            job.says("to what is open")
         if os.geteuid() != 0:
             print("the rest was skipped: it takes root to make links of somebody else")
             return
         victim.write_text("precious")
+        (logs / "second").unlink()
+        (logs / "second").symlink_to(victim)
+        os.lchown(logs / "second", 65534, 65534)
+        with Job(launcher, "-n", 1, "--output", logs, "echo", "new") as job:
+            job.ends_with(125)
+            job.says("rank.0/stdout, which is a link of uid 65534")
+        assert victim.read_text() == "precious"
+        stdout.unlink()
+        stdout.symlink_to(victim)
         os.lchown(stdout, 65534, 65534)
         with Job(launcher, "-n", 1, "--output", logs, "echo", "new") as job:
             job.ends_with(125)
@@ -113,6 +140,16 @@ def output_goes_through_nobodys_link(launcher):
             job.says("rank.0, which is a link of uid 65534")
         assert not list(elsewhere.iterdir())
         stdout.parent.unlink()
+        # A slash at the end would have it followed.
+        (logs / "theirs").symlink_to(elsewhere)
+        os.lchown(logs / "theirs", 65534, 65534)
+        for end in ("", "/", "/.", "//./"):
+            stdout.parent.symlink_to("theirs" + end)
+            with Job(launcher, "-n", 1, "--output", logs, "echo", "new") as job:
+                job.ends_with(125)
+                job.says("rank.0, which is a link of uid 65534")
+            stdout.parent.unlink()
+        assert not list(elsewhere.iterdir())
         (logs / "events.jsonl").unlink()
         (logs / "events.jsonl").symlink_to(victim)
         os.lchown(logs / "events.jsonl", 65534, 65534)
