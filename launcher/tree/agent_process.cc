@@ -58,7 +58,7 @@ void LocalAgentProcess::stop_reading() {
   if (errors_) errors_->close();
 }
 
-void LocalAgentProcess::send_image(const AgentStart& start) { stream_->write(*start.image); }
+void LocalAgentProcess::send_image(const AgentStart& start) { stream_->write_shared(start.image); }
 
 void LocalAgentProcess::send_shared(std::uint32_t /*number*/, const SharedFrames& frames) {
   for (const auto& frame : frames) stream_->write_shared(frame);

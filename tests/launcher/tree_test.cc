@@ -16,8 +16,10 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 
 #include "base/error.h"
+#include "launcher/tree/agent_process.h"
 #include "launcher/tree/relay.h"
 #include "launcher/tree/tree_shape.h"
 #include "launcher/tree/tunnel_wire.h"
@@ -314,6 +316,25 @@ TEST_F(Tunnel, OfAnotherAgentIsRefusedAndALateWordDropped) {
   const std::string never = encode_tunnel_end({1, TunnelEnd::How::kExited, 0, ""});
   EXPECT_THROW((void)tunnels_.on_frame(3, make_frame(AgentMessage::kTunnelEnded, never)),
                SystemError);
+}
+
+// One copy of the launcher stands in memory, however many hosts get it at once.
+TEST(LocalAgentProcess, SendsTheImageWithoutCopyingIt) {
+  asio::io_context io;
+  AgentStart start;
+  start.command = {"sleep", "60"};
+  start.image = std::make_shared<const std::string>(std::size_t{1} << 20, 'x');
+  {
+    LocalAgentProcess process(io, start, own_descriptors());
+    const auto stream = process.connect({});
+    process.send_image(start);
+    EXPECT_EQ(start.image.use_count(), 2) << "more than a pipe takes: the rest waits";
+    EXPECT_EQ(stream->queued_bytes(), 0U);
+    process.kill();
+    while (!process.reap()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  io.poll();
+  EXPECT_EQ(start.image.use_count(), 1);
 }
 
 TEST_F(Tunnel, EndsACommandThatReadsNothing) {
