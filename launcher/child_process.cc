@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <iterator>
 
 #include "base/error.h"
 #include "launcher/fork_exec.h"
@@ -40,15 +41,15 @@ ChildProcess start_child(const std::vector<std::string>& arguments, const rlimit
   if (environment != nullptr) variables = *environment;
   const std::vector<char*> variable_pointers = pointers_to(variables);
   char* const* const given = environment == nullptr ? environ : variable_pointers.data();
+  std::vector<int> ignored(std::begin(kPassedSignals), std::end(kPassedSignals));
+  ignored.push_back(SIGINT);
   const pid_t parent = getpid();
   const Forked child = fork_to_exec([&] {
     // A remote shell that still connects would go on for its own time limit. An agent is not ended
     // by this signal: it sees the end of its input.
-    become_child_of(parent, SIGTERM);
-    // Grid Engine and Slurm send them to remote shells as well, which would end the whole job. An
-    // agent handles them.
-    ignore_passed_signals();
-    signal(SIGINT, SIG_IGN);
+    // Grid Engine and Slurm send the signals that are passed on to remote shells as well, which
+    // would end the whole job. An agent handles them.
+    become_child_of(parent, SIGTERM, ignored);
     if (descriptors != nullptr) (void)setrlimit(RLIMIT_NOFILE, descriptors);
     if (dup2(input.read_end.get(), STDIN_FILENO) >= 0 &&
         dup2(output.write_end.get(), STDOUT_FILENO) >= 0 &&

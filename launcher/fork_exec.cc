@@ -8,6 +8,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 
@@ -46,19 +47,18 @@ Forked fork_detail::after_fork(pid_t pid, const sigset_t& blocked_before) noexce
   return {pid, 0};
 }
 
-void become_child_of(pid_t parent, int death_signal) noexcept {
+void become_child_of(pid_t parent, int death_signal, std::span<const int> ignored) noexcept {
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, death_signal);
   // The parent may have died before the line above; then nobody would ever end us.
   if (getppid() != parent) _exit(127);
-  for (int number = 1; number < NSIG; ++number) signal(number, SIG_DFL);
+  for (int number = 1; number < NSIG; ++number) {
+    const bool is_ignored = std::find(ignored.begin(), ignored.end(), number) != ignored.end();
+    signal(number, is_ignored ? SIG_IGN : SIG_DFL);
+  }
   sigset_t none;
   sigemptyset(&none);
   pthread_sigmask(SIG_SETMASK, &none, nullptr);
-}
-
-void ignore_passed_signals() noexcept {
-  for (const int number : kPassedSignals) signal(number, SIG_IGN);
 }
 
 void report_and_exit(int report_fd, int error) noexcept {

@@ -13,10 +13,12 @@
 #include <sys/types.h>
 #include <unistd.h>
 
+#include <span>
 #include <string>
 #include <vector>
 
 #include "base/unique_fd.h"
+#include "launcher/signals.h"
 
 namespace chainmail::launch {
 
@@ -73,15 +75,8 @@ template <typename Child>
 }
 
 /// In the child: a process group of its own, `death_signal` when `parent` dies (or has died), no
-/// signal blocked or handled.
-void become_child_of(pid_t parent, int death_signal) noexcept;
-
-/// Signals that announce something to programs, such as the end of their time. The launcher passes
-/// them on to ranks; nothing else of the job may die of them.
-inline constexpr int kPassedSignals[] = {SIGUSR1, SIGUSR2, SIGWINCH};
-
-/// Also in a child that is about to exec: it and what it starts ignore them.
-void ignore_passed_signals() noexcept;
+/// signal blocked or handled, and none ignored but `ignored`. Async-signal-safe.
+void become_child_of(pid_t parent, int death_signal, std::span<const int> ignored = {}) noexcept;
 
 /// In the child: tells the parent `error` and exits.
 [[noreturn]] void report_and_exit(int report_fd, int error) noexcept;

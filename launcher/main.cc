@@ -26,7 +26,6 @@
 #include "launcher/controller/controller.h"
 #include "launcher/controller/rank_environment.h"
 #include "launcher/controller/verdict.h"
-#include "launcher/fork_exec.h"
 #include "launcher/hosts/host_text.h"
 #include "launcher/hosts/job_hosts.h"
 #include "launcher/options.h"
@@ -35,6 +34,7 @@
 #include "launcher/plan_report.h"
 #include "launcher/remote/agent_image.h"
 #include "launcher/remote/starters.h"
+#include "launcher/signals.h"
 
 namespace {
 
@@ -131,7 +131,8 @@ class Patience {
 };
 
 // One world after the other, until one ends well or no restart is left.
-int run_job(const Options& options, const Placement& placement) {
+int run_job(const Options& options, const Placement& placement,
+            const std::vector<int>& ignored_signals) {
   using Clock = std::chrono::steady_clock;
   const auto started = Clock::now();
   const auto limit = options.timeout;
@@ -140,7 +141,7 @@ int run_job(const Options& options, const Placement& placement) {
   JobDirectory directory;
   Patience patience;
   for (int generation = 0;; ++generation) {
-    Controller controller(options, placement, path, directory,
+    Controller controller(options, placement, path, directory, ignored_signals,
                           static_cast<std::uint32_t>(generation));
     const int code = controller.run(time_left);
     // A host that was lost may be booting.
@@ -168,7 +169,7 @@ int run_job(const Options& options, const Placement& placement) {
   }
 }
 
-int run(const std::vector<std::string>& arguments) {
+int run(const std::vector<std::string>& arguments, const std::vector<int>& ignored_signals) {
   Options options = parse_options(arguments);
   if (options.help) {
     std::cout << usage_text();
@@ -198,7 +199,7 @@ int run(const std::vector<std::string>& arguments) {
   // Apart from what the ranks print.
   if (options.display_map) std::cerr << plan_text(plan);
   forbid_core_dumps();
-  return run_job(options, placement);
+  return run_job(options, placement, ignored_signals);
 }
 
 int fail(const std::string& message, int code) {
@@ -223,6 +224,7 @@ void open_closed_streams() {
 }  // namespace
 
 int main(int argc, char** argv) {
+  const std::vector<int> ignored_signals = signals_ignored_by_caller();
   // Until somebody is there to pass them on to.
   ignore_passed_signals();
   open_closed_streams();
@@ -244,7 +246,7 @@ int main(int argc, char** argv) {
       outlive_launcher();
       return 0;
     }
-    return run(arguments);
+    return run(arguments, ignored_signals);
   } catch (const UsageError& error) {
     return fail(std::string(error.what()) + "; launcher --help shows all options",
                 exit_code::kUsage);

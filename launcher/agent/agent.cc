@@ -15,7 +15,6 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
-#include <iterator>
 #include <utility>
 
 #include "base/deadline.h"
@@ -23,8 +22,8 @@
 #include "launcher/agent/children.h"
 #include "launcher/agent/host_facts.h"
 #include "launcher/agent/warden.h"
-#include "launcher/fork_exec.h"
 #include "launcher/options.h"
+#include "launcher/signals.h"
 
 namespace chainmail::launch {
 namespace {
@@ -90,6 +89,13 @@ int Agent::run() {
   cores_ = usable_cores();
   beat();
   io_.run();
+  {
+    // Asio leaves them with their default, and the exit code has still to be told.
+    const SignalsBlocked blocked;
+    signals_.clear();
+    for (const int number : {SIGTERM, SIGINT, SIGHUP}) signal(number, SIG_IGN);
+    ignore_passed_signals();
+  }
   return exit_code_;
 }
 
@@ -105,17 +111,30 @@ void Agent::wait_for_signals() {
 // do. The controller ends the job for all hosts alike, with time for ranks to finish.
 void Agent::on_signal(int number) {
   if (number == SIGCHLD) return reap();
-  const bool is_passed = std::find(std::begin(kPassedSignals), std::end(kPassedSignals), number) !=
-                         std::end(kPassedSignals);
-  if (!is_passed) {
-    if (getppid() != warden_) return end(128 + number);  // sent by the kernel: the warden has died
-    channel_->send(AgentMessage::kSignalled,
-                   BodyWriter().u32(static_cast<std::uint32_t>(number)).take());
+  if (is_passed_signal(number)) return on_passed_signal(number);
+  if (getppid() != warden_) return end(128 + number);  // sent by the kernel: the warden has died
+  tell_signalled(number, false);
+}
+
+// Its own ranks get it at once; the controller sees to all others.
+void Agent::on_passed_signal(int number) {
+  const auto& ignored = order_.ignored_signals;
+  if (std::find(ignored.begin(), ignored.end(), static_cast<std::uint32_t>(number)) !=
+      ignored.end()) {
     return;
   }
+  const bool has_ranks = started_ && !told_all_exited_;
   const bool has_been_passed = is_same_signal(passed_, number);
-  got_[number] = std::chrono::steady_clock::now();
-  if (!has_been_passed) pass_signal(number);
+  if (has_ranks) got_[number] = std::chrono::steady_clock::now();
+  if (has_been_passed) return;
+  if (has_ranks) pass_signal(number);
+  tell_signalled(number, has_ranks);
+}
+
+void Agent::tell_signalled(int number, bool has_passed_it) {
+  channel_->send(
+      AgentMessage::kSignalled,
+      BodyWriter().u32(static_cast<std::uint32_t>(number)).u8(has_passed_it ? 1 : 0).take());
 }
 
 bool Agent::is_same_signal(const std::map<int, std::chrono::steady_clock::time_point>& when,

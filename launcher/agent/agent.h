@@ -81,6 +81,8 @@ class Agent {
   bool is_same_signal(const std::map<int, std::chrono::steady_clock::time_point>& when,
                       int number) const;
   void on_signal(int number);
+  void on_passed_signal(int number);
+  void tell_signalled(int number, bool has_passed_it);
   RankExit exit_of(const Rank& rank, const siginfo_t& info, std::int64_t peak_kib) const;
   void reap();
   void reap_orphans();

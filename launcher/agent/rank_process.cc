@@ -186,7 +186,8 @@ void close_all_but(std::initializer_list<int> kept) noexcept {
 
 // A copy of an agent with one thread: it may do what it likes, and wait for as long as it has to.
 [[noreturn]] void run_child(ChildPlan plan) {
-  become_child_of(plan.parent, SIGKILL);
+  const auto& ignored = plan.request.ignored_signals;
+  become_child_of(plan.parent, SIGKILL, std::vector<int>(ignored.begin(), ignored.end()));
   if (plan.request.group >= 0) (void)!write(plan.request.group, "0", 1);
   plan.cpus.bind_this_process();
   plan.report = moved_up(plan.report, plan.report);

@@ -15,6 +15,7 @@
 
 #include <cstdint>
 #include <map>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -38,6 +39,7 @@ struct RankRequest {
   std::string working_directory;
   std::map<std::string, std::string> environment;  ///< complete; CHAINMAIL_JOB_FD is added
   std::vector<int> cpus;                           ///< empty: not bound
+  std::span<const std::uint32_t> ignored_signals;  ///< begin so
   bool has_input = false;                          ///< stdin is a pipe
   internal::UniqueFd pmi;                          ///< becomes kPmi1Fd; may be closed
   rlimit descriptors;                              ///< its limit on open files

@@ -72,9 +72,11 @@ volatile pid_t process_above = 0;
 void hand_on(int number) {
   const pid_t below = process_below;
   if (below <= 0) return;
+  const int error = errno;
   // The kernel's news that the process above has died.
   const bool is_alone = process_above > 0 && getppid() != process_above;
   kill(below, is_alone ? SIGKILL : number);
+  errno = error;
 }
 
 // For Slurm the warden is the task, and gets its signals; the agent knows what to do. Both outlive
@@ -135,7 +137,7 @@ void start_sweep() {
     if (WIFSTOPPED(status)) status = outlast_stop(agent);
     if (!WIFCONTINUED(status)) break;
   }
-  process_below = 0;
+  process_below = 0;  // its number may be another process's from here on
   group.kill_all();
   end_slow_children();
   group.remove();

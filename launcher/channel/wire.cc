@@ -3,6 +3,8 @@
 
 #include "launcher/channel/wire.h"
 
+#include <signal.h>
+
 #include <cerrno>
 
 #include "base/error.h"
@@ -65,6 +67,9 @@ void check_order(const StartOrder& order) {
   for (const OrderedProgram& program : order.programs) {
     is_sound = is_sound && !program.words.empty();
   }
+  for (const std::uint32_t number : order.ignored_signals) {
+    is_sound = is_sound && number > 0 && number < NSIG && number != SIGTERM;
+  }
   if (!is_sound) throw SystemError("agent protocol: start order that contradicts itself", EPROTO);
 }
 
@@ -113,6 +118,8 @@ std::string encode_order(const StartOrder& order) {
   body.u32(order.start_timeout_ms);
   body.u32(order.processors);
   body.u32(order.output_window).u8(order.carriage_returns ? 1 : 0).text(order.mpi);
+  body.u32(static_cast<std::uint32_t>(order.ignored_signals.size()));
+  for (const std::uint32_t number : order.ignored_signals) body.u32(number);
   return body.take();
 }
 
@@ -137,6 +144,8 @@ StartOrder decode_order(std::string_view bytes) {
   order.output_window = body.u32();
   order.carriage_returns = body.u8() != 0;
   order.mpi = body.text();
+  const std::uint32_t signals = body.u32();
+  for (std::uint32_t i = 0; i < signals; ++i) order.ignored_signals.push_back(body.u32());
   check_end(body, "start order");
   check_order(order);
   return order;

@@ -32,7 +32,7 @@ enum class AgentMessage : std::uint16_t {
   kTunnelOutput,      ///< tunnel, stream (1 or 2), bytes; none: the end (launcher/tree)
   kTunnelEnded,       ///< TunnelEnd
   kTunnelNoImage,     ///< tunnel: this agent's program is not the one of kTunnelImage
-  kSignalled,         ///< signal number (SIGTERM, SIGINT or SIGHUP): somebody wants the job to end
+  kSignalled,         ///< signal number, 1 its ranks have got it: somebody signals the job here
   // controller -> agent
   kStartPart = 320,  ///< a piece of the encoded StartOrder
   kStart,            ///< the order is complete; again when all ranks have exited
@@ -104,6 +104,7 @@ struct StartOrder {
   std::uint32_t output_window = 0;     ///< bytes of one stream of one rank that may be on their way
   std::string mpi;                     ///< an encoded MpiOrder; empty: none
   bool carriage_returns = false;       ///< a terminal shows '\r' lines as they come
+  std::vector<std::uint32_t> ignored_signals;  ///< by the launcher's caller, so by ranks, too
 };
 [[nodiscard]] std::string encode_order(const StartOrder& order);
 [[nodiscard]] StartOrder decode_order(std::string_view body);

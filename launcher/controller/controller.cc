@@ -15,18 +15,17 @@
 #include <cerrno>
 #include <filesystem>
 #include <iostream>
-#include <iterator>
 #include <set>
 #include <sstream>
 
 #include "base/error.h"
 #include "launcher/agent/children.h"
 #include "launcher/controller/rank_environment.h"
-#include "launcher/fork_exec.h"
 #include "launcher/hosts/host_source.h"
 #include "launcher/mpi/mpi_directories.h"
 #include "launcher/remote/agent_starter.h"
 #include "launcher/remote/start_failure.h"
+#include "launcher/signals.h"
 #include "launcher/staging/preload_store.h"
 
 namespace chainmail::launch {
@@ -53,11 +52,6 @@ std::string random_hex(std::size_t bytes) {
 
 // ssh gives up a connection after 10 s; slow start-up files come on top.
 constexpr std::chrono::milliseconds kLoginLimit{30000};
-
-bool is_ignored(int signal_number) {
-  struct sigaction action {};
-  return sigaction(signal_number, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
-}
 
 std::string seconds_text(std::chrono::milliseconds time) {
   std::ostringstream text;
@@ -96,7 +90,8 @@ bool has_input(const InputTarget& input, std::uint32_t rank) {
 }  // namespace
 
 Controller::Controller(Options options, Placement placement, std::string launcher_path,
-                       JobDirectory& directory, std::uint32_t generation)
+                       JobDirectory& directory, std::vector<int> ignored_signals,
+                       std::uint32_t generation)
     : options_(std::move(options)),
       placement_(std::move(placement)),
       launcher_path_(std::move(launcher_path)),
@@ -125,7 +120,8 @@ Controller::Controller(Options options, Placement placement, std::string launche
           }),
       nodes_(placement_.nodes.size()),
       ranks_(placement_.ranks.size()),
-      generation_(generation) {
+      generation_(generation),
+      ignored_signals_(std::move(ignored_signals)) {
   for (std::size_t i = 0; i < ranks_.size(); ++i) {
     ranks_[i].node = static_cast<std::uint32_t>(placement_.ranks[i].node);
   }
@@ -145,10 +141,10 @@ int Controller::run(std::optional<Milliseconds> time_left) {
   signal(SIGTTOU, SIG_IGN);
   adopt_orphans();
   for (const int number : {SIGCHLD, SIGTERM, SIGTSTP}) signals_.add(number);
-  for (const int number : kPassedSignals) signals_.add(number);
-  // Under nohup the job is meant to outlive the terminal; in the background of a script, Ctrl-C.
-  for (const int number : {SIGHUP, SIGINT}) {
-    if (!is_ignored(number)) signals_.add(number);
+  // Under nohup the job is meant to outlive the terminal; in the background of a script, Ctrl-C;
+  // under `trap '' USR1`, a scheduler's warning.
+  for (const int number : {SIGHUP, SIGINT, SIGUSR1, SIGUSR2, SIGWINCH}) {
+    if (!ignores(number)) signals_.add(number);
   }
   wait_for_signals();
   prepare_programs();
@@ -167,9 +163,13 @@ int Controller::run(std::optional<Milliseconds> time_left) {
     });
   }
   io_.run();
-  // From here on Ctrl-C ends a launcher that waits for somebody to read its output.
-  signals_.clear();
-  ignore_passed_signals();
+  {
+    // From here on Ctrl-C ends a launcher that waits for somebody to read its output. Of signals
+    // that are passed on it dies at no moment: Asio leaves them with their default.
+    const SignalsBlocked blocked;
+    signals_.clear();
+    ignore_passed_signals();
+  }
   input_.reset();
   for (Node& node : nodes_) node.link.reset();
   if (lost_local_agent_) {
@@ -360,6 +360,9 @@ void Controller::on_hello() {
   if (sends_files_first()) return;
   phase_ = Phase::kRunning;
   has_started_ = true;
+  // What came before reached nobody; the same signal may yet come to agents that have ranks.
+  own_signals_.clear();
+  agents_signals_.clear();
   send_orders();
 }
 
@@ -428,6 +431,7 @@ StartOrder Controller::order_for(std::uint32_t node) const {
     order.mpi = encode_mpi_order(mpi);
   }
   order.carriage_returns = isatty(STDOUT_FILENO) == 1;
+  order.ignored_signals.assign(ignored_signals_.begin(), ignored_signals_.end());
   return order;
 }
 
@@ -439,8 +443,7 @@ void Controller::wait_for_signals() {
     } else if (number == SIGTSTP) {
       // Stopped, the launcher would be taken for dead by its agents.
       output_->say("launcher: a job cannot be suspended; the signal is ignored");
-    } else if (std::find(std::begin(kPassedSignals), std::end(kPassedSignals), number) !=
-               std::end(kPassedSignals)) {
+    } else if (is_passed_signal(number)) {
       pass_signal(number);
     } else {
       interrupt(number);

@@ -11,6 +11,7 @@
 #include <asio/io_context.hpp>
 #include <asio/signal_set.hpp>
 #include <asio/steady_timer.hpp>
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -37,9 +38,11 @@ namespace chainmail::launch {
 
 class Controller {
  public:
-  /// `generation` counts the worlds of one job: 0, and one more for each restart.
+  /// `ignored_signals`: by the launcher's caller, so by the job. `generation` counts the worlds of
+  /// one job: 0, and one more for each restart.
   Controller(Options options, Placement placement, std::string launcher_path,
-             JobDirectory& directory, std::uint32_t generation = 0);
+             JobDirectory& directory, std::vector<int> ignored_signals,
+             std::uint32_t generation = 0);
   ~Controller();
   /// Until the job is over; the launcher's exit code.
   /// `time_left`: of --timeout, where earlier worlds have used some of it.
@@ -154,7 +157,10 @@ class Controller {
   void look_for_silent_host();
   std::chrono::seconds ending_time() const;
   void interrupt(int signal_number);
+  bool ignores(int signal_number) const;
   void pass_signal(int signal_number);
+  void pass_signal_of(std::uint32_t node, int signal_number, bool has_passed_it);
+  void spread_signal(int signal_number, std::optional<std::uint32_t> origin, bool has_passed_it);
   void on_agent_signalled(std::uint32_t node, const internal::Frame& frame);
   void stop_for(const std::string& reason, int exit_code, Milliseconds grace);
   void tell_ending(const std::string& reason);
@@ -228,7 +234,11 @@ class Controller {
   bool lost_local_agent_ = false;
   bool has_told_detour_ = false;
   bool has_told_not_run_ = false;
+  std::vector<int> ignored_signals_;
   std::chrono::steady_clock::time_point agents_signal_at_;
+  // When a signal was passed on last that came to this process, and one that came to an agent.
+  std::map<int, std::chrono::steady_clock::time_point> own_signals_;
+  std::map<int, std::chrono::steady_clock::time_point> agents_signals_;
   bool all_told_to_leave_ = false;
 };
 

@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "launcher/controller/controller.h"
+#include "launcher/signals.h"
 
 namespace chainmail::launch {
 namespace {
@@ -31,6 +32,11 @@ constexpr milliseconds kInterruptGrace{5000};
 constexpr milliseconds kTerminateGrace{30000};
 // What sends a signal to every process of a job takes no longer.
 constexpr milliseconds kOneSignal{1000};
+
+bool is_same_signal(const std::map<int, std::chrono::steady_clock::time_point>& when, int number) {
+  const auto found = when.find(number);
+  return found != when.end() && std::chrono::steady_clock::now() - found->second < kOneSignal;
+}
 
 milliseconds grace_after(int signal_number) {
   return signal_number == SIGINT ? kInterruptGrace : kTerminateGrace;
@@ -146,11 +152,21 @@ void Controller::interrupt(int signal_number) {
            options_.grace.value_or(grace_after(signal_number)));
 }
 
-// A scheduler, or somebody on that host, wants the job to end.
+bool Controller::ignores(int signal_number) const {
+  return std::find(ignored_signals_.begin(), ignored_signals_.end(), signal_number) !=
+         ignored_signals_.end();
+}
+
+// A scheduler, or somebody on that host, wants the job to end, or tells it something.
 void Controller::on_agent_signalled(std::uint32_t node, const internal::Frame& frame) {
-  const auto number = static_cast<int>(internal::BodyReader(frame.body).u32());
+  internal::BodyReader body(frame.body);
+  const auto number = static_cast<int>(body.u32());
+  const bool has_passed_it = body.u8() != 0;
+  if (ignores(number)) return;
+  if (is_passed_signal(number)) return pass_signal_of(node, number, has_passed_it);
   if (number != SIGTERM && number != SIGINT && number != SIGHUP) {
-    throw SystemError("agent protocol: signal " + std::to_string(number) + " ends no job", EPROTO);
+    throw SystemError("agent protocol: signal " + std::to_string(number) + " is not for a job",
+                      EPROTO);
   }
   if (phase_ != Phase::kStarting && phase_ != Phase::kRunning) return;
   was_interrupted_ = true;
@@ -160,7 +176,27 @@ void Controller::on_agent_signalled(std::uint32_t node, const internal::Frame& f
 }
 
 void Controller::pass_signal(int signal_number) {
-  events_.record("signal", {{"signal", signal_number}});
+  if (is_same_signal(agents_signals_, signal_number)) return;
+  own_signals_[signal_number] = std::chrono::steady_clock::now();
+  spread_signal(signal_number, {}, false);
+}
+
+// Slurm signals a step's tasks, which are agents, or some of them; all ranks are meant.
+void Controller::pass_signal_of(std::uint32_t node, int signal_number, bool has_passed_it) {
+  if (is_same_signal(own_signals_, signal_number) ||
+      is_same_signal(agents_signals_, signal_number)) {
+    return;
+  }
+  agents_signals_[signal_number] = std::chrono::steady_clock::now();
+  spread_signal(signal_number, node, has_passed_it);
+}
+
+// `origin`: the node whose agent has told of it.
+void Controller::spread_signal(int signal_number, std::optional<std::uint32_t> origin,
+                               bool has_passed_it) {
+  EventLog::Members members = {{"signal", signal_number}};
+  if (origin) members["host"] = placement_.nodes[*origin].name;
+  events_.record("signal", members);
   if (!has_started_) {
     if (signal_number != SIGWINCH) {
       output_->say("launcher: " + signal_name(signal_number) +
@@ -169,9 +205,9 @@ void Controller::pass_signal(int signal_number) {
     return;
   }
   const auto number = static_cast<std::uint32_t>(signal_number);
-  for (Node& node : nodes_) {
-    if (!node.link) continue;
-    node.link->send(AgentMessage::kPassSignal, internal::BodyWriter().u32(number).take());
+  for (std::uint32_t node = 0; node < nodes_.size(); ++node) {
+    if (!nodes_[node].link || (has_passed_it && node == origin)) continue;
+    nodes_[node].link->send(AgentMessage::kPassSignal, internal::BodyWriter().u32(number).take());
   }
 }
 

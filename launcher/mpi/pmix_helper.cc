@@ -62,8 +62,7 @@ struct Descriptors {
 
 [[noreturn]] void run_child(pid_t parent, Descriptors fds, char* const* arguments,
                             char* const* environment) {
-  become_child_of(parent, SIGKILL);
-  ignore_passed_signals();
+  become_child_of(parent, SIGKILL, kPassedSignals);
   // Above the numbers that are about to be taken.
   for (int* fd : {&fds.report, &fds.control, &fds.door, &fds.error}) {
     *fd = fcntl(*fd, F_DUPFD_CLOEXEC, kFirstParkedFd);

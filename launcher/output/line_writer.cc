@@ -15,6 +15,7 @@
 
 #include "base/error.h"
 #include "launcher/output/own_file.h"
+#include "launcher/signals.h"
 
 namespace chainmail::launch {
 
@@ -31,6 +32,8 @@ LineWriter::LineWriter(std::string path, bool goes_on, std::size_t most_bytes)
   std::filesystem::create_directories(std::filesystem::path(path_).parent_path(), error);
   // A folder that could not be made shows in the next call.
   open(goes_on ? 0 : O_TRUNC);
+  // Signals are for the main thread.
+  const SignalsBlocked blocked;
   thread_ = std::thread([this] { run(); });
 }
 

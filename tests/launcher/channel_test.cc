@@ -32,6 +32,7 @@ StartOrder example_order() {
   order.output_window = 70000;
   order.mpi = "order";
   order.carriage_returns = true;
+  order.ignored_signals = {10, 2};
   return order;
 }
 
@@ -53,6 +54,7 @@ TEST(Wire, OrderRoundTrips) {
   EXPECT_EQ(order.output_window, 70000U);
   EXPECT_EQ(order.mpi, "order");
   EXPECT_TRUE(order.carriage_returns);
+  EXPECT_EQ(order.ignored_signals, (std::vector<std::uint32_t>{10, 2}));
 }
 
 TEST(Wire, EveryTruncationIsRefused) {
@@ -78,6 +80,9 @@ TEST(Wire, ContradictoryOrdersAreRefused) {
   refuses([](StartOrder& order) { order.ranks.clear(); });
   refuses([](StartOrder& order) { order.world_size = 1; });
   refuses([](StartOrder& order) { order.programs[0].words.clear(); });
+  refuses([](StartOrder& order) { order.ignored_signals = {0}; });
+  refuses([](StartOrder& order) { order.ignored_signals = {65}; });
+  refuses([](StartOrder& order) { order.ignored_signals = {SIGTERM}; });
   refuses([](StartOrder& order) { order.binding.to = static_cast<BindTo>(kBindToCount); });
 }
 

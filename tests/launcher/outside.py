@@ -3,6 +3,7 @@
 
 """Jobs seen from outside: a launcher that is started by a test, its processes, and cases to run."""
 
+import contextlib
 import os
 import pathlib
 import signal
@@ -57,7 +58,8 @@ class Job:
         self.process.kill()
         self.process.wait()
         for pid in self.processes():
-            os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         self.folder.cleanup()
 
     def processes(self):

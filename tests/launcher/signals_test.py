@@ -2,9 +2,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-"""Signals that schedulers and people send to the parts of a job: signals_test.py LAUNCHER [CASE...]"""
+"""Signals that schedulers and people send to the parts of a job.
+
+usage: signals_test.py LAUNCHER RARE_MOMENTS [CASE...], the library of rare_moments.c
+"""
 
 import contextlib
+import json
 import os
 import shutil
 import signal
@@ -14,7 +18,7 @@ import sys
 import tempfile
 import time
 
-from outside import Arguments, Job, Skipped, fields_of, main, parent_of
+from outside import Arguments, Job, Skipped, environment_of, fields_of, main, parent_of
 
 INSIDE = "inside"
 
@@ -33,7 +37,7 @@ def told(launcher, *options, hosts="localhost:2"):
     return job
 
 
-def ranks_get_what_the_launcher_gets(launcher):
+def ranks_get_what_the_launcher_gets(launcher, _moments):
     with told(launcher) as job:
         for name in ("USR1", "USR2", "WINCH"):
             job.process.send_signal(getattr(signal, f"SIG{name}"))
@@ -45,7 +49,7 @@ def ranks_get_what_the_launcher_gets(launcher):
         job.ends_with(143)
 
 
-def ranks_get_what_agents_and_wardens_get(launcher):
+def ranks_get_what_agents_and_wardens_get(launcher, _moments):
     for of in (lambda agent: [agent], lambda agent: [parent_of(agent)],
                lambda agent: [agent, parent_of(agent)]):
         with told(launcher) as job:
@@ -58,7 +62,145 @@ def ranks_get_what_agents_and_wardens_get(launcher):
             job.ends_with(143)
 
 
-def everything_but_ranks_survives(launcher):
+@contextlib.contextmanager
+def several_hosts(launcher, *options, script=TOLD):
+    """A rank here and one on each of three other hosts, which are this machine, too."""
+    with tempfile.TemporaryDirectory() as folder:
+        shell = os.path.join(folder, "shell")
+        with open(shell, "w", encoding="ascii") as file:
+            file.write("#!/bin/sh\nshift\nexec \"$@\"\n")
+        os.chmod(shell, 0o755)
+        with Job(launcher, "-H", "localhost:1,n1.invalid:1,n2.invalid:1,n3.invalid:1", "--rsh", shell, *options,
+                 "sh", "-c", script) as job:
+            job.wait_for("up", 4)
+            yield job
+
+
+def agents_of(job):
+    """By rank, one rank on each host."""
+    found = {}
+    for rank in job.ranks():
+        for entry in environment_of(rank):
+            if entry.startswith(b"RANK="):
+                found[int(entry[5:])] = parent_of(rank)
+    return [found[rank] for rank in sorted(found)]
+
+
+def ranks_of_all_hosts_get_what_one_agent_gets(launcher, _moments):
+    for options in ((), ("--tree", "2")):
+        with tempfile.TemporaryDirectory() as logs:
+            with several_hosts(launcher, "--output", logs, *options) as job:
+                agents = agents_of(job)
+                for index, name in ((0, "USR1"), (1, "USR2"), (3, "WINCH")):
+                    agent = agents[index]
+                    # Slurm knows the process that it started, which stands above the agent.
+                    os.kill(parent_of(agent) if index else agent, getattr(signal, f"SIG{name}"))
+                    job.wait_for(f"got {name}", 4)
+                time.sleep(0.5)
+                for name in ("USR1", "USR2", "WINCH"):
+                    assert job.text("out").count(f"got {name}") == 4, job.all()
+                job.process.terminate()
+                job.ends_with(143)
+            with open(os.path.join(logs, "events.jsonl"), encoding="utf-8") as file:
+                events = [json.loads(line) for line in file]
+            hosts = [event["host"] for event in events if event["event"] == "signal"]
+            assert hosts == ["localhost", "n1.invalid", "n3.invalid"], events
+
+
+def a_signal_to_everybody_comes_once(launcher, _moments):
+    with several_hosts(launcher) as job:
+        agents = agents_of(job)
+        everybody = [job.process.pid, *agents, *map(parent_of, agents)]
+        some = [[everybody[0], agents[1]], [agents[1], everybody[0]], [agents[2], agents[1]]]
+        for round_, order in enumerate((everybody, everybody[::-1], *some)):
+            for pid in order:
+                os.kill(pid, signal.SIGUSR1)
+                time.sleep(0.01 * round_)
+            job.wait_for("got USR1", 4 * (round_ + 1))
+            time.sleep(1.2)
+            assert job.text("out").count("got USR1") == 4 * (round_ + 1), job.all()
+        job.process.terminate()
+        job.ends_with(143)
+
+
+# Says which signals it began to ignore; in the second world it stays until SIGTERM.
+IGNORING = """
+import os, signal, sys, time
+with open("/proc/self/status", encoding="ascii") as file:
+    mask = next(int(line.split()[1], 16) for line in file if line.startswith("SigIgn"))
+names = ("HUP", "INT", "QUIT", "USR1", "USR2", "TERM")
+print("ignores", *(name for name in names if mask >> getattr(signal, f"SIG{name}") - 1 & 1),
+      flush=True)
+if os.environ["CHAINMAIL_GENERATION"] == "0":
+    sys.exit(1)
+for name in ("USR1", "USR2", "WINCH"):
+    signal.signal(getattr(signal, f"SIG{name}"), lambda number, _: print("got", number, flush=True))
+signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+print("up", flush=True)
+while True:
+    time.sleep(0.05)
+"""
+
+
+def end_ranks(job):
+    for pid in job.ranks():
+        os.kill(pid, signal.SIGTERM)
+    job.ends_with(0)
+
+
+def what_the_caller_ignores_the_job_ignores(launcher, _moments):
+    """As under `trap '' USR1 USR2`, nohup, and `&` of a script; on all hosts, after a restart, too."""
+    ignored = ("HUP", "INT", "QUIT", "USR1", "USR2", "WINCH")
+
+    def ignore():
+        for name in ignored:
+            signal.signal(getattr(signal, f"SIG{name}"), signal.SIG_IGN)
+
+    with tempfile.TemporaryDirectory() as folder:
+        shell = os.path.join(folder, "shell")
+        with open(shell, "w", encoding="ascii") as file:
+            file.write("#!/bin/sh\nshift\nexec \"$@\"\n")
+        os.chmod(shell, 0o755)
+        with Job(launcher, "-H", "localhost:1,n1.invalid:1", "--rsh", shell, "--max-restarts", 1,
+                 sys.executable, "-c", IGNORING, preexec_fn=ignore) as job:
+            job.wait_for("up", 2)
+            for pid in (job.process.pid, *agents_of(job)):
+                for name in ("USR1", "USR2", "WINCH", "INT", "HUP"):
+                    os.kill(pid, getattr(signal, f"SIG{name}"))
+            time.sleep(0.7)
+            end_ranks(job)
+            job.says_not("got")
+            said = [line for line in job.text("out").splitlines() if line.startswith("ignores")]
+            assert 3 <= len(said) <= 4, job.all()
+            assert set(said) == {"ignores HUP INT QUIT USR1 USR2"}, job.all()
+    with Job(launcher, "-n", 1, "--max-restarts", 1, sys.executable, "-c", IGNORING) as job:
+        job.wait_for("up")
+        end_ranks(job)
+        assert job.text("out").startswith("ignores\nignores\nup\n"), job.all()
+
+
+def no_moment_of_the_end_is_deadly(launcher, moments):
+    """SIGUSR1 comes when launcher and agents have stopped to handle it, also between two worlds."""
+    with tempfile.TemporaryDirectory() as logs:
+        # The thread that writes the events is no place for signals either.
+        with Job(launcher, "-n", 1, "--max-restarts", 1, "--output", logs, "sh", "-c",
+                 "exit $((1 - CHAINMAIL_GENERATION))",
+                 environment={"LD_PRELOAD": moments, "MOMENT_DEFAULT": "1"}) as job:
+            job.ends_with(0)
+            job.says("all ranks are started anew")
+            job.says_not("lost")
+
+
+def a_warden_signals_nobody_in_its_agents_place(launcher, moments):
+    with tempfile.TemporaryDirectory() as folder:
+        log = os.path.join(folder, "log")
+        with Job(launcher, "-n", 1, "true",
+                 environment={"LD_PRELOAD": moments, "MOMENT_LAST": log}) as job:
+            job.ends_with(0)
+            assert not os.path.exists(log), "SIGTERM went to a process that had been reaped"
+
+
+def everything_but_ranks_survives(launcher, _moments):
     """Grid Engine sends its warning to every process."""
     with tempfile.TemporaryDirectory() as folder:
         shell = os.path.join(folder, "shell")
@@ -79,7 +221,7 @@ def everything_but_ranks_survives(launcher):
             job.ends_with(143)
 
 
-def who_handles_no_signal_is_told_as_such(launcher):
+def who_handles_no_signal_is_told_as_such(launcher, _moments):
     with Job(launcher, "-n", 1, "sh", "-c", "echo up; exec sleep 60") as job:
         job.wait_for("up")
         job.process.send_signal(signal.SIGUSR1)
@@ -89,7 +231,7 @@ def who_handles_no_signal_is_told_as_such(launcher):
         job.leaves_nothing()
 
 
-def before_there_are_ranks_nobody_gets_it(launcher):
+def before_there_are_ranks_nobody_gets_it(launcher, _moments):
     with Job(launcher, "-H", "far.invalid:1", "--rsh", "sh -c 'sleep 1.5; exec /bin/sh' %h",
              "echo", "ran") as job:
         time.sleep(0.7)
@@ -99,7 +241,7 @@ def before_there_are_ranks_nobody_gets_it(launcher):
         assert "ran" in job.text("out"), job.all()
 
 
-def sigterm_to_an_agent_leaves_time(launcher):
+def sigterm_to_an_agent_leaves_time(launcher, _moments):
     for of in (lambda agent: agent, parent_of):
         with told(launcher) as job:
             os.kill(of(job.agent()), signal.SIGTERM)
@@ -110,7 +252,7 @@ def sigterm_to_an_agent_leaves_time(launcher):
             job.leaves_nothing()
 
 
-def one_sigterm_to_all_is_one_end(launcher):
+def one_sigterm_to_all_is_one_end(launcher, _moments):
     """As `pkill -TERM launcher`: nothing of it counts as a second signal."""
     with told(launcher) as job:
         agent = job.agent()
@@ -122,7 +264,7 @@ def one_sigterm_to_all_is_one_end(launcher):
         assert job.text("out").count("saved") == 2, job.all()
 
 
-def grace_is_the_limit_for_agents_too(launcher):
+def grace_is_the_limit_for_agents_too(launcher, _moments):
     with Job(launcher, "-n", 1, "--grace", "0.3", "sh", "-c",
              "trap '' TERM; echo up; while :; do sleep 0.05; done") as job:
         job.wait_for("up")
@@ -132,7 +274,7 @@ def grace_is_the_limit_for_agents_too(launcher):
         job.leaves_nothing()
 
 
-def an_ignored_ctrl_c_stays_ignored(launcher):
+def an_ignored_ctrl_c_stays_ignored(launcher, _moments):
     def ignore():
         signal.signal(signal.SIGINT, signal.SIG_IGN)
 
@@ -142,7 +284,7 @@ def an_ignored_ctrl_c_stays_ignored(launcher):
         job.ends_with(0)
 
 
-def a_setuid_rank_that_stays_is_named(launcher):
+def a_setuid_rank_that_stays_is_named(launcher, _moments):
     if os.geteuid() != 0 or not shutil.which("setpriv"):
         raise Skipped("needs root, to make a setuid program, and setpriv")
     with tempfile.TemporaryDirectory() as folder:
@@ -205,7 +347,7 @@ def inside_a_namespace(launcher, *names):
     print("left:", len(named(*all_names)))
 
 
-def killall_by_name_leaves_nothing(launcher):
+def killall_by_name_leaves_nothing(launcher, _moments):
     """Whatever dies at once; what ranks have started in sessions of their own ends, too."""
     if os.geteuid() != 0:
         raise Skipped("needs root, for a namespace of its own")
@@ -218,7 +360,7 @@ def killall_by_name_leaves_nothing(launcher):
         assert result.stdout == "before: 18\nleft: 0\n", (names, result)
 
 
-def the_next_job_ends_what_nobody_was_left_to_end(launcher):
+def the_next_job_ends_what_nobody_was_left_to_end(launcher, _moments):
     """All three processes of a host die at once, and the launcher with them."""
     with Job(launcher, "-n", 1, "sh", "-c", "grep -c chainmail /proc/self/cgroup;"
              " setsid sleep 300 & echo up; sleep 300") as job:
@@ -240,6 +382,11 @@ if __name__ == "__main__":
     sys.exit(main([
         ranks_get_what_the_launcher_gets,
         ranks_get_what_agents_and_wardens_get,
+        ranks_of_all_hosts_get_what_one_agent_gets,
+        a_signal_to_everybody_comes_once,
+        what_the_caller_ignores_the_job_ignores,
+        no_moment_of_the_end_is_deadly,
+        a_warden_signals_nobody_in_its_agents_place,
         everything_but_ranks_survives,
         who_handles_no_signal_is_told_as_such,
         before_there_are_ranks_nobody_gets_it,
@@ -250,4 +397,4 @@ if __name__ == "__main__":
         a_setuid_rank_that_stays_is_named,
         killall_by_name_leaves_nothing,
         the_next_job_ends_what_nobody_was_left_to_end,
-    ], Arguments(1)))
+    ], Arguments(2)))

@@ -136,6 +136,7 @@ StartOrder order_seed() {
   order.ranks = {{0, 0, true}, {3, 1, false}};
   order.programs = {{"/tmp", {"./program", "--epoch", "1"}, {{"A", "b"}, {"OMP_NUM_THREADS", "1"}}},
                     {"/", {"./other"}, {}}};
+  order.ignored_signals = {2, 10};
   return order;
 }
 
