@@ -23,7 +23,8 @@ struct ChildProcess {
 };
 
 /// Lets this process have many open files, where it may, until the end of the scope: each host that
-/// is started from here takes three, each rank six.
+/// is started from here takes three; each rank four, two more with PMI-1, one with input, and one
+/// until its program runs.
 class ManyDescriptors {
  public:
   ManyDescriptors();

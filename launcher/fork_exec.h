@@ -4,8 +4,8 @@
 // What starting a program by fork and exec has in common, whatever the child does in between: death
 // with the parent, default signals, and news of a failed exec.
 //
-// Call from the main thread: PR_SET_PDEATHSIG fires when the *thread* that forked ends. Between
-// fork and exec only async-signal-safe functions may be called.
+// Call from the main thread: PR_SET_PDEATHSIG fires when the *thread* that forked ends. What a
+// child may do before exec is said at each way of making one.
 
 #pragma once
 
@@ -61,8 +61,9 @@ template <typename Child>
   return fork_detail::after_fork(pid, before);
 }
 
-/// fork(): this process goes on at once, whatever the child waits for. For a process with one
-/// thread; otherwise as fork_to_exec().
+/// fork(): this process goes on at once, whatever the child waits for. Of a process with one
+/// thread, as the agent is, the child may call anything, allocate too: nobody held a lock when it
+/// was copied. Of one with more, only async-signal-safe functions.
 template <typename Child>
 [[nodiscard]] Forked fork_beside(const Child& child) {
   const sigset_t before = fork_detail::block_all_signals();

@@ -300,12 +300,17 @@ void Agent::signal_ranks(int number) {
   }
 }
 
-// As under mpirun: what a rank has started is the rank's to tell.
+// As under mpirun: what a rank has started is the rank's to tell. What has no program yet would die
+// of it, or know nothing of it afterwards: it gets it when its program runs.
 void Agent::pass_signal(int number) {
   if (number <= 0 || number >= NSIG) return;
   passed_[number] = std::chrono::steady_clock::now();
-  for (const Rank& rank : ranks_) {
-    if (rank.is_running && !rank.is_starting) kill(rank.pid, number);
+  for (Rank& rank : ranks_) {
+    if (rank.is_waiting || rank.is_starting) {
+      rank.early_signals.insert(number);
+    } else if (rank.is_running) {
+      kill(rank.pid, number);
+    }
   }
 }
 
@@ -369,7 +374,7 @@ void Agent::on_exit(Rank& rank, const siginfo_t& info) {
   rank.is_running = false;
   // Everything it said comes before the news that it is gone.
   rank.streams->finish();
-  if (rank.start.error != 0) return memory_.forget(rank.pid);  // it was no rank yet
+  if (rank.start.error() != 0) return memory_.forget(rank.pid);  // it was no rank yet
   if (mpi_) mpi_->on_rank_exit(rank.number, info.si_code == CLD_EXITED && info.si_status == 0);
   channel_->send(AgentMessage::kRankExited, encode_exit(exit_of(rank, info, usage.ru_maxrss)));
   memory_.forget(rank.pid);
@@ -388,6 +393,9 @@ RankExit Agent::exit_of(const Rank& rank, const siginfo_t& info, std::int64_t pe
     exit.detail =
         "the job was sent this signal, which goes to all ranks, and the program has no "
         "handler for it";
+  }
+  if (exit.by_signal && !rank.has_run) {
+    exit.detail = "before its program ran" + (exit.detail.empty() ? "" : "; " + exit.detail);
   }
   return exit;
 }

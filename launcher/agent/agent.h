@@ -19,7 +19,7 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <span>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -49,10 +49,11 @@ class Agent {
     bool is_running = false;   ///< has one
     bool is_starting = false;  ///< which has not come to its program yet
     bool is_late = false;      ///< and that has been told
-    StartNews start;
-    std::string start_bytes;
+    StartReport start;
+    std::set<int> early_signals;  ///< for it, once its program runs
     std::chrono::steady_clock::time_point started;
     std::shared_ptr<ByteStream> start_stream;
+    bool has_run = false;  ///< its program
     bool is_killed_by_us = false;
     std::unique_ptr<RankStreams> streams;
   };
@@ -63,7 +64,6 @@ class Agent {
   bool start_rank(std::uint32_t local);
   void start_no_more();
   void follow_start(std::uint32_t local, internal::UniqueFd news);
-  void on_start_news(Rank& rank, std::span<const std::byte> bytes);
   void on_start_end(std::uint32_t local);
   void look_at_starts();
   void send_started();

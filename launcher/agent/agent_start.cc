@@ -4,13 +4,14 @@
 // The agent's start of its ranks. A rank's process enters its folder and looks for its program by
 // itself, so that a file system that does not answer holds up nobody else.
 
+#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <asio/post.hpp>
-#include <cstring>
 #include <utility>
 
+#include "base/error.h"
 #include "launcher/agent/agent.h"
 #include "launcher/options.h"
 
@@ -106,31 +107,24 @@ bool Agent::start_rank(std::uint32_t local) {
     memory_.look_at_start_of(rank.pid);
     follow_start(local, std::move(handles.start));
     connect_streams(rank, std::move(handles));
+    return true;
   } catch (const SpawnError& error) {
     report_start_failure(rank.number, error.error(), "spawn", program.words.front());
-    return false;
+  } catch (const SystemError& error) {  // of a socket for MPI
+    report_start_failure(rank.number, error.native_code(), "spawn", program.words.front());
   }
-  return true;
+  return false;
 }
 
 void Agent::follow_start(std::uint32_t local, UniqueFd news) {
   Rank& rank = ranks_[local];
   ByteStream::Callbacks callbacks;
   callbacks.on_bytes = [this, local](std::span<const std::byte> bytes) {
-    on_start_news(ranks_[local], bytes);
+    ranks_[local].start.append(bytes);
   };
   callbacks.on_end = [this, local](const std::string&) { on_start_end(local); };
   rank.start_stream = ByteStream::make(io_, std::move(news), UniqueFd(), std::move(callbacks));
   rank.start_stream->start();
-}
-
-void Agent::on_start_news(Rank& rank, std::span<const std::byte> bytes) {
-  rank.start_bytes.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  std::size_t used = 0;
-  for (; rank.start_bytes.size() - used >= sizeof rank.start; used += sizeof rank.start) {
-    std::memcpy(&rank.start, rank.start_bytes.data() + used, sizeof rank.start);
-  }
-  rank.start_bytes.erase(0, used);
 }
 
 // Its program runs, or its process ends.
@@ -139,11 +133,15 @@ void Agent::on_start_end(std::uint32_t local) {
   if (!std::exchange(rank.is_starting, false)) return;
   rank.start_stream->close();
   const OrderedProgram& program = order_.programs[order_.ranks[local].program];
-  if (rank.start.error != 0) {
-    const bool is_folder = rank.start.stage == StartStage::kFolder;
-    return report_start_failure(rank.number, rank.start.error, is_folder ? "chdir" : "exec",
+  if (rank.start.error() != 0) {
+    const bool is_folder = rank.start.stage() == StartStage::kFolder;
+    return report_start_failure(rank.number, rank.start.error(), is_folder ? "chdir" : "exec",
                                 is_folder ? program.working_directory : program.words.front());
   }
+  // Killed on its way: the news of its end says so.
+  if (rank.start.stage() != StartStage::kExec || has_never_run_program(rank.pid)) return;
+  rank.has_run = true;
+  for (const int number : std::exchange(rank.early_signals, {})) kill(rank.pid, number);
   if (started_news_.empty()) {
     asio::post(io_, [this] { send_started(); });
   }
@@ -165,9 +163,17 @@ void Agent::look_at_starts() {
     if (!rank.is_starting || rank.is_late || now - rank.started < limit) continue;
     rank.is_late = true;
     const OrderedProgram& program = order_.programs[order_.ranks[local].program];
-    const bool is_folder = rank.start.stage == StartStage::kFolder;
-    report_start_failure(rank.number, 0, is_folder ? "late chdir" : "late exec",
-                         is_folder ? program.working_directory : program.words.front());
+    switch (rank.start.stage()) {
+      case StartStage::kFolder:
+        report_start_failure(rank.number, 0, "late chdir", program.working_directory);
+        break;
+      case StartStage::kSearch:
+        report_start_failure(rank.number, 0, "late search", rank.start.path());
+        break;
+      case StartStage::kExec:
+        report_start_failure(rank.number, 0, "late exec", rank.start.path());
+        break;
+    }
   }
 }
 

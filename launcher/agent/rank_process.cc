@@ -16,9 +16,15 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <functional>
 #include <initializer_list>
 #include <memory>
+#include <sstream>
+#include <system_error>
 #include <utility>
 
 #include "base/error.h"
@@ -118,8 +124,10 @@ struct FoundProgram {
 };
 
 // The file that exec would find in the rank's own PATH; exec itself would look into this process's.
+// `on_look`: before each file, since its file system may never answer.
 FoundProgram find_program(const std::string& name,
-                          const std::map<std::string, std::string>& environment) {
+                          const std::map<std::string, std::string>& environment,
+                          const std::function<void(const std::string& file)>& on_look) {
   if (name.find('/') != std::string::npos) return {name, 0};
   const auto variable = environment.find("PATH");
   const std::string path = variable != environment.end() ? variable->second : "/bin:/usr/bin";
@@ -128,6 +136,7 @@ FoundProgram find_program(const std::string& name,
     const std::size_t end = std::min(path.find(':', at), path.size());
     const std::string folder = end == at ? "." : path.substr(at, end - at);
     std::string file = folder + "/" + name;
+    on_look(file);
     errno = 0;
     struct stat status {};
     if (stat(file.c_str(), &status) == 0 && S_ISREG(status.st_mode) &&
@@ -154,12 +163,12 @@ struct ChildPlan {
   char* const* environment;
 };
 
-void tell(int report_fd, StartStage stage, int error) noexcept {
-  const StartNews news{stage, error};
-  [[maybe_unused]] const auto written = write(report_fd, &news, sizeof news);
+void tell(int report_fd, StartStage stage, int error, std::string_view path = {}) {
+  const std::string news = StartReport::encode(stage, error, path);
+  [[maybe_unused]] const auto written = write(report_fd, news.data(), news.size());
 }
 
-[[noreturn]] void fail(int report_fd, StartStage stage, int error) noexcept {
+[[noreturn]] void fail(int report_fd, StartStage stage, int error) {
   tell(report_fd, stage, error);
   _exit(127);
 }
@@ -167,21 +176,34 @@ void tell(int report_fd, StartStage stage, int error) noexcept {
 // Every descriptor that the plan needs moves above the numbers that are about to be taken.
 int moved_up(int fd, int report_fd) {
   const int copy = fcntl(fd, F_DUPFD_CLOEXEC, kFirstParkedFd);
-  if (copy < 0) fail(report_fd, StartStage::kProgram, errno);
+  if (copy < 0) fail(report_fd, StartStage::kExec, errno);
   return copy;
 }
 
-// What the launcher's caller had open, and what the agent has for other ranks, which must not stay
-// open for as long as this start takes.
-void close_all_but(std::initializer_list<int> kept) noexcept {
+// False where the kernel has no close_range (before 5.9), or a sandbox does not know it.
+bool close_ranges_but(std::initializer_list<int> kept) {
   unsigned first = STDERR_FILENO + 1;
   for (const int fd : kept) {  // in ascending order
     if (fd < 0) continue;
     const auto number = static_cast<unsigned>(fd);
-    if (first < number) (void)syscall(SYS_close_range, first, number - 1, 0);
+    if (first < number && syscall(SYS_close_range, first, number - 1, 0) != 0) return false;
     first = number + 1;
   }
-  (void)syscall(SYS_close_range, first, ~0U, 0);
+  return syscall(SYS_close_range, first, ~0U, 0) == 0;
+}
+
+// What the launcher's caller had open, and what the agent has for other ranks, which must not stay
+// open for as long as this start takes.
+void close_all_but(std::initializer_list<int> kept) {
+  if (close_ranges_but(kept)) return;
+  std::vector<int> open;
+  std::error_code error;  // without /proc nothing of the launcher runs
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd", error)) {
+    open.push_back(std::atoi(entry.path().filename().c_str()));
+  }
+  for (const int fd : open) {
+    if (fd > STDERR_FILENO && std::find(kept.begin(), kept.end(), fd) == kept.end()) close(fd);
+  }
 }
 
 // A copy of an agent with one thread: it may do what it likes, and wait for as long as it has to.
@@ -199,7 +221,7 @@ void close_all_but(std::initializer_list<int> kept) noexcept {
   if (dup2(input, STDIN_FILENO) < 0 || dup2(output, STDOUT_FILENO) < 0 ||
       dup2(error, STDERR_FILENO) < 0 || dup2(job, kJobFd) < 0 ||
       (pmi >= 0 && dup2(pmi, kPmi1Fd) < 0)) {
-    fail(plan.report, StartStage::kProgram, errno);
+    fail(plan.report, StartStage::kExec, errno);
   }
   static_assert(kJobFd < kPmi1Fd && kPmi1Fd < kFirstParkedFd);
   close_all_but({kJobFd, pmi < 0 ? -1 : kPmi1Fd, plan.report});
@@ -209,14 +231,52 @@ void close_all_but(std::initializer_list<int> kept) noexcept {
   if (chdir(plan.request.working_directory.c_str()) != 0) {
     fail(plan.report, StartStage::kFolder, errno);
   }
-  tell(plan.report, StartStage::kProgram, 0);
-  const FoundProgram program = find_program(plan.request.program.front(), plan.request.environment);
-  if (program.error != 0) fail(plan.report, StartStage::kProgram, program.error);
+  const FoundProgram program =
+      find_program(plan.request.program.front(), plan.request.environment,
+                   [&](const auto& file) { tell(plan.report, StartStage::kSearch, 0, file); });
+  if (program.error != 0) fail(plan.report, StartStage::kExec, program.error);
+  tell(plan.report, StartStage::kExec, 0, program.file);
   execvpe(program.file.c_str(), plan.arguments, plan.environment);
-  fail(plan.report, StartStage::kProgram, errno);
+  fail(plan.report, StartStage::kExec, errno);
 }
 
 }  // namespace
+
+void StartReport::append(std::span<const std::byte> bytes) {
+  unread_.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  std::size_t used = 0;
+  for (News news; unread_.size() - used >= sizeof news; used += sizeof news + news.path_bytes) {
+    std::memcpy(&news, unread_.data() + used, sizeof news);
+    if (unread_.size() - used - sizeof news < news.path_bytes) break;
+    news_ = news;
+    path_ = unread_.substr(used + sizeof news, news.path_bytes);
+  }
+  unread_.erase(0, used);
+}
+
+std::string StartReport::encode(StartStage stage, int error, std::string_view path) {
+  constexpr std::size_t kMostPathBytes = 1024;
+  path = path.substr(0, kMostPathBytes);
+  const News news{stage, error, static_cast<std::uint32_t>(path.size())};
+  std::string bytes(reinterpret_cast<const char*>(&news), sizeof news);
+  return bytes.append(path);
+}
+
+// The kernel marks what has forked and not called exec since, until it is reaped.
+bool has_never_run_program(pid_t pid) {
+  constexpr unsigned long kForkedNoExec = 0x40;  // PF_FORKNOEXEC
+  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+  std::string text;
+  std::getline(file, text, '\0');
+  const std::size_t end = text.rfind(')');  // of the name, which may hold anything
+  if (end == std::string::npos) return false;
+  std::istringstream fields(text.substr(end + 1));
+  std::string skipped;
+  for (int i = 0; i < 6; ++i) fields >> skipped;  // from the state to the terminal's group
+  unsigned long flags = 0;
+  fields >> flags;
+  return fields && (flags & kForkedNoExec) != 0;
+}
 
 SpawnError::SpawnError(int error) : std::runtime_error(std::strerror(error)), error_(error) {}
 
@@ -225,6 +285,8 @@ RankHandles spawn_rank(const RankRequest& request) {
   Pair output = make_output();
   Pair error = make_pipe();
   Pair job = make_socket_pair();
+  UniqueFd job_writer(fcntl(job.ours.get(), F_DUPFD_CLOEXEC, 3));
+  if (!job_writer.is_open()) throw SpawnError(errno);
   Pipe report = new_pipe();
   std::vector<std::string> words = request.program;
   std::vector<std::string> variables;
@@ -241,8 +303,13 @@ RankHandles spawn_rank(const RankRequest& request) {
                arguments.data(), environment.data()});
   });
   if (child.pid < 0) throw SpawnError(child.error);
-  return {child.pid,           std::move(output.ours), std::move(error.ours),
-          std::move(job.ours), std::move(input.ours),  std::move(report.read_end)};
+  return {child.pid,
+          std::move(output.ours),
+          std::move(error.ours),
+          std::move(job.ours),
+          std::move(job_writer),
+          std::move(input.ours),
+          std::move(report.read_end)};
 }
 
 }  // namespace chainmail::launch

@@ -18,6 +18,7 @@
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/unique_fd.h"
@@ -26,12 +27,37 @@ namespace chainmail::launch {
 
 /// What a rank's process does before its program runs. Each may take for ever on a file system that
 /// does not answer.
-enum class StartStage : std::int32_t { kFolder, kProgram };
+enum class StartStage : std::int32_t {
+  kFolder,  ///< enters its working directory
+  kSearch,  ///< looks into a folder of PATH
+  kExec     ///< the last: runs its program
+};
 
-/// Comes over RankHandles::start when a stage begins, and when it fails.
-struct StartNews {
-  StartStage stage = StartStage::kFolder;
-  std::int32_t error = 0;  ///< errno of what failed; 0: it begins
+/// How far a rank's process has come: what RankHandles::start says, in bytes, when a stage begins,
+/// and when it fails.
+class StartReport {
+ public:
+  void append(std::span<const std::byte> bytes);
+
+  StartStage stage() const noexcept { return news_.stage; }
+  /// errno of the stage that failed, or 0.
+  int error() const noexcept { return news_.error; }
+  /// The file that is looked for or run; empty before that, and after a failure.
+  const std::string& path() const noexcept { return path_; }
+
+  /// What the process writes; of `path`, what is not too long.
+  static std::string encode(StartStage stage, int error, std::string_view path);
+
+ private:
+  struct News {
+    StartStage stage = StartStage::kFolder;
+    std::int32_t error = 0;
+    std::uint32_t path_bytes = 0;
+  };
+
+  News news_;
+  std::string path_;
+  std::string unread_;
 };
 
 struct RankRequest {
@@ -50,9 +76,10 @@ struct RankHandles {
   pid_t pid = -1;
   internal::UniqueFd output;  ///< master of the pty
   internal::UniqueFd error;
-  internal::UniqueFd job;    ///< our end of the socket
-  internal::UniqueFd input;  ///< where to write its stdin to, if it has one
-  internal::UniqueFd start;  ///< StartNews; closed when the program runs, or the process has ended
+  internal::UniqueFd job;         ///< our end of the socket, to read from
+  internal::UniqueFd job_writer;  ///< the same
+  internal::UniqueFd input;       ///< where to write its stdin to, if it has one
+  internal::UniqueFd start;       ///< StartReport; ends when the program runs, or the process ends
 };
 
 /// A process could not be made.
@@ -67,5 +94,9 @@ class SpawnError : public std::runtime_error {
 
 /// Returns at once; what becomes of the start is heard from RankHandles::start. Throws SpawnError.
 [[nodiscard]] RankHandles spawn_rank(const RankRequest& request);
+
+/// Whether a process that spawn_rank() made, and nobody has reaped, never ran its program; false
+/// where the kernel does not tell.
+[[nodiscard]] bool has_never_run_program(pid_t pid);
 
 }  // namespace chainmail::launch

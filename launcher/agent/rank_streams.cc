@@ -3,8 +3,6 @@
 
 #include "launcher/agent/rank_streams.h"
 
-#include <fcntl.h>
-
 #include <algorithm>
 #include <span>
 #include <utility>
@@ -28,7 +26,7 @@ RankStreams::RankStreams(asio::io_context& io, RankHandles handles, Settings set
     : io_(io), callbacks_(std::move(callbacks)), window_(settings.output_window) {
   connect_output(0, std::move(handles.output), settings.carriage_returns);
   connect_output(1, std::move(handles.error), settings.carriage_returns);
-  connect_job(std::move(handles.job));
+  connect_job(std::move(handles.job), std::move(handles.job_writer));
   if (handles.input.is_open()) connect_input(std::move(handles.input));
 }
 
@@ -54,8 +52,7 @@ void RankStreams::connect_output(std::size_t index, UniqueFd source, bool carria
   output.stream->start();
 }
 
-void RankStreams::connect_job(UniqueFd job) {
-  UniqueFd writer(fcntl(job.get(), F_DUPFD_CLOEXEC, 3));
+void RankStreams::connect_job(UniqueFd job, UniqueFd writer) {
   ByteStream::Callbacks callbacks;
   callbacks.on_bytes = [this](std::span<const std::byte> bytes) {
     callbacks_.on_job_bytes(text_of(bytes));

@@ -22,8 +22,8 @@ enum class AgentMessage : std::uint16_t {
   // agent -> controller
   kAgentHello = 256,  ///< AgentHello
   kRankStarted,       ///< rank, pid, processors ("0-3,8", empty: not bound)
-  kStartFailed,       ///< rank, errno, "chdir", "exec", "late chdir", "late exec", "spawn" or
-                      ///< "bind", path
+  kStartFailed,       ///< rank, errno, "chdir", "exec", "late chdir", "late search", "late exec",
+                      ///< "spawn" or "bind", path
   kRankExited,        ///< RankExit
   kRankStopped,       ///< rank, 1 stopped or 0 continued
   kOutput,            ///< rank, stream (1 or 2), whole lines

@@ -164,9 +164,10 @@ void Controller::on_start_failed(std::uint32_t node, const Frame& frame) {
     return fail(
         {std::nullopt, exit_code::kLauncherError,
          "cannot start rank " + std::to_string(rank) + on_host + ": " + why +
-             (error == EMFILE ? "; each rank takes six open files of the agent there: raise "
-                                "the limit (ulimit -Hn), or use more hosts"
-                              : "")});
+             (error == EMFILE || error == ENFILE
+                  ? "; each rank takes up to eight open files of the agent there: raise the limit "
+                    "(ulimit -Hn), take fewer by --mpi none, or use more hosts"
+                  : "")});
   }
   if (path.size() > 3 && path.compare(path.size() - 3, 3, ".py") == 0) {
     return fail({std::nullopt, error == EACCES ? exit_code::kCannotExecute : exit_code::kNotFound,
@@ -187,14 +188,21 @@ void Controller::on_start_failed(std::uint32_t node, const Frame& frame) {
 
 void Controller::fail_late_start(std::uint32_t rank, const std::string& stage,
                                  const std::string& path) {
-  const bool is_folder = stage == "late chdir";
+  std::string what;
+  const std::size_t slash = path.rfind('/');
+  if (stage == "late chdir") {
+    what = "its working directory " + path + " does not answer (chdir)";
+  } else if (stage == "late search" && slash != std::string::npos) {
+    what = "the folder " + path.substr(0, slash) + " of its PATH, where " + path.substr(slash + 1) +
+           " is looked for, does not answer (stat)";
+  } else {
+    what = "its program " + path + " does not come from its file system (exec)";
+  }
   std::ostringstream limit;
   limit << static_cast<double>(start_timeout().count()) / 1000;
   fail({std::nullopt, exit_code::kLauncherError,
         "rank " + std::to_string(rank) + " on host " + host_of(rank) + " has not started within " +
-            limit.str() + " s: " +
-            (is_folder ? "its working directory " + path + " does not answer (chdir)"
-                       : "its program " + path + " does not come from its file system (exec)") +
+            limit.str() + " s: " + what +
             "; look at that file system there, or allow more time by --start-timeout"});
 }
 

@@ -124,6 +124,7 @@ PmixHelper::PmixHelper(asio::io_context& io, const std::string& program, Callbac
   process_ = start_process(program, control, door, error);
   door_.assign(door.ours.release());
   UniqueFd writer(fcntl(control.ours.get(), F_DUPFD_CLOEXEC, 3));
+  if (!writer.is_open()) throw system_error("cannot make a socket for the MPI helper");
   ByteStream::Callbacks on_control;
   on_control.on_bytes = [this](std::span<const std::byte> bytes) { receive(bytes); };
   on_control.on_end = [this](const std::string&) { lose("ended"); };

@@ -63,6 +63,7 @@ UniqueFd Pmi1Server::socket_for(std::uint32_t rank) {
   UniqueFd ours(ends[0]);
   UniqueFd theirs(ends[1]);
   UniqueFd writer(fcntl(ours.get(), F_DUPFD_CLOEXEC, 3));
+  if (!writer.is_open()) throw system_error("cannot make a socket for MPI");
   ByteStream::Callbacks callbacks;
   callbacks.on_bytes = [this, rank](std::span<const std::byte> bytes) { receive(rank, bytes); };
   Rank& owner = ranks_.at(rank);

@@ -7,9 +7,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cerrno>
 #include <csignal>
+#include <span>
 
 #include "launcher/agent/line_splitter.h"
+#include "launcher/agent/rank_process.h"
 #include "launcher/controller/rank_environment.h"
 #include "launcher/controller/verdict.h"
 
@@ -53,6 +57,29 @@ TEST(LineSplitter, LongLinesAreCutBetweenCharacters) {
   const std::string no_text(LineSplitter::kMaxPieceBytes + 10, '\x80');
   const auto pieces = split({no_text}, false);
   EXPECT_EQ(pieces[0] + pieces[1], no_text);
+}
+
+TEST(StartReport, TheLastStageCountsHoweverTheBytesCome) {
+  const std::string bytes = StartReport::encode(StartStage::kFolder, 0, "") +
+                            StartReport::encode(StartStage::kSearch, 0, "/slow/p") +
+                            StartReport::encode(StartStage::kExec, 0, std::string(5000, 'x'));
+  const std::size_t last = bytes.size() - 1;
+  for (std::size_t piece = 1; piece <= last; ++piece) {
+    StartReport report;
+    const auto all = std::as_bytes(std::span(bytes));
+    for (std::size_t at = 0; at < last; at += piece) {
+      report.append(all.subspan(at, std::min(piece, last - at)));
+    }
+    EXPECT_EQ(report.stage(), StartStage::kSearch);
+    EXPECT_EQ(report.path(), "/slow/p");
+    report.append(all.subspan(last));
+    EXPECT_EQ(report.stage(), StartStage::kExec);
+    EXPECT_EQ(report.path(), std::string(1024, 'x'));
+    EXPECT_EQ(report.error(), 0);
+    const std::string failure = StartReport::encode(StartStage::kExec, ENOENT, "");
+    report.append(std::as_bytes(std::span(failure)));
+    EXPECT_EQ(report.error(), ENOENT);
+  }
 }
 
 Failure exit_of(std::uint32_t rank, bool by_signal, std::uint32_t value) {
