@@ -171,6 +171,7 @@ int Controller::run(std::optional<Milliseconds> time_left) {
     ignore_passed_signals();
   }
   input_.reset();
+  replaced_links_.clear();
   for (Node& node : nodes_) node.link.reset();
   if (lost_local_agent_) {
     // The warden among them may have been about to do this.
@@ -264,6 +265,8 @@ void Controller::start_agent(std::uint32_t node) {
   };
   callbacks.on_note = [this, &host](const std::string& note) { tell_not_run(host.name, note); };
   Node& started = nodes_[node];
+  // Of a remote shell that was given up, somebody has to hear the end.
+  if (started.link && !started.link->reap()) replaced_links_.push_back(std::move(started.link));
   ++started.starts;
   EventLog::Members members = {{"host", host.name}, {"attempt", started.starts}};
   if (started.carrier) members["through"] = placement_.nodes[*started.carrier].name;

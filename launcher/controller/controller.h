@@ -209,6 +209,7 @@ class Controller {
   ManyDescriptors descriptors_;
   Tunnels tunnels_;  // outlives the links
   std::vector<Node> nodes_;
+  std::vector<std::unique_ptr<AgentLink>> replaced_links_;  // whose processes have not ended yet
   std::vector<Rank> ranks_;
   MpiOrder mpi_order_;
   std::vector<MpiPieces> mpi_pieces_;  // of each node

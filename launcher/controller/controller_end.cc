@@ -307,6 +307,7 @@ void Controller::reap_agents() {
   for (Node& node : nodes_) {
     if (node.link) node.link->reap();
   }
+  std::erase_if(replaced_links_, [](const auto& link) { return link->reap(); });
   finish_if_gone();
 }
 

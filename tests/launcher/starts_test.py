@@ -20,7 +20,7 @@ import sys
 import tempfile
 import time
 
-from outside import Arguments, Job, Skipped, main
+from outside import Arguments, Job, Skipped, fields_of, main
 
 # Like ssh; on hosts whose name begins with "slow" files are.
 SHELL = """#!/bin/sh
@@ -253,6 +253,27 @@ def nor_where_the_kernel_cannot_close_many(launcher, _library, _moments):
                 assert job.text("out") == "0\n0\n1\n2\n60\n61\n", job.all()
 
 
+def a_remote_shell_that_was_given_up_is_reaped(launcher, _library, _moments):
+    """It lives on for a while after its connection has failed, and another one is tried."""
+    with tempfile.TemporaryDirectory() as folder:
+        shell = write_program(os.path.join(folder, "shell"), f"""#!/bin/sh
+shift
+[ -e {folder}/again ] && exec "$@"
+touch {folder}/again
+echo "kex_exchange_identification: Connection closed by remote host" >&2
+exec <&- >&- 2>&- sleep 2
+""")
+        with Job(launcher, "-H", "far.invalid:1", "--rsh", shell, "sh", "-c",
+                 "echo up; sleep 60") as job:
+            job.wait_for("up")
+            def state():
+                return [fields_of(pid)[0] for pid in os.listdir("/proc") if pid.isdigit()
+                        and fields_of(pid)[1:2] == [str(job.process.pid)]]
+            assert len(state()) >= 2, "the first one has gone early"
+            time.sleep(3)
+            assert "Z" not in state(), state()
+
+
 def a_lease_outlasts_shorter_silence(launcher, _library, _moments):
     """The default one covers 3 s without a link, which TCP may make 7."""
     for options, seconds in (([], 6.5), (["--lease", "12"], 10)):
@@ -284,4 +305,5 @@ if __name__ == "__main__":
         files_of_the_caller_do_not_reach_ranks,
         nor_where_the_kernel_cannot_close_many,
         a_lease_outlasts_shorter_silence,
+        a_remote_shell_that_was_given_up_is_reaped,
     ], Arguments(3)))
