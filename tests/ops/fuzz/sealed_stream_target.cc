@@ -27,7 +27,7 @@ SecretKey key_of(std::string_view name) {
   return internal::hkdf_extract({}, std::as_bytes(std::span(name)));
 }
 
-// Passes on to the link what may come.
+// Hands on to the link what is told, as long as something may be.
 class Watched final : public FrameHandler {
  public:
   explicit Watched(PeerLink& link) : link_(link) {}
@@ -53,8 +53,7 @@ class Watched final : public FrameHandler {
   void frame_sent(const FrameHead& head) override { link_.frame_sent(head); }
 
  private:
-  // What was sealed before the forgery may have been told already: only heads and payloads that
-  // were in the socket before it are, and those are read first.
+  // What was sealed before has been read by then.
   void check() const {
     if (is_forged_) throw std::logic_error("something was told after bytes that were not sealed");
   }
