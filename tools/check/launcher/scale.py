@@ -85,6 +85,19 @@ def jobs(folder, hosts, ranks, size):
     yield f"failure of one rank (all ended {late:.2f} s later)", run, wrong
 
 
+def measure(folder, hosts, ranks, size):
+    """What all jobs wrote, and how many went wrong."""
+    total = failures = 0
+    for name, run, wrong in jobs(folder, hosts, ranks, size):
+        print(f"{hosts} x {ranks}, {name}: {run.written / 1e6:.2f} MB written, "
+              f"{run.megabytes:.0f} MB held, {run.seconds:.1f} s", flush=True)
+        total += run.written
+        if wrong or run.megabytes > 512:
+            failures += 1
+            print(f"FAILED: {wrong or 'it holds too much'}"[:2000])
+    return total, failures
+
+
 def main():
     hosts, ranks, size = (int(word) for word in sys.argv[1:])
     before = PTYS.read_text()
@@ -98,15 +111,9 @@ def main():
     totals = []
     try:
         for count in (hosts, hosts // 2):
-            total = 0
-            for name, run, wrong in jobs(pathlib.Path(tempfile.mkdtemp(prefix="chainmail-scale-")),
-                                         count, ranks, size):
-                print(f"{count} x {ranks}, {name}: {run.written / 1e6:.2f} MB written, "
-                      f"{run.megabytes:.0f} MB held, {run.seconds:.1f} s", flush=True)
-                total += run.written
-                if wrong or run.megabytes > 512:
-                    failures += 1
-                    print(f"FAILED: {wrong or 'it holds too much'}"[:2000])
+            with tempfile.TemporaryDirectory(prefix="chainmail-scale-") as folder:
+                total, wrong = measure(pathlib.Path(folder), count, ranks, size)
+            failures += wrong
             totals.append(total)
     finally:
         PTYS.write_text(before)
