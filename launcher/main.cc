@@ -4,6 +4,7 @@
 // `launcher`: the controller of a job, and with --agent its hand on one node.
 
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
@@ -26,6 +27,7 @@
 #include "launcher/controller/controller.h"
 #include "launcher/controller/rank_environment.h"
 #include "launcher/controller/verdict.h"
+#include "launcher/hosts/host_source.h"
 #include "launcher/hosts/host_text.h"
 #include "launcher/hosts/job_hosts.h"
 #include "launcher/options.h"
@@ -33,6 +35,7 @@
 #include "launcher/placement.h"
 #include "launcher/plan_report.h"
 #include "launcher/remote/agent_image.h"
+#include "launcher/remote/rsh_command.h"
 #include "launcher/remote/starters.h"
 #include "launcher/signals.h"
 
@@ -169,6 +172,23 @@ int run_job(const Options& options, const Placement& placement,
   }
 }
 
+// Who asks for encryption wants to know what it does not cover.
+void warn_of_open_channel(const Options& options, const Placement& placement) {
+  const bool has_others = std::any_of(placement.nodes.begin(), placement.nodes.end(),
+                                      [](const Host& host) { return !is_this_machine(host); });
+  const std::vector<std::string> words = remote_shell_of(options);
+  if (options.encryption.empty() || !has_others ||
+      std::any_of(words.begin(), words.end(), is_ssh)) {
+    return;
+  }
+  std::cerr
+      << "launcher: what the launcher itself sends, the job's secret too, goes to other hosts "
+         "by "
+      << words.front()
+      << ", which may not encrypt it; where the network cannot be trusted use --rsh ssh"
+      << std::endl;
+}
+
 int run(const std::vector<std::string>& arguments, const std::vector<int>& ignored_signals) {
   Options options = parse_options(arguments);
   if (options.help) {
@@ -198,6 +218,7 @@ int run(const std::vector<std::string>& arguments, const std::vector<int>& ignor
   }
   // Apart from what the ranks print.
   if (options.display_map) std::cerr << plan_text(plan);
+  warn_of_open_channel(options, placement);
   forbid_core_dumps();
   return run_job(options, placement, ignored_signals);
 }
@@ -228,6 +249,7 @@ int main(int argc, char** argv) {
   // Until somebody is there to pass them on to.
   ignore_passed_signals();
   open_closed_streams();
+  signal(SIGCHLD, SIG_DFL);  // who ignores it gets no exit codes
   const std::vector<std::string> arguments(argv + 1, argv + argc);
   try {
     if (arguments.size() == 1 && arguments.front() == "--agent-id") {

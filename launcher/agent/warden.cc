@@ -120,8 +120,18 @@ void take_name(const char* name, std::span<char> arguments) {
 // What earlier jobs have left on this machine. Some file systems take their time.
 void start_sweep() {
   const pid_t parent = getpid();
-  if (fork() != 0) return;
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  sigprocmask(SIG_SETMASK, &all, &before);
+  if (fork() != 0) {
+    sigprocmask(SIG_SETMASK, &before, nullptr);
+    return;
+  }
+  process_below = 0;  // signals are for the agent, and not from here
+  sigprocmask(SIG_SETMASK, &before, nullptr);
   die_with(parent, SIGKILL);
+  (void)dup2(STDIN_FILENO, STDERR_FILENO);  // the remote shell waits for its end
   end_left_groups();
   remove_left_folders();
   _exit(0);

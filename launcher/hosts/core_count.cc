@@ -86,6 +86,7 @@ class Questions {
   void add(Host& host) { waiting_.push_back({&host, 1, Clock::now()}); }
   /// Gives all hosts their slots; throws HostsError for those that do not tell.
   void ask() {
+    end_ = Clock::now() + 2 * limit_;
     while (!waiting_.empty() || !asked_.empty()) {
       ask_next();
       take_answers();
@@ -111,8 +112,12 @@ class Questions {
            waiting_.front().begin <= Clock::now()) {
       const Waiting next = waiting_.front();
       waiting_.pop_front();
+      if (Clock::now() >= end_) {
+        unknown_.add(*next.host, "others took the time");
+        continue;
+      }
       try {
-        asked_.push_back({next, Clock::now() + limit_,
+        asked_.push_back({next, std::min(Clock::now() + limit_, end_),
                           std::make_unique<RunningCommand>(
                               remote_shell_command(remote_shell_, *next.host), kScript)});
       } catch (const SystemError& error) {
@@ -159,7 +164,8 @@ class Questions {
   }
 
   const std::vector<std::string>& remote_shell_;
-  const std::chrono::milliseconds limit_;
+  const std::chrono::milliseconds limit_;  // of each; all together have twice as long
+  Clock::time_point end_;
   std::deque<Waiting> waiting_;
   std::vector<Asked> asked_;
   Unknown unknown_;

@@ -3,10 +3,13 @@
 
 #include "launcher/leftovers/owner_tag.h"
 
+#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
+#include <cstdlib>
 #include <fstream>
 #include <iterator>
 #include <optional>
@@ -16,6 +19,8 @@
 namespace chainmail::launch {
 namespace {
 
+// Begins every tag: what others have called "chainmail-" with numbers behind is theirs.
+constexpr std::string_view kMark = "owner";
 constexpr std::size_t kBootDigits = 8;
 
 struct Tag {
@@ -28,6 +33,12 @@ struct Tag {
 bool is_number(std::string_view text) {
   return !text.empty() && text.size() < 21 &&
          std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
+}
+
+bool is_boot(std::string_view text) {
+  return text.size() == kBootDigits && std::all_of(text.begin(), text.end(), [](char c) {
+           return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f');
+         });
 }
 
 std::vector<std::string> split(std::string_view text, char separator) {
@@ -59,25 +70,41 @@ std::string own_pid_namespace() {
   return std::string(name.substr(open + 1, close - open - 1));
 }
 
-// In ticks since the boot; nothing for a process that is no more, or only waits to be reaped.
-std::optional<std::string> start_of(const std::string& pid) {
+struct Process {
+  bool has_ended = false;            ///< or only waits to be reaped
+  std::optional<std::string> start;  ///< in ticks since the boot; nothing where it is hidden
+};
+
+Process look_at(const std::string& pid) {
   std::ifstream file("/proc/" + pid + "/stat");
   std::string text{std::istreambuf_iterator<char>(file), {}};
   const std::size_t name_end = text.rfind(')');  // a name may hold anything
-  if (name_end == std::string::npos) return std::nullopt;
+  if (name_end == std::string::npos) {
+    // Mounted with hidepid, /proc hides processes that must not be traced: ours, which know the
+    // job's secret.
+    const auto number = static_cast<pid_t>(std::strtol(pid.c_str(), nullptr, 10));
+    return {number > 0 && kill(number, 0) != 0 && errno == ESRCH, std::nullopt};
+  }
   std::istringstream fields(text.substr(name_end + 1));
   std::vector<std::string> values{std::istream_iterator<std::string>(fields), {}};
   constexpr std::size_t kStart = 19;
-  if (values.size() <= kStart || values[0] == "Z" || values[0] == "X") return std::nullopt;
-  return values[kStart];
+  if (values.size() <= kStart) return {};
+  return {values[0] == "Z" || values[0] == "X", values[kStart]};
+}
+
+// False where /proc is that of another namespace.
+bool is_proc_ours() {
+  std::array<char, 32> text{};
+  const ssize_t length = readlink("/proc/self", text.data(), text.size() - 1);
+  return length > 0 && std::to_string(getpid()) == text.data();
 }
 
 std::optional<Tag> parse(std::string_view name) {
   for (const std::string& part : split(name, '.')) {
     const std::vector<std::string> fields = split(part, '-');
-    if (fields.size() == 4 && fields[0].size() == kBootDigits &&
-        std::all_of(fields.begin() + 1, fields.end(), is_number)) {
-      return Tag{fields[0], fields[1], fields[2], fields[3]};
+    if (fields.size() == 5 && fields[0] == kMark && is_boot(fields[1]) &&
+        std::all_of(fields.begin() + 2, fields.end(), is_number)) {
+      return Tag{fields[1], fields[2], fields[3], fields[4]};
     }
   }
   return std::nullopt;
@@ -89,9 +116,10 @@ std::string own_tag() {
   const std::string pid = std::to_string(getpid());
   const std::string boot = boot_of_this_machine();
   const std::string pid_namespace = own_pid_namespace();
-  const auto start = start_of(pid);
-  if (boot.size() != kBootDigits || pid_namespace.empty() || !start) return {};
-  return boot + "-" + pid_namespace + "-" + pid + "-" + *start;
+  if (boot.size() != kBootDigits || pid_namespace.empty() || !is_proc_ours()) return {};
+  const auto start = look_at(pid).start;
+  if (!start) return {};
+  return std::string(kMark) + "-" + boot + "-" + pid_namespace + "-" + pid + "-" + *start;
 }
 
 Owner owner_of(std::string_view name) {
@@ -99,8 +127,11 @@ Owner owner_of(std::string_view name) {
   const std::string boot = boot_of_this_machine();
   if (!tag || boot.size() != kBootDigits) return Owner::kUnknown;
   if (tag->boot != boot) return Owner::kEarlierBoot;
-  if (tag->pid_namespace != own_pid_namespace()) return Owner::kUnknown;
-  return start_of(tag->pid) == tag->start ? Owner::kAlive : Owner::kGone;
+  if (tag->pid_namespace != own_pid_namespace() || !is_proc_ours()) return Owner::kUnknown;
+  const Process process = look_at(tag->pid);
+  if (process.has_ended) return Owner::kGone;
+  if (!process.start) return Owner::kUnknown;
+  return *process.start == tag->start ? Owner::kAlive : Owner::kGone;
 }
 
 }  // namespace chainmail::launch

@@ -18,8 +18,8 @@
 
 namespace chainmail::launch {
 
-/// BOOT-NAMESPACE-PID-START of this process: no dots in it, fit for a name between two of them.
-/// Empty where /proc does not tell.
+/// owner-BOOT-NAMESPACE-PID-START of this process: no dots in it, fit for a name between two of
+/// them. Empty where /proc does not tell.
 [[nodiscard]] std::string own_tag();
 
 enum class Owner {

@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <ctime>
 #include <exception>
 #include <filesystem>
 #include <vector>
@@ -60,9 +61,14 @@ bool is_local(const std::string& folder) {
   }
 }
 
-bool is_own_folder(const fs::path& path) {
-  struct stat status {};
-  return lstat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode) && status.st_uid == geteuid();
+bool is_own_folder(const struct stat& status) {
+  return S_ISDIR(status.st_mode) && status.st_uid == geteuid();
+}
+
+// Containers may have boots of their own, as they say.
+bool is_older_than_the_kernel(const struct stat& status) {
+  timespec up{};
+  return clock_gettime(CLOCK_BOOTTIME, &up) == 0 && status.st_ctime < time(nullptr) - up.tv_sec - 1;
 }
 
 }  // namespace
@@ -75,10 +81,15 @@ void remove_left_folders(const std::string& parent) noexcept {
     const bool is_of_this_machine = is_local(parent);
     for (const auto& entry : fs::directory_iterator(parent)) {
       const std::string name = entry.path().filename();
-      if (!name.starts_with(kPrefix) || !is_own_folder(entry.path())) continue;
+      struct stat status {};
+      if (!name.starts_with(kPrefix) || lstat(entry.path().c_str(), &status) != 0 ||
+          !is_own_folder(status)) {
+        continue;
+      }
       const Owner owner = owner_of(name);
       const bool is_left =
-          owner == Owner::kGone || (owner == Owner::kEarlierBoot && is_of_this_machine);
+          owner == Owner::kGone ||
+          (owner == Owner::kEarlierBoot && is_of_this_machine && is_older_than_the_kernel(status));
       std::error_code ignored;
       if (is_left) fs::remove_all(entry.path(), ignored);
     }

@@ -90,7 +90,7 @@ if [ "$cm_here" != "$cm_machine" ]; then
   exit 125
 fi
 # As own_tag() has it.
-cm_tag=$(head -c 8 /proc/sys/kernel/random/boot_id)-$(readlink /proc/self/ns/pid | tr -cd 0-9)
+cm_tag=owner-$(head -c 8 /proc/sys/kernel/random/boot_id)-$(readlink /proc/self/ns/pid | tr -cd 0-9)
 cm_tag=$cm_tag-$$-$(sed 's/.*) //' /proc/$$/stat | cut -d ' ' -f 20)
 cm_dir= cm_why=
 for cm_parent in "${TMPDIR:-/tmp}" /tmp /var/tmp /dev/shm "${XDG_RUNTIME_DIR:-/tmp}" "${HOME:-/tmp}"; do

@@ -27,8 +27,8 @@ namespace fs = std::filesystem;
 
 TEST(OwnerTag, NamesThisProcess) {
   const std::string tag = own_tag();
-  EXPECT_THAT(tag,
-              testing::MatchesRegex("[0-9a-f]+-[0-9]+-" + std::to_string(getpid()) + "-[0-9]+"));
+  EXPECT_THAT(
+      tag, testing::MatchesRegex("owner-[0-9a-f]+-[0-9]+-" + std::to_string(getpid()) + "-[0-9]+"));
   EXPECT_EQ(owner_of("chainmail-job.1." + tag + ".abcdef"), Owner::kAlive);
   EXPECT_EQ(owner_of(tag), Owner::kAlive);
 }
@@ -59,16 +59,21 @@ TEST(OwnerTag, IsTakenForNothingElse) {
   for (const char* name :
        {"", ".", "chainmail-job.1.abcdef", "chainmail-0123456789abcdef.mpi.abcdef", "a-1-2-3",
         "01234567-1-2-", "01234567-1-2", "01234567-1-2-3-4", "01234567-1-x-3", "01234567--2-3",
-        "01234567-1-222222222222222222222222-3", "chainmail-nodes.Ab01-2"}) {
+        "01234567-1-222222222222222222222222-3", "chainmail-nodes.Ab01-2",
+        "chainmail-run.20260714-12-30-05", "chainmail-a.owner-20260714-12-30",
+        "chainmail-a.owner-2026071x-12-30-05"}) {
     EXPECT_EQ(owner_of(name), Owner::kUnknown) << name;
   }
 }
 
 TEST(OwnerTag, OfOthersTellsNothing) {
   const std::string tag = own_tag();
-  EXPECT_EQ(owner_of("00000000" + tag.substr(8)), Owner::kEarlierBoot);
+  const std::string boot = "owner-00000000";
+  EXPECT_EQ(owner_of(boot + tag.substr(boot.size())), Owner::kEarlierBoot);
   // A container's processes have numbers of their own.
-  EXPECT_EQ(owner_of(tag.substr(0, 9) + "7" + tag.substr(tag.find('-', 9))), Owner::kUnknown);
+  const std::size_t begin = boot.size() + 1;
+  EXPECT_EQ(owner_of(tag.substr(0, begin) + "7" + tag.substr(tag.find('-', begin))),
+            Owner::kUnknown);
 }
 
 TEST(Sweep, FollowsNoLinksAndTakesFoldersOnly) {
@@ -83,7 +88,13 @@ TEST(Sweep, FollowsNoLinksAndTakesFoldersOnly) {
   fs::create_directory_symlink(folder + "/elsewhere", link);
   fs::create_directory_symlink(folder + "/elsewhere", left + "/deep/link");
   fs::create_directory(folder + "/elsewhere/kept");
+  const std::string fresh = folder + "/chainmail-e.mpi.owner-00000000" + tag.substr(14) + ".f";
+  const std::string results = folder + "/chainmail-run.20260714-12-30-05";
+  fs::create_directory(fresh);
+  fs::create_directory(results);
   remove_left_folders(folder);
+  EXPECT_TRUE(fs::exists(fresh)) << "it is younger than the kernel, whatever boot it names";
+  EXPECT_TRUE(fs::exists(results));
   EXPECT_FALSE(fs::exists(left));
   EXPECT_TRUE(fs::is_symlink(link));
   EXPECT_TRUE(fs::exists(folder + "/elsewhere/kept"));

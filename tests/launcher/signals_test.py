@@ -376,6 +376,23 @@ def the_next_job_ends_what_nobody_was_left_to_end(launcher, _moments):
             after.ends_with(0)
 
 
+def hidden_processes_are_not_taken_for_gone(launcher, _moments):
+    """Mounted with hidepid, /proc does not show a user the processes that must not be traced."""
+    if os.geteuid() != 0:
+        raise Skipped("needs root, for a /proc of its own")
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o1777)
+        script = (f"mount -t proc -o hidepid=2 proc /proc && exec setpriv --reuid 65534 --regid 65534"
+                  f" --clear-groups env TMPDIR={folder} {launcher} -n 1 sleep 4")
+        job = subprocess.Popen(["unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c",
+                                script], stdin=subprocess.DEVNULL)
+        time.sleep(3)
+        kept = [name for name in os.listdir(folder) if name.startswith("chainmail-job.")]
+        assert job.wait(20) == 0
+        assert len(kept) == 1, kept
+        assert not [name for name in os.listdir(folder) if name.startswith("chainmail-job.")]
+
+
 if __name__ == "__main__":
     if sys.argv[2:3] == [INSIDE]:
         sys.exit(inside_a_namespace(sys.argv[1], *sys.argv[3:]))
@@ -397,4 +414,5 @@ if __name__ == "__main__":
         a_setuid_rank_that_stays_is_named,
         killall_by_name_leaves_nothing,
         the_next_job_ends_what_nobody_was_left_to_end,
+        hidden_processes_are_not_taken_for_gone,
     ], Arguments(2)))

@@ -174,15 +174,18 @@ TEST_F(JobFolderTest, WhatJobsThatWereKilledAsAWholeHaveLeftIsRemoved) {
   ASSERT_FALSE(tag.empty());
   const std::size_t last = tag.rfind('-');
   const std::string gone = tag.substr(0, last + 1) + "1";  // such a process started long ago
-  const std::string earlier_boot = "00000000" + tag.substr(8);
-  const std::string elsewhere = tag.substr(0, 9) + "7" + tag.substr(tag.find('-', 9));
-  const std::vector<std::string> left = {
-      "/chainmail-job.2." + gone + ".abcdef", "/chainmail-0123456789abcdef.mpi." + gone + ".abcdef",
-      "/chainmail-0123456789abcdef.job." + earlier_boot + ".abcdef",
-      "/chainmail-agent." + gone + ".abcdefghij"};
-  const std::vector<std::string> kept = {"/chainmail-job.2." + tag + ".abcdef",
-                                         "/chainmail-agent." + elsewhere + ".abcdefghij",
-                                         "/chainmail-job.2.abcdef", "/elses." + gone + ".abcdef"};
+  const std::string boot = "owner-00000000";
+  const std::string other_boot = boot + tag.substr(boot.size());
+  const std::size_t begin = boot.size() + 1;
+  const std::string elsewhere = tag.substr(0, begin) + "7" + tag.substr(tag.find('-', begin));
+  const std::vector<std::string> left = {"/chainmail-job.2." + gone + ".abcdef",
+                                         "/chainmail-0123456789abcdef.mpi." + gone + ".abcdef",
+                                         "/chainmail-agent." + gone + ".abcdefghij"};
+  const std::vector<std::string> kept = {
+      "/chainmail-job.2." + tag + ".abcdef", "/chainmail-agent." + elsewhere + ".abcdefghij",
+      // Younger than this kernel's boot.
+      "/chainmail-0123456789abcdef.job." + other_boot + ".abcdef", "/chainmail-job.2.abcdef",
+      "/elses." + gone + ".abcdef"};
   for (const auto& names : {left, kept}) {
     for (const std::string& name : names) {
       std::filesystem::create_directory(folder_ + name);
