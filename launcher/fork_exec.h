@@ -44,6 +44,8 @@ namespace fork_detail {
 [[nodiscard]] sigset_t block_all_signals() noexcept;
 /// In the parent: undoes that and gives the child a process group of its own.
 [[nodiscard]] Forked after_fork(pid_t pid, const sigset_t& blocked_before) noexcept;
+/// As fork(), into the control group (v2) of that folder; see fork_beside().
+[[nodiscard]] pid_t fork_into(int group) noexcept;
 }  // namespace fork_detail
 
 /// vfork(): nothing of this process is copied, which takes longer than all the rest; it goes on
@@ -63,11 +65,12 @@ template <typename Child>
 
 /// fork(): this process goes on at once, whatever the child waits for. Of a process with one
 /// thread, as the agent is, the child may call anything, allocate too: nobody held a lock when it
-/// was copied. Of one with more, only async-signal-safe functions.
+/// was copied. Of one with more, only async-signal-safe functions. `group`: the folder of a control
+/// group (v2) that the child is to be in; where that cannot be, it is in its parent's.
 template <typename Child>
-[[nodiscard]] Forked fork_beside(const Child& child) {
+[[nodiscard]] Forked fork_beside(const Child& child, int group = -1) {
   const sigset_t before = fork_detail::block_all_signals();
-  const pid_t pid = fork();
+  const pid_t pid = group < 0 ? fork() : fork_detail::fork_into(group);
   if (pid == 0) {
     child();
     _exit(127);

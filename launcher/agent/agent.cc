@@ -429,6 +429,7 @@ void Agent::end(int exit_code) {
   }
   mpi_.reset();  // its folders, now that nobody writes into them
   preload_.reset();
+  tell_warden(std::chrono::milliseconds(0));  // nothing here is worth waiting for
   io_.stop();
 }
 

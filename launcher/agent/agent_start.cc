@@ -99,7 +99,7 @@ bool Agent::start_rank(std::uint32_t local) {
     RankHandles handles = spawn_rank(
         {program.words, program.working_directory, environment_of(local, share), share.cpus,
          order_.ignored_signals, ordered.has_input,
-         mpi_ ? mpi_->socket_for(rank.number) : UniqueFd(), descriptors_, group_.entrance()});
+         mpi_ ? mpi_->socket_for(rank.number) : UniqueFd(), descriptors_, group_.folder()});
     rank.pid = handles.pid;
     rank.is_waiting = false;
     rank.is_running = rank.is_starting = true;

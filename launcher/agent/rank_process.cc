@@ -210,7 +210,6 @@ void close_all_but(std::initializer_list<int> kept) {
 [[noreturn]] void run_child(ChildPlan plan) {
   const auto& ignored = plan.request.ignored_signals;
   become_child_of(plan.parent, SIGKILL, std::vector<int>(ignored.begin(), ignored.end()));
-  if (plan.request.group >= 0) (void)!write(plan.request.group, "0", 1);
   plan.cpus.bind_this_process();
   plan.report = moved_up(plan.report, plan.report);
   const int output = moved_up(plan.output, plan.report);
@@ -297,11 +296,12 @@ RankHandles spawn_rank(const RankRequest& request) {
   const CpuSet cpus(request.cpus);
 
   const pid_t parent = getpid();
-  const Forked child = fork_beside([&] {
+  const auto run = [&] {
     run_child({parent, input.theirs.get(), output.theirs.get(), error.theirs.get(),
                job.theirs.get(), request.pmi.get(), report.write_end.get(), cpus, request,
                arguments.data(), environment.data()});
-  });
+  };
+  const Forked child = fork_beside(run, request.group);
   if (child.pid < 0) throw SpawnError(child.error);
   return {child.pid,
           std::move(output.ours),

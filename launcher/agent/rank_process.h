@@ -69,7 +69,7 @@ struct RankRequest {
   bool has_input = false;                          ///< stdin is a pipe
   internal::UniqueFd pmi;                          ///< becomes kPmi1Fd; may be closed
   rlimit descriptors;                              ///< its limit on open files
-  int group = -1;                                  ///< entrance of a control group; -1: none
+  int group = -1;                                  ///< folder of a control group; -1: none
 };
 
 struct RankHandles {

@@ -54,12 +54,15 @@ void share_lease() {
 
 // A stopped agent neither hears that its job is over nor ends its ranks. As long as the controller
 // would wait for it, a debugger may hold it. Gives the last status that is no stop.
-int outlast_stop(pid_t agent) {
-  const auto deadline = internal::Deadline::after(std::chrono::milliseconds(
-      shared_lease_ms == nullptr ? kDefaultLease.count() : shared_lease_ms->load()));
+int outlast_stop(pid_t below) {
+  const auto begin = std::chrono::steady_clock::now();
+  const auto lease = [] {
+    return shared_lease_ms == nullptr ? kDefaultLease
+                                      : std::chrono::milliseconds(shared_lease_ms->load());
+  };
   int status = 0;
-  while (waitpid(agent, &status, WNOHANG | WCONTINUED) == 0) {
-    if (deadline.has_passed()) kill(agent, SIGKILL);
+  while (waitpid(below, &status, WNOHANG | WCONTINUED) == 0) {
+    if (std::chrono::steady_clock::now() - begin >= lease()) kill(below, SIGKILL);
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
   return status;
@@ -131,22 +134,29 @@ void start_sweep() {
   process_below = 0;  // signals are for the agent, and not from here
   sigprocmask(SIG_SETMASK, &before, nullptr);
   die_with(parent, SIGKILL);
+  (void)!nice(19);  // the ranks that start meanwhile come first
   (void)dup2(STDIN_FILENO, STDERR_FILENO);  // the remote shell waits for its end
   end_left_groups();
   remove_left_folders();
   _exit(0);
 }
 
-[[noreturn]] void reap(pid_t agent, const std::string& marker, const ControlGroup& group) {
-  start_sweep();
+// The status with which the process below ends; whoever else ends meanwhile is reaped. One that is
+// stopped is killed after the lease.
+int wait_for_end_of(pid_t below) {
   int status = 0;
   while (true) {
     const pid_t ended = waitpid(-1, &status, WUNTRACED);
-    if (ended < 0 && errno != EINTR) break;
-    if (ended != agent) continue;
-    if (WIFSTOPPED(status)) status = outlast_stop(agent);
-    if (!WIFCONTINUED(status)) break;
+    if (ended < 0 && errno != EINTR) return status;
+    if (ended != below) continue;
+    if (WIFSTOPPED(status)) status = outlast_stop(below);
+    if (!WIFCONTINUED(status)) return status;
   }
+}
+
+[[noreturn]] void reap(pid_t agent, const std::string& marker, const ControlGroup& group) {
+  start_sweep();
+  const int status = wait_for_end_of(agent);
   process_below = 0;  // its number may be another process's from here on
   group.kill_all();
   end_slow_children();
@@ -157,12 +167,7 @@ void start_sweep() {
 }
 
 [[noreturn]] void watch(pid_t reaper, const std::string& marker, const ControlGroup& group) {
-  int status = 0;
-  while (true) {
-    const pid_t ended = waitpid(-1, &status, 0);
-    if (ended < 0 && errno != EINTR) break;
-    if (ended == reaper) break;
-  }
+  const int status = wait_for_end_of(reaper);
   process_below = 0;
   if (WIFSIGNALED(status)) {
     // The agent knows already and ends its ranks in order.
@@ -172,9 +177,9 @@ void start_sweep() {
     }
     group.kill_all();
     end_slow_children();
-    group.remove();
     remove_folders_of(marker);
   }
+  group.remove();
   _exit(exit_code_of(status));
 }
 

@@ -29,7 +29,7 @@ namespace chainmail::launch {
 /// name. Call before anything else, while there is one thread.
 [[nodiscard]] ControlGroup fork_under_warden(const std::string& marker, std::span<char> arguments);
 
-/// In the agent: how long the controller would wait for it while it is stopped.
+/// In the agent: how long the controller would wait for it while it is stopped; 0 once it is done.
 void tell_warden(std::chrono::milliseconds lease);
 
 /// What `ps` and `pkill` know a process by that ends what is left of a job. Not the launcher's

@@ -16,7 +16,9 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <system_error>
 #include <thread>
+#include <vector>
 
 #include "launcher/agent/memory_watch.h"
 #include "launcher/leftovers/owner_tag.h"
@@ -67,10 +69,22 @@ bool can_be_divided(const std::string& group) {
          handed_on.find_first_not_of(" \n") == std::string::npos;
 }
 
-void kill_group(const std::string& path) noexcept {
+// The groups that processes made below this one.
+std::vector<std::string> groups_below(const std::string& path) {
+  std::vector<std::string> found;
+  std::error_code error;
+  for (fs::directory_iterator entry(path, error), end; !error && entry != end;
+       entry.increment(error)) {
+    if (entry->is_directory(error) && !entry->is_symlink(error)) found.push_back(entry->path());
+  }
+  return found;
+}
+
+void kill_group(const std::string& path) {
   const internal::UniqueFd fd(::open((path + "/cgroup.kill").c_str(), O_WRONLY | O_CLOEXEC));
-  if (fd.is_open() && ::write(fd.get(), "1", 1) == 1) return;
+  if (fd.is_open() && ::write(fd.get(), "1", 1) == 1) return;  // those below, too
   // Before Linux 5.14. Whoever forks while this goes on is found by the next look.
+  for (const std::string& below : groups_below(path)) kill_group(below);
   for (int look = 0; look < 10; ++look) {
     std::ifstream processes(path + "/cgroup.procs");
     bool is_empty = true;
@@ -88,7 +102,8 @@ bool is_old(const std::string& path) {
   return stat(path.c_str(), &status) == 0 && time(nullptr) - status.st_mtime > kOldSeconds;
 }
 
-void remove_group(const std::string& path) noexcept {
+void remove_group(const std::string& path) {
+  for (const std::string& below : groups_below(path)) remove_group(below);
   for (int look = 0; look < 20; ++look) {
     if (rmdir(path.c_str()) == 0 || errno != EBUSY) return;
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
@@ -104,8 +119,8 @@ ControlGroup ControlGroup::make_below_own() {
   if (own.empty() || tag.empty() || !is_delegated(own) || !can_be_divided(own)) return made;
   const std::string path = own + "/" + kPrefix + tag;
   if (mkdir(path.c_str(), 0755) != 0) return made;
-  made.entrance_.reset(::open((path + "/cgroup.procs").c_str(), O_WRONLY | O_CLOEXEC));
-  if (made.entrance_.is_open()) {
+  made.folder_.reset(::open(path.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  if (made.folder_.is_open()) {
     made.path_ = path;
   } else {
     (void)rmdir(path.c_str());
@@ -114,11 +129,21 @@ ControlGroup ControlGroup::make_below_own() {
 }
 
 void ControlGroup::kill_all() const noexcept {
-  if (exists()) kill_group(path_);
+  if (!exists()) return;
+  try {
+    kill_group(path_);
+  } catch (const std::exception&) {
+    // No memory: what is left ends as without a group.
+  }
 }
 
 void ControlGroup::remove() const noexcept {
-  if (exists()) remove_group(path_);
+  if (!exists()) return;
+  try {
+    remove_group(path_);
+  } catch (const std::exception&) {
+    // The next launcher on this host removes it.
+  }
 }
 
 void end_left_groups() noexcept {

@@ -23,16 +23,17 @@ class ControlGroup {
   [[nodiscard]] static ControlGroup make_below_own();
 
   [[nodiscard]] bool exists() const noexcept { return !path_.empty(); }
-  /// A process that writes "0" here enters the group; -1: none.
-  [[nodiscard]] int entrance() const noexcept { return entrance_.get(); }
+  /// Its folder (O_PATH), for fork_into_group(); -1: none.
+  [[nodiscard]] int folder() const noexcept { return folder_.get(); }
   /// SIGKILL to all processes in it.
   void kill_all() const noexcept;
-  /// Once it is empty; waits for that for some 100 ms.
+  /// Once it is empty, with the groups that its processes made below; waits for that for some 100
+  /// ms.
   void remove() const noexcept;
 
  private:
   std::string path_;
-  internal::UniqueFd entrance_;
+  internal::UniqueFd folder_;
 };
 
 /// Ends and removes groups below this process's own whose owner is gone, and removes old empty ones

@@ -3,10 +3,12 @@
 
 // What tells the folders and control groups of a job that was killed from those in use.
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -15,7 +17,9 @@
 #include <filesystem>
 #include <string>
 
+#include "base/unique_fd.h"
 #include "launcher/agent/children.h"
+#include "launcher/fork_exec.h"
 #include "launcher/leftovers/control_group.h"
 #include "launcher/leftovers/owner_tag.h"
 #include "launcher/leftovers/sweep.h"
@@ -135,12 +139,16 @@ TEST(LeftBehind, IsWhoSleepsInTheKernelAndNobodyElse) {
 TEST(ControlGroup, EndsWhateverIsInItInAnySession) {
   const ControlGroup group = ControlGroup::make_below_own();
   if (!group.exists()) GTEST_SKIP() << "no control group (v2) can be made below this process's own";
-  const pid_t child = fork();
-  if (child == 0) {
-    if (write(group.entrance(), "0", 1) != 1) _exit(1);
+  const auto live = [] {
     if (fork() == 0) setsid();
     while (true) pause();
-  }
+  };
+  const pid_t child = fork_beside(live, group.folder()).pid;
+  ASSERT_GT(child, 0);
+  // As a container that a rank starts does.
+  const std::string below = "/proc/self/fd/" + std::to_string(group.folder()) + "/below";
+  ASSERT_EQ(mkdir(below.c_str(), 0755), 0);
+  ASSERT_EQ(mkdir((below + "/lower").c_str(), 0755), 0);
   std::array<char, 4096> names{};
   for (int look = 0; look < 500; ++look) {
     names.fill('\0');
@@ -162,10 +170,19 @@ TEST(ControlGroup, EndsWhateverIsInItInAnySession) {
   again.remove();
 }
 
+TEST(ControlGroup, WhatIsNoneIsNotEntered) {
+  const internal::UniqueFd folder(open("/tmp", O_PATH | O_DIRECTORY | O_CLOEXEC));
+  const Forked child = fork_beside([] { _exit(7); }, folder.get());
+  ASSERT_GT(child.pid, 0);
+  int status = 0;
+  ASSERT_EQ(waitpid(child.pid, &status, 0), child.pid);
+  EXPECT_EQ(WEXITSTATUS(status), 7);
+}
+
 TEST(ControlGroup, OfNobodyDoesNothing) {
   const ControlGroup none;
   EXPECT_FALSE(none.exists());
-  EXPECT_EQ(none.entrance(), -1);
+  EXPECT_EQ(none.folder(), -1);
   none.kill_all();
   none.remove();
 }

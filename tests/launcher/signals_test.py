@@ -274,6 +274,14 @@ def grace_is_the_limit_for_agents_too(launcher, _moments):
         job.leaves_nothing()
 
 
+def a_stopped_reaper_ends_with_the_lease(launcher, _moments):
+    with Job(launcher, "-n", 1, "--lease", "2.5", "sh", "-c", "echo up; sleep 0.5") as job:
+        job.wait_for("up")
+        os.kill(parent_of(job.agent()), signal.SIGSTOP)
+        job.ends_with(0, 8)
+        job.leaves_nothing()
+
+
 def an_ignored_ctrl_c_stays_ignored(launcher, _moments):
     def ignore():
         signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -410,6 +418,7 @@ if __name__ == "__main__":
         sigterm_to_an_agent_leaves_time,
         one_sigterm_to_all_is_one_end,
         grace_is_the_limit_for_agents_too,
+        a_stopped_reaper_ends_with_the_lease,
         an_ignored_ctrl_c_stays_ignored,
         a_setuid_rank_that_stays_is_named,
         killall_by_name_leaves_nothing,
