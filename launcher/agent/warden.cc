@@ -134,7 +134,7 @@ void start_sweep() {
   process_below = 0;  // signals are for the agent, and not from here
   sigprocmask(SIG_SETMASK, &before, nullptr);
   die_with(parent, SIGKILL);
-  (void)!nice(19);  // the ranks that start meanwhile come first
+  (void)!nice(19);                          // the ranks that start meanwhile come first
   (void)dup2(STDIN_FILENO, STDERR_FILENO);  // the remote shell waits for its end
   end_left_groups();
   remove_left_folders();
