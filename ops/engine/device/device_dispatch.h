@@ -30,7 +30,7 @@ struct DevicePlan {
 
 /// Throws InvalidArgument where NCCL may carry no data of `group` between nodes: they are to be
 /// encrypted or authenticated.
-void check_nccl(OpKind kind, const Group& group);
+void check_nccl(OpKind kind, const Group& group, const DeviceGroupOptions& options);
 
 [[nodiscard]] std::size_t scratch_bytes(const Collective& collective, const DevicePlan& plan,
                                         const Topology& topology,

@@ -250,7 +250,7 @@ class NcclDeviceGroup final : public DeviceGroup {
     }
     const Topology& topology = group_->topology();
     if (topology.node_of(transfer.root) != topology.node_of(group_->rank())) {
-      check_nccl(transfer.kind, *group_);
+      check_nccl(transfer.kind, *group_, options_);
     }
   }
 

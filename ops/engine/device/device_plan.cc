@@ -83,15 +83,19 @@ DevicePlan plan_unchecked(const Collective& collective, const Group& group,
 DevicePlan plan_device_collective(const Collective& collective, const Group& group,
                                   const DeviceGroupOptions& options) {
   const DevicePlan plan = plan_unchecked(collective, group, options);
-  if (!plan.crosses_on_host) check_nccl(collective.kind, group);
+  const bool is_empty = collective.kind == OpKind::kAllReduce && collective.count == 0;
+  if (!plan.crosses_on_host && !is_empty) check_nccl(collective.kind, group, options);
   return plan;
 }
 
-void check_nccl(OpKind kind, const Group& group) {
+void check_nccl(OpKind kind, const Group& group, const DeviceGroupOptions& options) {
   check_carrier(group.options(), group.topology(),
                 std::string("NCCL, in ") + to_string(kind) + " on a device,",
-                "use tensors on the CPU, or the algorithm non_cuda_aware, which reduces sums and "
-                "means of gradients by way of the CPU");
+                options.crosses_on_host
+                    ? "use tensors on the CPU: of tensors on devices, non_cuda_aware takes sums "
+                      "and means of floating point numbers by way of the CPU, and nothing else"
+                    : "use tensors on the CPU, or the algorithm non_cuda_aware, which takes sums "
+                      "and means of floating point numbers by way of the CPU");
 }
 
 std::size_t scratch_bytes(const Collective& collective, const DevicePlan& plan,

@@ -204,7 +204,16 @@ TEST(DeviceEncryption, NcclCarriesNothingBetweenNodes) {
     Floats data(1000, 1.0F);
     EXPECT_FALSE(is_refused(rank, of_kind(OpKind::kAllReduce, data.size(), data, data)));
     EXPECT_EQ(data, Floats(1000, 4.0F));
-    EXPECT_TRUE(is_refused(rank, of_kind(OpKind::kBroadcast, data.size(), data, data)));
+    Floats none;
+    EXPECT_FALSE(is_refused(rank, of_kind(OpKind::kAllReduce, 0, none, none)));
+    try {
+      rank.device_group.issue(of_kind(OpKind::kBroadcast, 1000, data, data), rank.stream)->wait();
+      ADD_FAILURE() << "NCCL carries a broadcast";
+    } catch (const InvalidArgument& error) {  // who uses non_cuda_aware is not told to use it
+      EXPECT_EQ(std::string(error.what()).find("or the algorithm non_cuda_aware"),
+                std::string::npos)
+          << error.what();
+    }
   });
 }
 
