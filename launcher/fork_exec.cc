@@ -21,9 +21,9 @@ namespace {
 
 // A sanitizer with a thread of its own has to know of each fork.
 #ifdef __SANITIZE_THREAD__
-constexpr bool kIsClonedByHand = false;
+constexpr bool kClonesByHand = false;
 #else
-constexpr bool kIsClonedByHand = true;
+constexpr bool kClonesByHand = true;
 #endif
 
 // Of linux/sched.h, which older systems have without them.
@@ -71,16 +71,13 @@ Forked fork_detail::after_fork(pid_t pid, const sigset_t& blocked_before) noexce
   return {pid, 0};
 }
 
-pid_t fork_detail::fork_into(int group) noexcept {
-  // A process that is born in a group need not be moved, for which the kernel waits until all
-  // processors have passed a point of rest: 5 to 20 ms.
-  if (kIsClonedByHand) {
-    CloneArguments how;
-    how.group = static_cast<std::uint64_t>(group);
-    const long pid = syscall(kClone3, &how, sizeof how);
-    if (pid >= 0) return static_cast<pid_t>(pid);
-  }
-  // Before Linux 5.7, or in a sandbox that does not know the call.
+pid_t fork_detail::clone_into(int group) noexcept {
+  CloneArguments how;
+  how.group = static_cast<std::uint64_t>(group);
+  return static_cast<pid_t>(syscall(kClone3, &how, sizeof how));
+}
+
+pid_t fork_detail::fork_and_move(int group) noexcept {
   const pid_t pid = fork();
   if (pid != 0) return pid;
   const int entrance = openat(group, "cgroup.procs", O_WRONLY | O_CLOEXEC);
@@ -89,6 +86,11 @@ pid_t fork_detail::fork_into(int group) noexcept {
     close(entrance);
   }
   return 0;
+}
+
+pid_t fork_detail::fork_into(int group) noexcept {
+  const pid_t pid = kClonesByHand ? clone_into(group) : -1;
+  return pid >= 0 ? pid : fork_and_move(group);
 }
 
 void become_child_of(pid_t parent, int death_signal, std::span<const int> ignored) noexcept {

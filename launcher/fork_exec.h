@@ -44,8 +44,14 @@ namespace fork_detail {
 [[nodiscard]] sigset_t block_all_signals() noexcept;
 /// In the parent: undoes that and gives the child a process group of its own.
 [[nodiscard]] Forked after_fork(pid_t pid, const sigset_t& blocked_before) noexcept;
-/// As fork(), into the control group (v2) of that folder; see fork_beside().
+/// As fork(), into the control group (v2) of that folder; see fork_beside(). The first of the two
+/// ways that can be gone.
 [[nodiscard]] pid_t fork_into(int group) noexcept;
+/// The child is born there; Linux 5.7. -1 and errno where that cannot be.
+[[nodiscard]] pid_t clone_into(int group) noexcept;
+/// The child moves there, for which the kernel waits until all processors have passed a point of
+/// rest: 5 to 20 ms.
+[[nodiscard]] pid_t fork_and_move(int group) noexcept;
 }  // namespace fork_detail
 
 /// vfork(): nothing of this process is copied, which takes longer than all the rest; it goes on
@@ -66,7 +72,8 @@ template <typename Child>
 /// fork(): this process goes on at once, whatever the child waits for. Of a process with one
 /// thread, as the agent is, the child may call anything, allocate too: nobody held a lock when it
 /// was copied. Of one with more, only async-signal-safe functions. `group`: the folder of a control
-/// group (v2) that the child is to be in; where that cannot be, it is in its parent's.
+/// group (v2) that the child is to be in; where that cannot be, it is in its parent's. Such a child
+/// is unknown to pthread_atfork's handlers, and its pthread_self() stands for its parent's thread.
 template <typename Child>
 [[nodiscard]] Forked fork_beside(const Child& child, int group = -1) {
   const sigset_t before = fork_detail::block_all_signals();

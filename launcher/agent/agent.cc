@@ -153,15 +153,24 @@ void Agent::beat() {
     return end(1);
   }
   channel_->send_urgent(AgentMessage::kHeartbeat, "");
-  for (const Rank& rank : ranks_) {
-    if (rank.is_running) memory_.look(rank.pid);
-  }
-  memory_.look_at_machine();
-  look_at_starts();
+  // Before anything else: what follows takes its time on a busy host.
   heartbeat_.expires_after(kHeartbeatInterval);
   heartbeat_.async_wait([this](const asio::error_code& error) {
     if (!error) beat();
   });
+  look_at_memory();
+  look_at_starts();
+}
+
+// Of some ranks at a time, each in its turn: their files take up to 40 us a rank.
+void Agent::look_at_memory() {
+  constexpr std::size_t kRanksAtATime = 64;
+  for (std::size_t i = 0; i < std::min(kRanksAtATime, ranks_.size()); ++i) {
+    next_look_ = (next_look_ + 1) % ranks_.size();
+    const Rank& rank = ranks_[next_look_];
+    if (rank.is_running) memory_.look(rank.pid);
+  }
+  memory_.look_at_machine();
 }
 
 void Agent::on_frame(const internal::Frame& frame) {
@@ -357,6 +366,7 @@ void Agent::reap_orphans() {
       return rank.is_running && rank.pid == info.si_pid;
     });
     if (is_rank || relay_.owns(info.si_pid)) return reap();
+    if (mpi_) mpi_->on_child_end(info);
     waitpid(info.si_pid, nullptr, WNOHANG);
   }
 }

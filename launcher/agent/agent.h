@@ -66,6 +66,7 @@ class Agent {
   void follow_start(std::uint32_t local, internal::UniqueFd news);
   void on_start_end(std::uint32_t local);
   void look_at_starts();
+  void look_at_memory();
   void send_started();
   void connect_streams(Rank& rank, RankHandles handles);
   std::map<std::string, std::string> environment_of(std::uint32_t local, const CpuShare& share);
@@ -128,6 +129,7 @@ class Agent {
   std::string started_news_;      // not yet sent
   std::chrono::milliseconds lease_ = kFirstWord;
   MemoryWatch memory_;
+  std::size_t next_look_ = 0;  // of memory_, at which rank
   PunctualityWatch watch_;
   bool started_ = false;
   bool told_all_exited_ = false;

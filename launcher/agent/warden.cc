@@ -141,13 +141,16 @@ void start_sweep() {
   _exit(0);
 }
 
+// Where it cannot be known: as if with code 1.
+constexpr int kUnknownEnd = 1 << 8;
+
 // The status with which the process below ends; whoever else ends meanwhile is reaped. One that is
 // stopped is killed after the lease.
 int wait_for_end_of(pid_t below) {
   int status = 0;
   while (true) {
     const pid_t ended = waitpid(-1, &status, WUNTRACED);
-    if (ended < 0 && errno != EINTR) return status;
+    if (ended < 0 && errno != EINTR) return kUnknownEnd;
     if (ended != below) continue;
     if (WIFSTOPPED(status)) status = outlast_stop(below);
     if (!WIFCONTINUED(status)) return status;
@@ -191,7 +194,11 @@ ControlGroup fork_under_warden(const std::string& marker, std::span<char> argume
   adopt_orphans();
   ControlGroup group = ControlGroup::make_below_own();
   const pid_t reaper = fork();
-  if (reaper < 0) throw system_error("agent: cannot fork");
+  if (reaper < 0) {
+    const auto error = system_error("agent: cannot fork");
+    group.remove();
+    throw error;
+  }
   if (reaper > 0) {
     give_up_channel();
     prctl(PR_SET_NAME, kWardenName);

@@ -188,6 +188,9 @@ RankExit decode_exit(std::string_view bytes) {
   exit.out_of_memory = body.u8() != 0;
   exit.detail = body.text();
   check_end(body, "exit report");
+  if (exit.value > (exit.by_signal ? static_cast<std::uint32_t>(SIGRTMAX) : 255U)) {
+    throw SystemError("agent protocol: nothing ends with " + std::to_string(exit.value), EPROTO);
+  }
   return exit;
 }
 

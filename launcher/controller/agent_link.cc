@@ -190,13 +190,14 @@ void AgentLink::pass_line(const std::string& line) {
   }
 }
 
-void AgentLink::wait_for_exit_then_lose() {
+// The remote shell's end is a part of the reason; on a busy machine it takes its time.
+void AgentLink::wait_for_exit_then_lose(int looks) {
   auto timer = std::make_shared<asio::steady_timer>(io_);
   timer->expires_after(kExitGrace);
   timer->async_wait(
-      [this, timer, alive = std::weak_ptr<bool>(alive_)](const asio::error_code& error) {
-        if (error || alive.expired()) return;
-        reap();
+      [this, timer, looks, alive = std::weak_ptr<bool>(alive_)](const asio::error_code& error) {
+        if (error || alive.expired() || is_lost_) return;
+        if (!reap() && looks > 1) return wait_for_exit_then_lose(looks - 1);
         const std::string why = end_reason_.empty() ? "" : " (" + end_reason_ + ")";
         lose("the connection to its agent closed" + why + "; " + start_.command.front() + " " +
              exit_text_);

@@ -84,7 +84,7 @@ class AgentLink {
   void receive_error(std::span<const std::byte> bytes);
   void pass_line(const std::string& line);
   void lose(const std::string& reason);
-  void wait_for_exit_then_lose();
+  void wait_for_exit_then_lose(int looks = 20);
 
   asio::io_context& io_;
   AgentStart start_;

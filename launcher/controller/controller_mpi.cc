@@ -52,7 +52,7 @@ void Controller::prepare_mpi() {
   for (const Rank& rank : ranks_) mpi_order_.node_of_rank.push_back(rank.node);
   mpi_pieces_.resize(nodes_.size());
   mpi_ = std::make_unique<MpiExchange>(
-      mpi_order_.node_of_rank, static_cast<std::uint32_t>(nodes_.size()),
+      mpi_order_.node_of_rank,
       [this](std::uint32_t node, const MpiMessage& message) { send_mpi(node, message); },
       [this](const std::set<std::uint32_t>& nodes, const MpiMessage& message) {
         send_mpi_to_all(nodes, message);

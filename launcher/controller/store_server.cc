@@ -29,6 +29,13 @@ bool parse_number(const std::string& text, std::int64_t& number) {
   return error == std::errc() && stop == end;
 }
 
+void check_length(const std::string& key, std::size_t bytes) {
+  if (bytes <= kMaxValueBytes) return;
+  throw StoreFull("the value of the store's key '" + key.substr(0, 100) + "' has " +
+                  std::to_string(bytes) + " bytes; at most " + std::to_string(kMaxValueBytes) +
+                  " are allowed");
+}
+
 }  // namespace
 
 StoreFull::StoreFull(const std::string& message) : SystemError(message, ENOSPC) {}
@@ -92,9 +99,11 @@ void StoreServer::handle(std::uint32_t rank, const internal::Frame& request) {
 
 void StoreServer::append(const std::string& key, std::string_view value) {
   const auto old = values_.find(key);
-  // A copy: set() counts what the old value frees.
-  std::string all = old == values_.end() ? std::string() : old->second;
-  set(key, std::move(all.append(value)));
+  if (old == values_.end()) return set(key, std::string(value));
+  // In place: a list of what many ranks say would be copied for each of them.
+  check_length(key, old->second.size() + value.size());
+  take_room(value.size(), 0, key);
+  old->second.append(value);
 }
 
 void StoreServer::forget(std::uint32_t rank) {
@@ -112,11 +121,7 @@ void StoreServer::reply(std::uint32_t rank, std::uint32_t id, std::uint8_t statu
 }
 
 void StoreServer::set(const std::string& key, std::string value) {
-  if (value.size() > kMaxValueBytes) {
-    throw StoreFull("the value of the store's key '" + key.substr(0, 100) + "' has " +
-                    std::to_string(value.size()) + " bytes; at most " +
-                    std::to_string(kMaxValueBytes) + " are allowed");
-  }
+  check_length(key, value.size());
   const auto old = values_.find(key);
   take_room(key.size() + value.size(), old == values_.end() ? 0 : key.size() + old->second.size(),
             key);

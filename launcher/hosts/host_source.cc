@@ -221,7 +221,7 @@ std::string read_host_text(const std::string& path, const std::string& what) {
   const internal::UniqueFd file = open_host_text(path, what);
   if (!file.is_open()) throw refuse("open", std::strerror(errno));
   std::string text;
-  std::array<char, 65536> block{};
+  std::string block(65536, '\0');  // not on the stack, which schedulers limit
   while (true) {
     const ssize_t count = read(file.get(), block.data(), block.size());
     if (count < 0 && errno == EINTR) continue;

@@ -10,11 +10,15 @@
 #include "base/error.h"
 
 namespace chainmail::launch {
+namespace {
 
-MpiExchange::MpiExchange(std::vector<std::uint32_t> node_of_rank, std::uint32_t nodes, Send send,
-                         SendAll send_all)
+// As much as the job's store may hold.
+constexpr std::size_t kMaxPublishedBytes = std::size_t{256} << 20;
+
+}  // namespace
+
+MpiExchange::MpiExchange(std::vector<std::uint32_t> node_of_rank, Send send, SendAll send_all)
     : node_of_rank_(std::move(node_of_rank)),
-      nodes_(nodes),
       send_(std::move(send)),
       send_all_(std::move(send_all)) {}
 
@@ -111,6 +115,10 @@ void MpiExchange::publish(std::uint32_t node, const MpiMessage& message) {
   if (std::any_of(message.entries.begin(), message.entries.end(), is_taken)) {
     return answer({node, message.id}, kMpiTaken, {});
   }
+  std::size_t bytes = published_bytes_;
+  for (const MpiEntry& entry : message.entries) bytes += entry.key.size() + entry.value.size();
+  if (bytes > kMaxPublishedBytes) return answer({node, message.id}, kMpiFull, {});
+  published_bytes_ = bytes;
   for (const MpiEntry& entry : message.entries) names_[entry.key] = {owner, entry.value};
   answer({node, message.id}, kMpiGood, {});
   std::erase_if(waiting_, [this](const Waiting& lookup) { return answer_if_known(lookup, false); });
@@ -143,8 +151,11 @@ void MpiExchange::unpublish(std::uint32_t node, const MpiMessage& message) {
            std::any_of(message.entries.begin(), message.entries.end(),
                        [&](const MpiEntry& entry) { return entry.key == key; });
   };
-  const std::size_t removed = std::erase_if(
-      names_, [&](const auto& name) { return name.second.owner == owner && is_named(name.first); });
+  const std::size_t removed = std::erase_if(names_, [&](const auto& name) {
+    if (name.second.owner != owner || !is_named(name.first)) return false;
+    published_bytes_ -= name.first.size() + name.second.value.size();
+    return true;
+  });
   const bool is_good = removed > 0 || message.entries.empty();
   answer({node, message.id}, is_good ? kMpiGood : kMpiNotFound, {});
 }

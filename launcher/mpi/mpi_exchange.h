@@ -27,8 +27,7 @@ class MpiExchange {
   using SendAll = std::function<void(const std::set<std::uint32_t>& nodes, const MpiMessage&)>;
 
   /// Without `send_all`, one after the other.
-  MpiExchange(std::vector<std::uint32_t> node_of_rank, std::uint32_t nodes, Send send,
-              SendAll send_all = nullptr);
+  MpiExchange(std::vector<std::uint32_t> node_of_rank, Send send, SendAll send_all = nullptr);
 
   /// A message from a node, whatever is not the controller's own matter (kAbort and its like).
   /// Throws SystemError(EPROTO) for what no helper says.
@@ -64,11 +63,11 @@ class MpiExchange {
   std::uint32_t owner_in(const MpiMessage& message) const;
 
   std::vector<std::uint32_t> node_of_rank_;
-  std::uint32_t nodes_;
   Send send_;
   SendAll send_all_;
   std::map<std::pair<std::string, std::vector<std::uint32_t>>, Fence> fences_;
   std::map<std::string, Name> names_;
+  std::size_t published_bytes_ = 0;
   std::vector<Waiting> waiting_;
   std::map<std::uint64_t, Party> fetches_;
   std::uint64_t last_fetch_ = 0;
@@ -78,5 +77,6 @@ class MpiExchange {
 inline constexpr std::int32_t kMpiGood = 0;
 inline constexpr std::int32_t kMpiNotFound = 1;
 inline constexpr std::int32_t kMpiTaken = 2;
+inline constexpr std::int32_t kMpiFull = 3;
 
 }  // namespace chainmail::launch

@@ -215,6 +215,10 @@ void MpiService::on_helper_lost(const std::string& words) {
   send_({MpiOp::kUnserved, 0, 0, {}, {}, {}, explained(words)});
 }
 
+void MpiService::on_child_end(const siginfo_t& info) {
+  if (helper_) (void)helper_->on_child_end(info);
+}
+
 void MpiService::on_rank_exit(std::uint32_t rank, bool is_good) {
   // The last words of a rank reached the helper before the rank could end.
   if (helper_ && !helper_is_lost_) helper_->drain();

@@ -46,6 +46,8 @@ class MpiService {
   void handle(MpiMessage message);
   /// Before the exit is reported: says so when the rank left others waiting.
   void on_rank_exit(std::uint32_t rank, bool is_good);
+  /// For who reaps this process's children, before it does: a helper's end is explained by it.
+  void on_child_end(const siginfo_t& info);
 
  private:
   enum class Stage : std::uint8_t { kOutside, kInside, kOver };

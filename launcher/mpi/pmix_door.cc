@@ -19,7 +19,10 @@ using asio::ip::tcp;
 
 // A rank says who it is in one packet of a few hundred bytes, as soon as it is connected.
 constexpr std::size_t kMaxFirstBytes = 4096;
-constexpr std::chrono::milliseconds kTimeToSpeak{2000};
+// A rank on a busy host may take long over it, and one that is refused goes on without the others.
+// Strangers who say nothing are to take places from nobody: half of them are theirs at most.
+constexpr std::chrono::seconds kTimeToSpeak{30};
+constexpr std::chrono::seconds kTimeInACrowd{2};
 constexpr std::chrono::milliseconds kTimeForTheRest{20};
 // Callers at a time that have not been looked at; more wait in the kernel.
 constexpr std::size_t kMaxCallers = 256;
@@ -87,7 +90,7 @@ void PmixDoor::accept_later() {
 }
 
 void PmixDoor::listen_to(const std::shared_ptr<Caller>& caller) {
-  caller->limit.expires_after(kTimeToSpeak);
+  caller->limit.expires_after(*callers_ <= kMaxCallers / 2 ? kTimeToSpeak : kTimeInACrowd);
   caller->limit.async_wait([weak = std::weak_ptr<Caller>(caller)](const asio::error_code& error) {
     asio::error_code ignored;
     if (const auto late = weak.lock(); late && !error) late->socket.close(ignored);

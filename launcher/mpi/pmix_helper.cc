@@ -4,6 +4,7 @@
 #include "launcher/mpi/pmix_helper.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -13,6 +14,7 @@
 
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <filesystem>
 
@@ -29,6 +31,8 @@ constexpr int kControlFd = 3;
 constexpr int kDoorFd = 4;
 constexpr int kFirstParkedFd = 100;
 constexpr std::size_t kMaxWords = 4096;
+constexpr std::chrono::milliseconds kPause{20};
+constexpr int kTimeToEnd = 200;  // milliseconds
 
 struct Ends {
   UniqueFd ours;
@@ -76,8 +80,8 @@ struct Descriptors {
   report_and_exit(fds.report, errno);
 }
 
-UniqueFd start_process(const std::string& program, const Ends& control, const Ends& door,
-                       const Pipe& error) {
+pid_t start_process(const std::string& program, const Ends& control, const Ends& door,
+                    const Pipe& error) {
   Pipe report;
   std::vector<std::string> words{program};
   std::vector<std::string> variables = helper_environment();
@@ -98,7 +102,14 @@ UniqueFd start_process(const std::string& program, const Ends& control, const En
   if (child.pid < 0 || failure != 0) {
     throw SystemError("cannot run " + program + ": " + std::strerror(failure), failure);
   }
-  return UniqueFd(static_cast<int>(syscall(SYS_pidfd_open, child.pid, 0)));
+  return child.pid;
+}
+
+std::string text_of(const siginfo_t& info) {
+  if (info.si_code == CLD_EXITED) return "ended with code " + std::to_string(info.si_status);
+  const std::string text = "been killed by signal " + std::to_string(info.si_status);
+  if (info.si_status != SIGKILL) return text;
+  return text + " (by the kernel, where memory ran out: see dmesg)";
 }
 
 }  // namespace
@@ -117,17 +128,18 @@ TrustedPath find_pmix_helper() {
 }
 
 PmixHelper::PmixHelper(asio::io_context& io, const std::string& program, Callbacks callbacks)
-    : callbacks_(std::move(callbacks)), door_(io) {
+    : callbacks_(std::move(callbacks)), door_(io), pause_(io) {
   Ends control = socket_pair(SOCK_STREAM);
   Ends door = socket_pair(SOCK_SEQPACKET);
   Pipe error;
-  process_ = start_process(program, control, door, error);
+  pid_ = start_process(program, control, door, error);
+  process_.reset(static_cast<int>(syscall(SYS_pidfd_open, pid_, 0)));
   door_.assign(door.ours.release());
   UniqueFd writer(fcntl(control.ours.get(), F_DUPFD_CLOEXEC, 3));
   if (!writer.is_open()) throw system_error("cannot make a socket for the MPI helper");
   ByteStream::Callbacks on_control;
   on_control.on_bytes = [this](std::span<const std::byte> bytes) { receive(bytes); };
-  on_control.on_end = [this](const std::string&) { lose("ended"); };
+  on_control.on_end = [this](const std::string&) { lose(""); };
   control_ = ByteStream::make(io, std::move(control.ours), std::move(writer), on_control);
   control_->start();
   ByteStream::Callbacks on_error;
@@ -178,12 +190,16 @@ void PmixHelper::pass_waiting() {
       waiting_.pop_front();
       continue;
     }
-    if (errno != EAGAIN && errno != ETOOMANYREFS && errno != ENOBUFS) return;  // on_lost comes
-    door_.async_wait(asio::posix::stream_descriptor::wait_write,
-                     [this, alive = alive_](const asio::error_code& error) {
-                       if (*alive && !error) pass_waiting();
-                     });
-    return;
+    const auto go_on = [this, alive = alive_](const asio::error_code& error) {
+      if (*alive && !error) pass_waiting();
+    };
+    if (errno == EAGAIN) {
+      door_.async_wait(asio::posix::stream_descriptor::wait_write, go_on);
+    } else if (errno == ETOOMANYREFS || errno == ENOBUFS) {
+      pause_.expires_after(kPause);  // no lack of room in the socket, which is writable
+      pause_.async_wait(go_on);
+    }
+    return;  // any other error: on_lost comes
   }
 }
 
@@ -203,9 +219,31 @@ void PmixHelper::receive(std::span<const std::byte> bytes) {
   }
 }
 
-void PmixHelper::lose(const std::string& reason) {
+bool PmixHelper::on_child_end(const siginfo_t& info) {
+  if (info.si_pid != pid_) return false;
+  if (end_.empty()) end_ = text_of(info);
+  return true;
+}
+
+// Its socket closes a moment before it can be waited for.
+void PmixHelper::look_at_end() {
+  if (!end_.empty() || !process_.is_open()) return;
+  pollfd ended{process_.get(), POLLIN, 0};
+  poll(&ended, 1, kTimeToEnd);
+  siginfo_t info{};
+  if (waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) == 0) {
+    (void)on_child_end(info);
+  }
+}
+
+void PmixHelper::lose(const std::string& cause) {
   if (std::exchange(is_lost_, true)) return;
   errors_->drain();
+  std::string reason = cause;
+  if (reason.empty()) {
+    look_at_end();
+    reason = end_.empty() ? "ended" : end_;
+  }
   callbacks_.on_lost(words_.empty() ? reason : reason + "; its last words: " + words_);
 }
 

@@ -7,8 +7,11 @@
 
 #pragma once
 
+#include <signal.h>
+#include <sys/types.h>
 #include <asio/io_context.hpp>
 #include <asio/posix/stream_descriptor.hpp>
+#include <asio/steady_timer.hpp>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -48,17 +51,23 @@ class PmixHelper {
   void pass(internal::UniqueFd connection);
   /// Handles what it has said already.
   void drain();
+  /// For who reaps this process's children: takes down how the helper ended; false: another one.
+  bool on_child_end(const siginfo_t& info);
 
  private:
   void receive(std::span<const std::byte> bytes);
-  void lose(const std::string& reason);
+  void lose(const std::string& cause);  // empty: it has ended
   void pass_waiting();
+  void look_at_end();
 
   Callbacks callbacks_;
+  pid_t pid_ = -1;
   internal::UniqueFd process_;  // a pidfd: the number may be somebody else's by now
+  std::string end_;             // how it ended, once that is known
   std::shared_ptr<ByteStream> control_;
   std::shared_ptr<ByteStream> errors_;
   asio::posix::stream_descriptor door_;
+  asio::steady_timer pause_;
   std::deque<internal::UniqueFd> waiting_;
   internal::FrameReader frames_;
   MpiPieces pieces_;

@@ -34,6 +34,7 @@ Server* server = nullptr;
 pmix_status_t status_of(std::int32_t status) {
   if (status == kMpiGood) return PMIX_SUCCESS;
   if (status == kMpiTaken) return PMIX_ERR_DUPLICATE_KEY;
+  if (status == kMpiFull) return PMIX_ERR_OUT_OF_RESOURCE;
   return status == kMpiNotFound ? PMIX_ERR_NOT_FOUND : PMIX_ERR_TIMEOUT;
 }
 

@@ -134,6 +134,7 @@ class LauncherClient final : public ops::FailureNews,
   std::vector<std::pair<int, std::exception_ptr>> lost_ranks_;  ///< the first is the cause
   std::map<int, ops::RankEnd> ended_ranks_;
   Deadline next_look_ = Deadline::after(std::chrono::milliseconds{0});  ///< at ended_ranks_
+  std::chrono::milliseconds reading_time_{0};  ///< between looks, besides kAttendancePeriod
   std::map<std::string, std::exception_ptr> failed_groups_;
   std::thread reader_;
 };

@@ -15,6 +15,11 @@ namespace {
 
 // Who asks is moving data, for others too: a launcher that does not answer is asked again later.
 constexpr std::chrono::milliseconds kAttendancePeriod{100};
+// Of the list of ranks that have ended, through one launcher for all ranks.
+constexpr std::size_t kListBytesPerMs = 50;
+// Of a failure, to all ranks.
+constexpr std::size_t kMostMissingTold = 256;
+constexpr std::size_t kMostWords = 4096;
 constexpr std::chrono::milliseconds kAttendanceLimit{250};
 
 }  // namespace
@@ -87,8 +92,12 @@ void LauncherClient::announce(const std::string& group, const std::exception_ptr
   try {
     const ErrorText text = describe_error(error);
     BodyWriter body;
-    body.text(group).u32(text.code).text(text.message).i64(text.peer_rank);
-    for (const int rank : text.missing_ranks) body.u32(static_cast<std::uint32_t>(rank));
+    const auto& missing = text.missing_ranks;
+    body.text(group).u32(text.code).text(text.message.substr(0, kMostWords)).i64(text.peer_rank);
+    // Every rank of the job gets this: who counts the missing asks the ranks that wait for them.
+    for (std::size_t i = 0; i < std::min(missing.size(), kMostMissingTold); ++i) {
+      body.u32(static_cast<std::uint32_t>(missing[i]));
+    }
     leave_frame(JobMessage::kGroupFailed, body.take());
   } catch (const std::exception& failure) {
     log_line(LogLevel::kInfo, std::string("could not announce a failure: ") + failure.what());
@@ -108,11 +117,13 @@ std::optional<ops::RankEnd> LauncherClient::end_of(int rank) {
   {
     const std::lock_guard lock(mutex_);
     is_old = next_look_.has_passed();
-    if (is_old) next_look_ = Deadline::after(kAttendancePeriod);
+    if (is_old) next_look_ = Deadline::after(kAttendancePeriod + reading_time_);
   }
   const auto list = is_old ? look_for_ends() : std::nullopt;
   const auto news = list ? decode_ended(*list) : std::vector<EndedRank>();
   const std::lock_guard lock(mutex_);
+  // All that wait ask, and each gets the whole list: the longer it is, the seldomer.
+  if (list) reading_time_ = std::chrono::milliseconds(list->size() / kListBytesPerMs);
   for (const EndedRank& ended : news) {
     const int number = static_cast<int>(ended.rank);
     ended_ranks_.try_emplace(number, ops::RankEnd{number, ended.host, ended.cause});

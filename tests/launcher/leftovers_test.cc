@@ -13,7 +13,9 @@
 #include <unistd.h>
 
 #include <array>
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <filesystem>
 #include <string>
 
@@ -168,6 +170,41 @@ TEST(ControlGroup, EndsWhateverIsInItInAnySession) {
   const ControlGroup again = ControlGroup::make_below_own();
   EXPECT_TRUE(again.exists());  // the name is free, so nobody was left in it
   again.remove();
+}
+
+// Of a child that fork has made.
+std::string group_of(pid_t child) {
+  char letter = 0;
+  std::string text;
+  FILE* file = fopen(("/proc/" + std::to_string(child) + "/cgroup").c_str(), "r");
+  while (file != nullptr && fread(&letter, 1, 1, file) == 1) text += letter;
+  if (file != nullptr) fclose(file);
+  return text;
+}
+
+TEST(ControlGroup, ChildrenAreBornInItOrMoveThere) {
+  const ControlGroup group = ControlGroup::make_below_own();
+  if (!group.exists()) GTEST_SKIP() << "no control group (v2) can be made below this process's own";
+  const pid_t born = fork_detail::clone_into(group.folder());
+  if (born == 0) {
+    while (true) pause();
+  }
+  if (born < 0 && errno == ENOSYS) GTEST_SKIP() << "no clone3 here";
+  ASSERT_GT(born, 0) << strerror(errno);
+  EXPECT_THAT(group_of(born), testing::HasSubstr(own_tag()));
+  const pid_t moved = fork_detail::fork_and_move(group.folder());
+  if (moved == 0) {
+    while (true) pause();
+  }
+  ASSERT_GT(moved, 0);
+  for (int look = 0; look < 500 && group_of(moved).find(own_tag()) == std::string::npos; ++look) {
+    usleep(10000);
+  }
+  EXPECT_THAT(group_of(moved), testing::HasSubstr(own_tag()));
+  group.kill_all();
+  ASSERT_EQ(waitpid(born, nullptr, 0), born);
+  ASSERT_EQ(waitpid(moved, nullptr, 0), moved);
+  group.remove();
 }
 
 TEST(ControlGroup, WhatIsNoneIsNotEntered) {

@@ -12,6 +12,7 @@
 #include <csignal>
 #include <span>
 
+#include "base/error.h"
 #include "launcher/agent/line_splitter.h"
 #include "launcher/agent/rank_process.h"
 #include "launcher/controller/rank_environment.h"
@@ -173,6 +174,17 @@ TEST(Verdict, AKillForMemoryIsSaid) {
   const RankExit back = decode_exit(encode_exit(exit));
   EXPECT_EQ(describe(back), "was killed by signal 9 (out-of-memory killer): it had used 3 MiB");
   EXPECT_EQ(code_of(back), 137);
+}
+
+TEST(Verdict, NobodyEndsWithWhatNoProcessEndsWith) {
+  RankExit exit;
+  exit.value = 255;
+  EXPECT_EQ(code_of(decode_exit(encode_exit(exit))), 255);
+  exit.value = 256;
+  EXPECT_THROW((void)decode_exit(encode_exit(exit)), Error);
+  exit.by_signal = true;
+  exit.value = 0x7fffffff;
+  EXPECT_THROW((void)decode_exit(encode_exit(exit)), Error);
 }
 
 TEST(Verdict, ClosedIsClosed) {

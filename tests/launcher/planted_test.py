@@ -77,8 +77,15 @@ def the_helper_beside_the_launcher_runs(launcher):
         ran = folder.call(125, LOST)
         assert ran == f"helper {folder.helper}\n", ran
     with Folder(launcher, 0o1777, 0) as folder:
-        ran = folder.call(125, LOST)
+        ran = folder.call(125, LOST + " ended with code 0")
         assert ran == f"helper {folder.helper}\n", ran
+
+
+def a_helper_that_is_killed_is_told_as_such(launcher):
+    needs_root()
+    with Folder(launcher, 0o755, 0) as folder:
+        folder.helper.write_text("#!/bin/sh\nkill -9 $$\n")
+        folder.call(125, LOST + " been killed by signal 9")
 
 
 def no_helper_of_somebody_runs(launcher):
@@ -187,6 +194,7 @@ def nothing_of_a_job_goes_where_it_could_be_replaced(launcher):
 if __name__ == "__main__":
     sys.exit(main([
         the_helper_beside_the_launcher_runs,
+        a_helper_that_is_killed_is_told_as_such,
         no_helper_of_somebody_runs,
         a_helper_to_which_a_group_may_write_runs_as_a_copy,
         a_helper_that_only_the_host_has_says_why_it_is_not_run,

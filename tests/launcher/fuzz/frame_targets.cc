@@ -142,7 +142,7 @@ StartOrder order_seed() {
 
 // What helpers of three nodes say, one after the other.
 void run_mpi_exchange(std::string_view bytes) {
-  MpiExchange exchange({0, 0, 1, 2}, 3, [](std::uint32_t node, const MpiMessage& message) {
+  MpiExchange exchange({0, 0, 1, 2}, [](std::uint32_t node, const MpiMessage& message) {
     promise(node < 3, "an answer to a node that there is");
     promise(decode_mpi(encode_mpi(message)).op == message.op, "an answer that can be read");
   });

@@ -26,7 +26,7 @@ class MpiExchangeTest : public ::testing::Test {
   }
 
   std::string sent_;
-  MpiExchange exchange_{{0, 0, 1, 2}, 3, [this](std::uint32_t node, const MpiMessage& message) {
+  MpiExchange exchange_{{0, 0, 1, 2}, [this](std::uint32_t node, const MpiMessage& message) {
                           sent_ += std::to_string(node) + ":";
                           if (message.op == MpiOp::kGathered) {
                             sent_ += message.key + " " + message.data + ";";
@@ -105,6 +105,16 @@ TEST_F(MpiExchangeTest, NamesAreFoundUntilTheyAreTakenBack) {
   name(MpiOp::kUnpublish, 0, 2, 0, {});
   EXPECT_EQ(sent(), "0:answer 2=0;");
   EXPECT_EQ(exchange_.published(), 0U);
+}
+
+TEST_F(MpiExchangeTest, NamesTakeBoundedRoom) {
+  const std::string value(100 << 20, 'v');
+  name(MpiOp::kPublish, 0, 1, 0, {{"a", value}, {"b", value}});
+  name(MpiOp::kPublish, 0, 2, 0, {{"c", value}});
+  EXPECT_EQ(sent(), "0:answer 1=0;0:answer 2=3;");
+  name(MpiOp::kUnpublish, 0, 3, 0, {{"a", ""}});
+  name(MpiOp::kPublish, 0, 4, 0, {{"c", value}});
+  EXPECT_EQ(sent(), "0:answer 3=0;0:answer 4=0;");
 }
 
 TEST_F(MpiExchangeTest, ALookupCanWaitForAllOfItsNames) {

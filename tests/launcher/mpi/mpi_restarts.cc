@@ -112,8 +112,7 @@ class Restarts {
       nodes_[node].is_over = false;
     }
     exchange_ = std::make_unique<MpiExchange>(
-        mpi.node_of_rank, static_cast<std::uint32_t>(nodes_.size()),
-        [this](std::uint32_t node, const MpiMessage& message) {
+        mpi.node_of_rank, [this](std::uint32_t node, const MpiMessage& message) {
           send_in_pieces(message, [&](std::string body) {
             nodes_[node].link->send(AgentMessage::kMpi, std::move(body));
           });

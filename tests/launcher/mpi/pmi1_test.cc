@@ -66,7 +66,7 @@ class Pmi1Test : public ::testing::Test {
   std::string aborts_;
   std::array<std::unique_ptr<Pmi1Server>, 2> servers_;
   std::array<internal::UniqueFd, 4> sockets_;
-  MpiExchange exchange_{{0, 0, 1, 1}, 2, [this](std::uint32_t node, const MpiMessage& message) {
+  MpiExchange exchange_{{0, 0, 1, 1}, [this](std::uint32_t node, const MpiMessage& message) {
                           EXPECT_TRUE(servers_[node]->handle(message));
                         }};
 };

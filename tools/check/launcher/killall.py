@@ -44,8 +44,9 @@ def control_groups():
     found = set()
     for line in jobs.read("/proc/self/mountinfo", "r").splitlines():
         if " - cgroup2 " in line:
-            top = line.split()[4]
-            found.update(name for name in os.listdir(top) if name.startswith("chainmail"))
+            for folder, below, _ in os.walk(line.split()[4]):
+                found.update(os.path.join(folder, name) for name in below
+                             if name.startswith("chainmail"))
     return found
 
 

@@ -64,12 +64,12 @@ def jobs(folder, hosts, ranks, size):
     """name, run, what is wrong with it."""
     # Each rank says hello, and meets the others in the job's store.
     run = Run(folder, hosts, ranks, ["--mpi", "none", PROBE, "meet"])
-    yield "start, meeting and end", run, run.code != 0 and run.printed
+    yield "start, meeting and end", run, run.code != 0 and (run.printed or "no word")
     # As long as PMI-1's values may be.
     values = -(-size // LONGEST_VALUE)
     words = [FENCE, str(values), str(size // values)]
     run = Run(folder, hosts, ranks, ["--mpi", "pmi1"] + words)
-    yield f"fence of {size} B per rank", run, run.code != 0 and run.printed
+    yield f"fence of {size} B per rank", run, run.code != 0 and (run.printed or "no word")
     # All others hear of the first failure, and then fail, too.
     run = Run(folder, hosts, ranks, ["--mpi", "none", PROBE, "news"])
     heard = run.printed.count("lost 1 on ")
@@ -79,7 +79,7 @@ def jobs(folder, hosts, ranks, size):
     script = f"if [ $RANK = {hosts * ranks // 2} ]; then sleep 3; date +%s.%N >{failed}; exit 7; fi; exec sleep 600"
     run = Run(folder, hosts, ranks, ["--mpi", "none", "sh", "-c", script])
     late = run.ended - float(failed.read_text()) if failed.exists() else -1
-    wrong = run.code != 7 and run.printed
+    wrong = run.code != 7 and (run.printed or "no word")
     if not wrong and not 0 <= late <= 5:
         wrong = f"the last rank ended {late:.2f} s after the failure"
     yield f"failure of one rank (all ended {late:.2f} s later)", run, wrong
