@@ -83,6 +83,12 @@ std::optional<Frame> FrameReader::next() {
   const auto version = read_little_endian<std::uint16_t>(rest.substr(4));
   const auto reserved = read_little_endian<std::uint32_t>(rest.substr(12));
   // The version comes first: another version may lay out the rest in another way.
+  constexpr std::uint16_t kFarFromAnyVersion = 1000;
+  if (version > kFarFromAnyVersion) {
+    protocol_error(
+        "what came is no message: did something else write into the connection, such "
+        "as a remote shell or a start-up file that prints later?");
+  }
   if (version != kJobProtocolVersion) {
     protocol_error("the other side speaks version " + std::to_string(version) + ", this one " +
                    std::to_string(kJobProtocolVersion) +

@@ -15,11 +15,14 @@
 #include <exception>
 #include <filesystem>
 #include <iostream>
+#include <new>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <vector>
 
+#include "base/error.h"
 #include "launcher/agent/agent.h"
 #include "launcher/agent/warden.h"
 #include "launcher/child_process.h"
@@ -140,7 +143,12 @@ int run_job(const Options& options, const Placement& placement,
   const auto started = Clock::now();
   const auto limit = options.timeout;
   auto time_left = limit;
-  const std::string path = std::filesystem::read_symlink("/proc/self/exe").string();
+  std::error_code error;
+  const std::string path = std::filesystem::read_symlink("/proc/self/exe", error).string();
+  if (error) {
+    throw chainmail::SystemError(
+        "cannot read /proc/self/exe: " + error.message() + "; is /proc mounted?", error.value());
+  }
   JobDirectory directory;
   Patience patience;
   for (int generation = 0;; ++generation) {
@@ -189,19 +197,23 @@ void warn_of_open_channel(const Options& options, const Placement& placement) {
       << std::endl;
 }
 
+// What the caller asked for; a script that gets half of it has to know.
+int print(const std::string& text) {
+  std::cout << text << std::flush;
+  if (!std::cout) throw chainmail::system_error("cannot write standard output");
+  return 0;
+}
+
 int run(const std::vector<std::string>& arguments, const std::vector<int>& ignored_signals) {
   Options options = parse_options(arguments);
   if (options.help) {
-    std::cout << usage_text();
-    return 0;
+    return print(usage_text());
   }
   if (options.help_all) {
-    std::cout << full_usage_text();
-    return 0;
+    return print(full_usage_text());
   }
   if (options.version) {
-    std::cout << "chainmail launcher " << CHAINMAIL_VERSION << "\n";
-    return 0;
+    return print("chainmail launcher " CHAINMAIL_VERSION "\n");
   }
   // A bad --rsh is the user's mistake even where no host needs it.
   (void)remote_shell_of(options);
@@ -213,8 +225,7 @@ int run(const std::vector<std::string>& arguments, const std::vector<int>& ignor
   }
   const Plan plan{options, hosts, placement};
   if (options.dry_run) {
-    std::cout << (options.json ? plan_json(plan) : plan_text(plan));
-    return 0;
+    return print(options.json ? plan_json(plan) : plan_text(plan));
   }
   // Apart from what the ranks print.
   if (options.display_map) std::cerr << plan_text(plan);
@@ -274,6 +285,15 @@ int main(int argc, char** argv) {
                 exit_code::kUsage);
   } catch (const HostsError& error) {
     return fail(error.what(), exit_code::kUsage);
+  } catch (const std::bad_alloc&) {
+    return fail("no memory left for this process: is there a limit (ulimit -v)?",
+                exit_code::kLauncherError);
+  } catch (const std::system_error& error) {
+    const bool is_limit = error.code() == std::errc::resource_unavailable_try_again;
+    return fail(is_limit ? "cannot start a thread: is there a limit of processes or memory "
+                           "(ulimit -u, ulimit -v)?"
+                         : error.what(),
+                exit_code::kLauncherError);
   } catch (const std::exception& error) {
     return fail(error.what(), exit_code::kLauncherError);
   }

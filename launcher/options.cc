@@ -104,6 +104,13 @@ void apply_encryption(Options& options) {
   options.common_variables.push_back({"CHAINMAIL_ENCRYPT", options.encryption});
 }
 
+// As with timeout(1): none.
+void drop_zero_limits(Options& options) {
+  for (auto* limit : {&options.timeout, &options.stall_timeout}) {
+    if (*limit && limit->value().count() == 0) limit->reset();
+  }
+}
+
 void check_together(const Options& options) {
   if (options.help || options.help_all || options.version) return;
   const Application& first = options;
@@ -139,6 +146,7 @@ Options parse_options(std::span<const std::string> arguments) {
     application = &options.more_applications.emplace_back();
   }
   options.binding.overload = options.binding.overload || options.oversubscribe;
+  drop_zero_limits(options);
   check_together(options);
   apply_encryption(options);
   return options;

@@ -28,6 +28,16 @@
 namespace chainmail::launch {
 namespace {
 
+// The kernel kills at the hard limit; the soft one, where it is lower, sends SIGXCPU.
+bool has_used_up_cpu_time(const rlimit& limit, const rusage& usage) {
+  if (limit.rlim_max == RLIM_INFINITY) return false;
+  const auto microseconds = [](const timeval& time) {
+    return time.tv_sec * 1000000 + time.tv_usec;
+  };
+  return microseconds(usage.ru_utime) + microseconds(usage.ru_stime) >=
+         static_cast<std::int64_t>(limit.rlim_max) * 1000000 - 100000;
+}
+
 using internal::BodyReader;
 using internal::BodyWriter;
 using internal::Deadline;
@@ -68,6 +78,7 @@ Agent::Agent(std::string marker, const rlimit& descriptors, ControlGroup group)
 
 int Agent::run() {
   signal(SIGPIPE, SIG_IGN);
+  signal(SIGXFSZ, SIG_IGN);  // a write fails, and says why
   adopt_orphans();
   for (const int number : {SIGCHLD, SIGTERM, SIGINT, SIGHUP}) signals_.add(number);
   for (const int number : kPassedSignals) signals_.add(number);
@@ -380,23 +391,29 @@ void Agent::on_exit(Rank& rank, const siginfo_t& info) {
   kill(-rank.pid, SIGKILL);
   int status = 0;
   rusage usage{};
+  rlimit limit{RLIM_INFINITY, RLIM_INFINITY};
+  (void)prlimit(rank.pid, RLIMIT_CPU, nullptr, &limit);  // before it is reaped
   wait4(rank.pid, &status, WNOHANG, &usage);
   rank.is_running = false;
   // Everything it said comes before the news that it is gone.
   rank.streams->finish();
   if (rank.start.error() != 0) return memory_.forget(rank.pid);  // it was no rank yet
   if (mpi_) mpi_->on_rank_exit(rank.number, info.si_code == CLD_EXITED && info.si_status == 0);
-  channel_->send(AgentMessage::kRankExited, encode_exit(exit_of(rank, info, usage.ru_maxrss)));
+  channel_->send(AgentMessage::kRankExited, encode_exit(exit_of(rank, info, limit, usage)));
   memory_.forget(rank.pid);
 }
 
-RankExit Agent::exit_of(const Rank& rank, const siginfo_t& info, std::int64_t peak_kib) const {
+RankExit Agent::exit_of(const Rank& rank, const siginfo_t& info, const rlimit& limit,
+                        const rusage& usage) const {
   RankExit exit;
   exit.rank = rank.number;
   exit.by_signal = info.si_code != CLD_EXITED;
   exit.value = static_cast<std::uint32_t>(info.si_status);
-  if (exit.by_signal && info.si_status == SIGKILL && !rank.is_killed_by_us) {
-    const KillReport report = memory_.explain(rank.pid, peak_kib);
+  if (exit.by_signal && info.si_status == SIGKILL && has_used_up_cpu_time(limit, usage)) {
+    exit.detail = "it had used up its limit of " + std::to_string(limit.rlim_max) +
+                  " s of CPU time (ulimit -t)";
+  } else if (exit.by_signal && info.si_status == SIGKILL && !rank.is_killed_by_us) {
+    const KillReport report = memory_.explain(rank.pid, usage.ru_maxrss);
     exit.out_of_memory = report.is_out_of_memory;
     exit.detail = report.detail;
   } else if (exit.by_signal && passed_.contains(info.si_status)) {

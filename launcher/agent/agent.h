@@ -84,7 +84,8 @@ class Agent {
   void on_signal(int number);
   void on_passed_signal(int number);
   void tell_signalled(int number, bool has_passed_it);
-  RankExit exit_of(const Rank& rank, const siginfo_t& info, std::int64_t peak_kib) const;
+  RankExit exit_of(const Rank& rank, const siginfo_t& info, const rlimit& limit,
+                   const rusage& usage) const;
   void reap();
   void reap_orphans();
   void on_exit(Rank& rank, const siginfo_t& info);

@@ -292,13 +292,14 @@ std::vector<Flag> output_flags() {
 std::vector<Flag> run_flags() {
   return {
       time_flag({"timeout"}, &Options::timeout, kCommon, "--timeout TIME",
-                "end the job after TIME (seconds, 10m, 2h): exit code 124"),
+                "end the job after TIME (seconds, 10m, 2h; 0: never): exit\ncode 124"),
       time_flag({"stall-timeout"}, &Options::stall_timeout, kMore, "--stall-timeout TIME",
                 "end the job when a rank makes no step for TIME\n(default: only said, after 10m)"),
       time_flag({"grace"}, &Options::grace, kMore, "--grace TIME",
                 "from SIGTERM to SIGKILL on a signal (default: 30 s, Ctrl-C 5 s)"),
       time_flag({"start-timeout"}, &Options::start_timeout, kMore, "--start-timeout TIME",
-                "how long a login and the start of a rank may take\n(default: 30 s and 5m)"),
+                "how long a login and the start of a rank may take\n(default: 30 s and 5m; 0: as "
+                "long as they like)"),
       time_flag({"lease"}, &Options::lease, kMore, "--lease TIME",
                 "how long a host may be silent before it is lost (default: 8 s)"),
       {{"max-restarts"},

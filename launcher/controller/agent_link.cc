@@ -33,7 +33,12 @@ AgentLink::AgentLink(asio::io_context& io, AgentStart start, std::unique_ptr<Age
   FrameChannel::Callbacks on_channel;
   on_channel.on_frame = [this](const internal::Frame& frame) { receive(frame); };
   on_channel.on_end = [this](const std::string& reason) {
-    if (reason != kClosed) end_reason_ = reason;
+    if (reason != kClosed) {
+      end_reason_ = reason;
+    } else if (hello_ && channel_->silence() > 2 * kHeartbeatInterval) {
+      end_reason_ = "silent for " + std::to_string(channel_->silence().count()) +
+                    " ms before: stopped, or held up by a busy host?";
+    }
     wait_for_exit_then_lose();
   };
   on_channel.on_noise = [this](std::string_view noise) { answer_script(noise); };

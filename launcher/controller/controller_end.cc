@@ -334,9 +334,11 @@ void Controller::abandon() {
     if (!node.link->hello() || node.link->is_lost()) continue;
     const std::string& host =
         placement_.nodes[static_cast<std::size_t>(&node - nodes_.data())].name;
-    output_->say(node.link->why_not_left().empty()
-                     ? "launcher: the agent on host " + host +
-                           " did not end in time; it has been killed"
+    output_->say(node.link->why_not_left().empty() ? "launcher: the agent on host " + host +
+                                                         " did not end in time; it has been killed"
+                 : node.all_exited
+                     ? "launcher: all ranks on host " + host +
+                           " have ended, but the connection to it does not; it is given up"
                      : "launcher: host " + host +
                            " does not answer; what runs there ends by itself within " +
                            std::to_string(ending_time().count()) + " s");

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <system_error>
 
 namespace chainmail::launch {
 
@@ -29,7 +30,13 @@ std::string current_directory() {
       by_name.st_dev == real.st_dev && by_name.st_ino == real.st_ino) {
     return shown;
   }
-  return std::filesystem::current_path().string();
+  std::error_code error;
+  const auto path = std::filesystem::current_path(error);
+  if (error) {
+    throw UsageError("the working directory cannot be found (" + error.message() +
+                     "); change into one that exists, or name one by --wdir");
+  }
+  return path.string();
 }
 
 Environment exported_environment(const Environment& own,

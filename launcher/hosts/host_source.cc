@@ -273,7 +273,9 @@ bool is_same_name(const std::string& one, const std::string& other) {
 
 bool is_this_machine(const Host& host) {
   if (!host.user.empty() || host.port) return false;
-  if (host.name == "localhost" || host.name == "ip6-localhost") return true;
+  for (const char* name : {"localhost", "ip6-localhost"}) {
+    if (strcasecmp(host.name.c_str(), name) == 0) return true;
+  }
   std::array<char, 256> own{};
   if (gethostname(own.data(), own.size() - 1) == 0) {
     const std::string name(own.data());

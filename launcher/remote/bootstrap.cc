@@ -30,6 +30,7 @@ cm_unsafe() {
     *'
 '*) echo "a path with a line break"; return ;;
     /*) ;;
+    '') echo "no process could be started to look at folders (ulimit -u)"; return ;;
     *) echo "'$1' is no absolute path"; return ;;
   esac
   cm_at=$1
@@ -103,7 +104,7 @@ for cm_parent in "${TMPDIR:-/tmp}" /tmp /var/tmp /dev/shm "${XDG_RUNTIME_DIR:-/t
   trap 'exit 125' 1 2 13 15
   cm_file=$cm_dir/launcher
   if ! head -c "$cm_bytes" /dev/zero >"$cm_file" 2>/dev/null; then
-    cm_why="$cm_why $cm_parent is full;"
+    cm_why="$cm_why $cm_parent is full, or files may not be that long (ulimit -f);"
   elif printf '#!/bin/sh\nexit 0\n' >"$cm_file" && chmod 700 "$cm_file" && "$cm_file" 2>/dev/null; then
     break
   else

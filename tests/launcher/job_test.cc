@@ -67,6 +67,22 @@ TEST(ExitCode, TimeLimit) {
   EXPECT_THAT(result.err, HasSubstr("time limit of 0.5 s"));
 }
 
+TEST(ExitCode, ATimeLimitOfZeroIsNone) {
+  for (const char* option : {"--timeout", "--stall-timeout", "--start-timeout"}) {
+    const Result result = run_script({"-n", "1", option, "0"}, "sleep 0.3; echo up");
+    EXPECT_EQ(result.code, 0) << option << result.err;
+    EXPECT_EQ(result.out, "up\n");
+  }
+}
+
+TEST(ExitCode, UsedUpProcessorTimeIsNobodysKill) {
+  const Result result = run_script({"-n", "1"}, "ulimit -t 1; while :; do :; done");
+  EXPECT_EQ(result.code, 137);
+  EXPECT_THAT(result.err, HasSubstr("it had used up its limit of 1 s of CPU time (ulimit -t)"));
+  const Result other = run_script({"-n", "1"}, "ulimit -t 100; kill -9 $$");
+  EXPECT_THAT(other.err, HasSubstr("the launcher did not send it"));
+}
+
 TEST(ExitCode, BadUsage) {
   for (const std::vector<std::string>& arguments :
        std::vector<std::vector<std::string>>{{},
@@ -399,6 +415,41 @@ TEST(DryRun, ShowsWhoStartsWhom) {
         {"-H", hosts.substr(3), "--dry-run", "true"}}) {
     EXPECT_THAT(run_launcher(star).out, Not(HasSubstr("started from")));
   }
+}
+
+/// Of a command line for the shell; `LAUNCHER` in it stands for the launcher. Its code and stderr.
+Result run_in_shell(std::string command) {
+  for (std::size_t at = 0; (at = command.find("LAUNCHER", at)) != std::string::npos;) {
+    command.replace(at, 8, CHAINMAIL_TEST_LAUNCHER);
+  }
+  FILE* pipe = popen(("exec 3>&1; { " + command + "; } 2>&3 >/dev/null").c_str(), "r");
+  Result result;
+  std::array<char, 4096> block{};
+  while (const std::size_t count = fread(block.data(), 1, block.size(), pipe)) {
+    result.err.append(block.data(), count);
+  }
+  const int status = pclose(pipe);
+  result.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  return result;
+}
+
+TEST(StandardStreams, WhatIsLostIsNoSuccess) {
+  for (const char* words : {"--help", "--version", "--dry-run true", "--dry-run --json true"}) {
+    const Result result = run_in_shell(std::string("LAUNCHER ") + words + " >/dev/full");
+    EXPECT_EQ(result.code, 125) << words;
+    EXPECT_THAT(result.err, HasSubstr("cannot write standard output")) << words;
+  }
+}
+
+TEST(Limits, AreNamed) {
+  const Result folder = run_in_shell("cd $(mktemp -d) && rmdir $PWD && LAUNCHER -n 1 true");
+  EXPECT_EQ(folder.code, 2);
+  EXPECT_THAT(folder.err, HasSubstr("the working directory cannot be found"));
+  const Result file = run_in_shell("ulimit -f 10; LAUNCHER -n 1 --preload /bin/echo hi");
+  EXPECT_EQ(file.code, 125);
+  EXPECT_THAT(file.err, HasSubstr("File too large"));
+  EXPECT_EQ(run_in_shell("ulimit -s 64; LAUNCHER -H localhost:1 -n 1 true").code,
+            run_in_shell("ulimit -s 64; true").code);
 }
 
 TEST(StandardStreams, ThatAreClosedAreNotTakenForSomethingElse) {

@@ -45,6 +45,7 @@ STRANGE = {
                       "agent protocol: rank 0 is on host localhost, not on "),
     "unknown": (frame(RANK_EXITED, exit_of(77)), "agent protocol: there is no rank 77"),
     "version": (frame(RANK_EXITED, exit_of(1), 9), "the other side speaks version 9"),
+    "noise": (frame(RANK_EXITED, exit_of(1), 2629), "what came is no message: "),
     "order": (frame(START), "agent protocol: message for an agent came to the controller"),
 }
 
