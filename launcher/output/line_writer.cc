@@ -4,6 +4,7 @@
 #include "launcher/output/line_writer.h"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -80,6 +81,7 @@ std::string LineWriter::finish() {
 }
 
 void LineWriter::run() {
+  pthread_setname_np(pthread_self(), "line_writer");  // tools/check/launcher/scale.py looks for it
   std::unique_lock lock(mutex_);
   while (true) {
     changed_.wait(lock, [this] { return ending_ || !queue_.empty(); });
