@@ -42,8 +42,8 @@ class Job {
   Job()
       : fd_(number_of("CHAINMAIL_JOB_FD")),
         generation_(static_cast<std::uint32_t>(number_of("CHAINMAIL_GENERATION"))) {
-    // Nothing in these tests takes long; a hang shows as a failed read.
-    timeval limit{20, 0};
+    // A hang shows as a failed read. A thousand hosts on two cores take most of a minute to start.
+    timeval limit{90, 0};
     setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
     send(JobMessage::kHello, BodyWriter().u32(kJobProtocolVersion).u32(1).text("probe").take());
     const Frame frame = wait_for(JobMessage::kWelcome);
