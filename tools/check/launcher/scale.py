@@ -42,12 +42,14 @@ class Run:
                 stdout=printed, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
             self.written = self.megabytes = 0
             self.each_second = []
-            while process.poll() is None:
+            while not has_ended(process.pid):
                 self.look_at(process.pid)
                 if time.monotonic() - begin >= len(self.each_second):
                     self.each_second.append(self.written)
                 time.sleep(0.02)
-        self.code = process.returncode
+            # What it wrote since the last look is told until somebody waits for it.
+            self.look_at(process.pid)
+            self.code = process.wait()
         self.seconds = time.monotonic() - begin
         self.printed = (folder / "printed").read_text(errors="replace")
 
@@ -64,6 +66,10 @@ class Run:
             self.megabytes = int(status["VmHWM"].split()[0]) / 1000
         except (OSError, TypeError, ValueError, KeyError):
             pass  # it has just ended
+
+
+def has_ended(pid):
+    return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
 def jobs(folder, hosts, ranks, size):
