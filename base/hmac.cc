@@ -6,10 +6,10 @@
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
-#include <sys/random.h>
 
 #include <cerrno>
 
+#include "base/bytes.h"
 #include "base/error.h"
 
 namespace chainmail::internal {
@@ -35,10 +35,7 @@ bool equal_in_constant_time(const Digest& a, const Digest& b) noexcept {
 
 Nonce random_nonce() {
   Nonce nonce{};
-  // Up to 256 bytes come whole once the kernel's pool is ready.
-  if (::getrandom(nonce.data(), nonce.size(), 0) != static_cast<ssize_t>(nonce.size())) {
-    throw system_error("getrandom");
-  }
+  fill_with_random(nonce);
   return nonce;
 }
 

@@ -15,21 +15,12 @@
 #include <system_error>
 #include <utility>
 
+#include "base/bytes.h"
 #include "base/error.h"
 #include "base/job_protocol.h"
 
 namespace chainmail::launch {
 namespace {
-
-std::string hex(std::string_view bytes) {
-  constexpr char kDigits[] = "0123456789abcdef";
-  std::string text;
-  for (const char c : bytes) {
-    text += kDigits[static_cast<unsigned char>(c) >> 4U];
-    text += kDigits[static_cast<unsigned char>(c) & 15U];
-  }
-  return text;
-}
 
 constexpr std::size_t aligned(std::size_t size) { return (size + 3) & ~std::size_t{3}; }
 
@@ -43,7 +34,7 @@ std::string find_build_id(std::string_view notes) {
     if (value + head.n_descsz > notes.size()) break;
     if (head.n_type == NT_GNU_BUILD_ID &&
         notes.substr(name, head.n_namesz) == std::string_view("GNU", 4)) {
-      return hex(notes.substr(value, head.n_descsz));
+      return internal::to_hex(notes.substr(value, head.n_descsz));
     }
     notes.remove_prefix(std::min(notes.size(), value + aligned(head.n_descsz)));
   }

@@ -3,13 +3,13 @@
 
 #include "plugin/job/node_id.h"
 
-#include <sys/random.h>
 #include <unistd.h>
 
 #include <array>
 #include <climits>
 #include <fstream>
 
+#include "base/bytes.h"
 #include "base/error.h"
 #include "ops/engine/attendance.h"
 
@@ -85,10 +85,7 @@ std::string share_secret(ops::Rendezvous& board, int rank, Deadline deadline) {
       throw TimeoutError(did_not_join("rank 0", rank), {0});
     }
   }
-  std::string secret(32, '\0');
-  if (::getrandom(secret.data(), secret.size(), 0) != static_cast<ssize_t>(secret.size())) {
-    throw system_error("getrandom");
-  }
+  const std::string secret = random_bytes(32);
   board.set(key, secret);
   return secret;
 }

@@ -7,7 +7,6 @@
 #include <linux/futex.h>
 #include <linux/membarrier.h>
 #include <sys/mman.h>
-#include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -15,11 +14,11 @@
 #include <algorithm>
 #include <cerrno>
 #include <climits>
-#include <cstdio>
 #include <cstring>
 #include <ctime>
 #include <utility>
 
+#include "base/bytes.h"
 #include "base/error.h"
 #include "ops/comm/shm/memory_file.h"
 
@@ -93,17 +92,7 @@ Segment::~Segment() {
 }
 
 std::string Segment::make_token() {
-  std::array<unsigned char, 16> bytes{};
-  if (::getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size())) {
-    throw system_error("cannot read random bytes for the token of a shared memory segment");
-  }
-  std::string token;
-  for (const unsigned char byte : bytes) {
-    std::array<char, 3> text{};
-    std::snprintf(text.data(), text.size(), "%02x", byte);
-    token += text.data();
-  }
-  return token;
+  return internal::to_hex(internal::random_bytes(16));
 }
 
 Segment Segment::create(const Layout& layout, const std::string& token) {

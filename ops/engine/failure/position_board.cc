@@ -9,6 +9,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/bytes.h"
 #include "base/error.h"
 
 namespace chainmail::ops {
@@ -28,14 +29,8 @@ std::string slot_of(const std::string& lane, const MessageHeader& header) {
 
 std::string fingerprint_of(MessageHeader header) {
   header.flags = 0;  // not compared
-  constexpr std::string_view kDigits = "0123456789abcdef";
-  std::string text;
-  for (const std::byte byte : header.encode()) {
-    const unsigned value = std::to_integer<unsigned>(byte);
-    text += kDigits[value >> 4U];
-    text += kDigits[value & 15U];
-  }
-  return text;
+  const auto bytes = header.encode();
+  return internal::to_hex({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
 }
 
 std::string without_breaks(std::string text) {

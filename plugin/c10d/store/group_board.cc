@@ -3,14 +3,11 @@
 
 #include "plugin/c10d/store/group_board.h"
 
-#include <sys/random.h>
 #include <unistd.h>
 
-#include <array>
-#include <cinttypes>
-#include <cstdio>
 #include <utility>
 
+#include "base/bytes.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "plugin/job/node_id.h"
@@ -20,16 +17,6 @@ namespace {
 
 constexpr char kReadyKey[] = "ready";
 constexpr char kLeftKey[] = "left";
-
-std::string fresh_id() {
-  std::uint64_t id = 0;
-  if (::getrandom(&id, sizeof id, 0) != static_cast<ssize_t>(sizeof id)) {
-    throw system_error("getrandom");
-  }
-  std::array<char, 17> text{};
-  std::snprintf(text.data(), text.size(), "%016" PRIx64, id);
-  return text.data();
-}
 
 std::string written_key(int rank) { return "written/" + std::to_string(rank); }
 
@@ -121,7 +108,7 @@ std::vector<std::string> GroupBoard::meet(const std::string& mine, Deadline dead
   // from this group to the next one of the same name.
   const std::string signpost = group_keys_ + "open";
   if (rank_ == 0) {
-    const std::string id = fresh_id();
+    const std::string id = to_hex(random_bytes(8));
     keys_ = group_keys_ + id + "/";
     store_.set(signpost, id);
   } else {
