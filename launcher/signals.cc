@@ -3,6 +3,8 @@
 
 #include "launcher/signals.h"
 
+#include <string.h>
+
 #include <algorithm>
 #include <iterator>
 
@@ -19,6 +21,11 @@ bool is_ignored(int number) noexcept {
 bool is_passed_signal(int number) noexcept {
   return std::find(std::begin(kPassedSignals), std::end(kPassedSignals), number) !=
          std::end(kPassedSignals);
+}
+
+std::string signal_name(int number) {
+  const char* name = sigabbrev_np(number);
+  return name == nullptr ? "signal " + std::to_string(number) : std::string("SIG") + name;
 }
 
 void ignore_passed_signals() noexcept {

@@ -9,6 +9,7 @@
 
 #include <signal.h>
 
+#include <string>
 #include <vector>
 
 namespace chainmail::launch {
@@ -18,6 +19,9 @@ namespace chainmail::launch {
 inline constexpr int kPassedSignals[] = {SIGUSR1, SIGUSR2, SIGWINCH};
 
 [[nodiscard]] bool is_passed_signal(int number) noexcept;
+
+/// "SIGTERM", "signal 77".
+[[nodiscard]] std::string signal_name(int number);
 
 /// Also in a child that is about to exec: it and what it starts ignore them.
 void ignore_passed_signals() noexcept;

@@ -47,8 +47,6 @@ using internal::UniqueFd;
 constexpr std::size_t kMaxQueuedBytes = std::size_t{1} << 20;
 // For agents behind this one to end by themselves; mostly they have already.
 constexpr std::chrono::milliseconds kTunnelTime{400};
-// One signal of a scheduler may come to the launcher, to the warden and here.
-constexpr std::chrono::milliseconds kSameSignal{1000};
 
 UniqueFd taken_over(int fd, int replacement_flags) {
   UniqueFd copy(fcntl(fd, F_DUPFD_CLOEXEC, 3));
@@ -135,8 +133,8 @@ void Agent::on_passed_signal(int number) {
     return;
   }
   const bool has_ranks = started_ && !told_all_exited_;
-  const bool has_been_passed = is_same_signal(passed_, number);
-  if (has_ranks) got_[number] = std::chrono::steady_clock::now();
+  const bool has_been_passed = passed_.has(number);
+  if (has_ranks) got_.add(number);
   if (has_been_passed) return;
   if (has_ranks) pass_signal(number);
   tell_signalled(number, has_ranks);
@@ -146,12 +144,6 @@ void Agent::tell_signalled(int number, bool has_passed_it) {
   channel_->send(
       AgentMessage::kSignalled,
       BodyWriter().u32(static_cast<std::uint32_t>(number)).u8(has_passed_it ? 1 : 0).take());
-}
-
-bool Agent::is_same_signal(const std::map<int, std::chrono::steady_clock::time_point>& when,
-                           int number) const {
-  const auto found = when.find(number);
-  return found != when.end() && std::chrono::steady_clock::now() - found->second < kSameSignal;
 }
 
 void Agent::beat() {
@@ -206,7 +198,7 @@ void Agent::on_frame(const internal::Frame& frame) {
       break;
     case AgentMessage::kPassSignal: {
       const int number = static_cast<int>(BodyReader(frame.body).u32());
-      if (!is_same_signal(got_, number)) pass_signal(number);
+      if (!got_.has(number)) pass_signal(number);
       break;
     }
     case AgentMessage::kOutputTaken:
@@ -324,7 +316,7 @@ void Agent::signal_ranks(int number) {
 // of it, or know nothing of it afterwards: it gets it when its program runs.
 void Agent::pass_signal(int number) {
   if (number <= 0 || number >= NSIG) return;
-  passed_[number] = std::chrono::steady_clock::now();
+  passed_.add(number);
   for (Rank& rank : ranks_) {
     if (rank.is_waiting || rank.is_starting) {
       rank.early_signals.insert(number);
@@ -416,7 +408,7 @@ RankExit Agent::exit_of(const Rank& rank, const siginfo_t& info, const rlimit& l
     const KillReport report = memory_.explain(rank.pid, usage.ru_maxrss);
     exit.out_of_memory = report.is_out_of_memory;
     exit.detail = report.detail;
-  } else if (exit.by_signal && passed_.contains(info.si_status)) {
+  } else if (exit.by_signal && passed_.has_ever(info.si_status)) {
     exit.detail =
         "the job was sent this signal, which goes to all ranks, and the program has no "
         "handler for it";

@@ -29,6 +29,7 @@
 #include "launcher/channel/frame_channel.h"
 #include "launcher/leftovers/control_group.h"
 #include "launcher/mpi/mpi_service.h"
+#include "launcher/recent_signals.h"
 #include "launcher/staging/preload_store.h"
 #include "launcher/tree/relay.h"
 
@@ -79,8 +80,6 @@ class Agent {
   void on_rank_input(const internal::Frame& frame);
   void signal_ranks(int number);
   void pass_signal(int number);
-  bool is_same_signal(const std::map<int, std::chrono::steady_clock::time_point>& when,
-                      int number) const;
   void on_signal(int number);
   void on_passed_signal(int number);
   void tell_signalled(int number, bool has_passed_it);
@@ -136,8 +135,8 @@ class Agent {
   bool told_all_exited_ = false;
   int exit_code_ = 0;
   // When this process itself got a signal that is passed on, and when one was passed on last.
-  std::map<int, std::chrono::steady_clock::time_point> got_;
-  std::map<int, std::chrono::steady_clock::time_point> passed_;
+  RecentSignals got_;
+  RecentSignals passed_;
 };
 
 }  // namespace chainmail::launch

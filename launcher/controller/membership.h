@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// Who belongs to the job: which ranks have begun, stand still, were stopped, have ended or are lost
+// with their host. Each change is recorded, told to the other ranks where it concerns them, and
+// handed to Shutdown where it is a reason to end the job.
+//
+// One thread, the io_context's.
+
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "launcher/controller/job_state.h"
+#include "launcher/controller/rank_channel.h"
+#include "launcher/controller/shutdown.h"
+#include "launcher/controller/stall_watch.h"
+
+namespace chainmail::launch {
+
+class Membership {
+ public:
+  /// `on_gone`: a rank takes no input any more.
+  Membership(JobState& job, RankChannel& channel, Shutdown& shutdown,
+             std::function<void(std::uint32_t rank)> on_gone);
+
+  /// What the agent of `node` reports: kRankStarted, kRankStopped, kRankExited. Throws
+  /// SystemError(EPROTO) for ranks of others.
+  void on_started(std::uint32_t node, const internal::Frame& frame);
+  void on_stopped(std::uint32_t node, const internal::Frame& frame);
+  void on_exited(std::uint32_t node, const RankExit& exit);
+  /// An agent that had said hello is out of reach.
+  void on_host_lost(std::uint32_t node, const std::string& reason);
+  void on_step(std::uint32_t rank, const Progress& progress);
+  /// Every now and then. `was_late`: this process was held up itself.
+  void check_progress(bool was_late);
+
+ private:
+  using Time = std::chrono::steady_clock::time_point;
+
+  bool take_out(std::uint32_t rank);
+  void lose(std::uint32_t rank, const std::string& cause);
+  void give_up_stopped(std::uint32_t rank, Time since);
+  void end_stall(const Stall& stall);
+
+  JobState& job_;
+  RankChannel& channel_;
+  Shutdown& shutdown_;
+  std::function<void(std::uint32_t rank)> on_gone_;
+  StallWatch stalls_;
+  bool has_told_stall_ = false;
+};
+
+}  // namespace chainmail::launch

@@ -1,0 +1,311 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+#include "launcher/controller/shutdown.h"
+
+#include <signal.h>
+
+#include <algorithm>
+#include <sstream>
+
+#include "launcher/signals.h"
+
+namespace chainmail::launch {
+namespace {
+
+using std::chrono::milliseconds;
+
+// Reports of two nodes may overtake each other by this much; see Verdict.
+constexpr milliseconds kVerdictDelay{200};
+// What survivors get to see the error, print it and end by themselves.
+constexpr milliseconds kNewsTime{1000};
+constexpr milliseconds kTermTime{500};
+constexpr milliseconds kKillTime{1500};
+constexpr milliseconds kLeaveTime{2000};
+// On top of that, for hosts that others leave through: they begin when those have left.
+constexpr milliseconds kCarrierLeaveTime{1500};
+constexpr milliseconds kInterruptGrace{5000};
+constexpr milliseconds kTerminateGrace{30000};
+// What sends a signal to every process of a job takes no longer.
+constexpr milliseconds kOneSignal{1000};
+
+milliseconds grace_after(int signal_number) {
+  return signal_number == SIGINT ? kInterruptGrace : kTerminateGrace;
+}
+
+std::string seconds_text(milliseconds time) {
+  std::ostringstream text;
+  text << static_cast<double>(time.count()) / 1000 << " s";
+  return text.str();
+}
+
+}  // namespace
+
+Shutdown::Shutdown(JobState& job, RankChannel& channel, std::function<void()> stop_starts)
+    : job_(job),
+      channel_(channel),
+      stop_starts_(std::move(stop_starts)),
+      phase_timer_(job.io),
+      verdict_timer_(job.io),
+      time_limit_(job.io),
+      verdict_(job.ranks.size()) {}
+
+void Shutdown::on_started() {
+  phase_ = Phase::kRunning;
+  has_started_ = true;
+  stop_starts_();
+}
+
+void Shutdown::limit_time(milliseconds left) {
+  time_limit_.expires_after(left);
+  time_limit_.async_wait([this](const asio::error_code& error) {
+    if (error) return;
+    constexpr milliseconds kMostGrace{5000};
+    stop_for("the time limit of " + seconds_text(*job_.options.timeout) + " has passed",
+             exit_code::kTimeLimit, std::min(job_.options.grace.value_or(kMostGrace), kMostGrace));
+  });
+}
+
+void Shutdown::blame(Blame blame) {
+  verdict_.add(std::move(blame), std::chrono::steady_clock::now());
+}
+
+void Shutdown::fail(Failure failure) {
+  const bool is_first = !verdict_.failure();
+  const bool has_rank = failure.rank.has_value();
+  verdict_.add(std::move(failure));
+  // After a signal or the time limit, whatever ranks do is an answer to our SIGTERM.
+  if (!is_first || decided_code_) return;
+  verdict_timer_.expires_after(has_rank ? kVerdictDelay : milliseconds(0));
+  verdict_timer_.async_wait([this](const asio::error_code& error) {
+    // The data's connections notice a cut link before the lease of the agent behind it passes: by
+    // the end of the job it has shown whether that host still answers.
+    if (!error && !verdict_.is_doubtful()) report_failure();
+  });
+  if (phase_ == Phase::kStarting) {
+    enter(Phase::kKilling, kKillTime);
+  } else if (phase_ == Phase::kRunning) {
+    kill_after_ = kTermTime;
+    // Programs without the plugin hear no news; plain MPI ranks would wait for ever.
+    enter(Phase::kNotifying,
+          channel_.has_listeners() ? kNewsTime : kVerdictDelay + milliseconds(50));
+  }
+}
+
+void Shutdown::report_failure() {
+  if (is_reported_ || !verdict_.failure() || decided_code_) return;
+  if (verdict_.is_doubtful()) look_for_silent_host();
+  is_reported_ = true;
+  channel_.close_news();
+  verdict_.close();
+  const Failure& failure = *verdict_.failure();
+  decided_code_ = failure.exit_code;
+  EventLog::Members members = failure.rank ? job_.ranks.about(*failure.rank) : EventLog::Members();
+  members["code"] = failure.exit_code;
+  members["cause"] = failure.cause;
+  job_.events.record("verdict", members);
+  if (!failure.rank) {
+    job_.say("launcher: " + failure.cause);
+    return;
+  }
+  const std::uint32_t rank = *failure.rank;
+  std::string text =
+      "launcher: " + job_.ranks.name_of(rank) + " " + failure.cause + first_cause(failure);
+  const RankTable::Rank& failed = job_.ranks[rank];
+  if (!failed.last_error_lines.is_empty()) {
+    text += "; the last lines of its stderr:" + failed.last_error_lines.quoted();
+  }
+  job_.say(text);
+}
+
+// What others said of another rank than the one that the verdict names: it has ended without a
+// failure, or not at all.
+std::string Shutdown::first_cause(const Failure& failure) const {
+  const auto& blame = verdict_.blame();
+  if (!verdict_.is_doubtful() || !blame || failure.rank == blame->rank) return "";
+  return " after " + job_.ranks.name_of(blame->rank) +
+         " had failed or left: " + blame->text.substr(0, blame->text.find('\n'));
+}
+
+bool Shutdown::may_start_anew() const {
+  if (!has_started_ || was_interrupted_ || !is_reported_) return false;
+  // What cannot be executed will not be executed the next time either.
+  return verdict_.failure()->rank || has_lost_host_;
+}
+
+// Whether an agent that was told to leave has done so.
+void Shutdown::look_for_silent_host() {
+  for (std::uint32_t i = 0; i < job_.agents.size(); ++i) {
+    if (!job_.agents[i].link) continue;
+    const std::string reason = job_.agents[i].link->why_not_left();
+    if (reason.empty()) continue;
+    job_.events.record("host_lost", {{"host", job_.agents[i].host}, {"cause", reason}});
+    has_lost_host_ = true;
+    verdict_.add({std::nullopt, exit_code::kLauncherError,
+                  "lost host " + job_.agents[i].host + ": " + reason});
+  }
+}
+
+// For ranks on a host out of reach.
+std::chrono::seconds Shutdown::ending_time() const {
+  return std::chrono::ceil<std::chrono::seconds>(job_.options.lease.value_or(kDefaultLease) +
+                                                 kHeartbeatInterval);
+}
+
+void Shutdown::interrupt(int signal_number) {
+  was_interrupted_ = true;
+  // Whoever signals everything of the job means one end, with its grace.
+  if (std::chrono::steady_clock::now() - agents_signal_at_ < kOneSignal) return;
+  switch (phase_) {
+    case Phase::kStarting:
+    case Phase::kRunning:
+      break;
+    case Phase::kNotifying:
+      // The job ends by a failure already, whose code and message stand; this only hurries it.
+      return enter(Phase::kTerminating, kill_after_);
+    case Phase::kTerminating:
+      return enter(Phase::kKilling, kKillTime);
+    case Phase::kKilling:
+    case Phase::kAbandoning:
+    case Phase::kOver:
+      return;
+  }
+  stop_for(signal_number == SIGINT ? "Ctrl-C" : signal_name(signal_number),
+           exit_code::kSignalBase + signal_number,
+           job_.options.grace.value_or(grace_after(signal_number)));
+}
+
+void Shutdown::interrupt_from(std::uint32_t node, int signal_number) {
+  if (!is_starting() && !is_running()) return;
+  was_interrupted_ = true;
+  agents_signal_at_ = std::chrono::steady_clock::now();
+  stop_for(signal_name(signal_number) + " to the agent on host " + job_.agents[node].host,
+           exit_code::kSignalBase + signal_number,
+           job_.options.grace.value_or(grace_after(signal_number)));
+}
+
+void Shutdown::stop_for(const std::string& reason, int exit_code, milliseconds grace) {
+  // A job that is ending already has its reason and its shorter time limits.
+  if (phase_ != Phase::kStarting && phase_ != Phase::kRunning) return;
+  if (!decided_code_) {
+    decided_code_ = exit_code;
+    job_.say("launcher: " + reason + ": ending the job");
+    job_.events.record("ending", {{"reason", reason}, {"code", exit_code}});
+  }
+  channel_.tell_ending(reason);
+  if (phase_ == Phase::kStarting) return enter(Phase::kKilling, kKillTime);
+  kill_after_ = grace;
+  enter(Phase::kTerminating, grace);
+}
+
+void Shutdown::enter(Phase phase, milliseconds next_after) {
+  phase_ = phase;
+  stop_starts_();
+  wait_for_next_phase(next_after);
+  if (phase == Phase::kTerminating || phase == Phase::kKilling) {
+    const auto number =
+        static_cast<std::uint32_t>(phase == Phase::kTerminating ? SIGTERM : SIGKILL);
+    for (Agents::Node& node : job_.agents) {
+      if (!node.link) continue;
+      node.link->send(AgentMessage::kSignalRanks, internal::BodyWriter().u32(number).take());
+      // Agents that have not spoken have no ranks yet; nothing is worth waiting for.
+      if (!node.link->hello()) {
+        node.link->kill_process();
+        node.all_exited = true;
+      }
+    }
+  }
+  // Also before any rank was started, when no agent will ever report.
+  on_ranks_gone();
+}
+
+void Shutdown::wait_for_next_phase(milliseconds next_after) {
+  phase_timer_.expires_after(next_after);
+  phase_timer_.async_wait([this](const asio::error_code& error) {
+    if (!error) next_phase();
+  });
+}
+
+void Shutdown::next_phase() {
+  switch (phase_) {
+    case Phase::kNotifying:
+      return enter(Phase::kTerminating, kill_after_);
+    case Phase::kTerminating:
+      return enter(Phase::kKilling, kKillTime);
+    case Phase::kKilling:
+      return leave();
+    case Phase::kAbandoning:
+      return all_told_to_leave_ ? abandon() : leave_with_the_rest();
+    case Phase::kStarting:
+    case Phase::kRunning:
+    case Phase::kOver:
+      return;
+  }
+}
+
+void Shutdown::on_ranks_gone() {
+  if (phase_ == Phase::kAbandoning || phase_ == Phase::kOver) return;
+  // An agent reports that its ranks are gone only after it was told to start some.
+  if (!has_started_ && phase_ != Phase::kKilling) return;
+  for (const Agents::Node& node : job_.agents) {
+    if (has_started_ && node.link && !node.all_exited) return;
+  }
+  leave();
+}
+
+void Shutdown::leave() {
+  phase_ = Phase::kAbandoning;
+  stop_starts_();
+  time_limit_.cancel();
+  job_.agents.tell_to_leave(false);
+  all_told_to_leave_ = !job_.agents.has_tree();
+  wait_for_next_phase(kLeaveTime);
+  finish_if_gone();
+}
+
+// Somebody does not leave, and those through whom he is reached wait for him.
+void Shutdown::leave_with_the_rest() {
+  all_told_to_leave_ = true;
+  job_.agents.tell_to_leave(true);
+  wait_for_next_phase(kCarrierLeaveTime);
+}
+
+void Shutdown::reap_agents() {
+  job_.agents.reap();
+  finish_if_gone();
+}
+
+void Shutdown::finish_if_gone() {
+  if (phase_ != Phase::kAbandoning) return;
+  for (std::uint32_t node = 0; node < job_.agents.size(); ++node) {
+    // What it carried has gone with it, told to or not.
+    if (job_.agents[node].link && job_.agents[node].link->is_reaped())
+      job_.agents.lose_carried_by(node);
+  }
+  job_.agents.tell_to_leave(false);
+  if (!job_.agents.are_reaped()) return;
+  phase_ = Phase::kOver;
+  report_failure();
+  job_.io.stop();
+}
+
+void Shutdown::abandon() {
+  report_failure();
+  for (Agents::Node& node : job_.agents) {
+    if (!node.link || node.link->reap()) continue;
+    node.link->kill_process();
+    if (!node.link->hello() || node.link->is_lost()) continue;
+    job_.say(node.link->why_not_left().empty() ? "launcher: the agent on host " + node.host +
+                                                     " did not end in time; it has been killed"
+             : node.all_exited
+                 ? "launcher: all ranks on host " + node.host +
+                       " have ended, but the connection to it does not; it is given up"
+                 : "launcher: host " + node.host +
+                       " does not answer; what runs there ends by itself within " +
+                       std::to_string(ending_time().count()) + " s");
+  }
+  phase_ = Phase::kOver;
+  job_.io.stop();
+}
+
+}  // namespace chainmail::launch

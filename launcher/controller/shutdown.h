@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// How a job ends: news first, then SIGTERM, then SIGKILL, then the agents; each step has its time
+// limit, and as soon as all ranks are gone the rest is skipped. Whoever sees a reason for an end
+// tells it here; the first one counts.
+//
+// One thread, the io_context's.
+
+#pragma once
+
+#include <asio/steady_timer.hpp>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "launcher/controller/job_state.h"
+#include "launcher/controller/rank_channel.h"
+#include "launcher/controller/verdict.h"
+
+namespace chainmail::launch {
+
+class Shutdown {
+ public:
+  using Milliseconds = std::chrono::milliseconds;
+  enum class Phase { kStarting, kRunning, kNotifying, kTerminating, kKilling, kAbandoning, kOver };
+
+  /// `stop_starts`: no agent is started from here on.
+  Shutdown(JobState& job, RankChannel& channel, std::function<void()> stop_starts);
+
+  Phase phase() const noexcept { return phase_; }
+  [[nodiscard]] bool is_starting() const noexcept { return phase_ == Phase::kStarting; }
+  [[nodiscard]] bool is_running() const noexcept { return phase_ == Phase::kRunning; }
+  /// Agents are told to start ranks.
+  void on_started();
+  /// The job is ended when it has run for so long.
+  void limit_time(Milliseconds left);
+
+  /// A reason to end the job.
+  void fail(Failure failure);
+  /// Whom a rank blames.
+  void blame(Blame blame);
+  /// A signal to the launcher; a second one hurries the end.
+  void interrupt(int signal_number);
+  /// A signal that ends programs came to the agent of `node`.
+  void interrupt_from(std::uint32_t node, int signal_number);
+  /// No failure of anybody's; ranks get SIGTERM, and `grace` later SIGKILL. Nothing happens in a
+  /// job that is ending already.
+  void stop_for(const std::string& reason, int exit_code, Milliseconds grace);
+
+  /// A host is out of reach; ranks there may live on for the length of their lease.
+  void on_host_lost() noexcept { has_lost_host_ = true; }
+  /// Ends the job when no rank is left.
+  void on_ranks_gone();
+  /// Processes that lead to agents have ended.
+  void reap_agents();
+
+  [[nodiscard]] bool has_started() const noexcept { return has_started_; }
+  [[nodiscard]] bool has_lost_host() const noexcept { return has_lost_host_; }
+  [[nodiscard]] bool has_failed() const { return verdict_.failure().has_value(); }
+  /// None for a job that ended by itself, without a failure.
+  std::optional<int> exit_code() const noexcept { return decided_code_; }
+  /// After the end: a rank failed or a host was lost, and nobody asked for the end.
+  [[nodiscard]] bool may_start_anew() const;
+  /// After the end: no rank was started, and nobody asked for that.
+  [[nodiscard]] bool failed_to_start() const noexcept {
+    return !has_started_ && !was_interrupted_ && is_reported_;
+  }
+
+ private:
+  void report_failure();
+  std::string first_cause(const Failure& failure) const;
+  void look_for_silent_host();
+  std::chrono::seconds ending_time() const;
+  void enter(Phase phase, Milliseconds next_after);
+  void wait_for_next_phase(Milliseconds next_after);
+  void next_phase();
+  void leave();
+  void leave_with_the_rest();
+  void finish_if_gone();
+  void abandon();
+
+  JobState& job_;
+  RankChannel& channel_;
+  std::function<void()> stop_starts_;
+  asio::steady_timer phase_timer_;
+  asio::steady_timer verdict_timer_;
+  asio::steady_timer time_limit_;
+  Verdict verdict_;
+  Phase phase_ = Phase::kStarting;
+  Milliseconds kill_after_{0};
+  std::optional<int> decided_code_;
+  std::chrono::steady_clock::time_point agents_signal_at_;
+  bool has_started_ = false;
+  bool has_lost_host_ = false;
+  bool was_interrupted_ = false;
+  bool is_reported_ = false;
+  bool all_told_to_leave_ = false;
+};
+
+}  // namespace chainmail::launch

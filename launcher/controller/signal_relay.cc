@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+#include "launcher/controller/signal_relay.h"
+
+#include <signal.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <string>
+
+#include "base/error.h"
+#include "launcher/signals.h"
+
+namespace chainmail::launch {
+
+SignalRelay::SignalRelay(JobState& job, Shutdown& shutdown, std::vector<int> ignored)
+    : job_(job), shutdown_(shutdown), ignored_(std::move(ignored)), signals_(job.io) {}
+
+void SignalRelay::start() {
+  for (const int number : {SIGCHLD, SIGTERM, SIGTSTP}) signals_.add(number);
+  // Under nohup the job is meant to outlive the terminal; in the background of a script, Ctrl-C;
+  // under `trap '' USR1`, a scheduler's warning.
+  for (const int number : {SIGHUP, SIGINT, SIGUSR1, SIGUSR2, SIGWINCH}) {
+    if (!ignores(number)) signals_.add(number);
+  }
+  wait();
+}
+
+void SignalRelay::stop() {
+  // Of signals that are passed on the launcher dies at no moment: Asio leaves them with their
+  // default.
+  const SignalsBlocked blocked;
+  signals_.clear();
+  ignore_passed_signals();
+}
+
+void SignalRelay::on_started() noexcept {
+  // What came before reached nobody; the same signal may yet come to agents that have ranks.
+  own_.clear();
+  agents_.clear();
+}
+
+void SignalRelay::wait() {
+  signals_.async_wait([this](const asio::error_code& error, int number) {
+    if (error) return;
+    if (number == SIGCHLD) {
+      shutdown_.reap_agents();
+    } else if (number == SIGTSTP) {
+      // Stopped, the launcher would be taken for dead by its agents.
+      job_.say("launcher: a job cannot be suspended; the signal is ignored");
+    } else if (is_passed_signal(number)) {
+      pass(number);
+    } else {
+      shutdown_.interrupt(number);
+    }
+    wait();
+  });
+}
+
+bool SignalRelay::ignores(int number) const {
+  return std::find(ignored_.begin(), ignored_.end(), number) != ignored_.end();
+}
+
+// A scheduler, or somebody on that host, wants the job to end, or tells it something.
+void SignalRelay::on_frame(std::uint32_t node, const internal::Frame& frame) {
+  internal::BodyReader body(frame.body);
+  const auto number = static_cast<int>(body.u32());
+  const bool has_passed_it = body.u8() != 0;
+  if (ignores(number)) return;
+  if (is_passed_signal(number)) return pass_from(node, number, has_passed_it);
+  if (number != SIGTERM && number != SIGINT && number != SIGHUP) {
+    throw SystemError("agent protocol: signal " + std::to_string(number) + " is not for a job",
+                      EPROTO);
+  }
+  shutdown_.interrupt_from(node, number);
+}
+
+void SignalRelay::pass(int number) {
+  if (agents_.has(number)) return;
+  own_.add(number);
+  spread(number, {}, false);
+}
+
+// Slurm signals a step's tasks, which are agents, or some of them; all ranks are meant.
+void SignalRelay::pass_from(std::uint32_t node, int number, bool has_passed_it) {
+  if (own_.has(number) || agents_.has(number)) return;
+  agents_.add(number);
+  spread(number, node, has_passed_it);
+}
+
+// `origin`: the node whose agent has told of it.
+void SignalRelay::spread(int number, std::optional<std::uint32_t> origin, bool has_passed_it) {
+  EventLog::Members members = {{"signal", number}};
+  if (origin) members["host"] = job_.agents[*origin].host;
+  job_.events.record("signal", members);
+  if (!shutdown_.has_started()) {
+    if (number != SIGWINCH) {
+      job_.say("launcher: " + signal_name(number) +
+               " came before there were ranks; nobody gets it");
+    }
+    return;
+  }
+  for (std::uint32_t node = 0; node < job_.agents.size(); ++node) {
+    if (has_passed_it && node == origin) continue;
+    job_.agents.send(node, AgentMessage::kPassSignal,
+                     internal::BodyWriter().u32(static_cast<std::uint32_t>(number)).take());
+  }
+}
+
+}  // namespace chainmail::launch

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// Signals to the launcher and to its agents. Those that end programs end the job; those that
+// announce something (launcher/signals.h) go on to every rank, once, however many processes of the
+// job a scheduler has sent them to.
+//
+// One thread, the io_context's.
+
+#pragma once
+
+#include <asio/signal_set.hpp>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "launcher/controller/job_state.h"
+#include "launcher/controller/shutdown.h"
+#include "launcher/recent_signals.h"
+
+namespace chainmail::launch {
+
+class SignalRelay {
+ public:
+  /// `ignored`: by the launcher's caller, so by the job.
+  SignalRelay(JobState& job, Shutdown& shutdown, std::vector<int> ignored);
+
+  /// From here on this process gets them.
+  void start();
+  /// From here on Ctrl-C ends this process, and signals that are passed on do nothing.
+  void stop();
+  /// There are ranks that signals can reach.
+  void on_started() noexcept;
+  /// A kSignalled frame. Throws SystemError(EPROTO).
+  void on_frame(std::uint32_t node, const internal::Frame& frame);
+  const std::vector<int>& ignored() const noexcept { return ignored_; }
+
+ private:
+  void wait();
+  bool ignores(int number) const;
+  void pass(int number);
+  void pass_from(std::uint32_t node, int number, bool has_passed_it);
+  void spread(int number, std::optional<std::uint32_t> origin, bool has_passed_it);
+
+  JobState& job_;
+  Shutdown& shutdown_;
+  std::vector<int> ignored_;
+  asio::signal_set signals_;
+  // Passed on: those that came to this process, and those that came to an agent.
+  RecentSignals own_;
+  RecentSignals agents_;
+};
+
+}  // namespace chainmail::launch
