@@ -91,9 +91,7 @@ Segment::~Segment() {
   if (memory_ != nullptr) ::munmap(memory_, layout_.total_bytes());
 }
 
-std::string Segment::make_token() {
-  return internal::to_hex(internal::random_bytes(16));
-}
+std::string Segment::make_token() { return internal::to_hex(internal::random_bytes(16)); }
 
 Segment Segment::create(const Layout& layout, const std::string& token) {
   const std::size_t bytes = layout.total_bytes();
