@@ -38,9 +38,11 @@ void Movement::show_in(std::atomic<std::uint64_t>* place) noexcept {
 }
 
 void Movement::learn(std::uint64_t shown, Clock::time_point now) noexcept {
-  const Clock::time_point when{microseconds{static_cast<std::int64_t>(shown >> kHopBits)}};
-  // Never later than now, whatever stands there.
-  if (when > latest_) set(std::min(when, now), static_cast<unsigned>(shown & kHopMask));
+  // Whatever stands there: never later than now, and no more than the clock can hold.
+  const auto told = microseconds{static_cast<std::int64_t>(shown >> kHopBits)};
+  const auto latest = std::chrono::floor<microseconds>(now.time_since_epoch());
+  const Clock::time_point when{std::min(told, latest)};
+  if (when > latest_) set(when, static_cast<unsigned>(shown & kHopMask));
 }
 
 std::optional<Movement::Report> Movement::report(Clock::time_point now) const noexcept {

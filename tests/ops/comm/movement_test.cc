@@ -49,6 +49,8 @@ TEST(Movement, RanksOfAMachineReadWhatOthersShow) {
   mine.learn(0, at(900));                        // nobody has shown anything
   mine.learn(~std::uint64_t{0} >> 1U, at(900));  // damaged: not later than now
   EXPECT_LE(mine.left(kLimit, at(900)), kLimit);
+  mine.learn(~std::uint64_t{0}, at(901));
+  EXPECT_LE(mine.left(kLimit, at(901)), kLimit);
 }
 
 TEST(Movement, WhatIsReportedIsAsOldAsItIs) {
