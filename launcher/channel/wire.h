@@ -2,7 +2,7 @@
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
 // What controller and agent say to each other over the stdio of the remote shell: the frames of
-// base/job_protocol.h with message types of their own. Pure functions over bytes.
+// base/job/job_protocol.h with message types of their own. Pure functions over bytes.
 
 #pragma once
 
@@ -12,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/job_protocol.h"
+#include "base/job/job_protocol.h"
 #include "launcher/binding.h"
 
 namespace chainmail::launch {

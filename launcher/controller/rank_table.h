@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "base/job_protocol.h"
+#include "base/job/job_protocol.h"
 #include "launcher/controller/event_log.h"
 #include "launcher/output/last_lines.h"
 #include "launcher/placement.h"

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/job_protocol.h"
+#include "base/job/job_protocol.h"
 
 namespace chainmail::launch {
 namespace {

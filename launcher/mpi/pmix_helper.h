@@ -18,7 +18,7 @@
 #include <string>
 #include <vector>
 
-#include "base/job_protocol.h"
+#include "base/job/job_protocol.h"
 #include "base/unique_fd.h"
 #include "launcher/channel/byte_stream.h"
 #include "launcher/mpi/mpi_wire.h"

@@ -10,7 +10,7 @@
 #include <charconv>
 
 #include "base/error.h"
-#include "base/job_protocol.h"
+#include "base/job/job_protocol.h"
 #include "launcher/mpi/mpi_exchange.h"
 #include "launcher/pmi1/pmi1_command.h"
 

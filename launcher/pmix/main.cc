@@ -24,7 +24,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/job_protocol.h"
+#include "base/job/job_protocol.h"
 #include "base/unique_fd.h"
 #include "launcher/channel/wire.h"
 #include "launcher/mpi/mpi_environment.h"

@@ -17,7 +17,7 @@
 
 #include "base/bytes.h"
 #include "base/error.h"
-#include "base/job_protocol.h"
+#include "base/job/job_protocol.h"
 
 namespace chainmail::launch {
 namespace {

@@ -14,7 +14,7 @@
 #include <filesystem>
 #include <sstream>
 
-#include "base/crc32c.h"
+#include "base/net/crc32c.h"
 #include "launcher/options.h"
 #include "launcher/remote/agent_image.h"
 

@@ -17,9 +17,9 @@
 #include <numeric>
 #include <utility>
 
-#include "base/crc32c.h"
 #include "base/error.h"
-#include "base/job_protocol.h"
+#include "base/job/job_protocol.h"
+#include "base/net/crc32c.h"
 #include "launcher/leftovers/owner_tag.h"
 #include "launcher/marked_folders.h"
 #include "launcher/staging/trusted_path.h"

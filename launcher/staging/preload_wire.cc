@@ -9,7 +9,7 @@
 #include <set>
 
 #include "base/error.h"
-#include "base/job_protocol.h"
+#include "base/job/job_protocol.h"
 
 namespace chainmail::launch {
 namespace {

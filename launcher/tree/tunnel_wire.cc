@@ -6,7 +6,7 @@
 #include <cerrno>
 
 #include "base/error.h"
-#include "base/job_protocol.h"
+#include "base/job/job_protocol.h"
 
 namespace chainmail::launch {
 

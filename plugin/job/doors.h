@@ -20,7 +20,7 @@
 #include <vector>
 
 #include "base/deadline.h"
-#include "base/socket.h"
+#include "base/net/socket.h"
 #include "base/unique_fd.h"
 #include "ops/engine/attendance.h"
 #include "ops/engine/rendezvous.h"

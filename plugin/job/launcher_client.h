@@ -26,7 +26,7 @@
 #include <vector>
 
 #include "base/deadline.h"
-#include "base/job_protocol.h"
+#include "base/job/job_protocol.h"
 #include "ops/engine/attendance.h"
 #include "ops/engine/group.h"
 #include "ops/engine/progress_counter.h"

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "base/socket.h"
+#include "base/net/socket.h"
 
 namespace chainmail::internal {
 namespace {

@@ -10,7 +10,7 @@
 
 #include <string>
 
-#include "base/job_protocol.h"
+#include "base/job/job_protocol.h"
 #include "ops/topology.h"
 #include "plugin/job/env.h"
 #include "plugin/job/job_info.h"

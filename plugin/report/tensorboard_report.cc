@@ -16,8 +16,8 @@
 
 #include <chainmail/report.h>
 
-#include "base/crc32c.h"
 #include "base/error.h"
+#include "base/net/crc32c.h"
 #include "plugin/report/files.h"
 
 namespace chainmail {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-#include "base/socket.h"
+#include "base/net/socket.h"
 
 #include <gtest/gtest.h>
 

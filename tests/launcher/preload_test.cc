@@ -14,8 +14,8 @@
 #include <string>
 #include <vector>
 
-#include "base/crc32c.h"
 #include "base/error.h"
+#include "base/net/crc32c.h"
 #include "launcher/options.h"
 #include "launcher/staging/preload_sender.h"
 #include "launcher/staging/preload_source.h"

@@ -23,7 +23,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "base/job_protocol.h"
+#include "base/job/job_protocol.h"
 
 namespace {
 

@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <vector>
 
-#include "base/crc32c.h"
 #include "base/error.h"
+#include "base/net/crc32c.h"
 
 namespace chainmail::ops {
 namespace {

@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "base/deadline.h"
-#include "base/socket.h"
+#include "base/net/socket.h"
 #include "base/unique_fd.h"
 #include "ops/comm/tcp/handshake.h"
 #include "ops/comm/transport.h"

@@ -17,8 +17,8 @@
 #include <optional>
 #include <string>
 
+#include "base/crypto/hmac.h"
 #include "base/deadline.h"
-#include "base/hmac.h"
 #include "base/unique_fd.h"
 #include "ops/comm/tcp/sealed/stream_keys.h"
 #include "ops/types.h"

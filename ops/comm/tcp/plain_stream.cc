@@ -8,7 +8,7 @@
 #include <string>
 #include <utility>
 
-#include "base/crc32c.h"
+#include "base/net/crc32c.h"
 
 namespace chainmail::ops {
 namespace {

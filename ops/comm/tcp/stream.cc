@@ -10,7 +10,7 @@
 #include <cstring>
 #include <string>
 
-#include "base/socket.h"
+#include "base/net/socket.h"
 
 namespace chainmail::ops {
 namespace {

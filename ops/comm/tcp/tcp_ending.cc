@@ -11,7 +11,7 @@
 
 #include "base/deadline.h"
 #include "base/log.h"
-#include "base/socket.h"
+#include "base/net/socket.h"
 #include "ops/comm/frames/frame.h"
 #include "ops/comm/tcp/tcp_transport.h"
 

@@ -12,7 +12,7 @@
 
 #include "base/deadline.h"
 #include "base/error.h"
-#include "base/socket.h"
+#include "base/net/socket.h"
 #include "ops/comm/frames/frame.h"
 #include "ops/comm/tcp/plain_stream.h"
 #include "ops/comm/tcp/sealed/sealed_stream.h"

@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "base/deadline.h"
-#include "base/socket.h"
+#include "base/net/socket.h"
 #include "base/unique_fd.h"
 #include "ops/comm/call_log.h"
 #include "ops/comm/frames/peer_link.h"

@@ -9,7 +9,7 @@
 
 #include "base/deadline.h"
 #include "base/error.h"
-#include "base/thread.h"
+#include "base/threads/thread.h"
 #include "ops/engine/callbacks/user_code.h"
 #include "ops/engine/failure/error_text.h"
 #include "ops/engine/failure/position_board.h"

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "base/log.h"
-#include "base/thread.h"
+#include "base/threads/thread.h"
 #include "ops/engine/callbacks/user_code.h"
 
 namespace chainmail::ops {

@@ -9,7 +9,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "base/thread.h"
+#include "base/threads/thread.h"
 #include "ops/engine/callbacks/user_code.h"
 #include "ops/engine/transfers/desk.h"
 

@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/socket.h"
+#include "base/net/socket.h"
 #include "ops/engine/encryption.h"
 #include "plugin/c10d/torchs_own/torch_group.h"
 #include "plugin/c10d/torchs_own/torch_nccl.h"

@@ -20,7 +20,7 @@
 #include "base/deadline.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "base/thread.h"
+#include "base/threads/thread.h"
 #include "ops/engine/callbacks/user_code.h"
 #include "ops/engine/failure/error_text.h"
 

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/job_protocol.h"
+#include "base/job/job_protocol.h"
 #include "launcher/channel/wire.h"
 #include "launcher/controller/store_server.h"
 #include "launcher/mpi/mpi_exchange.h"

@@ -15,7 +15,7 @@
 #include <string>
 #include <thread>
 
-#include "base/socket.h"
+#include "base/net/socket.h"
 #include "base/unique_fd.h"
 #include "ops/engine/rendezvous.h"
 

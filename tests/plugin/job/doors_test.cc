@@ -10,7 +10,7 @@
 #include <string>
 #include <thread>
 
-#include "base/socket.h"
+#include "base/net/socket.h"
 #include "plugin/job/node_id.h"
 
 namespace chainmail::internal {

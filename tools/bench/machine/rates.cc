@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "base/socket.h"
+#include "base/net/socket.h"
 
 namespace chainmail::bench {
 namespace {

@@ -13,8 +13,8 @@
 #include <cstdint>
 #include <span>
 
-#include "base/aes_gcm.h"
-#include "base/hkdf.h"
+#include "base/crypto/aes_gcm.h"
+#include "base/crypto/hkdf.h"
 #include "ops/types.h"
 
 namespace chainmail::ops {

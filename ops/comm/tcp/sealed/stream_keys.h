@@ -11,8 +11,8 @@
 #include <cstdint>
 #include <string_view>
 
-#include "base/hkdf.h"
-#include "base/hmac.h"
+#include "base/crypto/hkdf.h"
+#include "base/crypto/hmac.h"
 #include "ops/types.h"
 
 namespace chainmail::ops {

@@ -10,7 +10,7 @@
 #include <atomic>
 #include <random>
 
-#include "base/socket.h"
+#include "base/net/socket.h"
 #include "tests/ops/comm/rank_threads.h"
 
 namespace chainmail::ops {

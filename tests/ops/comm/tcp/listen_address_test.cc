@@ -10,7 +10,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "base/socket.h"
+#include "base/net/socket.h"
 #include "ops/comm/tcp/tcp_transport.h"
 #include "tests/ops/support/groups.h"
 

@@ -15,7 +15,7 @@
 #include <thread>
 #include <vector>
 
-#include "base/socket.h"
+#include "base/net/socket.h"
 #include "base/unique_fd.h"
 
 namespace chainmail::ops::testing {

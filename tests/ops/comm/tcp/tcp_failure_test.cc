@@ -11,7 +11,7 @@
 #include <chrono>
 #include <future>
 
-#include "base/crc32c.h"
+#include "base/net/crc32c.h"
 #include "ops/comm/frames/frame.h"
 #include "tests/ops/comm/rank_threads.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-#include "base/job_protocol.h"
+#include "base/job/job_protocol.h"
 
 #include <cerrno>
 #include <concepts>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-#include "base/crc32c.h"
+#include "base/net/crc32c.h"
 
 #include <array>
 #include <cstring>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-#include "base/aes_gcm.h"
+#include "base/crypto/aes_gcm.h"
 
 #include <openssl/evp.h>
 

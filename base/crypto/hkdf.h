@@ -12,7 +12,7 @@
 #include <span>
 #include <string_view>
 
-#include "base/hmac.h"
+#include "base/crypto/hmac.h"
 
 namespace chainmail::internal {
 

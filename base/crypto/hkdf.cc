@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-#include "base/hkdf.h"
+#include "base/crypto/hkdf.h"
 
 #include <openssl/crypto.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-#include "base/hmac.h"
+#include "base/crypto/hmac.h"
 
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
