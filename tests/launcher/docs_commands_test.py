@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-"""Runs every command of docs/launcher.md: all lines of its blocks marked `sh`.
+"""Runs every command of docs/launcher.md, docs/cluster/mpi.md and docs/cluster/security.md: all
+lines of their blocks marked `sh`, unless a comment before the block says why it is not run.
 
-    docs_commands_test.py LAUNCHER [DOCUMENT]
+    docs_commands_test.py LAUNCHER [DOCUMENT...]
 
 In a scratch folder with a hostfile and stand-ins for the programs that the page names; `ssh` is a
 stand-in that runs the command here. A command must end with code 0, or with the code of a comment
@@ -17,6 +18,8 @@ import re
 import subprocess
 import sys
 import tempfile
+
+DOCUMENTS = ("docs/launcher.md", "docs/cluster/mpi.md", "docs/cluster/security.md")
 
 PROGRAM = """#!/bin/sh
 echo "$0 rank $RANK of $WORLD_SIZE: $*" >>"$DOCS_TEST_RAN"
@@ -40,6 +43,8 @@ exec sh -c "$*"
 
 def blocks(text):
     for match in re.finditer(r"^```sh\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
+        if re.search(r"^<!-- not run: .* -->\n$", text[: match.start()].rpartition("\n\n")[2]):
+            continue
         first = text.count("\n", 0, match.start()) + 2
         yield from enumerate(match.group(1).splitlines(), first)
 
@@ -54,7 +59,7 @@ def prepare(folder, launcher):
     os.symlink(launcher, folder / "bin" / "launcher")
     make_executable(folder / "bin" / "ssh", SSH)
     (folder / "hosts").write_text("localhost slots=4\n")
-    for name in ("program", "train_mnist", "a", "b"):
+    for name in ("program", "mpi_program", "train_mnist", "a", "b"):
         make_executable(folder / name, PROGRAM)
     environment = dict(os.environ)
     environment["PATH"] = f"{folder}/bin:{environment['PATH']}"
@@ -82,10 +87,7 @@ def problem_of(line, folder, environment):
     return ""
 
 
-def main():
-    launcher = pathlib.Path(sys.argv[1]).resolve()
-    root = pathlib.Path(__file__).resolve().parents[2]
-    document = pathlib.Path(sys.argv[2]) if len(sys.argv) > 2 else root / "docs" / "launcher.md"
+def failures_of(document, launcher):
     commands = [(n, line) for n, line in blocks(document.read_text()) if line.strip()]
     if not commands:
         print(f"{document} has no commands")
@@ -99,8 +101,15 @@ def main():
             if problem:
                 failures += 1
                 print(f"{document.name}:{number}: {line}\n  {problem}")
-    print(f"{len(commands)} commands, {failures} failed")
-    return 1 if failures else 0
+    print(f"{document.name}: {len(commands)} commands, {failures} failed")
+    return failures
+
+
+def main():
+    launcher = pathlib.Path(sys.argv[1]).resolve()
+    root = pathlib.Path(__file__).resolve().parents[2]
+    documents = [pathlib.Path(name) for name in sys.argv[2:]] or [root / name for name in DOCUMENTS]
+    return 1 if sum(failures_of(document, launcher) for document in documents) else 0
 
 
 if __name__ == "__main__":

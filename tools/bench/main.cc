@@ -42,14 +42,15 @@ DEFINE_string(op, "all_reduce",
 DEFINE_string(d, "float32", "element type");
 DEFINE_string(o, "sum", "reduction: sum, avg, min, max");
 DEFINE_bool(engine, false, "time the engine's call instead of c10d's");
-DEFINE_bool(group_memory, false,
-            "with --engine: reduce in memory that the group has allocated, see docs/bench.md");
+DEFINE_bool(
+    group_memory, false,
+    "with --engine: reduce in memory that the group has allocated, see docs/cluster/bench.md");
 DEFINE_string(algorithm, "auto", "auto, naive, flat, hierarchical, two_dimensional or single_node");
 DEFINE_string(wire, "native", "between nodes: native, float16 or bfloat16");
 DEFINE_string(
     against, "none",
     "what to compare with, such as gloo,mpi,mpi-inplace,mpi-sm,mpich,memory; nccl on GPUs; "
-    "see docs/bench.md");
+    "see docs/cluster/bench.md");
 DEFINE_string(device, "cpu", "cpu or cuda: where the tensors are; GPUs of a node in turn");
 DEFINE_string(kernels, "",
               "times packing, unpacking and adding in 16 bits instead, on the shapes of resnet50, "

@@ -7,6 +7,7 @@ import os
 import tempfile
 import unittest
 
+import docs
 import environment
 import files
 import includes
@@ -176,8 +177,9 @@ class WaitsTest(Tree):
                      "::syscall(SYS_futex, &bell);", "fcntl(fd, F_SETLKW, &lock);", "fsync(fd);"]:
             with self.subTest(call=call):
                 problems = self.check(f"namespace a {{\nvoid A::run(int x) {{\n  {call}\n}}\n}}\n")
-                self.assertEqual(problems, ["ops/a.cc:3: run() may block: say in docs/waits.md what "
-                                            "it waits for and what bounds that"])
+                self.assertEqual(problems, ["ops/a.cc:3: run() may block: say in "
+                                            "docs/maintainers/waits.md what it waits for and what "
+                                            "bounds that"])
 
     def test_what_is_listed_is_right(self):
         code = ("struct A final : B {\n  void stop() { thread_.join(); }\n\n  bool is_dead(int one,\n"
@@ -197,7 +199,7 @@ class WaitsTest(Tree):
 
     def test_gone(self):
         self.assertEqual(self.check("", "| `ops/a.cc`: `run` | x | 1 s |\n"),
-                         ["docs/waits.md: nothing in ops/a.cc blocks in run()"])
+                         ["docs/maintainers/waits.md: nothing in ops/a.cc blocks in run()"])
 
 
 class EnvironmentTest(Tree):
@@ -230,6 +232,45 @@ class EnvironmentTest(Tree):
     def test_gone(self):
         self.write("base/log.cc", 'getenv("CHAINMAIL_LOG");\n')
         self.assertEqual(environment.check(self.root), ["docs/env.md: nothing in the code knows RANK"])
+
+
+class DocsTest(Tree):
+    def check(self, text, test=None, page="docs/a.md"):
+        self.write(page, text)
+        if test is not None:
+            self.write("tests/a_test.sh", test)
+        return docs.check(self.root, {})
+
+    def assert_problem(self, text, wanted, test=None):
+        problems = self.check(text, test)
+        self.assertEqual(len(problems), 1, problems)
+        self.assertIn(wanted, problems[0])
+
+    def test_clean(self):
+        self.assertEqual(self.check(
+            "# A head (of all)\n[here](#a-head-of-all) [there](a.md) [out](https://x/y)\n"
+            "<!-- run by tests/a_test.sh -->\n```sh\nrun it \\\n  --twice  # why\n```\n"
+            "<!-- not run: needs a GPU -->\n```console\n$ run gpu\n```\n```cpp\na[b](c);\n```\n",
+            test="run it --twice\n"), [])
+
+    def test_unknown_command(self):
+        self.assert_problem("```sh\nrun it\n```\n", "docs/a.md:1: no test is known to run this")
+
+    def test_unmarked_block(self):
+        self.assert_problem("```\nrun it\n```\n", "a block marked ''")
+
+    def test_test_is_gone(self):
+        text = "<!-- run by tests/a_test.sh -->\n```sh\nrun it\nrun that\n```\n"
+        self.assert_problem(text, "run by tests/a_test.sh, which is not there")
+        self.assert_problem(text, "contains neither docs/a.md nor 'run that'", test="run it")
+        self.assertEqual(self.check(text, test="reads docs/a.md"), [])
+
+    def test_dead_links(self):
+        self.assert_problem("[a](gone.md)\n", "links to gone.md, which is not there")
+        self.assert_problem("# One\n[a](#two)\n", "links to #two, but docs/a.md has no such heading")
+
+    def test_records_need_no_test(self):
+        self.assertEqual(self.check("```\nrun it\n```\n", page="docs/results/a.md"), [])
 
 
 class ReadmeTest(Tree):

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
 # SPDX-FileCopyrightText: 2026 the Chainmail authors
-"""Checks that docs/waits.md lists every function that calls something that may block, and no other.
+"""Checks that docs/maintainers/waits.md lists every function that calls something that may block, and no other.
 usage: waits.py [root] [--print]
 
 Whoever adds a wait thus has to say what bounds it. --print shows what is found in the code.
@@ -12,7 +12,7 @@ import sys
 
 import tree
 
-PAGE = "docs/waits.md"
+PAGE = "docs/maintainers/waits.md"
 FOLDERS = ("base/", "ops/", "plugin/", "launcher/")
 
 # Calls that return only when somebody else has done something, or may. System calls that share

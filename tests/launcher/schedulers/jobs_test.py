@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-"""What the launcher makes of jobs that are unlike the recipes of docs/schedulers.md.
+"""What the launcher makes of jobs that are unlike the recipes of docs/cluster/schedulers.md.
 
     jobs_test.py LAUNCHER
 

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-"""Runs every command of docs/schedulers.md and compares the ranks with the comment behind it.
+"""Runs every command of docs/cluster/schedulers.md and compares the ranks with the comment behind it.
 
     recipes_test.py LAUNCHER [DOCUMENT]
 
@@ -263,7 +263,7 @@ def problem_of(recipe, folder, recorded):
 def main():
     launcher = pathlib.Path(sys.argv[1]).resolve()
     document = pathlib.Path(sys.argv[2]) if len(sys.argv) > 2 else (
-        HERE.parents[2] / "docs" / "schedulers.md")
+        HERE.parents[2] / "docs" / "cluster" / "schedulers.md")
     recorded = json.loads((HERE / "recorded.json").read_text())
     found = list(recipes(document.read_text()))
     unused = [name for name in recorded if name != "comment" and name not in {r.kind for r in found}]

@@ -2,7 +2,7 @@
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
 // What ChainerMN's users relied on, with every communicator and one to eight ranks; see
-// docs/acceptance.md for the cases that other tests have.
+// docs/maintainers/acceptance.md for the cases that other tests have.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
