@@ -26,7 +26,8 @@ readonly BUILD_PACKAGES=(
   libxxhash-dev ninja-build nlohmann-json3-dev openssh-client pkg-config zlib1g-dev)
 readonly PYTHON_PACKAGES=(python3 python3-venv)
 readonly TEST_PACKAGES=(
-  clang-format-14 iproute2 libmpich-dev libopenmpi-dev libpmix-dev nftables openmpi-bin openssh-server procps)
+  clang-format-14 doxygen iproute2 libmpich-dev libopenmpi-dev libpmix-dev nftables openmpi-bin
+  openssh-server procps)
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 readonly DEPS=$PWD/.deps
