@@ -81,7 +81,7 @@ std::string LineWriter::finish() {
 }
 
 void LineWriter::run() {
-  pthread_setname_np(pthread_self(), "line_writer");  // tools/check/launcher/scale.py looks for it
+  pthread_setname_np(pthread_self(), "line_writer");  // for tests/soak/launcher
   std::unique_lock lock(mutex_);
   while (true) {
     changed_.wait(lock, [this] { return ending_ || !queue_.empty(); });

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-// For tools/check/launcher_output.sh: writes lines that can be told apart, and checks what arrived.
+// For tests/soak/launcher/output.sh: writes lines that can be told apart, and checks what arrived.
 //
 //   output_probe write BYTES             as a rank: so many bytes (of each stream the half)
 //   output_probe check BYTES RANKS FILE...   0 when the files together hold every line of every

@@ -5,7 +5,8 @@
 // those between ranks (tests/ops/fuzz) included. A target takes any bytes; it may refuse them by
 // the exceptions that its interface names, and aborts when what it accepts breaks a promise.
 //
-// Run by libFuzzer (tools/check/fuzz.sh), and over seeds and mutations of them by replay_test.cc.
+// Run by libFuzzer (tests/soak/launcher/fuzz.sh), and over seeds and mutations of them by
+// replay_test.cc.
 
 #pragma once
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-// Every fuzz target over its seeds and mutations of them: a short form of tools/check/fuzz.sh that
-// needs no clang.
+// Every fuzz target over its seeds and mutations of them: a short form of
+// tests/soak/launcher/fuzz.sh that needs no clang.
 
 #include <gtest/gtest.h>
 

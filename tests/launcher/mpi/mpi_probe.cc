@@ -149,7 +149,7 @@ int spawn() {
   return 0;
 }
 
-// Until it is ended from outside; see tools/check/launcher/faults.py.
+// Until it is ended from outside; see tests/soak/launcher/cases/faults.py.
 [[noreturn]] void run(const std::string& directory) {
   std::FILE* log = std::fopen((directory + "/rank." + std::to_string(world_rank)).c_str(), "a");
   want(log != nullptr, "cannot write into " + directory);

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # SPDX-FileCopyrightText: 2026 the Chainmail authors
 """Programs that end without destroy_process_group, while the engine still has something of theirs:
-each must end with code 0. usage: exit_test.py WAY, see WAYS; tools/check/exits.sh runs it often.
+each must end with code 0. usage: exit_test.py WAY, see WAYS; tests/soak/engine/exits.sh runs it often.
 """
 
 import sys

@@ -246,7 +246,7 @@ TEST(RawCommunicator, LongObjectsInOddChunks) {
 
 constexpr std::size_t kBytes = (std::size_t{2} << 30) + 17;
 
-// Takes 10 GB of memory and half a minute: tools/check/large_object.sh runs it.
+// Takes 10 GB of memory and half a minute: tests/soak/engine/large_object.sh runs it.
 TEST(RawCommunicator, DISABLED_ObjectsBeyondTwoGibibytes) {
   testing::with_communicator({2}, "flat", {}, [](const CommPtr& comm) {
     const std::string own = comm->rank() == 0 ? std::string(kBytes, 'x') + "end" : "";

@@ -182,7 +182,7 @@ class Tampering {
   bool is_done_ = false;
 };
 
-// More by hand: tools/check/encryption.sh.
+// More by hand: tests/soak/engine/encryption.sh.
 int attempts() {
   const char* const text = std::getenv("CHAINMAIL_TEST_ATTEMPTS");
   return text == nullptr ? 60 : std::atoi(text);
