@@ -30,7 +30,7 @@ WHOLE_PAGES = {
 # What was measured, with its commands; nobody types these to use Chainmail.
 RECORDS = "docs/results/"
 COMMANDS = ("sh", "bash", "console")
-OTHERS = ("cmake", "cpp", "json", "mermaid", "python", "text")
+OTHERS = ("cmake", "cpp", "diff", "json", "mermaid", "python", "text")
 
 FENCE = re.compile(r"^ *```(.*)$")
 MARK = re.compile(r"<!-- (run by|not run:) (.*?) -->$")
