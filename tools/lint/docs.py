@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
 # SPDX-FileCopyrightText: 2026 the Chainmail authors
-"""Checks the links of all pages, and that every command in docs/ is run by a test or says why not.
-usage: docs.py [root] [--print]
+"""Checks the links of all pages, that every command in docs/ is run by a test or says why not, and
+that the messages that docs/troubleshooting.md quotes are in the code. usage: docs.py [root] [--print]
 
 Commands are the fenced blocks marked sh, bash or console. Each needs, on the line before it, one of
 these, unless a test of WHOLE_PAGES runs all commands of the page or the page is a record (RECORDS):
@@ -22,6 +22,7 @@ import tree
 
 # Page -> the test that reads its commands from it.
 WHOLE_PAGES = {
+    "docs/tutorial.md": "tests/docs/tutorial_test.py",
     "docs/launcher.md": "tests/launcher/docs_commands_test.py",
     "docs/cluster/mpi.md": "tests/launcher/docs_commands_test.py",
     "docs/cluster/security.md": "tests/launcher/docs_commands_test.py",
@@ -32,6 +33,10 @@ RECORDS = "docs/results/"
 COMMANDS = ("sh", "bash", "console")
 OTHERS = ("cmake", "cpp", "diff", "json", "mermaid", "python", "text")
 
+MESSAGES = "docs/troubleshooting.md"
+PROGRAMS = (".h", ".cc", ".cu", ".py", ".sh", ".cmake", ".in")
+
+MESSAGE = re.compile(r"^\| `([^`]+)` \|", re.MULTILINE)
 FENCE = re.compile(r"^ *```(.*)$")
 MARK = re.compile(r"<!-- (run by|not run:) (.*?) -->$")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
@@ -124,10 +129,25 @@ def check(root, whole_pages):
                 problem = problem_of(root, page, block)
                 if problem:
                     problems.append(f"{page}:{block.line}: {problem}")
+    problems += check_messages(root)
     problems += [f"{test}: does not name {page.rpartition('/')[2]}"
                  for page, test in whole_pages.items()
                  if page.rpartition("/")[2] not in tree.read(root, test)]
     return problems
+
+
+def check_messages(root):
+    """The first column of the page's tables; "..." stands for what the program puts in."""
+    if not os.path.exists(os.path.join(root, MESSAGES)):
+        return
+    code = "\n".join(tree.read(root, path) for path in tree.files(root)
+                     if path.endswith(PROGRAMS) and not path.startswith(("tests/", "tools/lint/")))
+    # Literals that follow each other are one.
+    code = re.sub(r'"\s*\n\s*f?"', "", code)
+    for message in MESSAGE.findall(tree.read(root, MESSAGES)):
+        for part in message.split("..."):
+            if part.strip() and part.strip() not in code:
+                yield f"{MESSAGES}: no program says '{part.strip()}'"
 
 
 def show(root):

@@ -269,6 +269,16 @@ class DocsTest(Tree):
         self.assert_problem("[a](gone.md)\n", "links to gone.md, which is not there")
         self.assert_problem("# One\n[a](#two)\n", "links to #two, but docs/a.md has no such heading")
 
+    def test_messages(self):
+        self.write("base/a.cc", 'throw Error("no room for " + name +\n            "; make "\n "some");\n')
+        self.write("docs/troubleshooting.md",
+                   "| message | do |\n|---|---|\n| `no room for ...; make some` | it |\n")
+        self.assertEqual(docs.check(self.root, {}), [])
+        self.write("base/a.cc", 'throw Error("no place for " + name);\n')
+        self.assertEqual(docs.check(self.root, {}), [
+            "docs/troubleshooting.md: no program says 'no room for'",
+            "docs/troubleshooting.md: no program says '; make some'"])
+
     def test_records_need_no_test(self):
         self.assertEqual(self.check("```\nrun it\n```\n", page="docs/results/a.md"), [])
 
