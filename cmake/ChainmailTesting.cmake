@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-# chainmail_test(NAME LABEL ring SOURCES ... LIBRARIES ... [TIMEOUT s]): a test without ranks, or
-# with ranks as threads.
+# chainmail_test(NAME LABEL ring SOURCES ... LIBRARIES ... [TIMEOUT s] [PROCESSORS n]): a test without
+# ranks, or with ranks as threads or processes of its own. It takes one processor; in the ring
+# `threads`, where ranks are threads that spin, two.
 #
 # chainmail_rank_test(NAME SOURCES ... [LIBRARIES ...] RANKS 1 2 4 [TIMEOUT s] [MPI]): a test whose
 # ranks are processes, started by our own launcher once per number of ranks (ctest NAME_2, label
@@ -12,7 +13,8 @@
 # chainmail_skip(NAME LABEL ring REASON text): keeps the place of a test that cannot run here and
 # prints why.
 
-# Sanitizers make programs several times slower; time limits grow with them.
+# Sanitizers make programs several times slower; time limits grow with them. What tests in C++ may
+# stretch their bounds by is in tests/support/patience.h, which all of them are linked with.
 
 find_package(GTest REQUIRED)
 find_program(CHAINMAIL_MPIEXEC mpiexec)
@@ -23,16 +25,24 @@ if(CHAINMAIL_SANITIZE)
 endif()
 
 function(chainmail_test name)
-  cmake_parse_arguments(ARG "" "LABEL;TIMEOUT" "SOURCES;LIBRARIES" ${ARGN})
+  cmake_parse_arguments(ARG "" "LABEL;TIMEOUT;PROCESSORS" "SOURCES;LIBRARIES" ${ARGN})
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 120)
+  endif()
+  if(NOT ARG_PROCESSORS)
+    set(ARG_PROCESSORS 1)
+    if(ARG_LABEL STREQUAL "threads")
+      set(ARG_PROCESSORS 2)
+    endif()
   endif()
   math(EXPR ARG_TIMEOUT "${ARG_TIMEOUT} * ${CHAINMAIL_TEST_PATIENCE}")
   add_executable(${name} ${ARG_SOURCES})
   chainmail_target(${name})
-  target_link_libraries(${name} PRIVATE ${ARG_LIBRARIES} GTest::gtest_main GTest::gmock)
+  target_link_libraries(${name} PRIVATE ${ARG_LIBRARIES} chainmail_patience GTest::gtest_main
+                                        GTest::gmock)
   add_test(NAME ${name} COMMAND ${name})
-  set_tests_properties(${name} PROPERTIES LABELS ${ARG_LABEL} TIMEOUT ${ARG_TIMEOUT})
+  set_tests_properties(${name} PROPERTIES LABELS ${ARG_LABEL} TIMEOUT ${ARG_TIMEOUT} PROCESSORS
+                                             ${ARG_PROCESSORS})
 endfunction()
 
 function(chainmail_skip name)
@@ -49,7 +59,8 @@ function(chainmail_rank_test name)
   math(EXPR ARG_TIMEOUT "${ARG_TIMEOUT} * ${CHAINMAIL_TEST_PATIENCE}")
   add_executable(${name} ${ARG_SOURCES})
   chainmail_target(${name})
-  target_link_libraries(${name} PRIVATE ${ARG_LIBRARIES} GTest::gtest_main GTest::gmock)
+  target_link_libraries(${name} PRIVATE ${ARG_LIBRARIES} chainmail_patience GTest::gtest_main
+                                        GTest::gmock)
   # The launcher ends the ranks and says where each was; ctest's own limit is the second line.
   math(EXPR ctest_timeout "${ARG_TIMEOUT} + 15")
   foreach(ranks IN LISTS ARG_RANKS)

@@ -1,0 +1,27 @@
+#SPDX - License - Identifier : BSD - 3 - Clause
+#SPDX - FileCopyrightText : 2026 the Chainmail authors
+"""How much longer than on an idle machine things may take here and now; see patience.h.
+
+CHAINMAIL_TEST_PATIENCE says what sanitizers cost the programs that a test starts.
+"""
+
+import os
+import time
+
+_WORK_SECONDS = 0.02  # some time slices of the scheduler
+_largest = 1.0
+
+
+def patience():
+    """At least 1: the time that passes for each second of the processor, the largest seen so far."""
+    global _largest
+    begin, used = time.monotonic(), time.thread_time()
+    while time.thread_time() - used < _WORK_SECONDS:
+        pass
+    _largest = max(_largest, (time.monotonic() - begin) / _WORK_SECONDS)
+    return _largest * float(os.environ.get("CHAINMAIL_TEST_PATIENCE", "1"))
+
+
+def patient(seconds):
+    """`seconds`, stretched by patience()."""
+    return seconds * patience()
