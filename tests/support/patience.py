@@ -1,5 +1,5 @@
-#SPDX - License - Identifier : BSD - 3 - Clause
-#SPDX - FileCopyrightText : 2026 the Chainmail authors
+# SPDX-License-Identifier: BSD-3-Clause
+# SPDX-FileCopyrightText: 2026 the Chainmail authors
 """How much longer than on an idle machine things may take here and now; see patience.h.
 
 CHAINMAIL_TEST_PATIENCE says what sanitizers cost the programs that a test starts.
