@@ -19,11 +19,6 @@ namespace {
 
 // Above this an operation takes longer than waking the thread.
 constexpr std::size_t kUrgentBytes = std::size_t{64} << 10;
-// How soon an operation begins that nobody waits for, while the group is in use.
-constexpr std::chrono::milliseconds kNap{1};
-constexpr int kNapsUntilDormant = 100;
-// How long the thread of a group at rest is kept.
-constexpr std::chrono::seconds kDormantTime{2};
 // A waiter gives way this often before it sleeps: about the time of a middle-sized operation.
 constexpr int kYields = 32;
 
@@ -109,22 +104,16 @@ void OperationQueue::throw_if_ended(OpKind kind) const {
 }
 
 void OperationQueue::call_thread(bool is_urgent) {
-  if (is_stopped_) {
-    return;
-  }
-  if (!thread_.joinable()) {
+  if (!thread_.wake(is_urgent)) {
     // The thread keeps the queue: what it lets go of may be the last handle to the group.
-    thread_ = std::thread([self = shared_from_this()] { self->work(); });
-  } else if (is_urgent || is_dormant_) {
-    work_.notify_one();
+    thread_.start([self = shared_from_this()] { self->work(); });
   }
 }
 
 /// For who ran operations and leaves: operations queued in the meantime may have no other runner.
 void OperationQueue::hand_over() {
-  if (can_run() && thread_.joinable() &&
-      (is_dormant_ || queue_.front()->plan.bytes > kUrgentBytes)) {
-    work_.notify_one();
+  if (can_run()) {
+    thread_.wake(queue_.front()->plan.bytes > kUrgentBytes);
   }
 }
 
@@ -279,51 +268,31 @@ void OperationQueue::stop() {
   {
     Lock lock(mutex_);
     is_closed_ = true;
-    is_stopped_ = true;
-    thread = std::move(thread_);
+    thread = thread_.stop();
     if (!queue_.empty()) {
       end_queued(lock, std::make_exception_ptr(
                            InvalidArgument("the group was shut down before this operation began")));
     }
   }
-  work_.notify_all();
   internal::join_or_let_go(std::move(thread));
 }
 
-void OperationQueue::forget_thread() noexcept {
-  if (thread_.joinable()) {
-    thread_.detach();
-  }
-}
+void OperationQueue::forget_thread() noexcept { thread_.forget(); }
 
 void OperationQueue::work() {
   const DefersRelease guard;
   Lock lock(mutex_);
-  while (!is_stopped_) {
+  while (!thread_.is_stopped()) {
     if (can_run()) {
       run_next(lock);
-    } else if (!rest(lock)) {
-      thread_.detach();  // call_thread() makes another
-      return;
+      continue;
     }
+    // A queue that another thread is busy with for long may need this one when that is done.
+    const bool stays = thread_.rest(
+        lock, [this] { return can_run(); }, [this] { return past_count_; },
+        [this] { return is_busy_ || !queue_.empty(); });
+    if (!stays) return;
   }
-}
-
-/// Naps while the group is in use, then sleeps until called; false when nobody has called for long.
-bool OperationQueue::rest(Lock& lock) {
-  const std::uint64_t before = past_count_;
-  for (int nap = 0; nap < kNapsUntilDormant; ++nap) {
-    work_.wait_for(lock, kNap);
-    if (is_stopped_ || can_run() || past_count_ != before) {
-      return true;
-    }
-  }
-  is_dormant_ = true;
-  // A queue that another thread is busy with for long may need this one when that is done.
-  const bool is_called =
-      work_.wait_for(lock, kDormantTime, [this] { return is_stopped_ || can_run(); });
-  is_dormant_ = false;
-  return is_called || is_busy_ || !queue_.empty();
 }
 
 std::shared_ptr<QueuedOperation> OperationQueue::running() const {

@@ -4,12 +4,10 @@
 // The ordered queue of a group's collectives: one operation at a time, in call order, run by
 // whoever waits for it or by the progress thread.
 //
-// Why not always the thread: waking one costs 10 to 20 us, a small operation 1 us. So an operation
-// that its caller waits for runs in the caller; a small asynchronous one lies ready to be run by
-// its own wait(), and the thread, which looks every millisecond while the group is busy, takes it
-// when nobody does. Large ones wake the thread at once. It ends when the group rests for long. A
-// small one that is next and whose peers have come is not even made an object of: see
-// submit_promptly().
+// An operation that its caller waits for runs in the caller; a small asynchronous one lies ready to
+// be run by its own wait(), and the thread, which naps while the group is busy (see
+// ProgressThread), takes it when nobody does. Large ones wake the thread at once. A small one that
+// is next and whose peers have come is not even made an object of: see submit_promptly().
 //
 // Thread-safe. Callbacks run in threads of the executor, which hold and wait for nothing of ours:
 // whoever runs an operation may be an unrelated waiter with locks of its own.
@@ -30,6 +28,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/threads/progress_thread.h"
 #include "ops/engine/callbacks/callback_executor.h"
 #include "ops/engine/collective.h"
 #include "ops/engine/group.h"
@@ -116,7 +115,6 @@ class OperationQueue final : public std::enable_shared_from_this<OperationQueue>
   void call_thread(bool is_urgent);
   void hand_over();
   void work();
-  bool rest(Lock& lock);
   bool can_run() const { return !is_busy_ && !queue_.empty(); }
 
   const std::shared_ptr<CallbackExecutor> executor_;
@@ -124,7 +122,6 @@ class OperationQueue final : public std::enable_shared_from_this<OperationQueue>
   const Attempt attempt_;
   mutable std::mutex mutex_;
   std::condition_variable done_;  // an operation ended
-  std::condition_variable work_;  // for the progress thread
   std::deque<std::shared_ptr<QueuedOperation>> queue_;
   std::shared_ptr<QueuedOperation> running_;
   std::thread::id runner_;
@@ -135,9 +132,7 @@ class OperationQueue final : public std::enable_shared_from_this<OperationQueue>
   int sleepers_ = 0;
   bool is_busy_ = false;
   bool is_closed_ = false;
-  bool is_stopped_ = false;
-  bool is_dormant_ = false;  // the thread sleeps until called
-  std::thread thread_;
+  internal::ProgressThread thread_;
 };
 
 }  // namespace chainmail::ops

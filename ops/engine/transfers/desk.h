@@ -24,6 +24,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/threads/progress_thread.h"
 #include "ops/engine/callbacks/callback_executor.h"
 #include "ops/engine/transfers/transfer.h"
 
@@ -116,8 +117,7 @@ class Desk final : public std::enable_shared_from_this<Desk> {
   }
   bool can_drive() const noexcept { return has_work() && can_step() && waiters_ == 0; }
   void call_thread(bool is_urgent);
-  void run_thread();
-  bool rest(Lock& lock);
+  void work();
 
   const DeskPlan plan_;
   const std::shared_ptr<CallbackExecutor> executor_;
@@ -127,7 +127,6 @@ class Desk final : public std::enable_shared_from_this<Desk> {
   mutable std::atomic<int> visitors_{0};  // who want the mutex while somebody moves transfers
   mutable std::mutex mutex_;
   std::condition_variable changed_;  // transfers ended, or nobody moves them any more
-  std::condition_variable work_;     // for the thread
   std::unique_ptr<Transport> transport_;
   std::list<OperationPtr> pending_;  // with a known peer, in call order
   std::list<OperationPtr> open_;     // receives from any rank
@@ -150,12 +149,10 @@ class Desk final : public std::enable_shared_from_this<Desk> {
   bool is_broken_ = false;  // the Transport is of no use any more
   bool is_closed_ = false;
   bool is_parting_ = false;  // nobody moves transfers any more: the Transport is about to go
-  bool is_stopped_ = false;
-  bool is_dormant_ = false;
   bool is_urgent_ = false;
   bool has_warned_ = false;
   bool is_leaked_ = false;
-  std::thread thread_;
+  internal::ProgressThread thread_;
 };
 
 }  // namespace chainmail::ops

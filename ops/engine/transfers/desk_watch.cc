@@ -20,10 +20,6 @@ using std::chrono::milliseconds;
 
 // The longest time between two inquiries.
 constexpr milliseconds kMaxInquiryPause{500};
-// How soon transfers move that nobody waits for, so that those may who wait at once.
-constexpr milliseconds kNap{1};
-constexpr int kNapsUntilDormant = 100;
-constexpr std::chrono::seconds kDormantTime{2};
 // How long a Transport may be in use after its transfers were ended.
 constexpr std::chrono::seconds kAbortLimit{10};
 
@@ -121,18 +117,12 @@ void Desk::call_thread() {
 }
 
 void Desk::call_thread(bool is_urgent) {
-  if (is_stopped_) {
-    return;
-  }
   is_urgent_ = is_urgent_ || is_urgent;
-  if (thread_.joinable()) {
-    if (is_urgent || is_dormant_) {
-      work_.notify_one();
-    }
+  if (thread_.wake(is_urgent)) {
     return;
   }
   try {
-    thread_ = std::thread([self = shared_from_this()] { self->run_thread(); });
+    thread_.start([self = shared_from_this()] { self->work(); });
   } catch (const std::system_error& e) {
     // Whoever waits moves them.
     if (!std::exchange(has_warned_, true)) {
@@ -144,20 +134,19 @@ void Desk::call_thread(bool is_urgent) {
   }
 }
 
-void Desk::run_thread() {
+void Desk::work() {
   const DefersRelease guard;
   Lock lock(mutex_);
   bool has_rested = true;
-  while (!is_stopped_) {
+  while (!thread_.is_stopped()) {
     if (!can_drive()) {
       is_urgent_ = is_urgent_ && has_work();
-      if (!rest(lock)) {
-        thread_.detach();  // call_thread() makes another
-        return;
-      }
+      const bool stays = thread_.rest(
+          lock, [this] { return can_drive(); }, [] { return 0; }, [this] { return has_work(); });
+      if (!stays) return;
       has_rested = true;
     } else if (std::exchange(has_rested, false) && !is_urgent_) {
-      work_.wait_for(lock, kNap, [this] { return is_stopped_ || is_urgent_; });
+      thread_.nap(lock, [this] { return is_urgent_; });  // those first who wait at once
     } else {
       is_driven_ = true;
       Outcome outcome = step(lock, Clock::time_point::max());
@@ -170,35 +159,18 @@ void Desk::run_thread() {
   }
 }
 
-/// Naps while the desk is in use, then sleeps until called; false when nobody has called for long.
-bool Desk::rest(Lock& lock) {
-  for (int nap = 0; nap < kNapsUntilDormant; ++nap) {
-    work_.wait_for(lock, kNap);
-    if (is_stopped_ || can_drive()) {
-      return true;
-    }
-  }
-  is_dormant_ = true;
-  const bool is_called =
-      work_.wait_for(lock, kDormantTime, [this] { return is_stopped_ || can_drive(); });
-  is_dormant_ = false;
-  return is_called || has_work();
-}
-
 void Desk::stop() {
   std::thread thread;
   bool is_left = false;
   {
     const std::lock_guard lock(mutex_);
     is_closed_ = true;
-    is_stopped_ = true;
-    thread = std::move(thread_);
+    thread = thread_.stop();
     is_left = has_sends();
   }
   if (is_left) {  // else the peers are to hear that all is well
     fail_all(shut_down_error());
   }
-  work_.notify_all();
   internal::join_or_let_go(std::move(thread));
 }
 
@@ -222,9 +194,7 @@ void Desk::disconnect() noexcept {
 
 void Desk::leak() noexcept {
   is_leaked_ = true;
-  if (thread_.joinable()) {
-    thread_.detach();
-  }
+  thread_.forget();
   static_cast<void>(transport_.release());
 }
 
