@@ -3,18 +3,14 @@
 
 // A residual network on CIFAR-10, or on synthetic images, trained by any number of ranks.
 //
-// Exit code: 0; 1 when training fails or the command line cannot be carried out.
+// Exit code: 0; 1 when training fails; 2 for a command line that cannot be carried out.
 
 #include <gflags/gflags.h>
 
-#include <cstdio>
-#include <exception>
-
-#include <chainmail/chainmail.h>
-
+#include "../common/job.h"
 #include "trainer.h"
 
-DEFINE_string(model, "resnet20", "resnet20 or resnet50");
+DEFINE_string(model, "resnet20", "resnet18, resnet20 or resnet50");
 DEFINE_string(data, "", "folder of CIFAR-10's binary files; synthetic images without");
 DEFINE_string(out, "result", "folder for the log");
 DEFINE_string(communicator, "hierarchical",
@@ -36,11 +32,10 @@ namespace {
 
 Options checked_options() {
   if (FLAGS_batchsize < 2 || FLAGS_epoch < 0 || FLAGS_samples < 1) {
-    throw chainmail::InvalidArgument("--batchsize must be at least 2, --samples 1 and --epoch 0");
+    throw flags::UsageError("--batchsize must be at least 2, --samples 1 and --epoch 0");
   }
   if (FLAGS_lr < 0 || FLAGS_warmup_epochs < 0 || FLAGS_weight_decay < 0) {
-    throw chainmail::InvalidArgument(
-        "--lr, --warmup_epochs and --weight_decay must not be negative");
+    throw flags::UsageError("--lr, --warmup_epochs and --weight_decay must not be negative");
   }
   return {.model = FLAGS_model,
           .data = FLAGS_data,
@@ -62,17 +57,13 @@ Options checked_options() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  gflags::SetUsageMessage("trains a residual network with all ranks of the job");
-  gflags::ParseCommandLineFlags(&argc, &argv, /*remove_flags=*/true);
-  try {
+  const flags::Program program{
+      .name = "cifar_resnet",
+      .what =
+          "Trains a residual network on CIFAR-10 or synthetic images with all ranks of the job."};
+  return flags::run(program, argc, argv, [](const auto& /*arguments*/) {
     const Options options = checked_options();
-    chainmail::CommunicatorOptions communicator_options;
-    communicator_options.allreduce_grad_dtype =
-        chainmail::parse_wire_dtype(options.allreduce_grad_dtype);
-    train(options, chainmail::create_communicator(options.communicator, communicator_options));
+    train(options, join(options.communicator, "cpu", options.allreduce_grad_dtype));
     return 0;
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "cifar_resnet: %s\n", error.what());
-    return 1;
-  }
+  });
 }

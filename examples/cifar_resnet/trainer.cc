@@ -4,49 +4,19 @@
 #include "trainer.h"
 
 #include <chrono>
-#include <cinttypes>
-#include <cstdio>
-#include <filesystem>
-#include <iostream>
 #include <numeric>
 #include <optional>
 #include <random>
 
-#include <torch/torch.h>
-
-#include <chainmail/chainmail.h>
-
+#include "../common/job.h"
+#include "../common/resnet.h"
 #include "cifar.h"
-#include "resnet.h"
 
 namespace nn = torch::nn;
 
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-void print_banner(const Options& options, const chainmail::Communicator& comm, const Cifar& data) {
-  const std::string line(42, '=');
-  std::printf(
-      "%s\nNum process (COMM_WORLD): %d\nUsing %s communicator\nModel: %s%s\n"
-      "Num Minibatch-size: %" PRId64 "\nNum epoch: %" PRId64 "\nDataset: %s, %" PRId64
-      " images\n%s\n",
-      line.c_str(), comm.size(), comm.name().c_str(), options.model.c_str(),
-      options.mnbn ? ", batch normalization over all ranks" : "", options.batchsize, options.epochs,
-      options.data.empty() ? "synthetic" : options.data.c_str(), data.train.x.size(0),
-      line.c_str());
-  std::fflush(stdout);
-}
-
-// What one pass over some samples showed.
-void add_to(chainmail::Metrics& metrics, const std::string& prefix, const torch::Tensor& y,
-            const torch::Tensor& t, double loss) {
-  const std::int64_t count = t.size(0);
-  const auto right = y.argmax(1).eq(t).sum().item<std::int64_t>();
-  metrics.add(prefix + "main/loss", loss, count);
-  metrics.add(prefix + "main/accuracy", static_cast<double>(right) / static_cast<double>(count),
-              count);
-}
 
 chainmail::Metrics evaluate(nn::Sequential& model, const Images& images,
                             const torch::Tensor& indices, std::int64_t batchsize) {
@@ -56,7 +26,7 @@ chainmail::Metrics evaluate(nn::Sequential& model, const Images& images,
   for (const torch::Tensor& picked : indices.split(batchsize)) {
     const torch::Tensor t = images.t.index_select(0, picked);
     const torch::Tensor y = model->forward(take_batch(images, picked, false));
-    add_to(metrics, "validation/", y, t, nn::functional::cross_entropy(y, t).item<double>());
+    add_batch(metrics, "validation/", y, t, nn::functional::cross_entropy(y, t));
   }
   model->train();
   return metrics;
@@ -100,13 +70,9 @@ Trainer::Trainer(const Options& options, std::shared_ptr<chainmail::Communicator
       chainmail::scatter_indices(data_.test.x.size(0), comm_, {.force_equal_length = false})
           .indices,
       torch::kLong);
-  chainmail::on_all_ranks(*comm_, [&] {
-    reports_.add<chainmail::LogReport>((std::filesystem::path(options_.out) / "log").string());
-    reports_.add<chainmail::PrintReport>(
-        std::vector<std::string>{"epoch", "iteration", "lr", "main/loss", "validation/main/loss",
-                                 "main/accuracy", "validation/main/accuracy", "elapsed_time"},
-        std::cout);
-  });
+  add_reports(reports_, *comm_, options_.out,
+              {"epoch", "iteration", "lr", "main/loss", "validation/main/loss", "main/accuracy",
+               "validation/main/accuracy", "elapsed_time"});
   // Every rank moves and mirrors its images in a way of its own.
   torch::manual_seed(options_.seed + 1 + static_cast<std::uint64_t>(comm_->rank()));
 }
@@ -130,7 +96,7 @@ chainmail::Metrics Trainer::train_epoch(std::int64_t epoch) {
     const torch::Tensor loss = nn::functional::cross_entropy(y, t);
     loss.backward();
     optimizer_->step();
-    add_to(metrics, "", y.detach(), t, loss.item<double>());
+    add_batch(metrics, "", y, t, loss);
     ++iteration_;
   }
   optimizer_->flush();
@@ -141,9 +107,12 @@ void Trainer::run() {
   auto evaluator = chainmail::create_multi_node_evaluator(
       [&] { return evaluate(model_, data_.test, test_indices_, options_.batchsize); }, comm_);
   chainmail::AllreducePersistent average_statistics(&model_, comm_);
-  if (comm_->rank() == 0) {
-    print_banner(options_, *comm_, data_);
-  }
+  print_banner(*comm_, {"Model: " + options_.model +
+                            (options_.mnbn ? ", batch normalization over all ranks" : ""),
+                        "Num Minibatch-size: " + std::to_string(options_.batchsize),
+                        "Num epoch: " + std::to_string(options_.epochs),
+                        "Dataset: " + (options_.data.empty() ? "synthetic" : options_.data) + ", " +
+                            std::to_string(data_.train.x.size(0)) + " images"});
   const Clock::time_point started = Clock::now();
   for (std::int64_t epoch = 0; epoch < options_.epochs; ++epoch) {
     const chainmail::Metrics metrics = train_epoch(epoch);
@@ -161,10 +130,7 @@ void Trainer::run() {
     std::vector<torch::Tensor> state = model_->parameters();
     const std::vector<torch::Tensor> buffers = model_->buffers();
     state.insert(state.end(), buffers.begin(), buffers.end());
-    const std::uint64_t digest = chainmail::verify_equal(*comm_, state);
-    if (comm_->rank() == 0) {
-      std::printf("digest %016" PRIx64 " on %d ranks\n", digest, comm_->size());
-    }
+    print_digest(*comm_, state);
   }
 }
 
@@ -180,7 +146,6 @@ double learning_rate(const Options& options, int ranks, double epoch) {
 }
 
 void train(const Options& options, const std::shared_ptr<chainmail::Communicator>& comm) {
-  chainmail::choose_threads(*comm);
   Cifar data = chainmail::on_all_ranks(*comm, [&] {
     return options.data.empty() ? make_synthetic(options.samples, options.seed)
                                 : read_cifar(options.data);

@@ -6,19 +6,22 @@
 //
 //   launcher -H localhost:2 -n 2 build/bin/cpp_ddp
 
+#include <gflags/gflags.h>
+
 #include <chainmail/backend.h>
 #include <torch/torch.h>
 
 #include <cstdint>
-#include <exception>
 #include <iostream>
 #include <vector>
 
+#include "../common/flags.h"
 #include "data_parallel.h"
+
+DEFINE_int32(steps, 200, "of training");
 
 namespace {
 
-constexpr int kSteps = 200;
 constexpr std::int64_t kBatch = 32;
 
 torch::nn::Sequential make_model() {
@@ -47,7 +50,7 @@ int train() {
   auto model = make_model();
   DataParallel parallel(*model, group);
   torch::optim::Adam optimizer(model->parameters(), 0.01);
-  for (int step = 0; step < kSteps; ++step) {
+  for (int step = 0; step < FLAGS_steps; ++step) {
     const torch::Tensor x = torch::rand({kBatch, 8});
     const torch::Tensor y = x.sum(1, /*keepdim=*/true).sin();
     model->zero_grad();  // the optimizer's own cannot reset gradients that are views of buckets
@@ -72,11 +75,9 @@ int train() {
 
 }  // namespace
 
-int main() {
-  try {
-    return train();
-  } catch (const std::exception& error) {
-    std::cerr << error.what() << "\n";
-    return 1;
-  }
+int main(int argc, char** argv) {
+  const flags::Program program{
+      .name = "cpp_ddp",
+      .what = "Trains with torch's own gradient Reducer over a process group of Chainmail."};
+  return flags::run(program, argc, argv, [](const auto& /*arguments*/) { return train(); });
 }

@@ -13,6 +13,7 @@
 #include <exception>
 #include <iostream>
 #include <stdexcept>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -40,9 +41,12 @@ void run(const char* library) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 2) {
-    std::cerr << "usage: ops_example /path/to/libchainmail.so\n";
-    return 2;
+  const std::string argument = argc == 2 ? argv[1] : "";
+  if (argument.empty() || argument[0] == '-') {
+    const bool is_help = argument == "--help" || argument == "-h";
+    if (!is_help && !argument.empty()) std::cerr << "unknown option '" << argument << "'\n";
+    (is_help ? std::cout : std::cerr) << "usage: ops_example /path/to/libchainmail.so\n";
+    return is_help ? 0 : 2;
   }
   try {
     run(argv[1]);

@@ -1,228 +1,287 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-// ChainerMN's MNIST example: a multi-layer perceptron trained by any number of ranks.
+// ChainerMN's MNIST examples: a multi-layer perceptron trained by any number of ranks, which may be
+// ended in any way and goes on from its last checkpoint, on as many ranks as there are then.
 //
 // Exit code: 0; 1 when training fails; 2 for a command line that cannot be carried out.
 
 #include <gflags/gflags.h>
 
-#include <array>
+#include <algorithm>
 #include <chrono>
-#include <cstdio>
-#include <cstdlib>
-#include <exception>
-#include <memory>
-#include <stdexcept>
+#include <filesystem>
+#include <iostream>
 #include <string>
-#include <string_view>
-#include <thread>
 #include <vector>
 
-#include <chainmail/cuda.h>
-#include <chainmail/error.h>
-
-#include "options.h"
-#include "trainer.h"
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/autocast_mode.h>
+#include "../common/job.h"
 
 DEFINE_string(communicator, "hierarchical",
               "naive, flat, hierarchical, two_dimensional, single_node or auto; on GPUs also "
               "pure_nccl and non_cuda_aware; torch's own to compare with: gloo, on GPUs nccl");
-DEFINE_string(allreduce_grad_dtype, "",
-              "what gradients are rounded to between nodes: float16, bfloat16, float32");
+DEFINE_string(allreduce_grad_dtype, "", "of gradients between nodes: float16, bfloat16, float32");
 DEFINE_string(cross, "tcp", "what joins the nodes: tcp, or mpi (under mpiexec)");
 DEFINE_bool(double_buffering, false, "exchange gradients while the next step computes");
-DEFINE_int64(batchsize, 100, "samples per rank and step (-b)");
-DEFINE_int64(epoch, 20, "times through the training data (-e)");
-DEFINE_int64(unit, 1000, "units of each hidden layer (-u)");
+DEFINE_int64(batchsize, 100, "samples per rank and step");
+DEFINE_int64(epoch, 20, "times through the training data");
+DEFINE_int64(unit, 1000, "units of each hidden layer");
 DEFINE_string(device, "cpu", "cpu, or cuda: the ranks of a node take its GPUs in turn");
-DEFINE_string(autocast, "",
-              "bfloat16: layers compute in it, which processors with such instructions do several "
-              "times as fast; parameters, gradients and sums stay float32");
+DEFINE_string(autocast, "", "bfloat16: layers compute in it; parameters and sums stay float32");
 DEFINE_string(dataset, "mnist", "mnist or fashion_mnist");
 DEFINE_string(data, "", "folder of the IDX files; otherwise looked for");
-DEFINE_string(out, "result", "folder for log and snapshot (-o)");
+DEFINE_string(out, "result", "folder for log and checkpoints");
 DEFINE_bool(plot, false, "draw OUT/loss.svg and OUT/accuracy.svg");
 DEFINE_string(tensorboard, "", "folder for TensorBoard's event files; one folder per run");
 DEFINE_bool(timing, false, "say after each epoch how long steps take and which rank is slowest");
-DEFINE_string(resume, "", "snapshot to go on from (-r)");
+DEFINE_string(resume, "", "go on from the checkpoints in this folder, such as OUT/snapshot");
+DEFINE_string(run_id, "", "keep checkpoints in OUT/RUN_ID and go on from the newest one there");
+DEFINE_int64(interval, 0, "iterations from one checkpoint to the next; 0: one after each epoch");
 DEFINE_uint64(seed, 0, "of the initial weights and of the order of samples");
 DEFINE_bool(verify, false, "end with a digest of the parameters; fail when ranks differ");
 
 namespace {
 
-constexpr int kFailed = 1;
-constexpr int kBadUsage = 2;
+namespace fs = std::filesystem;
 
-struct UsageError : std::runtime_error {
-  using std::runtime_error::runtime_error;
+void check_flags() {
+  const auto require = [](bool is_right, const std::string& message) {
+    if (!is_right) throw flags::UsageError(message);
+  };
+  require(!FLAGS_double_buffering || FLAGS_communicator != "naive",
+          "--double_buffering: communicator 'naive' exchanges gradients one by one and cannot; use "
+          "hierarchical or another");
+  require(FLAGS_dataset == "mnist" || FLAGS_dataset == "fashion_mnist",
+          "--dataset " + FLAGS_dataset + ": use mnist or fashion_mnist");
+  require(FLAGS_batchsize >= 1 && FLAGS_epoch >= 0 && FLAGS_unit >= 1 && FLAGS_interval >= 0,
+          "--batchsize and --unit must be at least 1, --epoch and --interval at least 0");
+  require(FLAGS_autocast.empty() || FLAGS_autocast == "bfloat16",
+          "--autocast " + FLAGS_autocast + ": use bfloat16, or nothing for float32");
+}
+
+// ChainerMN's: inputs-units-units-outputs with ReLU.
+torch::nn::Sequential make_model(std::int64_t inputs, std::int64_t units, std::int64_t outputs) {
+  torch::nn::Sequential model;
+  model->push_back("l1", torch::nn::Linear(inputs, units));
+  model->push_back(torch::nn::ReLU());
+  model->push_back("l2", torch::nn::Linear(units, units));
+  model->push_back(torch::nn::ReLU());
+  model->push_back("l3", torch::nn::Linear(units, outputs));
+  return model;
+}
+
+// Loss and accuracy over this rank's samples so far.
+struct Sums {
+  chainmail::Metrics metrics(const std::string& prefix) const {
+    chainmail::Metrics metrics;
+    const auto count = static_cast<double>(std::max<std::int64_t>(samples, 1));
+    metrics.add(prefix + "main/loss", loss / count, samples);
+    metrics.add(prefix + "main/accuracy", static_cast<double>(hits) / count, samples);
+    return metrics;
+  }
+  double loss = 0;
+  std::int64_t hits = 0, samples = 0;
 };
 
-// Chainer's one-letter forms.
-std::string long_name(std::string_view name) {
-  constexpr std::array<std::array<std::string_view, 2>, 5> kShort = {
-      {{"b", "batchsize"}, {"e", "epoch"}, {"u", "unit"}, {"o", "out"}, {"r", "resume"}}};
-  for (const auto& [letter, word] : kShort) {
-    if (name == letter) {
-      return std::string(word);
-    }
+class Training {
+ public:
+  explicit Training(std::shared_ptr<chainmail::Communicator> comm)
+      : comm_(std::move(comm)),
+        device_(choose_device(FLAGS_device, *comm_)),
+        current_device_(device_),
+        place_(chainmail::on_all_ranks(
+            *comm_, [] { return chainmail::find_dataset(FLAGS_dataset, FLAGS_data); })),
+        train_batches_(batches("train", {.seed = FLAGS_seed})),
+        test_batches_(batches("t10k", {.shuffle = false, .force_equal_length = false})),
+        reports_(*comm_),
+        timer_(comm_) {
+    print_banner(*comm_, {"Num unit: " + std::to_string(FLAGS_unit),
+                          "Num Minibatch-size: " + std::to_string(FLAGS_batchsize),
+                          "Num epoch: " + std::to_string(FLAGS_epoch),
+                          "Dataset: " + FLAGS_dataset + " in " + place_.directory + " (" +
+                              place_.origin + ")"});
+    torch::manual_seed(FLAGS_seed);
+    model_ = make_model(pixels_, FLAGS_unit, kClasses);
+    model_->to(device_);
+    optimizer_ = chainmail::create_multi_node_optimizer(
+        std::make_unique<torch::optim::Adam>(model_->parameters(), 1e-3), comm_,
+        {.model = &model_, .double_buffering = FLAGS_double_buffering});
+    resume();
   }
-  return std::string(name);
-}
 
-void set_flag(const std::string& name, const std::string& value) {
-  if (gflags::SetCommandLineOption(name.c_str(), value.c_str()).empty()) {
-    throw UsageError("--" + name + "=" + value + ": not a valid value");
-  }
-}
-
-// gflags' own parser ends the process, and with 1; set-up errors here end with 2 and one message.
-void parse_flags(int argc, char** argv) {
-  for (int i = 1; i < argc; ++i) {
-    const std::string argument = argv[i];
-    if (argument.size() < 2 || argument[0] != '-') {
-      throw UsageError("'" + argument + "' is no flag; see --help");
-    }
-    std::string name = argument.substr(argument[1] == '-' ? 2 : 1);
-    const std::size_t equals = name.find('=');
-    const bool has_value = equals != std::string::npos;
-    std::string value = has_value ? name.substr(equals + 1) : "";
-    name = long_name(name.substr(0, equals));
-    gflags::CommandLineFlagInfo info;
-    if (!gflags::GetCommandLineFlagInfo(name.c_str(), &info)) {
-      throw UsageError("unknown flag '" + argument + "'; see --help");
-    }
-    if (!has_value && info.type == "bool") {
-      value = "true";
-    } else if (!has_value) {
-      if (++i == argc) {
-        throw UsageError("flag '" + argument + "' needs a value");
+  void run() {
+    add_reports(reports_, *comm_, FLAGS_out,
+                {"epoch", "main/loss", "validation/main/loss", "main/accuracy",
+                 "validation/main/accuracy", "elapsed_time"},
+                epoch_);
+    chainmail::on_all_ranks(*comm_, [this] {
+      if (!FLAGS_tensorboard.empty()) reports_.add<chainmail::TensorBoardReport>(FLAGS_tensorboard);
+      for (const std::string name : {"loss", "accuracy"}) {
+        if (!FLAGS_plot) break;
+        reports_.add<chainmail::PlotReport>(
+            (fs::path(FLAGS_out) / (name + ".svg")).string(),
+            std::vector<std::string>{"main/" + name, "validation/main/" + name});
       }
-      value = argv[i];
+    });
+    auto evaluator = chainmail::create_multi_node_evaluator([this] { return evaluate(); }, comm_);
+    started_ = Clock::now() - std::chrono::duration_cast<Clock::duration>(
+                                  std::chrono::duration<double>(elapsed_time_));
+    while (epoch_ < FLAGS_epoch) {
+      timer_.start();
+      while (const auto batch = train_batches_.next()) {
+        optimizer_->zero_grad();
+        const torch::Tensor loss = forward(*batch, FLAGS_autocast == "bfloat16", sums_);
+        loss.backward();
+        optimizer_->step();
+        timer_.step();
+        ++iteration_;
+        reports_.progress({iteration_, train_batches_.batches_per_epoch(), FLAGS_epoch});
+        if (FLAGS_interval > 0 && iteration_ % FLAGS_interval == 0) save();
+      }
+      optimizer_->flush();  // evaluation sees every gradient
+      train_batches_.load_state({train_batches_.state().seed, ++epoch_, 0});
+      chainmail::ReportEntry entry{epoch_, iteration_, 0.0, evaluator.evaluate()};
+      entry.values.merge(chainmail::aggregate_metrics(sums_.metrics(""), *comm_).means());
+      sums_ = {};
+      if (FLAGS_timing) {
+        const chainmail::TimingSummary timing = timer_.summary();
+        entry.values.merge(timing.values());
+        if (comm_->rank() == 0) {
+          std::cerr << "epoch " + std::to_string(epoch_) + ": " + timing.text() + "\n";
+        }
+      }
+      entry.elapsed_time = update_time();
+      chainmail::on_all_ranks(*comm_, [&] { reports_.report(entry); });
+      if (FLAGS_interval == 0) save();
     }
-    set_flag(name, value);
+    reports_.finish();
+    if (checkpoints_) checkpoints_->wait();
+    if (FLAGS_verify) print_digest(*comm_, model_->parameters());
+    comm_->finalize();
   }
-}
 
-bool wants_help(int argc, char** argv) {
-  for (int i = 1; i < argc; ++i) {
-    const std::string_view argument = argv[i];
-    if (argument == "--help" || argument == "-h" || argument == "-help") {
-      return true;
+ private:
+  using Clock = std::chrono::steady_clock;
+  static constexpr std::int64_t kClasses = 10;
+
+  // Flat images, 0 to 1, and labels, on the device.
+  chainmail::TensorIterator batches(const std::string& part,
+                                    const chainmail::SamplerOptions& order) {
+    const auto set = chainmail::on_all_ranks(
+        *comm_, [&] { return chainmail::read_image_set(place_.directory, part, kClasses); });
+    const auto samples = static_cast<std::size_t>(set.images.size(0));
+    pixels_ = set.images[0].numel();
+    return {{set.images.flatten(1).to(device_), set.labels.to(device_)},
+            chainmail::create_multi_node_sampler(samples, comm_, order),
+            {.batch_size = FLAGS_batchsize, .scale = 1.0 / 255.0}};
+  }
+
+  torch::Tensor forward(const chainmail::TensorList& batch, bool is_autocast, Sums& sums) {
+    at::autocast::set_autocast_dtype(device_.type(), torch::kBFloat16);
+    at::autocast::set_autocast_enabled(device_.type(), is_autocast);
+    const torch::Tensor& t = batch[1];
+    const torch::Tensor y = model_->forward(batch[0]);
+    const torch::Tensor loss = torch::nn::functional::cross_entropy(y, t);
+    at::autocast::set_autocast_enabled(device_.type(), false);
+    at::autocast::clear_cache();  // of the parameters, which the step changes
+    sums.loss += loss.item<double>() * static_cast<double>(t.size(0));
+    sums.hits += y.argmax(1).eq(t).sum().item<std::int64_t>();
+    sums.samples += t.size(0);
+    return loss;
+  }
+
+  chainmail::Metrics evaluate() {
+    const torch::NoGradGuard no_grad;
+    Sums sums;
+    while (const auto batch = test_batches_.next()) forward(*batch, false, sums);
+    return sums.metrics("validation/");
+  }
+
+  std::unique_ptr<chainmail::MultiNodeCheckpointer> open_checkpoints(const fs::path& folder) {
+    const fs::path path = fs::absolute(folder / "").parent_path();
+    auto all = chainmail::create_multi_node_checkpointer(path.filename().string(), comm_,
+                                                         {.path = path.parent_path().string()});
+    all->add("model", &model_);
+    all->add("optimizer", *optimizer_);
+    all->add("batches", train_batches_);
+    all->add("rng", at::detail::getDefaultCPUGenerator());
+    all->add("epoch", &epoch_);
+    all->add("iteration", &iteration_);
+    all->add("elapsed time", &elapsed_time_);
+    all->add("loss", &sums_.loss);
+    all->add("hits", &sums_.hits);
+    all->add("samples", &sums_.samples);
+    return all;
+  }
+
+  void resume() {
+    const fs::path source = FLAGS_run_id.empty() ? fs::path(FLAGS_resume) : folder();
+    if (source.empty()) return;
+    chainmail::on_all_ranks(*comm_, [&] {
+      if (FLAGS_run_id.empty() && comm_->rank() == 0 && !fs::is_directory(source)) {
+        throw chainmail::InvalidArgument("cannot resume from " + source.string() +
+                                         ": there is no such folder with checkpoints");
+      }
+    });
+    checkpoints_ = open_checkpoints(source);
+    checkpoints_->maybe_load();
+    std::error_code ignored;
+    if (!fs::equivalent(source, folder(), ignored)) checkpoints_.reset();
+    if (FLAGS_run_id.empty()) return;
+    std::cout << "Rank " + std::to_string(comm_->rank()) + ": (Re)Starting from (epoch, iter) = (" +
+                     std::to_string(epoch_) + ", " + std::to_string(iteration_) + ")\n"
+              << std::flush;
+  }
+
+  void save() {
+    if (!checkpoints_) {  // those of an earlier run, from which this one did not go on, end here
+      std::error_code ignored;
+      if (comm_->intra_rank() == 0) fs::remove_all(folder(), ignored);
+      comm_->barrier();
+      checkpoints_ = open_checkpoints(folder());
     }
+    update_time();
+    checkpoints_->save(iteration_);
   }
-  return false;
-}
 
-void print_help() {
-  std::printf("train_mnist [flags]: trains an MLP on MNIST with all ranks of the job\n\n");
-  std::vector<gflags::CommandLineFlagInfo> flags;
-  gflags::GetAllFlags(&flags);
-  for (const gflags::CommandLineFlagInfo& flag : flags) {
-    if (flag.filename.find("main.cc") != std::string::npos) {
-      std::printf("  --%-22s %s [%s]\n", flag.name.c_str(), flag.description.c_str(),
-                  flag.default_value.c_str());
-    }
+  static fs::path folder() {
+    return fs::path(FLAGS_out) / (FLAGS_run_id.empty() ? "snapshot" : FLAGS_run_id);
   }
-}
 
-Options checked_options() {
-  if (FLAGS_device != "cpu" && FLAGS_device != "cuda") {
-    throw UsageError("--device " + FLAGS_device + ": use cpu or cuda");
+  double update_time() {
+    return elapsed_time_ = std::chrono::duration<double>(Clock::now() - started_).count();
   }
-  if (FLAGS_device == "cuda") {
-    chainmail::load_cuda("--device cuda");
-  }
-  if (FLAGS_double_buffering && FLAGS_communicator == "naive") {
-    throw UsageError(
-        "--double_buffering: communicator 'naive' exchanges gradients one by one and cannot; use "
-        "hierarchical or another");
-  }
-  if (FLAGS_dataset != "mnist" && FLAGS_dataset != "fashion_mnist") {
-    throw UsageError("--dataset " + FLAGS_dataset + ": use mnist or fashion_mnist");
-  }
-  if (FLAGS_batchsize < 1 || FLAGS_epoch < 0 || FLAGS_unit < 1) {
-    throw UsageError("--batchsize and --unit must be at least 1, --epoch at least 0");
-  }
-  if (!FLAGS_autocast.empty() && FLAGS_autocast != "bfloat16") {
-    throw UsageError("--autocast " + FLAGS_autocast + ": use bfloat16, or nothing for float32");
-  }
-  Options options;
-  options.device = FLAGS_device;
-  options.autocast = !FLAGS_autocast.empty();
-  options.communicator = FLAGS_communicator;
-  options.allreduce_grad_dtype = FLAGS_allreduce_grad_dtype;
-  options.cross = FLAGS_cross;
-  options.double_buffering = FLAGS_double_buffering;
-  options.batchsize = FLAGS_batchsize;
-  options.epochs = FLAGS_epoch;
-  options.units = FLAGS_unit;
-  options.dataset = FLAGS_dataset;
-  options.data = FLAGS_data;
-  options.out = FLAGS_out;
-  options.plot = FLAGS_plot;
-  options.tensorboard = FLAGS_tensorboard;
-  options.timing = FLAGS_timing;
-  options.resume = FLAGS_resume;
-  options.seed = FLAGS_seed;
-  options.verify = FLAGS_verify;
-  return options;
-}
 
-// Our launcher and torchrun, Open MPI, Slurm; 0 when alone.
-bool is_rank_zero() {
-  for (const char* name : {"RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "SLURM_PROCID"}) {
-    if (const char* const rank = std::getenv(name)) {
-      return std::string_view(rank) == "0";
-    }
-  }
-  return true;
-}
-
-// For errors that all ranks find alike: rank 0 speaks. Starters end a job when its first rank
-// leaves, so the others give rank 0 a moment.
-int fail_alike(const char* message, int exit_code) {
-  if (is_rank_zero()) {
-    std::fprintf(stderr, "train_mnist: %s\n", message);
-  } else {
-    std::this_thread::sleep_for(std::chrono::seconds{2});
-  }
-  return exit_code;
-}
-
-int run(int argc, char** argv) {
-  std::shared_ptr<chainmail::Communicator> comm;
-  Options options;
-  try {
-    parse_flags(argc, argv);
-    options = checked_options();
-    comm = join(options);
-  } catch (const UsageError& error) {
-    return fail_alike(error.what(), kBadUsage);
-  } catch (const chainmail::InvalidArgument& error) {
-    return fail_alike(error.what(), kBadUsage);
-  }
-  try {
-    train(options, comm);
-  } catch (const chainmail::InvalidArgument& error) {
-    return fail_alike(error.what(), kFailed);
-  } catch (const chainmail::MismatchError& error) {
-    return fail_alike(error.what(), kFailed);
-  }
-  return 0;
-}
+  std::shared_ptr<chainmail::Communicator> comm_;
+  torch::Device device_;
+  c10::DeviceGuard current_device_;
+  chainmail::DatasetLocation place_;
+  std::int64_t pixels_ = 0;
+  chainmail::TensorIterator train_batches_, test_batches_;
+  torch::nn::Sequential model_{nullptr};
+  std::unique_ptr<chainmail::MultiNodeOptimizer> optimizer_;
+  chainmail::ReportList reports_;
+  chainmail::StepTimer timer_;
+  Sums sums_;  // of this epoch
+  std::int64_t epoch_ = 0, iteration_ = 0;
+  double elapsed_time_ = 0;
+  Clock::time_point started_;
+  std::unique_ptr<chainmail::MultiNodeCheckpointer> checkpoints_;  // last: it refers to the rest
+};
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (wants_help(argc, argv)) {
-    print_help();
+  const flags::Program program{
+      .name = "train_mnist",
+      .what = "Trains a multi-layer perceptron on MNIST with all ranks of the job.",
+      .short_names = {
+          {'b', "batchsize"}, {'e', "epoch"}, {'u', "unit"}, {'o', "out"}, {'r', "resume"}}};
+  return flags::run(program, argc, argv, [](const auto& /*arguments*/) {
+    check_flags();
+    Training(join(FLAGS_communicator, FLAGS_device, FLAGS_allreduce_grad_dtype, FLAGS_cross)).run();
     return 0;
-  }
-  try {
-    return run(argc, argv);
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "train_mnist: %s\n", error.what());
-    return kFailed;
-  }
+  });
 }

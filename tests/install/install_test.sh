@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-# usage: install_test.sh train_mnist|train_mnist_checkpoint|cifar_resnet|readme|cpp_ddp|ops CMAKE BUILD_DIR LIBTORCH
+# usage: install_test.sh train_mnist|cifar_resnet|readme|cpp_ddp|ops CMAKE BUILD_DIR LIBTORCH
 # (in the repository's root)
 set -euo pipefail
 
@@ -17,10 +17,7 @@ case $project in
   train_mnist | cifar_resnet | cpp_ddp | ops)
     # A copy, so that nothing of this repository is near it.
     cp -r "examples/$project" "$scratch/source"
-    ;;
-  train_mnist_checkpoint)
-    cp -r "examples/$project" "$scratch/source"
-    cp -r examples/train_mnist "$scratch/train_mnist" # whose model it takes
+    cp -r examples/common "$scratch"
     ;;
   readme)
     mkdir "$scratch/source"
@@ -44,11 +41,6 @@ case $project in
   train_mnist)
     program=("$(find "$scratch/build" -name train_mnist -type f -perm -u+x)" --epoch 1 --unit 50
       --dataset fashion_mnist --out "$scratch/out" --verify)
-    expected='^digest [0-9a-f]{16} on 2 ranks'
-    ;;
-  train_mnist_checkpoint)
-    program=("$(find "$scratch/build" -name train_mnist_checkpoint -type f -perm -u+x)" -e 1 -u 50
-      --dataset fashion_mnist --out "$scratch/out")
     expected='^digest [0-9a-f]{16} on 2 ranks'
     ;;
   cifar_resnet)

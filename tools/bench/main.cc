@@ -9,11 +9,11 @@
 #include <gflags/gflags.h>
 
 #include <cstdio>
-#include <exception>
 #include <fstream>
 #include <iostream>
 #include <sstream>
 
+#include "examples/common/flags.h"
 #include "ops/device/device_library.h"
 #include "plugin/job/world.h"
 #include "tools/bench/command/nodes.h"
@@ -289,23 +289,19 @@ std::int64_t run(const std::vector<std::string>& command) {
 }  // namespace chainmail::bench
 
 int main(int argc, char** argv) {
-  gflags::SetUsageMessage(
-      "times collectives, as one rank of a job.\n"
-      "  launcher -n 2 chainmail-bench -b 4 -e 64M -f 4 --against gloo,mpi -J times.json");
-  gflags::SetVersionString(CHAINMAIL_VERSION);
   const std::vector<std::string> words(argv, argv + argc);
-  gflags::ParseCommandLineFlags(&argc, &argv, true);
-  try {
-    if (argc > 1) {
-      throw chainmail::InvalidArgument(std::string("what is \"") + argv[1] +
-                                       "\"? See chainmail-bench --help");
+  const flags::Program program{
+      .name = "chainmail-bench",
+      .what =
+          "Times collectives, as one rank of a job:\n"
+          "  launcher -n 2 chainmail-bench -b 4 -e 64M -f 4 --against gloo,mpi -J times.json",
+      .version = CHAINMAIL_VERSION};
+  return flags::run(program, argc, argv, [&](const auto& /*arguments*/) {
+    try {
+      return chainmail::bench::run(words) == 0 ? 0 : 1;
+    } catch (const chainmail::InvalidArgument& error) {
+      std::cerr << "chainmail-bench: " << error.what() << "\n";
+      return 2;
     }
-    return chainmail::bench::run(words) == 0 ? 0 : 1;
-  } catch (const chainmail::InvalidArgument& error) {
-    std::cerr << "chainmail-bench: " << error.what() << "\n";
-    return 2;
-  } catch (const std::exception& error) {
-    std::cerr << "chainmail-bench: " << error.what() << "\n";
-    return 1;
-  }
+  });
 }

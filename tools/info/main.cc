@@ -122,6 +122,9 @@ int main(int argc, char** argv) {
     std::cout << CHAINMAIL_VERSION << "\n";
     return 0;
   }
+  if (!is_help && argument.starts_with('-')) {
+    std::cerr << "chainmail-info: unknown option '" << argument << "'\n";
+  }
   (is_help ? std::cout : std::cerr)
       << "usage: chainmail-info [--version]\n"
          "       chainmail-info checkpoint DIR\n"

@@ -30,7 +30,7 @@ RULES = [
     (r"(ATen|c10|torch)/", [r"plugin/", r"examples/", r"tools/(bench|info)/", r"tests/starters/"],
      "ops, launcher and base are free of torch"),
     (r"glog/", [r"base/log\.cc", "main"], "glog and torch both define LOG and CHECK"),
-    (r"gflags/", [r"launcher/options\.cc", "main"], "flags belong to programs"),
+    (r"gflags/", [r"launcher/options\.cc", r"examples/common/flags\.h", "main"], "flags belong to programs"),
     (r"pmix.*\.h", [r"launcher/pmix/", r"tests/launcher/mpi/pmix_.*"], "one helper links libpmix"),
     (r"asio", [r"launcher/"], "the event loop is the launcher's"),
     (r"hwy/", [r"ops/kernels/cpu/"], "SIMD is compiled per target in the kernels"),

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-# Kills ranks of train_mnist_checkpoint by SIGKILL at random moments and starts the job again, until
+# Kills ranks of train_mnist by SIGKILL at random moments and starts the job again, until
 # it has ended: parameters and loss curve are bit-equal to those of a job that nobody killed. Then
 # the same from a checkpoint in the middle with other numbers of ranks.
 #
@@ -31,8 +31,8 @@ export OMP_NUM_THREADS=1
 epochs=$((2 + kills))
 start() {
   local size=$1 name=$2
-  exec "$bin/launcher" -H "localhost:$size" -n "$size" --timeout 280 "$bin/train_mnist_checkpoint" \
-    --dataset fashion_mnist --unit 30 -b 100 -e "$epochs" --interval 50 --run-id "my.run" \
+  exec "$bin/launcher" -H "localhost:$size" -n "$size" --timeout 280 "$bin/train_mnist" \
+    --dataset fashion_mnist --unit 30 -b 100 -e "$epochs" --interval 50 --run-id "my.run" --verify \
     --out "$scratch/$name"
 }
 digest() { sed -n 's/^digest \([0-9a-f]\{16\}\) on .* ranks\r\{0,1\}$/\1/p' "$1"; }
@@ -56,7 +56,7 @@ while true; do
       sleep 0.05
     done
     sleep "0.$((RANDOM % 4))$((RANDOM % 10))"
-    mapfile -t pids < <(pgrep -f "train_mnist_checkpoint .*--out $scratch/killed" | grep -vx "$job" || true)
+    mapfile -t pids < <(pgrep -f "train_mnist .*--out $scratch/killed" | grep -vx "$job" || true)
     if ((${#pids[@]} > 0)) && kill -9 "${pids[RANDOM % ${#pids[@]}]}" 2>/dev/null; then
       ((++done_kills))
       [[ -z $(newest killed) || -d $scratch/middle ]] || cp -r "$scratch/killed" "$scratch/middle"

@@ -12,7 +12,6 @@
 #include <chrono>
 #include <cstdio>
 #include <cstring>
-#include <exception>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -21,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include "examples/common/flags.h"
 #include "plugin/checkpoint/store/file_image.h"
 #include "plugin/checkpoint/store/generations.h"
 
@@ -165,20 +165,23 @@ int run(const std::string& folder, std::size_t megabytes, int saves) {
 }  // namespace chainmail::bench
 
 int main(int argc, char** argv) {
-  try {
-    if (argc < 2 || argc > 4) {
-      std::fprintf(stderr, "usage: chainmail-checkpoint-bench FOLDER [MEGABYTES [SAVES]]\n");
-      return 2;
+  const flags::Program program{
+      .name = "chainmail-checkpoint-bench",
+      .what =
+          "Times saves of MEGABYTES (100) bytes of state, SAVES (9) times, on the file system of\n"
+          "FOLDER, and what digests and flushing cost.",
+      .arguments = "FOLDER [MEGABYTES [SAVES]]"};
+  return flags::run(program, argc, argv, [](const std::vector<std::string>& arguments) {
+    if (arguments.empty() || arguments.size() > 3) {
+      throw flags::UsageError("give FOLDER [MEGABYTES [SAVES]]; see --help");
     }
-    const std::string folder = std::string(argv[1]) + "/checkpoint-bench";
-    const int megabytes = argc > 2 ? std::stoi(argv[2]) : 100;
-    const int saves = argc > 3 ? std::stoi(argv[3]) : 9;
-    const int code = chainmail::bench::run(folder, static_cast<std::size_t>(std::max(1, megabytes)),
-                                           std::max(1, saves));
+    const auto number = [&](std::size_t i, int otherwise) {
+      return arguments.size() > i ? std::max(1, std::stoi(arguments[i])) : otherwise;
+    };
+    const std::string folder = arguments[0] + "/checkpoint-bench";
+    const int code =
+        chainmail::bench::run(folder, static_cast<std::size_t>(number(1, 100)), number(2, 9));
     std::filesystem::remove_all(folder);
     return code;
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "chainmail-checkpoint-bench: %s\n", error.what());
-    return 1;
-  }
+  });
 }

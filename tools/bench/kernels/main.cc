@@ -18,9 +18,9 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <string_view>
 #include <vector>
 
+#include "examples/common/flags.h"
 #include "ops/comm/comm.h"
 #include "ops/kernels/cpu/kernels.h"
 
@@ -81,15 +81,13 @@ void measure(std::size_t mib) {
   }
 }
 
-int run(const std::vector<std::string_view>& arguments) {
+int run(const std::vector<std::string>& arguments) {
   std::vector<std::size_t> sizes;
-  for (const std::string_view text : arguments) {
+  for (const std::string& text : arguments) {
     std::size_t mib = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), mib);
     if (error != std::errc() || end != text.data() + text.size() || mib < 1 || mib > 4096) {
-      std::fprintf(stderr, "chainmail-kernel-bench: \"%s\" is no number of MiB from 1 to 4096\n",
-                   std::string(text).c_str());
-      return 2;
+      throw flags::UsageError("'" + text + "' is not a number of MiB from 1 to 4096");
     }
     sizes.push_back(mib);
   }
@@ -103,4 +101,12 @@ int run(const std::vector<std::string_view>& arguments) {
 }  // namespace
 }  // namespace chainmail::ops
 
-int main(int argc, char** argv) { return chainmail::ops::run({argv + 1, argv + argc}); }
+int main(int argc, char** argv) {
+  const flags::Program program{
+      .name = "chainmail-kernel-bench",
+      .what =
+          "Times packing and unpacking of 16 bits beside copying, on one core, for arrays of\n"
+          "these sizes (1 4 256).",
+      .arguments = "[MIB...]"};
+  return flags::run(program, argc, argv, chainmail::ops::run);
+}

@@ -25,6 +25,7 @@
 #include <chainmail/agreement.h>
 #include <chainmail/communicator.h>
 
+#include "examples/common/flags.h"
 #include "tools/bench/command/nodes.h"
 #include "tools/bench/measure/timing.h"
 #include "tools/bench/step/models.h"
@@ -168,24 +169,21 @@ int run() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  gflags::SetUsageMessage("time of a training step; trainers: " +
-                          chainmail::bench::trainer_names());
   const std::vector<std::string> command(argv, argv + argc);
-  gflags::ParseCommandLineFlags(&argc, &argv, true);
-  if (FLAGS_steps < 1 || FLAGS_rounds < 1 || FLAGS_batchsize < 1 || FLAGS_threads < 1 ||
-      FLAGS_warmup < 0 || FLAGS_compute_ms < 0) {
-    std::cerr << "chainmail-step-bench: --steps, --rounds, --batchsize and --threads must be at "
-                 "least 1, --warmup and --compute_ms at least 0\n";
-    return 2;
-  }
-  try {
+  const flags::Program program{
+      .name = "chainmail-step-bench",
+      .what = "Times a training step; trainers: " + chainmail::bench::trainer_names()};
+  return flags::run(program, argc, argv, [&](const auto& /*arguments*/) {
+    if (FLAGS_steps < 1 || FLAGS_rounds < 1 || FLAGS_batchsize < 1 || FLAGS_threads < 1 ||
+        FLAGS_warmup < 0 || FLAGS_compute_ms < 0) {
+      throw flags::UsageError(
+          "--steps, --rounds, --batchsize and --threads must be at least 1, --warmup and "
+          "--compute_ms at least 0");
+    }
     if (FLAGS_nodes != 0) {
       chainmail::bench::run_over_nodes(
           {FLAGS_nodes, FLAGS_rate, FLAGS_per_node, /*tells_rsh=*/false}, command);
     }
     return run();
-  } catch (const std::exception& error) {
-    std::cerr << "chainmail-step-bench: " << error.what() << '\n';
-    return 1;
-  }
+  });
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-// Residual networks (He et al., 2016) for images of 32 x 32 pixels.
+// Residual networks (He et al., 2016), for images of 32 x 32 pixels and for large ones.
 //
 // All layers stand in Sequentials, so that chainmail::create_mnbn_model can replace them.
 
@@ -33,7 +33,9 @@ class BlockImpl : public torch::nn::Cloneable<BlockImpl> {
 };
 TORCH_MODULE(Block);
 
-/// resnet20: three stages of three blocks, 16 to 64 channels. resnet50: bottlenecks, 3, 4, 6 and 3
-/// of them, 256 to 2048 channels, with a first convolution that fits small images. Throws
+/// resnet18: four stages of two blocks, 64 to 512 channels. resnet20: three stages of three blocks,
+/// 16 to 64. resnet50: bottlenecks, 3, 4, 6 and 3 of them, 256 to 2048. `is_for_large`: images of
+/// about 224 x 224 pixels, which the first layers make four times smaller. Throws
 /// chainmail::InvalidArgument for another name.
-torch::nn::Sequential make_resnet(const std::string& name, std::int64_t classes);
+torch::nn::Sequential make_resnet(const std::string& name, std::int64_t classes,
+                                  bool is_for_large = false);

@@ -27,11 +27,15 @@ struct Stage {
   std::int64_t bottleneck;
 };
 
-nn::Sequential make_network(std::int64_t first, const std::vector<Stage>& stages,
+// Large images are made smaller before the first stage.
+nn::Sequential make_network(std::int64_t first, bool is_for_large, const std::vector<Stage>& stages,
                             std::int64_t classes) {
   nn::Sequential network;
-  add_convolution(network, 3, first, 3, 1);
+  add_convolution(network, 3, first, is_for_large ? 7 : 3, is_for_large ? 2 : 1);
   network->push_back(nn::ReLU());
+  if (is_for_large) {
+    network->push_back(nn::MaxPool2d(nn::MaxPool2dOptions(3).stride(2).padding(1)));
+  }
   std::int64_t channels = first;
   for (std::size_t s = 0; s < stages.size(); ++s) {
     for (std::int64_t b = 0; b < stages[s].blocks; ++b) {
@@ -75,12 +79,17 @@ torch::Tensor BlockImpl::forward(const torch::Tensor& x) {
   return torch::relu(body_->forward(x) + (shortcut_->is_empty() ? x : shortcut_->forward(x)));
 }
 
-nn::Sequential make_resnet(const std::string& name, std::int64_t classes) {
+nn::Sequential make_resnet(const std::string& name, std::int64_t classes, bool is_for_large) {
+  if (name == "resnet18") {
+    return make_network(64, is_for_large, {{2, 64, 0}, {2, 128, 0}, {2, 256, 0}, {2, 512, 0}},
+                        classes);
+  }
   if (name == "resnet20") {
-    return make_network(16, {{3, 16, 0}, {3, 32, 0}, {3, 64, 0}}, classes);
+    return make_network(16, is_for_large, {{3, 16, 0}, {3, 32, 0}, {3, 64, 0}}, classes);
   }
   if (name == "resnet50") {
-    return make_network(64, {{3, 256, 64}, {4, 512, 128}, {6, 1024, 256}, {3, 2048, 512}}, classes);
+    return make_network(64, is_for_large,
+                        {{3, 256, 64}, {4, 512, 128}, {6, 1024, 256}, {3, 2048, 512}}, classes);
   }
-  throw chainmail::InvalidArgument("--model " + name + ": use resnet20 or resnet50");
+  throw chainmail::InvalidArgument("--model " + name + ": use resnet18, resnet20 or resnet50");
 }

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// The frame of a program whose options are gflags (DEFINE_...): --help shows the program's own ones
+// and ends with 0, a command line that cannot be carried out ends with 2 and one message, and of an
+// error that all ranks of a job have alike rank 0 alone speaks. gflags' own parser prints the flags
+// of every library and ends with 1.
+//
+// One thread, before others are started.
+
+#pragma once
+
+#include <gflags/gflags.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <functional>
+#include <numeric>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <chainmail/error.h>
+
+namespace flags {
+
+struct Program {
+  std::string name;
+  std::string what;                                            ///< it does, for --help
+  std::vector<std::pair<char, std::string>> short_names = {};  ///< such as {'b', "batchsize"}
+  std::string arguments = "";  ///< what it takes beside flags, such as "[MIB...]"; nothing
+  std::string version = "";
+};
+
+/// A command line that cannot be carried out.
+struct UsageError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+namespace internal {
+
+inline std::vector<gflags::CommandLineFlagInfo> flags_of(std::string_view file) {
+  std::vector<gflags::CommandLineFlagInfo> all;
+  gflags::GetAllFlags(&all);
+  std::erase_if(all, [&](const auto& flag) { return flag.filename != file; });
+  return all;
+}
+
+/// How many letters have to change to make `b` of `a`; 1 when `b` only goes on where `a` ends.
+inline std::size_t distance(std::string_view a, std::string_view b) {
+  if (b.starts_with(a)) return 1;
+  std::vector<std::size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), std::size_t{0});
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    std::size_t diagonal = std::exchange(row[0], i + 1);
+    for (std::size_t j = 0; j < b.size(); ++j) {
+      const std::size_t changed = diagonal + (a[i] == b[j] ? 0 : 1);
+      diagonal = std::exchange(row[j + 1], std::min({changed, row[j] + 1, row[j + 1] + 1}));
+    }
+  }
+  return row.back();
+}
+
+inline UsageError unknown_flag(const std::string& word, const std::string& name,
+                               std::string_view file) {
+  std::string nearest;
+  std::size_t best = name.size() / 3 + 2;
+  for (const auto& flag : flags_of(file)) {
+    const std::size_t changes = name.size() < 3 ? best : distance(name, flag.name);
+    if (changes < best) {
+      best = changes;
+      nearest = ", did you mean --" + flag.name + "?";
+    }
+  }
+  return UsageError("unknown flag '" + word + "'" + (nearest.empty() ? ";" : nearest) +
+                    " see --help");
+}
+
+inline void print_help(const Program& program, std::string_view file) {
+  std::printf("usage: %s [FLAGS]%s%s\n%s\n\n", program.name.c_str(),
+              program.arguments.empty() ? "" : " ", program.arguments.c_str(),
+              program.what.c_str());
+  for (const auto& flag : flags_of(file)) {
+    std::string name = "--" + flag.name;
+    for (const auto& [letter, word] : program.short_names) {
+      if (word == flag.name) name += std::string(", -") + letter;
+    }
+    const std::string value = flag.default_value.empty() ? "" : " [" + flag.default_value + "]";
+    std::printf("  %-22s %s%s\n", name.c_str(), flag.description.c_str(), value.c_str());
+  }
+}
+
+/// Sets the flags and returns the other words.
+inline std::vector<std::string> parse(const Program& program, std::vector<std::string> words,
+                                      std::string_view file) {
+  std::vector<std::string> others;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    const std::string& word = words[i];
+    if (word.size() < 2 || word[0] != '-') {
+      if (program.arguments.empty()) throw UsageError("'" + word + "' is not a flag; see --help");
+      others.push_back(word);
+      continue;
+    }
+    std::string name = word.substr(word[1] == '-' ? 2 : 1);
+    const std::size_t equals = name.find('=');
+    const bool has_value = equals != std::string::npos;
+    std::string value = has_value ? name.substr(equals + 1) : "";
+    name.resize(std::min(equals, name.size()));
+    std::replace(name.begin(), name.end(), '-', '_');
+    for (const auto& [letter, long_name] : program.short_names) {
+      if (name == std::string(1, letter)) name = long_name;
+    }
+    gflags::CommandLineFlagInfo flag;
+    const auto is_flag = [&](const std::string& text) {
+      return gflags::GetCommandLineFlagInfo(text.c_str(), &flag);
+    };
+    if (!is_flag(name)) {
+      const bool is_negation = name.starts_with("no") && is_flag(name.substr(2));
+      if (!is_negation || flag.type != "bool" || has_value) throw unknown_flag(word, name, file);
+      name = flag.name;
+      value = "false";
+    } else if (!has_value && flag.type == "bool") {
+      value = "true";
+    } else if (!has_value) {
+      if (++i == words.size()) throw UsageError("flag '" + word + "' needs a value");
+      value = words[i];
+    }
+    if (gflags::SetCommandLineOption(name.c_str(), value.c_str()).empty()) {
+      throw UsageError("--" + name + "=" + value + ": not a valid value");
+    }
+  }
+  return others;
+}
+
+/// By what our launcher and torchrun, Open MPI, MPICH and Slurm set; true when alone.
+inline bool is_rank_zero() {
+  for (const char* name :
+       {"RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID"}) {
+    if (const char* const rank = std::getenv(name)) return std::string_view(rank) == "0";
+  }
+  return true;
+}
+
+/// Whether all ranks throw the same: what only one has met names others to the rest.
+inline bool is_alike(chainmail::ErrorCode code) {
+  return code == chainmail::ErrorCode::kInvalidArgument ||
+         code == chainmail::ErrorCode::kMismatch || code == chainmail::ErrorCode::kCheckpoint;
+}
+
+}  // namespace internal
+
+/// Parses the command line and returns what `body` returns, or the exit code of its failure. Of the
+/// errors that all ranks have alike rank 0 speaks and gives the job its exit code; the others leave
+/// without one, since starters end a job, rank 0 with it, when its first rank fails.
+inline int run(const Program& program, int argc, char** argv,
+               const std::function<int(const std::vector<std::string>& arguments)>& body,
+               const char* file = __builtin_FILE()) {
+  constexpr int kFailed = 1;
+  constexpr int kBadUsage = 2;
+  const auto say = [&](const std::exception& error) {
+    std::fprintf(stderr, "%s: %s\n", program.name.c_str(), error.what());
+  };
+  const auto fail_alike = [&](const std::exception& error, int code) {
+    if (!internal::is_rank_zero()) return 0;
+    say(error);
+    return code;
+  };
+  try {
+    const std::vector<std::string> words(argv + 1, argv + argc);
+    for (const std::string& word : words) {
+      const bool is_help = word == "--help" || word == "-help" || word == "-h";
+      if (!is_help && (word != "--version" || program.version.empty())) continue;
+      if (internal::is_rank_zero()) {
+        is_help ? internal::print_help(program, file)
+                : static_cast<void>(std::puts(program.version.c_str()));
+      }
+      return 0;
+    }
+    return body(internal::parse(program, words, file));
+  } catch (const UsageError& error) {
+    return fail_alike(error, kBadUsage);
+  } catch (const chainmail::Error& error) {
+    if (internal::is_alike(error.code())) return fail_alike(error, kFailed);
+    say(error);
+    return kFailed;
+  } catch (const std::exception& error) {
+    say(error);
+    return kFailed;
+  }
+}
+
+}  // namespace flags
