@@ -7,35 +7,59 @@ include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/chainmail)
-# The library finds LibTorch where it was built against it; users who move LibTorch set an rpath or
-# LD_LIBRARY_PATH as with any other library.
-set_target_properties(chainmail PROPERTIES INSTALL_RPATH "$ORIGIN" INSTALL_RPATH_USE_LINK_PATH ON)
-install(TARGETS chainmail EXPORT chainmailTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
-foreach(library chainmail_mpi chainmail_cuda chainmail_torch_nccl)
-  if(TARGET ${library})
-    set_target_properties(${library} PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
-    install(TARGETS ${library} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
-  endif()
-endforeach()
+# The libraries find LibTorch and CUDA's runtime where they were built against them; users who move
+# LibTorch set LD_LIBRARY_PATH as with any other library. CMake's own list of such places
+# (INSTALL_RPATH_USE_LINK_PATH) leaves out what is below the source tree, such as .deps.
+set(linked_places ${LibTorch_ROOT}/lib)
+if(CHAINMAIL_HAS_CUDA)
+  get_filename_component(cudart_place ${CHAINMAIL_CUDART} DIRECTORY)
+  list(APPEND linked_places ${cudart_place})
+endif()
 
-set(linked_programs chainmail-pmix chainmail-bench chainmail-info)
+# What may be left out of a build: tools/demo.sh builds the launcher and the library alone.
+add_custom_target(products)
+
+# chainmail_install(TARGET DESTINATION RUN_PATH [EXPORT ...])
+function(chainmail_install target destination run_path)
+  if(NOT TARGET ${target})
+    return()
+  endif()
+  if(run_path)
+    set_target_properties(${target} PROPERTIES INSTALL_RPATH "${run_path}"
+                                               INSTALL_RPATH_USE_LINK_PATH ON)
+  endif()
+  add_dependencies(products ${target})
+  if(target MATCHES "^(chainmail|launcher)$")
+    install(TARGETS ${target} ${ARGN} DESTINATION ${destination})
+  else()
+    install(TARGETS ${target} DESTINATION ${destination} OPTIONAL)
+    install(CODE "if(NOT EXISTS \"$<TARGET_FILE:${target}>\")
+  message(STATUS \"Left out, since it is not built (target products): $<TARGET_FILE_NAME:${target}>\")
+endif()")
+  endif()
+endfunction()
+
+chainmail_install(chainmail ${CMAKE_INSTALL_LIBDIR} "$ORIGIN;${linked_places}" EXPORT chainmailTargets)
+foreach(library chainmail_mpi chainmail_cuda chainmail_torch_nccl)
+  chainmail_install(${library} ${CMAKE_INSTALL_LIBDIR} "$ORIGIN;${linked_places}")
+endforeach()
+set(program_path "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}")
+foreach(program chainmail-pmix chainmail-info)
+  chainmail_install(${program} ${CMAKE_INSTALL_BINDIR} ${program_path})
+endforeach()
+chainmail_install(chainmail-bench ${CMAKE_INSTALL_BINDIR} "${program_path};${linked_places}")
+foreach(program chainmail-bench-openmpi chainmail-bench-mpich)
+  chainmail_install(${program} libexec/chainmail "${program_path}")
+endforeach()
 if(CHAINMAIL_HWLOC_ARCHIVE)
   # The launcher then needs the C library alone. It has no run path in the build tree, from where it
   # is sent to hosts, either: CMake's ends with an empty entry, which the loader takes for the current
   # directory.
   set_target_properties(launcher PROPERTIES INSTALL_RPATH "" SKIP_BUILD_RPATH ON)
-  install(TARGETS launcher RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  chainmail_install(launcher ${CMAKE_INSTALL_BINDIR} "")
 else()
-  list(APPEND linked_programs launcher)
+  chainmail_install(launcher ${CMAKE_INSTALL_BINDIR} ${program_path})
 endif()
-foreach(program ${linked_programs})
-  if(TARGET ${program})
-    set_target_properties(
-      ${program} PROPERTIES INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}"
-                            INSTALL_RPATH_USE_LINK_PATH ON)
-    install(TARGETS ${program} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-  endif()
-endforeach()
 
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/plugin/include/chainmail
         DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")

@@ -39,16 +39,16 @@ while (($#)); do
   shift
 done
 
-tools/setup.sh --tests --python ${torch_version:+--torch "$torch_version"}
+trap print_phases EXIT
+phase set-up tools/setup.sh --tests --python ${torch_version:+--torch "$torch_version"}
 build=build${torch_version:+-torch-$torch_version}
-configure "$build" "$(libtorch_root "$torch_version")" -DCHAINMAIL_WERROR=ON \
-  -DCHAINMAIL_BUILD_TESTS=ON
-cmake --build "$build" --parallel "$(build_jobs)"
+phase configure configure "$build" "$(libtorch_root "$torch_version")"
+phase build cmake --build "$build" --parallel "$(build_jobs)"
 
 selection=()
 if ((${#labels[@]})); then
   selection=(-L "^($(IFS='|' && echo "${labels[*]}"))\$")
 fi
 # Tests with several ranks say so (PROCESSORS), so that ctest never runs more ranks than cores.
-ctest --test-dir "$build" --parallel "$(nproc)" --output-on-failure --no-tests=error \
+phase test ctest --test-dir "$build" --parallel "$(nproc)" --output-on-failure --no-tests=error \
   "${selection[@]}" </dev/null

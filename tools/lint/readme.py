@@ -19,7 +19,7 @@ INSTALL_TEST = "tests/install/install_test.sh"
 COMMANDS = [
     ("tools/demo.sh", "tests/install/CMakeLists.txt", "COMMAND tools/demo.sh"),
     ("tools/test.sh", ".ci/run", "tools/test.sh"),
-    ("cmake --install build", INSTALL_TEST, '--install "$build" --prefix'),
+    ("cmake --install build", "tests/install/prefix_test.sh", '--install "$build" --strip --prefix'),
     ("cmake -G Ninja -S train", INSTALL_TEST, '-G Ninja -S "$scratch/source"'),
     ("cmake --build build-train", INSTALL_TEST, '--build "$scratch/build"'),
     ('"$HOME/chainmail/bin/launcher" -H localhost:2 -n 2', INSTALL_TEST,
