@@ -17,7 +17,7 @@ import tree
 INSTALL_TEST = "tests/install/install_test.sh"
 
 COMMANDS = [
-    ("tools/demo.sh", "tests/install/CMakeLists.txt", "COMMAND tools/demo.sh"),
+    ("tools/demo.sh", "tests/install/demo_test.sh", "tools/demo.sh"),
     ("tools/test.sh", ".ci/run", "tools/test.sh"),
     ("cmake --install build", "tests/install/prefix_test.sh", '--install "$build" --strip --prefix'),
     ("cmake -G Ninja -S train", INSTALL_TEST, '-G Ninja -S "$scratch/source"'),

@@ -2,26 +2,30 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-# What a new user meets: clones this repository into a minimal Debian 12 (no compiler, no Python)
-# and runs tools/demo.sh there twice. Prints what it printed and how long it took.
+# What a newcomer meets: clones this repository into a bare Debian 12 (no compiler, no Python), reads
+# the commands out of README.md and types them from top to bottom. Each must end with 0 and leave no
+# process and no file in /dev/shm or /tmp. Prints the time of each.
 set -euo pipefail
 
 usage() {
   cat <<'TEXT'
-usage: tests/soak/fresh_machine.sh [--keep] [--first SECONDS] [--again SECONDS] [COMMAND...]
+usage: tests/soak/readme/bare_debian.sh [--keep] [--tests] [--ccache DIR] [--limit SECONDS] [COMMAND...]
 
-Needs root and debootstrap. COMMAND (default: tools/demo.sh) runs twice in a fresh clone of HEAD;
-fails when a run fails, takes longer than its limit (900 and 60 s), or leaves a process or a file
-in /dev/shm or /tmp behind. --keep leaves the root file system and says where it is.
+Needs root and debootstrap. COMMANDs are typed instead of the README's.
+  --keep          leaves the root file system and says where it is
+  --tests         types tools/test.sh, too, which takes most of an hour
+  --ccache DIR    shares this ccache folder, so that little is compiled
+  --limit SECONDS of the first command, on an empty cache; 0 (default): none
 TEXT
 }
 
-keep=0 limits=(900 60)
+keep=0 tests=0 ccache='' limit=0
 while (($#)); do
   case $1 in
     --keep) keep=1 ;;
-    --first) limits[0]=$2 && shift ;;
-    --again) limits[1]=$2 && shift ;;
+    --tests) tests=1 ;;
+    --ccache) ccache=$(realpath "$2") && shift ;;
+    --limit) limit=$2 && shift ;;
     -h | --help)
       usage
       exit 0
@@ -34,9 +38,15 @@ while (($#)); do
   esac
   shift
 done
-command=("${@:-tools/demo.sh}")
+commands=("$@")
 
-say() { echo "fresh_machine: $*"; }
+say() { echo "bare_debian: $*"; }
+
+# blocks LANGUAGE: the lines of README.md's blocks in that language.
+blocks() {
+  awk -v start="\`\`\`$1" '$0 == start {inside = 1; next} /^```$/ {inside = 0} inside' \
+    "$root/home/chainmail/README.md"
+}
 
 # The machine's own way to its package mirrors; whatever it is, the new root needs the same.
 debian_mirror() {
@@ -59,7 +69,7 @@ copy_network_settings() {
 enter() {
   local environment
   mapfile -t environment < <(env | grep -iE '^(PIP_[A-Z_]*|SSL_CERT_FILE|[a-z]*_proxy)=' || true)
-  env root="$root" unshare --mount --pid --fork --kill-child bash -euc '
+  env root="$root" ccache="$ccache" unshare --mount --pid --fork --kill-child bash -euc '
     mount -t proc proc "$root/proc"
     mount --rbind /sys "$root/sys"
     mount -t tmpfs -o mode=755 dev "$root/dev"
@@ -74,15 +84,17 @@ enter() {
     for i in 0:stdin 1:stdout 2:stderr; do
       ln -s "/proc/self/fd/${i%%:*}" "$root/dev/${i#*:}"
     done
+    if [[ -n $ccache ]]; then mount --bind "$ccache" "$root/root/.cache/ccache"; fi
     exec chroot "$root" "$@"' enter /usr/bin/env -i HOME=/root USER=root TERM=dumb \
     PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin "${environment[@]}" "$@"
 }
 
-# What a run must not leave: its processes end before this looks, files do not.
-readonly RUN_AND_LOOK='
+# Types one command, and looks for what it must not leave: its processes end before this looks,
+# files do not.
+readonly TYPE_AND_LOOK='
   cd /home/chainmail
   ls -A /tmp /dev/shm >/before
-  "$@" </dev/null
+  eval "$1" </dev/null
   sleep 1
   ls -A /tmp /dev/shm | diff /before - >/left || { echo "left behind:"; cat /left; exit 1; } >&2
   for stat in /proc/[0-9]*/stat; do
@@ -96,7 +108,7 @@ readonly RUN_AND_LOOK='
 [[ $(id -u) == 0 ]] || { say "needs root" >&2 && exit 1; }
 command -v debootstrap >/dev/null || { say "needs debootstrap" >&2 && exit 1; }
 
-scratch=$(mktemp -d "${TMPDIR:-/var/tmp}/chainmail-fresh.XXXXXX")
+scratch=$(mktemp -d "${TMPDIR:-/var/tmp}/chainmail-bare.XXXXXX")
 root=$scratch/root
 cleanup() {
   if ((keep)); then
@@ -114,22 +126,39 @@ debootstrap --variant=minbase --include=ca-certificates bookworm "$root" "$mirro
 copy_network_settings
 git clone --quiet "file://$(git -C "$(dirname "$0")" rev-parse --show-toplevel)" \
   "$root/home/chainmail"
+if [[ -n $ccache ]]; then
+  mkdir -p "$root/root/.cache/ccache"
+fi
 say "commit $(git -C "$root/home/chainmail" rev-parse --short HEAD), $(nproc) cores"
 
-status=0 taken=()
-for run in 0 1; do
-  say "run $((run + 1)) of 2: ${command[*]}"
-  begin=$SECONDS
-  timeout --kill-after=10 "$((limits[run] * 2))" bash -c "$(declare -f enter); $(declare -p root)
-    enter \"\$@\"" enter bash -euc "$RUN_AND_LOOK" run "${command[@]}" || status=$?
-  taken[run]=$((SECONDS - begin))
+if ((${#commands[@]} == 0)); then
+  mapfile -t commands < <(blocks sh)
+  # The two files that the README tells its reader to put in a folder.
+  mkdir "$root/home/chainmail/train"
+  blocks cpp >"$root/home/chainmail/train/train.cc"
+  blocks cmake >"$root/home/chainmail/train/CMakeLists.txt"
+fi
+
+times=() all=$SECONDS
+for command in "${commands[@]}"; do
+  if [[ $command == tools/test.sh* ]] && ((!tests)); then
+    times+=("not typed  $command")
+    continue
+  fi
+  say "$command"
+  begin=$SECONDS status=0
+  enter bash -euc "$TYPE_AND_LOOK" type "$command" || status=$?
+  taken=$((SECONDS - begin))
+  times+=("$(printf '%7d s  %s' "$taken" "$command")")
   if ((status)); then
-    say "run $((run + 1)) failed with status $status after ${taken[run]} s" >&2
+    printf '%s\n' "${times[@]}"
+    say "'$command' failed with status $status" >&2
     exit 1
   fi
-  if ((taken[run] > limits[run])); then
-    say "run $((run + 1)) took ${taken[run]} s, the limit is ${limits[run]} s" >&2
+  if ((limit > 0 && ${#times[@]} == 1 && taken > limit)); then
+    say "'$command' took $taken s, the limit is $limit s" >&2
     exit 1
   fi
 done
-say "passed: first run ${taken[0]} s of ${limits[0]}, second run ${taken[1]} s of ${limits[1]}"
+printf '%s\n' "${times[@]}"
+say "passed in $((SECONDS - all)) s"
