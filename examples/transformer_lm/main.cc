@@ -9,6 +9,7 @@
 
 #include <gflags/gflags.h>
 
+#include <cctype>
 #include <chrono>
 #include <cmath>
 #include <fstream>
@@ -87,7 +88,8 @@ std::string sample(LanguageModel& model, torch::Device device) {
     const torch::Tensor logits = model->forward(text.narrow(1, text.size(1) - seen, seen));
     const torch::Tensor next = logits.select(1, seen - 1).softmax(1).multinomial(1);
     text = torch::cat({text, next}, 1);
-    written += static_cast<char>(next.item<std::int64_t>());
+    const auto letter = static_cast<int>(next.item<std::int64_t>());
+    written += std::isprint(letter) != 0 || letter == '\n' ? static_cast<char>(letter) : '?';
   }
   return written;
 }
