@@ -65,10 +65,11 @@ def main():
         folder = scratch / "mnist"
         folder.mkdir()
         judge = Judge(unpack_data(folder / "data"))
-        environment = dict(os.environ, HOME=str(scratch), CHAINMAIL_LIBTORCH=libtorch)
+        # One thread per process, since other tests may run beside this one.
+        environment = dict(os.environ, HOME=str(scratch), CHAINMAIL_LIBTORCH=libtorch, OMP_NUM_THREADS="1")
         page.follow(ROOT / "docs" / "tutorial.md", folder, environment, judge)
-        if (judge.runs, judge.digests) != (7, 4):
-            raise page.PageError(f"{judge.runs} runs and {judge.digests} digests, not 7 and 4")
+        if (judge.runs, judge.digests) != (6, 3):
+            raise page.PageError(f"{judge.runs} runs and {judge.digests} digests, not 6 and 3")
         if not (folder / "mnist.pt").is_file():
             raise page.PageError("no mnist.pt was saved")
 
