@@ -2,6 +2,7 @@
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
 #include "launcher/plan_report.h"
+#include "launcher/command_line/parse.h"
 
 #include <unistd.h>
 
@@ -13,10 +14,10 @@
 #include <utility>
 #include <vector>
 
-#include "launcher/agent/cpu_shares.h"
-#include "launcher/controller/rank_environment.h"
-#include "launcher/hosts/host_source.h"
+#include "launcher/hosts/this_machine.h"
+#include "launcher/job/environment.h"
 #include "launcher/output/job_directory.h"
+#include "launcher/placement/cpu_shares.h"
 #include "launcher/remote/rsh_command.h"
 #include "launcher/tree/tree_shape.h"
 

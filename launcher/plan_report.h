@@ -7,9 +7,9 @@
 
 #include <string>
 
-#include "launcher/hosts/host.h"
-#include "launcher/options.h"
-#include "launcher/placement.h"
+#include "launcher/job/host.h"
+#include "launcher/job/options.h"
+#include "launcher/placement/placement.h"
 
 namespace chainmail::launch {
 

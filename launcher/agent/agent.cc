@@ -19,11 +19,11 @@
 
 #include "base/deadline.h"
 #include "base/error.h"
-#include "launcher/agent/children.h"
 #include "launcher/agent/host_facts.h"
 #include "launcher/agent/warden.h"
-#include "launcher/options.h"
-#include "launcher/signals.h"
+#include "launcher/job/options.h"
+#include "launcher/process/children.h"
+#include "launcher/process/signals.h"
 
 namespace chainmail::launch {
 namespace {

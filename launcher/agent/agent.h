@@ -23,13 +23,14 @@
 #include <string>
 #include <vector>
 
-#include "launcher/agent/cpu_shares.h"
-#include "launcher/agent/memory_watch.h"
 #include "launcher/agent/rank_streams.h"
+#include "launcher/cgroup/control_group.h"
+#include "launcher/cgroup/memory_watch.h"
 #include "launcher/channel/frame_channel.h"
-#include "launcher/leftovers/control_group.h"
-#include "launcher/mpi/mpi_service.h"
-#include "launcher/recent_signals.h"
+#include "launcher/job/environment.h"
+#include "launcher/mpi/service/mpi_service.h"
+#include "launcher/placement/cpu_shares.h"
+#include "launcher/process/signals.h"
 #include "launcher/staging/preload_store.h"
 #include "launcher/tree/relay.h"
 
@@ -70,7 +71,7 @@ class Agent {
   void look_at_memory();
   void send_started();
   void connect_streams(Rank& rank, RankHandles handles);
-  std::map<std::string, std::string> environment_of(std::uint32_t local, const CpuShare& share);
+  Environment environment_of(std::uint32_t local, const CpuShare& share);
   void report_start_failure(std::uint32_t rank, int error, const std::string& stage,
                             const std::string& path);
   /// Null for a rank that is not here or was never started.

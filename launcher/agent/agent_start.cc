@@ -13,7 +13,7 @@
 
 #include "base/error.h"
 #include "launcher/agent/agent.h"
-#include "launcher/options.h"
+#include "launcher/job/options.h"
 
 namespace chainmail::launch {
 namespace {
@@ -22,16 +22,6 @@ using internal::BodyWriter;
 using internal::UniqueFd;
 
 constexpr std::uint32_t kStartsAtOnce = 16;
-
-std::map<std::string, std::string> own_environment() {
-  std::map<std::string, std::string> variables;
-  for (char** entry = environ; *entry != nullptr; ++entry) {
-    const std::string text(*entry);
-    const std::size_t equals = text.find('=');
-    if (equals != std::string::npos) variables[text.substr(0, equals)] = text.substr(equals + 1);
-  }
-  return variables;
-}
 
 }  // namespace
 
@@ -180,9 +170,8 @@ void Agent::look_at_starts() {
 // Frames of many ranks in one go: each write wakes the controller, which takes its time from them.
 void Agent::send_started() { channel_->send_raw(std::exchange(started_news_, {})); }
 
-std::map<std::string, std::string> Agent::environment_of(std::uint32_t local,
-                                                         const CpuShare& share) {
-  std::map<std::string, std::string> variables = own_environment();
+Environment Agent::environment_of(std::uint32_t local, const CpuShare& share) {
+  Environment variables = current_environment();
   const OrderedRank& ordered = order_.ranks[local];
   const OrderedProgram& program = order_.programs[ordered.program];
   variables["PWD"] = program.working_directory;

@@ -4,46 +4,21 @@
 #include "launcher/agent/host_facts.h"
 
 #include <arpa/inet.h>
-#include <ifaddrs.h>
-#include <net/if.h>
 #include <netinet/in.h>
-#include <sched.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cstdlib>
-#include <cstring>
 #include <sstream>
 #include <string>
 #include <vector>
 
 #include "base/unique_fd.h"
+#include "launcher/hosts/this_machine.h"
 
 namespace chainmail::launch {
 namespace {
-
-std::string own_name() {
-  std::array<char, 256> name{};
-  return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
-}
-
-std::string text_of(const sockaddr* address) {
-  std::array<char, INET6_ADDRSTRLEN> text{};
-  if (address->sa_family == AF_INET) {
-    sockaddr_in in{};
-    std::memcpy(&in, address, sizeof in);
-    inet_ntop(AF_INET, &in.sin_addr, text.data(), text.size());
-  } else if (address->sa_family == AF_INET6) {
-    sockaddr_in6 in{};
-    std::memcpy(&in, address, sizeof in);
-    // Link-local addresses mean nothing without an interface of the reader.
-    if (IN6_IS_ADDR_LINKLOCAL(&in.sin6_addr)) return {};
-    inet_ntop(AF_INET6, &in.sin6_addr, text.data(), text.size());
-  }
-  return text.data();
-}
 
 // The address that the remote shell came in on is the one that others surely reach.
 std::string address_of_login() {
@@ -59,16 +34,12 @@ std::string address_of_login() {
 
 std::string addresses() {
   std::vector<std::string> found;
-  ifaddrs* list = nullptr;
-  if (getifaddrs(&list) != 0) return {};
-  for (const int family : {AF_INET, AF_INET6}) {
-    for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
-      if (entry->ifa_addr == nullptr || entry->ifa_addr->sa_family != family) continue;
-      if ((entry->ifa_flags & IFF_LOOPBACK) != 0 || (entry->ifa_flags & IFF_UP) == 0) continue;
-      if (std::string text = text_of(entry->ifa_addr); !text.empty()) found.push_back(text);
+  const std::vector<OwnAddress> own = own_addresses();
+  for (const bool is_ipv6 : {false, true}) {
+    for (const OwnAddress& address : own) {
+      if (address.is_for_others && address.is_ipv6 == is_ipv6) found.push_back(address.text);
     }
   }
-  freeifaddrs(list);
   const auto best = std::find(found.begin(), found.end(), address_of_login());
   if (best != found.end()) std::rotate(found.begin(), best, best + 1);
   std::string joined;
@@ -91,20 +62,13 @@ std::uint32_t free_port() {
   return ntohs(address.sin_port);
 }
 
-std::uint32_t usable_processors() {
-  cpu_set_t allowed;
-  CPU_ZERO(&allowed);
-  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return 1;
-  return static_cast<std::uint32_t>(CPU_COUNT(&allowed));
-}
-
 }  // namespace
 
 AgentHello host_facts() {
   AgentHello hello;
-  hello.host = own_name();
+  hello.host = own_host_name();
   hello.pid = static_cast<std::uint32_t>(getpid());
-  hello.cores = usable_processors();
+  hello.cores = static_cast<std::uint32_t>(usable_processors());
   hello.addresses = addresses();
   hello.free_port = free_port();
   return hello;

@@ -28,8 +28,8 @@
 #include <utility>
 
 #include "base/error.h"
-#include "launcher/fork_exec.h"
 #include "launcher/pmi1/pmi1_server.h"
+#include "launcher/process/fork_exec.h"
 
 namespace chainmail::launch {
 namespace {
@@ -125,8 +125,7 @@ struct FoundProgram {
 
 // The file that exec would find in the rank's own PATH; exec itself would look into this process's.
 // `on_look`: before each file, since its file system may never answer.
-FoundProgram find_program(const std::string& name,
-                          const std::map<std::string, std::string>& environment,
+FoundProgram find_program(const std::string& name, const Environment& environment,
                           const std::function<void(const std::string& file)>& on_look) {
   if (name.find('/') != std::string::npos) return {name, 0};
   const auto variable = environment.find("PATH");
@@ -288,8 +287,7 @@ RankHandles spawn_rank(const RankRequest& request) {
   if (!job_writer.is_open()) throw SpawnError(errno);
   Pipe report = new_pipe();
   std::vector<std::string> words = request.program;
-  std::vector<std::string> variables;
-  for (const auto& [name, value] : request.environment) variables.push_back(name + "=" + value);
+  std::vector<std::string> variables = entries_of(request.environment);
   variables.push_back("CHAINMAIL_JOB_FD=" + std::to_string(kJobFd));
   const std::vector<char*> arguments = pointers_to(words);
   const std::vector<char*> environment = pointers_to(variables);

@@ -14,7 +14,6 @@
 #include <sys/types.h>
 
 #include <cstdint>
-#include <map>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -22,6 +21,7 @@
 #include <vector>
 
 #include "base/unique_fd.h"
+#include "launcher/job/environment.h"
 
 namespace chainmail::launch {
 
@@ -63,7 +63,7 @@ class StartReport {
 struct RankRequest {
   std::vector<std::string> program;
   std::string working_directory;
-  std::map<std::string, std::string> environment;  ///< complete; CHAINMAIL_JOB_FD is added
+  Environment environment;                         ///< complete; CHAINMAIL_JOB_FD is added
   std::vector<int> cpus;                           ///< empty: not bound
   std::span<const std::uint32_t> ignored_signals;  ///< begin so
   bool has_input = false;                          ///< stdin is a pipe

@@ -16,9 +16,9 @@
 #include <string>
 #include <string_view>
 
-#include "launcher/agent/line_splitter.h"
 #include "launcher/agent/rank_process.h"
 #include "launcher/channel/byte_stream.h"
+#include "launcher/output/line_splitter.h"
 
 namespace chainmail::launch {
 

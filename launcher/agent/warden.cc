@@ -21,11 +21,11 @@
 
 #include "base/deadline.h"
 #include "base/error.h"
-#include "launcher/agent/children.h"
 #include "launcher/channel/frame_channel.h"
-#include "launcher/fork_exec.h"
-#include "launcher/leftovers/sweep.h"
-#include "launcher/mpi/mpi_directories.h"
+#include "launcher/files/sweep.h"
+#include "launcher/mpi/service/mpi_directories.h"
+#include "launcher/process/children.h"
+#include "launcher/process/fork_exec.h"
 #include "launcher/staging/preload_store.h"
 
 namespace chainmail::launch {

@@ -19,7 +19,7 @@
 #include <span>
 #include <string>
 
-#include "launcher/leftovers/control_group.h"
+#include "launcher/cgroup/control_group.h"
 
 namespace chainmail::launch {
 
@@ -31,9 +31,5 @@ namespace chainmail::launch {
 
 /// In the agent: how long the controller would wait for it while it is stopped; 0 once it is done.
 void tell_warden(std::chrono::milliseconds lease);
-
-/// What `ps` and `pkill` know a process by that ends what is left of a job. Not the launcher's
-/// name.
-inline constexpr char kReaperName[] = "job-reaper";  // 15 characters at most
 
 }  // namespace chainmail::launch

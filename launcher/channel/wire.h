@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "base/job/job_protocol.h"
-#include "launcher/binding.h"
+#include "launcher/job/binding.h"
 
 namespace chainmail::launch {
 

@@ -13,12 +13,12 @@
 #include <set>
 
 #include "base/error.h"
-#include "launcher/agent/children.h"
-#include "launcher/controller/rank_environment.h"
-#include "launcher/controller/rank_start_failure.h"
-#include "launcher/hosts/host_source.h"
-#include "launcher/mpi/mpi_directories.h"
-#include "launcher/mpi/pmix_helper.h"
+#include "launcher/controller/starting/rank_start_failure.h"
+#include "launcher/hosts/this_machine.h"
+#include "launcher/job/environment.h"
+#include "launcher/mpi/service/mpi_directories.h"
+#include "launcher/mpi/service/pmix_helper.h"
+#include "launcher/process/children.h"
 #include "launcher/staging/preload_store.h"
 
 namespace chainmail::launch {

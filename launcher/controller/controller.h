@@ -26,15 +26,15 @@
 #include <string>
 #include <vector>
 
-#include "launcher/controller/agent_starts.h"
-#include "launcher/controller/file_staging.h"
-#include "launcher/controller/job_state.h"
 #include "launcher/controller/membership.h"
 #include "launcher/controller/mpi_coordinator.h"
-#include "launcher/controller/rank_channel.h"
-#include "launcher/controller/rank_input.h"
+#include "launcher/controller/ranks/rank_channel.h"
+#include "launcher/controller/ranks/rank_input.h"
 #include "launcher/controller/shutdown.h"
 #include "launcher/controller/signal_relay.h"
+#include "launcher/controller/starting/agent_starts.h"
+#include "launcher/controller/starting/file_staging.h"
+#include "launcher/controller/state/job_state.h"
 
 namespace chainmail::launch {
 

@@ -14,10 +14,10 @@
 #include <functional>
 #include <string>
 
-#include "launcher/controller/job_state.h"
-#include "launcher/controller/rank_channel.h"
+#include "launcher/controller/ranks/rank_channel.h"
+#include "launcher/controller/ranks/stall_watch.h"
 #include "launcher/controller/shutdown.h"
-#include "launcher/controller/stall_watch.h"
+#include "launcher/controller/state/job_state.h"
 
 namespace chainmail::launch {
 

@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "launcher/controller/agents.h"
+#include "launcher/controller/state/agents.h"
 #include "launcher/mpi/mpi_exchange.h"
 #include "launcher/mpi/mpi_wire.h"
 

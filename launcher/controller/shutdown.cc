@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <sstream>
 
-#include "launcher/signals.h"
+#include "launcher/process/signals.h"
 
 namespace chainmail::launch {
 namespace {

@@ -16,9 +16,9 @@
 #include <optional>
 #include <string>
 
-#include "launcher/controller/job_state.h"
-#include "launcher/controller/rank_channel.h"
-#include "launcher/controller/verdict.h"
+#include "launcher/controller/ranks/rank_channel.h"
+#include "launcher/controller/state/job_state.h"
+#include "launcher/controller/state/verdict.h"
 
 namespace chainmail::launch {
 

@@ -10,7 +10,7 @@
 #include <string>
 
 #include "base/error.h"
-#include "launcher/signals.h"
+#include "launcher/process/signals.h"
 
 namespace chainmail::launch {
 

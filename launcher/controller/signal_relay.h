@@ -2,8 +2,8 @@
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
 // Signals to the launcher and to its agents. Those that end programs end the job; those that
-// announce something (launcher/signals.h) go on to every rank, once, however many processes of the
-// job a scheduler has sent them to.
+// announce something (launcher/process/signals.h) go on to every rank, once, however many processes
+// of the job a scheduler has sent them to.
 //
 // One thread, the io_context's.
 
@@ -14,9 +14,9 @@
 #include <optional>
 #include <vector>
 
-#include "launcher/controller/job_state.h"
 #include "launcher/controller/shutdown.h"
-#include "launcher/recent_signals.h"
+#include "launcher/controller/state/job_state.h"
+#include "launcher/process/signals.h"
 
 namespace chainmail::launch {
 

@@ -7,9 +7,9 @@
 #include <map>
 #include <numeric>
 
-#include "launcher/hosts/host_source.h"
 #include "launcher/hosts/host_text.h"
-#include "launcher/options.h"
+#include "launcher/hosts/this_machine.h"
+#include "launcher/job/options.h"
 
 namespace chainmail::launch {
 namespace {

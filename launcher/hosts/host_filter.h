@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "launcher/hosts/host.h"
+#include "launcher/job/host.h"
 
 namespace chainmail::launch {
 

@@ -15,7 +15,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "launcher/hosts/host.h"
+#include "launcher/job/host.h"
 
 namespace chainmail::launch {
 

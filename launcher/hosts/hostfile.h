@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-// Reads and writes hostfiles and host lists: the forms of Open MPI, MPICH, Horovod and DeepSpeed
+// Reads hostfiles and host lists: the forms of Open MPI, MPICH, Horovod and DeepSpeed
 // that cannot be mistaken for each other. What could mean two things is refused, never guessed.
 //
 // Pure functions, thread-safe.
@@ -12,8 +12,8 @@
 #include <string_view>
 #include <vector>
 
-#include "launcher/hosts/host.h"
 #include "launcher/hosts/host_text.h"
+#include "launcher/job/host.h"
 
 namespace chainmail::launch {
 
@@ -30,8 +30,5 @@ struct HostfileRules {
 
 /// `h1:4,h2:4`, `h1,h1,h2`, `h1:*`, `user@h1`, `[fd00::5]:2`.
 [[nodiscard]] std::vector<Host> parse_host_list(std::string_view text, const std::string& where);
-
-/// A hostfile that parse_hostfile reads as the same hosts.
-[[nodiscard]] std::string print_hostfile(const std::vector<Host>& hosts);
 
 }  // namespace chainmail::launch

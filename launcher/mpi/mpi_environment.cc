@@ -48,14 +48,14 @@ bool is_foreign(std::string_view name) {
 
 }  // namespace
 
-void drop_foreign_mpi(MpiVariables& variables) {
+void drop_foreign_mpi(Environment& variables) {
   std::erase_if(variables, [](const auto& variable) { return is_foreign(variable.first); });
 }
 
-MpiVariables pmix_variables(const MpiOrder& order, std::uint32_t rank, const PmixPlace& place) {
+Environment pmix_variables(const MpiOrder& order, std::uint32_t rank, const PmixPlace& place) {
   const std::string uri = order.name + "-server." + std::to_string(order.node) +
                           ";tcp4://127.0.0.1:" + std::to_string(place.port);
-  MpiVariables variables{
+  Environment variables{
       {"PMIX_NAMESPACE", order.name},
       {"PMIX_RANK", std::to_string(rank)},
       {"PMIX_SECURITY_MODE", "native"},
@@ -73,7 +73,7 @@ MpiVariables pmix_variables(const MpiOrder& order, std::uint32_t rank, const Pmi
   return variables;
 }
 
-MpiVariables open_mpi_variables(const MpiOrder& order, const MpiRank& rank) {
+Environment open_mpi_variables(const MpiOrder& order, const MpiRank& rank) {
   const std::string size = std::to_string(order.node_of_rank.size());
   const std::string local = std::to_string(rank.local);
   return {
@@ -88,7 +88,7 @@ MpiVariables open_mpi_variables(const MpiOrder& order, const MpiRank& rank) {
   };
 }
 
-MpiVariables pmi1_variables(const MpiOrder& order, std::uint32_t rank, int fd) {
+Environment pmi1_variables(const MpiOrder& order, std::uint32_t rank, int fd) {
   return {
       {"PMI_FD", std::to_string(fd)},
       {"PMI_RANK", std::to_string(rank)},

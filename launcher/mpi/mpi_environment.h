@@ -6,14 +6,12 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <string>
 
+#include "launcher/job/environment.h"
 #include "launcher/mpi/mpi_wire.h"
 
 namespace chainmail::launch {
-
-using MpiVariables = std::map<std::string, std::string>;
 
 /// Where ranks of this node find the PMIx server.
 struct PmixPlace {
@@ -30,16 +28,16 @@ struct MpiRank {
 
 /// Removes what another process manager (an mpiexec or srun around the launcher) gave to this
 /// process. What users set for Open MPI (OMPI_MCA_*) stays.
-void drop_foreign_mpi(MpiVariables& variables);
+void drop_foreign_mpi(Environment& variables);
 
 /// What libpmix reads: the same as PMIx_server_setup_fork would give.
-[[nodiscard]] MpiVariables pmix_variables(const MpiOrder& order, std::uint32_t rank,
-                                          const PmixPlace& place);
+[[nodiscard]] Environment pmix_variables(const MpiOrder& order, std::uint32_t rank,
+                                         const PmixPlace& place);
 
 /// What Open MPI 4 reads besides, and what scripts know from mpirun.
-[[nodiscard]] MpiVariables open_mpi_variables(const MpiOrder& order, const MpiRank& rank);
+[[nodiscard]] Environment open_mpi_variables(const MpiOrder& order, const MpiRank& rank);
 
 /// What MPICH and its relatives read: a PMI-1 socket under the number `fd`.
-[[nodiscard]] MpiVariables pmi1_variables(const MpiOrder& order, std::uint32_t rank, int fd);
+[[nodiscard]] Environment pmi1_variables(const MpiOrder& order, std::uint32_t rank, int fd);
 
 }  // namespace chainmail::launch

@@ -15,6 +15,8 @@
 #include <string_view>
 #include <vector>
 
+#include "launcher/job/options.h"
+
 namespace chainmail::launch {
 
 enum class MpiOp : std::uint8_t {
@@ -71,9 +73,6 @@ class MpiPieces {
  private:
   std::string bytes_;
 };
-
-/// Which process managers a job's ranks find: --mpi.
-enum class MpiMode : std::uint8_t { kNone, kAuto, kPmix, kPmi1 };
 
 /// A job as MPI sees it.
 struct MpiOrder {

@@ -17,11 +17,11 @@
 #include <utility>
 #include <vector>
 
-#include "launcher/agent/warden.h"
-#include "launcher/fork_exec.h"
-#include "launcher/leftovers/owner_tag.h"
-#include "launcher/leftovers/sweep.h"
-#include "launcher/staging/trusted_path.h"
+#include "launcher/files/sweep.h"
+#include "launcher/files/trusted_path.h"
+#include "launcher/process/children.h"
+#include "launcher/process/fork_exec.h"
+#include "launcher/process/owner_tag.h"
 
 namespace chainmail::launch {
 namespace {

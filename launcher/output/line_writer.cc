@@ -15,8 +15,8 @@
 #include <utility>
 
 #include "base/error.h"
-#include "launcher/output/own_file.h"
-#include "launcher/signals.h"
+#include "launcher/files/own_file.h"
+#include "launcher/process/signals.h"
 
 namespace chainmail::launch {
 

@@ -19,7 +19,7 @@
 #include <system_error>
 
 #include "base/error.h"
-#include "launcher/output/own_file.h"
+#include "launcher/files/own_file.h"
 
 namespace chainmail::launch {
 namespace {

@@ -7,7 +7,7 @@
 
 #include <utility>
 
-#include "launcher/hosts/host_source.h"
+#include "launcher/hosts/this_machine.h"
 #include "launcher/remote/bootstrap.h"
 #include "launcher/remote/rsh_command.h"
 

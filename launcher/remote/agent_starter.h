@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "launcher/hosts/host.h"
+#include "launcher/job/host.h"
 #include "launcher/remote/agent_image.h"
 
 namespace chainmail::launch {

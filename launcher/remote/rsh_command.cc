@@ -8,7 +8,7 @@
 #include <span>
 #include <string_view>
 
-#include "launcher/options.h"
+#include "launcher/job/options.h"
 #include "launcher/remote/bootstrap.h"
 #include "launcher/remote/starters.h"
 

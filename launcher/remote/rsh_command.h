@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "launcher/hosts/host.h"
+#include "launcher/job/host.h"
 
 namespace chainmail::launch {
 

@@ -8,13 +8,14 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
-#include <string_view>
+
+#include "launcher/job/environment.h"
 
 namespace chainmail::launch {
 namespace {
 
 // They are options of srun that sbatch, salloc and users set for programs.
-constexpr std::array<std::string_view, 19> kNotForStarters = {
+constexpr std::array kNotForStarters = {
     // The agent's frames are binary and use all three streams.
     "SLURM_LABELIO", "SLURM_STDINMODE", "SLURM_STDOUTMODE", "SLURM_STDERRMODE",
     // The step of an agent may use every processor that the job has on the node; each of these
@@ -25,7 +26,6 @@ constexpr std::array<std::string_view, 19> kNotForStarters = {
     "SLURM_GPUS", "SLURM_GPUS_PER_NODE", "SLURM_GPUS_PER_SOCKET", "SLURM_GPUS_PER_TASK",
     "SLURM_NTASKS_PER_GPU", "SLURM_CPUS_PER_GPU", "SLURM_GPU_BIND", "SLURM_GRES",
     "SLURM_TRES_PER_TASK"};
-constexpr std::string_view kUnbuffered = "SLURM_UNBUFFEREDIO";
 
 std::string starter_of(Scheduler scheduler) {
   switch (scheduler) {
@@ -66,16 +66,10 @@ bool is_in_path(const std::string& program) {
 }
 
 std::vector<std::string> starter_environment() {
-  std::vector<std::string> variables;
-  for (char** entry = environ; *entry != nullptr; ++entry) {
-    const std::string_view text(*entry);
-    const std::string_view name = text.substr(0, text.find('='));
-    const bool is_unwanted =
-        std::find(kNotForStarters.begin(), kNotForStarters.end(), name) != kNotForStarters.end();
-    if (!is_unwanted && name != kUnbuffered) variables.emplace_back(text);
-  }
-  variables.push_back(std::string(kUnbuffered) + "=1");
-  return variables;
+  Environment variables = current_environment();
+  for (const char* name : kNotForStarters) variables.erase(name);
+  variables["SLURM_UNBUFFEREDIO"] = "1";
+  return entries_of(variables);
 }
 
 bool is_srun(const std::string& program) {

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "launcher/hosts/host.h"
 #include "launcher/hosts/schedulers/schedulers.h"
+#include "launcher/job/host.h"
 
 namespace chainmail::launch {
 

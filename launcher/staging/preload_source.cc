@@ -15,7 +15,7 @@
 #include <sstream>
 
 #include "base/net/crc32c.h"
-#include "launcher/options.h"
+#include "launcher/job/options.h"
 #include "launcher/remote/agent_image.h"
 
 namespace chainmail::launch {

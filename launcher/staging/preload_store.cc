@@ -20,9 +20,9 @@
 #include "base/error.h"
 #include "base/job/job_protocol.h"
 #include "base/net/crc32c.h"
-#include "launcher/leftovers/owner_tag.h"
-#include "launcher/marked_folders.h"
-#include "launcher/staging/trusted_path.h"
+#include "launcher/files/marked_folders.h"
+#include "launcher/files/trusted_path.h"
+#include "launcher/process/owner_tag.h"
 
 namespace chainmail::launch {
 namespace {

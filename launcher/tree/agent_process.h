@@ -16,7 +16,7 @@
 #include <string>
 
 #include "launcher/channel/byte_stream.h"
-#include "launcher/child_process.h"
+#include "launcher/process/child_process.h"
 #include "launcher/remote/agent_starter.h"
 #include "launcher/tree/shared_texts.h"
 

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "launcher/child_process.h"
+#include "launcher/process/child_process.h"
 #include "launcher/remote/starters.h"
 #include "launcher/tree/tunnel_wire.h"
 

@@ -4,7 +4,7 @@
 // An agent's ends of the tunnels through it: commands that start further agents, run for the
 // launcher, whose streams travel over the agent's own channel. It knows nothing of what they say.
 //
-// One thread, the main one (launcher/fork_exec.h).
+// One thread, the main one (launcher/process/fork_exec.h).
 
 #pragma once
 

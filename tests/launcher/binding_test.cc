@@ -9,8 +9,8 @@
 
 #include <set>
 
-#include "launcher/agent/cpu_shares.h"
-#include "launcher/options.h"
+#include "launcher/job/options.h"
+#include "launcher/placement/cpu_shares.h"
 
 namespace chainmail::launch {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-#include "launcher/hosts/host_source.h"
+#include "launcher/allocation/host_source.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,7 +13,8 @@
 #include <fstream>
 
 #include "launcher/hosts/hostfile.h"
-#include "launcher/options.h"
+#include "launcher/hosts/this_machine.h"
+#include "launcher/job/options.h"
 
 namespace chainmail::launch {
 namespace {
@@ -40,7 +41,7 @@ class HostSourceTest : public ::testing::Test {
   }
   static std::string refusal(const std::string& value) {
     try {
-      return "accepted: " + command_line_source(value)->hosts()->source;
+      return "accepted: " + hosts_of_argument(value).source;
     } catch (const UsageError& error) {
       return error.what();
     }
@@ -52,15 +53,15 @@ class HostSourceTest : public ::testing::Test {
 
 TEST_F(HostSourceTest, NameOfAFileIsTheFile) {
   write("hosts", "n1 slots=2\n");
-  const auto hosts = command_line_source("hosts")->hosts();
-  EXPECT_EQ(hosts->source, "hostfile hosts");
-  EXPECT_EQ(hosts->hosts.at(0).name, "n1");
+  const HostSet hosts = hosts_of_argument("hosts");
+  EXPECT_EQ(hosts.source, "hostfile hosts");
+  EXPECT_EQ(hosts.hosts.at(0).name, "n1");
 }
 
 TEST_F(HostSourceTest, OtherwiseItIsAList) {
-  const auto hosts = command_line_source("hosts")->hosts();
-  EXPECT_EQ(hosts->source, "host list hosts");
-  EXPECT_EQ(hosts->hosts.at(0).name, "hosts");
+  const HostSet hosts = hosts_of_argument("hosts");
+  EXPECT_EQ(hosts.source, "host list hosts");
+  EXPECT_EQ(hosts.hosts.at(0).name, "hosts");
 }
 
 TEST_F(HostSourceTest, SlashMeansAFile) {
@@ -73,13 +74,13 @@ TEST_F(HostSourceTest, WhatCanBeBothIsRefused) {
   write("localhost", "n3\n");
   EXPECT_THAT(refusal("n1:2"), HasSubstr("-H ./n1:2"));
   EXPECT_THAT(refusal("localhost"), HasSubstr("-H ./localhost"));
-  EXPECT_EQ(command_line_source("./n1:2")->hosts()->hosts.at(0).name, "n3");
+  EXPECT_EQ(hosts_of_argument("./n1:2").hosts.at(0).name, "n3");
 }
 
 TEST_F(HostSourceTest, ErrorsNameTheFile) {
   write("hosts", "n1\nn2 slots=x\n");
   try {
-    (void)command_line_source("hosts")->hosts();
+    (void)hosts_of_argument("hosts");
     FAIL() << "accepted";
   } catch (const HostfileError& error) {
     EXPECT_THAT(error.what(), HasSubstr("hosts:2:10: slots"));
@@ -88,24 +89,17 @@ TEST_F(HostSourceTest, ErrorsNameTheFile) {
 
 TEST_F(HostSourceTest, DefaultHostfileOfTheEnvironment) {
   write("mine", "n7\n");
-  const auto hosts = own_hostfile_source({{"CHAINMAIL_HOSTFILE", "mine"}})->hosts();
+  const auto hosts = hosts_of_variable({{"CHAINMAIL_HOSTFILE", "mine"}}, "CHAINMAIL_HOSTFILE");
   ASSERT_TRUE(hosts.has_value());
   EXPECT_EQ(hosts->hosts.at(0).name, "n7");
   EXPECT_EQ(hosts->source, "hostfile mine ($CHAINMAIL_HOSTFILE)");
-  EXPECT_THROW((void)own_hostfile_source({{"CHAINMAIL_HOSTFILE", "missing"}})->hosts(), UsageError);
-  EXPECT_FALSE(own_hostfile_source({{"CHAINMAIL_HOSTFILE", ""}})->hosts().has_value());
+  EXPECT_THROW((void)hosts_of_variable({{"CHAINMAIL_HOSTFILE", "missing"}}, "CHAINMAIL_HOSTFILE"),
+               UsageError);
+  EXPECT_FALSE(hosts_of_variable({{"CHAINMAIL_HOSTFILE", ""}}, "CHAINMAIL_HOSTFILE").has_value());
 }
 
-TEST_F(HostSourceTest, FirstSourceThatAppliesCounts) {
-  class Nothing final : public HostSource {
-    std::optional<HostSet> hosts() const override { return std::nullopt; }
-  };
-  std::vector<std::unique_ptr<HostSource>> sources;
-  sources.push_back(std::make_unique<Nothing>());
-  sources.push_back(command_line_source("n1"));
-  sources.push_back(localhost_source());
-  EXPECT_EQ(find_hosts(sources).hosts.at(0).name, "n1");
-  EXPECT_GE(localhost_source()->hosts()->hosts.at(0).slots, 1);
+TEST_F(HostSourceTest, ThisMachineHasASlotForEachProcessor) {
+  EXPECT_GE(this_machine().hosts.at(0).slots, 1);
 }
 
 TEST_F(HostSourceTest, ThisMachineIsKnownByNameAndAddress) {

@@ -20,11 +20,11 @@
 #include <string>
 
 #include "base/unique_fd.h"
-#include "launcher/agent/children.h"
-#include "launcher/fork_exec.h"
-#include "launcher/leftovers/control_group.h"
-#include "launcher/leftovers/owner_tag.h"
-#include "launcher/leftovers/sweep.h"
+#include "launcher/cgroup/control_group.h"
+#include "launcher/files/sweep.h"
+#include "launcher/process/children.h"
+#include "launcher/process/fork_exec.h"
+#include "launcher/process/owner_tag.h"
 
 namespace chainmail::launch {
 namespace {

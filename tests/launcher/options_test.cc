@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-#include "launcher/options.h"
+#include "launcher/command_line/parse.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

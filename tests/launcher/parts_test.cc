@@ -13,10 +13,10 @@
 #include <span>
 
 #include "base/error.h"
-#include "launcher/agent/line_splitter.h"
 #include "launcher/agent/rank_process.h"
-#include "launcher/controller/rank_environment.h"
-#include "launcher/controller/verdict.h"
+#include "launcher/controller/state/verdict.h"
+#include "launcher/job/environment.h"
+#include "launcher/output/line_splitter.h"
 
 namespace chainmail::launch {
 namespace {

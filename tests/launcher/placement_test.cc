@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-#include "launcher/placement.h"
+#include "launcher/placement/placement.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "launcher/options.h"
+#include "launcher/job/options.h"
 
 namespace chainmail::launch {
 namespace {

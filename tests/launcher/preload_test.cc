@@ -16,7 +16,7 @@
 
 #include "base/error.h"
 #include "base/net/crc32c.h"
-#include "launcher/options.h"
+#include "launcher/job/options.h"
 #include "launcher/staging/preload_sender.h"
 #include "launcher/staging/preload_source.h"
 #include "launcher/staging/preload_store.h"

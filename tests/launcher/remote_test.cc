@@ -8,7 +8,7 @@
 
 #include <cstring>
 
-#include "launcher/options.h"
+#include "launcher/job/options.h"
 #include "launcher/remote/agent_image.h"
 #include "launcher/remote/bootstrap.h"
 #include "launcher/remote/rsh_command.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-#include "launcher/controller/store_server.h"
+#include "launcher/controller/ranks/store_server.h"
 
 #include <gtest/gtest.h>
 

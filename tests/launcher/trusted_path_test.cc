@@ -4,7 +4,7 @@
 // What an agent runs and writes of what it finds on its host: nothing that somebody else could have
 // put there. Real files and users; needs root.
 
-#include "launcher/staging/trusted_path.h"
+#include "launcher/files/trusted_path.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@
 #include <fstream>
 #include <string>
 
-#include "launcher/mpi/mpi_directories.h"
+#include "launcher/mpi/service/mpi_directories.h"
 
 namespace chainmail::launch {
 namespace {

@@ -11,9 +11,9 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "launcher/agent/memory_watch.h"
-#include "launcher/controller/event_log.h"
-#include "launcher/controller/stall_watch.h"
+#include "launcher/cgroup/memory_watch.h"
+#include "launcher/controller/ranks/stall_watch.h"
+#include "launcher/controller/state/event_log.h"
 #include "launcher/output/line_writer.h"
 
 namespace chainmail::launch {

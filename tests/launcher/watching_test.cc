@@ -15,7 +15,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "launcher/leftovers/owner_tag.h"
+#include "launcher/process/owner_tag.h"
 #include "tests/launcher/run_launcher.h"
 
 namespace chainmail::launch {

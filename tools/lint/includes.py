@@ -30,7 +30,7 @@ RULES = [
     (r"(ATen|c10|torch)/", [r"plugin/", r"examples/", r"tools/(bench|info)/", r"tests/starters/"],
      "ops, launcher and base are free of torch"),
     (r"glog/", [r"base/log\.cc", "main"], "glog and torch both define LOG and CHECK"),
-    (r"gflags/", [r"launcher/options\.cc", r"examples/common/flags\.h", "main"], "flags belong to programs"),
+    (r"gflags/", [r"examples/common/flags\.h", "main"], "flags belong to programs"),
     (r"pmix.*\.h", [r"launcher/pmix/", r"tests/launcher/mpi/pmix_.*"], "one helper links libpmix"),
     (r"asio", [r"launcher/"], "the event loop is the launcher's"),
     (r"hwy/", [r"ops/kernels/cpu/"], "SIMD is compiled per target in the kernels"),
@@ -48,6 +48,17 @@ RULES = [
     (r"(tests|examples|tools)/", [r"(tests|examples|tools)/"], "nothing depends on these"),
 ]
 
+# The launcher's folders from the bottom up: each may include itself and those before it. What is at
+# the root is the top.
+LAUNCHER_FLOORS = [
+    "job",  # what a job is asked to be: values
+    "process", "files", "cgroup", "channel",  # the machine
+    "placement", "command_line", "hosts", "hosts/schedulers", "remote", "allocation",
+    "mpi", "pmi1", "staging", "mpi/service", "pmix",
+    "tree", "output", "agent",
+    "controller/state", "controller/starting", "controller/ranks", "controller", "",
+]
+
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*[<"]([^>"]+)[>"]', re.MULTILINE)
 MAIN = re.compile(r"^int main\(", re.MULTILINE)
 
@@ -63,6 +74,20 @@ def is_allowed(path, allowed, text):
     return False
 
 
+def floor_problem(path, header):
+    """Why a file of the launcher may not include another one; empty when it may."""
+    if not (path.startswith("launcher/") and header.startswith("launcher/")):
+        return ""
+    own, other = (name.removeprefix("launcher").rpartition("/")[0].strip("/")
+                  for name in (path, header))
+    for folder in (own, other):
+        if folder not in LAUNCHER_FLOORS:
+            return f"launcher/{folder} has no place in LAUNCHER_FLOORS"
+    if LAUNCHER_FLOORS.index(other) <= LAUNCHER_FLOORS.index(own):
+        return ""
+    return f"launcher/{other} is above launcher/{own}"
+
+
 def check(root):
     problems = []
     for path in tree.files(root):
@@ -71,6 +96,9 @@ def check(root):
         text = tree.read(root, path)
         for match in INCLUDE.finditer(text):
             header = match.group(1)
+            if why := floor_problem(path, header):
+                line = text.count("\n", 0, match.start()) + 1
+                problems.append(f"{path}:{line}: may not include {header}: {why}")
             for pattern, allowed, reason in RULES:
                 if not re.match(pattern, header):
                     continue

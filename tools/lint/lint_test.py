@@ -63,15 +63,14 @@ class IncludesTest(Tree):
             ("tests/ops/group_test.cc", "<torch/torch.h>", False),
             ("base/log.cc", "<glog/logging.h>", True),
             ("base/log.h", "<glog/logging.h>", False),
-            ("launcher/options.cc", "<gflags/gflags.h>", True),
-            ("launcher/placement.cc", "<gflags/gflags.h>", False),
+            ("launcher/placement/placement.cc", "<gflags/gflags.h>", False),
             ("launcher/hosts/hosts.h", "<nlohmann/json.hpp>", False),
             ("launcher/hosts/hosts.cc", "<nlohmann/json.hpp>", True),
             ("base/error.cc", '"base/error.h"', True),
             ("base/error.cc", '"ops/types.h"', False),
             ("ops/types.cc", '"plugin/job/world.h"', False),
             ("launcher/main.cc", '"ops/types.h"', False),
-            ("plugin/train/optimizer.cc", '"launcher/options.h"', False),
+            ("plugin/train/optimizer.cc", '"launcher/job/options.h"', False),
             ("plugin/include/chainmail/optimizer.h", '"base/error.h"', False),
             ("plugin/include/chainmail/optimizer.h", "<chainmail/error.h>", True),
             ("examples/train_mnist/main.cc", '"base/log.h"', False),
@@ -80,6 +79,19 @@ class IncludesTest(Tree):
             ("tests/base/error_test.cc", "<gtest/gtest.h>", True),
             ("base/error.cc", "<gtest/gtest.h>", False),
             ("ops/kernels/cpu/reduce.cc", "<vector>", True),
+        ]:
+            with self.subTest(path=path, header=header):
+                self.assert_rule(path, header, is_allowed)
+
+    def test_floors_of_the_launcher(self):
+        for path, header, is_allowed in [
+            ("launcher/main.cc", '"launcher/agent/agent.h"', True),
+            ("launcher/agent/agent.cc", '"launcher/agent/agent.h"', True),
+            ("launcher/agent/agent.cc", '"launcher/process/signals.h"', True),
+            ("launcher/process/signals.cc", '"launcher/agent/agent.h"', False),
+            ("launcher/controller/state/agents.cc", '"launcher/controller/shutdown.h"', False),
+            ("launcher/new/thing.cc", '"launcher/process/signals.h"', False),
+            ("tests/launcher/process/a_test.cc", '"launcher/agent/agent.h"', True),
         ]:
             with self.subTest(path=path, header=header):
                 self.assert_rule(path, header, is_allowed)

@@ -5,11 +5,11 @@
 #include <charconv>
 #include <filesystem>
 
-#include "launcher/hosts/host_source.h"
+#include "launcher/files/text_file.h"
 #include "launcher/hosts/host_text.h"
 #include "launcher/hosts/hostfile.h"
 #include "launcher/hosts/schedulers/schedulers.h"
-#include "launcher/options.h"
+#include "launcher/job/options.h"
 
 namespace chainmail::launch {
 namespace {
@@ -29,7 +29,7 @@ std::string named_file(const std::string& variable, const std::string& path) {
 }
 
 // A variable that is a number of slots, where it is one.
-std::optional<int> slots_in(const Variables& variables, const std::string& name) {
+std::optional<int> slots_in(const Environment& variables, const std::string& name) {
   const auto text = value_of(variables, name);
   if (!text) return std::nullopt;
   int value = 0;
@@ -53,7 +53,7 @@ void slots_are_processors(std::vector<Host>& hosts) {
   for (Host& host : hosts) host.processors = host.slots;
 }
 
-std::optional<HostSet> grid_engine(const Variables& variables) {
+std::optional<HostSet> grid_engine(const Environment& variables) {
   if (const auto path = value_of(variables, "PE_HOSTFILE")) {
     const std::string text = read_host_text(*path, "Grid Engine's $PE_HOSTFILE");
     std::vector<Host> hosts = parse_pe_hostfile(text, *path);
@@ -74,7 +74,7 @@ std::optional<HostSet> grid_engine(const Variables& variables) {
 
 // One launcher per task would start the job as often. A shell that has a terminal (srun --pty) is
 // started for every task too, but only the first task has the terminal.
-void check_slurm_step(const Variables& variables) {
+void check_slurm_step(const Environment& variables) {
   const auto tasks = slots_in(variables, "SLURM_STEP_NUM_TASKS");
   if (!value_of(variables, "SLURM_STEP_ID") || !tasks || *tasks == 1) return;
   if (value_of(variables, "SLURM_PTY_PORT") && value_of(variables, "SLURM_PROCID") == "0") return;
@@ -83,7 +83,7 @@ void check_slurm_step(const Variables& variables) {
                    "script, or 'srun ./program' without the launcher");
 }
 
-std::optional<HostSet> slurm(const Variables& variables) {
+std::optional<HostSet> slurm(const Environment& variables) {
   const auto has = [&variables](const char* name) { return value_of(variables, name).has_value(); };
   // salloc tells of a heterogeneous job nothing but its components.
   if (!has("SLURM_JOB_NODELIST") && !has("SLURM_NODELIST") &&
@@ -105,7 +105,7 @@ std::optional<HostSet> slurm(const Variables& variables) {
   return set;
 }
 
-std::optional<HostSet> pbs(const Variables& variables) {
+std::optional<HostSet> pbs(const Environment& variables) {
   const auto path = value_of(variables, "PBS_NODEFILE");
   if (!path) return std::nullopt;
   const std::string text = read_host_text(*path, "the $PBS_NODEFILE of PBS");
@@ -124,7 +124,7 @@ void warn_of_launch_node(HostSet& set) {
                       hosts[0].name + " is a launch node, say --exclude " + hosts[0].name);
 }
 
-std::optional<HostSet> lsf(const Variables& variables) {
+std::optional<HostSet> lsf(const Environment& variables) {
   std::optional<HostSet> set;
   if (const auto counts = value_of(variables, "LSB_MCPU_HOSTS")) {
     set =
@@ -142,7 +142,7 @@ std::optional<HostSet> lsf(const Variables& variables) {
   return set;
 }
 
-std::optional<HostSet> sagemaker(const Variables& variables, const std::string& root) {
+std::optional<HostSet> sagemaker(const Environment& variables, const std::string& root) {
   std::optional<HostSet> set;
   const std::string config = root + kResourceConfig;
   std::error_code error;
@@ -156,7 +156,7 @@ std::optional<HostSet> sagemaker(const Variables& variables, const std::string& 
   return set;
 }
 
-std::optional<HostSet> azure_batch(const Variables& variables) {
+std::optional<HostSet> azure_batch(const Environment& variables) {
   for (const char* name : {"AZ_BATCH_HOST_LIST", "AZ_BATCH_NODE_LIST"}) {
     const auto list = value_of(variables, name);
     if (!list) continue;
@@ -180,13 +180,7 @@ std::optional<HostSet> azure_batch(const Variables& variables) {
 
 }  // namespace
 
-std::optional<std::string> value_of(const Variables& variables, const std::string& name) {
-  const auto found = variables.find(name);
-  if (found == variables.end() || found->second.empty()) return std::nullopt;
-  return found->second;
-}
-
-std::optional<HostSet> scheduler_hosts(const Variables& variables, const std::string& root) {
+std::optional<HostSet> scheduler_hosts(const Environment& variables, const std::string& root) {
   if (auto set = grid_engine(variables)) return set;
   if (auto set = slurm(variables)) return set;
   if (auto set = pbs(variables)) return set;

@@ -8,21 +8,15 @@
 
 #pragma once
 
-#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "launcher/hosts/host.h"
+#include "launcher/job/environment.h"
+#include "launcher/job/host.h"
 
 namespace chainmail::launch {
-
-using Variables = std::map<std::string, std::string>;
-
-/// The value, or nothing when it is absent or empty.
-[[nodiscard]] std::optional<std::string> value_of(const Variables& variables,
-                                                  const std::string& name);
 
 /// Grid Engine's `$PE_HOSTFILE`: "host slots queue processors" per line; a host may stand there
 /// once per queue.
@@ -34,10 +28,10 @@ using Variables = std::map<std::string, std::string>;
 /// "2(x3),1" is 2, 2, 2, 1.
 [[nodiscard]] std::vector<int> expand_slurm_counts(std::string_view text, const std::string& where);
 /// True for what `srun -n 1` starts: of its job it is told the nodes, but not the tasks.
-[[nodiscard]] bool is_in_slurm_step_of_one_task(const Variables& variables);
+[[nodiscard]] bool is_in_slurm_step_of_one_task(const Environment& variables);
 /// The nodes of a Slurm job. Slots are tasks where the user asked for tasks; otherwise every node
 /// has the one task that srun would start, or as many as --per-node says, up to its processors.
-[[nodiscard]] std::vector<Host> slurm_hosts(const Variables& variables);
+[[nodiscard]] std::vector<Host> slurm_hosts(const Environment& variables);
 
 /// PBS's and Torque's `$PBS_NODEFILE`: a host per line, once per slot. With `slots_per_line`
 /// ($PBS_PPN) every line stands for that many.
@@ -67,7 +61,7 @@ using Variables = std::map<std::string, std::string>;
 /// The hosts of the first scheduler whose variables are present: Grid Engine, Slurm, PBS, LSF,
 /// SageMaker, Azure Batch, Batch AI. `root` stands before the one path that is fixed,
 /// /opt/ml/input/config/resourceconfig.json. Throws UsageError for a file that cannot be read.
-[[nodiscard]] std::optional<HostSet> scheduler_hosts(const Variables& variables,
+[[nodiscard]] std::optional<HostSet> scheduler_hosts(const Environment& variables,
                                                      const std::string& root = "");
 
 /// "Grid Engine", "Slurm", ...; "" for kNone.

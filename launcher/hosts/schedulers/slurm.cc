@@ -95,7 +95,7 @@ void expand_item(const Cursor& cursor, const Token& item, std::vector<std::strin
 }
 
 // One number for each of `names`, of $SLURM_<name>; nothing where the variable is absent.
-std::vector<int> numbers_of(const Variables& variables, const std::string& name,
+std::vector<int> numbers_of(const Environment& variables, const std::string& name,
                             const std::string& list_where, std::size_t hosts) {
   const auto text = value_of(variables, name);
   if (!text) return {};
@@ -111,7 +111,7 @@ std::vector<int> numbers_of(const Variables& variables, const std::string& name,
 
 // In a step of one task, such as a shell on a node, the number of tasks per node is the step's. The
 // job's is not told, but the job has processors for its tasks.
-void give_slots_of_processors(const Variables& variables, std::vector<Host>& hosts) {
+void give_slots_of_processors(const Environment& variables, std::vector<Host>& hosts) {
   const auto number = [&variables](const std::string& name) -> std::optional<int> {
     const auto text = value_of(variables, name);
     if (!text) return std::nullopt;
@@ -132,7 +132,7 @@ void give_slots_of_processors(const Variables& variables, std::vector<Host>& hos
 }
 
 // Of one component of a job; `suffix` is "" or "_HET_GROUP_<n>".
-std::vector<Host> hosts_of_group(const Variables& variables, const std::string& suffix) {
+std::vector<Host> hosts_of_group(const Environment& variables, const std::string& suffix) {
   const auto value = [&](const std::string& name) { return value_of(variables, name + suffix); };
   auto list = value("SLURM_JOB_NODELIST");
   std::string list_name = "SLURM_JOB_NODELIST" + suffix;
@@ -178,7 +178,7 @@ std::vector<Host> hosts_of_group(const Variables& variables, const std::string& 
 
 }  // namespace
 
-bool is_in_slurm_step_of_one_task(const Variables& variables) {
+bool is_in_slurm_step_of_one_task(const Environment& variables) {
   return value_of(variables, "SLURM_STEP_ID") &&
          value_of(variables, "SLURM_STEP_NUM_TASKS").value_or("1") == "1" &&
          value_of(variables, "SLURM_TASKS_PER_NODE").value_or("1") == "1";
@@ -229,7 +229,7 @@ std::vector<int> expand_slurm_counts(std::string_view text, const std::string& w
   return counts;
 }
 
-std::vector<Host> slurm_hosts(const Variables& variables) {
+std::vector<Host> slurm_hosts(const Environment& variables) {
   const auto groups = value_of(variables, "SLURM_HET_SIZE");
   if (!groups) return hosts_of_group(variables, "");
   const std::string where = "$SLURM_HET_SIZE";

@@ -9,9 +9,9 @@
 #include <optional>
 #include <stdexcept>
 
-#include "launcher/hosts/command_output.h"
-#include "launcher/hosts/host_source.h"
 #include "launcher/hosts/host_text.h"
+#include "launcher/hosts/this_machine.h"
+#include "launcher/process/command_output.h"
 
 namespace chainmail::launch {
 namespace {
@@ -52,7 +52,7 @@ std::optional<std::string_view> value_in(const std::vector<Token>& words, std::s
   return std::nullopt;
 }
 
-bool counts_otherwise(const Variables& variables) {
+bool counts_otherwise(const Environment& variables) {
   constexpr const char* kRequests[] = {"SLURM_GPUS", "SLURM_GPUS_PER_TASK", "SLURM_GPUS_PER_SOCKET",
                                        "SLURM_NTASKS_PER_GPU", "SLURM_TRES_PER_TASK"};
   return std::any_of(std::begin(kRequests), std::end(kRequests), [&variables](const char* name) {
@@ -91,7 +91,7 @@ std::map<std::string, int> parse_slurm_gpus(std::string_view text) {
   return gpus;
 }
 
-void count_slurm_gpus(const Variables& variables, HostSet& set) {
+void count_slurm_gpus(const Environment& variables, HostSet& set) {
   const auto job = value_of(variables, "SLURM_JOB_ID");
   if (!job || !counts_otherwise(variables)) return;
   try {

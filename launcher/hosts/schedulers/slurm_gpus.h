@@ -5,7 +5,7 @@
 // the job asked for in the same words: --gpus=4 for a whole job asks each agent's node for four,
 // --gpus-per-task=1 gives the one task of that step one.
 //
-// Call from the main thread (launcher/fork_exec.h).
+// Call from the main thread (launcher/process/fork_exec.h).
 
 #pragma once
 
@@ -23,6 +23,6 @@ namespace chainmail::launch {
 
 /// Asks scontrol, if the job asked for GPUs in words that mean another number for a single step,
 /// and gives the hosts of `set` their `gpus`; otherwise does nothing. What goes wrong is a note.
-void count_slurm_gpus(const Variables& variables, HostSet& set);
+void count_slurm_gpus(const Environment& variables, HostSet& set);
 
 }  // namespace chainmail::launch

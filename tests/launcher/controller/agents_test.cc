@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-#include "launcher/controller/agents.h"
+#include "launcher/controller/state/agents.h"
 
 #include <gtest/gtest.h>
 

@@ -18,7 +18,7 @@
 #include <utility>
 #include <vector>
 
-#include "launcher/controller/job_state.h"
+#include "launcher/controller/state/job_state.h"
 
 namespace chainmail::test {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-#include "launcher/controller/rank_table.h"
+#include "launcher/controller/state/rank_table.h"
 
 #include <gtest/gtest.h>
 

@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "base/job/job_protocol.h"
 #include "launcher/channel/wire.h"
-#include "launcher/controller/store_server.h"
+#include "launcher/controller/ranks/store_server.h"
 #include "launcher/mpi/mpi_exchange.h"
 #include "launcher/pmi1/pmi1_command.h"
 #include "launcher/staging/preload_wire.h"

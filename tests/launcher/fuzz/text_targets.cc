@@ -6,12 +6,13 @@
 #include <cstdlib>
 #include <utility>
 
+#include "launcher/command_line/parse.h"
 #include "launcher/hosts/host_filter.h"
 #include "launcher/hosts/hostfile.h"
 #include "launcher/hosts/schedulers/schedulers.h"
-#include "launcher/options.h"
 #include "tests/launcher/fuzz/fuzz_targets.h"
 #include "tests/launcher/hosts/corpus.h"
+#include "tests/launcher/hosts/print_hostfile.h"
 
 namespace chainmail::launch {
 namespace {
@@ -83,8 +84,8 @@ FuzzTarget refusing_target(const std::string& name, const std::string& kind, Par
 }
 
 // Lines "NAME=value".
-Variables variables_in(std::string_view text) {
-  Variables variables;
+Environment variables_in(std::string_view text) {
+  Environment variables;
   (void)for_each_line(text, "", [&](const Cursor&, std::string_view line) {
     const std::size_t equals = line.find('=');
     if (equals == std::string_view::npos) return;

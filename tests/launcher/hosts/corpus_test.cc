@@ -15,13 +15,14 @@
 #include <random>
 #include <sstream>
 
+#include "launcher/allocation/job_hosts.h"
+#include "launcher/command_line/parse.h"
 #include "launcher/hosts/host_filter.h"
 #include "launcher/hosts/hostfile.h"
-#include "launcher/hosts/job_hosts.h"
 #include "launcher/hosts/schedulers/schedulers.h"
-#include "launcher/options.h"
-#include "launcher/placement.h"
+#include "launcher/placement/placement.h"
 #include "tests/launcher/hosts/corpus.h"
+#include "tests/launcher/hosts/print_hostfile.h"
 
 namespace chainmail::launch {
 namespace {
@@ -108,7 +109,7 @@ struct Planned {
 };
 
 Planned plan_of(const CorpusCase& one, const CaseFile& file) {
-  Variables variables = one.variables;
+  Environment variables = one.variables;
   if (!one.file_variable.empty()) variables[one.file_variable] = file.write(one.text);
   std::vector<std::string> arguments = one.arguments;
   arguments.emplace_back("./program");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-#include "launcher/hosts/job_hosts.h"
+#include "launcher/allocation/job_hosts.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -14,12 +14,12 @@
 #include <filesystem>
 #include <fstream>
 
-#include "launcher/controller/rank_environment.h"
-#include "launcher/hosts/host_discovery.h"
-#include "launcher/hosts/host_source.h"
+#include "launcher/allocation/host_source.h"
 #include "launcher/hosts/hostfile.h"
 #include "launcher/hosts/schedulers/slurm_gpus.h"
-#include "launcher/options.h"
+#include "launcher/job/environment.h"
+#include "launcher/job/options.h"
+#include "tests/launcher/hosts/print_hostfile.h"
 
 namespace chainmail::launch {
 namespace {
@@ -47,8 +47,7 @@ class JobHosts : public ::testing::Test {
   }
   std::string found(const std::string& text, milliseconds limit = milliseconds(10000)) const {
     try {
-      return print_hostfile(
-          discovery_source({script(text), "argument 1"}, {}, limit)->hosts()->hosts);
+      return print_hostfile(discovered_hosts({script(text), "argument 1"}, {}, limit).hosts);
     } catch (const HostsError& error) {
       return error.what();
     }
@@ -73,7 +72,7 @@ TEST_F(JobHosts, WhatADiscoveryScriptSaysOnFailureIsShown) {
   EXPECT_THAT(found("echo n1 slots=x"), HasSubstr("output of "));
   EXPECT_THAT(found("printf '\\033[2J' >&2; exit 1"), HasSubstr("| ?[2J"));
   try {
-    (void)discovery_source({"/nonexistent/discover"})->hosts();
+    (void)discovered_hosts({"/nonexistent/discover"});
     FAIL() << "accepted";
   } catch (const HostsError& error) {
     EXPECT_THAT(error.what(), AllOf(HasSubstr("/nonexistent/discover"), HasSubstr("No such file")));
@@ -126,7 +125,7 @@ TEST_F(JobHosts, AllCoresOfThisMachineAreCounted) {
   request.list_or_file = "localhost:*";
   const HostSet set = find_job_hosts(request, {}, directory_);
   EXPECT_FALSE(set.hosts.at(0).all_cores);
-  EXPECT_EQ(set.hosts.at(0).slots, localhost_source()->hosts()->hosts.at(0).slots);
+  EXPECT_EQ(set.hosts.at(0).slots, this_machine().hosts.at(0).slots);
 }
 
 TEST_F(JobHosts, AllCoresOfOtherHostsAreAskedOfThem) {
@@ -238,9 +237,9 @@ TEST_F(JobHosts, GpusOfASlurmJobAreReadFromScontrol) {
 TEST_F(JobHosts, WhatAJobHasOnAHostIsKnownWhereTheUserNamesIt) {
   HostRequest request;
   request.list_or_file = "n2:1";
-  const Variables slurm = {{"SLURM_JOB_NODELIST", "n[1-2]"},
-                           {"SLURM_JOB_CPUS_PER_NODE", "4,2"},
-                           {"SLURM_DISTRIBUTION", "cyclic"}};
+  const Environment slurm = {{"SLURM_JOB_NODELIST", "n[1-2]"},
+                             {"SLURM_JOB_CPUS_PER_NODE", "4,2"},
+                             {"SLURM_DISTRIBUTION", "cyclic"}};
   const HostSet set = find_job_hosts(request, slurm, directory_);
   EXPECT_EQ(set.hosts.at(0).processors, 2);
   EXPECT_TRUE(set.takes_turns);
@@ -252,7 +251,7 @@ TEST_F(JobHosts, AFileNamedLikeAHostOfTheJobIsARiddle) {
   std::ofstream("n1") << "n7\n";
   HostRequest request;
   request.list_or_file = "n1";
-  const Variables slurm = {{"SLURM_JOB_NODELIST", "n[1-2]"}};
+  const Environment slurm = {{"SLURM_JOB_NODELIST", "n[1-2]"}};
   EXPECT_THROW((void)find_job_hosts(request, slurm, directory_), UsageError);
   EXPECT_EQ(find_job_hosts(request, {}, directory_).source, "hostfile n1");
   fs::current_path(before);

@@ -20,7 +20,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "launcher/controller/agent_link.h"
+#include "launcher/controller/state/agent_link.h"
 #include "launcher/mpi/mpi_exchange.h"
 #include "launcher/tree/agent_process.h"
 

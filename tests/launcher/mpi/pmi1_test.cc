@@ -155,23 +155,23 @@ TEST(Pmi1CommandTest, MapsOfUnevenNodes) {
 }
 
 TEST(MpiEnvironmentTest, ForeignManagersGoAndUsersSettingsStay) {
-  MpiVariables variables{{"PMIX_RANK", "7"},
-                         {"PMI_FD", "3"},
-                         {"OMPI_COMM_WORLD_RANK", "7"},
-                         {"OMPI_MCA_orte_hnp_uri", "x"},
-                         {"OMPI_MCA_ess_base_jobid", "x"},
-                         {"OMPI_MCA_btl", "tcp,self"},
-                         {"PMIX_MCA_gds", "hash"},
-                         {"PATH", "/bin"}};
+  Environment variables{{"PMIX_RANK", "7"},
+                        {"PMI_FD", "3"},
+                        {"OMPI_COMM_WORLD_RANK", "7"},
+                        {"OMPI_MCA_orte_hnp_uri", "x"},
+                        {"OMPI_MCA_ess_base_jobid", "x"},
+                        {"OMPI_MCA_btl", "tcp,self"},
+                        {"PMIX_MCA_gds", "hash"},
+                        {"PATH", "/bin"}};
   drop_foreign_mpi(variables);
   EXPECT_EQ(
       variables,
-      (MpiVariables{{"OMPI_MCA_btl", "tcp,self"}, {"PMIX_MCA_gds", "hash"}, {"PATH", "/bin"}}));
+      (Environment{{"OMPI_MCA_btl", "tcp,self"}, {"PMIX_MCA_gds", "hash"}, {"PATH", "/bin"}}));
 }
 
 TEST(MpiEnvironmentTest, NamesTheServerOfTheNode) {
   const MpiOrder order{MpiMode::kAuto, "job", 1, {0, 1, 1}, {"a", "b"}};
-  const MpiVariables variables = pmix_variables(order, 2, {"/tmp/x", 4711});
+  const Environment variables = pmix_variables(order, 2, {"/tmp/x", 4711});
   EXPECT_EQ(variables.at("PMIX_SERVER_URI41"), "job-server.1;tcp4://127.0.0.1:4711");
   EXPECT_EQ(variables.at("PMIX_HOSTNAME"), "b");
   EXPECT_EQ(variables.at("PMIX_RANK"), "2");

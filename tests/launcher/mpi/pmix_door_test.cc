@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-#include "launcher/mpi/pmix_door.h"
+#include "launcher/mpi/service/pmix_door.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>

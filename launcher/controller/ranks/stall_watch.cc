@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+#include "launcher/controller/ranks/stall_watch.h"
+
+#include <algorithm>
+#include <tuple>
+
+namespace chainmail::launch {
+namespace {
+
+bool is_behind(const Progress& one, const Progress& other) {
+  return std::tie(one.steps, one.operations) < std::tie(other.steps, other.operations);
+}
+
+std::string place_of(const Progress& progress) {
+  const std::string operations = "operation " + std::to_string(progress.operations);
+  return progress.steps == 0 ? operations
+                             : "step " + std::to_string(progress.steps) + ", " + operations;
+}
+
+}  // namespace
+
+void StallWatch::update(std::uint32_t rank, Progress progress, Time now) {
+  Rank& known = ranks_.at(rank);
+  if (known.seen == progress) return;
+  known.seen = progress;
+  known.since = now;
+}
+
+void StallWatch::start_anew(Time now) {
+  for (Rank& rank : ranks_) rank.since = now;
+}
+
+// News of ranks come at different times: the one that all wait for may have been heard of last. So
+// somebody no further than this rank, heard of within the limit, excuses it; for as long again, as
+// ranks need not have to do with each other.
+bool StallWatch::may_wait_for_others(std::uint32_t rank, Time now,
+                                     std::chrono::milliseconds limit) const {
+  const Rank& waiting = ranks_[rank];
+  if (now - waiting.since >= 2 * limit) return false;
+  return std::any_of(ranks_.begin(), ranks_.end(), [&](const Rank& other) {
+    return other.seen && now - other.since < limit && !is_behind(*waiting.seen, *other.seen);
+  });
+}
+
+std::optional<Stall> StallWatch::find(Time now, std::chrono::milliseconds limit) const {
+  std::vector<std::uint32_t> still;
+  std::size_t known = 0;
+  for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank) {
+    if (!ranks_[rank].seen) continue;
+    ++known;
+    if (now - ranks_[rank].since >= limit && !may_wait_for_others(rank, now, limit)) {
+      still.push_back(rank);
+    }
+  }
+  if (still.empty()) return std::nullopt;
+  const auto less = [this](std::uint32_t one, std::uint32_t other) {
+    return is_behind(*ranks_[one].seen, *ranks_[other].seen);
+  };
+  const auto [last, first] = std::minmax_element(still.begin(), still.end(), less);
+  Stall stall;
+  stall.text = "no progress for " + std::to_string(limit.count() / 1000) + " s: stands at " +
+               place_of(*ranks_[*last].seen);
+  if (less(*last, *first)) {
+    std::copy_if(still.begin(), still.end(), std::back_inserter(stall.culprits),
+                 [&](std::uint32_t rank) { return !less(*last, rank); });
+    stall.text += ", where others that wait are at " + place_of(*ranks_[*first].seen);
+  } else if (still.size() < known) {
+    stall.culprits = still;
+  }
+  return stall;
+}
+
+}  // namespace chainmail::launch

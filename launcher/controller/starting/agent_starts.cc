@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+#include "launcher/controller/starting/agent_starts.h"
+#include "launcher/command_line/parse.h"
+
+#include <algorithm>
+#include <asio/post.hpp>
+#include <cerrno>
+#include <memory>
+#include <utility>
+
+#include "base/bytes.h"
+#include "base/error.h"
+#include "launcher/remote/agent_starter.h"
+#include "launcher/remote/bootstrap.h"
+#include "launcher/remote/rsh_command.h"
+#include "launcher/remote/start_failure.h"
+
+namespace chainmail::launch {
+namespace {
+
+using std::chrono::milliseconds;
+
+// ssh gives up a connection after 10 s; slow start-up files come on top.
+constexpr milliseconds kLoginLimit{30000};
+
+// Whatever a machine sends must not act on the user's terminal.
+std::string without_controls(std::string text) {
+  std::erase_if(text, [](char c) { return static_cast<unsigned char>(c) < ' '; });
+  return text;
+}
+
+// What the remote shell said last, or how it ended.
+std::string last_word(const AgentLink& link) {
+  std::string text = link.error_output();
+  while (!text.empty() && static_cast<unsigned char>(text.back()) <= ' ') text.pop_back();
+  const std::string line = without_controls(text.substr(text.find_last_of("\r\n") + 1));
+  return line.empty() ? link.start().command.front() + " " + link.exit_text() : line;
+}
+
+}  // namespace
+
+AgentStarts::AgentStarts(asio::io_context& io, const Options& options, const Placement& placement,
+                         std::string launcher_path, Agents& agents, EventLog& events,
+                         Callbacks callbacks)
+    : io_(io),
+      options_(options),
+      placement_(placement),
+      launcher_path_(std::move(launcher_path)),
+      agents_(agents),
+      events_(events),
+      callbacks_(std::move(callbacks)),
+      report_timer_(io) {}
+
+// All commands are known before the first is run: bad usage starts nothing.
+void AgentStarts::start() {
+  const std::vector<std::string> shell = remote_shell_of(options_);
+  AgentStarter starter(shell, launcher_path_);
+  for (std::uint32_t node = 0; node < agents_.size(); ++node) {
+    const std::string marker = "chainmail-" + internal::to_hex(internal::random_bytes(8));
+    agents_[node].start = starter.start_on(placement_.nodes[node], marker);
+  }
+  agents_.plan(options_.tree_width, is_ssh(shell.front()));
+  start_from(0);
+}
+
+// Starting many takes longer than agents wait for a word; those that run already get their
+// heartbeats in between.
+void AgentStarts::start_from(std::uint32_t node) {
+  constexpr milliseconds kSlice{20};
+  const auto end = std::chrono::steady_clock::now() + kSlice;
+  for (; node < agents_.size() && !is_over_; ++node) {
+    if (agents_[node].carrier || agents_[node].link) continue;
+    start_one(node);
+    if (std::chrono::steady_clock::now() < end) continue;
+    asio::post(io_, [this, node] { start_from(node + 1); });
+    return;
+  }
+}
+
+void AgentStarts::start_one(std::uint32_t node) {
+  Agents::Node& started = agents_[node];
+  const std::string& host = started.host;
+  AgentLink::Callbacks callbacks;
+  callbacks.on_hello = [this, node, &host](const AgentHello& hello) {
+    events_.record("agent_up", {{"host", host}, {"pid", hello.pid}, {"cores", hello.cores}});
+    start_carried_by(node);
+    callbacks_.on_hello();
+  };
+  callbacks.on_frame = [this, node](const internal::Frame& frame) {
+    callbacks_.on_frame(node, frame);
+  };
+  callbacks.on_lost = [this, node](const std::string& reason) { callbacks_.on_lost(node, reason); };
+  callbacks.on_error_line = [this, &host](const std::string& line) {
+    callbacks_.say("[" + host + "] " + line);
+  };
+  callbacks.on_note = [this, &host](const std::string& note) { tell_not_run(host, note); };
+  agents_.set_link_aside(node);
+  ++started.starts;
+  EventLog::Members members = {{"host", host}, {"attempt", started.starts}};
+  if (started.carrier) members["through"] = agents_[*started.carrier].host;
+  events_.record("agent_starting", members);
+  try {
+    std::unique_ptr<AgentProcess> process;
+    if (started.carrier) {
+      process = agents_.tunnels().open(*started.carrier, started.start);
+    } else {
+      process = std::make_unique<LocalAgentProcess>(io_, started.start, descriptors_.before());
+    }
+    started.link =
+        std::make_unique<AgentLink>(io_, started.start, std::move(process), std::move(callbacks),
+                                    AgentLimits{options_.lease.value_or(kDefaultLease),
+                                                options_.start_timeout.value_or(kLoginLimit)});
+  } catch (const SystemError& error) {
+    callbacks_.fail("cannot start the agent on host " + host + ": " + error.what() +
+                    (error.native_code() == EMFILE
+                         ? "; each host that is started from here takes three open files: raise "
+                           "the limit (ulimit -n), or let hosts start each other by --tree auto"
+                     : error.native_code() == ENOENT
+                         ? "; install openssh-client or name another remote shell by --rsh"
+                         : ""));
+  }
+}
+
+void AgentStarts::start_carried_by(std::uint32_t node) {
+  for (const std::uint32_t other : agents_[node].carried) {
+    if (is_over_) return;
+    start_one(other);
+  }
+}
+
+bool AgentStarts::try_again(std::uint32_t node) {
+  return !is_over_ && (start_later(node) || start_from_here(node));
+}
+
+// sshd refuses logins when many come at once (MaxStartups) and does not say so; later ones succeed,
+// if not all come again at the same time.
+bool AgentStarts::start_later(std::uint32_t node) {
+  const int starts = agents_[node].starts;
+  if (starts >= worthwhile_tries(agents_[node].link->error_output())) return false;
+  const int longest = 500 << std::min(starts, 4);
+  const auto share = static_cast<unsigned char>(internal::random_bytes(1).front());
+  auto timer = std::make_shared<asio::steady_timer>(io_, milliseconds(200 + longest * share / 256));
+  timer->async_wait([this, timer, node](const asio::error_code& error) {
+    if (!error && !is_over_) start_one(node);
+  });
+  return true;
+}
+
+// Users set up keys from here to every host; from host to host is a hope.
+bool AgentStarts::start_from_here(std::uint32_t node) {
+  const AgentLink& link = *agents_[node].link;
+  if (!agents_[node].carrier || link.error_output().find(kBootstrapSays) != std::string::npos) {
+    return false;  // the host was reached, and is what is wrong
+  }
+  if (!std::exchange(has_told_detour_, true)) {
+    callbacks_.say(
+        "launcher: host " + agents_[node].host + " cannot be reached from host " +
+        agents_[*agents_[node].carrier].host + " (" + last_word(link) +
+        "); it is started from here, and so is every other host with which that happens. To start "
+        "many hosts faster, let the hosts log in to each other (keys, or --rsh-args -A, and their "
+        "host keys known); --tree no does not try");
+  }
+  agents_.take_from_carrier(node);
+  asio::post(io_, [this, node] {
+    if (!is_over_) start_one(node);
+  });
+  return true;
+}
+
+// Once: hosts of a cluster are alike.
+void AgentStarts::tell_not_run(const std::string& host, std::string note) {
+  if (std::exchange(has_told_not_run_, true)) return;
+  callbacks_.say("launcher: host " + host + ": " + without_controls(std::move(note)) +
+                 "; the launcher has sent itself there instead. To have that one run, let nobody "
+                 "but root or yourself own it and the folders it lies in, and nobody else write "
+                 "there (chown, chmod go-w)");
+}
+
+// Hosts that are down mostly fail together; whoever has to mend them wants to know them all.
+void AgentStarts::give_up(std::uint32_t node) {
+  constexpr milliseconds kForMore{1000};
+  if (is_over_) return;
+  const AgentLink& link = *agents_[node].link;
+  StartFailure failure{
+      placement_.nodes[node],
+      link.start().is_local() ? std::vector<std::string>() : remote_shell_of(options_),
+      launcher_path_,
+      link.exit_text(),
+      link.exit_code(),
+      link.error_output(),
+      ""};
+  const std::string& host = agents_[node].host;
+  if (options_.hosts == host) failure.hint = "if a file was meant: there is no file " + host;
+  is_refused_ = is_refused_ || !may_pass(link.error_output());
+  failures_.push_back(explain(failure));
+  const bool others_start =
+      std::any_of(agents_.begin(), agents_.end(), [](const Agents::Node& other) {
+        return !other.carrier && (!other.link || !(other.link->hello() || other.link->is_lost()));
+      });
+  if (!others_start) return report();
+  if (failures_.size() > 1) return;
+  report_timer_.expires_after(kForMore);
+  report_timer_.async_wait([this](const asio::error_code& error) {
+    if (!error) report();
+  });
+}
+
+// The first one with all that was printed, of the others a sentence each.
+void AgentStarts::report() {
+  constexpr std::size_t kMost = 16;
+  report_timer_.cancel();
+  std::string text = failures_.front();
+  for (std::size_t i = 1; i < std::min(failures_.size(), kMost); ++i) {
+    text += "\nlauncher: " + failures_[i].substr(0, failures_[i].find('\n'));
+  }
+  if (failures_.size() > kMost) {
+    text += "\nlauncher: and " + std::to_string(failures_.size() - kMost) + " more hosts";
+  }
+  callbacks_.fail(text);
+}
+
+}  // namespace chainmail::launch

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// Brings an agent up on every host: through the remote shell, or through the host that carries it;
+// again where a login may pass later, from here where a host cannot reach the other; and says why
+// where none comes.
+//
+// One thread, the io_context's.
+
+#pragma once
+
+#include <asio/io_context.hpp>
+#include <asio/steady_timer.hpp>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "launcher/controller/state/agents.h"
+#include "launcher/controller/state/event_log.h"
+#include "launcher/job/options.h"
+#include "launcher/placement/placement.h"
+#include "launcher/process/child_process.h"
+
+namespace chainmail::launch {
+
+class AgentStarts {
+ public:
+  struct Callbacks {
+    std::function<void()> on_hello;
+    std::function<void(std::uint32_t node, const internal::Frame& frame)> on_frame;
+    /// The agent is out of reach, before its hello or after.
+    std::function<void(std::uint32_t node, const std::string& reason)> on_lost;
+    std::function<void(std::string line)> say;
+    /// The job cannot start.
+    std::function<void(std::string cause)> fail;
+  };
+
+  AgentStarts(asio::io_context& io, const Options& options, const Placement& placement,
+              std::string launcher_path, Agents& agents, EventLog& events, Callbacks callbacks);
+
+  /// Throws UsageError before the first one is started.
+  void start();
+  /// From here on none is started.
+  void stop() noexcept { is_over_ = true; }
+  /// An agent was lost before its hello. True when another try is under way.
+  bool try_again(std::uint32_t node);
+  /// No try is left: says why, with what else fails within a second.
+  void give_up(std::uint32_t node);
+  /// Hosts out of reach are all that was wrong, and may be in reach later.
+  [[nodiscard]] bool may_pass_later() const noexcept { return !failures_.empty() && !is_refused_; }
+
+ private:
+  void start_from(std::uint32_t node);
+  void start_one(std::uint32_t node);
+  void start_carried_by(std::uint32_t node);
+  bool start_later(std::uint32_t node);
+  bool start_from_here(std::uint32_t node);
+  void tell_not_run(const std::string& host, std::string note);
+  void report();
+
+  asio::io_context& io_;
+  const Options& options_;
+  const Placement& placement_;
+  std::string launcher_path_;
+  Agents& agents_;
+  EventLog& events_;
+  Callbacks callbacks_;
+  ManyDescriptors descriptors_;
+  asio::steady_timer report_timer_;
+  std::vector<std::string> failures_;  // of hosts, each explained
+  bool is_over_ = false;
+  bool is_refused_ = false;  // a host refuses the login, and will again
+  bool has_told_detour_ = false;
+  bool has_told_not_run_ = false;
+};
+
+}  // namespace chainmail::launch

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+#include "launcher/controller/starting/rank_start_failure.h"
+
+#include <string.h>
+
+#include <cerrno>
+#include <sstream>
+
+namespace chainmail::launch {
+namespace {
+
+Failure of_launcher(std::string cause, int code = exit_code::kLauncherError) {
+  return {std::nullopt, code, std::move(cause)};
+}
+
+Failure explain_late(const RankStartFailure& failure, std::chrono::milliseconds limit) {
+  const std::string& path = failure.path;
+  std::string what;
+  const std::size_t slash = path.rfind('/');
+  if (failure.stage == "late chdir") {
+    what = "its working directory " + path + " does not answer (chdir)";
+  } else if (failure.stage == "late search" && slash != std::string::npos) {
+    what = "the folder " + path.substr(0, slash) + " of its PATH, where " + path.substr(slash + 1) +
+           " is looked for, does not answer (stat)";
+  } else {
+    what = "its program " + path + " does not come from its file system (exec)";
+  }
+  std::ostringstream seconds;
+  seconds << static_cast<double>(limit.count()) / 1000;
+  return of_launcher("rank " + std::to_string(failure.rank) + " on host " + failure.host +
+                     " has not started within " + seconds.str() + " s: " + what +
+                     "; look at that file system there, or allow more time by --start-timeout");
+}
+
+Failure explain_spawn(const RankStartFailure& failure) {
+  const bool lacks_descriptors = failure.error == EMFILE || failure.error == ENFILE;
+  return of_launcher("cannot start rank " + std::to_string(failure.rank) + " on host " +
+                     failure.host + ": " + strerror(failure.error) +
+                     (lacks_descriptors
+                          ? "; each rank takes up to eight open files of the agent there: raise "
+                            "the limit (ulimit -Hn), take fewer by --mpi none, or use more hosts"
+                          : ""));
+}
+
+Failure explain_exec(const RankStartFailure& failure) {
+  const std::string& path = failure.path;
+  const std::string why = strerror(failure.error);
+  const std::string cannot =
+      "program cannot be executed on host " + failure.host + ": " + path + ": " + why;
+  if (path.size() > 3 && path.ends_with(".py")) {
+    return of_launcher(
+        cannot + "; a Python script is run as: launcher ... python3 " + path + " ...",
+        failure.error == EACCES ? exit_code::kCannotExecute : exit_code::kNotFound);
+  }
+  if (failure.error == ENOENT || failure.error == ENOTDIR) {
+    const bool has_slash = path.find('/') != std::string::npos;
+    return of_launcher(
+        "program not found on host " + failure.host + ": " + path +
+            (has_slash ? " (or the interpreter that it names)"
+                       : " is not in PATH; for a program of this folder write ./" + path),
+        exit_code::kNotFound);
+  }
+  return of_launcher(cannot, exit_code::kCannotExecute);
+}
+
+}  // namespace
+
+Failure explain(const RankStartFailure& failure, std::chrono::milliseconds limit) {
+  if (failure.stage.starts_with("late ")) return explain_late(failure, limit);
+  if (failure.stage == "chdir") {
+    return of_launcher("the working directory " + failure.path + " cannot be entered on host " +
+                       failure.host + ": " + strerror(failure.error) +
+                       "; start the job from a folder that every host has, or name one by --wdir");
+  }
+  if (failure.stage == "bind") return of_launcher("host " + failure.host + ": " + failure.path);
+  if (failure.stage == "spawn") return explain_spawn(failure);
+  return explain_exec(failure);
+}
+
+}  // namespace chainmail::launch

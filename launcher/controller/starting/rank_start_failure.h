@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// Why a rank did not come to run its program, in words for the user.
+
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+
+#include "launcher/controller/state/verdict.h"
+
+namespace chainmail::launch {
+
+struct RankStartFailure {
+  std::uint32_t rank = 0;
+  std::string host;
+  int error = 0;  ///< errno
+  std::string
+      stage;         ///< "chdir", "bind", "spawn", "exec"; "late chdir", "late search", "late exec"
+  std::string path;  ///< what could not be used; of "bind" the whole reason
+};
+
+/// Nobody is to blame for it but the start: the result names no rank. `limit`: --start-timeout.
+[[nodiscard]] Failure explain(const RankStartFailure& failure, std::chrono::milliseconds limit);
+
+}  // namespace chainmail::launch

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+#include "launcher/controller/state/agents.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "launcher/tree/tree_shape.h"
+
+namespace chainmail::launch {
+namespace {
+
+using internal::BodyWriter;
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+// Not heard for so long, a host that carries others may be what is wrong with them.
+constexpr milliseconds kQuiet{1500};
+// And for so long afterwards: what waited on its way has to arrive first.
+constexpr milliseconds kCatchUp{2000};
+
+}  // namespace
+
+Agents::Agents(const std::vector<Host>& hosts)
+    : tunnels_([this](std::uint32_t node, AgentMessage type,
+                      std::string body) { send(node, type, std::move(body)); },
+               [this](std::uint32_t node, AgentMessage type, std::string body) {
+                 if (nodes_[node].link) nodes_[node].link->send_urgent(type, std::move(body));
+               }),
+      nodes_(hosts.size()) {
+  for (std::size_t node = 0; node < hosts.size(); ++node) nodes_[node].host = hosts[node].name;
+}
+
+void Agents::send(std::uint32_t node, AgentMessage type, std::string body) {
+  if (nodes_[node].link) nodes_[node].link->send(type, std::move(body));
+}
+
+void Agents::send_to_all(AgentMessage type, const std::string& body) {
+  for (std::uint32_t node = 0; node < size(); ++node) send(node, type, body);
+}
+
+void Agents::send_to_running(AgentMessage type, const std::string& body) {
+  for (const Node& node : nodes_) {
+    if (node.link && !node.all_exited) node.link->send(type, body);
+  }
+}
+
+void Agents::send_shared(const std::set<std::uint32_t>& nodes, AgentMessage type,
+                         const std::string& text) {
+  send_shared(way_to(nodes), {nodes.begin(), nodes.end()}, type, text);
+}
+
+void Agents::send_shared_to_all(AgentMessage type, const std::string& text) {
+  send_shared(from_above_, from_above_, type, text);
+}
+
+// Carriers stand in `way` before whom they carry.
+void Agents::send_shared(const std::vector<std::uint32_t>& way,
+                         const std::vector<std::uint32_t>& nodes, AgentMessage type,
+                         const std::string& text) {
+  const std::uint32_t number = next_shared_++;
+  const SharedFrames frames = cut_shared(number, text);
+  for (const std::uint32_t node : way) {
+    if (nodes_[node].link) nodes_[node].link->send_shared(number, frames);
+  }
+  for (const std::uint32_t node : nodes) send(node, type, BodyWriter().u32(number).take());
+  for (const std::uint32_t node : way) {
+    send(node, AgentMessage::kSharedDrop, BodyWriter().u32(number).text("").take());
+  }
+}
+
+// `nodes` and those that carry them.
+std::vector<std::uint32_t> Agents::way_to(const std::set<std::uint32_t>& nodes) const {
+  std::vector<bool> is_on_way(nodes_.size(), false);
+  for (const std::uint32_t node : nodes) {
+    std::optional<std::uint32_t> at = node;
+    while (at && !is_on_way[*at]) {
+      is_on_way[*at] = true;
+      at = nodes_[*at].carrier;
+    }
+  }
+  std::vector<std::uint32_t> way;
+  std::copy_if(from_above_.begin(), from_above_.end(), std::back_inserter(way),
+               [&](std::uint32_t node) { return is_on_way[node]; });
+  return way;
+}
+
+void Agents::plan(std::optional<std::uint32_t> asked, bool goes_on) {
+  std::vector<bool> is_local;
+  for (const Node& node : nodes_) is_local.push_back(node.start.is_local());
+  const auto remote = std::count(is_local.begin(), is_local.end(), false);
+  const auto carriers =
+      carriers_of(is_local, tree_width(asked, static_cast<std::size_t>(remote), goes_on));
+  for (std::uint32_t node = 0; node < size(); ++node) {
+    nodes_[node].carrier = carriers[node];
+    if (carriers[node]) nodes_[*carriers[node]].carried.push_back(node);
+  }
+}
+
+void Agents::take_from_carrier(std::uint32_t node) {
+  std::erase(nodes_[*nodes_[node].carrier].carried, node);
+  nodes_[node].carrier.reset();
+  nodes_[node].starts = 0;
+}
+
+void Agents::settle() {
+  from_above_.clear();
+  for (std::uint32_t node = 0; node < size(); ++node) {
+    if (!nodes_[node].carrier) from_above_.push_back(node);
+  }
+  for (std::size_t at = 0; at < from_above_.size(); ++at) {
+    const auto& carried = nodes_[from_above_[at]].carried;
+    from_above_.insert(from_above_.end(), carried.begin(), carried.end());
+  }
+}
+
+bool Agents::has_tree() const {
+  return std::any_of(nodes_.begin(), nodes_.end(),
+                     [](const Node& node) { return node.carrier.has_value(); });
+}
+
+std::string Agents::carried_text(std::uint32_t node) const {
+  constexpr std::size_t kMost = 8;
+  const std::vector<std::uint32_t>& carried = nodes_[node].carried;
+  if (carried.empty()) return "";
+  std::string text = carried.size() == 1 ? "; host " : "; hosts ";
+  for (std::size_t i = 0; i < std::min(carried.size(), kMost); ++i) {
+    text += (i == 0 ? "" : ", ") + nodes_[carried[i]].host;
+  }
+  if (carried.size() > kMost) text += " and " + std::to_string(carried.size() - kMost) + " more";
+  return text + (carried.size() == 1 ? " was" : " were") +
+         " reached through it (--tree no reaches all from here)";
+}
+
+bool Agents::is_behind_silent_host(std::uint32_t node) {
+  const auto now = steady_clock::now();
+  for (auto at = nodes_[node].carrier; at; at = nodes_[*at].carrier) {
+    Node& carrier = nodes_[*at];
+    if (carrier.link && carrier.link->silence() > kQuiet) carrier.catches_up_until = now + kCatchUp;
+    if (now < carrier.catches_up_until) return true;
+  }
+  return false;
+}
+
+void Agents::lose_carried_by(std::uint32_t node) {
+  const std::string reason =
+      "its connection went through host " + nodes_[node].host + ", which is lost";
+  for (const std::uint32_t other : nodes_[node].carried) {
+    if (nodes_[other].link) nodes_[other].link->lose_carrier(reason);
+  }
+}
+
+bool Agents::carries_others(std::uint32_t node) const {
+  const std::vector<std::uint32_t>& carried = nodes_[node].carried;
+  return std::any_of(carried.begin(), carried.end(), [this](std::uint32_t other) {
+    return nodes_[other].link && !nodes_[other].link->is_reaped();
+  });
+}
+
+void Agents::tell_to_leave(bool all) {
+  for (std::uint32_t node = 0; node < size(); ++node) {
+    AgentLink* link = nodes_[node].link.get();
+    if (link != nullptr && !link->is_leaving() && (all || !carries_others(node))) link->leave();
+  }
+}
+
+void Agents::set_link_aside(std::uint32_t node) {
+  if (nodes_[node].link && !nodes_[node].link->reap()) {
+    set_aside_.push_back(std::move(nodes_[node].link));
+  }
+}
+
+void Agents::reap() {
+  for (Node& node : nodes_) {
+    if (node.link) node.link->reap();
+  }
+  std::erase_if(set_aside_, [](const auto& link) { return link->reap(); });
+}
+
+bool Agents::are_reaped() const {
+  return std::none_of(nodes_.begin(), nodes_.end(),
+                      [](const Node& node) { return node.link && !node.link->is_reaped(); });
+}
+
+void Agents::drop_links() {
+  set_aside_.clear();
+  for (Node& node : nodes_) node.link.reset();
+}
+
+}  // namespace chainmail::launch

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+#include "launcher/controller/state/event_log.h"
+
+#include <time.h>
+#include <unistd.h>
+
+#include <array>
+#include <chrono>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+namespace chainmail::launch {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// "2026-01-31T23:59:59.123456Z".
+std::string utc_now() {
+  const auto now = std::chrono::duration_cast<std::chrono::microseconds>(
+                       std::chrono::system_clock::now().time_since_epoch())
+                       .count();
+  const time_t seconds = static_cast<time_t>(now / 1000000);
+  tm parts{};
+  gmtime_r(&seconds, &parts);
+  std::array<char, 32> day{};
+  strftime(day.data(), day.size(), "%Y-%m-%dT%H:%M:%S", &parts);
+  std::array<char, 16> fraction{};
+  snprintf(fraction.data(), fraction.size(), ".%06dZ", static_cast<int>(now % 1000000));
+  return std::string(day.data()) + fraction.data();
+}
+
+Json head(std::int64_t sequence, std::uint32_t generation, std::string_view event) {
+  Json line;
+  line["time"] = utc_now();
+  line["sequence"] = sequence;
+  line["generation"] = generation;
+  line["event"] = event;
+  return line;
+}
+
+// Names and messages may hold any bytes; what is no UTF-8 becomes U+FFFD.
+std::string text_of(const Json& line) {
+  return line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace
+
+void EventLog::record(std::string_view event, const Members& members) {
+  if (!write_) return;
+  Json line = head(sequence_++, generation_, event);
+  for (const auto& [name, value] : members) {
+    std::visit([&, &key = name](const auto& content) { line[key] = content; }, value);
+  }
+  write_(text_of(line));
+}
+
+void EventLog::record_start(const Options& options, const Placement& placement) {
+  if (!write_) return;
+  Json line = head(sequence_++, generation_, "job_started");
+  line["job"] = job_;
+  line["launcher_pid"] = getpid();
+  line["programs"] = Json::array();
+  for (const Application& application : applications_of(options)) {
+    line["programs"].push_back(application.program);
+  }
+  line["hosts"] = Json::array();
+  for (const Host& host : placement.nodes) line["hosts"].push_back(host.name);
+  // Host index of every rank: ranks are in order.
+  line["node_of_rank"] = Json::array();
+  for (const PlacedRank& rank : placement.ranks) line["node_of_rank"].push_back(rank.node);
+  write_(text_of(line));
+}
+
+}  // namespace chainmail::launch

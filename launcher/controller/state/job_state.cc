@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+#include "launcher/controller/state/job_state.h"
+
+#include <unistd.h>
+
+#include <asio/post.hpp>
+
+#include "base/bytes.h"
+
+namespace chainmail::launch {
+namespace {
+
+OutputOptions output_options(const Options& options, const Placement& placement) {
+  OutputOptions output;
+  output.tag = options.tag_output;
+  output.timestamp = options.timestamp;
+  output.carriage_returns = isatty(STDOUT_FILENO) == 1;
+  output.directory = options.output_dir;
+  for (const PlacedRank& rank : placement.ranks) {
+    output.host_of_rank.push_back(placement.nodes[static_cast<std::size_t>(rank.node)].name);
+  }
+  return output;
+}
+
+}  // namespace
+
+JobState::JobState(Options asked, Placement planned, JobDirectory& directory, std::uint32_t world)
+    : options(std::move(asked)),
+      placement(std::move(planned)),
+      id(internal::to_hex(internal::random_bytes(8))),
+      secret(internal::random_bytes(32)),
+      generation(world),
+      event_file(options.output_dir, directory, generation > 0),
+      events(id, generation, [this](std::string line) { event_file.write(std::move(line)); }),
+      agents(placement.nodes),
+      ranks(placement) {
+  OutputOptions to_user = output_options(options, placement);
+  to_user.append = generation > 0;
+  to_user.on_written = [this] { asio::post(io, [this] { make_room(); }); };
+  output = std::make_unique<OutputSink>(std::move(to_user));
+}
+
+// The sink's thread posts to the loop.
+JobState::~JobState() { (void)output->finish(); }
+
+// What has been written makes room for more; so a reader that is slower than the ranks slows them
+// down, while heartbeats go on.
+void JobState::make_room() {
+  for (const WrittenOutput& written : output->take_written()) {
+    agents.send(
+        ranks[written.rank].node, AgentMessage::kOutputTaken,
+        internal::BodyWriter().u32(written.rank).u8(written.stream).u32(written.bytes).take());
+  }
+}
+
+}  // namespace chainmail::launch

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// One world of a job, as all parts of the controller share it: what was asked for, hosts and ranks,
+// and the ways to tell somebody something. Each decision belongs to one of those parts; nothing is
+// decided here.
+//
+// One thread, the io_context's.
+
+#pragma once
+
+#include <asio/io_context.hpp>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "launcher/controller/state/agents.h"
+#include "launcher/controller/state/event_log.h"
+#include "launcher/controller/state/rank_table.h"
+#include "launcher/job/options.h"
+#include "launcher/output/event_file.h"
+#include "launcher/output/job_directory.h"
+#include "launcher/output/output_sink.h"
+#include "launcher/placement/placement.h"
+
+namespace chainmail::launch {
+
+struct JobState {
+  /// `generation`: see Controller.
+  JobState(Options asked, Placement planned, JobDirectory& directory, std::uint32_t world);
+  ~JobState();
+  JobState(const JobState&) = delete;
+  JobState& operator=(const JobState&) = delete;
+
+  void say(std::string line) { output->say(std::move(line)); }
+
+  const Options options;
+  const Placement placement;
+  const std::string id;      ///< 16 hexadecimal digits, chosen at random
+  const std::string secret;  ///< 32 bytes that ranks know each other by
+  const std::uint32_t generation;
+  asio::io_context io;
+  EventFile event_file;
+  EventLog events;
+  Agents agents;
+  RankTable ranks;
+  std::unique_ptr<OutputSink> output;
+
+ private:
+  void make_room();
+};
+
+}  // namespace chainmail::launch

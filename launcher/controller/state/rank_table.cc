@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+#include "launcher/controller/state/rank_table.h"
+
+#include <algorithm>
+#include <cerrno>
+
+#include "base/error.h"
+
+namespace chainmail::launch {
+
+RankTable::RankTable(const Placement& placement) : ranks_(placement.ranks.size()) {
+  for (std::size_t i = 0; i < ranks_.size(); ++i) {
+    ranks_[i].node = static_cast<std::uint32_t>(placement.ranks[i].node);
+  }
+  for (const Host& node : placement.nodes) hosts_.push_back(node.name);
+}
+
+std::uint32_t RankTable::checked(std::uint32_t node, std::uint32_t rank) const {
+  if (rank >= ranks_.size()) {
+    throw SystemError("agent protocol: there is no rank " + std::to_string(rank), EPROTO);
+  }
+  if (ranks_[rank].node != node) {
+    throw SystemError("agent protocol: rank " + std::to_string(rank) + " is on host " +
+                          host_of(rank) + ", not on " + hosts_[node],
+                      EPROTO);
+  }
+  return rank;
+}
+
+std::vector<std::uint32_t> RankTable::nodes() const {
+  std::vector<std::uint32_t> nodes;
+  for (const Rank& rank : ranks_) nodes.push_back(rank.node);
+  return nodes;
+}
+
+EventLog::Members RankTable::about(std::uint32_t rank) const {
+  return {{"rank", rank}, {"host", host_of(rank)}};
+}
+
+std::string RankTable::name_of(std::uint32_t rank) const {
+  return "rank " + std::to_string(rank) + " on host " + host_of(rank);
+}
+
+std::string RankTable::names_of(const std::vector<std::uint32_t>& ranks) const {
+  constexpr std::size_t kMost = 8;
+  if (ranks.empty()) return "all ranks";
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  for (std::size_t i = 0; i < std::min(ranks.size(), kMost); ++i) {
+    text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]) + " on host " + host_of(ranks[i]);
+  }
+  return ranks.size() > kMost ? text + " and " + std::to_string(ranks.size() - kMost) + " more"
+                              : text;
+}
+
+std::string RankTable::gone_text() const {
+  std::vector<std::uint32_t> gone;
+  for (std::uint32_t rank = 0; rank < size(); ++rank) {
+    if (ranks_[rank].is_gone) gone.push_back(rank);
+  }
+  return gone.empty() ? "" : "; " + names_of(gone) + " ended before, with code 0";
+}
+
+}  // namespace chainmail::launch

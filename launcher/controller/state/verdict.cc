@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+#include "launcher/controller/state/verdict.h"
+
+#include <signal.h>
+#include <string.h>
+
+#include <utility>
+
+namespace chainmail::launch {
+namespace {
+
+// Ranks that fail because of another one have said so by then.
+constexpr std::chrono::seconds kOneFailure{30};
+
+}  // namespace
+
+std::string describe(const RankExit& exit) {
+  if (!exit.by_signal) return "exited with code " + std::to_string(exit.value);
+  if (exit.out_of_memory) {
+    return "was killed by signal 9 (out-of-memory killer): " + exit.detail;
+  }
+  const char* name = strsignal(static_cast<int>(exit.value));
+  return "was killed by signal " + std::to_string(exit.value) + " (" +
+         (name != nullptr ? name : "unknown") + ")" +
+         (exit.detail.empty() ? "" : ": " + exit.detail);
+}
+
+int code_of(const RankExit& exit) noexcept {
+  const int value = static_cast<int>(exit.value);
+  return exit.by_signal ? exit_code::kSignalBase + value : value;
+}
+
+void Verdict::add(Blame blame, Time now) {
+  const bool is_another = blame_ && now - blamed_at_ > kOneFailure;
+  if (is_victim_.at(blame.rank) && !is_another) return;
+  if (!blame_ || is_another) blamed_at_ = now;
+  is_victim_.assign(is_victim_.size(), true);
+  is_victim_[blame.rank] = false;
+  if (!blame_ || is_another) blame_ = std::move(blame);
+}
+
+void Verdict::add(Failure failure) {
+  if (!is_open_) return;
+  if (!failure_ || weight_of(failure) > weight_of(*failure_)) failure_ = std::move(failure);
+}
+
+// How much a failure explains. SIGABRT is what an uncaught PeerError ends in, so it weighs no more
+// than an exit code; any other signal came from outside or from a fault of the rank itself.
+int Verdict::weight_of(const Failure& failure) const {
+  if (!failure.rank) return 2;
+  if (is_victim_.at(*failure.rank)) return 0;
+  const int signal_number = failure.exit_code - exit_code::kSignalBase;
+  return signal_number > 0 && signal_number != SIGABRT ? 2 : 1;
+}
+
+}  // namespace chainmail::launch

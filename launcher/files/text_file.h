@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// Texts that the user or a scheduler names, as a whole.
+//
+// Any thread.
+
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+namespace chainmail::launch {
+
+/// More than this is no text about hosts.
+inline constexpr std::size_t kMaxHostTextBytes = std::size_t{16} << 20;
+
+/// A whole file, or what a named pipe yields; `what` names it in messages. Throws UsageError.
+[[nodiscard]] std::string read_host_text(const std::string& path, const std::string& what);
+
+}  // namespace chainmail::launch

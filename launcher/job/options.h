@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// What a job is asked to be, as the command line says it (command_line/parse.h). Values.
+
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "launcher/job/binding.h"
+
+namespace chainmail::launch {
+
+/// The user's mistake on the command line: exit code 2.
+class UsageError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+/// Which process managers a job's ranks find: --mpi. The numbers travel to the agents.
+enum class MpiMode : std::uint8_t { kNone, kAuto, kPmix, kPmi1 };
+
+/// Where the next rank goes: to the next slot of the same host, or to the next host.
+enum class MapBy { kSlot, kNode };
+
+/// One `-x NAME` (value taken from the launcher's environment) or `-x NAME=value`.
+struct ExportedVariable {
+  std::string name;
+  std::optional<std::string> value;
+};
+
+/// One program of a job and what belongs to it alone: `launcher -n 1 ./a : -n 3 ./b` has two.
+struct Application {
+  std::string hosts;     ///< -H
+  std::string hostfile;  ///< --hostfile
+  std::optional<int> ranks;
+  std::optional<int> per_node;
+  std::vector<ExportedVariable> variables;
+  std::string working_directory;     ///< empty: the launcher's; otherwise absolute
+  std::vector<std::string> program;  ///< program and its arguments
+};
+
+/// Who reads the launcher's standard input.
+struct InputTarget {
+  enum class Kind { kRank, kAll, kNone };
+  Kind kind = Kind::kRank;
+  int rank = 0;
+};
+
+/// What is inherited belongs to the first program.
+struct Options : Application {
+  std::vector<Application> more_applications;      ///< after each ':'
+  std::vector<ExportedVariable> common_variables;  ///< -genv: for all programs
+  std::string host_discovery;                      ///< --host-discovery, a command
+  std::string include;                             ///< --include, hosts and slots to use
+  std::string exclude;                             ///< --exclude, hosts and slots to leave out
+  std::string remote_shell;                        ///< empty: what reaches the hosts best
+  std::string remote_shell_arguments;              ///< words after the remote shell's own
+  std::string output_dir;
+  bool preload = false;  ///< hosts get a copy of each program
+  std::vector<std::string> preload_files;
+  std::optional<std::chrono::milliseconds> timeout;
+  std::optional<std::chrono::milliseconds> grace;
+  std::optional<std::chrono::milliseconds> lease;          ///< --lease: silence that is a loss
+  std::optional<std::chrono::milliseconds> start_timeout;  ///< of a login and of a rank's start
+  MpiMode mpi = MpiMode::kAuto;
+  std::optional<std::chrono::milliseconds> stall_timeout;
+  std::optional<MapBy> map_by;  ///< default: as the scheduler numbers tasks, else kSlot
+  std::optional<MapBy> rank_by;
+  /// --tree: how many agents each machine starts; 0: this one all; nothing: as the number of hosts
+  /// says
+  std::optional<std::uint32_t> tree_width;
+  std::string encryption;  ///< --encrypt, --authenticate: what CHAINMAIL_ENCRYPT is; empty: neither
+  int max_restarts = 0;    ///< how often the world may be started anew after a failure
+  Binding binding;
+  InputTarget input;
+  bool oversubscribe = false;
+  bool hostfile_strict = false;  ///< a host named twice in a hostfile is an error
+  bool report_bindings = false;
+  bool tag_output = false;
+  bool timestamp = false;
+  bool dry_run = false;
+  bool display_map = false;  ///< show the plan, then start the job
+  bool json = false;
+  bool torchrun_env = false;
+  bool help = false;
+  bool help_all = false;
+  bool version = false;
+};
+
+/// All programs of the job, in the order of the command line.
+[[nodiscard]] inline std::vector<Application> applications_of(const Options& options) {
+  std::vector<Application> all = {options};
+  all.insert(all.end(), options.more_applications.begin(), options.more_applications.end());
+  return all;
+}
+
+}  // namespace chainmail::launch

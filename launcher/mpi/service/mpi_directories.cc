@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+#include "launcher/mpi/service/mpi_directories.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <new>
+
+#include "launcher/files/marked_folders.h"
+#include "launcher/files/trusted_path.h"
+#include "launcher/process/owner_tag.h"
+
+namespace chainmail::launch {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kMemory = "/dev/shm";
+constexpr const char* kKind = ".mpi.";
+
+// In the first of `parents` that takes it; otherwise empty, and `why` says why not.
+std::string make_below(const std::vector<std::string>& parents, const std::string& marker,
+                       std::string& why) {
+  for (const std::string& parent : parents) {
+    const TrustedPath folder = trusted_folder(parent);
+    std::string path = folder.path + "/" + marker + kKind + own_tag() + ".XXXXXX";
+    if (!folder.path.empty() && mkdtemp(path.data()) != nullptr) return path;
+    why += why.empty() ? "" : ", ";
+    why += folder.path.empty() ? folder.why : folder.path + ": " + std::strerror(errno);
+  }
+  return {};
+}
+
+void remove_tree(const std::string& path) noexcept {
+  std::error_code ignored;
+  if (!path.empty()) fs::remove_all(path, ignored);
+}
+
+}  // namespace
+
+MpiDirectories::MpiDirectories(const std::string& marker)
+    : session_(make_below(temporary_folders(), marker, why_no_session_)) {
+  std::string why;
+  memory_ = make_below({kMemory}, marker, why);
+  if (memory_.empty()) memory_ = session_;
+}
+
+MpiDirectories::~MpiDirectories() {
+  for (const std::string& path : {session_, memory_}) {
+    // Nearly always they are empty: no program of the job used MPI.
+    if (!path.empty() && rmdir(path.c_str()) != 0) remove_tree(path);
+  }
+}
+
+void remove_mpi_directories(const std::vector<std::string>& markers) noexcept {
+  try {
+    for (const std::string& parent : temporary_folders()) {
+      remove_marked_folders(parent, kKind, markers);
+    }
+    remove_marked_folders(kMemory, kKind, markers);
+  } catch (const std::bad_alloc&) {
+    // They stay.
+  }
+}
+
+}  // namespace chainmail::launch

@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+#include "launcher/mpi/service/pmix_helper.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <filesystem>
+
+#include "base/error.h"
+#include "launcher/channel/wire.h"
+#include "launcher/job/environment.h"
+#include "launcher/process/fork_exec.h"
+
+namespace chainmail::launch {
+namespace {
+
+using internal::UniqueFd;
+
+constexpr int kControlFd = 3;
+constexpr int kDoorFd = 4;
+constexpr int kFirstParkedFd = 100;
+constexpr std::size_t kMaxWords = 4096;
+constexpr std::chrono::milliseconds kPause{20};
+constexpr int kTimeToEnd = 200;  // milliseconds
+
+struct Ends {
+  UniqueFd ours;
+  UniqueFd theirs;
+};
+
+Ends socket_pair(int type) {
+  std::array<int, 2> ends{};
+  if (socketpair(AF_UNIX, type | SOCK_CLOEXEC, 0, ends.data()) != 0) {
+    throw system_error("cannot make a socket for the MPI helper");
+  }
+  return {UniqueFd(ends[0]), UniqueFd(ends[1])};
+}
+
+// The launcher's own, without what another process manager has put there.
+std::vector<std::string> helper_environment() {
+  Environment variables = current_environment();
+  std::erase_if(variables, [](const auto& variable) {
+    return variable.first.starts_with("PMIX_") || variable.first.starts_with("OMPI_");
+  });
+  return entries_of(variables);
+}
+
+struct Descriptors {
+  int control;
+  int door;
+  int error;
+  int report;
+};
+
+[[noreturn]] void run_child(pid_t parent, Descriptors fds, char* const* arguments,
+                            char* const* environment) {
+  become_child_of(parent, SIGKILL, kPassedSignals);
+  // Above the numbers that are about to be taken.
+  for (int* fd : {&fds.report, &fds.control, &fds.door, &fds.error}) {
+    *fd = fcntl(*fd, F_DUPFD_CLOEXEC, kFirstParkedFd);
+  }
+  const int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+  if (dup2(null, STDIN_FILENO) >= 0 && dup2(null, STDOUT_FILENO) >= 0 &&
+      dup2(fds.error, STDERR_FILENO) >= 0 && dup2(fds.control, kControlFd) >= 0 &&
+      dup2(fds.door, kDoorFd) >= 0) {
+    execve(arguments[0], arguments, environment);
+  }
+  report_and_exit(fds.report, errno);
+}
+
+pid_t start_process(const std::string& program, const Ends& control, const Ends& door,
+                    const Pipe& error) {
+  Pipe report;
+  std::vector<std::string> words{program};
+  std::vector<std::string> variables = helper_environment();
+  const std::vector<char*> arguments = pointers_to(words);
+  const std::vector<char*> environment = pointers_to(variables);
+  const pid_t parent = getpid();
+  const Forked child = fork_to_exec([&] {
+    run_child(
+        parent,
+        {control.theirs.get(), door.theirs.get(), error.write_end.get(), report.write_end.get()},
+        arguments.data(), environment.data());
+  });
+  int failure = child.error;
+  if (child.pid > 0) {
+    failure = wait_for_exec(report);
+    if (failure != 0) waitpid(child.pid, nullptr, 0);
+  }
+  if (child.pid < 0 || failure != 0) {
+    throw SystemError("cannot run " + program + ": " + std::strerror(failure), failure);
+  }
+  return child.pid;
+}
+
+std::string text_of(const siginfo_t& info) {
+  if (info.si_code == CLD_EXITED) return "ended with code " + std::to_string(info.si_status);
+  const std::string text = "been killed by signal " + std::to_string(info.si_status);
+  if (info.si_status != SIGKILL) return text;
+  return text + " (by the kernel, where memory ran out: see dmesg)";
+}
+
+}  // namespace
+
+TrustedPath find_pmix_helper() {
+  constexpr const char* kOwn = "/proc/self/exe";
+  std::error_code error;
+  const auto own = std::filesystem::read_symlink(kOwn, error);
+  struct stat running {};
+  struct stat named {};
+  const bool is_there = !error && stat(kOwn, &running) == 0 && lstat(own.c_str(), &named) == 0 &&
+                        running.st_dev == named.st_dev && running.st_ino == named.st_ino;
+  if (!is_there) return {};
+  const auto helper = own.parent_path() / kPmixHelperName;
+  return access(helper.c_str(), X_OK) == 0 ? trusted_program(helper) : TrustedPath{};
+}
+
+PmixHelper::PmixHelper(asio::io_context& io, const std::string& program, Callbacks callbacks)
+    : callbacks_(std::move(callbacks)), door_(io), pause_(io) {
+  Ends control = socket_pair(SOCK_STREAM);
+  Ends door = socket_pair(SOCK_SEQPACKET);
+  Pipe error;
+  pid_ = start_process(program, control, door, error);
+  process_.reset(static_cast<int>(syscall(SYS_pidfd_open, pid_, 0)));
+  door_.assign(door.ours.release());
+  UniqueFd writer(fcntl(control.ours.get(), F_DUPFD_CLOEXEC, 3));
+  if (!writer.is_open()) throw system_error("cannot make a socket for the MPI helper");
+  ByteStream::Callbacks on_control;
+  on_control.on_bytes = [this](std::span<const std::byte> bytes) { receive(bytes); };
+  on_control.on_end = [this](const std::string&) { lose(""); };
+  control_ = ByteStream::make(io, std::move(control.ours), std::move(writer), on_control);
+  control_->start();
+  ByteStream::Callbacks on_error;
+  on_error.on_bytes = [this](std::span<const std::byte> bytes) {
+    words_.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    if (words_.size() > kMaxWords) words_.erase(0, words_.size() - kMaxWords);
+  };
+  errors_ = ByteStream::make(io, std::move(error.read_end), UniqueFd(), on_error);
+  errors_->start();
+}
+
+PmixHelper::~PmixHelper() {
+  *alive_ = false;
+  control_->close();
+  errors_->close();
+  // It is never asked to finish: libpmix may not come back from that. The agent reaps it.
+  if (process_.is_open()) syscall(SYS_pidfd_send_signal, process_.get(), SIGKILL, nullptr, 0);
+}
+
+void PmixHelper::send(const MpiMessage& message) {
+  send_in_pieces(message, [this](std::string body) {
+    control_->write(internal::encode_frame(make_frame(AgentMessage::kMpi, std::move(body))));
+  });
+}
+
+void PmixHelper::pass(UniqueFd connection) {
+  waiting_.push_back(std::move(connection));
+  if (waiting_.size() == 1) pass_waiting();
+}
+
+void PmixHelper::pass_waiting() {
+  while (!waiting_.empty() && !is_lost_) {
+    char byte = 1;
+    iovec piece{&byte, 1};
+    alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
+    msghdr message{};
+    message.msg_iov = &piece;
+    message.msg_iovlen = 1;
+    message.msg_control = control.data();
+    message.msg_controllen = control.size();
+    cmsghdr* head = CMSG_FIRSTHDR(&message);
+    head->cmsg_level = SOL_SOCKET;
+    head->cmsg_type = SCM_RIGHTS;
+    head->cmsg_len = CMSG_LEN(sizeof(int));
+    const int fd = waiting_.front().get();
+    std::memcpy(CMSG_DATA(head), &fd, sizeof fd);
+    if (sendmsg(door_.native_handle(), &message, MSG_DONTWAIT | MSG_NOSIGNAL) == 1) {
+      waiting_.pop_front();
+      continue;
+    }
+    const auto go_on = [this, alive = alive_](const asio::error_code& error) {
+      if (*alive && !error) pass_waiting();
+    };
+    if (errno == EAGAIN) {
+      door_.async_wait(asio::posix::stream_descriptor::wait_write, go_on);
+    } else if (errno == ETOOMANYREFS || errno == ENOBUFS) {
+      pause_.expires_after(kPause);  // no lack of room in the socket, which is writable
+      pause_.async_wait(go_on);
+    }
+    return;  // any other error: on_lost comes
+  }
+}
+
+void PmixHelper::drain() {
+  errors_->drain();
+  control_->drain();
+}
+
+void PmixHelper::receive(std::span<const std::byte> bytes) {
+  try {
+    frames_.append(bytes);
+    while (const auto frame = frames_.next()) {
+      if (auto message = pieces_.add(frame->body)) callbacks_.on_message(std::move(*message));
+    }
+  } catch (const Error& error) {
+    lose(error.what());
+  }
+}
+
+bool PmixHelper::on_child_end(const siginfo_t& info) {
+  if (info.si_pid != pid_) return false;
+  if (end_.empty()) end_ = text_of(info);
+  return true;
+}
+
+// Its socket closes a moment before it can be waited for.
+void PmixHelper::look_at_end() {
+  if (!end_.empty() || !process_.is_open()) return;
+  pollfd ended{process_.get(), POLLIN, 0};
+  poll(&ended, 1, kTimeToEnd);
+  siginfo_t info{};
+  if (waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) == 0) {
+    (void)on_child_end(info);
+  }
+}
+
+void PmixHelper::lose(const std::string& cause) {
+  if (std::exchange(is_lost_, true)) return;
+  errors_->drain();
+  std::string reason = cause;
+  if (reason.empty()) {
+    look_at_end();
+    reason = end_.empty() ? "ended" : end_;
+  }
+  callbacks_.on_lost(words_.empty() ? reason : reason + "; its last words: " + words_);
+}
+
+}  // namespace chainmail::launch

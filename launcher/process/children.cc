@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+#include "launcher/process/children.h"
+
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+#include <string>
+#include <thread>
+
+namespace chainmail::launch {
+namespace {
+
+bool is_in_uninterruptible_sleep(pid_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  const std::size_t name_end = text.rfind(')');
+  if (name_end == std::string::npos) return false;
+  // State, five numbers that do not matter here, flags.
+  std::istringstream fields(text.substr(name_end + 1));
+  std::string state;
+  long long skipped = 0;
+  unsigned long flags = 0;
+  fields >> state;
+  for (int i = 0; i < 5; ++i) fields >> skipped;
+  fields >> flags;
+  constexpr unsigned long kExiting = 0x4;  // the kernel's PF_EXITING
+  return state == "D" && (flags & kExiting) == 0;
+}
+
+}  // namespace
+
+void adopt_orphans() { prctl(PR_SET_CHILD_SUBREAPER, 1); }
+
+std::vector<pid_t> children_of_this_process() {
+  const std::string own = std::to_string(getpid());
+  // Only the main thread makes children; orphans are given to it as well.
+  std::ifstream list("/proc/" + own + "/task/" + own + "/children");
+  std::vector<pid_t> children;
+  for (pid_t child = 0; list >> child;) children.push_back(child);
+  return children;
+}
+
+std::vector<pid_t> end_all_children(internal::Deadline deadline) {
+  while (true) {
+    const std::vector<pid_t> children = children_of_this_process();
+    for (const pid_t child : children) kill(child, SIGKILL);
+    pid_t reaped = 0;
+    do {
+      reaped = waitpid(-1, nullptr, WNOHANG);
+    } while (reaped > 0);
+    // The list can miss children while others come and go, and one that died a moment ago may
+    // just have handed its own to us; only the kernel's "no child" is certain.
+    if (reaped < 0 && errno == ECHILD) return {};
+    if (deadline.has_passed()) {
+      std::vector<pid_t> left = children_of_this_process();
+      std::erase_if(left, [](pid_t pid) { return waitpid(pid, nullptr, WNOHANG) == pid; });
+      return left;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+}
+
+void end_slow_children() {
+  const auto last = internal::Deadline::after(std::chrono::seconds(10));
+  while (!last.has_passed()) {
+    const std::vector<pid_t> left =
+        end_all_children(internal::Deadline::after(std::chrono::milliseconds(1000)));
+    if (std::all_of(left.begin(), left.end(), [](pid_t pid) { return !why_left(pid).empty(); })) {
+      return;
+    }
+  }
+}
+
+std::string why_left(pid_t pid) {
+  const std::string text = "process " + std::to_string(pid);
+  if (kill(pid, 0) != 0 && errno == EPERM) {
+    return text +
+           " belongs to another user (a setuid program?) and cannot be ended from here; "
+           "root on this host can: kill -9 " +
+           std::to_string(pid);
+  }
+  // One that ends may sleep in the same way, for a moment or two.
+  for (int look = 0; look < 3; ++look) {
+    if (look > 0) std::this_thread::sleep_for(std::chrono::milliseconds(30));
+    if (!is_in_uninterruptible_sleep(pid)) return {};
+  }
+  return text +
+         " is in uninterruptible sleep, mostly for a file system that does not answer, and ends "
+         "when it wakes";
+}
+
+}  // namespace chainmail::launch

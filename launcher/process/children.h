@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// The processes below this one that are no longer anybody else's: with PR_SET_CHILD_SUBREAPER,
+// orphans of ranks become children of the agent, whatever session they moved to.
+
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+#include <vector>
+
+#include "base/deadline.h"
+
+namespace chainmail::launch {
+
+/// What `ps` and `pkill` know a process by that ends what is left of a job. Not the launcher's
+/// name.
+inline constexpr char kReaperName[] = "job-reaper";  // 15 characters at most
+
+/// Makes this process the parent of orphans below it.
+void adopt_orphans();
+
+/// The direct children of this process, zombies included.
+[[nodiscard]] std::vector<pid_t> children_of_this_process();
+
+/// Sends SIGKILL to every child and reaps it, with what it leaves behind, until none is left or
+/// `deadline`. Returns those that would not go.
+std::vector<pid_t> end_all_children(internal::Deadline deadline);
+
+/// The same, until none is left but those that nobody can end from here; at most 10 s, which is
+/// what a process with much memory may take.
+void end_slow_children();
+
+/// Why it is still there, for people, if it will be there for as long as it likes; empty of one
+/// that is ending or has ended: how long that takes depends on its memory and on other work.
+[[nodiscard]] std::string why_left(pid_t pid);
+
+}  // namespace chainmail::launch
