@@ -21,7 +21,7 @@ work=$(mktemp -d "${TMPDIR:-/tmp}/chainmail-slow.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM HUP
 
-"${CC:-cc}" -O2 -shared -fPIC -o "$work/slow_files.so" tests/launcher/slow_files.c || exit 1
+"${CC:-cc}" -O2 -shared -fPIC -o "$work/slow_files.so" tests/launcher/faults/slow_files.c || exit 1
 cat >"$work/shell" <<SH
 #!/bin/sh
 host=\$1

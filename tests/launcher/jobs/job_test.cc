@@ -15,7 +15,7 @@
 #include <sstream>
 #include <thread>
 
-#include "tests/launcher/run_launcher.h"
+#include "tests/launcher/jobs/run_launcher.h"
 
 namespace chainmail::launch {
 namespace {

@@ -16,7 +16,7 @@
 #include <thread>
 
 #include "base/deadline.h"
-#include "tests/launcher/run_launcher.h"
+#include "tests/launcher/jobs/run_launcher.h"
 
 namespace chainmail::launch {
 namespace {

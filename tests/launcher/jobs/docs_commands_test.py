@@ -107,7 +107,7 @@ def failures_of(document, launcher):
 
 def main():
     launcher = pathlib.Path(sys.argv[1]).resolve()
-    root = pathlib.Path(__file__).resolve().parents[2]
+    root = pathlib.Path(__file__).resolve().parents[3]
     documents = [pathlib.Path(name) for name in sys.argv[2:]] or [root / name for name in DOCUMENTS]
     return 1 if sum(failures_of(document, launcher) for document in documents) else 0
 

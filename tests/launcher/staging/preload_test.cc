@@ -20,7 +20,7 @@
 #include "launcher/staging/preload_sender.h"
 #include "launcher/staging/preload_source.h"
 #include "launcher/staging/preload_store.h"
-#include "tests/launcher/run_launcher.h"
+#include "tests/launcher/jobs/run_launcher.h"
 
 namespace chainmail::launch {
 namespace {

@@ -7,7 +7,7 @@
 #   preload_nodes_test.sh LAUNCHER MPI_PROBE
 set -uo pipefail
 # shellcheck source=tests/support/node_users.sh
-. "$(dirname "$0")/../support/node_users.sh"
+. "$(dirname "$0")/../../support/node_users.sh"
 
 rsh=$(cat "$NODES_DIR/rsh")
 failures=0

@@ -16,7 +16,7 @@
 #include <optional>
 
 #include "launcher/process/owner_tag.h"
-#include "tests/launcher/run_launcher.h"
+#include "tests/launcher/jobs/run_launcher.h"
 
 namespace chainmail::launch {
 namespace {

@@ -9,7 +9,7 @@
 #include <set>
 #include <sstream>
 
-#include "tests/launcher/run_launcher.h"
+#include "tests/launcher/jobs/run_launcher.h"
 
 namespace chainmail::launch {
 namespace {

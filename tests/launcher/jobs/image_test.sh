@@ -5,10 +5,10 @@
 # The launcher is sent to hosts and starts on every one of them: it needs the C library alone, looks
 # for it in no folder of its own, and its agents load nothing more while they run.
 #
-#   tests/launcher/image_test.sh LAUNCHER
+#   tests/launcher/jobs/image_test.sh LAUNCHER
 set -uo pipefail
 
-launcher=${1:?usage: tests/launcher/image_test.sh LAUNCHER}
+launcher=${1:?usage: tests/launcher/jobs/image_test.sh LAUNCHER}
 failures=0
 
 fail() {

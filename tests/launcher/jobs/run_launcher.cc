@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-#include "tests/launcher/run_launcher.h"
+#include "tests/launcher/jobs/run_launcher.h"
 
 #include <fcntl.h>
 #include <signal.h>
