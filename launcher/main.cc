@@ -24,12 +24,12 @@
 
 #include "base/error.h"
 #include "launcher/agent/agent.h"
-#include "launcher/agent/warden.h"
+#include "launcher/agent/supervisor.h"
 #include "launcher/allocation/job_hosts.h"
 #include "launcher/command_line/help.h"
 #include "launcher/command_line/parse.h"
 #include "launcher/controller/controller.h"
-#include "launcher/controller/state/verdict.h"
+#include "launcher/controller/state/root_cause.h"
 #include "launcher/hosts/host_text.h"
 #include "launcher/hosts/this_machine.h"
 #include "launcher/job/environment.h"
@@ -271,8 +271,8 @@ int main(int argc, char** argv) {
       if (arguments.size() > 2) remove_staged_agent(arguments[2]);
       forbid_core_dumps();
       char* const end = argv[argc - 1] + std::strlen(argv[argc - 1]);
-      ControlGroup group = fork_under_warden(arguments[1], {argv[0], end});
-      const ManyDescriptors descriptors;
+      ControlGroup group = fork_under_supervisor(arguments[1], {argv[0], end});
+      const RaisedFileLimit descriptors;
       return Agent(arguments[1], descriptors.before(), std::move(group)).run();
     }
     if (arguments.size() == 1 && arguments.front() == "--outlive") {

@@ -115,17 +115,17 @@ const std::string& host_of(const Plan& plan, const PlacedRank& rank) {
 }
 
 // By the name of each node, the host that starts its agent; not in it: this machine does.
-std::map<std::string, std::string> planned_carriers(const Plan& plan) {
+std::map<std::string, std::string> planned_parents(const Plan& plan) {
   const std::vector<Host>& nodes = plan.placement.nodes;
   std::vector<bool> is_here;
   for (const Host& node : nodes) is_here.push_back(is_this_machine(node));
   const auto remote = std::count(is_here.begin(), is_here.end(), false);
   const bool goes_on = is_ssh(remote_shell_of(plan.options).front());
-  const auto carriers = carriers_of(
+  const auto parents = parents_of(
       is_here, tree_width(plan.options.tree_width, static_cast<std::size_t>(remote), goes_on));
   std::map<std::string, std::string> names;
   for (std::size_t i = 0; i < nodes.size(); ++i) {
-    if (carriers[i]) names[nodes[i].name] = nodes[*carriers[i]].name;
+    if (parents[i]) names[nodes[i].name] = nodes[*parents[i]].name;
   }
   return names;
 }
@@ -140,9 +140,9 @@ std::string plan_json(const Plan& plan) {
   out["events"] = events_path(plan.options);
   const std::vector<Application> programs = applications_of(plan.options);
   out["hosts"] = Json::array();
-  const auto carriers = planned_carriers(plan);
+  const auto parents = planned_parents(plan);
   for (const Host& host : plan.hosts.hosts) {
-    const auto carrier = carriers.find(host.name);
+    const auto parent = parents.find(host.name);
     out["hosts"].push_back(
         {{"name", host.name},
          {"slots", host.slots},
@@ -150,7 +150,7 @@ std::string plan_json(const Plan& plan) {
          {"user", host.user.empty() ? Json(nullptr) : Json(host.user)},
          {"port", or_null(host.port)},
          {"is_this_machine", is_this_machine(host)},
-         {"started_from", carrier == carriers.end() ? Json(nullptr) : Json(carrier->second)}});
+         {"started_from", parent == parents.end() ? Json(nullptr) : Json(parent->second)}});
   }
   const std::vector<PlannedRank> planned = planned_ranks(plan);
   out["ranks"] = Json::array();
@@ -175,15 +175,15 @@ std::string plan_json(const Plan& plan) {
 std::string plan_text(const Plan& plan) {
   std::ostringstream out;
   out << "hosts from: " << plan.hosts.source << "\n";
-  const auto carriers = planned_carriers(plan);
+  const auto parents = planned_parents(plan);
   for (const Host& host : plan.hosts.hosts) {
     out << "  " << (host.user.empty() ? "" : host.user + "@") << host.name
         << "  slots=" << host.slots;
     if (host.max_slots) out << " max_slots=" << *host.max_slots;
     if (host.port) out << " port=" << *host.port;
     if (is_this_machine(host)) out << "  (this machine)";
-    const auto carrier = carriers.find(host.name);
-    if (carrier != carriers.end()) out << "  (started from " << carrier->second << ")";
+    const auto parent = parents.find(host.name);
+    if (parent != parents.end()) out << "  (started from " << parent->second << ")";
     out << "\n";
   }
   const std::vector<PlannedRank> planned = planned_ranks(plan);

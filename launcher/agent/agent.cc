@@ -20,7 +20,7 @@
 #include "base/deadline.h"
 #include "base/error.h"
 #include "launcher/agent/host_facts.h"
-#include "launcher/agent/warden.h"
+#include "launcher/agent/supervisor.h"
 #include "launcher/job/options.h"
 #include "launcher/process/children.h"
 #include "launcher/process/signals.h"
@@ -63,7 +63,7 @@ Agent::Agent(std::string marker, const rlimit& descriptors, ControlGroup group)
     : marker_(std::move(marker)),
       descriptors_(descriptors),
       group_(std::move(group)),
-      warden_(getppid()),
+      supervisor_(getppid()),
       signals_(io_),
       heartbeat_(io_),
       relay_(
@@ -121,7 +121,8 @@ void Agent::wait_for_signals() {
 void Agent::on_signal(int number) {
   if (number == SIGCHLD) return reap();
   if (is_passed_signal(number)) return on_passed_signal(number);
-  if (getppid() != warden_) return end(128 + number);  // sent by the kernel: the warden has died
+  if (getppid() != supervisor_)
+    return end(128 + number);  // sent by the kernel: the supervisor has died
   tell_signalled(number, false);
 }
 
@@ -149,7 +150,7 @@ void Agent::tell_signalled(int number, bool has_passed_it) {
 void Agent::beat() {
   // A cut network shows neither an end of file nor an error; silence is all there is. When this
   // process itself was held up, what came meanwhile has not been read yet: look again later.
-  const bool was_late = watch_.was_late();
+  const bool was_late = lag_.was_late();
   if (channel_->silence() > lease_ && !was_late) {
     say("nothing heard from the launcher for " + std::to_string(channel_->silence().count()) +
         " ms; the ranks here are ended");
@@ -194,7 +195,7 @@ void Agent::on_frame(const internal::Frame& frame) {
       break;
     case AgentMessage::kLease:
       lease_ = std::chrono::milliseconds(BodyReader(frame.body).u32());
-      tell_warden(lease_);
+      tell_supervisor(lease_);
       break;
     case AgentMessage::kPassSignal: {
       const int number = static_cast<int>(BodyReader(frame.body).u32());
@@ -448,7 +449,7 @@ void Agent::end(int exit_code) {
   }
   mpi_.reset();  // its folders, now that nobody writes into them
   preload_.reset();
-  tell_warden(std::chrono::milliseconds(0));  // nothing here is worth waiting for
+  tell_supervisor(std::chrono::milliseconds(0));  // nothing here is worth waiting for
   io_.stop();
 }
 

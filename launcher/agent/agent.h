@@ -25,7 +25,7 @@
 
 #include "launcher/agent/rank_streams.h"
 #include "launcher/cgroup/control_group.h"
-#include "launcher/cgroup/memory_watch.h"
+#include "launcher/cgroup/oom_detector.h"
 #include "launcher/channel/frame_channel.h"
 #include "launcher/job/environment.h"
 #include "launcher/mpi/service/mpi_service.h"
@@ -107,7 +107,7 @@ class Agent {
   std::string marker_;
   const rlimit descriptors_;
   const ControlGroup group_;
-  const pid_t warden_;
+  const pid_t supervisor_;
   asio::io_context io_;
   asio::signal_set signals_;
   asio::steady_timer heartbeat_;
@@ -129,9 +129,9 @@ class Agent {
   std::uint32_t next_start_ = 0;  // of ranks_
   std::string started_news_;      // not yet sent
   std::chrono::milliseconds lease_ = kFirstWord;
-  MemoryWatch memory_;
+  OomDetector memory_;
   std::size_t next_look_ = 0;  // of memory_, at which rank
-  PunctualityWatch watch_;
+  LagDetector lag_;
   bool started_ = false;
   bool told_all_exited_ = false;
   int exit_code_ = 0;

@@ -146,7 +146,7 @@ void ControlGroup::remove() const noexcept {
   }
 }
 
-void end_left_groups() noexcept {
+void end_stale_groups() noexcept {
   try {
     const std::string own = own_group();
     if (own.empty()) return;

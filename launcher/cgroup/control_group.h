@@ -38,6 +38,6 @@ class ControlGroup {
 
 /// Ends and removes groups below this process's own whose owner is gone, and removes old empty ones
 /// whose owner cannot be seen from here.
-void end_left_groups() noexcept;
+void end_stale_groups() noexcept;
 
 }  // namespace chainmail::launch

@@ -29,7 +29,7 @@ inline constexpr std::chrono::milliseconds kDefaultLease{8000};
 
 /// Tells a silent peer from a process that was itself held up (stopped, starved): call
 /// was_late() once per heartbeat.
-class PunctualityWatch {
+class LagDetector {
  public:
   bool was_late() {
     const auto now = std::chrono::steady_clock::now();

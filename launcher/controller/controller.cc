@@ -85,16 +85,16 @@ int Controller::run(std::optional<std::chrono::milliseconds> time_left) {
   input_.reset();
   job_.agents.drop_links();
   if (lost_local_agent_) {
-    // The warden among them may have been about to do this.
+    // The supervisor among them may have been about to do this.
     (void)end_all_children(internal::Deadline::after(std::chrono::seconds(3)));
   }
-  if (lost_local_agent_ || has_lost_host()) remove_left_folders();
+  if (lost_local_agent_ || has_lost_host()) remove_stale_folders();
   return finish_output();
 }
 
-// Agents that were killed with their wardens could not. A remote shell may lead to this machine,
-// too.
-void Controller::remove_left_folders() {
+// Agents that were killed with their supervisors could not. A remote shell may lead to this
+// machine, too.
+void Controller::remove_stale_folders() {
   std::vector<std::string> markers;
   for (const Agents::Node& node : job_.agents) markers.push_back(node.start.marker);
   remove_mpi_directories(markers);
@@ -370,10 +370,10 @@ void Controller::on_agent_lost(std::uint32_t node, const std::string& reason) {
 }
 
 void Controller::beat() {
-  const bool was_late = watch_.was_late();
+  const bool was_late = lag_.was_late();
   for (std::uint32_t node = 0; node < job_.agents.size(); ++node) {
     if (job_.agents[node].link)
-      job_.agents[node].link->tick(was_late || job_.agents.is_behind_silent_host(node));
+      job_.agents[node].link->tick(was_late || job_.agents.has_silent_ancestor(node));
   }
   members_.check_progress(was_late);
   job_.event_file.beat();

@@ -75,7 +75,7 @@ class Controller {
   void on_agent_lost(std::uint32_t node, const std::string& reason);
 
   void beat();
-  void remove_left_folders();
+  void remove_stale_folders();
   int finish_output();
 
   JobState job_;
@@ -90,7 +90,7 @@ class Controller {
   std::unique_ptr<FileStaging> staging_;
   std::unique_ptr<AgentStarts> starts_;
   asio::steady_timer heartbeat_;
-  PunctualityWatch watch_;
+  LagDetector lag_;
   bool lost_local_agent_ = false;
 };
 

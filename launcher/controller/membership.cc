@@ -162,8 +162,8 @@ void Membership::on_host_lost(std::uint32_t node, const std::string& reason) {
   }
   shutdown_.fail(
       {std::nullopt, exit_code::kLauncherError,
-       "lost host " + job_.agents[node].host + ": " + reason + job_.agents.carried_text(node)});
-  job_.agents.lose_carried_by(node);
+       "lost host " + job_.agents[node].host + ": " + reason + job_.agents.children_text(node)});
+  job_.agents.lose_children_of(node);
 }
 
 }  // namespace chainmail::launch

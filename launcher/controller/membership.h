@@ -15,7 +15,7 @@
 #include <string>
 
 #include "launcher/controller/ranks/rank_channel.h"
-#include "launcher/controller/ranks/stall_watch.h"
+#include "launcher/controller/ranks/stall_detector.h"
 #include "launcher/controller/shutdown.h"
 #include "launcher/controller/state/job_state.h"
 
@@ -50,7 +50,7 @@ class Membership {
   RankChannel& channel_;
   Shutdown& shutdown_;
   std::function<void(std::uint32_t rank)> on_gone_;
-  StallWatch stalls_;
+  StallDetector stalls_;
   bool has_told_stall_ = false;
 };
 

@@ -15,15 +15,15 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Reports of two nodes may overtake each other by this much; see Verdict.
-constexpr milliseconds kVerdictDelay{200};
+// Reports of two nodes may overtake each other by this much; see RootCause.
+constexpr milliseconds kReportDelay{200};
 // What survivors get to see the error, print it and end by themselves.
 constexpr milliseconds kNewsTime{1000};
 constexpr milliseconds kTermTime{500};
 constexpr milliseconds kKillTime{1500};
 constexpr milliseconds kLeaveTime{2000};
 // On top of that, for hosts that others leave through: they begin when those have left.
-constexpr milliseconds kCarrierLeaveTime{1500};
+constexpr milliseconds kParentLeaveTime{1500};
 constexpr milliseconds kInterruptGrace{5000};
 constexpr milliseconds kTerminateGrace{30000};
 // What sends a signal to every process of a job takes no longer.
@@ -46,9 +46,9 @@ Shutdown::Shutdown(JobState& job, RankChannel& channel, std::function<void()> st
       channel_(channel),
       stop_starts_(std::move(stop_starts)),
       phase_timer_(job.io),
-      verdict_timer_(job.io),
+      report_timer_(job.io),
       time_limit_(job.io),
-      verdict_(job.ranks.size()) {}
+      root_cause_(job.ranks.size()) {}
 
 void Shutdown::on_started() {
   phase_ = Phase::kRunning;
@@ -67,20 +67,20 @@ void Shutdown::limit_time(milliseconds left) {
 }
 
 void Shutdown::blame(Blame blame) {
-  verdict_.add(std::move(blame), std::chrono::steady_clock::now());
+  root_cause_.add(std::move(blame), std::chrono::steady_clock::now());
 }
 
 void Shutdown::fail(Failure failure) {
-  const bool is_first = !verdict_.failure();
+  const bool is_first = !root_cause_.failure();
   const bool has_rank = failure.rank.has_value();
-  verdict_.add(std::move(failure));
+  root_cause_.add(std::move(failure));
   // After a signal or the time limit, whatever ranks do is an answer to our SIGTERM.
   if (!is_first || decided_code_) return;
-  verdict_timer_.expires_after(has_rank ? kVerdictDelay : milliseconds(0));
-  verdict_timer_.async_wait([this](const asio::error_code& error) {
+  report_timer_.expires_after(has_rank ? kReportDelay : milliseconds(0));
+  report_timer_.async_wait([this](const asio::error_code& error) {
     // The data's connections notice a cut link before the lease of the agent behind it passes: by
     // the end of the job it has shown whether that host still answers.
-    if (!error && !verdict_.is_doubtful()) report_failure();
+    if (!error && !root_cause_.is_doubtful()) report_failure();
   });
   if (phase_ == Phase::kStarting) {
     enter(Phase::kKilling, kKillTime);
@@ -88,17 +88,17 @@ void Shutdown::fail(Failure failure) {
     kill_after_ = kTermTime;
     // Programs without the plugin hear no news; plain MPI ranks would wait for ever.
     enter(Phase::kNotifying,
-          channel_.has_listeners() ? kNewsTime : kVerdictDelay + milliseconds(50));
+          channel_.has_listeners() ? kNewsTime : kReportDelay + milliseconds(50));
   }
 }
 
 void Shutdown::report_failure() {
-  if (is_reported_ || !verdict_.failure() || decided_code_) return;
-  if (verdict_.is_doubtful()) look_for_silent_host();
+  if (is_reported_ || !root_cause_.failure() || decided_code_) return;
+  if (root_cause_.is_doubtful()) look_for_silent_host();
   is_reported_ = true;
   channel_.close_news();
-  verdict_.close();
-  const Failure& failure = *verdict_.failure();
+  root_cause_.close();
+  const Failure& failure = *root_cause_.failure();
   decided_code_ = failure.exit_code;
   EventLog::Members members = failure.rank ? job_.ranks.about(*failure.rank) : EventLog::Members();
   members["code"] = failure.exit_code;
@@ -118,11 +118,11 @@ void Shutdown::report_failure() {
   job_.say(text);
 }
 
-// What others said of another rank than the one that the verdict names: it has ended without a
-// failure, or not at all.
+// What others said of another rank than the one that is named as the root cause: it has ended
+// without a failure, or not at all.
 std::string Shutdown::first_cause(const Failure& failure) const {
-  const auto& blame = verdict_.blame();
-  if (!verdict_.is_doubtful() || !blame || failure.rank == blame->rank) return "";
+  const auto& blame = root_cause_.blame();
+  if (!root_cause_.is_doubtful() || !blame || failure.rank == blame->rank) return "";
   return " after " + job_.ranks.name_of(blame->rank) +
          " had failed or left: " + blame->text.substr(0, blame->text.find('\n'));
 }
@@ -130,7 +130,7 @@ std::string Shutdown::first_cause(const Failure& failure) const {
 bool Shutdown::may_start_anew() const {
   if (!has_started_ || was_interrupted_ || !is_reported_) return false;
   // What cannot be executed will not be executed the next time either.
-  return verdict_.failure()->rank || has_lost_host_;
+  return root_cause_.failure()->rank || has_lost_host_;
 }
 
 // Whether an agent that was told to leave has done so.
@@ -141,8 +141,8 @@ void Shutdown::look_for_silent_host() {
     if (reason.empty()) continue;
     job_.events.record("host_lost", {{"host", job_.agents[i].host}, {"cause", reason}});
     has_lost_host_ = true;
-    verdict_.add({std::nullopt, exit_code::kLauncherError,
-                  "lost host " + job_.agents[i].host + ": " + reason});
+    root_cause_.add({std::nullopt, exit_code::kLauncherError,
+                     "lost host " + job_.agents[i].host + ": " + reason});
   }
 }
 
@@ -267,7 +267,7 @@ void Shutdown::leave() {
 void Shutdown::leave_with_the_rest() {
   all_told_to_leave_ = true;
   job_.agents.tell_to_leave(true);
-  wait_for_next_phase(kCarrierLeaveTime);
+  wait_for_next_phase(kParentLeaveTime);
 }
 
 void Shutdown::reap_agents() {
@@ -280,7 +280,7 @@ void Shutdown::finish_if_gone() {
   for (std::uint32_t node = 0; node < job_.agents.size(); ++node) {
     // What it carried has gone with it, told to or not.
     if (job_.agents[node].link && job_.agents[node].link->is_reaped())
-      job_.agents.lose_carried_by(node);
+      job_.agents.lose_children_of(node);
   }
   job_.agents.tell_to_leave(false);
   if (!job_.agents.are_reaped()) return;

@@ -18,7 +18,7 @@
 
 #include "launcher/controller/ranks/rank_channel.h"
 #include "launcher/controller/state/job_state.h"
-#include "launcher/controller/state/verdict.h"
+#include "launcher/controller/state/root_cause.h"
 
 namespace chainmail::launch {
 
@@ -59,7 +59,7 @@ class Shutdown {
 
   [[nodiscard]] bool has_started() const noexcept { return has_started_; }
   [[nodiscard]] bool has_lost_host() const noexcept { return has_lost_host_; }
-  [[nodiscard]] bool has_failed() const { return verdict_.failure().has_value(); }
+  [[nodiscard]] bool has_failed() const { return root_cause_.failure().has_value(); }
   /// None for a job that ended by itself, without a failure.
   std::optional<int> exit_code() const noexcept { return decided_code_; }
   /// After the end: a rank failed or a host was lost, and nobody asked for the end.
@@ -86,9 +86,9 @@ class Shutdown {
   RankChannel& channel_;
   std::function<void()> stop_starts_;
   asio::steady_timer phase_timer_;
-  asio::steady_timer verdict_timer_;
+  asio::steady_timer report_timer_;
   asio::steady_timer time_limit_;
-  Verdict verdict_;
+  RootCause root_cause_;
   Phase phase_ = Phase::kStarting;
   Milliseconds kill_after_{0};
   std::optional<int> decided_code_;

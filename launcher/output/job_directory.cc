@@ -17,7 +17,7 @@
 #include <utility>
 #include <vector>
 
-#include "launcher/files/sweep.h"
+#include "launcher/files/stale_folders.h"
 #include "launcher/files/trusted_path.h"
 #include "launcher/process/children.h"
 #include "launcher/process/fork_exec.h"
@@ -100,7 +100,7 @@ void outlive_launcher() {
     signal(number, SIG_IGN);
   }
   prctl(PR_SET_NAME, kReaperName);
-  remove_left_folders();
+  remove_stale_folders();
   std::string path;
   std::array<char, PIPE_BUF> piece{};
   while (true) {

@@ -139,20 +139,20 @@ Counts counts_by_slots(const Pool& pool, const PlacementOptions& options) {
 }
 
 // Gathers the ranks of all programs.
-class Seating {
+class RankMap {
  public:
   void add(const std::vector<Host>& hosts, const Counts& counts, MapBy rank_by) {
     std::vector<int> nodes(hosts.size(), -1);
     for (std::size_t i = 0; i < hosts.size(); ++i) {
       if (counts[i] > 0) nodes[i] = node_of(hosts[i]);
     }
-    Counts seated(hosts.size(), 0);
+    Counts placed(hosts.size(), 0);
     for (int left = static_cast<int>(sum(counts)); left > 0;) {
       for (std::size_t i = 0; i < hosts.size(); ++i) {
-        const int room = counts[i] - seated[i];
+        const int room = counts[i] - placed[i];
         const int taken = rank_by == MapBy::kNode ? std::min(room, 1) : room;
-        for (int seat = 0; seat < taken; ++seat) place(nodes[i]);
-        seated[i] += taken;
+        for (int k = 0; k < taken; ++k) place(nodes[i]);
+        placed[i] += taken;
         left -= taken;
       }
     }
@@ -187,7 +187,7 @@ class Seating {
 Placement place_applications(const std::vector<ApplicationPlacement>& applications,
                              const PlacementOptions& options) {
   Pool shared(applications.front().hosts);
-  Seating seating;
+  RankMap map;
   for (const ApplicationPlacement& application : applications) {
     const bool is_first = &application == &applications.front();
     Pool own(application.hosts);
@@ -196,10 +196,10 @@ Placement place_applications(const std::vector<ApplicationPlacement>& applicatio
     one.ranks = application.ranks;
     one.per_node = application.per_node;
     const Counts counts = one.per_node ? counts_per_node(pool, one) : counts_by_slots(pool, one);
-    seating.add(pool.hosts, counts, options.rank_by.value_or(options.map_by));
+    map.add(pool.hosts, counts, options.rank_by.value_or(options.map_by));
     for (std::size_t i = 0; i < counts.size(); ++i) pool.used[i] += counts[i];
   }
-  return seating.take();
+  return map.take();
 }
 
 Placement place_ranks(const std::vector<Host>& hosts, const PlacementOptions& options) {

@@ -20,9 +20,9 @@ namespace chainmail::launch {
 namespace {
 
 // Written before libpmix has threads, then only read.
-std::atomic<int> door_fd{-1};
+std::atomic<int> handoff_fd{-1};
 std::atomic<int> listener_fd{-1};
-std::atomic<std::uint16_t> door_port{0};
+std::atomic<std::uint16_t> listening_port{0};
 
 bool is_loopback_address(const sockaddr* address) {
   if (address->sa_family == AF_INET6) return true;  // IPv6 is off: see pmix_server.cc
@@ -56,19 +56,19 @@ void write_address(sockaddr* address, socklen_t* length) {
   sockaddr_in loopback{};
   loopback.sin_family = AF_INET;
   loopback.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  loopback.sin_port = htons(door_port);
+  loopback.sin_port = htons(listening_port);
   std::memcpy(address, &loopback, std::min<std::size_t>(*length, sizeof loopback));
   *length = sizeof loopback;
 }
 
 }  // namespace
 
-void use_handed_sockets(internal::UniqueFd door, std::uint16_t port) {
-  door_port = port;
-  door_fd = door.release();
+void use_handed_sockets(internal::UniqueFd handoff, std::uint16_t port) {
+  listening_port = port;
+  handoff_fd = handoff.release();
 }
 
-bool door_is_in_use() noexcept { return listener_fd >= 0; }
+bool handoff_is_in_use() noexcept { return listener_fd >= 0; }
 
 }  // namespace chainmail::launch
 
@@ -78,10 +78,10 @@ extern "C" {
 __attribute__((visibility("default"))) int bind(int fd, const sockaddr* address,
                                                 socklen_t length) noexcept {
   using namespace chainmail::launch;
-  if (listener_fd < 0 && door_fd >= 0 && is_loopback_address(address)) {
+  if (listener_fd < 0 && handoff_fd >= 0 && is_loopback_address(address)) {
     // The number stays libpmix's; what it stands for changes.
-    if (dup3(door_fd, fd, O_CLOEXEC) < 0) return -1;
-    close(door_fd.exchange(-1));
+    if (dup3(handoff_fd, fd, O_CLOEXEC) < 0) return -1;
+    close(handoff_fd.exchange(-1));
     listener_fd = fd;
     return 0;
   }

@@ -19,11 +19,11 @@
 
 namespace chainmail::launch {
 
-/// `door` receives descriptors as SCM_RIGHTS messages of one byte; `port` is where the agent
+/// `handoff` receives descriptors as SCM_RIGHTS messages of one byte; `port` is where the agent
 /// listens.
-void use_handed_sockets(internal::UniqueFd door, std::uint16_t port);
+void use_handed_sockets(internal::UniqueFd handoff, std::uint16_t port);
 
-/// Whether libpmix has taken the door for its listening socket.
-[[nodiscard]] bool door_is_in_use() noexcept;
+/// Whether libpmix has taken the handoff socket for its listening socket.
+[[nodiscard]] bool handoff_is_in_use() noexcept;
 
 }  // namespace chainmail::launch

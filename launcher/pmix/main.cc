@@ -2,7 +2,7 @@
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
 // `chainmail-pmix`: the PMIx server of one job on one node, started by the agent when a rank first
-// calls MPI_Init, and killed with the job. Descriptor 3 is the socket to the agent, 4 the door
+// calls MPI_Init, and killed with the job. Descriptor 3 is the socket to the agent, 4 the one
 // through which connections of ranks come in.
 
 #include <fcntl.h>
@@ -38,7 +38,7 @@ using namespace chainmail;
 using namespace chainmail::launch;
 
 constexpr int kAgentFd = 3;
-constexpr int kDoorFd = 4;
+constexpr int kHandoffFd = 4;
 
 // Without its agent there is no job. libpmix is not asked: it may hang.
 [[noreturn]] void leave(int code) { _exit(code); }
@@ -86,7 +86,7 @@ void serve() {
   const MpiMessage first = *agent.receive(-1);
   if (first.op != MpiOp::kConfigure) throw SystemError("the agent does not say what to do", EPROTO);
   const PmixPlace place{first.key, static_cast<std::uint16_t>(first.status)};
-  use_handed_sockets(internal::UniqueFd(kDoorFd), place.port);
+  use_handed_sockets(internal::UniqueFd(kHandoffFd), place.port);
   const MpiOrder order = decode_mpi_order(first.data);
   check_mpi_order(order);
   start_pmix_server(order, place.directory, first.entries, send_to_agent);
@@ -103,7 +103,7 @@ void serve() {
 }  // namespace
 
 int main() {
-  if (fcntl(kAgentFd, F_GETFD) < 0 || fcntl(kDoorFd, F_GETFD) < 0) {
+  if (fcntl(kAgentFd, F_GETFD) < 0 || fcntl(kHandoffFd, F_GETFD) < 0) {
     std::fprintf(stderr, "chainmail-pmix is started by the launcher, not by hand\n");
     return 2;
   }

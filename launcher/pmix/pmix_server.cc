@@ -246,7 +246,7 @@ void start_pmix_server(const MpiOrder& order, const std::string& directory,
   infos.add_rank(PMIX_SERVER_RANK, order.node);
   infos.add_flag(PMIX_TCP_DISABLE_IPV6);
   check_pmix(PMIx_server_init(&module, infos.data(), infos.size()), "start");
-  if (!door_is_in_use()) {
+  if (!handoff_is_in_use()) {
     throw SystemError("libpmix does not listen in the way that the launcher knows", EPROTO);
   }
   register_job(order, directory);

@@ -17,7 +17,7 @@
 
 namespace chainmail::launch {
 
-ManyDescriptors::ManyDescriptors() {
+RaisedFileLimit::RaisedFileLimit() {
   constexpr rlim_t kMany = 65536;
   if (getrlimit(RLIMIT_NOFILE, &before_) != 0) throw system_error("cannot ask for a limit");
   // Both limits, as root may; else as far as the hard one goes. Without it small jobs run as well.
@@ -27,7 +27,7 @@ ManyDescriptors::ManyDescriptors() {
   (void)setrlimit(RLIMIT_NOFILE, &wanted);
 }
 
-ManyDescriptors::~ManyDescriptors() { (void)setrlimit(RLIMIT_NOFILE, &before_); }
+RaisedFileLimit::~RaisedFileLimit() { (void)setrlimit(RLIMIT_NOFILE, &before_); }
 
 ChildProcess start_child(const std::vector<std::string>& arguments, const rlimit* descriptors,
                          const std::vector<std::string>* environment) {

@@ -25,12 +25,12 @@ struct ChildProcess {
 /// Lets this process have many open files, where it may, until the end of the scope: each host that
 /// is started from here takes three; each rank four, two more with PMI-1, one with input, and one
 /// until its program runs.
-class ManyDescriptors {
+class RaisedFileLimit {
  public:
-  ManyDescriptors();
-  ~ManyDescriptors();
-  ManyDescriptors(const ManyDescriptors&) = delete;
-  ManyDescriptors& operator=(const ManyDescriptors&) = delete;
+  RaisedFileLimit();
+  ~RaisedFileLimit();
+  RaisedFileLimit(const RaisedFileLimit&) = delete;
+  RaisedFileLimit& operator=(const RaisedFileLimit&) = delete;
 
   /// The user's own limit, for children.
   const rlimit& before() const noexcept { return before_; }

@@ -20,7 +20,7 @@
 #include "base/error.h"
 #include "base/job/job_protocol.h"
 #include "base/net/crc32c.h"
-#include "launcher/files/marked_folders.h"
+#include "launcher/files/agent_folders.h"
 #include "launcher/files/trusted_path.h"
 #include "launcher/process/owner_tag.h"
 
@@ -189,7 +189,7 @@ void PreloadStore::finish_file() {
 
 void remove_preloaded(const std::vector<std::string>& markers) noexcept {
   try {
-    for (const std::string& parent : candidates()) remove_marked_folders(parent, kKind, markers);
+    for (const std::string& parent : candidates()) remove_agent_folders(parent, kKind, markers);
   } catch (const std::bad_alloc&) {
     // They stay.
   }

@@ -12,21 +12,21 @@ std::uint32_t tree_width(std::optional<std::uint32_t> asked, std::size_t remote_
   // Two levels, as long as they suffice, of as few logins each as can be: the root's width and as
   // many for each of those.
   std::uint32_t width = 1;
-  while (width < kMostCarried && width * (width + std::size_t{1}) < remote_hosts) ++width;
+  while (width < kMostChildren && width * (width + std::size_t{1}) < remote_hosts) ++width;
   return width;
 }
 
-std::vector<std::optional<std::uint32_t>> carriers_of(const std::vector<bool>& is_this_machine,
-                                                      std::uint32_t width) {
-  std::vector<std::optional<std::uint32_t>> carriers(is_this_machine.size());
-  if (width == 0) return carriers;
+std::vector<std::optional<std::uint32_t>> parents_of(const std::vector<bool>& is_this_machine,
+                                                     std::uint32_t width) {
+  std::vector<std::optional<std::uint32_t>> parents(is_this_machine.size());
+  if (width == 0) return parents;
   std::vector<std::uint32_t> remote;
   for (std::uint32_t node = 0; node < is_this_machine.size(); ++node) {
     if (is_this_machine[node]) continue;
-    if (remote.size() >= width) carriers[node] = remote[(remote.size() - width) / width];
+    if (remote.size() >= width) parents[node] = remote[(remote.size() - width) / width];
     remote.push_back(node);
   }
-  return carriers;
+  return parents;
 }
 
 }  // namespace chainmail::launch

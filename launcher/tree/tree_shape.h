@@ -17,7 +17,7 @@ namespace chainmail::launch {
 inline constexpr std::size_t kMostDirectHosts = 64;
 /// No machine carries more unless a width is asked for: as often does each send what all hosts get,
 /// so that it is the same for a thousand hosts as for a few hundred.
-inline constexpr std::uint32_t kMostCarried = 16;
+inline constexpr std::uint32_t kMostChildren = 16;
 
 /// How many agents each machine starts; 0: the launcher starts all. `asked` is --tree (0: no tree;
 /// nothing: auto), `remote_hosts` do not count this machine, `goes_on`: the remote shell can be
@@ -28,7 +28,7 @@ inline constexpr std::uint32_t kMostCarried = 16;
 /// For each node the one that starts it and carries its bytes, always an earlier one; nothing: the
 /// launcher itself. This machine's own agent carries nobody. Of the others the first `width` are
 /// the launcher's, the next `width` the first one's, and so on.
-[[nodiscard]] std::vector<std::optional<std::uint32_t>> carriers_of(
+[[nodiscard]] std::vector<std::optional<std::uint32_t>> parents_of(
     const std::vector<bool>& is_this_machine, std::uint32_t width);
 
 }  // namespace chainmail::launch

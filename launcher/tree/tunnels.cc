@@ -16,9 +16,9 @@ namespace chainmail::launch {
 
 class TunnelProcess : public AgentProcess {
  public:
-  TunnelProcess(Tunnels& tunnels, std::uint32_t number, std::uint32_t carrier,
+  TunnelProcess(Tunnels& tunnels, std::uint32_t number, std::uint32_t parent,
                 const AgentStart& start)
-      : tunnels_(tunnels), number_(number), carrier_(carrier), image_(start.image) {
+      : tunnels_(tunnels), number_(number), parent_(parent), image_(start.image) {
     tunnels_.open_[number_] = this;
     send(AgentMessage::kTunnelOpen, encode_tunnel_order({number_, start.command}));
   }
@@ -51,7 +51,7 @@ class TunnelProcess : public AgentProcess {
   std::optional<Exit> reap() override { return std::exchange(exit_, std::nullopt); }
   void kill() override { send(AgentMessage::kTunnelKill, encode_tunnel_text({number_, ""})); }
 
-  std::uint32_t carrier() const noexcept { return carrier_; }
+  std::uint32_t parent() const noexcept { return parent_; }
   void send_own_image() { write(*image_); }
   void on_output(const TunnelOutput& output) {
     const auto bytes = std::as_bytes(std::span(output.bytes.data(), output.bytes.size()));
@@ -90,7 +90,7 @@ class TunnelProcess : public AgentProcess {
     }
     void write_urgent(std::string bytes) override {
       if (!is_open()) return;
-      process_->tunnels_.send_urgent_(process_->carrier_, AgentMessage::kTunnelUrgent,
+      process_->tunnels_.send_urgent_(process_->parent_, AgentMessage::kTunnelUrgent,
                                       encode_tunnel_text({process_->number_, std::move(bytes)}));
     }
     // What waits does so in the queue of the agent that carries it.
@@ -115,9 +115,7 @@ class TunnelProcess : public AgentProcess {
     ByteStream::Callbacks callbacks_;
   };
 
-  void send(AgentMessage type, std::string body) {
-    tunnels_.send_(carrier_, type, std::move(body));
-  }
+  void send(AgentMessage type, std::string body) { tunnels_.send_(parent_, type, std::move(body)); }
   void write(std::string_view bytes) {
     for (; !bytes.empty(); bytes.remove_prefix(std::min(bytes.size(), kTunnelPieceBytes))) {
       send(AgentMessage::kTunnelInput,
@@ -127,15 +125,15 @@ class TunnelProcess : public AgentProcess {
 
   Tunnels& tunnels_;
   std::uint32_t number_;
-  std::uint32_t carrier_;
+  std::uint32_t parent_;
   std::shared_ptr<const std::string> image_;
   std::shared_ptr<Transport> transport_;
   std::function<void(std::span<const std::byte>)> on_error_bytes_;
   std::optional<Exit> exit_;
 };
 
-std::unique_ptr<AgentProcess> Tunnels::open(std::uint32_t carrier, const AgentStart& start) {
-  return std::make_unique<TunnelProcess>(*this, next_++, carrier, start);
+std::unique_ptr<AgentProcess> Tunnels::open(std::uint32_t parent, const AgentStart& start) {
+  return std::make_unique<TunnelProcess>(*this, next_++, parent, start);
 }
 
 bool Tunnels::on_frame(std::uint32_t node, const internal::Frame& frame) {
@@ -160,7 +158,7 @@ TunnelProcess* Tunnels::find(std::uint32_t tunnel, std::uint32_t node) {
   const auto found = open_.find(tunnel);
   if (found == open_.end()) {
     if (tunnel < next_) return nullptr;
-  } else if (found->second->carrier() == node) {
+  } else if (found->second->parent() == node) {
     return found->second;
   }
   throw SystemError("agent protocol: tunnel " + std::to_string(tunnel) + " is not of this agent",

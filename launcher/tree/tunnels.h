@@ -32,9 +32,9 @@ class Tunnels {
   Tunnels(const Tunnels&) = delete;
   Tunnels& operator=(const Tunnels&) = delete;
 
-  /// Has the agent of `carrier` run the command of `start`. What cannot be run ends like a command
+  /// Has the agent of `parent` run the command of `start`. What cannot be run ends like a command
   /// that fails. The result must not outlive this object.
-  [[nodiscard]] std::unique_ptr<AgentProcess> open(std::uint32_t carrier, const AgentStart& start);
+  [[nodiscard]] std::unique_ptr<AgentProcess> open(std::uint32_t parent, const AgentStart& start);
   /// A kTunnel message of the agent of `node`; late words about a tunnel that is gone are dropped.
   /// Throws SystemError for what makes no sense and for tunnels of another node. True when a
   /// command has ended: reap() of its process says how.

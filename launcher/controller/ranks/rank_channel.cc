@@ -15,7 +15,8 @@ using internal::BodyWriter;
 using internal::Frame;
 using internal::JobMessage;
 
-// Of failures before the verdict, each of which goes to every node: enough to end whatever waits.
+// Of failures before the root cause is reported, each of which goes to every node: enough to end
+// whatever waits.
 constexpr int kMostFailuresTold = 64;
 // Longer news would travel in pieces, between which urgent messages may come.
 constexpr std::size_t kMostNewsBytes = std::size_t{192} << 10;

@@ -16,10 +16,10 @@
 #include <string>
 #include <vector>
 
-#include "launcher/controller/ranks/stall_watch.h"
+#include "launcher/controller/ranks/stall_detector.h"
 #include "launcher/controller/ranks/store_server.h"
 #include "launcher/controller/state/job_state.h"
-#include "launcher/controller/state/verdict.h"
+#include "launcher/controller/state/root_cause.h"
 
 namespace chainmail::launch {
 
@@ -49,7 +49,7 @@ class RankChannel {
   void list_ended(std::uint32_t rank, const std::string& cause);
   /// The rank is gone: forget what it waits for.
   void forget(std::uint32_t rank) { store_.forget(rank); }
-  /// The verdict stands: whatever fails now is its consequence, and everybody has heard of the
+  /// The root cause is known: whatever fails now is its consequence, and everybody has heard of the
   /// cause.
   void close_news() noexcept { has_news_ = false; }
   /// Whether a rank has said hello. Programs without the plugin hear no news.

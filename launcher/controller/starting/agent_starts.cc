@@ -71,7 +71,7 @@ void AgentStarts::start_from(std::uint32_t node) {
   constexpr milliseconds kSlice{20};
   const auto end = std::chrono::steady_clock::now() + kSlice;
   for (; node < agents_.size() && !is_over_; ++node) {
-    if (agents_[node].carrier || agents_[node].link) continue;
+    if (agents_[node].parent || agents_[node].link) continue;
     start_one(node);
     if (std::chrono::steady_clock::now() < end) continue;
     asio::post(io_, [this, node] { start_from(node + 1); });
@@ -85,7 +85,7 @@ void AgentStarts::start_one(std::uint32_t node) {
   AgentLink::Callbacks callbacks;
   callbacks.on_hello = [this, node, &host](const AgentHello& hello) {
     events_.record("agent_up", {{"host", host}, {"pid", hello.pid}, {"cores", hello.cores}});
-    start_carried_by(node);
+    start_children_of(node);
     callbacks_.on_hello();
   };
   callbacks.on_frame = [this, node](const internal::Frame& frame) {
@@ -99,12 +99,12 @@ void AgentStarts::start_one(std::uint32_t node) {
   agents_.set_link_aside(node);
   ++started.starts;
   EventLog::Members members = {{"host", host}, {"attempt", started.starts}};
-  if (started.carrier) members["through"] = agents_[*started.carrier].host;
+  if (started.parent) members["through"] = agents_[*started.parent].host;
   events_.record("agent_starting", members);
   try {
     std::unique_ptr<AgentProcess> process;
-    if (started.carrier) {
-      process = agents_.tunnels().open(*started.carrier, started.start);
+    if (started.parent) {
+      process = agents_.tunnels().open(*started.parent, started.start);
     } else {
       process = std::make_unique<LocalAgentProcess>(io_, started.start, descriptors_.before());
     }
@@ -123,8 +123,8 @@ void AgentStarts::start_one(std::uint32_t node) {
   }
 }
 
-void AgentStarts::start_carried_by(std::uint32_t node) {
-  for (const std::uint32_t other : agents_[node].carried) {
+void AgentStarts::start_children_of(std::uint32_t node) {
+  for (const std::uint32_t other : agents_[node].children) {
     if (is_over_) return;
     start_one(other);
   }
@@ -151,18 +151,18 @@ bool AgentStarts::start_later(std::uint32_t node) {
 // Users set up keys from here to every host; from host to host is a hope.
 bool AgentStarts::start_from_here(std::uint32_t node) {
   const AgentLink& link = *agents_[node].link;
-  if (!agents_[node].carrier || link.error_output().find(kBootstrapSays) != std::string::npos) {
+  if (!agents_[node].parent || link.error_output().find(kBootstrapSays) != std::string::npos) {
     return false;  // the host was reached, and is what is wrong
   }
   if (!std::exchange(has_told_detour_, true)) {
     callbacks_.say(
         "launcher: host " + agents_[node].host + " cannot be reached from host " +
-        agents_[*agents_[node].carrier].host + " (" + last_word(link) +
+        agents_[*agents_[node].parent].host + " (" + last_word(link) +
         "); it is started from here, and so is every other host with which that happens. To start "
         "many hosts faster, let the hosts log in to each other (keys, or --rsh-args -A, and their "
         "host keys known); --tree no does not try");
   }
-  agents_.take_from_carrier(node);
+  agents_.take_from_parent(node);
   asio::post(io_, [this, node] {
     if (!is_over_) start_one(node);
   });
@@ -197,7 +197,7 @@ void AgentStarts::give_up(std::uint32_t node) {
   failures_.push_back(explain(failure));
   const bool others_start =
       std::any_of(agents_.begin(), agents_.end(), [](const Agents::Node& other) {
-        return !other.carrier && (!other.link || !(other.link->hello() || other.link->is_lost()));
+        return !other.parent && (!other.link || !(other.link->hello() || other.link->is_lost()));
       });
   if (!others_start) return report();
   if (failures_.size() > 1) return;

@@ -53,7 +53,7 @@ class AgentStarts {
  private:
   void start_from(std::uint32_t node);
   void start_one(std::uint32_t node);
-  void start_carried_by(std::uint32_t node);
+  void start_children_of(std::uint32_t node);
   bool start_later(std::uint32_t node);
   bool start_from_here(std::uint32_t node);
   void tell_not_run(const std::string& host, std::string note);
@@ -66,7 +66,7 @@ class AgentStarts {
   Agents& agents_;
   EventLog& events_;
   Callbacks callbacks_;
-  ManyDescriptors descriptors_;
+  RaisedFileLimit descriptors_;
   asio::steady_timer report_timer_;
   std::vector<std::string> failures_;  // of hosts, each explained
   bool is_over_ = false;

@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <string>
 
-#include "launcher/controller/state/verdict.h"
+#include "launcher/controller/state/root_cause.h"
 
 namespace chainmail::launch {
 

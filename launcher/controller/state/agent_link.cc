@@ -125,7 +125,7 @@ bool AgentLink::reap() {
   return true;
 }
 
-void AgentLink::lose_carrier(const std::string& reason) {
+void AgentLink::lose_parent(const std::string& reason) {
   if (is_reaped_) return;
   if (is_leaving_) silence_text_ = why_not_left();
   is_reaped_ = true;
@@ -214,7 +214,7 @@ void AgentLink::lose(const std::string& reason) {
   is_lost_ = true;
   channel_->close();
   process_->drain_errors();
-  // The process is left alone: a warden whose agent was killed still has orphans to end.
+  // The process is left alone: a supervisor whose agent was killed still has orphans to end.
   if (!is_leaving_) callbacks_.on_lost(reason);
 }
 

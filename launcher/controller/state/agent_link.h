@@ -61,7 +61,7 @@ class AgentLink {
   /// Looks whether the process has ended; true when it is gone.
   bool reap();
   /// The host through which this one was reached is gone, `reason` says how.
-  void lose_carrier(const std::string& reason);
+  void lose_parent(const std::string& reason);
   void kill_process() const;
 
   const std::optional<AgentHello>& hello() const noexcept { return hello_; }
@@ -100,7 +100,7 @@ class AgentLink {
   std::string end_reason_;  // of the channel, when it did not simply close
   std::string exit_text_ = "still runs";
   int exit_code_ = -1;
-  std::string silence_text_;  // of an agent that was told to leave, when its carrier was lost
+  std::string silence_text_;  // of an agent that was told to leave, when its parent was lost
   bool image_sent_ = false;
   bool is_reaped_ = false;
   bool is_lost_ = false;

@@ -55,7 +55,7 @@ void Agents::send_shared_to_all(AgentMessage type, const std::string& text) {
   send_shared(from_above_, from_above_, type, text);
 }
 
-// Carriers stand in `way` before whom they carry.
+// Parents stand in `way` before whom they carry.
 void Agents::send_shared(const std::vector<std::uint32_t>& way,
                          const std::vector<std::uint32_t>& nodes, AgentMessage type,
                          const std::string& text) {
@@ -77,7 +77,7 @@ std::vector<std::uint32_t> Agents::way_to(const std::set<std::uint32_t>& nodes) 
     std::optional<std::uint32_t> at = node;
     while (at && !is_on_way[*at]) {
       is_on_way[*at] = true;
-      at = nodes_[*at].carrier;
+      at = nodes_[*at].parent;
     }
   }
   std::vector<std::uint32_t> way;
@@ -90,70 +90,70 @@ void Agents::plan(std::optional<std::uint32_t> asked, bool goes_on) {
   std::vector<bool> is_local;
   for (const Node& node : nodes_) is_local.push_back(node.start.is_local());
   const auto remote = std::count(is_local.begin(), is_local.end(), false);
-  const auto carriers =
-      carriers_of(is_local, tree_width(asked, static_cast<std::size_t>(remote), goes_on));
+  const auto parents =
+      parents_of(is_local, tree_width(asked, static_cast<std::size_t>(remote), goes_on));
   for (std::uint32_t node = 0; node < size(); ++node) {
-    nodes_[node].carrier = carriers[node];
-    if (carriers[node]) nodes_[*carriers[node]].carried.push_back(node);
+    nodes_[node].parent = parents[node];
+    if (parents[node]) nodes_[*parents[node]].children.push_back(node);
   }
 }
 
-void Agents::take_from_carrier(std::uint32_t node) {
-  std::erase(nodes_[*nodes_[node].carrier].carried, node);
-  nodes_[node].carrier.reset();
+void Agents::take_from_parent(std::uint32_t node) {
+  std::erase(nodes_[*nodes_[node].parent].children, node);
+  nodes_[node].parent.reset();
   nodes_[node].starts = 0;
 }
 
 void Agents::settle() {
   from_above_.clear();
   for (std::uint32_t node = 0; node < size(); ++node) {
-    if (!nodes_[node].carrier) from_above_.push_back(node);
+    if (!nodes_[node].parent) from_above_.push_back(node);
   }
   for (std::size_t at = 0; at < from_above_.size(); ++at) {
-    const auto& carried = nodes_[from_above_[at]].carried;
-    from_above_.insert(from_above_.end(), carried.begin(), carried.end());
+    const auto& children = nodes_[from_above_[at]].children;
+    from_above_.insert(from_above_.end(), children.begin(), children.end());
   }
 }
 
 bool Agents::has_tree() const {
   return std::any_of(nodes_.begin(), nodes_.end(),
-                     [](const Node& node) { return node.carrier.has_value(); });
+                     [](const Node& node) { return node.parent.has_value(); });
 }
 
-std::string Agents::carried_text(std::uint32_t node) const {
+std::string Agents::children_text(std::uint32_t node) const {
   constexpr std::size_t kMost = 8;
-  const std::vector<std::uint32_t>& carried = nodes_[node].carried;
-  if (carried.empty()) return "";
-  std::string text = carried.size() == 1 ? "; host " : "; hosts ";
-  for (std::size_t i = 0; i < std::min(carried.size(), kMost); ++i) {
-    text += (i == 0 ? "" : ", ") + nodes_[carried[i]].host;
+  const std::vector<std::uint32_t>& children = nodes_[node].children;
+  if (children.empty()) return "";
+  std::string text = children.size() == 1 ? "; host " : "; hosts ";
+  for (std::size_t i = 0; i < std::min(children.size(), kMost); ++i) {
+    text += (i == 0 ? "" : ", ") + nodes_[children[i]].host;
   }
-  if (carried.size() > kMost) text += " and " + std::to_string(carried.size() - kMost) + " more";
-  return text + (carried.size() == 1 ? " was" : " were") +
+  if (children.size() > kMost) text += " and " + std::to_string(children.size() - kMost) + " more";
+  return text + (children.size() == 1 ? " was" : " were") +
          " reached through it (--tree no reaches all from here)";
 }
 
-bool Agents::is_behind_silent_host(std::uint32_t node) {
+bool Agents::has_silent_ancestor(std::uint32_t node) {
   const auto now = steady_clock::now();
-  for (auto at = nodes_[node].carrier; at; at = nodes_[*at].carrier) {
-    Node& carrier = nodes_[*at];
-    if (carrier.link && carrier.link->silence() > kQuiet) carrier.catches_up_until = now + kCatchUp;
-    if (now < carrier.catches_up_until) return true;
+  for (auto at = nodes_[node].parent; at; at = nodes_[*at].parent) {
+    Node& parent = nodes_[*at];
+    if (parent.link && parent.link->silence() > kQuiet) parent.catches_up_until = now + kCatchUp;
+    if (now < parent.catches_up_until) return true;
   }
   return false;
 }
 
-void Agents::lose_carried_by(std::uint32_t node) {
+void Agents::lose_children_of(std::uint32_t node) {
   const std::string reason =
       "its connection went through host " + nodes_[node].host + ", which is lost";
-  for (const std::uint32_t other : nodes_[node].carried) {
-    if (nodes_[other].link) nodes_[other].link->lose_carrier(reason);
+  for (const std::uint32_t other : nodes_[node].children) {
+    if (nodes_[other].link) nodes_[other].link->lose_parent(reason);
   }
 }
 
-bool Agents::carries_others(std::uint32_t node) const {
-  const std::vector<std::uint32_t>& carried = nodes_[node].carried;
-  return std::any_of(carried.begin(), carried.end(), [this](std::uint32_t other) {
+bool Agents::has_living_children(std::uint32_t node) const {
+  const std::vector<std::uint32_t>& children = nodes_[node].children;
+  return std::any_of(children.begin(), children.end(), [this](std::uint32_t other) {
     return nodes_[other].link && !nodes_[other].link->is_reaped();
   });
 }
@@ -161,7 +161,8 @@ bool Agents::carries_others(std::uint32_t node) const {
 void Agents::tell_to_leave(bool all) {
   for (std::uint32_t node = 0; node < size(); ++node) {
     AgentLink* link = nodes_[node].link.get();
-    if (link != nullptr && !link->is_leaving() && (all || !carries_others(node))) link->leave();
+    if (link != nullptr && !link->is_leaving() && (all || !has_living_children(node)))
+      link->leave();
   }
 }
 

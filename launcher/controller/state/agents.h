@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-// The hosts of a job, the agent on each, and the ways to them: which host starts and carries which
+// The hosts of a job, the agent on each, and the ways to them: which host is the parent of which
 // other (--tree), what goes to one host, to all, or once over each connection on the way to many.
 // Who owns a part of the job (MPI, staging, ...) reaches agents through this class alone.
 //
@@ -33,8 +33,8 @@ class Agents {
     std::unique_ptr<AgentLink> link;  ///< none before its first start
     bool all_exited = false;          ///< its ranks, and whatever else it was told to run
     int starts = 0;
-    std::optional<std::uint32_t> carrier;  ///< whose agent starts this one
-    std::vector<std::uint32_t> carried;    ///< whom this one starts
+    std::optional<std::uint32_t> parent;  ///< whose agent starts this one
+    std::vector<std::uint32_t> children;  ///< whom this one starts
     std::chrono::steady_clock::time_point catches_up_until;
   };
 
@@ -64,16 +64,16 @@ class Agents {
   /// hosts themselves. After each node's `start` is known.
   void plan(std::optional<std::uint32_t> asked, bool goes_on);
   /// This node is started from here after all.
-  void take_from_carrier(std::uint32_t node);
+  void take_from_parent(std::uint32_t node);
   /// All have said hello: nobody's way changes any more.
   void settle();
   [[nodiscard]] bool has_tree() const;
   /// "; hosts n3, n4 and 7 more were reached through it".
-  [[nodiscard]] std::string carried_text(std::uint32_t node) const;
+  [[nodiscard]] std::string children_text(std::uint32_t node) const;
   /// A host behind others is judged by its silence only when those have been heard.
-  [[nodiscard]] bool is_behind_silent_host(std::uint32_t node);
+  [[nodiscard]] bool has_silent_ancestor(std::uint32_t node);
   /// The hosts behind a lost one are its victims, and no cause of anything.
-  void lose_carried_by(std::uint32_t node);
+  void lose_children_of(std::uint32_t node);
 
   /// Tells agents to leave; those through whom others still leave only with `all`.
   void tell_to_leave(bool all);
@@ -86,7 +86,7 @@ class Agents {
   void drop_links();
 
  private:
-  bool carries_others(std::uint32_t node) const;
+  bool has_living_children(std::uint32_t node) const;
   std::vector<std::uint32_t> way_to(const std::set<std::uint32_t>& nodes) const;
   void send_shared(const std::vector<std::uint32_t>& way, const std::vector<std::uint32_t>& nodes,
                    AgentMessage type, const std::string& text);

@@ -11,7 +11,7 @@
 #include <filesystem>
 #include <new>
 
-#include "launcher/files/marked_folders.h"
+#include "launcher/files/agent_folders.h"
 #include "launcher/files/trusted_path.h"
 #include "launcher/process/owner_tag.h"
 
@@ -60,9 +60,9 @@ MpiDirectories::~MpiDirectories() {
 void remove_mpi_directories(const std::vector<std::string>& markers) noexcept {
   try {
     for (const std::string& parent : temporary_folders()) {
-      remove_marked_folders(parent, kKind, markers);
+      remove_agent_folders(parent, kKind, markers);
     }
-    remove_marked_folders(kMemory, kKind, markers);
+    remove_agent_folders(kMemory, kKind, markers);
   } catch (const std::bad_alloc&) {
     // They stay.
   }

@@ -43,13 +43,13 @@ MpiService::MpiService(asio::io_context& io, MpiOrder order, const std::string& 
   if (helper_program_.empty() && access(sent_helper.c_str(), X_OK) == 0) {
     helper_program_ = sent_helper;
   }
-  if (wants_pmix(order_.mode)) open_door();
+  if (wants_pmix(order_.mode)) open_listener();
   if (wants_pmi1(order_.mode)) {
     pmi1_ = std::make_unique<Pmi1Server>(io_, order_, send_);
   }
 }
 
-void MpiService::open_door() {
+void MpiService::open_listener() {
   // One that is not run is a reason to speak, and Open MPI would give none.
   const bool has_helper =
       !helper_program_.empty() || order_.sends_helper || !why_no_helper_.empty();
@@ -67,7 +67,7 @@ void MpiService::open_door() {
                           "; set TMPDIR there to a folder that is yours",
                       ENOSPC);
   }
-  door_ = std::make_unique<PmixDoor>(
+  listener_ = std::make_unique<PmixListener>(
       io_, order_.name, [this](internal::UniqueFd connection) { admit(std::move(connection)); });
 }
 
@@ -81,12 +81,12 @@ void MpiService::add_variables(Environment& variables, std::uint32_t rank, bool 
   drop_foreign_mpi(variables);
   const MpiRank place = place_of(rank);
   if (pmi1_) variables.merge(pmi1_variables(order_, rank, kPmi1Fd));
-  if (!door_) {
+  if (!listener_) {
     // Open MPI then fails in MPI_Init, and does not take every rank for a job of one process.
     if (order_.node_of_rank.size() > 1) variables.emplace("OMPI_MCA_schizo", "ompi");
     return;
   }
-  variables.merge(pmix_variables(order_, rank, {directories_.session(), door_->port()}));
+  variables.merge(pmix_variables(order_, rank, {directories_.session(), listener_->port()}));
   variables.merge(open_mpi_variables(order_, place));
   // Ranks that wait give way to each other; otherwise they burn the cores that others need.
   if (is_crowded) variables.emplace("OMPI_MCA_mpi_oversubscribe", "1");
@@ -101,7 +101,7 @@ internal::UniqueFd MpiService::socket_for(std::uint32_t rank) {
 
 void MpiService::handle(MpiMessage message) {
   if (pmi1_ && pmi1_->handle(message)) return;
-  if (!door_ || helper_is_lost_) return;
+  if (!listener_ || helper_is_lost_) return;
   // Another node asks about a rank of ours that has not called yet.
   if (!helper_) start_helper();
   if (!helper_is_ready_) return early_messages_.push_back(std::move(message));
@@ -120,9 +120,9 @@ void MpiService::start_helper() {
     helper_is_lost_ = true;
     return send_({MpiOp::kUnserved, 0, 0, {}, {}, {}, error.what()});
   }
-  MpiMessage first{MpiOp::kConfigure, 0, door_->port(), directories_.session(), {}, {}, {}};
+  MpiMessage first{MpiOp::kConfigure, 0, listener_->port(), directories_.session(), {}, {}, {}};
   first.data = encode_mpi_order(order_);
-  const PmixPlace place{directories_.session(), door_->port()};
+  const PmixPlace place{directories_.session(), listener_->port()};
   for (const auto& [name, value] : pmix_variables(order_, local_ranks_.front(), place)) {
     first.entries.push_back({name, value});
   }

@@ -20,8 +20,8 @@
 #include "launcher/mpi/mpi_environment.h"
 #include "launcher/mpi/mpi_wire.h"
 #include "launcher/mpi/service/mpi_directories.h"
-#include "launcher/mpi/service/pmix_door.h"
 #include "launcher/mpi/service/pmix_helper.h"
+#include "launcher/mpi/service/pmix_listener.h"
 #include "launcher/pmi1/pmi1_server.h"
 
 namespace chainmail::launch {
@@ -52,7 +52,7 @@ class MpiService {
  private:
   enum class Stage : std::uint8_t { kOutside, kInside, kOver };
 
-  void open_door();
+  void open_listener();
   void start_helper();
   void ask_for_helper();
   void admit(internal::UniqueFd connection);
@@ -69,7 +69,7 @@ class MpiService {
   std::map<std::uint32_t, Stage> stages_;
   std::string helper_program_;
   std::string why_no_helper_;  // of one that is there but is not run
-  std::unique_ptr<PmixDoor> door_;
+  std::unique_ptr<PmixListener> listener_;
   std::unique_ptr<PmixHelper> helper_;
   bool has_asked_for_helper_ = false;
   bool helper_is_ready_ = false;

@@ -29,7 +29,7 @@ namespace {
 using internal::UniqueFd;
 
 constexpr int kControlFd = 3;
-constexpr int kDoorFd = 4;
+constexpr int kHandoffFd = 4;
 constexpr int kFirstParkedFd = 100;
 constexpr std::size_t kMaxWords = 4096;
 constexpr std::chrono::milliseconds kPause{20};
@@ -59,7 +59,7 @@ std::vector<std::string> helper_environment() {
 
 struct Descriptors {
   int control;
-  int door;
+  int handoff;
   int error;
   int report;
 };
@@ -68,19 +68,19 @@ struct Descriptors {
                             char* const* environment) {
   become_child_of(parent, SIGKILL, kPassedSignals);
   // Above the numbers that are about to be taken.
-  for (int* fd : {&fds.report, &fds.control, &fds.door, &fds.error}) {
+  for (int* fd : {&fds.report, &fds.control, &fds.handoff, &fds.error}) {
     *fd = fcntl(*fd, F_DUPFD_CLOEXEC, kFirstParkedFd);
   }
   const int null = open("/dev/null", O_RDWR | O_CLOEXEC);
   if (dup2(null, STDIN_FILENO) >= 0 && dup2(null, STDOUT_FILENO) >= 0 &&
       dup2(fds.error, STDERR_FILENO) >= 0 && dup2(fds.control, kControlFd) >= 0 &&
-      dup2(fds.door, kDoorFd) >= 0) {
+      dup2(fds.handoff, kHandoffFd) >= 0) {
     execve(arguments[0], arguments, environment);
   }
   report_and_exit(fds.report, errno);
 }
 
-pid_t start_process(const std::string& program, const Ends& control, const Ends& door,
+pid_t start_process(const std::string& program, const Ends& control, const Ends& handoff,
                     const Pipe& error) {
   Pipe report;
   std::vector<std::string> words{program};
@@ -91,7 +91,7 @@ pid_t start_process(const std::string& program, const Ends& control, const Ends&
   const Forked child = fork_to_exec([&] {
     run_child(
         parent,
-        {control.theirs.get(), door.theirs.get(), error.write_end.get(), report.write_end.get()},
+        {control.theirs.get(), handoff.theirs.get(), error.write_end.get(), report.write_end.get()},
         arguments.data(), environment.data());
   });
   int failure = child.error;
@@ -128,13 +128,13 @@ TrustedPath find_pmix_helper() {
 }
 
 PmixHelper::PmixHelper(asio::io_context& io, const std::string& program, Callbacks callbacks)
-    : callbacks_(std::move(callbacks)), door_(io), pause_(io) {
+    : callbacks_(std::move(callbacks)), handoff_(io), pause_(io) {
   Ends control = socket_pair(SOCK_STREAM);
-  Ends door = socket_pair(SOCK_SEQPACKET);
+  Ends handoff = socket_pair(SOCK_SEQPACKET);
   Pipe error;
-  pid_ = start_process(program, control, door, error);
+  pid_ = start_process(program, control, handoff, error);
   process_.reset(static_cast<int>(syscall(SYS_pidfd_open, pid_, 0)));
-  door_.assign(door.ours.release());
+  handoff_.assign(handoff.ours.release());
   UniqueFd writer(fcntl(control.ours.get(), F_DUPFD_CLOEXEC, 3));
   if (!writer.is_open()) throw system_error("cannot make a socket for the MPI helper");
   ByteStream::Callbacks on_control;
@@ -186,7 +186,7 @@ void PmixHelper::pass_waiting() {
     head->cmsg_len = CMSG_LEN(sizeof(int));
     const int fd = waiting_.front().get();
     std::memcpy(CMSG_DATA(head), &fd, sizeof fd);
-    if (sendmsg(door_.native_handle(), &message, MSG_DONTWAIT | MSG_NOSIGNAL) == 1) {
+    if (sendmsg(handoff_.native_handle(), &message, MSG_DONTWAIT | MSG_NOSIGNAL) == 1) {
       waiting_.pop_front();
       continue;
     }
@@ -194,7 +194,7 @@ void PmixHelper::pass_waiting() {
       if (*alive && !error) pass_waiting();
     };
     if (errno == EAGAIN) {
-      door_.async_wait(asio::posix::stream_descriptor::wait_write, go_on);
+      handoff_.async_wait(asio::posix::stream_descriptor::wait_write, go_on);
     } else if (errno == ETOOMANYREFS || errno == ENOBUFS) {
       pause_.expires_after(kPause);  // no lack of room in the socket, which is writable
       pause_.async_wait(go_on);

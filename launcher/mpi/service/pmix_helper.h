@@ -66,7 +66,7 @@ class PmixHelper {
   std::string end_;             // how it ended, once that is known
   std::shared_ptr<ByteStream> control_;
   std::shared_ptr<ByteStream> errors_;
-  asio::posix::stream_descriptor door_;
+  asio::posix::stream_descriptor handoff_;
   asio::steady_timer pause_;
   std::deque<internal::UniqueFd> waiting_;
   internal::FrameReader frames_;

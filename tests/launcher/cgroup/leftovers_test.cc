@@ -21,7 +21,7 @@
 
 #include "base/unique_fd.h"
 #include "launcher/cgroup/control_group.h"
-#include "launcher/files/sweep.h"
+#include "launcher/files/stale_folders.h"
 #include "launcher/process/children.h"
 #include "launcher/process/fork_exec.h"
 #include "launcher/process/owner_tag.h"
@@ -98,13 +98,13 @@ TEST(Sweep, FollowsNoLinksAndTakesFoldersOnly) {
   const std::string results = folder + "/chainmail-run.20260714-12-30-05";
   fs::create_directory(fresh);
   fs::create_directory(results);
-  remove_left_folders(folder);
+  remove_stale_folders(folder);
   EXPECT_TRUE(fs::exists(fresh)) << "it is younger than the kernel, whatever boot it names";
   EXPECT_TRUE(fs::exists(results));
   EXPECT_FALSE(fs::exists(left));
   EXPECT_TRUE(fs::is_symlink(link));
   EXPECT_TRUE(fs::exists(folder + "/elsewhere/kept"));
-  remove_left_folders(folder + "/missing");
+  remove_stale_folders(folder + "/missing");
   fs::remove_all(folder);
 }
 

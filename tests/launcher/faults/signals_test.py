@@ -348,7 +348,7 @@ def inside_a_namespace(launcher, *names):
     for pid in named(*names):
         with contextlib.suppress(ProcessLookupError):  # gone with one before
             os.kill(pid, signal.SIGKILL)
-    all_names = ("sleep", "launcher", "chainmail-ward", "job-reaper")
+    all_names = ("sleep", "launcher", "chainmail-super", "job-reaper")
     limit = time.monotonic() + 5
     while named(*all_names) and time.monotonic() < limit:
         time.sleep(0.05)
@@ -359,8 +359,8 @@ def killall_by_name_leaves_nothing(launcher, _moments):
     """Whatever dies at once; what ranks have started in sessions of their own ends, too."""
     if os.geteuid() != 0:
         raise Skipped("needs root, for a namespace of its own")
-    for names in (["launcher"], ["launcher", "chainmail-ward"], ["launcher", "job-reaper"],
-                  ["chainmail-ward", "job-reaper"]):
+    for names in (["launcher"], ["launcher", "chainmail-super"], ["launcher", "job-reaper"],
+                  ["chainmail-super", "job-reaper"]):
         result = subprocess.run(
             ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", sys.executable, "-B",
              __file__, launcher, INSIDE, *names],

@@ -29,7 +29,7 @@ namespace chainmail::launch {
 namespace {
 
 using ::testing::HasSubstr;
-using Carriers = std::vector<std::optional<std::uint32_t>>;
+using Parents = std::vector<std::optional<std::uint32_t>>;
 
 rlimit own_descriptors() {
   rlimit limit{};
@@ -51,24 +51,24 @@ TEST(TreeShape, IsAStarUpTo64HostsAndTwoLevelsAbove) {
 }
 
 TEST(TreeShape, CarriersComeBeforeWhomTheyCarryAndNoneHasTooMany) {
-  EXPECT_EQ(carriers_of(std::vector<bool>(7, false), 2),
-            (Carriers{std::nullopt, std::nullopt, 0, 0, 1, 1, 2}));
-  EXPECT_EQ(carriers_of(std::vector<bool>(3, false), 0), Carriers(3));
+  EXPECT_EQ(parents_of(std::vector<bool>(7, false), 2),
+            (Parents{std::nullopt, std::nullopt, 0, 0, 1, 1, 2}));
+  EXPECT_EQ(parents_of(std::vector<bool>(3, false), 0), Parents(3));
   for (const std::size_t hosts : {1U, 65U, 100U, 1000U, 5000U}) {
     const std::uint32_t width = tree_width(std::nullopt, hosts, true);
     if (width == 0) continue;
-    std::map<std::optional<std::uint32_t>, std::uint32_t> carried;
-    const Carriers carriers = carriers_of(std::vector<bool>(hosts, false), width);
+    std::map<std::optional<std::uint32_t>, std::uint32_t> children;
+    const Parents parents = parents_of(std::vector<bool>(hosts, false), width);
     for (std::uint32_t node = 0; node < hosts; ++node) {
-      EXPECT_LE(++carried[carriers[node]], width);
-      EXPECT_LT(carriers[node].value_or(0), std::max(node, 1U));
+      EXPECT_LE(++children[parents[node]], width);
+      EXPECT_LT(parents[node].value_or(0), std::max(node, 1U));
     }
   }
 }
 
 TEST(TreeShape, ThisMachineCarriesNobodyAndNobodyCarriesIt) {
-  EXPECT_EQ(carriers_of({true, false, false, true, false, false}, 2),
-            (Carriers{std::nullopt, std::nullopt, std::nullopt, std::nullopt, 1, 1}));
+  EXPECT_EQ(parents_of({true, false, false, true, false, false}, 2),
+            (Parents{std::nullopt, std::nullopt, std::nullopt, std::nullopt, 1, 1}));
 }
 
 // All beginnings of `body` are refused, and so is what is longer.

@@ -26,7 +26,7 @@ failures=0
 # The most memory that the launcher and its agents have taken so far, in KiB.
 peak_of() {
   local pid peak=0 kib
-  for pid in "$1" $(pgrep -P "$1" -x chainmail-ward | xargs -r -n1 pgrep -P |
+  for pid in "$1" $(pgrep -P "$1" -x chainmail-super | xargs -r -n1 pgrep -P |
     xargs -r -n1 pgrep -P); do
     grep -qs '^Name:.launcher$' "/proc/$pid/status" || continue
     kib=$(awk '/^VmHWM/ { print $2 }' "/proc/$pid/status" 2>/dev/null)

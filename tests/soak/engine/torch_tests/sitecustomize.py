@@ -47,12 +47,12 @@ def _substitute():
         def __new__(cls, store, rank, size, *options, timeout=None):
             for option in options:
                 timeout = getattr(option, "_timeout", option)
-            carrier = dist.ProcessGroup(store, rank, size)
+            parent = dist.ProcessGroup(store, rank, size)
             milliseconds = int(timeout.total_seconds() * 1000) if timeout else 60000
-            torch.ops.chainmail.attach_group(carrier.boxed(), "direct",
+            torch.ops.chainmail.attach_group(parent.boxed(), "direct",
                                              f"timeout_ms={milliseconds}")
-            alive.append(carrier)
-            return carrier._get_backend(torch.device("cpu"))
+            alive.append(parent)
+            return parent._get_backend(torch.device("cpu"))
 
     # Tests call it on the backend of a group, where it says nothing.
     torch._C._distributed_c10d.Backend.create_device = torchs_own.create_device

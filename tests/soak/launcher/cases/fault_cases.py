@@ -63,7 +63,7 @@ def kill_two(job):
     """Of the three processes of a node: the one that is left ends everything there."""
     rank = random.randrange(job.size)
     victims = ranks_of_node(job, rank)
-    three = [job.agent_of(rank), job.reaper_of(rank), job.warden_of(rank)]
+    three = [job.agent_of(rank), job.reaper_of(rank), job.supervisor_of(rank)]
     first, second = random.sample(three, 2)
     at = kill(first)
     kill(second)
@@ -73,7 +73,7 @@ def kill_two(job):
 def kill_warden(job):
     rank = random.randrange(job.size)
     victims = ranks_of_node(job, rank)
-    return Fault(kill(job.warden_of(rank)), victims, others(job, victims))
+    return Fault(kill(job.supervisor_of(rank)), victims, others(job, victims))
 
 
 def kill_shell(job):
@@ -230,7 +230,7 @@ CASES = {
     "python": Case(kill_rank, 137, KILLED, "signal 9", program=jobs.PYTHON, size=2),
     "agent": Case(kill_agent, 125, r"lost host ", "host lost"),
     "reaper": Case(kill_reaper, 125, r"lost host ", "host lost"),
-    "warden": Case(kill_warden, 125, r"lost host ", "host lost"),
+    "supervisor": Case(kill_warden, 125, r"lost host ", "host lost"),
     "two": Case(kill_two, 125, r"lost host ", "host lost"),
     "helper": Case(kill_helper, 125, NO_HELPER, NO_HELPER, program=jobs.MPI),
     "mpi-helper": Case(kill_plain_helper, 125, NO_HELPER, "", program=jobs.PLAIN_MPI),

@@ -195,11 +195,11 @@ class Job:
     def reaper_of(self, rank):
         return parent_of(self.agent_of(rank))
 
-    def warden_of(self, rank):
+    def supervisor_of(self, rank):
         return parent_of(self.reaper_of(rank))
 
     def children(self, name):
-        """Children of the launcher with that name: remote shells, local wardens."""
+        """Children of the launcher with that name: remote shells, local supervisors."""
         return children_of(self.process.pid, name)
 
     def processes(self):

@@ -113,11 +113,11 @@ class Tree:
         )
         self.known = {}
 
-    def carrier(self, host):
+    def parent(self, host):
         return None if host < self.width else (host - self.width) // self.width
 
-    def carried(self, host):
-        return [other for other in range(self.hosts) if self.carrier(other) == host]
+    def children(self, host):
+        return [other for other in range(self.hosts) if self.parent(other) == host]
 
     def wait_until_running(self):
         limit = time.time() + 60
@@ -137,11 +137,11 @@ class Tree:
     def reaper(self, host):
         return stat_of(self.agent(host))[1]
 
-    def warden(self, host):
+    def supervisor(self, host):
         return stat_of(self.reaper(host))[1]
 
     def shell(self, host):
-        return stat_of(self.warden(host))[1]
+        return stat_of(self.supervisor(host))[1]
 
     def messages(self):
         return read(f"{self.folder}/err")
@@ -222,10 +222,10 @@ def check_kills(work, hosts, width):
     relay = random.randrange(width)
     while True:
         leaf = random.randrange(width, hosts)
-        if not Tree.carried(_Shape(hosts, width), leaf):
+        if not Tree.children(_Shape(hosts, width), leaf):
             break
-    carried = Tree.carried(_Shape(hosts, width), relay)
-    through = ".*h" + str(carried[0]) + r"\b.*through it" if carried else ""
+    children = Tree.children(_Shape(hosts, width), relay)
+    through = ".*h" + str(children[0]) + r"\b.*through it" if children else ""
     lost_relay = rf"launcher: lost host h{relay}: {through}"
     lost_leaf = rf"launcher: lost host h{leaf}: "
     nine = signal.SIGKILL
@@ -234,11 +234,11 @@ def check_kills(work, hosts, width):
          rf"rank {leaf} on host h{leaf} was killed by signal 9"),
         ("kill leaf's agent", lambda t: t.agent(leaf), nine, 125, lost_leaf),
         ("kill leaf's reaper", lambda t: t.reaper(leaf), nine, 125, lost_leaf),
-        ("kill leaf's warden", lambda t: t.warden(leaf), nine, 125, lost_leaf),
+        ("kill leaf's supervisor", lambda t: t.supervisor(leaf), nine, 125, lost_leaf),
         ("kill leaf's shell", lambda t: t.shell(leaf), nine, 125, lost_leaf),
         ("kill relay's agent", lambda t: t.agent(relay), nine, 125, lost_relay),
         ("kill relay's reaper", lambda t: t.reaper(relay), nine, 125, lost_relay),
-        ("kill relay's warden", lambda t: t.warden(relay), nine, 125, lost_relay),
+        ("kill relay's supervisor", lambda t: t.supervisor(relay), nine, 125, lost_relay),
         ("kill relay's shell", lambda t: t.shell(relay), nine, 125, lost_relay),
         ("terminate relay's agent", lambda t: t.agent(relay), signal.SIGTERM, 143,
          rf"SIGTERM to the agent on host h{relay}: ending the job"),
@@ -253,12 +253,12 @@ def check_kills(work, hosts, width):
 
 
 class _Shape:
-    """What Tree.carried needs, without a job."""
+    """What Tree.children needs, without a job."""
 
     def __init__(self, hosts, width):
         self.hosts, self.width = hosts, width
 
-    carrier = Tree.carrier
+    parent = Tree.parent
 
 
 def check_stops(work, hosts, width):

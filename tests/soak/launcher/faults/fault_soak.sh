@@ -2,11 +2,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-# Kills a rank, the launcher, an agent, its reaper, its warden and an ssh client with SIGKILL, N times each
+# Kills a rank, the launcher, an agent, its reaper, its supervisor and an ssh client with SIGKILL, N times each
 # (default 20), and checks every time that all processes are gone within 2 s, that nothing is left
 # in /dev/shm and /tmp, and that exit code and message are as documented.
 #
-#   tests/soak/launcher/faults/fault_soak.sh [N] [KIND...]      kinds: rank launcher agent reaper warden ssh
+#   tests/soak/launcher/faults/fault_soak.sh [N] [KIND...]      kinds: rank launcher agent reaper supervisor ssh
 #
 # LAUNCHER names the launcher (default build/bin/launcher). PROGRAM, if set, is run by the ranks
 # instead of a shell with a child in a session of its own. Kinds that need root (ssh) or that
@@ -18,7 +18,7 @@ launcher=${LAUNCHER:-build/bin/launcher}
 rounds=${1:-20}
 shift || true
 kinds=("$@")
-[ ${#kinds[@]} -gt 0 ] || kinds=(rank launcher agent reaper warden ssh)
+[ ${#kinds[@]} -gt 0 ] || kinds=(rank launcher agent reaper supervisor ssh)
 limit_ms=2000
 mark=chainmail-soak-$$-$RANDOM
 work=$(mktemp -d "${TMPDIR:-/tmp}/$mark.XXXXXX")
@@ -114,7 +114,7 @@ find_victim() {
       rank) victim=$pid ;;
       agent) victim=$parent ;;
       reaper) victim=$(parent_of "$parent") ;;
-      warden) victim=$(parent_of "$(parent_of "$parent")") ;;
+      supervisor) victim=$(parent_of "$(parent_of "$parent")") ;;
     esac
     grep -qz '^RANK=' "/proc/$pid/environ" 2>/dev/null && [ -n "$victim" ] && last=$victim
   done

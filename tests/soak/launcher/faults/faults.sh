@@ -3,7 +3,7 @@
 # SPDX-FileCopyrightText: 2026 the Chainmail authors
 
 # Breaks running jobs TIMES times in each way: ranks (C++ and Python), agents, the
-# processes above them (reapers, wardens, any two of the three), MPI's helpers, remote shells and the
+# processes above them (reapers, supervisors, any two of the three), MPI's helpers, remote shells and the
 # launcher killed by SIGKILL; ranks and agents stopped; a link cut, or
 # dead in one direction; a rank out of memory; SIGINT and SIGTERM at a random moment of the start.
 # The ranks do all-reduces all the time. Every survivor must get a PeerError that names a rank that
@@ -13,7 +13,7 @@
 #
 #   tests/soak/launcher/faults/faults.sh [--slack F] TIMES [CASE...]
 #
-# CASE: rank python agent reaper warden two helper mpi-helper ssh launcher stop python-stop stop-agent
+# CASE: rank python agent reaper supervisor two helper mpi-helper ssh launcher stop python-stop stop-agent
 # stop-launcher cut deaf mute oom stall start-int start-term, with "local:" (all ranks on this
 # machine) or "nodes:" (half on each of two nodes with sshd) in front to have only that; "local:"
 # and "nodes:" alone are all cases there. --slack multiplies the bounds, for machines that do other

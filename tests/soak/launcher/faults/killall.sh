@@ -11,7 +11,7 @@
 # and looks 5 s later for what is left of the job on both: processes, also those that ranks have
 # started in sessions of their own and that ignore SIGTERM and SIGHUP, folders, control groups. Named
 # like the launcher is what `pkill -9 -f 'launcher|chainmail'` finds: the launcher, agents, their
-# wardens, chainmail-pmix; --names takes the processes' names alone, as `killall` and `pkill -9` do.
+# supervisors, chainmail-pmix; --names takes the processes' names alone, as `killall` and `pkill -9` do.
 #
 #   tests/soak/launcher/faults/killall.sh [--names] TIMES [head|far]...
 #

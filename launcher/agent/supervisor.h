@@ -5,7 +5,7 @@
 // started does not; orphaned, it becomes the child of the next of those above that is left, which
 // ends it and removes the agent's folders.
 //
-//   warden   what the starter has started (a remote shell, srun, qrsh): has its signals and its
+//   supervisor   what the starter has started (a remote shell, srun, qrsh): has its signals and its
 //            status, and dies with its process group
 //   reaper   in a session of its own, and by another name: neither `kill` of that group nor
 //            `pkill launcher` or `pkill -f chainmail` reach it
@@ -27,9 +27,10 @@ namespace chainmail::launch {
 /// ranks enter; the others wait, clear up, also what an agent with this marker leaves in folders,
 /// and exit with its code. `arguments`: the memory of this process's command line, for the reaper's
 /// name. Call before anything else, while there is one thread.
-[[nodiscard]] ControlGroup fork_under_warden(const std::string& marker, std::span<char> arguments);
+[[nodiscard]] ControlGroup fork_under_supervisor(const std::string& marker,
+                                                 std::span<char> arguments);
 
 /// In the agent: how long the controller would wait for it while it is stopped; 0 once it is done.
-void tell_warden(std::chrono::milliseconds lease);
+void tell_supervisor(std::chrono::milliseconds lease);
 
 }  // namespace chainmail::launch

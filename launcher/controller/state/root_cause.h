@@ -41,18 +41,18 @@ struct Blame {
   std::string text;  ///< as a rank announced it
 };
 
-class Verdict {
+class RootCause {
  public:
   using Time = std::chrono::steady_clock::time_point;
 
-  explicit Verdict(std::size_t ranks) : is_victim_(ranks, false) {}
+  explicit RootCause(std::size_t ranks) : is_victim_(ranks, false) {}
 
   /// A rank says that `blame.rank`, or itself, has failed: from now on the end of any other one
   /// explains nothing. The first word counts: a rank that fails because of this one, and is then
   /// blamed by a third, is none the less a victim. Long after, ranks have gone on without that
   /// group, and it is another failure.
   void add(Blame blame, Time now);
-  /// The first failure counts. While the verdict is open, a rank that died on its own still takes
+  /// The first failure counts. Until close(), a rank that died on its own still takes
   /// the place of one that merely noticed, because reports of two nodes may overtake each other.
   void add(Failure failure);
   void close() { is_open_ = false; }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-#include "launcher/cgroup/memory_watch.h"
+#include "launcher/cgroup/oom_detector.h"
 
 #include <unistd.h>
 
@@ -66,9 +66,9 @@ std::string mebibytes(std::int64_t kibibytes) { return std::to_string(kibibytes 
 
 }  // namespace
 
-MemoryWatch::MemoryWatch() : mounts_(read_file("/proc/self/mountinfo")) { look_at_machine(); }
+OomDetector::OomDetector() : mounts_(read_file("/proc/self/mountinfo")) { look_at_machine(); }
 
-MemoryWatch::Seen MemoryWatch::counters_of(const std::string& process) {
+OomDetector::Seen OomDetector::counters_of(const std::string& process) {
   std::string file = read_file("/proc/" + process + "/cgroup");
   if (file != known_file_) {
     known_group_ = find_memory_group(file, mounts_);
@@ -84,18 +84,18 @@ MemoryWatch::Seen MemoryWatch::counters_of(const std::string& process) {
   return {known_group_, kills_of(known_group_)};
 }
 
-void MemoryWatch::look_at_own_group() { own_ = counters_of("self"); }
+void OomDetector::look_at_own_group() { own_ = counters_of("self"); }
 
-void MemoryWatch::look(pid_t pid) { ranks_[pid] = counters_of(std::to_string(pid)); }
+void OomDetector::look(pid_t pid) { ranks_[pid] = counters_of(std::to_string(pid)); }
 
-void MemoryWatch::look_at_machine() {
+void OomDetector::look_at_machine() {
   machine_kills_ = number_after(read_file("/proc/vmstat"), "oom_kill");
   const std::string memory = read_file("/proc/meminfo");
   available_kib_ = number_after(memory, "MemAvailable:");
   total_kib_ = number_after(memory, "MemTotal:");
 }
 
-KillReport MemoryWatch::explain(pid_t pid, std::int64_t peak_kib) const {
+KillReport OomDetector::explain(pid_t pid, std::int64_t peak_kib) const {
   const std::string used = "it had used up to " + mebibytes(peak_kib);
   const std::string left = mebibytes(available_kib_) + " of the machine's " +
                            mebibytes(total_kib_) + " were free a moment before";

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-#include "launcher/files/sweep.h"
+#include "launcher/files/stale_folders.h"
 
 #include <fcntl.h>
 #include <linux/magic.h>
@@ -73,7 +73,7 @@ bool is_older_than_the_kernel(const struct stat& status) {
 
 }  // namespace
 
-void remove_left_folders(const std::string& parent) noexcept {
+void remove_stale_folders(const std::string& parent) noexcept {
   try {
     const internal::UniqueFd turn(
         ::open(parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NONBLOCK));
@@ -98,9 +98,9 @@ void remove_left_folders(const std::string& parent) noexcept {
   }
 }
 
-void remove_left_folders() noexcept {
+void remove_stale_folders() noexcept {
   try {
-    for (const std::string& place : places()) remove_left_folders(place);
+    for (const std::string& place : places()) remove_stale_folders(place);
   } catch (const std::exception&) {
     // They stay.
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-#include "launcher/controller/state/verdict.h"
+#include "launcher/controller/state/root_cause.h"
 
 #include <signal.h>
 #include <string.h>
@@ -32,7 +32,7 @@ int code_of(const RankExit& exit) noexcept {
   return exit.by_signal ? exit_code::kSignalBase + value : value;
 }
 
-void Verdict::add(Blame blame, Time now) {
+void RootCause::add(Blame blame, Time now) {
   const bool is_another = blame_ && now - blamed_at_ > kOneFailure;
   if (is_victim_.at(blame.rank) && !is_another) return;
   if (!blame_ || is_another) blamed_at_ = now;
@@ -41,14 +41,14 @@ void Verdict::add(Blame blame, Time now) {
   if (!blame_ || is_another) blame_ = std::move(blame);
 }
 
-void Verdict::add(Failure failure) {
+void RootCause::add(Failure failure) {
   if (!is_open_) return;
   if (!failure_ || weight_of(failure) > weight_of(*failure_)) failure_ = std::move(failure);
 }
 
 // How much a failure explains. SIGABRT is what an uncaught PeerError ends in, so it weighs no more
 // than an exit code; any other signal came from outside or from a fault of the rank itself.
-int Verdict::weight_of(const Failure& failure) const {
+int RootCause::weight_of(const Failure& failure) const {
   if (!failure.rank) return 2;
   if (is_victim_.at(*failure.rank)) return 0;
   const int signal_number = failure.exit_code - exit_code::kSignalBase;

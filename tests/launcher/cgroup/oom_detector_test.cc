@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include "launcher/cgroup/memory_watch.h"
+#include "launcher/cgroup/oom_detector.h"
 
 namespace chainmail::launch {
 namespace {
@@ -45,10 +45,10 @@ TEST(MemoryGroup, NothingToBeSeenIsNoError) {
   EXPECT_EQ(find_memory_group("::::\n4:memory\n", "- - -\n a b - c\n").folder, "");
 }
 
-TEST(MemoryWatch, AKillByAPersonIsNoLackOfMemory) {
-  MemoryWatch watch;
-  watch.look(getpid());
-  const KillReport report = watch.explain(getpid(), 3 << 10);
+TEST(OomDetector, AKillByAPersonIsNoLackOfMemory) {
+  OomDetector detector;
+  detector.look(getpid());
+  const KillReport report = detector.explain(getpid(), 3 << 10);
   EXPECT_FALSE(report.is_out_of_memory);
   EXPECT_THAT(report.detail, HasSubstr("it had used up to 3 MiB"));
 }

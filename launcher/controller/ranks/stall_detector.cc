@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-#include "launcher/controller/ranks/stall_watch.h"
+#include "launcher/controller/ranks/stall_detector.h"
 
 #include <algorithm>
 #include <tuple>
@@ -21,22 +21,22 @@ std::string place_of(const Progress& progress) {
 
 }  // namespace
 
-void StallWatch::update(std::uint32_t rank, Progress progress, Time now) {
+void StallDetector::update(std::uint32_t rank, Progress progress, Time now) {
   Rank& known = ranks_.at(rank);
   if (known.seen == progress) return;
   known.seen = progress;
   known.since = now;
 }
 
-void StallWatch::start_anew(Time now) {
+void StallDetector::start_anew(Time now) {
   for (Rank& rank : ranks_) rank.since = now;
 }
 
 // News of ranks come at different times: the one that all wait for may have been heard of last. So
 // somebody no further than this rank, heard of within the limit, excuses it; for as long again, as
 // ranks need not have to do with each other.
-bool StallWatch::may_wait_for_others(std::uint32_t rank, Time now,
-                                     std::chrono::milliseconds limit) const {
+bool StallDetector::may_wait_for_others(std::uint32_t rank, Time now,
+                                        std::chrono::milliseconds limit) const {
   const Rank& waiting = ranks_[rank];
   if (now - waiting.since >= 2 * limit) return false;
   return std::any_of(ranks_.begin(), ranks_.end(), [&](const Rank& other) {
@@ -44,7 +44,7 @@ bool StallWatch::may_wait_for_others(std::uint32_t rank, Time now,
   });
 }
 
-std::optional<Stall> StallWatch::find(Time now, std::chrono::milliseconds limit) const {
+std::optional<Stall> StallDetector::find(Time now, std::chrono::milliseconds limit) const {
   std::vector<std::uint32_t> still;
   std::size_t known = 0;
   for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank) {

@@ -13,9 +13,9 @@ namespace chainmail::launch {
 /// Removes this user's folders of ours in the places where launchers and agents make them, if the
 /// processes they belong to are gone. One process at a time per place; others leave it alone. Never
 /// throws.
-void remove_left_folders() noexcept;
+void remove_stale_folders() noexcept;
 
 /// The same in one folder.
-void remove_left_folders(const std::string& parent) noexcept;
+void remove_stale_folders(const std::string& parent) noexcept;
 
 }  // namespace chainmail::launch

@@ -30,11 +30,11 @@ struct Stall {
   std::string text;  ///< "no step and no operation for 60 s; ..."
 };
 
-class StallWatch {
+class StallDetector {
  public:
   using Time = std::chrono::steady_clock::time_point;
 
-  explicit StallWatch(std::size_t ranks) : ranks_(ranks) {}
+  explicit StallDetector(std::size_t ranks) : ranks_(ranks) {}
 
   void update(std::uint32_t rank, Progress progress, Time now);
   /// The rank has ended: it need not go on.

@@ -21,15 +21,15 @@
 
 namespace chainmail::launch {
 
-class PmixDoor {
+class PmixListener {
  public:
   /// Listens. `on_member` gets the connections of ranks, nothing read from them. Throws
   /// SystemError.
-  PmixDoor(asio::io_context& io, std::string name,
-           std::function<void(internal::UniqueFd)> on_member);
-  ~PmixDoor();
-  PmixDoor(const PmixDoor&) = delete;
-  PmixDoor& operator=(const PmixDoor&) = delete;
+  PmixListener(asio::io_context& io, std::string name,
+               std::function<void(internal::UniqueFd)> on_member);
+  ~PmixListener();
+  PmixListener(const PmixListener&) = delete;
+  PmixListener& operator=(const PmixListener&) = delete;
 
   std::uint16_t port() const noexcept { return port_; }
 

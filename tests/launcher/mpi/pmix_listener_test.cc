@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-#include "launcher/mpi/service/pmix_door.h"
+#include "launcher/mpi/service/pmix_listener.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -21,14 +21,14 @@ namespace {
 using internal::UniqueFd;
 using std::chrono::milliseconds;
 
-class PmixDoorTest : public ::testing::Test {
+class PmixListenerTest : public ::testing::Test {
  protected:
   UniqueFd call(const std::string& words) {
     UniqueFd caller(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     sockaddr_in address{};
     address.sin_family = AF_INET;
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    address.sin_port = htons(door_.port());
+    address.sin_port = htons(listener_.port());
     EXPECT_EQ(connect(caller.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address),
               0);
     say(caller, words);
@@ -47,7 +47,7 @@ class PmixDoorTest : public ::testing::Test {
       io_.run_for(milliseconds(5));
     }
   }
-  // Whether the door has closed the connection.
+  // Whether the listener has closed the connection.
   static bool is_dropped(const UniqueFd& caller) {
     char byte = 0;
     const ssize_t count = recv(caller.get(), &byte, 1, MSG_DONTWAIT);
@@ -56,11 +56,12 @@ class PmixDoorTest : public ::testing::Test {
 
   asio::io_context io_;
   std::vector<UniqueFd> members_;
-  PmixDoor door_{io_, "chainmail-0123",
-                 [this](UniqueFd connection) { members_.push_back(std::move(connection)); }};
+  PmixListener listener_{io_, "chainmail-0123", [this](UniqueFd connection) {
+                           members_.push_back(std::move(connection));
+                         }};
 };
 
-TEST_F(PmixDoorTest, AMemberIsHandedOverWithItsWordsUnread) {
+TEST_F(PmixListenerTest, AMemberIsHandedOverWithItsWordsUnread) {
   const UniqueFd rank = call("native..chainmail-0123..1");
   run(1, milliseconds(2000));
   ASSERT_EQ(members_.size(), 1U);
@@ -71,7 +72,7 @@ TEST_F(PmixDoorTest, AMemberIsHandedOverWithItsWordsUnread) {
             "native..chainmail-0123..1");
 }
 
-TEST_F(PmixDoorTest, StrangersAreDropped) {
+TEST_F(PmixListenerTest, StrangersAreDropped) {
   const UniqueFd http = call("GET / HTTP/1.1\r\n\r\n");
   const UniqueFd near = call("chainmail-0122");
   const UniqueFd length = call("\x7f\xff\xff\xff\xff\xff\xff\xff");
@@ -82,7 +83,7 @@ TEST_F(PmixDoorTest, StrangersAreDropped) {
     EXPECT_TRUE(is_dropped(*stranger));
 }
 
-TEST_F(PmixDoorTest, WordsMayComeInTwoPackets) {
+TEST_F(PmixListenerTest, WordsMayComeInTwoPackets) {
   const UniqueFd rank = call("native..chainmail-");
   run(1, milliseconds(2));
   say(rank, "0123");
@@ -90,7 +91,7 @@ TEST_F(PmixDoorTest, WordsMayComeInTwoPackets) {
   EXPECT_EQ(members_.size(), 1U);
 }
 
-TEST_F(PmixDoorTest, SilentCrowdsHoldNobodyUpForLong) {
+TEST_F(PmixListenerTest, SilentCrowdsHoldNobodyUpForLong) {
   std::vector<UniqueFd> silent;
   for (int i = 0; i < 300; ++i) {
     silent.push_back(call(""));

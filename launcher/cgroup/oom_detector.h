@@ -24,9 +24,9 @@ struct KillReport {
   std::string detail;             ///< what is known, for people
 };
 
-class MemoryWatch {
+class OomDetector {
  public:
-  MemoryWatch();
+  OomDetector();
   /// Takes down the counters of this process, in whose control group ranks begin.
   void look_at_own_group();
   /// A rank that has just been started: its counters are those of look_at_own_group(), which is

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-#include "launcher/mpi/service/pmix_door.h"
+#include "launcher/mpi/service/pmix_listener.h"
 
 #include <fcntl.h>
 #include <sys/socket.h>
@@ -36,7 +36,7 @@ void close_on_exec(int fd) {
 }  // namespace
 
 // Counts itself, so that a caller whose handlers are dropped gives its place back.
-struct PmixDoor::Caller {
+struct PmixListener::Caller {
   Caller(tcp::socket connected, std::shared_ptr<std::size_t> all)
       : socket(std::move(connected)), limit(socket.get_executor()), callers(std::move(all)) {
     ++*callers;
@@ -51,8 +51,8 @@ struct PmixDoor::Caller {
   int looks = 0;
 };
 
-PmixDoor::PmixDoor(asio::io_context& io, std::string name,
-                   std::function<void(internal::UniqueFd)> on_member)
+PmixListener::PmixListener(asio::io_context& io, std::string name,
+                           std::function<void(internal::UniqueFd)> on_member)
     : name_(std::move(name)), on_member_(std::move(on_member)), acceptor_(io), pause_(io) {
   try {
     acceptor_.open(tcp::v4());
@@ -68,9 +68,9 @@ PmixDoor::PmixDoor(asio::io_context& io, std::string name,
   accept_next();
 }
 
-PmixDoor::~PmixDoor() { *alive_ = false; }
+PmixListener::~PmixListener() { *alive_ = false; }
 
-void PmixDoor::accept_next() {
+void PmixListener::accept_next() {
   if (*callers_ >= kMaxCallers) return accept_later();
   acceptor_.async_accept([this, alive = alive_](const asio::error_code& error, tcp::socket socket) {
     if (!*alive || error == asio::error::operation_aborted) return;
@@ -82,14 +82,14 @@ void PmixDoor::accept_next() {
 }
 
 // When there is no room, or no descriptor is left.
-void PmixDoor::accept_later() {
+void PmixListener::accept_later() {
   pause_.expires_after(kPause);
   pause_.async_wait([this, alive = alive_](const asio::error_code& error) {
     if (*alive && !error) accept_next();
   });
 }
 
-void PmixDoor::listen_to(const std::shared_ptr<Caller>& caller) {
+void PmixListener::listen_to(const std::shared_ptr<Caller>& caller) {
   caller->limit.expires_after(*callers_ <= kMaxCallers / 2 ? kTimeToSpeak : kTimeInACrowd);
   caller->limit.async_wait([weak = std::weak_ptr<Caller>(caller)](const asio::error_code& error) {
     asio::error_code ignored;
@@ -102,7 +102,7 @@ void PmixDoor::listen_to(const std::shared_ptr<Caller>& caller) {
 }
 
 // Nothing is taken from the socket: libpmix wants to read it from the beginning.
-void PmixDoor::look_at(const std::shared_ptr<Caller>& caller) {
+void PmixListener::look_at(const std::shared_ptr<Caller>& caller) {
   std::array<char, kMaxFirstBytes> buffer;
   const ssize_t count =
       recv(caller->socket.native_handle(), buffer.data(), buffer.size(), MSG_PEEK | MSG_DONTWAIT);

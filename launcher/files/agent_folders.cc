@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-#include "launcher/files/marked_folders.h"
+#include "launcher/files/agent_folders.h"
 
 #include <sys/stat.h>
 #include <unistd.h>
@@ -24,8 +24,8 @@ bool is_own_folder(const fs::path& path) {
 
 }  // namespace
 
-void remove_marked_folders(const std::string& parent, const std::string& kind,
-                           const std::vector<std::string>& markers) noexcept {
+void remove_agent_folders(const std::string& parent, const std::string& kind,
+                          const std::vector<std::string>& markers) noexcept {
   try {
     const TrustedPath folder = trusted_folder(parent);
     if (folder.path.empty()) return;

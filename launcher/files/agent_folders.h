@@ -14,7 +14,7 @@ namespace chainmail::launch {
 /// Removes this user's folders below `parent`, if it is one that nobody else could replace them in
 /// (staging/trusted_path.h), that are called MARKER, `kind`, and anything, of
 /// every one of the `markers`. Never throws.
-void remove_marked_folders(const std::string& parent, const std::string& kind,
-                           const std::vector<std::string>& markers) noexcept;
+void remove_agent_folders(const std::string& parent, const std::string& kind,
+                          const std::vector<std::string>& markers) noexcept;
 
 }  // namespace chainmail::launch

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-#include "launcher/agent/warden.h"
+#include "launcher/agent/supervisor.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -22,7 +22,7 @@
 #include "base/deadline.h"
 #include "base/error.h"
 #include "launcher/channel/frame_channel.h"
-#include "launcher/files/sweep.h"
+#include "launcher/files/stale_folders.h"
 #include "launcher/mpi/service/mpi_directories.h"
 #include "launcher/process/children.h"
 #include "launcher/process/fork_exec.h"
@@ -31,7 +31,7 @@
 namespace chainmail::launch {
 namespace {
 
-constexpr const char* kWardenName = "chainmail-ward";  // 15 characters at most
+constexpr const char* kSupervisorName = "chainmail-super";  // 15 characters at most
 // For an agent that has lost its reaper to end its ranks.
 constexpr std::chrono::milliseconds kAgentsTime{2500};
 
@@ -82,8 +82,8 @@ void hand_on(int number) {
   errno = error;
 }
 
-// For Slurm the warden is the task, and gets its signals; the agent knows what to do. Both outlive
-// it.
+// For Slurm the supervisor is the task, and gets its signals; the agent knows what to do. Both
+// outlive it.
 void hand_signals_on(pid_t below, pid_t above) {
   process_below = below;
   process_above = above;
@@ -136,8 +136,8 @@ void start_sweep() {
   die_with(parent, SIGKILL);
   (void)!nice(19);                          // the ranks that start meanwhile come first
   (void)dup2(STDIN_FILENO, STDERR_FILENO);  // the remote shell waits for its end
-  end_left_groups();
-  remove_left_folders();
+  end_stale_groups();
+  remove_stale_folders();
   _exit(0);
 }
 
@@ -188,8 +188,8 @@ int wait_for_end_of(pid_t below) {
 
 }  // namespace
 
-ControlGroup fork_under_warden(const std::string& marker, std::span<char> arguments) {
-  const pid_t warden = getpid();
+ControlGroup fork_under_supervisor(const std::string& marker, std::span<char> arguments) {
+  const pid_t supervisor = getpid();
   share_lease();
   adopt_orphans();
   ControlGroup group = ControlGroup::make_below_own();
@@ -201,11 +201,11 @@ ControlGroup fork_under_warden(const std::string& marker, std::span<char> argume
   }
   if (reaper > 0) {
     give_up_channel();
-    prctl(PR_SET_NAME, kWardenName);
+    prctl(PR_SET_NAME, kSupervisorName);
     hand_signals_on(reaper, 0);
     watch(reaper, marker, group);
   }
-  die_with(warden, SIGTERM);
+  die_with(supervisor, SIGTERM);
   setsid();
   adopt_orphans();
   const pid_t own = getpid();
@@ -214,14 +214,14 @@ ControlGroup fork_under_warden(const std::string& marker, std::span<char> argume
   if (agent > 0) {
     give_up_channel();
     take_name(kReaperName, arguments);
-    hand_signals_on(agent, warden);
+    hand_signals_on(agent, supervisor);
     reap(agent, marker, group);
   }
   die_with(own, SIGTERM);
   return group;
 }
 
-void tell_warden(std::chrono::milliseconds lease) {
+void tell_supervisor(std::chrono::milliseconds lease) {
   if (shared_lease_ms != nullptr) shared_lease_ms->store(lease.count());
 }
 
