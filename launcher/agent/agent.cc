@@ -6,41 +6,27 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <asio/post.hpp>
 #include <cerrno>
-#include <chrono>
-#include <cstring>
 #include <utility>
 
 #include "base/deadline.h"
 #include "base/error.h"
 #include "launcher/agent/host_facts.h"
 #include "launcher/agent/supervisor.h"
-#include "launcher/job/options.h"
 #include "launcher/process/children.h"
-#include "launcher/process/signals.h"
 
 namespace chainmail::launch {
 namespace {
 
-// The kernel kills at the hard limit; the soft one, where it is lower, sends SIGXCPU.
-bool has_used_up_cpu_time(const rlimit& limit, const rusage& usage) {
-  if (limit.rlim_max == RLIM_INFINITY) return false;
-  const auto microseconds = [](const timeval& time) {
-    return time.tv_sec * 1000000 + time.tv_usec;
-  };
-  return microseconds(usage.ru_utime) + microseconds(usage.ru_stime) >=
-         static_cast<std::int64_t>(limit.rlim_max) * 1000000 - 100000;
-}
-
 using internal::BodyReader;
 using internal::BodyWriter;
 using internal::Deadline;
+using internal::Frame;
+using internal::JobMessage;
 using internal::UniqueFd;
 
 // What may wait for the controller before the ranks' output is no longer read.
@@ -61,18 +47,23 @@ UniqueFd taken_over(int fd, int replacement_flags) {
 
 Agent::Agent(std::string marker, const rlimit& descriptors, ControlGroup group)
     : marker_(std::move(marker)),
-      descriptors_(descriptors),
       group_(std::move(group)),
       supervisor_(getppid()),
       signals_(io_),
       heartbeat_(io_),
       relay_(
           io_, shared_,
-          [this](AgentMessage type, std::string body) {
-            channel_->send(type, std::move(body));
-            update_reading();
-          },
-          descriptors_) {}
+          [this](AgentMessage type, std::string body) { send(type, std::move(body)); },
+          descriptors),
+      ranks_(
+          io_, descriptors, group_,
+          [this](AgentMessage type, std::string body) { send(type, std::move(body)); },
+          [this](std::string frames) { channel_->send_raw(std::move(frames)); }) {}
+
+void Agent::send(AgentMessage type, std::string body) {
+  channel_->send(type, std::move(body));
+  update_reading();
+}
 
 int Agent::run() {
   signal(SIGPIPE, SIG_IGN);
@@ -83,7 +74,7 @@ int Agent::run() {
   wait_for_signals();
 
   FrameChannel::Callbacks callbacks;
-  callbacks.on_frame = [this](const internal::Frame& frame) { on_frame(frame); };
+  callbacks.on_frame = [this](const Frame& frame) { on_frame(frame); };
   callbacks.on_end = [this](const std::string& reason) {
     if (reason != kClosed) say("the connection to the launcher ends: " + reason);
     end(1);
@@ -128,16 +119,16 @@ void Agent::on_signal(int number) {
 
 // Its own ranks get it at once; the controller sees to all others.
 void Agent::on_passed_signal(int number) {
-  const auto& ignored = order_.ignored_signals;
+  const auto& ignored = ranks_.order().ignored_signals;
   if (std::find(ignored.begin(), ignored.end(), static_cast<std::uint32_t>(number)) !=
       ignored.end()) {
     return;
   }
-  const bool has_ranks = started_ && !told_all_exited_;
-  const bool has_been_passed = passed_.has(number);
+  const bool has_ranks = ranks_.is_running();
+  const bool has_been_passed = ranks_.has_passed(number);
   if (has_ranks) got_.add(number);
   if (has_been_passed) return;
-  if (has_ranks) pass_signal(number);
+  if (has_ranks) ranks_.pass_signal(number);
   tell_signalled(number, has_ranks);
 }
 
@@ -162,203 +153,171 @@ void Agent::beat() {
   heartbeat_.async_wait([this](const asio::error_code& error) {
     if (!error) beat();
   });
-  look_at_memory();
-  look_at_starts();
+  ranks_.check();
 }
 
-// Of some ranks at a time, each in its turn: their files take up to 40 us a rank.
-void Agent::look_at_memory() {
-  constexpr std::size_t kRanksAtATime = 64;
-  for (std::size_t i = 0; i < std::min(kRanksAtATime, ranks_.size()); ++i) {
-    next_look_ = (next_look_ + 1) % ranks_.size();
-    const Rank& rank = ranks_[next_look_];
-    if (rank.is_running) memory_.look(rank.pid);
-  }
-  memory_.look_at_machine();
-}
-
-void Agent::on_frame(const internal::Frame& frame) {
+void Agent::on_frame(const Frame& frame) {
+  BodyReader body(frame.body);
   switch (type_of(frame)) {
+    case AgentMessage::kHeartbeat:
+      return;
     case AgentMessage::kStartPart:
       order_bytes_ += frame.body;
-      break;
+      return;
     case AgentMessage::kStart:
-      if (started_ && !told_all_exited_) {
-        throw SystemError("agent protocol: started while ranks run", EPROTO);
-      }
-      order_ = decode_order(order_bytes_);
-      order_bytes_.clear();
-      start_ranks();
-      break;
+      return start_ranks();
     case AgentMessage::kSignalRanks:
-      signal_ranks(static_cast<int>(BodyReader(frame.body).u32()));
-      break;
+      return ranks_.signal_all(static_cast<int>(body.u32()));
     case AgentMessage::kLease:
-      lease_ = std::chrono::milliseconds(BodyReader(frame.body).u32());
-      tell_supervisor(lease_);
-      break;
+      lease_ = std::chrono::milliseconds(body.u32());
+      return tell_supervisor(lease_);
     case AgentMessage::kPassSignal: {
-      const int number = static_cast<int>(BodyReader(frame.body).u32());
-      if (!got_.has(number)) pass_signal(number);
-      break;
+      const int number = static_cast<int>(body.u32());
+      const std::uint32_t rows = body.u32();
+      if (number == SIGWINCH) ranks_.set_window({rows, body.u32()});
+      if (!got_.has(number)) ranks_.pass_signal(number);
+      return;
     }
     case AgentMessage::kOutputTaken:
-      on_output_taken(frame);
-      break;
+      return on_output_taken(frame);
     case AgentMessage::kRankInput:
-      on_rank_input(frame);
-      break;
-    case AgentMessage::kLeave:
-      end(0);
-      break;
+      return on_rank_input(frame);
     case AgentMessage::kRankBytes:
-      relay_to_rank(frame);
-      break;
+      if (RankStreams* streams = ranks_.streams_of(body.u32())) streams->write_job(body.text());
+      return;
+    case AgentMessage::kLeave:
+      return end(0);
     case AgentMessage::kMpi:
-      on_mpi(frame);
-      break;
+      if (auto message = mpi_pieces_.add(frame.body); message && mpi_) {
+        mpi_->handle(std::move(*message));
+      }
+      return;
+    case AgentMessage::kSharedMpi:
+      if (mpi_) mpi_->handle(decode_mpi(shared_.text(body.u32())));
+      return;
+    case AgentMessage::kPreload:
+      return on_preload(frame);
     case AgentMessage::kTunnelOpen:
     case AgentMessage::kTunnelInput:
     case AgentMessage::kTunnelImage:
     case AgentMessage::kTunnelKill:
     case AgentMessage::kTunnelUrgent:
     case AgentMessage::kTunnelShared:
-      relay_.on_frame(frame);
-      break;
+      return relay_.on_frame(frame);
     case AgentMessage::kSharedPart:
     case AgentMessage::kSharedDrop:
+      return shared_.on_frame(frame);
     case AgentMessage::kTable:
+      table_ = decode_table(shared_.text(body.u32()));
+      return;
     case AgentMessage::kWelcomeRank:
+      return welcome(body.u32());
     case AgentMessage::kNews:
-    case AgentMessage::kSharedMpi:
-      on_spread(frame);
-      break;
-    case AgentMessage::kPreload:
-      on_preload(frame);
-      break;
-    case AgentMessage::kHeartbeat:
-      break;
-    case AgentMessage::kAgentHello:
-    case AgentMessage::kRankStarted:
-    case AgentMessage::kStartFailed:
-    case AgentMessage::kRankExited:
-    case AgentMessage::kRankStopped:
-    case AgentMessage::kOutput:
-    case AgentMessage::kAllExited:
-    case AgentMessage::kInputTaken:
-    case AgentMessage::kTunnelOutput:
-    case AgentMessage::kTunnelEnded:
-    case AgentMessage::kTunnelNoImage:
-    case AgentMessage::kSignalled:
+      return tell_ranks(frame);
+    default:  // a number from outside, any value
       throw SystemError("agent protocol: message for the controller came to an agent", EPROTO);
   }
 }
 
-void Agent::connect_streams(Rank& rank, RankHandles handles) {
-  RankStreams::Callbacks callbacks;
-  const std::uint32_t number = rank.number;
-  callbacks.on_output = [this, number](std::uint8_t stream, std::string_view piece) {
-    channel_->send(AgentMessage::kOutput, BodyWriter().u32(number).u8(stream).text(piece).take());
-    update_reading();
-  };
-  callbacks.on_job_bytes = [this, number](std::string_view bytes) {
-    channel_->send(AgentMessage::kRankBytes, BodyWriter().u32(number).text(bytes).take());
-    update_reading();
-  };
-  callbacks.on_input_taken = [this, number](bool more) {
-    channel_->send(AgentMessage::kInputTaken, BodyWriter().u32(number).u8(more ? 1 : 0).take());
-  };
-  rank.streams = std::make_unique<RankStreams>(
-      io_, std::move(handles), RankStreams::Settings{order_.carriage_returns, order_.output_window},
-      std::move(callbacks));
+// After the ranks of an earlier world have ended; its MPI helper goes before the next one comes.
+void Agent::start_ranks() {
+  if (ranks_.is_running()) {
+    throw SystemError("agent protocol: started while ranks run", EPROTO);
+  }
+  StartOrder order = decode_order(std::exchange(order_bytes_, {}));
+  ranks_.clear();
+  mpi_.reset();
+  start_mpi(order);
+  ranks_.start(std::move(order), cores_, mpi_.get());
 }
 
-RankStreams* Agent::streams_of(std::uint32_t number) {
-  const auto found = std::find_if(ranks_.begin(), ranks_.end(), [number](const Rank& rank) {
-    return rank.streams && rank.number == number;
-  });
-  return found == ranks_.end() ? nullptr : found->streams.get();
-}
-
-void Agent::relay_to_rank(const internal::Frame& frame) {
+void Agent::on_output_taken(const Frame& frame) {
   BodyReader body(frame.body);
-  if (RankStreams* streams = streams_of(body.u32())) streams->write_job(body.text());
-}
-
-void Agent::on_output_taken(const internal::Frame& frame) {
-  BodyReader body(frame.body);
-  RankStreams* streams = streams_of(body.u32());
+  RankStreams* streams = ranks_.streams_of(body.u32());
   const std::uint8_t stream = body.u8();
   if (streams != nullptr) streams->output_taken(stream, body.u32());
 }
 
-void Agent::on_rank_input(const internal::Frame& frame) {
+void Agent::on_rank_input(const Frame& frame) {
   BodyReader body(frame.body);
   const std::uint32_t number = body.u32();
-  if (RankStreams* streams = streams_of(number)) {
+  if (RankStreams* streams = ranks_.streams_of(number)) {
     streams->write_input(body.text());
   } else {
     channel_->send(AgentMessage::kInputTaken, BodyWriter().u32(number).u8(0).take());
   }
 }
 
-void Agent::signal_ranks(int number) {
-  if (number == SIGTERM || number == SIGKILL) start_no_more();
-  for (Rank& rank : ranks_) {
-    if (!rank.is_running) continue;
-    rank.is_killed_by_us = rank.is_killed_by_us || number == SIGKILL;
-    kill(-rank.pid, number);
-    // A stopped rank acts on nothing but SIGKILL until it continues.
-    if (number == SIGTERM) kill(-rank.pid, SIGCONT);
+void Agent::start_mpi(const StartOrder& order) {
+  if (order.mpi.empty()) return;
+  try {
+    const std::string helper = preload_ ? preload_->folder() + "/" + kPmixHelperName : "";
+    mpi_ = std::make_unique<MpiService>(io_, complete_mpi_order(order), marker_, helper,
+                                        [this](const MpiMessage& message) { send_mpi(message); });
+  } catch (const SystemError& error) {
+    // The job ends by this; ranks that start meanwhile are ended with it.
+    send_mpi({.op = MpiOp::kUnserved, .data = error.what()});
   }
 }
 
-// As under mpirun: what a rank has started is the rank's to tell. What has no program yet would die
-// of it, or know nothing of it afterwards: it gets it when its program runs.
-void Agent::pass_signal(int number) {
-  if (number <= 0 || number >= NSIG) return;
-  passed_.add(number);
-  for (Rank& rank : ranks_) {
-    if (rank.is_waiting || rank.is_starting) {
-      rank.early_signals.insert(number);
-    } else if (rank.is_running) {
-      kill(rank.pid, number);
-    }
+MpiOrder Agent::complete_mpi_order(const StartOrder& start) const {
+  MpiOrder order = decode_mpi_order(start.mpi);
+  if (table_) {
+    order.node_of_rank = table_->welcome.node_of_rank;
+    order.node_names = table_->mpi_node_names;
   }
+  check_mpi_order(order);
+  return order;
+}
+
+void Agent::send_mpi(const MpiMessage& message) {
+  send_in_pieces(message,
+                 [this](std::string body) { channel_->send(AgentMessage::kMpi, std::move(body)); });
+}
+
+void Agent::on_preload(const Frame& frame) {
+  if (!preload_) {
+    preload_ = std::make_unique<PreloadStore>(marker_, [this](std::string body) {
+      channel_->send(AgentMessage::kPreload, std::move(body));
+    });
+  }
+  preload_->handle(frame.body);
+  if (mpi_ && !preload_->folder().empty()) {
+    mpi_->helper_arrived(preload_->folder() + "/" + kPmixHelperName);
+  }
+}
+
+void Agent::welcome(std::uint32_t rank) {
+  RankStreams* streams = ranks_.streams_of(rank);
+  if (streams == nullptr) return;
+  if (!table_ || rank >= table_->welcome.node_of_rank.size()) {
+    throw SystemError("agent protocol: a welcome that no table goes with", EPROTO);
+  }
+  internal::Welcome welcome = table_->welcome;
+  welcome.rank = rank;
+  streams->write_job(internal::encode_frame(
+      {JobMessage::kWelcome, ranks_.order().generation, internal::encode_welcome(welcome)}));
+}
+
+void Agent::tell_ranks(const Frame& frame) {
+  BodyReader body(frame.body);
+  const auto type = static_cast<JobMessage>(static_cast<std::uint16_t>(body.u32()));
+  const std::uint32_t except = body.u32();
+  const std::string bytes = internal::encode_frame({type, ranks_.order().generation, body.text()});
+  ranks_.write_all(bytes, except);
 }
 
 // A slow channel slows the ranks down instead of filling memory.
 void Agent::update_reading() {
   const bool has_room = channel_->queued_bytes() < kMaxQueuedBytes;
-  for (Rank& rank : ranks_) {
-    if (rank.streams) rank.streams->set_reading(has_room);
-  }
+  ranks_.set_reading(has_room);
   relay_.set_reading(has_room);
 }
 
 void Agent::reap() {
-  for (Rank& rank : ranks_) {
-    while (rank.is_running) {
-      siginfo_t info{};
-      // WNOWAIT keeps the zombie, and with it the number of its process group, until all that
-      // is left of the group has been killed.
-      const int options = WEXITED | WSTOPPED | WCONTINUED | WNOHANG | WNOWAIT;
-      if (waitid(P_PID, static_cast<id_t>(rank.pid), &info, options) != 0 || info.si_pid == 0) {
-        break;
-      }
-      if (info.si_code == CLD_STOPPED || info.si_code == CLD_CONTINUED) {
-        waitid(P_PID, static_cast<id_t>(rank.pid), &info, WSTOPPED | WCONTINUED | WNOHANG);
-        const std::uint8_t stopped = info.si_code == CLD_STOPPED ? 1 : 0;
-        channel_->send(AgentMessage::kRankStopped,
-                       BodyWriter().u32(rank.number).u8(stopped).take());
-        continue;
-      }
-      on_exit(rank, info);
-    }
-  }
+  ranks_.reap();
   relay_.reap();
   reap_orphans();
-  tell_when_all_exited();
 }
 
 // Ranks that ended have been dealt with; what else has ended came from them.
@@ -366,67 +325,10 @@ void Agent::reap_orphans() {
   while (true) {
     siginfo_t info{};
     if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) return;
-    const bool is_rank = std::any_of(ranks_.begin(), ranks_.end(), [&](const Rank& rank) {
-      return rank.is_running && rank.pid == info.si_pid;
-    });
-    if (is_rank || relay_.owns(info.si_pid)) return reap();
+    if (ranks_.owns(info.si_pid) || relay_.owns(info.si_pid)) return reap();
     if (mpi_) mpi_->on_child_end(info);
     waitpid(info.si_pid, nullptr, WNOHANG);
   }
-}
-
-void Agent::on_exit(Rank& rank, const siginfo_t& info) {
-  if (rank.is_starting) {
-    rank.start_stream->drain();
-    on_start_end(static_cast<std::uint32_t>(&rank - ranks_.data()));
-  }
-  send_started();
-  kill(-rank.pid, SIGKILL);
-  int status = 0;
-  rusage usage{};
-  rlimit limit{RLIM_INFINITY, RLIM_INFINITY};
-  (void)prlimit(rank.pid, RLIMIT_CPU, nullptr, &limit);  // before it is reaped
-  wait4(rank.pid, &status, WNOHANG, &usage);
-  rank.is_running = false;
-  // Everything it said comes before the news that it is gone.
-  rank.streams->finish();
-  if (rank.start.error() != 0) return memory_.forget(rank.pid);  // it was no rank yet
-  if (mpi_) mpi_->on_rank_exit(rank.number, info.si_code == CLD_EXITED && info.si_status == 0);
-  channel_->send(AgentMessage::kRankExited, encode_exit(exit_of(rank, info, limit, usage)));
-  memory_.forget(rank.pid);
-}
-
-RankExit Agent::exit_of(const Rank& rank, const siginfo_t& info, const rlimit& limit,
-                        const rusage& usage) const {
-  RankExit exit;
-  exit.rank = rank.number;
-  exit.by_signal = info.si_code != CLD_EXITED;
-  exit.value = static_cast<std::uint32_t>(info.si_status);
-  if (exit.by_signal && info.si_status == SIGKILL && has_used_up_cpu_time(limit, usage)) {
-    exit.detail = "it had used up its limit of " + std::to_string(limit.rlim_max) +
-                  " s of CPU time (ulimit -t)";
-  } else if (exit.by_signal && info.si_status == SIGKILL && !rank.is_killed_by_us) {
-    const KillReport report = memory_.explain(rank.pid, usage.ru_maxrss);
-    exit.out_of_memory = report.is_out_of_memory;
-    exit.detail = report.detail;
-  } else if (exit.by_signal && passed_.has_ever(info.si_status)) {
-    exit.detail =
-        "the job was sent this signal, which goes to all ranks, and the program has no "
-        "handler for it";
-  }
-  if (exit.by_signal && !rank.has_run) {
-    exit.detail = "before its program ran" + (exit.detail.empty() ? "" : "; " + exit.detail);
-  }
-  return exit;
-}
-
-void Agent::tell_when_all_exited() {
-  if (!started_ || told_all_exited_) return;
-  for (const Rank& rank : ranks_) {
-    if (rank.is_waiting || rank.is_running) return;
-  }
-  told_all_exited_ = true;
-  channel_->send(AgentMessage::kAllExited, "");
 }
 
 // For the launcher to show. Nothing waits for a reader; a pipe that is ready has room for this.
@@ -439,7 +341,7 @@ void Agent::say(const std::string& message) {
 
 void Agent::end(int exit_code) {
   exit_code_ = exit_code;
-  signal_ranks(SIGKILL);
+  ranks_.signal_all(SIGKILL);
   group_.kill_all();
   relay_.close(Deadline::after(kTunnelTime));
   const auto left = end_all_children(Deadline::after(std::chrono::milliseconds(1500)));

@@ -19,16 +19,15 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <functional>
 #include <initializer_list>
 #include <memory>
-#include <sstream>
 #include <system_error>
 #include <utility>
 
 #include "base/error.h"
 #include "launcher/pmi1/pmi1_server.h"
+#include "launcher/process/children.h"
 #include "launcher/process/fork_exec.h"
 
 namespace chainmail::launch {
@@ -46,25 +45,9 @@ struct Pair {
   UniqueFd theirs;
 };
 
-Pipe new_pipe() {
-  try {
-    return Pipe();
-  } catch (const SystemError& failure) {
-    throw SpawnError(failure.native_code());
-  }
-}
-
 Pair make_pipe() {
-  Pipe pipe = new_pipe();
+  Pipe pipe;
   return {std::move(pipe.read_end), std::move(pipe.write_end)};
-}
-
-Pair make_socket_pair() {
-  std::array<int, 2> ends{};
-  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0) {
-    throw SpawnError(errno);
-  }
-  return {UniqueFd(ends[0]), UniqueFd(ends[1])};
 }
 
 // Where no pty can be had (no devpts, limit reached) a pipe does, at the price of late lines.
@@ -87,10 +70,10 @@ Pair make_output() {
 Pair make_input(bool has_input) {
   if (!has_input) {
     UniqueFd null(open("/dev/null", O_RDONLY | O_CLOEXEC));
-    if (!null.is_open()) throw SpawnError(errno);
+    if (!null.is_open()) throw system_error("cannot open /dev/null");
     return {UniqueFd(), std::move(null)};
   }
-  Pipe pipe = new_pipe();
+  Pipe pipe;
   return {std::move(pipe.write_end), std::move(pipe.read_end)};
 }
 
@@ -128,13 +111,10 @@ struct FoundProgram {
 FoundProgram find_program(const std::string& name, const Environment& environment,
                           const std::function<void(const std::string& file)>& on_look) {
   if (name.find('/') != std::string::npos) return {name, 0};
-  const auto variable = environment.find("PATH");
-  const std::string path = variable != environment.end() ? variable->second : "/bin:/usr/bin";
+  const auto path = environment.find("PATH");
   int why = ENOENT;
-  for (std::size_t at = 0; at <= path.size();) {
-    const std::size_t end = std::min(path.find(':', at), path.size());
-    const std::string folder = end == at ? "." : path.substr(at, end - at);
-    std::string file = folder + "/" + name;
+  for (std::string& file :
+       files_in_path(path != environment.end() ? path->second : "/bin:/usr/bin", name)) {
     on_look(file);
     errno = 0;
     struct stat status {};
@@ -143,7 +123,6 @@ FoundProgram find_program(const std::string& name, const Environment& environmen
       return {std::move(file), 0};
     }
     if (errno == EACCES) why = EACCES;
-    at = end + 1;
   }
   return {{}, why};
 }
@@ -263,29 +242,17 @@ std::string StartReport::encode(StartStage stage, int error, std::string_view pa
 // The kernel marks what has forked and not called exec since, until it is reaped.
 bool has_never_run_program(pid_t pid) {
   constexpr unsigned long kForkedNoExec = 0x40;  // PF_FORKNOEXEC
-  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
-  std::string text;
-  std::getline(file, text, '\0');
-  const std::size_t end = text.rfind(')');  // of the name, which may hold anything
-  if (end == std::string::npos) return false;
-  std::istringstream fields(text.substr(end + 1));
-  std::string skipped;
-  for (int i = 0; i < 6; ++i) fields >> skipped;  // from the state to the terminal's group
-  unsigned long flags = 0;
-  fields >> flags;
-  return fields && (flags & kForkedNoExec) != 0;
+  return (flags_in(stat_fields(std::to_string(pid))) & kForkedNoExec) != 0;
 }
-
-SpawnError::SpawnError(int error) : std::runtime_error(std::strerror(error)), error_(error) {}
 
 RankHandles spawn_rank(const RankRequest& request) {
   Pair input = make_input(request.has_input);
   Pair output = make_output();
   Pair error = make_pipe();
-  Pair job = make_socket_pair();
+  SocketPair job(SOCK_STREAM);
   UniqueFd job_writer(fcntl(job.ours.get(), F_DUPFD_CLOEXEC, 3));
-  if (!job_writer.is_open()) throw SpawnError(errno);
-  Pipe report = new_pipe();
+  if (!job_writer.is_open()) throw system_error("cannot copy a descriptor");
+  Pipe report;
   std::vector<std::string> words = request.program;
   std::vector<std::string> variables = entries_of(request.environment);
   variables.push_back("CHAINMAIL_JOB_FD=" + std::to_string(kJobFd));
@@ -300,7 +267,7 @@ RankHandles spawn_rank(const RankRequest& request) {
                arguments.data(), environment.data()});
   };
   const Forked child = fork_beside(run, request.group);
-  if (child.pid < 0) throw SpawnError(child.error);
+  if (child.pid < 0) throw SystemError("cannot fork", child.error);
   return {child.pid,
           std::move(output.ours),
           std::move(error.ours),

@@ -15,7 +15,6 @@
 
 #include <cstdint>
 #include <span>
-#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -82,17 +81,7 @@ struct RankHandles {
   internal::UniqueFd start;       ///< StartReport; ends when the program runs, or the process ends
 };
 
-/// A process could not be made.
-class SpawnError : public std::runtime_error {
- public:
-  explicit SpawnError(int error);
-  int error() const noexcept { return error_; }
-
- private:
-  int error_;
-};
-
-/// Returns at once; what becomes of the start is heard from RankHandles::start. Throws SpawnError.
+/// Returns at once; what becomes of the start is heard from RankHandles::start. Throws SystemError.
 [[nodiscard]] RankHandles spawn_rank(const RankRequest& request);
 
 /// Whether a process that spawn_rank() made, and nobody has reaped, never ran its program; false

@@ -3,6 +3,8 @@
 
 #include "launcher/agent/rank_streams.h"
 
+#include <sys/ioctl.h>
+
 #include <algorithm>
 #include <span>
 #include <utility>
@@ -24,6 +26,7 @@ std::string_view text_of(std::span<const std::byte> bytes) {
 RankStreams::RankStreams(asio::io_context& io, RankHandles handles, Settings settings,
                          Callbacks callbacks)
     : io_(io), callbacks_(std::move(callbacks)), window_(settings.output_window) {
+  terminal_ = handles.output.get();
   connect_output(0, std::move(handles.output), settings.carriage_returns);
   connect_output(1, std::move(handles.error), settings.carriage_returns);
   connect_job(std::move(handles.job), std::move(handles.job_writer));
@@ -89,6 +92,14 @@ void RankStreams::output_taken(std::uint8_t stream, std::size_t bytes) {
   Output& output = outputs_[stream - 1];
   output.on_its_way -= std::min(bytes, output.on_its_way);
   update_output(output);
+}
+
+void RankStreams::set_window(const WindowSize& size) {
+  if (size.columns == 0 || !outputs_[0].stream->is_open()) return;
+  winsize window{};
+  window.ws_row = static_cast<unsigned short>(size.rows);
+  window.ws_col = static_cast<unsigned short>(size.columns);
+  (void)ioctl(terminal_, TIOCSWINSZ, &window);
 }
 
 void RankStreams::set_reading(bool reading) {

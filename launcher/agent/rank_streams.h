@@ -18,6 +18,7 @@
 
 #include "launcher/agent/rank_process.h"
 #include "launcher/channel/byte_stream.h"
+#include "launcher/channel/wire.h"
 #include "launcher/output/line_splitter.h"
 
 namespace chainmail::launch {
@@ -43,6 +44,8 @@ class RankStreams {
 
   /// So much of a stream has been shown. `stream` is 1 or 2.
   void output_taken(std::uint8_t stream, std::size_t bytes);
+  /// Of the terminal that the rank writes to; nothing changes where its output is a pipe.
+  void set_window(const WindowSize& size);
   /// Whether there is room for what the rank says.
   void set_reading(bool reading);
   void write_job(std::string bytes);
@@ -74,6 +77,7 @@ class RankStreams {
   bool input_ends_ = false;
   bool reading_ = true;
   bool finished_ = false;
+  int terminal_ = -1;  // of outputs_[0], while that is open
 };
 
 }  // namespace chainmail::launch

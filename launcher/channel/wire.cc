@@ -4,63 +4,22 @@
 #include "launcher/channel/wire.h"
 
 #include <signal.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
 #include <cerrno>
 
 #include "base/error.h"
+#include "launcher/channel/codec.h"
 
 namespace chainmail::launch {
-
-using internal::BodyReader;
-using internal::BodyWriter;
-
 namespace {
 
-void check_end(const BodyReader& body, const char* what) {
-  if (!body.at_end()) {
-    throw SystemError(std::string("agent protocol: bytes after the end of ") + what, EPROTO);
-  }
-}
-
-void encode_program(const OrderedProgram& program, BodyWriter& body) {
-  body.text(program.working_directory);
-  body.u32(static_cast<std::uint32_t>(program.words.size()));
-  for (const std::string& word : program.words) body.text(word);
-  body.u32(static_cast<std::uint32_t>(program.variables.size()));
-  for (const auto& [name, value] : program.variables) body.text(name).text(value);
-}
-
-OrderedProgram decode_program(BodyReader& body) {
-  OrderedProgram program;
-  program.working_directory = body.text();
-  const std::uint32_t words = body.u32();
-  for (std::uint32_t i = 0; i < words; ++i) program.words.push_back(body.text());
-  const std::uint32_t variables = body.u32();
-  for (std::uint32_t i = 0; i < variables; ++i) {
-    std::string name = body.text();
-    program.variables[std::move(name)] = body.text();
-  }
-  return program;
-}
-
-void encode_binding(const Binding& binding, BodyWriter& body) {
-  body.u8(static_cast<std::uint8_t>(binding.to)).u32(binding.width);
-  body.u8(binding.scatter ? 1 : 0).u8(binding.overload ? 1 : 0);
-}
-
-Binding decode_binding(BodyReader& body) {
-  Binding binding;
-  const std::uint8_t to = body.u8();
-  if (to >= kBindToCount) throw SystemError("agent protocol: no such binding", EPROTO);
-  binding.to = static_cast<BindTo>(to);
-  binding.width = body.u32();
-  binding.scatter = body.u8() != 0;
-  binding.overload = body.u8() != 0;
-  return binding;
-}
+constexpr const char* kProtocol = "agent protocol";
 
 void check_order(const StartOrder& order) {
-  bool is_sound = !order.ranks.empty() && order.world_size >= order.ranks.size();
+  bool is_sound = !order.ranks.empty() && order.world_size >= order.ranks.size() &&
+                  static_cast<std::uint8_t>(order.binding.to) < kBindToCount;
   for (const OrderedRank& rank : order.ranks) {
     is_sound = is_sound && rank.rank < order.world_size && rank.program < order.programs.size();
   }
@@ -83,113 +42,36 @@ AgentMessage type_of(const internal::Frame& frame) {
   return static_cast<AgentMessage>(static_cast<std::uint16_t>(frame.type));
 }
 
-std::string encode_hello(const AgentHello& hello) {
-  return BodyWriter()
-      .text(hello.host)
-      .u32(hello.pid)
-      .u32(hello.cores)
-      .text(hello.addresses)
-      .u32(hello.free_port)
-      .take();
+WindowSize own_window_size() noexcept {
+  winsize size{};
+  if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0) return {};
+  return {size.ws_row, size.ws_col};
 }
 
-AgentHello decode_hello(std::string_view bytes) {
-  BodyReader body(bytes);
-  AgentHello hello;
-  hello.host = body.text();
-  hello.pid = body.u32();
-  hello.cores = body.u32();
-  hello.addresses = body.text();
-  hello.free_port = body.u32();
-  check_end(body, "hello");
-  return hello;
+std::string encode_hello(const AgentHello& hello) { return encode_fields(hello); }
+
+AgentHello decode_hello(std::string_view body) {
+  return decode_fields<AgentHello>(body, kProtocol);
 }
 
-std::string encode_order(const StartOrder& order) {
-  BodyWriter body;
-  body.u32(order.generation).u32(order.world_size).u32(order.node_rank);
-  body.u32(static_cast<std::uint32_t>(order.ranks.size()));
-  for (const OrderedRank& rank : order.ranks) {
-    body.u32(rank.rank).u32(rank.program).u8(rank.has_input ? 1 : 0);
-  }
-  body.u32(static_cast<std::uint32_t>(order.programs.size()));
-  for (const OrderedProgram& program : order.programs) encode_program(program, body);
-  encode_binding(order.binding, body);
-  body.u32(order.start_timeout_ms);
-  body.u32(order.processors);
-  body.u32(order.output_window).u8(order.carriage_returns ? 1 : 0).text(order.mpi);
-  body.u32(static_cast<std::uint32_t>(order.ignored_signals.size()));
-  for (const std::uint32_t number : order.ignored_signals) body.u32(number);
-  return body.take();
-}
+std::string encode_order(const StartOrder& order) { return encode_fields(order); }
 
-StartOrder decode_order(std::string_view bytes) {
-  BodyReader body(bytes);
-  StartOrder order;
-  order.generation = body.u32();
-  order.world_size = body.u32();
-  order.node_rank = body.u32();
-  const std::uint32_t ranks = body.u32();
-  for (std::uint32_t i = 0; i < ranks; ++i) {
-    OrderedRank& rank = order.ranks.emplace_back();
-    rank.rank = body.u32();
-    rank.program = body.u32();
-    rank.has_input = body.u8() != 0;
-  }
-  const std::uint32_t programs = body.u32();
-  for (std::uint32_t i = 0; i < programs; ++i) order.programs.push_back(decode_program(body));
-  order.binding = decode_binding(body);
-  order.start_timeout_ms = body.u32();
-  order.processors = body.u32();
-  order.output_window = body.u32();
-  order.carriage_returns = body.u8() != 0;
-  order.mpi = body.text();
-  const std::uint32_t signals = body.u32();
-  for (std::uint32_t i = 0; i < signals; ++i) order.ignored_signals.push_back(body.u32());
-  check_end(body, "start order");
+StartOrder decode_order(std::string_view body) {
+  auto order = decode_fields<StartOrder>(body, kProtocol);
   check_order(order);
   return order;
 }
 
-std::string encode_table(const JobTable& table) {
-  BodyWriter body;
-  body.long_text(encode_welcome(table.welcome));
-  body.u32(static_cast<std::uint32_t>(table.mpi_node_names.size()));
-  for (const std::string& name : table.mpi_node_names) body.text(name);
-  return body.take();
-}
+std::string encode_table(const JobTable& table) { return encode_fields(table); }
 
-JobTable decode_table(std::string_view bytes) {
-  BodyReader body(bytes);
-  JobTable table;
-  table.welcome = internal::decode_welcome(body.text());
-  const std::uint32_t names = body.u32();
-  for (std::uint32_t i = 0; i < names; ++i) table.mpi_node_names.push_back(body.text());
-  check_end(body, "job table");
-  return table;
-}
+JobTable decode_table(std::string_view body) { return decode_fields<JobTable>(body, kProtocol); }
 
-std::string encode_exit(const RankExit& exit) {
-  return BodyWriter()
-      .u32(exit.rank)
-      .u8(exit.by_signal ? 1 : 0)
-      .u32(exit.value)
-      .u8(exit.out_of_memory ? 1 : 0)
-      .text(exit.detail)
-      .take();
-}
+std::string encode_exit(const RankExit& exit) { return encode_fields(exit); }
 
-RankExit decode_exit(std::string_view bytes) {
-  BodyReader body(bytes);
-  RankExit exit;
-  exit.rank = body.u32();
-  exit.by_signal = body.u8() != 0;
-  exit.value = body.u32();
-  exit.out_of_memory = body.u8() != 0;
-  exit.detail = body.text();
-  check_end(body, "exit report");
+RankExit decode_exit(std::string_view body) {
+  auto exit = decode_fields<RankExit>(body, kProtocol);
   if (exit.value > (exit.by_signal ? static_cast<std::uint32_t>(SIGRTMAX) : 255U)) {
-    throw SystemError("agent protocol: nothing ends with " + std::to_string(exit.value), EPROTO);
+    throw SystemError("agent protocol: no process ends with " + std::to_string(exit.value), EPROTO);
   }
   return exit;
 }

@@ -44,16 +44,16 @@ enum class AgentMessage : std::uint16_t {
   kTunnelInput,      ///< tunnel, bytes for the command; none: both its streams are closed
   kTunnelImage,      ///< tunnel, checksum: the agent's own program is what the command reads next
   kTunnelKill,       ///< tunnel: SIGKILL to the command's process group
-  kPassSignal,       ///< signal number, to the main processes of all ranks
-  kLease,            ///< ms of silence after which the launcher counts as lost
-  kTunnelUrgent,     ///< as kTunnelInput, ahead of what waits to be read by the command
-  kTunnelShared,     ///< tunnel, number: the agent behind gets the text of that number, too
-  kSharedPart,       ///< number, a piece of a text that many agents get; none: it is complete
-  kSharedDrop,       ///< number: that text is not asked for any more
-  kTable,            ///< number of the encoded JobTable
-  kWelcomeRank,      ///< rank: it has said hello, and gets what the table says of the job
-  kNews,       ///< JobMessage, rank that does not hear it (kNobody: none), body: to all others
-  kSharedMpi,  ///< number of an encoded MpiMessage
+  kPassSignal,    ///< signal number, to the main processes of all ranks; the terminal's WindowSize
+  kLease,         ///< ms of silence after which the launcher counts as lost
+  kTunnelUrgent,  ///< as kTunnelInput, ahead of what waits to be read by the command
+  kTunnelShared,  ///< tunnel, number: the agent behind gets the text of that number, too
+  kSharedPart,    ///< number, a piece of a text that many agents get; none: it is complete
+  kSharedDrop,    ///< number: that text is not asked for any more
+  kTable,         ///< number of the encoded JobTable
+  kWelcomeRank,   ///< rank: it has said hello, and gets what the table says of the job
+  kNews,          ///< JobMessage, rank that does not hear it (kNobody: none), body: to all others
+  kSharedMpi,     ///< number of an encoded MpiMessage
   // both ways
   kHeartbeat = 384,
   kRankBytes,  ///< rank, bytes of its job socket
@@ -74,6 +74,9 @@ struct AgentHello {
   std::uint32_t cores = 0;
   std::string addresses;  ///< of interfaces other than loopback, comma-separated, best first
   std::uint32_t free_port = 0;
+  static void fields(auto& archive, auto& m) {
+    archive(m.host, m.pid, m.cores, m.addresses, m.free_port);
+  }
 };
 [[nodiscard]] std::string encode_hello(const AgentHello& hello);
 [[nodiscard]] AgentHello decode_hello(std::string_view body);
@@ -83,13 +86,24 @@ struct OrderedProgram {
   std::string working_directory;
   std::vector<std::string> words;
   std::map<std::string, std::string> variables;  ///< on top of the agent's own environment
+  static void fields(auto& archive, auto& m) { archive(m.working_directory, m.words, m.variables); }
 };
 
 struct OrderedRank {
   std::uint32_t rank = 0;
   std::uint32_t program = 0;  ///< index into StartOrder::programs
   bool has_input = false;     ///< its stdin is kRankInput instead of empty
+  static void fields(auto& archive, auto& m) { archive(m.rank, m.program, m.has_input); }
 };
+
+/// Of the launcher's terminal; nothing where it writes to none.
+struct WindowSize {
+  std::uint32_t rows = 0;
+  std::uint32_t columns = 0;
+  static void fields(auto& archive, auto& m) { archive(m.rows, m.columns); }
+};
+/// Of standard output.
+[[nodiscard]] WindowSize own_window_size() noexcept;
 
 /// What one agent shall start.
 struct StartOrder {
@@ -104,7 +118,13 @@ struct StartOrder {
   std::uint32_t output_window = 0;     ///< bytes of one stream of one rank that may be on their way
   std::string mpi;                     ///< an encoded MpiOrder; empty: none
   bool carriage_returns = false;       ///< a terminal shows '\r' lines as they come
+  WindowSize window;                   ///< of the terminals of ranks
   std::vector<std::uint32_t> ignored_signals;  ///< by the launcher's caller, so by ranks, too
+  static void fields(auto& archive, auto& m) {
+    archive(m.generation, m.world_size, m.node_rank, m.ranks, m.programs, m.binding,
+            m.start_timeout_ms, m.processors, m.output_window, m.carriage_returns, m.window, m.mpi,
+            m.ignored_signals);
+  }
 };
 [[nodiscard]] std::string encode_order(const StartOrder& order);
 [[nodiscard]] StartOrder decode_order(std::string_view body);
@@ -113,6 +133,7 @@ struct StartOrder {
 struct JobTable {
   internal::Welcome welcome;                ///< as of rank 0
   std::vector<std::string> mpi_node_names;  ///< of each node, or none
+  static void fields(auto& archive, auto& m) { archive(m.welcome, m.mpi_node_names); }
 };
 [[nodiscard]] std::string encode_table(const JobTable& table);
 [[nodiscard]] JobTable decode_table(std::string_view body);
@@ -127,6 +148,9 @@ struct RankExit {
   std::uint32_t value = 0;  ///< exit code or signal number
   bool out_of_memory = false;
   std::string detail = {};  ///< what is known of a SIGKILL that came from outside, for people
+  static void fields(auto& archive, auto& m) {
+    archive(m.rank, m.by_signal, m.value, m.out_of_memory, m.detail);
+  }
 };
 [[nodiscard]] std::string encode_exit(const RankExit& exit);
 [[nodiscard]] RankExit decode_exit(std::string_view body);

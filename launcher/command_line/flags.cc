@@ -27,14 +27,14 @@ Owner& owner_in(FlagTarget target) {
   }
 }
 
-template <typename Owner>
-Flag text_flag(Names names, std::string Owner::*member, HelpLevel level, std::string synopsis,
-               std::string help) {
+// An option whose value `parse(flag, text)` reads.
+template <typename Owner, typename Value, typename Parse>
+Flag value_flag(Names names, Value Owner::*member, Parse parse, HelpLevel level,
+                std::string synopsis, std::string help) {
   return {std::move(names), level, std::move(synopsis), std::move(help),
-          [member](FlagTarget target, FlagWords& words) {
+          [member, parse](FlagTarget target, FlagWords& words) {
             const std::string value = words.value();
-            if (value.empty()) throw UsageError(words.flag() + " has an empty value");
-            owner_in<Owner>(target).*member = value;
+            owner_in<Owner>(target).*member = parse(words.flag(), value);
           }};
 }
 
@@ -44,25 +44,6 @@ Flag switch_flag(Names names, bool Options::*member, HelpLevel level, std::strin
           [member](FlagTarget target, FlagWords& words) {
             words.no_value();
             target.job.*member = true;
-          }};
-}
-
-template <typename Owner>
-Flag count_flag(Names names, std::optional<int> Owner::*member, HelpLevel level,
-                std::string synopsis, std::string help) {
-  return {std::move(names), level, std::move(synopsis), std::move(help),
-          [member](FlagTarget target, FlagWords& words) {
-            const std::string value = words.value();
-            owner_in<Owner>(target).*member = parse_count(words.flag(), value);
-          }};
-}
-
-Flag time_flag(Names names, std::optional<std::chrono::milliseconds> Options::*member,
-               HelpLevel level, std::string synopsis, std::string help) {
-  return {std::move(names), level, std::move(synopsis), std::move(help),
-          [member](FlagTarget target, FlagWords& words) {
-            const std::string value = words.value();
-            target.job.*member = parse_duration(words.flag(), value);
           }};
 }
 
@@ -81,46 +62,40 @@ void append(std::vector<Flag>& flags, std::vector<Flag> more) {
 
 std::vector<Flag> host_flags() {
   return {
-      text_flag({"H", "host", "hosts"}, &Application::hosts, kCommon, "-H LIST|FILE",
-                "hosts: h1:4,h2:4, or a file: with '/', or one that exists"),
-      text_flag({"hostfile", "machinefile", "f"}, &Application::hostfile, kCommon,
-                "--hostfile FILE", "hosts from a file: 'name slots=4', one per line"),
-      text_flag({"host-discovery", "host-discovery-script"}, &Options::host_discovery, kMore,
-                "--host-discovery CMD", "a program that prints the lines of a hostfile"),
-      text_flag({"include", "i"}, &Options::include, kMore, "--include HOSTS",
-                "only these hosts and slots: h1@h2:0,2"),
-      text_flag({"exclude", "e"}, &Options::exclude, kMore, "--exclude HOSTS",
-                "all but these hosts and slots"),
+      value_flag({"H", "host", "hosts"}, &Application::hosts, parse_text, kCommon, "-H LIST|FILE",
+                 "hosts: h1:4,h2:4, or a file: with '/', or one that exists"),
+      value_flag({"hostfile", "machinefile", "f"}, &Application::hostfile, parse_text, kCommon,
+                 "--hostfile FILE", "hosts from a file: 'name slots=4', one per line"),
+      value_flag({"host-discovery", "host-discovery-script"}, &Options::host_discovery, parse_text,
+                 kMore, "--host-discovery CMD", "a program that prints the lines of a hostfile"),
+      value_flag({"include", "i"}, &Options::include, parse_text, kMore, "--include HOSTS",
+                 "only these hosts and slots: h1@h2:0,2"),
+      value_flag({"exclude", "e"}, &Options::exclude, parse_text, kMore, "--exclude HOSTS",
+                 "all but these hosts and slots"),
       switch_flag({"hostfile-strict"}, &Options::hostfile_strict, kMore, "--hostfile-strict",
                   "refuse a hostfile that names a host twice"),
-      text_flag({"rsh", "launcher-exec"}, &Options::remote_shell, kCommon, "--rsh COMMAND",
-                "remote shell: ssh, or the scheduler's; '%h' is the host"),
-      text_flag({"rsh-args"}, &Options::remote_shell_arguments, kMore, "--rsh-args WORDS",
-                "more words for the remote shell, such as '-p 2222 -i KEY'"),
-      {{"tree", "treewidth", "tree-width", "branch-count"},
-       kMore,
-       "--tree auto|no|WIDTH",
-       "how many further hosts each host starts (default: above 64 hosts\nso many that two levels "
-       "do, with ssh)",
-       [](FlagTarget target, FlagWords& words) {
-         const std::string value = words.value();
-         target.job.tree_width = parse_tree(words.flag(), value);
-       }},
+      value_flag({"rsh", "launcher-exec"}, &Options::remote_shell, parse_text, kCommon,
+                 "--rsh COMMAND", "remote shell: ssh, or the scheduler's; '%h' is the host"),
+      value_flag({"rsh-args"}, &Options::remote_shell_arguments, parse_text, kMore,
+                 "--rsh-args WORDS", "more words for the remote shell, such as '-p 2222 -i KEY'"),
+      value_flag({"tree", "treewidth", "tree-width", "branch-count"}, &Options::tree_width,
+                 parse_tree, kMore, "--tree auto|no|WIDTH",
+                 "how many further hosts each host starts (default: above 64 hosts\nso many that "
+                 "two levels do, with ssh)"),
   };
 }
 
 std::vector<Flag> rank_flags() {
   return {
-      count_flag({"n", "np", "ntasks"}, &Application::ranks, kCommon, "-n, -np N",
+      value_flag({"n", "np", "ntasks"}, &Application::ranks, parse_count, kCommon, "-n, -np N",
                  "number of ranks (default: one per slot)"),
-      {{"per-node", "N", "npernode", "ppn", "nproc-per-node", "ntasks-per-node", "num-gpus"},
-       kCommon,
-       "-N, --per-node N",
-       "ranks on each host (-npernode, -ppn, --nproc-per-node)",
-       [](FlagTarget target, FlagWords& words) {
-         const std::string value = words.value();
-         target.application.per_node = parse_per_node(words.flag(), value, gpus_here("/dev"));
-       }},
+      value_flag(
+          {"per-node", "N", "npernode", "ppn", "nproc-per-node", "ntasks-per-node", "num-gpus"},
+          &Application::per_node,
+          [](const std::string& flag, const std::string& text) {
+            return parse_per_node(flag, text, gpus_here("/dev"));
+          },
+          kCommon, "-N, --per-node N", "ranks on each host (-npernode, -ppn, --nproc-per-node)"),
       alias({"pernode"}, [](FlagTarget target) { target.application.per_node = 1; }),
       {{"map-by"},
        kMore,
@@ -134,14 +109,8 @@ std::vector<Flag> rank_flags() {
        }},
       alias({"bynode"}, [](FlagTarget target) { target.job.map_by = MapBy::kNode; }),
       alias({"byslot"}, [](FlagTarget target) { target.job.map_by = MapBy::kSlot; }),
-      {{"rank-by"},
-       kMore,
-       "--rank-by slot|node",
-       "number ranks host by host, or in turn (default: as --map-by)",
-       [](FlagTarget target, FlagWords& words) {
-         const std::string value = words.value();
-         target.job.rank_by = parse_rank_by(words.flag(), value);
-       }},
+      value_flag({"rank-by"}, &Options::rank_by, parse_rank_by, kMore, "--rank-by slot|node",
+                 "number ranks host by host, or in turn (default: as --map-by)"),
       switch_flag({"oversubscribe", "overcommit"}, &Options::oversubscribe, kCommon,
                   "--oversubscribe", "allow more ranks than slots"),
       alias({"nooversubscribe"}, [](FlagTarget target) { target.job.oversubscribe = false; }),
@@ -219,15 +188,8 @@ std::vector<Flag> environment_flags() {
        "",
        "",
        [](FlagTarget target, FlagWords& words) { add_list(words, target.application.variables); }},
-      {{"wdir", "wd", "chdir", "D"},
-       kCommon,
-       "--wdir DIR",
-       "working directory of the ranks (default: this one)",
-       [](FlagTarget target, FlagWords& words) {
-         const std::string value = words.value();
-         if (value.empty()) throw UsageError(words.flag() + " has an empty value");
-         target.application.working_directory = parse_directory(value);
-       }},
+      value_flag({"wdir", "wd", "chdir", "D"}, &Application::working_directory, parse_directory,
+                 kCommon, "--wdir DIR", "working directory of the ranks (default: this one)"),
       switch_flag({"preload", "preload-binary", "bcast"}, &Options::preload, kMore, "--preload",
                   "copy the program to every host first, and run the copies"),
       {{"preload-files"},
@@ -240,14 +202,8 @@ std::vector<Flag> environment_flags() {
            target.job.preload_files.push_back(std::move(path));
          }
        }},
-      {{"mpi"},
-       kMore,
-       "--mpi MODE",
-       "how MPI_Init finds its job: auto, pmix, pmi1 or none\n(default: auto)",
-       [](FlagTarget target, FlagWords& words) {
-         const std::string value = words.value();
-         target.job.mpi = parse_mpi(words.flag(), value);
-       }},
+      value_flag({"mpi"}, &Options::mpi, parse_mpi, kMore, "--mpi MODE",
+                 "how MPI_Init finds its job: auto, pmix, pmi1 or none\n(default: auto)"),
       {{"encrypt"},
        kCommon,
        "--encrypt",
@@ -276,40 +232,30 @@ std::vector<Flag> output_flags() {
       switch_flag({"timestamp", "timestamp-output", "prefix-output-with-timestamp"},
                   &Options::timestamp, kCommon, "--timestamp",
                   "begin every line with the date and time"),
-      text_flag({"output", "output-filename", "log-dir"}, &Options::output_dir, kCommon,
-                "--output DIR", "also write DIR/rank.<r>/stdout and stderr"),
-      {{"stdin"},
-       kMore,
-       "--stdin RANK|all|none",
-       "who reads the launcher's input (default: rank 0)",
-       [](FlagTarget target, FlagWords& words) {
-         const std::string value = words.value();
-         target.job.input = parse_input_target(words.flag(), value);
-       }},
+      value_flag({"output", "output-filename", "log-dir"}, &Options::output_dir, parse_text,
+                 kCommon, "--output DIR", "also write DIR/rank.<r>/stdout and stderr"),
+      value_flag({"stdin"}, &Options::input, parse_input_target, kMore, "--stdin RANK|all|none",
+                 "who reads the launcher's input (default: rank 0)"),
   };
 }
 
 std::vector<Flag> run_flags() {
   return {
-      time_flag({"timeout"}, &Options::timeout, kCommon, "--timeout TIME",
-                "end the job after TIME (seconds, 10m, 2h; 0: never): exit\ncode 124"),
-      time_flag({"stall-timeout"}, &Options::stall_timeout, kMore, "--stall-timeout TIME",
-                "end the job when a rank makes no step for TIME\n(default: only said, after 10m)"),
-      time_flag({"grace"}, &Options::grace, kMore, "--grace TIME",
-                "from SIGTERM to SIGKILL on a signal (default: 30 s, Ctrl-C 5 s)"),
-      time_flag({"start-timeout"}, &Options::start_timeout, kMore, "--start-timeout TIME",
-                "how long a login and the start of a rank may take\n(default: 30 s and 5m; 0: as "
-                "long as they like)"),
-      time_flag({"lease"}, &Options::lease, kMore, "--lease TIME",
-                "how long a host may be silent before it is lost (default: 8 s)"),
-      {{"max-restarts"},
-       kMore,
-       "--max-restarts N",
-       "start all ranks anew after a failure, N times at most",
-       [](FlagTarget target, FlagWords& words) {
-         const std::string value = words.value();
-         target.job.max_restarts = parse_limit(words.flag(), value);
-       }},
+      value_flag({"timeout"}, &Options::timeout, parse_duration, kCommon, "--timeout TIME",
+                 "end the job after TIME (seconds, 10m, 2h; 0: never): exit\ncode 124"),
+      value_flag({"stall-timeout"}, &Options::stall_timeout, parse_duration, kMore,
+                 "--stall-timeout TIME",
+                 "end the job when a rank makes no step for TIME\n(default: only said, after 10m)"),
+      value_flag({"grace"}, &Options::grace, parse_duration, kMore, "--grace TIME",
+                 "from SIGTERM to SIGKILL on a signal (default: 30 s, Ctrl-C 5 s)"),
+      value_flag({"start-timeout"}, &Options::start_timeout, parse_duration, kMore,
+                 "--start-timeout TIME",
+                 "how long a login and the start of a rank may take\n(default: 30 s and 5m; 0: as "
+                 "long as they like)"),
+      value_flag({"lease"}, &Options::lease, parse_duration, kMore, "--lease TIME",
+                 "how long a host may be silent before it is lost (default: 8 s)"),
+      value_flag({"max-restarts"}, &Options::max_restarts, parse_limit, kMore, "--max-restarts N",
+                 "start all ranks anew after a failure, N times at most"),
       switch_flag({"dry-run", "do-not-launch"}, &Options::dry_run, kCommon, "--dry-run",
                   "print the plan and start nothing"),
       switch_flag({"display-map", "display-allocation"}, &Options::display_map, kMore,

@@ -25,6 +25,12 @@ std::optional<int> number_in(std::string_view text, int least, int most) {
   return is_number && value >= least && value <= most ? std::optional<int>(value) : std::nullopt;
 }
 
+int number_or_refuse(const std::string& flag, const std::string& text, int least) {
+  if (const auto value = number_in(text, least, kMaxRanks)) return *value;
+  throw UsageError(flag + " must be a number from " + std::to_string(least) + " to " +
+                   std::to_string(kMaxRanks) + ", not '" + text + "'");
+}
+
 std::vector<std::string> split(const std::string& text, char separator) {
   std::vector<std::string> parts;
   std::size_t begin = 0;
@@ -94,12 +100,16 @@ void apply_modifier(const std::string& flag, const std::string& whole, const std
 }  // namespace
 
 int parse_count(const std::string& flag, const std::string& text) {
-  const auto value = number_in(text, 1, kMaxRanks);
-  if (!value) {
-    throw UsageError(flag + " must be a number from 1 to " + std::to_string(kMaxRanks) + ", not '" +
-                     text + "'");
-  }
-  return *value;
+  return number_or_refuse(flag, text, 1);
+}
+
+int parse_limit(const std::string& flag, const std::string& text) {
+  return number_or_refuse(flag, text, 0);
+}
+
+std::string parse_text(const std::string& flag, const std::string& text) {
+  if (text.empty()) throw UsageError(flag + " has an empty value");
+  return text;
 }
 
 std::optional<int> parse_per_node(const std::string& flag, const std::string& text, int gpus) {
@@ -120,15 +130,6 @@ int gpus_here(const std::string& devices) {
     if (name.rfind(kPrefix, 0) == 0 && number_in(name.substr(kPrefix.size()), 0, 1023)) ++gpus;
   }
   return gpus;
-}
-
-int parse_limit(const std::string& flag, const std::string& text) {
-  const auto value = number_in(text, 0, kMaxRanks);
-  if (!value) {
-    throw UsageError(flag + " must be a number from 0 to " + std::to_string(kMaxRanks) + ", not '" +
-                     text + "'");
-  }
-  return *value;
 }
 
 std::optional<std::uint32_t> parse_tree(const std::string& flag, const std::string& text) {
@@ -242,8 +243,8 @@ MapBy parse_rank_by(const std::string& flag, const std::string& text) {
   throw UsageError(flag + " must be slot or node, not '" + text + "'");
 }
 
-std::string parse_directory(const std::string& text) {
-  return std::filesystem::absolute(text).lexically_normal().string();
+std::string parse_directory(const std::string& flag, const std::string& text) {
+  return std::filesystem::absolute(parse_text(flag, text)).lexically_normal().string();
 }
 
 std::vector<std::string> split_list(const std::string& flag, const std::string& text) {

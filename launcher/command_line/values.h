@@ -19,6 +19,9 @@ namespace chainmail::launch {
 /// A number of ranks, 1 to 65536.
 [[nodiscard]] int parse_count(const std::string& flag, const std::string& text);
 
+/// Whatever is not empty.
+[[nodiscard]] std::string parse_text(const std::string& flag, const std::string& text);
+
 /// 0 to 65536.
 [[nodiscard]] int parse_limit(const std::string& flag, const std::string& text);
 
@@ -58,7 +61,7 @@ void apply_map_by(const std::string& flag, const std::string& text, Options& opt
                                                       const std::string& text);
 
 /// An absolute path for the ranks' working directory.
-[[nodiscard]] std::string parse_directory(const std::string& text);
+[[nodiscard]] std::string parse_directory(const std::string& flag, const std::string& text);
 
 /// Words between commas, none empty.
 [[nodiscard]] std::vector<std::string> split_list(const std::string& flag, const std::string& text);

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <filesystem>
 #include <iostream>
 #include <set>
@@ -136,17 +137,18 @@ void Controller::prepare_programs() {
 void Controller::prepare_mpi() {
   if (job_.options.mpi == MpiMode::kNone) return;
   const auto helper = std::filesystem::path(launcher_path_).parent_path() / kPmixHelperName;
-  MpiCoordinator::Callbacks callbacks;
-  callbacks.fail = [this](const std::string& cause) {
-    // No rank is lost by this, but all of them will be.
-    channel_.tell_ending(cause);
-    shutdown_.fail({std::nullopt, exit_code::kLauncherError, cause});
-  };
-  callbacks.fail_rank = [this](std::uint32_t node, std::uint32_t rank, int code,
-                               const std::string& cause) {
-    shutdown_.fail({job_.ranks.checked(node, rank), code, cause});
-  };
-  callbacks.send_helper = [this](std::uint32_t node) { staging_->send_pmix_helper(node); };
+  MpiCoordinator::Callbacks callbacks{
+      .fail =
+          [this](const std::string& cause) {
+            // No rank is lost by this, but all of them will be.
+            channel_.tell_ending(cause);
+            shutdown_.fail({std::nullopt, exit_code::kLauncherError, cause});
+          },
+      .fail_rank =
+          [this](std::uint32_t node, std::uint32_t rank, int code, const std::string& cause) {
+            shutdown_.fail({job_.ranks.checked(node, rank), code, cause});
+          },
+      .send_helper = [this](std::uint32_t node) { staging_->send_pmix_helper(node); }};
   mpi_ =
       std::make_unique<MpiCoordinator>(job_.options.mpi, access(helper.c_str(), R_OK | X_OK) == 0,
                                        job_.agents, job_.ranks.nodes(), std::move(callbacks));
@@ -250,6 +252,11 @@ StartOrder Controller::order_for(std::uint32_t node) const {
   order.output_window = static_cast<std::uint32_t>(output_window(job_.ranks.size()));
   if (mpi_) order.mpi = encode_mpi_order(mpi_->order_for(node));
   order.carriage_returns = isatty(STDOUT_FILENO) == 1;
+  order.window = own_window_size();
+  const char* terminal = std::getenv("TERM");
+  for (OrderedProgram& program : order.programs) {
+    if (order.carriage_returns && terminal != nullptr) program.variables.emplace("TERM", terminal);
+  }
   order.ignored_signals.assign(signals_.ignored().begin(), signals_.ignored().end());
   return order;
 }
@@ -298,27 +305,7 @@ void Controller::on_frame(std::uint32_t node, const Frame& frame) {
       job_.agents[node].all_exited = true;
       shutdown_.on_ranks_gone();
       break;
-    case AgentMessage::kAgentHello:
-    case AgentMessage::kStartPart:
-    case AgentMessage::kStart:
-    case AgentMessage::kSignalRanks:
-    case AgentMessage::kOutputTaken:
-    case AgentMessage::kLeave:
-    case AgentMessage::kRankInput:
-    case AgentMessage::kTunnelOpen:
-    case AgentMessage::kTunnelInput:
-    case AgentMessage::kTunnelImage:
-    case AgentMessage::kTunnelKill:
-    case AgentMessage::kPassSignal:
-    case AgentMessage::kLease:
-    case AgentMessage::kTunnelUrgent:
-    case AgentMessage::kTunnelShared:
-    case AgentMessage::kSharedPart:
-    case AgentMessage::kSharedDrop:
-    case AgentMessage::kTable:
-    case AgentMessage::kWelcomeRank:
-    case AgentMessage::kNews:
-    case AgentMessage::kSharedMpi:
+    default:  // a number from outside, any value
       throw SystemError("agent protocol: message for an agent came to the controller", EPROTO);
   }
 }

@@ -101,10 +101,15 @@ void SignalRelay::spread(int number, std::optional<std::uint32_t> origin, bool h
     }
     return;
   }
+  const WindowSize window = own_window_size();
   for (std::uint32_t node = 0; node < job_.agents.size(); ++node) {
     if (has_passed_it && node == origin) continue;
     job_.agents.send(node, AgentMessage::kPassSignal,
-                     internal::BodyWriter().u32(static_cast<std::uint32_t>(number)).take());
+                     internal::BodyWriter()
+                         .u32(static_cast<std::uint32_t>(number))
+                         .u32(window.rows)
+                         .u32(window.columns)
+                         .take());
   }
 }
 

@@ -6,11 +6,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <exception>
 #include <filesystem>
 #include <unordered_set>
 
 #include "launcher/files/trusted_path.h"
+#include "launcher/process/owner_tag.h"
 
 namespace chainmail::launch {
 namespace {
@@ -23,6 +25,18 @@ bool is_own_folder(const fs::path& path) {
 }
 
 }  // namespace
+
+std::string make_agent_folder(const std::string& parent, const std::string& marker,
+                              const std::string& kind) {
+  std::string path = parent + "/" + marker + kind + own_tag() + ".XXXXXX";
+  return mkdtemp(path.data()) != nullptr ? path : "";
+}
+
+void remove_folder(const std::string& path) noexcept {
+  std::error_code ignored;
+  // Nearly always it is empty.
+  if (!path.empty() && rmdir(path.c_str()) != 0) fs::remove_all(path, ignored);
+}
 
 void remove_agent_folders(const std::string& parent, const std::string& kind,
                           const std::vector<std::string>& markers) noexcept {

@@ -10,14 +10,12 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <cstdlib>
 #include <ctime>
 #include <exception>
 #include <filesystem>
-#include <vector>
 
 #include "base/unique_fd.h"
+#include "launcher/files/trusted_path.h"
 #include "launcher/process/owner_tag.h"
 
 namespace chainmail::launch {
@@ -26,20 +24,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kPrefix = "chainmail-";
-
-// Not the home directory, where agents put something only when there is no other place: it is
-// shared, and may be slow.
-std::vector<std::string> places() {
-  std::vector<std::string> found;
-  const auto add = [&found](const char* folder) {
-    if (folder == nullptr || *folder != '/') return;
-    if (std::find(found.begin(), found.end(), folder) == found.end()) found.emplace_back(folder);
-  };
-  add(std::getenv("TMPDIR"));
-  for (const char* folder : {"/tmp", "/var/tmp", "/dev/shm"}) add(folder);
-  add(std::getenv("XDG_RUNTIME_DIR"));
-  return found;
-}
 
 // No other machine sees it.
 bool is_local(const std::string& folder) {
@@ -100,7 +84,9 @@ void remove_stale_folders(const std::string& parent) noexcept {
 
 void remove_stale_folders() noexcept {
   try {
-    for (const std::string& place : places()) remove_stale_folders(place);
+    for (const std::string& place : scratch_folders()) {
+      if (place.front() == '/') remove_stale_folders(place);
+    }
   } catch (const std::exception&) {
     // They stay.
   }

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdint>
@@ -60,7 +61,7 @@ class Walk {
   explicit Walk(const Writers& also) : also_(also) {}
 
   TrustedPath run(const std::string& path) {
-    if (path.empty() || path.front() != '/') return {"", "'" + path + "' is no absolute path"};
+    if (path.empty() || path.front() != '/') return {"", "'" + path + "' is not an absolute path"};
     push(path);
     std::string why = enter_root();
     while (why.empty() && !rest_.empty()) {
@@ -106,7 +107,7 @@ class Walk {
   }
 
   std::string step(const std::string& name) {
-    if (!S_ISDIR(mode())) return name_of("") + " is no folder";
+    if (!S_ISDIR(mode())) return name_of("") + " is not a folder";
     if (name.empty() || name == ".") return {};
     if (name == "..") {
       if (passed_.size() > 1) passed_.pop_back();
@@ -138,7 +139,7 @@ class Walk {
              ", who is neither root nor this user (uid " + std::to_string(geteuid()) + ")";
     }
     if (S_ISLNK(status.st_mode)) return {};
-    if (!is_folder && !S_ISREG(status.st_mode)) return path + " is no plain file or folder";
+    if (!is_folder && !S_ISREG(status.st_mode)) return path + " is not a regular file or a folder";
     // Where anybody may put files, he may give another name to one of this user's.
     if (!is_folder && passed_.back().is_open() && status.st_nlink > 1) {
       return path + " has " + std::to_string(status.st_nlink) + " names (hard links)";
@@ -181,7 +182,7 @@ TrustedPath trusted_folder(const std::string& path) {
   const Writers nobody;
   Walk walk(nobody);
   TrustedPath folder = walk.run(real);
-  if (!folder.path.empty() && !S_ISDIR(walk.mode())) return {"", real + " is no folder"};
+  if (!folder.path.empty() && !S_ISDIR(walk.mode())) return {"", real + " is not a folder"};
   return folder;
 }
 
@@ -189,7 +190,7 @@ TrustedPath trusted_program(const std::string& path, const Writers& also) {
   Walk walk(also);
   TrustedPath program = walk.run(path);
   if (program.path.empty()) return program;
-  if (!S_ISREG(walk.mode())) return {"", program.path + " is no plain file"};
+  if (!S_ISREG(walk.mode())) return {"", program.path + " is not a regular file"};
   if (access(program.path.c_str(), X_OK) != 0) {
     return {"", program.path + " cannot be executed: " + std::strerror(errno)};
   }
@@ -211,10 +212,22 @@ Writers writers_of(const std::string& path) {
 }
 
 std::vector<std::string> temporary_folders() {
+  std::vector<std::string> folders = scratch_folders();
+  folders.resize(folders.front() == "/tmp" ? 1 : 2);
+  return folders;
+}
+
+std::vector<std::string> scratch_folders() {
   std::vector<std::string> folders;
-  const char* chosen = std::getenv("TMPDIR");
-  if (chosen != nullptr && *chosen != '\0') folders.emplace_back(chosen);
-  if (folders.empty() || folders.front() != "/tmp") folders.emplace_back("/tmp");
+  const auto add = [&folders](const char* folder) {
+    if (folder == nullptr || *folder == '\0') return;
+    if (std::find(folders.begin(), folders.end(), folder) == folders.end()) {
+      folders.emplace_back(folder);
+    }
+  };
+  add(std::getenv("TMPDIR"));
+  for (const char* folder : {"/tmp", "/var/tmp", "/dev/shm"}) add(folder);
+  add(std::getenv("XDG_RUNTIME_DIR"));
   return folders;
 }
 

@@ -41,4 +41,8 @@ struct Writers {
 /// Where files of a job may go, in this order, trusted or not: $TMPDIR and /tmp.
 [[nodiscard]] std::vector<std::string> temporary_folders();
 
+/// Where agents put what is large, in this order, as remote/bootstrap.cc does: those, /var/tmp,
+/// /dev/shm and $XDG_RUNTIME_DIR. Not the home directory, which is shared, and may be slow.
+[[nodiscard]] std::vector<std::string> scratch_folders();
+
 }  // namespace chainmail::launch

@@ -30,6 +30,7 @@ struct Binding {
   bool scatter = false;
   /// More ranks than cores share them instead of being refused.
   bool overload = false;
+  static void fields(auto& archive, auto& m) { archive(m.to, m.width, m.scatter, m.overload); }
 };
 
 }  // namespace chainmail::launch

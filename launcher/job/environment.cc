@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <system_error>
 
@@ -32,6 +33,16 @@ std::optional<std::string> value_of(const Environment& variables, const std::str
   const auto found = variables.find(name);
   if (found == variables.end() || found->second.empty()) return std::nullopt;
   return found->second;
+}
+
+std::vector<std::string> files_in_path(const std::string& path, const std::string& name) {
+  std::vector<std::string> files;
+  for (std::size_t at = 0; at <= path.size();) {
+    const std::size_t end = std::min(path.find(':', at), path.size());
+    files.push_back((end == at ? "." : path.substr(at, end - at)) + "/" + name);
+    at = end + 1;
+  }
+  return files;
 }
 
 std::string current_directory() {

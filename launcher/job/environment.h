@@ -27,6 +27,10 @@ using Environment = std::map<std::string, std::string>;
 [[nodiscard]] std::optional<std::string> value_of(const Environment& variables,
                                                   const std::string& name);
 
+/// The files that `name` may be in the folders of a PATH, in order; an empty folder is this one.
+[[nodiscard]] std::vector<std::string> files_in_path(const std::string& path,
+                                                     const std::string& name);
+
 /// The working directory by the name that the shell has for it ($PWD), which other hosts have too
 /// where an automounter or a link gives it another one here.
 [[nodiscard]] std::string current_directory();

@@ -46,15 +46,7 @@ void MpiExchange::handle(std::uint32_t node, MpiMessage message) {
       return;
     case MpiOp::kAnswer:
       return pass_on_answer(std::move(message));
-    case MpiOp::kConfigure:
-    case MpiOp::kReady:
-    case MpiOp::kConnected:
-    case MpiOp::kFinalized:
-    case MpiOp::kAbort:
-    case MpiOp::kUnserved:
-    case MpiOp::kWantHelper:
-    case MpiOp::kUnfinished:
-    case MpiOp::kGathered:
+    default:
       throw SystemError("MPI messages: operation " +
                             std::to_string(static_cast<unsigned>(message.op)) +
                             " is not for the controller",
@@ -74,7 +66,7 @@ void MpiExchange::gather(std::uint32_t node, MpiMessage message) {
   const auto at = fences_.try_emplace({message.key, message.ranks}).first;
   Fence& fence = at->second;
   fence[node].push_back(std::move(message.data));
-  MpiMessage whole{MpiOp::kGathered, 0, 0, message.key, message.ranks, {}, {}};
+  MpiMessage whole{.op = MpiOp::kGathered, .key = message.key, .ranks = message.ranks};
   const auto has_spoken = [&](std::uint32_t party) {
     const auto said = fence.find(party);
     return said != fence.end() && !said->second.empty();
@@ -95,7 +87,7 @@ void MpiExchange::gather(std::uint32_t node, MpiMessage message) {
 void MpiExchange::fetch(std::uint32_t node, const MpiMessage& message) {
   const std::uint32_t wanted = owner_in(message);
   fetches_[++last_fetch_] = {node, message.id};
-  send_(node_of_rank_[wanted], {MpiOp::kFetch, last_fetch_, 0, {}, {wanted}, {}, {}});
+  send_(node_of_rank_[wanted], {.op = MpiOp::kFetch, .id = last_fetch_, .ranks = {wanted}});
 }
 
 void MpiExchange::pass_on_answer(MpiMessage message) {
@@ -161,7 +153,8 @@ void MpiExchange::unpublish(std::uint32_t node, const MpiMessage& message) {
 }
 
 void MpiExchange::answer(Party party, std::int32_t status, std::vector<MpiEntry> entries) {
-  send_(party.node, {MpiOp::kAnswer, party.id, status, {}, {}, std::move(entries), {}});
+  send_(party.node,
+        {.op = MpiOp::kAnswer, .id = party.id, .status = status, .entries = std::move(entries)});
 }
 
 std::uint32_t MpiExchange::owner_in(const MpiMessage& message) const {

@@ -10,13 +10,10 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/job/job_protocol.h"
+#include "launcher/channel/codec.h"
 
 namespace chainmail::launch {
 namespace {
-
-using internal::BodyReader;
-using internal::BodyWriter;
 
 constexpr std::size_t kPieceBytes = 256 << 10;
 constexpr std::size_t kMaxMessageBytes = std::size_t{256} << 20;
@@ -26,53 +23,14 @@ constexpr std::uint8_t kLastOp = static_cast<std::uint8_t>(MpiOp::kAnswer);
   throw SystemError("MPI messages: " + what, EPROTO);
 }
 
-// Numbers below 2^32 only ever describe what follows, so that a wrong one ends at the body's end.
-std::vector<std::uint32_t> read_numbers(BodyReader& body) {
-  std::vector<std::uint32_t> numbers;
-  const std::uint32_t count = body.u32();
-  for (std::uint32_t i = 0; i < count; ++i) numbers.push_back(body.u32());
-  return numbers;
-}
-
-void write_numbers(BodyWriter& body, const std::vector<std::uint32_t>& numbers) {
-  body.u32(static_cast<std::uint32_t>(numbers.size()));
-  for (const std::uint32_t number : numbers) body.u32(number);
-}
-
 }  // namespace
 
-std::string encode_mpi(const MpiMessage& message) {
-  BodyWriter body;
-  body.u8(static_cast<std::uint8_t>(message.op)).u64(message.id);
-  body.u32(static_cast<std::uint32_t>(message.status)).text(message.key);
-  write_numbers(body, message.ranks);
-  body.u32(static_cast<std::uint32_t>(message.entries.size()));
-  for (const MpiEntry& entry : message.entries) {
-    body.long_text(entry.key).long_text(entry.value);
-  }
-  body.long_text(message.data);
-  return body.take();
-}
+std::string encode_mpi(const MpiMessage& message) { return encode_fields(message); }
 
 MpiMessage decode_mpi(std::string_view bytes) {
-  BodyReader body(bytes);
-  MpiMessage message;
-  const std::uint8_t op = body.u8();
+  auto message = decode_fields<MpiMessage>(bytes, "MPI messages");
+  const auto op = static_cast<std::uint8_t>(message.op);
   if (op == 0 || op > kLastOp) refuse("there is no operation " + std::to_string(op));
-  message.op = static_cast<MpiOp>(op);
-  message.id = body.u64();
-  message.status = static_cast<std::int32_t>(body.u32());
-  message.key = body.text();
-  message.ranks = read_numbers(body);
-  const std::uint32_t entries = body.u32();
-  for (std::uint32_t i = 0; i < entries; ++i) {
-    MpiEntry entry;
-    entry.key = body.text();
-    entry.value = body.text();
-    message.entries.push_back(std::move(entry));
-  }
-  message.data = body.text();
-  if (!body.at_end()) refuse("bytes after the end");
   return message;
 }
 
@@ -101,29 +59,11 @@ std::vector<std::uint32_t> MpiOrder::ranks_of(std::uint32_t node_rank) const {
   return ranks;
 }
 
-std::string encode_mpi_order(const MpiOrder& order) {
-  BodyWriter body;
-  body.u8(static_cast<std::uint8_t>(order.mode)).text(order.name);
-  body.u8(order.sends_helper ? 1 : 0).u32(order.node);
-  write_numbers(body, order.node_of_rank);
-  body.u32(static_cast<std::uint32_t>(order.node_names.size()));
-  for (const std::string& name : order.node_names) body.text(name);
-  return body.take();
-}
+std::string encode_mpi_order(const MpiOrder& order) { return encode_fields(order); }
 
 MpiOrder decode_mpi_order(std::string_view bytes) {
-  BodyReader body(bytes);
-  MpiOrder order;
-  const std::uint8_t mode = body.u8();
-  if (mode > static_cast<std::uint8_t>(MpiMode::kPmi1)) refuse("unknown mode");
-  order.mode = static_cast<MpiMode>(mode);
-  order.name = body.text();
-  order.sends_helper = body.u8() != 0;
-  order.node = body.u32();
-  order.node_of_rank = read_numbers(body);
-  const std::uint32_t nodes = body.u32();
-  for (std::uint32_t i = 0; i < nodes; ++i) order.node_names.push_back(body.text());
-  if (!body.at_end()) refuse("bytes after the end of an order");
+  auto order = decode_fields<MpiOrder>(bytes, "MPI messages");
+  if (order.mode > MpiMode::kPmi1) refuse("unknown mode");
   return order;
 }
 

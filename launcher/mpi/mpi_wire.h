@@ -46,16 +46,20 @@ enum class MpiOp : std::uint8_t {
 struct MpiEntry {
   std::string key;
   std::string value;
+  static void fields(auto& archive, auto& m) { archive(m.key, m.value); }
 };
 
 struct MpiMessage {
   MpiOp op = MpiOp::kReady;
   std::uint64_t id = 0;
   std::int32_t status = 0;
-  std::string key;
-  std::vector<std::uint32_t> ranks;
-  std::vector<MpiEntry> entries;
-  std::string data;
+  std::string key = {};
+  std::vector<std::uint32_t> ranks = {};
+  std::vector<MpiEntry> entries = {};
+  std::string data = {};
+  static void fields(auto& archive, auto& m) {
+    archive(m.op, m.id, m.status, m.key, m.ranks, m.entries, m.data);
+  }
 };
 [[nodiscard]] std::string encode_mpi(const MpiMessage& message);
 /// Throws SystemError(EPROTO).
@@ -84,6 +88,9 @@ struct MpiOrder {
   bool sends_helper = false;                ///< to nodes that have none and ask for it
 
   std::vector<std::uint32_t> ranks_of(std::uint32_t node_rank) const;
+  static void fields(auto& archive, auto& m) {
+    archive(m.mode, m.name, m.sends_helper, m.node, m.node_of_rank, m.node_names);
+  }
 };
 [[nodiscard]] std::string encode_mpi_order(const MpiOrder& order);
 /// Throws SystemError(EPROTO). What the launcher orders lacks nodes and names, which are in the

@@ -13,10 +13,10 @@
 #include <array>
 #include <cerrno>
 #include <cstdlib>
-#include <filesystem>
 #include <utility>
 #include <vector>
 
+#include "launcher/files/agent_folders.h"
 #include "launcher/files/stale_folders.h"
 #include "launcher/files/trusted_path.h"
 #include "launcher/process/children.h"
@@ -26,13 +26,7 @@
 namespace chainmail::launch {
 namespace {
 
-namespace fs = std::filesystem;
 using internal::UniqueFd;
-
-void remove_tree(const std::string& path) noexcept {
-  std::error_code ignored;
-  fs::remove_all(path, ignored);
-}
 
 // Of this program, by exec: a copy of this process would hold the job's secret. Its command line
 // has no name of ours in it, so that whoever ends all that has leaves it.
@@ -78,7 +72,7 @@ const std::string& JobDirectory::make() {
   const bool is_told = ::write(alive_.get(), path.data(), path.size()) == length;
   remover_ = is_told ? start_remover(parent_lives.get()) : -1;
   if (remover_ < 0) {
-    remove_tree(path);
+    remove_folder(path);
   } else {
     path_ = std::move(path);
   }
@@ -87,7 +81,7 @@ const std::string& JobDirectory::make() {
 
 JobDirectory::~JobDirectory() {
   if (path_.empty()) return;
-  remove_tree(path_);
+  remove_folder(path_);
   // Where a lost agent's orphans had to be ended, it has gone with them, and its number may be
   // another's.
   if (waitpid(remover_, nullptr, WNOHANG) != 0) return;
@@ -109,7 +103,7 @@ void outlive_launcher() {
     if (count <= 0) break;
     path.append(piece.data(), static_cast<std::size_t>(count));
   }
-  if (path.rfind(JobDirectory::kPrefix) != std::string::npos) remove_tree(path);
+  if (path.rfind(JobDirectory::kPrefix) != std::string::npos) remove_folder(path);
 }
 
 }  // namespace chainmail::launch

@@ -6,18 +6,10 @@
 #include <algorithm>
 #include <utility>
 
+#include "launcher/output/line_splitter.h"
+
 namespace chainmail::launch {
 namespace {
-
-// As much of the text as fits, without half a character at its end.
-std::string_view fitting(std::string_view text, std::size_t room) {
-  if (text.size() <= room) return text;
-  std::size_t end = room;
-  while (end > 0 && room - end < 4 && (static_cast<unsigned char>(text[end]) & 0xc0U) == 0x80U) {
-    --end;
-  }
-  return text.substr(0, end);
-}
 
 // A carriage return starts the line anew on a terminal; the rest could change the terminal.
 std::string shown(std::string_view line) {
@@ -57,7 +49,8 @@ void LastLines::append(std::string_view text) {
 
 void LastLines::add(std::string_view part) {
   if (is_cut_) return;
-  const std::string_view kept = fitting(part, kMaxLineBytes - open_.size());
+  const std::string_view kept =
+      part.substr(0, whole_characters(part, kMaxLineBytes - open_.size()));
   open_ += kept;
   if (kept.size() == part.size()) return;
   open_ += " ...";

@@ -7,12 +7,9 @@
 #include <utility>
 
 namespace chainmail::launch {
-namespace {
 
-// The longest prefix of at most `limit` bytes that does not end inside a UTF-8 character. Bytes
-// that are no UTF-8 at all are cut at the limit.
 std::size_t whole_characters(std::string_view text, std::size_t limit) {
-  if (text.size() <= limit) limit = text.size();
+  if (text.size() < limit) return text.size();
   const auto is_continuation = [&](std::size_t i) {
     return (static_cast<unsigned char>(text[i]) & 0xc0U) == 0x80U;
   };
@@ -25,10 +22,8 @@ std::size_t whole_characters(std::string_view text, std::size_t limit) {
   if ((first & 0xf0U) == 0xe0U) length = 3;
   if ((first & 0xf8U) == 0xf0U) length = 4;
   const std::size_t begin = lead - 1;
-  return begin + length > limit && begin > 0 ? begin : limit;
+  return begin + length > limit ? begin : limit;
 }
-
-}  // namespace
 
 LineSplitter::LineSplitter(bool carriage_returns, Sink sink)
     : carriage_returns_(carriage_returns), sink_(std::move(sink)) {}

@@ -12,6 +12,10 @@
 
 namespace chainmail::launch {
 
+/// The length of the longest prefix of at most `limit` bytes that does not end inside a UTF-8
+/// character. Bytes that are no UTF-8 at all are cut at the limit.
+[[nodiscard]] std::size_t whole_characters(std::string_view text, std::size_t limit);
+
 class LineSplitter {
  public:
   using Sink = std::function<void(std::string_view piece)>;

@@ -5,8 +5,6 @@
 
 #include <fcntl.h>
 #include <poll.h>
-#include <pthread.h>
-#include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -20,6 +18,7 @@
 
 #include "base/error.h"
 #include "launcher/files/own_file.h"
+#include "launcher/process/signals.h"
 
 namespace chainmail::launch {
 namespace {
@@ -74,12 +73,8 @@ OutputSink::OutputSink(OutputOptions options)
       mergers_{make_merger(), make_merger()} {
   if (!options_.directory.empty()) open_files();
   // Signals are for the main thread, which forks and waits.
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
+  const SignalsBlocked blocked;
   thread_ = std::thread([this] { run(); });
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 LineMerger OutputSink::make_merger() {

@@ -38,7 +38,7 @@ class WithoutPlugins {
  public:
   WithoutPlugins() {
     if (const char* value = std::getenv(kPath)) before_ = value;
-    setenv(kPath, "/dev/null", 1);  // hwloc takes what is no folder for an empty one
+    setenv(kPath, "/dev/null", 1);  // hwloc takes what is not a folder for an empty one
   }
   ~WithoutPlugins() {
     if (before_) {

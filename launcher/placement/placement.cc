@@ -202,8 +202,4 @@ Placement place_applications(const std::vector<ApplicationPlacement>& applicatio
   return map.take();
 }
 
-Placement place_ranks(const std::vector<Host>& hosts, const PlacementOptions& options) {
-  return place_applications({{hosts, options.ranks, options.per_node}}, options);
-}
-
 }  // namespace chainmail::launch

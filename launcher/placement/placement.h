@@ -37,13 +37,6 @@ struct Placement {
   std::vector<PlacedRank> ranks;
 };
 
-/// Fills slots in host order; a host without written slots has one, or as many as `per_node`. By
-/// node, each host gets a rank in turn as long as it has slots left.
-/// Throws UsageError when there are more ranks than slots (unless oversubscribe) or than max_slots
-/// (always).
-[[nodiscard]] Placement place_ranks(const std::vector<Host>& hosts,
-                                    const PlacementOptions& options);
-
 /// One program among several.
 struct ApplicationPlacement {
   std::vector<Host> hosts;  ///< its own; none: what the first program has left of its hosts
@@ -51,7 +44,11 @@ struct ApplicationPlacement {
   std::optional<int> per_node = std::nullopt;
 };
 
-/// The programs one after the other, ranks counted through. The first one must have hosts;
+/// Fills slots in host order; a host without written slots has one, or as many as `per_node`. By
+/// node, each host gets a rank in turn as long as it has slots left.
+/// Throws UsageError when there are more ranks than slots (unless oversubscribe) or than max_slots
+/// (always).
+/// The programs come one after the other, ranks counted through. The first one must have hosts;
 /// `options.ranks` and `options.per_node` are not looked at.
 [[nodiscard]] Placement place_applications(const std::vector<ApplicationPlacement>& applications,
                                            const PlacementOptions& options);

@@ -6,13 +6,13 @@
 #include <fcntl.h>
 #include <sys/socket.h>
 
-#include <array>
 #include <charconv>
 
 #include "base/error.h"
 #include "base/job/job_protocol.h"
 #include "launcher/mpi/mpi_exchange.h"
 #include "launcher/pmi1/pmi1_command.h"
+#include "launcher/process/fork_exec.h"
 
 namespace chainmail::launch {
 namespace {
@@ -56,20 +56,16 @@ Pmi1Server::~Pmi1Server() {
 }
 
 UniqueFd Pmi1Server::socket_for(std::uint32_t rank) {
-  std::array<int, 2> ends{};
-  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0) {
-    throw system_error("cannot make a socket for MPI");
-  }
-  UniqueFd ours(ends[0]);
-  UniqueFd theirs(ends[1]);
-  UniqueFd writer(fcntl(ours.get(), F_DUPFD_CLOEXEC, 3));
+  SocketPair pair(SOCK_STREAM);
+  UniqueFd writer(fcntl(pair.ours.get(), F_DUPFD_CLOEXEC, 3));
   if (!writer.is_open()) throw system_error("cannot make a socket for MPI");
   ByteStream::Callbacks callbacks;
   callbacks.on_bytes = [this, rank](std::span<const std::byte> bytes) { receive(rank, bytes); };
   Rank& owner = ranks_.at(rank);
-  owner.stream = ByteStream::make(io_, std::move(ours), std::move(writer), std::move(callbacks));
+  owner.stream =
+      ByteStream::make(io_, std::move(pair.ours), std::move(writer), std::move(callbacks));
   owner.stream->start();
-  return theirs;
+  return std::move(pair.theirs);
 }
 
 bool Pmi1Server::is_inside(std::uint32_t rank) const {
@@ -147,7 +143,7 @@ void Pmi1Server::obey(std::uint32_t rank, const std::string& line) {
 }
 
 void Pmi1Server::obey_names(std::uint32_t rank, const std::string& command, Words& words) {
-  MpiMessage message{MpiOp::kLookup, kOwnIds | ++last_id_, 0, {}, {rank}, {}, {}};
+  MpiMessage message{.op = MpiOp::kLookup, .id = kOwnIds | ++last_id_, .ranks = {rank}};
   message.entries.push_back({words["service"], words["port"]});
   if (command == "publish_name") {
     message.op = MpiOp::kPublish;
@@ -200,7 +196,7 @@ void Pmi1Server::get(std::uint32_t rank, Words& words) {
 void Pmi1Server::enter_barrier(std::uint32_t) {
   if (++waiting_ < ranks_.size()) return;
   waiting_ = 0;
-  send_({MpiOp::kGather, 0, 0, kBarrier, {}, {}, encode_values(std::exchange(fresh_, {}))});
+  send_({.op = MpiOp::kGather, .key = kBarrier, .data = encode_values(std::exchange(fresh_, {}))});
 }
 
 bool Pmi1Server::handle(const MpiMessage& message) {
@@ -228,7 +224,7 @@ void Pmi1Server::say(std::uint32_t rank, const std::string& line) {
 }
 
 void Pmi1Server::abort(std::uint32_t rank, int code, const std::string& words) {
-  send_({MpiOp::kAbort, 0, code, {}, {rank}, {}, words});
+  send_({.op = MpiOp::kAbort, .status = code, .ranks = {rank}, .data = words});
 }
 
 }  // namespace chainmail::launch

@@ -90,7 +90,7 @@ void serve() {
   const MpiOrder order = decode_mpi_order(first.data);
   check_mpi_order(order);
   start_pmix_server(order, place.directory, first.entries, send_to_agent);
-  send_to_agent({MpiOp::kReady, 0, 0, {}, {}, {}, {}});
+  send_to_agent({.op = MpiOp::kReady});
   while (true) {
     const auto limit = expire_pmix_lookups();
     // A lookup that libpmix asks for meanwhile has its limit looked at within a second.
@@ -110,7 +110,7 @@ int main() {
   try {
     serve();
   } catch (const std::exception& error) {
-    send_to_agent({MpiOp::kUnserved, 0, 0, {}, {}, {}, error.what()});
+    send_to_agent({.op = MpiOp::kUnserved, .data = error.what()});
   }
   leave(1);
 }

@@ -55,7 +55,7 @@ pmix_status_t gather(const std::string& key, const pmix_proc_t* procs, std::size
   const auto ranks = ranks_in(procs, count);
   if (!ranks) return PMIX_ERR_NOT_SUPPORTED;
   server->pending.add_fence(key, *ranks, std::move(reply));
-  server->send({MpiOp::kGather, 0, 0, key, *ranks, {}, std::move(data)});
+  server->send({.op = MpiOp::kGather, .key = key, .ranks = *ranks, .data = std::move(data)});
   return PMIX_SUCCESS;
 }
 
@@ -70,18 +70,21 @@ void give_modex(pmix_modex_cbfunc_t done, void* context, pmix_status_t status, s
 }
 
 pmix_status_t on_connected(const pmix_proc_t* proc, void*, pmix_op_cbfunc_t, void*) {
-  server->send({MpiOp::kConnected, 0, 0, {}, {proc->rank}, {}, {}});
+  server->send({.op = MpiOp::kConnected, .ranks = {proc->rank}});
   return PMIX_OPERATION_SUCCEEDED;
 }
 
 pmix_status_t on_finalized(const pmix_proc_t* proc, void*, pmix_op_cbfunc_t, void*) {
-  server->send({MpiOp::kFinalized, 0, 0, {}, {proc->rank}, {}, {}});
+  server->send({.op = MpiOp::kFinalized, .ranks = {proc->rank}});
   return PMIX_OPERATION_SUCCEEDED;
 }
 
 pmix_status_t on_abort(const pmix_proc_t* proc, void*, int status, const char* words, pmix_proc_t*,
                        std::size_t, pmix_op_cbfunc_t, void*) {
-  server->send({MpiOp::kAbort, 0, status, {}, {proc->rank}, {}, words == nullptr ? "" : words});
+  server->send({.op = MpiOp::kAbort,
+                .status = status,
+                .ranks = {proc->rank},
+                .data = words == nullptr ? "" : words});
   return PMIX_OPERATION_SUCCEEDED;
 }
 
@@ -112,7 +115,7 @@ pmix_status_t on_modex_wanted(const pmix_proc_t* proc, const pmix_info_t*, std::
   const std::uint64_t id = server->pending.add([done, context](MpiMessage message) {
     give_modex(done, context, status_of(message.status), std::move(message.data));
   });
-  server->send({MpiOp::kFetch, id, 0, {}, {proc->rank}, {}, {}});
+  server->send({.op = MpiOp::kFetch, .id = id, .ranks = {proc->rank}});
   return PMIX_SUCCESS;
 }
 
@@ -123,7 +126,7 @@ PmixPending::Reply reply_by(pmix_op_cbfunc_t done, void* context) {
 pmix_status_t on_publish(const pmix_proc_t* proc, const pmix_info_t* infos, std::size_t count,
                          pmix_op_cbfunc_t done, void* context) {
   MpiMessage message{
-      MpiOp::kPublish, 0, 0, {}, {proc->rank}, packed_names(*proc, infos, count), {}};
+      .op = MpiOp::kPublish, .ranks = {proc->rank}, .entries = packed_names(*proc, infos, count)};
   message.id = server->pending.add(reply_by(done, context));
   server->send(message);
   return PMIX_SUCCESS;
@@ -131,7 +134,7 @@ pmix_status_t on_publish(const pmix_proc_t* proc, const pmix_info_t* infos, std:
 
 pmix_status_t on_unpublish(const pmix_proc_t* proc, char** keys, const pmix_info_t*, std::size_t,
                            pmix_op_cbfunc_t done, void* context) {
-  MpiMessage message{MpiOp::kUnpublish, 0, 0, {}, {proc->rank}, names_in(keys), {}};
+  MpiMessage message{.op = MpiOp::kUnpublish, .ranks = {proc->rank}, .entries = names_in(keys)};
   message.id = server->pending.add(reply_by(done, context));
   server->send(message);
   return PMIX_SUCCESS;
@@ -140,7 +143,8 @@ pmix_status_t on_unpublish(const pmix_proc_t* proc, char** keys, const pmix_info
 pmix_status_t on_lookup(const pmix_proc_t*, char** keys, const pmix_info_t* infos,
                         std::size_t count, pmix_lookup_cbfunc_t done, void* context) {
   const LookupTerms terms = lookup_terms(infos, count);
-  MpiMessage message{MpiOp::kLookup, 0, terms.waits ? 1 : 0, {}, {}, names_in(keys), {}};
+  MpiMessage message{
+      .op = MpiOp::kLookup, .status = terms.waits ? 1 : 0, .entries = names_in(keys)};
   message.id = server->pending.add(
       [done, context](const MpiMessage& answer) {
         FoundNames found(server->job, answer.entries);
@@ -192,18 +196,15 @@ void answer_fetch(const MpiMessage& message) {
   const auto done = [](pmix_status_t status, char* data, std::size_t size, void* owned) {
     const std::unique_ptr<std::uint64_t> asked(static_cast<std::uint64_t*>(owned));
     const bool is_good = status == PMIX_SUCCESS && data != nullptr;
-    server->send({MpiOp::kAnswer,
-                  *asked,
-                  status == PMIX_SUCCESS ? kMpiGood : kMpiNotFound,
-                  {},
-                  {},
-                  {},
-                  is_good ? std::string(data, size) : std::string()});
+    server->send({.op = MpiOp::kAnswer,
+                  .id = *asked,
+                  .status = status == PMIX_SUCCESS ? kMpiGood : kMpiNotFound,
+                  .data = is_good ? std::string(data, size) : std::string()});
   };
   if (PMIx_server_dmodex_request(&proc, done, id.get()) == PMIX_SUCCESS) {
     (void)id.release();
   } else {
-    server->send({MpiOp::kAnswer, message.id, kMpiNotFound, {}, {}, {}, {}});
+    server->send({.op = MpiOp::kAnswer, .id = message.id, .status = kMpiNotFound});
   }
 }
 
@@ -267,19 +268,7 @@ void handle_for_pmix(MpiMessage message) {
     }
     case MpiOp::kFetch:
       return answer_fetch(message);
-    case MpiOp::kConfigure:
-    case MpiOp::kReady:
-    case MpiOp::kConnected:
-    case MpiOp::kFinalized:
-    case MpiOp::kAbort:
-    case MpiOp::kUnserved:
-    case MpiOp::kWantHelper:
-    case MpiOp::kUnfinished:
-    case MpiOp::kGather:
-    case MpiOp::kPublish:
-    case MpiOp::kLookup:
-    case MpiOp::kUnpublish:
-    case MpiOp::kForget:
+    default:
       throw SystemError("MPI messages: operation " +
                             std::to_string(static_cast<unsigned>(message.op)) +
                             " is not for a helper",
@@ -289,8 +278,8 @@ void handle_for_pmix(MpiMessage message) {
 
 std::optional<std::chrono::milliseconds> expire_pmix_lookups() {
   for (const auto& [id, reply] : server->pending.take_expired()) {
-    server->send({MpiOp::kForget, id, 0, {}, {}, {}, {}});
-    reply({MpiOp::kAnswer, id, -1, {}, {}, {}, {}});
+    server->send({.op = MpiOp::kForget, .id = id});
+    reply({.op = MpiOp::kAnswer, .id = id, .status = -1});
   }
   return server->pending.next_limit();
 }

@@ -3,6 +3,7 @@
 
 #include "launcher/process/child_process.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -29,34 +30,30 @@ RaisedFileLimit::RaisedFileLimit() {
 
 RaisedFileLimit::~RaisedFileLimit() { (void)setrlimit(RLIMIT_NOFILE, &before_); }
 
-ChildProcess start_child(const std::vector<std::string>& arguments, const rlimit* descriptors,
-                         const std::vector<std::string>* environment) {
-  Pipe input;
-  Pipe output;
-  Pipe error;
+pid_t spawn(const SpawnRequest& request) {
   Pipe report;
-  std::vector<std::string> words = arguments;
-  const std::vector<char*> pointers = pointers_to(words);
+  std::vector<std::string> words = request.arguments;
+  const std::vector<char*> arguments = pointers_to(words);
   std::vector<std::string> variables;
-  if (environment != nullptr) variables = *environment;
-  const std::vector<char*> variable_pointers = pointers_to(variables);
-  char* const* const given = environment == nullptr ? environ : variable_pointers.data();
-  std::vector<int> ignored(std::begin(kPassedSignals), std::end(kPassedSignals));
-  ignored.push_back(SIGINT);
+  if (request.environment != nullptr) variables = *request.environment;
+  const std::vector<char*> own_variables = pointers_to(variables);
+  char* const* const environment = request.environment == nullptr ? environ : own_variables.data();
+  std::vector<int> descriptors = request.descriptors;
+  const int first_free = static_cast<int>(descriptors.size());
   const pid_t parent = getpid();
   const Forked child = fork_to_exec([&] {
-    // A remote shell that still connects would go on for its own time limit. An agent is not ended
-    // by this signal: it sees the end of its input.
-    // Grid Engine and Slurm send the signals that are passed on to remote shells as well, which
-    // would end the whole job. An agent handles them.
-    become_child_of(parent, SIGTERM, ignored);
-    if (descriptors != nullptr) (void)setrlimit(RLIMIT_NOFILE, descriptors);
-    if (dup2(input.read_end.get(), STDIN_FILENO) >= 0 &&
-        dup2(output.write_end.get(), STDOUT_FILENO) >= 0 &&
-        dup2(error.write_end.get(), STDERR_FILENO) >= 0) {
-      execvpe(pointers[0], pointers.data(), given);
+    become_child_of(parent, request.death_signal, request.ignored_signals);
+    int told = fcntl(report.write_end.get(), F_DUPFD_CLOEXEC, first_free);
+    if (told < 0) told = report.write_end.get();
+    // Above the numbers that are about to be taken.
+    for (int& fd : descriptors) fd = fcntl(fd, F_DUPFD_CLOEXEC, first_free);
+    bool is_good = true;
+    for (std::size_t i = 0; i < descriptors.size(); ++i) {
+      is_good = is_good && dup2(descriptors[i], static_cast<int>(i)) >= 0;
     }
-    report_and_exit(report.write_end.get(), errno);
+    if (request.file_limit != nullptr) (void)setrlimit(RLIMIT_NOFILE, request.file_limit);
+    if (is_good) execvpe(arguments[0], arguments.data(), environment);
+    report_and_exit(told, errno);
   });
   int failure = child.error;
   if (child.pid > 0) {
@@ -64,10 +61,29 @@ ChildProcess start_child(const std::vector<std::string>& arguments, const rlimit
     if (failure != 0) waitpid(child.pid, nullptr, 0);
   }
   if (failure != 0) {
-    throw SystemError("cannot run " + arguments.front() + ": " + std::strerror(failure), failure);
+    throw SystemError("cannot run " + words.front() + ": " + std::strerror(failure), failure);
   }
-  return {child.pid, std::move(input.write_end), std::move(output.read_end),
-          std::move(error.read_end)};
+  return child.pid;
+}
+
+ChildProcess start_child(const std::vector<std::string>& arguments, const rlimit* file_limit,
+                         const std::vector<std::string>* environment) {
+  Pipe input;
+  Pipe output;
+  Pipe error;
+  // Grid Engine and Slurm send the signals that are passed on to remote shells as well, which would
+  // end the whole job. An agent handles them.
+  std::vector<int> ignored(std::begin(kPassedSignals), std::end(kPassedSignals));
+  ignored.push_back(SIGINT);
+  // A remote shell that still connects would go on for its own time limit. An agent is not ended by
+  // SIGTERM: it sees the end of its input.
+  const pid_t pid = spawn({arguments,
+                           environment,
+                           {input.read_end.get(), output.write_end.get(), error.write_end.get()},
+                           file_limit,
+                           SIGTERM,
+                           std::move(ignored)});
+  return {pid, std::move(input.write_end), std::move(output.read_end), std::move(error.read_end)};
 }
 
 }  // namespace chainmail::launch

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-// Starts an agent or a remote shell with pipes on its standard streams.
+// Starts agents, remote shells and helpers.
 
 #pragma once
 
+#include <signal.h>
 #include <sys/resource.h>
 #include <sys/types.h>
 
@@ -39,12 +40,24 @@ class RaisedFileLimit {
   rlimit before_{};
 };
 
-/// Runs `arguments` in a process group of its own, so that Ctrl-C in a terminal reaches the
-/// launcher alone; gets SIGTERM when the launcher dies. Call from the main thread. Throws
-/// SystemError that names the program. `descriptors`: its limit on open files; `environment`:
-/// "NAME=value" each; null: this process's.
+/// How a program of ours, or a remote shell, is started.
+struct SpawnRequest {
+  std::vector<std::string> arguments;
+  /// "NAME=value" each; null: this process's.
+  const std::vector<std::string>* environment = nullptr;
+  std::vector<int> descriptors;        ///< become 0, 1, 2, ... there
+  const rlimit* file_limit = nullptr;  ///< on its open files; null: this process's
+  int death_signal = SIGKILL;          ///< when this process dies
+  std::vector<int> ignored_signals = {};
+};
+
+/// Runs a program in a process group of its own, so that Ctrl-C in a terminal reaches the launcher
+/// alone. Call from the main thread. Throws SystemError that names the program.
+[[nodiscard]] pid_t spawn(const SpawnRequest& request);
+
+/// The same with pipes; it gets SIGTERM when this process dies.
 [[nodiscard]] ChildProcess start_child(const std::vector<std::string>& arguments,
-                                       const rlimit* descriptors = nullptr,
+                                       const rlimit* file_limit = nullptr,
                                        const std::vector<std::string>* environment = nullptr);
 
 }  // namespace chainmail::launch

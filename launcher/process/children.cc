@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <cstdlib>
 #include <fstream>
 #include <iterator>
 #include <sstream>
@@ -21,23 +22,26 @@ namespace chainmail::launch {
 namespace {
 
 bool is_in_uninterruptible_sleep(pid_t pid) {
-  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
-  const std::size_t name_end = text.rfind(')');
-  if (name_end == std::string::npos) return false;
-  // State, five numbers that do not matter here, flags.
-  std::istringstream fields(text.substr(name_end + 1));
-  std::string state;
-  long long skipped = 0;
-  unsigned long flags = 0;
-  fields >> state;
-  for (int i = 0; i < 5; ++i) fields >> skipped;
-  fields >> flags;
-  constexpr unsigned long kExiting = 0x4;  // the kernel's PF_EXITING
-  return state == "D" && (flags & kExiting) == 0;
+  constexpr unsigned long kExiting = 0x4;  // PF_EXITING
+  const std::vector<std::string> stat = stat_fields(std::to_string(pid));
+  return !stat.empty() && stat.front() == "D" && (flags_in(stat) & kExiting) == 0;
 }
 
 }  // namespace
+
+std::vector<std::string> stat_fields(const std::string& pid) {
+  std::ifstream file("/proc/" + pid + "/stat");
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  const std::size_t name_end = text.rfind(')');
+  if (name_end == std::string::npos) return {};
+  std::istringstream fields(text.substr(name_end + 1));
+  return {std::istream_iterator<std::string>(fields), {}};
+}
+
+unsigned long flags_in(const std::vector<std::string>& stat) {
+  constexpr std::size_t kFlags = 6;
+  return stat.size() > kFlags ? std::strtoul(stat[kFlags].c_str(), nullptr, 10) : 0;
+}
 
 void adopt_orphans() { prctl(PR_SET_CHILD_SUBREAPER, 1); }
 

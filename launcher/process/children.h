@@ -22,6 +22,12 @@ inline constexpr char kReaperName[] = "job-reaper";  // 15 characters at most
 /// Makes this process the parent of orphans below it.
 void adopt_orphans();
 
+/// The fields of /proc/PID/stat behind the name, which may hold anything: the state first. Empty
+/// where the kernel does not tell.
+[[nodiscard]] std::vector<std::string> stat_fields(const std::string& pid);
+/// The kernel's flags of a process (PF_EXITING and the like) out of those fields; 0 without them.
+[[nodiscard]] unsigned long flags_in(const std::vector<std::string>& stat);
+
 /// The direct children of this process, zombies included.
 [[nodiscard]] std::vector<pid_t> children_of_this_process();
 

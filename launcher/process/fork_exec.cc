@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -45,6 +46,15 @@ Pipe::Pipe() {
   if (pipe2(ends.data(), O_CLOEXEC) != 0) throw system_error("cannot make a pipe");
   read_end.reset(ends[0]);
   write_end.reset(ends[1]);
+}
+
+SocketPair::SocketPair(int type) {
+  std::array<int, 2> ends{};
+  if (socketpair(AF_UNIX, type | SOCK_CLOEXEC, 0, ends.data()) != 0) {
+    throw system_error("cannot make a socket pair");
+  }
+  ours.reset(ends[0]);
+  theirs.reset(ends[1]);
 }
 
 std::vector<char*> pointers_to(std::vector<std::string>& words) {

@@ -30,6 +30,13 @@ struct Pipe {
   Pipe();
 };
 
+/// Two ends of a socket of this machine, closed on exec. Throws SystemError.
+struct SocketPair {
+  explicit SocketPair(int type);
+  internal::UniqueFd ours;
+  internal::UniqueFd theirs;
+};
+
 /// For exec: pointers to the words, and a null.
 [[nodiscard]] std::vector<char*> pointers_to(std::vector<std::string>& words);
 

@@ -11,10 +11,10 @@
 #include <cerrno>
 #include <cstdlib>
 #include <fstream>
-#include <iterator>
 #include <optional>
-#include <sstream>
 #include <vector>
+
+#include "launcher/process/children.h"
 
 namespace chainmail::launch {
 namespace {
@@ -76,20 +76,16 @@ struct Process {
 };
 
 Process look_at(const std::string& pid) {
-  std::ifstream file("/proc/" + pid + "/stat");
-  std::string text{std::istreambuf_iterator<char>(file), {}};
-  const std::size_t name_end = text.rfind(')');  // a name may hold anything
-  if (name_end == std::string::npos) {
+  constexpr std::size_t kStart = 19;
+  const std::vector<std::string> stat = stat_fields(pid);
+  if (stat.empty()) {
     // Mounted with hidepid, /proc hides processes that must not be traced: ours, which know the
     // job's secret.
     const auto number = static_cast<pid_t>(std::strtol(pid.c_str(), nullptr, 10));
     return {number > 0 && kill(number, 0) != 0 && errno == ESRCH, std::nullopt};
   }
-  std::istringstream fields(text.substr(name_end + 1));
-  std::vector<std::string> values{std::istream_iterator<std::string>(fields), {}};
-  constexpr std::size_t kStart = 19;
-  if (values.size() <= kStart) return {};
-  return {values[0] == "Z" || values[0] == "X", values[kStart]};
+  if (stat.size() <= kStart) return {};
+  return {stat[0] == "Z" || stat[0] == "X", stat[kStart]};
 }
 
 // False where /proc is that of another namespace.

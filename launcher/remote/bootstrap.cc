@@ -31,7 +31,7 @@ cm_unsafe() {
 '*) echo "a path with a line break"; return ;;
     /*) ;;
     '') echo "no process could be started to look at folders (ulimit -u)"; return ;;
-    *) echo "'$1' is no absolute path"; return ;;
+    *) echo "'$1' is not an absolute path"; return ;;
   esac
   cm_at=$1
   set --
@@ -54,7 +54,7 @@ cm_unsafe() {
         [d-]???????w*) echo "everybody may write to $cm_name ($cm_mode)"; exit ;;
         [d-]????w*) echo "the group of $cm_name may write to it ($cm_mode)"; exit ;;
         [d-]*) ;;
-        *) echo "$cm_name is no plain file or folder ($cm_mode)"; exit ;;
+        *) echo "$cm_name is not a regular file or a folder ($cm_mode)"; exit ;;
       esac
     done
     [ $cm_n -gt $# ] && exit

@@ -26,13 +26,14 @@ bool is_plain(std::string_view word, std::string_view also) {
 // Hosts come from files that others may write. '%' is of IPv6 scopes: fe80::1%eth0.
 void check_names(const Host& host) {
   if (host.name.empty() || host.name.front() == '-' || !is_plain(host.name, "._:%-")) {
-    throw UsageError("'" + host.name +
-                     "' is no name of a host: letters, digits and . _ : % - are, and '-' does not "
-                     "come first");
+    throw UsageError(
+        "'" + host.name +
+        "' is not a valid host name: use letters, digits and . _ : % -, and no '-' at the "
+        "start");
   }
   if (!host.user.empty() && (host.user.front() == '-' || !is_plain(host.user, "._@+-"))) {
-    throw UsageError("'" + host.user + "' is no name of a user for host " + host.name +
-                     ": letters, digits and . _ @ + - are, and '-' does not come first");
+    throw UsageError("'" + host.user + "' is not a valid user name for host " + host.name +
+                     ": use letters, digits and . _ @ + -, and no '-' at the start");
   }
 }
 

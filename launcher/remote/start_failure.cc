@@ -4,9 +4,10 @@
 #include "launcher/remote/start_failure.h"
 
 #include <algorithm>
-#include <initializer_list>
 #include <iterator>
+#include <optional>
 #include <sstream>
+#include <string_view>
 
 #include "launcher/remote/bootstrap.h"
 #include "launcher/remote/rsh_command.h"
@@ -55,170 +56,151 @@ std::string last_lines(const std::string& text, std::size_t count) {
   return out;
 }
 
-// Reads one failure, question by question.
-class Diagnosis {
- public:
-  explicit Diagnosis(const StartFailure& failure)
-      : failure_(failure), host_(failure.host.name), text_(failure.error_output) {}
-
-  std::string advice() const {
-    if (failure_.remote_shell.empty()) return about_this_machine();
-    for (const auto& question :
-         {&Diagnosis::about_script, &Diagnosis::about_name, &Diagnosis::about_host_key,
-          &Diagnosis::about_login, &Diagnosis::about_connection, &Diagnosis::about_program}) {
-      if (std::string answer = (this->*question)(); !answer.empty()) return answer;
-    }
-    return "the agent on host " + host_ + " did not start: " + failure_.remote_shell.front() + " " +
-           failure_.exit + "; try: " + login("true") +
-           (is_scheduler_starter(failure_.remote_shell.front())
-                ? "; where ssh gets there, --rsh ssh does without it"
-                : "");
-  }
-
- private:
-  bool says(std::initializer_list<const char*> phrases) const {
-    return std::any_of(phrases.begin(), phrases.end(), [this](const char* phrase) {
-      return text_.find(phrase) != std::string::npos;
-    });
-  }
-
-  std::string login(const std::string& command) const {
-    return login_line(failure_.remote_shell, failure_.host, command);
-  }
-
-  std::string port() const {
-    return failure_.host.port ? "port " + std::to_string(*failure_.host.port) : "its port";
-  }
-
-  std::string about_this_machine() const {
-    return "the agent on this machine did not start: " + failure_.launcher_path + " " +
-           failure_.exit;
-  }
-
-  // What our own script found out there.
-  std::string about_script() const {
-    for (const std::string& line : lines_of(text_)) {
-      if (line.rfind(kBootstrapSays, 0) != 0) continue;
-      const std::string message = line.substr(std::string_view(kBootstrapSays).size());
-      std::string advice;
-      if (message.rfind("machine ", 0) == 0) {
-        advice = "; install Chainmail built for that machine at " + failure_.launcher_path +
-                 " there, of this launcher's version";
-      } else if (message.rfind("no folder", 0) == 0) {
-        advice =
-            " set TMPDIR there to a folder that programs can be run from, or install this "
-            "version of Chainmail at " +
-            failure_.launcher_path + " there";
-      } else {
-        advice = "; try again, and look at the disk of that folder";
-      }
-      return "host " + host_ + ": " + message + advice;
-    }
-    return {};
-  }
-
-  std::string about_name() const {
-    if (says({kNameService})) {
-      return "the name service does not answer for host " + host_ +
-             ": give it an address in /etc/hosts or a HostName in ~/.ssh/config, or try later";
-    }
-    if (!says({"Could not resolve hostname", "Name or service not known", "unknown host"})) {
-      return {};
-    }
-    return "unknown host " + host_ +
-           ": check its spelling in the hostfile, or give it an address in /etc/hosts or a "
-           "HostName in ~/.ssh/config";
-  }
-
-  std::string about_host_key() const {
-    if (says({"REMOTE HOST IDENTIFICATION HAS CHANGED"})) {
-      return "the key of host " + host_ +
-             " is not the one that is known: it was installed anew, or somebody stands in its "
-             "place; ask its administrator, remove the old key as ssh says below, then run this "
-             "once and compare the fingerprint: " +
-             login("true");
-    }
-    if (!says({"Host key verification failed", "host key is known for"})) return {};
-    return "the key of host " + host_ +
-           " is not known here; run this once, compare the fingerprint that it shows and say "
-           "yes: " +
-           login("true");
-  }
-
-  std::string about_login() const {
-    if (says({"This account is", "account is currently not available", "nologin"})) {
-      return "host " + host_ +
-             " lets this user in but gives no shell: another user? (user= in the "
-             "hostfile)";
-    }
-    if (!says({"Permission denied (", "Too many authentication failures",
-               "Permission denied, please try again"})) {
-      return {};
-    }
-    const std::string user = failure_.host.user.empty() ? "" : failure_.host.user + "@";
-    return "permission denied on host " + host_ +
-           ": ssh must work without a password; try: ssh-copy-id " + user + host_ +
-           ", then: " + login("true");
-  }
-
-  std::string about_connection() const {
-    if (says({"Connection refused"})) {
-      return "host " + host_ + " is up but refuses connections to " + port() +
-             ": does sshd run there, and on that port? (port= in the hostfile)";
-    }
-    if (says({"No route to host", "Network is unreachable"})) {
-      return "there is no route to host " + host_ + ": is its address right, and is it up?";
-    }
-    if (says({"kex_exchange_identification", "Connection reset by", "Connection closed by",
-              "banner exchange", "Exceeded MaxStartups", "Not allowed at this time"})) {
-      return "host " + host_ +
-             " closed the connection before the login, also when asked again: "
-             "are too many logins open there (MaxStartups of sshd), or is this host shut out?";
-    }
-    if (says({"timed out", "Timeout, server"})) {
-      return "host " + host_ + " does not answer: is it up, and does a firewall drop " + port() +
-             "?";
-    }
-    return {};
-  }
-
-  std::string about_program() const {
-    if (says({"version `GLIBC_"})) {
-      return "the C library on host " + host_ +
-             " is older than the one that this launcher was "
-             "built with: install Chainmail built there at " +
-             failure_.launcher_path;
-    }
-    if (says({"cannot execute", "Exec format error"}) || failure_.exit_code == 126) {
-      return "the agent cannot be run on host " + host_ + ": is it built for that machine?";
-    }
-    if (says({"command not found", "No such file or directory", "not found"}) ||
-        failure_.exit_code == 127) {
-      return "a command was not found on host " + host_ +
-             ": the agent needs /bin/sh and its usual commands there (head, mktemp, cksum)";
-    }
-    if (failure_.exit_code == 0) {
-      return "on host " + host_ + " the shell ended at once: " + failure_.remote_shell.front() +
-             " must pass standard input on (kubectl exec needs -i, qrsh no -nostdin; pbsdsh "
-             "cannot)";
-    }
-    if (failure_.exit_code < 0) {
-      return "host " + host_ + " " + failure_.exit +
-             ": what do its login shell's start-up files wait for? Try: time " + login("true");
-    }
-    return {};
-  }
-
-  const StartFailure& failure_;
-  const std::string& host_;
-  const std::string& text_;
+// What one of these phrases, or this exit code, means. In `advice` %h stands for the host, %u for
+// "user@" where one is given, %p for the port, %l for the launcher's path, %s for the remote shell,
+// %e for how that ended and %t for a login that the user can try.
+struct Meaning {
+  std::vector<const char*> phrases;
+  std::string advice;
+  std::optional<int> exit_code = std::nullopt;
 };
+
+// The first that applies.
+const std::vector<Meaning>& meanings() {
+  static const std::vector<Meaning> all = {
+      {{kNameService},
+       "the name service does not answer for host %h: give it an address in /etc/hosts or a "
+       "HostName "
+       "in ~/.ssh/config, or try later"},
+      {{"Could not resolve hostname", "Name or service not known", "unknown host"},
+       "unknown host %h: check its spelling in the hostfile, or give it an address in /etc/hosts "
+       "or a "
+       "HostName in ~/.ssh/config"},
+      {{"REMOTE HOST IDENTIFICATION HAS CHANGED"},
+       "the key of host %h is not the one that is known: it was installed anew, or somebody stands "
+       "in "
+       "its place; ask its administrator, remove the old key as ssh says below, then run this once "
+       "and compare the fingerprint: %t"},
+      {{"Host key verification failed", "host key is known for"},
+       "the key of host %h is not known here; run this once, compare the fingerprint that it shows "
+       "and say yes: %t"},
+      {{"This account is", "account is currently not available", "nologin"},
+       "host %h lets this user in but gives no shell: another user? (user= in the hostfile)"},
+      {{"Permission denied (", "Too many authentication failures",
+        "Permission denied, please try again"},
+       "permission denied on host %h: ssh must work without a password; try: ssh-copy-id %u%h, "
+       "then: "
+       "%t"},
+      {{"Connection refused"},
+       "host %h is up but refuses connections to %p: does sshd run there, and on that port? (port= "
+       "in "
+       "the hostfile)"},
+      {{"No route to host", "Network is unreachable"},
+       "there is no route to host %h: is its address right, and is it up?"},
+      {{"kex_exchange_identification", "Connection reset by", "Connection closed by",
+        "banner exchange", "Exceeded MaxStartups", "Not allowed at this time"},
+       "host %h closed the connection before the login, also when asked again: are too many logins "
+       "open there (MaxStartups of sshd), or is this host shut out?"},
+      {{"timed out", "Timeout, server"},
+       "host %h does not answer: is it up, and does a firewall drop %p?"},
+      {{"version `GLIBC_"},
+       "the C library on host %h is older than the one that this launcher was built with: install "
+       "Chainmail built there at %l"},
+      {{"cannot execute", "Exec format error"},
+       "the agent cannot be run on host %h: is it built for that machine?",
+       126},
+      {{"command not found", "No such file or directory", "not found"},
+       "a command was not found on host %h: the agent needs /bin/sh and its usual commands there "
+       "(head, mktemp, cksum)",
+       127},
+      {{},
+       "on host %h the shell ended at once: %s must pass standard input on (kubectl exec needs -i, "
+       "qrsh no -nostdin; pbsdsh cannot)",
+       0},
+      {{}, "host %h %e: what do its login shell's start-up files wait for? Try: time %t", -1},
+  };
+  return all;
+}
+
+bool applies(const Meaning& meaning, const StartFailure& failure) {
+  return failure.exit_code == meaning.exit_code ||
+         std::any_of(meaning.phrases.begin(), meaning.phrases.end(), [&](const char* phrase) {
+           return failure.error_output.find(phrase) != std::string::npos;
+         });
+}
+
+std::string filled_in(const std::string& advice, const StartFailure& failure) {
+  const Host& host = failure.host;
+  std::string text;
+  for (std::size_t i = 0; i < advice.size(); ++i) {
+    if (advice[i] != '%') {
+      text += advice[i];
+      continue;
+    }
+    switch (advice[++i]) {
+      case 'h':
+        text += host.name;
+        break;
+      case 'u':
+        text += host.user.empty() ? "" : host.user + "@";
+        break;
+      case 'p':
+        text += host.port ? "port " + std::to_string(*host.port) : "its port";
+        break;
+      case 'l':
+        text += failure.launcher_path;
+        break;
+      case 's':
+        text += failure.remote_shell.front();
+        break;
+      case 'e':
+        text += failure.exit;
+        break;
+      default:
+        text += login_line(failure.remote_shell, host, "true");
+    }
+  }
+  return text;
+}
+
+// What our own script found out there; empty where it did not run.
+std::string words_of_script(const StartFailure& failure) {
+  for (const std::string& line : lines_of(failure.error_output)) {
+    if (!line.starts_with(kBootstrapSays)) continue;
+    const std::string message = line.substr(std::string_view(kBootstrapSays).size());
+    const std::string& path = failure.launcher_path;
+    const std::string advice =
+        message.starts_with("machine ") ? "; install Chainmail built for that machine at " + path +
+                                              " there, of this launcher's version"
+        : message.starts_with("no folder") ? " set TMPDIR there to a folder that programs can be "
+                                             "run from, or install this version "
+                                             "of Chainmail at " +
+                                                 path + " there"
+                                           : "; try again, and look at the disk of that folder";
+    return "host " + failure.host.name + ": " + message + advice;
+  }
+  return {};
+}
+
+std::string advice_for(const StartFailure& failure) {
+  if (failure.remote_shell.empty()) {
+    return "the agent on this machine did not start: " + failure.launcher_path + " " + failure.exit;
+  }
+  if (std::string words = words_of_script(failure); !words.empty()) return words;
+  for (const Meaning& meaning : meanings()) {
+    if (applies(meaning, failure)) return filled_in(meaning.advice, failure);
+  }
+  return filled_in("the agent on host %h did not start: %s %e; try: %t", failure) +
+         (is_scheduler_starter(failure.remote_shell.front())
+              ? "; where ssh gets there, --rsh ssh does without it"
+              : "");
+}
 
 }  // namespace
 
 std::string explain(const StartFailure& failure) {
   const std::string hint = failure.hint.empty() ? "" : "; " + failure.hint;
-  return Diagnosis(failure).advice() + hint + last_lines(failure.error_output, 10);
+  return advice_for(failure) + hint + last_lines(failure.error_output, 10);
 }
 
 bool may_pass(const std::string& error_output) {

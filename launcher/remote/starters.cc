@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdlib>
 
 #include "launcher/job/environment.h"
 
@@ -55,20 +54,18 @@ bool is_for_ssh(const Host& host) { return host.port.has_value() || !host.user.e
 }  // namespace
 
 bool is_in_path(const std::string& program) {
-  const char* variable = std::getenv("PATH");
-  const std::string path = variable == nullptr ? "" : variable;
-  for (std::size_t at = 0; at < path.size();) {
-    const std::size_t end = std::min(path.find(':', at), path.size());
-    if (access((path.substr(at, end - at) + "/" + program).c_str(), X_OK) == 0) return true;
-    at = end + 1;
-  }
-  return false;
+  const auto path = value_of(current_environment(), "PATH");
+  const std::vector<std::string> files = files_in_path(path.value_or(""), program);
+  return path && std::any_of(files.begin(), files.end(), [](const std::string& file) {
+           return access(file.c_str(), X_OK) == 0;
+         });
 }
 
 std::vector<std::string> starter_environment() {
   Environment variables = current_environment();
   for (const char* name : kNotForStarters) variables.erase(name);
-  variables["SLURM_UNBUFFEREDIO"] = "1";
+  variables.erase("SLURM_UNBUFFEREDIO");
+  variables.emplace("SLURM_UNBUFFEREDIO", "1");
   return entries_of(variables);
 }
 

@@ -12,7 +12,6 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <new>
 #include <numeric>
 #include <utility>
@@ -22,28 +21,18 @@
 #include "base/net/crc32c.h"
 #include "launcher/files/agent_folders.h"
 #include "launcher/files/trusted_path.h"
-#include "launcher/process/owner_tag.h"
 
 namespace chainmail::launch {
 namespace {
 
-namespace fs = std::filesystem;
-
 constexpr const char* kKind = ".job.";
 
-// Where the launcher itself goes, too (remote/bootstrap.cc).
+// The home directory where nothing else takes them.
 std::vector<std::string> candidates() {
-  std::vector<std::string> folders;
-  const auto add = [&folders](const char* folder) {
-    if (folder == nullptr || *folder == '\0') return;
-    if (std::find(folders.begin(), folders.end(), folder) == folders.end()) {
-      folders.emplace_back(folder);
-    }
-  };
-  add(std::getenv("TMPDIR"));
-  for (const char* folder : {"/tmp", "/var/tmp", "/dev/shm"}) add(folder);
-  add(std::getenv("XDG_RUNTIME_DIR"));
-  add(std::getenv("HOME"));
+  std::vector<std::string> folders = scratch_folders();
+  if (const char* home = std::getenv("HOME"); home != nullptr && *home != '\0') {
+    folders.emplace_back(home);
+  }
   return folders;
 }
 
@@ -58,10 +47,8 @@ std::string make_below(const std::string& parent, const std::string& marker, std
   const std::uint64_t left = std::uint64_t{space.f_bavail} * space.f_frsize;
   if (has_programs && (space.f_flag & ST_NOEXEC) != 0) return "forbids programs (noexec)";
   if (left < bytes) return "has " + size_text(left);
-  std::string name = folder.path + "/" + marker + kKind + own_tag() + ".XXXXXX";
-  if (mkdtemp(name.data()) == nullptr) return std::strerror(errno);
-  path = name;
-  return {};
+  path = make_agent_folder(folder.path, marker, kKind);
+  return path.empty() ? std::strerror(errno) : "";
 }
 
 // Throws SystemError that says of every folder why not.
@@ -84,17 +71,12 @@ std::string make_folder(const std::string& marker, const std::vector<PreloadedFi
                     ENOSPC);
 }
 
-void remove_tree(const std::string& path) noexcept {
-  std::error_code ignored;
-  if (!path.empty()) fs::remove_all(path, ignored);
-}
-
 }  // namespace
 
 PreloadStore::PreloadStore(std::string marker, Send send)
     : marker_(std::move(marker)), send_(std::move(send)) {}
 
-PreloadStore::~PreloadStore() { remove_tree(path_); }
+PreloadStore::~PreloadStore() { remove_folder(path_); }
 
 void PreloadStore::handle(std::string_view bytes) {
   internal::BodyReader body(bytes);
@@ -150,7 +132,7 @@ void PreloadStore::take(std::string_view piece) {
   if (has_failed_) return;  // what was on its way already
   if (piece.empty() || piece.size() > kPreloadPieceBytes || current_ == files_.size() ||
       piece.size() > files_[current_].bytes - written_) {
-    throw SystemError("files to preload: a piece of nothing", EPROTO);
+    throw SystemError("files to preload: an unexpected piece", EPROTO);
   }
   try {
     for (std::string_view rest = piece; !rest.empty();) {

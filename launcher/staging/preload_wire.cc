@@ -9,13 +9,10 @@
 #include <set>
 
 #include "base/error.h"
-#include "base/job/job_protocol.h"
+#include "launcher/channel/codec.h"
 
 namespace chainmail::launch {
 namespace {
-
-using internal::BodyReader;
-using internal::BodyWriter;
 
 // What no disk holds; sums of so many fit into 64 bits.
 constexpr std::uint64_t kMostFileBytes = std::uint64_t{1} << 50;
@@ -33,38 +30,24 @@ bool is_file_name(const std::string& name) {
 }  // namespace
 
 std::string encode_preload_list(const std::vector<PreloadedFile>& files) {
-  BodyWriter body;
-  body.u8(static_cast<std::uint8_t>(PreloadOp::kList));
-  body.u32(static_cast<std::uint32_t>(files.size()));
-  for (const PreloadedFile& file : files) {
-    body.text(file.name).u64(file.bytes).u32(file.mode).u32(file.checksum);
-  }
-  return body.take();
+  return static_cast<char>(PreloadOp::kList) + encode_fields(files);
 }
 
 std::vector<PreloadedFile> decode_preload_list(std::string_view bytes) {
-  BodyReader body(bytes);
-  const std::uint32_t count = body.u32();
-  check(count <= kMostPreloadedFiles, std::to_string(count) + " are too many");
-  std::vector<PreloadedFile> files;
+  auto files = decode_fields<std::vector<PreloadedFile>>(bytes, "files to preload");
+  check(files.size() <= kMostPreloadedFiles, std::to_string(files.size()) + " are too many");
   std::set<std::string> names;
-  for (std::uint32_t i = 0; i < count; ++i) {
-    PreloadedFile& file = files.emplace_back();
-    file.name = body.text();
-    file.bytes = body.u64();
-    file.mode = body.u32();
-    file.checksum = body.u32();
-    check(is_file_name(file.name), "a name that is none");
-    check(names.insert(file.name).second, "a name that comes twice");
-    check(file.bytes <= kMostFileBytes, "a size that cannot be");
-    check((file.mode & ~kPermissions) == 0, "permissions that are none");
+  for (const PreloadedFile& file : files) {
+    check(is_file_name(file.name), "an invalid name");
+    check(names.insert(file.name).second, "a name twice");
+    check(file.bytes <= kMostFileBytes, "an impossible size");
+    check((file.mode & ~kPermissions) == 0, "invalid permissions");
   }
-  check(body.at_end(), "more than was announced");
   return files;
 }
 
 std::string encode_preload(PreloadOp op, std::string_view text) {
-  return BodyWriter().u8(static_cast<std::uint8_t>(op)).text(text).take();
+  return internal::BodyWriter().u8(static_cast<std::uint8_t>(op)).text(text).take();
 }
 
 std::string size_text(std::uint64_t bytes) {

@@ -38,6 +38,7 @@ struct PreloadedFile {
   std::uint32_t checksum = 0;  ///< CRC-32C
 
   friend bool operator==(const PreloadedFile&, const PreloadedFile&) = default;
+  static void fields(auto& archive, auto& m) { archive(m.name, m.bytes, m.mode, m.checksum); }
 };
 
 /// Body of kList.

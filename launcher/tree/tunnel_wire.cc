@@ -6,97 +6,48 @@
 #include <cerrno>
 
 #include "base/error.h"
-#include "base/job/job_protocol.h"
+#include "launcher/channel/codec.h"
 
 namespace chainmail::launch {
-
-using internal::BodyReader;
-using internal::BodyWriter;
-
 namespace {
 
-[[noreturn]] void refuse(const std::string& what) {
-  throw SystemError("agent protocol: " + what, EPROTO);
-}
+constexpr const char* kProtocol = "agent protocol: tunnels";
 
-void check_end(const BodyReader& body) {
-  if (!body.at_end()) refuse("bytes after the end of a tunnel's message");
+void check(bool is_sound, const char* what) {
+  if (!is_sound) throw SystemError(std::string("agent protocol: ") + what, EPROTO);
 }
 
 }  // namespace
 
-std::string encode_tunnel_order(const TunnelOrder& order) {
-  BodyWriter body;
-  body.u32(order.tunnel).u32(static_cast<std::uint32_t>(order.command.size()));
-  for (const std::string& word : order.command) body.text(word);
-  return body.take();
-}
+std::string encode_tunnel_order(const TunnelOrder& order) { return encode_fields(order); }
 
-TunnelOrder decode_tunnel_order(std::string_view bytes) {
-  BodyReader body(bytes);
-  TunnelOrder order;
-  order.tunnel = body.u32();
-  // Each word takes bytes of the body, so the number alone makes nothing grow.
-  const std::uint32_t words = body.u32();
-  for (std::uint32_t i = 0; i < words; ++i) order.command.push_back(body.text());
-  check_end(body);
-  if (order.command.empty() || order.command.front().empty()) refuse("a tunnel without a command");
+TunnelOrder decode_tunnel_order(std::string_view body) {
+  auto order = decode_fields<TunnelOrder>(body, kProtocol);
+  check(!order.command.empty() && !order.command.front().empty(), "a tunnel without a command");
   return order;
 }
 
-std::string encode_tunnel_output(const TunnelOutput& output) {
-  return BodyWriter()
-      .u32(output.tunnel)
-      .u8(static_cast<std::uint8_t>(output.stream))
-      .text(output.bytes)
-      .take();
-}
+std::string encode_tunnel_output(const TunnelOutput& output) { return encode_fields(output); }
 
-TunnelOutput decode_tunnel_output(std::string_view bytes) {
-  BodyReader body(bytes);
-  TunnelOutput output;
-  output.tunnel = body.u32();
-  const std::uint8_t stream = body.u8();
-  if (stream != 1 && stream != 2) refuse("a tunnel has no stream " + std::to_string(stream));
-  output.stream = static_cast<TunnelStream>(stream);
-  output.bytes = body.text();
-  check_end(body);
+TunnelOutput decode_tunnel_output(std::string_view body) {
+  auto output = decode_fields<TunnelOutput>(body, kProtocol);
+  check(output.stream == TunnelStream::kOutput || output.stream == TunnelStream::kError,
+        "a tunnel has no such stream");
   return output;
 }
 
-std::string encode_tunnel_end(const TunnelEnd& end) {
-  return BodyWriter()
-      .u32(end.tunnel)
-      .u8(static_cast<std::uint8_t>(end.how))
-      .u32(end.value)
-      .text(end.reason)
-      .take();
-}
+std::string encode_tunnel_end(const TunnelEnd& end) { return encode_fields(end); }
 
-TunnelEnd decode_tunnel_end(std::string_view bytes) {
-  BodyReader body(bytes);
-  TunnelEnd end;
-  end.tunnel = body.u32();
-  const std::uint8_t how = body.u8();
-  if (how > static_cast<std::uint8_t>(TunnelEnd::How::kNotStarted)) refuse("no such end");
-  end.how = static_cast<TunnelEnd::How>(how);
-  end.value = body.u32();
-  end.reason = body.text();
-  check_end(body);
+TunnelEnd decode_tunnel_end(std::string_view body) {
+  auto end = decode_fields<TunnelEnd>(body, kProtocol);
+  check(end.how <= TunnelEnd::How::kNotStarted, "a tunnel has no such end");
   return end;
 }
 
-std::string encode_tunnel_text(const TunnelText& text) {
-  return BodyWriter().u32(text.tunnel).text(text.text).take();
-}
+std::string encode_tunnel_text(const TunnelText& text) { return encode_fields(text); }
 
-TunnelText decode_tunnel_text(std::string_view bytes) {
-  BodyReader body(bytes);
-  TunnelText text;
-  text.tunnel = body.u32();
-  text.text = body.text();
-  check_end(body);
-  return text;
+TunnelText decode_tunnel_text(std::string_view body) {
+  return decode_fields<TunnelText>(body, kProtocol);
 }
 
 }  // namespace chainmail::launch

@@ -23,6 +23,7 @@ inline constexpr std::size_t kTunnelPieceBytes = (std::size_t{256} << 10) + 4096
 struct TunnelOrder {
   std::uint32_t tunnel = 0;
   std::vector<std::string> command;
+  static void fields(auto& archive, auto& m) { archive(m.tunnel, m.command); }
 };
 [[nodiscard]] std::string encode_tunnel_order(const TunnelOrder& order);
 /// Throws SystemError, as the others do.
@@ -35,6 +36,7 @@ struct TunnelOutput {
   std::uint32_t tunnel = 0;
   TunnelStream stream = TunnelStream::kOutput;
   std::string bytes;
+  static void fields(auto& archive, auto& m) { archive(m.tunnel, m.stream, m.bytes); }
 };
 [[nodiscard]] std::string encode_tunnel_output(const TunnelOutput& output);
 [[nodiscard]] TunnelOutput decode_tunnel_output(std::string_view body);
@@ -46,6 +48,7 @@ struct TunnelEnd {
   How how = How::kExited;
   std::uint32_t value = 0;  ///< exit code, signal number, nothing
   std::string reason;       ///< why it could not be started
+  static void fields(auto& archive, auto& m) { archive(m.tunnel, m.how, m.value, m.reason); }
 };
 [[nodiscard]] std::string encode_tunnel_end(const TunnelEnd& end);
 [[nodiscard]] TunnelEnd decode_tunnel_end(std::string_view body);
@@ -54,6 +57,7 @@ struct TunnelEnd {
 struct TunnelText {
   std::uint32_t tunnel = 0;
   std::string text;
+  static void fields(auto& archive, auto& m) { archive(m.tunnel, m.text); }
 };
 [[nodiscard]] std::string encode_tunnel_text(const TunnelText& text);
 [[nodiscard]] TunnelText decode_tunnel_text(std::string_view body);

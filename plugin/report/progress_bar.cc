@@ -19,7 +19,8 @@ namespace {
 constexpr int kBarWidth = 50;
 constexpr auto kRedrawInterval = std::chrono::milliseconds{200};
 constexpr const char* kClearBelow = "\033[J";
-constexpr const char* kFourLinesUp = "\033[4A";
+// The launcher passes output on up to a line's end or a carriage return.
+constexpr const char* kFourLinesUp = "\033[4A\r";
 
 std::string bar(const char* title, double share) {
   const int marks = std::clamp(static_cast<int>(share * kBarWidth), 0, kBarWidth);
@@ -80,8 +81,14 @@ void ProgressBar::finish() { out_ << kClearBelow << std::flush; }
 
 bool can_draw_progress() {
   const char* const terminal = std::getenv("TERM");
-  return isatty(STDOUT_FILENO) == 1 && terminal != nullptr &&
-         std::string_view(terminal) != "dumb" && std::getenv("CHAINMAIL_JOB_FD") == nullptr;
+  if (isatty(STDOUT_FILENO) != 1 || terminal == nullptr || std::string_view(terminal) == "dumb") {
+    return false;
+  }
+  // Under the launcher standard output is a terminal in any case; this says whether people watch
+  // it.
+  const char* const watched = std::getenv("CHAINMAIL_TERMINAL");
+  return std::getenv("CHAINMAIL_JOB_FD") == nullptr ||
+         (watched != nullptr && std::string_view(watched) == "1");
 }
 
 }  // namespace chainmail

@@ -23,9 +23,9 @@ import tree
 # Page -> the test that reads its commands from it.
 WHOLE_PAGES = {
     "docs/tutorial.md": "tests/docs/tutorial_test.py",
-    "docs/launcher.md": "tests/launcher/docs_commands_test.py",
-    "docs/cluster/mpi.md": "tests/launcher/docs_commands_test.py",
-    "docs/cluster/security.md": "tests/launcher/docs_commands_test.py",
+    "docs/launcher.md": "tests/launcher/jobs/docs_commands_test.py",
+    "docs/cluster/mpi.md": "tests/launcher/jobs/docs_commands_test.py",
+    "docs/cluster/security.md": "tests/launcher/jobs/docs_commands_test.py",
     "docs/cluster/schedulers.md": "tests/launcher/schedulers/recipes_test.py",
 }
 # What was measured, with its commands; nobody types these to use Chainmail.

@@ -85,14 +85,7 @@ void StoreServer::handle(std::uint32_t rank, const internal::Frame& request) {
       reply(rank, body.u32(), kOk,
             std::to_string(values_.size() - values_.count(internal::kEndedRanksKey)));
       break;
-    case JobMessage::kHello:
-    case JobMessage::kStep:
-    case JobMessage::kGroupFailed:
-    case JobMessage::kWelcome:
-    case JobMessage::kReply:
-    case JobMessage::kNewsRankLost:
-    case JobMessage::kNewsGroupFailed:
-    case JobMessage::kNewsEnding:
+    default:
       throw SystemError("job protocol: not a request of the store", EPROTO);
   }
 }

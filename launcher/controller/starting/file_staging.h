@@ -18,7 +18,6 @@
 #include "launcher/controller/state/agents.h"
 #include "launcher/job/options.h"
 #include "launcher/staging/preload_sender.h"
-#include "launcher/staging/preload_source.h"
 
 namespace chainmail::launch {
 

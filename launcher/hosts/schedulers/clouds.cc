@@ -58,7 +58,7 @@ std::vector<Host> hosts_of(const Json& names, std::string_view text, const std::
     const Place place = place_of(text, at == std::string_view::npos ? 0 : at + 1);
     const Cursor cursor{where, place.line};
     if (!known.insert(value).second)
-      cursor.refuse(place.column, in_quotes(value) + " stands twice");
+      cursor.refuse(place.column, in_quotes(value) + " is listed twice");
     hosts.add(cursor, place.column, named(cursor, {value, place.column}));
   }
   return hosts.take();

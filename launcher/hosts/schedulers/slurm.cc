@@ -216,7 +216,7 @@ std::vector<int> expand_slurm_counts(std::string_view text, const std::string& w
     if (open != std::string_view::npos) {
       const std::string_view rest = item.text.substr(open);
       if (rest.size() < 4 || rest.substr(0, 2) != "(x" || rest.back() != ')') {
-        cursor.refuse(item.column + open, in_quotes(rest) + " is no repetition such as (x3)");
+        cursor.refuse(item.column + open, in_quotes(rest) + " is not a repetition such as (x3)");
       }
       times = parse_number(cursor, {rest.substr(2, rest.size() - 3), item.column + open + 2},
                            "repetition", 1, static_cast<int>(kMaxHosts), "");

@@ -3,22 +3,15 @@
 
 #include "launcher/mpi/service/mpi_directories.h"
 
-#include <unistd.h>
-
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <new>
 
 #include "launcher/files/agent_folders.h"
 #include "launcher/files/trusted_path.h"
-#include "launcher/process/owner_tag.h"
 
 namespace chainmail::launch {
 namespace {
-
-namespace fs = std::filesystem;
 
 constexpr const char* kMemory = "/dev/shm";
 constexpr const char* kKind = ".mpi.";
@@ -28,17 +21,14 @@ std::string make_below(const std::vector<std::string>& parents, const std::strin
                        std::string& why) {
   for (const std::string& parent : parents) {
     const TrustedPath folder = trusted_folder(parent);
-    std::string path = folder.path + "/" + marker + kKind + own_tag() + ".XXXXXX";
-    if (!folder.path.empty() && mkdtemp(path.data()) != nullptr) return path;
+    if (!folder.path.empty()) {
+      std::string path = make_agent_folder(folder.path, marker, kKind);
+      if (!path.empty()) return path;
+    }
     why += why.empty() ? "" : ", ";
     why += folder.path.empty() ? folder.why : folder.path + ": " + std::strerror(errno);
   }
   return {};
-}
-
-void remove_tree(const std::string& path) noexcept {
-  std::error_code ignored;
-  if (!path.empty()) fs::remove_all(path, ignored);
 }
 
 }  // namespace
@@ -51,10 +41,8 @@ MpiDirectories::MpiDirectories(const std::string& marker)
 }
 
 MpiDirectories::~MpiDirectories() {
-  for (const std::string& path : {session_, memory_}) {
-    // Nearly always they are empty: no program of the job used MPI.
-    if (!path.empty() && rmdir(path.c_str()) != 0) remove_tree(path);
-  }
+  remove_folder(session_);
+  remove_folder(memory_);
 }
 
 void remove_mpi_directories(const std::vector<std::string>& markers) noexcept {

@@ -118,9 +118,10 @@ void MpiService::start_helper() {
     helper_ = std::make_unique<PmixHelper>(io_, helper_program_, std::move(callbacks));
   } catch (const SystemError& error) {
     helper_is_lost_ = true;
-    return send_({MpiOp::kUnserved, 0, 0, {}, {}, {}, error.what()});
+    return send_({.op = MpiOp::kUnserved, .data = error.what()});
   }
-  MpiMessage first{MpiOp::kConfigure, 0, listener_->port(), directories_.session(), {}, {}, {}};
+  MpiMessage first{
+      .op = MpiOp::kConfigure, .status = listener_->port(), .key = directories_.session()};
   first.data = encode_mpi_order(order_);
   const PmixPlace place{directories_.session(), listener_->port()};
   for (const auto& [name, value] : pmix_variables(order_, local_ranks_.front(), place)) {
@@ -132,16 +133,11 @@ void MpiService::start_helper() {
 void MpiService::ask_for_helper() {
   if (order_.sends_helper) {
     if (std::exchange(has_asked_for_helper_, true)) return;
-    return send_({MpiOp::kWantHelper, 0, 0, {}, {}, {}, {}});
+    return send_({.op = MpiOp::kWantHelper});
   }
   helper_is_lost_ = true;
-  send_({MpiOp::kUnserved,
-         0,
-         0,
-         {},
-         {},
-         {},
-         "the MPI helper (chainmail-pmix) is not run: " + why_no_helper_});
+  send_({.op = MpiOp::kUnserved,
+         .data = "the MPI helper (chainmail-pmix) is not run: " + why_no_helper_});
 }
 
 void MpiService::helper_arrived(const std::string& program) {
@@ -152,13 +148,9 @@ void MpiService::helper_arrived(const std::string& program) {
 
 void MpiService::admit(internal::UniqueFd connection) {
   if (helper_is_lost_) {
-    return send_({MpiOp::kUnserved,
-                  0,
-                  0,
-                  {},
-                  {},
-                  {},
-                  "the MPI helper (chainmail-pmix) had ended before a rank called MPI_Init"});
+    return send_(
+        {.op = MpiOp::kUnserved,
+         .data = "the MPI helper (chainmail-pmix) had ended before a rank called MPI_Init"});
   }
   if (!helper_) start_helper();
   if (!helper_is_ready_) return early_.push_back(std::move(connection));
@@ -192,10 +184,7 @@ void MpiService::on_helper_message(MpiMessage message) {
     case MpiOp::kFetch:
     case MpiOp::kAnswer:
       return send_(message);
-    case MpiOp::kConfigure:
-    case MpiOp::kWantHelper:
-    case MpiOp::kUnfinished:
-    case MpiOp::kGathered:
+    default:
       throw SystemError("MPI messages: a helper does not say operation " +
                             std::to_string(static_cast<unsigned>(message.op)),
                         EPROTO);
@@ -212,7 +201,7 @@ void MpiService::on_helper_lost(const std::string& words) {
   if (std::exchange(helper_is_lost_, true)) return;
   // Ranks that are through with MPI, or never began, do not miss it.
   if (!any_inside()) return;
-  send_({MpiOp::kUnserved, 0, 0, {}, {}, {}, explained(words)});
+  send_({.op = MpiOp::kUnserved, .data = explained(words)});
 }
 
 void MpiService::on_child_end(const siginfo_t& info) {
@@ -228,7 +217,7 @@ void MpiService::on_rank_exit(std::uint32_t rank, bool is_good) {
                          (pmi1_ && pmi1_->is_inside(rank));
   stages_[rank] = Stage::kOver;
   if (is_good && is_inside && order_.node_of_rank.size() > 1) {
-    send_({MpiOp::kUnfinished, 0, 0, {}, {rank}, {}, {}});
+    send_({.op = MpiOp::kUnfinished, .ranks = {rank}});
   }
 }
 

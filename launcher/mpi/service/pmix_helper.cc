@@ -17,10 +17,12 @@
 #include <chrono>
 #include <cstring>
 #include <filesystem>
+#include <iterator>
 
 #include "base/error.h"
 #include "launcher/channel/wire.h"
 #include "launcher/job/environment.h"
+#include "launcher/process/child_process.h"
 #include "launcher/process/fork_exec.h"
 
 namespace chainmail::launch {
@@ -28,25 +30,9 @@ namespace {
 
 using internal::UniqueFd;
 
-constexpr int kControlFd = 3;
-constexpr int kHandoffFd = 4;
-constexpr int kFirstParkedFd = 100;
 constexpr std::size_t kMaxWords = 4096;
 constexpr std::chrono::milliseconds kPause{20};
 constexpr int kTimeToEnd = 200;  // milliseconds
-
-struct Ends {
-  UniqueFd ours;
-  UniqueFd theirs;
-};
-
-Ends socket_pair(int type) {
-  std::array<int, 2> ends{};
-  if (socketpair(AF_UNIX, type | SOCK_CLOEXEC, 0, ends.data()) != 0) {
-    throw system_error("cannot make a socket for the MPI helper");
-  }
-  return {UniqueFd(ends[0]), UniqueFd(ends[1])};
-}
 
 // The launcher's own, without what another process manager has put there.
 std::vector<std::string> helper_environment() {
@@ -55,54 +41,6 @@ std::vector<std::string> helper_environment() {
     return variable.first.starts_with("PMIX_") || variable.first.starts_with("OMPI_");
   });
   return entries_of(variables);
-}
-
-struct Descriptors {
-  int control;
-  int handoff;
-  int error;
-  int report;
-};
-
-[[noreturn]] void run_child(pid_t parent, Descriptors fds, char* const* arguments,
-                            char* const* environment) {
-  become_child_of(parent, SIGKILL, kPassedSignals);
-  // Above the numbers that are about to be taken.
-  for (int* fd : {&fds.report, &fds.control, &fds.handoff, &fds.error}) {
-    *fd = fcntl(*fd, F_DUPFD_CLOEXEC, kFirstParkedFd);
-  }
-  const int null = open("/dev/null", O_RDWR | O_CLOEXEC);
-  if (dup2(null, STDIN_FILENO) >= 0 && dup2(null, STDOUT_FILENO) >= 0 &&
-      dup2(fds.error, STDERR_FILENO) >= 0 && dup2(fds.control, kControlFd) >= 0 &&
-      dup2(fds.handoff, kHandoffFd) >= 0) {
-    execve(arguments[0], arguments, environment);
-  }
-  report_and_exit(fds.report, errno);
-}
-
-pid_t start_process(const std::string& program, const Ends& control, const Ends& handoff,
-                    const Pipe& error) {
-  Pipe report;
-  std::vector<std::string> words{program};
-  std::vector<std::string> variables = helper_environment();
-  const std::vector<char*> arguments = pointers_to(words);
-  const std::vector<char*> environment = pointers_to(variables);
-  const pid_t parent = getpid();
-  const Forked child = fork_to_exec([&] {
-    run_child(
-        parent,
-        {control.theirs.get(), handoff.theirs.get(), error.write_end.get(), report.write_end.get()},
-        arguments.data(), environment.data());
-  });
-  int failure = child.error;
-  if (child.pid > 0) {
-    failure = wait_for_exec(report);
-    if (failure != 0) waitpid(child.pid, nullptr, 0);
-  }
-  if (child.pid < 0 || failure != 0) {
-    throw SystemError("cannot run " + program + ": " + std::strerror(failure), failure);
-  }
-  return child.pid;
 }
 
 std::string text_of(const siginfo_t& info) {
@@ -129,10 +67,17 @@ TrustedPath find_pmix_helper() {
 
 PmixHelper::PmixHelper(asio::io_context& io, const std::string& program, Callbacks callbacks)
     : callbacks_(std::move(callbacks)), handoff_(io), pause_(io) {
-  Ends control = socket_pair(SOCK_STREAM);
-  Ends handoff = socket_pair(SOCK_SEQPACKET);
+  SocketPair control(SOCK_STREAM);
+  SocketPair handoff(SOCK_SEQPACKET);
   Pipe error;
-  pid_ = start_process(program, control, handoff, error);
+  const UniqueFd null(open("/dev/null", O_RDWR | O_CLOEXEC));
+  const std::vector<std::string> environment = helper_environment();
+  // Descriptors 3 and 4 as pmix/main.cc finds them.
+  pid_ = spawn({.arguments = {program},
+                .environment = &environment,
+                .descriptors = {null.get(), null.get(), error.write_end.get(), control.theirs.get(),
+                                handoff.theirs.get()},
+                .ignored_signals = {std::begin(kPassedSignals), std::end(kPassedSignals)}});
   process_.reset(static_cast<int>(syscall(SYS_pidfd_open, pid_, 0)));
   handoff_.assign(handoff.ours.release());
   UniqueFd writer(fcntl(control.ours.get(), F_DUPFD_CLOEXEC, 3));

@@ -125,8 +125,8 @@ class CHAINMAIL_API ProgressBar final : public Report {
   std::int64_t first_iteration_ = -1;
 };
 
-/// True when standard output is a terminal that a progress bar can be drawn on. Under the launcher
-/// it never is: its lines may be those of many ranks.
+/// True when standard output is a terminal that a progress bar can be drawn on; under the launcher,
+/// when the launcher itself writes to one.
 [[nodiscard]] CHAINMAIL_API bool can_draw_progress();
 
 /// The reports of a program: forwards to all of them on rank 0, does nothing on other ranks.

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "launcher/controller/state/job_state.h"
+#include "tests/launcher/placement/place_ranks.h"
 
 namespace chainmail::test {
 

@@ -161,16 +161,16 @@ TEST_F(TrustedPathTest, ProgramsAreRootsAndTheUsers) {
        "opt/a*",
        "opt/a\n-rwxr-xr-x 1 0 0 0 x/x", nullptr, "belongs to uid 65534"},
       {"what is missing", "mkdir opt/a", "opt/a/b/c", nullptr, "/opt/a/b: No such file"},
-      {"below a file", "program opt/x", "opt/x/y", nullptr, "/opt/x is no folder"},
-      {"a folder", "", "opt", nullptr, "/opt is no plain file"},
-      {"a pipe", "mkfifo opt/x", "opt/x", nullptr, "/opt/x is no plain file or folder"},
+      {"below a file", "program opt/x", "opt/x/y", nullptr, "/opt/x is not a folder"},
+      {"a folder", "", "opt", nullptr, "/opt is not a regular file"},
+      {"a pipe", "mkfifo opt/x", "opt/x", nullptr, "/opt/x is not a regular file or a folder"},
       {"no program", "echo >opt/x", "opt/x", nullptr, "/opt/x cannot be executed"},
   };
   for (const Case& one : cases) {
     expect(one, [](const std::string& path) { return trusted_program(path); });
   }
   for (const char* path : {"", "x", "./x", "../tmp/x"}) {
-    EXPECT_THAT(trusted_program(path).why, HasSubstr("is no absolute path"));
+    EXPECT_THAT(trusted_program(path).why, HasSubstr("is not an absolute path"));
   }
 }
 
@@ -190,12 +190,12 @@ TEST_F(TrustedPathTest, FoldersCannotBeReplaced) {
        "chmod 777 opt; ln -s opt a; chown -h 65534 a; ln -s a b", "b", nullptr, "/opt (mode 0777)"},
       {"blanks and quotes", "mkdir \"opt/ it's \\\"\"", "opt/ it's \"", "opt/ it's \""},
       {"missing", "mkdir opt/a", "opt/a/b/c/d", nullptr, "/opt/a/b: No such file"},
-      {"a file", "program opt/x", "opt/x", nullptr, "/opt/x is no folder"},
+      {"a file", "program opt/x", "opt/x", nullptr, "/opt/x is not a folder"},
   };
   for (const Case& one : cases) expect(one, trusted_folder);
   EXPECT_EQ(trusted_folder("/").path, "/");
-  EXPECT_THAT(trusted_folder("tmp").why, HasSubstr("'tmp' is no absolute path"));
-  EXPECT_THAT(trusted_folder("").why, HasSubstr("is no absolute path"));
+  EXPECT_THAT(trusted_folder("tmp").why, HasSubstr("'tmp' is not an absolute path"));
+  EXPECT_THAT(trusted_folder("").why, HasSubstr("is not an absolute path"));
 }
 
 // An entry of a list may write only where the mode shows that the group may.

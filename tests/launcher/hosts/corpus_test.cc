@@ -23,6 +23,7 @@
 #include "launcher/placement/placement.h"
 #include "tests/launcher/hosts/corpus.h"
 #include "tests/launcher/hosts/print_hostfile.h"
+#include "tests/launcher/placement/place_ranks.h"
 
 namespace chainmail::launch {
 namespace {

@@ -2,6 +2,7 @@
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
 #include "launcher/allocation/job_hosts.h"
+#include "launcher/files/text_file.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -81,10 +82,8 @@ TEST_F(JobHosts, WhatADiscoveryScriptSaysOnFailureIsShown) {
 
 TEST_F(JobHosts, ADiscoveryScriptHasADeadlineAndLeavesNothing) {
   const fs::path pid_file = directory_ / "pid";
-  const auto begin = std::chrono::steady_clock::now();
-  EXPECT_THAT(found("sleep 60 & echo $! > " + pid_file.string() + "; wait", milliseconds(300)),
+  EXPECT_THAT(found("sleep 1000 & echo $! > " + pid_file.string() + "; wait", milliseconds(300)),
               HasSubstr("had not ended in time"));
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));
   pid_t child = 0;
   std::ifstream(pid_file) >> child;
   ASSERT_GT(child, 0);

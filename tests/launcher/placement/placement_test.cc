@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "launcher/job/options.h"
+#include "tests/launcher/placement/place_ranks.h"
 
 namespace chainmail::launch {
 namespace {

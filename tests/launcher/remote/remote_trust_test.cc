@@ -268,8 +268,8 @@ TEST_P(RemoteTrust, SaysWhichFolderIsMissing) {
   const std::string folder = root_ + "/" + std::to_string(count_ + 1);
   EXPECT_THAT(reasons(folder + "/opt/missing/deeper"),
               HasSubstr(" " + folder + "/opt/missing cannot be found;"));
-  EXPECT_THAT(reasons("tmp"), HasSubstr(" 'tmp' is no absolute path;"));
-  EXPECT_THAT(reasons("./-tmp"), HasSubstr(" './-tmp' is no absolute path;"));
+  EXPECT_THAT(reasons("tmp"), HasSubstr(" 'tmp' is not an absolute path;"));
+  EXPECT_THAT(reasons("./-tmp"), HasSubstr(" './-tmp' is not an absolute path;"));
 }
 
 // On systems without readlink -f nothing makes a path absolute.
@@ -285,7 +285,7 @@ TEST_P(RemoteTrust, TakesNoRelativePath) {
                    "planted opt/x; ln -s opt/x a",
                    "a", nullptr})
                   .err,
-              HasSubstr(" is no plain file or folder (lrwx"));
+              HasSubstr(" is not a regular file or a folder (lrwx"));
 }
 
 // The launcher as it is built: it holds what the script looks for, and nothing is sent.

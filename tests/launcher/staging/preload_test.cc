@@ -18,7 +18,6 @@
 #include "base/net/crc32c.h"
 #include "launcher/job/options.h"
 #include "launcher/staging/preload_sender.h"
-#include "launcher/staging/preload_source.h"
 #include "launcher/staging/preload_store.h"
 #include "tests/launcher/jobs/run_launcher.h"
 
@@ -154,7 +153,8 @@ TEST_F(PreloadTest, TheStoreUsesNoFolderThatOthersCouldReplace) {
   setenv("TMPDIR", "tmp", 1);
   PreloadStore relative("chainmail-m", remember());
   relative.handle(encode_preload_list({{"a", std::uint64_t{1} << 49U, 0600, 0}}));
-  EXPECT_THAT(text(), HasSubstr("tmp is not to be trusted ('tmp' is no absolute path), /tmp has "));
+  EXPECT_THAT(text(),
+              HasSubstr("tmp is not to be trusted ('tmp' is not an absolute path), /tmp has "));
 }
 
 TEST_F(PreloadTest, TheStoreRefusesNonsense) {

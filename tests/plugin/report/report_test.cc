@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <stdlib.h>
+#include <unistd.h>
 
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -204,8 +208,49 @@ TEST(ProgressBar, DrawsChainersFourLines) {
   EXPECT_THAT(out.str(), HasSubstr("]  37.50%\n"));
   EXPECT_THAT(out.str(), HasSubstr("this epoch [#########################....."));
   EXPECT_THAT(out.str(), HasSubstr("       150 iter, 1 epoch / 4 epochs\n"));
-  EXPECT_THAT(out.str(), HasSubstr("iters/sec. Estimated time to finish: 0:00:00.\n\033[4A"));
+  EXPECT_THAT(out.str(), HasSubstr("iters/sec. Estimated time to finish: 0:00:00.\n\033[4A\r"));
   EXPECT_THAT(out.str(), Not(HasSubstr("151 iter")));
+}
+
+// In its place there may be a pipe, or a terminal of the launcher's for each rank.
+class OnATerminal {
+ public:
+  OnATerminal() {
+    std::fflush(stdout);
+    const int terminal = posix_openpt(O_RDWR | O_NOCTTY);
+    EXPECT_EQ(grantpt(terminal) | unlockpt(terminal), 0);
+    const int other_end = open(ptsname(terminal), O_RDWR | O_NOCTTY);
+    EXPECT_GE(dup2(other_end, STDOUT_FILENO), 0);
+    close(other_end);
+    terminal_ = terminal;
+  }
+  ~OnATerminal() {
+    std::fflush(stdout);
+    dup2(before_, STDOUT_FILENO);
+    close(before_);
+    close(terminal_);
+  }
+
+ private:
+  int before_ = dup(STDOUT_FILENO);
+  int terminal_ = -1;
+};
+
+TEST(CanDrawProgress, UnderTheLauncherWhenThatWritesToATerminal) {
+  const auto draws = [](const char* job_fd, const char* watched) {
+    const OnATerminal terminal;
+    setenv("TERM", "xterm", 1);
+    job_fd == nullptr ? unsetenv("CHAINMAIL_JOB_FD") : setenv("CHAINMAIL_JOB_FD", job_fd, 1);
+    watched == nullptr ? unsetenv("CHAINMAIL_TERMINAL") : setenv("CHAINMAIL_TERMINAL", watched, 1);
+    const bool can = can_draw_progress();
+    unsetenv("CHAINMAIL_JOB_FD");
+    unsetenv("CHAINMAIL_TERMINAL");
+    return can;
+  };
+  EXPECT_TRUE(draws(nullptr, nullptr));
+  EXPECT_TRUE(draws("60", "1"));
+  EXPECT_FALSE(draws("60", "0"));
+  EXPECT_FALSE(draws("60", nullptr));
 }
 
 TEST(CanDrawProgress, NotOnAPipe) {
