@@ -9,11 +9,16 @@
 A stand-in for ssh makes hosts of these names; what they say is what OpenSSH says.
 """
 
+import os
 import pathlib
 import subprocess
 import sys
 import tempfile
 import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "../../support"))
+
+from patience import patient  # noqa: E402
 
 # down*: no route; unknown*: no name server; busyN: closes the connection N times; back*: is down
 # while there is a file of its name.
@@ -57,7 +62,7 @@ class Desk:
         begin = time.monotonic()
         process = self.start(*words)
         try:
-            out, err = process.communicate(timeout=100)
+            out, err = process.communicate(timeout=patient(100))
         except subprocess.TimeoutExpired:
             process.kill()
             out, err = process.communicate()
@@ -69,7 +74,7 @@ def check_down(desk, expect):
     code, _, err, _ = desk.run("-H", ",".join(["up", *names]), "true")
     expect("every host that is down is named", (code, [n for n in names if n in err]), (125, names))
     code, _, err, seconds = desk.run("-H", "unknown", "true")
-    expect("a name that no server knows", (code, "unknown" in err, seconds < 15), (125, True, True))
+    expect("a name that no server knows", (code, "unknown" in err, seconds < patient(15)), (125, True, True))
 
 
 def check_busy(desk, expect):
@@ -91,7 +96,7 @@ def check_restart(desk, expect):
         time.sleep(0.05)
     if host.exists():
         host.unlink()
-    out, err = process.communicate(timeout=100)
+    out, err = process.communicate(timeout=patient(100))
     expect("a restart waits for its host", (process.returncode, out), (0, "again\n"))
     expect("... and says so", "tried again" in err, True)
 

@@ -12,6 +12,10 @@ import sys
 import tempfile
 import time
 
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "../../support"))
+
+from patience import patient  # noqa: E402
+
 MARK = "CHAINMAIL_OUTSIDE_TEST"
 
 
@@ -82,7 +86,7 @@ class Job:
         return parent_of(self.ranks()[0])
 
     def wait_for(self, text, times=1, seconds=20, where="out"):
-        limit = time.monotonic() + seconds
+        limit = time.monotonic() + patient(seconds)
         while time.monotonic() < limit:
             if self.text(where).count(text) >= times:
                 return
@@ -97,7 +101,7 @@ class Job:
 
     def ends_with(self, code, seconds=20):
         try:
-            got = self.process.wait(seconds)
+            got = self.process.wait(patient(seconds))
         except subprocess.TimeoutExpired:
             raise AssertionError(f"still runs after {seconds} s: {self.all()}") from None
         assert got == code, f"code {got}, wanted {code}: {self.all()}"
@@ -109,7 +113,7 @@ class Job:
         assert text not in self.all(), f"'{text}' in: {self.all()}"
 
     def leaves_nothing(self, seconds=5):
-        limit = time.monotonic() + seconds
+        limit = time.monotonic() + patient(seconds)
         while self.processes() and time.monotonic() < limit:
             time.sleep(0.05)
         left = self.processes()

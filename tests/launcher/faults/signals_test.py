@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 
-from outside import Arguments, Job, Skipped, environment_of, fields_of, main, parent_of
+from outside import Arguments, Job, Skipped, environment_of, fields_of, main, parent_of, patient
 
 INSIDE = "inside"
 
@@ -49,7 +49,7 @@ def ranks_get_what_the_launcher_gets(launcher, _moments):
         job.ends_with(143)
 
 
-def ranks_get_what_agents_and_wardens_get(launcher, _moments):
+def ranks_get_what_agents_and_supervisors_get(launcher, _moments):
     for of in (lambda agent: [agent], lambda agent: [parent_of(agent)],
                lambda agent: [agent, parent_of(agent)]):
         with told(launcher) as job:
@@ -191,7 +191,7 @@ def no_moment_of_the_end_is_deadly(launcher, moments):
             job.says_not("lost")
 
 
-def a_warden_signals_nobody_in_its_agents_place(launcher, moments):
+def a_supervisor_signals_nobody_in_its_agents_place(launcher, moments):
     with tempfile.TemporaryDirectory() as folder:
         log = os.path.join(folder, "log")
         with Job(launcher, "-n", 1, "true",
@@ -341,7 +341,7 @@ def inside_a_namespace(launcher, *names):
     tree = "trap '' TERM HUP; setsid sleep 321 & (setsid sleep 321 &) ; sleep 321"
     hosts = ["-H", "localhost:1,far.invalid:1", "--rsh", "env HOST=%h"]
     jobs = [subprocess.Popen([launcher, *hosts, "sh", "-c", tree]) for _ in range(3)]
-    limit = time.monotonic() + 20
+    limit = time.monotonic() + patient(20)
     while len(named("sleep")) < 6 * len(jobs) and time.monotonic() < limit:
         time.sleep(0.05)
     print("before:", len(named("sleep")))
@@ -349,7 +349,7 @@ def inside_a_namespace(launcher, *names):
         with contextlib.suppress(ProcessLookupError):  # gone with one before
             os.kill(pid, signal.SIGKILL)
     all_names = ("sleep", "launcher", "chainmail-super", "job-reaper")
-    limit = time.monotonic() + 5
+    limit = time.monotonic() + patient(5)
     while named(*all_names) and time.monotonic() < limit:
         time.sleep(0.05)
     print("left:", len(named(*all_names)))
@@ -364,7 +364,7 @@ def killall_by_name_leaves_nothing(launcher, _moments):
         result = subprocess.run(
             ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", sys.executable, "-B",
              __file__, launcher, INSIDE, *names],
-            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False)
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=patient(60), check=False)
         assert result.stdout == "before: 18\nleft: 0\n", (names, result)
 
 
@@ -391,12 +391,11 @@ def hidden_processes_are_not_taken_for_gone(launcher, _moments):
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o1777)
         script = (f"mount -t proc -o hidepid=2 proc /proc && exec setpriv --reuid 65534 --regid 65534"
-                  f" --clear-groups env TMPDIR={folder} {launcher} -n 1 sleep 4")
-        job = subprocess.Popen(["unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c",
-                                script], stdin=subprocess.DEVNULL)
-        time.sleep(3)
-        kept = [name for name in os.listdir(folder) if name.startswith("chainmail-job.")]
-        assert job.wait(20) == 0
+                  f" --clear-groups env TMPDIR={folder} {launcher} -n 1 sh -c 'sleep 3; ls {folder}'")
+        job = subprocess.run(["unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c",
+                              script], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
+                             timeout=patient(30), check=True)
+        kept = [name for name in job.stdout.split() if name.startswith("chainmail-job.")]
         assert len(kept) == 1, kept
         assert not [name for name in os.listdir(folder) if name.startswith("chainmail-job.")]
 
@@ -406,12 +405,12 @@ if __name__ == "__main__":
         sys.exit(inside_a_namespace(sys.argv[1], *sys.argv[3:]))
     sys.exit(main([
         ranks_get_what_the_launcher_gets,
-        ranks_get_what_agents_and_wardens_get,
+        ranks_get_what_agents_and_supervisors_get,
         ranks_of_all_hosts_get_what_one_agent_gets,
         a_signal_to_everybody_comes_once,
         what_the_caller_ignores_the_job_ignores,
         no_moment_of_the_end_is_deadly,
-        a_warden_signals_nobody_in_its_agents_place,
+        a_supervisor_signals_nobody_in_its_agents_place,
         everything_but_ranks_survives,
         who_handles_no_signal_is_told_as_such,
         before_there_are_ranks_nobody_gets_it,

@@ -20,7 +20,7 @@ import sys
 import tempfile
 import time
 
-from outside import Arguments, Job, Skipped, fields_of, main
+from outside import Arguments, Job, Skipped, fields_of, main, patient
 
 # Like ssh; on hosts whose name begins with "slow" files are.
 SHELL = """#!/bin/sh
@@ -61,7 +61,7 @@ def a_slow_file_system_delays_its_ranks_only(launcher, library, _moments):
             job.ends_with(0, 30)
             assert job.text("out").count("up ") == 7, job.all()
             # Six ranks wait for it at the same time.
-            assert 6 <= time.monotonic() - started < 20, job.all()
+            assert 6 <= time.monotonic() - started < patient(20), job.all()
             assert job.text("err") == "", job.all()
 
 
@@ -125,7 +125,7 @@ def a_signal_waits_for_ranks_that_start(launcher, library, _moments):
             job.wait_for("got 0", seconds=2)
             job.says_not("up 1")
             # It comes when the program has begun, mostly before its trap.
-            limit = time.monotonic() + 15
+            limit = time.monotonic() + patient(15)
             while job.process.poll() is None and "got 1" not in job.text("out"):
                 assert time.monotonic() < limit, f"rank 1 never gets it: {job.all()}"
                 time.sleep(0.05)

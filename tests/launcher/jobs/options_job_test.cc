@@ -23,6 +23,7 @@
 #include <thread>
 
 #include "tests/launcher/jobs/run_launcher.h"
+#include "tests/support/patience.h"
 
 namespace chainmail::launch {
 namespace {
@@ -182,10 +183,9 @@ TEST(Input, ThatNobodyReadsHoldsNobodyUp) {
 }
 
 TEST(Input, ThatNeverEndsHoldsNobodyUp) {
-  const auto started = std::chrono::steady_clock::now();
-  EXPECT_EQ(shell("{ sleep 20 & echo $!; } | { read pid; LAUNCHER -n 1 echo done; kill $pid; }"),
+  EXPECT_EQ(shell("{ sleep 1000 & echo $!; } | "
+                  "{ read pid; LAUNCHER -n 1 --timeout 60 echo done; kill $pid; }"),
             "done\ncode 0\n");
-  EXPECT_LT(std::chrono::steady_clock::now() - started, std::chrono::seconds(10));
 }
 
 // A session with a terminal, in which a shell with job control runs `script`; what it printed. Once
@@ -199,10 +199,11 @@ std::string in_terminal(const std::string& script, const std::string& when = "",
     _exit(127);
   }
   std::string out;
-  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(15);
+  const Stopwatch clock;
+  const auto limit = patient(std::chrono::seconds(15));
   bool is_typed = when.empty();
   fcntl(master, F_SETFL, O_NONBLOCK);
-  while (std::chrono::steady_clock::now() < end) {
+  while (clock.elapsed() < limit) {
     std::array<char, 4096> piece{};
     const ssize_t count = read(master, piece.data(), piece.size());
     if (count > 0) out.append(piece.data(), static_cast<std::size_t>(count));
@@ -271,12 +272,10 @@ TEST(Restarts, DoNotHelpAProgramThatIsMissing) {
 }
 
 TEST(Restarts, CountAgainstOneTimeLimit) {
-  const auto started = std::chrono::steady_clock::now();
   const Result result =
       run_script({"-n", "1", "--max-restarts", "1000", "--timeout", "2"}, "sleep 0.2; exit 1");
   EXPECT_EQ(result.code, 124) << result.err;
   EXPECT_THAT(result.err, HasSubstr("the time limit of 2 s has passed"));
-  EXPECT_LT(std::chrono::steady_clock::now() - started, std::chrono::seconds(15));
 }
 
 TEST(Restarts, ASignalToTheLauncherEndsTheJob) {

@@ -18,6 +18,7 @@
 #include <thread>
 
 #include "base/deadline.h"
+#include "tests/support/patience.h"
 
 namespace chainmail::launch {
 namespace {
@@ -35,7 +36,8 @@ std::string read_file(const fs::path& path) {
 
 template <typename Condition>
 bool wait_until(milliseconds limit, Condition condition) {
-  const Deadline deadline = Deadline::after(limit);
+  const Deadline deadline =
+      Deadline::after(std::chrono::duration_cast<milliseconds>(patient(limit)));
   while (!condition()) {
     if (deadline.has_passed()) return false;
     std::this_thread::sleep_for(milliseconds(5));

@@ -70,7 +70,7 @@ def kill_two(job):
     return Fault(at, victims, others(job, victims))
 
 
-def kill_warden(job):
+def kill_supervisor(job):
     rank = random.randrange(job.size)
     victims = ranks_of_node(job, rank)
     return Fault(kill(job.supervisor_of(rank)), victims, others(job, victims))
@@ -230,7 +230,7 @@ CASES = {
     "python": Case(kill_rank, 137, KILLED, "signal 9", program=jobs.PYTHON, size=2),
     "agent": Case(kill_agent, 125, r"lost host ", "host lost"),
     "reaper": Case(kill_reaper, 125, r"lost host ", "host lost"),
-    "supervisor": Case(kill_warden, 125, r"lost host ", "host lost"),
+    "supervisor": Case(kill_supervisor, 125, r"lost host ", "host lost"),
     "two": Case(kill_two, 125, r"lost host ", "host lost"),
     "helper": Case(kill_helper, 125, NO_HELPER, NO_HELPER, program=jobs.MPI),
     "mpi-helper": Case(kill_plain_helper, 125, NO_HELPER, "", program=jobs.PLAIN_MPI),
