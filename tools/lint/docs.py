@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
 # SPDX-FileCopyrightText: 2026 the Chainmail authors
-"""Checks the links of all pages, that every command in docs/ is run by a test or says why not, and
-that the messages that docs/troubleshooting.md quotes are in the code. usage: docs.py [root] [--print]
+"""Checks the links of all pages and the paths that they name, that every command in docs/ is run by a
+test or says why not, and that the messages that docs/troubleshooting.md quotes are in the code.
+usage: docs.py [root] [--print]
 
 Commands are the fenced blocks marked sh, bash or console. Each needs, on the line before it, one of
 these, unless a test of WHOLE_PAGES runs all commands of the page or the page is a record (RECORDS):
@@ -30,6 +31,8 @@ WHOLE_PAGES = {
 }
 # What was measured, with its commands; nobody types these to use Chainmail.
 RECORDS = "docs/results/"
+# What these name may be gone, or yet to come.
+HISTORY = ("docs/results/", "docs/decisions/", "CHANGELOG.md")
 COMMANDS = ("sh", "bash", "console")
 OTHERS = ("cmake", "cpp", "diff", "json", "mermaid", "python", "text")
 
@@ -40,6 +43,7 @@ MESSAGE = re.compile(r"^\| `([^`]+)` \|", re.MULTILINE)
 FENCE = re.compile(r"^ *```(.*)$")
 MARK = re.compile(r"<!-- (run by|not run:) (.*?) -->$")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
+PATH = re.compile(r"`((?:base|ops|plugin|launcher|tests|tools|docs|examples|cmake|\.ci)/[\w./+-]*)`")
 HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
 CODE = re.compile(r"^ *```.*?^ *```$|`[^`\n]*`", re.MULTILINE | re.DOTALL)
 
@@ -98,6 +102,13 @@ def check_links(root, page, text):
             yield f"{page}: links to {target}, but {path} has no such heading"
 
 
+def check_paths(root, page, text):
+    """Files and folders of the repository; those with a word in capitals stand for any."""
+    for path in PATH.findall(text):
+        if not re.search("[A-Z]{3,}", path) and not os.path.exists(os.path.join(root, path)):
+            yield f"{page}: names {path}, which is not there"
+
+
 def problem_of(root, page, block):
     kind = block.kind.split(" ")[0]
     if kind not in COMMANDS:
@@ -124,6 +135,8 @@ def check(root, whole_pages):
     for page in pages(root):
         text = tree.read(root, page)
         problems += check_links(root, page, text)
+        if not page.startswith(HISTORY):
+            problems += check_paths(root, page, text)
         if page == "CONTRIBUTING.md" or (page.startswith("docs/") and not page.startswith(RECORDS)):
             for block in blocks(text):
                 problem = problem_of(root, page, block)

@@ -291,6 +291,11 @@ class DocsTest(Tree):
             "docs/troubleshooting.md: no program says 'no room for'",
             "docs/troubleshooting.md: no program says '; make some'"])
 
+    def test_paths(self):
+        self.write("ops/a.h", HEAD)
+        self.assertEqual(self.check("`ops/a.h` `ops/` `ops/NAME/b.h` `a/b`\n"), [])
+        self.assert_problem("`ops/b.h`\n", "names ops/b.h, which is not there")
+
     def test_records_need_no_test(self):
         self.assertEqual(self.check("```\nrun it\n```\n", page="docs/results/a.md"), [])
 
