@@ -4,6 +4,7 @@
 #include "ops/types.h"
 
 #include <array>
+#include <span>
 #include <string>
 
 #include "base/error.h"
@@ -11,23 +12,44 @@
 namespace chainmail::ops {
 namespace {
 
-constexpr std::array kAlgorithms = {Algorithm::kAuto,           Algorithm::kNaive,
-                                    Algorithm::kFlat,           Algorithm::kHierarchical,
-                                    Algorithm::kTwoDimensional, Algorithm::kSingleNode};
-constexpr std::array kReduceOps = {ReduceOp::kSum,   ReduceOp::kAvg,   ReduceOp::kProduct,
-                                   ReduceOp::kMin,   ReduceOp::kMax,   ReduceOp::kBitAnd,
-                                   ReduceOp::kBitOr, ReduceOp::kBitXor};
-constexpr std::array kWireFormats = {WireFormat::kNative, WireFormat::kFloat16,
-                                     WireFormat::kBFloat16};
-constexpr std::array kCrossCarriers = {CrossCarrier::kTcp, CrossCarrier::kMpi};
+// By the values of the enumerations.
+constexpr std::array kDataTypes = {"uint8",  "int8",    "int16",    "int32",   "int64",
+                                   "bool",   "float16", "bfloat16", "float32", "float64",
+                                   "uint16", "uint32",  "uint64"};
+constexpr std::array<std::size_t, kDataTypes.size()> kSizes = {1, 1, 2, 4, 8, 1, 2,
+                                                               2, 4, 8, 2, 4, 8};
+constexpr std::array kReduceOps = {"sum", "avg", "product", "min", "max", "band", "bor", "bxor"};
+constexpr std::array kWireFormats = {"native", "float16", "bfloat16"};
+constexpr std::array kCrossCarriers = {"tcp", "mpi"};
+constexpr std::array kEncryptions = {"off", "authenticate", "encrypt"};
+constexpr std::array kAlgorithms = {"auto",         "naive",           "flat",
+                                    "hierarchical", "two_dimensional", "single_node"};
+constexpr std::array kOpKinds = {"all_reduce", "reduce", "reduce_scatter", "all_gather",
+                                 "broadcast",  "gather", "scatter",        "all_to_all",
+                                 "send",       "recv",   "barrier",        "allocate"};
+static_assert(kDataTypes.size() == kDataTypeCount);
+static_assert(kReduceOps.size() == static_cast<std::size_t>(ReduceOp::kBitXor) + 1);
+static_assert(kWireFormats.size() == static_cast<std::size_t>(WireFormat::kBFloat16) + 1);
+static_assert(kCrossCarriers.size() == static_cast<std::size_t>(CrossCarrier::kMpi) + 1);
+static_assert(kEncryptions.size() == static_cast<std::size_t>(Encryption::kEncrypt) + 1);
+static_assert(kAlgorithms.size() == static_cast<std::size_t>(Algorithm::kSingleNode) + 1);
+static_assert(kOpKinds.size() == static_cast<std::size_t>(OpKind::kAllocate) + 1);
 
-template <typename Values>
-typename Values::value_type parse(const char* what, std::string_view name, const Values& values) {
+using Names = std::span<const char* const>;
+
+template <typename Enum>
+const char* name_of(Names names, Enum value) noexcept {
+  const auto index = static_cast<std::size_t>(value);
+  return index < names.size() ? names[index] : "unknown";
+}
+
+template <typename Enum>
+Enum parse(const char* what, std::string_view name, Names names) {
   std::string valid;
-  for (const auto value : values) {
-    if (name == to_string(value)) return value;
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    if (name == names[i]) return static_cast<Enum>(i);
     valid += valid.empty() ? "" : ", ";
-    valid += to_string(value);
+    valid += names[i];
   }
   throw InvalidArgument("unknown " + std::string(what) + " \"" + std::string(name) +
                         "\"; valid are: " + valid);
@@ -36,26 +58,8 @@ typename Values::value_type parse(const char* what, std::string_view name, const
 }  // namespace
 
 std::size_t size_of(DataType type) noexcept {
-  switch (type) {
-    case DataType::kUInt8:
-    case DataType::kInt8:
-    case DataType::kBool:
-      return 1;
-    case DataType::kInt16:
-    case DataType::kUInt16:
-    case DataType::kFloat16:
-    case DataType::kBFloat16:
-      return 2;
-    case DataType::kInt32:
-    case DataType::kUInt32:
-    case DataType::kFloat32:
-      return 4;
-    case DataType::kInt64:
-    case DataType::kUInt64:
-    case DataType::kFloat64:
-      return 8;
-  }
-  return 0;
+  const auto index = static_cast<std::size_t>(type);
+  return index < kSizes.size() ? kSizes[index] : 0;
 }
 
 bool is_floating_point(DataType type) noexcept {
@@ -67,154 +71,25 @@ bool is_bitwise(ReduceOp op) noexcept {
   return op == ReduceOp::kBitAnd || op == ReduceOp::kBitOr || op == ReduceOp::kBitXor;
 }
 
-const char* to_string(DataType type) noexcept {
-  switch (type) {
-    case DataType::kUInt8:
-      return "uint8";
-    case DataType::kInt8:
-      return "int8";
-    case DataType::kInt16:
-      return "int16";
-    case DataType::kInt32:
-      return "int32";
-    case DataType::kInt64:
-      return "int64";
-    case DataType::kBool:
-      return "bool";
-    case DataType::kFloat16:
-      return "float16";
-    case DataType::kBFloat16:
-      return "bfloat16";
-    case DataType::kFloat32:
-      return "float32";
-    case DataType::kFloat64:
-      return "float64";
-    case DataType::kUInt16:
-      return "uint16";
-    case DataType::kUInt32:
-      return "uint32";
-    case DataType::kUInt64:
-      return "uint64";
-  }
-  return "unknown";
+const char* to_string(DataType type) noexcept { return name_of(kDataTypes, type); }
+const char* to_string(ReduceOp op) noexcept { return name_of(kReduceOps, op); }
+const char* to_string(WireFormat wire) noexcept { return name_of(kWireFormats, wire); }
+const char* to_string(CrossCarrier cross) noexcept { return name_of(kCrossCarriers, cross); }
+const char* to_string(Encryption mode) noexcept { return name_of(kEncryptions, mode); }
+const char* to_string(Algorithm algorithm) noexcept { return name_of(kAlgorithms, algorithm); }
+const char* to_string(OpKind kind) noexcept { return name_of(kOpKinds, kind); }
+
+Algorithm parse_algorithm(std::string_view name) {
+  return parse<Algorithm>("algorithm", name, kAlgorithms);
 }
-
-const char* to_string(ReduceOp op) noexcept {
-  switch (op) {
-    case ReduceOp::kSum:
-      return "sum";
-    case ReduceOp::kAvg:
-      return "avg";
-    case ReduceOp::kProduct:
-      return "product";
-    case ReduceOp::kMin:
-      return "min";
-    case ReduceOp::kMax:
-      return "max";
-    case ReduceOp::kBitAnd:
-      return "band";
-    case ReduceOp::kBitOr:
-      return "bor";
-    case ReduceOp::kBitXor:
-      return "bxor";
-  }
-  return "unknown";
-}
-
-const char* to_string(WireFormat wire) noexcept {
-  switch (wire) {
-    case WireFormat::kNative:
-      return "native";
-    case WireFormat::kFloat16:
-      return "float16";
-    case WireFormat::kBFloat16:
-      return "bfloat16";
-  }
-  return "unknown";
-}
-
-const char* to_string(CrossCarrier cross) noexcept {
-  switch (cross) {
-    case CrossCarrier::kTcp:
-      return "tcp";
-    case CrossCarrier::kMpi:
-      return "mpi";
-  }
-  return "unknown";
-}
-
-const char* to_string(Encryption mode) noexcept {
-  switch (mode) {
-    case Encryption::kOff:
-      return "off";
-    case Encryption::kAuthenticate:
-      return "authenticate";
-    case Encryption::kEncrypt:
-      return "encrypt";
-  }
-  return "unknown";
-}
-
-const char* to_string(Algorithm algorithm) noexcept {
-  switch (algorithm) {
-    case Algorithm::kAuto:
-      return "auto";
-    case Algorithm::kNaive:
-      return "naive";
-    case Algorithm::kFlat:
-      return "flat";
-    case Algorithm::kHierarchical:
-      return "hierarchical";
-    case Algorithm::kTwoDimensional:
-      return "two_dimensional";
-    case Algorithm::kSingleNode:
-      return "single_node";
-  }
-  return "unknown";
-}
-
-const char* to_string(OpKind kind) noexcept {
-  switch (kind) {
-    case OpKind::kAllReduce:
-      return "all_reduce";
-    case OpKind::kReduce:
-      return "reduce";
-    case OpKind::kReduceScatter:
-      return "reduce_scatter";
-    case OpKind::kAllGather:
-      return "all_gather";
-    case OpKind::kBroadcast:
-      return "broadcast";
-    case OpKind::kGather:
-      return "gather";
-    case OpKind::kScatter:
-      return "scatter";
-    case OpKind::kAllToAll:
-      return "all_to_all";
-    case OpKind::kSend:
-      return "send";
-    case OpKind::kRecv:
-      return "recv";
-    case OpKind::kBarrier:
-      return "barrier";
-    case OpKind::kAllocate:
-      return "allocate";
-  }
-  return "unknown";
-}
-
-Algorithm parse_algorithm(std::string_view name) { return parse("algorithm", name, kAlgorithms); }
-
 ReduceOp parse_reduce_op(std::string_view name) {
-  return parse("reduce operation", name, kReduceOps);
+  return parse<ReduceOp>("reduce operation", name, kReduceOps);
 }
-
 WireFormat parse_wire_format(std::string_view name) {
-  return parse("wire format", name, kWireFormats);
+  return parse<WireFormat>("wire format", name, kWireFormats);
 }
-
 CrossCarrier parse_cross_carrier(std::string_view name) {
-  return parse("carrier between nodes", name, kCrossCarriers);
+  return parse<CrossCarrier>("carrier between nodes", name, kCrossCarriers);
 }
 
 bool is_compressed(WireFormat wire, DataType type, ReduceOp op) noexcept {

@@ -9,7 +9,7 @@
 
 #include <cstddef>
 
-#include "ops/algorithms/tuning.h"
+#include "ops/core/tuning.h"
 #include "ops/topology.h"
 #include "ops/types.h"
 

@@ -23,7 +23,7 @@
 #include "base/deadline.h"
 #include "ops/comm/movement.h"
 #include "ops/comm/parts.h"
-#include "ops/engine/failure_state.h"
+#include "ops/core/failure_state.h"
 #include "ops/message_header.h"
 #include "ops/types.h"
 
@@ -101,13 +101,6 @@ class Comm {
   /// send[r] goes to rank r; what comes from rank r lands in receive[r]. Nothing may overlap.
   virtual void all_to_all(ConstParts send, Parts receive, const OpContext& context) = 0;
 
-  /// Point to point, matched by (peer, tag) in order; blocking. header.count tells the size: a
-  /// receiver with another size than its sender is a MismatchError on both.
-  virtual void send(const std::byte* data, std::size_t bytes, int peer, std::uint32_t tag,
-                    const OpContext& context) = 0;
-  virtual void receive(std::byte* data, std::size_t bytes, int peer, std::uint32_t tag,
-                       const OpContext& context) = 0;
-
   virtual void barrier(const OpContext& context) = 0;
 
   /// `bytes` of zeros, equally many on all ranks, where their peers can reach them if the Comm
@@ -116,14 +109,18 @@ class Comm {
   [[nodiscard]] virtual std::shared_ptr<std::byte> allocate(std::size_t bytes,
                                                             const OpContext& context);
 
-  /// Starts an all_reduce that overlaps further calls; `data` belongs to the Comm until the
-  /// request is done. Requests must be started in the same order on all ranks.
+  /// Starts an all_reduce that overlaps further calls; `data` belongs to the Comm until the request
+  /// is done. Null: it is done already, as where the ranks' own cores do the work and there is
+  /// nothing to overlap. Requests must be started in the same order on all ranks.
   [[nodiscard]] virtual std::unique_ptr<Request> start_all_reduce(std::byte* data,
                                                                   std::size_t count,
                                                                   const Reduction& reduction,
-                                                                  const OpContext& context) = 0;
+                                                                  const OpContext& context) {
+    all_reduce(data, count, reduction, context);
+    return nullptr;
+  }
   /// Moves started requests forward without blocking.
-  virtual void progress() = 0;
+  virtual void progress() {}
 
   /// Wakes and ends whatever is waiting in this Comm; callable from any thread, never throws.
   virtual void abort() noexcept = 0;

@@ -46,11 +46,11 @@ void EventPool::give_back(DeviceEvent event) noexcept {
   free_.push_back(event);
 }
 
-ScratchMemory::~ScratchMemory() {
-  for (void* block : blocks_) api_.free(block);
+GrowingMemory::~GrowingMemory() {
+  for (void* block : blocks_) kind_ == Kind::kDevice ? api_.free(block) : api_.free_pinned(block);
 }
 
-std::byte* ScratchMemory::get(std::size_t bytes, bool may_grow) {
+std::byte* GrowingMemory::get(std::size_t bytes, bool may_grow) {
   if (bytes > bytes_) {
     if (!may_grow) {
       throw InvalidArgument("a CUDA graph is being captured and " + std::to_string(bytes) +
@@ -60,22 +60,11 @@ std::byte* ScratchMemory::get(std::size_t bytes, bool may_grow) {
     // Powers of two: all that is outgrown is less than what is in use.
     const std::size_t rounded = std::bit_ceil(bytes);
     void* block = nullptr;
-    check_device(api_, api_.allocate(block, rounded), "allocating scratch memory on the device");
-    blocks_.push_back(block);
-    bytes_ = rounded;
-  }
-  return blocks_.empty() ? nullptr : static_cast<std::byte*>(blocks_.back());
-}
-
-PinnedMemory::~PinnedMemory() {
-  for (void* block : blocks_) api_.free_pinned(block);
-}
-
-std::byte* PinnedMemory::get(std::size_t bytes) {
-  if (bytes > bytes_) {
-    const std::size_t rounded = std::bit_ceil(bytes);
-    void* block = nullptr;
-    check_device(api_, api_.allocate_pinned(block, rounded), "allocating pinned host memory");
+    if (kind_ == Kind::kDevice) {
+      check_device(api_, api_.allocate(block, rounded), "allocating scratch memory on the device");
+    } else {
+      check_device(api_, api_.allocate_pinned(block, rounded), "allocating pinned host memory");
+    }
     blocks_.push_back(block);
     bytes_ = rounded;
   }

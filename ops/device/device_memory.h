@@ -3,7 +3,7 @@
 
 // Owners of what a GPU lends: the current device, events, scratch memory, pinned words.
 //
-// EventPool and PinnedWords: any thread. ScratchMemory: one thread at a time.
+// EventPool and PinnedWords: any thread. GrowingMemory: one thread at a time.
 
 #pragma once
 
@@ -49,35 +49,24 @@ class EventPool {
   std::vector<DeviceEvent> free_;
 };
 
-/// Device memory that only grows, so that nothing queued ever loses what it works on.
-class ScratchMemory {
+/// Memory that only grows, so that nothing queued ever loses what it works on: of the device, or of
+/// the host where the device reads and writes it.
+class GrowingMemory {
  public:
-  explicit ScratchMemory(DeviceApi& api) : api_(api) {}
-  ~ScratchMemory();
-  ScratchMemory(const ScratchMemory&) = delete;
-  ScratchMemory& operator=(const ScratchMemory&) = delete;
+  enum class Kind : std::uint8_t { kDevice, kPinned };
+
+  GrowingMemory(DeviceApi& api, Kind kind) : api_(api), kind_(kind) {}
+  ~GrowingMemory();
+  GrowingMemory(const GrowingMemory&) = delete;
+  GrowingMemory& operator=(const GrowingMemory&) = delete;
   /// `bytes`, the same as at the last call while that was no smaller. `may_grow` is false while a
   /// stream is being captured; throws InvalidArgument when it had to.
-  [[nodiscard]] std::byte* get(std::size_t bytes, bool may_grow);
+  [[nodiscard]] std::byte* get(std::size_t bytes, bool may_grow = true);
 
  private:
   DeviceApi& api_;
+  const Kind kind_;
   std::vector<void*> blocks_;  // the last is in use
-  std::size_t bytes_ = 0;
-};
-
-/// Host memory that only grows and that the device reads and writes.
-class PinnedMemory {
- public:
-  explicit PinnedMemory(DeviceApi& api) : api_(api) {}
-  ~PinnedMemory();
-  PinnedMemory(const PinnedMemory&) = delete;
-  PinnedMemory& operator=(const PinnedMemory&) = delete;
-  [[nodiscard]] std::byte* get(std::size_t bytes);
-
- private:
-  DeviceApi& api_;
-  std::vector<void*> blocks_;
   std::size_t bytes_ = 0;
 };
 

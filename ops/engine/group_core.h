@@ -3,7 +3,7 @@
 
 // What one rank's end of a group is made of, and what happens to it when something fails.
 //
-// Thread-safe. Held by the Group that users see and, while they run, by the group's threads.
+// Thread-safe. Held by the handles of users and, while they run, by the group's threads.
 
 #pragma once
 
@@ -15,49 +15,52 @@
 #include <string>
 #include <vector>
 
+#include "ops/core/failure_news.h"
+#include "ops/core/failure_state.h"
+#include "ops/core/group_options.h"
+#include "ops/core/operation.h"
+#include "ops/core/rendezvous.h"
 #include "ops/engine/callbacks/callback_executor.h"
-#include "ops/engine/collectives/comm_set.h"
 #include "ops/engine/collectives/dispatch.h"
 #include "ops/engine/collectives/queue.h"
+#include "ops/engine/comms/comm_set.h"
 #include "ops/engine/failure/diagnosis.h"
 #include "ops/engine/failure/lookout.h"
 #include "ops/engine/group.h"
-#include "ops/engine/progress_counter.h"
 #include "ops/engine/transfers/transfers.h"
+#include "ops/topology.h"
 
 namespace chainmail::ops {
 
-class GroupCore final : public std::enable_shared_from_this<GroupCore> {
+class GroupCore final : public Group, public std::enable_shared_from_this<GroupCore> {
  public:
   GroupCore(int rank, Topology topology, const std::shared_ptr<Rendezvous>& rendezvous,
             GroupOptions options, std::vector<int> global_ranks, std::shared_ptr<FailureNews> news,
             const CommFactory& factory);
-  ~GroupCore();
+  ~GroupCore() override;
   GroupCore(const GroupCore&) = delete;
   GroupCore& operator=(const GroupCore&) = delete;
 
   /// Second half of construction, once a shared_ptr exists.
   void start(const CommFactory& factory, const std::shared_ptr<Rendezvous>& rendezvous);
 
-  int rank() const noexcept { return rank_; }
-  const Topology& topology() const noexcept { return topology_; }
-  const GroupOptions& options() const noexcept { return options_; }
-  const FailureState& failure() const noexcept { return *failure_; }
-  std::uint64_t submitted() const { return queue_->submitted(); }
-  const std::shared_ptr<CallbackExecutor>& callbacks() const noexcept { return callbacks_; }
-  /// Of later operations that bring none of their own, and of shutdown().
-  void set_timeout(std::chrono::milliseconds timeout) noexcept { timeout_ = timeout; }
-
-  [[nodiscard]] std::shared_ptr<Operation> submit(Collective collective);
-  /// submit() and wait().
-  void run(const Collective& collective);
-  /// Makes the group dead. The other ranks are told, once, unless they know.
-  void fail(const Finding& finding);
-  /// Waits for what was submitted unless the group has failed, then ends threads and connections.
-  /// Receives that nothing has come for are not waited for.
-  void shutdown();
+  int rank() const noexcept override { return rank_; }
+  int size() const noexcept override { return topology_.size(); }
+  const Topology& topology() const noexcept override { return topology_; }
+  const GroupOptions& options() const noexcept override { return options_; }
+  std::shared_ptr<Operation> submit(Collective collective) override;
+  void run(const Collective& collective) override;
+  std::shared_ptr<std::byte> allocate(std::size_t bytes) override;
+  void abort(std::exception_ptr error) override { fail({std::move(error)}); }
+  void shutdown() override;
+  std::exception_ptr error() const override { return failure_->error(); }
+  std::uint64_t sequence() const noexcept override { return queue_->submitted(); }
+  void set_timeout(std::chrono::milliseconds timeout) override { timeout_ = timeout; }
+  std::shared_ptr<CallbackExecutor> callbacks() const override { return callbacks_; }
 
  private:
+  /// Makes the group dead. The other ranks are told, once, unless they know.
+  void fail(const Finding& finding);
   Plan plan(const Collective& collective);
   void measure_once(const Collective& collective);
   bool attempt(const Collective& collective, const Plan& plan) noexcept;

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "ops/engine/create_group.h"
 #include "plugin/c10d/members.h"
 #include "plugin/c10d/store/group_board.h"
 #include "plugin/c10d/store/launcher_store.h"

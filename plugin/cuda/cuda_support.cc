@@ -14,7 +14,7 @@
 #include <string_view>
 
 #include "base/error.h"
-#include "ops/device/device_library.h"
+#include "ops/device_library/device_library.h"
 
 namespace chainmail {
 namespace internal {

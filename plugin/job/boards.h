@@ -11,7 +11,7 @@
 #include <optional>
 #include <string>
 
-#include "ops/engine/rendezvous.h"
+#include "ops/core/rendezvous.h"
 #include "plugin/job/launcher_client.h"
 
 namespace chainmail::internal {

@@ -22,8 +22,8 @@
 #include "base/deadline.h"
 #include "base/net/socket.h"
 #include "base/unique_fd.h"
-#include "ops/engine/attendance.h"
-#include "ops/engine/rendezvous.h"
+#include "ops/core/attendance.h"
+#include "ops/core/rendezvous.h"
 #include "ops/topology.h"
 #include "plugin/job/settings.h"
 

@@ -12,8 +12,9 @@
 #include <memory>
 #include <string>
 
+#include "ops/core/failure_news.h"
+#include "ops/core/rendezvous.h"
 #include "ops/engine/group.h"
-#include "ops/engine/rendezvous.h"
 #include "plugin/job/job_info.h"
 #include "plugin/job/launcher_client.h"
 

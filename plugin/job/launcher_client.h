@@ -27,9 +27,10 @@
 
 #include "base/deadline.h"
 #include "base/job/job_protocol.h"
-#include "ops/engine/attendance.h"
+#include "ops/core/attendance.h"
+#include "ops/core/failure_news.h"
+#include "ops/core/failure_state.h"
 #include "ops/engine/group.h"
-#include "ops/engine/progress_counter.h"
 
 namespace chainmail::internal {
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/deadline.h"
-#include "ops/engine/rendezvous.h"
+#include "ops/core/rendezvous.h"
 #include "plugin/job/env.h"
 
 namespace chainmail::internal {

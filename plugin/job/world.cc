@@ -11,7 +11,8 @@
 #include <utility>
 
 #include "base/error.h"
-#include "ops/engine/attendance.h"
+#include "ops/core/attendance.h"
+#include "ops/engine/create_group.h"
 #include "plugin/job/boards.h"
 #include "plugin/job/doors.h"
 #include "plugin/job/env.h"

@@ -12,8 +12,9 @@
 #include <string>
 #include <vector>
 
+#include "ops/core/rendezvous.h"
+#include "ops/engine/create_group.h"
 #include "ops/engine/group.h"
-#include "ops/engine/rendezvous.h"
 #include "ops/topology.h"
 #include "plugin/job/torch_group.h"
 

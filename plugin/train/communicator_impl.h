@@ -17,6 +17,7 @@
 
 #include <chainmail/communicator.h>
 
+#include "ops/engine/create_group.h"
 #include "ops/engine/group.h"
 #include "plugin/c10d/device/device_lane.h"
 #include "plugin/job/world.h"

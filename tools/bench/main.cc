@@ -14,7 +14,7 @@
 #include <sstream>
 
 #include "examples/common/flags.h"
-#include "ops/device/device_library.h"
+#include "ops/device_library/device_library.h"
 #include "plugin/job/world.h"
 #include "tools/bench/command/nodes.h"
 #include "tools/bench/command/sizes.h"

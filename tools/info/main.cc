@@ -17,8 +17,8 @@
 #include <torch/version.h>
 
 #include "base/error.h"
-#include "ops/comm/shm_comm.h"
-#include "ops/engine/rendezvous.h"
+#include "ops/comm/shm/shm_comm.h"
+#include "ops/core/rendezvous.h"
 #include "ops/kernels/cpu/kernels.h"
 #include "plugin/job/env.h"
 #include "plugin/job/job_info.h"

@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
 # SPDX-FileCopyrightText: 2026 the Chainmail authors
-"""Checks who includes what. usage: includes.py [root]
+"""Checks who includes what: headers of libraries, the floors of a part, and that nothing goes round in
+circles. usage: includes.py [root]
 
 A file below tests/ is judged as the folder that it mirrors: tests/ops/x_test.cc as ops/x_test.cc;
 what tests/soak needs is judged as a tool.
 """
 
+import posixpath
 import re
 import sys
 
@@ -20,7 +22,7 @@ RULES = [
      "MPI stays behind one transport, in the benchmark's own MPI processes and in users' programs"),
     (r"nccl\.h", [r"ops/comm/nccl/"], "NCCL stays behind one transport"),
     (r"cuda(_runtime|_runtime_api)?\.h",
-     [r"ops/kernels/cuda/", r"ops/comm/nccl/", r"ops/device/cuda/"], "all else builds without CUDA"),
+     [r"ops/kernels/cuda/", r"ops/comm/nccl/", r"ops/device/cuda/", r"ops/device_library/"], "all else builds without CUDA"),
     (r"torch/csrc/distributed/c10d/",
      [r"plugin/c10d/", r"plugin/include/chainmail/backend\.h", r"examples/cpp_ddp/", r"tools/bench/"],
      "c10d changes with every release of torch"),
@@ -48,16 +50,52 @@ RULES = [
     (r"(tests|examples|tools)/", [r"(tests|examples|tools)/"], "nothing depends on these"),
 ]
 
-# The launcher's folders from the bottom up: each may include itself and those before it. What is at
-# the root is the top.
-LAUNCHER_FLOORS = [
-    "job",  # what a job is asked to be: values
-    "process", "files", "cgroup", "channel",  # the machine
-    "placement", "command_line", "hosts", "hosts/schedulers", "remote", "allocation",
-    "mpi", "pmi1", "staging", "mpi/service", "pmix",
-    "tree", "output", "agent",
-    "controller/state", "controller/starting", "controller/ranks", "controller", "",
-]
+# The floors of a part, bottom to top: a file may include headers of its own floor and of those below,
+# never of one above. A floor holds all files below its folder, but for those of floors that lie
+# deeper. A part that is listed here may have no circle of headers and none of folders either.
+FLOORS = {
+    "ops": [
+        "ops",  # types, topology, message headers
+        "ops/core",
+        "ops/kernels",
+        "ops/device",
+        "ops/comm",
+        "ops/comm/frames",
+        "ops/comm/p2p/schedules",
+        "ops/comm/p2p",
+        "ops/comm/shm/memory",
+        "ops/comm/shm",
+        "ops/comm/shm/messages",
+        "ops/comm/tcp/stream",
+        "ops/comm/tcp",
+        "ops/comm/mpi",
+        "ops/comm/nccl",
+        "ops/algorithms",
+        "ops/algorithms/stream",
+        "ops/device_library",
+        "ops/engine/callbacks",
+        "ops/engine/plan",
+        "ops/engine/failure",
+        "ops/engine/comms",
+        "ops/engine/transfers",
+        "ops/engine/collectives",
+        "ops/engine",
+        "ops/engine/device/operation",
+        "ops/engine/device/transfers",
+        "ops/engine/device",
+    ],
+    "launcher": [
+        "launcher/job",  # what a job is asked to be: values
+        "launcher/process", "launcher/files", "launcher/cgroup", "launcher/channel",  # the machine
+        "launcher/placement", "launcher/command_line", "launcher/hosts", "launcher/hosts/schedulers",
+        "launcher/remote", "launcher/allocation",
+        "launcher/mpi", "launcher/pmi1", "launcher/staging", "launcher/mpi/service", "launcher/pmix",
+        "launcher/tree", "launcher/output", "launcher/agent",
+        "launcher/controller/state", "launcher/controller/starting", "launcher/controller/ranks",
+        "launcher/controller",
+        "launcher",  # the program
+    ],
+}
 
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*[<"]([^>"]+)[>"]', re.MULTILINE)
 MAIN = re.compile(r"^int main\(", re.MULTILINE)
@@ -74,31 +112,71 @@ def is_allowed(path, allowed, text):
     return False
 
 
-def floor_problem(path, header):
-    """Why a file of the launcher may not include another one; empty when it may."""
-    if not (path.startswith("launcher/") and header.startswith("launcher/")):
-        return ""
-    own, other = (name.removeprefix("launcher").rpartition("/")[0].strip("/")
-                  for name in (path, header))
-    for folder in (own, other):
-        if folder not in LAUNCHER_FLOORS:
-            return f"launcher/{folder} has no place in LAUNCHER_FLOORS"
-    if LAUNCHER_FLOORS.index(other) <= LAUNCHER_FLOORS.index(own):
-        return ""
-    return f"launcher/{other} is above launcher/{own}"
+def floor_of(path, floors):
+    """The number of the floor that a file is on, -1 for one of no floor."""
+    folder = posixpath.dirname(path)
+    while folder and folder not in floors:
+        folder = posixpath.dirname(folder)
+    return floors.index(folder) if folder else -1
+
+
+def part_of(path):
+    part = path.split("/", 1)[0]
+    return part if part in FLOORS else None
+
+
+def circles(graph):
+    """Groups of nodes that reach each other; `graph` maps a node to those that it points to."""
+    reached = {}
+    for start in graph:
+        seen, todo = set(), [start]
+        while todo:
+            for node in graph.get(todo.pop(), ()):
+                if node not in seen:
+                    seen.add(node)
+                    todo.append(node)
+        reached[start] = seen
+    groups = {frozenset(b for b in reached[a] if a in reached.get(b, ())) for a in graph}
+    return sorted(sorted(group) for group in groups if group)
+
+
+def check_floors(includes):
+    """`includes`: of all files (path, line, header)."""
+    problems, headers, folders = [], {}, {}
+    for path, line, header in includes:
+        part = part_of(path)
+        if part is None or part_of(header) != part:
+            continue
+        floors = FLOORS[part]
+        here, there = floor_of(path, floors), floor_of(header, floors)
+        folder = posixpath.dirname(path)
+        if here == len(floors) - 1 and folder != floors[here]:
+            problems.append(f"{path}:{line}: may not include {header}: {folder} has no "
+                            "place in FLOORS")
+        elif there > here:
+            problems.append(f"{path}:{line}: may not include {header}: {floors[there]} is a floor "
+                            f"above {floors[here]}")
+        if path.endswith(".h"):
+            headers.setdefault(path, set()).add(header)
+        other = posixpath.dirname(header)
+        if folder != other:
+            folders.setdefault(folder, set()).add(other)
+    for graph, what in ((headers, "headers"), (folders, "folders")):
+        for group in circles(graph):
+            problems.append(f"{group[0]}:1: {what} that include each other: {' '.join(group)}")
+    return problems
 
 
 def check(root):
     problems = []
+    ours = []
     for path in tree.files(root):
         if not path.endswith(tree.CODE):
             continue
         text = tree.read(root, path)
         for match in INCLUDE.finditer(text):
             header = match.group(1)
-            if why := floor_problem(path, header):
-                line = text.count("\n", 0, match.start()) + 1
-                problems.append(f"{path}:{line}: may not include {header}: {why}")
+            ours.append((path, text.count("\n", 0, match.start()) + 1, header))
             for pattern, allowed, reason in RULES:
                 if not re.match(pattern, header):
                     continue
@@ -107,7 +185,7 @@ def check(root):
                     problems.append(f"{path}:{line}: may not include {header}: {reason}; "
                                     f"allowed in {' '.join(allowed)}")
                 break
-    return problems
+    return problems + check_floors(ours)
 
 
 if __name__ == "__main__":

@@ -43,7 +43,7 @@ class IncludesTest(Tree):
     def test_table(self):
         for path, header, is_allowed in [
             ("ops/comm/mpi/open_mpi.cc", "<mpi.h>", True),
-            ("ops/comm/tcp_comm.cc", "<mpi.h>", False),
+            ("ops/comm/tcp/tcp_transport.cc", "<mpi.h>", False),
             ("plugin/include/chainmail/mpi.h", "<mpi.h>", False),
             ("ops/comm/nccl/nccl_library.cc", "<nccl.h>", True),
             ("plugin/c10d/backend.cc", "<nccl.h>", False),
@@ -99,6 +99,41 @@ class IncludesTest(Tree):
     def test_main_may_use_gflags(self):
         self.assert_rule("tools/bench/main.cc", "<gflags/gflags.h>", True, "int main() {}\n")
         self.assert_rule("tools/bench/table.cc", "<gflags/gflags.h>", False)
+
+    def test_floors(self):
+        for path, header, is_allowed in [
+            ("ops/engine/create_group.cc", "ops/comm/comm.h", True),
+            ("ops/comm/comm.h", "ops/core/failure_state.h", True),
+            ("ops/comm/comm.h", "ops/types.h", True),
+            ("ops/comm/shm/join.cc", "ops/engine/group.h", False),
+            ("ops/core/rendezvous.cc", "ops/comm/comm.h", False),
+            ("ops/types.h", "ops/core/operation.h", False),
+            ("ops/engine/plan/plan.h", "ops/engine/group.h", False),
+            ("ops/engine/failure/x.cc", "ops/engine/transfers/transfers.h", False),
+            ("ops/kernels/cpu/reduce.cc", "ops/kernels/element.h", True),
+            ("ops/device/device_api.h", "ops/comm/nccl/nccl_api.h", False),
+            ("ops/device_library/device_library.h", "ops/comm/nccl/nccl_api.h", True),
+            ("tests/ops/core/x_test.cc", "ops/engine/group.h", True),
+        ]:
+            with self.subTest(path=path, header=header):
+                self.assert_rule(path, f'"{header}"', is_allowed)
+
+    def assert_circle(self, files_and_includes, wanted):
+        for path, header in files_and_includes:
+            self.write(path, f'{HEAD}#include "{header}"\n')
+        problems = includes.check(self.root)
+        self.assertEqual(len(problems), 1, problems)
+        self.assertIn(wanted, problems[0])
+
+    def test_circle_of_headers(self):
+        self.assert_circle([("ops/core/a.h", "ops/core/b.h"), ("ops/core/b.h", "ops/core/c.h"),
+                            ("ops/core/c.h", "ops/core/a.h")],
+                           "headers that include each other: ops/core/a.h ops/core/b.h ops/core/c.h")
+
+    def test_circle_of_folders(self):
+        self.assert_circle([("ops/kernels/x/a.cc", "ops/kernels/b.h"),
+                            ("ops/kernels/c.cc", "ops/kernels/x/d.h")],
+                           "folders that include each other: ops/kernels ops/kernels/x")
 
     def test_build_folders_are_not_read(self):
         self.write("build/ops/x.cc", "#include <mpi.h>\n")

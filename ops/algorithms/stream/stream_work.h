@@ -40,7 +40,7 @@ struct HostCrossing {
                               const Reduction& reduction)>
       start;
   std::uint32_t* flag = nullptr;
-  PinnedMemory* memory = nullptr;
+  GrowingMemory* memory = nullptr;
   DeviceStream out_stream;  ///< copies to the host
 };
 
@@ -50,7 +50,7 @@ struct StreamWork {
   DeviceStream cross_stream;  ///< of the group
   DeviceEvent local_done;
   std::array<DeviceEvent, kStreamPipelineDepth> cross_done;
-  ScratchMemory& scratch;
+  GrowingMemory& scratch;
   bool may_allocate = true;
   NcclWait wait;
   std::uint32_t* flag = nullptr;  ///< of infinities and NaN on the wire

@@ -4,9 +4,7 @@
 #include "ops/comm/frames/frame.h"
 
 #include <algorithm>
-#include <vector>
 
-#include "base/error.h"
 #include "base/net/crc32c.h"
 
 namespace chainmail::ops {
@@ -40,7 +38,7 @@ bool is_plausible(const FrameHead& head) noexcept {
              head.length <= head.message_bytes - head.offset &&
              (head.length != 0 || head.message_bytes == 0);
     case FrameType::kAbort:
-      return head.length <= kMaxAbortBytes;
+      return head.length <= kMaxErrorBytes;
     case FrameType::kReady:
     case FrameType::kInquiry:
     case FrameType::kGoodbye:
@@ -50,39 +48,6 @@ bool is_plausible(const FrameHead& head) noexcept {
       return head.length == 0;
   }
   return false;
-}
-
-std::string join(ErrorCode code, std::int64_t peer_rank, const std::vector<int>& missing,
-                 std::string_view text) {
-  std::vector<std::byte> head(16 + 4 * missing.size());
-  put(head.data(), static_cast<std::uint64_t>(code), 4);
-  put(head.data() + 4, static_cast<std::uint64_t>(peer_rank), 8);
-  put(head.data() + 12, missing.size(), 4);
-  for (std::size_t i = 0; i < missing.size(); ++i) {
-    put(head.data() + 16 + 4 * i, static_cast<std::uint32_t>(missing[i]), 4);
-  }
-  std::string body(reinterpret_cast<const char*>(head.data()), head.size());
-  body += text.substr(0, std::min(text.size(), kMaxAbortBytes - body.size()));
-  return body;
-}
-
-std::exception_ptr make_error(std::uint32_t code, int peer_rank, std::vector<int> missing,
-                              const std::string& text) {
-  switch (static_cast<ErrorCode>(code)) {
-    case ErrorCode::kMismatch:
-      return std::make_exception_ptr(MismatchError(text));
-    case ErrorCode::kTimeout:
-      return std::make_exception_ptr(TimeoutError(text, std::move(missing)));
-    case ErrorCode::kPeer:
-    case ErrorCode::kInvalidArgument:
-    case ErrorCode::kSystem:
-    case ErrorCode::kMpi:
-    case ErrorCode::kNccl:
-    case ErrorCode::kCuda:
-    case ErrorCode::kCheckpoint:
-      break;
-  }
-  return std::make_exception_ptr(PeerError(text, peer_rank));
 }
 
 }  // namespace
@@ -122,39 +87,6 @@ std::optional<FrameHead> FrameHead::decode(std::span<const std::byte> bytes) noe
   head.checksum = take32(in + 32);
   if (!is_plausible(head)) return std::nullopt;
   return head;
-}
-
-std::string encode_abort(const std::exception_ptr& error) {
-  try {
-    std::rethrow_exception(error);
-  } catch (const TimeoutError& timeout) {
-    std::vector<int> missing = timeout.missing_ranks();
-    missing.resize(std::min<std::size_t>(missing.size(), 1024));
-    return join(timeout.code(), -1, missing, timeout.what());
-  } catch (const PeerError& peer) {
-    return join(peer.code(), peer.peer_rank(), {}, peer.what());
-  } catch (const Error& other) {
-    return join(other.code(), -1, {}, other.what());
-  } catch (const std::exception& other) {
-    return join(ErrorCode::kSystem, -1, {}, other.what());
-  } catch (...) {
-    return join(ErrorCode::kSystem, -1, {}, "an exception of unknown type");
-  }
-}
-
-std::exception_ptr decode_abort(std::span<const std::byte> bytes) {
-  const std::size_t missing_count = bytes.size() < 16 ? 0 : take32(bytes.data() + 12);
-  if (bytes.size() < 16 || missing_count > (bytes.size() - 16) / 4) {
-    return std::make_exception_ptr(PeerError("a peer gave up; its reason cannot be read"));
-  }
-  std::vector<int> missing(missing_count);
-  for (std::size_t i = 0; i < missing_count; ++i) {
-    missing[i] = static_cast<int>(take32(bytes.data() + 16 + 4 * i));
-  }
-  const std::span text = bytes.subspan(16 + 4 * missing_count);
-  return make_error(take32(bytes.data()), static_cast<int>(take(bytes.data() + 4, 8)),
-                    std::move(missing),
-                    std::string(reinterpret_cast<const char*>(text.data()), text.size()));
 }
 
 }  // namespace chainmail::ops

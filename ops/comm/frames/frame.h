@@ -12,23 +12,21 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <exception>
 #include <optional>
 #include <span>
-#include <string>
 
+#include "ops/core/error_text.h"
 #include "ops/message_header.h"
 
 namespace chainmail::ops {
 
 inline constexpr std::size_t kMaxFramePayload = std::size_t{256} << 10;
-inline constexpr std::size_t kMaxAbortBytes = std::size_t{16} << 10;
 
 enum class FrameType : std::uint8_t {
   kData = 1,  ///< a piece of a message
   kReady,     ///< the sender of this frame has posted the receive with this tag
   kInquiry,   ///< "I wait in this call": to be compared, nothing else
-  kAbort,     ///< the sender gives up; the payload says why
+  kAbort,     ///< the sender gives up; the payload is an encode_error()
   kGoodbye,   ///< the sender has finished; nothing follows
   kOffer,     ///< a point-to-point message waits for its receive
   kHold,      ///< too many messages have come unasked: offer later ones first
@@ -52,10 +50,5 @@ struct FrameHead {
   /// Nothing when the head's own checksum is wrong or a field cannot be right.
   [[nodiscard]] static std::optional<FrameHead> decode(std::span<const std::byte> bytes) noexcept;
 };
-
-/// The payload of kAbort: code, ranks and text of an exception.
-[[nodiscard]] std::string encode_abort(const std::exception_ptr& error);
-/// The exception that a peer announced; a PeerError when the bytes cannot be read.
-[[nodiscard]] std::exception_ptr decode_abort(std::span<const std::byte> bytes);
 
 }  // namespace chainmail::ops

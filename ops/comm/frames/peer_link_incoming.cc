@@ -5,11 +5,11 @@
 
 #include <algorithm>
 #include <cstring>
-#include <span>
 #include <string>
 #include <utility>
 
 #include "ops/comm/frames/peer_link.h"
+#include "ops/core/error_text.h"
 
 namespace chainmail::ops {
 namespace {
@@ -100,7 +100,7 @@ void PeerLink::on_frame(const FrameHead& head) {
   switch (head.type) {
     case FrameType::kAbort:
       has_left_ = true;
-      std::rethrow_exception(decode_abort(std::as_bytes(std::span(abort_body_))));
+      std::rethrow_exception(decode_error(abort_body_));
     case FrameType::kGoodbye:
       has_left_ = true;
       return;

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "ops/comm/mpi/mpi_transport.h"
+#include "ops/core/error_text.h"
 
 namespace chainmail::ops {
 namespace {
@@ -85,7 +86,7 @@ void MpiTransport::drop_all() noexcept {
 void MpiTransport::fail(const std::exception_ptr& error) noexcept {
   if (std::exchange(has_failed_, true)) return;
   try {
-    const std::string body = encode_abort(error);
+    const std::string body = encode_error(error);
     if (size() > 1) rendezvous_->set(board_key(), body);
     end(FrameType::kAbort, body, kAbortTime);
   } catch (const std::exception& problem) {

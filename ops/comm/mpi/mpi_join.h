@@ -13,7 +13,7 @@
 
 #include "base/deadline.h"
 #include "ops/comm/mpi/mpi_world.h"
-#include "ops/engine/rendezvous.h"
+#include "ops/core/rendezvous.h"
 
 namespace chainmail::ops {
 

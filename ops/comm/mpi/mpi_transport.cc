@@ -4,11 +4,11 @@
 #include "ops/comm/mpi/mpi_transport.h"
 
 #include <algorithm>
-#include <span>
 #include <sstream>
 #include <utility>
 
 #include "base/error.h"
+#include "ops/core/error_text.h"
 
 namespace chainmail::ops {
 namespace {
@@ -123,7 +123,7 @@ PeerState MpiTransport::state(int peer) const {
 void MpiTransport::check_board() {
   if (!next_board_look_.has_passed()) return;
   const auto text = rendezvous_->try_get(board_key());
-  if (text) std::rethrow_exception(decode_abort(std::as_bytes(std::span(*text))));
+  if (text) std::rethrow_exception(decode_error(*text));
   next_board_look_ = Deadline::after(kBoardPause);
 }
 

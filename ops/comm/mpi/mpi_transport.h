@@ -27,7 +27,7 @@
 #include "ops/comm/mpi/mpi_inbox.h"
 #include "ops/comm/mpi/mpi_world.h"
 #include "ops/comm/transport.h"
-#include "ops/engine/attendance.h"
+#include "ops/core/attendance.h"
 
 namespace chainmail::ops {
 

@@ -22,7 +22,7 @@
 
 #include "base/deadline.h"
 #include "ops/comm/nccl/nccl_api.h"
-#include "ops/engine/rendezvous.h"
+#include "ops/core/rendezvous.h"
 
 namespace chainmail::ops {
 

@@ -53,9 +53,6 @@ class CallQueue {
   void run(Call& call, ScheduleKind kind);
   void wait(Call& call);
   bool test(Call& call);
-  /// Posts a message outside of calls and waits for it.
-  void transfer(Send& send, const OpContext& context);
-  void transfer(Receive& receive, const OpContext& context);
   /// Moves everything forward; keeps errors for the calls they belong to.
   void progress() noexcept;
   /// Ends everything with `error`, unless it has ended.
@@ -69,8 +66,6 @@ class CallQueue {
   template <typename IsDone, typename VisitPending>
   void wait_until(const OpContext& context, const IsDone& is_done, const VisitPending& visit);
   void wait_for_room(const Call& call);
-  template <typename T>
-  void post_and_wait(T& transfer, const OpContext& context);
   void adapt_spin(std::chrono::nanoseconds idle);
   bool step();
   void note_movement() noexcept;

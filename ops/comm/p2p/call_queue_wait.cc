@@ -133,27 +133,4 @@ void CallQueue::wait_for_room(const Call& call) {
   });
 }
 
-template <typename T>
-void CallQueue::post_and_wait(T& transfer, const OpContext& context) {
-  check(context);
-  try {
-    transport_.post(transfer);
-    is_dirty_ = true;
-  } catch (...) {
-    fail(std::current_exception(), context.failure);
-    give_up(context);
-  }
-  wait_until(
-      context, [&] { return transfer.is_done.load(std::memory_order_acquire); },
-      [&](std::vector<int>& peers, bool inquires) {
-        peers.push_back(transfer.peer);
-        if (inquires) transport_.inquire(transfer);
-      });
-}
-
-void CallQueue::transfer(Send& send, const OpContext& context) { post_and_wait(send, context); }
-void CallQueue::transfer(Receive& receive, const OpContext& context) {
-  post_and_wait(receive, context);
-}
-
 }  // namespace chainmail::ops

@@ -47,12 +47,6 @@ class CallRequest final : public Request {
   Call& call_;
 };
 
-class FinishedRequest final : public Request {
- public:
-  bool test() override { return true; }
-  void wait() override {}
-};
-
 // What a reduction over one rank is: the factor, no rounding, since nothing travels.
 void reduce_alone(std::byte* data, std::size_t count, const Reduction& reduction) {
   if (count != 0 && is_floating_point(reduction.dtype) && reduction.scale != 1.0) {
@@ -67,12 +61,6 @@ P2pComm::P2pComm(std::unique_ptr<Transport> transport, const P2pOptions& options
       options_(options),
       queue_(*transport_, options.movement != nullptr ? *options.movement : own_movement_,
              options_) {}
-
-void P2pComm::check_peer(int peer) const {
-  if (peer >= 0 && peer < size() && peer != rank()) return;
-  throw InvalidArgument("rank " + std::to_string(rank()) + " of " + std::to_string(size()) +
-                        " cannot send to or receive from rank " + std::to_string(peer));
-}
 
 Call& P2pComm::all_reduce_call(std::byte* data, std::size_t count, const Reduction& reduction,
                                const OpContext& context) {
@@ -95,7 +83,7 @@ std::unique_ptr<Request> P2pComm::start_all_reduce(std::byte* data, std::size_t 
                                                    const OpContext& context) {
   if (size() == 1) {
     reduce_alone(data, count, reduction);
-    return std::make_unique<FinishedRequest>();
+    return nullptr;
   }
   Call& call = all_reduce_call(data, count, reduction, context);
   auto request = CallRequest::make(queue_, call);
@@ -151,30 +139,6 @@ void P2pComm::all_to_all(ConstParts send, Parts receive, const OpContext& contex
   call.job.inputs.assign(send.begin(), send.end());
   call.job.parts.assign(receive.begin(), receive.end());
   queue_.run(call, ScheduleKind::kAllToAll);
-}
-
-void P2pComm::send(const std::byte* data, std::size_t bytes, int peer, std::uint32_t tag,
-                   const OpContext& context) {
-  check_peer(peer);
-  Send message;
-  message.peer = peer;
-  message.tag = Tag::point_to_point(tag);
-  message.header = context.header;
-  message.bytes = bytes;
-  message.data = data;
-  queue_.transfer(message, context);
-}
-
-void P2pComm::receive(std::byte* data, std::size_t bytes, int peer, std::uint32_t tag,
-                      const OpContext& context) {
-  check_peer(peer);
-  Receive message;
-  message.peer = peer;
-  message.tag = Tag::point_to_point(tag);
-  message.header = context.header;
-  message.bytes = bytes;
-  message.data = data;
-  queue_.transfer(message, context);
 }
 
 void P2pComm::barrier(const OpContext& context) {

@@ -39,12 +39,6 @@ class P2pComm final : public Comm {
   void all_gather(Parts parts, const OpContext& context) override;
   void broadcast(std::byte* data, std::size_t bytes, int root, const OpContext& context) override;
   void all_to_all(ConstParts send, Parts receive, const OpContext& context) override;
-  /// Up to kEagerBytes send() returns when the bytes are on their way: a receiver that disagrees is
-  /// then reported by a later call.
-  void send(const std::byte* data, std::size_t bytes, int peer, std::uint32_t tag,
-            const OpContext& context) override;
-  void receive(std::byte* data, std::size_t bytes, int peer, std::uint32_t tag,
-               const OpContext& context) override;
   void barrier(const OpContext& context) override;
   [[nodiscard]] std::unique_ptr<Request> start_all_reduce(std::byte* data, std::size_t count,
                                                           const Reduction& reduction,
@@ -60,7 +54,6 @@ class P2pComm final : public Comm {
  private:
   Call& all_reduce_call(std::byte* data, std::size_t count, const Reduction& reduction,
                         const OpContext& context);
-  void check_peer(int peer) const;
 
   Movement own_movement_;
   std::unique_ptr<Transport> transport_;

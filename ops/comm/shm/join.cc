@@ -16,7 +16,7 @@
 
 #include "base/error.h"
 #include "ops/comm/shm/meeting.h"
-#include "ops/engine/attendance.h"
+#include "ops/core/attendance.h"
 
 namespace chainmail::ops::shm {
 namespace {
@@ -24,7 +24,6 @@ namespace {
 using std::chrono::microseconds;
 
 constexpr int kSpins = 500;  // some ten microseconds
-constexpr std::size_t kSmallestRing = 4096;
 
 Layout layout_for(const ShmCommOptions& options) {
   if (options.size < 1 || options.rank < 0 || options.rank >= options.size) {
@@ -41,9 +40,6 @@ Layout layout_for(const ShmCommOptions& options) {
   layout.ranks = static_cast<std::size_t>(options.size);
   // Whole pages, with room for all_to_all's table and some elements of every rank in a step.
   layout.chunk_bytes = (std::max(options.chunk_bytes, 128 * layout.ranks) + 4095) / 4096 * 4096;
-  const std::size_t peers = std::max<std::size_t>(layout.ranks - 1, 1);
-  layout.receivers = layout.ranks;
-  layout.ring_bytes = std::max(options.ring_bytes / peers, kSmallestRing) / 128 * 128;
   return layout;
 }
 

@@ -151,26 +151,15 @@ void Meeting::wait_for_all(const Seen& seen, const OpContext& context) {
   for (int rank = 0; rank < size_; ++rank) {
     if (rank == rank_) continue;
     while (!seen(rank)) {
-      if (--spins < 0) return wait_long(0, size_, seen, context);
+      if (--spins < 0) return wait_long(seen, context);
       relax(spins_ - spins);
     }
   }
 }
 
-void Meeting::wait_for_peer(int peer, const std::function<bool()>& is_ready,
-                            const OpContext& context, const std::function<void()>& idle) {
-  for (int spins = spins_; spins >= 0; --spins) {
-    if (is_ready()) return;
-    relax(spins_ - spins);
-  }
-  wait_long(
-      peer, peer + 1, [&is_ready](int) { return is_ready(); }, context, idle);
-}
-
-void Meeting::wait_long(int first, int last, const std::function<bool(int)>& seen,
-                        const OpContext& context, const std::function<void()>& idle) {
-  const auto all_seen = [this, first, last, &seen] {
-    for (int rank = first; rank < last; ++rank) {
+void Meeting::wait_long(const std::function<bool(int)>& seen, const OpContext& context) {
+  const auto all_seen = [this, &seen] {
+    for (int rank = 0; rank < size_; ++rank) {
       if (rank != rank_ && !seen(rank)) return false;
     }
     return true;
@@ -186,7 +175,6 @@ void Meeting::wait_long(int first, int last, const std::function<bool(int)>& see
   for (;;) {
     if (all_seen()) return;
     throw_if_stopped(context);
-    if (idle) idle();
     if (context.progress) context.progress();
     const auto now = Clock::now();
     movement_.look(now);  // of the other Comm's transfers
@@ -195,12 +183,12 @@ void Meeting::wait_long(int first, int last, const std::function<bool(int)>& see
       continue;
     }
     if (now >= next_check || movement_.left(limit, now) <= nanoseconds::zero()) {
-      check_peers(first, last, seen, context);
-      learn_movement(first, last, seen, now);
+      check_peers(seen, context);
+      learn_movement(seen, now);
       next_check = now + period;
     }
     const nanoseconds left = movement_.left(limit, now);
-    if (left <= nanoseconds::zero()) time_out(first, last, seen, context);
+    if (left <= nanoseconds::zero()) time_out(seen, context);
     segment_.sleep([&] { return all_seen() || must_stop(context); },
                    std::clamp(left, nanoseconds::zero(), longest));
   }
@@ -212,9 +200,8 @@ void Meeting::show_movement() noexcept {
 }
 
 // Whoever waits for ranks that have not come waits for what they wait for.
-void Meeting::learn_movement(int first, int last, const std::function<bool(int)>& seen,
-                             Clock::time_point now) {
-  for (int rank = first; rank < last; ++rank) {
+void Meeting::learn_movement(const std::function<bool(int)>& seen, Clock::time_point now) {
+  for (int rank = 0; rank < size_; ++rank) {
     if (rank == rank_ || seen(rank)) continue;
     movement_.learn(segment_.area(rank).movement.load(std::memory_order_relaxed), now);
   }
@@ -261,9 +248,8 @@ void Meeting::disagree(int rank, const OpContext& context) {
   fail(std::make_exception_ptr(MismatchError(text)), context);
 }
 
-void Meeting::check_peers(int first, int last, const std::function<bool(int)>& seen,
-                          const OpContext& context) {
-  for (int rank = first; rank < last; ++rank) {
+void Meeting::check_peers(const std::function<bool(int)>& seen, const OpContext& context) {
+  for (int rank = 0; rank < size_; ++rank) {
     const RankArea& area = segment_.area(rank);
     const bool has_died = is_dead(rank);
     const bool has_left = area.presence.load() == Presence::kLeft;
@@ -277,11 +263,10 @@ void Meeting::check_peers(int first, int last, const std::function<bool(int)>& s
   }
 }
 
-void Meeting::time_out(int first, int last, const std::function<bool(int)>& seen,
-                       const OpContext& context) {
+void Meeting::time_out(const std::function<bool(int)>& seen, const OpContext& context) {
   std::vector<int> missing;
   std::string names;
-  for (int rank = first; rank < last; ++rank) {
+  for (int rank = 0; rank < size_; ++rank) {
     if (rank == rank_ || seen(rank)) continue;
     missing.push_back(global_rank(rank));
     names += (names.empty() ? "" : ", ") + name(rank) + " (pid " +

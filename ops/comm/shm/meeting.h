@@ -17,8 +17,8 @@
 
 #include "base/unique_fd.h"
 #include "ops/comm/comm.h"
-#include "ops/comm/shm/segment.h"
-#include "ops/comm/shm_comm.h"
+#include "ops/comm/shm/memory/segment.h"
+#include "ops/comm/shm/shm_comm.h"
 
 namespace chainmail::ops::shm {
 
@@ -73,10 +73,6 @@ class Meeting {
   void wait_for_staged(std::uint64_t step, const OpContext& context);
   void wait_for_reduced(std::uint64_t step, const OpContext& context);
 
-  /// Waits until `is_ready()`, which is up to `peer`. `idle` runs between looks.
-  void wait_for_peer(int peer, const std::function<bool()>& is_ready, const OpContext& context,
-                     const std::function<void()>& idle = {});
-
   /// Throws the group's error if there is one.
   void throw_if_stopped(const OpContext& context);
   /// Records `error` for all ranks and throws it, or the first error if another was before.
@@ -95,9 +91,8 @@ class Meeting {
 
   template <typename Seen>
   void wait_for_all(const Seen& seen, const OpContext& context);
-  void wait_long(int first, int last, const std::function<bool(int)>& seen,
-                 const OpContext& context, const std::function<void()>& idle = {});
-  void learn_movement(int first, int last, const std::function<bool(int)>& seen,
+  void wait_long(const std::function<bool(int)>& seen, const OpContext& context);
+  void learn_movement(const std::function<bool(int)>& seen,
                       std::chrono::steady_clock::time_point now);
   bool must_stop(const OpContext& context) const noexcept;
   enum class Entry : std::uint8_t { kNone, kEqual, kDifferent };
@@ -106,10 +101,8 @@ class Meeting {
   Entry entry_of(int rank) const noexcept;
   bool has_entered(int rank, const OpContext& context);
   [[noreturn]] void disagree(int rank, const OpContext& context);
-  void check_peers(int first, int last, const std::function<bool(int)>& seen,
-                   const OpContext& context);
-  void time_out(int first, int last, const std::function<bool(int)>& seen,
-                const OpContext& context);
+  void check_peers(const std::function<bool(int)>& seen, const OpContext& context);
+  void time_out(const std::function<bool(int)>& seen, const OpContext& context);
 
   int rank_;
   int size_;

@@ -18,8 +18,7 @@
 
 #include "ops/comm/comm.h"
 #include "ops/comm/shm/meeting.h"
-#include "ops/comm/shm/messages/mailbox.h"
-#include "ops/comm/shm/shared_buffer.h"
+#include "ops/comm/shm/memory/shared_buffer.h"
 #include "ops/comm/shm/slice.h"
 
 namespace chainmail::ops::shm {
@@ -43,17 +42,9 @@ class ShmComm final : public Comm {
   void all_gather(Parts parts, const OpContext& context) override;
   void broadcast(std::byte* data, std::size_t bytes, int root, const OpContext& context) override;
   void all_to_all(ConstParts send, Parts receive, const OpContext& context) override;
-  void send(const std::byte* data, std::size_t bytes, int peer, std::uint32_t tag,
-            const OpContext& context) override;
-  void receive(std::byte* data, std::size_t bytes, int peer, std::uint32_t tag,
-               const OpContext& context) override;
   void barrier(const OpContext& context) override;
   [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes,
                                                     const OpContext& context) override;
-  [[nodiscard]] std::unique_ptr<Request> start_all_reduce(std::byte* data, std::size_t count,
-                                                          const Reduction& reduction,
-                                                          const OpContext& context) override;
-  void progress() override {}
   void abort() noexcept override { meeting_.abort(); }
 
  private:
@@ -106,7 +97,6 @@ class ShmComm final : public Comm {
   void wait_step(std::uint64_t step, bool is_first, const OpContext& context);
 
   Meeting meeting_;
-  Mailbox mailbox_;
   struct Registered {
     std::uint64_t id;
     std::weak_ptr<SharedBuffer> buffer;

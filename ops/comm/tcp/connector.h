@@ -21,8 +21,8 @@
 #include "base/unique_fd.h"
 #include "ops/comm/tcp/handshake.h"
 #include "ops/comm/transport.h"
-#include "ops/engine/attendance.h"
-#include "ops/engine/rendezvous.h"
+#include "ops/core/attendance.h"
+#include "ops/core/rendezvous.h"
 
 namespace chainmail::ops {
 

@@ -20,7 +20,7 @@
 #include "base/crypto/hmac.h"
 #include "base/deadline.h"
 #include "base/unique_fd.h"
-#include "ops/comm/tcp/sealed/stream_keys.h"
+#include "ops/comm/tcp/stream/stream_keys.h"
 #include "ops/types.h"
 
 namespace chainmail::ops {

@@ -14,6 +14,7 @@
 #include "base/net/socket.h"
 #include "ops/comm/frames/frame.h"
 #include "ops/comm/tcp/tcp_transport.h"
+#include "ops/core/error_text.h"
 
 namespace chainmail::ops {
 namespace {
@@ -84,7 +85,7 @@ void TcpTransport::linger(milliseconds time, bool is_hasty) noexcept {
 void TcpTransport::fail(const std::exception_ptr& error) noexcept {
   if (std::exchange(has_failed_, true)) return;
   try {
-    const std::string body = encode_abort(error);
+    const std::string body = encode_error(error);
     for (const int rank : linked_) link(rank).end_with(FrameType::kAbort, body);
     if (size() > 1) rendezvous_->set(board_key(), body);
     linger(kAbortTime, true);

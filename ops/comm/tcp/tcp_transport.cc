@@ -14,8 +14,9 @@
 #include "base/error.h"
 #include "base/net/socket.h"
 #include "ops/comm/frames/frame.h"
-#include "ops/comm/tcp/plain_stream.h"
-#include "ops/comm/tcp/sealed/sealed_stream.h"
+#include "ops/comm/tcp/stream/plain_stream.h"
+#include "ops/comm/tcp/stream/sealed_stream.h"
+#include "ops/core/error_text.h"
 
 namespace chainmail::ops {
 namespace {
@@ -135,7 +136,7 @@ PeerState TcpTransport::state(int peer) const {
 void TcpTransport::check_board() {
   if (!next_board_look_.has_passed()) return;
   const auto text = rendezvous_->try_get(board_key());
-  if (text) std::rethrow_exception(decode_abort(std::as_bytes(std::span(*text))));
+  if (text) std::rethrow_exception(decode_error(*text));
   next_board_look_ = internal::Deadline::after(kBoardPause);
 }
 

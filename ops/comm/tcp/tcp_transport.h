@@ -23,9 +23,9 @@
 #include "ops/comm/call_log.h"
 #include "ops/comm/frames/peer_link.h"
 #include "ops/comm/tcp/connector.h"
-#include "ops/comm/tcp/stream.h"
+#include "ops/comm/tcp/stream/stream.h"
 #include "ops/comm/transport.h"
-#include "ops/engine/rendezvous.h"
+#include "ops/core/rendezvous.h"
 
 namespace chainmail::ops {
 

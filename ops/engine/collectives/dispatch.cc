@@ -9,10 +9,7 @@
 #include <new>
 #include <span>
 
-#include "ops/algorithms/flat.h"
-#include "ops/algorithms/hierarchical.h"
-#include "ops/algorithms/pipeline.h"
-#include "ops/algorithms/two_dimensional.h"
+#include "ops/algorithms/all_reduce.h"
 #include "ops/kernels/cpu/kernels.h"
 
 namespace chainmail::ops {
@@ -152,30 +149,17 @@ void Dispatcher::all_reduce(const Collective& collective, const Plan& plan,
                             const OpContext& context, std::byte* data, bool wants_result) {
   Comms comms;
   comms.topology = &topology_;
-  comms.rank = rank_;
-  const Reduction reduction = reduction_of(collective, plan);
-  switch (plan.algorithm) {
-    case Algorithm::kAuto:
-    case Algorithm::kNaive:
-    case Algorithm::kFlat:
-    case Algorithm::kSingleNode:
-      // On one node the flat Comm is the local one.
-      comms.local = comms.flat = comms_.flat(context);
-      all_reduce_flat(comms, data, collective.count, reduction, context);
-      break;
-    case Algorithm::kHierarchical:
-      comms.local = comms_.local(context);
-      if (topology_.local_rank_of(rank_) == 0) {
-        comms.cross = comms_.cross(context);
-      }
-      all_reduce_hierarchical(comms, data, collective.count, reduction, context, chunk_bytes_);
-      break;
-    case Algorithm::kTwoDimensional:
-      comms.local = comms_.local(context);
+  const bool is_two_dimensional = plan.algorithm == Algorithm::kTwoDimensional;
+  if (is_two_dimensional || plan.algorithm == Algorithm::kHierarchical) {
+    comms.local = comms_.local(context);
+    if (is_two_dimensional || topology_.local_rank_of(rank_) == 0) {
       comms.cross = comms_.cross(context);
-      all_reduce_two_dimensional(comms, data, collective.count, reduction, context, chunk_bytes_);
-      break;
+    }
+  } else {
+    comms.local = comms.flat = comms_.flat(context);  // the local one on one node
   }
+  ops::all_reduce(plan.algorithm, comms, data, collective.count, reduction_of(collective, plan),
+                  context, chunk_bytes_);
   if (wants_result && is_integer_average(collective)) {
     divide_in_place(data, collective.count, collective.dtype, topology_.size());
   }

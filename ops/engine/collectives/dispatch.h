@@ -13,8 +13,8 @@
 #include <span>
 
 #include "ops/comm/comm.h"
-#include "ops/engine/collective.h"
-#include "ops/engine/collectives/comm_set.h"
+#include "ops/engine/comms/comm_set.h"
+#include "ops/engine/plan/plan.h"
 
 namespace chainmail::ops {
 

@@ -11,8 +11,8 @@
 #include <chrono>
 #include <functional>
 
-#include "ops/algorithms/tuning.h"
-#include "ops/engine/group.h"
+#include "ops/core/operation.h"
+#include "ops/core/tuning.h"
 
 namespace chainmail::ops {
 

@@ -10,8 +10,8 @@
 #include "base/deadline.h"
 #include "base/error.h"
 #include "base/threads/thread.h"
+#include "ops/core/error_text.h"
 #include "ops/engine/callbacks/user_code.h"
-#include "ops/engine/failure/error_text.h"
 #include "ops/engine/failure/position_board.h"
 
 namespace chainmail::ops {

@@ -29,9 +29,9 @@
 #include <vector>
 
 #include "base/threads/progress_thread.h"
+#include "ops/core/operation.h"
 #include "ops/engine/callbacks/callback_executor.h"
-#include "ops/engine/collective.h"
-#include "ops/engine/group.h"
+#include "ops/engine/plan/plan.h"
 
 namespace chainmail::ops {
 

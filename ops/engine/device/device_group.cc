@@ -12,11 +12,11 @@
 #include "base/log.h"
 #include "ops/engine/device/device_comms.h"
 #include "ops/engine/device/device_dispatch.h"
-#include "ops/engine/device/device_operation.h"
 #include "ops/engine/device/device_packing.h"
-#include "ops/engine/device/host_bridge.h"
-#include "ops/engine/device/transfer_line.h"
-#include "ops/engine/device/watch.h"
+#include "ops/engine/device/operation/device_operation.h"
+#include "ops/engine/device/operation/watch.h"
+#include "ops/engine/device/transfers/host_bridge.h"
+#include "ops/engine/device/transfers/transfer_line.h"
 
 namespace chainmail::ops {
 namespace {
@@ -36,7 +36,7 @@ class NcclDeviceGroup final : public DeviceGroup {
         resources_(std::make_shared<DeviceResources>(library.device(), options_.device)),
         comms_(library.nccl(), rendezvous_, group_->topology(), group_->rank(), options_,
                group_->options().name),
-        scratch_(library.device()),
+        scratch_(library.device(), GrowingMemory::Kind::kDevice),
         lines_(context_of_lines()),
         watch_([this] { return find_failure(); },
                [this](const std::exception_ptr& error) { fail(with_cause(error)); }) {
@@ -394,7 +394,7 @@ class NcclDeviceGroup final : public DeviceGroup {
   const DeviceGroupOptions options_;
   const std::shared_ptr<DeviceResources> resources_;
   DeviceComms comms_;
-  ScratchMemory scratch_;
+  GrowingMemory scratch_;
   TransferLines lines_;
   std::unique_ptr<HostBridge> bridge_;
   DeviceStream cross_stream_;

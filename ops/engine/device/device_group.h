@@ -20,12 +20,13 @@
 #include <cstdint>
 #include <exception>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "ops/device/device_library.h"
+#include "ops/core/rendezvous.h"
+#include "ops/device_library/device_library.h"
+#include "ops/engine/device/operation/device_operation.h"
 #include "ops/engine/group.h"
 #include "ops/kernels/pack.h"
 
@@ -48,21 +49,6 @@ struct DeviceGroupOptions {
   int max_ctas = 0;  ///< per communicator; 0: NCCL's choice
   /// The job's ranks of the group's, for messages; empty: the same numbers.
   std::vector<int> global_ranks;
-};
-
-/// A collective whose work is on a stream.
-class DeviceOperation {
- public:
-  virtual ~DeviceOperation() = default;
-  /// The device has finished it, or it has failed. One captured into a graph is always done.
-  virtual bool is_done() noexcept = 0;
-  /// Blocks the host until done; throws the group's error, or TimeoutError when `timeout` passes
-  /// first (the operation goes on).
-  virtual void wait(std::optional<std::chrono::milliseconds> timeout = std::nullopt) = 0;
-  /// Null while running and after success.
-  virtual std::exception_ptr error() const = 0;
-  /// Once done without error: a result on the 16-bit wire was infinite or NaN. Equal on all ranks.
-  virtual bool has_nonfinite() const noexcept = 0;
 };
 
 /// Tensors that are packed again and again: their table is in device memory, made once.

@@ -53,7 +53,7 @@ class Table final : public DevicePack {
   void upload(const std::vector<PackBlock>& blocks) {
     const DeviceGuard guard(api_, device_);
     const std::size_t bytes = blocks.size() * sizeof(PackBlock);
-    PinnedMemory staging(api_);
+    GrowingMemory staging(api_, GrowingMemory::Kind::kPinned);
     std::byte* const pinned = staging.get(bytes);
     std::memcpy(pinned, blocks.data(), bytes);
     DeviceStream stream;

@@ -8,7 +8,7 @@
 #include "ops/algorithms/stream/stream_flat.h"
 #include "ops/algorithms/stream/stream_pipeline.h"
 #include "ops/engine/device/device_dispatch.h"
-#include "ops/engine/encryption.h"
+#include "ops/engine/plan/plan.h"
 
 namespace chainmail::ops {
 namespace {

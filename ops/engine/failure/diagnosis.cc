@@ -13,7 +13,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "ops/engine/failure/error_text.h"
+#include "ops/core/error_text.h"
 
 namespace chainmail::ops {
 namespace {

@@ -23,9 +23,9 @@
 #include <vector>
 
 #include "base/deadline.h"
+#include "ops/core/failure_state.h"
 #include "ops/engine/failure/lookout.h"
 #include "ops/engine/failure/position_board.h"
-#include "ops/engine/failure_state.h"
 
 namespace chainmail::ops {
 

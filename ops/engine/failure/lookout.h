@@ -18,7 +18,7 @@
 #include <utility>
 #include <vector>
 
-#include "ops/engine/collective.h"
+#include "ops/engine/plan/plan.h"
 
 namespace chainmail::ops {
 

@@ -16,8 +16,10 @@
 #include <vector>
 
 #include "base/deadline.h"
-#include "ops/engine/collective.h"
-#include "ops/engine/group.h"
+#include "ops/core/group_options.h"
+#include "ops/core/rendezvous.h"
+#include "ops/engine/plan/plan.h"
+#include "ops/topology.h"
 
 namespace chainmail::ops {
 

@@ -14,8 +14,9 @@
 #include <memory>
 #include <string>
 #include <vector>
-
-#include "ops/engine/group.h"
+#include "ops/core/failure_news.h"
+#include "ops/core/failure_state.h"
+#include "ops/core/rendezvous.h"
 
 namespace chainmail::ops {
 

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "ops/engine/failure/error_text.h"
+#include "ops/core/error_text.h"
 
 namespace chainmail::ops {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <utility>
 
-#include "ops/engine/failure/error_text.h"
+#include "ops/core/error_text.h"
 #include "ops/engine/failure/position_board.h"
 #include "ops/engine/transfers/transfers.h"
 

@@ -22,7 +22,7 @@
 #include <vector>
 
 #include "ops/comm/transport.h"
-#include "ops/engine/collective.h"
+#include "ops/engine/plan/plan.h"
 
 namespace chainmail::ops {
 

@@ -17,7 +17,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "ops/engine/comm_factory.h"
+#include "ops/engine/comms/comm_factory.h"
 #include "ops/engine/transfers/desk.h"
 
 namespace chainmail::ops {

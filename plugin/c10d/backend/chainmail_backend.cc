@@ -14,7 +14,7 @@
 #include "base/deadline.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "ops/engine/collective.h"
+#include "ops/engine/plan/plan.h"
 #include "plugin/c10d/work/operation_list.h"
 #include "plugin/c10d/work/profiling.h"
 #include "plugin/tensor/tensor_bytes.h"

@@ -24,8 +24,9 @@
 #include <thread>
 #include <vector>
 
-#include "ops/engine/collective.h"
+#include "ops/core/rendezvous.h"
 #include "ops/engine/group.h"
+#include "ops/engine/plan/plan.h"
 #include "plugin/c10d/backend/options.h"
 #include "plugin/c10d/compat.h"
 #include "plugin/c10d/device/device_lane.h"

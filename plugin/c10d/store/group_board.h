@@ -21,7 +21,10 @@
 #include <vector>
 
 #include "base/deadline.h"
-#include "ops/engine/attendance.h"
+#include "ops/core/attendance.h"
+#include "ops/core/failure_news.h"
+#include "ops/core/failure_state.h"
+#include "ops/core/rendezvous.h"
 #include "ops/engine/group.h"
 #include "plugin/c10d/store/store_rendezvous.h"
 

@@ -17,6 +17,7 @@
 #include <optional>
 #include <string>
 
+#include "ops/core/failure_news.h"
 #include "ops/engine/group.h"
 #include "plugin/c10d/store/served_groups.h"
 #include "plugin/c10d/store/store_thread.h"

@@ -14,7 +14,7 @@
 #include <optional>
 #include <string>
 
-#include "ops/engine/rendezvous.h"
+#include "ops/core/rendezvous.h"
 #include "plugin/c10d/store/store_link.h"
 
 namespace chainmail::internal {

@@ -12,7 +12,7 @@
 
 #include "base/error.h"
 #include "base/net/socket.h"
-#include "ops/engine/encryption.h"
+#include "ops/engine/plan/plan.h"
 #include "plugin/c10d/torchs_own/torch_group.h"
 #include "plugin/c10d/torchs_own/torch_nccl.h"
 #include "plugin/job/torch_group.h"

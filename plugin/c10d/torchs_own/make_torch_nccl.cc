@@ -9,7 +9,7 @@
 
 #include "base/error.h"
 #include "base/shared_library.h"
-#include "ops/engine/encryption.h"
+#include "ops/engine/plan/plan.h"
 #include "plugin/c10d/torchs_own/nccl/nccl_library.h"
 #include "plugin/c10d/torchs_own/torch_device_group.h"
 #include "plugin/c10d/torchs_own/torch_nccl.h"

@@ -21,8 +21,8 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/threads/thread.h"
+#include "ops/core/error_text.h"
 #include "ops/engine/callbacks/user_code.h"
-#include "ops/engine/failure/error_text.h"
 
 namespace chainmail::internal {
 namespace {

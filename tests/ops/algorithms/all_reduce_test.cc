@@ -14,14 +14,13 @@
 
 #include <gtest/gtest.h>
 
-#include "ops/algorithms/flat.h"
-#include "ops/algorithms/hierarchical.h"
-#include "ops/algorithms/two_dimensional.h"
-#include "ops/comm/thread_comm.h"
+#include "ops/algorithms/all_reduce.h"
+#include "ops/comm/p2p/p2p_comm.h"
 #include "ops/kernels/wire_block.h"
 #include "tests/ops/support/board_comm.h"
 #include "tests/ops/support/ranks.h"
 #include "tests/ops/support/reference.h"
+#include "tests/ops/support/thread_transport.h"
 #include "tests/ops/support/tolerance.h"
 
 namespace chainmail::ops {
@@ -87,7 +86,7 @@ class CommMaker {
     if (hub == nullptr) {
       hub = std::make_shared<ThreadHub>(size);
     }
-    return create_thread_comm(hub, rank);
+    return std::make_unique<P2pComm>(std::make_unique<ThreadTransport>(hub, rank));
   }
 
  private:
@@ -160,7 +159,7 @@ class AllReduce : public testing::TestWithParam<Carrier> {
         !has_cross ? nullptr
                    : maker.make("cross" + std::to_string(local_rank), node, topology.node_count());
     const auto flat = topology.size() == 1 ? nullptr : maker.make("flat", rank, topology.size());
-    const Comms comms{&topology, rank, local.get(), cross.get(), flat.get()};
+    const Comms comms{&topology, local.get(), cross.get(), flat.get()};
     FailureState failure;
     OpContext context{{}, internal::Deadline::after(std::chrono::seconds{60}), &failure, {}};
     context.header.count = job.count;
@@ -168,13 +167,7 @@ class AllReduce : public testing::TestWithParam<Carrier> {
     if (job.op == ReduceOp::kAvg && is_floating_point(job.dtype)) {
       reduction.scale = 1.0 / topology.size();
     }
-    if (job.algorithm == Algorithm::kFlat) {
-      all_reduce_flat(comms, data, job.count, reduction, context);
-    } else if (job.algorithm == Algorithm::kHierarchical) {
-      all_reduce_hierarchical(comms, data, job.count, reduction, context, job.chunk_bytes);
-    } else {
-      all_reduce_two_dimensional(comms, data, job.count, reduction, context, job.chunk_bytes);
-    }
+    all_reduce(job.algorithm, comms, data, job.count, reduction, context, job.chunk_bytes);
   }
 };
 

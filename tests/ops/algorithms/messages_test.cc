@@ -13,10 +13,11 @@
 #include <vector>
 
 #include "ops/comm/p2p/p2p_comm.h"
-#include "ops/comm/thread_transport.h"
-#include "ops/engine/group_factory.h"
-#include "ops/engine/rendezvous.h"
+#include "ops/core/rendezvous.h"
+#include "ops/engine/comms/comm_factory.h"
+#include "ops/engine/create_group.h"
 #include "tests/ops/support/ranks.h"
+#include "tests/ops/support/thread_transport.h"
 
 namespace chainmail::ops {
 namespace {

@@ -182,18 +182,24 @@ TEST_P(MismatchTest, TwoRootsThatSendALongMessage) {
 
 TEST_P(MismatchTest, LengthOfAMessageBetweenTwoRanks) {
   for (const std::size_t bytes : {std::size_t{100}, 2 * kEagerBytes}) {
-    expect_mismatch(2,
-                    [&](P2pComm& comm, Ops& ops) {
-                      std::vector<std::byte> data(bytes + 4);
-                      if (comm.rank() == 0) {
-                        comm.send(data.data(), bytes, 1, 3, ops.next(OpKind::kSend, bytes));
-                        comm.barrier(ops.next(OpKind::kBarrier, 0));
-                      } else {
-                        comm.receive(data.data(), bytes + 4, 0, 3,
-                                     ops.next(OpKind::kRecv, bytes + 4));
-                      }
-                    },
-                    {"rank 0", "rank 1", std::to_string(bytes), std::to_string(bytes + 4)});
+    CommWorld world(GetParam(), 2);
+    const auto errors = run_ranks_catching(2, [&](int rank) {
+      const auto transport = world.make_transport(rank);
+      std::vector<std::byte> data(bytes + 4);
+      if (rank == 0) {
+        testing::send(*transport, data.data(), bytes, 1, 3);
+        testing::receive(*transport, data.data(), 1, 1, 4);  // rank 1's error comes instead
+      } else {
+        testing::receive(*transport, data.data(), bytes + 4, 0, 3);
+      }
+    });
+    for (const auto& error : errors) {
+      EXPECT_TRUE(is_a<MismatchError>(error)) << what(error);
+      for (const auto& part : {std::string("rank 0"), std::string("rank 1"), std::to_string(bytes),
+                               std::to_string(bytes + 4)}) {
+        EXPECT_NE(what(error).find(part), std::string::npos) << what(error);
+      }
+    }
   }
 }
 

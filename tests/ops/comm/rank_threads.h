@@ -21,10 +21,10 @@
 #include "ops/comm/mpi/mpi_transport.h"
 #include "ops/comm/p2p/p2p_comm.h"
 #include "ops/comm/shm/messages/shm_transport.h"
-#include "ops/comm/tcp_comm.h"
-#include "ops/comm/thread_comm.h"
-#include "ops/engine/rendezvous.h"
+#include "ops/comm/tcp/tcp_transport.h"
+#include "ops/core/rendezvous.h"
 #include "tests/ops/support/fake_mpi.h"
+#include "tests/ops/support/thread_transport.h"
 
 namespace chainmail::ops::testing {
 
@@ -115,29 +115,30 @@ struct CommWorld {
   }
 
   std::unique_ptr<P2pComm> make(int rank) {
-    if (wire == Wire::kThread) {
-      return std::make_unique<P2pComm>(std::make_unique<ThreadTransport>(hub, rank), options);
-    }
+    return std::make_unique<P2pComm>(make_transport(rank), options);
+  }
+
+  std::unique_ptr<Transport> make_transport(int rank) {
+    if (wire == Wire::kThread) return std::make_unique<ThreadTransport>(hub, rank);
     if (wire == Wire::kShm) {
       ShmTransportOptions own;
       own.rank = rank;
       own.names = tcp.names;
       own.key_prefix = "shm/";
-      return std::make_unique<P2pComm>(std::make_unique<ShmTransport>(rendezvous, own), options);
+      return std::make_unique<ShmTransport>(rendezvous, own);
     }
     if (wire == Wire::kMpi) {
       MpiOptions own;
       own.rank = rank;
       own.names = tcp.names;
       own.group = tcp.group;
-      return std::make_unique<P2pComm>(
-          std::make_unique<MpiTransport>(mpi->world(rank), rendezvous, own), options);
+      return std::make_unique<MpiTransport>(mpi->world(rank), rendezvous, own);
     }
     TcpOptions own = tcp;
     own.rank = rank;
     if (wire == Wire::kAuthenticated) own.encryption = Encryption::kAuthenticate;
     if (wire == Wire::kEncrypted) own.encryption = Encryption::kEncrypt;
-    return std::make_unique<P2pComm>(std::make_unique<TcpTransport>(rendezvous, own), options);
+    return std::make_unique<TcpTransport>(rendezvous, own);
   }
 
   Wire wire;
@@ -148,6 +149,43 @@ struct CommWorld {
   std::shared_ptr<LocalRendezvous> rendezvous = std::make_shared<LocalRendezvous>();
   TcpOptions tcp;
 };
+
+/// Posts one message and moves the transport until it is done; as a group does, tells the peers of
+/// an error.
+template <typename T>
+void complete(Transport& transport, T& transfer) {
+  const auto deadline = internal::Deadline::after(std::chrono::seconds{10});
+  try {
+    transport.post(transfer);
+    while (!transfer.is_done) {
+      if (!transport.progress()) transport.wait(milliseconds{1});
+      if (deadline.has_passed()) throw TimeoutError("nothing has come", {transfer.peer});
+    }
+  } catch (...) {
+    transport.fail(std::current_exception());
+    throw;
+  }
+}
+inline void send(Transport& transport, const std::byte* data, std::size_t bytes, int peer,
+                 std::uint32_t tag) {
+  Send message;
+  message.peer = peer;
+  message.tag = Tag::point_to_point(tag);
+  message.header.kind = OpKind::kSend;
+  message.header.count = message.bytes = bytes;
+  message.data = data;
+  complete(transport, message);
+}
+inline void receive(Transport& transport, std::byte* data, std::size_t bytes, int peer,
+                    std::uint32_t tag) {
+  Receive message;
+  message.peer = peer;
+  message.tag = Tag::point_to_point(tag);
+  message.header.kind = OpKind::kRecv;
+  message.header.count = message.bytes = bytes;
+  message.data = data;
+  complete(transport, message);
+}
 
 /// Numbers the operations of one rank.
 class Ops {

@@ -12,7 +12,7 @@
 
 #include "base/error.h"
 #include "ops/comm/frames/peer_link.h"
-#include "ops/comm/tcp/sealed/sealed_stream.h"
+#include "ops/comm/tcp/stream/sealed_stream.h"
 
 namespace chainmail::ops {
 namespace {

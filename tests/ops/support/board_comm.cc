@@ -61,13 +61,6 @@ void put(std::byte* to, const std::vector<std::byte>& from) {
   }
 }
 
-/// Done when it is made: the ranks have met already.
-class DoneRequest final : public ops::Request {
- public:
-  bool test() override { return true; }
-  void wait() override {}
-};
-
 }  // namespace
 
 void Board::gather(std::unique_lock<std::mutex>& lock, const OpContext& context) {
@@ -177,30 +170,8 @@ void BoardComm::all_to_all(ops::ConstParts send, ops::Parts receive, const OpCon
   });
 }
 
-void BoardComm::send(const std::byte* data, std::size_t bytes, int /*peer*/, std::uint32_t /*tag*/,
-                     const OpContext& context) {
-  static_cast<void>(bytes);
-  board_->meet(rank_, {data, {}, context.header}, context, [](const auto&) {});
-}
-
-void BoardComm::receive(std::byte* data, std::size_t bytes, int peer, std::uint32_t /*tag*/,
-                        const OpContext& context) {
-  board_->meet(rank_, {data, {}, context.header}, context, [&](const auto& steps) {
-    if (bytes > 0) {
-      std::memcpy(data, steps[static_cast<std::size_t>(peer)].data, bytes);
-    }
-  });
-}
-
 void BoardComm::barrier(const OpContext& context) {
   board_->meet(rank_, {nullptr, {}, context.header}, context, [](const auto&) {});
-}
-
-std::unique_ptr<ops::Request> BoardComm::start_all_reduce(std::byte* data, std::size_t count,
-                                                          const Reduction& reduction,
-                                                          const OpContext& context) {
-  all_reduce(data, count, reduction, context);
-  return std::make_unique<DoneRequest>();
 }
 
 std::shared_ptr<Board> BoardRoom::board(const std::string& name, int size) {

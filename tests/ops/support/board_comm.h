@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "ops/comm/comm.h"
-#include "ops/comm/thread_transport.h"
-#include "ops/engine/comm_factory.h"
+#include "ops/engine/comms/comm_factory.h"
+#include "tests/ops/support/thread_transport.h"
 
 namespace chainmail::test {
 
@@ -69,15 +69,7 @@ class BoardComm final : public ops::Comm {
   void broadcast(std::byte* data, std::size_t bytes, int root,
                  const ops::OpContext& context) override;
   void all_to_all(ops::ConstParts send, ops::Parts receive, const ops::OpContext& context) override;
-  void send(const std::byte* data, std::size_t bytes, int peer, std::uint32_t tag,
-            const ops::OpContext& context) override;
-  void receive(std::byte* data, std::size_t bytes, int peer, std::uint32_t tag,
-               const ops::OpContext& context) override;
   void barrier(const ops::OpContext& context) override;
-  std::unique_ptr<ops::Request> start_all_reduce(std::byte* data, std::size_t count,
-                                                 const ops::Reduction& reduction,
-                                                 const ops::OpContext& context) override;
-  void progress() override {}
   void abort() noexcept override { board_->abort(); }
 
  private:

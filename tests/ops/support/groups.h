@@ -11,8 +11,10 @@
 #include <string>
 #include <vector>
 
+#include "ops/core/failure_news.h"
+#include "ops/core/rendezvous.h"
+#include "ops/engine/create_group.h"
 #include "ops/engine/group.h"
-#include "ops/engine/group_factory.h"
 #include "tests/ops/support/board_comm.h"
 #include "tests/ops/support/fake_mpi.h"
 #include "tests/ops/support/ranks.h"

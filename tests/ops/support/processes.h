@@ -29,7 +29,7 @@
 #include "base/deadline.h"
 #include "base/error.h"
 #include "base/unique_fd.h"
-#include "ops/engine/rendezvous.h"
+#include "ops/core/rendezvous.h"
 
 namespace chainmail::test {
 

@@ -17,7 +17,7 @@
 
 #include "base/net/socket.h"
 #include "base/unique_fd.h"
-#include "ops/engine/rendezvous.h"
+#include "ops/core/rendezvous.h"
 
 namespace chainmail::test {
 

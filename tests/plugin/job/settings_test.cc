@@ -12,7 +12,7 @@
 #include <thread>
 
 #include "base/error.h"
-#include "ops/engine/rendezvous.h"
+#include "ops/core/rendezvous.h"
 #include "plugin/job/mpi_starter.h"
 #include "plugin/job/node_id.h"
 #include "tests/plugin/job/recorded.h"

@@ -9,7 +9,8 @@
 #include <mutex>
 #include <thread>
 
-#include "ops/engine/rendezvous.h"
+#include "ops/core/rendezvous.h"
+#include "ops/engine/create_group.h"
 #include "plugin/train/communicator_impl.h"
 
 namespace chainmail::testing {

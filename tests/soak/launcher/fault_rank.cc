@@ -39,6 +39,7 @@
 
 #include "base/error.h"
 #include "base/unique_fd.h"
+#include "ops/engine/create_group.h"
 #include "ops/engine/group.h"
 #include "plugin/job/boards.h"
 #include "plugin/job/env.h"

@@ -12,7 +12,7 @@
 #include <span>
 #include <string>
 
-#include "ops/device/device_library.h"
+#include "ops/device_library/device_library.h"
 #include "ops/engine/device/device_group.h"
 #include "ops/types.h"
 

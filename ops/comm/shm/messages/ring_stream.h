@@ -14,7 +14,7 @@
 #include <optional>
 
 #include "ops/comm/frames/frame_handler.h"
-#include "ops/comm/shm/segment.h"
+#include "ops/comm/shm/memory/segment.h"
 
 namespace chainmail::ops::shm {
 

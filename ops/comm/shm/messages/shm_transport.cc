@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "ops/comm/frames/frame.h"
+#include "ops/core/error_text.h"
 
 namespace chainmail::ops {
 namespace {
@@ -37,7 +38,6 @@ shm::Layout layout_for(const ShmTransportOptions& options) {
   }
   shm::Layout layout;
   layout.ranks = options.names.size();
-  layout.receivers = 1;
   const std::size_t peers = std::max<std::size_t>(layout.ranks - 1, 1);
   layout.ring_bytes = std::max(options.ring_bytes / peers, kSmallestRing) / 128 * 128;
   return layout;
@@ -60,7 +60,7 @@ ShmTransport::ShmTransport(std::shared_ptr<Rendezvous> rendezvous, ShmTransportO
   own.pid = ::getpid();
   own.presence.store(Presence::kJoined);
   for (int rank = 0; rank < size(); ++rank) {
-    peer(rank).reader.emplace(inbox_.ring_head(rank, 0), inbox_.ring_data(rank, 0),
+    peer(rank).reader.emplace(inbox_.ring_head(rank), inbox_.ring_data(rank),
                               inbox_.layout().ring_bytes);
   }
 }
@@ -113,7 +113,7 @@ void ShmTransport::inquire(const Transfer& transfer) {
 
 void ShmTransport::check_board() {
   if (const auto text = rendezvous_->try_get(options_.key_prefix + "failed")) {
-    std::rethrow_exception(decode_abort(std::as_bytes(std::span(*text))));
+    std::rethrow_exception(decode_error(*text));
   }
 }
 
@@ -173,8 +173,8 @@ void ShmTransport::find(int rank) {
     found.gone = std::string("has finished, or cannot be reached (") + error.what() + ")";
     return;
   }
-  found.writer.emplace(found.inbox->ring_head(options_.rank, 0),
-                       found.inbox->ring_data(options_.rank, 0), inbox_.layout().ring_bytes);
+  found.writer.emplace(found.inbox->ring_head(options_.rank), found.inbox->ring_data(options_.rank),
+                       inbox_.layout().ring_bytes);
   watch(found);
 }
 
@@ -299,7 +299,7 @@ void ShmTransport::fail(const std::exception_ptr& error) noexcept {
     if (other.inbox) other.inbox->ring_bell();
   }
   try {
-    rendezvous_->set(options_.key_prefix + "failed", encode_abort(error));
+    rendezvous_->set(options_.key_prefix + "failed", encode_error(error));
   } catch (const std::exception& problem) {
     internal::log_line(
         internal::LogLevel::kWarning,

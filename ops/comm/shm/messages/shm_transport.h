@@ -21,10 +21,10 @@
 #include "base/unique_fd.h"
 #include "ops/comm/call_log.h"
 #include "ops/comm/frames/peer_link.h"
+#include "ops/comm/shm/memory/segment.h"
 #include "ops/comm/shm/messages/ring_stream.h"
-#include "ops/comm/shm/segment.h"
 #include "ops/comm/transport.h"
-#include "ops/engine/attendance.h"
+#include "ops/core/attendance.h"
 
 namespace chainmail::ops {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-// The head of a frame and the text of an abort: what is written is read, what is damaged is not.
+// The head of a frame: what is written is read, what is damaged is not.
 
 #include "ops/comm/frames/frame.h"
 
@@ -68,44 +68,6 @@ TEST(FrameTest, HeadsThatCannotBeRightAreRefused) {
   FrameHead unknown = sample();
   unknown.type = static_cast<FrameType>(77);
   EXPECT_FALSE(FrameHead::decode(unknown.encode()));
-}
-
-template <typename E>
-void expect_same_error(const E& error) {
-  const std::string body = encode_abort(std::make_exception_ptr(error));
-  try {
-    std::rethrow_exception(decode_abort(std::as_bytes(std::span(body))));
-  } catch (const E& read) {
-    EXPECT_STREQ(read.what(), error.what());
-  }
-}
-
-TEST(FrameTest, AbortKeepsTypeTextAndRanks) {
-  expect_same_error(MismatchError("ranks disagree"));
-  expect_same_error(PeerError("gone", 5));
-  expect_same_error(TimeoutError("late", {1, 3}));
-  const std::string body = encode_abort(std::make_exception_ptr(TimeoutError("late", {1, 3})));
-  try {
-    std::rethrow_exception(decode_abort(std::as_bytes(std::span(body))));
-  } catch (const TimeoutError& error) {
-    EXPECT_EQ(error.missing_ranks(), (std::vector<int>{1, 3}));
-  }
-}
-
-TEST(FrameTest, AnythingReadsAsSomeErrorAndNothingIsReadTooFar) {
-  const std::string body = encode_abort(std::make_exception_ptr(TimeoutError("late", {1, 3})));
-  for (std::size_t length = 0; length < body.size(); ++length) {
-    EXPECT_NE(decode_abort(std::as_bytes(std::span(body).first(length))), nullptr);
-  }
-  std::string huge = body;
-  huge[12] = huge[13] = huge[14] = huge[15] = '\xff';
-  EXPECT_THROW(std::rethrow_exception(decode_abort(std::as_bytes(std::span(huge)))), PeerError);
-}
-
-TEST(FrameTest, AnAbortsTextIsCutToFit) {
-  const std::string body =
-      encode_abort(std::make_exception_ptr(PeerError(std::string(100'000, 'x'), 1)));
-  EXPECT_LE(body.size(), kMaxAbortBytes);
 }
 
 }  // namespace

@@ -15,6 +15,8 @@
 
 #include "base/error.h"
 #include "ops/comm/mpi/mpi_join.h"
+#include "ops/core/rendezvous.h"
+#include "ops/engine/create_group.h"
 #include "ops/engine/group.h"
 #include "tests/ops/comm/rank_threads.h"
 

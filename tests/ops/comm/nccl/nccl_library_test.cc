@@ -49,7 +49,8 @@ NcclSymbols symbols() {
 
 TEST(NcclLibrary, ASplitIsOverWhenTheParentHasSettled) {
   const NcclSymbols found = symbols();
-  NcclLibrary nccl(found);
+  const std::unique_ptr<NcclApi> library = make_nccl(found);
+  NcclApi& nccl = *library;
   NcclHandle child;
   EXPECT_EQ(nccl.split({}, 3, 0, child, {}), NcclCode::kInProgress)
       << "the parent cannot be used yet";
@@ -61,7 +62,8 @@ TEST(NcclLibrary, ASplitIsOverWhenTheParentHasSettled) {
 
 TEST(NcclLibrary, ABlockingSplitIsOverAtOnce) {
   const NcclSymbols found = symbols();
-  NcclLibrary nccl(found);
+  const std::unique_ptr<NcclApi> library = make_nccl(found);
+  NcclApi& nccl = *library;
   NcclHandle child;
   NcclConfig config;
   config.is_blocking = true;
@@ -71,7 +73,8 @@ TEST(NcclLibrary, ABlockingSplitIsOverAtOnce) {
 
 TEST(NcclLibrary, TheConfigurationReachesNccl) {
   const NcclSymbols found = symbols();
-  NcclLibrary nccl(found);
+  const std::unique_ptr<NcclApi> library = make_nccl(found);
+  NcclApi& nccl = *library;
   NcclHandle comm;
   NcclConfig config;
   config.max_ctas = 4;
@@ -89,7 +92,8 @@ TEST(NcclLibrary, TheConfigurationReachesNccl) {
 
 TEST(NcclLibrary, WhatAVersionLacksIsSaid) {
   const NcclSymbols found;
-  NcclLibrary nccl(found);
+  const std::unique_ptr<NcclApi> library = make_nccl(found);
+  NcclApi& nccl = *library;
   NcclHandle child;
   EXPECT_EQ(nccl.split({}, 0, 0, child, {}), NcclCode::kInvalidUsage);
   void* registration = &child;

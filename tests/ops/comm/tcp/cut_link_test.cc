@@ -116,7 +116,7 @@ TEST_F(CutLinkTest, BothSidesNoticeWhileTheyOnlyWait) {
   expect_both_notice([](int rank, P2pComm& comm, Ops& ops, const auto& take_down) {
     if (rank == 1) take_down();
     std::byte byte{};
-    comm.receive(&byte, 1, 1 - rank, 0, ops.next(OpKind::kRecv, 1));
+    comm.broadcast(&byte, 1, 1 - rank, ops.next(OpKind::kBroadcast, 1));
   });
 }
 

@@ -13,7 +13,7 @@
 #include <cstring>
 #include <random>
 
-#include "ops/comm/tcp/sealed/sealed_stream.h"
+#include "ops/comm/tcp/stream/sealed_stream.h"
 #include "tests/ops/comm/rank_threads.h"
 #include "tests/ops/comm/tcp/relay.h"
 

@@ -84,17 +84,16 @@ void send_all(const UniqueFd& fd, const void* data, std::size_t bytes) {
 std::exception_ptr receive_from_fake(const std::function<void(UniqueFd&)>& misbehaves,
                                      std::size_t bytes = 1000) {
   CommWorld world(Wire::kTcp, 2);
-  const auto comm = world.make(0);
+  const auto transport = world.make_transport(0);
   FakePeer fake(world);
   auto played = std::async(std::launch::async, [&] {
     UniqueFd fd = fake.connect(0);
     misbehaves(fd);
   });
-  Ops ops(std::chrono::seconds{10});
   std::exception_ptr error;
   try {
     std::vector<std::byte> data(bytes);
-    comm->receive(data.data(), data.size(), 1, 0, ops.next(OpKind::kRecv, data.size()));
+    testing::receive(*transport, data.data(), data.size(), 1, 0);
   } catch (...) {
     error = std::current_exception();
   }

@@ -15,9 +15,9 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "ops/core/failure_state.h"
+#include "ops/core/rendezvous.h"
 #include "ops/engine/failure/rendezvous_news.h"
-#include "ops/engine/failure_state.h"
-#include "ops/engine/rendezvous.h"
 
 namespace chainmail::ops {
 namespace {

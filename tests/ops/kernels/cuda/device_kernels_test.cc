@@ -18,8 +18,8 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "ops/device/device_library.h"
 #include "ops/device/device_memory.h"
+#include "ops/device_library/device_library.h"
 #include "ops/kernels/cpu/kernels.h"
 #include "ops/kernels/pack.h"
 #include "ops/kernels/wire_block.h"

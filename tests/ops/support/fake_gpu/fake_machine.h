@@ -22,7 +22,7 @@
 #include <set>
 #include <vector>
 
-#include "ops/device/device_library.h"
+#include "ops/device_library/device_library.h"
 
 namespace chainmail::test {
 

@@ -19,7 +19,7 @@
 #include <thread>
 #include <vector>
 
-#include "ops/device/device_library.h"
+#include "ops/device_library/device_library.h"
 #include "tests/ops/support/fake_gpu/fake_machine.h"
 
 namespace chainmail::test {

@@ -14,7 +14,8 @@
 #include <string>
 #include <vector>
 
-#include "ops/engine/rendezvous.h"
+#include "ops/core/rendezvous.h"
+#include "ops/engine/create_group.h"
 #include "plugin/c10d/backend/chainmail_backend.h"
 #include "tests/plugin/c10d/device/fake_device.h"
 

@@ -27,7 +27,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "ops/engine/attendance.h"
+#include "ops/core/attendance.h"
 #include "plugin/c10d/store/group_board.h"
 #include "plugin/c10d/store/store_link.h"
 #include "plugin/c10d/store/store_rendezvous.h"

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+#include "ops/core/error_text.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/error.h"
+
+namespace chainmail::ops {
+namespace {
+
+// "<type>\n<number>,<number>...\n<message>"; the numbers are missing ranks, the peer or errno.
+struct Parts {
+  std::string_view type;
+  std::vector<int> numbers;
+  std::string message;
+};
+
+std::string join(const char* type, std::span<const int> numbers, const char* message) {
+  constexpr std::size_t kMaxNumbers = 1024;
+  std::string text = type;
+  text += '\n';
+  for (const int number : numbers.first(std::min(numbers.size(), kMaxNumbers))) {
+    text += std::to_string(number) + ',';
+  }
+  text += '\n';
+  text += message;
+  text.resize(std::min(text.size(), kMaxErrorBytes));
+  return text;
+}
+
+std::optional<Parts> split(std::string_view text) {
+  const std::size_t first = text.find('\n');
+  if (first == std::string_view::npos) {
+    return std::nullopt;
+  }
+  const std::size_t second = text.find('\n', first + 1);
+  if (second == std::string_view::npos) {
+    return std::nullopt;
+  }
+  Parts parts;
+  parts.type = text.substr(0, first);
+  parts.message = text.substr(second + 1);
+  std::string_view numbers = text.substr(first + 1, second - first - 1);
+  while (!numbers.empty()) {
+    int number = 0;
+    const auto [end, error] =
+        std::from_chars(numbers.data(), numbers.data() + numbers.size(), number);
+    if (error != std::errc{} || end == numbers.data() + numbers.size() || *end != ',') {
+      return std::nullopt;
+    }
+    parts.numbers.push_back(number);
+    numbers.remove_prefix(static_cast<std::size_t>(end - numbers.data()) + 1);
+  }
+  return parts;
+}
+
+}  // namespace
+
+std::string encode_error(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const TimeoutError& e) {
+    return join(to_string(e.code()), e.missing_ranks(), e.what());
+  } catch (const PeerError& e) {
+    return join(to_string(e.code()), std::array{e.peer_rank()}, e.what());
+  } catch (const SystemError& e) {
+    return join(to_string(e.code()), std::array{e.native_code()}, e.what());
+  } catch (const Error& e) {
+    return join(to_string(e.code()), {}, e.what());
+  } catch (const std::exception& e) {
+    return join("Error", {}, e.what());
+  } catch (...) {
+    return join("Error", {}, "an exception of unknown type");
+  }
+}
+
+std::exception_ptr decode_error(std::string_view text, FailedWhere where) {
+  const std::optional<Parts> parts = split(text);
+  if (!parts) {
+    return std::make_exception_ptr(
+        PeerError("another rank reported a failure: " + std::string(text.substr(0, 200))));
+  }
+  const std::string_view type = parts->type;
+  const int number = parts->numbers.empty() ? -1 : parts->numbers.front();
+  if (type == to_string(ErrorCode::kMismatch)) {
+    return std::make_exception_ptr(MismatchError(parts->message));
+  }
+  if (type == to_string(ErrorCode::kTimeout)) {
+    return std::make_exception_ptr(TimeoutError(parts->message, parts->numbers));
+  }
+  if (type == to_string(ErrorCode::kPeer)) {
+    return std::make_exception_ptr(PeerError(parts->message, number));
+  }
+  if (where == FailedWhere::kThisNode && type == to_string(ErrorCode::kSystem)) {
+    return std::make_exception_ptr(SystemError(parts->message, number));
+  }
+  return std::make_exception_ptr(PeerError("another rank failed: " + parts->message));
+}
+
+std::string message_of(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& e) {
+    return e.what();
+  } catch (...) {
+    return "an exception of unknown type";
+  }
+}
+
+std::exception_ptr in_operation(const std::string& title, const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const PeerError& e) {
+    // What a rank has found out itself begins with an operation's title: "send #2", "barrier #7".
+    const std::string text = e.what();
+    if (text.substr(0, text.find(' ') + 2).find('#') != std::string::npos) {
+      return error;
+    }
+    return std::make_exception_ptr(PeerError(title + ": " + text, e.peer_rank()));
+  } catch (...) {
+    return error;
+  }
+}
+
+}  // namespace chainmail::ops

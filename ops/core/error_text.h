@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// Errors as text, so that a rank can tell the others why their group is dead: in its last message,
+// in shared memory, in the rendezvous.
+//
+// Pure functions over text.
+
+#pragma once
+
+#include <cstddef>
+#include <exception>
+#include <string>
+#include <string_view>
+
+namespace chainmail::ops {
+
+inline constexpr std::size_t kMaxErrorBytes = std::size_t{16} << 10;
+
+/// Type, message and ranks of any exception, cut to kMaxErrorBytes.
+[[nodiscard]] std::string encode_error(const std::exception_ptr& error);
+
+enum class FailedWhere { kElsewhere, kThisNode };
+/// The same error again: as the type it was when it is the group's; else a PeerError, since a
+/// native failure elsewhere is, from here, a peer that failed. A SystemError of this node stays
+/// one. Text that is not of encode_error() is quoted in a PeerError.
+[[nodiscard]] std::exception_ptr decode_error(std::string_view text,
+                                              FailedWhere where = FailedWhere::kElsewhere);
+
+/// what() of any exception.
+[[nodiscard]] std::string message_of(const std::exception_ptr& error);
+
+/// What an operation ends with when its group has failed with `error`: a PeerError that comes from
+/// outside, from the launcher perhaps, and knows of no operation, gets `title` ("all_reduce #5 on
+/// rank 0 (n1)") in front; any other error stays as it is.
+[[nodiscard]] std::exception_ptr in_operation(const std::string& title,
+                                              const std::exception_ptr& error);
+
+}  // namespace chainmail::ops

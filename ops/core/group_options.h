@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// What the ranks of a group agree on before they begin.
+//
+// Plain values.
+
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "ops/core/tuning.h"
+#include "ops/types.h"
+
+namespace chainmail::ops {
+
+struct GroupOptions {
+  std::string name = "world";  ///< unique in the job; prefixes keys and messages
+  std::uint32_t generation = 0;
+  Algorithm algorithm = Algorithm::kAuto;
+  Tuning tuning;  ///< what kAuto picks between nodes (CHAINMAIL_TUNING); equal on all ranks
+  /// Without a table: kAuto measures one, within 50 ms, when it is first needed (CHAINMAIL_TUNING).
+  bool measures_tuning = false;
+  WireFormat wire = WireFormat::kNative;  ///< of float32 means; see wire_of()
+  /// An operation fails when for so long nothing of it has moved, as far as this rank can learn.
+  std::chrono::milliseconds timeout = std::chrono::minutes{10};
+  CrossCarrier cross = CrossCarrier::kTcp;  ///< equal on all ranks
+  bool use_shared_memory = true;  ///< false: TCP inside the node too (CHAINMAIL_LOCAL=tcp)
+  bool use_checksum = true;       ///< CRC-32C of what goes over TCP; equal or not between ranks
+  /// Of what goes over TCP, equal on all ranks (CHAINMAIL_ENCRYPT). Needs `secret`; what would
+  /// carry data between nodes without it is refused.
+  Encryption encryption = Encryption::kOff;
+  std::string interface;  ///< address or name of the network interface; empty: chosen
+  std::string secret;     ///< of the job; proves on TCP that a peer belongs to it
+  std::string host;       ///< of this rank, for messages
+  std::size_t chunk_bytes = std::size_t{1} << 20;  ///< of the pipeline between nodes
+};
+
+}  // namespace chainmail::ops

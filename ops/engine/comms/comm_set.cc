@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+#include "ops/engine/comms/comm_set.h"
+
+#include <algorithm>
+#include <chrono>
+#include <numeric>
+#include <thread>
+#include <utility>
+
+#include "base/error.h"
+#include "ops/core/attendance.h"
+#include "ops/engine/failure/position_board.h"
+
+namespace chainmail::ops {
+namespace {
+
+std::vector<int> ranks_of_equal_local_rank(const Topology& topology, int local_rank) {
+  std::vector<int> ranks;
+  for (int node = 0; node < topology.node_count(); ++node) {
+    ranks.push_back(topology.ranks_of_node(node)[static_cast<std::size_t>(local_rank)]);
+  }
+  return ranks;
+}
+
+/// The group's rendezvous for making Comms: get() asks again and again instead of waiting inside,
+/// so that it ends when the group fails.
+class InterruptibleRendezvous final : public Rendezvous, public Attendance {
+ public:
+  InterruptibleRendezvous(std::shared_ptr<Rendezvous> inner, std::shared_ptr<FailureState> failure)
+      : inner_(std::move(inner)),
+        attendance_(dynamic_cast<Attendance*>(inner_.get())),
+        failure_(std::move(failure)) {}
+
+  void set(const std::string& key, const std::string& value) override { inner_->set(key, value); }
+
+  using Rendezvous::try_get;
+  std::optional<std::string> try_get(const std::string& key, internal::Deadline deadline) override {
+    return inner_->try_get(key, deadline);
+  }
+  bool is_silent() const override { return inner_->is_silent(); }
+
+  std::string get(const std::string& key, internal::Deadline deadline) override {
+    constexpr std::chrono::microseconds kShortest{200};
+    constexpr std::chrono::microseconds kLongest{20'000};
+    for (auto pause = kShortest;; pause = std::min(pause * 2, kLongest)) {
+      failure_->rethrow_if_failed();
+      if (auto value = try_get(key)) {
+        return *std::move(value);
+      }
+      if (deadline.has_passed()) {
+        throw TimeoutError("nobody has set " + key + " in the rendezvous: a rank has not come");
+      }
+      std::this_thread::sleep_for(pause);
+    }
+  }
+
+  std::optional<RankEnd> end_of(int rank) override {
+    return attendance_ == nullptr ? std::nullopt : attendance_->end_of(rank);
+  }
+
+ private:
+  const std::shared_ptr<Rendezvous> inner_;
+  Attendance* const attendance_;  // inner_, where it knows of ends
+  const std::shared_ptr<FailureState> failure_;
+};
+
+}  // namespace
+
+CommSet::CommSet(int rank, const Topology& topology, const GroupOptions& options,
+                 std::vector<int> global_ranks, CommFactory factory,
+                 std::shared_ptr<Rendezvous> rendezvous, std::shared_ptr<FailureState> failure)
+    : rank_(rank),
+      topology_(topology),
+      options_(options),
+      global_ranks_(std::move(global_ranks)),
+      factory_(std::move(factory)),
+      rendezvous_(
+          std::make_shared<InterruptibleRendezvous>(std::move(rendezvous), std::move(failure))) {
+  const int node = topology.node_of(rank);
+  const int local_rank = topology.local_rank_of(rank);
+  local_.is_on_node = true;
+  local_.request.name = "local/" + std::to_string(node);
+  local_.request.rank = local_rank;
+  local_.request.ranks = topology.ranks_of_node(node);
+  if (topology.node_count() > 1 && local_rank < topology.min_local_size()) {
+    cross_.request.name = "cross/" + std::to_string(local_rank);
+    cross_.request.rank = node;
+    cross_.request.ranks = ranks_of_equal_local_rank(topology, local_rank);
+  }
+  flat_.request.name = "flat";
+  flat_.request.rank = rank;
+  flat_.request.ranks.resize(static_cast<std::size_t>(topology.size()));
+  std::iota(flat_.request.ranks.begin(), flat_.request.ranks.end(), 0);
+  if (topology.node_count() == 1) {
+    flat_place_ = &local_;
+  } else if (topology.node_count() == topology.size()) {
+    flat_place_ = &cross_;  // same members in the same order: no second set of connections
+  }
+}
+
+std::string CommSet::host_of(int node, const OpContext& context) {
+  if (node == topology_.node_of(rank_)) {
+    return options_.host;
+  }
+  const auto [place, is_new] = hosts_.try_emplace(node);
+  if (is_new) {
+    try {
+      // Its ranks write it when they make the group, about now; it is for messages only.
+      constexpr std::chrono::seconds kPatience{2};
+      const auto limit = std::min<std::chrono::milliseconds>(context.deadline.left(), kPatience);
+      place->second = rendezvous_->get(host_key(node), internal::Deadline::after(limit));
+    } catch (const TimeoutError&) {
+      place->second = "node " + std::to_string(node);
+    }
+  }
+  return place->second;
+}
+
+/// Adds what was not needed, or known, when the group was made.
+CommRequest CommSet::complete(CommRequest request, const OpContext& context) {
+  request.rendezvous = rendezvous_;
+  request.on_one_node = std::all_of(request.ranks.begin(), request.ranks.end(), [&](int rank) {
+    return topology_.node_of(rank) == topology_.node_of(rank_);
+  });
+  for (const int rank : request.ranks) {
+    request.global_ranks.push_back(global_ranks_[static_cast<std::size_t>(rank)]);
+    request.hosts.push_back(host_of(topology_.node_of(rank), context));
+  }
+  return request;
+}
+
+Comm* CommSet::local(const OpContext& context) { return get(local_, context); }
+Comm* CommSet::cross(const OpContext& context) { return get(cross_, context); }
+Comm* CommSet::flat(const OpContext& context) { return get(*flat_place_, context); }
+
+Comm* CommSet::get(Place& place, const OpContext& context) {
+  if (place.comm != nullptr) {  // only this thread writes it
+    return place.comm.get();
+  }
+  if (place.request.ranks.size() < 2) {
+    return nullptr;
+  }
+  const CommFactory::Make& make = place.is_on_node ? factory_.on_node : factory_.anywhere;
+  std::unique_ptr<Comm> comm = make(complete(place.request, context), options_, context);
+  const std::lock_guard lock(mutex_);
+  place.comm = std::move(comm);
+  if (is_aborted_) {
+    place.comm->abort();
+  }
+  return place.comm.get();
+}
+
+template <typename Do>
+void CommSet::for_each_comm(Do action) noexcept {
+  const std::lock_guard lock(mutex_);
+  for (Place* place : {&local_, &cross_, &flat_}) {
+    if (place->comm != nullptr) {
+      action(place->comm);
+    }
+  }
+}
+
+void CommSet::abort() noexcept {
+  is_aborted_ = true;
+  for_each_comm([](std::unique_ptr<Comm>& comm) { comm->abort(); });
+}
+
+void CommSet::close() noexcept {
+  for_each_comm([](std::unique_ptr<Comm>& comm) { comm.reset(); });
+}
+
+void CommSet::leak() noexcept {
+  // The child shares the parent's connections: closing them in order would end the parent's.
+  for_each_comm([](std::unique_ptr<Comm>& comm) { static_cast<void>(comm.release()); });
+}
+
+}  // namespace chainmail::ops

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// The thread that looks at what a device group has issued and not finished: at NCCL's asynchronous
+// errors, time limits, and the group's failure. It says what it found; its owner ends the group.
+//
+// Thread-safe. The thread starts with the first operation and sleeps while there is none.
+
+#pragma once
+
+#include <condition_variable>
+#include <exception>
+#include <functional>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include "ops/engine/device/operation/device_operation.h"
+
+namespace chainmail::ops {
+
+class Watch {
+ public:
+  /// Asked while something is under way; what it returns is reported. Must not throw.
+  using Ask = std::function<std::exception_ptr()>;
+  /// Told of the first failure, once, in the watch's thread. Must not throw.
+  using Report = std::function<void(std::exception_ptr)>;
+
+  Watch(Ask ask, Report report) : ask_(std::move(ask)), report_(std::move(report)) {}
+  ~Watch() { stop(); }
+  Watch(const Watch&) = delete;
+  Watch& operator=(const Watch&) = delete;
+
+  void add(std::shared_ptr<IssuedOperation> operation);
+  /// Nothing is under way.
+  [[nodiscard]] bool is_idle();
+  void stop() noexcept;
+
+ private:
+  void run();
+
+  const Ask ask_;
+  const Report report_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::list<std::shared_ptr<IssuedOperation>> pending_;
+  bool is_stopping_ = false;
+  std::thread thread_;
+};
+
+}  // namespace chainmail::ops

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+#include "ops/engine/device/transfers/transfer_line.h"
+
+#include <atomic>
+#include <chrono>
+#include <string>
+
+#include "base/error.h"
+
+namespace chainmail::ops {
+namespace {
+
+constexpr std::chrono::microseconds kPause{20};
+
+void queue_transfer(const Collective& transfer, NcclComm& comm, DeviceStream stream,
+                    const NcclWait& wait) {
+  const std::size_t bytes = transfer.count * size_of(transfer.dtype);
+  if (bytes == 0) return;
+  const int peer = 1 - comm.rank();
+  comm.call(to_string(transfer.kind), wait, [&](NcclHandle handle) {
+    return transfer.kind == OpKind::kSend
+               ? comm.api().send(transfer.input, bytes, peer, handle, stream)
+               : comm.api().receive(transfer.output, bytes, peer, handle, stream);
+  });
+}
+
+}  // namespace
+
+TransferLine::TransferLine(const LineContext& context)
+    : context_(context), flag_(context.resources->words.take()) {}
+
+TransferLine::~TransferLine() {
+  if (thread_.joinable()) thread_.join();
+  for (const Job& job : jobs_) context_.resources->events.give_back(job.ready);
+  try {
+    const DeviceGuard guard(api(), context_.resources->device);
+    if (own_stream_.handle != nullptr) api().destroy_stream(own_stream_);
+  } catch (const Error&) {
+    // The device is gone, and the stream with it.
+  }
+  if (context_.resources->failure.has_failed()) {
+    release(last_ticket_);  // what a failed device still runs may look at the word again
+  } else {
+    context_.resources->words.give_back(flag_);
+  }
+}
+
+void TransferLine::issue(const Collective& transfer,
+                         const std::shared_ptr<IssuedOperation>& operation, DeviceStream stream,
+                         std::uint64_t capture, internal::Deadline deadline) {
+  const std::lock_guard lock(mutex_);
+  if (comm_ == nullptr && capture != 0) {
+    throw InvalidArgument(std::string(to_string(transfer.kind)) +
+                          ": a CUDA graph is being captured and there is no communicator for this "
+                          "rank and rank " +
+                          std::to_string(transfer.root) +
+                          "; let the same transfer run once before the capture");
+  }
+  follow_last(stream, capture);
+  if (comm_ != nullptr) {
+    if (capture != 0) comm_->set_captured();
+    queue_transfer(transfer, *comm_, stream, context_.wait_until(deadline));
+  } else {
+    defer(transfer, stream, deadline);
+  }
+  check_device(api(), api().record(operation->end(), stream), "recording an event");
+  last_ = operation;
+  last_stream_ = stream;
+  last_capture_ = capture;
+}
+
+void TransferLine::follow_last(DeviceStream stream, std::uint64_t capture) {
+  if (last_ == nullptr || last_stream_ == stream || last_capture_ != capture) return;
+  check_device(api(), api().wait(stream, last_->end()), "waiting for an event");
+}
+
+void TransferLine::defer(const Collective& transfer, DeviceStream stream,
+                         internal::Deadline deadline) {
+  if (own_stream_.handle == nullptr) {
+    check_device(api(), api().create_stream(own_stream_), "making a stream");
+  }
+  Job job{transfer, context_.resources->events.take(), last_ticket_ + 1, deadline};
+  // It holds tensors, which are not to be freed in the line's thread.
+  job.transfer.describe_shapes = nullptr;
+  job.transfer.keep = nullptr;
+  jobs_.push_back(job);
+  try {
+    check_device(api(), api().record(job.ready, stream), "recording an event");
+    check_device(api(), api().hold(stream, flag_, job.ticket), "waiting for a communicator");
+    if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
+  } catch (...) {
+    release(job.ticket);  // the group dies of this
+    throw;
+  }
+  ++last_ticket_;
+  // After a failure nobody would release it.
+  if (is_released_) release(last_ticket_);
+}
+
+TransferLine::Job TransferLine::first_job() {
+  const std::lock_guard lock(mutex_);
+  return jobs_.front();
+}
+
+void TransferLine::run() noexcept {
+  try {
+    work();
+  } catch (...) {
+    context_.report(std::current_exception());
+  }
+}
+
+void TransferLine::work() {
+  Job job = first_job();
+  const DeviceGuard guard(api(), context_.resources->device);
+  const std::shared_ptr<NcclComm> comm =
+      context_.make(job.transfer, context_.wait_until(job.deadline));
+  while (true) {
+    carry_out(job, *comm);
+    const std::lock_guard lock(mutex_);
+    release(job.ticket);
+    context_.resources->events.give_back(job.ready);
+    jobs_.pop_front();
+    if (jobs_.empty()) {
+      comm_ = comm;
+      return;
+    }
+    job = jobs_.front();
+  }
+}
+
+void TransferLine::carry_out(const Job& job, NcclComm& comm) {
+  EventPool& events = context_.resources->events;
+  const DeviceEvent done = events.take();
+  try {
+    check_device(api(), api().wait(own_stream_, job.ready), "waiting for an event");
+    const NcclWait wait = context_.wait_until(job.deadline);
+    queue_transfer(job.transfer, comm, own_stream_, wait);
+    check_device(api(), api().record(done, own_stream_), "recording an event");
+    while (true) {
+      const DeviceCode code = api().query(done);
+      if (code == kDeviceSuccess) break;
+      if (code != kDeviceNotReady) check_device(api(), code, to_string(job.transfer.kind));
+      wait.check();  // the time limit is the watch's
+      std::this_thread::sleep_for(kPause);
+    }
+  } catch (...) {
+    events.give_back(done);
+    throw;
+  }
+  events.give_back(done);
+}
+
+// Never back: a failure may have released more.
+void TransferLine::release(std::uint32_t ticket) noexcept {
+  const std::atomic_ref<std::uint32_t> flag(*flag_);
+  std::uint32_t current = flag.load();
+  while (static_cast<std::int32_t>(ticket - current) > 0 &&
+         !flag.compare_exchange_weak(current, ticket)) {
+  }
+}
+
+void TransferLine::release_all() noexcept {
+  const std::lock_guard lock(mutex_);
+  is_released_ = true;
+  release(last_ticket_);
+}
+
+std::shared_ptr<TransferLine> TransferLines::at(const Collective& transfer) {
+  const std::lock_guard lock(mutex_);
+  if (has_ended_) {
+    throw InvalidArgument(std::string(to_string(transfer.kind)) + ": the group has been shut down");
+  }
+  auto& line = lines_[{transfer.kind, transfer.root}];
+  if (line == nullptr) {
+    line = std::make_shared<TransferLine>(context_);
+    if (is_released_) line->release_all();
+  }
+  return line;
+}
+
+// Under the lock: a line must not lose its last owner here, which may be in that line's thread.
+void TransferLines::release_all() noexcept {
+  const std::lock_guard lock(mutex_);
+  is_released_ = true;
+  for (const auto& [key, line] : lines_) line->release_all();
+}
+
+void TransferLines::end() {
+  std::map<Key, std::shared_ptr<TransferLine>>
+      ended;  // goes after the lock: threads are waited for
+  const std::lock_guard lock(mutex_);
+  has_ended_ = true;
+  ended.swap(lines_);
+}
+
+}  // namespace chainmail::ops

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// Sends, or receives, between this rank and one other that are not part of a batch: a line for each
+// direction, with a communicator of the two ranks alone. So transfers wait for their peer and for
+// nothing else: not for the group's collectives, not for the transfers the other way, whatever
+// order a program calls them in.
+//
+// A communicator is made when its first transfer is issued, which does not wait for that: a thread
+// of the line does, since the peer may come much later, and only after something that it is waiting
+// for here. Until the communicator is there, and what was issued meanwhile is done, the caller's
+// stream is held by a word in pinned memory and the transfers run on a stream of the line's own.
+// From then on NCCL is called by who issues, on the stream that is given.
+//
+// Any thread.
+
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "ops/comm/nccl/nccl_comm.h"
+#include "ops/core/operation.h"
+#include "ops/engine/device/operation/device_operation.h"
+
+namespace chainmail::ops {
+
+/// What lines need of their group.
+struct LineContext {
+  std::shared_ptr<DeviceResources> resources;
+  /// Makes the communicator of a line; both ranks must come.
+  std::function<std::shared_ptr<NcclComm>(const Collective& transfer, const NcclWait& wait)> make;
+  /// Its check throws the group's error and does nothing else: a line is locked meanwhile.
+  std::function<NcclWait(internal::Deadline)> wait_until;
+  /// Told of what fails in a line's thread. Must not throw.
+  std::function<void(std::exception_ptr)> report;
+};
+
+class TransferLine {
+ public:
+  explicit TransferLine(const LineContext& context);
+  /// Waits for the thread, which ends when its transfers are done or the group has failed.
+  ~TransferLine();
+  TransferLine(const TransferLine&) = delete;
+  TransferLine& operator=(const TransferLine&) = delete;
+
+  /// Queues `transfer` behind what is on `stream` and behind the line's transfers before it;
+  /// `operation` ends with it. Throws as NcclComm does, and InvalidArgument where `stream` is being
+  /// captured and there is no communicator yet.
+  void issue(const Collective& transfer, const std::shared_ptr<IssuedOperation>& operation,
+             DeviceStream stream, std::uint64_t capture, internal::Deadline deadline);
+  /// Lets held streams go on. For a group that has failed, after its communicators were aborted.
+  void release_all() noexcept;
+
+ private:
+  struct Job {
+    Collective transfer;
+    DeviceEvent ready;  ///< what the caller has written
+    std::uint32_t ticket = 0;
+    internal::Deadline deadline;
+  };
+
+  DeviceApi& api() const noexcept { return context_.resources->api; }
+  void follow_last(DeviceStream stream, std::uint64_t capture);
+  void defer(const Collective& transfer, DeviceStream stream, internal::Deadline deadline);
+  Job first_job();
+  void run() noexcept;
+  void work();
+  void carry_out(const Job& job, NcclComm& comm);
+  void release(std::uint32_t ticket) noexcept;
+
+  const LineContext& context_;
+  std::mutex mutex_;
+  std::shared_ptr<NcclComm> comm_;  ///< null while the thread has the transfers
+  std::deque<Job> jobs_;
+  std::uint32_t* flag_ = nullptr;
+  std::uint32_t last_ticket_ = 0;
+  bool is_released_ = false;
+  DeviceStream own_stream_;  ///< of the thread's transfers
+  std::shared_ptr<IssuedOperation> last_;
+  DeviceStream last_stream_;
+  std::uint64_t last_capture_ = 0;
+  std::thread thread_;
+};
+
+/// The lines of a group, made when first used.
+class TransferLines {
+ public:
+  explicit TransferLines(LineContext context) : context_(std::move(context)) {}
+
+  /// The line of a kSend or kRecv. Throws InvalidArgument after end().
+  [[nodiscard]] std::shared_ptr<TransferLine> at(const Collective& transfer);
+  void release_all() noexcept;
+  /// Ends the lines, once; nothing must be under way but in a group that has failed.
+  void end();
+
+ private:
+  using Key = std::pair<OpKind, int>;  // direction and peer
+  const LineContext context_;
+  std::mutex mutex_;
+  bool has_ended_ = false;
+  bool is_released_ = false;
+  std::map<Key, std::shared_ptr<TransferLine>> lines_;
+};
+
+}  // namespace chainmail::ops

@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+#include "ops/engine/plan/plan.h"
+
+#include <limits>
+
+#include "base/error.h"
+#include "ops/algorithms/select.h"
+
+namespace chainmail::ops {
+namespace {
+
+bool reduces(OpKind kind) {
+  return kind == OpKind::kAllReduce || kind == OpKind::kReduce || kind == OpKind::kReduceScatter;
+}
+
+bool has_root(OpKind kind) {
+  return kind == OpKind::kReduce || kind == OpKind::kBroadcast || kind == OpKind::kGather ||
+         kind == OpKind::kScatter;
+}
+
+/// True when `count` is one rank's part and some rank holds size * count elements.
+bool is_split_by_rank(OpKind kind) {
+  return kind == OpKind::kReduceScatter || kind == OpKind::kAllGather || kind == OpKind::kGather ||
+         kind == OpKind::kScatter;
+}
+
+[[noreturn]] void refuse(const Collective& collective, const std::string& what) {
+  throw InvalidArgument(std::string(to_string(collective.kind)) + ": " + what);
+}
+
+std::size_t total(const Collective& collective, const std::vector<std::size_t>& counts, int size) {
+  std::size_t sum = 0;
+  for (int rank = 0; rank < size; ++rank) {
+    sum += part_count(collective, counts, rank);
+  }
+  return sum;
+}
+
+bool needs_input(const Collective& collective, int rank, int size) {
+  switch (collective.kind) {
+    case OpKind::kReduceScatter:
+    case OpKind::kGather:
+    case OpKind::kSend:
+      return collective.count > 0;
+    case OpKind::kAllGather:
+      return part_count(collective, collective.receive_counts, rank) > 0;
+    case OpKind::kScatter:
+      return collective.count > 0 && rank == collective.root;
+    case OpKind::kAllToAll:
+      return total(collective, collective.send_counts, size) > 0;
+    case OpKind::kAllReduce:
+    case OpKind::kReduce:
+    case OpKind::kBroadcast:
+    case OpKind::kRecv:
+    case OpKind::kBarrier:
+    case OpKind::kAllocate:
+      return false;
+  }
+  return false;
+}
+
+bool needs_output(const Collective& collective, int rank, int size) {
+  switch (collective.kind) {
+    case OpKind::kAllReduce:
+    case OpKind::kReduce:
+    case OpKind::kReduceScatter:
+    case OpKind::kBroadcast:
+    case OpKind::kScatter:
+    case OpKind::kRecv:
+      return collective.count > 0;
+    case OpKind::kGather:
+      return collective.count > 0 && rank == collective.root;
+    case OpKind::kAllGather:
+    case OpKind::kAllToAll:
+      return total(collective, collective.receive_counts, size) > 0;
+    case OpKind::kSend:
+    case OpKind::kBarrier:
+    case OpKind::kAllocate:
+      return false;
+  }
+  return false;
+}
+
+void check_counts(const Collective& collective, int size) {
+  const std::size_t ranks = static_cast<std::size_t>(size);
+  for (const auto* counts : {&collective.send_counts, &collective.receive_counts}) {
+    if (!counts->empty() && counts->size() != ranks) {
+      refuse(collective, "counts for " + std::to_string(counts->size()) + " ranks in a group of " +
+                             std::to_string(size) + "; give one per rank, or none for equal parts");
+    }
+  }
+  const std::size_t most = std::numeric_limits<std::size_t>::max() / 2;
+  const std::size_t factor = is_split_by_rank(collective.kind) ? ranks : 1;
+  if (collective.count > most / size_of(collective.dtype) / factor) {
+    refuse(collective, std::to_string(collective.count) + " elements of " +
+                           to_string(collective.dtype) + " are more than memory can hold");
+  }
+}
+
+template <typename Byte>
+void check_parts(const Collective& collective, const std::vector<Byte*>& parts, int size) {
+  if (!parts.empty() && parts.size() != static_cast<std::size_t>(size)) {
+    refuse(collective, "parts for " + std::to_string(parts.size()) + " ranks in a group of " +
+                           std::to_string(size) + "; give one per rank");
+  }
+}
+
+void check_reduction(const Collective& collective) {
+  if (!reduces(collective.kind)) {
+    return;
+  }
+  if (is_bitwise(collective.reduce_op) && is_floating_point(collective.dtype)) {
+    refuse(collective, std::string(to_string(collective.reduce_op)) + " of " +
+                           to_string(collective.dtype) +
+                           " has no meaning; bitwise reductions take integers and bool");
+  }
+  if (collective.reduce_op == ReduceOp::kAvg && collective.dtype == DataType::kBool) {
+    refuse(collective, "avg of bool has no meaning; use sum, min or max");
+  }
+}
+
+std::uint32_t mix(std::uint32_t hash, std::uint64_t value) {
+  std::uint64_t x = (value + 0x9e3779b97f4a7c15ULL) ^ (std::uint64_t{hash} << 32 | hash);
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
+  return static_cast<std::uint32_t>(x ^ (x >> 31));
+}
+
+std::uint32_t layout_of(const Collective& collective, const Plan& plan) {
+  std::uint32_t hash = mix(0, collective.shape_hash);
+  if (has_root(collective.kind)) {
+    hash = mix(hash, static_cast<std::uint64_t>(collective.root));
+  }
+  if (is_point_to_point(collective.kind)) {
+    hash = mix(hash, collective.tag);
+  }
+  if (collective.kind == OpKind::kAllGather) {
+    for (const std::size_t count : collective.receive_counts) {
+      hash = mix(hash, count);
+    }
+  }
+  if (collective.kind == OpKind::kAllReduce || collective.kind == OpKind::kReduce) {
+    hash = mix(hash, static_cast<std::uint64_t>(plan.algorithm));
+  }
+  return reduces(collective.kind) ? mix(hash, static_cast<std::uint64_t>(plan.wire)) : hash;
+}
+
+MessageHeader header_of(const Collective& collective, const Plan& plan,
+                        const GroupOptions& options) {
+  MessageHeader header;
+  // Both ends of a transfer must carry the same header.
+  header.kind = collective.kind == OpKind::kRecv ? OpKind::kSend : collective.kind;
+  header.generation = options.generation;
+  const bool has_dtype = collective.kind != OpKind::kBarrier && !is_point_to_point(collective.kind);
+  header.dtype = has_dtype ? collective.dtype : DataType::kUInt8;
+  header.reduce_op = reduces(collective.kind) ? collective.reduce_op : ReduceOp::kSum;
+  // Parts of an all_to_all may differ from rank to rank.
+  const bool has_count =
+      collective.kind != OpKind::kAllToAll && collective.kind != OpKind::kBarrier;
+  header.count = has_count ? collective.count : 0;
+  // Both ends of a transfer agree about bytes: a float may be received as four of them.
+  if (is_point_to_point(collective.kind)) header.count *= size_of(collective.dtype);
+  header.layout = layout_of(collective, plan);
+  if (plan.wire == WireFormat::kFloat16) {
+    header.flags = kFlagWireFloat16;
+  } else if (plan.wire == WireFormat::kBFloat16) {
+    header.flags = kFlagWireBFloat16;
+  }
+  return header;
+}
+
+}  // namespace
+
+std::size_t part_count(const Collective& collective, const std::vector<std::size_t>& counts,
+                       int rank) {
+  return counts.empty() ? collective.count : counts[static_cast<std::size_t>(rank)];
+}
+
+void check_collective(const Collective& collective, int rank, const Topology& topology,
+                      const GroupOptions& options) {
+  const int size = topology.size();
+  check_counts(collective, size);
+  check_reduction(collective);
+  const bool is_transfer = is_point_to_point(collective.kind);
+  if (is_from_any_rank(collective)) {
+    if (size == 1) refuse(collective, "there is no other rank in the group that could send");
+  } else if ((has_root(collective.kind) || is_transfer) &&
+             (collective.root < 0 || collective.root >= size)) {
+    refuse(collective, std::string(is_transfer ? "peer " : "root ") +
+                           std::to_string(collective.root) + " is no rank of a group of " +
+                           std::to_string(size));
+  }
+  if (is_transfer && collective.root == rank) {
+    refuse(collective, "rank " + std::to_string(rank) + " is this rank itself; copy instead");
+  }
+  check_parts(collective, collective.input_parts, size);
+  check_parts(collective, collective.output_parts, size);
+  if (collective.input == nullptr && collective.input_parts.empty() &&
+      needs_input(collective, rank, size)) {
+    refuse(collective, "the input is null");
+  }
+  if (collective.output == nullptr && collective.output_parts.empty() &&
+      needs_output(collective, rank, size)) {
+    refuse(collective, "the output is null");
+  }
+  if (collective.timeout.value_or(options.timeout).count() <= 0) {
+    refuse(collective, "a time limit must be positive");
+  }
+  if (collective.algorithm == Algorithm::kSingleNode && topology.node_count() > 1) {
+    refuse(collective, "algorithm single_node over " + topology.describe() +
+                           "; use hierarchical, two_dimensional, flat or auto");
+  }
+}
+
+Plan plan_collective(const Collective& collective, int rank, const Topology& topology,
+                     const GroupOptions& options) {
+  Plan plan;
+  const std::size_t ranks = static_cast<std::size_t>(topology.size());
+  const std::size_t factor = is_split_by_rank(collective.kind) ? ranks : 1;
+  std::size_t elements = collective.count * factor;
+  if (collective.kind == OpKind::kAllToAll) {
+    elements = total(collective, collective.send_counts, topology.size());
+  } else if (collective.kind == OpKind::kAllGather) {
+    elements = total(collective, collective.receive_counts, topology.size());
+  }
+  plan.bytes = elements * size_of(collective.dtype);
+  plan.algorithm = collective.algorithm.value_or(options.algorithm);
+  if (plan.algorithm == Algorithm::kAuto) {
+    plan.algorithm = select_all_reduce(plan.bytes, topology, options.tuning).algorithm;
+  } else if (plan.algorithm == Algorithm::kNaive) {
+    plan.algorithm = Algorithm::kFlat;
+  }
+  if (topology.node_count() > 1 && reduces(collective.kind)) {
+    plan.wire = wire_of(collective.wire, options.wire, collective.dtype, collective.reduce_op);
+  }
+  plan.header = header_of(collective, plan, options);
+  if (is_point_to_point(collective.kind)) {
+    const std::string peer = is_from_any_rank(collective) ? "any" : std::to_string(collective.root);
+    const std::string self = std::to_string(rank);
+    const bool is_send = collective.kind == OpKind::kSend;
+    plan.lane = is_send ? self : peer;
+    plan.lane += '>';
+    plan.lane += is_send ? peer : self;
+    plan.lane += '/';
+    plan.lane += std::to_string(collective.tag);
+  }
+  return plan;
+}
+
+std::string describe_call(const Collective& collective, const Plan& plan,
+                          const GroupOptions& options, std::span<const int> global_ranks) {
+  const auto global_root = [&] {
+    return std::to_string(global_ranks[static_cast<std::size_t>(collective.root)]);
+  };
+  std::string text = to_string(collective.kind);
+  if (collective.kind == OpKind::kBarrier) {
+    return text;
+  }
+  if (reduces(collective.kind)) {
+    text += std::string(" ") + to_string(collective.reduce_op);
+  }
+  text += std::string(" of ") + to_string(collective.dtype) + " ";
+  if (collective.describe_shapes) {
+    text += collective.describe_shapes();
+  } else {
+    text += '[';
+    text += std::to_string(collective.count);
+    text += ']';
+  }
+  if (has_root(collective.kind)) {
+    text += " with root " + global_root();
+  } else if (is_point_to_point(collective.kind)) {
+    text += collective.kind == OpKind::kSend ? " to " : " from ";
+    text += is_from_any_rank(collective) ? "any rank" : "rank " + global_root();
+    text += " with tag " + std::to_string(collective.tag) + " (" +
+            std::to_string(plan.header.count) + " bytes)";
+  }
+  // Said only when somebody asked for it: ranks may have been configured differently.
+  const Algorithm asked = collective.algorithm.value_or(options.algorithm);
+  if (asked != Algorithm::kAuto && reduces(collective.kind)) {
+    text += std::string(" (") + to_string(asked) + ")";
+  }
+  if (plan.wire != WireFormat::kNative) {
+    text += std::string(" (") + to_string(plan.wire) + " between nodes)";
+  }
+  return text;
+}
+
+void check_carrier(const GroupOptions& options, const Topology& topology,
+                   const std::string& carrier, const std::string& instead) {
+  if (options.encryption == Encryption::kOff || topology.node_count() <= 1) return;
+  throw InvalidArgument("group " + options.name + " is to " + to_string(options.encryption) +
+                        " data between nodes, and " + carrier + " would carry them over " +
+                        topology.describe() + " without; " + instead +
+                        ", or set CHAINMAIL_ENCRYPT=off where the network can be trusted");
+}
+
+}  // namespace chainmail::ops

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// What can be said about a Collective without a peer: whether it can be right, how large it is,
+// what its messages are marked with and how a person would write it.
+//
+// Pure functions.
+
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ops/core/group_options.h"
+#include "ops/core/operation.h"
+#include "ops/message_header.h"
+#include "ops/topology.h"
+
+namespace chainmail::ops {
+
+/// How an operation will be carried out: its own options, else those of the group.
+struct Plan {
+  Algorithm algorithm = Algorithm::kFlat;  ///< chosen already: never kAuto
+  WireFormat wire = WireFormat::kNative;
+  std::size_t bytes = 0;  ///< of the largest buffer on any rank, as far as this rank can tell
+  MessageHeader header;   ///< without the sequence number
+  /// What the sequence number counts: "" for collectives, else "0>1/5" for send and recv from
+  /// rank 0 to 1 with tag 5, so that it may differ from rank to rank; "any>1/5" for a recv from
+  /// any.
+  std::string lane;
+};
+
+/// A submitted operation and how it is carried out: what error messages are about. The members are
+/// fixed once it can be seen by other threads, but for the last.
+class PlannedOperation : public Operation {
+ public:
+  PlannedOperation(Collective what, Plan how, std::chrono::milliseconds limit)
+      : collective(std::move(what)), plan(std::move(how)), timeout(limit) {}
+
+  Collective collective;
+  Plan plan;
+  std::chrono::milliseconds timeout;  ///< how long it may stand still
+  /// Payload that this rank had sent or received when it failed; for the thread that finds out why.
+  std::uint64_t moved_bytes = 0;
+};
+
+/// What an operation that has ended looked like; kept for a while to explain disagreements.
+struct PastOperation {
+  std::string lane;
+  MessageHeader header;
+};
+
+/// Throws InvalidArgument that says which argument and why.
+void check_collective(const Collective& collective, int rank, const Topology& topology,
+                      const GroupOptions& options);
+
+/// For a collective that was checked.
+[[nodiscard]] Plan plan_collective(const Collective& collective, int rank, const Topology& topology,
+                                   const GroupOptions& options);
+
+/// "all_reduce sum of float32 [3, 4]"; calls collective.describe_shapes. Root and peer are named by
+/// their `global_ranks`.
+[[nodiscard]] std::string describe_call(const Collective& collective, const Plan& plan,
+                                        const GroupOptions& options,
+                                        std::span<const int> global_ranks);
+
+/// Elements of rank r's part of an all_to_all, equal parts when no counts were given.
+[[nodiscard]] std::size_t part_count(const Collective& collective,
+                                     const std::vector<std::size_t>& counts, int rank);
+
+/// Throws InvalidArgument when `carrier`, which protects nothing, would carry data of the group
+/// between nodes although its options ask for protection. `instead`: what to do, "use ...".
+void check_carrier(const GroupOptions& options, const Topology& topology,
+                   const std::string& carrier, const std::string& instead);
+
+}  // namespace chainmail::ops
