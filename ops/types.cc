@@ -20,7 +20,7 @@ constexpr std::array<std::size_t, kDataTypes.size()> kSizes = {1, 1, 2, 4, 8, 1,
                                                                2, 4, 8, 2, 4, 8};
 constexpr std::array kReduceOps = {"sum", "avg", "product", "min", "max", "band", "bor", "bxor"};
 constexpr std::array kWireFormats = {"native", "float16", "bfloat16"};
-constexpr std::array kCrossCarriers = {"tcp", "mpi"};
+constexpr std::array kCrossTransports = {"tcp", "mpi"};
 constexpr std::array kEncryptions = {"off", "authenticate", "encrypt"};
 constexpr std::array kAlgorithms = {"auto",         "naive",           "flat",
                                     "hierarchical", "two_dimensional", "single_node"};
@@ -30,7 +30,7 @@ constexpr std::array kOpKinds = {"all_reduce", "reduce", "reduce_scatter", "all_
 static_assert(kDataTypes.size() == kDataTypeCount);
 static_assert(kReduceOps.size() == static_cast<std::size_t>(ReduceOp::kBitXor) + 1);
 static_assert(kWireFormats.size() == static_cast<std::size_t>(WireFormat::kBFloat16) + 1);
-static_assert(kCrossCarriers.size() == static_cast<std::size_t>(CrossCarrier::kMpi) + 1);
+static_assert(kCrossTransports.size() == static_cast<std::size_t>(CrossTransport::kMpi) + 1);
 static_assert(kEncryptions.size() == static_cast<std::size_t>(Encryption::kEncrypt) + 1);
 static_assert(kAlgorithms.size() == static_cast<std::size_t>(Algorithm::kSingleNode) + 1);
 static_assert(kOpKinds.size() == static_cast<std::size_t>(OpKind::kAllocate) + 1);
@@ -74,7 +74,7 @@ bool is_bitwise(ReduceOp op) noexcept {
 const char* to_string(DataType type) noexcept { return name_of(kDataTypes, type); }
 const char* to_string(ReduceOp op) noexcept { return name_of(kReduceOps, op); }
 const char* to_string(WireFormat wire) noexcept { return name_of(kWireFormats, wire); }
-const char* to_string(CrossCarrier cross) noexcept { return name_of(kCrossCarriers, cross); }
+const char* to_string(CrossTransport cross) noexcept { return name_of(kCrossTransports, cross); }
 const char* to_string(Encryption mode) noexcept { return name_of(kEncryptions, mode); }
 const char* to_string(Algorithm algorithm) noexcept { return name_of(kAlgorithms, algorithm); }
 const char* to_string(OpKind kind) noexcept { return name_of(kOpKinds, kind); }
@@ -88,8 +88,8 @@ ReduceOp parse_reduce_op(std::string_view name) {
 WireFormat parse_wire_format(std::string_view name) {
   return parse<WireFormat>("wire format", name, kWireFormats);
 }
-CrossCarrier parse_cross_carrier(std::string_view name) {
-  return parse<CrossCarrier>("carrier between nodes", name, kCrossCarriers);
+CrossTransport parse_cross_transport(std::string_view name) {
+  return parse<CrossTransport>("carrier between nodes", name, kCrossTransports);
 }
 
 bool is_compressed(WireFormat wire, DataType type, ReduceOp op) noexcept {

@@ -47,7 +47,7 @@ enum class ReduceOp : std::uint8_t {
 enum class WireFormat : std::uint8_t { kNative, kFloat16, kBFloat16 };
 
 /// What joins ranks of different nodes.
-enum class CrossCarrier : std::uint8_t { kTcp, kMpi };
+enum class CrossTransport : std::uint8_t { kTcp, kMpi };
 
 /// What protects data between ranks over TCP from somebody on the network.
 enum class Encryption : std::uint8_t {
@@ -85,19 +85,19 @@ enum class OpKind : std::uint8_t {
 [[nodiscard]] bool is_floating_point(DataType type) noexcept;
 [[nodiscard]] bool is_bitwise(ReduceOp op) noexcept;
 
-[[nodiscard]] const char* to_string(DataType type) noexcept;        // "float32"
-[[nodiscard]] const char* to_string(ReduceOp op) noexcept;          // "sum"
-[[nodiscard]] const char* to_string(WireFormat wire) noexcept;      // "native", "float16"
-[[nodiscard]] const char* to_string(CrossCarrier cross) noexcept;   // "tcp", "mpi"
-[[nodiscard]] const char* to_string(Encryption mode) noexcept;      // "off", "encrypt"
-[[nodiscard]] const char* to_string(Algorithm algorithm) noexcept;  // "two_dimensional"
-[[nodiscard]] const char* to_string(OpKind kind) noexcept;          // "all_reduce"
+[[nodiscard]] const char* to_string(DataType type) noexcept;         // "float32"
+[[nodiscard]] const char* to_string(ReduceOp op) noexcept;           // "sum"
+[[nodiscard]] const char* to_string(WireFormat wire) noexcept;       // "native", "float16"
+[[nodiscard]] const char* to_string(CrossTransport cross) noexcept;  // "tcp", "mpi"
+[[nodiscard]] const char* to_string(Encryption mode) noexcept;       // "off", "encrypt"
+[[nodiscard]] const char* to_string(Algorithm algorithm) noexcept;   // "two_dimensional"
+[[nodiscard]] const char* to_string(OpKind kind) noexcept;           // "all_reduce"
 
 /// Reads a name as printed by to_string; throws InvalidArgument that lists the valid names.
 [[nodiscard]] Algorithm parse_algorithm(std::string_view name);
 [[nodiscard]] ReduceOp parse_reduce_op(std::string_view name);
 [[nodiscard]] WireFormat parse_wire_format(std::string_view name);
-[[nodiscard]] CrossCarrier parse_cross_carrier(std::string_view name);
+[[nodiscard]] CrossTransport parse_cross_transport(std::string_view name);
 
 /// True when a tensor of `type` under `op` can be rounded to `wire` between nodes: float32 under
 /// kSum and kAvg. float64 never is: who takes it wants the digits.

@@ -21,8 +21,8 @@
 #include <span>
 
 #include "base/deadline.h"
-#include "ops/comm/movement.h"
 #include "ops/comm/parts.h"
+#include "ops/comm/progress_tracker.h"
 #include "ops/core/failure_state.h"
 #include "ops/message_header.h"
 #include "ops/types.h"
@@ -34,13 +34,14 @@ namespace chainmail::ops {
 struct OpContext {
   MessageHeader header;
   /// When the ranks of a Comm that is being made must have come. Once it is made, an operation may
-  /// go on as long as it moves: deadline.limit() counts anew with every movement, see Movement.
+  /// go on as long as it moves: deadline.limit() counts anew whenever something moves, see
+  /// ProgressTracker.
   internal::Deadline deadline;
   FailureState* failure = nullptr;
   /// Called again and again by loops that wait, so that another Comm's transfers go on meanwhile.
   std::function<void()> progress;
   /// For Comms that are made in this operation: of their group. Null: each has its own.
-  Movement* movement = nullptr;
+  ProgressTracker* tracker = nullptr;
 };
 
 /// How elements are combined.

@@ -17,7 +17,7 @@
 #include <exception>
 #include <string>
 
-#include "ops/comm/movement.h"
+#include "ops/comm/progress_tracker.h"
 #include "ops/message_header.h"
 
 namespace chainmail::ops {
@@ -135,15 +135,15 @@ class Transport {
 
   virtual TransportCounters counters() const noexcept = 0;
 
-  /// What this rank knows of movement, for peers that inquire, and where their answers go. Must
+  /// What this rank knows of progress, for peers that inquire, and where their answers go. Must
   /// outlive the transport; without, collective inquiries are compared and not answered.
-  void follow(Movement& movement) noexcept { movement_ = &movement; }
+  void follow(ProgressTracker& tracker) noexcept { tracker_ = &tracker; }
 
  protected:
-  Movement* movement() const noexcept { return movement_; }
+  ProgressTracker* tracker() const noexcept { return tracker_; }
 
  private:
-  Movement* movement_ = nullptr;
+  ProgressTracker* tracker_ = nullptr;
 };
 
 }  // namespace chainmail::ops

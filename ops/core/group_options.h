@@ -27,7 +27,7 @@ struct GroupOptions {
   WireFormat wire = WireFormat::kNative;  ///< of float32 means; see wire_of()
   /// An operation fails when for so long nothing of it has moved, as far as this rank can learn.
   std::chrono::milliseconds timeout = std::chrono::minutes{10};
-  CrossCarrier cross = CrossCarrier::kTcp;  ///< equal on all ranks
+  CrossTransport cross = CrossTransport::kTcp;  ///< equal on all ranks
   bool use_shared_memory = true;  ///< false: TCP inside the node too (CHAINMAIL_LOCAL=tcp)
   bool use_checksum = true;       ///< CRC-32C of what goes over TCP; equal or not between ranks
   /// Of what goes over TCP, equal on all ranks (CHAINMAIL_ENCRYPT). Needs `secret`; what would

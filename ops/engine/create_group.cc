@@ -53,8 +53,8 @@ void check_arguments(int rank, const Topology& topology, const Rendezvous* rende
     throw InvalidArgument(who + "encryption \"" + to_string(options.encryption) +
                           "\" needs a secret that the ranks share, and there is none");
   }
-  if (options.cross == CrossCarrier::kMpi) {
-    check_carrier(options, topology, "MPI", "use tcp (CHAINMAIL_CROSS=tcp)");
+  if (options.cross == CrossTransport::kMpi) {
+    check_unprotected_transport(options, topology, "MPI", "use tcp (CHAINMAIL_CROSS=tcp)");
   }
   if (!global_ranks.empty() && global_ranks.size() != static_cast<std::size_t>(topology.size())) {
     throw InvalidArgument(who + std::to_string(global_ranks.size()) + " global ranks for " +
@@ -81,7 +81,7 @@ std::shared_ptr<Group> create_group(int rank, Topology topology,
                                     std::shared_ptr<FailureNews> news) {
   check_arguments(rank, topology, rendezvous.get(), options, global_ranks);
   std::shared_ptr<MpiWorld> mpi;
-  if (options.cross == CrossCarrier::kMpi && topology.size() > 1) {
+  if (options.cross == CrossTransport::kMpi && topology.size() > 1) {
     MpiMember member{rank, global_ranks, options.host};
     if (global_ranks.empty()) {
       member.global_ranks.resize(static_cast<std::size_t>(topology.size()));

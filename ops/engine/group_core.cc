@@ -87,7 +87,7 @@ void GroupCore::start(const CommFactory& factory, const std::shared_ptr<Rendezvo
           core->find_cause(operation, error);
         }
       });
-  lookout_ = std::make_shared<Lookout>(
+  watchdog_ = std::make_shared<Watchdog>(
       [weak] {
         const auto core = weak.lock();
         return core == nullptr ? std::vector<std::shared_ptr<PlannedOperation>>{}
@@ -148,7 +148,7 @@ std::shared_ptr<Operation> GroupCore::submit(Collective collective) {
   if (is_point_to_point(collective.kind)) {
     const auto transfer = transfers_->submit(std::move(collective), std::move(how), timeout);
     if (!transfer->is_done()) {
-      lookout_->touch();
+      watchdog_->touch();
     }
     return transfer;
   }
@@ -206,14 +206,14 @@ void GroupCore::carry_out(QueuedOperation& operation) {
     progress_->count_operation();
   }
   if (topology_.size() > 1) {
-    lookout_->touch();
+    watchdog_->touch();
   }
   OpContext context{operation.plan.header,
                     internal::Deadline::after(operation.timeout),
                     comm_failure_.get(),
                     {},
-                    &movement_};
-  movement_.begin();
+                    &tracker_};
+  tracker_.begin();
   try {
     if (operation.collective.prepare) {
       operation.collective.prepare(operation.collective);
@@ -222,7 +222,7 @@ void GroupCore::carry_out(QueuedOperation& operation) {
     dispatcher_.run(operation.collective, operation.plan, context);
     return;
   } catch (...) {
-    operation.moved_bytes = movement_.bytes();
+    operation.moved_bytes = tracker_.bytes();
     find_cause(operation, std::current_exception());
   }
   throw_if_failed(title_of(operation));
@@ -301,7 +301,7 @@ void GroupCore::shutdown() {
   if (is_forked_child()) {
     queue_->forget_thread();
     transfers_->leak();
-    lookout_->forget_thread();
+    watchdog_->forget_thread();
     callbacks_->forget_threads();
     comms_.leak();
     return;
@@ -327,7 +327,7 @@ void GroupCore::shutdown() {
   const bool is_idle = queue_->drain(kAbortLimit);
   queue_->stop();
   transfers_->stop();
-  lookout_->stop();
+  watchdog_->stop();
   if (news_ != nullptr) {
     news_->unsubscribe(options_.name);
   }

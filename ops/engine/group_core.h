@@ -25,7 +25,7 @@
 #include "ops/engine/collectives/queue.h"
 #include "ops/engine/comms/comm_set.h"
 #include "ops/engine/failure/diagnosis.h"
-#include "ops/engine/failure/lookout.h"
+#include "ops/engine/failure/watchdog.h"
 #include "ops/engine/group.h"
 #include "ops/engine/transfers/transfers.h"
 #include "ops/topology.h"
@@ -89,14 +89,14 @@ class GroupCore final : public Group, public std::enable_shared_from_this<GroupC
   /// What the Comms look at and set. Apart from failure_, so that a Comm's "connection closed" can
   /// be replaced by the reason before anybody sees it.
   const std::shared_ptr<FailureState> comm_failure_ = std::make_shared<FailureState>();
-  Movement movement_;  // of the collectives; for the thread that runs one
+  ProgressTracker tracker_;  // of the collectives; for the thread that runs one
   CommSet comms_;
   Dispatcher dispatcher_;
   const std::shared_ptr<CallbackExecutor> callbacks_ = std::make_shared<CallbackExecutor>();
   const std::shared_ptr<OperationQueue> queue_;
   std::shared_ptr<Transfers> transfers_;
   Diagnosis diagnosis_;
-  std::shared_ptr<Lookout> lookout_;
+  std::shared_ptr<Watchdog> watchdog_;
   std::atomic<bool> is_explaining_{false};
   std::atomic<bool> is_announced_{false};
   std::atomic<bool> is_shut_down_{false};

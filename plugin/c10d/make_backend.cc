@@ -82,7 +82,7 @@ struct MetRanks {
 };
 
 /// The launcher's knowledge of a group's ranks, by their numbers in it.
-class LauncherAttendance final : public ops::Attendance {
+class LauncherAttendance final : public ops::RankLiveness {
  public:
   /// `global_ranks`: where they are not known yet, only a group of all ranks of the job has any.
   LauncherAttendance(std::shared_ptr<LauncherClient> launcher, std::vector<int> global_ranks,
@@ -107,7 +107,7 @@ class LauncherAttendance final : public ops::Attendance {
 
 /// The group's board with what can be known of the ends of its ranks.
 std::shared_ptr<ops::Rendezvous> with_ends(const std::shared_ptr<GroupBoard>& board,
-                                           std::shared_ptr<ops::Attendance> attendance,
+                                           std::shared_ptr<ops::RankLiveness> attendance,
                                            const std::vector<int>& global_ranks) {
   const auto end_of = [board, attendance, global_ranks](int rank) -> std::optional<ops::RankEnd> {
     auto end = attendance ? attendance->end_of(rank) : std::nullopt;
@@ -115,12 +115,12 @@ std::shared_ptr<ops::Rendezvous> with_ends(const std::shared_ptr<GroupBoard>& bo
     if (end) end->rank = global_ranks.at(static_cast<std::size_t>(rank));
     return end;
   };
-  return std::make_shared<ops::AttendedRendezvous>(board, end_of);
+  return std::make_shared<ops::LivenessRendezvous>(board, end_of);
 }
 
 MetRanks meet(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
               const BackendOptions& options, const std::shared_ptr<LauncherClient>& launcher,
-              ops::Attendance* attendance, const Environment& environment,
+              ops::RankLiveness* attendance, const Environment& environment,
               std::optional<int> rank_in_job) {
   MetRanks met;
   const std::optional<PlaceInJob> place = place_in_job(launcher.get(), environment);
@@ -176,17 +176,17 @@ c10::intrusive_ptr<ChainmailBackend> make_backend(const c10::intrusive_ptr<c10d:
   group_options.name = options.group_name;
   group_options.algorithm = algorithm_of(options.algorithm);
   group_options.wire = ops::parse_wire_format(options.wire);
-  group_options.cross = ops::parse_cross_carrier(options.cross);
+  group_options.cross = ops::parse_cross_transport(options.cross);
   group_options.timeout = options.timeout;
   group_options.host = host_name();
   const Environment environment = process_environment();
   JobSettings settings = read_settings(environment);
   apply(settings, group_options);
   settings.cross = group_options.cross;
-  if (group_options.cross == ops::CrossCarrier::kMpi && size > 1) check_mpi_starter(environment);
+  if (group_options.cross == ops::CrossTransport::kMpi && size > 1) check_mpi_starter(environment);
 
   const auto launcher = launcher_of(store);
-  std::shared_ptr<ops::Attendance> attendance;
+  std::shared_ptr<ops::RankLiveness> attendance;
   if (launcher) {
     attendance = std::make_shared<LauncherAttendance>(launcher, options.global_ranks, size);
   }

@@ -164,11 +164,11 @@ void Doors::visit(const std::vector<int>& ranks) {
   }
 }
 
-std::shared_ptr<ops::Attendance> open_doors(std::shared_ptr<ops::Rendezvous> board, int rank,
-                                            const ops::Topology& topology,
-                                            const JobSettings& settings) {
+std::shared_ptr<ops::RankLiveness> open_doors(std::shared_ptr<ops::Rendezvous> board, int rank,
+                                              const ops::Topology& topology,
+                                              const JobSettings& settings) {
   const bool has_others = topology.node_count() > 1;
-  if (topology.size() == 1 || (has_others && settings.cross == ops::CrossCarrier::kMpi)) {
+  if (topology.size() == 1 || (has_others && settings.cross == ops::CrossTransport::kMpi)) {
     return nullptr;
   }
   try {

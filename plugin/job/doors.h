@@ -22,7 +22,7 @@
 #include "base/deadline.h"
 #include "base/net/socket.h"
 #include "base/unique_fd.h"
-#include "ops/core/attendance.h"
+#include "ops/core/liveness.h"
 #include "ops/core/rendezvous.h"
 #include "ops/topology.h"
 #include "plugin/job/settings.h"
@@ -31,7 +31,7 @@ namespace chainmail::internal {
 
 /// Which of the ranks that have put the address of their door on `board` are gone. Asked about a
 /// rank, it knocks, and looks again each time that it is asked.
-class Doors final : public ops::Attendance {
+class Doors final : public ops::RankLiveness {
  public:
   explicit Doors(std::shared_ptr<ops::Rendezvous> board) : board_(std::move(board)) {}
 
@@ -63,8 +63,8 @@ class Doors final : public ops::Attendance {
 /// visits the others': on the loopback where all ranks are on one node, and otherwise on the
 /// interface that data takes. Null where the ranks cannot see each other: MPI carries the data
 /// between nodes, so that a firewall may well refuse a connection to a process that lives.
-[[nodiscard]] std::shared_ptr<ops::Attendance> open_doors(std::shared_ptr<ops::Rendezvous> board,
-                                                          int rank, const ops::Topology& topology,
-                                                          const JobSettings& settings);
+[[nodiscard]] std::shared_ptr<ops::RankLiveness> open_doors(std::shared_ptr<ops::Rendezvous> board,
+                                                            int rank, const ops::Topology& topology,
+                                                            const JobSettings& settings);
 
 }  // namespace chainmail::internal

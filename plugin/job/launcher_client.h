@@ -27,16 +27,16 @@
 
 #include "base/deadline.h"
 #include "base/job/job_protocol.h"
-#include "ops/core/attendance.h"
 #include "ops/core/failure_news.h"
 #include "ops/core/failure_state.h"
+#include "ops/core/liveness.h"
 #include "ops/engine/group.h"
 
 namespace chainmail::internal {
 
 class LauncherClient final : public ops::FailureNews,
                              public ops::ProgressCounter,
-                             public ops::Attendance {
+                             public ops::RankLiveness {
  public:
   /// Takes the connected socket `fd` over, marks it close-on-exec, says hello and waits for the
   /// welcome. Throws TimeoutError or PeerError when the launcher does not answer.

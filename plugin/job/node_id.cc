@@ -11,7 +11,7 @@
 
 #include "base/bytes.h"
 #include "base/error.h"
-#include "ops/core/attendance.h"
+#include "ops/core/liveness.h"
 
 namespace chainmail::internal {
 namespace {

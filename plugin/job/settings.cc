@@ -55,7 +55,7 @@ JobSettings read_settings(const Environment& environment) {
       throw InvalidArgument("environment variable CHAINMAIL_CROSS=\"" + *cross +
                             "\" is neither tcp nor mpi");
     }
-    settings.cross = ops::parse_cross_carrier(*cross);
+    settings.cross = ops::parse_cross_transport(*cross);
   }
   if (const auto encrypt = environment("CHAINMAIL_ENCRYPT")) {
     settings.encryption = read_encryption(*encrypt);

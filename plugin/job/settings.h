@@ -20,7 +20,7 @@ struct JobSettings {
   bool use_shared_memory = true;                     ///< CHAINMAIL_LOCAL=shm|tcp
   ops::Tuning tuning;                                ///< the file that CHAINMAIL_TUNING names
   bool measures_tuning = false;                      ///< CHAINMAIL_TUNING=measure
-  std::optional<ops::CrossCarrier> cross;            ///< CHAINMAIL_CROSS=tcp|mpi
+  std::optional<ops::CrossTransport> cross;          ///< CHAINMAIL_CROSS=tcp|mpi
   std::optional<ops::Encryption> encryption;         ///< CHAINMAIL_ENCRYPT=encrypt|...
 };
 

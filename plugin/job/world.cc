@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "ops/core/attendance.h"
+#include "ops/core/liveness.h"
 #include "ops/engine/create_group.h"
 #include "plugin/job/boards.h"
 #include "plugin/job/doors.h"
@@ -68,13 +68,13 @@ class JobWorld final : public World {
   std::shared_ptr<ops::Group> create_subgroup(const std::vector<int>& ranks,
                                               ops::GroupOptions options) override {
     const int own = complete(ranks, options);
-    if (options.cross == ops::CrossCarrier::kMpi && ranks.size() > 1) {
+    if (options.cross == ops::CrossTransport::kMpi && ranks.size() > 1) {
       internal::check_mpi_starter(internal::process_environment());
     }
     std::shared_ptr<ops::Rendezvous> board = std::make_shared<internal::PrefixRendezvous>(
         "group/" + options.name + "/", connection_.board);
     // See open_doors() for MPI.
-    const bool has_doors = doors_ && (options.cross != ops::CrossCarrier::kMpi ||
+    const bool has_doors = doors_ && (options.cross != ops::CrossTransport::kMpi ||
                                       topology_.subset(ranks).node_count() == 1);
     if (connection_.launcher || has_doors) board = attended(std::move(board), ranks);
     return ops::create_group(own, topology_.subset(ranks), std::move(board), std::move(options),
@@ -101,7 +101,7 @@ class JobWorld final : public World {
   std::shared_ptr<ops::Rendezvous> attended(std::shared_ptr<ops::Rendezvous> board,
                                             const std::vector<int>& ranks) const {
     return ops::rendezvous_of(ranks,
-                              std::make_shared<ops::AttendedRendezvous>(
+                              std::make_shared<ops::LivenessRendezvous>(
                                   std::move(board), [this](int rank) { return end_of(rank); }));
   }
 
@@ -142,7 +142,7 @@ class JobWorld final : public World {
   ops::Topology topology_ = ops::Topology::single_node(1);
   std::string interface_;  ///< for traffic between nodes; empty: the socket chooses
   std::string secret_;
-  std::shared_ptr<ops::Attendance> doors_;  ///< null under the launcher, which knows
+  std::shared_ptr<ops::RankLiveness> doors_;  ///< null under the launcher, which knows
 };
 
 }  // namespace

@@ -85,7 +85,7 @@ ops::GroupOptions group_options_of(std::string_view name, const CommunicatorOpti
   }
   group_options.wire = wire_of(options);
   group_options.timeout = options.timeout;
-  group_options.cross = ops::parse_cross_carrier(options.cross);
+  group_options.cross = ops::parse_cross_transport(options.cross);
   if (const auto torchs = internal::parse_torch_backend(name)) {
     internal::check_torch_group(*torchs, group_options);
   }

@@ -44,7 +44,7 @@ bool is_plausible(const FrameHead& head) noexcept {
     case FrameType::kGoodbye:
     case FrameType::kOffer:
     case FrameType::kHold:
-    case FrameType::kMoving:
+    case FrameType::kProgress:
       return head.length == 0;
   }
   return false;

@@ -30,8 +30,9 @@ enum class FrameType : std::uint8_t {
   kGoodbye,   ///< the sender has finished; nothing follows
   kOffer,     ///< a point-to-point message waits for its receive
   kHold,      ///< too many messages have come unasked: offer later ones first
-  kMoving,  ///< answers kInquiry: `message_bytes` ms ago something moved, told over `offset` hops;
-            ///< of a message between two ranks: it comes after others (offset 1), or not (0)
+  kProgress,  ///< answers kInquiry: `message_bytes` ms ago something moved, told over `offset`
+              ///< hops; of a message between two ranks: it comes after others (offset 1), or not
+              ///< (0)
 };
 
 struct FrameHead {

@@ -24,8 +24,8 @@ FrameHead data_head(const Send& send, std::size_t offset) {
 }  // namespace
 
 PeerLink::PeerLink(const PeerName& self, const PeerName& peer, const CallLog& log,
-                   TransportCounters& counters, Movement* movement)
-    : self_(self), peer_(peer), log_(log), counters_(counters), movement_(movement) {}
+                   TransportCounters& counters, ProgressTracker* tracker)
+    : self_(self), peer_(peer), log_(log), counters_(counters), tracker_(tracker) {}
 
 void PeerLink::post(Send& send) {
   const bool is_transfer = Tag::is_point_to_point(send.tag);

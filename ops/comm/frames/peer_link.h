@@ -28,7 +28,7 @@ class PeerLink final : public FrameHandler {
  public:
   /// The arguments outlive the link.
   PeerLink(const PeerName& self, const PeerName& peer, const CallLog& log,
-           TransportCounters& counters, Movement* movement);
+           TransportCounters& counters, ProgressTracker* tracker);
 
   void post(Send& send);
   void post(Receive& receive);
@@ -83,7 +83,7 @@ class PeerLink final : public FrameHandler {
   void check(const Receive& receive, const MessageHeader& theirs, std::size_t their_bytes) const;
   void on_inquiry(const FrameHead& head);
   void answer(const FrameHead& inquiry);
-  void on_moving(const FrameHead& head);
+  void on_progress(const FrameHead& head);
   std::deque<Outgoing>::iterator find_outgoing(const FrameHead& head);
   void on_ready(const FrameHead& head);
   void on_offer(const FrameHead& head);
@@ -98,7 +98,7 @@ class PeerLink final : public FrameHandler {
   const PeerName& peer_;
   const CallLog& log_;
   TransportCounters& counters_;
-  Movement* const movement_;
+  ProgressTracker* const tracker_;
 
   std::deque<Outgoing> sends_;
   std::deque<Control> controls_;

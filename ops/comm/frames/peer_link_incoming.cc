@@ -116,8 +116,8 @@ void PeerLink::on_frame(const FrameHead& head) {
     case FrameType::kHold:
       is_held_back_ = true;
       return;
-    case FrameType::kMoving:
-      on_moving(head);
+    case FrameType::kProgress:
+      on_progress(head);
       return;
     case FrameType::kData:
       break;
@@ -147,7 +147,7 @@ void PeerLink::on_inquiry(const FrameHead& head) {
   if (is_ending_ || controls_.size() >= kMaxControls) return;
   const bool is_answered =
       std::any_of(controls_.begin(), controls_.end(), [&](const Control& control) {
-        return control.head.type == FrameType::kMoving && control.head.tag == head.tag;
+        return control.head.type == FrameType::kProgress && control.head.tag == head.tag;
       });
   if (!is_answered) answer(head);
 }
@@ -155,7 +155,7 @@ void PeerLink::on_inquiry(const FrameHead& head) {
 void PeerLink::answer(const FrameHead& inquiry) {
   FrameHead head;
   head.header = inquiry.header;
-  head.type = FrameType::kMoving;
+  head.type = FrameType::kProgress;
   head.tag = inquiry.tag;
   if (Tag::is_point_to_point(inquiry.tag)) {
     const auto asked = std::find_if(sends_.begin(), sends_.end(), [&](const Outgoing& outgoing) {
@@ -166,8 +166,8 @@ void PeerLink::answer(const FrameHead& inquiry) {
         std::exchange(asked->told_moves, asked->send->moves) != asked->send->moves;
     head.offset = is_moving ? 1 : 0;
   } else {
-    if (movement_ == nullptr) return;
-    const auto report = movement_->report(Movement::Clock::now());
+    if (tracker_ == nullptr) return;
+    const auto report = tracker_->report(ProgressTracker::Clock::now());
     if (!report) return;
     head.message_bytes = static_cast<std::uint64_t>(report->age.count());
     head.offset = report->hops;
@@ -175,18 +175,18 @@ void PeerLink::answer(const FrameHead& inquiry) {
   controls_.push_back({head, {}});
 }
 
-void PeerLink::on_moving(const FrameHead& head) {
+void PeerLink::on_progress(const FrameHead& head) {
   if (Tag::is_point_to_point(head.tag)) {
     for (Receive* receive : receives_) {
       if (receive->tag != head.tag) continue;
       receive->is_asked = false;
       if (head.offset != 0) ++receive->moves;
     }
-  } else if (movement_ != nullptr) {
+  } else if (tracker_ != nullptr) {
     constexpr std::uint64_t kMostAge = std::uint64_t{1} << 40;
-    movement_->learn({std::chrono::milliseconds{std::min(head.message_bytes, kMostAge)},
-                      static_cast<unsigned>(std::min<std::uint64_t>(head.offset, ~0U))},
-                     Movement::Clock::now());
+    tracker_->learn({std::chrono::milliseconds{std::min(head.message_bytes, kMostAge)},
+                     static_cast<unsigned>(std::min<std::uint64_t>(head.offset, ~0U))},
+                    ProgressTracker::Clock::now());
   }
 }
 

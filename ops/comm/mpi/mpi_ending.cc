@@ -39,7 +39,7 @@ MpiTransport::~MpiTransport() {
 // One round of a transport that ends; false when nothing is left to be sent.
 bool MpiTransport::pump() noexcept {
   try {
-    inbox_->progress([this](const MpiParcel& parcel) { return take(parcel); });
+    inbox_->progress([this](const MpiBuffer& buffer) { return take(buffer); });
   } catch (...) {  // NOLINT(bugprone-empty-catch): this rank has ended, whatever peers say
   }
   bool is_busy = false;
@@ -72,7 +72,7 @@ void MpiTransport::end(FrameType last, const std::string& body, milliseconds tim
 void MpiTransport::drop_all() noexcept {
   int senders = 0;
   for (Peer& dropped : peers_) {
-    for (Parcel& each : dropped.sending) world_->abandon(std::move(each.parcel));
+    for (SentBuffer& each : dropped.sending) world_->abandon(std::move(each.buffer));
     if (dropped.address && !dropped.link->has_left()) ++senders;
     dropped = Peer{};
   }
@@ -87,7 +87,7 @@ void MpiTransport::fail(const std::exception_ptr& error) noexcept {
   if (std::exchange(has_failed_, true)) return;
   try {
     const std::string body = encode_error(error);
-    if (size() > 1) rendezvous_->set(board_key(), body);
+    if (size() > 1) rendezvous_->set(failure_key(), body);
     end(FrameType::kAbort, body, kAbortTime);
   } catch (const std::exception& problem) {
     internal::log_line(internal::LogLevel::kWarning, "group " + options_.group +

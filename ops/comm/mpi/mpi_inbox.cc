@@ -11,7 +11,7 @@
 namespace chainmail::ops {
 namespace {
 
-// Received at once; each is a parcel of memory.
+// Received at once; each is a buffer of memory.
 constexpr int kMaxComing = 16;
 
 }  // namespace
@@ -31,7 +31,7 @@ MpiInbox::MpiInbox(std::shared_ptr<MpiWorld> world)
 
 MpiInbox::~MpiInbox() {
   for (auto& [number, source] : sources_) {
-    for (auto& parcel : source.coming) world_->abandon(std::move(parcel));
+    for (auto& buffer : source.coming) world_->abandon(std::move(buffer));
   }
 }
 
@@ -41,14 +41,14 @@ bool MpiInbox::accept(int source) {
   bool is_found = false;
   check_mpi(api, api.probe(source, tag_, is_found, arrival), "MPI_Improbe");
   if (!is_found) return false;
-  if (arrival.bytes < 0 || static_cast<std::size_t>(arrival.bytes) > MpiParcel::kMaxBytes) {
+  if (arrival.bytes < 0 || static_cast<std::size_t>(arrival.bytes) > MpiBuffer::kMaxBytes) {
     throw MpiError("process " + std::to_string(arrival.source) + " of MPI_COMM_WORLD sent " +
                    std::to_string(arrival.bytes) + " bytes, more than a message may have");
   }
-  auto parcel = world_->take_parcel();
-  parcel->size = static_cast<std::size_t>(arrival.bytes);
-  check_mpi(api, api.receive(parcel->bytes.get(), arrival, parcel->request), "MPI_Imrecv");
-  sources_[arrival.source].coming.push_back(std::move(parcel));
+  auto buffer = world_->take_buffer();
+  buffer->size = static_cast<std::size_t>(arrival.bytes);
+  check_mpi(api, api.receive(buffer->bytes.get(), arrival, buffer->request), "MPI_Imrecv");
+  sources_[arrival.source].coming.push_back(std::move(buffer));
   ++coming_;
   return true;
 }
@@ -63,16 +63,16 @@ bool MpiInbox::hand_on(Source& source, const Take& take) {
       if (!is_done) break;
     }
     // Out of the queue first: what take() throws must not be met again.
-    auto parcel = std::move(source.coming.front());
+    auto buffer = std::move(source.coming.front());
     source.coming.pop_front();
     source.is_stalled = false;
-    if (!take(*parcel)) {
-      source.coming.push_front(std::move(parcel));
+    if (!take(*buffer)) {
+      source.coming.push_front(std::move(buffer));
       source.is_stalled = true;
       break;
     }
     --coming_;
-    world_->give_back(std::move(parcel));
+    world_->give_back(std::move(buffer));
     has_moved = true;
   }
   return has_moved;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-// What comes for one MpiTransport, each sender's parcels in the order in which they were sent.
+// What comes for one MpiTransport, each sender's buffers in the order in which they were sent.
 //
 // Not thread-safe.
 
@@ -18,8 +18,8 @@ namespace chainmail::ops {
 
 class MpiInbox {
  public:
-  /// Takes a parcel; false when there is no room for it now (it is offered again).
-  using Take = std::function<bool(const MpiParcel&)>;
+  /// Takes a buffer; false when there is no room for it now (it is offered again).
+  using Take = std::function<bool(const MpiBuffer&)>;
 
   explicit MpiInbox(std::shared_ptr<MpiWorld> world);
   /// What is still coming in is abandoned.
@@ -36,7 +36,7 @@ class MpiInbox {
 
  private:
   struct Source {
-    std::deque<std::unique_ptr<MpiParcel>> coming;
+    std::deque<std::unique_ptr<MpiBuffer>> coming;
     bool is_stalled = false;
   };
 

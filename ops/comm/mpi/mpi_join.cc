@@ -11,7 +11,7 @@
 
 #include "base/error.h"
 #include "base/shared_library.h"
-#include "ops/core/attendance.h"
+#include "ops/core/liveness.h"
 
 namespace chainmail::ops {
 namespace {

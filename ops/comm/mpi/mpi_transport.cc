@@ -21,7 +21,7 @@ using std::chrono::milliseconds;
 constexpr std::size_t kMaxSending = 4;
 constexpr milliseconds kLookUpPause{2};
 // Shorter than the time between two inquiries about one transfer.
-constexpr milliseconds kBoardPause{50};
+constexpr milliseconds kFailureCheckPause{50};
 // A look takes a few microseconds: at the longest pause, one percent of a core.
 constexpr microseconds kShortestPause{10};
 constexpr int kLongestPauseShift = 6;
@@ -37,10 +37,10 @@ MpiTransport::MpiTransport(std::shared_ptr<MpiWorld> world, std::shared_ptr<Rend
     : options_(std::move(options)),
       world_(std::move(world)),
       rendezvous_(std::move(rendezvous)),
-      absentees_(rendezvous_.get()),
+      missing_ranks_(rendezvous_.get()),
       peers_(options_.names.size()),
       next_look_up_(Deadline::after(milliseconds{0})),
-      next_board_look_(Deadline::after(milliseconds{0})) {
+      next_failure_check_(Deadline::after(milliseconds{0})) {
   if (options_.rank < 0 || options_.rank >= size()) {
     throw InvalidArgument("rank " + std::to_string(options_.rank) + " of " +
                           std::to_string(size()) + " names in group " + options_.group);
@@ -61,7 +61,7 @@ PeerLink& MpiTransport::link(int rank) {
   Peer& peer = peers_.at(static_cast<std::size_t>(rank));
   if (!peer.link) {
     peer.link =
-        std::make_unique<PeerLink>(name(options_.rank), name(rank), log_, counters_, movement());
+        std::make_unique<PeerLink>(name(options_.rank), name(rank), log_, counters_, tracker());
     linked_.push_back(rank);
   }
   return *peer.link;
@@ -97,11 +97,12 @@ void MpiTransport::post(Receive& receive) {
 }
 
 void MpiTransport::inquire(const Transfer& transfer) {
-  check_board();
+  check_reported_failure();
   // What MPI has been given may end after its receiver has left, but soon.
   if (!peer(transfer.peer).closed.empty()) throw gone(transfer);
   look_up(transfer.peer);
-  const auto end = peer(transfer.peer).address ? std::nullopt : absentees_.end_of(transfer.peer);
+  const auto end =
+      peer(transfer.peer).address ? std::nullopt : missing_ranks_.end_of(transfer.peer);
   if (end) close(transfer.peer, end->cause + " before it met this rank");
   if (peer(transfer.peer).address) link(transfer.peer).inquire(transfer);
 }
@@ -120,11 +121,11 @@ PeerState MpiTransport::state(int peer) const {
 
 // A rank that gives up before everybody knows it leaves its reason at the rendezvous. One look
 // serves all transfers of a round: each is a round trip to the store.
-void MpiTransport::check_board() {
-  if (!next_board_look_.has_passed()) return;
-  const auto text = rendezvous_->try_get(board_key());
+void MpiTransport::check_reported_failure() {
+  if (!next_failure_check_.has_passed()) return;
+  const auto text = rendezvous_->try_get(failure_key());
   if (text) std::rethrow_exception(decode_error(*text));
-  next_board_look_ = Deadline::after(kBoardPause);
+  next_failure_check_ = Deadline::after(kFailureCheckPause);
 }
 
 void MpiTransport::close(int rank, const std::string& reason) {
@@ -177,20 +178,20 @@ void MpiTransport::look_up() {
   }
 }
 
-bool MpiTransport::take(const MpiParcel& parcel) {
+bool MpiTransport::take(const MpiBuffer& buffer) {
   MpiSender sender;
   FrameHead head;
-  if (!parcel.read(sender, head) || sender.rank < 0 || sender.rank >= size() ||
+  if (!buffer.read(sender, head) || sender.rank < 0 || sender.rank >= size() ||
       sender.rank == rank()) {
     throw PeerError("group " + options_.group + ": an MPI message of " +
-                    std::to_string(parcel.size) + " bytes is damaged");
+                    std::to_string(buffer.size) + " bytes is damaged");
   }
   PeerLink& from = link(sender.rank);
   if (!peer(sender.rank).address) look_up(sender.rank);  // published before it sent
   try {
     const auto place = from.on_head(head);
     if (!place) return false;
-    if (head.length != 0) std::copy_n(parcel.payload(), head.length, *place);
+    if (head.length != 0) std::copy_n(buffer.payload(), head.length, *place);
     from.on_frame(head);
   } catch (const StreamError& error) {
     close(sender.rank, error.what());
@@ -205,14 +206,14 @@ bool MpiTransport::take(const MpiParcel& parcel) {
 bool MpiTransport::collect_sent(Peer& to) {
   bool has_moved = false;
   while (!to.sending.empty()) {
-    Parcel& first = to.sending.front();
+    SentBuffer& first = to.sending.front();
     bool is_done = false;
-    check_mpi(world_->api(), world_->api().test(first.parcel->request, is_done), "MPI_Test");
+    check_mpi(world_->api(), world_->api().test(first.buffer->request, is_done), "MPI_Test");
     if (!is_done) break;
     for (const HeldSend& held : first.ends) {
       held.original->is_done.store(true, std::memory_order_release);
     }
-    world_->give_back(std::move(first.parcel));
+    world_->give_back(std::move(first.buffer));
     to.sending.pop_front();
     has_moved = true;
   }
@@ -227,10 +228,10 @@ bool MpiTransport::send_to(int rank) {
   while (to.sending.size() < kMaxSending && to.link->has_output()) {
     const auto frame = to.link->next_frame();
     if (!frame) break;
-    auto parcel = world_->take_parcel();
-    parcel->write({options_.rank, inbox_->tag()}, frame->head, frame->payload);
-    const MpiCode code = api.send(parcel->bytes.get(), static_cast<int>(parcel->size),
-                                  to.address->process, to.address->inbox, parcel->request);
+    auto buffer = world_->take_buffer();
+    buffer->write({options_.rank, inbox_->tag()}, frame->head, frame->payload);
+    const MpiCode code = api.send(buffer->bytes.get(), static_cast<int>(buffer->size),
+                                  to.address->process, to.address->inbox, buffer->request);
     if (code != kMpiSuccess && code != kMpiClosed) {
       to.address.reset();
       close(rank, "cannot be reached (MPI_Isend: " + api.describe(code) + ")");
@@ -242,8 +243,8 @@ bool MpiTransport::send_to(int rank) {
       held.original->moved_bytes = held.copy.moved_bytes;
       held.original->moves = held.copy.moves;
     }
-    Parcel& last = to.sending.emplace_back();
-    last.parcel = std::move(parcel);
+    SentBuffer& last = to.sending.emplace_back();
+    last.buffer = std::move(buffer);
     const auto ended = std::find_if(to.held.begin(), to.held.end(),
                                     [](const HeldSend& held) { return held.copy.is_done.load(); });
     if (ended != to.held.end()) last.ends.splice(last.ends.begin(), to.held, ended);
@@ -255,7 +256,7 @@ bool MpiTransport::send_to(int rank) {
 
 bool MpiTransport::progress() {
   if (size() == 1 || has_failed_) return false;
-  bool has_moved = inbox_->progress([this](const MpiParcel& parcel) { return take(parcel); });
+  bool has_moved = inbox_->progress([this](const MpiBuffer& buffer) { return take(buffer); });
   look_up();
   // What has come may have made sends ready.
   for (const int rank : linked_) has_moved |= send_to(rank);

@@ -27,7 +27,7 @@
 #include "ops/comm/mpi/mpi_inbox.h"
 #include "ops/comm/mpi/mpi_world.h"
 #include "ops/comm/transport.h"
-#include "ops/core/attendance.h"
+#include "ops/core/liveness.h"
 
 namespace chainmail::ops {
 
@@ -78,23 +78,23 @@ class MpiTransport final : public Transport {
     Send copy;  ///< what the link knows
     Send* original = nullptr;
   };
-  struct Parcel {
-    std::unique_ptr<MpiParcel> parcel;
+  struct SentBuffer {
+    std::unique_ptr<MpiBuffer> buffer;
     std::list<HeldSend> ends;  ///< at most one: whose last bytes these are
   };
   struct Peer {
     std::list<HeldSend> held;
     std::unique_ptr<PeerLink> link;
     std::optional<Address> address;
-    std::deque<Parcel> sending;
+    std::deque<SentBuffer> sending;
     std::string closed;  ///< why nothing can be expected from it any more
   };
 
   std::string key_prefix() const;
-  std::string board_key() const { return key_prefix() + "failed"; }
+  std::string failure_key() const { return key_prefix() + "failed"; }
   PeerLink& link(int rank);
   Peer& peer(int rank) { return peers_[static_cast<std::size_t>(rank)]; }
-  bool take(const MpiParcel& parcel);
+  bool take(const MpiBuffer& buffer);
   bool send_to(int rank);
   bool collect_sent(Peer& to);
   void look_up();
@@ -102,7 +102,7 @@ class MpiTransport final : public Transport {
   void close(int rank, const std::string& reason);
   void throw_if_needed(int rank);
   PeerError gone(const Transfer& transfer);
-  void check_board();
+  void check_reported_failure();
   void end(FrameType last, const std::string& body, std::chrono::milliseconds time);
   bool pump() noexcept;
   void drop_all() noexcept;
@@ -110,14 +110,14 @@ class MpiTransport final : public Transport {
   const MpiOptions options_;
   const std::shared_ptr<MpiWorld> world_;
   const std::shared_ptr<Rendezvous> rendezvous_;
-  Absentees absentees_;
+  MissingRanks missing_ranks_;
   std::optional<MpiInbox> inbox_;
   CallLog log_;
   TransportCounters counters_;
   std::vector<Peer> peers_;
   std::vector<int> linked_;  ///< ranks that something was posted for or has come from
   internal::Deadline next_look_up_;
-  internal::Deadline next_board_look_;
+  internal::Deadline next_failure_check_;
   bool has_failed_ = false;
   int idle_waits_ = 0;
   std::mutex wake_mutex_;

@@ -20,16 +20,16 @@ constexpr std::size_t kMaxClosed = 64;
 constexpr int kClosedPerTidying = 4;
 constexpr std::chrono::milliseconds kTidyingPause{5};
 
-bool is_last(const MpiParcel& parcel) {
+bool is_last(const MpiBuffer& buffer) {
   MpiSender sender;
   FrameHead head;
-  return parcel.read(sender, head) &&
+  return buffer.read(sender, head) &&
          (head.type == FrameType::kGoodbye || head.type == FrameType::kAbort);
 }
 
 }  // namespace
 
-void MpiParcel::write(const MpiSender& sender, const FrameHead& head,
+void MpiBuffer::write(const MpiSender& sender, const FrameHead& head,
                       const std::byte* data) noexcept {
   // Processes of one MPI job have one byte order; MPI_BYTE keeps it.
   std::memcpy(bytes.get(), &sender.rank, sizeof sender.rank);
@@ -42,7 +42,7 @@ void MpiParcel::write(const MpiSender& sender, const FrameHead& head,
   }
 }
 
-bool MpiParcel::read(MpiSender& sender, FrameHead& head) const noexcept {
+bool MpiBuffer::read(MpiSender& sender, FrameHead& head) const noexcept {
   if (size < MpiSender::kBytes + FrameHead::kBytes) return false;
   std::memcpy(&sender.rank, bytes.get(), sizeof sender.rank);
   std::memcpy(&sender.inbox, bytes.get() + 4, sizeof sender.inbox);
@@ -72,26 +72,26 @@ void MpiWorld::close_inbox(int inbox, int senders) {
   if (closed_.size() > kMaxClosed && closed_.front().coming.empty()) closed_.pop_front();
 }
 
-std::unique_ptr<MpiParcel> MpiWorld::take_parcel() {
+std::unique_ptr<MpiBuffer> MpiWorld::take_buffer() {
   {
     const std::lock_guard lock(mutex_);
     if (!free_.empty()) {
-      auto parcel = std::move(free_.back());
+      auto buffer = std::move(free_.back());
       free_.pop_back();
-      return parcel;
+      return buffer;
     }
   }
-  return std::make_unique<MpiParcel>();
+  return std::make_unique<MpiBuffer>();
 }
 
-void MpiWorld::give_back(std::unique_ptr<MpiParcel> parcel) {
+void MpiWorld::give_back(std::unique_ptr<MpiBuffer> buffer) {
   const std::lock_guard lock(mutex_);
-  if (free_.size() < kMaxFree) free_.push_back(std::move(parcel));
+  if (free_.size() < kMaxFree) free_.push_back(std::move(buffer));
 }
 
-void MpiWorld::abandon(std::unique_ptr<MpiParcel> parcel) {
+void MpiWorld::abandon(std::unique_ptr<MpiBuffer> buffer) {
   const std::lock_guard lock(mutex_);
-  abandoned_.push_back(std::move(parcel));
+  abandoned_.push_back(std::move(buffer));
 }
 
 void MpiWorld::empty(ClosedInbox& inbox) {
@@ -105,10 +105,10 @@ void MpiWorld::empty(ClosedInbox& inbox) {
   bool is_found = true;
   while (inbox.coming.size() < kMaxFree) {
     if (api_->probe(kMpiAnySource, inbox.tag, is_found, arrival) != kMpiSuccess || !is_found) break;
-    auto parcel = std::make_unique<MpiParcel>();
-    parcel->size = static_cast<std::size_t>(arrival.bytes);
-    if (api_->receive(parcel->bytes.get(), arrival, parcel->request) != kMpiSuccess) break;
-    inbox.coming.push_back(std::move(parcel));
+    auto buffer = std::make_unique<MpiBuffer>();
+    buffer->size = static_cast<std::size_t>(arrival.bytes);
+    if (api_->receive(buffer->bytes.get(), arrival, buffer->request) != kMpiSuccess) break;
+    inbox.coming.push_back(std::move(buffer));
   }
 }
 
@@ -117,9 +117,9 @@ void MpiWorld::tidy() noexcept {
   if (!lock.owns_lock() || !next_tidying_.has_passed()) return;
   next_tidying_ = internal::Deadline::after(kTidyingPause);
   try {
-    abandoned_.remove_if([this](const std::unique_ptr<MpiParcel>& parcel) {
+    abandoned_.remove_if([this](const std::unique_ptr<MpiBuffer>& buffer) {
       bool is_done = false;
-      return api_->test(parcel->request, is_done) == kMpiSuccess && is_done;
+      return api_->test(buffer->request, is_done) == kMpiSuccess && is_done;
     });
     for (int i = 0; i < kClosedPerTidying && !closed_.empty(); ++i) {
       empty(closed_.front());

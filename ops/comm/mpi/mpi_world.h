@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-// This process's part in MPI, shared by all its MpiTransports: parcels, inboxes, and what closed
+// This process's part in MPI, shared by all its MpiTransports: buffers, inboxes, and what closed
 // transports have left under way.
 //
 // Any thread.
@@ -30,7 +30,7 @@ struct MpiSender {
 
 /// A message of our own memory, so that MPI never sees a user's: a request that cannot be ended may
 /// be forgotten, its memory with it.
-struct MpiParcel {
+struct MpiBuffer {
   static constexpr std::size_t kMaxBytes = MpiSender::kBytes + FrameHead::kBytes + kMaxFramePayload;
   std::unique_ptr<std::byte[]> bytes = std::make_unique_for_overwrite<std::byte[]>(kMaxBytes);
   std::size_t size = 0;
@@ -58,10 +58,10 @@ class MpiWorld {
   /// What still comes is thrown away, until so many senders have said that they have finished.
   void close_inbox(int inbox, int senders);
 
-  std::unique_ptr<MpiParcel> take_parcel();
-  void give_back(std::unique_ptr<MpiParcel> parcel);
-  /// A parcel under way that nobody waits for any more.
-  void abandon(std::unique_ptr<MpiParcel> parcel);
+  std::unique_ptr<MpiBuffer> take_buffer();
+  void give_back(std::unique_ptr<MpiBuffer> buffer);
+  /// A buffer under way that nobody waits for any more.
+  void abandon(std::unique_ptr<MpiBuffer> buffer);
 
   /// Ends what was abandoned and empties closed inboxes; cheap when called often.
   void tidy() noexcept;
@@ -70,7 +70,7 @@ class MpiWorld {
   struct ClosedInbox {
     int tag = 0;
     int senders = 0;
-    std::deque<std::unique_ptr<MpiParcel>> coming;
+    std::deque<std::unique_ptr<MpiBuffer>> coming;
   };
 
   void empty(ClosedInbox& inbox);
@@ -78,8 +78,8 @@ class MpiWorld {
   const std::shared_ptr<MpiApi> api_;
   std::mutex mutex_;
   int next_inbox_ = 1;
-  std::vector<std::unique_ptr<MpiParcel>> free_;
-  std::list<std::unique_ptr<MpiParcel>> abandoned_;
+  std::vector<std::unique_ptr<MpiBuffer>> free_;
+  std::list<std::unique_ptr<MpiBuffer>> abandoned_;
   std::list<ClosedInbox> closed_;
   internal::Deadline next_tidying_ = internal::Deadline::after(std::chrono::milliseconds{0});
 };

@@ -11,9 +11,9 @@
 
 namespace chainmail::ops {
 
-CallQueue::CallQueue(Transport& transport, Movement& movement, const P2pOptions& options)
-    : transport_(transport), movement_(movement), options_(options), spin_(options.spin) {
-  transport_.follow(movement_);
+CallQueue::CallQueue(Transport& transport, ProgressTracker& tracker, const P2pOptions& options)
+    : transport_(transport), tracker_(tracker), options_(options), spin_(options.spin) {
+  transport_.follow(tracker_);
 }
 
 Call& CallQueue::take(const OpContext& context) {
@@ -25,9 +25,9 @@ Call& CallQueue::take(const OpContext& context) {
   Call& call = *free_calls_.back();
   free_calls_.pop_back();
   call.context = context;
-  call.job.header = context.header;
-  call.job.parts.clear();
-  call.job.inputs.clear();
+  call.args.header = context.header;
+  call.args.parts.clear();
+  call.args.inputs.clear();
   call.next_piece = call.piece_count = 0;
   call.is_done = false;
   return call;
@@ -51,12 +51,12 @@ std::unique_ptr<Schedule> CallQueue::take_schedule(ScheduleKind kind) {
 
 void CallQueue::launch(Call& call, ScheduleKind kind) {
   call.kind = kind;
-  call.job.position = next_position_++;
+  call.args.position = next_position_++;
   wait_for_room(call);
   try {
-    transport_.begin(call.job.position, call.job.header);
+    transport_.begin(call.args.position, call.args.header);
     call.running.push_back(take_schedule(kind));
-    call.piece_count = call.running.front()->piece_count(call.job);
+    call.piece_count = call.running.front()->piece_count(call.args);
     const auto window = static_cast<std::size_t>(std::max(options_.window, 1));
     while (call.running.size() < std::min(window, call.piece_count)) {
       call.running.push_back(take_schedule(kind));
@@ -76,7 +76,7 @@ bool CallQueue::start_piece(Call& call, std::unique_ptr<Schedule>& schedule) {
     free_schedules_[static_cast<std::size_t>(call.kind)].push_back(std::move(schedule));
     return false;
   }
-  schedule->start(call.job, call.next_piece++);
+  schedule->start(call.args, call.next_piece++);
   schedule->advance();
   return true;
 }
@@ -98,7 +98,7 @@ bool CallQueue::advance(Call& call) {
 bool CallQueue::step() {
   const bool has_moved = transport_.progress();
   if (!has_moved && !is_dirty_) return false;
-  note_movement();
+  note_progress();
   is_dirty_ = false;
   // Posting for one call may finish another's transfers.
   bool again = true;
@@ -110,10 +110,10 @@ bool CallQueue::step() {
   return has_moved;
 }
 
-void CallQueue::note_movement() noexcept {
+void CallQueue::note_progress() noexcept {
   const TransportCounters now = transport_.counters();
   if (now.moves == seen_.moves) return;
-  movement_.note(now.moved_bytes - seen_.moved_bytes);
+  tracker_.note(now.moved_bytes - seen_.moved_bytes);
   seen_ = now;
 }
 

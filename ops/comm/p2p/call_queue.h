@@ -27,7 +27,7 @@ namespace chainmail::ops {
 
 /// A call: pieces in order, a window of them at once.
 struct Call {
-  Job job;
+  CollectiveArgs args;
   OpContext context{{}, internal::Deadline::after(std::chrono::milliseconds{0}), nullptr, {}};
   ScheduleKind kind = ScheduleKind::kBarrier;
   std::vector<std::unique_ptr<Schedule>> running;
@@ -43,7 +43,7 @@ class CallQueue {
   /// How far a call may be ahead of the oldest unfinished one; bounds what comes early at a peer.
   static constexpr std::uint64_t kMaxCallsAhead = 8;
 
-  CallQueue(Transport& transport, Movement& movement, const P2pOptions& options);
+  CallQueue(Transport& transport, ProgressTracker& tracker, const P2pOptions& options);
 
   /// A call to be filled in and launched, or given back.
   Call& take(const OpContext& context);
@@ -68,7 +68,7 @@ class CallQueue {
   void wait_for_room(const Call& call);
   void adapt_spin(std::chrono::nanoseconds idle);
   bool step();
-  void note_movement() noexcept;
+  void note_progress() noexcept;
   bool advance(Call& call);
   bool start_piece(Call& call, std::unique_ptr<Schedule>& schedule);
   void check(const OpContext& context);
@@ -77,8 +77,8 @@ class CallQueue {
   std::unique_ptr<Schedule> take_schedule(ScheduleKind kind);
 
   Transport& transport_;
-  Movement& movement_;
-  TransportCounters seen_;  ///< by note_movement()
+  ProgressTracker& tracker_;
+  TransportCounters seen_;  ///< by note_progress()
   P2pOptions options_;
   std::uint64_t next_position_ = 0;
   /// How long to look before sleeping: all of P2pOptions::spin where that would have brought

@@ -40,12 +40,12 @@ void CallQueue::wait_until(const OpContext& context, const IsDone& is_done,
                            const VisitPending& visit) {
   const microseconds slice = context.progress ? kSharedSlice : kSlice;
   const milliseconds limit = context.deadline.limit();
-  const milliseconds first_pause = Movement::period(limit, kFirstInquiry);
-  const milliseconds longest_pause = Movement::period(limit, kMaxInquiryPause);
+  const milliseconds first_pause = ProgressTracker::period(limit, kFirstInquiry);
+  const milliseconds longest_pause = ProgressTracker::period(limit, kMaxInquiryPause);
   milliseconds pause = first_pause;
   const auto begin = Clock::now();
-  movement_.note();  // this rank has got here
-  movement_.look(begin);
+  tracker_.note();  // this rank has got here
+  tracker_.look(begin);
   auto next_inquiry = begin + pause;
   std::uint64_t moves = seen_.moves;
   std::vector<int> peers;
@@ -58,7 +58,7 @@ void CallQueue::wait_until(const OpContext& context, const IsDone& is_done,
       if (context.progress) context.progress();
       check(context);
       const auto now = Clock::now();
-      movement_.look(now);
+      tracker_.look(now);
       if (has_moved) {
         if (is_idle) adapt_spin(now - idle_since);
         is_idle = false;
@@ -76,12 +76,12 @@ void CallQueue::wait_until(const OpContext& context, const IsDone& is_done,
         peers.clear();
         visit(peers, true);
         is_dirty_ = true;  // a close look may have ended transfers, or found that some have moved
-        note_movement();
+        note_progress();
         pause = std::min(2 * pause, longest_pause);
         next_inquiry = now + pause;
       }
-      movement_.look(now);
-      const auto left = movement_.left(limit, now);
+      tracker_.look(now);
+      const auto left = tracker_.left(limit, now);
       if (left <= left.zero()) {
         peers.clear();
         visit(peers, false);
@@ -124,7 +124,7 @@ void CallQueue::wait(Call& call) {
 
 void CallQueue::wait_for_room(const Call& call) {
   const auto has_room = [&] {
-    return active_.empty() || call.job.position - active_.front()->job.position < kMaxCallsAhead;
+    return active_.empty() || call.args.position - active_.front()->args.position < kMaxCallsAhead;
   };
   wait_until(call.context, has_room, [&](std::vector<int>& peers, bool inquires) {
     for (const auto& schedule : active_.front()->running) {

@@ -23,7 +23,7 @@ class CallRequest final : public Request {
     // The buffer goes with its request: nobody may write to it any more.
     if (!call_.is_done && !queue_.has_failed()) {
       queue_.fail(std::make_exception_ptr(PeerError(
-                      "a rank gave up " + call_.job.header.describe() + " before it was done")),
+                      "a rank gave up " + call_.args.header.describe() + " before it was done")),
                   call_.context.failure);
     }
     queue_.give_back(call_);
@@ -59,15 +59,14 @@ void reduce_alone(std::byte* data, std::size_t count, const Reduction& reduction
 P2pComm::P2pComm(std::unique_ptr<Transport> transport, const P2pOptions& options)
     : transport_(std::move(transport)),
       options_(options),
-      queue_(*transport_, options.movement != nullptr ? *options.movement : own_movement_,
-             options_) {}
+      queue_(*transport_, options.tracker != nullptr ? *options.tracker : own_tracker_, options_) {}
 
 Call& P2pComm::all_reduce_call(std::byte* data, std::size_t count, const Reduction& reduction,
                                const OpContext& context) {
   Call& call = queue_.take(context);
-  call.job.reduction = reduction;
-  call.job.data = data;
-  call.job.count = count;
+  call.args.reduction = reduction;
+  call.args.data = data;
+  call.args.count = count;
   return call;
 }
 
@@ -75,7 +74,7 @@ void P2pComm::all_reduce(std::byte* data, std::size_t count, const Reduction& re
                          const OpContext& context) {
   if (size() == 1) return reduce_alone(data, count, reduction);
   Call& call = all_reduce_call(data, count, reduction, context);
-  queue_.run(call, plan_all_reduce(call.job, size(), options_));
+  queue_.run(call, plan_all_reduce(call.args, size(), options_));
 }
 
 std::unique_ptr<Request> P2pComm::start_all_reduce(std::byte* data, std::size_t count,
@@ -87,7 +86,7 @@ std::unique_ptr<Request> P2pComm::start_all_reduce(std::byte* data, std::size_t 
   }
   Call& call = all_reduce_call(data, count, reduction, context);
   auto request = CallRequest::make(queue_, call);
-  queue_.launch(call, plan_all_reduce(call.job, size(), options_));
+  queue_.launch(call, plan_all_reduce(call.args, size(), options_));
   return request;
 }
 
@@ -112,32 +111,32 @@ void P2pComm::reduce_scatter(ConstParts input, std::byte* output, const Reductio
     return reduce_alone(output, count, reduction);
   }
   Call& call = all_reduce_call(output, count, reduction, context);
-  call.job.inputs.assign(input.begin(), input.end());
-  queue_.run(call, plan_reduce_scatter(call.job, size(), options_));
+  call.args.inputs.assign(input.begin(), input.end());
+  queue_.run(call, plan_reduce_scatter(call.args, size(), options_));
 }
 
 void P2pComm::all_gather(Parts parts, const OpContext& context) {
   if (size() == 1) return;
   Call& call = queue_.take(context);
-  call.job.count = 0;
-  for (const auto& part : parts) call.job.count += part.size();
-  call.job.parts.assign(parts.begin(), parts.end());
-  queue_.run(call, plan_all_gather(call.job, size(), options_));
+  call.args.count = 0;
+  for (const auto& part : parts) call.args.count += part.size();
+  call.args.parts.assign(parts.begin(), parts.end());
+  queue_.run(call, plan_all_gather(call.args, size(), options_));
 }
 
 void P2pComm::broadcast(std::byte* data, std::size_t bytes, int root, const OpContext& context) {
   if (size() == 1) return;
   Call& call = queue_.take(context);
-  call.job.data = data;
-  call.job.count = bytes;
-  call.job.root = root;
-  queue_.run(call, plan_broadcast(call.job, size(), options_));
+  call.args.data = data;
+  call.args.count = bytes;
+  call.args.root = root;
+  queue_.run(call, plan_broadcast(call.args, size(), options_));
 }
 
 void P2pComm::all_to_all(ConstParts send, Parts receive, const OpContext& context) {
   Call& call = queue_.take(context);
-  call.job.inputs.assign(send.begin(), send.end());
-  call.job.parts.assign(receive.begin(), receive.end());
+  call.args.inputs.assign(send.begin(), send.end());
+  call.args.parts.assign(receive.begin(), receive.end());
   queue_.run(call, ScheduleKind::kAllToAll);
 }
 

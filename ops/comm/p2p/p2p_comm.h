@@ -55,7 +55,7 @@ class P2pComm final : public Comm {
   Call& all_reduce_call(std::byte* data, std::size_t count, const Reduction& reduction,
                         const OpContext& context);
 
-  Movement own_movement_;
+  ProgressTracker own_tracker_;
   std::unique_ptr<Transport> transport_;
   P2pOptions options_;
   CallQueue queue_;

@@ -11,42 +11,43 @@
 namespace chainmail::ops {
 namespace {
 
-std::size_t elements(std::size_t bytes, const Job& job) {
-  const std::size_t most = job.is_compressed() ? wire_capacity(bytes) : bytes / job.element_bytes();
+std::size_t elements(std::size_t bytes, const CollectiveArgs& args) {
+  const std::size_t most =
+      args.is_compressed() ? wire_capacity(bytes) : bytes / args.element_bytes();
   return std::max<std::size_t>(most, 1);
 }
 
 }  // namespace
 
-ScheduleKind plan_all_reduce(Job& job, int size, const P2pOptions& options) {
-  if (job.count == 0) return ScheduleKind::kBarrier;
-  const std::size_t bytes = job.message_bytes(job.count);
+ScheduleKind plan_all_reduce(CollectiveArgs& args, int size, const P2pOptions& options) {
+  if (args.count == 0) return ScheduleKind::kBarrier;
+  const std::size_t bytes = args.message_bytes(args.count);
   const bool is_small = bytes <= options.small_bytes;
-  const bool loses_bits = job.is_compressed() || job.reduction.dtype == DataType::kFloat16 ||
-                          job.reduction.dtype == DataType::kBFloat16;
+  const bool loses_bits = args.is_compressed() || args.reduction.dtype == DataType::kFloat16 ||
+                          args.reduction.dtype == DataType::kBFloat16;
   const bool is_crowded = size > options.max_direct_ranks;
-  job.piece = elements(options.piece_bytes, job);
+  args.piece = elements(options.piece_bytes, args);
   if (size == 2 || (is_small && !is_crowded)) return ScheduleKind::kExchange;
   if (is_crowded && !loses_bits && is_small) return ScheduleKind::kDoubling;
-  job.piece = elements(options.slice_bytes * static_cast<std::size_t>(size), job);
+  args.piece = elements(options.slice_bytes * static_cast<std::size_t>(size), args);
   return is_crowded && !loses_bits ? ScheduleKind::kRing : ScheduleKind::kDirect;
 }
 
-ScheduleKind plan_reduce_scatter(Job& job, int /*size*/, const P2pOptions& options) {
-  if (job.count == 0) return ScheduleKind::kBarrier;
-  job.piece = elements(options.piece_bytes, job);
+ScheduleKind plan_reduce_scatter(CollectiveArgs& args, int /*size*/, const P2pOptions& options) {
+  if (args.count == 0) return ScheduleKind::kBarrier;
+  args.piece = elements(options.piece_bytes, args);
   return ScheduleKind::kReduceScatter;
 }
 
-ScheduleKind plan_broadcast(Job& job, int size, const P2pOptions& options) {
-  if (job.count == 0) return ScheduleKind::kBarrier;
-  job.piece = std::max<std::size_t>(options.piece_bytes, 1);
-  const bool is_long = job.count > 2 * options.piece_bytes;
+ScheduleKind plan_broadcast(CollectiveArgs& args, int size, const P2pOptions& options) {
+  if (args.count == 0) return ScheduleKind::kBarrier;
+  args.piece = std::max<std::size_t>(options.piece_bytes, 1);
+  const bool is_long = args.count > 2 * options.piece_bytes;
   return size > 2 && is_long ? ScheduleKind::kBroadcastChain : ScheduleKind::kBroadcastTree;
 }
 
-ScheduleKind plan_all_gather(const Job& job, int size, const P2pOptions& options) {
-  if (job.count == 0) return ScheduleKind::kBarrier;
+ScheduleKind plan_all_gather(const CollectiveArgs& args, int size, const P2pOptions& options) {
+  if (args.count == 0) return ScheduleKind::kBarrier;
   return size > options.max_direct_ranks ? ScheduleKind::kAllGatherRing
                                          : ScheduleKind::kAllGatherDirect;
 }

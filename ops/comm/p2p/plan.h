@@ -32,7 +32,7 @@ struct P2pOptions {
   /// How long a wait looks for messages before it sleeps: waking up costs tens of microseconds.
   std::chrono::microseconds spin{50};
   /// Of the group that the Comm belongs to, which must outlive it; null: the Comm has its own.
-  Movement* movement = nullptr;
+  ProgressTracker* tracker = nullptr;
 };
 
 enum class ScheduleKind {
@@ -50,8 +50,8 @@ enum class ScheduleKind {
 };
 inline constexpr std::size_t kScheduleKindCount = 11;
 
-/// What carries an all_reduce; sets Job::piece. Nothing to move is a barrier, here and below: its
-/// messages carry the header, so that ranks which disagree find out.
+/// What carries an all_reduce; sets CollectiveArgs::piece. Nothing to move is a barrier, here and
+/// below: its messages carry the header, so that ranks which disagree find out.
 ///
 /// | ranks             | bytes <= small_bytes | more               |
 /// |-------------------|----------------------|--------------------|
@@ -61,11 +61,15 @@ inline constexpr std::size_t kScheduleKindCount = 11;
 ///
 /// Compressed calls of more than two ranks go direct whatever their number: two roundings, never
 /// one per hop; the same for types of 16 bits, which would lose bits at each hop.
-[[nodiscard]] ScheduleKind plan_all_reduce(Job& job, int size, const P2pOptions& options);
-[[nodiscard]] ScheduleKind plan_reduce_scatter(Job& job, int size, const P2pOptions& options);
+[[nodiscard]] ScheduleKind plan_all_reduce(CollectiveArgs& args, int size,
+                                           const P2pOptions& options);
+[[nodiscard]] ScheduleKind plan_reduce_scatter(CollectiveArgs& args, int size,
+                                               const P2pOptions& options);
 /// A tree for small buffers, a chain of pieces where bandwidth counts.
-[[nodiscard]] ScheduleKind plan_broadcast(Job& job, int size, const P2pOptions& options);
-[[nodiscard]] ScheduleKind plan_all_gather(const Job& job, int size, const P2pOptions& options);
+[[nodiscard]] ScheduleKind plan_broadcast(CollectiveArgs& args, int size,
+                                          const P2pOptions& options);
+[[nodiscard]] ScheduleKind plan_all_gather(const CollectiveArgs& args, int size,
+                                           const P2pOptions& options);
 
 [[nodiscard]] std::unique_ptr<Schedule> make_schedule(ScheduleKind kind, Transport& transport);
 

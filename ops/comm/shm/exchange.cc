@@ -71,8 +71,8 @@ class Traffic {
 }  // namespace
 
 void ShmComm::barrier(const OpContext& context) {
-  meeting_.enter(Method::kBarrier, 0, nullptr, 0, context);
-  meeting_.wait_for_entries(context);
+  sync_.enter(Method::kBarrier, 0, nullptr, 0, context);
+  sync_.wait_for_entries(context);
 }
 
 void ShmComm::all_gather(Parts parts, const OpContext& context) {
@@ -101,28 +101,28 @@ void ShmComm::gather_in_steps(Method method, Parts parts, std::uint64_t digest,
   std::size_t longest = 0;
   for (const auto& part : parts) longest = std::max(longest, part.size());
   if (longest <= kInlineBytes) {
-    meeting_.enter(method, digest, parts[self].data(), parts[self].size(), context);
-    meeting_.wait_for_entries(context);
+    sync_.enter(method, digest, parts[self].data(), parts[self].size(), context);
+    sync_.wait_for_entries(context);
     for (std::size_t r = 0; r < ranks; ++r) {
       if (r == self) continue;
-      copy_bytes(parts[r].data(), meeting_.payload(static_cast<int>(r)), parts[r].size());
+      copy_bytes(parts[r].data(), sync_.payload(static_cast<int>(r)), parts[r].size());
     }
     return;
   }
-  const std::size_t room = meeting_.segment().layout().chunk_bytes;
+  const std::size_t room = sync_.segment().layout().chunk_bytes;
   const std::size_t steps = steps_for(longest, room);
   for (std::size_t s = 0; s < steps; ++s) {
-    const std::uint64_t step = meeting_.next_step();
+    const std::uint64_t step = sync_.next_step();
     const auto piece = [&](std::size_t r) {
       const std::size_t begin = cut(parts[r].size(), s, steps);
       return parts[r].subspan(begin, cut(parts[r].size(), s + 1, steps) - begin);
     };
-    copy_bytes(meeting_.segment().staging(rank(), step), piece(self).data(), piece(self).size());
+    copy_bytes(sync_.segment().staging(rank(), step), piece(self).data(), piece(self).size());
     finish_step(method, digest, step, s == 0, context);
     wait_step(step, s == 0, context);
     for (std::size_t r = 0; r < ranks; ++r) {
       if (r == self) continue;
-      copy_bytes(piece(r).data(), meeting_.segment().staging(static_cast<int>(r), step),
+      copy_bytes(piece(r).data(), sync_.segment().staging(static_cast<int>(r), step),
                  piece(r).size());
     }
   }
@@ -131,41 +131,40 @@ void ShmComm::gather_in_steps(Method method, Parts parts, std::uint64_t digest,
 void ShmComm::all_to_all(ConstParts send, Parts receive, const OpContext& context) {
   const auto ranks = static_cast<std::size_t>(size());
   const auto self = static_cast<std::size_t>(rank());
-  const Segment& segment = meeting_.segment();
+  const Segment& segment = sync_.segment();
   copy_bytes(receive[self].data(), send[self].data(),
              std::min(receive[self].size(), send[self].size()));
 
   // First everybody says how much goes where: sizes differ from pair to pair.
-  std::uint64_t step = meeting_.next_step();
+  std::uint64_t step = sync_.next_step();
   std::vector<std::uint64_t> row(ranks);
   for (std::size_t r = 0; r < ranks; ++r) row[r] = send[r].size();
   std::memcpy(segment.staging(rank(), step), row.data(), ranks * sizeof(std::uint64_t));
-  meeting_.enter(Method::kAllToAll, 0, nullptr, 0, context);
-  meeting_.wait_for_entries(context);
+  sync_.enter(Method::kAllToAll, 0, nullptr, 0, context);
+  sync_.wait_for_entries(context);
   Traffic traffic(ranks);
   for (std::size_t r = 0; r < ranks; ++r) {
     traffic.set_row(r, segment.staging(static_cast<int>(r), step));
     const std::size_t expected = receive[r].size();
     if (traffic.bytes(r, self) == expected) continue;
     const int peer = static_cast<int>(r);
-    meeting_.fail(
-        std::make_exception_ptr(MismatchError(
-            "ranks disagree in " + context.header.describe() + ": " + meeting_.name(peer) +
-            " sends " + std::to_string(traffic.bytes(r, self)) + " bytes to " +
-            meeting_.name(rank()) + ", which expects " + std::to_string(expected))),
-        context);
+    sync_.fail(std::make_exception_ptr(MismatchError(
+                   "ranks disagree in " + context.header.describe() + ": " + sync_.name(peer) +
+                   " sends " + std::to_string(traffic.bytes(r, self)) + " bytes to " +
+                   sync_.name(rank()) + ", which expects " + std::to_string(expected))),
+               context);
   }
 
   const std::size_t steps = traffic.steps(segment.layout().chunk_bytes - 64 * ranks);
   for (std::size_t s = 0; s < steps; ++s) {
-    step = meeting_.next_step();
+    step = sync_.next_step();
     for (std::size_t to = 0; to < ranks; ++to) {
       if (to == self) continue;
       copy_bytes(segment.staging(rank(), step) + traffic.offset(self, to, s, steps),
                  send[to].data() + cut(row[to], s, steps), traffic.piece(self, to, s, steps));
     }
-    meeting_.publish_staged(step);
-    meeting_.wait_for_staged(step, context);
+    sync_.publish_staged(step);
+    sync_.wait_for_staged(step, context);
     for (std::size_t from = 0; from < ranks; ++from) {
       if (from == self) continue;
       copy_bytes(

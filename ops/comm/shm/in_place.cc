@@ -64,7 +64,7 @@ std::shared_ptr<std::byte> ShmComm::allocate(std::size_t bytes, const OpContext&
     if (!why.empty()) {
       internal::log_line(
           internal::LogLevel::kWarning,
-          meeting_.name(rank()) + " and its peers use private memory, which is slower: " + why);
+          sync_.name(rank()) + " and its peers use private memory, which is slower: " + why);
     }
     return allocate_private(bytes);
   }
@@ -90,7 +90,7 @@ ShmComm::Location ShmComm::find_buffer(const std::byte* data, std::size_t bytes)
 ShmComm::Agreement ShmComm::agree_on_place() const noexcept {
   const auto place_of = [this](int rank) {
     Place place;
-    std::memcpy(&place, meeting_.payload(rank), sizeof place);
+    std::memcpy(&place, sync_.payload(rank), sizeof place);
     return place;
   };
   const Place first = place_of(0);
@@ -107,12 +107,12 @@ ShmComm::Agreement ShmComm::agree_on_place() const noexcept {
 
 bool ShmComm::reduce_in_place(const Target& target, const Location& location, std::size_t count,
                               const Reduction& reduction, const OpContext& context) {
-  meeting_.enter(target.method, target.digest, reinterpret_cast<const std::byte*>(&location.place),
-                 sizeof location.place, context);
-  meeting_.wait_for_entries(context);
+  sync_.enter(target.method, target.digest, reinterpret_cast<const std::byte*>(&location.place),
+              sizeof location.place, context);
+  sync_.wait_for_entries(context);
   if (agree_on_place() != Agreement::kAllShared) return false;
   const std::size_t size = size_of(reduction.dtype);
-  const std::uint64_t step = meeting_.next_step();
+  const std::uint64_t step = sync_.next_step();
   const Slice own =
       share(count, size, static_cast<std::size_t>(rank()), static_cast<std::size_t>(this->size()));
   for (int r = 0; r < this->size(); ++r) {
@@ -125,12 +125,12 @@ bool ShmComm::reduce_in_place(const Target& target, const Location& location, st
     ops::reduce(parts_, sources_, length, reduction.dtype, reduction.op, reduction.scale);
     done += length;
     if (done == own.length()) break;
-    meeting_.show_movement();
+    sync_.show_progress();
     for (std::byte*& part : parts_) part += length * size;
     for (const std::byte*& source : sources_) source += length * size;
   }
-  meeting_.publish_reduced(step);
-  meeting_.wait_for_reduced(step, context);
+  sync_.publish_reduced(step);
+  sync_.wait_for_reduced(step, context);
   return true;
 }
 

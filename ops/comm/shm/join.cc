@@ -15,8 +15,8 @@
 #include <thread>
 
 #include "base/error.h"
-#include "ops/comm/shm/meeting.h"
-#include "ops/core/attendance.h"
+#include "ops/comm/shm/shm_sync.h"
+#include "ops/core/liveness.h"
 
 namespace chainmail::ops::shm {
 namespace {
@@ -52,11 +52,11 @@ std::string wait_for_key(Rendezvous& rendezvous, const std::string& key,
                          const ShmCommOptions& options, internal::Deadline deadline,
                          const FailureState* failure) {
   microseconds pause{50};
-  Absentees absentees(&rendezvous);
+  MissingRanks missing_ranks(&rendezvous);
   for (;;) {
     if (auto value = rendezvous.try_get(key)) return *value;
     if (failure != nullptr) failure->rethrow_if_failed();
-    if (const auto end = absentees.end_of(0)) {
+    if (const auto end = missing_ranks.end_of(0)) {
       throw ended_before({global_rank_of(options, 0), options.host, end->cause},
                          "offered its shared memory");
     }
@@ -103,7 +103,7 @@ Segment find_or_create(const ShmCommOptions& options, Rendezvous& rendezvous,
 
 }  // namespace
 
-Meeting::Meeting(const ShmCommOptions& options, Rendezvous& rendezvous, internal::Deadline deadline,
+ShmSync::ShmSync(const ShmCommOptions& options, Rendezvous& rendezvous, internal::Deadline deadline,
                  const FailureState* failure)
     : rank_(options.rank),
       size_(options.size),
@@ -119,23 +119,23 @@ Meeting::Meeting(const ShmCommOptions& options, Rendezvous& rendezvous, internal
           throw;
         }
       }()),
-      movement_(options.movement != nullptr ? *options.movement : own_movement_) {
+      tracker_(options.tracker != nullptr ? *options.tracker : own_tracker_) {
   for (int rank = 0; global_ranks_.size() < static_cast<std::size_t>(size_); ++rank) {
     global_ranks_.push_back(rank);
   }
   join(rendezvous, options.key_prefix, deadline);
   segment_.close_file();
   count_cores();
-  movement_.show_in(&segment_.area(rank_).movement);
+  tracker_.show_in(&segment_.area(rank_).progress);
 }
 
-Meeting::~Meeting() {
-  movement_.show_in(nullptr);
+ShmSync::~ShmSync() {
+  tracker_.show_in(nullptr);
   segment_.area(rank_).presence.store(Presence::kLeft);
   segment_.wake_sleepers();
 }
 
-void Meeting::join(Rendezvous& rendezvous, const std::string& key_prefix,
+void ShmSync::join(Rendezvous& rendezvous, const std::string& key_prefix,
                    internal::Deadline deadline) {
   RankArea& own = segment_.area(rank_);
   own.pid = ::getpid();
@@ -147,7 +147,7 @@ void Meeting::join(Rendezvous& rendezvous, const std::string& key_prefix,
     return segment_.area(rank).presence.load() != Presence::kAbsent;
   };
   processes_.resize(static_cast<std::size_t>(size_));
-  Absentees absentees(&rendezvous);
+  MissingRanks missing_ranks(&rendezvous);
   for (int rank = 0; rank < size_; ++rank) {
     while (!is_here(rank)) {
       if (failure_ != nullptr) failure_->rethrow_if_failed();
@@ -156,7 +156,7 @@ void Meeting::join(Rendezvous& rendezvous, const std::string& key_prefix,
       }
       watch_peers();
       for (int other = rank; other < size_; ++other) {
-        const auto end = is_here(other) ? std::nullopt : absentees.end_of(other);
+        const auto end = is_here(other) ? std::nullopt : missing_ranks.end_of(other);
         if (end && !is_here(other)) {
           throw ended_before({global_rank(other), host_, end->cause},
                              "joined the shared memory of its node");
@@ -180,7 +180,7 @@ void Meeting::join(Rendezvous& rendezvous, const std::string& key_prefix,
 }
 
 // Watches who has joined and is not watched yet.
-void Meeting::watch_peers() {
+void ShmSync::watch_peers() {
   for (int rank = 0; rank < size_; ++rank) {
     Process& process = processes_[static_cast<std::size_t>(rank)];
     const RankArea& area = segment_.area(rank);
@@ -193,13 +193,13 @@ void Meeting::watch_peers() {
   }
 }
 
-bool Meeting::is_dead(int rank) const {
+bool ShmSync::is_dead(int rank) const {
   const Process& process = processes_[static_cast<std::size_t>(rank)];
   pollfd poll_one{process.fd.get(), POLLIN, 0};
   return process.is_gone || (process.fd.is_open() && ::poll(&poll_one, 1, 0) == 1);
 }
 
-void Meeting::count_cores() {
+void ShmSync::count_cores() {
   cpu_set_t all;
   CPU_ZERO(&all);
   for (int rank = 0; rank < size_; ++rank) CPU_OR(&all, &all, &segment_.area(rank).cpus);

@@ -64,12 +64,12 @@ bool ShmComm::try_all_reduce(std::byte* data, std::size_t count, const Reduction
   const std::size_t bytes = count * size_of(reduction.dtype);
   if (bytes > staged_limit_) return false;
   const bool is_inline = bytes <= kInlineBytes;
-  const std::uint64_t step = is_inline ? 0 : meeting_.next_step();
-  if (!is_inline) std::memcpy(meeting_.segment().staging(rank(), step), data, bytes);
-  if (!meeting_.try_enter(Method::kAllReduce, bytes, data, is_inline ? bytes : 0, header)) {
+  const std::uint64_t step = is_inline ? 0 : sync_.next_step();
+  if (!is_inline) std::memcpy(sync_.segment().staging(rank(), step), data, bytes);
+  if (!sync_.try_enter(Method::kAllReduce, bytes, data, is_inline ? bytes : 0, header)) {
     return false;
   }
-  if (!meeting_.look_for_entries()) {
+  if (!sync_.look_for_entries()) {
     shown_step_ = step;
     return false;
   }
@@ -85,15 +85,15 @@ void ShmComm::reduce_inline(const Target& target, std::byte* data, std::size_t c
                             const Reduction& reduction, const OpContext& context) {
   const std::size_t bytes = count * size_of(reduction.dtype);
   if (!std::exchange(shown_step_, {})) {
-    meeting_.enter(target.method, target.digest, data, bytes, context);
+    sync_.enter(target.method, target.digest, data, bytes, context);
   }
-  meeting_.wait_for_entries(context);
+  sync_.wait_for_entries(context);
   if (wants_result(target)) use_entries(data, count, reduction);
 }
 
 void ShmComm::use_entries(std::byte* data, std::size_t count, const Reduction& reduction) {
   for (int rank = 0; rank < size(); ++rank) {
-    sources_[static_cast<std::size_t>(rank)] = meeting_.payload(rank);
+    sources_[static_cast<std::size_t>(rank)] = sync_.payload(rank);
   }
   ops::reduce(data, sources_, count, reduction.dtype, reduction.op, reduction.scale);
 }
@@ -101,15 +101,15 @@ void ShmComm::use_entries(std::byte* data, std::size_t count, const Reduction& r
 void ShmComm::reduce_staged(const Target& target, std::byte* data, std::size_t count,
                             const Reduction& reduction, const OpContext& context) {
   const auto shown_step = std::exchange(shown_step_, {});
-  const std::uint64_t step = shown_step ? *shown_step : meeting_.next_step();
+  const std::uint64_t step = shown_step ? *shown_step : sync_.next_step();
   if (!shown_step) {
     // The root of a reduce reads its own buffer, and nobody else does.
     if (target.root != rank()) {
-      std::memcpy(meeting_.segment().staging(rank(), step), data, count * size_of(reduction.dtype));
+      std::memcpy(sync_.segment().staging(rank(), step), data, count * size_of(reduction.dtype));
     }
-    meeting_.enter(target.method, target.digest, nullptr, 0, context);
+    sync_.enter(target.method, target.digest, nullptr, 0, context);
   }
-  meeting_.wait_for_entries(context);
+  sync_.wait_for_entries(context);
   if (wants_result(target)) use_staged(data, count, reduction, step);
 }
 
@@ -125,8 +125,8 @@ void ShmComm::reduce_in_steps(const Target& target, std::byte* data, std::size_t
   const std::size_t size = size_of(reduction.dtype);
   // One step if it can be; else two areas of half the room stay longer in the caches, unless fewer
   // waits matter more.
-  const std::size_t room = meeting_.segment().layout().chunk_bytes / size;
-  const std::size_t chunk = count <= room || meeting_.is_crowded() ? room : room / 2;
+  const std::size_t room = sync_.segment().layout().chunk_bytes / size;
+  const std::size_t chunk = count <= room || sync_.is_crowded() ? room : room / 2;
   const std::size_t steps = (count + chunk - 1) / chunk;
   const auto ranks = static_cast<std::size_t>(this->size());
   const auto self = static_cast<std::size_t>(rank());
@@ -137,34 +137,34 @@ void ShmComm::reduce_in_steps(const Target& target, std::byte* data, std::size_t
   const auto stage = [&](std::size_t s, std::uint64_t step) {
     const Slice all = part(0, count, s, steps);
     const Slice own = share(all.length(), size, self, ranks);
-    std::byte* to = meeting_.segment().staging(rank(), step);
+    std::byte* to = sync_.segment().staging(rank(), step);
     const std::byte* from = data + all.begin * size;
     ops::copy_memory(to, from, own.begin * size);
     ops::copy_memory(to + own.end * size, from + own.end * size, (all.length() - own.end) * size);
   };
 
-  std::uint64_t step = meeting_.next_step();
+  std::uint64_t step = sync_.next_step();
   stage(0, step);
   begin_steps(target, step, has_entered, context);
   for (std::size_t s = 0; s < steps; ++s) {
     const Slice all = part(0, count, s, steps);
     const Slice own = share(all.length(), size, self, ranks);
     std::byte* chunk_data = data + all.begin * size;
-    const std::byte* result = meeting_.segment().staging(rank(), step);
-    if (s > 0) meeting_.wait_for_staged(step, context);
+    const std::byte* result = sync_.segment().staging(rank(), step);
+    if (s > 0) sync_.wait_for_staged(step, context);
     find_parts(chunk_data + own.begin * size, own.begin * size, step);
     const std::span<std::byte* const> all_parts = parts_;
     ops::reduce(target.root < 0 ? all_parts : all_parts.subspan(root_index, 1), sources_,
                 own.length(), reduction.dtype, reduction.op, reduction.scale);
-    meeting_.publish_reduced(step);
+    sync_.publish_reduced(step);
     // The next chunk goes out before the wait, so that the others have work meanwhile.
-    const std::uint64_t next = s + 1 < steps ? meeting_.next_step() : step;
+    const std::uint64_t next = s + 1 < steps ? sync_.next_step() : step;
     if (s + 1 < steps) {
       stage(s + 1, next);
-      meeting_.publish_staged(next);
+      sync_.publish_staged(next);
     }
     if (wants_result(target)) {
-      meeting_.wait_for_reduced(step, context);
+      sync_.wait_for_reduced(step, context);
       ops::copy_memory(chunk_data, result, own.begin * size);
       ops::copy_memory(chunk_data + own.end * size, result + own.end * size,
                        (all.length() - own.end) * size);
@@ -180,14 +180,14 @@ void ShmComm::begin_steps(const Target& target, std::uint64_t step, bool has_ent
   bool is_published = !has_entered;
   if (!has_entered) {
     const Place elsewhere;
-    meeting_.enter(target.method, target.digest, reinterpret_cast<const std::byte*>(&elsewhere),
-                   sizeof elsewhere, context);
-    meeting_.wait_for_entries(context);
+    sync_.enter(target.method, target.digest, reinterpret_cast<const std::byte*>(&elsewhere),
+                sizeof elsewhere, context);
+    sync_.wait_for_entries(context);
     is_published = agree_on_place() == Agreement::kNoneShared;
   }
   if (!is_published) {
-    meeting_.publish_staged(step);
-    meeting_.wait_for_staged(step, context);
+    sync_.publish_staged(step);
+    sync_.wait_for_staged(step, context);
   }
 }
 
@@ -199,11 +199,11 @@ void ShmComm::reduce_scatter(ConstParts input, std::byte* output, const Reductio
   std::size_t bytes = 0;
   for (const auto& part : input) bytes += part.size();
   // Rounding may add an element per rank to a step.
-  const std::size_t chunk = meeting_.segment().layout().chunk_bytes / size - ranks;
+  const std::size_t chunk = sync_.segment().layout().chunk_bytes / size - ranks;
   const std::size_t steps = std::max<std::size_t>((bytes / size + chunk - 1) / chunk, 1);
   for (std::size_t s = 0; s < steps; ++s) {
-    const std::uint64_t step = meeting_.next_step();
-    std::byte* staging = meeting_.segment().staging(rank(), step);
+    const std::uint64_t step = sync_.next_step();
+    std::byte* staging = sync_.segment().staging(rank(), step);
     std::size_t offset = 0;
     std::size_t own_offset = 0;
     for (std::size_t owner = 0; owner < ranks; ++owner) {
@@ -227,7 +227,7 @@ void ShmComm::reduce_scatter(ConstParts input, std::byte* output, const Reductio
 void ShmComm::find_sources(const std::byte* own, std::size_t offset, std::uint64_t step) {
   for (int rank = 0; rank < size(); ++rank) {
     sources_[static_cast<std::size_t>(rank)] =
-        rank == this->rank() ? own : meeting_.segment().staging(rank, step) + offset;
+        rank == this->rank() ? own : sync_.segment().staging(rank, step) + offset;
   }
 }
 
@@ -235,7 +235,7 @@ void ShmComm::find_parts(std::byte* own, std::size_t offset, std::uint64_t step)
   find_sources(own, offset, step);
   for (int rank = 0; rank < size(); ++rank) {
     parts_[static_cast<std::size_t>(rank)] =
-        rank == this->rank() ? own : meeting_.segment().staging(rank, step) + offset;
+        rank == this->rank() ? own : sync_.segment().staging(rank, step) + offset;
   }
 }
 
@@ -243,17 +243,17 @@ void ShmComm::find_parts(std::byte* own, std::size_t offset, std::uint64_t step)
 void ShmComm::finish_step(Method method, std::uint64_t digest, std::uint64_t step, bool is_first,
                           const OpContext& context) {
   if (is_first) {
-    meeting_.enter(method, digest, nullptr, 0, context);
+    sync_.enter(method, digest, nullptr, 0, context);
   } else {
-    meeting_.publish_staged(step);
+    sync_.publish_staged(step);
   }
 }
 
 void ShmComm::wait_step(std::uint64_t step, bool is_first, const OpContext& context) {
   if (is_first) {
-    meeting_.wait_for_entries(context);
+    sync_.wait_for_entries(context);
   } else {
-    meeting_.wait_for_staged(step, context);
+    sync_.wait_for_staged(step, context);
   }
 }
 

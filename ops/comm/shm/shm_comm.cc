@@ -21,11 +21,11 @@ constexpr std::size_t kStagedBytesOfMany = std::size_t{16} << 10;
 
 ShmComm::ShmComm(const ShmCommOptions& options, Rendezvous& rendezvous, internal::Deadline deadline,
                  const FailureState* failure)
-    : meeting_(options, rendezvous, deadline, failure),
+    : sync_(options, rendezvous, deadline, failure),
       parts_(static_cast<std::size_t>(options.size)),
       sources_(static_cast<std::size_t>(options.size)),
       staged_limit_(std::min(options.size <= 2 ? kStagedBytesOfTwo : kStagedBytesOfMany,
-                             meeting_.segment().layout().chunk_bytes)) {}
+                             sync_.segment().layout().chunk_bytes)) {}
 
 }  // namespace shm
 

@@ -35,7 +35,7 @@ struct ShmCommOptions {
   /// rank, and fewer bytes make more steps.
   std::size_t chunk_bytes = std::size_t{256} << 10;
   /// Of the group that the Comm belongs to, which must outlive it; null: the Comm has its own.
-  Movement* movement = nullptr;
+  ProgressTracker* tracker = nullptr;
 };
 
 /// This rank's end; collective over the ranks of the Comm, returns when all have come.

@@ -17,8 +17,8 @@
 #include <vector>
 
 #include "ops/comm/comm.h"
-#include "ops/comm/shm/meeting.h"
 #include "ops/comm/shm/memory/shared_buffer.h"
+#include "ops/comm/shm/shm_sync.h"
 #include "ops/comm/shm/slice.h"
 
 namespace chainmail::ops::shm {
@@ -28,8 +28,8 @@ class ShmComm final : public Comm {
   ShmComm(const ShmCommOptions& options, Rendezvous& rendezvous, internal::Deadline deadline,
           const FailureState* failure);
 
-  int rank() const noexcept override { return meeting_.rank(); }
-  int size() const noexcept override { return meeting_.size(); }
+  int rank() const noexcept override { return sync_.rank(); }
+  int size() const noexcept override { return sync_.size(); }
 
   void all_reduce(std::byte* data, std::size_t count, const Reduction& reduction,
                   const OpContext& context) override;
@@ -45,7 +45,7 @@ class ShmComm final : public Comm {
   void barrier(const OpContext& context) override;
   [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes,
                                                     const OpContext& context) override;
-  void abort() noexcept override { meeting_.abort(); }
+  void abort() noexcept override { sync_.abort(); }
 
  private:
   /// A reduction to everybody (root -1) or to one rank.
@@ -96,7 +96,7 @@ class ShmComm final : public Comm {
                    const OpContext& context);
   void wait_step(std::uint64_t step, bool is_first, const OpContext& context);
 
-  Meeting meeting_;
+  ShmSync sync_;
   struct Registered {
     std::uint64_t id;
     std::weak_ptr<SharedBuffer> buffer;

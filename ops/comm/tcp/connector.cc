@@ -35,7 +35,7 @@ Connector::Connector(HandshakeIdentity identity, const std::vector<PeerName>& na
     : identity_(std::move(identity)),
       names_(names),
       rendezvous_(std::move(rendezvous)),
-      absentees_(rendezvous_.get()),
+      missing_ranks_(rendezvous_.get()),
       key_prefix_(std::move(key_prefix)),
       epoll_fd_(epoll_fd),
       epoll_key_(epoll_key),
@@ -205,7 +205,7 @@ void Connector::look_up(int rank, Peer& peer) {
 }
 
 void Connector::throw_if_ended(int rank) {
-  if (const auto end = absentees_.end_of(rank)) {
+  if (const auto end = missing_ranks_.end_of(rank)) {
     throw PeerError(name(rank).describe() + " " + end->cause + " before it met " +
                         name(identity_.rank).describe() + " in group " + identity_.group,
                     name(rank).rank);

@@ -21,7 +21,7 @@
 #include "base/unique_fd.h"
 #include "ops/comm/tcp/handshake.h"
 #include "ops/comm/transport.h"
-#include "ops/core/attendance.h"
+#include "ops/core/liveness.h"
 #include "ops/core/rendezvous.h"
 
 namespace chainmail::ops {
@@ -78,7 +78,7 @@ class Connector {
   HandshakeIdentity identity_;
   const std::vector<PeerName>& names_;
   std::shared_ptr<Rendezvous> rendezvous_;
-  Absentees absentees_;
+  MissingRanks missing_ranks_;
   std::string key_prefix_;
   int epoll_fd_;
   std::uint64_t epoll_key_;

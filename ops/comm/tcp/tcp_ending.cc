@@ -87,7 +87,7 @@ void TcpTransport::fail(const std::exception_ptr& error) noexcept {
   try {
     const std::string body = encode_error(error);
     for (const int rank : linked_) link(rank).end_with(FrameType::kAbort, body);
-    if (size() > 1) rendezvous_->set(board_key(), body);
+    if (size() > 1) rendezvous_->set(failure_key(), body);
     linger(kAbortTime, true);
   } catch (const std::exception& problem) {
     internal::log_line(internal::LogLevel::kWarning, "group " + options_.group +

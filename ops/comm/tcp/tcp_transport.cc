@@ -27,7 +27,7 @@ constexpr std::uint64_t kConnectorKey = 0;
 constexpr std::uint64_t kWakeKey = 1;
 constexpr std::uint64_t kFirstPeerKey = 2;
 // Shorter than the time between two inquiries about one transfer.
-constexpr milliseconds kBoardPause{50};
+constexpr milliseconds kFailureCheckPause{50};
 
 }  // namespace
 
@@ -75,7 +75,7 @@ PeerLink& TcpTransport::link(int rank) {
   Peer& peer = peers_.at(static_cast<std::size_t>(rank));
   if (!peer.link) {
     peer.link =
-        std::make_unique<PeerLink>(name(options_.rank), name(rank), log_, counters_, movement());
+        std::make_unique<PeerLink>(name(options_.rank), name(rank), log_, counters_, tracker());
     linked_.push_back(rank);
   }
   return *peer.link;
@@ -104,7 +104,7 @@ void TcpTransport::inquire(const Transfer& transfer) {
     close(transfer.peer, "does not answer (cut off)");
     return;
   }
-  check_board();
+  check_reported_failure();
   if (stream) look_closely(transfer.peer);
   if (stream) link(transfer.peer).inquire(transfer);
 }
@@ -133,11 +133,11 @@ PeerState TcpTransport::state(int peer) const {
 
 // A rank that gives up before it is connected to everybody leaves its reason at the rendezvous.
 // One look serves all transfers of a round: each is a round trip to the store.
-void TcpTransport::check_board() {
-  if (!next_board_look_.has_passed()) return;
-  const auto text = rendezvous_->try_get(board_key());
+void TcpTransport::check_reported_failure() {
+  if (!next_failure_check_.has_passed()) return;
+  const auto text = rendezvous_->try_get(failure_key());
   if (text) std::rethrow_exception(decode_error(*text));
-  next_board_look_ = internal::Deadline::after(kBoardPause);
+  next_failure_check_ = internal::Deadline::after(kFailureCheckPause);
 }
 
 void TcpTransport::want(int rank) {

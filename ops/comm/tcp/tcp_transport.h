@@ -89,7 +89,7 @@ class TcpTransport final : public Transport {
   static constexpr std::size_t kReadBudget = std::size_t{1} << 20;
 
   std::string key_prefix() const;
-  std::string board_key() const { return key_prefix() + "failed"; }
+  std::string failure_key() const { return key_prefix() + "failed"; }
   PeerLink& link(int rank);
   Peer& peer(int rank) { return peers_[static_cast<std::size_t>(rank)]; }
   void want(int rank);
@@ -101,7 +101,7 @@ class TcpTransport final : public Transport {
   void watch(int rank);
   void close(int rank, const std::string& reason);
   void throw_if_needed(int rank);
-  void check_board();
+  void check_reported_failure();
   void linger(std::chrono::milliseconds time, bool is_hasty) noexcept;
   bool is_drained(Peer& peer) noexcept;
 
@@ -117,7 +117,7 @@ class TcpTransport final : public Transport {
   static constexpr int kMaxEvents = 32;
   std::array<epoll_event, kMaxEvents> events_{};
   int event_count_ = 0;  ///< events that wait() has found
-  internal::Deadline next_board_look_ = internal::Deadline::after(std::chrono::milliseconds{0});
+  internal::Deadline next_failure_check_ = internal::Deadline::after(std::chrono::milliseconds{0});
   bool has_failed_ = false;
   std::atomic<bool> is_interrupted_{false};
 };

@@ -12,7 +12,7 @@
 #include "base/threads/thread.h"
 #include "ops/core/error_text.h"
 #include "ops/engine/callbacks/user_code.h"
-#include "ops/engine/failure/position_board.h"
+#include "ops/engine/failure/rank_status.h"
 
 namespace chainmail::ops {
 namespace {
@@ -140,7 +140,7 @@ void OperationQueue::run_next(Lock& lock) {
 
 void OperationQueue::remember(const Plan& plan) {
   PastOperation& place = past_[past_count_++ % past_.size()];
-  place.lane = plan.lane;
+  place.channel = plan.channel;
   place.header = plan.header;
 }
 

@@ -10,7 +10,7 @@
 #include "ops/comm/shm/messages/shm_transport.h"
 #include "ops/comm/shm/shm_comm.h"
 #include "ops/comm/tcp/tcp_transport.h"
-#include "ops/core/attendance.h"
+#include "ops/core/liveness.h"
 
 namespace chainmail::ops {
 namespace {
@@ -28,7 +28,7 @@ std::unique_ptr<Comm> make_shm(const CommRequest& request, const GroupOptions& o
   shm.global_ranks = request.global_ranks;
   shm.host = options.host;
   shm.key_prefix = request.name;
-  shm.movement = context.movement;
+  shm.tracker = context.tracker;
   return create_shm_comm(shm, *rendezvous_of(request), context.deadline, context.failure);
 }
 
@@ -67,7 +67,7 @@ std::unique_ptr<Transport> make_tcp_transport(const CommRequest& request,
 std::unique_ptr<Comm> make_tcp(const CommRequest& request, const GroupOptions& options,
                                const OpContext& context) {
   P2pOptions p2p;
-  p2p.movement = context.movement;
+  p2p.tracker = context.tracker;
   return std::make_unique<P2pComm>(make_tcp_transport(request, options), p2p);
 }
 
@@ -98,7 +98,7 @@ CommFactory default_comm_factory(const GroupOptions& options, std::shared_ptr<Mp
     factory.anywhere = [mpi](const CommRequest& request, const GroupOptions& given,
                              const OpContext& context) -> std::unique_ptr<Comm> {
       P2pOptions p2p;
-      p2p.movement = context.movement;
+      p2p.tracker = context.tracker;
       return std::make_unique<P2pComm>(make_mpi_transport(mpi, request, given), p2p);
     };
     factory.transport_anywhere = [mpi](const CommRequest& request, const GroupOptions& given) {

@@ -10,8 +10,8 @@
 #include <utility>
 
 #include "base/error.h"
-#include "ops/core/attendance.h"
-#include "ops/engine/failure/position_board.h"
+#include "ops/core/liveness.h"
+#include "ops/engine/failure/rank_status.h"
 
 namespace chainmail::ops {
 namespace {
@@ -26,11 +26,11 @@ std::vector<int> ranks_of_equal_local_rank(const Topology& topology, int local_r
 
 /// The group's rendezvous for making Comms: get() asks again and again instead of waiting inside,
 /// so that it ends when the group fails.
-class InterruptibleRendezvous final : public Rendezvous, public Attendance {
+class InterruptibleRendezvous final : public Rendezvous, public RankLiveness {
  public:
   InterruptibleRendezvous(std::shared_ptr<Rendezvous> inner, std::shared_ptr<FailureState> failure)
       : inner_(std::move(inner)),
-        attendance_(dynamic_cast<Attendance*>(inner_.get())),
+        liveness_(dynamic_cast<RankLiveness*>(inner_.get())),
         failure_(std::move(failure)) {}
 
   void set(const std::string& key, const std::string& value) override { inner_->set(key, value); }
@@ -57,12 +57,12 @@ class InterruptibleRendezvous final : public Rendezvous, public Attendance {
   }
 
   std::optional<RankEnd> end_of(int rank) override {
-    return attendance_ == nullptr ? std::nullopt : attendance_->end_of(rank);
+    return liveness_ == nullptr ? std::nullopt : liveness_->end_of(rank);
   }
 
  private:
   const std::shared_ptr<Rendezvous> inner_;
-  Attendance* const attendance_;  // inner_, where it knows of ends
+  RankLiveness* const liveness_;  // inner_, where it knows of ends
   const std::shared_ptr<FailureState> failure_;
 };
 

@@ -14,9 +14,9 @@
 #include "ops/engine/device/device_dispatch.h"
 #include "ops/engine/device/device_packing.h"
 #include "ops/engine/device/operation/device_operation.h"
-#include "ops/engine/device/operation/watch.h"
-#include "ops/engine/device/transfers/host_bridge.h"
-#include "ops/engine/device/transfers/transfer_line.h"
+#include "ops/engine/device/operation/device_watchdog.h"
+#include "ops/engine/device/transfers/host_staging.h"
+#include "ops/engine/device/transfers/peer_channel.h"
 
 namespace chainmail::ops {
 namespace {
@@ -37,9 +37,9 @@ class NcclDeviceGroup final : public DeviceGroup {
         comms_(library.nccl(), rendezvous_, group_->topology(), group_->rank(), options_,
                group_->options().name),
         scratch_(library.device(), GrowingMemory::Kind::kDevice),
-        lines_(context_of_lines()),
-        watch_([this] { return find_failure(); },
-               [this](const std::exception_ptr& error) { fail(with_cause(error)); }) {
+        channels_(context_of_lines()),
+        watchdog_([this] { return find_failure(); },
+                  [this](const std::exception_ptr& error) { fail(with_cause(error)); }) {
     const DeviceGuard guard(api(), options_.device);
     check_device(api(), api().create_stream(cross_stream_), "making a stream");
     local_done_ = resources_->events.take();
@@ -53,9 +53,9 @@ class NcclDeviceGroup final : public DeviceGroup {
       internal::log_line(internal::LogLevel::kWarning,
                          "ending the device group " + group_->options().name + ": " + error.what());
     }
-    bridge_.reset();
+    staging_.reset();
     comms_.abort();
-    lines_.end();
+    channels_.end();
     try {
       const DeviceGuard guard(api(), options_.device);
       api().destroy_stream(cross_stream_);
@@ -107,7 +107,7 @@ class NcclDeviceGroup final : public DeviceGroup {
                              " had been given before a barrier",
                          internal::Deadline::after(limit));
       check_device(api(), api().record(operation->end(), stream), "recording an event");
-      watch_.add(operation);
+      watchdog_.add(operation);
       return operation;
     } catch (const InvalidArgument&) {
       throw;
@@ -142,11 +142,11 @@ class NcclDeviceGroup final : public DeviceGroup {
     const std::lock_guard lock(issue_mutex_);
     if (is_shut_down_) return;
     is_shut_down_ = true;
-    while (!watch_.is_idle() && !resources_->failure.has_failed()) {
+    while (!watchdog_.is_idle() && !resources_->failure.has_failed()) {
       std::this_thread::sleep_for(std::chrono::milliseconds{1});
     }
-    watch_.stop();
-    lines_.end();
+    watchdog_.stop();
+    channels_.end();
     if (!resources_->failure.has_failed() && group_->error() == nullptr) {
       try {
         const DeviceGuard guard(api(), options_.device);
@@ -183,7 +183,7 @@ class NcclDeviceGroup final : public DeviceGroup {
     resources_->failure.rethrow_if_failed();
   }
 
-  LineContext context_of_lines() {
+  PeerChannelContext context_of_lines() {
     return {.resources = resources_,
             .make =
                 [this](const Collective& transfer, const NcclWait& wait) {
@@ -217,8 +217,8 @@ class NcclDeviceGroup final : public DeviceGroup {
       const std::uint64_t capture = capture_of(stream);
       auto operation = make_operation(describe_transfer(transfer), deadline);
       if (capture != 0) operation->set_captured();
-      lines_.at(transfer)->issue(transfer, operation, stream, capture, deadline);
-      if (capture == 0) watch_.add(operation);
+      channels_.at(transfer)->issue(transfer, operation, stream, capture, deadline);
+      if (capture == 0) watchdog_.add(operation);
       return operation;
     } catch (const InvalidArgument&) {
       throw;  // found before anything was queued
@@ -257,13 +257,13 @@ class NcclDeviceGroup final : public DeviceGroup {
   StreamComms need(const DevicePlan& plan, const NcclWait& wait) {
     const StreamComms comms = comms_.need(plan.is_hierarchical, wait);
     const bool is_leader = group_->topology().local_rank_of(group_->rank()) == 0;
-    if (plan.crosses_on_host && is_leader && bridge_ == nullptr) {
-      auto bridge =
-          std::make_unique<HostBridge>(resources_, create_leaders_group(*group_, rendezvous_),
-                                       [this](const std::exception_ptr& error) { fail(error); });
+    if (plan.crosses_on_host && is_leader && staging_ == nullptr) {
+      auto staging =
+          std::make_unique<HostStaging>(resources_, create_leaders_group(*group_, rendezvous_),
+                                        [this](const std::exception_ptr& error) { fail(error); });
       const std::lock_guard lock(fail_mutex_);
-      bridge_ = std::move(bridge);
-      if (has_ended_) bridge_->abort(resources_->failure.error());
+      staging_ = std::move(staging);
+      if (has_ended_) staging_->abort(resources_->failure.error());
     }
     return comms;
   }
@@ -299,7 +299,7 @@ class NcclDeviceGroup final : public DeviceGroup {
           .wait = wait,
           .flag = operation->flag(),
           .crosses_on_host = plan.crosses_on_host,
-          .host = plan.crosses_on_host && bridge_ != nullptr ? &bridge_->crossing() : nullptr,
+          .host = plan.crosses_on_host && staging_ != nullptr ? &staging_->crossing() : nullptr,
           .events = &resources_->events};
       follow_last(stream, capture);
       queue(comms, work);
@@ -307,7 +307,7 @@ class NcclDeviceGroup final : public DeviceGroup {
       last_ = operation;
       last_stream_ = stream;
       last_capture_ = capture;
-      if (capture == 0) watch_.add(operation);
+      if (capture == 0) watchdog_.add(operation);
       return operation;
     } catch (const InvalidArgument&) {
       throw;  // found before anything was queued
@@ -366,21 +366,21 @@ class NcclDeviceGroup final : public DeviceGroup {
   void fail(const std::exception_ptr& error) {
     resources_->failure.fail(error);
     const std::exception_ptr first = resources_->failure.error();
-    HostBridge* bridge = nullptr;
+    HostStaging* staging = nullptr;
     {
       const std::lock_guard lock(fail_mutex_);
       if (has_ended_) return;
       has_ended_ = true;
-      bridge = bridge_.get();
+      staging = staging_.get();
     }
     try {
       group_->abort(first);
     } catch (const Error&) {
       // Dead already.
     }
-    if (bridge != nullptr) bridge->abort(first);
+    if (staging != nullptr) staging->abort(first);
     comms_.abort();
-    lines_.release_all();
+    channels_.release_all();
   }
 
   [[noreturn]] void rethrow_as_group() {
@@ -395,8 +395,8 @@ class NcclDeviceGroup final : public DeviceGroup {
   const std::shared_ptr<DeviceResources> resources_;
   DeviceComms comms_;
   GrowingMemory scratch_;
-  TransferLines lines_;
-  std::unique_ptr<HostBridge> bridge_;
+  PeerChannels channels_;
+  std::unique_ptr<HostStaging> staging_;
   DeviceStream cross_stream_;
   DeviceEvent local_done_;
   std::array<DeviceEvent, kStreamPipelineDepth> cross_done_;
@@ -407,7 +407,7 @@ class NcclDeviceGroup final : public DeviceGroup {
   bool is_shut_down_ = false;
   std::mutex fail_mutex_;
   bool has_ended_ = false;
-  Watch watch_;  // last: its thread sees all the above
+  DeviceWatchdog watchdog_;  // last: its thread sees all the above
 };
 
 }  // namespace

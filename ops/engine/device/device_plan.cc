@@ -89,13 +89,14 @@ DevicePlan plan_device_collective(const Collective& collective, const Group& gro
 }
 
 void check_nccl(OpKind kind, const Group& group, const DeviceGroupOptions& options) {
-  check_carrier(group.options(), group.topology(),
-                std::string("NCCL, in ") + to_string(kind) + " on a device,",
-                options.crosses_on_host
-                    ? "use tensors on the CPU: of tensors on devices, non_cuda_aware takes sums "
-                      "and means of floating point numbers by way of the CPU, and nothing else"
-                    : "use tensors on the CPU, or the algorithm non_cuda_aware, which takes sums "
-                      "and means of floating point numbers by way of the CPU");
+  check_unprotected_transport(
+      group.options(), group.topology(),
+      std::string("NCCL, in ") + to_string(kind) + " on a device,",
+      options.crosses_on_host
+          ? "use tensors on the CPU: of tensors on devices, non_cuda_aware takes sums "
+            "and means of floating point numbers by way of the CPU, and nothing else"
+          : "use tensors on the CPU, or the algorithm non_cuda_aware, which takes sums "
+            "and means of floating point numbers by way of the CPU");
 }
 
 std::size_t scratch_bytes(const Collective& collective, const DevicePlan& plan,

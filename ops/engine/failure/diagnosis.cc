@@ -31,20 +31,20 @@ constexpr milliseconds kNewsWait{150};
 constexpr milliseconds kDescribeWait{450};
 constexpr milliseconds kOthersDescribeWait{750};
 constexpr milliseconds kPause{5};
-// Longer than the lookouts need to see that a rank has reached its time limit.
+// Longer than the watchdogs need to see that a rank has reached its time limit.
 constexpr milliseconds kSignWait{500};
 // A time limit is told with at most this fraction of it in delay.
 constexpr int kPromptness = 25;
 
 // What asking may cost in all: of an operation that has failed, where the last question had no
-// answer either, of a failure that is told, and of one round of the lookout, whose end a group
+// answer either, of a failure that is told, and of one round of the watchdog, whose end a group
 // waits for.
 constexpr milliseconds kExplainLimit{850};
 constexpr milliseconds kSilentLimit{50};
 constexpr milliseconds kTellLimit{100};
 constexpr milliseconds kLookLimit{500};
 
-// Rounds of the lookout: ask often at first, then seldom, so that a long operation of many ranks
+// Rounds of the watchdog: ask often at first, then seldom, so that a long operation of many ranks
 // does not flood the store; warn once when ranks are late.
 constexpr int kEagerRounds = 20;
 constexpr int kSeldom = 4;
@@ -74,13 +74,13 @@ Diagnosis::Diagnosis(int rank, const Topology& topology, std::vector<int> global
       rendezvous_(rendezvous),
       activity_(std::move(activity)),
       failure_(std::move(failure)),
-      board_(rank, topology, std::move(global_ranks), options, std::move(rendezvous)) {
+      status_(rank, topology, std::move(global_ranks), options, std::move(rendezvous)) {
   std::iota(all_ranks_.begin(), all_ranks_.end(), 0);
 }
 
 void Diagnosis::publish() {
   const std::lock_guard lock(publish_mutex_);
-  board_.publish(activity_());
+  status_.publish(activity_());
 }
 
 /// The ranks that an operation waits for.
@@ -95,7 +95,7 @@ std::string Diagnosis::list_names(std::span<const int> ranks, Deadline deadline)
   constexpr std::size_t kMost = 8;
   std::string text;
   for (std::size_t i = 0; i < std::min(ranks.size(), kMost); ++i) {
-    text += (i == 0 ? "" : ", ") + board_.name_of(ranks[i], deadline);
+    text += (i == 0 ? "" : ", ") + status_.name_of(ranks[i], deadline);
   }
   return ranks.size() > kMost ? text + " and " + std::to_string(ranks.size() - kMost) + " more"
                               : text;
@@ -140,7 +140,7 @@ Finding Diagnosis::wait_for_cause(bool is_mismatch, Deadline deadline) {
       patience = kOthersDescribeWait;
     }
     if (may_be_mismatch) {
-      if (const auto sentence = board_.find_disagreement(all_ranks_, deadline)) {
+      if (const auto sentence = status_.find_disagreement(all_ranks_, deadline)) {
         return {std::make_exception_ptr(MismatchError(*sentence))};
       }
     }
@@ -154,10 +154,10 @@ Finding Diagnosis::wait_for_cause(bool is_mismatch, Deadline deadline) {
 std::vector<int> Diagnosis::find_stopped(std::span<const int> ranks,
                                          const std::vector<int>& missing_in_comm,
                                          Deadline deadline) {
-  const std::vector<int> silent = board_.find_silent(ranks, deadline);
+  const std::vector<int> silent = status_.find_silent(ranks, deadline);
   std::vector<int> named;
   std::copy_if(silent.begin(), silent.end(), std::back_inserter(named), [&](int rank) {
-    return std::find(missing_in_comm.begin(), missing_in_comm.end(), board_.global_rank(rank)) !=
+    return std::find(missing_in_comm.begin(), missing_in_comm.end(), status_.global_rank(rank)) !=
            missing_in_comm.end();
   });
   return named.empty() ? silent : named;
@@ -165,26 +165,26 @@ std::vector<int> Diagnosis::find_stopped(std::span<const int> ranks,
 
 std::string Diagnosis::describe_timeout(const PlannedOperation& operation) const {
   // "Timed out" is what torch's callers look for.
-  return title_of(operation) + " on " + board_.own_name() +
+  return title_of(operation) + " on " + status_.own_name() +
          ": Timed out waiting: " + describe_standstill(operation) + "; ";
 }
 
 Finding Diagnosis::explain_timeout(const PlannedOperation& operation, const std::string& message,
                                    const std::vector<int>& missing_in_comm, Deadline deadline) {
   const std::vector<int> peers = peers_of(operation);
-  const std::vector<int> missing = board_.find_missing(operation, peers, deadline);
+  const std::vector<int> missing = status_.find_missing(operation, peers, deadline);
   std::string text = describe_timeout(operation);
   std::vector<int> global_missing;
   if (is_from_any_rank(operation.collective)) {
     for (const int rank : missing) {
-      global_missing.push_back(board_.global_rank(rank));
+      global_missing.push_back(status_.global_rank(rank));
     }
     text += "no message with tag " + std::to_string(operation.collective.tag) + " has come from " +
             list_names(missing, deadline);
   } else if (missing.empty()) {
     const std::vector<int> stopped = find_stopped(peers, missing_in_comm, deadline);
     for (const int rank : stopped) {
-      global_missing.push_back(board_.global_rank(rank));
+      global_missing.push_back(status_.global_rank(rank));
     }
     if (stopped.empty()) {
       global_missing = missing_in_comm;
@@ -196,7 +196,7 @@ Finding Diagnosis::explain_timeout(const PlannedOperation& operation, const std:
     text += "; look for a stopped process or a cut network";
   } else {
     for (const int rank : missing) {
-      global_missing.push_back(board_.global_rank(rank));
+      global_missing.push_back(status_.global_rank(rank));
     }
     text += list_names(missing, deadline) + (missing.size() == 1 ? " has" : " have") +
             " not been seen in it; look at what they do, or allow more time if they are only slow";
@@ -214,14 +214,14 @@ Finding Diagnosis::explain_or_throw(const PlannedOperation& operation,
     publish();
     release_peers();
     const Finding cause = wait_for_cause(true, deadline);
-    const std::string text = title_of(operation) + ": " + board_.own_name() + " calls " +
-                             board_.describe(operation) + ", but " + e.what();
+    const std::string text = title_of(operation) + ": " + status_.own_name() + " calls " +
+                             status_.describe(operation) + ", but " + e.what();
     return cause.error != nullptr ? cause : Finding{std::make_exception_ptr(MismatchError(text))};
   } catch (const PeerError& e) {
     publish();
     release_peers();
     const Finding cause = wait_for_cause(false, deadline);
-    const std::string text = title_of(operation) + " on " + board_.own_name() + ": " + e.what();
+    const std::string text = title_of(operation) + " on " + status_.own_name() + ": " + e.what();
     return cause.error != nullptr
                ? cause
                : Finding{std::make_exception_ptr(PeerError(text, e.peer_rank()))};
@@ -231,8 +231,8 @@ Finding Diagnosis::explain_or_throw(const PlannedOperation& operation,
       return cause;
     }
     rendezvous_->set(kFailingKey, "1");
-    board_.sign();
-    // The others get here, too, or their lookouts see the key: let them write down where they are.
+    status_.sign();
+    // The others get here, too, or their watchdogs see the key: let them write down where they are.
     std::this_thread::sleep_for(std::min(kSignWait, operation.timeout / kPromptness));
     const Finding cause = reported_by_others(deadline);
     return cause.error != nullptr
@@ -275,7 +275,7 @@ Finding Diagnosis::explain(const PlannedOperation& operation, const std::excepti
 }
 
 std::exception_ptr Diagnosis::error_of(const std::string& title, const std::exception_ptr& error) {
-  return in_operation(title + " on " + board_.own_name(), error);
+  return in_operation(title + " on " + status_.own_name(), error);
 }
 
 Finding Diagnosis::look(std::span<const LongOperation> operations) noexcept {
@@ -300,7 +300,7 @@ Finding Diagnosis::look(std::span<const LongOperation> operations) noexcept {
     }
     if (ask(kFailingKey, deadline) && !std::exchange(has_signed_, true)) {
       publish();
-      board_.sign();
+      status_.sign();
     }
     if (Finding finding = find_disagreement(operations, deadline); finding.error != nullptr) {
       return finding;
@@ -325,7 +325,7 @@ Finding Diagnosis::find_disagreement(std::span<const LongOperation> operations, 
       ranks.push_back(collective.root);
     }
   }
-  if (const auto sentence = board_.find_disagreement(ranks, deadline)) {
+  if (const auto sentence = status_.find_disagreement(ranks, deadline)) {
     return {std::make_exception_ptr(MismatchError(*sentence))};
   }
   return {};
@@ -337,7 +337,7 @@ void Diagnosis::warn_of_late_ranks(std::span<const LongOperation> operations, De
       continue;
     }
     const std::vector<int> late =
-        board_.find_missing(*each.operation, peers_of(*each.operation), deadline);
+        status_.find_missing(*each.operation, peers_of(*each.operation), deadline);
     if (!late.empty()) {
       internal::log_line(internal::LogLevel::kWarning, title_of(*each.operation) +
                                                            " has been waiting for " +

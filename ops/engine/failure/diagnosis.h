@@ -4,7 +4,7 @@
 // Finds out why an operation failed or does not end: whether the ranks disagree, who is missing,
 // whether another rank has said already what happened.
 //
-// look() is for the lookout thread, explain() for the thread that ran the operation, before it is
+// look() is for the watchdog thread, explain() for the thread that ran the operation, before it is
 // done; both may run at once. Neither throws: what cannot be found out leaves the first error as it
 // was. None of the calls takes longer than a second, whatever has become of the host that keeps the
 // rendezvous: an error that is known must reach its caller.
@@ -24,8 +24,8 @@
 
 #include "base/deadline.h"
 #include "ops/core/failure_state.h"
-#include "ops/engine/failure/lookout.h"
-#include "ops/engine/failure/position_board.h"
+#include "ops/engine/failure/rank_status.h"
+#include "ops/engine/failure/watchdog.h"
 
 namespace chainmail::ops {
 
@@ -86,9 +86,9 @@ class Diagnosis {
   std::shared_ptr<Rendezvous> rendezvous_;
   std::function<Activity()> activity_;
   std::shared_ptr<FailureState> failure_;
-  PositionBoard board_;
+  RankStatusTable status_;
   std::mutex publish_mutex_;
-  bool has_signed_ = false;             // the lookout's
+  bool has_signed_ = false;             // the watchdog's
   std::atomic<bool> is_silent_{false};  ///< the rendezvous has not answered the last question
 };
 

@@ -41,10 +41,10 @@ std::string RendezvousNews::key_of(const std::string& group) { return "news/" + 
 
 /// What the watching thread works on; it owns this together with the RendezvousNews, which may be
 /// gone before the thread is.
-struct RendezvousNews::Watch {
+struct RendezvousNews::Poller {
   using Groups = std::map<std::string, std::shared_ptr<FailureState>>;
 
-  explicit Watch(std::shared_ptr<Rendezvous> where) : rendezvous(std::move(where)) {}
+  explicit Poller(std::shared_ptr<Rendezvous> where) : rendezvous(std::move(where)) {}
   void run();
   void look(const Groups& subscribed);
   bool has_changed(internal::Deadline deadline);
@@ -63,56 +63,56 @@ struct RendezvousNews::Watch {
 };
 
 RendezvousNews::RendezvousNews(std::shared_ptr<Rendezvous> rendezvous)
-    : watch_(std::make_shared<Watch>(std::move(rendezvous))) {}
+    : poller_(std::make_shared<Poller>(std::move(rendezvous))) {}
 
 RendezvousNews::~RendezvousNews() {
-  // A forked child has a copy of the thread's share in the Watch and no thread: so the condition
+  // A forked child has a copy of the thread's share in the Poller and no thread: so the condition
   // variable, whose destruction would wait for that thread for ever, stays.
   if (is_forked()) return;
   {
-    const std::lock_guard lock(watch_->mutex);
-    watch_->is_stopping = true;
+    const std::lock_guard lock(poller_->mutex);
+    poller_->is_stopping = true;
   }
-  watch_->changed.notify_all();
-  internal::join_or_let_go(std::move(watch_->thread));  // a listener's, perhaps
+  poller_->changed.notify_all();
+  internal::join_or_let_go(std::move(poller_->thread));  // a listener's, perhaps
 }
 
 // The mutex may be held for ever in a forked child.
-bool RendezvousNews::is_forked() const noexcept { return watch_->process != ::getpid(); }
+bool RendezvousNews::is_forked() const noexcept { return poller_->process != ::getpid(); }
 
 void RendezvousNews::subscribe(const std::string& group, const std::vector<int>& /*global_ranks*/,
                                std::shared_ptr<FailureState> state) {
   if (is_forked()) return;
-  const std::lock_guard lock(watch_->mutex);
-  std::swap(watch_->groups[group], state);
-  watch_->has_newcomers = true;
-  if (!watch_->thread.joinable()) {
-    watch_->thread = std::thread([watch = watch_] { watch->run(); });
+  const std::lock_guard lock(poller_->mutex);
+  std::swap(poller_->groups[group], state);
+  poller_->has_newcomers = true;
+  if (!poller_->thread.joinable()) {
+    poller_->thread = std::thread([poller = poller_] { poller->run(); });
   }
-  watch_->changed.notify_all();
+  poller_->changed.notify_all();
 }
 
 void RendezvousNews::unsubscribe(const std::string& group) {
   if (is_forked()) return;
   // Listeners go with their state, and what they own: not under the lock.
-  Watch::Groups::node_type removed;
-  const std::lock_guard lock(watch_->mutex);
-  removed = watch_->groups.extract(group);
+  Poller::Groups::node_type removed;
+  const std::lock_guard lock(poller_->mutex);
+  removed = poller_->groups.extract(group);
 }
 
 void RendezvousNews::announce(const std::string& group, const std::exception_ptr& error) noexcept {
   try {
-    if (watch_->has_announced(group)) return;  // the first cause is the true one
-    watch_->rendezvous->set(key_of(group), encode_error(error));
+    if (poller_->has_announced(group)) return;  // the first cause is the true one
+    poller_->rendezvous->set(key_of(group), encode_error(error));
     const auto now = std::chrono::steady_clock::now().time_since_epoch().count();
-    watch_->rendezvous->set(kLatestKey, group + " at " + std::to_string(now));
+    poller_->rendezvous->set(kLatestKey, group + " at " + std::to_string(now));
   } catch (const std::exception& e) {
     internal::log_line(internal::LogLevel::kWarning,
                        "cannot tell the other ranks that group " + group + " failed: " + e.what());
   }
 }
 
-void RendezvousNews::Watch::run() {
+void RendezvousNews::Poller::run() {
   const DefersRelease guard;
   std::unique_lock lock(mutex);
   while (!is_stopping) {
@@ -129,7 +129,7 @@ void RendezvousNews::Watch::run() {
   }
 }
 
-bool RendezvousNews::Watch::has_announced(const std::string& group) {
+bool RendezvousNews::Poller::has_announced(const std::string& group) {
   try {
     return rendezvous->try_get(key_of(group), rendezvous->patience(kTellLimit)).has_value();
   } catch (const TimeoutError&) {
@@ -137,7 +137,7 @@ bool RendezvousNews::Watch::has_announced(const std::string& group) {
   }
 }
 
-void RendezvousNews::Watch::look(const Groups& subscribed) {
+void RendezvousNews::Poller::look(const Groups& subscribed) {
   const auto deadline = rendezvous->patience(kLookLimit);
   const bool must_look = has_newcomers.exchange(false);
   try {
@@ -150,13 +150,13 @@ void RendezvousNews::Watch::look(const Groups& subscribed) {
   }
 }
 
-bool RendezvousNews::Watch::has_changed(internal::Deadline deadline) {
+bool RendezvousNews::Poller::has_changed(internal::Deadline deadline) {
   auto now = rendezvous->try_get(kLatestKey, deadline);
   std::swap(latest, now);
   return latest != now;
 }
 
-void RendezvousNews::Watch::look_at(const Groups& subscribed, internal::Deadline deadline) {
+void RendezvousNews::Poller::look_at(const Groups& subscribed, internal::Deadline deadline) {
   for (const auto& [group, state] : subscribed) {
     if (state->has_failed()) {
       continue;

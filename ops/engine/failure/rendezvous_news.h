@@ -36,10 +36,10 @@ class RendezvousNews final : public FailureNews {
   [[nodiscard]] static std::string key_of(const std::string& group);
 
  private:
-  struct Watch;
+  struct Poller;
   bool is_forked() const noexcept;
 
-  std::shared_ptr<Watch> watch_;
+  std::shared_ptr<Poller> poller_;
 };
 
 }  // namespace chainmail::ops

@@ -240,11 +240,11 @@ Plan plan_collective(const Collective& collective, int rank, const Topology& top
     const std::string peer = is_from_any_rank(collective) ? "any" : std::to_string(collective.root);
     const std::string self = std::to_string(rank);
     const bool is_send = collective.kind == OpKind::kSend;
-    plan.lane = is_send ? self : peer;
-    plan.lane += '>';
-    plan.lane += is_send ? peer : self;
-    plan.lane += '/';
-    plan.lane += std::to_string(collective.tag);
+    plan.channel = is_send ? self : peer;
+    plan.channel += '>';
+    plan.channel += is_send ? peer : self;
+    plan.channel += '/';
+    plan.channel += std::to_string(collective.tag);
   }
   return plan;
 }
@@ -288,8 +288,8 @@ std::string describe_call(const Collective& collective, const Plan& plan,
   return text;
 }
 
-void check_carrier(const GroupOptions& options, const Topology& topology,
-                   const std::string& carrier, const std::string& instead) {
+void check_unprotected_transport(const GroupOptions& options, const Topology& topology,
+                                 const std::string& carrier, const std::string& instead) {
   if (options.encryption == Encryption::kOff || topology.node_count() <= 1) return;
   throw InvalidArgument("group " + options.name + " is to " + to_string(options.encryption) +
                         " data between nodes, and " + carrier + " would carry them over " +

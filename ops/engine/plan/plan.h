@@ -32,7 +32,7 @@ struct Plan {
   /// What the sequence number counts: "" for collectives, else "0>1/5" for send and recv from
   /// rank 0 to 1 with tag 5, so that it may differ from rank to rank; "any>1/5" for a recv from
   /// any.
-  std::string lane;
+  std::string channel;
 };
 
 /// A submitted operation and how it is carried out: what error messages are about. The members are
@@ -51,7 +51,7 @@ class PlannedOperation : public Operation {
 
 /// What an operation that has ended looked like; kept for a while to explain disagreements.
 struct PastOperation {
-  std::string lane;
+  std::string channel;
   MessageHeader header;
 };
 
@@ -75,7 +75,7 @@ void check_collective(const Collective& collective, int rank, const Topology& to
 
 /// Throws InvalidArgument when `carrier`, which protects nothing, would carry data of the group
 /// between nodes although its options ask for protection. `instead`: what to do, "use ...".
-void check_carrier(const GroupOptions& options, const Topology& topology,
-                   const std::string& carrier, const std::string& instead);
+void check_unprotected_transport(const GroupOptions& options, const Topology& topology,
+                                 const std::string& carrier, const std::string& instead);
 
 }  // namespace chainmail::ops

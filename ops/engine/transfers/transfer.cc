@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "ops/core/error_text.h"
-#include "ops/engine/failure/position_board.h"
+#include "ops/engine/failure/rank_status.h"
 #include "ops/engine/transfers/transfers.h"
 
 namespace chainmail::ops {

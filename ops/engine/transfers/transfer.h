@@ -3,8 +3,8 @@
 
 // A send or receive of a group, from submit() to its end.
 //
-// Thread-safe as an Operation. What is marked as a desk's is guarded by the desk that has taken the
-// transfer; a receive from any rank stands at several desks until one of them claims it.
+// Thread-safe as an Operation. What is marked as a engine's is guarded by the engine that has taken
+// the transfer; a receive from any rank stands at several engines until one of them claims it.
 
 #pragma once
 
@@ -29,7 +29,7 @@ namespace chainmail::ops {
 class Transfers;
 
 /// What the transfers from one rank to another with one tag have in common.
-struct Lane {
+struct Channel {
   std::uint64_t count = 0;                           ///< of the transfers so far
   std::chrono::steady_clock::time_point last_end{};  ///< of one of them
   std::chrono::steady_clock::time_point last_move{};
@@ -59,28 +59,28 @@ class TransferOperation final : public PlannedOperation {
   /// Marks it done; for who has claimed it. Returns the callbacks, for the executor.
   [[nodiscard]] std::vector<std::function<void()>> end(std::exception_ptr error);
 
-  // A desk's.
+  // A engine's.
   bool is_send() const noexcept { return collective.kind == OpKind::kSend; }
   Transfer& transfer() noexcept {
     return is_send() ? static_cast<Transfer&>(send) : static_cast<Transfer&>(receive);
   }
-  /// The transfers of a lane follow each other: the time of each begins with the end of the one
+  /// The transfers of a channel follow each other: the time of each begins with the end of the one
   /// before, and anew whenever something moves.
   Clock::time_point deadline() const {
-    if (lane == nullptr) return submitted + timeout;
-    const auto last = std::max({submitted, lane->last_end, lane->last_move, last_move});
+    if (channel == nullptr) return submitted + timeout;
+    const auto last = std::max({submitted, channel->last_end, channel->last_move, last_move});
     return (receive.is_asked ? std::max(last, last_ahead) : last) + timeout;
   }
   /// To be called before deadline() is looked at.
   void look(Clock::time_point now) noexcept {
     const Transfer& what = transfer();
-    if (std::exchange(seen_moves, what.moves) != what.moves) last_move = lane->last_move = now;
+    if (std::exchange(seen_moves, what.moves) != what.moves) last_move = channel->last_move = now;
     if (std::exchange(seen_ahead, what.moves_ahead) != what.moves_ahead) last_ahead = now;
     moved_bytes = what.moved_bytes;
   }
   Send send;
   Receive receive;
-  Lane* lane = nullptr;  ///< null while the sender is not known
+  Channel* channel = nullptr;  ///< null while the sender is not known
   Clock::time_point submitted = Clock::now();
   Clock::time_point last_move{};
   Clock::time_point last_ahead{};
@@ -88,7 +88,7 @@ class TransferOperation final : public PlannedOperation {
   std::uint64_t seen_ahead = 0;
   Clock::time_point next_inquiry{};
   std::chrono::milliseconds inquiry_pause{0};
-  /// The rank at the other end; where that is open, a desk writes it before is_done_.
+  /// The rank at the other end; where that is open, a engine writes it before is_done_.
   void set_source(int rank) noexcept { source_ = rank; }
 
  private:

@@ -10,7 +10,7 @@
 
 #include "base/deadline.h"
 #include "base/error.h"
-#include "ops/engine/failure/position_board.h"
+#include "ops/engine/failure/rank_status.h"
 
 namespace chainmail::ops {
 namespace {
@@ -43,12 +43,12 @@ Transfers::Transfers(int rank, const Topology& topology, const GroupOptions& opt
                      const std::vector<int>& global_ranks, const CommFactory& factory,
                      const std::shared_ptr<Rendezvous>& rendezvous,
                      const std::shared_ptr<CallbackExecutor>& executor,
-                     const Desk::OnBroken& on_broken) {
+                     const TransferEngine::OnBroken& on_broken) {
   const int node = topology.node_of(rank);
   const bool has_own_way_on_node = factory.transport_on_node != nullptr;
-  const auto add_desk = [&](CommRequest request, const CommFactory::MakeTransport& make,
-                            bool is_for_node) {
-    DeskPlan plan;
+  const auto add_engine = [&](CommRequest request, const CommFactory::MakeTransport& make,
+                              bool is_for_node) {
+    TransferEnginePlan plan;
     bool serves_anybody = false;
     for (const int member : request.ranks) {
       const bool is_on_node = topology.node_of(member) == node;
@@ -69,14 +69,14 @@ Transfers::Transfers(int rank, const Topology& topology, const GroupOptions& opt
       name_ranks(complete, rank, topology, options, global_ranks);
       return make(complete, options);
     };
-    desks_.push_back(std::make_shared<Desk>(std::move(plan), executor, on_broken));
+    engines_.push_back(std::make_shared<TransferEngine>(std::move(plan), executor, on_broken));
   };
   if (has_own_way_on_node) {
     CommRequest request;
     request.name = "transfers/" + std::to_string(node);
     request.rank = topology.local_rank_of(rank);
     request.ranks = topology.ranks_of_node(node);
-    add_desk(std::move(request), factory.transport_on_node, true);
+    add_engine(std::move(request), factory.transport_on_node, true);
   }
   CommRequest request;
   request.name = "transfers";
@@ -84,7 +84,7 @@ Transfers::Transfers(int rank, const Topology& topology, const GroupOptions& opt
   for (int member = 0; member < topology.size(); ++member) {
     request.ranks.push_back(member);
   }
-  add_desk(std::move(request), factory.transport_anywhere, false);
+  add_engine(std::move(request), factory.transport_anywhere, false);
 }
 
 std::shared_ptr<TransferOperation> Transfers::submit(Collective collective, Plan plan,
@@ -96,9 +96,9 @@ std::shared_ptr<TransferOperation> Transfers::submit(Collective collective, Plan
   }
   const auto operation = std::make_shared<TransferOperation>(
       shared_from_this(), std::move(collective), std::move(plan), timeout);
-  for (const auto& desk : desks_) {
-    if (is_open || desk->serves(operation->collective.root)) {
-      desk->submit(operation);
+  for (const auto& engine : engines_) {
+    if (is_open || engine->serves(operation->collective.root)) {
+      engine->submit(operation);
     }
   }
   return operation;
@@ -107,16 +107,16 @@ std::shared_ptr<TransferOperation> Transfers::submit(Collective collective, Plan
 void Transfers::wait(TransferOperation& operation, std::optional<milliseconds> limit) {
   const milliseconds time = limit.value_or(std::chrono::hours{24 * 365});
   bool is_in_time = true;
-  if (!is_from_any_rank(operation.collective) || desks_.size() == 1) {
-    for (const auto& desk : desks_) {
-      if (desks_.size() == 1 || desk->serves(operation.collective.root)) {
-        is_in_time = desk->wait(operation, time);
+  if (!is_from_any_rank(operation.collective) || engines_.size() == 1) {
+    for (const auto& engine : engines_) {
+      if (engines_.size() == 1 || engine->serves(operation.collective.root)) {
+        is_in_time = engine->wait(operation, time);
       }
     }
   } else {
     // It is not known whose it will be: their threads do the work.
-    for (const auto& desk : desks_) {
-      desk->call_thread();
+    for (const auto& engine : engines_) {
+      engine->call_thread();
     }
     is_in_time = operation.sleep_until_done(time);
   }
@@ -128,15 +128,15 @@ void Transfers::wait(TransferOperation& operation, std::optional<milliseconds> l
 }
 
 void Transfers::fail_all(const std::exception_ptr& error) {
-  for (const auto& desk : desks_) {
-    desk->fail_all(error);
+  for (const auto& engine : engines_) {
+    engine->fail_all(error);
   }
 }
 
 bool Transfers::drain(milliseconds limit) {
   const auto deadline = internal::Deadline::after(limit);
-  for (const auto& desk : desks_) {
-    if (!desk->drain(deadline.left())) {
+  for (const auto& engine : engines_) {
+    if (!engine->drain(deadline.left())) {
       return false;
     }
   }
@@ -144,41 +144,41 @@ bool Transfers::drain(milliseconds limit) {
 }
 
 void Transfers::close() {
-  for (const auto& desk : desks_) {
-    desk->close();
+  for (const auto& engine : engines_) {
+    engine->close();
   }
 }
 
 void Transfers::stop() {
-  for (const auto& desk : desks_) {
-    desk->stop();
+  for (const auto& engine : engines_) {
+    engine->stop();
   }
 }
 
 void Transfers::disconnect() noexcept {
-  for (const auto& desk : desks_) {
-    desk->disconnect();
+  for (const auto& engine : engines_) {
+    engine->disconnect();
   }
 }
 
 void Transfers::leak() noexcept {
-  for (const auto& desk : desks_) {
-    desk->leak();
+  for (const auto& engine : engines_) {
+    engine->leak();
   }
 }
 
 std::vector<std::shared_ptr<PlannedOperation>> Transfers::pending() const {
   std::vector<std::shared_ptr<PlannedOperation>> list;
-  for (const auto& desk : desks_) {
-    desk->list_pending(list, kMostPending);
+  for (const auto& engine : engines_) {
+    engine->list_pending(list, kMostPending);
   }
   return list;
 }
 
 std::vector<PastOperation> Transfers::past() const {
   std::vector<PastOperation> list;
-  for (const auto& desk : desks_) {
-    desk->list_past(list);
+  for (const auto& engine : engines_) {
+    engine->list_past(list);
   }
   return list;
 }

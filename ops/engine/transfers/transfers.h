@@ -2,8 +2,9 @@
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
 // The sends and receives of a group, apart from its collectives: none waits for another, so two
-// ranks may both receive before they send, and all ranks of a ring may send first. One desk serves
-// the ranks of this node, another the ranks elsewhere; a receive from any rank stands at both.
+// ranks may both receive before they send, and all ranks of a ring may send first. One engine
+// serves the ranks of this node, another the ranks elsewhere; a receive from any rank stands at
+// both.
 //
 // Thread-safe.
 
@@ -18,27 +19,28 @@
 #include <vector>
 
 #include "ops/engine/comms/comm_factory.h"
-#include "ops/engine/transfers/desk.h"
+#include "ops/engine/transfers/transfer_engine.h"
 
 namespace chainmail::ops {
 
 class Transfers final : public std::enable_shared_from_this<Transfers> {
  public:
-  /// Connects to nobody. `on_broken` as in Desk.
+  /// Connects to nobody. `on_broken` as in TransferEngine.
   Transfers(int rank, const Topology& topology, const GroupOptions& options,
             const std::vector<int>& global_ranks, const CommFactory& factory,
             const std::shared_ptr<Rendezvous>& rendezvous,
-            const std::shared_ptr<CallbackExecutor>& executor, const Desk::OnBroken& on_broken);
+            const std::shared_ptr<CallbackExecutor>& executor,
+            const TransferEngine::OnBroken& on_broken);
   Transfers(const Transfers&) = delete;
   Transfers& operator=(const Transfers&) = delete;
 
-  /// Begins a send or receive that was checked. Throws as Desk::submit.
+  /// Begins a send or receive that was checked. Throws as TransferEngine::submit.
   [[nodiscard]] std::shared_ptr<TransferOperation> submit(Collective collective, Plan plan,
                                                           std::chrono::milliseconds timeout);
   /// Until `operation` is done; throws TimeoutError when `limit` passes first.
   void wait(TransferOperation& operation, std::optional<std::chrono::milliseconds> limit);
 
-  // As in Desk, for all desks.
+  // As in TransferEngine, for all engines.
   void fail_all(const std::exception_ptr& error);
   [[nodiscard]] bool drain(std::chrono::milliseconds limit);
   void close();
@@ -52,7 +54,7 @@ class Transfers final : public std::enable_shared_from_this<Transfers> {
   [[nodiscard]] std::vector<PastOperation> past() const;
 
  private:
-  std::vector<std::shared_ptr<Desk>> desks_;
+  std::vector<std::shared_ptr<TransferEngine>> engines_;
   std::mutex mutex_;
   std::unordered_map<std::uint32_t, std::uint64_t> open_counts_;  // receives from any rank, by tag
 };

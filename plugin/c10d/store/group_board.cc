@@ -49,10 +49,10 @@ std::string wait_for_first(ops::Rendezvous& keys, const std::string& key, int ra
 using Seen = std::shared_ptr<ops::Rendezvous>;
 
 /// `keys`, which lives longer.
-Seen with_attendance(ops::Rendezvous& keys, ops::Attendance* attendance) {
+Seen with_attendance(ops::Rendezvous& keys, ops::RankLiveness* attendance) {
   const Seen inner(Seen(), &keys);
   if (attendance == nullptr) return inner;
-  return std::make_shared<ops::AttendedRendezvous>(
+  return std::make_shared<ops::LivenessRendezvous>(
       inner, [attendance](int rank) { return attendance->end_of(rank); });
 }
 
@@ -101,7 +101,7 @@ GroupBoard::GroupBoard(const c10::intrusive_ptr<c10d::Store>& store, const std::
 }
 
 std::vector<std::string> GroupBoard::meet(const std::string& mine, Deadline deadline,
-                                          ops::Attendance* attendance) {
+                                          ops::RankLiveness* attendance) {
   const Seen all_keys = with_attendance(store_, attendance);
   const Seen own_keys = with_attendance(*this, attendance);
   // Rank 0 chooses where the group's keys are, and takes the signpost down before anybody can get

@@ -21,9 +21,9 @@
 #include <vector>
 
 #include "base/deadline.h"
-#include "ops/core/attendance.h"
 #include "ops/core/failure_news.h"
 #include "ops/core/failure_state.h"
+#include "ops/core/liveness.h"
 #include "ops/core/rendezvous.h"
 #include "ops/engine/group.h"
 #include "plugin/c10d/store/store_rendezvous.h"
@@ -43,7 +43,7 @@ class GroupBoard final : public ops::Rendezvous {
   /// Throws TimeoutError that names the first rank that did not come, PeerError where `attendance`,
   /// by the group's numbers, knows that one has ended without; it may be null.
   [[nodiscard]] std::vector<std::string> meet(const std::string& mine, Deadline deadline,
-                                              ops::Attendance* attendance = nullptr);
+                                              ops::RankLiveness* attendance = nullptr);
 
   /// Whether a rank has told the store that it leaves.
   [[nodiscard]] bool has_left(int rank);

@@ -69,7 +69,7 @@ void check_torch_group(TorchBackend backend, const ops::GroupOptions& options) {
                           to_string(options.wire) +
                           "; leave allreduce_grad_dtype out, or use one of Chainmail's own");
   }
-  if (options.cross != ops::CrossCarrier::kTcp) {
+  if (options.cross != ops::CrossTransport::kTcp) {
     throw InvalidArgument(name + " is torch's own and cannot be carried by " +
                           to_string(options.cross) + "; use one of Chainmail's own");
   }
@@ -88,7 +88,8 @@ std::shared_ptr<ops::Group> make_torch_group(TorchBackend backend, int rank, ops
     throw InvalidArgument(std::string("communicator '") + to_string(backend) +
                           "' reduces tensors on GPUs only; use 'gloo' for CPU tensors");
   }
-  ops::check_carrier(options, topology, "torch's Gloo", "use one of Chainmail's own communicators");
+  ops::check_unprotected_transport(options, topology, "torch's Gloo",
+                                   "use one of Chainmail's own communicators");
   try {
     auto gloo = make_gloo(rank, topology, options);
     return std::make_shared<TorchGroup>(std::move(gloo), std::move(topology), std::move(options));

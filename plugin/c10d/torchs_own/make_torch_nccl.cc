@@ -54,8 +54,9 @@ std::shared_ptr<ops::DeviceGroup> make_torch_device_group(const ops::Group& grou
                                                           int number) {
   const ops::GroupOptions& options = group.options();
   const std::string who = "communicator 'nccl' on rank " + std::to_string(group.rank());
-  ops::check_carrier(options, group.topology(), "torch's NCCL",
-                     "use one of Chainmail's own communicators with tensors on the CPU");
+  ops::check_unprotected_transport(
+      options, group.topology(), "torch's NCCL",
+      "use one of Chainmail's own communicators with tensors on the CPU");
   try {
     const auto store =
         c10::make_intrusive<c10d::PrefixStore>("nccl/" + std::to_string(options.generation) + "/" +

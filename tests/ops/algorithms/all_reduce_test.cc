@@ -17,9 +17,9 @@
 #include "ops/algorithms/all_reduce.h"
 #include "ops/comm/p2p/p2p_comm.h"
 #include "ops/kernels/wire_block.h"
-#include "tests/ops/support/board_comm.h"
 #include "tests/ops/support/ranks.h"
 #include "tests/ops/support/reference.h"
+#include "tests/ops/support/reference_comm.h"
 #include "tests/ops/support/thread_transport.h"
 #include "tests/ops/support/tolerance.h"
 
@@ -70,16 +70,16 @@ std::vector<std::byte> input_of(const Job& job, int rank) {
 }
 
 /// What carries the data: boards, or the Comms that threads of one process use.
-enum class Carrier { kBoard, kThread };
+enum class TransportKind { kReference, kThread };
 
 /// Makes the Comms of one run; threads that ask for the same name meet.
 class CommMaker {
  public:
-  explicit CommMaker(Carrier carrier) : carrier_(carrier) {}
+  explicit CommMaker(TransportKind transport) : transport_(transport) {}
 
   std::unique_ptr<Comm> make(const std::string& name, int rank, int size) {
-    if (carrier_ == Carrier::kBoard) {
-      return std::make_unique<test::BoardComm>(room_.board(name, size), rank, size);
+    if (transport_ == TransportKind::kReference) {
+      return std::make_unique<test::ReferenceComm>(room_.board(name, size), rank, size);
     }
     const std::lock_guard lock(mutex_);
     std::shared_ptr<ThreadHub>& hub = hubs_[name];
@@ -90,13 +90,13 @@ class CommMaker {
   }
 
  private:
-  Carrier carrier_;
-  test::BoardRoom room_;
+  TransportKind transport_;
+  test::ReferenceWorld room_;
   std::mutex mutex_;
   std::map<std::string, std::shared_ptr<ThreadHub>> hubs_;
 };
 
-class AllReduce : public testing::TestWithParam<Carrier> {
+class AllReduce : public testing::TestWithParam<TransportKind> {
  protected:
   /// Runs the job; the buffers of all ranks afterwards.
   static std::vector<std::vector<std::byte>> run(const Job& job) {
@@ -381,9 +381,10 @@ TEST_P(AllReduce, MeanOfLargeHalvesDoesNotOverflow) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Carriers, AllReduce, testing::Values(Carrier::kBoard, Carrier::kThread),
+INSTANTIATE_TEST_SUITE_P(Carriers, AllReduce,
+                         testing::Values(TransportKind::kReference, TransportKind::kThread),
                          [](const auto& of) {
-                           return of.param == Carrier::kBoard ? "board" : "thread";
+                           return of.param == TransportKind::kReference ? "board" : "thread";
                          });
 
 }  // namespace

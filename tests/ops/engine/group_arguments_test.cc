@@ -18,9 +18,9 @@ namespace chainmail::ops {
 namespace {
 
 using test::bytes_of;
-using test::Carrier;
 using test::GroupMaker;
 using test::on;
+using test::TransportKind;
 
 class GroupArguments : public testing::Test {
  protected:
@@ -33,7 +33,7 @@ class GroupArguments : public testing::Test {
     }
   }
 
-  GroupMaker maker_{{1, 1}, Carrier::kBoard};
+  GroupMaker maker_{{1, 1}, TransportKind::kReference};
   std::shared_ptr<Group> group_ = maker_.join(0);
   std::vector<float> values_ = std::vector<float>(4, 1.0F);
 };
@@ -91,7 +91,7 @@ TEST_F(GroupArguments, SingleNodeOverTwo) {
   expect_refused(collective, "single_node over 2 nodes");
   GroupOptions options;
   options.algorithm = Algorithm::kSingleNode;
-  GroupMaker maker({1, 1}, Carrier::kBoard, options);
+  GroupMaker maker({1, 1}, TransportKind::kReference, options);
   EXPECT_THROW(maker.join(0), InvalidArgument);
 }
 
@@ -112,7 +112,7 @@ TEST_F(GroupArguments, EncryptionWhereNothingWouldEncrypt) {
     options.encryption = mode;
     EXPECT_THAT(refusal(options, {1, 1}), testing::HasSubstr("needs a secret"));
     options.secret = std::string(32, 's');
-    options.cross = CrossCarrier::kMpi;
+    options.cross = CrossTransport::kMpi;
     const std::string text = refusal(options, {1, 1});
     EXPECT_THAT(text, testing::HasSubstr("group vault is to " + std::string(to_string(mode))));
     EXPECT_THAT(text, testing::HasSubstr("MPI would carry them over 2 nodes"));

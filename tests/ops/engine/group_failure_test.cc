@@ -22,9 +22,9 @@ namespace chainmail::ops {
 namespace {
 
 using std::chrono::milliseconds;
-using test::Carrier;
 using test::GroupMaker;
 using test::on;
+using test::TransportKind;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
@@ -47,7 +47,7 @@ class Gate {
   bool is_open_ = false;
 };
 
-class GroupFailure : public testing::TestWithParam<Carrier> {
+class GroupFailure : public testing::TestWithParam<TransportKind> {
  protected:
   static GroupOptions limit(milliseconds timeout) {
     GroupOptions options;
@@ -303,8 +303,9 @@ TEST_P(GroupFailure, ACallbackMayDropTheLastHandle) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Carriers, GroupFailure,
-                         testing::Values(Carrier::kBoard, Carrier::kReal, Carrier::kTcpEverywhere,
-                                         Carrier::kEncrypted, Carrier::kMpi),
+                         testing::Values(TransportKind::kReference, TransportKind::kReal,
+                                         TransportKind::kTcpEverywhere, TransportKind::kEncrypted,
+                                         TransportKind::kMpi),
                          [](const auto& of) { return test::to_string(of.param); });
 
 }  // namespace

@@ -21,9 +21,9 @@
 namespace chainmail::ops {
 namespace {
 
-using test::Carrier;
 using test::GroupMaker;
 using test::on;
+using test::TransportKind;
 
 std::size_t entries_of(const char* directory) {
   std::size_t count = 0;
@@ -67,7 +67,7 @@ bool comes_true(std::chrono::seconds limit, Condition condition) {
   return true;
 }
 
-/// Uses what a group has: the queue's thread, the lookout, local and cross Comms, both desks.
+/// Uses what a group has: the queue's thread, the watchdog, local and cross Comms, both engines.
 void use(int rank, Group& group) {
   const int size = group.size();
   std::vector<float> sum(100, 1);
@@ -87,7 +87,7 @@ void use(int rank, Group& group) {
   ASSERT_EQ(theirs[9], static_cast<float>((rank + size - 1) % size));
 }
 
-class GroupLeaks : public testing::TestWithParam<Carrier> {
+class GroupLeaks : public testing::TestWithParam<TransportKind> {
  protected:
   static void make_and_destroy(int groups) {
     for (int i = 0; i < groups; ++i) {
@@ -155,8 +155,8 @@ TEST_P(GroupLeaks, GroupsAtRestHaveNoThreads) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Carriers, GroupLeaks,
-                         testing::Values(Carrier::kReal, Carrier::kTcpEverywhere,
-                                         Carrier::kEncrypted, Carrier::kMpi),
+                         testing::Values(TransportKind::kReal, TransportKind::kTcpEverywhere,
+                                         TransportKind::kEncrypted, TransportKind::kMpi),
                          [](const auto& each) { return test::to_string(each.param); });
 
 }  // namespace

@@ -17,9 +17,9 @@ namespace chainmail::ops {
 namespace {
 
 using test::bytes_of;
-using test::Carrier;
 using test::GroupMaker;
 using test::on;
+using test::TransportKind;
 
 using Call = std::function<void(Group&)>;
 
@@ -112,7 +112,7 @@ std::vector<Case> cases() {
   };
 }
 
-class GroupMismatch : public testing::TestWithParam<Carrier> {
+class GroupMismatch : public testing::TestWithParam<TransportKind> {
  protected:
   static void check(const std::vector<int>& nodes, int odd_rank, const Case& what,
                     int good_calls_before) {
@@ -236,8 +236,9 @@ TEST_P(GroupMismatch, EveryLaterCallGetsTheFirstError) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Carriers, GroupMismatch,
-                         testing::Values(Carrier::kBoard, Carrier::kReal, Carrier::kTcpEverywhere,
-                                         Carrier::kEncrypted, Carrier::kMpi),
+                         testing::Values(TransportKind::kReference, TransportKind::kReal,
+                                         TransportKind::kTcpEverywhere, TransportKind::kEncrypted,
+                                         TransportKind::kMpi),
                          [](const auto& of) { return test::to_string(of.param); });
 
 }  // namespace

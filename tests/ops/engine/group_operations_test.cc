@@ -19,14 +19,14 @@ namespace chainmail::ops {
 namespace {
 
 using test::bytes_of;
-using test::Carrier;
 using test::GroupMaker;
 using test::on;
+using test::TransportKind;
 
 const std::vector<std::vector<int>> kShapes = {{1}, {2}, {3}, {4}, {2, 2}, {3, 1}, {1, 2}, {1, 1}};
 const std::vector<std::size_t> kCounts = {0, 1, 7, 1000, 65537};
 
-class GroupOperations : public testing::TestWithParam<Carrier> {
+class GroupOperations : public testing::TestWithParam<TransportKind> {
  protected:
   static void on_all_shapes(const std::function<void(int rank, Group& group)>& body) {
     for (const auto& nodes : kShapes) {
@@ -480,8 +480,9 @@ TEST_P(GroupOperations, ShutdownWaitsForWhatWasSubmitted) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Carriers, GroupOperations,
-                         testing::Values(Carrier::kBoard, Carrier::kReal, Carrier::kTcpEverywhere,
-                                         Carrier::kEncrypted, Carrier::kMpi),
+                         testing::Values(TransportKind::kReference, TransportKind::kReal,
+                                         TransportKind::kTcpEverywhere, TransportKind::kEncrypted,
+                                         TransportKind::kMpi),
                          [](const auto& of) { return test::to_string(of.param); });
 
 }  // namespace

@@ -127,7 +127,7 @@ TEST_P(SameBits, OnEveryRankAndInEveryRun) {
   for (int run = 0; run < (is_full ? 10 : 3); ++run) {
     GroupOptions options;
     options.timeout = std::chrono::seconds{60};
-    test::GroupMaker maker(GetParam(), test::Carrier::kReal, options);
+    test::GroupMaker maker(GetParam(), test::TransportKind::kReal, options);
     std::vector<std::vector<std::size_t>> results(static_cast<std::size_t>(maker.size()));
     maker.run_ok([&](int rank, Group& group) {
       results[static_cast<std::size_t>(rank)] = run_cases(group, cases);

@@ -148,8 +148,8 @@ class GroupStop : public test::RankProcesses,
 };
 
 TEST_P(GroupStop, TheOthersGetATimeoutThatNamesItAtTheSetTime) {
-  const auto [what, carrier] = GetParam();
-  start(std::string(what) + "_" + carrier, 3);
+  const auto [what, transport] = GetParam();
+  start(std::string(what) + "_" + transport, 3);
   const bool has_bystander = std::string(what) == "stop_sender";
   for (const int rank : {0, 1}) {
     const std::string text = output_of(rank);
@@ -163,7 +163,7 @@ TEST_P(GroupStop, TheOthersGetATimeoutThatNamesItAtTheSetTime) {
     if (rank == 0) {
       EXPECT_GT(seconds_of(text), 0.9 * 3.0);
       EXPECT_LT(seconds_of(text), 1.5 * 3.0) << "10 % are enough on an idle machine";
-      std::cout << what << " over " << carrier << ", limit 3 s: error after " << seconds_of(text)
+      std::cout << what << " over " << transport << ", limit 3 s: error after " << seconds_of(text)
                 << " s\n";
     }
   }

@@ -17,11 +17,11 @@
 namespace chainmail::ops {
 namespace {
 
-using test::Carrier;
 using test::GroupMaker;
 using test::on;
+using test::TransportKind;
 
-class GroupThreads : public testing::TestWithParam<Carrier> {
+class GroupThreads : public testing::TestWithParam<TransportKind> {
  protected:
   static GroupOptions limits() {
     GroupOptions options;
@@ -114,8 +114,8 @@ TEST_P(GroupThreads, GroupsOfOneProcessWorkAtOnce) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Carriers, GroupThreads,
-                         testing::Values(Carrier::kReal, Carrier::kTcpEverywhere,
-                                         Carrier::kEncrypted, Carrier::kMpi),
+                         testing::Values(TransportKind::kReal, TransportKind::kTcpEverywhere,
+                                         TransportKind::kEncrypted, TransportKind::kMpi),
                          [](const auto& each) { return test::to_string(each.param); });
 
 }  // namespace

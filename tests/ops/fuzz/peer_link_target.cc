@@ -154,8 +154,8 @@ class Play {
   const PeerName peer_{1, "there"};
   CallLog log_;
   TransportCounters counters_;
-  Movement movement_;
-  PeerLink link_{self_, peer_, log_, counters_, &movement_};
+  ProgressTracker tracker_;
+  PeerLink link_{self_, peer_, log_, counters_, &tracker_};
   std::uint64_t position_ = 0;
   std::deque<Posted<Receive, std::byte>> receives_;
   std::deque<Posted<Send, std::byte>> sends_;

@@ -15,26 +15,26 @@
 #include "ops/core/rendezvous.h"
 #include "ops/engine/create_group.h"
 #include "ops/engine/group.h"
-#include "tests/ops/support/board_comm.h"
 #include "tests/ops/support/fake_mpi.h"
 #include "tests/ops/support/ranks.h"
+#include "tests/ops/support/reference_comm.h"
 
 namespace chainmail::test {
 
 /// What carries the data of a test group.
-enum class Carrier { kBoard, kReal, kTcpEverywhere, kEncrypted, kMpi };
+enum class TransportKind { kReference, kReal, kTcpEverywhere, kEncrypted, kMpi };
 
-inline const char* to_string(Carrier carrier) {
-  switch (carrier) {
-    case Carrier::kBoard:
+inline const char* to_string(TransportKind transport) {
+  switch (transport) {
+    case TransportKind::kReference:
       return "board";
-    case Carrier::kReal:
+    case TransportKind::kReal:
       return "real";
-    case Carrier::kTcpEverywhere:
+    case TransportKind::kTcpEverywhere:
       return "tcp";
-    case Carrier::kEncrypted:
+    case TransportKind::kEncrypted:
       return "encrypted";
-    case Carrier::kMpi:
+    case TransportKind::kMpi:
       return "mpi";
   }
   return "";
@@ -43,12 +43,12 @@ inline const char* to_string(Carrier carrier) {
 /// One group of a test: ranks call join() from their own threads. Host names are node1, node2 ...
 class GroupMaker {
  public:
-  GroupMaker(std::vector<int> nodes, Carrier carrier, ops::GroupOptions options = {})
-      : topology_(ops::Topology::from_node_sizes(nodes)), carrier_(carrier), options_(options) {
+  GroupMaker(std::vector<int> nodes, TransportKind transport, ops::GroupOptions options = {})
+      : topology_(ops::Topology::from_node_sizes(nodes)), transport_(transport), options_(options) {
     options_.secret = std::string(32, 's');
     options_.use_shared_memory =
-        carrier != Carrier::kTcpEverywhere && carrier != Carrier::kEncrypted;
-    if (carrier == Carrier::kEncrypted) options_.encryption = ops::Encryption::kEncrypt;
+        transport != TransportKind::kTcpEverywhere && transport != TransportKind::kEncrypted;
+    if (transport == TransportKind::kEncrypted) options_.encryption = ops::Encryption::kEncrypt;
     options_.interface = "127.0.0.1";  // the "nodes" are this machine
   }
 
@@ -58,10 +58,10 @@ class GroupMaker {
     ops::GroupOptions options = options_;
     options.host = "node" + std::to_string(topology_.node_of(rank) + 1);
     const ops::CommFactory factory =
-        carrier_ == Carrier::kBoard
+        transport_ == TransportKind::kReference
             ? room_->factory()
-            : ops::default_comm_factory(options,
-                                        carrier_ == Carrier::kMpi ? mpi_->world(rank) : nullptr);
+            : ops::default_comm_factory(
+                  options, transport_ == TransportKind::kMpi ? mpi_->world(rank) : nullptr);
     return ops::create_group_with(factory, rank, topology_, rendezvous_, options, {},
                                   std::move(news));
   }
@@ -84,11 +84,11 @@ class GroupMaker {
 
  private:
   ops::Topology topology_;
-  Carrier carrier_;
+  TransportKind transport_;
   ops::GroupOptions options_;
   std::shared_ptr<ops::LocalRendezvous> rendezvous_ = std::make_shared<ops::LocalRendezvous>();
   std::shared_ptr<FakeMpi> mpi_ = std::make_shared<FakeMpi>(size());
-  std::shared_ptr<BoardRoom> room_ = std::make_shared<BoardRoom>();
+  std::shared_ptr<ReferenceWorld> room_ = std::make_shared<ReferenceWorld>();
 };
 
 template <typename T>

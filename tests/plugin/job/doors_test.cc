@@ -92,7 +92,7 @@ TEST(Doors, RanksOfOneProcessSeeEachOther) {
 
 TEST(Doors, NobodyJudgesByThemWhereMpiCarriesTheData) {
   JobSettings settings;
-  settings.cross = ops::CrossCarrier::kMpi;
+  settings.cross = ops::CrossTransport::kMpi;
   const auto board = std::make_shared<ops::LocalRendezvous>();
   EXPECT_FALSE(open_doors(board, 0, ops::Topology::from_node_sizes(std::array{1, 1}), settings));
   EXPECT_TRUE(open_doors(board, 0, ops::Topology::single_node(2), settings));

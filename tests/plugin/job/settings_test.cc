@@ -30,9 +30,9 @@ TEST(Settings, LeaveTheProgramsOptionsAloneWhenUnset) {
   EXPECT_EQ(options.timeout, milliseconds(1234));
   EXPECT_EQ(options.interface, "eth7");
   EXPECT_TRUE(options.use_shared_memory);
-  options.cross = ops::CrossCarrier::kMpi;
+  options.cross = ops::CrossTransport::kMpi;
   apply(read_settings(environment_of({})), options);
-  EXPECT_EQ(options.cross, ops::CrossCarrier::kMpi);
+  EXPECT_EQ(options.cross, ops::CrossTransport::kMpi);
 }
 
 TEST(Settings, WinOverTheProgramsOptions) {
@@ -45,9 +45,9 @@ TEST(Settings, WinOverTheProgramsOptions) {
   EXPECT_EQ(options.timeout, milliseconds(7000));
   EXPECT_EQ(options.interface, "10.0.0.3");
   EXPECT_FALSE(options.use_shared_memory);
-  EXPECT_EQ(options.cross, ops::CrossCarrier::kMpi);
+  EXPECT_EQ(options.cross, ops::CrossTransport::kMpi);
   apply(read_settings(environment_of({{"CHAINMAIL_CROSS", "tcp"}})), options);
-  EXPECT_EQ(options.cross, ops::CrossCarrier::kTcp);
+  EXPECT_EQ(options.cross, ops::CrossTransport::kTcp);
 }
 
 TEST(Settings, TellWhetherDataAreEncrypted) {

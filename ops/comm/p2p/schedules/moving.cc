@@ -18,8 +18,8 @@ namespace {
 class Broadcast : public Schedule {
  public:
   using Schedule::Schedule;
-  std::size_t piece_count(const Job& job) const override {
-    return (job.count + job.piece - 1) / job.piece;
+  std::size_t piece_count(const CollectiveArgs& args) const override {
+    return (args.count + args.piece - 1) / args.piece;
   }
   int round_count() const override { return 4; }
 
@@ -27,11 +27,11 @@ class Broadcast : public Schedule {
   // What is sent in round 1 is received in round 0, what is sent in round 3 in round 2.
   int step_of(int round) const override { return round / 2; }
   void post_round(int round) override {
-    const std::size_t begin = piece() * job().piece;
-    const std::size_t bytes = std::min(job().piece, job().count - begin);
-    const bool is_last = begin + bytes == job().count;
-    const int own = (rank_ - job().root + size_) % size_;
-    std::byte* data = job().data + begin;
+    const std::size_t begin = piece() * args().piece;
+    const std::size_t bytes = std::min(args().piece, args().count - begin);
+    const bool is_last = begin + bytes == args().count;
+    const int own = (rank_ - args().root + size_) % size_;
+    std::byte* data = args().data + begin;
     children_.clear();
     find_children(own, children_);
     if (round == 0 && own != 0) receive(absolute(parent(own)), data, bytes);
@@ -47,7 +47,7 @@ class Broadcast : public Schedule {
   virtual void find_children(int own, std::vector<int>& children) const = 0;
 
  private:
-  int absolute(int relative) const { return (relative + job().root) % size_; }
+  int absolute(int relative) const { return (relative + args().root) % size_; }
 
   std::vector<int> children_;
 };
@@ -84,16 +84,18 @@ class BroadcastChain final : public Broadcast {
 class AllGather : public Schedule {
  public:
   using Schedule::Schedule;
-  std::size_t piece_count(const Job& job) const override { return job.count == 0 ? 0 : 1; }
+  std::size_t piece_count(const CollectiveArgs& args) const override {
+    return args.count == 0 ? 0 : 1;
+  }
 
  protected:
   void finish_round(int /*round*/) override {}
   void receive_part(int peer, int index) {
-    const std::span<std::byte> part = job().parts[static_cast<std::size_t>(index)];
+    const std::span<std::byte> part = args().parts[static_cast<std::size_t>(index)];
     receive(peer, part.data(), part.size());
   }
   void send_part(int peer, int index) {
-    const std::span<const std::byte> part = job().parts[static_cast<std::size_t>(index)];
+    const std::span<const std::byte> part = args().parts[static_cast<std::size_t>(index)];
     send(peer, part.data(), part.size());
   }
 };
@@ -127,7 +129,7 @@ class AllGatherRing final : public AllGather {
 class AllToAll final : public Schedule {
  public:
   using Schedule::Schedule;
-  std::size_t piece_count(const Job& /*job*/) const override { return 1; }
+  std::size_t piece_count(const CollectiveArgs& /*args*/) const override { return 1; }
   int round_count() const override { return 1; }
 
  protected:
@@ -148,10 +150,10 @@ class AllToAll final : public Schedule {
 
  private:
   std::span<std::byte> incoming(int peer) const {
-    return job().parts[static_cast<std::size_t>(peer)];
+    return args().parts[static_cast<std::size_t>(peer)];
   }
   std::span<const std::byte> outgoing(int peer) const {
-    return job().inputs[static_cast<std::size_t>(peer)];
+    return args().inputs[static_cast<std::size_t>(peer)];
   }
   bool exchanges_with(int peer) const { return !incoming(peer).empty() || !outgoing(peer).empty(); }
 };
@@ -159,7 +161,7 @@ class AllToAll final : public Schedule {
 class Barrier final : public Schedule {
  public:
   using Schedule::Schedule;
-  std::size_t piece_count(const Job& /*job*/) const override { return 1; }
+  std::size_t piece_count(const CollectiveArgs& /*args*/) const override { return 1; }
   int round_count() const override {
     return static_cast<int>(std::bit_width(static_cast<unsigned>(size_ - 1)));
   }

@@ -11,9 +11,10 @@
 
 namespace chainmail::ops {
 
-/// From Job::root down a binomial tree: log2 n steps.
+/// From CollectiveArgs::root down a binomial tree: log2 n steps.
 [[nodiscard]] std::unique_ptr<Schedule> make_broadcast_tree(Transport& transport);
-/// From Job::root along a chain, piece after piece: the time of one copy for long buffers.
+/// From CollectiveArgs::root along a chain, piece after piece: the time of one copy for long
+/// buffers.
 [[nodiscard]] std::unique_ptr<Schedule> make_broadcast_chain(Transport& transport);
 /// Everybody sends its part to everybody; one round.
 [[nodiscard]] std::unique_ptr<Schedule> make_all_gather_direct(Transport& transport);

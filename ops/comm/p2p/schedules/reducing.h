@@ -25,7 +25,7 @@ namespace chainmail::ops {
 [[nodiscard]] std::unique_ptr<Schedule> make_ring(Transport& transport);
 /// Pairs at distance 1, 2, 4 ... combine all they have; log2 n rounds, two more for other n.
 [[nodiscard]] std::unique_ptr<Schedule> make_doubling(Transport& transport);
-/// Job::inputs: contributions to the owner; one round.
+/// CollectiveArgs::inputs: contributions to the owner; one round.
 [[nodiscard]] std::unique_ptr<Schedule> make_reduce_scatter(Transport& transport);
 
 /// What is left to do to finished elements of a native wire: the factor was applied by reduce(),

@@ -19,11 +19,11 @@ class Exchange final : public ReducingSchedule {
  protected:
   void post_round(int /*round*/) override {
     const Range range = piece_range();
-    const std::size_t bytes = job().message_bytes(range.count);
+    const std::size_t bytes = args().message_bytes(range.count);
     const std::byte* own = at(range.begin);
     receive_from_all(bytes);
-    if (job().is_compressed()) {
-      pack(packed_.get(bytes), own, range.count, job().reduction.scale);
+    if (args().is_compressed()) {
+      pack(packed_.get(bytes), own, range.count, args().reduction.scale);
       own = packed_.get(bytes);
     }
     sources_[static_cast<std::size_t>(rank_)] = own;
@@ -47,21 +47,21 @@ class Direct final : public ReducingSchedule {
  private:
   /// A rank's slice of the piece as it lies in packed_, or in the data when nothing is packed.
   std::byte* on_wire(int rank) {
-    if (!job().is_compressed()) return at(slice(rank).begin);
-    const std::size_t longest = job().message_bytes(slice(0).count);
+    if (!args().is_compressed()) return at(slice(rank).begin);
+    const std::size_t longest = args().message_bytes(slice(0).count);
     return packed_.get(longest * static_cast<std::size_t>(size_)) +
            longest * static_cast<std::size_t>(rank);
   }
 
   void post_parts() {
-    receive_from_all(job().message_bytes(slice(rank_).count));
+    receive_from_all(args().message_bytes(slice(rank_).count));
     for (int i = 1; i <= size_; ++i) {  // its own slice last: nobody waits for that
       const int owner = after(i);
       const Range part = slice(owner);
-      if (job().is_compressed()) {
-        pack(on_wire(owner), at(part.begin), part.count, job().reduction.scale);
+      if (args().is_compressed()) {
+        pack(on_wire(owner), at(part.begin), part.count, args().reduction.scale);
       }
-      if (owner != rank_) send(owner, on_wire(owner), job().message_bytes(part.count));
+      if (owner != rank_) send(owner, on_wire(owner), args().message_bytes(part.count));
     }
     sources_[static_cast<std::size_t>(rank_)] = on_wire(rank_);
   }
@@ -70,7 +70,7 @@ class Direct final : public ReducingSchedule {
     const Range own = slice(rank_);
     if (own.count == 0) return;
     combine(at(own.begin), own.count);
-    if (!job().is_compressed()) return;
+    if (!args().is_compressed()) return;
     pack(on_wire(rank_), at(own.begin), own.count, 1.0);
     unpack(at(own.begin), on_wire(rank_), own.count);
   }
@@ -79,14 +79,14 @@ class Direct final : public ReducingSchedule {
   void post_results() {
     for (int i = 1; i < size_; ++i) {
       const int owner = after(-i);
-      receive(owner, on_wire(owner), job().message_bytes(slice(owner).count));
+      receive(owner, on_wire(owner), args().message_bytes(slice(owner).count));
     }
-    const std::size_t bytes = job().message_bytes(slice(rank_).count);
+    const std::size_t bytes = args().message_bytes(slice(rank_).count);
     for (int i = 1; i < size_; ++i) send(after(i), on_wire(rank_), bytes);
   }
 
   void unpack_results() {
-    if (!job().is_compressed()) return;
+    if (!args().is_compressed()) return;
     for (int i = 1; i < size_; ++i) {
       const Range part = slice(after(i));
       unpack(at(part.begin), on_wire(after(i)), part.count);
@@ -97,10 +97,10 @@ class Direct final : public ReducingSchedule {
 class ReduceScatter final : public ReducingSchedule {
  public:
   using ReducingSchedule::ReducingSchedule;
-  std::size_t piece_count(const Job& job) const override {
+  std::size_t piece_count(const CollectiveArgs& args) const override {
     std::size_t longest = 0;
-    for (const auto& part : job.inputs) longest = std::max(longest, part.size());
-    return (longest / job.element_bytes() + job.piece - 1) / job.piece;
+    for (const auto& part : args.inputs) longest = std::max(longest, part.size());
+    return (longest / args.element_bytes() + args.piece - 1) / args.piece;
   }
   int round_count() const override { return 1; }
 
@@ -108,30 +108,30 @@ class ReduceScatter final : public ReducingSchedule {
   // The current piece of a rank's part.
   Range part(int rank) const {
     const std::size_t end =
-        job().inputs[static_cast<std::size_t>(rank)].size() / job().element_bytes();
-    const std::size_t begin = std::min(piece() * job().piece, end);
-    return {begin, std::min(job().piece, end - begin)};
+        args().inputs[static_cast<std::size_t>(rank)].size() / args().element_bytes();
+    const std::size_t begin = std::min(piece() * args().piece, end);
+    return {begin, std::min(args().piece, end - begin)};
   }
   const std::byte* input(int rank, std::size_t element) const {
-    return job().inputs[static_cast<std::size_t>(rank)].data() + element * job().element_bytes();
+    return args().inputs[static_cast<std::size_t>(rank)].data() + element * args().element_bytes();
   }
 
   void post_round(int /*round*/) override {
-    receive_from_all(job().message_bytes(part(rank_).count));
+    receive_from_all(args().message_bytes(part(rank_).count));
     for (int i = 0; i < size_; ++i) {
       const std::byte* wire = pack_part(after(i));
       if (i == 0) sources_[static_cast<std::size_t>(rank_)] = wire;
-      if (i != 0) send(after(i), wire, job().message_bytes(part(after(i)).count));
+      if (i != 0) send(after(i), wire, args().message_bytes(part(after(i)).count));
     }
   }
 
   const std::byte* pack_part(int rank) {
     const Range range = part(rank);
-    if (!job().is_compressed()) return input(rank, range.begin);
-    const std::size_t longest = job().message_bytes(job().piece);
+    if (!args().is_compressed()) return input(rank, range.begin);
+    const std::size_t longest = args().message_bytes(args().piece);
     std::byte* message = packed_.get(longest * static_cast<std::size_t>(size_)) +
                          longest * static_cast<std::size_t>(rank);
-    pack(message, input(rank, range.begin), range.count, job().reduction.scale);
+    pack(message, input(rank, range.begin), range.count, args().reduction.scale);
     return message;
   }
 

@@ -21,20 +21,20 @@ void finish_average(std::byte* data, std::size_t count, const Reduction& reducti
   if (divides && size > 1 && count != 0) divide_in_place(data, count, reduction.dtype, size);
 }
 
-std::size_t ReducingSchedule::piece_count(const Job& job) const {
-  return (job.count + job.piece - 1) / job.piece;
+std::size_t ReducingSchedule::piece_count(const CollectiveArgs& args) const {
+  return (args.count + args.piece - 1) / args.piece;
 }
 
 Range ReducingSchedule::piece_range() const {
-  const std::size_t begin = piece() * job().piece;
-  return {begin, std::min(job().piece, job().count - begin)};
+  const std::size_t begin = piece() * args().piece;
+  return {begin, std::min(args().piece, args().count - begin)};
 }
 
 Range ReducingSchedule::slice(int rank) const {
   const Range all = piece_range();
   const auto size = static_cast<std::size_t>(size_);
   std::size_t length = (all.count + size - 1) / size;
-  const std::size_t unit = job().is_compressed() ? kWireBlock : kSliceAlignment;
+  const std::size_t unit = args().is_compressed() ? kWireBlock : kSliceAlignment;
   length = (length + unit - 1) / unit * unit;
   const std::size_t begin = std::min(static_cast<std::size_t>(rank) * length, all.count);
   return {all.begin + begin, std::min(length, all.count - begin)};
@@ -42,17 +42,17 @@ Range ReducingSchedule::slice(int rank) const {
 
 void ReducingSchedule::pack(std::byte* message, const std::byte* source, std::size_t count,
                             double scale) {
-  if (round_to_wire(message, source, count, scale, job().reduction.wire)) flags_ |= kFlagNonFinite;
+  if (round_to_wire(message, source, count, scale, args().reduction.wire)) flags_ |= kFlagNonFinite;
 }
 
 void ReducingSchedule::unpack(std::byte* destination, const std::byte* message,
                               std::size_t count) const {
-  widen_from_wire(destination, message, count, job().reduction.wire);
+  widen_from_wire(destination, message, count, args().reduction.wire);
 }
 
 void ReducingSchedule::combine(std::byte* destination, std::size_t count) {
-  const Reduction& reduction = job().reduction;
-  if (!job().is_compressed()) {
+  const Reduction& reduction = args().reduction;
+  if (!args().is_compressed()) {
     reduce(destination, sources_, count, reduction.dtype, reduction.op, reduction.scale);
     finish_average(destination, count, reduction, size_);
     return;
@@ -64,11 +64,11 @@ void ReducingSchedule::combine(std::byte* destination, std::size_t count) {
 void ReducingSchedule::combine_pair(std::byte* destination, const std::byte* first,
                                     const std::byte* second, std::size_t count) {
   sources_.assign({first, second});
-  reduce(destination, sources_, count, job().reduction.dtype, job().reduction.op);
+  reduce(destination, sources_, count, args().reduction.dtype, args().reduction.op);
 }
 
 void ReducingSchedule::finish(std::byte* data, std::size_t count) const {
-  const Reduction& reduction = job().reduction;
+  const Reduction& reduction = args().reduction;
   if (is_floating_point(reduction.dtype) && reduction.scale != 1.0) {
     scale_in_place(data, count, reduction.dtype, reduction.scale);
   }

@@ -23,13 +23,15 @@ struct Range {
 class ReducingSchedule : public Schedule {
  public:
   using Schedule::Schedule;
-  std::size_t piece_count(const Job& job) const override;
+  std::size_t piece_count(const CollectiveArgs& args) const override;
 
  protected:
   Range piece_range() const;
   /// Slice `rank` of the current piece.
   Range slice(int rank) const;
-  std::byte* at(std::size_t element) const { return job().data + element * job().element_bytes(); }
+  std::byte* at(std::size_t element) const {
+    return args().data + element * args().element_bytes();
+  }
 
   void pack(std::byte* message, const std::byte* source, std::size_t count, double scale);
   void unpack(std::byte* destination, const std::byte* message, std::size_t count) const;

@@ -29,9 +29,9 @@ class Ring final : public ReducingSchedule {
   void post_round(int round) override {
     const Range in = slice(incoming(round));
     const Range out = slice(outgoing(round));
-    const std::size_t in_bytes = in.count * job().element_bytes();
+    const std::size_t in_bytes = in.count * args().element_bytes();
     receive(after(-1), is_reducing(round) ? received_.get(in_bytes) : at(in.begin), in_bytes);
-    send(after(1), at(out.begin), out.count * job().element_bytes());
+    send(after(1), at(out.begin), out.count * args().element_bytes());
   }
 
   void finish_round(int round) override {
@@ -58,7 +58,7 @@ class Doubling final : public ReducingSchedule {
 
   void post_round(int round) override {
     const Range range = piece_range();
-    const std::size_t bytes = range.count * job().element_bytes();
+    const std::size_t bytes = range.count * args().element_bytes();
     const bool is_extra = rank_ >= power();
     if (round == 0 || is_last(round)) {
       const int partner = is_extra ? rank_ - power() : rank_ + power();

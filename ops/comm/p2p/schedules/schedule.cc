@@ -12,8 +12,8 @@ T& Schedule::next(std::deque<T>& transfers, std::size_t& used, int peer, std::si
   transfer.peer = peer;
   const auto step =
       piece_ * static_cast<std::size_t>(round_count()) + static_cast<std::size_t>(step_of(round_));
-  transfer.tag = Tag::collective(job_->position, step);
-  transfer.header = job_->header;
+  transfer.tag = Tag::collective(args_->position, step);
+  transfer.header = args_->header;
   transfer.header.flags = static_cast<std::uint16_t>(transfer.header.flags | flags_);
   transfer.bytes = bytes;
   transfer.is_done.store(false, std::memory_order_relaxed);
@@ -35,8 +35,8 @@ void Schedule::receive(int peer, std::byte* data, std::size_t bytes, bool even_e
   transport_.post(transfer);
 }
 
-void Schedule::start(const Job& job, std::size_t piece) {
-  job_ = &job;
+void Schedule::start(const CollectiveArgs& args, std::size_t piece) {
+  args_ = &args;
   piece_ = piece;
   round_ = -1;
   flags_ = 0;

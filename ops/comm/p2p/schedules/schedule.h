@@ -22,7 +22,7 @@
 namespace chainmail::ops {
 
 /// What a call works on; one for all pieces.
-struct Job {
+struct CollectiveArgs {
   std::uint64_t position = 0;
   MessageHeader header;
   Reduction reduction;
@@ -67,13 +67,13 @@ class Schedule {
   Schedule(const Schedule&) = delete;
   Schedule& operator=(const Schedule&) = delete;
 
-  /// How many pieces a job has; the same on all ranks.
-  virtual std::size_t piece_count(const Job& job) const = 0;
+  /// How many pieces a call has; the same on all ranks.
+  virtual std::size_t piece_count(const CollectiveArgs& args) const = 0;
   /// Rounds of every piece; the same on all ranks.
   virtual int round_count() const = 0;
 
-  /// Begins a piece; `job` stays until it is done.
-  void start(const Job& job, std::size_t piece);
+  /// Begins a piece; `args` stay until it is done.
+  void start(const CollectiveArgs& args, std::size_t piece);
   /// True when the piece is done.
   bool advance();
   /// Adds the peers that have not come to `ranks` and asks them when `inquires`.
@@ -89,7 +89,7 @@ class Schedule {
   /// Part of the current round. Both ends leave out messages of no bytes unless `even_empty`.
   void send(int peer, const std::byte* data, std::size_t bytes, bool even_empty = false);
   void receive(int peer, std::byte* data, std::size_t bytes, bool even_empty = false);
-  const Job& job() const noexcept { return *job_; }
+  const CollectiveArgs& args() const noexcept { return *args_; }
   std::size_t piece() const noexcept { return piece_; }
   /// The i-th rank after this one, around.
   int after(int i) const noexcept { return (rank_ + i % size_ + size_) % size_; }
@@ -105,7 +105,7 @@ class Schedule {
   bool is_round_done() noexcept;
 
   Transport& transport_;
-  const Job* job_ = nullptr;
+  const CollectiveArgs* args_ = nullptr;
   std::size_t piece_ = 0;
   int round_ = 0;
   // Deques, since transfers must not move; entries are used again.

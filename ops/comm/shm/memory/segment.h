@@ -46,7 +46,7 @@ struct alignas(128) RankArea {
   std::int32_t pid;
   cpu_set_t cpus;
   std::array<Slot, 2> slots;
-  alignas(128) std::atomic<std::uint64_t> movement;  ///< see Movement::show_in()
+  alignas(128) std::atomic<std::uint64_t> progress;  ///< see ProgressTracker::show_in()
   alignas(128) std::atomic<std::uint64_t> staged;    ///< steps whose data lie in the staging area
   alignas(128) std::atomic<std::uint64_t> reduced;  ///< steps whose slice lies in all staging areas
 };

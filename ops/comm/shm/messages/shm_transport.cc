@@ -48,7 +48,7 @@ shm::Layout layout_for(const ShmTransportOptions& options) {
 ShmTransport::ShmTransport(std::shared_ptr<Rendezvous> rendezvous, ShmTransportOptions options)
     : options_(std::move(options)),
       rendezvous_(std::move(rendezvous)),
-      absentees_(rendezvous_.get()),
+      missing_ranks_(rendezvous_.get()),
       inbox_([this] {
         const std::string token = shm::Segment::make_token();
         shm::Segment segment = shm::Segment::create(layout_for(options_), token);
@@ -78,7 +78,7 @@ PeerLink& ShmTransport::link(int rank) {
   Peer& known = peers_.at(static_cast<std::size_t>(rank));
   if (!known.link) {
     known.link =
-        std::make_unique<PeerLink>(name(options_.rank), name(rank), log_, counters_, movement());
+        std::make_unique<PeerLink>(name(options_.rank), name(rank), log_, counters_, tracker());
     linked_.push_back(rank);
   }
   return *known.link;
@@ -104,14 +104,14 @@ void ShmTransport::post(Receive& receive) {
 void ShmTransport::inquire(const Transfer& transfer) {
   // A rank that gives up before its peers have found it leaves its reason at the rendezvous. One
   // look serves all transfers of a round.
-  if (next_board_look_.has_passed()) {
-    check_board();
-    next_board_look_ = Deadline::after(kCheckPeriod);
+  if (next_failure_check_.has_passed()) {
+    check_reported_failure();
+    next_failure_check_ = Deadline::after(kCheckPeriod);
   }
   link(transfer.peer).inquire(transfer);
 }
 
-void ShmTransport::check_board() {
+void ShmTransport::check_reported_failure() {
   if (const auto text = rendezvous_->try_get(options_.key_prefix + "failed")) {
     std::rethrow_exception(decode_error(*text));
   }
@@ -148,7 +148,7 @@ void ShmTransport::find_wanted() {
   if (wanted_count_ == 0 || !next_search_.has_passed()) return;
   for (int rank = 0; rank < size(); ++rank) {
     if (peer(rank).is_wanted) find(rank);
-    const auto end = peer(rank).is_wanted ? absentees_.end_of(rank) : std::nullopt;
+    const auto end = peer(rank).is_wanted ? missing_ranks_.end_of(rank) : std::nullopt;
     if (end) close(rank, end->cause + " before it met this rank", true);
   }
   search_pause_ = std::min(2 * search_pause_ + milliseconds{1}, kMaxSearchPause);

@@ -24,7 +24,7 @@
 #include "ops/comm/shm/memory/segment.h"
 #include "ops/comm/shm/messages/ring_stream.h"
 #include "ops/comm/transport.h"
-#include "ops/core/attendance.h"
+#include "ops/core/liveness.h"
 
 namespace chainmail::ops {
 
@@ -93,13 +93,13 @@ class ShmTransport final : public Transport {
   void check_peer(int rank, bool looks_for_dead);
   void close(int rank, const std::string& reason, bool has_left);
   void throw_if_needed(int rank);
-  void check_board();
+  void check_reported_failure();
   bool has_news() const noexcept;
   bool is_done_with(const Peer& peer) const noexcept;
 
   ShmTransportOptions options_;
   std::shared_ptr<Rendezvous> rendezvous_;
-  Absentees absentees_;
+  MissingRanks missing_ranks_;
   shm::Segment inbox_;
   CallLog log_;
   TransportCounters counters_;
@@ -109,7 +109,7 @@ class ShmTransport final : public Transport {
   internal::Deadline next_search_ = internal::Deadline::after(std::chrono::milliseconds{0});
   std::chrono::milliseconds search_pause_{0};
   internal::Deadline next_check_ = internal::Deadline::after(std::chrono::milliseconds{0});
-  internal::Deadline next_board_look_ = internal::Deadline::after(std::chrono::milliseconds{0});
+  internal::Deadline next_failure_check_ = internal::Deadline::after(std::chrono::milliseconds{0});
   std::atomic<bool> is_interrupted_{false};
   bool has_failed_ = false;
 };

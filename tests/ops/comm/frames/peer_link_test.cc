@@ -86,8 +86,8 @@ TEST_F(PeerLinkTest, OffersAreBounded) {
 }
 
 TEST_F(PeerLinkTest, AnswersThatThePeerDoesNotReadAreBounded) {
-  Movement movement;
-  PeerLink link(self_, peer_, log_, counters_, &movement);
+  ProgressTracker tracker;
+  PeerLink link(self_, peer_, log_, counters_, &tracker);
   FrameHead inquiry;
   inquiry.type = FrameType::kInquiry;
   constexpr std::uint64_t kMost = 4096;
@@ -121,7 +121,7 @@ TEST_F(PeerLinkTest, WhoAsksForATransferHearsWhetherItIsBehindOthers) {
   const auto answer = [&] {
     link_.on_frame(inquiry);
     const auto frame = link_.next_frame();
-    if (!frame || frame->head.type != FrameType::kMoving) return ~std::uint64_t{0};
+    if (!frame || frame->head.type != FrameType::kProgress) return ~std::uint64_t{0};
     link_.frame_sent(frame->head);
     return frame->head.offset;
   };

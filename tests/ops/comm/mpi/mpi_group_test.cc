@@ -51,7 +51,7 @@ class MpiGroup : public testing::Test {
 
   /// Ranks that come with the same name meet; `nodes` are sizes.
   std::shared_ptr<Group> join(const std::string& name, int own_rank, const std::vector<int>& nodes,
-                              CrossCarrier cross = CrossCarrier::kMpi,
+                              CrossTransport cross = CrossTransport::kMpi,
                               milliseconds limit = std::chrono::seconds{60}) const {
     const Topology topology = Topology::from_node_sizes(nodes);
     GroupOptions options;
@@ -105,7 +105,7 @@ class MpiGroup : public testing::Test {
 };
 
 TEST_F(MpiGroup, IsLoadedWhenSomebodyAsksForIt) {
-  const auto tcp = join("tcp-only", rank, one_per_node(), CrossCarrier::kTcp);
+  const auto tcp = join("tcp-only", rank, one_per_node(), CrossTransport::kTcp);
   expect_sum(*tcp, 1000);
   EXPECT_FALSE(has_mapped("libmpi")) << "TCP needs no MPI";
   EXPECT_FALSE(has_mapped("libchainmail_mpi"));
@@ -119,7 +119,7 @@ TEST_F(MpiGroup, EveryAlgorithmTypeAndWireGivesTheBitsOfTcp) {
   if (size == 4) shapes = {{2, 2}, {3, 1}, {1, 1, 1, 1}};
   for (const auto& nodes : shapes) {
     const std::string shape = Topology::from_node_sizes(nodes).describe();
-    const auto tcp = join("tcp " + shape, rank, nodes, CrossCarrier::kTcp);
+    const auto tcp = join("tcp " + shape, rank, nodes, CrossTransport::kTcp);
     const auto mpi = join("mpi " + shape, rank, nodes);
     for (const Algorithm algorithm :
          {Algorithm::kFlat, Algorithm::kHierarchical, Algorithm::kTwoDimensional}) {
@@ -241,7 +241,7 @@ TEST_F(MpiGroup, ADisagreementIsTheSameErrorOnAllRanks) {
 
 TEST_F(MpiGroup, ATimeoutNamesTheRankThatDidNotCome) {
   const int missing = size - 1;
-  const auto group = join("late", rank, one_per_node(), CrossCarrier::kMpi, milliseconds{3000});
+  const auto group = join("late", rank, one_per_node(), CrossTransport::kMpi, milliseconds{3000});
   expect_sum(*group, 10);
   if (rank != missing) {
     std::vector<float> values(10, 1.0F);
@@ -259,7 +259,7 @@ TEST_F(MpiGroup, ATimeoutNamesTheRankThatDidNotCome) {
 
 // Only when asked for: mpiexec ends the job when this rank does.
 TEST_F(MpiGroup, DISABLED_ARankThatIsKilledOrStopped) {
-  const auto group = join("lost", rank, one_per_node(), CrossCarrier::kMpi, milliseconds{3000});
+  const auto group = join("lost", rank, one_per_node(), CrossTransport::kMpi, milliseconds{3000});
   expect_sum(*group, 10);
   meet("lost");
   const std::string how = std::getenv("LOSE_BY") != nullptr ? std::getenv("LOSE_BY") : "";

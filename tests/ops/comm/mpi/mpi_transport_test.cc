@@ -138,7 +138,7 @@ TEST(MpiTransportTest, WithoutMpiexecAGroupIsRefusedOnAllRanks) {
   const std::vector<int> nodes = {1, 1};
   run_ranks(2, [&](int rank) {
     GroupOptions options;
-    options.cross = CrossCarrier::kMpi;
+    options.cross = CrossTransport::kMpi;
     const auto join = [&] {
       return create_group(rank, Topology::from_node_sizes(nodes), rendezvous, options);
     };
@@ -148,7 +148,7 @@ TEST(MpiTransportTest, WithoutMpiexecAGroupIsRefusedOnAllRanks) {
 
 TEST(MpiTransportTest, ARankOfItsOwnNeedsNoMpi) {
   GroupOptions options;
-  options.cross = CrossCarrier::kMpi;
+  options.cross = CrossTransport::kMpi;
   EXPECT_NE(create_group(0, Topology::single_node(1), std::make_shared<LocalRendezvous>(), options),
             nullptr);
 }

@@ -32,7 +32,7 @@ void sum(Group& group) {
 
 std::shared_ptr<Group> join(int rank, int size, const std::string& directory) {
   GroupOptions options;
-  options.cross = CrossCarrier::kMpi;
+  options.cross = CrossTransport::kMpi;
   options.timeout = std::chrono::seconds{30};
   return create_group(
       rank, Topology::from_node_sizes(std::vector<int>(static_cast<std::size_t>(size), 1)),

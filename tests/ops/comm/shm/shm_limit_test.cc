@@ -13,7 +13,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "ops/comm/movement.h"
+#include "ops/comm/progress_tracker.h"
 #include "tests/ops/comm/shm/shm_ranks.h"
 
 namespace chainmail::ops {
@@ -54,7 +54,7 @@ TEST(ShmLimit, AnOperationInManySlowStepsTakesManyTimesItsLimit) {
 // Rank 0 waits for something else and says that it moves; the others wait for rank 0.
 TEST(ShmLimit, WhoWaitsForARankThatMovesSomethingElseWaitsAsLongAsItDoes) {
   constexpr int kRanks = 3;
-  std::vector<Movement> movements(kRanks);
+  std::vector<ProgressTracker> movements(kRanks);
   LocalRendezvous rendezvous;
   const auto errors_of = [&](bool is_moving) {
     std::vector<std::exception_ptr> errors(kRanks);
@@ -67,7 +67,7 @@ TEST(ShmLimit, WhoWaitsForARankThatMovesSomethingElseWaitsAsLongAsItDoes) {
           options.rank = rank;
           options.size = kRanks;
           options.key_prefix = is_moving ? "moving" : "still";
-          options.movement = &movements[static_cast<std::size_t>(rank)];
+          options.tracker = &movements[static_cast<std::size_t>(rank)];
           const auto comm = create_shm_comm(
               options, rendezvous, internal::Deadline::after(std::chrono::seconds{30}), &failure);
           ShmRank self{*comm, failure};

@@ -70,7 +70,7 @@ TEST(MeasureTuning, AGroupThatMeasuresPicksTheSameOnAllRanks) {
   GroupOptions options;
   options.timeout = std::chrono::seconds{30};
   options.measures_tuning = true;
-  test::GroupMaker maker({2, 2}, test::Carrier::kReal, options);
+  test::GroupMaker maker({2, 2}, test::TransportKind::kReal, options);
   maker.run_ok([](int rank, Group& group) {
     for (const std::size_t count : {1UL, 1000UL, 65537UL}) {
       std::vector<float> values(count, static_cast<float>(rank + 1));

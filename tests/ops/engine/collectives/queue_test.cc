@@ -16,7 +16,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "ops/engine/failure/lookout.h"
+#include "ops/engine/failure/watchdog.h"
 #include "tests/ops/support/ranks.h"
 
 namespace {
@@ -347,15 +347,15 @@ TEST_F(Queue, NothingIsLeftBehindWhenNoThreadCanBeHad) {
 }
 
 TEST_F(Queue, TheLookoutIsAHelpNotANeed) {
-  const auto lookout =
-      std::make_shared<Lookout>([] { return std::vector<std::shared_ptr<PlannedOperation>>{}; },
-                                [](const std::vector<LongOperation>&) {});
+  const auto watchdog =
+      std::make_shared<Watchdog>([] { return std::vector<std::shared_ptr<PlannedOperation>>{}; },
+                                 [](const std::vector<LongOperation>&) {});
   {
     const NoThreads none;
-    lookout->touch();
+    watchdog->touch();
   }
-  lookout->touch();
-  lookout->stop();
+  watchdog->touch();
+  watchdog->stop();
 }
 
 TEST_F(Queue, ASynchronousOperationGoesOnWhenItsWaiterLeaves) {

@@ -228,8 +228,8 @@ TEST(DeviceStreams, SeveralGroupsInFlight) {
       options.name = "group" + std::to_string(g);
       options.algorithm = Algorithm::kHierarchical;
       options.wire = WireFormat::kBFloat16;
-      makers.push_back(std::make_unique<test::GroupMaker>(std::vector<int>{2, 2},
-                                                          test::Carrier::kBoard, options));
+      makers.push_back(std::make_unique<test::GroupMaker>(
+          std::vector<int>{2, 2}, test::TransportKind::kReference, options));
       keys.push_back(std::make_shared<LocalRendezvous>());
     }
     world.run_ok([&](DeviceRank& rank) {

@@ -55,7 +55,7 @@ class DeviceWorld {
   explicit DeviceWorld(const std::vector<int>& nodes, ops::GroupOptions group = {},
                        ops::DeviceGroupOptions device = {}, unsigned seed = 1)
       : cluster_(std::make_shared<FakeCluster>(nodes_of_ranks(nodes), seed)),
-        maker_(nodes, Carrier::kBoard, with_limit(group)),
+        maker_(nodes, TransportKind::kReference, with_limit(group)),
         options_(device) {
     for (int rank = 0; rank < maker_.size(); ++rank) {
       libraries_.push_back(std::make_unique<FakeLibrary>(cluster_, rank));

@@ -21,16 +21,16 @@ namespace chainmail::ops {
 namespace {
 
 using std::chrono::milliseconds;
-using test::Carrier;
 using test::GroupMaker;
 using test::on;
+using test::TransportKind;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
 // One node, one rank per node, and nodes with several ranks: each reaches others another way.
 const std::vector<std::vector<int>> kShapes{{3}, {1, 1, 1}, {2, 1}, {2, 2}};
 
-class GroupReceiveAny : public testing::TestWithParam<Carrier> {
+class GroupReceiveAny : public testing::TestWithParam<TransportKind> {
  protected:
   static GroupOptions limit(milliseconds timeout = std::chrono::seconds{20}) {
     GroupOptions options;
@@ -261,8 +261,9 @@ TEST_P(GroupReceiveAny, NobodyElseIsNoSender) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Carriers, GroupReceiveAny,
-                         testing::Values(Carrier::kBoard, Carrier::kReal, Carrier::kTcpEverywhere,
-                                         Carrier::kEncrypted, Carrier::kMpi),
+                         testing::Values(TransportKind::kReference, TransportKind::kReal,
+                                         TransportKind::kTcpEverywhere, TransportKind::kEncrypted,
+                                         TransportKind::kMpi),
                          [](const auto& each) { return test::to_string(each.param); });
 
 }  // namespace

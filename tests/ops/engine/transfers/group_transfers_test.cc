@@ -21,11 +21,11 @@ namespace chainmail::ops {
 namespace {
 
 using std::chrono::milliseconds;
-using test::Carrier;
 using test::GroupMaker;
 using test::on;
+using test::TransportKind;
 
-class GroupTransfers : public testing::TestWithParam<Carrier> {
+class GroupTransfers : public testing::TestWithParam<TransportKind> {
  protected:
   static GroupOptions limits() {
     GroupOptions options;
@@ -252,12 +252,12 @@ TEST_P(GroupTransfers, ACallbackMaySubmitAndWait) {
 }
 
 /// On two ranks of one node and of two, with a time limit that is no help.
-void expect_end_within(std::chrono::seconds most, Carrier carrier,
+void expect_end_within(std::chrono::seconds most, TransportKind transport,
                        const std::function<void(int rank, Group& group)>& body) {
   for (const auto& nodes : {std::vector<int>{2}, std::vector<int>{1, 1}}) {
     GroupOptions options;
     options.timeout = std::chrono::minutes{10};
-    GroupMaker maker(nodes, carrier, options);
+    GroupMaker maker(nodes, transport, options);
     const auto start = std::chrono::steady_clock::now();
     maker.run_ok(body);
     EXPECT_LT(std::chrono::steady_clock::now() - start, most);
@@ -426,8 +426,9 @@ TEST_P(GroupTransfers, ShutdownWaitsForEveryLane) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Carriers, GroupTransfers,
-                         testing::Values(Carrier::kBoard, Carrier::kReal, Carrier::kTcpEverywhere,
-                                         Carrier::kEncrypted, Carrier::kMpi),
+                         testing::Values(TransportKind::kReference, TransportKind::kReal,
+                                         TransportKind::kTcpEverywhere, TransportKind::kEncrypted,
+                                         TransportKind::kMpi),
                          [](const auto& each) { return test::to_string(each.param); });
 
 }  // namespace

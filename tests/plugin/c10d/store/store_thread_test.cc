@@ -27,7 +27,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "ops/core/attendance.h"
+#include "ops/core/liveness.h"
 #include "plugin/c10d/store/group_board.h"
 #include "plugin/c10d/store/store_link.h"
 #include "plugin/c10d/store/store_rendezvous.h"
@@ -135,7 +135,7 @@ TEST_F(StoppedStoreTest, ASilentStoreIsNamedWithHowLongItHasBeenSilent) {
 
 TEST_F(StoppedStoreTest, WhoAsksASilentStoreHardlyWaits) {
   const StoreRendezvous store(base_);
-  const ops::AttendedRendezvous board(std::make_shared<StoreRendezvous>(base_), {});
+  const ops::LivenessRendezvous board(std::make_shared<StoreRendezvous>(base_), {});
   EXPECT_GT(board.patience(kLong).left(), kLong / 2);
   store_->stop();
   EXPECT_THROW((void)store.link()->try_get("key", Deadline::after(milliseconds{700})),

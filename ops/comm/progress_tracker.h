@@ -24,7 +24,7 @@
 
 namespace chainmail::ops {
 
-class Movement {
+class ProgressTracker {
  public:
   using Clock = std::chrono::steady_clock;
   static constexpr unsigned kMaxHops = 63;
@@ -35,9 +35,9 @@ class Movement {
     unsigned hops = 0;  ///< how often it was handed on, this time included
   };
 
-  Movement() = default;
-  Movement(const Movement&) = delete;
-  Movement& operator=(const Movement&) = delete;
+  ProgressTracker() = default;
+  ProgressTracker(const ProgressTracker&) = delete;
+  ProgressTracker& operator=(const ProgressTracker&) = delete;
 
   /// An operation begins.
   void begin() noexcept { bytes_ = 0; }

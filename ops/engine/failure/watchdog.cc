@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-#include "ops/engine/failure/lookout.h"
+#include "ops/engine/failure/watchdog.h"
 
 #include <chrono>
 #include <exception>
@@ -21,7 +21,7 @@ constexpr int kIdleRounds = 20;
 
 }  // namespace
 
-void Lookout::wake() noexcept {
+void Watchdog::wake() noexcept {
   const std::lock_guard lock(mutex_);
   if (is_stopping_) {
     return;
@@ -44,7 +44,7 @@ void Lookout::wake() noexcept {
   changed_.notify_all();
 }
 
-void Lookout::watch() {
+void Watchdog::watch() {
   const DefersRelease guard;
   std::map<std::shared_ptr<PlannedOperation>, int> rounds;
   int idle = 0;
@@ -85,7 +85,7 @@ void Lookout::watch() {
   }
 }
 
-void Lookout::stop() {
+void Watchdog::stop() {
   std::thread thread;
   {
     const std::lock_guard lock(mutex_);
@@ -96,7 +96,7 @@ void Lookout::stop() {
   internal::join_or_let_go(std::move(thread));
 }
 
-void Lookout::forget_thread() noexcept {
+void Watchdog::forget_thread() noexcept {
   if (thread_.joinable()) {
     thread_.detach();
   }

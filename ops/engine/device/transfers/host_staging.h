@@ -26,24 +26,24 @@
 
 namespace chainmail::ops {
 
-class HostBridge {
+class HostStaging {
  public:
   /// Told of a failure of the leaders' group, in any thread. Must not throw.
   using Report = std::function<void(std::exception_ptr)>;
 
   /// `leaders` is this rank's end of the leaders' group.
-  HostBridge(std::shared_ptr<DeviceResources> resources, std::shared_ptr<Group> leaders,
-             Report report);
-  ~HostBridge();
-  HostBridge(const HostBridge&) = delete;
-  HostBridge& operator=(const HostBridge&) = delete;
+  HostStaging(std::shared_ptr<DeviceResources> resources, std::shared_ptr<Group> leaders,
+              Report report);
+  ~HostStaging();
+  HostStaging(const HostStaging&) = delete;
+  HostStaging& operator=(const HostStaging&) = delete;
 
   [[nodiscard]] HostCrossing& crossing() noexcept { return crossing_; }
   /// Ends the leaders' group and lets waiting streams go on; what they copy means nothing.
   void abort(const std::exception_ptr& error) noexcept;
 
  private:
-  struct Job {
+  struct Chunk {
     DeviceEvent ready;
     std::byte* data = nullptr;
     std::size_t count = 0;
@@ -51,7 +51,7 @@ class HostBridge {
     std::uint32_t ticket = 0;
   };
 
-  /// The leaders' all-reduce of a job, which the stream waits for.
+  /// The leaders' all-reduce of a chunk, which the stream waits for.
   struct InFlight {
     std::shared_ptr<Operation> operation;
     std::uint32_t ticket = 0;
@@ -60,8 +60,8 @@ class HostBridge {
   std::uint32_t start(DeviceEvent ready, std::byte* data, std::size_t count,
                       const Reduction& reduction);
   void run();
-  bool wait_for_copy(const Job& job);
-  void reduce(const Job& job);
+  bool wait_for_copy(const Chunk& chunk);
+  void reduce(const Chunk& chunk);
   bool release_reduced() noexcept;
   void release(std::uint32_t ticket) noexcept;
 
@@ -72,7 +72,7 @@ class HostBridge {
   HostCrossing crossing_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<Job> jobs_;
+  std::deque<Chunk> chunks_;
   std::deque<InFlight> in_flight_;  ///< the thread's own
   std::uint32_t last_ticket_ = 0;
   bool is_stopping_ = false;

@@ -29,11 +29,11 @@ struct Activity {
   std::vector<PastOperation> past;
 };
 
-class PositionBoard {
+class RankStatusTable {
  public:
   /// Leaders write down their host, too.
-  PositionBoard(int rank, const Topology& topology, std::vector<int> global_ranks,
-                const GroupOptions& options, std::shared_ptr<Rendezvous> rendezvous);
+  RankStatusTable(int rank, const Topology& topology, std::vector<int> global_ranks,
+                  const GroupOptions& options, std::shared_ptr<Rendezvous> rendezvous);
 
   /// Writes down the operations this rank is in, and those that it has finished lately.
   void publish(const Activity& activity);

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-// Sends, or receives, between this rank and one other that are not part of a batch: a line for each
-// direction, with a communicator of the two ranks alone. So transfers wait for their peer and for
-// nothing else: not for the group's collectives, not for the transfers the other way, whatever
+// Sends, or receives, between this rank and one other that are not part of a batch: a channel for
+// each direction, with a communicator of the two ranks alone. So transfers wait for their peer and
+// for nothing else: not for the group's collectives, not for the transfers the other way, whatever
 // order a program calls them in.
 //
 // A communicator is made when its first transfer is issued, which does not wait for that: a thread
-// of the line does, since the peer may come much later, and only after something that it is waiting
-// for here. Until the communicator is there, and what was issued meanwhile is done, the caller's
-// stream is held by a word in pinned memory and the transfers run on a stream of the line's own.
-// From then on NCCL is called by who issues, on the stream that is given.
+// of the channel does, since the peer may come much later, and only after something that it is
+// waiting for here. Until the communicator is there, and what was issued meanwhile is done, the
+// caller's stream is held by a word in pinned memory and the transfers run on a stream of the
+// channel's own. From then on NCCL is called by who issues, on the stream that is given.
 //
 // Any thread.
 
@@ -32,26 +32,26 @@
 
 namespace chainmail::ops {
 
-/// What lines need of their group.
-struct LineContext {
+/// What channels need of their group.
+struct PeerChannelContext {
   std::shared_ptr<DeviceResources> resources;
-  /// Makes the communicator of a line; both ranks must come.
+  /// Makes the communicator of a channel; both ranks must come.
   std::function<std::shared_ptr<NcclComm>(const Collective& transfer, const NcclWait& wait)> make;
-  /// Its check throws the group's error and does nothing else: a line is locked meanwhile.
+  /// Its check throws the group's error and does nothing else: a channel is locked meanwhile.
   std::function<NcclWait(internal::Deadline)> wait_until;
-  /// Told of what fails in a line's thread. Must not throw.
+  /// Told of what fails in a channel's thread. Must not throw.
   std::function<void(std::exception_ptr)> report;
 };
 
-class TransferLine {
+class PeerChannel {
  public:
-  explicit TransferLine(const LineContext& context);
+  explicit PeerChannel(const PeerChannelContext& context);
   /// Waits for the thread, which ends when its transfers are done or the group has failed.
-  ~TransferLine();
-  TransferLine(const TransferLine&) = delete;
-  TransferLine& operator=(const TransferLine&) = delete;
+  ~PeerChannel();
+  PeerChannel(const PeerChannel&) = delete;
+  PeerChannel& operator=(const PeerChannel&) = delete;
 
-  /// Queues `transfer` behind what is on `stream` and behind the line's transfers before it;
+  /// Queues `transfer` behind what is on `stream` and behind the channel's transfers before it;
   /// `operation` ends with it. Throws as NcclComm does, and InvalidArgument where `stream` is being
   /// captured and there is no communicator yet.
   void issue(const Collective& transfer, const std::shared_ptr<IssuedOperation>& operation,
@@ -60,7 +60,7 @@ class TransferLine {
   void release_all() noexcept;
 
  private:
-  struct Job {
+  struct PendingTransfer {
     Collective transfer;
     DeviceEvent ready;  ///< what the caller has written
     std::uint32_t ticket = 0;
@@ -70,16 +70,16 @@ class TransferLine {
   DeviceApi& api() const noexcept { return context_.resources->api; }
   void follow_last(DeviceStream stream, std::uint64_t capture);
   void defer(const Collective& transfer, DeviceStream stream, internal::Deadline deadline);
-  Job first_job();
+  PendingTransfer first_pending();
   void run() noexcept;
   void work();
-  void carry_out(const Job& job, NcclComm& comm);
+  void carry_out(const PendingTransfer& pending, NcclComm& comm);
   void release(std::uint32_t ticket) noexcept;
 
-  const LineContext& context_;
+  const PeerChannelContext& context_;
   std::mutex mutex_;
   std::shared_ptr<NcclComm> comm_;  ///< null while the thread has the transfers
-  std::deque<Job> jobs_;
+  std::deque<PendingTransfer> pending_;
   std::uint32_t* flag_ = nullptr;
   std::uint32_t last_ticket_ = 0;
   bool is_released_ = false;
@@ -90,24 +90,24 @@ class TransferLine {
   std::thread thread_;
 };
 
-/// The lines of a group, made when first used.
-class TransferLines {
+/// The channels of a group, made when first used.
+class PeerChannels {
  public:
-  explicit TransferLines(LineContext context) : context_(std::move(context)) {}
+  explicit PeerChannels(PeerChannelContext context) : context_(std::move(context)) {}
 
-  /// The line of a kSend or kRecv. Throws InvalidArgument after end().
-  [[nodiscard]] std::shared_ptr<TransferLine> at(const Collective& transfer);
+  /// The channel of a kSend or kRecv. Throws InvalidArgument after end().
+  [[nodiscard]] std::shared_ptr<PeerChannel> at(const Collective& transfer);
   void release_all() noexcept;
-  /// Ends the lines, once; nothing must be under way but in a group that has failed.
+  /// Ends the channels, once; nothing must be under way but in a group that has failed.
   void end();
 
  private:
   using Key = std::pair<OpKind, int>;  // direction and peer
-  const LineContext context_;
+  const PeerChannelContext context_;
   std::mutex mutex_;
   bool has_ended_ = false;
   bool is_released_ = false;
-  std::map<Key, std::shared_ptr<TransferLine>> lines_;
+  std::map<Key, std::shared_ptr<PeerChannel>> channels_;
 };
 
 }  // namespace chainmail::ops

@@ -28,19 +28,19 @@ struct LongOperation {
   int rounds = 1;
 };
 
-class Lookout final : public std::enable_shared_from_this<Lookout> {
+class Watchdog final : public std::enable_shared_from_this<Watchdog> {
  public:
   /// What is running now.
   using Running = std::function<std::vector<std::shared_ptr<PlannedOperation>>()>;
   /// Asked, once a period, about all that has been running for long. Must not throw.
   using Ask = std::function<void(const std::vector<LongOperation>&)>;
 
-  Lookout(Running running, Ask ask) : running_(std::move(running)), ask_(std::move(ask)) {}
-  Lookout(const Lookout&) = delete;
-  Lookout& operator=(const Lookout&) = delete;
+  Watchdog(Running running, Ask ask) : running_(std::move(running)), ask_(std::move(ask)) {}
+  Watchdog(const Watchdog&) = delete;
+  Watchdog& operator=(const Watchdog&) = delete;
 
   /// Called by whoever runs an operation, before it begins. Costs one load while the thread is up.
-  /// The lookout is a help: where no thread can be had, operations go on without.
+  /// The watchdog is a help: where no thread can be had, operations go on without.
   void touch() noexcept {
     if (is_asleep_.load()) {
       wake();

@@ -20,17 +20,17 @@
 
 namespace chainmail::ops {
 
-class Watch {
+class DeviceWatchdog {
  public:
   /// Asked while something is under way; what it returns is reported. Must not throw.
   using Ask = std::function<std::exception_ptr()>;
-  /// Told of the first failure, once, in the watch's thread. Must not throw.
+  /// Told of the first failure, once, in the watchdog's thread. Must not throw.
   using Report = std::function<void(std::exception_ptr)>;
 
-  Watch(Ask ask, Report report) : ask_(std::move(ask)), report_(std::move(report)) {}
-  ~Watch() { stop(); }
-  Watch(const Watch&) = delete;
-  Watch& operator=(const Watch&) = delete;
+  DeviceWatchdog(Ask ask, Report report) : ask_(std::move(ask)), report_(std::move(report)) {}
+  ~DeviceWatchdog() { stop(); }
+  DeviceWatchdog(const DeviceWatchdog&) = delete;
+  DeviceWatchdog& operator=(const DeviceWatchdog&) = delete;
 
   void add(std::shared_ptr<IssuedOperation> operation);
   /// Nothing is under way.

@@ -3,7 +3,7 @@
 
 // A rank that has ended before the others met it: they are told, however they would have met.
 
-#include "ops/core/attendance.h"
+#include "ops/core/liveness.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -28,7 +28,7 @@ constexpr std::chrono::seconds kLong{100};
 
 /// Says of rank 1 what `has_ended` does.
 std::shared_ptr<Rendezvous> board_of(const std::shared_ptr<std::atomic<bool>>& has_ended) {
-  return std::make_shared<AttendedRendezvous>(std::make_shared<LocalRendezvous>(),
+  return std::make_shared<LivenessRendezvous>(std::make_shared<LocalRendezvous>(),
                                               [has_ended](int rank) -> std::optional<RankEnd> {
                                                 if (rank != 1 || !*has_ended) return std::nullopt;
                                                 return RankEnd{41, "n1", "exited with code 0"};
@@ -58,7 +58,7 @@ void expect_told(const Topology& topology, bool use_shared_memory, const Collect
   }
 }
 
-TEST(Attendance, WhoWaitsForTheFirstMeetingIsTold) {
+TEST(RankLiveness, WhoWaitsForTheFirstMeetingIsTold) {
   Collective barrier;
   barrier.kind = OpKind::kBarrier;
   std::array<std::byte, 4> data{};
@@ -74,7 +74,7 @@ TEST(Attendance, WhoWaitsForTheFirstMeetingIsTold) {
   }
 }
 
-TEST(Attendance, WhoWaitsForAKeyIsTold) {
+TEST(RankLiveness, WhoWaitsForAKeyIsTold) {
   const auto board = board_of(flag(true));
   board->set("key/0", "here");
   const auto key_of = [](int rank) { return "key/" + std::to_string(rank); };
@@ -85,7 +85,7 @@ TEST(Attendance, WhoWaitsForAKeyIsTold) {
   EXPECT_THROW(static_cast<void>(get(1)), PeerError);
 }
 
-TEST(Attendance, ALaterRankThatHasEndedIsNoticedWhileAnEarlierOneIsLate) {
+TEST(RankLiveness, ALaterRankThatHasEndedIsNoticedWhileAnEarlierOneIsLate) {
   const auto board = board_of(flag(true));
   const auto key_of = [](int rank) { return "key/" + std::to_string(rank); };
   try {
@@ -96,7 +96,7 @@ TEST(Attendance, ALaterRankThatHasEndedIsNoticedWhileAnEarlierOneIsLate) {
   }
 }
 
-TEST(Attendance, WhatARankLeftBeforeItEndedCounts) {
+TEST(RankLiveness, WhatARankLeftBeforeItEndedCounts) {
   const auto board = board_of(flag(true));
   const auto key_of = [](int rank) { return "key/" + std::to_string(rank); };
   std::thread late([&] {
@@ -126,8 +126,8 @@ class SlowRendezvous final : public Rendezvous {
   const Deadline silence_ = Deadline::after(std::chrono::milliseconds{700});
 };
 
-TEST(Attendance, WhereThereIsNoAnswerNothingIsMissing) {
-  AttendedRendezvous board(std::make_shared<SlowRendezvous>(), [](int rank) {
+TEST(RankLiveness, WhereThereIsNoAnswerNothingIsMissing) {
+  LivenessRendezvous board(std::make_shared<SlowRendezvous>(), [](int rank) {
     return RankEnd{rank, "n1", "exited with code 0"};
   });
   board.set("key/1", "here");
@@ -135,11 +135,11 @@ TEST(Attendance, WhereThereIsNoAnswerNothingIsMissing) {
   EXPECT_EQ(get_from(board, 1, 2, key_of, Deadline::after(kLong), "set its key"), "here");
 }
 
-TEST(Attendance, EndsAreAskedForByTheNumbersOfTheGroup) {
+TEST(RankLiveness, EndsAreAskedForByTheNumbersOfTheGroup) {
   const auto view = rendezvous_of({7, 1}, board_of(flag(true)));
-  auto& attendance = dynamic_cast<Attendance&>(*view);
-  EXPECT_FALSE(attendance.end_of(0));
-  EXPECT_TRUE(attendance.end_of(1));
+  auto& liveness = dynamic_cast<RankLiveness&>(*view);
+  EXPECT_FALSE(liveness.end_of(0));
+  EXPECT_TRUE(liveness.end_of(1));
   const auto plain = std::make_shared<LocalRendezvous>();
   EXPECT_EQ(rendezvous_of({0}, plain), plain);
 }

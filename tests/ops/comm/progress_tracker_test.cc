@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-#include "ops/comm/movement.h"
+#include "ops/comm/progress_tracker.h"
 
 #include <atomic>
 #include <chrono>
@@ -16,29 +16,29 @@ using std::chrono::milliseconds;
 using std::chrono::nanoseconds;
 
 constexpr milliseconds kLimit{1000};
-const auto kStart = Movement::Clock::now() + std::chrono::hours{1};
+const auto kStart = ProgressTracker::Clock::now() + std::chrono::hours{1};
 
-Movement::Clock::time_point at(int ms) { return kStart + milliseconds{ms}; }
+ProgressTracker::Clock::time_point at(int ms) { return kStart + milliseconds{ms}; }
 
-TEST(Movement, CountsFromTheLookThatFollowsAMove) {
-  Movement movement;
-  movement.note(10);
-  movement.look(at(0));
-  movement.look(at(700));  // nothing has moved since
-  EXPECT_EQ(movement.left(kLimit, at(700)), milliseconds{300});
-  movement.note(5);
-  EXPECT_EQ(movement.left(kLimit, at(1000)), nanoseconds::zero());
-  movement.look(at(1000));
-  EXPECT_EQ(movement.left(kLimit, at(1000)), kLimit);
-  EXPECT_EQ(movement.bytes(), 15U);
-  movement.begin();
-  EXPECT_EQ(movement.bytes(), 0U);
+TEST(ProgressTracker, CountsFromTheLookThatFollowsAMove) {
+  ProgressTracker tracker;
+  tracker.note(10);
+  tracker.look(at(0));
+  tracker.look(at(700));  // nothing has moved since
+  EXPECT_EQ(tracker.left(kLimit, at(700)), milliseconds{300});
+  tracker.note(5);
+  EXPECT_EQ(tracker.left(kLimit, at(1000)), nanoseconds::zero());
+  tracker.look(at(1000));
+  EXPECT_EQ(tracker.left(kLimit, at(1000)), kLimit);
+  EXPECT_EQ(tracker.bytes(), 15U);
+  tracker.begin();
+  EXPECT_EQ(tracker.bytes(), 0U);
 }
 
-TEST(Movement, RanksOfAMachineReadWhatOthersShow) {
+TEST(ProgressTracker, RanksOfAMachineReadWhatOthersShow) {
   std::atomic<std::uint64_t> place{0};
-  Movement mine;
-  Movement other;
+  ProgressTracker mine;
+  ProgressTracker other;
   mine.note();
   mine.look(at(0));
   other.show_in(&place);
@@ -53,9 +53,9 @@ TEST(Movement, RanksOfAMachineReadWhatOthersShow) {
   EXPECT_LE(mine.left(kLimit, at(901)), kLimit);
 }
 
-TEST(Movement, WhatIsReportedIsAsOldAsItIs) {
-  Movement mine;
-  Movement other;
+TEST(ProgressTracker, WhatIsReportedIsAsOldAsItIs) {
+  ProgressTracker mine;
+  ProgressTracker other;
   mine.note();
   mine.look(at(0));
   other.note();
@@ -70,10 +70,10 @@ TEST(Movement, WhatIsReportedIsAsOldAsItIs) {
   EXPECT_EQ(mine.left(kLimit, at(900)), milliseconds{800});
 }
 
-// Each report arrives 10 ms late, so that the movement seems to be later at each hop.
-TEST(Movement, RanksThatOnlyWaitForEachOtherDoNotGoOnForEver) {
-  Movement one;
-  Movement two;
+// Each report arrives 10 ms late, so that the progress seems to be later at each hop.
+TEST(ProgressTracker, RanksThatOnlyWaitForEachOtherDoNotGoOnForEver) {
+  ProgressTracker one;
+  ProgressTracker two;
   one.note();
   one.look(at(0));
   two.note();
@@ -87,13 +87,14 @@ TEST(Movement, RanksThatOnlyWaitForEachOtherDoNotGoOnForEver) {
     now += 10;
     if (answer) one.learn(*answer, at(now));
   }
-  EXPECT_LE(now, 1000 + 10 * (static_cast<int>(Movement::kMaxHops) + 3));
+  EXPECT_LE(now, 1000 + 10 * (static_cast<int>(ProgressTracker::kMaxHops) + 3));
 }
 
-TEST(Movement, ALookIsTakenSeveralTimesWithinALimit) {
-  EXPECT_EQ(Movement::period(kLimit, milliseconds{500}), milliseconds{125});
-  EXPECT_EQ(Movement::period(std::chrono::minutes{10}, milliseconds{500}), milliseconds{500});
-  EXPECT_EQ(Movement::period(milliseconds{1}, milliseconds{500}), milliseconds{1});
+TEST(ProgressTracker, ALookIsTakenSeveralTimesWithinALimit) {
+  EXPECT_EQ(ProgressTracker::period(kLimit, milliseconds{500}), milliseconds{125});
+  EXPECT_EQ(ProgressTracker::period(std::chrono::minutes{10}, milliseconds{500}),
+            milliseconds{500});
+  EXPECT_EQ(ProgressTracker::period(milliseconds{1}, milliseconds{500}), milliseconds{1});
 }
 
 }  // namespace

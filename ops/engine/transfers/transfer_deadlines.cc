@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-// A Desk's transfers that take long, and its thread.
+// A TransferEngine's transfers that take long, and its thread.
 
 #include <algorithm>
 #include <string>
@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "base/threads/thread.h"
 #include "ops/engine/callbacks/user_code.h"
-#include "ops/engine/transfers/desk.h"
+#include "ops/engine/transfers/transfer_engine.h"
 
 namespace chainmail::ops {
 namespace {
@@ -30,7 +30,7 @@ std::exception_ptr shut_down_error() {
 
 }  // namespace
 
-void Desk::look_after(Clock::time_point now) {
+void TransferEngine::look_after(Clock::time_point now) {
   const TransportCounters counters = transport_->counters();
   const std::uint64_t messages = counters.messages_sent + counters.messages_received;
   const bool has_traffic = std::exchange(seen_messages_, messages) != messages;
@@ -49,9 +49,9 @@ void Desk::look_after(Clock::time_point now) {
       operation->transfer().is_asked = true;
       transport_->inquire(operation->transfer());
       culprit_ = nullptr;
-      operation->inquiry_pause = std::clamp(2 * operation->inquiry_pause,
-                                            Movement::period(operation->timeout, kFirstInquiry),
-                                            Movement::period(operation->timeout, kMaxInquiryPause));
+      operation->inquiry_pause = std::clamp(
+          2 * operation->inquiry_pause, ProgressTracker::period(operation->timeout, kFirstInquiry),
+          ProgressTracker::period(operation->timeout, kMaxInquiryPause));
     }
     operation->next_inquiry = now + operation->inquiry_pause;
   }
@@ -63,12 +63,12 @@ void Desk::look_after(Clock::time_point now) {
   look_for_lost_senders();
 }
 
-void Desk::look_for_lost_senders() {
+void TransferEngine::look_for_lost_senders() {
   if (open_.empty()) {
     return;
   }
   culprit_ = open_.front().get();
-  bool may_come = !plan_.serves_all;  // from those that another desk serves
+  bool may_come = !plan_.serves_all;  // from those that another engine serves
   for (const auto& [rank, number] : numbers_) {
     const PeerState state = transport_->state(number);
     if (state == PeerState::kLost) {
@@ -85,10 +85,10 @@ void Desk::look_for_lost_senders() {
   culprit_ = nullptr;
 }
 
-void Desk::give_up(TransferOperation& operation) {
+void TransferEngine::give_up(TransferOperation& operation) {
   culprit_ = &operation;
   std::vector<int> missing;
-  if (operation.lane != nullptr) {
+  if (operation.channel != nullptr) {
     missing.push_back(transport_->name(operation.transfer().peer).rank);
   } else {
     for (const auto& [rank, number] : numbers_) {
@@ -100,7 +100,7 @@ void Desk::give_up(TransferOperation& operation) {
                      std::move(missing));
 }
 
-Desk::Clock::time_point Desk::next_deadline() const {
+TransferEngine::Clock::time_point TransferEngine::next_deadline() const {
   auto next = Clock::time_point::max();
   for (const OperationPtr& operation : pending_) {
     next = std::min(next, operation->deadline());
@@ -111,12 +111,12 @@ Desk::Clock::time_point Desk::next_deadline() const {
   return next;
 }
 
-void Desk::call_thread() {
+void TransferEngine::call_thread() {
   const std::lock_guard lock(mutex_);
   call_thread(true);
 }
 
-void Desk::call_thread(bool is_urgent) {
+void TransferEngine::call_thread(bool is_urgent) {
   is_urgent_ = is_urgent_ || is_urgent;
   if (thread_.wake(is_urgent)) {
     return;
@@ -134,7 +134,7 @@ void Desk::call_thread(bool is_urgent) {
   }
 }
 
-void Desk::work() {
+void TransferEngine::work() {
   const DefersRelease guard;
   Lock lock(mutex_);
   bool has_rested = true;
@@ -159,7 +159,7 @@ void Desk::work() {
   }
 }
 
-void Desk::stop() {
+void TransferEngine::stop() {
   std::thread thread;
   bool is_left = false;
   {
@@ -174,7 +174,7 @@ void Desk::stop() {
   internal::join_or_let_go(std::move(thread));
 }
 
-void Desk::disconnect() noexcept {
+void TransferEngine::disconnect() noexcept {
   Lock lock = enter();
   is_parting_ = true;
   // Not by interrupt(), after which a Transport parts in haste: nobody sleeps there for long.
@@ -192,7 +192,7 @@ void Desk::disconnect() noexcept {
   }
 }
 
-void Desk::leak() noexcept {
+void TransferEngine::leak() noexcept {
   is_leaked_ = true;
   thread_.forget();
   static_cast<void>(transport_.release());

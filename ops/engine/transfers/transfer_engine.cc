@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-#include "ops/engine/transfers/desk.h"
+#include "ops/engine/transfers/transfer_engine.h"
 
 #include <algorithm>
 #include <utility>
@@ -16,13 +16,14 @@ namespace {
 constexpr std::size_t kUrgentBytes = std::size_t{64} << 10;
 constexpr std::size_t kKeptPast = 32;
 
-std::uint64_t lane_key(int number, std::uint32_t tag) {
+std::uint64_t channel_key(int number, std::uint32_t tag) {
   return static_cast<std::uint64_t>(static_cast<std::uint32_t>(number)) << 32U | tag;
 }
 
 }  // namespace
 
-Desk::Desk(DeskPlan plan, std::shared_ptr<CallbackExecutor> executor, OnBroken on_broken)
+TransferEngine::TransferEngine(TransferEnginePlan plan, std::shared_ptr<CallbackExecutor> executor,
+                               OnBroken on_broken)
     : plan_(std::move(plan)), executor_(std::move(executor)), on_broken_(std::move(on_broken)) {
   for (std::size_t i = 0; i < plan_.ranks.size(); ++i) {
     if (plan_.is_served[i]) {
@@ -31,21 +32,21 @@ Desk::Desk(DeskPlan plan, std::shared_ptr<CallbackExecutor> executor, OnBroken o
   }
 }
 
-Desk::~Desk() {
+TransferEngine::~TransferEngine() {
   if (!is_leaked_) {  // else the mutex may be held by a thread that does not exist
     stop();
   }
 }
 
 /// The lock; whoever moves transfers lets go of it soon.
-Desk::Lock Desk::enter() const {
+TransferEngine::Lock TransferEngine::enter() const {
   ++visitors_;
   Lock lock(mutex_);
   --visitors_;
   return lock;
 }
 
-void Desk::submit(const OperationPtr& operation) {
+void TransferEngine::submit(const OperationPtr& operation) {
   Lock lock = enter();
   if (failure_ != nullptr) {
     std::rethrow_exception(in_operation(to_string(operation->collective.kind), failure_));
@@ -66,13 +67,13 @@ void Desk::submit(const OperationPtr& operation) {
   tell(lock, std::move(outcome));
 }
 
-void Desk::begin(const OperationPtr& operation, Outcome& outcome) {
+void TransferEngine::begin(const OperationPtr& operation, Outcome& outcome) {
   const bool is_open = is_from_any_rank(operation->collective);
   if (is_open) {
     open_.push_back(operation);
   } else {
     static_cast<void>(operation->claim());
-    join_lane(*operation, numbers_.at(operation->collective.root));
+    join_channel(*operation, numbers_.at(operation->collective.root));
     pending_.push_back(operation);
   }
   if (is_broken_) {
@@ -95,11 +96,11 @@ void Desk::begin(const OperationPtr& operation, Outcome& outcome) {
 }
 
 /// Numbers the transfer among those with its peer and tag, and says what is to move.
-void Desk::join_lane(TransferOperation& operation, int number) {
+void TransferEngine::join_channel(TransferOperation& operation, int number) {
   const Collective& what = operation.collective;
-  auto& lanes = operation.is_send() ? sends_ : receives_;
-  operation.lane = &lanes[lane_key(number, what.tag)];
-  const std::uint64_t count = operation.lane->count++;
+  auto& channels = operation.is_send() ? sends_ : receives_;
+  operation.channel = &channels[channel_key(number, what.tag)];
+  const std::uint64_t count = operation.channel->count++;
   Transfer& transfer = operation.transfer();
   transfer.peer = number;
   transfer.tag = Tag::point_to_point(what.tag, count);
@@ -114,7 +115,7 @@ void Desk::join_lane(TransferOperation& operation, int number) {
   }
 }
 
-void Desk::post(TransferOperation& operation) {
+void TransferEngine::post(TransferOperation& operation) {
   culprit_ = &operation;
   operation.next_inquiry = Clock::now() + kFirstInquiry;
   operation.inquiry_pause = kFirstInquiry;
@@ -127,7 +128,7 @@ void Desk::post(TransferOperation& operation) {
 }
 
 /// Takes up what was submitted while somebody slept in the Transport.
-void Desk::admit() {
+void TransferEngine::admit() {
   if (!open_.empty() && !std::exchange(is_expecting_all_, true)) {
     transport_->expect_all();
   }
@@ -136,7 +137,7 @@ void Desk::admit() {
   }
 }
 
-void Desk::match_open_receives() {
+void TransferEngine::match_open_receives() {
   for (auto place = open_.begin(); place != open_.end();) {
     const OperationPtr operation = *place;
     const int sender = operation->is_claimed() ? -1 : find_sender(*operation);
@@ -149,14 +150,14 @@ void Desk::match_open_receives() {
       dropped_.push_back(operation);
       continue;
     }
-    join_lane(*operation, sender);
+    join_channel(*operation, sender);
     pending_.push_back(operation);
     post(*operation);
   }
 }
 
 /// A peer whose next message with this tag has no receive yet, or -1.
-int Desk::find_sender(const TransferOperation& operation) {
+int TransferEngine::find_sender(const TransferOperation& operation) {
   const std::uint32_t tag = operation.collective.tag;
   for (std::size_t i = 0; i < plan_.ranks.size(); ++i) {
     const std::size_t index = (next_sender_ + i) % plan_.ranks.size();
@@ -164,7 +165,7 @@ int Desk::find_sender(const TransferOperation& operation) {
       continue;
     }
     const int number = static_cast<int>(index);
-    const auto known = receives_.find(lane_key(number, tag));
+    const auto known = receives_.find(channel_key(number, tag));
     const std::uint64_t next = known == receives_.end() ? 0 : known->second.count;
     if (transport_->has_message(number, Tag::point_to_point(tag, next))) {
       next_sender_ = index + 1;
@@ -175,15 +176,15 @@ int Desk::find_sender(const TransferOperation& operation) {
 }
 
 /// Moves what is done out of pending_.
-void Desk::collect(std::vector<OperationPtr>& ended) {
+void TransferEngine::collect(std::vector<OperationPtr>& ended) {
   for (auto place = pending_.begin(); place != pending_.end();) {
     if (!(*place)->transfer().is_done.load(std::memory_order_acquire)) {
       ++place;
       continue;
     }
     TransferOperation& operation = **place;
-    operation.lane->last_end = Clock::now();
-    PastOperation past{operation.plan.lane, operation.plan.header};
+    operation.channel->last_end = Clock::now();
+    PastOperation past{operation.plan.channel, operation.plan.header};
     if (past_.size() < kKeptPast) {
       past_.push_back(std::move(past));
     } else {
@@ -195,13 +196,13 @@ void Desk::collect(std::vector<OperationPtr>& ended) {
   }
 }
 
-void Desk::close() {
+void TransferEngine::close() {
   const Lock lock = enter();
   is_closed_ = true;
 }
 
-void Desk::list_pending(std::vector<std::shared_ptr<PlannedOperation>>& list,
-                        std::size_t most) const {
+void TransferEngine::list_pending(std::vector<std::shared_ptr<PlannedOperation>>& list,
+                                  std::size_t most) const {
   const Lock lock = enter();
   for (const auto* operations : {&pending_, &open_}) {
     for (const OperationPtr& operation : *operations) {
@@ -213,7 +214,7 @@ void Desk::list_pending(std::vector<std::shared_ptr<PlannedOperation>>& list,
   }
 }
 
-void Desk::list_past(std::vector<PastOperation>& list) const {
+void TransferEngine::list_past(std::vector<PastOperation>& list) const {
   const Lock lock = enter();
   list.insert(list.end(), past_.begin(), past_.end());
 }

@@ -21,10 +21,10 @@
 
 namespace chainmail::test {
 
-/// Where the ranks of one BoardComm meet.
-class Board {
+/// Where the ranks of one ReferenceComm meet.
+class ReferenceExchange {
  public:
-  explicit Board(int size) : steps_(static_cast<std::size_t>(size)) {}
+  explicit ReferenceExchange(int size) : steps_(static_cast<std::size_t>(size)) {}
 
   struct Step {
     const std::byte* data = nullptr;
@@ -48,14 +48,14 @@ class Board {
   bool is_aborted_ = false;
 };
 
-class BoardComm final : public ops::Comm {
+class ReferenceComm final : public ops::Comm {
  public:
-  BoardComm(std::shared_ptr<Board> board, int rank, int size)
+  ReferenceComm(std::shared_ptr<ReferenceExchange> board, int rank, int size)
       : board_(std::move(board)), rank_(rank), size_(size) {}
   /// Who still needs this rank gets a PeerError.
-  ~BoardComm() override { board_->abort(); }
-  BoardComm(const BoardComm&) = delete;
-  BoardComm& operator=(const BoardComm&) = delete;
+  ~ReferenceComm() override { board_->abort(); }
+  ReferenceComm(const ReferenceComm&) = delete;
+  ReferenceComm& operator=(const ReferenceComm&) = delete;
 
   int rank() const noexcept override { return rank_; }
   int size() const noexcept override { return size_; }
@@ -73,22 +73,22 @@ class BoardComm final : public ops::Comm {
   void abort() noexcept override { board_->abort(); }
 
  private:
-  std::shared_ptr<Board> board_;
+  std::shared_ptr<ReferenceExchange> board_;
   int rank_;
   int size_;
 };
 
 /// Boards by name: what the threads of one test share so that their groups find each other.
-class BoardRoom : public std::enable_shared_from_this<BoardRoom> {
+class ReferenceWorld : public std::enable_shared_from_this<ReferenceWorld> {
  public:
-  [[nodiscard]] std::shared_ptr<Board> board(const std::string& name, int size);
+  [[nodiscard]] std::shared_ptr<ReferenceExchange> board(const std::string& name, int size);
   /// For sends and receives.
   [[nodiscard]] std::shared_ptr<ops::ThreadHub> hub(const ops::CommRequest& request);
   [[nodiscard]] ops::CommFactory factory();
 
  private:
   std::mutex mutex_;
-  std::map<std::string, std::shared_ptr<Board>> boards_;
+  std::map<std::string, std::shared_ptr<ReferenceExchange>> boards_;
   std::map<std::string, std::shared_ptr<ops::ThreadHub>> hubs_;
 };
 

@@ -31,26 +31,27 @@
 namespace chainmail::ops {
 
 /// Who can be reached over a Transport, and how it is made.
-struct DeskPlan {
+struct TransferEnginePlan {
   std::function<std::unique_ptr<Transport>()> make;  ///< called when first needed
   std::vector<int> ranks;                            ///< of the group, in the Transport's numbering
-  std::vector<bool> is_served;  ///< false: this rank, or one that another desk serves
-  bool serves_all = true;       ///< no rank of the group is served by another desk
+  std::vector<bool> is_served;  ///< false: this rank, or one that another engine serves
+  bool serves_all = true;       ///< no rank of the group is served by another engine
 };
 
-class Desk final : public std::enable_shared_from_this<Desk> {
+class TransferEngine final : public std::enable_shared_from_this<TransferEngine> {
  public:
   /// Called, in any thread, with the error that has broken the Transport and a transfer that had
   /// it. Is to end in fail_all().
   using OnBroken = std::function<void(const PlannedOperation&, const std::exception_ptr&)>;
   using OperationPtr = std::shared_ptr<TransferOperation>;
 
-  Desk(DeskPlan plan, std::shared_ptr<CallbackExecutor> executor, OnBroken on_broken);
-  Desk(const Desk&) = delete;
-  Desk& operator=(const Desk&) = delete;
-  ~Desk();
+  TransferEngine(TransferEnginePlan plan, std::shared_ptr<CallbackExecutor> executor,
+                 OnBroken on_broken);
+  TransferEngine(const TransferEngine&) = delete;
+  TransferEngine& operator=(const TransferEngine&) = delete;
+  ~TransferEngine();
 
-  /// False for this rank and for those that another desk serves.
+  /// False for this rank and for those that another engine serves.
   bool serves(int rank) const { return numbers_.count(rank) > 0; }
 
   /// Begins a send or receive. Throws InvalidArgument after close() and the error of fail_all().
@@ -99,7 +100,7 @@ class Desk final : public std::enable_shared_from_this<Desk> {
   void tell(Lock& lock, Outcome outcome);
   void break_down(Outcome& outcome);
   void begin(const OperationPtr& operation, Outcome& outcome);
-  void join_lane(TransferOperation& operation, int number);
+  void join_channel(TransferOperation& operation, int number);
   void post(TransferOperation& operation);
   void admit();
   void match_open_receives();
@@ -119,7 +120,7 @@ class Desk final : public std::enable_shared_from_this<Desk> {
   void call_thread(bool is_urgent);
   void work();
 
-  const DeskPlan plan_;
+  const TransferEnginePlan plan_;
   const std::shared_ptr<CallbackExecutor> executor_;
   const OnBroken on_broken_;
   std::unordered_map<int, int> numbers_;  // of the group's ranks, in the Transport
@@ -131,9 +132,9 @@ class Desk final : public std::enable_shared_from_this<Desk> {
   std::list<OperationPtr> pending_;  // with a known peer, in call order
   std::list<OperationPtr> open_;     // receives from any rank
   std::vector<OperationPtr> new_;    // of pending_, submitted while somebody slept in the Transport
-  std::vector<OperationPtr> dropped_;  // another desk has taken them; let go of without the lock
-  std::unordered_map<std::uint64_t, Lane> sends_;     // by peer and tag
-  std::unordered_map<std::uint64_t, Lane> receives_;  // by peer and tag
+  std::vector<OperationPtr> dropped_;  // another engine has taken them; let go of without the lock
+  std::unordered_map<std::uint64_t, Channel> sends_;     // by peer and tag
+  std::unordered_map<std::uint64_t, Channel> receives_;  // by peer and tag
   std::vector<PastOperation> past_;
   std::size_t past_count_ = 0;
   const TransferOperation* culprit_ = nullptr;  // on whose behalf the Transport is being called

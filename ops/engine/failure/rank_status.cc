@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-#include "ops/engine/failure/position_board.h"
+#include "ops/engine/failure/rank_status.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -23,8 +23,8 @@ struct Entry {
   std::string call;
 };
 
-std::string slot_of(const std::string& lane, const MessageHeader& header) {
-  return lane + "#" + std::to_string(header.sequence);
+std::string slot_of(const std::string& channel, const MessageHeader& header) {
+  return channel + "#" + std::to_string(header.sequence);
 }
 
 std::string fingerprint_of(MessageHeader header) {
@@ -39,8 +39,9 @@ std::string without_breaks(std::string text) {
   return text;
 }
 
-std::string line(const std::string& lane, const MessageHeader& header, const std::string& call) {
-  return slot_of(lane, header) + '\t' + fingerprint_of(header) + '\t' + without_breaks(call) + '\n';
+std::string line(const std::string& channel, const MessageHeader& header, const std::string& call) {
+  return slot_of(channel, header) + '\t' + fingerprint_of(header) + '\t' + without_breaks(call) +
+         '\n';
 }
 
 std::string describe_past(const MessageHeader& header) {
@@ -79,8 +80,9 @@ std::string title_of(const PlannedOperation& operation) {
          std::to_string(operation.plan.header.sequence);
 }
 
-PositionBoard::PositionBoard(int rank, const Topology& topology, std::vector<int> global_ranks,
-                             const GroupOptions& options, std::shared_ptr<Rendezvous> rendezvous)
+RankStatusTable::RankStatusTable(int rank, const Topology& topology, std::vector<int> global_ranks,
+                                 const GroupOptions& options,
+                                 std::shared_ptr<Rendezvous> rendezvous)
     : rank_(rank),
       topology_(topology),
       global_ranks_(std::move(global_ranks)),
@@ -92,19 +94,19 @@ PositionBoard::PositionBoard(int rank, const Topology& topology, std::vector<int
   }
 }
 
-void PositionBoard::publish(const Activity& activity) {
+void RankStatusTable::publish(const Activity& activity) {
   std::string text;
   for (const auto& operation : activity.running) {
-    text += line(operation->plan.lane, operation->plan.header, describe(*operation));
+    text += line(operation->plan.channel, operation->plan.header, describe(*operation));
   }
   for (const PastOperation& operation : activity.past) {
-    text += line(operation.lane, operation.header, describe_past(operation.header));
+    text += line(operation.channel, operation.header, describe_past(operation.header));
   }
   rendezvous_->set(position_key(rank_), text);
 }
 
-std::optional<std::string> PositionBoard::find_disagreement(std::span<const int> ranks,
-                                                            internal::Deadline deadline) {
+std::optional<std::string> RankStatusTable::find_disagreement(std::span<const int> ranks,
+                                                              internal::Deadline deadline) {
   struct Caller {
     int rank = 0;
     Entry entry;
@@ -137,10 +139,10 @@ std::optional<std::string> PositionBoard::find_disagreement(std::span<const int>
   return std::nullopt;
 }
 
-std::vector<int> PositionBoard::find_missing(const PlannedOperation& operation,
-                                             std::span<const int> ranks,
-                                             internal::Deadline deadline) {
-  const std::string slot = slot_of(operation.plan.lane, operation.plan.header);
+std::vector<int> RankStatusTable::find_missing(const PlannedOperation& operation,
+                                               std::span<const int> ranks,
+                                               internal::Deadline deadline) {
+  const std::string slot = slot_of(operation.plan.channel, operation.plan.header);
   std::vector<int> missing;
   for (const int rank : ranks) {
     const std::vector<Entry> entries =
@@ -154,10 +156,10 @@ std::vector<int> PositionBoard::find_missing(const PlannedOperation& operation,
   return missing;
 }
 
-void PositionBoard::sign() { rendezvous_->set(sign_key(rank_), "1"); }
+void RankStatusTable::sign() { rendezvous_->set(sign_key(rank_), "1"); }
 
-std::vector<int> PositionBoard::find_silent(std::span<const int> ranks,
-                                            internal::Deadline deadline) {
+std::vector<int> RankStatusTable::find_silent(std::span<const int> ranks,
+                                              internal::Deadline deadline) {
   std::vector<int> silent;
   for (const int rank : ranks) {
     if (rank != rank_ && !rendezvous_->try_get(sign_key(rank), deadline)) {
@@ -167,11 +169,11 @@ std::vector<int> PositionBoard::find_silent(std::span<const int> ranks,
   return silent;
 }
 
-std::string PositionBoard::describe(const PlannedOperation& operation) const {
+std::string RankStatusTable::describe(const PlannedOperation& operation) const {
   return describe_call(operation.collective, operation.plan, options_, global_ranks_);
 }
 
-std::string PositionBoard::host_of_node(int node, internal::Deadline deadline) {
+std::string RankStatusTable::host_of_node(int node, internal::Deadline deadline) {
   const std::string unknown = "node " + std::to_string(node);
   try {
     return rendezvous_->try_get(host_key(node), deadline).value_or(unknown);
@@ -180,17 +182,17 @@ std::string PositionBoard::host_of_node(int node, internal::Deadline deadline) {
   }
 }
 
-std::string PositionBoard::with_host(int rank, const std::string& host) const {
+std::string RankStatusTable::with_host(int rank, const std::string& host) const {
   const std::string name = "rank " + std::to_string(global_rank(rank));
   return host.empty() ? name : name + " (" + host + ")";
 }
 
-std::string PositionBoard::name_of(int rank, internal::Deadline deadline) {
+std::string RankStatusTable::name_of(int rank, internal::Deadline deadline) {
   const int node = topology_.node_of(rank);
   return node == topology_.node_of(rank_) ? with_host(rank, options_.host)
                                           : with_host(rank, host_of_node(node, deadline));
 }
 
-std::string PositionBoard::own_name() const { return with_host(rank_, options_.host); }
+std::string RankStatusTable::own_name() const { return with_host(rank_, options_.host); }
 
 }  // namespace chainmail::ops

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-#include "tests/ops/support/board_comm.h"
+#include "tests/ops/support/reference_comm.h"
 
 #include <cstring>
 #include <thread>
@@ -17,19 +17,20 @@ namespace {
 using ops::OpContext;
 using ops::Reduction;
 
-void check(const Board::Step& mine, const Board::Step& other) {
+void check(const ReferenceExchange::Step& mine, const ReferenceExchange::Step& other) {
   if (!mine.header.matches(other.header)) {
     throw MismatchError(mine.header.describe() + " against " + other.header.describe());
   }
 }
 
 /// Elements [start, start + count) of everybody's data, reduced as the wire asks for.
-std::vector<std::byte> reduce_range(const std::vector<Board::Step>& steps, std::size_t start,
-                                    std::size_t count, const Reduction& reduction) {
+std::vector<std::byte> reduce_range(const std::vector<ReferenceExchange::Step>& steps,
+                                    std::size_t start, std::size_t count,
+                                    const Reduction& reduction) {
   const std::size_t element = ops::size_of(reduction.dtype);
   std::vector<std::byte> result(count * element);
   std::vector<const std::byte*> sources;
-  for (const Board::Step& step : steps) {
+  for (const ReferenceExchange::Step& step : steps) {
     sources.push_back(step.data + start * element);
   }
   if (!ops::is_compressed(reduction.wire, reduction.dtype, reduction.op)) {
@@ -63,7 +64,7 @@ void put(std::byte* to, const std::vector<std::byte>& from) {
 
 }  // namespace
 
-void Board::gather(std::unique_lock<std::mutex>& lock, const OpContext& context) {
+void ReferenceExchange::gather(std::unique_lock<std::mutex>& lock, const OpContext& context) {
   const std::uint64_t round = round_;
   if (++arrived_ == steps_.size()) {
     arrived_ = 0;
@@ -86,8 +87,8 @@ void Board::gather(std::unique_lock<std::mutex>& lock, const OpContext& context)
   }
 }
 
-void Board::meet(int rank, Step mine, const OpContext& context,
-                 const std::function<void(const std::vector<Step>&)>& use) {
+void ReferenceExchange::meet(int rank, Step mine, const OpContext& context,
+                             const std::function<void(const std::vector<Step>&)>& use) {
   std::unique_lock lock(mutex_);
   if (is_aborted_) {
     throw PeerError("a peer gave up");
@@ -105,41 +106,42 @@ void Board::meet(int rank, Step mine, const OpContext& context,
   gather(lock, context);
 }
 
-void Board::abort() {
+void ReferenceExchange::abort() {
   const std::lock_guard lock(mutex_);
   is_aborted_ = true;
   changed_.notify_all();
 }
 
-void BoardComm::all_reduce(std::byte* data, std::size_t count, const Reduction& reduction,
-                           const OpContext& context) {
+void ReferenceComm::all_reduce(std::byte* data, std::size_t count, const Reduction& reduction,
+                               const OpContext& context) {
   std::vector<std::byte> result;
   board_->meet(rank_, {data, {}, context.header}, context,
                [&](const auto& steps) { result = reduce_range(steps, 0, count, reduction); });
   put(data, result);
 }
 
-void BoardComm::reduce(std::byte* data, std::size_t count, const Reduction& reduction, int root,
-                       const OpContext& context) {
+void ReferenceComm::reduce(std::byte* data, std::size_t count, const Reduction& reduction, int root,
+                           const OpContext& context) {
   std::vector<std::byte> result;
   board_->meet(rank_, {data, {}, context.header}, context,
                [&](const auto& steps) { result = reduce_range(steps, 0, count, reduction); });
   if (rank_ == root) put(data, result);
 }
 
-void BoardComm::reduce_scatter(ops::ConstParts input, std::byte* output, const Reduction& reduction,
-                               const OpContext& context) {
+void ReferenceComm::reduce_scatter(ops::ConstParts input, std::byte* output,
+                                   const Reduction& reduction, const OpContext& context) {
   const auto me = static_cast<std::size_t>(rank_);
   std::vector<std::byte> result;
   board_->meet(rank_, {nullptr, copy_of(input), context.header}, context, [&](const auto& steps) {
-    std::vector<Board::Step> mine;
-    for (const Board::Step& step : steps) mine.push_back({step.parts[me].data(), {}, step.header});
+    std::vector<ReferenceExchange::Step> mine;
+    for (const ReferenceExchange::Step& step : steps)
+      mine.push_back({step.parts[me].data(), {}, step.header});
     result = reduce_range(mine, 0, input[me].size() / ops::size_of(reduction.dtype), reduction);
   });
   put(output, result);
 }
 
-void BoardComm::all_gather(ops::Parts parts, const OpContext& context) {
+void ReferenceComm::all_gather(ops::Parts parts, const OpContext& context) {
   const auto me = static_cast<std::size_t>(rank_);
   board_->meet(rank_, {parts[me].data(), {}, context.header}, context, [&](const auto& steps) {
     for (std::size_t r = 0; r < steps.size(); ++r) {
@@ -150,7 +152,8 @@ void BoardComm::all_gather(ops::Parts parts, const OpContext& context) {
   });
 }
 
-void BoardComm::broadcast(std::byte* data, std::size_t bytes, int root, const OpContext& context) {
+void ReferenceComm::broadcast(std::byte* data, std::size_t bytes, int root,
+                              const OpContext& context) {
   board_->meet(rank_, {data, {}, context.header}, context, [&](const auto& steps) {
     if (rank_ != root && bytes > 0) {
       std::memcpy(data, steps[static_cast<std::size_t>(root)].data, bytes);
@@ -158,7 +161,7 @@ void BoardComm::broadcast(std::byte* data, std::size_t bytes, int root, const Op
   });
 }
 
-void BoardComm::all_to_all(ops::ConstParts send, ops::Parts receive, const OpContext& context) {
+void ReferenceComm::all_to_all(ops::ConstParts send, ops::Parts receive, const OpContext& context) {
   const auto me = static_cast<std::size_t>(rank_);
   board_->meet(rank_, {nullptr, copy_of(send), context.header}, context, [&](const auto& all) {
     for (std::size_t r = 0; r < all.size(); ++r) {
@@ -170,20 +173,20 @@ void BoardComm::all_to_all(ops::ConstParts send, ops::Parts receive, const OpCon
   });
 }
 
-void BoardComm::barrier(const OpContext& context) {
+void ReferenceComm::barrier(const OpContext& context) {
   board_->meet(rank_, {nullptr, {}, context.header}, context, [](const auto&) {});
 }
 
-std::shared_ptr<Board> BoardRoom::board(const std::string& name, int size) {
+std::shared_ptr<ReferenceExchange> ReferenceWorld::board(const std::string& name, int size) {
   const std::lock_guard lock(mutex_);
-  std::shared_ptr<Board>& place = boards_[name];
+  std::shared_ptr<ReferenceExchange>& place = boards_[name];
   if (place == nullptr) {
-    place = std::make_shared<Board>(size);
+    place = std::make_shared<ReferenceExchange>(size);
   }
   return place;
 }
 
-std::shared_ptr<ops::ThreadHub> BoardRoom::hub(const ops::CommRequest& request) {
+std::shared_ptr<ops::ThreadHub> ReferenceWorld::hub(const ops::CommRequest& request) {
   const std::lock_guard lock(mutex_);
   std::shared_ptr<ops::ThreadHub>& place = hubs_[request.name];
   if (place == nullptr) {
@@ -196,11 +199,11 @@ std::shared_ptr<ops::ThreadHub> BoardRoom::hub(const ops::CommRequest& request) 
   return place;
 }
 
-ops::CommFactory BoardRoom::factory() {
+ops::CommFactory ReferenceWorld::factory() {
   const auto make = [room = shared_from_this()](const ops::CommRequest& request,
                                                 const ops::GroupOptions&, const OpContext&) {
     const int size = static_cast<int>(request.ranks.size());
-    return std::make_unique<BoardComm>(room->board(request.name, size), request.rank, size);
+    return std::make_unique<ReferenceComm>(room->board(request.name, size), request.rank, size);
   };
   const auto make_transport = [room = shared_from_this()](const ops::CommRequest& request,
                                                           const ops::GroupOptions&) {

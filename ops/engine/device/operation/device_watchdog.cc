@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-#include "ops/engine/device/operation/watch.h"
+#include "ops/engine/device/operation/device_watchdog.h"
 
 #include <algorithm>
 #include <chrono>
@@ -17,7 +17,7 @@ constexpr std::chrono::milliseconds kPeriod{10};
 
 }  // namespace
 
-void Watch::add(std::shared_ptr<IssuedOperation> operation) {
+void DeviceWatchdog::add(std::shared_ptr<IssuedOperation> operation) {
   const std::lock_guard lock(mutex_);
   if (is_stopping_) return;
   pending_.push_back(std::move(operation));
@@ -25,13 +25,13 @@ void Watch::add(std::shared_ptr<IssuedOperation> operation) {
   changed_.notify_all();
 }
 
-bool Watch::is_idle() {
+bool DeviceWatchdog::is_idle() {
   const std::lock_guard lock(mutex_);
   return std::all_of(pending_.begin(), pending_.end(),
                      [](const auto& operation) { return operation->is_done(); });
 }
 
-void Watch::stop() noexcept {
+void DeviceWatchdog::stop() noexcept {
   {
     const std::lock_guard lock(mutex_);
     is_stopping_ = true;
@@ -40,7 +40,7 @@ void Watch::stop() noexcept {
   if (thread_.joinable()) thread_.join();
 }
 
-void Watch::run() {
+void DeviceWatchdog::run() {
   std::unique_lock lock(mutex_);
   while (true) {
     changed_.wait(lock, [this] { return is_stopping_ || !pending_.empty(); });

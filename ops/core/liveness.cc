@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-#include "ops/core/attendance.h"
+#include "ops/core/liveness.h"
 
 #include <algorithm>
 #include <chrono>
@@ -25,21 +25,21 @@ bool is_missing(Rendezvous& rendezvous, const std::string& key) {
 
 std::shared_ptr<Rendezvous> rendezvous_of(const std::vector<int>& members,
                                           std::shared_ptr<Rendezvous> rendezvous) {
-  auto* const attendance = dynamic_cast<Attendance*>(rendezvous.get());
-  if (attendance == nullptr) return rendezvous;
-  // It owns what `attendance` points to.
-  return std::make_shared<AttendedRendezvous>(rendezvous, [attendance, members](int member) {
-    return attendance->end_of(members.at(static_cast<std::size_t>(member)));
+  auto* const liveness = dynamic_cast<RankLiveness*>(rendezvous.get());
+  if (liveness == nullptr) return rendezvous;
+  // It owns what `liveness` points to.
+  return std::make_shared<LivenessRendezvous>(rendezvous, [liveness, members](int member) {
+    return liveness->end_of(members.at(static_cast<std::size_t>(member)));
   });
 }
 
-std::optional<RankEnd> Absentees::end_of(int rank) {
-  if (attendance_ == nullptr) return std::nullopt;
+std::optional<RankEnd> MissingRanks::end_of(int rank) {
+  if (liveness_ == nullptr) return std::nullopt;
   const auto [place, is_new] = absences_.try_emplace(rank, Absence{Deadline::after(kLookPause)});
   Absence& absence = place->second;
   if (is_new || !absence.next_look.has_passed()) return std::nullopt;
   absence.next_look = Deadline::after(kLookPause);
-  auto end = attendance_->end_of(rank);
+  auto end = liveness_->end_of(rank);
   if (!end) return std::nullopt;
   const std::uint64_t unanswered = rendezvous_->unanswered();
   if (std::exchange(absence.unanswered_then, unanswered) == unanswered) return end;
@@ -56,16 +56,16 @@ PeerError ended_before(const RankEnd& end, const std::string& what) {
 std::string get_from(Rendezvous& rendezvous, int rank, int end,
                      const std::function<std::string(int rank)>& key_of, Deadline deadline,
                      const std::string& what) {
-  if (dynamic_cast<Attendance*>(&rendezvous) == nullptr) {
+  if (dynamic_cast<RankLiveness*>(&rendezvous) == nullptr) {
     return rendezvous.get(key_of(rank), deadline);
   }
   constexpr std::chrono::microseconds kLongest{20'000};
-  Absentees absentees(&rendezvous);
+  MissingRanks missing_ranks(&rendezvous);
   std::chrono::microseconds pause{100};
   for (;;) {
     if (auto value = rendezvous.try_get(key_of(rank))) return *std::move(value);
     for (int other = rank; other < end; ++other) {
-      const auto gone = absentees.end_of(other);
+      const auto gone = missing_ranks.end_of(other);
       if (gone && is_missing(rendezvous, key_of(other))) throw ended_before(*gone, what);
     }
     if (deadline.has_passed()) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-#include "ops/comm/shm/meeting.h"
+#include "ops/comm/shm/shm_sync.h"
 
 #include <sched.h>
 
@@ -53,13 +53,13 @@ void relax(int looks) noexcept {
 
 }  // namespace
 
-void Meeting::enter(Method method, std::uint64_t digest, const std::byte* payload,
+void ShmSync::enter(Method method, std::uint64_t digest, const std::byte* payload,
                     std::size_t bytes, const OpContext& context) {
   if (must_stop(context)) throw_if_stopped(context);
   show(method, digest, payload, bytes, context.header);
 }
 
-bool Meeting::try_enter(Method method, std::uint64_t digest, const std::byte* payload,
+bool ShmSync::try_enter(Method method, std::uint64_t digest, const std::byte* payload,
                         std::size_t bytes, const MessageHeader& header) noexcept {
   const bool has_failed = segment_.has_failed() || is_aborted_.load(std::memory_order_relaxed) ||
                           (failure_ != nullptr && failure_->has_failed());
@@ -67,7 +67,7 @@ bool Meeting::try_enter(Method method, std::uint64_t digest, const std::byte* pa
   return !has_failed;
 }
 
-void Meeting::show(Method method, std::uint64_t digest, const std::byte* payload, std::size_t bytes,
+void ShmSync::show(Method method, std::uint64_t digest, const std::byte* payload, std::size_t bytes,
                    const MessageHeader& header) noexcept {
   // 44 bits of call number: two ranks are never far enough apart to mistake it.
   ++call_;
@@ -81,7 +81,7 @@ void Meeting::show(Method method, std::uint64_t digest, const std::byte* payload
   segment_.wake_sleepers();
 }
 
-bool Meeting::look_for_entries() const noexcept {
+bool ShmSync::look_for_entries() const noexcept {
   int looks_left = spins_ > 0 ? spins_ : kPromptYields;
   for (int rank = 0; rank < size_; ++rank) {
     if (rank == rank_) continue;
@@ -99,7 +99,7 @@ bool Meeting::look_for_entries() const noexcept {
   return true;
 }
 
-Meeting::Entry Meeting::entry_of(int rank) const noexcept {
+ShmSync::Entry ShmSync::entry_of(int rank) const noexcept {
   const Slot& slot = segment_.area(rank).slots[call_ & 1];
   const std::uint64_t stamp = slot.stamp.load(std::memory_order_acquire);
   if ((stamp ^ stamp_) >> 20 != 0) return Entry::kNone;
@@ -109,27 +109,27 @@ Meeting::Entry Meeting::entry_of(int rank) const noexcept {
   return (difference | (stamp ^ stamp_)) == 0 ? Entry::kEqual : Entry::kDifferent;
 }
 
-bool Meeting::has_entered(int rank, const OpContext& context) {
+bool ShmSync::has_entered(int rank, const OpContext& context) {
   const Entry entry = entry_of(rank);
   if (entry == Entry::kDifferent) disagree(rank, context);
   return entry == Entry::kEqual;
 }
 
-void Meeting::wait_for_entries(const OpContext& context) {
+void ShmSync::wait_for_entries(const OpContext& context) {
   wait_for_all([this, &context](int rank) { return has_entered(rank, context); }, context);
 }
 
-void Meeting::publish_staged(std::uint64_t step) noexcept {
+void ShmSync::publish_staged(std::uint64_t step) noexcept {
   segment_.area(rank_).staged.store(step, std::memory_order_release);
   segment_.wake_sleepers();
 }
 
-void Meeting::publish_reduced(std::uint64_t step) noexcept {
+void ShmSync::publish_reduced(std::uint64_t step) noexcept {
   segment_.area(rank_).reduced.store(step, std::memory_order_release);
   segment_.wake_sleepers();
 }
 
-void Meeting::wait_for_staged(std::uint64_t step, const OpContext& context) {
+void ShmSync::wait_for_staged(std::uint64_t step, const OpContext& context) {
   wait_for_all(
       [this, step](int rank) {
         return segment_.area(rank).staged.load(std::memory_order_acquire) >= step;
@@ -137,7 +137,7 @@ void Meeting::wait_for_staged(std::uint64_t step, const OpContext& context) {
       context);
 }
 
-void Meeting::wait_for_reduced(std::uint64_t step, const OpContext& context) {
+void ShmSync::wait_for_reduced(std::uint64_t step, const OpContext& context) {
   wait_for_all(
       [this, step](int rank) {
         return segment_.area(rank).reduced.load(std::memory_order_acquire) >= step;
@@ -146,7 +146,7 @@ void Meeting::wait_for_reduced(std::uint64_t step, const OpContext& context) {
 }
 
 template <typename Seen>
-void Meeting::wait_for_all(const Seen& seen, const OpContext& context) {
+void ShmSync::wait_for_all(const Seen& seen, const OpContext& context) {
   int spins = spins_;
   for (int rank = 0; rank < size_; ++rank) {
     if (rank == rank_) continue;
@@ -157,7 +157,7 @@ void Meeting::wait_for_all(const Seen& seen, const OpContext& context) {
   }
 }
 
-void Meeting::wait_long(const std::function<bool(int)>& seen, const OpContext& context) {
+void ShmSync::wait_long(const std::function<bool(int)>& seen, const OpContext& context) {
   const auto all_seen = [this, &seen] {
     for (int rank = 0; rank < size_; ++rank) {
       if (rank != rank_ && !seen(rank)) return false;
@@ -165,10 +165,10 @@ void Meeting::wait_long(const std::function<bool(int)>& seen, const OpContext& c
     return true;
   };
   const milliseconds limit = context.deadline.limit();
-  const milliseconds period = Movement::period(limit, kLivenessPeriod);
+  const milliseconds period = ProgressTracker::period(limit, kLivenessPeriod);
   const auto begin = Clock::now();
-  movement_.note();  // this rank has got here
-  movement_.look(begin);
+  tracker_.note();  // this rank has got here
+  tracker_.look(begin);
   auto next_check = begin + period;
   const microseconds yield_time = context.progress ? kProgressYieldTime : kYieldTime;
   const nanoseconds longest = context.progress ? nanoseconds(kProgressSleep) : kLongestSleep;
@@ -177,42 +177,42 @@ void Meeting::wait_long(const std::function<bool(int)>& seen, const OpContext& c
     throw_if_stopped(context);
     if (context.progress) context.progress();
     const auto now = Clock::now();
-    movement_.look(now);  // of the other Comm's transfers
+    tracker_.look(now);  // of the other Comm's transfers
     if (now - begin < yield_time) {
       ::sched_yield();
       continue;
     }
-    if (now >= next_check || movement_.left(limit, now) <= nanoseconds::zero()) {
+    if (now >= next_check || tracker_.left(limit, now) <= nanoseconds::zero()) {
       check_peers(seen, context);
-      learn_movement(seen, now);
+      learn_progress(seen, now);
       next_check = now + period;
     }
-    const nanoseconds left = movement_.left(limit, now);
+    const nanoseconds left = tracker_.left(limit, now);
     if (left <= nanoseconds::zero()) time_out(seen, context);
     segment_.sleep([&] { return all_seen() || must_stop(context); },
                    std::clamp(left, nanoseconds::zero(), longest));
   }
 }
 
-void Meeting::show_movement() noexcept {
-  movement_.note();
-  movement_.look(Clock::now());
+void ShmSync::show_progress() noexcept {
+  tracker_.note();
+  tracker_.look(Clock::now());
 }
 
 // Whoever waits for ranks that have not come waits for what they wait for.
-void Meeting::learn_movement(const std::function<bool(int)>& seen, Clock::time_point now) {
+void ShmSync::learn_progress(const std::function<bool(int)>& seen, Clock::time_point now) {
   for (int rank = 0; rank < size_; ++rank) {
     if (rank == rank_ || seen(rank)) continue;
-    movement_.learn(segment_.area(rank).movement.load(std::memory_order_relaxed), now);
+    tracker_.learn(segment_.area(rank).progress.load(std::memory_order_relaxed), now);
   }
 }
 
-bool Meeting::must_stop(const OpContext& context) const noexcept {
+bool ShmSync::must_stop(const OpContext& context) const noexcept {
   return segment_.has_failed() || is_aborted_.load(std::memory_order_relaxed) ||
          (context.failure != nullptr && context.failure->has_failed());
 }
 
-void Meeting::throw_if_stopped(const OpContext& context) {
+void ShmSync::throw_if_stopped(const OpContext& context) {
   // What this process knows already comes first, so that its other Comms report the same.
   if (context.failure != nullptr && context.failure->has_failed()) {
     fail(context.failure->error(), context);
@@ -223,7 +223,7 @@ void Meeting::throw_if_stopped(const OpContext& context) {
   }
 }
 
-void Meeting::fail(const std::exception_ptr& error, const OpContext& context) {
+void ShmSync::fail(const std::exception_ptr& error, const OpContext& context) {
   // Into the segment first: listeners of the failure state may abort this Comm with less to say.
   segment_.fail(error);
   if (context.failure != nullptr) {
@@ -233,7 +233,7 @@ void Meeting::fail(const std::exception_ptr& error, const OpContext& context) {
   std::rethrow_exception(error);
 }
 
-void Meeting::disagree(int rank, const OpContext& context) {
+void ShmSync::disagree(int rank, const OpContext& context) {
   const Slot& slot = segment_.area(rank).slots[call_ & 1];
   const auto bytes = std::bit_cast<std::array<std::byte, MessageHeader::kBytes>>(slot.header);
   const auto theirs = MessageHeader::decode(bytes);
@@ -248,7 +248,7 @@ void Meeting::disagree(int rank, const OpContext& context) {
   fail(std::make_exception_ptr(MismatchError(text)), context);
 }
 
-void Meeting::check_peers(const std::function<bool(int)>& seen, const OpContext& context) {
+void ShmSync::check_peers(const std::function<bool(int)>& seen, const OpContext& context) {
   for (int rank = 0; rank < size_; ++rank) {
     const RankArea& area = segment_.area(rank);
     const bool has_died = is_dead(rank);
@@ -263,7 +263,7 @@ void Meeting::check_peers(const std::function<bool(int)>& seen, const OpContext&
   }
 }
 
-void Meeting::time_out(const std::function<bool(int)>& seen, const OpContext& context) {
+void ShmSync::time_out(const std::function<bool(int)>& seen, const OpContext& context) {
   std::vector<int> missing;
   std::string names;
   for (int rank = 0; rank < size_; ++rank) {
@@ -281,11 +281,11 @@ void Meeting::time_out(const std::function<bool(int)>& seen, const OpContext& co
        context);
 }
 
-std::string Meeting::name(int rank) const {
+std::string ShmSync::name(int rank) const {
   return "rank " + std::to_string(global_rank(rank)) + " on host " + host_;
 }
 
-void Meeting::abort() noexcept {
+void ShmSync::abort() noexcept {
   is_aborted_ = true;
   try {
     std::exception_ptr error = failure_ != nullptr ? failure_->error() : nullptr;

@@ -4,7 +4,7 @@
 // Where the ranks of a node meet: every call starts with all ranks showing what they are about to
 // do, and goes on when all have seen that they agree. Also all waiting, and all that ends it.
 //
-// One thread at a time, except abort(). After a throw the meeting is dead on all ranks.
+// One thread at a time, except abort(). After a throw the sync is dead on all ranks.
 
 #pragma once
 
@@ -33,14 +33,14 @@ enum class Method : std::uint8_t {
   kBarrier,
 };
 
-class Meeting {
+class ShmSync {
  public:
   /// Collective: returns when all ranks have mapped the segment.
-  Meeting(const ShmCommOptions& options, Rendezvous& rendezvous, internal::Deadline deadline,
+  ShmSync(const ShmCommOptions& options, Rendezvous& rendezvous, internal::Deadline deadline,
           const FailureState* failure);
-  Meeting(const Meeting&) = delete;
-  Meeting& operator=(const Meeting&) = delete;
-  ~Meeting();
+  ShmSync(const ShmSync&) = delete;
+  ShmSync& operator=(const ShmSync&) = delete;
+  ~ShmSync();
 
   int rank() const noexcept { return rank_; }
   int size() const noexcept { return size_; }
@@ -65,7 +65,7 @@ class Meeting {
   }
 
   /// This rank has done a part of what takes long without a wait.
-  void show_movement() noexcept;
+  void show_progress() noexcept;
   /// The next step of staging areas; all ranks count alike.
   std::uint64_t next_step() noexcept { return ++step_; }
   void publish_staged(std::uint64_t step) noexcept;
@@ -92,7 +92,7 @@ class Meeting {
   template <typename Seen>
   void wait_for_all(const Seen& seen, const OpContext& context);
   void wait_long(const std::function<bool(int)>& seen, const OpContext& context);
-  void learn_movement(const std::function<bool(int)>& seen,
+  void learn_progress(const std::function<bool(int)>& seen,
                       std::chrono::steady_clock::time_point now);
   bool must_stop(const OpContext& context) const noexcept;
   enum class Entry : std::uint8_t { kNone, kEqual, kDifferent };
@@ -110,8 +110,8 @@ class Meeting {
   std::string host_;
   const FailureState* failure_;
   Segment segment_;
-  Movement own_movement_;
-  Movement& movement_;
+  ProgressTracker own_tracker_;
+  ProgressTracker& tracker_;
   struct Process {
     internal::UniqueFd fd;  // pidfd; closed for this process
     bool is_watched = false;

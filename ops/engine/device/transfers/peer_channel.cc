@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-#include "ops/engine/device/transfers/transfer_line.h"
+#include "ops/engine/device/transfers/peer_channel.h"
 
 #include <atomic>
 #include <chrono>
@@ -28,12 +28,13 @@ void queue_transfer(const Collective& transfer, NcclComm& comm, DeviceStream str
 
 }  // namespace
 
-TransferLine::TransferLine(const LineContext& context)
+PeerChannel::PeerChannel(const PeerChannelContext& context)
     : context_(context), flag_(context.resources->words.take()) {}
 
-TransferLine::~TransferLine() {
+PeerChannel::~PeerChannel() {
   if (thread_.joinable()) thread_.join();
-  for (const Job& job : jobs_) context_.resources->events.give_back(job.ready);
+  for (const PendingTransfer& pending : pending_)
+    context_.resources->events.give_back(pending.ready);
   try {
     const DeviceGuard guard(api(), context_.resources->device);
     if (own_stream_.handle != nullptr) api().destroy_stream(own_stream_);
@@ -47,9 +48,9 @@ TransferLine::~TransferLine() {
   }
 }
 
-void TransferLine::issue(const Collective& transfer,
-                         const std::shared_ptr<IssuedOperation>& operation, DeviceStream stream,
-                         std::uint64_t capture, internal::Deadline deadline) {
+void PeerChannel::issue(const Collective& transfer,
+                        const std::shared_ptr<IssuedOperation>& operation, DeviceStream stream,
+                        std::uint64_t capture, internal::Deadline deadline) {
   const std::lock_guard lock(mutex_);
   if (comm_ == nullptr && capture != 0) {
     throw InvalidArgument(std::string(to_string(transfer.kind)) +
@@ -71,27 +72,27 @@ void TransferLine::issue(const Collective& transfer,
   last_capture_ = capture;
 }
 
-void TransferLine::follow_last(DeviceStream stream, std::uint64_t capture) {
+void PeerChannel::follow_last(DeviceStream stream, std::uint64_t capture) {
   if (last_ == nullptr || last_stream_ == stream || last_capture_ != capture) return;
   check_device(api(), api().wait(stream, last_->end()), "waiting for an event");
 }
 
-void TransferLine::defer(const Collective& transfer, DeviceStream stream,
-                         internal::Deadline deadline) {
+void PeerChannel::defer(const Collective& transfer, DeviceStream stream,
+                        internal::Deadline deadline) {
   if (own_stream_.handle == nullptr) {
     check_device(api(), api().create_stream(own_stream_), "making a stream");
   }
-  Job job{transfer, context_.resources->events.take(), last_ticket_ + 1, deadline};
-  // It holds tensors, which are not to be freed in the line's thread.
-  job.transfer.describe_shapes = nullptr;
-  job.transfer.keep = nullptr;
-  jobs_.push_back(job);
+  PendingTransfer pending{transfer, context_.resources->events.take(), last_ticket_ + 1, deadline};
+  // It holds tensors, which are not to be freed in the channel's thread.
+  pending.transfer.describe_shapes = nullptr;
+  pending.transfer.keep = nullptr;
+  pending_.push_back(pending);
   try {
-    check_device(api(), api().record(job.ready, stream), "recording an event");
-    check_device(api(), api().hold(stream, flag_, job.ticket), "waiting for a communicator");
+    check_device(api(), api().record(pending.ready, stream), "recording an event");
+    check_device(api(), api().hold(stream, flag_, pending.ticket), "waiting for a communicator");
     if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
   } catch (...) {
-    release(job.ticket);  // the group dies of this
+    release(pending.ticket);  // the group dies of this
     throw;
   }
   ++last_ticket_;
@@ -99,12 +100,12 @@ void TransferLine::defer(const Collective& transfer, DeviceStream stream,
   if (is_released_) release(last_ticket_);
 }
 
-TransferLine::Job TransferLine::first_job() {
+PeerChannel::PendingTransfer PeerChannel::first_pending() {
   const std::lock_guard lock(mutex_);
-  return jobs_.front();
+  return pending_.front();
 }
 
-void TransferLine::run() noexcept {
+void PeerChannel::run() noexcept {
   try {
     work();
   } catch (...) {
@@ -112,38 +113,38 @@ void TransferLine::run() noexcept {
   }
 }
 
-void TransferLine::work() {
-  Job job = first_job();
+void PeerChannel::work() {
+  PendingTransfer pending = first_pending();
   const DeviceGuard guard(api(), context_.resources->device);
   const std::shared_ptr<NcclComm> comm =
-      context_.make(job.transfer, context_.wait_until(job.deadline));
+      context_.make(pending.transfer, context_.wait_until(pending.deadline));
   while (true) {
-    carry_out(job, *comm);
+    carry_out(pending, *comm);
     const std::lock_guard lock(mutex_);
-    release(job.ticket);
-    context_.resources->events.give_back(job.ready);
-    jobs_.pop_front();
-    if (jobs_.empty()) {
+    release(pending.ticket);
+    context_.resources->events.give_back(pending.ready);
+    pending_.pop_front();
+    if (pending_.empty()) {
       comm_ = comm;
       return;
     }
-    job = jobs_.front();
+    pending = pending_.front();
   }
 }
 
-void TransferLine::carry_out(const Job& job, NcclComm& comm) {
+void PeerChannel::carry_out(const PendingTransfer& pending, NcclComm& comm) {
   EventPool& events = context_.resources->events;
   const DeviceEvent done = events.take();
   try {
-    check_device(api(), api().wait(own_stream_, job.ready), "waiting for an event");
-    const NcclWait wait = context_.wait_until(job.deadline);
-    queue_transfer(job.transfer, comm, own_stream_, wait);
+    check_device(api(), api().wait(own_stream_, pending.ready), "waiting for an event");
+    const NcclWait wait = context_.wait_until(pending.deadline);
+    queue_transfer(pending.transfer, comm, own_stream_, wait);
     check_device(api(), api().record(done, own_stream_), "recording an event");
     while (true) {
       const DeviceCode code = api().query(done);
       if (code == kDeviceSuccess) break;
-      if (code != kDeviceNotReady) check_device(api(), code, to_string(job.transfer.kind));
-      wait.check();  // the time limit is the watch's
+      if (code != kDeviceNotReady) check_device(api(), code, to_string(pending.transfer.kind));
+      wait.check();  // the time limit is the watchdog's
       std::this_thread::sleep_for(kPause);
     }
   } catch (...) {
@@ -154,7 +155,7 @@ void TransferLine::carry_out(const Job& job, NcclComm& comm) {
 }
 
 // Never back: a failure may have released more.
-void TransferLine::release(std::uint32_t ticket) noexcept {
+void PeerChannel::release(std::uint32_t ticket) noexcept {
   const std::atomic_ref<std::uint32_t> flag(*flag_);
   std::uint32_t current = flag.load();
   while (static_cast<std::int32_t>(ticket - current) > 0 &&
@@ -162,38 +163,38 @@ void TransferLine::release(std::uint32_t ticket) noexcept {
   }
 }
 
-void TransferLine::release_all() noexcept {
+void PeerChannel::release_all() noexcept {
   const std::lock_guard lock(mutex_);
   is_released_ = true;
   release(last_ticket_);
 }
 
-std::shared_ptr<TransferLine> TransferLines::at(const Collective& transfer) {
+std::shared_ptr<PeerChannel> PeerChannels::at(const Collective& transfer) {
   const std::lock_guard lock(mutex_);
   if (has_ended_) {
     throw InvalidArgument(std::string(to_string(transfer.kind)) + ": the group has been shut down");
   }
-  auto& line = lines_[{transfer.kind, transfer.root}];
-  if (line == nullptr) {
-    line = std::make_shared<TransferLine>(context_);
-    if (is_released_) line->release_all();
+  auto& channel = channels_[{transfer.kind, transfer.root}];
+  if (channel == nullptr) {
+    channel = std::make_shared<PeerChannel>(context_);
+    if (is_released_) channel->release_all();
   }
-  return line;
+  return channel;
 }
 
-// Under the lock: a line must not lose its last owner here, which may be in that line's thread.
-void TransferLines::release_all() noexcept {
+// Under the lock: a channel must not lose its last owner here, which may be in that channel's
+// thread.
+void PeerChannels::release_all() noexcept {
   const std::lock_guard lock(mutex_);
   is_released_ = true;
-  for (const auto& [key, line] : lines_) line->release_all();
+  for (const auto& [key, channel] : channels_) channel->release_all();
 }
 
-void TransferLines::end() {
-  std::map<Key, std::shared_ptr<TransferLine>>
-      ended;  // goes after the lock: threads are waited for
+void PeerChannels::end() {
+  std::map<Key, std::shared_ptr<PeerChannel>> ended;  // goes after the lock: threads are waited for
   const std::lock_guard lock(mutex_);
   has_ended_ = true;
-  ended.swap(lines_);
+  ended.swap(channels_);
 }
 
 }  // namespace chainmail::ops

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-// How a Desk's transfers move, end and fail.
+// How a TransferEngine's transfers move, end and fail.
 
 #include <algorithm>
 #include <thread>
 #include <utility>
 
-#include "ops/engine/transfers/desk.h"
+#include "ops/engine/transfers/transfer_engine.h"
 
 namespace chainmail::ops {
 namespace {
@@ -23,7 +23,7 @@ constexpr milliseconds kLinger{20};
 
 }  // namespace
 
-std::vector<Desk::OperationPtr> Desk::take_all() {
+std::vector<TransferEngine::OperationPtr> TransferEngine::take_all() {
   is_broken_ = true;
   if (transport_ != nullptr) {
     transport_->fail(failure_);  // no buffer is touched any more
@@ -39,7 +39,7 @@ std::vector<Desk::OperationPtr> Desk::take_all() {
 }
 
 /// In a catch block: the Transport is of no use after this.
-void Desk::break_down(Outcome& outcome) {
+void TransferEngine::break_down(Outcome& outcome) {
   outcome.error = std::current_exception();
   is_broken_ = true;
   is_sleeping_ = false;
@@ -59,7 +59,7 @@ void Desk::break_down(Outcome& outcome) {
 
 /// Ends operations, and the group when something has broken. Operations are let go of without the
 /// lock: what one keeps, a caller's tensors perhaps, may take locks when it goes.
-void Desk::tell(Lock& lock, Outcome outcome) {
+void TransferEngine::tell(Lock& lock, Outcome outcome) {
   if (outcome.ended.empty() && outcome.failed == nullptr && dropped_.empty()) {
     return;
   }
@@ -82,7 +82,7 @@ void Desk::tell(Lock& lock, Outcome outcome) {
   lock.lock();
 }
 
-Desk::Outcome Desk::step(Lock& lock, Clock::time_point limit) {
+TransferEngine::Outcome TransferEngine::step(Lock& lock, Clock::time_point limit) {
   Outcome outcome;
   if (failure_ != nullptr) {
     outcome.ended = take_all();
@@ -116,7 +116,7 @@ Desk::Outcome Desk::step(Lock& lock, Clock::time_point limit) {
   return outcome;
 }
 
-void Desk::sleep(Lock& lock, Clock::time_point limit) {
+void TransferEngine::sleep(Lock& lock, Clock::time_point limit) {
   const auto time = std::chrono::ceil<std::chrono::microseconds>(limit - Clock::now());
   is_sleeping_ = true;
   lock.unlock();
@@ -132,7 +132,7 @@ void Desk::sleep(Lock& lock, Clock::time_point limit) {
 
 /// Moves transfers, or waits for who does, until `is_done()`; false when `limit` passed first.
 template <typename IsDone>
-bool Desk::work_until(Lock& lock, Clock::time_point limit, const IsDone& is_done) {
+bool TransferEngine::work_until(Lock& lock, Clock::time_point limit, const IsDone& is_done) {
   ++waiters_;
   last_move_ = Clock::now();
   if (is_sleeping_) {
@@ -162,17 +162,17 @@ bool Desk::work_until(Lock& lock, Clock::time_point limit, const IsDone& is_done
   return is_in_time;
 }
 
-bool Desk::wait(const TransferOperation& operation, milliseconds limit) {
+bool TransferEngine::wait(const TransferOperation& operation, milliseconds limit) {
   Lock lock = enter();
   return work_until(lock, Clock::now() + limit, [&] { return operation.is_done(); });
 }
 
-bool Desk::has_sends() const {
+bool TransferEngine::has_sends() const {
   return std::any_of(pending_.begin(), pending_.end(),
                      [](const OperationPtr& operation) { return operation->is_send(); });
 }
 
-bool Desk::drain(milliseconds limit) {
+bool TransferEngine::drain(milliseconds limit) {
   Lock lock = enter();
   const auto end = Clock::now() + limit;
   bool is_coming = has_work();
@@ -190,7 +190,7 @@ bool Desk::drain(milliseconds limit) {
   return true;
 }
 
-void Desk::fail_all(const std::exception_ptr& error) {
+void TransferEngine::fail_all(const std::exception_ptr& error) {
   Lock lock = enter();
   if (failure_ != nullptr) {
     return;

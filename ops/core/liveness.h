@@ -5,8 +5,8 @@
 // each other end; until then only somebody outside can tell: the launcher, which reaps its ranks,
 // or the kernel of the rank's host.
 //
-// A Rendezvous that knows is an Attendance, too. A rank's end by itself fails nothing: it may have
-// done all that its peers need. It matters to those who wait for a sign of it that never came.
+// A Rendezvous that knows is an RankLiveness, too. A rank's end by itself fails nothing: it may
+// have done all that its peers need. It matters to those who wait for a sign of it that never came.
 
 #pragma once
 
@@ -32,20 +32,20 @@ struct RankEnd {
   std::string cause;  ///< "exited with code 0"
 };
 
-class Attendance {
+class RankLiveness {
  public:
-  virtual ~Attendance() = default;
+  virtual ~RankLiveness() = default;
   /// Nothing while `rank`, by the numbers of whatever this belongs to, may still come. Returns soon
   /// and is cheap to ask ten times a second. Thread-safe.
   virtual std::optional<RankEnd> end_of(int rank) = 0;
 };
 
-/// Another rendezvous with an attendance list.
-class AttendedRendezvous final : public Rendezvous, public Attendance {
+/// Another rendezvous with an liveness list.
+class LivenessRendezvous final : public Rendezvous, public RankLiveness {
  public:
   using EndOf = std::function<std::optional<RankEnd>(int rank)>;
 
-  AttendedRendezvous(std::shared_ptr<Rendezvous> inner, EndOf end_of)
+  LivenessRendezvous(std::shared_ptr<Rendezvous> inner, EndOf end_of)
       : inner_(std::move(inner)), end_of_(std::move(end_of)) {}
   void set(const std::string& key, const std::string& value) override { inner_->set(key, value); }
   std::string get(const std::string& key, internal::Deadline deadline) override {
@@ -69,11 +69,11 @@ class AttendedRendezvous final : public Rendezvous, public Attendance {
                                                         std::shared_ptr<Rendezvous> rendezvous);
 
 /// The ranks that somebody waits for. Not thread-safe.
-class Absentees {
+class MissingRanks {
  public:
   /// `rendezvous`, which may know of ends or not, lives longer; null when there is none.
-  explicit Absentees(Rendezvous* rendezvous)
-      : rendezvous_(rendezvous), attendance_(dynamic_cast<Attendance*>(rendezvous)) {}
+  explicit MissingRanks(Rendezvous* rendezvous)
+      : rendezvous_(rendezvous), liveness_(dynamic_cast<RankLiveness*>(rendezvous)) {}
 
   /// Asked again and again while `rank` is missing, each time after a look, by
   /// Rendezvous::try_get(key), for the sign that it would give. Says that it has ended only when it
@@ -88,7 +88,7 @@ class Absentees {
         unanswered_then{};  ///< looks, when it was first known to have ended
   };
   Rendezvous* const rendezvous_;
-  Attendance* const attendance_;
+  RankLiveness* const liveness_;
   std::map<int, Absence> absences_;
 };
 

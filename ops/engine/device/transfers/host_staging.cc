@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-#include "ops/engine/device/transfers/host_bridge.h"
+#include "ops/engine/device/transfers/host_staging.h"
 
 #include <algorithm>
 #include <chrono>
@@ -53,8 +53,8 @@ std::shared_ptr<Group> create_leaders_group(const Group& group,
                       std::move(options), leaders);
 }
 
-HostBridge::HostBridge(std::shared_ptr<DeviceResources> resources, std::shared_ptr<Group> leaders,
-                       Report report)
+HostStaging::HostStaging(std::shared_ptr<DeviceResources> resources, std::shared_ptr<Group> leaders,
+                         Report report)
     : resources_(std::move(resources)),
       leaders_(std::move(leaders)),
       report_(std::move(report)),
@@ -70,7 +70,7 @@ HostBridge::HostBridge(std::shared_ptr<DeviceResources> resources, std::shared_p
   thread_ = std::thread([this] { run(); });
 }
 
-HostBridge::~HostBridge() {
+HostStaging::~HostStaging() {
   {
     const std::lock_guard lock(mutex_);
     is_stopping_ = true;
@@ -86,49 +86,49 @@ HostBridge::~HostBridge() {
   resources_->api.destroy_stream(crossing_.out_stream);
 }
 
-std::uint32_t HostBridge::start(DeviceEvent ready, std::byte* data, std::size_t count,
-                                const Reduction& reduction) {
+std::uint32_t HostStaging::start(DeviceEvent ready, std::byte* data, std::size_t count,
+                                 const Reduction& reduction) {
   const std::lock_guard lock(mutex_);
-  jobs_.push_back({ready, data, count, reduction, ++last_ticket_});
+  chunks_.push_back({ready, data, count, reduction, ++last_ticket_});
   // After an abort nobody would release it.
   if (is_aborted_) release(last_ticket_);
   changed_.notify_all();
   return last_ticket_;
 }
 
-void HostBridge::run() {
+void HostStaging::run() {
   std::unique_lock lock(mutex_);
   for (auto pause = kPause; !is_stopping_; pause = std::min(2 * pause, kLongestPause)) {
     lock.unlock();
     if (release_reduced()) pause = kPause;  // a failure that it reports comes back to abort()
     lock.lock();
     if (is_stopping_) break;
-    if (jobs_.empty() && in_flight_.empty()) {
+    if (chunks_.empty() && in_flight_.empty()) {
       changed_.wait(lock);
       continue;
     }
-    if (jobs_.empty()) {
+    if (chunks_.empty()) {
       changed_.wait_for(lock, pause);
       continue;
     }
     pause = kPause;
-    const Job job = jobs_.front();
-    jobs_.pop_front();
+    const Chunk chunk = chunks_.front();
+    chunks_.pop_front();
     lock.unlock();
     try {
-      if (wait_for_copy(job)) reduce(job);
+      if (wait_for_copy(chunk)) reduce(chunk);
     } catch (...) {
       report_(std::current_exception());
     }
-    resources_->events.give_back(job.ready);
+    resources_->events.give_back(chunk.ready);
     lock.lock();
   }
 }
 
-bool HostBridge::wait_for_copy(const Job& job) {
+bool HostStaging::wait_for_copy(const Chunk& chunk) {
   const DeviceGuard guard(resources_->api, resources_->device);
   while (!resources_->failure.has_failed()) {
-    const DeviceCode code = resources_->api.query(job.ready);
+    const DeviceCode code = resources_->api.query(chunk.ready);
     if (code == kDeviceSuccess) return true;
     if (code != kDeviceNotReady) check_device(resources_->api, code, "copying to the host");
     {
@@ -142,19 +142,19 @@ bool HostBridge::wait_for_copy(const Job& job) {
 }
 
 // Not waited for: the next chunk's copy ends meanwhile.
-void HostBridge::reduce(const Job& job) {
+void HostStaging::reduce(const Chunk& chunk) {
   Collective collective;
   collective.kind = OpKind::kAllReduce;
-  collective.dtype = job.reduction.dtype;
+  collective.dtype = chunk.reduction.dtype;
   collective.reduce_op = ReduceOp::kSum;
-  collective.count = job.count;
-  collective.output = job.data;
-  collective.wire = job.reduction.wire;
-  in_flight_.push_back({leaders_->submit(std::move(collective)), job.ticket});
+  collective.count = chunk.count;
+  collective.output = chunk.data;
+  collective.wire = chunk.reduction.wire;
+  in_flight_.push_back({leaders_->submit(std::move(collective)), chunk.ticket});
 }
 
 // Not by on_done(): callbacks end when the interpreter does, and no stream may be left waiting.
-bool HostBridge::release_reduced() noexcept {
+bool HostStaging::release_reduced() noexcept {
   bool has_any = false;
   while (!in_flight_.empty() && in_flight_.front().operation->is_done()) {
     const InFlight reduced = std::move(in_flight_.front());
@@ -170,7 +170,7 @@ bool HostBridge::release_reduced() noexcept {
 }
 
 // Never back: an abort may have released more.
-void HostBridge::release(std::uint32_t ticket) noexcept {
+void HostStaging::release(std::uint32_t ticket) noexcept {
   const std::atomic_ref<std::uint32_t> flag(*crossing_.flag);
   std::uint32_t current = flag.load();
   while (static_cast<std::int32_t>(ticket - current) > 0 &&
@@ -178,7 +178,7 @@ void HostBridge::release(std::uint32_t ticket) noexcept {
   }
 }
 
-void HostBridge::abort(const std::exception_ptr& error) noexcept {
+void HostStaging::abort(const std::exception_ptr& error) noexcept {
   try {
     leaders_->abort(error);
   } catch (const Error&) {
