@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// What ranks and the launcher say to each other, over agents that are no processes.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "launcher/controller/ranks/rank_channel.h"
+#include "tests/launcher/controller/fake_agents.h"
+
+namespace chainmail::launch {
+namespace {
+
+using internal::BodyReader;
+using internal::BodyWriter;
+using internal::JobMessage;
+using test::FakeJob;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+// Ranks 0 and 1 on the first host, rank 2 on the second.
+class RankChannelTest : public ::testing::Test {
+ protected:
+  RankChannelTest() {
+    fake_.say_hello(0);
+    fake_.say_hello(1);
+  }
+
+  static internal::Frame bytes_of(std::uint32_t rank, const std::string& bytes) {
+    return make_frame(AgentMessage::kRankBytes, BodyWriter().u32(rank).text(bytes).take());
+  }
+  void say(std::uint32_t node, std::uint32_t rank, const internal::Frame& frame) {
+    channel_.on_bytes(node, bytes_of(rank, internal::encode_frame(frame)));
+  }
+
+  FakeJob fake_{{2, 1}};
+  std::optional<Blame> blame_;
+  std::optional<Failure> failure_;
+  std::optional<Progress> progress_;
+  RankChannel channel_{fake_.job,
+                       {[this](std::uint32_t, const Progress& progress) { progress_ = progress; },
+                        [this](Blame blame) { blame_ = std::move(blame); },
+                        [this](Failure failure) { failure_ = std::move(failure); }}};
+};
+
+TEST_F(RankChannelTest, WhoSaysHelloIsWelcomedByItsAgent) {
+  EXPECT_FALSE(channel_.has_listeners());
+  say(1, 2, {JobMessage::kHello, 0, ""});
+  EXPECT_TRUE(channel_.has_listeners());
+  EXPECT_THAT(fake_.told(0), IsEmpty());
+  const auto told = fake_.told(1);
+  ASSERT_EQ(told.size(), 1U);
+  EXPECT_EQ(type_of(told[0]), AgentMessage::kWelcomeRank);
+  EXPECT_EQ(BodyReader(told[0].body).u32(), 2U);
+}
+
+TEST_F(RankChannelTest, NewsGoOnceToEachHostAndNotToWhomTheyConcern) {
+  channel_.tell_lost(0, "was killed");
+  for (const std::uint32_t node : {0U, 1U}) {
+    const auto told = fake_.told(node);
+    ASSERT_EQ(told.size(), 1U) << node;
+    EXPECT_EQ(type_of(told[0]), AgentMessage::kNews);
+    BodyReader body(told[0].body);
+    EXPECT_EQ(body.u32(), static_cast<std::uint32_t>(JobMessage::kNewsRankLost));
+    EXPECT_EQ(body.u32(), 0U);
+    EXPECT_THAT(body.text(), HasSubstr("was killed"));
+  }
+}
+
+TEST_F(RankChannelTest, NoNewsOnceTheCauseIsKnownOrWhereNoRankRuns) {
+  fake_.job.agents[1].all_exited = true;
+  channel_.tell_lost(0, "was killed");
+  EXPECT_EQ(fake_.told(0).size(), 1U);
+  EXPECT_THAT(fake_.told(1), IsEmpty());
+  channel_.close_news();
+  channel_.tell_lost(1, "was killed");
+  EXPECT_THAT(fake_.told(0), IsEmpty());
+}
+
+TEST_F(RankChannelTest, AGroupThatFailedNamesTheRankToBlame) {
+  const auto failed = [](ErrorCode code, std::int64_t peer) {
+    return BodyWriter()
+        .text("world")
+        .u32(static_cast<std::uint32_t>(code))
+        .text("what it says")
+        .i64(peer)
+        .take();
+  };
+  say(0, 1, {JobMessage::kGroupFailed, 0, failed(ErrorCode::kTimeout, -1)});
+  EXPECT_FALSE(blame_) << "nobody knows who is late";
+  say(0, 1, {JobMessage::kGroupFailed, 0, failed(ErrorCode::kPeer, 2)});
+  ASSERT_TRUE(blame_);
+  EXPECT_EQ(blame_->rank, 2U);
+  say(0, 1, {JobMessage::kGroupFailed, 0, failed(ErrorCode::kCuda, -1)});
+  EXPECT_EQ(blame_->rank, 1U) << "the rank's own matter";
+}
+
+TEST_F(RankChannelTest, ProgressIsHandedOnAndLateWordsAreDropped) {
+  const std::string steps = BodyWriter().u64(3).u64(40).take();
+  say(1, 2, {JobMessage::kStep, 7, steps});
+  EXPECT_FALSE(progress_) << "of another generation";
+  say(1, 2, {JobMessage::kStep, 0, steps});
+  EXPECT_EQ(progress_, (Progress{3, 40}));
+}
+
+TEST_F(RankChannelTest, NonsenseIsTheFailureOfTheRank) {
+  channel_.on_bytes(1, bytes_of(2, std::string(64, '\xff')));
+  ASSERT_TRUE(failure_);
+  EXPECT_EQ(failure_->rank, 2U);
+  EXPECT_THAT(failure_->cause, HasSubstr("sent what cannot be understood"));
+  EXPECT_THROW(channel_.on_bytes(1, bytes_of(0, "")), SystemError) << "a rank of another host";
+}
+
+TEST_F(RankChannelTest, TheStoreKnowsWhoHasEnded) {
+  channel_.list_ended(0, "exited with code 0");
+  say(1, 2,
+      {JobMessage::kStoreTryGet, 0, BodyWriter().u32(9).text(internal::kEndedRanksKey).take()});
+  const auto told = fake_.told(1);
+  ASSERT_EQ(told.size(), 1U);
+  EXPECT_THAT(told[0].body, HasSubstr("exited with code 0"));
+}
+
+}  // namespace
+}  // namespace chainmail::launch
