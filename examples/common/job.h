@@ -49,13 +49,22 @@ inline torch::Device choose_device(const std::string& device, const chainmail::C
   return {torch::kCUDA, static_cast<torch::DeviceIndex>(index)};
 }
 
-/// Chainer's table on standard output, with a progress bar on a terminal, and OUT/log.
+/// Chainer's table on standard output, with a progress bar on a terminal, and OUT/log. `plots`:
+/// curves of loss and accuracy in OUT. `tensorboard`: a folder for event files; empty: none.
 inline void add_reports(chainmail::ReportList& reports, chainmail::Communicator& comm,
                         const std::filesystem::path& out, const std::vector<std::string>& columns,
-                        std::int64_t done_epochs = 0) {
+                        std::int64_t done_epochs = 0, bool plots = false,
+                        const std::string& tensorboard = "") {
   const bool draws = chainmail::can_draw_progress();
   chainmail::on_all_ranks(comm, [&] {
     reports.add<chainmail::LogReport>((out / "log").string(), done_epochs);
+    for (const std::string name : {"loss", "accuracy"}) {
+      if (!plots) break;
+      reports.add<chainmail::PlotReport>(
+          (out / (name + ".svg")).string(),
+          std::vector<std::string>{"main/" + name, "validation/main/" + name});
+    }
+    if (!tensorboard.empty()) reports.add<chainmail::TensorBoardReport>(tensorboard);
     reports.add<chainmail::PrintReport>(columns, std::cout, draws);
     if (draws) reports.add<chainmail::ProgressBar>(std::cout);
   });

@@ -47,18 +47,17 @@ namespace {
 namespace fs = std::filesystem;
 
 void check_flags() {
-  const auto require = [](bool is_right, const std::string& message) {
-    if (!is_right) throw flags::UsageError(message);
-  };
-  require(!FLAGS_double_buffering || FLAGS_communicator != "naive",
-          "--double_buffering: communicator 'naive' exchanges gradients one by one and cannot; use "
-          "hierarchical or another");
-  require(FLAGS_dataset == "mnist" || FLAGS_dataset == "fashion_mnist",
-          "--dataset " + FLAGS_dataset + ": use mnist or fashion_mnist");
-  require(FLAGS_batchsize >= 1 && FLAGS_epoch >= 0 && FLAGS_unit >= 1 && FLAGS_interval >= 0,
-          "--batchsize and --unit must be at least 1, --epoch and --interval at least 0");
-  require(FLAGS_autocast.empty() || FLAGS_autocast == "bfloat16",
-          "--autocast " + FLAGS_autocast + ": use bfloat16, or nothing for float32");
+  std::string problem;
+  if (FLAGS_double_buffering && FLAGS_communicator == "naive") {
+    problem = "--double_buffering: communicator 'naive' exchanges gradients one by one and cannot";
+  } else if (FLAGS_dataset != "mnist" && FLAGS_dataset != "fashion_mnist") {
+    problem = "--dataset " + FLAGS_dataset + ": use mnist or fashion_mnist";
+  } else if (FLAGS_batchsize < 1 || FLAGS_epoch < 0 || FLAGS_unit < 1 || FLAGS_interval < 0) {
+    problem = "--batchsize and --unit must be at least 1, --epoch and --interval at least 0";
+  } else if (!FLAGS_autocast.empty() && FLAGS_autocast != "bfloat16") {
+    problem = "--autocast " + FLAGS_autocast + ": use bfloat16, or nothing for float32";
+  }
+  if (!problem.empty()) throw flags::UsageError(problem);
 }
 
 // ChainerMN's: inputs-units-units-outputs with ReLU.
@@ -115,16 +114,7 @@ class Training {
     add_reports(reports_, *comm_, FLAGS_out,
                 {"epoch", "main/loss", "validation/main/loss", "main/accuracy",
                  "validation/main/accuracy", "elapsed_time"},
-                epoch_);
-    chainmail::on_all_ranks(*comm_, [this] {
-      if (!FLAGS_tensorboard.empty()) reports_.add<chainmail::TensorBoardReport>(FLAGS_tensorboard);
-      for (const std::string name : {"loss", "accuracy"}) {
-        if (!FLAGS_plot) break;
-        reports_.add<chainmail::PlotReport>(
-            (fs::path(FLAGS_out) / (name + ".svg")).string(),
-            std::vector<std::string>{"main/" + name, "validation/main/" + name});
-      }
-    });
+                epoch_, FLAGS_plot, FLAGS_tensorboard);
     auto evaluator = chainmail::create_multi_node_evaluator([this] { return evaluate(); }, comm_);
     started_ = Clock::now() - std::chrono::duration_cast<Clock::duration>(
                                   std::chrono::duration<double>(elapsed_time_));
@@ -220,7 +210,8 @@ class Training {
     const fs::path source = FLAGS_run_id.empty() ? fs::path(FLAGS_resume) : folder();
     if (source.empty()) return;
     chainmail::on_all_ranks(*comm_, [&] {
-      if (FLAGS_run_id.empty() && comm_->rank() == 0 && !fs::is_directory(source)) {
+      if (FLAGS_run_id.empty() && comm_->rank() == 0 &&
+          (!fs::is_directory(source) || fs::is_empty(source))) {
         throw chainmail::InvalidArgument("cannot resume from " + source.string() +
                                          ": there is no such folder with checkpoints");
       }
@@ -230,15 +221,19 @@ class Training {
     std::error_code ignored;
     if (!fs::equivalent(source, folder(), ignored)) checkpoints_.reset();
     if (FLAGS_run_id.empty()) return;
-    std::cout << "Rank " + std::to_string(comm_->rank()) + ": (Re)Starting from (epoch, iter) = (" +
-                     std::to_string(epoch_) + ", " + std::to_string(iteration_) + ")\n"
-              << std::flush;
+    std::printf("Rank %d: (Re)Starting from (epoch, iter) = (%" PRId64 ", %" PRId64 ")\n",
+                comm_->rank(), epoch_, iteration_);
+    std::fflush(stdout);
   }
 
   void save() {
     if (!checkpoints_) {  // those of an earlier run, from which this one did not go on, end here
       std::error_code ignored;
-      if (comm_->intra_rank() == 0) fs::remove_all(folder(), ignored);
+      for (const auto& entry : fs::directory_iterator(folder(), ignored)) {
+        if (comm_->intra_rank() == 0 && entry.path().filename().string().starts_with("gen-")) {
+          fs::remove_all(entry.path(), ignored);
+        }
+      }
       comm_->barrier();
       checkpoints_ = open_checkpoints(folder());
     }

@@ -13,7 +13,7 @@ trap 'rm -rf "$scratch"' EXIT
 
 # From the first rule on, one line of each shape. A table's columns are as wide as their numbers.
 shapes() {
-  tr -d '\r' | sed -n '/^=====/,$p' | sed -E 's/^Dataset: .*/Dataset: .../; s/[0-9]+(\.[0-9]+)?(e-?[0-9]+)?/N/g; s/ +/ /g' |
+  tr -d '\r' | sed -n '/^=====/,$p' | sed -E 's/^Dataset: .*/Dataset: .../; s/[0-9]+(\.[0-9]+)?(e-?[0-9]+)?/N/g; s/ +/ /g; s/ $//' |
     sort -u
 }
 tools/demo.sh --epoch 1 | tee "$scratch/printed"
