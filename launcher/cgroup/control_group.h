@@ -1,19 +1,32 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-// A control group (v2) for the ranks of one agent and all that they start, in whatever session: the
-// kernel ends it as one. Only where this process's own group is ours to divide; nothing depends on
-// it.
+// Control groups: one (v2) for the ranks of one agent and all that they start, in whatever session,
+// which the kernel ends as one; and which group (v1 or v2) accounts for a process's memory. The
+// former only where this process's own group is ours to divide; nothing depends on it.
 //
 // One thread.
 
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "base/unique_fd.h"
 
 namespace chainmail::launch {
+
+/// Where a process's memory is accounted: the folder of its memory control group.
+struct MemoryGroup {
+  std::string folder;       ///< "/sys/fs/cgroup/memory/job"; empty: none is seen here
+  std::string name;         ///< "/job"
+  std::string mount;        ///< "/sys/fs/cgroup/memory"
+  bool is_unified = false;  ///< v2
+};
+
+/// From /proc/PID/cgroup and /proc/self/mountinfo. Pure.
+[[nodiscard]] MemoryGroup find_memory_group(std::string_view cgroup_file,
+                                            std::string_view mount_file);
 
 class ControlGroup {
  public:

@@ -15,7 +15,7 @@
 #include <map>
 #include <string>
 
-#include "launcher/cgroup/memory_group.h"
+#include "launcher/cgroup/control_group.h"
 
 namespace chainmail::launch {
 

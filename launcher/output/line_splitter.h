@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-// Cuts a rank's output into pieces that end where a line ends, so that lines of several ranks
-// never mix. Not thread-safe.
+// Lines out of what a rank prints: whole ones, so that those of several ranks never mix, and the
+// last of them, for the message about a rank that failed. Not thread-safe.
 
 #pragma once
 
+#include <deque>
 #include <functional>
 #include <string>
 #include <string_view>
@@ -16,6 +17,7 @@ namespace chainmail::launch {
 /// character. Bytes that are no UTF-8 at all are cut at the limit.
 [[nodiscard]] std::size_t whole_characters(std::string_view text, std::size_t limit);
 
+/// Cuts output into pieces that end where a line ends.
 class LineSplitter {
  public:
   using Sink = std::function<void(std::string_view piece)>;
@@ -36,6 +38,26 @@ class LineSplitter {
   bool carriage_returns_;
   Sink sink_;
   std::string pending_;
+};
+
+/// The last lines of a text that comes in pieces. Long lines are cut between two UTF-8 characters.
+class LastLines {
+ public:
+  static constexpr std::size_t kMaxLines = 20;
+  static constexpr std::size_t kMaxLineBytes = 4096;
+
+  void append(std::string_view text);
+  [[nodiscard]] bool is_empty() const noexcept { return lines_.empty() && open_.empty(); }
+  /// Each line behind "\n  | "; what shows nothing (control characters) is left out.
+  [[nodiscard]] std::string quoted() const;
+
+ private:
+  void add(std::string_view part);
+  void end_line();
+
+  std::deque<std::string> lines_;
+  std::string open_;
+  bool is_cut_ = false;
 };
 
 }  // namespace chainmail::launch

@@ -10,6 +10,9 @@
 #include <chrono>
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <utility>
+
+#include "base/error.h"
 
 namespace chainmail::launch {
 namespace {
@@ -45,6 +48,8 @@ std::string text_of(const Json& line) {
   return line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
+constexpr const char* kName = "/events.jsonl";
+
 }  // namespace
 
 void EventLog::record(std::string_view event, const Members& members) {
@@ -71,6 +76,35 @@ void EventLog::record_start(const Options& options, const Placement& placement) 
   line["node_of_rank"] = Json::array();
   for (const PlacedRank& rank : placement.ranks) line["node_of_rank"].push_back(rank.node);
   write_(text_of(line));
+}
+
+EventFile::EventFile(const std::string& output_dir, JobDirectory& directory, bool goes_on)
+    : directory_(directory), is_kept_(!output_dir.empty()), goes_on_(goes_on) {
+  if (is_kept_) writer_ = std::make_unique<LineWriter>(output_dir + kName, goes_on);
+}
+
+void EventFile::write(std::string line) {
+  if (writer_) return writer_->write(std::move(line));
+  if (!is_given_up_) waiting_ += line;
+}
+
+void EventFile::beat() {
+  // The first one comes with the start.
+  if (!std::exchange(has_beaten_, true) || writer_ || is_given_up_) return;
+  try {
+    const std::string& folder = directory_.make();
+    if (!folder.empty()) writer_ = std::make_unique<LineWriter>(folder + kName, goes_on_);
+  } catch (const SystemError&) {
+    // Nobody has asked for it.
+  }
+  is_given_up_ = !writer_;
+  if (writer_ && !waiting_.empty()) writer_->write(std::exchange(waiting_, {}));
+  waiting_.clear();
+}
+
+std::string EventFile::finish() {
+  const std::string loss = writer_ ? writer_->finish() : "";
+  return is_kept_ ? loss : "";
 }
 
 }  // namespace chainmail::launch

@@ -18,7 +18,6 @@
 #include "launcher/controller/state/event_log.h"
 #include "launcher/controller/state/rank_table.h"
 #include "launcher/job/options.h"
-#include "launcher/output/event_file.h"
 #include "launcher/output/job_directory.h"
 #include "launcher/output/output_sink.h"
 #include "launcher/placement/placement.h"

@@ -15,7 +15,7 @@
 
 #include "base/job/job_protocol.h"
 #include "launcher/controller/state/event_log.h"
-#include "launcher/output/last_lines.h"
+#include "launcher/output/line_splitter.h"
 #include "launcher/placement/placement.h"
 
 namespace chainmail::launch {

@@ -9,8 +9,8 @@
 #include <condition_variable>
 #include <mutex>
 
-#include "launcher/output/last_lines.h"
 #include "launcher/output/line_merger.h"
+#include "launcher/output/line_splitter.h"
 #include "launcher/output/output_sink.h"
 
 namespace chainmail::launch {
