@@ -89,7 +89,7 @@ WireFormat parse_wire_format(std::string_view name) {
   return parse<WireFormat>("wire format", name, kWireFormats);
 }
 CrossTransport parse_cross_transport(std::string_view name) {
-  return parse<CrossTransport>("carrier between nodes", name, kCrossTransports);
+  return parse<CrossTransport>("transport between nodes", name, kCrossTransports);
 }
 
 bool is_compressed(WireFormat wire, DataType type, ReduceOp op) noexcept {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-// When something of a group's collectives has last moved, as far as one rank knows: what their time
-// limit counts from. An operation may take any time while it moves, and fails when the rank that
+// When a group's collectives last made progress, as far as one rank knows: what their time limit
+// counts from. An operation may take any time while it moves, and fails when the rank that
 // runs it has for its limit neither moved nor heard of a rank that has.
 //
 // What moves: bytes of an operation's messages, steps of the ranks of a node, a rank that gets to

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-// Whether a rank that has not come to its group yet can still come. Ranks that are connected see
-// each other end; until then only somebody outside can tell: the launcher, which reaps its ranks,
-// or the kernel of the rank's host.
+// Whether a rank that has not joined its group yet can still join. Connected ranks see each other
+// end; before that only somebody outside can tell: the launcher, which reaps its ranks, or the
+// kernel of the rank's host.
 //
-// A Rendezvous that knows is an RankLiveness, too. A rank's end by itself fails nothing: it may
-// have done all that its peers need. It matters to those who wait for a sign of it that never came.
+// A Rendezvous that knows is a RankLiveness, too. The end of a rank is not a failure by itself: it
+// may have done all that its peers need. It matters to those who wait for a key that it never set.
 
 #pragma once
 
@@ -40,7 +40,7 @@ class RankLiveness {
   virtual std::optional<RankEnd> end_of(int rank) = 0;
 };
 
-/// Another rendezvous with an liveness list.
+/// A rendezvous that also knows which ranks have ended.
 class LivenessRendezvous final : public Rendezvous, public RankLiveness {
  public:
   using EndOf = std::function<std::optional<RankEnd>(int rank)>;

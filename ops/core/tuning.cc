@@ -27,7 +27,7 @@ std::size_t parse_bytes(std::string_view word) {
   std::size_t bytes = 0;
   const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), bytes);
   if (error != std::errc() || end != word.data() + word.size()) {
-    throw InvalidArgument("\"" + std::string(word) + "\" is no number of bytes");
+    throw InvalidArgument("\"" + std::string(word) + "\" is not a number of bytes");
   }
   return bytes;
 }
@@ -43,7 +43,7 @@ TuningRow parse_row(std::string_view bytes, std::string_view rest, const Tuning&
   if (row.algorithm != Algorithm::kFlat && row.algorithm != Algorithm::kHierarchical &&
       row.algorithm != Algorithm::kTwoDimensional) {
     throw InvalidArgument(std::string(name) +
-                          " is no choice between nodes; write flat, hierarchical or "
+                          " is not a choice between nodes; write flat, hierarchical or "
                           "two_dimensional");
   }
   if (before.empty() ? row.from_bytes != 0 : row.from_bytes <= before.back().from_bytes) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-// What one rank's end of a group is made of, and what happens to it when something fails.
+// One rank's end of a group: its parts, and what happens to it when something fails.
 //
 // Thread-safe. Held by the handles of users and, while they run, by the group's threads.
 

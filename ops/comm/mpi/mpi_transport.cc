@@ -154,7 +154,7 @@ void MpiTransport::look_up(int rank) {
   int world_size = 0;
   if (!(std::istringstream(*text) >> address.process >> world_size >> address.inbox)) {
     throw PeerError(
-        name(rank).describe() + " published \"" + *text + "\", which is no place in MPI",
+        name(rank).describe() + " published \"" + *text + "\", which is not a place in MPI",
         name(rank).rank);
   }
   const MpiApi& api = world_->api();

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-// Where the ranks of a node meet: every call starts with all ranks showing what they are about to
-// do, and goes on when all have seen that they agree. Also all waiting, and all that ends it.
+// Synchronisation of the ranks of a node in a shared segment: every call starts with all ranks
+// publishing what they are about to do, and continues once all have seen that they agree. All
+// waiting is here, and all that ends it: failures, dead peers, time limits.
 //
-// One thread at a time, except abort(). After a throw the sync is dead on all ranks.
+// One thread at a time, except abort(). After a throw it is dead on all ranks.
 
 #pragma once
 

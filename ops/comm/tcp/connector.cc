@@ -197,8 +197,9 @@ void Connector::look_up(int rank, Peer& peer) {
     }
     peer.address = internal::parse_address(*text);
     if (!peer.address) {
-      throw PeerError(name(rank).describe() + " published \"" + *text + "\", which is no address",
-                      name(rank).rank);
+      throw PeerError(
+          name(rank).describe() + " published \"" + *text + "\", which is not an address",
+          name(rank).rank);
     }
   }
   dial(rank, peer);

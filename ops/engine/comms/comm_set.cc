@@ -50,7 +50,8 @@ class InterruptibleRendezvous final : public Rendezvous, public RankLiveness {
         return *std::move(value);
       }
       if (deadline.has_passed()) {
-        throw TimeoutError("nobody has set " + key + " in the rendezvous: a rank has not come");
+        throw TimeoutError("rendezvous key \"" + key +
+                           "\" was not set in time: a rank has not joined");
       }
       std::this_thread::sleep_for(pause);
     }

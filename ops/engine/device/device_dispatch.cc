@@ -73,7 +73,7 @@ class Calls {
         break;
     }
     throw InvalidArgument(std::string(to_string(collective_.kind)) +
-                          " is no collective on a device");
+                          " is not a collective on a device");
   }
 
  private:

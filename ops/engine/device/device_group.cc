@@ -100,7 +100,8 @@ class NcclDeviceGroup final : public DeviceGroup {
     try {
       const DeviceGuard guard(api(), options_.device);
       if (capture_of(stream) != 0) {
-        throw InvalidArgument("nobody can wait for a stream while a CUDA graph is captured on it");
+        throw InvalidArgument(
+            "a stream cannot be waited for while a CUDA graph is being captured on it");
       }
       auto operation =
           make_operation("what the stream of device " + std::to_string(options_.device) +

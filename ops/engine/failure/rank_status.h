@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-// Which operation every rank is in: written down in the group's rendezvous by ranks that wait for
-// long or have failed, read by those who must say who disagrees or who is missing.
+// Which operation every rank is in: published in the group's rendezvous by ranks that have waited
+// for long or have failed, read to report which ranks disagree and which are missing.
 //
 // Costs nothing while operations are quick. Thread-safe; one thread at a time publishes. What asks
 // the rendezvous throws TimeoutError when that has not answered by the deadline.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-// A thread that looks, ten times a second, which operations have been running for long, and asks
-// why. Ranks whose operations wait in different Comms never see each other's messages; here they
-// do.
+// The watchdog of a group's operations: a thread that checks, ten times a second, which operations
+// have been running for long, and asks why. Ranks that wait in different Comms never see each
+// other's messages; the watchdog compares what they do.
 //
 // Thread-safe. The thread starts with the first operation and ends when the group rests.
 
@@ -40,7 +40,7 @@ class Watchdog final : public std::enable_shared_from_this<Watchdog> {
   Watchdog& operator=(const Watchdog&) = delete;
 
   /// Called by whoever runs an operation, before it begins. Costs one load while the thread is up.
-  /// The watchdog is a help: where no thread can be had, operations go on without.
+  /// Where no thread can be started, operations go on without a watchdog.
   void touch() noexcept {
     if (is_asleep_.load()) {
       wake();

@@ -189,7 +189,7 @@ void check_collective(const Collective& collective, int rank, const Topology& to
   } else if ((has_root(collective.kind) || is_transfer) &&
              (collective.root < 0 || collective.root >= size)) {
     refuse(collective, std::string(is_transfer ? "peer " : "root ") +
-                           std::to_string(collective.root) + " is no rank of a group of " +
+                           std::to_string(collective.root) + " is not a rank of a group of " +
                            std::to_string(size));
   }
   if (is_transfer && collective.root == rank) {

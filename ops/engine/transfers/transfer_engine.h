@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-// The sends and receives of a group over one Transport. All of them move at once, whatever they
-// wait for; who waits for one moves all. A thread does so for those that nobody waits for; it
-// starts when there are some and ends when there have been none for a while.
+// Progress of a group's sends and receives over one Transport. All of them progress at once,
+// whatever they wait for: whoever waits for one drives all. A thread drives those that nobody waits
+// for; it starts when there are some and ends when there have been none for a while.
 //
 // Thread-safe. Callbacks run in threads of the executor: whoever moves transfers may be an
 // unrelated waiter with locks of its own.
@@ -58,7 +58,7 @@ class TransferEngine final : public std::enable_shared_from_this<TransferEngine>
   void submit(const OperationPtr& operation);
   /// Moves transfers until `operation` is done. False when `limit` passed first.
   bool wait(const TransferOperation& operation, std::chrono::milliseconds limit);
-  /// Sees to it that transfers move although nobody waits.
+  /// Lets the thread drive transfers that nobody waits for.
   void call_thread();
 
   /// Ends all transfers, and all later ones, with `error`.
@@ -127,7 +127,7 @@ class TransferEngine final : public std::enable_shared_from_this<TransferEngine>
 
   mutable std::atomic<int> visitors_{0};  // who want the mutex while somebody moves transfers
   mutable std::mutex mutex_;
-  std::condition_variable changed_;  // transfers ended, or nobody moves them any more
+  std::condition_variable changed_;  // transfers ended, or the driver has left
   std::unique_ptr<Transport> transport_;
   std::list<OperationPtr> pending_;  // with a known peer, in call order
   std::list<OperationPtr> open_;     // receives from any rank
@@ -149,7 +149,7 @@ class TransferEngine final : public std::enable_shared_from_this<TransferEngine>
   bool is_expecting_all_ = false;
   bool is_broken_ = false;  // the Transport is of no use any more
   bool is_closed_ = false;
-  bool is_parting_ = false;  // nobody moves transfers any more: the Transport is about to go
+  bool is_parting_ = false;  // no more progress: the Transport is about to be closed
   bool is_urgent_ = false;
   bool has_warned_ = false;
   bool is_leaked_ = false;

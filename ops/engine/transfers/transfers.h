@@ -3,7 +3,7 @@
 
 // The sends and receives of a group, apart from its collectives: none waits for another, so two
 // ranks may both receive before they send, and all ranks of a ring may send first. One engine
-// serves the ranks of this node, another the ranks elsewhere; a receive from any rank stands at
+// serves the ranks of this node, another those of other nodes; a receive from any rank is posted to
 // both.
 //
 // Thread-safe.

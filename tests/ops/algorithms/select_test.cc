@@ -76,13 +76,13 @@ TEST(Select, ATableThatMakesNoSenseIsRefusedWithItsLine) {
   EXPECT_THAT(error_of("# nothing\n"), HasSubstr("no rows"));
   EXPECT_THAT(error_of("1 flat"), HasSubstr("line 1: rows must begin at 0"));
   EXPECT_THAT(error_of("0 flat\n5 hierarchical\n5 flat"), HasSubstr("line 3: rows must"));
-  EXPECT_THAT(error_of("0 flat\n1k flat"), HasSubstr("line 2: \"1k\" is no number"));
-  EXPECT_THAT(error_of("-1 flat"), HasSubstr("line 1: \"-1\" is no number"));
-  EXPECT_THAT(error_of("99999999999999999999 flat"), HasSubstr("is no number"));
+  EXPECT_THAT(error_of("0 flat\n1k flat"), HasSubstr("line 2: \"1k\" is not a number"));
+  EXPECT_THAT(error_of("-1 flat"), HasSubstr("line 1: \"-1\" is not a number"));
+  EXPECT_THAT(error_of("99999999999999999999 flat"), HasSubstr("is not a number"));
   EXPECT_THAT(error_of("0 fastest"), HasSubstr("line 1: "));
   EXPECT_THAT(error_of("0"), HasSubstr("line 1: "));
-  EXPECT_THAT(error_of("0 single_node"), HasSubstr("single_node is no choice between nodes"));
-  EXPECT_THAT(error_of("0 auto"), HasSubstr("auto is no choice between nodes"));
+  EXPECT_THAT(error_of("0 single_node"), HasSubstr("single_node is not a choice between nodes"));
+  EXPECT_THAT(error_of("0 auto"), HasSubstr("auto is not a choice between nodes"));
   EXPECT_THAT(error_of("0 flat flat"), HasSubstr("\"flat\" after the algorithm"));
 }
 

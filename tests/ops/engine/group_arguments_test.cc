@@ -57,12 +57,12 @@ TEST_F(GroupArguments, RootsAndPeers) {
     for (const int root : {-2, 2}) {
       Collective collective = on(values_, kind);
       collective.root = root;
-      expect_refused(collective, std::to_string(root) + " is no rank of a group of 2");
+      expect_refused(collective, std::to_string(root) + " is not a rank of a group of 2");
     }
   }
   Collective to_any = on(values_, OpKind::kSend);
   to_any.root = kAnyRank;
-  expect_refused(to_any, "peer -1 is no rank of a group of 2");
+  expect_refused(to_any, "peer -1 is not a rank of a group of 2");
   expect_refused(on(values_, OpKind::kSend), "is this rank itself");
 }
 

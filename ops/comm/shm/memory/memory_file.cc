@@ -65,7 +65,7 @@ UniqueFd open_memory_file(const std::string& path, std::size_t bytes) {
   struct stat status {};
   if (::fstat(place.get(), &status) != 0) throw refused(errno);
   if (!S_ISREG(status.st_mode) || status.st_nlink != 0) {
-    throw another_file("it is no unnamed regular file");
+    throw another_file("it is not an unnamed regular file");
   }
   if (static_cast<std::size_t>(status.st_size) != bytes) {
     throw another_file("it has " + std::to_string(status.st_size) + " bytes instead of " +

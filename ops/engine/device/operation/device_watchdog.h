@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-// The thread that looks at what a device group has issued and not finished: at NCCL's asynchronous
-// errors, time limits, and the group's failure. It says what it found; its owner ends the group.
+// The watchdog of a device group: a thread that checks operations which have been issued and have
+// not completed for NCCL's asynchronous errors, time limits and the group's failure. It reports
+// what it finds; its owner ends the group.
 //
 // Thread-safe. The thread starts with the first operation and sleeps while there is none.
 
