@@ -14,6 +14,7 @@ import gzip
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -67,6 +68,10 @@ def main():
         judge = Judge(unpack_data(folder / "data"))
         # One thread per process, since other tests may run beside this one.
         environment = dict(os.environ, HOME=str(scratch), CHAINMAIL_LIBTORCH=libtorch, OMP_NUM_THREADS="1")
+        if shutil.which("ccache"):
+            environment["CMAKE_CXX_COMPILER_LAUNCHER"] = "ccache"
+            environment["CCACHE_DIR"] = subprocess.check_output(
+                ["ccache", "--get-config", "cache_dir"], text=True).strip()
         page.follow(ROOT / "docs" / "tutorial.md", folder, environment, judge)
         if (judge.runs, judge.digests) != (6, 3):
             raise page.PageError(f"{judge.runs} runs and {judge.digests} digests, not 6 and 3")
