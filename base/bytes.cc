@@ -7,6 +7,9 @@
 
 #include "base/error.h"
 
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
 namespace chainmail::internal {
 
 void fill_with_random(std::span<std::byte> bytes) {
@@ -31,5 +34,31 @@ std::string to_hex(std::string_view bytes) {
   }
   return text;
 }
+
+std::string to_hex(std::uint64_t value) {
+  std::string bytes;
+  for (int shift = 56; shift >= 0; shift -= 8) bytes += static_cast<char>(value >> shift);
+  return to_hex(bytes);
+}
+
+std::uint64_t hash64(std::span<const std::byte> bytes) noexcept {
+  return XXH3_64bits(bytes.data(), bytes.size());
+}
+
+struct StreamHash::State {
+  XXH3_state_t state;
+};
+
+StreamHash::StreamHash() : state_(std::make_unique<State>()) { reset(); }
+
+StreamHash::~StreamHash() = default;
+
+void StreamHash::reset() noexcept { XXH3_64bits_reset(&state_->state); }
+
+void StreamHash::add(std::span<const std::byte> bytes) noexcept {
+  XXH3_64bits_update(&state_->state, bytes.data(), bytes.size());
+}
+
+std::uint64_t StreamHash::value() const noexcept { return XXH3_64bits_digest(&state_->state); }
 
 }  // namespace chainmail::internal

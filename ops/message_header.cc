@@ -4,76 +4,40 @@
 #include "ops/message_header.h"
 
 #include <cstdio>
-#include <type_traits>
+
+#include "base/bytes.h"
 
 namespace chainmail::ops {
-namespace {
-
-// Written byte by byte in little-endian order; compilers turn it into plain moves.
-class Writer {
- public:
-  explicit Writer(std::byte* out) : out_(out) {}
-  template <typename T>
-  void put(T value) {
-    static_assert(std::is_unsigned_v<T>);
-    for (std::size_t i = 0; i < sizeof(T); ++i) {
-      *out_++ = static_cast<std::byte>((static_cast<std::uint64_t>(value) >> (8 * i)) & 0xff);
-    }
-  }
-
- private:
-  std::byte* out_;
-};
-
-class Reader {
- public:
-  explicit Reader(const std::byte* in) : in_(in) {}
-  template <typename T>
-  T take() {
-    static_assert(std::is_unsigned_v<T>);
-    std::uint64_t value = 0;
-    for (std::size_t i = 0; i < sizeof(T); ++i) {
-      value |= std::to_integer<std::uint64_t>(*in_++) << (8 * i);
-    }
-    return static_cast<T>(value);
-  }
-
- private:
-  const std::byte* in_;
-};
-
-}  // namespace
-
 std::array<std::byte, MessageHeader::kBytes> MessageHeader::encode() const noexcept {
   std::array<std::byte, kBytes> bytes;
-  Writer writer(bytes.data());
-  writer.put(kMagic);
-  writer.put(kVersion);
-  writer.put(static_cast<std::uint8_t>(kind));
-  writer.put(generation);
-  writer.put(sequence);
-  writer.put(count);
-  writer.put(layout);
-  writer.put(static_cast<std::uint8_t>(dtype));
-  writer.put(static_cast<std::uint8_t>(reduce_op));
-  writer.put(flags);
+  std::byte* out = bytes.data();
+  internal::put_number(out, kMagic);
+  internal::put_number(out, kVersion);
+  internal::put_number(out, static_cast<std::uint8_t>(kind));
+  internal::put_number(out, generation);
+  internal::put_number(out, sequence);
+  internal::put_number(out, count);
+  internal::put_number(out, layout);
+  internal::put_number(out, static_cast<std::uint8_t>(dtype));
+  internal::put_number(out, static_cast<std::uint8_t>(reduce_op));
+  internal::put_number(out, flags);
   return bytes;
 }
 
 std::optional<MessageHeader> MessageHeader::decode(std::span<const std::byte> bytes) noexcept {
   if (bytes.size() < kBytes) return std::nullopt;
-  Reader reader(bytes.data());
-  if (reader.take<std::uint16_t>() != kMagic) return std::nullopt;
-  if (reader.take<std::uint8_t>() != kVersion) return std::nullopt;
+  const std::byte* in = bytes.data();
+  if (internal::take_number<std::uint16_t>(in) != kMagic) return std::nullopt;
+  if (internal::take_number<std::uint8_t>(in) != kVersion) return std::nullopt;
   MessageHeader header;
-  const auto kind = reader.take<std::uint8_t>();
-  header.generation = reader.take<std::uint32_t>();
-  header.sequence = reader.take<std::uint64_t>();
-  header.count = reader.take<std::uint64_t>();
-  header.layout = reader.take<std::uint32_t>();
-  const auto dtype = reader.take<std::uint8_t>();
-  const auto reduce_op = reader.take<std::uint8_t>();
-  header.flags = reader.take<std::uint16_t>();
+  const auto kind = internal::take_number<std::uint8_t>(in);
+  header.generation = internal::take_number<std::uint32_t>(in);
+  header.sequence = internal::take_number<std::uint64_t>(in);
+  header.count = internal::take_number<std::uint64_t>(in);
+  header.layout = internal::take_number<std::uint32_t>(in);
+  const auto dtype = internal::take_number<std::uint8_t>(in);
+  const auto reduce_op = internal::take_number<std::uint8_t>(in);
+  header.flags = internal::take_number<std::uint16_t>(in);
   if (kind > static_cast<std::uint8_t>(OpKind::kAllocate) || dtype >= kDataTypeCount ||
       reduce_op > static_cast<std::uint8_t>(ReduceOp::kBitXor)) {
     return std::nullopt;

@@ -6,7 +6,6 @@
 #include <openssl/evp.h>
 
 #include <cerrno>
-#include <limits>
 
 #include "base/error.h"
 
@@ -20,11 +19,6 @@ unsigned char* bytes(std::byte* data) noexcept { return reinterpret_cast<unsigne
 
 void check(int status) {
   if (status != 1) throw SystemError("AES-256-GCM of OpenSSL failed", EIO);
-}
-
-int length_of(std::span<const std::byte> text) {
-  if (text.size() > std::size_t{std::numeric_limits<int>::max()}) check(0);
-  return static_cast<int>(text.size());
 }
 
 }  // namespace
@@ -50,12 +44,12 @@ void AesGcm::feed(const Iv& iv, std::span<const std::byte> extra, std::span<cons
   int written = 0;
   check(EVP_CipherInit_ex(context_.get(), nullptr, nullptr, nullptr, bytes(iv.data()), -1));
   if (!extra.empty()) {
-    check(
-        EVP_CipherUpdate(context_.get(), nullptr, &written, bytes(extra.data()), length_of(extra)));
+    check(EVP_CipherUpdate(context_.get(), nullptr, &written, bytes(extra.data()),
+                           static_cast<int>(extra.size())));
   }
   if (!text.empty()) {
     check(EVP_CipherUpdate(context_.get(), bytes(out), &written, bytes(text.data()),
-                           length_of(text)));
+                           static_cast<int>(text.size())));
   }
 }
 

@@ -31,7 +31,8 @@ class AesGcm {
   void set_key(std::span<const std::byte, kKeyBytes> key);
 
   /// Role kSeal: writes as many bytes as `text` has to `out`, which may be where `text` is, and
-  /// kTagBytes to `tag`. `extra` is authenticated and not encrypted. Throws SystemError.
+  /// kTagBytes to `tag`. `extra` is authenticated and not encrypted. Each is shorter than 2 GiB.
+  /// Throws SystemError.
   void seal(const Iv& iv, std::span<const std::byte> extra, std::span<const std::byte> text,
             std::byte* out, std::byte* tag);
   /// Role kOpen: the reverse. False when anything is not as it was sealed: `out` then holds what

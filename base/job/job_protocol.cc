@@ -4,34 +4,16 @@
 #include "base/job/job_protocol.h"
 
 #include <cerrno>
-#include <concepts>
 #include <limits>
 #include <utility>
 
+#include "base/bytes.h"
 #include "base/error.h"
 
 namespace chainmail::internal {
 namespace {
 
 constexpr std::size_t kHeadBytes = 16;
-
-template <std::unsigned_integral T>
-void append_little_endian(std::string& out, T value) {
-  for (std::size_t i = 0; i < sizeof(T); ++i) {
-    out.push_back(static_cast<char>(static_cast<unsigned char>(value >> (8 * i))));
-  }
-}
-
-// The caller has checked that `bytes` is long enough.
-template <std::unsigned_integral T>
-T read_little_endian(std::string_view bytes) {
-  T value = 0;
-  for (std::size_t i = 0; i < sizeof(T); ++i) {
-    value = static_cast<T>(
-        value | static_cast<T>(static_cast<T>(static_cast<unsigned char>(bytes[i])) << (8 * i)));
-  }
-  return value;
-}
 
 [[noreturn]] void protocol_error(const std::string& what) {
   throw SystemError("job protocol: " + what, EPROTO);
@@ -47,6 +29,13 @@ std::string_view take_bytes(std::string_view& rest, std::size_t count, const cha
   return bytes;
 }
 
+// The caller has checked that `bytes` is long enough.
+template <std::unsigned_integral T>
+T number_at(std::string_view bytes) {
+  const auto* in = reinterpret_cast<const std::byte*>(bytes.data());
+  return take_number<T>(in);
+}
+
 }  // namespace
 
 std::string encode_frame(const Frame& frame) {
@@ -58,11 +47,11 @@ std::string encode_frame(const Frame& frame) {
   }
   std::string out;
   out.reserve(kHeadBytes + frame.body.size());
-  append_little_endian(out, static_cast<std::uint32_t>(frame.body.size()));
-  append_little_endian(out, kJobProtocolVersion);
-  append_little_endian(out, static_cast<std::uint16_t>(frame.type));
-  append_little_endian(out, frame.generation);
-  append_little_endian(out, std::uint32_t{0});
+  append_number(out, static_cast<std::uint32_t>(frame.body.size()));
+  append_number(out, kJobProtocolVersion);
+  append_number(out, static_cast<std::uint16_t>(frame.type));
+  append_number(out, frame.generation);
+  append_number(out, std::uint32_t{0});
   out += frame.body;
   return out;
 }
@@ -79,9 +68,9 @@ void FrameReader::append(std::span<const std::byte> bytes) {
 std::optional<Frame> FrameReader::next() {
   std::string_view rest = std::string_view(buffer_).substr(start_);
   if (rest.size() < kHeadBytes) return std::nullopt;
-  const auto length = read_little_endian<std::uint32_t>(rest);
-  const auto version = read_little_endian<std::uint16_t>(rest.substr(4));
-  const auto reserved = read_little_endian<std::uint32_t>(rest.substr(12));
+  const auto length = number_at<std::uint32_t>(rest);
+  const auto version = number_at<std::uint16_t>(rest.substr(4));
+  const auto reserved = number_at<std::uint32_t>(rest.substr(12));
   // The version comes first: another version may lay out the rest in another way.
   constexpr std::uint16_t kFarFromAnyVersion = 1000;
   if (version > kFarFromAnyVersion) {
@@ -101,8 +90,8 @@ std::optional<Frame> FrameReader::next() {
   if (reserved != 0) protocol_error("frame head with a reserved field that is not zero");
   if (rest.size() - kHeadBytes < length) return std::nullopt;
   Frame frame;
-  frame.type = static_cast<JobMessage>(read_little_endian<std::uint16_t>(rest.substr(6)));
-  frame.generation = read_little_endian<std::uint32_t>(rest.substr(8));
+  frame.type = static_cast<JobMessage>(number_at<std::uint16_t>(rest.substr(6)));
+  frame.generation = number_at<std::uint32_t>(rest.substr(8));
   frame.body = std::string(rest.substr(kHeadBytes, length));
   start_ += kHeadBytes + length;
   if (start_ == buffer_.size()) {
@@ -113,22 +102,22 @@ std::optional<Frame> FrameReader::next() {
 }
 
 BodyWriter& BodyWriter::u8(std::uint8_t value) {
-  append_little_endian(body_, value);
+  append_number(body_, value);
   return *this;
 }
 
 BodyWriter& BodyWriter::u32(std::uint32_t value) {
-  append_little_endian(body_, value);
+  append_number(body_, value);
   return *this;
 }
 
 BodyWriter& BodyWriter::u64(std::uint64_t value) {
-  append_little_endian(body_, value);
+  append_number(body_, value);
   return *this;
 }
 
 BodyWriter& BodyWriter::i64(std::int64_t value) {
-  append_little_endian(body_, static_cast<std::uint64_t>(value));
+  append_number(body_, static_cast<std::uint64_t>(value));
   return *this;
 }
 
@@ -145,26 +134,24 @@ BodyWriter& BodyWriter::long_text(std::string_view value) {
     throw InvalidArgument("job protocol: text of " + std::to_string(value.size()) +
                           " bytes; at most 4 GiB can be told");
   }
-  append_little_endian(body_, static_cast<std::uint32_t>(value.size()));
+  append_number(body_, static_cast<std::uint32_t>(value.size()));
   body_ += value;
   return *this;
 }
 
-std::uint8_t BodyReader::u8() {
-  return read_little_endian<std::uint8_t>(take_bytes(rest_, 1, "a byte"));
-}
+std::uint8_t BodyReader::u8() { return number_at<std::uint8_t>(take_bytes(rest_, 1, "a byte")); }
 
 std::uint32_t BodyReader::u32() {
-  return read_little_endian<std::uint32_t>(take_bytes(rest_, 4, "a 32-bit number"));
+  return number_at<std::uint32_t>(take_bytes(rest_, 4, "a 32-bit number"));
 }
 
 std::uint64_t BodyReader::u64() {
-  return read_little_endian<std::uint64_t>(take_bytes(rest_, 8, "a 64-bit number"));
+  return number_at<std::uint64_t>(take_bytes(rest_, 8, "a 64-bit number"));
 }
 
 std::int64_t BodyReader::i64() {
   return static_cast<std::int64_t>(
-      read_little_endian<std::uint64_t>(take_bytes(rest_, 8, "a 64-bit number")));
+      number_at<std::uint64_t>(take_bytes(rest_, 8, "a 64-bit number")));
 }
 
 std::string BodyReader::text() {

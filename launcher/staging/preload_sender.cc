@@ -13,9 +13,9 @@
 #include <filesystem>
 #include <utility>
 
+#include "base/bytes.h"
 #include "base/error.h"
 #include "base/job/job_protocol.h"
-#include "base/net/crc32c.h"
 #include "launcher/job/environment.h"
 #include "launcher/job/options.h"
 #include "launcher/remote/agent_image.h"
@@ -79,13 +79,12 @@ std::size_t PreloadSource::add_image(const std::string& path, const std::string&
 
 void PreloadSource::compute_checksum(std::size_t index) {
   PreloadedFile& file = files_[index];
-  file.checksum = 0;
+  internal::StreamHash hash;
   for (std::uint64_t at = 0; at < file.bytes; at += kPreloadPieceBytes) {
     const auto bytes = std::min<std::uint64_t>(kPreloadPieceBytes, file.bytes - at);
-    const std::string piece = read(index, at, static_cast<std::size_t>(bytes));
-    file.checksum =
-        internal::crc32c(std::as_bytes(std::span(piece.data(), piece.size())), file.checksum);
+    hash.add(read(index, at, static_cast<std::size_t>(bytes)));
   }
+  file.checksum = hash.value();
 }
 
 std::string PreloadSource::read(std::size_t file, std::uint64_t offset, std::size_t bytes) const {

@@ -18,7 +18,6 @@
 
 #include "base/error.h"
 #include "base/job/job_protocol.h"
-#include "base/net/crc32c.h"
 #include "launcher/files/agent_folders.h"
 #include "launcher/files/trusted_path.h"
 
@@ -115,7 +114,7 @@ void PreloadStore::open_next() {
     fd_.reset(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
     if (!fd_.is_open()) throw system_error("cannot write " + path);
     written_ = 0;
-    checksum_ = 0;
+    hash_.reset();
     // A full disk shows now; not every file system can tell.
     if (file.bytes > 0 && fallocate(fd_.get(), 0, 0, static_cast<off_t>(file.bytes)) != 0 &&
         errno != EOPNOTSUPP && errno != ENOSYS) {
@@ -142,7 +141,7 @@ void PreloadStore::take(std::string_view piece) {
       rest.remove_prefix(static_cast<std::size_t>(count));
     }
     written_ += piece.size();
-    checksum_ = internal::crc32c(std::as_bytes(std::span(piece.data(), piece.size())), checksum_);
+    hash_.add(piece);
     send_(encode_preload(PreloadOp::kTaken));
     if (written_ < files_[current_].bytes) return;
     finish_file();
@@ -160,7 +159,7 @@ void PreloadStore::finish_file() {
   if (fstat(fd_.get(), &status) != 0 || fchmod(fd_.get(), file.mode) != 0) {
     throw system_error("cannot complete " + path_ + "/" + file.name);
   }
-  if (static_cast<std::uint64_t>(status.st_size) != file.bytes || checksum_ != file.checksum) {
+  if (static_cast<std::uint64_t>(status.st_size) != file.bytes || hash_.value() != file.checksum) {
     throw SystemError(file.name +
                           " arrived with another content than it had; was it changed while "
                           "the job started?",

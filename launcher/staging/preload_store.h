@@ -15,6 +15,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/bytes.h"
 #include "base/unique_fd.h"
 #include "launcher/staging/preload_wire.h"
 
@@ -49,7 +50,7 @@ class PreloadStore {
   std::vector<PreloadedFile> files_;
   std::size_t current_ = 0;
   std::uint64_t written_ = 0;
-  std::uint32_t checksum_ = 0;
+  internal::StreamHash hash_;
   internal::UniqueFd fd_;
   bool has_failed_ = false;
 };

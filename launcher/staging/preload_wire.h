@@ -35,7 +35,7 @@ struct PreloadedFile {
   std::string name;  ///< without a folder
   std::uint64_t bytes = 0;
   std::uint32_t mode = 0;      ///< permissions
-  std::uint32_t checksum = 0;  ///< CRC-32C
+  std::uint64_t checksum = 0;  ///< hash64() of the whole file
 
   friend bool operator==(const PreloadedFile&, const PreloadedFile&) = default;
   static void fields(auto& archive, auto& m) { archive(m.name, m.bytes, m.mode, m.checksum); }

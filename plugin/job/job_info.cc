@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "base/bytes.h"
 #include "base/error.h"
 
 namespace chainmail::internal {
@@ -45,12 +46,10 @@ void read_place(const Environment& environment, std::string_view rank_name,
   }
 }
 
-// FNV-1a: the same port on every rank of a job, another one for most other jobs.
+// The same port on every rank of a job, another one for most other jobs.
 std::uint16_t port_of(std::string_view id) {
-  std::uint32_t hash = 2166136261U;
-  for (const char c : id) hash = (hash ^ static_cast<unsigned char>(c)) * 16777619U;
   // Below the kernel's ephemeral range, above the well-known services.
-  return static_cast<std::uint16_t>(20000U + hash % 12000U);
+  return static_cast<std::uint16_t>(20000U + hash64(id) % 12000U);
 }
 
 bool read_master(const Environment& environment, JobInfo& job) {

@@ -10,14 +10,12 @@
 #include <chrono>
 #include <cstdint>
 #include <fstream>
-#include <span>
 
 #include <unistd.h>
 
 #include <chainmail/report.h>
 
 #include "base/error.h"
-#include "base/net/crc32c.h"
 #include "plugin/report/files.h"
 
 namespace chainmail {
@@ -80,8 +78,14 @@ std::string event_of(const ReportEntry& entry) {
   return event;
 }
 
+// CRC-32C, bit by bit: an event has a few hundred bytes.
 std::uint32_t masked_checksum(const std::string& bytes) {
-  const std::uint32_t crc = internal::crc32c(std::as_bytes(std::span(bytes)));
+  std::uint32_t crc = 0xffffffffU;
+  for (const char byte : bytes) {
+    crc ^= static_cast<unsigned char>(byte);
+    for (int bit = 0; bit < 8; ++bit) crc = crc >> 1 ^ (crc & 1 ? 0x82f63b78U : 0);
+  }
+  crc = ~crc;
   return (crc >> 15 | crc << 17) + 0xa282ead8U;
 }
 

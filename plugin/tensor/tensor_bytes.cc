@@ -10,27 +10,13 @@
 #include <algorithm>
 #include <sstream>
 
+#include "base/bytes.h"
 #include "plugin/tensor/element_type.h"
 
 namespace chainmail::internal {
 namespace {
 
 constexpr std::size_t kMaxShapesShown = 8;
-
-// Word by word, since it is part of the cost of the smallest operations.
-class ShapeHash {
- public:
-  void add(std::uint64_t value) noexcept {
-    hash_ = (hash_ ^ value) * 0x9e3779b97f4a7c15U;
-    hash_ ^= hash_ >> 32U;
-  }
-  std::uint32_t value() const noexcept {
-    return static_cast<std::uint32_t>(hash_ ^ (hash_ >> 29U));
-  }
-
- private:
-  std::uint64_t hash_ = 0xcbf29ce484222325U;
-};
 
 }  // namespace
 
@@ -102,7 +88,7 @@ void unpack(const at::Tensor& flat, at::TensorList tensors) {
 }
 
 std::uint32_t hash_shapes(at::TensorList tensors) noexcept {
-  ShapeHash hash;
+  NumberHash hash;
   for (const at::Tensor& tensor : tensors) {
     hash.add(static_cast<std::uint64_t>(tensor.scalar_type()));
     hash.add(static_cast<std::uint64_t>(tensor.dim()));
@@ -112,7 +98,7 @@ std::uint32_t hash_shapes(at::TensorList tensors) noexcept {
 }
 
 std::uint32_t hash_counts(at::TensorList tensors) noexcept {
-  ShapeHash hash;
+  NumberHash hash;
   for (const at::Tensor& tensor : tensors) {
     hash.add(static_cast<std::uint64_t>(tensor.scalar_type()));
     hash.add(static_cast<std::uint64_t>(tensor.numel()));

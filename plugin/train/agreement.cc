@@ -4,34 +4,16 @@
 #include <chainmail/agreement.h>
 
 #include <algorithm>
-#include <cstdio>
-#include <memory>
 #include <vector>
 
 #include <ATen/ATen.h>
 
+#include "base/bytes.h"
 #include "plugin/tensor/tensor_bytes.h"
 #include "plugin/train/communicator_impl.h"
 #include "plugin/train/tensor_checks.h"
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
-
 namespace chainmail {
-
-namespace {
-
-std::string to_hex(std::uint64_t value) {
-  std::string text(16, '0');
-  std::snprintf(text.data(), text.size() + 1, "%016llx", static_cast<unsigned long long>(value));
-  return text;
-}
-
-struct FreeXxh {
-  void operator()(XXH3_state_t* state) const noexcept { XXH3_freeState(state); }
-};
-
-}  // namespace
 
 namespace internal {
 
@@ -62,22 +44,19 @@ void throw_if_any_failed(Communicator& communicator, const std::string& error) {
 std::uint64_t digest(at::ArrayRef<at::Tensor> tensors) {
   internal::check_dense(tensors, "digest");
   const at::NoGradGuard no_grad;
-  const std::unique_ptr<XXH3_state_t, FreeXxh> state(XXH3_createState());
-  XXH3_64bits_reset(state.get());
+  internal::StreamHash hash;
   for (const at::Tensor& tensor : tensors) {
     const at::Tensor here = tensor.to(c10::kCPU);
     const at::Tensor plain =
         internal::is_flat(here) ? here : here.clone(at::MemoryFormat::Contiguous);
-    if (plain.numel() != 0) {
-      XXH3_64bits_update(state.get(), plain.const_data_ptr(), plain.nbytes());
-    }
+    hash.add({static_cast<const std::byte*>(plain.const_data_ptr()), plain.nbytes()});
   }
-  return XXH3_64bits_digest(state.get());
+  return hash.value();
 }
 
 std::uint64_t verify_equal(Communicator& communicator, at::ArrayRef<at::Tensor> tensors) {
   const std::uint64_t own = digest(tensors);
-  const std::vector<std::string> all = communicator.allgather_obj(to_hex(own));
+  const std::vector<std::string> all = communicator.allgather_obj(internal::to_hex(own));
   std::string different;
   for (std::size_t r = 0; r < all.size(); ++r) {
     if (all[r] != all.front()) {

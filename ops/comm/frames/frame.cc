@@ -5,30 +5,16 @@
 
 #include <algorithm>
 
-#include "base/net/crc32c.h"
+#include "base/bytes.h"
 
 namespace chainmail::ops {
 namespace {
 
-constexpr std::size_t kChecksummed = FrameHead::kBytes - sizeof(std::uint32_t);
+using internal::hash64;
+using internal::put_number;
+using internal::take_number;
 
-void put(std::byte* out, std::uint64_t value, std::size_t bytes) noexcept {
-  for (std::size_t i = 0; i < bytes; ++i) {
-    out[i] = static_cast<std::byte>((value >> (8 * i)) & 0xff);
-  }
-}
-
-std::uint64_t take(const std::byte* in, std::size_t bytes) noexcept {
-  std::uint64_t value = 0;
-  for (std::size_t i = 0; i < bytes; ++i) {
-    value |= std::to_integer<std::uint64_t>(in[i]) << (8 * i);
-  }
-  return value;
-}
-
-std::uint32_t take32(const std::byte* in) noexcept {
-  return static_cast<std::uint32_t>(take(in, 4));
-}
+constexpr std::size_t kChecksummed = FrameHead::kBytes - sizeof(std::uint64_t);
 
 bool is_plausible(const FrameHead& head) noexcept {
   switch (head.type) {
@@ -57,34 +43,35 @@ std::array<std::byte, FrameHead::kBytes> FrameHead::encode() const noexcept {
   const auto fixed = header.encode();
   std::copy(fixed.begin(), fixed.end(), bytes.begin());
   std::byte* out = bytes.data() + MessageHeader::kBytes;
-  put(out, static_cast<std::uint64_t>(type), 1);
-  put(out + 1, has_checksum ? 1 : 0, 1);
-  put(out + 4, length, 4);
-  put(out + 8, tag, 8);
-  put(out + 16, message_bytes, 8);
-  put(out + 24, offset, 8);
-  put(out + 32, checksum, 4);
-  put(out + 36, internal::crc32c(std::span(bytes).first(kChecksummed)), 4);
+  *out++ = static_cast<std::byte>(type);
+  *out++ = static_cast<std::byte>(has_checksum);
+  out += 2;  // zeros
+  put_number(out, length);
+  put_number(out, tag);
+  put_number(out, message_bytes);
+  put_number(out, offset);
+  put_number(out, checksum);
+  put_number(out, hash64(std::span<const std::byte>(bytes).first(kChecksummed)));
   return bytes;
 }
 
 std::optional<FrameHead> FrameHead::decode(std::span<const std::byte> bytes) noexcept {
   if (bytes.size() < kBytes) return std::nullopt;
-  if (internal::crc32c(bytes.first(kChecksummed)) != take32(bytes.data() + kChecksummed)) {
-    return std::nullopt;
-  }
+  const std::byte* own_sum = bytes.data() + kChecksummed;
+  if (hash64(bytes.first(kChecksummed)) != take_number<std::uint64_t>(own_sum)) return std::nullopt;
   const auto header = MessageHeader::decode(bytes);
   if (!header) return std::nullopt;
   const std::byte* in = bytes.data() + MessageHeader::kBytes;
   FrameHead head;
   head.header = *header;
-  head.type = static_cast<FrameType>(take(in, 1));
-  head.has_checksum = take(in + 1, 1) != 0;
-  head.length = take32(in + 4);
-  head.tag = take(in + 8, 8);
-  head.message_bytes = take(in + 16, 8);
-  head.offset = take(in + 24, 8);
-  head.checksum = take32(in + 32);
+  head.type = static_cast<FrameType>(*in++);
+  head.has_checksum = *in++ != std::byte{0};
+  in += 2;
+  head.length = take_number<std::uint32_t>(in);
+  head.tag = take_number<std::uint64_t>(in);
+  head.message_bytes = take_number<std::uint64_t>(in);
+  head.offset = take_number<std::uint64_t>(in);
+  head.checksum = take_number<std::uint64_t>(in);
   if (!is_plausible(head)) return std::nullopt;
   return head;
 }

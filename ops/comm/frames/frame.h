@@ -36,7 +36,7 @@ enum class FrameType : std::uint8_t {
 };
 
 struct FrameHead {
-  static constexpr std::size_t kBytes = 72;
+  static constexpr std::size_t kBytes = 80;
 
   MessageHeader header;
   FrameType type = FrameType::kData;
@@ -45,7 +45,7 @@ struct FrameHead {
   std::uint64_t tag = 0;
   std::uint64_t message_bytes = 0;  ///< of the whole message
   std::uint64_t offset = 0;         ///< of this payload in it
-  std::uint32_t checksum = 0;       ///< CRC-32C of the payload
+  std::uint64_t checksum = 0;       ///< hash64() of the payload
 
   [[nodiscard]] std::array<std::byte, kBytes> encode() const noexcept;
   /// Nothing when the head's own checksum is wrong or a field cannot be right.

@@ -11,6 +11,8 @@
 #include <span>
 #include <utility>
 
+#include "base/bytes.h"
+
 namespace chainmail::ops {
 namespace {
 
@@ -18,7 +20,7 @@ using internal::Digest;
 using internal::Nonce;
 
 // The last character is the version of all that follows: handshake, frames and records.
-constexpr std::array<char, 8> kMagic = {'c', 'h', 'a', 'i', 'n', 'm', 'a', '2'};
+constexpr std::array<char, 8> kMagic = {'c', 'h', 'a', 'i', 'n', 'm', 'a', '3'};
 // Generation, the two ranks, and a digest of the group's name.
 constexpr std::size_t kIdentityBytes = 12 + sizeof(Digest);
 constexpr std::size_t kHelloBytes = kMagic.size() + kIdentityBytes + 1 + sizeof(Nonce);
@@ -30,16 +32,6 @@ constexpr std::byte kAccept{'A'};
 constexpr std::byte kYield{'Y'};
 constexpr std::byte kDialerRole{'d'};
 constexpr std::byte kAcceptorRole{'a'};
-
-void append_u32(std::byte*& out, std::uint32_t value) {
-  for (unsigned i = 0; i < 4; ++i) *out++ = static_cast<std::byte>((value >> (8 * i)) & 0xff);
-}
-
-std::uint32_t read_u32(const std::byte* in) {
-  std::uint32_t value = 0;
-  for (unsigned i = 0; i < 4; ++i) value |= std::to_integer<std::uint32_t>(in[i]) << (8 * i);
-  return value;
-}
 
 }  // namespace
 
@@ -63,9 +55,9 @@ Handshake::Handshake(internal::UniqueFd fd, const HandshakeIdentity& identity, i
       own_nonce_(internal::random_nonce()) {}
 
 void Handshake::append_identity(std::byte*& out) const {
-  append_u32(out, identity_->generation);
-  append_u32(out, static_cast<std::uint32_t>(dialer()));
-  append_u32(out, static_cast<std::uint32_t>(acceptor()));
+  internal::put_number(out, identity_->generation);
+  internal::put_number(out, static_cast<std::uint32_t>(dialer()));
+  internal::put_number(out, static_cast<std::uint32_t>(acceptor()));
   const Digest group =
       internal::hmac_sha256("chainmail group", std::as_bytes(std::span(identity_->group)));
   out = std::copy(group.begin(), group.end(), out);
@@ -172,7 +164,8 @@ HandshakeState Handshake::advance_dialer() {
 HandshakeState Handshake::on_hello() {
   const std::byte* in = input_.data();
   if (std::memcmp(in, kMagic.data(), kMagic.size()) != 0) return HandshakeState::kStranger;
-  const std::uint32_t from = read_u32(in + kMagic.size() + 4);
+  const std::byte* rank = in + kMagic.size() + 4;
+  const auto from = internal::take_number<std::uint32_t>(rank);
   if (from >= static_cast<std::uint32_t>(identity_->size)) return HandshakeState::kStranger;
   peer_ = static_cast<int>(from);
   std::array<std::byte, kIdentityBytes> expected{};

@@ -17,7 +17,7 @@
 #include <optional>
 #include <string>
 
-#include "base/crypto/hmac.h"
+#include "base/crypto/keys.h"
 #include "base/deadline.h"
 #include "base/unique_fd.h"
 #include "ops/comm/tcp/stream/stream_keys.h"

@@ -5,6 +5,7 @@
 
 #include <limits>
 
+#include "base/bytes.h"
 #include "base/error.h"
 #include "ops/algorithms/select.h"
 
@@ -121,30 +122,27 @@ void check_reduction(const Collective& collective) {
   }
 }
 
-std::uint32_t mix(std::uint32_t hash, std::uint64_t value) {
-  std::uint64_t x = (value + 0x9e3779b97f4a7c15ULL) ^ (std::uint64_t{hash} << 32 | hash);
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
-  return static_cast<std::uint32_t>(x ^ (x >> 31));
-}
-
 std::uint32_t layout_of(const Collective& collective, const Plan& plan) {
-  std::uint32_t hash = mix(0, collective.shape_hash);
+  internal::NumberHash hash;
+  hash.add(collective.shape_hash);
   if (has_root(collective.kind)) {
-    hash = mix(hash, static_cast<std::uint64_t>(collective.root));
+    hash.add(static_cast<std::uint64_t>(collective.root));
   }
   if (is_point_to_point(collective.kind)) {
-    hash = mix(hash, collective.tag);
+    hash.add(collective.tag);
   }
   if (collective.kind == OpKind::kAllGather) {
     for (const std::size_t count : collective.receive_counts) {
-      hash = mix(hash, count);
+      hash.add(count);
     }
   }
   if (collective.kind == OpKind::kAllReduce || collective.kind == OpKind::kReduce) {
-    hash = mix(hash, static_cast<std::uint64_t>(plan.algorithm));
+    hash.add(static_cast<std::uint64_t>(plan.algorithm));
   }
-  return reduces(collective.kind) ? mix(hash, static_cast<std::uint64_t>(plan.wire)) : hash;
+  if (reduces(collective.kind)) {
+    hash.add(static_cast<std::uint64_t>(plan.wire));
+  }
+  return hash.value();
 }
 
 MessageHeader header_of(const Collective& collective, const Plan& plan,

@@ -7,13 +7,14 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstdio>
 #include <cstring>
 #include <limits>
 #include <unordered_set>
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
+
+#include "base/bytes.h"
 
 namespace chainmail::internal {
 
@@ -235,13 +236,7 @@ EntryDigest DigestStream::finish() noexcept {
   return {hash.low64, hash.high64};
 }
 
-std::string to_hex(const EntryDigest& digest) {
-  std::string text(32, '0');
-  std::snprintf(text.data(), text.size() + 1, "%016llx%016llx",
-                static_cast<unsigned long long>(digest.high),
-                static_cast<unsigned long long>(digest.low));
-  return text;
-}
+std::string to_hex(const EntryDigest& digest) { return to_hex(digest.high) + to_hex(digest.low); }
 
 void lay_out(FileIndex& index) {
   std::uint64_t end = kHeadBytes + index_bytes(index);

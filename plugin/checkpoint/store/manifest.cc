@@ -7,8 +7,9 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstdio>
 #include <set>
+
+#include "base/bytes.h"
 
 namespace chainmail::internal {
 
@@ -19,12 +20,6 @@ constexpr int kMaxRanks = 1 << 20;
 
 [[noreturn]] void fail(const std::string& path, const std::string& problem) {
   throw CheckpointError(path + ": " + problem);
-}
-
-std::string hex_of(std::uint64_t value) {
-  std::string text(16, '0');
-  std::snprintf(text.data(), text.size() + 1, "%016llx", static_cast<unsigned long long>(value));
-  return text;
 }
 
 // Takes words off the front; every one must be there.
@@ -66,7 +61,7 @@ class WordReader {
 
 std::string print_body(const Manifest& manifest) {
   std::string text(kFirstLine);
-  text += "iteration " + std::to_string(manifest.iteration) + "\nid " + hex_of(manifest.id) +
+  text += "iteration " + std::to_string(manifest.iteration) + "\nid " + to_hex(manifest.id) +
           "\nworld " + std::to_string(manifest.world_size) + "\nsets " +
           std::to_string(manifest.set_count) + '\n';
   for (const ManifestFile& file : manifest.files) {

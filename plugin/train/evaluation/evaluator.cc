@@ -3,47 +3,34 @@
 
 #include <chainmail/evaluator.h>
 
-#include <cstring>
+#include <bit>
 #include <utility>
 #include <vector>
 
 #include <chainmail/agreement.h>
 
+#include "base/job/job_protocol.h"
 #include "plugin/train/communicator_impl.h"
 
 namespace chainmail {
 
 namespace {
 
-// Text, with the sums as their 8 bytes in hexadecimal: exact, NaN and infinities included.
+// The sums as their 8 bytes: exact, NaN and infinities included.
 std::string encode(const Metrics& metrics) {
-  std::string text;
+  internal::BodyWriter body;
   for (const auto& [name, entry] : metrics.entries()) {
-    std::uint64_t bits = 0;
-    std::memcpy(&bits, &entry.sum, sizeof bits);
-    text += std::to_string(name.size()) + ' ' + std::to_string(bits) + ' ' +
-            std::to_string(entry.count) + ' ' + name;
+    body.text(name).u64(std::bit_cast<std::uint64_t>(entry.sum)).i64(entry.count);
   }
-  return text;
-}
-
-std::uint64_t take_number(const std::string& text, std::size_t& position) {
-  const std::size_t end = text.find(' ', position);
-  const std::uint64_t value = std::stoull(text.substr(position, end - position));
-  position = end + 1;
-  return value;
+  return body.take();
 }
 
 std::map<std::string, Metrics::Entry> decode(const std::string& text) {
   std::map<std::string, Metrics::Entry> entries;
-  for (std::size_t position = 0; position < text.size();) {
-    const std::uint64_t length = take_number(text, position);
-    const std::uint64_t bits = take_number(text, position);
-    Metrics::Entry entry;
-    std::memcpy(&entry.sum, &bits, sizeof bits);
-    entry.count = static_cast<std::int64_t>(take_number(text, position));
-    entries[text.substr(position, length)] = entry;
-    position += length;
+  for (internal::BodyReader body(text); !body.at_end();) {
+    Metrics::Entry& entry = entries[body.text()];
+    entry.sum = std::bit_cast<double>(body.u64());
+    entry.count = body.i64();
   }
   return entries;
 }

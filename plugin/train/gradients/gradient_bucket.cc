@@ -14,6 +14,7 @@
 
 #include <chainmail/error.h>
 
+#include "base/bytes.h"
 #include "base/log.h"
 #include "ops/kernels/wire_block.h"
 #include "plugin/tensor/tensor_bytes.h"
@@ -207,7 +208,7 @@ void GradientBucket::start(ops::Group& group, ops::WireFormat wire, const Exchan
       mean_of(static_cast<std::byte*>(flat_.data_ptr()), flat_.numel(), flat_.scalar_type(), wire);
   // Ranks at different exchanges would average gradients of different steps without a word.
   collective.shape_hash =
-      shape_hash_ ^ static_cast<std::uint32_t>((number.step * 8191 + number.in_step) * 0x9E3779B1U);
+      NumberHash().add(shape_hash_).add(number.step).add(number.in_step).value();
   // The flat tensor is kept so that its memory outlives an operation nobody waits for any more.
   collective.describe_shapes = [flat = flat_, shapes = shapes_, number] {
     return "gradients " + *shapes + " of step " + std::to_string(number.step) + ", exchange " +

@@ -9,6 +9,7 @@
 
 #include <chainmail/error.h>
 
+#include "base/bytes.h"
 #include "plugin/tensor/tensor_bytes.h"
 
 namespace chainmail::internal {
@@ -64,10 +65,7 @@ Label label_of(at::ArrayRef<at::Tensor> tensors) {
 }
 
 Label label_of(std::string text) {
-  std::uint32_t hash = 2166136261U;  // FNV-1a
-  for (const char c : text) {
-    hash = (hash ^ static_cast<unsigned char>(c)) * 16777619U;
-  }
+  const auto hash = static_cast<std::uint32_t>(hash64(text));
   return {hash, [kept = std::move(text)] { return "(" + kept + ")"; }};
 }
 

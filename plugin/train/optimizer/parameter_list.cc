@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <span>
 #include <sstream>
 #include <typeinfo>
@@ -14,10 +13,8 @@
 #include <ATen/ATen.h>
 #include <c10/util/Type.h>
 
+#include "base/bytes.h"
 #include "plugin/train/communicator_impl.h"
-
-#define XXH_INLINE_ALL
-#include <xxhash.h>
 
 namespace chainmail::internal {
 
@@ -156,10 +153,7 @@ std::vector<std::string> describe_training_state(const std::vector<NamedTensor>&
 
 void compare_between_ranks(Communicator& communicator, const std::vector<std::string>& lines) {
   const std::string text = join(lines);
-  const std::uint64_t hash = XXH3_64bits(text.data(), text.size());
-  std::string hash_bytes(sizeof hash, '\0');
-  std::memcpy(hash_bytes.data(), &hash, sizeof hash);
-  const std::vector<std::string> hashes = communicator.allgather_obj(hash_bytes);
+  const std::vector<std::string> hashes = communicator.allgather_obj(to_hex(hash64(text)));
   if (std::all_of(hashes.begin(), hashes.end(),
                   [&](const std::string& other) { return other == hashes.front(); })) {
     return;

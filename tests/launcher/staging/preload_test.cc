@@ -14,8 +14,8 @@
 #include <string>
 #include <vector>
 
+#include "base/bytes.h"
 #include "base/error.h"
-#include "base/net/crc32c.h"
 #include "launcher/job/options.h"
 #include "launcher/staging/preload_sender.h"
 #include "launcher/staging/preload_store.h"
@@ -28,12 +28,8 @@ namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-std::uint32_t checksum_of(const std::string& text) {
-  return internal::crc32c(std::as_bytes(std::span(text.data(), text.size())));
-}
-
 PreloadedFile file_of(const std::string& name, const std::string& content, std::uint32_t mode) {
-  return {name, content.size(), mode, checksum_of(content)};
+  return {name, content.size(), mode, internal::hash64(content)};
 }
 
 TEST(PreloadListTest, IsReadAsItWasWritten) {

@@ -8,7 +8,7 @@
 #include <string>
 #include <utility>
 
-#include "base/net/crc32c.h"
+#include "base/bytes.h"
 
 namespace chainmail::ops {
 namespace {
@@ -33,7 +33,7 @@ bool PlainStream::write(FrameHandler& handler) {
       if (!out_) return has_moved;
       if (use_checksum_ && out_->head.length != 0) {
         out_->head.has_checksum = true;
-        out_->head.checksum = internal::crc32c({out_->payload, out_->head.length});
+        out_->head.checksum = internal::hash64({out_->payload, out_->head.length});
       }
       out_head_ = out_->head.encode();
       out_sent_ = 0;
@@ -81,7 +81,7 @@ bool PlainStream::open_frame(FrameHandler& handler) {
     if (!in_) throw StreamError("sent damaged bytes (the head of a message fails its checksum)");
     staging_begin_ += FrameHead::kBytes;
     payload_got_ = payload_summed_ = payload_told_ = 0;
-    in_checksum_ = 0;
+    in_hash_.reset();
     is_open_ = false;
   }
   if (!is_open_) {
@@ -98,12 +98,12 @@ bool PlainStream::open_frame(FrameHandler& handler) {
 void PlainStream::sum_up() noexcept {
   const std::size_t fresh = payload_got_ - payload_summed_;
   if (!in_->has_checksum || (payload_left() != 0 && fresh < kSumBytes)) return;
-  in_checksum_ = internal::crc32c({payload_ + payload_summed_, fresh}, in_checksum_);
+  in_hash_.add({payload_ + payload_summed_, fresh});
   payload_summed_ = payload_got_;
 }
 
 void PlainStream::finish_frame(FrameHandler& handler) {
-  if (in_->has_checksum && in_checksum_ != in_->checksum) {
+  if (in_->has_checksum && in_hash_.value() != in_->checksum) {
     throw StreamError("sent damaged bytes (checksum wrong in bytes " + std::to_string(in_->offset) +
                       " to " + std::to_string(in_->offset + in_->length) + " of a message of " +
                       std::to_string(in_->message_bytes) + ")");

@@ -13,6 +13,7 @@
 #include <memory>
 #include <optional>
 
+#include "base/bytes.h"
 #include "base/unique_fd.h"
 #include "ops/comm/tcp/stream/stream.h"
 
@@ -42,9 +43,9 @@ class PlainStream final : public TcpStream {
   std::byte* payload_ = nullptr;
   bool is_open_ = false;  ///< payload_ is known
   std::size_t payload_got_ = 0;
-  std::size_t payload_summed_ = 0;  ///< how much of it in_checksum_ covers
+  std::size_t payload_summed_ = 0;  ///< how much of it in_hash_ covers
   std::size_t payload_told_ = 0;    ///< how much of it the handler knows of
-  std::uint32_t in_checksum_ = 0;
+  internal::StreamHash in_hash_;
   std::unique_ptr<std::byte[]> staging_;
   std::size_t staging_begin_ = 0;
   std::size_t staging_end_ = 0;

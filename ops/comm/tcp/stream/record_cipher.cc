@@ -3,7 +3,6 @@
 
 #include "ops/comm/tcp/stream/record_cipher.h"
 
-#include <string_view>
 #include <utility>
 
 namespace chainmail::ops {
@@ -11,8 +10,6 @@ namespace {
 
 using internal::AesGcm;
 using internal::SecretKey;
-
-std::span<const std::byte> label(std::string_view text) { return std::as_bytes(std::span(text)); }
 
 }  // namespace
 
@@ -28,16 +25,16 @@ RecordCipher::RecordCipher(AesGcm::Role role, Encryption mode, SecretKey key,
 
 void RecordCipher::use_key() {
   SecretKey key;
-  internal::hkdf_expand(key_, label("key"), key.bytes());
+  internal::hkdf_expand(key_, "key", key.bytes());
   cipher_.set_key(key.bytes());
-  internal::hkdf_expand(key_, label("iv"), iv_);
+  internal::hkdf_expand(key_, "iv", iv_);
 }
 
 // Whoever learns a key later cannot read what was sent under those before it.
 AesGcm::Iv RecordCipher::next_iv() {
   if (left_ == 0) {
     SecretKey next;
-    internal::hkdf_expand(key_, label("next"), next.bytes());
+    internal::hkdf_expand(key_, "next", next.bytes());
     key_ = std::move(next);
     use_key();
     left_ = records_per_key_;

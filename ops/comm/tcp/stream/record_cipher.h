@@ -14,7 +14,7 @@
 #include <span>
 
 #include "base/crypto/aes_gcm.h"
-#include "base/crypto/hkdf.h"
+#include "base/crypto/keys.h"
 #include "ops/types.h"
 
 namespace chainmail::ops {

@@ -6,8 +6,10 @@
 #include <algorithm>
 #include <array>
 #include <span>
+#include <string>
 #include <utility>
-#include <vector>
+
+#include "base/bytes.h"
 
 namespace chainmail::ops {
 namespace {
@@ -18,36 +20,26 @@ std::span<const std::byte> bytes_of(std::string_view text) {
   return std::as_bytes(std::span(text));
 }
 
-// Texts with their lengths: no two lists of inputs give the same bytes.
-class Info {
- public:
-  Info& text(std::string_view value) {
-    number(static_cast<std::uint32_t>(value.size()));
-    const auto bytes = bytes_of(value);
-    bytes_.insert(bytes_.end(), bytes.begin(), bytes.end());
-    return *this;
-  }
-  Info& number(std::uint32_t value) {
-    for (unsigned i = 0; i < 4; ++i) {
-      bytes_.push_back(static_cast<std::byte>(value >> (8 * i) & 0xff));
-    }
-    return *this;
-  }
-  std::span<const std::byte> bytes() const noexcept { return bytes_; }
-
- private:
-  std::vector<std::byte> bytes_;
-};
+// With its length: no two lists of inputs give the same bytes.
+void append_text(std::string& out, std::string_view text) {
+  internal::append_number(out, static_cast<std::uint32_t>(text.size()));
+  out += text;
+}
 
 SecretKey key_of(const SecretKey& root, const KeyInputs& inputs, std::string_view sender) {
-  Info info;
-  info.text("chainmail records").text(inputs.protocol).text(sender).text(inputs.group);
-  info.number(inputs.generation).number(static_cast<std::uint32_t>(inputs.size));
-  info.number(static_cast<std::uint32_t>(inputs.dialer));
-  info.number(static_cast<std::uint32_t>(inputs.acceptor));
-  info.number(static_cast<std::uint32_t>(inputs.encryption));
+  std::string info;
+  for (const std::string_view text :
+       {std::string_view("chainmail records"), inputs.protocol, sender, inputs.group}) {
+    append_text(info, text);
+  }
+  for (const auto number :
+       {inputs.generation, static_cast<std::uint32_t>(inputs.size),
+        static_cast<std::uint32_t>(inputs.dialer), static_cast<std::uint32_t>(inputs.acceptor),
+        static_cast<std::uint32_t>(inputs.encryption)}) {
+    internal::append_number(info, number);
+  }
   SecretKey key;
-  internal::hkdf_expand(root, info.bytes(), key.bytes());
+  internal::hkdf_expand(root, info, key.bytes());
   return key;
 }
 

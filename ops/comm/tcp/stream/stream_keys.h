@@ -11,8 +11,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "base/crypto/hkdf.h"
-#include "base/crypto/hmac.h"
+#include "base/crypto/keys.h"
 #include "ops/types.h"
 
 namespace chainmail::ops {

@@ -146,7 +146,7 @@ class Expected {
   Expected() { use(); }
   void next_key() {
     SecretKey next;
-    internal::hkdf_expand(key_, bytes_of("next"), next.bytes());
+    internal::hkdf_expand(key_, "next", next.bytes());
     key_ = std::move(next);
     use();
   }
@@ -163,9 +163,9 @@ class Expected {
  private:
   void use() {
     SecretKey key;
-    internal::hkdf_expand(key_, bytes_of("key"), key.bytes());
+    internal::hkdf_expand(key_, "key", key.bytes());
     cipher_.set_key(key.bytes());
-    internal::hkdf_expand(key_, bytes_of("iv"), iv_);
+    internal::hkdf_expand(key_, "iv", iv_);
   }
   AesGcm cipher_{AesGcm::Role::kSeal};
   SecretKey key_ = some_key();
