@@ -5,7 +5,8 @@
 
 #include <algorithm>
 #include <chrono>
-#include <thread>
+
+#include "base/threads/poll_until.h"
 
 namespace chainmail::ops {
 namespace {
@@ -59,21 +60,21 @@ std::string get_from(Rendezvous& rendezvous, int rank, int end,
   if (dynamic_cast<RankLiveness*>(&rendezvous) == nullptr) {
     return rendezvous.get(key_of(rank), deadline);
   }
-  constexpr std::chrono::microseconds kLongest{20'000};
   MissingRanks missing_ranks(&rendezvous);
-  std::chrono::microseconds pause{100};
-  for (;;) {
-    if (auto value = rendezvous.try_get(key_of(rank))) return *std::move(value);
+  std::optional<std::string> value;
+  const auto is_set = [&] {
+    value = rendezvous.try_get(key_of(rank));
+    if (value) return true;
     for (int other = rank; other < end; ++other) {
       const auto gone = missing_ranks.end_of(other);
       if (gone && is_missing(rendezvous, key_of(other))) throw ended_before(*gone, what);
     }
-    if (deadline.has_passed()) {
-      throw TimeoutError("rendezvous key \"" + key_of(rank) + "\" was not set in time", {rank});
-    }
-    std::this_thread::sleep_for(pause);
-    pause = std::min(pause * 2, kLongest);
+    return false;
+  };
+  if (!internal::poll_until(is_set, deadline)) {
+    throw TimeoutError("rendezvous key \"" + key_of(rank) + "\" was not set in time", {rank});
   }
+  return *std::move(value);
 }
 
 }  // namespace chainmail::ops

@@ -6,10 +6,10 @@
 #include <pthread.h>
 
 #include <numeric>
-#include <thread>
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/threads/poll_until.h"
 #include "ops/algorithms/select.h"
 #include "ops/engine/collectives/measure_tuning.h"
 
@@ -244,11 +244,10 @@ void GroupCore::find_cause(const PlannedOperation& operation, const std::excepti
     }
     return;
   }
-  const auto limit = internal::Deadline::after(kAbortLimit);
-  while (!failure_->has_failed() && !limit.has_passed()) {
-    std::this_thread::sleep_for(std::chrono::milliseconds{1});
+  if (!internal::poll_until([this] { return failure_->has_failed(); },
+                            internal::Deadline::after(kAbortLimit))) {
+    fail({error});
   }
-  fail({error});
 }
 
 void GroupCore::look(const std::vector<LongOperation>& operations) {

@@ -11,11 +11,11 @@
 #include <array>
 #include <cerrno>
 #include <set>
-#include <thread>
 #include <utility>
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/threads/poll_until.h"
 #include "plugin/job/node_id.h"
 
 namespace chainmail::internal {
@@ -31,8 +31,6 @@ constexpr int kBacklog = 4096;
 
 // How long a new group waits for the doors of other nodes' ranks, which come to the board now.
 constexpr std::chrono::milliseconds kVisitTime{100};
-constexpr std::chrono::microseconds kShortestPause{200};
-constexpr std::chrono::microseconds kLongestPause{10'000};
 
 // On the board: an address, and on a loopback the network that it belongs to.
 constexpr char kNetworkMark = ' ';
@@ -152,16 +150,16 @@ void Doors::visit(const std::vector<int>& ranks) {
   std::vector<int> unseen(ranks.begin(), ranks.begin() + static_cast<std::ptrdiff_t>(
                                                              std::min(ranks.size(), kMostDoors)));
   std::vector<Door> visited;
-  for (auto pause = kShortestPause;; pause = std::min(2 * pause, kLongestPause)) {
+  const auto have_answered = [&] {
     std::erase_if(unseen, [&](int rank) {
       auto door = find(rank, deadline);
       if (door && !has_let_us_in(door->address)) knock(visited.emplace_back(std::move(*door)));
       return door.has_value();
     });
     std::erase_if(visited, [](Door& door) { return listen_for_answer(door); });
-    if ((unseen.empty() && visited.empty()) || deadline.has_passed()) return;
-    std::this_thread::sleep_for(pause);
-  }
+    return unseen.empty() && visited.empty();
+  };
+  static_cast<void>(poll_until(have_answered, deadline));  // who is late is looked at later
 }
 
 std::shared_ptr<ops::RankLiveness> open_doors(std::shared_ptr<ops::Rendezvous> board, int rank,

@@ -33,7 +33,7 @@ def _any(names):
 CALLS = re.compile("|".join([
     rf"(?:\.|->){_any(_METHODS)}\(",
     r"\bsleep_(?:for|until)\(",
-    r"\bjoin_or_let_go\(",
+    r"\b(?:join_or_let_go|poll_until)\(",
     r"\bSYS_futex\b",
     r"\bF_(?:OFD_)?SETLKW\b",
     rf"\bMPI_{_any(_MPI)}\(",

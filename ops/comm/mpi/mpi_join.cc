@@ -5,12 +5,11 @@
 
 #include <dlfcn.h>
 
-#include <chrono>
 #include <mutex>
-#include <thread>
 
 #include "base/error.h"
 #include "base/shared_library.h"
+#include "base/threads/poll_until.h"
 #include "ops/core/liveness.h"
 
 namespace chainmail::ops {
@@ -18,7 +17,6 @@ namespace {
 
 constexpr char kLibrary[] = "libchainmail_mpi.so";
 constexpr char kReady[] = "ready";
-constexpr std::chrono::milliseconds kPause{1};
 
 std::string key_of(int rank) { return "mpi/start/" + std::to_string(rank); }
 
@@ -66,13 +64,10 @@ void start(ProcessMpi& mpi, const MpiMember& member, internal::Deadline deadline
     mpi.is_started = true;
   }
   const MpiApi& api = mpi.library->api();
-  while (!mpi.library->is_ready()) {
-    if (deadline.has_passed()) {
-      throw TimeoutError("MPI between nodes: not all " + std::to_string(api.size()) +
-                         " processes of MPI_COMM_WORLD have come. The first time that a process "
-                         "makes a group over MPI, all processes of the MPI job must");
-    }
-    std::this_thread::sleep_for(kPause);
+  if (!internal::poll_until([&] { return mpi.library->is_ready(); }, deadline)) {
+    throw TimeoutError("MPI between nodes: not all " + std::to_string(api.size()) +
+                       " processes of MPI_COMM_WORLD have come. The first time that a process "
+                       "makes a group over MPI, all processes of the MPI job must");
   }
   if (static_cast<std::size_t>(api.size()) < member.global_ranks.size()) {
     throw InvalidArgument("MPI between nodes: MPI_COMM_WORLD has " + std::to_string(api.size()) +

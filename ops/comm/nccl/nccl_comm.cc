@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/threads/poll_until.h"
 
 namespace chainmail::ops {
 namespace {
@@ -56,12 +57,14 @@ std::string list(const std::vector<int>& ranks) {
 
 // The store's own wait cannot be ended by a failure of the group: look again and again.
 std::string get(Rendezvous& rendezvous, const std::string& key, const NcclWait& wait) {
-  for (int round = 0;; ++round) {
-    if (auto value = rendezvous.try_get(key); value.has_value()) return *std::move(value);
-    wait.check();
-    if (wait.deadline.has_passed()) throw TimeoutError("no " + key);
-    std::this_thread::sleep_for(std::chrono::milliseconds{std::min(round, 10)});
-  }
+  std::optional<std::string> value;
+  const auto is_set = [&] {
+    value = rendezvous.try_get(key);
+    if (!value) wait.check();
+    return value.has_value();
+  };
+  if (!internal::poll_until(is_set, wait.deadline)) throw TimeoutError("no " + key);
+  return *std::move(value);
 }
 
 NcclId obtain_id(NcclApi& api, const NcclMember& member, Rendezvous& rendezvous,

@@ -12,16 +12,14 @@
 #include <cerrno>
 #include <chrono>
 #include <optional>
-#include <thread>
 
 #include "base/error.h"
+#include "base/threads/poll_until.h"
 #include "ops/comm/shm/shm_sync.h"
 #include "ops/core/liveness.h"
 
 namespace chainmail::ops::shm {
 namespace {
-
-using std::chrono::microseconds;
 
 constexpr int kSpins = 500;  // some ten microseconds
 
@@ -51,24 +49,25 @@ int global_rank_of(const ShmCommOptions& options, int rank) {
 std::string wait_for_key(Rendezvous& rendezvous, const std::string& key,
                          const ShmCommOptions& options, internal::Deadline deadline,
                          const FailureState* failure) {
-  microseconds pause{50};
   MissingRanks missing_ranks(&rendezvous);
-  for (;;) {
-    if (auto value = rendezvous.try_get(key)) return *value;
+  std::optional<std::string> value;
+  const auto is_offered = [&] {
+    value = rendezvous.try_get(key);
+    if (value) return true;
     if (failure != nullptr) failure->rethrow_if_failed();
     if (const auto end = missing_ranks.end_of(0)) {
       throw ended_before({global_rank_of(options, 0), options.host, end->cause},
                          "offered its shared memory");
     }
-    if (deadline.has_passed()) {
-      throw TimeoutError(
-          "this node's first rank did not offer its shared memory in time "
-          "(rendezvous key \"" +
-          key + "\")");
-    }
-    std::this_thread::sleep_for(pause);
-    pause = std::min(2 * pause, microseconds{10000});
+    return false;
+  };
+  if (!internal::poll_until(is_offered, deadline)) {
+    throw TimeoutError(
+        "this node's first rank did not offer its shared memory in time "
+        "(rendezvous key \"" +
+        key + "\")");
   }
+  return *std::move(value);
 }
 
 // Fields separated by a character that no path, number or message line holds.

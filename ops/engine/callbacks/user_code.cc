@@ -7,16 +7,15 @@
 
 #include <atomic>
 #include <cstdint>
-#include <thread>
 
 #include "base/deadline.h"
+#include "base/threads/poll_until.h"
 
 namespace chainmail::ops {
 namespace {
 
 // How many are inside, and the highest bit once the gate is closed.
 constexpr std::uint64_t kClosed = std::uint64_t{1} << 63U;
-constexpr std::chrono::milliseconds kPause{1};
 
 // Never destroyed: threads may come while the process ends.
 std::atomic<std::uint64_t> gate{0};
@@ -48,12 +47,8 @@ void UserCodeGate::leave() noexcept {
 
 bool UserCodeGate::close(std::chrono::milliseconds limit) noexcept {
   gate.fetch_or(kClosed);
-  const auto deadline = internal::Deadline::after(limit);
-  while (gate.load() != kClosed) {
-    if (deadline.has_passed()) return false;
-    std::this_thread::sleep_for(kPause);
-  }
-  return true;
+  return internal::poll_until([] { return gate.load() == kClosed; },
+                              internal::Deadline::after(limit));
 }
 
 }  // namespace chainmail::ops

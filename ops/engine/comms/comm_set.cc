@@ -6,10 +6,10 @@
 #include <algorithm>
 #include <chrono>
 #include <numeric>
-#include <thread>
 #include <utility>
 
 #include "base/error.h"
+#include "base/threads/poll_until.h"
 #include "ops/core/liveness.h"
 #include "ops/engine/failure/rank_status.h"
 
@@ -42,19 +42,17 @@ class InterruptibleRendezvous final : public Rendezvous, public RankLiveness {
   bool is_silent() const override { return inner_->is_silent(); }
 
   std::string get(const std::string& key, internal::Deadline deadline) override {
-    constexpr std::chrono::microseconds kShortest{200};
-    constexpr std::chrono::microseconds kLongest{20'000};
-    for (auto pause = kShortest;; pause = std::min(pause * 2, kLongest)) {
+    std::optional<std::string> value;
+    const auto is_set = [&] {
       failure_->rethrow_if_failed();
-      if (auto value = try_get(key)) {
-        return *std::move(value);
-      }
-      if (deadline.has_passed()) {
-        throw TimeoutError("rendezvous key \"" + key +
-                           "\" was not set in time: a rank has not joined");
-      }
-      std::this_thread::sleep_for(pause);
+      value = try_get(key);
+      return value.has_value();
+    };
+    if (!internal::poll_until(is_set, deadline)) {
+      throw TimeoutError("rendezvous key \"" + key +
+                         "\" was not set in time: a rank has not joined");
     }
+    return *std::move(value);
   }
 
   std::optional<RankEnd> end_of(int rank) override {

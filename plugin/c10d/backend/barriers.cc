@@ -10,6 +10,7 @@
 
 #include "base/deadline.h"
 #include "base/error.h"
+#include "base/threads/poll_until.h"
 #include "plugin/c10d/backend/chainmail_backend.h"
 
 namespace chainmail::internal {
@@ -26,8 +27,7 @@ constexpr char kReached[] =
     "rank ";
 // How long ranks wait for the word of rank 0 beyond the time that it waits for them.
 constexpr std::chrono::seconds kGrace{5};
-constexpr std::chrono::microseconds kShortestPause{100};
-constexpr std::chrono::microseconds kLongestPause{5'000};
+constexpr PollPauses kPauses{.longest = std::chrono::milliseconds{5}};
 
 std::string reached_key(int rank) { return "monitored/reached/" + std::to_string(rank); }
 
@@ -55,22 +55,13 @@ struct Verdict {
   }
 };
 
-template <typename IsThere>
-bool wait_until(const IsThere& is_there, Deadline deadline) {
-  for (auto pause = kShortestPause;; pause = std::min(pause * 2, kLongestPause)) {
-    if (is_there()) return true;
-    if (deadline.has_passed()) return false;
-    std::this_thread::sleep_for(pause);
-  }
-}
-
 std::vector<int> wait_for_others(ops::Rendezvous& board, std::uint64_t number, int size,
                                  bool wait_all_ranks, Deadline deadline) {
   std::vector<int> missing;
   for (int rank = 1; rank < size; ++rank) {
     const auto has_come = [&] { return number_in(board.try_get(reached_key(rank))) >= number; };
     // The first missing one uses up the time; the ranks after it have come by then or not.
-    if (wait_until(has_come, deadline)) continue;
+    if (poll_until(has_come, deadline, kPauses)) continue;
     missing.push_back(rank);
     if (!wait_all_ranks) break;
   }
@@ -145,7 +136,7 @@ void ChainmailBackend::monitoredBarrier(const c10d::BarrierOptions& opts, bool w
       verdict = Verdict::decode(board_->try_get(kVerdictKey).value_or("0"));
       return verdict.number >= number;
     };
-    if (!wait_until(is_decided, Deadline::after(limit + kGrace))) {
+    if (!poll_until(is_decided, Deadline::after(limit + kGrace), kPauses)) {
       throw TimeoutError(who + "monitoredBarrier of group " + options_.group_name + ": rank " +
                              std::to_string(global_rank(0)) + " did not answer within " +
                              std::to_string((limit + kGrace).count()) +

@@ -7,10 +7,10 @@
 
 #include <algorithm>
 #include <chrono>
-#include <thread>
 #include <utility>
 
 #include "base/error.h"
+#include "base/threads/poll_until.h"
 
 namespace chainmail::internal {
 namespace {
@@ -47,19 +47,18 @@ std::optional<std::string> StoreRendezvous::try_get(const std::string& key, Dead
 void StoreRendezvous::remove(const std::string& key) { link_->remove(prefix_ + key); }
 
 std::string StoreRendezvous::get(const std::string& key, Deadline deadline) {
-  constexpr std::chrono::microseconds kLongestPause{20'000};
-  std::chrono::microseconds pause{100};
-  for (;;) {
+  std::optional<std::string> value;
+  const auto is_set = [&] {
     // Not only until the deadline: a store that is asked at the last moment can still answer.
     const auto patience = std::max<std::chrono::milliseconds>(deadline.left(), kLastPatience);
-    if (auto value = try_get(key, Deadline::after(patience))) return std::move(*value);
-    if (deadline.has_passed()) {
-      throw TimeoutError("the store's key \"" + key +
-                         "\", which another rank should have set, did not appear in time");
-    }
-    std::this_thread::sleep_for(std::min<std::chrono::microseconds>(pause, deadline.left()));
-    pause = std::min(pause * 2, kLongestPause);
+    value = try_get(key, Deadline::after(patience));
+    return value.has_value();
+  };
+  if (!poll_until(is_set, deadline)) {
+    throw TimeoutError("the store's key \"" + key +
+                       "\", which another rank should have set, did not appear in time");
   }
+  return *std::move(value);
 }
 
 }  // namespace chainmail::internal
