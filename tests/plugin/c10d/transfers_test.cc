@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "tests/plugin/c10d/job_group.h"
+#include "tests/support/patience.h"
 
 namespace chainmail::internal {
 namespace {
@@ -178,17 +179,20 @@ TEST_F(TransfersTest, ToItselfWithoutTheOtherSideTimesOut) {
 }
 
 TEST_F(TransfersTest, ToItselfTheTimeOfEachBeginsWithTheEndOfTheOneBefore) {
-  constexpr milliseconds kLimit{2000};
-  constexpr milliseconds kPause{1200};
-  be_alone(kLimit);
-  const WorkPtr first = receive(torch::zeros({3}), 0);
-  const WorkPtr second = receive(torch::zeros({3}), 0);
-  std::this_thread::sleep_for(kPause);
+  const auto pause = std::chrono::ceil<milliseconds>(patient(milliseconds{600}));
+  be_alone(pause * 5 / 3);
+  const at::Tensor one = torch::zeros({3});
+  const at::Tensor two = torch::zeros({3});
+  const WorkPtr first = receive(one, 0);
+  const WorkPtr second = receive(two, 0);
+  std::this_thread::sleep_for(pause);
   send(filled({3}, 1), 0)->wait();
   first->wait();
-  std::this_thread::sleep_for(kPause);
+  std::this_thread::sleep_for(pause);
   send(filled({3}, 2), 0)->wait();
   second->wait();
+  EXPECT_TRUE(torch::equal(one, filled({3}, 1)));
+  EXPECT_TRUE(torch::equal(two, filled({3}, 2)));
 }
 
 TEST_F(TransfersTest, ToItselfEndsWithTheGroup) {

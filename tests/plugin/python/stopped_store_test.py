@@ -8,7 +8,7 @@ usage: stopped_store_test.py env|torchrun|mpiexec|launcher|cut WHEN PYTHON LAUNC
                              [--limit S] [--slack S] [--rounds N]
 
 WHEN: see stopped_store_rank.py. cut: two nodes whose link drops everything; the folder of
-tests/support/netns_nodes.sh is in NODES_DIR. 77 means skipped. PYTHONPATH has chainmail.
+tests/support/netns_nodes.sh is in NODES_DIR. 77 means skipped. PYTHONPATH has chainmail and tests/support.
 """
 
 import argparse
@@ -21,6 +21,7 @@ import sys
 import tempfile
 import time
 
+from patience import patient
 from ports import free_port
 
 RANKS = 3
@@ -146,10 +147,11 @@ def main():
     # The ranks must meet within it, too, also on a machine that runs other tests; but the launcher's
     # agents end their ranks when it has been silent for 4 s.
     parser.add_argument("--limit", type=float)
-    # A machine that runs other tests may be late; what hangs is later.
+    # What hangs is later.
     parser.add_argument("--slack", type=float, default=10)
     parser.add_argument("--rounds", type=int, default=1)
     options = parser.parse_args()
+    options.slack = patient(options.slack)
     options.limit = options.limit or (3 if options.starter == "launcher" else 6)
     tool = {"mpiexec": "mpiexec", "cut": "nft"}.get(options.starter)
     if tool and not shutil.which(tool):

@@ -7,6 +7,8 @@
 #
 # usage: terminate_test.sh LAUNCHER PROBE; skips mpiexec, with a line, where there is none
 set -euo pipefail
+# shellcheck source=tests/support/patience.sh
+source "$(dirname "${BASH_SOURCE[0]}")/../../support/patience.sh"
 
 launcher=$1 probe=$2
 scratch=$(mktemp -d)
@@ -22,13 +24,13 @@ fail() {
 check() {
   local how=$1 expected=$2 text=$3 begin=$SECONDS code=0
   shift 3
-  timeout 60 "$@" "$probe" "$how" >"$scratch/out" 2>"$scratch/err" || code=$?
+  timeout "$(patient 60)" "$@" "$probe" "$how" >"$scratch/out" 2>"$scratch/err" || code=$?
   tr -d '\r' <"$scratch/err" >"$scratch/text"
   echo "$how under $(basename "$1"): exit code $code after $((SECONDS - begin)) s"
   [[ $expected == any && $code != 0 && $code != 124 || $code == "$expected" ]] ||
     fail "$how: exit code $code, not $expected"
   grep -q "chainmail: rank 2 on .*: $text" "$scratch/text" || fail "$how: no message '$text'"
-  ((SECONDS - begin < 30)) || fail "$how: took $((SECONDS - begin)) s"
+  ((SECONDS - begin < $(patient 30))) || fail "$how: took $((SECONDS - begin)) s"
 }
 
 cases() {

@@ -6,6 +6,8 @@
 # that, and at once when a rank is killed. No process is left.
 # usage: lost_rank_test.sh MPI_GROUP_TEST
 set -euo pipefail
+# shellcheck source=tests/support/patience.sh
+source "$(dirname "${BASH_SOURCE[0]}")/../../../support/patience.sh"
 
 program=$1
 scratch=$(mktemp -d)
@@ -18,12 +20,13 @@ fail() {
 }
 
 lose() {
-  local status=0 begin=$SECONDS
+  local status=0 begin=$SECONDS limit
+  limit=$(patient 60)
   mkdir "$scratch/$1"
-  LOSE_BY=$1 timeout --kill-after=5 60 mpiexec -n 3 --oversubscribe --allow-run-as-root \
+  LOSE_BY=$1 timeout --kill-after=5 "$limit" mpiexec -n 3 --oversubscribe --allow-run-as-root \
     --bind-to none -x LOSE_BY "$program" --gtest_also_run_disabled_tests \
     --gtest_filter='*ARankThatIsKilledOrStopped' "$scratch/$1" >"$scratch/printed" 2>&1 || status=$?
-  ((status != 0 && SECONDS - begin < 60)) || fail "$1: mpiexec ended with $status"
+  ((status != 0 && SECONDS - begin < limit)) || fail "$1: mpiexec ended with $status"
   ! pgrep -f "$scratch/$1" >"$scratch/left" || fail "$1: processes are left: $(cat "$scratch/left")"
 }
 

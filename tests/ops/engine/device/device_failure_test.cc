@@ -15,6 +15,7 @@
 
 #include "base/error.h"
 #include "tests/ops/engine/device/device_world.h"
+#include "tests/support/patience.h"
 
 namespace chainmail::ops {
 namespace {
@@ -55,16 +56,12 @@ void expect_left_behind_nothing(DeviceWorld& world) {
   }
 }
 
-class Stopwatch {
- public:
-  ~Stopwatch() { EXPECT_LT(std::chrono::steady_clock::now() - begin_, kBound); }
-
- private:
-  const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+struct Bounded : Stopwatch {
+  ~Bounded() { EXPECT_LT(elapsed(), patient(kBound)); }
 };
 
 TEST(DeviceFailure, ARankThatHangsIsATimeoutOnAll) {
-  const Stopwatch stopwatch;
+  const Bounded bounded;
   DeviceWorld world({2, 2}, options_with(std::chrono::milliseconds{1500}));
   const auto errors = world.run(reduce_around([](DeviceRank& rank) {
     if (rank.rank == 3) rank.library.nccl().hang();
@@ -79,7 +76,7 @@ TEST(DeviceFailure, ARankThatHangsIsATimeoutOnAll) {
 }
 
 TEST(DeviceFailure, ARankThatNeverComesIsNamed) {
-  const Stopwatch stopwatch;
+  const Bounded bounded;
   DeviceWorld world({2, 1}, options_with(std::chrono::seconds{3}));
   const auto errors = world.run([](DeviceRank& rank) {
     if (rank.rank == 1) return;
@@ -95,7 +92,7 @@ TEST(DeviceFailure, ARankThatNeverComesIsNamed) {
 }
 
 TEST(DeviceFailure, ARemoteErrorIsAPeerErrorOnAll) {
-  const Stopwatch stopwatch;
+  const Bounded bounded;
   DeviceWorld world({2, 2}, options_with(std::chrono::seconds{60}));
   const auto errors = world.run(reduce_around([](DeviceRank& rank) {
     if (rank.rank == 2) rank.library.nccl().hang();
@@ -111,7 +108,7 @@ TEST(DeviceFailure, ARemoteErrorIsAPeerErrorOnAll) {
 TEST(DeviceFailure, ACallThatFailsIsAnNcclErrorThereAndAPeerErrorElsewhere) {
   for (const char* call : {"all_reduce", "reduce", "broadcast"}) {
     SCOPED_TRACE(call);
-    const Stopwatch stopwatch;
+    const Bounded bounded;
     DeviceWorld world({2, 2}, options_with(std::chrono::seconds{60}));
     // Rank 0 is a leader, which makes all of these calls.
     const auto errors = world.run(reduce_around([call](DeviceRank& rank) {
@@ -128,7 +125,7 @@ TEST(DeviceFailure, ACallThatFailsIsAnNcclErrorThereAndAPeerErrorElsewhere) {
 TEST(DeviceFailure, CommunicatorsThatCannotBeMade) {
   for (const char* call : {"make_id", "init", "split"}) {
     SCOPED_TRACE(call);
-    const Stopwatch stopwatch;
+    const Bounded bounded;
     DeviceWorld world({2, 2}, options_with(std::chrono::seconds{60}));
     const auto errors = world.run([call](DeviceRank& rank) {
       if (rank.rank == 0) rank.library.nccl().fail_next(call, NcclCode::kSystemError);
@@ -144,7 +141,7 @@ TEST(DeviceFailure, CommunicatorsThatCannotBeMade) {
 }
 
 TEST(DeviceFailure, TheGroupsDeathFreesWhoWaitsForTheDevice) {
-  const Stopwatch stopwatch;
+  const Bounded bounded;
   DeviceWorld world({2, 2}, options_with(std::chrono::seconds{60}));
   const auto errors = world.run(reduce_around([](DeviceRank& rank) {
     if (rank.rank == 2) {
@@ -160,7 +157,7 @@ TEST(DeviceFailure, TheGroupsDeathFreesWhoWaitsForTheDevice) {
 
 void expect_told_through_the_host(const std::vector<int>& nodes,
                                   const std::function<void(DeviceRank&)>& between) {
-  const Stopwatch stopwatch;
+  const Bounded bounded;
   DeviceGroupOptions device;
   device.crosses_on_host = true;
   DeviceWorld world(nodes, options_with(std::chrono::seconds{60}), device);

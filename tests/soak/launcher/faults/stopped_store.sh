@@ -17,7 +17,7 @@ rounds=${1:-20}
 root=$(dirname "$(readlink -f "$0")")/../../../..
 build=$(readlink -f "${BUILD:-$root/build}")
 python=${PYTHON:-$(sed -n 's/^CHAINMAIL_TORCH_PYTHON:[A-Z]*=//p' "$build/CMakeCache.txt")}
-export PYTHONPATH=$build/python
+export PYTHONPATH=$build/python:$root/tests/support
 unset MASTER_ADDR MASTER_PORT RANK WORLD_SIZE
 
 failed=0
