@@ -32,15 +32,17 @@ enum class ErrorCode {
   kCheckpoint,
 };
 
-/// The field's name of a code, such as "PeerError".
+/// The name of the exception type of a code, such as "PeerError".
 CHAINMAIL_API const char* to_string(ErrorCode code) noexcept;
 
 /// Base of all exceptions thrown by the library. `what()` says what failed, on which rank and
 /// host, the values involved and what to try.
 class CHAINMAIL_API Error : public std::runtime_error {
  public:
+  /// `message` is returned by what().
   Error(ErrorCode code, const std::string& message);
   ~Error() override;
+  /// Which of the derived types this is.
   ErrorCode code() const noexcept { return code_; }
 
  private:
@@ -50,6 +52,7 @@ class CHAINMAIL_API Error : public std::runtime_error {
 /// The caller's mistake, found before anything was sent. The object stays usable.
 class CHAINMAIL_API InvalidArgument : public Error {
  public:
+  /// `message` is returned by what().
   explicit InvalidArgument(const std::string& message);
   ~InvalidArgument() override;
 };
@@ -57,6 +60,7 @@ class CHAINMAIL_API InvalidArgument : public Error {
 /// Ranks disagree about operation, shape, dtype, order or parameter set; names both sides.
 class CHAINMAIL_API MismatchError : public Error {
  public:
+  /// `message` is returned by what().
   explicit MismatchError(const std::string& message);
   ~MismatchError() override;
 };
@@ -64,8 +68,10 @@ class CHAINMAIL_API MismatchError : public Error {
 /// No progress within the time limit; `missing_ranks()` were not seen in the operation.
 class CHAINMAIL_API TimeoutError : public Error {
  public:
+  /// `missing_ranks` are global ranks.
   explicit TimeoutError(const std::string& message, std::vector<int> missing_ranks = {});
   ~TimeoutError() override;
+  /// Global ranks that were not seen, in order; empty when unknown.
   const std::vector<int>& missing_ranks() const noexcept { return missing_ranks_; }
 
  private:
@@ -75,8 +81,10 @@ class CHAINMAIL_API TimeoutError : public Error {
 /// A rank died, stopped or was cut off. `peer_rank()` is its global rank, -1 when unknown.
 class CHAINMAIL_API PeerError : public Error {
  public:
+  /// `peer_rank` is a global rank, -1 when unknown.
   explicit PeerError(const std::string& message, int peer_rank = -1);
   ~PeerError() override;
+  /// The global rank that failed, -1 when unknown.
   int peer_rank() const noexcept { return peer_rank_; }
 
  private:
@@ -86,8 +94,10 @@ class CHAINMAIL_API PeerError : public Error {
 /// A native call failed; `native_code()` is errno for SystemError.
 class CHAINMAIL_API SystemError : public Error {
  public:
+  /// `native_code` is an errno.
   SystemError(const std::string& message, int native_code);
   ~SystemError() override;
+  /// The code of the call that failed.
   int native_code() const noexcept { return native_code_; }
 
  private:
@@ -97,8 +107,10 @@ class CHAINMAIL_API SystemError : public Error {
 /// A call of MPI failed; `native_code()` is MPI's code.
 class CHAINMAIL_API MpiError : public Error {
  public:
+  /// `native_code` is MPI's.
   explicit MpiError(const std::string& message, int native_code = 0);
   ~MpiError() override;
+  /// The code of the call that failed.
   int native_code() const noexcept { return native_code_; }
 
  private:
@@ -108,8 +120,10 @@ class CHAINMAIL_API MpiError : public Error {
 /// A call of NCCL failed, or a communicator did; `native_code()` is NCCL's code.
 class CHAINMAIL_API NcclError : public Error {
  public:
+  /// `native_code` is NCCL's.
   explicit NcclError(const std::string& message, int native_code = 0);
   ~NcclError() override;
+  /// The code of the call that failed.
   int native_code() const noexcept { return native_code_; }
 
  private:
@@ -119,15 +133,17 @@ class CHAINMAIL_API NcclError : public Error {
 /// A call of CUDA failed, or a kernel did; `native_code()` is CUDA's code.
 class CHAINMAIL_API CudaError : public Error {
  public:
+  /// `native_code` is CUDA's.
   explicit CudaError(const std::string& message, int native_code = 0);
   ~CudaError() override;
+  /// The code of the call that failed.
   int native_code() const noexcept { return native_code_; }
 
  private:
   int native_code_;
 };
 
-/// Builds a SystemError from the current errno: "<what>: <strerror>".
+/// A SystemError from the current errno, with the message "what: strerror(errno)".
 [[nodiscard]] CHAINMAIL_API SystemError system_error(const std::string& what);
 
 }  // namespace chainmail

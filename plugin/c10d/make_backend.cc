@@ -14,19 +14,21 @@
 #include <vector>
 
 #include "base/error.h"
+#include "ops/core/failure_news.h"
+#include "ops/core/liveness.h"
 #include "ops/engine/create_group.h"
-#include "plugin/c10d/members.h"
-#include "plugin/c10d/store/group_board.h"
+#include "plugin/c10d/global_ranks.h"
+#include "plugin/c10d/store/group_rendezvous.h"
 #include "plugin/c10d/store/launcher_store.h"
 #include "plugin/cuda/cuda_support.h"
-#include "plugin/job/boards.h"
-#include "plugin/job/doors.h"
-#include "plugin/job/env.h"
+#include "plugin/job/environment/env.h"
+#include "plugin/job/environment/mpi_starter.h"
+#include "plugin/job/environment/node_id.h"
+#include "plugin/job/environment/settings.h"
 #include "plugin/job/job_connection.h"
-#include "plugin/job/launcher_place.h"
-#include "plugin/job/mpi_starter.h"
-#include "plugin/job/node_id.h"
-#include "plugin/job/settings.h"
+#include "plugin/job/launcher/launcher_topology.h"
+#include "plugin/job/rendezvous/job_rendezvous.h"
+#include "plugin/job/rendezvous/liveness_probe.h"
 
 namespace chainmail {
 namespace internal {
@@ -71,20 +73,21 @@ ops::Algorithm algorithm_of(const std::string& name) {
   return name == kPureNccl ? ops::Algorithm::kFlat : ops::Algorithm::kHierarchical;
 }
 
-/// What the ranks of a group learn of each other before there is a group.
-struct MetRanks {
-  std::shared_ptr<ops::Rendezvous> board;
-  std::shared_ptr<GroupBoard> keys;        ///< the same; null for a rank that is alone
+/// What the ranks of a group learn of each other when they join.
+struct JoinedRanks {
+  std::shared_ptr<ops::Rendezvous> rendezvous;
+  std::shared_ptr<GroupRendezvous> keys;   ///< the same; null for a rank that is alone
   std::shared_ptr<ops::FailureNews> news;  ///< null for a rank that is alone
   std::vector<std::string> nodes;
   std::vector<int> global_ranks;
   std::string secret;
 };
 
-/// The launcher's knowledge of a group's ranks, by their numbers in it.
+/// Ends of ranks as the launcher knows them, by rank in the group.
 class LauncherAttendance final : public ops::RankLiveness {
  public:
-  /// `global_ranks`: where they are not known yet, only a group of all ranks of the job has any.
+  /// `global_ranks` may be empty while they are unknown: then only a group of all ranks of the job
+  /// has any.
   LauncherAttendance(std::shared_ptr<LauncherClient> launcher, std::vector<int> global_ranks,
                      int size)
       : launcher_(std::move(launcher)), global_ranks_(std::move(global_ranks)) {
@@ -105,56 +108,57 @@ class LauncherAttendance final : public ops::RankLiveness {
   std::vector<int> global_ranks_;
 };
 
-/// The group's board with what can be known of the ends of its ranks.
-std::shared_ptr<ops::Rendezvous> with_ends(const std::shared_ptr<GroupBoard>& board,
+/// The group's rendezvous, extended by what is known of the ends of its ranks.
+std::shared_ptr<ops::Rendezvous> with_ends(const std::shared_ptr<GroupRendezvous>& rendezvous,
                                            std::shared_ptr<ops::RankLiveness> attendance,
                                            const std::vector<int>& global_ranks) {
-  const auto end_of = [board, attendance, global_ranks](int rank) -> std::optional<ops::RankEnd> {
+  const auto end_of = [rendezvous, attendance,
+                       global_ranks](int rank) -> std::optional<ops::RankEnd> {
     auto end = attendance ? attendance->end_of(rank) : std::nullopt;
-    if (!end && board->has_left(rank)) end = ops::RankEnd{rank, "", "has left the group"};
+    if (!end && rendezvous->has_left(rank)) end = ops::RankEnd{rank, "", "has left the group"};
     if (end) end->rank = global_ranks.at(static_cast<std::size_t>(rank));
     return end;
   };
-  return std::make_shared<ops::LivenessRendezvous>(board, end_of);
+  return std::make_shared<ops::LivenessRendezvous>(rendezvous, end_of);
 }
 
-MetRanks meet(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
-              const BackendOptions& options, const std::shared_ptr<LauncherClient>& launcher,
-              ops::RankLiveness* attendance, const Environment& environment,
-              std::optional<int> rank_in_job) {
-  MetRanks met;
-  const std::optional<PlaceInJob> place = place_in_job(launcher.get(), environment);
+JoinedRanks join(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
+                 const BackendOptions& options, const std::shared_ptr<LauncherClient>& launcher,
+                 ops::RankLiveness* attendance, const Environment& environment,
+                 std::optional<int> rank_in_job) {
+  JoinedRanks joined;
+  const std::optional<JobRank> place = job_rank(launcher.get(), environment);
   if (place && (launcher || !rank_in_job)) rank_in_job = place->rank;
-  Member me{node_id(environment), rank_in_job.value_or(-1)};
+  RankIdentity me{node_id(environment), rank_in_job.value_or(-1)};
   if (launcher) {
     const Welcome& welcome = launcher->welcome();
     me.node = "node " + std::to_string(welcome.node_of_rank.at(welcome.rank));
   }
-  if (size == 1) {  // needs nobody, so no store either
-    met.board = std::make_shared<ops::LocalRendezvous>();
-    met.nodes = {me.node};
-    met.global_ranks = choose_ranks({me.global_rank}, launcher != nullptr, options);
-    met.news = launcher;
-    return met;
+  if (size == 1) {  // needs no store
+    joined.rendezvous = std::make_shared<ops::LocalRendezvous>();
+    joined.nodes = {me.node};
+    joined.global_ranks = choose_global_ranks({me.global_rank}, launcher != nullptr, options);
+    joined.news = launcher;
+    return joined;
   }
-  const auto board = std::make_shared<GroupBoard>(store, options.group_name, rank, size);
+  const auto rendezvous = std::make_shared<GroupRendezvous>(store, options.group_name, rank, size);
   const Deadline deadline = Deadline::after(options.timeout);
   std::vector<int> told;
   try {
-    for (const std::string& text : board->meet(encode(me), deadline, attendance)) {
-      Member member = decode(text);
-      met.nodes.push_back(std::move(member.node));
-      told.push_back(member.global_rank);
+    for (const std::string& text : rendezvous->enter(encode(me), deadline, attendance)) {
+      RankIdentity identity = decode(text);
+      joined.nodes.push_back(std::move(identity.node));
+      told.push_back(identity.global_rank);
     }
-    met.secret = share_secret(*board, rank, deadline);
+    joined.secret = share_secret(*rendezvous, rank, deadline);
   } catch (const TimeoutError& absence) {
-    throw_absent(absence, options, place, rank, size);
+    throw_not_joined(absence, options, place, rank, size);
   }
-  met.global_ranks = choose_ranks(std::move(told), launcher != nullptr, options);
-  met.news = board->news(launcher);
-  met.board = board;
-  met.keys = board;
-  return met;
+  joined.global_ranks = choose_global_ranks(std::move(told), launcher != nullptr, options);
+  joined.news = rendezvous->news(launcher);
+  joined.rendezvous = rendezvous;
+  joined.keys = rendezvous;
+  return joined;
 }
 
 // Nothing unless all of `text` is the number.
@@ -190,24 +194,26 @@ c10::intrusive_ptr<ChainmailBackend> make_backend(const c10::intrusive_ptr<c10d:
   if (launcher) {
     attendance = std::make_shared<LauncherAttendance>(launcher, options.global_ranks, size);
   }
-  MetRanks met =
-      meet(store, rank, size, options, launcher, attendance.get(), environment, rank_in_job);
-  if (!options.node_ids.empty()) met.nodes = options.node_ids;
-  ops::Topology topology = ops::Topology::from_node_ids(met.nodes);
+  JoinedRanks joined =
+      join(store, rank, size, options, launcher, attendance.get(), environment, rank_in_job);
+  if (!options.node_ids.empty()) joined.nodes = options.node_ids;
+  ops::Topology topology = ops::Topology::from_node_ids(joined.nodes);
   if (launcher && group_options.interface.empty() && topology.node_count() > 1) {
     group_options.interface = launcher_interface(launcher->welcome(), environment);
   }
-  group_options.secret = std::move(met.secret);
-  if (met.keys) {
-    attendance = launcher ? std::make_shared<LauncherAttendance>(launcher, met.global_ranks, size)
-                          : open_doors(met.keys, rank, topology, settings);
-    met.board = with_ends(met.keys, attendance, met.global_ranks);
+  group_options.secret = std::move(joined.secret);
+  if (joined.keys) {
+    attendance = launcher
+                     ? std::make_shared<LauncherAttendance>(launcher, joined.global_ranks, size)
+                     : start_liveness_probe(joined.keys, rank, topology, settings);
+    joined.rendezvous = with_ends(joined.keys, attendance, joined.global_ranks);
   }
-  auto group = ops::create_group(rank, std::move(topology), met.board, std::move(group_options),
-                                 met.global_ranks, std::move(met.news));
+  auto group =
+      ops::create_group(rank, std::move(topology), joined.rendezvous, std::move(group_options),
+                        joined.global_ranks, std::move(joined.news));
   return c10::make_intrusive<ChainmailBackend>(
-      std::move(group), std::move(met.board), options,
-      std::vector<std::uint64_t>(met.global_ranks.begin(), met.global_ranks.end()));
+      std::move(group), std::move(joined.rendezvous), options,
+      std::vector<std::uint64_t>(joined.global_ranks.begin(), joined.global_ranks.end()));
 }
 
 void set_backend(c10d::ProcessGroup& group, const c10::intrusive_ptr<ChainmailBackend>& backend) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-#include <chainmail/agreement.h>
 #include <chainmail/checkpoint.h>
+#include <chainmail/train/agreement.h>
 
 #include <chrono>
 #include <random>
@@ -14,8 +14,8 @@
 
 #include "base/log.h"
 #include "plugin/checkpoint/checkpointer_impl.h"
-#include "plugin/checkpoint/restore.h"
-#include "plugin/checkpoint/state_entries.h"
+#include "plugin/checkpoint/items/state_entries.h"
+#include "plugin/checkpoint/protocol/restore.h"
 #include "plugin/checkpoint/store/generations.h"
 
 namespace chainmail {

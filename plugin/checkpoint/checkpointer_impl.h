@@ -12,8 +12,8 @@
 
 #include <chainmail/checkpoint.h>
 
-#include "plugin/checkpoint/items.h"
-#include "plugin/checkpoint/save_protocol.h"
+#include "plugin/checkpoint/items/items.h"
+#include "plugin/checkpoint/protocol/save_protocol.h"
 
 namespace chainmail {
 

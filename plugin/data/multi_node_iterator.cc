@@ -6,9 +6,9 @@
 #include <tuple>
 #include <utility>
 
-#include <chainmail/iterators.h>
+#include <chainmail/data/iterators.h>
 
-#include "plugin/train/communicator_impl.h"
+#include "plugin/train/communicator/communicator_impl.h"
 
 namespace chainmail {
 

@@ -10,7 +10,7 @@
 #include <string>
 #include <utility>
 
-#include "plugin/train/communicator_impl.h"
+#include "plugin/train/communicator/communicator_impl.h"
 
 namespace chainmail::internal {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-#include <chainmail/sampler.h>
+#include <chainmail/data/sampler.h>
 
 #include <algorithm>
 #include <string>

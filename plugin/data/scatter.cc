@@ -9,7 +9,7 @@
 #include <chainmail/dataset.h>
 
 #include "plugin/data/permutation.h"
-#include "plugin/train/communicator_impl.h"
+#include "plugin/train/communicator/communicator_impl.h"
 
 namespace chainmail {
 

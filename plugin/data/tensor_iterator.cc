@@ -6,7 +6,7 @@
 
 #include <ATen/ATen.h>
 
-#include <chainmail/iterators.h>
+#include <chainmail/data/iterators.h>
 
 namespace chainmail {
 

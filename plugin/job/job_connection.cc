@@ -7,10 +7,10 @@
 
 #include "base/log.h"
 #include "ops/engine/failure/rendezvous_news.h"
-#include "plugin/job/boards.h"
-#include "plugin/job/env.h"
-#include "plugin/job/node_id.h"
-#include "plugin/job/settings.h"
+#include "plugin/job/environment/env.h"
+#include "plugin/job/environment/node_id.h"
+#include "plugin/job/environment/settings.h"
+#include "plugin/job/rendezvous/job_rendezvous.h"
 
 namespace chainmail::internal {
 namespace {
@@ -24,17 +24,18 @@ std::unique_ptr<JobConnection> connect() {
   connection->info = read_job_info(environment);
   const JobInfo& info = connection->info;
   const auto timeout = read_settings(environment).timeout.value_or(kMeetingTimeout);
-  if (info.meeting == Meeting::kLauncherSocket) {
+  if (info.store == StoreLocation::kLauncher) {
     connection->launcher = std::make_shared<LauncherClient>(info.job_fd, info.generation, timeout);
-    connection->board = std::make_shared<PrefixRendezvous>(
+    connection->rendezvous = std::make_shared<PrefixRendezvous>(
         "chainmail/", std::make_shared<LauncherRendezvous>(connection->launcher));
     connection->news = connection->launcher;
   } else {
     connection->store = connect_job_store(info, timeout);
     const std::string attempt = info.id + "/" + std::to_string(info.generation);
-    connection->board =
+    connection->rendezvous =
         std::make_shared<PrefixRendezvous>("chainmail/" + attempt + "/", connection->store);
-    if (info.size > 1) connection->news = std::make_shared<ops::RendezvousNews>(connection->board);
+    if (info.size > 1)
+      connection->news = std::make_shared<ops::RendezvousNews>(connection->rendezvous);
   }
   set_log_prefix("[" + host_name() + "/" + std::to_string(info.rank) + "]");
   return connection;

@@ -15,8 +15,8 @@
 #include "ops/core/failure_news.h"
 #include "ops/core/rendezvous.h"
 #include "ops/engine/group.h"
-#include "plugin/job/job_info.h"
-#include "plugin/job/launcher_client.h"
+#include "plugin/job/environment/job_info.h"
+#include "plugin/job/launcher/launcher_client.h"
 
 namespace chainmail::internal {
 
@@ -24,8 +24,8 @@ struct JobConnection {
   JobInfo info;
   std::shared_ptr<LauncherClient> launcher;  ///< null under other starters
   std::shared_ptr<ops::Rendezvous> store;    ///< what connect_job_store made; null under launcher
-  std::shared_ptr<ops::Rendezvous> board;    ///< the job's; users prefix their keys
-  std::shared_ptr<ops::FailureNews> news;    ///< null when alone
+  std::shared_ptr<ops::Rendezvous> rendezvous;  ///< the job's; users prefix their keys
+  std::shared_ptr<ops::FailureNews> news;       ///< null when alone
 };
 
 /// The connection of this process, made at the first call and kept until the process ends: the

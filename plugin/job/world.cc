@@ -13,14 +13,14 @@
 #include "base/error.h"
 #include "ops/core/liveness.h"
 #include "ops/engine/create_group.h"
-#include "plugin/job/boards.h"
-#include "plugin/job/doors.h"
-#include "plugin/job/env.h"
+#include "plugin/job/environment/env.h"
+#include "plugin/job/environment/mpi_starter.h"
+#include "plugin/job/environment/node_id.h"
+#include "plugin/job/environment/settings.h"
 #include "plugin/job/job_connection.h"
-#include "plugin/job/launcher_place.h"
-#include "plugin/job/mpi_starter.h"
-#include "plugin/job/node_id.h"
-#include "plugin/job/settings.h"
+#include "plugin/job/launcher/launcher_topology.h"
+#include "plugin/job/rendezvous/job_rendezvous.h"
+#include "plugin/job/rendezvous/liveness_probe.h"
 
 namespace chainmail {
 namespace {
@@ -39,7 +39,7 @@ class JobWorld final : public World {
         host_(internal::host_name()) {
     const Deadline deadline = Deadline::after(settings_.timeout.value_or(kJoinTimeout));
     if (connection.launcher) {
-      // All ranks must decide alike how they learn the nodes, so no rank's environment decides.
+      // All ranks must learn the nodes in the same way, so no rank's environment decides.
       const internal::Welcome& welcome = connection.launcher->welcome();
       topology_ = internal::launcher_topology(welcome, connection.info);
       interface_ = internal::launcher_interface(welcome, environment);
@@ -47,10 +47,10 @@ class JobWorld final : public World {
       return;
     }
     topology_ = ops::Topology::from_node_ids(
-        internal::exchange(*connection.board, "node", rank(), connection.info.size,
+        internal::exchange(*connection.rendezvous, "node", rank(), connection.info.size,
                            internal::node_id(environment), deadline));
-    doors_ = internal::open_doors(connection.board, rank(), topology_, settings_);
-    secret_ = internal::share_secret(*connection.board, rank(), deadline);
+    probe_ = internal::start_liveness_probe(connection.rendezvous, rank(), topology_, settings_);
+    secret_ = internal::share_secret(*connection.rendezvous, rank(), deadline);
   }
 
   int rank() const noexcept override { return connection_.info.rank; }
@@ -71,14 +71,15 @@ class JobWorld final : public World {
     if (options.cross == ops::CrossTransport::kMpi && ranks.size() > 1) {
       internal::check_mpi_starter(internal::process_environment());
     }
-    std::shared_ptr<ops::Rendezvous> board = std::make_shared<internal::PrefixRendezvous>(
-        "group/" + options.name + "/", connection_.board);
-    // See open_doors() for MPI.
-    const bool has_doors = doors_ && (options.cross != ops::CrossTransport::kMpi ||
+    std::shared_ptr<ops::Rendezvous> rendezvous = std::make_shared<internal::PrefixRendezvous>(
+        "group/" + options.name + "/", connection_.rendezvous);
+    // See start_liveness_probe() for MPI.
+    const bool has_probe = probe_ && (options.cross != ops::CrossTransport::kMpi ||
                                       topology_.subset(ranks).node_count() == 1);
-    if (connection_.launcher || has_doors) board = attended(std::move(board), ranks);
-    return ops::create_group(own, topology_.subset(ranks), std::move(board), std::move(options),
-                             ranks, ranks.size() > 1 ? connection_.news : nullptr);
+    if (connection_.launcher || has_probe) rendezvous = with_ends(std::move(rendezvous), ranks);
+    return ops::create_group(own, topology_.subset(ranks), std::move(rendezvous),
+                             std::move(options), ranks,
+                             ranks.size() > 1 ? connection_.news : nullptr);
   }
 
   std::shared_ptr<ops::Group> create_torch_group(internal::TorchBackend backend,
@@ -88,8 +89,8 @@ class JobWorld final : public World {
     return internal::make_torch_group(backend, own, topology_.subset(ranks), std::move(options));
   }
 
-  std::shared_ptr<ops::Rendezvous> create_board(const std::string& name) override {
-    return std::make_shared<internal::PrefixRendezvous>(name + "/", connection_.board);
+  std::shared_ptr<ops::Rendezvous> create_rendezvous(const std::string& name) override {
+    return std::make_shared<internal::PrefixRendezvous>(name + "/", connection_.rendezvous);
   }
 
   void report_step(std::uint64_t step) noexcept override {
@@ -97,20 +98,20 @@ class JobWorld final : public World {
   }
 
  private:
-  // With what can be known of the ends of `ranks`.
-  std::shared_ptr<ops::Rendezvous> attended(std::shared_ptr<ops::Rendezvous> board,
-                                            const std::vector<int>& ranks) const {
-    return ops::rendezvous_of(ranks,
-                              std::make_shared<ops::LivenessRendezvous>(
-                                  std::move(board), [this](int rank) { return end_of(rank); }));
+  // Extended by what is known of the ends of `ranks`.
+  std::shared_ptr<ops::Rendezvous> with_ends(std::shared_ptr<ops::Rendezvous> rendezvous,
+                                             const std::vector<int>& ranks) const {
+    return ops::rendezvous_of(
+        ranks, std::make_shared<ops::LivenessRendezvous>(
+                   std::move(rendezvous), [this](int rank) { return end_of(rank); }));
   }
 
   std::optional<ops::RankEnd> end_of(int rank) const {
     if (connection_.launcher) return connection_.launcher->end_of(rank);
-    return doors_ ? doors_->end_of(rank) : std::nullopt;
+    return probe_ ? probe_->end_of(rank) : std::nullopt;
   }
 
-  // Checks the ranks, adds what only the job knows, and gives this rank's place among them.
+  // Checks the ranks, fills in the options that come from the job, and returns this rank's index.
   int complete(const std::vector<int>& ranks, ops::GroupOptions& options) const {
     const std::set<int> distinct(ranks.begin(), ranks.end());
     if (ranks.empty() || distinct.size() != ranks.size() || *distinct.begin() < 0 ||
@@ -142,7 +143,7 @@ class JobWorld final : public World {
   ops::Topology topology_ = ops::Topology::single_node(1);
   std::string interface_;  ///< for traffic between nodes; empty: the socket chooses
   std::string secret_;
-  std::shared_ptr<ops::RankLiveness> doors_;  ///< null under the launcher, which knows
+  std::shared_ptr<ops::RankLiveness> probe_;  ///< null under the launcher, which knows
 };
 
 }  // namespace

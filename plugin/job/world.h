@@ -36,8 +36,8 @@ class World {
   /// A group over the given world ranks, in that order; only they call.
   virtual std::shared_ptr<ops::Group> create_subgroup(const std::vector<int>& ranks,
                                                       ops::GroupOptions options) = 0;
-  /// Where ranks leave each other notes for what is called `name`, which must be new in the job.
-  virtual std::shared_ptr<ops::Rendezvous> create_board(const std::string& name) = 0;
+  /// A rendezvous of its own under `name`, which must be new in the job.
+  virtual std::shared_ptr<ops::Rendezvous> create_rendezvous(const std::string& name) = 0;
   /// Tells the launcher how far training is (no-op under other starters).
   virtual void report_step(std::uint64_t step) noexcept = 0;
   /// create_subgroup over one of torch's own process groups, to compare with.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-#include <chainmail/allreduce_persistent.h>
+#include <chainmail/nn/allreduce_persistent.h>
 
 #include <unordered_set>
 #include <utility>
@@ -9,7 +9,7 @@
 
 #include <torch/torch.h>
 
-#include "plugin/train/communicator_impl.h"
+#include "plugin/train/communicator/communicator_impl.h"
 #include "plugin/train/tensor_checks.h"
 
 namespace chainmail {

@@ -4,7 +4,7 @@
 // ATen's kernels for CUDA that torch's own SyncBatchNorm is made of do not exist on the CPU; those
 // of batch_norm itself serve, with the statistics put in from outside.
 
-#include <chainmail/batch_norm.h>
+#include <chainmail/nn/batch_norm.h>
 
 #include <optional>
 #include <tuple>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-#include <chainmail/batch_norm.h>
+#include <chainmail/nn/batch_norm.h>
 
 #include <optional>
 #include <string>
@@ -60,7 +60,7 @@ std::optional<Replacement> replacement_of(const nn::Module& module,
   return replace_if<nn::BatchNorm3dImpl, MultiNodeBatchNormalization3dImpl>(module, communicator);
 }
 
-// False when `owner` is no container whose forward() goes by what it has registered.
+// False unless `owner` is a container whose forward() uses its registered modules.
 bool put_into(nn::Module& owner, std::size_t position, const std::string& name,
               const Replacement& fresh) {
   const auto index = static_cast<std::ptrdiff_t>(position);

@@ -11,7 +11,7 @@
 #include <torch/torch.h>
 
 #include "plugin/tensor/tensor_bytes.h"
-#include "plugin/train/communicator_impl.h"
+#include "plugin/train/communicator/communicator_impl.h"
 #include "plugin/train/tensor_checks.h"
 
 namespace chainmail::internal {
@@ -21,7 +21,7 @@ namespace {
 constexpr char kCommunicatorKey[] = "communicator";
 constexpr std::size_t kMaxDimensions = 14;
 
-// What a rank tells of its tensor before the elements travel: dtype, number of dimensions, sizes.
+// What a rank sends about its tensor before the elements: dtype, number of dimensions, sizes.
 using Header = std::array<std::int64_t, kMaxDimensions + 2>;
 
 struct CommunicatorHolder : torch::CustomClassHolder {

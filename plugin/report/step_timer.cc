@@ -6,9 +6,9 @@
 #include <tuple>
 #include <utility>
 
-#include <chainmail/timing.h>
+#include <chainmail/report/timing.h>
 
-#include "plugin/train/communicator_impl.h"
+#include "plugin/train/communicator/communicator_impl.h"
 
 namespace chainmail {
 

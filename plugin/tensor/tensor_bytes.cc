@@ -8,6 +8,7 @@
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
+#include <cstring>
 #include <sstream>
 
 #include "base/bytes.h"
@@ -17,6 +18,16 @@ namespace chainmail::internal {
 namespace {
 
 constexpr std::size_t kMaxShapesShown = 8;
+
+// Dispatching copy_() costs a microsecond or two per tensor; a plain copy needs none of it.
+void copy_elements(const at::Tensor& target, const at::Tensor& source) {
+  if (!target.is_cpu() || !source.is_cpu() || !is_flat(target) || !is_flat(source) ||
+      target.scalar_type() != source.scalar_type()) {
+    target.copy_(source);
+  } else if (source.numel() != 0) {
+    std::memcpy(target.data_ptr(), source.const_data_ptr(), source.nbytes());
+  }
+}
 
 }  // namespace
 
@@ -64,15 +75,18 @@ at::Tensor pack_empty(at::TensorList tensors) {
   return at::empty({total_elements(tensors)}, tensors[0].options().requires_grad(false));
 }
 
-at::Tensor pack(at::TensorList tensors) {
-  at::Tensor flat = pack_empty(tensors);
-  if (flat.is_same(tensors[0])) return flat;
+void pack_into(const at::Tensor& flat, at::TensorList tensors) {
   const c10::AutoGradMode no_gradients(false);
   std::int64_t start = 0;
   for (const at::Tensor& tensor : tensors) {
-    flat.narrow(0, start, tensor.numel()).view(tensor.sizes()).copy_(tensor);
+    copy_elements(flat.narrow(0, start, tensor.numel()).view(tensor.sizes()), tensor);
     start += tensor.numel();
   }
+}
+
+at::Tensor pack(at::TensorList tensors) {
+  at::Tensor flat = pack_empty(tensors);
+  if (!flat.is_same(tensors[0])) pack_into(flat, tensors);
   return flat;
 }
 
@@ -82,7 +96,8 @@ void unpack(const at::Tensor& flat, at::TensorList tensors) {
   const at::Tensor row = flat.view({flat.numel()});
   std::int64_t start = 0;
   for (const at::Tensor& tensor : tensors) {
-    tensor.copy_(row.narrow(0, start, tensor.numel()).view(tensor.sizes()));
+    copy_elements(tensor, row.narrow(0, start, tensor.numel()).view(tensor.sizes()));
+    mark_written(tensor);
     start += tensor.numel();
   }
 }
@@ -107,7 +122,7 @@ std::uint32_t hash_counts(at::TensorList tensors) noexcept {
 }
 
 std::string describe_shapes(at::TensorList tensors) {
-  // The engine says the type itself, but for mixed lists and types that it moves as bytes.
+  // The engine names the type, except for mixed lists and types that it sends as bytes.
   const bool shows_types =
       std::any_of(tensors.begin(), tensors.end(), [&](const at::Tensor& tensor) {
         return tensor.scalar_type() != tensors[0].scalar_type() ||

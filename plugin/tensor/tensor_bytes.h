@@ -4,7 +4,7 @@
 // Tensors as flat memory: what may be handed to the engine, packing of lists and strided tensors,
 // fingerprints of shapes and counts.
 //
-// Thread-safe (pure, but for the tensors themselves). None of it communicates.
+// Thread-safe; pure except for the tensors themselves. Nothing here communicates.
 
 #pragma once
 
@@ -27,7 +27,7 @@ namespace chainmail::internal {
 /// True when the elements lie in memory in logical order, as values (no lazy conjugate).
 [[nodiscard]] bool is_flat(const at::Tensor& tensor);
 
-/// Tells autograd that the memory was written behind its back.
+/// Tells autograd that the tensor's memory was written.
 void mark_written(const at::Tensor& tensor);
 
 [[nodiscard]] std::int64_t total_elements(at::TensorList tensors);
@@ -39,10 +39,13 @@ void mark_written(const at::Tensor& tensor);
 /// The same, but without the values: for results.
 [[nodiscard]] at::Tensor pack_empty(at::TensorList tensors);
 
+/// The same into `flat`, which has as many elements of the same type.
+void pack_into(const at::Tensor& flat, at::TensorList tensors);
+
 /// Copies flat elements back into the tensors they came from. No gradient is recorded.
 void unpack(const at::Tensor& flat, at::TensorList tensors);
 
-/// The same on two ranks exactly when shapes and types agree position by position (but for hash
+/// The same on two ranks exactly when shapes and types agree position by position (except for hash
 /// collisions).
 [[nodiscard]] std::uint32_t hash_shapes(at::TensorList tensors) noexcept;
 

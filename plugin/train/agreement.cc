@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-#include <chainmail/agreement.h>
+#include <chainmail/train/agreement.h>
 
 #include <algorithm>
 #include <vector>
@@ -10,7 +10,7 @@
 
 #include "base/bytes.h"
 #include "plugin/tensor/tensor_bytes.h"
-#include "plugin/train/communicator_impl.h"
+#include "plugin/train/communicator/communicator_impl.h"
 #include "plugin/train/tensor_checks.h"
 
 namespace chainmail {
@@ -35,7 +35,7 @@ void throw_if_any_failed(Communicator& communicator, const std::string& error) {
   if (message.empty()) {
     return;
   }
-  communicator.impl().let_all_hear();
+  communicator.impl().wait_for_agreement();
   throw InvalidArgument(message + (others.empty() ? "" : " (and ranks " + others + ")"));
 }
 

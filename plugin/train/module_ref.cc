@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-#include <chainmail/module_ref.h>
+#include <chainmail/train/module_ref.h>
 
 namespace chainmail {
 

@@ -4,7 +4,6 @@
 #include "plugin/train/pack_buffer.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include <ATen/Functions.h>
 
@@ -12,23 +11,7 @@
 
 namespace chainmail::internal {
 
-namespace {
-
-// Dispatching copy_() costs a microsecond or two per tensor; a plain copy needs none of it.
-void copy_elements(const at::Tensor& target, const at::Tensor& source) {
-  if (target.is_cpu() && is_flat(target) && is_flat(source)) {
-    if (source.numel() != 0) {
-      std::memcpy(target.data_ptr(), source.const_data_ptr(), source.nbytes());
-    }
-  } else {
-    target.copy_(source);
-  }
-}
-
-}  // namespace
-
 at::Tensor PackBuffer::pack(at::ArrayRef<at::Tensor> tensors) {
-  const at::NoGradGuard no_grad;
   const c10::ScalarType type = tensors.front().scalar_type();
   const std::int64_t count = total_elements(tensors);
   const auto bytes = count * static_cast<std::int64_t>(c10::elementSize(type));
@@ -39,22 +22,8 @@ at::Tensor PackBuffer::pack(at::ArrayRef<at::Tensor> tensors) {
                        c10::TensorOptions(c10::kByte).device(device));
   }
   at::Tensor flat = bytes_.narrow(0, 0, bytes).view(type);
-  std::int64_t begin = 0;
-  for (const at::Tensor& tensor : tensors) {
-    copy_elements(flat.narrow(0, begin, tensor.numel()).view(tensor.sizes()), tensor);
-    begin += tensor.numel();
-  }
+  pack_into(flat, tensors);
   return flat;
-}
-
-void PackBuffer::unpack(const at::Tensor& flat, at::ArrayRef<at::Tensor> tensors) {
-  const at::NoGradGuard no_grad;
-  std::int64_t begin = 0;
-  for (const at::Tensor& tensor : tensors) {
-    copy_elements(tensor, flat.narrow(0, begin, tensor.numel()).view(tensor.sizes()));
-    mark_written(tensor);
-    begin += tensor.numel();
-  }
 }
 
 std::vector<std::vector<at::Tensor>> group_by_dtype(at::ArrayRef<at::Tensor> tensors) {

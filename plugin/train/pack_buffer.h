@@ -20,11 +20,9 @@ namespace chainmail::internal {
 class PackBuffer {
  public:
   /// Copies the tensors one after another into this buffer; all have the same dtype. Returns the
-  /// buffer as one flat tensor, valid until the next call.
+  /// buffer as one flat tensor, valid until the next call; unpack() of
+  /// plugin/tensor copies it back.
   at::Tensor pack(at::ArrayRef<at::Tensor> tensors);
-
-  /// Copies the packed elements back, in the order of pack().
-  static void unpack(const at::Tensor& flat, at::ArrayRef<at::Tensor> tensors);
 
  private:
   at::Tensor bytes_;

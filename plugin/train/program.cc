@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-#include <chainmail/program.h>
+#include <chainmail/train/program.h>
 
 #include <sched.h>
 

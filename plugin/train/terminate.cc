@@ -24,7 +24,7 @@
 #include <chainmail/terminate.h>
 
 #include "base/error.h"
-#include "plugin/train/communicator_impl.h"
+#include "plugin/train/communicator/communicator_impl.h"
 
 namespace chainmail {
 

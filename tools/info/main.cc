@@ -20,9 +20,9 @@
 #include "ops/comm/shm/shm_comm.h"
 #include "ops/core/rendezvous.h"
 #include "ops/kernels/cpu/kernels.h"
-#include "plugin/job/env.h"
-#include "plugin/job/job_info.h"
-#include "plugin/job/node_id.h"
+#include "plugin/job/environment/env.h"
+#include "plugin/job/environment/job_info.h"
+#include "plugin/job/environment/node_id.h"
 #include "tools/info/checkpoint.h"
 #include "tools/info/interfaces.h"
 

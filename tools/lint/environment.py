@@ -22,7 +22,7 @@ SPELLINGS = {
 }
 FOLDERS = ("base/", "ops/", "plugin/", "launcher/", "examples/", "tools/", "cmake/", ".ci/")
 # The library's own list of what it reads.
-LIST_FILE = "plugin/job/env.cc"
+LIST_FILE = "plugin/job/environment/env.cc"
 LISTED = re.compile(r'\{"([A-Za-z0-9_]+)", "')
 DOCUMENTED = re.compile(r"^\| `([A-Z][A-Za-z0-9_]+)`", re.MULTILINE)
 

@@ -46,12 +46,12 @@ class IncludesTest(Tree):
             ("ops/comm/tcp/tcp_transport.cc", "<mpi.h>", False),
             ("plugin/include/chainmail/mpi.h", "<mpi.h>", False),
             ("ops/comm/nccl/nccl_library.cc", "<nccl.h>", True),
-            ("plugin/c10d/backend.cc", "<nccl.h>", False),
+            ("plugin/c10d/backend/backend.cc", "<nccl.h>", False),
             ("ops/kernels/cuda/pack.cu", "<cuda_runtime.h>", True),
             ("ops/kernels/cpu/pack.cc", "<cuda_runtime.h>", False),
             ("ops/types.cc", "<ATen/core/Tensor.h>", False),
             ("launcher/main.cc", "<torch/torch.h>", False),
-            ("plugin/c10d/backend.cc", "<torch/torch.h>", False),
+            ("plugin/c10d/backend/backend.cc", "<torch/torch.h>", False),
             ("plugin/train/optimizer.cc", "<torch/torch.h>", True),
             ("plugin/train/optimizer.cc", "<torch/csrc/distributed/c10d/Store.hpp>", False),
             ("plugin/include/chainmail/backend.h", "<torch/csrc/distributed/c10d/Store.hpp>", True),
@@ -59,7 +59,7 @@ class IncludesTest(Tree):
              False),
             ("examples/cpp_ddp/main.cc", "<torch/csrc/distributed/c10d/reducer.hpp>", True),
             ("examples/train_mnist/main.cc", "<torch/csrc/distributed/c10d/reducer.hpp>", False),
-            ("tests/plugin/c10d/work_test.cc", "<torch/csrc/distributed/c10d/Work.hpp>", True),
+            ("tests/plugin/c10d/work/work_test.cc", "<torch/csrc/distributed/c10d/Work.hpp>", True),
             ("tests/ops/group_test.cc", "<torch/torch.h>", False),
             ("base/log.cc", "<glog/logging.h>", True),
             ("base/log.h", "<glog/logging.h>", False),
@@ -274,7 +274,7 @@ class EnvironmentTest(Tree):
     def test_list(self):
         self.write(environment.LIST_FILE, '{"RANK", "launcher"}, {"SLURM_x", "srun"}\n')
         self.assertEqual(environment.check(self.root),
-                         ["plugin/job/env.cc: SLURM_x is not in docs/env.md"])
+                         ["plugin/job/environment/env.cc: SLURM_x is not in docs/env.md"])
 
     def test_gone(self):
         self.write("base/log.cc", 'getenv("CHAINMAIL_LOG");\n')

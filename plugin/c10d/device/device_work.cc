@@ -50,7 +50,7 @@ DeviceWork::DeviceWork(int rank, c10d::OpType type, std::uint64_t sequence,
   }
 }
 
-// Nobody has waited where there is some memory left.
+// Memory is left only where no stream waits for the operation.
 DeviceWork::~DeviceWork() { keep_for(memory_, queued_.stream); }
 
 c10::intrusive_ptr<c10::ivalue::Future> DeviceWork::completed_future() const {

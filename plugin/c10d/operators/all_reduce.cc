@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "plugin/c10d/backend/elements.h"
+#include "plugin/c10d/collectives/elements.h"
 #include "plugin/c10d/make_backend.h"
 #include "plugin/tensor/tensor_bytes.h"
 
@@ -52,7 +52,7 @@ c10::TypedOperatorHandle<Signature> find_operator(const char* name) {
       .typed<Signature>();
 }
 
-// What can be told to be wrong without a group.
+// Checks that need no group.
 ops::ReduceOp checked_op(const Variant& variant, const at::Tensor& input,
                          const std::string& reduce_op) {
   try {

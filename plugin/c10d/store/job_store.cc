@@ -20,9 +20,9 @@
 #include "base/error.h"
 #include "plugin/c10d/store/launcher_store.h"
 #include "plugin/c10d/store/store_rendezvous.h"
-#include "plugin/job/boards.h"
 #include "plugin/job/job_connection.h"
-#include "plugin/job/local_meeting.h"
+#include "plugin/job/rendezvous/job_rendezvous.h"
+#include "plugin/job/rendezvous/port_announcer.h"
 
 namespace chainmail {
 namespace internal {
@@ -60,14 +60,14 @@ c10d::TCPStoreOptions store_options(std::uint16_t port, bool is_server,
   c10d::TCPStoreOptions options;
   options.port = port;
   options.isServer = is_server;
-  options.waitWorkers = false;  // every exchange waits for whom it needs, and names him
+  options.waitWorkers = false;  // every exchange waits for the ranks it needs, and names them
   options.timeout = timeout;
   options.multiTenant = true;
   return options;
 }
 
-// Torch's connection has a time limit, but what it asks of a server that is stopped has none. The
-// thread that is caught in it is left to itself.
+// Torch's connect has a time limit, but its requests to a stopped server have none. A thread that
+// hangs in one is detached.
 c10::intrusive_ptr<c10d::Store> open_store(const std::string& host,
                                            const c10d::TCPStoreOptions& options) {
   constexpr std::chrono::seconds kGrace{1};  // torch's own error says more
@@ -85,8 +85,8 @@ c10::intrusive_ptr<c10d::Store> open_store(const std::string& host,
   return opened.get();
 }
 
-std::shared_ptr<ops::Rendezvous> meet_on_this_node(const JobInfo& info,
-                                                   std::chrono::milliseconds timeout) {
+std::shared_ptr<ops::Rendezvous> open_store_on_this_node(const JobInfo& info,
+                                                         std::chrono::milliseconds timeout) {
   if (info.rank != 0) {
     const std::uint16_t port = ask_port(info.id, Deadline::after(timeout));
     return std::make_shared<StoreRendezvous>(
@@ -111,12 +111,12 @@ std::string out_of_reach(const JobInfo& info, const std::exception& error) {
 
 std::shared_ptr<ops::Rendezvous> connect_job_store(const JobInfo& info,
                                                    std::chrono::milliseconds timeout) {
-  switch (info.meeting) {
-    case Meeting::kNone:
+  switch (info.store) {
+    case StoreLocation::kInProcess:
       return std::make_shared<StoreRendezvous>(c10::make_intrusive<c10d::HashStore>());
-    case Meeting::kLocalSocket:
-      return meet_on_this_node(info, timeout);
-    case Meeting::kTcp:
+    case StoreLocation::kLocalSocket:
+      return open_store_on_this_node(info, timeout);
+    case StoreLocation::kTcp:
       try {
         return std::make_shared<StoreRendezvous>(open_store(
             info.host, store_options(info.port, info.rank == 0 && info.rank_0_serves, timeout)));
@@ -125,7 +125,7 @@ std::shared_ptr<ops::Rendezvous> connect_job_store(const JobInfo& info,
       } catch (const std::exception& error) {
         throw SystemError(out_of_reach(info, error), 0);
       }
-    case Meeting::kLauncherSocket:
+    case StoreLocation::kLauncher:
       break;
   }
   throw InvalidArgument("a job of our launcher has its store in the launcher");

@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "plugin/job/launcher_client.h"
+#include "plugin/job/launcher/launcher_client.h"
 
 namespace chainmail::internal {
 
@@ -21,7 +21,7 @@ class LauncherStore final : public c10d::Store {
  public:
   using Bytes = std::vector<std::uint8_t>;
 
-  /// Keys get `prefix`, so that users and Chainmail itself do not meet.
+  /// Keys get `prefix`, which keeps those of users apart from Chainmail's own.
   LauncherStore(std::shared_ptr<LauncherClient> client, std::string prefix,
                 std::chrono::milliseconds timeout);
 

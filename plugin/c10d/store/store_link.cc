@@ -23,11 +23,11 @@ namespace {
 
 constexpr char kNewsPrefix[] = "chainmail";
 constexpr std::chrono::milliseconds kGetLimit{500};
-// How long the process that serves a store stays for ranks that are about to leave.
-constexpr std::chrono::seconds kStay{1};
-constexpr std::chrono::milliseconds kStayPause{2};
+// How long the process that serves a store waits for ranks that are about to leave.
+constexpr std::chrono::seconds kLeaveLimit{1};
+constexpr std::chrono::milliseconds kLeavePause{2};
 
-/// Who has a link to which store. Owns none of them.
+/// The links of this process by store. Owns none of them.
 struct Links {
   std::mutex mutex;
   std::map<const c10d::Store*, std::weak_ptr<StoreLink>> by_store;
@@ -54,22 +54,22 @@ std::shared_ptr<StoreLink> StoreLink::to(const c10::intrusive_ptr<c10d::Store>& 
 }
 
 StoreLink::StoreLink(const c10::intrusive_ptr<c10d::Store>& base)
-    : base_(base), thread_(base), groups_(ServedGroups::of(*base)) {}
+    : base_(base), thread_(base), users_(StoreUsers::of(*base)) {}
 
-void StoreLink::run_or_leave(std::function<void(c10d::Store&)> task) {
-  thread_.run_or_leave([task = std::move(task)](c10d::Store& store) -> std::any {
+void StoreLink::run_or_post(std::function<void(c10d::Store&)> task) {
+  thread_.run_or_post([task = std::move(task)](c10d::Store& store) -> std::any {
     task(store);
     return {};
   });
 }
 
 void StoreLink::set(const std::string& key, const std::string& value) {
-  run_or_leave([key, bytes = std::vector<std::uint8_t>(value.begin(), value.end())](
-                   c10d::Store& store) { store.set(key, bytes); });
+  run_or_post([key, bytes = std::vector<std::uint8_t>(value.begin(), value.end())](
+                  c10d::Store& store) { store.set(key, bytes); });
 }
 
 void StoreLink::remove(const std::string& key) {
-  run_or_leave([key](c10d::Store& store) { store.deleteKey(key); });
+  run_or_post([key](c10d::Store& store) { store.deleteKey(key); });
 }
 
 std::optional<std::string> StoreLink::try_get(const std::string& key, Deadline deadline) {
@@ -84,19 +84,19 @@ c10::intrusive_ptr<c10d::Store> StoreLink::clone(Deadline deadline) {
 }
 
 void StoreLink::enter() {
-  if (groups_) groups_->enter();
+  if (users_) users_->enter();
 }
 
 void StoreLink::leave(const std::string& left, bool has_failed) noexcept {
-  if (!groups_) return;
+  if (!users_) return;
   try {
-    const auto limit = Deadline::after(kStay);
-    for (const std::string& key : groups_->leave(left, has_failed)) {
-      while (!limit.has_passed() && try_get(key, limit)) std::this_thread::sleep_for(kStayPause);
+    const auto limit = Deadline::after(kLeaveLimit);
+    for (const std::string& key : users_->leave(left, has_failed)) {
+      while (!limit.has_passed() && try_get(key, limit)) std::this_thread::sleep_for(kLeavePause);
     }
   } catch (const std::exception& error) {
     log_line(LogLevel::kInfo,
-             "did not wait for who leaves the store: " + std::string(error.what()));
+             "did not wait for ranks that leave the store: " + std::string(error.what()));
   }
 }
 
@@ -114,9 +114,9 @@ std::string StoreLink::news_key_of(const std::string& group) {
 }
 
 std::optional<std::string> read_if_there(c10d::Store& store, const std::string& key) {
-  // Whoever wrote it may remove it between two steps, and then get() would wait, with a line on
-  // stderr from a TCPStore. A comparison that fails is one step; what is compared with comes back
-  // where there is no such key.
+  // The key may be deleted between check() and get(), and then get() would wait, with a line on
+  // stderr from a TCPStore. compareSet() with values that never match is one step, and returns the
+  // expected value where there is no such key.
   if (dynamic_cast<c10d::TCPStore*>(&store) != nullptr ||
       dynamic_cast<c10d::HashStore*>(&store) != nullptr) {
     const std::vector<std::uint8_t> nothing = {'\0', 'n', 'o', 'n', 'e'};

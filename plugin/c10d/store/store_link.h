@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-// The connection to a store that all groups of this process share, and the watch for failures over
-// it: a hundred groups need one descriptor and one thread.
+// The connection to a store that all groups of this process share, with failure reports over it: a
+// hundred groups need one descriptor and one thread.
 //
-// Thread-safe. All traffic goes through one thread (StoreThread), and its callers wait for answers
-// no longer than they say, without a lock.
+// Thread-safe. All traffic goes through one thread (StoreThread); callers wait for answers without
+// a lock and no longer than their deadline.
 
 #pragma once
 
@@ -19,19 +19,19 @@
 
 #include "ops/core/failure_news.h"
 #include "ops/engine/group.h"
-#include "plugin/c10d/store/served_groups.h"
 #include "plugin/c10d/store/store_thread.h"
+#include "plugin/c10d/store/store_users.h"
 
 namespace chainmail::internal {
 
 class StoreLink final {
  public:
-  /// The link to `base`, which is no PrefixStore; made when this process has none. It works on a
-  /// clone, so that a thread that blocks in `base` blocks nobody here; but see clone_of().
+  /// The link to `base`, which is not a PrefixStore; created if this process has none. It uses a
+  /// clone, so that a thread that blocks in `base` does not block this one; but see clone_of().
   [[nodiscard]] static std::shared_ptr<StoreLink> to(const c10::intrusive_ptr<c10d::Store>& base);
   explicit StoreLink(const c10::intrusive_ptr<c10d::Store>& base);
 
-  /// Leaves it to the thread when that takes longer than a moment.
+  /// Returns after 200 ms at the latest; the thread finishes the rest.
   void set(const std::string& key, const std::string& value);
   void remove(const std::string& key);
   /// Throws TimeoutError when there is no answer in time.
@@ -40,30 +40,29 @@ class StoreLink final {
   [[nodiscard]] bool is_silent() const { return thread_.is_silent(); }
   /// Another connection to the store, for somebody who may block in it.
   [[nodiscard]] c10::intrusive_ptr<c10d::Store> clone(Deadline deadline);
-  /// Several steps at once, which are left to the thread when they take longer than a moment. The
-  /// task may run when its caller is gone.
-  void run_or_leave(std::function<void(c10d::Store&)> task);
+  /// Runs a task on the store's thread, see StoreThread::run_or_post(). It may outlive its caller.
+  void run_or_post(std::function<void(c10d::Store&)> task);
 
-  /// A group of this process begins to use the store.
+  /// A group of this process starts to use the store.
   void enter();
-  /// One that has entered uses it no more; see ServedGroups::leave(). Waits for the keys at most a
-  /// second.
+  /// A group that has entered stops using it; see StoreUsers::leave(). Waits for the keys at most
+  /// 1 s.
   void leave(const std::string& left, bool has_failed) noexcept;
 
-  /// What groups announce over this store; lives as long as somebody has it.
+  /// Failures that groups announce over this store; shared, and kept while in use.
   [[nodiscard]] std::shared_ptr<ops::FailureNews> news();
-  /// What `group` announces stands under this key.
+  /// The key of what `group` announces.
   [[nodiscard]] static std::string news_key_of(const std::string& group);
 
  private:
-  const c10::intrusive_ptr<c10d::Store> base_;  // kept, for its address is the link's name
+  const c10::intrusive_ptr<c10d::Store> base_;  // kept, since its address identifies the link
   StoreThread thread_;
-  const std::shared_ptr<ServedGroups> groups_;  ///< null unless it is a TCPStore
+  const std::shared_ptr<StoreUsers> users_;  ///< null unless it is a TCPStore
   std::mutex news_mutex_;
   std::weak_ptr<ops::FailureNews> news_;
 };
 
-/// The value of `key`; nothing when there is none. Blocks as `store` does, so it is for tasks.
+/// The value of `key`; nothing when there is none. May block in `store`: for tasks only.
 [[nodiscard]] std::optional<std::string> read_if_there(c10d::Store& store, const std::string& key);
 
 }  // namespace chainmail::internal

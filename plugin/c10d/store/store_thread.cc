@@ -27,11 +27,12 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// A healthy store needs some ten microseconds. Who can do without an answer waits no longer.
+// A healthy store needs some ten microseconds. Callers that need no answer wait no longer than
+// this.
 constexpr std::chrono::milliseconds kMoment{200};
 // A store that is only slow is not called silent.
 constexpr std::chrono::milliseconds kSilence{500};
-// Some hours of what the groups of a rank write down while nobody takes it.
+// What the groups of a rank write in some hours while the store does not answer.
 constexpr std::size_t kMostLeft = 4096;
 
 std::string describe(const c10d::Store& store) {
@@ -43,12 +44,11 @@ std::string describe(const c10d::Store& store) {
 
 }  // namespace
 
-/// What the thread works on; it owns this together with the StoreThread, which may be gone before
-/// the thread is.
+/// Shared by the thread and the StoreThread, which may be destroyed first.
 struct StoreThread::Shared {
   struct Request {
     Task task;
-    bool is_left = false;  ///< nobody waits for it
+    bool is_posted = false;  ///< its caller has returned
     bool is_done = false;
     std::any result;
     std::exception_ptr error;
@@ -59,7 +59,7 @@ struct StoreThread::Shared {
 
   void serve();
   void carry_out(Request& request);
-  void log_if_left(const Request& request) const;
+  void log_if_posted(const Request& request) const;
   bool is_stuck_for(Clock::duration time) const { return began && Clock::now() - *began > time; }
   TimeoutError no_answer() const;
 
@@ -84,8 +84,8 @@ StoreThread::StoreThread(const c10::intrusive_ptr<c10d::Store>& base)
 }
 
 StoreThread::~StoreThread() {
-  // A forked child has a copy of the thread's share and no thread, so that nothing is destroyed
-  // there that the thread was using.
+  // A forked child has a copy of the thread's reference but no thread, so nothing that the thread
+  // was using is destroyed there.
   if (is_of_other_process()) return;
   std::unique_lock lock(shared_->mutex);
   shared_->is_stopping = true;
@@ -103,14 +103,14 @@ StoreThread::~StoreThread() {
 }
 
 bool StoreThread::is_silent() const {
-  if (is_of_other_process()) return false;  // nobody is asked there
+  if (is_of_other_process()) return false;  // there is no thread
   const std::lock_guard lock(shared_->mutex);
   return shared_->is_stuck_for(kSilence);
 }
 
 bool StoreThread::is_of_other_process() const noexcept { return process_ != ::getpid(); }
 
-// The mutex may be held for ever in a forked child.
+// In a forked child the mutex may be held forever.
 void StoreThread::check_process() const {
   if (is_of_other_process()) {
     throw InvalidArgument("this process was forked from a rank (pid " + std::to_string(process_) +
@@ -127,14 +127,14 @@ std::any StoreThread::run(Task task, Deadline deadline) {
   shared_->given.notify_all();
   if (!shared_->done.wait_for(lock, deadline.left(), [&] { return request->is_done; })) {
     std::erase(shared_->waiting, request);
-    request->is_left = true;
+    request->is_posted = true;
     throw shared_->no_answer();
   }
   if (request->error) std::rethrow_exception(request->error);
   return std::move(request->result);
 }
 
-void StoreThread::run_or_leave(Task task) {
+void StoreThread::run_or_post(Task task) {
   check_process();
   const auto request = std::make_shared<Shared::Request>();
   request->task = std::move(task);
@@ -147,7 +147,7 @@ void StoreThread::run_or_leave(Task task) {
     shared_->done.wait_for(lock, limit.left());
   }
   if (request->is_done && request->error) std::rethrow_exception(request->error);
-  request->is_left = true;
+  request->is_posted = true;
 }
 
 TimeoutError StoreThread::Shared::no_answer() const {
@@ -178,7 +178,7 @@ void StoreThread::Shared::serve() {
     lock.lock();
     began.reset();
     request->is_done = true;
-    log_if_left(*request);
+    log_if_posted(*request);
     done.notify_all();
   }
   lock.unlock();
@@ -212,8 +212,8 @@ void StoreThread::Shared::carry_out(Request& request) {
   }
 }
 
-void StoreThread::Shared::log_if_left(const Request& request) const {
-  if (!request.is_left || !request.error) return;
+void StoreThread::Shared::log_if_posted(const Request& request) const {
+  if (!request.is_posted || !request.error) return;
   try {
     std::rethrow_exception(request.error);
   } catch (const std::exception& error) {

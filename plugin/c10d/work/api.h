@@ -2,11 +2,14 @@
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
 // The calls of c10d's Backend by name: in errors as c10d spells them, in profiles as Gloo's and
-// NCCL's groups do, behind "chainmail:".
+// NCCL's groups do, after "chainmail:".
 
 #pragma once
 
+#include <torch/csrc/distributed/c10d/Types.hpp>
 #include <torch/csrc/distributed/c10d/Work.hpp>
+
+#include <chrono>
 
 namespace chainmail::internal {
 
@@ -14,6 +17,13 @@ struct Api {
   c10d::OpType type;
   const char* name;
   const char* title;
+};
+
+/// How a call is to run, whatever options struct it came in.
+struct Call {
+  const Api& api;
+  std::chrono::milliseconds timeout = c10d::kUnsetTimeout;
+  bool is_async = true;
 };
 
 namespace api {

@@ -13,7 +13,7 @@
 
 namespace chainmail::internal {
 
-/// Begins the event in the calling thread. Costs nothing to speak of when nobody profiles.
+/// Begins the event in the calling thread. Nearly free when no profiler is active.
 class ProfiledCall {
  public:
   ProfiledCall(const char* title, at::TensorList tensors);
@@ -21,7 +21,7 @@ class ProfiledCall {
   ProfiledCall(const ProfiledCall&) = delete;
   ProfiledCall& operator=(const ProfiledCall&) = delete;
 
-  /// The event ends with `operation`, in whatever thread; else with this object.
+  /// The event ends with `operation`, in any thread; otherwise with this object.
   void end_with(ops::Operation& operation);
 
  private:

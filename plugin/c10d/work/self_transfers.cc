@@ -78,7 +78,7 @@ class SelfTransfer final : public ops::Operation {
 
   int source_rank() const noexcept override { return !is_send && is_done() ? rank_ : -1; }
 
-  /// For who has taken it out of the queue.
+  /// Called by whoever has taken it out of its queue.
   void end(const std::exception_ptr& error, ops::CallbackExecutor& executor) {
     std::vector<std::function<void()>> callbacks;
     {
@@ -135,7 +135,7 @@ SelfTransfers::SelfTransfers(const std::shared_ptr<ops::Group>& group, int globa
 
 SelfTransfers::~SelfTransfers() = default;
 
-// Its mutex may be held for ever in a forked child, and its thread does not exist there.
+// In a forked child the mutex may be held forever, and the thread does not exist.
 bool SelfTransfers::is_forked() const noexcept { return ::getpid() != process_; }
 
 void SelfTransfers::check_process(const std::string& who) const {
@@ -153,7 +153,7 @@ std::shared_ptr<ops::Operation> SelfTransfers::submit(const ops::Collective& col
   if (const auto error = group ? group->error() : nullptr) {
     std::rethrow_exception(ops::in_operation(mine->name(), error));
   }
-  const TransferPtr other = meet(mine);
+  const TransferPtr other = match(mine);
   if (!other) return mine;
   std::exception_ptr error;
   if (other->bytes != mine->bytes) {
@@ -170,40 +170,40 @@ std::shared_ptr<ops::Operation> SelfTransfers::submit(const ops::Collective& col
   return mine;
 }
 
-/// The other side, which is nobody else's from now on; null when `mine` has to wait for it.
-SelfTransfers::TransferPtr SelfTransfers::meet(const TransferPtr& mine) {
+/// Takes the matching transfer out of its queue; null when `mine` has to wait for it.
+SelfTransfers::TransferPtr SelfTransfers::match(const TransferPtr& mine) {
   const std::lock_guard lock(mutex_);
   if (is_closed_) {
     throw InvalidArgument(mine->name() + ": the group was shut down; create a new one");
   }
-  Lane& lane = lanes_[mine->tag];
-  if (lane.waiting.empty() || lane.waiting.front()->is_send == mine->is_send) {
-    lane.waiting.push_back(mine);
+  TagQueue& queue = queues_[mine->tag];
+  if (queue.waiting.empty() || queue.waiting.front()->is_send == mine->is_send) {
+    queue.waiting.push_back(mine);
     start_thread();
     return nullptr;
   }
-  const TransferPtr other = lane.waiting.front();
-  lane.waiting.pop_front();
-  lane.last_end = Clock::now();
-  if (lane.waiting.empty()) lanes_.erase(mine->tag);
+  const TransferPtr other = queue.waiting.front();
+  queue.waiting.pop_front();
+  queue.last_end = Clock::now();
+  if (queue.waiting.empty()) queues_.erase(mine->tag);
   return other;
 }
 
-/// One whose time is over, out of the queue. As between ranks, the time of each begins with the end
-/// of the one before.
+/// Takes one whose time limit has passed out of its queue. As between ranks, the time of each
+/// starts when the one before ends.
 SelfTransfers::TransferPtr SelfTransfers::take_late() {
   const auto now = Clock::now();
   const std::lock_guard lock(mutex_);
-  for (auto place = lanes_.begin(); place != lanes_.end(); ++place) {
-    Lane& lane = place->second;
+  for (auto place = queues_.begin(); place != queues_.end(); ++place) {
+    TagQueue& queue = place->second;
     const auto late =
-        std::find_if(lane.waiting.begin(), lane.waiting.end(), [&](const TransferPtr& transfer) {
-          return now >= std::max(transfer->submitted, lane.last_end) + transfer->limit;
+        std::find_if(queue.waiting.begin(), queue.waiting.end(), [&](const TransferPtr& transfer) {
+          return now >= std::max(transfer->submitted, queue.last_end) + transfer->limit;
         });
-    if (late == lane.waiting.end()) continue;
+    if (late == queue.waiting.end()) continue;
     const TransferPtr transfer = *late;
-    lane.waiting.erase(late);
-    if (lane.waiting.empty()) lanes_.erase(place);
+    queue.waiting.erase(late);
+    if (queue.waiting.empty()) queues_.erase(place);
     return transfer;
   }
   return nullptr;
@@ -212,14 +212,14 @@ SelfTransfers::TransferPtr SelfTransfers::take_late() {
 std::vector<SelfTransfers::TransferPtr> SelfTransfers::take_all() {
   const std::lock_guard lock(mutex_);
   std::vector<TransferPtr> all;
-  for (const auto& [tag, lane] : lanes_) {
-    all.insert(all.end(), lane.waiting.begin(), lane.waiting.end());
+  for (const auto& [tag, queue] : queues_) {
+    all.insert(all.end(), queue.waiting.begin(), queue.waiting.end());
   }
-  lanes_.clear();
+  queues_.clear();
   return all;
 }
 
-/// Makes the group dead; returns what it is dead of, which may be something earlier.
+/// Fails the group; returns its error, which may be an earlier one.
 std::exception_ptr SelfTransfers::fail_group(const std::exception_ptr& error) {
   const auto group = group_.lock();
   if (!group) return error;
@@ -262,7 +262,7 @@ void SelfTransfers::close() {
                       std::to_string(global_rank_) + " and itself had met its other side")));
 }
 
-/// Where no thread can be had, those who wait look themselves.
+/// If no thread can be started, callers that wait check by themselves.
 void SelfTransfers::start_thread() {
   if (thread_.joinable()) return;
   try {
@@ -281,7 +281,7 @@ void SelfTransfers::run() {
   int idle = 0;
   std::unique_lock lock(mutex_);
   while (!stop_.wait_for(lock, kPeriod, [this] { return is_closed_; })) {
-    idle = lanes_.empty() ? idle + 1 : 0;
+    idle = queues_.empty() ? idle + 1 : 0;
     if (idle > kIdleRounds) {
       thread_.detach();  // start_thread() makes another
       return;

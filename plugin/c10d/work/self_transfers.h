@@ -2,11 +2,11 @@
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
 // Sends of a rank to itself, as torch's isend and irecv and batches of them allow: a copy, made
-// when both sides have been called. The n-th send with a tag meets the n-th receive with it.
+// when both sides have been called. The n-th send with a tag matches the n-th receive with it.
 //
 // They fail as those between ranks do: one whose other side is not called within its time limit,
-// and two that differ in length, end their group; with the group they all end. A thread sees to it
-// while some wait for their other side, and for about 2 s more.
+// and two that differ in length, fail their group, and with the group all of them fail. A thread
+// checks that while some are waiting, and for about 2 s more.
 //
 // Thread-safe. Callbacks run where those of the group do.
 
@@ -45,25 +45,25 @@ class SelfTransfers final : public std::enable_shared_from_this<SelfTransfers> {
   /// InvalidArgument after close() or in a forked child.
   [[nodiscard]] std::shared_ptr<ops::Operation> submit(const ops::Collective& collective);
 
-  /// Throws InvalidArgument on behalf of `who` in a forked child.
+  /// Throws InvalidArgument that names `who` in a forked child.
   void check_process(const std::string& who) const;
-  /// Ends those that have not met, with the group's failure if there is one. Called often by the
-  /// thread and by who waits for a transfer.
+  /// Ends waiting transfers that are late, or all of them if the group has failed. Called often by
+  /// the thread and by callers that wait.
   void look();
-  /// Ends those that have not met with `error`.
+  /// Ends all waiting transfers with `error`.
   void fail_all(const std::exception_ptr& error);
-  /// The same because the group goes, and ends the thread; later submits throw. Idempotent.
+  /// The same on shutdown, and ends the thread; later submits throw. Idempotent.
   void close();
 
  private:
   using TransferPtr = std::shared_ptr<SelfTransfer>;
-  /// Those with one tag that wait for their other side: all sends, or all receives.
-  struct Lane {
+  /// The waiting transfers with one tag: all sends, or all receives.
+  struct TagQueue {
     std::deque<TransferPtr> waiting;
-    std::chrono::steady_clock::time_point last_end{};  ///< of the latest that has met it
+    std::chrono::steady_clock::time_point last_end{};  ///< of the latest match
   };
 
-  TransferPtr meet(const TransferPtr& mine);
+  TransferPtr match(const TransferPtr& mine);
   TransferPtr take_late();
   std::vector<TransferPtr> take_all();
   std::exception_ptr fail_group(const std::exception_ptr& error);
@@ -78,7 +78,7 @@ class SelfTransfers final : public std::enable_shared_from_this<SelfTransfers> {
   const pid_t process_;
   std::mutex mutex_;
   std::condition_variable stop_;
-  std::map<std::uint32_t, Lane> lanes_;  // by tag, with somebody waiting in each
+  std::map<std::uint32_t, TagQueue> queues_;  // by tag, none of them empty
   bool is_closed_ = false;
   bool has_warned_ = false;
   std::thread thread_;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-// A collective on its way, as c10d's callers see it: Work and Future over an engine operation.
+// A running collective as c10d's callers see it: Work and Future over an engine operation.
 //
-// Thread-safe. The tensors live until the operation is done even when nobody keeps the Work.
+// Thread-safe. The tensors live until the operation is done even if the Work is dropped.
 
 #pragma once
 
@@ -22,21 +22,21 @@
 
 namespace chainmail::internal {
 
-/// What an operation has of its caller.
+/// The caller's tensors of an operation.
 struct PayloadContents {
   std::vector<at::Tensor> results;             ///< what result() and the Future give
   std::vector<std::vector<at::Tensor>> lists;  ///< the same by lists, where c10d has several
   std::vector<at::Tensor> shown;               ///< for error messages; empty: the results
   /// With the results, all that the operation reads or writes: the caller's tensors and packed
-  /// copies. Filled by places.h and ChainmailBackend::launch.
+  /// copies. Filled by buffers.h and ChainmailBackend::launch.
   std::vector<at::Tensor> keep;
   std::function<void()> copy_out;  ///< from packed copies to results, after success
   std::exception_ptr copy_error;   ///< what it threw, maybe Python's; valid after Payload::finish
 };
 
 /// The tensors of one operation. The operation owns it (Collective::keep), and so does the Work.
-/// When a thread of the engine lets go of it last, `executor` frees its contents, as tensors may
-/// belong to Python.
+/// If a thread of the engine drops the last reference, `executor` frees its contents, since tensors
+/// may belong to Python.
 class Payload : public PayloadContents {
  public:
   explicit Payload(std::shared_ptr<ops::CallbackExecutor> executor = nullptr) noexcept;
@@ -51,10 +51,9 @@ class Payload : public PayloadContents {
   c10::TypePtr type() const;
   c10::IValue value() const;
 
-  /// For the caller's thread, before finish(): in the mode that it is in now copy_out will run.
+  /// Called by the caller's thread before finish(): copy_out will run in its present mode.
   void note_mode() noexcept;
-  /// Runs copy_out once, whoever comes first; others wait for it. Called when the operation is
-  /// done.
+  /// Runs copy_out once; concurrent callers wait for it. Called when the operation is done.
   void finish(const ops::Operation& operation) noexcept;
 
  private:
@@ -63,12 +62,12 @@ class Payload : public PayloadContents {
   std::once_flag once_;
 };
 
-/// How long Work::wait(timeout) waits: without limit for 0, not at all for the negative rest of
-/// time that a caller has used up.
+/// How long Work::wait(timeout) waits: without limit for 0, not at all for a negative timeout,
+/// which is what is left of a time that has passed.
 [[nodiscard]] std::optional<std::chrono::milliseconds> limit_of_wait(
     std::chrono::milliseconds timeout);
 
-/// Ends the group of an operation that is given up.
+/// Aborts the group of an operation.
 void abort_group(const std::weak_ptr<ops::Group>& group, c10d::OpType type, std::uint64_t sequence,
                  int rank);
 

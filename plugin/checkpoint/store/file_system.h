@@ -49,7 +49,7 @@ void make_folders(FileSystem& files, const std::string& path);
 /// @param expected_bytes  what it has to have; otherwise CheckpointError before anything is read
 [[nodiscard]] std::string read_whole_file(const std::string& path, std::uint64_t expected_bytes);
 
-/// The same for a file whose size nobody knows; at most `limit_bytes`.
+/// The same for a file of unknown size; at most `limit_bytes`.
 [[nodiscard]] std::string read_small_file(const std::string& path, std::uint64_t limit_bytes);
 
 }  // namespace chainmail::internal

@@ -8,7 +8,7 @@
 //   gen-000000001000.old    complete; a crash came between the two renames that replaced it
 //
 // At every moment, whatever call was the last one, all generations are there that were complete
-// before it, but for those that prune_generations() was asked to remove.
+// before it, except for those that prune_generations() was asked to remove.
 //
 // Errors of the file system are SystemError. One process at a time changes a folder, but
 // write_generation_file() may be called by several.
@@ -58,8 +58,8 @@ void publish_generation(FileSystem& files, const std::string& run_folder, const 
 void discard_generation(FileSystem& files, const std::string& run_folder,
                         std::int64_t iteration) noexcept;
 
-/// Removes generations older than `newest`, but for the last `keep` - 1 whose files are all there.
-/// `newest` has just been published; what is newer is not touched.
+/// Removes generations older than `newest`, except for the last `keep` - 1 whose files are all
+/// there. `newest` has just been published; what is newer is not touched.
 void prune_generations(FileSystem& files, const std::string& run_folder, std::int64_t newest,
                        int keep);
 

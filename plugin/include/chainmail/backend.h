@@ -36,8 +36,8 @@ struct BackendOptions {
 };
 
 /// Creates a process group over `store` and registers it under options.group_name, so that
-/// functional collectives and `torch.ops.chainmail.*` find it. Collective over all ranks.
-/// CPU and CUDA tensors. Keep the returned pointer: the registry holds it weakly.
+/// functional collectives and the operators of torch.ops.chainmail find it. Collective over all
+/// ranks. CPU and CUDA tensors. Keep the returned pointer: the registry holds it weakly.
 /// @throws InvalidArgument  unknown algorithm, wire or cross; rank or size out of range; a timeout
 ///                          that is not positive; MPI asked for where it cannot be used
 /// @throws TimeoutError     a rank did not come within options.timeout

@@ -15,6 +15,7 @@ namespace chainmail {
 /// program asks for; names the file. What lies on disk is untouched, and the communicator usable.
 class CHAINMAIL_API CheckpointError : public Error {
  public:
+  /// `message` is returned by what().
   explicit CheckpointError(const std::string& message);
   ~CheckpointError() override;
 };

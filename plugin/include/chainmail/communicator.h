@@ -4,9 +4,7 @@
 // The group of ranks that a data-parallel program trains with; ChainerMN's communicator.
 //
 // Collective by contract: every rank creates, uses and destroys its communicators in the same
-// order; send and recv concern two ranks only. One thread per rank calls a communicator at a time.
-// Tensors are dense, of any shape and layout. Those that are moved as new tensors are on the CPU,
-// of any type.
+// order; send and recv concern two ranks only. One thread per rank uses a communicator at a time.
 
 #pragma once
 
@@ -25,11 +23,12 @@
 
 #include <chainmail/error.h>
 #include <chainmail/export.h>
-#include <chainmail/object_containers.h>
 #include <chainmail/objects.h>
+#include <chainmail/train/object_containers.h>
 
 namespace chainmail {
 
+/// How a communicator exchanges data; the same on all ranks.
 struct CommunicatorOptions {
   /// What float32 gradients are rounded to between nodes: kHalf, kBFloat16; kFloat or unset: as
   /// stored, as are those of other types whatever this says.
@@ -39,85 +38,138 @@ struct CommunicatorOptions {
   std::size_t object_chunk_bytes = std::size_t{256} << 20;  ///< objects travel in such pieces
 };
 
+/// The ranks of a job, or of a part of it. Created by create_communicator() and split().
+///
+/// Thread rule: one thread per rank uses a communicator at a time.
+///
+/// Collective rule: every rank calls the same members in the same order. Members that say "Local"
+/// and send() and recv() are exempt.
+///
+/// Blocking: on the CPU every member blocks until this rank's part is done. allreduce() and
+/// allreduce_mean() of GPU tensors are queued on the current stream instead.
+///
+/// Errors: in addition to those at each member, everything that communicates throws
+/// @throws InvalidArgument  after finalize(), and for this rank's mistakes, found before anything
+/// is
+///                          sent; the communicator stays usable
+/// @throws MismatchError    ranks called different operations, or with different shapes or types
+/// @throws TimeoutError     no progress within the timeout; names the ranks that were not seen
+/// @throws PeerError        a rank has ended, was cut off, or called abort()
+///
+/// All but InvalidArgument leave the communicator dead on all ranks: later calls throw the same
+/// error; make a new communicator to go on.
 class CHAINMAIL_API Communicator {
  public:
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
-  ~Communicator();  ///< Waits for queued work; ends at once when unwinding or failed.
+  /// Waits for queued work. During unwinding by an exception it aborts the communicator instead, so
+  /// that the other ranks learn of it.
+  ~Communicator();
 
-  int rank() const noexcept;  ///< 0 .. size()-1
+  /// This rank, 0 .. size()-1. Local, as are the next six.
+  int rank() const noexcept;
+  /// The number of ranks.
   int size() const noexcept;
-  int intra_rank() const noexcept;  ///< rank within this node
-  int intra_size() const noexcept;  ///< ranks on this node
-  int inter_rank() const noexcept;  ///< index of this node; nodes are ordered by smallest rank
-  int inter_size() const noexcept;  ///< number of nodes
-  const std::string& name() const noexcept;  ///< "hierarchical", as given to create_communicator
-  const CommunicatorOptions& config() const noexcept;  ///< as given; kept by split()
-  /// How long this rank's steps have waited so far for gradients of others to come in.
+  /// The rank within this node.
+  int intra_rank() const noexcept;
+  /// The number of ranks on this node.
+  int intra_size() const noexcept;
+  /// The index of this node; nodes are ordered by their smallest rank.
+  int inter_rank() const noexcept;
+  /// The number of nodes.
+  int inter_size() const noexcept;
+  /// Such as "hierarchical", as given to create_communicator().
+  const std::string& name() const noexcept;
+  /// The options as given; kept by split(). Local.
+  const CommunicatorOptions& config() const noexcept;
+  /// How long this rank's steps have waited so far for the gradients of other ranks. Local.
   std::chrono::nanoseconds waited() const noexcept;
 
-  /// Replaces each tensor by its element-wise sum over all ranks, in place. Dense tensors, any
-  /// shape and layout, on the CPU, where it blocks, or on one GPU, where it is queued on the
-  /// current stream. Lists must agree by position on every rank.
+  /// Replaces each tensor by its element-wise sum over all ranks, in place, never rounded. Dense
+  /// tensors of any shape, layout and numeric type, on the CPU or all on one GPU; lists agree by
+  /// position on every rank.
+  /// @throws InvalidArgument  a tensor that is not dense, overlaps itself, or is on another device
   void allreduce(at::ArrayRef<at::Tensor> tensors);
-  /// The same with the mean; floating-point tensors. Exchanged as the communicator's name says:
-  /// "naive" one by one, all others packed into one buffer, rounded to allreduce_grad_dtype between
-  /// nodes.
+  /// The same with the mean, for floating-point tensors. Exchanged as the communicator's name says:
+  /// "naive" one by one, all others packed into one buffer, and float32 rounded to
+  /// allreduce_grad_dtype between nodes.
+  /// @throws InvalidArgument  as allreduce(); a tensor that is not floating-point
   void allreduce_mean(at::ArrayRef<at::Tensor> tensors);
-  /// Gives every rank the tensors of `root`, bit for bit, in place.
+  /// Gives every rank the tensors of `root`, bit for bit, in place. Dense tensors of any type and
+  /// device; lists agree by position on every rank.
+  /// @throws InvalidArgument  as allreduce(); root is not a rank
   void bcast(at::ArrayRef<at::Tensor> tensors, int root = 0);
 
-  // New tensors, contiguous, whose types and shapes only their senders know. What one rank cannot
-  // pass (not dense, not one per rank ...) is an InvalidArgument that names it on all ranks.
-
-  /// root's tensor on every rank; what others pass is ignored.
+  /// root's tensor on every rank, as a new contiguous tensor; what others pass is ignored. As for
+  /// all members that return tensors, types and shapes may differ between ranks, tensors are dense
+  /// and on the CPU.
+  /// @throws InvalidArgument  on all ranks, naming the rank: a tensor that cannot be sent
   [[nodiscard]] at::Tensor bcast_tensor(const at::Tensor& tensor, int root = 0);
-  /// Everybody's tensor in rank order; at root only, nothing elsewhere.
+  /// The tensors of all ranks in rank order at root, nothing elsewhere.
+  /// @throws InvalidArgument  as bcast_tensor()
   [[nodiscard]] std::vector<at::Tensor> gather(const at::Tensor& tensor, int root = 0);
+  /// The tensors of all ranks in rank order, on every rank.
+  /// @throws InvalidArgument  as bcast_tensor()
   [[nodiscard]] std::vector<at::Tensor> allgather(const at::Tensor& tensor);
-  /// The own one of root's `tensors`, one per rank (tensor.unbind() of one with a row per rank);
-  /// what others pass is ignored.
+  /// This rank's tensor out of root's `tensors`, one per rank (`tensor.unbind()` for a tensor with
+  /// a row per rank); what others pass is ignored.
+  /// @throws InvalidArgument  as bcast_tensor(); not one tensor per rank
   [[nodiscard]] at::Tensor scatter(at::ArrayRef<at::Tensor> tensors, int root = 0);
-  /// Sends one tensor to every rank and returns what each rank had for this one.
+  /// Sends tensors[r] to each rank r and returns what each rank sent to this one, in rank order.
+  /// @throws InvalidArgument  as scatter()
   [[nodiscard]] std::vector<at::Tensor> alltoall(at::ArrayRef<at::Tensor> tensors);
-  /// Gives `destination` a tensor, or a list; large ones wait for its recv(). The n-th send with a
-  /// tag meets the n-th recv with that tag.
+  /// Sends a tensor, or a list, to `destination`; large ones wait for its recv(). The n-th send
+  /// with a tag matches the n-th recv with that tag. Only the two ranks call.
+  /// @throws InvalidArgument  a tensor that cannot be sent; a negative tag; no other rank
   void send(at::ArrayRef<at::Tensor> tensors, int destination, int tag = 0);
+  /// The tensors that `source` sends with that tag. Only the two ranks call.
+  /// @throws InvalidArgument  a negative tag; no other rank
   [[nodiscard]] std::vector<at::Tensor> recv(int source, int tag = 0);
 
-  // Objects of the types in <chainmail/objects.h>, the same type on every rank, or it is a
-  // MismatchError on all of them.
-
-  /// root's object on every rank; what others pass is ignored.
+  /// root's object on every rank; what others pass is ignored. As for all members on objects, T is
+  /// a type of <chainmail/objects.h>, the same on every rank.
+  /// @throws MismatchError  on all ranks: the ranks pass different types
   template <IsObject T>
   [[nodiscard]] T bcast_obj(const T& object, int root = 0);
+  /// The same for bytes.
   [[nodiscard]] std::string bcast_obj(const std::string& bytes, int root = 0);
-  /// Everybody's object in rank order; lengths may differ.
+  /// The objects of all ranks in rank order, on every rank; lengths may differ.
+  /// @throws MismatchError  on all ranks: the ranks pass different types
   template <IsObject T>
   [[nodiscard]] std::vector<T> allgather_obj(const T& object);
+  /// The same for bytes.
   [[nodiscard]] std::vector<std::string> allgather_obj(const std::string& bytes);
-  /// The same at root only, nothing elsewhere.
+  /// The objects of all ranks in rank order at root, nothing elsewhere.
+  /// @throws MismatchError  on all ranks: the ranks pass different types
   template <IsObject T>
   [[nodiscard]] std::vector<T> gather_obj(const T& object, int root = 0);
   /// The objects of all ranks added with +, in rank order: the same on every rank.
+  /// @throws MismatchError  on all ranks: the ranks pass different types
   template <IsObject T>
   [[nodiscard]] T allreduce_obj(const T& object);
+  /// Sends an object, as send() does tensors. Only the two ranks call.
   template <IsObject T>
   void send_obj(const T& object, int destination, int tag = 0);
+  /// The object that `source` sends with that tag. Only the two ranks call.
+  /// @throws MismatchError  it is of another type
   template <IsObject T>
   [[nodiscard]] T recv_obj(int source, int tag = 0);
 
+  /// Returns when all ranks have called it.
   void barrier();
   /// New communicators: ranks with equal `color` form one, ordered by (`key`, rank); the
-  /// configuration is kept. Collective over all ranks.
+  /// configuration is kept. Collective over all ranks of this communicator.
   [[nodiscard]] std::shared_ptr<Communicator> split(int color, int key);
-  /// Ends the communicator: pending and later calls on all ranks throw.
+  /// Ends the communicator: pending and later calls on all ranks throw PeerError. Local, any
+  /// thread.
   void abort(const std::string& reason);
   /// Waits for queued work and closes connections; later calls throw InvalidArgument. Idempotent.
   void finalize();
 
   struct Impl;
-  explicit Communicator(std::unique_ptr<Impl> impl) noexcept;  // used by create_communicator
+  /// Used by create_communicator() and split().
+  explicit Communicator(std::unique_ptr<Impl> impl) noexcept;
+  /// For Chainmail's own sources.
   Impl& impl() noexcept { return *impl_; }
 
  private:
@@ -168,15 +220,19 @@ T Communicator::recv_obj(int source, int tag) {
 }
 
 /// Joins the job described by the environment (launcher, torchrun, mpirun, srun, or alone).
+/// Collective over all ranks of the job.
 ///
+/// @param options  the same on all ranks
 /// @param name  naive, flat, hierarchical, two_dimensional, single_node or auto, which picks by
 ///              size and shape of the nodes and says so in one log line. For gradients on GPUs also
 ///              pure_nccl and non_cuda_aware. To compare with: gloo and, on GPUs, nccl, torch's own
 ///              process groups, which have neither wire dtypes nor our errors
-/// @throws InvalidArgument  unknown name (the message lists the known ones), a wire dtype that is
-///                          no float16, bfloat16 or float32, single_node over several nodes, a
-///                          name that needs CUDA where there is none
-/// @throws TimeoutError     a rank did not come
+/// @throws InvalidArgument  unknown name (the message lists the known ones), a wire dtype other
+/// than
+///                          float16, bfloat16 and float32, single_node over several nodes, a name
+///                          that needs CUDA where there is none
+/// @throws TimeoutError     a rank did not join; names it
+/// @throws PeerError        a rank ended before it joined
 [[nodiscard]] CHAINMAIL_API std::shared_ptr<Communicator> create_communicator(
     std::string_view name = "hierarchical", const CommunicatorOptions& options = {});
 

@@ -19,7 +19,7 @@ namespace chainmail {
 /// @param who  begins the message: "--device cuda needs CUDA: there is no NVIDIA driver here ..."
 /// @throws InvalidArgument  says in one sentence what is missing: a LibTorch for CUDA, the driver,
 /// a
-///                          GPU, NCCL, libchainmail_cuda.so
+///                          GPU, NCCL or libchainmail_cuda.so
 CHAINMAIL_API void load_cuda(const std::string& who = "this program");
 
 }  // namespace chainmail

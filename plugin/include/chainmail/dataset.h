@@ -20,12 +20,13 @@
 
 namespace chainmail {
 
+/// How a dataset is shared among the ranks. The values of `root` hold for all ranks.
 struct ScatterOptions {
-  bool shuffle = false;
+  bool shuffle = false;  ///< in a random order instead of that of the dataset
   /// Of the shuffle; the same seed always gives the same samples to the same rank. Unset: root
   /// draws one. The root's value holds for all ranks.
   std::optional<std::uint64_t> seed = std::nullopt;
-  int root = 0;
+  int root = 0;  ///< whose options hold
   /// True: every rank has ceil(N/P) samples, so that all take the same number of steps; neighbours
   /// share some. False: no sample twice, lengths differ by one at most.
   bool force_equal_length = true;
@@ -33,8 +34,8 @@ struct ScatterOptions {
 
 /// Positions [begin, end) of one rank.
 struct IndexRange {
-  std::int64_t begin = 0;
-  std::int64_t end = 0;
+  std::int64_t begin = 0;  ///< the first position
+  std::int64_t end = 0;    ///< one past the last
   /// Positions [begin, unique_end) of all ranks cover everything exactly once.
   std::int64_t unique_end = 0;
 };
@@ -92,17 +93,22 @@ class SubDataset
           SubDataset<D>,
           std::decay_t<decltype(internal::sample_of(std::declval<D&>(), std::size_t{}))>> {
  public:
+  /// What get() returns: what the whole dataset has.
   using Sample = std::decay_t<decltype(internal::sample_of(std::declval<D&>(), std::size_t{}))>;
 
+  /// The samples `scattered.indices` of `dataset`, which it shares. Local.
   SubDataset(std::shared_ptr<D> dataset, ScatteredIndices scattered)
       : dataset_(std::move(dataset)), scattered_(std::move(scattered)) {}
 
+  /// Sample `index` of this rank, from 0.
+  /// @throws std::out_of_range  no such sample
   Sample get(std::size_t index) override {
     return internal::sample_of(*dataset_, static_cast<std::size_t>(scattered_.indices.at(index)));
   }
+  /// Samples of this rank.
   std::optional<std::size_t> size() const override { return scattered_.indices.size(); }
 
-  /// Into the whole dataset.
+  /// Positions of this rank's samples in the whole dataset.
   const std::vector<std::int64_t>& indices() const noexcept { return scattered_.indices; }
   /// The samples without those that another rank has too: what an evaluator should go through.
   SubDataset without_duplicates() const {
@@ -110,6 +116,7 @@ class SubDataset
     unique.indices.resize(unique.unique_count);
     return SubDataset(dataset_, std::move(unique));
   }
+  /// The whole dataset.
   D& whole() const noexcept { return *dataset_; }
 
  private:
@@ -128,6 +135,7 @@ template <typename D>
   return SubDataset<D>(std::move(dataset), scatter_indices(size, communicator, options));
 }
 
+/// The same for a dataset by value.
 template <typename D>
 [[nodiscard]] SubDataset<D> scatter_dataset(D dataset,
                                             const std::shared_ptr<Communicator>& communicator,
@@ -139,15 +147,18 @@ template <typename D>
 /// no input.
 class EmptyDataset : public torch::data::datasets::Dataset<EmptyDataset, std::tuple<>> {
  public:
+  /// `size` samples without content.
   explicit EmptyDataset(std::size_t size) : size_(size) {}
+  /// An empty tuple, whatever the index.
   std::tuple<> get(std::size_t /*index*/) override { return {}; }
+  /// As given to the constructor.
   std::optional<std::size_t> size() const override { return size_; }
 
  private:
   std::size_t size_;
 };
 
-/// Local.
+/// An EmptyDataset as long as `dataset`. Local.
 template <typename D>
 [[nodiscard]] EmptyDataset create_empty_dataset(const D& dataset) {
   return EmptyDataset(static_cast<std::size_t>(internal::size_of_dataset(dataset)));

@@ -33,21 +33,22 @@ struct ImageSet {
 
 /// Where a dataset was found.
 struct DatasetLocation {
-  std::string directory;
-  std::string origin;  ///< "--data", "CHAINMAIL_DATA", "~/.cache/chainmail", a package's name
+  std::string directory;  ///< that has the files
+  std::string origin;     ///< "--data", "CHAINMAIL_DATA", "~/.cache/chainmail", a package's name
 };
 
 /// Looks for the folder with the files of `dataset` ("mnist", "fashion_mnist"): `directory` when
-/// not empty, else $CHAINMAIL_DATA/<dataset>, else ~/.cache/chainmail/<dataset>, else for
+/// not empty, else `$CHAINMAIL_DATA/DATASET`, else `~/.cache/chainmail/DATASET`, else for
 /// fashion_mnist Debian's package dataset-fashion-mnist. A place that is named but has no data is
 /// an error for `directory`, and passed over otherwise.
 /// @throws InvalidArgument  unknown dataset, or not found: lists the places and what to do
 [[nodiscard]] CHAINMAIL_API DatasetLocation find_dataset(std::string_view dataset,
                                                          const std::string& directory = "");
 
-/// Reads one part of an MNIST-like dataset: the files <prefix>-images-idx3-ubyte and
-/// <prefix>-labels-idx1-ubyte, with .gz or without. Labels must be below `classes`.
-/// @throws as read_idx; InvalidArgument when images and labels differ in number
+/// Reads one part of an MNIST-like dataset: the files `PREFIX-images-idx3-ubyte` and
+/// `PREFIX-labels-idx1-ubyte`, with .gz or without. Labels must be below `classes`.
+/// @throws SystemError      as read_idx()
+/// @throws InvalidArgument  as read_idx(); images and labels differ in number; a label is too large
 [[nodiscard]] CHAINMAIL_API ImageSet read_image_set(const std::string& directory,
                                                     const std::string& prefix,
                                                     std::int64_t classes = 10);

@@ -3,8 +3,8 @@
 
 // Objects as bytes, for Communicator's bcast_obj and its kin: numbers, enumerations and other
 // trivially copyable types without pointers, strings, tensors, and vectors, arrays, pairs, tuples,
-// optionals, maps and sets of all these (<chainmail/object_containers.h>). Specialise ObjectCodec
-// for others.
+// optionals, maps and sets of all these (<chainmail/train/object_containers.h>). Specialise
+// ObjectCodec for others.
 //
 // Pure functions. The ranks of a job run the same program, so bytes are as memory has them; every
 // length is checked against what is there.
@@ -27,42 +27,55 @@
 
 namespace chainmail {
 
+/// Collects the bytes of an object.
 class ObjectWriter {
  public:
+  /// Appends bytes.
   void put(const void* data, std::size_t bytes) {
     bytes_.append(static_cast<const char*>(data), bytes);
   }
+  /// Appends a number of elements, as 8 bytes.
   void put_count(std::size_t count) {
     const std::uint64_t wide = count;
     put(&wide, sizeof wide);
   }
+  /// All that was appended.
   std::string take() { return std::move(bytes_); }
 
  private:
   std::string bytes_;
 };
 
+/// Takes the bytes of an object apart. Every length is checked against what is left.
 class CHAINMAIL_API ObjectReader {
  public:
+  /// `bytes` must live as long as this.
   explicit ObjectReader(std::string_view bytes) : bytes_(bytes) {}
+  /// Bytes that are left.
   std::size_t remaining() const noexcept { return bytes_.size(); }
+  /// The next bytes.
   /// @throws MismatchError  fewer bytes are left; so for all that read
   std::string_view take(std::size_t bytes);
+  /// Copies the next bytes to `data`.
   void get(void* data, std::size_t bytes) {
     const std::string_view taken = take(bytes);
     if (bytes != 0) {
       std::memcpy(data, taken.data(), bytes);
     }
   }
-  /// Of elements that follow, each of at least `element_bytes`.
+  /// The number of elements that follow, each of at least `element_bytes`.
   std::size_t get_count(std::size_t element_bytes);
+  /// @throws MismatchError  bytes are left
   void expect_end() const;
 
  private:
   std::string_view bytes_;
 };
 
-/// How T becomes bytes: static name(), write(object, writer) and read(reader).
+/// How T becomes bytes: static name(), write(object, writer) and read(reader). Specialise it for
+/// own types. There are specialisations for trivially copyable types without pointers, std::string
+/// and at::Tensor (dense, on the CPU, or undefined), and those in
+/// <chainmail/train/object_containers.h>.
 template <typename T>
 struct ObjectCodec;
 
@@ -87,6 +100,7 @@ CHAINMAIL_API at::Tensor read_tensor(ObjectReader& reader);
 
 }  // namespace internal
 
+/// @cond
 template <typename T>
 requires internal::IsPlainObject<T>
 struct ObjectCodec<T> {
@@ -124,7 +138,7 @@ struct ObjectCodec<std::string> {
   }
 };
 
-/// Dense CPU tensors (InvalidArgument for others), and undefined ones.
+// Dense CPU tensors (InvalidArgument for others), and undefined ones.
 template <>
 struct ObjectCodec<at::Tensor> {
   static std::string name() { return "tensor"; }
@@ -134,12 +148,15 @@ struct ObjectCodec<at::Tensor> {
   static at::Tensor read(ObjectReader& reader) { return internal::read_tensor(reader); }
 };
 
-/// What the ranks compare: "map<string, float64>".
+/// @endcond
+
+/// The name of a type that the ranks compare: "map<string, float64>".
 template <IsObject T>
 std::string object_type() {
   return ObjectCodec<T>::name();
 }
 
+/// The bytes of an object.
 template <IsObject T>
 std::string to_bytes(const T& object) {
   if constexpr (std::is_same_v<T, std::string>) {
@@ -151,7 +168,8 @@ std::string to_bytes(const T& object) {
   }
 }
 
-/// @throws MismatchError  `bytes` are not those of a T
+/// The object of these bytes.
+/// @throws MismatchError  they are not those of a T
 template <IsObject T>
 T from_bytes(std::string_view bytes) {
   if constexpr (std::is_same_v<T, std::string>) {
@@ -164,6 +182,7 @@ T from_bytes(std::string_view bytes) {
   }
 }
 
+/// from_bytes() of each.
 template <IsObject T>
 std::vector<T> all_from_bytes(const std::vector<std::string>& all) {
   std::vector<T> objects;

@@ -15,16 +15,17 @@
 #include <torch/optim/optimizer.h>
 
 #include <chainmail/communicator.h>
-#include <chainmail/loss_scaler.h>
-#include <chainmail/module_ref.h>
+#include <chainmail/train/loss_scaler.h>
+#include <chainmail/train/module_ref.h>
 
 namespace chainmail {
 
+/// How gradients are averaged and applied; the same on all ranks.
 struct MultiNodeOptimizerOptions {
-  /// `&model` of a TORCH_MODULE holder, of any module or of a torch::jit::Module, or a shared
-  /// pointer. Its parameters and buffers are broadcast at construction and its gradients averaged,
-  /// with those of parameters that only the optimizer knows. Null: the optimizer's own parameters,
-  /// and no buffers: nobody can tell from parameters which buffers go with them.
+  /// A TORCH_MODULE holder, any module or a torch::jit::Module, or a pointer or shared pointer to
+  /// one. Its parameters and buffers are broadcast at construction and its gradients averaged, with
+  /// those of parameters that only the optimizer knows. Null: the optimizer's own parameters, and
+  /// no buffers: nobody can tell from parameters which buffers go with them.
   ModuleRef model = nullptr;
   /// A trainable parameter without a gradient on some ranks counts as zero there. False: that is a
   /// MismatchError on all ranks, naming parameter and ranks. In both cases a parameter without a
@@ -61,6 +62,7 @@ class ModelExchange;
 /// While one lives, backward leaves this rank's own gradients, which add up as usual.
 class CHAINMAIL_API NoSync {
  public:
+  /// Made by no_sync().
   explicit NoSync(internal::ModelExchange& model) noexcept;
   ~NoSync();
   NoSync(const NoSync&) = delete;
@@ -127,7 +129,9 @@ class CHAINMAIL_API MultiNodeOptimizer {
   /// Gives every rank the parameters, buffers and optimizer state of rank 0 again: after loading a
   /// file on rank 0, or after adding a layer and before its first forward. Collective.
   void synchronize();
+  /// The wrapped optimizer, for schedulers and its options. Do not step it.
   torch::optim::Optimizer& actual_optimizer() noexcept;
+  /// What load_state() takes. Local.
   [[nodiscard]] MultiNodeOptimizerState state() const;
   /// The same on all ranks. What does not fit (no loss scaler here or there, another model, buckets
   /// that do not overlap with backward) is left as it is. Gradients are dropped. Collective.

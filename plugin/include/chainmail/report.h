@@ -23,22 +23,25 @@ namespace chainmail {
 
 /// One report, usually at the end of an epoch.
 struct ReportEntry {
-  std::int64_t epoch = 0;
-  std::int64_t iteration = 0;
+  std::int64_t epoch = 0;                ///< whole ones done
+  std::int64_t iteration = 0;            ///< done, counted from the start of training
   double elapsed_time = 0.0;             ///< seconds
   std::map<std::string, double> values;  ///< such as "main/loss"
 };
 
 /// How far training is, between reports.
 struct TrainingProgress {
-  std::int64_t iteration = 0;  ///< done, counted from the start of training
-  std::int64_t iterations_per_epoch = 0;
-  std::int64_t epochs = 0;  ///< in all
+  std::int64_t iteration = 0;             ///< done, counted from the start of training
+  std::int64_t iterations_per_epoch = 0;  ///< of this rank
+  std::int64_t epochs = 0;                ///< in all
 };
 
+/// Something that shows or stores the values of a training program. To write one, override
+/// report().
 class CHAINMAIL_API Report {
  public:
   virtual ~Report();
+  /// Shows or stores one entry.
   virtual void report(const ReportEntry& entry) = 0;
   /// After each iteration; must be cheap.
   virtual void progress(const TrainingProgress& progress);
@@ -50,8 +53,8 @@ class CHAINMAIL_API Report {
 /// digits, as Chainer prints it.
 class CHAINMAIL_API PrintReport final : public Report {
  public:
-  /// `columns` are names of values, or epoch, iteration, elapsed_time. `clear_below` ends each
-  /// line's work with what a progress bar on a terminal needs: erasing what is below.
+  /// `columns` are names of values, or epoch, iteration, elapsed_time. `clear_below` erases what is
+  /// below each line, for a terminal that also shows a progress bar.
   PrintReport(std::vector<std::string> columns, std::ostream& out, bool clear_below = false);
   void report(const ReportEntry& entry) override;
 
@@ -102,7 +105,7 @@ class CHAINMAIL_API TensorBoardReport final : public Report {
   explicit TensorBoardReport(const std::string& folder);
   ~TensorBoardReport() override;
   void report(const ReportEntry& entry) override;
-  /// Of the event file.
+  /// The path of the event file.
   const std::string& path() const noexcept;
 
  private:
@@ -113,7 +116,9 @@ class CHAINMAIL_API TensorBoardReport final : public Report {
 /// Chainer's four lines (total, this epoch, counts, speed), redrawn in place a few times a second.
 class CHAINMAIL_API ProgressBar final : public Report {
  public:
+  /// Draws on `out`, which must be a terminal and live as long as this.
   explicit ProgressBar(std::ostream& out);
+  /// Does nothing: a bar shows progress only.
   void report(const ReportEntry& entry) override;
   void progress(const TrainingProgress& progress) override;
   void finish() override;
@@ -132,6 +137,7 @@ class CHAINMAIL_API ProgressBar final : public Report {
 /// The reports of a program: forwards to all of them on rank 0, does nothing on other ranks.
 class CHAINMAIL_API ReportList {
  public:
+  /// An empty list. Local.
   explicit ReportList(const Communicator& communicator);
   /// Constructs R(arguments...) on rank 0.
   template <typename R, typename... Arguments>
@@ -140,8 +146,11 @@ class CHAINMAIL_API ReportList {
       reports_.push_back(std::make_unique<R>(std::forward<Arguments>(arguments)...));
     }
   }
+  /// Calls report() of all.
   void report(const ReportEntry& entry);
+  /// Calls progress() of all.
   void progress(const TrainingProgress& progress);
+  /// Calls finish() of all.
   void finish();
 
  private:

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-#include <chainmail/evaluator.h>
+#include <chainmail/train/evaluator.h>
 
 #include <bit>
 #include <utility>
 #include <vector>
 
-#include <chainmail/agreement.h>
+#include <chainmail/train/agreement.h>
 
 #include "base/job/job_protocol.h"
-#include "plugin/train/communicator_impl.h"
+#include "plugin/train/communicator/communicator_impl.h"
 
 namespace chainmail {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-#include <chainmail/triggers.h>
+#include <chainmail/train/triggers.h>
 
 #include <limits>
 #include <optional>
@@ -9,7 +9,7 @@
 
 #include <ATen/ATen.h>
 
-#include <chainmail/agreement.h>
+#include <chainmail/train/agreement.h>
 
 #include "base/log.h"
 

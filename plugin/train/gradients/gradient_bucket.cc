@@ -95,8 +95,10 @@ at::Tensor dense_gradient(const NamedTensor& parameter) {
 }
 
 GradientBucket::GradientBucket(std::vector<NamedTensor> parameters, ops::Group& group,
-                               std::shared_ptr<const DeviceLane> lane)
-    : parameters_(std::move(parameters)), is_present_(parameters_.size()), lane_(std::move(lane)) {
+                               std::shared_ptr<const DeviceContext> context)
+    : parameters_(std::move(parameters)),
+      is_present_(parameters_.size()),
+      context_(std::move(context)) {
   const at::NoGradGuard no_grad;
   const c10::ScalarType dtype = parameters_.front().tensor.scalar_type();
   const auto element_size = static_cast<std::int64_t>(c10::elementSize(dtype));
@@ -120,7 +122,7 @@ GradientBucket::GradientBucket(std::vector<NamedTensor> parameters, ops::Group& 
     views_.push_back(view_like(flat_, begins[i], parameters_[i].tensor));
   }
   marks_ = flat_.narrow(0, total, 2 * count).view({2, count});
-  if (lane_) {
+  if (context_) {
     std::fill(is_present_.begin(), is_present_.end(), char{1});
     write_marks();
     all_present_ = marks_.clone();
@@ -131,18 +133,18 @@ GradientBucket::GradientBucket(std::vector<NamedTensor> parameters, ops::Group& 
 
 void GradientBucket::allocate(std::int64_t elements, c10::ScalarType dtype, ops::Group& group) {
   const auto bytes = static_cast<std::size_t>(elements) * c10::elementSize(dtype);
-  if (!lane_) {
+  if (!context_) {
     const auto memory = group.allocate(bytes);
     flat_ = at::from_blob(
         memory.get(), {elements}, [memory](void* /*data*/) {}, c10::TensorOptions(dtype));
     return;
   }
-  const c10::Device device = lane_->device();
+  const c10::Device device = context_->device();
   // Memory is registered with the communicators that are there: they are made now. Only sizes
   // matter for that.
   std::byte unused{};
-  lane_->group().prepare(mean_of(&unused, elements, dtype, group.options().wire));
-  const auto memory = lane_->group().allocate(bytes);
+  context_->group().prepare(mean_of(&unused, elements, dtype, group.options().wire));
+  const auto memory = context_->group().allocate(bytes);
   flat_ = at::for_blob(memory.get(), {elements})
               .options(c10::TensorOptions(dtype).device(device))
               .target_device(device)
@@ -209,14 +211,14 @@ void GradientBucket::start(ops::Group& group, ops::WireFormat wire, const Exchan
   // Ranks at different exchanges would average gradients of different steps without a word.
   collective.shape_hash =
       NumberHash().add(shape_hash_).add(number.step).add(number.in_step).value();
-  // The flat tensor is kept so that its memory outlives an operation nobody waits for any more.
+  // The flat tensor is kept so that its memory outlives an operation that is no longer waited for.
   collective.describe_shapes = [flat = flat_, shapes = shapes_, number] {
     return "gradients " + *shapes + " of step " + std::to_string(number.step) + ", exchange " +
            std::to_string(number.in_step);
   };
   collective.is_async = is_async;
   is_started_ = true;
-  if (lane_) {
+  if (context_) {
     start_on_device(collective);
   } else if (is_async) {
     operation_ = group.submit(std::move(collective));
@@ -226,9 +228,9 @@ void GradientBucket::start(ops::Group& group, ops::WireFormat wire, const Exchan
 }
 
 void GradientBucket::start_on_device(const ops::Collective& collective) {
-  const c10::Stream stream = lane_->begin(collective.is_async);
+  const c10::Stream stream = context_->begin(collective.is_async);
   const c10::StreamGuard on(stream);
-  queued_ = lane_->issue({&collective, 1}, stream);
+  queued_ = context_->issue({&collective, 1}, stream);
   if (collective.is_async) {
     end_.emplace(stream.device_type());
     end_->record(stream);
@@ -242,7 +244,7 @@ void GradientBucket::wait() {
     }
     queued_.reset();
     if (end_) {
-      const c10::Device device = lane_->device();
+      const c10::Device device = context_->device();
       end_->block(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
       end_.reset();
     }
@@ -254,7 +256,7 @@ void GradientBucket::wait() {
 }
 
 std::vector<Presence> GradientBucket::presence(bool everywhere_matters) const {
-  if (lane_ && !everywhere_matters && has_all()) {
+  if (context_ && !everywhere_matters && has_all()) {
     return std::vector<Presence>(parameters_.size(), {.somewhere = true, .everywhere = false});
   }
   const auto count = static_cast<std::int64_t>(parameters_.size());

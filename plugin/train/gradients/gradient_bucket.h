@@ -26,7 +26,7 @@
 #include <c10/core/Event.h>
 
 #include "ops/engine/group.h"
-#include "plugin/c10d/device/device_lane.h"
+#include "plugin/c10d/device/device_context.h"
 #include "plugin/train/gradients/presence.h"
 #include "plugin/train/optimizer/parameter_list.h"
 
@@ -40,10 +40,10 @@ struct ExchangeNumber {
 
 class GradientBucket {
  public:
-  /// `parameters` are trainable, of one dtype, on the CPU or on the GPU of `lane`. Collective:
+  /// `parameters` are trainable, of one dtype, on the CPU or on the GPU of `context`. Collective:
   /// allocates from the group.
   GradientBucket(std::vector<NamedTensor> parameters, ops::Group& group,
-                 std::shared_ptr<const DeviceLane> lane = nullptr);
+                 std::shared_ptr<const DeviceContext> context = nullptr);
 
   /// Copies gradient `index` here unless it lies here already, and makes the parameter's gradient
   /// the view of it. A sparse one becomes dense, one of another dtype is converted. A parameter
@@ -79,10 +79,10 @@ class GradientBucket {
   at::Tensor marks_;               ///< the numbers behind the gradients, [2, parameters]
   std::vector<char> is_present_;
   std::uint32_t shape_hash_ = 0;
-  std::shared_ptr<const std::string> shapes_;  ///< for messages
-  std::shared_ptr<ops::Operation> operation_;  ///< in flight
-  std::shared_ptr<const DeviceLane> lane_;     ///< null on the CPU
-  at::Tensor all_present_;                     ///< on a GPU: the marks of a rank that has all
+  std::shared_ptr<const std::string> shapes_;     ///< for messages
+  std::shared_ptr<ops::Operation> operation_;     ///< in flight
+  std::shared_ptr<const DeviceContext> context_;  ///< null on the CPU
+  at::Tensor all_present_;                        ///< on a GPU: the marks of a rank that has all
   std::shared_ptr<ops::DeviceOperation> queued_;
   std::optional<c10::Event> end_;  ///< of what was queued on another stream than the caller's
   bool is_started_ = false;

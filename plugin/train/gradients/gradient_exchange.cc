@@ -10,7 +10,7 @@
 
 #include <ATen/ATen.h>
 
-#include "plugin/train/communicator_impl.h"
+#include "plugin/train/communicator/communicator_impl.h"
 #include "plugin/train/gradients/bucket_plan.h"
 #include "plugin/train/gradients/plain_exchange.h"
 
@@ -66,8 +66,8 @@ void GradientExchange::make_buckets(std::vector<std::size_t> order) {
   const std::vector<std::vector<std::size_t>> plan =
       plan_buckets(items, {options_.overlaps ? options_.bucket_bytes : 0,
                            options_.overlaps ? options_.first_bucket_bytes : 0});
-  const auto lane =
-      order.empty() ? nullptr : communicator_->impl().lane_of_gradients(device_of_all());
+  const auto context =
+      order.empty() ? nullptr : communicator_->impl().device_context_for_gradients(device_of_all());
   for (std::size_t set = 0; set < (options_.double_buffering ? 2 : 1); ++set) {
     for (std::size_t b = 0; b < plan.size(); ++b) {
       std::vector<NamedTensor> members;
@@ -75,7 +75,7 @@ void GradientExchange::make_buckets(std::vector<std::size_t> order) {
         places_[order[item]] = {b, members.size()};
         members.push_back(parameters_[order[item]]);
       }
-      sets_[set].buckets.emplace_back(std::move(members), *communicator_->impl().group, lane);
+      sets_[set].buckets.emplace_back(std::move(members), *communicator_->impl().group, context);
     }
   }
 }
@@ -104,7 +104,7 @@ std::size_t GradientExchange::bytes() const noexcept {
 
 void GradientExchange::on_ready(std::size_t parameter) {
   if (!is_enabled_) {
-    is_done_ = false;  // what an earlier backward made a mean is one no more
+    is_done_ = false;  // gradients are no longer the means of an earlier backward
     return;
   }
   if (!is_open_) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-#include <chainmail/mean_grad.h>
+#include <chainmail/train/mean_grad.h>
 
 #include <vector>
 

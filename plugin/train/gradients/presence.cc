@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <string>
 
-#include "plugin/train/communicator_impl.h"
+#include "plugin/train/communicator/communicator_impl.h"
 
 namespace chainmail::internal {
 

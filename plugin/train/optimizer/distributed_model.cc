@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-#include <chainmail/distributed_model.h>
+#include <chainmail/train/distributed_model.h>
 
 #include <utility>
 #include <vector>
 
 #include <ATen/core/grad_mode.h>
 
-#include "plugin/train/communicator_impl.h"
+#include "plugin/train/communicator/communicator_impl.h"
 #include "plugin/train/optimizer/model_exchange.h"
 
 namespace chainmail::internal {
@@ -33,8 +33,8 @@ MultiNodeOptimizerOptions to_common(const ModuleRef& model,
   return common;
 }
 
-// After a backward that ended with an exception: the other ranks are in its exchange. What comes of
-// it is nobody's gradient, so what the program has made of them meanwhile stays.
+// After a backward that ended with an exception, while the other ranks are in its exchange: takes
+// part in it and drops the result; the gradients stay as the program has left them.
 void end_open_exchange(GradientExchange& gradients) {
   if (!gradients.is_open()) {
     return;
@@ -79,6 +79,10 @@ void DistributedModelBase::begin_forward() {
 NoSync DistributedModelBase::no_sync() { return NoSync(impl_->model); }
 
 void DistributedModelBase::synchronize() { impl_->model.adopt_all(); }
+
+std::vector<at::Tensor> DistributedModelBase::parameters() const {
+  return impl_->model.options().model.parameters();
+}
 
 std::size_t DistributedModelBase::gradient_bytes() const noexcept {
   return impl_->model.gradients().bytes();

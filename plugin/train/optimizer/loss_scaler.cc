@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-#include <chainmail/loss_scaler.h>
+#include <chainmail/train/loss_scaler.h>
 
 #include <algorithm>
 #include <cmath>
@@ -16,7 +16,7 @@ namespace chainmail {
 
 namespace {
 
-// Scales meet float32 tensors: neither they nor their inverses may leave its range.
+// Scales multiply float32 tensors: neither they nor their inverses may leave its range.
 constexpr double kLargest = 0x1p126;
 constexpr double kSmallest = 0x1p-126;
 

@@ -31,7 +31,7 @@ class ModelExchange {
   ModelExchange(std::shared_ptr<Communicator> communicator, MultiNodeOptimizerOptions options,
                 torch::optim::Optimizer* optimizer);
 
-  /// Gives every rank the parameters and buffers of rank 0, and makes the exchange anew.
+  /// Gives every rank the parameters and buffers of rank 0, and creates a new exchange.
   void adopt_all();
   /// After the model has changed: the same for what is new. First it calls `use_last` when a mean
   /// was on its way, which is that of the old parameters; this rank's own gradients stay. True when

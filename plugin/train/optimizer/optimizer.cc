@@ -13,7 +13,7 @@
 #include <ATen/ATen.h>
 #include <torch/nn/utils/clip_grad.h>
 
-#include "plugin/train/communicator_impl.h"
+#include "plugin/train/communicator/communicator_impl.h"
 #include "plugin/train/gradients/gradient_exchange.h"
 #include "plugin/train/optimizer/fused_step.h"
 #include "plugin/train/optimizer/model_exchange.h"

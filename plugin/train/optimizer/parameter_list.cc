@@ -14,7 +14,7 @@
 #include <c10/util/Type.h>
 
 #include "base/bytes.h"
-#include "plugin/train/communicator_impl.h"
+#include "plugin/train/communicator/communicator_impl.h"
 
 namespace chainmail::internal {
 

@@ -14,7 +14,7 @@
 #include <torch/optim/optimizer.h>
 
 #include <chainmail/communicator.h>
-#include <chainmail/module_ref.h>
+#include <chainmail/train/module_ref.h>
 
 namespace chainmail::internal {
 

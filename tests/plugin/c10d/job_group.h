@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "plugin/job/job_info.h"
+#include "plugin/job/environment/job_info.h"
 
 namespace chainmail::internal {
 

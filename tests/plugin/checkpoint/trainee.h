@@ -6,15 +6,15 @@
 #pragma once
 
 #include <ATen/CPUGeneratorImpl.h>
-#include <chainmail/agreement.h>
 #include <chainmail/checkpoint.h>
+#include <chainmail/train/agreement.h>
 #include <torch/torch.h>
 
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "plugin/checkpoint/items.h"
+#include "plugin/checkpoint/items/items.h"
 
 namespace chainmail::testing {
 

@@ -12,9 +12,9 @@
 #include <torch/torch.h>
 
 #include <chainmail/checkpoint.h>
-#include <chainmail/iterators.h>
-#include <chainmail/loss_scaler.h>
-#include <chainmail/triggers.h>
+#include <chainmail/data/iterators.h>
+#include <chainmail/train/loss_scaler.h>
+#include <chainmail/train/triggers.h>
 
 #include "tests/plugin/checkpoint/faulty_file_system.h"
 #include "tests/plugin/checkpoint/trainee.h"

@@ -13,8 +13,8 @@
 
 #include <torch/torch.h>
 
+#include <chainmail/data/iterators.h>
 #include <chainmail/dataset.h>
-#include <chainmail/iterators.h>
 
 #include "tests/plugin/support/thread_world.h"
 

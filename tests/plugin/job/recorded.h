@@ -11,7 +11,7 @@
 #include <string_view>
 #include <utility>
 
-#include "plugin/job/env.h"
+#include "plugin/job/environment/env.h"
 
 namespace chainmail::internal {
 

@@ -15,7 +15,7 @@
 #include <torch/torch.h>
 
 #include <chainmail/error.h>
-#include <chainmail/functions.h>
+#include <chainmail/nn/functions.h>
 
 #include "tests/plugin/support/thread_world.h"
 

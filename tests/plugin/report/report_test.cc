@@ -16,7 +16,7 @@
 #include <thread>
 
 #include <chainmail/report.h>
-#include <chainmail/timing.h>
+#include <chainmail/report/timing.h>
 
 namespace chainmail {
 namespace {

@@ -9,7 +9,7 @@
 #include <torch/torch.h>
 
 #include <chainmail/optimizer.h>
-#include <chainmail/timing.h>
+#include <chainmail/report/timing.h>
 
 #include "tests/plugin/support/thread_world.h"
 #include "tests/support/patience.h"

@@ -11,7 +11,7 @@
 
 #include "ops/core/rendezvous.h"
 #include "ops/engine/create_group.h"
-#include "plugin/train/communicator_impl.h"
+#include "plugin/train/communicator/communicator_impl.h"
 
 namespace chainmail::testing {
 
@@ -67,7 +67,7 @@ class ThreadWorld final : public World {
     throw InvalidArgument("torch's own groups need a store, which ranks as threads do not have");
   }
 
-  std::shared_ptr<ops::Rendezvous> create_board(const std::string& name) override {
+  std::shared_ptr<ops::Rendezvous> create_rendezvous(const std::string& name) override {
     return job_->rendezvous(name);
   }
 

@@ -9,9 +9,9 @@
 
 #include <torch/torch.h>
 
-#include <chainmail/agreement.h>
-#include <chainmail/mean_grad.h>
 #include <chainmail/optimizer.h>
+#include <chainmail/train/agreement.h>
+#include <chainmail/train/mean_grad.h>
 
 #include "tests/plugin/support/thread_world.h"
 

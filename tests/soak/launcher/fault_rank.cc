@@ -41,13 +41,13 @@
 #include "base/unique_fd.h"
 #include "ops/engine/create_group.h"
 #include "ops/engine/group.h"
-#include "plugin/job/boards.h"
-#include "plugin/job/env.h"
-#include "plugin/job/job_info.h"
-#include "plugin/job/launcher_client.h"
-#include "plugin/job/launcher_place.h"
-#include "plugin/job/node_id.h"
-#include "plugin/job/settings.h"
+#include "plugin/job/environment/env.h"
+#include "plugin/job/environment/job_info.h"
+#include "plugin/job/environment/node_id.h"
+#include "plugin/job/environment/settings.h"
+#include "plugin/job/launcher/launcher_client.h"
+#include "plugin/job/launcher/launcher_topology.h"
+#include "plugin/job/rendezvous/job_rendezvous.h"
 
 namespace {
 

@@ -97,10 +97,10 @@ TEST(PlotTest, HasALineForEveryContestantInBothPanels) {
   }
   const std::string svg = plot_svg(facts(), run);
   std::size_t lines = 0;
-  for (std::size_t at = 0; (at = svg.find("<polyline", at)) != std::string::npos; ++at) ++lines;
+  for (std::size_t at = 0; (at = svg.find("<path", at)) != std::string::npos; ++at) ++lines;
   EXPECT_EQ(lines, 3u);  // two times, one ratio
   EXPECT_THAT(svg, HasSubstr(">64K</text>"));
-  EXPECT_THAT(svg, HasSubstr("&lt;Q&amp;A>"));
+  EXPECT_THAT(svg, HasSubstr("&lt;Q&amp;A&gt;"));
   EXPECT_THAT(svg, Not(HasSubstr("nan")));
   EXPECT_THAT(svg, Not(HasSubstr("inf")));
 }

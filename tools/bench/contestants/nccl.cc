@@ -6,7 +6,7 @@
 #include <chrono>
 #include <utility>
 
-#include "plugin/c10d/torchs_own/torch_nccl.h"
+#include "plugin/c10d/torch_backends/torch_nccl.h"
 #include "tools/bench/contestants/groups.h"
 
 namespace chainmail::bench {

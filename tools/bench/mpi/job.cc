@@ -19,7 +19,7 @@
 
 #include "base/deadline.h"
 #include "base/error.h"
-#include "plugin/job/node_id.h"
+#include "plugin/job/environment/node_id.h"
 #include "tools/bench/machine/machine.h"
 
 namespace chainmail::bench {

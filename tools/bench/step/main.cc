@@ -22,8 +22,8 @@
 #include <torch/torch.h>
 #include <nlohmann/json.hpp>
 
-#include <chainmail/agreement.h>
 #include <chainmail/communicator.h>
+#include <chainmail/train/agreement.h>
 
 #include "examples/common/flags.h"
 #include "tools/bench/command/nodes.h"

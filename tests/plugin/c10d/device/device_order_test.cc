@@ -90,7 +90,7 @@ TEST(BarrierOfOneDevice, IsOneWithRanksThatHaveNone) {
   world.run([&](LateRank& rank) {
     if (rank.rank == 0) {
       tensor = of(1, rank);
-      // A transfer makes the lane on this rank alone.
+      // A transfer makes the context on this rank alone.
       Tensors sent{tensor};
       rank.backend.send(sent, 1, 0);
       world.machine().delay(0, std::chrono::milliseconds{100});

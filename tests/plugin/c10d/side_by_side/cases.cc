@@ -3,7 +3,7 @@
 
 #include "tests/plugin/c10d/side_by_side/cases.h"
 
-#include "tests/plugin/c10d/premul_sum.h"
+#include "tests/plugin/c10d/collectives/premul_sum.h"
 
 namespace chainmail::side_by_side {
 namespace {

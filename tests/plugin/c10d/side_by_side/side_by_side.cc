@@ -12,7 +12,7 @@
 #include <map>
 #include <string>
 
-#include "plugin/job/job_info.h"
+#include "plugin/job/environment/job_info.h"
 #include "tests/plugin/c10d/side_by_side/comparison.h"
 #include "tools/bench/contestants/groups.h"
 

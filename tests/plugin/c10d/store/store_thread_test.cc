@@ -28,7 +28,7 @@
 
 #include "base/error.h"
 #include "ops/core/liveness.h"
-#include "plugin/c10d/store/group_board.h"
+#include "plugin/c10d/store/group_rendezvous.h"
 #include "plugin/c10d/store/store_link.h"
 #include "plugin/c10d/store/store_rendezvous.h"
 
@@ -135,19 +135,19 @@ TEST_F(StoppedStoreTest, ASilentStoreIsNamedWithHowLongItHasBeenSilent) {
 
 TEST_F(StoppedStoreTest, WhoAsksASilentStoreHardlyWaits) {
   const StoreRendezvous store(base_);
-  const ops::LivenessRendezvous board(std::make_shared<StoreRendezvous>(base_), {});
-  EXPECT_GT(board.patience(kLong).left(), kLong / 2);
+  const ops::LivenessRendezvous rendezvous(std::make_shared<StoreRendezvous>(base_), {});
+  EXPECT_GT(rendezvous.patience(kLong).left(), kLong / 2);
   store_->stop();
   EXPECT_THROW((void)store.link()->try_get("key", Deadline::after(milliseconds{700})),
                TimeoutError);
-  for (const ops::Rendezvous* each :
-       {static_cast<const ops::Rendezvous*>(&store), static_cast<const ops::Rendezvous*>(&board)}) {
+  for (const ops::Rendezvous* each : {static_cast<const ops::Rendezvous*>(&store),
+                                      static_cast<const ops::Rendezvous*>(&rendezvous)}) {
     EXPECT_TRUE(each->is_silent());
     EXPECT_LE(each->patience(kLong).left(), milliseconds{100});
   }
   store_->release();
   (void)store.link()->try_get("key", Deadline::after(kLong));
-  EXPECT_FALSE(board.is_silent());
+  EXPECT_FALSE(rendezvous.is_silent());
 }
 
 TEST_F(StoppedStoreTest, WhatIsWrittenArrivesInOrderOnceTheStoreAnswers) {
@@ -174,7 +174,7 @@ TEST_F(StoppedStoreTest, WhatIsWrittenDoesNotGrowForEver) {
 TEST_F(StoppedStoreTest, AQuestionThatNobodyWaitsForIsNotAsked) {
   StoreThread thread(base_);
   store_->stop();
-  thread.run_or_leave([](c10d::Store& store) -> std::any { return store.check({"x"}); });
+  thread.run_or_post([](c10d::Store& store) -> std::any { return store.check({"x"}); });
   bool is_asked = false;
   EXPECT_THROW(thread.run(
                    [&is_asked](c10d::Store& /*store*/) -> std::any {
@@ -192,7 +192,7 @@ TEST_F(StoppedStoreTest, AnErrorOfTheStoreReachesWhoeverWaits) {
   StoreThread thread(base_);
   const auto fail = [](c10d::Store& /*store*/) -> std::any { throw std::out_of_range("no"); };
   EXPECT_THROW(thread.run(fail, Deadline::after(kLong)), std::out_of_range);
-  EXPECT_THROW(thread.run_or_leave(fail), std::out_of_range);
+  EXPECT_THROW(thread.run_or_post(fail), std::out_of_range);
 }
 
 /// A HashStore whose host has gone.
@@ -254,35 +254,36 @@ TEST_F(StoppedStoreTest, TheLinkEndsWhileItsThreadIsCaught) {
 
 TEST_F(StoppedStoreTest, AGroupAndItsNewsEndWhileTheStoreIsSilent) {
   auto other = std::async(std::launch::async, [&] {
-    auto board = std::make_unique<GroupBoard>(base_, "group", 1, 2);
-    (void)board->meet("one", Deadline::after(kLong));
-    return board;
+    auto rendezvous = std::make_unique<GroupRendezvous>(base_, "group", 1, 2);
+    (void)rendezvous->enter("one", Deadline::after(kLong));
+    return rendezvous;
   });
-  auto board = std::make_unique<GroupBoard>(base_, "group", 0, 2);
-  EXPECT_THAT(board->meet("zero", Deadline::after(kLong)), ::testing::ElementsAre("zero", "one"));
+  auto rendezvous = std::make_unique<GroupRendezvous>(base_, "group", 0, 2);
+  EXPECT_THAT(rendezvous->enter("zero", Deadline::after(kLong)),
+              ::testing::ElementsAre("zero", "one"));
   auto others = other.get();
-  auto news = board->news(nullptr);
+  auto news = rendezvous->news(nullptr);
   news->subscribe("group", {}, std::make_shared<ops::FailureState>());
   store_->stop();
   EXPECT_TRUE(is_quick([&] {
-    board->set("key", "value");
-    EXPECT_EQ(static_cast<ops::Rendezvous&>(*board).try_get("key"), std::nullopt);
+    rendezvous->set("key", "value");
+    EXPECT_EQ(static_cast<ops::Rendezvous&>(*rendezvous).try_get("key"), std::nullopt);
     news->announce("group", std::make_exception_ptr(PeerError("it is over")));
     news->unsubscribe("group");
     news.reset();
-    board.reset();
+    rendezvous.reset();
     others.reset();
   }));
 }
 
 TEST_F(StoppedStoreTest, TheLastRankOfAGroupTakesItsKeysAlong) {
   auto other = std::async(std::launch::async, [&] {
-    GroupBoard board(base_, "group", 1, 2);
-    (void)board.meet("one", Deadline::after(kLong));
+    GroupRendezvous rendezvous(base_, "group", 1, 2);
+    (void)rendezvous.meet("one", Deadline::after(kLong));
   });
   {
-    GroupBoard board(base_, "group", 0, 2);
-    (void)board.meet("zero", Deadline::after(kLong));
+    GroupRendezvous rendezvous(base_, "group", 0, 2);
+    (void)rendezvous.meet("zero", Deadline::after(kLong));
   }
   other.get();
   const auto deadline = Deadline::after(kLong);
@@ -293,18 +294,18 @@ TEST_F(StoppedStoreTest, TheLastRankOfAGroupTakesItsKeysAlong) {
 }
 
 TEST_F(StoppedStoreTest, ARankThatLeavesWhileItsHandleLivesWritesNothingMore) {
-  GroupBoard board(base_, "group", 0, 2);
+  GroupRendezvous rendezvous(base_, "group", 0, 2);
   auto other = std::async(std::launch::async, [&] {
-    GroupBoard others(base_, "group", 1, 2);
+    GroupRendezvous others(base_, "group", 1, 2);
     (void)others.meet("one", Deadline::after(kLong));
   });
-  (void)board.meet("zero", Deadline::after(kLong));
+  (void)rendezvous.meet("zero", Deadline::after(kLong));
   other.get();
-  const auto news = board.news(nullptr);
-  board.leave();
+  const auto news = rendezvous.news(nullptr);
+  rendezvous.leave();
   EXPECT_EQ(store_->getNumKeys(), 0);
-  board.leave();
-  board.set("late", "1");
+  rendezvous.leave();
+  rendezvous.set("late", "1");
   news->announce("group", std::make_exception_ptr(PeerError("late")));
   EXPECT_EQ(store_->getNumKeys(), 0);
 }

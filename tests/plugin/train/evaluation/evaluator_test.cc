@@ -8,7 +8,7 @@
 #include <limits>
 
 #include <chainmail/dataset.h>
-#include <chainmail/evaluator.h>
+#include <chainmail/train/evaluator.h>
 
 #include "tests/plugin/support/thread_world.h"
 

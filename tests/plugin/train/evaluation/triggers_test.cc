@@ -11,8 +11,8 @@
 #include <numeric>
 #include <stdexcept>
 
-#include <chainmail/evaluator.h>
-#include <chainmail/triggers.h>
+#include <chainmail/train/evaluator.h>
+#include <chainmail/train/triggers.h>
 
 #include "tests/plugin/support/thread_world.h"
 

@@ -26,7 +26,7 @@ for starter in env torchrun mpiexec launcher cut; do
     limit=4 start=()
     [ "$starter" != launcher ] || limit=2
     [ "$starter" != cut ] || start=("$root/tests/support/netns_nodes.sh" run 2)
-    "${start[@]}" python3 -B "$root/tests/plugin/python/stopped_store_test.py" "$starter" "$when" \
+    "${start[@]}" python3 -B "$root/tests/plugin/python/stopped_store/stopped_store_test.py" "$starter" "$when" \
       "$python" "$build/bin/launcher" --limit "$limit" --slack 1 --rounds "$rounds"
     code=$?
     [ $code = 0 ] || [ $code = 77 ] || failed=1

@@ -51,7 +51,7 @@ class LateWorld {
     const auto errors = test::run_ranks(size_, [&](int rank) {
       const auto group = maker_.join(rank);
       auto backend = c10::make_intrusive<internal::ChainmailBackend>(
-          group, board_, BackendOptions{}, ranks(), [&](c10::Device device, int /*number*/) {
+          group, rendezvous_, BackendOptions{}, ranks(), [&](c10::Device device, int /*number*/) {
             ops::DeviceGroupOptions options;
             options.device = device.index();
             return ops::create_device_group(*libraries_[static_cast<std::size_t>(rank)], group,
@@ -91,7 +91,8 @@ class LateWorld {
   const std::shared_ptr<test::FakeCluster> cluster_;
   test::GroupMaker maker_;
   const std::shared_ptr<ops::LocalRendezvous> keys_ = std::make_shared<ops::LocalRendezvous>();
-  const std::shared_ptr<ops::LocalRendezvous> board_ = std::make_shared<ops::LocalRendezvous>();
+  const std::shared_ptr<ops::LocalRendezvous> rendezvous_ =
+      std::make_shared<ops::LocalRendezvous>();
   std::vector<std::unique_ptr<test::FakeLibrary>> libraries_;
   std::unique_ptr<LateDevices> devices_;
 };

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+#include "plugin/c10d/global_ranks.h"
+
+#include <numeric>
+#include <set>
+
+#include "plugin/job/environment/job_info.h"
+#include "plugin/job/environment/node_id.h"
+
+namespace chainmail::internal {
+namespace {
+
+std::vector<int> as_in_group(int size) {
+  std::vector<int> ranks(static_cast<std::size_t>(size));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
+// The members' ranks in the job before they have sent them; empty when only they know.
+std::vector<int> expected_ranks(const BackendOptions& options, const std::optional<JobRank>& place,
+                                int rank, int size) {
+  if (!options.global_ranks.empty()) return options.global_ranks;
+  const bool is_whole_job = !place || (place->size == size && place->rank == rank);
+  return is_whole_job ? as_in_group(size) : std::vector<int>{};
+}
+
+}  // namespace
+
+std::string encode(const RankIdentity& identity) {
+  return BodyWriter().i64(identity.global_rank).text(identity.node).take();
+}
+
+RankIdentity decode(const std::string& text) {
+  BodyReader body(text);
+  RankIdentity identity;
+  identity.global_rank = static_cast<int>(body.i64());
+  identity.node = body.text();
+  return identity;
+}
+
+std::optional<JobRank> job_rank(const LauncherClient* launcher, const Environment& environment) {
+  if (launcher != nullptr) {
+    const Welcome& welcome = launcher->welcome();
+    return JobRank{static_cast<int>(welcome.rank), static_cast<int>(welcome.node_of_rank.size())};
+  }
+  try {
+    const JobInfo info = read_job_info(environment);
+    if (info.starter != Starter::kAlone) return JobRank{info.rank, info.size};
+  } catch (const InvalidArgument&) {
+    // The caller gave the store, so the environment need not say how ranks join.
+  }
+  return std::nullopt;
+}
+
+std::vector<int> choose_global_ranks(std::vector<int> told, bool is_launchers,
+                                     const BackendOptions& options) {
+  const std::set<int> different(told.begin(), told.end());
+  const bool are_good = different.size() == told.size() && *different.begin() >= 0;
+  if (is_launchers && are_good) return told;
+  if (!options.global_ranks.empty()) return options.global_ranks;
+  return are_good ? told : as_in_group(static_cast<int>(told.size()));
+}
+
+void throw_not_joined(const TimeoutError& absence, const BackendOptions& options,
+                      const std::optional<JobRank>& place, int rank, int size) {
+  if (absence.missing_ranks().size() != 1) throw absence;
+  const int member = absence.missing_ranks().front();
+  const std::string what = "member " + std::to_string(member) + " of " + std::to_string(size) +
+                           " of group \"" + options.group_name + "\"";
+  const std::vector<int> expected = expected_ranks(options, place, rank, size);
+  if (expected.empty()) {
+    throw TimeoutError(did_not_join(what, place->rank) +
+                       " BackendOptions::global_ranks would tell which rank of the job it is.");
+  }
+  const int absent = expected[static_cast<std::size_t>(member)];
+  throw TimeoutError(did_not_join("rank " + std::to_string(absent) + " (" + what + ")",
+                                  expected[static_cast<std::size_t>(rank)]),
+                     {absent});
+}
+
+}  // namespace chainmail::internal

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+#include "plugin/checkpoint/items/items.h"
+
+#include <mutex>
+#include <sstream>
+#include <utility>
+
+#include <ATen/ATen.h>
+
+#include "plugin/checkpoint/items/optimizer_parts.h"
+#include "plugin/checkpoint/store/format.h"
+
+namespace chainmail::internal {
+
+namespace {
+
+using NamedTensors = ModuleRef::NamedTensors;
+
+CheckpointState state_of(const NamedTensors& tensors) {
+  CheckpointState state;
+  for (const auto& item : tensors) {
+    if (item.value().defined()) {
+      state.set_tensor(item.key(), item.value().detach());
+    }
+  }
+  return state;
+}
+
+std::string describe(const at::Tensor& tensor) {
+  std::ostringstream text;
+  text << tensor.sizes() << ' ' << c10::toString(tensor.scalar_type());
+  return text.str();
+}
+
+// All are compared before the first one changes.
+void load_tensors(const CheckpointState& state, NamedTensors tensors) {
+  const at::NoGradGuard no_grad;
+  for (const auto& item : tensors) {
+    if (!item.value().defined()) {
+      continue;
+    }
+    const at::Tensor saved = state.tensor(item.key());
+    if (saved.sizes() != item.value().sizes() ||
+        saved.scalar_type() != item.value().scalar_type()) {
+      throw CheckpointError("'" + item.key() + "' is " + describe(saved) +
+                            " in the checkpoint and " + describe(item.value()) + " in the program");
+    }
+  }
+  for (auto& item : tensors) {
+    if (item.value().defined()) {
+      item.value().copy_(state.tensor(item.key()));
+    }
+  }
+}
+
+}  // namespace
+
+const CheckpointState& own_state(const std::vector<CheckpointState>& ranks, int rank) {
+  return ranks.at(static_cast<std::size_t>(rank) % ranks.size());
+}
+
+CheckpointItem parameters_item(const std::string& name, const ModuleRef& model) {
+  return {.name = name,
+          .scope = ItemScope::kReplicated,
+          .save = [model] { return state_of(model.named_parameters()); },
+          .load =
+              [model](const std::vector<CheckpointState>& ranks, int rank) {
+                load_tensors(own_state(ranks, rank), model.named_parameters());
+              }};
+}
+
+CheckpointItem buffers_item(const std::string& name, const ModuleRef& model) {
+  return {
+      .name = name,
+      .scope = ItemScope::kCompared,
+      .save = [model] { return state_of(model.named_buffers()); },
+      .load = [model](const std::vector<CheckpointState>& ranks,
+                      int rank) { load_tensors(own_state(ranks, rank), model.named_buffers()); }};
+}
+
+CheckpointItem optimizer_item(const std::string& name, torch::optim::Optimizer& optimizer) {
+  return {
+      .name = name,
+      .scope = has_comparable_parts(optimizer) ? ItemScope::kReplicated : ItemScope::kCompared,
+      .save = [&optimizer] { return save_optimizer_parts(optimizer); },
+      .load = [&optimizer](const std::vector<CheckpointState>& ranks,
+                           int rank) { load_optimizer_parts(own_state(ranks, rank), optimizer); }};
+}
+
+CheckpointItem generator_item(const std::string& name, const at::Generator& generator) {
+  // Copies of the handle: to lock one is not const.
+  const auto save = [own = at::Generator(generator)]() mutable {
+    const std::lock_guard lock(own.mutex());
+    CheckpointState state;
+    state.set_tensor("state", own.get_state());
+    return state;
+  };
+  const auto load = [own = at::Generator(generator)](const std::vector<CheckpointState>& ranks,
+                                                     int rank) mutable {
+    const at::Tensor saved = own_state(ranks, rank).tensor("state");
+    const std::lock_guard lock(own.mutex());
+    if (static_cast<std::size_t>(rank) < ranks.size()) {
+      own.set_state(saved);
+      return;
+    }
+    // A rank that the old job did not have: two ranks must not draw the same numbers.
+    const EntryDigest digest =
+        entry_digest({static_cast<const std::byte*>(saved.const_data_ptr()), saved.nbytes()});
+    own.set_current_seed(digest.low + static_cast<std::uint64_t>(rank));
+  };
+  return {.name = name, .scope = ItemScope::kPerRank, .save = save, .load = load};
+}
+
+}  // namespace chainmail::internal

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+#include "plugin/checkpoint/items/optimizer_parts.h"
+
+#include <memory>
+#include <sstream>
+#include <typeinfo>
+#include <utility>
+
+#include <ATen/ATen.h>
+#include <c10/util/Type.h>
+#include <torch/optim/adam.h>
+#include <torch/optim/adamw.h>
+#include <torch/optim/sgd.h>
+#include <torch/serialize/archive.h>
+
+#include "plugin/train/optimizer/optimizer_state.h"
+
+namespace chainmail::internal {
+
+namespace {
+
+namespace optim = torch::optim;
+
+// Calls visit(name, tensor) for each tensor of a parameter's state.
+template <typename Visit>
+void visit_tensors(optim::SGDParamState& state, const Visit& visit) {
+  at::Tensor momentum = state.momentum_buffer();
+  visit("momentum_buffer", momentum);
+  state.momentum_buffer(momentum);
+}
+
+template <typename State, typename Visit>
+void visit_tensors(State& state, const Visit& visit) {
+  at::Tensor average = state.exp_avg();
+  at::Tensor square = state.exp_avg_sq();
+  at::Tensor maximum = state.max_exp_avg_sq();
+  visit("exp_avg", average);
+  visit("exp_avg_sq", square);
+  visit("max_exp_avg_sq", maximum);
+  state.exp_avg(average);
+  state.exp_avg_sq(square);
+  state.max_exp_avg_sq(maximum);
+}
+
+std::int64_t steps_of(const optim::SGDParamState& /*state*/) { return 0; }
+template <typename State>
+std::int64_t steps_of(const State& state) {
+  return state.step();
+}
+
+void set_steps(optim::SGDParamState& /*state*/, std::int64_t /*steps*/) {}
+template <typename State>
+void set_steps(State& state, std::int64_t steps) {
+  state.step(steps);
+}
+
+template <typename Visit>
+void for_each_parameter(optim::Optimizer& optimizer, const Visit& visit) {
+  for (std::size_t g = 0; g < optimizer.param_groups().size(); ++g) {
+    std::vector<at::Tensor>& parameters = optimizer.param_groups()[g].params();
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      visit("group " + std::to_string(g) + "/parameter " + std::to_string(i) + "/", parameters[i]);
+    }
+  }
+}
+
+template <typename State>
+void save_states(optim::Optimizer& optimizer, CheckpointState& saved) {
+  for_each_parameter(optimizer, [&](const std::string& prefix, const at::Tensor& parameter) {
+    const auto found = optimizer.state().find(parameter.unsafeGetTensorImpl());
+    if (found == optimizer.state().end()) {
+      return;
+    }
+    auto& state = static_cast<State&>(*found->second);
+    saved.set_integer(prefix + "step", steps_of(state));
+    visit_tensors(state, [&](const char* name, const at::Tensor& tensor) {
+      if (tensor.defined()) {
+        saved.set_tensor(prefix + name, tensor);
+      }
+    });
+  });
+}
+
+// In the parameter's own memory layout, which decides how the optimizer steps.
+at::Tensor laid_out_like(const at::Tensor& parameter, const at::Tensor& saved) {
+  if (saved.sizes() != parameter.sizes()) {
+    throw CheckpointError("the checkpoint's optimizer is for a parameter of another shape");
+  }
+  return at::empty_like(parameter,
+                        parameter.options().dtype(saved.scalar_type()).requires_grad(false))
+      .copy_(saved);
+}
+
+template <typename State>
+void load_states(const CheckpointState& saved, optim::Optimizer& optimizer) {
+  const at::NoGradGuard no_grad;
+  optimizer.state().clear();
+  for_each_parameter(optimizer, [&](const std::string& prefix, const at::Tensor& parameter) {
+    if (!saved.has(prefix + "step")) {
+      return;
+    }
+    auto state = std::make_unique<State>();
+    set_steps(*state, saved.integer(prefix + "step"));
+    visit_tensors(*state, [&](const char* name, at::Tensor& tensor) {
+      if (saved.has(prefix + name)) {
+        tensor = laid_out_like(parameter, saved.tensor(prefix + name));
+      }
+    });
+    optimizer.state()[parameter.unsafeGetTensorImpl()] = std::move(state);
+  });
+}
+
+// Hyper-parameters, which schedules change; torch writes them, there are no tensors among them.
+std::string options_key(std::size_t group) { return "group " + std::to_string(group) + "/options"; }
+
+void save_options(optim::Optimizer& optimizer, CheckpointState& saved) {
+  for (std::size_t g = 0; g < optimizer.param_groups().size(); ++g) {
+    torch::serialize::OutputArchive archive;
+    optimizer.param_groups()[g].options().serialize(archive);
+    std::ostringstream stream;
+    archive.save_to(stream);
+    saved.set_text(options_key(g), std::move(stream).str());
+  }
+}
+
+void load_options(const CheckpointState& saved, optim::Optimizer& optimizer) {
+  for (std::size_t g = 0; g < optimizer.param_groups().size(); ++g) {
+    const std::string bytes = saved.text(options_key(g));
+    torch::serialize::InputArchive archive;
+    archive.load_from(bytes.data(), bytes.size());
+    optimizer.param_groups()[g].options().serialize(archive);
+  }
+}
+
+std::string class_of(const optim::Optimizer& optimizer) {
+  return c10::demangle(typeid(optimizer).name());
+}
+
+// "2 groups of 5 3 parameters"
+std::string groups_of(optim::Optimizer& optimizer) {
+  std::string text = std::to_string(optimizer.param_groups().size()) + " groups of";
+  for (const optim::OptimizerParamGroup& group : optimizer.param_groups()) {
+    text += ' ' + std::to_string(group.params().size());
+  }
+  return text + " parameters";
+}
+
+void expect_same(const CheckpointState& saved, const std::string& key, const std::string& now) {
+  if (saved.text(key) != now) {
+    throw CheckpointError("the checkpoint's optimizer has " + key + " " + saved.text(key) +
+                          ", the program's " + now);
+  }
+}
+
+}  // namespace
+
+bool has_comparable_parts(const optim::Optimizer& optimizer) {
+  return typeid(optimizer) == typeid(optim::SGD) || typeid(optimizer) == typeid(optim::Adam) ||
+         typeid(optimizer) == typeid(optim::AdamW);
+}
+
+CheckpointState save_optimizer_parts(optim::Optimizer& optimizer) {
+  CheckpointState saved;
+  saved.set_text("class", class_of(optimizer));
+  saved.set_text("layout", groups_of(optimizer));
+  if (typeid(optimizer) == typeid(optim::SGD)) {
+    save_states<optim::SGDParamState>(optimizer, saved);
+  } else if (typeid(optimizer) == typeid(optim::Adam)) {
+    save_states<optim::AdamParamState>(optimizer, saved);
+  } else if (typeid(optimizer) == typeid(optim::AdamW)) {
+    save_states<optim::AdamWParamState>(optimizer, saved);
+  } else {
+    saved.set_text("archive", save_optimizer(optimizer));
+    return saved;
+  }
+  save_options(optimizer, saved);
+  return saved;
+}
+
+void load_optimizer_parts(const CheckpointState& saved, optim::Optimizer& optimizer) {
+  expect_same(saved, "class", class_of(optimizer));
+  expect_same(saved, "layout", groups_of(optimizer));
+  if (typeid(optimizer) == typeid(optim::SGD)) {
+    load_states<optim::SGDParamState>(saved, optimizer);
+  } else if (typeid(optimizer) == typeid(optim::Adam)) {
+    load_states<optim::AdamParamState>(saved, optimizer);
+  } else if (typeid(optimizer) == typeid(optim::AdamW)) {
+    load_states<optim::AdamWParamState>(saved, optimizer);
+  } else {
+    load_optimizer(saved.text("archive"), optimizer);
+    return;
+  }
+  load_options(saved, optimizer);
+}
+
+}  // namespace chainmail::internal

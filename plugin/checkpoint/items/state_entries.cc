@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+#include "plugin/checkpoint/items/state_entries.h"
+
+#include <array>
+#include <cstring>
+#include <iterator>
+#include <optional>
+#include <utility>
+
+#include <ATen/ATen.h>
+
+#include "plugin/tensor/tensor_bytes.h"
+
+namespace chainmail::internal {
+
+namespace {
+
+struct TypePair {
+  EntryType entry;
+  c10::ScalarType tensor;
+};
+
+constexpr std::array<TypePair, 12> kTypes = {{{EntryType::kUInt8, c10::kByte},
+                                              {EntryType::kInt8, c10::kChar},
+                                              {EntryType::kInt16, c10::kShort},
+                                              {EntryType::kInt32, c10::kInt},
+                                              {EntryType::kInt64, c10::kLong},
+                                              {EntryType::kBool, c10::kBool},
+                                              {EntryType::kFloat16, c10::kHalf},
+                                              {EntryType::kBFloat16, c10::kBFloat16},
+                                              {EntryType::kFloat32, c10::kFloat},
+                                              {EntryType::kFloat64, c10::kDouble},
+                                              {EntryType::kComplex64, c10::kComplexFloat},
+                                              {EntryType::kComplex128, c10::kComplexDouble}}};
+
+std::optional<EntryType> entry_type(c10::ScalarType type) {
+  for (const TypePair& pair : kTypes) {
+    if (pair.tensor == type) {
+      return pair.entry;
+    }
+  }
+  return std::nullopt;
+}
+
+c10::ScalarType tensor_type(EntryType type) {
+  for (const TypePair& pair : kTypes) {
+    if (pair.entry == type) {
+      return pair.tensor;
+    }
+  }
+  return c10::kByte;  // not reached: only tensors have these types
+}
+
+FileEntry describe(const std::string& name, const CheckpointState::Value& value) {
+  FileEntry entry;
+  entry.name = name;
+  if (const auto* const text = std::get_if<std::string>(&value)) {
+    entry.shape = {text->size()};
+    return entry;
+  }
+  const auto& tensor = std::get<at::Tensor>(value);
+  const std::string problem = why_not_dense(tensor);
+  const auto type = entry_type(tensor.scalar_type());
+  if (!problem.empty() || !type) {
+    throw InvalidArgument("'" + name + "' cannot be saved: it " +
+                          (problem.empty()
+                               ? std::string("is of type ") + c10::toString(tensor.scalar_type())
+                               : problem));
+  }
+  entry.type = *type;
+  for (const std::int64_t extent : tensor.sizes()) {
+    entry.shape.push_back(static_cast<std::uint64_t>(extent));
+  }
+  return entry;
+}
+
+at::Tensor plain(const at::Tensor& tensor) {
+  return tensor.detach().to(c10::kCPU).resolve_conj().resolve_neg().contiguous();
+}
+
+}  // namespace
+
+void StateEntries::add(const std::string& item, const CheckpointState& state) {
+  for (const auto& [key, value] : state.values()) {
+    entries_.push_back(describe(item + '/' + key, value));
+    values_.push_back(value);
+  }
+}
+
+void StateEntries::append(StateEntries other) {
+  entries_.insert(entries_.end(), std::make_move_iterator(other.entries_.begin()),
+                  std::make_move_iterator(other.entries_.end()));
+  values_.insert(values_.end(), std::make_move_iterator(other.values_.begin()),
+                 std::make_move_iterator(other.values_.end()));
+}
+
+void StateEntries::fill(FileImage& image) const {
+  const at::NoGradGuard no_grad;
+  image.begin(entries_);
+  for (std::size_t e = 0; e < entries_.size(); ++e) {
+    const std::span<std::byte> place = image.data(e);
+    if (place.empty()) {
+      continue;
+    }
+    if (const auto* const text = std::get_if<std::string>(&values_[e])) {
+      std::memcpy(place.data(), text->data(), place.size());
+      continue;
+    }
+    const auto& tensor = std::get<at::Tensor>(values_[e]);
+    at::from_blob(place.data(), tensor.sizes(), c10::TensorOptions(tensor.scalar_type()))
+        .copy_(tensor);
+  }
+}
+
+FileIndex StateEntries::index() const {
+  const at::NoGradGuard no_grad;
+  FileIndex index;
+  index.entries = entries_;
+  lay_out(index);
+  for (std::size_t e = 0; e < entries_.size(); ++e) {
+    if (const auto* const text = std::get_if<std::string>(&values_[e])) {
+      index.entries[e].digest = entry_digest(std::as_bytes(std::span(*text)));
+      continue;
+    }
+    const at::Tensor tensor = plain(std::get<at::Tensor>(values_[e]));
+    index.entries[e].digest =
+        entry_digest({static_cast<const std::byte*>(tensor.const_data_ptr()), tensor.nbytes()});
+  }
+  return index;
+}
+
+CheckpointState read_state(const std::string& item, const FileIndex& index,
+                           std::span<const std::byte> file) {
+  CheckpointState state;
+  for (const FileEntry& entry : index.entries) {
+    if (!entry.name.starts_with(item + '/')) {
+      continue;
+    }
+    const std::string key = entry.name.substr(item.size() + 1);
+    const auto bytes =
+        file.subspan(static_cast<std::size_t>(entry.offset), static_cast<std::size_t>(entry.bytes));
+    if (entry.type == EntryType::kBytes) {
+      state.set_text(key, std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
+      continue;
+    }
+    const std::vector<std::int64_t> sizes(entry.shape.begin(), entry.shape.end());
+    at::Tensor tensor = at::empty(sizes, c10::TensorOptions(tensor_type(entry.type)));
+    if (!bytes.empty()) {
+      std::memcpy(tensor.mutable_data_ptr(), bytes.data(), bytes.size());
+    }
+    state.set_tensor(key, std::move(tensor));
+  }
+  return state;
+}
+
+}  // namespace chainmail::internal

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+#include "plugin/checkpoint/protocol/save_protocol.h"
+
+#include <chainmail/checkpoint_error.h>
+
+#include <sstream>
+#include <utility>
+#include <vector>
+
+#include "plugin/checkpoint/store/generations.h"
+
+namespace chainmail::internal {
+
+namespace {
+
+// What a rank sends to the others about its part.
+struct Contribution {
+  int folder = 0;  ///< first rank that sees it
+  int set = 0;
+  std::string set_digest;
+  std::vector<ManifestFile> files;
+};
+
+std::string print(const Contribution& contribution) {
+  std::ostringstream text;
+  text << contribution.folder << ' ' << contribution.set << ' ' << contribution.set_digest;
+  for (const ManifestFile& file : contribution.files) {
+    text << ' ' << file.name << ' ' << file.bytes << ' ' << file.digest.high << ' '
+         << file.digest.low;
+  }
+  return std::move(text).str();
+}
+
+Contribution parse(const std::string& text) {
+  Contribution contribution;
+  std::istringstream words(text);
+  words >> contribution.folder >> contribution.set >> contribution.set_digest;
+  for (ManifestFile file;
+       words >> file.name >> file.bytes >> file.digest.high >> file.digest.low;) {
+    contribution.files.push_back(file);
+  }
+  return contribution;
+}
+
+ManifestFile write_image(const SavePlace& place, const SaveJob& job, const std::string& name,
+                         FileImage& image) {
+  return write_generation_file(*place.files, place.run_folder, job.iteration, name, image);
+}
+
+// "model/l1.weight" as the first rank of the set has it and as `texts` of another has not.
+std::string first_difference(const std::string& first, const std::string& other) {
+  std::istringstream left(first);
+  std::istringstream right(other);
+  std::string a;
+  std::string b;
+  while (std::getline(left, a) && std::getline(right, b)) {
+    if (a != b) {
+      return a.substr(0, a.rfind(' '));
+    }
+  }
+  return "their number";
+}
+
+// All ranks of a set must have the same: what only one of them writes has to stand for all.
+void expect_equal_sets(Communicator& communicator, const SavePlace& place, const SaveJob& job,
+                       const std::vector<Contribution>& ranks, const std::string& what) {
+  std::vector<int> leader_of(ranks.size());
+  bool are_equal = true;
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+    std::size_t leader = 0;
+    while (ranks[leader].set != ranks[rank].set) {
+      ++leader;
+    }
+    leader_of[rank] = static_cast<int>(leader);
+    are_equal = are_equal && ranks[leader].set_digest == ranks[rank].set_digest;
+  }
+  if (are_equal) {
+    return;
+  }
+  const FileIndex& index =
+      place.set_leader == communicator.rank() ? job.set_image.index() : job.set_index;
+  std::string lines;
+  for (const FileEntry& entry : index.entries) {
+    lines += entry.name + ' ' + to_hex(entry.digest) + '\n';
+  }
+  const std::vector<std::string> all = communicator.allgather_obj(lines);
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    const auto leader = static_cast<std::size_t>(leader_of[rank]);
+    if (all[rank] != all[leader]) {
+      throw CheckpointError(what + ": ranks " + std::to_string(leader) + " and " +
+                            std::to_string(rank) + " should have the same and differ in '" +
+                            first_difference(all[leader], all[rank]) +
+                            "'; was the model changed on one rank only?");
+    }
+  }
+  throw CheckpointError(what + ": ranks have different shapes");
+}
+
+// This rank's files, written and flushed.
+Contribution write_own_files(const SavePlace& place, SaveJob& job, int rank) {
+  Contribution own;
+  own.folder = place.members.ranks.front();
+  own.set = place.set;
+  if (place.set_leader == rank) {
+    own.files.push_back(write_image(place, job, set_file_name(place.set), job.set_image));
+    own.set_digest = to_hex(file_digest(job.set_image.index()));
+  } else {
+    own.set_digest = to_hex(file_digest(job.set_index));
+  }
+  if (job.has_rank_image) {
+    own.files.push_back(write_image(place, job, rank_file_name(rank), job.rank_image));
+  }
+  return own;
+}
+
+Manifest make_manifest(const SavePlace& place, const SaveJob& job,
+                       const std::vector<Contribution>& ranks) {
+  Manifest manifest{.iteration = job.iteration,
+                    .id = job.id,
+                    .world_size = static_cast<int>(ranks.size()),
+                    .set_count = place.set_count};
+  for (const Contribution& contribution : ranks) {
+    for (ManifestFile file : contribution.files) {
+      file.is_here = contribution.folder == place.members.rank;
+      manifest.files.push_back(std::move(file));
+    }
+  }
+  return manifest;
+}
+
+void write_and_publish(Communicator& communicator, const SavePlace& place, SaveJob& job,
+                       const std::string& what) {
+  const bool is_leader = place.members.is_leader();
+  agree_on_success(communicator, what, error_of([&] {
+                     if (is_leader) {
+                       prepare_generation(*place.files, place.run_folder, job.iteration);
+                     }
+                   }));
+  Contribution own;
+  agree_on_success(communicator, what,
+                   error_of([&] { own = write_own_files(place, job, communicator.rank()); }));
+  std::vector<Contribution> ranks;
+  for (const std::string& text : communicator.allgather_obj(print(own))) {
+    ranks.push_back(parse(text));
+  }
+  expect_equal_sets(communicator, place, job, ranks, what);
+  agree_on_success(communicator, what, error_of([&] {
+                     if (is_leader) {
+                       publish_generation(*place.files, place.run_folder,
+                                          make_manifest(place, job, ranks));
+                     }
+                   }));
+}
+
+}  // namespace
+
+void write_generation(Communicator& communicator, const SavePlace& place, SaveJob& job) {
+  const std::string of = " of iteration " + std::to_string(job.iteration);
+  try {
+    write_and_publish(communicator, place, job,
+                      "the checkpoint" + of + " was not written, older ones are untouched");
+  } catch (const std::exception&) {
+    if (place.members.is_leader()) {
+      discard_generation(*place.files, place.run_folder, job.iteration);
+    }
+    throw;
+  }
+  agree_on_success(communicator, "the checkpoint" + of + " is whole, but older ones stay",
+                   error_of([&] {
+                     if (place.members.is_leader()) {
+                       prune_generations(*place.files, place.run_folder, job.iteration, place.keep);
+                     }
+                   }));
+}
+
+}  // namespace chainmail::internal

@@ -1,0 +1,347 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+#include "plugin/job/environment/job_info.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "base/bytes.h"
+#include "base/error.h"
+
+namespace chainmail::internal {
+namespace {
+
+constexpr long long kMaxRanks = 1 << 20;
+
+std::string show(const Environment& environment, std::string_view name) {
+  const auto value = environment(name);
+  return std::string(name) + (value ? "=" + *value : " (not set)");
+}
+
+[[noreturn]] void incomplete(const Environment& environment, std::string_view starter,
+                             std::string_view have, std::string_view missing) {
+  throw InvalidArgument(std::string(starter) + ": " + show(environment, have) + " but " +
+                        show(environment, missing) + "; both must be set, or neither to run alone");
+}
+
+int require(const Environment& environment, std::string_view starter, std::string_view have,
+            std::string_view name, long long low, long long high) {
+  const auto value = read_integer(environment, name, low, high);
+  if (!value) incomplete(environment, starter, have, name);
+  return static_cast<int>(*value);
+}
+
+// Rank and size from two variables; the pair must be whole and the rank within the size.
+void read_place(const Environment& environment, std::string_view rank_name,
+                std::string_view size_name, JobInfo& job) {
+  const char* starter = to_string(job.starter);
+  job.rank = require(environment, starter, size_name, rank_name, 0, kMaxRanks - 1);
+  job.size = require(environment, starter, rank_name, size_name, 1, kMaxRanks);
+  if (job.rank >= job.size) {
+    throw InvalidArgument(std::string(starter) + ": " + show(environment, rank_name) +
+                          " is not below " + show(environment, size_name));
+  }
+}
+
+// The same port on every rank of a job, another one for most other jobs.
+std::uint16_t port_of(std::string_view id) {
+  // Below the kernel's ephemeral range, above the well-known services.
+  return static_cast<std::uint16_t>(20000U + hash64(id) % 12000U);
+}
+
+bool read_master(const Environment& environment, JobInfo& job) {
+  const auto host = environment("MASTER_ADDR");
+  const auto port = read_integer(environment, "MASTER_PORT", 1, 65535);
+  if (!host && !port) return false;
+  if (!host) incomplete(environment, to_string(job.starter), "MASTER_PORT", "MASTER_ADDR");
+  if (!port) incomplete(environment, to_string(job.starter), "MASTER_ADDR", "MASTER_PORT");
+  job.store = StoreLocation::kTcp;
+  job.host = *host;
+  job.port = static_cast<std::uint16_t>(*port);
+  return true;
+}
+
+JobInfo read_launcher(const Environment& environment) {
+  JobInfo job;
+  job.starter = Starter::kLauncher;
+  job.store = StoreLocation::kLauncher;
+  job.job_fd = require(environment, "launcher", "CHAINMAIL_JOB_FD", "CHAINMAIL_JOB_FD", 0,
+                       std::numeric_limits<int>::max());
+  read_place(environment, "RANK", "WORLD_SIZE", job);
+  job.generation = static_cast<std::uint32_t>(
+      read_integer(environment, "CHAINMAIL_GENERATION", 0, std::numeric_limits<int>::max())
+          .value_or(0));
+  return job;
+}
+
+// An outer starter that numbers the ranks otherwise means that somebody's variables leaked.
+void check_agreement(const Environment& environment, const JobInfo& job, std::string_view rank_name,
+                     std::string_view size_name) {
+  const auto rank = read_integer(environment, rank_name, 0, kMaxRanks - 1);
+  const auto size = read_integer(environment, size_name, 1, kMaxRanks);
+  if ((rank && *rank != job.rank) || (size && *size != job.size)) {
+    throw InvalidArgument("two starters disagree: " + show(environment, "RANK") + " " +
+                          show(environment, "WORLD_SIZE") + " but " + show(environment, rank_name) +
+                          " " + show(environment, size_name) + "; unset one pair");
+  }
+}
+
+JobInfo read_torchrun(const Environment& environment) {
+  JobInfo job;
+  job.starter = Starter::kTorchrun;
+  read_place(environment, "RANK", "WORLD_SIZE", job);
+  const bool is_elastic = environment("TORCHELASTIC_RUN_ID").has_value();
+  if (!is_elastic) {
+    check_agreement(environment, job, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE");
+    if (environment("SLURM_STEP_ID")) {
+      check_agreement(environment, job, "SLURM_PROCID", "SLURM_STEP_NUM_TASKS");
+    }
+  }
+  job.generation = static_cast<std::uint32_t>(
+      read_integer(environment, "TORCHELASTIC_RESTART_COUNT", 0, std::numeric_limits<int>::max())
+          .value_or(0));
+  job.id = environment("TORCHELASTIC_RUN_ID").value_or("torchrun");
+  job.rank_0_serves = environment("TORCHELASTIC_USE_AGENT_STORE").value_or("") != "True";
+  if (job.size == 1) return job;
+  if (!read_master(environment, job)) {
+    throw InvalidArgument("torchrun: " + show(environment, "RANK") + " " +
+                          show(environment, "WORLD_SIZE") +
+                          " but MASTER_ADDR and MASTER_PORT are not set: ranks cannot meet");
+  }
+  return job;
+}
+
+JobInfo read_mpirun(const Environment& environment) {
+  JobInfo job;
+  job.starter = Starter::kMpirun;
+  read_place(environment, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", job);
+  if (job.size == 1 || read_master(environment, job)) return job;
+  auto id = environment("OMPI_MCA_ess_base_jobid");
+  if (!id) id = environment("PMIX_NAMESPACE");
+  if (!id) {
+    throw InvalidArgument(
+        "mpirun: neither OMPI_MCA_ess_base_jobid nor PMIX_NAMESPACE is set: ranks cannot meet; "
+        "give them MASTER_ADDR and MASTER_PORT with -x");
+  }
+  job.id = "mpirun-" + *id;
+  if (read_integer(environment, "OMPI_COMM_WORLD_LOCAL_SIZE", 1, kMaxRanks) == job.size) {
+    job.store = StoreLocation::kLocalSocket;
+    return job;
+  }
+  // Several nodes: rank 0 serves on the node of mpirun, the only one whose address all know.
+  const auto uri = environment("OMPI_MCA_orte_hnp_uri");
+  const auto address = uri ? first_uri_address(*uri) : std::nullopt;
+  if (!address) {
+    throw InvalidArgument("mpirun over several nodes: no address in " +
+                          show(environment, "OMPI_MCA_orte_hnp_uri") +
+                          "; give the ranks MASTER_ADDR (the host of rank 0) and MASTER_PORT "
+                          "with -x");
+  }
+  const auto daemon = environment("OMPI_MCA_orte_local_daemon_uri");
+  if (job.rank == 0 && daemon && *daemon != *uri) {
+    throw InvalidArgument(
+        "mpirun: rank 0 is not on the node where mpirun runs, so the others cannot find it; put "
+        "that node first, or give the ranks MASTER_ADDR (the host of rank 0) and MASTER_PORT with "
+        "-x");
+  }
+  job.store = StoreLocation::kTcp;
+  job.host = *address;
+  job.port = port_of(job.id);
+  return job;
+}
+
+JobInfo read_srun(const Environment& environment) {
+  JobInfo job;
+  job.starter = Starter::kSrun;
+  const std::string_view size_name =
+      environment("SLURM_STEP_NUM_TASKS") ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS";
+  read_place(environment, "SLURM_PROCID", size_name, job);
+  if (job.size == 1 || read_master(environment, job)) return job;
+  const auto job_id = environment("SLURM_JOB_ID");
+  if (!job_id) incomplete(environment, "srun", "SLURM_STEP_ID", "SLURM_JOB_ID");
+  job.id = "srun-" + *job_id + "." + environment("SLURM_STEP_ID").value_or("");
+  if (read_integer(environment, "SLURM_STEP_NUM_NODES", 1, kMaxRanks) == 1) {
+    job.store = StoreLocation::kLocalSocket;
+    return job;
+  }
+  const auto nodes = environment("SLURM_STEP_NODELIST");
+  if (!nodes) incomplete(environment, "srun", "SLURM_STEP_ID", "SLURM_STEP_NODELIST");
+  job.store = StoreLocation::kTcp;
+  job.host = first_slurm_host(*nodes);
+  job.port = port_of(job.id);
+  return job;
+}
+
+// A pod of an indexed job knows its index alone; the user says the rest in the pod's template.
+JobInfo read_kubernetes(const Environment& environment) {
+  JobInfo job;
+  job.starter = Starter::kKubernetes;
+  read_place(environment, "JOB_COMPLETION_INDEX", "WORLD_SIZE", job);
+  job.id = "kubernetes";
+  if (job.size == 1 || read_master(environment, job)) return job;
+  throw InvalidArgument("kubernetes: " + show(environment, "JOB_COMPLETION_INDEX") + " " +
+                        show(environment, "WORLD_SIZE") +
+                        " but MASTER_ADDR and MASTER_PORT are not set: ranks cannot meet; give the "
+                        "pods the name of pod 0 and a free port");
+}
+
+// MPICH, MVAPICH and Intel MPI all start by Hydra.
+JobInfo read_mpiexec(const Environment& environment) {
+  JobInfo job;
+  job.starter = Starter::kMpiexec;
+  read_place(environment, "PMI_RANK", "PMI_SIZE", job);
+  job.id = "mpiexec";
+  if (job.size == 1 || read_master(environment, job)) return job;
+  if (read_integer(environment, "MPI_LOCALNRANKS", 1, kMaxRanks) != job.size) {
+    throw InvalidArgument("mpiexec over several nodes: " + show(environment, "MPI_LOCALNRANKS") +
+                          " of " + show(environment, "PMI_SIZE") +
+                          " ranks are on this one; give the ranks MASTER_ADDR (the host of rank 0) "
+                          "and MASTER_PORT with -genv");
+  }
+  // Nothing that Hydra sets names the job, but all ranks of a node are children of one proxy.
+  job.id = "mpiexec-" + std::to_string(::getppid());
+  job.store = StoreLocation::kLocalSocket;
+  return job;
+}
+
+// SageMaker starts the same program once in each container.
+JobInfo read_sagemaker(const Environment& environment) {
+  JobInfo job;
+  job.starter = Starter::kSageMaker;
+  const auto list = environment("SM_HOSTS");
+  const auto own = environment("SM_CURRENT_HOST");
+  if (!list) incomplete(environment, "sagemaker", "SM_CURRENT_HOST", "SM_HOSTS");
+  if (!own) incomplete(environment, "sagemaker", "SM_HOSTS", "SM_CURRENT_HOST");
+  const std::vector<std::string> hosts = sagemaker_hosts(*list);
+  const auto place = std::find(hosts.begin(), hosts.end(), *own);
+  if (place == hosts.end()) {
+    throw InvalidArgument("sagemaker: " + show(environment, "SM_CURRENT_HOST") + " is not in " +
+                          show(environment, "SM_HOSTS"));
+  }
+  job.rank = static_cast<int>(place - hosts.begin());
+  job.size = static_cast<int>(hosts.size());
+  job.id = "sagemaker-" + environment("TRAINING_JOB_NAME").value_or(*list);
+  if (job.size == 1 || read_master(environment, job)) return job;
+  job.store = StoreLocation::kTcp;
+  job.host = hosts.front();
+  job.port = port_of(job.id);
+  return job;
+}
+
+}  // namespace
+
+const char* to_string(Starter starter) noexcept {
+  switch (starter) {
+    case Starter::kAlone:
+      return "alone";
+    case Starter::kLauncher:
+      return "launcher";
+    case Starter::kTorchrun:
+      return "torchrun";
+    case Starter::kKubernetes:
+      return "kubernetes";
+    case Starter::kMpirun:
+      return "mpirun";
+    case Starter::kMpiexec:
+      return "mpiexec";
+    case Starter::kSrun:
+      return "srun";
+    case Starter::kSageMaker:
+      return "sagemaker";
+  }
+  return "unknown";
+}
+
+JobInfo read_job_info(const Environment& environment) {
+  if (environment("CHAINMAIL_JOB_FD")) return read_launcher(environment);
+  const bool has_rank = environment("RANK").has_value();
+  if (!has_rank && environment("WORLD_SIZE") && environment("JOB_COMPLETION_INDEX")) {
+    return read_kubernetes(environment);
+  }
+  if (has_rank || environment("WORLD_SIZE") || environment("TORCHELASTIC_RUN_ID")) {
+    return read_torchrun(environment);
+  }
+  if (environment("OMPI_COMM_WORLD_RANK") || environment("OMPI_COMM_WORLD_SIZE")) {
+    return read_mpirun(environment);
+  }
+  // srun --mpi=pmi2 sets PMI_RANK, too; this one is Hydra's own. Inside Slurm it comes first, since
+  // Hydra's proxies are then tasks of a step.
+  if (environment("MPI_LOCALNRANKS") && environment("PMI_RANK")) return read_mpiexec(environment);
+  // A batch script has SLURM_PROCID=0 too, but only a step's tasks are ranks.
+  if (environment("SLURM_STEP_ID")) return read_srun(environment);
+  if (environment("SM_HOSTS") || environment("SM_CURRENT_HOST")) return read_sagemaker(environment);
+  return {};
+}
+
+std::string first_slurm_host(std::string_view node_list) {
+  const auto bad = [&] {
+    return InvalidArgument("cannot read the first host of SLURM_STEP_NODELIST=\"" +
+                           std::string(node_list) + "\"");
+  };
+  std::string host;
+  for (std::size_t i = 0; i < node_list.size(); ++i) {
+    const char c = node_list[i];
+    if (c == ',') break;
+    if (c != '[') {
+      host += c;
+      continue;
+    }
+    const auto close = node_list.find(']', i);
+    if (close == std::string_view::npos) throw bad();
+    const auto set = node_list.substr(i + 1, close - i - 1);
+    const auto first = set.substr(0, set.find_first_of(",-"));
+    if (first.empty()) throw bad();
+    host += first;
+    i = close;
+  }
+  if (host.empty()) throw bad();
+  return host;
+}
+
+std::vector<std::string> sagemaker_hosts(std::string_view list) {
+  const InvalidArgument bad("cannot read SM_HOSTS=\"" + std::string(list) +
+                            "\": it must be a list such as [\"algo-1\",\"algo-2\"]");
+  std::size_t at = 0;
+  const auto skip_blanks = [&] {
+    while (at < list.size() && (list[at] == ' ' || list[at] == '\n')) ++at;
+  };
+  const auto expect = [&](char c) {
+    skip_blanks();
+    if (at == list.size() || list[at] != c) throw bad;
+    ++at;
+  };
+  std::vector<std::string> hosts;
+  expect('[');
+  do {
+    expect('"');
+    const std::size_t end = list.find('"', at);
+    const std::string_view name = list.substr(at, end - at);
+    // Names of hosts need none of JSON's escapes.
+    if (end == std::string_view::npos || name.empty() ||
+        name.find('\\') != std::string_view::npos) {
+      throw bad;
+    }
+    hosts.emplace_back(name);
+    at = end + 1;
+    skip_blanks();
+  } while (at < list.size() && list[at] == ',' && ++at > 0);
+  expect(']');
+  skip_blanks();
+  if (at != list.size()) throw bad;
+  return hosts;
+}
+
+std::optional<std::string> first_uri_address(std::string_view uri) {
+  constexpr std::string_view kScheme = "tcp://";
+  const auto scheme = uri.find(kScheme);
+  if (scheme == std::string_view::npos) return std::nullopt;
+  const auto rest = uri.substr(scheme + kScheme.size());
+  const auto address = rest.substr(0, rest.find_first_of(",:;"));
+  if (address.empty()) return std::nullopt;
+  return std::string(address);
+}
+
+}  // namespace chainmail::internal

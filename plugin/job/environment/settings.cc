@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+#include "plugin/job/environment/settings.h"
+
+#include <cstddef>
+#include <fstream>
+
+#include "base/error.h"
+
+namespace chainmail::internal {
+namespace {
+
+std::string read_file(const std::string& path) {
+  constexpr std::size_t kMost = std::size_t{64} << 10;  // far above any table
+  std::ifstream file(path);
+  std::string text(kMost, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(kMost));
+  const auto length = static_cast<std::size_t>(file.gcount());
+  if (length == 0 || length == kMost) {
+    throw InvalidArgument("environment variable CHAINMAIL_TUNING=\"" + path +
+                          "\" names no readable table of algorithms; see docs/env.md");
+  }
+  text.resize(length);
+  return text;
+}
+
+// A word that is misspelt must not leave a job unprotected.
+ops::Encryption read_encryption(const std::string& word) {
+  for (const auto mode :
+       {ops::Encryption::kOff, ops::Encryption::kAuthenticate, ops::Encryption::kEncrypt}) {
+    if (word == ops::to_string(mode)) return mode;
+  }
+  throw InvalidArgument("environment variable CHAINMAIL_ENCRYPT=\"" + word +
+                        "\" is none of encrypt, authenticate and off");
+}
+
+}  // namespace
+
+JobSettings read_settings(const Environment& environment) {
+  JobSettings settings;
+  // A day is longer than any operation; more is a mistake in the unit.
+  if (const auto seconds = read_integer(environment, "CHAINMAIL_TIMEOUT", 1, 86400)) {
+    settings.timeout = std::chrono::seconds(*seconds);
+  }
+  settings.interface = environment("CHAINMAIL_INTERFACE").value_or("");
+  const std::string local = environment("CHAINMAIL_LOCAL").value_or("shm");
+  if (local != "shm" && local != "tcp") {
+    throw InvalidArgument("environment variable CHAINMAIL_LOCAL=\"" + local +
+                          "\" is neither shm nor tcp");
+  }
+  settings.use_shared_memory = local == "shm";
+  if (const auto cross = environment("CHAINMAIL_CROSS")) {
+    if (*cross != "tcp" && *cross != "mpi") {
+      throw InvalidArgument("environment variable CHAINMAIL_CROSS=\"" + *cross +
+                            "\" is neither tcp nor mpi");
+    }
+    settings.cross = ops::parse_cross_transport(*cross);
+  }
+  if (const auto encrypt = environment("CHAINMAIL_ENCRYPT")) {
+    settings.encryption = read_encryption(*encrypt);
+  }
+  const auto path = environment("CHAINMAIL_TUNING");
+  settings.measures_tuning = path == "measure";
+  if (path && !settings.measures_tuning) {
+    settings.tuning = ops::parse_tuning(read_file(*path), "CHAINMAIL_TUNING=" + *path);
+  }
+  return settings;
+}
+
+void apply(const JobSettings& settings, ops::GroupOptions& options) {
+  if (settings.timeout) options.timeout = *settings.timeout;
+  if (!settings.interface.empty()) options.interface = settings.interface;
+  if (!settings.use_shared_memory) options.use_shared_memory = false;
+  if (!settings.tuning.empty()) options.tuning = settings.tuning;
+  if (settings.measures_tuning) options.measures_tuning = true;
+  if (settings.cross) options.cross = *settings.cross;
+  if (settings.encryption) options.encryption = *settings.encryption;
+}
+
+}  // namespace chainmail::internal

@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// From a name and options to a communicator of this job, and from one to its parts.
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <numeric>
+#include <utility>
+
+#include <chainmail/communicator.h>
+
+#include "base/log.h"
+#include "plugin/cuda/cuda_support.h"
+#include "plugin/train/communicator/communicator_impl.h"
+
+namespace chainmail {
+
+namespace {
+
+struct KnownName {
+  std::string_view name;
+  ops::Algorithm algorithm;
+};
+
+constexpr std::string_view kPureNccl = "pure_nccl";
+constexpr std::string_view kNonCudaAware = "non_cuda_aware";
+
+constexpr std::array<KnownName, 6> kKnownNames = {{
+    {"naive", ops::Algorithm::kNaive},
+    {"flat", ops::Algorithm::kFlat},
+    {"hierarchical", ops::Algorithm::kHierarchical},
+    {"two_dimensional", ops::Algorithm::kTwoDimensional},
+    {"single_node", ops::Algorithm::kSingleNode},
+    {"auto", ops::Algorithm::kAuto},
+}};
+
+// An algorithm of ours; what torch's own backends do is theirs.
+ops::Algorithm algorithm_of(std::string_view name) {
+  if (internal::parse_torch_backend(name)) {
+    return ops::Algorithm::kFlat;
+  }
+  const auto found = std::find_if(kKnownNames.begin(), kKnownNames.end(),
+                                  [&](const KnownName& known) { return known.name == name; });
+  if (found != kKnownNames.end()) {
+    return found->algorithm;
+  }
+  if (name == kPureNccl || name == kNonCudaAware) {
+    internal::require_cuda("communicator '" + std::string(name) + "'");
+    return name == kNonCudaAware ? ops::Algorithm::kHierarchical : ops::Algorithm::kFlat;
+  }
+  std::string message = "unknown communicator '" + std::string(name) + "'; known are ";
+  for (const KnownName& known : kKnownNames) {
+    message += (&known == kKnownNames.data() ? "" : ", ") + std::string(known.name);
+  }
+  throw InvalidArgument(message +
+                        "; for GPUs also pure_nccl, non_cuda_aware; and torch's own, to compare "
+                        "with: gloo, nccl");
+}
+
+ops::WireFormat wire_of(const CommunicatorOptions& options) {
+  if (!options.allreduce_grad_dtype) {
+    return ops::WireFormat::kNative;
+  }
+  switch (*options.allreduce_grad_dtype) {  // NOLINT: the many other types are refused below
+    case c10::kHalf:
+      return ops::WireFormat::kFloat16;
+    case c10::kBFloat16:
+      return ops::WireFormat::kBFloat16;
+    case c10::kFloat:
+      return ops::WireFormat::kNative;
+    default:
+      throw InvalidArgument(std::string("allreduce_grad_dtype ") +
+                            c10::toString(*options.allreduce_grad_dtype) +
+                            " is not possible; use float16, bfloat16 or float32");
+  }
+}
+
+ops::GroupOptions group_options_of(std::string_view name, const CommunicatorOptions& options) {
+  ops::GroupOptions group_options;
+  group_options.algorithm = algorithm_of(name);
+  if (options.object_chunk_bytes == 0) {
+    throw InvalidArgument("object_chunk_bytes must not be 0; use some MiB");
+  }
+  group_options.wire = wire_of(options);
+  group_options.timeout = options.timeout;
+  group_options.cross = ops::parse_cross_transport(options.cross);
+  if (const auto torchs = internal::parse_torch_backend(name)) {
+    internal::check_torch_group(*torchs, group_options);
+  }
+  return group_options;
+}
+
+}  // namespace
+
+std::shared_ptr<ops::Group> Communicator::Impl::create_group(
+    ops::GroupOptions group_options) const {
+  const auto torchs = internal::parse_torch_backend(name);
+  // Torch's NCCL only reduces on GPUs; everything else a communicator does is on the CPU.
+  return torchs == internal::TorchBackend::kGloo
+             ? world->create_torch_group(*torchs, world_ranks, std::move(group_options))
+             : world->create_subgroup(world_ranks, std::move(group_options));
+}
+
+std::shared_ptr<ops::DeviceGroup> Communicator::Impl::create_device_group(c10::Device device,
+                                                                          int number) const {
+  if (!device.is_cuda()) {
+    throw InvalidArgument("a tensor is on " + device.str() +
+                          "; communicators take tensors on CPUs and CUDA devices");
+  }
+  internal::require_cuda("a tensor on " + device.str());
+  if (internal::parse_torch_backend(name)) {
+    return internal::make_torch_device_group(*group, device.index(), number);
+  }
+  ops::DeviceGroupOptions device_options;
+  device_options.device = device.index();
+  device_options.crosses_on_host = name == kNonCudaAware;
+  device_options.global_ranks = world_ranks;
+  const std::string prefix = "device/" + group->options().name + "/" + std::to_string(number);
+  return ops::create_device_group(ops::open_device_library(), group,
+                                  world->create_rendezvous(prefix), std::move(device_options));
+}
+
+std::shared_ptr<const internal::DeviceContext> Communicator::Impl::device_context(
+    c10::Device device) const {
+  if (device.is_cpu()) {
+    return nullptr;
+  }
+  if (internal::parse_torch_backend(name) == internal::TorchBackend::kGloo) {
+    throw InvalidArgument("communicator 'gloo' reduces CPU tensors, not those on " + device.str() +
+                          "; use 'nccl' for GPUs");
+  }
+  return device_contexts->at(device);
+}
+
+std::shared_ptr<const internal::DeviceContext> Communicator::Impl::device_context_for_gradients(
+    c10::Device device) const {
+  const bool needs_gpu = name == kPureNccl || name == kNonCudaAware ||
+                         internal::parse_torch_backend(name) == internal::TorchBackend::kNccl;
+  if (device.is_cpu() && needs_gpu) {
+    throw InvalidArgument("communicator '" + name +
+                          "' is for gradients on GPUs; move the model there, or use 'gloo' or "
+                          "'hierarchical' for one on the CPU");
+  }
+  return device_context(device);
+}
+
+namespace internal {
+
+std::shared_ptr<Communicator> make_communicator(std::shared_ptr<World> world, std::string_view name,
+                                                const CommunicatorOptions& options,
+                                                const std::string& group_name) {
+  ops::GroupOptions group_options = group_options_of(name, options);
+  group_options.name = group_name;
+  if (group_options.algorithm == ops::Algorithm::kSingleNode &&
+      world->topology().node_count() > 1) {
+    throw InvalidArgument("communicator 'single_node' cannot be used over " +
+                          world->topology().describe() +
+                          "; use 'hierarchical' or 'two_dimensional'");
+  }
+  auto impl = std::make_unique<Communicator::Impl>();
+  impl->name = name;
+  impl->options = options;
+  impl->world = world;
+  impl->world_ranks.resize(static_cast<std::size_t>(world->size()));
+  std::iota(impl->world_ranks.begin(), impl->world_ranks.end(), 0);
+  if (world->rank() == 0) {
+    LogMessage(LogLevel::kInfo) << "communicator " << name << ": " << world->topology().describe()
+                                << ", " << ops::to_string(group_options.wire)
+                                << " between nodes, started by " << world->starter();
+  }
+  impl->group = impl->create_group(std::move(group_options));
+  return std::make_shared<Communicator>(std::move(impl));
+}
+
+}  // namespace internal
+
+std::shared_ptr<Communicator> create_communicator(std::string_view name,
+                                                  const CommunicatorOptions& options) {
+  // Mistakes are reported before the job is joined.
+  static_cast<void>(group_options_of(name, options));
+  // Counts this process's calls: every rank creates its communicators in the same order.
+  static std::atomic<int> created{0};
+  return internal::make_communicator(job_world(), name, options,
+                                     "communicator" + std::to_string(created++));
+}
+
+std::shared_ptr<Communicator> Communicator::split(int color, int key) {
+  struct Wish {
+    std::int32_t color;
+    std::int32_t key;
+  };
+  const std::vector<Wish> wishes = allgather_obj(Wish{color, key});
+
+  std::vector<int> members;
+  for (std::size_t r = 0; r < wishes.size(); ++r) {
+    if (wishes[r].color == color) {
+      members.push_back(static_cast<int>(r));
+    }
+  }
+  std::stable_sort(members.begin(), members.end(), [&](int a, int b) {
+    return wishes[static_cast<std::size_t>(a)].key < wishes[static_cast<std::size_t>(b)].key;
+  });
+
+  auto impl = std::make_unique<Impl>();
+  impl->name = impl_->name;
+  impl->options = impl_->options;
+  impl->world = impl_->world;
+  for (const int member : members) {
+    impl->world_ranks.push_back(impl_->world_ranks.at(static_cast<std::size_t>(member)));
+  }
+  ops::GroupOptions options = impl_->group->options();
+  options.name += "/split" + std::to_string(impl_->splits++) + "." + std::to_string(color);
+  impl->group = impl->create_group(std::move(options));
+  return std::make_shared<Communicator>(std::move(impl));
+}
+
+}  // namespace chainmail

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <torch/torch.h>
+
+#include <chainmail/train/agreement.h>
+#include <chainmail/train/distributed_model.h>
+
+#include "tests/plugin/support/thread_world.h"
+
+namespace chainmail {
+namespace {
+
+namespace nn = torch::nn;
+using ::testing::HasSubstr;
+using CommPtr = std::shared_ptr<Communicator>;
+
+// Threads share torch's default generator, so weights are set by hand, different on every rank.
+void fill(nn::Module& module, double value) {
+  const torch::NoGradGuard no_grad;
+  for (torch::Tensor& parameter : module.parameters()) {
+    parameter.copy_(torch::linspace(-1, 1, parameter.numel()).view(parameter.sizes()) + value);
+  }
+}
+
+nn::Sequential make_net(double value) {
+  nn::Sequential net(nn::Linear(3, 8), nn::Tanh(), nn::Linear(8, 8), nn::Tanh(), nn::Linear(8, 2));
+  fill(*net, value);
+  return net;
+}
+
+torch::Tensor samples() { return torch::linspace(-1, 1, 12 * 3).view({12, 3}).sin(); }
+
+TEST(DistributedModel, TheLoopOfOneProcessTrainsOnAll) {
+  for (const char* name : {"naive", "flat", "hierarchical", "two_dimensional"}) {
+    for (const bool overlap : {false, true}) {
+      testing::with_communicator({2, 1}, name, {}, [&](const CommPtr& comm) {
+        nn::Sequential net = make_net(comm->rank());
+        DistributedModel model(net, comm,
+                               {.overlap = overlap, .bucket_bytes = 100, .first_bucket_bytes = 10});
+        torch::optim::Adam optimizer(model.parameters(), 0.01);
+        nn::Sequential alone = make_net(0);
+        torch::optim::Adam plain(alone->parameters(), 0.01);
+        for (int step = 0; step < 5; ++step) {
+          optimizer.zero_grad(step % 2 == 0);  // both ways
+          model(samples().narrow(0, 4 * comm->rank(), 4)).pow(2).mean().backward();
+          optimizer.step();
+          plain.zero_grad();
+          alone->forward(samples()).pow(2).mean().backward();
+          plain.step();
+        }
+        for (std::size_t p = 0; p < net->parameters().size(); ++p) {
+          EXPECT_TRUE(torch::allclose(net->parameters()[p], alone->parameters()[p], 1e-4, 1e-5));
+        }
+        EXPECT_NO_THROW(verify_equal(*comm, net->parameters()));
+        EXPECT_EQ(model.gradient_bytes() == 0, comm->name() == "naive");
+      });
+    }
+  }
+}
+
+TEST(DistributedModel, ClippingBetweenBackwardAndStepSeesTheMeans) {
+  testing::with_communicator({2}, "flat", {}, [](const CommPtr& comm) {
+    nn::Linear net(2, 2);
+    fill(*net, 0);
+    DistributedModel model(net, comm);
+    (model(torch::ones({1, 2})).sum() * comm->rank()).backward();
+    EXPECT_TRUE(net->weight.grad().eq(0.5).all().item<bool>());
+  });
+}
+
+TEST(DistributedModel, AccumulatesWithoutExchange) {
+  testing::with_communicator({2, 2}, "hierarchical", {}, [](const CommPtr& comm) {
+    nn::Linear net(2, 2);
+    fill(*net, 0);
+    DistributedModel model(net, comm);
+    for (int step = 0; step < 2; ++step) {
+      net->zero_grad();
+      {
+        const auto off = model.no_sync();
+        for (int i = 0; i <= comm->rank(); ++i) {  // not equally often
+          model(torch::ones({1, 2})).sum().backward();
+        }
+        EXPECT_TRUE(net->bias.grad().eq(comm->rank() + 1).all().item<bool>());
+      }
+      model(torch::ones({1, 2})).sum().backward();
+      EXPECT_TRUE(net->bias.grad().eq(3.5).all().item<bool>()) << net->bias.grad();
+    }
+  });
+}
+
+TEST(DistributedModel, EvaluationIsLocal) {
+  testing::with_communicator({2}, "flat", {}, [](const CommPtr& comm) {
+    nn::Linear net(2, 2);
+    DistributedModel model(net, comm, {.overlap = true});
+    model(torch::ones({1, 2})).sum().backward();
+    if (comm->rank() == 0) {
+      const torch::NoGradGuard no_grad;
+      (void)model(torch::ones({1, 2}));
+    } else {
+      model.eval();
+      EXPECT_FALSE(net->is_training());
+      (void)model(torch::ones({1, 2}));
+      model.train();
+      EXPECT_TRUE(net->is_training());
+    }
+    model(torch::ones({1, 2})).sum().backward();
+    EXPECT_NO_THROW(verify_equal(*comm, net->weight.grad()));
+  });
+}
+
+TEST(DistributedModel, AddedLayersAreAdopted) {
+  testing::with_communicator({2}, "flat", {}, [](const CommPtr& comm) {
+    nn::Sequential net = make_net(0);
+    DistributedModel model(net, comm);
+    model(samples()).sum().backward();
+    nn::Linear added(2, 2);
+    fill(*added, comm->rank());
+    net->push_back(added);
+    (model(samples()).sum() * (comm->rank() + 1)).backward();
+    EXPECT_NO_THROW(verify_equal(*comm, added->parameters()));
+    EXPECT_NO_THROW(verify_equal(*comm, added->weight.grad()));
+  });
+}
+
+TEST(DistributedModel, GoesOnAfterABackwardThatThrew) {
+  testing::with_communicator({2}, "flat", {}, [](const CommPtr& comm) {
+    nn::Sequential net = make_net(0);
+    DistributedModel model(net, comm, {.overlap = true, .bucket_bytes = 1});
+    auto x = samples();
+    x.requires_grad_(true);
+    x.register_hook([](const torch::Tensor& /*gradient*/) -> torch::Tensor {
+      throw std::runtime_error("on purpose");
+    });
+    EXPECT_THROW(model(x).sum().backward(), std::runtime_error);
+    net->zero_grad();
+    (model(samples()).sum() * comm->rank()).backward();
+    nn::Sequential alone = make_net(0);
+    (alone->forward(samples()).sum() * 0.5).backward();
+    for (std::size_t p = 0; p < net->parameters().size(); ++p) {
+      EXPECT_TRUE(torch::allclose(net->parameters()[p].grad(), alone->parameters()[p].grad()));
+    }
+  });
+}
+
+TEST(DistributedModel, TakesSharedPointersAndModulesWithSeveralArguments) {
+  struct Sum : nn::Module {
+    Sum() : linear(register_module("linear", nn::Linear(2, 1))) {}
+    std::pair<torch::Tensor, int> forward(const torch::Tensor& a, const torch::Tensor& b) {
+      return {linear(a + b), 7};
+    }
+    nn::Linear linear;
+  };
+  testing::with_communicator({2}, "flat", {}, [](const CommPtr& comm) {
+    DistributedModel model(std::make_shared<Sum>(), comm);
+    const auto [y, seven] = model(torch::ones({1, 2}), torch::ones({1, 2}));
+    EXPECT_EQ(seven, 7);
+    (y.sum() * comm->rank()).backward();
+    EXPECT_TRUE(model->linear->weight.grad().eq(1).all().item<bool>());
+    EXPECT_EQ(model.parameters().size(), 2U);
+  });
+}
+
+TEST(DistributedModel, RefusesWhatItCannotDo) {
+  testing::with_communicator({1}, "flat", {}, [](const CommPtr& comm) {
+    EXPECT_THROW(DistributedModel(nn::Linear(2, 2), nullptr), InvalidArgument);
+    EXPECT_THROW(DistributedModel(nn::Linear(nullptr), comm), InvalidArgument);
+    EXPECT_THROW(DistributedModel(nn::Linear(2, 2), comm, {.bucket_bytes = -1}), InvalidArgument);
+  });
+}
+
+TEST(DistributedModel, DifferentModelsAreAMismatchOnAllRanks) {
+  const auto errors = testing::errors_with_communicator({2}, "flat", [](const CommPtr& comm) {
+    DistributedModel model(nn::Linear(2, comm->rank() + 1), comm);
+  });
+  for (const std::string& error : errors) {
+    EXPECT_THAT(error, HasSubstr("ranks do not train the same model"));
+  }
+}
+
+}  // namespace
+}  // namespace chainmail
