@@ -23,13 +23,11 @@ CONVERSIONS = {
         INCLUDE,
         (r"(void train\(\n    size_t epoch,\n)    Net& model,",
          r"\1    chainmail::DistributedModel<std::shared_ptr<Net>>& model,"),
-        (r"  model\.train\(\);", "  model.module()->train();"),
         (r"  Net model;\n  model\.to\(device\);\n",
          JOIN + "  auto net = std::make_shared<Net>();\n  net->to(device);\n"
          "  chainmail::DistributedModel model(net, comm);\n"),
         (r"torch::data::datasets::MNIST\(kDataRoot\)\n",
          "chainmail::scatter_dataset(torch::data::datasets::MNIST(kDataRoot), comm)\n"),
-        (r"model\.parameters\(\), torch::optim::SGD", "net->parameters(), torch::optim::SGD"),
         (r"    test\(model, ", "    if (comm->rank() == 0) test(*net, "),
     ],
     "dcgan": [
