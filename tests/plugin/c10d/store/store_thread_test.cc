@@ -279,11 +279,11 @@ TEST_F(StoppedStoreTest, AGroupAndItsNewsEndWhileTheStoreIsSilent) {
 TEST_F(StoppedStoreTest, TheLastRankOfAGroupTakesItsKeysAlong) {
   auto other = std::async(std::launch::async, [&] {
     GroupRendezvous rendezvous(base_, "group", 1, 2);
-    (void)rendezvous.meet("one", Deadline::after(kLong));
+    (void)rendezvous.enter("one", Deadline::after(kLong));
   });
   {
     GroupRendezvous rendezvous(base_, "group", 0, 2);
-    (void)rendezvous.meet("zero", Deadline::after(kLong));
+    (void)rendezvous.enter("zero", Deadline::after(kLong));
   }
   other.get();
   const auto deadline = Deadline::after(kLong);
@@ -297,9 +297,9 @@ TEST_F(StoppedStoreTest, ARankThatLeavesWhileItsHandleLivesWritesNothingMore) {
   GroupRendezvous rendezvous(base_, "group", 0, 2);
   auto other = std::async(std::launch::async, [&] {
     GroupRendezvous others(base_, "group", 1, 2);
-    (void)others.meet("one", Deadline::after(kLong));
+    (void)others.enter("one", Deadline::after(kLong));
   });
-  (void)rendezvous.meet("zero", Deadline::after(kLong));
+  (void)rendezvous.enter("zero", Deadline::after(kLong));
   other.get();
   const auto news = rendezvous.news(nullptr);
   rendezvous.leave();

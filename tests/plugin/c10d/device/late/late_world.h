@@ -34,7 +34,7 @@ class LateWorld {
       : size_(size),
         cluster_(std::make_shared<test::FakeCluster>(
             std::vector<int>(static_cast<std::size_t>(size)), seed)),
-        maker_({size}, test::Carrier::kBoard, with(limit)) {
+        maker_({size}, test::TransportKind::kReference, with(limit)) {
     std::vector<test::FakeLibrary*> libraries;
     for (int rank = 0; rank < size; ++rank) {
       libraries_.push_back(std::make_unique<test::FakeLibrary>(cluster_, rank));
