@@ -40,7 +40,7 @@ constexpr double kRate = 0.5;
 void with_fake_gpus(const std::string& name, const Body& body) {
   testing::with_communicator({1}, name, {}, [&](const CommPtr& comm) {
     const auto outcome = std::make_shared<FakeOutcome>();
-    comm->impl().contexts =
+    comm->impl().device_contexts =
         std::make_unique<internal::DeviceContexts>([&](c10::Device device, int /*number*/) {
           return testing::make_fake_group(device.index(), outcome);
         });
