@@ -111,7 +111,7 @@ struct Joined {
 Joined join() {
   const internal::Environment environment = internal::process_environment();
   const internal::JobInfo info = internal::read_job_info(environment);
-  if (info.meeting != internal::Meeting::kLauncherSocket) {
+  if (info.store != internal::StoreLocation::kLauncher) {
     throw InvalidArgument("fault_rank: start it with the launcher");
   }
   Joined joined;
