@@ -8,7 +8,7 @@
 set -euo pipefail
 
 starter=$1 python=$2
-program=("$python" -B "$(dirname "${BASH_SOURCE[0]}")/subgroups_test.py")
+program=("$python" -B "$(dirname "${BASH_SOURCE[0]}")/../subgroups_test.py")
 unset MASTER_ADDR MASTER_PORT RANK WORLD_SIZE
 export OMP_NUM_THREADS=1
 
