@@ -120,7 +120,9 @@ class Training {
                                   std::chrono::duration<double>(elapsed_time_));
     while (epoch_ < FLAGS_epoch) {
       timer_.start();
-      while (const auto batch = train_batches_.next()) {
+      // A checkpoint of an epoch's last iteration has the iterator in the next epoch already.
+      while (const auto batch =
+                 train_batches_.state().epoch == epoch_ ? train_batches_.next() : std::nullopt) {
         optimizer_->zero_grad();
         const torch::Tensor loss = forward(*batch, FLAGS_autocast == "bfloat16", sums_);
         loss.backward();

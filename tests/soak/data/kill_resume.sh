@@ -43,6 +43,13 @@ newest() { ls "$scratch/$1/my.run" 2>/dev/null | grep -Ex 'gen-[0-9]+' | tail -1
 straight=$(digest "$scratch/straight.txt")
 [[ -n $straight ]] || fail "no digest line"
 
+# The last checkpoint of this one is of its epoch's last iteration.
+(epochs=1 && start "$ranks" boundary) >"$scratch/boundary.txt" || fail "the job of one epoch"
+(start "$ranks" boundary) >"$scratch/boundary.txt" || fail "the job that went on after an epoch"
+[[ $(digest "$scratch/boundary.txt") == "$straight" ]] ||
+  fail "parameters $(digest "$scratch/boundary.txt") from the end of an epoch, $straight without"
+diff <(curve "$scratch/straight") <(curve "$scratch/boundary") || fail "another curve from the end of an epoch"
+
 done_kills=0
 mkdir -p "$scratch/killed"
 while true; do
