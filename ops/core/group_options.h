@@ -29,7 +29,7 @@ struct GroupOptions {
   std::chrono::milliseconds timeout = std::chrono::minutes{10};
   CrossTransport cross = CrossTransport::kTcp;  ///< equal on all ranks
   bool use_shared_memory = true;  ///< false: TCP inside the node too (CHAINMAIL_LOCAL=tcp)
-  bool use_checksum = true;       ///< CRC-32C of what goes over TCP; equal or not between ranks
+  bool use_checksum = true;       ///< XXH3 of what goes over TCP; equal or not between ranks
   /// Of what goes over TCP, equal on all ranks (CHAINMAIL_ENCRYPT). Needs `secret`; what would
   /// carry data between nodes without it is refused.
   Encryption encryption = Encryption::kOff;

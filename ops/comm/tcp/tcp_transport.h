@@ -37,7 +37,7 @@ struct TcpOptions {
   std::string secret;        ///< of the job
   std::string interface;     ///< name or address; empty: see listen_address()
   bool on_one_node = false;  ///< all ranks; host names cannot tell, cloned machines have equal ones
-  bool use_checksum = true;  ///< CRC-32C of payloads; equal or not between ranks
+  bool use_checksum = true;  ///< XXH3 of payloads; equal or not between ranks
   Encryption encryption = Encryption::kOff;  ///< equal on all ranks; checksums add nothing to it
 };
 
