@@ -206,15 +206,9 @@ int print(const std::string& text) {
 
 int run(const std::vector<std::string>& arguments, const std::vector<int>& ignored_signals) {
   Options options = parse_options(arguments);
-  if (options.help) {
-    return print(usage_text());
-  }
-  if (options.help_all) {
-    return print(full_usage_text());
-  }
-  if (options.version) {
-    return print("chainmail launcher " CHAINMAIL_VERSION "\n");
-  }
+  if (options.help) return print(usage_text());
+  if (options.help_all) return print(full_usage_text());
+  if (options.version) return print("chainmail launcher " CHAINMAIL_VERSION "\n");
   // A bad --rsh is the user's mistake even where no host needs it.
   (void)remote_shell_of(options);
   HostSet hosts = hosts_of(options, options);
@@ -224,9 +218,7 @@ int run(const std::vector<std::string>& arguments, const std::vector<int>& ignor
     options.remote_shell = default_remote_shell(hosts.scheduler, placement.nodes);
   }
   const Plan plan{options, hosts, placement};
-  if (options.dry_run) {
-    return print(options.json ? plan_json(plan) : plan_text(plan));
-  }
+  if (options.dry_run) return print(options.json ? plan_json(plan) : plan_text(plan));
   // Apart from what the ranks print.
   if (options.display_map) std::cerr << plan_text(plan);
   warn_of_open_channel(options, placement);

@@ -52,9 +52,7 @@ Images make_images(const torch::Tensor& patterns, std::int64_t count) {
 
 Cifar read_cifar(const std::string& folder) {
   std::filesystem::path base(folder);
-  if (std::filesystem::exists(base / "cifar-10-batches-bin")) {
-    base /= "cifar-10-batches-bin";
-  }
+  if (std::filesystem::exists(base / "cifar-10-batches-bin")) base /= "cifar-10-batches-bin";
   std::vector<torch::Tensor> x;
   std::vector<torch::Tensor> t;
   for (int part = 1; part <= 5; ++part) {

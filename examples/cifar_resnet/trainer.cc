@@ -55,9 +55,7 @@ Trainer::Trainer(const Options& options, std::shared_ptr<chainmail::Communicator
     : options_(options), comm_(std::move(comm)), data_(std::move(data)), reports_(*comm_) {
   torch::manual_seed(options_.seed);
   model_ = make_resnet(options_.model, kClasses);
-  if (options_.mnbn) {
-    model_ = chainmail::create_mnbn_model(model_, comm_);
-  }
+  if (options_.mnbn) model_ = chainmail::create_mnbn_model(model_, comm_);
   optimizer_ = chainmail::create_multi_node_optimizer(
       std::make_unique<torch::optim::SGD>(
           model_->parameters(),
@@ -86,9 +84,7 @@ chainmail::Metrics Trainer::train_epoch(std::int64_t epoch) {
   for (std::size_t i = 0; i < batches.size(); ++i) {
     const double done = static_cast<double>(i) / static_cast<double>(batches.size());
     const double rate = learning_rate(options_, comm_->size(), static_cast<double>(epoch) + done);
-    for (auto& group : optimizer_->actual_optimizer().param_groups()) {
-      group.options().set_lr(rate);
-    }
+    for (auto& group : optimizer_->actual_optimizer().param_groups()) group.options().set_lr(rate);
     const torch::Tensor x = take_batch(data_.train, batches[i], true);
     const torch::Tensor t = data_.train.t.index_select(0, batches[i]);
     optimizer_->zero_grad();

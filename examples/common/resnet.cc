@@ -33,9 +33,7 @@ nn::Sequential make_network(std::int64_t first, bool is_for_large, const std::ve
   nn::Sequential network;
   add_convolution(network, 3, first, is_for_large ? 7 : 3, is_for_large ? 2 : 1);
   network->push_back(nn::ReLU());
-  if (is_for_large) {
-    network->push_back(nn::MaxPool2d(nn::MaxPool2dOptions(3).stride(2).padding(1)));
-  }
+  if (is_for_large) network->push_back(nn::MaxPool2d(nn::MaxPool2dOptions(3).stride(2).padding(1)));
   std::int64_t channels = first;
   for (std::size_t s = 0; s < stages.size(); ++s) {
     for (std::int64_t b = 0; b < stages[s].blocks; ++b) {

@@ -221,9 +221,7 @@ void Agent::on_frame(const Frame& frame) {
 
 // After the ranks of an earlier world have ended; its MPI helper goes before the next one comes.
 void Agent::start_ranks() {
-  if (ranks_.is_running()) {
-    throw SystemError("agent protocol: started while ranks run", EPROTO);
-  }
+  if (ranks_.is_running()) throw SystemError("agent protocol: started while ranks run", EPROTO);
   StartOrder order = decode_order(std::exchange(order_bytes_, {}));
   ranks_.clear();
   mpi_.reset();

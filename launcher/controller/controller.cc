@@ -120,9 +120,7 @@ void Controller::prepare_programs() {
     OrderedProgram& program = programs_.emplace_back();
     program.words = application.program;
     program.working_directory = application.working_directory;
-    if (program.working_directory.empty()) {
-      program.working_directory = current_directory();
-    }
+    if (program.working_directory.empty()) program.working_directory = current_directory();
     std::vector<ExportedVariable> exported = job_.options.common_variables;
     exported.insert(exported.end(), application.variables.begin(), application.variables.end());
     std::vector<std::string> absent;

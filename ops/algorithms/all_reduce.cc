@@ -47,9 +47,7 @@ void split_among(std::size_t count, std::size_t owners, std::size_t unit,
 double local_scale(const Reduction& reduction, const Topology& topology) {
   const bool is_narrow =
       reduction.dtype == DataType::kFloat16 || reduction.dtype == DataType::kBFloat16;
-  if (!is_narrow || reduction.scale == 1.0) {
-    return 1.0;
-  }
+  if (!is_narrow || reduction.scale == 1.0) return 1.0;
   std::size_t largest = 1;
   for (int node = 0; node < topology.node_count(); ++node) {
     largest = std::max(largest, topology.ranks_of_node(node).size());
@@ -94,20 +92,14 @@ class Pipeline {
     }
     const std::size_t mine = bounds_[me_ + 1] - bounds_[me_];
     // An empty tensor crosses too, as a bare header: ranks which disagree still find out.
-    if (comms_.cross == nullptr || me_ >= owners_ || (mine == 0 && count != 0)) {
-      return nullptr;
-    }
+    if (comms_.cross == nullptr || me_ >= owners_ || (mine == 0 && count != 0)) return nullptr;
     return comms_.cross->start_all_reduce(own, mine, cross_reduction_, context_);
   }
 
   /// Waits for the other nodes and gives the result to the whole node.
   void finish(Request* request, std::byte* chunk, std::size_t count) {
-    if (request != nullptr) {
-      request->wait();
-    }
-    if (comms_.local == nullptr) {
-      return;
-    }
+    if (request != nullptr) request->wait();
+    if (comms_.local == nullptr) return;
     split(chunk, count);
     comms_.local->all_gather(slices_, local_context_);
   }

@@ -37,13 +37,9 @@ std::string join(const char* type, std::span<const int> numbers, const char* mes
 
 std::optional<Parts> split(std::string_view text) {
   const std::size_t first = text.find('\n');
-  if (first == std::string_view::npos) {
-    return std::nullopt;
-  }
+  if (first == std::string_view::npos) return std::nullopt;
   const std::size_t second = text.find('\n', first + 1);
-  if (second == std::string_view::npos) {
-    return std::nullopt;
-  }
+  if (second == std::string_view::npos) return std::nullopt;
   Parts parts;
   parts.type = text.substr(0, first);
   parts.message = text.substr(second + 1);
@@ -120,9 +116,7 @@ std::exception_ptr in_operation(const std::string& title, const std::exception_p
   } catch (const PeerError& e) {
     // What a rank has found out itself begins with an operation's title: "send #2", "barrier #7".
     const std::string text = e.what();
-    if (text.substr(0, text.find(' ') + 2).find('#') != std::string::npos) {
-      return error;
-    }
+    if (text.substr(0, text.find(' ') + 2).find('#') != std::string::npos) return error;
     return std::make_exception_ptr(PeerError(title + ": " + text, e.peer_rank()));
   } catch (...) {
     return error;

@@ -12,9 +12,7 @@
 namespace chainmail::ops {
 
 void check_device(const DeviceApi& api, DeviceCode code, const char* what) {
-  if (code != kDeviceSuccess) {
-    throw CudaError(std::string(what) + ": " + api.describe(code), code);
-  }
+  if (code != kDeviceSuccess) throw CudaError(std::string(what) + ": " + api.describe(code), code);
 }
 
 DeviceGuard::DeviceGuard(DeviceApi& api, int device) : api_(api) {

@@ -39,9 +39,7 @@ void check_arguments(int rank, const Topology& topology, const Rendezvous* rende
     throw InvalidArgument(who + "rank " + std::to_string(rank) + " is not in 0 to " +
                           std::to_string(topology.size() - 1));
   }
-  if (rendezvous == nullptr) {
-    throw InvalidArgument(who + "there is no rendezvous");
-  }
+  if (rendezvous == nullptr) throw InvalidArgument(who + "there is no rendezvous");
   if (options.algorithm == Algorithm::kSingleNode && topology.node_count() > 1) {
     throw InvalidArgument(who + "algorithm single_node over " + topology.describe() +
                           "; use hierarchical, two_dimensional, flat or auto");

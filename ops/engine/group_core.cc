@@ -73,9 +73,7 @@ GroupCore::GroupCore(int rank, Topology topology, const std::shared_ptr<Rendezvo
           failure_) {}
 
 GroupCore::~GroupCore() {
-  if (is_forked_child()) {
-    comms_.leak();
-  }
+  if (is_forked_child()) comms_.leak();
 }
 
 void GroupCore::start(const CommFactory& factory, const std::shared_ptr<Rendezvous>& rendezvous) {
@@ -83,9 +81,7 @@ void GroupCore::start(const CommFactory& factory, const std::shared_ptr<Rendezvo
   transfers_ = std::make_shared<Transfers>(
       rank_, topology_, options_, global_ranks_, factory, rendezvous, callbacks_,
       [weak](const PlannedOperation& operation, const std::exception_ptr& error) {
-        if (const auto core = weak.lock()) {
-          core->find_cause(operation, error);
-        }
+        if (const auto core = weak.lock()) core->find_cause(operation, error);
       });
   watchdog_ = std::make_shared<Watchdog>(
       [weak] {
@@ -94,18 +90,12 @@ void GroupCore::start(const CommFactory& factory, const std::shared_ptr<Rendezvo
                                : core->activity().running;
       },
       [weak](const std::vector<LongOperation>& operations) {
-        if (const auto core = weak.lock()) {
-          core->look(operations);
-        }
+        if (const auto core = weak.lock()) core->look(operations);
       });
   failure_->on_failure([weak](const std::exception_ptr& error) {
-    if (const auto core = weak.lock()) {
-      core->end_waits(error);
-    }
+    if (const auto core = weak.lock()) core->end_waits(error);
   });
-  if (news_ != nullptr) {
-    news_->subscribe(options_.name, global_ranks_, failure_);
-  }
+  if (news_ != nullptr) news_->subscribe(options_.name, global_ranks_, failure_);
 }
 
 /// Says how an operation that can be right will be carried out; throws when it cannot, or the group
@@ -115,17 +105,11 @@ Plan GroupCore::plan(const Collective& collective) {
     throw InvalidArgument(std::string(to_string(collective.kind)) + ": group " + options_.name +
                           " belongs to the parent process; a forked child cannot use it");
   }
-  if (failure_->has_failed()) {
-    throw_if_failed(to_string(collective.kind));
-  }
+  if (failure_->has_failed()) throw_if_failed(to_string(collective.kind));
   check_collective(collective, rank_, topology_, options_);
-  if (options_.measures_tuning) {
-    measure_once(collective);
-  }
+  if (options_.measures_tuning) measure_once(collective);
   Plan plan = plan_collective(collective, rank_, topology_, options_);
-  if (internal::log_enabled(internal::LogLevel::kInfo)) {
-    tell_choice(collective, plan);
-  }
+  if (internal::log_enabled(internal::LogLevel::kInfo)) tell_choice(collective, plan);
   return plan;
 }
 
@@ -134,9 +118,7 @@ Plan GroupCore::plan(const Collective& collective) {
 void GroupCore::measure_once(const Collective& collective) {
   const bool has_choice = topology_.node_count() > 1 && topology_.node_count() < topology_.size() &&
                           is_auto(collective);
-  if (!has_choice) {
-    return;
-  }
+  if (!has_choice) return;
   std::call_once(measured_, [this] {
     options_.tuning = measure_tuning([this](const Collective& part) { run(part); });
   });
@@ -147,9 +129,7 @@ std::shared_ptr<Operation> GroupCore::submit(Collective collective) {
   const auto timeout = collective.timeout.value_or(timeout_.load(std::memory_order_relaxed));
   if (is_point_to_point(collective.kind)) {
     const auto transfer = transfers_->submit(std::move(collective), std::move(how), timeout);
-    if (!transfer->is_done()) {
-      watchdog_->touch();
-    }
+    if (!transfer->is_done()) watchdog_->touch();
     return transfer;
   }
   const auto operation =
@@ -192,22 +172,14 @@ bool GroupCore::attempt(const Collective& collective, const Plan& plan) noexcept
       comm != nullptr &&
       comm->try_all_reduce(collective.output, collective.count,
                            dispatcher_.reduction_of(collective, plan), plan.header);
-  if (is_done && progress_ != nullptr) {
-    progress_->count_operation();
-  }
+  if (is_done && progress_ != nullptr) progress_->count_operation();
   return is_done;
 }
 
 void GroupCore::carry_out(QueuedOperation& operation) {
-  if (failure_->has_failed()) {
-    throw_if_failed(title_of(operation));
-  }
-  if (progress_ != nullptr) {
-    progress_->count_operation();
-  }
-  if (topology_.size() > 1) {
-    watchdog_->touch();
-  }
+  if (failure_->has_failed()) throw_if_failed(title_of(operation));
+  if (progress_ != nullptr) progress_->count_operation();
+  if (topology_.size() > 1) watchdog_->touch();
   OpContext context{operation.plan.header,
                     internal::Deadline::after(operation.timeout),
                     comm_failure_.get(),
@@ -229,9 +201,7 @@ void GroupCore::carry_out(QueuedOperation& operation) {
 }
 
 void GroupCore::throw_if_failed(const std::string& title) {
-  if (failure_->has_failed()) {
-    std::rethrow_exception(diagnosis_.error_of(title, failure_->error()));
-  }
+  if (failure_->has_failed()) std::rethrow_exception(diagnosis_.error_of(title, failure_->error()));
 }
 
 /// Makes the group dead with what can be found out about `error`.
@@ -251,37 +221,25 @@ void GroupCore::find_cause(const PlannedOperation& operation, const std::excepti
 }
 
 void GroupCore::look(const std::vector<LongOperation>& operations) {
-  if (failure_->has_failed()) {
-    return;
-  }
-  if (const Finding finding = diagnosis_.look(operations); finding.error != nullptr) {
-    fail(finding);
-  }
+  if (failure_->has_failed()) return;
+  if (const Finding finding = diagnosis_.look(operations); finding.error != nullptr) fail(finding);
 }
 
 Activity GroupCore::activity() const {
   // What runs first, then what has ended: what ends meanwhile is in both, not in neither.
   Activity now;
   now.running = transfers_->pending();
-  if (auto running = queue_->running()) {
-    now.running.push_back(std::move(running));
-  }
+  if (auto running = queue_->running()) now.running.push_back(std::move(running));
   now.past = transfers_->past();
-  for (PastOperation& past : queue_->past()) {
-    now.past.push_back(std::move(past));
-  }
+  for (PastOperation& past : queue_->past()) now.past.push_back(std::move(past));
   return now;
 }
 
 void GroupCore::fail(const Finding& finding) {
-  if (failure_->has_failed()) {
-    return;
-  }
+  if (failure_->has_failed()) return;
   if (!finding.is_from_others && !is_announced_.exchange(true)) {
     diagnosis_.announce(finding.error);
-    if (news_ != nullptr) {
-      news_->announce(options_.name, finding.error);
-    }
+    if (news_ != nullptr) news_->announce(options_.name, finding.error);
   }
   failure_->fail(finding.error);
 }
@@ -294,9 +252,7 @@ void GroupCore::end_waits(const std::exception_ptr& error) {
 }
 
 void GroupCore::shutdown() {
-  if (is_shut_down_.exchange(true)) {
-    return;
-  }
+  if (is_shut_down_.exchange(true)) return;
   if (is_forked_child()) {
     queue_->forget_thread();
     transfers_->leak();
@@ -327,13 +283,9 @@ void GroupCore::shutdown() {
   queue_->stop();
   transfers_->stop();
   watchdog_->stop();
-  if (news_ != nullptr) {
-    news_->unsubscribe(options_.name);
-  }
+  if (news_ != nullptr) news_->unsubscribe(options_.name);
   transfers_->disconnect();
-  if (is_idle) {
-    comms_.close();
-  }
+  if (is_idle) comms_.close();
   callbacks_->stop(kCallbackLimit);
 }
 
@@ -351,15 +303,11 @@ bool GroupCore::is_auto(const Collective& collective) const noexcept {
 }
 
 void GroupCore::tell_choice(const Collective& collective, const Plan& plan) {
-  if (!is_auto(collective)) {
-    return;
-  }
+  if (!is_auto(collective)) return;
   const Choice choice = select_all_reduce(plan.bytes, topology_, options_.tuning);
   {
     const std::lock_guard lock(choices_mutex_);
-    if (!told_choices_.insert(choice.algorithm).second) {
-      return;
-    }
+    if (!told_choices_.insert(choice.algorithm).second) return;
   }
   internal::log_line(internal::LogLevel::kInfo,
                      "group " + options_.name + ": picked " + to_string(choice.algorithm) +

@@ -42,18 +42,14 @@ struct Notice {
 
 std::string print(const Notice& notice) {
   std::string text = notice.iteration + '\n' + notice.names + '\n' + std::to_string(notice.id);
-  for (const std::string& digest : notice.digests) {
-    text += '\n' + digest;
-  }
+  for (const std::string& digest : notice.digests) text += '\n' + digest;
   return text;
 }
 
 std::vector<std::string> lines_of(const std::string& text) {
   std::vector<std::string> lines;
   std::istringstream stream(text);
-  for (std::string line; std::getline(stream, line);) {
-    lines.push_back(line);
-  }
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
   return lines;
 }
 
@@ -71,9 +67,7 @@ std::vector<bool> find_different(const std::vector<std::vector<std::string>>& no
       }
     }
     std::size_t leader = 0;
-    while (set_of_rank[leader] != set_of_rank[rank]) {
-      ++leader;
-    }
+    while (set_of_rank[leader] != set_of_rank[rank]) ++leader;
     for (std::size_t i = 0; i < is_different.size(); ++i) {
       const std::size_t line = kIdLine + 1 + i;
       is_different[i] = is_different[i] || notices[rank].at(line) != notices[leader].at(line);
@@ -117,9 +111,7 @@ void load_item(const CheckpointItem& item, const internal::RestoredGeneration& r
 template <typename Value, typename Save, typename Load>
 CheckpointItem value_item(const std::string& name, Value* value, const Save& save,
                           const Load& load) {
-  if (value == nullptr) {
-    throw InvalidArgument("add('" + name + "'): there is no value");
-  }
+  if (value == nullptr) throw InvalidArgument("add('" + name + "'): there is no value");
   return {.name = name,
           .scope = ItemScope::kCompared,
           .save =
@@ -148,18 +140,14 @@ void MultiNodeCheckpointer::Impl::add(CheckpointItem item) {
 
 void MultiNodeCheckpointer::Impl::prepare_items() {
   for (const CheckpointItem& item : items) {
-    if (item.prepare) {
-      item.prepare();
-    }
+    if (item.prepare) item.prepare();
   }
 }
 
 // What these throw they throw on all ranks.
 void MultiNodeCheckpointer::Impl::finish_items() {
   for (const CheckpointItem& item : items) {
-    if (!item.finish) {
-      continue;
-    }
+    if (!item.finish) continue;
     try {
       item.finish();
     } catch (const InvalidArgument& error) {
@@ -169,9 +157,7 @@ void MultiNodeCheckpointer::Impl::finish_items() {
 }
 
 void MultiNodeCheckpointer::Impl::wait() {
-  if (in_flight.valid()) {
-    in_flight.get();
-  }
+  if (in_flight.valid()) in_flight.get();
 }
 
 // Copies what this rank will write; of what another rank writes for it, digests.
@@ -248,15 +234,11 @@ MultiNodeCheckpointer::MultiNodeCheckpointer(std::unique_ptr<Impl> impl) noexcep
 
 MultiNodeCheckpointer::~MultiNodeCheckpointer() {
   const std::string error = internal::error_of([&] { impl_->wait(); });
-  if (!error.empty()) {
-    internal::log_line(internal::LogLevel::kError, error);
-  }
+  if (!error.empty()) internal::log_line(internal::LogLevel::kError, error);
 }
 
 void MultiNodeCheckpointer::add(const std::string& name, ModuleRef model) {
-  if (!model) {
-    throw InvalidArgument("add('" + name + "'): there is no model");
-  }
+  if (!model) throw InvalidArgument("add('" + name + "'): there is no model");
   impl_->add(internal::parameters_item(name, model));
   impl_->add(internal::buffers_item(name + " buffers", model));
 }
@@ -270,9 +252,7 @@ void MultiNodeCheckpointer::add(const std::string& name, MultiNodeOptimizer& opt
 }
 
 void MultiNodeCheckpointer::add(const std::string& name, const at::Generator& generator) {
-  if (!generator.defined()) {
-    throw InvalidArgument("add('" + name + "'): there is no generator");
-  }
+  if (!generator.defined()) throw InvalidArgument("add('" + name + "'): there is no generator");
   impl_->add(internal::generator_item(name, generator));
 }
 
@@ -323,9 +303,7 @@ std::optional<std::int64_t> MultiNodeCheckpointer::maybe_load() {
   impl_->wait();
   Communicator& communicator = *impl_->communicator;
   const auto restored = internal::find_newest_generation(communicator, impl_->place);
-  if (!restored) {
-    return std::nullopt;
-  }
+  if (!restored) return std::nullopt;
   impl_->prepare_items();
   internal::agree_on_success(communicator,
                              "cannot resume from " + impl_->place.run_folder + '/' +

@@ -125,9 +125,7 @@ std::vector<std::byte> gunzip(std::span<const std::byte> bytes, const std::strin
     consumed += input - stream.avail_in;
     produced += output - stream.avail_out;
     if (status == Z_STREAM_END) {
-      if (consumed == bytes.size()) {
-        break;
-      }
+      if (consumed == bytes.size()) break;
       inflateReset(&stream);  // another member follows
     } else if (status != Z_OK && status != Z_BUF_ERROR) {
       fail(file, consumed,

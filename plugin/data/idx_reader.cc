@@ -32,13 +32,9 @@ std::vector<std::byte> read_file(const std::string& path) {
     throw SystemError("cannot read " + path + ": it is a directory", EISDIR);
   }
   std::ifstream file(path, std::ios::binary | std::ios::ate);
-  if (!file) {
-    throw system_error("cannot open " + path);
-  }
+  if (!file) throw system_error("cannot open " + path);
   const std::streamoff size = file.tellg();
-  if (size < 0) {
-    throw SystemError("cannot read " + path + ": it is no regular file", ESPIPE);
-  }
+  if (size < 0) throw SystemError("cannot read " + path + ": it is no regular file", ESPIPE);
   std::vector<std::byte> bytes(static_cast<std::size_t>(size));
   file.seekg(0);
   if (!file.read(reinterpret_cast<char*>(bytes.data()), size)) {
@@ -56,9 +52,7 @@ bool is_there(const fs::path& path) {
 std::string existing_file(const fs::path& directory, const std::string& name) {
   for (const char* suffix : {"", ".gz"}) {
     const fs::path path = directory / (name + suffix);
-    if (is_there(path)) {
-      return path.string();
-    }
+    if (is_there(path)) return path.string();
   }
   return "";
 }
@@ -71,9 +65,7 @@ bool has_data(const std::string& directory) {
 
 at::Tensor read_idx(const std::string& path) {
   std::vector<std::byte> bytes = read_file(path);
-  if (internal::is_gzip(bytes)) {
-    bytes = internal::gunzip(bytes, path, kUnpackedLimit);
-  }
+  if (internal::is_gzip(bytes)) bytes = internal::gunzip(bytes, path, kUnpackedLimit);
   const internal::IdxHead head = internal::parse_idx(bytes, path);
   at::Tensor result = at::empty(head.dims, c10::TensorOptions(c10::kByte));
   if (result.numel() != 0) {
@@ -106,9 +98,7 @@ DatasetLocation find_dataset(std::string_view dataset, const std::string& direct
   }
   std::string looked;
   for (const DatasetLocation& place : places) {
-    if (has_data(place.directory)) {
-      return place;
-    }
+    if (has_data(place.directory)) return place;
     looked += (looked.empty() ? "" : ", ") + place.directory;
   }
   throw InvalidArgument("no data of " + name + " found in " + looked +
@@ -122,9 +112,7 @@ ImageSet read_image_set(const std::string& directory, const std::string& prefix,
                         std::int64_t classes) {
   const auto read = [&](const std::string& name, std::int64_t dims) {
     const std::string path = existing_file(directory, name);
-    if (path.empty()) {
-      throw InvalidArgument("no " + name + " or " + name + ".gz in " + directory);
-    }
+    if (path.empty()) throw InvalidArgument("no " + name + " or " + name + ".gz in " + directory);
     at::Tensor tensor = read_idx(path);
     if (tensor.dim() != dims) {
       throw InvalidArgument(path + ", offset 3: " + std::to_string(tensor.dim()) +
@@ -139,9 +127,7 @@ ImageSet read_image_set(const std::string& directory, const std::string& prefix,
     throw InvalidArgument(directory + ": " + prefix + " has " + std::to_string(set.images.size(0)) +
                           " images and " + std::to_string(set.labels.size(0)) + " labels");
   }
-  if (set.images.size(0) == 0) {
-    throw InvalidArgument(directory + ": " + prefix + " has no samples");
-  }
+  if (set.images.size(0) == 0) throw InvalidArgument(directory + ": " + prefix + " has no samples");
   const std::int64_t highest = set.labels.max().item<std::uint8_t>();
   if (highest >= classes) {
     throw InvalidArgument(directory + ": " + prefix + " has a label " + std::to_string(highest) +

@@ -30,17 +30,13 @@ std::optional<TensorList> MultiNodeIterator::on_master(const Action& action) {
   auto& [problem, state, batch] = message;
   if (communicator_->rank() == rank_master_) {
     try {
-      if (!source_.next) {
-        throw InvalidArgument("it was given no iterator");
-      }
+      if (!source_.next) throw InvalidArgument("it was given no iterator");
       batch = action();
       state = source_.state();
       static_cast<void>(to_bytes(message));  // finds tensors that cannot travel
     } catch (const std::exception& error) {
       message = {error.what(), {}, std::nullopt};
-      if (problem.empty()) {
-        problem = "an exception without text";
-      }
+      if (problem.empty()) problem = "an exception without text";
     }
   }
   message = communicator_->bcast_obj(message, rank_master_);

@@ -21,9 +21,7 @@ namespace {
 std::uint64_t draw_below(std::mt19937_64& generator, std::uint64_t bound) {
   const std::uint64_t limit = std::numeric_limits<std::uint64_t>::max() / bound * bound;
   std::uint64_t value = generator();
-  while (value >= limit) {
-    value = generator();
-  }
+  while (value >= limit) value = generator();
   return value % bound;
 }
 

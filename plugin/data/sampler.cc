@@ -77,15 +77,11 @@ void MultiNodeSampler::reset(std::optional<std::size_t> new_size) {
 
 std::optional<std::vector<std::size_t>> MultiNodeSampler::next(std::size_t batch_size) {
   Impl& impl = *impl_;
-  if (batch_size == 0) {
-    throw InvalidArgument("a batch of 0 samples");
-  }
+  if (batch_size == 0) throw InvalidArgument("a batch of 0 samples");
   const std::int64_t begin = impl.now.position;
   const std::int64_t left = impl.size - begin;
   impl.has_taken = true;
-  if (left <= 0) {
-    return std::nullopt;
-  }
+  if (left <= 0) return std::nullopt;
   if (impl.shuffle && impl.order.empty()) {
     impl.order = internal::permutation(impl.size, seed_of_epoch(impl.now.seed, impl.now.epoch));
   }

@@ -27,9 +27,7 @@ TensorIterator::TensorIterator(TensorList tensors, MultiNodeSampler sampler,
 }
 
 std::optional<TensorList> TensorIterator::next() {
-  if (std::exchange(is_at_end_, false)) {
-    sampler_.reset();
-  }
+  if (std::exchange(is_at_end_, false)) sampler_.reset();
   std::optional<std::vector<std::size_t>> indices =
       sampler_.next(static_cast<std::size_t>(options_.batch_size));
   if (!indices) {
@@ -45,9 +43,7 @@ std::optional<TensorList> TensorIterator::next() {
     const bool is_first = batch.empty();
     const at::Tensor picked = tensor.index_select(0, rows.to(tensor.device()));
     batch.push_back(picked.to(is_first ? options_.data_type : options_.target_type));
-    if (is_first && options_.scale != 1.0) {
-      batch.front().mul_(options_.scale);
-    }
+    if (is_first && options_.scale != 1.0) batch.front().mul_(options_.scale);
   }
   return batch;
 }

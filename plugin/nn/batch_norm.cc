@@ -121,9 +121,7 @@ struct Normalization : torch::autograd::Function<Normalization> {
     variable_list result(6);
     result[1] = sums[0].to(saved[1].scalar_type());
     result[2] = sums[1].to(saved[1].scalar_type());
-    if (!context->needs_input_grad(0)) {
-      return result;
-    }
+    if (!context->needs_input_grad(0)) return result;
     const at::Tensor all = sum_in_graph(*saved_communicator(context), sums.to(torch::kDouble))
                                .div_(context->saved_data["count"].toDouble())
                                .to(mean.scalar_type());
@@ -143,9 +141,7 @@ void check_input(const torch::nn::BatchNormOptions& options, std::size_t dimensi
                  const at::Tensor& input) {
   const std::string name = "MultiNodeBatchNormalization" + std::to_string(dimensions) + "d";
   const std::string reason = why_not_dense_cpu(input);
-  if (!reason.empty()) {
-    throw InvalidArgument(name + ": the input " + reason);
-  }
+  if (!reason.empty()) throw InvalidArgument(name + ": the input " + reason);
   const auto expected = static_cast<std::int64_t>(dimensions) + 2;
   const bool fits = input.dim() == expected || (dimensions == 1 && input.dim() == 2);
   if (!fits || input.size(1) != options.num_features()) {
@@ -173,18 +169,14 @@ void update_running(const torch::nn::BatchNormOptions& options, const BatchNormT
     running.copy_(running.to(torch::kDouble).lerp_(to_tensor(now, torch::kDouble), share));
   };
   std::vector<double> unbiased = batch.variance;
-  for (double& variance : unbiased) {
-    variance *= batch.count / (batch.count - 1);
-  }
+  for (double& variance : unbiased) variance *= batch.count / (batch.count - 1);
   blend(tensors.running_mean, batch.mean);
   blend(tensors.running_var, unbiased);
 }
 
 at::Tensor normalize_locally(const torch::nn::BatchNormOptions& options,
                              const BatchNormTensors& tensors, const at::Tensor& input) {
-  if (input.numel() == 0) {
-    return input.clone();
-  }
+  if (input.numel() == 0) return input.clone();
   // Statistics and parameters may be finer than the input, not the other way round.
   const c10::ScalarType dtype = compute_type(input.scalar_type());
   const auto cast = [dtype](const at::Tensor& t) { return t.defined() ? t.to(dtype) : t; };
@@ -202,9 +194,7 @@ at::Tensor forward_batch_norm(const std::shared_ptr<Communicator>& communicator,
                               const BatchNormTensors& tensors, bool is_training,
                               std::size_t dimensions, const at::Tensor& input) {
   check_input(options, dimensions, input);
-  if (!is_training) {
-    return normalize_locally(options, tensors, input);
-  }
+  if (!is_training) return normalize_locally(options, tensors, input);
   // Autograd's functions take no undefined tensors.
   const auto channels = c10::TensorOptions(compute_type(input.scalar_type()));
   const at::Tensor weight =
@@ -214,9 +204,7 @@ at::Tensor forward_batch_norm(const std::shared_ptr<Communicator>& communicator,
   ChannelStatistics statistics;
   const at::Tensor result =
       Normalization::apply(input, weight, bias, communicator, options.eps(), &statistics);
-  if (options.track_running_stats()) {
-    update_running(options, tensors, statistics);
-  }
+  if (options.track_running_stats()) update_running(options, tensors, statistics);
   return result;
 }
 

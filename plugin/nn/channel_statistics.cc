@@ -15,9 +15,7 @@ std::vector<double> to_record(const ChannelStatistics& statistics) {
 ChannelStatistics merge_records(std::span<const double> records, std::size_t channels) {
   const std::size_t length = 1 + 2 * channels;
   ChannelStatistics all{0, std::vector<double>(channels), std::vector<double>(channels)};
-  for (std::size_t begin = 0; begin < records.size(); begin += length) {
-    all.count += records[begin];
-  }
+  for (std::size_t begin = 0; begin < records.size(); begin += length) all.count += records[begin];
   const auto add_up = [&](std::vector<double>& sums, const auto& value_of) {
     for (std::size_t begin = 0; begin < records.size(); begin += length) {
       const double weight = records[begin] / all.count;

@@ -24,9 +24,7 @@ template <typename Old, typename New>
 std::optional<Replacement> replace_if(const nn::Module& module,
                                       const std::shared_ptr<Communicator>& communicator) {
   const auto* const old = dynamic_cast<const Old*>(&module);
-  if (old == nullptr) {
-    return std::nullopt;
-  }
+  if (old == nullptr) return std::nullopt;
   const auto fresh = std::make_shared<New>(old->options, communicator);
   // The tensors themselves: they belong to a copy that nobody else holds, and keep dtype and
   // requires_grad.

@@ -20,9 +20,7 @@ using torch::autograd::variable_list;
 
 // Autograd looks at a function's arguments before the function does.
 void require_defined(const at::Tensor& x, const char* function) {
-  if (!x.defined()) {
-    throw InvalidArgument(std::string(function) + ": the tensor is undefined");
-  }
+  if (!x.defined()) throw InvalidArgument(std::string(function) + ": the tensor is undefined");
 }
 
 struct AllReduceSum : torch::autograd::Function<AllReduceSum> {

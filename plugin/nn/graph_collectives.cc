@@ -31,9 +31,7 @@ struct CommunicatorHolder : torch::CustomClassHolder {
 
 void check_tensor(const at::Tensor& x, const char* function) {
   const std::string reason = why_not_dense_cpu(x);
-  if (!reason.empty()) {
-    throw InvalidArgument(std::string(function) + ": the tensor " + reason);
-  }
+  if (!reason.empty()) throw InvalidArgument(std::string(function) + ": the tensor " + reason);
 }
 
 ops::Collective gather_of_bytes(const std::byte* input, std::size_t bytes) {

@@ -14,9 +14,7 @@ namespace chainmail::internal {
 void make_folder_of(const std::string& path) {
   const std::filesystem::path folder = std::filesystem::path(path).parent_path();
   std::error_code error;
-  if (!folder.empty()) {
-    std::filesystem::create_directories(folder, error);
-  }
+  if (!folder.empty()) std::filesystem::create_directories(folder, error);
   if (error) {
     throw SystemError("cannot make folder " + folder.string() + ": " + error.message(),
                       error.value());
@@ -28,9 +26,7 @@ void replace_file(const std::string& path, const std::string& text) {
   {
     std::ofstream file(temporary, std::ios::trunc);
     file << text;
-    if (!file.flush()) {
-      throw system_error("cannot write " + temporary);
-    }
+    if (!file.flush()) throw system_error("cannot write " + temporary);
   }
   std::error_code error;
   std::filesystem::rename(temporary, path, error);

@@ -18,9 +18,7 @@ using Json = nlohmann::ordered_json;
 
 Json to_json(const ReportEntry& entry) {
   Json json;
-  for (const auto& [name, value] : entry.values) {
-    json[name] = value;
-  }
+  for (const auto& [name, value] : entry.values) json[name] = value;
   json["epoch"] = entry.epoch;
   json["iteration"] = entry.iteration;
   json["elapsed_time"] = entry.elapsed_time;
@@ -54,9 +52,7 @@ LogReport::LogReport(std::string path, std::int64_t resume_epoch)
     : impl_(std::make_unique<Impl>()) {
   impl_->path = std::move(path);
   internal::make_folder_of(impl_->path);
-  if (resume_epoch > 0) {
-    impl_->entries = earlier_entries(impl_->path, resume_epoch);
-  }
+  if (resume_epoch > 0) impl_->entries = earlier_entries(impl_->path, resume_epoch);
 }
 
 LogReport::~LogReport() = default;

@@ -14,9 +14,7 @@ namespace chainmail {
 namespace {
 
 double x_of(const ReportEntry& entry, const std::string& x_name) {
-  if (x_name == "epoch") {
-    return static_cast<double>(entry.epoch);
-  }
+  if (x_name == "epoch") return static_cast<double>(entry.epoch);
   return x_name == "iteration" ? static_cast<double>(entry.iteration) : entry.elapsed_time;
 }
 

@@ -28,15 +28,9 @@ std::string in_short(double value) {
 }
 
 std::string cell(const ReportEntry& entry, const std::string& column) {
-  if (column == "epoch") {
-    return std::to_string(entry.epoch);
-  }
-  if (column == "iteration") {
-    return std::to_string(entry.iteration);
-  }
-  if (column == "elapsed_time") {
-    return in_short(entry.elapsed_time);
-  }
+  if (column == "epoch") return std::to_string(entry.epoch);
+  if (column == "iteration") return std::to_string(entry.iteration);
+  if (column == "elapsed_time") return in_short(entry.elapsed_time);
   const auto found = entry.values.find(column);
   return found == entry.values.end() ? "" : in_short(found->second);
 }
@@ -59,9 +53,7 @@ void PrintReport::report(const ReportEntry& entry) {
     }
     text += '\n';
   }
-  if (clear_below_) {
-    text += "\033[J";
-  }
+  if (clear_below_) text += "\033[J";
   for (const std::string& column : columns_) {
     text += padded(cell(entry, column), width_of(column)) + kGap;
   }
@@ -72,21 +64,15 @@ void PrintReport::report(const ReportEntry& entry) {
 ReportList::ReportList(const Communicator& communicator) : is_active_(communicator.rank() == 0) {}
 
 void ReportList::report(const ReportEntry& entry) {
-  for (const auto& report : reports_) {
-    report->report(entry);
-  }
+  for (const auto& report : reports_) report->report(entry);
 }
 
 void ReportList::progress(const TrainingProgress& progress) {
-  for (const auto& report : reports_) {
-    report->progress(progress);
-  }
+  for (const auto& report : reports_) report->progress(progress);
 }
 
 void ReportList::finish() {
-  for (const auto& report : reports_) {
-    report->finish();
-  }
+  for (const auto& report : reports_) report->finish();
 }
 
 }  // namespace chainmail

@@ -54,9 +54,7 @@ void ProgressBar::progress(const TrainingProgress& progress) {
     return;
   }
   const std::int64_t total = progress.iterations_per_epoch * progress.epochs;
-  if (now - drawn_ < kRedrawInterval || total <= 0) {
-    return;
-  }
+  if (now - drawn_ < kRedrawInterval || total <= 0) return;
   drawn_ = now;
   const std::int64_t epoch = progress.iteration / progress.iterations_per_epoch;
   const double in_epoch = static_cast<double>(progress.iteration % progress.iterations_per_epoch) /

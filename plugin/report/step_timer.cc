@@ -16,9 +16,7 @@ std::string TimingSummary::text() const {
   char line[160];
   std::snprintf(line, sizeof line, "step %.3g ms, %.0f %% of it waiting", step_ms,
                 100 * waiting_share);
-  if (slowest < 0 || ranks.size() == 1) {
-    return line;
-  }
+  if (slowest < 0 || ranks.size() == 1) return line;
   const RankTiming& rank = ranks[static_cast<std::size_t>(slowest)];
   std::string text = std::string(line) + "; rank " + std::to_string(slowest) + " on " + rank.host;
   std::snprintf(line, sizeof line, " is slowest: %.3g ms busy, %.2f x the median", rank.busy_ms(),
@@ -39,9 +37,7 @@ TimingSummary summarize(std::vector<RankTiming> ranks) {
   double time = 0;
   double waiting = 0;
   for (std::size_t r = 0; r < ranks.size(); ++r) {
-    if (ranks[r].steps == 0) {
-      continue;
-    }
+    if (ranks[r].steps == 0) continue;
     const int before = summary.slowest;
     if (before < 0 || ranks[r].busy_ms() > ranks[static_cast<std::size_t>(before)].busy_ms()) {
       summary.slowest = static_cast<int>(r);

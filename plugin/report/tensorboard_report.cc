@@ -28,9 +28,7 @@ static_assert(std::endian::native == std::endian::little, "frames and numbers ar
 enum class Wire : std::uint8_t { kVarint = 0, kFixed64 = 1, kLength = 2, kFixed32 = 5 };
 
 void put_varint(std::string& out, std::uint64_t value) {
-  for (; value >= 0x80; value >>= 7) {
-    out += static_cast<char>(value | 0x80);
-  }
+  for (; value >= 0x80; value >>= 7) out += static_cast<char>(value | 0x80);
   out += static_cast<char>(value);
 }
 
@@ -120,9 +118,7 @@ struct TensorBoardReport::Impl {
 
   void write(const std::string& event) {
     file << frame_of(event) << std::flush;
-    if (!file) {
-      throw system_error("cannot write " + path);
-    }
+    if (!file) throw system_error("cannot write " + path);
   }
 };
 

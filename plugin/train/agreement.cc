@@ -23,18 +23,14 @@ void throw_if_any_failed(Communicator& communicator, const std::string& error) {
   std::string message;
   std::string others;
   for (std::size_t r = 0; r < errors.size(); ++r) {
-    if (errors[r].empty()) {
-      continue;
-    }
+    if (errors[r].empty()) continue;
     if (message.empty()) {
       message = "rank " + std::to_string(r) + " on " + errors[r];
     } else {
       others += (others.empty() ? "" : ", ") + std::to_string(r);
     }
   }
-  if (message.empty()) {
-    return;
-  }
+  if (message.empty()) return;
   communicator.impl().wait_for_agreement();
   throw InvalidArgument(message + (others.empty() ? "" : " (and ranks " + others + ")"));
 }

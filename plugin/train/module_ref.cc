@@ -10,9 +10,7 @@ namespace {
 template <typename List>
 ModuleRef::NamedTensors named(const List& list) {
   ModuleRef::NamedTensors tensors;
-  for (const auto& item : list) {
-    tensors.insert(item.name, item.value);
-  }
+  for (const auto& item : list) tensors.insert(item.name, item.value);
   return tensors;
 }
 
@@ -53,9 +51,7 @@ void ModuleRef::zero_grad(bool set_to_none) const {
   }
   for (const at::Tensor& parameter : parameters()) {
     at::Tensor& gradient = parameter.mutable_grad();
-    if (!gradient.defined()) {
-      continue;
-    }
+    if (!gradient.defined()) continue;
     gradient = set_to_none ? at::Tensor() : gradient.detach().zero_();
   }
 }

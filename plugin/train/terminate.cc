@@ -64,9 +64,7 @@ Hook& hook() {
 void write_all(std::string_view text) noexcept {
   while (!text.empty()) {
     const ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());
-    if (written <= 0) {
-      return;
-    }
+    if (written <= 0) return;
     text.remove_prefix(static_cast<std::size_t>(written));
   }
 }
@@ -76,9 +74,7 @@ std::string without_backtrace(std::string text) {
   constexpr std::string_view kRaised = "\nException raised from ";
   constexpr std::string_view kCalls = " (most recent call first)";
   const std::size_t start = text.find(kRaised);
-  if (start == std::string::npos) {
-    return text;
-  }
+  if (start == std::string::npos) return text;
   std::string place = text.substr(start + 1, text.find('\n', start + 1) - start - 1);
   place.resize(std::min(place.size(), place.find(kCalls)));
   return text.substr(0, start) + " (" + place + ")";
@@ -111,9 +107,7 @@ std::shared_ptr<const PeerError> cause_in_group(Communicator& communicator, int 
 Failure describe_failure(Communicator* communicator, int own_rank) {
   Failure failure{"std::terminate was called", nullptr};
   try {
-    if (const std::exception_ptr error = std::current_exception()) {
-      std::rethrow_exception(error);
-    }
+    if (const std::exception_ptr error = std::current_exception()) std::rethrow_exception(error);
   } catch (const PeerError& error) {
     failure = {std::string(kUncaught) + error.what(), blames_another(error, own_rank)};
   } catch (const std::exception& error) {
@@ -161,9 +155,7 @@ std::string line_of(const PeerError& cause) {
       communicator->impl().group->abort(std::make_exception_ptr(PeerError(*failure.cause)));
     }
     // Starters name the rank that ends first: let that be the one that has failed.
-    if (failure.cause) {
-      std::this_thread::sleep_for(kSecondaryDelay);
-    }
+    if (failure.cause) std::this_thread::sleep_for(kSecondaryDelay);
   } catch (...) {  // the process ends whatever happens
   }
   ::_exit(kTerminatedExitCode);
@@ -210,14 +202,10 @@ void install_handlers() {
 }  // namespace
 
 void add_except_hook(const std::shared_ptr<Communicator>& communicator) {
-  if (!communicator) {
-    throw InvalidArgument("add_except_hook needs a communicator");
-  }
+  if (!communicator) throw InvalidArgument("add_except_hook needs a communicator");
   const std::lock_guard lock(hook().mutex);
   hook().communicator = communicator;
-  if (hook().who[0] != '\0') {
-    return;
-  }
+  if (hook().who[0] != '\0') return;
   const World& world = *communicator->impl().world;
   hook().rank = world.rank();
   std::string who =

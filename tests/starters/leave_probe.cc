@@ -33,9 +33,7 @@ double now() {
 [[noreturn]] void leave(std::string_view when, int code) {
   std::printf("left at %.3f\n", now());
   std::fflush(stdout);
-  if (when == "abrupt") {
-    ::_exit(code);
-  }
+  if (when == "abrupt") ::_exit(code);
   std::exit(code);
 }
 
@@ -47,9 +45,7 @@ void work(std::string_view when, bool leaves, int code) {
   if (has_second) {
     comm->barrier();
     const auto second = comm->split(when == "done" && leaves ? 1 : 0, comm->rank());
-    if (leaves) {
-      return;
-    }
+    if (leaves) return;
     if (when == "done") {
       std::this_thread::sleep_for(std::chrono::milliseconds{700});
     }
@@ -57,12 +53,8 @@ void work(std::string_view when, bool leaves, int code) {
     second->allreduce({sum});
     return;
   }
-  if (leaves && when == "made") {
-    return;
-  }
-  if (leaves) {
-    leave(when, code);
-  }
+  if (leaves && when == "made") return;
+  if (leaves) leave(when, code);
   if (when == "message") {
     static_cast<void>(comm->recv(last));
   } else {
@@ -82,9 +74,7 @@ int main(int argc, char** argv) {
   const int rank = number("RANK", "OMPI_COMM_WORLD_RANK");
   const bool leaves = rank + 1 == number("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE");
   try {
-    if (leaves && when == "start") {
-      leave(when, code);
-    }
+    if (leaves && when == "start") leave(when, code);
     work(when, leaves, code);
   } catch (const chainmail::Error& error) {
     std::printf("told at %.3f rank %d by %s: %s\n", now(), rank, to_string(error.code()),
@@ -92,8 +82,6 @@ int main(int argc, char** argv) {
     std::fflush(stdout);
     return 7;
   }
-  if (leaves) {
-    leave(when, code);
-  }
+  if (leaves) leave(when, code);
   return 0;
 }

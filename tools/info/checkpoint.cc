@@ -53,14 +53,10 @@ void print_generation(const Generation& generation, const Finding& finding, std:
     out << ", by " << generation.manifest->world_size << " ranks, "
         << generation.manifest->files.size() - finding.elsewhere << " files of " << finding.bytes
         << " bytes";
-    if (finding.elsewhere != 0) {
-      out << ", " << finding.elsewhere << " more files on other nodes";
-    }
+    if (finding.elsewhere != 0) out << ", " << finding.elsewhere << " more files on other nodes";
   }
   out << "\n";
-  for (const std::string& problem : finding.problems) {
-    out << "    " << problem << "\n";
-  }
+  for (const std::string& problem : finding.problems) out << "    " << problem << "\n";
 }
 
 bool check_run(const std::string& folder, const std::vector<Generation>& generations,

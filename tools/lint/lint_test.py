@@ -10,6 +10,7 @@ import unittest
 import docs
 import environment
 import files
+import format as code_format
 import includes
 import readme
 import type_names
@@ -29,6 +30,22 @@ class Tree(unittest.TestCase):
         os.makedirs(os.path.dirname(full), exist_ok=True)
         with open(full, "w", encoding="utf-8", newline="") as file:
             file.write(text)
+
+
+class FormatTest(unittest.TestCase):
+    def test_braced_bodies(self):
+        for text, found in [
+            ("  if (a) {\n    b();\n  }\n", 1),
+            ("  for (auto& a : b()) {\n    a.c();\n  }\n", 1),
+            ("  if (a) b();\n", 0),
+            ("  if (a) {\n    b();\n  } else {\n    c();\n  }\n", 0),
+            ("  if (a) {\n    b();\n    c();\n  }\n", 0),
+            ("  if (a) {\n    b();  // why\n  }\n", 0),
+            ("  for (;;) {\n    if (a) b();\n  }\n", 0),
+            ("  if (a) {\n    " + "b" * 92 + ";\n  }\n", 0),
+        ]:
+            with self.subTest(text=text):
+                self.assertEqual(len(code_format.braced_bodies("a.cc", text)), found)
 
 
 class IncludesTest(Tree):

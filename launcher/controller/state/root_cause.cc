@@ -18,9 +18,7 @@ constexpr std::chrono::seconds kOneFailure{30};
 
 std::string describe(const RankExit& exit) {
   if (!exit.by_signal) return "exited with code " + std::to_string(exit.value);
-  if (exit.out_of_memory) {
-    return "was killed by signal 9 (out-of-memory killer): " + exit.detail;
-  }
+  if (exit.out_of_memory) return "was killed by signal 9 (out-of-memory killer): " + exit.detail;
   const char* name = strsignal(static_cast<int>(exit.value));
   return "was killed by signal " + std::to_string(exit.value) + " (" +
          (name != nullptr ? name : "unknown") + ")" +

@@ -193,9 +193,7 @@ std::vector<std::string> expand_slurm_nodes(std::string_view text, const std::st
     const char c = i < text.size() ? text[i] : ',';
     if (c == '[' && in_brackets) cursor.refuse(i + 1, "'[' inside of brackets");
     if (c == ']' && !in_brackets) cursor.refuse(i + 1, "']' without '['");
-    if (i == text.size() && in_brackets) {
-      cursor.refuse(text.rfind('[') + 1, "'[' without ']'");
-    }
+    if (i == text.size() && in_brackets) cursor.refuse(text.rfind('[') + 1, "'[' without ']'");
     if (c == '[') in_brackets = true;
     if (c == ']') in_brackets = false;
     if (c != ',' || in_brackets) continue;

@@ -44,9 +44,7 @@ MpiService::MpiService(asio::io_context& io, MpiOrder order, const std::string& 
     helper_program_ = sent_helper;
   }
   if (wants_pmix(order_.mode)) open_listener();
-  if (wants_pmi1(order_.mode)) {
-    pmi1_ = std::make_unique<Pmi1Server>(io_, order_, send_);
-  }
+  if (wants_pmi1(order_.mode)) pmi1_ = std::make_unique<Pmi1Server>(io_, order_, send_);
 }
 
 void MpiService::open_listener() {

@@ -32,9 +32,7 @@ NcclReduction of_bool(ReduceOp op) {
 }  // namespace
 
 NcclReduction nccl_reduction(DataType type, ReduceOp op) {
-  if (type == DataType::kBool) {
-    return of_bool(op);
-  }
+  if (type == DataType::kBool) return of_bool(op);
   if (!nccl_can_reduce(type, op)) {
     throw InvalidArgument(std::string("NCCL cannot reduce ") + to_string(type) + " with " +
                           to_string(op) + "; reduce a copy on the CPU, or one of another type");

@@ -45,9 +45,7 @@ std::size_t flat_scratch_bytes(std::size_t count, const Reduction& reduction) no
 
 void queue_flat_all_reduce(const StreamComms& comms, StreamWork& work, std::byte* data,
                            std::size_t count, const Reduction& reduction) {
-  if (comms.flat == nullptr || count == 0) {
-    return;
-  }
+  if (comms.flat == nullptr || count == 0) return;
   if (reduction.wire != WireFormat::kNative) {
     return all_reduce_halves(comms, work, data, count, reduction);
   }

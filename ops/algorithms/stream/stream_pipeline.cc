@@ -96,13 +96,9 @@ class StreamPipeline {
     }
     reduce_in_node(chunk, count, slice);
     const Range mine = own(count, slice);
-    if (mine.count == 0) {
-      return;
-    }
+    if (mine.count == 0) return;
     std::byte* const data = chunk + mine.begin * element_;
-    if (scales && !is_narrow(reduction_.dtype)) {
-      scale(data, mine.count);
-    }
+    if (scales && !is_narrow(reduction_.dtype)) scale(data, mine.count);
     work_.check(work_.device.record(work_.local_done, work_.stream), "recording an event");
     if (work_.host != nullptr) {
       cross_on_host(k, data, mine.count);
@@ -120,9 +116,7 @@ class StreamPipeline {
   /// Gives the result of chunk `k` to the whole node.
   void finish(std::size_t k, std::byte* chunk, std::size_t count) {
     const std::size_t slice = cut_.slice(count);
-    if (own(count, slice).count != 0) {
-      await(work_.stream, cross_event(k));
-    }
+    if (own(count, slice).count != 0) await(work_.stream, cross_event(k));
     if (!is_compressed_) {
       return gather_in_node(chunk, count, slice, slice * element_, count * element_);
     }
@@ -158,9 +152,7 @@ class StreamPipeline {
   }
 
   void reduce_in_node(std::byte* chunk, std::size_t count, std::size_t slice) {
-    if (comms_.local == nullptr) {
-      return;
-    }
+    if (comms_.local == nullptr) return;
     NcclApi& api = comms_.local->api();
     if (cut_.owners > 1 && is_even(count, slice)) {
       comms_.local->call("reduce_scatter", work_.wait, [&](NcclHandle comm) {
@@ -179,9 +171,7 @@ class StreamPipeline {
   /// Owner i has `slice_bytes` at i times as many, of `all_bytes`.
   void gather_in_node(std::byte* data, std::size_t count, std::size_t slice,
                       std::size_t slice_bytes, std::size_t all_bytes) {
-    if (comms_.local == nullptr) {
-      return;
-    }
+    if (comms_.local == nullptr) return;
     NcclApi& api = comms_.local->api();
     if (cut_.owners > 1 && is_even(count, slice)) {
       comms_.local->call("all_gather", work_.wait, [&](NcclHandle comm) {
@@ -304,9 +294,7 @@ class StreamPipeline {
 std::size_t pipelined_scratch_bytes(std::size_t count, const Reduction& reduction,
                                     const Topology& topology, std::size_t chunk_bytes,
                                     int owners) noexcept {
-  if (reduction.wire == WireFormat::kNative) {
-    return 0;
-  }
+  if (reduction.wire == WireFormat::kNative) return 0;
   return Cut(count, reduction, topology, chunk_bytes, owners).slot_bytes(count) *
          kStreamPipelineDepth;
 }
@@ -323,9 +311,7 @@ void queue_pipelined_all_reduce(const StreamComms& comms, StreamWork& work, std:
       const std::size_t done = k - kStreamPipelineDepth;
       pipeline.finish(done, data + done * cut.chunk * element, length(done));
     }
-    if (k < cut.chunks) {
-      pipeline.begin(k, data + k * cut.chunk * element, length(k));
-    }
+    if (k < cut.chunks) pipeline.begin(k, data + k * cut.chunk * element, length(k));
   }
 }
 

@@ -173,9 +173,7 @@ void NcclComm::settle(const char* what, NcclCode code, const NcclWait& wait) {
 
 std::exception_ptr NcclComm::error_of(const char* what, NcclCode code) const {
   const std::string text = who() + ": " + what + ": " + api_.describe(code, handle_);
-  if (code == NcclCode::kRemoteError) {
-    return std::make_exception_ptr(PeerError(text));
-  }
+  if (code == NcclCode::kRemoteError) return std::make_exception_ptr(PeerError(text));
   return std::make_exception_ptr(NcclError(text, static_cast<int>(code)));
 }
 

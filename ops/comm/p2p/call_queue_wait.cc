@@ -116,9 +116,7 @@ void CallQueue::wait(Call& call) {
   wait_until(
       call.context, [&] { return call.is_done; },
       [&](std::vector<int>& peers, bool inquires) {
-        for (const auto& schedule : call.running) {
-          schedule->visit_pending(peers, inquires);
-        }
+        for (const auto& schedule : call.running) schedule->visit_pending(peers, inquires);
       });
 }
 
@@ -127,9 +125,7 @@ void CallQueue::wait_for_room(const Call& call) {
     return active_.empty() || call.args.position - active_.front()->args.position < kMaxCallsAhead;
   };
   wait_until(call.context, has_room, [&](std::vector<int>& peers, bool inquires) {
-    for (const auto& schedule : active_.front()->running) {
-      schedule->visit_pending(peers, inquires);
-    }
+    for (const auto& schedule : active_.front()->running) schedule->visit_pending(peers, inquires);
   });
 }
 

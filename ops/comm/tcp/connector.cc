@@ -72,9 +72,7 @@ std::vector<NewConnection> Connector::progress(bool is_ready) {
     advance_accepted(connections);
   }
   if (wanted_count_ == 0) return connections;
-  for (int rank = 0; rank < identity_.size; ++rank) {
-    advance_peer(rank, peer(rank), connections);
-  }
+  for (int rank = 0; rank < identity_.size; ++rank) advance_peer(rank, peer(rank), connections);
   return connections;
 }
 
@@ -111,9 +109,7 @@ void Connector::advance_accepted(std::vector<NewConnection>& connections) {
       const Phase phase = peer(rank).phase;
       const bool dials = phase == Phase::kConnecting || phase == Phase::kHandshake;
       const bool accepts = phase != Phase::kConnected && !(dials && identity_.rank < rank);
-      if (handshake->send_verdict(accepts) && accepts) {
-        connected(rank, *handshake, connections);
-      }
+      if (handshake->send_verdict(accepts) && accepts) connected(rank, *handshake, connections);
     }
     handshake = accepted_.erase(handshake);
   }

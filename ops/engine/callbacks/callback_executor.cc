@@ -122,9 +122,7 @@ void CallbackExecutor::stop(std::chrono::milliseconds limit) {
   work_.notify_all();
   const int own = is_own_thread() ? 1 : 0;
   const bool has_ended = done_.wait_for(lock, limit, [&] { return threads_ == own; });
-  while (has_ended && own == 0 && !tasks_.empty()) {
-    run_next(lock);
-  }
+  while (has_ended && own == 0 && !tasks_.empty()) run_next(lock);
   if (!has_ended) {
     internal::log_line(internal::LogLevel::kWarning,
                        "a callback has not ended within " + std::to_string(limit.count()) +

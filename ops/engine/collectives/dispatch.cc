@@ -39,18 +39,14 @@ std::vector<std::span<Byte>> parts_by_rank(Byte* whole, const std::vector<Byte*>
   std::vector<std::span<Byte>> parts;
   for (std::size_t rank = 0; rank < bytes.size(); ++rank) {
     parts.emplace_back(apart.empty() ? whole : apart[rank], bytes[rank]);
-    if (apart.empty() && bytes[rank] > 0) {
-      whole += bytes[rank];
-    }
+    if (apart.empty() && bytes[rank] > 0) whole += bytes[rank];
   }
   return parts;
 }
 
 std::size_t total_bytes(ConstParts parts) {
   std::size_t sum = 0;
-  for (const auto& part : parts) {
-    sum += part.size();
-  }
+  for (const auto& part : parts) sum += part.size();
   return sum;
 }
 
@@ -63,9 +59,7 @@ bool overlaps(ConstParts inputs, Parts outputs, std::size_t own) {
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     for (std::size_t o = 0; o < outputs.size(); ++o) {
       const bool is_own = i == own && o == own && inputs[i].data() == outputs[o].data();
-      if (!is_own && overlaps(inputs[i], outputs[o])) {
-        return true;
-      }
+      if (!is_own && overlaps(inputs[i], outputs[o])) return true;
     }
   }
   return false;
@@ -215,9 +209,7 @@ void Dispatcher::all_gather(const Collective& collective, const OpContext& conte
   const Outputs parts = parts_by_rank(collective.output, collective.output_parts, bytes);
   const auto own = static_cast<std::size_t>(rank_);
   copy_bytes(parts[own].data(), collective.input, bytes[own]);
-  if (Comm* comm = comms_.flat(context); comm != nullptr) {
-    comm->all_gather(parts, context);
-  }
+  if (Comm* comm = comms_.flat(context); comm != nullptr) comm->all_gather(parts, context);
 }
 
 void Dispatcher::broadcast(const Collective& collective, const OpContext& context) {
@@ -239,12 +231,8 @@ void Dispatcher::broadcast(const Collective& collective, const OpContext& contex
     if (local != nullptr && node == root_node) {
       local->broadcast(data, length, topology_.local_rank_of(collective.root), context);
     }
-    if (cross != nullptr) {
-      cross->broadcast(data, length, root_node, context);
-    }
-    if (local != nullptr && node != root_node) {
-      local->broadcast(data, length, 0, context);
-    }
+    if (cross != nullptr) cross->broadcast(data, length, root_node, context);
+    if (local != nullptr && node != root_node) local->broadcast(data, length, 0, context);
     start += length;
   } while (start < bytes);
 }
@@ -298,9 +286,7 @@ std::vector<std::size_t> Dispatcher::equal_parts(std::size_t bytes) const {
 }
 
 void Dispatcher::keep_apart(Inputs& inputs, const Outputs& outputs) {
-  if (!overlaps(inputs, outputs, static_cast<std::size_t>(rank_))) {
-    return;
-  }
+  if (!overlaps(inputs, outputs, static_cast<std::size_t>(rank_))) return;
   std::byte* copy = scratch_.borrow(total_bytes(inputs));
   for (auto& input : inputs) {
     copy_bytes(copy, input.data(), input.size());
@@ -319,15 +305,9 @@ void Dispatcher::barrier(const OpContext& context) {
   Comm* local = comms_.local(context);
   const bool is_leader = topology_.local_rank_of(rank_) == 0;
   Comm* cross = is_leader ? comms_.cross(context) : nullptr;
-  if (local != nullptr) {
-    local->barrier(context);
-  }
-  if (cross != nullptr) {
-    cross->barrier(context);
-  }
-  if (local != nullptr && topology_.node_count() > 1) {
-    local->barrier(context);
-  }
+  if (local != nullptr) local->barrier(context);
+  if (cross != nullptr) cross->barrier(context);
+  if (local != nullptr && topology_.node_count() > 1) local->barrier(context);
 }
 
 }  // namespace chainmail::ops

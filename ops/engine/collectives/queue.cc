@@ -25,12 +25,8 @@ constexpr int kYields = 32;
 }  // namespace
 
 void QueuedOperation::wait(std::optional<std::chrono::milliseconds> limit) {
-  if (!is_done()) {
-    queue_->wait(*this, limit);
-  }
-  if (error_ != nullptr) {
-    std::rethrow_exception(error_);
-  }
+  if (!is_done()) queue_->wait(*this, limit);
+  if (error_ != nullptr) std::rethrow_exception(error_);
 }
 
 void QueuedOperation::on_done(std::function<void()> callback) {
@@ -94,9 +90,7 @@ std::shared_ptr<QueuedOperation> OperationQueue::submit_promptly(const Collectiv
 }
 
 void OperationQueue::throw_if_ended(OpKind kind) const {
-  if (failure_ != nullptr) {
-    std::rethrow_exception(in_operation(to_string(kind), failure_));
-  }
+  if (failure_ != nullptr) std::rethrow_exception(in_operation(to_string(kind), failure_));
   if (is_closed_) {
     throw InvalidArgument(std::string(to_string(kind)) +
                           ": the group was shut down; create a new one");
@@ -112,9 +106,7 @@ void OperationQueue::call_thread(bool is_urgent) {
 
 /// For who ran operations and leaves: operations queued in the meantime may have no other runner.
 void OperationQueue::hand_over() {
-  if (can_run()) {
-    thread_.wake(queue_.front()->plan.bytes > kUrgentBytes);
-  }
+  if (can_run()) thread_.wake(queue_.front()->plan.bytes > kUrgentBytes);
 }
 
 void OperationQueue::run_next(Lock& lock) {
@@ -148,9 +140,7 @@ void OperationQueue::remember(const Plan& plan) {
 void OperationQueue::finish(QueuedOperation& operation, std::exception_ptr error) {
   operation.error_ = std::move(error);
   operation.is_done_.store(true, std::memory_order_release);
-  if (sleepers_ > 0) {
-    done_.notify_all();
-  }
+  if (sleepers_ > 0) done_.notify_all();
   for (auto& callback : std::exchange(operation.callbacks_, {})) {
     executor_->post(std::move(callback));
   }
@@ -175,9 +165,7 @@ void OperationQueue::wait(QueuedOperation& operation,
   // somebody in a hurry lets the thread.
   bool may_run = !limit;
   std::optional<internal::Deadline> deadline;  // none: the clock need not be read
-  if (limit) {
-    deadline = internal::Deadline::after(*limit);
-  }
+  if (limit) deadline = internal::Deadline::after(*limit);
   Lock lock(mutex_);
   if (!may_run && !operation.is_done()) {
     try {
@@ -226,9 +214,7 @@ void OperationQueue::add_callback(QueuedOperation& operation, std::function<void
 
 void OperationQueue::fail_all(const std::exception_ptr& error) {
   Lock lock(mutex_);
-  if (failure_ == nullptr) {
-    failure_ = error;
-  }
+  if (failure_ == nullptr) failure_ = error;
   end_queued(lock, failure_);
 }
 

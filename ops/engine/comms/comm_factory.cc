@@ -91,9 +91,7 @@ CommFactory default_comm_factory(const GroupOptions& options, std::shared_ptr<Mp
   factory.anywhere = make_tcp;
   factory.transport_anywhere = make_tcp_transport;
   factory.on_node = options.use_shared_memory ? CommFactory::Make(make_shm) : make_tcp;
-  if (options.use_shared_memory) {
-    factory.transport_on_node = make_shm_transport;
-  }
+  if (options.use_shared_memory) factory.transport_on_node = make_shm_transport;
   if (mpi != nullptr) {
     factory.anywhere = [mpi](const CommRequest& request, const GroupOptions& given,
                              const OpContext& context) -> std::unique_ptr<Comm> {
@@ -104,9 +102,7 @@ CommFactory default_comm_factory(const GroupOptions& options, std::shared_ptr<Mp
     factory.transport_anywhere = [mpi](const CommRequest& request, const GroupOptions& given) {
       return make_mpi_transport(mpi, request, given);
     };
-    if (!options.use_shared_memory) {
-      factory.transport_on_node = make_tcp_transport;
-    }
+    if (!options.use_shared_memory) factory.transport_on_node = make_tcp_transport;
   }
   return factory;
 }

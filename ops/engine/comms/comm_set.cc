@@ -100,9 +100,7 @@ CommSet::CommSet(int rank, const Topology& topology, const GroupOptions& options
 }
 
 std::string CommSet::host_of(int node, const OpContext& context) {
-  if (node == topology_.node_of(rank_)) {
-    return options_.host;
-  }
+  if (node == topology_.node_of(rank_)) return options_.host;
   const auto [place, is_new] = hosts_.try_emplace(node);
   if (is_new) {
     try {
@@ -138,16 +136,12 @@ Comm* CommSet::get(Place& place, const OpContext& context) {
   if (place.comm != nullptr) {  // only this thread writes it
     return place.comm.get();
   }
-  if (place.request.ranks.size() < 2) {
-    return nullptr;
-  }
+  if (place.request.ranks.size() < 2) return nullptr;
   const CommFactory::Make& make = place.is_on_node ? factory_.on_node : factory_.anywhere;
   std::unique_ptr<Comm> comm = make(complete(place.request, context), options_, context);
   const std::lock_guard lock(mutex_);
   place.comm = std::move(comm);
-  if (is_aborted_) {
-    place.comm->abort();
-  }
+  if (is_aborted_) place.comm->abort();
   return place.comm.get();
 }
 
@@ -155,9 +149,7 @@ template <typename Do>
 void CommSet::for_each_comm(Do action) noexcept {
   const std::lock_guard lock(mutex_);
   for (Place* place : {&local_, &cross_, &flat_}) {
-    if (place->comm != nullptr) {
-      action(place->comm);
-    }
+    if (place->comm != nullptr) action(place->comm);
   }
 }
 

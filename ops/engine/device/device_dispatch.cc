@@ -240,9 +240,7 @@ class Calls {
 void queue_collective(const Collective& collective, const DevicePlan& plan,
                       const StreamComms& comms, StreamWork& work,
                       const DeviceGroupOptions& options) {
-  if (collective.kind != OpKind::kAllReduce) {
-    return Calls(collective, comms, work).queue();
-  }
+  if (collective.kind != OpKind::kAllReduce) return Calls(collective, comms, work).queue();
   if (plan.is_hierarchical) {
     return queue_pipelined_all_reduce(comms, work, collective.output, collective.count,
                                       plan.reduction, options.chunk_bytes, plan.owners);

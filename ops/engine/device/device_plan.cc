@@ -44,9 +44,7 @@ DevicePlan plan_unchecked(const Collective& collective, const Group& group,
   if (reduces(collective.kind)) {
     static_cast<void>(nccl_reduction(collective.dtype, collective.reduce_op));
   }
-  if (collective.kind != OpKind::kAllReduce) {
-    return plan;
-  }
+  if (collective.kind != OpKind::kAllReduce) return plan;
   if (collective.count != 0 && collective.output == nullptr) refuse(collective, "output is null");
   const Algorithm algorithm = choose(collective, topology, group.options(), options);
   if (algorithm == Algorithm::kSingleNode && topology.node_count() > 1) {
@@ -116,9 +114,7 @@ std::string describe_device_call(const Collective& collective, const DevicePlan&
   text += std::string(" of ") + to_string(collective.dtype) + " ";
   text += collective.describe_shapes ? collective.describe_shapes()
                                      : "[" + std::to_string(collective.count) + "]";
-  if (plan.is_hierarchical) {
-    text += plan.owners > 1 ? " (two_dimensional)" : " (hierarchical)";
-  }
+  if (plan.is_hierarchical) text += plan.owners > 1 ? " (two_dimensional)" : " (hierarchical)";
   if (plan.reduction.wire != WireFormat::kNative) {
     text += std::string(" (") + to_string(plan.reduction.wire) + " on the wire)";
   }

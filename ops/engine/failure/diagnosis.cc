@@ -54,9 +54,7 @@ constexpr int kWarnRound = 50;
 std::string describe_standstill(const PlannedOperation& operation) {
   std::string text =
       "nothing of it has moved for " + std::to_string(operation.timeout.count()) + " ms";
-  if (operation.moved_bytes == 0) {
-    return text;
-  }
+  if (operation.moved_bytes == 0) return text;
   text += ", after " + std::to_string(operation.moved_bytes);
   return is_point_to_point(operation.collective.kind)
              ? text + " of " + std::to_string(operation.plan.bytes) + " bytes"
@@ -132,9 +130,7 @@ Finding Diagnosis::wait_for_cause(bool is_mismatch, Deadline deadline) {
   milliseconds patience = is_mismatch ? kDescribeWait : kNewsWait;
   bool may_be_mismatch = is_mismatch;
   do {
-    if (Finding finding = reported_by_others(deadline); finding.error != nullptr) {
-      return finding;
-    }
+    if (Finding finding = reported_by_others(deadline); finding.error != nullptr) return finding;
     if (!may_be_mismatch && ask(kFailingKey, deadline)) {
       may_be_mismatch = true;
       patience = kOthersDescribeWait;
@@ -176,16 +172,12 @@ Finding Diagnosis::explain_timeout(const PlannedOperation& operation, const std:
   std::string text = describe_timeout(operation);
   std::vector<int> global_missing;
   if (is_from_any_rank(operation.collective)) {
-    for (const int rank : missing) {
-      global_missing.push_back(status_.global_rank(rank));
-    }
+    for (const int rank : missing) global_missing.push_back(status_.global_rank(rank));
     text += "no message with tag " + std::to_string(operation.collective.tag) + " has come from " +
             list_names(missing, deadline);
   } else if (missing.empty()) {
     const std::vector<int> stopped = find_stopped(peers, missing_in_comm, deadline);
-    for (const int rank : stopped) {
-      global_missing.push_back(status_.global_rank(rank));
-    }
+    for (const int rank : stopped) global_missing.push_back(status_.global_rank(rank));
     if (stopped.empty()) {
       global_missing = missing_in_comm;
       text += "all ranks have begun it, but data does not come (" + message + ")";
@@ -195,9 +187,7 @@ Finding Diagnosis::explain_timeout(const PlannedOperation& operation, const std:
     }
     text += "; look for a stopped process or a cut network";
   } else {
-    for (const int rank : missing) {
-      global_missing.push_back(status_.global_rank(rank));
-    }
+    for (const int rank : missing) global_missing.push_back(status_.global_rank(rank));
     text += list_names(missing, deadline) + (missing.size() == 1 ? " has" : " have") +
             " not been seen in it; look at what they do, or allow more time if they are only slow";
   }
@@ -227,9 +217,7 @@ Finding Diagnosis::explain_or_throw(const PlannedOperation& operation,
                : Finding{std::make_exception_ptr(PeerError(text, e.peer_rank()))};
   } catch (const TimeoutError& e) {
     publish();
-    if (const Finding cause = reported_by_others(deadline); cause.error != nullptr) {
-      return cause;
-    }
+    if (const Finding cause = reported_by_others(deadline); cause.error != nullptr) return cause;
     rendezvous_->set(kFailingKey, "1");
     status_.sign();
     // The others get here, too, or their watchdogs see the key: let them write down where they are.
@@ -285,19 +273,13 @@ Finding Diagnosis::look(std::span<const LongOperation> operations) noexcept {
       return std::any_of(operations.begin(), operations.end(),
                          [&](const LongOperation& each) { return each.rounds == rounds; });
     };
-    if (is_at(1)) {
-      publish();
-    }
+    if (is_at(1)) publish();
     int rounds = operations.front().rounds;
-    for (const LongOperation& each : operations) {
-      rounds = std::min(rounds, each.rounds);
-    }
+    for (const LongOperation& each : operations) rounds = std::min(rounds, each.rounds);
     if (rounds > kEagerRounds && rounds % kSeldom != 0 && !is_at(kWarnRound)) {
       return {};
     }
-    if (Finding finding = reported_by_others(deadline); finding.error != nullptr) {
-      return finding;
-    }
+    if (Finding finding = reported_by_others(deadline); finding.error != nullptr) return finding;
     if (ask(kFailingKey, deadline) && !std::exchange(has_signed_, true)) {
       publish();
       status_.sign();
@@ -333,9 +315,7 @@ Finding Diagnosis::find_disagreement(std::span<const LongOperation> operations, 
 
 void Diagnosis::warn_of_late_ranks(std::span<const LongOperation> operations, Deadline deadline) {
   for (const LongOperation& each : operations) {
-    if (each.rounds != kWarnRound) {
-      continue;
-    }
+    if (each.rounds != kWarnRound) continue;
     const std::vector<int> late =
         status_.find_missing(*each.operation, peers_of(*each.operation), deadline);
     if (!late.empty()) {

@@ -45,9 +45,7 @@ std::string line(const std::string& channel, const MessageHeader& header, const 
 }
 
 std::string describe_past(const MessageHeader& header) {
-  if (header.kind == OpKind::kSend) {
-    return "send of " + std::to_string(header.count) + " bytes";
-  }
+  if (header.kind == OpKind::kSend) return "send of " + std::to_string(header.count) + " bytes";
   return std::string(to_string(header.kind)) + " of " + to_string(header.dtype) + " [" +
          std::to_string(header.count) + "]";
 }
@@ -59,9 +57,7 @@ std::vector<Entry> parse(std::string_view text) {
     text.remove_prefix(std::min(text.size(), row.size() + 1));
     const std::size_t first = row.find('\t');
     const std::size_t second = first == std::string_view::npos ? first : row.find('\t', first + 1);
-    if (second == std::string_view::npos) {
-      continue;
-    }
+    if (second == std::string_view::npos) continue;
     entries.push_back({std::string(row.substr(0, first)),
                        std::string(row.substr(first + 1, second - first - 1)),
                        std::string(row.substr(second + 1))});
@@ -122,9 +118,7 @@ std::optional<std::string> RankStatusTable::find_disagreement(std::span<const in
     for (Entry& entry : parse(text.value_or(""))) {
       const auto [place, is_new] = first_callers.try_emplace(entry.slot, Caller{rank, entry});
       const Caller& other = place->second;
-      if (is_new || other.entry.fingerprint == entry.fingerprint) {
-        continue;
-      }
+      if (is_new || other.entry.fingerprint == entry.fingerprint) continue;
       const std::string hint = other.entry.call == entry.call
                                    ? " with other counts, splits, algorithm or wire format"
                                    : "";
@@ -149,9 +143,7 @@ std::vector<int> RankStatusTable::find_missing(const PlannedOperation& operation
         parse(rendezvous_->try_get(position_key(rank), deadline).value_or(""));
     const bool is_there = std::any_of(entries.begin(), entries.end(),
                                       [&](const Entry& entry) { return entry.slot == slot; });
-    if (rank != rank_ && !is_there) {
-      missing.push_back(rank);
-    }
+    if (rank != rank_ && !is_there) missing.push_back(rank);
   }
   return missing;
 }
@@ -162,9 +154,7 @@ std::vector<int> RankStatusTable::find_silent(std::span<const int> ranks,
                                               internal::Deadline deadline) {
   std::vector<int> silent;
   for (const int rank : ranks) {
-    if (rank != rank_ && !rendezvous_->try_get(sign_key(rank), deadline)) {
-      silent.push_back(rank);
-    }
+    if (rank != rank_ && !rendezvous_->try_get(sign_key(rank), deadline)) silent.push_back(rank);
   }
   return silent;
 }

@@ -158,9 +158,7 @@ bool RendezvousNews::Poller::has_changed(internal::Deadline deadline) {
 
 void RendezvousNews::Poller::look_at(const Groups& subscribed, internal::Deadline deadline) {
   for (const auto& [group, state] : subscribed) {
-    if (state->has_failed()) {
-      continue;
-    }
+    if (state->has_failed()) continue;
     if (const auto text = rendezvous->try_get(key_of(group), deadline)) {
       state->fail(decode_error(*text));
     }

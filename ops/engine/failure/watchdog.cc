@@ -23,9 +23,7 @@ constexpr int kIdleRounds = 20;
 
 void Watchdog::wake() noexcept {
   const std::lock_guard lock(mutex_);
-  if (is_stopping_) {
-    return;
-  }
+  if (is_stopping_) return;
   if (!thread_.joinable()) {
     try {
       thread_ = std::thread([self = shared_from_this()] { self->watch(); });
@@ -51,9 +49,7 @@ void Watchdog::watch() {
   std::unique_lock lock(mutex_);
   while (!is_stopping_) {
     changed_.wait_for(lock, kPeriod, [this] { return is_stopping_; });
-    if (is_stopping_) {
-      return;
-    }
+    if (is_stopping_) return;
     lock.unlock();
     std::map<std::shared_ptr<PlannedOperation>, int> now;
     std::vector<LongOperation> long_ones;
@@ -67,9 +63,7 @@ void Watchdog::watch() {
     }
     rounds = std::move(now);
     idle = rounds.empty() ? idle + 1 : 0;
-    if (!long_ones.empty()) {
-      ask_(long_ones);
-    }
+    if (!long_ones.empty()) ask_(long_ones);
     lock.lock();
     if (idle > kIdleRounds && !is_stopping_) {
       // Whoever begins an operation sets it running before it looks at the flag; we set the flag
@@ -97,9 +91,7 @@ void Watchdog::stop() {
 }
 
 void Watchdog::forget_thread() noexcept {
-  if (thread_.joinable()) {
-    thread_.detach();
-  }
+  if (thread_.joinable()) thread_.detach();
 }
 
 }  // namespace chainmail::ops

@@ -42,9 +42,7 @@ class Watchdog final : public std::enable_shared_from_this<Watchdog> {
   /// Called by whoever runs an operation, before it begins. Costs one load while the thread is up.
   /// Where no thread can be started, operations go on without a watchdog.
   void touch() noexcept {
-    if (is_asleep_.load()) {
-      wake();
-    }
+    if (is_asleep_.load()) wake();
   }
   /// Ends the thread; it asks nothing afterwards.
   void stop();

@@ -33,9 +33,7 @@ bool is_split_by_rank(OpKind kind) {
 
 std::size_t total(const Collective& collective, const std::vector<std::size_t>& counts, int size) {
   std::size_t sum = 0;
-  for (int rank = 0; rank < size; ++rank) {
-    sum += part_count(collective, counts, rank);
-  }
+  for (int rank = 0; rank < size; ++rank) sum += part_count(collective, counts, rank);
   return sum;
 }
 
@@ -109,9 +107,7 @@ void check_parts(const Collective& collective, const std::vector<Byte*>& parts, 
 }
 
 void check_reduction(const Collective& collective) {
-  if (!reduces(collective.kind)) {
-    return;
-  }
+  if (!reduces(collective.kind)) return;
   if (is_bitwise(collective.reduce_op) && is_floating_point(collective.dtype)) {
     refuse(collective, std::string(to_string(collective.reduce_op)) + " of " +
                            to_string(collective.dtype) +
@@ -125,23 +121,15 @@ void check_reduction(const Collective& collective) {
 std::uint32_t layout_of(const Collective& collective, const Plan& plan) {
   internal::NumberHash hash;
   hash.add(collective.shape_hash);
-  if (has_root(collective.kind)) {
-    hash.add(static_cast<std::uint64_t>(collective.root));
-  }
-  if (is_point_to_point(collective.kind)) {
-    hash.add(collective.tag);
-  }
+  if (has_root(collective.kind)) hash.add(static_cast<std::uint64_t>(collective.root));
+  if (is_point_to_point(collective.kind)) hash.add(collective.tag);
   if (collective.kind == OpKind::kAllGather) {
-    for (const std::size_t count : collective.receive_counts) {
-      hash.add(count);
-    }
+    for (const std::size_t count : collective.receive_counts) hash.add(count);
   }
   if (collective.kind == OpKind::kAllReduce || collective.kind == OpKind::kReduce) {
     hash.add(static_cast<std::uint64_t>(plan.algorithm));
   }
-  if (reduces(collective.kind)) {
-    hash.add(static_cast<std::uint64_t>(plan.wire));
-  }
+  if (reduces(collective.kind)) hash.add(static_cast<std::uint64_t>(plan.wire));
   return hash.value();
 }
 
@@ -253,12 +241,8 @@ std::string describe_call(const Collective& collective, const Plan& plan,
     return std::to_string(global_ranks[static_cast<std::size_t>(collective.root)]);
   };
   std::string text = to_string(collective.kind);
-  if (collective.kind == OpKind::kBarrier) {
-    return text;
-  }
-  if (reduces(collective.kind)) {
-    text += std::string(" ") + to_string(collective.reduce_op);
-  }
+  if (collective.kind == OpKind::kBarrier) return text;
+  if (reduces(collective.kind)) text += std::string(" ") + to_string(collective.reduce_op);
   text += std::string(" of ") + to_string(collective.dtype) + " ";
   if (collective.describe_shapes) {
     text += collective.describe_shapes();

@@ -12,12 +12,8 @@
 namespace chainmail::ops {
 
 void TransferOperation::wait(std::optional<std::chrono::milliseconds> limit) {
-  if (!is_done()) {
-    owner_->wait(*this, limit);
-  }
-  if (error_ != nullptr) {
-    std::rethrow_exception(error_);
-  }
+  if (!is_done()) owner_->wait(*this, limit);
+  if (error_ != nullptr) std::rethrow_exception(error_);
 }
 
 void TransferOperation::on_done(std::function<void()> callback) {
@@ -37,9 +33,7 @@ bool TransferOperation::sleep_until_done(std::chrono::milliseconds limit) {
 }
 
 std::vector<std::function<void()>> TransferOperation::end(std::exception_ptr error) {
-  if (error != nullptr) {
-    error = in_operation(title_of(*this), error);
-  }
+  if (error != nullptr) error = in_operation(title_of(*this), error);
   const std::lock_guard lock(mutex_);
   error_ = std::move(error);
   is_done_.store(true, std::memory_order_release);

@@ -36,12 +36,8 @@ void TransferEngine::look_after(Clock::time_point now) {
   const bool has_traffic = std::exchange(seen_messages_, messages) != messages;
   for (const OperationPtr& operation : pending_) {
     operation->look(now);
-    if (now >= operation->deadline()) {
-      give_up(*operation);
-    }
-    if (now < operation->next_inquiry) {
-      continue;
-    }
+    if (now >= operation->deadline()) give_up(*operation);
+    if (now < operation->next_inquiry) continue;
     if (has_traffic) {  // not late, only long
       operation->inquiry_pause = kFirstInquiry;
     } else {
@@ -56,17 +52,13 @@ void TransferEngine::look_after(Clock::time_point now) {
     operation->next_inquiry = now + operation->inquiry_pause;
   }
   for (const OperationPtr& operation : open_) {
-    if (now >= operation->submitted + operation->timeout) {
-      give_up(*operation);
-    }
+    if (now >= operation->submitted + operation->timeout) give_up(*operation);
   }
   look_for_lost_senders();
 }
 
 void TransferEngine::look_for_lost_senders() {
-  if (open_.empty()) {
-    return;
-  }
+  if (open_.empty()) return;
   culprit_ = open_.front().get();
   bool may_come = !plan_.serves_all;  // from those that another engine serves
   for (const auto& [rank, number] : numbers_) {
@@ -91,9 +83,7 @@ void TransferEngine::give_up(TransferOperation& operation) {
   if (operation.channel != nullptr) {
     missing.push_back(transport_->name(operation.transfer().peer).rank);
   } else {
-    for (const auto& [rank, number] : numbers_) {
-      missing.push_back(transport_->name(number).rank);
-    }
+    for (const auto& [rank, number] : numbers_) missing.push_back(transport_->name(number).rank);
     std::sort(missing.begin(), missing.end());
   }
   throw TimeoutError("nothing has moved for " + std::to_string(operation.timeout.count()) + " ms",
@@ -102,9 +92,7 @@ void TransferEngine::give_up(TransferOperation& operation) {
 
 TransferEngine::Clock::time_point TransferEngine::next_deadline() const {
   auto next = Clock::time_point::max();
-  for (const OperationPtr& operation : pending_) {
-    next = std::min(next, operation->deadline());
-  }
+  for (const OperationPtr& operation : pending_) next = std::min(next, operation->deadline());
   for (const OperationPtr& operation : open_) {
     next = std::min(next, operation->submitted + operation->timeout);
   }
@@ -118,9 +106,7 @@ void TransferEngine::call_thread() {
 
 void TransferEngine::call_thread(bool is_urgent) {
   is_urgent_ = is_urgent_ || is_urgent;
-  if (thread_.wake(is_urgent)) {
-    return;
-  }
+  if (thread_.wake(is_urgent)) return;
   try {
     thread_.start([self = shared_from_this()] { self->work(); });
   } catch (const std::system_error& e) {
@@ -151,9 +137,7 @@ void TransferEngine::work() {
       is_driven_ = true;
       Outcome outcome = step(lock, Clock::time_point::max());
       is_driven_ = false;
-      if (waiters_ > 0) {
-        changed_.notify_all();
-      }
+      if (waiters_ > 0) changed_.notify_all();
       tell(lock, std::move(outcome));
     }
   }

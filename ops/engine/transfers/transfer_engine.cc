@@ -26,9 +26,7 @@ TransferEngine::TransferEngine(TransferEnginePlan plan, std::shared_ptr<Callback
                                OnBroken on_broken)
     : plan_(std::move(plan)), executor_(std::move(executor)), on_broken_(std::move(on_broken)) {
   for (std::size_t i = 0; i < plan_.ranks.size(); ++i) {
-    if (plan_.is_served[i]) {
-      numbers_.emplace(plan_.ranks[i], static_cast<int>(i));
-    }
+    if (plan_.is_served[i]) numbers_.emplace(plan_.ranks[i], static_cast<int>(i));
   }
 }
 
@@ -80,12 +78,8 @@ void TransferEngine::begin(const OperationPtr& operation, Outcome& outcome) {
     return;  // fail_all() is about to come and ends this one, too
   }
   culprit_ = operation.get();
-  if (transport_ == nullptr) {
-    transport_ = plan_.make();
-  }
-  if (!is_open) {
-    new_.push_back(operation);
-  }
+  if (transport_ == nullptr) transport_ = plan_.make();
+  if (!is_open) new_.push_back(operation);
   if (is_sleeping_) {
     transport_->interrupt();
     return;
@@ -129,12 +123,8 @@ void TransferEngine::post(TransferOperation& operation) {
 
 /// Takes up what was submitted while somebody slept in the Transport.
 void TransferEngine::admit() {
-  if (!open_.empty() && !std::exchange(is_expecting_all_, true)) {
-    transport_->expect_all();
-  }
-  for (const OperationPtr& operation : std::exchange(new_, {})) {
-    post(*operation);
-  }
+  if (!open_.empty() && !std::exchange(is_expecting_all_, true)) transport_->expect_all();
+  for (const OperationPtr& operation : std::exchange(new_, {})) post(*operation);
 }
 
 void TransferEngine::match_open_receives() {
@@ -161,9 +151,7 @@ int TransferEngine::find_sender(const TransferOperation& operation) {
   const std::uint32_t tag = operation.collective.tag;
   for (std::size_t i = 0; i < plan_.ranks.size(); ++i) {
     const std::size_t index = (next_sender_ + i) % plan_.ranks.size();
-    if (!plan_.is_served[index]) {
-      continue;
-    }
+    if (!plan_.is_served[index]) continue;
     const int number = static_cast<int>(index);
     const auto known = receives_.find(channel_key(number, tag));
     const std::uint64_t next = known == receives_.end() ? 0 : known->second.count;
@@ -206,9 +194,7 @@ void TransferEngine::list_pending(std::vector<std::shared_ptr<PlannedOperation>>
   const Lock lock = enter();
   for (const auto* operations : {&pending_, &open_}) {
     for (const OperationPtr& operation : *operations) {
-      if (list.size() >= most) {
-        return;
-      }
+      if (list.size() >= most) return;
       list.push_back(operation);
     }
   }

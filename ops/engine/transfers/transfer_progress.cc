@@ -44,14 +44,10 @@ void TransferEngine::break_down(Outcome& outcome) {
   is_broken_ = true;
   is_sleeping_ = false;
   new_.clear();
-  if (transport_ != nullptr) {
-    transport_->fail(outcome.error);
-  }
+  if (transport_ != nullptr) transport_->fail(outcome.error);
   for (const auto* list : {&pending_, &open_}) {
     for (const OperationPtr& operation : *list) {
-      if (outcome.failed == nullptr || operation.get() == culprit_) {
-        outcome.failed = operation;
-      }
+      if (outcome.failed == nullptr || operation.get() == culprit_) outcome.failed = operation;
     }
   }
   culprit_ = nullptr;
@@ -60,17 +56,13 @@ void TransferEngine::break_down(Outcome& outcome) {
 /// Ends operations, and the group when something has broken. Operations are let go of without the
 /// lock: what one keeps, a caller's tensors perhaps, may take locks when it goes.
 void TransferEngine::tell(Lock& lock, Outcome outcome) {
-  if (outcome.ended.empty() && outcome.failed == nullptr && dropped_.empty()) {
-    return;
-  }
+  if (outcome.ended.empty() && outcome.failed == nullptr && dropped_.empty()) return;
   for (const OperationPtr& operation : outcome.ended) {
     for (auto& callback : operation->end(outcome.failed == nullptr ? outcome.error : nullptr)) {
       executor_->post(std::move(callback));
     }
   }
-  if (waiters_ > 0) {
-    changed_.notify_all();
-  }
+  if (waiters_ > 0) changed_.notify_all();
   auto dropped = std::exchange(dropped_, {});
   lock.unlock();
   if (outcome.failed != nullptr) {
@@ -95,9 +87,7 @@ TransferEngine::Outcome TransferEngine::step(Lock& lock, Clock::time_point limit
     match_open_receives();
     collect(outcome.ended);
     const auto now = Clock::now();
-    if (has_moved || !outcome.ended.empty()) {
-      last_move_ = now;
-    }
+    if (has_moved || !outcome.ended.empty()) last_move_ = now;
     const bool may_sleep = now - last_move_ >= kSpin;
     if (may_sleep || now >= next_look_) {
       next_look_ = now + kSlice;
@@ -177,9 +167,7 @@ bool TransferEngine::drain(milliseconds limit) {
   const auto end = Clock::now() + limit;
   bool is_coming = has_work();
   while (is_coming) {
-    if (!work_until(lock, end, [this] { return !has_sends(); })) {
-      return false;
-    }
+    if (!work_until(lock, end, [this] { return !has_sends(); })) return false;
     const auto received = [this] {
       return transport_ == nullptr ? 0 : transport_->counters().payload_bytes_received;
     };
@@ -192,9 +180,7 @@ bool TransferEngine::drain(milliseconds limit) {
 
 void TransferEngine::fail_all(const std::exception_ptr& error) {
   Lock lock = enter();
-  if (failure_ != nullptr) {
-    return;
-  }
+  if (failure_ != nullptr) return;
   failure_ = error;
   if (is_sleeping_) {
     transport_->interrupt();  // who sleeps there ends them

@@ -56,9 +56,7 @@ Transfers::Transfers(int rank, const Topology& topology, const GroupOptions& opt
       plan.is_served.push_back(is_served);
       serves_anybody = serves_anybody || is_served;
     }
-    if (!serves_anybody) {
-      return;
-    }
+    if (!serves_anybody) return;
     plan.ranks = request.ranks;
     plan.serves_all =
         std::count(plan.is_served.begin(), plan.is_served.end(), true) == topology.size() - 1;
@@ -81,9 +79,7 @@ Transfers::Transfers(int rank, const Topology& topology, const GroupOptions& opt
   CommRequest request;
   request.name = "transfers";
   request.rank = rank;
-  for (int member = 0; member < topology.size(); ++member) {
-    request.ranks.push_back(member);
-  }
+  for (int member = 0; member < topology.size(); ++member) request.ranks.push_back(member);
   add_engine(std::move(request), factory.transport_anywhere, false);
 }
 
@@ -97,9 +93,7 @@ std::shared_ptr<TransferOperation> Transfers::submit(Collective collective, Plan
   const auto operation = std::make_shared<TransferOperation>(
       shared_from_this(), std::move(collective), std::move(plan), timeout);
   for (const auto& engine : engines_) {
-    if (is_open || engine->serves(operation->collective.root)) {
-      engine->submit(operation);
-    }
+    if (is_open || engine->serves(operation->collective.root)) engine->submit(operation);
   }
   return operation;
 }
@@ -115,9 +109,7 @@ void Transfers::wait(TransferOperation& operation, std::optional<milliseconds> l
     }
   } else {
     // It is not known whose it will be: their threads do the work.
-    for (const auto& engine : engines_) {
-      engine->call_thread();
-    }
+    for (const auto& engine : engines_) engine->call_thread();
     is_in_time = operation.sleep_until_done(time);
   }
   if (!is_in_time) {
@@ -128,58 +120,42 @@ void Transfers::wait(TransferOperation& operation, std::optional<milliseconds> l
 }
 
 void Transfers::fail_all(const std::exception_ptr& error) {
-  for (const auto& engine : engines_) {
-    engine->fail_all(error);
-  }
+  for (const auto& engine : engines_) engine->fail_all(error);
 }
 
 bool Transfers::drain(milliseconds limit) {
   const auto deadline = internal::Deadline::after(limit);
   for (const auto& engine : engines_) {
-    if (!engine->drain(deadline.left())) {
-      return false;
-    }
+    if (!engine->drain(deadline.left())) return false;
   }
   return true;
 }
 
 void Transfers::close() {
-  for (const auto& engine : engines_) {
-    engine->close();
-  }
+  for (const auto& engine : engines_) engine->close();
 }
 
 void Transfers::stop() {
-  for (const auto& engine : engines_) {
-    engine->stop();
-  }
+  for (const auto& engine : engines_) engine->stop();
 }
 
 void Transfers::disconnect() noexcept {
-  for (const auto& engine : engines_) {
-    engine->disconnect();
-  }
+  for (const auto& engine : engines_) engine->disconnect();
 }
 
 void Transfers::leak() noexcept {
-  for (const auto& engine : engines_) {
-    engine->leak();
-  }
+  for (const auto& engine : engines_) engine->leak();
 }
 
 std::vector<std::shared_ptr<PlannedOperation>> Transfers::pending() const {
   std::vector<std::shared_ptr<PlannedOperation>> list;
-  for (const auto& engine : engines_) {
-    engine->list_pending(list, kMostPending);
-  }
+  for (const auto& engine : engines_) engine->list_pending(list, kMostPending);
   return list;
 }
 
 std::vector<PastOperation> Transfers::past() const {
   std::vector<PastOperation> list;
-  for (const auto& engine : engines_) {
-    engine->list_past(list);
-  }
+  for (const auto& engine : engines_) engine->list_past(list);
   return list;
 }
 

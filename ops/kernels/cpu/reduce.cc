@@ -169,9 +169,7 @@ HWY_INLINE void prefetch_to_write([[maybe_unused]] const std::byte* at,
   // GCC takes its own builtin for a plain prefetch unless told that the CPU knows this one; where
   // it does not, it does nothing.
   constexpr std::size_t kLine = 64;
-  for (std::size_t i = 0; i < bytes; i += kLine) {
-    asm volatile("prefetchw %0" : : "m"(*(at + i)));
-  }
+  for (std::size_t i = 0; i < bytes; i += kLine) asm volatile("prefetchw %0" : : "m"(*(at + i)));
 #endif
 }
 

@@ -83,9 +83,7 @@ at::Tensor pack_with_gradient(at::TensorList tensors, Scalar dtype, double scale
   const at::ScalarType type = checked_type(tensors, dtype, scale);
   std::vector<at::Tensor> parts;
   parts.reserve(tensors.size());
-  for (const at::Tensor& tensor : tensors) {
-    parts.push_back(scaled(tensor, type, scale).flatten());
-  }
+  for (const at::Tensor& tensor : tensors) parts.push_back(scaled(tensor, type, scale).flatten());
   return at::cat(parts);
 }
 

@@ -228,9 +228,7 @@ bool is_written_in_python(const c10d::Store& store) {
 }
 
 c10::intrusive_ptr<c10d::Store> clone_of(c10d::Store& store) {
-  if (is_written_in_python(store)) {
-    return c10::intrusive_ptr<c10d::Store>::reclaim_copy(&store);
-  }
+  if (is_written_in_python(store)) return c10::intrusive_ptr<c10d::Store>::reclaim_copy(&store);
   return store.clone();
 }
 

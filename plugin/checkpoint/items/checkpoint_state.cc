@@ -13,9 +13,7 @@ namespace {
 const CheckpointState::Value& find(const std::map<std::string, CheckpointState::Value>& values,
                                    const std::string& key) {
   const auto found = values.find(key);
-  if (found == values.end()) {
-    throw CheckpointError("the checkpoint has no '" + key + "'");
-  }
+  if (found == values.end()) throw CheckpointError("the checkpoint has no '" + key + "'");
   return found->second;
 }
 
@@ -51,9 +49,7 @@ void CheckpointState::set_text(const std::string& key, std::string value) {
 
 at::Tensor CheckpointState::tensor(const std::string& key) const {
   const auto* const value = std::get_if<at::Tensor>(&find(values_, key));
-  if (value == nullptr) {
-    throw CheckpointError("'" + key + "' in the checkpoint is no tensor");
-  }
+  if (value == nullptr) throw CheckpointError("'" + key + "' in the checkpoint is no tensor");
   return *value;
 }
 
@@ -67,9 +63,7 @@ double CheckpointState::real(const std::string& key) const {
 
 std::string CheckpointState::text(const std::string& key) const {
   const auto* const value = std::get_if<std::string>(&find(values_, key));
-  if (value == nullptr) {
-    throw CheckpointError("'" + key + "' in the checkpoint is no text");
-  }
+  if (value == nullptr) throw CheckpointError("'" + key + "' in the checkpoint is no text");
   return *value;
 }
 

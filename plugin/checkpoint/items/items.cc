@@ -21,9 +21,7 @@ using NamedTensors = ModuleRef::NamedTensors;
 CheckpointState state_of(const NamedTensors& tensors) {
   CheckpointState state;
   for (const auto& item : tensors) {
-    if (item.value().defined()) {
-      state.set_tensor(item.key(), item.value().detach());
-    }
+    if (item.value().defined()) state.set_tensor(item.key(), item.value().detach());
   }
   return state;
 }
@@ -38,9 +36,7 @@ std::string describe(const at::Tensor& tensor) {
 void load_tensors(const CheckpointState& state, NamedTensors tensors) {
   const at::NoGradGuard no_grad;
   for (const auto& item : tensors) {
-    if (!item.value().defined()) {
-      continue;
-    }
+    if (!item.value().defined()) continue;
     const at::Tensor saved = state.tensor(item.key());
     if (saved.sizes() != item.value().sizes() ||
         saved.scalar_type() != item.value().scalar_type()) {
@@ -49,9 +45,7 @@ void load_tensors(const CheckpointState& state, NamedTensors tensors) {
     }
   }
   for (auto& item : tensors) {
-    if (item.value().defined()) {
-      item.value().copy_(state.tensor(item.key()));
-    }
+    if (item.value().defined()) item.value().copy_(state.tensor(item.key()));
   }
 }
 

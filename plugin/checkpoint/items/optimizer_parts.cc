@@ -70,15 +70,11 @@ template <typename State>
 void save_states(optim::Optimizer& optimizer, CheckpointState& saved) {
   for_each_parameter(optimizer, [&](const std::string& prefix, const at::Tensor& parameter) {
     const auto found = optimizer.state().find(parameter.unsafeGetTensorImpl());
-    if (found == optimizer.state().end()) {
-      return;
-    }
+    if (found == optimizer.state().end()) return;
     auto& state = static_cast<State&>(*found->second);
     saved.set_integer(prefix + "step", steps_of(state));
     visit_tensors(state, [&](const char* name, const at::Tensor& tensor) {
-      if (tensor.defined()) {
-        saved.set_tensor(prefix + name, tensor);
-      }
+      if (tensor.defined()) saved.set_tensor(prefix + name, tensor);
     });
   });
 }
@@ -98,15 +94,11 @@ void load_states(const CheckpointState& saved, optim::Optimizer& optimizer) {
   const at::NoGradGuard no_grad;
   optimizer.state().clear();
   for_each_parameter(optimizer, [&](const std::string& prefix, const at::Tensor& parameter) {
-    if (!saved.has(prefix + "step")) {
-      return;
-    }
+    if (!saved.has(prefix + "step")) return;
     auto state = std::make_unique<State>();
     set_steps(*state, saved.integer(prefix + "step"));
     visit_tensors(*state, [&](const char* name, at::Tensor& tensor) {
-      if (saved.has(prefix + name)) {
-        tensor = laid_out_like(parameter, saved.tensor(prefix + name));
-      }
+      if (saved.has(prefix + name)) tensor = laid_out_like(parameter, saved.tensor(prefix + name));
     });
     optimizer.state()[parameter.unsafeGetTensorImpl()] = std::move(state);
   });

@@ -37,18 +37,14 @@ constexpr std::array<TypePair, 12> kTypes = {{{EntryType::kUInt8, c10::kByte},
 
 std::optional<EntryType> entry_type(c10::ScalarType type) {
   for (const TypePair& pair : kTypes) {
-    if (pair.tensor == type) {
-      return pair.entry;
-    }
+    if (pair.tensor == type) return pair.entry;
   }
   return std::nullopt;
 }
 
 c10::ScalarType tensor_type(EntryType type) {
   for (const TypePair& pair : kTypes) {
-    if (pair.entry == type) {
-      return pair.tensor;
-    }
+    if (pair.entry == type) return pair.tensor;
   }
   return c10::kByte;  // not reached: only tensors have these types
 }
@@ -101,9 +97,7 @@ void StateEntries::fill(FileImage& image) const {
   image.begin(entries_);
   for (std::size_t e = 0; e < entries_.size(); ++e) {
     const std::span<std::byte> place = image.data(e);
-    if (place.empty()) {
-      continue;
-    }
+    if (place.empty()) continue;
     if (const auto* const text = std::get_if<std::string>(&values_[e])) {
       std::memcpy(place.data(), text->data(), place.size());
       continue;
@@ -135,9 +129,7 @@ CheckpointState read_state(const std::string& item, const FileIndex& index,
                            std::span<const std::byte> file) {
   CheckpointState state;
   for (const FileEntry& entry : index.entries) {
-    if (!entry.name.starts_with(item + '/')) {
-      continue;
-    }
+    if (!entry.name.starts_with(item + '/')) continue;
     const std::string key = entry.name.substr(item.size() + 1);
     const auto bytes =
         file.subspan(static_cast<std::size_t>(entry.offset), static_cast<std::size_t>(entry.bytes));
@@ -147,9 +139,7 @@ CheckpointState read_state(const std::string& item, const FileIndex& index,
     }
     const std::vector<std::int64_t> sizes(entry.shape.begin(), entry.shape.end());
     at::Tensor tensor = at::empty(sizes, c10::TensorOptions(tensor_type(entry.type)));
-    if (!bytes.empty()) {
-      std::memcpy(tensor.mutable_data_ptr(), bytes.data(), bytes.size());
-    }
+    if (!bytes.empty()) std::memcpy(tensor.mutable_data_ptr(), bytes.data(), bytes.size());
     state.set_tensor(key, std::move(tensor));
   }
   return state;

@@ -75,15 +75,11 @@ Holding read_share(const SavePlace& place, const std::vector<Generation>& own,
     return generation.manifest && generation.iteration == candidate.iteration &&
            generation.manifest->id == candidate.id;
   });
-  if (found == own.end()) {
-    return holding;
-  }
+  if (found == own.end()) return holding;
   holding.manifest = print_manifest(*found->manifest);
   for (std::size_t f = 0; f < found->manifest->files.size(); ++f) {
     const ManifestFile& file = found->manifest->files[f];
-    if (!file.is_here || f % place.members.ranks.size() != place.members.position()) {
-      continue;
-    }
+    if (!file.is_here || f % place.members.ranks.size() != place.members.position()) continue;
     try {
       holding.files[file.name] = read_generation_file(*found, file);
     } catch (const std::exception& error) {
@@ -103,9 +99,7 @@ struct Survey {
 // Three texts per rank: the names of its files, problems, the manifest.
 Survey survey(Communicator& communicator, const Holding& holding) {
   std::string names;
-  for (const auto& [name, bytes] : holding.files) {
-    names += name + '\n';
-  }
+  for (const auto& [name, bytes] : holding.files) names += name + '\n';
   const std::vector<std::string> all_names = communicator.allgather_obj(names);
   const std::vector<std::string> all_problems = communicator.allgather_obj(holding.problems);
   const std::vector<std::string> all_manifests = communicator.allgather_obj(holding.manifest);
@@ -197,9 +191,7 @@ std::optional<RestoredGeneration> find_newest_generation(Communicator& communica
     }
     inventory.problems += (inventory.problems.empty() ? "" : "; ") + found.problems;
   }
-  if (inventory.problems.empty()) {
-    return std::nullopt;
-  }
+  if (inventory.problems.empty()) return std::nullopt;
   throw CheckpointError("no checkpoint in " + place.run_folder + " is whole: " +
                         inventory.problems + "; remove them to start from the beginning");
 }

@@ -56,9 +56,7 @@ std::string first_difference(const std::string& first, const std::string& other)
   std::string a;
   std::string b;
   while (std::getline(left, a) && std::getline(right, b)) {
-    if (a != b) {
-      return a.substr(0, a.rfind(' '));
-    }
+    if (a != b) return a.substr(0, a.rfind(' '));
   }
   return "their number";
 }
@@ -70,15 +68,11 @@ void expect_equal_sets(Communicator& communicator, const SavePlace& place, const
   bool are_equal = true;
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
     std::size_t leader = 0;
-    while (ranks[leader].set != ranks[rank].set) {
-      ++leader;
-    }
+    while (ranks[leader].set != ranks[rank].set) ++leader;
     leader_of[rank] = static_cast<int>(leader);
     are_equal = are_equal && ranks[leader].set_digest == ranks[rank].set_digest;
   }
-  if (are_equal) {
-    return;
-  }
+  if (are_equal) return;
   const FileIndex& index =
       place.set_leader == communicator.rank() ? job.set_image.index() : job.set_index;
   std::string lines;

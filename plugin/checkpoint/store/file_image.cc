@@ -50,9 +50,7 @@ void FileImage::seal(const Sink& sink) {
       const std::uint64_t next = std::min(end, std::max(given + kPartBytes, done));
       stream.add({memory_.get() + done, static_cast<std::size_t>(next - done)});
       done = next;
-      if (done >= given + kPartBytes) {
-        give_until(done);
-      }
+      if (done >= given + kPartBytes) give_until(done);
     }
     entry.digest = stream.finish();
   }

@@ -27,9 +27,7 @@ class PosixFileSystem final : public FileSystem {
  public:
   UniqueFd create(const std::string& path) override {
     UniqueFd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666));
-    if (!file.is_open()) {
-      throw system_error("cannot create " + path);
-    }
+    if (!file.is_open()) throw system_error("cannot create " + path);
     return file;
   }
 
@@ -39,9 +37,7 @@ class PosixFileSystem final : public FileSystem {
       const ssize_t written =
           ::pwrite(file.get(), bytes.data(), std::min(bytes.size(), kChunkBytes),
                    static_cast<off_t>(offset));
-      if (written < 0 && errno != EINTR) {
-        throw system_error("cannot write " + path);
-      }
+      if (written < 0 && errno != EINTR) throw system_error("cannot write " + path);
       const auto count = static_cast<std::size_t>(std::max<ssize_t>(written, 0));
       bytes = bytes.subspan(count);
       offset += count;
@@ -51,16 +47,12 @@ class PosixFileSystem final : public FileSystem {
   }
 
   void sync(const UniqueFd& file, const std::string& path) override {
-    if (::fsync(file.get()) != 0) {
-      throw system_error("cannot flush " + path + " to its device");
-    }
+    if (::fsync(file.get()) != 0) throw system_error("cannot flush " + path + " to its device");
   }
 
   void close(UniqueFd file, const std::string& path) override {
     // NFS and quotas report here what did not fit.
-    if (::close(file.release()) != 0 && errno != EINTR) {
-      throw system_error("cannot close " + path);
-    }
+    if (::close(file.release()) != 0 && errno != EINTR) throw system_error("cannot close " + path);
   }
 
   void rename(const std::string& from, const std::string& to) override {
@@ -71,9 +63,7 @@ class PosixFileSystem final : public FileSystem {
 
   void sync_folder(const std::string& path) override {
     const UniqueFd folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    if (!folder.is_open()) {
-      throw system_error("cannot open folder " + path);
-    }
+    if (!folder.is_open()) throw system_error("cannot open folder " + path);
     // Some network file systems have no such call; their servers keep names safe by themselves.
     if (::fsync(folder.get()) != 0 && errno != EINVAL) {
       throw system_error("cannot flush folder " + path + " to its device");
@@ -91,9 +81,7 @@ class PosixFileSystem final : public FileSystem {
   }
 
   void remove(const std::string& path) override {
-    if (::remove(path.c_str()) != 0 && errno != ENOENT) {
-      throw system_error("cannot remove " + path);
-    }
+    if (::remove(path.c_str()) != 0 && errno != ENOENT) throw system_error("cannot remove " + path);
   }
 };
 
@@ -110,9 +98,7 @@ OpenFile open_to_read(const std::string& path) {
     const SystemError error = system_error(path + ": cannot be opened");
     throw CheckpointError(error.what());
   }
-  if (!S_ISREG(status.st_mode)) {
-    throw CheckpointError(path + ": is no regular file");
-  }
+  if (!S_ISREG(status.st_mode)) throw CheckpointError(path + ": is no regular file");
   return {std::move(file), static_cast<std::uint64_t>(status.st_size)};
 }
 
@@ -125,9 +111,7 @@ std::string read_all(const OpenFile& open, const std::string& path) {
       const SystemError error = system_error(path + ": cannot be read");
       throw CheckpointError(error.what());
     }
-    if (got == 0) {
-      throw CheckpointError(path + ": became shorter while it was read");
-    }
+    if (got == 0) throw CheckpointError(path + ": became shorter while it was read");
     done += static_cast<std::size_t>(std::max<ssize_t>(got, 0));
   }
   return bytes;
@@ -154,9 +138,7 @@ void make_folders(FileSystem& files, const std::string& path) {
       files.sync_folder(parent.empty() ? "." : parent.string());
     } catch (const SystemError& failure) {
       // One may write into a folder that one may not read, and only a reader can flush it.
-      if (failure.native_code() != EACCES) {
-        throw;
-      }
+      if (failure.native_code() != EACCES) throw;
       log_line(LogLevel::kWarning, missing.back().string() +
                                        " was made, but a crash of the machine may lose it with " +
                                        "all checkpoints in it: " + failure.what());

@@ -76,9 +76,7 @@ class Reader {
     return value;
   }
   std::span<const std::byte> take(std::uint64_t size) {
-    if (size > rest_.size()) {
-      fail(path_, "the index ends within an entry");
-    }
+    if (size > rest_.size()) fail(path_, "the index ends within an entry");
     const auto taken = rest_.first(static_cast<std::size_t>(size));
     rest_ = rest_.subspan(taken.size());
     return taken;
@@ -287,9 +285,7 @@ EntryDigest file_digest(const FileIndex& index) { return entry_digest(encode_ind
 FileIndex check_file(std::span<const std::byte> file, const std::string& path) {
   const Head head = parse_head(file, path);
   const auto encoded = file.subspan(kHeadBytes, static_cast<std::size_t>(head.index_bytes));
-  if (entry_digest(encoded) != head.index_digest) {
-    fail(path, "index: differs from its digest");
-  }
+  if (entry_digest(encoded) != head.index_digest) fail(path, "index: differs from its digest");
   FileIndex index;
   index.file_bytes = file.size();
   index.data_offset = padded(kHeadBytes + head.index_bytes);
@@ -304,16 +300,12 @@ FileIndex check_file(std::span<const std::byte> file, const std::string& path) {
       fail(path, "'" + entry.name + "' differs from its digest (" + std::to_string(entry.bytes) +
                      " bytes from " + std::to_string(entry.offset) + ")");
     }
-    if (!names.insert(entry.name).second) {
-      fail(path, "index: '" + entry.name + "' is there twice");
-    }
+    if (!names.insert(entry.name).second) fail(path, "index: '" + entry.name + "' is there twice");
     index.entries.push_back(std::move(entry));
   }
   // Without entries the index' own padding ends the file.
   const std::uint64_t expected_end = index.entries.empty() ? index.data_offset : end;
-  if (expected_end != file.size()) {
-    fail(path, "index: the file goes on after its last entry");
-  }
+  if (expected_end != file.size()) fail(path, "index: the file goes on after its last entry");
   check_zeros(file, end, file.size(), path);
   return index;
 }

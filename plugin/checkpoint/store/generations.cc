@@ -29,9 +29,7 @@ struct FolderName {
 };
 
 std::optional<FolderName> parse_name(std::string_view name) {
-  if (!name.starts_with(kPrefix)) {
-    return std::nullopt;
-  }
+  if (!name.starts_with(kPrefix)) return std::nullopt;
   name.remove_prefix(kPrefix.size());
   FolderName parsed;
   const auto [end, error] =
@@ -65,9 +63,7 @@ std::string path_of(const std::string& run_folder, std::int64_t iteration,
 }
 
 void remove_folder(FileSystem& files, const std::string& folder) {
-  for (const std::string& name : names_in(folder)) {
-    files.remove(folder + '/' + name);
-  }
+  for (const std::string& name : names_in(folder)) files.remove(folder + '/' + name);
   files.remove(folder);
 }
 
@@ -95,9 +91,7 @@ std::vector<Generation> list_generations(const std::string& run_folder) {
   std::vector<Generation> generations;
   for (const std::string& name : names_in(run_folder)) {
     const auto parsed = parse_name(name);
-    if (!parsed || parsed->ending == kTemporary) {
-      continue;
-    }
+    if (!parsed || parsed->ending == kTemporary) continue;
     Generation generation;
     generation.folder = run_folder + '/' + name;
     generation.iteration = parsed->iteration;
@@ -125,9 +119,7 @@ void prepare_generation(FileSystem& files, const std::string& run_folder, std::i
   make_folders(files, run_folder);
   for (const std::string& name : names_in(run_folder)) {
     const auto parsed = parse_name(name);
-    if (parsed && parsed->ending == kTemporary) {
-      remove_folder(files, run_folder + '/' + name);
-    }
+    if (parsed && parsed->ending == kTemporary) remove_folder(files, run_folder + '/' + name);
   }
   files.make_folder(path_of(run_folder, iteration, kTemporary));
 }
@@ -167,9 +159,7 @@ void publish_generation(FileSystem& files, const std::string& run_folder,
   }
   files.rename(temporary, final_name);
   files.sync_folder(run_folder);
-  if (std::filesystem::exists(replaced, error)) {
-    remove_folder(files, replaced);
-  }
+  if (std::filesystem::exists(replaced, error)) remove_folder(files, replaced);
 }
 
 void discard_generation(FileSystem& files, const std::string& run_folder,
@@ -186,9 +176,7 @@ void prune_generations(FileSystem& files, const std::string& run_folder, std::in
   int kept = 1;
   std::int64_t last_kept = newest;
   for (const Generation& generation : list_generations(run_folder)) {
-    if (generation.iteration >= newest) {
-      continue;
-    }
+    if (generation.iteration >= newest) continue;
     if (kept < keep && generation.iteration != last_kept) {
       // A damaged one stays until there are enough others: somebody may want to look at it.
       if (has_all_files(generation)) {

@@ -29,17 +29,13 @@ class WordReader {
 
   std::string_view until(char end) {
     const std::size_t length = rest_.find(end);
-    if (length == std::string_view::npos) {
-      fail(path_, "manifest: ends too early");
-    }
+    if (length == std::string_view::npos) fail(path_, "manifest: ends too early");
     const std::string_view word = rest_.substr(0, length);
     rest_.remove_prefix(length + 1);
     return word;
   }
   void expect(std::string_view text) {
-    if (!rest_.starts_with(text)) {
-      fail(path_, "manifest: '" + std::string(text) + "' is missing");
-    }
+    if (!rest_.starts_with(text)) fail(path_, "manifest: '" + std::string(text) + "' is missing");
     rest_.remove_prefix(text.size());
   }
   template <typename T>
@@ -91,12 +87,8 @@ ManifestFile parse_file(WordReader& reader) {
 // A file per set, and at most one per rank.
 void check_files(const Manifest& manifest, const std::string& path) {
   std::set<std::string> allowed;
-  for (int rank = 0; rank < manifest.world_size; ++rank) {
-    allowed.insert(rank_file_name(rank));
-  }
-  for (int set = 0; set < manifest.set_count; ++set) {
-    allowed.insert(set_file_name(set));
-  }
+  for (int rank = 0; rank < manifest.world_size; ++rank) allowed.insert(rank_file_name(rank));
+  for (int set = 0; set < manifest.set_count; ++set) allowed.insert(set_file_name(set));
   for (const ManifestFile& file : manifest.files) {
     if (allowed.erase(file.name) == 0) {
       fail(path, "manifest: file '" + file.name + "' is not expected, or there twice");

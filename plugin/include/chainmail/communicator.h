@@ -203,9 +203,7 @@ template <IsObject T>
 T Communicator::allreduce_obj(const T& object) {
   std::vector<T> all = allgather_obj(object);
   T sum = std::move(all.front());
-  for (std::size_t r = 1; r < all.size(); ++r) {
-    sum = static_cast<T>(sum + all[r]);
-  }
+  for (std::size_t r = 1; r < all.size(); ++r) sum = static_cast<T>(sum + all[r]);
   return sum;
 }
 

@@ -59,9 +59,7 @@ class CHAINMAIL_API ObjectReader {
   /// Copies the next bytes to `data`.
   void get(void* data, std::size_t bytes) {
     const std::string_view taken = take(bytes);
-    if (bytes != 0) {
-      std::memcpy(data, taken.data(), bytes);
-    }
+    if (bytes != 0) std::memcpy(data, taken.data(), bytes);
   }
   /// The number of elements that follow, each of at least `element_bytes`.
   std::size_t get_count(std::size_t element_bytes);
@@ -186,9 +184,7 @@ T from_bytes(std::string_view bytes) {
 template <IsObject T>
 std::vector<T> all_from_bytes(const std::vector<std::string>& all) {
   std::vector<T> objects;
-  for (const std::string& bytes : all) {
-    objects.push_back(from_bytes<T>(bytes));
-  }
+  for (const std::string& bytes : all) objects.push_back(from_bytes<T>(bytes));
   return objects;
 }
 

@@ -142,9 +142,7 @@ class CHAINMAIL_API ReportList {
   /// Constructs R(arguments...) on rank 0.
   template <typename R, typename... Arguments>
   void add(Arguments&&... arguments) {
-    if (is_active_) {
-      reports_.push_back(std::make_unique<R>(std::forward<Arguments>(arguments)...));
-    }
+    if (is_active_) reports_.push_back(std::make_unique<R>(std::forward<Arguments>(arguments)...));
   }
   /// Calls report() of all.
   void report(const ReportEntry& entry);

@@ -50,13 +50,9 @@ void Communicator::bcast(at::ArrayRef<at::Tensor> tensors, int root) {
   if (!std::all_of(tensors.begin(), tensors.end(), [](const auto& t) { return t.is_cpu(); })) {
     // Through host memory: this gives ranks what they begin with, and need not be quick.
     std::vector<at::Tensor> copies;
-    for (const at::Tensor& tensor : tensors) {
-      copies.push_back(tensor.to(c10::kCPU));
-    }
+    for (const at::Tensor& tensor : tensors) copies.push_back(tensor.to(c10::kCPU));
     bcast(copies, root);
-    for (std::size_t i = 0; i < copies.size() && rank() != root; ++i) {
-      tensors[i].copy_(copies[i]);
-    }
+    for (std::size_t i = 0; i < copies.size() && rank() != root; ++i) tensors[i].copy_(copies[i]);
     return;
   }
 
@@ -72,9 +68,7 @@ void Communicator::bcast(at::ArrayRef<at::Tensor> tensors, int root) {
       small_bytes += padded(bytes_of(tensor));
     }
   }
-  if (small.empty()) {
-    return;
-  }
+  if (small.empty()) return;
   const at::Tensor buffer = bytes_tensor(small_bytes);
   const auto for_each_place = [&](const auto& visit) {
     std::int64_t begin = 0;

@@ -48,9 +48,7 @@ std::string Communicator::bcast_bytes(std::string bytes, const std::string& type
   std::uint64_t length = bytes.size();
   internal::broadcast(*impl_->group, reinterpret_cast<std::byte*>(&length), sizeof length, root,
                       label);
-  if (rank() != root) {
-    bytes.assign(length, '\0');
-  }
+  if (rank() != root) bytes.assign(length, '\0');
   internal::broadcast_in_chunks(*impl_->group, data_of(bytes), length, root,
                                 impl_->options.object_chunk_bytes, label);
   return bytes;
@@ -63,16 +61,12 @@ std::vector<std::string> Communicator::allgather_bytes(std::string bytes, const 
   const std::vector<std::uint64_t> lengths = gather_lengths(*impl_->group, bytes.size(), label);
   std::vector<std::string> result(ranks);
   const std::size_t longest = *std::max_element(lengths.begin(), lengths.end());
-  if (longest == 0) {
-    return result;
-  }
+  if (longest == 0) return result;
   if (longest <= std::min(kPaddedGatherBytes, impl_->options.object_chunk_bytes) / ranks) {
     bytes.resize(longest);
     std::string all(longest * ranks, '\0');
     internal::all_gather(*impl_->group, bytes.data(), all.data(), longest, label);
-    for (std::size_t r = 0; r < ranks; ++r) {
-      result[r] = all.substr(r * longest, lengths[r]);
-    }
+    for (std::size_t r = 0; r < ranks; ++r) result[r] = all.substr(r * longest, lengths[r]);
     return result;
   }
   for (std::size_t r = 0; r < ranks; ++r) {

@@ -65,12 +65,8 @@ const CommunicatorOptions& Communicator::config() const noexcept { return impl_-
 std::chrono::nanoseconds Communicator::waited() const noexcept { return impl_->waited; }
 
 void Communicator::Impl::check_usable() const {
-  if (failure) {
-    std::rethrow_exception(failure);
-  }
-  if (is_finalized) {
-    throw InvalidArgument("this communicator is finalized; create a new one");
-  }
+  if (failure) std::rethrow_exception(failure);
+  if (is_finalized) throw InvalidArgument("this communicator is finalized; create a new one");
 }
 
 ops::Group& Communicator::Impl::in_graph() {
@@ -128,9 +124,7 @@ void Communicator::Impl::reduce_all(at::ArrayRef<at::Tensor> tensors, ops::Reduc
       reduce_packed(part);
     }
   } else {
-    for (const at::Tensor& tensor : tensors) {
-      reduce_packed(tensor);
-    }
+    for (const at::Tensor& tensor : tensors) reduce_packed(tensor);
   }
 }
 
@@ -179,21 +173,15 @@ void Communicator::abort(const std::string& reason) {
                     " ended communicator " + impl_->group->options().name + ": " + reason,
                 impl_->world->rank()));
   impl_->group->abort(error);
-  if (impl_->graph_group) {
-    impl_->graph_group->abort(error);
-  }
+  if (impl_->graph_group) impl_->graph_group->abort(error);
 }
 
 void Communicator::finalize() {
-  if (impl_->is_finalized) {
-    return;
-  }
+  if (impl_->is_finalized) return;
   impl_->is_finalized = true;
   impl_->device_contexts->shutdown();
   impl_->group->shutdown();
-  if (impl_->graph_group) {
-    impl_->graph_group->shutdown();
-  }
+  if (impl_->graph_group) impl_->graph_group->shutdown();
 }
 
 namespace internal {

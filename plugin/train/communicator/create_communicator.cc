@@ -38,14 +38,10 @@ constexpr std::array<KnownName, 6> kKnownNames = {{
 
 // An algorithm of ours; what torch's own backends do is theirs.
 ops::Algorithm algorithm_of(std::string_view name) {
-  if (internal::parse_torch_backend(name)) {
-    return ops::Algorithm::kFlat;
-  }
+  if (internal::parse_torch_backend(name)) return ops::Algorithm::kFlat;
   const auto found = std::find_if(kKnownNames.begin(), kKnownNames.end(),
                                   [&](const KnownName& known) { return known.name == name; });
-  if (found != kKnownNames.end()) {
-    return found->algorithm;
-  }
+  if (found != kKnownNames.end()) return found->algorithm;
   if (name == kPureNccl || name == kNonCudaAware) {
     internal::require_cuda("communicator '" + std::string(name) + "'");
     return name == kNonCudaAware ? ops::Algorithm::kHierarchical : ops::Algorithm::kFlat;
@@ -60,9 +56,7 @@ ops::Algorithm algorithm_of(std::string_view name) {
 }
 
 ops::WireFormat wire_of(const CommunicatorOptions& options) {
-  if (!options.allreduce_grad_dtype) {
-    return ops::WireFormat::kNative;
-  }
+  if (!options.allreduce_grad_dtype) return ops::WireFormat::kNative;
   switch (*options.allreduce_grad_dtype) {  // NOLINT: the many other types are refused below
     case c10::kHalf:
       return ops::WireFormat::kFloat16;
@@ -124,9 +118,7 @@ std::shared_ptr<ops::DeviceGroup> Communicator::Impl::create_device_group(c10::D
 
 std::shared_ptr<const internal::DeviceContext> Communicator::Impl::device_context(
     c10::Device device) const {
-  if (device.is_cpu()) {
-    return nullptr;
-  }
+  if (device.is_cpu()) return nullptr;
   if (internal::parse_torch_backend(name) == internal::TorchBackend::kGloo) {
     throw InvalidArgument("communicator 'gloo' reduces CPU tensors, not those on " + device.str() +
                           "; use 'nccl' for GPUs");
@@ -195,9 +187,7 @@ std::shared_ptr<Communicator> Communicator::split(int color, int key) {
 
   std::vector<int> members;
   for (std::size_t r = 0; r < wishes.size(); ++r) {
-    if (wishes[r].color == color) {
-      members.push_back(static_cast<int>(r));
-    }
+    if (wishes[r].color == color) members.push_back(static_cast<int>(r));
   }
   std::stable_sort(members.begin(), members.end(), [&](int a, int b) {
     return wishes[static_cast<std::size_t>(a)].key < wishes[static_cast<std::size_t>(b)].key;

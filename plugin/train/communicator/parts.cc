@@ -45,9 +45,7 @@ void transfer(ops::Group& group, ops::OpKind kind, Part part, int peer, int tag,
                           std::to_string(peer) + " is not a rank of this communicator of " +
                           std::to_string(group.size()));
   }
-  if (tag < 0) {
-    throw InvalidArgument("a tag must not be negative, got " + std::to_string(tag));
-  }
+  if (tag < 0) throw InvalidArgument("a tag must not be negative, got " + std::to_string(tag));
   for_each_chunk(part.bytes, chunk_bytes, [&](std::size_t begin, std::size_t length) {
     ops::Collective collective = bytes_of_kind(kind, length, label);
     collective.root = peer;

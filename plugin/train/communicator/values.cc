@@ -27,9 +27,7 @@ TensorShape shape_of(const at::Tensor& tensor) {
 
 at::Tensor plain_values(const at::Tensor& tensor, const char* operation) {
   const std::string reason = why_not_movable(tensor);
-  if (!reason.empty()) {
-    throw InvalidArgument(std::string(operation) + ": a tensor " + reason);
-  }
+  if (!reason.empty()) throw InvalidArgument(std::string(operation) + ": a tensor " + reason);
   const at::NoGradGuard no_grad;
   return tensor.detach().resolve_conj().resolve_neg().contiguous();
 }

@@ -37,9 +37,7 @@ std::map<std::string, Metrics::Entry> decode(const std::string& text) {
 
 std::string names_of(const std::map<std::string, Metrics::Entry>& entries) {
   std::string text;
-  for (const auto& item : entries) {
-    text += (text.empty() ? "" : ", ") + item.first;
-  }
+  for (const auto& item : entries) text += (text.empty() ? "" : ", ") + item.first;
   return text;
 }
 
@@ -57,9 +55,7 @@ void Metrics::add(const std::string& name, double mean, std::int64_t count) {
 std::map<std::string, double> Metrics::means() const {
   std::map<std::string, double> result;
   for (const auto& [name, entry] : entries_) {
-    if (entry.count > 0) {
-      result[name] = entry.sum / static_cast<double>(entry.count);
-    }
+    if (entry.count > 0) result[name] = entry.sum / static_cast<double>(entry.count);
   }
   return result;
 }

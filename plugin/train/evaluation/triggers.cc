@@ -25,9 +25,7 @@ double mean_of_all(const std::vector<std::vector<double>>& lists) {
   double sum = 0;
   std::size_t count = 0;
   for (const std::vector<double>& list : lists) {
-    for (const double value : list) {
-      sum += value;
-    }
+    for (const double value : list) sum += value;
     count += list.size();
   }
   return sum / static_cast<double>(count);
@@ -53,34 +51,24 @@ ObservationAggregator::ObservationAggregator(std::shared_ptr<Communicator> commu
       key_(std::move(original_key)),
       options_(std::move(options)),
       trigger_(options_.comm_trigger) {
-  if (options_.aggregated_key.empty()) {
-    options_.aggregated_key = key_ + "_aggregated";
-  }
-  if (!options_.aggregator) {
-    options_.aggregator = mean_of_all;
-  }
+  if (options_.aggregated_key.empty()) options_.aggregated_key = key_ + "_aggregated";
+  if (!options_.aggregator) options_.aggregator = mean_of_all;
 }
 
 void ObservationAggregator::update(const TrainingPoint& point, Observation& observation) {
   if (const auto found = observation.find(key_); found != observation.end()) {
     history_.push_back(found->second);
   }
-  if (!trigger_.fires(point)) {
-    return;
-  }
+  if (!trigger_.fires(point)) return;
   const std::vector<std::vector<double>> all = communicator_->gather_obj(history_);
   history_.clear();
   std::optional<double> value = on_all_ranks(*communicator_, [&] {
     bool is_observed = false;
-    for (const std::vector<double>& list : all) {
-      is_observed = is_observed || !list.empty();
-    }
+    for (const std::vector<double>& list : all) is_observed = is_observed || !list.empty();
     return is_observed ? std::optional(options_.aggregator(all)) : std::nullopt;
   });
   value = communicator_->bcast_obj(value);
-  if (value) {
-    observation[options_.aggregated_key] = *value;
-  }
+  if (value) observation[options_.aggregated_key] = *value;
 }
 
 ObservationAggregatorState ObservationAggregator::state() const {
@@ -117,9 +105,7 @@ bool MultiNodeEarlyStoppingTrigger::fires(const TrainingPoint& point, Observatio
   }
   const Interval& end = options_.max_trigger;
   const bool is_over = value_of(point, end.unit) >= end.period;
-  if (!check_.fires(point)) {
-    return is_over;
-  }
+  if (!check_.fires(point)) return is_over;
   // The sum is the same bits on all ranks, and so is what follows from it.
   const at::Tensor total =
       at::tensor({state_.sum, static_cast<double>(state_.values)}, at::TensorOptions(at::kDouble));

@@ -33,9 +33,7 @@ std::vector<std::vector<std::size_t>> plan_buckets(std::span<const BucketItem> i
       open.erase(bucket);
     }
   }
-  for (Open& rest : open) {
-    closed.push_back(std::move(rest.members));
-  }
+  for (Open& rest : open) closed.push_back(std::move(rest.members));
   std::sort(closed.begin(), closed.end(),
             [](const auto& a, const auto& b) { return a.back() < b.back(); });
   return closed;

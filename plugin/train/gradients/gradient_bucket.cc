@@ -164,15 +164,11 @@ void GradientBucket::adopt(std::size_t index) {
     return;
   }
   // Sparse tensors have no memory of their own to compare.
-  if (held.layout() == c10::kStrided && lies_in(held, view)) {
-    return;
-  }
+  if (held.layout() == c10::kStrided && lies_in(held, view)) return;
   const at::Tensor gradient = dense_gradient(parameter);
   if (view.is_cpu() && gradient.strides() == view.strides() && !gradient.is_neg() &&
       !gradient.is_conj()) {
-    if (view.numel() != 0) {
-      std::memcpy(view.data_ptr(), gradient.const_data_ptr(), view.nbytes());
-    }
+    if (view.numel() != 0) std::memcpy(view.data_ptr(), gradient.const_data_ptr(), view.nbytes());
   } else {
     view.copy_(gradient);
   }
@@ -202,9 +198,7 @@ void GradientBucket::write_marks() {
 void GradientBucket::start(ops::Group& group, ops::WireFormat wire, const ExchangeNumber& number,
                            bool is_async) {
   const at::NoGradGuard no_grad;
-  for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    adopt(i);
-  }
+  for (std::size_t i = 0; i < parameters_.size(); ++i) adopt(i);
   write_marks();
   ops::Collective collective =
       mean_of(static_cast<std::byte*>(flat_.data_ptr()), flat_.numel(), flat_.scalar_type(), wire);
@@ -239,9 +233,7 @@ void GradientBucket::start_on_device(const ops::Collective& collective) {
 
 void GradientBucket::wait() {
   if (queued_) {
-    if (const auto error = queued_->error()) {
-      std::rethrow_exception(error);
-    }
+    if (const auto error = queued_->error()) std::rethrow_exception(error);
     queued_.reset();
     if (end_) {
       const c10::Device device = context_->device();

@@ -95,9 +95,7 @@ c10::Device GradientExchange::device_of_all() const {
 std::size_t GradientExchange::bytes() const noexcept {
   std::size_t sum = 0;
   for (const BucketSet& set : sets_) {
-    for (const GradientBucket& bucket : set.buckets) {
-      sum += bucket.bytes();
-    }
+    for (const GradientBucket& bucket : set.buckets) sum += bucket.bytes();
   }
   return sum;
 }
@@ -117,9 +115,7 @@ void GradientExchange::on_ready(std::size_t parameter) {
     at_end_of_backward([this] { end(); });
     is_deferred_ = options_.is_current && !options_.is_current();
   }
-  if (is_deferred_ || sets_[current_].buckets.empty()) {
-    return;
-  }
+  if (is_deferred_ || sets_[current_].buckets.empty()) return;
   const Place place = places_[parameter];
   GradientBucket& bucket = sets_[current_].buckets[place.bucket];
   if (bucket.is_started()) {
@@ -129,16 +125,12 @@ void GradientExchange::on_ready(std::size_t parameter) {
                           "needed, or one runs inside another, which needs no_sync()");
   }
   bucket.adopt(place.index);
-  if (std::exchange(is_ready_[parameter], 1) != 0) {
-    return;
-  }
+  if (std::exchange(is_ready_[parameter], 1) != 0) return;
   observed_.push_back(parameter);
   --pending_[place.bucket];
   if (options_.overlaps) {
     std::size_t end_bucket = next_;
-    while (end_bucket < pending_.size() && pending_[end_bucket] == 0) {
-      ++end_bucket;
-    }
+    while (end_bucket < pending_.size() && pending_[end_bucket] == 0) ++end_bucket;
     start_up_to(end_bucket, false);
   }
 }
@@ -189,9 +181,7 @@ void GradientExchange::end() {
     if (has_mean_) {
       collect(ended);
     } else {
-      for (const NamedTensor& parameter : parameters_) {
-        parameter.tensor.mutable_grad().reset();
-      }
+      for (const NamedTensor& parameter : parameters_) parameter.tensor.mutable_grad().reset();
     }
     current_ = options_.double_buffering ? 1 - current_ : current_;
   }
@@ -204,9 +194,7 @@ void GradientExchange::collect(BucketSet& set) {
   set.is_in_flight = false;
   {
     const WaitClock clock(*communicator_);
-    for (GradientBucket& bucket : set.buckets) {
-      bucket.wait();
-    }
+    for (GradientBucket& bucket : set.buckets) bucket.wait();
   }
   for (GradientBucket& bucket : set.buckets) {
     const std::vector<Presence> presence = bucket.presence(!options_.zero_fill);
@@ -233,9 +221,7 @@ void GradientExchange::require_again() {
 }
 
 void GradientExchange::begin_step() {
-  if (is_open_) {
-    end();
-  }
+  if (is_open_) end();
   is_done_ = false;
 }
 
@@ -246,9 +232,7 @@ void GradientExchange::count_step() noexcept {
 
 bool GradientExchange::take_last() {
   BucketSet& last = sets_[1 - current_];
-  if (!last.is_in_flight) {
-    return false;
-  }
+  if (!last.is_in_flight) return false;
   collect(last);
   return true;
 }

@@ -13,9 +13,7 @@ namespace chainmail {
 namespace {
 
 void require(const ModuleRef& model, const char* operation) {
-  if (!model) {
-    throw InvalidArgument(std::string(operation) + " needs a model");
-  }
+  if (!model) throw InvalidArgument(std::string(operation) + " needs a model");
 }
 
 }  // namespace
@@ -25,9 +23,7 @@ void bcast_data(Communicator& communicator, const ModuleRef& model) {
   std::vector<at::Tensor> tensors;
   for (const auto& part : {model.parameters(), model.buffers()}) {
     for (const at::Tensor& tensor : part) {
-      if (tensor.defined()) {
-        tensors.push_back(tensor.detach());
-      }
+      if (tensor.defined()) tensors.push_back(tensor.detach());
     }
   }
   communicator.bcast(tensors);

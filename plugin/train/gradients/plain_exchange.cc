@@ -16,9 +16,7 @@ namespace chainmail::internal {
 void exchange_one_by_one(Communicator& communicator, const std::vector<NamedTensor>& parameters,
                          bool zero_fill) {
   const at::NoGradGuard no_grad;
-  if (parameters.empty()) {
-    return;
-  }
+  if (parameters.empty()) return;
   const std::size_t count = parameters.size();
   const at::Tensor present =
       at::zeros({static_cast<std::int64_t>(count)}, c10::TensorOptions(c10::kLong));
@@ -33,14 +31,10 @@ void exchange_one_by_one(Communicator& communicator, const std::vector<NamedTens
   for (std::size_t i = 0; i < count; ++i) {
     presence.push_back({holders[i] != 0, holders[i] == communicator.size()});
   }
-  if (!zero_fill) {
-    require_equal_presence(communicator, parameters, presence, own);
-  }
+  if (!zero_fill) require_equal_presence(communicator, parameters, presence, own);
   std::vector<at::Tensor> gradients;
   for (std::size_t i = 0; i < count; ++i) {
-    if (!presence[i].somewhere) {
-      continue;
-    }
+    if (!presence[i].somewhere) continue;
     at::Tensor& gradient = parameters[i].tensor.mutable_grad();
     gradient =
         gradient.defined() ? dense_gradient(parameters[i]) : at::zeros_like(parameters[i].tensor);

@@ -16,9 +16,7 @@ namespace {
 std::string list_ranks(const std::vector<std::string>& has, std::size_t index, char wanted) {
   std::string text;
   for (std::size_t r = 0; r < has.size(); ++r) {
-    if (has[r].at(index) == wanted) {
-      text += (text.empty() ? "" : ", ") + std::to_string(r);
-    }
+    if (has[r].at(index) == wanted) text += (text.empty() ? "" : ", ") + std::to_string(r);
   }
   return text;
 }
@@ -29,13 +27,9 @@ void require_equal_presence(Communicator& communicator, const std::vector<NamedT
                             const std::vector<Presence>& presence, const std::vector<char>& own) {
   const auto partial = std::find_if(presence.begin(), presence.end(),
                                     [](const Presence& p) { return p.somewhere && !p.everywhere; });
-  if (partial == presence.end()) {
-    return;
-  }
+  if (partial == presence.end()) return;
   std::string text;
-  for (const char has : own) {
-    text += has != 0 ? '1' : '0';
-  }
+  for (const char has : own) text += has != 0 ? '1' : '0';
   const std::vector<std::string> has = communicator.allgather_obj(text);
   const auto index = static_cast<std::size_t>(partial - presence.begin());
   fail_on_all_ranks(

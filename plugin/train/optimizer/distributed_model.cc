@@ -36,9 +36,7 @@ MultiNodeOptimizerOptions to_common(const ModuleRef& model,
 // After a backward that ended with an exception, while the other ranks are in its exchange: takes
 // part in it and drops the result; the gradients stay as the program has left them.
 void end_open_exchange(GradientExchange& gradients) {
-  if (!gradients.is_open()) {
-    return;
-  }
+  if (!gradients.is_open()) return;
   std::vector<at::Tensor> own;
   for (const NamedTensor& parameter : gradients.parameters()) {
     own.push_back(parameter.tensor.grad());
@@ -70,9 +68,7 @@ void DistributedModelBase::begin_forward() {
   }
   end_open_exchange(model.gradients());
   model.follow_model([] {});
-  if (!model.gradients().observed_order().empty()) {
-    model.take_observed_order();
-  }
+  if (!model.gradients().observed_order().empty()) model.take_observed_order();
   model.count_step();
 }
 

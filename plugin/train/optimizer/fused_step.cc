@@ -60,9 +60,7 @@ bool fits(optim::Optimizer& optimizer) {
     const auto& options = static_cast<const Options&>(group.options());
     for (const at::Tensor& parameter : group.params()) {
       const at::Tensor& gradient = parameter.grad();
-      if (!gradient.defined()) {
-        continue;
-      }
+      if (!gradient.defined()) continue;
       const State* const state = find_state<State>(optimizer, parameter);
       if (!is_plain(parameter) || !is_laid_out_like(gradient, parameter) ||
           (state != nullptr && !state_fits(*state, parameter, options))) {
@@ -118,9 +116,7 @@ void add(std::vector<Batch>& batches, const at::Tensor& parameter, optim::SGDPar
   batch.parameters.push_back(parameter);
   batch.gradients.push_back(parameter.grad());
   if (state != nullptr) {
-    if (!has_buffer) {
-      state->momentum_buffer(at::empty_like(parameter));
-    }
+    if (!has_buffer) state->momentum_buffer(at::empty_like(parameter));
     batch.first.push_back(state->momentum_buffer());
   }
 }
@@ -133,9 +129,7 @@ void add(std::vector<Batch>& batches, const at::Tensor& parameter, State* state)
   batch.gradients.push_back(parameter.grad());
   batch.first.push_back(state->exp_avg());
   batch.second.push_back(state->exp_avg_sq());
-  if (state->max_exp_avg_sq().defined()) {
-    batch.greatest.push_back(state->max_exp_avg_sq());
-  }
+  if (state->max_exp_avg_sq().defined()) batch.greatest.push_back(state->max_exp_avg_sq());
 }
 
 // As the optimizers themselves do in their first step.
@@ -150,9 +144,7 @@ std::unique_ptr<State> new_adam_state(const at::Tensor& parameter, const Options
   state->step(0);
   state->exp_avg(at::zeros_like(parameter));
   state->exp_avg_sq(at::zeros_like(parameter));
-  if (options.amsgrad()) {
-    state->max_exp_avg_sq(at::zeros_like(parameter));
-  }
+  if (options.amsgrad()) state->max_exp_avg_sq(at::zeros_like(parameter));
   return state;
 }
 
@@ -168,29 +160,21 @@ std::unique_ptr<optim::AdamWParamState> new_state(const at::Tensor& parameter,
 
 template <typename State, typename Options>
 bool step_all(optim::Optimizer& optimizer) {
-  if (!fits<State, Options>(optimizer)) {
-    return false;
-  }
+  if (!fits<State, Options>(optimizer)) return false;
   for (optim::OptimizerParamGroup& group : optimizer.param_groups()) {
     const auto& options = static_cast<const Options&>(group.options());
     std::vector<Batch> batches;
     for (const at::Tensor& parameter : group.params()) {
-      if (!parameter.grad().defined()) {
-        continue;
-      }
+      if (!parameter.grad().defined()) continue;
       State* state = find_state<State>(optimizer, parameter);
       if (state == nullptr) {
         std::unique_ptr<State> made = new_state(parameter, options);
         state = made.get();
-        if (made) {
-          optimizer.state()[parameter.unsafeGetTensorImpl()] = std::move(made);
-        }
+        if (made) optimizer.state()[parameter.unsafeGetTensorImpl()] = std::move(made);
       }
       add(batches, parameter, state);
     }
-    for (Batch& batch : batches) {
-      run(batch, options);
-    }
+    for (Batch& batch : batches) run(batch, options);
   }
   return true;
 }

@@ -105,9 +105,7 @@ void ModelExchange::make_exchange(std::vector<NamedTensor> trainable,
 }
 
 bool ModelExchange::follow_model(const std::function<void()>& use_last) {
-  if (is_current()) {
-    return false;
-  }
+  if (is_current()) return false;
   std::vector<at::Tensor> own;
   for (const NamedTensor& parameter : exchange_->parameters()) {
     own.push_back(parameter.tensor.grad());
@@ -130,9 +128,7 @@ void ModelExchange::count_step() noexcept {
 
 // As rank 0 saw it.
 void ModelExchange::take_observed_order() {
-  if (std::exchange(knows_order_, true)) {
-    return;
-  }
+  if (std::exchange(knows_order_, true)) return;
   const std::size_t count = exchange_->parameters().size();
   std::vector<std::size_t> order = exchange_->observed_order();
   std::string bytes(order.size() * sizeof(std::size_t), '\0');
@@ -141,13 +137,9 @@ void ModelExchange::take_observed_order() {
   order.resize(bytes.size() / sizeof(std::size_t));
   std::memcpy(order.data(), bytes.data(), bytes.size());
   std::vector<char> is_known(count);
-  for (const std::size_t parameter : order) {
-    is_known.at(parameter) = 1;
-  }
+  for (const std::size_t parameter : order) is_known.at(parameter) = 1;
   for (std::size_t p = count; p-- > 0;) {  // those without a gradient in that step come last
-    if (is_known[p] == 0) {
-      order.push_back(p);
-    }
+    if (is_known[p] == 0) order.push_back(p);
   }
   order_ = order;
   make_exchange(exchange_->parameters(), std::move(order));
@@ -159,9 +151,7 @@ void ModelExchange::use_order(std::vector<std::size_t> order) {
   std::vector<std::size_t> all(exchange_->parameters().size());
   std::iota(all.begin(), all.end(), std::size_t{0});
   const bool learns = overlaps() && !options_.double_buffering;
-  if (!learns || order.empty() || sorted != all || order == order_) {
-    return;
-  }
+  if (!learns || order.empty() || sorted != all || order == order_) return;
   knows_order_ = true;
   order_ = order;
   make_exchange(exchange_->parameters(), std::move(order));

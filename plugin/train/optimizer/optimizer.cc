@@ -49,9 +49,7 @@ StepResult MultiNodeOptimizer::Impl::apply(double made_with) {
     std::vector<at::Tensor> gradients;
     for (const NamedTensor& parameter : model.gradients().parameters()) {
       parameters.push_back(parameter.tensor);
-      if (parameter.tensor.grad().defined()) {
-        gradients.push_back(parameter.tensor.grad());
-      }
+      if (parameter.tensor.grad().defined()) gradients.push_back(parameter.tensor.grad());
     }
     if (made_with != 1 && !gradients.empty()) {
       const at::NoGradGuard no_grad;
@@ -76,9 +74,7 @@ bool MultiNodeOptimizer::Impl::follow_model() {
 }
 
 void MultiNodeOptimizer::Impl::update_scale(const StepResult& result, double made_with) {
-  if (options().loss_scaler) {
-    options().loss_scaler->update(result.is_applied, made_with);
-  }
+  if (options().loss_scaler) options().loss_scaler->update(result.is_applied, made_with);
 }
 
 MultiNodeOptimizer::MultiNodeOptimizer(std::unique_ptr<torch::optim::Optimizer> optimizer,
@@ -100,9 +96,7 @@ void MultiNodeOptimizer::synchronize() {
   const bool is_root = communicator.rank() == 0;
   const std::string state = communicator.bcast_obj(
       is_root && communicator.size() > 1 ? internal::save_optimizer(*impl_->optimizer) : "");
-  if (!is_root) {
-    internal::load_optimizer(state, *impl_->optimizer);
-  }
+  if (!is_root) internal::load_optimizer(state, *impl_->optimizer);
   if (LossScaler* const scaler = impl_->options().loss_scaler.get()) {
     LossScaler::State scale = scaler->state();
     std::string bytes(sizeof scale, '\0');
@@ -116,9 +110,7 @@ void MultiNodeOptimizer::synchronize() {
 void MultiNodeOptimizer::zero_grad(bool set_to_none) {
   impl_->model.gradients().begin_step();
   impl_->optimizer->zero_grad(set_to_none);
-  if (impl_->options().model) {
-    impl_->options().model.zero_grad(set_to_none);
-  }
+  if (impl_->options().model) impl_->options().model.zero_grad(set_to_none);
 }
 
 void MultiNodeOptimizer::allreduce_grad() {

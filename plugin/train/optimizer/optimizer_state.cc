@@ -14,9 +14,7 @@ namespace {
 c10::Device device_of(const torch::optim::Optimizer& optimizer) {
   for (const torch::optim::OptimizerParamGroup& group : optimizer.param_groups()) {
     for (const at::Tensor& parameter : group.params()) {
-      if (parameter.defined()) {
-        return parameter.device();
-      }
+      if (parameter.defined()) return parameter.device();
     }
   }
   return c10::kCPU;

@@ -24,26 +24,20 @@ std::string describe(const NamedTensor& named) {
   std::ostringstream text;
   text << named.name << ' ' << named.tensor.sizes() << ' '
        << c10::toString(named.tensor.scalar_type());
-  if (!named.tensor.is_contiguous()) {
-    text << " strides " << named.tensor.strides();
-  }
+  if (!named.tensor.is_contiguous()) text << " strides " << named.tensor.strides();
   return text.str();
 }
 
 std::string join(const std::vector<std::string>& lines) {
   std::string text;
-  for (const std::string& line : lines) {
-    text += line + '\n';
-  }
+  for (const std::string& line : lines) text += line + '\n';
   return text;
 }
 
 std::vector<std::string> split_lines(const std::string& text) {
   std::vector<std::string> lines;
   std::istringstream stream(text);
-  for (std::string line; std::getline(stream, line);) {
-    lines.push_back(line);
-  }
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
   return lines;
 }
 
@@ -58,9 +52,7 @@ std::string first_difference(const std::vector<std::string>& texts) {
   for (std::size_t r = 1; r < texts.size(); ++r) {
     const std::vector<std::string> other = split_lines(texts[r]);
     std::size_t i = 1;
-    while (i < std::max(first.size(), other.size()) && line_of(first, i) == line_of(other, i)) {
-      ++i;
-    }
+    while (i < std::max(first.size(), other.size()) && line_of(first, i) == line_of(other, i)) ++i;
     if (i < std::max(first.size(), other.size()) && (message.empty() || i < best_line)) {
       best_line = i;
       message = "the first difference is entry " + std::to_string(i - 1) + ": rank 0 on " +
@@ -88,9 +80,7 @@ std::vector<NamedTensor> collect_parameters(const ModuleRef& model,
       result.push_back({std::move(name), tensor});
     }
   };
-  for (const auto& item : model.named_parameters()) {
-    add(item.key(), item.value());
-  }
+  for (const auto& item : model.named_parameters()) add(item.key(), item.value());
   const auto groups = groups_of(optimizer);
   for (std::size_t g = 0; g < groups.size(); ++g) {
     const std::vector<at::Tensor>& params = groups[g].params();
@@ -122,13 +112,9 @@ std::vector<std::uintptr_t> parameter_signature(const ModuleRef& model,
                         : 0);
     words.push_back(static_cast<std::uintptr_t>(tensor.defined() ? tensor.numel() : 0));
   };
-  for (const at::Tensor& tensor : model.parameters()) {
-    add(tensor);
-  }
+  for (const at::Tensor& tensor : model.parameters()) add(tensor);
   for (const torch::optim::OptimizerParamGroup& group : groups_of(optimizer)) {
-    for (const at::Tensor& tensor : group.params()) {
-      add(tensor);
-    }
+    for (const at::Tensor& tensor : group.params()) add(tensor);
   }
   return words;
 }
@@ -141,9 +127,7 @@ std::vector<std::string> describe_training_state(const std::vector<NamedTensor>&
     lines.push_back("parameter " + describe(named) +
                     (named.tensor.requires_grad() ? "" : " frozen"));
   }
-  for (const NamedTensor& named : buffers) {
-    lines.push_back("buffer " + describe(named));
-  }
+  for (const NamedTensor& named : buffers) lines.push_back("buffer " + describe(named));
   for (const torch::optim::OptimizerParamGroup& group : groups_of(optimizer)) {
     lines.push_back("optimizer " + c10::demangle(typeid(*optimizer).name()) + " with a group of " +
                     std::to_string(group.params().size()) + " parameters");

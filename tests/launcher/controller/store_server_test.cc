@@ -169,9 +169,7 @@ TEST(StoreServer, HoldsNoMoreThanItsLimit) {
 
 TEST(StoreServer, AppendingTakesRoomForWhatIsAdded) {
   StoreServer store([](std::uint32_t, JobMessage, const std::string&) {}, 10'000);
-  for (int i = 0; i < 90; ++i) {
-    store.append("list", std::string(100, 'x'));
-  }
+  for (int i = 0; i < 90; ++i) store.append("list", std::string(100, 'x'));
   EXPECT_THROW(store.append("list", std::string(2000, 'x')), StoreFull);
   store.append("list", std::string(100, 'x'));  // the list is as it was
 }

@@ -378,9 +378,7 @@ TEST(Start, LongCommandLinesAndLargeEnvironments) {
            1);
   }
   const Result result = run_script({"-n", "1"}, "echo ${#CHAINMAIL_TEST_LARGE_11}");
-  for (int i = 0; i < 12; ++i) {
-    unsetenv(("CHAINMAIL_TEST_LARGE_" + std::to_string(i)).c_str());
-  }
+  for (int i = 0; i < 12; ++i) unsetenv(("CHAINMAIL_TEST_LARGE_" + std::to_string(i)).c_str());
   EXPECT_EQ(result.out, "100000\n") << result.err;
 }
 

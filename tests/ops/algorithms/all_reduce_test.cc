@@ -83,9 +83,7 @@ class CommMaker {
     }
     const std::lock_guard lock(mutex_);
     std::shared_ptr<ThreadHub>& hub = hubs_[name];
-    if (hub == nullptr) {
-      hub = std::make_shared<ThreadHub>(size);
-    }
+    if (hub == nullptr) hub = std::make_shared<ThreadHub>(size);
     return std::make_unique<P2pComm>(std::make_unique<ThreadTransport>(hub, rank));
   }
 
@@ -134,9 +132,7 @@ class AllReduce : public testing::TestWithParam<TransportKind> {
         magnitude += std::fabs(terms.back());
       }
       const double exact = test::reduce_exactly(terms, job.dtype, job.op);
-      if (job.op == ReduceOp::kAvg) {
-        magnitude /= ranks;
-      }
+      if (job.op == ReduceOp::kAvg) magnitude /= ranks;
       const bool is_sum = job.op == ReduceOp::kSum || job.op == ReduceOp::kAvg;
       const double allowed = is_sum ? test::sum_tolerance(job.dtype, job.wire, ranks, magnitude) +
                                           test::block_tolerance(job.wire, ranks, ranks)
@@ -195,9 +191,7 @@ TEST_P(AllReduce, EveryDtypeAndReduction) {
     for (const ReduceOp op : ops) {
       const bool is_float = is_floating_point(dtype);
       // Integer averages are divided by the group, not here.
-      if ((is_float && is_bitwise(op)) || (!is_float && op == ReduceOp::kAvg)) {
-        continue;
-      }
+      if ((is_float && is_bitwise(op)) || (!is_float && op == ReduceOp::kAvg)) continue;
       for (const Algorithm algorithm : kAlgorithms) {
         for (const auto& nodes : {std::vector<int>{2, 2}, std::vector<int>{3, 1}}) {
           check({nodes, algorithm, dtype, op, WireFormat::kNative, 131});
@@ -330,9 +324,7 @@ TEST_P(AllReduce, SameBitsInEveryRun) {
     for (const WireFormat wire : {WireFormat::kNative, WireFormat::kFloat16}) {
       const Job job{{2, 2}, algorithm, DataType::kFloat32, ReduceOp::kSum, wire, 65537};
       const auto first = run(job);
-      for (int repeat = 0; repeat < 3; ++repeat) {
-        EXPECT_EQ(run(job)[0], first[0]) << job.describe();
-      }
+      for (int repeat = 0; repeat < 3; ++repeat) EXPECT_EQ(run(job)[0], first[0]) << job.describe();
     }
   }
 }
@@ -365,9 +357,7 @@ TEST_P(AllReduce, MeanOfLargeHalvesDoesNotOverflow) {
       const Topology topology = Topology::from_node_sizes(nodes);
       const Job job{nodes, algorithm, DataType::kFloat16, ReduceOp::kAvg, WireFormat::kNative, 9};
       std::vector<std::byte> large(job.count * size_of(job.dtype));
-      for (std::size_t i = 0; i < job.count; ++i) {
-        set_element(large.data(), job.dtype, i, 60000.0);
-      }
+      for (std::size_t i = 0; i < job.count; ++i) set_element(large.data(), job.dtype, i, 60000.0);
       const auto results =
           run_on(job, std::vector(static_cast<std::size_t>(topology.size()), large));
       for (const auto& result : results) {

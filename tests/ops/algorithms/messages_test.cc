@@ -53,9 +53,7 @@ class CountedNodes {
       group->run(collective);
       const auto sum = static_cast<float>(topology_.size());
       EXPECT_TRUE(std::all_of(data.begin(), data.end(), [=](float x) { return x == sum; }));
-      if (cross != nullptr) {
-        sent_[static_cast<std::size_t>(rank)] = cross->transport().counters();
-      }
+      if (cross != nullptr) sent_[static_cast<std::size_t>(rank)] = cross->transport().counters();
       group->shutdown();
     });
     return sent_;
@@ -73,9 +71,7 @@ class CountedNodes {
   std::shared_ptr<ThreadHub> hub(const CommRequest& request) {
     const std::lock_guard lock(mutex_);
     auto& hub = hubs_[request.name];
-    if (hub == nullptr) {
-      hub = std::make_shared<ThreadHub>(static_cast<int>(request.ranks.size()));
-    }
+    if (hub == nullptr) hub = std::make_shared<ThreadHub>(static_cast<int>(request.ranks.size()));
     return hub;
   }
 

@@ -73,9 +73,7 @@ TEST_P(GroupFailure, ATimeoutNamesTheRankThatDidNotCome) {
       try {
         group.run(on(values));
       } catch (...) {
-        if (--waiting == 0) {
-          gate.open();
-        }
+        if (--waiting == 0) gate.open();
         throw;
       }
     });
@@ -119,9 +117,7 @@ TEST_P(GroupFailure, AWaitWithALimitLetsTheOperationGoOn) {
   Gate gate;
   maker.run_ok([&](int rank, Group& group) {
     std::vector<float> values(10, 1.0F);
-    if (rank == 1) {
-      gate.pass();
-    }
+    if (rank == 1) gate.pass();
     const auto operation = group.submit(on(values));
     if (rank == 0) {
       EXPECT_THROW(operation->wait(milliseconds{50}), TimeoutError);

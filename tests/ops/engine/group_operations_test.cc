@@ -46,9 +46,7 @@ TEST_P(GroupOperations, AllReduceByEveryAlgorithm) {
   on_all_shapes([](int rank, Group& group) {
     std::vector<Algorithm> algorithms = {Algorithm::kAuto, Algorithm::kNaive, Algorithm::kFlat,
                                          Algorithm::kHierarchical, Algorithm::kTwoDimensional};
-    if (group.topology().node_count() == 1) {
-      algorithms.push_back(Algorithm::kSingleNode);
-    }
+    if (group.topology().node_count() == 1) algorithms.push_back(Algorithm::kSingleNode);
     for (const Algorithm algorithm : algorithms) {
       for (const std::size_t count : kCounts) {
         std::vector<float> values(count, static_cast<float>(rank + 1));
@@ -297,9 +295,7 @@ TEST_P(GroupOperations, AllToAllWithEqualPartsInPlace) {
     Collective collective = on(values, OpKind::kAllToAll);
     collective.count = 5;
     group.run(collective);
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      ASSERT_EQ(values[i], static_cast<float>(i / 5));
-    }
+    for (std::size_t i = 0; i < values.size(); ++i) ASSERT_EQ(values[i], static_cast<float>(i / 5));
   });
 }
 
@@ -343,9 +339,7 @@ TEST_P(GroupOperations, PartsThatLieApart) {
       Apart gathered(ranks, count);
       collective.output_parts = gathered.pointers();
       group.run(collective);
-      if (rank == 0) {
-        ASSERT_EQ(gathered.values, numbers.values);
-      }
+      if (rank == 0) ASSERT_EQ(gathered.values, numbers.values);
 
       collective = on(mine, OpKind::kReduceScatter);
       collective.input_parts = numbers.inputs();
@@ -373,9 +367,7 @@ TEST_P(GroupOperations, PartsThatLieApart) {
 
 TEST_P(GroupOperations, SendAndReceiveLeaveTheSequenceAlone) {
   on_all_shapes([](int rank, Group& group) {
-    if (group.size() < 2) {
-      return;
-    }
+    if (group.size() < 2) return;
     const int last = group.size() - 1;
     for (int round = 0; round < 3; ++round) {
       std::vector<float> values(1000, static_cast<float>(rank + round));

@@ -28,17 +28,13 @@ inline std::vector<std::exception_ptr> run_ranks(int size, const std::function<v
       }
     });
   }
-  for (std::thread& thread : threads) {
-    thread.join();
-  }
+  for (std::thread& thread : threads) thread.join();
   return errors;
 }
 
 /// what() of an error, "" for none.
 inline std::string text_of(const std::exception_ptr& error) {
-  if (error == nullptr) {
-    return "";
-  }
+  if (error == nullptr) return "";
   try {
     std::rethrow_exception(error);
   } catch (const std::exception& e) {
@@ -51,9 +47,7 @@ inline std::string text_of(const std::exception_ptr& error) {
 /// True when the error is an E.
 template <typename E>
 bool is(const std::exception_ptr& error) {
-  if (error == nullptr) {
-    return false;
-  }
+  if (error == nullptr) return false;
   try {
     std::rethrow_exception(error);
   } catch (const E&) {

@@ -35,9 +35,7 @@ inline double half_to_double(std::uint16_t bits) {
 
 /// The float16 nearest to `value`, for values that have one exactly or nearly.
 inline std::uint16_t double_to_half(double value) {
-  if (value == 0) {
-    return 0;
-  }
+  if (value == 0) return 0;
   const std::uint16_t sign = value < 0 ? 0x8000 : 0;
   const double magnitude = std::fabs(value);
   const int exponent = std::max(std::ilogb(magnitude), -14);
@@ -168,9 +166,7 @@ inline double reduce_exactly(const std::vector<double>& terms, ops::DataType typ
         break;
     }
   }
-  if (type == ops::DataType::kBool) {
-    return result != 0 ? 1 : 0;
-  }
+  if (type == ops::DataType::kBool) return result != 0 ? 1 : 0;
   if (op == ops::ReduceOp::kAvg) {
     return ops::is_floating_point(type) ? result / ranks : std::trunc(result / ranks);
   }

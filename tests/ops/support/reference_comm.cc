@@ -30,9 +30,7 @@ std::vector<std::byte> reduce_range(const std::vector<ReferenceExchange::Step>& 
   const std::size_t element = ops::size_of(reduction.dtype);
   std::vector<std::byte> result(count * element);
   std::vector<const std::byte*> sources;
-  for (const ReferenceExchange::Step& step : steps) {
-    sources.push_back(step.data + start * element);
-  }
+  for (const ReferenceExchange::Step& step : steps) sources.push_back(step.data + start * element);
   if (!ops::is_compressed(reduction.wire, reduction.dtype, reduction.op)) {
     ops::reduce(result.data(), sources, count, reduction.dtype, reduction.op, reduction.scale);
     return result;
@@ -57,9 +55,7 @@ std::vector<std::span<const std::byte>> copy_of(ops::ConstParts parts) {
 }
 
 void put(std::byte* to, const std::vector<std::byte>& from) {
-  if (!from.empty()) {
-    std::memcpy(to, from.data(), from.size());
-  }
+  if (!from.empty()) std::memcpy(to, from.data(), from.size());
 }
 
 }  // namespace
@@ -73,32 +69,22 @@ void ReferenceExchange::gather(std::unique_lock<std::mutex>& lock, const OpConte
     return;
   }
   while (round_ == round) {
-    if (is_aborted_) {
-      throw PeerError("a peer gave up");
-    }
+    if (is_aborted_) throw PeerError("a peer gave up");
     context.failure->rethrow_if_failed();
-    if (context.deadline.has_passed()) {
-      throw TimeoutError("a peer did not come to the board");
-    }
+    if (context.deadline.has_passed()) throw TimeoutError("a peer did not come to the board");
     changed_.wait_for(lock, std::chrono::milliseconds{1});
-    if (context.progress) {
-      context.progress();
-    }
+    if (context.progress) context.progress();
   }
 }
 
 void ReferenceExchange::meet(int rank, Step mine, const OpContext& context,
                              const std::function<void(const std::vector<Step>&)>& use) {
   std::unique_lock lock(mutex_);
-  if (is_aborted_) {
-    throw PeerError("a peer gave up");
-  }
+  if (is_aborted_) throw PeerError("a peer gave up");
   const auto me = static_cast<std::size_t>(rank);
   steps_[me] = std::move(mine);
   gather(lock, context);
-  for (const Step& step : steps_) {
-    check(steps_[me], step);
-  }
+  for (const Step& step : steps_) check(steps_[me], step);
   const std::vector<Step> steps = steps_;
   lock.unlock();
   use(steps);
@@ -180,9 +166,7 @@ void ReferenceComm::barrier(const OpContext& context) {
 std::shared_ptr<ReferenceExchange> ReferenceWorld::board(const std::string& name, int size) {
   const std::lock_guard lock(mutex_);
   std::shared_ptr<ReferenceExchange>& place = boards_[name];
-  if (place == nullptr) {
-    place = std::make_shared<ReferenceExchange>(size);
-  }
+  if (place == nullptr) place = std::make_shared<ReferenceExchange>(size);
   return place;
 }
 

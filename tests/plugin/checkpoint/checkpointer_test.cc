@@ -102,9 +102,7 @@ TEST(Checkpointer, AnotherWorldSizeResumes) {
     const auto checkpointer = create_multi_node_checkpointer("run", comm, in(scratch));
     trainee.add_to(*checkpointer);
     trainee.train(3);
-    if (comm->rank() == 0) {
-      parameters = digest(trainee.net->parameters());
-    }
+    if (comm->rank() == 0) parameters = digest(trainee.net->parameters());
     checkpointer->save(3);
     checkpointer->wait();
   });
@@ -211,13 +209,9 @@ TEST(Checkpointer, WhatChangesAfterSaveIsNotSaved) {
     const auto checkpointer = create_multi_node_checkpointer("run", comm, in(scratch));
     checkpointer->add("model", &net);
     const torch::NoGradGuard no_grad;
-    for (const torch::Tensor& parameter : net->parameters()) {
-      parameter.fill_(1);
-    }
+    for (const torch::Tensor& parameter : net->parameters()) parameter.fill_(1);
     checkpointer->save(1);
-    for (const torch::Tensor& parameter : net->parameters()) {
-      parameter.fill_(2);
-    }
+    for (const torch::Tensor& parameter : net->parameters()) parameter.fill_(2);
     EXPECT_EQ(checkpointer->maybe_load(), std::optional<std::int64_t>(1));
     EXPECT_EQ(net->l1->weight.sum().item<float>(), 3000.0F);
   });
@@ -398,9 +392,7 @@ TEST(Checkpointer, NamesWithDotsAreFineOthersAreRefused) {
     EXPECT_THROW(checkpointer->add("value", &value), InvalidArgument);
     EXPECT_THROW(checkpointer->add("a/b", &value), InvalidArgument);
     EXPECT_THROW(checkpointer->save(-1), InvalidArgument);
-    for (int i = 1; i <= 12; ++i) {
-      checkpointer->save(i);
-    }
+    for (int i = 1; i <= 12; ++i) checkpointer->save(i);
     checkpointer->wait();
     value = 0;
     EXPECT_EQ(checkpointer->maybe_load(), std::optional<std::int64_t>(12));

@@ -90,9 +90,7 @@ class FaultyFileSystem final : public internal::FileSystem {
     call("make_folder " + path, [&] {
       const bool is_new = !std::filesystem::exists(path);
       real_->make_folder(path);
-      if (is_new) {
-        unnamed_.insert(path);
-      }
+      if (is_new) unnamed_.insert(path);
     });
   }
   void remove(const std::string& path) override {
@@ -105,12 +103,8 @@ class FaultyFileSystem final : public internal::FileSystem {
   /// renames undone.
   void lose_what_is_not_flushed() {
     std::error_code error;
-    for (const std::string& path : unsynced_) {
-      std::filesystem::resize_file(path, 0, error);
-    }
-    for (const std::string& path : unnamed_) {
-      std::filesystem::remove_all(path, error);
-    }
+    for (const std::string& path : unsynced_) std::filesystem::resize_file(path, 0, error);
+    for (const std::string& path : unnamed_) std::filesystem::remove_all(path, error);
     for (auto name = renamed_.rbegin(); name != renamed_.rend(); ++name) {
       std::filesystem::rename(name->second, name->first, error);
     }
@@ -138,9 +132,7 @@ class FaultyFileSystem final : public internal::FileSystem {
       throw SystemError(what + ": " + std::strerror(fault_.code), fault_.code);
     }
     work();
-    if (fault_.kind == Fault::Kind::kKillAfter && is_it) {
-      ::kill(::getpid(), SIGKILL);
-    }
+    if (fault_.kind == Fault::Kind::kKillAfter && is_it) ::kill(::getpid(), SIGKILL);
   }
 
   static std::string folder_of(const std::filesystem::path& path) {

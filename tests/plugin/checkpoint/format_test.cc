@@ -33,9 +33,7 @@ Bytes small_file() {
   image.begin(small_entries());
   unsigned value = 1;
   for (std::size_t e = 0; e < image.index().entries.size(); ++e) {
-    for (std::byte& byte : image.data(e)) {
-      byte = static_cast<std::byte>(value++ * 37U);
-    }
+    for (std::byte& byte : image.data(e)) byte = static_cast<std::byte>(value++ * 37U);
   }
   image.seal();
   return {image.bytes().begin(), image.bytes().end()};
@@ -97,9 +95,7 @@ TEST(Format, MemoryOfAnEarlierFileDoesNotShowThrough) {
   std::memset(image.data(0).data(), 0xff, 1000);
   image.seal();
   image.begin(small_entries());
-  for (std::size_t e = 0; e < 4; ++e) {
-    std::memset(image.data(e).data(), 1, image.data(e).size());
-  }
+  for (std::size_t e = 0; e < 4; ++e) std::memset(image.data(e).data(), 1, image.data(e).size());
   image.seal();
   EXPECT_EQ(error_of({image.bytes().begin(), image.bytes().end()}), "");
 }

@@ -29,18 +29,14 @@ using ::testing::HasSubstr;
 
 std::vector<std::int64_t> iterations(const std::string& folder) {
   std::vector<std::int64_t> result;
-  for (const auto& [iteration, value] : whole(folder)) {
-    result.push_back(iteration);
-  }
+  for (const auto& [iteration, value] : whole(folder)) result.push_back(iteration);
   return result;
 }
 
 int calls_of_a_save(bool replaces, int keep = 2) {
   const ScratchFolder scratch;
   const auto real = posix_file_system();
-  for (const int iteration : {10, 20, 30}) {
-    save(*real, scratch.path(), iteration, iteration, keep);
-  }
+  for (const int iteration : {10, 20, 30}) save(*real, scratch.path(), iteration, iteration, keep);
   FaultyFileSystem counting({});
   save(counting, scratch.path(), replaces ? 30 : 40, 4, keep);
   return counting.calls();
@@ -49,9 +45,7 @@ int calls_of_a_save(bool replaces, int keep = 2) {
 TEST(Generations, KeepsTheLastOnesAndNothingElse) {
   const ScratchFolder scratch;
   const auto files = posix_file_system();
-  for (int i = 1; i <= 6; ++i) {
-    save(*files, scratch.path(), i * 10, i, 3);
-  }
+  for (int i = 1; i <= 6; ++i) save(*files, scratch.path(), i * 10, i, 3);
   EXPECT_THAT(iterations(scratch.path()), ElementsAre(40, 50, 60));
   std::size_t entries = 0;
   for (const auto& entry : std::filesystem::directory_iterator(scratch.path())) {

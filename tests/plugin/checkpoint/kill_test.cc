@@ -37,9 +37,7 @@ int spawn_life(const std::string& folder, Fault::Kind kind, int at) {
                                     kind == Fault::Kind::kKill ? "before" : "after",
                                     std::to_string(at)};
   std::vector<char*> arguments;
-  for (std::string& word : words) {
-    arguments.push_back(word.data());
-  }
+  for (std::string& word : words) arguments.push_back(word.data());
   arguments.push_back(nullptr);
   pid_t child = 0;
   EXPECT_EQ(::posix_spawn(&child, "/proc/self/exe", nullptr, nullptr, arguments.data(), environ),
@@ -90,9 +88,7 @@ int live_as_told(char** argv) {
 }  // namespace chainmail::testing
 
 int main(int argc, char** argv) {
-  if (argc == 5 && std::string(argv[1]) == "--live") {
-    return chainmail::testing::live_as_told(argv);
-  }
+  if (argc == 5 && std::string(argv[1]) == "--live") return chainmail::testing::live_as_told(argv);
   ::testing::InitGoogleTest(&argc, argv);
   return RUN_ALL_TESTS();
 }

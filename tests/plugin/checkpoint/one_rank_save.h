@@ -22,9 +22,7 @@ inline internal::FileImage image_of(int value) {
   image.begin({{.name = "model/a", .type = internal::EntryType::kFloat32, .shape = {50}},
                {.name = "model/b", .type = internal::EntryType::kUInt8, .shape = {300}}});
   for (std::size_t e = 0; e < 2; ++e) {
-    for (std::byte& byte : image.data(e)) {
-      byte = static_cast<std::byte>(value);
-    }
+    for (std::byte& byte : image.data(e)) byte = static_cast<std::byte>(value);
   }
   image.seal();
   return image;

@@ -78,9 +78,7 @@ struct Trainee {
   // Samples that all ranks have seen, dealt out anew.
   void share(const std::vector<CheckpointState>& ranks) {
     std::int64_t sum = 0;
-    for (const CheckpointState& state : ranks) {
-      sum += state.integer("seen");
-    }
+    for (const CheckpointState& state : ranks) sum += state.integer("seen");
     old_world = static_cast<int>(ranks.size());
     seen = sum / communicator->size() + (communicator->rank() < sum % communicator->size() ? 1 : 0);
   }
@@ -101,15 +99,11 @@ struct Trainee {
   // All that must be equal, bit for bit.
   std::uint64_t fingerprint() {
     std::vector<torch::Tensor> all = net->parameters();
-    for (const torch::Tensor& buffer : net->buffers()) {
-      all.push_back(buffer);
-    }
+    for (const torch::Tensor& buffer : net->buffers()) all.push_back(buffer);
     const CheckpointState state =
         internal::optimizer_item("o", optimizer->actual_optimizer()).save();
     for (const auto& [key, value] : state.values()) {
-      if (const auto* const tensor = std::get_if<at::Tensor>(&value)) {
-        all.push_back(*tensor);
-      }
+      if (const auto* const tensor = std::get_if<at::Tensor>(&value)) all.push_back(*tensor);
     }
     all.push_back(generator.get_state());
     all.push_back(torch::tensor({loss}, torch::kDouble));

@@ -136,9 +136,7 @@ TEST(TrainingItems, ACheckpointWithoutTheLossScalerStillLoads) {
     trainee.train(4);
     checkpointer->save(4);
     checkpointer->wait();
-    if (comm->rank() == 0) {
-      saved = trainee.fingerprint();
-    }
+    if (comm->rank() == 0) saved = trainee.fingerprint();
   });
   on_ranks({2}, [&](const Comm& comm) {
     ScaledTrainee trainee(comm);
@@ -211,9 +209,7 @@ struct Loop {
   template <typename Batches>
   void draw(Batches& batches, std::ostream& out) {
     std::optional<TensorList> batch = batches.next();
-    if (!batch) {
-      batch = batches.next();
-    }
+    if (!batch) batch = batches.next();
     out << batch->front().flatten().to(torch::kLong) << '\n';
   }
 
@@ -226,18 +222,14 @@ struct Loop {
         sampler.reset();
         indices = sampler.next(2);
       }
-      for (const std::size_t index : *indices) {
-        out << index << ' ';
-      }
+      for (const std::size_t index : *indices) out << index << ' ';
       draw(iterator, out);
       draw(shared, out);
       Observation observation{
           {"loss", static_cast<double>((iteration * 7 + comm->rank() * 3) % 10)}};
       aggregator.update(point, observation);
       out << often.fires(point) << stopping.fires(point, observation);
-      for (const auto& [name, value] : observation) {
-        out << ' ' << name << ' ' << value;
-      }
+      for (const auto& [name, value] : observation) out << ' ' << name << ' ' << value;
     }
     return std::move(out).str();
   }
@@ -299,9 +291,7 @@ TEST(TrainingItems, AnIteratorOfAnotherDatasetIsRefusedOnAllRanks) {
     MultiNodeIterator iterator = iterator_of(comm, 20);
     const auto checkpointer = checkpointer_in(scratch, comm);
     checkpointer->add("batches", iterator);
-    for (int i = 0; i < 3; ++i) {
-      (void)iterator.next();
-    }
+    for (int i = 0; i < 3; ++i) (void)iterator.next();
     checkpointer->save(1);
     checkpointer->wait();
   });
@@ -362,9 +352,7 @@ TEST(TrainingItems, TheOrderOfBucketsIsKept) {
     checkpointer->save(2);
     wide.train(comm, 1);
     checkpointer->wait();
-    if (comm->rank() == 0) {
-      straight = digest(wide.net.parameters());
-    }
+    if (comm->rank() == 0) straight = digest(wide.net.parameters());
   });
   on_ranks(shape, [&](const Comm& comm) {
     Wide wide(comm);

@@ -25,9 +25,7 @@ std::string idx(const std::vector<std::uint32_t>& dims, const std::string& data,
                 unsigned char type = 0x08) {
   std::string bytes{'\0', '\0', static_cast<char>(type), static_cast<char>(dims.size())};
   for (const std::uint32_t dim : dims) {
-    for (const int shift : {24, 16, 8, 0}) {
-      bytes += static_cast<char>(dim >> shift & 0xff);
-    }
+    for (const int shift : {24, 16, 8, 0}) bytes += static_cast<char>(dim >> shift & 0xff);
   }
   return bytes + data;
 }

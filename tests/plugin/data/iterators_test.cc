@@ -29,9 +29,7 @@ using Indices = std::vector<std::size_t>;
 std::vector<MultiNodeSampler> samplers_of(std::size_t size, int ranks,
                                           const SamplerOptions& options = {}) {
   std::vector<MultiNodeSampler> samplers;
-  for (int r = 0; r < ranks; ++r) {
-    samplers.emplace_back(size, r, ranks, options);
-  }
+  for (int r = 0; r < ranks; ++r) samplers.emplace_back(size, r, ranks, options);
   return samplers;
 }
 
@@ -39,9 +37,7 @@ std::vector<MultiNodeSampler> samplers_of(std::size_t size, int ranks,
 Indices step(std::vector<MultiNodeSampler>& samplers, std::size_t batch_size) {
   Indices all;
   for (MultiNodeSampler& sampler : samplers) {
-    if (const auto own = sampler.next(batch_size)) {
-      all.insert(all.end(), own->begin(), own->end());
-    }
+    if (const auto own = sampler.next(batch_size)) all.insert(all.end(), own->begin(), own->end());
   }
   return all;
 }
@@ -56,9 +52,7 @@ Indices rest_of_epoch(std::vector<MultiNodeSampler>& samplers, std::size_t batch
 }
 
 void reset(std::vector<MultiNodeSampler>& samplers) {
-  for (MultiNodeSampler& sampler : samplers) {
-    sampler.reset();
-  }
+  for (MultiNodeSampler& sampler : samplers) sampler.reset();
 }
 
 Indices sorted(Indices indices) {
@@ -98,9 +92,7 @@ TEST(Sampler, EqualLengthsCoverEverythingInEquallyManySteps) {
             shares.push_back(sampler.next(batch));
             ASSERT_EQ(shares.back().has_value(), shares.front().has_value());
           }
-          if (!shares.front()) {
-            break;
-          }
+          if (!shares.front()) break;
           for (const auto& share : shares) {
             EXPECT_EQ(share->size(), shares.front()->size());
             seen.insert(share->begin(), share->end());
@@ -162,9 +154,7 @@ TEST(Sampler, GoesOnAtTheExactSampleOnOtherRanks) {
           taken.insert(taken.end(), some.begin(), some.end());
         }
         const SamplerState state = samplers.back().state();
-        for (const MultiNodeSampler& sampler : samplers) {
-          ASSERT_EQ(sampler.state(), state);
-        }
+        for (const MultiNodeSampler& sampler : samplers) ASSERT_EQ(sampler.state(), state);
         auto resumed = samplers_of(60, after, {.seed = 77, .force_equal_length = false});
         for (MultiNodeSampler& sampler : resumed) {
           sampler.load_state(state);
@@ -175,9 +165,7 @@ TEST(Sampler, GoesOnAtTheExactSampleOnOtherRanks) {
         all.insert(all.end(), rest.begin(), rest.end());
         EXPECT_EQ(sorted(all), first_numbers(60)) << before << " " << after << " " << steps;
         const Indices expected = rest_of_epoch(samplers, 5);
-        if (before == after && state.epoch == 1) {
-          EXPECT_EQ(rest, expected);
-        }
+        if (before == after && state.epoch == 1) EXPECT_EQ(rest, expected);
       }
     }
   }
@@ -253,9 +241,7 @@ TEST(TensorIterator, SelectsConvertsAndScales) {
       EXPECT_EQ(target.scalar_type(), torch::kLong);
       EXPECT_TRUE(
           torch::equal(batch->at(0), data[0].index_select(0, target).to(torch::kFloat) / 2));
-      for (std::int64_t i = 0; i < size; ++i) {
-        seen.insert(target[i].item<std::int64_t>());
-      }
+      for (std::int64_t i = 0; i < size; ++i) seen.insert(target[i].item<std::int64_t>());
     }
     EXPECT_EQ(seen.size(), 10U);
     EXPECT_FALSE(batches.next());

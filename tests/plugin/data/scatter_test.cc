@@ -89,9 +89,7 @@ std::vector<std::vector<std::int64_t>> members(std::int64_t size, int ranks,
     std::iota(data.begin(), data.end(), 100);
     auto part = scatter_dataset(data, comm, options);
     auto& own = result[static_cast<std::size_t>(comm->rank())];
-    for (std::size_t i = 0; i < part.size().value(); ++i) {
-      own.push_back(part.get(i) - 100);
-    }
+    for (std::size_t i = 0; i < part.size().value(); ++i) own.push_back(part.get(i) - 100);
     EXPECT_EQ(own, part.indices());
   });
   return result;
@@ -144,9 +142,7 @@ TEST(ScatterDataset, FeedsATorchDataLoader) {
         torch::data::make_data_loader<torch::data::samplers::SequentialSampler>(std::move(part), 5);
     std::int64_t sum = 0;
     for (const auto& batch : *loader) {
-      for (const auto& example : batch) {
-        sum += example.data.item<std::int64_t>();
-      }
+      for (const auto& example : batch) sum += example.data.item<std::int64_t>();
     }
     EXPECT_EQ(sum, comm->rank() == 0 ? 10 : 35);
   });

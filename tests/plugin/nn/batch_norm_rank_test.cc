@@ -121,9 +121,7 @@ void compare(Split split, const Shape& inner, c10::ScalarType dtype, double cent
   const Whole whole = make_whole(split, inner, dtype, center);
   const Tolerance tolerance = tolerance_of(dtype);
   Ours ours(nn::BatchNormOptions(kChannels).eps(1e-4).momentum(0.3), comm());
-  if (dtype == torch::kDouble) {
-    ours->to(dtype);
-  }
+  if (dtype == torch::kDouble) ours->to(dtype);
   Torchs torchs(nn::BatchNormOptions(kChannels).eps(1e-4).momentum(0.3));
   torchs->to(torch::kDouble);
   set_affine(ours);
@@ -192,9 +190,7 @@ INSTANTIATE_TEST_SUITE_P(Splits, BatchNorm,
 
 // Otherwise the tests above would show nothing.
 TEST(BatchNormOverRanks, OrdinaryOnesDiffer) {
-  if (comm()->size() == 1) {
-    GTEST_SKIP() << "one rank has the whole batch";
-  }
+  if (comm()->size() == 1) GTEST_SKIP() << "one rank has the whole batch";
   const Whole whole = make_whole(Split::kEven, {5, 7}, torch::kFloat);
   nn::BatchNorm2d local(kChannels);
   nn::BatchNorm2d global(kChannels);

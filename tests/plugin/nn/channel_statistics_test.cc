@@ -17,9 +17,7 @@ namespace {
 ChannelStatistics statistics_of(const std::vector<double>& values) {
   const auto count = static_cast<double>(values.size());
   ChannelStatistics result{count, {0}, {0}};
-  if (values.empty()) {
-    return result;
-  }
+  if (values.empty()) return result;
   result.mean[0] = std::accumulate(values.begin(), values.end(), 0.0) / count;
   for (const double value : values) {
     result.variance[0] += (value - result.mean[0]) * (value - result.mean[0]) / count;
@@ -29,9 +27,7 @@ ChannelStatistics statistics_of(const std::vector<double>& values) {
 
 std::vector<double> joined(const std::vector<std::vector<double>>& parts) {
   std::vector<double> all;
-  for (const auto& part : parts) {
-    all.insert(all.end(), part.begin(), part.end());
-  }
+  for (const auto& part : parts) all.insert(all.end(), part.begin(), part.end());
   return all;
 }
 
@@ -42,14 +38,10 @@ TEST(ChannelStatistics, UnevenAndEmptyPartsGiveTheStatisticsOfTheWhole) {
     std::vector<std::vector<double>> parts(5);
     for (std::size_t p = 0; p < parts.size(); ++p) {
       parts[p].resize(p == 2 ? 0 : 1 + 17 * p);
-      for (double& value : parts[p]) {
-        value = spread(generator) + static_cast<double>(p);
-      }
+      for (double& value : parts[p]) value = spread(generator) + static_cast<double>(p);
     }
     std::vector<std::vector<double>> records;
-    for (const auto& part : parts) {
-      records.push_back(to_record(statistics_of(part)));
-    }
+    for (const auto& part : parts) records.push_back(to_record(statistics_of(part)));
     const ChannelStatistics merged = merge_records(joined(records), 1);
     const ChannelStatistics whole = statistics_of(joined(parts));
     EXPECT_EQ(merged.count, whole.count);

@@ -30,9 +30,7 @@ TEST(StepTimer, TellsWaitingFromComputing) {
       std::this_thread::sleep_for(2 * slowness);  // before start(): does not count
       timer.start();
       for (int i = 0; i < 2; ++i) {
-        if (comm->rank() == 1) {
-          std::this_thread::sleep_for(slowness);
-        }
+        if (comm->rank() == 1) std::this_thread::sleep_for(slowness);
         optimizer->zero_grad();
         model->forward(torch::ones({1, 2})).sum().backward();
         optimizer->step();

@@ -25,9 +25,7 @@ class Job {
   std::shared_ptr<ops::Rendezvous> rendezvous(const std::string& group) {
     const std::lock_guard lock(mutex_);
     std::shared_ptr<ops::Rendezvous>& place = places_[group];
-    if (!place) {
-      place = std::make_shared<ops::LocalRendezvous>();
-    }
+    if (!place) place = std::make_shared<ops::LocalRendezvous>();
     return place;
   }
 
@@ -110,9 +108,7 @@ std::vector<std::string> run_ranks(const std::vector<int>& node_sizes,
       }
     });
   }
-  for (std::thread& thread : threads) {
-    thread.join();
-  }
+  for (std::thread& thread : threads) thread.join();
   return errors;
 }
 

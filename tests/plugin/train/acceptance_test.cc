@@ -141,12 +141,8 @@ TEST(Acceptance, A2AGradientThatNobodyHasOrOnlyEvenRanks) {
 
     model->set_grads(comm->rank());
     double expected = 0;
-    for (int r = 0; r < comm->size(); r += 2) {
-      expected += (r + 2.0) / comm->size();
-    }
-    if (comm->rank() % 2 == 1) {
-      model->weights[2].mutable_grad().reset();
-    }
+    for (int r = 0; r < comm->size(); r += 2) expected += (r + 2.0) / comm->size();
+    if (comm->rank() % 2 == 1) model->weights[2].mutable_grad().reset();
     multi_node_mean_grad(*comm, &model, /*zero_fill=*/true);
     EXPECT_TRUE(is_all(model->weights[2].grad(), expected));
     EXPECT_TRUE(is_all(model->weights[0].grad(), (comm->size() - 1) / 2.0));
@@ -166,9 +162,7 @@ TEST(Acceptance, A3WithoutZeroFillADifferenceIsAnErrorOnAllRanks) {
                   {.model = &model, .zero_fill = false});
             }
             model->set_grads(comm->rank());
-            if (comm->rank() % 2 == 1) {
-              model->weights[1].mutable_grad().reset();
-            }
+            if (comm->rank() % 2 == 1) model->weights[1].mutable_grad().reset();
             if (optimizer) {
               optimizer->step();
             } else {
@@ -188,9 +182,7 @@ TEST(Acceptance, A7BroadcastIsBitForBit) {
     Model model;
     {
       const torch::NoGradGuard no_grad;
-      for (torch::Tensor& weight : model->weights) {
-        weight.fill_(comm->rank() + 0.1);
-      }
+      for (torch::Tensor& weight : model->weights) weight.fill_(comm->rank() + 0.1);
       model->statistics.fill_(comm->rank() + 0.3);
     }
     bcast_data(*comm, &model);

@@ -56,9 +56,7 @@ std::vector<Samples> make_samples(std::int64_t ranks) {
 
 torch::Tensor flat(const std::vector<torch::Tensor>& tensors) {
   std::vector<torch::Tensor> parts;
-  for (const torch::Tensor& tensor : tensors) {
-    parts.push_back(tensor.detach().flatten());
-  }
+  for (const torch::Tensor& tensor : tensors) parts.push_back(tensor.detach().flatten());
   return torch::cat(parts);
 }
 

@@ -40,15 +40,11 @@ struct Subject : nn::Module {
 
 struct ManyLayers final : Subject {
   ManyLayers() {
-    for (int i = 0; i < 300; ++i) {
-      layers->push_back(nn::Linear(8, 8));
-    }
+    for (int i = 0; i < 300; ++i) layers->push_back(nn::Linear(8, 8));
   }
   torch::Tensor loss(int rank, int step) override {
     torch::Tensor x = samples(rank, step, 8);
-    for (const auto& layer : *layers) {
-      x = x + 0.05 * layer->as<nn::Linear>()->forward(x).tanh();
-    }
+    for (const auto& layer : *layers) x = x + 0.05 * layer->as<nn::Linear>()->forward(x).tanh();
     return x.square().mean();
   }
   nn::ModuleList layers = register_module("layers", nn::ModuleList());
@@ -80,9 +76,7 @@ std::vector<torch::Tensor> train_alone(const Factory& factory, int ranks) {
   const auto optimizer = sgd(*model);
   for (int step = 0; step < kSteps; ++step) {
     optimizer->zero_grad();
-    for (int rank = 0; rank < ranks; ++rank) {
-      (model->loss(rank, step) / ranks).backward();
-    }
+    for (int rank = 0; rank < ranks; ++rank) (model->loss(rank, step) / ranks).backward();
     optimizer->step();
   }
   return model->parameters();

@@ -26,9 +26,7 @@ int overflow(int depth) {
 }
 
 void fail(std::string_view how, chainmail::Communicator& comm) {
-  if (how == "throw") {
-    throw std::runtime_error("a mistake of the program");
-  }
+  if (how == "throw") throw std::runtime_error("a mistake of the program");
   if (how == "check") {
     TORCH_CHECK(false, "a mistake that torch finds");  // carries a backtrace of many lines
   }
@@ -37,15 +35,9 @@ void fail(std::string_view how, chainmail::Communicator& comm) {
     comm.barrier();  // as a rank does that knows nothing of its thread's fate
     worker.join();
   }
-  if (how == "terminate") {
-    std::terminate();
-  }
-  if (how == "segv") {
-    *static_cast<volatile int*>(nullptr) = 1;
-  }
-  if (how == "overflow") {
-    std::printf("%d\n", overflow(0));
-  }
+  if (how == "terminate") std::terminate();
+  if (how == "segv") *static_cast<volatile int*>(nullptr) = 1;
+  if (how == "overflow") std::printf("%d\n", overflow(0));
   std::abort();
 }
 
@@ -56,12 +48,8 @@ int main(int argc, char** argv) {
   chainmail::add_except_hook(comm);
   chainmail::add_except_hook(comm);  // changes nothing
   comm->barrier();
-  if (comm->rank() == comm->size() - 1) {
-    fail(argc > 1 ? argv[1] : "", *comm);
-  }
-  if (argc > 2 && std::string_view(argv[2]) == "uncaught") {
-    comm->barrier();
-  }
+  if (comm->rank() == comm->size() - 1) fail(argc > 1 ? argv[1] : "", *comm);
+  if (argc > 2 && std::string_view(argv[2]) == "uncaught") comm->barrier();
   try {
     comm->barrier();
   } catch (const chainmail::PeerError& error) {

@@ -39,9 +39,7 @@ void overwrite_last_byte(const std::string& path) {
 class CheckpointInfo : public ::testing::Test {
  protected:
   CheckpointInfo() {
-    for (const int iteration : {10, 20}) {
-      testing::save(*files_, run_, iteration, iteration);
-    }
+    for (const int iteration : {10, 20}) testing::save(*files_, run_, iteration, iteration);
   }
   std::string file(int iteration, const std::string& name) const {
     return run_ + '/' + internal::generation_name(iteration) + '/' + name;

@@ -149,9 +149,7 @@ int run(const std::string& folder, std::size_t megabytes, int saves) {
   Times medians{};
   for (std::size_t part = 0; part < kParts; ++part) {
     std::vector<double> values;
-    for (const Times& times : all) {
-      values.push_back(times[part]);
-    }
+    for (const Times& times : all) values.push_back(times[part]);
     medians[part] = median(values);
   }
   print("medians", medians);

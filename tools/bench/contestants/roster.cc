@@ -188,9 +188,7 @@ std::vector<std::unique_ptr<Contestant>> make_contestants(const RosterOptions& o
   const Maker maker(options, world, control);
   std::vector<std::unique_ptr<Contestant>> contestants;
   contestants.push_back(maker.ours());
-  for (const std::string& name : options.against) {
-    contestants.push_back(makes().at(name)(maker));
-  }
+  for (const std::string& name : options.against) contestants.push_back(makes().at(name)(maker));
   return contestants;
 }
 

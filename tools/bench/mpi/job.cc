@@ -119,9 +119,7 @@ MpiJob::MpiJob(Control& control, const MpiFlavor& flavor, const std::string& rem
   const std::string token = control.share(random_token());
   const UniqueFd listener = listen_for_mpi(token, rank_);
   const std::vector<std::string> hosts = control.collect(internal::host_name());  // all listen
-  if (rank_ == 0) {
-    mpiexec_ = spawn(mpiexec_command(flavor, program, token, hosts, remote_shell));
-  }
+  if (rank_ == 0) mpiexec_ = spawn(mpiexec_command(flavor, program, token, hosts, remote_shell));
   meet(listener.get(), control.ranks().size);
 }
 

@@ -88,9 +88,7 @@ std::vector<double> time_steps(Trainer& trainer, const Data& data, std::int64_t 
 std::vector<std::string> split(const std::string& text) {
   std::vector<std::string> parts;
   std::istringstream stream(text);
-  for (std::string part; std::getline(stream, part, ',');) {
-    parts.push_back(part);
-  }
+  for (std::string part; std::getline(stream, part, ',');) parts.push_back(part);
   return parts;
 }
 
@@ -129,18 +127,14 @@ int run() {
   options.model = FLAGS_model;
   options.optimizer = FLAGS_optimizer;
   options.pace = chainmail::bench::pace_for(FLAGS_model, FLAGS_compute_ms);
-  if (FLAGS_bucket_bytes >= 0) {
-    options.bucket_bytes = FLAGS_bucket_bytes;
-  }
+  if (FLAGS_bucket_bytes >= 0) options.bucket_bytes = FLAGS_bucket_bytes;
   std::vector<std::unique_ptr<Trainer>> trainers;
   for (const std::string& name : split(FLAGS_ours + "," + FLAGS_against)) {
     trainers.push_back(chainmail::bench::make_trainer(name, options, communicator));
   }
   const Data data = make_data(communicator->rank());
   std::vector<TimingCollector> timings(trainers.size());
-  for (const auto& trainer : trainers) {
-    time_steps(*trainer, data, FLAGS_warmup, *communicator);
-  }
+  for (const auto& trainer : trainers) time_steps(*trainer, data, FLAGS_warmup, *communicator);
   for (std::int64_t round = 0; round < FLAGS_rounds; ++round) {
     for (std::size_t i = 0; i < trainers.size(); ++i) {
       timings[i].add_round(time_steps(*trainers[i], data, FLAGS_steps, *communicator));

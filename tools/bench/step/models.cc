@@ -23,9 +23,7 @@ void multiply(std::int64_t loops) {
   const at::NoGradGuard no_grad;
   static thread_local at::Tensor a = torch::ones({64, 64}) / 64;
   static thread_local at::Tensor product = torch::empty({64, 64});
-  for (std::int64_t i = 0; i < loops; ++i) {
-    at::mm_out(product, a, a);
-  }
+  for (std::int64_t i = 0; i < loops; ++i) at::mm_out(product, a, a);
 }
 
 struct Paced : torch::autograd::Function<Paced> {
@@ -62,9 +60,7 @@ TORCH_MODULE(PacedLayer);
 // The layer behind takes no part in what is measured but keeps the loss a loss.
 torch::nn::Sequential make_paced(const Pace& pace) {
   torch::nn::Sequential model(torch::nn::Linear(784, 10));
-  for (int i = 0; i < kPacedLayers; ++i) {
-    model->push_back(PacedLayer(pace));
-  }
+  for (int i = 0; i < kPacedLayers; ++i) model->push_back(PacedLayer(pace));
   return model;
 }
 
@@ -108,9 +104,7 @@ torch::nn::Sequential make_model(const std::string& name, const Pace& pace) {
   torch::nn::Sequential model;
   for (std::size_t i = 0; i + 1 < units.size(); ++i) {
     model->push_back(torch::nn::Linear(units[i], units[i + 1]));
-    if (i + 2 < units.size()) {
-      model->push_back(torch::nn::ReLU());
-    }
+    if (i + 2 < units.size()) model->push_back(torch::nn::ReLU());
   }
   return model;
 }

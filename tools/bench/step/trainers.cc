@@ -20,9 +20,7 @@ namespace {
 
 std::unique_ptr<torch::optim::Optimizer> make_optimizer(const std::string& name,
                                                         torch::nn::Sequential& model) {
-  if (name == "adam") {
-    return std::make_unique<torch::optim::Adam>(model->parameters(), 1e-3);
-  }
+  if (name == "adam") return std::make_unique<torch::optim::Adam>(model->parameters(), 1e-3);
   if (name == "sgd") {
     return std::make_unique<torch::optim::SGD>(model->parameters(),
                                                torch::optim::SGDOptions(0.01).momentum(0.9));
@@ -148,9 +146,7 @@ std::string trainer_names() {
 
 std::unique_ptr<Trainer> make_trainer(const std::string& name, const TrainerOptions& options,
                                       const std::shared_ptr<Communicator>& communicator) {
-  if (name == "plain") {
-    return std::make_unique<PlainTrainer>(name, options);
-  }
+  if (name == "plain") return std::make_unique<PlainTrainer>(name, options);
   const std::map<std::string, MultiNodeOptimizerOptions> variants = our_variants();
   if (const auto how = variants.find(name); how != variants.end()) {
     return std::make_unique<OurTrainer>(options, communicator, *how);

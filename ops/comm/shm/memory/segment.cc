@@ -76,9 +76,7 @@ Segment::Segment(const Layout& layout, internal::UniqueFd file)
     : layout_(layout), file_(std::move(file)) {
   void* memory = ::mmap(nullptr, layout.total_bytes(), PROT_READ | PROT_WRITE,
                         MAP_SHARED | MAP_POPULATE, file_.get(), 0);
-  if (memory == MAP_FAILED) {
-    throw no_memory(layout.total_bytes(), layout.ranks, "mmap", errno);
-  }
+  if (memory == MAP_FAILED) throw no_memory(layout.total_bytes(), layout.ranks, "mmap", errno);
   memory_ = static_cast<std::byte*>(memory);
   // Each process says once that it may be interrupted; see wake_sleepers().
   ::syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0);

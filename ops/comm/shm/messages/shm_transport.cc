@@ -224,9 +224,7 @@ bool ShmTransport::is_done_with(const Peer& known) const noexcept {
 void ShmTransport::check_peer(int rank, bool looks_for_dead) {
   Peer& known = peer(rank);
   if (!known.closed.empty()) return;
-  if (known.inbox && known.inbox->has_failed()) {
-    std::rethrow_exception(known.inbox->failure());
-  }
+  if (known.inbox && known.inbox->has_failed()) std::rethrow_exception(known.inbox->failure());
   // Asked first, looked at afterwards: what a rank has delivered before it ended counts.
   const bool has_left = !known.gone.empty() || known.reader->has_writer_left() ||
                         (known.inbox && known.inbox->area(0).presence.load() == Presence::kLeft);

@@ -80,15 +80,11 @@ namespace internal {
 template <typename T>
 std::vector<T> interleave(std::vector<std::vector<T>> lists) {
   std::size_t rounds = 0;
-  for (const std::vector<T>& list : lists) {
-    rounds = std::max(rounds, list.size());
-  }
+  for (const std::vector<T>& list : lists) rounds = std::max(rounds, list.size());
   std::vector<T> result;
   for (std::size_t i = 0; i < rounds; ++i) {
     for (std::vector<T>& list : lists) {
-      if (i < list.size()) {
-        result.push_back(std::move(list[i]));
-      }
+      if (i < list.size()) result.push_back(std::move(list[i]));
     }
   }
   return result;
@@ -129,9 +125,7 @@ class GenericMultiNodeEvaluator {
   [[nodiscard]] std::optional<Result> evaluate() {
     std::vector<Local> own = on_all_ranks(*communicator_, [&] {
       std::vector<Local> values;
-      while (std::optional<Local> value = calc_local_()) {
-        values.push_back(std::move(*value));
-      }
+      while (std::optional<Local> value = calc_local_()) values.push_back(std::move(*value));
       return values;
     });
     std::vector<std::vector<Local>> all = communicator_->gather_obj(own, root_);

@@ -42,9 +42,7 @@ class CHAINMAIL_API ModuleRef {
   template <typename H>
   requires std::is_base_of_v<torch::detail::ModuleHolderIndicator, H> ModuleRef(
       const H& holder) {  // NOLINT
-    if (!holder.is_empty()) {
-      module_ = NnModule(holder.ptr());
-    }
+    if (!holder.is_empty()) module_ = NnModule(holder.ptr());
   }
 
   /// What torch::jit::load() returns; itself a handle of the module, which lives as long as this.
@@ -60,9 +58,7 @@ class CHAINMAIL_API ModuleRef {
   template <typename M>
   requires(std::is_base_of_v<torch::nn::Module, M> || std::is_base_of_v<torch::jit::Module, M>)
       ModuleRef(std::shared_ptr<M> module) {  // NOLINT
-    if (module == nullptr) {
-      return;
-    }
+    if (module == nullptr) return;
     if constexpr (std::is_base_of_v<torch::nn::Module, M>) {
       module_ = NnModule(std::move(module));
     } else {
@@ -76,9 +72,7 @@ class CHAINMAIL_API ModuleRef {
     static_assert(std::is_constructible_v<ModuleRef, M&>,
                   "give a torch::nn::Module, a TORCH_MODULE holder or a torch::jit::Module, or its "
                   "address");
-    if (model != nullptr) {
-      *this = ModuleRef(*model);
-    }
+    if (model != nullptr) *this = ModuleRef(*model);
   }
 
   /// Whether it refers to a module.

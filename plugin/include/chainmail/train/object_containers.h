@@ -90,15 +90,11 @@ struct ObjectCodec<std::array<T, kSize>> {
     return internal::list_names<T>(("array" + std::to_string(kSize)).c_str());
   }
   static void write(const std::array<T, kSize>& object, ObjectWriter& writer) {
-    for (const T& element : object) {
-      ObjectCodec<T>::write(element, writer);
-    }
+    for (const T& element : object) ObjectCodec<T>::write(element, writer);
   }
   static std::array<T, kSize> read(ObjectReader& reader) {
     std::array<T, kSize> object;
-    for (T& element : object) {
-      element = ObjectCodec<T>::read(reader);
-    }
+    for (T& element : object) element = ObjectCodec<T>::read(reader);
     return object;
   }
 };
@@ -108,9 +104,7 @@ struct ObjectCodec<std::optional<T>> {
   static std::string name() { return internal::list_names<T>("optional"); }
   static void write(const std::optional<T>& object, ObjectWriter& writer) {
     ObjectCodec<bool>::write(object.has_value(), writer);
-    if (object) {
-      ObjectCodec<T>::write(*object, writer);
-    }
+    if (object) ObjectCodec<T>::write(*object, writer);
   }
   static std::optional<T> read(ObjectReader& reader) {
     return ObjectCodec<std::uint8_t>::read(reader) != 0

@@ -63,9 +63,7 @@ TEST(MpiTransportTest, AFailedOneTakesNothingOfItsPeersAndLetsThemSend) {
     Ops ops;
     sum(*comm, ops, 10);
     std::vector<float> data(1'000'000, 1.0F);
-    if (rank == 1) {
-      ops.failure().fail(std::make_exception_ptr(PeerError("this rank gives up", 1)));
-    }
+    if (rank == 1) ops.failure().fail(std::make_exception_ptr(PeerError("this rank gives up", 1)));
     comm->all_reduce(reinterpret_cast<std::byte*>(data.data()), data.size(), {},
                      ops.next(OpKind::kAllReduce, data.size(), DataType::kFloat32));
   });

@@ -399,9 +399,7 @@ TEST_P(P2pReduceTest, ReduceScatterHandlesUnevenAndEmptySlices) {
         bounds.push_back(bounds.back() + (rank % 3 == 1 ? 0 : 1201 + 17 * bounds.size()));
       }
       std::vector<Bytes> inputs;
-      for (int rank = 0; rank < size; ++rank) {
-        inputs.push_back(random_floats(rank, bounds.back()));
-      }
+      for (int rank = 0; rank < size; ++rank) inputs.push_back(random_floats(rank, bounds.back()));
       const Reduction reduction{DataType::kFloat32, ReduceOp::kSum, 0.5, WireFormat::kNative};
       const Bytes want = expected(inputs, bounds.back(), reduction);
       run_ranks(size, [&](int rank) {

@@ -145,9 +145,7 @@ class Tampering {
       is_done_ = is_done_ || from < to;
       return true;
     }
-    if (is_done_ || place_ < offset || place_ >= end) {
-      return true;
-    }
+    if (is_done_ || place_ < offset || place_ >= end) return true;
     is_done_ = true;
     const std::size_t at = place_ - offset;
     const std::size_t some = std::min(bytes.size() - at, std::size_t{1} + noise_ % 3000);
@@ -215,9 +213,7 @@ TEST_P(TamperingTest, WhateverIsDoneOnTheWayEndsBothRanksAndChangesNoSum) {
     EXPECT_LT(took, patient(std::chrono::seconds{10})) << "kind " << tampering.kind();
     EXPECT_TRUE(is_a<PeerError>(errors[0])) << tampering.kind() << "\n" << both(errors);
     EXPECT_TRUE(is_a<PeerError>(errors[1])) << tampering.kind() << "\n" << both(errors);
-    if (tampering.kind() == 0) {
-      EXPECT_THAT(both(errors), HasSubstr("this job did not seal"));
-    }
+    if (tampering.kind() == 0) EXPECT_THAT(both(errors), HasSubstr("this job did not seal"));
   }
   EXPECT_GT(done, attempts() / 2);
 }

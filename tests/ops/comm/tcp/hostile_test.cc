@@ -87,9 +87,7 @@ TEST(HostileTest, TwoHundredStrangersDoNotDisturbAnAllReduce) {
       const std::string key = "test/tcp/0/" + std::to_string(n % 2);
       strangers.push_back(connect_to(world.rendezvous->try_get(key).value()));
       const auto words = speech(n);
-      if (!words.empty()) {
-        ::send(strangers.back().get(), words.data(), words.size(), MSG_NOSIGNAL);
-      }
+      if (!words.empty()) ::send(strangers.back().get(), words.data(), words.size(), MSG_NOSIGNAL);
       if (n % 7 == 0) strangers.back().reset();
     }
   };

@@ -26,9 +26,7 @@ std::atomic<bool> are_threads_refused{false};
 // In front of the C library's: a system that is out of threads.
 extern "C" int pthread_create(pthread_t* thread, const pthread_attr_t* attributes,
                               void* (*start)(void*), void* argument) {
-  if (are_threads_refused) {
-    return EAGAIN;
-  }
+  if (are_threads_refused) return EAGAIN;
   static const auto real =
       reinterpret_cast<decltype(&pthread_create)>(dlsym(RTLD_NEXT, "pthread_create"));
   return real(thread, attributes, start, argument);
@@ -79,9 +77,7 @@ class Queue : public testing::Test {
   static bool comes_true(Condition condition) {
     const auto start = std::chrono::steady_clock::now();
     while (!condition()) {
-      if (std::chrono::steady_clock::now() - start > std::chrono::minutes{1}) {
-        return false;
-      }
+      if (std::chrono::steady_clock::now() - start > std::chrono::minutes{1}) return false;
       std::this_thread::sleep_for(milliseconds{1});
     }
     return true;
@@ -241,9 +237,7 @@ TEST_F(Queue, OrderIsCallOrderWhoeverRuns) {
     (*operation)->wait();
   }
   ASSERT_EQ(order_.size(), 500U);
-  for (std::size_t i = 0; i < order_.size(); ++i) {
-    ASSERT_EQ(order_[i], i);
-  }
+  for (std::size_t i = 0; i < order_.size(); ++i) ASSERT_EQ(order_[i], i);
 }
 
 TEST_F(Queue, ErrorsReachWaitAndCallbacksComeOnce) {

@@ -149,9 +149,7 @@ TEST_P(GroupReceiveAny, MessagesOfOneSenderComeInItsOrder) {
           values[i].assign(i % 7 == 0 ? 70'000 : 2, static_cast<float>(i));
           operations.push_back(send(group, values[i], 0, i % 7 == 0 ? 1 : 0));
         }
-        for (const auto& operation : operations) {
-          operation->wait();
-        }
+        for (const auto& operation : operations) operation->wait();
         return;
       }
       for (const std::uint32_t tag : {0U, 1U}) {
@@ -225,9 +223,7 @@ TEST_P(GroupReceiveAny, EndsWhenAllThatCouldSendHaveLeft) {
       send(group, values, 0)->wait();
       return;
     }
-    for (int i = 0; i < 3; ++i) {
-      receive(group, values, kAnyRank)->wait();
-    }
+    for (int i = 0; i < 3; ++i) receive(group, values, kAnyRank)->wait();
   });
   EXPECT_TRUE(test::is<PeerError>(errors[0])) << test::text_of(errors[0]);
   EXPECT_THAT(test::text_of(errors[0]), HasSubstr("recv #2"));

@@ -147,9 +147,7 @@ TEST_P(GroupTransfers, TagsMeetInAnyOrder) {
                                          : receive(group, values[tag], 0, tag));
           if (rank == 1) operations.back()->wait();  // the last tag first, alone
         }
-        for (std::uint32_t tag = 0; tag < kTags; ++tag) {
-          operations[tag]->wait();
-        }
+        for (std::uint32_t tag = 0; tag < kTags; ++tag) operations[tag]->wait();
         for (std::uint32_t tag = 0; tag < kTags; ++tag) {
           ASSERT_EQ(values[tag], std::vector<float>(count, static_cast<float>(tag)));
         }
@@ -167,17 +165,13 @@ TEST_P(GroupTransfers, MoreThanMayComeUnaskedStillArrives) {
     std::vector<float> last(1, rank == 0 ? 7.0F : 0.0F);
     std::vector<std::vector<float>> values(kMessages);
     std::vector<std::shared_ptr<Operation>> operations;
-    if (rank == 1) {
-      receive(group, last, 0, 2)->wait();
-    }
+    if (rank == 1) receive(group, last, 0, 2)->wait();
     for (std::size_t i = 0; i < kMessages; ++i) {
       values[i].assign(kCount, rank == 0 ? static_cast<float>(i) : -1.0F);
       operations.push_back(rank == 0 ? send(group, values[i], 1, 1)
                                      : receive(group, values[i], 0, 1));
     }
-    if (rank == 0) {
-      send(group, last, 1, 2)->wait();
-    }
+    if (rank == 0) send(group, last, 1, 2)->wait();
     for (std::size_t i = 0; i < kMessages; ++i) {
       operations[i]->wait();
       ASSERT_EQ(values[i].front(), static_cast<float>(i));
@@ -246,9 +240,7 @@ TEST_P(GroupTransfers, ACallbackMaySubmitAndWait) {
       std::this_thread::sleep_for(milliseconds{1});
     }
     ASSERT_TRUE(is_told);
-    if (rank == 0) {
-      ASSERT_EQ(second, std::vector<float>(3, 5));
-    }
+    if (rank == 0) ASSERT_EQ(second, std::vector<float>(3, 5));
   });
 }
 
@@ -373,9 +365,7 @@ TEST_P(GroupTransfers, FailureEndsEveryLane) {
     EXPECT_THROW(first->wait(), PeerError);
     EXPECT_THROW(second->wait(), PeerError);
     EXPECT_THROW(receive(group, a, (rank + 1) % 3), PeerError);
-    if (third != nullptr) {
-      third->wait();
-    }
+    if (third != nullptr) third->wait();
   });
   for (const std::size_t rank : {std::size_t{0}, std::size_t{1}}) {
     EXPECT_NE(test::text_of(errors[rank]).find("rank 2 gives up"), std::string::npos)

@@ -243,9 +243,7 @@ TEST(ReduceScatter, PartsOfDifferentLengths) {
       EXPECT_TRUE(at::equal(lists[0][i], before[i])) << "input " << i << " changed";
     }
     outputs[0] = torch::empty({want.size(0) + 1, 2});
-    if (job().size > 1) {
-      EXPECT_THROW(group->reduce_scatter(outputs, lists, options), c10::Error);
-    }
+    if (job().size > 1) EXPECT_THROW(group->reduce_scatter(outputs, lists, options), c10::Error);
   }
 }
 

@@ -90,9 +90,7 @@ at::Tensor values(const Case& what, const std::vector<std::int64_t>& sizes, int 
 
 at::Tensor laid_out(const at::Tensor& tensor, Layout layout) {
   if (layout == Layout::kPlain || tensor.dim() == 0) return tensor.contiguous();
-  if (layout == Layout::kTransposed) {
-    return tensor.transpose(0, -1).contiguous().transpose(0, -1);
-  }
+  if (layout == Layout::kTransposed) return tensor.transpose(0, -1).contiguous().transpose(0, -1);
   std::vector<std::int64_t> wide = tensor.sizes().vec();
   wide.back() *= 2;
   const at::Tensor place = at::zeros(wide, tensor.options()).slice(-1, 0, wide.back(), 2);

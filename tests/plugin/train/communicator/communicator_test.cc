@@ -33,9 +33,7 @@ void everywhere(const std::function<void(const CommPtr&)>& body,
                 const CommunicatorOptions& options = {}) {
   for (const std::string& name : kNames) {
     for (const std::vector<int>& shape : kShapes) {
-      if (name == "single_node" && shape.size() > 1) {
-        continue;
-      }
+      if (name == "single_node" && shape.size() > 1) continue;
       SCOPED_TRACE(name + " on " + ops::Topology::from_node_sizes(shape).describe());
       testing::with_communicator(shape, name, options, body);
     }
@@ -200,9 +198,7 @@ TEST(Communicator, LongObjectsOfDifferentLength) {
     const std::size_t lengths[] = {30U << 20, 0, 5};  // beyond what is gathered padded
     const std::string own(lengths[comm->rank()], 'x');
     const std::vector<std::string> all = comm->allgather_obj(own);
-    for (std::size_t r = 0; r < 3; ++r) {
-      EXPECT_EQ(all[r].size(), lengths[r]);
-    }
+    for (std::size_t r = 0; r < 3; ++r) EXPECT_EQ(all[r].size(), lengths[r]);
   });
 }
 
@@ -267,24 +263,18 @@ TEST(Communicator, DifferentShapesAreAMismatchOnAllRanks) {
 TEST(Communicator, AbortEndsTheOthers) {
   const Stopwatch watch;
   const auto errors = testing::errors_with_communicator({2}, "flat", [](const CommPtr& comm) {
-    if (comm->rank() == 0) {
-      comm->abort("a reason");
-    }
+    if (comm->rank() == 0) comm->abort("a reason");
     comm->barrier();
   });
   EXPECT_LT(watch.elapsed(), patient(std::chrono::seconds{10}));
-  for (const std::string& error : errors) {
-    EXPECT_THAT(error, HasSubstr("a reason"));
-  }
+  for (const std::string& error : errors) EXPECT_THAT(error, HasSubstr("a reason"));
 }
 
 TEST(Communicator, AnExceptionOnOneRankDoesNotLeaveTheOthersWaiting) {
   const Stopwatch watch;
   const auto errors = testing::errors_with_communicator({2}, "flat", [](const CommPtr& comm) {
     const CommPtr last_owner = comm->split(0, 0);
-    if (comm->rank() == 0) {
-      throw std::runtime_error("a mistake of the program");
-    }
+    if (comm->rank() == 0) throw std::runtime_error("a mistake of the program");
     last_owner->barrier();
   });
   EXPECT_LT(watch.elapsed(), patient(std::chrono::seconds{10}));
@@ -343,9 +333,7 @@ TEST(OnAllRanks, EverybodyGetsTheSameError) {
   const auto errors = testing::errors_with_communicator({3}, "flat", [](const CommPtr& comm) {
     EXPECT_EQ(on_all_ranks(*comm, [&] { return comm->rank() * 2; }), comm->rank() * 2);
     on_all_ranks(*comm, [&] {
-      if (comm->rank() > 0) {
-        throw InvalidArgument("no file number " + std::to_string(comm->rank()));
-      }
+      if (comm->rank() > 0) throw InvalidArgument("no file number " + std::to_string(comm->rank()));
     });
   });
   for (const std::string& error : errors) {
@@ -356,14 +344,10 @@ TEST(OnAllRanks, EverybodyGetsTheSameError) {
 TEST(VerifyEqual, NamesTheRankThatDiffers) {
   const auto errors = testing::errors_with_communicator({3}, "flat", [](const CommPtr& comm) {
     at::Tensor tensor = at::zeros({100});
-    if (comm->rank() == 1) {
-      tensor[99] = 1e-30;
-    }
+    if (comm->rank() == 1) tensor[99] = 1e-30;
     verify_equal(*comm, tensor);
   });
-  for (const std::string& error : errors) {
-    EXPECT_THAT(error, HasSubstr("rank 1 has"));
-  }
+  for (const std::string& error : errors) EXPECT_THAT(error, HasSubstr("rank 1 has"));
 }
 
 }  // namespace

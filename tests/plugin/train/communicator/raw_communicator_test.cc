@@ -75,9 +75,7 @@ TEST(RawCommunicator, BcastGatherAllgatherScatterOfEveryTypeFromEveryRoot) {
           expect_sample(gathered[r], type, static_cast<int>(r), root);
         }
         std::vector<at::Tensor> all;
-        for (int r = 0; rank == root && r < comm->size(); ++r) {
-          all.push_back(sample(type, root, r));
-        }
+        for (int r = 0; rank == root && r < comm->size(); ++r) all.push_back(sample(type, root, r));
         expect_sample(comm->scatter(all, root), type, root, rank);
       }
       const auto gathered = comm->allgather(sample(type, rank, 1));
@@ -96,9 +94,7 @@ TEST(RawCommunicator, AlltoallInSmallPieces) {
       [](const CommPtr& comm) {
         for (const at::ScalarType type : kTypes) {
           std::vector<at::Tensor> own;
-          for (int r = 0; r < comm->size(); ++r) {
-            own.push_back(sample(type, comm->rank(), r));
-          }
+          for (int r = 0; r < comm->size(); ++r) own.push_back(sample(type, comm->rank(), r));
           const auto got = comm->alltoall(own);
           ASSERT_EQ(got.size(), own.size());
           for (std::size_t r = 0; r < got.size(); ++r) {
@@ -124,9 +120,7 @@ TEST(RawCommunicator, SendAndRecvAroundTheRing) {
       const auto shape = shapes[static_cast<std::size_t>(tag)];
       for (const int count : {1, 3, 0}) {
         std::vector<at::Tensor> own;
-        for (int i = 0; i < count; ++i) {
-          own.push_back(at::full(shape, comm->rank() + 10 * i));
-        }
+        for (int i = 0; i < count; ++i) own.push_back(at::full(shape, comm->rank() + 10 * i));
         std::vector<at::Tensor> got;
         if (comm->rank() == 0) {
           comm->send(own, next, tag);
@@ -229,9 +223,7 @@ TEST(RawCommunicator, LongObjectsInOddChunks) {
       const auto gathered = comm->gather_obj(text, 1);
       EXPECT_EQ(all[static_cast<std::size_t>(comm->rank())], text);
       EXPECT_EQ(comm->bcast_obj(text, 2), all[2]);
-      if (comm->rank() == 1) {
-        EXPECT_EQ(gathered, all);
-      }
+      if (comm->rank() == 1) EXPECT_EQ(gathered, all);
       if (comm->rank() == 0) {
         comm->send_obj(text, 2);
       } else if (comm->rank() == 2) {

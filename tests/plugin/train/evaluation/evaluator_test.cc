@@ -55,9 +55,7 @@ TEST(Evaluator, CountsNoSampleTwice) {
             for (std::size_t begin = 0; begin < size; begin += 7) {
               const std::size_t end = std::min(size, begin + 7);
               double sum = 0;
-              for (std::size_t i = begin; i < end; ++i) {
-                sum += part.get(i);
-              }
+              for (std::size_t i = begin; i < end; ++i) sum += part.get(i);
               metrics.add("value", sum / static_cast<double>(end - begin),
                           static_cast<std::int64_t>(end - begin));
             }
@@ -72,9 +70,7 @@ TEST(Evaluator, CountsNoSampleTwice) {
 TEST(Evaluator, AnEmptyShardIsFine) {
   testing::with_communicator({3}, "flat", {}, [](const CommPtr& comm) {
     Metrics metrics;
-    if (comm->rank() == 1) {
-      metrics.add("loss", 2.5, 4);
-    }
+    if (comm->rank() == 1) metrics.add("loss", 2.5, 4);
     EXPECT_EQ(aggregate_metrics(metrics, *comm).means(),
               (std::map<std::string, double>{{"loss", 2.5}}));
     EXPECT_TRUE(aggregate_metrics(Metrics(), *comm).means().empty());
@@ -107,9 +103,7 @@ TEST(Evaluator, AnErrorOnOneRankEndsAll) {
   const auto errors = testing::errors_with_communicator({2}, "flat", [](const CommPtr& comm) {
     auto evaluator = create_multi_node_evaluator(
         [&]() -> Metrics {
-          if (comm->rank() == 1) {
-            throw std::runtime_error("no such sample");
-          }
+          if (comm->rank() == 1) throw std::runtime_error("no such sample");
           return {};
         },
         comm);

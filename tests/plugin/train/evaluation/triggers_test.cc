@@ -142,9 +142,7 @@ TEST(ObservationAggregator, OwnAggregatorsAndMissingValues) {
     options.comm_trigger.period = 2;
     options.aggregator = [](const std::vector<std::vector<double>>& lists) {
       double text = 0;
-      for (const auto& list : lists) {
-        text = 10 * text + static_cast<double>(list.size());
-      }
+      for (const auto& list : lists) text = 10 * text + static_cast<double>(list.size());
       return text;
     };
     ObservationAggregator aggregator(comm, "x", options);
@@ -193,9 +191,7 @@ TEST(GenericEvaluator, UnevenShardsEqualOneProcess) {
             root);
         const std::optional<int> result = evaluator.evaluate();
         ASSERT_EQ(result.has_value(), comm->rank() == root);
-        if (result) {
-          EXPECT_EQ(*result, size * (size - 1) / 2);
-        }
+        if (result) EXPECT_EQ(*result, size * (size - 1) / 2);
       }
     }
   });
@@ -223,9 +219,7 @@ TEST(GenericEvaluator, OrderIsRoundByRound) {
         },
         [](const std::vector<std::string>& all) {
           std::string text;
-          for (const std::string& item : all) {
-            text += item + ' ';
-          }
+          for (const std::string& item : all) text += item + ' ';
           return text;
         });
     EXPECT_EQ(evaluator.evaluate(),
@@ -238,9 +232,7 @@ TEST(GenericEvaluator, AnErrorOnOneRankEndsAll) {
     GenericMultiNodeEvaluator<int, int> evaluator(
         comm,
         [&]() -> std::optional<int> {
-          if (comm->rank() == 1) {
-            throw std::runtime_error("no such sample");
-          }
+          if (comm->rank() == 1) throw std::runtime_error("no such sample");
           return std::nullopt;
         },
         [](const std::vector<int>&) { return 0; });

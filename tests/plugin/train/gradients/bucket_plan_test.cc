@@ -63,9 +63,7 @@ TEST(BucketPlan, EveryItemIsInOneBucket) {
     }
     std::sort(all.begin(), all.end());
     ASSERT_EQ(all.size(), items.size());
-    for (std::size_t i = 0; i < all.size(); ++i) {
-      EXPECT_EQ(all[i], i);
-    }
+    for (std::size_t i = 0; i < all.size(); ++i) EXPECT_EQ(all[i], i);
   }
 }
 

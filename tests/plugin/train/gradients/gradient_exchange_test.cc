@@ -72,15 +72,11 @@ struct SparseEmbedding final : Subject {
 
 struct ManySmallLayers final : Subject {
   ManySmallLayers() {
-    for (int i = 0; i < 100; ++i) {
-      layers->push_back(nn::Linear(4, 4));
-    }
+    for (int i = 0; i < 100; ++i) layers->push_back(nn::Linear(4, 4));
   }
   torch::Tensor loss(int rank, int step) override {
     torch::Tensor x = input(rank, step, {2, 4});
-    for (const auto& layer : *layers) {
-      x = x + 0.1 * layer->as<nn::Linear>()->forward(x).tanh();
-    }
+    for (const auto& layer : *layers) x = x + 0.1 * layer->as<nn::Linear>()->forward(x).tanh();
     return x.square().sum();
   }
   nn::ModuleList layers = register_module("layers", nn::ModuleList());

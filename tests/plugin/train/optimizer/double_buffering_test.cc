@@ -30,9 +30,7 @@ double factor(int rank, int step) { return 1 + rank + 0.5 * step; }
 
 double mean_factor(int ranks, int step) {
   double sum = 0;
-  for (int rank = 0; rank < ranks; ++rank) {
-    sum += factor(rank, step);
-  }
+  for (int rank = 0; rank < ranks; ++rank) sum += factor(rank, step);
   return sum / ranks;
 }
 
@@ -144,9 +142,7 @@ TEST(DoubleBuffering, AnAddedParameterLosesNoGradient) {
     double gradient = 0;
     for (int step = 0; step < 6; ++step) {
       optimizer->zero_grad();
-      if (step == 3) {
-        optimizer->actual_optimizer().param_groups()[0].params().push_back(added);
-      }
+      if (step == 3) optimizer->actual_optimizer().param_groups()[0].params().push_back(added);
       backward(weight, comm->rank(), step);
       EXPECT_EQ(optimizer->step().is_applied, step > 0);
       const double next = now - kRate * gradient;

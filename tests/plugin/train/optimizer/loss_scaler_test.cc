@@ -23,9 +23,7 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 TEST(LossScaler, GrowsAfterAnIntervalAndShrinksAtOnce) {
   LossScaler scaler({.initial_scale = 8, .growth_interval = 3});
-  for (int i = 0; i < 2; ++i) {
-    scaler.update(true, 8);
-  }
+  for (int i = 0; i < 2; ++i) scaler.update(true, 8);
   EXPECT_EQ(scaler.get_scale(), 8);
   scaler.update(true, 8);
   EXPECT_EQ(scaler.get_scale(), 16);
@@ -51,13 +49,9 @@ TEST(LossScaler, OneMistakeShrinksOnce) {
 
 TEST(LossScaler, StaysInTheRangeOfFloat32) {
   LossScaler scaler({.growth_interval = 1});
-  for (int i = 0; i < 300; ++i) {
-    scaler.update(true, scaler.get_scale());
-  }
+  for (int i = 0; i < 300; ++i) scaler.update(true, scaler.get_scale());
   EXPECT_TRUE(std::isfinite(static_cast<float>(scaler.get_scale())));
-  for (int i = 0; i < 600; ++i) {
-    scaler.update(false, scaler.get_scale());
-  }
+  for (int i = 0; i < 600; ++i) scaler.update(false, scaler.get_scale());
   EXPECT_TRUE(std::isfinite(1 / static_cast<float>(scaler.get_scale())));
   EXPECT_GT(static_cast<float>(scaler.get_scale()), 0);
 }
@@ -223,9 +217,7 @@ TEST(LossScalerOverRanks, AFloat16ModelFindsItsScale) {
   testing::with_communicator({2}, "hierarchical", {}, [](const CommPtr& comm) {
     Trainer trainer(comm, {.initial_scale = 65536}, false, torch::kHalf);
     int skipped = 0;
-    while (!trainer.step(16).is_applied) {
-      ASSERT_LT(++skipped, 20);
-    }
+    while (!trainer.step(16).is_applied) ASSERT_LT(++skipped, 20);
     EXPECT_EQ(trainer.scaler->get_scale(), 2048);
     EXPECT_TRUE(trainer.weight.eq(-16).all().item<bool>());
   });

@@ -41,9 +41,7 @@ TEST(MultiNodeOptimizer, TakesModelsInEveryForm) {
       const std::vector<nn::Module*> modules = {holder.get(), shared.get(), &on_stack,
                                                 sequence.get()};
       const auto expect_equal_after = [&](const auto& broadcast) {
-        for (nn::Module* module : modules) {
-          fill(*module, comm->rank());
-        }
+        for (nn::Module* module : modules) fill(*module, comm->rank());
         broadcast();
         for (nn::Module* module : modules) {
           EXPECT_NO_THROW(verify_equal(*comm, module->parameters()));

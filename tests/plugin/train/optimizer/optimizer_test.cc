@@ -45,9 +45,7 @@ void fill(nn::Module& module, double value) {
 
 std::vector<torch::Tensor> copies(const std::vector<torch::Tensor>& tensors) {
   std::vector<torch::Tensor> result;
-  for (const torch::Tensor& tensor : tensors) {
-    result.push_back(tensor.detach().clone());
-  }
+  for (const torch::Tensor& tensor : tensors) result.push_back(tensor.detach().clone());
   return result;
 }
 
@@ -289,9 +287,7 @@ TEST(MultiNodeOptimizer, DifferentModelsAreAMismatchOnAllRanks) {
        "0.weight [5, 3] Float'"},
       {[](int rank) {
          std::vector<nn::Linear> layers{nn::Linear(3, 4)};
-         if (rank == 1) {
-           layers.emplace_back(4, 4);
-         }
+         if (rank == 1) layers.emplace_back(4, 4);
          return layers;
        },
        "rank 1 on host0 has 'parameter 1.weight [4, 4] Float'"},
@@ -304,15 +300,11 @@ TEST(MultiNodeOptimizer, DifferentModelsAreAMismatchOnAllRanks) {
   for (const Case& test_case : cases) {
     const auto errors = testing::errors_with_communicator({2, 1}, "flat", [&](const CommPtr& comm) {
       nn::Sequential model;
-      for (const nn::Linear& layer : test_case.layers(comm->rank())) {
-        model->push_back(layer);
-      }
+      for (const nn::Linear& layer : test_case.layers(comm->rank())) model->push_back(layer);
       (void)create_multi_node_optimizer(std::make_unique<optim::SGD>(model->parameters(), 0.1),
                                         comm, {.model = &model});
     });
-    for (const std::string& error : errors) {
-      EXPECT_THAT(error, HasSubstr(test_case.expected));
-    }
+    for (const std::string& error : errors) EXPECT_THAT(error, HasSubstr(test_case.expected));
   }
 }
 
@@ -320,9 +312,7 @@ TEST(MultiNodeOptimizer, DifferentOptimizersAreAMismatch) {
   const auto errors = testing::errors_with_communicator({2}, "flat", [](const CommPtr& comm) {
     nn::Linear model(2, 2);
     std::unique_ptr<optim::Optimizer> actual = std::make_unique<optim::Adam>(model->parameters());
-    if (comm->rank() == 1) {
-      actual = std::make_unique<optim::SGD>(model->parameters(), 0.1);
-    }
+    if (comm->rank() == 1) actual = std::make_unique<optim::SGD>(model->parameters(), 0.1);
     (void)create_multi_node_optimizer(std::move(actual), comm, {.model = &model});
   });
   for (const std::string& error : errors) {

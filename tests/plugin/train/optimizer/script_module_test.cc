@@ -69,9 +69,7 @@ std::vector<torch::Tensor> parameters_of(const torch::jit::Module& module) {
 
 std::vector<torch::Tensor> everything_of(const torch::jit::Module& module) {
   std::vector<torch::Tensor> all = parameters_of(module);
-  for (const torch::Tensor& buffer : module.buffers()) {
-    all.push_back(buffer);
-  }
+  for (const torch::Tensor& buffer : module.buffers()) all.push_back(buffer);
   return all;
 }
 
@@ -154,9 +152,7 @@ TEST(ScriptModule, TrainsToEqualParametersAndBuffers) {
       EXPECT_NO_THROW(verify_equal(*comm, everything_of(trainee.net)));
       EXPECT_TRUE(torch::allclose(centering.attr("running_mean").toTensor(), mean));
       // And from rank 0 again, after a change on one rank.
-      if (comm->rank() == comm->size() - 1) {
-        centering.attr("batches").toTensor().fill_(77);
-      }
+      if (comm->rank() == comm->size() - 1) centering.attr("batches").toTensor().fill_(77);
       trainee.optimizer->synchronize();
       EXPECT_NO_THROW(verify_equal(*comm, everything_of(trainee.net)));
       EXPECT_EQ(centering.attr("batches").toTensor().item<std::int64_t>(), 6);
