@@ -140,7 +140,9 @@ TEST(LeftBehind, IsWhoSleepsInTheKernelAndNobodyElse) {
 
 TEST(ControlGroup, EndsWhateverIsInItInAnySession) {
   const ControlGroup group = ControlGroup::make_below_own();
-  if (!group.exists()) GTEST_SKIP() << "no control group (v2) can be made below this process's own";
+  if (!group.exists()) {
+    GTEST_SKIP() << "no control group (v2) can be made below this process's own";
+  }
   const auto live = [] {
     if (fork() == 0) setsid();
     while (true) pause();
@@ -184,12 +186,16 @@ std::string group_of(pid_t child) {
 
 TEST(ControlGroup, ChildrenAreBornInItOrMoveThere) {
   const ControlGroup group = ControlGroup::make_below_own();
-  if (!group.exists()) GTEST_SKIP() << "no control group (v2) can be made below this process's own";
+  if (!group.exists()) {
+    GTEST_SKIP() << "no control group (v2) can be made below this process's own";
+  }
   const pid_t born = fork_detail::clone_into(group.folder());
   if (born == 0) {
     while (true) pause();
   }
-  if (born < 0 && errno == ENOSYS) GTEST_SKIP() << "no clone3 here";
+  if (born < 0 && errno == ENOSYS) {
+    GTEST_SKIP() << "no clone3 here";
+  }
   ASSERT_GT(born, 0) << strerror(errno);
   EXPECT_THAT(group_of(born), testing::HasSubstr(own_tag()));
   const pid_t moved = fork_detail::fork_and_move(group.folder());

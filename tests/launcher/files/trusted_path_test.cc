@@ -56,7 +56,9 @@ struct Ended {
 class TrustedPathTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (geteuid() != 0) GTEST_SKIP() << "skipped: needs root, to have files of other users";
+    if (geteuid() != 0) {
+      GTEST_SKIP() << "skipped: needs root, to have files of other users";
+    }
     make_root("/tmp");
   }
   void TearDown() override {
@@ -324,7 +326,9 @@ TEST_F(TrustedPathTest, RootOfTheOutsideIsTrustedWithFoldersThatNobodyElseMade) 
   }
   int status = 0;
   ASSERT_EQ(waitpid(user, &status, 0), user);
-  if (WEXITSTATUS(status) == 77) GTEST_SKIP() << "skipped: no user namespaces for users";
+  if (WEXITSTATUS(status) == 77) {
+    GTEST_SKIP() << "skipped: no user namespaces for users";
+  }
   std::ifstream in(answers);
   std::string text((std::istreambuf_iterator<char>(in)), {});
   EXPECT_EQ(text, "tmp: \nsticky: \nmine: \nin mine: \nplanted: " + folder +

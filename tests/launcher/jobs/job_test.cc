@@ -266,7 +266,9 @@ TEST(Environment, OmpFollowsTheCoresUnlessSet) {
 TEST(Environment, RanksHaveDisjointCores) {
   const Result plan = run_launcher({"--dry-run", "-n", "1"});
   ASSERT_EQ(plan.code, 0);
-  if (std::thread::hardware_concurrency() < 2) GTEST_SKIP() << "needs two cores";
+  if (std::thread::hardware_concurrency() < 2) {
+    GTEST_SKIP() << "needs two cores";
+  }
   const Result result =
       run_script({"-H", "localhost:2"}, "grep Cpus_allowed_list /proc/self/status");
   const auto lines = sorted_lines(result.out);

@@ -219,7 +219,9 @@ TEST(StartFailure, EachCauseHasASentenceOfItsOwn) {
     // What was printed there is shown as it came.
     const std::string first =
         failure.error_output.substr(0, failure.error_output.find_first_of("\r\n"));
-    if (!first.empty()) EXPECT_THAT(text, HasSubstr("\n  | " + first)) << one.name;
+    if (!first.empty()) {
+      EXPECT_THAT(text, HasSubstr("\n  | " + first)) << one.name;
+    }
     const std::string sentence = text.substr(0, text.find('\n'));
     EXPECT_THAT(seen, Not(testing::Contains(sentence))) << one.name;
     seen.push_back(sentence);

@@ -70,10 +70,16 @@ constexpr char kNoFolder[] = "printf '#!/bin/sh\\nexit 1\\n' >bin/mktemp; chmod 
 class RemoteTrust : public testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
-    if (geteuid() != 0) GTEST_SKIP() << "skipped: needs root, to have files of other users";
-    if (std::system("command -v setpriv >/dev/null") != 0) GTEST_SKIP() << "skipped: no setpriv";
+    if (geteuid() != 0) {
+      GTEST_SKIP() << "skipped: needs root, to have files of other users";
+    }
+    if (std::system("command -v setpriv >/dev/null") != 0) {
+      GTEST_SKIP() << "skipped: no setpriv";
+    }
     const std::string look = std::string("command -v ") + GetParam() + " >/dev/null";
-    if (std::system(look.c_str()) != 0) GTEST_SKIP() << "skipped: no " << GetParam();
+    if (std::system(look.c_str()) != 0) {
+      GTEST_SKIP() << "skipped: no " << GetParam();
+    }
     std::string pattern = "/tmp/chainmail-trust.XXXXXX";
     ASSERT_NE(mkdtemp(pattern.data()), nullptr);
     root_ = pattern;
@@ -230,7 +236,9 @@ TEST_P(RemoteTrust, WhatIsCheckedIsWhatRuns) {
         when + " \"cd $D/a; ln -sfn x launcher\"";
     const Outcome swapped = run({"link", link.c_str(), "a/launcher", nullptr});
     EXPECT_EQ(swapped.planted, "");
-    if (std::string_view(when) != "readlink") EXPECT_THAT(swapped.out, HasSubstr("/opt/launcher"));
+    if (std::string_view(when) != "readlink") {
+      EXPECT_THAT(swapped.out, HasSubstr("/opt/launcher"));
+    }
     const std::string sticky =
         somebody +
         "program opt/launcher; planted opt/x; chown 65534 opt/x; chmod 1777 opt; somebody " + when +

@@ -339,7 +339,9 @@ TEST_P(GroupOperations, PartsThatLieApart) {
       Apart gathered(ranks, count);
       collective.output_parts = gathered.pointers();
       group.run(collective);
-      if (rank == 0) ASSERT_EQ(gathered.values, numbers.values);
+      if (rank == 0) {
+        ASSERT_EQ(gathered.values, numbers.values);
+      }
 
       collective = on(mine, OpKind::kReduceScatter);
       collective.input_parts = numbers.inputs();

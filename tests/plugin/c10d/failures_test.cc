@@ -36,7 +36,9 @@ using ::testing::Not;
 class FailuresTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (job().size < 2) GTEST_SKIP() << "needs two ranks";
+    if (job().size < 2) {
+      GTEST_SKIP() << "needs two ranks";
+    }
     group_ = make_group();
     // So that connections exist and all start together.
     group_->barrier()->wait();
@@ -253,7 +255,9 @@ TEST_F(FailuresTest, OfATransferBothLengthsAreNamed) {
 // Of callers that know nothing of our launcher: the environment says which rank of the job each
 // member is.
 TEST_F(FailuresTest, OverAnotherStoreASubgroupNamesRanksOfTheJob) {
-  if (job().size < 3) GTEST_SKIP() << "needs three ranks";
+  if (job().size < 3) {
+    GTEST_SKIP() << "needs three ranks";
+  }
   const auto board = make_job_store(seconds{30});
   if (job().rank == 0) {
     std::string folder = std::filesystem::temp_directory_path() / "chainmail_members_XXXXXX";

@@ -102,7 +102,9 @@ TEST(Split, ThroughProcessGroup) {
 }
 
 TEST(Split, KeepsTheNodesOfTheGroup) {
-  if (job().size < 4) GTEST_SKIP() << "needs four ranks";
+  if (job().size < 4) {
+    GTEST_SKIP() << "needs four ranks";
+  }
   BackendOptions options;
   options.algorithm = "single_node";
   options.node_ids = {"left", "left", "left", "left"};
@@ -138,7 +140,9 @@ TEST(Groups, NeedAPositiveTimeLimit) {
 }
 
 TEST(Groups, ASecondShutdownLeavesTheFirstItsResultAndLaterOnesARefusal) {
-  if (job().size < 2) GTEST_SKIP() << "needs two ranks";
+  if (job().size < 2) {
+    GTEST_SKIP() << "needs two ranks";
+  }
   const auto group = make_group();  // the first operation is to connect it
   std::vector<at::Tensor> ones{torch::ones({3})};
   if (job().rank == 0) {

@@ -165,7 +165,9 @@ TEST(Sampler, GoesOnAtTheExactSampleOnOtherRanks) {
         all.insert(all.end(), rest.begin(), rest.end());
         EXPECT_EQ(sorted(all), first_numbers(60)) << before << " " << after << " " << steps;
         const Indices expected = rest_of_epoch(samplers, 5);
-        if (before == after && state.epoch == 1) EXPECT_EQ(rest, expected);
+        if (before == after && state.epoch == 1) {
+          EXPECT_EQ(rest, expected);
+        }
       }
     }
   }

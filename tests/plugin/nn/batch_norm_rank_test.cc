@@ -190,7 +190,9 @@ INSTANTIATE_TEST_SUITE_P(Splits, BatchNorm,
 
 // Otherwise the tests above would show nothing.
 TEST(BatchNormOverRanks, OrdinaryOnesDiffer) {
-  if (comm()->size() == 1) GTEST_SKIP() << "one rank has the whole batch";
+  if (comm()->size() == 1) {
+    GTEST_SKIP() << "one rank has the whole batch";
+  }
   const Whole whole = make_whole(Split::kEven, {5, 7}, torch::kFloat);
   nn::BatchNorm2d local(kChannels);
   nn::BatchNorm2d global(kChannels);

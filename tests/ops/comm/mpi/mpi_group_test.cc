@@ -46,7 +46,9 @@ class MpiGroup : public testing::Test {
   const int size = variable("OMPI_COMM_WORLD_SIZE");
 
   void SetUp() override {
-    if (size < 2) GTEST_SKIP() << "skipped: not under mpiexec";
+    if (size < 2) {
+      GTEST_SKIP() << "skipped: not under mpiexec";
+    }
   }
 
   /// Ranks that come with the same name meet; `nodes` are sizes.

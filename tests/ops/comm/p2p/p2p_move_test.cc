@@ -200,7 +200,9 @@ TEST_P(P2pMoveTest, AContextsProgressRunsWhileWaiting) {
     // Rank 1 comes late to the barrier, but its cross call is done before it leaves.
     while (rank == 1 && !request->test()) continue;
     comm->barrier(context);
-    if (rank == 0) EXPECT_TRUE(request->test());
+    if (rank == 0) {
+      EXPECT_TRUE(request->test());
+    }
     EXPECT_EQ(data.back(), 2.0F);
     comm->barrier(ops.next(OpKind::kBarrier, 0));
   });

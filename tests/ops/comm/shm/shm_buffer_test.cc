@@ -104,7 +104,9 @@ TEST(ShmBufferLimit, WithoutRoomItIsPrivateMemoryOnAllRanks) {
   ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
   run_shm_ranks(2, [&before](ShmRank& self) {
     const rlimit small{1 << 20, before.rlim_max};
-    if (self.comm.rank() == 0) ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
+    if (self.comm.rank() == 0) {
+      ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
+    }
     const auto memory = self.comm.allocate(2 << 20, self.context(OpKind::kAllocate, 2 << 20));
     ASSERT_EQ(reduce_at(self, memory.get(), kCount), reduce_elsewhere(self, kCount));
   });

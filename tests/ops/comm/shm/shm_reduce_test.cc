@@ -241,7 +241,9 @@ TEST_P(ShmReduceTest, AnAttemptIsEndedByTheCallThatFollowsIt) {
       ASSERT_TRUE(data == expected.of(count, reduction)) << count << " elements";
     }
   });
-  if (GetParam() == 1) EXPECT_EQ(ended, 48) << "alone, all but the calls in steps end at once";
+  if (GetParam() == 1) {
+    EXPECT_EQ(ended, 48) << "alone, all but the calls in steps end at once";
+  }
 }
 
 TEST_P(ShmReduceTest, AStartedAllReduceIsDoneAtOnce) {

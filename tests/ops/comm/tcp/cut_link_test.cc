@@ -58,13 +58,19 @@ class TwoNodes {
 class CutLinkTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (::geteuid() != 0) GTEST_SKIP() << "network namespaces need root";
+    if (::geteuid() != 0) {
+      GTEST_SKIP() << "network namespaces need root";
+    }
     std::exception_ptr error;
     std::thread([&] {
       if (::unshare(CLONE_NEWNET) != 0) error = std::make_exception_ptr(1);
     }).join();
-    if (error) GTEST_SKIP() << "network namespaces are not allowed here";
-    if (std::system("ip -V > /dev/null 2>&1") != 0) GTEST_SKIP() << "iproute2 is not installed";
+    if (error) {
+      GTEST_SKIP() << "network namespaces are not allowed here";
+    }
+    if (std::system("ip -V > /dev/null 2>&1") != 0) {
+      GTEST_SKIP() << "iproute2 is not installed";
+    }
   }
 
   // Both ranks get a PeerError within seconds of the cut.

@@ -213,7 +213,9 @@ TEST_P(TamperingTest, WhateverIsDoneOnTheWayEndsBothRanksAndChangesNoSum) {
     EXPECT_LT(took, patient(std::chrono::seconds{10})) << "kind " << tampering.kind();
     EXPECT_TRUE(is_a<PeerError>(errors[0])) << tampering.kind() << "\n" << both(errors);
     EXPECT_TRUE(is_a<PeerError>(errors[1])) << tampering.kind() << "\n" << both(errors);
-    if (tampering.kind() == 0) EXPECT_THAT(both(errors), HasSubstr("this job did not seal"));
+    if (tampering.kind() == 0) {
+      EXPECT_THAT(both(errors), HasSubstr("this job did not seal"));
+    }
   }
   EXPECT_GT(done, attempts() / 2);
 }

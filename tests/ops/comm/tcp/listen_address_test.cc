@@ -80,7 +80,9 @@ TEST(ListenAddressTest, FollowsTheInterfaceThenTheTopology) {
 
 TEST(ListenAddressTest, TwoNodesWithOneNameListenWhereTheOtherReachesThem) {
   const std::string outside = host_of(internal::choose_address(""));
-  if (outside == "127.0.0.1") GTEST_SKIP() << "this machine has no interface but loopback";
+  if (outside == "127.0.0.1") {
+    GTEST_SKIP() << "this machine has no interface but loopback";
+  }
   const auto hosts = published_hosts({1, 1});
   EXPECT_THAT(hosts, SizeIs(2));
   EXPECT_THAT(hosts, Each(outside));

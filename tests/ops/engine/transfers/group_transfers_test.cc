@@ -240,7 +240,9 @@ TEST_P(GroupTransfers, ACallbackMaySubmitAndWait) {
       std::this_thread::sleep_for(milliseconds{1});
     }
     ASSERT_TRUE(is_told);
-    if (rank == 0) ASSERT_EQ(second, std::vector<float>(3, 5));
+    if (rank == 0) {
+      ASSERT_EQ(second, std::vector<float>(3, 5));
+    }
   });
 }
 

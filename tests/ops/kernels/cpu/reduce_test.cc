@@ -166,7 +166,9 @@ TEST(ReduceTest, StreamsLeaveOnlyAFewPagesOver) {
       const std::size_t length = stream_length(count, size, 64 / size);
       ASSERT_EQ(length % (64 / size), 0u);
       ASSERT_LE(kStreams * length, count);
-      if (length != 0) ASSERT_LT(count - kStreams * length, kStreams * (4096 + 64) / size);
+      if (length != 0) {
+        ASSERT_LT(count - kStreams * length, kStreams * (4096 + 64) / size);
+      }
     }
   }
 }

@@ -73,7 +73,9 @@ TEST(MonitoredBarrier, ALimitThatNoClockCanHoldIsNever) {
 }
 
 TEST(MonitoredBarrier, NamesAllWhoAreMissing) {
-  if (job().size < 3) GTEST_SKIP() << "needs three ranks";
+  if (job().size < 3) {
+    GTEST_SKIP() << "needs three ranks";
+  }
   const auto group = make_group();
   group->barrier()->wait();
   const Stopwatch watch;
@@ -104,7 +106,9 @@ TEST(MonitoredBarrier, NamesAllWhoAreMissing) {
 }
 
 TEST(MonitoredBarrier, NamesTheFirstUnlessToldToWaitForAll) {
-  if (job().size < 3) GTEST_SKIP() << "needs three ranks";
+  if (job().size < 3) {
+    GTEST_SKIP() << "needs three ranks";
+  }
   const auto group = make_group();
   group->barrier()->wait();
   const auto is_over = make_other_group();
@@ -122,7 +126,9 @@ TEST(MonitoredBarrier, NamesTheFirstUnlessToldToWaitForAll) {
 }
 
 TEST(MonitoredBarrier, WithoutTimeEndsAtOnce) {
-  if (job().size < 2) GTEST_SKIP() << "needs two ranks";
+  if (job().size < 2) {
+    GTEST_SKIP() << "needs two ranks";
+  }
   const auto group = make_group();
   group->barrier()->wait();
   if (job().rank == 0) {
@@ -137,7 +143,9 @@ TEST(MonitoredBarrier, WithoutTimeEndsAtOnce) {
 }
 
 TEST(MonitoredBarrier, SaysWhenRankZeroDoesNotAnswer) {
-  if (job().size < 2) GTEST_SKIP() << "needs two ranks";
+  if (job().size < 2) {
+    GTEST_SKIP() << "needs two ranks";
+  }
   const auto group = make_group();
   group->barrier()->wait();
   if (job().rank != 0) {

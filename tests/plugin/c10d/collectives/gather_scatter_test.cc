@@ -156,7 +156,9 @@ TEST(AllToAll, InputsAndOutputsHaveOneType) {
 }
 
 TEST(AllToAll, AGroupOfOneComparesLengths) {
-  if (job().size > 1) GTEST_SKIP() << "needs one rank alone";
+  if (job().size > 1) {
+    GTEST_SKIP() << "needs one rank alone";
+  }
   const auto group = make_group();
   std::vector<std::int64_t> none;
   at::Tensor input = torch::zeros({2});
@@ -171,7 +173,9 @@ TEST(AllToAll, AGroupOfOneComparesLengths) {
 }
 
 TEST(SendAndReceive, AroundTheRing) {
-  if (job().size < 2) GTEST_SKIP() << "needs two ranks";
+  if (job().size < 2) {
+    GTEST_SKIP() << "needs two ranks";
+  }
   const auto group = make_group();
   const int next = (job().rank + 1) % job().size;
   const int previous = (job().rank + job().size - 1) % job().size;

@@ -173,7 +173,9 @@ TEST(AllReduce, AlgorithmsAgree) {
 }
 
 TEST(AllReduce, AcrossPretendedNodes) {
-  if (job().size < 2) GTEST_SKIP() << "needs two ranks";
+  if (job().size < 2) {
+    GTEST_SKIP() << "needs two ranks";
+  }
   BackendOptions options;
   options.wire = "float16";
   for (int rank = 0; rank < job().size; ++rank) {
@@ -243,7 +245,9 @@ TEST(ReduceScatter, PartsOfDifferentLengths) {
       EXPECT_TRUE(at::equal(lists[0][i], before[i])) << "input " << i << " changed";
     }
     outputs[0] = torch::empty({want.size(0) + 1, 2});
-    if (job().size > 1) EXPECT_THROW(group->reduce_scatter(outputs, lists, options), c10::Error);
+    if (job().size > 1) {
+      EXPECT_THROW(group->reduce_scatter(outputs, lists, options), c10::Error);
+    }
   }
 }
 

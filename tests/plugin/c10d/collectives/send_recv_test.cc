@@ -28,7 +28,9 @@ at::Tensor filled(at::IntArrayRef sizes, int value) {
 class TransfersTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (job().size < 2) GTEST_SKIP() << "needs two ranks";
+    if (job().size < 2) {
+      GTEST_SKIP() << "needs two ranks";
+    }
     group_ = make_group();
     backend_ = group_->getBackend(c10::kCPU);
   }

@@ -345,7 +345,9 @@ void expect_results(const Scenario& scenario, const std::string& name) {
 class OwnershipTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (size() < 2) GTEST_SKIP() << "needs two ranks";
+    if (size() < 2) {
+      GTEST_SKIP() << "needs two ranks";
+    }
     group_ = make_group();
     backend_ = group_->getBackend(c10::kCPU);
     group_->barrier()->wait();

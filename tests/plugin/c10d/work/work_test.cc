@@ -41,7 +41,9 @@ class WorkTest : public ::testing::Test {
 };
 
 TEST_F(WorkTest, ALimitOfTheWaitIsNotTheEndOfTheOperation) {
-  if (job().size < 2) GTEST_SKIP() << "needs two ranks";
+  if (job().size < 2) {
+    GTEST_SKIP() << "needs two ranks";
+  }
   BackendOptions named;
   named.group_name = "the others have looked";
   const auto others = make_group(named);
@@ -73,7 +75,9 @@ TEST_F(WorkTest, SynchronousCallsAreDoneWhenTheyReturn) {
 }
 
 TEST_F(WorkTest, TensorsLiveUntilTheOperationEnds) {
-  if (job().size < 2) GTEST_SKIP() << "needs two ranks";
+  if (job().size < 2) {
+    GTEST_SKIP() << "needs two ranks";
+  }
   if (is_last()) std::this_thread::sleep_for(milliseconds{300});
   c10::intrusive_ptr<c10::ivalue::Future> future;
   {
@@ -125,7 +129,9 @@ TEST_F(WorkTest, ListsOfListsReachTheFutureAsSuch) {
 }
 
 TEST_F(WorkTest, AbortEndsWhatIsUnderWay) {
-  if (job().size < 2) GTEST_SKIP() << "needs two ranks";
+  if (job().size < 2) {
+    GTEST_SKIP() << "needs two ranks";
+  }
   std::vector<at::Tensor> tensors{torch::ones({1'000'000})};
   if (is_last()) {
     // Never comes; learns of the end.
@@ -188,7 +194,9 @@ TEST_F(WorkTest, CoalescedOperationsAreOneWork) {
 }
 
 TEST_F(WorkTest, AMistakeInABatchIsToldAtItsEndAndNothingIsSent) {
-  if (job().size < 2) GTEST_SKIP() << "needs two ranks";
+  if (job().size < 2) {
+    GTEST_SKIP() << "needs two ranks";
+  }
   const int next = (job().rank + 1) % job().size;
   const int previous = (job().rank + job().size - 1) % job().size;
   std::vector<at::Tensor> out{torch::full({2}, job().rank, at::kFloat)};
@@ -289,7 +297,9 @@ TEST_F(WorkTest, ABatchThatIsNeverEndedEndsWithItsGroup) {
 }
 
 TEST_F(WorkTest, ALimitThatNoClockCanHoldIsNever) {
-  if (job().size < 2) GTEST_SKIP() << "needs two ranks";
+  if (job().size < 2) {
+    GTEST_SKIP() << "needs two ranks";
+  }
   backend_->setTimeout(milliseconds::max());
   std::vector<at::Tensor> tensors{torch::full({2}, job().rank, at::kFloat)};
   const int last = job().size - 1;

@@ -223,7 +223,9 @@ TEST(RawCommunicator, LongObjectsInOddChunks) {
       const auto gathered = comm->gather_obj(text, 1);
       EXPECT_EQ(all[static_cast<std::size_t>(comm->rank())], text);
       EXPECT_EQ(comm->bcast_obj(text, 2), all[2]);
-      if (comm->rank() == 1) EXPECT_EQ(gathered, all);
+      if (comm->rank() == 1) {
+        EXPECT_EQ(gathered, all);
+      }
       if (comm->rank() == 0) {
         comm->send_obj(text, 2);
       } else if (comm->rank() == 2) {

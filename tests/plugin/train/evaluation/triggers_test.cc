@@ -191,7 +191,9 @@ TEST(GenericEvaluator, UnevenShardsEqualOneProcess) {
             root);
         const std::optional<int> result = evaluator.evaluate();
         ASSERT_EQ(result.has_value(), comm->rank() == root);
-        if (result) EXPECT_EQ(*result, size * (size - 1) / 2);
+        if (result) {
+          EXPECT_EQ(*result, size * (size - 1) / 2);
+        }
       }
     }
   });

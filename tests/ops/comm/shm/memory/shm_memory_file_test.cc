@@ -136,7 +136,9 @@ TEST(MemoryFile, IsNeverForbiddenBecauseItsProcessEnds) {
 }
 
 TEST(MemoryFile, IsNeverForbiddenToOthersThanRootEither) {
-  if (::geteuid() != 0) GTEST_SKIP() << "the test above has done it";
+  if (::geteuid() != 0) {
+    GTEST_SKIP() << "the test above has done it";
+  }
   EXPECT_EQ(in_child([] {
               // Who changes its user may not be looked into until it says so.
               if (::setgid(65534) != 0 || ::setuid(65534) != 0) return 2;
@@ -150,7 +152,9 @@ TEST(MemoryFile, IsNeverForbiddenToOthersThanRootEither) {
 }
 
 TEST(MemoryFile, IsForbiddenToWhoMayNotLookIntoTheProcess) {
-  if (::geteuid() != 0) GTEST_SKIP() << "only root can become somebody else";
+  if (::geteuid() != 0) {
+    GTEST_SKIP() << "only root can become somebody else";
+  }
   const UniqueFd file = memory_file();
   const std::string path = path_of(file.get());
   EXPECT_EQ(in_child([&] { return ::setuid(65534) == 0 ? code_of(path) : 255; }), EACCES);
