@@ -376,8 +376,10 @@ def the_next_job_ends_what_nobody_was_left_to_end(launcher, _moments):
         if job.text("out").startswith("0"):
             raise Skipped("no control group (v2) can be made here")
         above = [job.agent(), parent_of(job.agent()), parent_of(parent_of(job.agent()))]
-        for pid in [job.process.pid, *above]:
-            os.kill(pid, signal.SIGKILL)
+        # Stopped first, so that none of them does its work while the others die.
+        for how in (signal.SIGSTOP, signal.SIGKILL):
+            for pid in [job.process.pid, *above]:
+                os.kill(pid, how)
         job.process.wait()
         with Job(launcher, "-n", 1, "sleep", 1) as after:
             job.leaves_nothing()

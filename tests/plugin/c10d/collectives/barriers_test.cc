@@ -41,7 +41,7 @@ TEST(Barrier, NobodyLeavesBeforeAllHaveCome) {
   const auto store = make_job_store(std::chrono::seconds{30});
   if (job().rank == job().size - 1) {
     std::this_thread::sleep_for(milliseconds{300});
-    store->set("the last has come", std::vector<std::uint8_t>{1});
+    store->add("the last has come", 1);  // unlike set(), it waits until the store has it
   }
   c10d::BarrierOptions options;
   options.device_ids = {0};
@@ -66,7 +66,7 @@ TEST(MonitoredBarrier, ALimitThatNoClockCanHoldIsNever) {
   const auto store = make_job_store(std::chrono::seconds{30});
   if (job().rank == 0) {
     std::this_thread::sleep_for(milliseconds{300});
-    store->set("rank 0 has come", std::vector<std::uint8_t>{1});
+    store->add("rank 0 has come", 1);
   }
   group->monitoredBarrier(within(milliseconds::max()), true);
   EXPECT_TRUE(store->check({"rank 0 has come"}));
