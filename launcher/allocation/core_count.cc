@@ -5,12 +5,10 @@
 
 #include <algorithm>
 #include <charconv>
-#include <chrono>
 #include <deque>
 #include <memory>
 #include <optional>
 #include <string_view>
-#include <vector>
 
 #include "base/error.h"
 #include "launcher/hosts/host_text.h"

@@ -7,7 +7,6 @@
 
 #include <charconv>
 #include <fstream>
-#include <limits>
 #include <sstream>
 
 namespace chainmail::launch {

@@ -3,9 +3,6 @@
 
 #include "launcher/command_line/help.h"
 
-#include <algorithm>
-#include <sstream>
-
 #include "launcher/command_line/flags.h"
 
 namespace chainmail::launch {

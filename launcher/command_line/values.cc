@@ -10,7 +10,6 @@
 #include <filesystem>
 #include <string_view>
 #include <system_error>
-#include <utility>
 
 namespace chainmail::launch {
 namespace {

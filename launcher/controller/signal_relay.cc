@@ -10,7 +10,6 @@
 #include <string>
 
 #include "base/error.h"
-#include "launcher/process/signals.h"
 
 namespace chainmail::launch {
 

@@ -3,7 +3,6 @@
 
 #include "launcher/files/trusted_path.h"
 
-#include <limits.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>

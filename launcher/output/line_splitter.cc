@@ -3,7 +3,6 @@
 
 #include "launcher/output/line_splitter.h"
 
-#include <algorithm>
 #include <utility>
 
 namespace chainmail::launch {

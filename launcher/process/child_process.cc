@@ -4,7 +4,6 @@
 #include "launcher/process/child_process.h"
 
 #include <fcntl.h>
-#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 

@@ -15,7 +15,6 @@
 #include <fstream>
 #include <iterator>
 #include <sstream>
-#include <string>
 #include <thread>
 
 namespace chainmail::launch {

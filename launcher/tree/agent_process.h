@@ -6,8 +6,6 @@
 
 #pragma once
 
-#include <sys/types.h>
-
 #include <asio/io_context.hpp>
 #include <functional>
 #include <memory>

@@ -8,8 +8,6 @@
 #include <charconv>
 #include <utility>
 
-#include "base/error.h"
-
 namespace chainmail::launch {
 namespace {
 

@@ -16,7 +16,6 @@
 #include <optional>
 #include <set>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "launcher/controller/state/agent_link.h"

@@ -16,7 +16,6 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "base/job/job_protocol.h"
 #include "base/unique_fd.h"

@@ -7,7 +7,6 @@
 #include <sys/socket.h>
 
 #include <array>
-#include <cerrno>
 #include <string_view>
 
 #include "base/error.h"
