@@ -16,6 +16,7 @@
 
 #include "base/unique_fd.h"
 #include "launcher/hosts/this_machine.h"
+#include "launcher/job/text.h"
 
 namespace chainmail::launch {
 namespace {
@@ -42,10 +43,8 @@ std::string addresses() {
   }
   const auto best = std::find(found.begin(), found.end(), address_of_login());
   if (best != found.end()) std::rotate(found.begin(), best, best + 1);
-  std::string joined;
-  for (const std::string& text : found) joined += (joined.empty() ? "" : ",") + text;
   // A machine without a network still has ranks that talk to each other.
-  return joined.empty() ? "127.0.0.1" : joined;
+  return found.empty() ? "127.0.0.1" : joined(found, ",");
 }
 
 // For MASTER_PORT only: free now, and very likely still free when rank 0 binds it.

@@ -16,33 +16,20 @@
 #include <exception>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
-#include <sstream>
 #include <system_error>
 #include <thread>
 #include <vector>
 
+#include "launcher/job/text.h"
+#include "launcher/process/children.h"
 #include "launcher/process/owner_tag.h"
 
 namespace chainmail::launch {
 namespace {
 
-std::vector<std::string> split(std::string_view line, char separator) {
-  std::vector<std::string> parts;
-  std::string part;
-  std::istringstream stream{std::string(line)};
-  while (std::getline(stream, part, separator)) parts.push_back(part);
-  return parts;
-}
-
 namespace fs = std::filesystem;
 
 constexpr const char* kPrefix = "chainmail.";
-
-std::string read_file(const std::string& path) {
-  std::ifstream file(path);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
 
 // Of v2, whatever other hierarchies there are.
 std::string own_group() {
@@ -129,9 +116,10 @@ MemoryGroup find_memory_group(std::string_view cgroup_file, std::string_view mou
     const std::size_t first = line.find(':');
     const std::size_t second = first == std::string::npos ? first : line.find(':', first + 1);
     if (second == std::string::npos) continue;
-    const std::vector<std::string> names = split(line.substr(first + 1, second - first - 1), ',');
+    const std::string controllers = line.substr(first + 1, second - first - 1);
+    const std::vector<std::string> names = split(controllers, ',');
     const bool has_memory = std::find(names.begin(), names.end(), "memory") != names.end();
-    if (!has_memory && (!names.empty() || is_found)) continue;
+    if (!has_memory && (!controllers.empty() || is_found)) continue;
     group.name = line.substr(second + 1);
     group.is_unified = !has_memory;
     is_found = true;

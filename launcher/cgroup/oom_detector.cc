@@ -6,21 +6,15 @@
 #include <unistd.h>
 
 #include <charconv>
-#include <fstream>
 #include <sstream>
+
+#include "launcher/process/children.h"
 
 namespace chainmail::launch {
 namespace {
 
 // A limit of this size is none: v1 writes the largest multiple of a page.
 constexpr std::int64_t kNoLimit = std::int64_t{1} << 60;
-
-std::string read_file(const std::string& path) {
-  std::ifstream file(path);
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
 
 // The number after `name` at the beginning of a line: "oom_kill 3", "MemTotal:   123 kB".
 std::int64_t number_after(const std::string& text, const std::string& name) {

@@ -11,35 +11,22 @@
 #include <string_view>
 #include <system_error>
 
+#include "launcher/job/text.h"
+
 namespace chainmail::launch {
 namespace {
 
 constexpr int kMaxRanks = 65536;
 
 std::optional<int> number_in(std::string_view text, int least, int most) {
-  int value = 0;
-  const char* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, value);
-  const bool is_number = !text.empty() && stop == end && error == std::errc();
-  return is_number && value >= least && value <= most ? std::optional<int>(value) : std::nullopt;
+  const auto value = whole_number(text);
+  return value && *value >= least && *value <= most ? value : std::nullopt;
 }
 
 int number_or_refuse(const std::string& flag, const std::string& text, int least) {
   if (const auto value = number_in(text, least, kMaxRanks)) return *value;
   throw UsageError(flag + " must be a number from " + std::to_string(least) + " to " +
                    std::to_string(kMaxRanks) + ", not '" + text + "'");
-}
-
-std::vector<std::string> split(const std::string& text, char separator) {
-  std::vector<std::string> parts;
-  std::size_t begin = 0;
-  for (std::size_t end = text.find(separator); end != std::string::npos;
-       end = text.find(separator, begin)) {
-    parts.push_back(text.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  parts.push_back(text.substr(begin));
-  return parts;
 }
 
 std::string lower_case(std::string text) {

@@ -6,8 +6,8 @@
 #include <signal.h>
 
 #include <algorithm>
-#include <sstream>
 
+#include "launcher/job/text.h"
 #include "launcher/process/signals.h"
 
 namespace chainmail::launch {
@@ -31,12 +31,6 @@ constexpr milliseconds kOneSignal{1000};
 
 milliseconds grace_after(int signal_number) {
   return signal_number == SIGINT ? kInterruptGrace : kTerminateGrace;
-}
-
-std::string seconds_text(milliseconds time) {
-  std::ostringstream text;
-  text << static_cast<double>(time.count()) / 1000 << " s";
-  return text.str();
 }
 
 }  // namespace

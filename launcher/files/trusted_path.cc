@@ -19,8 +19,9 @@
 #include <fstream>
 #include <memory>
 #include <optional>
-#include <sstream>
 #include <utility>
+
+#include "launcher/job/text.h"
 
 namespace chainmail::launch {
 namespace {
@@ -83,9 +84,7 @@ class Walk {
   };
 
   void push(const std::string& path) {
-    std::istringstream parts(path);
-    std::deque<std::string> names;
-    for (std::string name; std::getline(parts, name, '/');) names.push_back(name);
+    const std::vector<std::string> names = split(path, '/');
     rest_.insert(rest_.begin(), names.begin(), names.end());
   }
 

@@ -10,6 +10,7 @@
 #include "launcher/hosts/host_text.h"
 #include "launcher/hosts/this_machine.h"
 #include "launcher/job/options.h"
+#include "launcher/job/text.h"
 
 namespace chainmail::launch {
 namespace {
@@ -72,11 +73,9 @@ HostChoice parse_choice(const Cursor& cursor, const Token& token) {
 }
 
 std::string names_of(const std::vector<Host>& hosts) {
-  std::string out;
-  for (std::size_t i = 0; i < hosts.size() && i < 8; ++i) {
-    out += (i == 0 ? "" : ", ") + hosts[i].name;
-  }
-  return out + (hosts.size() > 8 ? ", ..." : "");
+  std::vector<std::string> names;
+  for (const Host& host : hosts) names.push_back(host.name);
+  return listed(std::move(names));
 }
 
 // The index of the chosen host for each choice.

@@ -7,9 +7,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <filesystem>
 #include <system_error>
+
+#include "launcher/job/text.h"
 
 namespace chainmail::launch {
 
@@ -37,10 +38,8 @@ std::optional<std::string> value_of(const Environment& variables, const std::str
 
 std::vector<std::string> files_in_path(const std::string& path, const std::string& name) {
   std::vector<std::string> files;
-  for (std::size_t at = 0; at <= path.size();) {
-    const std::size_t end = std::min(path.find(':', at), path.size());
-    files.push_back((end == at ? "." : path.substr(at, end - at)) + "/" + name);
-    at = end + 1;
+  for (const std::string& folder : split(path, ':')) {
+    files.push_back((folder.empty() ? "." : folder) + "/" + name);
   }
   return files;
 }
@@ -91,11 +90,7 @@ Environment exported_environment(const Environment& own,
 
 void add_variables_of(const Host& host, Environment& variables) {
   if (host.chosen_slots.empty()) return;
-  std::string devices;
-  for (const int slot : host.chosen_slots) {
-    devices += (devices.empty() ? "" : ",") + std::to_string(slot);
-  }
-  variables.emplace("CUDA_VISIBLE_DEVICES", devices);
+  variables.emplace("CUDA_VISIBLE_DEVICES", joined(host.chosen_slots, ","));
 }
 
 }  // namespace chainmail::launch

@@ -12,6 +12,7 @@
 #include <memory>
 
 #include "base/error.h"
+#include "launcher/job/text.h"
 
 namespace chainmail::launch {
 namespace {
@@ -21,28 +22,22 @@ struct FreeDeleter {
 };
 using CText = std::unique_ptr<char, FreeDeleter>;
 
-std::string joined(const std::vector<std::uint32_t>& numbers) {
-  std::string text;
-  for (const std::uint32_t number : numbers) {
-    text += (text.empty() ? "" : ",") + std::to_string(number);
-  }
-  return text;
-}
-
 // Which nodes there are and which ranks each has. A node without ranks is no node of MPI's.
 void add_maps(PmixInfos& job, const MpiOrder& order) {
-  std::string names;
-  std::string ranks;
+  std::vector<std::string> names;
+  std::vector<std::string> ranks;
   for (std::uint32_t node = 0; node < order.node_names.size(); ++node) {
-    const std::string numbers = joined(order.ranks_of(node));
+    const std::vector<std::uint32_t> numbers = order.ranks_of(node);
     if (numbers.empty()) continue;
-    names += (names.empty() ? "" : ",") + order.node_names[node];
-    ranks += (ranks.empty() ? "" : ";") + numbers;
+    names.push_back(order.node_names[node]);
+    ranks.push_back(joined(numbers, ","));
   }
   char* text = nullptr;
-  check_pmix(PMIx_generate_regex(names.c_str(), &text), "encode the names of the nodes");
+  check_pmix(PMIx_generate_regex(joined(names, ",").c_str(), &text),
+             "encode the names of the nodes");
   const CText nodes(text);
-  check_pmix(PMIx_generate_ppn(ranks.c_str(), &text), "encode the places of the ranks");
+  check_pmix(PMIx_generate_ppn(joined(ranks, ";").c_str(), &text),
+             "encode the places of the ranks");
   const CText places(text);
   job.add(PMIX_NODE_MAP, nodes.get());
   job.add(PMIX_PROC_MAP, places.get());
@@ -70,7 +65,7 @@ void add_node(PmixInfos& job, const MpiOrder& order) {
   node.add(PMIX_HOSTNAME, order.node_names[order.node]);
   node.add(PMIX_NODEID, order.node);
   node.add(PMIX_LOCAL_SIZE, static_cast<std::uint32_t>(peers.size()));
-  node.add(PMIX_LOCAL_PEERS, joined(peers));
+  node.add(PMIX_LOCAL_PEERS, joined(peers, ","));
   job.add_array(PMIX_NODE_INFO_ARRAY, node);
 }
 

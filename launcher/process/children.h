@@ -22,6 +22,8 @@ inline constexpr char kReaperName[] = "job-reaper";  // 15 characters at most
 /// Makes this process the parent of orphans below it.
 void adopt_orphans();
 
+/// What a file of the kernel's says; nothing where it cannot be read.
+[[nodiscard]] std::string read_file(const std::string& path);
 /// The fields of /proc/PID/stat behind the name, which may hold anything: the state first. Empty
 /// where the kernel does not tell.
 [[nodiscard]] std::vector<std::string> stat_fields(const std::string& pid);

@@ -14,6 +14,7 @@
 #include <optional>
 #include <vector>
 
+#include "launcher/job/text.h"
 #include "launcher/process/children.h"
 
 namespace chainmail::launch {
@@ -39,16 +40,6 @@ bool is_boot(std::string_view text) {
   return text.size() == kBootDigits && std::all_of(text.begin(), text.end(), [](char c) {
            return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f');
          });
-}
-
-std::vector<std::string> split(std::string_view text, char separator) {
-  std::vector<std::string> parts;
-  for (std::size_t at = 0; at <= text.size();) {
-    const std::size_t end = std::min(text.find(separator, at), text.size());
-    parts.emplace_back(text.substr(at, end - at));
-    at = end + 1;
-  }
-  return parts;
 }
 
 std::string boot_of_this_machine() {

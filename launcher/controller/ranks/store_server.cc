@@ -5,8 +5,9 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <utility>
+
+#include "launcher/job/text.h"
 
 namespace chainmail::launch {
 namespace {
@@ -20,12 +21,6 @@ constexpr std::size_t kMaxValueBytes = internal::kMaxFrameBytes - 64;
 
 // What a rank costs that waits for `key`, roughly.
 std::size_t waiter_bytes(const std::string& key) { return 64 + key.size(); }
-
-bool parse_number(const std::string& text, std::int64_t& number) {
-  const char* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, number);
-  return error == std::errc() && stop == end;
-}
 
 void check_length(const std::string& key, std::size_t bytes) {
   if (bytes <= kMaxValueBytes) return;
@@ -47,42 +42,31 @@ void StoreServer::handle(std::uint32_t rank, const internal::Frame& request) {
   switch (request.type) {
     case JobMessage::kStoreSet: {
       const std::string key = body.text();
-      set(key, body.text());
-      break;
+      return set(key, body.text());
     }
     case JobMessage::kStoreGet:
-      get(rank, body);
-      break;
+      return get(rank, body);
     case JobMessage::kStoreTryGet: {
       const std::uint32_t id = body.u32();
       const auto found = values_.find(body.text());
-      if (found == values_.end()) {
-        reply(rank, id, kMissing, "");
-      } else {
-        reply(rank, id, kOk, found->second);
-      }
-      break;
+      if (found == values_.end()) return reply(rank, id, kMissing, "");
+      return reply(rank, id, kOk, found->second);
     }
     case JobMessage::kStoreAdd:
-      add(rank, body);
-      break;
+      return add(rank, body);
     case JobMessage::kStoreCompareSet:
-      compare_set(rank, body);
-      break;
+      return compare_set(rank, body);
     case JobMessage::kStoreAppend: {
       const std::string key = body.text();
-      append(key, body.text());
-      break;
+      return append(key, body.text());
     }
     case JobMessage::kStoreDelete: {
       const std::uint32_t id = body.u32();
-      reply(rank, id, erase(body.text()) ? kOk : kMissing, "");
-      break;
+      return reply(rank, id, erase(body.text()) ? kOk : kMissing, "");
     }
     case JobMessage::kStoreCount:
-      reply(rank, body.u32(), kOk,
-            std::to_string(values_.size() - values_.count(internal::kEndedRanksKey)));
-      break;
+      return reply(rank, body.u32(), kOk,
+                   std::to_string(values_.size() - values_.count(internal::kEndedRanksKey)));
     default:
       throw SystemError("job protocol: not a request of the store", EPROTO);
   }
@@ -146,25 +130,20 @@ void StoreServer::get(std::uint32_t rank, BodyReader& body) {
   const std::uint32_t id = body.u32();
   const std::string key = body.text();
   const auto found = values_.find(key);
-  if (found == values_.end()) {
-    take_room(waiter_bytes(key), 0, key);
-    waiters_[key].push_back({rank, id});
-  } else {
-    reply(rank, id, kOk, found->second);
-  }
+  if (found != values_.end()) return reply(rank, id, kOk, found->second);
+  take_room(waiter_bytes(key), 0, key);
+  waiters_[key].push_back({rank, id});
 }
 
 void StoreServer::add(std::uint32_t rank, BodyReader& body) {
   const std::uint32_t id = body.u32();
   const std::string key = body.text();
   const std::int64_t amount = body.i64();
-  std::int64_t number = 0;
   const auto found = values_.find(key);
-  if (found != values_.end() && !parse_number(found->second, number)) {
-    return reply(rank, id, kRefused, "the value of '" + key + "' is not a number");
-  }
+  const auto number = whole_number<std::int64_t>(found == values_.end() ? "0" : found->second);
+  if (!number) return reply(rank, id, kRefused, "the value of '" + key + "' is not a number");
   std::int64_t sum = 0;
-  if (__builtin_add_overflow(number, amount, &sum)) {
+  if (__builtin_add_overflow(*number, amount, &sum)) {
     return reply(rank, id, kRefused, "the value of '" + key + "' would overflow 64 bits");
   }
   const std::string text = std::to_string(sum);

@@ -6,7 +6,8 @@
 #include <string.h>
 
 #include <cerrno>
-#include <sstream>
+
+#include "launcher/job/text.h"
 
 namespace chainmail::launch {
 namespace {
@@ -27,10 +28,8 @@ Failure explain_late(const RankStartFailure& failure, std::chrono::milliseconds 
   } else {
     what = "its program " + path + " does not come from its file system (exec)";
   }
-  std::ostringstream seconds;
-  seconds << static_cast<double>(limit.count()) / 1000;
   return of_launcher("rank " + std::to_string(failure.rank) + " on host " + failure.host +
-                     " has not started within " + seconds.str() + " s: " + what +
+                     " has not started within " + seconds_text(limit) + ": " + what +
                      "; look at that file system there, or allow more time by --start-timeout");
 }
 

@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <asio/steady_timer.hpp>
 #include <cerrno>
-#include <sstream>
 
 #include "base/error.h"
+#include "launcher/job/text.h"
 #include "launcher/remote/bootstrap.h"
 
 namespace chainmail::launch {
@@ -81,9 +81,7 @@ void AgentLink::tick(bool was_late) {
   if (!hello_) {
     const bool is_patient = limits_.start.count() == 0;
     if (is_patient || std::chrono::steady_clock::now() - started_ < limits_.start) return;
-    std::ostringstream limit;
-    limit << static_cast<double>(limits_.start.count()) / 1000;
-    exit_text_ = "did not answer within " + limit.str() + " s";
+    exit_text_ = "did not answer within " + seconds_text(limits_.start);
     kill_process();
     return lose(exit_text_);
   }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "launcher/job/text.h"
 #include "launcher/tree/tree_shape.h"
 
 namespace chainmail::launch {
@@ -121,15 +122,11 @@ bool Agents::has_tree() const {
 }
 
 std::string Agents::children_text(std::uint32_t node) const {
-  constexpr std::size_t kMost = 8;
-  const std::vector<std::uint32_t>& children = nodes_[node].children;
-  if (children.empty()) return "";
-  std::string text = children.size() == 1 ? "; host " : "; hosts ";
-  for (std::size_t i = 0; i < std::min(children.size(), kMost); ++i) {
-    text += (i == 0 ? "" : ", ") + nodes_[children[i]].host;
-  }
-  if (children.size() > kMost) text += " and " + std::to_string(children.size() - kMost) + " more";
-  return text + (children.size() == 1 ? " was" : " were") +
+  std::vector<std::string> hosts;
+  for (const std::uint32_t child : nodes_[node].children) hosts.push_back(nodes_[child].host);
+  if (hosts.empty()) return "";
+  return (hosts.size() == 1 ? "; host " + hosts.front() + " was"
+                            : "; hosts " + listed(hosts) + " were") +
          " reached through it (--tree no reaches all from here)";
 }
 

@@ -3,10 +3,10 @@
 
 #include "launcher/controller/state/rank_table.h"
 
-#include <algorithm>
 #include <cerrno>
 
 #include "base/error.h"
+#include "launcher/job/text.h"
 
 namespace chainmail::launch {
 
@@ -44,14 +44,12 @@ std::string RankTable::name_of(std::uint32_t rank) const {
 }
 
 std::string RankTable::names_of(const std::vector<std::uint32_t>& ranks) const {
-  constexpr std::size_t kMost = 8;
   if (ranks.empty()) return "all ranks";
-  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  for (std::size_t i = 0; i < std::min(ranks.size(), kMost); ++i) {
-    text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]) + " on host " + host_of(ranks[i]);
+  std::vector<std::string> names;
+  for (const std::uint32_t rank : ranks) {
+    names.push_back(std::to_string(rank) + " on host " + host_of(rank));
   }
-  return ranks.size() > kMost ? text + " and " + std::to_string(ranks.size() - kMost) + " more"
-                              : text;
+  return (ranks.size() == 1 ? "rank " : "ranks ") + listed(names);
 }
 
 std::string RankTable::gone_text() const {

@@ -2,7 +2,6 @@
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
 #include <algorithm>
-#include <charconv>
 #include <filesystem>
 
 #include "launcher/files/text_file.h"
@@ -10,6 +9,7 @@
 #include "launcher/hosts/hostfile.h"
 #include "launcher/hosts/schedulers/schedulers.h"
 #include "launcher/job/options.h"
+#include "launcher/job/text.h"
 
 namespace chainmail::launch {
 namespace {
@@ -32,13 +32,8 @@ std::string named_file(const std::string& variable, const std::string& path) {
 std::optional<int> slots_in(const Environment& variables, const std::string& name) {
   const auto text = value_of(variables, name);
   if (!text) return std::nullopt;
-  int value = 0;
-  const char* end = text->data() + text->size();
-  const auto [stop, error] = std::from_chars(text->data(), end, value);
-  if (stop != end || error != std::errc() || value < 1 || value > kMaxSlotsPerHost) {
-    return std::nullopt;
-  }
-  return value;
+  const auto value = whole_number(*text);
+  return value && *value >= 1 && *value <= kMaxSlotsPerHost ? value : std::nullopt;
 }
 
 void give_slots(std::optional<int> slots, std::vector<Host>& hosts) {

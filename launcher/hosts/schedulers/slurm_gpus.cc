@@ -4,13 +4,13 @@
 #include "launcher/hosts/schedulers/slurm_gpus.h"
 
 #include <algorithm>
-#include <charconv>
 #include <chrono>
 #include <optional>
 #include <stdexcept>
 
 #include "launcher/hosts/host_text.h"
 #include "launcher/hosts/this_machine.h"
+#include "launcher/job/text.h"
 #include "launcher/process/command_output.h"
 
 namespace chainmail::launch {
@@ -22,11 +22,8 @@ constexpr std::size_t kMostOutput = std::size_t{4} << 20;
 // "gpu:2", "gpu:a100:2", without what stands in brackets; 0 for everything else.
 int gpus_in(std::string_view item) {
   if (item.rfind("gpu:", 0) != 0) return 0;
-  const std::string_view digits = item.substr(item.rfind(':') + 1);
-  int count = 0;
-  const auto [stop, error] = std::from_chars(digits.data(), digits.data() + digits.size(), count);
-  const bool is_number = error == std::errc() && stop == digits.data() + digits.size();
-  return is_number && count > 0 && count <= kMaxSlotsPerHost ? count : 0;
+  const int count = whole_number(item.substr(item.rfind(':') + 1)).value_or(0);
+  return count > 0 && count <= kMaxSlotsPerHost ? count : 0;
 }
 
 // "gpu:a100:2(IDX:0,3),shard:4(IDX:0-3)": commas inside of brackets separate nothing.
