@@ -140,7 +140,7 @@ void Controller::prepare_mpi() {
           [this](const std::string& cause) {
             // No rank is lost by this, but all of them will be.
             channel_.tell_ending(cause);
-            shutdown_.fail({std::nullopt, exit_code::kLauncherError, cause});
+            fail(cause);
           },
       .fail_rank =
           [this](std::uint32_t node, std::uint32_t rank, int code, const std::string& cause) {
@@ -153,28 +153,25 @@ void Controller::prepare_mpi() {
 }
 
 void Controller::prepare_staging() {
-  FileStaging::Callbacks callbacks;
-  callbacks.on_all_stored = [this] { on_hello(); };
-  callbacks.fail = [this](const std::string& cause) {
-    shutdown_.fail({std::nullopt, exit_code::kLauncherError, cause});
-  };
-  staging_ = std::make_unique<FileStaging>(job_.options, programs_, launcher_path_, job_.agents,
-                                           std::move(callbacks));
+  staging_ = std::make_unique<FileStaging>(
+      job_.options, programs_, launcher_path_, job_.agents,
+      FileStaging::Callbacks{[this] { on_hello(); }, [this](const auto& cause) { fail(cause); }});
 }
 
 void Controller::prepare_starts() {
-  AgentStarts::Callbacks callbacks;
-  callbacks.on_hello = [this] { on_hello(); };
-  callbacks.on_frame = [this](std::uint32_t node, const Frame& frame) { on_frame(node, frame); };
-  callbacks.on_lost = [this](std::uint32_t node, const std::string& reason) {
-    on_agent_lost(node, reason);
-  };
-  callbacks.say = [this](std::string line) { job_.say(std::move(line)); };
-  callbacks.fail = [this](std::string cause) {
-    shutdown_.fail({std::nullopt, exit_code::kLauncherError, std::move(cause)});
-  };
-  starts_ = std::make_unique<AgentStarts>(job_.io, job_.options, job_.placement, launcher_path_,
-                                          job_.agents, job_.events, std::move(callbacks));
+  starts_ = std::make_unique<AgentStarts>(
+      job_, launcher_path_,
+      AgentStarts::Callbacks{
+          .on_hello = [this] { on_hello(); },
+          .on_frame = [this](std::uint32_t node, const Frame& frame) { on_frame(node, frame); },
+          .on_lost = [this](std::uint32_t node,
+                            const std::string& reason) { on_agent_lost(node, reason); },
+          .fail = [this](const std::string& cause) { fail(cause); }});
+}
+
+// No rank is to blame.
+void Controller::fail(const std::string& cause) {
+  shutdown_.fail({std::nullopt, exit_code::kLauncherError, cause});
 }
 
 bool Controller::could_not_start() const noexcept {
@@ -262,47 +259,36 @@ StartOrder Controller::order_for(std::uint32_t node) const {
 void Controller::on_frame(std::uint32_t node, const Frame& frame) {
   switch (type_of(frame)) {
     case AgentMessage::kHeartbeat:
-      break;
+      return;
     case AgentMessage::kRankStarted:
-      members_.on_started(node, frame);
-      break;
+      return members_.on_started(node, frame);
     case AgentMessage::kInputTaken:
-      on_input_taken(node, frame);
-      break;
+      return on_input_taken(node, frame);
     case AgentMessage::kStartFailed:
-      on_start_failed(node, frame);
-      break;
+      return on_start_failed(node, frame);
     case AgentMessage::kRankExited:
-      members_.on_exited(node, decode_exit(frame.body));
-      break;
+      return members_.on_exited(node, decode_exit(frame.body));
     case AgentMessage::kRankStopped:
-      members_.on_stopped(node, frame);
-      break;
+      return members_.on_stopped(node, frame);
     case AgentMessage::kOutput:
-      on_output(node, frame);
-      break;
+      return on_output(node, frame);
     case AgentMessage::kRankBytes:
-      channel_.on_bytes(node, frame);
-      break;
+      return channel_.on_bytes(node, frame);
     case AgentMessage::kMpi:
       if (!mpi_) throw SystemError("agent protocol: MPI in a job without it", EPROTO);
-      mpi_->on_frame(node, frame);
-      break;
+      return mpi_->on_frame(node, frame);
     case AgentMessage::kTunnelOutput:
     case AgentMessage::kTunnelEnded:
     case AgentMessage::kTunnelNoImage:
       if (job_.agents.tunnels().on_frame(node, frame)) shutdown_.reap_agents();
-      break;
+      return;
     case AgentMessage::kPreload:
-      staging_->on_frame(node, frame);
-      break;
+      return staging_->on_frame(node, frame);
     case AgentMessage::kSignalled:
-      signals_.on_frame(node, frame);
-      break;
+      return signals_.on_frame(node, frame);
     case AgentMessage::kAllExited:
       job_.agents[node].all_exited = true;
-      shutdown_.on_ranks_gone();
-      break;
+      return shutdown_.on_ranks_gone();
     default:  // a number from outside, any value
       throw SystemError("agent protocol: message for an agent came to the controller", EPROTO);
   }
@@ -322,11 +308,8 @@ void Controller::on_input_taken(std::uint32_t node, const Frame& frame) {
   BodyReader body(frame.body);
   const std::uint32_t rank = job_.ranks.checked(node, body.u32());
   if (!input_) return;
-  if (body.u8() != 0) {
-    input_->on_taken(rank);
-  } else {
-    input_->on_gone(rank);
-  }
+  if (body.u8() != 0) return input_->on_taken(rank);
+  input_->on_gone(rank);
 }
 
 void Controller::on_start_failed(std::uint32_t node, const Frame& frame) {

@@ -74,6 +74,7 @@ class Controller {
   void on_start_failed(std::uint32_t node, const internal::Frame& frame);
   void on_agent_lost(std::uint32_t node, const std::string& reason);
 
+  void fail(const std::string& cause);
   void beat();
   void remove_stale_folders();
   int finish_output();

@@ -6,6 +6,7 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "launcher/job/text.h"
 #include "launcher/process/signals.h"
@@ -28,10 +29,6 @@ constexpr milliseconds kInterruptGrace{5000};
 constexpr milliseconds kTerminateGrace{30000};
 // What sends a signal to every process of a job takes no longer.
 constexpr milliseconds kOneSignal{1000};
-
-milliseconds grace_after(int signal_number) {
-  return signal_number == SIGINT ? kInterruptGrace : kTerminateGrace;
-}
 
 }  // namespace
 
@@ -98,18 +95,11 @@ void Shutdown::report_failure() {
   members["code"] = failure.exit_code;
   members["cause"] = failure.cause;
   job_.events.record("verdict", members);
-  if (!failure.rank) {
-    job_.say("launcher: " + failure.cause);
-    return;
-  }
+  if (!failure.rank) return job_.say("launcher: " + failure.cause);
   const std::uint32_t rank = *failure.rank;
-  std::string text =
-      "launcher: " + job_.ranks.name_of(rank) + " " + failure.cause + first_cause(failure);
-  const RankTable::Rank& failed = job_.ranks[rank];
-  if (!failed.last_error_lines.is_empty()) {
-    text += "; the last lines of its stderr:" + failed.last_error_lines.quoted();
-  }
-  job_.say(text);
+  const LastLines& lines = job_.ranks[rank].last_error_lines;
+  job_.say("launcher: " + job_.ranks.name_of(rank) + " " + failure.cause + first_cause(failure) +
+           (lines.is_empty() ? "" : "; the last lines of its stderr:" + lines.quoted()));
 }
 
 // What others said of another rank than the one that is named as the root cause: it has ended
@@ -129,58 +119,41 @@ bool Shutdown::may_start_anew() const {
 
 // Whether an agent that was told to leave has done so.
 void Shutdown::look_for_silent_host() {
-  for (std::uint32_t i = 0; i < job_.agents.size(); ++i) {
-    if (!job_.agents[i].link) continue;
-    const std::string reason = job_.agents[i].link->why_not_left();
+  for (const Agents::Node& node : job_.agents) {
+    const std::string reason = node.link ? node.link->why_not_left() : "";
     if (reason.empty()) continue;
-    job_.events.record("host_lost", {{"host", job_.agents[i].host}, {"cause", reason}});
+    job_.events.record("host_lost", {{"host", node.host}, {"cause", reason}});
     has_lost_host_ = true;
-    root_cause_.add({std::nullopt, exit_code::kLauncherError,
-                     "lost host " + job_.agents[i].host + ": " + reason});
+    root_cause_.add(
+        {std::nullopt, exit_code::kLauncherError, "lost host " + node.host + ": " + reason});
   }
-}
-
-// For ranks on a host out of reach.
-std::chrono::seconds Shutdown::ending_time() const {
-  return std::chrono::ceil<std::chrono::seconds>(job_.options.lease.value_or(kDefaultLease) +
-                                                 kHeartbeatInterval);
 }
 
 void Shutdown::interrupt(int signal_number) {
   was_interrupted_ = true;
   // Whoever signals everything of the job means one end, with its grace.
   if (std::chrono::steady_clock::now() - agents_signal_at_ < kOneSignal) return;
-  switch (phase_) {
-    case Phase::kStarting:
-    case Phase::kRunning:
-      break;
-    case Phase::kNotifying:
-      // The job ends by a failure already, whose code and message stand; this only hurries it.
-      return enter(Phase::kTerminating, kill_after_);
-    case Phase::kTerminating:
-      return enter(Phase::kKilling, kKillTime);
-    case Phase::kKilling:
-    case Phase::kAbandoning:
-    case Phase::kOver:
-      return;
-  }
-  stop_for(signal_number == SIGINT ? "Ctrl-C" : signal_name(signal_number),
-           exit_code::kSignalBase + signal_number,
-           job_.options.grace.value_or(grace_after(signal_number)));
+  // Of a job that ends already, the code and the message stand; this only hurries it.
+  if (phase_ == Phase::kNotifying || phase_ == Phase::kTerminating) return next_phase();
+  stop_for_signal(signal_number == SIGINT ? "Ctrl-C" : signal_name(signal_number), signal_number);
 }
 
 void Shutdown::interrupt_from(std::uint32_t node, int signal_number) {
   if (!is_starting() && !is_running()) return;
   was_interrupted_ = true;
   agents_signal_at_ = std::chrono::steady_clock::now();
-  stop_for(signal_name(signal_number) + " to the agent on host " + job_.agents[node].host,
-           exit_code::kSignalBase + signal_number,
-           job_.options.grace.value_or(grace_after(signal_number)));
+  stop_for_signal(signal_name(signal_number) + " to the agent on host " + job_.agents[node].host,
+                  signal_number);
+}
+
+void Shutdown::stop_for_signal(const std::string& reason, int signal_number) {
+  const milliseconds grace = signal_number == SIGINT ? kInterruptGrace : kTerminateGrace;
+  stop_for(reason, exit_code::kSignalBase + signal_number, job_.options.grace.value_or(grace));
 }
 
 void Shutdown::stop_for(const std::string& reason, int exit_code, milliseconds grace) {
   // A job that is ending already has its reason and its shorter time limits.
-  if (phase_ != Phase::kStarting && phase_ != Phase::kRunning) return;
+  if (!is_starting() && !is_running()) return;
   if (!decided_code_) {
     decided_code_ = exit_code;
     job_.say("launcher: " + reason + ": ending the job");
@@ -229,7 +202,10 @@ void Shutdown::next_phase() {
     case Phase::kKilling:
       return leave();
     case Phase::kAbandoning:
-      return all_told_to_leave_ ? abandon() : leave_with_the_rest();
+      if (std::exchange(all_told_to_leave_, true)) return abandon();
+      // Somebody does not leave, and those through whom he is reached wait for him.
+      job_.agents.tell_to_leave(true);
+      return wait_for_next_phase(kParentLeaveTime);
     case Phase::kStarting:
     case Phase::kRunning:
     case Phase::kOver:
@@ -257,13 +233,6 @@ void Shutdown::leave() {
   finish_if_gone();
 }
 
-// Somebody does not leave, and those through whom he is reached wait for him.
-void Shutdown::leave_with_the_rest() {
-  all_told_to_leave_ = true;
-  job_.agents.tell_to_leave(true);
-  wait_for_next_phase(kParentLeaveTime);
-}
-
 void Shutdown::reap_agents() {
   job_.agents.reap();
   finish_if_gone();
@@ -285,6 +254,9 @@ void Shutdown::finish_if_gone() {
 
 void Shutdown::abandon() {
   report_failure();
+  // For ranks on a host out of reach.
+  const auto ending_time = std::chrono::ceil<std::chrono::seconds>(
+      job_.options.lease.value_or(kDefaultLease) + kHeartbeatInterval);
   for (Agents::Node& node : job_.agents) {
     if (!node.link || node.link->reap()) continue;
     node.link->kill_process();
@@ -296,7 +268,7 @@ void Shutdown::abandon() {
                        " have ended, but the connection to it does not; it is given up"
                  : "launcher: host " + node.host +
                        " does not answer; what runs there ends by itself within " +
-                       std::to_string(ending_time().count()) + " s");
+                       std::to_string(ending_time.count()) + " s");
   }
   phase_ = Phase::kOver;
   job_.io.stop();

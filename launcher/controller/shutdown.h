@@ -73,12 +73,11 @@ class Shutdown {
   void report_failure();
   std::string first_cause(const Failure& failure) const;
   void look_for_silent_host();
-  std::chrono::seconds ending_time() const;
+  void stop_for_signal(const std::string& reason, int signal_number);
   void enter(Phase phase, Milliseconds next_after);
   void wait_for_next_phase(Milliseconds next_after);
   void next_phase();
   void leave();
-  void leave_with_the_rest();
   void finish_if_gone();
   void abandon();
 

@@ -49,7 +49,10 @@ void SignalRelay::wait() {
       // Stopped, the launcher would be taken for dead by its agents.
       job_.say("launcher: a job cannot be suspended; the signal is ignored");
     } else if (is_passed_signal(number)) {
-      pass(number);
+      if (!agents_.has(number)) {
+        own_.add(number);
+        spread(number, {}, false);
+      }
     } else {
       shutdown_.interrupt(number);
     }
@@ -67,25 +70,17 @@ void SignalRelay::on_frame(std::uint32_t node, const internal::Frame& frame) {
   const auto number = static_cast<int>(body.u32());
   const bool has_passed_it = body.u8() != 0;
   if (ignores(number)) return;
-  if (is_passed_signal(number)) return pass_from(node, number, has_passed_it);
+  if (is_passed_signal(number)) {
+    // Slurm signals a step's tasks, which are agents, or some of them; all ranks are meant.
+    if (own_.has(number) || agents_.has(number)) return;
+    agents_.add(number);
+    return spread(number, node, has_passed_it);
+  }
   if (number != SIGTERM && number != SIGINT && number != SIGHUP) {
     throw SystemError("agent protocol: signal " + std::to_string(number) + " is not for a job",
                       EPROTO);
   }
   shutdown_.interrupt_from(node, number);
-}
-
-void SignalRelay::pass(int number) {
-  if (agents_.has(number)) return;
-  own_.add(number);
-  spread(number, {}, false);
-}
-
-// Slurm signals a step's tasks, which are agents, or some of them; all ranks are meant.
-void SignalRelay::pass_from(std::uint32_t node, int number, bool has_passed_it) {
-  if (own_.has(number) || agents_.has(number)) return;
-  agents_.add(number);
-  spread(number, node, has_passed_it);
 }
 
 // `origin`: the node whose agent has told of it.

@@ -38,8 +38,6 @@ class SignalRelay {
  private:
   void wait();
   bool ignores(int number) const;
-  void pass(int number);
-  void pass_from(std::uint32_t node, int number, bool has_passed_it);
   void spread(int number, std::optional<std::uint32_t> origin, bool has_passed_it);
 
   JobState& job_;

@@ -88,11 +88,16 @@ void RankChannel::on_message(std::uint32_t rank, const Frame& frame) {
   if (StoreServer::handles(frame.type)) return store_.handle(rank, frame);
   switch (frame.type) {
     case JobMessage::kHello:
-      return welcome(rank);
+      has_listeners_ = true;
+      return job_.agents.send(job_.ranks[rank].node, AgentMessage::kWelcomeRank,
+                              BodyWriter().u32(rank).take());
     case JobMessage::kGroupFailed:
       return on_group_failed(rank, frame);
-    case JobMessage::kStep:
-      return on_step(rank, frame);
+    case JobMessage::kStep: {
+      BodyReader body(frame.body);
+      const std::uint64_t steps = body.u64();
+      return callbacks_.on_step(rank, {steps, body.u64()});
+    }
     default:  // a number from outside, any value
       throw SystemError("message of type " + std::to_string(static_cast<unsigned>(frame.type)) +
                             " is not for the launcher",
@@ -115,20 +120,6 @@ void RankChannel::on_group_failed(std::uint32_t rank, const Frame& frame) {
     callbacks_.on_blame(Blame{static_cast<std::uint32_t>(first), message});
   }
   tell(JobMessage::kNewsGroupFailed, rank, BodyWriter().u32(rank).take() + frame.body);
-}
-
-void RankChannel::on_step(std::uint32_t rank, const Frame& frame) {
-  BodyReader body(frame.body);
-  Progress progress;
-  progress.steps = body.u64();
-  progress.operations = body.u64();
-  callbacks_.on_step(rank, progress);
-}
-
-void RankChannel::welcome(std::uint32_t rank) {
-  has_listeners_ = true;
-  job_.agents.send(job_.ranks[rank].node, AgentMessage::kWelcomeRank,
-                   BodyWriter().u32(rank).take());
 }
 
 void RankChannel::send(std::uint32_t rank, JobMessage type, std::string body) {

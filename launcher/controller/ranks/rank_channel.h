@@ -58,8 +58,6 @@ class RankChannel {
  private:
   void on_message(std::uint32_t rank, const internal::Frame& frame);
   void on_group_failed(std::uint32_t rank, const internal::Frame& frame);
-  void on_step(std::uint32_t rank, const internal::Frame& frame);
-  void welcome(std::uint32_t rank);
   void send(std::uint32_t rank, internal::JobMessage type, std::string body);
   void tell(internal::JobMessage type, std::uint32_t except, const std::string& body);
 

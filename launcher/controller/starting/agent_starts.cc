@@ -2,7 +2,6 @@
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
 #include "launcher/controller/starting/agent_starts.h"
-#include "launcher/command_line/parse.h"
 
 #include <algorithm>
 #include <asio/post.hpp>
@@ -12,6 +11,7 @@
 
 #include "base/bytes.h"
 #include "base/error.h"
+#include "launcher/command_line/parse.h"
 #include "launcher/remote/agent_starter.h"
 #include "launcher/remote/bootstrap.h"
 #include "launcher/remote/rsh_command.h"
@@ -41,27 +41,22 @@ std::string last_word(const AgentLink& link) {
 
 }  // namespace
 
-AgentStarts::AgentStarts(asio::io_context& io, const Options& options, const Placement& placement,
-                         std::string launcher_path, Agents& agents, EventLog& events,
-                         Callbacks callbacks)
-    : io_(io),
-      options_(options),
-      placement_(placement),
+AgentStarts::AgentStarts(JobState& job, std::string launcher_path, Callbacks callbacks)
+    : job_(job),
+      agents_(job.agents),
       launcher_path_(std::move(launcher_path)),
-      agents_(agents),
-      events_(events),
       callbacks_(std::move(callbacks)),
-      report_timer_(io) {}
+      report_timer_(job.io) {}
 
 // All commands are known before the first is run: bad usage starts nothing.
 void AgentStarts::start() {
-  const std::vector<std::string> shell = remote_shell_of(options_);
+  const std::vector<std::string> shell = remote_shell_of(job_.options);
   AgentStarter starter(shell, launcher_path_);
   for (std::uint32_t node = 0; node < agents_.size(); ++node) {
     const std::string marker = "chainmail-" + internal::to_hex(internal::random_bytes(8));
-    agents_[node].start = starter.start_on(placement_.nodes[node], marker);
+    agents_[node].start = starter.start_on(job_.placement.nodes[node], marker);
   }
-  agents_.plan(options_.tree_width, is_ssh(shell.front()));
+  agents_.plan(job_.options.tree_width, is_ssh(shell.front()));
   start_from(0);
 }
 
@@ -74,7 +69,7 @@ void AgentStarts::start_from(std::uint32_t node) {
     if (agents_[node].parent || agents_[node].link) continue;
     start_one(node);
     if (std::chrono::steady_clock::now() < end) continue;
-    asio::post(io_, [this, node] { start_from(node + 1); });
+    asio::post(job_.io, [this, node] { start_from(node + 1); });
     return;
   }
 }
@@ -82,36 +77,29 @@ void AgentStarts::start_from(std::uint32_t node) {
 void AgentStarts::start_one(std::uint32_t node) {
   Agents::Node& started = agents_[node];
   const std::string& host = started.host;
-  AgentLink::Callbacks callbacks;
-  callbacks.on_hello = [this, node, &host](const AgentHello& hello) {
-    events_.record("agent_up", {{"host", host}, {"pid", hello.pid}, {"cores", hello.cores}});
-    start_children_of(node);
-    callbacks_.on_hello();
-  };
-  callbacks.on_frame = [this, node](const internal::Frame& frame) {
-    callbacks_.on_frame(node, frame);
-  };
-  callbacks.on_lost = [this, node](const std::string& reason) { callbacks_.on_lost(node, reason); };
-  callbacks.on_error_line = [this, &host](const std::string& line) {
-    callbacks_.say("[" + host + "] " + line);
-  };
-  callbacks.on_note = [this, &host](const std::string& note) { tell_not_run(host, note); };
+  AgentLink::Callbacks callbacks{
+      .on_hello = [this, node](const AgentHello& hello) { on_hello(node, hello); },
+      .on_frame = [this, node](const auto& frame) { callbacks_.on_frame(node, frame); },
+      .on_lost = [this, node](const std::string& reason) { callbacks_.on_lost(node, reason); },
+      .on_error_line = [this,
+                        &host](const std::string& line) { job_.say("[" + host + "] " + line); },
+      .on_note = [this, &host](const std::string& note) { tell_not_run(host, note); }};
   agents_.set_link_aside(node);
   ++started.starts;
   EventLog::Members members = {{"host", host}, {"attempt", started.starts}};
   if (started.parent) members["through"] = agents_[*started.parent].host;
-  events_.record("agent_starting", members);
+  job_.events.record("agent_starting", members);
   try {
     std::unique_ptr<AgentProcess> process;
     if (started.parent) {
       process = agents_.tunnels().open(*started.parent, started.start);
     } else {
-      process = std::make_unique<LocalAgentProcess>(io_, started.start, descriptors_.before());
+      process = std::make_unique<LocalAgentProcess>(job_.io, started.start, descriptors_.before());
     }
-    started.link =
-        std::make_unique<AgentLink>(io_, started.start, std::move(process), std::move(callbacks),
-                                    AgentLimits{options_.lease.value_or(kDefaultLease),
-                                                options_.start_timeout.value_or(kLoginLimit)});
+    started.link = std::make_unique<AgentLink>(
+        job_.io, started.start, std::move(process), std::move(callbacks),
+        AgentLimits{job_.options.lease.value_or(kDefaultLease),
+                    job_.options.start_timeout.value_or(kLoginLimit)});
   } catch (const SystemError& error) {
     callbacks_.fail("cannot start the agent on host " + host + ": " + error.what() +
                     (error.native_code() == EMFILE
@@ -123,11 +111,13 @@ void AgentStarts::start_one(std::uint32_t node) {
   }
 }
 
-void AgentStarts::start_children_of(std::uint32_t node) {
+void AgentStarts::on_hello(std::uint32_t node, const AgentHello& hello) {
+  job_.events.record("agent_up",
+                     {{"host", agents_[node].host}, {"pid", hello.pid}, {"cores", hello.cores}});
   for (const std::uint32_t other : agents_[node].children) {
-    if (is_over_) return;
-    start_one(other);
+    if (!is_over_) start_one(other);
   }
+  callbacks_.on_hello();
 }
 
 bool AgentStarts::try_again(std::uint32_t node) {
@@ -141,7 +131,8 @@ bool AgentStarts::start_later(std::uint32_t node) {
   if (starts >= worthwhile_tries(agents_[node].link->error_output())) return false;
   const int longest = 500 << std::min(starts, 4);
   const auto share = static_cast<unsigned char>(internal::random_bytes(1).front());
-  auto timer = std::make_shared<asio::steady_timer>(io_, milliseconds(200 + longest * share / 256));
+  auto timer =
+      std::make_shared<asio::steady_timer>(job_.io, milliseconds(200 + longest * share / 256));
   timer->async_wait([this, timer, node](const asio::error_code& error) {
     if (!error && !is_over_) start_one(node);
   });
@@ -155,7 +146,7 @@ bool AgentStarts::start_from_here(std::uint32_t node) {
     return false;  // the host was reached, and is what is wrong
   }
   if (!std::exchange(has_told_detour_, true)) {
-    callbacks_.say(
+    job_.say(
         "launcher: host " + agents_[node].host + " cannot be reached from host " +
         agents_[*agents_[node].parent].host + " (" + last_word(link) +
         "); it is started from here, and so is every other host with which that happens. To start "
@@ -163,7 +154,7 @@ bool AgentStarts::start_from_here(std::uint32_t node) {
         "host keys known); --tree no does not try");
   }
   agents_.take_from_parent(node);
-  asio::post(io_, [this, node] {
+  asio::post(job_.io, [this, node] {
     if (!is_over_) start_one(node);
   });
   return true;
@@ -172,10 +163,10 @@ bool AgentStarts::start_from_here(std::uint32_t node) {
 // Once: hosts of a cluster are alike.
 void AgentStarts::tell_not_run(const std::string& host, std::string note) {
   if (std::exchange(has_told_not_run_, true)) return;
-  callbacks_.say("launcher: host " + host + ": " + without_controls(std::move(note)) +
-                 "; the launcher has sent itself there instead. To have that one run, let nobody "
-                 "but root or yourself own it and the folders it lies in, and nobody else write "
-                 "there (chown, chmod go-w)");
+  job_.say("launcher: host " + host + ": " + without_controls(std::move(note)) +
+           "; the launcher has sent itself there instead. To have that one run, let nobody "
+           "but root or yourself own it and the folders it lies in, and nobody else write "
+           "there (chown, chmod go-w)");
 }
 
 // Hosts that are down mostly fail together; whoever has to mend them wants to know them all.
@@ -184,15 +175,15 @@ void AgentStarts::give_up(std::uint32_t node) {
   if (is_over_) return;
   const AgentLink& link = *agents_[node].link;
   StartFailure failure{
-      placement_.nodes[node],
-      link.start().is_local() ? std::vector<std::string>() : remote_shell_of(options_),
+      job_.placement.nodes[node],
+      link.start().is_local() ? std::vector<std::string>() : remote_shell_of(job_.options),
       launcher_path_,
       link.exit_text(),
       link.exit_code(),
       link.error_output(),
       ""};
   const std::string& host = agents_[node].host;
-  if (options_.hosts == host) failure.hint = "if a file was meant: there is no file " + host;
+  if (job_.options.hosts == host) failure.hint = "if a file was meant: there is no file " + host;
   is_refused_ = is_refused_ || !may_pass(link.error_output());
   failures_.push_back(explain(failure));
   const bool others_start =

@@ -9,17 +9,13 @@
 
 #pragma once
 
-#include <asio/io_context.hpp>
 #include <asio/steady_timer.hpp>
 #include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
 
-#include "launcher/controller/state/agents.h"
-#include "launcher/controller/state/event_log.h"
-#include "launcher/job/options.h"
-#include "launcher/placement/placement.h"
+#include "launcher/controller/state/job_state.h"
 #include "launcher/process/child_process.h"
 
 namespace chainmail::launch {
@@ -31,13 +27,11 @@ class AgentStarts {
     std::function<void(std::uint32_t node, const internal::Frame& frame)> on_frame;
     /// The agent is out of reach, before its hello or after.
     std::function<void(std::uint32_t node, const std::string& reason)> on_lost;
-    std::function<void(std::string line)> say;
     /// The job cannot start.
-    std::function<void(std::string cause)> fail;
+    std::function<void(const std::string& cause)> fail;
   };
 
-  AgentStarts(asio::io_context& io, const Options& options, const Placement& placement,
-              std::string launcher_path, Agents& agents, EventLog& events, Callbacks callbacks);
+  AgentStarts(JobState& job, std::string launcher_path, Callbacks callbacks);
 
   /// Throws UsageError before the first one is started.
   void start();
@@ -53,18 +47,15 @@ class AgentStarts {
  private:
   void start_from(std::uint32_t node);
   void start_one(std::uint32_t node);
-  void start_children_of(std::uint32_t node);
+  void on_hello(std::uint32_t node, const AgentHello& hello);
   bool start_later(std::uint32_t node);
   bool start_from_here(std::uint32_t node);
   void tell_not_run(const std::string& host, std::string note);
   void report();
 
-  asio::io_context& io_;
-  const Options& options_;
-  const Placement& placement_;
-  std::string launcher_path_;
+  JobState& job_;
   Agents& agents_;
-  EventLog& events_;
+  std::string launcher_path_;
   Callbacks callbacks_;
   RaisedFileLimit descriptors_;
   asio::steady_timer report_timer_;
