@@ -21,11 +21,9 @@
 #include "base/deadline.h"
 #include "base/error.h"
 #include "launcher/channel/frame_channel.h"
-#include "launcher/files/stale_folders.h"
-#include "launcher/mpi/service/mpi_directories.h"
+#include "launcher/files/agent_folders.h"
 #include "launcher/process/children.h"
 #include "launcher/process/fork_exec.h"
-#include "launcher/staging/preload_store.h"
 
 namespace chainmail::launch {
 namespace {
@@ -107,11 +105,6 @@ int exit_code_of(int status) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-void remove_folders_of(const std::string& marker) {
-  remove_mpi_directories({marker});
-  remove_preloaded({marker});
-}
-
 // A program's name is in its command line, too.
 void take_name(const char* name, std::span<char> arguments) {
   prctl(PR_SET_NAME, name);
@@ -122,16 +115,11 @@ void take_name(const char* name, std::span<char> arguments) {
 // What earlier jobs have left on this machine. Some file systems take their time.
 void start_sweep() {
   const pid_t parent = getpid();
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  sigprocmask(SIG_SETMASK, &all, &before);
-  if (fork() != 0) {
-    sigprocmask(SIG_SETMASK, &before, nullptr);
-    return;
+  {
+    const SignalsBlocked blocked;
+    if (fork() != 0) return;
+    process_below = 0;  // signals are for the agent, and not from here
   }
-  process_below = 0;  // signals are for the agent, and not from here
-  sigprocmask(SIG_SETMASK, &before, nullptr);
   die_with(parent, SIGKILL);
   (void)!nice(19);                          // the ranks that start meanwhile come first
   (void)dup2(STDIN_FILENO, STDERR_FILENO);  // the remote shell waits for its end
@@ -164,7 +152,7 @@ int wait_for_end_of(pid_t below) {
   end_slow_children();
   group.remove();
   // Only an agent that was killed leaves any.
-  if (WIFSIGNALED(status)) remove_folders_of(marker);
+  if (WIFSIGNALED(status)) remove_agent_folders({marker});
   _exit(exit_code_of(status));
 }
 
@@ -179,7 +167,7 @@ int wait_for_end_of(pid_t below) {
     }
     group.kill_all();
     end_slow_children();
-    remove_folders_of(marker);
+    remove_agent_folders({marker});
   }
   group.remove();
   _exit(exit_code_of(status));

@@ -46,11 +46,11 @@ class ByteTransport {
 class ByteStream : public ByteTransport, public std::enable_shared_from_this<ByteStream> {
  public:
   struct Callbacks {
-    std::function<void(std::span<const std::byte>)> on_bytes;
+    std::function<void(std::span<const std::byte>)> on_bytes = {};
     /// Once, when the other side has closed or failed; not after close().
-    std::function<void(const std::string& reason)> on_end;
+    std::function<void(const std::string& reason)> on_end = {};
     /// After a write when the queue has become empty.
-    std::function<void()> on_drained;
+    std::function<void()> on_drained = {};
   };
 
   /// `in` and `out` may be duplicates of one socket; either may be missing.

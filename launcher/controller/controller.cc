@@ -15,12 +15,11 @@
 
 #include "base/error.h"
 #include "launcher/controller/starting/rank_start_failure.h"
+#include "launcher/files/agent_folders.h"
 #include "launcher/hosts/this_machine.h"
 #include "launcher/job/environment.h"
-#include "launcher/mpi/service/mpi_directories.h"
 #include "launcher/mpi/service/pmix_helper.h"
 #include "launcher/process/children.h"
-#include "launcher/staging/preload_store.h"
 
 namespace chainmail::launch {
 namespace {
@@ -98,8 +97,7 @@ int Controller::run(std::optional<std::chrono::milliseconds> time_left) {
 void Controller::remove_stale_folders() {
   std::vector<std::string> markers;
   for (const Agents::Node& node : job_.agents) markers.push_back(node.start.marker);
-  remove_mpi_directories(markers);
-  remove_preloaded(markers);
+  remove_agent_folders(markers);
 }
 
 // The exit code.

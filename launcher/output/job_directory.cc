@@ -17,7 +17,6 @@
 #include <vector>
 
 #include "launcher/files/agent_folders.h"
-#include "launcher/files/stale_folders.h"
 #include "launcher/files/trusted_path.h"
 #include "launcher/process/children.h"
 #include "launcher/process/fork_exec.h"
@@ -25,8 +24,6 @@
 
 namespace chainmail::launch {
 namespace {
-
-using internal::UniqueFd;
 
 // Of this program, by exec: a copy of this process would hold the job's secret. Its command line
 // has no name of ours in it, so that whoever ends all that has leaves it.
@@ -61,16 +58,15 @@ std::string JobDirectory::parent() {
 const std::string& JobDirectory::make() {
   if (std::exchange(has_tried_, true)) return path_;
   const std::string parent = JobDirectory::parent();
-  std::array<int, 2> ends{};
-  if (parent.empty() || pipe2(ends.data(), O_CLOEXEC) != 0) return path_;
-  const UniqueFd parent_lives(ends[0]);
-  alive_.reset(ends[1]);
+  if (parent.empty()) return path_;
+  Pipe pipe;
+  alive_ = std::move(pipe.write_end);
   std::string path =
       parent + "/" + kPrefix + std::to_string(getpid()) + "." + own_tag() + ".XXXXXX";
   if (path.size() > PIPE_BUF || mkdtemp(path.data()) == nullptr) return path_;
   const auto length = static_cast<ssize_t>(path.size());
   const bool is_told = ::write(alive_.get(), path.data(), path.size()) == length;
-  remover_ = is_told ? start_remover(parent_lives.get()) : -1;
+  remover_ = is_told ? start_remover(pipe.read_end.get()) : -1;
   if (remover_ < 0) {
     remove_folder(path);
   } else {

@@ -25,7 +25,8 @@ class JobDirectory {
   JobDirectory(const JobDirectory&) = delete;
   JobDirectory& operator=(const JobDirectory&) = delete;
 
-  /// Makes it unless it is there; its path, or an empty one where none can be made.
+  /// Makes it unless it is there; its path, or an empty one where none can be made. Throws
+  /// SystemError where no pipe can be had.
   const std::string& make();
   /// Where the folders of all jobs on this machine are, and how their names begin; empty where
   /// nobody but this user must be able to replace them, and there is no such folder.

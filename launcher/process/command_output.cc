@@ -12,6 +12,8 @@
 #include <cerrno>
 #include <utility>
 
+#include "launcher/process/signals.h"
+
 namespace chainmail::launch {
 namespace {
 
@@ -79,9 +81,9 @@ bool RunningCommand::has_ended() {
   if (child_.pid > 0 && waitpid(child_.pid, &status, WNOHANG) != child_.pid) return false;
   child_.pid = 0;
   if (!WIFEXITED(status)) {
-    output_.failure = "was killed by signal " + std::to_string(WTERMSIG(status));
+    output_.failure = end_text(true, WTERMSIG(status));
   } else if (WEXITSTATUS(status) != 0) {
-    output_.failure = "exited with code " + std::to_string(WEXITSTATUS(status));
+    output_.failure = end_text(false, WEXITSTATUS(status));
   }
   return true;
 }

@@ -62,18 +62,8 @@ std::vector<char*> pointers_to(std::vector<std::string>& words) {
   return pointers;
 }
 
-sigset_t fork_detail::block_all_signals() noexcept {
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  return before;
-}
-
-Forked fork_detail::after_fork(pid_t pid, const sigset_t& blocked_before) noexcept {
-  const int error = errno;
-  pthread_sigmask(SIG_SETMASK, &blocked_before, nullptr);
-  if (pid < 0) return {-1, error};
+Forked fork_detail::after_fork(pid_t pid) noexcept {
+  if (pid < 0) return {-1, errno};
   setpgid(pid, pid);  // in both processes, whichever comes first
   return {pid, 0};
 }

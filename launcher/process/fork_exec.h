@@ -47,10 +47,8 @@ struct Forked {
 };
 
 namespace fork_detail {
-/// Blocks all signals; returns what was blocked before.
-[[nodiscard]] sigset_t block_all_signals() noexcept;
-/// In the parent: undoes that and gives the child a process group of its own.
-[[nodiscard]] Forked after_fork(pid_t pid, const sigset_t& blocked_before) noexcept;
+/// In the parent: gives the child a process group of its own.
+[[nodiscard]] Forked after_fork(pid_t pid) noexcept;
 /// As fork(), into the control group (v2) of that folder; see fork_beside(). The first of the two
 /// ways that can be gone.
 [[nodiscard]] pid_t fork_into(int group) noexcept;
@@ -67,13 +65,13 @@ namespace fork_detail {
 /// so that none runs our handlers in the child.
 template <typename Child>
 [[nodiscard]] Forked fork_to_exec(const Child& child) {
-  const sigset_t before = fork_detail::block_all_signals();
+  const SignalsBlocked blocked;
   const pid_t pid = vfork();
   if (pid == 0) {
     child();
     _exit(127);
   }
-  return fork_detail::after_fork(pid, before);
+  return fork_detail::after_fork(pid);
 }
 
 /// fork(): this process goes on at once, whatever the child waits for. Of a process with one
@@ -83,13 +81,13 @@ template <typename Child>
 /// is unknown to pthread_atfork's handlers, and its pthread_self() stands for its parent's thread.
 template <typename Child>
 [[nodiscard]] Forked fork_beside(const Child& child, int group = -1) {
-  const sigset_t before = fork_detail::block_all_signals();
+  const SignalsBlocked blocked;
   const pid_t pid = group < 0 ? fork() : fork_detail::fork_into(group);
   if (pid == 0) {
     child();
     _exit(127);
   }
-  return fork_detail::after_fork(pid, before);
+  return fork_detail::after_fork(pid);
 }
 
 /// In the child: a process group of its own, `death_signal` when `parent` dies (or has died), no

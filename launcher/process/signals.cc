@@ -28,6 +28,11 @@ std::string signal_name(int number) {
   return name == nullptr ? "signal " + std::to_string(number) : std::string("SIG") + name;
 }
 
+std::string end_text(bool by_signal, int value) {
+  if (!by_signal) return "exited with code " + std::to_string(value);
+  return "was killed by signal " + std::to_string(value) + " (" + strsignal(value) + ")";
+}
+
 void ignore_passed_signals() noexcept {
   for (const int number : kPassedSignals) signal(number, SIG_IGN);
 }

@@ -26,6 +26,9 @@ inline constexpr int kPassedSignals[] = {SIGUSR1, SIGUSR2, SIGWINCH};
 /// "SIGTERM", "signal 77".
 [[nodiscard]] std::string signal_name(int number);
 
+/// How a process ended: "exited with code 3", "was killed by signal 9 (Killed)".
+[[nodiscard]] std::string end_text(bool by_signal, int value);
+
 /// Also in a child that is about to exec: it and what it starts ignore them.
 void ignore_passed_signals() noexcept;
 

@@ -10,9 +10,7 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
-#include <new>
 #include <numeric>
 #include <utility>
 
@@ -23,17 +21,6 @@
 
 namespace chainmail::launch {
 namespace {
-
-constexpr const char* kKind = ".job.";
-
-// The home directory where nothing else takes them.
-std::vector<std::string> candidates() {
-  std::vector<std::string> folders = scratch_folders();
-  if (const char* home = std::getenv("HOME"); home != nullptr && *home != '\0') {
-    folders.emplace_back(home);
-  }
-  return folders;
-}
 
 // Empty, or why the files cannot go there. Whoever could rename our folder could have ranks run
 // programs of his own.
@@ -46,7 +33,7 @@ std::string make_below(const std::string& parent, const std::string& marker, std
   const std::uint64_t left = std::uint64_t{space.f_bavail} * space.f_frsize;
   if (has_programs && (space.f_flag & ST_NOEXEC) != 0) return "forbids programs (noexec)";
   if (left < bytes) return "has " + size_text(left);
-  path = make_agent_folder(folder.path, marker, kKind);
+  path = make_agent_folder(folder.path, marker, kPreloadFolder);
   return path.empty() ? std::strerror(errno) : "";
 }
 
@@ -60,7 +47,7 @@ std::string make_folder(const std::string& marker, const std::vector<PreloadedFi
   });
   std::string path;
   std::string why;
-  for (const std::string& parent : candidates()) {
+  for (const std::string& parent : agent_folder_parents()) {
     const std::string reason = make_below(parent, marker, bytes, has_programs, path);
     if (reason.empty()) return path;
     why += (why.empty() ? "" : ", ") + parent + " " + reason;
@@ -166,14 +153,6 @@ void PreloadStore::finish_file() {
                       EIO);
   }
   fd_.reset();  // or it could not be executed
-}
-
-void remove_preloaded(const std::vector<std::string>& markers) noexcept {
-  try {
-    for (const std::string& parent : candidates()) remove_agent_folders(parent, kKind, markers);
-  } catch (const std::bad_alloc&) {
-    // They stay.
-  }
 }
 
 }  // namespace chainmail::launch

@@ -54,7 +54,4 @@ class PreloadStore {
   bool has_failed_ = false;
 };
 
-/// Removes what agents with these markers have left on this machine. Never throws.
-void remove_preloaded(const std::vector<std::string>& markers) noexcept;
-
 }  // namespace chainmail::launch

@@ -4,23 +4,14 @@
 #include "launcher/tree/agent_process.h"
 
 #include <signal.h>
-#include <string.h>
 #include <sys/wait.h>
 
 #include <utility>
 
+#include "launcher/process/signals.h"
 #include "launcher/remote/starters.h"
 
 namespace chainmail::launch {
-
-AgentProcess::Exit exit_of(int wait_status) {
-  if (WIFEXITED(wait_status)) {
-    const int code = WEXITSTATUS(wait_status);
-    return {code, "exited with code " + std::to_string(code)};
-  }
-  const int number = WTERMSIG(wait_status);
-  return {-1, "was killed by signal " + std::to_string(number) + " (" + strsignal(number) + ")"};
-}
 
 LocalAgentProcess::LocalAgentProcess(asio::io_context& io, const AgentStart& start,
                                      const rlimit& descriptors)
@@ -42,10 +33,7 @@ std::shared_ptr<ByteTransport> LocalAgentProcess::connect(ByteStream::Callbacks 
 }
 
 void LocalAgentProcess::read_errors(std::function<void(std::span<const std::byte>)> on_bytes) {
-  ByteStream::Callbacks callbacks;
-  callbacks.on_bytes = std::move(on_bytes);
-  errors_ =
-      ByteStream::make(io_, std::move(child_.error), internal::UniqueFd(), std::move(callbacks));
+  errors_ = ByteStream::make(io_, std::move(child_.error), {}, {.on_bytes = std::move(on_bytes)});
   errors_->start();
 }
 
@@ -68,7 +56,8 @@ std::optional<AgentProcess::Exit> LocalAgentProcess::reap() {
   int status = 0;
   if (child_.pid < 0 || waitpid(child_.pid, &status, WNOHANG) != child_.pid) return std::nullopt;
   child_.pid = -1;
-  return exit_of(status);
+  if (!WIFEXITED(status)) return Exit{-1, end_text(true, WTERMSIG(status))};
+  return Exit{WEXITSTATUS(status), end_text(false, WEXITSTATUS(status))};
 }
 
 void LocalAgentProcess::kill() {

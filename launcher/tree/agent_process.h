@@ -45,9 +45,6 @@ class AgentProcess {
   virtual void kill() = 0;
 };
 
-/// Of a status of waitpid that is no stop.
-[[nodiscard]] AgentProcess::Exit exit_of(int wait_status);
-
 /// A child of this process.
 class LocalAgentProcess : public AgentProcess {
  public:

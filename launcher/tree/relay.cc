@@ -20,12 +20,7 @@
 
 namespace chainmail::launch {
 
-Relay::~Relay() {
-  for (auto& [number, tunnel] : tunnels_) {
-    tunnel.stream->close();
-    tunnel.errors->close();
-  }
-}
+Relay::~Relay() { close(internal::Deadline::after(std::chrono::milliseconds(0))); }
 
 void Relay::on_frame(const internal::Frame& frame) {
   if (type_of(frame) == AgentMessage::kTunnelOpen) return open(frame);

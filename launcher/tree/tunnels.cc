@@ -3,13 +3,12 @@
 
 #include "launcher/tree/tunnels.h"
 
-#include <string.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <utility>
 
 #include "base/error.h"
+#include "launcher/process/signals.h"
 #include "launcher/tree/tunnel_wire.h"
 
 namespace chainmail::launch {
@@ -64,18 +63,11 @@ class TunnelProcess : public AgentProcess {
     }
   }
   void on_end(const TunnelEnd& end) {
-    switch (end.how) {
-      case TunnelEnd::How::kExited:
-        exit_ = {static_cast<int>(end.value), "exited with code " + std::to_string(end.value)};
-        return;
-      case TunnelEnd::How::kKilled:
-        exit_ = {-1, "was killed by signal " + std::to_string(end.value) + " (" +
-                         strsignal(static_cast<int>(end.value)) + ")"};
-        return;
-      case TunnelEnd::How::kNotStarted:
-        exit_ = {-1, "could not be run there: " + end.reason};
-        return;
-    }
+    const bool has_exited = end.how == TunnelEnd::How::kExited;
+    const auto value = static_cast<int>(end.value);
+    exit_ = {has_exited ? value : -1, end.how == TunnelEnd::How::kNotStarted
+                                          ? "could not be run there: " + end.reason
+                                          : end_text(!has_exited, value)};
   }
 
  private:

@@ -4,9 +4,10 @@
 #include "launcher/controller/state/root_cause.h"
 
 #include <signal.h>
-#include <string.h>
 
 #include <utility>
+
+#include "launcher/process/signals.h"
 
 namespace chainmail::launch {
 namespace {
@@ -17,12 +18,10 @@ constexpr std::chrono::seconds kOneFailure{30};
 }  // namespace
 
 std::string describe(const RankExit& exit) {
-  if (!exit.by_signal) return "exited with code " + std::to_string(exit.value);
+  const std::string end = end_text(exit.by_signal, static_cast<int>(exit.value));
+  if (!exit.by_signal) return end;
   if (exit.out_of_memory) return "was killed by signal 9 (out-of-memory killer): " + exit.detail;
-  const char* name = strsignal(static_cast<int>(exit.value));
-  return "was killed by signal " + std::to_string(exit.value) + " (" +
-         (name != nullptr ? name : "unknown") + ")" +
-         (exit.detail.empty() ? "" : ": " + exit.detail);
+  return end + (exit.detail.empty() ? "" : ": " + exit.detail);
 }
 
 int code_of(const RankExit& exit) noexcept {

@@ -5,7 +5,6 @@
 
 #include <cerrno>
 #include <cstring>
-#include <new>
 
 #include "launcher/files/agent_folders.h"
 #include "launcher/files/trusted_path.h"
@@ -13,16 +12,13 @@
 namespace chainmail::launch {
 namespace {
 
-constexpr const char* kMemory = "/dev/shm";
-constexpr const char* kKind = ".mpi.";
-
 // In the first of `parents` that takes it; otherwise empty, and `why` says why not.
 std::string make_below(const std::vector<std::string>& parents, const std::string& marker,
                        std::string& why) {
   for (const std::string& parent : parents) {
     const TrustedPath folder = trusted_folder(parent);
     if (!folder.path.empty()) {
-      std::string path = make_agent_folder(folder.path, marker, kKind);
+      std::string path = make_agent_folder(folder.path, marker, kMpiFolder);
       if (!path.empty()) return path;
     }
     why += why.empty() ? "" : ", ";
@@ -36,24 +32,13 @@ std::string make_below(const std::vector<std::string>& parents, const std::strin
 MpiDirectories::MpiDirectories(const std::string& marker)
     : session_(make_below(temporary_folders(), marker, why_no_session_)) {
   std::string why;
-  memory_ = make_below({kMemory}, marker, why);
+  memory_ = make_below({"/dev/shm"}, marker, why);
   if (memory_.empty()) memory_ = session_;
 }
 
 MpiDirectories::~MpiDirectories() {
   remove_folder(session_);
   remove_folder(memory_);
-}
-
-void remove_mpi_directories(const std::vector<std::string>& markers) noexcept {
-  try {
-    for (const std::string& parent : temporary_folders()) {
-      remove_agent_folders(parent, kKind, markers);
-    }
-    remove_agent_folders(kMemory, kKind, markers);
-  } catch (const std::bad_alloc&) {
-    // They stay.
-  }
 }
 
 }  // namespace chainmail::launch

@@ -10,7 +10,6 @@
 #pragma once
 
 #include <string>
-#include <vector>
 
 namespace chainmail::launch {
 
@@ -33,8 +32,5 @@ class MpiDirectories {
   std::string session_;
   std::string memory_;
 };
-
-/// Removes what agents with these markers have left on this machine. Never throws.
-void remove_mpi_directories(const std::vector<std::string>& markers) noexcept;
 
 }  // namespace chainmail::launch

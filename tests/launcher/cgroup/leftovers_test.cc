@@ -21,7 +21,7 @@
 
 #include "base/unique_fd.h"
 #include "launcher/cgroup/control_group.h"
-#include "launcher/files/stale_folders.h"
+#include "launcher/files/agent_folders.h"
 #include "launcher/process/children.h"
 #include "launcher/process/fork_exec.h"
 #include "launcher/process/owner_tag.h"

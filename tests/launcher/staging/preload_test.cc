@@ -16,6 +16,7 @@
 
 #include "base/bytes.h"
 #include "base/error.h"
+#include "launcher/files/agent_folders.h"
 #include "launcher/job/options.h"
 #include "launcher/staging/preload_sender.h"
 #include "launcher/staging/preload_store.h"
@@ -167,7 +168,7 @@ TEST_F(PreloadTest, WhatAnAgentLeavesIsFoundByItsMarker) {
   for (const char* name : {"chainmail-a.job.123456", "chainmail-b.job.123456"}) {
     fs::create_directory(folder_ + "/" + name);
   }
-  remove_preloaded({"chainmail-a"});
+  remove_agent_folders({"chainmail-a"});
   EXPECT_EQ(job_folders(), std::vector<std::string>{"chainmail-b.job.123456"});
 }
 
