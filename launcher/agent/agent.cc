@@ -15,8 +15,8 @@
 
 #include "base/deadline.h"
 #include "base/error.h"
-#include "launcher/agent/host_facts.h"
 #include "launcher/agent/supervisor.h"
+#include "launcher/hosts/this_machine.h"
 #include "launcher/process/children.h"
 
 namespace chainmail::launch {
@@ -84,7 +84,12 @@ int Agent::run() {
       std::make_unique<FrameChannel>(io_, taken_over(STDIN_FILENO, O_RDONLY),
                                      taken_over(STDOUT_FILENO, O_WRONLY), "", std::move(callbacks));
   channel_->send_marker(marker_);
-  channel_->send(AgentMessage::kAgentHello, encode_hello(host_facts()));
+  channel_->send(AgentMessage::kAgentHello,
+                 encode_hello(AgentHello{.host = own_host_name(),
+                                         .pid = static_cast<std::uint32_t>(getpid()),
+                                         .cores = static_cast<std::uint32_t>(usable_processors()),
+                                         .addresses = addresses_for_others(),
+                                         .free_port = free_port()}));
   // After the hello, while the controller writes the order.
   cores_ = usable_cores();
   beat();

@@ -119,12 +119,10 @@ bool LocalRanks::start_rank(std::uint32_t local) {
 
 void LocalRanks::follow_start(std::uint32_t local, UniqueFd news) {
   Rank& rank = ranks_[local];
-  ByteStream::Callbacks callbacks;
-  callbacks.on_bytes = [this, local](std::span<const std::byte> bytes) {
-    ranks_[local].start.append(bytes);
-  };
-  callbacks.on_end = [this, local](const std::string&) { on_start_end(local); };
-  rank.start_stream = ByteStream::make(io_, std::move(news), UniqueFd(), std::move(callbacks));
+  rank.start_stream = ByteStream::make(
+      io_, std::move(news), {},
+      {.on_bytes = [this, local](const auto& bytes) { ranks_[local].start.append(bytes); },
+       .on_end = [this, local](const std::string&) { on_start_end(local); }});
   rank.start_stream->start();
 }
 
@@ -162,8 +160,9 @@ void LocalRanks::report_start_failure(std::uint32_t rank, int error, const std::
       BodyWriter().u32(rank).u32(static_cast<std::uint32_t>(error)).text(stage).text(path).take());
 }
 
-// A file system that does not answer holds up nobody but who asks it.
-void LocalRanks::look_at_starts() {
+void LocalRanks::check() {
+  look_at_memory();
+  // A file system that does not answer holds up nobody but who asks it.
   if (order_.start_timeout_ms == 0) return;
   const auto now = std::chrono::steady_clock::now();
   const std::chrono::milliseconds limit(order_.start_timeout_ms);
@@ -172,16 +171,13 @@ void LocalRanks::look_at_starts() {
     if (!rank.is_starting || rank.is_late || now - rank.started < limit) continue;
     rank.is_late = true;
     const OrderedProgram& program = order_.programs[order_.ranks[local].program];
-    switch (rank.start.stage()) {
-      case StartStage::kFolder:
-        report_start_failure(rank.number, 0, "late chdir", program.working_directory);
-        break;
-      case StartStage::kSearch:
-        report_start_failure(rank.number, 0, "late search", rank.start.path());
-        break;
-      case StartStage::kExec:
-        report_start_failure(rank.number, 0, "late exec", rank.start.path());
-        break;
+    const StartStage stage = rank.start.stage();
+    if (stage == StartStage::kFolder) {
+      report_start_failure(rank.number, 0, "late chdir", program.working_directory);
+    } else {
+      report_start_failure(rank.number, 0,
+                           stage == StartStage::kSearch ? "late search" : "late exec",
+                           rank.start.path());
     }
   }
 }
@@ -355,11 +351,6 @@ void LocalRanks::tell_when_all_exited() {
   }
   has_told_end_ = true;
   send_(AgentMessage::kAllExited, "");
-}
-
-void LocalRanks::check() {
-  look_at_memory();
-  look_at_starts();
 }
 
 void LocalRanks::set_window(const WindowSize& size) {

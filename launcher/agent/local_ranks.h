@@ -92,7 +92,6 @@ class LocalRanks {
   void start_no_more();
   void follow_start(std::uint32_t local, internal::UniqueFd news);
   void on_start_end(std::uint32_t local);
-  void look_at_starts();
   void look_at_memory();
   void send_started();
   void connect_streams(Rank& rank, RankHandles handles);

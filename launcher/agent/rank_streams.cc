@@ -12,8 +12,6 @@
 namespace chainmail::launch {
 namespace {
 
-using internal::UniqueFd;
-
 // A rank that never reads its socket must not make the agent grow without end.
 constexpr std::size_t kMaxQueuedForRank = std::size_t{64} << 20;
 
@@ -29,8 +27,17 @@ RankStreams::RankStreams(asio::io_context& io, RankHandles handles, Settings set
   terminal_ = handles.output.get();
   connect_output(0, std::move(handles.output), settings.carriage_returns);
   connect_output(1, std::move(handles.error), settings.carriage_returns);
-  connect_job(std::move(handles.job), std::move(handles.job_writer));
-  if (handles.input.is_open()) connect_input(std::move(handles.input));
+  job_ = ByteStream::make(io_, std::move(handles.job), std::move(handles.job_writer),
+                          {.on_bytes = [this](std::span<const std::byte> bytes) {
+                            callbacks_.on_job_bytes(text_of(bytes));
+                          }});
+  job_->start();
+  if (!handles.input.is_open()) return;
+  // The pipe is only written to. A rank that has closed its end is found at the next write, which
+  // ends the stream.
+  input_ = ByteStream::make(io_, {}, std::move(handles.input),
+                            {.on_end = [this](const std::string&) { input_taken(); },
+                             .on_drained = [this] { input_taken(); }});
 }
 
 RankStreams::~RankStreams() {
@@ -39,7 +46,8 @@ RankStreams::~RankStreams() {
   if (input_) input_->close();
 }
 
-void RankStreams::connect_output(std::size_t index, UniqueFd source, bool carriage_returns) {
+void RankStreams::connect_output(std::size_t index, internal::UniqueFd source,
+                                 bool carriage_returns) {
   Output& output = outputs_[index];
   output.lines =
       std::make_unique<LineSplitter>(carriage_returns, [this, index](std::string_view piece) {
@@ -47,30 +55,11 @@ void RankStreams::connect_output(std::size_t index, UniqueFd source, bool carria
         callbacks_.on_output(static_cast<std::uint8_t>(index + 1), piece);
         update_output(outputs_[index]);
       });
-  ByteStream::Callbacks callbacks;
-  callbacks.on_bytes = [lines = output.lines.get()](std::span<const std::byte> bytes) {
-    lines->append(text_of(bytes));
-  };
-  output.stream = ByteStream::make(io_, std::move(source), UniqueFd(), std::move(callbacks));
+  output.stream = ByteStream::make(io_, std::move(source), {},
+                                   {.on_bytes = [lines = output.lines.get()](const auto& bytes) {
+                                     lines->append(text_of(bytes));
+                                   }});
   output.stream->start();
-}
-
-void RankStreams::connect_job(UniqueFd job, UniqueFd writer) {
-  ByteStream::Callbacks callbacks;
-  callbacks.on_bytes = [this](std::span<const std::byte> bytes) {
-    callbacks_.on_job_bytes(text_of(bytes));
-  };
-  job_ = ByteStream::make(io_, std::move(job), std::move(writer), std::move(callbacks));
-  job_->start();
-}
-
-// The pipe is only written to. A rank that has closed its end is found at the next write, which
-// ends the stream.
-void RankStreams::connect_input(UniqueFd input) {
-  ByteStream::Callbacks callbacks;
-  callbacks.on_drained = [this] { input_taken(); };
-  callbacks.on_end = [this](const std::string&) { input_taken(); };
-  input_ = ByteStream::make(io_, UniqueFd(), std::move(input), std::move(callbacks));
 }
 
 void RankStreams::input_taken() {

@@ -62,8 +62,6 @@ class RankStreams {
   };
 
   void connect_output(std::size_t index, internal::UniqueFd source, bool carriage_returns);
-  void connect_input(internal::UniqueFd input);
-  void connect_job(internal::UniqueFd job, internal::UniqueFd writer);
   void update_output(Output& output);
   void input_taken();
 

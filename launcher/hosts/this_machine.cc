@@ -9,12 +9,19 @@
 #include <netinet/in.h>
 #include <sched.h>
 #include <strings.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <memory>
+#include <sstream>
 #include <thread>
+#include <vector>
+
+#include "base/unique_fd.h"
+#include "launcher/job/text.h"
 
 namespace chainmail::launch {
 namespace {
@@ -24,20 +31,11 @@ std::string text_of(int family, const void* address) {
   return inet_ntop(family, address, text.data(), text.size()) != nullptr ? text.data() : "";
 }
 
-bool is_own_address(const std::string& name) {
-  std::array<unsigned char, 16> bytes{};
-  std::string wanted;
-  for (const int family : {AF_INET, AF_INET6}) {
-    if (inet_pton(family, name.c_str(), bytes.data()) == 1) wanted = text_of(family, bytes.data());
-  }
-  if (wanted.empty()) return false;
-  const std::vector<OwnAddress> own = own_addresses();
-  return wanted.starts_with("127.") || std::any_of(own.begin(), own.end(), [&](const auto& known) {
-           return known.text == wanted;
-         });
-}
-
-}  // namespace
+struct OwnAddress {
+  std::string text;  // as inet_ntop writes it
+  bool is_ipv6 = false;
+  bool is_for_others = false;
+};
 
 std::vector<OwnAddress> own_addresses() {
   ifaddrs* list = nullptr;
@@ -57,6 +55,59 @@ std::vector<OwnAddress> own_addresses() {
     }
   }
   return found;
+}
+
+// The address that the remote shell came in on is the one that others surely reach.
+std::string address_of_login() {
+  const char* connection = std::getenv("SSH_CONNECTION");
+  if (connection == nullptr) return {};
+  std::istringstream words(connection);
+  std::string client;
+  std::string client_port;
+  std::string server;
+  words >> client >> client_port >> server;
+  return server;
+}
+
+bool is_own_address(const std::string& name) {
+  std::array<unsigned char, 16> bytes{};
+  std::string wanted;
+  for (const int family : {AF_INET, AF_INET6}) {
+    if (inet_pton(family, name.c_str(), bytes.data()) == 1) wanted = text_of(family, bytes.data());
+  }
+  if (wanted.empty()) return false;
+  const std::vector<OwnAddress> own = own_addresses();
+  return wanted.starts_with("127.") || std::any_of(own.begin(), own.end(), [&](const auto& known) {
+           return known.text == wanted;
+         });
+}
+
+}  // namespace
+
+std::string addresses_for_others() {
+  std::vector<std::string> found;
+  const std::vector<OwnAddress> own = own_addresses();
+  for (const bool is_ipv6 : {false, true}) {
+    for (const OwnAddress& address : own) {
+      if (address.is_for_others && address.is_ipv6 == is_ipv6) found.push_back(address.text);
+    }
+  }
+  const auto best = std::find(found.begin(), found.end(), address_of_login());
+  if (best != found.end()) std::rotate(found.begin(), best, best + 1);
+  return found.empty() ? "127.0.0.1" : joined(found, ",");
+}
+
+std::uint16_t free_port() {
+  const internal::UniqueFd socket_fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  socklen_t length = sizeof address;
+  if (!socket_fd.is_open() ||
+      bind(socket_fd.get(), reinterpret_cast<sockaddr*>(&address), length) != 0 ||
+      getsockname(socket_fd.get(), reinterpret_cast<sockaddr*>(&address), &length) != 0) {
+    return 0;
+  }
+  return ntohs(address.sin_port);
 }
 
 std::string own_host_name() {

@@ -6,20 +6,20 @@
 
 #pragma once
 
+#include <cstdint>
 #include <string>
-#include <vector>
 
 #include "launcher/job/host.h"
 
 namespace chainmail::launch {
 
-struct OwnAddress {
-  std::string text;  ///< as inet_ntop writes it
-  bool is_ipv6 = false;
-  /// Of an interface that is up, not loopback's, and no link-local one of IPv6: others can use it.
-  bool is_for_others = false;
-};
-[[nodiscard]] std::vector<OwnAddress> own_addresses();
+/// How others reach this machine: addresses of interfaces that are up, but for loopback and IPv6's
+/// link-local ones, with commas, the best first. 127.0.0.1 without a network, where ranks still
+/// talk to each other.
+[[nodiscard]] std::string addresses_for_others();
+
+/// A port of TCP that is free now, and very likely for a while; 0: there is none.
+[[nodiscard]] std::uint16_t free_port();
 
 /// What gethostname says; "unknown" where it says nothing.
 [[nodiscard]] std::string own_host_name();

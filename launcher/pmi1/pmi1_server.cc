@@ -25,19 +25,9 @@ constexpr std::uint64_t kOwnIds = std::uint64_t{1} << 63;
 // Values of one node between two barriers; MPICH puts a few per rank.
 constexpr std::size_t kMaxFresh = 1 << 16;
 
-std::string encode_values(const std::vector<MpiEntry>& entries) {
-  internal::BodyWriter body;
-  for (const MpiEntry& entry : entries) body.text(entry.key).text(entry.value);
-  return body.take();
-}
-
-int number_in(const std::map<std::string, std::string>& words, const std::string& name) {
-  const auto found = words.find(name);
+int number_in(const std::string& text) {
   int value = 0;
-  if (found != words.end()) {
-    const std::string& text = found->second;
-    std::from_chars(text.data(), text.data() + text.size(), value);
-  }
+  std::from_chars(text.data(), text.data() + text.size(), value);
   return value;
 }
 
@@ -59,12 +49,10 @@ UniqueFd Pmi1Server::socket_for(std::uint32_t rank) {
   SocketPair pair(SOCK_STREAM);
   UniqueFd writer(fcntl(pair.ours.get(), F_DUPFD_CLOEXEC, 3));
   if (!writer.is_open()) throw system_error("cannot make a socket for MPI");
-  ByteStream::Callbacks callbacks;
-  callbacks.on_bytes = [this, rank](std::span<const std::byte> bytes) { receive(rank, bytes); };
-  Rank& owner = ranks_.at(rank);
-  owner.stream =
-      ByteStream::make(io_, std::move(pair.ours), std::move(writer), std::move(callbacks));
-  owner.stream->start();
+  auto& stream = ranks_.at(rank).stream;
+  stream = ByteStream::make(io_, std::move(pair.ours), std::move(writer),
+                            {.on_bytes = [this, rank](const auto& b) { receive(rank, b); }});
+  stream->start();
   return std::move(pair.theirs);
 }
 
@@ -131,33 +119,30 @@ void Pmi1Server::obey(std::uint32_t rank, const std::string& line) {
   } else if (command == "get") {
     get(rank, words);
   } else if (command == "barrier_in") {
-    enter_barrier(rank);
+    enter_barrier();
   } else if (command == "finalize") {
     speaker.is_inside = false;
     say(rank, "cmd=finalize_ack");
   } else if (command == "abort") {
-    abort(rank, number_in(words, "exitcode"), {});
+    abort(rank, number_in(words["exitcode"]), {});
   } else {
     obey_names(rank, command, words);
   }
 }
 
 void Pmi1Server::obey_names(std::uint32_t rank, const std::string& command, Words& words) {
-  MpiMessage message{.op = MpiOp::kLookup, .id = kOwnIds | ++last_id_, .ranks = {rank}};
-  message.entries.push_back({words["service"], words["port"]});
-  if (command == "publish_name") {
-    message.op = MpiOp::kPublish;
-    asked_[message.id] = {rank, "publish_result"};
-  } else if (command == "unpublish_name") {
-    message.op = MpiOp::kUnpublish;
-    asked_[message.id] = {rank, "unpublish_result"};
-  } else if (command == "lookup_name") {
-    asked_[message.id] = {rank, "lookup_result"};
-  } else {
-    throw SystemError("PMI-1: the launcher does not know the command " + command.substr(0, 80),
-                      EPROTO);
+  constexpr std::pair<std::string_view, MpiOp> kVerbs[] = {
+      {"publish", MpiOp::kPublish}, {"unpublish", MpiOp::kUnpublish}, {"lookup", MpiOp::kLookup}};
+  for (const auto& [verb, op] : kVerbs) {
+    if (command != std::string(verb) + "_name") continue;
+    asked_[kOwnIds | ++last_id_] = {rank, std::string(verb) + "_result"};
+    return send_({.op = op,
+                  .id = kOwnIds | last_id_,
+                  .ranks = {rank},
+                  .entries = {{words["service"], words["port"]}}});
   }
-  send_(message);
+  throw SystemError("PMI-1: the launcher does not know the command " + command.substr(0, 80),
+                    EPROTO);
 }
 
 void Pmi1Server::answer_name(const MpiMessage& message) {
@@ -193,10 +178,13 @@ void Pmi1Server::get(std::uint32_t rank, Words& words) {
   say(rank, "cmd=get_result rc=0 msg=success value=" + found->second);
 }
 
-void Pmi1Server::enter_barrier(std::uint32_t) {
+// The last rank of this node that comes speaks for all.
+void Pmi1Server::enter_barrier() {
   if (++waiting_ < ranks_.size()) return;
   waiting_ = 0;
-  send_({.op = MpiOp::kGather, .key = kBarrier, .data = encode_values(std::exchange(fresh_, {}))});
+  internal::BodyWriter body;
+  for (const MpiEntry& entry : std::exchange(fresh_, {})) body.text(entry.key).text(entry.value);
+  send_({.op = MpiOp::kGather, .key = kBarrier, .data = body.take()});
 }
 
 bool Pmi1Server::handle(const MpiMessage& message) {

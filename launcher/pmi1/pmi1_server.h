@@ -55,7 +55,7 @@ class Pmi1Server {
   void obey_names(std::uint32_t rank, const std::string& command, Words& words);
   void put(std::uint32_t rank, Words& words);
   void get(std::uint32_t rank, Words& words);
-  void enter_barrier(std::uint32_t rank);
+  void enter_barrier();
   void leave_barrier(const MpiMessage& message);
   void answer_name(const MpiMessage& message);
   void say(std::uint32_t rank, const std::string& line);

@@ -59,6 +59,14 @@ pmix_status_t gather(const std::string& key, const pmix_proc_t* procs, std::size
   return PMIX_SUCCESS;
 }
 
+// `reply` is called with the answer, which has the number of the question.
+pmix_status_t ask(MpiMessage message, PmixPending::Reply reply,
+                  std::optional<std::chrono::seconds> limit = {}) {
+  message.id = server->pending.add(std::move(reply), limit);
+  server->send(message);
+  return PMIX_SUCCESS;
+}
+
 void give_modex(pmix_modex_cbfunc_t done, void* context, pmix_status_t status, std::string bytes) {
   auto data = std::make_unique<std::string>(std::move(bytes));
   const char* begin = data->data();
@@ -69,13 +77,9 @@ void give_modex(pmix_modex_cbfunc_t done, void* context, pmix_status_t status, s
       data.release());
 }
 
-pmix_status_t on_connected(const pmix_proc_t* proc, void*, pmix_op_cbfunc_t, void*) {
-  server->send({.op = MpiOp::kConnected, .ranks = {proc->rank}});
-  return PMIX_OPERATION_SUCCEEDED;
-}
-
-pmix_status_t on_finalized(const pmix_proc_t* proc, void*, pmix_op_cbfunc_t, void*) {
-  server->send({.op = MpiOp::kFinalized, .ranks = {proc->rank}});
+template <MpiOp op>
+pmix_status_t tell_of(const pmix_proc_t* proc, void*, pmix_op_cbfunc_t, void*) {
+  server->send({.op = op, .ranks = {proc->rank}});
   return PMIX_OPERATION_SUCCEEDED;
 }
 
@@ -97,26 +101,22 @@ pmix_status_t on_fence(const pmix_proc_t* procs, std::size_t count, const pmix_i
   });
 }
 
-pmix_status_t on_connect(const pmix_proc_t* procs, std::size_t count, const pmix_info_t*,
-                         std::size_t, pmix_op_cbfunc_t done, void* context) {
-  return gather("connect", procs, count, {},
-                [done, context](const MpiMessage&) { done(PMIX_SUCCESS, context); });
-}
+constexpr char kConnect[] = "connect";
+constexpr char kDisconnect[] = "disconnect";
 
-pmix_status_t on_disconnect(const pmix_proc_t* procs, std::size_t count, const pmix_info_t*,
-                            std::size_t, pmix_op_cbfunc_t done, void* context) {
-  return gather("disconnect", procs, count, {},
+template <const char* key>
+pmix_status_t on_meeting(const pmix_proc_t* procs, std::size_t count, const pmix_info_t*,
+                         std::size_t, pmix_op_cbfunc_t done, void* context) {
+  return gather(key, procs, count, {},
                 [done, context](const MpiMessage&) { done(PMIX_SUCCESS, context); });
 }
 
 pmix_status_t on_modex_wanted(const pmix_proc_t* proc, const pmix_info_t*, std::size_t,
                               pmix_modex_cbfunc_t done, void* context) {
   if (server->job != proc->nspace) return PMIX_ERR_NOT_FOUND;
-  const std::uint64_t id = server->pending.add([done, context](MpiMessage message) {
+  return ask({.op = MpiOp::kFetch, .ranks = {proc->rank}}, [done, context](MpiMessage message) {
     give_modex(done, context, status_of(message.status), std::move(message.data));
   });
-  server->send({.op = MpiOp::kFetch, .id = id, .ranks = {proc->rank}});
-  return PMIX_SUCCESS;
 }
 
 PmixPending::Reply reply_by(pmix_op_cbfunc_t done, void* context) {
@@ -125,34 +125,27 @@ PmixPending::Reply reply_by(pmix_op_cbfunc_t done, void* context) {
 
 pmix_status_t on_publish(const pmix_proc_t* proc, const pmix_info_t* infos, std::size_t count,
                          pmix_op_cbfunc_t done, void* context) {
-  MpiMessage message{
-      .op = MpiOp::kPublish, .ranks = {proc->rank}, .entries = packed_names(*proc, infos, count)};
-  message.id = server->pending.add(reply_by(done, context));
-  server->send(message);
-  return PMIX_SUCCESS;
+  return ask(
+      {.op = MpiOp::kPublish, .ranks = {proc->rank}, .entries = packed_names(*proc, infos, count)},
+      reply_by(done, context));
 }
 
 pmix_status_t on_unpublish(const pmix_proc_t* proc, char** keys, const pmix_info_t*, std::size_t,
                            pmix_op_cbfunc_t done, void* context) {
-  MpiMessage message{.op = MpiOp::kUnpublish, .ranks = {proc->rank}, .entries = names_in(keys)};
-  message.id = server->pending.add(reply_by(done, context));
-  server->send(message);
-  return PMIX_SUCCESS;
+  return ask({.op = MpiOp::kUnpublish, .ranks = {proc->rank}, .entries = names_in(keys)},
+             reply_by(done, context));
 }
 
 pmix_status_t on_lookup(const pmix_proc_t*, char** keys, const pmix_info_t* infos,
                         std::size_t count, pmix_lookup_cbfunc_t done, void* context) {
   const LookupTerms terms = lookup_terms(infos, count);
-  MpiMessage message{
-      .op = MpiOp::kLookup, .status = terms.waits ? 1 : 0, .entries = names_in(keys)};
-  message.id = server->pending.add(
+  return ask(
+      {.op = MpiOp::kLookup, .status = terms.waits ? 1 : 0, .entries = names_in(keys)},
       [done, context](const MpiMessage& answer) {
         FoundNames found(server->job, answer.entries);
         done(status_of(answer.status), found.data(), found.size(), context);
       },
       terms.waits ? terms.limit : std::nullopt);
-  server->send(message);
-  return PMIX_SUCCESS;
 }
 
 // Processes beyond the job's own would be nobody's ranks.
@@ -172,8 +165,8 @@ pmix_status_t on_deregister_events(pmix_status_t*, std::size_t, pmix_op_cbfunc_t
 
 pmix_server_module_t server_functions() {
   pmix_server_module_t module{};
-  module.client_connected = on_connected;
-  module.client_finalized = on_finalized;
+  module.client_connected = tell_of<MpiOp::kConnected>;
+  module.client_finalized = tell_of<MpiOp::kFinalized>;
   module.abort = on_abort;
   module.fence_nb = on_fence;
   module.direct_modex = on_modex_wanted;
@@ -181,8 +174,8 @@ pmix_server_module_t server_functions() {
   module.lookup = on_lookup;
   module.unpublish = on_unpublish;
   module.spawn = on_spawn;
-  module.connect = on_connect;
-  module.disconnect = on_disconnect;
+  module.connect = on_meeting<kConnect>;
+  module.disconnect = on_meeting<kDisconnect>;
   module.register_events = on_register_events;
   module.deregister_events = on_deregister_events;
   return module;
@@ -255,17 +248,14 @@ void start_pmix_server(const MpiOrder& order, const std::string& directory,
 }
 
 void handle_for_pmix(MpiMessage message) {
+  PmixPending::Reply reply;
   switch (message.op) {
-    case MpiOp::kGathered: {
-      const auto reply = server->pending.take_fence(message.key, message.ranks);
-      if (reply) reply(std::move(message));
-      return;
-    }
-    case MpiOp::kAnswer: {
-      const auto reply = server->pending.take(message.id);
-      if (reply) reply(std::move(message));
-      return;
-    }
+    case MpiOp::kGathered:
+      reply = server->pending.take_fence(message.key, message.ranks);
+      break;
+    case MpiOp::kAnswer:
+      reply = server->pending.take(message.id);
+      break;
     case MpiOp::kFetch:
       return answer_fetch(message);
     default:
@@ -274,6 +264,7 @@ void handle_for_pmix(MpiMessage message) {
                             " is not for a helper",
                         EPROTO);
   }
+  if (reply) reply(std::move(message));
 }
 
 std::optional<std::chrono::milliseconds> expire_pmix_lookups() {

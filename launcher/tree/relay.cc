@@ -64,8 +64,8 @@ void Relay::open(const internal::Frame& frame) {
     tunnel.pid = child.pid;
     tunnel.stream = ByteStream::make(io_, std::move(child.output), std::move(child.input),
                                      callbacks_of(order.tunnel, 1));
-    tunnel.errors = ByteStream::make(io_, std::move(child.error), internal::UniqueFd(),
-                                     callbacks_of(order.tunnel, 2));
+    tunnel.errors =
+        ByteStream::make(io_, std::move(child.error), {}, callbacks_of(order.tunnel, 2));
     for (const auto& stream : {tunnel.stream, tunnel.errors}) {
       stream->set_reading(reading_);
       stream->start();
@@ -81,12 +81,11 @@ ByteStream::Callbacks Relay::callbacks_of(std::uint32_t number, std::uint8_t str
     send_(AgentMessage::kTunnelOutput,
           encode_tunnel_output({number, static_cast<TunnelStream>(stream), std::move(bytes)}));
   };
-  ByteStream::Callbacks callbacks;
-  callbacks.on_bytes = [send](std::span<const std::byte> bytes) {
-    send(std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
-  };
-  callbacks.on_end = [send](const std::string&) { send(""); };
-  return callbacks;
+  return {.on_bytes =
+              [send](std::span<const std::byte> bytes) {
+                send(std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
+              },
+          .on_end = [send](const std::string&) { send(""); }};
 }
 
 void Relay::check_queue(const Tunnel& tunnel) {

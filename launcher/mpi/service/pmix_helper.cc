@@ -81,17 +81,15 @@ PmixHelper::PmixHelper(asio::io_context& io, const std::string& program, Callbac
   handoff_.assign(handoff.ours.release());
   UniqueFd writer(fcntl(control.ours.get(), F_DUPFD_CLOEXEC, 3));
   if (!writer.is_open()) throw system_error("cannot make a socket for the MPI helper");
-  ByteStream::Callbacks on_control;
-  on_control.on_bytes = [this](std::span<const std::byte> bytes) { receive(bytes); };
-  on_control.on_end = [this](const std::string&) { lose(""); };
-  control_ = ByteStream::make(io, std::move(control.ours), std::move(writer), on_control);
+  control_ = ByteStream::make(io, std::move(control.ours), std::move(writer),
+                              {.on_bytes = [this](const auto& bytes) { receive(bytes); },
+                               .on_end = [this](const std::string&) { lose(""); }});
   control_->start();
-  ByteStream::Callbacks on_error;
-  on_error.on_bytes = [this](std::span<const std::byte> bytes) {
+  const auto on_error = [this](std::span<const std::byte> bytes) {
     words_.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
     if (words_.size() > kMaxWords) words_.erase(0, words_.size() - kMaxWords);
   };
-  errors_ = ByteStream::make(io, std::move(error.read_end), UniqueFd(), on_error);
+  errors_ = ByteStream::make(io, std::move(error.read_end), {}, {.on_bytes = on_error});
   errors_->start();
 }
 
