@@ -85,11 +85,11 @@ int Agent::run() {
                                      taken_over(STDOUT_FILENO, O_WRONLY), "", std::move(callbacks));
   channel_->send_marker(marker_);
   channel_->send(AgentMessage::kAgentHello,
-                 encode_hello(AgentHello{.host = own_host_name(),
-                                         .pid = static_cast<std::uint32_t>(getpid()),
-                                         .cores = static_cast<std::uint32_t>(usable_processors()),
-                                         .addresses = addresses_for_others(),
-                                         .free_port = free_port()}));
+                 encode_fields(AgentHello{.host = own_host_name(),
+                                          .pid = static_cast<std::uint32_t>(getpid()),
+                                          .cores = static_cast<std::uint32_t>(usable_processors()),
+                                          .addresses = addresses_for_others(),
+                                          .free_port = free_port()}));
   // After the hello, while the controller writes the order.
   cores_ = usable_cores();
   beat();

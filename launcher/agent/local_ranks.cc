@@ -316,7 +316,7 @@ void LocalRanks::on_exit(Rank& rank, const siginfo_t& info) {
   rank.streams->finish();
   if (rank.start.error() != 0) return oom_.forget(rank.pid);  // it was no rank yet
   if (mpi_) mpi_->on_rank_exit(rank.number, info.si_code == CLD_EXITED && info.si_status == 0);
-  send_(AgentMessage::kRankExited, encode_exit(exit_of(rank, info, limit, usage)));
+  send_(AgentMessage::kRankExited, encode_fields(exit_of(rank, info, limit, usage)));
   oom_.forget(rank.pid);
 }
 

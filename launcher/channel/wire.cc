@@ -10,7 +10,6 @@
 #include <cerrno>
 
 #include "base/error.h"
-#include "launcher/channel/codec.h"
 
 namespace chainmail::launch {
 namespace {
@@ -48,13 +47,9 @@ WindowSize own_window_size() noexcept {
   return {size.ws_row, size.ws_col};
 }
 
-std::string encode_hello(const AgentHello& hello) { return encode_fields(hello); }
-
 AgentHello decode_hello(std::string_view body) {
   return decode_fields<AgentHello>(body, kProtocol);
 }
-
-std::string encode_order(const StartOrder& order) { return encode_fields(order); }
 
 StartOrder decode_order(std::string_view body) {
   auto order = decode_fields<StartOrder>(body, kProtocol);
@@ -62,11 +57,7 @@ StartOrder decode_order(std::string_view body) {
   return order;
 }
 
-std::string encode_table(const JobTable& table) { return encode_fields(table); }
-
 JobTable decode_table(std::string_view body) { return decode_fields<JobTable>(body, kProtocol); }
-
-std::string encode_exit(const RankExit& exit) { return encode_fields(exit); }
 
 RankExit decode_exit(std::string_view body) {
   auto exit = decode_fields<RankExit>(body, kProtocol);

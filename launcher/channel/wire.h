@@ -2,7 +2,8 @@
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
 // What controller and agent say to each other over the stdio of the remote shell: the frames of
-// base/job/job_protocol.h with message types of their own. Pure functions over bytes.
+// base/job/job_protocol.h with message types of their own. Structs here are encoded by
+// encode_fields(). Pure functions over bytes.
 
 #pragma once
 
@@ -13,7 +14,8 @@
 #include <vector>
 
 #include "base/job/job_protocol.h"
-#include "launcher/job/binding.h"
+#include "launcher/channel/codec.h"
+#include "launcher/job/options.h"
 
 namespace chainmail::launch {
 
@@ -78,7 +80,6 @@ struct AgentHello {
     archive(m.host, m.pid, m.cores, m.addresses, m.free_port);
   }
 };
-[[nodiscard]] std::string encode_hello(const AgentHello& hello);
 [[nodiscard]] AgentHello decode_hello(std::string_view body);
 
 /// One of the programs that the ranks of a job run.
@@ -126,7 +127,6 @@ struct StartOrder {
             m.ignored_signals);
   }
 };
-[[nodiscard]] std::string encode_order(const StartOrder& order);
 [[nodiscard]] StartOrder decode_order(std::string_view body);
 
 /// What is the same for all nodes; it travels once, before the first order (launcher/tree).
@@ -135,7 +135,6 @@ struct JobTable {
   std::vector<std::string> mpi_node_names;  ///< of each node, or none
   static void fields(auto& archive, auto& m) { archive(m.welcome, m.mpi_node_names); }
 };
-[[nodiscard]] std::string encode_table(const JobTable& table);
 [[nodiscard]] JobTable decode_table(std::string_view body);
 
 /// In the place of a rank's number.
@@ -152,7 +151,6 @@ struct RankExit {
     archive(m.rank, m.by_signal, m.value, m.out_of_memory, m.detail);
   }
 };
-[[nodiscard]] std::string encode_exit(const RankExit& exit);
 [[nodiscard]] RankExit decode_exit(std::string_view body);
 
 }  // namespace chainmail::launch

@@ -243,7 +243,7 @@ StartOrder Controller::order_for(std::uint32_t node) const {
   order.start_timeout_ms = static_cast<std::uint32_t>(start_timeout().count());
   order.processors = static_cast<std::uint32_t>(job_.placement.nodes[node].processors.value_or(0));
   order.output_window = static_cast<std::uint32_t>(output_window(job_.ranks.size()));
-  if (mpi_) order.mpi = encode_mpi_order(mpi_->order_for(node));
+  if (mpi_) order.mpi = encode_fields(mpi_->order_for(node));
   order.carriage_returns = isatty(STDOUT_FILENO) == 1;
   order.window = own_window_size();
   const char* terminal = std::getenv("TERM");

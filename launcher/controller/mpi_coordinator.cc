@@ -86,7 +86,7 @@ void MpiCoordinator::send_to_all(const std::set<std::uint32_t>& nodes, const Mpi
     for (const std::uint32_t node : nodes) send(node, message);
     return;
   }
-  agents_.send_shared(nodes, AgentMessage::kSharedMpi, encode_mpi(message));
+  agents_.send_shared(nodes, AgentMessage::kSharedMpi, encode_fields(message));
 }
 
 }  // namespace chainmail::launch

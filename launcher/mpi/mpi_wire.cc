@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "base/error.h"
-#include "launcher/channel/codec.h"
 
 namespace chainmail::launch {
 namespace {
@@ -25,8 +24,6 @@ constexpr std::uint8_t kLastOp = static_cast<std::uint8_t>(MpiOp::kAnswer);
 
 }  // namespace
 
-std::string encode_mpi(const MpiMessage& message) { return encode_fields(message); }
-
 MpiMessage decode_mpi(std::string_view bytes) {
   auto message = decode_fields<MpiMessage>(bytes, "MPI messages");
   const auto op = static_cast<std::uint8_t>(message.op);
@@ -35,7 +32,7 @@ MpiMessage decode_mpi(std::string_view bytes) {
 }
 
 void send_in_pieces(const MpiMessage& message, const std::function<void(std::string)>& send) {
-  const std::string bytes = encode_mpi(message);
+  const std::string bytes = encode_fields(message);
   for (std::size_t at = 0; at < bytes.size(); at += kPieceBytes) {
     const bool is_last = at + kPieceBytes >= bytes.size();
     send((is_last ? '\1' : '\0') + bytes.substr(at, kPieceBytes));
@@ -58,8 +55,6 @@ std::vector<std::uint32_t> MpiOrder::ranks_of(std::uint32_t node_rank) const {
   }
   return ranks;
 }
-
-std::string encode_mpi_order(const MpiOrder& order) { return encode_fields(order); }
 
 MpiOrder decode_mpi_order(std::string_view bytes) {
   auto order = decode_fields<MpiOrder>(bytes, "MPI messages");

@@ -15,6 +15,7 @@
 #include <string_view>
 #include <vector>
 
+#include "launcher/channel/codec.h"
 #include "launcher/job/options.h"
 
 namespace chainmail::launch {
@@ -61,7 +62,6 @@ struct MpiMessage {
     archive(m.op, m.id, m.status, m.key, m.ranks, m.entries, m.data);
   }
 };
-[[nodiscard]] std::string encode_mpi(const MpiMessage& message);
 /// Throws SystemError(EPROTO).
 [[nodiscard]] MpiMessage decode_mpi(std::string_view bytes);
 
@@ -92,7 +92,6 @@ struct MpiOrder {
     archive(m.mode, m.name, m.sends_helper, m.node, m.node_of_rank, m.node_names);
   }
 };
-[[nodiscard]] std::string encode_mpi_order(const MpiOrder& order);
 /// Throws SystemError(EPROTO). What the launcher orders lacks nodes and names, which are in the
 /// job's table.
 [[nodiscard]] MpiOrder decode_mpi_order(std::string_view bytes);

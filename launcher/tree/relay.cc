@@ -72,14 +72,14 @@ void Relay::open(const internal::Frame& frame) {
     }
   } catch (const SystemError& error) {
     send_(AgentMessage::kTunnelEnded,
-          encode_tunnel_end({order.tunnel, TunnelEnd::How::kNotStarted, 0, error.what()}));
+          encode_fields(TunnelEnd{order.tunnel, TunnelEnd::How::kNotStarted, 0, error.what()}));
   }
 }
 
 ByteStream::Callbacks Relay::callbacks_of(std::uint32_t number, std::uint8_t stream) {
   const auto send = [this, number, stream](std::string bytes) {
     send_(AgentMessage::kTunnelOutput,
-          encode_tunnel_output({number, static_cast<TunnelStream>(stream), std::move(bytes)}));
+          encode_fields(TunnelOutput{number, static_cast<TunnelStream>(stream), std::move(bytes)}));
   };
   return {.on_bytes =
               [send](std::span<const std::byte> bytes) {
@@ -100,7 +100,7 @@ void Relay::send_image(std::uint32_t number, Tunnel& tunnel, const std::string& 
     // A launcher for another machine may have been started from a path that is gone.
   }
   if (image_ && image_->checksum == checksum) return tunnel.stream->write_shared(image_->bytes);
-  send_(AgentMessage::kTunnelNoImage, encode_tunnel_text({number, ""}));
+  send_(AgentMessage::kTunnelNoImage, encode_fields(TunnelText{number, ""}));
 }
 
 // Closed input is what tells an agent behind to end in order, and to take its folders along.
@@ -136,8 +136,9 @@ void Relay::end(std::uint32_t number, int wait_status) {
   const bool has_exited = WIFEXITED(wait_status);
   const int value = has_exited ? WEXITSTATUS(wait_status) : WTERMSIG(wait_status);
   send_(AgentMessage::kTunnelEnded,
-        encode_tunnel_end({number, has_exited ? TunnelEnd::How::kExited : TunnelEnd::How::kKilled,
-                           static_cast<std::uint32_t>(value), ""}));
+        encode_fields(TunnelEnd{number,
+                                has_exited ? TunnelEnd::How::kExited : TunnelEnd::How::kKilled,
+                                static_cast<std::uint32_t>(value), ""}));
 }
 
 bool Relay::owns(pid_t pid) const {

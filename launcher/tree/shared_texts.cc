@@ -19,8 +19,8 @@ constexpr std::size_t kPieceBytes = 256 << 10;
 }
 
 std::shared_ptr<const std::string> encode_part(std::uint32_t number, std::string_view piece) {
-  return std::make_shared<const std::string>(internal::encode_frame(
-      make_frame(AgentMessage::kSharedPart, encode_tunnel_text({number, std::string(piece)}))));
+  return std::make_shared<const std::string>(internal::encode_frame(make_frame(
+      AgentMessage::kSharedPart, encode_fields(TunnelText{number, std::string(piece)}))));
 }
 
 }  // namespace

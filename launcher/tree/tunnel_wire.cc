@@ -6,7 +6,6 @@
 #include <cerrno>
 
 #include "base/error.h"
-#include "launcher/channel/codec.h"
 
 namespace chainmail::launch {
 namespace {
@@ -19,15 +18,11 @@ void check(bool is_sound, const char* what) {
 
 }  // namespace
 
-std::string encode_tunnel_order(const TunnelOrder& order) { return encode_fields(order); }
-
 TunnelOrder decode_tunnel_order(std::string_view body) {
   auto order = decode_fields<TunnelOrder>(body, kProtocol);
   check(!order.command.empty() && !order.command.front().empty(), "a tunnel without a command");
   return order;
 }
-
-std::string encode_tunnel_output(const TunnelOutput& output) { return encode_fields(output); }
 
 TunnelOutput decode_tunnel_output(std::string_view body) {
   auto output = decode_fields<TunnelOutput>(body, kProtocol);
@@ -36,15 +31,11 @@ TunnelOutput decode_tunnel_output(std::string_view body) {
   return output;
 }
 
-std::string encode_tunnel_end(const TunnelEnd& end) { return encode_fields(end); }
-
 TunnelEnd decode_tunnel_end(std::string_view body) {
   auto end = decode_fields<TunnelEnd>(body, kProtocol);
   check(end.how <= TunnelEnd::How::kNotStarted, "a tunnel has no such end");
   return end;
 }
-
-std::string encode_tunnel_text(const TunnelText& text) { return encode_fields(text); }
 
 TunnelText decode_tunnel_text(std::string_view body) {
   return decode_fields<TunnelText>(body, kProtocol);

@@ -12,6 +12,8 @@
 #include <string_view>
 #include <vector>
 
+#include "launcher/channel/codec.h"
+
 namespace chainmail::launch {
 
 /// Bytes of a tunnel in one frame at most. What the launcher says in pieces says 256 KiB at once:
@@ -25,7 +27,6 @@ struct TunnelOrder {
   std::vector<std::string> command;
   static void fields(auto& archive, auto& m) { archive(m.tunnel, m.command); }
 };
-[[nodiscard]] std::string encode_tunnel_order(const TunnelOrder& order);
 /// Throws SystemError, as the others do.
 [[nodiscard]] TunnelOrder decode_tunnel_order(std::string_view body);
 
@@ -38,7 +39,6 @@ struct TunnelOutput {
   std::string bytes;
   static void fields(auto& archive, auto& m) { archive(m.tunnel, m.stream, m.bytes); }
 };
-[[nodiscard]] std::string encode_tunnel_output(const TunnelOutput& output);
 [[nodiscard]] TunnelOutput decode_tunnel_output(std::string_view body);
 
 /// How the command ended; nothing of this tunnel comes afterwards.
@@ -50,7 +50,6 @@ struct TunnelEnd {
   std::string reason;       ///< why it could not be started
   static void fields(auto& archive, auto& m) { archive(m.tunnel, m.how, m.value, m.reason); }
 };
-[[nodiscard]] std::string encode_tunnel_end(const TunnelEnd& end);
 [[nodiscard]] TunnelEnd decode_tunnel_end(std::string_view body);
 
 /// What concerns a tunnel: its number and some text.
@@ -59,7 +58,6 @@ struct TunnelText {
   std::string text;
   static void fields(auto& archive, auto& m) { archive(m.tunnel, m.text); }
 };
-[[nodiscard]] std::string encode_tunnel_text(const TunnelText& text);
 [[nodiscard]] TunnelText decode_tunnel_text(std::string_view body);
 
 }  // namespace chainmail::launch

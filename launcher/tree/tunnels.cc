@@ -19,7 +19,7 @@ class TunnelProcess : public AgentProcess {
                 const AgentStart& start)
       : tunnels_(tunnels), number_(number), parent_(parent), image_(start.image) {
     tunnels_.open_[number_] = this;
-    send(AgentMessage::kTunnelOpen, encode_tunnel_order({number_, start.command}));
+    send(AgentMessage::kTunnelOpen, encode_fields(TunnelOrder{number_, start.command}));
   }
   ~TunnelProcess() override {
     stop_reading();
@@ -42,13 +42,13 @@ class TunnelProcess : public AgentProcess {
     on_error_bytes_ = nullptr;
   }
   void send_image(const AgentStart& start) override {
-    send(AgentMessage::kTunnelImage, encode_tunnel_text({number_, start.image_checksum}));
+    send(AgentMessage::kTunnelImage, encode_fields(TunnelText{number_, start.image_checksum}));
   }
   void send_shared(std::uint32_t number, const SharedFrames& /*frames*/) override {
     send(AgentMessage::kTunnelShared, internal::BodyWriter().u32(number_).u32(number).take());
   }
   std::optional<Exit> reap() override { return std::exchange(exit_, std::nullopt); }
-  void kill() override { send(AgentMessage::kTunnelKill, encode_tunnel_text({number_, ""})); }
+  void kill() override { send(AgentMessage::kTunnelKill, encode_fields(TunnelText{number_, ""})); }
 
   std::uint32_t parent() const noexcept { return parent_; }
   void send_own_image() { write(*image_); }
@@ -82,14 +82,15 @@ class TunnelProcess : public AgentProcess {
     }
     void write_urgent(std::string bytes) override {
       if (!is_open()) return;
-      process_->tunnels_.send_urgent_(process_->parent_, AgentMessage::kTunnelUrgent,
-                                      encode_tunnel_text({process_->number_, std::move(bytes)}));
+      process_->tunnels_.send_urgent_(
+          process_->parent_, AgentMessage::kTunnelUrgent,
+          encode_fields(TunnelText{process_->number_, std::move(bytes)}));
     }
     // What waits does so in the queue of the agent that carries it.
     std::size_t queued_bytes() const noexcept override { return 0; }
     void close() override {
       if (!is_open()) return;
-      process_->send(AgentMessage::kTunnelInput, encode_tunnel_text({process_->number_, ""}));
+      process_->send(AgentMessage::kTunnelInput, encode_fields(TunnelText{process_->number_, ""}));
       process_ = nullptr;
     }
     bool is_open() const noexcept override { return process_ != nullptr; }
@@ -111,7 +112,7 @@ class TunnelProcess : public AgentProcess {
   void write(std::string_view bytes) {
     for (; !bytes.empty(); bytes.remove_prefix(std::min(bytes.size(), kTunnelPieceBytes))) {
       send(AgentMessage::kTunnelInput,
-           encode_tunnel_text({number_, std::string(bytes.substr(0, kTunnelPieceBytes))}));
+           encode_fields(TunnelText{number_, std::string(bytes.substr(0, kTunnelPieceBytes))}));
     }
   }
 

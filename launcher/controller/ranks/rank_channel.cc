@@ -62,7 +62,7 @@ void RankChannel::send_table(const std::vector<std::string>& mpi_node_names) {
     table.welcome.addresses.push_back(node.link->hello()->addresses);
   }
   table.mpi_node_names = mpi_node_names;
-  job_.agents.send_shared_to_all(AgentMessage::kTable, encode_table(table));
+  job_.agents.send_shared_to_all(AgentMessage::kTable, encode_fields(table));
 }
 
 void RankChannel::on_bytes(std::uint32_t node, const Frame& frame) {

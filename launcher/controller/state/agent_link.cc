@@ -69,7 +69,7 @@ void AgentLink::send_shared(std::uint32_t number, const SharedFrames& frames) {
 }
 
 void AgentLink::send_order(const StartOrder& order) {
-  const std::string bytes = encode_order(order);
+  const std::string bytes = encode_fields(order);
   for (std::size_t at = 0; at < bytes.size(); at += kOrderPieceBytes) {
     send(AgentMessage::kStartPart, bytes.substr(at, kOrderPieceBytes));
   }

@@ -120,7 +120,7 @@ void MpiService::start_helper() {
   }
   MpiMessage first{
       .op = MpiOp::kConfigure, .status = listener_->port(), .key = directories_.session()};
-  first.data = encode_mpi_order(order_);
+  first.data = encode_fields(order_);
   const PmixPlace place{directories_.session(), listener_->port()};
   for (const auto& [name, value] : pmix_variables(order_, local_ranks_.front(), place)) {
     first.entries.push_back({name, value});

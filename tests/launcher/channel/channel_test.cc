@@ -37,7 +37,7 @@ StartOrder example_order() {
 }
 
 TEST(Wire, OrderRoundTrips) {
-  const StartOrder order = decode_order(encode_order(example_order()));
+  const StartOrder order = decode_order(encode_fields(example_order()));
   EXPECT_EQ(order.world_size, 4U);
   ASSERT_EQ(order.ranks.size(), 2U);
   EXPECT_EQ(order.ranks[1].rank, 3U);
@@ -58,11 +58,11 @@ TEST(Wire, OrderRoundTrips) {
 }
 
 TEST(Wire, EveryTruncationIsRefused) {
-  const std::string order = encode_order(example_order());
+  const std::string order = encode_fields(example_order());
   for (std::size_t length = 0; length < order.size(); ++length) {
     EXPECT_THROW((void)decode_order(order.substr(0, length)), SystemError) << length;
   }
-  const std::string hello = encode_hello({"n1", 1, 2, "10.0.0.1", 4});
+  const std::string hello = encode_fields(AgentHello{"n1", 1, 2, "10.0.0.1", 4});
   for (std::size_t length = 0; length < hello.size(); ++length) {
     EXPECT_THROW((void)decode_hello(hello.substr(0, length)), SystemError) << length;
   }
@@ -73,7 +73,7 @@ TEST(Wire, ContradictoryOrdersAreRefused) {
   const auto refuses = [](auto change) {
     StartOrder order = example_order();
     change(order);
-    EXPECT_THROW((void)decode_order(encode_order(order)), SystemError);
+    EXPECT_THROW((void)decode_order(encode_fields(order)), SystemError);
   };
   refuses([](StartOrder& order) { order.ranks[0].rank = 4; });
   refuses([](StartOrder& order) { order.ranks[1].program = 2; });

@@ -87,7 +87,7 @@ class FakeJob {
         launch::AgentLimits{std::chrono::hours(1), std::chrono::hours(1)});
     launch::AgentHello hello;
     hello.host = job.agents[node].host;
-    say(node, launch::AgentMessage::kAgentHello, launch::encode_hello(hello));
+    say(node, launch::AgentMessage::kAgentHello, launch::encode_fields(hello));
     (void)told(node);
   }
 

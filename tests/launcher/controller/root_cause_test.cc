@@ -104,7 +104,7 @@ TEST(RootCause, AKillForMemoryIsSaid) {
   exit.value = SIGKILL;
   exit.out_of_memory = true;
   exit.detail = "it had used 3 MiB";
-  const RankExit back = decode_exit(encode_exit(exit));
+  const RankExit back = decode_exit(encode_fields(exit));
   EXPECT_EQ(describe(back), "was killed by signal 9 (out-of-memory killer): it had used 3 MiB");
   EXPECT_EQ(code_of(back), 137);
 }
@@ -112,12 +112,12 @@ TEST(RootCause, AKillForMemoryIsSaid) {
 TEST(RootCause, NobodyEndsWithWhatNoProcessEndsWith) {
   RankExit exit;
   exit.value = 255;
-  EXPECT_EQ(code_of(decode_exit(encode_exit(exit))), 255);
+  EXPECT_EQ(code_of(decode_exit(encode_fields(exit))), 255);
   exit.value = 256;
-  EXPECT_THROW((void)decode_exit(encode_exit(exit)), Error);
+  EXPECT_THROW((void)decode_exit(encode_fields(exit)), Error);
   exit.by_signal = true;
   exit.value = 0x7fffffff;
-  EXPECT_THROW((void)decode_exit(encode_exit(exit)), Error);
+  EXPECT_THROW((void)decode_exit(encode_fields(exit)), Error);
 }
 
 TEST(RootCause, ClosedIsClosed) {

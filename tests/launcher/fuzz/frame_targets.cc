@@ -144,7 +144,7 @@ StartOrder order_seed() {
 void run_mpi_exchange(std::string_view bytes) {
   MpiExchange exchange({0, 0, 1, 2}, [](std::uint32_t node, const MpiMessage& message) {
     promise(node < 3, "an answer to a node that there is");
-    promise(decode_mpi(encode_mpi(message)).op == message.op, "an answer that can be read");
+    promise(decode_mpi(encode_fields(message)).op == message.op, "an answer that can be read");
   });
   std::uint32_t node = 0;
   for (const Frame& frame : frames_in(bytes, std::max<std::size_t>(bytes.size(), 1))) {
@@ -162,7 +162,7 @@ std::string mpi_exchange_seed() {
     const bool is_gather = op == MpiOp::kGather;
     MpiMessage message{op, 1, op == MpiOp::kLookup ? 1 : 0, "fence", {}, {{"name", "v"}}, "data"};
     if (!is_gather) message.ranks = {2};
-    bytes += internal::encode_frame(make_frame(AgentMessage::kMpi, encode_mpi(message)));
+    bytes += internal::encode_frame(make_frame(AgentMessage::kMpi, encode_fields(message)));
   }
   return bytes;
 }
@@ -191,8 +191,8 @@ std::string shared_texts_seed() {
   for (const std::uint32_t number : {1U, 2U}) {
     for (const auto& frame : cut_shared(number, "text")) bytes += *frame;
   }
-  return bytes +
-         internal::encode_frame(make_frame(AgentMessage::kSharedDrop, encode_tunnel_text({1, ""})));
+  return bytes + internal::encode_frame(
+                     make_frame(AgentMessage::kSharedDrop, encode_fields(TunnelText{1, ""})));
 }
 
 void run_pmi1(std::string_view line) {
@@ -231,33 +231,36 @@ std::vector<FuzzTarget> frame_fuzz_targets() {
        run_frames,
        {store_seed(), internal::encode_frame(make_frame(AgentMessage::kHeartbeat, ""))},
        ""});
-  targets.push_back(body_target("agent_hello", decode_hello, encode_hello,
-                                encode_hello({"n1", 17, 4, "10.0.0.1,fd00::1", 40000})));
-  targets.push_back(
-      body_target("start_order", decode_order, encode_order, encode_order(order_seed())));
-  targets.push_back(body_target("rank_exit", decode_exit, encode_exit, encode_exit({3, true, 9})));
+  targets.push_back(body_target("agent_hello", decode_hello, encode_fields<AgentHello>,
+                                encode_fields(AgentHello{"n1", 17, 4, "10.0.0.1,fd00::1", 40000})));
+  targets.push_back(body_target("start_order", decode_order, encode_fields<StartOrder>,
+                                encode_fields(order_seed())));
+  targets.push_back(body_target("rank_exit", decode_exit, encode_fields<RankExit>,
+                                encode_fields(RankExit{3, true, 9})));
   targets.push_back(body_target("welcome", internal::decode_welcome, internal::encode_welcome,
                                 internal::encode_welcome(welcome_seed())));
+  targets.push_back(
+      body_target("mpi_message", decode_mpi, encode_fields<MpiMessage>,
+                  encode_fields(MpiMessage{
+                      MpiOp::kPublish, 7, 0, "fence", {0, 1}, {{"name", "value"}}, "data"})));
   targets.push_back(body_target(
-      "mpi_message", decode_mpi, encode_mpi,
-      encode_mpi({MpiOp::kPublish, 7, 0, "fence", {0, 1}, {{"name", "value"}}, "data"})));
-  targets.push_back(body_target(
-      "mpi_order", decode_mpi_order, encode_mpi_order,
-      encode_mpi_order({MpiMode::kAuto, "chainmail-0123", 1, {0, 0, 1}, {"n1", "n2"}})));
+      "mpi_order", decode_mpi_order, encode_fields<MpiOrder>,
+      encode_fields(MpiOrder{MpiMode::kAuto, "chainmail-0123", 1, {0, 0, 1}, {"n1", "n2"}})));
   targets.push_back(body_target(
       "preload_list", decode_preload_list,
       [](const std::vector<PreloadedFile>& files) { return encode_preload_list(files).substr(1); },
       encode_preload_list({{"program", 7, 0755, 1}, {"data", 0, 0600, 0}}).substr(1)));
-  targets.push_back(body_target("tunnel_order", decode_tunnel_order, encode_tunnel_order,
-                                encode_tunnel_order({7, {"ssh", "-T", "n9", "/bin/sh"}})));
-  targets.push_back(body_target("tunnel_output", decode_tunnel_output, encode_tunnel_output,
-                                encode_tunnel_output({7, TunnelStream::kError, "bytes"})));
-  targets.push_back(body_target("tunnel_end", decode_tunnel_end, encode_tunnel_end,
-                                encode_tunnel_end({7, TunnelEnd::How::kNotStarted, 1, "why"})));
-  targets.push_back(body_target("tunnel_text", decode_tunnel_text, encode_tunnel_text,
-                                encode_tunnel_text({7, "text"})));
-  targets.push_back(body_target("job_table", decode_table, encode_table,
-                                encode_table({welcome_seed(), {"n1", "n2"}})));
+  targets.push_back(body_target("tunnel_order", decode_tunnel_order, encode_fields<TunnelOrder>,
+                                encode_fields(TunnelOrder{7, {"ssh", "-T", "n9", "/bin/sh"}})));
+  targets.push_back(body_target("tunnel_output", decode_tunnel_output, encode_fields<TunnelOutput>,
+                                encode_fields(TunnelOutput{7, TunnelStream::kError, "bytes"})));
+  targets.push_back(
+      body_target("tunnel_end", decode_tunnel_end, encode_fields<TunnelEnd>,
+                  encode_fields(TunnelEnd{7, TunnelEnd::How::kNotStarted, 1, "why"})));
+  targets.push_back(body_target("tunnel_text", decode_tunnel_text, encode_fields<TunnelText>,
+                                encode_fields(TunnelText{7, "text"})));
+  targets.push_back(body_target("job_table", decode_table, encode_fields<JobTable>,
+                                encode_fields(JobTable{welcome_seed(), {"n1", "n2"}})));
   targets.push_back({"shared_texts", run_shared_texts, {shared_texts_seed()}, ""});
   targets.push_back({"mpi_exchange", run_mpi_exchange, {mpi_exchange_seed()}, ""});
   targets.push_back({"pmi1",

@@ -140,7 +140,7 @@ class Restarts {
     if (ends_badly()) program.words = {probe_, "kill", "1"};
     order.programs.push_back(std::move(program));
     order.output_window = kOutputWindow;
-    order.mpi = encode_mpi_order(mpi);
+    order.mpi = encode_fields(mpi);
     return order;
   }
 

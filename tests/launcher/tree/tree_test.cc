@@ -82,29 +82,29 @@ void expect_exact(const std::string& body, Decode decode) {
 
 TEST(TunnelWire, RoundTripsAndRefusesTruncation) {
   const TunnelOrder order{7, {"ssh", "", "/bin/sh"}};
-  EXPECT_EQ(decode_tunnel_order(encode_tunnel_order(order)).command, order.command);
-  expect_exact(encode_tunnel_order(order), decode_tunnel_order);
+  EXPECT_EQ(decode_tunnel_order(encode_fields(order)).command, order.command);
+  expect_exact(encode_fields(order), decode_tunnel_order);
   const TunnelOutput output{8, TunnelStream::kError, std::string("a\0b", 3)};
-  EXPECT_EQ(decode_tunnel_output(encode_tunnel_output(output)).bytes, output.bytes);
-  EXPECT_EQ(decode_tunnel_output(encode_tunnel_output(output)).stream, TunnelStream::kError);
-  expect_exact(encode_tunnel_output(output), decode_tunnel_output);
+  EXPECT_EQ(decode_tunnel_output(encode_fields(output)).bytes, output.bytes);
+  EXPECT_EQ(decode_tunnel_output(encode_fields(output)).stream, TunnelStream::kError);
+  expect_exact(encode_fields(output), decode_tunnel_output);
   const TunnelEnd end{9, TunnelEnd::How::kNotStarted, 3, "why"};
-  EXPECT_EQ(decode_tunnel_end(encode_tunnel_end(end)).reason, "why");
-  expect_exact(encode_tunnel_end(end), decode_tunnel_end);
-  expect_exact(encode_tunnel_text({1, "text"}), decode_tunnel_text);
+  EXPECT_EQ(decode_tunnel_end(encode_fields(end)).reason, "why");
+  expect_exact(encode_fields(end), decode_tunnel_end);
+  expect_exact(encode_fields(TunnelText{1, "text"}), decode_tunnel_text);
 }
 
 TEST(TunnelWire, RefusesNonsense) {
-  EXPECT_THROW((void)decode_tunnel_order(encode_tunnel_order({1, {}})), SystemError);
-  EXPECT_THROW((void)decode_tunnel_order(encode_tunnel_order({1, {""}})), SystemError);
-  std::string many = encode_tunnel_order({1, {"a"}});
+  EXPECT_THROW((void)decode_tunnel_order(encode_fields(TunnelOrder{1, {}})), SystemError);
+  EXPECT_THROW((void)decode_tunnel_order(encode_fields(TunnelOrder{1, {""}})), SystemError);
+  std::string many = encode_fields(TunnelOrder{1, {"a"}});
   many[4] = many[5] = many[6] = many[7] = '\xff';
   EXPECT_THROW((void)decode_tunnel_order(many), SystemError);
   EXPECT_THROW(
-      (void)decode_tunnel_output(encode_tunnel_output({1, static_cast<TunnelStream>(3), ""})),
+      (void)decode_tunnel_output(encode_fields(TunnelOutput{1, static_cast<TunnelStream>(3), ""})),
       SystemError);
   EXPECT_THROW(
-      (void)decode_tunnel_end(encode_tunnel_end({1, static_cast<TunnelEnd::How>(3), 0, ""})),
+      (void)decode_tunnel_end(encode_fields(TunnelEnd{1, static_cast<TunnelEnd::How>(3), 0, ""})),
       SystemError);
 }
 
@@ -201,14 +201,14 @@ TEST_F(Tunnel, HandsOnWhatAllGet) {
   process->send_shared(5, frames);
   ASSERT_EQ(exit_of(*process)->code, 3);
   EXPECT_TRUE(output_ == expected);
-  shared_.on_frame(make_frame(AgentMessage::kSharedDrop, encode_tunnel_text({5, ""})));
+  shared_.on_frame(make_frame(AgentMessage::kSharedDrop, encode_fields(TunnelText{5, ""})));
   EXPECT_THROW((void)shared_.text(5), SystemError);
 }
 
 TEST(SharedTexts, RefusesWhatIsNotWholeAndWhatGoesOn) {
   SharedTexts shared;
   const auto part = [](const std::string& text) {
-    return make_frame(AgentMessage::kSharedPart, encode_tunnel_text({1, text}));
+    return make_frame(AgentMessage::kSharedPart, encode_fields(TunnelText{1, text}));
   };
   EXPECT_THROW((void)shared.frames(1), SystemError);
   shared.on_frame(part("ab"));
@@ -305,7 +305,7 @@ TEST_F(Tunnel, OfAnotherAgentIsRefusedAndALateWordDropped) {
   std::string late;
   {
     const auto process = open("cat");
-    late = encode_tunnel_output({0, TunnelStream::kOutput, "late"});
+    late = encode_fields(TunnelOutput{0, TunnelStream::kOutput, "late"});
     EXPECT_THROW((void)tunnels_.on_frame(4, make_frame(AgentMessage::kTunnelOutput, late)),
                  SystemError);
     transport_->close();
@@ -313,7 +313,7 @@ TEST_F(Tunnel, OfAnotherAgentIsRefusedAndALateWordDropped) {
   }
   EXPECT_FALSE(tunnels_.on_frame(3, make_frame(AgentMessage::kTunnelOutput, late)));
   EXPECT_EQ(output_, "");
-  const std::string never = encode_tunnel_end({1, TunnelEnd::How::kExited, 0, ""});
+  const std::string never = encode_fields(TunnelEnd{1, TunnelEnd::How::kExited, 0, ""});
   EXPECT_THROW((void)tunnels_.on_frame(3, make_frame(AgentMessage::kTunnelEnded, never)),
                SystemError);
 }
