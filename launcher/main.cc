@@ -26,7 +26,6 @@
 #include "launcher/agent/agent.h"
 #include "launcher/agent/supervisor.h"
 #include "launcher/allocation/job_hosts.h"
-#include "launcher/command_line/help.h"
 #include "launcher/command_line/parse.h"
 #include "launcher/controller/controller.h"
 #include "launcher/controller/state/root_cause.h"
@@ -40,7 +39,6 @@
 #include "launcher/process/signals.h"
 #include "launcher/remote/agent_image.h"
 #include "launcher/remote/rsh_command.h"
-#include "launcher/remote/starters.h"
 
 namespace {
 

@@ -9,7 +9,7 @@
 #include "launcher/allocation/core_count.h"
 #include "launcher/allocation/host_source.h"
 #include "launcher/hosts/host_filter.h"
-#include "launcher/hosts/schedulers/slurm_gpus.h"
+#include "launcher/hosts/schedulers/schedulers.h"
 #include "launcher/hosts/this_machine.h"
 #include "launcher/job/options.h"
 
@@ -17,18 +17,8 @@ namespace chainmail::launch {
 namespace {
 
 bool counts_slots(Scheduler scheduler) {
-  switch (scheduler) {
-    case Scheduler::kGridEngine:
-    case Scheduler::kSlurm:
-    case Scheduler::kPbs:
-    case Scheduler::kLsf:
-      return true;
-    case Scheduler::kNone:
-    case Scheduler::kSageMaker:
-    case Scheduler::kAzureBatch:
-      return false;
-  }
-  return false;
+  return scheduler == Scheduler::kGridEngine || scheduler == Scheduler::kSlurm ||
+         scheduler == Scheduler::kPbs || scheduler == Scheduler::kLsf;
 }
 
 // A scheduler's variables may have leaked into a shell where its files are gone; who names the

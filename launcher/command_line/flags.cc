@@ -33,27 +33,25 @@ Flag value_flag(Names names, Value Owner::*member, Parse parse, HelpLevel level,
                 std::string synopsis, std::string help) {
   return {std::move(names), level, std::move(synopsis), std::move(help),
           [member, parse](FlagTarget target, FlagWords& words) {
-            const std::string value = words.value();
-            owner_in<Owner>(target).*member = parse(words.flag(), value);
+            owner_in<Owner>(target).*member = parse(words.flag(), words.value());
+          }};
+}
+
+// An option without a value; as an alias it sets what another option sets.
+Flag plain_flag(Names names, std::function<void(FlagTarget)> apply, HelpLevel level = kAlias,
+                std::string synopsis = "", std::string help = "") {
+  return {std::move(names), level, std::move(synopsis), std::move(help),
+          [apply = std::move(apply)](FlagTarget target, FlagWords& words) {
+            words.no_value();
+            apply(target);
           }};
 }
 
 Flag switch_flag(Names names, bool Options::*member, HelpLevel level, std::string synopsis,
                  std::string help) {
-  return {std::move(names), level, std::move(synopsis), std::move(help),
-          [member](FlagTarget target, FlagWords& words) {
-            words.no_value();
-            target.job.*member = true;
-          }};
-}
-
-// Names that set what another option sets.
-Flag alias(Names names, std::function<void(FlagTarget)> apply) {
-  return {std::move(names), kAlias, "", "",
-          [apply = std::move(apply)](FlagTarget target, FlagWords& words) {
-            words.no_value();
-            apply(target);
-          }};
+  return plain_flag(
+      std::move(names), [member](FlagTarget target) { target.job.*member = true; }, level,
+      std::move(synopsis), std::move(help));
 }
 
 void append(std::vector<Flag>& flags, std::vector<Flag> more) {
@@ -96,7 +94,7 @@ std::vector<Flag> rank_flags() {
             return parse_per_node(flag, text, gpus_here("/dev"));
           },
           kCommon, "-N, --per-node N", "ranks on each host (-npernode, -ppn, --nproc-per-node)"),
-      alias({"pernode"}, [](FlagTarget target) { target.application.per_node = 1; }),
+      plain_flag({"pernode"}, [](FlagTarget target) { target.application.per_node = 1; }),
       {{"map-by"},
        kMore,
        "--map-by WHAT",
@@ -104,16 +102,15 @@ std::vector<Flag> rank_flags() {
        "turn; ppr:N:node: N on each; socket, numa, l3cache: neighbouring\n"
        "ranks on different ones; slot:pe=N: N cores for each rank",
        [](FlagTarget target, FlagWords& words) {
-         const std::string value = words.value();
-         apply_map_by(words.flag(), value, target.job, target.application);
+         apply_map_by(words.flag(), words.value(), target.job, target.application);
        }},
-      alias({"bynode"}, [](FlagTarget target) { target.job.map_by = MapBy::kNode; }),
-      alias({"byslot"}, [](FlagTarget target) { target.job.map_by = MapBy::kSlot; }),
+      plain_flag({"bynode"}, [](FlagTarget target) { target.job.map_by = MapBy::kNode; }),
+      plain_flag({"byslot"}, [](FlagTarget target) { target.job.map_by = MapBy::kSlot; }),
       value_flag({"rank-by"}, &Options::rank_by, parse_rank_by, kMore, "--rank-by slot|node",
                  "number ranks host by host, or in turn (default: as --map-by)"),
       switch_flag({"oversubscribe", "overcommit"}, &Options::oversubscribe, kCommon,
                   "--oversubscribe", "allow more ranks than slots"),
-      alias({"nooversubscribe"}, [](FlagTarget target) { target.job.oversubscribe = false; }),
+      plain_flag({"nooversubscribe"}, [](FlagTarget target) { target.job.oversubscribe = false; }),
   };
 }
 
@@ -128,13 +125,12 @@ std::vector<Flag> binding_flags() {
        "core, hwthread, l3cache, numa, socket or none (default: an even\n"
        "share of the node's cores)",
        [](FlagTarget target, FlagWords& words) {
-         const std::string value = words.value();
-         apply_bind_to(words.flag(), value, target.job);
+         apply_bind_to(words.flag(), words.value(), target.job);
        }},
-      alias({"bind-to-core"}, bind_to(BindTo::kCore)),
-      alias({"bind-to-socket"}, bind_to(BindTo::kSocket)),
-      alias({"bind-to-none"}, bind_to(BindTo::kNone)),
-      alias({"bind-cores-to-rank"}, bind_to(BindTo::kShare)),
+      plain_flag({"bind-to-core"}, bind_to(BindTo::kCore)),
+      plain_flag({"bind-to-socket"}, bind_to(BindTo::kSocket)),
+      plain_flag({"bind-to-none"}, bind_to(BindTo::kNone)),
+      plain_flag({"bind-cores-to-rank"}, bind_to(BindTo::kShare)),
       switch_flag({"report-bindings"}, &Options::report_bindings, kMore, "--report-bindings",
                   "say for each rank which processors it runs on"),
   };
@@ -150,8 +146,7 @@ ExportedVariable hydra_variable(FlagWords& words) {
 }
 
 void add_list(FlagWords& words, std::vector<ExportedVariable>& variables) {
-  const std::string value = words.value();
-  for (const std::string& name : split_list(words.flag(), value)) {
+  for (const std::string& name : split_list(words.flag(), words.value())) {
     variables.push_back(parse_variable(words.flag(), name));
   }
 }
@@ -167,8 +162,7 @@ std::vector<Flag> environment_flags() {
          if (words.has_one_dash() && words.name() == "env") {
            variables.push_back(hydra_variable(words));
          } else {
-           const std::string value = words.value();
-           variables.push_back(parse_variable(words.flag(), value));
+           variables.push_back(parse_variable(words.flag(), words.value()));
          }
        }},
       {{"genv"},
@@ -197,29 +191,22 @@ std::vector<Flag> environment_flags() {
        "--preload-files A,B",
        "copy files, too; ranks find them in $CHAINMAIL_PRELOAD_DIR",
        [](FlagTarget target, FlagWords& words) {
-         const std::string value = words.value();
-         for (std::string& path : split_list(words.flag(), value)) {
+         for (std::string& path : split_list(words.flag(), words.value())) {
            target.job.preload_files.push_back(std::move(path));
          }
        }},
       value_flag({"mpi"}, &Options::mpi, parse_mpi, kMore, "--mpi MODE",
                  "how MPI_Init finds its job: auto, pmix, pmi1 or none\n(default: auto)"),
-      {{"encrypt"},
-       kCommon,
-       "--encrypt",
-       "encrypt and authenticate the ranks' data between hosts",
-       [](FlagTarget target, FlagWords& words) {
-         words.no_value();
-         target.job.encryption = "encrypt";
-       }},
-      {{"authenticate"},
-       kMore,
-       "--authenticate",
-       "authenticate them alone: nobody changes them, some may read them",
-       [](FlagTarget target, FlagWords& words) {
-         words.no_value();
-         if (target.job.encryption.empty()) target.job.encryption = "authenticate";
-       }},
+      plain_flag(
+          {"encrypt"}, [](FlagTarget target) { target.job.encryption = "encrypt"; }, kCommon,
+          "--encrypt", "encrypt and authenticate the ranks' data between hosts"),
+      plain_flag(
+          {"authenticate"},
+          [](FlagTarget target) {
+            if (target.job.encryption.empty()) target.job.encryption = "authenticate";
+          },
+          kMore, "--authenticate",
+          "authenticate them alone: nobody changes them, some may read them"),
       switch_flag({"torchrun-env"}, &Options::torchrun_env, kMore, "--torchrun-env",
                   "also set MASTER_ADDR and MASTER_PORT"),
   };
@@ -262,7 +249,7 @@ std::vector<Flag> run_flags() {
                   "--display-map", "print the plan to stderr, then start the job"),
       switch_flag({"json"}, &Options::json, kMore, "--json", "with --dry-run: the plan as JSON"),
       // mpirun refuses root without it; here it is what everybody has in scripts, and true anyway.
-      alias({"allow-run-as-root"}, [](FlagTarget) {}),
+      plain_flag({"allow-run-as-root"}, [](FlagTarget) {}),
       switch_flag({"help", "h"}, &Options::help, kCommon, "--help, --help-all",
                   "this page; all options"),
       switch_flag({"help-all"}, &Options::help_all, kAlias, "", ""),

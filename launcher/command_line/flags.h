@@ -7,6 +7,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -65,5 +66,11 @@ struct Flag {
 
 /// The name of an option that looks most like this one, with its dashes; empty: none does.
 [[nodiscard]] std::string nearest_flag(const std::string& name);
+
+/// For an option of mpirun, Hydra's mpiexec, horovodrun, torchrun, deepspeed or srun that this
+/// launcher does not have: what to say here instead, in a sentence that begins with the option as
+/// written. `name` as FlagWords::name() gives it; `arguments` begins with the option.
+[[nodiscard]] std::optional<std::string> foreign_option(const std::string& name,
+                                                        std::span<const std::string> arguments);
 
 }  // namespace chainmail::launch

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-#include "launcher/command_line/foreign.h"
-
 #include <algorithm>
 #include <array>
 #include <string_view>
+
+#include "launcher/command_line/flags.h"
 
 namespace chainmail::launch {
 namespace {

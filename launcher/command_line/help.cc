@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-#include "launcher/command_line/help.h"
+// What --help and --help-all print.
 
 #include "launcher/command_line/flags.h"
+#include "launcher/command_line/parse.h"
 
 namespace chainmail::launch {
 namespace {

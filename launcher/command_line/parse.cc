@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "launcher/command_line/flags.h"
-#include "launcher/command_line/foreign.h"
 
 namespace chainmail::launch {
 namespace {

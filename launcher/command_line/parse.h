@@ -21,6 +21,11 @@ namespace chainmail::launch {
 [[nodiscard]] std::vector<std::string> split_command(const std::string& text,
                                                      const std::string& flag = "--rsh");
 
+/// --help, one screen: what people use every day. Made from the table of options.
+[[nodiscard]] std::string usage_text();
+/// --help-all: every option.
+[[nodiscard]] std::string full_usage_text();
+
 /// The words of --rsh, or ssh, and those of --rsh-args. Throws UsageError.
 [[nodiscard]] std::vector<std::string> remote_shell_of(const Options& options);
 

@@ -76,6 +76,17 @@ void check_name(const Cursor& cursor, const Token& token, const char* what) {
   }
 }
 
+Host named_host(const Cursor& cursor, const Token& name) {
+  check_name(cursor, name, "host name");
+  Host host;
+  host.name = std::string(name.text);
+  return host;
+}
+
+void check_hosts(const Cursor& cursor, std::size_t column, std::size_t count) {
+  if (count > kMaxHosts) cursor.refuse(column, "more than " + std::to_string(kMaxHosts) + " hosts");
+}
+
 bool is_ipv6(std::string_view text) {
   // inet_pton reads up to a zero byte and would not see what stands behind it.
   if (text.find('\0') != std::string_view::npos) return false;
@@ -110,9 +121,7 @@ std::vector<Token> separated_by(char separator, std::string_view text) {
 void HostCollector::add(const Cursor& cursor, std::size_t column, Host host) {
   const auto [known, is_new] = index_.try_emplace(host.name, hosts_.size());
   if (is_new) {
-    if (hosts_.size() == kMaxHosts) {
-      cursor.refuse(column, "more than " + std::to_string(kMaxHosts) + " hosts");
-    }
+    check_hosts(cursor, column, hosts_.size() + 1);
     hosts_.push_back(std::move(host));
   } else {
     add_again(cursor, column, host, hosts_[known->second]);

@@ -73,6 +73,12 @@ struct Token {
 /// letters, digits, '.', '_' and '-'.
 void check_name(const Cursor& cursor, const Token& token, const char* what);
 
+/// A host of that name, which has passed check_name().
+[[nodiscard]] Host named_host(const Cursor& cursor, const Token& name);
+
+/// Refuses more than kMaxHosts.
+void check_hosts(const Cursor& cursor, std::size_t column, std::size_t count);
+
 [[nodiscard]] bool is_ipv6(std::string_view text);
 
 /// Pieces between blanks.

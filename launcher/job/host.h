@@ -32,7 +32,8 @@ struct Host {
   std::vector<int> chosen_slots;
 };
 
-/// Whose job the launcher runs in. Its own starter reaches the hosts where ssh may not.
+/// Whose job the launcher runs in. Its own starter reaches the hosts where ssh may not. to_string()
+/// has their names in this order.
 enum class Scheduler { kNone, kGridEngine, kSlurm, kPbs, kLsf, kSageMaker, kAzureBatch };
 
 struct HostSet {

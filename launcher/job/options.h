@@ -12,8 +12,6 @@
 #include <string>
 #include <vector>
 
-#include "launcher/job/binding.h"
-
 namespace chainmail::launch {
 
 /// The user's mistake on the command line: exit code 2.
@@ -27,6 +25,30 @@ enum class MpiMode : std::uint8_t { kNone, kAuto, kPmix, kPmi1 };
 
 /// Where the next rank goes: to the next slot of the same host, or to the next host.
 enum class MapBy { kSlot, kNode };
+
+/// What one rank may run on. The numbers travel to the agents.
+enum class BindTo : std::uint8_t {
+  kShare = 0,     ///< neighbouring cores, as many as an even share gives; the default
+  kNone = 1,      ///< whatever the agent may run on
+  kHwthread = 2,  ///< one logical processor
+  kCore = 3,      ///< one core with its hardware threads
+  kL3 = 4,        ///< the cores that share a level-3 cache
+  kNuma = 5,      ///< a NUMA node
+  kSocket = 6,    ///< a processor package
+};
+inline constexpr std::uint8_t kBindToCount = 7;
+
+struct Binding {
+  BindTo to = BindTo::kShare;
+  /// Cores (or hardware threads) of each rank with kCore (kHwthread): `--map-by slot:pe=N`.
+  std::uint32_t width = 1;
+  /// Neighbouring ranks go to different L3 caches, NUMA nodes or sockets instead of filling one
+  /// before the next: `--map-by socket`.
+  bool scatter = false;
+  /// More ranks than cores share them instead of being refused.
+  bool overload = false;
+  static void fields(auto& archive, auto& m) { archive(m.to, m.width, m.scatter, m.overload); }
+};
 
 /// One `-x NAME` (value taken from the launcher's environment) or `-x NAME=value`.
 struct ExportedVariable {

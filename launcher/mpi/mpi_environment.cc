@@ -3,6 +3,8 @@
 
 #include "launcher/mpi/mpi_environment.h"
 
+#include <algorithm>
+#include <iterator>
 #include <string_view>
 
 namespace chainmail::launch {
@@ -13,37 +15,33 @@ namespace {
 #define CHAINMAIL_PMIX_VERSION "4.2.2"
 #endif
 
-bool begins_with(std::string_view text, std::string_view beginning) {
-  return text.substr(0, beginning.size()) == beginning;
-}
+constexpr std::string_view kForeign[] = {"PMIX_",
+                                         "PMI_",
+                                         "PMI2_",
+                                         "ORTE_",
+                                         "PRTE_",
+                                         "OMPI_COMM_WORLD_",
+                                         "OMPI_UNIVERSE_SIZE",
+                                         "OMPI_APP_CTX_NUM_PROCS",
+                                         "OMPI_FIRST_RANKS",
+                                         "OMPI_FILE_LOCATION",
+                                         "OMPI_NUM_APP_CTX",
+                                         "OMPI_MCA_orte_",
+                                         "OMPI_MCA_ess",
+                                         "OMPI_MCA_pmix",
+                                         "OMPI_MCA_schizo",
+                                         "OMPI_MCA_initial_wdir",
+                                         "OMPI_MCA_shmem_RUNTIME_",
+                                         "OMPI_MCA_mpi_oversubscribe",
+                                         "OMPI_ARGV",
+                                         "OMPI_COMMAND",
+                                         "MPI_LOCALNRANKS",
+                                         "MPI_LOCALRANKID",
+                                         "HYDRA_"};
 
 bool is_foreign(std::string_view name) {
-  for (const std::string_view prefix : {"PMIX_",
-                                        "PMI_",
-                                        "PMI2_",
-                                        "ORTE_",
-                                        "PRTE_",
-                                        "OMPI_COMM_WORLD_",
-                                        "OMPI_UNIVERSE_SIZE",
-                                        "OMPI_APP_CTX_NUM_PROCS",
-                                        "OMPI_FIRST_RANKS",
-                                        "OMPI_FILE_LOCATION",
-                                        "OMPI_NUM_APP_CTX",
-                                        "OMPI_MCA_orte_",
-                                        "OMPI_MCA_ess",
-                                        "OMPI_MCA_pmix",
-                                        "OMPI_MCA_schizo",
-                                        "OMPI_MCA_initial_wdir",
-                                        "OMPI_MCA_shmem_RUNTIME_",
-                                        "OMPI_MCA_mpi_oversubscribe",
-                                        "OMPI_ARGV",
-                                        "OMPI_COMMAND",
-                                        "MPI_LOCALNRANKS",
-                                        "MPI_LOCALRANKID",
-                                        "HYDRA_"}) {
-    if (begins_with(name, prefix)) return !begins_with(name, "PMIX_MCA_");
-  }
-  return false;
+  const auto begins = [name](std::string_view prefix) { return name.starts_with(prefix); };
+  return std::any_of(std::begin(kForeign), std::end(kForeign), begins) && !begins("PMIX_MCA_");
 }
 
 }  // namespace

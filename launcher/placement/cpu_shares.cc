@@ -13,8 +13,6 @@
 #include <memory>
 #include <optional>
 
-#include "launcher/job/options.h"
-
 namespace chainmail::launch {
 namespace {
 

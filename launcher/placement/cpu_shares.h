@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "launcher/job/binding.h"
+#include "launcher/job/options.h"
 
 namespace chainmail::launch {
 

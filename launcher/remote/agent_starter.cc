@@ -5,8 +5,6 @@
 
 #include <sys/utsname.h>
 
-#include <utility>
-
 #include "launcher/hosts/this_machine.h"
 #include "launcher/remote/bootstrap.h"
 #include "launcher/remote/rsh_command.h"
@@ -21,30 +19,23 @@ std::string own_machine() {
 
 }  // namespace
 
-AgentStarter::AgentStarter(std::vector<std::string> remote_shell, std::string launcher_path)
-    : remote_shell_(std::move(remote_shell)), launcher_path_(std::move(launcher_path)) {}
-
-AgentStart AgentStarter::start_on(const Host& host, const std::string& marker) {
+AgentStart start_on(const Host& host, const std::string& marker,
+                    const std::vector<std::string>& remote_shell, const std::string& launcher_path,
+                    std::optional<AgentImage>& image) {
   AgentStart start;
   start.marker = marker;
   if (is_this_machine(host)) {
-    start.command = {launcher_path_, "--agent", marker};
+    start.command = {launcher_path, "--agent", marker};
     return start;
   }
-  start.command = remote_shell_command(remote_shell_, host);
-  const AgentImage& image = this->image();
-  start.script = bootstrap_script({marker, launcher_path_, agent_identity(), own_machine(),
-                                   image.bytes->size(), image.checksum});
+  start.command = remote_shell_command(remote_shell, host);
+  if (!image) image = read_agent_image(launcher_path);
+  start.script = bootstrap_script({marker, launcher_path, agent_identity(), own_machine(),
+                                   image->bytes->size(), image->checksum});
   start.request = image_request(marker);
-  start.image = image.bytes;
-  start.image_checksum = image.checksum;
+  start.image = image->bytes;
+  start.image_checksum = image->checksum;
   return start;
-}
-
-// One login per node does not come often, and most jobs have one node: read when it is needed.
-const AgentImage& AgentStarter::image() {
-  if (!image_) image_ = read_agent_image(launcher_path_);
-  return *image_;
 }
 
 }  // namespace chainmail::launch

@@ -2,7 +2,7 @@
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
 // What it takes to start an agent on each host: the command that runs here, and what is sent over
-// its standard input before an agent is there to talk to. Not thread-safe.
+// its standard input before an agent is there to talk to. Thread-safe.
 
 #pragma once
 
@@ -27,21 +27,12 @@ struct AgentStart {
   [[nodiscard]] bool is_local() const noexcept { return script.empty(); }
 };
 
-class AgentStarter {
- public:
-  /// `remote_shell` are the words of --rsh.
-  AgentStarter(std::vector<std::string> remote_shell, std::string launcher_path);
-
-  /// Throws UsageError where the remote shell cannot do what the host asks for, and SystemError
-  /// when this program cannot be read.
-  [[nodiscard]] AgentStart start_on(const Host& host, const std::string& marker);
-
- private:
-  [[nodiscard]] const AgentImage& image();
-
-  std::vector<std::string> remote_shell_;
-  std::string launcher_path_;
-  std::optional<AgentImage> image_;
-};
+/// `remote_shell` are the words of --rsh. `image` is this program, which is read when the first
+/// host needs it: most jobs have one node. Throws UsageError where the remote shell cannot do what
+/// the host asks for, and SystemError when this program cannot be read.
+[[nodiscard]] AgentStart start_on(const Host& host, const std::string& marker,
+                                  const std::vector<std::string>& remote_shell,
+                                  const std::string& launcher_path,
+                                  std::optional<AgentImage>& image);
 
 }  // namespace chainmail::launch

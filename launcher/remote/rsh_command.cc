@@ -3,17 +3,60 @@
 
 #include "launcher/remote/rsh_command.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <array>
 #include <initializer_list>
 #include <span>
 #include <string_view>
 
+#include "launcher/job/environment.h"
 #include "launcher/job/options.h"
 #include "launcher/remote/bootstrap.h"
-#include "launcher/remote/starters.h"
 
 namespace chainmail::launch {
 namespace {
+
+// They are options of srun that sbatch, salloc and users set for programs.
+constexpr std::array kNotForStarters = {
+    // The agent's frames are binary and use all three streams.
+    "SLURM_LABELIO", "SLURM_STDINMODE", "SLURM_STDOUTMODE", "SLURM_STDERRMODE",
+    // The step of an agent may use every processor that the job has on the node; each of these
+    // means or implies --exact.
+    "SLURM_EXACT", "SLURM_EXCLUSIVE", "SLURM_CPUS_PER_TASK", "SRUN_CPUS_PER_TASK",
+    "SLURM_THREADS_PER_CORE", "SLURM_HINT",
+    // And every GPU; these count per task or per job, while the step is one task on one node.
+    "SLURM_GPUS", "SLURM_GPUS_PER_NODE", "SLURM_GPUS_PER_SOCKET", "SLURM_GPUS_PER_TASK",
+    "SLURM_NTASKS_PER_GPU", "SLURM_CPUS_PER_GPU", "SLURM_GPU_BIND", "SLURM_GRES",
+    "SLURM_TRES_PER_TASK"};
+
+std::string starter_of(Scheduler scheduler) {
+  switch (scheduler) {
+    case Scheduler::kGridEngine:
+      // Not -nostdin, which Open MPI adds: our channel is standard input.
+      return "qrsh -inherit -V";
+    case Scheduler::kSlurm:
+      // One task that may use all that the job has on the node, beside other steps; what ranks are
+      // bound to is the agent's business. Without --unbuffered what the agent writes waits for a
+      // line's end, which its frames do not have.
+      return "srun --nodes=1 --ntasks=1 --nodelist=%h --overlap --cpu-bind=none --mpi=none --quiet "
+             "--unbuffered";
+    case Scheduler::kLsf:
+      return "blaunch";
+    case Scheduler::kPbs:
+      // What pbsdsh starts reads /dev/null and writes to the job's output file.
+    case Scheduler::kNone:
+    case Scheduler::kSageMaker:
+    case Scheduler::kAzureBatch:
+      break;
+  }
+  return "ssh";
+}
+
+bool is_for_ssh(const Host& host) { return host.port || !host.user.empty(); }
+
+std::string name_of(const std::string& program) { return program.substr(program.rfind('/') + 1); }
 
 // Characters that mean nothing to any shell, at any place of a word.
 bool is_plain(std::string_view word, std::string_view also) {
@@ -79,7 +122,8 @@ bool names_option(std::span<const std::string> words, std::initializer_list<cons
 // What srun must be told to give the agent a channel, the component that the host belongs to and
 // the GPUs that the job has there; also behind other words, such as those of env or timeout.
 void add_srun_options(const Host& host, std::vector<std::string>& words) {
-  const auto srun = std::find_if(words.begin(), words.end(), is_srun);
+  const auto srun = std::find_if(words.begin(), words.end(),
+                                 [](const std::string& word) { return name_of(word) == "srun"; });
   if (srun == words.end()) return;
   // Words before it are those of env or timeout.
   const std::span<const std::string> own(srun, words.end());
@@ -97,7 +141,35 @@ void add_srun_options(const Host& host, std::vector<std::string>& words) {
 
 }  // namespace
 
-bool is_ssh(const std::string& program) { return program.substr(program.rfind('/') + 1) == "ssh"; }
+bool is_ssh(const std::string& program) { return name_of(program) == "ssh"; }
+
+bool is_in_path(const std::string& program) {
+  const auto path = value_of(current_environment(), "PATH");
+  const std::vector<std::string> files = files_in_path(path.value_or(""), program);
+  return path && std::any_of(files.begin(), files.end(), [](const std::string& file) {
+           return access(file.c_str(), X_OK) == 0;
+         });
+}
+
+std::vector<std::string> starter_environment() {
+  Environment variables = current_environment();
+  for (const char* name : kNotForStarters) variables.erase(name);
+  variables.erase("SLURM_UNBUFFEREDIO");
+  variables.emplace("SLURM_UNBUFFEREDIO", "1");
+  return entries_of(variables);
+}
+
+bool is_scheduler_starter(const std::string& program) {
+  const std::string name = name_of(program);
+  return name == "srun" || name == "qrsh" || name == "blaunch";
+}
+
+std::string default_remote_shell(Scheduler scheduler, const std::vector<Host>& hosts,
+                                 const std::function<bool(const std::string&)>& installed) {
+  if (std::any_of(hosts.begin(), hosts.end(), is_for_ssh)) return "ssh";
+  const std::string starter = starter_of(scheduler);
+  return installed(starter.substr(0, starter.find(' '))) ? starter : "ssh";
+}
 
 std::vector<std::string> remote_shell_command(const std::vector<std::string>& remote_shell,
                                               const Host& host) {
@@ -108,7 +180,7 @@ std::vector<std::string> remote_shell_command(const std::vector<std::string>& re
   if (is_ssh(remote_shell.front())) {
     add_ssh_options(words);
     add_login(host, words);
-  } else if (host.port || !host.user.empty()) {
+  } else if (is_for_ssh(host)) {
     throw UsageError("user and port of host " + host.name + " are for ssh; --rsh " +
                      remote_shell.front() + " does not know them");
   }

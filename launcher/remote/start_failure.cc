@@ -11,7 +11,6 @@
 
 #include "launcher/remote/bootstrap.h"
 #include "launcher/remote/rsh_command.h"
-#include "launcher/remote/starters.h"
 
 namespace chainmail::launch {
 namespace {

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "launcher/process/signals.h"
-#include "launcher/remote/starters.h"
+#include "launcher/remote/rsh_command.h"
 
 namespace chainmail::launch {
 

@@ -15,7 +15,7 @@
 
 #include "base/error.h"
 #include "launcher/process/child_process.h"
-#include "launcher/remote/starters.h"
+#include "launcher/remote/rsh_command.h"
 #include "launcher/tree/tunnel_wire.h"
 
 namespace chainmail::launch {

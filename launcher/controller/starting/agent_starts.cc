@@ -51,10 +51,11 @@ AgentStarts::AgentStarts(JobState& job, std::string launcher_path, Callbacks cal
 // All commands are known before the first is run: bad usage starts nothing.
 void AgentStarts::start() {
   const std::vector<std::string> shell = remote_shell_of(job_.options);
-  AgentStarter starter(shell, launcher_path_);
+  std::optional<AgentImage> image;
   for (std::uint32_t node = 0; node < agents_.size(); ++node) {
     const std::string marker = "chainmail-" + internal::to_hex(internal::random_bytes(8));
-    agents_[node].start = starter.start_on(job_.placement.nodes[node], marker);
+    agents_[node].start =
+        start_on(job_.placement.nodes[node], marker, shell, launcher_path_, image);
   }
   agents_.plan(job_.options.tree_width, is_ssh(shell.front()));
   start_from(0);

@@ -12,9 +12,7 @@ namespace chainmail::launch {
 namespace {
 
 Host host_with(const Cursor& cursor, const Token& name, int slots) {
-  check_name(cursor, name, "host name");
-  Host host;
-  host.name = std::string(name.text);
+  Host host = named_host(cursor, name);
   host.slots = slots;
   host.has_slots = true;
   return host;

@@ -15,13 +15,6 @@ namespace {
 
 using Json = nlohmann::json;
 
-Host named(const Cursor& cursor, const Token& name) {
-  check_name(cursor, name, "host name");
-  Host host;
-  host.name = std::string(name.text);
-  return host;
-}
-
 struct Place {
   std::size_t line;
   std::size_t column;
@@ -59,7 +52,7 @@ std::vector<Host> hosts_of(const Json& names, std::string_view text, const std::
     const Cursor cursor{where, place.line};
     if (!known.insert(value).second)
       cursor.refuse(place.column, in_quotes(value) + " is listed twice");
-    hosts.add(cursor, place.column, named(cursor, {value, place.column}));
+    hosts.add(cursor, place.column, named_host(cursor, {value, place.column}));
   }
   return hosts.take();
 }
@@ -71,7 +64,7 @@ std::vector<Host> parse_azure_list(std::string_view text, const std::string& whe
   HostCollector hosts;
   const Cursor cursor{where, 1};
   for (const Token& token : separated_by(separator, text)) {
-    hosts.add(cursor, token.column, named(cursor, token));
+    hosts.add(cursor, token.column, named_host(cursor, token));
   }
   return hosts.take();
 }
@@ -85,7 +78,8 @@ std::vector<Host> parse_batch_ai_workers(std::string_view text, const std::strin
       (void)parse_number(cursor, {token.text.substr(colon + 1), token.column + colon + 1}, "port",
                          1, 65535, "");
     }
-    hosts.add(cursor, token.column, named(cursor, {token.text.substr(0, colon), token.column}));
+    hosts.add(cursor, token.column,
+              named_host(cursor, {token.text.substr(0, colon), token.column}));
   }
   return hosts.take();
 }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <functional>
 
 #include "launcher/files/text_file.h"
 #include "launcher/hosts/host_text.h"
@@ -24,8 +25,23 @@ HostSet host_set(Scheduler scheduler, const std::string& from, std::vector<Host>
   return set;
 }
 
-std::string named_file(const std::string& variable, const std::string& path) {
-  return "$" + variable + ", " + path;
+using Parse = std::function<std::vector<Host>(std::string_view text, const std::string& where)>;
+
+// What a variable lists; nothing where it is not set.
+std::optional<HostSet> hosts_in(const Environment& variables, Scheduler scheduler,
+                                const std::string& name, const Parse& parse) {
+  const auto text = value_of(variables, name);
+  if (!text) return std::nullopt;
+  return host_set(scheduler, "$" + name, parse(*text, "$" + name));
+}
+
+// What the file lists that a variable names; `what` is that file, for people.
+std::optional<HostSet> hosts_in_file_of(const Environment& variables, Scheduler scheduler,
+                                        const std::string& name, const std::string& what,
+                                        const Parse& parse) {
+  const auto path = value_of(variables, name);
+  if (!path) return std::nullopt;
+  return host_set(scheduler, "$" + name + ", " + *path, parse(read_host_text(*path, what), *path));
 }
 
 // A variable that is a number of slots, where it is one.
@@ -49,11 +65,10 @@ void slots_are_processors(std::vector<Host>& hosts) {
 }
 
 std::optional<HostSet> grid_engine(const Environment& variables) {
-  if (const auto path = value_of(variables, "PE_HOSTFILE")) {
-    const std::string text = read_host_text(*path, "Grid Engine's $PE_HOSTFILE");
-    std::vector<Host> hosts = parse_pe_hostfile(text, *path);
-    slots_are_processors(hosts);
-    return host_set(Scheduler::kGridEngine, named_file("PE_HOSTFILE", *path), std::move(hosts));
+  if (auto set = hosts_in_file_of(variables, Scheduler::kGridEngine, "PE_HOSTFILE",
+                                  "Grid Engine's $PE_HOSTFILE", parse_pe_hostfile)) {
+    slots_are_processors(set->hosts);
+    return set;
   }
   // A job without a parallel environment has one host and no file.
   const auto slots = slots_in(variables, "NSLOTS");
@@ -101,11 +116,11 @@ std::optional<HostSet> slurm(const Environment& variables) {
 }
 
 std::optional<HostSet> pbs(const Environment& variables) {
-  const auto path = value_of(variables, "PBS_NODEFILE");
-  if (!path) return std::nullopt;
-  const std::string text = read_host_text(*path, "the $PBS_NODEFILE of PBS");
-  return host_set(Scheduler::kPbs, named_file("PBS_NODEFILE", *path),
-                  parse_pbs_nodefile(text, *path, slots_in(variables, "PBS_PPN").value_or(1)));
+  const int slots_per_line = slots_in(variables, "PBS_PPN").value_or(1);
+  return hosts_in_file_of(variables, Scheduler::kPbs, "PBS_NODEFILE", "the $PBS_NODEFILE of PBS",
+                          [&](std::string_view text, const std::string& where) {
+                            return parse_pbs_nodefile(text, where, slots_per_line);
+                          });
 }
 
 // The first host may be there for the batch script only; LSF does not say so.
@@ -120,17 +135,12 @@ void warn_of_launch_node(HostSet& set) {
 }
 
 std::optional<HostSet> lsf(const Environment& variables) {
-  std::optional<HostSet> set;
-  if (const auto counts = value_of(variables, "LSB_MCPU_HOSTS")) {
-    set =
-        host_set(Scheduler::kLsf, "$LSB_MCPU_HOSTS", parse_lsf_counts(*counts, "$LSB_MCPU_HOSTS"));
-  } else if (const auto path = value_of(variables, "LSB_DJOB_HOSTFILE")) {
-    const std::string text = read_host_text(*path, "the $LSB_DJOB_HOSTFILE of LSF");
-    set = host_set(Scheduler::kLsf, named_file("LSB_DJOB_HOSTFILE", *path),
-                   parse_lsf_names(text, *path));
-  } else if (const auto names = value_of(variables, "LSB_HOSTS")) {
-    set = host_set(Scheduler::kLsf, "$LSB_HOSTS", parse_lsf_names(*names, "$LSB_HOSTS"));
+  auto set = hosts_in(variables, Scheduler::kLsf, "LSB_MCPU_HOSTS", parse_lsf_counts);
+  if (!set) {
+    set = hosts_in_file_of(variables, Scheduler::kLsf, "LSB_DJOB_HOSTFILE",
+                           "the $LSB_DJOB_HOSTFILE of LSF", parse_lsf_names);
   }
+  if (!set) set = hosts_in(variables, Scheduler::kLsf, "LSB_HOSTS", parse_lsf_names);
   if (!set) return std::nullopt;
   slots_are_processors(set->hosts);
   warn_of_launch_node(*set);
@@ -138,12 +148,10 @@ std::optional<HostSet> lsf(const Environment& variables) {
 }
 
 std::optional<HostSet> sagemaker(const Environment& variables, const std::string& root) {
-  std::optional<HostSet> set;
   const std::string config = root + kResourceConfig;
   std::error_code error;
-  if (const auto names = value_of(variables, "SM_HOSTS")) {
-    set = host_set(Scheduler::kSageMaker, "$SM_HOSTS", parse_sagemaker_hosts(*names, "$SM_HOSTS"));
-  } else if (std::filesystem::is_regular_file(config, error)) {
+  auto set = hosts_in(variables, Scheduler::kSageMaker, "SM_HOSTS", parse_sagemaker_hosts);
+  if (!set && std::filesystem::is_regular_file(config, error)) {
     const std::string text = read_host_text(config, "SageMaker's resource configuration");
     set = host_set(Scheduler::kSageMaker, config, parse_sagemaker_config(text, config));
   }
@@ -152,24 +160,22 @@ std::optional<HostSet> sagemaker(const Environment& variables, const std::string
 }
 
 std::optional<HostSet> azure_batch(const Environment& variables) {
+  const auto list = [](std::string_view text, const std::string& where) {
+    return parse_azure_list(text, where, text.find(';') == std::string_view::npos ? ',' : ';');
+  };
   for (const char* name : {"AZ_BATCH_HOST_LIST", "AZ_BATCH_NODE_LIST"}) {
-    const auto list = value_of(variables, name);
-    if (!list) continue;
-    const std::string where = std::string("$") + name;
-    const char separator = list->find(';') == std::string::npos ? ',' : ';';
-    return host_set(Scheduler::kAzureBatch, where, parse_azure_list(*list, where, separator));
+    if (auto set = hosts_in(variables, Scheduler::kAzureBatch, name, list)) return set;
   }
-  std::optional<HostSet> set;
-  if (const auto path = value_of(variables, "AZ_BATCHAI_MPI_HOST_FILE")) {
-    const std::string text = read_host_text(*path, "Batch AI's $AZ_BATCHAI_MPI_HOST_FILE");
-    return host_set(Scheduler::kAzureBatch, named_file("AZ_BATCHAI_MPI_HOST_FILE", *path),
-                    parse_hostfile(text, *path));
+  const auto hostfile = [](std::string_view text, const std::string& where) {
+    return parse_hostfile(text, where);
+  };
+  if (auto set = hosts_in_file_of(variables, Scheduler::kAzureBatch, "AZ_BATCHAI_MPI_HOST_FILE",
+                                  "Batch AI's $AZ_BATCHAI_MPI_HOST_FILE", hostfile)) {
+    return set;
   }
-  if (const auto workers = value_of(variables, "AZ_BATCHAI_WORKER_HOSTS")) {
-    set = host_set(Scheduler::kAzureBatch, "$AZ_BATCHAI_WORKER_HOSTS",
-                   parse_batch_ai_workers(*workers, "$AZ_BATCHAI_WORKER_HOSTS"));
-    give_slots(slots_in(variables, "AZ_BATCHAI_NUM_GPUS"), set->hosts);
-  }
+  auto set = hosts_in(variables, Scheduler::kAzureBatch, "AZ_BATCHAI_WORKER_HOSTS",
+                      parse_batch_ai_workers);
+  if (set) give_slots(slots_in(variables, "AZ_BATCHAI_NUM_GPUS"), set->hosts);
   return set;
 }
 
@@ -185,23 +191,9 @@ std::optional<HostSet> scheduler_hosts(const Environment& variables, const std::
 }
 
 const char* to_string(Scheduler scheduler) noexcept {
-  switch (scheduler) {
-    case Scheduler::kNone:
-      return "";
-    case Scheduler::kGridEngine:
-      return "Grid Engine";
-    case Scheduler::kSlurm:
-      return "Slurm";
-    case Scheduler::kPbs:
-      return "PBS";
-    case Scheduler::kLsf:
-      return "LSF";
-    case Scheduler::kSageMaker:
-      return "SageMaker";
-    case Scheduler::kAzureBatch:
-      return "Azure Batch";
-  }
-  return "";
+  constexpr const char* kNames[] = {"",    "Grid Engine", "Slurm",      "PBS",
+                                    "LSF", "SageMaker",   "Azure Batch"};
+  return kNames[static_cast<std::size_t>(scheduler)];
 }
 
 }  // namespace chainmail::launch

@@ -4,10 +4,12 @@
 // Hosts as schedulers and clouds tell them: variables of the environment and files that these name.
 // What a scheduler says is trusted no more than a hostfile: HostfileError with line and column.
 //
-// Pure functions over texts, thread-safe; only scheduler_hosts reads files.
+// Pure functions over texts, thread-safe; only scheduler_hosts reads files, and count_slurm_gpus
+// runs a program: call it from the main thread (launcher/process/fork_exec.h).
 
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -32,6 +34,18 @@ namespace chainmail::launch {
 /// The nodes of a Slurm job. Slots are tasks where the user asked for tasks; otherwise every node
 /// has the one task that srun would start, or as many as --per-node says, up to its processors.
 [[nodiscard]] std::vector<Host> slurm_hosts(const Environment& variables);
+
+/// How many GPUs a Slurm job has on each of its nodes, where srun must be told: it gives a step
+/// what the job asked for in the same words. --gpus=4 for a whole job asks each agent's node for
+/// four,
+/// --gpus-per-task=1 gives the one task of that step one.
+/// What `scontrol show job -d` says: "Nodes=n[1-2] CPU_IDs=0-1 Mem=0 GRES=gpu:a100:2(IDX:0-1)".
+/// Nodes with other resources alone have 0; lines that cannot be read are passed over.
+[[nodiscard]] std::map<std::string, int> parse_slurm_gpus(std::string_view text);
+
+/// Asks scontrol, if the job asked for GPUs in words that mean another number for a single step,
+/// and gives the hosts of `set` their `gpus`; otherwise does nothing. What goes wrong is a note.
+void count_slurm_gpus(const Environment& variables, HostSet& set);
 
 /// PBS's and Torque's `$PBS_NODEFILE`: a host per line, once per slot. With `slots_per_line`
 /// ($PBS_PPN) every line stands for that many.

@@ -30,9 +30,7 @@ void expand_range(const Cursor& cursor, const Token& range, std::vector<std::str
   const int last = number({range.text.substr(dash + 1), range.column + dash + 1});
   if (last < first)
     cursor.refuse(range.column, "range " + in_quotes(range.text) + " runs backwards");
-  if (static_cast<std::size_t>(last - first) >= kMaxHosts - numbers.size()) {
-    cursor.refuse(range.column, "more than " + std::to_string(kMaxHosts) + " hosts");
-  }
+  check_hosts(cursor, range.column, numbers.size() + static_cast<std::size_t>(last - first) + 1);
   for (int value = first; value <= last; ++value) {
     const std::string digits = std::to_string(value);
     const std::size_t width = std::max(low.text.size(), digits.size());
@@ -43,9 +41,7 @@ void expand_range(const Cursor& cursor, const Token& range, std::vector<std::str
 // Every name so far, continued by every piece.
 void multiply(const Cursor& cursor, std::size_t column, const std::vector<std::string>& pieces,
               std::vector<std::string>& names) {
-  if (names.size() * pieces.size() > kMaxHosts) {
-    cursor.refuse(column, "more than " + std::to_string(kMaxHosts) + " hosts");
-  }
+  check_hosts(cursor, column, names.size() * pieces.size());
   std::vector<std::string> longer;
   longer.reserve(names.size() * pieces.size());
   for (const std::string& name : names) {
@@ -88,9 +84,7 @@ void expand_item(const Cursor& cursor, const Token& item, std::vector<std::strin
     multiply(cursor, column, numbers, names);
     i = close + 1;
   }
-  if (all.size() + names.size() > kMaxHosts) {
-    cursor.refuse(item.column, "more than " + std::to_string(kMaxHosts) + " hosts");
-  }
+  check_hosts(cursor, item.column, all.size() + names.size());
   all.insert(all.end(), names.begin(), names.end());
 }
 
@@ -219,9 +213,7 @@ std::vector<int> expand_slurm_counts(std::string_view text, const std::string& w
       times = parse_number(cursor, {rest.substr(2, rest.size() - 3), item.column + open + 2},
                            "repetition", 1, static_cast<int>(kMaxHosts), "");
     }
-    if (counts.size() + static_cast<std::size_t>(times) > kMaxHosts) {
-      cursor.refuse(item.column, "more than " + std::to_string(kMaxHosts) + " hosts");
-    }
+    check_hosts(cursor, item.column, counts.size() + static_cast<std::size_t>(times));
     counts.insert(counts.end(), static_cast<std::size_t>(times), count);
   }
   return counts;

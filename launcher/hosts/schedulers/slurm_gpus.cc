@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-#include "launcher/hosts/schedulers/slurm_gpus.h"
-
 #include <algorithm>
 #include <chrono>
 #include <optional>
 #include <stdexcept>
 
 #include "launcher/hosts/host_text.h"
+#include "launcher/hosts/schedulers/schedulers.h"
 #include "launcher/hosts/this_machine.h"
 #include "launcher/job/text.h"
 #include "launcher/process/command_output.h"

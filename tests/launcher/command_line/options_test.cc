@@ -14,7 +14,6 @@
 #include <sstream>
 
 #include "launcher/command_line/flags.h"
-#include "launcher/command_line/help.h"
 #include "launcher/command_line/values.h"
 
 namespace chainmail::launch {

@@ -17,7 +17,7 @@
 
 #include "launcher/allocation/host_source.h"
 #include "launcher/hosts/hostfile.h"
-#include "launcher/hosts/schedulers/slurm_gpus.h"
+#include "launcher/hosts/schedulers/schedulers.h"
 #include "launcher/job/environment.h"
 #include "launcher/job/options.h"
 #include "tests/launcher/hosts/print_hostfile.h"

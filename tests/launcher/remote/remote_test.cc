@@ -13,7 +13,6 @@
 #include "launcher/remote/bootstrap.h"
 #include "launcher/remote/rsh_command.h"
 #include "launcher/remote/start_failure.h"
-#include "launcher/remote/starters.h"
 
 namespace chainmail::launch {
 namespace {
