@@ -166,14 +166,15 @@ void TransferEngine::disconnect() noexcept {
     static_cast<void>(transport_.release());  // who is caught in it still uses it
     is_sleeping_ = false;
   }
-  transport_.reset();
-  if (has_work()) {  // receives that nothing came for
-    Outcome outcome;
+  if (failure_ == nullptr) transport_.reset();  // the peers are to hear that all is well
+  Outcome outcome;
+  if (has_work()) {  // receives that nothing came for, and what the thread left when it was stopped
     outcome.ended = take_all();
-    outcome.error = shut_down_error();
+    outcome.error = failure_ != nullptr ? failure_ : shut_down_error();
     changed_.notify_all();
-    tell(lock, std::move(outcome));
   }
+  transport_.reset();
+  tell(lock, std::move(outcome));
 }
 
 void TransferEngine::leak() noexcept {

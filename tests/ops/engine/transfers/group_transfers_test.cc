@@ -91,6 +91,32 @@ TEST_P(GroupTransfers, AllRanksOfARingSendFirst) {
   }
 }
 
+TEST_P(GroupTransfers, AReasonToAbortIsToldToThoseWhoReceive) {
+  for (const auto& nodes : {std::vector<int>{2}, std::vector<int>{1, 1}}) {
+    GroupMaker maker(nodes, GetParam(), limits());
+    const auto errors = test::run_ranks(2, [&](int rank) {
+      std::shared_ptr<Group> group = maker.join(rank);
+      std::vector<float> mine(3);
+      std::vector<float> theirs(3);
+      const auto out = send(*group, mine, 1 - rank);
+      receive(*group, theirs, 1 - rank)->wait();
+      out->wait();
+      const auto never = receive(*group, theirs, 1 - rank, 1);
+      if (rank == 0) {
+        std::this_thread::sleep_for(milliseconds{50});  // the group's thread sleeps by then
+        group->abort(std::make_exception_ptr(PeerError("this is why", 17)));
+        group.reset();
+      }
+      never->wait();
+    });
+    for (const auto& error : errors) {
+      EXPECT_TRUE(test::is<PeerError>(error)) << test::text_of(error);
+      EXPECT_NE(test::text_of(error).find("this is why"), std::string::npos)
+          << test::text_of(error);
+    }
+  }
+}
+
 TEST_P(GroupTransfers, ATransferAndACollectiveComeInEitherOrder) {
   for (const auto& nodes : {std::vector<int>{2}, std::vector<int>{1, 1}}) {
     GroupMaker maker(nodes, GetParam(), limits());

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// The engines of sends and receives over a transport that does what a test says, in the test's own
+// thread: what happens between two calls of theirs.
+
+#include "ops/engine/transfers/transfer_engine.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "ops/engine/transfers/transfers.h"
+#include "tests/ops/support/ranks.h"
+
+namespace {
+std::atomic<bool> are_threads_refused{false};
+}  // namespace
+
+// In front of the C library's: a system that is out of threads.
+extern "C" int pthread_create(pthread_t* thread, const pthread_attr_t* attributes,
+                              void* (*start)(void*), void* argument) {
+  if (are_threads_refused) return EAGAIN;
+  static const auto real =
+      reinterpret_cast<decltype(&pthread_create)>(dlsym(RTLD_NEXT, "pthread_create"));
+  return real(thread, attributes, start, argument);
+}
+
+namespace chainmail::ops {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using testing::ElementsAre;
+
+/// What a FakeTransport does, and what has been done with it.
+struct Script {
+  std::function<void()> during_wait = [] {};  ///< in place of sleeping
+  std::function<void()> during_progress = [] {};
+  bool has_message = false;  ///< of every peer
+  bool moves_at_once = false;
+  std::vector<const Receive*> received;
+  std::exception_ptr failed_with;
+};
+
+class FakeTransport final : public Transport {
+ public:
+  FakeTransport(Script& script, int size) : script_(script) {
+    for (int rank = 0; rank < size; ++rank) names_.push_back({rank, "host"});
+  }
+  int rank() const noexcept override { return 0; }
+  int size() const noexcept override { return static_cast<int>(names_.size()); }
+  const PeerName& name(int peer) const override {
+    return names_.at(static_cast<std::size_t>(peer));
+  }
+  void begin(std::uint64_t, const MessageHeader&) override {}
+  void post(Send& send) override { send.is_done = script_.moves_at_once; }
+  void post(Receive& receive) override {
+    script_.received.push_back(&receive);
+    receive.is_done = script_.moves_at_once;
+  }
+  void inquire(const Transfer&) override {}
+  bool has_message(int, std::uint64_t) const override { return script_.has_message; }
+  void expect_all() override {}
+  PeerState state(int) const override { return PeerState::kConnected; }
+  bool progress() override {
+    script_.during_progress();
+    return false;
+  }
+  void wait(std::chrono::microseconds) override { script_.during_wait(); }
+  void fail(const std::exception_ptr& error) noexcept override {
+    if (script_.failed_with == nullptr) script_.failed_with = error;
+  }
+  void interrupt() noexcept override {}
+  TransportCounters counters() const noexcept override { return {}; }
+
+ private:
+  Script& script_;
+  std::vector<PeerName> names_;
+};
+
+/// No thread can be had: all happens where the test calls.
+class TransferEngines : public testing::Test {
+ protected:
+  TransferEngines() { are_threads_refused = true; }
+  ~TransferEngines() override { are_threads_refused = false; }
+
+  static std::exception_ptr reason() {
+    return std::make_exception_ptr(PeerError("rank 1 died", 1));
+  }
+
+  std::shared_ptr<TransferEngine> engine() {
+    TransferEnginePlan plan;
+    plan.make = [this] { return std::make_unique<FakeTransport>(script_, 2); };
+    plan.ranks = {0, 1};
+    plan.is_served = {false, true};
+    return std::make_shared<TransferEngine>(
+        std::move(plan), executor_, [this](const PlannedOperation&, const std::exception_ptr& e) {
+          told_.push_back(test::text_of(e));
+        });
+  }
+
+  static Collective receive(int from, std::byte* to) {
+    Collective collective;
+    collective.kind = OpKind::kRecv;
+    collective.dtype = DataType::kUInt8;
+    collective.count = 4;
+    collective.output = to;
+    collective.root = from;
+    collective.is_async = false;
+    return collective;
+  }
+  std::shared_ptr<TransferOperation> receive_from_rank_1() {
+    return std::make_shared<TransferOperation>(nullptr, receive(1, data_), Plan{}, seconds{60});
+  }
+
+  /// Of rank 0: one engine serves rank 1, another one rank 2.
+  std::shared_ptr<Transfers> transfers_of_two_engines() {
+    CommFactory factory;
+    factory.transport_on_node = [this](const CommRequest&, const GroupOptions&) {
+      return std::make_unique<FakeTransport>(script_, 2);
+    };
+    factory.transport_anywhere = [this](const CommRequest&, const GroupOptions&) {
+      return std::make_unique<FakeTransport>(far_script_, 3);
+    };
+    const std::vector<int> nodes{2, 1};
+    return std::make_shared<Transfers>(0, Topology::from_node_sizes(nodes), GroupOptions{},
+                                       std::vector<int>{0, 1, 2}, factory,
+                                       std::make_shared<LocalRendezvous>(), executor_,
+                                       [](const PlannedOperation&, const std::exception_ptr&) {});
+  }
+
+  std::byte data_[4]{};
+  Script script_;
+  Script far_script_;
+  std::vector<std::string> told_;
+  std::shared_ptr<CallbackExecutor> executor_ = std::make_shared<CallbackExecutor>();
+};
+
+TEST_F(TransferEngines, AFailureIsNotLostInTheShutdownThatFollows) {
+  const auto engine = this->engine();
+  const auto operation = receive_from_rank_1();
+  engine->submit(operation);
+  bool has_failed = false;
+  script_.during_wait = [&] {  // who sleeps there is to end the transfers, and does not come to it
+    engine->fail_all(reason());
+    has_failed = true;
+    std::this_thread::sleep_for(milliseconds{10});
+  };
+  while (!has_failed) static_cast<void>(engine->wait(*operation, milliseconds{5}));
+  engine->close();
+  engine->stop();
+  engine->disconnect();
+  EXPECT_EQ(test::text_of(operation->error()), "recv #0: rank 1 died");
+  EXPECT_EQ(test::text_of(script_.failed_with), "rank 1 died") << "the peers are to hear it";
+}
+
+}  // namespace
+}  // namespace chainmail::ops
