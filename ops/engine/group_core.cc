@@ -210,7 +210,11 @@ void GroupCore::find_cause(const PlannedOperation& operation, const std::excepti
   // less.
   if (!is_explaining_.exchange(true)) {
     if (!failure_->has_failed()) {
-      fail(diagnosis_.explain(operation, error, [this] { comms_.abort(); }));
+      // With the error of a send or receive, which the Comms do not know: they tell the neighbours.
+      fail(diagnosis_.explain(operation, error, [this, &error] {
+        comm_failure_->fail(error);
+        comms_.abort();
+      }));
     }
     return;
   }

@@ -171,6 +171,42 @@ TEST_P(GroupFailure, ARankThatLeavesIsReported) {
   }
 }
 
+// A neighbour that waits for a rank whose receive fails hears why, and does not blame that rank.
+TEST_P(GroupFailure, NeighboursOfAFailedReceiveLearnWhoHasLeft) {
+  if (GetParam() == TransportKind::kReference) GTEST_SKIP() << "a board gives no reasons";
+  GroupMaker maker({2, 2}, GetParam(), limit(std::chrono::seconds{20}));
+  Gate gate;
+  const auto errors = maker.run([&](int rank, Group& group) {
+    std::vector<float> values(1);
+    group.run(on(values, OpKind::kBarrier));  // all are connected
+    if (rank == 3) gate.pass();
+    if (rank >= 2) {
+      Collective send = on(values, OpKind::kSend);  // so that rank 0 knows rank 2
+      send.root = 0;
+      send.tag = 7;
+      if (rank == 2) group.submit(std::move(send))->wait();
+      return;  // rank 2 leaves while the others need it
+    }
+    try {
+      Collective receive = on(values, OpKind::kRecv);
+      receive.root = 2;
+      rank == 0 ? group.submit(std::move(receive))->wait()
+                : group.run(on(values, OpKind::kBarrier));
+    } catch (...) {
+      if (rank == 1) gate.open();
+      throw;
+    }
+  });
+  for (const std::size_t rank : {std::size_t{0}, std::size_t{1}}) {
+    ASSERT_TRUE(test::is<PeerError>(errors[rank])) << test::text_of(errors[rank]);
+    try {
+      std::rethrow_exception(errors[rank]);
+    } catch (const PeerError& e) {
+      EXPECT_EQ(e.peer_rank(), 2) << "on rank " << rank << ": " << e.what();
+    }
+  }
+}
+
 /// News that a test writes itself.
 class ScriptedNews final : public FailureNews {
  public:
