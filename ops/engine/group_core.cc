@@ -117,7 +117,7 @@ Plan GroupCore::plan(const Collective& collective) {
 /// ranks, for they submit the same collectives in the same order.
 void GroupCore::measure_once(const Collective& collective) {
   const bool has_choice = topology_.node_count() > 1 && topology_.node_count() < topology_.size() &&
-                          is_auto(collective);
+                          leaves_choice(collective, options_);
   if (!has_choice) return;
   std::call_once(measured_, [this] {
     options_.tuning = measure_tuning([this](const Collective& part) { run(part); });
@@ -301,13 +301,8 @@ bool GroupCore::is_forked_child() const noexcept {
   return fork_count.load(std::memory_order_relaxed) != fork_count_;
 }
 
-bool GroupCore::is_auto(const Collective& collective) const noexcept {
-  return collective.algorithm.value_or(options_.algorithm) == Algorithm::kAuto &&
-         (collective.kind == OpKind::kAllReduce || collective.kind == OpKind::kReduce);
-}
-
 void GroupCore::tell_choice(const Collective& collective, const Plan& plan) {
-  if (!is_auto(collective)) return;
+  if (!leaves_choice(collective, options_)) return;
   const Choice choice = select_all_reduce(plan.bytes, topology_, options_.tuning);
   {
     const std::lock_guard lock(choices_mutex_);

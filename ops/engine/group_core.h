@@ -73,7 +73,6 @@ class GroupCore final : public Group, public std::enable_shared_from_this<GroupC
   void end_waits(const std::exception_ptr& error);
   bool drain(const internal::Deadline& deadline);
   bool is_forked_child() const noexcept;
-  bool is_auto(const Collective& collective) const noexcept;
   void tell_choice(const Collective& collective, const Plan& plan);
 
   const int rank_;

@@ -200,6 +200,11 @@ void check_collective(const Collective& collective, int rank, const Topology& to
   }
 }
 
+bool leaves_choice(const Collective& collective, const GroupOptions& options) noexcept {
+  return collective.algorithm.value_or(options.algorithm) == Algorithm::kAuto &&
+         (collective.kind == OpKind::kAllReduce || collective.kind == OpKind::kReduce);
+}
+
 Plan plan_collective(const Collective& collective, int rank, const Topology& topology,
                      const GroupOptions& options) {
   Plan plan;
@@ -213,8 +218,10 @@ Plan plan_collective(const Collective& collective, int rank, const Topology& top
   }
   plan.bytes = elements * size_of(collective.dtype);
   plan.algorithm = collective.algorithm.value_or(options.algorithm);
-  if (plan.algorithm == Algorithm::kAuto) {
+  if (leaves_choice(collective, options)) {
     plan.algorithm = select_all_reduce(plan.bytes, topology, options.tuning).algorithm;
+  } else if (plan.algorithm == Algorithm::kAuto) {
+    plan.algorithm = Algorithm::kFlat;  // not by the table, which may be measured this moment
   } else if (plan.algorithm == Algorithm::kNaive) {
     plan.algorithm = Algorithm::kFlat;
   }

@@ -59,6 +59,10 @@ struct PastOperation {
 void check_collective(const Collective& collective, int rank, const Topology& topology,
                       const GroupOptions& options);
 
+/// Whether select_all_reduce() picks its algorithm; of other collectives nobody looks at `tuning`.
+[[nodiscard]] bool leaves_choice(const Collective& collective,
+                                 const GroupOptions& options) noexcept;
+
 /// For a collective that was checked.
 [[nodiscard]] Plan plan_collective(const Collective& collective, int rank, const Topology& topology,
                                    const GroupOptions& options);

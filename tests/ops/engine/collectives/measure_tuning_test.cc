@@ -10,6 +10,7 @@
 #include <functional>
 #include <vector>
 
+#include "ops/engine/plan/plan.h"
 #include "tests/ops/support/groups.h"
 
 namespace chainmail::ops {
@@ -64,6 +65,25 @@ TEST(MeasureTuning, LeavesOutWhatDoesNotFitTheTime) {
   });
   EXPECT_EQ(group.measure(), (Tuning{{0, Algorithm::kTwoDimensional}}));
   EXPECT_EQ(group.largest(), 65536U);
+}
+
+// The table is written while what has no choice may be submitted by other threads.
+TEST(MeasureTuning, WhatHasNoChoiceDoesNotLookAtTheTable) {
+  const std::vector<int> nodes{2, 2};
+  const Topology topology = Topology::from_node_sizes(nodes);
+  GroupOptions options;
+  options.tuning = {{0, Algorithm::kTwoDimensional}};
+  for (const OpKind kind :
+       {OpKind::kBarrier, OpKind::kBroadcast, OpKind::kAllGather, OpKind::kSend, OpKind::kRecv,
+        OpKind::kReduceScatter, OpKind::kAllReduce, OpKind::kReduce}) {
+    Collective collective;
+    collective.kind = kind;
+    collective.count = 1;
+    const bool has_choice = kind == OpKind::kAllReduce || kind == OpKind::kReduce;
+    EXPECT_EQ(plan_collective(collective, 0, topology, options).algorithm,
+              has_choice ? Algorithm::kTwoDimensional : Algorithm::kFlat)
+        << to_string(kind);
+  }
 }
 
 TEST(MeasureTuning, AGroupThatMeasuresPicksTheSameOnAllRanks) {
