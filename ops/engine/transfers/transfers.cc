@@ -92,8 +92,14 @@ std::shared_ptr<TransferOperation> Transfers::submit(Collective collective, Plan
   }
   const auto operation = std::make_shared<TransferOperation>(
       shared_from_this(), std::move(collective), std::move(plan), timeout);
-  for (const auto& engine : engines_) {
-    if (is_open || engine->serves(operation->collective.root)) engine->submit(operation);
+  try {
+    for (const auto& engine : engines_) {
+      if (is_open || engine->serves(operation->collective.root)) engine->submit(operation);
+    }
+  } catch (...) {
+    // An engine that has taken a receive from any rank before drops what it finds claimed. Where it
+    // was first, the transfer is under way or has ended.
+    if (operation->claim()) throw;
   }
   return operation;
 }

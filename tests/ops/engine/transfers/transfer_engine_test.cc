@@ -169,5 +169,25 @@ TEST_F(TransferEngines, AFailureIsNotLostInTheShutdownThatFollows) {
   EXPECT_EQ(test::text_of(script_.failed_with), "rank 1 died") << "the peers are to hear it";
 }
 
+TEST_F(TransferEngines, AReceiveFromAnyRankThatIsRefusedIsNotKept) {
+  const auto transfers = transfers_of_two_engines();
+  const auto submit = [&](Collective collective) {
+    return transfers->submit(std::move(collective), Plan{}, seconds{60});
+  };
+  // The far engine has a message for the first one. The near one lets go of it when it gets the
+  // second, which closes both before the far one gets that.
+  far_script_.has_message = far_script_.moves_at_once = true;
+  Collective first = receive(kAnyRank, data_);
+  first.keep = std::shared_ptr<void>(nullptr, [&](void*) { transfers->close(); });
+  EXPECT_TRUE(submit(std::move(first))->is_done());
+  std::byte freed[4]{};
+  EXPECT_THROW(submit(receive(kAnyRank, freed)), InvalidArgument);
+  script_.has_message = true;
+  EXPECT_TRUE(transfers->drain(seconds{20}));
+  EXPECT_TRUE(script_.received.empty()) << "the caller was told that it was not submitted";
+  transfers->stop();
+  transfers->disconnect();
+}
+
 }  // namespace
 }  // namespace chainmail::ops
