@@ -22,16 +22,19 @@ struct Parts {
   std::string message;
 };
 
-std::string join(const char* type, std::span<const int> numbers, const char* message) {
-  constexpr std::size_t kMaxNumbers = 1024;
+/// Half of the bytes are the message's: whoever reads it needs that more than the last ranks.
+std::string join(const char* type, std::span<const int> numbers, const char* message,
+                 std::size_t max_bytes) {
   std::string text = type;
   text += '\n';
-  for (const int number : numbers.first(std::min(numbers.size(), kMaxNumbers))) {
-    text += std::to_string(number) + ',';
+  for (const int number : numbers) {
+    const std::string next = std::to_string(number) + ',';
+    if (text.size() + next.size() > max_bytes / 2) break;
+    text += next;
   }
   text += '\n';
   text += message;
-  text.resize(std::min(text.size(), kMaxErrorBytes));
+  text.resize(std::min(text.size(), max_bytes));
   return text;
 }
 
@@ -59,21 +62,21 @@ std::optional<Parts> split(std::string_view text) {
 
 }  // namespace
 
-std::string encode_error(const std::exception_ptr& error) {
+std::string encode_error(const std::exception_ptr& error, std::size_t max_bytes) {
   try {
     std::rethrow_exception(error);
   } catch (const TimeoutError& e) {
-    return join(to_string(e.code()), e.missing_ranks(), e.what());
+    return join(to_string(e.code()), e.missing_ranks(), e.what(), max_bytes);
   } catch (const PeerError& e) {
-    return join(to_string(e.code()), std::array{e.peer_rank()}, e.what());
+    return join(to_string(e.code()), std::array{e.peer_rank()}, e.what(), max_bytes);
   } catch (const SystemError& e) {
-    return join(to_string(e.code()), std::array{e.native_code()}, e.what());
+    return join(to_string(e.code()), std::array{e.native_code()}, e.what(), max_bytes);
   } catch (const Error& e) {
-    return join(to_string(e.code()), {}, e.what());
+    return join(to_string(e.code()), {}, e.what(), max_bytes);
   } catch (const std::exception& e) {
-    return join("Error", {}, e.what());
+    return join("Error", {}, e.what(), max_bytes);
   } catch (...) {
-    return join("Error", {}, "an exception of unknown type");
+    return join("Error", {}, "an exception of unknown type", max_bytes);
   }
 }
 

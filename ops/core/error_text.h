@@ -17,8 +17,9 @@ namespace chainmail::ops {
 
 inline constexpr std::size_t kMaxErrorBytes = std::size_t{16} << 10;
 
-/// Type, message and ranks of any exception, cut to kMaxErrorBytes.
-[[nodiscard]] std::string encode_error(const std::exception_ptr& error);
+/// Type, message and ranks of any exception, cut to `max_bytes`: of very many ranks the first.
+[[nodiscard]] std::string encode_error(const std::exception_ptr& error,
+                                       std::size_t max_bytes = kMaxErrorBytes);
 
 enum class FailedWhere { kElsewhere, kThisNode };
 /// The same error again: as the type it was when it is the group's; else a PeerError, since a

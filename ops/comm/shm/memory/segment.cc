@@ -168,8 +168,8 @@ void Segment::fail(const std::exception_ptr& error) noexcept {
   Head& shared = head();
   std::uint32_t none = 0;
   if (shared.failure_state.compare_exchange_strong(none, kBeingWritten)) {
-    const std::string text = encode_error(error);
-    std::copy_n(text.data(), std::min(text.size(), shared.text.size() - 1), shared.text.data());
+    const std::string text = encode_error(error, shared.text.size() - 1);
+    std::copy_n(text.data(), text.size(), shared.text.data());
     shared.failure_state.store(kWritten);
   }
   ring_bell();

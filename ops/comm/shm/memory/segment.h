@@ -54,7 +54,7 @@ struct alignas(128) RankArea {
 struct alignas(128) Head {
   std::array<char, 64> token;
   alignas(128) std::atomic<std::uint32_t> failure_state;  ///< 0 none, 1 being written, 2 written
-  std::array<char, 3584> text;                            ///< of encode_error(), cut
+  std::array<char, 3584> text;                            ///< of encode_error()
   alignas(128) std::atomic<std::uint32_t> sleepers;
   alignas(128) std::atomic<std::uint32_t> bell;
 };

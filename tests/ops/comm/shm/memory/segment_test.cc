@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// Shared memory of the ranks of a node: who may attach, and what it keeps of a failure.
+
+#include "ops/comm/shm/memory/segment.h"
+
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "tests/ops/support/ranks.h"
+
+namespace chainmail::ops::shm {
+namespace {
+
+Layout small_layout() {
+  Layout layout;
+  layout.ranks = 2;
+  layout.chunk_bytes = 4096;
+  return layout;
+}
+
+TEST(Segment, AFailureKeepsItsTypeAndMessageHoweverManyRanksItNames) {
+  const std::string text =
+      "all_reduce #5 on rank 0 (n1): Timed out waiting: " + std::string(1500, 'x');
+  for (const int ranks : {1, 600, 1000, 5000}) {
+    Segment segment = Segment::create(small_layout(), Segment::make_token());
+    std::vector<int> missing(static_cast<std::size_t>(ranks));
+    std::iota(missing.begin(), missing.end(), 1);
+    segment.fail(std::make_exception_ptr(TimeoutError(text, missing)));
+    const auto error = segment.failure();
+    EXPECT_TRUE(test::is<TimeoutError>(error)) << ranks << ": " << test::text_of(error);
+    EXPECT_EQ(test::text_of(error), text) << ranks;
+  }
+}
+
+}  // namespace
+}  // namespace chainmail::ops::shm
