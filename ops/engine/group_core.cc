@@ -124,9 +124,14 @@ void GroupCore::measure_once(const Collective& collective) {
   });
 }
 
+std::chrono::milliseconds GroupCore::limit_of(const Collective& collective) const noexcept {
+  return internal::Deadline::bounded(
+      collective.timeout.value_or(timeout_.load(std::memory_order_relaxed)));
+}
+
 std::shared_ptr<Operation> GroupCore::submit(Collective collective) {
   Plan how = plan(collective);
-  const auto timeout = collective.timeout.value_or(timeout_.load(std::memory_order_relaxed));
+  const auto timeout = limit_of(collective);
   if (is_point_to_point(collective.kind)) {
     const auto transfer = transfers_->submit(std::move(collective), std::move(how), timeout);
     if (!transfer->is_done()) watchdog_->touch();
@@ -148,7 +153,7 @@ void GroupCore::run(const Collective& collective) {
     submit(std::move(copy))->wait();
     return;
   }
-  const auto timeout = collective.timeout.value_or(timeout_.load(std::memory_order_relaxed));
+  const auto timeout = limit_of(collective);
   if (const auto operation = queue_->submit_promptly(collective, plan(collective), timeout)) {
     operation->wait();
   }

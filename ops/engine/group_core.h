@@ -63,6 +63,7 @@ class GroupCore final : public Group, public std::enable_shared_from_this<GroupC
   void fail(const Finding& finding);
   Plan plan(const Collective& collective);
   void measure_once(const Collective& collective);
+  std::chrono::milliseconds limit_of(const Collective& collective) const noexcept;
   bool attempt(const Collective& collective, const Plan& plan) noexcept;
   void carry_out(QueuedOperation& operation);
   /// With the failure as an operation called `title` tells it.

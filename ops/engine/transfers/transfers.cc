@@ -105,7 +105,7 @@ std::shared_ptr<TransferOperation> Transfers::submit(Collective collective, Plan
 }
 
 void Transfers::wait(TransferOperation& operation, std::optional<milliseconds> limit) {
-  const milliseconds time = limit.value_or(std::chrono::hours{24 * 365});
+  const milliseconds time = internal::Deadline::bounded(limit.value_or(milliseconds::max()));
   bool is_in_time = true;
   if (!is_from_any_rank(operation.collective) || engines_.size() == 1) {
     for (const auto& engine : engines_) {

@@ -91,6 +91,24 @@ TEST_P(GroupTransfers, AllRanksOfARingSendFirst) {
   }
 }
 
+TEST_P(GroupTransfers, TheLongestLimitsAreNoneAtAll) {
+  GroupMaker maker({2}, GetParam(), limits());
+  maker.run_ok([](int rank, Group& group) {
+    std::vector<float> values(3, static_cast<float>(rank));
+    for (const int from : {1, kAnyRank}) {
+      if (rank == 1) {
+        std::this_thread::sleep_for(milliseconds{50});
+        send(group, values, 0)->wait(milliseconds::max());
+        continue;
+      }
+      Collective collective = on(values, OpKind::kRecv);
+      collective.root = from;
+      collective.timeout = milliseconds::max();
+      group.submit(std::move(collective))->wait(milliseconds::max());
+    }
+  });
+}
+
 TEST_P(GroupTransfers, AReasonToAbortIsToldToThoseWhoReceive) {
   for (const auto& nodes : {std::vector<int>{2}, std::vector<int>{1, 1}}) {
     GroupMaker maker(nodes, GetParam(), limits());
