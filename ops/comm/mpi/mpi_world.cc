@@ -3,6 +3,7 @@
 
 #include "ops/comm/mpi/mpi_world.h"
 
+#include <algorithm>
 #include <cstring>
 #include <span>
 #include <string>
@@ -106,7 +107,10 @@ void MpiWorld::empty(ClosedInbox& inbox) {
   while (inbox.coming.size() < kMaxFree) {
     if (api_->probe(kMpiAnySource, inbox.tag, is_found, arrival) != kMpiSuccess || !is_found) break;
     auto buffer = std::make_unique<MpiBuffer>();
-    buffer->size = static_cast<std::size_t>(arrival.bytes);
+    buffer->size = static_cast<std::size_t>(std::max(arrival.bytes, 0));
+    if (buffer->size > MpiBuffer::kMaxBytes) {  // no frame, but it has to go somewhere
+      buffer->bytes = std::make_unique_for_overwrite<std::byte[]>(buffer->size);
+    }
     if (api_->receive(buffer->bytes.get(), arrival, buffer->request) != kMpiSuccess) break;
     inbox.coming.push_back(std::move(buffer));
   }

@@ -6,6 +6,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <malloc.h>
 
 #include <chrono>
 #include <cstdlib>
@@ -54,6 +55,49 @@ TEST(MpiTransportTest, WhatComesForClosedOnesIsThrownAway) {
     std::this_thread::sleep_for(std::chrono::milliseconds{10});
   }
   for (int rank = 0; rank < 3; ++rank) EXPECT_EQ(world.mpi->waiting(rank), 0U);
+}
+
+/// One message of `bytes` has come, for any inbox.
+class OneMessage final : public MpiApi {
+ public:
+  explicit OneMessage(int bytes) : bytes_(bytes) {}
+  int rank() const noexcept override { return 0; }
+  int size() const noexcept override { return 2; }
+  int max_tag() const noexcept override { return 32767; }
+  MpiCode send(const std::byte*, int, int, int, MpiRequest&) noexcept override { return 1; }
+  MpiCode probe(int, int, bool& is_found, MpiArrival& arrival) noexcept override {
+    is_found = !is_received();
+    arrival.bytes = bytes_;
+    return kMpiSuccess;
+  }
+  MpiCode receive(std::byte* data, const MpiArrival&, MpiRequest&) noexcept override {
+    room_ = ::malloc_usable_size(data);
+    return kMpiSuccess;
+  }
+  MpiCode test(MpiRequest&, bool& is_done) noexcept override {
+    is_done = true;
+    return kMpiSuccess;
+  }
+  std::string describe(MpiCode) const override { return "fake"; }
+  void distrust_peers() noexcept override {}
+
+  bool is_received() const { return room_ != 0; }
+  std::size_t room() const { return room_; }
+
+ private:
+  const int bytes_;
+  std::size_t room_ = 0;
+};
+
+TEST(MpiTransportTest, WhatIsThrownAwayHasRoomHoweverLongItIs) {
+  const auto api = std::make_shared<OneMessage>(3 * static_cast<int>(MpiBuffer::kMaxBytes));
+  MpiWorld world(api);
+  world.close_inbox(world.open_inbox(), 1);
+  while (!api->is_received()) {
+    world.tidy();
+    std::this_thread::sleep_for(std::chrono::milliseconds{1});
+  }
+  EXPECT_GE(api->room(), 3 * MpiBuffer::kMaxBytes);
 }
 
 TEST(MpiTransportTest, AFailedOneTakesNothingOfItsPeersAndLetsThemSend) {
