@@ -19,18 +19,29 @@ using std::chrono::milliseconds;
 
 // What is written down when a transfer takes long should fit a small message.
 constexpr std::size_t kMostPending = 128;
+// What the hosts' names may take in all, however many there are: other threads wait meanwhile.
+constexpr milliseconds kNamesLimit{250};
+
+/// "node 1" for a host that is not known by the deadline.
+std::string host_name(Rendezvous& rendezvous, int node, const internal::Deadline& deadline) {
+  const std::string unknown = "node " + std::to_string(node);
+  if (deadline.has_passed()) return unknown;
+  try {
+    return rendezvous.try_get(host_key(node), deadline).value_or(unknown);
+  } catch (const TimeoutError&) {
+    return unknown;
+  }
+}
 
 /// Completes a request with what is for messages only, as far as it is known.
 void name_ranks(CommRequest& request, int rank, const Topology& topology,
                 const GroupOptions& options, const std::vector<int>& global_ranks) {
   std::map<int, std::string> hosts{{topology.node_of(rank), options.host}};
+  const auto deadline = request.rendezvous->patience(kNamesLimit);
   for (const int member : request.ranks) {
     const int node = topology.node_of(member);
     const auto [place, is_new] = hosts.try_emplace(node);
-    if (is_new) {
-      place->second =
-          request.rendezvous->try_get(host_key(node)).value_or("node " + std::to_string(node));
-    }
+    if (is_new) place->second = host_name(*request.rendezvous, node, deadline);
     request.hosts.push_back(place->second);
     request.global_ranks.push_back(global_ranks[static_cast<std::size_t>(member)]);
   }

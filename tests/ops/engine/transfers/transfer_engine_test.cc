@@ -189,5 +189,46 @@ TEST_F(TransferEngines, AReceiveFromAnyRankThatIsRefusedIsNotKept) {
   transfers->disconnect();
 }
 
+/// Answers nobody: who asks is held until the deadline.
+class SilentRendezvous final : public Rendezvous {
+ public:
+  void set(const std::string&, const std::string&) override {}
+  std::string get(const std::string&, internal::Deadline) override {
+    throw TimeoutError("the rendezvous does not answer");
+  }
+  std::optional<std::string> try_get(const std::string&, internal::Deadline deadline) override {
+    ++questions_;
+    while (!deadline.has_passed()) std::this_thread::sleep_for(milliseconds{1});
+    throw TimeoutError("the rendezvous does not answer");
+  }
+  int questions() const { return questions_; }
+
+ private:
+  int questions_ = 0;
+};
+
+// They are asked for while other threads wait for the engine, an abort among them.
+TEST_F(TransferEngines, HostsOfASilentRendezvousAreWaitedForOnce) {
+  const auto rendezvous = std::make_shared<SilentRendezvous>();
+  std::vector<std::string> hosts;
+  CommFactory factory;
+  factory.transport_anywhere = [&](const CommRequest& request, const GroupOptions&) {
+    hosts = request.hosts;
+    return std::make_unique<FakeTransport>(script_, 4);
+  };
+  GroupOptions options;
+  options.host = "here";
+  const std::vector<int> nodes{1, 1, 1, 1};
+  const auto transfers = std::make_shared<Transfers>(
+      0, Topology::from_node_sizes(nodes), options, std::vector<int>{0, 1, 2, 3}, factory,
+      rendezvous, executor_, [](const PlannedOperation&, const std::exception_ptr&) {});
+  script_.moves_at_once = true;
+  transfers->submit(receive(1, data_), Plan{}, seconds{60})->wait();
+  EXPECT_THAT(hosts, ElementsAre("here", "node 1", "node 2", "node 3"));
+  EXPECT_EQ(rendezvous->questions(), 1);
+  transfers->stop();
+  transfers->disconnect();
+}
+
 }  // namespace
 }  // namespace chainmail::ops
