@@ -99,16 +99,17 @@ TransferEngine::Clock::time_point TransferEngine::next_deadline() const {
   return next;
 }
 
-void TransferEngine::call_thread() {
+bool TransferEngine::call_thread() {
   const std::lock_guard lock(mutex_);
-  call_thread(true);
+  return call_thread(true);
 }
 
-void TransferEngine::call_thread(bool is_urgent) {
+bool TransferEngine::call_thread(bool is_urgent) {
   is_urgent_ = is_urgent_ || is_urgent;
-  if (thread_.wake(is_urgent)) return;
+  if (thread_.wake(is_urgent)) return true;
   try {
     thread_.start([self = shared_from_this()] { self->work(); });
+    return true;
   } catch (const std::system_error& e) {
     // Whoever waits moves them.
     if (!std::exchange(has_warned_, true)) {
@@ -117,6 +118,7 @@ void TransferEngine::call_thread(bool is_urgent) {
                                      "waits for: ") +
                              e.what());
     }
+    return false;
   }
 }
 

@@ -58,8 +58,8 @@ class TransferEngine final : public std::enable_shared_from_this<TransferEngine>
   void submit(const OperationPtr& operation);
   /// Moves transfers until `operation` is done. False when `limit` passed first.
   bool wait(const TransferOperation& operation, std::chrono::milliseconds limit);
-  /// Lets the thread drive transfers that nobody waits for.
-  void call_thread();
+  /// Lets the thread drive transfers that nobody waits for; false when none can be had.
+  bool call_thread();
 
   /// Ends all transfers, and all later ones, with `error`.
   void fail_all(const std::exception_ptr& error);
@@ -117,7 +117,7 @@ class TransferEngine final : public std::enable_shared_from_this<TransferEngine>
     return !is_driven_ && !is_parting_ && (!is_broken_ || failure_ != nullptr);
   }
   bool can_drive() const noexcept { return has_work() && can_step() && waiters_ == 0; }
-  void call_thread(bool is_urgent);
+  bool call_thread(bool is_urgent);
   void work();
 
   const TransferEnginePlan plan_;

@@ -19,6 +19,8 @@ using std::chrono::milliseconds;
 
 // What is written down when a transfer takes long should fit a small message.
 constexpr std::size_t kMostPending = 128;
+// How long one engine is driven before the next one's turn.
+constexpr milliseconds kTurn{10};
 // What the hosts' names may take in all, however many there are: other threads wait meanwhile.
 constexpr milliseconds kNamesLimit{250};
 
@@ -46,6 +48,18 @@ void name_ranks(CommRequest& request, int rank, const Topology& topology,
     request.global_ranks.push_back(global_ranks[static_cast<std::size_t>(member)]);
   }
   request.on_one_node = hosts.size() == 1;
+}
+
+/// Where no threads can be had. False when `limit` passed first.
+bool drive_in_turn(const std::vector<std::shared_ptr<TransferEngine>>& engines,
+                   const TransferOperation& operation, milliseconds limit) {
+  const auto deadline = internal::Deadline::after(limit);
+  while (!operation.is_done() && !deadline.has_passed()) {
+    for (const auto& engine : engines) {
+      if (engine->wait(operation, std::min(kTurn, deadline.left()))) break;
+    }
+  }
+  return operation.is_done();
 }
 
 }  // namespace
@@ -126,8 +140,10 @@ void Transfers::wait(TransferOperation& operation, std::optional<milliseconds> l
     }
   } else {
     // It is not known whose it will be: their threads do the work.
-    for (const auto& engine : engines_) engine->call_thread();
-    is_in_time = operation.sleep_until_done(time);
+    bool have_threads = true;
+    for (const auto& engine : engines_) have_threads = engine->call_thread() && have_threads;
+    is_in_time =
+        have_threads ? operation.sleep_until_done(time) : drive_in_turn(engines_, operation, time);
   }
   if (!is_in_time) {
     throw TimeoutError(std::string(to_string(operation.collective.kind)) +

@@ -189,6 +189,24 @@ TEST_F(TransferEngines, AReceiveFromAnyRankThatIsRefusedIsNotKept) {
   transfers->disconnect();
 }
 
+TEST_F(TransferEngines, AReceiveFromAnyRankComesWithoutThreads) {
+  const auto transfers = transfers_of_two_engines();
+  script_.during_wait =
+      far_script_.during_wait = [] { std::this_thread::sleep_for(milliseconds{1}); };
+  int rounds = 0;
+  far_script_.moves_at_once = true;
+  far_script_.during_progress = [&] { far_script_.has_message = ++rounds > 3; };
+  const auto operation = transfers->submit(receive(kAnyRank, data_), Plan{}, seconds{60});
+  operation->wait(seconds{20});
+  EXPECT_EQ(operation->source_rank(), 2);
+  far_script_.during_progress = [] {};
+  far_script_.has_message = false;
+  const auto never = transfers->submit(receive(kAnyRank, data_), Plan{}, seconds{60});
+  EXPECT_THROW(never->wait(milliseconds{1}), TimeoutError);
+  transfers->stop();
+  transfers->disconnect();
+}
+
 /// Answers nobody: who asks is held until the deadline.
 class SilentRendezvous final : public Rendezvous {
  public:
