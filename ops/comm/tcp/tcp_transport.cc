@@ -267,7 +267,7 @@ void TcpTransport::wait(std::chrono::microseconds timeout) {
   if (connector_ && connector_->needs_time()) timeout = std::min(timeout, {milliseconds{2}});
   const timespec time{timeout.count() / 1000000, timeout.count() % 1000000 * 1000};
   int count = ::epoll_pwait2(epoll_.get(), events_.data(), kMaxEvents, &time, nullptr);
-  if (count < 0 && errno == ENOSYS) {
+  if (count < 0 && (errno == ENOSYS || errno == EPERM)) {  // an old kernel, a container's filter
     const auto ms = std::chrono::ceil<milliseconds>(timeout).count();
     count = ::epoll_wait(epoll_.get(), events_.data(), kMaxEvents, static_cast<int>(ms));
   }

@@ -6,15 +6,34 @@
 #include <gtest/gtest.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
+#include <cerrno>
 #include <chrono>
+#include <csignal>
 #include <future>
 
 #include "base/bytes.h"
 #include "ops/comm/frames/frame.h"
 #include "tests/ops/comm/rank_threads.h"
 #include "tests/support/patience.h"
+
+namespace {
+std::atomic<int> refusal{0};
+}  // namespace
+
+// In front of the C library's: a kernel, or a container's filter, that does not let it through.
+extern "C" int epoll_pwait2(int epoll, epoll_event* events, int count, const timespec* time,
+                            const sigset_t* mask) {
+  if (refusal == 0)
+    return static_cast<int>(
+        ::syscall(SYS_epoll_pwait2, epoll, events, count, time, mask, _NSIG / 8));
+  errno = refusal;
+  return -1;
+}
 
 namespace chainmail::ops {
 namespace {
@@ -352,6 +371,24 @@ TEST(TcpFailureTest, ADroppedRequestEndsTheCommOnBothSides) {
     comm.barrier(ops.next(OpKind::kBarrier, 0));
   });
   for (const auto& error : errors) EXPECT_TRUE(is_a<PeerError>(error)) << what(error);
+}
+
+TEST(TcpFailureTest, WaitsWhereTheKernelOrAFilterRefusesTheFinerClock) {
+  for (const int code : {0, ENOSYS, EPERM}) {
+    CommWorld world(Wire::kTcp, 2);
+    const auto transport = world.make_transport(0);
+    refusal = code;
+    std::atomic<bool> is_interrupted{false};
+    std::thread other([&] {
+      std::this_thread::sleep_for(milliseconds{50});
+      is_interrupted = true;
+      transport->interrupt();
+    });
+    transport->wait(std::chrono::minutes{1});
+    EXPECT_TRUE(is_interrupted) << code;
+    other.join();
+    refusal = 0;
+  }
 }
 
 }  // namespace
