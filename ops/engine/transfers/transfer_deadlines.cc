@@ -71,10 +71,24 @@ void TransferEngine::look_for_lost_senders() {
     may_come = may_come || state != PeerState::kLeft;
   }
   if (!may_come) {
-    throw PeerError("all ranks that could send have finished and left the group",
-                    transport_->name(numbers_.begin()->second).rank);
+    throw PeerError("all ranks that could send have finished and left the group: " + list_senders(),
+                    numbers_.size() == 1 ? transport_->name(numbers_.begin()->second).rank : -1);
   }
   culprit_ = nullptr;
+}
+
+/// "rank 1 on host n1, rank 2 on host n2"; of many the first.
+std::string TransferEngine::list_senders() const {
+  constexpr std::size_t kMost = 8;
+  std::vector<int> numbers;
+  for (const auto& [rank, number] : numbers_) numbers.push_back(number);
+  std::sort(numbers.begin(), numbers.end());
+  std::string text;
+  for (std::size_t i = 0; i < std::min(numbers.size(), kMost); ++i) {
+    text += (i == 0 ? "" : ", ") + transport_->name(numbers[i]).describe();
+  }
+  return numbers.size() > kMost ? text + " and " + std::to_string(numbers.size() - kMost) + " more"
+                                : text;
 }
 
 void TransferEngine::give_up(TransferOperation& operation) {

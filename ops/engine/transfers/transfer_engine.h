@@ -20,6 +20,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <thread>
 #include <unordered_map>
 #include <vector>
@@ -109,6 +110,7 @@ class TransferEngine final : public std::enable_shared_from_this<TransferEngine>
   std::vector<OperationPtr> take_all();
   void look_after(Clock::time_point now);
   void look_for_lost_senders();
+  std::string list_senders() const;
   [[noreturn]] void give_up(TransferOperation& operation);
   Clock::time_point next_deadline() const;
   bool has_sends() const;

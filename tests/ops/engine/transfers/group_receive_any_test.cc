@@ -227,6 +227,12 @@ TEST_P(GroupReceiveAny, EndsWhenAllThatCouldSendHaveLeft) {
   });
   EXPECT_TRUE(test::is<PeerError>(errors[0])) << test::text_of(errors[0]);
   EXPECT_THAT(test::text_of(errors[0]), HasSubstr("recv #2"));
+  EXPECT_THAT(test::text_of(errors[0]), HasSubstr("left the group: rank 1 on host node1, rank 2"));
+  try {
+    std::rethrow_exception(errors[0]);
+  } catch (const PeerError& e) {
+    EXPECT_EQ(e.peer_rank(), -1) << "none of them is to blame more than the others";
+  }
   EXPECT_LT(watch.elapsed(), patient(std::chrono::seconds{3}));
 }
 
