@@ -167,13 +167,16 @@ void OperationQueue::wait(QueuedOperation& operation,
   std::optional<internal::Deadline> deadline;  // none: the clock need not be read
   if (limit) deadline = internal::Deadline::after(*limit);
   Lock lock(mutex_);
-  if (!may_run && !operation.is_done()) {
+  const auto has_thread = [this] {
     try {
       call_thread(true);
+      return true;
     } catch (const std::system_error&) {
-      may_run = true;  // no thread can be had: late is better than never
+      return false;
     }
-  }
+  };
+  // When none can be had: late is better than never.
+  if (!may_run && !operation.is_done()) may_run = !has_thread();
   int yields_left = kYields;
   while (!operation.is_done()) {
     if (may_run && can_run()) {
@@ -183,7 +186,7 @@ void OperationQueue::wait(QueuedOperation& operation,
       std::this_thread::yield();
       lock.lock();
     } else if (deadline && deadline->has_passed()) {
-      call_thread(true);  // it may have been for this caller alone to run it
+      static_cast<void>(has_thread());  // it may have been for this caller alone to run it
       throw TimeoutError(std::string(to_string(operation.collective.kind)) +
                          " Timed out waiting: it has not ended within the " +
                          std::to_string(limit->count()) +

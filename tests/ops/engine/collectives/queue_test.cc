@@ -372,6 +372,27 @@ TEST_F(Queue, ASynchronousOperationGoesOnWhenItsWaiterLeaves) {
   EXPECT_TRUE(comes_true([&] { return stranded->is_done(); }));
 }
 
+TEST_F(Queue, AWaiterThatLeavesIsToldSoWhenNoThreadCanBeHad) {
+  std::atomic<bool> may_end{false};
+  run_ = [&](QueuedOperation& operation) {
+    while (operation.plan.header.sequence == 0 && !may_end) {
+      std::this_thread::sleep_for(milliseconds{1});
+    }
+  };
+  std::thread other([&] { queue_->submit(make(false)); });
+  ASSERT_TRUE(comes_true([&] { return queue_->running() != nullptr; }));
+  const auto stranded = make(false);
+  queue_->submit(stranded);
+  {
+    const NoThreads none;
+    EXPECT_THROW(stranded->wait(milliseconds{1}), TimeoutError);
+  }
+  may_end = true;
+  other.join();
+  stranded->wait();
+  EXPECT_EQ(order_, (std::vector<std::uint64_t>{0, 1}));
+}
+
 TEST_F(Queue, CloseRefusesAndStopEndsWhatIsQueued) {
   std::shared_ptr<QueuedOperation> late;
   std::atomic<int> called{0};
