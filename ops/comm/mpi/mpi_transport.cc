@@ -266,8 +266,8 @@ bool MpiTransport::progress() {
 }
 
 void MpiTransport::wait(microseconds timeout) {
-  const microseconds pause =
-      std::min(timeout, kShortestPause * (1 << std::min(idle_waits_++, kLongestPauseShift)));
+  const microseconds pause = std::min(timeout, kShortestPause * (1 << idle_waits_));
+  idle_waits_ = std::min(idle_waits_ + 1, kLongestPauseShift);
   std::unique_lock lock(wake_mutex_);
   wake_.wait_until(lock, std::chrono::steady_clock::now() + pause, [this] { return is_woken_; });
   is_woken_ = false;
