@@ -31,6 +31,9 @@ constexpr std::size_t round_up(std::size_t value, std::size_t unit) {
   return (value + unit - 1) / unit * unit;
 }
 
+constexpr std::size_t kTokenDigits = 32;
+static_assert(kTokenDigits <= std::tuple_size_v<decltype(Head::token)>);
+
 constexpr std::uint32_t kBeingWritten = 1;
 constexpr std::uint32_t kWritten = 2;
 
@@ -91,7 +94,9 @@ Segment::~Segment() {
   if (memory_ != nullptr) ::munmap(memory_, layout_.total_bytes());
 }
 
-std::string Segment::make_token() { return internal::to_hex(internal::random_bytes(16)); }
+std::string Segment::make_token() {
+  return internal::to_hex(internal::random_bytes(kTokenDigits / 2));
+}
 
 Segment Segment::create(const Layout& layout, const std::string& token) {
   const std::size_t bytes = layout.total_bytes();
@@ -114,6 +119,9 @@ Segment Segment::create(const Layout& layout, const std::string& token) {
 }
 
 Segment Segment::attach(const Layout& layout, const std::string& path, const std::string& token) {
+  if (token.size() != kTokenDigits) {
+    throw not_attached(path, "the rendezvous gives no token for it", EPROTO);
+  }
   Segment segment(layout, [&] {
     try {
       return open_memory_file(path, layout.total_bytes());

@@ -24,6 +24,20 @@ Layout small_layout() {
   return layout;
 }
 
+TEST(Segment, IsAttachedByItsTokenAlone) {
+  const Layout layout = small_layout();
+  const std::string token = Segment::make_token();
+  const Segment segment = Segment::create(layout, token);
+  EXPECT_NO_THROW(static_cast<void>(Segment::attach(layout, segment.path(), token)));
+  // What comes from the rendezvous may have any length; beyond the field there are other bytes.
+  const std::string longer = token + std::string(64, '\0');
+  for (const std::string& other :
+       {Segment::make_token(), std::string(), token.substr(0, 31), longer}) {
+    EXPECT_THROW(static_cast<void>(Segment::attach(layout, segment.path(), other)), SystemError)
+        << other.size() << " characters";
+  }
+}
+
 TEST(Segment, AFailureKeepsItsTypeAndMessageHoweverManyRanksItNames) {
   const std::string text =
       "all_reduce #5 on rank 0 (n1): Timed out waiting: " + std::string(1500, 'x');
