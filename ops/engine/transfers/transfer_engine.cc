@@ -74,6 +74,7 @@ void TransferEngine::begin(const OperationPtr& operation, Outcome& outcome) {
     join_channel(*operation, numbers_.at(operation->collective.root));
     pending_.push_back(operation);
   }
+  if (untold_ != nullptr) std::rethrow_exception(std::exchange(untold_, nullptr));
   if (is_broken_) {
     return;  // fail_all() is about to come and ends this one, too
   }

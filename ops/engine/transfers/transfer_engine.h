@@ -141,6 +141,7 @@ class TransferEngine final : public std::enable_shared_from_this<TransferEngine>
   std::size_t past_count_ = 0;
   const TransferOperation* culprit_ = nullptr;  // on whose behalf the Transport is being called
   std::exception_ptr failure_;
+  std::exception_ptr untold_;  // has broken the Transport when no transfer could be ended with it
   Clock::time_point last_move_{};
   Clock::time_point next_look_{};  // at what takes long, when there is no rest
   std::uint64_t seen_messages_ = 0;

@@ -51,6 +51,7 @@ void TransferEngine::break_down(Outcome& outcome) {
     }
   }
   culprit_ = nullptr;
+  if (outcome.failed == nullptr) untold_ = outcome.error;  // the next one will be told
 }
 
 /// Ends operations, and the group when something has broken. Operations are let go of without the

@@ -169,6 +169,21 @@ TEST_F(TransferEngines, AFailureIsNotLostInTheShutdownThatFollows) {
   EXPECT_EQ(test::text_of(script_.failed_with), "rank 1 died") << "the peers are to hear it";
 }
 
+TEST_F(TransferEngines, ATransportThatBreaksWhenNothingIsUnderWayEndsWhatComesNext) {
+  const auto engine = this->engine();
+  script_.moves_at_once = true;
+  engine->submit(receive_from_rank_1());
+  script_.during_progress = [] { throw PeerError("the connection broke", 1); };
+  const auto elsewhere = receive_from_rank_1();
+  EXPECT_FALSE(engine->wait(*elsewhere, milliseconds{1}));
+  EXPECT_TRUE(told_.empty());
+  const auto next = receive_from_rank_1();
+  engine->submit(next);
+  EXPECT_EQ(test::text_of(next->error()), "recv #1: the connection broke");
+  EXPECT_THAT(told_, ElementsAre("the connection broke"));
+  EXPECT_THROW(engine->submit(receive_from_rank_1()), PeerError);
+}
+
 TEST_F(TransferEngines, AReceiveFromAnyRankThatIsRefusedIsNotKept) {
   const auto transfers = transfers_of_two_engines();
   const auto submit = [&](Collective collective) {
