@@ -53,7 +53,13 @@ class NcclDeviceGroup final : public DeviceGroup {
       internal::log_line(internal::LogLevel::kWarning,
                          "ending the device group " + group_->options().name + ": " + error.what());
     }
-    staging_.reset();
+    // Its thread, which ends with it, may report a failure until then.
+    std::unique_ptr<HostStaging> staging;
+    {
+      const std::lock_guard lock(fail_mutex_);
+      staging = std::move(staging_);
+    }
+    staging.reset();
     comms_.abort();
     channels_.end();
     try {
