@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "ops/kernels/cpu/kernels.h"
+#include "ops/kernels/with_type.h"
 
 namespace chainmail::ops {
 namespace {
@@ -32,30 +33,9 @@ void divide_in_place(std::byte* data, std::size_t count, DataType type, std::int
                           std::to_string(divisor) +
                           ": this is for integers and a divisor of at least 1");
   }
-  switch (type) {
-    case DataType::kUInt8:
-      return divide<std::uint8_t>(data, count, divisor);
-    case DataType::kInt8:
-      return divide<std::int8_t>(data, count, divisor);
-    case DataType::kInt16:
-      return divide<std::int16_t>(data, count, divisor);
-    case DataType::kInt32:
-      return divide<std::int32_t>(data, count, divisor);
-    case DataType::kInt64:
-      return divide<std::int64_t>(data, count, divisor);
-    case DataType::kUInt16:
-      return divide<std::uint16_t>(data, count, divisor);
-    case DataType::kUInt32:
-      return divide<std::uint32_t>(data, count, divisor);
-    case DataType::kUInt64:
-      return divide<std::uint64_t>(data, count, divisor);
-    case DataType::kBool:
-    case DataType::kFloat16:
-    case DataType::kBFloat16:
-    case DataType::kFloat32:
-    case DataType::kFloat64:
-      return;
-  }
+  with_integer(
+      type, [&](auto integer) { divide<decltype(integer)>(data, count, divisor); },
+      [] { /* bool is as it is */ });
 }
 
 }  // namespace chainmail::ops

@@ -11,33 +11,12 @@
 #include "ops/kernels/cpu/kernels.h"
 #include "ops/kernels/element.h"
 #include "ops/kernels/wire_block.h"
+#include "ops/kernels/with_type.h"
 
 namespace chainmail::ops {
 namespace {
 
-// Calls `body` with a value of the type whose bits `type` stands for.
-template <class Body>
-bool with_type(DataType type, const Body& body) {
-  switch (type) {
-    case DataType::kFloat16:
-      return body(Float16Bits{});
-    case DataType::kBFloat16:
-      return body(BFloat16Bits{});
-    case DataType::kFloat32:
-      return body(float{});
-    case DataType::kFloat64:
-      return body(double{});
-    case DataType::kUInt8:
-    case DataType::kInt8:
-    case DataType::kInt16:
-    case DataType::kInt32:
-    case DataType::kInt64:
-    case DataType::kUInt16:
-    case DataType::kUInt32:
-    case DataType::kUInt64:
-    case DataType::kBool:
-      break;
-  }
+[[noreturn]] bool refuse(DataType type) {
   throw InvalidArgument(std::string("cannot pack or convert ") + to_string(type) +
                         ": only floating-point types can be");
 }
@@ -134,12 +113,14 @@ bool unpack(std::span<const PackBlock> blocks, const void* buffer, DataType buff
 
 bool convert(void* target, DataType target_type, const void* source, DataType source_type,
              std::size_t count, double scale) {
-  return with_type(target_type, [&](auto to) {
-    return with_type(source_type, [&](auto from) {
+  const auto convert_to = [&](auto to) {
+    const auto convert_from = [&](auto from) {
       return convert_typed<decltype(to), decltype(from)>(
           static_cast<std::byte*>(target), static_cast<const std::byte*>(source), count, scale);
-    });
-  });
+    };
+    return with_floating(source_type, convert_from, [&] { return refuse(source_type); });
+  };
+  return with_floating(target_type, convert_to, [&] { return refuse(target_type); });
 }
 
 void round_parts(void* messages, std::size_t part, const void* source, std::size_t count,

@@ -112,26 +112,20 @@ struct Product {
   }
 };
 // Compare and select, since instruction sets differ in what their min makes of NaN and -0.
-struct Min {
+template <bool kIsMax>
+struct Extreme {
   template <class D, class V>
   static HWY_INLINE V apply(D /*d*/, V a, V b) {
     if constexpr (hwy::IsFloat<hn::TFromD<D>>()) {
-      return hn::IfThenElse(hn::Or(hn::Lt(a, b), hn::IsNaN(a)), a, b);
+      const auto wins = kIsMax ? hn::Gt(a, b) : hn::Lt(a, b);
+      return hn::IfThenElse(hn::Or(wins, hn::IsNaN(a)), a, b);
     } else {
-      return hn::Min(a, b);
+      return kIsMax ? hn::Max(a, b) : hn::Min(a, b);
     }
   }
 };
-struct Max {
-  template <class D, class V>
-  static HWY_INLINE V apply(D /*d*/, V a, V b) {
-    if constexpr (hwy::IsFloat<hn::TFromD<D>>()) {
-      return hn::IfThenElse(hn::Or(hn::Gt(a, b), hn::IsNaN(a)), a, b);
-    } else {
-      return hn::Max(a, b);
-    }
-  }
-};
+using Min = Extreme<false>;
+using Max = Extreme<true>;
 struct BitAnd {
   template <class D, class V>
   static HWY_INLINE V apply(D /*d*/, V a, V b) {

@@ -3,6 +3,7 @@
 
 #include "ops/kernels/cuda/launch.h"
 #include "ops/kernels/cuda/move.cuh"
+#include "ops/kernels/with_type.h"
 
 namespace chainmail::ops::cuda {
 namespace {
@@ -28,41 +29,20 @@ cudaError_t launch(void* target, const void* source, std::size_t count, double s
   return cudaGetLastError();
 }
 
-template <class To>
-cudaError_t launch_from(void* target, const void* source, DataType source_type, std::size_t count,
-                        double scale, std::uint32_t* flag, cudaStream_t stream) {
-  switch (source_type) {
-    case DataType::kFloat16:
-      return launch<To, Float16Bits>(target, source, count, scale, flag, stream);
-    case DataType::kBFloat16:
-      return launch<To, BFloat16Bits>(target, source, count, scale, flag, stream);
-    case DataType::kFloat32:
-      return launch<To, float>(target, source, count, scale, flag, stream);
-    case DataType::kFloat64:
-      return launch<To, double>(target, source, count, scale, flag, stream);
-    default:
-      return cudaErrorInvalidValue;
-  }
-}
-
 }  // namespace
 
 cudaError_t launch_convert(void* target, DataType target_type, const void* source,
                            DataType source_type, std::size_t count, double scale,
                            std::uint32_t* flag, cudaStream_t stream) {
   if (count == 0) return cudaSuccess;
-  switch (target_type) {
-    case DataType::kFloat16:
-      return launch_from<Float16Bits>(target, source, source_type, count, scale, flag, stream);
-    case DataType::kBFloat16:
-      return launch_from<BFloat16Bits>(target, source, source_type, count, scale, flag, stream);
-    case DataType::kFloat32:
-      return launch_from<float>(target, source, source_type, count, scale, flag, stream);
-    case DataType::kFloat64:
-      return launch_from<double>(target, source, source_type, count, scale, flag, stream);
-    default:
-      return cudaErrorInvalidValue;
-  }
+  const auto invalid = [] { return cudaErrorInvalidValue; };
+  const auto convert_to = [&](auto to) {
+    const auto convert_from = [&](auto from) {
+      return launch<decltype(to), decltype(from)>(target, source, count, scale, flag, stream);
+    };
+    return with_floating(source_type, convert_from, invalid);
+  };
+  return with_floating(target_type, convert_to, invalid);
 }
 
 }  // namespace chainmail::ops::cuda

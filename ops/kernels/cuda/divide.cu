@@ -5,6 +5,7 @@
 
 #include "ops/kernels/cuda/launch.h"
 #include "ops/kernels/cuda/move.cuh"
+#include "ops/kernels/with_type.h"
 
 namespace chainmail::ops::cuda {
 namespace {
@@ -37,26 +38,9 @@ cudaError_t launch_divide(void* data, DataType type, std::size_t count, std::int
                           cudaStream_t stream) {
   if (count == 0) return cudaSuccess;
   if (divisor < 1) return cudaErrorInvalidValue;
-  switch (type) {
-    case DataType::kUInt8:
-      return divide<std::uint8_t>(data, count, divisor, stream);
-    case DataType::kInt8:
-      return divide<std::int8_t>(data, count, divisor, stream);
-    case DataType::kInt16:
-      return divide<std::int16_t>(data, count, divisor, stream);
-    case DataType::kInt32:
-      return divide<std::int32_t>(data, count, divisor, stream);
-    case DataType::kInt64:
-      return divide<std::int64_t>(data, count, divisor, stream);
-    case DataType::kUInt16:
-      return divide<std::uint16_t>(data, count, divisor, stream);
-    case DataType::kUInt32:
-      return divide<std::uint32_t>(data, count, divisor, stream);
-    case DataType::kUInt64:
-      return divide<std::uint64_t>(data, count, divisor, stream);
-    default:
-      return cudaErrorInvalidValue;
-  }
+  return with_integer(
+      type, [&](auto integer) { return divide<decltype(integer)>(data, count, divisor, stream); },
+      [] { return cudaErrorInvalidValue; });
 }
 
 }  // namespace chainmail::ops::cuda
