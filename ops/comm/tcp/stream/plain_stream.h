@@ -10,8 +10,6 @@
 
 #include <array>
 #include <cstddef>
-#include <memory>
-#include <optional>
 
 #include "base/bytes.h"
 #include "base/unique_fd.h"
@@ -23,32 +21,24 @@ class PlainStream final : public TcpStream {
  public:
   PlainStream(internal::UniqueFd fd, bool use_checksum);
 
-  bool write(FrameHandler& handler) override;
-  bool read(FrameHandler& handler, std::size_t budget) override;
-
  private:
-  bool parse(FrameHandler& handler);
-  bool open_frame(FrameHandler& handler);
+  bool add_parts(FrameHandler& handler) override;
+  std::size_t payload_sent() const noexcept override;
+  bool take_head() override;
+  std::size_t receive() override;
+  void take_payload() override;
+  std::size_t wire_left() const noexcept override { return in_ ? in_->length - payload_got_ : 0; }
+  std::size_t payload_known() const noexcept override { return payload_got_; }
+  void check_frame() const override;
   void sum_up() noexcept;
-  void finish_frame(FrameHandler& handler);
-  std::size_t fill();
-  std::size_t payload_left() const noexcept { return in_ ? in_->length - payload_got_ : 0; }
 
   bool use_checksum_;
 
   std::array<std::byte, FrameHead::kBytes> out_head_{};
-  std::size_t out_sent_ = 0;  ///< of head and payload
 
-  std::optional<FrameHead> in_;
-  std::byte* payload_ = nullptr;
-  bool is_open_ = false;  ///< payload_ is known
   std::size_t payload_got_ = 0;
   std::size_t payload_summed_ = 0;  ///< how much of it in_hash_ covers
-  std::size_t payload_told_ = 0;    ///< how much of it the handler knows of
   internal::StreamHash in_hash_;
-  std::unique_ptr<std::byte[]> staging_;
-  std::size_t staging_begin_ = 0;
-  std::size_t staging_end_ = 0;
 };
 
 }  // namespace chainmail::ops

@@ -13,7 +13,6 @@ namespace {
 
 using internal::AesGcm;
 
-constexpr std::size_t kStagingBytes = std::size_t{8} << 10;
 constexpr std::size_t kSealedRecord = kRecordBytes + RecordCipher::kTagBytes;
 
 StreamError not_sealed(const std::string& what) {
@@ -28,13 +27,7 @@ SealedStream::SealedStream(internal::UniqueFd fd, Encryption mode, StreamKeys ke
     : TcpStream(std::move(fd)),
       mode_(mode),
       sealer_(AesGcm::Role::kSeal, mode, std::move(keys.send), records_per_key),
-      opener_(AesGcm::Role::kOpen, mode, std::move(keys.receive), records_per_key),
-      staging_(std::make_unique_for_overwrite<std::byte[]>(kStagingBytes)) {}
-
-void SealedStream::add_part(const std::byte* data, std::size_t bytes) {
-  // sendmsg does not write; iovec has no const form.
-  parts_[part_end_++] = {const_cast<std::byte*>(data), bytes};
-}
+      opener_(AesGcm::Role::kOpen, mode, std::move(keys.receive), records_per_key) {}
 
 void SealedStream::seal_head() {
   const auto head = out_->head.encode();
@@ -58,8 +51,7 @@ void SealedStream::seal_record() {
 }
 
 // A record at a time: the socket's buffer keeps the wire busy while the next one is sealed.
-bool SealedStream::seal_next(FrameHandler& handler) {
-  part_begin_ = part_end_ = 0;
+bool SealedStream::add_parts(FrameHandler& handler) {
   if (!out_) {
     out_ = handler.next_frame();
     if (!out_) return false;
@@ -69,40 +61,10 @@ bool SealedStream::seal_next(FrameHandler& handler) {
   return true;
 }
 
-void SealedStream::drop_sent(std::size_t bytes) {
-  while (bytes != 0) {
-    iovec& part = parts_[part_begin_];
-    const std::size_t sent = std::min(bytes, part.iov_len);
-    part.iov_base = static_cast<std::byte*>(part.iov_base) + sent;
-    part.iov_len -= sent;
-    bytes -= sent;
-    if (part.iov_len == 0) ++part_begin_;
-  }
-}
-
 // What is left of a record stands in the part before its tag.
 std::size_t SealedStream::payload_sent() const noexcept {
   const bool has_record = part_end_ - part_begin_ >= 2;
   return sealed_ - (has_record ? parts_[part_end_ - 2].iov_len : 0);
-}
-
-bool SealedStream::write(FrameHandler& handler) {
-  bool has_moved = false;
-  unblock();
-  while (true) {
-    if (part_begin_ == part_end_ && !seal_next(handler)) return has_moved;
-    const std::size_t sent =
-        send_parts(std::span(parts_).subspan(part_begin_, part_end_ - part_begin_));
-    if (sent == 0) return has_moved;
-    has_moved = true;
-    drop_sent(sent);
-    const bool has_sent_all = part_begin_ == part_end_ && sealed_ == out_->head.length;
-    if (has_sent_all) {
-      handler.frame_sent(std::exchange(out_, std::nullopt)->head);
-    } else if (payload_sent() != 0) {
-      handler.part_sent(out_->head, payload_sent());
-    }
-  }
 }
 
 // Where the byte at `position` of the payload's records goes, and how many that follow it.
@@ -116,11 +78,7 @@ SealedStream::Place SealedStream::place_of(std::size_t position) noexcept {
   return {in_tags_.data() + record * kTagBytes + of_tag, kTagBytes - of_tag};
 }
 
-std::size_t SealedStream::fill() {
-  if (staging_begin_ != 0) {
-    std::memmove(staging_.get(), staging_.get() + staging_begin_, staging_end_ - staging_begin_);
-    staging_end_ -= std::exchange(staging_begin_, 0);
-  }
+std::size_t SealedStream::receive() {
   // With nothing staged, records go to their places and only what follows them is staged.
   std::array<iovec, 2 * kMostRecords + 1> parts{};
   std::size_t count = 0;
@@ -140,26 +98,16 @@ std::size_t SealedStream::fill() {
   return bytes;
 }
 
-bool SealedStream::open_frame(FrameHandler& handler) {
-  if (!in_) {
-    if (staging_end_ - staging_begin_ < kHeadBytes) return false;
-    const std::span head(staging_.get() + staging_begin_, FrameHead::kBytes);
-    is_broken_ = !opener_.open(head, head.data() + head.size());
-    if (is_broken_) throw not_sealed("the head of a message");
-    in_ = FrameHead::decode(head);
-    is_broken_ = !in_;
-    if (is_broken_) throw StreamError("sent a sealed head of a message that makes no sense");
-    staging_begin_ += kHeadBytes;
-    wire_got_ = payload_good_ = payload_told_ = 0;
-    is_open_ = false;
-  }
-  if (!is_open_) {
-    const auto place = handler.on_head(*in_);
-    is_stalled_ = !place.has_value();
-    if (is_stalled_) return false;
-    payload_ = *place;
-    is_open_ = true;
-  }
+bool SealedStream::take_head() {
+  if (staging_end_ - staging_begin_ < kHeadBytes) return false;
+  const std::span head(staging_.get() + staging_begin_, FrameHead::kBytes);
+  is_broken_ = !opener_.open(head, head.data() + head.size());
+  if (is_broken_) throw not_sealed("the head of a message");
+  in_ = FrameHead::decode(head);
+  is_broken_ = !in_;
+  if (is_broken_) throw StreamError("sent a sealed head of a message that makes no sense");
+  staging_begin_ += kHeadBytes;
+  wire_got_ = payload_good_ = 0;
   return true;
 }
 
@@ -180,42 +128,20 @@ void SealedStream::open_records() {
   }
 }
 
-// Takes frames out of what was read; false when more bytes are needed first.
-bool SealedStream::parse(FrameHandler& handler) {
-  while (open_frame(handler)) {
-    while (wire_left() != 0 && staging_begin_ < staging_end_) {
-      const Place place = place_of(wire_got_);
-      const std::size_t take = std::min(place.bytes, staging_end_ - staging_begin_);
-      std::memcpy(place.data, staging_.get() + staging_begin_, take);
-      staging_begin_ += take;
-      wire_got_ += take;
-    }
-    open_records();
-    if (wire_left() != 0) {
-      if (std::exchange(payload_told_, payload_good_) != payload_good_) {
-        handler.on_part(*in_, payload_good_);
-      }
-      return true;
-    }
-    is_open_ = false;
-    handler.on_frame(*std::exchange(in_, std::nullopt));
+void SealedStream::take_payload() {
+  while (wire_left() != 0 && staging_begin_ < staging_end_) {
+    const Place place = place_of(wire_got_);
+    const std::size_t take = std::min(place.bytes, staging_end_ - staging_begin_);
+    std::memcpy(place.data, staging_.get() + staging_begin_, take);
+    staging_begin_ += take;
+    wire_got_ += take;
   }
-  return !is_stalled_;
+  open_records();
 }
 
 bool SealedStream::read(FrameHandler& handler, std::size_t budget) {
   if (is_broken_) throw not_sealed("an earlier part of a message");
-  std::size_t taken = 0;
-  // A frame that found no room is tried again before anything is read.
-  if (is_stalled_ && !parse(handler)) return false;
-  while (taken < budget) {
-    const std::size_t bytes = fill();
-    if (bytes == 0) break;
-    taken += bytes;
-    if (!parse(handler) || is_empty_) break;
-  }
-  batch_wakeups(is_open_ ? wire_left() : 0);
-  return taken != 0;
+  return TcpStream::read(handler, budget);
 }
 
 }  // namespace chainmail::ops

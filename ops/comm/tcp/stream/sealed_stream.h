@@ -14,7 +14,6 @@
 #include <array>
 #include <cstddef>
 #include <memory>
-#include <optional>
 
 #include "base/unique_fd.h"
 #include "ops/comm/tcp/stream/record_cipher.h"
@@ -29,7 +28,6 @@ class SealedStream final : public TcpStream {
   SealedStream(internal::UniqueFd fd, Encryption mode, StreamKeys keys,
                std::uint64_t records_per_key = kRecordsPerKey);
 
-  bool write(FrameHandler& handler) override;
   bool read(FrameHandler& handler, std::size_t budget) override;
 
   static constexpr std::size_t kTagBytes = RecordCipher::kTagBytes;
@@ -46,19 +44,20 @@ class SealedStream final : public TcpStream {
     std::size_t bytes;
   };
 
-  bool seal_next(FrameHandler& handler);
+  bool add_parts(FrameHandler& handler) override;
+  std::size_t payload_sent() const noexcept override;
   void seal_head();
   void seal_record();
-  void add_part(const std::byte* data, std::size_t bytes);
-  void drop_sent(std::size_t bytes);
-  std::size_t payload_sent() const noexcept;
 
-  bool parse(FrameHandler& handler);
-  bool open_frame(FrameHandler& handler);
+  bool take_head() override;
+  std::size_t receive() override;
+  void take_payload() override;
+  std::size_t wire_left() const noexcept override {
+    return in_ ? wire_bytes(in_->length) - wire_got_ : 0;
+  }
+  std::size_t payload_known() const noexcept override { return payload_good_; }
   void open_records();
-  std::size_t fill();
   Place place_of(std::size_t position) noexcept;
-  std::size_t wire_left() const noexcept { return in_ ? wire_bytes(in_->length) - wire_got_ : 0; }
 
   Encryption mode_;
   RecordCipher sealer_;
@@ -69,22 +68,12 @@ class SealedStream final : public TcpStream {
   std::array<std::byte, kHeadBytes> out_head_{};
   std::array<std::byte, kTagBytes> out_tag_{};
   std::unique_ptr<std::byte[]> out_text_;  ///< of kRecordBytes, once something is encrypted
-  std::array<iovec, 3> parts_{};
-  std::size_t part_begin_ = 0;
-  std::size_t part_end_ = 0;
-  std::size_t sealed_ = 0;  ///< of the frame's payload
+  std::size_t sealed_ = 0;                 ///< of the frame's payload
 
-  std::optional<FrameHead> in_;
-  std::byte* payload_ = nullptr;
-  bool is_open_ = false;          ///< payload_ is known
   bool is_broken_ = false;        ///< a record did not open: none after it is looked at
   std::size_t wire_got_ = 0;      ///< of the payload's records
   std::size_t payload_good_ = 0;  ///< opened
-  std::size_t payload_told_ = 0;  ///< how much of it the handler knows of
   std::array<std::byte, kMostRecords * kTagBytes> in_tags_{};
-  std::unique_ptr<std::byte[]> staging_;
-  std::size_t staging_begin_ = 0;
-  std::size_t staging_end_ = 0;
 };
 
 }  // namespace chainmail::ops

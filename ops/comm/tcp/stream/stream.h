@@ -9,7 +9,9 @@
 
 #include <sys/uio.h>
 
+#include <array>
 #include <cstddef>
+#include <memory>
 #include <optional>
 #include <span>
 
@@ -30,10 +32,10 @@ class TcpStream {
   /// this machine's buffer or is on its way. Frames without a payload that follow do not count.
   std::size_t unacknowledged() const noexcept;
   /// Writes frames until the socket is full or there are none left; true when bytes moved.
-  virtual bool write(FrameHandler& handler) = 0;
+  bool write(FrameHandler& handler);
   /// Reads frames until the socket is empty or about `budget` bytes were taken; true when bytes
   /// moved. Throws StreamError at the end of the stream, on a reset or damaged bytes.
-  virtual bool read(FrameHandler& handler, std::size_t budget) = 0;
+  virtual bool read(FrameHandler& handler, std::size_t budget);
 
   /// True while the socket was full when write() returned.
   bool is_blocked() const noexcept { return is_blocked_; }
@@ -45,24 +47,60 @@ class TcpStream {
   bool is_sending() const noexcept { return out_.has_value(); }
 
  protected:
-  explicit TcpStream(internal::UniqueFd fd) : fd_(std::move(fd)) {}
+  static constexpr std::size_t kStagingBytes = std::size_t{8} << 10;
 
-  /// Sends of `parts`, which belong to out_, what the socket takes; 0 when it is full.
-  std::size_t send_parts(std::span<iovec> parts);
+  explicit TcpStream(internal::UniqueFd fd)
+      : staging_(std::make_unique_for_overwrite<std::byte[]>(kStagingBytes)), fd_(std::move(fd)) {}
+
+  /// Adds what is to be sent next, of out_ or else of the handler's next frame; false when there is
+  /// none.
+  virtual bool add_parts(FrameHandler& handler) = 0;
+  void add_part(const std::byte* data, std::size_t bytes);
+  /// Of out_'s payload.
+  virtual std::size_t payload_sent() const noexcept = 0;
+
   /// Fills `parts` in their order with what is there; 0 when nothing is. Throws at the end.
   std::size_t receive_parts(std::span<iovec> parts);
-  /// The kernel need not wake this rank before `left` bytes of a payload have come, or many.
-  void batch_wakeups(std::size_t left) noexcept;
+
+  /// Takes in_ from what is staged and begins its payload; false when there is not enough.
+  virtual bool take_head() = 0;
+  /// Receives once, in place where a frame is open and nothing staged, else to the staging memory.
+  virtual std::size_t receive() = 0;
+  /// Moves what is staged of the frame's payload to its place, and checks what can be.
+  virtual void take_payload() = 0;
+  /// Bytes on the wire that the open frame lacks.
+  virtual std::size_t wire_left() const noexcept = 0;
+  /// Of the open frame's payload, what the handler may know of.
+  virtual std::size_t payload_known() const noexcept = 0;
+  /// Throws StreamError for a frame that has come whole and is damaged.
+  virtual void check_frame() const {}
 
   std::optional<OutgoingFrame> out_;
-  bool is_stalled_ = false;
-  bool is_empty_ = false;  ///< the socket, after the last receive_parts()
+  std::array<iovec, 3> parts_{};  ///< of out_: what is being sent, from part_begin_ to part_end_
+  std::size_t part_begin_ = 0;
+  std::size_t part_end_ = 0;
+
+  std::optional<FrameHead> in_;
+  std::byte* payload_ = nullptr;
+  bool is_open_ = false;  ///< payload_ is known
+  const std::unique_ptr<std::byte[]> staging_;
+  std::size_t staging_begin_ = 0;
+  std::size_t staging_end_ = 0;
 
  private:
+  std::size_t send_parts();
+  bool parse(FrameHandler& handler);
+  bool open_frame(FrameHandler& handler);
+  std::size_t fill();
+  void batch_wakeups(std::size_t left) noexcept;
+
   internal::UniqueFd fd_;
   bool is_blocked_ = false;
   std::size_t after_data_ = 0;  ///< bytes that were sent after the last frame with a message's
   int low_water_ = 1;           ///< bytes for which the kernel wakes this rank
+  bool is_stalled_ = false;
+  bool is_empty_ = false;         ///< the socket, after the last receive_parts()
+  std::size_t payload_told_ = 0;  ///< how much of the payload the handler knows of
 };
 
 }  // namespace chainmail::ops
