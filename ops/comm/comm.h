@@ -21,13 +21,16 @@
 #include <span>
 
 #include "base/deadline.h"
-#include "ops/comm/parts.h"
 #include "ops/comm/progress_tracker.h"
 #include "ops/core/failure_state.h"
 #include "ops/message_header.h"
 #include "ops/types.h"
 
 namespace chainmail::ops {
+
+/// The bytes for, or of, each rank, by rank. They may lie anywhere, and may be empty.
+using Parts = std::span<const std::span<std::byte>>;
+using ConstParts = std::span<const std::span<const std::byte>>;
 
 /// What an operation is and how long it may stand still; one per operation, shared by all its
 /// steps.

@@ -4,6 +4,7 @@
 #include "ops/comm/p2p/plan.h"
 
 #include <algorithm>
+#include <array>
 
 #include "ops/comm/p2p/schedules/moving.h"
 #include "ops/comm/p2p/schedules/reducing.h"
@@ -53,31 +54,19 @@ ScheduleKind plan_all_gather(const CollectiveArgs& args, int size, const P2pOpti
 }
 
 std::unique_ptr<Schedule> make_schedule(ScheduleKind kind, Transport& transport) {
-  switch (kind) {
-    case ScheduleKind::kExchange:
-      return make_exchange(transport);
-    case ScheduleKind::kDirect:
-      return make_direct(transport);
-    case ScheduleKind::kRing:
-      return make_ring(transport);
-    case ScheduleKind::kDoubling:
-      return make_doubling(transport);
-    case ScheduleKind::kReduceScatter:
-      return make_reduce_scatter(transport);
-    case ScheduleKind::kBroadcastTree:
-      return make_broadcast_tree(transport);
-    case ScheduleKind::kBroadcastChain:
-      return make_broadcast_chain(transport);
-    case ScheduleKind::kAllGatherDirect:
-      return make_all_gather_direct(transport);
-    case ScheduleKind::kAllGatherRing:
-      return make_all_gather_ring(transport);
-    case ScheduleKind::kAllToAll:
-      return make_all_to_all(transport);
-    case ScheduleKind::kBarrier:
-      return make_barrier(transport);
-  }
-  return nullptr;
+  // By the values of the enumeration.
+  const std::array<ScheduleMaker, kScheduleKindCount> makers = {make_exchange,
+                                                                make_direct,
+                                                                make_ring,
+                                                                make_doubling,
+                                                                make_reduce_scatter,
+                                                                make_broadcast_tree,
+                                                                make_broadcast_chain,
+                                                                make_all_gather_direct,
+                                                                make_all_gather_ring,
+                                                                make_all_to_all,
+                                                                make_barrier};
+  return makers.at(static_cast<std::size_t>(kind))(transport);
 }
 
 }  // namespace chainmail::ops

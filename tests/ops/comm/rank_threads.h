@@ -23,6 +23,7 @@
 #include "ops/comm/shm/messages/shm_transport.h"
 #include "ops/comm/tcp/tcp_transport.h"
 #include "ops/core/rendezvous.h"
+#include "tests/ops/comm/parts_of.h"
 #include "tests/ops/support/fake_mpi.h"
 #include "tests/ops/support/thread_transport.h"
 

@@ -18,9 +18,6 @@ namespace {
 class Broadcast : public Schedule {
  public:
   using Schedule::Schedule;
-  std::size_t piece_count(const CollectiveArgs& args) const override {
-    return (args.count + args.piece - 1) / args.piece;
-  }
   int round_count() const override { return 4; }
 
  protected:
@@ -41,7 +38,6 @@ class Broadcast : public Schedule {
       if (round == 2 && is_last) receive(absolute(child), nullptr, 0, true);
     }
   }
-  void finish_round(int /*round*/) override {}
   virtual int parent(int own) const = 0;
   /// In the order in which they are served.
   virtual void find_children(int own, std::vector<int>& children) const = 0;
@@ -89,7 +85,6 @@ class AllGather : public Schedule {
   }
 
  protected:
-  void finish_round(int /*round*/) override {}
   void receive_part(int peer, int index) {
     const std::span<std::byte> part = args().parts[static_cast<std::size_t>(index)];
     receive(peer, part.data(), part.size());
@@ -146,7 +141,6 @@ class AllToAll final : public Schedule {
     const bool is_in_place = incoming(rank_).data() == outgoing(rank_).data();
     if (own != 0 && !is_in_place) std::memcpy(incoming(rank_).data(), outgoing(rank_).data(), own);
   }
-  void finish_round(int /*round*/) override {}
 
  private:
   std::span<std::byte> incoming(int peer) const {
@@ -172,28 +166,15 @@ class Barrier final : public Schedule {
     receive(after(-distance), nullptr, 0, true);
     send(after(distance), nullptr, 0, true);
   }
-  void finish_round(int /*round*/) override {}
 };
 
 }  // namespace
 
-std::unique_ptr<Schedule> make_broadcast_tree(Transport& transport) {
-  return std::make_unique<BroadcastTree>(transport);
-}
-std::unique_ptr<Schedule> make_broadcast_chain(Transport& transport) {
-  return std::make_unique<BroadcastChain>(transport);
-}
-std::unique_ptr<Schedule> make_all_gather_direct(Transport& transport) {
-  return std::make_unique<AllGatherDirect>(transport);
-}
-std::unique_ptr<Schedule> make_all_gather_ring(Transport& transport) {
-  return std::make_unique<AllGatherRing>(transport);
-}
-std::unique_ptr<Schedule> make_all_to_all(Transport& transport) {
-  return std::make_unique<AllToAll>(transport);
-}
-std::unique_ptr<Schedule> make_barrier(Transport& transport) {
-  return std::make_unique<Barrier>(transport);
-}
+const ScheduleMaker make_broadcast_tree = make<BroadcastTree>;
+const ScheduleMaker make_broadcast_chain = make<BroadcastChain>;
+const ScheduleMaker make_all_gather_direct = make<AllGatherDirect>;
+const ScheduleMaker make_all_gather_ring = make<AllGatherRing>;
+const ScheduleMaker make_all_to_all = make<AllToAll>;
+const ScheduleMaker make_barrier = make<Barrier>;
 
 }  // namespace chainmail::ops

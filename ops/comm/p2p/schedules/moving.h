@@ -5,23 +5,21 @@
 
 #pragma once
 
-#include <memory>
-
 #include "ops/comm/p2p/schedules/schedule.h"
 
 namespace chainmail::ops {
 
 /// From CollectiveArgs::root down a binomial tree: log2 n steps.
-[[nodiscard]] std::unique_ptr<Schedule> make_broadcast_tree(Transport& transport);
+extern const ScheduleMaker make_broadcast_tree;
 /// From CollectiveArgs::root along a chain, piece after piece: the time of one copy for long
 /// buffers.
-[[nodiscard]] std::unique_ptr<Schedule> make_broadcast_chain(Transport& transport);
+extern const ScheduleMaker make_broadcast_chain;
 /// Everybody sends its part to everybody; one round.
-[[nodiscard]] std::unique_ptr<Schedule> make_all_gather_direct(Transport& transport);
+extern const ScheduleMaker make_all_gather_direct;
 /// Parts travel around; n - 1 rounds, two peers per rank.
-[[nodiscard]] std::unique_ptr<Schedule> make_all_gather_ring(Transport& transport);
-[[nodiscard]] std::unique_ptr<Schedule> make_all_to_all(Transport& transport);
+extern const ScheduleMaker make_all_gather_ring;
+extern const ScheduleMaker make_all_to_all;
 /// Dissemination: in round k everybody tells the rank 2^k further on; log2 n rounds.
-[[nodiscard]] std::unique_ptr<Schedule> make_barrier(Transport& transport);
+extern const ScheduleMaker make_barrier;
 
 }  // namespace chainmail::ops

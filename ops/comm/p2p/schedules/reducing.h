@@ -11,22 +11,20 @@
 
 #pragma once
 
-#include <memory>
-
 #include "ops/comm/p2p/schedules/schedule.h"
 
 namespace chainmail::ops {
 
 /// Everybody sends everything to everybody; one round. For two ranks, and a few with little data.
-[[nodiscard]] std::unique_ptr<Schedule> make_exchange(Transport& transport);
+extern const ScheduleMaker make_exchange;
 /// Each rank owns a slice of each piece: contributions to the owner, result from it; two rounds.
-[[nodiscard]] std::unique_ptr<Schedule> make_direct(Transport& transport);
+extern const ScheduleMaker make_direct;
 /// Slices travel around, growing, then the results do; 2 (n - 1) rounds, two peers per rank.
-[[nodiscard]] std::unique_ptr<Schedule> make_ring(Transport& transport);
+extern const ScheduleMaker make_ring;
 /// Pairs at distance 1, 2, 4 ... combine all they have; log2 n rounds, two more for other n.
-[[nodiscard]] std::unique_ptr<Schedule> make_doubling(Transport& transport);
+extern const ScheduleMaker make_doubling;
 /// CollectiveArgs::inputs: contributions to the owner; one round.
-[[nodiscard]] std::unique_ptr<Schedule> make_reduce_scatter(Transport& transport);
+extern const ScheduleMaker make_reduce_scatter;
 
 /// What is left to do to finished elements of a native wire: the factor was applied by reduce(),
 /// an average of integers is divided here.

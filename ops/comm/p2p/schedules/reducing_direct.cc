@@ -143,14 +143,8 @@ class ReduceScatter final : public ReducingSchedule {
 
 }  // namespace
 
-std::unique_ptr<Schedule> make_exchange(Transport& transport) {
-  return std::make_unique<Exchange>(transport);
-}
-std::unique_ptr<Schedule> make_direct(Transport& transport) {
-  return std::make_unique<Direct>(transport);
-}
-std::unique_ptr<Schedule> make_reduce_scatter(Transport& transport) {
-  return std::make_unique<ReduceScatter>(transport);
-}
+const ScheduleMaker make_exchange = make<Exchange>;
+const ScheduleMaker make_direct = make<Direct>;
+const ScheduleMaker make_reduce_scatter = make<ReduceScatter>;
 
 }  // namespace chainmail::ops

@@ -21,10 +21,6 @@ void finish_average(std::byte* data, std::size_t count, const Reduction& reducti
   if (divides && size > 1 && count != 0) divide_in_place(data, count, reduction.dtype, size);
 }
 
-std::size_t ReducingSchedule::piece_count(const CollectiveArgs& args) const {
-  return (args.count + args.piece - 1) / args.piece;
-}
-
 Range ReducingSchedule::piece_range() const {
   const std::size_t begin = piece() * args().piece;
   return {begin, std::min(args().piece, args().count - begin)};

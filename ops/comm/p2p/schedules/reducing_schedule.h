@@ -23,7 +23,6 @@ struct Range {
 class ReducingSchedule : public Schedule {
  public:
   using Schedule::Schedule;
-  std::size_t piece_count(const CollectiveArgs& args) const override;
 
  protected:
   Range piece_range() const;

@@ -91,11 +91,7 @@ class Doubling final : public ReducingSchedule {
 
 }  // namespace
 
-std::unique_ptr<Schedule> make_ring(Transport& transport) {
-  return std::make_unique<Ring>(transport);
-}
-std::unique_ptr<Schedule> make_doubling(Transport& transport) {
-  return std::make_unique<Doubling>(transport);
-}
+const ScheduleMaker make_ring = make<Ring>;
+const ScheduleMaker make_doubling = make<Doubling>;
 
 }  // namespace chainmail::ops

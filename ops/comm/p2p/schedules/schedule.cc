@@ -45,15 +45,12 @@ void Schedule::start(const CollectiveArgs& args, std::size_t piece) {
 }
 
 bool Schedule::is_round_done() noexcept {
-  while (first_pending_receive_ < receives_used_) {
-    if (!receives_[first_pending_receive_].is_done.load(std::memory_order_acquire)) return false;
-    ++first_pending_receive_;
-  }
-  while (first_pending_send_ < sends_used_) {
-    if (!sends_[first_pending_send_].is_done.load(std::memory_order_acquire)) return false;
-    ++first_pending_send_;
-  }
-  return true;
+  const auto are_done = [](const auto& transfers, std::size_t& first, std::size_t used) {
+    while (first < used && transfers[first].is_done.load(std::memory_order_acquire)) ++first;
+    return first == used;
+  };
+  return are_done(receives_, first_pending_receive_, receives_used_) &&
+         are_done(sends_, first_pending_send_, sends_used_);
 }
 
 bool Schedule::advance() {

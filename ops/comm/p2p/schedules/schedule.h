@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "ops/comm/comm.h"
+#include "ops/comm/scratch.h"
 #include "ops/comm/transport.h"
 #include "ops/kernels/wire_block.h"
 
@@ -43,22 +44,6 @@ struct CollectiveArgs {
   }
 };
 
-/// Memory that grows and is kept.
-class Scratch {
- public:
-  std::byte* get(std::size_t bytes) {
-    if (bytes > capacity_) {
-      data_ = std::make_unique_for_overwrite<std::byte[]>(bytes);
-      capacity_ = bytes;
-    }
-    return data_.get();
-  }
-
- private:
-  std::unique_ptr<std::byte[]> data_;
-  std::size_t capacity_ = 0;
-};
-
 class Schedule {
  public:
   explicit Schedule(Transport& transport)
@@ -68,7 +53,9 @@ class Schedule {
   Schedule& operator=(const Schedule&) = delete;
 
   /// How many pieces a call has; the same on all ranks.
-  virtual std::size_t piece_count(const CollectiveArgs& args) const = 0;
+  virtual std::size_t piece_count(const CollectiveArgs& args) const {
+    return (args.count + args.piece - 1) / args.piece;
+  }
   /// Rounds of every piece; the same on all ranks.
   virtual int round_count() const = 0;
 
@@ -84,7 +71,7 @@ class Schedule {
   /// What a message of this round is called; equal at both ends.
   virtual int step_of(int round) const { return round; }
   virtual void post_round(int round) = 0;
-  virtual void finish_round(int round) = 0;
+  virtual void finish_round(int /*round*/) {}
 
   /// Part of the current round. Both ends leave out messages of no bytes unless `even_empty`.
   void send(int peer, const std::byte* data, std::size_t bytes, bool even_empty = false);
@@ -116,5 +103,13 @@ class Schedule {
   std::size_t first_pending_send_ = 0;
   std::size_t first_pending_receive_ = 0;
 };
+
+/// Makes one of a kind, for a Comm over this Transport.
+using ScheduleMaker = std::unique_ptr<Schedule> (*)(Transport&);
+
+template <class Kind>
+[[nodiscard]] std::unique_ptr<Schedule> make(Transport& transport) {
+  return std::make_unique<Kind>(transport);
+}
 
 }  // namespace chainmail::ops

@@ -18,6 +18,7 @@
 #include "base/deadline.h"
 #include "ops/comm/shm/shm_comm.h"
 #include "ops/core/rendezvous.h"
+#include "tests/ops/comm/parts_of.h"
 
 namespace chainmail::ops {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-// The bytes for, or of, each rank, by rank. They may lie anywhere, and may be empty.
+// The parts of one buffer, by rank.
 
 #pragma once
 
@@ -10,9 +10,6 @@
 #include <vector>
 
 namespace chainmail::ops {
-
-using Parts = std::span<const std::span<std::byte>>;
-using ConstParts = std::span<const std::span<const std::byte>>;
 
 /// Part r is [byte_bounds[r], byte_bounds[r + 1]) of one buffer.
 template <typename Byte>
