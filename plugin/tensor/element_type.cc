@@ -3,71 +3,43 @@
 
 #include "plugin/tensor/element_type.h"
 
+#include <algorithm>
+#include <array>
+
 namespace chainmail::internal {
+namespace {
+
+struct TypePair {
+  c10::ScalarType torchs;
+  ops::DataType ours;
+};
+
+constexpr std::array<TypePair, 13> kTypes = {{
+    {c10::ScalarType::Byte, ops::DataType::kUInt8},
+    {c10::ScalarType::Char, ops::DataType::kInt8},
+    {c10::ScalarType::Short, ops::DataType::kInt16},
+    {c10::ScalarType::Int, ops::DataType::kInt32},
+    {c10::ScalarType::Long, ops::DataType::kInt64},
+    {c10::ScalarType::Bool, ops::DataType::kBool},
+    {c10::ScalarType::Half, ops::DataType::kFloat16},
+    {c10::ScalarType::BFloat16, ops::DataType::kBFloat16},
+    {c10::ScalarType::Float, ops::DataType::kFloat32},
+    {c10::ScalarType::Double, ops::DataType::kFloat64},
+    {c10::ScalarType::UInt16, ops::DataType::kUInt16},
+    {c10::ScalarType::UInt32, ops::DataType::kUInt32},
+    {c10::ScalarType::UInt64, ops::DataType::kUInt64},
+}};
+
+}  // namespace
 
 std::optional<ops::DataType> data_type_of(c10::ScalarType type) noexcept {
-  switch (type) {
-    case c10::ScalarType::Byte:
-      return ops::DataType::kUInt8;
-    case c10::ScalarType::Char:
-      return ops::DataType::kInt8;
-    case c10::ScalarType::Short:
-      return ops::DataType::kInt16;
-    case c10::ScalarType::Int:
-      return ops::DataType::kInt32;
-    case c10::ScalarType::Long:
-      return ops::DataType::kInt64;
-    case c10::ScalarType::Bool:
-      return ops::DataType::kBool;
-    case c10::ScalarType::Half:
-      return ops::DataType::kFloat16;
-    case c10::ScalarType::BFloat16:
-      return ops::DataType::kBFloat16;
-    case c10::ScalarType::Float:
-      return ops::DataType::kFloat32;
-    case c10::ScalarType::Double:
-      return ops::DataType::kFloat64;
-    case c10::ScalarType::UInt16:
-      return ops::DataType::kUInt16;
-    case c10::ScalarType::UInt32:
-      return ops::DataType::kUInt32;
-    case c10::ScalarType::UInt64:
-      return ops::DataType::kUInt64;
-    default:  // torch's list is long and grows
-      return std::nullopt;
-  }
+  const auto* const found = std::ranges::find(kTypes, type, &TypePair::torchs);
+  return found != kTypes.end() ? std::optional(found->ours) : std::nullopt;
 }
 
 c10::ScalarType scalar_type_of(ops::DataType type) noexcept {
-  switch (type) {
-    case ops::DataType::kUInt8:
-      return c10::ScalarType::Byte;
-    case ops::DataType::kInt8:
-      return c10::ScalarType::Char;
-    case ops::DataType::kInt16:
-      return c10::ScalarType::Short;
-    case ops::DataType::kInt32:
-      return c10::ScalarType::Int;
-    case ops::DataType::kInt64:
-      return c10::ScalarType::Long;
-    case ops::DataType::kBool:
-      return c10::ScalarType::Bool;
-    case ops::DataType::kFloat16:
-      return c10::ScalarType::Half;
-    case ops::DataType::kBFloat16:
-      return c10::ScalarType::BFloat16;
-    case ops::DataType::kFloat32:
-      return c10::ScalarType::Float;
-    case ops::DataType::kFloat64:
-      return c10::ScalarType::Double;
-    case ops::DataType::kUInt16:
-      return c10::ScalarType::UInt16;
-    case ops::DataType::kUInt32:
-      return c10::ScalarType::UInt32;
-    case ops::DataType::kUInt64:
-      return c10::ScalarType::UInt64;
-  }
-  return c10::ScalarType::Undefined;
+  const auto* const found = std::ranges::find(kTypes, type, &TypePair::ours);
+  return found != kTypes.end() ? found->torchs : c10::ScalarType::Undefined;
 }
 
 }  // namespace chainmail::internal

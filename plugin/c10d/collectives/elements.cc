@@ -5,9 +5,32 @@
 
 #include <c10/util/Exception.h>
 
+#include <algorithm>
+#include <array>
+
+#include "base/error.h"
 #include "plugin/tensor/element_type.h"
 
 namespace chainmail::internal {
+namespace {
+
+struct ReductionPair {
+  c10d::ReduceOp::RedOpType torchs;
+  ops::ReduceOp ours;
+};
+
+constexpr std::array<ReductionPair, 8> kReductions = {{
+    {c10d::ReduceOp::SUM, ops::ReduceOp::kSum},
+    {c10d::ReduceOp::AVG, ops::ReduceOp::kAvg},
+    {c10d::ReduceOp::PRODUCT, ops::ReduceOp::kProduct},
+    {c10d::ReduceOp::MIN, ops::ReduceOp::kMin},
+    {c10d::ReduceOp::MAX, ops::ReduceOp::kMax},
+    {c10d::ReduceOp::BAND, ops::ReduceOp::kBitAnd},
+    {c10d::ReduceOp::BOR, ops::ReduceOp::kBitOr},
+    {c10d::ReduceOp::BXOR, ops::ReduceOp::kBitXor},
+}};
+
+}  // namespace
 
 Elements elements_to_move(c10::ScalarType type) {
   if (const auto known = data_type_of(type)) return {*known, 1};
@@ -41,29 +64,20 @@ ops::Collective data_collective(ops::OpKind kind, c10::ScalarType type, std::int
 }
 
 ops::ReduceOp to_reduce_op(const c10d::ReduceOp& op, const char* what) {
-  switch (static_cast<c10d::ReduceOp::RedOpType>(op)) {
-    case c10d::ReduceOp::SUM:
-    case c10d::ReduceOp::PREMUL_SUM:
-      return ops::ReduceOp::kSum;
-    case c10d::ReduceOp::AVG:
-      return ops::ReduceOp::kAvg;
-    case c10d::ReduceOp::PRODUCT:
-      return ops::ReduceOp::kProduct;
-    case c10d::ReduceOp::MIN:
-      return ops::ReduceOp::kMin;
-    case c10d::ReduceOp::MAX:
-      return ops::ReduceOp::kMax;
-    case c10d::ReduceOp::BAND:
-      return ops::ReduceOp::kBitAnd;
-    case c10d::ReduceOp::BOR:
-      return ops::ReduceOp::kBitOr;
-    case c10d::ReduceOp::BXOR:
-      return ops::ReduceOp::kBitXor;
-    case c10d::ReduceOp::UNUSED:
-      break;
+  c10d::ReduceOp::RedOpType type = op;
+  if (type == c10d::ReduceOp::PREMUL_SUM) type = c10d::ReduceOp::SUM;
+  const auto* const found = std::ranges::find(kReductions, type, &ReductionPair::torchs);
+  TORCH_CHECK(found != kReductions.end(), "chainmail: ", what, " does not support reduce op ",
+              static_cast<int>(type));
+  return found->ours;
+}
+
+c10d::ReduceOp to_torch_reduce_op(ops::ReduceOp op, const std::string& communicator) {
+  const auto* const found = std::ranges::find(kReductions, op, &ReductionPair::ours);
+  if (found == kReductions.end() || ops::is_bitwise(op)) {
+    throw InvalidArgument("communicator '" + communicator + "' has no all_reduce " + to_string(op));
   }
-  TORCH_CHECK(false, "chainmail: ", what, " does not support reduce op ",
-              static_cast<int>(static_cast<c10d::ReduceOp::RedOpType>(op)));
+  return found->torchs;
 }
 
 }  // namespace chainmail::internal

@@ -13,6 +13,7 @@
 #include <torch/csrc/distributed/c10d/Types.hpp>
 
 #include <cstddef>
+#include <string>
 
 #include "ops/engine/group.h"
 #include "ops/types.h"
@@ -35,6 +36,9 @@ struct Elements {
 /// SUM, AVG, PRODUCT, MIN, MAX, BAND, BOR, BXOR; PREMUL_SUM counts as SUM, its factor is the
 /// caller's affair.
 [[nodiscard]] ops::ReduceOp to_reduce_op(const c10d::ReduceOp& op, const char* what);
+/// The reverse, for groups of torch's own. Throws InvalidArgument, in the name of the communicator,
+/// for bitwise operations: torch's backends have none in common.
+[[nodiscard]] c10d::ReduceOp to_torch_reduce_op(ops::ReduceOp op, const std::string& communicator);
 
 /// An operation that moves `count` elements of `type`.
 [[nodiscard]] ops::Collective data_collective(ops::OpKind kind, c10::ScalarType type,

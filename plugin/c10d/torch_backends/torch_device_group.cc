@@ -17,7 +17,7 @@
 #include "base/deadline.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "plugin/c10d/torch_backends/reduction.h"
+#include "plugin/c10d/collectives/elements.h"
 #include "plugin/tensor/element_type.h"
 
 namespace chainmail::internal {

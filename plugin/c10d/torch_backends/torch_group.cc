@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "plugin/c10d/torch_backends/reduction.h"
+#include "plugin/c10d/collectives/elements.h"
 #include "plugin/tensor/element_type.h"
 
 namespace chainmail::internal {
