@@ -3,11 +3,7 @@
 
 // The stores of jobs: torch's TCPStore where others started the ranks, the launcher's where we did.
 
-#include <arpa/inet.h>
 #include <chainmail/backend.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <unistd.h>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
@@ -18,6 +14,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/net/socket.h"
 #include "plugin/c10d/store/launcher_store.h"
 #include "plugin/c10d/store/store_rendezvous.h"
 #include "plugin/job/job_connection.h"
@@ -29,31 +26,7 @@ namespace internal {
 namespace {
 
 constexpr char kLoopback[] = "127.0.0.1";
-
-// A listening socket that only this machine reaches; TCPStore's own would listen everywhere.
-int listen_on_loopback() {
-  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (fd < 0) throw system_error("socket");
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  if (::bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
-      ::listen(fd, 1024) != 0) {
-    const SystemError error = system_error("listening on " + std::string(kLoopback));
-    ::close(fd);
-    throw error;
-  }
-  return fd;
-}
-
-std::uint16_t port_of(int fd) {
-  sockaddr_in address{};
-  socklen_t length = sizeof address;
-  if (::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length) != 0) {
-    throw system_error("getsockname");
-  }
-  return ntohs(address.sin_port);
-}
+constexpr int kBacklog = 1024;
 
 c10d::TCPStoreOptions store_options(std::uint16_t port, bool is_server,
                                     std::chrono::milliseconds timeout) {
@@ -92,9 +65,10 @@ std::shared_ptr<ops::Rendezvous> open_store_on_this_node(const JobInfo& info,
     return std::make_shared<StoreRendezvous>(
         open_store(kLoopback, store_options(port, false, timeout)));
   }
-  const int fd = listen_on_loopback();
-  auto options = store_options(port_of(fd), true, timeout);
-  options.masterListenFd = fd;  // the store owns it now
+  // TCPStore's own socket would listen everywhere.
+  UniqueFd socket = listen_on(loopback_address(), kBacklog);
+  auto options = store_options(local_address(socket.get()).port(), true, timeout);
+  options.masterListenFd = socket.release();  // the store owns it now
   options.multiTenant = false;
   auto store = open_store(kLoopback, options);
   auto announcer = std::make_shared<PortAnnouncer>(info.id, options.port);

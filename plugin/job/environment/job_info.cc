@@ -6,7 +6,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <limits>
+
+#include <nlohmann/json.hpp>
 
 #include "base/bytes.h"
 #include "base/error.h"
@@ -14,7 +17,11 @@
 namespace chainmail::internal {
 namespace {
 
+constexpr std::array kStarters = {"alone",  "launcher", "torchrun", "kubernetes",
+                                  "mpirun", "mpiexec",  "srun",     "sagemaker"};
+static_assert(kStarters.size() == static_cast<std::size_t>(Starter::kSageMaker) + 1);
 constexpr long long kMaxRanks = 1 << 20;
+constexpr long long kMost = std::numeric_limits<int>::max();
 
 std::string show(const Environment& environment, std::string_view name) {
   const auto value = environment(name);
@@ -34,16 +41,19 @@ int require(const Environment& environment, std::string_view starter, std::strin
   return static_cast<int>(*value);
 }
 
-// Rank and size from two variables; the pair must be whole and the rank within the size.
-void read_place(const Environment& environment, std::string_view rank_name,
-                std::string_view size_name, JobInfo& job) {
-  const char* starter = to_string(job.starter);
-  job.rank = require(environment, starter, size_name, rank_name, 0, kMaxRanks - 1);
-  job.size = require(environment, starter, rank_name, size_name, 1, kMaxRanks);
+// A job of `starter` with rank and size from two variables; the pair must be whole and the rank
+// within the size.
+JobInfo read_place(const Environment& environment, Starter starter, std::string_view rank_name,
+                   std::string_view size_name) {
+  JobInfo job;
+  job.starter = starter;
+  job.rank = require(environment, to_string(starter), size_name, rank_name, 0, kMaxRanks - 1);
+  job.size = require(environment, to_string(starter), rank_name, size_name, 1, kMaxRanks);
   if (job.rank >= job.size) {
-    throw InvalidArgument(std::string(starter) + ": " + show(environment, rank_name) +
+    throw InvalidArgument(std::string(to_string(starter)) + ": " + show(environment, rank_name) +
                           " is not below " + show(environment, size_name));
   }
+  return job;
 }
 
 // The same port on every rank of a job, another one for most other jobs.
@@ -64,16 +74,25 @@ bool read_master(const Environment& environment, JobInfo& job) {
   return true;
 }
 
+// Restarts of the job so far.
+std::uint32_t read_generation(const Environment& environment, std::string_view name) {
+  return static_cast<std::uint32_t>(read_integer(environment, name, 0, kMost).value_or(0));
+}
+
+// Where rank 0 serves, on a port that follows from the job's id.
+void meet_at(const std::string& host, JobInfo& job) {
+  job.store = StoreLocation::kTcp;
+  job.host = host;
+  job.port = port_of(job.id);
+}
+
 JobInfo read_launcher(const Environment& environment) {
-  JobInfo job;
-  job.starter = Starter::kLauncher;
+  const int job_fd =
+      require(environment, "launcher", "CHAINMAIL_JOB_FD", "CHAINMAIL_JOB_FD", 0, kMost);
+  JobInfo job = read_place(environment, Starter::kLauncher, "RANK", "WORLD_SIZE");
   job.store = StoreLocation::kLauncher;
-  job.job_fd = require(environment, "launcher", "CHAINMAIL_JOB_FD", "CHAINMAIL_JOB_FD", 0,
-                       std::numeric_limits<int>::max());
-  read_place(environment, "RANK", "WORLD_SIZE", job);
-  job.generation = static_cast<std::uint32_t>(
-      read_integer(environment, "CHAINMAIL_GENERATION", 0, std::numeric_limits<int>::max())
-          .value_or(0));
+  job.job_fd = job_fd;
+  job.generation = read_generation(environment, "CHAINMAIL_GENERATION");
   return job;
 }
 
@@ -90,9 +109,7 @@ void check_agreement(const Environment& environment, const JobInfo& job, std::st
 }
 
 JobInfo read_torchrun(const Environment& environment) {
-  JobInfo job;
-  job.starter = Starter::kTorchrun;
-  read_place(environment, "RANK", "WORLD_SIZE", job);
+  JobInfo job = read_place(environment, Starter::kTorchrun, "RANK", "WORLD_SIZE");
   const bool is_elastic = environment("TORCHELASTIC_RUN_ID").has_value();
   if (!is_elastic) {
     check_agreement(environment, job, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE");
@@ -100,9 +117,7 @@ JobInfo read_torchrun(const Environment& environment) {
       check_agreement(environment, job, "SLURM_PROCID", "SLURM_STEP_NUM_TASKS");
     }
   }
-  job.generation = static_cast<std::uint32_t>(
-      read_integer(environment, "TORCHELASTIC_RESTART_COUNT", 0, std::numeric_limits<int>::max())
-          .value_or(0));
+  job.generation = read_generation(environment, "TORCHELASTIC_RESTART_COUNT");
   job.id = environment("TORCHELASTIC_RUN_ID").value_or("torchrun");
   job.rank_0_serves = environment("TORCHELASTIC_USE_AGENT_STORE").value_or("") != "True";
   if (job.size == 1) return job;
@@ -115,9 +130,8 @@ JobInfo read_torchrun(const Environment& environment) {
 }
 
 JobInfo read_mpirun(const Environment& environment) {
-  JobInfo job;
-  job.starter = Starter::kMpirun;
-  read_place(environment, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", job);
+  JobInfo job =
+      read_place(environment, Starter::kMpirun, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE");
   if (job.size == 1 || read_master(environment, job)) return job;
   auto id = environment("OMPI_MCA_ess_base_jobid");
   if (!id) id = environment("PMIX_NAMESPACE");
@@ -147,18 +161,14 @@ JobInfo read_mpirun(const Environment& environment) {
         "that node first, or give the ranks MASTER_ADDR (the host of rank 0) and MASTER_PORT with "
         "-x");
   }
-  job.store = StoreLocation::kTcp;
-  job.host = *address;
-  job.port = port_of(job.id);
+  meet_at(*address, job);
   return job;
 }
 
 JobInfo read_srun(const Environment& environment) {
-  JobInfo job;
-  job.starter = Starter::kSrun;
   const std::string_view size_name =
       environment("SLURM_STEP_NUM_TASKS") ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS";
-  read_place(environment, "SLURM_PROCID", size_name, job);
+  JobInfo job = read_place(environment, Starter::kSrun, "SLURM_PROCID", size_name);
   if (job.size == 1 || read_master(environment, job)) return job;
   const auto job_id = environment("SLURM_JOB_ID");
   if (!job_id) incomplete(environment, "srun", "SLURM_STEP_ID", "SLURM_JOB_ID");
@@ -169,17 +179,13 @@ JobInfo read_srun(const Environment& environment) {
   }
   const auto nodes = environment("SLURM_STEP_NODELIST");
   if (!nodes) incomplete(environment, "srun", "SLURM_STEP_ID", "SLURM_STEP_NODELIST");
-  job.store = StoreLocation::kTcp;
-  job.host = first_slurm_host(*nodes);
-  job.port = port_of(job.id);
+  meet_at(first_slurm_host(*nodes), job);
   return job;
 }
 
 // A pod of an indexed job knows its index alone; the user says the rest in the pod's template.
 JobInfo read_kubernetes(const Environment& environment) {
-  JobInfo job;
-  job.starter = Starter::kKubernetes;
-  read_place(environment, "JOB_COMPLETION_INDEX", "WORLD_SIZE", job);
+  JobInfo job = read_place(environment, Starter::kKubernetes, "JOB_COMPLETION_INDEX", "WORLD_SIZE");
   job.id = "kubernetes";
   if (job.size == 1 || read_master(environment, job)) return job;
   throw InvalidArgument("kubernetes: " + show(environment, "JOB_COMPLETION_INDEX") + " " +
@@ -190,9 +196,7 @@ JobInfo read_kubernetes(const Environment& environment) {
 
 // MPICH, MVAPICH and Intel MPI all start by Hydra.
 JobInfo read_mpiexec(const Environment& environment) {
-  JobInfo job;
-  job.starter = Starter::kMpiexec;
-  read_place(environment, "PMI_RANK", "PMI_SIZE", job);
+  JobInfo job = read_place(environment, Starter::kMpiexec, "PMI_RANK", "PMI_SIZE");
   job.id = "mpiexec";
   if (job.size == 1 || read_master(environment, job)) return job;
   if (read_integer(environment, "MPI_LOCALNRANKS", 1, kMaxRanks) != job.size) {
@@ -225,34 +229,14 @@ JobInfo read_sagemaker(const Environment& environment) {
   job.size = static_cast<int>(hosts.size());
   job.id = "sagemaker-" + environment("TRAINING_JOB_NAME").value_or(*list);
   if (job.size == 1 || read_master(environment, job)) return job;
-  job.store = StoreLocation::kTcp;
-  job.host = hosts.front();
-  job.port = port_of(job.id);
+  meet_at(hosts.front(), job);
   return job;
 }
 
 }  // namespace
 
 const char* to_string(Starter starter) noexcept {
-  switch (starter) {
-    case Starter::kAlone:
-      return "alone";
-    case Starter::kLauncher:
-      return "launcher";
-    case Starter::kTorchrun:
-      return "torchrun";
-    case Starter::kKubernetes:
-      return "kubernetes";
-    case Starter::kMpirun:
-      return "mpirun";
-    case Starter::kMpiexec:
-      return "mpiexec";
-    case Starter::kSrun:
-      return "srun";
-    case Starter::kSageMaker:
-      return "sagemaker";
-  }
-  return "unknown";
+  return kStarters.at(static_cast<std::size_t>(starter));
 }
 
 JobInfo read_job_info(const Environment& environment) {
@@ -302,35 +286,15 @@ std::string first_slurm_host(std::string_view node_list) {
 }
 
 std::vector<std::string> sagemaker_hosts(std::string_view list) {
-  const InvalidArgument bad("cannot read SM_HOSTS=\"" + std::string(list) +
-                            "\": it must be a list such as [\"algo-1\",\"algo-2\"]");
-  std::size_t at = 0;
-  const auto skip_blanks = [&] {
-    while (at < list.size() && (list[at] == ' ' || list[at] == '\n')) ++at;
-  };
-  const auto expect = [&](char c) {
-    skip_blanks();
-    if (at == list.size() || list[at] != c) throw bad;
-    ++at;
-  };
+  const auto parsed = nlohmann::json::parse(list, nullptr, /*allow_exceptions=*/false);
   std::vector<std::string> hosts;
-  expect('[');
-  do {
-    expect('"');
-    const std::size_t end = list.find('"', at);
-    const std::string_view name = list.substr(at, end - at);
-    // Names of hosts need none of JSON's escapes.
-    if (end == std::string_view::npos || name.empty() ||
-        name.find('\\') != std::string_view::npos) {
-      throw bad;
-    }
-    hosts.emplace_back(name);
-    at = end + 1;
-    skip_blanks();
-  } while (at < list.size() && list[at] == ',' && ++at > 0);
-  expect(']');
-  skip_blanks();
-  if (at != list.size()) throw bad;
+  for (const auto& name : parsed) hosts.push_back(name.is_string() ? name.get<std::string>() : "");
+  // Names of hosts need none of JSON's escapes.
+  if (!parsed.is_array() || hosts.empty() || list.find('\\') != std::string_view::npos ||
+      std::ranges::count(hosts, "") != 0) {
+    throw InvalidArgument("cannot read SM_HOSTS=\"" + std::string(list) +
+                          "\": it must be a list such as [\"algo-1\",\"algo-2\"]");
+  }
   return hosts;
 }
 

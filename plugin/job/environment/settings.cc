@@ -25,6 +25,17 @@ std::string read_file(const std::string& path) {
   return text;
 }
 
+// One of two words; nothing when unset.
+std::optional<std::string> read_word(const Environment& environment, const std::string& name,
+                                     const std::string& one, const std::string& other) {
+  const auto word = environment(name);
+  if (word && *word != one && *word != other) {
+    throw InvalidArgument("environment variable " + name + "=\"" + *word + "\" is neither " + one +
+                          " nor " + other);
+  }
+  return word;
+}
+
 // A word that is misspelt must not leave a job unprotected.
 ops::Encryption read_encryption(const std::string& word) {
   for (const auto mode :
@@ -44,17 +55,8 @@ JobSettings read_settings(const Environment& environment) {
     settings.timeout = std::chrono::seconds(*seconds);
   }
   settings.interface = environment("CHAINMAIL_INTERFACE").value_or("");
-  const std::string local = environment("CHAINMAIL_LOCAL").value_or("shm");
-  if (local != "shm" && local != "tcp") {
-    throw InvalidArgument("environment variable CHAINMAIL_LOCAL=\"" + local +
-                          "\" is neither shm nor tcp");
-  }
-  settings.use_shared_memory = local == "shm";
-  if (const auto cross = environment("CHAINMAIL_CROSS")) {
-    if (*cross != "tcp" && *cross != "mpi") {
-      throw InvalidArgument("environment variable CHAINMAIL_CROSS=\"" + *cross +
-                            "\" is neither tcp nor mpi");
-    }
+  settings.use_shared_memory = read_word(environment, "CHAINMAIL_LOCAL", "shm", "tcp") != "tcp";
+  if (const auto cross = read_word(environment, "CHAINMAIL_CROSS", "tcp", "mpi")) {
     settings.cross = ops::parse_cross_transport(*cross);
   }
   if (const auto encrypt = environment("CHAINMAIL_ENCRYPT")) {

@@ -74,11 +74,7 @@ LauncherClient::LauncherClient(int fd, std::uint32_t generation, std::chrono::mi
       wake_fd_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       generation_(generation),
       pid_(::getpid()) {
-  if (wake_fd_ < 0) {
-    const SystemError error = system_error("eventfd");
-    ::close(fd_);
-    throw error;
-  }
+  if (!wake_fd_.is_open()) throw system_error("eventfd");
   reader_ = std::thread([this] { read_loop(); });
   try {
     send_frame(JobMessage::kHello,
@@ -95,19 +91,16 @@ LauncherClient::LauncherClient(int fd, std::uint32_t generation, std::chrono::mi
     }
     if (gone_) std::rethrow_exception(gone_);
   } catch (...) {
-    [[maybe_unused]] const int woken = ::eventfd_write(wake_fd_, 1);
-    reader_.join();
-    ::close(wake_fd_);
-    ::close(fd_);
+    join_reader();
     throw;
   }
 }
 
-LauncherClient::~LauncherClient() {
-  [[maybe_unused]] const int woken = ::eventfd_write(wake_fd_, 1);
+LauncherClient::~LauncherClient() { join_reader(); }
+
+void LauncherClient::join_reader() {
+  [[maybe_unused]] const int woken = ::eventfd_write(wake_fd_.get(), 1);
   reader_.join();
-  ::close(wake_fd_);
-  ::close(fd_);
 }
 
 void LauncherClient::check_process() const {
@@ -150,7 +143,7 @@ LauncherClient::FramePosition LauncherClient::enqueue_frame(JobMessage type, std
 bool LauncherClient::wait_until_sent(std::uint64_t end, Deadline deadline) {
   while (!send_up_to(end)) {
     if (deadline.has_passed()) return false;
-    pollfd ready{fd_, POLLOUT, 0};
+    pollfd ready{fd_.get(), POLLOUT, 0};
     ::poll(&ready, 1, static_cast<int>(std::min<std::int64_t>(deadline.left().count(), 100)));
   }
   return true;
@@ -160,7 +153,8 @@ bool LauncherClient::wait_until_sent(std::uint64_t end, Deadline deadline) {
 bool LauncherClient::send_up_to(std::uint64_t end) {
   const std::lock_guard lock(write_mutex_);
   while (!unsent_.empty()) {
-    const ssize_t sent = ::send(fd_, unsent_.data(), unsent_.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    const ssize_t sent =
+        ::send(fd_.get(), unsent_.data(), unsent_.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent < 0 && errno == EINTR) continue;
     if (sent < 0 && errno == EAGAIN) break;
     if (sent < 0) std::rethrow_exception(launcher_gone(system_error("send").what()));
@@ -179,8 +173,7 @@ void LauncherClient::flush_unsent() noexcept {
   }
 }
 
-LauncherClient::Reply LauncherClient::request(JobMessage type,
-                                              const std::function<void(BodyWriter&)>& fill,
+LauncherClient::Reply LauncherClient::request(JobMessage type, const std::string& arguments,
                                               const std::string& what, Deadline deadline) {
   std::uint32_t id = 0;
   {
@@ -189,11 +182,8 @@ LauncherClient::Reply LauncherClient::request(JobMessage type,
     id = next_id_++;
     pending_[id] = std::nullopt;
   }
-  BodyWriter body;
-  body.u32(id);
-  fill(body);
   try {
-    send_frame(type, body.take(), deadline);
+    send_frame(type, BodyWriter().u32(id).take() + arguments, deadline);
   } catch (...) {
     const std::lock_guard lock(mutex_);
     pending_.erase(id);
@@ -220,33 +210,29 @@ void LauncherClient::set(const std::string& key, const std::string& value, Deadl
 }
 
 std::string LauncherClient::get(const std::string& key, Deadline deadline) {
-  return request(
-             JobMessage::kStoreGet, [&](BodyWriter& body) { body.text(key); },
-             "key \"" + key + "\", which a rank should have set,", deadline)
+  return request(JobMessage::kStoreGet, BodyWriter().text(key).take(),
+                 "key \"" + key + "\", which a rank should have set,", deadline)
       .value;
 }
 
 std::optional<std::string> LauncherClient::try_get(const std::string& key, Deadline deadline) {
-  Reply reply = request(
-      JobMessage::kStoreTryGet, [&](BodyWriter& body) { body.text(key); }, "reading " + key,
-      deadline);
+  Reply reply =
+      request(JobMessage::kStoreTryGet, BodyWriter().text(key).take(), "reading " + key, deadline);
   if (reply.status == 0) return std::nullopt;
   return std::move(reply.value);
 }
 
 std::int64_t LauncherClient::add(const std::string& key, std::int64_t amount, Deadline deadline) {
-  return to_number(request(
-                       JobMessage::kStoreAdd, [&](BodyWriter& body) { body.text(key).i64(amount); },
-                       "adding to " + key, deadline)
+  return to_number(request(JobMessage::kStoreAdd, BodyWriter().text(key).i64(amount).take(),
+                           "adding to " + key, deadline)
                        .value);
 }
 
 std::string LauncherClient::compare_set(const std::string& key, const std::string& expected,
                                         const std::string& desired, Deadline deadline) {
-  return request(
-             JobMessage::kStoreCompareSet,
-             [&](BodyWriter& body) { body.text(key).text(expected).text(desired); },
-             "compare-and-set of " + key, deadline)
+  return request(JobMessage::kStoreCompareSet,
+                 BodyWriter().text(key).text(expected).text(desired).take(),
+                 "compare-and-set of " + key, deadline)
       .value;
 }
 
@@ -255,16 +241,13 @@ void LauncherClient::append(const std::string& key, const std::string& value, De
 }
 
 bool LauncherClient::remove(const std::string& key, Deadline deadline) {
-  return request(
-             JobMessage::kStoreDelete, [&](BodyWriter& body) { body.text(key); }, "removing " + key,
-             deadline)
+  return request(JobMessage::kStoreDelete, BodyWriter().text(key).take(), "removing " + key,
+                 deadline)
              .status != 0;
 }
 
 std::int64_t LauncherClient::count(Deadline deadline) {
-  return to_number(request(
-                       JobMessage::kStoreCount, [](BodyWriter&) {}, "counting the keys", deadline)
-                       .value);
+  return to_number(request(JobMessage::kStoreCount, "", "counting the keys", deadline).value);
 }
 
 void LauncherClient::report_progress() {
@@ -280,15 +263,16 @@ void LauncherClient::report_progress() {
   const std::string frame = encode_frame(
       Frame{JobMessage::kStep, generation_, BodyWriter().u64(steps).u64(operations).take()});
   int queued = 0;
-  if (::ioctl(fd_, SIOCOUTQ, &queued) != 0 || queued != 0) return;  // else only a part may fit
-  if (::send(fd_, frame.data(), frame.size(), MSG_NOSIGNAL | MSG_DONTWAIT) < 0) return;
+  if (::ioctl(fd_.get(), SIOCOUTQ, &queued) != 0 || queued != 0)
+    return;  // else only a part may fit
+  if (::send(fd_.get(), frame.data(), frame.size(), MSG_NOSIGNAL | MSG_DONTWAIT) < 0) return;
   reported_steps_ = steps;
   reported_operations_ = operations;
   reported_at_ = now;
 }
 
 bool LauncherClient::read_some(FrameReader& reader) {
-  std::array<pollfd, 2> ready{pollfd{fd_, POLLIN, 0}, pollfd{wake_fd_, POLLIN, 0}};
+  std::array<pollfd, 2> ready{pollfd{fd_.get(), POLLIN, 0}, pollfd{wake_fd_.get(), POLLIN, 0}};
   constexpr int kPeriodMs = static_cast<int>(kProgressPeriod.count());
   if (::poll(ready.data(), ready.size(), kPeriodMs) < 0 && errno != EINTR) {
     throw system_error("poll");
@@ -298,7 +282,7 @@ bool LauncherClient::read_some(FrameReader& reader) {
   report_progress();
   if (ready[0].revents == 0) return true;
   std::array<std::byte, 65536> buffer;
-  const ssize_t size = ::recv(fd_, buffer.data(), buffer.size(), MSG_DONTWAIT);
+  const ssize_t size = ::recv(fd_.get(), buffer.data(), buffer.size(), MSG_DONTWAIT);
   if (size == 0) std::rethrow_exception(launcher_gone("it closed the rank's socket"));
   if (size < 0) {
     if (errno == EAGAIN || errno == EINTR) return true;

@@ -15,7 +15,6 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -27,6 +26,7 @@
 
 #include "base/deadline.h"
 #include "base/job/job_protocol.h"
+#include "base/unique_fd.h"
 #include "ops/core/failure_news.h"
 #include "ops/core/failure_state.h"
 #include "ops/core/liveness.h"
@@ -90,6 +90,7 @@ class LauncherClient final : public ops::FailureNews,
 
   /// The deadline of requests without one of their own.
   static Deadline usual();
+  void join_reader();
   void check_process() const;
   void send_frame(JobMessage type, std::string body, Deadline deadline);
   void post_frame(JobMessage type, std::string body);
@@ -97,8 +98,8 @@ class LauncherClient final : public ops::FailureNews,
   bool wait_until_sent(std::uint64_t end, Deadline deadline);
   bool send_up_to(std::uint64_t end);
   void flush_unsent() noexcept;
-  Reply request(JobMessage type, const std::function<void(BodyWriter&)>& fill,
-                const std::string& what, Deadline deadline);
+  Reply request(JobMessage type, const std::string& arguments, const std::string& what,
+                Deadline deadline);
   void read_loop() noexcept;
   bool read_some(FrameReader& reader);
   void report_progress();
@@ -108,8 +109,8 @@ class LauncherClient final : public ops::FailureNews,
   void group_failed(const std::string& group, std::exception_ptr error);
   void fail_everything(std::exception_ptr error) noexcept;
 
-  const int fd_;
-  const int wake_fd_;  ///< an eventfd that ends the reading thread
+  const UniqueFd fd_;
+  const UniqueFd wake_fd_;  ///< an eventfd that ends the reading thread
   const std::uint32_t generation_;
   const pid_t pid_;
   Welcome welcome_;

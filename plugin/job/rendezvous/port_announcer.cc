@@ -47,39 +47,35 @@ bool is_same_user(int fd) {
 
 PortAnnouncer::PortAnnouncer(const std::string& job_id, std::uint16_t port) : port_(port) {
   const AbstractAddress name = address_of(job_id);
-  fd_ = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (fd_ < 0) throw system_error("socket");
-  if (::bind(fd_, reinterpret_cast<const sockaddr*>(&name.address), name.length) != 0 ||
-      ::listen(fd_, 128) != 0) {
-    const SystemError error = system_error("announcing the store of job " + job_id);
-    ::close(fd_);
-    throw error;
+  fd_.reset(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (!fd_.is_open()) throw system_error("socket");
+  if (::bind(fd_.get(), reinterpret_cast<const sockaddr*>(&name.address), name.length) != 0 ||
+      ::listen(fd_.get(), 128) != 0) {
+    throw system_error("announcing the store of job " + job_id);
   }
   thread_ = std::thread([this] { serve(); });
 }
 
 PortAnnouncer::~PortAnnouncer() {
   is_stopping_ = true;
-  ::shutdown(fd_, SHUT_RDWR);  // wakes poll
+  ::shutdown(fd_.get(), SHUT_RDWR);  // wakes poll
   thread_.join();
-  ::close(fd_);
 }
 
 void PortAnnouncer::serve() noexcept {
   while (!is_stopping_) {
-    pollfd ready{fd_, POLLIN, 0};
+    pollfd ready{fd_.get(), POLLIN, 0};
     if (::poll(&ready, 1, 1000) <= 0) continue;
-    const int peer = ::accept4(fd_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (peer < 0) {
+    const UniqueFd peer(::accept4(fd_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!peer.is_open()) {
       // Perhaps out of descriptors: do not spin.
       if (!is_stopping_) ::poll(nullptr, 0, 10);
       continue;
     }
     // Two bytes always fit into a fresh socket's buffer.
-    if (is_same_user(peer)) {
-      [[maybe_unused]] const auto sent = ::send(peer, &port_, sizeof port_, MSG_NOSIGNAL);
+    if (is_same_user(peer.get())) {
+      [[maybe_unused]] const auto sent = ::send(peer.get(), &port_, sizeof port_, MSG_NOSIGNAL);
     }
-    ::close(peer);
   }
 }
 
@@ -87,18 +83,18 @@ std::uint16_t ask_port(const std::string& job_id, Deadline deadline) {
   const AbstractAddress name = address_of(job_id);
   while (!deadline.has_passed()) {
     // Non-blocking: connect() would wait forever when rank 0 is stopped and its backlog is full.
-    const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd < 0) throw system_error("socket");
-    std::uint16_t port = 0;
-    bool is_answered = false;
-    if (::connect(fd, reinterpret_cast<const sockaddr*>(&name.address), name.length) == 0 &&
-        is_same_user(fd)) {
-      pollfd ready{fd, POLLIN, 0};
-      is_answered = ::poll(&ready, 1, 1000) > 0 &&
-                    ::recv(fd, &port, sizeof port, MSG_DONTWAIT) == sizeof port;
+    UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (!fd.is_open()) throw system_error("socket");
+    if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&name.address), name.length) == 0 &&
+        is_same_user(fd.get())) {
+      std::uint16_t port = 0;
+      pollfd ready{fd.get(), POLLIN, 0};
+      if (::poll(&ready, 1, 1000) > 0 &&
+          ::recv(fd.get(), &port, sizeof port, MSG_DONTWAIT) == sizeof port) {
+        return port;
+      }
     }
-    ::close(fd);
-    if (is_answered) return port;
+    fd.reset();
     ::poll(nullptr, 0, 10);  // rank 0 has not come yet
   }
   throw TimeoutError("rank 0 of job " + job_id + " did not announce its store", {0});

@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "base/deadline.h"
+#include "base/unique_fd.h"
 
 namespace chainmail::internal {
 
@@ -29,7 +30,7 @@ class PortAnnouncer {
  private:
   void serve() noexcept;
 
-  int fd_ = -1;
+  UniqueFd fd_;
   std::uint16_t port_;
   std::atomic<bool> is_stopping_{false};
   std::thread thread_;
