@@ -48,17 +48,14 @@ void check_arguments(int rank, int size, const BackendOptions& options) {
     throw InvalidArgument("group \"" + options.group_name + "\": rank " + std::to_string(rank) +
                           " of " + std::to_string(size) + " cannot be");
   }
-  if (!options.node_ids.empty() && options.node_ids.size() != static_cast<std::size_t>(size)) {
+  const auto check_count = [&](std::size_t count, const char* what) {
+    if (count == 0 || count == static_cast<std::size_t>(size)) return;
     throw InvalidArgument("group \"" + options.group_name + "\" of " + std::to_string(size) +
-                          " ranks got " + std::to_string(options.node_ids.size()) +
-                          " node ids; one per rank is needed");
-  }
-  if (!options.global_ranks.empty() &&
-      options.global_ranks.size() != static_cast<std::size_t>(size)) {
-    throw InvalidArgument("group \"" + options.group_name + "\" of " + std::to_string(size) +
-                          " ranks got " + std::to_string(options.global_ranks.size()) +
-                          " global ranks; one per rank is needed");
-  }
+                          " ranks got " + std::to_string(count) + " " + what +
+                          "; one per rank is needed");
+  };
+  check_count(options.node_ids.size(), "node ids");
+  check_count(options.global_ranks.size(), "global ranks");
   if (options.timeout.count() <= 0) {
     throw InvalidArgument("group \"" + options.group_name + "\": a timeout must be positive, got " +
                           std::to_string(options.timeout.count()) +
@@ -83,38 +80,27 @@ struct JoinedRanks {
   std::string secret;
 };
 
-/// Ends of ranks as the launcher knows them, by rank in the group.
-class LauncherAttendance final : public ops::RankLiveness {
- public:
-  /// `global_ranks` may be empty while they are unknown: then only a group of all ranks of the job
-  /// has any.
-  LauncherAttendance(std::shared_ptr<LauncherClient> launcher, std::vector<int> global_ranks,
-                     int size)
-      : launcher_(std::move(launcher)), global_ranks_(std::move(global_ranks)) {
-    if (!global_ranks_.empty() ||
-        launcher_->welcome().node_of_rank.size() != static_cast<std::size_t>(size)) {
-      return;
-    }
-    for (int rank = 0; rank < size; ++rank) global_ranks_.push_back(rank);
-  }
-  std::optional<ops::RankEnd> end_of(int rank) override {
-    return global_ranks_.empty()
-               ? std::nullopt
-               : launcher_->end_of(global_ranks_.at(static_cast<std::size_t>(rank)));
-  }
+using EndOf = GroupRendezvous::EndOf;
 
- private:
-  const std::shared_ptr<LauncherClient> launcher_;
-  std::vector<int> global_ranks_;
-};
+/// Ends of ranks as the launcher knows them, by rank in the group. `global_ranks` may be empty
+/// while they are unknown: then only a group of all ranks of the job has any.
+EndOf ends_known_to(std::shared_ptr<LauncherClient> launcher, std::vector<int> global_ranks,
+                    int size) {
+  const std::size_t job_size = launcher->welcome().node_of_rank.size();
+  if (global_ranks.empty() && job_size != static_cast<std::size_t>(size)) return nullptr;
+  return [launcher = std::move(launcher), global_ranks = std::move(global_ranks)](int rank) {
+    return launcher->end_of(global_ranks.empty() ? rank
+                                                 : global_ranks.at(static_cast<std::size_t>(rank)));
+  };
+}
 
 /// The group's rendezvous, extended by what is known of the ends of its ranks.
 std::shared_ptr<ops::Rendezvous> with_ends(const std::shared_ptr<GroupRendezvous>& rendezvous,
-                                           std::shared_ptr<ops::RankLiveness> attendance,
+                                           const EndOf& attendance,
                                            const std::vector<int>& global_ranks) {
   const auto end_of = [rendezvous, attendance,
                        global_ranks](int rank) -> std::optional<ops::RankEnd> {
-    auto end = attendance ? attendance->end_of(rank) : std::nullopt;
+    auto end = attendance ? attendance(rank) : std::nullopt;
     if (!end && rendezvous->has_left(rank)) end = ops::RankEnd{rank, "", "has left the group"};
     if (end) end->rank = global_ranks.at(static_cast<std::size_t>(rank));
     return end;
@@ -124,7 +110,7 @@ std::shared_ptr<ops::Rendezvous> with_ends(const std::shared_ptr<GroupRendezvous
 
 JoinedRanks join(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
                  const BackendOptions& options, const std::shared_ptr<LauncherClient>& launcher,
-                 ops::RankLiveness* attendance, const Environment& environment,
+                 const EndOf& attendance, const Environment& environment,
                  std::optional<int> rank_in_job) {
   JoinedRanks joined;
   const std::optional<JobRank> place = job_rank(launcher.get(), environment);
@@ -190,12 +176,10 @@ c10::intrusive_ptr<ChainmailBackend> make_backend(const c10::intrusive_ptr<c10d:
   if (group_options.cross == ops::CrossTransport::kMpi && size > 1) check_mpi_starter(environment);
 
   const auto launcher = launcher_of(store);
-  std::shared_ptr<ops::RankLiveness> attendance;
-  if (launcher) {
-    attendance = std::make_shared<LauncherAttendance>(launcher, options.global_ranks, size);
-  }
+  EndOf attendance;
+  if (launcher) attendance = ends_known_to(launcher, options.global_ranks, size);
   JoinedRanks joined =
-      join(store, rank, size, options, launcher, attendance.get(), environment, rank_in_job);
+      join(store, rank, size, options, launcher, attendance, environment, rank_in_job);
   if (!options.node_ids.empty()) joined.nodes = options.node_ids;
   ops::Topology topology = ops::Topology::from_node_ids(joined.nodes);
   if (launcher && group_options.interface.empty() && topology.node_count() > 1) {
@@ -203,9 +187,11 @@ c10::intrusive_ptr<ChainmailBackend> make_backend(const c10::intrusive_ptr<c10d:
   }
   group_options.secret = std::move(joined.secret);
   if (joined.keys) {
-    attendance = launcher
-                     ? std::make_shared<LauncherAttendance>(launcher, joined.global_ranks, size)
-                     : start_liveness_probe(joined.keys, rank, topology, settings);
+    if (launcher) {
+      attendance = ends_known_to(launcher, joined.global_ranks, size);
+    } else if (auto probe = start_liveness_probe(joined.keys, rank, topology, settings)) {
+      attendance = [probe = std::move(probe)](int of) { return probe->end_of(of); };
+    }
     joined.rendezvous = with_ends(joined.keys, attendance, joined.global_ranks);
   }
   auto group =

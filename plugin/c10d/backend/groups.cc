@@ -3,6 +3,7 @@
 
 // Groups made of this one: split and merge of the backend.
 
+#include <c10/util/StringUtil.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include <algorithm>
@@ -14,11 +15,7 @@
 namespace chainmail::internal {
 namespace {
 
-std::string key_of(const std::vector<int>& ranks) {
-  std::string text;
-  for (const int rank : ranks) text += (text.empty() ? "" : ",") + std::to_string(rank);
-  return text;
-}
+std::string key_of(const std::vector<int>& ranks) { return c10::Join(",", ranks); }
 
 c10::intrusive_ptr<c10d::Backend> make_sibling(
     const GroupContext& group, const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,

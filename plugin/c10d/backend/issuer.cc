@@ -3,15 +3,62 @@
 
 #include "plugin/c10d/backend/issuer.h"
 
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <optional>
 #include <utility>
 
+#include "base/deadline.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "plugin/c10d/work/operation_list.h"
 #include "plugin/c10d/work/profiling.h"
 #include "plugin/tensor/tensor_bytes.h"
 
 namespace chainmail::internal {
+namespace {
+
+/// Several operations of the group as one: done when all are, failed when one is. Thread-safe.
+class OperationList final : public ops::Operation,
+                            public std::enable_shared_from_this<OperationList> {
+ public:
+  explicit OperationList(std::vector<std::shared_ptr<ops::Operation>> parts)
+      : parts_(std::move(parts)) {}
+
+  bool is_done() const noexcept override {
+    return std::ranges::all_of(parts_, [](const auto& part) { return part->is_done(); });
+  }
+  void wait(std::optional<std::chrono::milliseconds> timeout) override {
+    const Deadline deadline = Deadline::after(timeout.value_or(std::chrono::milliseconds{0}));
+    for (const auto& part : parts_) {
+      part->wait(timeout ? std::optional(deadline.left()) : std::nullopt);
+    }
+  }
+  /// The first, in the order of the list.
+  std::exception_ptr error() const override {
+    for (const auto& part : parts_) {
+      if (auto error = part->error()) return error;
+    }
+    return nullptr;
+  }
+  void on_done(std::function<void()> callback) override {
+    if (parts_.empty()) return callback();
+    const auto left = std::make_shared<std::atomic<std::size_t>>(parts_.size());
+    const auto shared = std::make_shared<std::function<void()>>(std::move(callback));
+    for (const auto& part : parts_) {
+      part->on_done([left, shared, keep = shared_from_this()] {
+        if (left->fetch_sub(1, std::memory_order_acq_rel) == 1) (*shared)();
+      });
+    }
+  }
+  int source_rank() const noexcept override { return -1; }
+
+ private:
+  const std::vector<std::shared_ptr<ops::Operation>> parts_;
+};
+
+}  // namespace
 
 Issuer::Issuer(GroupContext& group, DeviceContexts::Maker make_device_group)
     : group_(group),

@@ -3,6 +3,8 @@
 
 // barrier and monitoredBarrier of the backend.
 
+#include <c10/util/StringUtil.h>
+
 #include <algorithm>
 #include <charconv>
 #include <sstream>
@@ -68,12 +70,6 @@ std::vector<int> wait_for_others(ops::Rendezvous& rendezvous, std::uint64_t numb
     if (!wait_all_ranks) break;
   }
   return missing;
-}
-
-std::string list_of(const std::vector<int>& ranks) {
-  std::string text;
-  for (const int rank : ranks) text += (text.empty() ? "" : ", ") + std::to_string(rank);
-  return text;
 }
 
 }  // namespace
@@ -147,13 +143,12 @@ void ChainmailBackend::monitoredBarrier(const c10d::BarrierOptions& opts, bool w
     }
   }
   if (result.number == number && result.missing.empty()) return;
-  const bool is_late =
-      result.number > number || std::count(result.missing.begin(), result.missing.end(), rank_) > 0;
+  const bool is_late = result.number > number || std::ranges::count(result.missing, rank_) > 0;
   for (int& rank : result.missing) rank = group_.global_rank(rank);
   std::string end = "this rank came too late";
   if (!is_late)
     end = rank_ == 0 ? self + kTimedOut : self + kReached + std::to_string(group_.global_rank(0));
-  throw TimeoutError(who + (wait_all_ranks ? "Ranks " : "Rank ") + list_of(result.missing) +
+  throw TimeoutError(who + (wait_all_ranks ? "Ranks " : "Rank ") + c10::Join(", ", result.missing) +
                          kFailed + std::to_string(limit.count()) + " ms, group " +
                          group_.options.group_name + "; " + end,
                      result.missing);

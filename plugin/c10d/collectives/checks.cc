@@ -40,6 +40,7 @@ void check_list_per_rank(const std::vector<std::vector<at::Tensor>>& lists, std:
 }
 
 void check_writable(at::TensorList tensors, const char* what) {
+  check_tensors(tensors, what);
   for (const at::Tensor& tensor : tensors) {
     const std::string reason = why_not_writable(tensor);
     TORCH_CHECK(reason.empty(), "chainmail: ", what, " cannot write to a tensor that ", reason);

@@ -23,7 +23,8 @@ const at::Tensor& only_tensor(const std::vector<at::Tensor>& tensors, const char
 void check_list_per_rank(const std::vector<std::vector<at::Tensor>>& lists, std::size_t count,
                          const char* what, const char* which);
 
-/// Refuses tensors whose elements share memory (expanded ones): nothing can be written to them.
+/// Refuses also tensors whose elements share memory (expanded ones): nothing can be written to
+/// them.
 void check_writable(at::TensorList tensors, const char* what);
 
 /// Refuses tensors that have not the shape and type of `like`.

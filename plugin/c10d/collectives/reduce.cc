@@ -106,7 +106,6 @@ WorkPtr start_reduce_scatter(Issuer& issuer, const Call& call, const at::Tensor&
                              const std::vector<at::Tensor>& inputs,
                              const std::vector<at::Tensor>& outputs, const c10d::ReduceOp& op) {
   const char* what = call.api.name;
-  check_tensors(outputs, what);
   check_writable(outputs, what);
   check_same_type(input, outputs[0], what);
   TORCH_CHECK(input.numel() == total_elements(outputs) * issuer.group().size, "chainmail: ", what,
@@ -162,7 +161,6 @@ void ChainmailBackend::all_reduce(const at::Tensor& tensor, ops::ReduceOp op,
                                   std::optional<ops::Algorithm> algorithm,
                                   std::optional<ops::WireFormat> wire) {
   const char* what = "all_reduce";
-  check_tensors(tensor, what);
   check_writable(tensor, what);
   const at::Tensor flat = pack(tensor);
   ops::Collective collective = reduction(ops::OpKind::kAllReduce, flat, op, tensor, what);
@@ -179,7 +177,6 @@ WorkPtr ChainmailBackend::allreduce(Tensors& tensors, const c10d::AllreduceOptio
     return allreduce_sparse(tensors, opts);
   }
   const Api& api = api::kAllReduce;
-  check_tensors(tensors, api.name);
   check_writable(tensors, api.name);
   check_like(tensors, tensors[0], api.name);
   const ops::ReduceOp op = to_reduce_op(opts.reduceOp, api.name);
@@ -203,7 +200,6 @@ WorkPtr ChainmailBackend::allreduce(Tensors& tensors, const c10d::AllreduceOptio
 WorkPtr ChainmailBackend::allreduce_coalesced(Tensors& tensors,
                                               const c10d::AllreduceCoalescedOptions& opts) {
   const Api& api = api::kAllReduceCoalesced;
-  check_tensors(tensors, api.name);
   check_writable(tensors, api.name);
   const ops::ReduceOp op = to_reduce_op(opts.reduceOp, api.name);
   const at::Tensor flat = pack(tensors);

@@ -23,18 +23,13 @@ at::ScalarType arithmetic_type(at::ScalarType from, at::ScalarType to) {
   return from == at::kDouble || to == at::kDouble ? at::kDouble : at::kFloat;
 }
 
-// The values of `tensor` times `scale` as they will be written.
+// The values of `tensor` times `scale` as they are before they become `to`.
 at::Tensor scaled(const at::Tensor& tensor, at::ScalarType to, double scale) {
-  if (scale == 1.0) return tensor.to(to);
-  return tensor.to(arithmetic_type(tensor.scalar_type(), to)).mul(scale).to(to);
+  return scale == 1.0 ? tensor : tensor.to(arithmetic_type(tensor.scalar_type(), to)).mul(scale);
 }
 
 void write(const at::Tensor& place, const at::Tensor& tensor, double scale) {
-  if (scale == 1.0) {
-    place.copy_(tensor);
-  } else {
-    place.copy_(tensor.to(arithmetic_type(tensor.scalar_type(), place.scalar_type())).mul(scale));
-  }
+  place.copy_(scaled(tensor, place.scalar_type(), scale));
 }
 
 void check_pair(const at::Tensor& tensor, at::ScalarType other, double scale, const char* what) {
@@ -83,7 +78,9 @@ at::Tensor pack_with_gradient(at::TensorList tensors, Scalar dtype, double scale
   const at::ScalarType type = checked_type(tensors, dtype, scale);
   std::vector<at::Tensor> parts;
   parts.reserve(tensors.size());
-  for (const at::Tensor& tensor : tensors) parts.push_back(scaled(tensor, type, scale).flatten());
+  for (const at::Tensor& tensor : tensors) {
+    parts.push_back(scaled(tensor, type, scale).to(type).flatten());
+  }
   return at::cat(parts);
 }
 

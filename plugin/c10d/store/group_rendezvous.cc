@@ -49,11 +49,9 @@ std::string wait_for_first(ops::Rendezvous& keys, const std::string& key, int ra
 using RendezvousPtr = std::shared_ptr<ops::Rendezvous>;
 
 /// `keys` must outlive the result.
-RendezvousPtr with_attendance(ops::Rendezvous& keys, ops::RankLiveness* attendance) {
+RendezvousPtr with_attendance(ops::Rendezvous& keys, const GroupRendezvous::EndOf& attendance) {
   const RendezvousPtr inner(RendezvousPtr(), &keys);
-  if (attendance == nullptr) return inner;
-  return std::make_shared<ops::LivenessRendezvous>(
-      inner, [attendance](int rank) { return attendance->end_of(rank); });
+  return attendance ? std::make_shared<ops::LivenessRendezvous>(inner, attendance) : inner;
 }
 
 /// Failures of one group, under a name that no other group has.
@@ -101,7 +99,7 @@ GroupRendezvous::GroupRendezvous(const c10::intrusive_ptr<c10d::Store>& store,
 }
 
 std::vector<std::string> GroupRendezvous::enter(const std::string& mine, Deadline deadline,
-                                                ops::RankLiveness* attendance) {
+                                                const EndOf& attendance) {
   const RendezvousPtr all_keys = with_attendance(store_, attendance);
   const RendezvousPtr own_keys = with_attendance(*this, attendance);
   // Rank 0 chooses the prefix of the group's keys, publishes it, and deletes the key before any

@@ -32,6 +32,8 @@ namespace chainmail::internal {
 
 class GroupRendezvous final : public ops::Rendezvous {
  public:
+  using EndOf = ops::LivenessRendezvous::EndOf;
+
   GroupRendezvous(const c10::intrusive_ptr<c10d::Store>& store, const std::string& group_name,
                   int rank, int size);
   /// Calls leave().
@@ -41,9 +43,9 @@ class GroupRendezvous final : public ops::Rendezvous {
 
   /// Exchanges a text per rank and returns them in rank order. Collective; called once, before
   /// anything else. Throws TimeoutError that names the first rank that did not join, PeerError
-  /// where `attendance` (by ranks of the group; may be null) knows that one has ended.
+  /// where `attendance` (by ranks of the group; may be empty) knows that one has ended.
   [[nodiscard]] std::vector<std::string> enter(const std::string& mine, Deadline deadline,
-                                               ops::RankLiveness* attendance = nullptr);
+                                               const EndOf& attendance = nullptr);
 
   /// Whether `rank` has left.
   [[nodiscard]] bool has_left(int rank);

@@ -27,29 +27,19 @@ constexpr std::chrono::milliseconds kGetLimit{500};
 constexpr std::chrono::seconds kLeaveLimit{1};
 constexpr std::chrono::milliseconds kLeavePause{2};
 
-/// The links of this process by store. Owns none of them.
-struct Links {
-  std::mutex mutex;
-  std::map<const c10d::Store*, std::weak_ptr<StoreLink>> by_store;
-};
-
-Links& links() {
-  static Links all;
-  return all;
-}
-
 }  // namespace
 
 std::shared_ptr<StoreLink> StoreLink::to(const c10::intrusive_ptr<c10d::Store>& base) {
-  Links& all = links();
-  const std::lock_guard lock(all.mutex);
-  std::erase_if(all.by_store, [](const auto& entry) { return entry.second.expired(); });
-  if (const auto found = all.by_store.find(base.get()); found != all.by_store.end()) {
-    auto link = found->second.lock();
-    if (link && !link->thread_.is_of_other_process()) return link;
+  static std::mutex mutex;
+  static std::map<const c10d::Store*, std::weak_ptr<StoreLink>> all;
+  const std::lock_guard lock(mutex);
+  std::erase_if(all, [](const auto& entry) { return entry.second.expired(); });
+  auto& known = all[base.get()];
+  auto link = known.lock();
+  if (!link || link->thread_.is_of_other_process()) {
+    link = std::make_shared<StoreLink>(base);
+    known = link;
   }
-  auto link = std::make_shared<StoreLink>(base);
-  all.by_store[base.get()] = link;
   return link;
 }
 

@@ -57,6 +57,12 @@ struct StoreThread::Shared {
   explicit Shared(const c10::intrusive_ptr<c10d::Store>& from)
       : name(describe(*from)), base(from) {}
 
+  std::shared_ptr<Request> give(Task task) {
+    auto request = std::make_shared<Request>();
+    request->task = std::move(task);
+    given.notify_all();
+    return waiting.emplace_back(std::move(request));
+  }
   void serve();
   void carry_out(Request& request);
   void log_if_posted(const Request& request) const;
@@ -120,11 +126,8 @@ void StoreThread::check_process() const {
 
 std::any StoreThread::run(Task task, Deadline deadline) {
   check_process();
-  const auto request = std::make_shared<Shared::Request>();
-  request->task = std::move(task);
   std::unique_lock lock(shared_->mutex);
-  shared_->waiting.push_back(request);
-  shared_->given.notify_all();
+  const auto request = shared_->give(std::move(task));
   if (!shared_->done.wait_for(lock, deadline.left(), [&] { return request->is_done; })) {
     std::erase(shared_->waiting, request);
     request->is_posted = true;
@@ -136,12 +139,9 @@ std::any StoreThread::run(Task task, Deadline deadline) {
 
 void StoreThread::run_or_post(Task task) {
   check_process();
-  const auto request = std::make_shared<Shared::Request>();
-  request->task = std::move(task);
   std::unique_lock lock(shared_->mutex);
   if (shared_->waiting.size() >= kMostLeft) throw shared_->no_answer();
-  shared_->waiting.push_back(request);
-  shared_->given.notify_all();
+  const auto request = shared_->give(std::move(task));
   const auto limit = Deadline::after(kMoment);
   while (!request->is_done && !limit.has_passed() && !shared_->is_stuck_for(kMoment)) {
     shared_->done.wait_for(lock, limit.left());

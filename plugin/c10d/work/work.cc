@@ -22,15 +22,6 @@ namespace {
 
 using FuturePtr = c10::intrusive_ptr<c10::ivalue::Future>;
 
-// A future's callbacks are its user's code.
-void guarded(const std::function<void()>& complete) noexcept {
-  try {
-    complete();
-  } catch (const std::exception& failure) {
-    log_line(LogLevel::kError, std::string("a callback of a future threw: ") + failure.what());
-  }
-}
-
 c10d::WorkResult result_of(const std::exception_ptr& error) {
   if (!error) return c10d::WorkResult::SUCCESS;
   try {
@@ -160,6 +151,19 @@ void ChainmailWork::abort() {
   if (!operation_->is_done()) abort_group(group_, opType_, sequence_, rank_);
 }
 
+/// Calls `complete` with the error, or null, when the results are in their places.
+void ChainmailWork::on_end(std::function<void(const std::exception_ptr&)> complete) const {
+  operation_->on_done([payload = payload_, done = operation_,
+                       complete = std::move(complete)]() noexcept {
+    payload->finish(*done);
+    try {
+      complete(done->error() ? done->error() : payload->copy_error);
+    } catch (const std::exception& failure) {  // a future's callbacks are its user's code
+      log_line(LogLevel::kError, std::string("a callback of a future threw: ") + failure.what());
+    }
+  });
+}
+
 FuturePtr ChainmailWork::getFuture() {
   {
     const std::lock_guard lock(mutex_);
@@ -167,26 +171,20 @@ FuturePtr ChainmailWork::getFuture() {
     future_ = c10::make_intrusive<c10::ivalue::Future>(payload_->type());
   }
   // Outside the lock: callbacks of the future may ask this Work.
-  operation_->on_done([payload = payload_, done = operation_, future = future_] {
-    payload->finish(*done);
-    const auto error = done->error() ? done->error() : payload->copy_error;
-    guarded([&] {
-      if (error) {
-        future->setError(error);
-      } else {
-        future->markCompleted(payload->value());
-      }
-    });
+  on_end([payload = payload_, future = future_](const std::exception_ptr& error) {
+    if (error) {
+      future->setError(error);
+    } else {
+      future->markCompleted(payload->value());
+    }
   });
   return future_;
 }
 
 FuturePtr ChainmailWork::getFutureResult() {
   auto future = c10::make_intrusive<c10::ivalue::Future>(c10::AnyEnumType::get());
-  operation_->on_done([payload = payload_, done = operation_, future] {
-    payload->finish(*done);
-    const auto error = done->error() ? done->error() : payload->copy_error;
-    guarded([&] { future->markCompleted(static_cast<std::uint8_t>(result_of(error))); });
+  on_end([future](const std::exception_ptr& error) {
+    future->markCompleted(static_cast<std::uint8_t>(result_of(error)));
   });
   return future;
 }

@@ -96,6 +96,8 @@ class ChainmailWork final : public c10d::Work {
   const std::shared_ptr<ops::Operation>& operation() const noexcept { return operation_; }
 
  private:
+  void on_end(std::function<void(const std::exception_ptr&)> complete) const;
+
   const std::uint64_t sequence_;
   const std::shared_ptr<Payload> payload_;
   const std::shared_ptr<ops::Operation> operation_;
