@@ -3,7 +3,6 @@
 
 #include "plugin/data/permutation.h"
 
-#include <exception>
 #include <limits>
 #include <numeric>
 #include <random>
@@ -38,14 +37,14 @@ std::vector<std::int64_t> permutation(std::int64_t size, std::uint64_t seed) {
 }
 
 void check_equal_size(const char* operation, std::int64_t size, Communicator& communicator) {
-  const std::vector<std::string> sizes = communicator.allgather_obj(std::to_string(size));
+  const std::vector<std::int64_t> sizes = communicator.allgather_obj(size);
   for (std::size_t r = 1; r < sizes.size(); ++r) {
     if (sizes[r] != sizes.front()) {
-      fail_on_all_ranks(communicator,
-                        std::make_exception_ptr(MismatchError(
-                            std::string(operation) + ": the dataset has " + sizes.front() +
-                            " samples on rank 0 and " + sizes[r] + " on rank " + std::to_string(r) +
-                            "; every rank must pass the whole dataset")));
+      fail_on_all_ranks(communicator, std::string(operation) + ": the dataset has " +
+                                          std::to_string(sizes.front()) +
+                                          " samples on rank 0 and " + std::to_string(sizes[r]) +
+                                          " on rank " + std::to_string(r) +
+                                          "; every rank must pass the whole dataset");
     }
   }
 }

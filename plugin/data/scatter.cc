@@ -42,10 +42,8 @@ IndexRange index_range(std::int64_t size, int rank, int ranks, bool force_equal_
 IndexRange scatter_index(std::int64_t size, const std::shared_ptr<Communicator>& communicator,
                          const ScatterOptions& options) {
   communicator->impl().check_root(options.root, "scatter_index");
-  const std::int64_t root_size =
-      std::stoll(communicator->bcast_obj(std::to_string(size), options.root));
-  return index_range(root_size, communicator->rank(), communicator->size(),
-                     options.force_equal_length);
+  return index_range(communicator->bcast_obj(size, options.root), communicator->rank(),
+                     communicator->size(), options.force_equal_length);
 }
 
 ScatteredIndices scatter_indices(std::int64_t size,
@@ -59,8 +57,7 @@ ScatteredIndices scatter_indices(std::int64_t size,
   result.unique_count = static_cast<std::size_t>(range.unique_end - range.begin);
   if (options.shuffle) {
     const std::uint64_t own_seed = options.seed ? *options.seed : std::random_device{}();
-    const std::uint64_t seed =
-        std::stoull(communicator->bcast_obj(std::to_string(own_seed), options.root));
+    const std::uint64_t seed = communicator->bcast_obj(own_seed, options.root);
     const std::vector<std::int64_t> order = internal::permutation(size, seed);
     result.indices.assign(order.begin() + range.begin, order.begin() + range.end);
   } else {

@@ -11,8 +11,7 @@
 #include <torch/torch.h>
 
 #include "plugin/tensor/tensor_bytes.h"
-#include "plugin/train/communicator/communicator_impl.h"
-#include "plugin/train/tensor_checks.h"
+#include "plugin/train/communicator/parts.h"
 
 namespace chainmail::internal {
 
@@ -32,16 +31,6 @@ struct CommunicatorHolder : torch::CustomClassHolder {
 void check_tensor(const at::Tensor& x, const char* function) {
   const std::string reason = why_not_dense_cpu(x);
   if (!reason.empty()) throw InvalidArgument(std::string(function) + ": the tensor " + reason);
-}
-
-ops::Collective gather_of_bytes(const std::byte* input, std::size_t bytes) {
-  ops::Collective collective;
-  collective.kind = ops::OpKind::kAllGather;
-  collective.dtype = ops::DataType::kUInt8;
-  collective.count = bytes;
-  collective.input = input;
-  collective.is_async = false;
-  return collective;
 }
 
 Header header_of(const at::Tensor& x) {
@@ -66,10 +55,9 @@ void require_one_dtype(Communicator& communicator, const std::vector<Header>& he
   };
   for (std::size_t r = 1; r < headers.size(); ++r) {
     if (headers[r][0] != headers[0][0]) {
-      fail_on_all_ranks(communicator, std::make_exception_ptr(MismatchError(
-                                          "allgather: rank 0 has a tensor of type " +
+      fail_on_all_ranks(communicator, "allgather: rank 0 has a tensor of type " +
                                           name_of(headers[0]) + ", rank " + std::to_string(r) +
-                                          " one of type " + name_of(headers[r]))));
+                                          " one of type " + name_of(headers[r]));
     }
   }
 }
@@ -80,18 +68,8 @@ at::Tensor sum_in_graph(Communicator& communicator, const at::Tensor& x) {
   check_tensor(x, "allreduce");
   ops::Group& group = communicator.impl().in_graph();
   at::Tensor sum = x.detach().clone(at::MemoryFormat::Contiguous);
-  ops::Collective collective;
-  collective.kind = ops::OpKind::kAllReduce;
-  collective.dtype = engine_type(sum.scalar_type(), "allreduce");
-  collective.reduce_op = ops::ReduceOp::kSum;
-  collective.count = static_cast<std::size_t>(sum.numel());
-  collective.output = static_cast<std::byte*>(sum.data_ptr());
   // Only gradients of parameters are rounded.
-  collective.wire = ops::WireFormat::kNative;
-  collective.shape_hash = hash_shapes(sum);
-  collective.describe_shapes = [sum] { return describe_shapes(sum); };
-  collective.is_async = false;
-  group.run(collective);
+  group.run(all_reduce_of(sum, ops::ReduceOp::kSum, ops::WireFormat::kNative, sum));
   return sum;
 }
 
@@ -100,23 +78,15 @@ std::vector<at::Tensor> gather_in_graph(Communicator& communicator, const at::Te
   const Header own = header_of(x);
   ops::Group& group = communicator.impl().in_graph();
   std::vector<Header> headers(static_cast<std::size_t>(group.size()));
-  ops::Collective shapes =
-      gather_of_bytes(reinterpret_cast<const std::byte*>(own.data()), sizeof own);
-  shapes.output = reinterpret_cast<std::byte*>(headers.data());
-  group.run(shapes);
+  all_gather(group, own.data(), headers.data(), sizeof own, {});
   require_one_dtype(communicator, headers);
 
   const at::Tensor flat = x.detach().contiguous();
   std::vector<at::Tensor> all;
-  ops::Collective elements = gather_of_bytes(static_cast<const std::byte*>(flat.const_data_ptr()),
-                                             0);  // receive_counts say how many
-  for (const Header& header : headers) {
-    all.push_back(empty_of(header));
-    elements.output_parts.push_back(static_cast<std::byte*>(all.back().data_ptr()));
-    elements.receive_counts.push_back(all.back().nbytes());
-  }
-  elements.describe_shapes = [all] { return describe_shapes(all); };
-  group.run(elements);
+  std::vector<Part> parts;
+  for (const Header& header : headers) parts.push_back(part_of(all.emplace_back(empty_of(header))));
+  all_gather_parts(group, static_cast<const std::byte*>(flat.const_data_ptr()), parts,
+                   {.hash = 0, .describe = label_of(all).describe});
   return all;
 }
 
@@ -124,15 +94,8 @@ std::vector<double> gather_numbers(Communicator& communicator, std::span<const d
                                    const std::string& what) {
   ops::Group& group = communicator.impl().in_graph();
   std::vector<double> all(own.size() * static_cast<std::size_t>(group.size()));
-  ops::Collective collective;
-  collective.kind = ops::OpKind::kAllGather;
-  collective.dtype = ops::DataType::kFloat64;
-  collective.count = own.size();
-  collective.input = reinterpret_cast<const std::byte*>(own.data());
-  collective.output = reinterpret_cast<std::byte*>(all.data());
-  collective.describe_shapes = [what] { return what; };
-  collective.is_async = false;
-  group.run(collective);
+  all_gather(group, own.data(), all.data(), own.size_bytes(),
+             {.hash = 0, .describe = [what] { return what; }});
   return all;
 }
 

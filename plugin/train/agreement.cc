@@ -61,10 +61,8 @@ std::uint64_t verify_equal(Communicator& communicator, at::ArrayRef<at::Tensor> 
     }
   }
   if (!different.empty()) {
-    internal::fail_on_all_ranks(
-        communicator, std::make_exception_ptr(MismatchError("ranks have different tensors: rank 0 "
-                                                            "has digest " +
-                                                            all.front() + ", " + different)));
+    internal::fail_on_all_ranks(communicator, "ranks have different tensors: rank 0 has digest " +
+                                                  all.front() + ", " + different);
   }
   return own;
 }

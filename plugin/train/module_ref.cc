@@ -7,6 +7,17 @@ namespace chainmail {
 
 namespace {
 
+// What `ask` says of the module, whichever kind it is; nothing where there is none.
+template <typename Module, typename Ask>
+auto ask_module(const Module& module, const Ask& ask) {
+  using Answer = decltype(ask(std::get<torch::jit::Module>(module)));
+  if (const auto* const script = std::get_if<torch::jit::Module>(&module)) return ask(*script);
+  const auto* const other = std::get_if<std::shared_ptr<torch::nn::Module>>(&module);
+  return other == nullptr ? Answer() : ask(**other);
+}
+
+ModuleRef::NamedTensors named(ModuleRef::NamedTensors tensors) { return tensors; }
+
 template <typename List>
 ModuleRef::NamedTensors named(const List& list) {
   ModuleRef::NamedTensors tensors;
@@ -17,19 +28,11 @@ ModuleRef::NamedTensors named(const List& list) {
 }  // namespace
 
 ModuleRef::NamedTensors ModuleRef::named_parameters() const {
-  if (const auto* const script = std::get_if<torch::jit::Module>(&module_)) {
-    return named(script->named_parameters());
-  }
-  const auto* const module = std::get_if<NnModule>(&module_);
-  return module == nullptr ? NamedTensors() : (*module)->named_parameters();
+  return ask_module(module_, [](const auto& module) { return named(module.named_parameters()); });
 }
 
 ModuleRef::NamedTensors ModuleRef::named_buffers() const {
-  if (const auto* const script = std::get_if<torch::jit::Module>(&module_)) {
-    return named(script->named_buffers());
-  }
-  const auto* const module = std::get_if<NnModule>(&module_);
-  return module == nullptr ? NamedTensors() : (*module)->named_buffers();
+  return ask_module(module_, [](const auto& module) { return named(module.named_buffers()); });
 }
 
 std::vector<at::Tensor> ModuleRef::parameters() const { return named_parameters().values(); }
@@ -37,11 +40,7 @@ std::vector<at::Tensor> ModuleRef::parameters() const { return named_parameters(
 std::vector<at::Tensor> ModuleRef::buffers() const { return named_buffers().values(); }
 
 bool ModuleRef::is_training() const {
-  if (const auto* const script = std::get_if<torch::jit::Module>(&module_)) {
-    return script->is_training();
-  }
-  const auto* const module = std::get_if<NnModule>(&module_);
-  return module != nullptr && (*module)->is_training();
+  return ask_module(module_, [](const auto& module) { return module.is_training(); });
 }
 
 void ModuleRef::zero_grad(bool set_to_none) const {

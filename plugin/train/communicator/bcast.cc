@@ -19,25 +19,19 @@ namespace chainmail {
 namespace {
 
 // Tensors of at least this size travel from where they lie, smaller ones together.
-constexpr std::int64_t kDirectBytes = std::int64_t{4} << 20;
+constexpr std::size_t kDirectBytes = std::size_t{4} << 20;
 // Every packed tensor starts at a multiple of the largest element.
 constexpr std::int64_t kAlignment = 16;
 
-std::int64_t bytes_of(const at::Tensor& tensor) {
-  return tensor.numel() * static_cast<std::int64_t>(tensor.element_size());
-}
-
-std::int64_t padded(std::int64_t bytes) {
-  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
-}
-
-at::Tensor bytes_tensor(std::int64_t bytes) {
-  return at::zeros({std::max<std::int64_t>(bytes, 1)}, c10::TensorOptions(c10::kByte));
+std::int64_t padded_bytes(const at::Tensor& tensor) {
+  return (static_cast<std::int64_t>(tensor.nbytes()) + kAlignment - 1) / kAlignment * kAlignment;
 }
 
 // The place of `tensor` in a byte buffer, with its dtype and shape.
 at::Tensor place_in(const at::Tensor& buffer, std::int64_t begin, const at::Tensor& tensor) {
-  return buffer.narrow(0, begin, bytes_of(tensor)).view(tensor.scalar_type()).view(tensor.sizes());
+  return buffer.narrow(0, begin, static_cast<std::int64_t>(tensor.nbytes()))
+      .view(tensor.scalar_type())
+      .view(tensor.sizes());
 }
 
 }  // namespace
@@ -59,32 +53,31 @@ void Communicator::bcast(at::ArrayRef<at::Tensor> tensors, int root) {
   std::vector<at::Tensor> small;
   std::int64_t small_bytes = 0;
   for (const at::Tensor& tensor : tensors) {
-    if (internal::is_flat(tensor) && bytes_of(tensor) >= kDirectBytes) {
-      internal::broadcast(*impl_->group, static_cast<std::byte*>(tensor.data_ptr()),
-                          tensor.nbytes(), root, internal::label_of(tensor));
+    if (internal::is_flat(tensor) && tensor.nbytes() >= kDirectBytes) {
+      internal::broadcast(*impl_->group, internal::part_of(tensor), root,
+                          internal::label_of(tensor));
       internal::mark_written(tensor);
     } else {
       small.push_back(tensor);
-      small_bytes += padded(bytes_of(tensor));
+      small_bytes += padded_bytes(tensor);
     }
   }
   if (small.empty()) return;
-  const at::Tensor buffer = bytes_tensor(small_bytes);
-  const auto for_each_place = [&](const auto& visit) {
+  const at::Tensor buffer =
+      at::zeros({std::max<std::int64_t>(small_bytes, 1)}, c10::TensorOptions(c10::kByte));
+  const auto copy_small = [&](bool into_buffer) {
     std::int64_t begin = 0;
     for (const at::Tensor& tensor : small) {
-      visit(place_in(buffer, begin, tensor), tensor);
-      begin += padded(bytes_of(tensor));
+      const at::Tensor place = place_in(buffer, begin, tensor);
+      into_buffer ? place.copy_(tensor) : tensor.copy_(place);
+      begin += padded_bytes(tensor);
     }
   };
-  if (rank() == root) {
-    for_each_place([](const at::Tensor& place, const at::Tensor& tensor) { place.copy_(tensor); });
-  }
-  internal::broadcast(*impl_->group, static_cast<std::byte*>(buffer.data_ptr()),
-                      static_cast<std::size_t>(small_bytes), root, internal::label_of(small));
-  if (rank() != root) {
-    for_each_place([](const at::Tensor& place, const at::Tensor& tensor) { tensor.copy_(place); });
-  }
+  if (rank() == root) copy_small(/*into_buffer=*/true);
+  internal::broadcast(*impl_->group,
+                      {internal::part_of(buffer).data, static_cast<std::size_t>(small_bytes)}, root,
+                      internal::label_of(small));
+  if (rank() != root) copy_small(/*into_buffer=*/false);
 }
 
 }  // namespace chainmail

@@ -20,6 +20,7 @@ namespace {
 
 using internal::Label;
 using internal::Part;
+using internal::part_of;
 
 // One all-gather of equal, padded parts up to this total; beyond it one broadcast per rank.
 constexpr std::size_t kPaddedGatherBytes = std::size_t{64} << 20;
@@ -29,8 +30,6 @@ struct Head {
   std::uint64_t type_bytes = 0;
   std::uint64_t object_bytes = 0;
 };
-
-std::byte* data_of(std::string& bytes) { return reinterpret_cast<std::byte*>(bytes.data()); }
 
 std::vector<std::uint64_t> gather_lengths(ops::Group& group, std::uint64_t own,
                                           const Label& label) {
@@ -46,11 +45,10 @@ std::string Communicator::bcast_bytes(std::string bytes, const std::string& type
   impl_->check_root(root, "bcast_obj");
   const Label label = internal::label_of(type);
   std::uint64_t length = bytes.size();
-  internal::broadcast(*impl_->group, reinterpret_cast<std::byte*>(&length), sizeof length, root,
+  internal::broadcast(*impl_->group, {reinterpret_cast<std::byte*>(&length), sizeof length}, root,
                       label);
   if (rank() != root) bytes.assign(length, '\0');
-  internal::broadcast_in_chunks(*impl_->group, data_of(bytes), length, root,
-                                impl_->options.object_chunk_bytes, label);
+  internal::broadcast_in_chunks(*impl_, part_of(bytes), root, label);
   return bytes;
 }
 
@@ -72,8 +70,7 @@ std::vector<std::string> Communicator::allgather_bytes(std::string bytes, const 
   for (std::size_t r = 0; r < ranks; ++r) {
     const int root = static_cast<int>(r);
     result[r] = root == rank() ? std::move(bytes) : std::string(lengths[r], '\0');
-    internal::broadcast_in_chunks(*impl_->group, data_of(result[r]), lengths[r], root,
-                                  impl_->options.object_chunk_bytes, label);
+    internal::broadcast_in_chunks(*impl_, part_of(result[r]), root, label);
   }
   return result;
 }
@@ -89,14 +86,13 @@ std::vector<std::string> Communicator::gather_bytes(const std::string& bytes,
   std::vector<std::string> result(rank() == root ? ranks : 0);
   std::vector<Part> sent(ranks);
   std::vector<Part> received(ranks);
-  sent[static_cast<std::size_t>(root)] = {data_of(own), own.size()};
+  sent[static_cast<std::size_t>(root)] = part_of(own);
   for (std::size_t r = 0; r < result.size(); ++r) {
     result[r].assign(lengths[r], '\0');
-    received[r] = {data_of(result[r]), result[r].size()};
+    received[r] = part_of(result[r]);
   }
-  internal::move_parts(*impl_->group, sent, received,
-                       *std::max_element(lengths.begin(), lengths.end()),
-                       impl_->options.object_chunk_bytes, label);
+  internal::move_parts(*impl_, sent, received, *std::max_element(lengths.begin(), lengths.end()),
+                       label);
   return result;
 }
 
@@ -107,24 +103,22 @@ void Communicator::send_bytes(const std::string& bytes, const std::string& type,
   std::string own = bytes;
   Head head{type.size(), bytes.size()};
   const Label label = internal::label_of("object");
-  for (const Part part : {Part{reinterpret_cast<std::byte*>(&head), sizeof head},
-                          Part{data_of(name), name.size()}, Part{data_of(own), own.size()}}) {
-    internal::send_part(*impl_->group, part, destination, tag, impl_->options.object_chunk_bytes,
-                        label);
+  for (const Part part :
+       {Part{reinterpret_cast<std::byte*>(&head), sizeof head}, part_of(name), part_of(own)}) {
+    internal::transfer(*impl_, ops::OpKind::kSend, part, destination, tag, label);
   }
 }
 
 std::string Communicator::recv_bytes(const std::string& type, int source, int tag) {
   impl_->check_usable();
   const Label label = internal::label_of("object");
-  const auto receive = [&](std::byte* data, std::size_t bytes) {
-    internal::recv_part(*impl_->group, {data, bytes}, source, tag,
-                        impl_->options.object_chunk_bytes, label);
+  const auto receive = [&](Part part) {
+    internal::transfer(*impl_, ops::OpKind::kRecv, part, source, tag, label);
   };
   Head head;
-  receive(reinterpret_cast<std::byte*>(&head), sizeof head);
+  receive({reinterpret_cast<std::byte*>(&head), sizeof head});
   std::string name(head.type_bytes, '\0');
-  receive(data_of(name), name.size());
+  receive(part_of(name));
   if (name != type) {
     const MismatchError error("rank " + std::to_string(source) + " sent " + name + " with tag " +
                               std::to_string(tag) + ", rank " + std::to_string(rank()) +
@@ -133,7 +127,7 @@ std::string Communicator::recv_bytes(const std::string& type, int source, int ta
     throw error;
   }
   std::string bytes(head.object_bytes, '\0');
-  receive(data_of(bytes), bytes.size());
+  receive(part_of(bytes));
   return bytes;
 }
 

@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "plugin/tensor/tensor_bytes.h"
 #include "plugin/train/communicator/communicator_impl.h"
+#include "plugin/train/communicator/parts.h"
 #include "plugin/train/tensor_checks.h"
 
 namespace chainmail {
@@ -89,16 +90,7 @@ void Communicator::Impl::check_root(int root, const char* operation) const {
 
 void Communicator::Impl::reduce(const at::Tensor& flat, ops::ReduceOp op, ops::WireFormat wire,
                                 at::ArrayRef<at::Tensor> shapes) {
-  ops::Collective collective;
-  collective.kind = ops::OpKind::kAllReduce;
-  collective.dtype = internal::engine_type(flat.scalar_type(), "allreduce");
-  collective.reduce_op = op;
-  collective.count = static_cast<std::size_t>(flat.numel());
-  collective.output = static_cast<std::byte*>(flat.data_ptr());
-  collective.wire = wire;
-  collective.shape_hash = internal::hash_shapes(shapes);
-  collective.describe_shapes = [kept = shapes.vec()] { return internal::describe_shapes(kept); };
-  collective.is_async = false;
+  ops::Collective collective = internal::all_reduce_of(flat, op, wire, shapes);
   if (const auto context = device_context(flat.device())) {
     // Queued on the caller's stream, without waiting.
     static_cast<void>(context->issue({&collective, 1}, context->begin(/*is_async=*/false)));
@@ -186,7 +178,8 @@ void Communicator::finalize() {
 
 namespace internal {
 
-void fail_on_all_ranks(Communicator& communicator, std::exception_ptr error) {
+void fail_on_all_ranks(Communicator& communicator, const std::string& message) {
+  const auto error = std::make_exception_ptr(MismatchError(message));
   communicator.impl().wait_for_agreement();
   communicator.impl().failure = error;
   std::rethrow_exception(error);

@@ -79,9 +79,9 @@ namespace internal {
                                                               const CommunicatorOptions& options,
                                                               const std::string& group_name);
 
-/// Makes every later call on `communicator` throw `error`, and throws it. For errors that all ranks
-/// find at the same place, so that it need not be announced. Collective.
-[[noreturn]] void fail_on_all_ranks(Communicator& communicator, std::exception_ptr error);
+/// Throws a MismatchError, and makes every later call on `communicator` throw it. For what all
+/// ranks find at the same place, so that it need not be announced. Collective.
+[[noreturn]] void fail_on_all_ranks(Communicator& communicator, const std::string& message);
 
 }  // namespace internal
 }  // namespace chainmail

@@ -19,38 +19,26 @@ namespace chainmail {
 
 namespace {
 
-struct KnownName {
-  std::string_view name;
-  ops::Algorithm algorithm;
-};
-
 constexpr std::string_view kPureNccl = "pure_nccl";
 constexpr std::string_view kNonCudaAware = "non_cuda_aware";
 
-constexpr std::array<KnownName, 6> kKnownNames = {{
-    {"naive", ops::Algorithm::kNaive},
-    {"flat", ops::Algorithm::kFlat},
-    {"hierarchical", ops::Algorithm::kHierarchical},
-    {"two_dimensional", ops::Algorithm::kTwoDimensional},
-    {"single_node", ops::Algorithm::kSingleNode},
-    {"auto", ops::Algorithm::kAuto},
-}};
+constexpr std::array kAlgorithms = {ops::Algorithm::kNaive,        ops::Algorithm::kFlat,
+                                    ops::Algorithm::kHierarchical, ops::Algorithm::kTwoDimensional,
+                                    ops::Algorithm::kSingleNode,   ops::Algorithm::kAuto};
 
 // An algorithm of ours; what torch's own backends do is theirs.
 ops::Algorithm algorithm_of(std::string_view name) {
   if (internal::parse_torch_backend(name)) return ops::Algorithm::kFlat;
-  const auto found = std::find_if(kKnownNames.begin(), kKnownNames.end(),
-                                  [&](const KnownName& known) { return known.name == name; });
-  if (found != kKnownNames.end()) return found->algorithm;
+  std::string known;
+  for (const ops::Algorithm algorithm : kAlgorithms) {
+    if (name == ops::to_string(algorithm)) return algorithm;
+    known += (known.empty() ? "" : ", ") + std::string(ops::to_string(algorithm));
+  }
   if (name == kPureNccl || name == kNonCudaAware) {
     internal::require_cuda("communicator '" + std::string(name) + "'");
     return name == kNonCudaAware ? ops::Algorithm::kHierarchical : ops::Algorithm::kFlat;
   }
-  std::string message = "unknown communicator '" + std::string(name) + "'; known are ";
-  for (const KnownName& known : kKnownNames) {
-    message += (&known == kKnownNames.data() ? "" : ", ") + std::string(known.name);
-  }
-  throw InvalidArgument(message +
+  throw InvalidArgument("unknown communicator '" + std::string(name) + "'; known are " + known +
                         "; for GPUs also pure_nccl, non_cuda_aware; and torch's own, to compare "
                         "with: gloo, nccl");
 }

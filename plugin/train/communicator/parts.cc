@@ -11,6 +11,7 @@
 
 #include "base/bytes.h"
 #include "plugin/tensor/tensor_bytes.h"
+#include "plugin/train/tensor_checks.h"
 
 namespace chainmail::internal {
 
@@ -29,31 +30,12 @@ ops::Collective bytes_of_kind(ops::OpKind kind, std::size_t bytes, const Label& 
 
 // Calls visit(begin, length) for each chunk.
 template <typename Visit>
-void for_each_chunk(std::size_t bytes, std::size_t chunk_bytes, const Visit& visit) {
+void for_each_chunk(std::size_t bytes, const Communicator::Impl& communicator, const Visit& visit) {
   for (std::size_t begin = 0; begin < bytes;) {
-    const std::size_t length = std::min(chunk_bytes, bytes - begin);
+    const std::size_t length = std::min(communicator.options.object_chunk_bytes, bytes - begin);
     visit(begin, length);
     begin += length;
   }
-}
-
-void transfer(ops::Group& group, ops::OpKind kind, Part part, int peer, int tag,
-              std::size_t chunk_bytes, const Label& label) {
-  // The engine would take -1 for a message of any rank, and a part of nothing never gets there.
-  if (peer < 0 || peer >= group.size()) {
-    throw InvalidArgument(std::string(kind == ops::OpKind::kSend ? "send: " : "recv: ") + "rank " +
-                          std::to_string(peer) + " is not a rank of this communicator of " +
-                          std::to_string(group.size()));
-  }
-  if (tag < 0) throw InvalidArgument("a tag must not be negative, got " + std::to_string(tag));
-  for_each_chunk(part.bytes, chunk_bytes, [&](std::size_t begin, std::size_t length) {
-    ops::Collective collective = bytes_of_kind(kind, length, label);
-    collective.root = peer;
-    collective.tag = static_cast<std::uint32_t>(tag);
-    (kind == ops::OpKind::kSend ? collective.input = part.data + begin
-                                : collective.output = part.data + begin);
-    group.run(std::move(collective));
-  });
 }
 
 }  // namespace
@@ -67,18 +49,40 @@ Label label_of(std::string text) {
   return {hash, [kept = std::move(text)] { return "(" + kept + ")"; }};
 }
 
-void broadcast(ops::Group& group, std::byte* data, std::size_t bytes, int root,
-               const Label& label) {
-  ops::Collective collective = bytes_of_kind(ops::OpKind::kBroadcast, bytes, label);
-  collective.output = data;
+Part part_of(const at::Tensor& tensor) {
+  return {static_cast<std::byte*>(tensor.data_ptr()), tensor.nbytes()};
+}
+
+Part part_of(std::string& bytes) {
+  return {reinterpret_cast<std::byte*>(bytes.data()), bytes.size()};
+}
+
+ops::Collective all_reduce_of(const at::Tensor& flat, ops::ReduceOp op, ops::WireFormat wire,
+                              at::ArrayRef<at::Tensor> shapes) {
+  ops::Collective collective;
+  collective.kind = ops::OpKind::kAllReduce;
+  collective.dtype = engine_type(flat.scalar_type(), "allreduce");
+  collective.reduce_op = op;
+  collective.count = static_cast<std::size_t>(flat.numel());
+  collective.output = part_of(flat).data;
+  collective.wire = wire;
+  collective.shape_hash = hash_shapes(shapes);
+  collective.describe_shapes = label_of(shapes).describe;
+  collective.is_async = false;
+  return collective;
+}
+
+void broadcast(ops::Group& group, Part part, int root, const Label& label) {
+  ops::Collective collective = bytes_of_kind(ops::OpKind::kBroadcast, part.bytes, label);
+  collective.output = part.data;
   collective.root = root;
   group.run(std::move(collective));
 }
 
-void broadcast_in_chunks(ops::Group& group, std::byte* data, std::size_t bytes, int root,
-                         std::size_t chunk_bytes, const Label& label) {
-  for_each_chunk(bytes, chunk_bytes, [&](std::size_t begin, std::size_t length) {
-    broadcast(group, data + begin, length, root, label);
+void broadcast_in_chunks(const Communicator::Impl& communicator, Part part, int root,
+                         const Label& label) {
+  for_each_chunk(part.bytes, communicator, [&](std::size_t begin, std::size_t length) {
+    broadcast(*communicator.group, {part.data + begin, length}, root, label);
   });
 }
 
@@ -90,10 +94,10 @@ void all_gather(ops::Group& group, const void* input, void* output, std::size_t 
   group.run(std::move(collective));
 }
 
-void all_gather_parts(ops::Group& group, const Part& own, const std::vector<Part>& received,
+void all_gather_parts(ops::Group& group, const std::byte* own, const std::vector<Part>& received,
                       const Label& label) {
   ops::Collective collective = bytes_of_kind(ops::OpKind::kAllGather, 0, label);
-  collective.input = own.data;
+  collective.input = own;
   for (const Part& part : received) {
     collective.receive_counts.push_back(part.bytes);
     collective.output_parts.push_back(part.data);
@@ -101,33 +105,40 @@ void all_gather_parts(ops::Group& group, const Part& own, const std::vector<Part
   group.run(std::move(collective));
 }
 
-void move_parts(ops::Group& group, const std::vector<Part>& sent, const std::vector<Part>& received,
-                std::size_t longest, std::size_t chunk_bytes, const Label& label) {
-  for_each_chunk(longest, chunk_bytes, [&](std::size_t begin, std::size_t length) {
-    const auto count = [&](const Part& part) {
-      return std::min(length, part.bytes - std::min(begin, part.bytes));
-    };
+void move_parts(const Communicator::Impl& communicator, const std::vector<Part>& sent,
+                const std::vector<Part>& received, std::size_t longest, const Label& label) {
+  for_each_chunk(longest, communicator, [&](std::size_t begin, std::size_t length) {
     ops::Collective collective = bytes_of_kind(ops::OpKind::kAllToAll, 0, label);
-    for (const Part& part : sent) {
-      collective.send_counts.push_back(count(part));
-      collective.input_parts.push_back(count(part) == 0 ? nullptr : part.data + begin);
-    }
-    for (const Part& part : received) {
-      collective.receive_counts.push_back(count(part));
-      collective.output_parts.push_back(count(part) == 0 ? nullptr : part.data + begin);
-    }
-    group.run(std::move(collective));
+    const auto add = [&](const std::vector<Part>& parts, auto& counts, auto& places) {
+      for (const Part& part : parts) {
+        counts.push_back(std::min(length, part.bytes - std::min(begin, part.bytes)));
+        places.push_back(counts.back() == 0 ? nullptr : part.data + begin);
+      }
+    };
+    add(sent, collective.send_counts, collective.input_parts);
+    add(received, collective.receive_counts, collective.output_parts);
+    communicator.group->run(std::move(collective));
   });
 }
 
-void send_part(ops::Group& group, Part part, int destination, int tag, std::size_t chunk_bytes,
-               const Label& label) {
-  transfer(group, ops::OpKind::kSend, part, destination, tag, chunk_bytes, label);
-}
-
-void recv_part(ops::Group& group, Part part, int source, int tag, std::size_t chunk_bytes,
-               const Label& label) {
-  transfer(group, ops::OpKind::kRecv, part, source, tag, chunk_bytes, label);
+void transfer(const Communicator::Impl& communicator, ops::OpKind kind, Part part, int peer,
+              int tag, const Label& label) {
+  const int size = communicator.group->size();
+  // The engine would take -1 for a message of any rank, and a part of nothing never gets there.
+  if (peer < 0 || peer >= size) {
+    throw InvalidArgument(std::string(kind == ops::OpKind::kSend ? "send: " : "recv: ") + "rank " +
+                          std::to_string(peer) + " is not a rank of this communicator of " +
+                          std::to_string(size));
+  }
+  if (tag < 0) throw InvalidArgument("a tag must not be negative, got " + std::to_string(tag));
+  for_each_chunk(part.bytes, communicator, [&](std::size_t begin, std::size_t length) {
+    ops::Collective collective = bytes_of_kind(kind, length, label);
+    collective.root = peer;
+    collective.tag = static_cast<std::uint32_t>(tag);
+    (kind == ops::OpKind::kSend ? collective.input = part.data + begin
+                                : collective.output = part.data + begin);
+    communicator.group->run(std::move(collective));
+  });
 }
 
 }  // namespace chainmail::internal

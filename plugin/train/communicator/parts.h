@@ -4,7 +4,7 @@
 // Byte-wise collectives and point-to-point operations for tensors and objects, with a label by
 // which the ranks check that they mean the same thing.
 //
-// Collective, except for send_part() and recv_part(). All of them block.
+// Collective, except for transfer(). All of them block. Chunks are of object_chunk_bytes at most.
 
 #pragma once
 
@@ -17,7 +17,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/util/ArrayRef.h>
 
-#include "ops/engine/group.h"
+#include "plugin/train/communicator/communicator_impl.h"
 
 namespace chainmail::internal {
 
@@ -29,35 +29,40 @@ struct Label {
 [[nodiscard]] Label label_of(at::ArrayRef<at::Tensor> tensors);
 [[nodiscard]] Label label_of(std::string text);
 
-/// `bytes` of root, in one message or in several of at most `chunk_bytes`.
-void broadcast(ops::Group& group, std::byte* data, std::size_t bytes, int root, const Label& label);
-void broadcast_in_chunks(ops::Group& group, std::byte* data, std::size_t bytes, int root,
-                         std::size_t chunk_bytes, const Label& label);
+/// Bytes that one rank sends, or receives; equal sizes at both ends.
+struct Part {
+  std::byte* data = nullptr;
+  std::size_t bytes = 0;
+};
+/// All of a contiguous tensor, or of `bytes`.
+[[nodiscard]] Part part_of(const at::Tensor& tensor);
+[[nodiscard]] Part part_of(std::string& bytes);
+
+/// The sum or mean of `flat`, in place. `shapes` are the tensors that it stands for.
+[[nodiscard]] ops::Collective all_reduce_of(const at::Tensor& flat, ops::ReduceOp op,
+                                            ops::WireFormat wire, at::ArrayRef<at::Tensor> shapes);
+
+/// What root has, in one message or in chunks.
+void broadcast(ops::Group& group, Part part, int root, const Label& label);
+void broadcast_in_chunks(const Communicator::Impl& communicator, Part part, int root,
+                         const Label& label);
 
 /// `bytes` of every rank in rank order.
 void all_gather(ops::Group& group, const void* input, void* output, std::size_t bytes,
                 const Label& label);
 
-/// What one rank sends to another, or receives from it; equal sizes at both ends.
-struct Part {
-  std::byte* data = nullptr;
-  std::size_t bytes = 0;
-};
-
-/// Fills received[r] with the part of each rank r. The sizes are equal on all ranks.
-void all_gather_parts(ops::Group& group, const Part& own, const std::vector<Part>& received,
+/// Fills received[r] with the bytes of each rank r. The sizes are equal on all ranks.
+void all_gather_parts(ops::Group& group, const std::byte* own, const std::vector<Part>& received,
                       const Label& label);
 
-/// Sends sent[r] to each rank r and fills received[r] from it, at most `chunk_bytes` of each at a
-/// time. No part on any rank is larger than `longest`, equal on all ranks.
-void move_parts(ops::Group& group, const std::vector<Part>& sent, const std::vector<Part>& received,
-                std::size_t longest, std::size_t chunk_bytes, const Label& label);
+/// Sends sent[r] to each rank r and fills received[r] from it, in chunks. No part on any rank is
+/// larger than `longest`, equal on all ranks.
+void move_parts(const Communicator::Impl& communicator, const std::vector<Part>& sent,
+                const std::vector<Part>& received, std::size_t longest, const Label& label);
 
-/// Between two ranks, in chunks. Throws InvalidArgument for a negative tag, this rank itself or
+/// A send or receive, in chunks. Throws InvalidArgument for a negative tag, this rank itself or
 /// none of the group.
-void send_part(ops::Group& group, Part part, int destination, int tag, std::size_t chunk_bytes,
-               const Label& label);
-void recv_part(ops::Group& group, Part part, int source, int tag, std::size_t chunk_bytes,
-               const Label& label);
+void transfer(const Communicator::Impl& communicator, ops::OpKind kind, Part part, int peer,
+              int tag, const Label& label);
 
 }  // namespace chainmail::internal

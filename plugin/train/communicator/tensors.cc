@@ -11,53 +11,24 @@
 
 #include <chainmail/communicator.h>
 
-#include "plugin/train/communicator/communicator_impl.h"
+#include "plugin/train/communicator/fields.h"
 #include "plugin/train/communicator/parts.h"
 #include "plugin/train/communicator/values.h"
 
 namespace chainmail {
 
-namespace internal {
-
 namespace {
+
+using internal::Part;
+using internal::part_of;
 
 struct Announcement {
   std::string problem;
-  std::vector<TensorShape> shapes;
+  std::vector<internal::TensorShape> shapes;
+
+  static constexpr char kObjectName[] = "tensors";
+  static auto fields(auto& self) { return std::tie(self.problem, self.shapes); }
 };
-
-}  // namespace
-}  // namespace internal
-
-template <>
-struct ObjectCodec<internal::Announcement> {
-  static std::string name() { return "tensors"; }
-  static void write(const internal::Announcement& object, ObjectWriter& writer) {
-    ObjectCodec<std::string>::write(object.problem, writer);
-    writer.put_count(object.shapes.size());
-    for (const internal::TensorShape& shape : object.shapes) {
-      ObjectCodec<std::int8_t>::write(shape.type, writer);
-      ObjectCodec<std::vector<std::int64_t>>::write(shape.sizes, writer);
-    }
-  }
-  static internal::Announcement read(ObjectReader& reader) {
-    internal::Announcement object{ObjectCodec<std::string>::read(reader), {}};
-    for (std::size_t left = reader.get_count(1); left > 0; --left) {
-      const auto type = ObjectCodec<std::int8_t>::read(reader);
-      object.shapes.push_back({type, ObjectCodec<std::vector<std::int64_t>>::read(reader)});
-    }
-    return object;
-  }
-};
-
-namespace {
-
-using internal::Announcement;
-using internal::Part;
-
-std::byte* data_of(const at::Tensor& tensor) { return static_cast<std::byte*>(tensor.data_ptr()); }
-
-Part part_of(const at::Tensor& tensor) { return {data_of(tensor), tensor.nbytes()}; }
 
 Announcement announce(at::ArrayRef<at::Tensor> tensors, std::size_t wanted) {
   Announcement own;
@@ -112,8 +83,17 @@ std::vector<at::Tensor> plain(at::ArrayRef<at::Tensor> tensors, const char* oper
 
 std::vector<Part> parts_of(const std::vector<at::Tensor>& tensors) {
   std::vector<Part> parts;
-  std::transform(tensors.begin(), tensors.end(), std::back_inserter(parts), part_of);
+  for (const at::Tensor& tensor : tensors) parts.push_back(part_of(tensor));
   return parts;
+}
+
+// For the tensor number `index` of each rank.
+std::vector<at::Tensor> room_for(const std::vector<Announcement>& all, std::size_t index) {
+  std::vector<at::Tensor> room;
+  for (const Announcement& announcement : all) {
+    room.push_back(internal::empty_of(announcement.shapes.at(index)));
+  }
+  return room;
 }
 
 std::size_t longest_of(const std::vector<Announcement>& all) {
@@ -134,8 +114,7 @@ at::Tensor Communicator::bcast_tensor(const at::Tensor& tensor, int root) {
   const Announcement of_root = announcement_of_root(*this, tensor, 1, root, "bcast_tensor");
   const at::Tensor result = rank() == root ? internal::plain_values(tensor, "bcast_tensor").clone()
                                            : internal::empty_of(of_root.shapes.front());
-  internal::broadcast_in_chunks(*impl_->group, data_of(result), result.nbytes(), root,
-                                impl_->options.object_chunk_bytes, internal::label_of(result));
+  internal::broadcast_in_chunks(*impl_, part_of(result), root, internal::label_of(result));
   return result;
 }
 
@@ -150,13 +129,10 @@ std::vector<at::Tensor> Communicator::gather(const at::Tensor& tensor, int root)
   const at::Tensor values = internal::plain_values(tensor, "gather");
   sent[static_cast<std::size_t>(root)] = part_of(values);
   if (rank() == root) {
-    for (const Announcement& announcement : all) {
-      result.push_back(internal::empty_of(announcement.shapes.front()));
-    }
+    result = room_for(all, 0);
     received = parts_of(result);
   }
-  internal::move_parts(*impl_->group, sent, received, longest_of(all),
-                       impl_->options.object_chunk_bytes,
+  internal::move_parts(*impl_, sent, received, longest_of(all),
                        internal::label_of("gather to rank " + std::to_string(root)));
   return result;
 }
@@ -166,11 +142,8 @@ std::vector<at::Tensor> Communicator::allgather(const at::Tensor& tensor) {
   const std::vector<Announcement> all =
       exchange_announcements(*this, announce(tensor, 1), "allgather");
   const at::Tensor values = internal::plain_values(tensor, "allgather");
-  std::vector<at::Tensor> result;
-  for (const Announcement& announcement : all) {
-    result.push_back(internal::empty_of(announcement.shapes.front()));
-  }
-  internal::all_gather_parts(*impl_->group, part_of(values), parts_of(result),
+  std::vector<at::Tensor> result = room_for(all, 0);
+  internal::all_gather_parts(*impl_->group, part_of(values).data, parts_of(result),
                              internal::label_of("allgather"));
   return result;
 }
@@ -189,8 +162,8 @@ at::Tensor Communicator::scatter(at::ArrayRef<at::Tensor> tensors, int root) {
     sent = parts_of(values);
   }
   received[static_cast<std::size_t>(root)] = part_of(result);
-  internal::move_parts(*impl_->group, sent, received, longest_of({of_root}),
-                       impl_->options.object_chunk_bytes, internal::label_of("scatter"));
+  internal::move_parts(*impl_, sent, received, longest_of({of_root}),
+                       internal::label_of("scatter"));
   return result;
 }
 
@@ -199,12 +172,9 @@ std::vector<at::Tensor> Communicator::alltoall(at::ArrayRef<at::Tensor> tensors)
   const std::vector<Announcement> all = exchange_announcements(
       *this, announce(tensors, static_cast<std::size_t>(size())), "alltoall");
   const std::vector<at::Tensor> values = plain(tensors, "alltoall");
-  std::vector<at::Tensor> result;
-  for (const Announcement& announcement : all) {
-    result.push_back(internal::empty_of(announcement.shapes[static_cast<std::size_t>(rank())]));
-  }
-  internal::move_parts(*impl_->group, parts_of(values), parts_of(result), longest_of(all),
-                       impl_->options.object_chunk_bytes, internal::label_of("alltoall"));
+  std::vector<at::Tensor> result = room_for(all, static_cast<std::size_t>(rank()));
+  internal::move_parts(*impl_, parts_of(values), parts_of(result), longest_of(all),
+                       internal::label_of("alltoall"));
   return result;
 }
 
@@ -215,8 +185,8 @@ void Communicator::send(at::ArrayRef<at::Tensor> tensors, int destination, int t
   const std::vector<at::Tensor> values = plain(tensors, "send");
   send_obj(own, destination, tag);
   for (const at::Tensor& tensor : values) {
-    internal::send_part(*impl_->group, part_of(tensor), destination, tag,
-                        impl_->options.object_chunk_bytes, internal::label_of(tensor));
+    internal::transfer(*impl_, ops::OpKind::kSend, part_of(tensor), destination, tag,
+                       internal::label_of(tensor));
   }
 }
 
@@ -226,8 +196,8 @@ std::vector<at::Tensor> Communicator::recv(int source, int tag) {
   std::vector<at::Tensor> result;
   for (const internal::TensorShape& shape : announcement.shapes) {
     result.push_back(internal::empty_of(shape));
-    internal::recv_part(*impl_->group, part_of(result.back()), source, tag,
-                        impl_->options.object_chunk_bytes, internal::label_of(result.back()));
+    internal::transfer(*impl_, ops::OpKind::kRecv, part_of(result.back()), source, tag,
+                       internal::label_of(result.back()));
   }
   return result;
 }

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -21,6 +22,9 @@ inline constexpr std::int8_t kNoTensor = -1;
 struct TensorShape {
   std::int8_t type = kNoTensor;  ///< a c10::ScalarType
   std::vector<std::int64_t> sizes;
+
+  static constexpr char kObjectName[] = "shape";
+  static auto fields(auto& self) { return std::tie(self.type, self.sizes); }
 };
 
 /// What keeps the values of `tensor` from being moved, as the end of a sentence; empty for a dense

@@ -3,37 +3,16 @@
 
 #include <chainmail/train/evaluator.h>
 
-#include <bit>
 #include <utility>
 #include <vector>
 
 #include <chainmail/train/agreement.h>
 
-#include "base/job/job_protocol.h"
 #include "plugin/train/communicator/communicator_impl.h"
 
 namespace chainmail {
 
 namespace {
-
-// The sums as their 8 bytes: exact, NaN and infinities included.
-std::string encode(const Metrics& metrics) {
-  internal::BodyWriter body;
-  for (const auto& [name, entry] : metrics.entries()) {
-    body.text(name).u64(std::bit_cast<std::uint64_t>(entry.sum)).i64(entry.count);
-  }
-  return body.take();
-}
-
-std::map<std::string, Metrics::Entry> decode(const std::string& text) {
-  std::map<std::string, Metrics::Entry> entries;
-  for (internal::BodyReader body(text); !body.at_end();) {
-    Metrics::Entry& entry = entries[body.text()];
-    entry.sum = std::bit_cast<double>(body.u64());
-    entry.count = body.i64();
-  }
-  return entries;
-}
 
 std::string names_of(const std::map<std::string, Metrics::Entry>& entries) {
   std::string text;
@@ -61,12 +40,12 @@ std::map<std::string, double> Metrics::means() const {
 }
 
 Metrics aggregate_metrics(const Metrics& metrics, Communicator& communicator) {
-  const std::vector<std::string> all = communicator.allgather_obj(encode(metrics));
+  const auto all = communicator.allgather_obj(metrics.entries());
   std::map<std::string, Metrics::Entry> total;
   std::string names;
   std::size_t first_rank = 0;
   for (std::size_t r = 0; r < all.size(); ++r) {
-    const std::map<std::string, Metrics::Entry> entries = decode(all[r]);
+    const std::map<std::string, Metrics::Entry>& entries = all[r];
     if (entries.empty()) {
       continue;  // nothing to evaluate there
     }
@@ -74,11 +53,10 @@ Metrics aggregate_metrics(const Metrics& metrics, Communicator& communicator) {
       names = names_of(entries);
       first_rank = r;
     } else if (names_of(entries) != names) {
-      internal::fail_on_all_ranks(
-          communicator,
-          std::make_exception_ptr(MismatchError(
-              "ranks report different metrics: rank " + std::to_string(first_rank) + " has " +
-              names + "; rank " + std::to_string(r) + " has " + names_of(entries))));
+      internal::fail_on_all_ranks(communicator, "ranks report different metrics: rank " +
+                                                    std::to_string(first_rank) + " has " + names +
+                                                    "; rank " + std::to_string(r) + " has " +
+                                                    names_of(entries));
     }
     for (const auto& [name, entry] : entries) {
       total[name].sum += entry.sum;

@@ -13,7 +13,7 @@ namespace chainmail::internal {
 
 namespace {
 
-std::string list_ranks(const std::vector<std::string>& has, std::size_t index, char wanted) {
+std::string list_ranks(const std::vector<std::vector<char>>& has, std::size_t index, char wanted) {
   std::string text;
   for (std::size_t r = 0; r < has.size(); ++r) {
     if (has[r].at(index) == wanted) text += (text.empty() ? "" : ", ") + std::to_string(r);
@@ -28,17 +28,13 @@ void require_equal_presence(Communicator& communicator, const std::vector<NamedT
   const auto partial = std::find_if(presence.begin(), presence.end(),
                                     [](const Presence& p) { return p.somewhere && !p.everywhere; });
   if (partial == presence.end()) return;
-  std::string text;
-  for (const char has : own) text += has != 0 ? '1' : '0';
-  const std::vector<std::string> has = communicator.allgather_obj(text);
+  const std::vector<std::vector<char>> has = communicator.allgather_obj(own);
   const auto index = static_cast<std::size_t>(partial - presence.begin());
   fail_on_all_ranks(
       communicator,
-      std::make_exception_ptr(MismatchError(
-          "parameter '" + parameters[index].name + "' has a gradient on ranks " +
-          list_ranks(has, index, '1') + " and none on ranks " + list_ranks(has, index, '0') +
-          ". Use zero_fill = true where ranks may take different branches of the "
-          "model")));
+      "parameter '" + parameters[index].name + "' has a gradient on ranks " +
+          list_ranks(has, index, 1) + " and none on ranks " + list_ranks(has, index, 0) +
+          ". Use zero_fill = true where ranks may take different branches of the model");
 }
 
 }  // namespace chainmail::internal

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <type_traits>
 #include <typeinfo>
 #include <vector>
 
@@ -133,29 +134,18 @@ void add(std::vector<Batch>& batches, const at::Tensor& parameter, State* state)
 }
 
 // As the optimizers themselves do in their first step.
-std::unique_ptr<optim::SGDParamState> new_state(const at::Tensor& /*parameter*/,
-                                                const optim::SGDOptions& options) {
-  return options.momentum() == 0 ? nullptr : std::make_unique<optim::SGDParamState>();
-}
-
 template <typename State, typename Options>
-std::unique_ptr<State> new_adam_state(const at::Tensor& parameter, const Options& options) {
-  auto state = std::make_unique<State>();
-  state->step(0);
-  state->exp_avg(at::zeros_like(parameter));
-  state->exp_avg_sq(at::zeros_like(parameter));
-  if (options.amsgrad()) state->max_exp_avg_sq(at::zeros_like(parameter));
-  return state;
-}
-
-std::unique_ptr<optim::AdamParamState> new_state(const at::Tensor& parameter,
-                                                 const optim::AdamOptions& options) {
-  return new_adam_state<optim::AdamParamState>(parameter, options);
-}
-
-std::unique_ptr<optim::AdamWParamState> new_state(const at::Tensor& parameter,
-                                                  const optim::AdamWOptions& options) {
-  return new_adam_state<optim::AdamWParamState>(parameter, options);
+std::unique_ptr<State> new_state(const at::Tensor& parameter, const Options& options) {
+  if constexpr (std::is_same_v<State, optim::SGDParamState>) {
+    return options.momentum() == 0 ? nullptr : std::make_unique<State>();
+  } else {
+    auto state = std::make_unique<State>();
+    state->step(0);
+    state->exp_avg(at::zeros_like(parameter));
+    state->exp_avg_sq(at::zeros_like(parameter));
+    if (options.amsgrad()) state->max_exp_avg_sq(at::zeros_like(parameter));
+    return state;
+  }
 }
 
 template <typename State, typename Options>
@@ -168,7 +158,7 @@ bool step_all(optim::Optimizer& optimizer) {
       if (!parameter.grad().defined()) continue;
       State* state = find_state<State>(optimizer, parameter);
       if (state == nullptr) {
-        std::unique_ptr<State> made = new_state(parameter, options);
+        auto made = new_state<State>(parameter, options);
         state = made.get();
         if (made) optimizer.state()[parameter.unsafeGetTensorImpl()] = std::move(made);
       }

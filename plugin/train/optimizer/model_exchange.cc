@@ -4,7 +4,6 @@
 #include "plugin/train/optimizer/model_exchange.h"
 
 #include <algorithm>
-#include <cstring>
 #include <iterator>
 #include <numeric>
 #include <string>
@@ -130,12 +129,7 @@ void ModelExchange::count_step() noexcept {
 void ModelExchange::take_observed_order() {
   if (std::exchange(knows_order_, true)) return;
   const std::size_t count = exchange_->parameters().size();
-  std::vector<std::size_t> order = exchange_->observed_order();
-  std::string bytes(order.size() * sizeof(std::size_t), '\0');
-  std::memcpy(bytes.data(), order.data(), bytes.size());
-  bytes = communicator_->bcast_obj(bytes);
-  order.resize(bytes.size() / sizeof(std::size_t));
-  std::memcpy(order.data(), bytes.data(), bytes.size());
+  std::vector<std::size_t> order = communicator_->bcast_obj(exchange_->observed_order());
   std::vector<char> is_known(count);
   for (const std::size_t parameter : order) is_known.at(parameter) = 1;
   for (std::size_t p = count; p-- > 0;) {  // those without a gradient in that step come last

@@ -4,7 +4,6 @@
 #include <chainmail/optimizer.h>
 
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <string>
 #include <utility>
@@ -98,12 +97,7 @@ void MultiNodeOptimizer::synchronize() {
       is_root && communicator.size() > 1 ? internal::save_optimizer(*impl_->optimizer) : "");
   if (!is_root) internal::load_optimizer(state, *impl_->optimizer);
   if (LossScaler* const scaler = impl_->options().loss_scaler.get()) {
-    LossScaler::State scale = scaler->state();
-    std::string bytes(sizeof scale, '\0');
-    std::memcpy(bytes.data(), &scale, sizeof scale);
-    bytes = communicator.bcast_obj(bytes);
-    std::memcpy(&scale, bytes.data(), sizeof scale);
-    scaler->load_state(scale);
+    scaler->load_state(communicator.bcast_obj(scaler->state()));
   }
 }
 

@@ -28,29 +28,16 @@ std::string describe(const NamedTensor& named) {
   return text.str();
 }
 
-std::string join(const std::vector<std::string>& lines) {
-  std::string text;
-  for (const std::string& line : lines) text += line + '\n';
-  return text;
-}
-
-std::vector<std::string> split_lines(const std::string& text) {
-  std::vector<std::string> lines;
-  std::istringstream stream(text);
-  for (std::string line; std::getline(stream, line);) lines.push_back(line);
-  return lines;
-}
-
-// Each rank's text is its host, then its lines.
-std::string first_difference(const std::vector<std::string>& texts) {
-  const std::vector<std::string> first = split_lines(texts.front());
+// Of each rank its host, then its lines.
+std::string first_difference(const std::vector<std::vector<std::string>>& ranks) {
+  const std::vector<std::string>& first = ranks.front();
   const auto line_of = [](const std::vector<std::string>& lines, std::size_t i) {
     return i < lines.size() ? "'" + lines[i] + "'" : std::string("nothing there");
   };
   std::size_t best_line = 0;
   std::string message;
-  for (std::size_t r = 1; r < texts.size(); ++r) {
-    const std::vector<std::string> other = split_lines(texts[r]);
+  for (std::size_t r = 1; r < ranks.size(); ++r) {
+    const std::vector<std::string>& other = ranks[r];
     std::size_t i = 1;
     while (i < std::max(first.size(), other.size()) && line_of(first, i) == line_of(other, i)) ++i;
     if (i < std::max(first.size(), other.size()) && (message.empty() || i < best_line)) {
@@ -136,18 +123,13 @@ std::vector<std::string> describe_training_state(const std::vector<NamedTensor>&
 }
 
 void compare_between_ranks(Communicator& communicator, const std::vector<std::string>& lines) {
-  const std::string text = join(lines);
-  const std::vector<std::string> hashes = communicator.allgather_obj(to_hex(hash64(text)));
-  if (std::all_of(hashes.begin(), hashes.end(),
-                  [&](const std::string& other) { return other == hashes.front(); })) {
-    return;
-  }
-  const std::vector<std::string> texts =
-      communicator.allgather_obj(communicator.impl().world->host() + '\n' + text);
-  fail_on_all_ranks(communicator,
-                    std::make_exception_ptr(MismatchError(
-                        "ranks do not train the same model: " + first_difference(texts) +
-                        ". Every rank must build the same layers in the same order")));
+  const std::vector<std::uint64_t> hashes = communicator.allgather_obj(hash64(to_bytes(lines)));
+  if (std::ranges::count(hashes, hashes.front()) == communicator.size()) return;
+  std::vector<std::string> own{communicator.impl().world->host()};
+  own.insert(own.end(), lines.begin(), lines.end());
+  fail_on_all_ranks(communicator, "ranks do not train the same model: " +
+                                      first_difference(communicator.allgather_obj(own)) +
+                                      ". Every rank must build the same layers in the same order");
 }
 
 }  // namespace chainmail::internal
