@@ -4,10 +4,11 @@
 #include <chainmail/checkpoint.h>
 #include <chainmail/train/agreement.h>
 
+#include <algorithm>
 #include <chrono>
 #include <random>
-#include <sstream>
 #include <system_error>
+#include <tuple>
 #include <utility>
 
 #include <c10/util/Exception.h>
@@ -15,13 +16,16 @@
 #include "base/log.h"
 #include "plugin/checkpoint/checkpointer_impl.h"
 #include "plugin/checkpoint/items/state_entries.h"
+#include "plugin/checkpoint/items/values.h"
 #include "plugin/checkpoint/protocol/restore.h"
 #include "plugin/checkpoint/store/generations.h"
+#include "plugin/train/communicator/fields.h"
 
 namespace chainmail {
 
 using internal::CheckpointItem;
 using internal::ItemScope;
+using internal::SavedStates;
 using internal::StateEntries;
 
 namespace {
@@ -32,45 +36,35 @@ StateEntries entries_of(const CheckpointItem& item, const CheckpointState& state
   return entries;
 }
 
-// What all ranks must say alike, or compare, before a save. One line each.
+// What all ranks must say alike, or compare, before a save.
 struct Notice {
   std::string iteration;
   std::string names;
   std::uint64_t id = 0;
-  std::vector<std::string> digests;  ///< of each compared item
+  std::vector<internal::EntryDigest> digests;  ///< of each compared item
+
+  static constexpr char kObjectName[] = "notice of a save";
+  static auto fields(auto& self) {
+    return std::tie(self.iteration, self.names, self.id, self.digests);
+  }
 };
 
-std::string print(const Notice& notice) {
-  std::string text = notice.iteration + '\n' + notice.names + '\n' + std::to_string(notice.id);
-  for (const std::string& digest : notice.digests) text += '\n' + digest;
-  return text;
-}
-
-std::vector<std::string> lines_of(const std::string& text) {
-  std::vector<std::string> lines;
-  std::istringstream stream(text);
-  for (std::string line; std::getline(stream, line);) lines.push_back(line);
-  return lines;
-}
-
-constexpr std::size_t kIdLine = 2;
-
-// Which compared items differ within a set. Line by line, the same on all ranks.
-std::vector<bool> find_different(const std::vector<std::vector<std::string>>& notices,
+// Which compared items differ within a set: the same on all ranks.
+std::vector<bool> find_different(const std::vector<Notice>& notices,
                                  const std::vector<int>& set_of_rank) {
-  std::vector<bool> is_different(notices.front().size() - kIdLine - 1);
+  std::vector<bool> is_different(notices.front().digests.size());
   for (std::size_t rank = 0; rank < notices.size(); ++rank) {
-    for (std::size_t line = 0; line <= 1; ++line) {
-      if (notices[rank].at(line) != notices[0].at(line)) {
-        throw InvalidArgument("ranks save different things: rank 0 " + notices[0].at(line) +
-                              ", rank " + std::to_string(rank) + " " + notices[rank].at(line));
+    for (const auto member : {&Notice::iteration, &Notice::names}) {
+      if (notices[rank].*member != notices[0].*member) {
+        throw InvalidArgument("ranks save different things: rank 0 " + notices[0].*member +
+                              ", rank " + std::to_string(rank) + " " + notices[rank].*member);
       }
     }
-    std::size_t leader = 0;
-    while (set_of_rank[leader] != set_of_rank[rank]) ++leader;
+    const auto leader = static_cast<std::size_t>(std::ranges::find(set_of_rank, set_of_rank[rank]) -
+                                                 set_of_rank.begin());
     for (std::size_t i = 0; i < is_different.size(); ++i) {
-      const std::size_t line = kIdLine + 1 + i;
-      is_different[i] = is_different[i] || notices[rank].at(line) != notices[leader].at(line);
+      is_different[i] =
+          is_different[i] || notices[rank].digests.at(i) != notices[leader].digests.at(i);
     }
   }
   return is_different;
@@ -81,7 +75,6 @@ std::uint64_t random_id() {
   return (static_cast<std::uint64_t>(random()) << 32) | random();
 }
 
-// What one item gets of a generation.
 std::vector<CheckpointState> states_of(const CheckpointItem& item,
                                        const internal::RestoredGeneration& restored) {
   const auto read = [&](const internal::RestoredGeneration::File& file) {
@@ -100,7 +93,7 @@ std::vector<CheckpointState> states_of(const CheckpointItem& item,
 
 void load_item(const CheckpointItem& item, const internal::RestoredGeneration& restored, int rank) {
   try {
-    item.load(states_of(item, restored), rank);
+    item.load({states_of(item, restored), rank});
   } catch (const c10::Error& error) {
     throw CheckpointError("'" + item.name + "': " + error.what_without_backtrace());
   } catch (const std::exception& error) {
@@ -108,20 +101,19 @@ void load_item(const CheckpointItem& item, const internal::RestoredGeneration& r
   }
 }
 
-template <typename Value, typename Save, typename Load>
-CheckpointItem value_item(const std::string& name, Value* value, const Save& save,
-                          const Load& load) {
+template <typename Value>
+CheckpointItem value_item(const std::string& name, Value* value) {
   if (value == nullptr) throw InvalidArgument("add('" + name + "'): there is no value");
-  return {.name = name,
-          .scope = ItemScope::kCompared,
-          .save =
-              [value, save] {
-                CheckpointState state;
-                save(state, *value);
-                return state;
-              },
-          .load = [value, load](const std::vector<CheckpointState>& ranks,
-                                int rank) { *value = load(internal::own_state(ranks, rank)); }};
+  return {
+      .name = name,
+      .scope = ItemScope::kCompared,
+      .save =
+          [value] {
+            CheckpointState state;
+            internal::put(state, "value", *value);
+            return state;
+          },
+      .load = [value](const SavedStates& saved) { internal::get(saved.own(), "value", *value); }};
 }
 
 }  // namespace
@@ -162,10 +154,7 @@ void MultiNodeCheckpointer::Impl::wait() {
 
 // Copies what this rank will write; of what another rank writes for it, digests.
 void MultiNodeCheckpointer::Impl::capture(std::int64_t iteration) {
-  Notice notice{.iteration = "iteration " + std::to_string(iteration),
-                .names = {},
-                .id = random_id(),
-                .digests = {}};
+  Notice notice{"iteration " + std::to_string(iteration), "", random_id(), {}};
   std::vector<StateEntries> entries;
   internal::throw_if_any_failed(*communicator, internal::error_of([&] {
     if (iteration < 0) {
@@ -175,17 +164,14 @@ void MultiNodeCheckpointer::Impl::capture(std::int64_t iteration) {
       notice.names += item.name + ", ";
       entries.push_back(entries_of(item, item.save()));
       if (item.scope == ItemScope::kCompared) {
-        notice.digests.push_back(internal::to_hex(internal::file_digest(entries.back().index())));
+        notice.digests.push_back(internal::file_digest(entries.back().index()));
       }
     }
   }));
-  std::vector<std::vector<std::string>> notices;
-  for (const std::string& text : communicator->allgather_obj(print(notice))) {
-    notices.push_back(lines_of(text));
-  }
+  const std::vector<Notice> notices = communicator->allgather_obj(notice);
   const std::vector<bool> is_different = find_different(notices, set_of_rank);
   job.iteration = iteration;
-  job.id = std::stoull(notices[0].at(kIdLine));
+  job.id = notices[0].id;
 
   internal::throw_if_any_failed(*communicator, internal::error_of([&] {
     StateEntries common;
@@ -257,37 +243,33 @@ void MultiNodeCheckpointer::add(const std::string& name, const at::Generator& ge
 }
 
 void MultiNodeCheckpointer::add(const std::string& name, std::int64_t* value) {
-  impl_->add(value_item(
-      name, value, [](CheckpointState& state, std::int64_t v) { state.set_integer("value", v); },
-      [](const CheckpointState& state) { return state.integer("value"); }));
+  impl_->add(value_item(name, value));
 }
 
 void MultiNodeCheckpointer::add(const std::string& name, double* value) {
-  impl_->add(value_item(
-      name, value, [](CheckpointState& state, double v) { state.set_real("value", v); },
-      [](const CheckpointState& state) { return state.real("value"); }));
+  impl_->add(value_item(name, value));
 }
 
 void MultiNodeCheckpointer::add(const std::string& name, std::string* value) {
-  impl_->add(value_item(
-      name, value, [](CheckpointState& state, const std::string& v) { state.set_text("value", v); },
-      [](const CheckpointState& state) { return state.text("value"); }));
+  impl_->add(value_item(name, value));
 }
 
 void MultiNodeCheckpointer::add(const std::string& name, CheckpointCallbacks callbacks) {
   impl_->add({.name = name,
               .scope = ItemScope::kReplicated,
               .save = std::move(callbacks.save),
-              .load = [load = std::move(callbacks.load)](const std::vector<CheckpointState>& ranks,
-                                                         int /*rank*/) { load(ranks.front()); }});
+              .load = [load = std::move(callbacks.load)](const SavedStates& saved) {
+                load(saved.ranks.front());
+              }});
 }
 
 void MultiNodeCheckpointer::add(const std::string& name, PerRankCallbacks callbacks) {
   impl_->add({.name = name,
               .scope = ItemScope::kPerRank,
               .save = std::move(callbacks.save),
-              .load = [load = std::move(callbacks.load)](const std::vector<CheckpointState>& ranks,
-                                                         int /*rank*/) { load(ranks); }});
+              .load = [load = std::move(callbacks.load)](const SavedStates& saved) {
+                load(saved.ranks);
+              }});
 }
 
 void MultiNodeCheckpointer::save(std::int64_t iteration) {

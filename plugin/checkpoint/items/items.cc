@@ -51,17 +51,13 @@ void load_tensors(const CheckpointState& state, NamedTensors tensors) {
 
 }  // namespace
 
-const CheckpointState& own_state(const std::vector<CheckpointState>& ranks, int rank) {
-  return ranks.at(static_cast<std::size_t>(rank) % ranks.size());
-}
-
 CheckpointItem parameters_item(const std::string& name, const ModuleRef& model) {
   return {.name = name,
           .scope = ItemScope::kReplicated,
           .save = [model] { return state_of(model.named_parameters()); },
           .load =
-              [model](const std::vector<CheckpointState>& ranks, int rank) {
-                load_tensors(own_state(ranks, rank), model.named_parameters());
+              [model](const SavedStates& saved) {
+                load_tensors(saved.own(), model.named_parameters());
               }};
 }
 
@@ -70,17 +66,16 @@ CheckpointItem buffers_item(const std::string& name, const ModuleRef& model) {
       .name = name,
       .scope = ItemScope::kCompared,
       .save = [model] { return state_of(model.named_buffers()); },
-      .load = [model](const std::vector<CheckpointState>& ranks,
-                      int rank) { load_tensors(own_state(ranks, rank), model.named_buffers()); }};
+      .load =
+          [model](const SavedStates& saved) { load_tensors(saved.own(), model.named_buffers()); }};
 }
 
 CheckpointItem optimizer_item(const std::string& name, torch::optim::Optimizer& optimizer) {
-  return {
-      .name = name,
-      .scope = has_comparable_parts(optimizer) ? ItemScope::kReplicated : ItemScope::kCompared,
-      .save = [&optimizer] { return save_optimizer_parts(optimizer); },
-      .load = [&optimizer](const std::vector<CheckpointState>& ranks,
-                           int rank) { load_optimizer_parts(own_state(ranks, rank), optimizer); }};
+  return {.name = name,
+          .scope = has_comparable_parts(optimizer) ? ItemScope::kReplicated : ItemScope::kCompared,
+          .save = [&optimizer] { return save_optimizer_parts(optimizer); },
+          .load = [&optimizer](
+                      const SavedStates& saved) { load_optimizer_parts(saved.own(), optimizer); }};
 }
 
 CheckpointItem generator_item(const std::string& name, const at::Generator& generator) {
@@ -91,18 +86,17 @@ CheckpointItem generator_item(const std::string& name, const at::Generator& gene
     state.set_tensor("state", own.get_state());
     return state;
   };
-  const auto load = [own = at::Generator(generator)](const std::vector<CheckpointState>& ranks,
-                                                     int rank) mutable {
-    const at::Tensor saved = own_state(ranks, rank).tensor("state");
+  const auto load = [own = at::Generator(generator)](const SavedStates& saved) mutable {
+    const at::Tensor state = saved.own().tensor("state");
     const std::lock_guard lock(own.mutex());
-    if (static_cast<std::size_t>(rank) < ranks.size()) {
-      own.set_state(saved);
+    if (static_cast<std::size_t>(saved.rank) < saved.ranks.size()) {
+      own.set_state(state);
       return;
     }
     // A rank that the old job did not have: two ranks must not draw the same numbers.
     const EntryDigest digest =
-        entry_digest({static_cast<const std::byte*>(saved.const_data_ptr()), saved.nbytes()});
-    own.set_current_seed(digest.low + static_cast<std::uint64_t>(rank));
+        entry_digest({static_cast<const std::byte*>(state.const_data_ptr()), state.nbytes()});
+    own.set_current_seed(digest.low + static_cast<std::uint64_t>(saved.rank));
   };
   return {.name = name, .scope = ItemScope::kPerRank, .save = save, .load = load};
 }

@@ -5,6 +5,7 @@
 
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <string>
 #include <vector>
@@ -19,20 +20,26 @@ enum class ItemScope {
   kCompared,    ///< saved once where it is equal on all ranks, else per rank
 };
 
+/// What one item gets of a generation.
+struct SavedStates {
+  std::vector<CheckpointState> ranks;  ///< one, or one for each rank of the job that saved
+  int rank = 0;                        ///< this one
+  /// This rank's; in a larger job, the one that it starts from.
+  [[nodiscard]] const CheckpointState& own() const {
+    return ranks.at(static_cast<std::size_t>(rank) % ranks.size());
+  }
+};
+
 struct CheckpointItem {
   std::string name;
   ItemScope scope = ItemScope::kReplicated;
   std::function<CheckpointState()> save;
-  /// `ranks` has one state, or one for each rank of the job that saved. `rank` is this one.
-  std::function<void(const std::vector<CheckpointState>& ranks, int rank)> load;
+  std::function<void(const SavedStates& saved)> load;
   /// Before either, on all ranks; may communicate, may be empty.
   std::function<void()> prepare = {};
   /// After all items were loaded on all ranks; may communicate, may be empty.
   std::function<void()> finish = {};
 };
-
-/// This rank's state out of those of several ranks; in a larger job, the one that it starts from.
-[[nodiscard]] const CheckpointState& own_state(const std::vector<CheckpointState>& ranks, int rank);
 
 [[nodiscard]] CheckpointItem parameters_item(const std::string& name, const ModuleRef& model);
 [[nodiscard]] CheckpointItem buffers_item(const std::string& name, const ModuleRef& model);

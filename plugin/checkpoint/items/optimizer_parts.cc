@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <sstream>
+#include <type_traits>
 #include <typeinfo>
 #include <utility>
 
@@ -23,37 +24,20 @@ namespace {
 
 namespace optim = torch::optim;
 
-// Calls visit(name, tensor) for each tensor of a parameter's state.
+// Calls visit(name, member) for each member of a parameter's state. SGD counts no steps.
 template <typename Visit>
-void visit_tensors(optim::SGDParamState& state, const Visit& visit) {
-  at::Tensor momentum = state.momentum_buffer();
-  visit("momentum_buffer", momentum);
-  state.momentum_buffer(momentum);
+void visit_members(optim::SGDParamState& state, const Visit& visit) {
+  std::int64_t steps = 0;
+  visit("step", steps);
+  visit("momentum_buffer", state.momentum_buffer());
 }
 
 template <typename State, typename Visit>
-void visit_tensors(State& state, const Visit& visit) {
-  at::Tensor average = state.exp_avg();
-  at::Tensor square = state.exp_avg_sq();
-  at::Tensor maximum = state.max_exp_avg_sq();
-  visit("exp_avg", average);
-  visit("exp_avg_sq", square);
-  visit("max_exp_avg_sq", maximum);
-  state.exp_avg(average);
-  state.exp_avg_sq(square);
-  state.max_exp_avg_sq(maximum);
-}
-
-std::int64_t steps_of(const optim::SGDParamState& /*state*/) { return 0; }
-template <typename State>
-std::int64_t steps_of(const State& state) {
-  return state.step();
-}
-
-void set_steps(optim::SGDParamState& /*state*/, std::int64_t /*steps*/) {}
-template <typename State>
-void set_steps(State& state, std::int64_t steps) {
-  state.step(steps);
+void visit_members(State& state, const Visit& visit) {
+  visit("step", state.step());
+  visit("exp_avg", state.exp_avg());
+  visit("exp_avg_sq", state.exp_avg_sq());
+  visit("max_exp_avg_sq", state.max_exp_avg_sq());
 }
 
 template <typename Visit>
@@ -71,11 +55,14 @@ void save_states(optim::Optimizer& optimizer, CheckpointState& saved) {
   for_each_parameter(optimizer, [&](const std::string& prefix, const at::Tensor& parameter) {
     const auto found = optimizer.state().find(parameter.unsafeGetTensorImpl());
     if (found == optimizer.state().end()) return;
-    auto& state = static_cast<State&>(*found->second);
-    saved.set_integer(prefix + "step", steps_of(state));
-    visit_tensors(state, [&](const char* name, const at::Tensor& tensor) {
-      if (tensor.defined()) saved.set_tensor(prefix + name, tensor);
-    });
+    const auto save = [&]<typename Member>(const char* name, const Member& member) {
+      if constexpr (!std::is_same_v<Member, at::Tensor>) {
+        saved.set_integer(prefix + name, member);
+      } else if (member.defined()) {
+        saved.set_tensor(prefix + name, member);
+      }
+    };
+    visit_members(static_cast<State&>(*found->second), save);
   });
 }
 
@@ -96,10 +83,14 @@ void load_states(const CheckpointState& saved, optim::Optimizer& optimizer) {
   for_each_parameter(optimizer, [&](const std::string& prefix, const at::Tensor& parameter) {
     if (!saved.has(prefix + "step")) return;
     auto state = std::make_unique<State>();
-    set_steps(*state, saved.integer(prefix + "step"));
-    visit_tensors(*state, [&](const char* name, at::Tensor& tensor) {
-      if (saved.has(prefix + name)) tensor = laid_out_like(parameter, saved.tensor(prefix + name));
-    });
+    const auto load = [&]<typename Member>(const char* name, Member& member) {
+      if constexpr (!std::is_same_v<Member, at::Tensor>) {
+        member = saved.integer(prefix + name);
+      } else if (saved.has(prefix + name)) {
+        member = laid_out_like(parameter, saved.tensor(prefix + name));
+      }
+    };
+    visit_members(*state, load);
     optimizer.state()[parameter.unsafeGetTensorImpl()] = std::move(state);
   });
 }

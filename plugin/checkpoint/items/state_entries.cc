@@ -3,10 +3,10 @@
 
 #include "plugin/checkpoint/items/state_entries.h"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <iterator>
-#include <optional>
 #include <utility>
 
 #include <ATen/ATen.h>
@@ -17,37 +17,12 @@ namespace chainmail::internal {
 
 namespace {
 
-struct TypePair {
-  EntryType entry;
-  c10::ScalarType tensor;
-};
-
-constexpr std::array<TypePair, 12> kTypes = {{{EntryType::kUInt8, c10::kByte},
-                                              {EntryType::kInt8, c10::kChar},
-                                              {EntryType::kInt16, c10::kShort},
-                                              {EntryType::kInt32, c10::kInt},
-                                              {EntryType::kInt64, c10::kLong},
-                                              {EntryType::kBool, c10::kBool},
-                                              {EntryType::kFloat16, c10::kHalf},
-                                              {EntryType::kBFloat16, c10::kBFloat16},
-                                              {EntryType::kFloat32, c10::kFloat},
-                                              {EntryType::kFloat64, c10::kDouble},
-                                              {EntryType::kComplex64, c10::kComplexFloat},
-                                              {EntryType::kComplex128, c10::kComplexDouble}}};
-
-std::optional<EntryType> entry_type(c10::ScalarType type) {
-  for (const TypePair& pair : kTypes) {
-    if (pair.tensor == type) return pair.entry;
-  }
-  return std::nullopt;
-}
-
-c10::ScalarType tensor_type(EntryType type) {
-  for (const TypePair& pair : kTypes) {
-    if (pair.entry == type) return pair.tensor;
-  }
-  return c10::kByte;  // not reached: only tensors have these types
-}
+// Of each EntryType of tensors, in the order of their numbers, of which kUInt8 is the first.
+constexpr std::array<c10::ScalarType, 12> kTypes = {
+    c10::kByte, c10::kChar,     c10::kShort, c10::kInt,    c10::kLong,         c10::kBool,
+    c10::kHalf, c10::kBFloat16, c10::kFloat, c10::kDouble, c10::kComplexFloat, c10::kComplexDouble};
+constexpr auto kFirst = static_cast<std::uint32_t>(EntryType::kUInt8);
+static_assert(kFirst + kTypes.size() - 1 == static_cast<std::uint32_t>(EntryType::kComplex128));
 
 FileEntry describe(const std::string& name, const CheckpointState::Value& value) {
   FileEntry entry;
@@ -58,14 +33,14 @@ FileEntry describe(const std::string& name, const CheckpointState::Value& value)
   }
   const auto& tensor = std::get<at::Tensor>(value);
   const std::string problem = why_not_dense(tensor);
-  const auto type = entry_type(tensor.scalar_type());
-  if (!problem.empty() || !type) {
+  const auto* const type = std::ranges::find(kTypes, tensor.scalar_type());
+  if (!problem.empty() || type == kTypes.end()) {
     throw InvalidArgument("'" + name + "' cannot be saved: it " +
                           (problem.empty()
                                ? std::string("is of type ") + c10::toString(tensor.scalar_type())
                                : problem));
   }
-  entry.type = *type;
+  entry.type = static_cast<EntryType>(kFirst + (type - kTypes.begin()));
   for (const std::int64_t extent : tensor.sizes()) {
     entry.shape.push_back(static_cast<std::uint64_t>(extent));
   }
@@ -138,7 +113,8 @@ CheckpointState read_state(const std::string& item, const FileIndex& index,
       continue;
     }
     const std::vector<std::int64_t> sizes(entry.shape.begin(), entry.shape.end());
-    at::Tensor tensor = at::empty(sizes, c10::TensorOptions(tensor_type(entry.type)));
+    const c10::ScalarType type = kTypes.at(static_cast<std::uint32_t>(entry.type) - kFirst);
+    at::Tensor tensor = at::empty(sizes, c10::TensorOptions(type));
     if (!bytes.empty()) std::memcpy(tensor.mutable_data_ptr(), bytes.data(), bytes.size());
     state.set_tensor(key, std::move(tensor));
   }

@@ -6,8 +6,6 @@
 #include <memory>
 #include <utility>
 
-#include <ATen/ATen.h>
-
 #include <chainmail/checkpoint.h>
 #include <chainmail/data/iterators.h>
 #include <chainmail/data/sampler.h>
@@ -17,69 +15,46 @@
 #include "base/log.h"
 #include "plugin/checkpoint/checkpointer_impl.h"
 #include "plugin/checkpoint/items/items.h"
+#include "plugin/checkpoint/items/values.h"
 
 namespace chainmail {
 
 using internal::CheckpointItem;
+using internal::SavedStates;
 
 namespace {
 
-// One pair of functions per type of state.
+// Each calls visit(key, member) for the members of one type of state.
 
-void put(CheckpointState& saved, const SamplerState& state) {
-  saved.set_integer("seed", static_cast<std::int64_t>(state.seed));
-  saved.set_integer("epoch", state.epoch);
-  saved.set_integer("position", state.position);
+void visit_members(auto&& visit, SamplerState& state) {
+  visit("seed", state.seed);
+  visit("epoch", state.epoch);
+  visit("position", state.position);
 }
 
-void get(const CheckpointState& saved, SamplerState& state) {
-  state.seed = static_cast<std::uint64_t>(saved.integer("seed"));
-  state.epoch = saved.integer("epoch");
-  state.position = saved.integer("position");
+void visit_members(auto&& visit, LossScaler::State& state) {
+  visit("scale", state.scale);
+  visit("finite steps", state.finite_steps);
 }
 
-void put(CheckpointState& saved, const LossScaler::State& state) {
-  saved.set_real("scale", state.scale);
-  saved.set_integer("finite steps", state.finite_steps);
+void visit_members(auto&& visit, std::int64_t& periods) { visit("periods", periods); }
+
+void visit_members(auto&& visit, ObservationAggregatorState& state) {
+  visit("periods", state.periods);
+  visit("history", state.history);
 }
 
-void get(const CheckpointState& saved, LossScaler::State& state) {
-  state.scale = saved.real("scale");
-  state.finite_steps = saved.integer("finite steps");
+void visit_members(auto&& visit, EarlyStoppingState& state) {
+  visit("best", state.best);
+  visit("count", state.count);
+  visit("checks", state.checks);
+  visit("sum", state.sum);
+  visit("values", state.values);
 }
 
-void put(CheckpointState& saved, std::int64_t periods) { saved.set_integer("periods", periods); }
-
-void get(const CheckpointState& saved, std::int64_t& periods) {
-  periods = saved.integer("periods");
-}
-
-void put(CheckpointState& saved, const ObservationAggregatorState& state) {
-  saved.set_integer("periods", state.periods);
-  saved.set_tensor("history", at::tensor(state.history, at::TensorOptions(at::kDouble)));
-}
-
-void get(const CheckpointState& saved, ObservationAggregatorState& state) {
-  state.periods = saved.integer("periods");
-  const at::Tensor history = saved.tensor("history").to(at::kDouble);
-  const auto* const begin = history.const_data_ptr<double>();
-  state.history.assign(begin, begin + history.numel());
-}
-
-void put(CheckpointState& saved, const EarlyStoppingState& state) {
-  saved.set_real("best", state.best);
-  saved.set_integer("count", state.count);
-  saved.set_integer("checks", state.checks);
-  saved.set_real("sum", state.sum);
-  saved.set_integer("values", state.values);
-}
-
-void get(const CheckpointState& saved, EarlyStoppingState& state) {
-  state.best = saved.real("best");
-  state.count = saved.integer("count");
-  state.checks = saved.integer("checks");
-  state.sum = saved.real("sum");
-  state.values = saved.integer("values");
+template <typename State>
+void read(const CheckpointState& saved, State& state) {
+  visit_members([&](const char* key, auto& member) { internal::get(saved, key, member); }, state);
 }
 
 template <typename Thing>
@@ -92,13 +67,16 @@ CheckpointItem item_of(const std::string& name, Thing& thing) {
           .save =
               [&thing] {
                 CheckpointState saved;
-                put(saved, thing.state());
+                StateOf<Thing> state = thing.state();
+                visit_members(
+                    [&](const char* key, auto& member) { internal::put(saved, key, member); },
+                    state);
                 return saved;
               },
           .load =
-              [&thing](const std::vector<CheckpointState>& ranks, int rank) {
+              [&thing](const SavedStates& saved) {
                 StateOf<Thing> state{};
-                get(internal::own_state(ranks, rank), state);
+                read(saved.own(), state);
                 thing.load_state(state);
               }};
 }
@@ -107,11 +85,9 @@ CheckpointItem item_of(const std::string& name, Thing& thing) {
 template <typename Thing>
 CheckpointItem collective_item_of(const std::string& name, Thing& thing) {
   CheckpointItem item = item_of(name, thing);
-  const auto read = std::make_shared<StateOf<Thing>>();
-  item.load = [read](const std::vector<CheckpointState>& ranks, int rank) {
-    get(internal::own_state(ranks, rank), *read);
-  };
-  item.finish = [&thing, read] { thing.load_state(*read); };
+  const auto state = std::make_shared<StateOf<Thing>>();
+  item.load = [state](const SavedStates& saved) { read(saved.own(), *state); };
+  item.finish = [&thing, state] { thing.load_state(*state); };
   return item;
 }
 
@@ -120,25 +96,19 @@ constexpr const char* kScale = "loss scaler/scale";
 constexpr const char* kFiniteSteps = "loss scaler/finite steps";
 constexpr const char* kBucketOrder = "bucket order";
 
-void put(CheckpointState& saved, const MultiNodeOptimizerState& state) {
+void put_extras(CheckpointState& saved, const MultiNodeOptimizerState& state) {
   if (state.loss_scaler) {
     saved.set_real(kScale, state.loss_scaler->scale);
     saved.set_integer(kFiniteSteps, state.loss_scaler->finite_steps);
   }
-  if (!state.bucket_order.empty()) {
-    saved.set_tensor(kBucketOrder, at::tensor(state.bucket_order, at::TensorOptions(at::kLong)));
-  }
+  if (!state.bucket_order.empty()) internal::put(saved, kBucketOrder, state.bucket_order);
 }
 
-void get(const CheckpointState& saved, MultiNodeOptimizerState& state) {
+void get_extras(const CheckpointState& saved, MultiNodeOptimizerState& state) {
   if (saved.has(kScale)) {
     state.loss_scaler = {saved.real(kScale), saved.integer(kFiniteSteps)};
   }
-  if (saved.has(kBucketOrder)) {
-    const at::Tensor order = saved.tensor(kBucketOrder).to(at::kLong);
-    const auto* const begin = order.const_data_ptr<std::int64_t>();
-    state.bucket_order.assign(begin, begin + order.numel());
-  }
+  if (saved.has(kBucketOrder)) internal::get(saved, kBucketOrder, state.bucket_order);
 }
 
 }  // namespace
@@ -149,16 +119,16 @@ CheckpointItem internal::multi_node_optimizer_item(const std::string& name,
   const auto read = std::make_shared<MultiNodeOptimizerState>();
   item.save = [&optimizer, save_parts = std::move(item.save)] {
     CheckpointState saved = save_parts();
-    put(saved, optimizer.state());
+    put_extras(saved, optimizer.state());
     return saved;
   };
-  item.load = [&optimizer, read, name, load_parts = std::move(item.load)](
-                  const std::vector<CheckpointState>& ranks, int rank) {
-    load_parts(ranks, rank);
+  item.load = [&optimizer, read, name,
+               load_parts = std::move(item.load)](const SavedStates& saved) {
+    load_parts(saved);
     *read = {};
-    get(own_state(ranks, rank), *read);
+    get_extras(saved.own(), *read);
     if (const auto scaler = optimizer.state().loss_scaler;
-        scaler && !read->loss_scaler && rank == 0) {
+        scaler && !read->loss_scaler && saved.rank == 0) {
       LogMessage(LogLevel::kWarning)
           << "the checkpoint's '" << name << "' has no state of a loss scaler; the scale stays "
           << scaler->scale << " unless another part of the checkpoint sets it";

@@ -7,11 +7,12 @@
 
 #include <algorithm>
 #include <map>
-#include <sstream>
+#include <tuple>
 #include <utility>
 
 #include "base/log.h"
 #include "plugin/checkpoint/store/generations.h"
+#include "plugin/train/communicator/fields.h"
 
 namespace chainmail::internal {
 
@@ -23,33 +24,36 @@ struct Candidate {
   bool operator==(const Candidate&) const = default;
 };
 
-// What the folders of all ranks hold, newest first.
+void add_problem(std::string& problems, const std::string& problem) {
+  if (!problem.empty()) problems += (problems.empty() ? "" : "; ") + problem;
+}
+
+// What the folders of all ranks, or of one, hold.
 struct Inventory {
   std::vector<Candidate> candidates;
   std::string problems;  ///< of those without a manifest
+
+  static constexpr char kObjectName[] = "inventory of checkpoints";
+  static auto fields(auto& self) { return std::tie(self.candidates, self.problems); }
 };
 
-// One line per generation: "+ iteration id" or "- problem". The leader of each folder speaks.
+// Newest first. The leader of each folder speaks.
 Inventory take_inventory(Communicator& communicator, const SavePlace& place,
                          const std::vector<Generation>& own) {
-  std::string lines;
+  Inventory mine;
   for (const Generation& generation : own) {
-    lines += generation.manifest ? "+ " + std::to_string(generation.iteration) + ' ' +
-                                       std::to_string(generation.manifest->id) + '\n'
-                                 : "- " + generation.problem + '\n';
+    if (!place.members.is_leader()) break;
+    if (generation.manifest) {
+      mine.candidates.push_back({generation.iteration, generation.manifest->id});
+    } else {
+      add_problem(mine.problems, generation.problem);
+    }
   }
   Inventory inventory;
-  for (const std::string& text :
-       communicator.allgather_obj(place.members.is_leader() ? lines : "")) {
-    std::istringstream stream(text);
-    for (std::string line; std::getline(stream, line);) {
-      Candidate candidate;
-      std::istringstream words(line.substr(1));
-      if (line.front() == '-') {
-        inventory.problems += (inventory.problems.empty() ? "" : "; ") + line.substr(2);
-      } else if (words >> candidate.iteration >> candidate.id &&
-                 std::find(inventory.candidates.begin(), inventory.candidates.end(), candidate) ==
-                     inventory.candidates.end()) {
+  for (const Inventory& of_rank : communicator.allgather_obj(mine)) {
+    add_problem(inventory.problems, of_rank.problems);
+    for (const Candidate& candidate : of_rank.candidates) {
+      if (std::ranges::count(inventory.candidates, candidate) == 0) {
         inventory.candidates.push_back(candidate);
       }
     }
@@ -62,7 +66,7 @@ Inventory take_inventory(Communicator& communicator, const SavePlace& place,
 
 // What one rank has read of a generation.
 struct Holding {
-  std::string manifest;                      ///< empty: its folder has none
+  std::optional<Manifest> manifest;          ///< its folder's
   std::map<std::string, std::string> files;  ///< checked contents
   std::string problems;
 };
@@ -76,14 +80,14 @@ Holding read_share(const SavePlace& place, const std::vector<Generation>& own,
            generation.manifest->id == candidate.id;
   });
   if (found == own.end()) return holding;
-  holding.manifest = print_manifest(*found->manifest);
+  holding.manifest = found->manifest;
   for (std::size_t f = 0; f < found->manifest->files.size(); ++f) {
     const ManifestFile& file = found->manifest->files[f];
     if (!file.is_here || f % place.members.ranks.size() != place.members.position()) continue;
     try {
       holding.files[file.name] = read_generation_file(*found, file);
     } catch (const std::exception& error) {
-      holding.problems += (holding.problems.empty() ? "" : "; ") + std::string(error.what());
+      add_problem(holding.problems, error.what());
     }
   }
   return holding;
@@ -93,41 +97,28 @@ Holding read_share(const SavePlace& place, const std::vector<Generation>& own,
 struct Survey {
   Manifest manifest;
   std::map<std::string, int> holders;
+  bool is_complete = true;  ///< somebody has each file
   std::string problems;
 };
 
-// Three texts per rank: the names of its files, problems, the manifest.
 Survey survey(Communicator& communicator, const Holding& holding) {
-  std::string names;
-  for (const auto& [name, bytes] : holding.files) names += name + '\n';
-  const std::vector<std::string> all_names = communicator.allgather_obj(names);
-  const std::vector<std::string> all_problems = communicator.allgather_obj(holding.problems);
-  const std::vector<std::string> all_manifests = communicator.allgather_obj(holding.manifest);
+  std::vector<std::string> own_names;
+  for (const auto& [name, bytes] : holding.files) own_names.push_back(name);
+  const auto all =
+      communicator.allgather_obj(std::tuple(own_names, holding.problems, holding.manifest));
   Survey result;
-  for (std::size_t rank = 0; rank < all_names.size(); ++rank) {
-    std::istringstream stream(all_names[rank]);
-    for (std::string name; std::getline(stream, name);) {
-      result.holders.emplace(name, static_cast<int>(rank));
-    }
-    if (!all_problems[rank].empty()) {
-      result.problems += (result.problems.empty() ? "" : "; ") + all_problems[rank];
-    }
-    if (result.manifest.files.empty() && !all_manifests[rank].empty()) {
-      result.manifest = parse_manifest(all_manifests[rank], "manifest of a rank");
-    }
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    const auto& [names, problems, manifest] = all[rank];
+    for (const std::string& name : names) result.holders.emplace(name, static_cast<int>(rank));
+    add_problem(result.problems, problems);
+    if (result.manifest.files.empty() && manifest) result.manifest = *manifest;
   }
   for (const ManifestFile& file : result.manifest.files) {
-    if (result.holders.count(file.name) == 0 && result.problems.empty()) {
-      result.problems = "nobody has " + file.name;
-    }
+    if (result.holders.count(file.name) != 0) continue;
+    result.is_complete = false;
+    if (result.problems.empty()) result.problems = "nobody has " + file.name;
   }
   return result;
-}
-
-bool is_complete(const Survey& survey) {
-  return std::all_of(
-      survey.manifest.files.begin(), survey.manifest.files.end(),
-      [&](const ManifestFile& file) { return survey.holders.count(file.name) != 0; });
 }
 
 RestoredGeneration::File checked(const std::string& name, std::string bytes) {
@@ -183,13 +174,13 @@ std::optional<RestoredGeneration> find_newest_generation(Communicator& communica
   for (const Candidate& candidate : inventory.candidates) {
     Holding holding = read_share(place, own, candidate);
     const Survey found = survey(communicator, holding);
-    if (is_complete(found)) {
+    if (found.is_complete) {
       if (!inventory.problems.empty() && communicator.rank() == 0) {
         LogMessage(LogLevel::kWarning) << "checkpoints left out: " << inventory.problems;
       }
       return share(communicator, place, found, std::move(holding));
     }
-    inventory.problems += (inventory.problems.empty() ? "" : "; ") + found.problems;
+    add_problem(inventory.problems, found.problems);
   }
   if (inventory.problems.empty()) return std::nullopt;
   throw CheckpointError("no checkpoint in " + place.run_folder + " is whole: " +

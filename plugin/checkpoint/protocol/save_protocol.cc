@@ -5,11 +5,13 @@
 
 #include <chainmail/checkpoint_error.h>
 
-#include <sstream>
+#include <algorithm>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "plugin/checkpoint/store/generations.h"
+#include "plugin/train/communicator/fields.h"
 
 namespace chainmail::internal {
 
@@ -19,46 +21,27 @@ namespace {
 struct Contribution {
   int folder = 0;  ///< first rank that sees it
   int set = 0;
-  std::string set_digest;
+  EntryDigest set_digest;
   std::vector<ManifestFile> files;
+
+  static constexpr char kObjectName[] = "part of a checkpoint";
+  static auto fields(auto& self) {
+    return std::tie(self.folder, self.set, self.set_digest, self.files);
+  }
 };
 
-std::string print(const Contribution& contribution) {
-  std::ostringstream text;
-  text << contribution.folder << ' ' << contribution.set << ' ' << contribution.set_digest;
-  for (const ManifestFile& file : contribution.files) {
-    text << ' ' << file.name << ' ' << file.bytes << ' ' << file.digest.high << ' '
-         << file.digest.low;
-  }
-  return std::move(text).str();
-}
-
-Contribution parse(const std::string& text) {
-  Contribution contribution;
-  std::istringstream words(text);
-  words >> contribution.folder >> contribution.set >> contribution.set_digest;
-  for (ManifestFile file;
-       words >> file.name >> file.bytes >> file.digest.high >> file.digest.low;) {
-    contribution.files.push_back(file);
-  }
-  return contribution;
-}
+// Name and digest of each.
+using Entries = std::vector<std::tuple<std::string, EntryDigest>>;
 
 ManifestFile write_image(const SavePlace& place, const SaveJob& job, const std::string& name,
                          FileImage& image) {
   return write_generation_file(*place.files, place.run_folder, job.iteration, name, image);
 }
 
-// "model/l1.weight" as the first rank of the set has it and as `texts` of another has not.
-std::string first_difference(const std::string& first, const std::string& other) {
-  std::istringstream left(first);
-  std::istringstream right(other);
-  std::string a;
-  std::string b;
-  while (std::getline(left, a) && std::getline(right, b)) {
-    if (a != b) return a.substr(0, a.rfind(' '));
-  }
-  return "their number";
+// "model/l1.weight", which `other` has not as `first` has it.
+std::string first_difference(const Entries& first, const Entries& other) {
+  const auto [a, b] = std::ranges::mismatch(first, other);
+  return a == first.end() || b == other.end() ? "their number" : std::get<std::string>(*a);
 }
 
 // All ranks of a set must have the same: what only one of them writes has to stand for all.
@@ -75,11 +58,9 @@ void expect_equal_sets(Communicator& communicator, const SavePlace& place, const
   if (are_equal) return;
   const FileIndex& index =
       place.set_leader == communicator.rank() ? job.set_image.index() : job.set_index;
-  std::string lines;
-  for (const FileEntry& entry : index.entries) {
-    lines += entry.name + ' ' + to_hex(entry.digest) + '\n';
-  }
-  const std::vector<std::string> all = communicator.allgather_obj(lines);
+  Entries own;
+  for (const FileEntry& entry : index.entries) own.emplace_back(entry.name, entry.digest);
+  const std::vector<Entries> all = communicator.allgather_obj(own);
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     const auto leader = static_cast<std::size_t>(leader_of[rank]);
     if (all[rank] != all[leader]) {
@@ -99,9 +80,9 @@ Contribution write_own_files(const SavePlace& place, SaveJob& job, int rank) {
   own.set = place.set;
   if (place.set_leader == rank) {
     own.files.push_back(write_image(place, job, set_file_name(place.set), job.set_image));
-    own.set_digest = to_hex(file_digest(job.set_image.index()));
+    own.set_digest = file_digest(job.set_image.index());
   } else {
-    own.set_digest = to_hex(file_digest(job.set_index));
+    own.set_digest = file_digest(job.set_index);
   }
   if (job.has_rank_image) {
     own.files.push_back(write_image(place, job, rank_file_name(rank), job.rank_image));
@@ -135,10 +116,7 @@ void write_and_publish(Communicator& communicator, const SavePlace& place, SaveJ
   Contribution own;
   agree_on_success(communicator, what,
                    error_of([&] { own = write_own_files(place, job, communicator.rank()); }));
-  std::vector<Contribution> ranks;
-  for (const std::string& text : communicator.allgather_obj(print(own))) {
-    ranks.push_back(parse(text));
-  }
+  const std::vector<Contribution> ranks = communicator.allgather_obj(own);
   expect_equal_sets(communicator, place, job, ranks, what);
   agree_on_success(communicator, what, error_of([&] {
                      if (is_leader) {

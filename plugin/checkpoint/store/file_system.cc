@@ -12,11 +12,18 @@
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
+#include <functional>
 #include <vector>
 
 #include "base/log.h"
 
-namespace chainmail::internal {
+namespace chainmail {
+
+CheckpointError::CheckpointError(const std::string& message)
+    : Error(ErrorCode::kCheckpoint, message) {}
+CheckpointError::~CheckpointError() = default;
+
+namespace internal {
 
 namespace {
 
@@ -85,31 +92,22 @@ class PosixFileSystem final : public FileSystem {
   }
 };
 
-struct OpenFile {
-  UniqueFd file;
-  std::uint64_t bytes;
-};
-
-OpenFile open_to_read(const std::string& path) {
+// A whole file, unless `check` throws about its length.
+std::string read_file(const std::string& path, const std::function<void(std::uint64_t)>& check) {
   // A pipe put there must not make the open wait.
-  UniqueFd file(::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
   struct stat status {};
   if (!file.is_open() || ::fstat(file.get(), &status) != 0) {
-    const SystemError error = system_error(path + ": cannot be opened");
-    throw CheckpointError(error.what());
+    throw CheckpointError(system_error(path + ": cannot be opened").what());
   }
   if (!S_ISREG(status.st_mode)) throw CheckpointError(path + ": is no regular file");
-  return {std::move(file), static_cast<std::uint64_t>(status.st_size)};
-}
-
-std::string read_all(const OpenFile& open, const std::string& path) {
-  std::string bytes(static_cast<std::size_t>(open.bytes), '\0');
+  check(static_cast<std::uint64_t>(status.st_size));
+  std::string bytes(static_cast<std::size_t>(status.st_size), '\0');
   for (std::size_t done = 0; done < bytes.size();) {
     const ssize_t got =
-        ::read(open.file.get(), bytes.data() + done, std::min(bytes.size() - done, kChunkBytes));
+        ::read(file.get(), bytes.data() + done, std::min(bytes.size() - done, kChunkBytes));
     if (got < 0 && errno != EINTR) {
-      const SystemError error = system_error(path + ": cannot be read");
-      throw CheckpointError(error.what());
+      throw CheckpointError(system_error(path + ": cannot be read").what());
     }
     if (got == 0) throw CheckpointError(path + ": became shorter while it was read");
     done += static_cast<std::size_t>(std::max<ssize_t>(got, 0));
@@ -147,21 +145,20 @@ void make_folders(FileSystem& files, const std::string& path) {
 }
 
 std::string read_whole_file(const std::string& path, std::uint64_t expected_bytes) {
-  const OpenFile open = open_to_read(path);
-  if (open.bytes != expected_bytes) {
-    throw CheckpointError(path + ": has " + std::to_string(open.bytes) + " bytes instead of " +
+  return read_file(path, [&](std::uint64_t bytes) {
+    if (bytes == expected_bytes) return;
+    throw CheckpointError(path + ": has " + std::to_string(bytes) + " bytes instead of " +
                           std::to_string(expected_bytes));
-  }
-  return read_all(open, path);
+  });
 }
 
 std::string read_small_file(const std::string& path, std::uint64_t limit_bytes) {
-  const OpenFile open = open_to_read(path);
-  if (open.bytes > limit_bytes) {
-    throw CheckpointError(path + ": has " + std::to_string(open.bytes) + " bytes, at most " +
+  return read_file(path, [&](std::uint64_t bytes) {
+    if (bytes <= limit_bytes) return;
+    throw CheckpointError(path + ": has " + std::to_string(bytes) + " bytes, at most " +
                           std::to_string(limit_bytes) + " are expected");
-  }
-  return read_all(open, path);
+  });
 }
 
-}  // namespace chainmail::internal
+}  // namespace internal
+}  // namespace chainmail

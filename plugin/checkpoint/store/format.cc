@@ -6,6 +6,7 @@
 #include <chainmail/checkpoint_error.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstring>
 #include <limits>
@@ -28,6 +29,10 @@ constexpr std::uint64_t kAlignment = 64;
 constexpr std::uint32_t kMaxNameBytes = 4096;
 constexpr std::uint32_t kMaxDimensions = 64;
 
+// Of each EntryType, in the order of their numbers.
+constexpr std::array<std::size_t, 13> kElementBytes = {1, 1, 1, 2, 4, 8, 1, 2, 2, 4, 8, 8, 16};
+static_assert(kElementBytes.size() == static_cast<std::size_t>(EntryType::kComplex128) + 1);
+
 struct Head {
   char magic[8];
   std::uint32_t version;
@@ -47,23 +52,6 @@ std::uint64_t padded(std::uint64_t bytes) {
 [[noreturn]] void fail(const std::string& path, const std::string& problem) {
   throw CheckpointError(path + ": " + problem);
 }
-
-// Appends numbers as they lie in memory.
-class Writer {
- public:
-  explicit Writer(std::vector<std::byte>& bytes) : bytes_(bytes) {}
-  template <typename T>
-  void number(T value) {
-    raw(&value, sizeof value);
-  }
-  void raw(const void* data, std::size_t size) {
-    const auto* const begin = static_cast<const std::byte*>(data);
-    bytes_.insert(bytes_.end(), begin, begin + size);
-  }
-
- private:
-  std::vector<std::byte>& bytes_;
-};
 
 // Takes numbers off the front, none that is not there.
 class Reader {
@@ -142,7 +130,7 @@ FileEntry parse_entry(Reader& reader, const std::string& path) {
   entry.name.assign(reinterpret_cast<const char*>(name.data()), name.size());
   const auto type = reader.number<std::uint32_t>();
   const auto dimensions = reader.number<std::uint32_t>();
-  if (type > static_cast<std::uint32_t>(EntryType::kComplex128) || dimensions > kMaxDimensions) {
+  if (type >= kElementBytes.size() || dimensions > kMaxDimensions) {
     fail(path, "index: '" + entry.name + "' has an unknown type or too many dimensions");
   }
   entry.type = static_cast<EntryType>(type);
@@ -186,27 +174,7 @@ std::uint64_t check_place(std::span<const std::byte> file, std::uint64_t end,
 }  // namespace
 
 std::size_t element_bytes(EntryType type) noexcept {
-  switch (type) {
-    case EntryType::kBytes:
-    case EntryType::kUInt8:
-    case EntryType::kInt8:
-    case EntryType::kBool:
-      return 1;
-    case EntryType::kInt16:
-    case EntryType::kFloat16:
-    case EntryType::kBFloat16:
-      return 2;
-    case EntryType::kInt32:
-    case EntryType::kFloat32:
-      return 4;
-    case EntryType::kInt64:
-    case EntryType::kFloat64:
-    case EntryType::kComplex64:
-      return 8;
-    case EntryType::kComplex128:
-      return 16;
-  }
-  return 1;
+  return kElementBytes.at(static_cast<std::size_t>(type));
 }
 
 EntryDigest entry_digest(std::span<const std::byte> bytes) noexcept {
@@ -256,16 +224,20 @@ void lay_out(FileIndex& index) {
 std::vector<std::byte> encode_index(const FileIndex& index) {
   std::vector<std::byte> bytes(kHeadBytes);
   bytes.reserve(static_cast<std::size_t>(index.data_offset));
-  Writer writer(bytes);
+  const auto raw = [&](const void* data, std::size_t size) {
+    const auto* const begin = static_cast<const std::byte*>(data);
+    bytes.insert(bytes.end(), begin, begin + size);
+  };
+  const auto number = [&](const auto& value) { raw(&value, sizeof value); };  // as memory has it
   for (const FileEntry& entry : index.entries) {
-    writer.number(static_cast<std::uint32_t>(entry.name.size()));
-    writer.raw(entry.name.data(), entry.name.size());
-    writer.number(static_cast<std::uint32_t>(entry.type));
-    writer.number(static_cast<std::uint32_t>(entry.shape.size()));
-    writer.raw(entry.shape.data(), entry.shape.size() * sizeof(std::uint64_t));
-    writer.number(entry.offset);
-    writer.number(entry.bytes);
-    writer.number(entry.digest);
+    number(static_cast<std::uint32_t>(entry.name.size()));
+    raw(entry.name.data(), entry.name.size());
+    number(static_cast<std::uint32_t>(entry.type));
+    number(static_cast<std::uint32_t>(entry.shape.size()));
+    raw(entry.shape.data(), entry.shape.size() * sizeof(std::uint64_t));
+    number(entry.offset);
+    number(entry.bytes);
+    number(entry.digest);
   }
   Head head{};
   std::memcpy(head.magic, kMagic, sizeof kMagic);

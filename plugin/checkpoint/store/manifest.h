@@ -19,6 +19,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <vector>
 
 #include "plugin/checkpoint/store/format.h"
@@ -30,6 +31,11 @@ struct ManifestFile {
   std::uint64_t bytes = 0;
   EntryDigest digest = {};
   bool is_here = true;  ///< in this folder, not only in one of another node
+
+  static constexpr char kObjectName[] = "file of a manifest";
+  static auto fields(auto& self) {
+    return std::tie(self.name, self.bytes, self.digest, self.is_here);
+  }
 };
 
 struct Manifest {
@@ -38,6 +44,11 @@ struct Manifest {
   int world_size = 0;
   int set_count = 0;                     ///< replica sets, a file each
   std::vector<ManifestFile> files = {};  ///< of all folders
+
+  static constexpr char kObjectName[] = "manifest";
+  static auto fields(auto& self) {
+    return std::tie(self.iteration, self.id, self.world_size, self.set_count, self.files);
+  }
 };
 
 inline constexpr char kManifestName[] = "manifest";
