@@ -34,15 +34,9 @@ void PeerLink::post(Send& send) {
   outgoing.send = &send;
   outgoing.is_ready = send.bytes <= kEagerBytes && !(is_transfer && is_held_back_);
   if (!outgoing.is_ready) {
-    const auto ready = std::find_if(ready_.begin(), ready_.end(),
-                                    [&](const FrameHead& head) { return head.tag == send.tag; });
+    const auto ready = std::ranges::find(ready_, send.tag, &FrameHead::tag);
     if (ready != ready_.end()) {
-      if (!headers_agree(send.tag, send.header, ready->header)) {
-        throw mismatch_error(self_, send.header, peer_, ready->header);
-      }
-      if (ready->message_bytes != send.bytes) {
-        throw length_error(peer_, ready->message_bytes, self_, send.bytes, send.header);
-      }
+      check(send, *ready);
       ready_.erase(ready);
       outgoing.is_ready = true;
     }
@@ -69,9 +63,7 @@ void PeerLink::post(Receive& receive) {
 }
 
 bool PeerLink::take_offer(const Receive& receive) {
-  const auto offer = std::find_if(offers_.begin(), offers_.end(), [&](const FrameHead& candidate) {
-    return candidate.tag == receive.tag;
-  });
+  const auto offer = std::ranges::find(offers_, receive.tag, &FrameHead::tag);
   if (offer == offers_.end()) return false;
   check(receive, offer->header, offer->message_bytes);
   offers_.erase(offer);
@@ -82,9 +74,8 @@ bool PeerLink::has_message(std::uint64_t tag) const noexcept {
   const auto is_early = [tag](const Early& early) {
     return early.tag == tag && early.receive == nullptr;
   };
-  const auto is_offer = [tag](const FrameHead& offer) { return offer.tag == tag; };
-  return std::any_of(early_.begin(), early_.end(), is_early) ||
-         std::any_of(offers_.begin(), offers_.end(), is_offer);
+  return std::ranges::any_of(early_, is_early) ||
+         std::ranges::find(offers_, tag, &FrameHead::tag) != offers_.end();
 }
 
 void PeerLink::inquire(const Transfer& transfer) { push_control(FrameType::kInquiry, transfer); }
@@ -128,8 +119,7 @@ void PeerLink::end_with(FrameType type, std::string body) {
 bool PeerLink::has_output() const noexcept {
   if (!controls_.empty()) return true;
   if (is_ending_) return false;
-  return std::any_of(sends_.begin(), sends_.end(),
-                     [](const Outgoing& outgoing) { return outgoing.is_ready; });
+  return std::ranges::any_of(sends_, &Outgoing::is_ready);
 }
 
 const Transfer* PeerLink::pending() const noexcept {
@@ -157,6 +147,15 @@ void PeerLink::check(const Receive& receive, const MessageHeader& theirs,
   }
   if (receive.bytes != their_bytes) {
     throw length_error(self_, receive.bytes, peer_, their_bytes, theirs);
+  }
+}
+
+void PeerLink::check(const Send& send, const FrameHead& ready) const {
+  if (!headers_agree(send.tag, send.header, ready.header)) {
+    throw mismatch_error(self_, send.header, peer_, ready.header);
+  }
+  if (ready.message_bytes != send.bytes) {
+    throw length_error(peer_, ready.message_bytes, self_, send.bytes, send.header);
   }
 }
 

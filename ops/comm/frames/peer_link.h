@@ -81,6 +81,7 @@ class PeerLink final : public FrameHandler {
 
   void check(std::uint64_t tag, const MessageHeader& theirs);
   void check(const Receive& receive, const MessageHeader& theirs, std::size_t their_bytes) const;
+  void check(const Send& send, const FrameHead& ready) const;
   void on_inquiry(const FrameHead& head);
   void answer(const FrameHead& inquiry);
   void on_progress(const FrameHead& head);

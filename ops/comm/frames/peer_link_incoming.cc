@@ -49,8 +49,7 @@ std::optional<std::byte*> PeerLink::on_head(const FrameHead& head) {
 }
 
 std::optional<std::byte*> PeerLink::begin_message(const FrameHead& head) {
-  const auto match = std::find_if(receives_.begin(), receives_.end(),
-                                  [&](const Receive* receive) { return receive->tag == head.tag; });
+  const auto match = std::ranges::find(receives_, head.tag, &Receive::tag);
   std::byte* start = nullptr;
   if (match != receives_.end()) {
     check(**match, head.header, head.message_bytes);
@@ -105,20 +104,16 @@ void PeerLink::on_frame(const FrameHead& head) {
       has_left_ = true;
       return;
     case FrameType::kInquiry:
-      on_inquiry(head);
-      return;
+      return on_inquiry(head);
     case FrameType::kReady:
-      on_ready(head);
-      return;
+      return on_ready(head);
     case FrameType::kOffer:
-      on_offer(head);
-      return;
+      return on_offer(head);
     case FrameType::kHold:
       is_held_back_ = true;
       return;
     case FrameType::kProgress:
-      on_progress(head);
-      return;
+      return on_progress(head);
     case FrameType::kData:
       break;
   }
@@ -194,12 +189,7 @@ void PeerLink::on_ready(const FrameHead& head) {
   check(head.tag, head.header);
   for (Outgoing& outgoing : sends_) {
     if (outgoing.send->tag != head.tag || outgoing.is_ready) continue;
-    if (!headers_agree(head.tag, outgoing.send->header, head.header)) {
-      throw mismatch_error(self_, outgoing.send->header, peer_, head.header);
-    }
-    if (outgoing.send->bytes != head.message_bytes) {
-      throw length_error(peer_, head.message_bytes, self_, outgoing.send->bytes, head.header);
-    }
+    check(*outgoing.send, head);
     outgoing.is_ready = true;
     return;
   }
@@ -208,8 +198,7 @@ void PeerLink::on_ready(const FrameHead& head) {
 }
 
 void PeerLink::on_offer(const FrameHead& head) {
-  const auto match = std::find_if(receives_.begin(), receives_.end(),
-                                  [&](const Receive* receive) { return receive->tag == head.tag; });
+  const auto match = std::ranges::find(receives_, head.tag, &Receive::tag);
   if (match == receives_.end()) {
     if (offers_.size() >= kMaxOffers) {
       throw StreamError("offers more than " + std::to_string(kMaxOffers) +

@@ -31,7 +31,7 @@ MpiTransport::~MpiTransport() {
     end(FrameType::kGoodbye, {}, kGoodbyeTime);
   } catch (const std::exception& error) {
     internal::log_line(internal::LogLevel::kWarning,
-                       "closing group " + options_.group + ": " + error.what());
+                       "closing group " + group_ + ": " + error.what());
   }
   drop_all();
 }
@@ -52,7 +52,7 @@ bool MpiTransport::pump() noexcept {
       last.address.reset();  // nobody is left to be told
       continue;
     }
-    is_busy = is_busy || !last.sending.empty() || last.link->has_output();
+    is_busy = is_busy || !last.sending.empty() || link(rank).has_output();
   }
   return is_busy;
 }
@@ -71,12 +71,13 @@ void MpiTransport::end(FrameType last, const std::string& body, milliseconds tim
 
 void MpiTransport::drop_all() noexcept {
   int senders = 0;
-  for (Peer& dropped : peers_) {
+  for (const int rank : linked_) {
+    Peer& dropped = peer(rank);
     for (SentBuffer& each : dropped.sending) world_->abandon(std::move(each.buffer));
-    if (dropped.address && !dropped.link->has_left()) ++senders;
+    if (dropped.address && !link(rank).has_left()) ++senders;
     dropped = Peer{};
   }
-  linked_.clear();
+  drop_links();
   if (!inbox_) return;
   const int tag = inbox_->tag();
   inbox_.reset();
@@ -90,7 +91,7 @@ void MpiTransport::fail(const std::exception_ptr& error) noexcept {
     if (size() > 1) rendezvous_->set(failure_key(), body);
     end(FrameType::kAbort, body, kAbortTime);
   } catch (const std::exception& problem) {
-    internal::log_line(internal::LogLevel::kWarning, "group " + options_.group +
+    internal::log_line(internal::LogLevel::kWarning, "group " + group_ +
                                                          " has failed, and its peers cannot be "
                                                          "told: " +
                                                          problem.what());

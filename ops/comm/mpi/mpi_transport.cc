@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "base/error.h"
-#include "ops/core/error_text.h"
 
 namespace chainmail::ops {
 namespace {
@@ -20,8 +19,6 @@ using std::chrono::milliseconds;
 // To one peer at once: enough to keep the network busy while the next frame is copied.
 constexpr std::size_t kMaxSending = 4;
 constexpr milliseconds kLookUpPause{2};
-// Shorter than the time between two inquiries about one transfer.
-constexpr milliseconds kFailureCheckPause{50};
 // A look takes a few microseconds: at the longest pause, one percent of a core.
 constexpr microseconds kShortestPause{10};
 constexpr int kLongestPauseShift = 6;
@@ -34,72 +31,43 @@ std::string process_of(int process, int size) {
 
 MpiTransport::MpiTransport(std::shared_ptr<MpiWorld> world, std::shared_ptr<Rendezvous> rendezvous,
                            MpiOptions options)
-    : options_(std::move(options)),
+    : FramedTransport(options, "mpi", std::move(rendezvous)),
+      group_(std::move(options.group)),
       world_(std::move(world)),
-      rendezvous_(std::move(rendezvous)),
       missing_ranks_(rendezvous_.get()),
-      peers_(options_.names.size()),
-      next_look_up_(Deadline::after(milliseconds{0})),
-      next_failure_check_(Deadline::after(milliseconds{0})) {
-  if (options_.rank < 0 || options_.rank >= size()) {
-    throw InvalidArgument("rank " + std::to_string(options_.rank) + " of " +
-                          std::to_string(size()) + " names in group " + options_.group);
-  }
+      peers_(names_.size()),
+      next_look_up_(Deadline::after(milliseconds{0})) {
   inbox_.emplace(world_);
   if (size() == 1) return;
-  rendezvous_->set(key_prefix() + std::to_string(rank()),
-                   std::to_string(world_->api().rank()) + " " +
-                       std::to_string(world_->api().size()) + " " + std::to_string(inbox_->tag()));
-}
-
-// Groups of another generation have other keys, in case the store outlives them.
-std::string MpiTransport::key_prefix() const {
-  return options_.group + "/mpi/" + std::to_string(options_.generation) + "/";
-}
-
-PeerLink& MpiTransport::link(int rank) {
-  Peer& peer = peers_.at(static_cast<std::size_t>(rank));
-  if (!peer.link) {
-    peer.link =
-        std::make_unique<PeerLink>(name(options_.rank), name(rank), log_, counters_, tracker());
-    linked_.push_back(rank);
-  }
-  return *peer.link;
-}
-
-void MpiTransport::begin(std::uint64_t position, const MessageHeader& header) {
-  log_.add(position, header);
-  for (const int rank : linked_) link(rank).begin(position);
+  rendezvous_->set(key_of(rank()), std::to_string(world_->api().rank()) + " " +
+                                       std::to_string(world_->api().size()) + " " +
+                                       std::to_string(inbox_->tag()));
 }
 
 void MpiTransport::post(Send& send) {
   // Between two ranks a short send may end before its receiver has come, see Group.
   if (Tag::is_point_to_point(send.tag) && send.bytes <= kEagerBytes) {
-    link(send.peer).post(send);
-  } else {
-    HeldSend& held = peer(send.peer).held.emplace_back();
-    held.original = &send;
-    held.copy.peer = send.peer;
-    held.copy.tag = send.tag;
-    held.copy.header = send.header;
-    held.copy.bytes = send.bytes;
-    held.copy.data = send.data;
-    link(send.peer).post(held.copy);
+    return FramedTransport::post(send);
   }
-  throw_if_needed(send.peer);
-  send_to(send.peer);
+  HeldSend& held = peer(send.peer).held.emplace_back();
+  held.original = &send;
+  held.copy.peer = send.peer;
+  held.copy.tag = send.tag;
+  held.copy.header = send.header;
+  held.copy.bytes = send.bytes;
+  held.copy.data = send.data;
+  FramedTransport::post(held.copy);
 }
 
-void MpiTransport::post(Receive& receive) {
-  link(receive.peer).post(receive);
-  throw_if_needed(receive.peer);
-  send_to(receive.peer);
+void MpiTransport::go_on(int peer) {
+  throw_if_needed(peer);
+  send_to(peer);
 }
 
 void MpiTransport::inquire(const Transfer& transfer) {
   check_reported_failure();
   // What MPI has been given may end after its receiver has left, but soon.
-  if (!peer(transfer.peer).closed.empty()) throw gone(transfer);
+  if (!closed(transfer.peer).empty()) throw gone(transfer);
   look_up(transfer.peer);
   const auto end =
       peer(transfer.peer).address ? std::nullopt : missing_ranks_.end_of(transfer.peer);
@@ -107,48 +75,22 @@ void MpiTransport::inquire(const Transfer& transfer) {
   if (peer(transfer.peer).address) link(transfer.peer).inquire(transfer);
 }
 
-bool MpiTransport::has_message(int peer, std::uint64_t tag) const {
-  const auto& link = peers_.at(static_cast<std::size_t>(peer)).link;
-  return link != nullptr && link->has_message(tag);
-}
-
 PeerState MpiTransport::state(int peer) const {
-  const Peer& known = peers_.at(static_cast<std::size_t>(peer));
-  if (known.link != nullptr && known.link->has_left()) return PeerState::kLeft;
-  if (!known.closed.empty()) return PeerState::kLost;
-  return known.address ? PeerState::kConnected : PeerState::kUnknown;
-}
-
-// A rank that gives up before everybody knows it leaves its reason at the rendezvous. One look
-// serves all transfers of a round: each is a round trip to the store.
-void MpiTransport::check_reported_failure() {
-  if (!next_failure_check_.has_passed()) return;
-  const auto text = rendezvous_->try_get(failure_key());
-  if (text) std::rethrow_exception(decode_error(*text));
-  next_failure_check_ = Deadline::after(kFailureCheckPause);
+  const PeerLink* link = find_link(peer);
+  if (link != nullptr && link->has_left()) return PeerState::kLeft;
+  if (!closed(peer).empty()) return PeerState::kLost;
+  return peers_[static_cast<std::size_t>(peer)].address ? PeerState::kConnected
+                                                        : PeerState::kUnknown;
 }
 
 void MpiTransport::close(int rank, const std::string& reason) {
-  peer(rank).closed = reason;
+  closed(rank) = reason;
   throw_if_needed(rank);
-}
-
-void MpiTransport::throw_if_needed(int rank) {
-  if (peer(rank).closed.empty()) return;
-  const Transfer* pending = link(rank).pending();
-  if (pending != nullptr) throw gone(*pending);
-}
-
-PeerError MpiTransport::gone(const Transfer& transfer) {
-  const PeerName& who = name(transfer.peer);
-  return PeerError(
-      who.describe() + " " + peer(transfer.peer).closed + " during " + transfer.header.describe(),
-      who.rank);
 }
 
 void MpiTransport::look_up(int rank) {
   if (peer(rank).address) return;
-  const auto text = rendezvous_->try_get(key_prefix() + std::to_string(rank));
+  const auto text = rendezvous_->try_get(key_of(rank));
   if (!text) return;
   Address address;
   int world_size = 0;
@@ -183,8 +125,8 @@ bool MpiTransport::take(const MpiBuffer& buffer) {
   FrameHead head;
   if (!buffer.read(sender, head) || sender.rank < 0 || sender.rank >= size() ||
       sender.rank == rank()) {
-    throw PeerError("group " + options_.group + ": an MPI message of " +
-                    std::to_string(buffer.size) + " bytes is damaged");
+    throw PeerError("group " + group_ + ": an MPI message of " + std::to_string(buffer.size) +
+                    " bytes is damaged");
   }
   PeerLink& from = link(sender.rank);
   if (!peer(sender.rank).address) look_up(sender.rank);  // published before it sent
@@ -197,9 +139,7 @@ bool MpiTransport::take(const MpiBuffer& buffer) {
     close(sender.rank, error.what());
     return true;
   }
-  if (from.has_left() && peer(sender.rank).closed.empty()) {
-    close(sender.rank, "has finished and left");
-  }
+  if (from.has_left() && closed(sender.rank).empty()) close(sender.rank, "has finished and left");
   return true;
 }
 
@@ -222,14 +162,15 @@ bool MpiTransport::collect_sent(Peer& to) {
 
 bool MpiTransport::send_to(int rank) {
   Peer& to = peer(rank);
+  PeerLink& output = link(rank);
   MpiApi& api = world_->api();
   bool has_moved = collect_sent(to);
   if (!to.address) return has_moved;
-  while (to.sending.size() < kMaxSending && to.link->has_output()) {
-    const auto frame = to.link->next_frame();
+  while (to.sending.size() < kMaxSending && output.has_output()) {
+    const auto frame = output.next_frame();
     if (!frame) break;
     auto buffer = world_->take_buffer();
-    buffer->write({options_.rank, inbox_->tag()}, frame->head, frame->payload);
+    buffer->write({rank_, inbox_->tag()}, frame->head, frame->payload);
     const MpiCode code = api.send(buffer->bytes.get(), static_cast<int>(buffer->size),
                                   to.address->process, to.address->inbox, buffer->request);
     if (code != kMpiSuccess && code != kMpiClosed) {
@@ -238,7 +179,7 @@ bool MpiTransport::send_to(int rank) {
       return true;
     }
     check_mpi(api, code, "MPI_Isend");
-    to.link->frame_sent(frame->head);
+    output.frame_sent(frame->head);
     for (const HeldSend& held : to.held) {
       held.original->moved_bytes = held.copy.moved_bytes;
       held.original->moves = held.copy.moves;

@@ -54,8 +54,6 @@ bool MpiBuffer::read(MpiSender& sender, FrameHead& head) const noexcept {
   return true;
 }
 
-MpiWorld::MpiWorld(std::shared_ptr<MpiApi> api) : api_(std::move(api)) {}
-
 int MpiWorld::open_inbox() {
   const std::lock_guard lock(mutex_);
   if (next_inbox_ >= api_->max_tag()) {

@@ -13,6 +13,7 @@
 #include <list>
 #include <memory>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "base/deadline.h"
@@ -46,7 +47,7 @@ struct MpiBuffer {
 
 class MpiWorld {
  public:
-  explicit MpiWorld(std::shared_ptr<MpiApi> api);
+  explicit MpiWorld(std::shared_ptr<MpiApi> api) : api_(std::move(api)) {}
   MpiWorld(const MpiWorld&) = delete;
   MpiWorld& operator=(const MpiWorld&) = delete;
 

@@ -118,8 +118,7 @@ void ShmComm::gather_in_steps(Method method, Parts parts, std::uint64_t digest,
       return parts[r].subspan(begin, cut(parts[r].size(), s + 1, steps) - begin);
     };
     copy_bytes(sync_.segment().staging(rank(), step), piece(self).data(), piece(self).size());
-    finish_step(method, digest, step, s == 0, context);
-    wait_step(step, s == 0, context);
+    meet(method, digest, step, s == 0, context);
     for (std::size_t r = 0; r < ranks; ++r) {
       if (r == self) continue;
       copy_bytes(piece(r).data(), sync_.segment().staging(static_cast<int>(r), step),
@@ -163,8 +162,8 @@ void ShmComm::all_to_all(ConstParts send, Parts receive, const OpContext& contex
       copy_bytes(segment.staging(rank(), step) + traffic.offset(self, to, s, steps),
                  send[to].data() + cut(row[to], s, steps), traffic.piece(self, to, s, steps));
     }
-    sync_.publish_staged(step);
-    sync_.wait_for_staged(step, context);
+    sync_.publish(&RankArea::staged, step);
+    sync_.wait_for_counter(&RankArea::staged, step, context);
     for (std::size_t from = 0; from < ranks; ++from) {
       if (from == self) continue;
       copy_bytes(

@@ -129,8 +129,8 @@ bool ShmComm::reduce_in_place(const Target& target, const Location& location, st
     for (std::byte*& part : parts_) part += length * size;
     for (const std::byte*& source : sources_) source += length * size;
   }
-  sync_.publish_reduced(step);
-  sync_.wait_for_reduced(step, context);
+  sync_.publish(&RankArea::reduced, step);
+  sync_.wait_for_counter(&RankArea::reduced, step, context);
   return true;
 }
 

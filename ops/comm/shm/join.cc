@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <chrono>
 #include <optional>
+#include <string_view>
 
 #include "base/error.h"
 #include "base/threads/poll_until.h"
@@ -70,7 +71,8 @@ std::string wait_for_key(Rendezvous& rendezvous, const std::string& key,
   return *std::move(value);
 }
 
-// Fields separated by a character that no path, number or message line holds.
+// In place of an offer: this, a code and a message, separated by what no number or message holds.
+constexpr std::string_view kFailed = "failed\n";
 constexpr char kSeparator = '\n';
 
 Segment find_or_create(const ShmCommOptions& options, Rendezvous& rendezvous,
@@ -79,25 +81,19 @@ Segment find_or_create(const ShmCommOptions& options, Rendezvous& rendezvous,
   const std::string key = options.key_prefix + "/shm";
   if (options.rank == 0) {
     try {
-      const std::string token = Segment::make_token();
-      Segment segment = Segment::create(layout, token);
-      rendezvous.set(key, segment.path() + kSeparator + token);
+      Segment segment = Segment::create(layout);
+      rendezvous.set(key, segment.offer());
       return segment;
     } catch (const SystemError& error) {
-      rendezvous.set(key, std::string("failed") + kSeparator + std::to_string(error.native_code()) +
-                              kSeparator + error.what());
+      rendezvous.set(key, std::string(kFailed) + std::to_string(error.native_code()) + kSeparator +
+                              error.what());
       throw;
     }
   }
   const std::string offer = wait_for_key(rendezvous, key, options, deadline, failure);
-  const std::size_t end = offer.find(kSeparator);
-  const std::string path = offer.substr(0, end);
-  const std::string rest = end == std::string::npos ? "" : offer.substr(end + 1);
-  if (path == "failed") {
-    const std::size_t split = rest.find(kSeparator);
-    throw SystemError(rest.substr(split + 1), std::atoi(rest.c_str()));
-  }
-  return Segment::attach(layout, path, rest);
+  if (!offer.starts_with(kFailed)) return Segment::attach(layout, offer);
+  const std::string rest = offer.substr(kFailed.size());
+  throw SystemError(rest.substr(rest.find(kSeparator) + 1), std::atoi(rest.c_str()));
 }
 
 }  // namespace

@@ -151,20 +151,20 @@ void ShmComm::reduce_in_steps(const Target& target, std::byte* data, std::size_t
     const Slice own = share(all.length(), size, self, ranks);
     std::byte* chunk_data = data + all.begin * size;
     const std::byte* result = sync_.segment().staging(rank(), step);
-    if (s > 0) sync_.wait_for_staged(step, context);
+    if (s > 0) sync_.wait_for_counter(&RankArea::staged, step, context);
     find_parts(chunk_data + own.begin * size, own.begin * size, step);
     const std::span<std::byte* const> all_parts = parts_;
     ops::reduce(target.root < 0 ? all_parts : all_parts.subspan(root_index, 1), sources_,
                 own.length(), reduction.dtype, reduction.op, reduction.scale);
-    sync_.publish_reduced(step);
+    sync_.publish(&RankArea::reduced, step);
     // The next chunk goes out before the wait, so that the others have work meanwhile.
     const std::uint64_t next = s + 1 < steps ? sync_.next_step() : step;
     if (s + 1 < steps) {
       stage(s + 1, next);
-      sync_.publish_staged(next);
+      sync_.publish(&RankArea::staged, next);
     }
     if (wants_result(target)) {
-      sync_.wait_for_reduced(step, context);
+      sync_.wait_for_counter(&RankArea::reduced, step, context);
       ops::copy_memory(chunk_data, result, own.begin * size);
       ops::copy_memory(chunk_data + own.end * size, result + own.end * size,
                        (all.length() - own.end) * size);
@@ -186,8 +186,8 @@ void ShmComm::begin_steps(const Target& target, std::uint64_t step, bool has_ent
     is_published = agree_on_place() == Agreement::kNoneShared;
   }
   if (!is_published) {
-    sync_.publish_staged(step);
-    sync_.wait_for_staged(step, context);
+    sync_.publish(&RankArea::staged, step);
+    sync_.wait_for_counter(&RankArea::staged, step, context);
   }
 }
 
@@ -215,8 +215,7 @@ void ShmComm::reduce_scatter(ConstParts input, std::byte* output, const Reductio
       }
       offset += slice.length() * size;
     }
-    finish_step(Method::kReduceScatter, bytes, step, s == 0, context);
-    wait_step(step, s == 0, context);
+    meet(Method::kReduceScatter, bytes, step, s == 0, context);
     const Slice own = part(0, input[self].size() / size, s, steps);
     find_sources(input[self].data() + own.begin * size, own_offset, step);
     ops::reduce(output + own.begin * size, sources_, own.length(), reduction.dtype, reduction.op,
@@ -240,20 +239,14 @@ void ShmComm::find_parts(std::byte* own, std::size_t offset, std::uint64_t step)
 }
 
 // The first step of a call is published by entering, which carries the header.
-void ShmComm::finish_step(Method method, std::uint64_t digest, std::uint64_t step, bool is_first,
-                          const OpContext& context) {
+void ShmComm::meet(Method method, std::uint64_t digest, std::uint64_t step, bool is_first,
+                   const OpContext& context) {
   if (is_first) {
     sync_.enter(method, digest, nullptr, 0, context);
-  } else {
-    sync_.publish_staged(step);
-  }
-}
-
-void ShmComm::wait_step(std::uint64_t step, bool is_first, const OpContext& context) {
-  if (is_first) {
     sync_.wait_for_entries(context);
   } else {
-    sync_.wait_for_staged(step, context);
+    sync_.publish(&RankArea::staged, step);
+    sync_.wait_for_counter(&RankArea::staged, step, context);
   }
 }
 

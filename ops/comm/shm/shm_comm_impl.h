@@ -9,6 +9,7 @@
 
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -19,9 +20,25 @@
 #include "ops/comm/comm.h"
 #include "ops/comm/shm/memory/shared_buffer.h"
 #include "ops/comm/shm/shm_sync.h"
-#include "ops/comm/shm/slice.h"
 
 namespace chainmail::ops::shm {
+
+struct Slice {
+  std::size_t begin;
+  std::size_t end;
+  std::size_t length() const noexcept { return end - begin; }
+};
+
+/// Rank `index`'s share of `count` elements of `size` bytes. Slices begin on cache lines, so that
+/// two owners never write one line.
+[[nodiscard]] inline Slice share(std::size_t count, std::size_t size, std::size_t index,
+                                 std::size_t parts) {
+  constexpr std::size_t kLine = 64;
+  const std::size_t unit = kLine / size;
+  const std::size_t length = (count + parts * unit - 1) / (parts * unit) * unit;
+  const std::size_t begin = std::min(index * length, count);
+  return {begin, std::min(begin + length, count)};
+}
 
 class ShmComm final : public Comm {
  public:
@@ -92,9 +109,9 @@ class ShmComm final : public Comm {
   /// `own`.
   void find_parts(std::byte* own, std::size_t offset, std::uint64_t step);
   void find_sources(const std::byte* own, std::size_t offset, std::uint64_t step);
-  void finish_step(Method method, std::uint64_t digest, std::uint64_t step, bool is_first,
-                   const OpContext& context);
-  void wait_step(std::uint64_t step, bool is_first, const OpContext& context);
+  /// Shows what is staged, and waits until all have.
+  void meet(Method method, std::uint64_t digest, std::uint64_t step, bool is_first,
+            const OpContext& context);
 
   ShmSync sync_;
   struct Registered {

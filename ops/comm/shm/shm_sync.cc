@@ -55,14 +55,13 @@ void relax(int looks) noexcept {
 
 void ShmSync::enter(Method method, std::uint64_t digest, const std::byte* payload,
                     std::size_t bytes, const OpContext& context) {
-  if (must_stop(context)) throw_if_stopped(context);
+  if (must_stop(context.failure)) throw_if_stopped(context);
   show(method, digest, payload, bytes, context.header);
 }
 
 bool ShmSync::try_enter(Method method, std::uint64_t digest, const std::byte* payload,
                         std::size_t bytes, const MessageHeader& header) noexcept {
-  const bool has_failed = segment_.has_failed() || is_aborted_.load(std::memory_order_relaxed) ||
-                          (failure_ != nullptr && failure_->has_failed());
+  const bool has_failed = must_stop(failure_);
   if (!has_failed) show(method, digest, payload, bytes, header);
   return !has_failed;
 }
@@ -119,30 +118,16 @@ void ShmSync::wait_for_entries(const OpContext& context) {
   wait_for_all([this, &context](int rank) { return has_entered(rank, context); }, context);
 }
 
-void ShmSync::publish_staged(std::uint64_t step) noexcept {
-  segment_.area(rank_).staged.store(step, std::memory_order_release);
+void ShmSync::publish(Counter counter, std::uint64_t step) noexcept {
+  (segment_.area(rank_).*counter).store(step, std::memory_order_release);
   segment_.wake_sleepers();
 }
 
-void ShmSync::publish_reduced(std::uint64_t step) noexcept {
-  segment_.area(rank_).reduced.store(step, std::memory_order_release);
-  segment_.wake_sleepers();
-}
-
-void ShmSync::wait_for_staged(std::uint64_t step, const OpContext& context) {
-  wait_for_all(
-      [this, step](int rank) {
-        return segment_.area(rank).staged.load(std::memory_order_acquire) >= step;
-      },
-      context);
-}
-
-void ShmSync::wait_for_reduced(std::uint64_t step, const OpContext& context) {
-  wait_for_all(
-      [this, step](int rank) {
-        return segment_.area(rank).reduced.load(std::memory_order_acquire) >= step;
-      },
-      context);
+void ShmSync::wait_for_counter(Counter counter, std::uint64_t step, const OpContext& context) {
+  const auto is_there = [this, counter, step](int rank) {
+    return (segment_.area(rank).*counter).load(std::memory_order_acquire) >= step;
+  };
+  wait_for_all(is_there, context);
 }
 
 template <typename Seen>
@@ -189,7 +174,7 @@ void ShmSync::wait_long(const std::function<bool(int)>& seen, const OpContext& c
     }
     const nanoseconds left = tracker_.left(limit, now);
     if (left <= nanoseconds::zero()) time_out(seen, context);
-    segment_.sleep([&] { return all_seen() || must_stop(context); },
+    segment_.sleep([&] { return all_seen() || must_stop(context.failure); },
                    std::clamp(left, nanoseconds::zero(), longest));
   }
 }
@@ -207,9 +192,9 @@ void ShmSync::learn_progress(const std::function<bool(int)>& seen, Clock::time_p
   }
 }
 
-bool ShmSync::must_stop(const OpContext& context) const noexcept {
+bool ShmSync::must_stop(const FailureState* failure) const noexcept {
   return segment_.has_failed() || is_aborted_.load(std::memory_order_relaxed) ||
-         (context.failure != nullptr && context.failure->has_failed());
+         (failure != nullptr && failure->has_failed());
 }
 
 void ShmSync::throw_if_stopped(const OpContext& context) {

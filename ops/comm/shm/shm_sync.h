@@ -69,10 +69,10 @@ class ShmSync {
   void show_progress() noexcept;
   /// The next step of staging areas; all ranks count alike.
   std::uint64_t next_step() noexcept { return ++step_; }
-  void publish_staged(std::uint64_t step) noexcept;
-  void publish_reduced(std::uint64_t step) noexcept;
-  void wait_for_staged(std::uint64_t step, const OpContext& context);
-  void wait_for_reduced(std::uint64_t step, const OpContext& context);
+  /// RankArea::staged or reduced: what a rank has got to, and all have.
+  using Counter = std::atomic<std::uint64_t> RankArea::*;
+  void publish(Counter counter, std::uint64_t step) noexcept;
+  void wait_for_counter(Counter counter, std::uint64_t step, const OpContext& context);
 
   /// Throws the group's error if there is one.
   void throw_if_stopped(const OpContext& context);
@@ -95,7 +95,7 @@ class ShmSync {
   void wait_long(const std::function<bool(int)>& seen, const OpContext& context);
   void learn_progress(const std::function<bool(int)>& seen,
                       std::chrono::steady_clock::time_point now);
-  bool must_stop(const OpContext& context) const noexcept;
+  bool must_stop(const FailureState* failure) const noexcept;
   enum class Entry : std::uint8_t { kNone, kEqual, kDifferent };
   void show(Method method, std::uint64_t digest, const std::byte* payload, std::size_t bytes,
             const MessageHeader& header) noexcept;

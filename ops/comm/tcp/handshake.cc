@@ -35,24 +35,22 @@ constexpr std::byte kAcceptorRole{'a'};
 
 }  // namespace
 
-Handshake::Handshake(internal::UniqueFd fd, const HandshakeIdentity& identity,
-                     internal::Deadline deadline)
-    : fd_(std::move(fd)),
-      identity_(&identity),
-      is_dialer_(false),
-      step_(Step::kHello),
-      deadline_(deadline),
-      own_nonce_(internal::random_nonce()) {}
-
 Handshake::Handshake(internal::UniqueFd fd, const HandshakeIdentity& identity, int peer,
-                     internal::Deadline deadline)
+                     bool is_dialer, internal::Deadline deadline)
     : fd_(std::move(fd)),
       identity_(&identity),
       peer_(peer),
-      is_dialer_(true),
-      step_(Step::kHello),
+      is_dialer_(is_dialer),
       deadline_(deadline),
       own_nonce_(internal::random_nonce()) {}
+
+Handshake::Handshake(internal::UniqueFd fd, const HandshakeIdentity& identity,
+                     internal::Deadline deadline)
+    : Handshake(std::move(fd), identity, -1, false, deadline) {}
+
+Handshake::Handshake(internal::UniqueFd fd, const HandshakeIdentity& identity, int peer,
+                     internal::Deadline deadline)
+    : Handshake(std::move(fd), identity, peer, true, deadline) {}
 
 void Handshake::append_identity(std::byte*& out) const {
   internal::put_number(out, identity_->generation);

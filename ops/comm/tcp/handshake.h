@@ -70,6 +70,9 @@ class Handshake {
   bool has_expired() const { return deadline_.has_passed(); }
 
  private:
+  Handshake(internal::UniqueFd fd, const HandshakeIdentity& identity, int peer, bool is_dialer,
+            internal::Deadline deadline);
+
   enum class Step { kHello, kChallenge, kProof, kVerdict };
 
   bool read_exactly(std::size_t bytes);
@@ -88,10 +91,10 @@ class Handshake {
 
   internal::UniqueFd fd_;
   const HandshakeIdentity* identity_;
-  int peer_ = -1;
+  int peer_;
   Encryption peer_encryption_ = Encryption::kOff;
   bool is_dialer_;
-  Step step_;
+  Step step_ = Step::kHello;
   bool is_closed_ = false;
   internal::Deadline deadline_;
   internal::Nonce own_nonce_;

@@ -40,10 +40,10 @@ TcpTransport::~TcpTransport() {
   }
 }
 
-bool TcpTransport::is_drained(Peer& peer) noexcept {
-  if (!peer.stream) return true;
-  return !peer.stream->is_sending() && !peer.link->has_output() &&
-         internal::unacknowledged_bytes(peer.stream->fd()) == 0;
+bool TcpTransport::is_drained(int rank) noexcept {
+  const auto& stream = peer(rank).stream;
+  return !stream || (!stream->is_sending() && !find_link(rank)->has_output() &&
+                     internal::unacknowledged_bytes(stream->fd()) == 0);
 }
 
 // Sends what is left and waits until the peers' kernels have it: closing a socket with unread bytes
@@ -59,19 +59,19 @@ void TcpTransport::linger(milliseconds time, bool is_hasty) noexcept {
       Peer& last = peer(rank);
       if (!last.stream) continue;
       try {
-        last.stream->write(*last.link);
+        last.stream->write(link(rank));
       } catch (...) {
         last.stream.reset();  // nobody is left to be told
         continue;
       }
       try {
-        last.stream->read(*last.link, kReadBudget);
+        last.stream->read(link(rank), kReadBudget);
       } catch (const StreamError&) {
         last.stream.reset();
       } catch (...) {  // NOLINT(bugprone-empty-catch): this rank has ended, whatever peers say
       }
       if (last.stream) internal::acknowledge_now(last.stream->fd());  // the peer may linger, too
-      is_done = is_done && is_drained(last);
+      is_done = is_done && is_drained(rank);
       if (last.stream) left += internal::unacknowledged_bytes(last.stream->fd());
     }
     if (!is_hasty && left < std::exchange(least_left, std::min(left, least_left))) {
@@ -96,7 +96,7 @@ void TcpTransport::fail(const std::exception_ptr& error) noexcept {
                                                          problem.what());
   }
   for (Peer& peer : peers_) peer = Peer{};
-  linked_.clear();
+  drop_links();
   connector_.reset();
 }
 

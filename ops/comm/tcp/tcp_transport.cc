@@ -10,13 +10,11 @@
 #include <cerrno>
 #include <utility>
 
-#include "base/deadline.h"
 #include "base/error.h"
 #include "base/net/socket.h"
 #include "ops/comm/frames/frame.h"
 #include "ops/comm/tcp/stream/plain_stream.h"
 #include "ops/comm/tcp/stream/sealed_stream.h"
-#include "ops/core/error_text.h"
 
 namespace chainmail::ops {
 namespace {
@@ -26,8 +24,6 @@ using std::chrono::milliseconds;
 constexpr std::uint64_t kConnectorKey = 0;
 constexpr std::uint64_t kWakeKey = 1;
 constexpr std::uint64_t kFirstPeerKey = 2;
-// Shorter than the time between two inquiries about one transfer.
-constexpr milliseconds kFailureCheckPause{50};
 
 }  // namespace
 
@@ -37,15 +33,11 @@ internal::SocketAddress listen_address(const TcpOptions& options) {
 }
 
 TcpTransport::TcpTransport(std::shared_ptr<Rendezvous> rendezvous, TcpOptions options)
-    : options_(std::move(options)),
-      rendezvous_(std::move(rendezvous)),
+    : FramedTransport(options, "tcp", std::move(rendezvous)),
+      options_(std::move(options)),
       epoll_(::epoll_create1(EPOLL_CLOEXEC)),
       wake_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
-      peers_(options_.names.size()) {
-  if (options_.rank < 0 || options_.rank >= size()) {
-    throw InvalidArgument("rank " + std::to_string(options_.rank) + " of " +
-                          std::to_string(size()) + " names in group " + options_.group);
-  }
+      peers_(names_.size()) {
   if (!epoll_.is_open() || !wake_.is_open()) throw system_error("epoll_create1 or eventfd");
   epoll_event event{};
   event.events = EPOLLIN;
@@ -57,13 +49,7 @@ TcpTransport::TcpTransport(std::shared_ptr<Rendezvous> rendezvous, TcpOptions op
   connector_ = std::make_unique<Connector>(
       HandshakeIdentity{options_.secret, options_.group, options_.generation, options_.rank, size(),
                         options_.encryption},
-      options_.names, listen_address(options_), rendezvous_, key_prefix(), epoll_.get(),
-      kConnectorKey);
-}
-
-// Groups of another generation have other keys, in case the store outlives them.
-std::string TcpTransport::key_prefix() const {
-  return options_.group + "/tcp/" + std::to_string(options_.generation) + "/";
+      names_, listen_address(options_), rendezvous_, key_prefix_, epoll_.get(), kConnectorKey);
 }
 
 int TcpTransport::connection_count() const noexcept {
@@ -71,31 +57,9 @@ int TcpTransport::connection_count() const noexcept {
                                         [](const Peer& peer) { return peer.stream != nullptr; }));
 }
 
-PeerLink& TcpTransport::link(int rank) {
-  Peer& peer = peers_.at(static_cast<std::size_t>(rank));
-  if (!peer.link) {
-    peer.link =
-        std::make_unique<PeerLink>(name(options_.rank), name(rank), log_, counters_, tracker());
-    linked_.push_back(rank);
-  }
-  return *peer.link;
-}
-
-void TcpTransport::begin(std::uint64_t position, const MessageHeader& header) {
-  log_.add(position, header);
-  for (const int rank : linked_) link(rank).begin(position);
-}
-
-void TcpTransport::post(Send& send) {
-  link(send.peer).post(send);
-  want(send.peer);
-  write_to(send.peer);
-}
-
-void TcpTransport::post(Receive& receive) {
-  link(receive.peer).post(receive);
-  want(receive.peer);
-  write_to(receive.peer);
+void TcpTransport::go_on(int peer) {
+  want(peer);
+  write_to(peer);
 }
 
 void TcpTransport::inquire(const Transfer& transfer) {
@@ -119,39 +83,16 @@ void TcpTransport::look_closely(int rank) {
   if (left < std::exchange(slow.unacknowledged, left)) ++counters_.moves;
 }
 
-bool TcpTransport::has_message(int peer, std::uint64_t tag) const {
-  const auto& link = peers_.at(static_cast<std::size_t>(peer)).link;
-  return link != nullptr && link->has_message(tag);
-}
-
 PeerState TcpTransport::state(int peer) const {
-  const Peer& known = peers_.at(static_cast<std::size_t>(peer));
-  if (known.stream != nullptr) return PeerState::kConnected;
-  if (known.closed.empty()) return PeerState::kUnknown;
-  return known.link->has_left() ? PeerState::kLeft : PeerState::kLost;
-}
-
-// A rank that gives up before it is connected to everybody leaves its reason at the rendezvous.
-// One look serves all transfers of a round: each is a round trip to the store.
-void TcpTransport::check_reported_failure() {
-  if (!next_failure_check_.has_passed()) return;
-  const auto text = rendezvous_->try_get(failure_key());
-  if (text) std::rethrow_exception(decode_error(*text));
-  next_failure_check_ = internal::Deadline::after(kFailureCheckPause);
+  if (peers_.at(static_cast<std::size_t>(peer)).stream != nullptr) return PeerState::kConnected;
+  if (closed(peer).empty()) return PeerState::kUnknown;
+  const PeerLink* link = find_link(peer);
+  return link != nullptr && link->has_left() ? PeerState::kLeft : PeerState::kLost;
 }
 
 void TcpTransport::want(int rank) {
   throw_if_needed(rank);
   if (!peer(rank).stream) connector_->want(rank);
-}
-
-void TcpTransport::throw_if_needed(int rank) {
-  if (peer(rank).closed.empty()) return;
-  const Transfer* pending = link(rank).pending();
-  if (pending == nullptr) return;
-  throw PeerError(
-      name(rank).describe() + " " + peer(rank).closed + " during " + pending->header.describe(),
-      name(rank).rank);
 }
 
 bool TcpTransport::write_to(int rank) {
@@ -186,7 +127,7 @@ bool TcpTransport::read_from(int rank) {
 
 void TcpTransport::close(int rank, const std::string& reason) {
   peer(rank).stream.reset();
-  peer(rank).closed = link(rank).has_left() ? "has finished and closed the connection" : reason;
+  closed(rank) = link(rank).has_left() ? "has finished and closed the connection" : reason;
   throw_if_needed(rank);
 }
 

@@ -17,23 +17,15 @@
 #include <string>
 #include <vector>
 
-#include "base/deadline.h"
 #include "base/net/socket.h"
 #include "base/unique_fd.h"
-#include "ops/comm/call_log.h"
-#include "ops/comm/frames/peer_link.h"
+#include "ops/comm/frames/framed_transport.h"
 #include "ops/comm/tcp/connector.h"
 #include "ops/comm/tcp/stream/stream.h"
-#include "ops/comm/transport.h"
-#include "ops/core/rendezvous.h"
 
 namespace chainmail::ops {
 
-struct TcpOptions {
-  int rank = 0;
-  std::vector<PeerName> names;  ///< one per rank
-  std::string group;            ///< unique in the job; also the prefix of the keys
-  std::uint32_t generation = 0;
+struct TcpOptions : TransportMember {
   std::string secret;        ///< of the job
   std::string interface;     ///< name or address; empty: see listen_address()
   bool on_one_node = false;  ///< all ranks; host names cannot tell, cloned machines have equal ones
@@ -45,26 +37,15 @@ struct TcpOptions {
 /// are on one node, or else where other nodes reach it. Throws InvalidArgument (no such interface).
 [[nodiscard]] internal::SocketAddress listen_address(const TcpOptions& options);
 
-class TcpTransport final : public Transport {
+class TcpTransport final : public FramedTransport {
  public:
   /// Opens the listener and publishes its address; connects to nobody. Throws InvalidArgument (no
   /// such interface) and SystemError.
   TcpTransport(std::shared_ptr<Rendezvous> rendezvous, TcpOptions options);
   /// Says goodbye to peers, waiting for what was sent as long as it arrives.
   ~TcpTransport() override;
-  TcpTransport(const TcpTransport&) = delete;
-  TcpTransport& operator=(const TcpTransport&) = delete;
 
-  int rank() const noexcept override { return options_.rank; }
-  int size() const noexcept override { return static_cast<int>(options_.names.size()); }
-  const PeerName& name(int peer) const override {
-    return options_.names.at(static_cast<std::size_t>(peer));
-  }
-  void begin(std::uint64_t position, const MessageHeader& header) override;
-  void post(Send& send) override;
-  void post(Receive& receive) override;
   void inquire(const Transfer& transfer) override;
-  bool has_message(int peer, std::uint64_t tag) const override;
   /// Whoever sends connects.
   void expect_all() override {}
   PeerState state(int peer) const override;
@@ -72,26 +53,21 @@ class TcpTransport final : public Transport {
   void wait(std::chrono::microseconds timeout) override;
   void fail(const std::exception_ptr& error) noexcept override;
   void interrupt() noexcept override;
-  TransportCounters counters() const noexcept override { return counters_; }
   /// Connections that are open now.
   int connection_count() const noexcept;
 
  private:
   struct Peer {
-    std::unique_ptr<PeerLink> link;
     std::unique_ptr<TcpStream> stream;
     std::uint32_t events = 0;        ///< what epoll watches
     std::size_t unacknowledged = 0;  ///< of what was sent, when it was looked at last
-    std::string closed;              ///< why there is no stream any more
   };
 
   /// Taken from one peer before the next one's turn, and before this rank sends again.
   static constexpr std::size_t kReadBudget = std::size_t{1} << 20;
 
-  std::string key_prefix() const;
-  std::string failure_key() const { return key_prefix() + "failed"; }
-  PeerLink& link(int rank);
   Peer& peer(int rank) { return peers_[static_cast<std::size_t>(rank)]; }
+  void go_on(int peer) override;
   void want(int rank);
   bool handle_events(int count, bool& is_connector_ready);
   void attach(NewConnection connection);
@@ -100,25 +76,17 @@ class TcpTransport final : public Transport {
   void look_closely(int rank);
   void watch(int rank);
   void close(int rank, const std::string& reason);
-  void throw_if_needed(int rank);
-  void check_reported_failure();
   void linger(std::chrono::milliseconds time, bool is_hasty) noexcept;
-  bool is_drained(Peer& peer) noexcept;
+  bool is_drained(int rank) noexcept;
 
-  TcpOptions options_;
-  std::shared_ptr<Rendezvous> rendezvous_;
+  const TcpOptions options_;
   internal::UniqueFd epoll_;
   internal::UniqueFd wake_;
   std::unique_ptr<Connector> connector_;
-  CallLog log_;
-  TransportCounters counters_;
   std::vector<Peer> peers_;
-  std::vector<int> linked_;  ///< ranks that something was posted for or that have connected
   static constexpr int kMaxEvents = 32;
   std::array<epoll_event, kMaxEvents> events_{};
   int event_count_ = 0;  ///< events that wait() has found
-  internal::Deadline next_failure_check_ = internal::Deadline::after(std::chrono::milliseconds{0});
-  bool has_failed_ = false;
   std::atomic<bool> is_interrupted_{false};
 };
 

@@ -32,20 +32,15 @@ std::unique_ptr<Comm> make_shm(const CommRequest& request, const GroupOptions& o
   return create_shm_comm(shm, *rendezvous_of(request), context.deadline, context.failure);
 }
 
-TcpOptions tcp_options(const CommRequest& request, const GroupOptions& options) {
-  TcpOptions tcp;
-  tcp.rank = request.rank;
+TransportMember member_of(const CommRequest& request, const GroupOptions& options) {
+  TransportMember member;
+  member.rank = request.rank;
   for (std::size_t i = 0; i < request.ranks.size(); ++i) {
-    tcp.names.push_back({request.global_ranks[i], request.hosts[i]});
+    member.names.push_back({request.global_ranks[i], request.hosts[i]});
   }
-  tcp.group = options.name + "/" + request.name;
-  tcp.generation = options.generation;
-  tcp.secret = options.secret;
-  tcp.interface = options.interface;
-  tcp.on_one_node = request.on_one_node;
-  tcp.use_checksum = options.use_checksum;
-  tcp.encryption = options.encryption;
-  return tcp;
+  member.group = options.name + "/" + request.name;
+  member.generation = options.generation;
+  return member;
 }
 
 std::unique_ptr<Transport> make_shm_transport(const CommRequest& request,
@@ -61,48 +56,44 @@ std::unique_ptr<Transport> make_shm_transport(const CommRequest& request,
 
 std::unique_ptr<Transport> make_tcp_transport(const CommRequest& request,
                                               const GroupOptions& options) {
-  return std::make_unique<TcpTransport>(rendezvous_of(request), tcp_options(request, options));
+  TcpOptions tcp;
+  static_cast<TransportMember&>(tcp) = member_of(request, options);
+  tcp.secret = options.secret;
+  tcp.interface = options.interface;
+  tcp.on_one_node = request.on_one_node;
+  tcp.use_checksum = options.use_checksum;
+  tcp.encryption = options.encryption;
+  return std::make_unique<TcpTransport>(rendezvous_of(request), std::move(tcp));
 }
 
-std::unique_ptr<Comm> make_tcp(const CommRequest& request, const GroupOptions& options,
-                               const OpContext& context) {
-  P2pOptions p2p;
-  p2p.tracker = context.tracker;
-  return std::make_unique<P2pComm>(make_tcp_transport(request, options), p2p);
+CommFactory::MakeTransport over_mpi(std::shared_ptr<MpiWorld> world) {
+  return [world = std::move(world)](const CommRequest& request, const GroupOptions& options) {
+    return std::make_unique<MpiTransport>(world, rendezvous_of(request),
+                                          member_of(request, options));
+  };
 }
 
-std::unique_ptr<Transport> make_mpi_transport(const std::shared_ptr<MpiWorld>& world,
-                                              const CommRequest& request,
-                                              const GroupOptions& options) {
-  MpiOptions mpi;
-  mpi.rank = request.rank;
-  for (std::size_t i = 0; i < request.ranks.size(); ++i) {
-    mpi.names.push_back({request.global_ranks[i], request.hosts[i]});
-  }
-  mpi.group = options.name + "/" + request.name;
-  mpi.generation = options.generation;
-  return std::make_unique<MpiTransport>(world, rendezvous_of(request), std::move(mpi));
+CommFactory::Make comm_over(CommFactory::MakeTransport make) {
+  return [make = std::move(make)](const CommRequest& request, const GroupOptions& options,
+                                  const OpContext& context) {
+    P2pOptions p2p;
+    p2p.tracker = context.tracker;
+    return std::make_unique<P2pComm>(make(request, options), p2p);
+  };
 }
 
 }  // namespace
 
 CommFactory default_comm_factory(const GroupOptions& options, std::shared_ptr<MpiWorld> mpi) {
+  const bool has_mpi = mpi != nullptr;
   CommFactory factory;
-  factory.anywhere = make_tcp;
-  factory.transport_anywhere = make_tcp_transport;
-  factory.on_node = options.use_shared_memory ? CommFactory::Make(make_shm) : make_tcp;
-  if (options.use_shared_memory) factory.transport_on_node = make_shm_transport;
-  if (mpi != nullptr) {
-    factory.anywhere = [mpi](const CommRequest& request, const GroupOptions& given,
-                             const OpContext& context) -> std::unique_ptr<Comm> {
-      P2pOptions p2p;
-      p2p.tracker = context.tracker;
-      return std::make_unique<P2pComm>(make_mpi_transport(mpi, request, given), p2p);
-    };
-    factory.transport_anywhere = [mpi](const CommRequest& request, const GroupOptions& given) {
-      return make_mpi_transport(mpi, request, given);
-    };
-    if (!options.use_shared_memory) factory.transport_on_node = make_tcp_transport;
+  factory.transport_anywhere = has_mpi ? over_mpi(std::move(mpi)) : make_tcp_transport;
+  factory.anywhere = comm_over(factory.transport_anywhere);
+  factory.on_node = options.use_shared_memory ? make_shm : comm_over(make_tcp_transport);
+  if (options.use_shared_memory) {
+    factory.transport_on_node = make_shm_transport;
+  } else if (has_mpi) {
+    factory.transport_on_node = make_tcp_transport;
   }
   return factory;
 }

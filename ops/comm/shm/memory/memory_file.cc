@@ -4,6 +4,8 @@
 #include "ops/comm/shm/memory/memory_file.h"
 
 #include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -59,6 +61,35 @@ UniqueFd find(const std::string& path) {
 }
 
 }  // namespace
+
+void reserve(const UniqueFd& file, std::size_t begin, std::size_t bytes) {
+  int code = 0;
+  do {
+    code = ::posix_fallocate(file.get(), static_cast<off_t>(begin), static_cast<off_t>(bytes));
+  } while (code == EINTR);
+  errno = code;
+  if (code != 0) throw system_error("posix_fallocate");
+}
+
+UniqueFd make_memory_file(const char* name, std::size_t bytes, bool reserves) {
+  rlimit limit{};
+  // Beyond this limit ftruncate() would end the process by SIGXFSZ.
+  if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < bytes) {
+    errno = EFBIG;
+    throw system_error("limit on file sizes (ulimit -f)");
+  }
+  UniqueFd file(::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!file.is_open()) throw system_error("memfd_create");
+  if (reserves) {
+    reserve(file, 0, bytes);
+  } else if (::ftruncate(file.get(), static_cast<off_t>(bytes)) != 0) {
+    throw system_error("ftruncate");
+  }
+  if (::fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+    throw system_error("fcntl(F_ADD_SEALS)");
+  }
+  return file;
+}
 
 UniqueFd open_memory_file(const std::string& path, std::size_t bytes) {
   const UniqueFd place = find(path);

@@ -37,12 +37,13 @@ static_assert(kTokenDigits <= std::tuple_size_v<decltype(Head::token)>);
 constexpr std::uint32_t kBeingWritten = 1;
 constexpr std::uint32_t kWritten = 2;
 
-SystemError no_memory(std::size_t bytes, std::size_t ranks, const char* call, int code) {
-  return {"cannot reserve " + std::to_string(bytes >> 10) + " KiB of shared memory for " +
-              std::to_string(ranks) + " ranks: " + call + ": " + std::strerror(code) +
+SystemError no_memory(const Layout& layout, const SystemError& error) {
+  return {"cannot reserve " + std::to_string(layout.total_bytes() >> 10) +
+              " KiB of shared memory for " + std::to_string(layout.ranks) +
+              " ranks: " + error.what() +
               "; free memory or raise the job's memory limit, or set CHAINMAIL_LOCAL=tcp to do "
               "without shared memory",
-          code};
+          error.native_code()};
 }
 
 SystemError not_attached(const std::string& path, const std::string& why, int code) {
@@ -50,14 +51,6 @@ SystemError not_attached(const std::string& path, const std::string& why, int co
               "; the ranks of a node must run as one user and see each other in /proc (one "
               "container or --pid=host), or set CHAINMAIL_LOCAL=tcp to do without shared memory",
           code};
-}
-
-// Beyond this limit ftruncate() would end the process by SIGXFSZ.
-void check_file_size_limit(std::size_t bytes, std::size_t ranks) {
-  rlimit limit{};
-  if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < bytes) {
-    throw no_memory(bytes, ranks, "limit on file sizes (ulimit -f)", EFBIG);
-  }
 }
 
 }  // namespace
@@ -79,7 +72,7 @@ Segment::Segment(const Layout& layout, internal::UniqueFd file)
     : layout_(layout), file_(std::move(file)) {
   void* memory = ::mmap(nullptr, layout.total_bytes(), PROT_READ | PROT_WRITE,
                         MAP_SHARED | MAP_POPULATE, file_.get(), 0);
-  if (memory == MAP_FAILED) throw no_memory(layout.total_bytes(), layout.ranks, "mmap", errno);
+  if (memory == MAP_FAILED) throw no_memory(layout, system_error("mmap"));
   memory_ = static_cast<std::byte*>(memory);
   // Each process says once that it may be interrupted; see wake_sleepers().
   ::syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0);
@@ -94,31 +87,22 @@ Segment::~Segment() {
   if (memory_ != nullptr) ::munmap(memory_, layout_.total_bytes());
 }
 
-std::string Segment::make_token() {
-  return internal::to_hex(internal::random_bytes(kTokenDigits / 2));
-}
-
-Segment Segment::create(const Layout& layout, const std::string& token) {
-  const std::size_t bytes = layout.total_bytes();
-  check_file_size_limit(bytes, layout.ranks);
-  internal::UniqueFd file(::memfd_create("chainmail", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (!file.is_open()) throw no_memory(bytes, layout.ranks, "memfd_create", errno);
-  int code = 0;
-  do {
-    code = ::posix_fallocate(file.get(), 0, static_cast<off_t>(bytes));
-  } while (code == EINTR);
-  if (code != 0) throw no_memory(bytes, layout.ranks, "posix_fallocate", code);
-  // A file that nobody can shrink cannot give SIGBUS.
-  if (::fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
-    throw no_memory(bytes, layout.ranks, "fcntl(F_ADD_SEALS)", errno);
-  }
-  Segment segment(layout, std::move(file));
-  std::copy_n(token.data(), std::min(token.size(), segment.head().token.size()),
-              segment.head().token.data());
+Segment Segment::create(const Layout& layout) {
+  Segment segment(layout, [&] {
+    try {
+      return make_memory_file("chainmail", layout.total_bytes(), true);
+    } catch (const SystemError& error) {
+      throw no_memory(layout, error);
+    }
+  }());
+  const std::string token = internal::to_hex(internal::random_bytes(kTokenDigits / 2));
+  std::copy(token.begin(), token.end(), segment.head().token.begin());
   return segment;
 }
 
-Segment Segment::attach(const Layout& layout, const std::string& path, const std::string& token) {
+Segment Segment::attach(const Layout& layout, const std::string& offer) {
+  const std::string path = offer.substr(0, offer.find('\n'));
+  const std::string token = offer.substr(std::min(path.size() + 1, offer.size()));
   if (token.size() != kTokenDigits) {
     throw not_attached(path, "the rendezvous gives no token for it", EPROTO);
   }
@@ -129,15 +113,17 @@ Segment Segment::attach(const Layout& layout, const std::string& path, const std
       throw not_attached(path, error.what(), error.native_code());
     }
   }());
-  if (std::string_view(segment.head().token.data(), token.size()) != token) {
+  const auto& own = segment.head().token;
+  if (std::string_view(own.data(), ::strnlen(own.data(), own.size())) != token) {
     throw not_attached(path, "it does not carry this group's token, so it is another file", EPROTO);
   }
   segment.close_file();
   return segment;
 }
 
-std::string Segment::path() const {
-  return "/proc/" + std::to_string(::getpid()) + "/fd/" + std::to_string(file_.get());
+std::string Segment::offer() const {
+  return "/proc/" + std::to_string(::getpid()) + "/fd/" + std::to_string(file_.get()) + '\n' +
+         head().token.data();
 }
 
 std::byte* Segment::staging(int rank, std::uint64_t step) const noexcept {

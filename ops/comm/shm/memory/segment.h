@@ -52,7 +52,7 @@ struct alignas(128) RankArea {
 };
 
 struct alignas(128) Head {
-  std::array<char, 64> token;
+  std::array<char, 64> token;  ///< random hexadecimal digits, up to a zero
   alignas(128) std::atomic<std::uint32_t> failure_state;  ///< 0 none, 1 being written, 2 written
   std::array<char, 3584> text;                            ///< of encode_error()
   alignas(128) std::atomic<std::uint32_t> sleepers;
@@ -78,19 +78,17 @@ struct Layout {
 
 class Segment {
  public:
-  /// 32 random hexadecimal digits, for create() and attach().
-  [[nodiscard]] static std::string make_token();
   /// Makes a segment, every page reserved. Throws SystemError that names the size.
-  [[nodiscard]] static Segment create(const Layout& layout, const std::string& token);
-  /// Maps the segment found at `path`. Throws SystemError when it is not the one with this token.
-  [[nodiscard]] static Segment attach(const Layout& layout, const std::string& path,
-                                      const std::string& token);
+  [[nodiscard]] static Segment create(const Layout& layout);
+  /// Maps the segment of an offer(). Throws SystemError when what is there is another one.
+  [[nodiscard]] static Segment attach(const Layout& layout, const std::string& offer);
   Segment(Segment&& other) noexcept;
   Segment& operator=(Segment&&) = delete;
   ~Segment();
 
-  /// "/proc/<pid>/fd/<number>", while the creator keeps the file open.
-  std::string path() const;
+  /// "/proc/<pid>/fd/<number>" and, in a line of its own, the token that is in the segment. Valid
+  /// while the creator keeps the file open.
+  std::string offer() const;
   /// Nobody can attach any more.
   void close_file() noexcept { file_.reset(); }
 

@@ -29,33 +29,27 @@ constexpr std::size_t kReadBudget = std::size_t{1} << 20;
 // How often the rendezvous is asked for an inbox: at first at once, then less and less often.
 constexpr milliseconds kMaxSearchPause{10};
 constexpr milliseconds kCheckPeriod{50};
-constexpr char kSeparator = '\n';
 
-shm::Layout layout_for(const ShmTransportOptions& options) {
-  if (options.rank < 0 || static_cast<std::size_t>(options.rank) >= options.names.size()) {
-    throw InvalidArgument("rank " + std::to_string(options.rank) + " of " +
-                          std::to_string(options.names.size()) + " on a node");
-  }
+shm::Layout layout_for(std::size_t ranks, std::size_t ring_bytes) {
   shm::Layout layout;
-  layout.ranks = options.names.size();
-  const std::size_t peers = std::max<std::size_t>(layout.ranks - 1, 1);
-  layout.ring_bytes = std::max(options.ring_bytes / peers, kSmallestRing) / 128 * 128;
+  layout.ranks = ranks;
+  const std::size_t peers = std::max<std::size_t>(ranks - 1, 1);
+  layout.ring_bytes = std::max(ring_bytes / peers, kSmallestRing) / 128 * 128;
   return layout;
 }
 
 }  // namespace
 
 ShmTransport::ShmTransport(std::shared_ptr<Rendezvous> rendezvous, ShmTransportOptions options)
-    : options_(std::move(options)),
-      rendezvous_(std::move(rendezvous)),
+    : FramedTransport(options.rank, std::move(options.names), " on a node", std::move(rendezvous),
+                      std::move(options.key_prefix)),
       missing_ranks_(rendezvous_.get()),
-      inbox_([this] {
-        const std::string token = shm::Segment::make_token();
-        shm::Segment segment = shm::Segment::create(layout_for(options_), token);
-        rendezvous_->set(key_of(options_.rank), segment.path() + kSeparator + token);
+      inbox_([this, &options] {
+        shm::Segment segment = shm::Segment::create(layout_for(names_.size(), options.ring_bytes));
+        rendezvous_->set(key_of(rank_), segment.offer());
         return segment;
       }()),
-      peers_(options_.names.size()) {
+      peers_(names_.size()) {
   shm::RankArea& own = inbox_.area(0);
   own.pid = ::getpid();
   own.presence.store(Presence::kJoined);
@@ -74,70 +68,32 @@ ShmTransport::~ShmTransport() {
   }
 }
 
-PeerLink& ShmTransport::link(int rank) {
-  Peer& known = peers_.at(static_cast<std::size_t>(rank));
-  if (!known.link) {
-    known.link =
-        std::make_unique<PeerLink>(name(options_.rank), name(rank), log_, counters_, tracker());
-    linked_.push_back(rank);
-  }
-  return *known.link;
-}
-
-void ShmTransport::begin(std::uint64_t position, const MessageHeader& header) {
-  log_.add(position, header);
-  for (const int rank : linked_) link(rank).begin(position);
-}
-
-void ShmTransport::post(Send& send) {
-  link(send.peer).post(send);
-  want(send.peer);
-  write_to(send.peer);
-}
-
-void ShmTransport::post(Receive& receive) {
-  link(receive.peer).post(receive);
-  want(receive.peer);
-  write_to(receive.peer);
+void ShmTransport::go_on(int peer) {
+  want(peer);
+  write_to(peer);
 }
 
 void ShmTransport::inquire(const Transfer& transfer) {
-  // A rank that gives up before its peers have found it leaves its reason at the rendezvous. One
-  // look serves all transfers of a round.
-  if (next_failure_check_.has_passed()) {
-    check_reported_failure();
-    next_failure_check_ = Deadline::after(kCheckPeriod);
-  }
+  check_reported_failure();
   link(transfer.peer).inquire(transfer);
-}
-
-void ShmTransport::check_reported_failure() {
-  if (const auto text = rendezvous_->try_get(options_.key_prefix + "failed")) {
-    std::rethrow_exception(decode_error(*text));
-  }
-}
-
-bool ShmTransport::has_message(int rank, std::uint64_t tag) const {
-  const auto& link = peers_.at(static_cast<std::size_t>(rank)).link;
-  return link != nullptr && link->has_message(tag);
 }
 
 void ShmTransport::expect_all() {
   for (int rank = 0; rank < size(); ++rank) {
-    if (rank != options_.rank) want(rank);
+    if (rank != rank_) want(rank);
   }
 }
 
 PeerState ShmTransport::state(int rank) const {
   const Peer& known = peers_.at(static_cast<std::size_t>(rank));
-  if (!known.closed.empty()) return known.has_left ? PeerState::kLeft : PeerState::kLost;
+  if (!closed(rank).empty()) return known.has_left ? PeerState::kLeft : PeerState::kLost;
   return known.inbox ? PeerState::kConnected : PeerState::kUnknown;
 }
 
 void ShmTransport::want(int rank) {
   throw_if_needed(rank);
   Peer& wanted = peer(rank);
-  if (wanted.inbox || wanted.is_wanted || !wanted.gone.empty() || !wanted.closed.empty()) return;
+  if (wanted.inbox || wanted.is_wanted || !wanted.gone.empty() || !closed(rank).empty()) return;
   wanted.is_wanted = true;
   ++wanted_count_;
   search_pause_ = milliseconds{0};
@@ -160,11 +116,8 @@ void ShmTransport::find(int rank) {
   if (!offer) return;
   Peer& found = peer(rank);
   if (std::exchange(found.is_wanted, false)) --wanted_count_;
-  const std::size_t split = offer->find(kSeparator);
   try {
-    found.inbox.emplace(
-        shm::Segment::attach(inbox_.layout(), offer->substr(0, split),
-                             offer->substr(std::min(split, offer->size() - 1) + 1)));
+    found.inbox.emplace(shm::Segment::attach(inbox_.layout(), *offer));
   } catch (const SystemError& error) {
     // The path leads nowhere, or to whatever has the number now, once the owner has closed its own.
     const int code = error.native_code();
@@ -173,7 +126,7 @@ void ShmTransport::find(int rank) {
     found.gone = std::string("has finished, or cannot be reached (") + error.what() + ")";
     return;
   }
-  found.writer.emplace(found.inbox->ring_head(options_.rank), found.inbox->ring_data(options_.rank),
+  found.writer.emplace(found.inbox->ring_head(rank_), found.inbox->ring_data(rank_),
                        inbox_.layout().ring_bytes);
   watch(found);
 }
@@ -193,9 +146,9 @@ bool ShmTransport::is_dead(const Peer& known) const {
 
 bool ShmTransport::write_to(int rank) {
   Peer& to = peer(rank);
-  if (!to.writer || !to.link) return false;
-  if (!to.writer->is_sending() && !to.link->has_output()) return false;
-  if (!to.writer->write(*to.link)) return false;
+  if (!to.writer || find_link(rank) == nullptr) return false;
+  if (!to.writer->is_sending() && !link(rank).has_output()) return false;
+  if (!to.writer->write(link(rank))) return false;
   to.inbox->wake_sleepers();
   return true;
 }
@@ -205,7 +158,7 @@ bool ShmTransport::read_from(int rank) {
   if (!from.closed.empty() && !from.has_left) return false;  // damaged, or of a process that died
   if (!from.reader->has_data() && !from.reader->is_stalled()) return false;
   // Whoever writes has published its inbox, and may sleep there until its ring has room again.
-  if (!from.inbox && from.gone.empty() && from.closed.empty()) find(rank);
+  if (!from.inbox && from.gone.empty() && closed(rank).empty()) find(rank);
   bool has_moved = false;
   try {
     has_moved = from.reader->read(link(rank), kReadBudget);
@@ -224,7 +177,7 @@ bool ShmTransport::is_done_with(const Peer& known) const noexcept {
 
 void ShmTransport::check_peer(int rank, bool looks_for_dead) {
   Peer& known = peer(rank);
-  if (!known.closed.empty()) return;
+  if (!closed(rank).empty()) return;
   if (known.inbox && known.inbox->has_failed()) std::rethrow_exception(known.inbox->failure());
   // Asked first, looked at afterwards: what a rank has delivered before it ended counts.
   const bool has_left = !known.gone.empty() || known.reader->has_writer_left() ||
@@ -240,19 +193,9 @@ void ShmTransport::close(int rank, const std::string& reason, bool has_left) {
   Peer& lost = peer(rank);
   if (std::exchange(lost.is_wanted, false)) --wanted_count_;
   lost.writer.reset();
-  lost.closed = reason;
+  closed(rank) = reason;
   lost.has_left = has_left;
   throw_if_needed(rank);
-}
-
-void ShmTransport::throw_if_needed(int rank) {
-  const Peer& known = peers_.at(static_cast<std::size_t>(rank));
-  if (known.closed.empty() || !known.link) return;
-  const Transfer* pending = known.link->pending();
-  if (pending == nullptr) return;
-  throw PeerError(
-      name(rank).describe() + " " + known.closed + " during " + pending->header.describe(),
-      name(rank).rank);
 }
 
 bool ShmTransport::progress() {
@@ -261,7 +204,7 @@ bool ShmTransport::progress() {
   if (looks_for_dead) next_check_ = Deadline::after(kCheckPeriod);
   bool has_moved = false;
   for (int rank = 0; rank < size(); ++rank) {
-    if (rank == options_.rank) continue;
+    if (rank == rank_) continue;
     has_moved |= read_from(rank);
     has_moved |= write_to(rank);
     check_peer(rank, looks_for_dead);
@@ -272,7 +215,7 @@ bool ShmTransport::progress() {
 bool ShmTransport::has_news() const noexcept {
   for (int rank = 0; rank < size(); ++rank) {
     const Peer& other = peer(rank);
-    if (rank == options_.rank || !other.closed.empty()) continue;
+    if (rank == rank_ || !closed(rank).empty()) continue;
     if (other.reader->has_data() || other.reader->has_writer_left()) return true;
     if (other.writer && other.writer->can_go_on()) return true;
     if (other.inbox && other.inbox->has_failed()) return true;
@@ -298,15 +241,14 @@ void ShmTransport::fail(const std::exception_ptr& error) noexcept {
     if (other.inbox) other.inbox->ring_bell();
   }
   try {
-    rendezvous_->set(options_.key_prefix + "failed", encode_error(error));
+    rendezvous_->set(failure_key(), encode_error(error));
   } catch (const std::exception& problem) {
     internal::log_line(
         internal::LogLevel::kWarning,
         "ranks of this node that have not been reached cannot be told of a failure: " +
             std::string(problem.what()));
   }
-  for (const int rank : linked_) peer(rank).link.reset();
-  linked_.clear();
+  drop_links();
 }
 
 }  // namespace chainmail::ops

@@ -19,11 +19,9 @@
 
 #include "base/deadline.h"
 #include "base/unique_fd.h"
-#include "ops/comm/call_log.h"
-#include "ops/comm/frames/peer_link.h"
+#include "ops/comm/frames/framed_transport.h"
 #include "ops/comm/shm/memory/segment.h"
 #include "ops/comm/shm/messages/ring_stream.h"
-#include "ops/comm/transport.h"
 #include "ops/core/liveness.h"
 
 namespace chainmail::ops {
@@ -36,26 +34,15 @@ struct ShmTransportOptions {
   std::size_t ring_bytes = std::size_t{256} << 10;
 };
 
-class ShmTransport final : public Transport {
+class ShmTransport final : public FramedTransport {
  public:
   /// Makes the inbox and publishes it; waits for nobody. Throws InvalidArgument (numbers that
   /// cannot be right) and SystemError (no memory).
   ShmTransport(std::shared_ptr<Rendezvous> rendezvous, ShmTransportOptions options);
   /// Lets peers know that nothing more will come. What was sent stays for them to read.
   ~ShmTransport() override;
-  ShmTransport(const ShmTransport&) = delete;
-  ShmTransport& operator=(const ShmTransport&) = delete;
 
-  int rank() const noexcept override { return options_.rank; }
-  int size() const noexcept override { return static_cast<int>(options_.names.size()); }
-  const PeerName& name(int peer) const override {
-    return options_.names.at(static_cast<std::size_t>(peer));
-  }
-  void begin(std::uint64_t position, const MessageHeader& header) override;
-  void post(Send& send) override;
-  void post(Receive& receive) override;
   void inquire(const Transfer& transfer) override;
-  bool has_message(int peer, std::uint64_t tag) const override;
   /// Whoever sends needs to know that it is read, and is to be noticed when it dies.
   void expect_all() override;
   PeerState state(int peer) const override;
@@ -63,11 +50,9 @@ class ShmTransport final : public Transport {
   void wait(std::chrono::microseconds timeout) override;
   void fail(const std::exception_ptr& error) noexcept override;
   void interrupt() noexcept override;
-  TransportCounters counters() const noexcept override { return counters_; }
 
  private:
   struct Peer {
-    std::unique_ptr<PeerLink> link;
     std::optional<shm::RingReader> reader;
     std::optional<shm::Segment> inbox;  ///< the peer's, once found
     std::optional<shm::RingWriter> writer;
@@ -75,14 +60,12 @@ class ShmTransport final : public Transport {
     bool is_wanted = false;        ///< to be found
     bool is_process_gone = false;  ///< ended before it could be watched
     bool has_left = false;
-    std::string gone;    ///< why its inbox cannot be reached any more
-    std::string closed;  ///< why nothing more will come, and nothing is left to be read
+    std::string gone;  ///< why its inbox cannot be reached any more
   };
 
-  PeerLink& link(int rank);
   Peer& peer(int rank) { return peers_[static_cast<std::size_t>(rank)]; }
   const Peer& peer(int rank) const { return peers_[static_cast<std::size_t>(rank)]; }
-  std::string key_of(int rank) const { return options_.key_prefix + std::to_string(rank); }
+  void go_on(int peer) override;
   void want(int rank);
   void find_wanted();
   void find(int rank);
@@ -92,26 +75,17 @@ class ShmTransport final : public Transport {
   bool read_from(int rank);
   void check_peer(int rank, bool looks_for_dead);
   void close(int rank, const std::string& reason, bool has_left);
-  void throw_if_needed(int rank);
-  void check_reported_failure();
   bool has_news() const noexcept;
   bool is_done_with(const Peer& peer) const noexcept;
 
-  ShmTransportOptions options_;
-  std::shared_ptr<Rendezvous> rendezvous_;
   MissingRanks missing_ranks_;
   shm::Segment inbox_;
-  CallLog log_;
-  TransportCounters counters_;
   std::vector<Peer> peers_;
-  std::vector<int> linked_;  ///< ranks that something was posted for or that have written
   int wanted_count_ = 0;
   internal::Deadline next_search_ = internal::Deadline::after(std::chrono::milliseconds{0});
   std::chrono::milliseconds search_pause_{0};
   internal::Deadline next_check_ = internal::Deadline::after(std::chrono::milliseconds{0});
-  internal::Deadline next_failure_check_ = internal::Deadline::after(std::chrono::milliseconds{0});
   std::atomic<bool> is_interrupted_{false};
-  bool has_failed_ = false;
 };
 
 }  // namespace chainmail::ops

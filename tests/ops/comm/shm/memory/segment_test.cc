@@ -26,15 +26,16 @@ Layout small_layout() {
 
 TEST(Segment, IsAttachedByItsTokenAlone) {
   const Layout layout = small_layout();
-  const std::string token = Segment::make_token();
-  const Segment segment = Segment::create(layout, token);
-  EXPECT_NO_THROW(static_cast<void>(Segment::attach(layout, segment.path(), token)));
+  const Segment segment = Segment::create(layout);
+  const std::string offer = segment.offer();
+  EXPECT_NO_THROW(static_cast<void>(Segment::attach(layout, offer)));
   // What comes from the rendezvous may have any length; beyond the field there are other bytes.
-  const std::string longer = token + std::string(64, '\0');
+  const std::string path = offer.substr(0, offer.find('\n'));
+  const std::string another = Segment::create(layout).offer().substr(path.size());
   for (const std::string& other :
-       {Segment::make_token(), std::string(), token.substr(0, 31), longer}) {
-    EXPECT_THROW(static_cast<void>(Segment::attach(layout, segment.path(), other)), SystemError)
-        << other.size() << " characters";
+       {path + another, path + "\n", path, offer.substr(0, offer.size() - 1),
+        offer + std::string(64, '\0')}) {
+    EXPECT_THROW(static_cast<void>(Segment::attach(layout, other)), SystemError) << other;
   }
 }
 
@@ -42,7 +43,7 @@ TEST(Segment, AFailureKeepsItsTypeAndMessageHoweverManyRanksItNames) {
   const std::string text =
       "all_reduce #5 on rank 0 (n1): Timed out waiting: " + std::string(1500, 'x');
   for (const int ranks : {1, 600, 1000, 5000}) {
-    Segment segment = Segment::create(small_layout(), Segment::make_token());
+    Segment segment = Segment::create(small_layout());
     std::vector<int> missing(static_cast<std::size_t>(ranks));
     std::iota(missing.begin(), missing.end(), 1);
     segment.fail(std::make_exception_ptr(TimeoutError(text, missing)));
