@@ -19,8 +19,6 @@ namespace chainmail::ops {
 
 /// Bits of MessageHeader::flags.
 inline constexpr std::uint16_t kFlagNonFinite = 1;  ///< rounding to the wire format met inf or NaN
-inline constexpr std::uint16_t kFlagWireFloat16 = 2;
-inline constexpr std::uint16_t kFlagWireBFloat16 = 4;
 
 struct MessageHeader {
   static constexpr std::uint16_t kMagic = 0x4d43;  // "CM"

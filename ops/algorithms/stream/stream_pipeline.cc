@@ -161,11 +161,14 @@ class StreamPipeline {
       });
       return;
     }
-    each_owner("reduce", count, slice, [&](NcclHandle comm, std::size_t owner, Range range) {
+    const auto reduce = [&](NcclHandle comm, std::size_t owner) {
+      const Range range = part_of(count, slice, owner);
+      if (range.count == 0) return NcclCode::kSuccess;
       std::byte* const data = chunk + range.begin * element_;
       return api.reduce(data, data, range.count, reduction_.dtype, ReduceOp::kSum,
                         static_cast<int>(owner), comm, work_.stream);
-    });
+    };
+    comms_.local->call_together("reduce", work_.wait, cut_.owners, reduce);
   }
 
   /// Owner i has `slice_bytes` at i times as many, of `all_bytes`.
@@ -179,24 +182,13 @@ class StreamPipeline {
       });
       return;
     }
-    each_owner("broadcast", count, slice, [&](NcclHandle comm, std::size_t owner, Range) {
+    const auto broadcast = [&](NcclHandle comm, std::size_t owner) {
+      if (part_of(count, slice, owner).count == 0) return NcclCode::kSuccess;
       const Range bytes = part_of(all_bytes, slice_bytes, owner);
       std::byte* const part = data + bytes.begin;
       return api.broadcast(part, part, bytes.count, static_cast<int>(owner), comm, work_.stream);
-    });
-  }
-
-  template <class Body>
-  void each_owner(const char* what, std::size_t count, std::size_t slice, const Body& body) {
-    comms_.local->call_together(what, work_.wait, [&](NcclHandle comm) {
-      for (std::size_t owner = 0; owner < cut_.owners; ++owner) {
-        const Range range = part_of(count, slice, owner);
-        if (range.count == 0) break;
-        const NcclCode code = body(comm, owner, range);
-        if (code != NcclCode::kSuccess && code != NcclCode::kInProgress) return code;
-      }
-      return NcclCode::kSuccess;
-    });
+    };
+    comms_.local->call_together("broadcast", work_.wait, cut_.owners, broadcast);
   }
 
   void cross(std::byte* data, std::size_t count) {
@@ -238,22 +230,17 @@ class StreamPipeline {
                 Range mine) {
     NcclApi& api = comms_.cross->api();
     const std::size_t stride = wire_stride(part);
-    comms_.cross->call_together("exchange", work_.wait, [&](NcclHandle comm) {
-      for (std::size_t node = 0; node < nodes_; ++node) {
-        if (node == node_) continue;
-        const int peer = static_cast<int>(node);
-        const Range theirs = part_of(count, part, node);
-        NcclCode code = NcclCode::kSuccess;
-        if (theirs.count != 0) {
-          code = api.send(packed + node * stride, stride, peer, comm, work_.cross_stream);
-        }
-        if (mine.count != 0 && (code == NcclCode::kSuccess || code == NcclCode::kInProgress)) {
-          code = api.receive(received + node * stride, stride, peer, comm, work_.cross_stream);
-        }
-        if (code != NcclCode::kSuccess && code != NcclCode::kInProgress) return code;
+    const auto swap_with = [&](NcclHandle comm, std::size_t node) {
+      NcclCode code = NcclCode::kSuccess;
+      if (node == node_) return code;
+      const int peer = static_cast<int>(node);
+      if (part_of(count, part, node).count != 0) {
+        code = api.send(packed + node * stride, stride, peer, comm, work_.cross_stream);
       }
-      return NcclCode::kSuccess;
-    });
+      if (is_bad(code) || mine.count == 0) return code;
+      return api.receive(received + node * stride, stride, peer, comm, work_.cross_stream);
+    };
+    comms_.cross->call_together("exchange", work_.wait, nodes_, swap_with);
   }
 
   // The way back begins when the host has released it; copies of later chunks to the host do not

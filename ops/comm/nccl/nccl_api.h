@@ -32,6 +32,10 @@ enum class NcclCode : int {
   kInProgress = 7,
 };
 
+[[nodiscard]] constexpr bool is_bad(NcclCode code) noexcept {
+  return code != NcclCode::kSuccess && code != NcclCode::kInProgress;
+}
+
 /// An ncclComm_t.
 struct NcclHandle {
   void* comm = nullptr;

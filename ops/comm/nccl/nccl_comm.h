@@ -12,6 +12,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <exception>
 #include <functional>
 #include <memory>
@@ -69,18 +70,19 @@ class NcclComm {
     }
     settle(what, code, wait);
   }
-  /// The same for several calls that NCCL puts together. `body` returns the first code that is
-  /// neither success nor kInProgress, or success.
+  /// The same for calls that NCCL puts together: body(NcclHandle, i) for every i below `count`, up
+  /// to the first that fails.
   template <class Body>
-  void call_together(const char* what, const NcclWait& wait, const Body& body) {
+  void call_together(const char* what, const NcclWait& wait, std::size_t count, const Body& body) {
     NcclCode code = NcclCode::kSuccess;
     {
       const std::unique_lock lock = enter(what);
       code = api_.group_start();
       if (code == NcclCode::kSuccess) {
-        const NcclCode inside = body(handle_);
+        NcclCode inside = NcclCode::kSuccess;
+        for (std::size_t i = 0; i < count && !is_bad(inside); ++i) inside = body(handle_, i);
         code = api_.group_end();
-        if (inside != NcclCode::kSuccess && inside != NcclCode::kInProgress) code = inside;
+        if (is_bad(inside)) code = inside;
       }
     }
     settle(what, code, wait);

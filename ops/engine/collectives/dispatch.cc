@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cstring>
 #include <functional>
-#include <new>
 #include <span>
 
 #include "ops/algorithms/all_reduce.h"
@@ -15,7 +14,7 @@
 namespace chainmail::ops {
 namespace {
 
-constexpr std::size_t kAlignment = 64;
+// What is small enough not to be missed.
 constexpr std::size_t kKeepBytes = std::size_t{64} << 20;
 // A broadcast over several nodes goes in pieces, so that one node passes a piece on inside while
 // the next is on the wire.
@@ -27,31 +26,16 @@ void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes) {
   }
 }
 
-bool overlaps(const std::byte* a, std::size_t a_bytes, const std::byte* b, std::size_t b_bytes) {
+bool overlaps(std::span<const std::byte> a, std::span<const std::byte> b) {
   const std::less<const std::byte*> before;
-  return a_bytes > 0 && b_bytes > 0 && before(a, b + b_bytes) && before(b, a + a_bytes);
-}
-
-/// Consecutive parts of `whole`, or what `apart` points to.
-template <typename Byte>
-std::vector<std::span<Byte>> parts_by_rank(Byte* whole, const std::vector<Byte*>& apart,
-                                           const std::vector<std::size_t>& bytes) {
-  std::vector<std::span<Byte>> parts;
-  for (std::size_t rank = 0; rank < bytes.size(); ++rank) {
-    parts.emplace_back(apart.empty() ? whole : apart[rank], bytes[rank]);
-    if (apart.empty() && bytes[rank] > 0) whole += bytes[rank];
-  }
-  return parts;
+  return !a.empty() && !b.empty() && before(a.data(), b.data() + b.size()) &&
+         before(b.data(), a.data() + a.size());
 }
 
 std::size_t total_bytes(ConstParts parts) {
   std::size_t sum = 0;
   for (const auto& part : parts) sum += part.size();
   return sum;
-}
-
-bool overlaps(std::span<const std::byte> a, std::span<const std::byte> b) {
-  return overlaps(a.data(), a.size(), b.data(), b.size());
 }
 
 /// Whether writing `outputs` would change `inputs`. Part `own` may be the same in both.
@@ -67,27 +51,6 @@ bool overlaps(ConstParts inputs, Parts outputs, std::size_t own) {
 
 }  // namespace
 
-std::byte* AlignedScratch::borrow(std::size_t bytes) {
-  if (bytes > capacity_) {
-    memory_.reset();
-    capacity_ = 0;
-    memory_.reset(static_cast<std::byte*>(::operator new (bytes, std::align_val_t{kAlignment})));
-    capacity_ = bytes;
-  }
-  return memory_.get();
-}
-
-void AlignedScratch::trim() noexcept {
-  if (capacity_ > kKeepBytes) {
-    memory_.reset();
-    capacity_ = 0;
-  }
-}
-
-void AlignedScratch::Free::operator()(std::byte* memory) const noexcept {
-  ::operator delete (memory, std::align_val_t{kAlignment});
-}
-
 Reduction Dispatcher::reduction_of(const Collective& collective, const Plan& plan) const noexcept {
   Reduction reduction;
   reduction.dtype = collective.dtype;
@@ -101,42 +64,38 @@ Reduction Dispatcher::reduction_of(const Collective& collective, const Plan& pla
 }
 
 void Dispatcher::run(const Collective& collective, const Plan& plan, const OpContext& context) {
+  carry_out(collective, plan, context);
+  scratch_.trim(kKeepBytes);
+}
+
+void Dispatcher::carry_out(const Collective& collective, const Plan& plan,
+                           const OpContext& context) {
   switch (collective.kind) {
     case OpKind::kAllReduce:
-      all_reduce(collective, plan, context, collective.output, true);
-      break;
+      return all_reduce(collective, plan, context, collective.output, true);
     case OpKind::kReduce:
-      reduce(collective, plan, context);
-      break;
+      return reduce(collective, plan, context);
     case OpKind::kReduceScatter:
-      reduce_scatter(collective, plan, context);
-      break;
+      return reduce_scatter(collective, plan, context);
     case OpKind::kAllGather:
-      all_gather(collective, context);
-      break;
+      return all_gather(collective, context);
     case OpKind::kBroadcast:
-      broadcast(collective, context);
-      break;
+      return broadcast(collective, context);
     case OpKind::kGather:
-      gather(collective, context);
-      break;
+      return gather(collective, context);
     case OpKind::kScatter:
-      scatter(collective, context);
-      break;
+      return scatter(collective, context);
     case OpKind::kAllToAll:
-      all_to_all(collective, context);
-      break;
+      return all_to_all(collective, context);
     case OpKind::kBarrier:
-      barrier(context);
-      break;
+      return barrier(context);
     case OpKind::kAllocate:
       *collective.allocated = allocate(collective.count, context);
-      break;
+      return;
     case OpKind::kSend:
     case OpKind::kRecv:
-      break;  // never come here: see Transfers
+      return;  // never come here: see Transfers
   }
-  scratch_.trim();
 }
 
 void Dispatcher::all_reduce(const Collective& collective, const Plan& plan,
@@ -175,7 +134,7 @@ void Dispatcher::reduce(const Collective& collective, const Plan& plan, const Op
   const bool is_root = collective.root == rank_;
   std::byte* data = collective.output;
   if (!is_root && plan.bytes > 0) {
-    data = scratch_.borrow(plan.bytes);
+    data = scratch_.get(plan.bytes);
     copy_bytes(data, collective.output, plan.bytes);
   }
   all_reduce(collective, plan, context, data, is_root);
@@ -184,7 +143,7 @@ void Dispatcher::reduce(const Collective& collective, const Plan& plan, const Op
 void Dispatcher::reduce_scatter(const Collective& collective, const Plan& plan,
                                 const OpContext& context) {
   const std::size_t part_bytes = collective.count * size_of(collective.dtype);
-  Inputs inputs = parts_by_rank(collective.input, collective.input_parts, equal_parts(part_bytes));
+  Inputs inputs = input_parts(collective, topology_.size());
   Comm* comm = comms_.flat(context);
   if (comm == nullptr) {
     copy_bytes(collective.output, inputs[0].data(), part_bytes);
@@ -201,14 +160,9 @@ void Dispatcher::reduce_scatter(const Collective& collective, const Plan& plan,
 }
 
 void Dispatcher::all_gather(const Collective& collective, const OpContext& context) {
-  std::vector<std::size_t> bytes;
-  for (int rank = 0; rank < topology_.size(); ++rank) {
-    bytes.push_back(part_count(collective, collective.receive_counts, rank) *
-                    size_of(collective.dtype));
-  }
-  const Outputs parts = parts_by_rank(collective.output, collective.output_parts, bytes);
-  const auto own = static_cast<std::size_t>(rank_);
-  copy_bytes(parts[own].data(), collective.input, bytes[own]);
+  const Outputs parts = output_parts(collective, topology_.size());
+  const std::span<std::byte> own = parts[static_cast<std::size_t>(rank_)];
+  copy_bytes(own.data(), collective.input, own.size());
   if (Comm* comm = comms_.flat(context); comm != nullptr) comm->all_gather(parts, context);
 }
 
@@ -242,33 +196,22 @@ void Dispatcher::gather(const Collective& collective, const OpContext& context) 
   Inputs inputs(static_cast<std::size_t>(topology_.size()));
   inputs[static_cast<std::size_t>(collective.root)] = {collective.input, part_bytes};
   Outputs outputs(inputs.size());
-  if (rank_ == collective.root) {
-    outputs = parts_by_rank(collective.output, collective.output_parts, equal_parts(part_bytes));
-  }
+  if (rank_ == collective.root) outputs = output_parts(collective, topology_.size());
   exchange(inputs, outputs, context);
 }
 
 void Dispatcher::scatter(const Collective& collective, const OpContext& context) {
   const std::size_t part_bytes = collective.count * size_of(collective.dtype);
   Inputs inputs(static_cast<std::size_t>(topology_.size()));
-  if (rank_ == collective.root) {
-    inputs = parts_by_rank(collective.input, collective.input_parts, equal_parts(part_bytes));
-  }
+  if (rank_ == collective.root) inputs = input_parts(collective, topology_.size());
   Outputs outputs(inputs.size());
   outputs[static_cast<std::size_t>(collective.root)] = {collective.output, part_bytes};
   exchange(inputs, outputs, context);
 }
 
 void Dispatcher::all_to_all(const Collective& collective, const OpContext& context) {
-  const std::size_t element = size_of(collective.dtype);
-  std::vector<std::size_t> to;
-  std::vector<std::size_t> from;
-  for (int rank = 0; rank < topology_.size(); ++rank) {
-    to.push_back(part_count(collective, collective.send_counts, rank) * element);
-    from.push_back(part_count(collective, collective.receive_counts, rank) * element);
-  }
-  Inputs inputs = parts_by_rank(collective.input, collective.input_parts, to);
-  exchange(inputs, parts_by_rank(collective.output, collective.output_parts, from), context);
+  Inputs inputs = input_parts(collective, topology_.size());
+  exchange(inputs, output_parts(collective, topology_.size()), context);
 }
 
 void Dispatcher::exchange(Inputs& inputs, const Outputs& outputs, const OpContext& context) {
@@ -281,13 +224,9 @@ void Dispatcher::exchange(Inputs& inputs, const Outputs& outputs, const OpContex
   comm->all_to_all(inputs, outputs, context);
 }
 
-std::vector<std::size_t> Dispatcher::equal_parts(std::size_t bytes) const {
-  return std::vector<std::size_t>(static_cast<std::size_t>(topology_.size()), bytes);
-}
-
 void Dispatcher::keep_apart(Inputs& inputs, const Outputs& outputs) {
   if (!overlaps(inputs, outputs, static_cast<std::size_t>(rank_))) return;
-  std::byte* copy = scratch_.borrow(total_bytes(inputs));
+  std::byte* copy = scratch_.get(total_bytes(inputs));
   for (auto& input : inputs) {
     copy_bytes(copy, input.data(), input.size());
     input = {copy, input.size()};

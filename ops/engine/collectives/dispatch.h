@@ -13,27 +13,11 @@
 #include <span>
 
 #include "ops/comm/comm.h"
+#include "ops/comm/scratch.h"
 #include "ops/engine/comms/comm_set.h"
 #include "ops/engine/plan/plan.h"
 
 namespace chainmail::ops {
-
-/// Memory that operations borrow for a copy of their input, kept from call to call while it is
-/// small enough not to be missed.
-class AlignedScratch {
- public:
-  /// At least `bytes`, 64-byte aligned, valid until the next borrow().
-  std::byte* borrow(std::size_t bytes);
-  /// Gives large memory back.
-  void trim() noexcept;
-
- private:
-  struct Free {
-    void operator()(std::byte* memory) const noexcept;
-  };
-  std::unique_ptr<std::byte, Free> memory_;
-  std::size_t capacity_ = 0;
-};
 
 class Dispatcher {
  public:
@@ -48,6 +32,7 @@ class Dispatcher {
   using Inputs = std::vector<std::span<const std::byte>>;
   using Outputs = std::vector<std::span<std::byte>>;
 
+  void carry_out(const Collective& collective, const Plan& plan, const OpContext& context);
   void all_reduce(const Collective& collective, const Plan& plan, const OpContext& context,
                   std::byte* data, bool wants_result);
   void reduce(const Collective& collective, const Plan& plan, const OpContext& context);
@@ -60,7 +45,6 @@ class Dispatcher {
   void barrier(const OpContext& context);
   std::shared_ptr<std::byte> allocate(std::size_t bytes, const OpContext& context);
   void exchange(Inputs& inputs, const Outputs& outputs, const OpContext& context);
-  [[nodiscard]] std::vector<std::size_t> equal_parts(std::size_t bytes) const;
   /// Moves `inputs` to a copy when writing `outputs` would change them.
   void keep_apart(Inputs& inputs, const Outputs& outputs);
 
@@ -68,7 +52,7 @@ class Dispatcher {
   const Topology& topology_;
   std::size_t chunk_bytes_;
   CommSet& comms_;
-  AlignedScratch scratch_;
+  Scratch scratch_;  ///< for copies of inputs
 };
 
 }  // namespace chainmail::ops

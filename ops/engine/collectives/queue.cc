@@ -266,8 +266,6 @@ void OperationQueue::stop() {
   internal::join_or_let_go(std::move(thread));
 }
 
-void OperationQueue::forget_thread() noexcept { thread_.forget(); }
-
 void OperationQueue::work() {
   const DefersRelease guard;
   Lock lock(mutex_);

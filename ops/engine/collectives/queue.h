@@ -15,7 +15,6 @@
 #pragma once
 
 #include <array>
-#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
@@ -44,17 +43,13 @@ class QueuedOperation final : public PlannedOperation {
                   std::chrono::milliseconds limit)
       : PlannedOperation(std::move(what), std::move(how), limit), queue_(std::move(queue)) {}
 
-  bool is_done() const noexcept override { return is_done_.load(std::memory_order_acquire); }
   void wait(std::optional<std::chrono::milliseconds> limit = std::nullopt) override;
-  std::exception_ptr error() const override { return is_done() ? error_ : nullptr; }
   void on_done(std::function<void()> callback) override;
   int source_rank() const noexcept override { return -1; }
 
  private:
   friend class OperationQueue;
   std::shared_ptr<OperationQueue> queue_;
-  std::atomic<bool> is_done_{false};
-  std::exception_ptr error_;                      // written before is_done_
   std::vector<std::function<void()>> callbacks_;  // guarded by the queue's mutex
 };
 
@@ -95,7 +90,7 @@ class OperationQueue final : public std::enable_shared_from_this<OperationQueue>
   /// Ends the progress thread and, with an error, what is still queued. Later submits throw.
   void stop();
   /// In a forked child, where the thread does not exist.
-  void forget_thread() noexcept;
+  void forget_thread() noexcept { thread_.forget(); }
 
   /// The operation that is being run, or null.
   [[nodiscard]] std::shared_ptr<QueuedOperation> running() const;

@@ -3,39 +3,14 @@
 
 #include "ops/engine/device/device_dispatch.h"
 
-#include <vector>
-
 #include "base/error.h"
 #include "ops/algorithms/stream/nccl_reduction.h"
 #include "ops/algorithms/stream/stream_flat.h"
 #include "ops/algorithms/stream/stream_pipeline.h"
+#include "ops/engine/plan/plan.h"
 
 namespace chainmail::ops {
 namespace {
-
-bool is_bad(NcclCode code) { return code != NcclCode::kSuccess && code != NcclCode::kInProgress; }
-
-/// A rank's part of a collective's input or output.
-struct Part {
-  std::byte* data = nullptr;
-  std::size_t bytes = 0;
-};
-
-/// The parts of all ranks, which follow each other unless `pieces` says where each is.
-template <class Pointer>
-std::vector<Part> parts_of(Pointer base, const std::vector<Pointer>& pieces,
-                           const std::vector<std::size_t>& counts, std::size_t count,
-                           std::size_t element, std::size_t ranks) {
-  std::vector<Part> parts(ranks);
-  std::size_t offset = 0;
-  for (std::size_t r = 0; r < ranks; ++r) {
-    parts[r].bytes = (counts.empty() ? count : counts[r]) * element;
-    auto* const data = pieces.empty() ? (base == nullptr ? base : base + offset) : pieces[r];
-    parts[r].data = const_cast<std::byte*>(data);  // NCCL's send takes const again
-    offset += parts[r].bytes;
-  }
-  return parts;
-}
 
 /// The calls of one collective other than all_reduce.
 class Calls {
@@ -87,23 +62,12 @@ class Calls {
                                               static_cast<std::int64_t>(ranks_), work_.stream),
                 "dividing");
   }
-  std::vector<Part> inputs() const {
-    return parts_of(collective_.input, collective_.input_parts, collective_.send_counts,
-                    collective_.count, element_, ranks_);
-  }
-  std::vector<Part> outputs() const {
-    return parts_of(collective_.output, collective_.output_parts, collective_.receive_counts,
-                    collective_.count, element_, ranks_);
-  }
+  int size() const { return static_cast<int>(ranks_); }
   template <class Body>
   void together(const Body& body) {
-    flat_->call_together(to_string(collective_.kind), work_.wait, [&](NcclHandle comm) {
-      for (std::size_t r = 0; r < ranks_; ++r) {
-        const NcclCode code = body(flat_->api(), comm, r);
-        if (is_bad(code)) return code;
-      }
-      return NcclCode::kSuccess;
-    });
+    flat_->call_together(
+        to_string(collective_.kind), work_.wait, ranks_,
+        [&](NcclHandle comm, std::size_t r) { return body(flat_->api(), comm, r); });
   }
 
   // Averages by NCCL itself: the others' buffers, and inputs, must stay as they are.
@@ -119,8 +83,8 @@ class Calls {
 
   void reduce_scatter() {
     const NcclReduction nccl = nccl_reduction(collective_.dtype, collective_.reduce_op);
-    const std::vector<Part> parts = inputs();
-    if (flat_ == nullptr) return copy(collective_.output, parts[me_].data, parts[me_].bytes);
+    const auto parts = input_parts(collective_, size());
+    if (flat_ == nullptr) return copy(collective_.output, parts[me_].data(), parts[me_].size());
     if (collective_.count == 0) return;
     if (collective_.input_parts.empty()) {
       flat_->call("reduce_scatter", work_.wait, [&](NcclHandle comm) {
@@ -129,28 +93,29 @@ class Calls {
       });
     } else {
       together([&](NcclApi& api, NcclHandle comm, std::size_t r) {
-        return api.reduce(parts[r].data, collective_.output, collective_.count, nccl.type, nccl.op,
-                          static_cast<int>(r), comm, work_.stream);
+        return api.reduce(parts[r].data(), collective_.output, collective_.count, nccl.type,
+                          nccl.op, static_cast<int>(r), comm, work_.stream);
       });
     }
     finish_average(collective_.output, nccl);
   }
 
   void all_gather() {
-    const std::vector<Part> parts = outputs();
-    const std::byte* const own = collective_.input == nullptr ? parts[me_].data : collective_.input;
-    if (flat_ == nullptr) return copy(parts[me_].data, own, parts[me_].bytes);
+    const auto parts = output_parts(collective_, size());
+    const std::byte* const own =
+        collective_.input == nullptr ? parts[me_].data() : collective_.input;
+    if (flat_ == nullptr) return copy(parts[me_].data(), own, parts[me_].size());
     if (collective_.output_parts.empty() && collective_.receive_counts.empty()) {
       if (collective_.count == 0) return;
       flat_->call("all_gather", work_.wait, [&](NcclHandle comm) {
-        return flat_->api().all_gather(own, collective_.output, parts[me_].bytes, comm,
+        return flat_->api().all_gather(own, collective_.output, parts[me_].size(), comm,
                                        work_.stream);
       });
       return;
     }
     together([&](NcclApi& api, NcclHandle comm, std::size_t r) {
-      if (parts[r].bytes == 0) return NcclCode::kSuccess;
-      return api.broadcast(r == me_ ? own : parts[r].data, parts[r].data, parts[r].bytes,
+      if (parts[r].size() == 0) return NcclCode::kSuccess;
+      return api.broadcast(r == me_ ? own : parts[r].data(), parts[r].data(), parts[r].size(),
                            static_cast<int>(r), comm, work_.stream);
     });
   }
@@ -174,12 +139,13 @@ class Calls {
       });
       return;
     }
-    const std::vector<Part> parts = outputs();
-    copy(parts[me_].data, collective_.input, bytes);
+    const auto parts = output_parts(collective_, size());
+    copy(parts[me_].data(), collective_.input, bytes);
     if (flat_ == nullptr) return;
     together([&](NcclApi& api, NcclHandle comm, std::size_t r) {
-      return r == me_ ? NcclCode::kSuccess
-                      : api.receive(parts[r].data, bytes, static_cast<int>(r), comm, work_.stream);
+      return r == me_
+                 ? NcclCode::kSuccess
+                 : api.receive(parts[r].data(), bytes, static_cast<int>(r), comm, work_.stream);
     });
   }
 
@@ -194,27 +160,28 @@ class Calls {
       });
       return;
     }
-    const std::vector<Part> parts = inputs();
-    copy(collective_.output, parts[me_].data, bytes);
+    const auto parts = input_parts(collective_, size());
+    copy(collective_.output, parts[me_].data(), bytes);
     if (flat_ == nullptr) return;
     together([&](NcclApi& api, NcclHandle comm, std::size_t r) {
       return r == me_ ? NcclCode::kSuccess
-                      : api.send(parts[r].data, bytes, static_cast<int>(r), comm, work_.stream);
+                      : api.send(parts[r].data(), bytes, static_cast<int>(r), comm, work_.stream);
     });
   }
 
   void all_to_all() {
-    const std::vector<Part> out = inputs();
-    const std::vector<Part> in = outputs();
-    copy(in[me_].data, out[me_].data, in[me_].bytes);
+    const auto out = input_parts(collective_, size());
+    const auto in = output_parts(collective_, size());
+    copy(in[me_].data(), out[me_].data(), in[me_].size());
     if (flat_ == nullptr) return;
     together([&](NcclApi& api, NcclHandle comm, std::size_t r) {
       if (r == me_) return NcclCode::kSuccess;
       const int peer = static_cast<int>(r);
       NcclCode code = NcclCode::kSuccess;
-      if (out[r].bytes != 0) code = api.send(out[r].data, out[r].bytes, peer, comm, work_.stream);
-      if (is_bad(code) || in[r].bytes == 0) return code;
-      return api.receive(in[r].data, in[r].bytes, peer, comm, work_.stream);
+      if (out[r].size() != 0)
+        code = api.send(out[r].data(), out[r].size(), peer, comm, work_.stream);
+      if (is_bad(code) || in[r].size() == 0) return code;
+      return api.receive(in[r].data(), in[r].size(), peer, comm, work_.stream);
     });
   }
 
@@ -251,18 +218,15 @@ void queue_collective(const Collective& collective, const DevicePlan& plan,
 void queue_transfers(std::span<const Collective> transfers, const StreamComms& comms,
                      StreamWork& work) {
   NcclApi& api = comms.flat->api();
-  comms.flat->call_together("transfers", work.wait, [&](NcclHandle comm) {
-    for (const Collective& transfer : transfers) {
-      const std::size_t bytes = transfer.count * size_of(transfer.dtype);
-      if (bytes == 0) continue;
-      const NcclCode code =
-          transfer.kind == OpKind::kSend
-              ? api.send(transfer.input, bytes, transfer.root, comm, work.stream)
-              : api.receive(transfer.output, bytes, transfer.root, comm, work.stream);
-      if (is_bad(code)) return code;
-    }
-    return NcclCode::kSuccess;
-  });
+  const auto move = [&](NcclHandle comm, std::size_t i) {
+    const Collective& transfer = transfers[i];
+    const std::size_t bytes = transfer.count * size_of(transfer.dtype);
+    if (bytes == 0) return NcclCode::kSuccess;
+    return transfer.kind == OpKind::kSend
+               ? api.send(transfer.input, bytes, transfer.root, comm, work.stream)
+               : api.receive(transfer.output, bytes, transfer.root, comm, work.stream);
+  };
+  comms.flat->call_together("transfers", work.wait, transfers.size(), move);
 }
 
 }  // namespace chainmail::ops

@@ -13,10 +13,6 @@
 namespace chainmail::ops {
 namespace {
 
-bool reduces(OpKind kind) {
-  return kind == OpKind::kAllReduce || kind == OpKind::kReduce || kind == OpKind::kReduceScatter;
-}
-
 [[noreturn]] void refuse(const Collective& collective, const std::string& why) {
   throw InvalidArgument(std::string(to_string(collective.kind)) + " on a device: " + why);
 }
@@ -108,12 +104,7 @@ std::size_t scratch_bytes(const Collective& collective, const DevicePlan& plan,
 }
 
 std::string describe_device_call(const Collective& collective, const DevicePlan& plan) {
-  std::string text = to_string(collective.kind);
-  if (collective.kind == OpKind::kBarrier) return text;
-  if (reduces(collective.kind)) text += std::string(" ") + to_string(collective.reduce_op);
-  text += std::string(" of ") + to_string(collective.dtype) + " ";
-  text += collective.describe_shapes ? collective.describe_shapes()
-                                     : "[" + std::to_string(collective.count) + "]";
+  std::string text = describe_data(collective);
   if (plan.is_hierarchical) text += plan.owners > 1 ? " (two_dimensional)" : " (hierarchical)";
   if (plan.reduction.wire != WireFormat::kNative) {
     text += std::string(" (") + to_string(plan.reduction.wire) + " on the wire)";

@@ -12,10 +12,6 @@
 namespace chainmail::ops {
 namespace {
 
-bool reduces(OpKind kind) {
-  return kind == OpKind::kAllReduce || kind == OpKind::kReduce || kind == OpKind::kReduceScatter;
-}
-
 bool has_root(OpKind kind) {
   return kind == OpKind::kReduce || kind == OpKind::kBroadcast || kind == OpKind::kGather ||
          kind == OpKind::kScatter;
@@ -31,55 +27,66 @@ bool is_split_by_rank(OpKind kind) {
   throw InvalidArgument(std::string(to_string(collective.kind)) + ": " + what);
 }
 
+/// Elements of a rank's part, equal parts when no counts were given.
+std::size_t part_count(const Collective& collective, const std::vector<std::size_t>& counts,
+                       int rank) {
+  return counts.empty() ? collective.count : counts[static_cast<std::size_t>(rank)];
+}
+
+/// Consecutive parts of `whole`, or what `apart` points to.
+template <typename Byte>
+std::vector<std::span<Byte>> parts_by_rank(const Collective& collective, Byte* whole,
+                                           const std::vector<Byte*>& apart,
+                                           const std::vector<std::size_t>& counts, int size) {
+  std::vector<std::span<Byte>> parts;
+  for (int rank = 0; rank < size; ++rank) {
+    const std::size_t bytes = part_count(collective, counts, rank) * size_of(collective.dtype);
+    parts.emplace_back(apart.empty() ? whole : apart[static_cast<std::size_t>(rank)], bytes);
+    if (whole != nullptr) whole += bytes;
+  }
+  return parts;
+}
+
 std::size_t total(const Collective& collective, const std::vector<std::size_t>& counts, int size) {
   std::size_t sum = 0;
   for (int rank = 0; rank < size; ++rank) sum += part_count(collective, counts, rank);
   return sum;
 }
 
-bool needs_input(const Collective& collective, int rank, int size) {
-  switch (collective.kind) {
-    case OpKind::kReduceScatter:
-    case OpKind::kGather:
-    case OpKind::kSend:
-      return collective.count > 0;
-    case OpKind::kAllGather:
-      return part_count(collective, collective.receive_counts, rank) > 0;
-    case OpKind::kScatter:
-      return collective.count > 0 && rank == collective.root;
-    case OpKind::kAllToAll:
-      return total(collective, collective.send_counts, size) > 0;
-    case OpKind::kAllReduce:
-    case OpKind::kReduce:
-    case OpKind::kBroadcast:
-    case OpKind::kRecv:
-    case OpKind::kBarrier:
-    case OpKind::kAllocate:
-      return false;
-  }
-  return false;
-}
+/// Which buffers a rank must hand over.
+struct Needs {
+  bool input = false;
+  bool output = false;
+};
 
-bool needs_output(const Collective& collective, int rank, int size) {
+Needs needs_of(const Collective& collective, int rank, int size) {
+  const bool has_elements = collective.count > 0;
+  const bool is_root = has_elements && rank == collective.root;
   switch (collective.kind) {
     case OpKind::kAllReduce:
     case OpKind::kReduce:
-    case OpKind::kReduceScatter:
     case OpKind::kBroadcast:
-    case OpKind::kScatter:
     case OpKind::kRecv:
-      return collective.count > 0;
+      return {false, has_elements};
+    case OpKind::kReduceScatter:
+      return {has_elements, has_elements};
     case OpKind::kGather:
-      return collective.count > 0 && rank == collective.root;
-    case OpKind::kAllGather:
-    case OpKind::kAllToAll:
-      return total(collective, collective.receive_counts, size) > 0;
+      return {has_elements, is_root};
+    case OpKind::kScatter:
+      return {is_root, has_elements};
     case OpKind::kSend:
+      return {has_elements, false};
+    case OpKind::kAllGather:
+      return {part_count(collective, collective.receive_counts, rank) > 0,
+              total(collective, collective.receive_counts, size) > 0};
+    case OpKind::kAllToAll:
+      return {total(collective, collective.send_counts, size) > 0,
+              total(collective, collective.receive_counts, size) > 0};
     case OpKind::kBarrier:
     case OpKind::kAllocate:
-      return false;
+      return {};
   }
-  return false;
+  return {};
 }
 
 void check_counts(const Collective& collective, int size) {
@@ -149,19 +156,23 @@ MessageHeader header_of(const Collective& collective, const Plan& plan,
   // Both ends of a transfer agree about bytes: a float may be received as four of them.
   if (is_point_to_point(collective.kind)) header.count *= size_of(collective.dtype);
   header.layout = layout_of(collective, plan);
-  if (plan.wire == WireFormat::kFloat16) {
-    header.flags = kFlagWireFloat16;
-  } else if (plan.wire == WireFormat::kBFloat16) {
-    header.flags = kFlagWireBFloat16;
-  }
   return header;
 }
 
 }  // namespace
 
-std::size_t part_count(const Collective& collective, const std::vector<std::size_t>& counts,
-                       int rank) {
-  return counts.empty() ? collective.count : counts[static_cast<std::size_t>(rank)];
+bool reduces(OpKind kind) noexcept {
+  return kind == OpKind::kAllReduce || kind == OpKind::kReduce || kind == OpKind::kReduceScatter;
+}
+
+std::vector<std::span<const std::byte>> input_parts(const Collective& collective, int size) {
+  return parts_by_rank(collective, collective.input, collective.input_parts, collective.send_counts,
+                       size);
+}
+
+std::vector<std::span<std::byte>> output_parts(const Collective& collective, int size) {
+  return parts_by_rank(collective, collective.output, collective.output_parts,
+                       collective.receive_counts, size);
 }
 
 void check_collective(const Collective& collective, int rank, const Topology& topology,
@@ -183,12 +194,11 @@ void check_collective(const Collective& collective, int rank, const Topology& to
   }
   check_parts(collective, collective.input_parts, size);
   check_parts(collective, collective.output_parts, size);
-  if (collective.input == nullptr && collective.input_parts.empty() &&
-      needs_input(collective, rank, size)) {
+  const Needs needs = needs_of(collective, rank, size);
+  if (needs.input && collective.input == nullptr && collective.input_parts.empty()) {
     refuse(collective, "the input is null");
   }
-  if (collective.output == nullptr && collective.output_parts.empty() &&
-      needs_output(collective, rank, size)) {
+  if (needs.output && collective.output == nullptr && collective.output_parts.empty()) {
     refuse(collective, "the output is null");
   }
   if (collective.timeout.value_or(options.timeout).count() <= 0) {
@@ -233,13 +243,19 @@ Plan plan_collective(const Collective& collective, int rank, const Topology& top
     const std::string peer = is_from_any_rank(collective) ? "any" : std::to_string(collective.root);
     const std::string self = std::to_string(rank);
     const bool is_send = collective.kind == OpKind::kSend;
-    plan.channel = is_send ? self : peer;
-    plan.channel += '>';
-    plan.channel += is_send ? peer : self;
-    plan.channel += '/';
-    plan.channel += std::to_string(collective.tag);
+    plan.channel = is_send ? self + '>' + peer : peer + '>' + self;
+    plan.channel += '/' + std::to_string(collective.tag);
   }
   return plan;
+}
+
+std::string describe_data(const Collective& collective) {
+  std::string text = to_string(collective.kind);
+  if (collective.kind == OpKind::kBarrier) return text;
+  if (reduces(collective.kind)) text += std::string(" ") + to_string(collective.reduce_op);
+  text += std::string(" of ") + to_string(collective.dtype) + " ";
+  return text + (collective.describe_shapes ? collective.describe_shapes()
+                                            : "[" + std::to_string(collective.count) + "]");
 }
 
 std::string describe_call(const Collective& collective, const Plan& plan,
@@ -247,17 +263,8 @@ std::string describe_call(const Collective& collective, const Plan& plan,
   const auto global_root = [&] {
     return std::to_string(global_ranks[static_cast<std::size_t>(collective.root)]);
   };
-  std::string text = to_string(collective.kind);
+  std::string text = describe_data(collective);
   if (collective.kind == OpKind::kBarrier) return text;
-  if (reduces(collective.kind)) text += std::string(" ") + to_string(collective.reduce_op);
-  text += std::string(" of ") + to_string(collective.dtype) + " ";
-  if (collective.describe_shapes) {
-    text += collective.describe_shapes();
-  } else {
-    text += '[';
-    text += std::to_string(collective.count);
-    text += ']';
-  }
   if (has_root(collective.kind)) {
     text += " with root " + global_root();
   } else if (is_point_to_point(collective.kind)) {

@@ -8,9 +8,11 @@
 
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <span>
 #include <string>
 #include <utility>
@@ -36,17 +38,24 @@ struct Plan {
 };
 
 /// A submitted operation and how it is carried out: what error messages are about. The members are
-/// fixed once it can be seen by other threads, but for the last.
+/// fixed once it can be seen by other threads, but for `moved_bytes`.
 class PlannedOperation : public Operation {
  public:
   PlannedOperation(Collective what, Plan how, std::chrono::milliseconds limit)
       : collective(std::move(what)), plan(std::move(how)), timeout(limit) {}
+
+  bool is_done() const noexcept final { return is_done_.load(std::memory_order_acquire); }
+  std::exception_ptr error() const final { return is_done() ? error_ : nullptr; }
 
   Collective collective;
   Plan plan;
   std::chrono::milliseconds timeout;  ///< how long it may stand still
   /// Payload that this rank had sent or received when it failed; for the thread that finds out why.
   std::uint64_t moved_bytes = 0;
+
+ protected:
+  std::atomic<bool> is_done_{false};
+  std::exception_ptr error_;  ///< written before is_done_
 };
 
 /// What an operation that has ended looked like; kept for a while to explain disagreements.
@@ -67,15 +76,22 @@ void check_collective(const Collective& collective, int rank, const Topology& to
 [[nodiscard]] Plan plan_collective(const Collective& collective, int rank, const Topology& topology,
                                    const GroupOptions& options);
 
-/// "all_reduce sum of float32 [3, 4]"; calls collective.describe_shapes. Root and peer are named by
-/// their `global_ranks`.
+/// all_reduce, reduce and reduce_scatter.
+[[nodiscard]] bool reduces(OpKind kind) noexcept;
+
+/// "all_reduce sum of float32 [3, 4]"; calls collective.describe_shapes.
+[[nodiscard]] std::string describe_data(const Collective& collective);
+
+/// describe_data() and how it is done. Root and peer are named by their `global_ranks`.
 [[nodiscard]] std::string describe_call(const Collective& collective, const Plan& plan,
                                         const GroupOptions& options,
                                         std::span<const int> global_ranks);
 
-/// Elements of rank r's part of an all_to_all, equal parts when no counts were given.
-[[nodiscard]] std::size_t part_count(const Collective& collective,
-                                     const std::vector<std::size_t>& counts, int rank);
+/// The ranks' parts of an input or output that is split by rank; see Collective::input_parts.
+[[nodiscard]] std::vector<std::span<const std::byte>> input_parts(const Collective& collective,
+                                                                  int size);
+[[nodiscard]] std::vector<std::span<std::byte>> output_parts(const Collective& collective,
+                                                             int size);
 
 /// Throws InvalidArgument when `carrier`, which protects nothing, would carry data of the group
 /// between nodes although its options ask for protection. `instead`: what to do, "use ...".

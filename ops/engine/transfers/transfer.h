@@ -43,9 +43,7 @@ class TransferOperation final : public PlannedOperation {
                     std::chrono::milliseconds limit)
       : PlannedOperation(std::move(what), std::move(how), limit), owner_(std::move(owner)) {}
 
-  bool is_done() const noexcept override { return is_done_.load(std::memory_order_acquire); }
   void wait(std::optional<std::chrono::milliseconds> limit = std::nullopt) override;
-  std::exception_ptr error() const override { return is_done() ? error_ : nullptr; }
   void on_done(std::function<void()> callback) override;
   int source_rank() const noexcept override {
     return collective.kind == OpKind::kRecv && is_done() ? source_ : -1;
@@ -94,9 +92,7 @@ class TransferOperation final : public PlannedOperation {
  private:
   const std::shared_ptr<Transfers> owner_;
   std::atomic<bool> is_claimed_{false};
-  std::atomic<bool> is_done_{false};
-  std::exception_ptr error_;  // written before is_done_
-  int source_ = -1;           // written before is_done_
+  int source_ = -1;  // written before is_done_
   std::mutex mutex_;
   std::condition_variable ended_;
   std::vector<std::function<void()>> callbacks_;  // guarded by mutex_
