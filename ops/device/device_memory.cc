@@ -95,4 +95,12 @@ void PinnedWords::give_back(std::uint32_t* word) noexcept {
   free_.push_back(word);
 }
 
+void release_word(std::uint32_t& word, std::uint32_t ticket) noexcept {
+  const std::atomic_ref<std::uint32_t> flag(word);
+  std::uint32_t current = flag.load();
+  while (static_cast<std::int32_t>(ticket - current) > 0 &&
+         !flag.compare_exchange_weak(current, ticket)) {
+  }
+}
+
 }  // namespace chainmail::ops

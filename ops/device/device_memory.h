@@ -88,4 +88,7 @@ class PinnedWords {
   std::vector<std::uint32_t*> free_;
 };
 
+/// Sets a word that streams are held by to `ticket`, unless it is past that. Any thread.
+void release_word(std::uint32_t& word, std::uint32_t ticket) noexcept;
+
 }  // namespace chainmail::ops

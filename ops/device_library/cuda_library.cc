@@ -9,7 +9,6 @@
 #include <mutex>
 #include <string>
 
-#include "ops/comm/nccl/nccl_library.h"
 #include "ops/comm/nccl/nccl_symbols.h"
 #include "ops/device/cuda/cuda_device.h"
 #include "ops/device_library/device_library.h"

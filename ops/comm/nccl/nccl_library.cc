@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-#include "ops/comm/nccl/nccl_library.h"
-
 #include <cuda_runtime.h>
 
 #include <cstring>
 #include <optional>
 
+#include "ops/comm/nccl/nccl_symbols.h"
 #include "ops/device/cuda/relaxed_capture.h"
 
 namespace chainmail::ops {
@@ -127,18 +126,9 @@ class NcclLibrary final : public NcclApi {
     return code_of(result);
   }
 
-  NcclCode finalize(NcclHandle comm) noexcept override {
-    if (is_unloading()) return NcclCode::kSuccess;
-    return code_of(nccl_.finalize(comm_of(comm)));
-  }
-  NcclCode destroy(NcclHandle comm) noexcept override {
-    if (is_unloading()) return NcclCode::kSuccess;
-    return code_of(nccl_.destroy(comm_of(comm)));
-  }
-  NcclCode abort(NcclHandle comm) noexcept override {
-    if (is_unloading()) return NcclCode::kSuccess;
-    return code_of(nccl_.abort(comm_of(comm)));
-  }
+  NcclCode finalize(NcclHandle comm) noexcept override { return end(nccl_.finalize, comm); }
+  NcclCode destroy(NcclHandle comm) noexcept override { return end(nccl_.destroy, comm); }
+  NcclCode abort(NcclHandle comm) noexcept override { return end(nccl_.abort, comm); }
 
   NcclCode async_error(NcclHandle comm, NcclCode& state) noexcept override {
     ncclResult_t found = ncclSuccess;
@@ -243,6 +233,10 @@ class NcclLibrary final : public NcclApi {
   }
 
  private:
+  static NcclCode end(ncclResult_t (*call)(ncclComm_t), NcclHandle comm) noexcept {
+    return is_unloading() ? NcclCode::kSuccess : code_of(call(comm_of(comm)));
+  }
+
   const NcclSymbols& nccl_;
 };
 

@@ -9,7 +9,10 @@
 
 #include <nccl.h>
 
+#include <memory>
 #include <string>
+
+#include "ops/comm/nccl/nccl_api.h"
 
 namespace chainmail::ops {
 
@@ -45,5 +48,8 @@ struct NcclSymbols {
 /// Looks for the libnccl.so.2 that libtorch_cuda has loaded, never loading a second copy beside it.
 /// Returns what is missing in one sentence; empty when all needed functions are there.
 [[nodiscard]] std::string find_nccl(NcclSymbols& symbols);
+
+/// NcclApi over them; they must live as long.
+[[nodiscard]] std::unique_ptr<NcclApi> make_nccl(const NcclSymbols& symbols);
 
 }  // namespace chainmail::ops

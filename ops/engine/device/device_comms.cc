@@ -4,7 +4,6 @@
 #include "ops/engine/device/device_comms.h"
 
 #include <algorithm>
-#include <iterator>
 #include <numeric>
 #include <utility>
 
@@ -13,15 +12,11 @@ namespace {
 
 constexpr int kFirstVersionThatSplits = 21800;
 
-int place_of(int rank, const std::vector<int>& ranks) {
-  return static_cast<int>(
-      std::distance(ranks.begin(), std::find(ranks.begin(), ranks.end(), rank)));
-}
-
-/// Ranks of equal local rank, by node; empty where the smallest node has no such local rank.
-std::vector<int> peers_across(const Topology& topology, int local_rank) {
+/// Ranks of equal local rank, by node; `rank` alone where the smallest node has no such local rank.
+std::vector<int> peers_across(const Topology& topology, int rank) {
+  const int local_rank = topology.local_rank_of(rank);
+  if (local_rank >= topology.min_local_size()) return {rank};
   std::vector<int> peers;
-  if (local_rank >= topology.min_local_size()) return peers;
   for (int node = 0; node < topology.node_count(); ++node) {
     peers.push_back(topology.ranks_of_node(node)[static_cast<std::size_t>(local_rank)]);
   }
@@ -48,43 +43,28 @@ StreamComms DeviceComms::need(bool is_hierarchical, const NcclWait& wait) {
         keep(NcclComm::join(api_, member("flat", everybody), *rendezvous_, config("flat"), wait));
   }
   if (is_hierarchical && !has_hierarchy_) {
-    if (options_.splits_communicators && api_.version() >= kFirstVersionThatSplits) {
-      split_hierarchy(wait);
-    } else {
-      make_hierarchy(wait);
-    }
+    make_hierarchy(wait);
     has_hierarchy_ = true;
   }
   return {&topology_, rank_, flat_.get(), local_.get(), cross_.get()};
 }
 
-void DeviceComms::split_hierarchy(const NcclWait& wait) {
-  const int node = topology_.node_of(rank_);
-  const int local_rank = topology_.local_rank_of(rank_);
-  const std::vector<int>& neighbours = topology_.ranks_of_node(node);
-  const std::string local = "local/" + std::to_string(node);
-  // A rank alone in its part has nobody to talk to, but every rank takes part in the split.
-  local_ = keep(flat_->split(neighbours.size() > 1 ? node : -1, member(local, neighbours),
-                             config(local), wait));
-  const std::vector<int> peers = peers_across(topology_, local_rank);
-  const std::string cross = "cross/" + std::to_string(local_rank);
-  cross_ = keep(flat_->split(peers.size() > 1 ? local_rank : -1,
-                             member(cross, peers.empty() ? std::vector<int>{rank_} : peers),
-                             config(cross), wait));
-}
-
 void DeviceComms::make_hierarchy(const NcclWait& wait) {
+  const bool splits = options_.splits_communicators && api_.version() >= kFirstVersionThatSplits;
+  const auto make_part = [&](const std::string& kind, int color, const std::vector<int>& ranks) {
+    const std::string name = kind + "/" + std::to_string(color);
+    const bool is_alone = ranks.size() == 1;
+    // A rank alone in its part has nobody to talk to, but every rank takes part in the split.
+    if (splits) {
+      return keep(flat_->split(is_alone ? -1 : color, member(name, ranks), config(name), wait));
+    }
+    return is_alone
+               ? nullptr
+               : keep(NcclComm::join(api_, member(name, ranks), *rendezvous_, config(name), wait));
+  };
   const int node = topology_.node_of(rank_);
-  const int local_rank = topology_.local_rank_of(rank_);
-  const std::vector<int>& neighbours = topology_.ranks_of_node(node);
-  if (neighbours.size() > 1) {
-    const std::string name = "local/" + std::to_string(node);
-    local_ = keep(NcclComm::join(api_, member(name, neighbours), *rendezvous_, config(name), wait));
-  }
-  if (const std::vector<int> peers = peers_across(topology_, local_rank); peers.size() > 1) {
-    const std::string name = "cross/" + std::to_string(local_rank);
-    cross_ = keep(NcclComm::join(api_, member(name, peers), *rendezvous_, config(name), wait));
-  }
+  local_ = make_part("local", node, topology_.ranks_of_node(node));
+  cross_ = make_part("cross", topology_.local_rank_of(rank_), peers_across(topology_, rank_));
 }
 
 std::shared_ptr<NcclComm> DeviceComms::make_pair(int from, int to, const NcclWait& wait) {
@@ -107,7 +87,7 @@ std::shared_ptr<NcclComm> DeviceComms::keep(std::unique_ptr<NcclComm> comm,
 NcclMember DeviceComms::member(const std::string& name, const std::vector<int>& ranks) const {
   NcclMember member;
   member.name = name;
-  member.rank = place_of(rank_, ranks);
+  member.rank = static_cast<int>(std::ranges::find(ranks, rank_) - ranks.begin());
   for (const int rank : ranks) {
     member.global_ranks.push_back(options_.global_ranks.empty()
                                       ? rank

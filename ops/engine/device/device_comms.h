@@ -46,7 +46,6 @@ class DeviceComms {
   NcclMember member(const std::string& name, const std::vector<int>& ranks) const;
   NcclConfig config(const std::string& name) const;
   void make_hierarchy(const NcclWait& wait);
-  void split_hierarchy(const NcclWait& wait);
   using List = std::vector<std::shared_ptr<NcclComm>>;
   std::shared_ptr<NcclComm> keep(std::unique_ptr<NcclComm> comm,
                                  List DeviceComms::*list = &DeviceComms::comms_);

@@ -103,8 +103,7 @@ class NcclDeviceGroup final : public DeviceGroup {
   std::shared_ptr<DeviceOperation> mark(DeviceStream stream,
                                         std::chrono::milliseconds limit) override {
     check_alive();
-    try {
-      const DeviceGuard guard(api(), options_.device);
+    return on_device([&] {
       if (capture_of(stream) != 0) {
         throw InvalidArgument(
             "a stream cannot be waited for while a CUDA graph is being captured on it");
@@ -116,11 +115,7 @@ class NcclDeviceGroup final : public DeviceGroup {
       check_device(api(), api().record(operation->end(), stream), "recording an event");
       watchdog_.add(operation);
       return operation;
-    } catch (const InvalidArgument&) {
-      throw;
-    } catch (...) {
-      rethrow_as_group();
-    }
+    });
   }
 
   void prepare(const Collective& collective) override {
@@ -219,16 +214,25 @@ class NcclDeviceGroup final : public DeviceGroup {
     check_transfer(transfer);
     check_alive();
     const internal::Deadline deadline = limit_of(transfer);
-    try {
-      const DeviceGuard guard(api(), options_.device);
+    return on_device([&] {
       const std::uint64_t capture = capture_of(stream);
       auto operation = make_operation(describe_transfer(transfer), deadline);
       if (capture != 0) operation->set_captured();
       channels_.at(transfer)->issue(transfer, operation, stream, capture, deadline);
       if (capture == 0) watchdog_.add(operation);
       return operation;
+    });
+  }
+
+  /// What `body` does, with the group's device: whatever it throws ends the group, but for what it
+  /// finds before anything is queued.
+  template <class Body>
+  std::shared_ptr<DeviceOperation> on_device(const Body& body) {
+    try {
+      const DeviceGuard guard(api(), options_.device);
+      return body();
     } catch (const InvalidArgument&) {
-      throw;  // found before anything was queued
+      throw;
     } catch (...) {
       rethrow_as_group();
     }
@@ -308,12 +312,9 @@ class NcclDeviceGroup final : public DeviceGroup {
           .crosses_on_host = plan.crosses_on_host,
           .host = plan.crosses_on_host && staging_ != nullptr ? &staging_->crossing() : nullptr,
           .events = &resources_->events};
-      follow_last(stream, capture);
+      order_.follow(api(), stream, capture);
       queue(comms, work);
-      check_device(api(), api().record(operation->end(), stream), "recording an event");
-      last_ = operation;
-      last_stream_ = stream;
-      last_capture_ = capture;
+      order_.end_with(api(), operation, stream, capture);
       if (capture == 0) watchdog_.add(operation);
       return operation;
     } catch (const InvalidArgument&) {
@@ -337,13 +338,6 @@ class NcclDeviceGroup final : public DeviceGroup {
     } catch (const Error&) {
       // The device does not work any more.
     }
-  }
-
-  /// What is queued on `stream` next comes after the collective before.
-  void follow_last(DeviceStream stream, std::uint64_t capture) {
-    // Inside and outside of a capture cannot wait for each other; a graph's launch is the user's.
-    if (last_ == nullptr || last_stream_ == stream || last_capture_ != capture) return;
-    check_device(api(), api().wait(stream, last_->end()), "waiting for an event");
   }
 
   std::exception_ptr find_failure() {
@@ -408,9 +402,7 @@ class NcclDeviceGroup final : public DeviceGroup {
   DeviceEvent local_done_;
   std::array<DeviceEvent, kStreamPipelineDepth> cross_done_;
   std::mutex issue_mutex_;
-  std::shared_ptr<IssuedOperation> last_;
-  DeviceStream last_stream_;
-  std::uint64_t last_capture_ = 0;
+  StreamOrder order_;
   bool is_shut_down_ = false;
   std::mutex fail_mutex_;
   bool has_ended_ = false;

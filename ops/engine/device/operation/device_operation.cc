@@ -76,4 +76,18 @@ bool IssuedOperation::has_nonfinite() const noexcept {
   return std::atomic_ref<std::uint32_t>(*flag_).load() != 0;
 }
 
+void StreamOrder::follow(DeviceApi& api, DeviceStream stream, std::uint64_t capture) const {
+  // Inside and outside of a capture cannot wait for each other; a graph's launch is the user's.
+  if (last_ == nullptr || stream_ == stream || capture_ != capture) return;
+  check_device(api, api.wait(stream, last_->end()), "waiting for an event");
+}
+
+void StreamOrder::end_with(DeviceApi& api, std::shared_ptr<IssuedOperation> operation,
+                           DeviceStream stream, std::uint64_t capture) {
+  check_device(api, api.record(operation->end(), stream), "recording an event");
+  last_ = std::move(operation);
+  stream_ = stream;
+  capture_ = capture;
+}
+
 }  // namespace chainmail::ops

@@ -67,7 +67,6 @@ class IssuedOperation final : public DeviceOperation {
   bool is_late() const { return deadline_.has_passed(); }
   /// Its work is part of a graph and may run any number of times: nobody waits for it.
   void set_captured() noexcept { is_captured_ = true; }
-  bool is_captured() const noexcept { return is_captured_; }
 
  private:
   const std::shared_ptr<DeviceResources> resources_;
@@ -77,6 +76,21 @@ class IssuedOperation final : public DeviceOperation {
   std::uint32_t* flag_ = nullptr;
   bool is_captured_ = false;
   std::atomic<bool> has_ended_{false};
+};
+
+/// Keeps operations in order whatever streams they are given. One thread at a time.
+class StreamOrder {
+ public:
+  /// What is queued on `stream` next comes after the operation before.
+  void follow(DeviceApi& api, DeviceStream stream, std::uint64_t capture) const;
+  /// `operation` ends with what has been queued on `stream`.
+  void end_with(DeviceApi& api, std::shared_ptr<IssuedOperation> operation, DeviceStream stream,
+                std::uint64_t capture);
+
+ private:
+  std::shared_ptr<IssuedOperation> last_;
+  DeviceStream stream_;
+  std::uint64_t capture_ = 0;
 };
 
 }  // namespace chainmail::ops

@@ -169,15 +169,6 @@ bool HostStaging::release_reduced() noexcept {
   return has_any;
 }
 
-// Never back: an abort may have released more.
-void HostStaging::release(std::uint32_t ticket) noexcept {
-  const std::atomic_ref<std::uint32_t> flag(*crossing_.flag);
-  std::uint32_t current = flag.load();
-  while (static_cast<std::int32_t>(ticket - current) > 0 &&
-         !flag.compare_exchange_weak(current, ticket)) {
-  }
-}
-
 void HostStaging::abort(const std::exception_ptr& error) noexcept {
   try {
     leaders_->abort(error);

@@ -63,7 +63,8 @@ class HostStaging {
   bool wait_for_copy(const Chunk& chunk);
   void reduce(const Chunk& chunk);
   bool release_reduced() noexcept;
-  void release(std::uint32_t ticket) noexcept;
+  // Never back: an abort may have released more.
+  void release(std::uint32_t ticket) noexcept { release_word(*crossing_.flag, ticket); }
 
   const std::shared_ptr<DeviceResources> resources_;
   const std::shared_ptr<Group> leaders_;

@@ -3,7 +3,6 @@
 
 #include "ops/engine/device/transfers/peer_channel.h"
 
-#include <atomic>
 #include <chrono>
 #include <string>
 
@@ -59,22 +58,14 @@ void PeerChannel::issue(const Collective& transfer,
                           std::to_string(transfer.root) +
                           "; let the same transfer run once before the capture");
   }
-  follow_last(stream, capture);
+  order_.follow(api(), stream, capture);
   if (comm_ != nullptr) {
     if (capture != 0) comm_->set_captured();
     queue_transfer(transfer, *comm_, stream, context_.wait_until(deadline));
   } else {
     defer(transfer, stream, deadline);
   }
-  check_device(api(), api().record(operation->end(), stream), "recording an event");
-  last_ = operation;
-  last_stream_ = stream;
-  last_capture_ = capture;
-}
-
-void PeerChannel::follow_last(DeviceStream stream, std::uint64_t capture) {
-  if (last_ == nullptr || last_stream_ == stream || last_capture_ != capture) return;
-  check_device(api(), api().wait(stream, last_->end()), "waiting for an event");
+  order_.end_with(api(), operation, stream, capture);
 }
 
 void PeerChannel::defer(const Collective& transfer, DeviceStream stream,
@@ -100,11 +91,6 @@ void PeerChannel::defer(const Collective& transfer, DeviceStream stream,
   if (is_released_) release(last_ticket_);
 }
 
-PeerChannel::PendingTransfer PeerChannel::first_pending() {
-  const std::lock_guard lock(mutex_);
-  return pending_.front();
-}
-
 void PeerChannel::run() noexcept {
   try {
     work();
@@ -114,7 +100,10 @@ void PeerChannel::run() noexcept {
 }
 
 void PeerChannel::work() {
-  PendingTransfer pending = first_pending();
+  PendingTransfer pending = [this] {
+    const std::lock_guard lock(mutex_);
+    return pending_.front();
+  }();
   const DeviceGuard guard(api(), context_.resources->device);
   const std::shared_ptr<NcclComm> comm =
       context_.make(pending.transfer, context_.wait_until(pending.deadline));
@@ -152,15 +141,6 @@ void PeerChannel::carry_out(const PendingTransfer& pending, NcclComm& comm) {
     throw;
   }
   events.give_back(done);
-}
-
-// Never back: a failure may have released more.
-void PeerChannel::release(std::uint32_t ticket) noexcept {
-  const std::atomic_ref<std::uint32_t> flag(*flag_);
-  std::uint32_t current = flag.load();
-  while (static_cast<std::int32_t>(ticket - current) > 0 &&
-         !flag.compare_exchange_weak(current, ticket)) {
-  }
 }
 
 void PeerChannel::release_all() noexcept {

@@ -68,13 +68,12 @@ class PeerChannel {
   };
 
   DeviceApi& api() const noexcept { return context_.resources->api; }
-  void follow_last(DeviceStream stream, std::uint64_t capture);
   void defer(const Collective& transfer, DeviceStream stream, internal::Deadline deadline);
-  PendingTransfer first_pending();
   void run() noexcept;
   void work();
   void carry_out(const PendingTransfer& pending, NcclComm& comm);
-  void release(std::uint32_t ticket) noexcept;
+  // Never back: an abort may have released more.
+  void release(std::uint32_t ticket) noexcept { release_word(*flag_, ticket); }
 
   const PeerChannelContext& context_;
   std::mutex mutex_;
@@ -84,9 +83,7 @@ class PeerChannel {
   std::uint32_t last_ticket_ = 0;
   bool is_released_ = false;
   DeviceStream own_stream_;  ///< of the thread's transfers
-  std::shared_ptr<IssuedOperation> last_;
-  DeviceStream last_stream_;
-  std::uint64_t last_capture_ = 0;
+  StreamOrder order_;
   std::thread thread_;
 };
 

@@ -4,7 +4,7 @@
 // NcclApi over functions with NCCL's own types that note what they get: what reaches NCCL, and what
 // NCCL may do with it afterwards. Needs nccl.h, but neither a GPU nor NCCL.
 
-#include "ops/comm/nccl/nccl_library.h"
+#include "ops/comm/nccl/nccl_symbols.h"
 
 #include <gtest/gtest.h>
 
