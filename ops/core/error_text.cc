@@ -103,16 +103,6 @@ std::exception_ptr decode_error(std::string_view text, FailedWhere where) {
   return std::make_exception_ptr(PeerError("another rank failed: " + parts->message));
 }
 
-std::string message_of(const std::exception_ptr& error) {
-  try {
-    std::rethrow_exception(error);
-  } catch (const std::exception& e) {
-    return e.what();
-  } catch (...) {
-    return "an exception of unknown type";
-  }
-}
-
 std::exception_ptr in_operation(const std::string& title, const std::exception_ptr& error) {
   try {
     std::rethrow_exception(error);

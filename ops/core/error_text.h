@@ -28,9 +28,6 @@ enum class FailedWhere { kElsewhere, kThisNode };
 [[nodiscard]] std::exception_ptr decode_error(std::string_view text,
                                               FailedWhere where = FailedWhere::kElsewhere);
 
-/// what() of any exception.
-[[nodiscard]] std::string message_of(const std::exception_ptr& error);
-
 /// What an operation ends with when its group has failed with `error`: a PeerError that comes from
 /// outside, from the launcher perhaps, and knows of no operation, gets `title` ("all_reduce #5 on
 /// rank 0 (n1)") in front; any other error stays as it is.

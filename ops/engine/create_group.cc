@@ -60,6 +60,14 @@ void check_arguments(int rank, const Topology& topology, const Rendezvous* rende
   }
 }
 
+std::vector<int> identity_if_empty(std::vector<int> global_ranks, int size) {
+  if (global_ranks.empty()) {
+    global_ranks.resize(static_cast<std::size_t>(size));
+    std::iota(global_ranks.begin(), global_ranks.end(), 0);
+  }
+  return global_ranks;
+}
+
 }  // namespace
 
 std::shared_ptr<Group> create_group_with(const CommFactory& factory, int rank, Topology topology,
@@ -67,6 +75,7 @@ std::shared_ptr<Group> create_group_with(const CommFactory& factory, int rank, T
                                          GroupOptions options, std::vector<int> global_ranks,
                                          std::shared_ptr<FailureNews> news) {
   check_arguments(rank, topology, rendezvous.get(), options, global_ranks);
+  global_ranks = identity_if_empty(std::move(global_ranks), topology.size());
   auto core = std::make_shared<GroupCore>(rank, std::move(topology), rendezvous, std::move(options),
                                           std::move(global_ranks), std::move(news), factory);
   core->start(factory, rendezvous);
@@ -80,12 +89,9 @@ std::shared_ptr<Group> create_group(int rank, Topology topology,
   check_arguments(rank, topology, rendezvous.get(), options, global_ranks);
   std::shared_ptr<MpiWorld> mpi;
   if (options.cross == CrossTransport::kMpi && topology.size() > 1) {
-    MpiMember member{rank, global_ranks, options.host};
-    if (global_ranks.empty()) {
-      member.global_ranks.resize(static_cast<std::size_t>(topology.size()));
-      std::iota(member.global_ranks.begin(), member.global_ranks.end(), 0);
-    }
-    mpi = join_mpi(member, *rendezvous, internal::Deadline::after(options.timeout));
+    global_ranks = identity_if_empty(std::move(global_ranks), topology.size());
+    mpi = join_mpi({rank, global_ranks, options.host}, *rendezvous,
+                   internal::Deadline::after(options.timeout));
   }
   const CommFactory factory = default_comm_factory(options, std::move(mpi));
   return create_group_with(factory, rank, std::move(topology), std::move(rendezvous),

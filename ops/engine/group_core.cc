@@ -5,8 +5,6 @@
 
 #include <pthread.h>
 
-#include <numeric>
-
 #include "base/error.h"
 #include "base/log.h"
 #include "base/threads/poll_until.h"
@@ -36,14 +34,6 @@ unsigned count_forks() {
   return fork_count.load(std::memory_order_relaxed);
 }
 
-std::vector<int> identity_if_empty(std::vector<int> global_ranks, int size) {
-  if (global_ranks.empty()) {
-    global_ranks.resize(static_cast<std::size_t>(size));
-    std::iota(global_ranks.begin(), global_ranks.end(), 0);
-  }
-  return global_ranks;
-}
-
 }  // namespace
 
 GroupCore::GroupCore(int rank, Topology topology, const std::shared_ptr<Rendezvous>& rendezvous,
@@ -53,7 +43,7 @@ GroupCore::GroupCore(int rank, Topology topology, const std::shared_ptr<Rendezvo
       topology_(std::move(topology)),
       options_(std::move(options)),
       timeout_(options_.timeout),
-      global_ranks_(identity_if_empty(std::move(global_ranks), topology_.size())),
+      global_ranks_(std::move(global_ranks)),
       news_(std::move(news)),
       progress_(dynamic_cast<ProgressCounter*>(news_.get())),
       fork_count_(count_forks()),
@@ -257,14 +247,14 @@ void GroupCore::end_waits(const std::exception_ptr& error) {
   comm_failure_->fail(error);
   comms_.abort();
   queue_->fail_all(error);
-  transfers_->fail_all(error);
+  transfers_->for_all(&TransferEngine::fail_all, error);
 }
 
 void GroupCore::shutdown() {
   if (is_shut_down_.exchange(true)) return;
   if (is_forked_child()) {
     queue_->forget_thread();
-    transfers_->leak();
+    transfers_->for_all(&TransferEngine::leak);
     watchdog_->forget_thread();
     callbacks_->forget_threads();
     comms_.leak();
@@ -278,7 +268,7 @@ void GroupCore::shutdown() {
   // Only now; and before the last look, for an operation that comes after it would run in Comms
   // that are being closed.
   queue_->close();
-  transfers_->close();
+  transfers_->for_all(&TransferEngine::close);
   has_ended = has_ended && (failure_->has_failed() || drain(deadline));
   if (!has_ended) {
     const std::string text = "shutdown of group " + options_.name +
@@ -290,10 +280,10 @@ void GroupCore::shutdown() {
   }
   const bool is_idle = queue_->drain(kAbortLimit);
   queue_->stop();
-  transfers_->stop();
+  transfers_->for_all(&TransferEngine::stop);
   watchdog_->stop();
   if (news_ != nullptr) news_->unsubscribe(options_.name);
-  transfers_->disconnect();
+  transfers_->for_all(&TransferEngine::disconnect);
   if (is_idle) comms_.close();
   callbacks_->stop(kCallbackLimit);
 }

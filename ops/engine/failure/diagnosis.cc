@@ -25,6 +25,8 @@ constexpr const char* kFailureKey = "failure";
 // Set by a rank that is still finding out what to write under kFailureKey.
 constexpr const char* kFailingKey = "failing";
 
+constexpr const char* kLookFor = "; look for a stopped process or a cut network";
+
 // A closed connection is seen in microseconds, the reason for it (a rank was killed) a little
 // later; a rank that is busy describing a disagreement takes longer.
 constexpr milliseconds kNewsWait{150};
@@ -169,27 +171,27 @@ Finding Diagnosis::explain_timeout(const PlannedOperation& operation, const std:
                                    const std::vector<int>& missing_in_comm, Deadline deadline) {
   const std::vector<int> peers = peers_of(operation);
   const std::vector<int> missing = status_.find_missing(operation, peers, deadline);
-  std::string text = describe_timeout(operation);
+  const bool is_open = is_from_any_rank(operation.collective);
+  const bool all_have_begun = missing.empty() && !is_open;
+  const std::vector<int> late =
+      all_have_begun ? find_stopped(peers, missing_in_comm, deadline) : missing;
   std::vector<int> global_missing;
-  if (is_from_any_rank(operation.collective)) {
-    for (const int rank : missing) global_missing.push_back(status_.global_rank(rank));
+  for (const int rank : late) global_missing.push_back(status_.global_rank(rank));
+  const std::string names = list_names(late, deadline);
+  const std::string have = names + (late.size() == 1 ? " has" : " have");
+  std::string text = describe_timeout(operation);
+  if (is_open) {
     text += "no message with tag " + std::to_string(operation.collective.tag) + " has come from " +
-            list_names(missing, deadline);
-  } else if (missing.empty()) {
-    const std::vector<int> stopped = find_stopped(peers, missing_in_comm, deadline);
-    for (const int rank : stopped) global_missing.push_back(status_.global_rank(rank));
-    if (stopped.empty()) {
-      global_missing = missing_in_comm;
-      text += "all ranks have begun it, but data does not come (" + message + ")";
-    } else {
-      text += list_names(stopped, deadline) + (stopped.size() == 1 ? " has" : " have") +
-              " begun it and then given no sign of life";
-    }
-    text += "; look for a stopped process or a cut network";
+            names;
+  } else if (!all_have_begun) {
+    text += have +
+            " not been seen in it; look at what they do, or allow more time if they are only "
+            "slow";
+  } else if (late.empty()) {
+    global_missing = missing_in_comm;
+    text += "all ranks have begun it, but data does not come (" + message + ")" + kLookFor;
   } else {
-    for (const int rank : missing) global_missing.push_back(status_.global_rank(rank));
-    text += list_names(missing, deadline) + (missing.size() == 1 ? " has" : " have") +
-            " not been seen in it; look at what they do, or allow more time if they are only slow";
+    text += have + " begun it and then given no sign of life" + kLookFor;
   }
   return {std::make_exception_ptr(TimeoutError(text, std::move(global_missing)))};
 }
@@ -204,17 +206,17 @@ Finding Diagnosis::explain_or_throw(const PlannedOperation& operation,
     publish();
     release_peers();
     const Finding cause = wait_for_cause(true, deadline);
-    const std::string text = title_of(operation) + ": " + status_.own_name() + " calls " +
-                             status_.describe(operation) + ", but " + e.what();
-    return cause.error != nullptr ? cause : Finding{std::make_exception_ptr(MismatchError(text))};
+    if (cause.error != nullptr) return cause;
+    return {std::make_exception_ptr(MismatchError(title_of(operation) + ": " + status_.own_name() +
+                                                  " calls " + status_.describe(operation) +
+                                                  ", but " + e.what()))};
   } catch (const PeerError& e) {
     publish();
     release_peers();
     const Finding cause = wait_for_cause(false, deadline);
+    if (cause.error != nullptr) return cause;
     const std::string text = title_of(operation) + " on " + status_.own_name() + ": " + e.what();
-    return cause.error != nullptr
-               ? cause
-               : Finding{std::make_exception_ptr(PeerError(text, e.peer_rank()))};
+    return {std::make_exception_ptr(PeerError(text, e.peer_rank()))};
   } catch (const TimeoutError& e) {
     publish();
     if (const Finding cause = reported_by_others(deadline); cause.error != nullptr) return cause;
@@ -223,9 +225,8 @@ Finding Diagnosis::explain_or_throw(const PlannedOperation& operation,
     // The others get here, too, or their watchdogs see the key: let them write down where they are.
     std::this_thread::sleep_for(std::min(kSignWait, operation.timeout / kPromptness));
     const Finding cause = reported_by_others(deadline);
-    return cause.error != nullptr
-               ? cause
-               : explain_timeout(operation, e.what(), e.missing_ranks(), deadline);
+    if (cause.error != nullptr) return cause;
+    return explain_timeout(operation, e.what(), e.missing_ranks(), deadline);
   } catch (...) {
     release_peers();
     return {error};

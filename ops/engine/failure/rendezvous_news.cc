@@ -47,7 +47,6 @@ struct RendezvousNews::Poller {
   explicit Poller(std::shared_ptr<Rendezvous> where) : rendezvous(std::move(where)) {}
   void run();
   void look(const Groups& subscribed);
-  bool has_changed(internal::Deadline deadline);
   void look_at(const Groups& subscribed, internal::Deadline deadline);
   bool has_announced(const std::string& group);
 
@@ -141,19 +140,14 @@ void RendezvousNews::Poller::look(const Groups& subscribed) {
   const auto deadline = rendezvous->patience(kLookLimit);
   const bool must_look = has_newcomers.exchange(false);
   try {
-    if (has_changed(deadline) || must_look) look_at(subscribed, deadline);
+    auto before = std::exchange(latest, rendezvous->try_get(kLatestKey, deadline));
+    if (latest != before || must_look) look_at(subscribed, deadline);
   } catch (const std::exception& e) {
     // The store may be gone for good or for a moment; the data path finds out by itself.
     internal::log_line(internal::LogLevel::kInfo,
                        std::string("cannot look for news of groups: ") + e.what());
     has_newcomers = true;  // whatever was not looked at
   }
-}
-
-bool RendezvousNews::Poller::has_changed(internal::Deadline deadline) {
-  auto now = rendezvous->try_get(kLatestKey, deadline);
-  std::swap(latest, now);
-  return latest != now;
 }
 
 void RendezvousNews::Poller::look_at(const Groups& subscribed, internal::Deadline deadline) {

@@ -52,7 +52,7 @@ void TransferEngine::look_after(Clock::time_point now) {
     operation->next_inquiry = now + operation->inquiry_pause;
   }
   for (const OperationPtr& operation : open_) {
-    if (now >= operation->submitted + operation->timeout) give_up(*operation);
+    if (now >= operation->deadline()) give_up(*operation);
   }
   look_for_lost_senders();
 }
@@ -106,9 +106,8 @@ void TransferEngine::give_up(TransferOperation& operation) {
 
 TransferEngine::Clock::time_point TransferEngine::next_deadline() const {
   auto next = Clock::time_point::max();
-  for (const OperationPtr& operation : pending_) next = std::min(next, operation->deadline());
-  for (const OperationPtr& operation : open_) {
-    next = std::min(next, operation->submitted + operation->timeout);
+  for (const auto* operations : {&pending_, &open_}) {
+    for (const OperationPtr& each : *operations) next = std::min(next, each->deadline());
   }
   return next;
 }
@@ -185,8 +184,7 @@ void TransferEngine::disconnect() noexcept {
   if (failure_ == nullptr) transport_.reset();  // the peers are to hear that all is well
   Outcome outcome;
   if (has_work()) {  // receives that nothing came for, and what the thread left when it was stopped
-    outcome.ended = take_all();
-    outcome.error = failure_ != nullptr ? failure_ : shut_down_error();
+    outcome = take_all(failure_ != nullptr ? failure_ : shut_down_error());
     changed_.notify_all();
   }
   transport_.reset();

@@ -107,7 +107,8 @@ class TransferEngine final : public std::enable_shared_from_this<TransferEngine>
   void match_open_receives();
   int find_sender(const TransferOperation& operation);
   void collect(std::vector<OperationPtr>& ended);
-  std::vector<OperationPtr> take_all();
+  Outcome take_all(const std::exception_ptr& error);
+  void end_all(Lock& lock, const std::exception_ptr& error);
   void look_after(Clock::time_point now);
   void look_for_lost_senders();
   std::string list_senders() const;

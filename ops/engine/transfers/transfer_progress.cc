@@ -23,19 +23,26 @@ constexpr milliseconds kLinger{20};
 
 }  // namespace
 
-std::vector<TransferEngine::OperationPtr> TransferEngine::take_all() {
+/// All transfers, to be ended with `error`.
+TransferEngine::Outcome TransferEngine::take_all(const std::exception_ptr& error) {
   is_broken_ = true;
-  if (transport_ != nullptr) {
-    transport_->fail(failure_);  // no buffer is touched any more
-  }
+  if (transport_ != nullptr) transport_->fail(error);  // no buffer is touched any more
   new_.clear();
-  std::vector<OperationPtr> all(pending_.begin(), pending_.end());
+  Outcome outcome;
+  outcome.error = error;
+  outcome.ended.assign(pending_.begin(), pending_.end());
   pending_.clear();
   for (OperationPtr& operation : open_) {
-    (operation->claim() ? all : dropped_).push_back(std::move(operation));
+    (operation->claim() ? outcome.ended : dropped_).push_back(std::move(operation));
   }
   open_.clear();
-  return all;
+  return outcome;
+}
+
+void TransferEngine::end_all(Lock& lock, const std::exception_ptr& error) {
+  Outcome outcome = take_all(error);
+  changed_.notify_all();
+  tell(lock, std::move(outcome));
 }
 
 /// In a catch block: the Transport is of no use after this.
@@ -76,12 +83,8 @@ void TransferEngine::tell(Lock& lock, Outcome outcome) {
 }
 
 TransferEngine::Outcome TransferEngine::step(Lock& lock, Clock::time_point limit) {
+  if (failure_ != nullptr) return take_all(failure_);
   Outcome outcome;
-  if (failure_ != nullptr) {
-    outcome.ended = take_all();
-    outcome.error = failure_;
-    return outcome;
-  }
   try {
     admit();
     const bool has_moved = transport_->progress();
@@ -187,11 +190,7 @@ void TransferEngine::fail_all(const std::exception_ptr& error) {
     transport_->interrupt();  // who sleeps there ends them
     return;
   }
-  Outcome outcome;
-  outcome.ended = take_all();
-  outcome.error = failure_;
-  changed_.notify_all();
-  tell(lock, std::move(outcome));
+  end_all(lock, failure_);
 }
 
 }  // namespace chainmail::ops

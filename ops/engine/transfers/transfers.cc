@@ -152,32 +152,12 @@ void Transfers::wait(TransferOperation& operation, std::optional<milliseconds> l
   }
 }
 
-void Transfers::fail_all(const std::exception_ptr& error) {
-  for (const auto& engine : engines_) engine->fail_all(error);
-}
-
 bool Transfers::drain(milliseconds limit) {
   const auto deadline = internal::Deadline::after(limit);
   for (const auto& engine : engines_) {
     if (!engine->drain(deadline.left())) return false;
   }
   return true;
-}
-
-void Transfers::close() {
-  for (const auto& engine : engines_) engine->close();
-}
-
-void Transfers::stop() {
-  for (const auto& engine : engines_) engine->stop();
-}
-
-void Transfers::disconnect() noexcept {
-  for (const auto& engine : engines_) engine->disconnect();
-}
-
-void Transfers::leak() noexcept {
-  for (const auto& engine : engines_) engine->leak();
 }
 
 std::vector<std::shared_ptr<PlannedOperation>> Transfers::pending() const {

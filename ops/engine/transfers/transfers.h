@@ -11,7 +11,7 @@
 #pragma once
 
 #include <chrono>
-#include <exception>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -40,13 +40,13 @@ class Transfers final : public std::enable_shared_from_this<Transfers> {
   /// Until `operation` is done; throws TimeoutError when `limit` passes first.
   void wait(TransferOperation& operation, std::optional<std::chrono::milliseconds> limit);
 
-  // As in TransferEngine, for all engines.
-  void fail_all(const std::exception_ptr& error);
+  /// As TransferEngine::drain(), for all engines.
   [[nodiscard]] bool drain(std::chrono::milliseconds limit);
-  void close();
-  void stop();
-  void disconnect() noexcept;
-  void leak() noexcept;
+  /// Calls a function of TransferEngine for all engines.
+  template <typename Call, typename... Arguments>
+  void for_all(Call call, const Arguments&... arguments) {
+    for (const auto& engine : engines_) std::invoke(call, *engine, arguments...);
+  }
 
   /// Some transfers that are under way: all, unless there are very many.
   [[nodiscard]] std::vector<std::shared_ptr<PlannedOperation>> pending() const;
