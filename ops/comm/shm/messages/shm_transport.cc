@@ -155,7 +155,7 @@ bool ShmTransport::write_to(int rank) {
 
 bool ShmTransport::read_from(int rank) {
   Peer& from = peer(rank);
-  if (!from.closed.empty() && !from.has_left) return false;  // damaged, or of a process that died
+  if (!closed(rank).empty() && !from.has_left) return false;  // damaged, or of a process that died
   if (!from.reader->has_data() && !from.reader->is_stalled()) return false;
   // Whoever writes has published its inbox, and may sleep there until its ring has room again.
   if (!from.inbox && from.gone.empty() && closed(rank).empty()) find(rank);
