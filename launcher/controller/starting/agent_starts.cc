@@ -95,7 +95,8 @@ void AgentStarts::start_one(std::uint32_t node) {
     if (started.parent) {
       process = agents_.tunnels().open(*started.parent, started.start);
     } else {
-      process = std::make_unique<LocalAgentProcess>(job_.io, started.start, descriptors_.before());
+      process =
+          std::make_unique<LocalAgentProcess>(job_.io, started.start, job_.descriptors.before());
     }
     started.link = std::make_unique<AgentLink>(
         job_.io, started.start, std::move(process), std::move(callbacks),

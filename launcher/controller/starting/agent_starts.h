@@ -57,7 +57,6 @@ class AgentStarts {
   Agents& agents_;
   std::string launcher_path_;
   Callbacks callbacks_;
-  RaisedFileLimit descriptors_;
   asio::steady_timer report_timer_;
   std::vector<std::string> failures_;  // of hosts, each explained
   bool is_over_ = false;

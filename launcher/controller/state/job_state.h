@@ -21,6 +21,7 @@
 #include "launcher/output/job_directory.h"
 #include "launcher/output/output_sink.h"
 #include "launcher/placement/placement.h"
+#include "launcher/process/child_process.h"
 
 namespace chainmail::launch {
 
@@ -33,6 +34,7 @@ struct JobState {
 
   void say(std::string line) { output->say(std::move(line)); }
 
+  const RaisedFileLimit descriptors;  ///< first: files of the job count against it
   const Options options;
   const Placement placement;
   const std::string id;      ///< 16 hexadecimal digits, chosen at random

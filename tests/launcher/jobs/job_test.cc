@@ -452,6 +452,19 @@ TEST(Limits, AreNamed) {
             run_in_shell("ulimit -s 64; true").code);
 }
 
+// Which the launcher raises for itself before it opens files for each rank, and files to send.
+TEST(Limits, OnOpenFilesAreNotWhatTheLauncherStopsAt) {
+  const Result output = run_in_shell(
+      "d=$(mktemp -d); (ulimit -Sn 40; LAUNCHER -H localhost:24 -n 24 --output $d/o true);"
+      " code=$?; rm -r $d; exit $code");
+  EXPECT_EQ(output.code, 0) << output.err;
+  const Result files = run_in_shell(
+      "d=$(mktemp -d); cd $d; f=; for i in $(seq 60); do : > f$i; f=$f,f$i; done;"
+      " (ulimit -Sn 40; LAUNCHER -n 1 --preload-files ${f#,} true); code=$?; cd /; rm -r $d;"
+      " exit $code");
+  EXPECT_EQ(files.code, 0) << files.err;
+}
+
 TEST(StandardStreams, ThatAreClosedAreNotTakenForSomethingElse) {
   const std::string rank =
       "for fd in 0 1 2; do"
