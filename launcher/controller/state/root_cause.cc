@@ -44,12 +44,13 @@ void RootCause::add(Failure failure) {
 }
 
 // How much a failure explains. SIGABRT is what an uncaught PeerError ends in, so it weighs no more
-// than an exit code; any other signal came from outside or from a fault of the rank itself.
+// than an exit code; any other signal came from outside or from a fault of the rank itself. A code
+// stands for a signal where a shell ran the program; above those numbers it does not (return -1).
 int RootCause::weight_of(const Failure& failure) const {
   if (!failure.rank) return 2;
   if (is_victim_.at(*failure.rank)) return 0;
   const int signal_number = failure.exit_code - exit_code::kSignalBase;
-  return signal_number > 0 && signal_number != SIGABRT ? 2 : 1;
+  return signal_number > 0 && signal_number < NSIG && signal_number != SIGABRT ? 2 : 1;
 }
 
 }  // namespace chainmail::launch

@@ -41,6 +41,19 @@ TEST(RootCause, DeathBySignalOutweighsTheNoticeOfIt) {
   EXPECT_THAT(root_cause.failure()->cause, HasSubstr("killed by signal 9"));
 }
 
+TEST(RootCause, CodesThatStandForNoSignalWeighNoMoreThanOthers) {
+  for (const std::uint32_t code : {128U, 200U, 255U}) {
+    RootCause root_cause(2);
+    root_cause.add(exit_of(0, false, code));
+    root_cause.add(exit_of(1, true, SIGSEGV));
+    EXPECT_EQ(root_cause.failure()->exit_code, 139) << code;
+  }
+  RootCause root_cause(2);  // what a shell says of its program's signal does
+  root_cause.add(exit_of(0, false, 1));
+  root_cause.add(exit_of(1, false, 139));
+  EXPECT_EQ(root_cause.failure()->exit_code, 139);
+}
+
 TEST(RootCause, UncaughtErrorsOfSurvivorsDoNot) {
   RootCause root_cause(4);
   root_cause.add(exit_of(3, false, 3));
