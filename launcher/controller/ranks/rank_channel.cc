@@ -4,6 +4,7 @@
 #include "launcher/controller/ranks/rank_channel.h"
 
 #include <cerrno>
+#include <utility>
 
 #include "base/error.h"
 
@@ -15,8 +16,8 @@ using internal::BodyWriter;
 using internal::Frame;
 using internal::JobMessage;
 
-// Of failures before the root cause is reported, each of which goes to every node: enough to end
-// whatever waits.
+// Of groups that end by one failure, and of ranks that are lost, each of which goes to every node:
+// enough to end whatever waits.
 constexpr int kMostFailuresTold = 64;
 // Longer news would travel in pieces, between which urgent messages may come.
 constexpr std::size_t kMostNewsBytes = std::size_t{192} << 10;
@@ -43,12 +44,13 @@ std::int64_t who_failed(ErrorCode code, std::uint32_t announcer, std::int64_t pe
 
 }  // namespace
 
-RankChannel::RankChannel(JobState& job, Callbacks callbacks)
+RankChannel::RankChannel(JobState& job, Callbacks callbacks, std::function<Time()> now)
     : job_(job),
       callbacks_(std::move(callbacks)),
       store_([this](std::uint32_t rank, JobMessage type, std::string body) {
         send(rank, type, std::move(body));
-      }) {}
+      }),
+      now_(std::move(now)) {}
 
 // Every node is reached as it will be from here on.
 void RankChannel::send_table(const std::vector<std::string>& mpi_node_names) {
@@ -152,10 +154,19 @@ void RankChannel::list_ended(std::uint32_t rank, const std::string& cause) {
   }
 }
 
+// A rank that is lost ends the job; a group that has failed need not, and after a while it is
+// another failure.
+bool RankChannel::may_tell(JobMessage type) {
+  if (type == JobMessage::kNewsRankLost) return ++losses_told_ <= kMostFailuresTold;
+  if (type != JobMessage::kNewsGroupFailed) return true;
+  const Time now = now_();
+  if (now - std::exchange(group_failed_at_, now) > kOneFailure) group_failures_told_ = 0;
+  return ++group_failures_told_ <= kMostFailuresTold;
+}
+
 void RankChannel::tell(JobMessage type, std::uint32_t except, const std::string& body) {
   if (!has_news_ || body.size() > kMostNewsBytes) return;
-  const bool is_failure = type == JobMessage::kNewsRankLost || type == JobMessage::kNewsGroupFailed;
-  if (is_failure && ++failures_told_ > kMostFailuresTold) return;
+  if (!may_tell(type)) return;
   job_.agents.send_to_running(
       AgentMessage::kNews,
       BodyWriter().u32(static_cast<std::uint32_t>(type)).u32(except).text(body).take());

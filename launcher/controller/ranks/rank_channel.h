@@ -11,6 +11,7 @@
 
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -33,7 +34,10 @@ class RankChannel {
     std::function<void(Failure failure)> fail;
   };
 
-  RankChannel(JobState& job, Callbacks callbacks);
+  using Time = std::chrono::steady_clock::time_point;
+
+  RankChannel(JobState& job, Callbacks callbacks,
+              std::function<Time()> now = std::chrono::steady_clock::now);
 
   /// What every rank has to know of the job; all agents have said hello. `mpi_node_names`: none
   /// without MPI.
@@ -59,12 +63,16 @@ class RankChannel {
   void on_message(std::uint32_t rank, const internal::Frame& frame);
   void on_group_failed(std::uint32_t rank, const internal::Frame& frame);
   void send(std::uint32_t rank, internal::JobMessage type, std::string body);
+  bool may_tell(internal::JobMessage type);
   void tell(internal::JobMessage type, std::uint32_t except, const std::string& body);
 
   JobState& job_;
   Callbacks callbacks_;
   StoreServer store_;
-  int failures_told_ = 0;
+  std::function<Time()> now_;
+  Time group_failed_at_;         // the last one
+  int group_failures_told_ = 0;  // of one failure
+  int losses_told_ = 0;
   bool has_news_ = true;
   bool has_listeners_ = false;
 };

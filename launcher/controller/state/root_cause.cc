@@ -10,13 +10,6 @@
 #include "launcher/process/signals.h"
 
 namespace chainmail::launch {
-namespace {
-
-// Ranks that fail because of another one have said so by then.
-constexpr std::chrono::seconds kOneFailure{30};
-
-}  // namespace
-
 std::string describe(const RankExit& exit) {
   const std::string end = end_text(exit.by_signal, static_cast<int>(exit.value));
   if (!exit.by_signal) return end;

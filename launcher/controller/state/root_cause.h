@@ -24,6 +24,9 @@ inline constexpr int kNotFound = 127;
 inline constexpr int kSignalBase = 128;
 }  // namespace exit_code
 
+/// Ranks that fail because of another one have said so by then.
+inline constexpr std::chrono::seconds kOneFailure{30};
+
 struct Failure {
   std::optional<std::uint32_t> rank;
   int exit_code = 0;

@@ -43,10 +43,12 @@ class RankChannelTest : public ::testing::Test {
   std::optional<Blame> blame_;
   std::optional<Failure> failure_;
   std::optional<Progress> progress_;
+  RankChannel::Time now_{};
   RankChannel channel_{fake_.job,
                        {[this](std::uint32_t, const Progress& progress) { progress_ = progress; },
                         [this](Blame blame) { blame_ = std::move(blame); },
-                        [this](Failure failure) { failure_ = std::move(failure); }}};
+                        [this](Failure failure) { failure_ = std::move(failure); }},
+                       [this] { return now_; }};
 };
 
 TEST_F(RankChannelTest, WhoSaysHelloIsWelcomedByItsAgent) {
@@ -99,6 +101,20 @@ TEST_F(RankChannelTest, AGroupThatFailedNamesTheRankToBlame) {
   EXPECT_EQ(blame_->rank, 2U);
   say(0, 1, {JobMessage::kGroupFailed, 0, failed(ErrorCode::kCuda, -1)});
   EXPECT_EQ(blame_->rank, 1U) << "the rank's own matter";
+}
+
+TEST_F(RankChannelTest, ManyFailuresAreTooManyOnlyAtATime) {
+  const std::string failed = BodyWriter().text("world").u32(0).text("why").i64(-1).take();
+  const auto fail_100_groups = [&] {
+    for (int i = 0; i < 100; ++i) say(1, 2, {JobMessage::kGroupFailed, 0, failed});
+    return fake_.told(0).size();
+  };
+  EXPECT_EQ(fail_100_groups(), 64U);
+  EXPECT_EQ(fail_100_groups(), 0U);
+  channel_.tell_lost(2, "was killed");
+  EXPECT_EQ(fake_.told(0).size(), 1U) << "has a count of its own";
+  now_ += std::chrono::minutes(1);
+  EXPECT_EQ(fail_100_groups(), 64U) << "another failure";
 }
 
 TEST_F(RankChannelTest, ProgressIsHandedOnAndLateWordsAreDropped) {
