@@ -42,16 +42,18 @@ pid_t spawn(const SpawnRequest& request) {
   const pid_t parent = getpid();
   const Forked child = fork_to_exec([&] {
     become_child_of(parent, request.death_signal, request.ignored_signals);
-    int told = fcntl(report.write_end.get(), F_DUPFD_CLOEXEC, first_free);
-    if (told < 0) told = report.write_end.get();
+    const int told = fcntl(report.write_end.get(), F_DUPFD_CLOEXEC, first_free);
+    if (told < 0) report_and_exit(report.write_end.get(), errno);
     // Above the numbers that are about to be taken.
-    for (int& fd : descriptors) fd = fcntl(fd, F_DUPFD_CLOEXEC, first_free);
-    bool is_good = true;
+    for (int& fd : descriptors) {
+      fd = fcntl(fd, F_DUPFD_CLOEXEC, first_free);
+      if (fd < 0) report_and_exit(told, errno);
+    }
     for (std::size_t i = 0; i < descriptors.size(); ++i) {
-      is_good = is_good && dup2(descriptors[i], static_cast<int>(i)) >= 0;
+      if (dup2(descriptors[i], static_cast<int>(i)) < 0) report_and_exit(told, errno);
     }
     if (request.file_limit != nullptr) (void)setrlimit(RLIMIT_NOFILE, request.file_limit);
-    if (is_good) execvpe(arguments[0], arguments.data(), environment);
+    execvpe(arguments[0], arguments.data(), environment);
     report_and_exit(told, errno);
   });
   int failure = child.error;

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 
 #include <asio/io_context.hpp>
 #include <asio/signal_set.hpp>
@@ -19,6 +20,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "launcher/process/child_process.h"
 #include "launcher/tree/agent_process.h"
 #include "launcher/tree/relay.h"
 #include "launcher/tree/tree_shape.h"
@@ -280,6 +282,27 @@ TEST_F(Tunnel, ReportsACommandThatCannotBeRun) {
   const auto exit = process->reap();
   ASSERT_TRUE(exit);
   EXPECT_THAT(exit->text, HasSubstr("cannot run /no/such/shell: No such file or directory"));
+}
+
+// Wherever in between it hits the limit: here, or in the child before its program runs.
+TEST(ChildProcess, TooFewOpenFilesAreCalledSo) {
+  const rlimit before = own_descriptors();
+  bool has_failed = false;
+  bool has_run = false;
+  for (rlim_t files = 3; files < 100 && !has_run; ++files) {
+    rlimit low = before;
+    low.rlim_cur = files;
+    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &low), 0);
+    try {
+      const ChildProcess child = start_child({"/bin/true"}, &before);
+      has_run = waitpid(child.pid, nullptr, 0) == child.pid;
+    } catch (const SystemError& error) {
+      has_failed = true;
+      EXPECT_EQ(error.native_code(), EMFILE) << files << ": " << error.what();
+    }
+  }
+  EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_TRUE(has_failed && has_run);
 }
 
 TEST_F(Tunnel, SendsTheRelaysOwnProgramOnlyWhenItIsTheRightOne) {
