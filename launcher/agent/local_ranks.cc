@@ -99,10 +99,11 @@ bool LocalRanks::start_rank(std::uint32_t local) {
   const CpuShare& share = shares_[local];
   Rank& rank = ranks_[local];
   try {
-    RankHandles handles = spawn_rank(
-        {program.words, program.working_directory, environment_of(local, share), share.cpus,
-         order_.ignored_signals, ordered.has_input,
-         mpi_ ? mpi_->socket_for(rank.number) : UniqueFd(), descriptors_, group_.folder()});
+    RankHandles handles =
+        spawn_rank({program.words, program.working_directory, environment_of(local, share),
+                    share.cpus, order_.ignored_signals, ordered.has_input,
+                    mpi_ ? mpi_->socket_for(rank.number) : UniqueFd(), descriptors_,
+                    group_.folder(), order_.window});
     rank.pid = handles.pid;
     rank.is_waiting = false;
     rank.is_running = rank.is_starting = true;
@@ -133,8 +134,12 @@ void LocalRanks::on_start_end(std::uint32_t local) {
   rank.start_stream->close();
   const OrderedProgram& program = order_.programs[order_.ranks[local].program];
   if (rank.start.error() != 0) {
-    const bool is_folder = rank.start.stage() == StartStage::kFolder;
-    return report_start_failure(rank.number, rank.start.error(), is_folder ? "chdir" : "exec",
+    const StartStage stage = rank.start.stage();
+    const bool is_folder = stage == StartStage::kFolder;
+    return report_start_failure(rank.number, rank.start.error(),
+                                is_folder                     ? "chdir"
+                                : stage == StartStage::kSpawn ? "spawn"
+                                                              : "exec",
                                 is_folder ? program.working_directory : program.words.front());
   }
   // Killed on its way: the news of its end says so.
@@ -172,7 +177,7 @@ void LocalRanks::check() {
     rank.is_late = true;
     const OrderedProgram& program = order_.programs[order_.ranks[local].program];
     const StartStage stage = rank.start.stage();
-    if (stage == StartStage::kFolder) {
+    if (stage == StartStage::kSpawn || stage == StartStage::kFolder) {
       report_start_failure(rank.number, 0, "late chdir", program.working_directory);
     } else {
       report_start_failure(rank.number, 0,
@@ -226,7 +231,6 @@ void LocalRanks::connect_streams(Rank& rank, RankHandles handles) {
   rank.streams = std::make_unique<RankStreams>(
       io_, std::move(handles), RankStreams::Settings{order_.carriage_returns, order_.output_window},
       std::move(callbacks));
-  rank.streams->set_window(order_.window);
 }
 
 RankStreams* LocalRanks::streams_of(std::uint32_t number) {

@@ -7,6 +7,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -51,7 +52,7 @@ Pair make_pipe() {
 }
 
 // Where no pty can be had (no devpts, limit reached) a pipe does, at the price of late lines.
-Pair make_output() {
+Pair make_output(const WindowSize& window) {
   UniqueFd master(posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC));
   if (!master.is_open() || grantpt(master.get()) != 0 || unlockpt(master.get()) != 0) {
     return make_pipe();
@@ -63,6 +64,7 @@ Pair make_output() {
   if (!slave.is_open() || tcgetattr(slave.get(), &modes) != 0) return make_pipe();
   cfmakeraw(&modes);
   if (tcsetattr(slave.get(), TCSANOW, &modes) != 0) return make_pipe();
+  set_window(slave.get(), window);
   return {std::move(master), std::move(slave)};
 }
 
@@ -151,10 +153,11 @@ void tell(int report_fd, StartStage stage, int error, std::string_view path = {}
   _exit(127);
 }
 
-// Every descriptor that the plan needs moves above the numbers that are about to be taken.
+// Every descriptor that the plan needs moves above the numbers that are about to be taken. Where
+// the limit on open files forbids those as well, the kernel says EINVAL.
 int moved_up(int fd, int report_fd) {
   const int copy = fcntl(fd, F_DUPFD_CLOEXEC, kFirstParkedFd);
-  if (copy < 0) fail(report_fd, StartStage::kExec, errno);
+  if (copy < 0) fail(report_fd, StartStage::kSpawn, errno == EINVAL ? EMFILE : errno);
   return copy;
 }
 
@@ -198,7 +201,7 @@ void close_all_but(std::initializer_list<int> kept) {
   if (dup2(input, STDIN_FILENO) < 0 || dup2(output, STDOUT_FILENO) < 0 ||
       dup2(error, STDERR_FILENO) < 0 || dup2(job, kJobFd) < 0 ||
       (pmi >= 0 && dup2(pmi, kPmi1Fd) < 0)) {
-    fail(plan.report, StartStage::kExec, errno);
+    fail(plan.report, StartStage::kSpawn, errno);
   }
   static_assert(kJobFd < kPmi1Fd && kPmi1Fd < kFirstParkedFd);
   close_all_but({kJobFd, pmi < 0 ? -1 : kPmi1Fd, plan.report});
@@ -239,6 +242,14 @@ std::string StartReport::encode(StartStage stage, int error, std::string_view pa
   return bytes.append(path);
 }
 
+void set_window(int terminal, const WindowSize& size) noexcept {
+  if (size.columns == 0) return;
+  winsize window{};
+  window.ws_row = static_cast<unsigned short>(size.rows);
+  window.ws_col = static_cast<unsigned short>(size.columns);
+  (void)ioctl(terminal, TIOCSWINSZ, &window);
+}
+
 // The kernel marks what has forked and not called exec since, until it is reaped.
 bool has_never_run_program(pid_t pid) {
   constexpr unsigned long kForkedNoExec = 0x40;  // PF_FORKNOEXEC
@@ -247,7 +258,7 @@ bool has_never_run_program(pid_t pid) {
 
 RankHandles spawn_rank(const RankRequest& request) {
   Pair input = make_input(request.has_input);
-  Pair output = make_output();
+  Pair output = make_output(request.window);
   Pair error = make_pipe();
   SocketPair job(SOCK_STREAM);
   UniqueFd job_writer(fcntl(job.ours.get(), F_DUPFD_CLOEXEC, 3));

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "base/unique_fd.h"
+#include "launcher/channel/wire.h"
 #include "launcher/job/environment.h"
 
 namespace chainmail::launch {
@@ -27,6 +28,7 @@ namespace chainmail::launch {
 /// What a rank's process does before its program runs. Each may take for ever on a file system that
 /// does not answer.
 enum class StartStage : std::int32_t {
+  kSpawn,   ///< arranges its descriptors
   kFolder,  ///< enters its working directory
   kSearch,  ///< looks into a folder of PATH
   kExec     ///< the last: runs its program
@@ -49,7 +51,7 @@ class StartReport {
 
  private:
   struct News {
-    StartStage stage = StartStage::kFolder;
+    StartStage stage = StartStage::kSpawn;
     std::int32_t error = 0;
     std::uint32_t path_bytes = 0;
   };
@@ -69,6 +71,7 @@ struct RankRequest {
   internal::UniqueFd pmi;                          ///< becomes kPmi1Fd; may be closed
   rlimit descriptors;                              ///< its limit on open files
   int group = -1;                                  ///< folder of a control group; -1: none
+  WindowSize window;                               ///< of the terminal that it writes to
 };
 
 struct RankHandles {
@@ -83,6 +86,9 @@ struct RankHandles {
 
 /// Returns at once; what becomes of the start is heard from RankHandles::start. Throws SystemError.
 [[nodiscard]] RankHandles spawn_rank(const RankRequest& request);
+
+/// Sets the size of a terminal, by either end; nothing changes where the size is not known.
+void set_window(int terminal, const WindowSize& size) noexcept;
 
 /// Whether a process that spawn_rank() made, and nobody has reaped, never ran its program; false
 /// where the kernel does not tell.

@@ -3,8 +3,6 @@
 
 #include "launcher/agent/rank_streams.h"
 
-#include <sys/ioctl.h>
-
 #include <algorithm>
 #include <span>
 #include <utility>
@@ -84,11 +82,7 @@ void RankStreams::output_taken(std::uint8_t stream, std::size_t bytes) {
 }
 
 void RankStreams::set_window(const WindowSize& size) {
-  if (size.columns == 0 || !outputs_[0].stream->is_open()) return;
-  winsize window{};
-  window.ws_row = static_cast<unsigned short>(size.rows);
-  window.ws_col = static_cast<unsigned short>(size.columns);
-  (void)ioctl(terminal_, TIOCSWINSZ, &window);
+  if (outputs_[0].stream->is_open()) launch::set_window(terminal_, size);
 }
 
 void RankStreams::set_reading(bool reading) {

@@ -202,6 +202,10 @@ def too_few_open_files_are_explained(launcher, _library, moments):
             job.says(explained)
             job.says_not("lost host")
             job.leaves_nothing()
+    with Job(launcher, "-n", 1, "true", preexec_fn=few_files(90)) as job:
+        job.ends_with(125)
+        job.says("cannot start rank 0 on host ")
+        job.says(explained)
     # For MPI's socket or the job's, of one of the first ranks and of a later one.
     for number in (3, 4, 41, 42):
         with Job(launcher, "-H", "localhost:64", "--mpi", "pmi1", "sleep", 60,
