@@ -113,9 +113,18 @@ bool LocalRanks::start_rank(std::uint32_t local) {
     connect_streams(rank, std::move(handles));
     return true;
   } catch (const SystemError& error) {
+    drop_half_started(rank);
     report_start_failure(rank.number, error.native_code(), "spawn", program.words.front());
   }
   return false;
+}
+
+// It has a process, but nobody hears it. reap() finds its end, however long that takes.
+void LocalRanks::drop_half_started(Rank& rank) {
+  if (!rank.is_running) return;
+  rank.is_starting = false;
+  if (rank.start_stream) rank.start_stream->close();
+  kill(-rank.pid, SIGKILL);
 }
 
 void LocalRanks::follow_start(std::uint32_t local, UniqueFd news) {
@@ -317,8 +326,9 @@ void LocalRanks::on_exit(Rank& rank, const siginfo_t& info) {
   wait4(rank.pid, &status, WNOHANG, &usage);
   rank.is_running = false;
   // Everything it said comes before the news that it is gone.
-  rank.streams->finish();
-  if (rank.start.error() != 0) return oom_.forget(rank.pid);  // it was no rank yet
+  if (rank.streams) rank.streams->finish();
+  // It was no rank yet.
+  if (!rank.streams || rank.start.error() != 0) return oom_.forget(rank.pid);
   if (mpi_) mpi_->on_rank_exit(rank.number, info.si_code == CLD_EXITED && info.si_status == 0);
   send_(AgentMessage::kRankExited, encode_fields(exit_of(rank, info, limit, usage)));
   oom_.forget(rank.pid);

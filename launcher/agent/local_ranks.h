@@ -90,6 +90,7 @@ class LocalRanks {
   void start_some();
   bool start_rank(std::uint32_t local);
   void start_no_more();
+  static void drop_half_started(Rank& rank);
   void follow_start(std::uint32_t local, internal::UniqueFd news);
   void on_start_end(std::uint32_t local);
   void look_at_memory();

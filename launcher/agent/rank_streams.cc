@@ -29,13 +29,16 @@ RankStreams::RankStreams(asio::io_context& io, RankHandles handles, Settings set
                           {.on_bytes = [this](std::span<const std::byte> bytes) {
                             callbacks_.on_job_bytes(text_of(bytes));
                           }});
-  job_->start();
-  if (!handles.input.is_open()) return;
   // The pipe is only written to. A rank that has closed its end is found at the next write, which
   // ends the stream.
-  input_ = ByteStream::make(io_, {}, std::move(handles.input),
-                            {.on_end = [this](const std::string&) { input_taken(); },
-                             .on_drained = [this] { input_taken(); }});
+  if (handles.input.is_open()) {
+    input_ = ByteStream::make(io_, {}, std::move(handles.input),
+                              {.on_end = [this](const std::string&) { input_taken(); },
+                               .on_drained = [this] { input_taken(); }});
+  }
+  // Not before all of them are there: one that is waited for outlives a constructor that throws.
+  for (const Output& output : outputs_) output.stream->start();
+  job_->start();
 }
 
 RankStreams::~RankStreams() {
@@ -57,7 +60,6 @@ void RankStreams::connect_output(std::size_t index, internal::UniqueFd source,
                                    {.on_bytes = [lines = output.lines.get()](const auto& bytes) {
                                      lines->append(text_of(bytes));
                                    }});
-  output.stream->start();
 }
 
 void RankStreams::input_taken() {

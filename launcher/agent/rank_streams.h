@@ -37,6 +37,7 @@ class RankStreams {
     std::size_t output_window = 0;
   };
 
+  /// Throws SystemError.
   RankStreams(asio::io_context& io, RankHandles handles, Settings settings, Callbacks callbacks);
   ~RankStreams();
   RankStreams(const RankStreams&) = delete;

@@ -26,6 +26,16 @@ void make_non_blocking(int fd) {
   }
 }
 
+// Where the kernel watches no more of them (ENOSPC, ENOMEM), asio's own error would be taken by
+// nobody.
+void watch(asio::posix::stream_descriptor& stream, internal::UniqueFd fd) {
+  make_non_blocking(fd.get());
+  asio::error_code error;
+  stream.assign(fd.get(), error);
+  if (error) throw SystemError("cannot watch a pipe: " + error.message(), error.value());
+  (void)fd.release();
+}
+
 }  // namespace
 
 ByteStream::ByteStream(asio::io_context& io, Callbacks callbacks)
@@ -34,14 +44,8 @@ ByteStream::ByteStream(asio::io_context& io, Callbacks callbacks)
 std::shared_ptr<ByteStream> ByteStream::make(asio::io_context& io, internal::UniqueFd in,
                                              internal::UniqueFd out, Callbacks callbacks) {
   std::shared_ptr<ByteStream> stream(new ByteStream(io, std::move(callbacks)));
-  if (in.is_open()) {
-    make_non_blocking(in.get());
-    stream->in_.assign(in.release());
-  }
-  if (out.is_open()) {
-    make_non_blocking(out.get());
-    stream->out_.assign(out.release());
-  }
+  if (in.is_open()) watch(stream->in_, std::move(in));
+  if (out.is_open()) watch(stream->out_, std::move(out));
   return stream;
 }
 

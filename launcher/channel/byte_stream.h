@@ -53,7 +53,7 @@ class ByteStream : public ByteTransport, public std::enable_shared_from_this<Byt
     std::function<void()> on_drained = {};
   };
 
-  /// `in` and `out` may be duplicates of one socket; either may be missing.
+  /// `in` and `out` may be duplicates of one socket; either may be missing. Throws SystemError.
   static std::shared_ptr<ByteStream> make(asio::io_context& io, internal::UniqueFd in,
                                           internal::UniqueFd out, Callbacks callbacks);
 

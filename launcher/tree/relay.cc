@@ -14,7 +14,6 @@
 #include <vector>
 
 #include "base/error.h"
-#include "launcher/process/child_process.h"
 #include "launcher/remote/rsh_command.h"
 #include "launcher/tree/tunnel_wire.h"
 
@@ -59,13 +58,8 @@ void Relay::open(const internal::Frame& frame) {
   }
   try {
     const std::vector<std::string> environment = starter_environment();
-    ChildProcess child = start_child(order.command, &descriptors_, &environment);
-    Tunnel& tunnel = tunnels_[order.tunnel];
-    tunnel.pid = child.pid;
-    tunnel.stream = ByteStream::make(io_, std::move(child.output), std::move(child.input),
-                                     callbacks_of(order.tunnel, 1));
-    tunnel.errors =
-        ByteStream::make(io_, std::move(child.error), {}, callbacks_of(order.tunnel, 2));
+    Tunnel tunnel = connect(start_child(order.command, &descriptors_, &environment), order.tunnel);
+    tunnels_[order.tunnel] = tunnel;
     for (const auto& stream : {tunnel.stream, tunnel.errors}) {
       stream->set_reading(reading_);
       stream->start();
@@ -73,6 +67,19 @@ void Relay::open(const internal::Frame& frame) {
   } catch (const SystemError& error) {
     send_(AgentMessage::kTunnelEnded,
           encode_fields(TunnelEnd{order.tunnel, TunnelEnd::How::kNotStarted, 0, error.what()}));
+  }
+}
+
+// Throws SystemError; nobody hears of the command then, and the agent reaps it.
+Relay::Tunnel Relay::connect(ChildProcess child, std::uint32_t number) {
+  try {
+    return {child.pid,
+            ByteStream::make(io_, std::move(child.output), std::move(child.input),
+                             callbacks_of(number, 1)),
+            ByteStream::make(io_, std::move(child.error), {}, callbacks_of(number, 2))};
+  } catch (const SystemError&) {
+    kill(-child.pid, SIGKILL);
+    throw;
   }
 }
 

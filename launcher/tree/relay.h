@@ -22,6 +22,7 @@
 #include "base/deadline.h"
 #include "launcher/channel/byte_stream.h"
 #include "launcher/channel/wire.h"
+#include "launcher/process/child_process.h"
 #include "launcher/remote/agent_image.h"
 #include "launcher/tree/shared_texts.h"
 
@@ -63,6 +64,7 @@ class Relay {
 
   void open(const internal::Frame& frame);
   void share(const internal::Frame& frame);
+  Tunnel connect(ChildProcess child, std::uint32_t number);
   void check_queue(const Tunnel& tunnel);
   void send_image(std::uint32_t number, Tunnel& tunnel, const std::string& checksum);
   ByteStream::Callbacks callbacks_of(std::uint32_t number, std::uint8_t stream);

@@ -35,12 +35,14 @@ Failure explain_late(const RankStartFailure& failure, std::chrono::milliseconds 
 
 Failure explain_spawn(const RankStartFailure& failure) {
   const bool lacks_descriptors = failure.error == EMFILE || failure.error == ENFILE;
-  return of_launcher("cannot start rank " + std::to_string(failure.rank) + " on host " +
-                     failure.host + ": " + strerror(failure.error) +
-                     (lacks_descriptors
-                          ? "; each rank takes up to eight open files of the agent there: raise "
-                            "the limit (ulimit -Hn), take fewer by --mpi none, or use more hosts"
-                          : ""));
+  return of_launcher(
+      "cannot start rank " + std::to_string(failure.rank) + " on host " + failure.host + ": " +
+      strerror(failure.error) +
+      (lacks_descriptors ? "; each rank takes up to eight open files of the agent there: raise "
+                           "the limit (ulimit -Hn), take fewer by --mpi none, or use more hosts"
+       : failure.error == ENOSPC ? "; the kernel there watches no more files for this user: raise "
+                                   "fs.epoll.max_user_watches (sysctl), or use more hosts"
+                                 : ""));
 }
 
 Failure explain_exec(const RankStartFailure& failure) {

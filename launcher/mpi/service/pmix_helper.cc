@@ -78,18 +78,21 @@ PmixHelper::PmixHelper(asio::io_context& io, const std::string& program, Callbac
                                 handoff.theirs.get()},
                 .ignored_signals = {std::begin(kPassedSignals), std::end(kPassedSignals)}});
   process_.reset(static_cast<int>(syscall(SYS_pidfd_open, pid_, 0)));
-  handoff_.assign(handoff.ours.release());
+  asio::error_code refusal;
+  handoff_.assign(handoff.ours.get(), refusal);
+  if (refusal) throw SystemError("cannot watch a socket: " + refusal.message(), refusal.value());
+  (void)handoff.ours.release();
   UniqueFd writer(fcntl(control.ours.get(), F_DUPFD_CLOEXEC, 3));
   if (!writer.is_open()) throw system_error("cannot make a socket for the MPI helper");
   control_ = ByteStream::make(io, std::move(control.ours), std::move(writer),
                               {.on_bytes = [this](const auto& bytes) { receive(bytes); },
                                .on_end = [this](const std::string&) { lose(""); }});
-  control_->start();
   const auto on_error = [this](std::span<const std::byte> bytes) {
     words_.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
     if (words_.size() > kMaxWords) words_.erase(0, words_.size() - kMaxWords);
   };
   errors_ = ByteStream::make(io, std::move(error.read_end), {}, {.on_bytes = on_error});
+  control_->start();
   errors_->start();
 }
 

@@ -162,6 +162,17 @@ TEST(ByteStreamTest, DrainEndsAlthoughTheOtherSideWritesOn) {
   writer.join();
 }
 
+TEST(ByteStreamTest, WhatTheKernelDoesNotWatchIsASystemError) {
+  std::array<int, 2> ends{};
+  ASSERT_EQ(pipe2(ends.data(), O_CLOEXEC), 0);
+  const UniqueFd writer(ends[1]);
+  asio::io_context io;
+  asio::posix::stream_descriptor first(io, ends[0]);
+  // The same descriptor a second time is the refusal that needs no full kernel.
+  EXPECT_THROW((void)ByteStream::make(io, UniqueFd(ends[0]), UniqueFd(), {}), SystemError);
+  (void)first.release();  // closed already
+}
+
 TEST_F(ChannelTest, NonsenseEndsTheChannel) {
   open("");
   feed(frame("good") + std::string(16, '\xff'));

@@ -7,6 +7,7 @@
 // MOMENT_LAST: SIGTERM comes just before a process that has reaped a child ends by _exit; a signal
 //   that it then sends to that child's number, which may be another process's, goes into this file.
 // MOMENT_SOCKETS: no files are left for the socket pair of this number.
+// MOMENT_WATCH: the kernel does not watch the file of this number.
 
 #define _GNU_SOURCE
 
@@ -15,6 +16,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -63,4 +65,14 @@ int socketpair(int domain, int type, int protocol, int ends[2]) {
     return -1;
   }
   return (int)syscall(SYS_socketpair, domain, type, protocol, ends);
+}
+
+int epoll_ctl(int epoll, int operation, int fd, struct epoll_event *event) {
+  static int count;
+  const char *which = getenv("MOMENT_WATCH");
+  if (which != NULL && operation == EPOLL_CTL_ADD && ++count == atoi(which)) {
+    errno = ENOSPC;
+    return -1;
+  }
+  return (int)syscall(SYS_epoll_ctl, epoll, operation, fd, event);
 }

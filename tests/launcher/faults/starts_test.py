@@ -26,7 +26,7 @@ from outside import Arguments, Job, Skipped, fields_of, main, patient
 SHELL = """#!/bin/sh
 host=$1
 shift
-case $host in slow*) export LD_PRELOAD={library} {variables} ;; esac
+case $host in slow*) export LD_PRELOAD={library} {variables} ;; *) unset MOMENT_WATCH ;; esac
 exec "$@"
 """
 
@@ -217,6 +217,31 @@ def too_few_open_files_are_explained(launcher, _library, moments):
             job.leaves_nothing()
 
 
+def files_that_the_kernel_does_not_watch_are_explained(launcher, _library, moments):
+    # Five of each rank, and some of the agent's before.
+    for number in range(18, 24):
+        with slow_hosts(moments, MOMENT_WATCH=number) as shell:
+            with Job(launcher, "-H", "slow.invalid:6", "--rsh", shell, "--mpi", "none", "sleep",
+                     60) as job:
+                job.ends_with(125)
+                job.says("cannot start rank ")
+                job.says("fs.epoll.max_user_watches")
+                job.says_not("lost host")
+                job.leaves_nothing()
+
+
+def nor_where_they_are_of_another_host(launcher, _library, moments):
+    """It is started from here then."""
+    hosts = "slow.invalid:1," + ",".join(f"far{i}.invalid:1" for i in range(5))
+    for number in range(7, 11):  # three of each tunnel, of which there are two
+        with slow_hosts(moments, MOMENT_WATCH=number) as shell:
+            with Job(launcher, "-H", hosts, "--rsh", shell, "--tree", "2", "--mpi", "none", "sh",
+                     "-c", "echo up") as job:
+                job.ends_with(0)
+                job.says("cannot watch a pipe")
+                job.leaves_nothing()
+
+
 def files_of_the_caller_do_not_reach_ranks(launcher, _library, _moments):
     with tempfile.TemporaryFile() as file:
         os.dup2(file.fileno(), 42)
@@ -306,6 +331,8 @@ if __name__ == "__main__":
         each_program_has_its_own_path,
         a_thousand_ranks_with_a_thousand_open_files,
         too_few_open_files_are_explained,
+        files_that_the_kernel_does_not_watch_are_explained,
+        nor_where_they_are_of_another_host,
         files_of_the_caller_do_not_reach_ranks,
         nor_where_the_kernel_cannot_close_many,
         a_lease_outlasts_shorter_silence,
