@@ -11,15 +11,24 @@
 namespace chainmail::launch {
 namespace {
 
-// As much as the job's store may hold.
-constexpr std::size_t kMaxPublishedBytes = std::size_t{256} << 20;
+// What an entry costs beside its texts, roughly.
+constexpr std::size_t kEntryBytes = 64;
+
+std::size_t bytes_of(const std::vector<MpiEntry>& entries) {
+  std::size_t bytes = 0;
+  for (const MpiEntry& entry : entries)
+    bytes += kEntryBytes + entry.key.size() + entry.value.size();
+  return bytes;
+}
 
 }  // namespace
 
-MpiExchange::MpiExchange(std::vector<std::uint32_t> node_of_rank, Send send, SendAll send_all)
+MpiExchange::MpiExchange(std::vector<std::uint32_t> node_of_rank, Send send, SendAll send_all,
+                         std::size_t limit)
     : node_of_rank_(std::move(node_of_rank)),
       send_(std::move(send)),
-      send_all_(std::move(send_all)) {}
+      send_all_(std::move(send_all)),
+      limit_(limit) {}
 
 void MpiExchange::handle(std::uint32_t node, MpiMessage message) {
   for (const std::uint32_t rank : message.ranks) {
@@ -39,10 +48,7 @@ void MpiExchange::handle(std::uint32_t node, MpiMessage message) {
     case MpiOp::kUnpublish:
       return unpublish(node, message);
     case MpiOp::kForget:
-      std::erase_if(waiting_, [&](const Waiting& lookup) {
-        return lookup.party.node == node && lookup.party.id == message.id;
-      });
-      return;
+      return forget(node, message.id);
     case MpiOp::kAnswer:
       return pass_on_answer(std::move(message));
     default:
@@ -85,6 +91,7 @@ void MpiExchange::gather(std::uint32_t node, MpiMessage message) {
 
 void MpiExchange::fetch(std::uint32_t node, const MpiMessage& message) {
   const std::uint32_t wanted = owner_in(message);
+  if (!take_room(kEntryBytes)) return answer({node, message.id}, kMpiFull, {});
   fetches_[++last_fetch_] = {node, message.id};
   send_(node_of_rank_[wanted], {.op = MpiOp::kFetch, .id = last_fetch_, .ranks = {wanted}});
 }
@@ -96,6 +103,7 @@ void MpiExchange::pass_on_answer(MpiMessage message) {
   }
   const Party party = asked->second;
   fetches_.erase(asked);
+  bytes_ -= kEntryBytes;
   message.id = party.id;
   send_(party.node, message);
 }
@@ -106,19 +114,41 @@ void MpiExchange::publish(std::uint32_t node, const MpiMessage& message) {
   if (std::any_of(message.entries.begin(), message.entries.end(), is_taken)) {
     return answer({node, message.id}, kMpiTaken, {});
   }
-  std::size_t bytes = published_bytes_;
-  for (const MpiEntry& entry : message.entries) bytes += entry.key.size() + entry.value.size();
-  if (bytes > kMaxPublishedBytes) return answer({node, message.id}, kMpiFull, {});
-  published_bytes_ = bytes;
-  for (const MpiEntry& entry : message.entries) names_[entry.key] = {owner, entry.value};
+  if (!take_room(bytes_of(message.entries))) return answer({node, message.id}, kMpiFull, {});
+  for (const MpiEntry& entry : message.entries) {
+    const bool is_new = names_.try_emplace(entry.key, Name{owner, entry.value}).second;
+    if (!is_new) bytes_ -= bytes_of({entry});  // twice in this message
+  }
   answer({node, message.id}, kMpiGood, {});
-  std::erase_if(waiting_, [this](const Waiting& lookup) { return answer_if_known(lookup, false); });
+  drop_lookups([this](const Waiting& lookup) { return answer_if_known(lookup, false); });
 }
 
 void MpiExchange::look_up(std::uint32_t node, MpiMessage message) {
   const bool waits = message.status != 0;
   Waiting lookup{{node, message.id}, std::move(message.entries)};
-  if (!answer_if_known(lookup, !waits)) waiting_.push_back(std::move(lookup));
+  if (answer_if_known(lookup, !waits)) return;
+  if (!take_room(kEntryBytes + bytes_of(lookup.wanted))) return answer(lookup.party, kMpiFull, {});
+  waiting_.push_back(std::move(lookup));
+}
+
+void MpiExchange::forget(std::uint32_t node, std::uint64_t id) {
+  drop_lookups(
+      [&](const Waiting& lookup) { return lookup.party.node == node && lookup.party.id == id; });
+}
+
+template <typename Predicate>
+void MpiExchange::drop_lookups(const Predicate& is_over) {
+  std::erase_if(waiting_, [&](const Waiting& lookup) {
+    if (!is_over(lookup)) return false;
+    bytes_ -= kEntryBytes + bytes_of(lookup.wanted);
+    return true;
+  });
+}
+
+bool MpiExchange::take_room(std::size_t bytes) {
+  if (bytes > limit_ - bytes_) return false;
+  bytes_ += bytes;
+  return true;
 }
 
 // A rank that does not want to wait gets what is there.
@@ -144,7 +174,7 @@ void MpiExchange::unpublish(std::uint32_t node, const MpiMessage& message) {
   };
   const std::size_t removed = std::erase_if(names_, [&](const auto& name) {
     if (name.second.owner != owner || !is_named(name.first)) return false;
-    published_bytes_ -= name.first.size() + name.second.value.size();
+    bytes_ -= kEntryBytes + name.first.size() + name.second.value.size();
     return true;
   });
   const bool is_good = removed > 0 || message.entries.empty();

@@ -26,8 +26,10 @@ class MpiExchange {
   /// The same message to several nodes.
   using SendAll = std::function<void(const std::set<std::uint32_t>& nodes, const MpiMessage&)>;
 
-  /// Without `send_all`, one after the other.
-  MpiExchange(std::vector<std::uint32_t> node_of_rank, Send send, SendAll send_all = nullptr);
+  /// Without `send_all`, one after the other. Holds `limit` bytes of names and of what is asked
+  /// for, as much as the job's store.
+  MpiExchange(std::vector<std::uint32_t> node_of_rank, Send send, SendAll send_all = nullptr,
+              std::size_t limit = std::size_t{256} << 20);
 
   /// A message from a node, whatever is not the controller's own matter (kAbort and its like).
   /// Throws SystemError(EPROTO) for what no helper says.
@@ -57,6 +59,10 @@ class MpiExchange {
   void publish(std::uint32_t node, const MpiMessage& message);
   void look_up(std::uint32_t node, MpiMessage message);
   void unpublish(std::uint32_t node, const MpiMessage& message);
+  void forget(std::uint32_t node, std::uint64_t id);
+  template <typename Predicate>
+  void drop_lookups(const Predicate& is_over);
+  [[nodiscard]] bool take_room(std::size_t bytes);
   void pass_on_answer(MpiMessage message);
   bool answer_if_known(const Waiting& lookup, bool is_last_word);
   void answer(Party party, std::int32_t status, std::vector<MpiEntry> entries);
@@ -67,7 +73,8 @@ class MpiExchange {
   SendAll send_all_;
   std::map<std::pair<std::string, std::vector<std::uint32_t>>, Fence> fences_;
   std::map<std::string, Name> names_;
-  std::size_t published_bytes_ = 0;
+  std::size_t limit_;
+  std::size_t bytes_ = 0;  // of names, of lookups that wait and of fetches under way
   std::vector<Waiting> waiting_;
   std::map<std::uint64_t, Party> fetches_;
   std::uint64_t last_fetch_ = 0;

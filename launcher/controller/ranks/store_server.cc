@@ -19,8 +19,14 @@ using internal::JobMessage;
 // What fits into the reply that carries it.
 constexpr std::size_t kMaxValueBytes = internal::kMaxFrameBytes - 64;
 
-// What a rank costs that waits for `key`, roughly.
-std::size_t waiter_bytes(const std::string& key) { return 64 + key.size(); }
+// What an entry costs beside its texts, roughly.
+constexpr std::size_t kEntryBytes = 64;
+
+// What a rank costs that waits for `key`.
+std::size_t waiter_bytes(const std::string& key) { return kEntryBytes + key.size(); }
+std::size_t value_bytes(const std::string& key, const std::string& value) {
+  return kEntryBytes + key.size() + value.size();
+}
 
 void check_length(const std::string& key, std::size_t bytes) {
   if (bytes <= kMaxValueBytes) return;
@@ -98,8 +104,7 @@ void StoreServer::reply(std::uint32_t rank, std::uint32_t id, std::uint8_t statu
 void StoreServer::set(const std::string& key, std::string value) {
   check_length(key, value.size());
   const auto old = values_.find(key);
-  take_room(key.size() + value.size(), old == values_.end() ? 0 : key.size() + old->second.size(),
-            key);
+  take_room(value_bytes(key, value), old == values_.end() ? 0 : value_bytes(key, old->second), key);
   const std::string& stored = values_[key] = std::move(value);
   auto waiting = waiters_.extract(key);
   if (waiting.empty()) return;
@@ -121,7 +126,7 @@ void StoreServer::take_room(std::size_t bytes, std::size_t freed, const std::str
 bool StoreServer::erase(const std::string& key) {
   const auto found = values_.find(key);
   if (found == values_.end()) return false;
-  bytes_ -= key.size() + found->second.size();
+  bytes_ -= value_bytes(key, found->second);
   values_.erase(found);
   return true;
 }

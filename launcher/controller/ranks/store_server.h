@@ -62,7 +62,7 @@ class StoreServer {
 
   Send send_;
   std::size_t limit_;
-  std::size_t bytes_ = 0;  ///< of keys, values and what ranks wait for
+  std::size_t bytes_ = 0;  ///< of keys, values and what ranks wait for, with what each takes
   std::map<std::string, std::string> values_;
   std::map<std::string, std::vector<Waiter>> waiters_;
 };

@@ -140,13 +140,13 @@ TEST_F(StoreServerTest, TruncatedRequestsAreRefused) {
 }
 
 TEST(StoreServer, HoldsNoMoreThanItsLimit) {
-  StoreServer store([](std::uint32_t, JobMessage, const std::string&) {}, 1000);
+  StoreServer store([](std::uint32_t, JobMessage, const std::string&) {}, 1200);
   const auto set = [&](const std::string& key, std::size_t bytes) {
     store.handle(
         0, {JobMessage::kStoreSet, 0, BodyWriter().text(key).text(std::string(bytes, 'x')).take()});
   };
   set("a", 500);
-  set("a", 900);  // in place of the old one
+  set("a", 1000);  // in place of the old one
   EXPECT_THROW(set("b", 100), StoreFull);
   store.handle(0, {JobMessage::kStoreDelete, 0, BodyWriter().u32(1).text("a").take()});
   set("b", 100);
@@ -164,7 +164,28 @@ TEST(StoreServer, HoldsNoMoreThanItsLimit) {
   wait(1, "d");
   set("d", 1);
   EXPECT_THROW(set("e", 100), StoreFull);
-  set("e", 60);
+  set("e", 30);
+}
+
+TEST(StoreServer, ManyShortKeysAreNotFree) {
+  StoreServer store([](std::uint32_t, JobMessage, const std::string&) {}, 10'000);
+  const auto change = [&](JobMessage type, const std::string& key) {
+    BodyWriter body;
+    if (type == JobMessage::kStoreDelete) body.u32(1);
+    body.text(key);
+    if (type == JobMessage::kStoreSet) body.text("");
+    store.handle(0, {type, 0, body.take()});
+  };
+  for (int round = 0; round < 3; ++round) {
+    int keys = 0;
+    try {
+      for (; keys < 1000; ++keys) change(JobMessage::kStoreSet, std::to_string(keys));
+    } catch (const StoreFull&) {
+    }
+    EXPECT_GT(keys, 100);
+    EXPECT_LT(keys, 200);
+    while (keys-- > 0) change(JobMessage::kStoreDelete, std::to_string(keys));
+  }
 }
 
 TEST(StoreServer, AppendingTakesRoomForWhatIsAdded) {

@@ -117,6 +117,48 @@ TEST_F(MpiExchangeTest, NamesTakeBoundedRoom) {
   EXPECT_EQ(sent(), "0:answer 3=0;0:answer 4=0;");
 }
 
+// Of each kind, what has ended makes room for others.
+TEST(MpiExchange, WhatIsAskedForTakesBoundedRoom) {
+  std::int32_t status = 0;
+  const auto keep = [&](std::uint32_t, const MpiMessage& message) { status = message.status; };
+  MpiExchange exchange({0, 1}, keep, nullptr, 10'000);
+  const auto ask_until_full = [&](MpiMessage message) {
+    status = kMpiGood;
+    for (message.id = 1; message.id < 1000; ++message.id) {
+      exchange.handle(0, message);
+      if (status == kMpiFull) break;
+    }
+    return message.id - 1;
+  };
+  exchange.handle(0, {.op = MpiOp::kPublish, .ranks = {0}, .entries = {{"a", "1"}, {"a", "2"}}});
+  std::uint64_t last_fetch = 0;
+  for (int round = 0; round < 3; ++round) {
+    const std::uint64_t fetches = ask_until_full({.op = MpiOp::kFetch, .ranks = {1}});
+    EXPECT_GT(fetches, 100U);
+    EXPECT_LT(fetches, 200U);
+    for (std::uint64_t i = 0; i < fetches; ++i) {
+      exchange.handle(1, {.op = MpiOp::kAnswer, .id = ++last_fetch});
+    }
+    const std::uint64_t lookups =
+        ask_until_full({.op = MpiOp::kLookup, .status = 1, .entries = {{"none", ""}}});
+    EXPECT_GT(lookups, 50U);
+    EXPECT_LT(lookups, 100U);
+    for (std::uint64_t id = 1; id <= lookups; ++id) {
+      exchange.handle(0, {.op = MpiOp::kForget, .id = id});
+    }
+    std::uint64_t names = 0;
+    for (status = kMpiGood; names < 1000; ++names) {
+      exchange.handle(0, {.op = MpiOp::kPublish,
+                          .ranks = {0},
+                          .entries = {{"name " + std::to_string(names), ""}}});
+      if (status == kMpiFull) break;
+    }
+    EXPECT_GT(names, 100U);
+    EXPECT_LT(names, 200U);
+    exchange.handle(0, {.op = MpiOp::kUnpublish, .ranks = {0}});
+  }
+}
+
 TEST_F(MpiExchangeTest, ALookupCanWaitForAllOfItsNames) {
   name(MpiOp::kLookup, 1, 5, 2, {{"a", ""}, {"b", ""}}, 1);
   name(MpiOp::kLookup, 2, 6, 3, {{"b", ""}}, 1);
