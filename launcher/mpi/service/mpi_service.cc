@@ -17,6 +17,11 @@ namespace {
 bool wants_pmix(MpiMode mode) { return mode == MpiMode::kAuto || mode == MpiMode::kPmix; }
 bool wants_pmi1(MpiMode mode) { return mode == MpiMode::kAuto || mode == MpiMode::kPmi1; }
 
+std::uint32_t rank_in(const MpiMessage& message) {
+  if (message.ranks.size() != 1) throw SystemError("MPI messages: a word about no rank", EPROTO);
+  return message.ranks.front();
+}
+
 // The dynamic linker's words say which library a machine lacks, but not what to do.
 std::string explained(const std::string& words) {
   constexpr std::string_view kLinker = "error while loading shared libraries: ";
@@ -165,10 +170,10 @@ void MpiService::on_helper_message(MpiMessage message) {
       early_messages_.clear();
       return;
     case MpiOp::kConnected:
-      stages_[message.ranks.at(0)] = Stage::kInside;
+      stages_[rank_in(message)] = Stage::kInside;
       return;
     case MpiOp::kFinalized:
-      stages_[message.ranks.at(0)] = Stage::kOver;
+      stages_[rank_in(message)] = Stage::kOver;
       return;
     case MpiOp::kUnserved:
       helper_is_lost_ = true;

@@ -8,12 +8,20 @@
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
 #include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <string>
 #include <thread>
 #include <vector>
+
+#include "launcher/channel/wire.h"
+#include "launcher/mpi/service/mpi_service.h"
+#include "tests/support/patience.h"
 
 namespace chainmail::launch {
 namespace {
@@ -102,6 +110,44 @@ TEST_F(PmixListenerTest, SilentCrowdsHoldNobodyUpForLong) {
   EXPECT_EQ(members_.size(), 1U);
   EXPECT_TRUE(is_dropped(silent[200]));
   EXPECT_FALSE(is_dropped(silent.front())) << "a rank on a busy host has not had its time";
+}
+
+// A helper that ranks rely on, and that says nonsense: MPI is over there, and the agent goes on.
+TEST(MpiServiceTest, AWordAboutNoRankIsTheEndOfTheHelper) {
+  const std::filesystem::path folder = std::filesystem::path(::testing::TempDir()) /
+                                       ("chainmail-helper." + std::to_string(getpid()));
+  std::filesystem::create_directory(folder);
+  const auto write = [&](const char* name, const std::string& text) {
+    std::ofstream(folder / name, std::ios::binary) << text;
+    return (folder / name).string();
+  };
+  for (const MpiOp nonsense : {MpiOp::kConnected, MpiOp::kFinalized}) {
+    std::string words;
+    for (const std::vector<std::uint32_t>& ranks :
+         {std::vector<std::uint32_t>{0}, std::vector<std::uint32_t>{}}) {
+      send_in_pieces({.op = ranks.empty() ? nonsense : MpiOp::kConnected, .ranks = ranks},
+                     [&](std::string body) {
+                       words += internal::encode_frame(make_frame(AgentMessage::kMpi, body));
+                     });
+    }
+    const std::string script =
+        write("helper", "#!/bin/sh\ncat " + write("words", words) + " >&3\nexec sleep 60\n");
+    ASSERT_EQ(chmod(script.c_str(), 0700), 0);
+    asio::io_context io;
+    std::string unserved;
+    MpiService service(io, {MpiMode::kPmix, "job", 0, {0}, {"a"}, true}, "chainmail-marker", script,
+                       [&](const MpiMessage& message) {
+                         if (message.op == MpiOp::kUnserved) unserved = message.data;
+                       });
+    service.handle({.op = MpiOp::kFetch, .id = 1, .ranks = {0}});  // starts the helper
+    const auto end = std::chrono::steady_clock::now() + patient(std::chrono::seconds(10));
+    while (unserved.empty() && std::chrono::steady_clock::now() < end) {
+      io.restart();
+      io.run_for(milliseconds(5));
+    }
+    EXPECT_NE(unserved.find("a word about no rank"), std::string::npos) << unserved;
+  }
+  std::filesystem::remove_all(folder);
 }
 
 }  // namespace
