@@ -71,8 +71,10 @@ class Axis {
       high_ = 1;
     }
     if (high_ - low_ < 1e-12 * std::max(1.0, std::abs(high_))) {
-      low_ -= 0.5;
-      high_ += 0.5;
+      // Far enough for steps that numbers of this size can tell apart.
+      const double half = std::max(0.5, 1e-9 * std::abs(high_));
+      low_ -= half;
+      high_ += half;
     }
   }
   double at(double value) const {
@@ -90,9 +92,11 @@ class Axis {
     for (const double factor : {2.0, 5.0, 10.0}) {
       step = (high_ - low_) / step > 8 ? power * factor : step;
     }
+    constexpr int kMost = 16;  // whatever rounding does
+    const double first = std::ceil(low_ / step - 1e-9);
     std::vector<double> values;
-    for (double i = std::ceil(low_ / step - 1e-9); i * step <= high_ + 1e-9 * step; ++i) {
-      values.push_back(i * step);
+    for (int i = 0; i < kMost && (first + i) * step <= high_ + 1e-9 * step; ++i) {
+      values.push_back((first + i) * step);
     }
     return values;
   }
