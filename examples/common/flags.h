@@ -3,8 +3,8 @@
 
 // The frame of a program whose options are gflags (DEFINE_...): --help shows the program's own ones
 // and ends with 0, a command line that cannot be carried out ends with 2 and one message, and of an
-// error that all ranks of a job have alike rank 0 alone speaks. gflags' own parser prints the flags
-// of every library and ends with 1.
+// error that all ranks of a job have agreed on rank 0 alone speaks; every other one is told by the
+// rank that has it. gflags' own parser prints the flags of every library and ends with 1.
 //
 // One thread, before others are started.
 
@@ -24,7 +24,7 @@
 #include <utility>
 #include <vector>
 
-#include <chainmail/error.h>
+#include <chainmail/train/agreed_error.h>
 
 namespace flags {
 
@@ -36,8 +36,12 @@ struct Program {
   std::string version = "";
 };
 
-/// A command line that cannot be carried out.
+/// A command line that cannot be carried out, on no rank of the job.
 struct UsageError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+/// One that cannot be carried out here: other hosts may have what it needs.
+struct LocalUsageError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
@@ -136,37 +140,30 @@ inline std::vector<std::string> parse(const Program& program, std::vector<std::s
   return others;
 }
 
-/// By what our launcher and torchrun, Open MPI, MPICH and Slurm set; true when alone.
-inline bool is_rank_zero() {
+/// By what our launcher and torchrun, Open MPI, MPICH and Slurm set; "0" when alone.
+inline std::string own_rank() {
   for (const char* name :
        {"RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID"}) {
-    if (const char* const rank = std::getenv(name)) return std::string_view(rank) == "0";
+    if (const char* const rank = std::getenv(name)) return rank;
   }
-  return true;
-}
-
-/// Whether all ranks throw the same: what only one has met names others to the rest.
-inline bool is_alike(chainmail::ErrorCode code) {
-  return code == chainmail::ErrorCode::kInvalidArgument ||
-         code == chainmail::ErrorCode::kMismatch || code == chainmail::ErrorCode::kCheckpoint;
+  return "0";
 }
 
 }  // namespace internal
 
 /// Parses the command line and returns what `body` returns, or the exit code of its failure. Of the
-/// errors that all ranks have alike rank 0 speaks and gives the job its exit code; the others leave
-/// without one, since starters end a job, rank 0 with it, when its first rank fails.
+/// errors that all ranks throw alike (UsageError, chainmail::AgreedError) rank 0 speaks and gives
+/// the job its exit code; the others leave without one, since starters end a job, rank 0 with it,
+/// when its first rank fails.
 inline int run(const Program& program, int argc, char** argv,
                const std::function<int(const std::vector<std::string>& arguments)>& body,
                const char* file = __builtin_FILE()) {
   constexpr int kFailed = 1;
   constexpr int kBadUsage = 2;
-  const auto say = [&](const std::exception& error) {
-    std::fprintf(stderr, "%s: %s\n", program.name.c_str(), error.what());
-  };
-  const auto fail_alike = [&](const std::exception& error, int code) {
-    if (!internal::is_rank_zero()) return 0;
-    say(error);
+  const std::string rank = internal::own_rank();
+  const auto fail = [&](const std::exception& error, int code) {
+    const std::string where = rank == "0" ? "" : "rank " + rank + ": ";
+    std::fprintf(stderr, "%s: %s%s\n", program.name.c_str(), where.c_str(), error.what());
     return code;
   };
   try {
@@ -174,7 +171,7 @@ inline int run(const Program& program, int argc, char** argv,
     for (const std::string& word : words) {
       const bool is_help = word == "--help" || word == "-help" || word == "-h";
       if (!is_help && (word != "--version" || program.version.empty())) continue;
-      if (internal::is_rank_zero()) {
+      if (rank == "0") {
         is_help ? internal::print_help(program, file)
                 : static_cast<void>(std::puts(program.version.c_str()));
       }
@@ -182,14 +179,12 @@ inline int run(const Program& program, int argc, char** argv,
     }
     return body(internal::parse(program, words, file));
   } catch (const UsageError& error) {
-    return fail_alike(error, kBadUsage);
-  } catch (const chainmail::Error& error) {
-    if (internal::is_alike(error.code())) return fail_alike(error, kFailed);
-    say(error);
-    return kFailed;
+    return rank == "0" ? fail(error, kBadUsage) : 0;
+  } catch (const LocalUsageError& error) {
+    return fail(error, kBadUsage);
   } catch (const std::exception& error) {
-    say(error);
-    return kFailed;
+    const bool is_agreed = dynamic_cast<const chainmail::AgreedError*>(&error) != nullptr;
+    return is_agreed && rank != "0" ? 0 : fail(error, kFailed);
   }
 }
 

@@ -21,7 +21,8 @@
 
 #include "flags.h"
 
-/// Joins the job. Names that are not known are errors of the command line.
+/// Joins the job. What cannot be had is an error of the command line, or of this host's
+/// environment: each rank that has it says so.
 inline std::shared_ptr<chainmail::Communicator> join(const std::string& communicator,
                                                      const std::string& device = "cpu",
                                                      const std::string& wire_dtype = "",
@@ -38,7 +39,7 @@ inline std::shared_ptr<chainmail::Communicator> join(const std::string& communic
     chainmail::choose_threads(*comm);
     return comm;
   } catch (const chainmail::InvalidArgument& error) {
-    throw flags::UsageError(error.what());
+    throw flags::LocalUsageError(error.what());
   }
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
+#include <chainmail/train/agreed_error.h>
 #include <chainmail/train/agreement.h>
 
 #include <algorithm>
@@ -32,7 +33,7 @@ void throw_if_any_failed(Communicator& communicator, const std::string& error) {
   }
   if (message.empty()) return;
   communicator.impl().wait_for_agreement();
-  throw InvalidArgument(message + (others.empty() ? "" : " (and ranks " + others + ")"));
+  throw Agreed(InvalidArgument(message + (others.empty() ? "" : " (and ranks " + others + ")")));
 }
 
 }  // namespace internal

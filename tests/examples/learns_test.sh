@@ -61,5 +61,10 @@ case $example in
     ! "$bin/imagenet" --data "$scratch/images" --model resnet20 --side 32 --epoch 1 --out "$scratch/out" \
       >"$scratch/printed" 2>&1 || fail "took a broken image"
     grep -q 'class0/0.ppm: is cut off' "$scratch/printed" || fail "no such message: $(cat "$scratch/printed")"
+    # By the rank that meets it, and in the thread that calls.
+    ! "$bin/launcher" -H "localhost:$ranks" -n "$ranks" --timeout 100 "$bin/imagenet" --workers 0 --epoch 1 \
+      --data "$scratch/images" --model resnet20 --side 32 --seed 1 --out "$scratch/out" \
+      >"$scratch/printed" 2>&1 || fail "took a broken image"
+    grep -q 'class0/0.ppm: is cut off' "$scratch/printed" || fail "no such message: $(cat "$scratch/printed")"
     ;;
 esac

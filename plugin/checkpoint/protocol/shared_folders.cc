@@ -4,6 +4,7 @@
 #include "plugin/checkpoint/protocol/shared_folders.h"
 
 #include <chainmail/checkpoint_error.h>
+#include <chainmail/train/agreed_error.h>
 #include <chainmail/train/agreement.h>
 
 #include <algorithm>
@@ -21,7 +22,7 @@ void agree_on_success(Communicator& communicator, const std::string& what,
   try {
     throw_if_any_failed(communicator, error);
   } catch (const InvalidArgument& agreed) {
-    throw CheckpointError(what + ": " + agreed.what());
+    throw Agreed(CheckpointError(what + ": " + agreed.what()));
   }
 }
 

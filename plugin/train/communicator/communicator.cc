@@ -2,6 +2,7 @@
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
 #include <chainmail/communicator.h>
+#include <chainmail/train/agreed_error.h>
 
 #include <chrono>
 #include <exception>
@@ -179,7 +180,7 @@ void Communicator::finalize() {
 namespace internal {
 
 void fail_on_all_ranks(Communicator& communicator, const std::string& message) {
-  const auto error = std::make_exception_ptr(MismatchError(message));
+  const auto error = std::make_exception_ptr(Agreed(MismatchError(message)));
   communicator.impl().wait_for_agreement();
   communicator.impl().failure = error;
   std::rethrow_exception(error);

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// Which rank speaks of which error, and with what code it ends.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <chainmail/error.h>
+
+#include "examples/common/flags.h"
+
+namespace {
+
+using ::testing::HasSubstr;
+
+struct Ended {
+  int code = 0;
+  std::string words;
+};
+
+Ended end_of(const char* rank, const std::function<void()>& body,
+             std::vector<std::string> words = {"program"}) {
+  std::vector<char*> arguments;
+  for (std::string& word : words) arguments.push_back(word.data());
+  setenv("RANK", rank, 1);
+  ::testing::internal::CaptureStderr();
+  Ended ended;
+  ended.code = flags::run({.name = "program", .what = "is tested"},
+                          static_cast<int>(arguments.size()), arguments.data(), [&](const auto&) {
+                            body();
+                            return 7;
+                          });
+  ended.words = ::testing::internal::GetCapturedStderr();
+  unsetenv("RANK");
+  return ended;
+}
+
+TEST(Frame, HandsOnWhatTheBodyReturns) {
+  EXPECT_EQ(end_of("1", [] {}).code, 7);
+}
+
+TEST(Frame, RankZeroSpeaksForAllThatHaveAgreed) {
+  const auto agreed = [] {
+    throw chainmail::internal::Agreed(chainmail::InvalidArgument("rank 1 cannot read"));
+  };
+  const Ended first = end_of("0", agreed);
+  EXPECT_EQ(first.code, 1);
+  EXPECT_EQ(first.words, "program: rank 1 cannot read\n");
+  const auto usage = [] { throw flags::UsageError("no such thing"); };
+  EXPECT_EQ(end_of("0", usage).code, 2);
+  for (const Ended& other : {end_of("1", agreed), end_of("1", usage),
+                             end_of("1", [] {}, {"program", "--no-such-option"})}) {
+    EXPECT_EQ(other.code, 0);
+    EXPECT_EQ(other.words, "");
+  }
+}
+
+// Whatever its type, which says nothing about other ranks.
+TEST(Frame, WhatOneRankHasItTells) {
+  const std::vector<std::function<void()>> bodies = {
+      [] { throw chainmail::InvalidArgument("1.ppm is cut off"); },
+      [] { throw chainmail::MismatchError("1.ppm is cut off"); },
+      [] { throw chainmail::PeerError("1.ppm is cut off"); },
+      [] { throw std::runtime_error("1.ppm is cut off"); }};
+  for (const auto& body : bodies) {
+    const Ended ended = end_of("1", body);
+    EXPECT_EQ(ended.code, 1);
+    EXPECT_EQ(ended.words, "program: rank 1: 1.ppm is cut off\n");
+  }
+  const Ended here = end_of("2", [] { throw flags::LocalUsageError("no GPU"); });
+  EXPECT_EQ(here.code, 2);
+  EXPECT_THAT(here.words, HasSubstr("rank 2: no GPU"));
+}
+
+}  // namespace
