@@ -60,7 +60,9 @@ void ModelExchange::adopt_parameters() {
   std::copy_if(now.begin(), now.end(), std::back_inserter(trainable),
                [](const NamedTensor& named) { return named.tensor.requires_grad(); });
   const std::vector<NamedTensor> buffers = collect_buffers(options_.model);
-  compare_between_ranks(*communicator_, describe_training_state(now, buffers, optimizer_));
+  std::vector<std::string> described = describe_training_state(now, buffers, optimizer_);
+  compare_between_ranks(*communicator_, described, described_);
+  described_ = std::move(described);
   now.insert(now.end(), buffers.begin(), buffers.end());
 
   std::vector<at::Tensor> added;

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include <chainmail/communicator.h>
@@ -67,6 +68,7 @@ class ModelExchange {
   MultiNodeOptimizerOptions options_;
   torch::optim::Optimizer* optimizer_;
   std::vector<std::uintptr_t> signature_;  ///< of what the exchange was made for
+  std::vector<std::string> described_;     ///< what all ranks had when they compared it last
   std::vector<NamedTensor> known_;         ///< parameters and buffers that have been broadcast
   int syncs_off_ = 0;                      ///< NoSync objects
   bool knows_order_ = false;

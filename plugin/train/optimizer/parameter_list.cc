@@ -9,12 +9,14 @@
 #include <sstream>
 #include <typeinfo>
 #include <unordered_set>
+#include <utility>
 
 #include <ATen/ATen.h>
 #include <c10/util/Type.h>
 
 #include "base/bytes.h"
 #include "plugin/train/communicator/communicator_impl.h"
+#include "plugin/train/communicator/parts.h"
 
 namespace chainmail::internal {
 
@@ -48,6 +50,29 @@ std::string first_difference(const std::vector<std::vector<std::string>>& ranks)
     }
   }
   return message;
+}
+
+// The first line of `lines` that `others` lacks, in quotes; empty when there is none.
+std::string first_new(const std::vector<std::string>& lines,
+                      const std::vector<std::string>& others) {
+  const auto found = std::find_if(lines.begin(), lines.end(), [&](const std::string& line) {
+    return std::find(others.begin(), others.end(), line) == others.end();
+  });
+  return found == lines.end() ? "" : "'" + *found + "'";
+}
+
+// "(the training state, now with 'parameter 1.bias [4] Float frozen')"; equal for the engine.
+Label label_of_state(const std::vector<std::string>& lines, const std::vector<std::string>& last) {
+  std::string text = "the training state";
+  Label label = label_of(text);
+  if (last.empty()) return label;
+  if (const std::string added = first_new(lines, last); !added.empty()) {
+    text += ", now with " + added;
+  } else if (const std::string gone = first_new(last, lines); !gone.empty()) {
+    text += ", no longer with " + gone;
+  }
+  label.describe = [kept = std::move(text)] { return "(" + kept + ")"; };
+  return label;
 }
 
 std::span<const torch::optim::OptimizerParamGroup> groups_of(
@@ -122,8 +147,13 @@ std::vector<std::string> describe_training_state(const std::vector<NamedTensor>&
   return lines;
 }
 
-void compare_between_ranks(Communicator& communicator, const std::vector<std::string>& lines) {
-  const std::vector<std::uint64_t> hashes = communicator.allgather_obj(hash64(to_bytes(lines)));
+void compare_between_ranks(Communicator& communicator, const std::vector<std::string>& lines,
+                           const std::vector<std::string>& last) {
+  communicator.impl().check_usable();
+  const std::uint64_t hash = hash64(to_bytes(lines));
+  std::vector<std::uint64_t> hashes(static_cast<std::size_t>(communicator.size()));
+  all_gather(*communicator.impl().group, &hash, hashes.data(), sizeof hash,
+             label_of_state(lines, last));
   if (std::ranges::count(hashes, hashes.front()) == communicator.size()) return;
   std::vector<std::string> own{communicator.impl().world->host()};
   own.insert(own.end(), lines.begin(), lines.end());

@@ -42,7 +42,10 @@ struct NamedTensor {
     const torch::optim::Optimizer* optimizer);
 
 /// Throws MismatchError on all ranks, naming the first line that differs and both ranks, unless all
-/// ranks have the same lines. Collective.
-void compare_between_ranks(Communicator& communicator, const std::vector<std::string>& lines);
+/// ranks have the same lines. The error of ranks that are in another operation meanwhile, because
+/// nothing has changed on them, names a line that is not in `last` or has gone from there.
+/// Collective.
+void compare_between_ranks(Communicator& communicator, const std::vector<std::string>& lines,
+                           const std::vector<std::string>& last);
 
 }  // namespace chainmail::internal

@@ -15,6 +15,7 @@ namespace chainmail {
 namespace {
 
 namespace nn = torch::nn;
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using CommPtr = std::shared_ptr<Communicator>;
 
@@ -170,6 +171,31 @@ TEST(DistributedModel, RefusesWhatItCannotDo) {
     EXPECT_THROW(DistributedModel(nn::Linear(nullptr), comm), InvalidArgument);
     EXPECT_THROW(DistributedModel(nn::Linear(2, 2), comm, {.bucket_bytes = -1}), InvalidArgument);
   });
+}
+
+TEST(DistributedModel, FreezingOnOneRankNamesTheParameterOnAllRanks) {
+  for (const char* name : {"naive", "flat", "hierarchical"}) {
+    for (const bool overlap : {false, true}) {
+      for (const int odd : {0, 1}) {
+        const auto errors =
+            testing::errors_with_communicator({2, 1}, name, [&](const CommPtr& comm) {
+              nn::Sequential net = make_net(0);
+              DistributedModel model(net, comm, {.overlap = overlap});
+              model(samples()).sum().backward();
+              net->zero_grad();
+              if (comm->rank() == odd) net->parameters()[1].set_requires_grad(false);
+              model(samples()).sum().backward();
+              model(samples()).sum().backward();
+            });
+        for (const std::string& error : errors) {
+          EXPECT_THAT(error, ContainsRegex("rank " + std::to_string(odd) +
+                                           "[^,]* calls all_gather of uint8 \\(the training "
+                                           "state, now with 'parameter 0.bias [^']* frozen'\\)"))
+              << name << overlap;
+        }
+      }
+    }
+  }
 }
 
 TEST(DistributedModel, DifferentModelsAreAMismatchOnAllRanks) {

@@ -334,6 +334,27 @@ TEST(MultiNodeOptimizer, AMismatchKillsTheCommunicator) {
   }
 }
 
+TEST(MultiNodeOptimizer, FreezingOnOneRankNamesTheParameterOnAllRanks) {
+  for (const bool double_buffering : {false, true}) {
+    const auto errors = testing::errors_with_communicator({2, 1}, "flat", [&](const CommPtr& comm) {
+      nn::Linear model(3, 2);
+      auto optimizer =
+          create_multi_node_optimizer(std::make_unique<optim::SGD>(model->parameters(), 0.1), comm,
+                                      {.model = &model, .double_buffering = double_buffering});
+      for (int step = 0; step < 3; ++step) {
+        optimizer->zero_grad();
+        if (step > 0) model->weight.set_requires_grad(comm->rank() != 2);
+        model->forward(torch::ones({1, 3})).sum().backward();
+        optimizer->step();
+      }
+    });
+    for (const std::string& error : errors) {
+      EXPECT_THAT(error, HasSubstr("(the training state, now with 'parameter weight [2, 3] Float "
+                                   "frozen')"));
+    }
+  }
+}
+
 TEST(MultiNodeOptimizer, AddedAndUnfrozenLayersAreAdopted) {
   for (const std::string& name : kNames) {
     testing::with_communicator({3}, name, {}, [](const CommPtr& comm) {
