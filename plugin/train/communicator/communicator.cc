@@ -69,6 +69,7 @@ std::chrono::nanoseconds Communicator::waited() const noexcept { return impl_->w
 void Communicator::Impl::check_usable() const {
   if (failure) std::rethrow_exception(failure);
   if (is_finalized) throw InvalidArgument("this communicator is finalized; create a new one");
+  if (const std::exception_ptr error = group->error()) std::rethrow_exception(error);
 }
 
 ops::Group& Communicator::Impl::in_graph() {

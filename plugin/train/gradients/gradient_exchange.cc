@@ -106,6 +106,7 @@ void GradientExchange::on_ready(std::size_t parameter) {
     return;
   }
   if (!is_open_) {
+    communicator_->impl().check_usable();
     if (is_done_ && options_.double_buffering) {
       throw InvalidArgument(
           "a second backward before step(): with double buffering all but the last one of a step "
@@ -119,6 +120,7 @@ void GradientExchange::on_ready(std::size_t parameter) {
   const Place place = places_[parameter];
   GradientBucket& bucket = sets_[current_].buckets[place.bucket];
   if (bucket.is_started()) {
+    communicator_->impl().check_usable();
     throw InvalidArgument("the gradient of '" + parameters_[parameter].name +
                           "' came while it was being exchanged: an earlier backward ended with an "
                           "exception, after which zero_grad() of the multi-node optimizer is "

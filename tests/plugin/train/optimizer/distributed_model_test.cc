@@ -198,6 +198,39 @@ TEST(DistributedModel, FreezingOnOneRankNamesTheParameterOnAllRanks) {
   }
 }
 
+TEST(DistributedModel, OnADeadGroupEveryCallThrowsTheFirstError) {
+  for (const char* name : {"naive", "flat"}) {
+    for (const bool overlap : {false, true}) {
+      testing::with_communicator({2, 1}, name, {}, [&](const CommPtr& comm) {
+        nn::Sequential net = make_net(0);
+        DistributedModel model(net, comm, {.overlap = overlap});
+        const auto error_of_step = [&] {
+          net->zero_grad();
+          try {
+            model(samples()).sum().backward();
+            return std::string();
+          } catch (const MismatchError& error) {
+            return std::string(error.what());
+          }
+        };
+        EXPECT_EQ(error_of_step(), "");
+        std::string first;
+        if (comm->rank() == 1) {
+          try {
+            comm->barrier();
+          } catch (const MismatchError& error) {
+            first = error.what();
+          }
+        } else {
+          first = error_of_step();
+        }
+        EXPECT_NE(first, "");
+        for (int again = 0; again < 3; ++again) EXPECT_EQ(error_of_step(), first) << name;
+      });
+    }
+  }
+}
+
 TEST(DistributedModel, DifferentModelsAreAMismatchOnAllRanks) {
   const auto errors = testing::errors_with_communicator({2}, "flat", [](const CommPtr& comm) {
     DistributedModel model(nn::Linear(2, comm->rank() + 1), comm);
