@@ -10,7 +10,11 @@
 
 #include <unistd.h>
 
+#include <chainmail/error.h>
 #include <chainmail/report.h>
+
+#include "plugin/job/environment/env.h"
+#include "plugin/job/environment/job_info.h"
 
 namespace chainmail {
 
@@ -82,11 +86,15 @@ bool can_draw_progress() {
   if (isatty(STDOUT_FILENO) != 1 || terminal == nullptr || std::string_view(terminal) == "dumb") {
     return false;
   }
-  // Under the launcher standard output is a terminal in any case; this says whether people watch
-  // it.
-  const char* const watched = std::getenv("CHAINMAIL_TERMINAL");
-  return std::getenv("CHAINMAIL_JOB_FD") == nullptr ||
-         (watched != nullptr && std::string_view(watched) == "1");
+  // Starters may give a rank a pseudo-terminal of its own while their output is a file; only the
+  // launcher says whether people watch it.
+  const internal::Environment environment = internal::process_environment();
+  if (environment("CHAINMAIL_JOB_FD")) return environment("CHAINMAIL_TERMINAL") == "1";
+  try {
+    return internal::read_job_info(environment).starter == internal::Starter::kAlone;
+  } catch (const InvalidArgument&) {
+    return false;  // a starter's variables, but not all of them
+  }
 }
 
 }  // namespace chainmail

@@ -130,8 +130,9 @@ class CHAINMAIL_API ProgressBar final : public Report {
   std::int64_t first_iteration_ = -1;
 };
 
-/// True when standard output is a terminal that a progress bar can be drawn on; under the launcher,
-/// when the launcher itself writes to one.
+/// True when standard output is a terminal that a progress bar can be drawn on and nobody started
+/// this program as a rank; under the launcher, when the launcher itself writes to a terminal. False
+/// under mpirun, srun, torchrun and the like, whose ranks cannot know where their output goes.
 [[nodiscard]] CHAINMAIL_API bool can_draw_progress();
 
 /// The reports of a program: forwards to all of them on rank 0, does nothing on other ranks.

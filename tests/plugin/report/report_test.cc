@@ -253,6 +253,23 @@ TEST(CanDrawProgress, UnderTheLauncherWhenThatWritesToATerminal) {
   EXPECT_FALSE(draws("60", nullptr));
 }
 
+TEST(CanDrawProgress, NotUnderStartersThatDoNotSayWhereTheirOutputGoes) {
+  const auto draws = [](const std::vector<const char*>& variables) {
+    const OnATerminal terminal;
+    setenv("TERM", "xterm", 1);
+    for (const char* name : variables) setenv(name, name == variables.front() ? "0" : "2", 1);
+    const bool can = can_draw_progress();
+    for (const char* name : variables) unsetenv(name);
+    return can;
+  };
+  EXPECT_TRUE(draws({}));
+  EXPECT_FALSE(
+      draws({"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"}));
+  EXPECT_FALSE(draws({"PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS"}));
+  EXPECT_FALSE(draws({"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}));
+  EXPECT_FALSE(draws({"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_ID", "SLURM_JOB_ID"}));
+}
+
 TEST(CanDrawProgress, NotOnAPipe) {
   // Tests run with their output in a pipe or a file, or in a terminal that says what it is.
   ASSERT_EQ(setenv("TERM", "dumb", 1), 0);
