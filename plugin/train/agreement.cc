@@ -23,17 +23,21 @@ void throw_if_any_failed(Communicator& communicator, const std::string& error) {
   const std::vector<std::string> errors = communicator.allgather_obj(own);
   std::string message;
   std::string others;
+  int other_count = 0;
   for (std::size_t r = 0; r < errors.size(); ++r) {
     if (errors[r].empty()) continue;
     if (message.empty()) {
       message = "rank " + std::to_string(r) + " on " + errors[r];
     } else {
       others += (others.empty() ? "" : ", ") + std::to_string(r);
+      ++other_count;
     }
   }
   if (message.empty()) return;
   communicator.impl().wait_for_agreement();
-  throw Agreed(InvalidArgument(message + (others.empty() ? "" : " (and ranks " + others + ")")));
+  const std::string also =
+      other_count == 0 ? "" : (other_count == 1 ? " (and rank " : " (and ranks ") + others + ")";
+  throw Agreed(InvalidArgument(message + also));
 }
 
 }  // namespace internal

@@ -13,12 +13,16 @@ namespace chainmail::internal {
 
 namespace {
 
+// "rank 1", "ranks 0, 2".
 std::string list_ranks(const std::vector<std::vector<char>>& has, std::size_t index, char wanted) {
   std::string text;
+  int count = 0;
   for (std::size_t r = 0; r < has.size(); ++r) {
-    if (has[r].at(index) == wanted) text += (text.empty() ? "" : ", ") + std::to_string(r);
+    if (has[r].at(index) != wanted) continue;
+    text += (text.empty() ? "" : ", ") + std::to_string(r);
+    ++count;
   }
-  return text;
+  return (count == 1 ? "rank " : "ranks ") + text;
 }
 
 }  // namespace
@@ -32,8 +36,8 @@ void require_equal_presence(Communicator& communicator, const std::vector<NamedT
   const auto index = static_cast<std::size_t>(partial - presence.begin());
   fail_on_all_ranks(
       communicator,
-      "parameter '" + parameters[index].name + "' has a gradient on ranks " +
-          list_ranks(has, index, 1) + " and none on ranks " + list_ranks(has, index, 0) +
+      "parameter '" + parameters[index].name + "' has a gradient on " + list_ranks(has, index, 1) +
+          " and none on " + list_ranks(has, index, 0) +
           ". Use zero_fill = true where ranks may take different branches of the model");
 }
 

@@ -43,6 +43,8 @@ auto on_all_ranks(Communicator& communicator, F&& work) {
     } catch (const std::exception& caught) {
       error = caught.what();
       error += error.empty() ? "unknown error" : "";
+    } catch (...) {
+      error = "an exception that is no std::exception";
     }
     internal::throw_if_any_failed(communicator, error);
   };

@@ -345,6 +345,11 @@ void expect_agreed(const F& run) {
 TEST(OnAllRanks, EverybodyGetsTheSameError) {
   const auto errors = testing::errors_with_communicator({3}, "flat", [](const CommPtr& comm) {
     EXPECT_EQ(on_all_ranks(*comm, [&] { return comm->rank() * 2; }), comm->rank() * 2);
+    EXPECT_THROW(on_all_ranks(*comm,
+                              [&] {
+                                if (comm->rank() == 2) throw 42;
+                              }),
+                 InvalidArgument);
     expect_agreed([&] {
       on_all_ranks(*comm, [&] {
         if (comm->rank() == 0) return;
@@ -353,7 +358,7 @@ TEST(OnAllRanks, EverybodyGetsTheSameError) {
     });
   });
   for (const std::string& error : errors) {
-    EXPECT_EQ(error, "rank 1 on host0: no file number 1 (and ranks 2)");
+    EXPECT_EQ(error, "rank 1 on host0: no file number 1 (and rank 2)");
   }
 }
 

@@ -255,7 +255,7 @@ TEST(MultiNodeOptimizer, WithoutZeroFillADifferenceIsAMismatchOnAllRanks) {
       optimizer->step();
     });
     for (const std::string& error : errors) {
-      EXPECT_THAT(error, HasSubstr("'b.bias' has a gradient on ranks 0, 2 and none on ranks 1"))
+      EXPECT_THAT(error, HasSubstr("'b.bias' has a gradient on ranks 0, 2 and none on rank 1"))
           << name;
     }
   }
