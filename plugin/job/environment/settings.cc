@@ -50,6 +50,12 @@ ops::Encryption read_encryption(const std::string& word) {
 
 JobSettings read_settings(const Environment& environment) {
   JobSettings settings;
+  // base/log.cc reads it, at the first line of the process and without a way to refuse it.
+  const std::string level = environment("CHAINMAIL_LOG").value_or("warning");
+  if (level != "info" && level != "warning" && level != "error") {
+    throw InvalidArgument("environment variable CHAINMAIL_LOG=\"" + level +
+                          "\" is none of info, warning and error");
+  }
   // A day is longer than any operation; more is a mistake in the unit.
   if (const auto seconds = read_integer(environment, "CHAINMAIL_TIMEOUT", 1, 86400)) {
     settings.timeout = std::chrono::seconds(*seconds);

@@ -95,6 +95,10 @@ TEST(Settings, RefuseWhatTheyCannotRead) {
   EXPECT_THROW((void)read_settings(environment_of({{"CHAINMAIL_TIMEOUT", "5s"}})), InvalidArgument);
   EXPECT_THROW((void)read_settings(environment_of({{"CHAINMAIL_LOCAL", "pipe"}})), InvalidArgument);
   EXPECT_THROW((void)read_settings(environment_of({{"CHAINMAIL_CROSS", "ib"}})), InvalidArgument);
+  EXPECT_THROW((void)read_settings(environment_of({{"CHAINMAIL_LOG", "INFO"}})), InvalidArgument);
+  for (const char* level : {"info", "warning", "error"}) {
+    EXPECT_NO_THROW((void)read_settings(environment_of({{"CHAINMAIL_LOG", level}}))) << level;
+  }
 }
 
 // What check_mpi_starter says; "" when MPI can be had.
