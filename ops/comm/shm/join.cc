@@ -161,7 +161,7 @@ void ShmSync::join(Rendezvous& rendezvous, const std::string& key_prefix,
         // Nobody is done before all have joined: who dies while one is missing is lost.
         if (!is_dead(other) || is_here(rank)) continue;
         throw PeerError(name(other) + " (pid " + std::to_string(segment_.area(other).pid) +
-                            ") died while the ranks of the node joined their shared memory",
+                            ") ended while the ranks of the node joined their shared memory",
                         global_rank(other));
       }
       if (deadline.has_passed()) {

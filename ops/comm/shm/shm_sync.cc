@@ -241,7 +241,7 @@ void ShmSync::check_peers(const std::function<bool(int)>& seen, const OpContext&
     // Looked at last: what a rank delivered before it ended counts.
     if (rank == rank_ || (!has_died && !has_left) || seen(rank)) continue;
     std::string text = name(rank) + " (pid " + std::to_string(area.pid) + ") ";
-    text += has_left ? "left the group" : "died";
+    text += has_left ? "left the group" : "ended";
     text += " while " + name(rank_) + " waits for it in " + context.header.describe();
     if (has_left) text += "; it makes fewer calls than its peers, or failed and ended";
     fail(std::make_exception_ptr(PeerError(text, global_rank(rank))), context);

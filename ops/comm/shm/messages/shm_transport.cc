@@ -185,7 +185,7 @@ void ShmTransport::check_peer(int rank, bool looks_for_dead) {
   if (has_left && is_done_with(known)) {
     close(rank, known.gone.empty() ? "has finished and left the group" : known.gone, true);
   } else if (looks_for_dead && is_dead(known) && is_done_with(known)) {
-    close(rank, "(pid " + std::to_string(known.inbox->area(0).pid) + ") died", false);
+    close(rank, "(pid " + std::to_string(known.inbox->area(0).pid) + ") ended", false);
   }
 }
 

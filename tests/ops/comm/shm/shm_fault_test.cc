@@ -162,7 +162,7 @@ TEST_P(ShmKillTest, AKilledRankIsNoticedByAllOthersAtOnce) {
   for (const int rank : {0, 2, 3}) {
     const std::string text = output_of(rank);
     EXPECT_THAT(text, HasSubstr("PeerError: rank 1 on host testhost (pid "));
-    EXPECT_THAT(text, HasSubstr("died while rank "));
+    EXPECT_THAT(text, HasSubstr("ended while rank "));
     EXPECT_THAT(text, HasSubstr("all_reduce #6"));
   }
   // 0.2 s is the aim; a loaded machine needs a while to run the three.
@@ -182,7 +182,7 @@ TEST_F(ShmFaultTest, ARankThatDiesBeforeAllHaveJoinedIsNoticed) {
   const auto reaped = Clock::now();
   const std::string text = output_of(0);
   EXPECT_THAT(text, HasSubstr("PeerError: rank 1 on host testhost (pid "));
-  EXPECT_THAT(text, HasSubstr("died while the ranks of the node joined"));
+  EXPECT_THAT(text, HasSubstr("ended while the ranks of the node joined"));
   EXPECT_LT(Clock::now() - reaped, patient(std::chrono::seconds{2}));
 }
 
