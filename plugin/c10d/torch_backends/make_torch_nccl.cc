@@ -6,7 +6,6 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include <memory>
-#include <utility>
 
 #include "base/error.h"
 #include "base/shared_library.h"
@@ -43,6 +42,14 @@ MakeTorchNccl open_torch_nccl(const std::string& who) {
 
 void require_torch_nccl(const std::string& who) { static_cast<void>(open_torch_nccl(who)); }
 
+c10::intrusive_ptr<c10d::Backend> make_torch_nccl(const c10::intrusive_ptr<c10d::Store>& store,
+                                                  int rank, int size,
+                                                  std::chrono::milliseconds timeout) {
+  c10::intrusive_ptr<c10d::Backend> backend;
+  open_torch_nccl("torch's NCCL")(store, rank, size, timeout, backend);
+  return backend;
+}
+
 std::shared_ptr<ops::DeviceGroup> make_torch_device_group(const ops::Group& group, int device,
                                                           int number) {
   const ops::GroupOptions& options = group.options();
@@ -55,11 +62,9 @@ std::shared_ptr<ops::DeviceGroup> make_torch_device_group(const ops::Group& grou
         c10::make_intrusive<c10d::PrefixStore>("nccl/" + std::to_string(options.generation) + "/" +
                                                    options.name + "/" + std::to_string(number),
                                                make_job_store(options.timeout));
-    c10::intrusive_ptr<c10d::Backend> backend;
-    open_torch_nccl("torch's NCCL")(store, group.rank(), group.size(), options.timeout, backend);
     return std::make_shared<TorchDeviceGroup>(
-        std::move(backend), c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(device)),
-        options.timeout);
+        make_torch_nccl(store, group.rank(), group.size(), options.timeout),
+        c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(device)), options.timeout);
   } catch (const c10::Error& failure) {
     throw PeerError(who + " on " + options.host + ": " + failure.what_without_backtrace());
   }

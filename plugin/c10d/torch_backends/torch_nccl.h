@@ -7,6 +7,10 @@
 
 #pragma once
 
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include <chrono>
 #include <string>
 
 namespace chainmail::internal {
@@ -14,5 +18,10 @@ namespace chainmail::internal {
 /// Opens CUDA and the library. Throws InvalidArgument that begins with `who` and says in one
 /// sentence what is missing.
 void require_torch_nccl(const std::string& who);
+
+/// A group over the ranks that join through `store`. Throws as above, and what torch throws.
+[[nodiscard]] c10::intrusive_ptr<c10d::Backend> make_torch_nccl(
+    const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
+    std::chrono::milliseconds timeout);
 
 }  // namespace chainmail::internal
