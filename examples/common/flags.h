@@ -13,10 +13,13 @@
 #include <gflags/gflags.h>
 
 #include <algorithm>
+#include <charconv>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <functional>
+#include <iostream>
 #include <numeric>
 #include <stdexcept>
 #include <string>
@@ -46,6 +49,34 @@ struct LocalUsageError : std::runtime_error {
 };
 
 namespace internal {
+
+/// As few digits as give `value` back.
+inline std::string shortest(double value) {
+  char text[32];
+  const auto end = std::to_chars(text, text + sizeof text, value, std::chars_format::general).ptr;
+  return {text, end};
+}
+
+/// Without the frames that LibTorch's errors have in their texts, ours that quote them too.
+inline std::string without_frames(std::string_view text) {
+  std::string kept;
+  bool follows_frame = true;
+  while (!text.empty()) {
+    const std::string_view line = text.substr(0, text.find('\n'));
+    text.remove_prefix(std::min(line.size() + 1, text.size()));
+    const bool is_frame = line.starts_with("Exception raised from ") || line.starts_with("frame #");
+    if (!is_frame) kept += (follows_frame ? "" : "\n") + std::string(line);
+    follows_frame = is_frame;
+  }
+  return kept.substr(0, kept.find_last_not_of('\n') + 1);
+}
+
+/// `code`, unless some of what the program has printed was lost.
+inline int after_output(int code) {
+  std::cout.flush();
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
+  throw std::runtime_error("cannot write standard output");
+}
 
 inline std::vector<gflags::CommandLineFlagInfo> flags_of(std::string_view file) {
   std::vector<gflags::CommandLineFlagInfo> all;
@@ -93,7 +124,9 @@ inline void print_help(const Program& program, std::string_view file) {
     for (const auto& [letter, word] : program.short_names) {
       if (word == flag.name) name += std::string(", -") + letter;
     }
-    const std::string value = flag.default_value.empty() ? "" : " [" + flag.default_value + "]";
+    std::string value = flag.default_value;
+    if (flag.type == "double") value = shortest(std::stod(value));
+    if (!value.empty()) value = " [" + value + "]";
     std::printf("  %-22s %s%s\n", name.c_str(), flag.description.c_str(), value.c_str());
   }
 }
@@ -151,6 +184,18 @@ inline std::string own_rank() {
 
 }  // namespace internal
 
+/// @throws UsageError  `value` of flag `name` is less, infinite or not a number
+inline void check_at_least(double least, const std::string& name, double value) {
+  if (value >= least && std::isfinite(value)) return;
+  throw UsageError("--" + name + " " + internal::shortest(value) + ": must be at least " +
+                   internal::shortest(least) + (value > least ? ", and finite" : ""));
+}
+
+/// @throws UsageError  flag `name` has no value
+inline void check_given(const std::string& name, const std::string& value) {
+  if (value.empty()) throw UsageError("--" + name + " must not be empty");
+}
+
 /// Parses the command line and returns what `body` returns, or the exit code of its failure. Of the
 /// errors that all ranks throw alike (UsageError, chainmail::AgreedError) rank 0 speaks and gives
 /// the job its exit code; the others leave without one, since starters end a job, rank 0 with it,
@@ -163,7 +208,8 @@ inline int run(const Program& program, int argc, char** argv,
   const std::string rank = internal::own_rank();
   const auto fail = [&](const std::exception& error, int code) {
     const std::string where = rank == "0" ? "" : "rank " + rank + ": ";
-    std::fprintf(stderr, "%s: %s%s\n", program.name.c_str(), where.c_str(), error.what());
+    std::fprintf(stderr, "%s: %s%s\n", program.name.c_str(), where.c_str(),
+                 internal::without_frames(error.what()).c_str());
     return code;
   };
   try {
@@ -175,9 +221,9 @@ inline int run(const Program& program, int argc, char** argv,
         is_help ? internal::print_help(program, file)
                 : static_cast<void>(std::puts(program.version.c_str()));
       }
-      return 0;
+      return internal::after_output(0);
     }
-    return body(internal::parse(program, words, file));
+    return internal::after_output(body(internal::parse(program, words, file)));
   } catch (const UsageError& error) {
     return rank == "0" ? fail(error, kBadUsage) : 0;
   } catch (const LocalUsageError& error) {

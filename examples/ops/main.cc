@@ -46,10 +46,11 @@ int main(int argc, char** argv) {
     const bool is_help = argument == "--help" || argument == "-h";
     if (!is_help && !argument.empty()) std::cerr << "unknown option '" << argument << "'\n";
     (is_help ? std::cout : std::cerr) << "usage: ops_example /path/to/libchainmail.so\n";
-    return is_help ? 0 : 2;
+    return !is_help ? 2 : std::cout.flush() ? 0 : 1;
   }
   try {
     run(argv[1]);
+    if (!std::cout) throw std::runtime_error("cannot write standard output");
     return 0;
   } catch (const std::exception& error) {
     std::cerr << error.what() << "\n";

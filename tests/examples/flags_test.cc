@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
+#include <cmath>
 #include <functional>
 #include <string>
 #include <vector>
@@ -76,6 +77,34 @@ TEST(Frame, WhatOneRankHasItTells) {
   const Ended here = end_of("2", [] { throw flags::LocalUsageError("no GPU"); });
   EXPECT_EQ(here.code, 2);
   EXPECT_THAT(here.words, HasSubstr("rank 2: no GPU"));
+}
+
+// As LibTorch's are, and as ours that quote one.
+TEST(Frame, LeavesFramesOfErrorsOut) {
+  const auto words = [](const std::string& text) {
+    return end_of("0", [&] { throw std::runtime_error(text); }).words;
+  };
+  const std::string frames =
+      "\nException raised from f at f.h:1 (most recent call first):\nframe #0: f + 1 (x)\n"
+      "frame #1: <unknown function>\n";
+  EXPECT_EQ(words("it\nfails" + frames), "program: it\nfails\n");
+  EXPECT_EQ(words("rank 0: it fails" + frames + " (and ranks 1)"),
+            "program: rank 0: it fails (and ranks 1)\n");
+  EXPECT_EQ(words("frames #1"), "program: frames #1\n");
+  EXPECT_EQ(words(""), "program: \n");
+}
+
+TEST(Frame, RefusesNumbersByName) {
+  const auto end = [](double number) {
+    return end_of("0", [=] { flags::check_at_least(0.5, "lr", number); });
+  };
+  EXPECT_EQ(end(0.5).code, 7);
+  EXPECT_EQ(end(0.1).words, "program: --lr 0.1: must be at least 0.5\n");
+  EXPECT_EQ(end(0.1).code, 2);
+  EXPECT_EQ(end(NAN).words, "program: --lr nan: must be at least 0.5\n");
+  EXPECT_EQ(end(INFINITY).words, "program: --lr inf: must be at least 0.5, and finite\n");
+  EXPECT_EQ(end_of("0", [] { flags::check_given("out", ""); }).words,
+            "program: --out must not be empty\n");
 }
 
 }  // namespace

@@ -3,7 +3,7 @@
 # SPDX-FileCopyrightText: 2026 the Chainmail authors
 
 # --help of every program shows its own options, once under the launcher too, and ends with 0; an
-# unknown option ends with 2 and is named.
+# unknown option ends with 2 and is named. What cannot be printed is an error.
 #
 # usage: help_test.sh BIN_DIR PROGRAM:WORD...
 set -uo pipefail
@@ -27,7 +27,11 @@ for one in "$@"; do
   program=$bin/${one%%:*} word=${one#*:}
   expect 0 1 "^usage: ${one%%:*}" "$program" --help
   "$program" --help | grep -q -- "$word" || { echo "FAILED: ${one%%:*} --help has no $word" >&2 && failed=1; }
+  expect 0 0 '\[[0-9.]{12,}\]' "$program" --help  # 0.1, not 0.10000000000000001
   expect 2 1 "'--no-such-option'" "$program" --no-such-option
+  code=0
+  "$program" --help >/dev/full 2>/dev/null || code=$?
+  ((code == 1)) || { echo "FAILED: ${one%%:*} --help into a full disk ends with $code" >&2 && failed=1; }
 done
 for program in train_mnist chainmail-bench; do
   expect 0 1 "^usage: $program" "$bin/launcher" -H localhost:2 -n 2 "$bin/$program" --help

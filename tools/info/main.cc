@@ -103,16 +103,12 @@ int run() {
   return 0;
 }
 
-}  // namespace
-}  // namespace chainmail::info
-
-int main(int argc, char** argv) {
+// The exit code.
+int answer(int argc, char** argv) {
   const std::string argument = argc > 1 ? argv[1] : "";
   try {
-    if (argc == 1) return chainmail::info::run();
-    if (argument == "checkpoint" && argc == 3) {
-      return chainmail::info::check_checkpoints(argv[2], std::cout);
-    }
+    if (argc == 1) return run();
+    if (argument == "checkpoint" && argc == 3) return check_checkpoints(argv[2], std::cout);
   } catch (const std::exception& error) {
     std::cerr << "chainmail-info: " << error.what() << "\n";
     return 1;
@@ -133,4 +129,14 @@ int main(int argc, char** argv) {
          "Or lists the checkpoints in DIR, reads them all and says which are damaged and where;\n"
          "ends with 1 when a run has no whole one.\n";
   return is_help ? 0 : 2;
+}
+
+}  // namespace
+}  // namespace chainmail::info
+
+int main(int argc, char** argv) {
+  const int code = chainmail::info::answer(argc, argv);
+  if (std::cout.flush()) return code;
+  std::cerr << "chainmail-info: cannot write standard output\n";
+  return 1;
 }
