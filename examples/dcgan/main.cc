@@ -9,8 +9,9 @@
 #include <gflags/gflags.h>
 
 #include <chrono>
-#include <fstream>
+#include <string>
 
+#include "../common/file.h"
 #include "../common/job.h"
 
 DEFINE_string(communicator, "hierarchical", "as for train_mnist");
@@ -83,10 +84,10 @@ void write_samples(const std::string& path, const torch::Tensor& images) {
                                   .mul(127.5)
                                   .to(torch::kCPU, torch::kByte)
                                   .contiguous();
-  std::ofstream file(path, std::ios::binary);
-  file << "P5\n224 224\n255\n";
-  file.write(reinterpret_cast<const char*>(bytes.const_data_ptr()), bytes.numel());
-  if (!file.flush()) throw chainmail::SystemError("cannot write " + path, errno);
+  std::string file = "P5\n224 224\n255\n";
+  file.append(static_cast<const char*>(bytes.const_data_ptr()),
+              static_cast<std::size_t>(bytes.numel()));
+  write_whole(path, file);
 }
 
 chainmail::TensorIterator read_batches(const std::shared_ptr<chainmail::Communicator>& comm,
@@ -201,6 +202,9 @@ int main(int argc, char** argv) {
       throw flags::UsageError(
           "--batchsize must be at least 2, --noise and --features 1, --epoch 0");
     }
+    flags::check_at_least(0, "samples", static_cast<double>(FLAGS_samples));
+    flags::check_at_least(0, "lr", FLAGS_lr);
+    flags::check_given("out", FLAGS_out);
     train(join(FLAGS_communicator, FLAGS_device));
     return 0;
   });

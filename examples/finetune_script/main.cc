@@ -10,9 +10,12 @@
 #include <gflags/gflags.h>
 
 #include <chrono>
+#include <sstream>
+#include <string_view>
 
 #include <torch/script.h>
 
+#include "../common/file.h"
 #include "../common/job.h"
 
 DEFINE_string(model, "", "TorchScript file; takes float32 [batch, 784], gives [batch, 10]");
@@ -31,6 +34,14 @@ DEFINE_uint64(seed, 0, "of the order of samples, and of the weights of --make_mo
 DEFINE_bool(verify, false, "end with a digest of parameters and buffers; fail when ranks differ");
 
 namespace {
+
+constexpr std::int64_t kClasses = 10;
+
+void save(const torch::jit::Module& model, const std::string& path) {
+  std::ostringstream bytes;
+  model.save(bytes);
+  write_whole(path, bytes.view());
+}
 
 // What Python's torch.jit.script would make of a module with a body, a normalization and a head.
 void make_model(const std::string& path) {
@@ -51,7 +62,7 @@ void make_model(const std::string& path) {
         self.mean = self.mean * 0.9 + h.detach().mean([0]) * 0.1
       return torch.matmul(h - self.mean, self.head_weight.t()) + self.head_bias
   )");
-  model.save(path);
+  save(model, path);
 }
 
 torch::jit::Module load_model() {
@@ -63,6 +74,29 @@ torch::jit::Module load_model() {
   }
 }
 
+// By one black image, since the file does not say what the model takes and gives.
+void check_shapes(torch::jit::Module& model, std::int64_t pixels) {
+  const torch::NoGradGuard no_grad;
+  std::string found;
+  model.eval();
+  try {
+    const c10::IValue y = model.forward({torch::zeros({1, pixels})});
+    if (!y.isTensor()) {
+      found = "gives a " + y.tagKind();
+    } else if (y.toTensor().sizes() != c10::IntArrayRef({1, kClasses})) {
+      found = c10::str("gives ", y.toTensor().sizes());
+    }
+  } catch (const std::exception& error) {
+    const auto* const torchs = dynamic_cast<const c10::Error*>(&error);
+    const std::string text = torchs != nullptr ? torchs->what_without_backtrace() : error.what();
+    const std::size_t end = text.find_last_not_of('\n') + 1;  // TorchScript's frames come first
+    found = "fails: " + text.substr(0, end).substr(text.find_last_of('\n', end - 1) + 1);
+  }
+  if (found.empty()) return;
+  throw chainmail::InvalidArgument(c10::str("--model ", FLAGS_model, ": must give [1, ", kClasses,
+                                            "] for float32 [1, ", pixels, "]; it ", found));
+}
+
 // The parameters to train; the others no longer ask for gradients, so nobody exchanges them.
 std::vector<torch::Tensor> freeze(torch::jit::Module& model) {
   std::vector<torch::Tensor> trained;
@@ -71,6 +105,10 @@ std::vector<torch::Tensor> freeze(torch::jit::Module& model) {
     parameter.value.requires_grad_(is_trained);
     if (is_trained) trained.push_back(parameter.value);
   }
+  if (model.parameters().size() == 0) {
+    throw chainmail::InvalidArgument("--model " + FLAGS_model +
+                                     ": has no parameters; was it frozen by torch.jit.freeze?");
+  }
   if (trained.empty()) {
     throw chainmail::InvalidArgument("--train " + FLAGS_train + ": no parameter's name begins so");
   }
@@ -78,9 +116,12 @@ std::vector<torch::Tensor> freeze(torch::jit::Module& model) {
 }
 
 void train(const std::shared_ptr<chainmail::Communicator>& comm) {
+  chainmail::on_all_ranks(*comm, [&] {
+    if (comm->rank() == 0 && !FLAGS_save.empty()) PartialFile try_it(FLAGS_save);
+  });
   const auto images = chainmail::on_all_ranks(*comm, [] {
     const auto folder = chainmail::find_dataset(FLAGS_dataset, FLAGS_data).directory;
-    chainmail::ImageSet set = chainmail::read_image_set(folder, "train", 10);
+    chainmail::ImageSet set = chainmail::read_image_set(folder, "train", kClasses);
     const std::int64_t all = set.images.size(0);
     const std::int64_t count = FLAGS_samples > 0 ? std::min(FLAGS_samples, all) : all;
     return chainmail::ImageSet{set.images.narrow(0, 0, count), set.labels.narrow(0, 0, count)};
@@ -91,7 +132,11 @@ void train(const std::shared_ptr<chainmail::Communicator>& comm) {
                                            {.seed = FLAGS_seed}),
       {.batch_size = FLAGS_batchsize, .scale = 1.0 / 255.0});
 
-  torch::jit::Module model = chainmail::on_all_ranks(*comm, load_model);
+  torch::jit::Module model = chainmail::on_all_ranks(*comm, [&] {
+    torch::jit::Module loaded = load_model();
+    check_shapes(loaded, images.images[0].numel());
+    return loaded;
+  });
   const std::vector<torch::Tensor> trained =
       chainmail::on_all_ranks(*comm, [&] { return freeze(model); });
   auto optimizer = chainmail::create_multi_node_optimizer(
@@ -129,7 +174,7 @@ void train(const std::shared_ptr<chainmail::Communicator>& comm) {
   reports.finish();
   chainmail::on_all_ranks(*comm, [&] {
     model.eval();
-    if (comm->rank() == 0 && !FLAGS_save.empty()) model.save(FLAGS_save);
+    if (comm->rank() == 0 && !FLAGS_save.empty()) save(model, FLAGS_save);
   });
   if (FLAGS_verify) {
     std::vector<torch::Tensor> state;
@@ -155,6 +200,9 @@ int main(int argc, char** argv) {
     if (FLAGS_batchsize < 1 || FLAGS_epoch < 0) {
       throw flags::UsageError("--batchsize must be at least 1, --epoch 0");
     }
+    flags::check_at_least(0, "samples", static_cast<double>(FLAGS_samples));
+    flags::check_at_least(0, "lr", FLAGS_lr);
+    flags::check_given("out", FLAGS_out);
     train(join(FLAGS_communicator));
     return 0;
   });
