@@ -77,6 +77,10 @@ torch::Tensor BlockImpl::forward(const torch::Tensor& x) {
   return torch::relu(body_->forward(x) + (shortcut_->is_empty() ? x : shortcut_->forward(x)));
 }
 
+bool is_resnet(const std::string& name) {
+  return name == "resnet18" || name == "resnet20" || name == "resnet50";
+}
+
 nn::Sequential make_resnet(const std::string& name, std::int64_t classes, bool is_for_large) {
   if (name == "resnet18") {
     return make_network(64, is_for_large, {{2, 64, 0}, {2, 128, 0}, {2, 256, 0}, {2, 512, 0}},

@@ -33,6 +33,9 @@ class BlockImpl : public torch::nn::Cloneable<BlockImpl> {
 };
 TORCH_MODULE(Block);
 
+/// Whether make_resnet() knows the name.
+bool is_resnet(const std::string& name);
+
 /// resnet18: four stages of two blocks, 64 to 512 channels. resnet20: three stages of three blocks,
 /// 16 to 64. resnet50: bottlenecks, 3, 4, 6 and 3 of them, 256 to 2048. `is_for_large`: images of
 /// about 224 x 224 pixels, which the first layers make four times smaller. Throws

@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <fstream>
 #include <iterator>
+#include <system_error>
 
 #include <chainmail/error.h>
 
@@ -96,28 +97,35 @@ bool is_jpeg(const fs::path& path) {
   return path.extension() == ".jpg" || path.extension() == ".jpeg" || path.extension() == ".JPEG";
 }
 
-std::int64_t random_up_to(std::int64_t most) {
-  return torch::randint(most + 1, {1}, torch::kLong).item<std::int64_t>();
+// SplitMix64 of Steele, Lea and Flood, 2014: a number for each number, that looks random.
+std::uint64_t mix(std::uint64_t number) {
+  number += 0x9e3779b97f4a7c15;
+  number = (number ^ (number >> 30)) * 0xbf58476d1ce4e5b9;
+  number = (number ^ (number >> 27)) * 0x94d049bb133111eb;
+  return number ^ (number >> 31);
 }
 
 }  // namespace
 
-ImageFolder::ImageFolder(const fs::path& folder, std::int64_t side, bool augments)
-    : side_(side), augments_(augments) {
+ImageFolder::ImageFolder(const fs::path& folder, std::int64_t side,
+                         std::optional<std::uint64_t> seed)
+    : side_(side), seed_(seed), epoch_(std::make_shared<std::atomic<std::uint64_t>>(0)) {
   if (!fs::is_directory(folder)) fail(folder, "not a folder; it needs one folder per class");
   for (const auto& entry : fs::directory_iterator(folder)) {
     if (entry.is_directory()) classes_.push_back(entry.path().filename().string());
   }
   std::sort(classes_.begin(), classes_.end());
   for (std::size_t i = 0; i < classes_.size(); ++i) {
+    const std::size_t before = images_.size();
     for (const auto& entry : fs::directory_iterator(folder / classes_[i])) {
       if (is_jpeg(entry.path()) || entry.path().extension() == ".ppm") {
         images_.emplace_back(entry.path(), static_cast<std::int64_t>(i));
       }
     }
+    if (images_.size() == before) fail(folder / classes_[i], "has no *.jpg, *.jpeg or *.ppm");
   }
   std::sort(images_.begin(), images_.end());  // on all ranks alike, whatever the file system
-  if (images_.empty()) fail(folder, "has no *.jpg, *.jpeg or *.ppm in the folders below it");
+  if (images_.empty()) fail(folder, "has no folder in it; it needs one per class");
 }
 
 torch::data::Example<> ImageFolder::get(std::size_t index) {
@@ -134,12 +142,29 @@ torch::data::Example<> ImageFolder::get(std::size_t index) {
               .squeeze(0);
   const std::int64_t below = image.size(1) - side_;
   const std::int64_t right = image.size(2) - side_;
-  image = image.narrow(1, augments_ ? random_up_to(below) : below / 2, side_)
-              .narrow(2, augments_ ? random_up_to(right) : right / 2, side_);
-  if (augments_ && random_up_to(1) == 1) image = image.flip(2);
+  std::uint64_t random = seed_ ? mix(mix(mix(*seed_) + *epoch_) + index) : 0;
+  const auto random_up_to = [&](std::int64_t most) {
+    return static_cast<std::int64_t>((random = mix(random)) % static_cast<std::uint64_t>(most + 1));
+  };
+  image = image.narrow(1, seed_ ? random_up_to(below) : below / 2, side_);
+  image = image.narrow(2, seed_ ? random_up_to(right) : right / 2, side_);
+  if (seed_ && random_up_to(1) == 1) image = image.flip(2);
   const torch::Tensor mean = torch::tensor({123.7F, 116.3F, 103.5F}).view({3, 1, 1});
   const torch::Tensor deviation = torch::tensor({58.4F, 57.1F, 57.4F}).view({3, 1, 1});
   return {(image - mean) / deviation, torch::tensor(label)};
+}
+
+void check_same_classes(const ImageFolder& train, const ImageFolder& validation) {
+  const auto& ours = train.classes();
+  const auto& theirs = validation.classes();
+  const auto [a, b] = std::mismatch(ours.begin(), ours.end(), theirs.begin(), theirs.end());
+  if (a == ours.end() && b == theirs.end()) return;
+  const auto name = [](const auto& at, const auto& all) {
+    return at == all.end() ? "is missing" : "is '" + *at + "'";
+  };
+  throw chainmail::InvalidArgument("train/ and val/ need folders of the same names: class " +
+                                   std::to_string(a - ours.begin()) + " " + name(a, ours) +
+                                   " in train/ and " + name(b, theirs) + " in val/");
 }
 
 void make_sample(const fs::path& folder, std::int64_t classes, std::int64_t images_per_class) {
@@ -154,6 +179,6 @@ void make_sample(const fs::path& folder, std::int64_t classes, std::int64_t imag
     std::ofstream file(place / (std::to_string(i) + ".ppm"), std::ios::binary);
     file << "P6\n48 " << image.size(0) << "\n255\n";
     file.write(static_cast<const char*>(image.const_data_ptr()), image.numel());
-    if (!file.flush()) throw chainmail::SystemError("cannot write in " + place.string(), errno);
+    if (!file.flush()) fail(place, "cannot write in it: " + std::generic_category().message(errno));
   }
 }

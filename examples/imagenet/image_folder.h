@@ -6,8 +6,11 @@
 
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <filesystem>
+#include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,21 +20,33 @@
 class ImageFolder : public torch::data::datasets::Dataset<ImageFolder> {
  public:
   /// Files *.jpg, *.jpeg and *.ppm in the folders below `folder`, whose names in order are the
-  /// classes. `augments`: random crops and mirroring, else the middle. `side`: of what get() gives.
-  /// @throws chainmail::InvalidArgument  no such folder, or no image in it
-  ImageFolder(const std::filesystem::path& folder, std::int64_t side, bool augments);
+  /// classes. `seed`: of random crops and mirroring; without one the middle. `side`: of what get()
+  /// gives.
+  /// @throws chainmail::InvalidArgument  no such folder, or no image in it or in one of a class
+  ImageFolder(const std::filesystem::path& folder, std::int64_t side,
+              std::optional<std::uint64_t> seed);
 
-  /// float32 [3, side, side], normalized, and the class.
+  /// Crops and mirrors in another way from here on, all copies of this folder too. Between two
+  /// passes of a loader, whose threads have copies.
+  void set_epoch(std::int64_t epoch) const { *epoch_ = static_cast<std::uint64_t>(epoch); }
+
+  /// float32 [3, side, side], normalized, and the class. Of seed, epoch and index alone, whichever
+  /// thread asks. @throws chainmail::InvalidArgument  a broken image
   torch::data::Example<> get(std::size_t index) override;
   torch::optional<std::size_t> size() const override { return images_.size(); }
-  std::int64_t classes() const { return static_cast<std::int64_t>(classes_.size()); }
+  const std::vector<std::string>& classes() const { return classes_; }
 
  private:
   std::vector<std::string> classes_;
   std::vector<std::pair<std::filesystem::path, std::int64_t>> images_;  ///< file, class
   std::int64_t side_;
-  bool augments_;
+  std::optional<std::uint64_t> seed_;
+  std::shared_ptr<std::atomic<std::uint64_t>> epoch_;  ///< of all copies
 };
+
+/// @throws chainmail::InvalidArgument  the folders do not have the same classes, so that a label
+/// would mean another one in each
+void check_same_classes(const ImageFolder& train, const ImageFolder& validation);
 
 /// Writes a folder of small images to try with: `classes` colours with noise, as PPM.
 void make_sample(const std::filesystem::path& folder, std::int64_t classes,

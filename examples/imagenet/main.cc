@@ -13,7 +13,10 @@
 #include <gflags/gflags.h>
 
 #include <chrono>
+#include <exception>
+#include <sstream>
 
+#include "../common/file.h"
 #include "../common/job.h"
 #include "../common/resnet.h"
 #include "image_folder.h"
@@ -66,23 +69,25 @@ chainmail::Metrics evaluate(torch::nn::Sequential& model, Loader& images, torch:
 void train(const std::shared_ptr<chainmail::Communicator>& comm) {
   const torch::Device device = choose_device(FLAGS_device, *comm);
   const c10::DeviceGuard current(device);
-  const auto read = [&](const char* part, bool augments) {
-    return chainmail::on_all_ranks(*comm, [&] {
-      return ImageFolder(std::filesystem::path(FLAGS_data) / part, FLAGS_side, augments);
-    });
-  };
-  const ImageFolder images = read("train", true);
+  const std::filesystem::path data = FLAGS_data;
+  const auto [images, middles] = chainmail::on_all_ranks(*comm, [&] {
+    std::pair both(ImageFolder(data / "train", FLAGS_side, FLAGS_seed),
+                   ImageFolder(data / "val", FLAGS_side, std::nullopt));
+    check_same_classes(both.first, both.second);
+    return both;
+  });
   const auto train_images = make_loader(images, comm, {.seed = FLAGS_seed});
   const auto validation_images =
-      make_loader(read("val", false), comm, {.shuffle = false, .force_equal_length = false});
+      make_loader(middles, comm, {.shuffle = false, .force_equal_length = false});
   print_banner(*comm,
                {"Model: " + FLAGS_model, "Num Minibatch-size: " + std::to_string(FLAGS_batchsize),
                 "Num epoch: " + std::to_string(FLAGS_epoch),
                 "Dataset: " + FLAGS_data + ", " + std::to_string(*images.size()) + " images of " +
-                    std::to_string(images.classes()) + " classes"});
+                    std::to_string(images.classes().size()) + " classes"});
 
   torch::manual_seed(FLAGS_seed);
-  auto model = make_resnet(FLAGS_model, images.classes(), /*is_for_large=*/FLAGS_side > 64);
+  auto model = make_resnet(FLAGS_model, static_cast<std::int64_t>(images.classes().size()),
+                           /*is_for_large=*/FLAGS_side > 64);
   model->to(device);
   const double rate = FLAGS_lr * static_cast<double>(FLAGS_batchsize * comm->size()) / 256;
   auto optimizer = chainmail::create_multi_node_optimizer(
@@ -92,8 +97,6 @@ void train(const std::shared_ptr<chainmail::Communicator>& comm) {
   // A tenth of the rate after each third of the epochs.
   torch::optim::StepLR schedule(optimizer->actual_optimizer(),
                                 static_cast<unsigned>(std::max<std::int64_t>(FLAGS_epoch / 3, 1)));
-  // Every rank crops and mirrors its images in a way of its own.
-  torch::manual_seed(FLAGS_seed + 1 + static_cast<std::uint64_t>(comm->rank()));
 
   chainmail::ReportList reports(*comm);
   add_reports(reports, *comm, FLAGS_out,
@@ -106,6 +109,7 @@ void train(const std::shared_ptr<chainmail::Communicator>& comm) {
   std::int64_t iteration = 0;
   for (std::int64_t epoch = 1; epoch <= FLAGS_epoch; ++epoch) {
     chainmail::Metrics metrics;
+    images.set_epoch(epoch);
     for (const auto& batch : *train_images) {
       const torch::Tensor t = batch.target.to(device);
       optimizer->zero_grad();
@@ -124,7 +128,10 @@ void train(const std::shared_ptr<chainmail::Communicator>& comm) {
     entry.elapsed_time = elapsed.count();
     chainmail::on_all_ranks(*comm, [&] {
       reports.report(entry);
-      if (comm->rank() == 0) torch::save(model, FLAGS_out + "/model.pt");
+      if (comm->rank() != 0) return;
+      std::ostringstream bytes;
+      torch::save(model, bytes);
+      write_whole(std::filesystem::path(FLAGS_out) / "model.pt", bytes.view());
     });
   }
   reports.finish();
@@ -151,7 +158,16 @@ int main(int argc, char** argv) {
     if (FLAGS_batchsize < 2 || FLAGS_epoch < 0 || FLAGS_side < 8 || FLAGS_workers < 0) {
       throw flags::UsageError("--batchsize must be at least 2, --side 8, --epoch and --workers 0");
     }
-    train(join(FLAGS_communicator, FLAGS_device, FLAGS_allreduce_grad_dtype));
+    if (!is_resnet(FLAGS_model)) {
+      throw flags::UsageError("--model " + FLAGS_model + ": use resnet18, resnet20 or resnet50");
+    }
+    flags::check_at_least(0, "lr", FLAGS_lr);
+    flags::check_given("out", FLAGS_out);
+    try {
+      train(join(FLAGS_communicator, FLAGS_device, FLAGS_allreduce_grad_dtype));
+    } catch (const torch::data::WorkerException& error) {
+      std::rethrow_exception(error.original_exception);
+    }
     return 0;
   });
 }
