@@ -8,6 +8,7 @@
 #include <gflags/gflags.h>
 
 #include "../common/job.h"
+#include "../common/resnet.h"
 #include "trainer.h"
 
 DEFINE_string(model, "resnet20", "resnet18, resnet20 or resnet50");
@@ -34,8 +35,12 @@ Options checked_options() {
   if (FLAGS_batchsize < 2 || FLAGS_epoch < 0 || FLAGS_samples < 1) {
     throw flags::UsageError("--batchsize must be at least 2, --samples 1 and --epoch 0");
   }
-  if (FLAGS_lr < 0 || FLAGS_warmup_epochs < 0 || FLAGS_weight_decay < 0) {
-    throw flags::UsageError("--lr, --warmup_epochs and --weight_decay must not be negative");
+  flags::check_at_least(0, "lr", FLAGS_lr);
+  flags::check_at_least(0, "warmup_epochs", FLAGS_warmup_epochs);
+  flags::check_at_least(0, "weight_decay", FLAGS_weight_decay);
+  flags::check_given("out", FLAGS_out);
+  if (!is_resnet(FLAGS_model)) {
+    throw flags::UsageError("--model " + FLAGS_model + ": use resnet18, resnet20 or resnet50");
   }
   return {.model = FLAGS_model,
           .data = FLAGS_data,

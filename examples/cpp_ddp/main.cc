@@ -79,5 +79,8 @@ int main(int argc, char** argv) {
   const flags::Program program{
       .name = "cpp_ddp",
       .what = "Trains with torch's own gradient Reducer over a process group of Chainmail."};
-  return flags::run(program, argc, argv, [](const auto& /*arguments*/) { return train(); });
+  return flags::run(program, argc, argv, [](const auto& /*arguments*/) {
+    flags::check_at_least(0, "steps", FLAGS_steps);
+    return train();
+  });
 }

@@ -15,10 +15,17 @@ from torch.nn.parallel import DistributedDataParallel
 import chainmail  # noqa: F401: registers the backend
 
 
+def positive(text):
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{value} is less than 1")
+    return value
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--steps", type=int, default=100)
-    parser.add_argument("--batchsize", type=int, default=32, help="per rank")
+    parser.add_argument("--steps", type=positive, default=100)
+    parser.add_argument("--batchsize", type=positive, default=32, help="per rank")
     parser.add_argument("--bf16", action="store_true", help="gradients are bfloat16 between nodes")
     args = parser.parse_args()
 

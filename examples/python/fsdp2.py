@@ -16,11 +16,18 @@ from torch.distributed.fsdp import fully_shard
 import chainmail  # noqa: F401: registers the backend
 
 
+def positive(text):
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{value} is less than 1")
+    return value
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--steps", type=int, default=100)
-    parser.add_argument("--batchsize", type=int, default=32, help="per rank")
-    parser.add_argument("--layers", type=int, default=4, help="of width 64")
+    parser.add_argument("--steps", type=positive, default=100)
+    parser.add_argument("--batchsize", type=positive, default=32, help="per rank")
+    parser.add_argument("--layers", type=positive, default=4, help="of width 64")
     args = parser.parse_args()
 
     dist.init_process_group("chainmail")

@@ -56,8 +56,12 @@ void check_flags() {
     problem = "--batchsize and --unit must be at least 1, --epoch and --interval at least 0";
   } else if (!FLAGS_autocast.empty() && FLAGS_autocast != "bfloat16") {
     problem = "--autocast " + FLAGS_autocast + ": use bfloat16, or nothing for float32";
+  } else if (FLAGS_run_id == "." || FLAGS_run_id == ".." ||
+             FLAGS_run_id.find('/') != std::string::npos) {
+    problem = "--run_id " + FLAGS_run_id + ": must be a name for a folder in --out";
   }
   if (!problem.empty()) throw flags::UsageError(problem);
+  flags::check_given("out", FLAGS_out);
 }
 
 // ChainerMN's: inputs-units-units-outputs with ReLU.

@@ -10,10 +10,12 @@
 #include <gflags/gflags.h>
 
 #include <cctype>
+#include <cerrno>
 #include <chrono>
 #include <cmath>
 #include <fstream>
 #include <iterator>
+#include <system_error>
 
 #include "../common/job.h"
 
@@ -68,11 +70,16 @@ TORCH_MODULE(LanguageModel);
 // One row per piece: its letters and the one that follows.
 torch::Tensor read_pieces(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
+  if (file.peek() == std::ifstream::traits_type::eof() && !file.eof()) {
+    throw chainmail::InvalidArgument("--text " + path +
+                                     ": cannot be read: " + std::generic_category().message(errno));
+  }
   std::string text{std::istreambuf_iterator<char>(file), {}};
   const auto size = static_cast<std::int64_t>(text.size());
-  if (!file || size < FLAGS_context + 1) {
-    throw chainmail::InvalidArgument("--text " + path + ": cannot be read, or has no " +
-                                     std::to_string(FLAGS_context + 1) + " letters");
+  if (size < FLAGS_context + 1) {
+    throw chainmail::InvalidArgument("--text " + path + ": has " + std::to_string(size) +
+                                     " letters; --context " + std::to_string(FLAGS_context) +
+                                     " needs one more than that");
   }
   const torch::Tensor letters = torch::from_blob(text.data(), {size}, torch::kByte).clone();
   return letters.unfold(0, FLAGS_context + 1, FLAGS_context);
@@ -86,6 +93,9 @@ std::string sample(LanguageModel& model, torch::Device device) {
   for (std::int64_t i = 0; i < FLAGS_sample; ++i) {
     const std::int64_t seen = std::min(text.size(1), FLAGS_context);
     const torch::Tensor logits = model->forward(text.narrow(1, text.size(1) - seen, seen));
+    if (!logits.isfinite().all().item<bool>()) {
+      throw std::runtime_error("--sample: the model's outputs are not finite; try a smaller --lr");
+    }
     const torch::Tensor next = logits.select(1, seen - 1).softmax(1).multinomial(1);
     text = torch::cat({text, next}, 1);
     const auto letter = static_cast<int>(next.item<std::int64_t>());
@@ -141,7 +151,9 @@ void train(const std::shared_ptr<chainmail::Communicator>& comm) {
     chainmail::on_all_ranks(*comm, [&] { reports.report(entry); });
   }
   reports.finish();
-  if (FLAGS_sample > 0 && comm->rank() == 0) std::cout << sample(net, device) << std::endl;
+  chainmail::on_all_ranks(*comm, [&] {
+    if (FLAGS_sample > 0 && comm->rank() == 0) std::cout << sample(net, device) << std::endl;
+  });
   if (FLAGS_verify) print_digest(*comm, net->parameters());
   comm->finalize();
 }
@@ -159,6 +171,12 @@ int main(int argc, char** argv) {
           "--batchsize, --context, --layers and --heads must be at least 1, --epoch 0, and --width "
           "a multiple of --heads");
     }
+    flags::check_at_least(0, "sample", static_cast<double>(FLAGS_sample));
+    flags::check_at_least(0, "lr", FLAGS_lr);
+    if (!(FLAGS_max_grad_norm >= 0)) {
+      throw flags::UsageError("--max_grad_norm must be at least 0; inf scales nothing");
+    }
+    flags::check_given("out", FLAGS_out);
     train(join(FLAGS_communicator, FLAGS_device));
     return 0;
   });

@@ -23,4 +23,7 @@ echo "$printed"
 grep -Eq "$line" <<<"$printed" || { echo "FAILED: no line '$line'" >&2 && exit 1; }
 sed -n 's/^step .*: loss //p' <<<"$printed" | awk 'NR == 1 {first = $1} {last = $1}
   END {exit !(last < first)}' || { echo "FAILED: the loss did not fall" >&2 && exit 1; }
+code=0
+"$python" -B "$example" --steps 0 2>/dev/null || code=$?
+((code == 2)) || { echo "FAILED: --steps 0 ends with $code" >&2 && exit 1; }
 "$python" -B "$example" --help | grep -q -- --steps || { echo "FAILED: no help" >&2 && exit 1; }

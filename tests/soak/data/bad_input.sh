@@ -123,6 +123,9 @@ expect 'double buffering' 2 '^train_mnist: --double_buffering: ' \
 expect 'unknown flag' 2 "^train_mnist: unknown flag '--batch'" "${train[@]}" --batch 5
 expect 'bad value' 2 '^train_mnist: --epoch=many: not a valid value' "${train[@]}" --epoch many
 expect 'batch of 0' 2 '^train_mnist: --batchsize and --unit must' "${train[@]}" --batchsize 0
+expect 'run in another folder' 2 '^train_mnist: --run_id a/b: must be a name' "${train[@]}" --run_id a/b
+expect 'run in the folder above' 2 '^train_mnist: --run_id \.\.: must be a name' "${launch[@]}" "${train[@]}" --run_id ..
+expect 'no output folder' 2 '^train_mnist: --out must not be empty' "${train[@]}" --out ''
 
 # The launcher.
 expect 'bad hostfile line' 2 'hosts:2:' "$bin/launcher" -H "$scratch/hosts" -n 2 "${train[@]}"
