@@ -193,15 +193,16 @@ TEST_F(TransferEngines, AReceiveFromAnyRankThatIsRefusedIsNotKept) {
   // second, which closes both before the far one gets that.
   far_script_.has_message = far_script_.moves_at_once = true;
   Collective first = receive(kAnyRank, data_);
-  first.keep = std::shared_ptr<void>(nullptr, [&](void*) { transfers->close(); });
+  first.keep =
+      std::shared_ptr<void>(nullptr, [&](void*) { transfers->for_all(&TransferEngine::close); });
   EXPECT_TRUE(submit(std::move(first))->is_done());
   std::byte freed[4]{};
   EXPECT_THROW(submit(receive(kAnyRank, freed)), InvalidArgument);
   script_.has_message = true;
   EXPECT_TRUE(transfers->drain(seconds{20}));
   EXPECT_TRUE(script_.received.empty()) << "the caller was told that it was not submitted";
-  transfers->stop();
-  transfers->disconnect();
+  transfers->for_all(&TransferEngine::stop);
+  transfers->for_all(&TransferEngine::disconnect);
 }
 
 TEST_F(TransferEngines, AReceiveFromAnyRankComesWithoutThreads) {
@@ -218,8 +219,8 @@ TEST_F(TransferEngines, AReceiveFromAnyRankComesWithoutThreads) {
   far_script_.has_message = false;
   const auto never = transfers->submit(receive(kAnyRank, data_), Plan{}, seconds{60});
   EXPECT_THROW(never->wait(milliseconds{1}), TimeoutError);
-  transfers->stop();
-  transfers->disconnect();
+  transfers->for_all(&TransferEngine::stop);
+  transfers->for_all(&TransferEngine::disconnect);
 }
 
 /// Answers nobody: who asks is held until the deadline.
@@ -259,8 +260,8 @@ TEST_F(TransferEngines, HostsOfASilentRendezvousAreWaitedForOnce) {
   transfers->submit(receive(1, data_), Plan{}, seconds{60})->wait();
   EXPECT_THAT(hosts, ElementsAre("here", "node 1", "node 2", "node 3"));
   EXPECT_EQ(rendezvous->questions(), 1);
-  transfers->stop();
-  transfers->disconnect();
+  transfers->for_all(&TransferEngine::stop);
+  transfers->for_all(&TransferEngine::disconnect);
 }
 
 }  // namespace
