@@ -38,9 +38,9 @@ void finish(const c10::intrusive_ptr<c10d::Work>& work) {
 }
 
 /// Makes the parts that exercises have in common.
-class Maker {
+class ExerciseMaker {
  public:
-  Maker(const Case& what, const Ranks& ranks, c10::Device device)
+  ExerciseMaker(const Case& what, const Ranks& ranks, c10::Device device)
       : ranks_(ranks),
         device_(device),
         type_(parse_dtype(what.dtype)),
@@ -210,7 +210,7 @@ class Maker {
 
 struct Entry {
   std::string name;
-  std::function<Exercise(const Maker&)> make;
+  std::function<Exercise(const ExerciseMaker&)> make;
   std::function<double(double)> bus_factor;  // of the number of ranks
 };
 
@@ -218,16 +218,17 @@ const std::vector<Entry>& entries() {
   const auto all = [](double) { return 1.0; };
   const auto others = [](double ranks) { return ranks > 1 ? (ranks - 1) / ranks : 1.0; };
   const auto twice = [others](double ranks) { return ranks > 1 ? 2 * others(ranks) : 1.0; };
-  static const std::vector<Entry> kEntries = {{"all_reduce", &Maker::all_reduce, twice},
-                                              {"all_gather", &Maker::all_gather, others},
-                                              {"reduce_scatter", &Maker::reduce_scatter, others},
-                                              {"broadcast", &Maker::broadcast, all},
-                                              {"reduce", &Maker::reduce, all},
-                                              {"all_to_all", &Maker::all_to_all, others},
-                                              {"gather", &Maker::gather, others},
-                                              {"scatter", &Maker::scatter, others},
-                                              {"send_recv", &Maker::send_recv, all},
-                                              {"barrier", &Maker::barrier, all}};
+  static const std::vector<Entry> kEntries = {
+      {"all_reduce", &ExerciseMaker::all_reduce, twice},
+      {"all_gather", &ExerciseMaker::all_gather, others},
+      {"reduce_scatter", &ExerciseMaker::reduce_scatter, others},
+      {"broadcast", &ExerciseMaker::broadcast, all},
+      {"reduce", &ExerciseMaker::reduce, all},
+      {"all_to_all", &ExerciseMaker::all_to_all, others},
+      {"gather", &ExerciseMaker::gather, others},
+      {"scatter", &ExerciseMaker::scatter, others},
+      {"send_recv", &ExerciseMaker::send_recv, all},
+      {"barrier", &ExerciseMaker::barrier, all}};
   return kEntries;
 }
 
@@ -272,7 +273,7 @@ std::vector<std::string> exercise_names() {
 }
 
 Exercise make_exercise(const Case& what, const Ranks& ranks, c10::Device device) {
-  return entry(what.op).make(Maker(what, ranks, device));
+  return entry(what.op).make(ExerciseMaker(what, ranks, device));
 }
 
 double bus_factor(const std::string& op, int ranks) { return entry(op).bus_factor(ranks); }

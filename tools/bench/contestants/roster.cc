@@ -23,9 +23,9 @@ namespace {
 
 constexpr char kTorch[] = "torch " TORCH_VERSION;
 
-class Maker {
+class ContestantMaker {
  public:
-  Maker(const RosterOptions& options, World& world, Control& control)
+  ContestantMaker(const RosterOptions& options, World& world, Control& control)
       : options_(options), world_(world), control_(control), store_(make_job_store()) {}
 
   struct Own {
@@ -123,25 +123,26 @@ class Maker {
   const c10::intrusive_ptr<c10d::Store> store_;
 };
 
-using Make = std::function<std::unique_ptr<Contestant>(const Maker&)>;
+using Make = std::function<std::unique_ptr<Contestant>(const ContestantMaker&)>;
 
 const std::map<std::string, Make>& makes() {
   const auto mpi = [](const char* name) {
-    return [name](const Maker& maker) { return maker.mpi(name); };
+    return [name](const ContestantMaker& maker) { return maker.mpi(name); };
   };
   static const std::map<std::string, Make> kMakes = {
-      {"gloo", &Maker::gloo_by_slot},
-      {"gloo-by-node", &Maker::gloo_by_node},
-      {"gloo-one-per-node", &Maker::gloo_one_per_node},
-      {"by-node", &Maker::by_node},
-      {"native", &Maker::native},
-      {"private", &Maker::private_memory},
-      {"unchecked", &Maker::unchecked},
+      {"gloo", &ContestantMaker::gloo_by_slot},
+      {"gloo-by-node", &ContestantMaker::gloo_by_node},
+      {"gloo-one-per-node", &ContestantMaker::gloo_one_per_node},
+      {"by-node", &ContestantMaker::by_node},
+      {"native", &ContestantMaker::native},
+      {"private", &ContestantMaker::private_memory},
+      {"unchecked", &ContestantMaker::unchecked},
       {"authenticate",
-       [](const Maker& maker) { return maker.sealed(ops::Encryption::kAuthenticate); }},
-      {"encrypt", [](const Maker& maker) { return maker.sealed(ops::Encryption::kEncrypt); }},
-      {"memory", &Maker::memory},
-      {"nccl", &Maker::nccl},
+       [](const ContestantMaker& maker) { return maker.sealed(ops::Encryption::kAuthenticate); }},
+      {"encrypt",
+       [](const ContestantMaker& maker) { return maker.sealed(ops::Encryption::kEncrypt); }},
+      {"memory", &ContestantMaker::memory},
+      {"nccl", &ContestantMaker::nccl},
       {"mpi", mpi("mpi")},
       {"mpi-inplace", mpi("mpi-inplace")},
       {"mpi-sm", mpi("mpi-sm")},
@@ -185,7 +186,7 @@ void check_contestants(const RosterOptions& options, bool is_on_gpu) {
 
 std::vector<std::unique_ptr<Contestant>> make_contestants(const RosterOptions& options,
                                                           World& world, Control& control) {
-  const Maker maker(options, world, control);
+  const ContestantMaker maker(options, world, control);
   std::vector<std::unique_ptr<Contestant>> contestants;
   contestants.push_back(maker.ours());
   for (const std::string& name : options.against) contestants.push_back(makes().at(name)(maker));
