@@ -27,9 +27,18 @@ auto with_floating(DataType type, const Body& body, const Other& other) {
       return body(float{});
     case DataType::kFloat64:
       return body(double{});
-    default:
-      return other();
+    case DataType::kUInt8:
+    case DataType::kInt8:
+    case DataType::kInt16:
+    case DataType::kInt32:
+    case DataType::kInt64:
+    case DataType::kBool:
+    case DataType::kUInt16:
+    case DataType::kUInt32:
+    case DataType::kUInt64:
+      break;
   }
+  return other();
 }
 
 /// `other` for floating-point types and bool.
@@ -52,9 +61,14 @@ auto with_integer(DataType type, const Body& body, const Other& other) {
       return body(std::uint32_t{});
     case DataType::kUInt64:
       return body(std::uint64_t{});
-    default:
-      return other();
+    case DataType::kBool:
+    case DataType::kFloat16:
+    case DataType::kBFloat16:
+    case DataType::kFloat32:
+    case DataType::kFloat64:
+      break;
   }
+  return other();
 }
 
 }  // namespace chainmail::ops

@@ -3,11 +3,7 @@
 
 #include "ops/engine/collectives/queue.h"
 
-#include <dlfcn.h>
-#include <pthread.h>
-
 #include <atomic>
-#include <cerrno>
 #include <chrono>
 #include <future>
 #include <string>
@@ -17,37 +13,29 @@
 
 #include "base/error.h"
 #include "ops/engine/failure/watchdog.h"
+#include "tests/ops/support/no_threads.h"
 #include "tests/ops/support/ranks.h"
-
-namespace {
-std::atomic<bool> are_threads_refused{false};
-}  // namespace
-
-// In front of the C library's: a system that is out of threads.
-extern "C" int pthread_create(pthread_t* thread, const pthread_attr_t* attributes,
-                              void* (*start)(void*), void* argument) {
-  if (are_threads_refused) return EAGAIN;
-  static const auto real =
-      reinterpret_cast<decltype(&pthread_create)>(dlsym(RTLD_NEXT, "pthread_create"));
-  return real(thread, attributes, start, argument);
-}
 
 namespace chainmail::ops {
 namespace {
 
 using std::chrono::milliseconds;
-
-/// While one lives, no thread can be had.
-class NoThreads {
- public:
-  NoThreads() { are_threads_refused = true; }
-  ~NoThreads() { are_threads_refused = false; }
-  NoThreads(const NoThreads&) = delete;
-  NoThreads& operator=(const NoThreads&) = delete;
-};
+using test::NoThreads;
 
 class Queue : public testing::Test {
  protected:
+  /// Another caller runs the first operation, until `may_end`; it does when this returns.
+  std::thread run_first_until(const std::atomic<bool>& may_end) {
+    run_ = [&may_end](QueuedOperation& operation) {
+      while (operation.plan.header.sequence == 0 && !may_end) {
+        std::this_thread::sleep_for(milliseconds{1});
+      }
+    };
+    std::thread other([this] { queue_->submit(make(false)); });
+    EXPECT_TRUE(comes_true([this] { return queue_->running() != nullptr; }));
+    return other;
+  }
+
   std::shared_ptr<QueuedOperation> make(bool is_async, std::size_t bytes = 4) {
     Collective collective;
     collective.is_async = is_async;
@@ -354,13 +342,7 @@ TEST_F(Queue, TheLookoutIsAHelpNotANeed) {
 
 TEST_F(Queue, ASynchronousOperationGoesOnWhenItsWaiterLeaves) {
   std::atomic<bool> may_end{false};
-  run_ = [&](QueuedOperation& operation) {
-    while (operation.plan.header.sequence == 0 && !may_end) {
-      std::this_thread::sleep_for(milliseconds{1});
-    }
-  };
-  std::thread other([&] { queue_->submit(make(false)); });
-  ASSERT_TRUE(comes_true([&] { return queue_->running() != nullptr; }));
+  std::thread other = run_first_until(may_end);
   Collective collective;
   collective.is_async = false;
   const auto stranded =
@@ -374,13 +356,7 @@ TEST_F(Queue, ASynchronousOperationGoesOnWhenItsWaiterLeaves) {
 
 TEST_F(Queue, AWaiterThatLeavesIsToldSoWhenNoThreadCanBeHad) {
   std::atomic<bool> may_end{false};
-  run_ = [&](QueuedOperation& operation) {
-    while (operation.plan.header.sequence == 0 && !may_end) {
-      std::this_thread::sleep_for(milliseconds{1});
-    }
-  };
-  std::thread other([&] { queue_->submit(make(false)); });
-  ASSERT_TRUE(comes_true([&] { return queue_->running() != nullptr; }));
+  std::thread other = run_first_until(may_end);
   const auto stranded = make(false);
   queue_->submit(stranded);
   {

@@ -6,11 +6,7 @@
 
 #include "ops/engine/transfers/transfer_engine.h"
 
-#include <dlfcn.h>
-#include <pthread.h>
-
 #include <atomic>
-#include <cerrno>
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -25,20 +21,8 @@
 
 #include "base/error.h"
 #include "ops/engine/transfers/transfers.h"
+#include "tests/ops/support/no_threads.h"
 #include "tests/ops/support/ranks.h"
-
-namespace {
-std::atomic<bool> are_threads_refused{false};
-}  // namespace
-
-// In front of the C library's: a system that is out of threads.
-extern "C" int pthread_create(pthread_t* thread, const pthread_attr_t* attributes,
-                              void* (*start)(void*), void* argument) {
-  if (are_threads_refused) return EAGAIN;
-  static const auto real =
-      reinterpret_cast<decltype(&pthread_create)>(dlsym(RTLD_NEXT, "pthread_create"));
-  return real(thread, attributes, start, argument);
-}
 
 namespace chainmail::ops {
 namespace {
@@ -96,8 +80,7 @@ class FakeTransport final : public Transport {
 /// No thread can be had: all happens where the test calls.
 class TransferEngines : public testing::Test {
  protected:
-  TransferEngines() { are_threads_refused = true; }
-  ~TransferEngines() override { are_threads_refused = false; }
+  const test::NoThreads no_threads_;
 
   static std::exception_ptr reason() {
     return std::make_exception_ptr(PeerError("rank 1 died", 1));
