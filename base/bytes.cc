@@ -6,11 +6,19 @@
 #include <sys/random.h>
 
 #include "base/error.h"
+#include "base/xxh3_avx2.h"
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
 namespace chainmail::internal {
+#if defined(__x86_64__)
+namespace {
+
+bool has_avx2() noexcept { return __builtin_cpu_supports("avx2") != 0; }
+
+}  // namespace
+#endif
 
 void fill_with_random(std::span<std::byte> bytes) {
   if (::getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size())) {
@@ -42,6 +50,10 @@ std::string to_hex(std::uint64_t value) {
 }
 
 std::uint64_t hash64(std::span<const std::byte> bytes) noexcept {
+#if defined(__x86_64__)
+  // Nothing shorter is computed by vectors.
+  if (bytes.size() > XXH3_MIDSIZE_MAX && has_avx2()) return xxh3_avx2(bytes.data(), bytes.size());
+#endif
   return XXH3_64bits(bytes.data(), bytes.size());
 }
 
@@ -56,6 +68,9 @@ StreamHash::~StreamHash() = default;
 void StreamHash::reset() noexcept { XXH3_64bits_reset(&state_->state); }
 
 void StreamHash::add(std::span<const std::byte> bytes) noexcept {
+#if defined(__x86_64__)
+  if (has_avx2()) return xxh3_update_avx2(&state_->state, bytes.data(), bytes.size());
+#endif
   XXH3_64bits_update(&state_->state, bytes.data(), bytes.size());
 }
 

@@ -11,6 +11,9 @@
 #include <set>
 #include <vector>
 
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
 namespace chainmail::internal {
 namespace {
 
@@ -85,6 +88,14 @@ TEST(Hash, InPiecesAsInOne) {
       }
       EXPECT_EQ(hash.value(), hash64(bytes)) << count << " in pieces of " << piece;
     }
+  }
+}
+
+// The library's own form for the least of processors is compiled here.
+TEST(Hash, IsTheSameOnEveryProcessor) {
+  for (const std::size_t count : {240U, 241U, 1024U, 1025U, 70'001U, 1U << 20U}) {
+    const auto bytes = some_bytes(count);
+    EXPECT_EQ(hash64(bytes), XXH3_64bits(bytes.data(), count)) << count;
   }
 }
 
