@@ -78,7 +78,7 @@ class CHAINMAIL_API TimeoutError : public Error {
   std::vector<int> missing_ranks_;
 };
 
-/// A rank died, stopped or was cut off. `peer_rank()` is its global rank, -1 when unknown.
+/// A rank ended, stopped or was cut off. `peer_rank()` is its global rank, -1 when unknown.
 class CHAINMAIL_API PeerError : public Error {
  public:
   /// `peer_rank` is a global rank, -1 when unknown.

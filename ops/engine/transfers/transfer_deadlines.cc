@@ -183,7 +183,9 @@ void TransferEngine::disconnect() noexcept {
   }
   if (failure_ == nullptr) transport_.reset();  // the peers are to hear that all is well
   Outcome outcome;
-  if (has_work()) {  // receives that nothing came for, and what the thread left when it was stopped
+  // Receives that nothing came for, and what the thread left when it was stopped; or nothing, and
+  // the peers have not been told why the group failed.
+  if (has_work() || failure_ != nullptr) {
     outcome = take_all(failure_ != nullptr ? failure_ : shut_down_error());
     changed_.notify_all();
   }

@@ -152,6 +152,24 @@ TEST_F(TransferEngines, AFailureIsNotLostInTheShutdownThatFollows) {
   EXPECT_EQ(test::text_of(script_.failed_with), "rank 1 died") << "the peers are to hear it";
 }
 
+TEST_F(TransferEngines, AFailureWhenNothingIsUnderWayIsToldToThePeersInTheShutdown) {
+  const auto engine = this->engine();
+  script_.moves_at_once = true;
+  engine->submit(receive_from_rank_1());
+  bool has_failed = false;
+  script_.during_wait = [&] {
+    engine->fail_all(reason());
+    has_failed = true;
+    std::this_thread::sleep_for(milliseconds{10});
+  };
+  const auto elsewhere = receive_from_rank_1();
+  while (!has_failed) static_cast<void>(engine->wait(*elsewhere, milliseconds{5}));
+  engine->close();
+  engine->stop();
+  engine->disconnect();
+  EXPECT_EQ(test::text_of(script_.failed_with), "rank 1 died");
+}
+
 TEST_F(TransferEngines, ATransportThatBreaksWhenNothingIsUnderWayEndsWhatComesNext) {
   const auto engine = this->engine();
   script_.moves_at_once = true;
