@@ -49,7 +49,7 @@ selection=()
 if ((${#labels[@]})); then
   selection=(-L "^($(IFS='|' && echo "${labels[*]}"))\$")
 fi
-# Tests with several ranks say so (PROCESSORS). Half as many again as there are cores, since many
-# tests wait most of their time.
-phase test ctest --test-dir "$build" --parallel "$(($(nproc) * 3 / 2))" --output-on-failure --no-tests=error \
+# Tests with several ranks say so (PROCESSORS). Twice as many as there are cores, since most tests wait
+# most of their time.
+phase test ctest --test-dir "$build" --parallel "$(($(nproc) * 2))" --output-on-failure --no-tests=error \
   "${selection[@]}" </dev/null
