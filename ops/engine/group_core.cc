@@ -280,12 +280,20 @@ void GroupCore::shutdown() {
   }
   const bool is_idle = queue_->drain(kAbortLimit);
   queue_->stop();
+  fail_transfers_if_failed();
   transfers_->for_all(&TransferEngine::stop);
   watchdog_->stop();
   if (news_ != nullptr) news_->unsubscribe(options_.name);
+  fail_transfers_if_failed();
   transfers_->for_all(&TransferEngine::disconnect);
   if (is_idle) comms_.close();
   callbacks_->stop(kCallbackLimit);
+}
+
+// Who has failed the group, another thread perhaps, may not have come to its transfers yet: their
+// peers would hear a goodbye.
+void GroupCore::fail_transfers_if_failed() {
+  if (failure_->has_failed()) transfers_->for_all(&TransferEngine::fail_all, failure_->error());
 }
 
 bool GroupCore::drain(const internal::Deadline& deadline) {

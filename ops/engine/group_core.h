@@ -72,6 +72,7 @@ class GroupCore final : public Group, public std::enable_shared_from_this<GroupC
   void look(const std::vector<LongOperation>& operations);
   Activity activity() const;
   void end_waits(const std::exception_ptr& error);
+  void fail_transfers_if_failed();
   bool drain(const internal::Deadline& deadline);
   bool is_forked_child() const noexcept;
   void tell_choice(const Collective& collective, const Plan& plan);

@@ -54,6 +54,7 @@ void TransferEngine::break_down(Outcome& outcome) {
   if (transport_ != nullptr) transport_->fail(outcome.error);
   for (const auto* list : {&pending_, &open_}) {
     for (const OperationPtr& operation : *list) {
+      if (list == &open_ && operation->is_claimed()) continue;  // another engine's, or taken back
       if (outcome.failed == nullptr || operation.get() == culprit_) outcome.failed = operation;
     }
   }

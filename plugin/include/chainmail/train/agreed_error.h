@@ -10,7 +10,8 @@
 
 namespace chainmail {
 
-/// One rank may speak for all of them: `dynamic_cast<const AgreedError*>(&error)`.
+/// One rank of that communicator may speak for all of them, rank 0 of the job only where it is one
+/// of them: `dynamic_cast<const AgreedError*>(&error)`.
 class CHAINMAIL_API AgreedError {
  public:
   virtual ~AgreedError() = default;
