@@ -21,6 +21,8 @@
 #   POWEROFF      a command that takes the power from the node that is its last word; without it
 #                 these checks are skipped; of four nodes with Slurm it takes two
 #
+# Long: a user runs it by hand as one file, and its three parts share their helpers.
+#
 # Needs three free nodes with four processors, and nothing else of this user on them. Some 6
 # minutes with Slurm and 5 with Grid Engine. Exit code 1 when a check failed, 77 where there is no
 # scheduler.
