@@ -15,8 +15,8 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "tests/ops/engine/slow_wire.h"
 #include "tests/ops/support/groups.h"
-#include "tests/ops/support/slow_wire.h"
 
 namespace chainmail::ops {
 namespace {

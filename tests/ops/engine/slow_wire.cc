@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-#include "tests/ops/support/slow_wire.h"
+#include "tests/ops/engine/slow_wire.h"
 
 #include <sys/socket.h>
 
