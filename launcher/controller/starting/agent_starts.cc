@@ -188,16 +188,23 @@ void AgentStarts::give_up(std::uint32_t node) {
   if (job_.options.hosts == host) failure.hint = "if a file was meant: there is no file " + host;
   is_refused_ = is_refused_ || !may_pass(link.error_output());
   failures_.push_back(explain(failure));
-  const bool others_start =
-      std::any_of(agents_.begin(), agents_.end(), [](const Agents::Node& other) {
-        return !other.parent && (!other.link || !(other.link->hello() || other.link->is_lost()));
-      });
-  if (!others_start) return report();
+  given_up_.insert(node);
+  if (!is_any_awaited()) return report();
   if (failures_.size() > 1) return;
   report_timer_.expires_after(kForMore);
   report_timer_.async_wait([this](const asio::error_code& error) {
     if (!error) report();
   });
+}
+
+// Between two tries as well.
+bool AgentStarts::is_any_awaited() const {
+  for (std::uint32_t node = 0; node < agents_.size(); ++node) {
+    const Agents::Node& agent = agents_[node];
+    const bool is_up = agent.link && agent.link->hello();
+    if (!agent.parent && !is_up && !given_up_.contains(node)) return true;
+  }
+  return false;
 }
 
 // The first one with all that was printed, of the others a sentence each.

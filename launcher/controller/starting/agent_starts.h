@@ -12,6 +12,7 @@
 #include <asio/steady_timer.hpp>
 #include <cstdint>
 #include <functional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -51,6 +52,7 @@ class AgentStarts {
   bool start_later(std::uint32_t node);
   bool start_from_here(std::uint32_t node);
   void tell_not_run(const std::string& host, std::string note);
+  [[nodiscard]] bool is_any_awaited() const;
   void report();
 
   JobState& job_;
@@ -59,6 +61,7 @@ class AgentStarts {
   Callbacks callbacks_;
   asio::steady_timer report_timer_;
   std::vector<std::string> failures_;  // of hosts, each explained
+  std::set<std::uint32_t> given_up_;   // those hosts
   bool is_over_ = false;
   bool is_refused_ = false;  // a host refuses the login, and will again
   bool has_told_detour_ = false;
