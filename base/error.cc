@@ -52,20 +52,24 @@ PeerError::PeerError(const std::string& message, int peer_rank)
     : Error(ErrorCode::kPeer, message), peer_rank_(peer_rank) {}
 PeerError::~PeerError() = default;
 
+NativeError::NativeError(ErrorCode code, const std::string& message, int native_code)
+    : Error(code, message), native_code_(native_code) {}
+NativeError::~NativeError() = default;
+
 SystemError::SystemError(const std::string& message, int native_code)
-    : Error(ErrorCode::kSystem, message), native_code_(native_code) {}
+    : NativeError(ErrorCode::kSystem, message, native_code) {}
 SystemError::~SystemError() = default;
 
 MpiError::MpiError(const std::string& message, int native_code)
-    : Error(ErrorCode::kMpi, message), native_code_(native_code) {}
+    : NativeError(ErrorCode::kMpi, message, native_code) {}
 MpiError::~MpiError() = default;
 
 NcclError::NcclError(const std::string& message, int native_code)
-    : Error(ErrorCode::kNccl, message), native_code_(native_code) {}
+    : NativeError(ErrorCode::kNccl, message, native_code) {}
 NcclError::~NcclError() = default;
 
 CudaError::CudaError(const std::string& message, int native_code)
-    : Error(ErrorCode::kCuda, message), native_code_(native_code) {}
+    : NativeError(ErrorCode::kCuda, message, native_code) {}
 CudaError::~CudaError() = default;
 
 SystemError system_error(const std::string& what) {

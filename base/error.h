@@ -91,56 +91,49 @@ class CHAINMAIL_API PeerError : public Error {
   int peer_rank_;
 };
 
-/// A native call failed; `native_code()` is errno for SystemError.
-class CHAINMAIL_API SystemError : public Error {
+/// A native call failed; the derived types say of which library.
+class CHAINMAIL_API NativeError : public Error {
+ public:
+  /// `native_code` is returned by native_code().
+  NativeError(ErrorCode code, const std::string& message, int native_code);
+  ~NativeError() override;
+  /// The code of the call that failed.
+  int native_code() const noexcept { return native_code_; }
+
+ private:
+  int native_code_;
+};
+
+/// A call of the operating system failed; `native_code()` is errno.
+class CHAINMAIL_API SystemError : public NativeError {
  public:
   /// `native_code` is an errno.
   SystemError(const std::string& message, int native_code);
   ~SystemError() override;
-  /// The code of the call that failed.
-  int native_code() const noexcept { return native_code_; }
-
- private:
-  int native_code_;
 };
 
 /// A call of MPI failed; `native_code()` is MPI's code.
-class CHAINMAIL_API MpiError : public Error {
+class CHAINMAIL_API MpiError : public NativeError {
  public:
   /// `native_code` is MPI's.
   explicit MpiError(const std::string& message, int native_code = 0);
   ~MpiError() override;
-  /// The code of the call that failed.
-  int native_code() const noexcept { return native_code_; }
-
- private:
-  int native_code_;
 };
 
 /// A call of NCCL failed, or a communicator did; `native_code()` is NCCL's code.
-class CHAINMAIL_API NcclError : public Error {
+class CHAINMAIL_API NcclError : public NativeError {
  public:
   /// `native_code` is NCCL's.
   explicit NcclError(const std::string& message, int native_code = 0);
   ~NcclError() override;
-  /// The code of the call that failed.
-  int native_code() const noexcept { return native_code_; }
-
- private:
-  int native_code_;
 };
 
 /// A call of CUDA failed, or a kernel did; `native_code()` is CUDA's code.
-class CHAINMAIL_API CudaError : public Error {
+class CHAINMAIL_API CudaError : public NativeError {
  public:
   /// `native_code` is CUDA's.
   explicit CudaError(const std::string& message, int native_code = 0);
   ~CudaError() override;
-  /// The code of the call that failed.
-  int native_code() const noexcept { return native_code_; }
-
- private:
-  int native_code_;
 };
 
 /// A SystemError from the current errno, with the message "what: strerror(errno)".
