@@ -32,56 +32,51 @@ std::string list_names(const char* outer) {
   return outer + ("<" + text + ">");
 }
 
-// Of maps, sets and vectors whose elements do not lie as bytes.
-template <typename Container>
-void write_elements(const Container& container, ObjectWriter& writer) {
-  writer.put_count(container.size());
-  for (const auto& element : container) {
-    ObjectCodec<std::decay_t<decltype(element)>>::write(element, writer);
-  }
-}
-
-template <typename Container, typename Element>
-Container read_elements(ObjectReader& reader) {
-  Container container;
-  for (std::size_t left = reader.get_count(0); left > 0; --left) {
-    container.insert(container.end(), ObjectCodec<Element>::read(reader));
-  }
-  return container;
-}
-
+// Of vectors, maps and sets.
 template <typename Container, typename Element>
 struct ContainerCodec {
+  /// The elements lie as bytes.
+  static constexpr bool kIsBytes = std::is_same_v<Container, std::vector<Element>> &&
+                                   IsPlainObject<Element> && !std::is_same_v<Element, bool>;
   static void write(const Container& object, ObjectWriter& writer) {
-    write_elements(object, writer);
+    writer.put_count(object.size());
+    if constexpr (kIsBytes) {
+      writer.put(object.data(), object.size() * sizeof(Element));
+    } else {
+      for (const auto& element : object) ObjectCodec<Element>::write(element, writer);
+    }
   }
-  static Container read(ObjectReader& reader) { return read_elements<Container, Element>(reader); }
+  static Container read(ObjectReader& reader) {
+    Container object;
+    if constexpr (kIsBytes) {
+      object.resize(reader.get_count(sizeof(Element)));
+      reader.get(object.data(), object.size() * sizeof(Element));
+    } else {
+      for (std::size_t left = reader.get_count(0); left > 0; --left) {
+        object.insert(object.end(), ObjectCodec<Element>::read(reader));
+      }
+    }
+    return object;
+  }
+};
+
+// Of tuples and pairs.
+template <typename Whole, typename... Ts>
+struct PartsCodec {
+  static void write(const Whole& object, ObjectWriter& writer) {
+    std::apply([&](const Ts&... parts) { (ObjectCodec<Ts>::write(parts, writer), ...); }, object);
+  }
+  static Whole read(ObjectReader& reader) {
+    return Whole{ObjectCodec<Ts>::read(reader)...};  // braces: left to right
+  }
 };
 
 }  // namespace internal
 
 /// @cond
 template <IsObject T>
-struct ObjectCodec<std::vector<T>> {
-  static constexpr bool kIsBytes = internal::IsPlainObject<T> && !std::is_same_v<T, bool>;
+struct ObjectCodec<std::vector<T>> : internal::ContainerCodec<std::vector<T>, T> {
   static std::string name() { return internal::list_names<T>("vector"); }
-  static void write(const std::vector<T>& object, ObjectWriter& writer) {
-    if constexpr (kIsBytes) {
-      writer.put_count(object.size());
-      writer.put(object.data(), object.size() * sizeof(T));
-    } else {
-      internal::write_elements(object, writer);
-    }
-  }
-  static std::vector<T> read(ObjectReader& reader) {
-    if constexpr (kIsBytes) {
-      std::vector<T> object(reader.get_count(sizeof(T)));
-      reader.get(object.data(), object.size() * sizeof(T));
-      return object;
-    } else {
-      return internal::read_elements<std::vector<T>, T>(reader);
-    }
-  }
 };
 
 template <IsObject T, std::size_t kSize>
@@ -114,28 +109,16 @@ struct ObjectCodec<std::optional<T>> {
 };
 
 template <IsObject... Ts>
-struct ObjectCodec<std::tuple<Ts...>> {
+struct ObjectCodec<std::tuple<Ts...>> : internal::PartsCodec<std::tuple<Ts...>, Ts...> {
   static std::string name() { return internal::list_names<Ts...>("tuple"); }
-  static void write(const std::tuple<Ts...>& object, ObjectWriter& writer) {
-    std::apply([&](const Ts&... parts) { (ObjectCodec<Ts>::write(parts, writer), ...); }, object);
-  }
-  static std::tuple<Ts...> read(ObjectReader& reader) {
-    return std::tuple<Ts...>{ObjectCodec<Ts>::read(reader)...};  // braces: left to right
-  }
 };
 
 template <typename First, typename Second>
 requires IsObject<std::remove_const_t<First>> && IsObject<Second>
-struct ObjectCodec<std::pair<First, Second>> {
-  using Key = std::remove_const_t<First>;
-  static std::string name() { return internal::list_names<Key, Second>("pair"); }
-  static void write(const std::pair<First, Second>& object, ObjectWriter& writer) {
-    ObjectCodec<Key>::write(object.first, writer);
-    ObjectCodec<Second>::write(object.second, writer);
-  }
-  static std::pair<First, Second> read(ObjectReader& reader) {
-    return std::pair<First, Second>{ObjectCodec<Key>::read(reader),
-                                    ObjectCodec<Second>::read(reader)};
+struct ObjectCodec<std::pair<First, Second>>
+    : internal::PartsCodec<std::pair<First, Second>, std::remove_const_t<First>, Second> {
+  static std::string name() {
+    return internal::list_names<std::remove_const_t<First>, Second>("pair");
   }
 };
 
