@@ -9,6 +9,7 @@
 
 #include "base/bytes.h"
 #include "base/error.h"
+#include "base/job/codec.h"
 
 namespace chainmail::internal {
 namespace {
@@ -159,48 +160,25 @@ std::string BodyReader::text() {
   return std::string(take_bytes(rest_, length, "a text"));
 }
 
-std::string encode_ended(const EndedRank& ended) {
-  return BodyWriter().u32(ended.rank).text(ended.host).text(ended.cause).take();
-}
+std::string encode_ended(const EndedRank& ended) { return encode_fields(ended); }
 
 std::vector<EndedRank> decode_ended(std::string_view value) {
-  BodyReader body(value);
+  FieldReader body(value);
   std::vector<EndedRank> all;
-  while (!body.at_end()) {
-    EndedRank ended;
-    ended.rank = body.u32();
-    ended.host = body.text();
-    ended.cause = body.text();
-    all.push_back(std::move(ended));
-  }
+  while (!body.at_end()) body(all.emplace_back());
   return all;
 }
 
 std::string encode_welcome(const Welcome& welcome) {
-  BodyWriter body;
-  body.u32(welcome.rank).text(welcome.job_id).text(welcome.secret);
-  body.u32(static_cast<std::uint32_t>(welcome.node_of_rank.size()));
-  for (const std::uint32_t node : welcome.node_of_rank) body.u32(node);
-  body.u32(static_cast<std::uint32_t>(welcome.hosts.size()));
-  for (const std::string& host : welcome.hosts) body.text(host);
-  body.u32(static_cast<std::uint32_t>(welcome.addresses.size()));
-  for (const std::string& address : welcome.addresses) body.text(address);
+  FieldWriter body;
+  Welcome::fields(body, welcome);
   return body.take();
 }
 
 Welcome decode_welcome(std::string_view bytes) {
-  BodyReader body(bytes);
+  FieldReader body(bytes);
   Welcome welcome;
-  welcome.rank = body.u32();
-  welcome.job_id = body.text();
-  welcome.secret = body.text();
-  // No allocation by a number that was read: each element must be there before it is stored.
-  const std::uint32_t ranks = body.u32();
-  for (std::uint32_t i = 0; i < ranks; ++i) welcome.node_of_rank.push_back(body.u32());
-  const std::uint32_t hosts = body.u32();
-  for (std::uint32_t i = 0; i < hosts; ++i) welcome.hosts.push_back(body.text());
-  const std::uint32_t addresses = body.u32();
-  for (std::uint32_t i = 0; i < addresses; ++i) welcome.addresses.push_back(body.text());
+  Welcome::fields(body, welcome);
   if (!body.at_end()) protocol_error("welcome with bytes after its end");
   if (welcome.rank >= welcome.node_of_rank.size()) {
     protocol_error("welcome for rank " + std::to_string(welcome.rank) + " in a job of " +

@@ -105,6 +105,7 @@ struct EndedRank {
   std::uint32_t rank = 0;
   std::string host;
   std::string cause;  ///< "exited with code 0"
+  static void fields(auto& archive, auto& m) { archive(m.rank, m.host, m.cause); }
 };
 /// Several of these, one after the other, are the key's value.
 [[nodiscard]] std::string encode_ended(const EndedRank& ended);
@@ -118,6 +119,9 @@ struct Welcome {
   std::vector<std::uint32_t> node_of_rank;
   std::vector<std::string> hosts;      ///< name of each node
   std::vector<std::string> addresses;  ///< of each node as the agent reports it, may be empty
+  static void fields(auto& archive, auto& m) {
+    archive(m.rank, m.job_id, m.secret, m.node_of_rank, m.hosts, m.addresses);
+  }
 };
 [[nodiscard]] std::string encode_welcome(const Welcome& welcome);
 [[nodiscard]] Welcome decode_welcome(std::string_view body);

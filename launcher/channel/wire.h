@@ -13,11 +13,14 @@
 #include <string_view>
 #include <vector>
 
+#include "base/job/codec.h"
 #include "base/job/job_protocol.h"
-#include "launcher/channel/codec.h"
 #include "launcher/job/options.h"
 
 namespace chainmail::launch {
+
+using internal::decode_fields;
+using internal::encode_fields;
 
 /// Types above every JobMessage, so that a frame on the wrong channel is noticed.
 enum class AgentMessage : std::uint16_t {

@@ -15,7 +15,7 @@
 #include <string_view>
 #include <vector>
 
-#include "launcher/channel/codec.h"
+#include "launcher/channel/wire.h"
 #include "launcher/job/options.h"
 
 namespace chainmail::launch {

@@ -9,7 +9,7 @@
 #include <set>
 
 #include "base/error.h"
-#include "launcher/channel/codec.h"
+#include "launcher/channel/wire.h"
 
 namespace chainmail::launch {
 namespace {

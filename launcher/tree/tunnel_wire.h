@@ -12,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-#include "launcher/channel/codec.h"
+#include "launcher/channel/wire.h"
 
 namespace chainmail::launch {
 

@@ -19,7 +19,7 @@
 #include "base/error.h"
 #include "base/job/job_protocol.h"
 
-namespace chainmail::launch {
+namespace chainmail::internal {
 
 class FieldWriter {
  public:
@@ -39,8 +39,8 @@ class FieldWriter {
       body_.u64(value);
     } else if constexpr (std::is_convertible_v<T, std::string_view>) {
       body_.long_text(value);
-    } else if constexpr (std::is_same_v<T, internal::Welcome>) {
-      body_.long_text(internal::encode_welcome(value));
+    } else if constexpr (std::is_same_v<T, Welcome>) {
+      body_.long_text(encode_welcome(value));
     } else if constexpr (requires { T::fields(*this, value); }) {
       T::fields(*this, value);
     } else if constexpr (requires { value.first; }) {
@@ -51,7 +51,7 @@ class FieldWriter {
     }
   }
 
-  internal::BodyWriter body_;
+  BodyWriter body_;
 };
 
 class FieldReader {
@@ -75,8 +75,8 @@ class FieldReader {
       value = body_.u64();
     } else if constexpr (std::is_same_v<T, std::string>) {
       value = body_.text();
-    } else if constexpr (std::is_same_v<T, internal::Welcome>) {
-      value = internal::decode_welcome(body_.text());
+    } else if constexpr (std::is_same_v<T, Welcome>) {
+      value = decode_welcome(body_.text());
     } else if constexpr (requires { T::fields(*this, value); }) {
       T::fields(*this, value);
     } else {
@@ -93,7 +93,7 @@ class FieldReader {
     }
   }
 
-  internal::BodyReader body_;
+  BodyReader body_;
 };
 
 template <typename Message>
@@ -115,4 +115,4 @@ template <typename Message>
   return message;
 }
 
-}  // namespace chainmail::launch
+}  // namespace chainmail::internal
