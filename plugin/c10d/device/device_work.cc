@@ -30,11 +30,8 @@ void keep_for(at::TensorList tensors, c10::Stream stream) noexcept {
 DeviceWork::DeviceWork(int rank, c10d::OpType type, std::uint64_t sequence,
                        std::shared_ptr<Payload> payload, std::vector<at::Tensor> memory,
                        QueuedOnDevice queued, std::weak_ptr<ops::Group> group)
-    : Work(rank, type),
-      sequence_(sequence),
-      payload_(std::move(payload)),
+    : GroupWork(rank, type, sequence, std::move(payload), std::move(group)),
       queued_(std::move(queued)),
-      group_(std::move(group)),
       memory_(std::move(memory)) {
   if (!queued_.end) {
     // In order with whatever the caller does next; but memory may be another stream's.
@@ -62,20 +59,6 @@ c10::intrusive_ptr<c10::ivalue::Future> DeviceWork::completed_future() const {
   return future;
 }
 
-bool DeviceWork::isCompleted() { return queued_.operation->is_done(); }
-
-std::exception_ptr DeviceWork::exception() const { return queued_.operation->error(); }
-
-bool DeviceWork::isSuccess() const { return queued_.operation->is_done() && !exception(); }
-
-std::vector<at::Tensor> DeviceWork::result() {
-  TORCH_CHECK(payload_->lists.size() <= 1,
-              "chainmail: result() does not support a list of lists, use getFuture()->value()");
-  return payload_->results;
-}
-
-void DeviceWork::synchronize() { wait(); }
-
 bool DeviceWork::wait(std::chrono::milliseconds timeout) {
   if (const auto limit = limit_of_wait(timeout)) {
     queued_.operation->wait(limit);
@@ -83,9 +66,7 @@ bool DeviceWork::wait(std::chrono::milliseconds timeout) {
     std::rethrow_exception(error);
   }
   if (queued_.end) follow();
-  if (c10d::allow_inflight_collective_as_graph_input()) {
-    c10d::unregister_work(c10::intrusive_ptr<Work>::unsafe_reclaim_from_nonowning(this));
-  }
+  note_waited();
   return true;
 }
 
@@ -98,10 +79,6 @@ void DeviceWork::follow() {
   // The stream of the call, whose memory this is, or may use, may run ahead of another one.
   if (current != queued_.caller) keep_for(memory_, queued_.stream);
   done.swap(memory_);
-}
-
-void DeviceWork::abort() {
-  if (!queued_.operation->is_done()) abort_group(group_, opType_, sequence_, rank_);
 }
 
 c10::intrusive_ptr<c10::ivalue::Future> DeviceWork::getFuture() {

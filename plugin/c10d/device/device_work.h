@@ -36,7 +36,7 @@ struct QueuedOnDevice {
   std::optional<c10::Event> end;  ///< unset: on the caller's own stream, in order with the rest
 };
 
-class DeviceWork final : public c10d::Work {
+class DeviceWork final : public GroupWork {
  public:
   /// `memory`: all that the operation reads and writes.
   DeviceWork(int rank, c10d::OpType type, std::uint64_t sequence, std::shared_ptr<Payload> payload,
@@ -44,27 +44,20 @@ class DeviceWork final : public c10d::Work {
              std::weak_ptr<ops::Group> group);
   ~DeviceWork() override;
 
-  bool isCompleted() override;
-  bool isSuccess() const override;
-  std::exception_ptr exception() const override;
-  std::vector<at::Tensor> result() override;
-  void synchronize() override;
+  bool isCompleted() override { return is_done(); }
+  std::exception_ptr exception() const override { return queued_.operation->error(); }
   /// Throws the operation's error as far as it is known by now. With a timeout: blocks until the
   /// device is done, TimeoutError when it passes first.
   bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
-  void abort() override;
   /// Completed at once; waiting for it makes streams wait, and callbacks run on streams that do.
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
-  std::uint64_t getSequencenumber() const override { return sequence_; }
 
  private:
+  bool is_done() const override { return queued_.operation->is_done(); }
   [[nodiscard]] c10::intrusive_ptr<c10::ivalue::Future> completed_future() const;
   void follow();
 
-  const std::uint64_t sequence_;
-  const std::shared_ptr<Payload> payload_;
   const QueuedOnDevice queued_;
-  const std::weak_ptr<ops::Group> group_;
   std::mutex mutex_;
   c10::intrusive_ptr<c10::ivalue::Future> future_;
   std::vector<at::Tensor> memory_;  // until the caller's stream waits for the operation

@@ -75,15 +75,41 @@ void Payload::finish(const ops::Operation& operation) noexcept {
   });
 }
 
+GroupWork::GroupWork(int rank, c10d::OpType type, std::uint64_t sequence,
+                     std::shared_ptr<Payload> payload, std::weak_ptr<ops::Group> group)
+    : Work(rank, type),
+      payload_(std::move(payload)),
+      sequence_(sequence),
+      group_(std::move(group)) {}
+
+std::vector<at::Tensor> GroupWork::result() {
+  TORCH_CHECK(payload_->lists.size() <= 1,
+              "chainmail: result() does not support a list of lists, use getFuture()->value()");
+  return payload_->results;
+}
+
+void GroupWork::abort() {
+  const auto group = is_done() ? nullptr : group_.lock();
+  if (!group) return;
+  group->abort(std::make_exception_ptr(
+      PeerError(c10d::opTypeToString(opType_) + " #" + std::to_string(sequence_) + " of group " +
+                    group->options().name + " was aborted by rank " + std::to_string(rank_) +
+                    " on " + group->options().host,
+                rank_)));
+}
+
+void GroupWork::note_waited() {
+  if (c10d::allow_inflight_collective_as_graph_input()) {
+    c10d::unregister_work(c10::intrusive_ptr<Work>::unsafe_reclaim_from_nonowning(this));
+  }
+}
+
 ChainmailWork::ChainmailWork(int rank, c10d::OpType type, std::uint64_t sequence,
                              std::shared_ptr<Payload> payload,
                              std::shared_ptr<ops::Operation> operation,
                              std::weak_ptr<ops::Group> group)
-    : Work(rank, type),
-      sequence_(sequence),
-      payload_(std::move(payload)),
-      operation_(std::move(operation)),
-      group_(std::move(group)) {
+    : GroupWork(rank, type, sequence, std::move(payload), std::move(group)),
+      operation_(std::move(operation)) {
   if (!payload_->copy_out) return;
   payload_->note_mode();
   // Results must arrive even when nobody waits.
@@ -103,14 +129,10 @@ std::exception_ptr ChainmailWork::exception() const {
   return payload_->copy_error;
 }
 
-bool ChainmailWork::isSuccess() const { return operation_->is_done() && !exception(); }
-
 std::vector<at::Tensor> ChainmailWork::result() {
   TORCH_CHECK(isCompleted(),
               "chainmail: Work needs to be completed before calling result(); call wait() first");
-  TORCH_CHECK(payload_->lists.size() <= 1,
-              "chainmail: result() does not support a list of lists, use getFuture()->value()");
-  return payload_->results;
+  return GroupWork::result();
 }
 
 int ChainmailWork::sourceRank() const {
@@ -118,8 +140,6 @@ int ChainmailWork::sourceRank() const {
               "chainmail: only receives have a source rank");
   return operation_->source_rank();
 }
-
-void ChainmailWork::synchronize() { wait(); }
 
 std::optional<std::chrono::milliseconds> limit_of_wait(std::chrono::milliseconds timeout) {
   if (timeout == kNoTimeout) return std::nullopt;
@@ -129,26 +149,9 @@ std::optional<std::chrono::milliseconds> limit_of_wait(std::chrono::milliseconds
 bool ChainmailWork::wait(std::chrono::milliseconds timeout) {
   operation_->wait(limit_of_wait(timeout));
   payload_->finish(*operation_);
-  if (c10d::allow_inflight_collective_as_graph_input()) {
-    c10d::unregister_work(c10::intrusive_ptr<Work>::unsafe_reclaim_from_nonowning(this));
-  }
+  note_waited();
   if (payload_->copy_error) std::rethrow_exception(payload_->copy_error);
   return true;
-}
-
-void abort_group(const std::weak_ptr<ops::Group>& group, c10d::OpType type, std::uint64_t sequence,
-                 int rank) {
-  const auto alive = group.lock();
-  if (!alive) return;
-  alive->abort(std::make_exception_ptr(
-      PeerError(c10d::opTypeToString(type) + " #" + std::to_string(sequence) + " of group " +
-                    alive->options().name + " was aborted by rank " + std::to_string(rank) +
-                    " on " + alive->options().host,
-                rank)));
-}
-
-void ChainmailWork::abort() {
-  if (!operation_->is_done()) abort_group(group_, opType_, sequence_, rank_);
 }
 
 /// Calls `complete` with the error, or null, when the results are in their places.
@@ -188,7 +191,5 @@ FuturePtr ChainmailWork::getFutureResult() {
   });
   return future;
 }
-
-std::uint64_t ChainmailWork::getSequencenumber() const { return sequence_; }
 
 }  // namespace chainmail::internal

@@ -67,41 +67,55 @@ class Payload : public PayloadContents {
 [[nodiscard]] std::optional<std::chrono::milliseconds> limit_of_wait(
     std::chrono::milliseconds timeout);
 
-/// Aborts the group of an operation.
-void abort_group(const std::weak_ptr<ops::Group>& group, c10d::OpType type, std::uint64_t sequence,
-                 int rank);
+/// What the Works of a group's operations have in common, on CPUs and on devices.
+class GroupWork : public c10d::Work {
+ public:
+  bool isSuccess() const final { return is_done() && !exception(); }
+  std::vector<at::Tensor> result() override;
+  void synchronize() final { wait(); }
+  /// Ends the operation and with it its group, since the other ranks cannot know how far it got.
+  void abort() final;
+  std::uint64_t getSequencenumber() const final { return sequence_; }
 
-class ChainmailWork final : public c10d::Work {
+ protected:
+  GroupWork(int rank, c10d::OpType type, std::uint64_t sequence, std::shared_ptr<Payload> payload,
+            std::weak_ptr<ops::Group> group);
+  /// Of the operation itself.
+  virtual bool is_done() const = 0;
+  /// To be called at the end of wait(): torch's graphs look for what nobody has waited for.
+  void note_waited();
+
+  const std::shared_ptr<Payload> payload_;
+
+ private:
+  const std::uint64_t sequence_;
+  const std::weak_ptr<ops::Group> group_;
+};
+
+class ChainmailWork final : public GroupWork {
  public:
   ChainmailWork(int rank, c10d::OpType type, std::uint64_t sequence,
                 std::shared_ptr<Payload> payload, std::shared_ptr<ops::Operation> operation,
                 std::weak_ptr<ops::Group> group);
 
   bool isCompleted() override;
-  bool isSuccess() const override;
   std::exception_ptr exception() const override;
   std::vector<at::Tensor> result() override;
   int sourceRank() const override;
-  void synchronize() override;
   /// Throws the operation's own error (MismatchError, PeerError ...); TimeoutError when `timeout`
   /// passes first, and the operation goes on. No timeout: that of the operation.
   bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
-  /// Ends the operation and with it its group, since the other ranks cannot know how far it got.
-  void abort() override;
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
   c10::intrusive_ptr<c10::ivalue::Future> getFutureResult() override;
-  std::uint64_t getSequencenumber() const override;
 
   const std::shared_ptr<Payload>& payload() const noexcept { return payload_; }
   const std::shared_ptr<ops::Operation>& operation() const noexcept { return operation_; }
 
  private:
+  bool is_done() const override { return operation_->is_done(); }
   void on_end(std::function<void(const std::exception_ptr&)> complete) const;
 
-  const std::uint64_t sequence_;
-  const std::shared_ptr<Payload> payload_;
   const std::shared_ptr<ops::Operation> operation_;
-  const std::weak_ptr<ops::Group> group_;
   c10::intrusive_ptr<c10::ivalue::Future> future_;  // made when first asked for
 };
 
