@@ -41,26 +41,16 @@ class RankLiveness {
 };
 
 /// A rendezvous that also knows which ranks have ended.
-class LivenessRendezvous final : public Rendezvous, public RankLiveness {
+class LivenessRendezvous final : public PrefixRendezvous, public RankLiveness {
  public:
   using EndOf = std::function<std::optional<RankEnd>(int rank)>;
 
   LivenessRendezvous(std::shared_ptr<Rendezvous> inner, EndOf end_of)
-      : inner_(std::move(inner)), end_of_(std::move(end_of)) {}
-  void set(const std::string& key, const std::string& value) override { inner_->set(key, value); }
-  std::string get(const std::string& key, internal::Deadline deadline) override {
-    return inner_->get(key, deadline);
-  }
-  using Rendezvous::try_get;
-  std::optional<std::string> try_get(const std::string& key, internal::Deadline deadline) override {
-    return inner_->try_get(key, deadline);
-  }
-  bool is_silent() const override { return inner_->is_silent(); }
-  void leave() noexcept override { inner_->leave(); }
+      : PrefixRendezvous("", std::move(inner)), end_of_(std::move(end_of)) {}
+  void leave() noexcept override { inner().leave(); }
   std::optional<RankEnd> end_of(int rank) override { return end_of_(rank); }
 
  private:
-  const std::shared_ptr<Rendezvous> inner_;
   const EndOf end_of_;
 };
 

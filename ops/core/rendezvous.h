@@ -17,6 +17,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "base/deadline.h"
 
@@ -46,6 +47,31 @@ class Rendezvous {
 
  private:
   std::atomic<std::uint64_t> unanswered_{0};
+};
+
+/// Another rendezvous's keys under `prefix`.
+class PrefixRendezvous : public Rendezvous {
+ public:
+  PrefixRendezvous(std::string prefix, std::shared_ptr<Rendezvous> inner)
+      : prefix_(std::move(prefix)), inner_(std::move(inner)) {}
+  void set(const std::string& key, const std::string& value) override {
+    inner_->set(prefix_ + key, value);
+  }
+  std::string get(const std::string& key, internal::Deadline deadline) override {
+    return inner_->get(prefix_ + key, deadline);
+  }
+  using Rendezvous::try_get;
+  std::optional<std::string> try_get(const std::string& key, internal::Deadline deadline) override {
+    return inner_->try_get(prefix_ + key, deadline);
+  }
+  bool is_silent() const override { return inner_->is_silent(); }
+
+ protected:
+  Rendezvous& inner() const noexcept { return *inner_; }
+
+ private:
+  const std::string prefix_;
+  const std::shared_ptr<Rendezvous> inner_;
 };
 
 /// Ranks that are threads of one process share one of these.

@@ -27,7 +27,6 @@
 #include "plugin/job/environment/settings.h"
 #include "plugin/job/job_connection.h"
 #include "plugin/job/launcher/launcher_topology.h"
-#include "plugin/job/rendezvous/job_rendezvous.h"
 #include "plugin/job/rendezvous/liveness_probe.h"
 
 namespace chainmail {

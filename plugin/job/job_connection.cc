@@ -26,14 +26,14 @@ std::unique_ptr<JobConnection> connect() {
   const auto timeout = read_settings(environment).timeout.value_or(kMeetingTimeout);
   if (info.store == StoreLocation::kLauncher) {
     connection->launcher = std::make_shared<LauncherClient>(info.job_fd, info.generation, timeout);
-    connection->rendezvous = std::make_shared<PrefixRendezvous>(
+    connection->rendezvous = std::make_shared<ops::PrefixRendezvous>(
         "chainmail/", std::make_shared<LauncherRendezvous>(connection->launcher));
     connection->news = connection->launcher;
   } else {
     connection->store = connect_job_store(info, timeout);
     const std::string attempt = info.id + "/" + std::to_string(info.generation);
     connection->rendezvous =
-        std::make_shared<PrefixRendezvous>("chainmail/" + attempt + "/", connection->store);
+        std::make_shared<ops::PrefixRendezvous>("chainmail/" + attempt + "/", connection->store);
     if (info.size > 1)
       connection->news = std::make_shared<ops::RendezvousNews>(connection->rendezvous);
   }

@@ -19,7 +19,6 @@
 #include "plugin/job/environment/settings.h"
 #include "plugin/job/job_connection.h"
 #include "plugin/job/launcher/launcher_topology.h"
-#include "plugin/job/rendezvous/job_rendezvous.h"
 #include "plugin/job/rendezvous/liveness_probe.h"
 
 namespace chainmail {
@@ -71,7 +70,7 @@ class JobWorld final : public World {
     if (options.cross == ops::CrossTransport::kMpi && ranks.size() > 1) {
       internal::check_mpi_starter(internal::process_environment());
     }
-    std::shared_ptr<ops::Rendezvous> rendezvous = std::make_shared<internal::PrefixRendezvous>(
+    std::shared_ptr<ops::Rendezvous> rendezvous = std::make_shared<ops::PrefixRendezvous>(
         "group/" + options.name + "/", connection_.rendezvous);
     // See start_liveness_probe() for MPI.
     const bool has_probe = probe_ && (options.cross != ops::CrossTransport::kMpi ||
@@ -90,7 +89,7 @@ class JobWorld final : public World {
   }
 
   std::shared_ptr<ops::Rendezvous> create_rendezvous(const std::string& name) override {
-    return std::make_shared<internal::PrefixRendezvous>(name + "/", connection_.rendezvous);
+    return std::make_shared<ops::PrefixRendezvous>(name + "/", connection_.rendezvous);
   }
 
   void report_step(std::uint64_t step) noexcept override {

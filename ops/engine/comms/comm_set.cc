@@ -26,20 +26,13 @@ std::vector<int> ranks_of_equal_local_rank(const Topology& topology, int local_r
 
 /// The group's rendezvous for making Comms: get() asks again and again instead of waiting inside,
 /// so that it ends when the group fails.
-class InterruptibleRendezvous final : public Rendezvous, public RankLiveness {
+class InterruptibleRendezvous final : public PrefixRendezvous, public RankLiveness {
  public:
-  InterruptibleRendezvous(std::shared_ptr<Rendezvous> inner, std::shared_ptr<FailureState> failure)
-      : inner_(std::move(inner)),
-        liveness_(dynamic_cast<RankLiveness*>(inner_.get())),
+  InterruptibleRendezvous(std::shared_ptr<Rendezvous> rendezvous,
+                          std::shared_ptr<FailureState> failure)
+      : PrefixRendezvous("", std::move(rendezvous)),
+        liveness_(dynamic_cast<RankLiveness*>(&inner())),
         failure_(std::move(failure)) {}
-
-  void set(const std::string& key, const std::string& value) override { inner_->set(key, value); }
-
-  using Rendezvous::try_get;
-  std::optional<std::string> try_get(const std::string& key, internal::Deadline deadline) override {
-    return inner_->try_get(key, deadline);
-  }
-  bool is_silent() const override { return inner_->is_silent(); }
 
   std::string get(const std::string& key, internal::Deadline deadline) override {
     std::optional<std::string> value;
@@ -60,8 +53,7 @@ class InterruptibleRendezvous final : public Rendezvous, public RankLiveness {
   }
 
  private:
-  const std::shared_ptr<Rendezvous> inner_;
-  RankLiveness* const liveness_;  // inner_, where it knows of ends
+  RankLiveness* const liveness_;  // inner(), where it knows of ends
   const std::shared_ptr<FailureState> failure_;
 };
 

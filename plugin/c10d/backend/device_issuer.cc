@@ -16,7 +16,6 @@
 #include "plugin/c10d/device/device_work.h"
 #include "plugin/c10d/work/profiling.h"
 #include "plugin/cuda/cuda_support.h"
-#include "plugin/job/rendezvous/job_rendezvous.h"
 
 namespace chainmail::internal {
 namespace {
@@ -66,8 +65,8 @@ std::shared_ptr<ops::DeviceGroup> DeviceIssuer::make_device_group(c10::Device de
   options.device = device.index();
   options.global_ranks.assign(group_.global_ranks.begin(), group_.global_ranks.end());
   options.crosses_on_host = group_.options.algorithm == kNonCudaAware;
-  auto rendezvous = std::make_shared<PrefixRendezvous>("device/" + std::to_string(number) + "/",
-                                                       group_.rendezvous);
+  auto rendezvous = std::make_shared<ops::PrefixRendezvous>(
+      "device/" + std::to_string(number) + "/", group_.rendezvous);
   return ops::create_device_group(ops::open_device_library(), group_.group, std::move(rendezvous),
                                   options);
 }

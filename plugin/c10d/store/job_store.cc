@@ -18,7 +18,6 @@
 #include "plugin/c10d/store/launcher_store.h"
 #include "plugin/c10d/store/store_rendezvous.h"
 #include "plugin/job/job_connection.h"
-#include "plugin/job/rendezvous/job_rendezvous.h"
 #include "plugin/job/rendezvous/port_announcer.h"
 
 namespace chainmail {

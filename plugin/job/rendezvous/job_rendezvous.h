@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-// Rendezvous in the forms that jobs need: over the launcher's socket, and with a key prefix.
+// The rendezvous of jobs that our launcher started: over its socket.
 //
 // Thread-safe.
 
@@ -35,28 +35,6 @@ class LauncherRendezvous final : public ops::Rendezvous {
 
  private:
   std::shared_ptr<LauncherClient> client_;
-};
-
-/// Another rendezvous's keys under `prefix`.
-class PrefixRendezvous final : public ops::Rendezvous {
- public:
-  PrefixRendezvous(std::string prefix, std::shared_ptr<ops::Rendezvous> rendezvous)
-      : prefix_(std::move(prefix)), rendezvous_(std::move(rendezvous)) {}
-  void set(const std::string& key, const std::string& value) override {
-    rendezvous_->set(prefix_ + key, value);
-  }
-  std::string get(const std::string& key, Deadline deadline) override {
-    return rendezvous_->get(prefix_ + key, deadline);
-  }
-  using Rendezvous::try_get;
-  std::optional<std::string> try_get(const std::string& key, Deadline deadline) override {
-    return rendezvous_->try_get(prefix_ + key, deadline);
-  }
-  bool is_silent() const override { return rendezvous_->is_silent(); }
-
- private:
-  std::string prefix_;
-  std::shared_ptr<ops::Rendezvous> rendezvous_;
 };
 
 }  // namespace chainmail::internal

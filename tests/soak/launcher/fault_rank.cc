@@ -126,7 +126,7 @@ Joined join() {
     options.interface = internal::launcher_interface(welcome, environment);
   }
   internal::apply(internal::read_settings(environment), options);
-  auto board = std::make_shared<internal::PrefixRendezvous>(
+  auto board = std::make_shared<ops::PrefixRendezvous>(
       "group/world/", std::make_shared<internal::LauncherRendezvous>(joined.launcher));
   joined.group = ops::create_group(info.rank, topology, board, options, {}, joined.launcher);
   return joined;

@@ -17,25 +17,6 @@ namespace {
 constexpr std::chrono::microseconds kPause{20};
 constexpr std::chrono::microseconds kLongestPause{320};  // while the leaders take long
 
-/// The leaders' own keys.
-class LeadersRendezvous final : public Rendezvous {
- public:
-  explicit LeadersRendezvous(std::shared_ptr<Rendezvous> inner) : inner_(std::move(inner)) {}
-  void set(const std::string& key, const std::string& value) override {
-    inner_->set("leaders/" + key, value);
-  }
-  std::string get(const std::string& key, internal::Deadline deadline) override {
-    return inner_->get("leaders/" + key, deadline);
-  }
-  std::optional<std::string> try_get(const std::string& key, internal::Deadline deadline) override {
-    return inner_->try_get("leaders/" + key, deadline);
-  }
-  bool is_silent() const override { return inner_->is_silent(); }
-
- private:
-  const std::shared_ptr<Rendezvous> inner_;
-};
-
 }  // namespace
 
 std::shared_ptr<Group> create_leaders_group(const Group& group,
@@ -49,7 +30,7 @@ std::shared_ptr<Group> create_leaders_group(const Group& group,
   options.name += "/leaders";
   options.algorithm = Algorithm::kFlat;
   return create_group(topology.node_of(group.rank()), topology.subset(leaders),
-                      std::make_shared<LeadersRendezvous>(std::move(rendezvous)),
+                      std::make_shared<PrefixRendezvous>("leaders/", std::move(rendezvous)),
                       std::move(options), leaders);
 }
 
