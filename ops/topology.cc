@@ -5,10 +5,17 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 
 #include "base/error.h"
 
 namespace chainmail::ops {
+
+std::vector<int> all_ranks(int size) {
+  std::vector<int> ranks(static_cast<std::size_t>(size));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
 
 Topology Topology::from_node_ids(std::span<const std::string> node_ids) {
   if (node_ids.empty()) {
@@ -43,6 +50,14 @@ Topology Topology::from_node_sizes(std::span<const int> sizes) {
     ids.insert(ids.end(), static_cast<std::size_t>(sizes[node]), std::to_string(node));
   }
   return from_node_ids(ids);
+}
+
+std::vector<int> Topology::ranks_across(int local_rank) const {
+  std::vector<int> across;
+  for (const auto& ranks : ranks_of_node_) {
+    across.push_back(ranks.at(static_cast<std::size_t>(local_rank)));
+  }
+  return across;
 }
 
 Topology Topology::subset(std::span<const int> ranks) const {

@@ -14,6 +14,9 @@
 
 namespace chainmail::ops {
 
+/// 0 to size - 1.
+[[nodiscard]] std::vector<int> all_ranks(int size);
+
 class Topology {
  public:
   /// `node_ids[r]` is any label of rank r's node (host name, node index); equal labels share a
@@ -32,6 +35,8 @@ class Topology {
   const std::vector<int>& ranks_of_node(int node) const {
     return ranks_of_node_.at(static_cast<std::size_t>(node));
   }
+  /// The rank of that local rank on every node, by node; each must have one.
+  [[nodiscard]] std::vector<int> ranks_across(int local_rank) const;
   /// Local ranks on the smallest node: two_dimensional splits into this many slices.
   int min_local_size() const noexcept { return min_local_size_; }
   /// The topology of a subset of ranks, renumbered in the order given.

@@ -3,7 +3,6 @@
 
 #include "ops/engine/create_group.h"
 
-#include <numeric>
 #include <utility>
 
 #include "base/deadline.h"
@@ -60,14 +59,6 @@ void check_arguments(int rank, const Topology& topology, const Rendezvous* rende
   }
 }
 
-std::vector<int> identity_if_empty(std::vector<int> global_ranks, int size) {
-  if (global_ranks.empty()) {
-    global_ranks.resize(static_cast<std::size_t>(size));
-    std::iota(global_ranks.begin(), global_ranks.end(), 0);
-  }
-  return global_ranks;
-}
-
 }  // namespace
 
 std::shared_ptr<Group> create_group_with(const CommFactory& factory, int rank, Topology topology,
@@ -75,7 +66,7 @@ std::shared_ptr<Group> create_group_with(const CommFactory& factory, int rank, T
                                          GroupOptions options, std::vector<int> global_ranks,
                                          std::shared_ptr<FailureNews> news) {
   check_arguments(rank, topology, rendezvous.get(), options, global_ranks);
-  global_ranks = identity_if_empty(std::move(global_ranks), topology.size());
+  if (global_ranks.empty()) global_ranks = all_ranks(topology.size());
   auto core = std::make_shared<GroupCore>(rank, std::move(topology), rendezvous, std::move(options),
                                           std::move(global_ranks), std::move(news), factory);
   core->start(factory, rendezvous);
@@ -89,7 +80,7 @@ std::shared_ptr<Group> create_group(int rank, Topology topology,
   check_arguments(rank, topology, rendezvous.get(), options, global_ranks);
   std::shared_ptr<MpiWorld> mpi;
   if (options.cross == CrossTransport::kMpi && topology.size() > 1) {
-    global_ranks = identity_if_empty(std::move(global_ranks), topology.size());
+    if (global_ranks.empty()) global_ranks = all_ranks(topology.size());
     mpi = join_mpi({rank, global_ranks, options.host}, *rendezvous,
                    internal::Deadline::after(options.timeout));
   }

@@ -3,27 +3,21 @@
 
 #include "plugin/c10d/global_ranks.h"
 
-#include <numeric>
 #include <set>
 
+#include "ops/topology.h"
 #include "plugin/job/environment/job_info.h"
 #include "plugin/job/environment/node_id.h"
 
 namespace chainmail::internal {
 namespace {
 
-std::vector<int> as_in_group(int size) {
-  std::vector<int> ranks(static_cast<std::size_t>(size));
-  std::iota(ranks.begin(), ranks.end(), 0);
-  return ranks;
-}
-
 // The members' ranks in the job before they have sent them; empty when only they know.
 std::vector<int> expected_ranks(const BackendOptions& options, const std::optional<JobRank>& place,
                                 int rank, int size) {
   if (!options.global_ranks.empty()) return options.global_ranks;
   const bool is_whole_job = !place || (place->size == size && place->rank == rank);
-  return is_whole_job ? as_in_group(size) : std::vector<int>{};
+  return is_whole_job ? ops::all_ranks(size) : std::vector<int>{};
 }
 
 }  // namespace
@@ -60,7 +54,7 @@ std::vector<int> choose_global_ranks(std::vector<int> told, bool is_launchers,
   const bool are_good = different.size() == told.size() && *different.begin() >= 0;
   if (is_launchers && are_good) return told;
   if (!options.global_ranks.empty()) return options.global_ranks;
-  return are_good ? told : as_in_group(static_cast<int>(told.size()));
+  return are_good ? told : ops::all_ranks(static_cast<int>(told.size()));
 }
 
 void throw_not_joined(const TimeoutError& absence, const BackendOptions& options,

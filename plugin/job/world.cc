@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <mutex>
-#include <numeric>
 #include <optional>
 #include <set>
 #include <utility>
@@ -59,9 +58,7 @@ class JobWorld final : public World {
   const std::string& host() const noexcept override { return host_; }
 
   std::shared_ptr<ops::Group> create_group(ops::GroupOptions options) override {
-    std::vector<int> ranks(static_cast<std::size_t>(size()));
-    std::iota(ranks.begin(), ranks.end(), 0);
-    return create_subgroup(ranks, std::move(options));
+    return create_subgroup(ops::all_ranks(size()), std::move(options));
   }
 
   std::shared_ptr<ops::Group> create_subgroup(const std::vector<int>& ranks,

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <numeric>
 #include <utility>
 
 #include "base/error.h"
@@ -15,14 +14,6 @@
 
 namespace chainmail::ops {
 namespace {
-
-std::vector<int> ranks_of_equal_local_rank(const Topology& topology, int local_rank) {
-  std::vector<int> ranks;
-  for (int node = 0; node < topology.node_count(); ++node) {
-    ranks.push_back(topology.ranks_of_node(node)[static_cast<std::size_t>(local_rank)]);
-  }
-  return ranks;
-}
 
 /// The group's rendezvous for making Comms: get() asks again and again instead of waiting inside,
 /// so that it ends when the group fails.
@@ -78,12 +69,11 @@ CommSet::CommSet(int rank, const Topology& topology, const GroupOptions& options
   if (topology.node_count() > 1 && local_rank < topology.min_local_size()) {
     cross_.request.name = "cross/" + std::to_string(local_rank);
     cross_.request.rank = node;
-    cross_.request.ranks = ranks_of_equal_local_rank(topology, local_rank);
+    cross_.request.ranks = topology.ranks_across(local_rank);
   }
   flat_.request.name = "flat";
   flat_.request.rank = rank;
-  flat_.request.ranks.resize(static_cast<std::size_t>(topology.size()));
-  std::iota(flat_.request.ranks.begin(), flat_.request.ranks.end(), 0);
+  flat_.request.ranks = all_ranks(topology.size());
   if (topology.node_count() == 1) {
     flat_place_ = &local_;
   } else if (topology.node_count() == topology.size()) {

@@ -4,7 +4,6 @@
 #include "ops/engine/device/device_comms.h"
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
 namespace chainmail::ops {
@@ -16,11 +15,7 @@ constexpr int kFirstVersionThatSplits = 21800;
 std::vector<int> peers_across(const Topology& topology, int rank) {
   const int local_rank = topology.local_rank_of(rank);
   if (local_rank >= topology.min_local_size()) return {rank};
-  std::vector<int> peers;
-  for (int node = 0; node < topology.node_count(); ++node) {
-    peers.push_back(topology.ranks_of_node(node)[static_cast<std::size_t>(local_rank)]);
-  }
-  return peers;
+  return topology.ranks_across(local_rank);
 }
 
 }  // namespace
@@ -37,10 +32,8 @@ DeviceComms::DeviceComms(NcclApi& api, std::shared_ptr<Rendezvous> rendezvous,
 
 StreamComms DeviceComms::need(bool is_hierarchical, const NcclWait& wait) {
   if (flat_ == nullptr && topology_.size() > 1) {
-    std::vector<int> everybody(static_cast<std::size_t>(topology_.size()));
-    std::iota(everybody.begin(), everybody.end(), 0);
-    flat_ =
-        keep(NcclComm::join(api_, member("flat", everybody), *rendezvous_, config("flat"), wait));
+    const NcclMember everybody = member("flat", all_ranks(topology_.size()));
+    flat_ = keep(NcclComm::join(api_, everybody, *rendezvous_, config("flat"), wait));
   }
   if (is_hierarchical && !has_hierarchy_) {
     make_hierarchy(wait);

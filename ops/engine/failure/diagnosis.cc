@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <chrono>
 #include <iterator>
-#include <numeric>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -69,14 +68,12 @@ Diagnosis::Diagnosis(int rank, const Topology& topology, std::vector<int> global
                      const GroupOptions& options, std::shared_ptr<Rendezvous> rendezvous,
                      std::function<Activity()> activity, std::shared_ptr<FailureState> failure)
     : rank_(rank),
-      all_ranks_(static_cast<std::size_t>(topology.size())),
+      all_ranks_(all_ranks(topology.size())),
       options_(options),
       rendezvous_(rendezvous),
       activity_(std::move(activity)),
       failure_(std::move(failure)),
-      status_(rank, topology, std::move(global_ranks), options, std::move(rendezvous)) {
-  std::iota(all_ranks_.begin(), all_ranks_.end(), 0);
-}
+      status_(rank, topology, std::move(global_ranks), options, std::move(rendezvous)) {}
 
 void Diagnosis::publish() {
   const std::lock_guard lock(publish_mutex_);

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <numeric>
 #include <utility>
 
 #include <chainmail/communicator.h>
@@ -143,8 +142,7 @@ std::shared_ptr<Communicator> make_communicator(std::shared_ptr<World> world, st
   impl->name = name;
   impl->options = options;
   impl->world = world;
-  impl->world_ranks.resize(static_cast<std::size_t>(world->size()));
-  std::iota(impl->world_ranks.begin(), impl->world_ranks.end(), 0);
+  impl->world_ranks = ops::all_ranks(world->size());
   if (world->rank() == 0) {
     LogMessage(LogLevel::kInfo) << "communicator " << name << ": " << world->topology().describe()
                                 << ", " << ops::to_string(group_options.wire)

@@ -22,10 +22,7 @@ constexpr std::chrono::microseconds kLongestPause{320};  // while the leaders ta
 std::shared_ptr<Group> create_leaders_group(const Group& group,
                                             std::shared_ptr<Rendezvous> rendezvous) {
   const Topology& topology = group.topology();
-  std::vector<int> leaders;
-  for (int node = 0; node < topology.node_count(); ++node) {
-    leaders.push_back(topology.ranks_of_node(node).front());
-  }
+  const std::vector<int> leaders = topology.ranks_across(0);
   GroupOptions options = group.options();
   options.name += "/leaders";
   options.algorithm = Algorithm::kFlat;
