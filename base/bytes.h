@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-// Bytes from the kernel's generator, bytes as text, as numbers, and what they hash to.
+// Bytes from the kernel's generator, bytes as text, as numbers, and what they hash to; numbers that
+// a text says.
 //
 // Any thread; a StreamHash belongs to one.
 
 #pragma once
 
+#include <charconv>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -52,6 +55,15 @@ void append_number(std::string& out, T value) {
   std::byte* end = bytes;
   put_number(end, value);
   out.append(reinterpret_cast<const char*>(bytes), sizeof bytes);
+}
+
+/// What a text says that is a whole number and nothing else.
+template <typename Number = int>
+[[nodiscard]] std::optional<Number> whole_number(std::string_view text, int base = 10) {
+  Number value = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value, base);
+  return stop == end && error == std::errc() ? std::optional(value) : std::nullopt;
 }
 
 /// XXH3. Finds accidents, not forgeries: it has no key.

@@ -12,10 +12,10 @@
 #include <sys/ioctl.h>
 
 #include <array>
-#include <charconv>
 #include <cstring>
 #include <memory>
 
+#include "base/bytes.h"
 #include "base/error.h"
 
 namespace chainmail::internal {
@@ -135,10 +135,8 @@ std::uint16_t SocketAddress::port() const noexcept {
 std::optional<SocketAddress> parse_address(std::string_view text) {
   const std::size_t colon = text.rfind(':');
   if (colon == std::string_view::npos) return std::nullopt;
-  std::uint16_t port = 0;
-  const std::string_view digits = text.substr(colon + 1);
-  const auto [end, error] = std::from_chars(digits.begin(), digits.end(), port);
-  if (error != std::errc{} || end != digits.end() || digits.empty()) return std::nullopt;
+  const auto port = whole_number<std::uint16_t>(text.substr(colon + 1));
+  if (!port) return std::nullopt;
   std::string host(text.substr(0, colon));
   SocketAddress address;
   if (host.size() > 2 && host.front() == '[' && host.back() == ']') {
@@ -151,14 +149,14 @@ std::optional<SocketAddress> parse_address(std::string_view text) {
     }
     if (inet_pton(AF_INET6, host.c_str(), &v6.sin6_addr) != 1) return std::nullopt;
     v6.sin6_family = AF_INET6;
-    v6.sin6_port = htons(port);
+    v6.sin6_port = htons(*port);
     address.length = sizeof v6;
     return address;
   }
   auto& v4 = reinterpret_cast<sockaddr_in&>(address.storage);
   if (inet_pton(AF_INET, host.c_str(), &v4.sin_addr) != 1) return std::nullopt;
   v4.sin_family = AF_INET;
-  v4.sin_port = htons(port);
+  v4.sin_port = htons(*port);
   address.length = sizeof v4;
   return address;
 }

@@ -6,16 +6,18 @@
 #pragma once
 
 #include <algorithm>
-#include <charconv>
 #include <chrono>
-#include <optional>
 #include <sstream>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "base/bytes.h"
+
 namespace chainmail::launch {
+
+using internal::whole_number;
 
 /// The pieces between separators, empty ones too.
 [[nodiscard]] inline std::vector<std::string> split(std::string_view text, char separator) {
@@ -45,15 +47,6 @@ template <typename Items>
   const std::size_t more = names.size() - shown;
   names.resize(shown);
   return joined(names, ", ") + (more > 0 ? " and " + std::to_string(more) + " more" : "");
-}
-
-/// What a text says that is a whole number and nothing else.
-template <typename Number = int>
-[[nodiscard]] std::optional<Number> whole_number(std::string_view text) {
-  Number value = 0;
-  const char* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, value);
-  return stop == end && error == std::errc() ? std::optional(value) : std::nullopt;
 }
 
 /// "1.5 s".

@@ -4,9 +4,8 @@
 #include "ops/core/tuning.h"
 
 #include <algorithm>
-#include <charconv>
-#include <system_error>
 
+#include "base/bytes.h"
 #include "base/error.h"
 
 namespace chainmail::ops {
@@ -24,12 +23,9 @@ std::string_view take_word(std::string_view& line) {
 }
 
 std::size_t parse_bytes(std::string_view word) {
-  std::size_t bytes = 0;
-  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), bytes);
-  if (error != std::errc() || end != word.data() + word.size()) {
-    throw InvalidArgument("\"" + std::string(word) + "\" is not a number of bytes");
-  }
-  return bytes;
+  const auto bytes = internal::whole_number<std::size_t>(word);
+  if (!bytes) throw InvalidArgument("\"" + std::string(word) + "\" is not a number of bytes");
+  return *bytes;
 }
 
 TuningRow parse_row(std::string_view bytes, std::string_view rest, const Tuning& before) {

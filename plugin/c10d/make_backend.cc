@@ -6,13 +6,13 @@
 #include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
-#include <charconv>
 #include <chrono>
 #include <optional>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "base/bytes.h"
 #include "base/error.h"
 #include "ops/core/failure_news.h"
 #include "ops/core/liveness.h"
@@ -146,15 +146,6 @@ JoinedRanks join(const c10::intrusive_ptr<c10d::Store>& store, int rank, int siz
   return joined;
 }
 
-// Nothing unless all of `text` is the number.
-std::optional<std::chrono::milliseconds> parse_ms(std::string_view text) {
-  long long number = 0;
-  const char* const end = text.data() + text.size();
-  const auto [rest, error] = std::from_chars(text.data(), end, number);
-  if (error != std::errc{} || rest != end) return std::nullopt;
-  return std::chrono::milliseconds(number);
-}
-
 }  // namespace
 
 c10::intrusive_ptr<ChainmailBackend> make_backend(const c10::intrusive_ptr<c10d::Store>& store,
@@ -247,8 +238,8 @@ BackendOptions parse_backend_options(std::string_view text) {
       options.wire = value;
     } else if (key == "cross") {
       options.cross = value;
-    } else if (const auto timeout = key == "timeout_ms" ? parse_ms(value) : std::nullopt) {
-      options.timeout = *timeout;
+    } else if (const auto ms = whole_number<long long>(value); ms && key == "timeout_ms") {
+      options.timeout = std::chrono::milliseconds(*ms);
     } else {
       throw InvalidArgument("cannot read the backend option \"" + std::string(part) +
                             "\"; valid are algorithm=NAME, wire=NAME, cross=NAME, timeout_ms=N, "

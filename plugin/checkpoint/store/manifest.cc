@@ -6,7 +6,6 @@
 #include <chainmail/checkpoint_error.h>
 
 #include <algorithm>
-#include <charconv>
 #include <set>
 
 #include "base/bytes.h"
@@ -40,12 +39,9 @@ class WordReader {
   }
   template <typename T>
   T number(std::string_view word, int base = 10) {
-    T value{};
-    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value, base);
-    if (error != std::errc{} || end != word.data() + word.size()) {
-      fail(path_, "manifest: '" + std::string(word) + "' is no number");
-    }
-    return value;
+    const auto value = whole_number<T>(word, base);
+    if (!value) fail(path_, "manifest: '" + std::string(word) + "' is no number");
+    return *value;
   }
   bool starts_with(std::string_view text) const { return rest_.starts_with(text); }
   bool is_at_end() const { return rest_.empty(); }

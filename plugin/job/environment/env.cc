@@ -3,9 +3,9 @@
 
 #include "plugin/job/environment/env.h"
 
-#include <charconv>
 #include <cstdlib>
 
+#include "base/bytes.h"
 #include "base/error.h"
 
 namespace chainmail::internal {
@@ -70,10 +70,8 @@ std::optional<long long> read_integer(const Environment& environment, std::strin
                                       long long low, long long high) {
   const auto text = environment(name);
   if (!text) return std::nullopt;
-  long long value = 0;
-  const char* end = text->data() + text->size();
-  const auto [rest, status] = std::from_chars(text->data(), end, value);
-  if (status != std::errc{} || rest != end || value < low || value > high) {
+  const auto value = whole_number<long long>(*text);
+  if (!value || *value < low || *value > high) {
     throw InvalidArgument("environment variable " + std::string(name) + "=\"" + *text +
                           "\" is not a number from " + std::to_string(low) + " to " +
                           std::to_string(high));

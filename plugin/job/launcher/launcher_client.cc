@@ -14,9 +14,9 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <charconv>
 #include <utility>
 
+#include "base/bytes.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "ops/engine/callbacks/user_code.h"
@@ -44,13 +44,11 @@ std::exception_ptr launcher_gone(const std::string& cause) {
 }
 
 std::int64_t to_number(const std::string& text) {
-  std::int64_t value = 0;
-  const char* end = text.data() + text.size();
-  const auto [rest, status] = std::from_chars(text.data(), end, value);
-  if (status != std::errc{} || rest != end) {
+  const auto value = whole_number<std::int64_t>(text);
+  if (!value) {
     throw SystemError("the launcher answered \"" + text + "\" where a number was expected", EPROTO);
   }
-  return value;
+  return *value;
 }
 
 // Checked before anything else is opened, which could get the number of a closed descriptor.
