@@ -4,13 +4,7 @@
 #include "ops/core/error_text.h"
 
 #include <algorithm>
-#include <array>
 #include <charconv>
-#include <optional>
-#include <span>
-#include <vector>
-
-#include "base/error.h"
 
 namespace chainmail::ops {
 namespace {
@@ -21,22 +15,6 @@ struct Parts {
   std::vector<int> numbers;
   std::string message;
 };
-
-/// Half of the bytes are the message's: whoever reads it needs that more than the last ranks.
-std::string join(const char* type, std::span<const int> numbers, const char* message,
-                 std::size_t max_bytes) {
-  std::string text = type;
-  text += '\n';
-  for (const int number : numbers) {
-    const std::string next = std::to_string(number) + ',';
-    if (text.size() + next.size() > max_bytes / 2) break;
-    text += next;
-  }
-  text += '\n';
-  text += message;
-  text.resize(std::min(text.size(), max_bytes));
-  return text;
-}
 
 std::optional<Parts> split(std::string_view text) {
   const std::size_t first = text.find('\n');
@@ -62,22 +40,37 @@ std::optional<Parts> split(std::string_view text) {
 
 }  // namespace
 
-std::string encode_error(const std::exception_ptr& error, std::size_t max_bytes) {
+ErrorParts describe_error(const std::exception_ptr& error) {
   try {
     std::rethrow_exception(error);
   } catch (const TimeoutError& e) {
-    return join(to_string(e.code()), e.missing_ranks(), e.what(), max_bytes);
+    return {e.code(), e.what(), e.missing_ranks()};
   } catch (const PeerError& e) {
-    return join(to_string(e.code()), std::array{e.peer_rank()}, e.what(), max_bytes);
+    return {e.code(), e.what(), {e.peer_rank()}};
   } catch (const SystemError& e) {
-    return join(to_string(e.code()), std::array{e.native_code()}, e.what(), max_bytes);
+    return {e.code(), e.what(), {e.native_code()}};
   } catch (const Error& e) {
-    return join(to_string(e.code()), {}, e.what(), max_bytes);
+    return {e.code(), e.what(), {}};
   } catch (const std::exception& e) {
-    return join("Error", {}, e.what(), max_bytes);
+    return {{}, e.what(), {}};
   } catch (...) {
-    return join("Error", {}, "an exception of unknown type", max_bytes);
+    return {{}, "an exception of unknown type", {}};
   }
+}
+
+// Half of the bytes are the message's: whoever reads it needs that more than the last ranks.
+std::string encode_error(const std::exception_ptr& error, std::size_t max_bytes) {
+  const ErrorParts parts = describe_error(error);
+  std::string text = parts.code ? to_string(*parts.code) : "Error";
+  text += '\n';
+  for (const int number : parts.numbers) {
+    const std::string next = std::to_string(number) + ',';
+    if (text.size() + next.size() > max_bytes / 2) break;
+    text += next;
+  }
+  text += '\n' + parts.message;
+  text.resize(std::min(text.size(), max_bytes));
+  return text;
 }
 
 std::exception_ptr decode_error(std::string_view text, FailedWhere where) {

@@ -10,12 +10,24 @@
 
 #include <cstddef>
 #include <exception>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
+
+#include "base/error.h"
 
 namespace chainmail::ops {
 
 inline constexpr std::size_t kMaxErrorBytes = std::size_t{16} << 10;
+
+/// What is told of an exception.
+struct ErrorParts {
+  std::optional<ErrorCode> code;  ///< nothing where it is not one of ours
+  std::string message;
+  std::vector<int> numbers;  ///< missing ranks, or the peer, or errno
+};
+[[nodiscard]] ErrorParts describe_error(const std::exception_ptr& error);
 
 /// Type, message and ranks of any exception, cut to `max_bytes`: of very many ranks the first.
 [[nodiscard]] std::string encode_error(const std::exception_ptr& error,

@@ -327,15 +327,14 @@ void LauncherClient::handle(const Frame& frame) {
   } else if (frame.type == JobMessage::kNewsGroupFailed) {
     const std::uint32_t announcer = body.u32();
     const std::string group = body.text();
-    ErrorText text;
-    text.code = body.u32();
-    text.message = body.text();
+    ops::ErrorParts parts;
+    parts.code = static_cast<ErrorCode>(body.u32());
+    parts.message = body.text();
     // Of a PeerError; any other failure is the announcer's own.
     const std::int64_t peer = body.i64();
-    const bool is_own = text.code != static_cast<std::uint32_t>(ErrorCode::kPeer);
-    text.peer_rank = is_own ? announcer : peer;
-    while (!body.at_end()) text.missing_ranks.push_back(static_cast<int>(body.u32()));
-    group_failed(group, rebuild_error(text));
+    const std::int64_t culprit = parts.code == ErrorCode::kPeer ? peer : announcer;
+    while (!body.at_end()) parts.numbers.push_back(static_cast<int>(body.u32()));
+    group_failed(group, rebuild_error(parts, static_cast<int>(culprit)));
   } else if (frame.type == JobMessage::kNewsEnding) {
     fail_everything(std::make_exception_ptr(PeerError("the job is being ended: " + body.text())));
   }

@@ -27,6 +27,7 @@
 #include "base/deadline.h"
 #include "base/job/job_protocol.h"
 #include "base/unique_fd.h"
+#include "ops/core/error_text.h"
 #include "ops/core/failure_news.h"
 #include "ops/core/failure_state.h"
 #include "ops/core/liveness.h"
@@ -141,15 +142,7 @@ class LauncherClient final : public ops::FailureNews,
   std::thread reader_;
 };
 
-/// An error as it is announced.
-struct ErrorText {
-  std::uint32_t code = 0;
-  std::string message;
-  std::int64_t peer_rank = -1;
-  std::vector<int> missing_ranks;  ///< of a TimeoutError
-};
-[[nodiscard]] ErrorText describe_error(const std::exception_ptr& error) noexcept;
-/// The error of an announcement.
-[[nodiscard]] std::exception_ptr rebuild_error(const ErrorText& text);
+/// The error of an announcement; `culprit` is the rank of a PeerError.
+[[nodiscard]] std::exception_ptr rebuild_error(const ops::ErrorParts& parts, int culprit);
 
 }  // namespace chainmail::internal

@@ -24,14 +24,14 @@ constexpr std::chrono::milliseconds kAttendanceLimit{250};
 
 }  // namespace
 
-std::exception_ptr rebuild_error(const ErrorText& text) {
-  switch (static_cast<ErrorCode>(text.code)) {
+std::exception_ptr rebuild_error(const ops::ErrorParts& parts, int culprit) {
+  switch (*parts.code) {
     case ErrorCode::kInvalidArgument:
-      return std::make_exception_ptr(InvalidArgument(text.message));
+      return std::make_exception_ptr(InvalidArgument(parts.message));
     case ErrorCode::kMismatch:
-      return std::make_exception_ptr(MismatchError(text.message));
+      return std::make_exception_ptr(MismatchError(parts.message));
     case ErrorCode::kTimeout:
-      return std::make_exception_ptr(TimeoutError(text.message, text.missing_ranks));
+      return std::make_exception_ptr(TimeoutError(parts.message, parts.numbers));
     case ErrorCode::kSystem:
     case ErrorCode::kMpi:
     case ErrorCode::kNccl:
@@ -41,28 +41,7 @@ std::exception_ptr rebuild_error(const ErrorText& text) {
     case ErrorCode::kPeer:
       break;
   }
-  return std::make_exception_ptr(PeerError(text.message, static_cast<int>(text.peer_rank)));
-}
-
-ErrorText describe_error(const std::exception_ptr& error) noexcept {
-  ErrorText text{static_cast<std::uint32_t>(ErrorCode::kPeer), "unknown error", -1, {}};
-  try {
-    if (error) std::rethrow_exception(error);
-  } catch (const PeerError& peer) {
-    text.message = peer.what();
-    text.peer_rank = peer.peer_rank();
-  } catch (const TimeoutError& late) {
-    text.code = static_cast<std::uint32_t>(late.code());
-    text.message = late.what();
-    text.missing_ranks = late.missing_ranks();
-  } catch (const Error& other) {
-    text.code = static_cast<std::uint32_t>(other.code());
-    text.message = other.what();
-  } catch (const std::exception& other) {
-    text.message = other.what();
-  } catch (...) {
-  }
-  return text;
+  return std::make_exception_ptr(PeerError(parts.message, culprit));
 }
 
 void LauncherClient::subscribe(const std::string& group, const std::vector<int>& global_ranks,
@@ -90,13 +69,17 @@ void LauncherClient::unsubscribe(const std::string& group) {
 
 void LauncherClient::announce(const std::string& group, const std::exception_ptr& error) noexcept {
   try {
-    const ErrorText text = describe_error(error);
+    const ops::ErrorParts parts = ops::describe_error(error);
+    const ErrorCode code = parts.code.value_or(ErrorCode::kPeer);
+    const std::vector<int>& ranks = parts.numbers;  // missing ones, or the peer
+    const bool has_peer = parts.code == ErrorCode::kPeer && !ranks.empty();
     BodyWriter body;
-    const auto& missing = text.missing_ranks;
-    body.text(group).u32(text.code).text(text.message.substr(0, kMostWords)).i64(text.peer_rank);
+    body.text(group).u32(static_cast<std::uint32_t>(code));
+    body.text(parts.message.substr(0, kMostWords)).i64(has_peer ? ranks.front() : -1);
     // Every rank of the job gets this, so the list is short.
-    for (std::size_t i = 0; i < std::min(missing.size(), kMostMissingTold); ++i) {
-      body.u32(static_cast<std::uint32_t>(missing[i]));
+    const std::size_t missing = code == ErrorCode::kTimeout ? ranks.size() : 0;
+    for (std::size_t i = 0; i < std::min(missing, kMostMissingTold); ++i) {
+      body.u32(static_cast<std::uint32_t>(ranks[i]));
     }
     post_frame(JobMessage::kGroupFailed, body.take());
   } catch (const std::exception& failure) {

@@ -99,7 +99,9 @@ class LauncherClientTest : public ::testing::Test {
   std::unique_ptr<LauncherClient> client_;
 };
 
-std::string message_of(const std::exception_ptr& error) { return describe_error(error).message; }
+std::string message_of(const std::exception_ptr& error) {
+  return ops::describe_error(error).message;
+}
 
 bool fails_within(const ops::FailureState& state, milliseconds limit) {
   const Deadline deadline = Deadline::after(limit);
