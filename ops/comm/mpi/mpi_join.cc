@@ -3,8 +3,6 @@
 
 #include "ops/comm/mpi/mpi_join.h"
 
-#include <dlfcn.h>
-
 #include <mutex>
 
 #include "base/error.h"
@@ -84,23 +82,12 @@ void start(ProcessMpi& mpi, const MpiMember& member, internal::Deadline deadline
 }  // namespace
 
 MpiLibrary& open_mpi_library(const std::string& file) {
-  std::string path;
-  std::string reasons;
-  void* const library = internal::open_library_beside(
-      reinterpret_cast<const void*>(&open_mpi_library), file, path, reasons);
-  if (library != nullptr) {
-    const auto function =
-        reinterpret_cast<MpiLibraryFunction>(::dlsym(library, kMpiLibraryFunction));
-    MpiLibrary* const opened = function == nullptr ? nullptr : function(kMpiLibraryVersion);
-    if (opened != nullptr) return *opened;
-    throw InvalidArgument("MPI between nodes: " + path +
-                          " belongs to another version of Chainmail");
-  }
-  throw InvalidArgument(
-      "MPI between nodes: " + file +
-      " cannot be opened. It is built where Open MPI's headers are (Debian: libopenmpi-dev) and "
-      "needs Open MPI's library (libopenmpi3) at run time; without it use TCP between nodes (" +
-      reasons + ")");
+  const internal::LibraryOnDemand library(
+      "MPI between nodes", reinterpret_cast<const void*>(&open_mpi_library), file,
+      "It is built where Open MPI's headers are (Debian: libopenmpi-dev) and needs Open MPI's "
+      "library (libopenmpi3) at run time; without it use TCP between nodes");
+  return *library.ask<MpiLibraryFunction>(
+      kMpiLibraryFunction, [](auto function) { return function(kMpiLibraryVersion); });
 }
 
 std::shared_ptr<MpiWorld> join_mpi(const MpiMember& member, Rendezvous& rendezvous,

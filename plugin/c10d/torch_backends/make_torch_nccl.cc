@@ -2,7 +2,6 @@
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
 #include <chainmail/backend.h>
-#include <dlfcn.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include <memory>
@@ -21,21 +20,10 @@ namespace {
 
 MakeTorchNccl open_torch_nccl(const std::string& who) {
   require_cuda(who);
-  std::string path;
-  std::string reasons;
-  void* const library = open_library_beside(reinterpret_cast<const void*>(&open_torch_nccl),
-                                            kTorchNcclFile, path, reasons);
-  if (library == nullptr) {
-    throw InvalidArgument(who + ": " + kTorchNcclFile +
-                          " cannot be opened. It is built where nvcc, nccl.h and a LibTorch for "
-                          "CUDA are (CHAINMAIL_CUDA=ON) (" +
-                          reasons + ")");
-  }
-  const auto make = reinterpret_cast<MakeTorchNccl>(::dlsym(library, kMakeTorchNccl));
-  if (make == nullptr) {
-    throw InvalidArgument(who + ": " + path + " belongs to another version of Chainmail");
-  }
-  return make;
+  const LibraryOnDemand library(
+      who, reinterpret_cast<const void*>(&open_torch_nccl), kTorchNcclFile,
+      "It is built where nvcc, nccl.h and a LibTorch for CUDA are (CHAINMAIL_CUDA=ON)");
+  return library.ask<MakeTorchNccl>(kMakeTorchNccl, [](MakeTorchNccl make) { return make; });
 }
 
 }  // namespace
