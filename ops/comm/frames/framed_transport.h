@@ -8,6 +8,7 @@
 
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -74,6 +75,10 @@ class FramedTransport : public Transport {
   PeerError gone(const Transfer& transfer) const;
   /// Throws the reason that a rank has left at the rendezvous, if it gave up before all knew it.
   void check_reported_failure();
+
+  /// Peers that cannot be told in this time find the reason at the rendezvous.
+  static constexpr std::chrono::milliseconds kAbortTime{50};
+  static constexpr std::chrono::milliseconds kGoodbyeTime{1000};
 
   std::string key_of(int rank) const { return key_prefix_ + std::to_string(rank); }
   std::string failure_key() const { return key_prefix_ + "failed"; }

@@ -18,10 +18,6 @@ using internal::Deadline;
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
-// Peers that cannot be told in this time find the reason at the rendezvous.
-constexpr milliseconds kAbortTime{50};
-constexpr milliseconds kGoodbyeTime{1000};
-
 }  // namespace
 
 MpiTransport::~MpiTransport() {

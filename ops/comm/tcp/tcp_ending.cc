@@ -21,10 +21,6 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Peers that cannot be told in this time find the reason at the rendezvous.
-constexpr milliseconds kAbortTime{50};
-constexpr milliseconds kGoodbyeTime{1000};
-
 }  // namespace
 
 TcpTransport::~TcpTransport() {
