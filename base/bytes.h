@@ -2,7 +2,7 @@
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
 // Bytes from the kernel's generator, bytes as text, as numbers, and what they hash to; numbers that
-// a text says.
+// a text says; sizes in whole units.
 //
 // Any thread; a StreamHash belongs to one.
 
@@ -17,6 +17,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 
 namespace chainmail::internal {
 
@@ -64,6 +65,12 @@ template <typename Number = int>
   const char* end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(text.data(), end, value, base);
   return stop == end && error == std::errc() ? std::optional(value) : std::nullopt;
+}
+
+/// The least multiple of `unit` that is not below `value`.
+template <std::integral T>
+[[nodiscard]] constexpr T round_up(T value, std::type_identity_t<T> unit) noexcept {
+  return (value + unit - 1) / unit * unit;
 }
 
 /// XXH3. Finds accidents, not forgeries: it has no key.

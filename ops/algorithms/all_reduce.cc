@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "base/bytes.h"
 #include "ops/kernels/cpu/kernels.h"
 #include "ops/kernels/wire_block.h"
 
@@ -22,10 +23,6 @@ constexpr std::size_t kSmallestChunkBytes = std::size_t{128} << 10;
 // Slices and chunks start at multiples of this many elements: whole cache lines for every dtype.
 constexpr std::size_t kAlignElements = 64;
 
-std::size_t round_up(std::size_t value, std::size_t unit) {
-  return (value + unit - 1) / unit * unit;
-}
-
 /// On a 16-bit wire slices and chunks are whole blocks, which are the same then however many owners
 /// there are.
 std::size_t unit_of(const Reduction& reduction) {
@@ -35,7 +32,7 @@ std::size_t unit_of(const Reduction& reduction) {
 /// Ascending bounds of `size` slices of which the first `owners` share `count` elements.
 void split_among(std::size_t count, std::size_t owners, std::size_t unit,
                  std::span<std::size_t> bounds) {
-  const std::size_t slice = round_up((count + owners - 1) / owners, unit);
+  const std::size_t slice = internal::round_up((count + owners - 1) / owners, unit);
   for (std::size_t rank = 0; rank < bounds.size(); ++rank) {
     bounds[rank] = std::min(count, std::min(rank, owners) * slice);
   }
@@ -134,7 +131,7 @@ std::size_t pipeline_chunk(std::size_t count, DataType dtype, std::size_t chunk_
   const std::size_t most = std::max(chunk_bytes / element, kAlignElements);
   const std::size_t least = std::min(most, kSmallestChunkBytes / element);
   const std::size_t wanted = count / (kPipelineDepth + 1);
-  return round_up(std::clamp(wanted, least, most), kAlignElements);
+  return internal::round_up(std::clamp(wanted, least, most), kAlignElements);
 }
 
 /// On at least two nodes.
@@ -142,7 +139,7 @@ void all_reduce_pipelined(const Comms& comms, std::byte* data, std::size_t count
                           const Reduction& reduction, const OpContext& context,
                           std::size_t chunk_bytes, int owners) {
   const std::size_t chunk =
-      round_up(pipeline_chunk(count, reduction.dtype, chunk_bytes), unit_of(reduction));
+      internal::round_up(pipeline_chunk(count, reduction.dtype, chunk_bytes), unit_of(reduction));
   const std::size_t chunks = std::max<std::size_t>(1, (count + chunk - 1) / chunk);
   const std::size_t element = size_of(reduction.dtype);
   Pipeline pipeline(comms, reduction, context, owners);

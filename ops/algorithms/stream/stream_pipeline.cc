@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "base/bytes.h"
 #include "ops/kernels/wire_block.h"
 
 namespace chainmail::ops {
@@ -14,10 +15,6 @@ namespace {
 constexpr std::size_t kSmallestChunkBytes = std::size_t{512} << 10;
 // Chunks begin where threads of the kernels can move 16 bytes at once.
 constexpr std::size_t kAlignElements = 8;
-
-std::size_t round_up(std::size_t value, std::size_t unit) {
-  return (value + unit - 1) / unit * unit;
-}
 
 /// How a tensor is cut. All chunks but the last have `chunk` elements.
 struct Cut {
@@ -35,13 +32,14 @@ struct Cut {
     const std::size_t element = size_of(reduction.dtype);
     const std::size_t most = std::max<std::size_t>(1, chunk_bytes / element);
     const std::size_t least = std::min(most, kSmallestChunkBytes / element);
-    chunk = round_up(std::clamp(count / (kStreamPipelineDepth + 1), least, most), owners * unit);
+    chunk = internal::round_up(std::clamp(count / (kStreamPipelineDepth + 1), least, most),
+                               owners * unit);
     chunks = (count + chunk - 1) / chunk;
   }
 
   /// Elements of an owner's slice of `count`, of which the last may have fewer.
   std::size_t slice(std::size_t count) const {
-    return round_up((count + owners - 1) / owners, unit);
+    return internal::round_up((count + owners - 1) / owners, unit);
   }
   std::size_t longest_slice(std::size_t count) const { return slice(std::min(count, chunk)); }
   /// Bytes of a slice on the 16-bit wire: a message for every node.

@@ -45,9 +45,7 @@ struct Head {
 };
 static_assert(sizeof(Head) == kHeadBytes);
 
-std::uint64_t padded(std::uint64_t bytes) {
-  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
-}
+std::uint64_t padded(std::uint64_t bytes) { return round_up(bytes, kAlignment); }
 
 [[noreturn]] void fail(const std::string& path, const std::string& problem) {
   throw CheckpointError(path + ": " + problem);

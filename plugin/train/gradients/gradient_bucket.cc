@@ -33,8 +33,7 @@ struct HeldMemory {
 constexpr std::int64_t kAlignmentBytes = 64;
 
 std::int64_t aligned(std::int64_t elements, std::int64_t element_size) {
-  const std::int64_t step = kAlignmentBytes / element_size;
-  return (elements + step - 1) / step * step;
+  return round_up(elements, kAlignmentBytes / element_size);
 }
 
 // Shaped and laid out like `parameter`, so that autograd accumulates in place without complaint.
@@ -114,8 +113,7 @@ GradientBucket::GradientBucket(std::vector<NamedTensor> parameters, ops::Group& 
   // The marks get blocks of a 16-bit wire of their own: beside gradients of 2^40 and more, as
   // diverging models have them, they would be rounded to "nobody has one".
   if (group.options().wire != ops::WireFormat::kNative) {
-    constexpr auto kBlock = static_cast<std::int64_t>(ops::kWireBlock);
-    total = (total + kBlock - 1) / kBlock * kBlock;
+    total = round_up(total, std::int64_t{ops::kWireBlock});
   }
   allocate(total + 2 * count, dtype, group);
   for (std::size_t i = 0; i < parameters_.size(); ++i) {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "base/bytes.h"
 #include "ops/comm/p2p/schedules/reducing.h"
 #include "ops/kernels/cpu/kernels.h"
 
@@ -29,9 +30,8 @@ Range ReducingSchedule::piece_range() const {
 Range ReducingSchedule::slice(int rank) const {
   const Range all = piece_range();
   const auto size = static_cast<std::size_t>(size_);
-  std::size_t length = (all.count + size - 1) / size;
   const std::size_t unit = args().is_compressed() ? kWireBlock : kSliceAlignment;
-  length = (length + unit - 1) / unit * unit;
+  const std::size_t length = internal::round_up((all.count + size - 1) / size, unit);
   const std::size_t begin = std::min(static_cast<std::size_t>(rank) * length, all.count);
   return {all.begin + begin, std::min(length, all.count - begin)};
 }

@@ -27,10 +27,6 @@ namespace chainmail::ops::shm {
 namespace {
 
 constexpr std::size_t kPage = 4096;
-constexpr std::size_t round_up(std::size_t value, std::size_t unit) {
-  return (value + unit - 1) / unit * unit;
-}
-
 constexpr std::size_t kTokenDigits = 32;
 static_assert(kTokenDigits <= std::tuple_size_v<decltype(Head::token)>);
 
@@ -56,7 +52,7 @@ SystemError not_attached(const std::string& path, const std::string& why, int co
 }  // namespace
 
 std::size_t Layout::staging_offset() const noexcept {
-  return round_up(sizeof(Head) + ranks * sizeof(RankArea), kPage);
+  return internal::round_up(sizeof(Head) + ranks * sizeof(RankArea), kPage);
 }
 
 std::size_t Layout::ring_offset() const noexcept {
@@ -65,7 +61,7 @@ std::size_t Layout::ring_offset() const noexcept {
 
 std::size_t Layout::total_bytes() const noexcept {
   const std::size_t rings = ring_bytes == 0 ? 0 : ranks * (sizeof(RingHead) + ring_bytes);
-  return round_up(ring_offset() + rings, kPage);
+  return internal::round_up(ring_offset() + rings, kPage);
 }
 
 Segment::Segment(const Layout& layout, internal::UniqueFd file)
