@@ -41,6 +41,7 @@ std::optional<Parts> split(std::string_view text) {
 }  // namespace
 
 ErrorParts describe_error(const std::exception_ptr& error) {
+  if (!error) return {{}, "an unknown error", {}};
   try {
     std::rethrow_exception(error);
   } catch (const TimeoutError& e) {
