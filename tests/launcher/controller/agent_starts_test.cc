@@ -119,6 +119,12 @@ TEST_F(AgentStartsTest, WhereAllHaveFailedNobodyWaitsForMore) {
   EXPECT_EQ(failures_.size(), 1U) << "told twice";
 }
 
+TEST_F(AgentStartsTest, NobodyWaitsForHostsBehindOneThatHasFailed) {
+  start({"down0", "far1"}, 1);
+  EXPECT_TRUE(run_until([&] { return lost_.size() == 1; }));
+  EXPECT_THAT(failures_, ElementsAre(HasSubstr("no route to host down0")));
+}
+
 TEST_F(AgentStartsTest, AHostBetweenTwoTriesMayFailWithinTheSecond) {
   gives_up_ = false;
   start({"busy99", "down1"});
