@@ -129,30 +129,30 @@ class CHAINMAIL_API Communicator {
   /// root's object on every rank; what others pass is ignored. As for all members on objects, T is
   /// a type of <chainmail/objects.h>, the same on every rank.
   /// @throws MismatchError  on all ranks: the ranks pass different types
-  template <IsObject T>
+  template <internal::IsSendable T>
   [[nodiscard]] T bcast_obj(const T& object, int root = 0);
   /// The same for bytes.
   [[nodiscard]] std::string bcast_obj(const std::string& bytes, int root = 0);
   /// The objects of all ranks in rank order, on every rank; lengths may differ.
   /// @throws MismatchError  on all ranks: the ranks pass different types
-  template <IsObject T>
+  template <internal::IsSendable T>
   [[nodiscard]] std::vector<T> allgather_obj(const T& object);
   /// The same for bytes.
   [[nodiscard]] std::vector<std::string> allgather_obj(const std::string& bytes);
   /// The objects of all ranks in rank order at root, nothing elsewhere.
   /// @throws MismatchError  on all ranks: the ranks pass different types
-  template <IsObject T>
+  template <internal::IsSendable T>
   [[nodiscard]] std::vector<T> gather_obj(const T& object, int root = 0);
   /// The objects of all ranks added with +, in rank order: the same on every rank.
   /// @throws MismatchError  on all ranks: the ranks pass different types
-  template <IsObject T>
+  template <internal::IsSendable T>
   [[nodiscard]] T allreduce_obj(const T& object);
   /// Sends an object, as send() does tensors. Only the two ranks call.
-  template <IsObject T>
+  template <internal::IsSendable T>
   void send_obj(const T& object, int destination, int tag = 0);
   /// The object that `source` sends with that tag. Only the two ranks call.
   /// @throws MismatchError  it is of another type
-  template <IsObject T>
+  template <internal::IsSendable T>
   [[nodiscard]] T recv_obj(int source, int tag = 0);
 
   /// Returns when all ranks have called it.
@@ -184,22 +184,22 @@ class CHAINMAIL_API Communicator {
   std::unique_ptr<Impl> impl_;
 };
 
-template <IsObject T>
+template <internal::IsSendable T>
 T Communicator::bcast_obj(const T& object, int root) {
   return from_bytes<T>(bcast_bytes(rank() == root ? to_bytes(object) : "", object_type<T>(), root));
 }
 
-template <IsObject T>
+template <internal::IsSendable T>
 std::vector<T> Communicator::allgather_obj(const T& object) {
   return all_from_bytes<T>(allgather_bytes(to_bytes(object), object_type<T>()));
 }
 
-template <IsObject T>
+template <internal::IsSendable T>
 std::vector<T> Communicator::gather_obj(const T& object, int root) {
   return all_from_bytes<T>(gather_bytes(to_bytes(object), object_type<T>(), root));
 }
 
-template <IsObject T>
+template <internal::IsSendable T>
 T Communicator::allreduce_obj(const T& object) {
   std::vector<T> all = allgather_obj(object);
   T sum = std::move(all.front());
@@ -207,12 +207,12 @@ T Communicator::allreduce_obj(const T& object) {
   return sum;
 }
 
-template <IsObject T>
+template <internal::IsSendable T>
 void Communicator::send_obj(const T& object, int destination, int tag) {
   send_bytes(to_bytes(object), object_type<T>(), destination, tag);
 }
 
-template <IsObject T>
+template <internal::IsSendable T>
 T Communicator::recv_obj(int source, int tag) {
   return from_bytes<T>(recv_bytes(object_type<T>(), source, tag));
 }

@@ -4,17 +4,21 @@
 // Objects as bytes, for Communicator's bcast_obj and its kin: numbers, enumerations and other
 // trivially copyable types without pointers, strings, tensors, and vectors, arrays, pairs, tuples,
 // optionals, maps and sets of all these (<chainmail/train/object_containers.h>). Specialise
-// ObjectCodec for others.
+// ObjectCodec for others. Pointers and views (std::string_view, std::span, c10::ArrayRef) do not
+// compile; a pointer inside a struct cannot be seen and must not be sent.
 //
 // Pure functions. The ranks of a job run the same program, so bytes are as memory has them; every
 // length is checked against what is there.
 
 #pragma once
 
+#include <array>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <iterator>
+#include <ranges>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -88,10 +92,46 @@ concept IsObject = requires(const T& object, ObjectWriter& writer, ObjectReader&
 namespace internal {
 
 template <typename T>
-concept IsPlainObject =
+concept IsDereferenced = !std::is_array_v<T> && requires(const T& object) {
+  *object;
+};
+
+/// Constness tells: what owns its elements keeps others from changing them when it is const.
+template <typename T>
+concept IsBorrowed = requires(T& object, const T& constant) {
+  std::size(constant);
+  { std::data(object) } -> std::same_as<decltype(std::data(constant))>;
+};
+
+/// Refers to elements that are not part of it.
+template <typename T>
+concept IsView = std::ranges::view<T> || IsDereferenced<T> || IsBorrowed<T>;
+
+template <typename T>
+concept HasPlainBytes =
     std::is_trivially_copyable_v<T> && std::is_default_constructible_v<T> &&
     !std::is_pointer_v<T> &&
-    !std::is_array_v<T> && !std::is_reference_v<T> && !std::is_member_pointer_v<T>;
+    !std::is_array_v<T> && !std::is_reference_v<T> && !std::is_member_pointer_v<T> && !IsView<T>;
+
+template <typename T>
+inline constexpr bool kIsPlainObject = HasPlainBytes<T>;
+template <typename T, std::size_t kSize>
+inline constexpr bool kIsPlainObject<std::array<T, kSize>> = kIsPlainObject<T>;
+
+template <typename T>
+concept IsPlainObject = kIsPlainObject<T>;
+
+template <typename T>
+constexpr bool is_sendable() {
+  static_assert(IsObject<T> || !IsView<T>,
+                "a view refers to memory of this process and cannot be sent: copy it into a "
+                "std::vector or std::string first");
+  return IsObject<T>;
+}
+
+/// IsObject; does not compile, with the reason, for a view.
+template <typename T>
+concept IsSendable = is_sendable<T>();
 
 CHAINMAIL_API void write_tensor(const at::Tensor& tensor, ObjectWriter& writer);
 CHAINMAIL_API at::Tensor read_tensor(ObjectReader& reader);

@@ -6,6 +6,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <span>
+#include <string_view>
+
 #include <torch/torch.h>
 
 #include <chainmail/communicator.h>
@@ -161,6 +164,28 @@ struct Point {
   double y = 0;
   bool operator==(const Point&) const = default;
 };
+
+// What refers to elements elsewhere would arrive as a pointer into another process.
+static_assert(!IsObject<c10::IntArrayRef> && !IsObject<std::string_view> &&
+              !IsObject<std::span<int>> && !IsObject<std::span<const int, 2>> &&
+              !IsObject<c10::OptionalArrayRef<std::int64_t>> &&
+              !IsObject<std::initializer_list<int>> && !IsObject<std::vector<int>::iterator> &&
+              !IsObject<std::vector<std::string_view>> &&
+              !IsObject<std::array<std::string_view, 2>> && !IsObject<std::array<int*, 2>> &&
+              !IsObject<std::optional<std::string_view>> && !IsObject<std::optional<int*>>);
+
+struct Inline {
+  int values[3];
+  int* data() { return values; }
+  const int* data() const { return values; }
+  std::size_t size() const { return 3; }
+};
+
+// What has its elements within itself may travel.
+static_assert(IsObject<Point> && IsObject<Inline> && IsObject<std::array<int, 3>> &&
+              IsObject<std::array<int, 0>> && IsObject<std::array<std::string, 2>> &&
+              IsObject<std::optional<int>> && IsObject<std::complex<double>> &&
+              IsObject<std::chrono::milliseconds> && IsObject<c10::ScalarType>);
 
 using Table = std::map<std::string, std::vector<std::pair<int, std::optional<Point>>>>;
 
