@@ -42,8 +42,9 @@ IndexRange index_range(std::int64_t size, int rank, int ranks, bool force_equal_
 IndexRange scatter_index(std::int64_t size, const std::shared_ptr<Communicator>& communicator,
                          const ScatterOptions& options) {
   communicator->impl().check_root(options.root, "scatter_index");
-  return index_range(communicator->bcast_obj(size, options.root), communicator->rank(),
-                     communicator->size(), options.force_equal_length);
+  const auto [size_of_all, is_equal] =
+      communicator->bcast_obj(std::pair(size, options.force_equal_length), options.root);
+  return index_range(size_of_all, communicator->rank(), communicator->size(), is_equal);
 }
 
 ScatteredIndices scatter_indices(std::int64_t size,
@@ -51,14 +52,15 @@ ScatteredIndices scatter_indices(std::int64_t size,
                                  const ScatterOptions& options) {
   communicator->impl().check_root(options.root, "scatter_dataset");
   internal::check_equal_size("scatter_dataset", size, *communicator);
-  const IndexRange range =
-      index_range(size, communicator->rank(), communicator->size(), options.force_equal_length);
+  std::optional<std::uint64_t> own_seed;  // of a shuffle, unless there is none
+  if (options.shuffle) own_seed = options.seed ? *options.seed : std::random_device{}();
+  const auto [seed, is_equal] =
+      communicator->bcast_obj(std::pair(own_seed, options.force_equal_length), options.root);
+  const IndexRange range = index_range(size, communicator->rank(), communicator->size(), is_equal);
   ScatteredIndices result;
   result.unique_count = static_cast<std::size_t>(range.unique_end - range.begin);
-  if (options.shuffle) {
-    const std::uint64_t own_seed = options.seed ? *options.seed : std::random_device{}();
-    const std::uint64_t seed = communicator->bcast_obj(own_seed, options.root);
-    const std::vector<std::int64_t> order = internal::permutation(size, seed);
+  if (seed) {
+    const std::vector<std::int64_t> order = internal::permutation(size, *seed);
     result.indices.assign(order.begin() + range.begin, order.begin() + range.end);
   } else {
     result.indices.resize(static_cast<std::size_t>(range.end - range.begin));

@@ -120,6 +120,29 @@ TEST(ScatterDataset, EveryRootAndBothModesCoverTheDataset) {
   }
 }
 
+// Ranks that think otherwise of every option but the root itself follow.
+TEST(ScatterDataset, TheRootsOptionsHoldForAll) {
+  for (const int ranks : {2, 3}) {
+    for (const bool shuffle : {false, true}) {
+      for (const bool equal : {false, true}) {
+        const ScatterOptions of_root{
+            .shuffle = shuffle, .seed = 3, .root = 1, .force_equal_length = equal};
+        const ScatterOptions of_others{
+            .shuffle = !shuffle, .seed = 4, .root = 1, .force_equal_length = !equal};
+        const auto wanted = members(11, ranks, of_root);
+        testing::with_communicator({ranks}, "flat", {}, [&](const auto& comm) {
+          const ScatterOptions& own = comm->rank() == 1 ? of_root : of_others;
+          EXPECT_EQ(scatter_indices(11, comm, own).indices,
+                    wanted[static_cast<std::size_t>(comm->rank())]);
+          EXPECT_EQ(scatter_index(11, comm, own).end,
+                    index_range(11, comm->rank(), ranks, equal).end);
+          comm->barrier();
+        });
+      }
+    }
+  }
+}
+
 TEST(ScatterDataset, WithoutDuplicatesCountsEverySampleOnce) {
   std::mutex mutex;
   std::multiset<std::int64_t> all;
