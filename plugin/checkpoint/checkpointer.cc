@@ -122,6 +122,7 @@ void MultiNodeCheckpointer::Impl::add(CheckpointItem item) {
   if (item.name.empty() || item.name.find_first_of("/\n") != std::string::npos) {
     throw InvalidArgument("'" + item.name + "' cannot be the name of a part of a checkpoint");
   }
+  internal::check_name(item.name + '/');
   for (const CheckpointItem& other : items) {
     if (other.name == item.name) {
       throw InvalidArgument("there is a part '" + item.name + "' of this checkpoint already");

@@ -25,6 +25,7 @@ constexpr auto kFirst = static_cast<std::uint32_t>(EntryType::kUInt8);
 static_assert(kFirst + kTypes.size() - 1 == static_cast<std::uint32_t>(EntryType::kComplex128));
 
 FileEntry describe(const std::string& name, const CheckpointState::Value& value) {
+  check_name(name);
   FileEntry entry;
   entry.name = name;
   if (const auto* const text = std::get_if<std::string>(&value)) {
@@ -52,6 +53,14 @@ at::Tensor plain(const at::Tensor& tensor) {
 }
 
 }  // namespace
+
+void check_name(const std::string& name) {
+  if (name.size() > kMaxNameBytes) {
+    throw InvalidArgument(
+        "the name '" + name.substr(0, 40) + "...' has " + std::to_string(name.size()) +
+        " bytes; a checkpoint takes names of up to " + std::to_string(kMaxNameBytes));
+  }
+}
 
 void StateEntries::add(const std::string& item, const CheckpointState& state) {
   for (const auto& [key, value] : state.values()) {

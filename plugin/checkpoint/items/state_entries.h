@@ -15,12 +15,15 @@
 
 namespace chainmail::internal {
 
+/// Throws InvalidArgument for a name of an entry, "item/key", that is too long for the format.
+void check_name(const std::string& name);
+
 /// Entries of several states, with where their bytes come from.
 class StateEntries {
  public:
   /// Adds all values of `state` as "item/key".
   /// @throws InvalidArgument  a tensor that has no dense elements, or of a type without a place in
-  ///                          the format
+  ///                          the format; a name that is too long for it
   void add(const std::string& item, const CheckpointState& state);
   void append(StateEntries other);
   [[nodiscard]] bool empty() const noexcept { return entries_.empty(); }

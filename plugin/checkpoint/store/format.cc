@@ -26,7 +26,6 @@ namespace {
 constexpr char kMagic[8] = {'C', 'H', 'M', 'L', 'C', 'K', 'P', 'T'};
 constexpr std::uint32_t kVersion = 1;
 constexpr std::uint64_t kAlignment = 64;
-constexpr std::uint32_t kMaxNameBytes = 4096;
 constexpr std::uint32_t kMaxDimensions = 64;
 
 // Of each EntryType, in the order of their numbers.

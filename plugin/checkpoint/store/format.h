@@ -86,6 +86,7 @@ struct FileIndex {
 };
 
 inline constexpr std::size_t kHeadBytes = 64;
+inline constexpr std::size_t kMaxNameBytes = 4096;  ///< of an entry
 
 /// Gives every entry its bytes (from type and shape) and offset, and the file its size.
 void lay_out(FileIndex& index);

@@ -406,6 +406,40 @@ TEST(Checkpointer, NamesWithDotsAreFineOthersAreRefused) {
   EXPECT_EQ(internal::list_generations(scratch.path() + "/run.1.2").size(), 5U);
 }
 
+TEST(Checkpointer, NamesThatCannotBeReadAgainAreRefused) {
+  const ScratchFolder scratch;
+  on_ranks({2}, [&](const Comm& comm) {
+    std::int64_t value = 3;
+    std::string key(internal::kMaxNameBytes - 2, 'k');  // "p/" comes before it
+    const auto checkpointer = create_multi_node_checkpointer("run", comm, in(scratch));
+    EXPECT_THROW(checkpointer->add(std::string(internal::kMaxNameBytes, 'n'), &value),
+                 InvalidArgument);
+    checkpointer->add("p", CheckpointCallbacks{.save =
+                                                   [&] {
+                                                     CheckpointState state;
+                                                     state.set_text(key, "saved");
+                                                     return state;
+                                                   },
+                                               .load =
+                                                   [&](const CheckpointState& saved) {
+                                                     EXPECT_EQ(saved.text(key), "saved");
+                                                     value = 4;
+                                                   }});
+    checkpointer->save(1);
+    EXPECT_EQ(checkpointer->maybe_load(), std::optional<std::int64_t>(1));
+    EXPECT_EQ(value, 4);
+    key += 'k';
+    try {
+      checkpointer->save(2);
+      ADD_FAILURE() << "saved";
+    } catch (const InvalidArgument& error) {
+      EXPECT_THAT(error.what(),
+                  HasSubstr("has 4097 bytes; a checkpoint takes names of up to 4096"));
+    }
+  });
+  EXPECT_FALSE(std::filesystem::exists(generation(scratch, 2)));
+}
+
 TEST(Checkpointer, RanksMustSaveTheSameThings) {
   const ScratchFolder scratch;
   on_ranks({2}, [&](const Comm& comm) {
