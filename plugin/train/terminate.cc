@@ -11,6 +11,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <memory>
@@ -52,6 +53,8 @@ struct Hook {
   std::mutex mutex;  ///< of `communicator`
   std::weak_ptr<Communicator> communicator;
   int rank = -1;
+  pid_t process = 0;  ///< that added the hook; a child of fork is no rank
+  std::terminate_handler previous_terminate = nullptr;
   std::array<char, 320> who = {};  ///< "chainmail: rank 1 on node2: "; set once, before handlers
   std::array<struct sigaction, kFatalSignals.size()> previous = {};
 };
@@ -130,6 +133,10 @@ std::string line_of(const PeerError& cause) {
 }
 
 [[noreturn]] void on_terminate() noexcept {
+  if (::getpid() != hook().process) {
+    hook().previous_terminate();
+    std::abort();
+  }
   static std::atomic_flag is_first = ATOMIC_FLAG_INIT;
   while (is_first.test_and_set()) {
     ::pause();  // another thread is ending the process
@@ -164,9 +171,11 @@ std::string line_of(const PeerError& cause) {
 void on_signal(int number, siginfo_t* /*info*/, void* /*context*/) {
   for (std::size_t i = 0; i < kFatalSignals.size(); ++i) {
     if (kFatalSignals[i].number == number) {
-      write_all(hook().who.data());
-      write_all(kFatalSignals[i].text);
-      write_all("\n");
+      if (::getpid() == hook().process) {
+        write_all(hook().who.data());
+        write_all(kFatalSignals[i].text);
+        write_all("\n");
+      }
       ::sigaction(number, &hook().previous[i], nullptr);
     }
   }
@@ -187,7 +196,7 @@ void use_own_stack() {
 
 void install_handlers() {
   use_own_stack();
-  std::set_terminate(on_terminate);
+  hook().previous_terminate = std::set_terminate(on_terminate);
   for (std::size_t i = 0; i < kFatalSignals.size(); ++i) {
     struct sigaction action = {};
     action.sa_sigaction = on_signal;
@@ -205,6 +214,7 @@ void add_except_hook(const std::shared_ptr<Communicator>& communicator) {
   if (!communicator) throw InvalidArgument("add_except_hook needs a communicator");
   const std::lock_guard lock(hook().mutex);
   hook().communicator = communicator;
+  hook().process = ::getpid();
   if (hook().who[0] != '\0') return;
   const World& world = *communicator->impl().world;
   hook().rank = world.rank();

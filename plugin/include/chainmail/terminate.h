@@ -29,6 +29,8 @@ inline constexpr int kTerminatedExitCode = 1;
 ///   what they did before: by default they end the process by that signal, 128 + number for a
 ///   starter. The others hear of it from the launcher or by the broken connection.
 ///
+/// A child of fork() is no rank: it ends as it would without this.
+///
 /// Starters end a job when a rank fails: our launcher, mpiexec and torchrun all do. A second call
 /// only changes the communicator. Keeps it weakly. Local; every rank calls.
 /// @throws InvalidArgument  no communicator

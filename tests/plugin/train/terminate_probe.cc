@@ -4,16 +4,21 @@
 // A program whose last rank fails in the way that its argument says, while the others wait for it:
 // throw, check, thread, terminate, segv, overflow, abort. What a rank is told by exception it
 // prints, and ends with 7 unless the starter is faster; with a second argument "uncaught" nobody
-// catches anything.
+// catches anything. With "child-throw" or "child-segv" it is a child of fork that fails, and the
+// rank ends with 0.
 
 #include <chainmail/terminate.h>
 
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <stdexcept>
 #include <string_view>
 #include <thread>
+
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <c10/util/Exception.h>
 
@@ -25,7 +30,24 @@ int overflow(int depth) {
   return depth < 0 ? 0 : overflow(depth + 1) + page[0];
 }
 
+// The child calls nothing of torch, which does not outlive a fork.
+bool child_fails(std::string_view how) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    if (how == "child-throw") throw std::runtime_error("a mistake of a child");
+    *static_cast<volatile int*>(nullptr) = 1;
+  }
+  int status = 0;
+  return child > 0 && ::waitpid(child, &status, 0) == child && WIFSIGNALED(status) &&
+         WTERMSIG(status) == (how == "child-throw" ? SIGABRT : SIGSEGV);
+}
+
 void fail(std::string_view how, chainmail::Communicator& comm) {
+  if (how.starts_with("child-")) {
+    if (child_fails(how)) return;
+    std::fprintf(stderr, "the child did not end as without the hook\n");
+    std::_Exit(8);
+  }
   if (how == "throw") throw std::runtime_error("a mistake of the program");
   if (how == "check") {
     TORCH_CHECK(false, "a mistake that torch finds");  // carries a backtrace of many lines

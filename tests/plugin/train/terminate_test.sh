@@ -42,7 +42,16 @@ cases() {
   check abort "$3" "SIGABRT" "${@:4}"
 }
 
+# A child of fork that fails is no rank.
+check_child() {
+  timeout "$(patient 60)" "$launcher" -H localhost:3 -n 3 --timeout 50 "$probe" "$1" \
+    >"$scratch/out" 2>"$scratch/err" || fail "$1: exit code $?, not 0"
+  ! grep -q "chainmail: rank" "$scratch/err" || fail "$1: the child speaks as the rank"
+}
+
 ulimit -c 0
+check_child child-throw
+check_child child-segv
 cases 1 139 134 "$launcher" -H localhost:3 -n 3 --timeout 50
 if command -v mpiexec >/dev/null; then
   cases any any any mpiexec -n 3 --oversubscribe --allow-run-as-root --bind-to none
