@@ -40,7 +40,7 @@ std::vector<int> number_sets(const std::vector<std::vector<int>>& sets, int worl
 
 void check_arguments(const std::shared_ptr<Communicator>& communicator, const std::string& name,
                      const CheckpointOptions& options) {
-  if (!communicator) throw InvalidArgument("a checkpointer needs a communicator");
+  internal::require_communicator(communicator, "a checkpointer");
   if (name.empty() || name == "." || name == ".." ||
       name.find_first_of(std::string_view("/\0\n", 3)) != std::string::npos) {
     throw InvalidArgument("'" + name + "' is no name for a run: it becomes a folder");

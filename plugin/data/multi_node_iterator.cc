@@ -17,6 +17,7 @@ MultiNodeIterator::MultiNodeIterator(Source source, std::shared_ptr<Communicator
     : source_(std::move(source)),
       communicator_(std::move(communicator)),
       rank_master_(rank_master) {
+  internal::require_communicator(communicator_, "create_multi_node_iterator");
   communicator_->impl().check_root(rank_master, "create_multi_node_iterator");
   on_master([]() -> std::optional<TensorList> { return std::nullopt; });  // the first state
 }

@@ -146,6 +146,7 @@ std::size_t MultiNodeSampler::size() const noexcept {
 MultiNodeSampler create_multi_node_sampler(std::size_t size,
                                            const std::shared_ptr<Communicator>& communicator,
                                            const SamplerOptions& options) {
+  internal::require_communicator(communicator, "create_multi_node_sampler");
   internal::check_equal_size("create_multi_node_sampler", static_cast<std::int64_t>(size),
                              *communicator);
   return MultiNodeSampler(size, communicator->rank(), communicator->size(),

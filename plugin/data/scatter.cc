@@ -41,6 +41,7 @@ IndexRange index_range(std::int64_t size, int rank, int ranks, bool force_equal_
 
 IndexRange scatter_index(std::int64_t size, const std::shared_ptr<Communicator>& communicator,
                          const ScatterOptions& options) {
+  internal::require_communicator(communicator, "scatter_index");
   communicator->impl().check_root(options.root, "scatter_index");
   const auto [size_of_all, is_equal] =
       communicator->bcast_obj(std::pair(size, options.force_equal_length), options.root);
@@ -50,6 +51,7 @@ IndexRange scatter_index(std::int64_t size, const std::shared_ptr<Communicator>&
 ScatteredIndices scatter_indices(std::int64_t size,
                                  const std::shared_ptr<Communicator>& communicator,
                                  const ScatterOptions& options) {
+  internal::require_communicator(communicator, "scatter_dataset");
   communicator->impl().check_root(options.root, "scatter_dataset");
   internal::check_equal_size("scatter_dataset", size, *communicator);
   std::optional<std::uint64_t> own_seed;  // of a shuffle, unless there is none

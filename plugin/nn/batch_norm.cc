@@ -222,9 +222,7 @@ void print_batch_norm(std::ostream& stream, const torch::nn::BatchNormOptions& o
 }
 
 void check_batch_norm_communicator(const std::shared_ptr<Communicator>& communicator) {
-  if (!communicator) {
-    throw InvalidArgument("MultiNodeBatchNormalization needs a communicator, got a null pointer");
-  }
+  require_communicator(communicator, "MultiNodeBatchNormalization");
 }
 
 }  // namespace chainmail::internal

@@ -62,12 +62,14 @@ struct AllGather : torch::autograd::Function<AllGather> {
 }  // namespace
 
 at::Tensor allreduce(const std::shared_ptr<Communicator>& communicator, const at::Tensor& x) {
+  internal::require_communicator(communicator, "allreduce");
   require_defined(x, "allreduce");
   return AllReduceSum::apply(x, communicator);
 }
 
 std::vector<at::Tensor> allgather(const std::shared_ptr<Communicator>& communicator,
                                   const at::Tensor& x) {
+  internal::require_communicator(communicator, "allgather");
   require_defined(x, "allgather");
   return AllGather::apply(x, communicator);
 }

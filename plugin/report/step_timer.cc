@@ -60,6 +60,7 @@ TimingSummary summarize(std::vector<RankTiming> ranks) {
 
 StepTimer::StepTimer(std::shared_ptr<Communicator> communicator)
     : communicator_(std::move(communicator)) {
+  internal::require_communicator(communicator_, "StepTimer");
   start();
 }
 

@@ -211,7 +211,7 @@ void install_handlers() {
 }  // namespace
 
 void add_except_hook(const std::shared_ptr<Communicator>& communicator) {
-  if (!communicator) throw InvalidArgument("add_except_hook needs a communicator");
+  internal::require_communicator(communicator, "add_except_hook");
   const std::lock_guard lock(hook().mutex);
   hook().communicator = communicator;
   hook().process = ::getpid();

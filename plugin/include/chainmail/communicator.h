@@ -234,4 +234,12 @@ T Communicator::recv_obj(int source, int tag) {
 [[nodiscard]] CHAINMAIL_API std::shared_ptr<Communicator> create_communicator(
     std::string_view name = "hierarchical", const CommunicatorOptions& options = {});
 
+namespace internal {
+
+/// Throws InvalidArgument, "`what` needs a communicator", for a null pointer.
+CHAINMAIL_API void require_communicator(const std::shared_ptr<Communicator>& communicator,
+                                        const char* what);
+
+}  // namespace internal
+
 }  // namespace chainmail

@@ -180,6 +180,10 @@ void Communicator::finalize() {
 
 namespace internal {
 
+void require_communicator(const std::shared_ptr<Communicator>& communicator, const char* what) {
+  if (!communicator) throw InvalidArgument(std::string(what) + " needs a communicator");
+}
+
 void fail_on_all_ranks(Communicator& communicator, const std::string& message) {
   const auto error = std::make_exception_ptr(Agreed(MismatchError(message)));
   communicator.impl().wait_for_agreement();

@@ -51,6 +51,7 @@ ObservationAggregator::ObservationAggregator(std::shared_ptr<Communicator> commu
       key_(std::move(original_key)),
       options_(std::move(options)),
       trigger_(options_.comm_trigger) {
+  internal::require_communicator(communicator_, "ObservationAggregator");
   if (options_.aggregated_key.empty()) options_.aggregated_key = key_ + "_aggregated";
   if (!options_.aggregator) options_.aggregator = mean_of_all;
 }
@@ -88,6 +89,7 @@ MultiNodeEarlyStoppingTrigger::MultiNodeEarlyStoppingTrigger(
               (options_.mode == StoppingMode::kAuto &&
                options_.monitor.find("accuracy") != std::string::npos)),
       check_(options_.check_trigger) {
+  internal::require_communicator(communicator_, "MultiNodeEarlyStoppingTrigger");
   if (options_.patience < 1) {
     throw InvalidArgument("early stopping with a patience of " + std::to_string(options_.patience));
   }

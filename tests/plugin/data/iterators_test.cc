@@ -310,6 +310,13 @@ TEST(MultiNodeIterator, TakesAnyTypeAndLargePositions) {
   });
 }
 
+TEST(MultiNodeIterator, NeedsACommunicator) {
+  EXPECT_THROW((void)MultiNodeIterator({}, nullptr, 0), InvalidArgument);
+  EXPECT_THROW((void)create_synchronized_iterator(MultiNodeSampler(4, 0, 1, {}), nullptr),
+               InvalidArgument);
+  EXPECT_THROW((void)create_multi_node_sampler(4, nullptr, {}), InvalidArgument);
+}
+
 TEST(MultiNodeIterator, AMasterThatDoesNotExistIsRefused) {
   testing::with_communicator({2}, "flat", {}, [](const CommPtr& comm) {
     for (const int master : {-1, 2}) {

@@ -206,6 +206,15 @@ TEST(ScatterDataset, ARootThatDoesNotExistIsRefused) {
   });
 }
 
+TEST(ScatterIndex, NeedsACommunicator) {
+  const std::vector<int> data(8);
+  for (const auto& call : std::vector<std::function<void()>>{
+           [] { (void)scatter_index(8, nullptr); }, [] { (void)scatter_indices(8, nullptr); },
+           [&] { (void)scatter_dataset(data, nullptr); }}) {
+    EXPECT_THROW(call(), InvalidArgument);
+  }
+}
+
 TEST(ScatterIndex, TakesTheRootsSize) {
   testing::with_communicator({3}, "flat", {}, [](const std::shared_ptr<Communicator>& comm) {
     const IndexRange range = scatter_index(comm->rank() == 1 ? 10 : 0, comm, {.root = 1});

@@ -17,6 +17,8 @@
 namespace chainmail {
 namespace {
 
+TEST(StepTimer, NeedsACommunicator) { EXPECT_THROW(StepTimer(nullptr), InvalidArgument); }
+
 // One rank computes longer; the others' time goes into waiting for it.
 TEST(StepTimer, TellsWaitingFromComputing) {
   const auto slowness = patient(std::chrono::milliseconds{300});  // more than noise adds

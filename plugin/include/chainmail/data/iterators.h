@@ -113,6 +113,7 @@ template <typename Iterator>
 template <typename Iterator>
 [[nodiscard]] Iterator create_synchronized_iterator(
     Iterator iterator, const std::shared_ptr<Communicator>& communicator) {
+  internal::require_communicator(communicator, "create_synchronized_iterator");
   iterator.load_state(communicator->bcast_obj(iterator.state()));
   return iterator;
 }

@@ -117,6 +117,11 @@ TEST(EarlyStopping, ModesPatienceMaximumAndNan) {
   });
 }
 
+TEST(ObservationAggregator, NeedsACommunicator) {
+  EXPECT_THROW(ObservationAggregator(nullptr, "loss", {}), InvalidArgument);
+  EXPECT_THROW(MultiNodeEarlyStoppingTrigger(nullptr, {}), InvalidArgument);
+}
+
 TEST(ObservationAggregator, MeanOfTheRanksAtItsInterval) {
   everywhere([](const CommPtr& comm) {
     for (const std::int64_t period : {1, 2}) {
