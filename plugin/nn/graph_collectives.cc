@@ -81,7 +81,7 @@ std::vector<at::Tensor> gather_in_graph(Communicator& communicator, const at::Te
   all_gather(group, own.data(), headers.data(), sizeof own, {});
   require_one_dtype(communicator, headers);
 
-  const at::Tensor flat = x.detach().contiguous();
+  const at::Tensor flat = resolved(x.detach()).contiguous();
   std::vector<at::Tensor> all;
   std::vector<Part> parts;
   for (const Header& header : headers) parts.push_back(part_of(all.emplace_back(empty_of(header))));

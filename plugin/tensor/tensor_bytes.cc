@@ -58,6 +58,8 @@ bool is_flat(const at::Tensor& tensor) {
   return tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg();
 }
 
+at::Tensor resolved(const at::Tensor& tensor) { return tensor.resolve_conj().resolve_neg(); }
+
 void mark_written(const at::Tensor& tensor) {
   if (!tensor.is_inference()) {  // inference tensors have no version to count
     tensor.unsafeGetTensorImpl()->bump_version();

@@ -27,6 +27,9 @@ namespace chainmail::internal {
 /// True when the elements lie in memory in logical order, as values (no lazy conjugate).
 [[nodiscard]] bool is_flat(const at::Tensor& tensor);
 
+/// `tensor`, or a copy where torch has left a conjugate or a negation for later.
+[[nodiscard]] at::Tensor resolved(const at::Tensor& tensor);
+
 /// Tells autograd that the tensor's memory was written.
 void mark_written(const at::Tensor& tensor);
 

@@ -47,7 +47,7 @@ struct SparseSum {
   explicit SparseSum(const at::Tensor& sparse, int size)
       : count(at::full({1}, sparse._nnz(), at::kLong)), counts(at::zeros({size}, at::kLong)) {
     indices = {sparse._indices().contiguous(), {}, sparse.sparse_dim()};
-    values = {sparse._values().contiguous().resolve_conj().resolve_neg(), {}, 1};
+    values = {resolved(sparse._values().contiguous()), {}, 1};
     const at::IntArrayRef shape = values.mine.sizes();
     for (std::size_t i = 1; i < shape.size(); ++i) values.row *= shape[i];
   }

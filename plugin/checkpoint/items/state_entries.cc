@@ -49,7 +49,7 @@ FileEntry describe(const std::string& name, const CheckpointState::Value& value)
 }
 
 at::Tensor plain(const at::Tensor& tensor) {
-  return tensor.detach().to(c10::kCPU).resolve_conj().resolve_neg().contiguous();
+  return resolved(tensor.detach().to(c10::kCPU)).contiguous();
 }
 
 }  // namespace

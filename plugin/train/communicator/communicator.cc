@@ -125,13 +125,18 @@ void Communicator::Impl::reduce_all(at::ArrayRef<at::Tensor> tensors, ops::Reduc
 void Communicator::allreduce(at::ArrayRef<at::Tensor> tensors) {
   impl_->check_usable();
   internal::check_dense(tensors, "allreduce");
+  const at::NoGradGuard no_grad;
+  std::vector<at::Tensor> values;
   std::vector<at::Tensor> parts;  // complex numbers add up like pairs
   for (const at::Tensor& tensor : tensors) {
-    parts.push_back(tensor.is_complex() && !tensor.is_conj() ? at::view_as_real(tensor.detach())
-                                                             : tensor);
+    values.push_back(internal::resolved(tensor));
+    parts.push_back(tensor.is_complex() ? at::view_as_real(values.back().detach()) : values.back());
   }
   // Only gradients are rounded: a sum of counts or indices must stay what it is.
   impl_->reduce_all(parts, ops::ReduceOp::kSum, ops::WireFormat::kNative);
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    if (!values[i].is_same(tensors[i])) tensors[i].copy_(values[i]);
+  }
 }
 
 void Communicator::allreduce_mean(at::ArrayRef<at::Tensor> tensors) {

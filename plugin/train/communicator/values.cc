@@ -29,7 +29,7 @@ at::Tensor plain_values(const at::Tensor& tensor, const char* operation) {
   const std::string reason = why_not_movable(tensor);
   if (!reason.empty()) throw InvalidArgument(std::string(operation) + ": a tensor " + reason);
   const at::NoGradGuard no_grad;
-  return tensor.detach().resolve_conj().resolve_neg().contiguous();
+  return resolved(tensor.detach()).contiguous();
 }
 
 std::size_t bytes_of(const TensorShape& shape) {

@@ -100,6 +100,21 @@ TEST(Functions, BackwardThatOneRankLeavesOutTimesOutOnTheOthers) {
   });
 }
 
+TEST(Functions, NeedACommunicator) {
+  EXPECT_THROW((void)functions::allreduce(nullptr, torch::ones({2})), InvalidArgument);
+  EXPECT_THROW((void)functions::allgather(nullptr, torch::ones({2})), InvalidArgument);
+}
+
+// torch leaves conjugates for later.
+TEST(Functions, ConjugatesArriveAsTheyAre) {
+  testing::with_communicator({2}, "hierarchical", {}, [](const CommPtr& comm) {
+    const torch::Tensor z = torch::complex(torch::ones({2}), torch::ones({2})).conj();
+    for (const torch::Tensor& got : functions::allgather(comm, z)) {
+      EXPECT_TRUE(torch::equal(got, z));
+    }
+  });
+}
+
 TEST(Functions, TensorsThatCannotTravelAreRefused) {
   testing::with_communicator({1}, "hierarchical", {}, [](const CommPtr& comm) {
     EXPECT_THROW((void)functions::allreduce(comm, torch::Tensor()), InvalidArgument);

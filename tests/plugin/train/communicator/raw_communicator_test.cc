@@ -159,6 +159,24 @@ TEST(RawCommunicator, SumOfComplexNumbers) {
   });
 }
 
+// torch leaves conjugates and negations for later, maybe on one rank only.
+TEST(RawCommunicator, SumOfConjugatesAndNegatives) {
+  everywhere([](const CommPtr& comm) {
+    const double ranks = comm->size();
+    const at::Tensor z = at::complex(at::full({3, 2}, 1.0), at::full({3, 2}, 2.0));
+    at::Tensor conjugate = z.clone().conj();
+    const at::Tensor base = z.clone();
+    const at::Tensor negative = at::imag(base.conj());
+    const at::Tensor mixed = comm->rank() == 0 ? z.clone().conj() : z.clone();
+    comm->allreduce({conjugate, negative, mixed});
+    EXPECT_TRUE(conjugate.is_conj() && negative.is_neg());
+    EXPECT_TRUE(at::equal(conjugate, z.conj() * ranks));
+    EXPECT_TRUE(negative.eq(-2 * ranks).all().item<bool>());
+    EXPECT_TRUE(at::imag(base).eq(2 * ranks).all().item<bool>());  // of which it is a view
+    EXPECT_TRUE(at::imag(mixed).eq(2 * ranks - 4).all().item<bool>());
+  });
+}
+
 struct Point {
   std::int32_t x = 0;
   double y = 0;
