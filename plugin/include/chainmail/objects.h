@@ -26,6 +26,7 @@
 #include <vector>
 
 #include <ATen/core/Tensor.h>
+#include <c10/util/TypeIndex.h>
 
 #include <chainmail/export.h>
 
@@ -150,10 +151,8 @@ struct ObjectCodec<T> {
       return "float" + bits;
     } else if constexpr (std::is_integral_v<T>) {
       return (std::is_signed_v<T> ? "int" : "uint") + bits;
-    } else if constexpr (std::is_enum_v<T>) {
-      return "enum" + bits;
     } else {
-      return "struct" + bits;
+      return std::string(c10::util::get_fully_qualified_type_name<T>());
     }
   }
   static void write(const T& object, ObjectWriter& writer) { writer.put(&object, sizeof object); }
@@ -188,7 +187,8 @@ struct ObjectCodec<at::Tensor> {
 
 /// @endcond
 
-/// The name of a type that the ranks compare: "map<string, float64>".
+/// The name of a type that the ranks compare: "map<string, float64>". Structs and enumerations have
+/// the compiler's name for them, so all ranks must be built by the same compiler.
 template <IsObject T>
 std::string object_type() {
   return ObjectCodec<T>::name();

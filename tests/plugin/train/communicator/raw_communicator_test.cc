@@ -192,6 +192,13 @@ static_assert(!IsObject<c10::IntArrayRef> && !IsObject<std::string_view> &&
               !IsObject<std::array<std::string_view, 2>> && !IsObject<std::array<int*, 2>> &&
               !IsObject<std::optional<std::string_view>> && !IsObject<std::optional<int*>>);
 
+struct OtherPoint {  // of the same size
+  float x[4];
+};
+
+enum class Color { kRed };
+enum class Fruit { kApple };
+
 struct Inline {
   int values[3];
   int* data() { return values; }
@@ -294,6 +301,11 @@ TEST(RawCommunicator, DISABLED_ObjectsBeyondTwoGibibytes) {
   });
 }
 
+TEST(RawCommunicator, StructsAndEnumerationsHaveNames) {
+  EXPECT_NE(object_type<Color>(), object_type<Fruit>());
+  EXPECT_EQ(object_type<std::vector<c10::Half>>(), "vector<c10::Half>");
+}
+
 TEST(RawCommunicator, AnotherTypeIsAMismatchOnAllRanks) {
   const auto errors = testing::errors_with_communicator({2, 1}, "flat", [](const CommPtr& comm) {
     if (comm->rank() == 1) {
@@ -303,6 +315,15 @@ TEST(RawCommunicator, AnotherTypeIsAMismatchOnAllRanks) {
     }
   });
   EXPECT_THAT(errors, Each(AllOf(HasSubstr("map<string, float64>"), HasSubstr("int64"))));
+
+  const auto structs = testing::errors_with_communicator({2}, "flat", [](const CommPtr& comm) {
+    if (comm->rank() == 0) {
+      (void)comm->bcast_obj(Point{});
+    } else {
+      (void)comm->bcast_obj(OtherPoint{});
+    }
+  });
+  EXPECT_THAT(structs, Each(AllOf(HasSubstr("::Point"), HasSubstr("::OtherPoint"))));
 
   const auto transfers = testing::errors_with_communicator({2}, "flat", [](const CommPtr& comm) {
     if (comm->rank() == 0) {
