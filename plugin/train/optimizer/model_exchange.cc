@@ -63,6 +63,8 @@ void ModelExchange::adopt_parameters() {
   std::vector<std::string> described = describe_training_state(now, buffers, optimizer_);
   compare_between_ranks(*communicator_, described, described_);
   described_ = std::move(described);
+  check_receivable("parameter", now);  // after the comparison, so on all ranks
+  check_receivable("buffer", buffers);
   now.insert(now.end(), buffers.begin(), buffers.end());
 
   std::vector<at::Tensor> added;

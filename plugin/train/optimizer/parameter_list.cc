@@ -15,6 +15,7 @@
 #include <c10/util/Type.h>
 
 #include "base/bytes.h"
+#include "plugin/tensor/tensor_bytes.h"
 #include "plugin/train/communicator/communicator_impl.h"
 #include "plugin/train/communicator/parts.h"
 
@@ -145,6 +146,17 @@ std::vector<std::string> describe_training_state(const std::vector<NamedTensor>&
                     std::to_string(group.params().size()) + " parameters");
   }
   return lines;
+}
+
+void check_receivable(const char* kind, const std::vector<NamedTensor>& tensors) {
+  for (const NamedTensor& named : tensors) {
+    std::string reason = why_not_dense(named.tensor);
+    if (reason.empty()) reason = why_not_writable(named.tensor);
+    if (reason.empty() && named.tensor.requires_grad() && named.tensor.is_complex()) {
+      reason = "is complex, and such gradients cannot be averaged; keep torch::view_as_real of it";
+    }
+    if (!reason.empty()) throw InvalidArgument(kind + (" '" + named.name + "' ") + reason);
+  }
 }
 
 void compare_between_ranks(Communicator& communicator, const std::vector<std::string>& lines,

@@ -41,6 +41,10 @@ struct NamedTensor {
     const std::vector<NamedTensor>& parameters, const std::vector<NamedTensor>& buffers,
     const torch::optim::Optimizer* optimizer);
 
+/// Throws InvalidArgument, naming it, for a tensor that rank 0's values cannot be written to, or
+/// whose gradients cannot be averaged.
+void check_receivable(const char* kind, const std::vector<NamedTensor>& tensors);
+
 /// Throws MismatchError on all ranks, naming the first line that differs and both ranks, unless all
 /// ranks have the same lines. The error of ranks that are in another operation meanwhile, because
 /// nothing has changed on them, names a line that is not in `last` or has gone from there.

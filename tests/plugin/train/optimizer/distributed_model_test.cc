@@ -6,6 +6,7 @@
 
 #include <torch/torch.h>
 
+#include <chainmail/optimizer.h>
 #include <chainmail/train/agreement.h>
 #include <chainmail/train/distributed_model.h>
 
@@ -61,6 +62,56 @@ TEST(DistributedModel, TheLoopOfOneProcessTrainsOnAll) {
       });
     }
   }
+}
+
+// As docs/training.md has it.
+TEST(DistributedModel, LbfgsTrainsWithTheMeanOfTheLosses) {
+  testing::with_communicator({2}, "flat", {}, [](const CommPtr& comm) {
+    nn::Linear net(3, 1);
+    fill(*net, comm->rank());
+    DistributedModel model(net, comm);
+    torch::optim::LBFGS optimizer(model.parameters(),
+                                  torch::optim::LBFGSOptions(1).line_search_fn("strong_wolfe"));
+    const torch::Tensor x = samples().narrow(0, 6 * comm->rank(), 6);
+    double last = 0;
+    for (int step = 0; step < 3; ++step) {
+      last = optimizer
+                 .step([&] {
+                   optimizer.zero_grad();
+                   const torch::Tensor loss = (model(x) - comm->rank()).pow(2).mean();
+                   loss.backward();
+                   torch::Tensor mean = loss.detach().clone();
+                   comm->allreduce_mean(mean);
+                   return mean;
+                 })
+                 .item<double>();
+    }
+    EXPECT_NO_THROW(verify_equal(*comm, net->parameters()));
+    EXPECT_LT(last, 0.25);  // what a constant reaches
+  });
+}
+
+// Found on all ranks, before a tensor is sent, and by name.
+TEST(DistributedModel, TensorsThatCannotTravelAreNamed) {
+  testing::with_communicator({2}, "flat", {}, [](const CommPtr& comm) {
+    const auto error_of = [&](nn::Module& net) -> std::string {
+      try {
+        const auto optimizer = create_multi_node_optimizer(
+            std::make_unique<torch::optim::SGD>(net.parameters(), 0.1), comm, {.model = &net});
+      } catch (const InvalidArgument& error) {
+        return error.what();
+      }
+      return "nothing";
+    };
+    nn::Linear expanded(2, 2);
+    expanded->register_buffer("table", torch::ones({1}).expand({5}));
+    EXPECT_THAT(error_of(*expanded), HasSubstr("buffer 'table' has elements that share memory"));
+    nn::Linear complex(2, 2);
+    complex->register_parameter("phase", torch::ones({2}, torch::kComplexFloat));
+    EXPECT_THAT(error_of(*complex), HasSubstr("parameter 'phase' is complex"));
+    complex->named_parameters()["phase"].set_requires_grad(false);
+    EXPECT_EQ(error_of(*complex), "nothing");
+  });
 }
 
 TEST(DistributedModel, ClippingBetweenBackwardAndStepSeesTheMeans) {
