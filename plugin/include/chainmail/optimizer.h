@@ -90,8 +90,10 @@ struct MultiNodeOptimizerState {
   std::vector<std::int64_t> bucket_order;
 };
 
-/// Wraps any torch optimizer. One thread per rank; every rank calls the same members, and
-/// backward() on the model, in the same order.
+/// Wraps any torch optimizer but LBFGS, whose closure step() does not take and which decides by
+/// this rank's own loss: step an LBFGS by itself, with a DistributedModel and a closure that
+/// returns the loss averaged over the ranks. One thread per rank; every rank calls the same
+/// members, and backward() on the model, in the same order.
 ///
 /// backward() leaves means: it exchanges the gradients of all trainable parameters and returns when
 /// they are the averages over the ranks (with double buffering those of the backward before, or
@@ -147,6 +149,7 @@ class CHAINMAIL_API MultiNodeOptimizer {
 
 /// Broadcasts parameters, buffers and optimizer state (hyper-parameters too) of rank 0, bit for
 /// bit, and returns the averaging optimizer. Collective.
+/// @throws InvalidArgument  an LBFGS; a trainable parameter that cannot be averaged (complex)
 /// @throws MismatchError  ranks have different parameters (names, shapes, dtypes) or optimizers
 [[nodiscard]] CHAINMAIL_API std::unique_ptr<MultiNodeOptimizer> create_multi_node_optimizer(
     std::unique_ptr<torch::optim::Optimizer> optimizer,

@@ -11,6 +11,7 @@
 
 #include <ATen/ATen.h>
 #include <torch/nn/utils/clip_grad.h>
+#include <torch/optim/lbfgs.h>
 
 #include "plugin/train/communicator/communicator_impl.h"
 #include "plugin/train/gradients/gradient_exchange.h"
@@ -81,6 +82,12 @@ MultiNodeOptimizer::MultiNodeOptimizer(std::unique_ptr<torch::optim::Optimizer> 
                                        MultiNodeOptimizerOptions options) {
   if (!optimizer || !communicator) {
     throw InvalidArgument("a multi-node optimizer needs an optimizer and a communicator");
+  }
+  if (dynamic_cast<const torch::optim::LBFGS*>(optimizer.get()) != nullptr) {
+    throw InvalidArgument(
+        "a multi-node optimizer cannot wrap torch::optim::LBFGS, which takes a closure and decides "
+        "by this rank's own loss; give the model to a DistributedModel, and LBFGS a closure that "
+        "returns the loss averaged over the ranks");
   }
   internal::check_bucket_options(options);
   impl_ = std::make_unique<Impl>(std::move(optimizer), std::move(communicator), std::move(options));

@@ -49,6 +49,19 @@ std::vector<torch::Tensor> copies(const std::vector<torch::Tensor>& tensors) {
   return result;
 }
 
+TEST(MultiNodeOptimizer, LbfgsIsRefused) {
+  testing::with_communicator({2}, "flat", {}, [](const CommPtr& comm) {
+    const nn::Linear model(2, 2);
+    try {
+      (void)create_multi_node_optimizer(std::make_unique<optim::LBFGS>(model->parameters()), comm);
+      ADD_FAILURE() << "wrapped";
+    } catch (const InvalidArgument& error) {
+      EXPECT_THAT(error.what(), HasSubstr("loss averaged over the ranks"));
+    }
+    comm->barrier();  // nothing was sent
+  });
+}
+
 TEST(MultiNodeOptimizer, BroadcastsParametersAndBuffers) {
   for (const std::string& name : kNames) {
     testing::with_communicator({2, 1}, name, {}, [](const CommPtr& comm) {
