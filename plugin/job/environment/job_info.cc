@@ -87,11 +87,16 @@ void meet_at(const std::string& host, JobInfo& job) {
 }
 
 JobInfo read_launcher(const Environment& environment) {
-  const int job_fd =
-      require(environment, "launcher", "CHAINMAIL_JOB_FD", "CHAINMAIL_JOB_FD", 0, kMost);
+  const auto job_fd = read_integer(environment, "CHAINMAIL_JOB_FD", 0, kMost);
+  if (!environment("RANK") || !environment("WORLD_SIZE")) {
+    throw InvalidArgument(show(environment, "CHAINMAIL_JOB_FD") + " but " +
+                          show(environment, "RANK") + " and " + show(environment, "WORLD_SIZE") +
+                          ": the launcher sets all three; unset CHAINMAIL_JOB_FD to start the "
+                          "program without it");
+  }
   JobInfo job = read_place(environment, Starter::kLauncher, "RANK", "WORLD_SIZE");
   job.store = StoreLocation::kLauncher;
-  job.job_fd = job_fd;
+  job.job_fd = static_cast<int>(*job_fd);
   job.generation = read_generation(environment, "CHAINMAIL_GENERATION");
   return job;
 }

@@ -326,6 +326,9 @@ TEST(JobInfo, TheFirstStarterOfTheListWins) {
 }
 
 TEST(JobInfo, NamesWhatIsMissing) {
+  EXPECT_THAT(error_of({{"CHAINMAIL_JOB_FD", "77"}}),
+              AllOf(HasSubstr("CHAINMAIL_JOB_FD=77 but RANK (not set)"),
+                    HasSubstr("unset CHAINMAIL_JOB_FD")));
   EXPECT_THAT(error_of({{"CHAINMAIL_JOB_FD", "5"}, {"RANK", "0"}}), HasSubstr("WORLD_SIZE"));
   EXPECT_THAT(error_of(without(kTorchrun, "WORLD_SIZE")),
               AllOf(HasSubstr("RANK=1"), HasSubstr("WORLD_SIZE (not set)")));
