@@ -221,6 +221,8 @@ Environment LocalRanks::environment_of(std::uint32_t local, const CpuShare& shar
   if (mpi_) {
     const bool is_crowded = order_.ranks.size() > cores_;
     mpi_->add_variables(variables, ordered.rank, is_crowded);
+  } else {
+    drop_foreign_mpi(variables);
   }
   return variables;
 }

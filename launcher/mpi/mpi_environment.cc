@@ -37,6 +37,7 @@ constexpr std::string_view kForeign[] = {"PMIX_",
                                          "OMPI_COMMAND",
                                          "MPI_LOCALNRANKS",
                                          "MPI_LOCALRANKID",
+                                         "HYDI_",
                                          "HYDRA_"};
 
 bool is_foreign(std::string_view name) {

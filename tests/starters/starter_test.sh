@@ -4,8 +4,10 @@
 
 # Trains under another starter and under our launcher and expects the same digest of all parameters.
 #
-# usage: starter_test.sh alone|mpiexec|mpich|torchrun|grid_engine|srun|sagemaker|kubernetes BIN_DIR LIBTORCH
-# 77 means skipped. Of the last three, what they set for two ranks is set here.
+# usage: starter_test.sh STARTER BIN_DIR LIBTORCH
+# alone, mpiexec, mpich, mpich_in_rank (inside a rank of the launcher), torchrun, grid_engine, srun,
+# sagemaker or kubernetes; 77 means skipped. Of the last three, what they set for two ranks is set
+# here.
 set -euo pipefail
 
 starter=$1 bin=$2 libtorch=$3
@@ -55,6 +57,12 @@ case $starter in
   mpich)
     mpiexec=$(command -v mpiexec.hydra) || skip "MPICH's mpiexec is missing: install mpich"
     start=("$mpiexec" -n 2)
+    ;;
+  mpich_in_rank)
+    mpiexec=$(command -v mpiexec.hydra) || skip "MPICH's mpiexec is missing: install mpich"
+    # As docs/env.md has it.
+    start=("$bin/launcher" -H localhost:1 -n 1 --timeout 100
+      env -u CHAINMAIL_JOB_FD -u RANK -u WORLD_SIZE "$mpiexec" -n 2)
     ;;
   grid_engine)
     command -v mpiexec >/dev/null || skip "mpiexec is missing: install openmpi-bin"

@@ -86,40 +86,73 @@ void meet_at(const std::string& host, JobInfo& job) {
   job.port = port_of(job.id);
 }
 
+struct PlaceNames {
+  std::string_view rank;
+  std::string_view size;
+};
+
+constexpr PlaceNames kRank{"RANK", "WORLD_SIZE"};
+constexpr PlaceNames kMpirunPlace{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"};
+constexpr PlaceNames kMpiexecPlace{"PMI_RANK", "PMI_SIZE"};
+
+// A starter inside another one gives the ranks other places, and variables do not say which one is
+// the inner.
+void check_agreement(const Environment& environment, const PlaceNames& names,
+                     const PlaceNames& others, std::string_view advice) {
+  const auto differ = [&](std::string_view name, std::string_view other, long long low) {
+    const auto value = read_integer(environment, name, low, kMaxRanks);
+    const auto second = read_integer(environment, other, low, kMaxRanks);
+    return value && second && *value != *second;
+  };
+  if (differ(names.rank, others.rank, 0) || differ(names.size, others.size, 1)) {
+    throw InvalidArgument("two starters disagree: " + show(environment, names.rank) + " " +
+                          show(environment, names.size) + " but " + show(environment, others.rank) +
+                          " " + show(environment, others.size) + "; " + std::string(advice));
+  }
+}
+
+// srun --mpi=pmi2 and our launcher set PMI_RANK, too; the other one is Hydra's own.
+bool has_mpiexec(const Environment& environment) {
+  return environment("MPI_LOCALNRANKS") && environment("PMI_RANK");
+}
+
+// Our launcher sets them for MPI libraries, and a starter inside it may leave them.
+bool has_mpirun(const Environment& environment) {
+  return (environment(kMpirunPlace.rank) || environment(kMpirunPlace.size)) &&
+         !environment("PMIX_NAMESPACE").value_or("").starts_with("chainmail-");
+}
+
 JobInfo read_launcher(const Environment& environment) {
   const auto job_fd = read_integer(environment, "CHAINMAIL_JOB_FD", 0, kMost);
-  if (!environment("RANK") || !environment("WORLD_SIZE")) {
+  if (!environment(kRank.rank) || !environment(kRank.size)) {
     throw InvalidArgument(show(environment, "CHAINMAIL_JOB_FD") + " but " +
-                          show(environment, "RANK") + " and " + show(environment, "WORLD_SIZE") +
+                          show(environment, kRank.rank) + " and " + show(environment, kRank.size) +
                           ": the launcher sets all three; unset CHAINMAIL_JOB_FD to start the "
                           "program without it");
   }
-  JobInfo job = read_place(environment, Starter::kLauncher, "RANK", "WORLD_SIZE");
+  JobInfo job = read_place(environment, Starter::kLauncher, kRank.rank, kRank.size);
+  // It drops those of a starter around it, so others than its own come from one inside.
+  constexpr std::string_view kAdvice =
+      "a starter inside a rank of the launcher needs env -u CHAINMAIL_JOB_FD -u RANK -u WORLD_SIZE "
+      "before it";
+  check_agreement(environment, kRank, kMpirunPlace, kAdvice);
+  if (has_mpiexec(environment)) check_agreement(environment, kRank, kMpiexecPlace, kAdvice);
   job.store = StoreLocation::kLauncher;
   job.job_fd = static_cast<int>(*job_fd);
   job.generation = read_generation(environment, "CHAINMAIL_GENERATION");
   return job;
 }
 
-// An outer starter that numbers the ranks otherwise means that somebody's variables leaked.
-void check_agreement(const Environment& environment, const JobInfo& job, std::string_view rank_name,
-                     std::string_view size_name) {
-  const auto rank = read_integer(environment, rank_name, 0, kMaxRanks - 1);
-  const auto size = read_integer(environment, size_name, 1, kMaxRanks);
-  if ((rank && *rank != job.rank) || (size && *size != job.size)) {
-    throw InvalidArgument("two starters disagree: " + show(environment, "RANK") + " " +
-                          show(environment, "WORLD_SIZE") + " but " + show(environment, rank_name) +
-                          " " + show(environment, size_name) + "; unset one pair");
-  }
-}
-
 JobInfo read_torchrun(const Environment& environment) {
-  JobInfo job = read_place(environment, Starter::kTorchrun, "RANK", "WORLD_SIZE");
+  JobInfo job = read_place(environment, Starter::kTorchrun, kRank.rank, kRank.size);
   const bool is_elastic = environment("TORCHELASTIC_RUN_ID").has_value();
   if (!is_elastic) {
-    check_agreement(environment, job, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE");
+    // Somebody's variables leaked.
+    constexpr std::string_view kAdvice = "unset one pair";
+    if (has_mpirun(environment)) check_agreement(environment, kRank, kMpirunPlace, kAdvice);
+    if (has_mpiexec(environment)) check_agreement(environment, kRank, kMpiexecPlace, kAdvice);
     if (environment("SLURM_STEP_ID")) {
-      check_agreement(environment, job, "SLURM_PROCID", "SLURM_STEP_NUM_TASKS");
+      check_agreement(environment, kRank, {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS"}, kAdvice);
     }
   }
   job.generation = read_generation(environment, "TORCHELASTIC_RESTART_COUNT");
@@ -135,8 +168,7 @@ JobInfo read_torchrun(const Environment& environment) {
 }
 
 JobInfo read_mpirun(const Environment& environment) {
-  JobInfo job =
-      read_place(environment, Starter::kMpirun, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE");
+  JobInfo job = read_place(environment, Starter::kMpirun, kMpirunPlace.rank, kMpirunPlace.size);
   if (job.size == 1 || read_master(environment, job)) return job;
   auto id = environment("OMPI_MCA_ess_base_jobid");
   if (!id) id = environment("PMIX_NAMESPACE");
@@ -201,7 +233,7 @@ JobInfo read_kubernetes(const Environment& environment) {
 
 // MPICH, MVAPICH and Intel MPI all start by Hydra.
 JobInfo read_mpiexec(const Environment& environment) {
-  JobInfo job = read_place(environment, Starter::kMpiexec, "PMI_RANK", "PMI_SIZE");
+  JobInfo job = read_place(environment, Starter::kMpiexec, kMpiexecPlace.rank, kMpiexecPlace.size);
   job.id = "mpiexec";
   if (job.size == 1 || read_master(environment, job)) return job;
   if (read_integer(environment, "MPI_LOCALNRANKS", 1, kMaxRanks) != job.size) {
@@ -253,12 +285,16 @@ JobInfo read_job_info(const Environment& environment) {
   if (has_rank || environment("WORLD_SIZE") || environment("TORCHELASTIC_RUN_ID")) {
     return read_torchrun(environment);
   }
-  if (environment("OMPI_COMM_WORLD_RANK") || environment("OMPI_COMM_WORLD_SIZE")) {
+  const bool is_mpiexec = has_mpiexec(environment);
+  if (has_mpirun(environment)) {
+    if (is_mpiexec) {
+      check_agreement(environment, kMpirunPlace, kMpiexecPlace,
+                      "start the inner one by env -u and the names of the outer one's pair");
+    }
     return read_mpirun(environment);
   }
-  // srun --mpi=pmi2 sets PMI_RANK, too; this one is Hydra's own. Inside Slurm it comes first, since
-  // Hydra's proxies are then tasks of a step.
-  if (environment("MPI_LOCALNRANKS") && environment("PMI_RANK")) return read_mpiexec(environment);
+  // Before Slurm: Hydra's proxies are tasks of a step there.
+  if (is_mpiexec) return read_mpiexec(environment);
   // A batch script has SLURM_PROCID=0 too, but only a step's tasks are ranks.
   if (environment("SLURM_STEP_ID")) return read_srun(environment);
   if (environment("SM_HOSTS") || environment("SM_CURRENT_HOST")) return read_sagemaker(environment);

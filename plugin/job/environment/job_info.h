@@ -9,7 +9,9 @@
 // (CHAINMAIL_JOB_FD), then torchrun (or anybody who sets RANK, WORLD_SIZE and MASTER_*, such as
 // Kubernetes' PyTorchJob), an indexed job of Kubernetes, Open MPI's mpirun, MPICH's mpiexec, a
 // Slurm step, SageMaker (one rank per container), then alone. A starter inside a rank of our
-// launcher must therefore run without CHAINMAIL_JOB_FD.
+// launcher must therefore run without CHAINMAIL_JOB_FD; what the launcher sets for MPI libraries
+// makes no rank by itself. Where an inner starter can be told by a place that differs from the
+// outer one's, that is an error.
 
 #pragma once
 

@@ -45,6 +45,16 @@ void check_mpi_starter(const Environment& environment) {
   }
   const auto size = read_integer(environment, "WORLD_SIZE", 1, kMost);
   const auto mpi_size = read_integer(environment, "OMPI_COMM_WORLD_SIZE", 1, kMost);
+  const auto pmi_rank = read_integer(environment, "PMI_RANK", 0, kMost);
+  const auto pmi_size = read_integer(environment, "PMI_SIZE", 1, kMost);
+  // Of MPICH's mpiexec inside another starter, whose variables MPI_Init would read.
+  if (environment("MPI_LOCALNRANKS") &&
+      ((pmi_rank && *pmi_rank != *place) || (pmi_size && mpi_size && *pmi_size != *mpi_size))) {
+    throw InvalidArgument(
+        what + "needs one MPI starter: this is process " + std::to_string(pmi_rank.value_or(0)) +
+        " by PMI_RANK, but " + std::to_string(*place) +
+        " by OMPI_COMM_WORLD_RANK or PMIX_RANK; start the program with Open MPI's mpiexec alone");
+  }
   if ((rank && *rank != *place) || (size && mpi_size && *size != *mpi_size)) {
     throw InvalidArgument(
         what + "needs ranks that are MPI's: this is rank " + std::to_string(rank.value_or(*place)) +

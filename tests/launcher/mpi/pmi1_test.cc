@@ -157,6 +157,8 @@ TEST(Pmi1CommandTest, MapsOfUnevenNodes) {
 TEST(MpiEnvironmentTest, ForeignManagersGoAndUsersSettingsStay) {
   Environment variables{{"PMIX_RANK", "7"},
                         {"PMI_FD", "3"},
+                        {"HYDI_CONTROL_FD", "4"},
+                        {"MPI_LOCALNRANKS", "2"},
                         {"OMPI_COMM_WORLD_RANK", "7"},
                         {"OMPI_MCA_orte_hnp_uri", "x"},
                         {"OMPI_MCA_ess_base_jobid", "x"},

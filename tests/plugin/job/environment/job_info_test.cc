@@ -325,6 +325,73 @@ TEST(JobInfo, TheFirstStarterOfTheListWins) {
   EXPECT_EQ(read(all).starter, Starter::kLauncher);
 }
 
+// What the launcher sets for MPI libraries, for the first of two ranks.
+const Recorded kLaunchersMpi{
+    {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
+    {"OMPI_COMM_WORLD_RANK", "0"},
+    {"OMPI_COMM_WORLD_SIZE", "2"},
+    {"PMIX_NAMESPACE", "chainmail-2ec114fb47442751ac5e283c8732c8fe"},
+    {"PMIX_RANK", "0"},
+    {"PMI_FD", "61"},
+    {"PMI_RANK", "0"},
+    {"PMI_SIZE", "2"},
+};
+
+// The variables of `inner` over those of `outer`, as an environment inherits them.
+Recorded inside(const Recorded& outer, Recorded inner) {
+  inner.insert(outer.begin(), outer.end());
+  return inner;
+}
+
+TEST(JobInfo, AStarterInsideARankOfTheLauncherWins) {
+  const JobInfo mpich = read(inside(kLaunchersMpi, kMpiexec));
+  EXPECT_EQ(mpich.starter, Starter::kMpiexec);
+  EXPECT_EQ(mpich.rank, 1);
+  EXPECT_EQ(mpich.size, 2);
+  EXPECT_EQ(mpich.store, StoreLocation::kLocalSocket);
+  const JobInfo open_mpi = read(inside(kLaunchersMpi, kMpirun));
+  EXPECT_EQ(open_mpi.starter, Starter::kMpirun);
+  EXPECT_EQ(open_mpi.rank, 1);
+  EXPECT_EQ(open_mpi.id, "mpirun-540409857");
+  EXPECT_EQ(read(inside(kLaunchersMpi, kTorchrun)).starter, Starter::kTorchrun);
+  Recorded own_variables{
+      {"RANK", "3"}, {"WORLD_SIZE", "4"}, {"MASTER_ADDR", "a"}, {"MASTER_PORT", "9"}};
+  EXPECT_EQ(read(inside(kLaunchersMpi, own_variables)).rank, 3);
+  EXPECT_EQ(read(inside(kLaunchersMpi, kSrun)).starter, Starter::kSrun);
+  EXPECT_EQ(read(kLaunchersMpi).starter, Starter::kAlone);
+}
+
+TEST(JobInfo, AStarterInsideARankOfTheLauncherMustNotFindItsVariables) {
+  Recorded launcher = kLaunchersMpi;
+  launcher.insert({{"CHAINMAIL_JOB_FD", "60"}, {"RANK", "0"}, {"WORLD_SIZE", "2"}});
+  EXPECT_EQ(read(launcher).starter, Starter::kLauncher);
+  EXPECT_THAT(error_of(inside(launcher, kMpiexec)),
+              AllOf(HasSubstr("RANK=0 WORLD_SIZE=2"), HasSubstr("PMI_RANK=1 PMI_SIZE=2"),
+                    HasSubstr("env -u CHAINMAIL_JOB_FD")));
+  EXPECT_THAT(error_of(inside(launcher, kMpirun)),
+              AllOf(HasSubstr("RANK=0"), HasSubstr("OMPI_COMM_WORLD_RANK=1")));
+  // The first process of a larger or smaller job.
+  EXPECT_THAT(error_of(inside(launcher, with(with(kMpiexec, "PMI_RANK", "0"), "PMI_SIZE", "3"))),
+              AllOf(HasSubstr("WORLD_SIZE=2"), HasSubstr("PMI_SIZE=3")));
+}
+
+TEST(JobInfo, StartersOfMpiInEachOtherAreAnErrorWhereTheyDisagree) {
+  const Recorded outer =
+      with(with(kMpirun, "OMPI_COMM_WORLD_RANK", "0"), "OMPI_COMM_WORLD_SIZE", "1");
+  EXPECT_THAT(error_of(inside(outer, kMpiexec)),
+              AllOf(HasSubstr("OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=1"),
+                    HasSubstr("PMI_RANK=1 PMI_SIZE=2"), HasSubstr("env -u")));
+  // As the message advises.
+  EXPECT_EQ(read(inside(without(without(outer, "OMPI_COMM_WORLD_RANK"), "OMPI_COMM_WORLD_SIZE"),
+                        kMpiexec))
+                .starter,
+            Starter::kMpiexec);
+  EXPECT_EQ(read(inside(without(without(kMpiexec, "PMI_RANK"), "PMI_SIZE"), kMpirun)).starter,
+            Starter::kMpirun);
+  EXPECT_THAT(error_of(inside(kMpiexec, {{"RANK", "0"}, {"WORLD_SIZE", "1"}})),
+              AllOf(HasSubstr("RANK=0"), HasSubstr("PMI_RANK=1")));
+}
+
 TEST(JobInfo, NamesWhatIsMissing) {
   EXPECT_THAT(error_of({{"CHAINMAIL_JOB_FD", "77"}}),
               AllOf(HasSubstr("CHAINMAIL_JOB_FD=77 but RANK (not set)"),

@@ -139,6 +139,10 @@ TEST(MpiStarter, NumbersTheRanksAsTheJobDoes) {
                                  {"OMPI_COMM_WORLD_RANK", "1"},
                                  {"OMPI_COMM_WORLD_SIZE", "2"}});
   EXPECT_NE(size.find("process 1 of 2"), std::string::npos) << size;
+  // MPICH's mpiexec in a rank of the launcher, whose PMIx it leaves.
+  const auto nested = mpi_refusal(
+      {{"PMIX_RANK", "0"}, {"PMI_RANK", "1"}, {"PMI_SIZE", "2"}, {"MPI_LOCALNRANKS", "2"}});
+  EXPECT_NE(nested.find("process 1 by PMI_RANK, but 0"), std::string::npos) << nested;
 }
 
 TEST(NodeId, IsTheSameForThisMachineAndCanBeGiven) {
