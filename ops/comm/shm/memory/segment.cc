@@ -43,8 +43,15 @@ SystemError no_memory(const Layout& layout, const SystemError& error) {
 }
 
 SystemError not_attached(const std::string& path, const std::string& why, int code) {
-  return {"cannot open the shared memory of a rank of this node at " + path + ": " + why +
-              "; the ranks of a node must run as one user and see each other in /proc (one "
+  // Whoever has ended, or begun another program, has left its offer behind.
+  const std::string once =
+      code == ENOENT
+          ? "; the process that offered it has ended: either the rank failed, or a second "
+            "program joins the job in the place of one that has ended (a script that "
+            "runs two), but a rank joins once: use one program, or two jobs. Otherwise"
+          : ";";
+  return {"cannot open the shared memory of a rank of this node at " + path + ": " + why + once +
+              " the ranks of a node must run as one user and see each other in /proc (one "
               "container or --pid=host), or set CHAINMAIL_LOCAL=tcp to do without shared memory",
           code};
 }

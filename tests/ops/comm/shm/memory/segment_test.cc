@@ -39,6 +39,24 @@ TEST(Segment, IsAttachedByItsTokenAlone) {
   }
 }
 
+TEST(Segment, SaysThatWhoOfferedItHasEnded) {
+  const Layout layout = small_layout();
+  std::string offer;
+  {
+    const Segment segment = Segment::create(layout);
+    offer = segment.offer();
+  }
+  try {
+    static_cast<void>(Segment::attach(layout, offer));
+    ADD_FAILURE() << "attached to what is gone";
+  } catch (const SystemError& error) {
+    const std::string text = error.what();
+    const auto cause = text.find("a rank joins once");
+    ASSERT_NE(cause, std::string::npos) << text;
+    EXPECT_LT(cause, text.find("/proc (one container")) << text;
+  }
+}
+
 TEST(Segment, AFailureKeepsItsTypeAndMessageHoweverManyRanksItNames) {
   const std::string text =
       "all_reduce #5 on rank 0 (n1): Timed out waiting: " + std::string(1500, 'x');
