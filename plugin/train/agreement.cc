@@ -35,6 +35,7 @@ void throw_if_any_failed(Communicator& communicator, const std::string& error) {
   }
   if (message.empty()) return;
   communicator.impl().wait_for_agreement();
+  communicator.impl().mark_agreed();
   const std::string also =
       other_count == 0 ? "" : (other_count == 1 ? " (and rank " : " (and ranks ") + others + ")";
   throw Agreed(InvalidArgument(message + also));

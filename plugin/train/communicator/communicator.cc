@@ -4,11 +4,13 @@
 #include <chainmail/communicator.h>
 #include <chainmail/train/agreed_error.h>
 
+#include <algorithm>
 #include <chrono>
 #include <exception>
 #include <optional>
 #include <stdexcept>
 #include <utility>
+#include <vector>
 
 #include <ATen/ATen.h>
 
@@ -32,6 +34,14 @@ ops::Collective barrier_of(std::optional<std::chrono::milliseconds> timeout) {
   return collective;
 }
 
+// See mark_agreed(); ascending.
+thread_local std::vector<int> agreed_ranks;
+
+bool have_agreed(std::vector<int> ranks) {
+  std::ranges::sort(ranks);
+  return std::ranges::includes(agreed_ranks, ranks);
+}
+
 }  // namespace
 
 Communicator::Communicator(std::unique_ptr<Impl> impl) noexcept : impl_(std::move(impl)) {
@@ -40,7 +50,7 @@ Communicator::Communicator(std::unique_ptr<Impl> impl) noexcept : impl_(std::mov
 
 Communicator::~Communicator() {
   if (impl_->is_finalized || impl_->failure || impl_->group->error() ||
-      std::uncaught_exceptions() <= impl_->exceptions_at_start) {
+      std::uncaught_exceptions() <= impl_->exceptions_at_start || have_agreed(impl_->world_ranks)) {
     return;  // the group waits for what is queued and closes
   }
   try {
@@ -67,6 +77,7 @@ const CommunicatorOptions& Communicator::config() const noexcept { return impl_-
 std::chrono::nanoseconds Communicator::waited() const noexcept { return impl_->waited; }
 
 void Communicator::Impl::check_usable() const {
+  agreed_ranks.clear();
   if (failure) std::rethrow_exception(failure);
   if (is_finalized) throw InvalidArgument("this communicator is finalized; create a new one");
   if (const std::exception_ptr error = group->error()) std::rethrow_exception(error);
@@ -166,6 +177,11 @@ void Communicator::Impl::wait_for_agreement() noexcept {
   }
 }
 
+void Communicator::Impl::mark_agreed() const {
+  agreed_ranks = world_ranks;
+  std::ranges::sort(agreed_ranks);
+}
+
 void Communicator::abort(const std::string& reason) {
   const auto error = std::make_exception_ptr(
       PeerError("rank " + std::to_string(rank()) + " on " + impl_->world->host() +
@@ -192,6 +208,7 @@ void require_communicator(const std::shared_ptr<Communicator>& communicator, con
 void fail_on_all_ranks(Communicator& communicator, const std::string& message) {
   const auto error = std::make_exception_ptr(Agreed(MismatchError(message)));
   communicator.impl().wait_for_agreement();
+  communicator.impl().mark_agreed();
   communicator.impl().failure = error;
   std::rethrow_exception(error);
 }

@@ -69,6 +69,9 @@ struct Communicator::Impl {
   /// is taken for dead, while others still wait for the last bytes of the agreement. At most 5 s,
   /// never throws.
   void wait_for_agreement() noexcept;
+  /// All ranks are about to throw the same error: until the next operation of this thread, the end
+  /// of a communicator of these ranks, or of some of them, is news to none.
+  void mark_agreed() const;
 };
 
 namespace internal {

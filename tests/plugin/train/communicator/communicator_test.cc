@@ -22,6 +22,7 @@ namespace chainmail {
 namespace {
 
 using ::testing::AnyOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using CommPtr = std::shared_ptr<Communicator>;
 
@@ -359,6 +360,35 @@ TEST(OnAllRanks, EverybodyGetsTheSameError) {
   for (const std::string& error : errors) {
     EXPECT_EQ(error, "rank 1 on host0: no file number 1 (and rank 2)");
   }
+}
+
+TEST(OnAllRanks, ItsErrorIsNotAnnouncedAsTheEndOfACommunicator) {
+  const auto errors = testing::run_ranks({2}, [](const std::shared_ptr<World>& world) {
+    std::vector<std::shared_ptr<ops::Group>> groups;
+    EXPECT_THROW(
+        {
+          const CommPtr whole = internal::make_communicator(world, "flat", {}, "agreed");
+          const CommPtr part = whole->split(0, -whole->rank());
+          groups.push_back(whole->impl().group);
+          groups.push_back(part->impl().group);
+          on_all_ranks(*whole, [] { throw InvalidArgument("no file"); });
+        },
+        InvalidArgument);
+    for (const auto& group : groups) EXPECT_EQ(group->error(), nullptr);
+  });
+  for (const std::string& error : errors) EXPECT_EQ(error, "");
+}
+
+TEST(OnAllRanks, AnErrorOfOneRankAfterItsErrorIsAnnounced) {
+  const auto errors = testing::run_ranks({2}, [](const std::shared_ptr<World>& world) {
+    CommPtr comm = internal::make_communicator(world, "flat", {}, "announced");
+    EXPECT_THROW(on_all_ranks(*comm, [] { throw InvalidArgument("no file"); }), InvalidArgument);
+    comm->barrier();
+    if (world->rank() == 0) return comm->barrier();
+    const CommPtr own = std::move(comm);
+    throw InvalidArgument("of rank 1");
+  });
+  EXPECT_THAT(errors, ElementsAre(HasSubstr("an exception ends its program"), "of rank 1"));
 }
 
 TEST(VerifyEqual, NamesTheRankThatDiffers) {
