@@ -33,6 +33,11 @@ for one in "$@"; do
   "$program" --help >/dev/full 2>/dev/null || code=$?
   ((code == 1)) || { echo "FAILED: ${one%%:*} --help into a full disk ends with $code" >&2 && failed=1; }
 done
+# Nothing is measured, nor are namespaces made, before the options have been read.
+for option in '--nodes 2 --rate banana' '--nodes 0' '-o avgg' '-o band'; do
+  # shellcheck disable=SC2086
+  expect 2 1 "^chainmail-bench: .*${option##* }" "$bin/chainmail-bench" $option
+done
 for program in train_mnist chainmail-bench; do
   expect 0 1 "^usage: $program" "$bin/launcher" -H localhost:2 -n 2 "$bin/$program" --help
   expect 2 1 "^$program: unknown flag '--no-such-option'" \

@@ -56,7 +56,8 @@ DEFINE_string(kernels, "",
               "times packing, unpacking and adding in 16 bits instead, on the shapes of resnet50, "
               "bert_large, mlp or one tensor such as 256M; with commas");
 DEFINE_string(mpi_rsh, "", "remote shell that starts MPI's processes on other nodes");
-DEFINE_int32(nodes, 0, "run over this many network namespaces of this machine; needs root");
+DEFINE_int32(nodes, chainmail::bench::kNoNodes,
+             "run over this many network namespaces of this machine, 2 or more; needs root");
 DEFINE_string(rate, "", "rate of the links between them, such as 1gbit; empty: not shaped");
 DEFINE_string(per_node, "2", "ranks on each of them: 2, or 2,1,1 for uneven ones");
 DEFINE_string(plot, "", "write a picture of time and ratio over size to this SVG file");
@@ -82,6 +83,7 @@ Case case_asked_for() {
   what.rounds = FLAGS_rounds;
   what.check = FLAGS_c != 0;
   static_cast<void>(parse_dtype(what.dtype));
+  check_redop(what.redop);
   return what;
 }
 
@@ -270,7 +272,7 @@ std::int64_t run(const std::vector<std::string>& command) {
   const std::vector<std::string> kernels = kernels_asked_for();
   RosterOptions roster = roster_asked_for();
   const Case what = case_asked_for();
-  if (FLAGS_nodes != 0) run_over_nodes({FLAGS_nodes, FLAGS_rate, FLAGS_per_node}, command);
+  if (FLAGS_nodes != kNoNodes) run_over_nodes({FLAGS_nodes, FLAGS_rate, FLAGS_per_node}, command);
   at::set_num_threads(1);  // a rank is a core
   const auto world = job_world();
   Control control(*world);

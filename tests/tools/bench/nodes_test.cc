@@ -24,7 +24,9 @@ TEST(NodesTest, WhatDoesNotFitIsRefused) {
   for (const char* per_node : {"", "0", "-1", "two", "1,2,3", "2,", "2x", "99999"}) {
     EXPECT_THROW((void)ranks_per_node({2, "", per_node}), InvalidArgument) << per_node;
   }
-  EXPECT_THROW((void)ranks_per_node({1, "", "2"}), InvalidArgument);
+  for (const int nodes : {1, 0, -2}) {
+    EXPECT_THROW((void)ranks_per_node({nodes, "", "2"}), InvalidArgument) << nodes;
+  }
   EXPECT_THROW((void)ranks_per_node({65, "", "2"}), InvalidArgument);
 }
 
@@ -36,6 +38,18 @@ TEST(NodesTest, TheLauncherGetsHostsAndTheProgramItsOwnFlags) {
   const auto launcher = std::find(words.begin(), words.end(), "/top/bin/launcher");
   EXPECT_THAT(std::vector<std::string>(launcher, words.end()),
               ElementsAre("/top/bin/launcher", "n1:2,n2:1", "3", "/top/bin/bench", "-b", "4"));
+}
+
+TEST(NodesTest, ARateIsTcs) {
+  for (const char* rate :
+       {"1gbit", "500mbit", "0.5Mbps", "10Kibit", "1000000", "8bit", "2.5gibps"}) {
+    EXPECT_NO_THROW(check_rate(rate)) << rate;
+  }
+  for (const char* rate : {"banana", "gbit", "", "0gbit", "-1gbit", "1 gbit", "1gb", "1ibit", "1kk",
+                           "nan", "infbit"}) {
+    EXPECT_THROW(check_rate(rate), InvalidArgument) << rate;
+  }
+  EXPECT_THROW((void)nodes_command({2, "banana", "1"}, "/top", {"bench"}), InvalidArgument);
 }
 
 TEST(NodesTest, WithoutARateNothingIsShaped) {

@@ -5,7 +5,10 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+#include <cctype>
 #include <charconv>
+#include <cmath>
 #include <filesystem>
 #include <string_view>
 
@@ -21,7 +24,8 @@ constexpr int kMostRanks = 1024;
 // a host name that nobody knows. The last flags win.
 constexpr char kInside[] =
     R"(rsh=$(cat "$NODES_DIR/rsh")
-exec "$1" -H "$2" -n "$3" --rsh "$rsh" -x GLOO_SOCKET_IFNAME=eth0 "${@:4}" --nodes=0)";
+exec "$1" -H "$2" -n "$3" --rsh "$rsh" -x GLOO_SOCKET_IFNAME=eth0 "${@:4}" --nodes=-1)";
+static_assert(kNoNodes == -1);
 constexpr char kTellsRsh[] = R"( --mpi_rsh="$rsh")";
 
 int parse_count(const std::string& text) {
@@ -56,8 +60,30 @@ std::vector<int> ranks_per_node(const NodesOptions& options) {
   return counts;
 }
 
+void check_rate(std::string_view rate) {
+  const auto bad = [&](std::string_view why) {
+    return InvalidArgument("--rate " + std::string(rate) + ": " + std::string(why) +
+                           "; valid are tc's, such as 1gbit or 500mbit");
+  };
+  double number = 0;
+  const auto [end, error] =
+      std::from_chars(rate.data(), rate.data() + rate.size(), number, std::chars_format::fixed);
+  if (error != std::errc{} || !(number > 0) || !std::isfinite(number)) throw bad("no rate");
+  std::string unit(end, rate.data() + rate.size());
+  std::ranges::transform(unit, unit.begin(),
+                         [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  if (unit.empty()) return;  // bit/s
+  std::string_view rest = unit;
+  if (std::string_view("kmgt").find(rest.front()) != std::string_view::npos) {
+    rest.remove_prefix(1);
+    if (rest.starts_with('i')) rest.remove_prefix(1);
+  }
+  if (rest != "bit" && rest != "bps") throw bad("\"" + unit + "\" is no unit");
+}
+
 std::vector<std::string> nodes_command(const NodesOptions& options, const std::string& folder,
                                        const std::vector<std::string>& program) {
+  if (!options.rate.empty()) check_rate(options.rate);
   std::string hosts;
   int ranks = 0;
   int node = 1;

@@ -7,9 +7,13 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace chainmail::bench {
+
+/// --nodes where there are none.
+inline constexpr int kNoNodes = -1;
 
 struct NodesOptions {
   int nodes = 2;
@@ -21,8 +25,11 @@ struct NodesOptions {
 /// Throws InvalidArgument when `per_node` does not fit.
 [[nodiscard]] std::vector<int> ranks_per_node(const NodesOptions& options);
 
+/// Throws InvalidArgument for what is no rate in tc's notation: "1gbit", "0.5mbps", "1000000".
+void check_rate(std::string_view rate);
+
 /// The whole command: `folder` has bin and libexec, `program` and its arguments are what the ranks
-/// run.
+/// run. Throws InvalidArgument.
 [[nodiscard]] std::vector<std::string> nodes_command(const NodesOptions& options,
                                                      const std::string& folder,
                                                      const std::vector<std::string>& program);

@@ -36,6 +36,9 @@ struct Exercise {
 /// Throws InvalidArgument for an unknown dtype.
 [[nodiscard]] at::ScalarType parse_dtype(const std::string& name);
 
+/// Throws InvalidArgument for an unknown reduction.
+void check_redop(const std::string& name);
+
 /// The tensors are on `device` and hold values to be checked, once: what works in place does not
 /// keep them. Throws InvalidArgument for an unknown op or reduction.
 [[nodiscard]] Exercise make_exercise(const Case& what, const Ranks& ranks,

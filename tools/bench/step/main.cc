@@ -36,7 +36,8 @@ DEFINE_string(model, "mlp",
               "layers of 1 MiB whose backward computes or sleeps for --compute_ms in all)");
 DEFINE_double(compute_ms, 100, "of the models paced and device");
 DEFINE_int64(bucket_bytes, -1, "of ours where they overlap; -1: as users get them");
-DEFINE_int32(nodes, 0, "run over this many network namespaces of this machine; needs root");
+DEFINE_int32(nodes, chainmail::bench::kNoNodes,
+             "run over this many network namespaces of this machine, 2 or more; needs root");
 DEFINE_string(rate, "", "with --nodes: of each node's link, such as 1gbit");
 DEFINE_string(per_node, "1", "with --nodes: ranks on each, one number or a list");
 DEFINE_string(optimizer, "adam", "adam or sgd");
@@ -174,7 +175,7 @@ int main(int argc, char** argv) {
           "--steps, --rounds, --batchsize and --threads must be at least 1, --warmup and "
           "--compute_ms at least 0");
     }
-    if (FLAGS_nodes != 0) {
+    if (FLAGS_nodes != chainmail::bench::kNoNodes) {
       chainmail::bench::run_over_nodes(
           {FLAGS_nodes, FLAGS_rate, FLAGS_per_node, /*tells_rsh=*/false}, command);
     }
