@@ -37,6 +37,8 @@ done
 for option in '--nodes 2 --rate banana' '--nodes 0' '-o avgg' '-o band'; do
   # shellcheck disable=SC2086
   expect 2 1 "^chainmail-bench: .*${option##* }" "$bin/chainmail-bench" $option
+  # shellcheck disable=SC2086
+  expect 2 0 '^# ' "$bin/chainmail-bench" $option
 done
 for program in train_mnist chainmail-bench; do
   expect 0 1 "^usage: $program" "$bin/launcher" -H localhost:2 -n 2 "$bin/$program" --help
