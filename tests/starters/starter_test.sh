@@ -5,8 +5,8 @@
 # Trains under another starter and under our launcher and expects the same digest of all parameters.
 #
 # usage: starter_test.sh STARTER BIN_DIR LIBTORCH
-# alone, mpiexec, mpich, mpich_in_rank (inside a rank of the launcher), torchrun, grid_engine, srun,
-# sagemaker or kubernetes; 77 means skipped. Of the last three, what they set for two ranks is set
+# alone, mpiexec, mpich, mpich_in_rank (inside a rank of the launcher), mpich_shell (a shell for each
+# rank), torchrun, grid_engine, srun, sagemaker or kubernetes; 77 means skipped. Of the last three, what they set for two ranks is set
 # here.
 set -euo pipefail
 
@@ -57,6 +57,11 @@ case $starter in
   mpich)
     mpiexec=$(command -v mpiexec.hydra) || skip "MPICH's mpiexec is missing: install mpich"
     start=("$mpiexec" -n 2)
+    ;;
+  mpich_shell)
+    mpiexec=$(command -v mpiexec.hydra) || skip "MPICH's mpiexec is missing: install mpich"
+    # shellcheck disable=SC2016
+    start=("$mpiexec" -n 2 sh -c '"$@"; exit $?' sh)
     ;;
   mpich_in_rank)
     mpiexec=$(command -v mpiexec.hydra) || skip "MPICH's mpiexec is missing: install mpich"

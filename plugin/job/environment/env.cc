@@ -40,6 +40,7 @@ constexpr EnvVariable kVariables[] = {
     {"PMI_RANK", "mpiexec, srun"},
     {"PMI_SIZE", "mpiexec"},
     {"MPI_LOCALNRANKS", "mpiexec"},
+    {"MPI_LOCALRANKID", "mpiexec"},
     {"SLURM_PROCID", "srun"},
     {"SLURM_NTASKS", "srun"},
     {"SLURM_STEP_NUM_TASKS", "srun"},

@@ -3,8 +3,6 @@
 
 #include "plugin/job/environment/job_info.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <limits>
@@ -13,6 +11,7 @@
 
 #include "base/bytes.h"
 #include "base/error.h"
+#include "plugin/job/environment/hydra_proxy.h"
 
 namespace chainmail::internal {
 namespace {
@@ -242,8 +241,8 @@ JobInfo read_mpiexec(const Environment& environment) {
                           " ranks are on this one; give the ranks MASTER_ADDR (the host of rank 0) "
                           "and MASTER_PORT with -genv");
   }
-  // Nothing that Hydra sets names the job, but all ranks of a node are children of one proxy.
-  job.id = "mpiexec-" + std::to_string(::getppid());
+  // Nothing that Hydra sets names the job, but all ranks of a node descend from one proxy.
+  job.id = "mpiexec-" + std::to_string(hydra_proxy(environment));
   job.store = StoreLocation::kLocalSocket;
   return job;
 }

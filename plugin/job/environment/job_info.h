@@ -2,8 +2,7 @@
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
 // Who am I: rank, size and how the ranks meet, read from the environment that the program's
-// starter left. Pure functions but for the parent's process id; nothing is opened or connected
-// here.
+// starter left. Pure functions but for the search of Hydra's proxy; nothing is connected here.
 //
 // The first of these wins that left its variables, as starters are usually nested: our launcher
 // (CHAINMAIL_JOB_FD), then torchrun (or anybody who sets RANK, WORLD_SIZE and MASTER_*, such as
