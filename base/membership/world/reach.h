@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// Who stays when members accuse each other.
+//
+// Pure functions; any thread.
+
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace chainmail::membership {
+
+/// Member `from` could not reach `peer`; numbers are places in the world.
+struct Accusation {
+  std::uint32_t from = 0;
+  std::uint32_t peer = 0;
+};
+
+/// The largest set of the `size` members of whom none accuses another, in order; among equal ones
+/// the one with the older members. Exact for what networks do (a few members, or one node, cut
+/// off); a search that would take more than some thousand steps ends with the best set found.
+[[nodiscard]] std::vector<std::uint32_t> largest_reaching_set(
+    std::uint32_t size, std::span<const Accusation> accusations);
+
+}  // namespace chainmail::membership

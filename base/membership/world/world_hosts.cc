@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// How WorldMachine starts, drains and gives up members.
+
+#include <algorithm>
+#include <tuple>
+
+#include "base/membership/seeded_bug.h"
+#include "base/membership/world/world_machine.h"
+
+namespace chainmail::membership {
+
+void WorldMachine::tend_hosts() {
+  if (phase_ == Phase::kSaving || phase_ == Phase::kEnded) return;
+  for (HostId host = 0; host < hosts_.size(); ++host) {
+    const std::uint32_t slots = hosts_[host].slots();
+    std::uint32_t live = 0;
+    for (const Member& member : members_) {
+      live +=
+          member.host == host && member.status <= Member::Status::kInWorld && !member.is_draining
+              ? 1
+              : 0;
+    }
+    if (live > slots) drain_excess(host, live - slots);
+    for (Member& member : members_) {
+      if (live >= slots) break;
+      if (member.host != host || !member.is_draining) continue;
+      if (member.status != Member::Status::kInWorld) continue;
+      member.is_draining = false;
+      ++live;
+    }
+    start_members(host);
+  }
+}
+
+// Those that are not in the world first, then the youngest; base members last.
+void WorldMachine::drain_excess(HostId host, std::uint32_t excess) {
+  std::vector<Member*> candidates;
+  for (Member& member : members_) {
+    const bool is_live = member.status <= Member::Status::kInWorld && !member.is_draining;
+    if (member.host == host && is_live) candidates.push_back(&member);
+  }
+  const auto order = [](const Member* member) {
+    return std::tuple(member->status == Member::Status::kInWorld, member->is_base);
+  };
+  std::reverse(candidates.begin(), candidates.end());
+  std::stable_sort(candidates.begin(), candidates.end(),
+                   [&](auto* a, auto* b) { return order(a) < order(b); });
+  candidates.resize(excess);
+  for (Member* const member : candidates) begin_drain(*member);
+}
+
+void WorldMachine::begin_drain(Member& member) {
+  EventRecord draining = about(EventKind::kMemberDraining, member.host, "");
+  draining.member = member.id;
+  act(std::move(draining));
+  if (member.status != Member::Status::kInWorld) {
+    act(EndMember{member.id});
+    member.status = Member::Status::kEnding;
+    return;
+  }
+  member.is_draining = true;
+  start_timer(WorldTimer::kDrain, member.id, options_.drain_timeout);
+}
+
+void WorldMachine::start_members(HostId id) {
+  HostTable::Host& host = hosts_[id];
+  // What is being ended still occupies its slot.
+  std::uint32_t present = 0;
+  std::uint32_t base = 0;
+  std::uint32_t live = 0;
+  for (const Member& member : members_) {
+    const bool is_live = member.status <= Member::Status::kInWorld && !member.is_draining;
+    live += is_live ? 1 : 0;
+    present += member.host == id ? 1 : 0;
+    base += member.host == id && is_live && member.is_base ? 1 : 0;
+  }
+  const std::uint32_t most = options_.sizes.max + options_.spares;
+  if (host.slots() == 0 && host.gate == HostTable::Gate::kPreparing) {
+    host.gate = HostTable::Gate::kClosed;
+    act(Prepare{id, false});
+  }
+  for (; present < host.slots() && live < most && !host.is_cooling; ++present, ++live) {
+    if (host.gate == HostTable::Gate::kClosed && options_.has_prepare) {
+      host.gate = HostTable::Gate::kPreparing;
+      act(about(EventKind::kPrepareStarted, id, ""));
+      act(Prepare{id, true});
+      start_timer(WorldTimer::kPrepare, id, options_.prepare_timeout);
+    }
+    if (host.gate == HostTable::Gate::kClosed) host.gate = HostTable::Gate::kOpen;
+    if (host.gate != HostTable::Gate::kOpen) return;
+    Member& member = members_.emplace_back();
+    member.id = next_member_++;
+    member.host = id;
+    member.is_base = base < host.base_slots;
+    base += member.is_base ? 1 : 0;
+    act(StartMember{member.id, id});
+  }
+}
+
+void WorldMachine::fail_host(HostId host) {
+  if (hosts_[host].is_cooling) return;
+  const auto wait = hosts_.fail(host, options_);
+  start_timer(WorldTimer::kCoolDown, host, wait);
+  start_timer(WorldTimer::kSettled, host, 3 * wait);
+}
+
+// The host is not asked again before its line has gone and come back.
+void WorldMachine::refuse(const Member& member, const std::string& cause) {
+  hosts_[member.host].gate = HostTable::Gate::kRefused;
+  EventRecord refused = about(EventKind::kMemberRefused, member.host, cause);
+  refused.member = member.id;
+  act(std::move(refused));
+  log(Change::kRefused, member.host, cause);
+  act(EndMember{member.id});
+  find(member.id)->status = Member::Status::kEnding;
+}
+
+// It is gone: dead, or with its host.
+void WorldMachine::lose(MemberId id, const std::string& cause) {
+  const auto member = std::find_if(members_.begin(), members_.end(),
+                                   [&](const Member& candidate) { return candidate.id == id; });
+  if (member == members_.end()) return;
+  const Member lost = *member;
+  members_.erase(member);
+  if (lost.status == Member::Status::kStarting || lost.status == Member::Status::kReady) {
+    log(Change::kRefused, lost.host, "ended before it had joined: " + cause);
+  }
+  if (lost.status != Member::Status::kInWorld) return;
+  --size_;
+  log(Change::kLost, lost.host, cause);
+  std::erase(writers_, id);
+  is_broken_ = true;
+  if (has_bug(SeededBug::kDeadReplyCounted)) return;
+  std::erase_if(replies_, [&](const Reply& reply) { return reply.from == id; });
+}
+
+// It may still live, and is ended; its slot is free when it has.
+void WorldMachine::expel(MemberId id, const std::string& cause) {
+  const Member expelled = *find(id);
+  if (expelled.status == Member::Status::kEnding) return;
+  act(EndMember{id});
+  if (expelled.status == Member::Status::kLeaving) return;
+  lose(id, cause);
+  members_.push_back(expelled);
+  members_.back().status = Member::Status::kEnding;
+  std::sort(members_.begin(), members_.end(),
+            [](const Member& a, const Member& b) { return a.id < b.id; });
+}
+
+void WorldMachine::judge_accusations() {
+  const std::vector<MemberId> members = living();
+  const auto place_of = [&](MemberId id) {
+    return static_cast<std::uint32_t>(std::find(members.begin(), members.end(), id) -
+                                      members.begin());
+  };
+  std::vector<Accusation> by_place;
+  for (const Accusation& a : accusations_) by_place.push_back({place_of(a.from), place_of(a.peer)});
+  accusations_.clear();
+  const auto size = static_cast<std::uint32_t>(members.size());
+  const auto staying = largest_reaching_set(size, by_place);
+  for (std::uint32_t place = 0; place < size; ++place) {
+    if (std::binary_search(staying.begin(), staying.end(), place)) continue;
+    expel(members[place], "cut off: others cannot reach it, or it cannot reach them");
+  }
+}
+
+}  // namespace chainmail::membership

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// What an elastic job is asked to be, and where a resumed one goes on.
+//
+// Values; any thread.
+
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <limits>
+
+#include "base/membership/size_range.h"
+#include "base/membership/types.h"
+
+namespace chainmail::membership {
+
+struct WorldOptions {
+  using Milliseconds = std::chrono::milliseconds;
+
+  SizeRange sizes;               ///< --elastic
+  std::uint32_t first_size = 1;  ///< -n; the hosts of the first ranks are base
+  std::uint32_t shards = 1;      ///< --shards, at least sizes.max
+  std::uint32_t spares = 0;      ///< --spares: started beyond sizes.max
+  bool has_prepare = false;      ///< --prepare: a gate before a host's first rank
+  std::uint32_t max_changes = std::numeric_limits<std::uint32_t>::max();  ///< --max-changes
+  std::uint32_t max_deaths_at_step = 3;  ///< so many rounds of crashes at one step end the job
+
+  Milliseconds window{2000};                ///< --elastic-window: planned changes are gathered
+  Milliseconds spacing{1000};               ///< between two planned changes, and at least ...
+  std::uint32_t spacing_per_pause = 20;     ///< ... so many times the last pause
+  Milliseconds reports{50};                 ///< accusations are collected
+  Milliseconds stop_limit{4000};            ///< a stopped member is expelled
+  Milliseconds elastic_timeout{600'000};    ///< --elastic-timeout: below the minimum
+  Milliseconds drain_timeout{30'000};       ///< --drain-timeout: for the boundary
+  Milliseconds prepare_timeout{3'600'000};  ///< --prepare-timeout
+  Milliseconds cool_down{1000};             ///< --cooldown: after a host's first failure ...
+  Milliseconds cool_down_most{300'000};     ///< ... doubled with each up to this
+};
+
+/// What --resume reads from the job's folder; the defaults are those of a new job.
+struct ResumePoint {
+  std::uint64_t next_sequence = 0;  ///< of the log
+  MemberId next_member = 0;
+  Generation generation = 0;  ///< the last one
+  StepNumber step = 0;        ///< of the newest whole checkpoint
+};
+
+}  // namespace chainmail::membership
