@@ -16,9 +16,10 @@ constexpr int kMostSteps = 20'000;
 class Search {
  public:
   Search(std::uint32_t size, std::span<const Accusation> accusations)
-      : cut_off_(size), stays_(size, true) {
+      : cut_off_(size), stays_(size, true), is_heard_(size, false) {
     for (const Accusation& a : accusations) {
       if (a.from == a.peer || a.from >= size || a.peer >= size) continue;
+      is_heard_[a.from] = true;
       cut_off_[a.from].push_back(a.peer);
       cut_off_[a.peer].push_back(a.from);
     }
@@ -69,13 +70,21 @@ class Search {
     for (std::uint32_t member = 0; member < stays_.size(); ++member) {
       if (stays_[member]) found.push_back(member);
     }
-    if (found.size() > best_.size() || (found.size() == best_.size() && found < best_)) {
-      best_ = std::move(found);
-    }
+    if (best_.empty() || is_better(found)) best_ = std::move(found);
+  }
+
+  bool is_better(const std::vector<std::uint32_t>& found) const {
+    if (found.size() != best_.size()) return found.size() > best_.size();
+    const auto heard = [this](const auto& members) {
+      return std::count_if(members.begin(), members.end(), [this](auto m) { return is_heard_[m]; });
+    };
+    if (heard(found) != heard(best_)) return heard(found) > heard(best_);
+    return found < best_;
   }
 
   std::vector<std::vector<std::uint32_t>> cut_off_;
   std::vector<bool> stays_;
+  std::vector<bool> is_heard_;
   std::vector<std::uint32_t> best_;
   int steps_ = 0;
 };

@@ -19,8 +19,9 @@ struct Accusation {
   std::uint32_t peer = 0;
 };
 
-/// The largest set of the `size` members of whom none accuses another, in order; among equal ones
-/// the one with the older members. Exact for what networks do (a few members, or one node, cut
+/// The largest set of the `size` members of whom none accuses another, in order. Among equal ones
+/// the one with more members that accuse anybody, since those are known to live; then the one with
+/// the older members. Exact for what networks do (a few members, or one node, cut
 /// off); a search that would take more than some thousand steps ends with the best set found.
 [[nodiscard]] std::vector<std::uint32_t> largest_reaching_set(
     std::uint32_t size, std::span<const Accusation> accusations);

@@ -25,8 +25,10 @@ WorldMachine::WorldMachine(const WorldOptions& options, const ResumePoint& resum
       hosts_(options.first_size),
       next_member_(resume.next_member),
       next_sequence_(resume.next_sequence),
+      lost_with_launcher_(resume.members),
       step_(resume.step),
-      checkpoint_(resume.step) {
+      checkpoint_(resume.step),
+      size_(static_cast<std::uint32_t>(resume.members.size())) {
   const SizeRange& sizes = options.sizes;
   if (sizes.min == 0 || sizes.multiple == 0 || sizes.fit(sizes.max) == 0) {
     throw InvalidArgument(
@@ -64,7 +66,17 @@ void WorldMachine::handle(const HostsRead& event) {
     log(Change::kRefused, host, "the hosts of -n stay, whatever the hosts file says");
   }
   if (std::exchange(is_file_read_, true)) return;
+  log_members_before();
   begin_wait();
+}
+
+// Whoever replays the log would count them for ever.
+void WorldMachine::log_members_before() {
+  for (const std::string& address : lost_with_launcher_) {
+    act(LogRecord{next_sequence_++, Change::kLost, address, world_->generation, step_, --size_,
+                  "the launcher ended"});
+  }
+  lost_with_launcher_.clear();
 }
 
 void WorldMachine::handle(const PrepareEnded& event) {

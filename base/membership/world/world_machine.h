@@ -135,6 +135,7 @@ class WorldMachine {
     actions_->emplace_back(std::move(action));
   }
   void log(Change change, HostId host, const std::string& cause);
+  void log_members_before();
   void start_timer(WorldTimer timer, std::uint32_t subject, std::chrono::milliseconds duration);
   [[nodiscard]] EventRecord about(EventKind kind, HostId host, const std::string& cause) const;
   [[nodiscard]] Member* find(MemberId id);
@@ -148,6 +149,7 @@ class WorldMachine {
   std::uint64_t next_sequence_;
   std::optional<std::uint64_t> fingerprint_;
   bool is_file_read_ = false;
+  std::vector<std::string> lost_with_launcher_;  ///< addresses, until they are logged
 
   Phase phase_ = Phase::kWaiting;
   WorldPtr world_;

@@ -10,6 +10,8 @@
 #include <chrono>
 #include <cstdint>
 #include <limits>
+#include <string>
+#include <vector>
 
 #include "base/membership/size_range.h"
 #include "base/membership/types.h"
@@ -45,6 +47,7 @@ struct ResumePoint {
   MemberId next_member = 0;
   Generation generation = 0;  ///< the last one
   StepNumber step = 0;        ///< of the newest whole checkpoint
+  std::vector<std::string> members;  ///< addresses of the members that the log ends with
 };
 
 }  // namespace chainmail::membership

@@ -1,0 +1,388 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// What can happen in a Simulation, and what happens.
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "tests/base/membership/sim/simulation.h"
+#include "tests/base/membership/sim/trace_sink.h"
+
+namespace chainmail::membership::sim {
+namespace {
+
+using Kind = Choice::Kind;
+
+std::uint16_t short_of(std::size_t number) { return static_cast<std::uint16_t>(number); }
+
+}  // namespace
+
+bool Simulation::is_deliverable(const Packet& packet) const {
+  const Process& to = processes_[packet.to];
+  if (to.is_stopped || is_slow(to) || is_slow(processes_[packet.from])) return false;
+  if ((hosts_[processes_[packet.from].host].cut_data_to >> to.host & 1U) != 0) return false;
+  // Of a world that the receiver does not know yet, its sockets are not connected.
+  if (packet.generation > to.exchange.generation()) return false;
+  // A donor gives its state between two calls of the program's function.
+  return packet.kind != Packet::Kind::kFetch || !to.is_returning;
+}
+
+bool Simulation::is_suspect(const Process& process, MemberId id) const {
+  const Process& peer = processes_[id];
+  if (!peer.is_alive) return !peer.has_left;
+  return (hosts_[process.host].cut_data_to >> peer.host & 1U) != 0 ||
+         (hosts_[peer.host].cut_data_to >> process.host & 1U) != 0;
+}
+
+void Simulation::enabled(std::vector<Choice>& choices) const {
+  choices.clear();
+  // The first packet of each link.
+  static_assert(kMostRanks <= 8);
+  std::array<std::uint64_t, 64> seen{};
+  for (std::size_t i = 0; i < packets_.size(); ++i) {
+    const Packet& packet = packets_[i];
+    std::uint64_t& links = seen[packet.from % 64U];
+    const std::uint64_t bit = std::uint64_t{1} << (packet.to % 64U);
+    if ((links & bit) != 0) continue;
+    links |= bit;
+    if (is_deliverable(packet)) choices.push_back({Kind::kPacket, short_of(i), 0});
+  }
+  std::uint64_t told = 0;
+  for (const ToMember& one : to_members_) {
+    const std::uint64_t bit = std::uint64_t{1} << (one.to % 64U);
+    if ((told & bit) != 0) continue;
+    told |= bit;
+    const Process& process = processes_[one.to];
+    if (process.is_stopped || process.is_noticing_eof || is_slow(process)) continue;
+    choices.push_back({Kind::kToMember, short_of(one.to), 0});
+  }
+  if (is_launcher_alive_) {
+    told = 0;
+    for (const ToLauncher& one : to_launcher_) {
+      const std::uint64_t bit = std::uint64_t{1} << (one.from % 64U);
+      if ((told & bit) != 0) continue;
+      told |= bit;
+      if (!is_slow(processes_[one.from])) {
+        choices.push_back({Kind::kToLauncher, short_of(one.from), 0});
+      }
+    }
+    for (std::size_t i = 0; i < timers_.size(); ++i) {
+      if (setup_->has_time ? timers_[i].due <= now_ : timers_[i].timer != WorldTimer::kDrain) {
+        choices.push_back({Kind::kTimer, short_of(i), 0});
+      }
+    }
+  }
+  for (const Process& process : processes_) {
+    if (process.is_alive) enabled_of(process, choices);
+  }
+  for (std::size_t i = 0; i < hosts_.size(); ++i) {
+    const Host& host = hosts_[i];
+    if (is_launcher_alive_ && (host.is_cut_from || host.is_cut_to) && !host.is_lost) {
+      choices.push_back({Kind::kHostLost, short_of(i), 0});
+    }
+    if (is_launcher_alive_ && host.is_preparing && !host.is_cut_from) {
+      choices.push_back({Kind::kPrepared, short_of(i), 0});
+    }
+    if (is_will_due(static_cast<HostId>(i))) choices.push_back({Kind::kWill, short_of(i), 0});
+  }
+}
+
+void Simulation::enabled_of(const Process& process, std::vector<Choice>& choices) const {
+  const std::uint16_t id = short_of(process.machine.id());
+  if (process.is_being_killed || (process.is_stopped && process.is_noticing_eof)) {
+    choices.push_back({Kind::kKill, id, 0});
+  }
+  if (process.is_stopped || is_slow(process)) return;
+  if (process.is_building) choices.push_back({Kind::kProgramReady, id, 0});
+  if (process.is_returning) choices.push_back({Kind::kReturn, id, 0});
+  if (process.is_saving) choices.push_back({Kind::kWritten, id, 0});
+  const bool is_gone_to = hosts_[process.host].is_cut_to && !process.is_launcher_gone;
+  if (process.is_noticing_eof || is_gone_to) choices.push_back({Kind::kNoticeEof, id, 0});
+  if (process.fetching && process.fetching->donors.empty()) choices.push_back({Kind::kLoad, id, 0});
+  if (process.is_grace_running && may_end_grace(process)) choices.push_back({Kind::kGrace, id, 0});
+  if (!process.exchange.is_connected()) return;
+  const auto& members = process.world->members;
+  if (members.size() == 1) {
+    if (process.exchange.is_complete()) choices.push_back({Kind::kComplete, id, 0});
+    return;
+  }
+  if (process.exchange.generation() != process.machine.generation()) return;
+  for (std::size_t rank = 0; rank < members.size(); ++rank) {
+    if (members[rank] == id || (process.accused >> rank & 1U) != 0) continue;
+    if (is_suspect(process, members[rank])) {
+      choices.push_back({Kind::kAccuse, id, short_of(members[rank])});
+    }
+  }
+}
+
+// All members on the host have answered, but for those that cannot.
+bool Simulation::is_will_due(HostId id) const {
+  if (hosts_[id].has_will) return false;
+  bool is_any = false;
+  for (const Process& process : processes_) {
+    if (!process.is_alive || process.host != id || process.is_stopped) continue;
+    if (process.is_noticing_eof) return false;
+    if (process.is_launcher_gone && !process.will) return false;
+    is_any |= process.is_launcher_gone;
+  }
+  return is_any;
+}
+
+// The agent lets its members live until the will is written.
+bool Simulation::may_end_grace(const Process& process) const {
+  if (!process.will) return true;
+  if (!hosts_[process.host].has_will) return false;
+  return std::none_of(processes_.begin(), processes_.end(), [&](const Process& other) {
+    return other.is_alive && other.host == process.host && other.is_saving;
+  });
+}
+
+void Simulation::deliver(std::size_t index) {
+  const Packet packet = packets_[index];
+  packets_.erase(packets_.begin() + static_cast<std::ptrdiff_t>(index));
+  Process& to = processes_[packet.to];
+  if (packet.segment != to.exchange.segment()) return;
+  if (packet.generation != to.exchange.generation()) {
+    return history_.fail("a message of generation " + std::to_string(packet.generation) +
+                         " was accepted in " + std::to_string(to.exchange.generation()));
+  }
+  switch (packet.kind) {
+    case Packet::Kind::kPiece:
+    case Packet::Kind::kResult:
+      to.exchange.receive(packet, packets_);
+      run_on(packet.to);
+      return;
+    case Packet::Kind::kFetch: {
+      Packet state = packet;
+      state.kind = Packet::Kind::kState;
+      std::swap(state.from, state.to);
+      state.step = static_cast<std::uint32_t>(to.step);
+      state.value = to.state;
+      state.position = to.machine.position();
+      state.flag = to.machine.is_finished();
+      packets_.push_back(state);
+      return;
+    }
+    case Packet::Kind::kState:
+      if (!to.fetching) return;
+      if (packet.step != to.fetching->step || packet.value != history_.state_at(packet.step)) {
+        history_.fail("member " + std::to_string(packet.from) + " gave a wrong state");
+      }
+      to.fetching.reset();
+      to.state = packet.value;
+      to.step = packet.step;
+      on_member(packet.to, StateFetched{packet.generation, packet.position, packet.flag, 100});
+      run_on(packet.to);
+      return;
+  }
+}
+
+void Simulation::apply(const Choice& choice) {
+  history_.add_to_trace((static_cast<std::uint64_t>(choice.kind) << 32U) + choice.a * 65536U +
+                        choice.b);
+  const auto process = [&]() -> Process& { return processes_[choice.a]; };
+  switch (choice.kind) {
+    case Kind::kPacket:
+      return deliver(choice.a);
+    case Kind::kToMember: {
+      const auto one = std::find_if(to_members_.begin(), to_members_.end(),
+                                    [&](const ToMember& each) { return each.to == choice.a; });
+      Told told{std::move(one->message)};
+      to_members_.erase(one);
+      on_member(choice.a, told);
+      return run_on(choice.a);
+    }
+    case Kind::kToLauncher: {
+      const auto one = std::find_if(to_launcher_.begin(), to_launcher_.end(),
+                                    [&](const ToLauncher& each) { return each.from == choice.a; });
+      const WorldEvent event = std::move(one->event);
+      to_launcher_.erase(one);
+      return on_world(event);
+    }
+    case Kind::kComplete:
+      on_member(choice.a, Exchanged{process().exchange.generation(), process().step + 1,
+                                    process().exchange.is_wanted()});
+      process().exchange.finish();
+      return run_on(choice.a);
+    case Kind::kProgramReady:
+      process().is_building = false;
+      return on_member(choice.a, ProgramReady{choice.b});
+    case Kind::kReturn:
+      process().is_returning = false;
+      on_member(choice.a, StepReturned{process().step >= setup_->last_step});
+      return run_on(choice.a);
+    case Kind::kLoad: {
+      const StepNumber step = process().fetching->step;
+      if (step > history_.on_disk()) history_.fail("no checkpoint of " + std::to_string(step));
+      process().fetching.reset();
+      process().state = history_.state_at(step);
+      process().step = step;
+      on_member(choice.a, StateFetched{process().exchange.generation(),
+                                       step * setup_->member.batch, step >= setup_->last_step, 0});
+      return run_on(choice.a);
+    }
+    case Kind::kWritten:
+      process().is_saving = false;
+      history_.save(process().step, process().state);
+      return on_member(choice.a, StateSaved{});
+    case Kind::kGrace:
+      process().is_grace_running = false;
+      return on_member(choice.a, GraceElapsed{});
+    case Kind::kNoticeEof:
+      process().is_noticing_eof = false;
+      process().is_launcher_gone = true;
+      process().is_building = false;
+      return on_member(choice.a, LauncherGone{});
+    case Kind::kWill: {
+      std::vector<Will> wills;
+      for (const Process& each : processes_) {
+        if (each.is_alive && each.host == choice.a && each.will) wills.push_back(*each.will);
+      }
+      hosts_[choice.a].has_will = true;
+      if (const auto writer = choose_writer(wills)) on_member(*writer, WriteWill{});
+      return;
+    }
+    case Kind::kKill:
+      process().is_hurt = true;
+      return end_process(process(), setup_->drops_at_crash, 137);
+    case Kind::kAccuse: {
+      const auto rank = process().world->rank_of(choice.b);
+      process().accused |= 1U << *rank;
+      process().is_hurt = true;
+      processes_[choice.b].is_hurt = true;
+      return on_member(choice.a, PeerFailed{process().exchange.generation(), choice.b});
+    }
+    case Kind::kHostLost:
+      hosts_[choice.a].is_lost = true;
+      std::erase_if(to_launcher_, [&](const ToLauncher& one) {
+        return processes_[one.from].host == choice.a;
+      });
+      end_host_channel(choice.a);
+      return on_world(HostLost{choice.a, "no sign of its agent"});
+    case Kind::kPrepared:
+      hosts_[choice.a].is_preparing = false;
+      return on_world(PrepareEnded{choice.a, choice.b == 0, "exited"});
+    case Kind::kTimer: {
+      const Timer timer = timers_[choice.a];
+      timers_.erase(timers_.begin() + choice.a);
+      return on_world(WorldTimerElapsed{timer.timer, timer.subject});
+    }
+    case Kind::kCrash:
+      process().is_hurt = true;
+      return end_process(process(), choice.b != 0, 137);
+    case Kind::kStop:
+    case Kind::kContinue:
+      process().is_hurt = true;
+      process().is_stopped = choice.kind == Kind::kStop;
+      return tell_launcher(process(), MemberStopped{choice.a, process().is_stopped});
+    case Kind::kSlow:
+      process().slow_until = now_ + choice.b;
+      return;
+    case Kind::kCutData:
+    case Kind::kCutControl: {
+      Host& host = hosts_[choice.a];
+      for (Process& each : processes_) each.is_hurt |= each.host == choice.a;
+      if (choice.kind == Kind::kCutData) {
+        for (Process& each : processes_) each.is_hurt |= each.host == choice.b;
+        host.cut_data_to |= 1U << choice.b;
+        return;
+      }
+      host.is_cut_to |= (choice.b & 1U) != 0;
+      host.is_cut_from |= (choice.b & 2U) != 0;
+      const auto is_here = [&](MemberId id) { return processes_[id].host == choice.a; };
+      if (host.is_cut_to) std::erase_if(to_members_, [&](auto& one) { return is_here(one.to); });
+      if (host.is_cut_from) {
+        std::erase_if(to_launcher_, [&](auto& one) { return is_here(one.from); });
+      }
+      return;
+    }
+    case Kind::kEdit:
+      return read_file();
+    case Kind::kLeaving:
+      hosts_[choice.a].is_leaving = true;
+      return on_world(HostLeaving{choice.a});
+    case Kind::kRebalance: {
+      Rebalance rebalance{world_->world().generation, {}};
+      for (std::size_t rank = 0; rank < world_->world().members.size(); ++rank) {
+        rebalance.weights.push_back((rank % 2 == 0 ? choice.a : choice.b) + 1U);
+      }
+      return on_world(rebalance);
+    }
+    case Kind::kCheckpoint:
+      history_.save(process().step, process().state);
+      return on_world(CheckpointWritten{process().step});
+    case Kind::kLauncherDies:
+      is_launcher_alive_ = false;
+      to_launcher_.clear();
+      to_members_.clear();
+      timers_.clear();
+      for (HostId host = 0; host < hosts_.size(); ++host) end_host_channel(host);
+      return;
+    case Kind::kResume:
+      return resume();
+  }
+}
+
+// The agent sees the end of its channel, and says so to its members.
+void Simulation::end_host_channel(HostId host) {
+  for (Process& process : processes_) {
+    if (!process.is_alive || process.host != host || process.is_launcher_gone) continue;
+    process.is_noticing_eof = true;
+    process.is_being_killed = false;
+  }
+  std::erase_if(to_members_, [&](auto& one) { return processes_[one.to].host == host; });
+}
+
+void Simulation::read_file() {
+  for (const HostLine& line : file_) {
+    if (std::find(addresses_.begin(), addresses_.end(), line.address) != addresses_.end()) continue;
+    addresses_.push_back(line.address);
+    hosts_.emplace_back();
+  }
+  on_world(HostsRead{file_});
+}
+
+void Simulation::resume() {
+  ResumePoint point;
+  point.next_sequence = history_.next_sequence();
+  point.next_member = static_cast<MemberId>(processes_.size());
+  point.generation = history_.newest_generation();
+  point.step = history_.on_disk();
+  point.members = history_.members();
+  is_launcher_alive_ = true;
+  world_.emplace(setup_->options, point);
+  if (trace_ != nullptr) trace_->begin_world(setup_->options, point);
+  hosts_.clear();
+  addresses_.clear();
+  read_file();
+}
+
+bool Simulation::skip_time() {
+  std::int64_t next = -1;
+  const auto consider = [&](std::int64_t time) {
+    if (time > now_ && (next < 0 || time < next)) next = time;
+  };
+  if (is_launcher_alive_) {
+    for (const Timer& timer : timers_) consider(timer.due);
+  }
+  for (const Process& process : processes_) {
+    if (process.is_alive) consider(process.slow_until);
+  }
+  if (next < 0) return false;
+  now_ = next;
+  return true;
+}
+
+bool Simulation::is_anyone_alive() const {
+  return std::any_of(processes_.begin(), processes_.end(),
+                     [](const Process& process) { return process.is_alive; });
+}
+
+bool Simulation::is_over() const {
+  if (is_launcher_alive_) return world_->phase() == WorldMachine::Phase::kEnded;
+  return !is_anyone_alive();
+}
+
+}  // namespace chainmail::membership::sim
