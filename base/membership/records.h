@@ -76,7 +76,7 @@ struct EventRecord {
   std::uint64_t bytes = 0;   ///< of state that newcomers fetched
   std::uint32_t redone = 0;  ///< 1 if the step under way was begun anew
   static void fields(auto& archive, auto& r) {
-    archive("kind", r.kind);
+    archive("event", r.kind);
     archive("address", r.address);
     archive("member", r.member);
     archive("generation", r.generation);

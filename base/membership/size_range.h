@@ -22,6 +22,12 @@ struct SizeRange {
     const std::uint32_t size = std::min(available, max) / multiple * multiple;
     return size < min ? 0 : size;
   }
+
+  static void fields(auto& archive, auto& range) {
+    archive("min", range.min);
+    archive("max", range.max);
+    archive("multiple", range.multiple);
+  }
 };
 
 }  // namespace chainmail::membership

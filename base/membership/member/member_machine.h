@@ -25,6 +25,11 @@ namespace chainmail::membership {
 struct MemberOptions {
   std::uint64_t batch = 1;                ///< samples of a step, of all ranks together
   std::chrono::milliseconds grace{5000};  ///< --grace: for the step under way, and for the saving
+
+  static void fields(auto& archive, auto& o) {
+    archive("batch", o.batch);
+    archive("grace", o.grace);
+  }
 };
 
 class MemberMachine {

@@ -60,6 +60,7 @@ void WorldMachine::handle(const HostsRead& event) {
   if (event.lines.empty()) {
     act(LogRecord{next_sequence_++, Change::kRefused, "-", world_->generation, step_, size_,
                   "an empty hosts file drains no host"});
+    if (!is_file_read_) begin_wait();
     return;
   }
   for (const HostId host : hosts_.read(event.lines)) {

@@ -39,6 +39,26 @@ struct WorldOptions {
   Milliseconds prepare_timeout{3'600'000};  ///< --prepare-timeout
   Milliseconds cool_down{1000};             ///< --cooldown: after a host's first failure ...
   Milliseconds cool_down_most{300'000};     ///< ... doubled with each up to this
+
+  static void fields(auto& archive, auto& o) {
+    archive("sizes", o.sizes);
+    archive("first_size", o.first_size);
+    archive("shards", o.shards);
+    archive("spares", o.spares);
+    archive("has_prepare", o.has_prepare);
+    archive("max_changes", o.max_changes);
+    archive("max_deaths_at_step", o.max_deaths_at_step);
+    archive("window", o.window);
+    archive("spacing", o.spacing);
+    archive("spacing_per_pause", o.spacing_per_pause);
+    archive("reports", o.reports);
+    archive("stop_limit", o.stop_limit);
+    archive("elastic_timeout", o.elastic_timeout);
+    archive("drain_timeout", o.drain_timeout);
+    archive("prepare_timeout", o.prepare_timeout);
+    archive("cool_down", o.cool_down);
+    archive("cool_down_most", o.cool_down_most);
+  }
 };
 
 /// What --resume reads from the job's folder; the defaults are those of a new job.
@@ -48,6 +68,14 @@ struct ResumePoint {
   Generation generation = 0;  ///< the last one
   StepNumber step = 0;        ///< of the newest whole checkpoint
   std::vector<std::string> members;  ///< addresses of the members that the log ends with
+
+  static void fields(auto& archive, auto& r) {
+    archive("next_sequence", r.next_sequence);
+    archive("next_member", r.next_member);
+    archive("generation", r.generation);
+    archive("step", r.step);
+    archive("members", r.members);
+  }
 };
 
 }  // namespace chainmail::membership

@@ -85,13 +85,17 @@ void Simulation::enabled(std::vector<Choice>& choices) const {
     if (is_launcher_alive_ && host.is_preparing && !host.is_cut_from) {
       choices.push_back({Kind::kPrepared, short_of(i), 0});
     }
-    if (is_will_due(static_cast<HostId>(i))) choices.push_back({Kind::kWill, short_of(i), 0});
+    for (std::uint16_t agent = 0; agent <= host.agent; ++agent) {
+      if (is_will_due(static_cast<HostId>(i), agent)) {
+        choices.push_back({Kind::kWill, short_of(i), agent});
+      }
+    }
   }
 }
 
 void Simulation::enabled_of(const Process& process, std::vector<Choice>& choices) const {
   const std::uint16_t id = short_of(process.machine.id());
-  if (process.is_being_killed || (process.is_stopped && process.is_noticing_eof)) {
+  if (process.is_being_killed || (process.is_stopped && (process.is_noticing_eof || process.is_launcher_gone))) {
     choices.push_back({Kind::kKill, id, 0});
   }
   if (process.is_stopped || is_slow(process)) return;
@@ -117,12 +121,13 @@ void Simulation::enabled_of(const Process& process, std::vector<Choice>& choices
   }
 }
 
-// All members on the host have answered, but for those that cannot.
-bool Simulation::is_will_due(HostId id) const {
-  if (hosts_[id].has_will) return false;
+// All members of the agent have answered, but for those that cannot.
+bool Simulation::is_will_due(HostId id, std::uint16_t agent) const {
+  if ((hosts_[id].wills >> agent & 1U) != 0) return false;
   bool is_any = false;
   for (const Process& process : processes_) {
-    if (!process.is_alive || process.host != id || process.is_stopped) continue;
+    if (!process.is_alive || process.host != id || process.agent != agent) continue;
+    if (process.is_stopped) continue;
     if (process.is_noticing_eof) return false;
     if (process.is_launcher_gone && !process.will) return false;
     is_any |= process.is_launcher_gone;
@@ -133,9 +138,9 @@ bool Simulation::is_will_due(HostId id) const {
 // The agent lets its members live until the will is written.
 bool Simulation::may_end_grace(const Process& process) const {
   if (!process.will) return true;
-  if (!hosts_[process.host].has_will) return false;
+  if ((hosts_[process.host].wills >> process.agent & 1U) == 0) return false;
   return std::none_of(processes_.begin(), processes_.end(), [&](const Process& other) {
-    return other.is_alive && other.host == process.host && other.is_saving;
+    return other.is_saving && other.host == process.host && other.agent == process.agent;
   });
 }
 
@@ -238,9 +243,10 @@ void Simulation::apply(const Choice& choice) {
     case Kind::kWill: {
       std::vector<Will> wills;
       for (const Process& each : processes_) {
-        if (each.is_alive && each.host == choice.a && each.will) wills.push_back(*each.will);
+        if (!each.is_alive || each.host != choice.a || each.agent != choice.b) continue;
+        if (each.will && !each.is_stopped) wills.push_back(*each.will);
       }
-      hosts_[choice.a].has_will = true;
+      hosts_[choice.a].wills |= 1U << choice.b;
       if (const auto writer = choose_writer(wills)) on_member(*writer, WriteWill{});
       return;
     }
@@ -367,9 +373,7 @@ bool Simulation::skip_time() {
   if (is_launcher_alive_) {
     for (const Timer& timer : timers_) consider(timer.due);
   }
-  for (const Process& process : processes_) {
-    if (process.is_alive) consider(process.slow_until);
-  }
+  for (const Process& process : processes_) consider(process.slow_until);
   if (next < 0) return false;
   now_ = next;
   return true;

@@ -12,7 +12,7 @@ namespace {
 
 using Kind = Choice::Kind;
 
-constexpr std::uint32_t kEvents = 180;  // with faults; some 20 follow
+constexpr std::uint32_t kEvents = 240;  // with faults; some 20 follow
 constexpr std::uint32_t kMostEvents = 20'000;
 constexpr std::uint32_t kMostFaults = 6;
 
@@ -199,6 +199,7 @@ class SeededRun {
 
   void hurt(Kind kind, std::uint16_t value) {
     const auto& processes = sim_.processes();
+    if (processes.empty()) return;
     for (int attempt = 0; attempt < 4; ++attempt) {
       const std::uint32_t id = random_.below(static_cast<std::uint32_t>(processes.size()));
       const Simulation::Process& process = processes[id];

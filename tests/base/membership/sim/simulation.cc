@@ -95,11 +95,11 @@ void Simulation::perform(const StartMember& action) {
   Host& host = hosts_[action.host];
   if (host.is_lost) {
     host.is_lost = host.is_cut_to = host.is_cut_from = false;
-    host.has_will = false;
+    ++host.agent;
   }
   host.cut_data_to = 0;
   for (Host& other : hosts_) other.cut_data_to &= ~(1U << action.host);
-  processes_.emplace_back(action.member, action.host, *setup_);
+  processes_.emplace_back(action.member, action.host, *setup_).agent = host.agent;
   if (trace_ != nullptr) trace_->begin_member(action.member, setup_->member);
   // One that the launcher starts behind a cut is never heard of.
   if (host.is_cut_to) end_process(processes_.back(), true, 1);
@@ -235,6 +235,10 @@ void Simulation::tell_launcher(const Process& process, WorldEvent event) {
 void Simulation::end_process(Process& process, bool drops, int code) {
   const MemberId id = process.machine.id();
   process.is_alive = false;
+  // The agent of a writer that dies chooses another one.
+  if (process.is_launcher_gone && process.is_saving) {
+    hosts_[process.host].wills &= ~(1U << process.agent);
+  }
   process.is_building = process.is_returning = process.is_saving = false;
   process.is_noticing_eof = process.is_being_killed = process.is_grace_running = false;
   process.fetching.reset();
@@ -255,7 +259,7 @@ std::uint64_t Simulation::digest() const {
     }
     digest.add_number(process.machine.digest());
     digest.add_number(process.exchange.digest());
-    digest.add_number(process.state + process.step);
+    digest.add_number(process.state + process.step + process.agent);
     std::uint64_t flags = process.accused;
     for (const bool flag : {process.is_stopped, process.is_hurt, process.is_accounted,
                             process.is_launcher_gone, process.is_building, process.is_returning,
@@ -269,8 +273,8 @@ std::uint64_t Simulation::digest() const {
   for (const Host& host : hosts_) {
     digest.add_number((host.is_cut_to ? 1U : 0U) + (host.is_cut_from ? 2U : 0U) +
                       (host.is_lost ? 4U : 0U) + (host.is_leaving ? 8U : 0U) +
-                      (host.is_preparing ? 16U : 0U) + (host.has_will ? 32U : 0U));
-    digest.add_number(host.cut_data_to);
+                      (host.is_preparing ? 16U : 0U) + host.agent * 32U);
+    digest.add_number(host.cut_data_to + (std::uint64_t{host.wills} << 32U));
   }
   // The order between links means nothing: a sum, with the place in the link in each part.
   std::uint64_t sum = 0;

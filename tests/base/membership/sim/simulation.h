@@ -50,7 +50,7 @@ struct Choice {
     kWritten,       ///< a: member; SaveState is done
     kGrace,         ///< a: member
     kNoticeEof,     ///< a: member
-    kWill,          ///< a: host; its agent chooses who writes
+    kWill,          ///< a: host, b: agent; it chooses who writes
     kKill,          ///< a: member; EndMember has arrived
     kAccuse,        ///< a: member, b: peer
     kHostLost,      ///< a: host; the launcher's lease ends
@@ -84,6 +84,7 @@ class Simulation {
     MemberMachine machine;
     Exchange exchange;
     HostId host;
+    std::uint16_t agent = 0;
     bool is_alive = true;
     bool is_stopped = false;
     bool is_accounted = false;  ///< its loss is in the log
@@ -118,7 +119,8 @@ class Simulation {
     bool is_lost = false;      ///< said to the launcher
     bool is_leaving = false;
     bool is_preparing = false;
-    bool has_will = false;     ///< its agent has chosen the writer
+    std::uint16_t agent = 0;   ///< counts the agents that the launcher has started there
+    std::uint32_t wills = 0;   ///< of which agents somebody writes the last will
     std::uint32_t cut_data_to = 0;  ///< hosts
   };
 
@@ -180,7 +182,7 @@ class Simulation {
 
   void resume();
   void end_host_channel(HostId host);
-  [[nodiscard]] bool is_will_due(HostId host) const;
+  [[nodiscard]] bool is_will_due(HostId host, std::uint16_t agent) const;
   [[nodiscard]] bool may_end_grace(const Process& process) const;
 
   const Setup* setup_;

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+#include "base/membership/trace.h"
+
+#include "base/bytes.h"
+
+namespace chainmail::membership {
+
+void JsonObject::raw(std::string_view name, std::string_view json) {
+  text_.append(text_.empty() ? "{\"" : ",\"").append(name).append("\":").append(json);
+}
+
+std::string JsonObject::text_of(const std::string& value) {
+  static constexpr std::string_view kDigits = "0123456789abcdef";
+  std::string text = "\"";
+  for (const char c : value) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte < 0x20) {
+      text += "\\u00";
+      text += kDigits[byte >> 4U];
+      text += kDigits[byte & 15U];
+      continue;
+    }
+    if (c == '"' || c == '\\') text += '\\';
+    text += c;
+  }
+  return text + "\"";
+}
+
+std::string trace_birth(const WorldOptions& options, const ResumePoint& resume) {
+  JsonObject line;
+  line("machine", std::string("world"));
+  line("options", options);
+  line("resume", resume);
+  return line.take();
+}
+
+std::string trace_birth(MemberId id, const MemberOptions& options) {
+  JsonObject line;
+  line("machine", std::string("member"));
+  line("id", id);
+  line("options", options);
+  return line.take();
+}
+
+std::string trace_line(const WorldEvent& event, const WorldActions& actions) {
+  JsonObject line;
+  line("machine", std::string("world"));
+  line("in", event);
+  line("out", actions);
+  return line.take();
+}
+
+std::string trace_line(MemberId id, const MemberEvent& event, const MemberActions& actions,
+                       std::optional<std::uint64_t> state) {
+  JsonObject line;
+  line("machine", std::string("member"));
+  line("id", id);
+  line("in", event);
+  line("out", actions);
+  if (state) line("state", internal::to_hex(*state));
+  return line.take();
+}
+
+}  // namespace chainmail::membership
