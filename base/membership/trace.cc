@@ -3,6 +3,8 @@
 
 #include "base/membership/trace.h"
 
+#include <algorithm>
+
 #include "base/bytes.h"
 
 namespace chainmail::membership {
@@ -53,13 +55,16 @@ std::string trace_line(const WorldEvent& event, const WorldActions& actions) {
 }
 
 std::string trace_line(MemberId id, const MemberEvent& event, const MemberActions& actions,
-                       std::optional<std::uint64_t> state) {
+                       std::uint64_t state) {
   JsonObject line;
   line("machine", std::string("member"));
   line("id", id);
   line("in", event);
   line("out", actions);
-  if (state) line("state", internal::to_hex(*state));
+  const bool has_committed = std::any_of(actions.begin(), actions.end(), [](const auto& action) {
+    return std::holds_alternative<Commit>(action);
+  });
+  if (has_committed) line("state", internal::to_hex(state));
   return line.take();
 }
 

@@ -12,10 +12,9 @@
 //   {"machine":"member","id":3,"options":{...}}
 //   {"machine":"member","id":3,"in":{...},"out":[...],"state":"<16 digits>"}
 //
-// The members of an object are those of the struct's `fields`, `kind` is its kName (for EventRecord
-// the event's name stands in `event`); "state" is a digest of the state after a line with a Commit,
-// left out where there is none. Readers skip lines without "machine", and members that they do not
-// know ("time", "sequence").
+// The members of an object are those of the struct's `fields`, and `kind` is its kName. Enumerators
+// are numbers, but for the names of events. "state" is a digest of the committed state, in lines
+// with a commit. Readers skip lines without "machine", and members that they do not know ("time").
 //
 // Pure functions; any thread.
 
@@ -57,6 +56,9 @@ class JsonObject {
   [[nodiscard]] std::string take() { return text_.empty() ? "{}" : text_ + "}"; }
 
   [[nodiscard]] static std::string text_of(const std::string& value);
+  [[nodiscard]] static std::string text_of(EventKind value) {
+    return text_of(std::string(to_string(value)));
+  }
   [[nodiscard]] static std::string text_of(bool value) { return value ? "true" : "false"; }
   [[nodiscard]] static std::string text_of(std::chrono::milliseconds value) {
     return std::to_string(value.count());
@@ -100,9 +102,8 @@ class JsonObject {
 [[nodiscard]] std::string trace_birth(const WorldOptions& options, const ResumePoint& resume);
 [[nodiscard]] std::string trace_birth(MemberId id, const MemberOptions& options);
 [[nodiscard]] std::string trace_line(const WorldEvent& event, const WorldActions& actions);
-/// `state`: a digest of the committed state, if there is one.
+/// `state`: a digest of the committed state; written if `actions` have a commit.
 [[nodiscard]] std::string trace_line(MemberId id, const MemberEvent& event,
-                                     const MemberActions& actions,
-                                     std::optional<std::uint64_t> state);
+                                     const MemberActions& actions, std::uint64_t state);
 
 }  // namespace chainmail::membership

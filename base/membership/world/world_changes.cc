@@ -42,6 +42,7 @@ bool WorldMachine::advance() {
         members.empty() ? begin_wait() : announce(members, std::nullopt);
         return true;
       }
+      if (members.empty()) return false;
       for (const MemberId member : members) {
         if (!has_replied(member)) return phase_ == Phase::kRunning && consider_change();
       }

@@ -36,6 +36,10 @@ bool Simulation::is_suspect(const Process& process, MemberId id) const {
          (hosts_[peer.host].cut_data_to >> process.host & 1U) != 0;
 }
 
+bool Simulation::may_elapse(const Timer& timer) const {
+  return !setup_->has_time || timer.due <= now_;
+}
+
 void Simulation::enabled(std::vector<Choice>& choices) const {
   choices.clear();
   // The first packet of each link.
@@ -69,9 +73,7 @@ void Simulation::enabled(std::vector<Choice>& choices) const {
       }
     }
     for (std::size_t i = 0; i < timers_.size(); ++i) {
-      if (setup_->has_time ? timers_[i].due <= now_ : timers_[i].timer != WorldTimer::kDrain) {
-        choices.push_back({Kind::kTimer, short_of(i), 0});
-      }
+      if (may_elapse(timers_[i])) choices.push_back({Kind::kTimer, short_of(i), 0});
     }
   }
   for (const Process& process : processes_) {
@@ -95,7 +97,8 @@ void Simulation::enabled(std::vector<Choice>& choices) const {
 
 void Simulation::enabled_of(const Process& process, std::vector<Choice>& choices) const {
   const std::uint16_t id = short_of(process.machine.id());
-  if (process.is_being_killed || (process.is_stopped && (process.is_noticing_eof || process.is_launcher_gone))) {
+  if (process.is_being_killed ||
+      (process.is_stopped && (process.is_noticing_eof || process.is_launcher_gone))) {
     choices.push_back({Kind::kKill, id, 0});
   }
   if (process.is_stopped || is_slow(process)) return;
@@ -113,6 +116,7 @@ void Simulation::enabled_of(const Process& process, std::vector<Choice>& choices
     return;
   }
   if (process.exchange.generation() != process.machine.generation()) return;
+  if (!setup_->has_accusations) return;
   for (std::size_t rank = 0; rank < members.size(); ++rank) {
     if (members[rank] == id || (process.accused >> rank & 1U) != 0) continue;
     if (is_suspect(process, members[rank])) {
@@ -224,8 +228,8 @@ void Simulation::apply(const Choice& choice) {
       process().fetching.reset();
       process().state = history_.state_at(step);
       process().step = step;
-      on_member(choice.a, StateFetched{process().exchange.generation(),
-                                       step * setup_->member.batch, step >= setup_->last_step, 0});
+      on_member(choice.a, StateFetched{process().exchange.generation(), step * setup_->member.batch,
+                                       step >= setup_->last_step, 0});
       return run_on(choice.a);
     }
     case Kind::kWritten:
@@ -262,9 +266,8 @@ void Simulation::apply(const Choice& choice) {
     }
     case Kind::kHostLost:
       hosts_[choice.a].is_lost = true;
-      std::erase_if(to_launcher_, [&](const ToLauncher& one) {
-        return processes_[one.from].host == choice.a;
-      });
+      std::erase_if(to_launcher_,
+                    [&](const ToLauncher& one) { return processes_[one.from].host == choice.a; });
       end_host_channel(choice.a);
       return on_world(HostLost{choice.a, "no sign of its agent"});
     case Kind::kPrepared:

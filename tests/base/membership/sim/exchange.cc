@@ -14,7 +14,9 @@ std::uint64_t values_of(ShardNumber first, ShardNumber end, std::uint64_t step,
   return sum;
 }
 
-std::uint64_t with_bucket(std::uint64_t state, std::uint64_t value) { return mix(state * 3 + value); }
+std::uint64_t with_bucket(std::uint64_t state, std::uint64_t value) {
+  return mix(state * 3 + value);
+}
 
 }  // namespace
 

@@ -4,9 +4,9 @@
 // The simulated data plane of one rank: the slice exchange over values that are hashes.
 //
 // Rank r owns slice r of each bucket: it receives a piece from every rank and sends the sum back to
-// all. A value is the sum of one hash per shard, of (step, position, shard, state before), so a lost,
-// doubled or mixed contribution gives another state than the one that the shards alone determine.
-// One thread.
+// all. A value is the sum of one hash per shard, of (step, position, shard, state before), so a
+// lost, doubled or mixed contribution gives another state than the one that the shards alone
+// determine. One thread.
 
 #pragma once
 

@@ -70,6 +70,8 @@ void History::save(StepNumber step, std::uint64_t state) {
 }
 
 // What was committed is in the members' digests; of older worlds nothing matters any more.
-std::uint64_t History::digest() const { return mix(next_sequence_ * 64 + members_.size()) + on_disk_; }
+std::uint64_t History::digest() const {
+  return mix(next_sequence_ * 64 + members_.size()) + on_disk_;
+}
 
 }  // namespace chainmail::membership::sim

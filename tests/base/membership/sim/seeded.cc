@@ -233,7 +233,8 @@ class SeededRun {
   void edit() {
     std::vector<HostLine> lines = sim_.file();
     const std::uint32_t kind = random_.below(10);
-    const std::uint32_t line = lines.empty() ? 0 : random_.below(static_cast<std::uint32_t>(lines.size()));
+    const std::uint32_t line =
+        lines.empty() ? 0 : random_.below(static_cast<std::uint32_t>(lines.size()));
     if (kind < 5 || lines.empty()) {
       lines.push_back(line_of(next_host_++, random_.between(1, 2)));
     } else if (kind < 7) {

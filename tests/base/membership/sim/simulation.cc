@@ -38,6 +38,7 @@ void Simulation::on_world(const WorldEvent& event) {
   for (const WorldAction& action : world_actions_) {
     std::visit([this](const auto& one) { perform(one); }, action);
   }
+  world_actions_.clear();
 }
 
 void Simulation::on_member(MemberId id, const MemberEvent& event) {
@@ -49,6 +50,7 @@ void Simulation::on_member(MemberId id, const MemberEvent& event) {
     std::visit([&](const auto& one) { perform(process, one); }, action);
   }
   if (trace_ != nullptr) trace_->member(process.machine, event, member_actions_, process.state);
+  member_actions_.clear();
 }
 
 // Until the member needs something from outside.
@@ -112,6 +114,7 @@ void Simulation::perform(const EndMember& action) {
 }
 
 void Simulation::perform(const StartWorldTimer& action) {
+  if ((setup_->ignored_timers >> static_cast<std::uint32_t>(action.timer) & 1U) != 0) return;
   const Timer timer{action.timer, action.subject, now_ + action.duration.count()};
   for (Timer& running : timers_) {
     if (running.timer != timer.timer || running.subject != timer.subject) continue;

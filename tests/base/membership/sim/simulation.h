@@ -2,8 +2,8 @@
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
 // A whole elastic job in one object: the launcher's machine, the members' machines, their agents,
-// the links between them, and the disk. Nothing happens but by apply(), which carries out one of the
-// enabled() choices, so whoever chooses is the scheduler: seeded.h by chance, explore.h all.
+// the links between them, and the disk. Nothing happens but by apply(), which carries out one of
+// the enabled() choices, so whoever chooses is the scheduler: seeded.h by chance, explore.h all.
 //
 // What can be wrong is checked after every choice (violation()). Copying it copies the job: the
 // exhaustive search does. One thread.
@@ -31,10 +31,12 @@ struct Setup {
   MemberOptions member;
   ExchangeShape shape;
   std::vector<HostLine> hosts;
-  StepNumber last_step = 1'000'000;    ///< the program wants no more
-  bool returns_at_once = false;        ///< the program's function, after a commit
-  bool has_time = true;                ///< timers elapse when they are due; otherwise at any moment
-  bool drops_at_crash = false;         ///< always, what is in flight; otherwise as the choice says
+  StepNumber last_step = 1'000'000;  ///< the program wants no more
+  bool returns_at_once = false;      ///< the program's function, after a commit
+  bool has_time = true;              ///< timers elapse when they are due; otherwise at any moment
+  bool drops_at_crash = false;       ///< also what is in flight of one that its agent kills
+  bool has_accusations = true;       ///< peers notice a death before the launcher says so
+  std::uint32_t ignored_timers = 0;  ///< bits of WorldTimer: these never elapse
 };
 
 /// Something that can happen next.
@@ -57,16 +59,16 @@ struct Choice {
     kPrepared,      ///< a: host, b: 1 it failed
     kTimer,         ///< a: index of the timer
     // Faults, and what people do.
-    kCrash,      ///< a: member, b: 1 what it had sent is lost
-    kStop,       ///< a: member
-    kContinue,   ///< a: member
-    kSlow,       ///< a: member, b: for how many ms
-    kCutData,    ///< a: host, b: host; from a to b
-    kCutControl, ///< a: host, b: 1 to it, 2 from it, 3 both
-    kEdit,       ///< the file that set_file() prepared
-    kLeaving,    ///< a: host
-    kRebalance,  ///< a, b: of two numbers the weights are made
-    kCheckpoint, ///< a: member
+    kCrash,       ///< a: member, b: 1 what it had sent is lost
+    kStop,        ///< a: member
+    kContinue,    ///< a: member
+    kSlow,        ///< a: member, b: for how many ms
+    kCutData,     ///< a: host, b: host; from a to b
+    kCutControl,  ///< a: host, b: 1 to it, 2 from it, 3 both
+    kEdit,        ///< the file that set_file() prepared
+    kLeaving,     ///< a: host
+    kRebalance,   ///< a, b: of two numbers the weights are made
+    kCheckpoint,  ///< a: member
     kLauncherDies,
     kResume,
   };
@@ -88,7 +90,7 @@ class Simulation {
     bool is_alive = true;
     bool is_stopped = false;
     bool is_accounted = false;  ///< its loss is in the log
-    bool has_left = false;  ///< it was told to, or wrote its will
+    bool has_left = false;      ///< it was told to, or wrote its will
     bool is_base = false;
     bool is_hurt = false;  ///< by a fault, or it accused somebody who was: it may be LOST
     bool is_launcher_gone = false;
@@ -114,13 +116,13 @@ class Simulation {
     std::int64_t due = 0;
   };
   struct Host {
-    bool is_cut_to = false;    ///< from the launcher
+    bool is_cut_to = false;  ///< from the launcher
     bool is_cut_from = false;
-    bool is_lost = false;      ///< said to the launcher
+    bool is_lost = false;  ///< said to the launcher
     bool is_leaving = false;
     bool is_preparing = false;
-    std::uint16_t agent = 0;   ///< counts the agents that the launcher has started there
-    std::uint32_t wills = 0;   ///< of which agents somebody writes the last will
+    std::uint16_t agent = 0;        ///< counts the agents that the launcher has started there
+    std::uint32_t wills = 0;        ///< of which agents somebody writes the last will
     std::uint32_t cut_data_to = 0;  ///< hosts
   };
 
@@ -209,6 +211,8 @@ class Simulation {
   std::vector<std::string> addresses_;  // by host id
   std::int64_t now_ = 0;
   History history_;
+  [[nodiscard]] bool may_elapse(const Timer& timer) const;
+
   std::optional<StepNumber> before_;  // what the member had committed before the event
   WorldActions world_actions_;
   MemberActions member_actions_;
