@@ -14,9 +14,6 @@ namespace chainmail::membership::sim {
 
 class TraceSink {
  public:
-  TraceSink() = default;
-  TraceSink(const TraceSink&) = delete;
-  TraceSink& operator=(const TraceSink&) = delete;
   virtual ~TraceSink() = default;
 
   virtual void begin_world(const WorldOptions& options, const ResumePoint& resume) = 0;
