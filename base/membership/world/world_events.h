@@ -21,9 +21,10 @@
 
 namespace chainmail::membership {
 
+/// Traces have these as numbers: new ones come last.
 enum class WorldTimer {
   kWindow,          ///< planned changes have been gathered
-  kSpacing,         ///< the last change is long enough ago
+  kSpacing,         ///< subject: generation; its beginning is long enough ago for the next one
   kReports,         ///< subject: generation
   kStopped,         ///< subject: member
   kDrain,           ///< subject: member

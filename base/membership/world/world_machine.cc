@@ -110,7 +110,7 @@ void WorldMachine::handle(const MemberEnded& event) {
     lose(event.member, event.cause);
     return;
   }
-  if (member->status == Member::Status::kInWorld) {
+  if (member->status == Member::Status::kInWorld && phase_ != Phase::kSaving) {
     has_crashed_ = true;
     end_code_ = event.code != 0 ? event.code : kLauncherError;
     end_cause_ = event.cause;
@@ -159,7 +159,7 @@ void WorldMachine::handle(const WorldTimerElapsed& event) {
       if (window_ == Window::kOpen) window_ = Window::kElapsed;
       return;
     case WorldTimer::kSpacing:
-      is_spacing_ = false;
+      if (event.subject == world_->generation) is_spacing_ = false;
       return;
     case WorldTimer::kReports:
       if (event.subject == world_->generation) judge_accusations();
@@ -250,7 +250,7 @@ void WorldMachine::hear(Member& /*from*/, const Running& message) {
   if (phase_ != Phase::kRunning && phase_ != Phase::kHolding) return;
   step_ = std::max(step_, message.step);
   const std::chrono::milliseconds pause(message.pause_ms);
-  start_timer(WorldTimer::kSpacing, 0,
+  start_timer(WorldTimer::kSpacing, message.generation,
               std::max(options_.spacing, pause * options_.spacing_per_pause));
   EventRecord changed = about(EventKind::kWorldChanged, 0, cause_);
   changed.address.clear();

@@ -58,7 +58,7 @@ class WorldTest : public ::testing::Test {
   /// ... and nothing holds the next change up but its window.
   void run(StepNumber step = 1) {
     say(machine().world().members.front(), Running{machine().world().generation, step, 0});
-    elapse(WorldTimer::kSpacing);
+    elapse(WorldTimer::kSpacing, machine().world().generation);
   }
   static HostLine line(std::uint32_t host, std::uint32_t slots = 1) {
     return {"h" + std::to_string(host), slots};
@@ -99,8 +99,8 @@ TEST_F(WorldTest, AddsAHostAtABoundary) {
   EXPECT_EQ(read({line(0), line(1), line(2)}), "start 2 on 2");
   EXPECT_EQ(say(2, Ready{5}), "event member_pending\ntimer window 0 2000");
   EXPECT_EQ(elapse(WorldTimer::kWindow), "");  // the first world has only begun
-  EXPECT_EQ(say(0, Running{1, 1, 30}), "timer spacing 0 1000\nevent world_changed");
-  EXPECT_EQ(elapse(WorldTimer::kSpacing), "tell 0 wanted 1");
+  EXPECT_EQ(say(0, Running{1, 1, 30}), "timer spacing 1 1000\nevent world_changed");
+  EXPECT_EQ(elapse(WorldTimer::kSpacing, 1), "tell 0 wanted 1");
   EXPECT_EQ(say(1, Held{1, 7, false}), "");
   EXPECT_EQ(say(0, Held{1, 7, false}),
             "tell 0 world 2 [0 1 2] from 7 of [0 1]\ntell 1 world 2 [0 1 2] from 7 of [0 1]\n"
@@ -110,7 +110,7 @@ TEST_F(WorldTest, AddsAHostAtABoundary) {
 
 TEST_F(WorldTest, KeepsItsDistanceFromTheLastPause) {
   begin();
-  EXPECT_EQ(say(0, Running{1, 1, 200}), "timer spacing 0 4000\nevent world_changed");
+  EXPECT_EQ(say(0, Running{1, 1, 200}), "timer spacing 1 4000\nevent world_changed");
 }
 
 TEST_F(WorldTest, OpensTheGateBeforeAHostsFirstRank) {
@@ -318,6 +318,21 @@ TEST_F(WorldTest, SavesAndEndsBelowTheMinimum) {
             "event last_will\ntell 0 leave 2\n"
             "end job 125: fewer ranks than the minimum for too long");
   EXPECT_EQ(die(0), "");
+}
+
+TEST_F(WorldTest, LetsAnotherSaveWhenAWriterDiesAndKeepsTheCause) {
+  options_.sizes.min = 3;
+  options_.first_size = 3;
+  begin();
+  die(2);
+  say(0, MyState{2, 7});
+  say(1, MyState{2, 7});
+  EXPECT_EQ(elapse(WorldTimer::kElasticTimeout, 2),
+            "timer elastic 2 600000\ntell 0 save 2\ntell 1 save 2");
+  die(1);
+  EXPECT_EQ(say(0, Saved{7}),
+            "event last_will\ntell 0 leave 2\n"
+            "end job 125: fewer ranks than the minimum for too long");
 }
 
 TEST_F(WorldTest, WaitsForHostsWhenAllAreDead) {

@@ -188,6 +188,7 @@ void Simulation::deliver(std::size_t index) {
   }
 }
 
+// One case per kind; what takes more than a few lines has a function.
 void Simulation::apply(const Choice& choice) {
   history_.add_to_trace((static_cast<std::uint64_t>(choice.kind) << 32U) + choice.a * 65536U +
                         choice.b);
@@ -195,26 +196,12 @@ void Simulation::apply(const Choice& choice) {
   switch (choice.kind) {
     case Kind::kPacket:
       return deliver(choice.a);
-    case Kind::kToMember: {
-      const auto one = std::find_if(to_members_.begin(), to_members_.end(),
-                                    [&](const ToMember& each) { return each.to == choice.a; });
-      Told told{std::move(one->message)};
-      to_members_.erase(one);
-      on_member(choice.a, told);
-      return run_on(choice.a);
-    }
-    case Kind::kToLauncher: {
-      const auto one = std::find_if(to_launcher_.begin(), to_launcher_.end(),
-                                    [&](const ToLauncher& each) { return each.from == choice.a; });
-      const WorldEvent event = std::move(one->event);
-      to_launcher_.erase(one);
-      return on_world(event);
-    }
+    case Kind::kToMember:
+      return deliver_to_member(choice.a);
+    case Kind::kToLauncher:
+      return deliver_to_launcher(choice.a);
     case Kind::kComplete:
-      on_member(choice.a, Exchanged{process().exchange.generation(), process().step + 1,
-                                    process().exchange.is_wanted()});
-      process().exchange.finish();
-      return run_on(choice.a);
+      return complete(choice.a);
     case Kind::kProgramReady:
       process().is_building = false;
       return on_member(choice.a, ProgramReady{choice.b});
@@ -222,16 +209,8 @@ void Simulation::apply(const Choice& choice) {
       process().is_returning = false;
       on_member(choice.a, StepReturned{process().step >= setup_->last_step});
       return run_on(choice.a);
-    case Kind::kLoad: {
-      const StepNumber step = process().fetching->step;
-      if (step > history_.on_disk()) history_.fail("no checkpoint of " + std::to_string(step));
-      process().fetching.reset();
-      process().state = history_.state_at(step);
-      process().step = step;
-      on_member(choice.a, StateFetched{process().exchange.generation(), step * setup_->member.batch,
-                                       step >= setup_->last_step, 0});
-      return run_on(choice.a);
-    }
+    case Kind::kLoad:
+      return load(choice.a);
     case Kind::kWritten:
       process().is_saving = false;
       history_.save(process().step, process().state);
@@ -240,36 +219,18 @@ void Simulation::apply(const Choice& choice) {
       process().is_grace_running = false;
       return on_member(choice.a, GraceElapsed{});
     case Kind::kNoticeEof:
-      process().is_noticing_eof = false;
+      process().is_noticing_eof = process().is_building = false;
       process().is_launcher_gone = true;
-      process().is_building = false;
       return on_member(choice.a, LauncherGone{});
-    case Kind::kWill: {
-      std::vector<Will> wills;
-      for (const Process& each : processes_) {
-        if (!each.is_alive || each.host != choice.a || each.agent != choice.b) continue;
-        if (each.will && !each.is_stopped) wills.push_back(*each.will);
-      }
-      hosts_[choice.a].wills |= 1U << choice.b;
-      if (const auto writer = choose_writer(wills)) on_member(*writer, WriteWill{});
-      return;
-    }
+    case Kind::kWill:
+      return choose_will_writer(choice.a, choice.b);
     case Kind::kKill:
       process().is_hurt = true;
       return end_process(process(), setup_->drops_at_crash, 137);
-    case Kind::kAccuse: {
-      const auto rank = process().world->rank_of(choice.b);
-      process().accused |= 1U << *rank;
-      process().is_hurt = true;
-      processes_[choice.b].is_hurt = true;
-      return on_member(choice.a, PeerFailed{process().exchange.generation(), choice.b});
-    }
+    case Kind::kAccuse:
+      return accuse(choice.a, choice.b);
     case Kind::kHostLost:
-      hosts_[choice.a].is_lost = true;
-      std::erase_if(to_launcher_,
-                    [&](const ToLauncher& one) { return processes_[one.from].host == choice.a; });
-      end_host_channel(choice.a);
-      return on_world(HostLost{choice.a, "no sign of its agent"});
+      return lose_host(choice.a);
     case Kind::kPrepared:
       hosts_[choice.a].is_preparing = false;
       return on_world(PrepareEnded{choice.a, choice.b == 0, "exited"});
@@ -290,48 +251,117 @@ void Simulation::apply(const Choice& choice) {
       process().slow_until = now_ + choice.b;
       return;
     case Kind::kCutData:
-    case Kind::kCutControl: {
-      Host& host = hosts_[choice.a];
-      for (Process& each : processes_) each.is_hurt |= each.host == choice.a;
-      if (choice.kind == Kind::kCutData) {
-        for (Process& each : processes_) each.is_hurt |= each.host == choice.b;
-        host.cut_data_to |= 1U << choice.b;
-        return;
-      }
-      host.is_cut_to |= (choice.b & 1U) != 0;
-      host.is_cut_from |= (choice.b & 2U) != 0;
-      const auto is_here = [&](MemberId id) { return processes_[id].host == choice.a; };
-      if (host.is_cut_to) std::erase_if(to_members_, [&](auto& one) { return is_here(one.to); });
-      if (host.is_cut_from) {
-        std::erase_if(to_launcher_, [&](auto& one) { return is_here(one.from); });
-      }
-      return;
-    }
+      return cut_data(choice.a, choice.b);
+    case Kind::kCutControl:
+      return cut_control(choice.a, (choice.b & 1U) != 0, (choice.b & 2U) != 0);
     case Kind::kEdit:
       return read_file();
     case Kind::kLeaving:
       hosts_[choice.a].is_leaving = true;
       return on_world(HostLeaving{choice.a});
-    case Kind::kRebalance: {
-      Rebalance rebalance{world_->world().generation, {}};
-      for (std::size_t rank = 0; rank < world_->world().members.size(); ++rank) {
-        rebalance.weights.push_back((rank % 2 == 0 ? choice.a : choice.b) + 1U);
-      }
-      return on_world(rebalance);
-    }
+    case Kind::kRebalance:
+      return rebalance(choice.a, choice.b);
     case Kind::kCheckpoint:
       history_.save(process().step, process().state);
       return on_world(CheckpointWritten{process().step});
     case Kind::kLauncherDies:
-      is_launcher_alive_ = false;
-      to_launcher_.clear();
-      to_members_.clear();
-      timers_.clear();
-      for (HostId host = 0; host < hosts_.size(); ++host) end_host_channel(host);
-      return;
+      return end_launcher();
     case Kind::kResume:
       return resume();
   }
+}
+
+void Simulation::deliver_to_member(MemberId id) {
+  const auto one = std::find_if(to_members_.begin(), to_members_.end(),
+                                [&](const ToMember& each) { return each.to == id; });
+  const Told told{std::move(one->message)};
+  to_members_.erase(one);
+  on_member(id, told);
+  run_on(id);
+}
+
+void Simulation::deliver_to_launcher(MemberId id) {
+  const auto one = std::find_if(to_launcher_.begin(), to_launcher_.end(),
+                                [&](const ToLauncher& each) { return each.from == id; });
+  const WorldEvent event = std::move(one->event);
+  to_launcher_.erase(one);
+  on_world(event);
+}
+
+// In a world of one, where no packet ends the step.
+void Simulation::complete(MemberId id) {
+  Process& process = processes_[id];
+  on_member(
+      id, Exchanged{process.exchange.generation(), process.step + 1, process.exchange.is_wanted()});
+  process.exchange.finish();
+  run_on(id);
+}
+
+void Simulation::load(MemberId id) {
+  Process& process = processes_[id];
+  const StepNumber step = process.fetching->step;
+  if (step > history_.on_disk()) history_.fail("no checkpoint of " + std::to_string(step));
+  process.fetching.reset();
+  process.state = history_.state_at(step);
+  process.step = step;
+  on_member(id, StateFetched{process.exchange.generation(), step * setup_->member.batch,
+                             step >= setup_->last_step, 0});
+  run_on(id);
+}
+
+void Simulation::choose_will_writer(HostId host, std::uint16_t agent) {
+  std::vector<Will> wills;
+  for (const Process& each : processes_) {
+    if (!each.is_alive || each.host != host || each.agent != agent) continue;
+    if (each.will && !each.is_stopped) wills.push_back(*each.will);
+  }
+  hosts_[host].wills |= 1U << agent;
+  if (const auto writer = choose_writer(wills)) on_member(*writer, WriteWill{});
+}
+
+void Simulation::accuse(MemberId id, MemberId peer) {
+  Process& process = processes_[id];
+  process.accused |= 1U << *process.world->rank_of(peer);
+  process.is_hurt = true;
+  processes_[peer].is_hurt = true;
+  on_member(id, PeerFailed{process.exchange.generation(), peer});
+}
+
+void Simulation::lose_host(HostId id) {
+  hosts_[id].is_lost = true;
+  std::erase_if(to_launcher_, [&](auto& one) { return processes_[one.from].host == id; });
+  end_host_channel(id);
+  on_world(HostLost{id, "no sign of its agent"});
+}
+
+void Simulation::rebalance(std::uint32_t even, std::uint32_t odd) {
+  Rebalance event{world_->world().generation, {}};
+  for (std::size_t rank = 0; rank < world_->world().members.size(); ++rank) {
+    event.weights.push_back((rank % 2 == 0 ? even : odd) + 1U);
+  }
+  on_world(event);
+}
+
+void Simulation::end_launcher() {
+  is_launcher_alive_ = false;
+  to_launcher_.clear();
+  to_members_.clear();
+  timers_.clear();
+  for (HostId host = 0; host < hosts_.size(); ++host) end_host_channel(host);
+}
+
+void Simulation::cut_data(HostId from, HostId to) {
+  for (Process& process : processes_) process.is_hurt |= process.host == from || process.host == to;
+  hosts_[from].cut_data_to |= 1U << to;
+}
+
+void Simulation::cut_control(HostId id, bool to, bool from) {
+  for (Process& process : processes_) process.is_hurt |= process.host == id;
+  const auto is_here = [&](MemberId member) { return processes_[member].host == id; };
+  hosts_[id].is_cut_to |= to;
+  hosts_[id].is_cut_from |= from;
+  if (to) std::erase_if(to_members_, [&](auto& one) { return is_here(one.to); });
+  if (from) std::erase_if(to_launcher_, [&](auto& one) { return is_here(one.from); });
 }
 
 // The agent sees the end of its channel, and says so to its members.

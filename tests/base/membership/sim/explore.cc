@@ -77,26 +77,38 @@ class Exploration {
   Exploration(const Setup& setup, std::uint64_t most_states)
       : setup_(setup), most_states_(most_states) {}
 
-  ExploreResult run(const Faults& faults) {
-    Node start{std::make_unique<Simulation>(setup_), faults, 0};
-    add(std::move(start), {0, {}});
-    while (!next_.empty() && result_.violation.empty() && known_.size() < most_states_) {
-      std::swap(now_, next_);
-      next_.clear();
-      ++result_.depth;
-      for (Node& node : now_) {
-        expand(node);
-        node.sim.reset();
-        if (!result_.violation.empty() || known_.size() >= most_states_) break;
-      }
+  ExploreResult run(const Faults& faults, Order order) {
+    add({std::make_unique<Simulation>(setup_), faults, 0}, {0, {}});
+    while (!next_.empty() && !is_enough()) {
+      order == Order::kBreadthFirst ? expand_layer() : expand_last();
     }
     result_.states = known_.size();
-    result_.is_complete = next_.empty() && result_.violation.empty();
+    result_.is_complete = next_.empty() && !is_enough();
     if (result_.is_complete) check_ends();
     return std::move(result_);
   }
 
  private:
+  bool is_enough() const { return !result_.violation.empty() || known_.size() >= most_states_; }
+
+  void expand_layer() {
+    std::swap(now_, next_);
+    next_.clear();
+    ++result_.depth;
+    for (Node& node : now_) {
+      expand(node);
+      node.sim.reset();
+      if (is_enough()) break;
+    }
+    now_.clear();
+  }
+
+  void expand_last() {
+    const Node node = std::move(next_.back());
+    next_.pop_back();
+    expand(node);
+  }
+
   // The number of the state, known or new.
   std::uint32_t add(Node node, const Origin& origin) {
     const Faults& left = node.left;

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-// Visits every state that a small job can come to, in the order of their distance from its start.
+// Visits every state that a small job can come to: breadth first, in the order of their distance
+// from its start, so that the path to a violation is as short as it can be; or depth first, which
+// keeps a few hundred jobs in memory instead of millions.
 //
 // One thread. A state is known by 64 bits of hash: of n states two are taken for one with a
 // probability of n^2 / 2^65, 3e-6 for ten millions.
@@ -26,11 +28,13 @@ struct Faults {
   std::uint8_t launcher = 0;   ///< deaths of the launcher; the job is not resumed
 };
 
+enum class Order { kBreadthFirst, kDepthFirst };
+
 struct ExploreResult {
   std::string violation;  ///< empty: none
   std::uint64_t states = 0;
   std::uint64_t transitions = 0;
-  std::uint32_t depth = 0;
+  std::uint32_t depth = 0;   ///< breadth first: of the last state from the start
   bool is_complete = false;  ///< otherwise the limit was reached
   std::vector<Choice> path;  ///< to the violation
 };
@@ -38,6 +42,6 @@ struct ExploreResult {
 /// At most `most_states`. Beside what a Simulation checks: from every state the job can come to an
 /// end without a further fault (complete searches only).
 [[nodiscard]] ExploreResult explore(const Setup& setup, const Faults& faults,
-                                    std::uint64_t most_states);
+                                    std::uint64_t most_states, Order order = Order::kBreadthFirst);
 
 }  // namespace chainmail::membership::sim

@@ -39,6 +39,11 @@ void Simulation::on_world(const WorldEvent& event) {
     std::visit([this](const auto& one) { perform(one); }, action);
   }
   world_actions_.clear();
+  while (!elapsed_.empty()) {
+    const Timer timer = elapsed_.back();
+    elapsed_.pop_back();
+    on_world(WorldTimerElapsed{timer.timer, timer.subject});
+  }
 }
 
 void Simulation::on_member(MemberId id, const MemberEvent& event) {
@@ -114,8 +119,10 @@ void Simulation::perform(const EndMember& action) {
 }
 
 void Simulation::perform(const StartWorldTimer& action) {
-  if ((setup_->ignored_timers >> static_cast<std::uint32_t>(action.timer) & 1U) != 0) return;
+  const std::uint32_t bit = 1U << static_cast<std::uint32_t>(action.timer);
+  if ((setup_->ignored_timers & bit) != 0) return;
   const Timer timer{action.timer, action.subject, now_ + action.duration.count()};
+  if ((setup_->immediate_timers & bit) != 0) return elapsed_.push_back(timer);
   for (Timer& running : timers_) {
     if (running.timer != timer.timer || running.subject != timer.subject) continue;
     running = timer;
@@ -252,70 +259,83 @@ void Simulation::end_process(Process& process, bool drops, int code) {
   tell_launcher(process, MemberEnded{id, code, code == 0 ? "exited with code 0" : "killed"});
 }
 
+namespace {
+
+// The order between links means nothing: a sum, with the place within its link in each part.
+template <typename Item>
+std::uint64_t sum_of_links(const std::vector<Item>& items, const auto& is_same_link,
+                           const auto& hash_of) {
+  std::uint64_t sum = 0;
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    std::uint64_t place = 0;
+    for (std::size_t j = 0; j < i; ++j) place += is_same_link(items[j], items[i]) ? 1U : 0U;
+    sum += mix(hash_of(items[i]) + mix(place));
+  }
+  return sum;
+}
+
+std::uint64_t hash_of(const Packet& packet) {
+  std::uint64_t hash = mix(static_cast<std::uint64_t>(packet.kind) * 8 + packet.bucket * 2U +
+                           (packet.flag ? 1U : 0U));
+  hash = mix(hash + packet.from * 4096U + packet.to + (std::uint64_t{packet.segment} << 40U));
+  return mix(hash + mix(packet.value + packet.step) + packet.position);
+}
+
+void add_to(Digest& digest, const Simulation::Process& process) {
+  digest.add_number(process.machine.digest());
+  digest.add_number(process.exchange.digest());
+  digest.add_number(process.state + process.step + process.agent);
+  std::uint64_t flags = process.accused;
+  for (const bool flag : {process.is_stopped, process.is_hurt, process.is_accounted,
+                          process.is_launcher_gone, process.is_building, process.is_returning,
+                          process.is_saving, process.is_noticing_eof, process.is_being_killed,
+                          process.is_grace_running, process.will.has_value(), process.is_base}) {
+    flags = flags * 2 + (flag ? 1 : 0);
+  }
+  digest.add_number(flags);
+  digest.add(process.fetching);
+}
+
+void add_to(Digest& digest, const Simulation::Host& host) {
+  digest.add_number((host.is_cut_to ? 1U : 0U) + (host.is_cut_from ? 2U : 0U) +
+                    (host.is_lost ? 4U : 0U) + (host.is_leaving ? 8U : 0U) +
+                    (host.is_preparing ? 16U : 0U) + host.agent * 32U);
+  digest.add_number(host.cut_data_to + (std::uint64_t{host.wills} << 32U));
+}
+
+}  // namespace
+
 std::uint64_t Simulation::digest() const {
   Digest digest;
   digest.add_number(is_launcher_alive_ ? world_->digest() : 0);
   for (const Process& process : processes_) {
-    if (!process.is_alive) {
+    if (process.is_alive) {
+      add_to(digest, process);
+    } else {
       digest.add_number(process.is_hurt && !process.is_accounted ? 1 : 0);
-      continue;
     }
-    digest.add_number(process.machine.digest());
-    digest.add_number(process.exchange.digest());
-    digest.add_number(process.state + process.step + process.agent);
-    std::uint64_t flags = process.accused;
-    for (const bool flag : {process.is_stopped, process.is_hurt, process.is_accounted,
-                            process.is_launcher_gone, process.is_building, process.is_returning,
-                            process.is_saving, process.is_noticing_eof, process.is_being_killed,
-                            process.is_grace_running, process.will.has_value(), process.is_base}) {
-      flags = flags * 2 + (flag ? 1 : 0);
-    }
-    digest.add_number(flags);
-    digest.add(process.fetching);
   }
-  for (const Host& host : hosts_) {
-    digest.add_number((host.is_cut_to ? 1U : 0U) + (host.is_cut_from ? 2U : 0U) +
-                      (host.is_lost ? 4U : 0U) + (host.is_leaving ? 8U : 0U) +
-                      (host.is_preparing ? 16U : 0U) + host.agent * 32U);
-    digest.add_number(host.cut_data_to + (std::uint64_t{host.wills} << 32U));
-  }
-  // The order between links means nothing: a sum, with the place in the link in each part.
+  for (const Host& host : hosts_) add_to(digest, host);
+  digest.add_number(sum_of_links(
+      packets_, [](auto& a, auto& b) { return a.from == b.from && a.to == b.to; },
+      [](auto& packet) { return hash_of(packet); }));
+  digest.add_number(sum_of_links(
+      to_members_, [](auto& a, auto& b) { return a.to == b.to; },
+      [](auto& one) {
+        Digest hash;
+        hash.add_number(one.to);
+        hash.add(one.message);
+        return hash.value();
+      }));
+  digest.add_number(sum_of_links(
+      to_launcher_, [](auto& a, auto& b) { return a.from == b.from; },
+      [](auto& one) {
+        Digest hash;
+        hash.add_number(one.from);
+        hash.add(one.event);
+        return hash.value();
+      }));
   std::uint64_t sum = 0;
-  for (std::size_t i = 0; i < packets_.size(); ++i) {
-    const Packet& packet = packets_[i];
-    std::uint64_t place = 0;
-    for (std::size_t j = 0; j < i; ++j) {
-      place += packets_[j].from == packet.from && packets_[j].to == packet.to ? 1U : 0U;
-    }
-    std::uint64_t hash = mix(place * 64 + static_cast<std::uint64_t>(packet.kind) * 8 +
-                             packet.bucket * 2U + (packet.flag ? 1 : 0));
-    hash = mix(hash + packet.from * 4096U + packet.to + (std::uint64_t{packet.segment} << 40U));
-    sum += mix(hash + mix(packet.value + packet.step) + packet.position);
-  }
-  digest.add_number(sum);
-  sum = 0;
-  for (std::size_t i = 0; i < to_members_.size(); ++i) {
-    std::uint64_t place = 0;
-    for (std::size_t j = 0; j < i; ++j) place += to_members_[j].to == to_members_[i].to ? 1U : 0U;
-    Digest one;
-    one.add_number(place * 4096 + to_members_[i].to);
-    one.add(to_members_[i].message);
-    sum += one.value();
-  }
-  digest.add_number(sum);
-  sum = 0;
-  for (std::size_t i = 0; i < to_launcher_.size(); ++i) {
-    std::uint64_t place = 0;
-    for (std::size_t j = 0; j < i; ++j) {
-      place += to_launcher_[j].from == to_launcher_[i].from ? 1U : 0U;
-    }
-    Digest one;
-    one.add_number(place * 4096 + to_launcher_[i].from);
-    one.add(to_launcher_[i].event);
-    sum += one.value();
-  }
-  digest.add_number(sum);
-  sum = 0;
   for (const Timer& timer : timers_) {
     sum += mix(static_cast<std::uint64_t>(timer.timer) * 4096 + timer.subject + 7);
   }

@@ -173,7 +173,19 @@ class Simulation {
   void perform(Process& process, const Exit& action);
 
   void deliver(std::size_t index);
+  void deliver_to_member(MemberId id);
+  void deliver_to_launcher(MemberId id);
+  void complete(MemberId id);
+  void load(MemberId id);
+  void accuse(MemberId id, MemberId peer);
+  void choose_will_writer(HostId host, std::uint16_t agent);
+  void lose_host(HostId host);
+  void rebalance(std::uint32_t even, std::uint32_t odd);
+  void end_launcher();
+  void cut_data(HostId from, HostId to);
+  void cut_control(HostId host, bool to, bool from);
   [[nodiscard]] bool is_deliverable(const Packet& packet) const;
+  [[nodiscard]] bool may_elapse(const Timer& timer) const;
   [[nodiscard]] bool is_suspect(const Process& process, MemberId peer) const;
   void end_process(Process& process, bool drops, int code);
   void run_on(MemberId id);
@@ -207,12 +219,11 @@ class Simulation {
   std::vector<ToMember> to_members_;
   std::vector<ToLauncher> to_launcher_;
   std::vector<Timer> timers_;
+  std::vector<Timer> elapsed_;  // at once, after the actions that started them
   std::vector<HostLine> file_;
   std::vector<std::string> addresses_;  // by host id
   std::int64_t now_ = 0;
   History history_;
-  [[nodiscard]] bool may_elapse(const Timer& timer) const;
-
   std::optional<StepNumber> before_;  // what the member had committed before the event
   WorldActions world_actions_;
   MemberActions member_actions_;

@@ -46,6 +46,8 @@ SmallJob small_job(std::uint32_t ranks, StepNumber steps, const Faults& faults, 
   // Back-off has tests of its own. A drain that takes too long is an expulsion, which none of the
   // members here deserves.
   setup.ignored_timers = bit(WorldTimer::kDrain) | bit(WorldTimer::kSettled);
+  // The messages before and after them take any time already.
+  setup.immediate_timers = bit(WorldTimer::kWindow) | bit(WorldTimer::kSpacing);
   if (!has_restarts) setup.ignored_timers |= bit(WorldTimer::kCoolDown);
   return job;
 }

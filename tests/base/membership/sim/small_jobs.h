@@ -18,9 +18,10 @@ struct SmallJob {
   Faults faults;
 };
 
-/// A job of `ranks` hosts and `steps` steps. Timers elapse at any moment, each rank owns all
-/// slices, and the program's function returns at once; hosts start no second member, and peers
-/// notice no death themselves unless it says so.
+/// A job of `ranks` hosts and `steps` steps. Timers elapse at any moment, but for the two that
+/// space planned changes, which elapse at once; each rank owns all slices, and the program's
+/// function returns at once; hosts start no second member, and peers notice no death themselves
+/// unless it says so.
 [[nodiscard]] SmallJob small_job(std::uint32_t ranks, StepNumber steps, const Faults& faults,
                                  bool has_restarts = false, bool has_accusations = false);
 
