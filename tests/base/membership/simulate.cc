@@ -31,7 +31,7 @@ namespace chainmail::membership {
 namespace {
 
 constexpr int kWrongArguments = 2;
-constexpr std::uint64_t kMostStates = 60'000'000;
+constexpr std::uint64_t kMostStates = 40'000'000;
 
 class Stopwatch {
  public:

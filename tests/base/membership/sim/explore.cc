@@ -248,8 +248,9 @@ class Exploration {
 
 }  // namespace
 
-ExploreResult explore(const Setup& setup, const Faults& faults, std::uint64_t most_states) {
-  return Exploration(setup, most_states).run(faults);
+ExploreResult explore(const Setup& setup, const Faults& faults, std::uint64_t most_states,
+                      Order order) {
+  return Exploration(setup, most_states).run(faults, order);
 }
 
 }  // namespace chainmail::membership::sim

@@ -31,12 +31,13 @@ struct Setup {
   MemberOptions member;
   ExchangeShape shape;
   std::vector<HostLine> hosts;
-  StepNumber last_step = 1'000'000;  ///< the program wants no more
-  bool returns_at_once = false;      ///< the program's function, after a commit
-  bool has_time = true;              ///< timers elapse when they are due; otherwise at any moment
-  bool drops_at_crash = false;       ///< also what is in flight of one that its agent kills
-  bool has_accusations = true;       ///< peers notice a death before the launcher says so
-  std::uint32_t ignored_timers = 0;  ///< bits of WorldTimer: these never elapse
+  StepNumber last_step = 1'000'000;    ///< the program wants no more
+  bool returns_at_once = false;        ///< the program's function, after a commit
+  bool has_time = true;                ///< timers elapse when they are due; otherwise at any moment
+  bool drops_at_crash = false;         ///< also what is in flight of one that its agent kills
+  bool has_accusations = true;         ///< peers notice a death before the launcher says so
+  std::uint32_t ignored_timers = 0;    ///< bits of WorldTimer: these never elapse
+  std::uint32_t immediate_timers = 0;  ///< ... and these elapse as soon as they are started
 };
 
 /// Something that can happen next.
