@@ -120,8 +120,8 @@ struct Fetched {
   bool operator==(const Fetched&) const = default;
 };
 
-/// From rank 0: the first step of this generation is committed. Its owner, who has a clock, sets the
-/// pause.
+/// From rank 0: the first step of this generation is committed. Its owner, who has a clock, sets
+/// the pause.
 struct Running {
   static constexpr std::string_view kName = "running";
   Generation generation = 0;

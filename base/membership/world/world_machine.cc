@@ -267,9 +267,7 @@ void WorldMachine::hear(Member& /*from*/, const Running& message) {
 void WorldMachine::hear(Member& from, const Accuse& message) {
   if (message.generation != world_->generation) return;
   if (phase_ == Phase::kWaiting || phase_ == Phase::kSaving) return;
-  if (accusations_.empty()) {
-    start_timer(WorldTimer::kReports, message.generation, options_.reports);
-  }
+  if (accusations_.empty()) start_timer(WorldTimer::kReports, message.generation, options_.reports);
   accusations_.push_back({from.id, message.peer});
 }
 

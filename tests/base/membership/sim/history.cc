@@ -44,9 +44,7 @@ void History::join(const World& world) {
 
 void History::log(const LogRecord& record) {
   add_to_trace(record.sequence * 4 + static_cast<std::uint64_t>(record.change));
-  if (record.sequence != next_sequence_++) {
-    fail("the log has a gap before " + line_of(record, 0));
-  }
+  if (record.sequence != next_sequence_++) fail("the log has a gap before " + line_of(record, 0));
   switch (record.change) {
     case Change::kAdded:
       members_.push_back(record.address);

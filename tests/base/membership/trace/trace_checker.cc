@@ -4,10 +4,19 @@
 #include "tests/base/membership/trace/trace_checker.h"
 
 #include <algorithm>
+#include <chrono>
 #include <exception>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <stdexcept>
+#include <type_traits>
+#include <utility>
+#include <variant>
 
+#include "base/membership/member/member_machine.h"
 #include "base/membership/trace.h"
-#include "tests/base/membership/trace/trace_reader.h"
+#include "base/membership/world/world_machine.h"
 
 namespace chainmail::membership {
 namespace {
@@ -20,9 +29,111 @@ bool is_prefix(const std::vector<std::string>& part, const std::vector<std::stri
   return part.size() <= whole.size() && std::equal(part.begin(), part.end(), whole.begin());
 }
 
+// An archive for `fields` that takes them from a JSON object. Throws nlohmann::json::exception or
+// std::runtime_error where one is missing or of another kind.
+class JsonReader {
+ public:
+  template <typename T>
+  [[nodiscard]] static T read(const nlohmann::json& json) {
+    T value{};
+    take(json, value);
+    return value;
+  }
+
+  void operator()(const char* name, auto& value) { take(json_->at(name), value); }
+
+ private:
+  explicit JsonReader(const nlohmann::json& json) : json_(&json) {}
+
+  template <typename T>
+  static void take(const nlohmann::json& json, T& value) {
+    if constexpr (std::is_enum_v<T>) {
+      value = static_cast<T>(json.get<std::int64_t>());
+    } else if constexpr (std::is_arithmetic_v<T> || std::is_same_v<T, std::string>) {
+      json.get_to(value);
+    } else {
+      JsonReader reader(json);
+      T::fields(reader, value);
+    }
+  }
+  static void take(const nlohmann::json& json, std::chrono::milliseconds& value) {
+    value = std::chrono::milliseconds(json.get<std::int64_t>());
+  }
+  template <typename T>
+  static void take(const nlohmann::json& json, std::optional<T>& value) {
+    if (!json.is_null()) take(json, value.emplace());
+  }
+  template <typename T>
+  static void take(const nlohmann::json& json, std::shared_ptr<const T>& value) {
+    value = std::make_shared<const T>(read<T>(json));
+  }
+  template <typename T>
+  static void take(const nlohmann::json& json, std::vector<T>& values) {
+    for (const auto& element : json) take(element, values.emplace_back());
+  }
+  template <typename... T>
+  static void take(const nlohmann::json& json, std::variant<T...>& value) {
+    const std::string kind = json.at("kind").get<std::string>();
+    const bool is_known = (take_if<T>(json, kind, value) || ...);
+    if (!is_known) throw std::runtime_error("the kind '" + kind + "' is not known");
+  }
+  template <typename T>
+  static bool take_if(const nlohmann::json& json, const std::string& kind, auto& value) {
+    if (kind != T::kName) return false;
+    take(json, value.template emplace<T>());
+    return true;
+  }
+
+  const nlohmann::json* json_;
+};
+
 }  // namespace
 
-void TraceChecker::add(std::string_view text, const std::string& place) {
+class TraceChecker::State {
+ public:
+  void add(std::string_view text, const std::string& place);
+  const std::vector<std::string>& finish();
+  std::uint64_t lines() const { return lines_; }
+  std::size_t members() const { return members_.size(); }
+  StepNumber steps() const { return steps_.empty() ? 0 : steps_.rbegin()->first; }
+
+ private:
+  using Json = nlohmann::json;
+
+  struct Member {
+    std::unique_ptr<MemberMachine> machine;
+    std::vector<std::string> told;  // what it was told by its own file
+    std::vector<std::string> sent;
+  };
+  // What the launcher's file says about a member.
+  struct Peer {
+    std::vector<std::string> told;
+    std::vector<std::string> said;
+  };
+  struct Committed {
+    std::string state;
+    std::uint64_t position = 0;
+    std::string place;
+  };
+
+  void add_world(const Json& line, const std::string& place);
+  void add_member(const Json& line, const std::string& place);
+  void note_actions(const Json& line, MemberId id, const MemberActions& actions,
+                    const std::string& place);
+  void compare(const Json& recorded, const std::string& ours, const std::string& place);
+  void problem(const std::string& place, const std::string& what);
+
+  std::unique_ptr<WorldMachine> world_;
+  std::map<MemberId, Member> members_;
+  std::map<MemberId, Peer> peers_;
+  std::map<StepNumber, Committed> steps_;
+  std::map<Generation, std::string> worlds_;
+  std::optional<std::uint64_t> next_sequence_;
+  std::uint64_t lines_ = 0;
+  std::vector<std::string> problems_;
+};
+
+void TraceChecker::State::add(std::string_view text, const std::string& place) {
   try {
     const Json line = Json::parse(text);
     if (!line.is_object() || !line.contains("machine")) return;
@@ -40,7 +151,7 @@ void TraceChecker::add(std::string_view text, const std::string& place) {
   }
 }
 
-void TraceChecker::add_world(const Json& line, const std::string& place) {
+void TraceChecker::State::add_world(const Json& line, const std::string& place) {
   if (line.contains("options")) {
     world_ = std::make_unique<WorldMachine>(JsonReader::read<WorldOptions>(line.at("options")),
                                             JsonReader::read<ResumePoint>(line.at("resume")));
@@ -66,7 +177,7 @@ void TraceChecker::add_world(const Json& line, const std::string& place) {
   }
 }
 
-void TraceChecker::add_member(const Json& line, const std::string& place) {
+void TraceChecker::State::add_member(const Json& line, const std::string& place) {
   const auto id = line.at("id").get<MemberId>();
   Member& member = members_[id];
   if (line.contains("options")) {
@@ -88,8 +199,8 @@ void TraceChecker::add_member(const Json& line, const std::string& place) {
   note_actions(line, id, actions, place);
 }
 
-void TraceChecker::note_actions(const Json& line, MemberId id, const MemberActions& actions,
-                                const std::string& place) {
+void TraceChecker::State::note_actions(const Json& line, MemberId id, const MemberActions& actions,
+                                       const std::string& place) {
   for (const MemberAction& action : actions) {
     if (const auto* const send = std::get_if<Send>(&action)) {
       members_[id].sent.push_back(JsonObject::text_of(send->message));
@@ -110,7 +221,7 @@ void TraceChecker::note_actions(const Json& line, MemberId id, const MemberActio
   }
 }
 
-const std::vector<std::string>& TraceChecker::finish() {
+const std::vector<std::string>& TraceChecker::State::finish() {
   for (auto& [id, member] : members_) {
     const std::string name = "member " + std::to_string(id);
     const Peer& peer = peers_[id];
@@ -129,16 +240,27 @@ const std::vector<std::string>& TraceChecker::finish() {
   return problems_;
 }
 
-void TraceChecker::compare(const Json& recorded, const std::string& ours,
-                           const std::string& place) {
+void TraceChecker::State::compare(const Json& recorded, const std::string& ours,
+                                  const std::string& place) {
   const Json expected = Json::parse(ours);
   if (recorded != expected) {
     problem(place, "asks for " + recorded.dump() + " where the machine asks for " + ours);
   }
 }
 
-void TraceChecker::problem(const std::string& place, const std::string& what) {
+void TraceChecker::State::problem(const std::string& place, const std::string& what) {
   if (problems_.size() < kMostProblems) problems_.push_back(place + ": " + what);
 }
+
+TraceChecker::TraceChecker() : state_(std::make_unique<State>()) {}
+TraceChecker::~TraceChecker() = default;
+
+void TraceChecker::add(std::string_view line, const std::string& place) {
+  state_->add(line, place);
+}
+const std::vector<std::string>& TraceChecker::finish() { return state_->finish(); }
+std::uint64_t TraceChecker::lines() const { return state_->lines(); }
+std::size_t TraceChecker::members() const { return state_->members(); }
+StepNumber TraceChecker::steps() const { return state_->steps(); }
 
 }  // namespace chainmail::membership
