@@ -390,6 +390,8 @@ void Simulation::resume() {
   point.generation = history_.newest_generation();
   point.step = history_.on_disk();
   point.members = history_.members();
+  // Its log has them all as LOST, and hosts get new numbers.
+  for (Process& process : processes_) process.is_accounted = true;
   is_launcher_alive_ = true;
   world_.emplace(setup_->options, point);
   if (trace_ != nullptr) trace_->begin_world(setup_->options, point);

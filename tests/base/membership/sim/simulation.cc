@@ -312,7 +312,8 @@ std::uint64_t Simulation::digest() const {
     if (process.is_alive) {
       add_to(digest, process);
     } else {
-      digest.add_number(process.is_hurt && !process.is_accounted ? 1 : 0);
+      const bool is_lost_soon = process.is_hurt && !process.is_accounted;
+      digest.add_number((is_lost_soon ? 1U : 0U) + (process.has_left ? 2U : 0U));
     }
   }
   for (const Host& host : hosts_) add_to(digest, host);
