@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <iostream>
 #include <string>
+#include <vector>
 
 #include "tests/base/membership/sim/explore.h"
 #include "tests/base/membership/sim/seeded.h"
@@ -56,7 +57,7 @@ TEST(SeededBug, IsFoundInEveryStateOfASmallJob) {
   const SmallJob crashes = small_job(3, 2, {.crashes = 2});
   const SmallJob changes = small_job(2, 3, {.newcomers = 1, .drains = 1});
   const SmallJob edits = small_job(2, 2, {.crashes = 1, .newcomers = 1, .drains = 1});
-  const Case cases[] = {
+  const std::vector<Case> cases{
       {SeededBug::kNoFence, crashes},
       {SeededBug::kResumeAtMinimum, crashes},
       {SeededBug::kDonorIsRankZero, crashes},

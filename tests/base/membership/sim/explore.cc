@@ -21,7 +21,7 @@ class StateSet {
   };
 
   Found insert(std::uint64_t hash) {
-    if (2 * size_ >= slots_.size()) grow();
+    if (2 * std::size_t{size_} >= slots_.size()) grow();
     Slot& slot = slot_of(hash);
     if (slot.number != kFree) return {slot.number, false};
     slot = {hash, size_};
