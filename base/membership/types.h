@@ -23,7 +23,7 @@ using HostId = std::uint32_t;
 using Generation = std::uint32_t;
 /// Counts committed steps: a member at step 7 has committed seven; 0 is the program's beginning.
 using StepNumber = std::uint64_t;
-/// A part of the global batch, whoever computes it; docs/decisions/0018 names the source.
+/// A part of the global batch; which rank computes it changes nothing.
 using ShardNumber = std::uint32_t;
 
 /// One generation's member set. Immutable once it is announced.
