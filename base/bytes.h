@@ -104,7 +104,11 @@ class NumberHash {
     return *this;
   }
   [[nodiscard]] constexpr std::uint32_t value() const noexcept {
-    return static_cast<std::uint32_t>(hash_ ^ (hash_ >> 29U));
+    return static_cast<std::uint32_t>(wide_value());
+  }
+  /// All 64 bits of it.
+  [[nodiscard]] constexpr std::uint64_t wide_value() const noexcept {
+    return hash_ ^ (hash_ >> 29U);
   }
 
  private:

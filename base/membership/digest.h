@@ -25,10 +25,7 @@ class Digest {
  public:
   void operator()(const char* /*name*/, const auto& value) { add(value); }
 
-  void add_number(std::uint64_t value) noexcept {
-    value_ = (value_ ^ value) * 0x9e3779b97f4a7c15U;
-    value_ ^= value_ >> 29U;
-  }
+  void add_number(std::uint64_t value) noexcept { hash_.add(value); }
   template <typename T>
   void add(const T& value) {
     if constexpr (std::is_enum_v<T> || std::is_integral_v<T>) {
@@ -60,10 +57,10 @@ class Digest {
     std::visit([this](const auto& held) { add(held); }, value);
   }
 
-  [[nodiscard]] std::uint64_t value() const noexcept { return value_ ^ (value_ >> 32U); }
+  [[nodiscard]] std::uint64_t value() const noexcept { return hash_.wide_value(); }
 
  private:
-  std::uint64_t value_ = 0xcbf29ce484222325U;
+  internal::NumberHash hash_;
 };
 
 }  // namespace chainmail::membership

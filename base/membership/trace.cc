@@ -4,6 +4,7 @@
 #include "base/membership/trace.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "base/bytes.h"
 
@@ -14,20 +15,8 @@ void JsonObject::raw(std::string_view name, std::string_view json) {
 }
 
 std::string JsonObject::text_of(const std::string& value) {
-  static constexpr std::string_view kDigits = "0123456789abcdef";
-  std::string text = "\"";
-  for (const char c : value) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte < 0x20) {
-      text += "\\u00";
-      text += kDigits[byte >> 4U];
-      text += kDigits[byte & 15U];
-      continue;
-    }
-    if (c == '"' || c == '\\') text += '\\';
-    text += c;
-  }
-  return text + "\"";
+  using Json = nlohmann::json;
+  return Json(value).dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 std::string trace_birth(const WorldOptions& options, const ResumePoint& resume) {

@@ -6,8 +6,8 @@
 #
 # usage: starter_test.sh STARTER BIN_DIR LIBTORCH
 # alone, mpiexec, mpich, mpich_in_rank (inside a rank of the launcher), mpich_shell (a shell for each
-# rank), torchrun, grid_engine, srun, sagemaker or kubernetes; 77 means skipped. Of the last three, what they set for two ranks is set
-# here.
+# rank), torchrun, grid_engine, srun, sagemaker or kubernetes; 77 means skipped. Of the last three,
+# what they set for two ranks is set here.
 set -euo pipefail
 
 starter=$1 bin=$2 libtorch=$3

@@ -13,8 +13,6 @@
 namespace chainmail::membership {
 namespace {
 
-constexpr int kLauncherError = 125;
-
 bool contains(const std::vector<MemberId>& members, MemberId id) {
   return std::find(members.begin(), members.end(), id) != members.end();
 }

@@ -194,6 +194,9 @@ struct StartWorldTimer {
   }
   bool operator==(const StartWorldTimer&) const = default;
 };
+/// The launcher's exit code for a job that no rank has ended with a code of its own.
+inline constexpr int kLauncherError = 125;
+
 /// The job is over: members that still live are ended when the Leaves before have been sent and a
 /// grace period has passed.
 struct EndJob {

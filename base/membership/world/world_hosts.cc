@@ -16,12 +16,7 @@ void WorldMachine::tend_hosts() {
   for (HostId host = 0; host < hosts_.size(); ++host) {
     const std::uint32_t slots = hosts_[host].slots();
     std::uint32_t live = 0;
-    for (const Member& member : members_) {
-      live +=
-          member.host == host && member.status <= Member::Status::kInWorld && !member.is_draining
-              ? 1
-              : 0;
-    }
+    for (const Member& member : members_) live += member.host == host && member.is_live() ? 1U : 0U;
     if (live > slots) drain_excess(host, live - slots);
     for (Member& member : members_) {
       if (live >= slots) break;
@@ -38,8 +33,7 @@ void WorldMachine::tend_hosts() {
 void WorldMachine::drain_excess(HostId host, std::uint32_t excess) {
   std::vector<Member*> candidates;
   for (Member& member : members_) {
-    const bool is_live = member.status <= Member::Status::kInWorld && !member.is_draining;
-    if (member.host == host && is_live) candidates.push_back(&member);
+    if (member.host == host && member.is_live()) candidates.push_back(&member);
   }
   const auto order = [](const Member* member) {
     return std::tuple(member->status == Member::Status::kInWorld, member->is_base);
@@ -71,10 +65,9 @@ void WorldMachine::start_members(HostId id) {
   std::uint32_t base = 0;
   std::uint32_t live = 0;
   for (const Member& member : members_) {
-    const bool is_live = member.status <= Member::Status::kInWorld && !member.is_draining;
-    live += is_live ? 1 : 0;
-    present += member.host == id ? 1 : 0;
-    base += member.host == id && is_live && member.is_base ? 1 : 0;
+    live += member.is_live() ? 1U : 0U;
+    present += member.host == id ? 1U : 0U;
+    base += member.host == id && member.is_live() && member.is_base ? 1U : 0U;
   }
   const std::uint32_t most = options_.sizes.max + options_.spares;
   if (host.slots() == 0 && host.gate == HostTable::Gate::kPreparing) {

@@ -14,11 +14,6 @@
 #include "base/membership/seeded_bug.h"
 
 namespace chainmail::membership {
-namespace {
-
-constexpr int kLauncherError = 125;
-
-}  // namespace
 
 WorldMachine::WorldMachine(const WorldOptions& options, const ResumePoint& resume)
     : options_(options),

@@ -53,7 +53,8 @@ class WorldMachine {
   [[nodiscard]] const World& world() const noexcept { return *world_; }
   /// Whether a planned change is under way or waits for its time.
   [[nodiscard]] bool is_change_pending() const { return window_ != Window::kClosed; }
-  /// Of all that later answers depend on: equal digests, equal behaviour.
+  /// Of all that decides: machines with equal digests do the same, but for the texts, codes and
+  /// bytes that they report.
   [[nodiscard]] std::uint64_t digest() const;
 
  private:
@@ -72,6 +73,8 @@ class WorldMachine {
     bool is_draining = false;
     bool is_stopped = false;
     std::uint32_t weight = 0;  ///< 0: not measured
+    /// Counts for its host's slots: starts, waits or takes part, and is to stay.
+    [[nodiscard]] bool is_live() const { return status <= Status::kInWorld && !is_draining; }
     static void fields(auto& archive, auto& m);
   };
   /// Held or MyState of this generation.

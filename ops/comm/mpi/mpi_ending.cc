@@ -12,13 +12,10 @@
 #include "ops/core/error_text.h"
 
 namespace chainmail::ops {
-namespace {
 
 using internal::Deadline;
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
-
-}  // namespace
 
 MpiTransport::~MpiTransport() {
   if (has_failed_) return;

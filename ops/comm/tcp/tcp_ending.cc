@@ -17,11 +17,8 @@
 #include "ops/core/error_text.h"
 
 namespace chainmail::ops {
-namespace {
 
 using std::chrono::milliseconds;
-
-}  // namespace
 
 TcpTransport::~TcpTransport() {
   if (has_failed_) return;

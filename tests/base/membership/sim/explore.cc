@@ -218,15 +218,15 @@ class Exploration {
     std::vector<std::uint32_t> sources(edges_.size());
     for (const Edge& edge : edges_) sources[first[edge.to + 1]++] = edge.from;
     std::vector<bool> is_reached(known_.size(), false);
-    std::vector<std::uint32_t> todo = ends_;
+    std::vector<std::uint32_t> unvisited = ends_;
     for (const std::uint32_t end : ends_) is_reached[end] = true;
-    while (!todo.empty()) {
-      const std::uint32_t state = todo.back();
-      todo.pop_back();
+    while (!unvisited.empty()) {
+      const std::uint32_t state = unvisited.back();
+      unvisited.pop_back();
       for (std::uint32_t i = first[state]; i < first[state + 1]; ++i) {
         if (is_reached[sources[i]]) continue;
         is_reached[sources[i]] = true;
-        todo.push_back(sources[i]);
+        unvisited.push_back(sources[i]);
       }
     }
     for (std::uint32_t state = 0; state < known_.size(); ++state) {

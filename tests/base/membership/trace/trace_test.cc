@@ -114,6 +114,10 @@ TEST_F(CorruptedTraceTest, ChangedStateIsSeen) {
   EXPECT_THAT(problems_of(files_), ElementsAre(HasSubstr("is another one in")));
 }
 
+TEST(TraceLineTest, TakesWhateverAProgramHasPrinted) {
+  EXPECT_EQ(JsonObject::text_of(std::string("a\xff\n\"")), "\"a\xef\xbf\xbd\\n\\\"\"");
+}
+
 TEST_F(CorruptedTraceTest, MissingLineIsSeen) {
   member().erase(find_last(member(), "\"in\":{\"kind\":\"exchanged\""));
   EXPECT_THAT(problems_of(files_), Not(IsEmpty()));
