@@ -6,9 +6,13 @@
 #include <algorithm>
 #include <charconv>
 #include <deque>
+#include <iterator>
+#include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <string_view>
+#include <utility>
 
 #include "base/error.h"
 #include "launcher/hosts/host_text.h"
@@ -36,22 +40,23 @@ constexpr std::size_t kMostAtOnce = 32;
 // Why the cores of hosts are not known.
 class Unknown {
  public:
-  void add(const Host& host, const std::string& reason) {
-    if (first_.empty()) {
-      first_ = "host " + host.name + ":* means all cores of the host, but their number cannot " +
-               "be had: " + reason + "; write it, as in " + host.name + ":8";
-      return;
-    }
-    others_ += (others_.empty() ? "" : ", ") + host.name + ":* (" + reason + ")";
-  }
+  /// `host` is one of those that count_cores() was given.
+  void add(const Host& host, std::string reason) { reasons_[&host] = std::move(reason); }
   void throw_if_any() const {
-    if (first_.empty()) return;
-    throw HostsError(first_ + (others_.empty() ? "" : "; the same for " + others_));
+    if (reasons_.empty()) return;
+    const auto& [first, reason] = *reasons_.begin();
+    std::string text = "host " + first->name + ":* means all cores of the host, but their number " +
+                       "cannot be had: " + reason + "; write it, as in " + first->name + ":8";
+    const char* separator = "; the same for ";
+    for (auto other = std::next(reasons_.begin()); other != reasons_.end(); ++other) {
+      text += separator + other->first->name + ":* (" + other->second + ")";
+      separator = ", ";
+    }
+    throw HostsError(text);
   }
 
  private:
-  std::string first_;
-  std::string others_;
+  std::map<const Host*, std::string> reasons_;  // in the order of the hosts, whoever failed first
 };
 
 // Nothing, and the reason added, where they are not told.

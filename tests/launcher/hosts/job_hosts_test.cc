@@ -153,17 +153,18 @@ TEST_F(JobHosts, AHostThatDoesNotTellItsCoresIsNamed) {
   }
 }
 
-TEST_F(JobHosts, AllHostsThatDoNotTellTheirCoresAreNamed) {
+TEST_F(JobHosts, AllHostsThatDoNotTellTheirCoresAreNamedInTheirOrder) {
   HostRequest request;
   request.list_or_file = "bad1:*,n2:*,bad3:*,bad4:*";
   request.remote_shell = {
-      script("case $1 in bad*) echo down >&2; exit 255 ;; esac\necho chainmail-cores=2\n")};
+      script("case $1 in bad1) sleep 0.3 ;; esac\n"
+             "case $1 in bad*) echo down >&2; exit 255 ;; esac\necho chainmail-cores=2\n")};
   try {
     (void)find_job_hosts(request, {}, directory_);
     FAIL() << "accepted";
   } catch (const HostsError& error) {
-    EXPECT_THAT(error.what(), AllOf(HasSubstr("host bad1:*"), HasSubstr("bad3"), HasSubstr("bad4"),
-                                    Not(HasSubstr("n2"))));
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("host bad1:*"), HasSubstr("; the same for bad3:* ("),
+                                    HasSubstr("), bad4:* ("), Not(HasSubstr("n2"))));
   }
 }
 
