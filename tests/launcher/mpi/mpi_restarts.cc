@@ -232,8 +232,8 @@ class Restarts {
 
   std::string probe_;
   int worlds_;
+  asio::io_context io_;  // before what lives in it
   std::vector<Node> nodes_;
-  asio::io_context io_;
   asio::steady_timer limit_;
   asio::steady_timer beat_;
   std::unique_ptr<MpiExchange> exchange_;

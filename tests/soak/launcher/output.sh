@@ -17,7 +17,7 @@ mib=${1:-64}
 launcher=${LAUNCHER:-build/bin/launcher}
 probe=$(realpath "${OUTPUT_PROBE:-build/bin/output_probe}")
 ranks=8
-limit_kib=65536
+limit_kib=$((65536 * ${CHAINMAIL_TEST_PATIENCE:-1})) # sanitizers take memory, too
 bytes=$((mib << 20))
 work=$(mktemp -d "${TMPDIR:-/tmp}/chainmail-output.XXXXXX")
 trap 'rm -rf "$work"' EXIT
