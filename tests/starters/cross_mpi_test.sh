@@ -11,6 +11,7 @@ bin=$1
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 export OMP_NUM_THREADS=1
+export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0 # Open MPI's
 train=("$bin/train_mnist" --dataset fashion_mnist --unit 20 --epoch 1 --verify --out "$scratch/out")
 
 fail() {
