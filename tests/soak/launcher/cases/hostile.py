@@ -213,7 +213,9 @@ def main():
     if bad:
         print("the launcher said: " + job.messages())
     job.end()
-    return 1 if bad or ratio > arguments.bound or grown > 16 else 0
+    # Sanitizers keep what was freed.
+    is_sanitized = float(os.environ.get("CHAINMAIL_TEST_PATIENCE", "1")) > 1
+    return 1 if bad or ratio > arguments.bound or (grown > 16 and not is_sanitized) else 0
 
 
 if __name__ == "__main__":
