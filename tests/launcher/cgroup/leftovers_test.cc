@@ -108,6 +108,7 @@ TEST(Sweep, FollowsNoLinksAndTakesFoldersOnly) {
   fs::remove_all(folder);
 }
 
+#ifndef __SANITIZE_THREAD__  // which turns vfork() into fork()
 // Whoever is killed and takes its time is not left behind; whoever cannot be killed is.
 TEST(LeftBehind, IsWhoSleepsInTheKernelAndNobodyElse) {
   const pid_t runs = fork();
@@ -137,6 +138,7 @@ TEST(LeftBehind, IsWhoSleepsInTheKernelAndNobodyElse) {
   EXPECT_THAT(end_all_children(internal::Deadline::after(std::chrono::seconds(10))),
               testing::IsEmpty());
 }
+#endif
 
 TEST(ControlGroup, EndsWhateverIsInItInAnySession) {
   const ControlGroup group = ControlGroup::make_below_own();
