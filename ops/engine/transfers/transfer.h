@@ -65,10 +65,12 @@ class TransferOperation final : public PlannedOperation {
   /// The transfers of a channel follow each other: the time of each begins with the end of the one
   /// before, and anew whenever something moves.
   Clock::time_point deadline() const {
-    if (channel == nullptr) return submitted + timeout;
     const auto last = std::max({submitted, channel->last_end, channel->last_move, last_move});
     return (receive.is_asked ? std::max(last, last_ahead) : last) + timeout;
   }
+  /// That of a receive whose sender is not known. Several engines may have it, and any of them
+  /// claim it at any moment: of the rest nobody but who has claimed it may look at anything.
+  Clock::time_point open_deadline() const noexcept { return submitted + timeout; }
   /// To be called before deadline() is looked at.
   void look(Clock::time_point now) noexcept {
     const Transfer& what = transfer();

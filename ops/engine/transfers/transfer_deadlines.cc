@@ -36,7 +36,7 @@ void TransferEngine::look_after(Clock::time_point now) {
   const bool has_traffic = std::exchange(seen_messages_, messages) != messages;
   for (const OperationPtr& operation : pending_) {
     operation->look(now);
-    if (now >= operation->deadline()) give_up(*operation);
+    if (now >= operation->deadline()) give_up(*operation, false);
     if (now < operation->next_inquiry) continue;
     if (has_traffic) {  // not late, only long
       operation->inquiry_pause = kFirstInquiry;
@@ -52,7 +52,7 @@ void TransferEngine::look_after(Clock::time_point now) {
     operation->next_inquiry = now + operation->inquiry_pause;
   }
   for (const OperationPtr& operation : open_) {
-    if (now >= operation->deadline()) give_up(*operation);
+    if (!operation->is_claimed() && now >= operation->open_deadline()) give_up(*operation, true);
   }
   look_for_lost_senders();
 }
@@ -91,10 +91,10 @@ std::string TransferEngine::list_senders() const {
                                 : text;
 }
 
-void TransferEngine::give_up(TransferOperation& operation) {
+void TransferEngine::give_up(TransferOperation& operation, bool is_open) {
   culprit_ = &operation;
   std::vector<int> missing;
-  if (operation.channel != nullptr) {
+  if (!is_open) {
     missing.push_back(transport_->name(operation.transfer().peer).rank);
   } else {
     for (const auto& [rank, number] : numbers_) missing.push_back(transport_->name(number).rank);
@@ -106,8 +106,9 @@ void TransferEngine::give_up(TransferOperation& operation) {
 
 TransferEngine::Clock::time_point TransferEngine::next_deadline() const {
   auto next = Clock::time_point::max();
-  for (const auto* operations : {&pending_, &open_}) {
-    for (const OperationPtr& each : *operations) next = std::min(next, each->deadline());
+  for (const OperationPtr& each : pending_) next = std::min(next, each->deadline());
+  for (const OperationPtr& each : open_) {
+    if (!each->is_claimed()) next = std::min(next, each->open_deadline());
   }
   return next;
 }

@@ -112,7 +112,7 @@ class TransferEngine final : public std::enable_shared_from_this<TransferEngine>
   void look_after(Clock::time_point now);
   void look_for_lost_senders();
   std::string list_senders() const;
-  [[noreturn]] void give_up(TransferOperation& operation);
+  [[noreturn]] void give_up(TransferOperation& operation, bool is_open);
   Clock::time_point next_deadline() const;
   bool has_sends() const;
   bool has_work() const noexcept { return !pending_.empty() || !open_.empty(); }
