@@ -14,7 +14,7 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "../../support"))
 
-from patience import patient  # noqa: E402
+from patience import cost_of_sanitizers, patient  # noqa: E402
 
 MARK = "CHAINMAIL_OUTSIDE_TEST"
 

@@ -20,7 +20,7 @@ import sys
 import tempfile
 import time
 
-from outside import Arguments, Job, Skipped, fields_of, main, patient
+from outside import Arguments, Job, Skipped, cost_of_sanitizers, fields_of, main, patient
 
 # Like ssh; on hosts whose name begins with "slow" files are.
 SHELL = """#!/bin/sh
@@ -193,7 +193,7 @@ def few_files(count):
 
 
 def too_few_open_files_are_explained(launcher, _library, moments):
-    if float(os.environ.get("CHAINMAIL_TEST_PATIENCE", "1")) > 1:
+    if cost_of_sanitizers() > 1:
         raise Skipped("sanitizers open files to look at memory, and tell of errors where they cannot")
     explained = ("Too many open files; each rank takes up to eight open files of the agent there: "
                  "raise the limit (ulimit -Hn)")
