@@ -72,7 +72,7 @@ const std::vector<Meaning>& meanings() {
        "HostName "
        "in ~/.ssh/config, or try later"},
       {{"Could not resolve hostname", "Name or service not known", "unknown host"},
-       "unknown host %h: check its spelling in the hostfile, or give it an address in /etc/hosts "
+       "unknown host %h: check its spelling, or give it an address in /etc/hosts "
        "or a "
        "HostName in ~/.ssh/config"},
       {{"REMOTE HOST IDENTIFICATION HAS CHANGED"},

@@ -187,8 +187,7 @@ void AgentStarts::give_up(std::uint32_t node) {
   const std::string& host = agents_[node].host;
   if (job_.options.hosts == host) failure.hint = "if a file was meant: there is no file " + host;
   is_refused_ = is_refused_ || !may_pass(link.error_output());
-  failures_.push_back(explain(failure));
-  given_up_.insert(node);
+  failures_.emplace(node, explain(failure));
   if (!is_any_awaited()) return report();
   if (failures_.size() > 1) return;
   report_timer_.expires_after(kForMore);
@@ -202,7 +201,7 @@ bool AgentStarts::is_any_awaited() const {
   for (std::uint32_t node = 0; node < agents_.size(); ++node) {
     const Agents::Node& agent = agents_[node];
     const bool is_up = agent.link && agent.link->hello();
-    if (!agent.parent && !is_up && !given_up_.contains(node)) return true;
+    if (!agent.parent && !is_up && !failures_.contains(node)) return true;
   }
   return false;
 }
@@ -211,9 +210,11 @@ bool AgentStarts::is_any_awaited() const {
 void AgentStarts::report() {
   constexpr std::size_t kMost = 16;
   report_timer_.cancel();
-  std::string text = failures_.front();
-  for (std::size_t i = 1; i < std::min(failures_.size(), kMost); ++i) {
-    text += "\nlauncher: " + failures_[i].substr(0, failures_[i].find('\n'));
+  std::string text;
+  std::size_t told = 0;
+  for (const auto& [node, failure] : failures_) {
+    if (++told > kMost) break;
+    text += told == 1 ? failure : "\nlauncher: " + failure.substr(0, failure.find('\n'));
   }
   if (failures_.size() > kMost) {
     text += "\nlauncher: and " + std::to_string(failures_.size() - kMost) + " more hosts";

@@ -12,9 +12,8 @@
 #include <asio/steady_timer.hpp>
 #include <cstdint>
 #include <functional>
-#include <set>
+#include <map>
 #include <string>
-#include <vector>
 
 #include "launcher/controller/state/job_state.h"
 #include "launcher/process/child_process.h"
@@ -60,8 +59,7 @@ class AgentStarts {
   std::string launcher_path_;
   Callbacks callbacks_;
   asio::steady_timer report_timer_;
-  std::vector<std::string> failures_;  // of hosts, each explained
-  std::set<std::uint32_t> given_up_;   // those hosts
+  std::map<std::uint32_t, std::string> failures_;  // of hosts given up, each explained
   bool is_over_ = false;
   bool is_refused_ = false;  // a host refuses the login, and will again
   bool has_told_detour_ = false;

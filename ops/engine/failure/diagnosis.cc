@@ -55,11 +55,21 @@ constexpr int kWarnRound = 50;
 std::string describe_standstill(const PlannedOperation& operation) {
   std::string text =
       "nothing of it has moved for " + std::to_string(operation.timeout.count()) + " ms";
-  if (operation.moved_bytes == 0) return text;
-  text += ", after " + std::to_string(operation.moved_bytes);
+  const std::uint64_t moved = operation.moved_bytes;
+  if (moved == 0) return text;
+  text += ", after " + std::to_string(moved);
   return is_point_to_point(operation.collective.kind)
              ? text + " of " + std::to_string(operation.plan.bytes) + " bytes"
              : text + " bytes that this rank sent or received";
+}
+
+/// A receive whose sender has begun: some of the message is here.
+bool is_coming(const PlannedOperation& operation) {
+  return operation.collective.kind == OpKind::kRecv && operation.moved_bytes != 0;
+}
+
+bool is_open(const PlannedOperation& operation) {
+  return is_from_any_rank(operation.collective) && operation.peer_rank() < 0;
 }
 
 }  // namespace
@@ -82,10 +92,8 @@ void Diagnosis::publish() {
 
 /// The ranks that an operation waits for.
 std::vector<int> Diagnosis::peers_of(const PlannedOperation& operation) const {
-  if (is_point_to_point(operation.collective.kind) && !is_from_any_rank(operation.collective)) {
-    return {operation.collective.root};
-  }
-  return all_ranks_;
+  const int peer = operation.peer_rank();
+  return peer >= 0 ? std::vector<int>{peer} : all_ranks_;
 }
 
 std::string Diagnosis::list_names(std::span<const int> ranks, Deadline deadline) {
@@ -167,9 +175,10 @@ std::string Diagnosis::describe_timeout(const PlannedOperation& operation) const
 Finding Diagnosis::explain_timeout(const PlannedOperation& operation, const std::string& message,
                                    const std::vector<int>& missing_in_comm, Deadline deadline) {
   const std::vector<int> peers = peers_of(operation);
-  const std::vector<int> missing = status_.find_missing(operation, peers, deadline);
-  const bool is_open = is_from_any_rank(operation.collective);
-  const bool all_have_begun = missing.empty() && !is_open;
+  const std::vector<int> missing =
+      is_coming(operation) ? std::vector<int>() : status_.find_missing(operation, peers, deadline);
+  const bool has_no_sender = is_open(operation);
+  const bool all_have_begun = missing.empty() && !has_no_sender;
   const std::vector<int> late =
       all_have_begun ? find_stopped(peers, missing_in_comm, deadline) : missing;
   std::vector<int> global_missing;
@@ -177,7 +186,7 @@ Finding Diagnosis::explain_timeout(const PlannedOperation& operation, const std:
   const std::string names = list_names(late, deadline);
   const std::string have = names + (late.size() == 1 ? " has" : " have");
   std::string text = describe_timeout(operation);
-  if (is_open) {
+  if (has_no_sender) {
     text += "no message with tag " + std::to_string(operation.collective.tag) + " has come from " +
             names;
   } else if (!all_have_begun) {
@@ -236,10 +245,17 @@ Finding Diagnosis::explain_alone(const PlannedOperation& operation, const std::e
   try {
     std::rethrow_exception(error);
   } catch (const TimeoutError& e) {
+    std::vector<int> missing = e.missing_ranks();
+    if (is_open(operation)) {  // not only from those that one engine serves
+      missing.clear();
+      for (const int rank : all_ranks_) {
+        if (rank != rank_) missing.push_back(status_.global_rank(rank));
+      }
+    }
     return {std::make_exception_ptr(
         TimeoutError(describe_timeout(operation) + e.what() +
                          "; which ranks are missing cannot be found out: " + reason,
-                     e.missing_ranks()))};
+                     std::move(missing)))};
   } catch (...) {
     return {error};
   }
@@ -313,7 +329,7 @@ Finding Diagnosis::find_disagreement(std::span<const LongOperation> operations, 
 
 void Diagnosis::warn_of_late_ranks(std::span<const LongOperation> operations, Deadline deadline) {
   for (const LongOperation& each : operations) {
-    if (each.rounds != kWarnRound) continue;
+    if (each.rounds != kWarnRound || is_coming(*each.operation)) continue;
     const std::vector<int> late =
         status_.find_missing(*each.operation, peers_of(*each.operation), deadline);
     if (!late.empty()) {

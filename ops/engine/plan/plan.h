@@ -50,8 +50,13 @@ class PlannedOperation : public Operation {
   Collective collective;
   Plan plan;
   std::chrono::milliseconds timeout;  ///< how long it may stand still
-  /// Payload that this rank had sent or received when it failed; for the thread that finds out why.
-  std::uint64_t moved_bytes = 0;
+  /// The rank at the other end of a send or receive; negative while that is open, and of others.
+  virtual int peer_rank() const noexcept {
+    return is_point_to_point(collective.kind) ? collective.root : -1;
+  }
+  /// Payload that this rank has sent or received: of a transfer from time to time, else when it
+  /// failed. For whoever finds out why.
+  std::atomic<std::uint64_t> moved_bytes{0};
 
  protected:
   std::atomic<bool> is_done_{false};

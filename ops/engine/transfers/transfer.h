@@ -3,8 +3,8 @@
 
 // A send or receive of a group, from submit() to its end.
 //
-// Thread-safe as an Operation. What is marked as a engine's is guarded by the engine that has taken
-// the transfer; a receive from any rank stands at several engines until one of them claims it.
+// Thread-safe as an Operation. What is marked as an engine's is guarded by the engine that has
+// taken the transfer; a receive from any rank stands at several until one of them claims it.
 
 #pragma once
 
@@ -46,7 +46,11 @@ class TransferOperation final : public PlannedOperation {
   void wait(std::optional<std::chrono::milliseconds> limit = std::nullopt) override;
   void on_done(std::function<void()> callback) override;
   int source_rank() const noexcept override {
-    return collective.kind == OpKind::kRecv && is_done() ? source_ : -1;
+    return collective.kind == OpKind::kRecv && is_done() ? source_.load() : -1;
+  }
+  int peer_rank() const noexcept override {
+    const int source = source_.load();
+    return source >= 0 ? source : collective.root;
   }
 
   /// True once: for whoever may move its bytes or end it.
@@ -57,7 +61,7 @@ class TransferOperation final : public PlannedOperation {
   /// Marks it done; for who has claimed it. Returns the callbacks, for the executor.
   [[nodiscard]] std::vector<std::function<void()>> end(std::exception_ptr error);
 
-  // A engine's.
+  // An engine's.
   bool is_send() const noexcept { return collective.kind == OpKind::kSend; }
   Transfer& transfer() noexcept {
     return is_send() ? static_cast<Transfer&>(send) : static_cast<Transfer&>(receive);
@@ -88,13 +92,15 @@ class TransferOperation final : public PlannedOperation {
   std::uint64_t seen_ahead = 0;
   Clock::time_point next_inquiry{};
   std::chrono::milliseconds inquiry_pause{0};
-  /// The rank at the other end; where that is open, a engine writes it before is_done_.
-  void set_source(int rank) noexcept { source_ = rank; }
+  /// The rank at the other end; where that is open, of who has claimed it.
+  void set_source(int rank) noexcept { source_.store(rank); }
+  /// Not to be cut off when the group ends: a send, or a receive that something has come for.
+  bool is_under_way() const noexcept { return is_send() || moved_bytes.load() > 0; }
 
  private:
   const std::shared_ptr<Transfers> owner_;
   std::atomic<bool> is_claimed_{false};
-  int source_ = -1;  // written before is_done_
+  std::atomic<int> source_{-1};
   std::mutex mutex_;
   std::condition_variable ended_;
   std::vector<std::function<void()>> callbacks_;  // guarded by mutex_

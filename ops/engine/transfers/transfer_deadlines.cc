@@ -51,30 +51,48 @@ void TransferEngine::look_after(Clock::time_point now) {
     }
     operation->next_inquiry = now + operation->inquiry_pause;
   }
-  for (const OperationPtr& operation : open_) {
-    if (!operation->is_claimed() && now >= operation->open_deadline()) give_up(*operation, true);
+  for (auto place = open_.begin(); place != open_.end(); ++place) {
+    if (now < (*place)->open_deadline()) continue;
+    if (TransferOperation* const late = take_open(place)) give_up(*late, true);
   }
   look_for_lost_senders();
+}
+
+/// Claims a receive from any rank for the error that is thrown next, lest another engine goes on
+/// with it and the error is taken for another transfer's. Null when another engine has it.
+TransferOperation* TransferEngine::take_open(std::list<OperationPtr>::iterator place) {
+  if (!(*place)->claim()) return nullptr;
+  pending_.splice(pending_.end(), open_, place);
+  return pending_.back().get();
 }
 
 void TransferEngine::look_for_lost_senders() {
   if (open_.empty()) return;
   culprit_ = open_.front().get();
+  const std::optional<PeerError> loss = find_lost_senders();
+  culprit_ = nullptr;
+  if (!loss) return;
+  for (auto place = open_.begin(); place != open_.end(); ++place) {
+    culprit_ = take_open(place);
+    if (culprit_ != nullptr) throw PeerError(*loss);
+  }
+}
+
+/// Why a message from any rank will not come, if so.
+std::optional<PeerError> TransferEngine::find_lost_senders() {
   bool may_come = !plan_.serves_all;  // from those that another engine serves
   for (const auto& [rank, number] : numbers_) {
     const PeerState state = transport_->state(number);
     if (state == PeerState::kLost) {
-      throw PeerError(transport_->name(number).describe() +
-                          " died or was cut off while this rank waits for a message from any rank",
-                      transport_->name(number).rank);
+      return PeerError(transport_->name(number).describe() +
+                           " died or was cut off while this rank waits for a message from any rank",
+                       transport_->name(number).rank);
     }
     may_come = may_come || state != PeerState::kLeft;
   }
-  if (!may_come) {
-    throw PeerError("all ranks that could send have finished and left the group: " + list_senders(),
-                    numbers_.size() == 1 ? transport_->name(numbers_.begin()->second).rank : -1);
-  }
-  culprit_ = nullptr;
+  if (may_come) return std::nullopt;
+  return PeerError("all ranks that could send have finished and left the group: " + list_senders(),
+                   numbers_.size() == 1 ? transport_->name(numbers_.begin()->second).rank : -1);
 }
 
 /// "rank 1 on host n1, rank 2 on host n2"; of many the first.

@@ -25,6 +25,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/error.h"
 #include "base/threads/progress_thread.h"
 #include "ops/engine/callbacks/callback_executor.h"
 #include "ops/engine/transfers/transfer.h"
@@ -111,10 +112,13 @@ class TransferEngine final : public std::enable_shared_from_this<TransferEngine>
   void end_all(Lock& lock, const std::exception_ptr& error);
   void look_after(Clock::time_point now);
   void look_for_lost_senders();
+  std::optional<PeerError> find_lost_senders();
+  TransferOperation* take_open(std::list<OperationPtr>::iterator place);
   std::string list_senders() const;
   [[noreturn]] void give_up(TransferOperation& operation, bool is_open);
   Clock::time_point next_deadline() const;
   bool has_sends() const;
+  bool is_any_under_way() const;
   bool has_work() const noexcept { return !pending_.empty() || !open_.empty(); }
   bool can_step() const noexcept {
     return !is_driven_ && !is_parting_ && (!is_broken_ || failure_ != nullptr);

@@ -18,7 +18,7 @@ using std::chrono::milliseconds;
 constexpr milliseconds kSlice{10};
 // Nobody sleeps sooner than this after the last move: waking up costs tens of microseconds.
 constexpr std::chrono::microseconds kSpin{200};
-// A receive that nothing has come for in this time is not under way.
+// In this time what has come for a receive is seen: longer than kSlice.
 constexpr milliseconds kLinger{20};
 
 }  // namespace
@@ -167,18 +167,22 @@ bool TransferEngine::has_sends() const {
                      [](const OperationPtr& operation) { return operation->is_send(); });
 }
 
+bool TransferEngine::is_any_under_way() const {
+  return std::any_of(pending_.begin(), pending_.end(),
+                     [](const OperationPtr& operation) { return operation->is_under_way(); });
+}
+
 bool TransferEngine::drain(milliseconds limit) {
   Lock lock = enter();
   const auto end = Clock::now() + limit;
   bool is_coming = has_work();
   while (is_coming) {
-    if (!work_until(lock, end, [this] { return !has_sends(); })) return false;
-    const auto received = [this] {
-      return transport_ == nullptr ? 0 : transport_->counters().payload_bytes_received;
-    };
-    const std::uint64_t before = received();
+    if (!work_until(lock, end, [this] { return !is_any_under_way(); })) return false;
+    const auto moves = [this] { return transport_ == nullptr ? 0 : transport_->counters().moves; };
+    const std::uint64_t before = moves();
     work_until(lock, std::min(end, Clock::now() + kLinger), [this] { return !has_work(); });
-    is_coming = has_work() && (has_sends() || received() != before);
+    is_coming = has_work() && (is_any_under_way() || moves() != before);
+    if (is_coming && Clock::now() >= end) return false;
   }
   return true;
 }

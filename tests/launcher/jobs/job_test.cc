@@ -114,6 +114,12 @@ TEST(ExitCode, UnknownHostAndMissingRemoteShell) {
   const Result unknown = run_launcher({"-H", "no-such-host.invalid", "true"});
   EXPECT_EQ(unknown.code, 125);
   EXPECT_THAT(unknown.err, HasSubstr("no-such-host.invalid"));
+  // As they are named, whichever is given up first.
+  const Result three = run_launcher({"-H", "c.invalid,a.invalid,b.invalid", "true"});
+  EXPECT_THAT(
+      three.err,
+      testing::AllOf(testing::ContainsRegex("unknown host c.invalid(.|\n)*host a.invalid"),
+                     testing::ContainsRegex("unknown host a.invalid(.|\n)*host b.invalid")));
   const Result no_shell = run_launcher({"-H", "n1", "--rsh", "no-such-shell", "true"});
   EXPECT_EQ(no_shell.code, 125);
   EXPECT_THAT(no_shell.err, HasSubstr("cannot run no-such-shell"));

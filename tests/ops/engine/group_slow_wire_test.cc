@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -241,6 +242,23 @@ TEST(SlowWireTest, ATransferThatStopsOnTheWaySaysHowFarItCame) {
     EXPECT_THAT(test::text_of(error), HasSubstr("nothing of it has moved for 1000 ms, after "));
     EXPECT_THAT(test::text_of(error), HasSubstr(" of 33554432 bytes"));
   }
+}
+
+TEST(SlowWireTest, TheEndOfAGroupWaitsForAMessageThatIsComing) {
+  constexpr std::size_t kCount = std::size_t{512} << 10;
+  SlowNodes nodes({1, 1}, std::size_t{4} << 20);  // half a second
+  expect_success(nodes.run([&](Group& group) {
+    std::vector<float> values(kCount, group.rank() == 0 ? 1.0F : 0.0F);
+    Collective transfer = on(values, group.rank() == 0 ? OpKind::kSend : OpKind::kRecv);
+    transfer.root = group.rank() == 0 ? 1 : kAnyRank;
+    const auto operation = group.submit(std::move(transfer));
+    if (group.rank() == 1) {
+      std::this_thread::sleep_for(milliseconds{150});
+      group.shutdown();
+    }
+    operation->wait();
+    EXPECT_EQ(values.back(), 1.0F);
+  }));
 }
 
 // Traffic of others is no movement of an operation.
