@@ -21,6 +21,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "ops/engine/callbacks/user_code.h"
 
 namespace chainmail::internal {
 namespace {
@@ -55,7 +56,7 @@ struct StoreThread::Shared {
   };
 
   explicit Shared(const c10::intrusive_ptr<c10d::Store>& from)
-      : name(describe(*from)), base(from) {}
+      : name(describe(*from)), is_user_code(is_written_in_python(*from)), base(from) {}
 
   std::shared_ptr<Request> give(Task task) {
     auto request = std::make_shared<Request>();
@@ -65,11 +66,13 @@ struct StoreThread::Shared {
   }
   void serve();
   void carry_out(Request& request);
+  void carry_out_if_allowed(Request& request);
   void log_if_posted(const Request& request) const;
   bool is_stuck_for(Clock::duration time) const { return began && Clock::now() - *began > time; }
   TimeoutError no_answer() const;
 
   const std::string name;
+  const bool is_user_code;
   std::mutex mutex;
   std::condition_variable given;
   std::condition_variable done;
@@ -173,7 +176,7 @@ void StoreThread::Shared::serve() {
     waiting.pop_front();
     began = Clock::now();
     lock.unlock();
-    carry_out(*request);
+    carry_out_if_allowed(*request);
     request->task = nullptr;
     lock.lock();
     began.reset();
@@ -186,6 +189,21 @@ void StoreThread::Shared::serve() {
   lock.lock();
   has_ended = true;
   done.notify_all();
+}
+
+// An interpreter that is being finalised kills threads that come back to it, which ends the process
+// where that is in a destructor, such as behind each call of a store by a store in Python.
+void StoreThread::Shared::carry_out_if_allowed(Request& request) {
+  if (!is_user_code) return carry_out(request);
+  const struct Visit {
+    ~Visit() {
+      if (is_allowed) ops::UserCodeGate::leave();
+    }
+    bool is_allowed = ops::UserCodeGate::enter();
+  } visit;
+  if (visit.is_allowed) return carry_out(request);
+  request.error = std::make_exception_ptr(
+      PeerError(name + " is written in Python, and the interpreter is ending"));
 }
 
 void StoreThread::Shared::carry_out(Request& request) {

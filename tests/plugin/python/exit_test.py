@@ -4,12 +4,15 @@
 each must end with code 0. usage: exit_test.py WAY, see WAYS; tests/soak/engine/exits.sh runs it often.
 """
 
+import datetime
 import sys
+import time
 
 import torch
 import torch.distributed as dist
 
 import chainmail
+from forwarding_store import Forwarding
 
 kept = []  # goes with the module, when the interpreter takes it apart
 
@@ -67,7 +70,35 @@ def training(groups):
     kept.append(model)
 
 
-WAYS = {way.__name__: way for way in (plain, failed, callbacks, held, unmatched, training)}
+class Slow(Forwarding):
+    """Once it is_slow: long in torch, without the interpreter's lock, which a call needs to return."""
+
+    is_slow = False
+
+    def check(self, keys):
+        if self.is_slow:
+            try:
+                self.store.wait(["never"], datetime.timedelta(milliseconds=300))
+            except RuntimeError:
+                pass
+        return super().check(keys)
+
+
+def stored(_groups):
+    """A group over a store written in Python, which is being asked when the script ends."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    jobs = dist.distributed_c10d._get_default_store()
+    dist.destroy_process_group()
+    store = Slow(dist.PrefixStore("stored", jobs))
+    dist.init_process_group("chainmail", store=store, rank=rank, world_size=size)
+    dist.all_reduce(torch.ones(4))
+    store.is_slow = True
+    time.sleep(0.3)
+    kept.append(store)
+
+
+WAYS = {way.__name__: way
+        for way in (plain, failed, callbacks, held, unmatched, training, stored)}
 
 dist.init_process_group("chainmail")
 WAYS[sys.argv[1]]([dist.new_group() for _ in range(3)])
