@@ -178,8 +178,7 @@ class Tree:
         self.err.close()
 
 
-SLEEP = ["sh", "-c", "echo $$ > $TREE_FOLDER/part.$RANK; mv $TREE_FOLDER/part.$RANK "
-         "$TREE_FOLDER/rank.$RANK; exec sleep 100"]
+SLEEP = ["sh", "-c", "echo $$ > $TREE_FOLDER/rank.$RANK; exec sleep 100"]
 
 
 def check_order(work, hosts, width):
