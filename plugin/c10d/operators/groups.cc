@@ -80,7 +80,8 @@ std::tuple<std::string, std::string, std::vector<std::int64_t>> failure(const Gr
   }
 }
 
-// For an interpreter that ends: from now on no thread of ours runs callbacks or frees tensors.
+// For an interpreter that ends: from now on no thread of ours runs callbacks, frees tensors or asks
+// stores written in Python.
 // False when some have not ended within `timeout_ms`.
 bool end_callbacks(std::int64_t timeout_ms) {
   return ops::UserCodeGate::close(std::chrono::milliseconds(timeout_ms));

@@ -43,8 +43,9 @@ def load():
 
 
 def end_callbacks_at_exit():
-    """A thread of the library that frees a tensor or runs a callback needs the interpreter's lock,
-    which kills it once the interpreter has begun to end. Handlers of atexit come before that.
+    """A thread of the library that frees a tensor, runs a callback or asks a store written in Python
+    needs the interpreter's lock, which kills it once the interpreter has begun to end. Handlers of
+    atexit come before that.
     """
     seconds = 10
     atexit.register(torch.ops.chainmail.end_callbacks, seconds * 1000)

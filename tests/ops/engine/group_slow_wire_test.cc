@@ -16,6 +16,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "ops/engine/plan/plan.h"
 #include "tests/ops/engine/slow_wire.h"
 #include "tests/ops/support/groups.h"
 
@@ -253,7 +254,12 @@ TEST(SlowWireTest, TheEndOfAGroupWaitsForAMessageThatIsComing) {
     transfer.root = group.rank() == 0 ? 1 : kAnyRank;
     const auto operation = group.submit(std::move(transfer));
     if (group.rank() == 1) {
-      std::this_thread::sleep_for(milliseconds{150});
+      const auto& known = dynamic_cast<const PlannedOperation&>(*operation);
+      const auto end = Clock::now() + 20 * kLimit;
+      while (known.moved_bytes == 0 && Clock::now() < end) {
+        std::this_thread::sleep_for(milliseconds{1});
+      }
+      ASSERT_FALSE(operation->is_done());
       group.shutdown();
     }
     operation->wait();

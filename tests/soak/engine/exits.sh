@@ -19,7 +19,7 @@ unset MASTER_ADDR MASTER_PORT RANK WORLD_SIZE
 printed=$(mktemp)
 trap 'rm -f "$printed"' EXIT
 
-failed=0 ways=(plain failed callbacks held unmatched training)
+failed=0 ways=(plain failed callbacks held unmatched training stored)
 declare -A right wrong
 for way in "${ways[@]}"; do right[$way]=0 wrong[$way]=0; done
 for ((run = 0; run < runs; ++run)); do
