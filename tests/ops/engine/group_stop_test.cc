@@ -4,6 +4,7 @@
 // Groups whose ranks are processes of which one does not come, stops in the middle, or is killed:
 // which error the others get and when, and that their other groups go on.
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
@@ -179,6 +180,7 @@ class GroupStop : public test::RankProcesses,
 TEST_P(GroupStop, TheOthersGetATimeoutThatNamesItAtTheSetTime) {
   const auto [what, transport] = GetParam();
   start(std::string(what) + "_" + transport, 3);
+  double longest = 0;
   const bool has_bystander = std::string(what).rfind("stop_sender", 0) == 0;
   for (const int rank : {0, 1}) {
     const std::string text = output_of(rank);
@@ -192,13 +194,15 @@ TEST_P(GroupStop, TheOthersGetATimeoutThatNamesItAtTheSetTime) {
       EXPECT_THAT(text, Not(HasSubstr("rank 1 (node")));
     }
     EXPECT_THAT(text, HasSubstr("nothing of it has moved for 3000 ms"));
+    longest = std::max(longest, seconds_of(text));
     if (rank == 0) {
-      EXPECT_GT(seconds_of(text), 0.9 * 3.0);
       EXPECT_LT(seconds_of(text), 1.5 * 3.0 * patience()) << "10 % are enough on an idle machine";
       std::cout << what << " over " << transport << ", limit 3 s: error after " << seconds_of(text)
                 << " s\n";
     }
   }
+  // Who has begun later hears of it from the other before its own limit.
+  EXPECT_GT(longest, 0.9 * 3.0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Ways, GroupStop,
