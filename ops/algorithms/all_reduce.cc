@@ -23,10 +23,12 @@ constexpr std::size_t kSmallestChunkBytes = std::size_t{128} << 10;
 // Slices and chunks start at multiples of this many elements: whole cache lines for every dtype.
 constexpr std::size_t kAlignElements = 64;
 
-/// On a 16-bit wire slices and chunks are whole blocks, which are the same then however many owners
-/// there are.
-std::size_t unit_of(const Reduction& reduction) {
-  return is_compressed(reduction.wire, reduction.dtype, reduction.op) ? kWireBlock : kAlignElements;
+/// On a 16-bit wire, and where sums may be rounded as on one, slices and chunks are whole blocks,
+/// which are the same then however many owners there are.
+std::size_t unit_of(const Reduction& reduction, const ShardPlan* shards) {
+  const bool has_blocks =
+      shards != nullptr || is_compressed(reduction.wire, reduction.dtype, reduction.op);
+  return has_blocks ? kWireBlock : kAlignElements;
 }
 
 /// Ascending bounds of `size` slices of which the first `owners` share `count` elements.
@@ -55,10 +57,11 @@ double local_scale(const Reduction& reduction, const Topology& topology) {
 /// One all_reduce on its way through the three steps.
 class Pipeline {
  public:
-  Pipeline(const Comms& comms, const Reduction& reduction, const OpContext& context, int owners)
+  Pipeline(const Comms& comms, const Reduction& reduction, const OpContext& context, int owners,
+           const ShardPlan* shards)
       : comms_(comms),
         owners_(static_cast<std::size_t>(owners)),
-        unit_(unit_of(reduction)),
+        unit_(unit_of(reduction, shards)),
         element_bytes_(size_of(reduction.dtype)),
         local_reduction_(reduction),
         cross_reduction_(reduction),
@@ -72,6 +75,10 @@ class Pipeline {
     local_reduction_.wire = WireFormat::kNative;
     local_reduction_.scale = local_scale(reduction, *comms.topology);
     cross_reduction_.scale = reduction.scale / local_reduction_.scale;
+    if (shards != nullptr) {
+      local_reduction_.tree = &shards->local().sum;
+      cross_reduction_.tree = &shards->cross().sum;
+    }
     if (Comm* cross = comms.cross; cross != nullptr) {
       local_context_.progress = [cross] { cross->progress(); };
     }
@@ -137,12 +144,12 @@ std::size_t pipeline_chunk(std::size_t count, DataType dtype, std::size_t chunk_
 /// On at least two nodes.
 void all_reduce_pipelined(const Comms& comms, std::byte* data, std::size_t count,
                           const Reduction& reduction, const OpContext& context,
-                          std::size_t chunk_bytes, int owners) {
-  const std::size_t chunk =
-      internal::round_up(pipeline_chunk(count, reduction.dtype, chunk_bytes), unit_of(reduction));
+                          std::size_t chunk_bytes, int owners, const ShardPlan* shards) {
+  const std::size_t chunk = internal::round_up(pipeline_chunk(count, reduction.dtype, chunk_bytes),
+                                               unit_of(reduction, shards));
   const std::size_t chunks = std::max<std::size_t>(1, (count + chunk - 1) / chunk);
   const std::size_t element = size_of(reduction.dtype);
-  Pipeline pipeline(comms, reduction, context, owners);
+  Pipeline pipeline(comms, reduction, context, owners, shards);
   std::array<std::unique_ptr<Request>, kPipelineDepth> between_nodes;
 
   const auto length = [&](std::size_t k) { return std::min(chunk, count - k * chunk); };
@@ -163,17 +170,19 @@ void all_reduce_pipelined(const Comms& comms, std::byte* data, std::size_t count
 }  // namespace
 
 void all_reduce(Algorithm algorithm, const Comms& comms, std::byte* data, std::size_t count,
-                const Reduction& reduction, const OpContext& context, std::size_t chunk_bytes) {
+                const Reduction& reduction, const OpContext& context, std::size_t chunk_bytes,
+                const ShardPlan* shards) {
+  Reduction over_all = reduction;
+  if (shards != nullptr) over_all.tree = &shards->flat().sum;
   if (comms.topology->node_count() == 1) {
     if (comms.local == nullptr) return;  // a group of one
-    Reduction on_node = reduction;
-    on_node.wire = WireFormat::kNative;
-    comms.local->all_reduce(data, count, on_node, context);
+    over_all.wire = WireFormat::kNative;
+    comms.local->all_reduce(data, count, over_all, context);
   } else if (algorithm == Algorithm::kHierarchical || algorithm == Algorithm::kTwoDimensional) {
     const int owners = algorithm == Algorithm::kHierarchical ? 1 : comms.topology->min_local_size();
-    all_reduce_pipelined(comms, data, count, reduction, context, chunk_bytes, owners);
+    all_reduce_pipelined(comms, data, count, reduction, context, chunk_bytes, owners, shards);
   } else {
-    comms.flat->all_reduce(data, count, reduction, context);
+    comms.flat->all_reduce(data, count, over_all, context);
   }
 }
 

@@ -36,6 +36,7 @@
 
 #include <cstddef>
 
+#include "ops/algorithms/shard_plan.h"
 #include "ops/comm/comm.h"
 #include "ops/topology.h"
 #include "ops/types.h"
@@ -57,8 +58,11 @@ struct Comms {
 /// In place over `count` elements. `algorithm` was chosen: not kAuto. On one node needs comms.local
 /// (nothing is rounded to a wire format there); between nodes kHierarchical and kTwoDimensional
 /// need comms.local and, on owners, comms.cross; the others comms.flat. `chunk_bytes` bounds a
-/// chunk of the pipeline. Throws what the Comms throw; they are dead then.
+/// chunk of the pipeline. With `shards` the sum follows their tree, which every rank, and with two
+/// levels every node, brings one node of (ShardLevel::is_one_each). Throws what the Comms throw;
+/// they are dead then.
 void all_reduce(Algorithm algorithm, const Comms& comms, std::byte* data, std::size_t count,
-                const Reduction& reduction, const OpContext& context, std::size_t chunk_bytes);
+                const Reduction& reduction, const OpContext& context, std::size_t chunk_bytes,
+                const ShardPlan* shards = nullptr);
 
 }  // namespace chainmail::ops

@@ -24,6 +24,7 @@
 #include "ops/comm/progress_tracker.h"
 #include "ops/core/failure_state.h"
 #include "ops/message_header.h"
+#include "ops/shard_tree.h"
 #include "ops/types.h"
 
 namespace chainmail::ops {
@@ -55,6 +56,11 @@ struct Reduction {
   /// compressed wire each contribution is, before it is rounded.
   double scale = 1.0;
   WireFormat wire = WireFormat::kNative;  ///< used by Comms between nodes only
+  /// A sum of shards of which every rank brings one node of their tree: what is added in which
+  /// order (ops/shard_tree.h), and as what every addition is rounded. Slices are whole blocks of
+  /// the wire then. The op is kSum, the scale 1. Null: in the order of the ranks.
+  const TreeSum* tree = nullptr;
+  WireFormat rounding = WireFormat::kNative;
 };
 
 /// A started operation of a Comm that can overlap others (the cross step).

@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "ops/shard_tree.h"
 #include "ops/types.h"
 
 namespace chainmail::ops {
@@ -63,6 +64,14 @@ struct Collective {
   std::optional<Algorithm> algorithm;       ///< this operation only
   std::optional<WireFormat> wire;           ///< this operation only, sums of float32 too
   std::optional<std::chrono::milliseconds> timeout;
+  /// all_reduce, kSum of a floating-point type, in host memory: `output` becomes the sum of all
+  /// shards along their tree, with the same bits whoever has which of them. Equal on all ranks. A
+  /// group's wire counts as it does for means, and rounds on one node, too.
+  std::shared_ptr<const ShardCut> shards;
+  /// With `shards`: this rank's nodes of the tree, shards->pieces_of(rank), of `count` elements
+  /// each. Undefined afterwards, but for one that is `output`. On a 16-bit wire each was rounded as
+  /// it was added (round_as_sent(), sum_along_tree()).
+  std::vector<std::byte*> pieces;
   /// allocate: where the memory of `count` bytes goes; see Group::allocate().
   std::shared_ptr<std::byte>* allocated = nullptr;
   /// Hash of what must agree besides kind, dtype and count, or else it is a MismatchError: shapes.

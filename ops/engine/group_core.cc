@@ -135,8 +135,8 @@ std::shared_ptr<Operation> GroupCore::submit(Collective collective) {
 
 void GroupCore::run(const Collective& collective) {
   const bool is_quick = collective.kind == OpKind::kAllReduce && !collective.prepare &&
-                        collective.count <= kQuickElements && topology_.node_count() == 1 &&
-                        !is_integer_average(collective);
+                        collective.shards == nullptr && collective.count <= kQuickElements &&
+                        topology_.node_count() == 1 && !is_integer_average(collective);
   if (!is_quick) {
     Collective copy = collective;
     copy.is_async = false;

@@ -24,7 +24,8 @@ ScheduleKind plan_all_reduce(CollectiveArgs& args, int size, const P2pOptions& o
   if (args.count == 0) return ScheduleKind::kBarrier;
   const std::size_t bytes = args.message_bytes(args.count);
   const bool is_small = bytes <= options.small_bytes;
-  const bool loses_bits = args.is_compressed() || args.reduction.dtype == DataType::kFloat16 ||
+  const bool loses_bits = args.is_compressed() || args.reduction.tree != nullptr ||
+                          args.reduction.dtype == DataType::kFloat16 ||
                           args.reduction.dtype == DataType::kBFloat16;
   const bool is_crowded = size > options.max_direct_ranks;
   args.piece = elements(options.piece_bytes, args);

@@ -60,7 +60,8 @@ inline constexpr std::size_t kScheduleKindCount = 11;
 /// | more              | doubling             | ring               |
 ///
 /// Compressed calls of more than two ranks go direct whatever their number: two roundings, never
-/// one per hop; the same for types of 16 bits, which would lose bits at each hop.
+/// one per hop; the same for types of 16 bits, which would lose bits at each hop, and for sums
+/// along a tree, which no ring can make.
 [[nodiscard]] ScheduleKind plan_all_reduce(CollectiveArgs& args, int size,
                                            const P2pOptions& options);
 [[nodiscard]] ScheduleKind plan_reduce_scatter(CollectiveArgs& args, int size,

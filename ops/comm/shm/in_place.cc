@@ -113,8 +113,8 @@ bool ShmComm::reduce_in_place(const Target& target, const Location& location, st
   if (agree_on_place() != Agreement::kAllShared) return false;
   const std::size_t size = size_of(reduction.dtype);
   const std::uint64_t step = sync_.next_step();
-  const Slice own =
-      share(count, size, static_cast<std::size_t>(rank()), static_cast<std::size_t>(this->size()));
+  const Slice own = share(count, size, static_cast<std::size_t>(rank()),
+                          static_cast<std::size_t>(this->size()), reduction);
   for (int r = 0; r < this->size(); ++r) {
     std::byte* part = location.buffer->part(r) + location.place.offset + own.begin * size;
     parts_[static_cast<std::size_t>(r)] = part;
@@ -122,7 +122,7 @@ bool ShmComm::reduce_in_place(const Target& target, const Location& location, st
   }
   for (std::size_t done = 0; done < own.length();) {
     const std::size_t length = std::min(own.length() - done, kShownBytes / size);
-    ops::reduce(parts_, sources_, length, reduction.dtype, reduction.op, reduction.scale);
+    combine(parts_, sources_, length, reduction);
     done += length;
     if (done == own.length()) break;
     sync_.show_progress();

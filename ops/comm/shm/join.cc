@@ -14,10 +14,12 @@
 #include <optional>
 #include <string_view>
 
+#include "base/bytes.h"
 #include "base/error.h"
 #include "base/threads/poll_until.h"
 #include "ops/comm/shm/shm_sync.h"
 #include "ops/core/liveness.h"
+#include "ops/kernels/wire_block.h"
 
 namespace chainmail::ops::shm {
 namespace {
@@ -37,8 +39,10 @@ Layout layout_for(const ShmCommOptions& options) {
   }
   Layout layout;
   layout.ranks = static_cast<std::size_t>(options.size);
-  // Whole pages, with room for all_to_all's table and some elements of every rank in a step.
-  layout.chunk_bytes = (std::max(options.chunk_bytes, 128 * layout.ranks) + 4095) / 4096 * 4096;
+  // Whole pages, with room for all_to_all's table and two blocks of every rank in a step.
+  constexpr std::size_t kLeast = 2 * kWireBlock * sizeof(double);
+  layout.chunk_bytes =
+      internal::round_up(std::max(options.chunk_bytes, kLeast * layout.ranks), 4096);
   return layout;
 }
 

@@ -21,12 +21,15 @@
 namespace chainmail::ops::shm {
 namespace {
 
-// Step `step`'s part of [begin, end) when it is done in `steps` equal steps.
-Slice part(std::size_t begin, std::size_t end, std::size_t step, std::size_t steps) {
-  const std::size_t length = end - begin;
-  const std::size_t base = length / steps;
-  const std::size_t extra = length % steps;
-  const auto at = [=](std::size_t s) { return begin + s * base + std::min(s, extra); };
+// Step `step`'s part of `count` elements when they are done in `steps` steps, as equal as multiples
+// of `unit` elements can be.
+Slice part(std::size_t count, std::size_t step, std::size_t steps, std::size_t unit) {
+  const std::size_t units = (count + unit - 1) / unit;
+  const std::size_t base = units / steps;
+  const std::size_t extra = units % steps;
+  const auto at = [=](std::size_t s) {
+    return std::min(count, (s * base + std::min(s, extra)) * unit);
+  };
   return {at(step), at(step + 1)};
 }
 
@@ -95,7 +98,7 @@ void ShmComm::use_entries(std::byte* data, std::size_t count, const Reduction& r
   for (int rank = 0; rank < size(); ++rank) {
     sources_[static_cast<std::size_t>(rank)] = sync_.payload(rank);
   }
-  ops::reduce(data, sources_, count, reduction.dtype, reduction.op, reduction.scale);
+  combine({&data, 1}, sources_, count, reduction);
 }
 
 void ShmComm::reduce_staged(const Target& target, std::byte* data, std::size_t count,
@@ -116,13 +119,14 @@ void ShmComm::reduce_staged(const Target& target, std::byte* data, std::size_t c
 void ShmComm::use_staged(std::byte* data, std::size_t count, const Reduction& reduction,
                          std::uint64_t step) {
   find_sources(data, 0, step);
-  ops::reduce(data, sources_, count, reduction.dtype, reduction.op, reduction.scale);
+  combine({&data, 1}, sources_, count, reduction);
 }
 
 void ShmComm::reduce_in_steps(const Target& target, std::byte* data, std::size_t count,
                               const Reduction& reduction, bool has_entered,
                               const OpContext& context) {
   const std::size_t size = size_of(reduction.dtype);
+  const std::size_t unit = slice_unit(reduction, 1);
   // One step if it can be; else two areas of half the room stay longer in the caches, unless fewer
   // waits matter more.
   const std::size_t room = sync_.segment().layout().chunk_bytes / size;
@@ -135,8 +139,8 @@ void ShmComm::reduce_in_steps(const Target& target, std::byte* data, std::size_t
   // Copies the parts of others of chunk `s` to the staging area, at the place they have in the
   // chunk; a rank's own part never leaves its buffer.
   const auto stage = [&](std::size_t s, std::uint64_t step) {
-    const Slice all = part(0, count, s, steps);
-    const Slice own = share(all.length(), size, self, ranks);
+    const Slice all = part(count, s, steps, unit);
+    const Slice own = share(all.length(), size, self, ranks, reduction);
     std::byte* to = sync_.segment().staging(rank(), step);
     const std::byte* from = data + all.begin * size;
     ops::copy_memory(to, from, own.begin * size);
@@ -147,15 +151,15 @@ void ShmComm::reduce_in_steps(const Target& target, std::byte* data, std::size_t
   stage(0, step);
   begin_steps(target, step, has_entered, context);
   for (std::size_t s = 0; s < steps; ++s) {
-    const Slice all = part(0, count, s, steps);
-    const Slice own = share(all.length(), size, self, ranks);
+    const Slice all = part(count, s, steps, unit);
+    const Slice own = share(all.length(), size, self, ranks, reduction);
     std::byte* chunk_data = data + all.begin * size;
     const std::byte* result = sync_.segment().staging(rank(), step);
     if (s > 0) sync_.wait_for_counter(&RankArea::staged, step, context);
     find_parts(chunk_data + own.begin * size, own.begin * size, step);
     const std::span<std::byte* const> all_parts = parts_;
-    ops::reduce(target.root < 0 ? all_parts : all_parts.subspan(root_index, 1), sources_,
-                own.length(), reduction.dtype, reduction.op, reduction.scale);
+    combine(target.root < 0 ? all_parts : all_parts.subspan(root_index, 1), sources_, own.length(),
+            reduction);
     sync_.publish(&RankArea::reduced, step);
     // The next chunk goes out before the wait, so that the others have work meanwhile.
     const std::uint64_t next = s + 1 < steps ? sync_.next_step() : step;
@@ -198,8 +202,9 @@ void ShmComm::reduce_scatter(ConstParts input, std::byte* output, const Reductio
   const auto self = static_cast<std::size_t>(rank());
   std::size_t bytes = 0;
   for (const auto& part : input) bytes += part.size();
-  // Rounding may add an element per rank to a step.
-  const std::size_t chunk = sync_.segment().layout().chunk_bytes / size - ranks;
+  const std::size_t unit = slice_unit(reduction, 1);
+  // Rounding may add as much per rank to a step.
+  const std::size_t chunk = sync_.segment().layout().chunk_bytes / size - ranks * unit;
   const std::size_t steps = std::max<std::size_t>((bytes / size + chunk - 1) / chunk, 1);
   for (std::size_t s = 0; s < steps; ++s) {
     const std::uint64_t step = sync_.next_step();
@@ -207,7 +212,7 @@ void ShmComm::reduce_scatter(ConstParts input, std::byte* output, const Reductio
     std::size_t offset = 0;
     std::size_t own_offset = 0;
     for (std::size_t owner = 0; owner < ranks; ++owner) {
-      const Slice slice = part(0, input[owner].size() / size, s, steps);
+      const Slice slice = part(input[owner].size() / size, s, steps, unit);
       if (owner == self) own_offset = offset;
       if (owner != self && slice.length() != 0) {
         ops::copy_memory(staging + offset, input[owner].data() + slice.begin * size,
@@ -216,10 +221,10 @@ void ShmComm::reduce_scatter(ConstParts input, std::byte* output, const Reductio
       offset += slice.length() * size;
     }
     meet(Method::kReduceScatter, bytes, step, s == 0, context);
-    const Slice own = part(0, input[self].size() / size, s, steps);
+    const Slice own = part(input[self].size() / size, s, steps, unit);
     find_sources(input[self].data() + own.begin * size, own_offset, step);
-    ops::reduce(output + own.begin * size, sources_, own.length(), reduction.dtype, reduction.op,
-                reduction.scale);
+    std::byte* const to = output + own.begin * size;
+    combine({&to, 1}, sources_, own.length(), reduction);
   }
 }
 

@@ -17,6 +17,7 @@
 #include <span>
 #include <vector>
 
+#include "ops/comm/combine.h"
 #include "ops/comm/comm.h"
 #include "ops/comm/shm/memory/shared_buffer.h"
 #include "ops/comm/shm/shm_sync.h"
@@ -32,9 +33,9 @@ struct Slice {
 /// Rank `index`'s share of `count` elements of `size` bytes. Slices begin on cache lines, so that
 /// two owners never write one line.
 [[nodiscard]] inline Slice share(std::size_t count, std::size_t size, std::size_t index,
-                                 std::size_t parts) {
+                                 std::size_t parts, const Reduction& reduction) {
   constexpr std::size_t kLine = 64;
-  const std::size_t unit = kLine / size;
+  const std::size_t unit = slice_unit(reduction, kLine / size);
   const std::size_t length = (count + parts * unit - 1) / (parts * unit) * unit;
   const std::size_t begin = std::min(index * length, count);
   return {begin, std::min(begin + length, count)};

@@ -9,6 +9,7 @@
 #include <span>
 
 #include "ops/algorithms/all_reduce.h"
+#include "ops/algorithms/shard_sum.h"
 #include "ops/kernels/cpu/kernels.h"
 
 namespace chainmail::ops {
@@ -72,6 +73,7 @@ void Dispatcher::carry_out(const Collective& collective, const Plan& plan,
                            const OpContext& context) {
   switch (collective.kind) {
     case OpKind::kAllReduce:
+      if (collective.shards != nullptr) return all_reduce_shards(collective, plan, context);
       return all_reduce(collective, plan, context, collective.output, true);
     case OpKind::kReduce:
       return reduce(collective, plan, context);
@@ -98,12 +100,11 @@ void Dispatcher::carry_out(const Collective& collective, const Plan& plan,
   }
 }
 
-void Dispatcher::all_reduce(const Collective& collective, const Plan& plan,
-                            const OpContext& context, std::byte* data, bool wants_result) {
+Comms Dispatcher::comms_for(Algorithm algorithm, const OpContext& context) {
   Comms comms;
   comms.topology = &topology_;
-  const bool is_two_dimensional = plan.algorithm == Algorithm::kTwoDimensional;
-  if (is_two_dimensional || plan.algorithm == Algorithm::kHierarchical) {
+  const bool is_two_dimensional = algorithm == Algorithm::kTwoDimensional;
+  if (is_two_dimensional || algorithm == Algorithm::kHierarchical) {
     comms.local = comms_.local(context);
     if (is_two_dimensional || topology_.local_rank_of(rank_) == 0) {
       comms.cross = comms_.cross(context);
@@ -111,6 +112,24 @@ void Dispatcher::all_reduce(const Collective& collective, const Plan& plan,
   } else {
     comms.local = comms.flat = comms_.flat(context);  // the local one on one node
   }
+  return comms;
+}
+
+void Dispatcher::all_reduce_shards(const Collective& collective, const Plan& plan,
+                                   const OpContext& context) {
+  if (cut_ != collective.shards) {
+    shard_plan_.emplace(*collective.shards, topology_, rank_);
+    cut_ = collective.shards;
+  }
+  ops::all_reduce_shards(
+      plan.algorithm, comms_for(plan.algorithm, context), *shard_plan_,
+      {collective.pieces, collective.output, collective.count, collective.dtype, plan.wire},
+      context, chunk_bytes_);
+}
+
+void Dispatcher::all_reduce(const Collective& collective, const Plan& plan,
+                            const OpContext& context, std::byte* data, bool wants_result) {
+  const Comms comms = comms_for(plan.algorithm, context);
   ops::all_reduce(plan.algorithm, comms, data, collective.count, reduction_of(collective, plan),
                   context, chunk_bytes_);
   if (wants_result && is_integer_average(collective)) {

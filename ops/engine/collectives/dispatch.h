@@ -10,8 +10,11 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <span>
 
+#include "ops/algorithms/all_reduce.h"
+#include "ops/algorithms/shard_plan.h"
 #include "ops/comm/comm.h"
 #include "ops/comm/scratch.h"
 #include "ops/engine/comms/comm_set.h"
@@ -35,6 +38,8 @@ class Dispatcher {
   void carry_out(const Collective& collective, const Plan& plan, const OpContext& context);
   void all_reduce(const Collective& collective, const Plan& plan, const OpContext& context,
                   std::byte* data, bool wants_result);
+  [[nodiscard]] Comms comms_for(Algorithm algorithm, const OpContext& context);
+  void all_reduce_shards(const Collective& collective, const Plan& plan, const OpContext& context);
   void reduce(const Collective& collective, const Plan& plan, const OpContext& context);
   void reduce_scatter(const Collective& collective, const Plan& plan, const OpContext& context);
   void all_gather(const Collective& collective, const OpContext& context);
@@ -52,7 +57,9 @@ class Dispatcher {
   const Topology& topology_;
   std::size_t chunk_bytes_;
   CommSet& comms_;
-  Scratch scratch_;  ///< for copies of inputs
+  Scratch scratch_;                      ///< for copies of inputs
+  std::shared_ptr<const ShardCut> cut_;  ///< the last one, and what follows from it
+  std::optional<ShardPlan> shard_plan_;
 };
 
 }  // namespace chainmail::ops

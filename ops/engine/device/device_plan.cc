@@ -33,6 +33,9 @@ Algorithm choose(const Collective& collective, const Topology& topology, const G
 
 DevicePlan plan_unchecked(const Collective& collective, const Group& group,
                           const DeviceGroupOptions& options) {
+  if (collective.shards != nullptr) {
+    refuse(collective, "sums of shards are made on CPUs; copy the tensor to one");
+  }
   const Topology& topology = group.topology();
   DevicePlan plan;
   plan.reduction.dtype = collective.dtype;

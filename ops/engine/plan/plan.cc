@@ -125,6 +125,21 @@ void check_reduction(const Collective& collective) {
   }
 }
 
+void check_shards(const Collective& collective, int rank, int size) {
+  if (collective.shards == nullptr) return;
+  if (collective.kind != OpKind::kAllReduce || collective.reduce_op != ReduceOp::kSum ||
+      !is_floating_point(collective.dtype)) {
+    refuse(collective, std::string("shards are added by an all_reduce sum of a floating-point "
+                                   "type, not by ") +
+                           to_string(collective.reduce_op) + " of " + to_string(collective.dtype));
+  }
+  collective.shards->check(size);
+  const std::size_t pieces = collective.shards->pieces_of(rank).size();
+  if (collective.pieces.size() == pieces) return;
+  refuse(collective, std::to_string(collective.pieces.size()) + " pieces of shards; rank " +
+                         std::to_string(rank) + " has " + std::to_string(pieces));
+}
+
 std::uint32_t layout_of(const Collective& collective, const Plan& plan) {
   internal::NumberHash hash;
   hash.add(collective.shape_hash);
@@ -137,6 +152,10 @@ std::uint32_t layout_of(const Collective& collective, const Plan& plan) {
     hash.add(static_cast<std::uint64_t>(plan.algorithm));
   }
   if (reduces(collective.kind)) hash.add(static_cast<std::uint64_t>(plan.wire));
+  if (collective.shards != nullptr) {
+    hash.add(collective.shards->tree.shards());
+    for (const std::uint32_t bound : collective.shards->bounds) hash.add(bound);
+  }
   return hash.value();
 }
 
@@ -180,6 +199,7 @@ void check_collective(const Collective& collective, int rank, const Topology& to
   const int size = topology.size();
   check_counts(collective, size);
   check_reduction(collective);
+  check_shards(collective, rank, size);
   const bool is_transfer = is_point_to_point(collective.kind);
   if (is_from_any_rank(collective)) {
     if (size == 1) refuse(collective, "there is no other rank in the group that could send");
@@ -235,7 +255,9 @@ Plan plan_collective(const Collective& collective, int rank, const Topology& top
   } else if (plan.algorithm == Algorithm::kNaive) {
     plan.algorithm = Algorithm::kFlat;
   }
-  if (topology.node_count() > 1 && reduces(collective.kind)) {
+  if (collective.shards != nullptr) {
+    plan.wire = wire_of(collective.wire, options.wire, collective.dtype, ReduceOp::kAvg);
+  } else if (topology.node_count() > 1 && reduces(collective.kind)) {
     plan.wire = wire_of(collective.wire, options.wire, collective.dtype, collective.reduce_op);
   }
   plan.header = header_of(collective, plan, options);
@@ -254,6 +276,11 @@ std::string describe_data(const Collective& collective) {
   if (collective.kind == OpKind::kBarrier) return text;
   if (reduces(collective.kind)) text += std::string(" ") + to_string(collective.reduce_op);
   text += std::string(" of ") + to_string(collective.dtype) + " ";
+  if (collective.shards != nullptr) {
+    text += "over " + std::to_string(collective.shards->tree.shards()) + " shards cut at";
+    for (const std::uint32_t bound : collective.shards->bounds) text += " " + std::to_string(bound);
+    text += " ";
+  }
   return text + (collective.describe_shapes ? collective.describe_shapes()
                                             : "[" + std::to_string(collective.count) + "]");
 }

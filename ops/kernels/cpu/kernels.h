@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <span>
 
+#include "ops/shard_tree.h"
 #include "ops/types.h"
 
 namespace chainmail::ops {
@@ -32,6 +33,19 @@ inline void reduce(std::byte* destination, std::span<const std::byte* const> sou
                    std::size_t count, DataType type, ReduceOp op, double scale = 1.0) {
   reduce(std::span<std::byte* const>(&destination, 1), sources, count, type, op, scale);
 }
+
+/// The sums that `plan` makes of `sources`, one for each of plan.results: the k-th goes to every
+/// one of destinations[k]. Destinations may be sources. Every addition is rounded to `type`, as if
+/// its operands and its result lay in memory; on a 16-bit `wire` (kFloat32 only) its result is what
+/// arrives when it is sent: round_to_wire() by blocks counted from element 0. What was rounded so
+/// loses nothing when it is rounded again. Throws InvalidArgument where the numbers of sources or
+/// destinations are not those of the plan.
+void sum_along_tree(std::span<const std::span<std::byte* const>> destinations,
+                    std::span<const std::byte* const> sources, const TreeSum& plan,
+                    std::size_t count, DataType type, WireFormat wire = WireFormat::kNative);
+
+/// float32 elements as they are once they have been sent: a leaf of such a tree.
+void round_as_sent(std::byte* data, std::size_t count, WireFormat wire);
 
 /// As memcpy(); faster where the bytes come from another core's cache or from memory.
 void copy_memory(std::byte* to, const std::byte* from, std::size_t bytes);

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "ops/kernels/cpu/kernels.h"
 #include "ops/kernels/cpu/streams.h"
+#include "ops/kernels/cpu/tree_sum.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/kernels/cpu/reduce.cc"
@@ -24,7 +25,11 @@ struct ReduceJob {
   std::span<const std::byte* const> sources;
   std::size_t count;
   double scale;
+  const std::uint8_t* merges;  ///< of a TreeSum; null: in the order of the sources
 };
+
+/// The most values on the stack of a sum along a tree.
+constexpr std::size_t kDepth = 8;
 }  // namespace
 }  // namespace chainmail::ops
 #endif
@@ -167,12 +172,53 @@ HWY_INLINE void prefetch_to_write([[maybe_unused]] const std::byte* at,
 #endif
 }
 
+/// Some vectors of every source, the first at `from` bytes, `stride` bytes apart, combined in the
+/// order of the sources.
+template <class Type, class Op>
+struct InOrder {
+  template <std::size_t kVectors, class D>
+  static HWY_INLINE void combine(D d, const ReduceJob& job, std::size_t from, std::size_t stride,
+                                 hn::Vec<D>* value) {
+    for (std::size_t v = 0; v < kVectors; ++v) {
+      value[v] = Type::load(d, job.sources[0] + from + v * stride);
+    }
+    const std::size_t source_count = job.sources.size();
+    for (std::size_t s = 1; s < source_count; ++s) {
+      const std::byte* source = job.sources[s] + from;
+      for (std::size_t v = 0; v < kVectors; ++v) {
+        value[v] = Op::apply(d, value[v], Type::load(d, source + v * stride));
+      }
+    }
+  }
+};
+
+/// The same along a tree.
+template <class Type, class Op>
+struct AlongTree {
+  template <std::size_t kVectors, class D>
+  static HWY_INLINE void combine(D d, const ReduceJob& job, std::size_t from, std::size_t stride,
+                                 hn::Vec<D>* value) {
+    hn::Vec<D> stack[kDepth * kVectors];
+    hn::Vec<D>* top = stack;
+    const std::size_t source_count = job.sources.size();
+    for (std::size_t s = 0; s < source_count; ++s) {
+      const std::byte* source = job.sources[s] + from;
+      for (std::size_t v = 0; v < kVectors; ++v) top[v] = Type::load(d, source + v * stride);
+      for (int merges = job.merges[s]; merges > 0; --merges) {
+        top -= kVectors;
+        for (std::size_t v = 0; v < kVectors; ++v) top[v] = Op::apply(d, top[v], top[v + kVectors]);
+      }
+      top += kVectors;
+    }
+    for (std::size_t v = 0; v < kVectors; ++v) value[v] = stack[v];
+  }
+};
+
 // `kVectors` at a time.
-template <class Type, class Op, std::size_t kVectors, class D>
+template <class Type, class Order, std::size_t kVectors, class D>
 HWY_INLINE std::size_t run(D d, const ReduceJob& job, bool has_scale, const Walk& walk) {
   constexpr std::size_t kStored = sizeof(typename Type::Stored);
   const std::size_t stride = walk.stride * kStored;
-  const std::size_t source_count = job.sources.size();
   std::size_t i = walk.from;
   constexpr std::size_t kAhead = 2048 / kStored;
   const bool is_spread = kVectors > 1 && walk.step > walk.stride && job.destinations.size() > 1;
@@ -184,15 +230,7 @@ HWY_INLINE std::size_t run(D d, const ReduceJob& job, bool has_scale, const Walk
       }
     }
     hn::Vec<D> value[kVectors];
-    for (std::size_t v = 0; v < kVectors; ++v) {
-      value[v] = Type::load(d, job.sources[0] + i * kStored + v * stride);
-    }
-    for (std::size_t s = 1; s < source_count; ++s) {
-      const std::byte* source = job.sources[s] + i * kStored;
-      for (std::size_t v = 0; v < kVectors; ++v) {
-        value[v] = Op::apply(d, value[v], Type::load(d, source + v * stride));
-      }
-    }
+    Order::template combine<kVectors>(d, job, i * kStored, stride, value);
     if (has_scale) {
       for (std::size_t v = 0; v < kVectors; ++v) value[v] = scaled<Type>(d, value[v], job.scale);
     }
@@ -205,18 +243,23 @@ HWY_INLINE std::size_t run(D d, const ReduceJob& job, bool has_scale, const Walk
   return i;
 }
 
-template <class Type, class Op>
-void reduce_as(const ReduceJob& job) {
+template <class Type, class Order>
+void walk_over(const ReduceJob& job) {
   using Lane = typename Type::Lane;
   const bool has_scale = hwy::IsFloat<Lane>() && job.scale != 1.0;
   const hn::ScalableTag<Lane> d;
   const std::size_t lanes = hn::Lanes(d);
   const std::size_t length = stream_length(job.count, sizeof(typename Type::Stored), lanes);
-  run<Type, Op, kStreams>(d, job, has_scale, {0, length, lanes, length});
+  run<Type, Order, kStreams>(d, job, has_scale, {0, length, lanes, length});
   std::size_t done = kStreams * length;
-  done = run<Type, Op, 4>(d, job, has_scale, {done, job.count, 4 * lanes, lanes});
-  done = run<Type, Op, 1>(d, job, has_scale, {done, job.count, lanes, lanes});
-  run<Type, Op, 1>(hn::CappedTag<Lane, 1>(), job, has_scale, {done, job.count, 1, 1});
+  done = run<Type, Order, 4>(d, job, has_scale, {done, job.count, 4 * lanes, lanes});
+  done = run<Type, Order, 1>(d, job, has_scale, {done, job.count, lanes, lanes});
+  run<Type, Order, 1>(hn::CappedTag<Lane, 1>(), job, has_scale, {done, job.count, 1, 1});
+}
+
+template <class Type, class Op>
+void reduce_as(const ReduceJob& job) {
+  walk_over<Type, InOrder<Type, Op>>(job);
 }
 
 // Sums, products and bits do not depend on the sign, so signed integers take the unsigned code.
@@ -311,6 +354,11 @@ void reduce_any(const ReduceJob& job, DataType type, ReduceOp op) {
   }
 }
 
+void sum_along(const ReduceJob& job, DataType type) {
+  type == DataType::kFloat64 ? walk_over<Plain<double>, AlongTree<Plain<double>, Sum>>(job)
+                             : walk_over<Plain<float>, AlongTree<Plain<float>, Sum>>(job);
+}
+
 const char* own_target() { return hwy::TargetName(HWY_TARGET); }
 
 }  // namespace
@@ -322,6 +370,7 @@ HWY_AFTER_NAMESPACE();
 namespace chainmail::ops {
 namespace {
 HWY_EXPORT(reduce_any);
+HWY_EXPORT(sum_along);
 HWY_EXPORT(own_target);
 }  // namespace
 
@@ -335,8 +384,20 @@ void reduce(std::span<std::byte* const> destinations, std::span<const std::byte*
   }
   if (sources.empty()) throw InvalidArgument("a reduction needs at least one source");
   if (count == 0) return;
-  const ReduceJob job{destinations, sources, count, scale};
+  const ReduceJob job{destinations, sources, count, scale, nullptr};
   HWY_DYNAMIC_DISPATCH(reduce_any)(job, type, op);
+}
+
+bool sum_along_tree_in_registers(std::span<std::byte* const> destinations,
+                                 std::span<const std::byte* const> sources, const TreeSum& plan,
+                                 std::size_t count, DataType type) {
+  const bool can = (type == DataType::kFloat32 || type == DataType::kFloat64) &&
+                   plan.results.size() == 1 && plan.depth <= kDepth;
+  if (can && count != 0) {
+    const ReduceJob job{destinations, sources, count, 1.0, plan.merges.data()};
+    HWY_DYNAMIC_DISPATCH(sum_along)(job, type);
+  }
+  return can;
 }
 
 void accumulate(std::byte* destination, const std::byte* source, std::size_t count, DataType type,

@@ -6,21 +6,16 @@
 
 #include <array>
 #include <chrono>
-#include <map>
-#include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
 
 #include "ops/algorithms/all_reduce.h"
-#include "ops/comm/p2p/p2p_comm.h"
 #include "ops/kernels/wire_block.h"
+#include "tests/ops/algorithms/rank_comms.h"
 #include "tests/ops/support/ranks.h"
 #include "tests/ops/support/reference.h"
-#include "tests/ops/support/reference_comm.h"
-#include "tests/ops/support/thread_transport.h"
 #include "tests/ops/support/tolerance.h"
 
 namespace chainmail::ops {
@@ -69,32 +64,7 @@ std::vector<std::byte> input_of(const Job& job, int rank) {
   return data;
 }
 
-/// What carries the data: boards, or the Comms that threads of one process use.
-enum class TransportKind { kReference, kThread };
-
-/// Makes the Comms of one run; threads that ask for the same name meet.
-class CommMaker {
- public:
-  explicit CommMaker(TransportKind transport) : transport_(transport) {}
-
-  std::unique_ptr<Comm> make(const std::string& name, int rank, int size) {
-    if (transport_ == TransportKind::kReference) {
-      return std::make_unique<test::ReferenceComm>(room_.board(name, size), rank, size);
-    }
-    const std::lock_guard lock(mutex_);
-    std::shared_ptr<ThreadHub>& hub = hubs_[name];
-    if (hub == nullptr) hub = std::make_shared<ThreadHub>(size);
-    return std::make_unique<P2pComm>(std::make_unique<ThreadTransport>(hub, rank));
-  }
-
- private:
-  TransportKind transport_;
-  test::ReferenceWorld room_;
-  std::mutex mutex_;
-  std::map<std::string, std::shared_ptr<ThreadHub>> hubs_;
-};
-
-class AllReduce : public testing::TestWithParam<TransportKind> {
+class AllReduce : public testing::TestWithParam<test::CommKind> {
  protected:
   /// Runs the job; the buffers of all ranks afterwards.
   static std::vector<std::vector<std::byte>> run(const Job& job) {
@@ -108,7 +78,7 @@ class AllReduce : public testing::TestWithParam<TransportKind> {
   static std::vector<std::vector<std::byte>> run_on(const Job& job,
                                                     std::vector<std::vector<std::byte>> buffers) {
     const Topology topology = Topology::from_node_sizes(job.nodes);
-    CommMaker maker(GetParam());
+    test::CommMaker maker(GetParam());
     test::run_ranks_ok(topology.size(), [&](int rank) {
       run_rank(job, topology, maker, rank, buffers[static_cast<std::size_t>(rank)].data());
     });
@@ -142,20 +112,9 @@ class AllReduce : public testing::TestWithParam<TransportKind> {
   }
 
  private:
-  static void run_rank(const Job& job, const Topology& topology, CommMaker& maker, int rank,
+  static void run_rank(const Job& job, const Topology& topology, test::CommMaker& maker, int rank,
                        std::byte* data) {
-    const int node = topology.node_of(rank);
-    const int local_rank = topology.local_rank_of(rank);
-    const int local_size = static_cast<int>(topology.ranks_of_node(node).size());
-    const auto local = local_size == 1
-                           ? nullptr
-                           : maker.make("local" + std::to_string(node), local_rank, local_size);
-    const bool has_cross = topology.node_count() > 1 && local_rank < topology.min_local_size();
-    const auto cross =
-        !has_cross ? nullptr
-                   : maker.make("cross" + std::to_string(local_rank), node, topology.node_count());
-    const auto flat = topology.size() == 1 ? nullptr : maker.make("flat", rank, topology.size());
-    const Comms comms{&topology, local.get(), cross.get(), flat.get()};
+    const test::RankComms own(topology, maker, rank);
     FailureState failure;
     OpContext context{{}, internal::Deadline::after(std::chrono::seconds{60}), &failure, {}};
     context.header.count = job.count;
@@ -163,7 +122,7 @@ class AllReduce : public testing::TestWithParam<TransportKind> {
     if (job.op == ReduceOp::kAvg && is_floating_point(job.dtype)) {
       reduction.scale = 1.0 / topology.size();
     }
-    all_reduce(job.algorithm, comms, data, job.count, reduction, context, job.chunk_bytes);
+    all_reduce(job.algorithm, own.comms, data, job.count, reduction, context, job.chunk_bytes);
   }
 };
 
@@ -372,9 +331,9 @@ TEST_P(AllReduce, MeanOfLargeHalvesDoesNotOverflow) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Carriers, AllReduce,
-                         testing::Values(TransportKind::kReference, TransportKind::kThread),
+                         testing::Values(test::CommKind::kReference, test::CommKind::kThread),
                          [](const auto& of) {
-                           return of.param == TransportKind::kReference ? "board" : "thread";
+                           return of.param == test::CommKind::kReference ? "board" : "thread";
                          });
 
 }  // namespace

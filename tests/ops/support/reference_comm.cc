@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "ops/comm/combine.h"
 #include "ops/kernels/cpu/kernels.h"
 #include "ops/kernels/wire_block.h"
 
@@ -31,8 +32,10 @@ std::vector<std::byte> reduce_range(const std::vector<ReferenceExchange::Step>& 
   std::vector<std::byte> result(count * element);
   std::vector<const std::byte*> sources;
   for (const ReferenceExchange::Step& step : steps) sources.push_back(step.data + start * element);
-  if (!ops::is_compressed(reduction.wire, reduction.dtype, reduction.op)) {
-    ops::reduce(result.data(), sources, count, reduction.dtype, reduction.op, reduction.scale);
+  const bool is_along_tree = reduction.tree != nullptr;  // which rounds as it adds
+  if (is_along_tree || !ops::is_compressed(reduction.wire, reduction.dtype, reduction.op)) {
+    std::byte* const to = result.data();
+    ops::combine({&to, 1}, sources, count, reduction);
     return result;
   }
   std::vector<std::vector<std::byte>> messages;

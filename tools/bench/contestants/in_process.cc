@@ -65,16 +65,25 @@ class C10dContestant final : public Contestant {
 
 class EngineContestant final : public Contestant {
  public:
-  EngineContestant(std::string name, std::shared_ptr<ops::Group> group, bool uses_group_memory)
+  EngineContestant(std::string name, std::shared_ptr<ops::Group> group, EngineCalls how)
       : name_(std::move(name)),
         group_(std::move(group)),
-        uses_group_memory_(uses_group_memory),
-        ranks_{group_->rank(), group_->size(), group_->topology().node_count()} {}
+        how_(how),
+        ranks_{group_->rank(), group_->size(), group_->topology().node_count()} {
+    if (how_.shards == 0) return;
+    auto cut = std::make_shared<ops::ShardCut>(ops::ShardCut{ops::ShardTree(how_.shards), {}});
+    const auto size = static_cast<std::uint32_t>(ranks_.size);
+    for (std::uint32_t rank = 0; rank <= size; ++rank) {
+      cut->bounds.push_back(how_.shards * rank / size);
+    }
+    cut_ = std::move(cut);
+  }
 
   const std::string& name() const noexcept override { return name_; }
   std::string description() const override {
     return std::string("the engine's call, without c10d") +
-           (uses_group_memory_ ? ", all_reduce in the group's memory" : "");
+           (how_.uses_group_memory ? ", all_reduce in the group's memory" : "") +
+           (cut_ ? ", of " + std::to_string(how_.shards) + " shards along their tree" : "");
   }
   void prepare(const Case& what) override {
     exercise_ = make(what);
@@ -93,11 +102,13 @@ class EngineContestant final : public Contestant {
  private:
   Exercise make(const Case& what) const;
   ops::Collective collective(const Case& what, Exercise& exercise) const;
+  void add_pieces(ops::Collective& call, const at::Tensor& output) const;
 
   const std::string name_;
   const std::shared_ptr<ops::Group> group_;
-  const bool uses_group_memory_;
+  const EngineCalls how_;
   const Ranks ranks_;
+  std::shared_ptr<const ops::ShardCut> cut_;
   Exercise exercise_;
   ops::Collective call_;
 };
@@ -108,7 +119,7 @@ std::byte* bytes_of(const at::Tensor& tensor) {
 
 Exercise EngineContestant::make(const Case& what) const {
   Exercise exercise = make_exercise(what, ranks_);
-  if (!uses_group_memory_ || what.op != "all_reduce") return exercise;
+  if (!how_.uses_group_memory || what.op != "all_reduce") return exercise;
   const at::Tensor values = exercise.inputs.front();
   const auto memory = group_->allocate(values.nbytes());
   const at::Tensor tensor = at::from_blob(
@@ -117,6 +128,18 @@ Exercise EngineContestant::make(const Case& what) const {
   exercise.inputs = {tensor};
   exercise.outputs = {tensor};
   return exercise;
+}
+
+// The output is the first piece; the others are zero, so that the sum stays what it is.
+void EngineContestant::add_pieces(ops::Collective& call, const at::Tensor& output) const {
+  call.shards = cut_;
+  call.pieces.push_back(call.output);
+  auto others = std::make_shared<std::vector<at::Tensor>>();
+  while (call.pieces.size() < cut_->pieces_of(ranks_.rank).size()) {
+    others->push_back(at::zeros_like(output));
+    call.pieces.push_back(bytes_of(others->back()));
+  }
+  call.keep = std::move(others);
 }
 
 ops::Collective EngineContestant::collective(const Case& what, Exercise& exercise) const {
@@ -147,6 +170,7 @@ ops::Collective EngineContestant::collective(const Case& what, Exercise& exercis
   } else if (!exercise.outputs.empty()) {
     call.output = bytes_of(exercise.outputs.front());
   }
+  if (cut_ && call.kind == OpKind::kAllReduce) add_pieces(call, exercise.outputs.front());
   return call;
 }
 
@@ -190,8 +214,8 @@ std::unique_ptr<Contestant> make_c10d_contestant(Candidate candidate, Ranks rank
 
 std::unique_ptr<Contestant> make_engine_contestant(std::string name,
                                                    std::shared_ptr<ops::Group> group,
-                                                   bool uses_group_memory) {
-  return std::make_unique<EngineContestant>(std::move(name), std::move(group), uses_group_memory);
+                                                   EngineCalls how) {
+  return std::make_unique<EngineContestant>(std::move(name), std::move(group), how);
 }
 
 std::unique_ptr<Contestant> make_memory_contestant(Control& control) {

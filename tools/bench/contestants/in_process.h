@@ -11,6 +11,7 @@
 #include <c10/core/Device.h>
 #include <c10/util/intrusive_ptr.h>
 
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -28,12 +29,19 @@ namespace chainmail::bench {
                                                                std::string description,
                                                                c10::Device device = c10::kCPU);
 
-/// The engine's call without c10d and torch. All operations but send_recv. With
-/// `uses_group_memory` the tensors of all_reduce lie in memory of ops::Group::allocate(), which the
-/// ranks of a node map, and nothing is staged.
+struct EngineCalls {
+  /// The tensors of all_reduce lie in memory of ops::Group::allocate(), which the ranks of a node
+  /// map, and nothing is staged.
+  bool uses_group_memory = false;
+  /// More than 0: all_reduce is the sum of that many shards, divided evenly among the ranks, along
+  /// their tree. Sums of float types only.
+  std::uint32_t shards = 0;
+};
+
+/// The engine's call without c10d and torch. All operations but send_recv.
 [[nodiscard]] std::unique_ptr<Contestant> make_engine_contestant(std::string name,
                                                                  std::shared_ptr<ops::Group> group,
-                                                                 bool uses_group_memory);
+                                                                 EngineCalls how);
 
 /// The least that an in-place all-reduce in the memory of one node can take: every rank's buffer
 /// read once and written once, by a += b on all ranks' cores at once.

@@ -35,6 +35,7 @@ class ContestantMaker {
     bool uses_group_memory = false;
     bool use_checksum = true;
     ops::Encryption encryption = ops::Encryption::kOff;
+    std::uint32_t shards = 0;
   };
 
   std::unique_ptr<Contestant> ours(const Own& own) const {
@@ -51,7 +52,7 @@ class ContestantMaker {
     options.use_checksum = own.use_checksum;
     options.encryption = own.encryption;
     return make_engine_contestant(own.name, world_.create_subgroup(own.order, options),
-                                  own.uses_group_memory);
+                                  {own.uses_group_memory, own.shards});
   }
   std::unique_ptr<Contestant> ours() const {
     return ours({"chainmail", options_.wire, by_slot_order(), options_.uses_group_memory});
@@ -88,6 +89,13 @@ class ContestantMaker {
     }
     return ours({ops::to_string(encryption), options_.wire, by_slot_order(),
                  options_.uses_group_memory, true, encryption});
+  }
+  /// `is_uneven`: a shard more than there are ranks, so that some bring two pieces.
+  std::unique_ptr<Contestant> shards(const std::string& name, bool is_uneven) const {
+    if (!options_.is_engine) throw InvalidArgument(name + " is measured with --engine only");
+    Own own{name, options_.wire, by_slot_order(), options_.uses_group_memory};
+    own.shards = static_cast<std::uint32_t>(control_.ranks().size) + (is_uneven ? 1U : 0U);
+    return ours(own);
   }
   std::unique_ptr<Contestant> nccl() const {
     return make_c10d_contestant(make_nccl(store_, control_.ranks()), control_.ranks(), kTorch,
@@ -141,6 +149,9 @@ const std::map<std::string, Make>& makes() {
        [](const ContestantMaker& maker) { return maker.sealed(ops::Encryption::kAuthenticate); }},
       {"encrypt",
        [](const ContestantMaker& maker) { return maker.sealed(ops::Encryption::kEncrypt); }},
+      {"shards", [](const ContestantMaker& maker) { return maker.shards("shards", false); }},
+      {"shards-uneven",
+       [](const ContestantMaker& maker) { return maker.shards("shards-uneven", true); }},
       {"memory", &ContestantMaker::memory},
       {"nccl", &ContestantMaker::nccl},
       {"mpi", mpi("mpi")},

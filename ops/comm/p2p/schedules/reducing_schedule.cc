@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "base/bytes.h"
+#include "ops/comm/combine.h"
 #include "ops/comm/p2p/schedules/reducing.h"
 #include "ops/kernels/cpu/kernels.h"
 
@@ -30,7 +31,8 @@ Range ReducingSchedule::piece_range() const {
 Range ReducingSchedule::slice(int rank) const {
   const Range all = piece_range();
   const auto size = static_cast<std::size_t>(size_);
-  const std::size_t unit = args().is_compressed() ? kWireBlock : kSliceAlignment;
+  const std::size_t unit =
+      args().is_compressed() ? kWireBlock : slice_unit(args().reduction, kSliceAlignment);
   const std::size_t length = internal::round_up((all.count + size - 1) / size, unit);
   const std::size_t begin = std::min(static_cast<std::size_t>(rank) * length, all.count);
   return {all.begin + begin, std::min(length, all.count - begin)};
@@ -48,13 +50,24 @@ void ReducingSchedule::unpack(std::byte* destination, const std::byte* message,
 
 void ReducingSchedule::combine(std::byte* destination, std::size_t count) {
   const Reduction& reduction = args().reduction;
-  if (!args().is_compressed()) {
-    reduce(destination, sources_, count, reduction.dtype, reduction.op, reduction.scale);
+  if (args().is_compressed() && reduction.tree != nullptr) widen_sources(count);
+  if (!args().is_compressed() || reduction.tree != nullptr) {
+    ops::combine({&destination, 1}, sources_, count, reduction);
     finish_average(destination, count, reduction, size_);
     return;
   }
   const bool is_mean = reduction.scale * size_ <= 1.0;
   sum_from_wire(destination, sources_, count, reduction.wire, is_mean);
+}
+
+void ReducingSchedule::widen_sources(std::size_t count) {
+  const std::size_t bytes = count * args().element_bytes();
+  std::byte* wide = widened_.get(bytes * sources_.size());
+  for (const std::byte*& source : sources_) {
+    unpack(wide, source, count);
+    source = wide;
+    wide += bytes;
+  }
 }
 
 void ReducingSchedule::combine_pair(std::byte* destination, const std::byte* first,

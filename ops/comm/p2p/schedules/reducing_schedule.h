@@ -34,7 +34,7 @@ class ReducingSchedule : public Schedule {
 
   void pack(std::byte* message, const std::byte* source, std::size_t count, double scale);
   void unpack(std::byte* destination, const std::byte* message, std::size_t count) const;
-  /// sources_ of elements on the wire, in rank order, into `destination`.
+  /// sources_ of elements on the wire, as the reduction says, into `destination`.
   void combine(std::byte* destination, std::size_t count);
   /// Two operands in a fixed order, without the factor.
   void combine_pair(std::byte* destination, const std::byte* first, const std::byte* second,
@@ -47,6 +47,11 @@ class ReducingSchedule : public Schedule {
   std::vector<const std::byte*> sources_;
   Scratch packed_;
   Scratch received_;
+
+ private:
+  void widen_sources(std::size_t count);
+
+  Scratch widened_;
 };
 
 }  // namespace chainmail::ops
