@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <filesystem>
 #include <iostream>
 #include <string>
@@ -18,6 +19,8 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/autocast_mode.h>
 #include "../common/job.h"
+#include "in_shards.h"
+#include "model.h"
 
 DEFINE_string(communicator, "hierarchical",
               "naive, flat, hierarchical, two_dimensional, single_node or auto; on GPUs also "
@@ -26,6 +29,10 @@ DEFINE_string(allreduce_grad_dtype, "", "of gradients between nodes: float16, bf
 DEFINE_string(cross, "tcp", "what joins the nodes: tcp, or mpi (under mpiexec)");
 DEFINE_bool(double_buffering, false, "exchange gradients while the next step computes");
 DEFINE_int64(batchsize, 100, "samples per rank and step");
+DEFINE_uint32(
+    shards, 0,
+    "parts of each step, of batchsize samples each, whose result has the same bits on any "
+    "number of ranks; 0: what the launcher says, or a part per rank whose sums are not");
 DEFINE_int64(epoch, 20, "times through the training data");
 DEFINE_int64(unit, 1000, "units of each hidden layer");
 DEFINE_string(device, "cpu", "cpu, or cuda: the ranks of a node take its GPUs in turn");
@@ -62,17 +69,6 @@ void check_flags() {
   }
   if (!problem.empty()) throw flags::UsageError(problem);
   flags::check_given("out", FLAGS_out);
-}
-
-// ChainerMN's: inputs-units-units-outputs with ReLU.
-torch::nn::Sequential make_model(std::int64_t inputs, std::int64_t units, std::int64_t outputs) {
-  torch::nn::Sequential model;
-  model->push_back("l1", torch::nn::Linear(inputs, units));
-  model->push_back(torch::nn::ReLU());
-  model->push_back("l2", torch::nn::Linear(units, units));
-  model->push_back(torch::nn::ReLU());
-  model->push_back("l3", torch::nn::Linear(units, outputs));
-  return model;
 }
 
 // Loss and accuracy over this rank's samples so far.
@@ -282,6 +278,10 @@ int main(int argc, char** argv) {
           {'b', "batchsize"}, {'e', "epoch"}, {'u', "unit"}, {'o', "out"}, {'r', "resume"}}};
   return flags::run(program, argc, argv, [](const auto& /*arguments*/) {
     check_flags();
+    if (FLAGS_shards > 0 || std::getenv("CHAINMAIL_SHARDS") != nullptr) {
+      train_in_shards();
+      return 0;
+    }
     Training(join(FLAGS_communicator, FLAGS_device, FLAGS_allreduce_grad_dtype, FLAGS_cross)).run();
     return 0;
   });

@@ -241,6 +241,9 @@ std::vector<Flag> run_flags() {
                  "long as they like)"),
       value_flag({"lease"}, &Options::lease, parse_duration, kMore, "--lease TIME",
                  "how long a host may be silent before it is lost (default: 8 s)"),
+      value_flag({"shards"}, &Options::shards, parse_shards, kMore, "--shards V",
+                 "parts of a step whose result is the same on any number of ranks,\n"
+                 "for programs with create_elastic_job"),
       value_flag({"max-restarts"}, &Options::max_restarts, parse_limit, kMore, "--max-restarts N",
                  "start all ranks anew after a failure, N times at most"),
       switch_flag({"dry-run", "do-not-launch"}, &Options::dry_run, kCommon, "--dry-run",

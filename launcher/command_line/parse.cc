@@ -90,20 +90,19 @@ void check_several(const std::vector<Application>& applications) {
   }
 }
 
-// One program that says something else would send in the clear what the others seal.
-void apply_encryption(Options& options) {
-  if (options.encryption.empty()) return;
+// The flags are for all ranks: one program that says something else would send in the clear what
+// the others seal, or divide a step otherwise.
+void set_for_all(Options& options, const std::string& flags, const std::string& name,
+                 const std::string& value) {
   std::vector<ExportedVariable> given = options.common_variables;
   for (const Application& application : applications_of(options)) {
     given.insert(given.end(), application.variables.begin(), application.variables.end());
   }
   for (const ExportedVariable& variable : given) {
-    if (variable.name != "CHAINMAIL_ENCRYPT") continue;
-    throw UsageError(
-        "--encrypt and --authenticate set CHAINMAIL_ENCRYPT for all ranks; leave the "
-        "option or the variable out");
+    if (variable.name != name) continue;
+    throw UsageError(flags + " " + name + " for all ranks; leave the option or the variable out");
   }
-  options.common_variables.push_back({"CHAINMAIL_ENCRYPT", options.encryption});
+  options.common_variables.push_back({name, value});
 }
 
 // As with timeout(1): none.
@@ -150,7 +149,13 @@ Options parse_options(std::span<const std::string> arguments) {
   options.binding.overload = options.binding.overload || options.oversubscribe;
   drop_zero_limits(options);
   check_together(options);
-  apply_encryption(options);
+  if (!options.encryption.empty()) {
+    set_for_all(options, "--encrypt and --authenticate set", "CHAINMAIL_ENCRYPT",
+                options.encryption);
+  }
+  if (options.shards) {
+    set_for_all(options, "--shards sets", "CHAINMAIL_SHARDS", std::to_string(*options.shards));
+  }
   return options;
 }
 

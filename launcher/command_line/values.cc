@@ -93,6 +93,14 @@ int parse_limit(const std::string& flag, const std::string& text) {
   return number_or_refuse(flag, text, 0);
 }
 
+std::uint32_t parse_shards(const std::string& flag, const std::string& text) {
+  constexpr int kMostShards = 65536;
+  if (const auto shards = number_in(text, 1, kMostShards))
+    return static_cast<std::uint32_t>(*shards);
+  throw UsageError(flag + " must be a number from 1 to " + std::to_string(kMostShards) + ", not '" +
+                   text + "'");
+}
+
 std::string parse_text(const std::string& flag, const std::string& text) {
   if (text.empty()) throw UsageError(flag + " has an empty value");
   return text;

@@ -56,6 +56,9 @@ void apply_map_by(const std::string& flag, const std::string& text, Options& opt
 /// "slot" or "node".
 [[nodiscard]] MapBy parse_rank_by(const std::string& flag, const std::string& text);
 
+/// Shards of a step: 1 to 65536.
+[[nodiscard]] std::uint32_t parse_shards(const std::string& flag, const std::string& text);
+
 /// "auto" (nothing), "no" (0), or a width from 2.
 [[nodiscard]] std::optional<std::uint32_t> parse_tree(const std::string& flag,
                                                       const std::string& text);

@@ -98,7 +98,8 @@ struct Options : Application {
   /// says
   std::optional<std::uint32_t> tree_width;
   std::string encryption;  ///< --encrypt, --authenticate: what CHAINMAIL_ENCRYPT is; empty: neither
-  int max_restarts = 0;    ///< how often the world may be started anew after a failure
+  std::optional<std::uint32_t> shards;  ///< --shards: what CHAINMAIL_SHARDS is
+  int max_restarts = 0;                 ///< how often the world may be started anew after a failure
   Binding binding;
   InputTarget input;
   bool oversubscribe = false;

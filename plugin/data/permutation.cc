@@ -26,6 +26,13 @@ std::uint64_t draw_below(std::mt19937_64& generator, std::uint64_t bound) {
 
 }  // namespace
 
+std::uint64_t derive_seed(std::uint64_t seed, std::uint64_t number) noexcept {
+  std::uint64_t x = seed + 0x9e3779b97f4a7c15ULL * (number + 1);
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
+  return x ^ (x >> 31);
+}
+
 std::vector<std::int64_t> permutation(std::int64_t size, std::uint64_t seed) {
   std::vector<std::int64_t> order(static_cast<std::size_t>(size));
   std::iota(order.begin(), order.end(), std::int64_t{0});

@@ -3,7 +3,7 @@
 
 // The order that a seed stands for, the same on every rank and with every standard library.
 //
-// Pure function.
+// Pure functions.
 
 #pragma once
 
@@ -13,6 +13,10 @@
 #include <chainmail/communicator.h>
 
 namespace chainmail::internal {
+
+/// One seed out of a seed and a number, such as that of an epoch: each of its bits depends on all
+/// of theirs (splitmix64, Steele et al. 2014).
+[[nodiscard]] std::uint64_t derive_seed(std::uint64_t seed, std::uint64_t number) noexcept;
 
 [[nodiscard]] std::vector<std::int64_t> permutation(std::int64_t size, std::uint64_t seed);
 

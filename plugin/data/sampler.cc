@@ -15,18 +15,6 @@
 
 namespace chainmail {
 
-namespace {
-
-// One value out of two, each bit of which depends on all of theirs (splitmix64, Steele et al.).
-std::uint64_t seed_of_epoch(std::uint64_t seed, std::int64_t epoch) {
-  std::uint64_t x = seed + 0x9e3779b97f4a7c15ULL * (static_cast<std::uint64_t>(epoch) + 1);
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
-  return x ^ (x >> 31);
-}
-
-}  // namespace
-
 struct MultiNodeSampler::Impl {
   std::int64_t size = 0;
   int rank = 0;
@@ -83,7 +71,9 @@ std::optional<std::vector<std::size_t>> MultiNodeSampler::next(std::size_t batch
   impl.has_taken = true;
   if (left <= 0) return std::nullopt;
   if (impl.shuffle && impl.order.empty()) {
-    impl.order = internal::permutation(impl.size, seed_of_epoch(impl.now.seed, impl.now.epoch));
+    impl.order = internal::permutation(
+        impl.size,
+        internal::derive_seed(impl.now.seed, static_cast<std::uint64_t>(impl.now.epoch)));
   }
   const auto batch = static_cast<std::int64_t>(std::min<std::size_t>(batch_size, 1U << 30));
   const IndexRange share = impl.share_of(left, batch);

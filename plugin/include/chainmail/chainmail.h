@@ -11,6 +11,7 @@
 #include <chainmail/data/iterators.h>
 #include <chainmail/data/sampler.h>
 #include <chainmail/dataset.h>
+#include <chainmail/elastic.h>
 #include <chainmail/error.h>
 #include <chainmail/idx.h>
 #include <chainmail/nn/allreduce_persistent.h>

@@ -29,11 +29,13 @@
 
 namespace chainmail {
 
+class ElasticJob;
 class IntervalTrigger;
 class MultiNodeEarlyStoppingTrigger;
 class MultiNodeIterator;
 class MultiNodeSampler;
 class ObservationAggregator;
+class ShardSampler;
 class TensorIterator;
 
 /// Named values: what a program's own callbacks put into a checkpoint and get back. A value.
@@ -126,6 +128,10 @@ class CHAINMAIL_API MultiNodeCheckpointer {
   void add(const std::string& name, TensorIterator& iterator);
   /// A multi-node iterator: its master's position, in place of the master's own iterator.
   void add(const std::string& name, MultiNodeIterator& iterator);
+  /// Of a job of shards, as a sampler.
+  void add(const std::string& name, ShardSampler& sampler);
+  /// A job of shards: its next step, and the metrics of the epoch so far.
+  void add(const std::string& name, ElasticJob& job);
   /// A trigger, as a sampler.
   void add(const std::string& name, IntervalTrigger& trigger);
   /// An aggregator, as a sampler.

@@ -57,7 +57,8 @@ struct MultiNodeOptimizerOptions {
 
 namespace internal {
 class ModelExchange;
-}
+class ShardedStep;
+}  // namespace internal
 
 /// While one lives, backward leaves this rank's own gradients, which add up as usual.
 class CHAINMAIL_API NoSync {
@@ -143,6 +144,9 @@ class CHAINMAIL_API MultiNodeOptimizer {
   std::size_t gradient_bytes() const noexcept;
 
  private:
+  friend class internal::ShardedStep;
+  bool is_on(const Communicator& communicator) const noexcept;
+
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };

@@ -18,6 +18,7 @@ constexpr EnvVariable kVariables[] = {
     {"CHAINMAIL_CROSS", "user"},
     {"CHAINMAIL_ENCRYPT", "user, launcher"},
     {"CHAINMAIL_INTERFACE", "user"},
+    {"CHAINMAIL_SHARDS", "user, launcher"},
     {"CHAINMAIL_TIMEOUT", "user"},
     {"CHAINMAIL_NODE_ID", "user"},
     {"CHAINMAIL_JOB_FD", "launcher"},

@@ -22,6 +22,7 @@
 #include "plugin/c10d/device/device_context.h"
 #include "plugin/job/world.h"
 #include "plugin/train/pack_buffer.h"
+#include "plugin/train/shards/shard_progress.h"
 
 namespace chainmail {
 
@@ -42,6 +43,8 @@ struct Communicator::Impl {
   bool is_finalized = false;
   std::chrono::nanoseconds waited{0};  ///< for gradients
   std::exception_ptr failure;          ///< found by the training layer, on all ranks alike
+  /// Of a job that hands out shards: gradients are sums over them. Null: means over the ranks.
+  std::shared_ptr<internal::ShardProgress> shards;
 
   bool packs() const { return name != "naive"; }
   /// Over world_ranks: one of ours, or torch's own where the communicator's name says so.

@@ -23,11 +23,15 @@ std::string names_of(const std::map<std::string, Metrics::Entry>& entries) {
 }  // namespace
 
 void Metrics::add(const std::string& name, double mean, std::int64_t count) {
+  add_sum(name, count == 0 ? 0.0 : mean * static_cast<double>(count), count);
+}
+
+void Metrics::add_sum(const std::string& name, double sum, std::int64_t count) {
   if (count < 0) {
     throw InvalidArgument("metric '" + name + "' over " + std::to_string(count) + " samples");
   }
   Entry& entry = entries_[name];
-  entry.sum += count == 0 ? 0.0 : mean * static_cast<double>(count);
+  entry.sum += sum;
   entry.count += count;
 }
 

@@ -16,6 +16,7 @@
 
 #include "base/bytes.h"
 #include "base/log.h"
+#include "ops/kernels/cpu/kernels.h"
 #include "ops/kernels/wire_block.h"
 #include "plugin/tensor/tensor_bytes.h"
 #include "plugin/train/tensor_checks.h"
@@ -32,8 +33,10 @@ struct HeldMemory {
 // Gradients start on cache lines, which vector kernels like.
 constexpr std::int64_t kAlignmentBytes = 64;
 
-std::int64_t aligned(std::int64_t elements, std::int64_t element_size) {
-  return round_up(elements, kAlignmentBytes / element_size);
+// With shards on whole blocks of a 16-bit wire, so that which elements are rounded together does
+// not depend on which gradients travel together.
+std::int64_t alignment(std::int64_t element_size, bool has_shards) {
+  return has_shards ? std::int64_t{ops::kWireBlock} : kAlignmentBytes / element_size;
 }
 
 // Shaped and laid out like `parameter`, so that autograd accumulates in place without complaint.
@@ -49,6 +52,11 @@ bool lies_in(const at::Tensor& gradient, const at::Tensor& view) {
   return gradient.device() == view.device() && gradient.const_data_ptr() == view.const_data_ptr() &&
          gradient.scalar_type() == view.scalar_type() && gradient.sizes() == view.sizes() &&
          gradient.strides() == view.strides();
+}
+
+// Whether the bytes of one are those of the other, in the same order.
+bool has_layout_of(const at::Tensor& view, const at::Tensor& gradient) {
+  return gradient.strides() == view.strides() && !gradient.is_neg() && !gradient.is_conj();
 }
 
 ops::Collective mean_of(std::byte* data, std::int64_t elements, c10::ScalarType dtype,
@@ -94,11 +102,17 @@ at::Tensor dense_gradient(const NamedTensor& parameter) {
 }
 
 GradientBucket::GradientBucket(std::vector<NamedTensor> parameters, ops::Group& group,
-                               std::shared_ptr<const DeviceContext> context)
+                               std::shared_ptr<const DeviceContext> context,
+                               std::shared_ptr<const ops::ShardCut> cut)
     : parameters_(std::move(parameters)),
       is_present_(parameters_.size()),
-      context_(std::move(context)) {
+      context_(std::move(context)),
+      cut_(std::move(cut)) {
   const at::NoGradGuard no_grad;
+  if (cut_ && context_) {
+    throw InvalidArgument("parameter '" + parameters_.front().name + "' is on " +
+                          context_->device().str() + ": shards are summed on CPUs; move the model");
+  }
   const c10::ScalarType dtype = parameters_.front().tensor.scalar_type();
   const auto element_size = static_cast<std::int64_t>(c10::elementSize(dtype));
   const auto count = static_cast<std::int64_t>(parameters_.size());
@@ -107,7 +121,7 @@ GradientBucket::GradientBucket(std::vector<NamedTensor> parameters, ops::Group& 
   std::vector<at::Tensor> tensors;
   for (const NamedTensor& parameter : parameters_) {
     begins.push_back(total);
-    total += aligned(parameter.tensor.numel(), element_size);
+    total += round_up(parameter.tensor.numel(), alignment(element_size, cut_ != nullptr));
     tensors.push_back(parameter.tensor);
   }
   // The marks get blocks of a 16-bit wire of their own: beside gradients of 2^40 and more, as
@@ -120,6 +134,7 @@ GradientBucket::GradientBucket(std::vector<NamedTensor> parameters, ops::Group& 
     views_.push_back(view_like(flat_, begins[i], parameters_[i].tensor));
   }
   marks_ = flat_.narrow(0, total, 2 * count).view({2, count});
+  if (cut_) stack_.emplace(cut_, group.rank(), flat_, group.options().wire);
   if (context_) {
     std::fill(is_present_.begin(), is_present_.end(), char{1});
     write_marks();
@@ -164,8 +179,7 @@ void GradientBucket::adopt(std::size_t index) {
   // Sparse tensors have no memory of their own to compare.
   if (held.layout() == c10::kStrided && lies_in(held, view)) return;
   const at::Tensor gradient = dense_gradient(parameter);
-  if (view.is_cpu() && gradient.strides() == view.strides() && !gradient.is_neg() &&
-      !gradient.is_conj()) {
+  if (view.is_cpu() && has_layout_of(view, gradient)) {
     if (view.numel() != 0) std::memcpy(view.data_ptr(), gradient.const_data_ptr(), view.nbytes());
   } else {
     view.copy_(gradient);
@@ -193,13 +207,69 @@ void GradientBucket::write_marks() {
   marks_.copy_(marks);
 }
 
+void GradientBucket::adopt_all() {
+  for (std::size_t i = 0; i < parameters_.size(); ++i) adopt(i);
+  write_marks();
+}
+
+// Multiplied on the way, while the gradient is in the caches.
+void GradientBucket::adopt_of_shard(std::size_t index, double weight) {
+  const at::NoGradGuard no_grad;
+  const ops::DataType dtype = engine_type(flat_.scalar_type(), "a sum of shards");
+  const NamedTensor& parameter = parameters_[index];
+  const at::Tensor& view = views_[index];
+  at::Tensor& held = parameter.tensor.mutable_grad();
+  if (!held.defined()) return;
+  const at::Tensor gradient = dense_gradient(parameter);
+  if (is_present_[index] != 0) {
+    view.add_(gradient.mul(weight));  // one backward inside another hands a parameter's in twice
+  } else if (has_layout_of(view, gradient)) {
+    const auto* const source = static_cast<const std::byte*>(gradient.const_data_ptr());
+    ops::reduce(static_cast<std::byte*>(view.data_ptr()), {&source, 1},
+                static_cast<std::size_t>(view.numel()), dtype, ops::ReduceOp::kSum, weight);
+  } else {
+    view.copy_(gradient);
+    ops::scale_in_place(static_cast<std::byte*>(view.data_ptr()),
+                        static_cast<std::size_t>(view.numel()), dtype, weight);
+  }
+  is_present_[index] = 1;
+  held.reset();
+}
+
+void GradientBucket::add_shard(double weight) {
+  const at::NoGradGuard no_grad;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    adopt_of_shard(i, weight);
+    if (is_present_[i] == 0) views_[i].zero_();
+  }
+  write_marks();
+  stack_->add(1);
+  std::fill(is_present_.begin(), is_present_.end(), char{0});
+}
+
+void GradientBucket::add_empty_shard() {
+  const at::NoGradGuard no_grad;
+  flat_.zero_();
+  stack_->add(1);
+}
+
+void GradientBucket::drop_shards() noexcept {
+  stack_->clear();
+  std::fill(is_present_.begin(), is_present_.end(), char{0});
+}
+
 void GradientBucket::start(ops::Group& group, ops::WireFormat wire, const ExchangeNumber& number,
                            bool is_async) {
   const at::NoGradGuard no_grad;
-  for (std::size_t i = 0; i < parameters_.size(); ++i) adopt(i);
-  write_marks();
+  if (!stack_) adopt_all();
   ops::Collective collective =
       mean_of(static_cast<std::byte*>(flat_.data_ptr()), flat_.numel(), flat_.scalar_type(), wire);
+  if (stack_) {
+    collective.reduce_op = ops::ReduceOp::kSum;
+    collective.shards = cut_;
+    collective.pieces = stack_->pieces();
+    collective.keep = stack_->memory();
+  }
   // Ranks at different exchanges would average gradients of different steps without a word.
   collective.shape_hash =
       NumberHash().add(shape_hash_).add(number.step).add(number.in_step).value();
@@ -274,6 +344,7 @@ void GradientBucket::finish(const std::vector<Presence>& presence) {
     mark_written(gradient);
   }
   is_started_ = false;
+  if (stack_) stack_->clear();
 }
 
 }  // namespace chainmail::internal

@@ -29,6 +29,7 @@
 #include "plugin/c10d/device/device_context.h"
 #include "plugin/train/gradients/presence.h"
 #include "plugin/train/optimizer/parameter_list.h"
+#include "plugin/train/shards/shard_stack.h"
 
 namespace chainmail::internal {
 
@@ -41,15 +42,27 @@ struct ExchangeNumber {
 class GradientBucket {
  public:
   /// `parameters` are trainable, of one dtype, on the CPU or on the GPU of `context`. Collective:
-  /// allocates from the group.
+  /// allocates from the group. With `cut` gradients are sums over a step's shards, which are in
+  /// host memory and weigh what add_shard() says; else they are means over the ranks.
   GradientBucket(std::vector<NamedTensor> parameters, ops::Group& group,
-                 std::shared_ptr<const DeviceContext> context = nullptr);
+                 std::shared_ptr<const DeviceContext> context = nullptr,
+                 std::shared_ptr<const ops::ShardCut> cut = nullptr);
 
   /// Copies gradient `index` here unless it lies here already, and makes the parameter's gradient
   /// the view of it. A sparse one becomes dense, one of another dtype is converted. A parameter
   /// without a gradient counts as missing. Throws InvalidArgument for one that cannot be taken.
   void adopt(std::size_t index);
-  /// Adopts all gradients and starts their mean over the ranks; nothing may touch them until
+  /// With shards: takes gradient `index` as that of this rank's next shard, which counts `weight`;
+  /// the parameter has none afterwards. A second one of the same shard is added.
+  void adopt_of_shard(std::size_t index, double weight);
+  /// With shards: adopts the gradients that are left, and ends this rank's next shard.
+  void add_shard(double weight);
+  /// With shards: those of one without samples.
+  void add_empty_shard();
+  /// With shards: drops what was added, and the next one is the first one of a step.
+  void drop_shards() noexcept;
+  [[nodiscard]] bool has_all_shards() const noexcept { return stack_->is_full(); }
+  /// Without shards adopts all gradients; starts their mean or sum; nothing may touch them until
   /// finish(). Synchronous unless `is_async`.
   void start(ops::Group& group, ops::WireFormat wire, const ExchangeNumber& number, bool is_async);
   /// Waits for what start() began, if it did.
@@ -69,6 +82,7 @@ class GradientBucket {
 
  private:
   void allocate(std::int64_t elements, c10::ScalarType dtype, ops::Group& group);
+  void adopt_all();
   void write_marks();
   void start_on_device(const ops::Collective& collective);
   bool has_all() const noexcept;
@@ -86,6 +100,8 @@ class GradientBucket {
   std::shared_ptr<ops::DeviceOperation> queued_;
   std::optional<c10::Event> end_;  ///< of what was queued on another stream than the caller's
   bool is_started_ = false;
+  std::shared_ptr<const ops::ShardCut> cut_;
+  std::optional<ShardStack> stack_;
 };
 
 /// The gradient as a dense tensor of the parameter's dtype; throws InvalidArgument when it is not

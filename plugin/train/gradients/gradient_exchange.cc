@@ -31,6 +31,13 @@ class WaitClock {
   std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
 };
 
+void check_shard_options(const ExchangeOptions& options) {
+  if (options.zero_fill && !options.double_buffering) return;
+  throw InvalidArgument(std::string("a job of shards has no ") +
+                        (options.zero_fill ? "double buffering" : "zero_fill = false") +
+                        ": what a step changes must not depend on who computed which shards of it");
+}
+
 }  // namespace
 
 GradientExchange::GradientExchange(Communicator& communicator, std::vector<NamedTensor> parameters,
@@ -41,7 +48,8 @@ GradientExchange::GradientExchange(Communicator& communicator, std::vector<Named
       places_(parameters_.size()),
       is_ready_(parameters_.size()),
       number_{.step = options_.step} {
-  if (communicator.impl().packs()) {
+  if (has_shards()) check_shard_options(options_);
+  if (communicator.impl().packs() || has_shards()) {
     if (order.empty()) {
       // Backward goes through most models from the last layer to the first.
       order.resize(parameters_.size());
@@ -55,6 +63,12 @@ GradientExchange::GradientExchange(Communicator& communicator, std::vector<Named
   }
   hooks_ = std::make_unique<GradientHooks>(parameters_,
                                            [this](std::size_t parameter) { on_ready(parameter); });
+  shards_ = communicator.impl().shards;
+  if (shards_) shards_->exchanges.push_back(this);
+}
+
+GradientExchange::~GradientExchange() {
+  if (shards_) std::erase(shards_->exchanges, this);
 }
 
 void GradientExchange::make_buckets(std::vector<std::size_t> order) {
@@ -75,7 +89,8 @@ void GradientExchange::make_buckets(std::vector<std::size_t> order) {
         places_[order[item]] = {b, members.size()};
         members.push_back(parameters_[order[item]]);
       }
-      sets_[set].buckets.emplace_back(std::move(members), *communicator_->impl().group, context);
+      sets_[set].buckets.emplace_back(std::move(members), *communicator_->impl().group, context,
+                                      has_shards() ? communicator_->impl().shards->cut : nullptr);
     }
   }
 }
@@ -101,6 +116,7 @@ std::size_t GradientExchange::bytes() const noexcept {
 }
 
 void GradientExchange::on_ready(std::size_t parameter) {
+  if (has_shards()) return take_of_shard(parameter);
   if (!is_enabled_) {
     is_done_ = false;  // gradients are no longer the means of an earlier backward
     return;
@@ -127,14 +143,39 @@ void GradientExchange::on_ready(std::size_t parameter) {
                           "needed, or one runs inside another, which needs no_sync()");
   }
   bucket.adopt(place.index);
+  count_ready(parameter);
+}
+
+void GradientExchange::count_ready(std::size_t parameter) {
   if (std::exchange(is_ready_[parameter], 1) != 0) return;
   observed_.push_back(parameter);
-  --pending_[place.bucket];
-  if (options_.overlaps) {
+  --pending_[places_[parameter].bucket];
+  if (options_.overlaps && (!has_shards() || is_last_shard())) {
     std::size_t end_bucket = next_;
     while (end_bucket < pending_.size() && pending_[end_bucket] == 0) ++end_bucket;
     start_up_to(end_bucket, false);
   }
+}
+
+void GradientExchange::take_of_shard(std::size_t parameter) {
+  const double weight = weight_of_shard();
+  if (!is_enabled_) {
+    throw InvalidArgument(
+        "no_sync() around a shard: its gradients are exchanged with those of the step's last one "
+        "anyway");
+  }
+  if (!is_open_) open_shard();
+  const Place place = places_[parameter];
+  GradientBucket& bucket = sets_[current_].buckets[place.bucket];
+  if (bucket.is_started()) {
+    communicator_->impl().check_usable();
+    throw InvalidArgument("the gradient of '" + parameters_[parameter].name +
+                          "' came twice in one backward, the second time while it was being "
+                          "exchanged: where one backward runs inside another (activation "
+                          "checkpointing), make the optimizer with .overlap = false");
+  }
+  bucket.adopt_of_shard(place.index, weight);
+  count_ready(parameter);
 }
 
 void GradientExchange::open() {
@@ -147,7 +188,34 @@ void GradientExchange::open() {
     pending_.push_back(bucket.parameters().size());
   }
   next_ = 0;
-  ++number_.in_step;
+  if (shards_done_ == 0) ++number_.in_step;
+}
+
+void GradientExchange::open_shard() {
+  communicator_->impl().check_usable();
+  if (options_.is_current && !options_.is_current()) {
+    throw InvalidArgument(
+        "the parameters of the model have changed: call synchronize() of the optimizer, on all "
+        "ranks, between two steps");
+  }
+  open();
+}
+
+bool GradientExchange::has_shards() const noexcept {
+  return communicator_->impl().shards != nullptr;
+}
+
+double GradientExchange::weight_of_shard() const {
+  const ShardProgress& shards = *communicator_->impl().shards;
+  if (shards.own_shards() == 0) return 0;
+  if (shards.weight) return *shards.weight;
+  throw InvalidArgument(
+      "a backward between shards: in a job of shards gradients come from Shard::backward() alone, "
+      "once for each shard of the step");
+}
+
+bool GradientExchange::is_last_shard() const {
+  return shards_done_ + 1 >= communicator_->impl().shards->own_shards();
 }
 
 // All ranks start the buckets in the same order, whatever backward finishes first.
@@ -156,6 +224,9 @@ void GradientExchange::start_up_to(std::size_t end_bucket, bool waits_for_last) 
   std::vector<GradientBucket>& buckets = sets_[current_].buckets;
   for (; next_ < end_bucket; ++next_) {
     const bool is_async = !waits_for_last || next_ + 1 < end_bucket;
+    if (has_shards() && !buckets[next_].has_all_shards()) {
+      buckets[next_].add_shard(weight_of_shard());
+    }
     buckets[next_].start(*impl.group, impl.group->options().wire, number_, is_async);
   }
 }
@@ -167,8 +238,50 @@ void GradientExchange::end() {
     return;
   }
   communicator_->impl().check_usable();
+  exchange();
+}
+
+// Unless it was this rank's last one, its gradients are put aside, and the next backward is that of
+// the next shard.
+void GradientExchange::end_shard() {
+  if (!is_open_) open_shard();  // no parameter had part in its loss
+  is_open_ = false;
+  communicator_->impl().check_usable();
+  const bool is_last = is_last_shard();
+  ++shards_done_;
+  if (is_last) return exchange();
+  for (GradientBucket& bucket : sets_[current_].buckets) bucket.add_shard(weight_of_shard());
+}
+
+void GradientExchange::add_empty_shard() {
+  if (shards_done_ == 0) ++number_.in_step;
+  const bool is_last = is_last_shard();
+  for (GradientBucket& bucket : sets_[current_].buckets) bucket.add_empty_shard();
+  ++shards_done_;
+  if (!is_last) return;
+  next_ = 0;
+  exchange();
+}
+
+void GradientExchange::drop_shards() {
+  std::vector<GradientBucket>& buckets = sets_[current_].buckets;
+  const bool has_begun = std::ranges::any_of(buckets, &GradientBucket::is_started);
+  ops::Group& group = *communicator_->impl().group;
+  if (has_begun && !group.error()) {
+    group.abort(std::make_exception_ptr(
+        InvalidArgument("an exception has ended a step of shards after its exchange had begun, so "
+                        "that the other ranks wait in it; go on from a checkpoint")));
+  }
+  shards_done_ = 0;
+  number_.in_step = 0;
+  is_open_ = is_done_ = false;
+  for (GradientBucket& bucket : buckets) bucket.drop_shards();
+  for (const NamedTensor& parameter : parameters_) parameter.tensor.mutable_grad().reset();
+}
+
+void GradientExchange::exchange() {
   BucketSet& set = sets_[current_];
-  if (!communicator_->impl().packs()) {
+  if (!communicator_->impl().packs() && !has_shards()) {
     const WaitClock clock(*communicator_);
     exchange_one_by_one(*communicator_, parameters_, options_.zero_fill);
     has_mean_ = true;
@@ -208,6 +321,12 @@ void GradientExchange::collect(BucketSet& set) {
 }
 
 void GradientExchange::require() {
+  if (has_shards()) {
+    if (is_done_) return;
+    throw InvalidArgument(
+        "the gradients of this step are not those of its shards: in a job of shards they come from "
+        "Shard::backward() and go into Step::commit() alone");
+  }
   if (is_open_) {
     end();
   } else if (!is_done_) {
@@ -223,13 +342,14 @@ void GradientExchange::require_again() {
 }
 
 void GradientExchange::begin_step() {
-  if (is_open_) end();
+  if (is_open_ && !has_shards()) end();
   is_done_ = false;
 }
 
 void GradientExchange::count_step() noexcept {
   ++number_.step;
   number_.in_step = 0;
+  shards_done_ = 0;
 }
 
 bool GradientExchange::take_last() {

@@ -2,7 +2,9 @@
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
 // The mean of all gradients over the ranks, bucket by bucket, while backward still computes others;
-// with double buffering, while the next step computes.
+// with double buffering, while the next step computes. In a job that hands out shards
+// (communicator_impl.h) the sum over a step's shards: of this rank's, every backward is one, and
+// the last one begins the exchange.
 //
 // One thread per rank at a time: the one that calls backward(), or while it waits there for a GPU's
 // gradients the thread of autograd that makes them. Collective: every rank runs the
@@ -22,6 +24,7 @@
 #include "plugin/train/gradients/gradient_bucket.h"
 #include "plugin/train/gradients/gradient_hooks.h"
 #include "plugin/train/optimizer/parameter_list.h"
+#include "plugin/train/shards/shard_progress.h"
 
 namespace chainmail::internal {
 
@@ -45,6 +48,10 @@ class GradientExchange {
   GradientExchange(Communicator& communicator, std::vector<NamedTensor> parameters,
                    std::vector<std::size_t> order, ExchangeOptions options);
 
+  ~GradientExchange();
+  GradientExchange(const GradientExchange&) = delete;
+  GradientExchange& operator=(const GradientExchange&) = delete;
+
   /// False within no_sync(): backward leaves this rank's own gradients.
   void set_enabled(bool is_enabled) noexcept { is_enabled_ = is_enabled; }
   /// Exchanges the gradients as they are, unless a backward did since begin_step().
@@ -57,6 +64,14 @@ class GradientExchange {
   /// The gradients were used or dropped. Ends an exchange that a backward began and, by an
   /// exception, did not end: the other ranks are in it.
   void begin_step();
+  /// In a job of shards: the backward of this rank's next one has ended; after the last one the
+  /// gradients are sums over all shards of the step.
+  void end_shard();
+  /// The same for one without samples, hence without a backward.
+  void add_empty_shard();
+  /// The step has ended without a commit: nothing of its shards counts. Ends the communicator when
+  /// the exchange has begun, since the other ranks are in it.
+  void drop_shards();
   /// A backward has begun an exchange and not ended it.
   bool is_open() const noexcept { return is_open_; }
   /// A step of the optimizer has ended; the next exchange is the first one of the next step.
@@ -87,6 +102,13 @@ class GradientExchange {
   void open();
   void end();
   void start_up_to(std::size_t end_bucket, bool waits_for_last);
+  bool has_shards() const noexcept;
+  double weight_of_shard() const;
+  bool is_last_shard() const;
+  void take_of_shard(std::size_t parameter);
+  void open_shard();
+  void count_ready(std::size_t parameter);
+  void exchange();
   void collect(BucketSet& set);
 
   Communicator* communicator_;
@@ -106,7 +128,9 @@ class GradientExchange {
   bool is_done_ = false;      ///< exchanged since begin_step()
   bool is_by_backward_ = false;
   bool has_mean_ = false;
-  std::unique_ptr<GradientHooks> hooks_;  // last: they call the rest
+  std::shared_ptr<ShardProgress> shards_;  ///< of the communicator
+  std::uint32_t shards_done_ = 0;          ///< of this rank's, in the step
+  std::unique_ptr<GradientHooks> hooks_;   // last: they call the rest
 };
 
 }  // namespace chainmail::internal

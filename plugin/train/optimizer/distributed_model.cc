@@ -55,6 +55,11 @@ DistributedModelBase::DistributedModelBase(ModuleRef model,
   if (!model || !communicator) {
     throw InvalidArgument("DistributedModel needs a module and a communicator");
   }
+  if (communicator->impl().shards) {
+    throw InvalidArgument(
+        "DistributedModel exchanges gradients in backward(): in a job of shards use "
+        "create_multi_node_optimizer() and Step::commit()");
+  }
   impl_ = std::make_unique<Impl>(std::move(communicator), to_common(model, options));
   impl_->model.adopt_all();
 }

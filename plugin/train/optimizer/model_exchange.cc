@@ -12,6 +12,8 @@
 #include <ATen/ATen.h>
 
 #include "base/log.h"
+#include "plugin/train/communicator/communicator_impl.h"
+#include "plugin/train/shards/shard_progress.h"
 
 namespace chainmail::internal {
 
@@ -37,7 +39,26 @@ void check_bucket_options(const MultiNodeOptimizerOptions& options) {
 
 ModelExchange::ModelExchange(std::shared_ptr<Communicator> communicator,
                              MultiNodeOptimizerOptions options, torch::optim::Optimizer* optimizer)
-    : communicator_(std::move(communicator)), options_(std::move(options)), optimizer_(optimizer) {}
+    : communicator_(std::move(communicator)), options_(std::move(options)), optimizer_(optimizer) {
+  if (ShardProgress* const shards = communicator_->impl().shards.get()) {
+    shards->models.push_back(this);
+  }
+}
+
+ModelExchange::~ModelExchange() {
+  if (ShardProgress* const shards = communicator_->impl().shards.get()) {
+    std::erase(shards->models, this);
+  }
+}
+
+void ModelExchange::check_turn(const char* call, bool or_between) const {
+  const ShardProgress* const shards = communicator_->impl().shards.get();
+  if (shards == nullptr || shards->is_committing || (or_between && !shards->is_in_step)) return;
+  throw InvalidArgument(
+      std::string(call) +
+      " by hand: in a job of shards Step::commit() exchanges the gradients, steps "
+      "the optimizer and drops them");
+}
 
 bool ModelExchange::is_current() const {
   return parameter_signature(options_.model, optimizer_) == signature_;
@@ -46,6 +67,11 @@ bool ModelExchange::is_current() const {
 bool ModelExchange::overlaps() const {
   return options_.overlap.value_or(communicator_->inter_size() > 1) &&
          options_.bucket_bytes.value_or(1) > 0;
+}
+
+// With shards a step ends with its exchange, so that it counts on all ranks or on none.
+bool ModelExchange::learns_order() const {
+  return overlaps() && !options_.double_buffering && !communicator_->impl().shards;
 }
 
 void ModelExchange::adopt_all() {
@@ -78,7 +104,7 @@ void ModelExchange::adopt_parameters() {
   known_ = std::move(now);
   order_.clear();
   make_exchange(std::move(trainable), {});
-  knows_order_ = !overlaps() || options_.double_buffering;
+  knows_order_ = !learns_order();
   signature_ = parameter_signature(options_.model, optimizer_);
 }
 
@@ -148,8 +174,7 @@ void ModelExchange::use_order(std::vector<std::size_t> order) {
   std::sort(sorted.begin(), sorted.end());
   std::vector<std::size_t> all(exchange_->parameters().size());
   std::iota(all.begin(), all.end(), std::size_t{0});
-  const bool learns = overlaps() && !options_.double_buffering;
-  if (!learns || order.empty() || sorted != all || order == order_) return;
+  if (!learns_order() || order.empty() || sorted != all || order == order_) return;
   knows_order_ = true;
   order_ = order;
   make_exchange(exchange_->parameters(), std::move(order));

@@ -31,6 +31,9 @@ class ModelExchange {
   /// before adopt_all().
   ModelExchange(std::shared_ptr<Communicator> communicator, MultiNodeOptimizerOptions options,
                 torch::optim::Optimizer* optimizer);
+  ~ModelExchange();
+  ModelExchange(const ModelExchange&) = delete;
+  ModelExchange& operator=(const ModelExchange&) = delete;
 
   /// Gives every rank the parameters and buffers of rank 0, and creates a new exchange.
   void adopt_all();
@@ -47,6 +50,9 @@ class ModelExchange {
   /// As if `order` had been learned now; nothing when it is none of these parameters, or none is
   /// learned.
   void use_order(std::vector<std::size_t> order);
+  /// Local: in a job of shards throws InvalidArgument that names `call`, unless its step is being
+  /// committed. With `or_between`, also when no step is under way.
+  void check_turn(const char* call, bool or_between = false) const;
   /// Local: false while NoSync objects live.
   bool is_enabled() const noexcept { return syncs_off_ == 0; }
   /// Local: adds NoSync objects, or takes them away.
@@ -61,6 +67,7 @@ class ModelExchange {
  private:
   bool is_current() const;
   bool overlaps() const;
+  bool learns_order() const;
   void adopt_parameters();
   void make_exchange(std::vector<NamedTensor> trainable, std::vector<std::size_t> order);
 

@@ -109,18 +109,21 @@ void MultiNodeOptimizer::synchronize() {
 }
 
 void MultiNodeOptimizer::zero_grad(bool set_to_none) {
+  impl_->model.check_turn("zero_grad()", /*or_between=*/true);
   impl_->model.gradients().begin_step();
   impl_->optimizer->zero_grad(set_to_none);
   if (impl_->options().model) impl_->options().model.zero_grad(set_to_none);
 }
 
 void MultiNodeOptimizer::allreduce_grad() {
+  impl_->model.check_turn("allreduce_grad()");
   impl_->follow_model();
   impl_->model.gradients().require_again();
 }
 
 StepResult MultiNodeOptimizer::step() {
   Impl& impl = *impl_;
+  impl.model.check_turn("step()");
   const double scale = impl.scale();
   const bool has_applied_last = impl.follow_model();
   impl.model.gradients().require();
@@ -158,6 +161,10 @@ NoSync::~NoSync() { model_->add_syncs_off(-1); }
 
 torch::optim::Optimizer& MultiNodeOptimizer::actual_optimizer() noexcept {
   return *impl_->optimizer;
+}
+
+bool MultiNodeOptimizer::is_on(const Communicator& communicator) const noexcept {
+  return &impl_->model.communicator() == &communicator;
 }
 
 MultiNodeOptimizerState MultiNodeOptimizer::state() const {

@@ -153,6 +153,18 @@ TEST(Options, EncryptionIsForAllProgramsAndNobodySaysOtherwise) {
   EXPECT_THAT(refusal({"--encrypt=yes", "p"}), HasSubstr("no value"));
 }
 
+TEST(Options, ShardsAreForAllPrograms) {
+  const Options options = parse({"-n", "1", "p", ":", "-n", "1", "--shards", "8", "p"});
+  ASSERT_EQ(options.common_variables.size(), 1U);
+  EXPECT_EQ(options.common_variables.at(0).name, "CHAINMAIL_SHARDS");
+  EXPECT_EQ(options.common_variables.at(0).value, "8");
+  for (const char* text : {"0", "-1", "65537", "8x", ""}) {
+    EXPECT_THAT(refusal({"--shards", text, "p"}), HasSubstr("a number from 1 to 65536"));
+  }
+  EXPECT_THAT(refusal({"--shards", "8", "-x", "CHAINMAIL_SHARDS=4", "p"}),
+              HasSubstr("--shards sets CHAINMAIL_SHARDS for all ranks; leave"));
+}
+
 TEST(Options, WorkingDirectoryIsAbsolute) {
   const std::string here = std::filesystem::current_path().string();
   for (const char* name : {"--wdir", "-wdir", "--chdir", "-wd", "-D"}) {

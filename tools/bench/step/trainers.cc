@@ -5,10 +5,12 @@
 
 #include <map>
 #include <utility>
+#include <vector>
 
 #include <torch/torch.h>
 
 #include <chainmail/backend.h>
+#include <chainmail/elastic.h>
 #include <chainmail/optimizer.h>
 
 #include "examples/cpp_ddp/data_parallel.h"
@@ -90,6 +92,73 @@ std::map<std::string, MultiNodeOptimizerOptions> our_variants() {
           {"ours-unfused", {.use_fused_step = false}}};
 }
 
+// One step in two backwards of half a batch each, which one exchange ends.
+class AccumulatingTrainer final : public ModelTrainer {
+ public:
+  AccumulatingTrainer(std::string name, const TrainerOptions& options,
+                      const std::shared_ptr<Communicator>& communicator)
+      : ModelTrainer(std::move(name), options),
+        optimizer_(create_multi_node_optimizer(make_optimizer(options.optimizer, model_),
+                                               communicator, {.model = &model_})) {}
+  void step(const at::Tensor& x, const at::Tensor& t) override {
+    optimizer_->zero_grad();
+    const std::vector<at::Tensor> inputs = x.tensor_split(2);
+    const std::vector<at::Tensor> targets = t.tensor_split(2);
+    {
+      const NoSync own = optimizer_->no_sync();
+      (loss(inputs[0], targets[0]) / 2).backward();
+    }
+    (loss(inputs[1], targets[1]) / 2).backward();
+    optimizer_->step();
+  }
+
+ private:
+  std::unique_ptr<MultiNodeOptimizer> optimizer_;
+};
+
+// A job of one or two shards per rank, with a communicator of its own.
+class ShardTrainer final : public ModelTrainer {
+ public:
+  ShardTrainer(std::string name, const TrainerOptions& options, const Communicator& communicator,
+               std::uint32_t shards_per_rank)
+      : ModelTrainer(std::move(name), options),
+        job_(create_elastic_job({.shards = shards_per_rank * ranks_of(communicator),
+                                 .threads = 0,
+                                 .communicator = communicator.name()})),
+        optimizer_(create_multi_node_optimizer(make_optimizer(options.optimizer, model_),
+                                               job_->communicator(), {.model = &model_})),
+        shards_per_rank_(shards_per_rank) {
+    job_->add("model", &model_);
+  }
+  void step(const at::Tensor& x, const at::Tensor& t) override {
+    const auto size = static_cast<std::size_t>(x.size(0)) * ranks_of(*job_->communicator());
+    if (!samples_) {
+      samples_.emplace(size, ShardSamplerOptions{.batch = static_cast<std::int64_t>(size)});
+    }
+    const std::vector<at::Tensor> inputs = x.tensor_split(shards_per_rank_);
+    const std::vector<at::Tensor> targets = t.tensor_split(shards_per_rank_);
+    job_->run([&](Step& step) {
+      std::size_t i = 0;
+      for (Shard& shard : step.shards(*samples_)) {
+        shard.backward(loss(inputs[i], targets[i]));
+        ++i;
+      }
+      step.commit(*optimizer_);
+      return false;
+    });
+  }
+
+ private:
+  static std::uint32_t ranks_of(const Communicator& communicator) {
+    return static_cast<std::uint32_t>(communicator.size());
+  }
+
+  std::unique_ptr<ElasticJob> job_;
+  std::unique_ptr<MultiNodeOptimizer> optimizer_;
+  std::optional<ShardSampler> samples_;
+  std::uint32_t shards_per_rank_;
+};
+
 // Sums a tensor as large as all gradients, where it lies.
 class WireTrainer final : public Trainer {
  public:
@@ -140,8 +209,8 @@ class ReducerTrainer final : public ModelTrainer {
 }  // namespace
 
 std::string trainer_names() {
-  return "plain, ours, ours-overlap, ours-double, ours-unfused, ours-packed, wire, reducer-gloo, "
-         "reducer-ours";
+  return "plain, ours, ours-overlap, ours-double, ours-unfused, ours-packed, accumulate, shards, "
+         "shards-2, wire, reducer-gloo, reducer-ours";
 }
 
 std::unique_ptr<Trainer> make_trainer(const std::string& name, const TrainerOptions& options,
@@ -150,6 +219,12 @@ std::unique_ptr<Trainer> make_trainer(const std::string& name, const TrainerOpti
   const std::map<std::string, MultiNodeOptimizerOptions> variants = our_variants();
   if (const auto how = variants.find(name); how != variants.end()) {
     return std::make_unique<OurTrainer>(options, communicator, *how);
+  }
+  if (name == "accumulate") {
+    return std::make_unique<AccumulatingTrainer>(name, options, communicator);
+  }
+  if (name == "shards" || name == "shards-2") {
+    return std::make_unique<ShardTrainer>(name, options, *communicator, name == "shards" ? 1 : 2);
   }
   if (name == "reducer-gloo" || name == "reducer-ours" || name == "wire") {
     const Ranks ranks{communicator->rank(), communicator->size(), communicator->inter_size()};

@@ -47,6 +47,8 @@ class Trainer {
 ///   plain           torch's optimizer, no exchange: each rank for itself
 ///   ours            MultiNodeOptimizer as its users get it
 ///   ours-overlap, ours-double, ours-unfused, ours-packed   the same with one option changed
+///   accumulate      ours, in two backwards of half the batch
+///   shards, shards-2   an ElasticJob with one or two shards per rank
 ///   wire            as many bytes as the model's gradients, exchanged by ours and nothing else
 ///   reducer-gloo    c10d::Reducer, which torch's DistributedDataParallel is made of, over Gloo
 ///   reducer-ours    the same over a process group of Chainmail

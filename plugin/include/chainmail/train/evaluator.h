@@ -35,6 +35,9 @@ class CHAINMAIL_API Metrics {
   /// Adds the mean over `count` samples, such as those of a batch.
   /// @throws InvalidArgument  a negative count
   void add(const std::string& name, double mean, std::int64_t count = 1);
+  /// Adds the sum over `count` samples.
+  /// @throws InvalidArgument  a negative count
+  void add_sum(const std::string& name, double sum, std::int64_t count);
   /// All names with their sums.
   const std::map<std::string, Entry>& entries() const noexcept { return entries_; }
   /// Sum / count of each; names without a sample are left out.

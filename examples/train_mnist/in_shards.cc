@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+#include "in_shards.h"
+
+#include <chrono>
+#include <filesystem>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "../common/flags.h"
+#include "../common/job.h"
+#include "model.h"
+
+DECLARE_string(communicator);
+DECLARE_string(allreduce_grad_dtype);
+DECLARE_string(cross);
+DECLARE_bool(double_buffering);
+DECLARE_int64(batchsize);
+DECLARE_uint32(shards);
+DECLARE_int64(epoch);
+DECLARE_int64(unit);
+DECLARE_string(device);
+DECLARE_string(autocast);
+DECLARE_string(dataset);
+DECLARE_string(data);
+DECLARE_string(out);
+DECLARE_bool(plot);
+DECLARE_string(tensorboard);
+DECLARE_string(resume);
+DECLARE_string(run_id);
+DECLARE_int64(interval);
+DECLARE_uint64(seed);
+DECLARE_bool(verify);
+
+namespace {
+
+namespace fs = std::filesystem;
+
+std::unique_ptr<chainmail::ElasticJob> join_in_shards() {
+  if (FLAGS_device != "cpu") throw flags::UsageError("--shards goes with --device cpu");
+  if (FLAGS_double_buffering) throw flags::UsageError("--shards goes without --double_buffering");
+  if (!FLAGS_autocast.empty()) throw flags::UsageError("--shards goes without --autocast");
+  if (!FLAGS_resume.empty()) throw flags::UsageError("--shards goes on by --run_id, not --resume");
+  try {
+    chainmail::ElasticJobOptions options;
+    options.shards = FLAGS_shards;
+    options.seed = FLAGS_seed;
+    options.communicator = FLAGS_communicator;
+    options.communicator_options.cross = FLAGS_cross;
+    options.communicator_options.allreduce_grad_dtype =
+        chainmail::parse_wire_dtype(FLAGS_allreduce_grad_dtype);
+    return chainmail::create_elastic_job(options);
+  } catch (const chainmail::InvalidArgument& error) {
+    throw flags::LocalUsageError(error.what());
+  }
+}
+
+class ShardedTraining {
+ public:
+  ShardedTraining()
+      : job_(join_in_shards()),
+        comm_(job_->communicator()),
+        place_(chainmail::on_all_ranks(
+            *comm_, [] { return chainmail::find_dataset(FLAGS_dataset, FLAGS_data); })),
+        train_(read("train")),
+        test_(read("t10k")),
+        samples_(static_cast<std::size_t>(train_.labels.size(0)),
+                 {.batch = FLAGS_batchsize * job_->shards(), .seed = FLAGS_seed}),
+        reports_(*comm_) {
+    print_banner(*comm_, {"Num unit: " + std::to_string(FLAGS_unit),
+                          "Num Minibatch-size: " + std::to_string(FLAGS_batchsize) +
+                              " in each of " + std::to_string(job_->shards()) + " shards",
+                          "Num epoch: " + std::to_string(FLAGS_epoch),
+                          "Dataset: " + FLAGS_dataset + " in " + place_.directory + " (" +
+                              place_.origin + ")"});
+    torch::manual_seed(FLAGS_seed);
+    model_ = make_model(train_.images[0].numel(), FLAGS_unit, kClasses);
+    optimizer_ = chainmail::create_multi_node_optimizer(
+        std::make_unique<torch::optim::Adam>(model_->parameters(), 1e-3), comm_,
+        {.model = &model_});
+    job_->add("model", &model_);
+    const fs::path folder =
+        fs::path(FLAGS_out) / (FLAGS_run_id.empty() ? "snapshot" : FLAGS_run_id);
+    const fs::path path = fs::absolute(folder / "").parent_path();
+    checkpoints_ = chainmail::create_multi_node_checkpointer(path.filename().string(), comm_,
+                                                             {.path = path.parent_path().string()});
+    checkpoints_->add("model", &model_);
+    checkpoints_->add("optimizer", *optimizer_);
+    checkpoints_->add("samples", samples_);
+    checkpoints_->add("job", *job_);
+    if (!FLAGS_run_id.empty()) checkpoints_->maybe_load();
+  }
+
+  void run() {
+    add_reports(reports_, *comm_, FLAGS_out,
+                {"epoch", "main/loss", "validation/main/loss", "main/accuracy",
+                 "validation/main/accuracy", "elapsed_time"},
+                samples_.state().epoch, FLAGS_plot, FLAGS_tensorboard);
+    if (samples_.state().epoch < FLAGS_epoch) {
+      job_->run([this](chainmail::Step& step) { return train(step); });
+    }
+    reports_.finish();
+    checkpoints_->wait();
+    if (FLAGS_verify) print_digest(*comm_, model_->parameters());
+    comm_->finalize();
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  static constexpr std::int64_t kClasses = 10;
+
+  chainmail::ImageSet read(const std::string& part) {
+    return chainmail::on_all_ranks(
+        *comm_, [&] { return chainmail::read_image_set(place_.directory, part, kClasses); });
+  }
+
+  /// The loss of those samples, with the accuracy for the metrics.
+  torch::Tensor forward(const chainmail::ImageSet& set, const std::vector<std::size_t>& indices,
+                        chainmail::Metrics& metrics, const std::string& prefix) {
+    const std::vector<std::int64_t> rows(indices.begin(), indices.end());
+    const torch::Tensor which = torch::tensor(rows, torch::kLong);
+    const torch::Tensor x = set.images.index_select(0, which).flatten(1).to(torch::kFloat) / 255.0;
+    const torch::Tensor t = set.labels.index_select(0, which).to(torch::kLong);
+    const torch::Tensor y = model_->forward(x);
+    const torch::Tensor loss = torch::nn::functional::cross_entropy(y, t);
+    add_batch(metrics, prefix, y, t, loss);
+    return loss;
+  }
+
+  bool train(chainmail::Step& step) {
+    for (chainmail::Shard& shard : step.shards(samples_)) {
+      chainmail::Metrics metrics;
+      shard.backward(forward(train_, shard.indices(), metrics, ""));
+      for (const auto& [name, mean] : metrics.means()) {
+        shard.report(name, mean, static_cast<std::int64_t>(shard.indices().size()));
+      }
+    }
+    step.commit(*optimizer_);
+    if (FLAGS_interval > 0 && step.number() % FLAGS_interval == 0)
+      checkpoints_->save(step.number());
+    if (!step.ends_epoch()) return true;
+    report(step);
+    if (FLAGS_interval == 0) checkpoints_->save(step.number());
+    return samples_.state().epoch < FLAGS_epoch;
+  }
+
+  void report(const chainmail::Step& step) {
+    const chainmail::Metrics tested =
+        job_->evaluate(static_cast<std::size_t>(test_.labels.size(0)), [this](const auto& indices) {
+          const torch::NoGradGuard no_grad;
+          chainmail::Metrics metrics;
+          forward(test_, indices, metrics, "validation/");
+          return metrics;
+        });
+    const double elapsed = std::chrono::duration<double>(Clock::now() - started_).count();
+    chainmail::ReportEntry entry{samples_.state().epoch, step.number(), elapsed, tested.means()};
+    entry.values.merge(step.metrics());
+    chainmail::on_all_ranks(*comm_, [&] { reports_.report(entry); });
+  }
+
+  std::unique_ptr<chainmail::ElasticJob> job_;
+  std::shared_ptr<chainmail::Communicator> comm_;
+  chainmail::DatasetLocation place_;
+  chainmail::ImageSet train_, test_;
+  chainmail::ShardSampler samples_;
+  torch::nn::Sequential model_{nullptr};
+  std::unique_ptr<chainmail::MultiNodeOptimizer> optimizer_;
+  chainmail::ReportList reports_;
+  Clock::time_point started_ = Clock::now();
+  std::unique_ptr<chainmail::MultiNodeCheckpointer> checkpoints_;  // last: it refers to the rest
+};
+
+}  // namespace
+
+void train_in_shards() { ShardedTraining().run(); }

@@ -1,0 +1,329 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+#include "plugin/elastic/sharded_step.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
+
+#include <chainmail/train/agreement.h>
+
+#include "base/bytes.h"
+#include "plugin/data/permutation.h"
+#include "plugin/train/communicator/communicator_impl.h"
+#include "plugin/train/gradients/gradient_exchange.h"
+#include "plugin/train/optimizer/model_exchange.h"
+
+namespace chainmail::internal {
+
+namespace {
+
+// What the generator's seed depends on besides job and step: a shard's number, or one of these.
+constexpr std::uint64_t kBeforeShards = std::uint64_t{1} << 32;
+constexpr std::uint64_t kAfterShards = kBeforeShards + 1;
+constexpr std::uint64_t kEvaluation = std::uint64_t{1} << 33;  // and a shard's number
+
+}  // namespace
+
+ShardedStep::ShardedStep(std::shared_ptr<Communicator> communicator,
+                         std::shared_ptr<ShardProgress> progress, std::uint64_t seed)
+    : communicator_(std::move(communicator)),
+      progress_(std::move(progress)),
+      seed_(seed),
+      buffers_(progress_) {}
+
+std::uint32_t ShardedStep::first_shard() const {
+  return progress_->cut->bounds.at(static_cast<std::size_t>(progress_->rank));
+}
+
+std::uint32_t ShardedStep::end_shard() const {
+  return progress_->cut->bounds.at(static_cast<std::size_t>(progress_->rank) + 1);
+}
+
+void ShardedStep::add_buffers_of(const ModuleRef& model) {
+  if (progress_->is_in_step)
+    throw InvalidArgument("add() in a step: what its shards have done to buffers is lost");
+  buffers_.add(collect_buffers(model));
+}
+
+ElasticJobState ShardedStep::state() const {
+  return {is_committed_ ? number_ + 1 : number_, epoch_metrics_, shards(), seed_};
+}
+
+void ShardedStep::load_state(const ElasticJobState& state) {
+  if (is_running_) throw InvalidArgument("load_state() within run(): end it first");
+  if (state.next_step < 1) {
+    throw InvalidArgument("a job cannot go on at step " + std::to_string(state.next_step));
+  }
+  if (state.shards != shards() || state.seed != seed_) {
+    throw InvalidArgument("a job of " + std::to_string(shards()) + " shards with seed " +
+                          std::to_string(seed_) + " cannot go on with the same bits where one of " +
+                          std::to_string(state.shards) + " with seed " +
+                          std::to_string(state.seed) +
+                          " has stopped: give it the same (launcher --shards)");
+  }
+  number_ = state.next_step;
+  epoch_metrics_ = state.metrics;
+  is_committed_ = false;
+}
+
+void ShardedStep::run(const std::function<bool(Step& step)>& function) {
+  if (is_running_) throw InvalidArgument("run() within run()");
+  is_running_ = true;
+  struct Ends {
+    bool& is_running;
+    ~Ends() { is_running = false; }
+  } const ends{is_running_};
+  while (call(function)) {
+  }
+}
+
+// Whether the program wants another step.
+bool ShardedStep::call(const std::function<bool(Step& step)>& function) {
+  begin();
+  try {
+    Step step(*this);
+    const bool goes_on = function(step);
+    if (is_committed_) return goes_on;
+    throw InvalidArgument("step " + std::to_string(number_) + " has returned without a commit()");
+  } catch (...) {
+    if (!is_committed_) drop();
+    throw;
+  }
+}
+
+void ShardedStep::begin() {
+  if (is_committed_) ++number_;
+  if (progress_->models.size() == 1)
+    buffers_.add(collect_buffers(progress_->models[0]->options().model));
+  buffers_.begin();
+  for (GradientExchange* const exchange : progress_->exchanges) exchange->drop_shards();
+  samples_ = nullptr;
+  is_committed_ = ends_epoch_ = has_failed_ = false;
+  next_ = first_shard();
+  shard_.reset();
+  reports_.clear();
+  seed_generator(kBeforeShards);
+}
+
+/// What is left of a step that has not been committed.
+void ShardedStep::drop() {
+  progress_->is_in_step = false;
+  samples_ = nullptr;
+  shard_.reset();
+  buffers_.drop();
+  for (GradientExchange* const exchange : progress_->exchanges) exchange->drop_shards();
+}
+
+// The same numbers on whichever rank.
+void ShardedStep::seed_generator(std::uint64_t place) {
+  const std::int64_t step = place >= kEvaluation ? state().next_step : number_;
+  const std::uint64_t seed = derive_seed(seed_, static_cast<std::uint64_t>(step));
+  at::Generator generator = at::detail::getDefaultCPUGenerator();
+  const std::lock_guard lock(generator.mutex());
+  generator.set_current_seed(derive_seed(seed, place));
+}
+
+std::int64_t ShardedStep::epoch() const {
+  if (samples_ != nullptr) return samples_->state().epoch - (ends_epoch_ ? 1 : 0);
+  throw InvalidArgument("a step has an epoch once shards() has named its sampler");
+}
+
+bool ShardedStep::ends_epoch() const {
+  if (is_committed_) return ends_epoch_;
+  throw InvalidArgument("whether a step ends an epoch is known after its commit()");
+}
+
+void ShardedStep::take_from(ShardSampler& samples) {
+  if (!is_running_ || is_committed_) throw InvalidArgument("shards() of a step that is over");
+  if (samples_ != nullptr) {
+    throw InvalidArgument("a second shards() in one step: its shards are gone through once");
+  }
+  if (progress_->models.size() != 1) {
+    throw InvalidArgument(
+        "a job of shards steps one multi-node optimizer on job->communicator(), "
+        "and this one has " +
+        std::to_string(progress_->models.size()));
+  }
+  samples_ = &samples;
+  batch_ = samples.next_size();
+  begins_epoch_ = samples.state().position == 0;
+  progress_->is_in_step = true;
+}
+
+Shard* ShardedStep::advance() {
+  if (samples_ == nullptr || is_committed_)
+    throw InvalidArgument("the shards of a step that is over");
+  if (shard_) close();
+  for (; next_ < end_shard(); close_empty()) {
+    if (samples_->part_size(next_, shards()) != 0) {
+      open(next_++);
+      return shard_.get();
+    }
+  }
+  return nullptr;
+}
+
+void ShardedStep::open(std::uint32_t shard) {
+  seed_generator(shard);
+  buffers_.restore();
+  shard_.reset(new Shard(*this, shard, samples_->part(shard, shards())));
+  has_backward_ = false;
+}
+
+void ShardedStep::close() {
+  if (!has_backward_) {
+    throw InvalidArgument("shard " + std::to_string(shard_->number()) + " of step " +
+                          std::to_string(number_) + " has had no backward()");
+  }
+  buffers_.take(weight_of_shard());
+  shard_.reset();
+}
+
+void ShardedStep::close_empty() {
+  ++next_;
+  for (GradientExchange* const exchange : progress_->exchanges) exchange->add_empty_shard();
+  buffers_.take_nothing();
+}
+
+double ShardedStep::weight_of_shard() const {
+  return static_cast<double>(shard_->indices().size()) / static_cast<double>(batch_);
+}
+
+void ShardedStep::backward(const at::Tensor& loss) {
+  if (has_failed_) {
+    throw InvalidArgument(
+        "a backward() of this step has ended with an exception: end the step with it, too");
+  }
+  if (has_backward_) {
+    throw InvalidArgument("a second backward() of shard " + std::to_string(shard_->number()) +
+                          ": add its losses up first");
+  }
+  progress_->weight = weight_of_shard();
+  has_failed_ = true;
+  struct Between {
+    ShardProgress& progress;
+    ~Between() { progress.weight.reset(); }
+  } const between{*progress_};
+  loss.backward();
+  for (GradientExchange* const exchange : progress_->exchanges) exchange->end_shard();
+  has_failed_ = false;
+  has_backward_ = true;
+}
+
+void ShardedStep::report(const std::string& name, double mean, std::int64_t count) {
+  if (count < 0) throw InvalidArgument("a report of '" + name + "' over a negative count");
+  if (name.find('\n') != std::string::npos) {
+    throw InvalidArgument("a report's name with a line break in it");
+  }
+  reports_[name].emplace_back(mean, count);
+}
+
+// Those without samples behind the last one are left to do.
+void ShardedStep::finish_shards() {
+  if (samples_ == nullptr) throw InvalidArgument("a commit() without shards()");
+  const bool is_complete = !has_failed_ && (!shard_ || has_backward_) && advance() == nullptr;
+  if (is_complete) return;
+  throw InvalidArgument("commit() of step " + std::to_string(number_) + " before shard " +
+                        std::to_string(shard_ ? shard_->number() : next_) +
+                        " has had its backward()");
+}
+
+// Of what must be the same on all ranks for the step to be one.
+std::string ShardedStep::describe_step() const {
+  const SamplerState at = samples_->state();
+  return "step " + std::to_string(number_) + ", " + std::to_string(batch_) + " samples from " +
+         std::to_string(at.position) + " in epoch " + std::to_string(at.epoch) + " of " +
+         std::to_string(samples_->size()) + " with seed " + std::to_string(at.seed);
+}
+
+void ShardedStep::check_alike(const std::vector<Said>& said) {
+  const auto is_other = [&](const Said& one) { return one.second != said.front().second; };
+  if (std::ranges::none_of(said, is_other)) return;
+  const std::vector<std::string> all = communicator_->allgather_obj(describe_step());
+  const auto other = std::ranges::find_if(all, [&](const auto& text) { return text != all[0]; });
+  fail_on_all_ranks(*communicator_, "ranks are at different steps: rank 0 at " + all[0] +
+                                        ", rank " + std::to_string(other - all.begin()) + " at " +
+                                        *other);
+}
+
+StepResult ShardedStep::commit(MultiNodeOptimizer& optimizer) {
+  communicator_->impl().check_usable();
+  if (is_committed_) throw InvalidArgument("a second commit() of one step");
+  if (!optimizer.is_on(*communicator_)) {
+    throw InvalidArgument(
+        "commit() of an optimizer on another communicator than job->communicator()");
+  }
+  finish_shards();
+  // All that may fail because of others comes first.
+  buffers_.exchange(*communicator_->impl().group);
+  const std::vector<Said> said =
+      communicator_->allgather_obj(Said(reports_, hash64(describe_step())));
+  check_alike(said);
+  progress_->is_committing = true;
+  struct Ends {
+    ShardProgress& progress;
+    ~Ends() { progress.is_committing = false; }
+  } const ends{*progress_};
+  const StepResult result = optimizer.step();
+  optimizer.zero_grad();
+  buffers_.commit();
+  if (begins_epoch_) epoch_metrics_.clear();
+  for (const Said& one : said) add_to_epoch(one.first);
+  samples_->advance();
+  ends_epoch_ = samples_->state().position == 0;
+  is_committed_ = true;
+  progress_->is_in_step = false;
+  seed_generator(kAfterShards);
+  return result;
+}
+
+// Shard by shard in their order, whoever had them.
+void ShardedStep::add_to_epoch(const Reports& of_rank) {
+  for (const auto& [name, values] : of_rank) {
+    for (const auto& [mean, count] : values) epoch_metrics_.add(name, mean, count);
+  }
+}
+
+Metrics ShardedStep::evaluate(
+    std::size_t samples, const std::function<Metrics(const std::vector<std::size_t>&)>& shard) {
+  if (progress_->is_in_step) {
+    throw InvalidArgument("evaluate() between the shards of a step: do it after the commit()");
+  }
+  using Sums = std::map<std::string, std::pair<double, std::int64_t>>;
+  std::vector<Sums> own;
+  buffers_.begin();
+  on_all_ranks(*communicator_, [&] {
+    struct Ends {
+      ShardBuffers& buffers;
+      ~Ends() { buffers.restore(); }
+    } const ends{buffers_};
+    for (std::uint32_t number = first_shard(); number < end_shard(); ++number) {
+      const std::size_t begin = samples * number / shards();
+      std::vector<std::size_t> indices(samples * (number + 1) / shards() - begin);
+      std::iota(indices.begin(), indices.end(), begin);
+      Sums& sums = own.emplace_back();
+      if (indices.empty()) continue;
+      seed_generator(kEvaluation + number);
+      buffers_.restore();
+      const Metrics metrics = shard(indices);
+      for (const auto& [name, entry] : metrics.entries()) {
+        sums.emplace(name, std::pair(entry.sum, entry.count));
+      }
+    }
+  });
+  seed_generator(kAfterShards);
+  Metrics all;
+  for (const std::vector<Sums>& of_rank : communicator_->allgather_obj(own)) {
+    for (const Sums& sums : of_rank) {
+      for (const auto& [name, sum] : sums) all.add_sum(name, sum.first, sum.second);
+    }
+  }
+  return all;
+}
+
+}  // namespace chainmail::internal

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// Training whose result has the same bits on any number of ranks: a step's global batch is divided
+// into shards, and gradients are summed along a tree that depends on their number alone, whoever
+// computes which of them. After EasyScale's logical workers (Li et al., SC 2023) and ReproRed.
+//
+// One thread per rank. Collective but where it says local: every rank makes its job, and calls the
+// members of its steps, in the same order.
+
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include <chainmail/communicator.h>
+#include <chainmail/data/sampler.h>
+#include <chainmail/optimizer.h>
+#include <chainmail/train/evaluator.h>
+#include <chainmail/train/module_ref.h>
+
+namespace chainmail {
+
+namespace internal {
+class ShardedStep;
+}
+
+/// The same on all ranks, and wherever the same bits are wanted.
+struct ElasticJobOptions {
+  /// Into how many parts a step's batch is divided; at least as many as there will be ranks, best a
+  /// multiple. 0: what CHAINMAIL_SHARDS says (`launcher --shards`), else the number of ranks.
+  std::uint32_t shards = 0;
+  std::uint64_t seed = 0;  ///< of each shard's random numbers: dropout, augmentation
+  /// Threads that torch computes with, since its sums depend on them. 0: as many as OMP_NUM_THREADS
+  /// or torch says.
+  int threads = 1;
+  std::string communicator = "auto";              ///< as for create_communicator()
+  CommunicatorOptions communicator_options = {};  ///< as for create_communicator()
+};
+
+/// How a ShardSampler goes through a dataset.
+struct ShardSamplerOptions {
+  std::int64_t batch = 0;  ///< samples of a step, of all shards together
+  bool shuffle = true;     ///< anew in each epoch
+  std::uint64_t seed = 0;  ///< of the order
+};
+
+/// How far a job has come; the same on all ranks.
+struct ElasticJobState {
+  std::int64_t next_step = 1;  ///< Step::number() of the one that comes
+  Metrics metrics;             ///< of the epoch so far
+  std::uint32_t shards = 0;    ///< of each step
+  std::uint64_t seed = 0;      ///< of the job
+};
+
+/// Which samples the shards of a step take: those of step k are the next `batch` of the epoch's
+/// order, in the last step of an epoch what is left; shard v has a contiguous part of them. The
+/// position moves when the step is committed. Local.
+class CHAINMAIL_API ShardSampler {
+ public:
+  /// @throws InvalidArgument  no samples, or a batch below one
+  ShardSampler(std::size_t size, const ShardSamplerOptions& options);
+
+  /// Of the whole dataset.
+  std::size_t size() const noexcept { return size_; }
+  /// Steps of an epoch.
+  std::size_t steps_per_epoch() const noexcept;
+  /// What was committed; load_state() takes it, on any number of ranks.
+  SamplerState state() const noexcept { return now_; }
+  /// @throws InvalidArgument  a position outside of this dataset
+  void load_state(const SamplerState& state);
+
+ private:
+  friend class internal::ShardedStep;
+  std::int64_t next_size() const noexcept;
+  std::vector<std::size_t> part(std::uint32_t shard, std::uint32_t shards);
+  std::int64_t part_size(std::uint32_t shard, std::uint32_t shards) const noexcept;
+  void advance() noexcept;
+
+  std::size_t size_;
+  ShardSamplerOptions options_;
+  SamplerState now_;
+  std::vector<std::int64_t> order_;  ///< of order_epoch_
+  std::int64_t order_epoch_ = -1;
+};
+
+/// A part of a step's batch, with at least one sample. While it is in hand, torch's default
+/// generator of random numbers on the CPU is the shard's, and the model's buffers are those of the
+/// last commit. Valid until the loop goes on. Local, but for the last backward() of a step.
+class CHAINMAIL_API Shard {
+ public:
+  /// 0 to shards - 1.
+  std::uint32_t number() const noexcept { return number_; }
+  /// Of its samples in the dataset.
+  const std::vector<std::size_t>& indices() const noexcept { return indices_; }
+  /// Once for each shard: `loss` is a scalar, the mean over the shard's samples.
+  /// @throws InvalidArgument  a second time
+  void backward(const at::Tensor& loss);
+  /// A mean over `count` samples, such as "main/loss"; counts when the step is committed.
+  /// @throws InvalidArgument  a negative count
+  void report(const std::string& name, double mean, std::int64_t count);
+
+ private:
+  friend class internal::ShardedStep;
+  Shard(internal::ShardedStep& step, std::uint32_t number, std::vector<std::size_t> indices)
+      : step_(&step), number_(number), indices_(std::move(indices)) {}
+
+  internal::ShardedStep* step_;
+  std::uint32_t number_;
+  std::vector<std::size_t> indices_;
+};
+
+/// This rank's shards of a step, in order, to be gone through once with a range-based for.
+class CHAINMAIL_API Shards {
+ public:
+  /// What the loop goes on with.
+  class CHAINMAIL_API Iterator {
+   public:
+    /// The shard in hand.
+    Shard& operator*() const;
+    /// Ends the shard in hand; the next one takes its place.
+    Iterator& operator++();
+    /// Whether there is a shard in hand.
+    bool operator!=(std::nullptr_t) const noexcept;
+
+   private:
+    friend class Shards;
+    explicit Iterator(internal::ShardedStep* step) : step_(step) {}
+    internal::ShardedStep* step_;
+  };
+  /// Begins with the first shard that has samples.
+  Iterator begin();
+  /// Where it ends.
+  std::nullptr_t end() const noexcept { return nullptr; }
+
+ private:
+  friend class Step;
+  explicit Shards(internal::ShardedStep& step) : step_(&step) {}
+  internal::ShardedStep* step_;
+};
+
+/// One step of an ElasticJob, between two commits.
+class CHAINMAIL_API Step {
+ public:
+  /// Counts from 1 over the whole job, also across checkpoints. Local, as are the next three.
+  std::int64_t number() const noexcept;
+  /// Whole epochs of the sampler that came before this step.
+  std::int64_t epoch() const;
+  /// After commit(): whether that was the epoch's last step.
+  bool ends_epoch() const;
+  /// This rank's shards; one sampler per step. The end of the loop is collective.
+  /// @throws InvalidArgument  a second time; a job without an optimizer, or with several
+  Shards shards(ShardSampler& samples);
+  /// Sums the gradients of all shards, steps the optimizer, and moves the sampler on. Nothing of
+  /// the step counts before.
+  /// @throws InvalidArgument  not all of this rank's shards have had their backward(); an optimizer
+  ///                          on another communicator
+  /// @throws MismatchError    ranks are at different steps, or have other samplers
+  StepResult commit(MultiNodeOptimizer& optimizer);
+  /// The means of what all shards have reported in this epoch's committed steps, in the order of
+  /// shards: the same bits on any number of ranks. Local.
+  std::map<std::string, double> metrics() const;
+
+ private:
+  friend class internal::ShardedStep;
+  explicit Step(internal::ShardedStep& step) : step_(&step) {}
+  internal::ShardedStep* step_;
+};
+
+/// A training job in steps of shards. Made by create_elastic_job().
+class CHAINMAIL_API ElasticJob {
+ public:
+  /// Used by the factory.
+  explicit ElasticJob(const ElasticJobOptions& options);
+  ~ElasticJob();
+  ElasticJob(const ElasticJob&) = delete;
+  ElasticJob& operator=(const ElasticJob&) = delete;
+
+  /// Of all ranks. Local, as are the next two.
+  const std::shared_ptr<Communicator>& communicator() const noexcept;
+  /// Into how many parts a step is divided.
+  std::uint32_t shards() const noexcept;
+  /// A module besides the optimizer's model whose buffers (the statistics of a BatchNorm) are those
+  /// of all shards: their changes are averaged over the samples. Must outlive the job.
+  /// @throws InvalidArgument  a buffer that is complex or not on the CPU; within a step
+  void add(const std::string& name, ModuleRef model);
+  /// Calls `step` for step after step until it returns false. Every call commits, or throws; after
+  /// what was thrown, run() begins with the step that did not commit.
+  /// @throws InvalidArgument  `step` has returned without a commit
+  void run(const std::function<bool(Step& step)>& step);
+  /// Of the steps that were committed. Local, as is the next.
+  ElasticJobState state() const;
+  /// Goes on from there, on any number of ranks. Between calls of run().
+  void load_state(const ElasticJobState& state);
+  /// Evaluates samples 0 to `samples` - 1, a shard of them at a time: `shard` is called with their
+  /// indices and must not communicate. The metrics of all, added in the order of shards: the same
+  /// bits on any number of ranks. Between steps, or in one after its commit.
+  /// @throws InvalidArgument  on all ranks: what `shard` threw on one
+  [[nodiscard]] Metrics evaluate(
+      std::size_t samples,
+      const std::function<Metrics(const std::vector<std::size_t>& indices)>& shard);
+
+ private:
+  std::unique_ptr<internal::ShardedStep> step_;
+};
+
+/// Joins the job, as create_communicator() does, and pins what results depend on. Before the model
+/// is made. Collective.
+/// @throws InvalidArgument  fewer shards than ranks, or more than 65536; CHAINMAIL_SHARDS is no
+///                          number; a negative number of threads; a communicator of torch's
+/// @throws MismatchError    ranks have other options
+[[nodiscard]] CHAINMAIL_API std::unique_ptr<ElasticJob> create_elastic_job(
+    const ElasticJobOptions& options = {});
+
+}  // namespace chainmail

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// Trains a small model with whatever depends on order or chance: dropout, BatchNorm, Adam,
+// clipping, loss scaling and a short last batch. Prints what must be the same on any number of
+// ranks.
+//
+// usage: elastic_bits COMMUNICATOR WIRE SHARDS   (WIRE: float32, float16, bfloat16)
+
+#include <chainmail/chainmail.h>
+#include <chainmail/elastic.h>
+#include <torch/torch.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace {
+
+namespace nn = torch::nn;
+
+constexpr std::int64_t kSamples = 75;
+constexpr std::int64_t kBatch = 36;  // so that the last step of an epoch has fewer than shards
+
+nn::Sequential make_model() {
+  torch::manual_seed(3);
+  return nn::Sequential(nn::Conv2d(1, 6, 3), nn::BatchNorm2d(6), nn::ReLU(), nn::Flatten(),
+                        nn::Dropout(0.3), nn::Linear(6 * 6 * 6, 40), nn::ReLU(), nn::Linear(40, 5));
+}
+
+void train(const std::string& communicator, const std::string& wire, std::uint32_t shards) {
+  chainmail::ElasticJobOptions options{.shards = shards, .seed = 11, .communicator = communicator};
+  options.communicator_options.allreduce_grad_dtype = chainmail::parse_wire_dtype(wire);
+  const auto job = chainmail::create_elastic_job(options);
+  nn::Sequential model = make_model();
+  const auto scaler = std::make_shared<chainmail::LossScaler>(
+      chainmail::LossScalerOptions{.initial_scale = 1024, .growth_interval = 2});
+  const auto optimizer = chainmail::create_multi_node_optimizer(
+      std::make_unique<torch::optim::Adam>(model->parameters(), 1e-2), job->communicator(),
+      {.model = &model, .max_grad_norm = 0.5, .loss_scaler = scaler});
+  job->add("model", &model);
+  torch::manual_seed(5);
+  const torch::Tensor x = torch::randn({kSamples, 1, 8, 8});
+  const torch::Tensor y = torch::randint(5, {kSamples}, torch::kLong);
+  chainmail::ShardSampler samples(kSamples, {.batch = kBatch, .seed = 2});
+  std::string reported;
+  job->run([&](chainmail::Step& step) {
+    for (chainmail::Shard& shard : step.shards(samples)) {
+      std::vector<std::int64_t> indices(shard.indices().begin(), shard.indices().end());
+      const torch::Tensor rows = torch::tensor(indices, torch::kLong);
+      const auto loss = nn::functional::cross_entropy(model->forward(x.index_select(0, rows)),
+                                                      y.index_select(0, rows));
+      shard.backward(scaler->scale(loss));
+      shard.report("loss", loss.item<double>(), rows.size(0));
+    }
+    step.commit(*optimizer);
+    if (step.ends_epoch()) {
+      char text[64];
+      std::snprintf(text, sizeof text, " %a", step.metrics().at("loss"));
+      reported += text;
+    }
+    return step.number() < 7;
+  });
+  std::vector<torch::Tensor> state = model->parameters();
+  for (const torch::Tensor& buffer : model->buffers()) state.push_back(buffer);
+  std::vector<torch::Tensor> dense;
+  for (const torch::Tensor& tensor : state) dense.push_back(tensor.detach().contiguous());
+  const std::uint64_t digest = chainmail::verify_equal(*job->communicator(), dense);
+  if (job->communicator()->rank() != 0) return;
+  std::printf("bits %016llx losses%s\n", static_cast<unsigned long long>(digest), reported.c_str());
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 4) {
+    std::fprintf(stderr, "usage: elastic_bits COMMUNICATOR WIRE SHARDS\n");
+    return 2;
+  }
+  try {
+    train(argv[1], argv[2], static_cast<std::uint32_t>(std::atoi(argv[3])));
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 1;
+  }
+  return 0;
+}
