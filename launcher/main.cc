@@ -30,7 +30,9 @@
 #include "launcher/controller/controller.h"
 #include "launcher/controller/state/root_cause.h"
 #include "launcher/hosts/host_text.h"
+#include "launcher/hosts/hostfile.h"
 #include "launcher/hosts/this_machine.h"
+#include "launcher/hosts/watched_hosts.h"
 #include "launcher/job/environment.h"
 #include "launcher/output/job_directory.h"
 #include "launcher/placement/placement.h"
@@ -92,6 +94,26 @@ Placement place(const Options& options, HostSet& all) {
   return placement;
 }
 
+// Of an elastic job: whether the hosts can be followed, and a rank per slot, as many as are
+// allowed.
+void prepare_elastic(HostSet& hosts, Options& options) {
+  // A pipe says what it has to say once.
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(hosts.file, error)) hosts.file.clear();
+  if (!hosts.file.empty()) {
+    check_elastic_hosts(parse_hostfile(hosts.file_text, hosts.file), hosts.file);
+  }
+  if (options.ranks) return;
+  std::uint32_t slots = 0;
+  for (const Host& host : hosts.hosts) slots += static_cast<std::uint32_t>(host.slots);
+  const std::uint32_t first = options.elastic.sizes().fit(slots);
+  if (first == 0) {
+    throw UsageError(hosts.source + " has " + std::to_string(slots) +
+                     " slots, fewer than --elastic needs to begin; add hosts, or lower MIN");
+  }
+  options.ranks = static_cast<int>(first);
+}
+
 // "-H hosts" is a list of one host where there is no such file.
 Placement place_or_explain(const Options& options, HostSet& hosts) {
   try {
@@ -135,7 +157,7 @@ class Patience {
 };
 
 // One world after the other, until one ends well or no restart is left.
-int run_job(const Options& options, const Placement& placement,
+int run_job(const Options& options, const HostSet& hosts, const Placement& placement,
             const std::vector<int>& ignored_signals) {
   using Clock = std::chrono::steady_clock;
   const auto started = Clock::now();
@@ -151,7 +173,7 @@ int run_job(const Options& options, const Placement& placement,
   Patience patience;
   for (int generation = 0;; ++generation) {
     Controller controller(options, placement, path, directory, ignored_signals,
-                          static_cast<std::uint32_t>(generation));
+                          static_cast<std::uint32_t>(generation), hosts);
     const int code = controller.run(time_left);
     // A host that was lost may be booting.
     const bool waits = generation > 0 && controller.could_not_start() &&
@@ -210,6 +232,7 @@ int run(const std::vector<std::string>& arguments, const std::vector<int>& ignor
   // A bad --rsh is the user's mistake even where no host needs it.
   (void)remote_shell_of(options);
   HostSet hosts = hosts_of(options, options);
+  if (options.elastic.is_on()) prepare_elastic(hosts, options);
   Placement placement = place_or_explain(options, hosts);
   // Words of --rsh-args alone are for ssh.
   if (options.remote_shell.empty() && options.remote_shell_arguments.empty()) {
@@ -221,7 +244,7 @@ int run(const std::vector<std::string>& arguments, const std::vector<int>& ignor
   if (options.display_map) std::cerr << plan_text(plan);
   warn_of_open_channel(options, placement);
   forbid_core_dumps();
-  return run_job(options, placement, ignored_signals);
+  return run_job(options, hosts, placement, ignored_signals);
 }
 
 int fail(const std::string& message, int code) {

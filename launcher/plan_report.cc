@@ -130,6 +130,18 @@ std::map<std::string, std::string> planned_parents(const Plan& plan) {
   return names;
 }
 
+// What may become of the ranks of the first world.
+std::string elastic_text(const Plan& plan) {
+  const ElasticOptions& elastic = plan.options.elastic;
+  if (!elastic.is_on()) return "";
+  const membership::SizeRange sizes = elastic.sizes();
+  std::string text =
+      " at first, then " + std::to_string(sizes.min) + " to " + std::to_string(sizes.max);
+  if (sizes.multiple > 1) text += ", a multiple of " + std::to_string(sizes.multiple);
+  const std::string& file = plan.hosts.file;
+  return text + (file.empty() ? "; nobody joins without a hosts file" : "; follows " + file);
+}
+
 }  // namespace
 
 std::string plan_json(const Plan& plan) {
@@ -187,7 +199,7 @@ std::string plan_text(const Plan& plan) {
     out << "\n";
   }
   const std::vector<PlannedRank> planned = planned_ranks(plan);
-  out << "ranks: " << planned.size() << "\n";
+  out << "ranks: " << planned.size() << elastic_text(plan) << "\n";
   for (std::size_t i = 0; i < planned.size(); ++i) {
     const PlacedRank& rank = plan.placement.ranks[i];
     out << "  rank " << rank.rank << " on " << host_of(plan, rank) << ", local rank "

@@ -19,7 +19,7 @@
 namespace chainmail::internal {
 
 inline constexpr std::size_t kMaxFrameBytes = std::size_t{1} << 20;
-inline constexpr std::uint16_t kJobProtocolVersion = 1;
+inline constexpr std::uint16_t kJobProtocolVersion = 2;
 
 enum class JobMessage : std::uint16_t {
   // rank -> launcher; each request has an id that the reply repeats
@@ -35,12 +35,14 @@ enum class JobMessage : std::uint16_t {
   kStep,             ///< steps of the training loop, operations begun; no reply
   kGroupFailed,  ///< group name, error code, message, peer, ranks that are missing: relayed to all
                  ///< ranks as kNewsGroupFailed
+  kFromMember,   ///< a MemberMessage (base/membership/wire.h); of elastic jobs, as kToMember
   // launcher -> rank
   kWelcome = 64,     ///< rank, size, node of every rank, host names, job id, job secret
   kReply,            ///< request id, status, value
   kNewsRankLost,     ///< rank, host, cause ("killed by signal 9", "host n2 lost", "stopped")
   kNewsGroupFailed,  ///< rank that announced, and what it has announced
   kNewsEnding,       ///< the job is being ended; reason
+  kToMember,         ///< a LauncherWord
 };
 
 struct Frame {
@@ -119,8 +121,13 @@ struct Welcome {
   std::vector<std::uint32_t> node_of_rank;
   std::vector<std::string> hosts;      ///< name of each node
   std::vector<std::string> addresses;  ///< of each node as the agent reports it, may be empty
+  /// Of an elastic job: `rank` and the places in `node_of_rank` are member ids; which of them make
+  /// up a world is told by kToMember.
+  bool is_elastic = false;
+  std::uint32_t grace_ms = 0;  ///< of an elastic job: --grace
   static void fields(auto& archive, auto& m) {
-    archive(m.rank, m.job_id, m.secret, m.node_of_rank, m.hosts, m.addresses);
+    archive(m.rank, m.job_id, m.secret, m.node_of_rank, m.hosts, m.addresses, m.is_elastic,
+            m.grace_ms);
   }
 };
 [[nodiscard]] std::string encode_welcome(const Welcome& welcome);

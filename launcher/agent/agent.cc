@@ -173,6 +173,8 @@ void Agent::on_frame(const Frame& frame) {
       return start_ranks();
     case AgentMessage::kSignalRanks:
       return ranks_.signal_all(static_cast<int>(body.u32()));
+    case AgentMessage::kEndRank:
+      return ranks_.end(body.u32());
     case AgentMessage::kLease:
       lease_ = std::chrono::milliseconds(body.u32());
       return tell_supervisor(lease_);

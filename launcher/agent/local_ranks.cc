@@ -65,7 +65,7 @@ void LocalRanks::start(StartOrder order, const std::vector<Core>& cores, MpiServ
   }
   is_started_ = true;
   try {
-    shares_ = share_cores(cores, static_cast<int>(order_.ranks.size()), order_.binding,
+    shares_ = share_cores(cores, static_cast<int>(places()), order_.binding,
                           is_confined() ? 0 : static_cast<int>(order_.processors));
     oom_.look_at_own_group();
     start_some();
@@ -74,6 +74,15 @@ void LocalRanks::start(StartOrder order, const std::vector<Core>& cores, MpiServ
     report_start_failure(order_.ranks.front().rank, 0, "bind", error.what());
     tell_when_all_exited();
   }
+}
+
+// Between how many ranks the cores are divided, and which share is whose.
+std::uint32_t LocalRanks::places() const {
+  return order_.places > 0 ? order_.places : static_cast<std::uint32_t>(order_.ranks.size());
+}
+
+std::uint32_t LocalRanks::place_of(std::uint32_t local) const {
+  return order_.places > 0 ? order_.ranks[local].place : local;
 }
 
 void LocalRanks::clear() {
@@ -108,7 +117,7 @@ void LocalRanks::start_no_more() {
 bool LocalRanks::start_rank(std::uint32_t local) {
   const OrderedRank& ordered = order_.ranks[local];
   const OrderedProgram& program = order_.programs[ordered.program];
-  const CpuShare& share = shares_[local];
+  const CpuShare& share = shares_[place_of(local)];
   Rank& rank = ranks_[local];
   try {
     RankHandles handles =
@@ -123,6 +132,7 @@ bool LocalRanks::start_rank(std::uint32_t local) {
     oom_.look_at_start_of(rank.pid);
     follow_start(local, std::move(handles.start));
     connect_streams(rank, std::move(handles));
+    if (rank.is_to_end) end(rank.number);
     return true;
   } catch (const SystemError& error) {
     drop_half_started(rank);
@@ -174,7 +184,7 @@ void LocalRanks::on_start_end(std::uint32_t local) {
       make_frame(AgentMessage::kRankStarted, BodyWriter()
                                                  .u32(rank.number)
                                                  .u32(static_cast<std::uint32_t>(rank.pid))
-                                                 .text(cpu_list(shares_[local].cpus))
+                                                 .text(cpu_list(shares_[place_of(local)].cpus))
                                                  .take()));
 }
 
@@ -219,8 +229,8 @@ Environment LocalRanks::environment_of(std::uint32_t local, const CpuShare& shar
   for (const auto& [name, value] : program.variables) variables[name] = value;
   variables["RANK"] = std::to_string(ordered.rank);
   variables["WORLD_SIZE"] = std::to_string(order_.world_size);
-  variables["LOCAL_RANK"] = std::to_string(local);
-  variables["LOCAL_WORLD_SIZE"] = std::to_string(order_.ranks.size());
+  variables["LOCAL_RANK"] = std::to_string(place_of(local));
+  variables["LOCAL_WORLD_SIZE"] = std::to_string(places());
   variables["NODE_RANK"] = std::to_string(order_.node_rank);
   variables["CHAINMAIL_GENERATION"] = std::to_string(order_.generation);
   // Its stdout is a pty in any case; this says whether people watch it.
@@ -231,7 +241,7 @@ Environment LocalRanks::environment_of(std::uint32_t local, const CpuShare& shar
   variables.emplace("OMP_WAIT_POLICY", "passive");
   variables.erase("CHAINMAIL_JOB_FD");
   if (mpi_) {
-    const bool is_crowded = order_.ranks.size() > cores_;
+    const bool is_crowded = places() > cores_;
     mpi_->add_variables(variables, ordered.rank, is_crowded);
   } else {
     drop_foreign_mpi(variables);
@@ -282,6 +292,16 @@ void LocalRanks::signal_all(int number) {
     kill(-rank.pid, number);
     // A stopped rank acts on nothing but SIGKILL until it continues.
     if (number == SIGTERM) kill(-rank.pid, SIGCONT);
+  }
+}
+
+void LocalRanks::end(std::uint32_t number) {
+  for (Rank& rank : ranks_) {
+    if (rank.number != number) continue;
+    rank.is_to_end = true;
+    if (!rank.is_running) return;
+    rank.is_killed_by_us = true;
+    kill(-rank.pid, SIGKILL);
   }
 }
 

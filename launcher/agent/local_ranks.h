@@ -60,6 +60,8 @@ class LocalRanks {
 
   /// To the process groups; SIGTERM and SIGKILL also end the starting.
   void signal_all(int number);
+  /// SIGKILL to the process group of this rank, if it is here; as soon as it has a process.
+  void end(std::uint32_t number);
   /// To the main processes: a signal that announces something.
   void pass_signal(int number);
   [[nodiscard]] bool has_passed(int number) const { return passed_.has(number); }
@@ -82,13 +84,16 @@ class LocalRanks {
     std::set<int> early_signals;  ///< for it, once its program runs
     std::chrono::steady_clock::time_point started;
     std::shared_ptr<ByteStream> start_stream;
-    bool has_run = false;  ///< its program
+    bool has_run = false;    ///< its program
+    bool is_to_end = false;  ///< by end()
     bool is_killed_by_us = false;
     std::unique_ptr<RankStreams> streams;
   };
 
   void start_some();
   bool start_rank(std::uint32_t local);
+  [[nodiscard]] std::uint32_t places() const;
+  [[nodiscard]] std::uint32_t place_of(std::uint32_t local) const;
   void start_no_more();
   static void drop_half_started(Rank& rank);
   void follow_start(std::uint32_t local, internal::UniqueFd news);

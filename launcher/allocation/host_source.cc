@@ -71,7 +71,9 @@ CommandOutput run(const std::vector<std::string>& command, std::chrono::millisec
 HostSet hosts_in_file(const std::string& path, const HostfileRules& rules) {
   HostSet set;
   set.source = "hostfile " + path;
-  set.hosts = parse_hostfile(read_host_text(path, "hostfile"), path, rules);
+  set.file = path;
+  set.file_text = read_host_text(path, "hostfile");
+  set.hosts = parse_hostfile(set.file_text, path, rules);
   return set;
 }
 

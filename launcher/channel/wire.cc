@@ -17,10 +17,13 @@ namespace {
 constexpr const char* kProtocol = "agent protocol";
 
 void check_order(const StartOrder& order) {
-  bool is_sound = !order.ranks.empty() && order.world_size >= order.ranks.size() &&
+  constexpr std::uint32_t kMostPlaces = 65536;
+  bool is_sound = !order.ranks.empty() && order.places <= kMostPlaces &&
+                  order.world_size >= order.ranks.size() &&
                   static_cast<std::uint8_t>(order.binding.to) < kBindToCount;
   for (const OrderedRank& rank : order.ranks) {
-    is_sound = is_sound && rank.rank < order.world_size && rank.program < order.programs.size();
+    is_sound = is_sound && rank.rank < order.world_size && rank.program < order.programs.size() &&
+               (order.places == 0 || rank.place < order.places);
   }
   for (const OrderedProgram& program : order.programs) {
     is_sound = is_sound && !program.words.empty();

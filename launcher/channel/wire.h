@@ -59,6 +59,7 @@ enum class AgentMessage : std::uint16_t {
   kWelcomeRank,   ///< rank: it has said hello, and gets what the table says of the job
   kNews,          ///< JobMessage, rank that does not hear it (kNobody: none), body: to all others
   kSharedMpi,     ///< number of an encoded MpiMessage
+  kEndRank,       ///< rank: SIGKILL to its process group; the others go on
   // both ways
   kHeartbeat = 384,
   kRankBytes,  ///< rank, bytes of its job socket
@@ -97,7 +98,8 @@ struct OrderedRank {
   std::uint32_t rank = 0;
   std::uint32_t program = 0;  ///< index into StartOrder::programs
   bool has_input = false;     ///< its stdin is kRankInput instead of empty
-  static void fields(auto& archive, auto& m) { archive(m.rank, m.program, m.has_input); }
+  std::uint32_t place = 0;    ///< of StartOrder::places
+  static void fields(auto& archive, auto& m) { archive(m.rank, m.program, m.has_input, m.place); }
 };
 
 /// Of the launcher's terminal; nothing where it writes to none.
@@ -114,7 +116,10 @@ struct StartOrder {
   std::uint32_t generation = 0;
   std::uint32_t world_size = 0;
   std::uint32_t node_rank = 0;
-  std::vector<OrderedRank> ranks;  ///< by local rank
+  std::vector<OrderedRank> ranks;  ///< by local rank, unless they have places
+  /// Of an elastic job: how many ranks share the cores here, some of which other agents may have;
+  /// 0: those of this order.
+  std::uint32_t places = 0;
   std::vector<OrderedProgram> programs;
   Binding binding;
   std::uint32_t start_timeout_ms = 0;  ///< from a rank's process to its program; 0: any time
@@ -125,7 +130,7 @@ struct StartOrder {
   WindowSize window;                   ///< of the terminals of ranks
   std::vector<std::uint32_t> ignored_signals;  ///< by the launcher's caller, so by ranks, too
   static void fields(auto& archive, auto& m) {
-    archive(m.generation, m.world_size, m.node_rank, m.ranks, m.programs, m.binding,
+    archive(m.generation, m.world_size, m.node_rank, m.ranks, m.places, m.programs, m.binding,
             m.start_timeout_ms, m.processors, m.output_window, m.carriage_returns, m.window, m.mpi,
             m.ignored_signals);
   }

@@ -7,6 +7,7 @@
 #include <numeric>
 #include <utility>
 
+#include "launcher/command_line/elastic.h"
 #include "launcher/command_line/values.h"
 
 namespace chainmail::launch {
@@ -260,12 +261,77 @@ std::vector<Flag> run_flags() {
   };
 }
 
+// An option of elastic jobs whose value `parse(flag, text)` reads.
+template <typename Value, typename Parse>
+Flag elastic_flag(Names names, Value ElasticOptions::*member, Parse parse, std::string synopsis,
+                  std::string help, HelpLevel level = kMore) {
+  return {std::move(names), level, std::move(synopsis), std::move(help),
+          [member, parse](FlagTarget target, FlagWords& words) {
+            target.job.elastic.*member = parse(words.flag(), words.value());
+          }};
+}
+
+std::uint32_t parse_size(const std::string& flag, const std::string& text) {
+  return static_cast<std::uint32_t>(parse_count(flag, text));
+}
+
+std::uint32_t parse_most(const std::string& flag, const std::string& text) {
+  return static_cast<std::uint32_t>(parse_limit(flag, text));
+}
+
+std::vector<Flag> elastic_flags() {
+  using Elastic = ElasticOptions;
+  return {
+      {{"elastic"},
+       kCommon,
+       "--elastic MIN:MAX",
+       "ranks come and go with the lines of the hosts file",
+       [](FlagTarget target, FlagWords& words) {
+         apply_elastic(words.flag(), words.value(), target.job.elastic);
+       }},
+      elastic_flag({"min-np", "min-num-proc"}, &Elastic::min, parse_size, "", "", kAlias),
+      elastic_flag({"max-np", "max-num-proc"}, &Elastic::max, parse_size, "", "", kAlias),
+      elastic_flag({"prepare"}, &Elastic::prepare, parse_text, "--prepare COMMAND",
+                   "run it on each host before its first rank; code 0 lets the host in"),
+      plain_flag(
+          {"prepare-only-file"},
+          [](FlagTarget target) { target.job.elastic.prepare_only_file = true; }, kMore,
+          "--prepare-only-file",
+          "a host is let in when somebody makes prepare_data_success_HOST\nbeside the hosts file"),
+      elastic_flag({"prepare-timeout"}, &Elastic::prepare_timeout, parse_duration,
+                   "--prepare-timeout TIME", "how long it may take (default: 1h)"),
+      elastic_flag({"spares"}, &Elastic::spares, parse_most, "--spares N",
+                   "ranks beyond MAX that wait, started, to take a lost one's place"),
+      elastic_flag({"elastic-window"}, &Elastic::window, parse_duration, "--elastic-window TIME",
+                   "changes of the hosts file within TIME are made together (default: 2 s)"),
+      elastic_flag({"elastic-timeout"}, &Elastic::timeout, parse_duration, "--elastic-timeout TIME",
+                   "how long to wait with fewer ranks than MIN (default: 10m)"),
+      elastic_flag({"drain-timeout"}, &Elastic::drain_timeout, parse_duration,
+                   "--drain-timeout TIME",
+                   "how long a rank that is to leave may take to end its step (default: 30 s)"),
+      {{"cooldown", "blacklist-cooldown-range"},
+       kMore,
+       "--cooldown A:B",
+       "a host that failed is left alone for A, twice as long each time, at\nmost B (default: "
+       "1s:5m)",
+       [](FlagTarget target, FlagWords& words) {
+         std::string text = words.value();
+         if (words.name() != "cooldown") text += " " + words.value();
+         apply_cooldown(words.flag(), text, target.job.elastic);
+       }},
+      elastic_flag({"max-changes", "reset-limit"}, &Elastic::max_changes, parse_most,
+                   "--max-changes N",
+                   "take nobody in or out after N changes; a death then ends the job"),
+  };
+}
+
 std::vector<Flag> all_flags() {
   std::vector<Flag> flags = host_flags();
   append(flags, rank_flags());
   append(flags, environment_flags());
   append(flags, output_flags());
   append(flags, binding_flags());
+  append(flags, elastic_flags());
   append(flags, run_flags());
   return flags;
 }

@@ -18,7 +18,7 @@ struct Advice {
 constexpr std::string_view kRendezvous =
     "is not needed: the launcher brings the ranks together itself; leave it out";
 constexpr std::string_view kElastic =
-    "belongs to elastic jobs, whose size changes while they run; here a job keeps its size: say -n";
+    "belongs to elastic jobs of another launcher; here say --elastic MIN:MAX and --hostfile FILE";
 constexpr std::string_view kScheduler =
     "belongs to sbatch, salloc or qsub; the launcher takes the hosts of the job it runs in";
 
@@ -70,9 +70,7 @@ constexpr std::array kAdvice = {
     Advice{" p ssh-port ",
            "is not known here; write 'port=N' in the hostfile, or --rsh-args '-p N'"},
     Advice{" ssh-identity-file ", "is not known here; say --rsh-args '-i FILE'"},
-    Advice{" min-np max-np min-num-proc max-num-proc reset-limit elastic-timeout slots-per-host "
-           "elastic-training min-elastic-nodes max-elastic-nodes blacklist-cooldown-range ",
-           kElastic},
+    Advice{" slots-per-host elastic-training min-elastic-nodes max-elastic-nodes ", kElastic},
     Advice{" gloo use-gloo use-mpi use-jsrun ",
            "is not needed: what carries the data is the program's choice (--communicator, "
            "--cross mpi)"},

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "launcher/command_line/elastic.h"
 #include "launcher/command_line/flags.h"
 
 namespace chainmail::launch {
@@ -149,6 +150,7 @@ Options parse_options(std::span<const std::string> arguments) {
   options.binding.overload = options.binding.overload || options.oversubscribe;
   drop_zero_limits(options);
   check_together(options);
+  complete_elastic(options);
   if (!options.encryption.empty()) {
     set_for_all(options, "--encrypt and --authenticate set", "CHAINMAIL_ENCRYPT",
                 options.encryption);

@@ -48,20 +48,30 @@ bool has_input(const InputTarget& input, std::uint32_t rank) {
 
 Controller::Controller(Options options, Placement placement, std::string launcher_path,
                        JobDirectory& directory, std::vector<int> ignored_signals,
-                       std::uint32_t generation)
-    : job_(std::move(options), std::move(placement), directory, generation),
+                       std::uint32_t generation, HostSet hosts)
+    : hosts_(std::move(hosts)),
+      job_(std::move(options), std::move(placement), directory, generation),
       launcher_path_(std::move(launcher_path)),
       channel_(job_, {[this](std::uint32_t rank, const Progress& progress) {
                         members_.on_step(rank, progress);
                       },
-                      [this](Blame blame) { shutdown_.blame(std::move(blame)); },
-                      [this](Failure failure) { shutdown_.fail(std::move(failure)); }}),
-      shutdown_(job_, channel_, [this] { starts_->stop(); }),
+                      [this](Blame blame) {
+                        if (!world_) shutdown_.blame(std::move(blame));
+                      },
+                      [this](Failure failure) {
+                        if (world_) return world_->expel(*failure.rank, failure.cause);
+                        shutdown_.fail(std::move(failure));
+                      },
+                      [this](std::uint32_t rank, const membership::MemberMessage& message) {
+                        if (world_) world_->on_said(rank, message);
+                      }}),
+      shutdown_(job_, channel_, [this] { stop_starts(); }),
       members_(job_, channel_, shutdown_,
                [this](std::uint32_t rank) {
                  if (input_) input_->on_gone(rank);
                }),
-      signals_(job_, shutdown_, std::move(ignored_signals)),
+      signals_(job_, shutdown_, std::move(ignored_signals),
+               [this](std::uint32_t node) { return world_ && world_->on_leaving(node); }),
       heartbeat_(job_.io) {}
 
 int Controller::run(std::optional<std::chrono::milliseconds> time_left) {
@@ -72,11 +82,21 @@ int Controller::run(std::optional<std::chrono::milliseconds> time_left) {
   adopt_orphans();
   signals_.start();
   prepare_programs();
-  prepare_mpi();
-  prepare_staging();
   prepare_starts();
+  if (job_.options.elastic.is_on()) {
+    prepare_world();
+  } else {
+    prepare_mpi();
+    prepare_staging();
+  }
   job_.events.record_start(job_.options, job_.placement);
-  starts_->start();
+  if (world_) {
+    shutdown_.on_started();
+    signals_.on_started();
+    world_->start();
+  } else {
+    starts_->start();
+  }
   beat();
   if (job_.options.timeout) shutdown_.limit_time(time_left.value_or(*job_.options.timeout));
   job_.io.run();
@@ -105,7 +125,8 @@ int Controller::finish_output() {
   const bool is_whole = job_.output->finish();
   const int code = shutdown_.exit_code().value_or(is_whole ? 0 : exit_code::kLauncherError);
   job_.events.record("job_ended", {{"code", code}});
-  const std::string loss = job_.event_file.finish();
+  std::string loss = job_.event_file.finish();
+  if (world_ && loss.empty()) loss = world_->finish();
   if (loss.empty()) return code;
   std::cerr << "launcher: " << loss << std::endl;
   return shutdown_.exit_code().value_or(exit_code::kLauncherError);
@@ -164,7 +185,48 @@ void Controller::prepare_starts() {
           .on_frame = [this](std::uint32_t node, const Frame& frame) { on_frame(node, frame); },
           .on_lost = [this](std::uint32_t node,
                             const std::string& reason) { on_agent_lost(node, reason); },
-          .fail = [this](const std::string& cause) { fail(cause); }});
+          .fail = [this](const std::string& cause) { fail(cause); },
+          .on_not_run =
+              [this](std::uint32_t node, const std::string& cause) {
+                world_ ? on_member_lost(node, cause) : fail(cause);
+              }});
+}
+
+void Controller::prepare_world() {
+  world_ = std::make_unique<WorldOwner>(
+      job_, channel_, *starts_, hosts_,
+      WorldOwner::Callbacks{
+          .make_order = [this](std::uint32_t node) { return order_without_ranks(node); },
+          .on_no_agent = [this](std::uint32_t node,
+                                const std::string& cause) { on_member_lost(node, cause); },
+          .on_end = [this](int code, const std::string& cause) { on_world_end(code, cause); },
+          .on_late_failure = [this](Failure failure) { shutdown_.fail(std::move(failure)); }});
+  members_.decide_by(ElasticFates{
+      .on_ended = [this](std::uint32_t rank, int code,
+                         const std::string& cause) { world_->on_ended(rank, code, cause); },
+      .on_not_started =
+          [this](std::uint32_t rank, int code, const std::string& cause) {
+            world_->on_not_started(rank, code, cause);
+          },
+      .on_stopped = [this](std::uint32_t rank,
+                           bool is_stopped) { world_->on_stopped(rank, is_stopped); },
+      .on_stalled = [this](std::uint32_t rank,
+                           const std::string& cause) { world_->on_stalled(rank, cause); },
+      .on_host_lost = [this](std::uint32_t node,
+                             const std::string& cause) { world_->on_agent_lost(node, cause); },
+      .has_world = [this] { return world_->has_world(); }});
+}
+
+// Agents of an elastic job are started as long as it runs.
+void Controller::stop_starts() {
+  if (world_ && shutdown_.is_running()) return;
+  starts_->stop();
+  if (world_) world_->stop();
+}
+
+void Controller::on_world_end(int code, const std::string& cause) {
+  if (code == 0) return shutdown_.end_with_ranks();
+  shutdown_.end(cause, code, elastic_grace(job_.options));
 }
 
 // No rank is to blame.
@@ -177,6 +239,7 @@ bool Controller::could_not_start() const noexcept {
 }
 
 void Controller::on_hello() {
+  if (world_) return world_->on_hello();
   if (!shutdown_.is_starting()) return;
   for (const Agents::Node& node : job_.agents) {
     if (!node.link || !node.link->hello()) return;
@@ -224,8 +287,7 @@ void Controller::start_input() {
 }
 
 StartOrder Controller::order_for(std::uint32_t node) const {
-  StartOrder order;
-  order.generation = job_.generation;
+  StartOrder order = order_without_ranks(node);
   order.world_size = static_cast<std::uint32_t>(job_.ranks.size());
   order.node_rank = node;
   for (const PlacedRank& placed : job_.placement.ranks) {
@@ -234,16 +296,23 @@ StartOrder Controller::order_for(std::uint32_t node) const {
     order.ranks.push_back({rank, static_cast<std::uint32_t>(placed.application),
                            has_input(job_.options.input, rank)});
   }
-  order.programs = programs_;
-  for (OrderedProgram& program : order.programs) {
-    add_variables_of(job_.placement.nodes[node], program.variables);
-  }
   staging_->name_copies(node, order);
+  if (mpi_) order.mpi = encode_fields(mpi_->order_for(node));
+  return order;
+}
+
+StartOrder Controller::order_without_ranks(std::uint32_t node) const {
+  const Host& host = job_.agents[node].asked;
+  const ElasticOptions& elastic = job_.options.elastic;
+  StartOrder order;
+  order.generation = job_.generation;
+  order.programs = programs_;
+  for (OrderedProgram& program : order.programs) add_variables_of(host, program.variables);
   order.binding = job_.options.binding;
   order.start_timeout_ms = static_cast<std::uint32_t>(start_timeout().count());
-  order.processors = static_cast<std::uint32_t>(job_.placement.nodes[node].processors.value_or(0));
-  order.output_window = static_cast<std::uint32_t>(output_window(job_.ranks.size()));
-  if (mpi_) order.mpi = encode_fields(mpi_->order_for(node));
+  order.processors = static_cast<std::uint32_t>(host.processors.value_or(0));
+  order.output_window = static_cast<std::uint32_t>(
+      output_window(elastic.is_on() ? elastic.sizes().max + elastic.spares : job_.ranks.size()));
   order.carriage_returns = isatty(STDOUT_FILENO) == 1;
   order.window = own_window_size();
   const char* terminal = std::getenv("TERM");
@@ -255,6 +324,7 @@ StartOrder Controller::order_for(std::uint32_t node) const {
 }
 
 void Controller::on_frame(std::uint32_t node, const Frame& frame) {
+  if (world_ && world_->on_frame(node, frame)) return;
   switch (type_of(frame)) {
     case AgentMessage::kHeartbeat:
       return;
@@ -281,12 +351,12 @@ void Controller::on_frame(std::uint32_t node, const Frame& frame) {
       if (job_.agents.tunnels().on_frame(node, frame)) shutdown_.reap_agents();
       return;
     case AgentMessage::kPreload:
+      if (!staging_) throw SystemError("agent protocol: files in a job without them", EPROTO);
       return staging_->on_frame(node, frame);
     case AgentMessage::kSignalled:
       return signals_.on_frame(node, frame);
     case AgentMessage::kAllExited:
-      job_.agents[node].all_exited = true;
-      return shutdown_.on_ranks_gone();
+      return on_all_exited(node);
     default:  // a number from outside, any value
       throw SystemError("agent protocol: message for an agent came to the controller", EPROTO);
   }
@@ -318,7 +388,25 @@ void Controller::on_start_failed(std::uint32_t node, const Frame& frame) {
   failure.error = static_cast<int>(body.u32());
   failure.stage = body.text();
   failure.path = body.text();
-  shutdown_.fail(explain(failure, start_timeout()));
+  const Failure explained = explain(failure, start_timeout());
+  if (!members_.decides_elsewhere()) return shutdown_.fail(explained);
+  // One that is late may have a process.
+  job_.agents.send(node, AgentMessage::kEndRank, BodyWriter().u32(failure.rank).take());
+  members_.on_not_started(failure.rank, explained.exit_code, explained.cause);
+}
+
+void Controller::on_all_exited(std::uint32_t node) {
+  job_.agents[node].all_exited = true;
+  if (members_.decides_elsewhere()) {
+    // Where one could not be started, those after it were not either.
+    for (std::uint32_t rank = 0; rank < job_.ranks.size(); ++rank) {
+      if (job_.ranks[rank].node != node) continue;
+      members_.on_not_started(rank, exit_code::kLauncherError,
+                              "was not started, as another one on its host could not be");
+    }
+  }
+  if (world_) job_.agents.retire(node);
+  shutdown_.on_ranks_gone();
 }
 
 void Controller::on_agent_lost(std::uint32_t node, const std::string& reason) {
@@ -327,11 +415,19 @@ void Controller::on_agent_lost(std::uint32_t node, const std::string& reason) {
   lost_local_agent_ = lost_local_agent_ || link.start().is_local();
   job_.agents[node].all_exited = true;
   job_.events.record("host_lost", {{"host", job_.agents[node].host}, {"cause", reason}});
+  if (world_) return on_member_lost(node, link.hello() ? reason : starts_->explain_failure(node));
   if (link.hello()) {
     members_.on_host_lost(node, reason);
   } else {
     starts_->give_up(node);
   }
+  shutdown_.on_ranks_gone();
+}
+
+// Of an elastic job: its agent, or the hope to have one.
+void Controller::on_member_lost(std::uint32_t node, const std::string& cause) {
+  job_.agents[node].all_exited = true;
+  members_.on_host_lost(node, cause);
   shutdown_.on_ranks_gone();
 }
 
@@ -341,6 +437,7 @@ void Controller::beat() {
     if (job_.agents[node].link)
       job_.agents[node].link->tick(was_late || job_.agents.has_silent_ancestor(node));
   }
+  if (world_) job_.agents.reap();
   members_.check_progress(was_late);
   job_.event_file.beat();
   if (job_.output->is_broken() && shutdown_.is_running()) {

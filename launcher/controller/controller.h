@@ -11,6 +11,7 @@
 //   Membership      which ranks there are, and what has become of them
 //   SignalRelay     signals from outside
 //   Shutdown        how the job ends
+//   WorldOwner      of an elastic job: which ranks there shall be
 //
 // All of them reach hosts through Agents, and know of each other what JobState holds.
 //
@@ -26,6 +27,7 @@
 #include <string>
 #include <vector>
 
+#include "launcher/controller/elastic/world_owner.h"
 #include "launcher/controller/membership.h"
 #include "launcher/controller/mpi_coordinator.h"
 #include "launcher/controller/ranks/rank_channel.h"
@@ -41,10 +43,10 @@ namespace chainmail::launch {
 class Controller {
  public:
   /// `ignored_signals`: by the launcher's caller, so by the job. `generation` counts the worlds of
-  /// one job: 0, and one more for each restart.
+  /// one job: 0, and one more for each restart. `hosts`: of an elastic job.
   Controller(Options options, Placement placement, std::string launcher_path,
              JobDirectory& directory, std::vector<int> ignored_signals,
-             std::uint32_t generation = 0);
+             std::uint32_t generation = 0, HostSet hosts = {});
   /// Until the job is over; the launcher's exit code.
   /// `time_left`: of --timeout, where earlier worlds have used some of it.
   int run(std::optional<std::chrono::milliseconds> time_left = {});
@@ -61,9 +63,11 @@ class Controller {
   void prepare_mpi();
   void prepare_staging();
   void prepare_starts();
+  void prepare_world();
   void on_hello();
   void send_orders();
   StartOrder order_for(std::uint32_t node) const;
+  StartOrder order_without_ranks(std::uint32_t node) const;
   std::chrono::milliseconds start_timeout() const;
   void start_input();
 
@@ -73,12 +77,19 @@ class Controller {
   void on_input_taken(std::uint32_t node, const internal::Frame& frame);
   void on_start_failed(std::uint32_t node, const internal::Frame& frame);
   void on_agent_lost(std::uint32_t node, const std::string& reason);
+  void on_all_exited(std::uint32_t node);
+
+  // of an elastic job
+  void stop_starts();
+  void on_member_lost(std::uint32_t node, const std::string& cause);
+  void on_world_end(int code, const std::string& cause);
 
   void fail(const std::string& cause);
   void beat();
   void remove_stale_folders();
   int finish_output();
 
+  const HostSet hosts_;
   JobState job_;
   std::string launcher_path_;
   std::vector<OrderedProgram> programs_;  // by PlacedRank::application
@@ -90,6 +101,7 @@ class Controller {
   std::unique_ptr<MpiCoordinator> mpi_;  // none with --mpi none
   std::unique_ptr<FileStaging> staging_;
   std::unique_ptr<AgentStarts> starts_;
+  std::unique_ptr<WorldOwner> world_;  // of an elastic job
   asio::steady_timer heartbeat_;
   LagDetector lag_;
   bool lost_local_agent_ = false;

@@ -79,8 +79,9 @@ void Membership::on_exited(std::uint32_t node, const RankExit& exit) {
   job_.events.record(exit.out_of_memory ? "rank_out_of_memory" : "rank_exited", members);
   const std::string cause = describe(exit);
   channel_.list_ended(rank, cause);
+  if (exit.value != 0) lose(rank, cause);
+  if (fates_) return fates_->on_ended(rank, code_of(exit), cause);
   if (exit.value == 0) return;
-  lose(rank, cause);
   // What the launcher's own SIGTERM or SIGKILL has ended says nothing about the failure before.
   const Shutdown::Phase phase = shutdown_.phase();
   const bool is_ended_by_us =
@@ -89,12 +90,19 @@ void Membership::on_exited(std::uint32_t node, const RankExit& exit) {
   if (!is_ended_by_us || !shutdown_.has_failed()) shutdown_.fail({rank, code_of(exit), cause});
 }
 
+void Membership::on_not_started(std::uint32_t rank, int code, const std::string& cause) {
+  if (!take_out(rank)) return;
+  channel_.list_ended(rank, cause);
+  if (fates_) fates_->on_not_started(rank, code, cause);
+}
+
 void Membership::on_stopped(std::uint32_t node, const Frame& frame) {
   BodyReader body(frame.body);
   const std::uint32_t number = job_.ranks.checked(node, body.u32());
   RankTable::Rank& rank = job_.ranks[number];
   const bool is_stopped = body.u8() != 0;
   job_.events.record(is_stopped ? "rank_stopped" : "rank_continued", job_.ranks.about(number));
+  if (fates_) return fates_->on_stopped(number, is_stopped);
   if (!is_stopped) {
     rank.stopped_since.reset();
     return;
@@ -129,7 +137,7 @@ void Membership::on_step(std::uint32_t rank, const Progress& progress) {
 void Membership::check_progress(bool was_late) {
   if (!shutdown_.is_running()) return;
   const auto now = steady_clock::now();
-  if (was_late) return stalls_.start_anew(now);
+  if (was_late || (fates_ && !fates_->has_world())) return stalls_.start_anew(now);
   const auto stall = stalls_.find(now, job_.options.stall_timeout.value_or(kStallNotice));
   if (!stall) {
     has_told_stall_ = false;
@@ -149,6 +157,10 @@ void Membership::end_stall(const Stall& stall) {
     return shutdown_.stop_for("all ranks: " + stall.text + job_.ranks.gone_text(),
                               exit_code::kTimeLimit, kStallGrace);
   }
+  if (fates_) {
+    for (const std::uint32_t rank : stall.culprits) fates_->on_stalled(rank, stall.text);
+    return;
+  }
   for (const std::uint32_t rank : stall.culprits) lose(rank, "stalled: " + stall.text);
   shutdown_.fail({stall.culprits.front(), exit_code::kTimeLimit, "has stalled: " + stall.text});
 }
@@ -160,6 +172,7 @@ void Membership::on_host_lost(std::uint32_t node, const std::string& reason) {
     channel_.list_ended(rank, "was lost with its host: " + reason);
     lose(rank, "host lost: " + reason);
   }
+  if (fates_) return fates_->on_host_lost(node, reason);
   shutdown_.fail(
       {std::nullopt, exit_code::kLauncherError,
        "lost host " + job_.agents[node].host + ": " + reason + job_.agents.children_text(node)});

@@ -12,7 +12,9 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
+#include <utility>
 
 #include "launcher/controller/ranks/rank_channel.h"
 #include "launcher/controller/ranks/stall_detector.h"
@@ -21,11 +23,30 @@
 
 namespace chainmail::launch {
 
+/// Who decides in an elastic job about what would end any other.
+struct ElasticFates {
+  std::function<void(std::uint32_t rank, int code, const std::string& cause)> on_ended;
+  std::function<void(std::uint32_t rank, int code, const std::string& cause)> on_not_started;
+  std::function<void(std::uint32_t rank, bool is_stopped)> on_stopped;
+  std::function<void(std::uint32_t rank, const std::string& cause)> on_stalled;
+  std::function<void(std::uint32_t node, const std::string& reason)> on_host_lost;
+  /// Whether ranks can be expected to make steps.
+  std::function<bool()> has_world;
+};
+
 class Membership {
  public:
   /// `on_gone`: a rank takes no input any more.
   Membership(JobState& job, RankChannel& channel, Shutdown& shutdown,
              std::function<void(std::uint32_t rank)> on_gone);
+
+  /// From now on these decide what becomes of the job.
+  void decide_by(ElasticFates fates) { fates_ = std::move(fates); }
+
+  [[nodiscard]] bool decides_elsewhere() const noexcept { return fates_.has_value(); }
+  /// Of an elastic job: there is no process of this rank, and there will be none. Nothing happens
+  /// where it is gone already.
+  void on_not_started(std::uint32_t rank, int code, const std::string& cause);
 
   /// What the agent of `node` reports: kRankStarted, kRankStopped, kRankExited. Throws
   /// SystemError(EPROTO) for ranks of others.
@@ -50,6 +71,7 @@ class Membership {
   RankChannel& channel_;
   Shutdown& shutdown_;
   std::function<void(std::uint32_t rank)> on_gone_;
+  std::optional<ElasticFates> fates_;
   StallDetector stalls_;
   bool has_told_stall_ = false;
 };

@@ -39,7 +39,8 @@ Shutdown::Shutdown(JobState& job, RankChannel& channel, std::function<void()> st
       phase_timer_(job.io),
       report_timer_(job.io),
       time_limit_(job.io),
-      root_cause_(job.ranks.size()) {}
+      root_cause_(job.ranks.size()),
+      outlives_ranks_(job.options.elastic.is_on()) {}
 
 void Shutdown::on_started() {
   phase_ = Phase::kRunning;
@@ -165,6 +166,21 @@ void Shutdown::stop_for(const std::string& reason, int exit_code, milliseconds g
   enter(Phase::kTerminating, grace);
 }
 
+void Shutdown::end_with_ranks() {
+  outlives_ranks_ = false;
+  on_ranks_gone();
+}
+
+void Shutdown::end(const std::string& cause, int exit_code, milliseconds grace) {
+  if (!is_running()) return;
+  decided_code_ = exit_code;
+  job_.say("launcher: " + cause);
+  job_.events.record("verdict", {{"code", exit_code}, {"cause", cause}});
+  channel_.close_news();
+  kill_after_ = kTermTime;
+  enter(Phase::kNotifying, grace);
+}
+
 void Shutdown::enter(Phase phase, milliseconds next_after) {
   phase_ = phase;
   stop_starts_();
@@ -217,6 +233,7 @@ void Shutdown::on_ranks_gone() {
   if (phase_ == Phase::kAbandoning || phase_ == Phase::kOver) return;
   // An agent reports that its ranks are gone only after it was told to start some.
   if (!has_started_ && phase_ != Phase::kKilling) return;
+  if (outlives_ranks_ && phase_ == Phase::kRunning) return;
   for (const Agents::Node& node : job_.agents) {
     if (has_started_ && node.link && !node.all_exited) return;
   }

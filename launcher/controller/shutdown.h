@@ -50,6 +50,11 @@ class Shutdown {
   /// job that is ending already.
   void stop_for(const std::string& reason, int exit_code, Milliseconds grace);
 
+  /// Of an elastic job, which goes on where ranks are gone: now it ends with them.
+  void end_with_ranks();
+  /// The same, with this exit code; they get SIGTERM when they have not ended after `grace`.
+  void end(const std::string& cause, int exit_code, Milliseconds grace);
+
   /// A host is out of reach; ranks there may live on for the length of their lease.
   void on_host_lost() noexcept { has_lost_host_ = true; }
   /// Ends the job when no rank is left.
@@ -93,6 +98,7 @@ class Shutdown {
   std::optional<int> decided_code_;
   std::chrono::steady_clock::time_point agents_signal_at_;
   bool has_started_ = false;
+  bool outlives_ranks_ = false;
   bool has_lost_host_ = false;
   bool was_interrupted_ = false;
   bool is_reported_ = false;

@@ -13,8 +13,13 @@
 
 namespace chainmail::launch {
 
-SignalRelay::SignalRelay(JobState& job, Shutdown& shutdown, std::vector<int> ignored)
-    : job_(job), shutdown_(shutdown), ignored_(std::move(ignored)), signals_(job.io) {}
+SignalRelay::SignalRelay(JobState& job, Shutdown& shutdown, std::vector<int> ignored,
+                         std::function<bool(std::uint32_t node)> takes_leave)
+    : job_(job),
+      shutdown_(shutdown),
+      ignored_(std::move(ignored)),
+      takes_leave_(std::move(takes_leave)),
+      signals_(job.io) {}
 
 void SignalRelay::start() {
   for (const int number : {SIGCHLD, SIGTERM, SIGTSTP}) signals_.add(number);
@@ -80,6 +85,7 @@ void SignalRelay::on_frame(std::uint32_t node, const internal::Frame& frame) {
     throw SystemError("agent protocol: signal " + std::to_string(number) + " is not for a job",
                       EPROTO);
   }
+  if (number == SIGTERM && takes_leave_ && takes_leave_(node)) return;
   shutdown_.interrupt_from(node, number);
 }
 

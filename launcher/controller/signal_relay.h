@@ -11,6 +11,7 @@
 
 #include <asio/signal_set.hpp>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -22,8 +23,10 @@ namespace chainmail::launch {
 
 class SignalRelay {
  public:
-  /// `ignored`: by the launcher's caller, so by the job.
-  SignalRelay(JobState& job, Shutdown& shutdown, std::vector<int> ignored);
+  /// `ignored`: by the launcher's caller, so by the job. `takes_leave`: SIGTERM has come to the
+  /// agent of a node; true where that concerns its host alone.
+  SignalRelay(JobState& job, Shutdown& shutdown, std::vector<int> ignored,
+              std::function<bool(std::uint32_t node)> takes_leave = {});
 
   /// From here on this process gets them.
   void start();
@@ -43,6 +46,7 @@ class SignalRelay {
   JobState& job_;
   Shutdown& shutdown_;
   std::vector<int> ignored_;
+  std::function<bool(std::uint32_t node)> takes_leave_;
   asio::signal_set signals_;
   // Passed on: those that came to this process, and those that came to an agent.
   RecentSignals own_;

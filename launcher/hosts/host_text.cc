@@ -137,9 +137,11 @@ void HostCollector::add(const Cursor& cursor, std::size_t column, Host host) {
 void HostCollector::add_again(const Cursor& cursor, std::size_t column, const Host& host,
                               Host& same) const {
   if (refuses_repeats_) {
-    cursor.refuse(column, "host " + host.name +
-                              " is named again, which --hostfile-strict forbids; give it one line "
-                              "with all its slots");
+    cursor.refuse(
+        column,
+        "host " + host.name +
+            " is named again, which --hostfile-strict forbids, and --elastic too; give it one line "
+            "with all its slots");
   }
   if (same.user != host.user || same.port != host.port) {
     cursor.refuse(column, "host " + host.name + " appears again with another user or port");

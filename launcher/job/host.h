@@ -42,6 +42,8 @@ struct HostSet {
   Scheduler scheduler = Scheduler::kNone;  ///< also where the user named the hosts
   bool takes_turns = false;                ///< the scheduler numbers tasks across the hosts in turn
   std::vector<std::string> notes;          ///< what a user should know about the choice
+  std::string file;                        ///< that the user named; empty: none
+  std::string file_text;                   ///< what it said
 };
 
 }  // namespace chainmail::launch

@@ -5,12 +5,15 @@
 
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
+
+#include "launcher/job/elastic_options.h"
 
 namespace chainmail::launch {
 
@@ -99,6 +102,7 @@ struct Options : Application {
   std::optional<std::uint32_t> tree_width;
   std::string encryption;  ///< --encrypt, --authenticate: what CHAINMAIL_ENCRYPT is; empty: neither
   std::optional<std::uint32_t> shards;  ///< --shards: what CHAINMAIL_SHARDS is
+  ElasticOptions elastic;               ///< --elastic
   int max_restarts = 0;                 ///< how often the world may be started anew after a failure
   Binding binding;
   InputTarget input;
@@ -115,6 +119,13 @@ struct Options : Application {
   bool help_all = false;
   bool version = false;
 };
+
+/// What ranks of an elastic job get from being told to leave to SIGTERM.
+[[nodiscard]] inline std::chrono::milliseconds elastic_grace(const Options& options) {
+  constexpr std::chrono::milliseconds kDefault{5000};
+  constexpr std::chrono::milliseconds kMost = std::chrono::hours(24 * 7);
+  return std::min(options.grace.value_or(kDefault), kMost);
+}
 
 /// All programs of the job, in the order of the command line.
 [[nodiscard]] inline std::vector<Application> applications_of(const Options& options) {

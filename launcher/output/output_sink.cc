@@ -71,7 +71,12 @@ OutputSink::OutputSink(OutputOptions options)
     : options_(std::move(options)),
       is_one_place_(is_same_file(STDOUT_FILENO, STDERR_FILENO)),
       mergers_{make_merger(), make_merger()} {
-  if (!options_.directory.empty()) open_files();
+  if (!options_.directory.empty()) {
+    if (!options_.append) remove_older_files();
+    while (files_.size() < options_.host_of_rank.size()) {
+      files_.push_back(open_files(files_.size()));
+    }
+  }
   // Signals are for the main thread, which forks and waits.
   const SignalsBlocked blocked;
   thread_ = std::thread([this] { run(); });
@@ -108,28 +113,40 @@ void OutputSink::remove_older_files() const {
   }
 }
 
-void OutputSink::open_files() {
+OutputSink::RankFiles OutputSink::open_files(std::size_t rank) const {
   namespace fs = std::filesystem;
-  if (!options_.append) remove_older_files();
-  files_.resize(options_.host_of_rank.size());
-  for (std::size_t rank = 0; rank < files_.size(); ++rank) {
-    const fs::path directory = fs::path(options_.directory) / ("rank." + std::to_string(rank));
-    std::error_code error;
-    fs::create_directories(directory, error);
-    if (error) {
-      throw SystemError("cannot make " + directory.string() + ": " + error.message(),
-                        error.value());
-    }
-    const internal::UniqueFd folder =
-        open_own(AT_FDCWD, directory.string(), O_RDONLY | O_DIRECTORY, 0, directory.string());
-    constexpr const char* kNames[2] = {"stdout", "stderr"};
-    for (std::size_t i = 0; i < 2; ++i) {
-      const std::string path = (directory / kNames[i]).string();
-      const int mode = options_.append ? O_APPEND : O_TRUNC;
-      files_[rank].streams[i] =
-          open_own(folder.get(), kNames[i], O_WRONLY | O_CREAT | mode, 0666, path);
-      files_[rank].paths[i] = path;
-    }
+  const fs::path directory = fs::path(options_.directory) / ("rank." + std::to_string(rank));
+  std::error_code error;
+  fs::create_directories(directory, error);
+  if (error) {
+    throw SystemError("cannot make " + directory.string() + ": " + error.message(), error.value());
+  }
+  const internal::UniqueFd folder =
+      open_own(AT_FDCWD, directory.string(), O_RDONLY | O_DIRECTORY, 0, directory.string());
+  constexpr const char* kNames[2] = {"stdout", "stderr"};
+  RankFiles files;
+  for (std::size_t i = 0; i < 2; ++i) {
+    files.paths[i] = (directory / kNames[i]).string();
+    const int mode = options_.append ? O_APPEND : O_TRUNC;
+    files.streams[i] =
+        open_own(folder.get(), kNames[i], O_WRONLY | O_CREAT | mode, 0666, files.paths[i]);
+  }
+  return files;
+}
+
+void OutputSink::add_rank(const std::string& host) {
+  push({.writer = {}, .text = host, .begins_rank = true});
+}
+
+// The writing thread's: the folder may be on a file system that does not answer.
+void OutputSink::begin_rank(std::string host) {
+  options_.host_of_rank.push_back(std::move(host));
+  if (options_.directory.empty()) return;
+  try {
+    files_.push_back(open_files(files_.size()));
+  } catch (const SystemError& error) {
+    files_.emplace_back();
+    tell_loss(error.what());
   }
 }
 
@@ -198,15 +215,26 @@ void OutputSink::wait_for_piece(std::unique_lock<std::mutex>& lock) {
 void OutputSink::handle(Piece piece) {
   if (piece.ends_rank) {
     for (LineMerger& merger : mergers_) merger.end(piece.writer.rank);
-    return;
+    return end_files(piece.writer.rank);
   }
-  if (piece.writer.rank >= 0 && !files_.empty()) {
+  if (piece.begins_rank) return begin_rank(std::move(piece.text));
+  if (piece.writer.rank >= 0 && !options_.directory.empty()) {
     const RankFiles& files = files_[static_cast<std::size_t>(piece.writer.rank)];
     const auto stream = static_cast<std::size_t>(piece.writer.stream - 1);
-    put(files.streams[stream].get(), files.paths[stream], piece.text);
+    const int fd = files.streams[stream].get();
+    if (fd >= 0) put(fd, files.paths[stream], piece.text);
   }
   merger_of(piece.writer.stream).add(piece.writer, std::move(piece.text));
   let_open_lines_end();
+}
+
+// Of jobs whose ranks come and go; a number of a descriptor may have another meaning from here on.
+void OutputSink::end_files(std::int64_t rank) {
+  if (options_.directory.empty()) return;
+  for (internal::UniqueFd& stream : files_[static_cast<std::size_t>(rank)].streams) {
+    failed_fds_.erase(stream.get());
+    stream.reset();
+  }
 }
 
 // A rank whose line is open on one of two places must not wait on the other: for a rank there that
@@ -272,12 +300,15 @@ void OutputSink::report_loss(int fd, const std::string& name, int error) {
     return;
   }
   if (!failed_fds_.insert(fd).second) return;
+  tell_loss("cannot write " + name + ": " + std::generic_category().message(error));
+}
+
+void OutputSink::tell_loss(const std::string& why) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     lost_output_ = true;
   }
-  say("launcher: cannot write " + name + ": " + std::generic_category().message(error) +
-      "; output is lost");
+  say("launcher: " + why + "; output is lost");
 }
 
 }  // namespace chainmail::launch

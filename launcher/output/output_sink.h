@@ -53,6 +53,9 @@ class OutputSink {
   OutputSink(const OutputSink&) = delete;
   OutputSink& operator=(const OutputSink&) = delete;
 
+  /// One more rank, behind those that there are, on `host`. Files that cannot be made are said to
+  /// be lost output.
+  void add_rank(const std::string& host);
   /// Whole lines of one stream (1 stdout, 2 stderr); a piece without a line end is completed by
   /// the next one of the same stream.
   void write(std::uint32_t rank, int stream, std::string text);
@@ -73,14 +76,16 @@ class OutputSink {
     Writer writer;
     std::string text;
     bool ends_rank = false;
+    bool begins_rank = false;  ///< one more, on host `text`
   };
+
   struct RankFiles {
     internal::UniqueFd streams[2];
     std::string paths[2];
   };
 
   void remove_older_files() const;
-  void open_files();
+  [[nodiscard]] RankFiles open_files(std::size_t rank) const;
   void push(Piece piece);
   void run();
   void wait_for_piece(std::unique_lock<std::mutex>& lock);
@@ -92,10 +97,13 @@ class OutputSink {
   std::string prefix_of(const Writer& writer) const;
   void put(int fd, const std::string& name, const std::string& text);
   void report_written(const Writer& writer, std::size_t bytes);
+  void begin_rank(std::string host);
+  void end_files(std::int64_t rank);
   void report_loss(int fd, const std::string& name, int error);
+  void tell_loss(const std::string& why);
 
-  OutputOptions options_;
-  std::vector<RankFiles> files_;
+  OutputOptions options_;         // its hosts grow by the writing thread
+  std::vector<RankFiles> files_;  // as they do
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Piece> queue_;

@@ -92,6 +92,7 @@ FLOORS = {
         "launcher/mpi", "launcher/pmi1", "launcher/staging", "launcher/mpi/service", "launcher/pmix",
         "launcher/tree", "launcher/output", "launcher/agent",
         "launcher/controller/state", "launcher/controller/starting", "launcher/controller/ranks",
+        "launcher/controller/elastic",
         "launcher/controller",
         "launcher",  # the program
     ],

@@ -37,7 +37,11 @@ bool WorldMachine::advance() {
       const std::vector<MemberId> members = living();
       if (std::exchange(is_broken_, false)) {
         is_redone_ = true;
-        members.empty() ? begin_wait() : announce(members, std::nullopt);
+        if (!members.empty()) {
+          announce(members, std::nullopt);
+        } else if (!has_died_too_often({checkpoint_, {}})) {
+          begin_wait();
+        }
         return true;
       }
       if (members.empty()) return false;
@@ -204,19 +208,24 @@ bool WorldMachine::finish_holding() {
   return true;
 }
 
+// Counts deaths in the same step; where nobody has a state any more, the step that all have died in
+// is the one before. Begins to end the job when that was once too often.
+bool WorldMachine::has_died_too_often(const Start& start) {
+  if (!std::exchange(has_crashed_, false)) return false;
+  const bool is_total = start.donors.empty();
+  crash_rounds_ = is_total || crash_step_ == start.step ? crash_rounds_ + 1 : 1;
+  if (!is_total) crash_step_ = start.step;
+  if (crash_rounds_ < options_.max_deaths_at_step) return false;
+  begin_saving(end_code_, "members died " + std::to_string(crash_rounds_) +
+                              " times in the step after " + std::to_string(crash_step_) + ": " +
+                              end_cause_);
+  return true;
+}
+
 bool WorldMachine::finish_collecting() {
   const Start start = newest();
   step_ = start.step;
-  if (std::exchange(has_crashed_, false)) {
-    crash_rounds_ = crash_step_ == start.step ? crash_rounds_ + 1 : 1;
-    crash_step_ = start.step;
-    if (crash_rounds_ >= options_.max_deaths_at_step) {
-      begin_saving(end_code_, "members died " + std::to_string(crash_rounds_) +
-                                  " times in the step after " + std::to_string(start.step) + ": " +
-                                  end_cause_);
-      return true;
-    }
-  }
+  if (has_died_too_often(start)) return true;
   if (changes_ > options_.max_changes) {
     begin_saving(kLauncherError, "more changes than --max-changes allows");
     return true;

@@ -126,6 +126,7 @@ class WorldMachine {
   bool consider_change();
   bool finish_holding();
   bool finish_collecting();
+  bool has_died_too_often(const Start& start);
   void announce(std::vector<MemberId> members, std::optional<Start> start);
   void dismiss(Member& member);
   void begin_wait();

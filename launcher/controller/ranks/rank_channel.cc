@@ -55,16 +55,39 @@ RankChannel::RankChannel(JobState& job, Callbacks callbacks, std::function<Time(
 // Every node is reached as it will be from here on.
 void RankChannel::send_table(const std::vector<std::string>& mpi_node_names) {
   job_.agents.settle();
+  JobTable all = table();
+  all.mpi_node_names = mpi_node_names;
+  job_.agents.send_shared_to_all(AgentMessage::kTable, encode_fields(all));
+}
+
+void RankChannel::send_table_to(std::uint32_t node) {
+  job_.agents.settle();
+  job_.agents.send_shared({node}, AgentMessage::kTable, encode_fields(table()));
+}
+
+JobTable RankChannel::table() const {
   JobTable table;
   table.welcome.job_id = job_.id;
   table.welcome.secret = job_.secret;
   table.welcome.node_of_rank = job_.ranks.nodes();
   for (const Agents::Node& node : job_.agents) {
+    const bool is_up = node.link && node.link->hello();
     table.welcome.hosts.push_back(node.host);
-    table.welcome.addresses.push_back(node.link->hello()->addresses);
+    table.welcome.addresses.push_back(is_up ? node.link->hello()->addresses : "");
   }
-  table.mpi_node_names = mpi_node_names;
-  job_.agents.send_shared_to_all(AgentMessage::kTable, encode_fields(table));
+  table.welcome.is_elastic = job_.options.elastic.is_on();
+  if (table.welcome.is_elastic) {
+    table.welcome.grace_ms = static_cast<std::uint32_t>(elastic_grace(job_.options).count());
+  }
+  return table;
+}
+
+void RankChannel::tell_member(std::uint32_t rank, const membership::LauncherWord& word) {
+  send(rank, JobMessage::kToMember, membership::encode(word));
+}
+
+void RankChannel::forget_world(membership::Generation generation) {
+  for (const std::string& prefix : membership::key_prefixes(generation)) store_.erase_all(prefix);
 }
 
 void RankChannel::on_bytes(std::uint32_t node, const Frame& frame) {
@@ -95,6 +118,9 @@ void RankChannel::on_message(std::uint32_t rank, const Frame& frame) {
                               BodyWriter().u32(rank).take());
     case JobMessage::kGroupFailed:
       return on_group_failed(rank, frame);
+    case JobMessage::kFromMember:
+      if (!callbacks_.on_member) throw SystemError("this job is not elastic", EPROTO);
+      return callbacks_.on_member(rank, membership::decode_member_message(frame.body));
     case JobMessage::kStep: {
       BodyReader body(frame.body);
       const std::uint64_t steps = body.u64();
@@ -157,7 +183,10 @@ void RankChannel::list_ended(std::uint32_t rank, const std::string& cause) {
 // A rank that is lost ends the job; a group that has failed need not, and after a while it is
 // another failure.
 bool RankChannel::may_tell(JobMessage type) {
-  if (type == JobMessage::kNewsRankLost) return ++losses_told_ <= kMostFailuresTold;
+  // An elastic job outlives any number of ranks.
+  if (type == JobMessage::kNewsRankLost) {
+    return job_.options.elastic.is_on() || ++losses_told_ <= kMostFailuresTold;
+  }
   if (type != JobMessage::kNewsGroupFailed) return true;
   const Time now = now_();
   if (now - std::exchange(group_failed_at_, now) > kOneFailure) group_failures_told_ = 0;

@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "base/membership/wire.h"
 #include "launcher/controller/ranks/stall_detector.h"
 #include "launcher/controller/ranks/store_server.h"
 #include "launcher/controller/state/job_state.h"
@@ -32,6 +33,9 @@ class RankChannel {
     std::function<void(Blame blame)> on_blame;
     /// A rank's requests cannot be answered.
     std::function<void(Failure failure)> fail;
+    /// What a member of an elastic job says.
+    std::function<void(std::uint32_t rank, const membership::MemberMessage& message)> on_member =
+        {};
   };
 
   using Time = std::chrono::steady_clock::time_point;
@@ -42,6 +46,10 @@ class RankChannel {
   /// What every rank has to know of the job; all agents have said hello. `mpi_node_names`: none
   /// without MPI.
   void send_table(const std::vector<std::string>& mpi_node_names);
+  /// Of an elastic job: what the ranks of this node, which has said hello, have to know.
+  void send_table_to(std::uint32_t node);
+  /// Nothing is sent to one that is gone.
+  void tell_member(std::uint32_t rank, const membership::LauncherWord& word);
   /// A kRankBytes frame. Throws SystemError(EPROTO) for what an agent must not say; a rank's
   /// nonsense is the rank's failure.
   void on_bytes(std::uint32_t node, const internal::Frame& frame);
@@ -51,6 +59,8 @@ class RankChannel {
   void tell_ending(const std::string& reason);
   /// For ranks that wait for this one and have not met it: a rank may end while others go on.
   void list_ended(std::uint32_t rank, const std::string& cause);
+  /// No member is in that world of an elastic job any more.
+  void forget_world(membership::Generation generation);
   /// The rank is gone: forget what it waits for.
   void forget(std::uint32_t rank) { store_.forget(rank); }
   /// The root cause is known: whatever fails now is its consequence, and everybody has heard of the
@@ -60,6 +70,7 @@ class RankChannel {
   [[nodiscard]] bool has_listeners() const noexcept { return has_listeners_; }
 
  private:
+  [[nodiscard]] JobTable table() const;
   void on_message(std::uint32_t rank, const internal::Frame& frame);
   void on_group_failed(std::uint32_t rank, const internal::Frame& frame);
   void send(std::uint32_t rank, internal::JobMessage type, std::string body);

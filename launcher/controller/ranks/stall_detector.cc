@@ -22,10 +22,15 @@ std::string place_of(const Progress& progress) {
 }  // namespace
 
 void StallDetector::update(std::uint32_t rank, Progress progress, Time now) {
-  Rank& known = ranks_.at(rank);
-  if (known.seen == progress) return;
-  known.seen = progress;
-  known.since = now;
+  Rank& of_rank = known(rank);
+  if (of_rank.seen == progress) return;
+  of_rank.seen = progress;
+  of_rank.since = now;
+}
+
+StallDetector::Rank& StallDetector::known(std::uint32_t rank) {
+  if (rank >= ranks_.size()) ranks_.resize(std::size_t{rank} + 1);
+  return ranks_[rank];
 }
 
 void StallDetector::start_anew(Time now) {

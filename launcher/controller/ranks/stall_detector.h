@@ -34,11 +34,12 @@ class StallDetector {
  public:
   using Time = std::chrono::steady_clock::time_point;
 
+  /// Further ranks are known from when they are first named.
   explicit StallDetector(std::size_t ranks) : ranks_(ranks) {}
 
   void update(std::uint32_t rank, Progress progress, Time now);
   /// The rank has ended: it need not go on.
-  void forget(std::uint32_t rank) { ranks_.at(rank).seen.reset(); }
+  void forget(std::uint32_t rank) { known(rank).seen.reset(); }
   /// The launcher was held up itself: what is known of the ranks is old, not their progress.
   void start_anew(Time now);
   /// Whether a rank that has made progress before has made none for `limit`; or twice as long where
@@ -51,6 +52,7 @@ class StallDetector {
     Time since;
   };
 
+  Rank& known(std::uint32_t rank);
   bool may_wait_for_others(std::uint32_t rank, Time now, std::chrono::milliseconds limit) const;
 
   std::vector<Rank> ranks_;

@@ -131,6 +131,15 @@ bool StoreServer::erase(const std::string& key) {
   return true;
 }
 
+void StoreServer::erase_all(const std::string& prefix) {
+  const auto begin = values_.lower_bound(prefix);
+  auto end = begin;
+  for (; end != values_.end() && end->first.starts_with(prefix); ++end) {
+    bytes_ -= value_bytes(end->first, end->second);
+  }
+  values_.erase(begin, end);
+}
+
 void StoreServer::get(std::uint32_t rank, BodyReader& body) {
   const std::uint32_t id = body.u32();
   const std::string key = body.text();

@@ -38,6 +38,8 @@ class StoreServer {
   void handle(std::uint32_t rank, const internal::Frame& request);
   /// Adds to what `key` holds, in the launcher's own name. Throws StoreFull.
   void append(const std::string& key, std::string_view value);
+  /// Drops the keys that begin so; who waits for one waits on.
+  void erase_all(const std::string& prefix);
   /// The rank is gone: forget what it waits for.
   void forget(std::uint32_t rank);
 

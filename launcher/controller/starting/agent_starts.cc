@@ -50,15 +50,20 @@ AgentStarts::AgentStarts(JobState& job, std::string launcher_path, Callbacks cal
 
 // All commands are known before the first is run: bad usage starts nothing.
 void AgentStarts::start() {
-  const std::vector<std::string> shell = remote_shell_of(job_.options);
-  std::optional<AgentImage> image;
-  for (std::uint32_t node = 0; node < agents_.size(); ++node) {
-    const std::string marker = "chainmail-" + internal::to_hex(internal::random_bytes(8));
-    agents_[node].start =
-        start_on(job_.placement.nodes[node], marker, shell, launcher_path_, image);
-  }
-  agents_.plan(job_.options.tree_width, is_ssh(shell.front()));
+  for (std::uint32_t node = 0; node < agents_.size(); ++node) plan_start(node);
+  agents_.plan(job_.options.tree_width, is_ssh(remote_shell_of(job_.options).front()));
   start_from(0);
+}
+
+void AgentStarts::start_added(std::uint32_t node) {
+  plan_start(node);
+  start_one(node);
+}
+
+void AgentStarts::plan_start(std::uint32_t node) {
+  const std::string marker = "chainmail-" + internal::to_hex(internal::random_bytes(8));
+  agents_[node].start =
+      start_on(agents_[node].asked, marker, remote_shell_of(job_.options), launcher_path_, image_);
 }
 
 // Starting many takes longer than agents wait for a word; those that run already get their
@@ -103,13 +108,15 @@ void AgentStarts::start_one(std::uint32_t node) {
         AgentLimits{job_.options.lease.value_or(kDefaultLease),
                     job_.options.start_timeout.value_or(kLoginLimit)});
   } catch (const SystemError& error) {
-    callbacks_.fail("cannot start the agent on host " + host + ": " + error.what() +
-                    (error.native_code() == EMFILE
-                         ? "; each host that is started from here takes three open files: raise "
-                           "the limit (ulimit -n), or let hosts start each other by --tree auto"
-                     : error.native_code() == ENOENT
-                         ? "; install openssh-client or name another remote shell by --rsh"
-                         : ""));
+    const std::string cause =
+        "cannot start the agent on host " + host + ": " + error.what() +
+        (error.native_code() == EMFILE
+             ? "; each host that is started from here takes three open files: raise "
+               "the limit (ulimit -n), or let hosts start each other by --tree auto"
+         : error.native_code() == ENOENT
+             ? "; install openssh-client or name another remote shell by --rsh"
+             : "");
+    callbacks_.on_not_run ? callbacks_.on_not_run(node, cause) : callbacks_.fail(cause);
   }
 }
 
@@ -136,7 +143,7 @@ bool AgentStarts::start_later(std::uint32_t node) {
   auto timer =
       std::make_shared<asio::steady_timer>(job_.io, milliseconds(200 + longest * share / 256));
   timer->async_wait([this, timer, node](const asio::error_code& error) {
-    if (!error && !is_over_) start_one(node);
+    if (!error && !is_over_ && !agents_[node].is_retired) start_one(node);
   });
   return true;
 }
@@ -175,9 +182,20 @@ void AgentStarts::tell_not_run(const std::string& host, std::string note) {
 void AgentStarts::give_up(std::uint32_t node) {
   constexpr milliseconds kForMore{1000};
   if (is_over_) return;
+  is_refused_ = is_refused_ || !may_pass(agents_[node].link->error_output());
+  failures_.emplace(node, explain_failure(node));
+  if (!is_any_awaited()) return report();
+  if (failures_.size() > 1) return;
+  report_timer_.expires_after(kForMore);
+  report_timer_.async_wait([this](const asio::error_code& error) {
+    if (!error) report();
+  });
+}
+
+std::string AgentStarts::explain_failure(std::uint32_t node) const {
   const AgentLink& link = *agents_[node].link;
   StartFailure failure{
-      job_.placement.nodes[node],
+      agents_[node].asked,
       link.start().is_local() ? std::vector<std::string>() : remote_shell_of(job_.options),
       launcher_path_,
       link.exit_text(),
@@ -186,14 +204,7 @@ void AgentStarts::give_up(std::uint32_t node) {
       ""};
   const std::string& host = agents_[node].host;
   if (job_.options.hosts == host) failure.hint = "if a file was meant: there is no file " + host;
-  is_refused_ = is_refused_ || !may_pass(link.error_output());
-  failures_.emplace(node, explain(failure));
-  if (!is_any_awaited()) return report();
-  if (failures_.size() > 1) return;
-  report_timer_.expires_after(kForMore);
-  report_timer_.async_wait([this](const asio::error_code& error) {
-    if (!error) report();
-  });
+  return explain(failure);
 }
 
 // Between two tries as well.

@@ -13,10 +13,12 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 
 #include "launcher/controller/state/job_state.h"
 #include "launcher/process/child_process.h"
+#include "launcher/remote/agent_image.h"
 
 namespace chainmail::launch {
 
@@ -29,23 +31,31 @@ class AgentStarts {
     std::function<void(std::uint32_t node, const std::string& reason)> on_lost;
     /// The job cannot start.
     std::function<void(const std::string& cause)> fail;
+    /// What starts this agent cannot be run here; without it, that fails the job.
+    std::function<void(std::uint32_t node, const std::string& cause)> on_not_run = {};
   };
 
   AgentStarts(JobState& job, std::string launcher_path, Callbacks callbacks);
 
   /// Throws UsageError before the first one is started.
   void start();
+  /// The agent of a node that was added to the job's. Throws UsageError and SystemError where no
+  /// command for it can be had.
+  void start_added(std::uint32_t node);
   /// From here on none is started.
   void stop() noexcept { is_over_ = true; }
   /// An agent was lost before its hello. True when another try is under way.
   bool try_again(std::uint32_t node);
   /// No try is left: says why, with what else fails within a second.
   void give_up(std::uint32_t node);
+  /// Why the last try has failed, and what to do about it.
+  [[nodiscard]] std::string explain_failure(std::uint32_t node) const;
   /// Hosts out of reach are all that was wrong, and may be in reach later.
   [[nodiscard]] bool may_pass_later() const noexcept { return !failures_.empty() && !is_refused_; }
 
  private:
   void start_from(std::uint32_t node);
+  void plan_start(std::uint32_t node);
   void start_one(std::uint32_t node);
   void on_hello(std::uint32_t node, const AgentHello& hello);
   bool start_later(std::uint32_t node);
@@ -57,6 +67,7 @@ class AgentStarts {
   JobState& job_;
   Agents& agents_;
   std::string launcher_path_;
+  std::optional<AgentImage> image_;
   Callbacks callbacks_;
   asio::steady_timer report_timer_;
   std::map<std::uint32_t, std::string> failures_;  // of hosts given up, each explained

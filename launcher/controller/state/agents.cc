@@ -28,9 +28,15 @@ Agents::Agents(const std::vector<Host>& hosts)
                       std::string body) { send(node, type, std::move(body)); },
                [this](std::uint32_t node, AgentMessage type, std::string body) {
                  if (nodes_[node].link) nodes_[node].link->send_urgent(type, std::move(body));
-               }),
-      nodes_(hosts.size()) {
-  for (std::size_t node = 0; node < hosts.size(); ++node) nodes_[node].host = hosts[node].name;
+               }) {
+  for (const Host& host : hosts) (void)add(host);
+}
+
+std::uint32_t Agents::add(const Host& host) {
+  Node& node = nodes_.emplace_back();
+  node.host = host.name;
+  node.asked = host;
+  return size() - 1;
 }
 
 void Agents::send(std::uint32_t node, AgentMessage type, std::string body) {
@@ -163,6 +169,15 @@ void Agents::tell_to_leave(bool all) {
   }
 }
 
+void Agents::retire(std::uint32_t number) {
+  Node& node = nodes_[number];
+  node.is_retired = true;
+  node.all_exited = true;
+  if (!node.link || node.link->is_leaving()) return;
+  if (!node.link->hello()) node.link->kill_process();
+  node.link->leave();
+}
+
 void Agents::set_link_aside(std::uint32_t node) {
   if (nodes_[node].link && !nodes_[node].link->reap()) {
     set_aside_.push_back(std::move(nodes_[node].link));
@@ -171,7 +186,10 @@ void Agents::set_link_aside(std::uint32_t node) {
 
 void Agents::reap() {
   for (Node& node : nodes_) {
-    if (node.link) node.link->reap();
+    if (!node.link || !node.link->reap() || !node.is_retired) continue;
+    node.link.reset();
+    node.start.script = {};
+    node.start.image.reset();
   }
   std::erase_if(set_aside_, [](const auto& link) { return link->reap(); });
 }

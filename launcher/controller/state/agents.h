@@ -12,6 +12,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <set>
@@ -28,9 +29,11 @@ class Agents {
  public:
   struct Node {
     std::string host;
+    Host asked;  ///< as the hosts file has it
     AgentStart start;
-    std::unique_ptr<AgentLink> link;  ///< none before its first start
+    std::unique_ptr<AgentLink> link;  ///< none before its first start, and where it is retired
     bool all_exited = false;          ///< its ranks, and whatever else it was told to run
+    bool is_retired = false;          ///< nobody needs it any more
     int starts = 0;
     std::optional<std::uint32_t> parent;  ///< whose agent starts this one
     std::vector<std::uint32_t> children;  ///< whom this one starts
@@ -38,6 +41,8 @@ class Agents {
   };
 
   explicit Agents(const std::vector<Host>& hosts);
+  /// One more, which has no rank yet; its number. Places of those before stay where they are.
+  std::uint32_t add(const Host& host);
 
   std::uint32_t size() const noexcept { return static_cast<std::uint32_t>(nodes_.size()); }
   Node& operator[](std::uint32_t node) { return nodes_[node]; }
@@ -76,6 +81,8 @@ class Agents {
 
   /// Tells agents to leave; those through whom others still leave only with `all`.
   void tell_to_leave(bool all);
+  /// Nobody needs this agent any more: it leaves now, and its link goes when its process has ended.
+  void retire(std::uint32_t node);
   /// Of a remote shell that was given up, somebody has to hear the end.
   void set_link_aside(std::uint32_t node);
   /// Looks whose process has ended.
@@ -91,7 +98,7 @@ class Agents {
                    AgentMessage type, const std::string& text);
 
   Tunnels tunnels_;  // outlives the links
-  std::vector<Node> nodes_;
+  std::deque<Node> nodes_;
   std::vector<std::unique_ptr<AgentLink>> set_aside_;
   std::vector<std::uint32_t> from_above_;  // nodes, each after the one that carries it
   std::uint32_t next_shared_ = 0;

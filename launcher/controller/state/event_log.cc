@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/membership/trace.h"
 
 namespace chainmail::launch {
 namespace {
@@ -59,6 +60,33 @@ void EventLog::record(std::string_view event, const Members& members) {
     std::visit([&, &key = name](const auto& content) { line[key] = content; }, value);
   }
   write_(text_of(line));
+}
+
+void EventLog::record(const membership::EventRecord& change) {
+  if (!write_) return;
+  Json line = head(sequence_++, generation_, to_string(change.kind));
+  const Json all = Json::parse(membership::JsonObject::of(change));
+  const bool is_world = change.kind == membership::EventKind::kWorldChanged;
+  for (const char* name : {"generation", "step", "address", "member", "cause"}) {
+    const Json& value = all.at(name);
+    if (!value.is_null() && value != "") line[name] = value;
+  }
+  if (is_world) {
+    for (const char* name : {"size", "cut", "donors", "pause_ms", "bytes", "redone"}) {
+      line[name] = all.at(name);
+    }
+  }
+  write_(text_of(line));
+}
+
+void EventLog::trace(const std::string& line) {
+  if (!write_) return;
+  membership::JsonObject head;
+  head("time", utc_now());
+  head("sequence", sequence_++);
+  std::string text = head.take();
+  text.back() = ',';
+  write_(text + line.substr(1) + "\n");
 }
 
 void EventLog::record_start(const Options& options, const Placement& placement) {

@@ -18,6 +18,7 @@
 #include <string_view>
 #include <variant>
 
+#include "base/membership/records.h"
 #include "launcher/job/options.h"
 #include "launcher/output/job_directory.h"
 #include "launcher/output/line_writer.h"
@@ -36,6 +37,10 @@ class EventLog {
       : job_(std::move(job)), generation_(generation), write_(std::move(write)) {}
 
   void record(std::string_view event, const Members& members = {});
+  /// A change of an elastic job's world, which names its own generation.
+  void record(const membership::EventRecord& change);
+  /// A line of base/membership/trace.h, with time and sequence number.
+  void trace(const std::string& line);
   /// The first event: "job_started", with the programs and the plan.
   void record_start(const Options& options, const Placement& placement);
 

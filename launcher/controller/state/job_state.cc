@@ -18,6 +18,7 @@ OutputOptions output_options(const Options& options, const Placement& placement)
   output.timestamp = options.timestamp;
   output.carriage_returns = isatty(STDOUT_FILENO) == 1;
   output.directory = options.output_dir;
+  if (options.elastic.is_on()) return output;  // ranks are added when they start
   for (const PlacedRank& rank : placement.ranks) {
     output.host_of_rank.push_back(placement.nodes[static_cast<std::size_t>(rank.node)].name);
   }
@@ -34,8 +35,8 @@ JobState::JobState(Options asked, Placement planned, JobDirectory& directory, st
       generation(world),
       event_file(options.output_dir, directory, generation > 0),
       events(id, generation, [this](std::string line) { event_file.write(std::move(line)); }),
-      agents(placement.nodes),
-      ranks(placement) {
+      agents(options.elastic.is_on() ? std::vector<Host>() : placement.nodes),
+      ranks(options.elastic.is_on() ? RankTable({}, "member") : RankTable(placement)) {
   OutputOptions to_user = output_options(options, placement);
   to_user.append = generation > 0;
   to_user.on_written = [this] { asio::post(io, [this] { make_room(); }); };
@@ -47,6 +48,18 @@ JobState::~JobState() { (void)output->finish(); }
 
 // What has been written makes room for more; so a reader that is slower than the ranks slows them
 // down, while heartbeats go on.
+std::uint32_t JobState::add_node(const Host& host) {
+  (void)ranks.add_node(host.name);
+  const std::uint32_t node = agents.add(host);
+  agents[node].all_exited = true;  // until it is told to start something
+  return node;
+}
+
+std::uint32_t JobState::add_rank(std::uint32_t node) {
+  output->add_rank(agents[node].host);
+  return ranks.add_rank(node);
+}
+
 void JobState::make_room() {
   for (const WrittenOutput& written : output->take_written()) {
     agents.send(

@@ -33,18 +33,21 @@ struct JobState {
   JobState& operator=(const JobState&) = delete;
 
   void say(std::string line) { output->say(std::move(line)); }
+  /// Of an elastic job: one more host with an agent of its own, one more rank there.
+  std::uint32_t add_node(const Host& host);
+  std::uint32_t add_rank(std::uint32_t node);
 
   const RaisedFileLimit descriptors;  ///< first: files of the job count against it
   const Options options;
-  const Placement placement;
-  const std::string id;      ///< 16 hexadecimal digits, chosen at random
-  const std::string secret;  ///< 32 bytes that ranks know each other by
+  const Placement placement;  ///< of an elastic job, its first world as it was asked for
+  const std::string id;       ///< 16 hexadecimal digits, chosen at random
+  const std::string secret;   ///< 32 bytes that ranks know each other by
   const std::uint32_t generation;
   asio::io_context io;
   EventFile event_file;
   EventLog events;
-  Agents agents;
-  RankTable ranks;
+  Agents agents;    ///< of an elastic job they are added as hosts are needed,
+  RankTable ranks;  ///< and so are ranks, whose numbers are member ids there
   std::unique_ptr<OutputSink> output;
 
  private:

@@ -4,17 +4,28 @@
 #include "launcher/controller/state/rank_table.h"
 
 #include <cerrno>
+#include <utility>
 
 #include "base/error.h"
 #include "launcher/job/text.h"
 
 namespace chainmail::launch {
 
-RankTable::RankTable(const Placement& placement) : ranks_(placement.ranks.size()) {
-  for (std::size_t i = 0; i < ranks_.size(); ++i) {
-    ranks_[i].node = static_cast<std::uint32_t>(placement.ranks[i].node);
+RankTable::RankTable(const Placement& placement, std::string noun) : noun_(std::move(noun)) {
+  for (const Host& node : placement.nodes) (void)add_node(node.name);
+  for (const PlacedRank& rank : placement.ranks) {
+    (void)add_rank(static_cast<std::uint32_t>(rank.node));
   }
-  for (const Host& node : placement.nodes) hosts_.push_back(node.name);
+}
+
+std::uint32_t RankTable::add_node(std::string host) {
+  hosts_.push_back(std::move(host));
+  return static_cast<std::uint32_t>(hosts_.size() - 1);
+}
+
+std::uint32_t RankTable::add_rank(std::uint32_t node) {
+  ranks_.emplace_back().node = node;
+  return size() - 1;
 }
 
 std::uint32_t RankTable::checked(std::uint32_t node, std::uint32_t rank) const {
@@ -40,16 +51,16 @@ EventLog::Members RankTable::about(std::uint32_t rank) const {
 }
 
 std::string RankTable::name_of(std::uint32_t rank) const {
-  return "rank " + std::to_string(rank) + " on host " + host_of(rank);
+  return noun_ + " " + std::to_string(rank) + " on host " + host_of(rank);
 }
 
 std::string RankTable::names_of(const std::vector<std::uint32_t>& ranks) const {
-  if (ranks.empty()) return "all ranks";
+  if (ranks.empty()) return "all " + noun_ + "s";
   std::vector<std::string> names;
   for (const std::uint32_t rank : ranks) {
     names.push_back(std::to_string(rank) + " on host " + host_of(rank));
   }
-  return (ranks.size() == 1 ? "rank " : "ranks ") + listed(names);
+  return noun_ + (ranks.size() == 1 ? " " : "s ") + listed(names);
 }
 
 std::string RankTable::gone_text() const {

@@ -9,6 +9,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <deque>
 #include <optional>
 #include <string>
 #include <vector>
@@ -30,7 +31,11 @@ class RankTable {
     std::optional<std::chrono::steady_clock::time_point> stopped_since;
   };
 
-  explicit RankTable(const Placement& placement);
+  /// `noun`: what ranks are called, "member" where they are numbered as an elastic job's are.
+  explicit RankTable(const Placement& placement, std::string noun = "rank");
+  /// One more node, and one more rank of a node; their numbers.
+  std::uint32_t add_node(std::string host);
+  std::uint32_t add_rank(std::uint32_t node);
 
   std::uint32_t size() const noexcept { return static_cast<std::uint32_t>(ranks_.size()); }
   Rank& operator[](std::uint32_t rank) { return ranks_[rank]; }
@@ -53,8 +58,9 @@ class RankTable {
   [[nodiscard]] std::string gone_text() const;
 
  private:
-  std::vector<Rank> ranks_;
-  std::vector<std::string> hosts_;  // by node
+  std::string noun_;
+  std::deque<Rank> ranks_;
+  std::deque<std::string> hosts_;  // by node
 };
 
 }  // namespace chainmail::launch

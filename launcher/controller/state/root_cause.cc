@@ -5,6 +5,7 @@
 
 #include <signal.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "launcher/process/signals.h"
@@ -24,9 +25,9 @@ int code_of(const RankExit& exit) noexcept {
 
 void RootCause::add(Blame blame, Time now) {
   const bool is_another = blame_ && now - blamed_at_ > kOneFailure;
-  if (is_victim_.at(blame.rank) && !is_another) return;
+  if (is_victim(blame.rank) && !is_another) return;
   if (!blame_ || is_another) blamed_at_ = now;
-  is_victim_.assign(is_victim_.size(), true);
+  is_victim_.assign(std::max<std::size_t>(is_victim_.size(), std::size_t{blame.rank} + 1), true);
   is_victim_[blame.rank] = false;
   if (!blame_ || is_another) blame_ = std::move(blame);
 }
@@ -41,7 +42,7 @@ void RootCause::add(Failure failure) {
 // stands for a signal where a shell ran the program; above those numbers it does not (return -1).
 int RootCause::weight_of(const Failure& failure) const {
   if (!failure.rank) return 2;
-  if (is_victim_.at(*failure.rank)) return 0;
+  if (is_victim(*failure.rank)) return 0;
   const int signal_number = failure.exit_code - exit_code::kSignalBase;
   return signal_number > 0 && signal_number < NSIG && signal_number != SIGABRT ? 2 : 1;
 }

@@ -48,6 +48,7 @@ class RootCause {
  public:
   using Time = std::chrono::steady_clock::time_point;
 
+  /// Further ranks are known from when they are first named.
   explicit RootCause(std::size_t ranks) : is_victim_(ranks, false) {}
 
   /// A rank says that `blame.rank`, or itself, has failed: from now on the end of any other one
@@ -68,6 +69,9 @@ class RootCause {
 
  private:
   int weight_of(const Failure& failure) const;
+  [[nodiscard]] bool is_victim(std::uint32_t rank) const {
+    return rank < is_victim_.size() ? is_victim_[rank] : blame_.has_value();
+  }
 
   std::vector<bool> is_victim_;
   std::optional<Blame> blame_;

@@ -3,6 +3,7 @@
 
 // WorldMachine's rules for unplanned changes, one test each: events in, exact actions out.
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <optional>
@@ -121,6 +122,22 @@ TEST_F(WorldTest, EndsAJobWhoseMembersDieThreeTimesInOneStep) {
   EXPECT_EQ(say(0, Saved{7}),
             "event last_will\ntell 0 leave 4\n"
             "end job 137: members died 3 times in the step after 7: killed by signal 9");
+}
+
+// Nobody has a state after the last one's death, so there is no step to compare; they would begin
+// anew for ever.
+TEST_F(WorldTest, CountsDeathsThatTakeTheStateAlong) {
+  options_.first_size = 1;
+  begin();
+  for (MemberId id = 0; id < 2; ++id) {
+    say(id, Running{machine().world().generation, 1, 0});
+    die(id);
+    ASSERT_NE(machine().phase(), WorldMachine::Phase::kEnded) << id;
+    elapse(WorldTimer::kCoolDown, 0);
+    say(id + 1, Ready{5});
+    ASSERT_EQ(machine().phase(), WorldMachine::Phase::kRunning) << id;
+  }
+  EXPECT_THAT(die(2), ::testing::HasSubstr("end job 137: members died 3 times"));
 }
 
 TEST_F(WorldTest, ForgetsDeathsAfterACommittedStep) {

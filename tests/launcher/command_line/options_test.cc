@@ -283,7 +283,7 @@ TEST(Options, ThoseOfOtherLaunchersSayWhatToDoInstead) {
   EXPECT_THAT(refusal({"--nnodes", "2", "p"}), HasSubstr("-H"));
   EXPECT_THAT(refusal({"--nnodes=2", "p"}), ::testing::StartsWith("--nnodes is not needed"));
   EXPECT_THAT(refusal({"--rdzv_endpoint=h:29400", "p"}), HasSubstr("itself"));
-  EXPECT_THAT(refusal({"--min-np", "2", "p"}), HasSubstr("elastic"));
+  EXPECT_THAT(refusal({"--slots-per-host", "2", "p"}), HasSubstr("--elastic MIN:MAX"));
   EXPECT_THAT(refusal({"-genvall", "p"}), HasSubstr("-x NAME"));
   EXPECT_THAT(refusal({"-c", "2", "p"}), HasSubstr("--map-by slot:pe=N"));
   EXPECT_THAT(refusal({"-p", "2222", "p"}), HasSubstr("--rsh-args"));

@@ -53,5 +53,34 @@ TEST(Agents, AreReapedWhenEachProcessHasEnded) {
   EXPECT_TRUE(fake.job.agents.are_reaped());
 }
 
+TEST(Agents, WhoIsAddedComesBehindTheOthers) {
+  test::FakeJob fake({1});
+  const Agents::Node& first = fake.job.agents[0];
+  Host host;
+  host.name = "n9";
+  EXPECT_EQ(fake.job.add_node(host), 1U);
+  EXPECT_EQ(&fake.job.agents[0], &first);
+  EXPECT_EQ(fake.job.agents[1].asked.name, "n9");
+  EXPECT_TRUE(fake.job.agents[1].all_exited) << "it was told to start nothing";
+  EXPECT_EQ(fake.job.ranks.host_of(fake.job.add_rank(1)), "n9");
+}
+
+TEST(Agents, WhoIsRetiredLeavesAndIsForgottenWithItsProcess) {
+  test::FakeJob fake({1, 1});
+  fake.say_hello(0);
+  fake.job.agents.retire(0);
+  fake.job.agents.retire(0);
+  fake.job.agents.retire(1);
+  const auto told = fake.told(0);
+  ASSERT_EQ(told.size(), 1U);
+  EXPECT_EQ(type_of(told[0]), AgentMessage::kLeave);
+  fake.job.agents.reap();
+  EXPECT_TRUE(fake.job.agents[0].link);
+  fake.wire(0).has_ended = true;
+  fake.job.agents.reap();
+  EXPECT_FALSE(fake.job.agents[0].link);
+  EXPECT_TRUE(fake.job.agents.are_reaped());
+}
+
 }  // namespace
 }  // namespace chainmail::launch

@@ -142,5 +142,83 @@ TEST_F(RankChannelTest, TheStoreKnowsWhoHasEnded) {
   EXPECT_THAT(told[0].body, HasSubstr("exited with code 0"));
 }
 
+// Members 0 and 1, each on a host that was added.
+class MemberChannelTest : public ::testing::Test {
+ protected:
+  MemberChannelTest() {
+    for (const char* name : {"n0", "n1"}) {
+      Host host;
+      host.name = name;
+      const std::uint32_t node = fake_.job.add_node(host);
+      (void)fake_.job.add_rank(node);
+      fake_.say_hello(node);
+      fake_.job.agents[node].all_exited = false;
+    }
+  }
+  static Options options() {
+    Options options;
+    options.elastic.max = 4;
+    options.grace = std::chrono::milliseconds(700);
+    return options;
+  }
+  void say(std::uint32_t rank, const std::string& body) {
+    const internal::Frame frame{JobMessage::kFromMember, 0, body};
+    channel_.on_bytes(
+        rank, make_frame(AgentMessage::kRankBytes,
+                         BodyWriter().u32(rank).text(internal::encode_frame(frame)).take()));
+  }
+
+  FakeJob fake_{{1}, options()};  // hosts of its plan are not there yet
+  std::vector<std::uint32_t> failed_;
+  std::vector<std::string> said_;
+  RankChannel channel_{
+      fake_.job,
+      {[](auto, const auto&) {}, [](auto) {},
+       [this](const Failure& failure) { failed_.push_back(*failure.rank); },
+       [this](std::uint32_t rank, const membership::MemberMessage& message) {
+         const auto& held = std::get<membership::Held>(message);
+         said_.push_back(std::to_string(rank) + " held at " + std::to_string(held.step));
+       }}};
+};
+
+TEST_F(MemberChannelTest, WhatMembersSayIsHandedOn) {
+  say(1, membership::encode(membership::MemberMessage(membership::Held{2, 17, false})));
+  EXPECT_THAT(said_, ::testing::ElementsAre("1 held at 17"));
+  say(0, "nonsense");
+  EXPECT_THAT(failed_, ::testing::ElementsAre(0U)) << "the other one is heard on";
+  EXPECT_EQ(said_.size(), 1U);
+}
+
+TEST_F(MemberChannelTest, MembersAreToldWhileTheyAreThere) {
+  const membership::LauncherWord word{membership::Wanted{3}, {}};
+  channel_.tell_member(1, word);
+  const auto told = fake_.told(1);
+  ASSERT_EQ(told.size(), 1U);
+  BodyReader body(told[0].body);
+  EXPECT_EQ(body.u32(), 1U);
+  internal::FrameReader reader;
+  const std::string bytes = body.text();
+  reader.append(std::as_bytes(std::span(bytes)));
+  const auto frame = reader.next();
+  ASSERT_TRUE(frame);
+  EXPECT_EQ(frame->type, JobMessage::kToMember);
+  const auto read = membership::decode_launcher_word(frame->body);
+  EXPECT_EQ(std::get<membership::Wanted>(read.message).generation, 3U);
+  fake_.job.ranks[1].is_gone = true;
+  channel_.tell_member(1, word);
+  EXPECT_THAT(fake_.told(1), IsEmpty());
+}
+
+TEST_F(MemberChannelTest, TheTableGoesToOneHostAndSaysThatTheJobIsElastic) {
+  channel_.send_table_to(1);
+  EXPECT_THAT(fake_.told(0), IsEmpty());
+  EXPECT_THAT(fake_.told(1), ::testing::Not(IsEmpty()));
+}
+
+TEST_F(MemberChannelTest, NewsOfLossesNeverEnd) {
+  for (int i = 0; i < 100; ++i) channel_.tell_lost(0, "was killed");
+  EXPECT_EQ(fake_.told(1).size(), 100U);
+}
+
 }  // namespace
 }  // namespace chainmail::launch

@@ -55,5 +55,19 @@ TEST(RankTable, TellsWhoHasEndedBefore) {
   EXPECT_EQ(fake.job.ranks.gone_text(), "; rank 1 on host n0 ended before, with code 0");
 }
 
+TEST(RankTable, GrowsByNodesAndRanks) {
+  RankTable ranks({}, "member");
+  EXPECT_EQ(ranks.names_of({}), "all members");
+  EXPECT_EQ(ranks.add_node("n0"), 0U);
+  EXPECT_EQ(ranks.add_rank(0), 0U);
+  const RankTable::Rank& first = ranks[0];
+  EXPECT_EQ(ranks.add_node("n1"), 1U);
+  for (std::uint32_t rank = 1; rank < 100; ++rank) EXPECT_EQ(ranks.add_rank(1), rank);
+  EXPECT_EQ(&ranks[0], &first) << "who looks at a rank may add others";
+  EXPECT_EQ(ranks.name_of(99), "member 99 on host n1");
+  EXPECT_EQ(ranks.names_of({0, 1}), "members 0 on host n0, 1 on host n1");
+  EXPECT_EQ(ranks.checked(1, 99), 99U);
+}
+
 }  // namespace
 }  // namespace chainmail::launch

@@ -194,5 +194,77 @@ TEST_F(ShutdownTest, ASignalThatIsNoneForAJobIsNonsense) {
   end_agents();
 }
 
+class ElasticShutdownTest : public ::testing::Test {
+ protected:
+  ElasticShutdownTest() {
+    Host host;
+    host.name = "n0";
+    (void)fake_.job.add_rank(fake_.job.add_node(host));
+    fake_.say_hello(0);
+    shutdown_.on_started();
+  }
+  static Options options() {
+    Options options;
+    options.elastic.max = 4;
+    return options;
+  }
+  void end_agent() {
+    fake_.job.agents[0].all_exited = true;
+    fake_.wire(0).has_ended = true;
+    shutdown_.on_ranks_gone();
+    shutdown_.reap_agents();
+  }
+
+  FakeJob fake_{{1}, options()};  // hosts of its plan are not there yet
+  RankChannel channel_{fake_.job, {[](auto, const auto&) {}, [](auto) {}, [](auto) {}}};
+  Shutdown shutdown_{fake_.job, channel_, [] {}};
+  Membership members_{fake_.job, channel_, shutdown_, [](auto) {}};
+};
+
+TEST_F(ElasticShutdownTest, TheJobOutlivesItsRanksUntilItMayEnd) {
+  end_agent();
+  EXPECT_TRUE(shutdown_.is_running());
+  shutdown_.end_with_ranks();
+  EXPECT_EQ(shutdown_.phase(), Shutdown::Phase::kOver);
+  EXPECT_EQ(shutdown_.exit_code(), std::nullopt);
+}
+
+TEST_F(ElasticShutdownTest, AnEndWithACodeLeavesTimeForRanks) {
+  fake_.job.agents[0].all_exited = false;
+  shutdown_.end("too few ranks", 125, std::chrono::hours(1));
+  EXPECT_EQ(shutdown_.phase(), Shutdown::Phase::kNotifying);
+  EXPECT_EQ(shutdown_.exit_code(), 125);
+  shutdown_.fail({0, 7, "exited with code 7"});
+  EXPECT_EQ(shutdown_.exit_code(), 125) << "an answer to the end";
+  end_agent();
+  EXPECT_EQ(shutdown_.phase(), Shutdown::Phase::kOver);
+}
+
+TEST_F(ElasticShutdownTest, LossesAreForTheOwnerOfTheWorld) {
+  std::vector<std::string> told;
+  const auto tell = [&](std::uint32_t rank, int code, const std::string& cause) {
+    told.push_back(std::to_string(rank) + " " + std::to_string(code) + " " + cause);
+  };
+  members_.decide_by(ElasticFates{
+      .on_ended = tell,
+      .on_not_started = tell,
+      .on_stopped = [&](std::uint32_t rank, bool is) { tell(rank, is ? 1 : 0, "stopped"); },
+      .on_stalled = [&](std::uint32_t rank, const std::string& cause) { tell(rank, 0, cause); },
+      .on_host_lost = [&](std::uint32_t node, const std::string& why) { tell(node, 0, why); },
+      .has_world = [] { return true; }});
+  (void)fake_.job.add_rank(0);
+  (void)fake_.job.add_rank(0);
+  members_.on_stopped(0, make_frame(AgentMessage::kRankStopped, BodyWriter().u32(0).u8(1).take()));
+  members_.on_exited(0, {0, true, SIGKILL});
+  members_.on_not_started(0, 127, "was gone before");
+  members_.on_not_started(1, 127, "no program");
+  members_.on_host_lost(0, "silent");
+  EXPECT_EQ(told, (std::vector<std::string>{"0 1 stopped", "0 137 was killed by signal 9 (Killed)",
+                                            "1 127 no program", "0 0 silent"}));
+  EXPECT_TRUE(fake_.job.ranks[2].is_gone);
+  EXPECT_TRUE(shutdown_.is_running());
+  EXPECT_FALSE(shutdown_.has_failed());
+}
+
 }  // namespace
 }  // namespace chainmail::launch

@@ -139,6 +139,33 @@ TEST_F(StoreServerTest, TruncatedRequestsAreRefused) {
   EXPECT_THROW(store_.handle(0, {JobMessage::kStoreSet, 0, ""}), SystemError);
 }
 
+TEST_F(StoreServerTest, DropsAllKeysThatBeginAlike) {
+  for (const char* key : {"world", "world1", "world1/", "world1/a", "world10/a", "world2/a"}) {
+    set(key, "v");
+  }
+  store_.erase_all("world1/");
+  get(1, 1, "world1");
+  get(1, 2, "world10/a");
+  get(1, 3, "world2/a");
+  get(1, 4, "world1/a");
+  EXPECT_EQ(replies(), "1:1=1:v 1:2=1:v 1:3=1:v");
+  set("world1/a", "w");
+  EXPECT_EQ(replies(), "1:4=1:w");
+  store_.erase_all("no such");
+}
+
+TEST(StoreServer, DroppedKeysLeaveTheirRoom) {
+  StoreServer store([](std::uint32_t, JobMessage, const std::string&) {}, 1200);
+  for (int round = 0; round < 50; ++round) {
+    store.handle(0, {JobMessage::kStoreSet, 0,
+                     BodyWriter()
+                         .text("world" + std::to_string(round) + "/a")
+                         .text(std::string(800, 'x'))
+                         .take()});
+    store.erase_all("world" + std::to_string(round) + "/");
+  }
+}
+
 TEST(StoreServer, HoldsNoMoreThanItsLimit) {
   StoreServer store([](std::uint32_t, JobMessage, const std::string&) {}, 1200);
   const auto set = [&](const std::string& key, std::size_t bytes) {

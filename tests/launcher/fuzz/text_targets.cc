@@ -10,6 +10,7 @@
 #include "launcher/hosts/host_filter.h"
 #include "launcher/hosts/hostfile.h"
 #include "launcher/hosts/schedulers/schedulers.h"
+#include "launcher/hosts/watched_hosts.h"
 #include "tests/launcher/fuzz/fuzz_targets.h"
 #include "tests/launcher/hosts/corpus.h"
 #include "tests/launcher/hosts/print_hostfile.h"
@@ -50,6 +51,14 @@ void check_message(const std::exception& error) {
   promise(!message.empty() && message.size() < 2000, "a message of bearable length");
   for (const char c : message)
     promise(c >= ' ' && c < 0x7f, "a message without control characters");
+}
+
+// No hosts are allowed, and kept by nobody.
+std::vector<Host> parse_some_watched_hosts(std::string_view text) {
+  std::vector<Host> hosts = parse_watched_hosts(text, kWhere);
+  promise(text.empty() || text.back() == '\n', "a whole last line");
+  for (const Host& host : hosts) promise(!host.all_cores, "a number of slots");
+  return hosts.empty() ? parse_hostfile("n1\n", kWhere) : hosts;
 }
 
 // A parser of hosts by name, its kind in the corpus, and how it is called.
@@ -175,6 +184,7 @@ std::vector<FuzzTarget> text_fuzz_targets() {
       hosts_target("hostfile", "hostfile", [](Text t) { return parse_hostfile(t, kWhere); }),
       hosts_target("hostfile_strict", "strict",
                    [](Text t) { return parse_hostfile(t, kWhere, {true}); }),
+      hosts_target("watched_hosts", "strict", parse_some_watched_hosts),
       hosts_target("host_list", "list", [](Text t) { return parse_host_list(t, kWhere); }),
       hosts_target("grid_engine", "pe_hostfile",
                    [](Text t) { return parse_pe_hostfile(t, kWhere); }),

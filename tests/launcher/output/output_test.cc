@@ -6,7 +6,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <stdlib.h>
+
 #include <condition_variable>
+#include <filesystem>
+#include <fstream>
 #include <mutex>
 
 #include "launcher/output/line_merger.h"
@@ -281,6 +285,31 @@ TEST(OutputSink, TimestampsComeBeforeTags) {
       "[0-9][0-9]:[0-9][0-9]:[0-9][0-9]\\.[0-9][0-9][0-9]";
   EXPECT_THAT(text.out,
               MatchesRegex(std::string(kTime) + " \\[h/1\\] one\r\n" + kTime + " \\[h/1\\] two\n"));
+}
+
+TEST(OutputSink, RanksThatAreAddedHaveFilesAndTags) {
+  std::string folder = std::filesystem::temp_directory_path() / "output_sink.XXXXXX";
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  std::filesystem::create_directories(folder + "/rank.0");
+  std::ofstream(folder + "/rank.0/stdout") << "of an earlier job";
+  OutputOptions options;
+  options.tag = true;
+  options.directory = folder;
+  ::testing::internal::CaptureStdout();
+  {
+    OutputSink sink(std::move(options));
+    sink.add_rank("n0");
+    sink.write(0, 1, "a\n");
+    sink.add_rank("n1");
+    sink.write(1, 1, "b\n");
+    EXPECT_TRUE(sink.finish());
+  }
+  EXPECT_EQ(::testing::internal::GetCapturedStdout(), "[n0/0] a\n[n1/1] b\n");
+  for (const char* text : {"0a\n", "1b\n"}) {
+    std::ifstream file(folder + "/rank." + text[0] + "/stdout");
+    EXPECT_EQ(std::string(std::istreambuf_iterator<char>(file), {}), text + 1);
+  }
+  std::filesystem::remove_all(folder);
 }
 
 TEST(OutputSink, TellsWhatHasBeenWrittenOnceForEachStream) {

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+#include "launcher/controller/elastic/prepare_gate.h"
+
+#include <stdexcept>
+#include <utility>
+#include <vector>
+
+#include "launcher/command_line/parse.h"
+#include "launcher/controller/starting/rank_start_failure.h"
+#include "launcher/controller/state/root_cause.h"
+
+namespace chainmail::launch {
+namespace {
+
+using internal::BodyReader;
+using internal::BodyWriter;
+using internal::Frame;
+using membership::HostId;
+
+}  // namespace
+
+PrepareGate::PrepareGate(JobState& job, AgentStarts& starts, WorldHosts& hosts,
+                         WatchedFolder& folder, std::string folder_name, Callbacks callbacks)
+    : job_(job),
+      starts_(starts),
+      hosts_(hosts),
+      folder_(folder),
+      folder_name_(std::move(folder_name)),
+      callbacks_(std::move(callbacks)) {}
+
+std::string PrepareGate::name_of(HostId host) const {
+  return "prepare_data_success_" + hosts_[host].asked.name;
+}
+
+std::string PrepareGate::path_of(HostId host) const { return folder_name_ + "/" + name_of(host); }
+
+void PrepareGate::on(const membership::Prepare& action) {
+  const std::string name = name_of(action.host);
+  if (action.is_running) {
+    awaited_[name] = action.host;
+    folder_.ask_for(name);
+    return;
+  }
+  awaited_.erase(name);
+  folder_.forget(name);
+  end_runs(action.host);
+}
+
+void PrepareGate::stop() {
+  awaited_.clear();
+  for (const auto& [node, run] : runs_) job_.agents.retire(node);
+  runs_.clear();
+}
+
+void PrepareGate::on_there(const std::string& name) {
+  const auto found = awaited_.find(name);
+  if (found == awaited_.end()) return;
+  const HostId host = found->second;
+  callbacks_.note("Found prepare data success file:" + path_of(host) + ". Adding privateip:" +
+                  hosts_[host].asked.name + " to current_valid_elastic_worker");
+  end(host, true, name + " is there");
+}
+
+void PrepareGate::on_missing(const std::string& name) {
+  const auto found = awaited_.find(name);
+  if (found == awaited_.end()) return;
+  callbacks_.note("Prepare data success file " + path_of(found->second) + " not found yet.");
+  if (!job_.options.elastic.prepare.empty()) begin_run(found->second);
+}
+
+void PrepareGate::begin_run(HostId host) {
+  const std::uint32_t node = job_.add_node(hosts_[host].asked);
+  runs_[node].host = host;
+  try {
+    starts_.start_added(node);
+  } catch (const std::runtime_error& error) {  // UsageError: what the line asks for is impossible
+    lose(node, error.what());
+  }
+}
+
+void PrepareGate::on_hello() {
+  for (auto& [node, run] : runs_) {
+    AgentLink* const link = job_.agents[node].link.get();
+    if (run.is_ordered || link == nullptr || !link->hello()) continue;
+    run.is_ordered = true;
+    hosts_[run.host].addresses = link->hello()->addresses;
+    StartOrder order = callbacks_.make_order(node);
+    order.world_size = 1;
+    order.ranks.resize(1);
+    order.programs.resize(1);
+    order.programs.front().words = split_command(job_.options.elastic.prepare, "--prepare");
+    order.binding = {BindTo::kNone};
+    job_.agents[node].all_exited = false;
+    link->send_order(order);
+  }
+}
+
+bool PrepareGate::on_frame(std::uint32_t node, const Frame& frame) {
+  const auto found = runs_.find(node);
+  if (found == runs_.end()) return false;
+  switch (type_of(frame)) {
+    case AgentMessage::kOutput:
+      on_output(found->second, node, frame);
+      return true;
+    case AgentMessage::kRankExited:
+      on_exited(node, decode_exit(frame.body));
+      return true;
+    case AgentMessage::kStartFailed:
+      on_start_failed(node, frame);
+      return true;
+    case AgentMessage::kRankStarted:
+    case AgentMessage::kRankStopped:
+    case AgentMessage::kRankBytes:
+    case AgentMessage::kInputTaken:
+      return true;  // it is no rank
+    default:        // a number from outside, any value
+      return false;
+  }
+}
+
+void PrepareGate::on_output(Run& run, std::uint32_t node, const Frame& frame) {
+  BodyReader body(frame.body);
+  const std::uint32_t rank = body.u32();
+  const std::uint8_t stream = body.u8();
+  const std::string text = body.text();
+  run.last_lines.append(text);
+  job_.agents.send(
+      node, AgentMessage::kOutputTaken,
+      BodyWriter().u32(rank).u8(stream).u32(static_cast<std::uint32_t>(text.size())).take());
+}
+
+void PrepareGate::on_exited(std::uint32_t node, const RankExit& exit) {
+  const Run& run = runs_.at(node);
+  const HostId host = run.host;
+  const std::string cause = describe(exit);
+  if (code_of(exit) == 0) {
+    folder_.make(name_of(host));
+    callbacks_.note("Found prepare data success file:" + path_of(host) + ". Adding privateip:" +
+                    hosts_[host].asked.name + " to current_valid_elastic_worker");
+  } else {
+    job_.say("launcher: --prepare on host " + hosts_[host].asked.name + " " + cause +
+             (run.last_lines.is_empty() ? "" : "; its last lines:" + run.last_lines.quoted()));
+  }
+  end(host, code_of(exit) == 0, cause);
+}
+
+void PrepareGate::on_start_failed(std::uint32_t node, const Frame& frame) {
+  BodyReader body(frame.body);
+  RankStartFailure failure;
+  failure.host = job_.agents[node].host;
+  (void)body.u32();
+  failure.error = static_cast<int>(body.u32());
+  failure.stage = body.text();
+  failure.path = body.text();
+  const std::string cause =
+      explain(failure, job_.options.start_timeout.value_or(std::chrono::minutes(5))).cause;
+  job_.say("launcher: --prepare: " + cause);
+  end(runs_.at(node).host, false, cause);
+}
+
+bool PrepareGate::on_agent_lost(std::uint32_t node, const std::string& cause) {
+  if (!runs_.contains(node)) return false;
+  lose(node, cause);
+  return true;
+}
+
+void PrepareGate::lose(std::uint32_t node, const std::string& cause) {
+  const HostId host = runs_.at(node).host;
+  awaited_.erase(name_of(host));
+  folder_.forget(name_of(host));
+  end_runs(host);
+  callbacks_.on_host_lost(host, cause);
+}
+
+void PrepareGate::end(HostId host, bool has_succeeded, const std::string& cause) {
+  awaited_.erase(name_of(host));
+  folder_.forget(name_of(host));
+  end_runs(host);
+  callbacks_.on_ended({host, has_succeeded, cause});
+}
+
+void PrepareGate::end_runs(HostId host) {
+  for (auto run = runs_.begin(); run != runs_.end();) {
+    if (run->second.host != host) {
+      ++run;
+      continue;
+    }
+    job_.agents.retire(run->first);
+    run = runs_.erase(run);
+  }
+}
+
+}  // namespace chainmail::launch

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// The gate before a host's first rank: --prepare, a command that an agent of its own runs there, or
+// a file prepare_data_success_<host> beside the hosts file, which the launcher makes when the
+// command has ended with 0, and anybody else may make before.
+//
+// One thread, the io_context's.
+
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+
+#include "base/membership/world/world_events.h"
+#include "launcher/controller/elastic/world_hosts.h"
+#include "launcher/controller/starting/agent_starts.h"
+#include "launcher/controller/state/job_state.h"
+#include "launcher/files/watched_folder.h"
+
+namespace chainmail::launch {
+
+class PrepareGate {
+ public:
+  struct Callbacks {
+    /// What to tell an agent to start, but for the ranks.
+    std::function<StartOrder(std::uint32_t node)> make_order;
+    std::function<void(const membership::PrepareEnded& event)> on_ended;
+    /// Its agent cannot be had, or is lost.
+    std::function<void(membership::HostId host, const std::string& cause)> on_host_lost;
+    /// A line for people.
+    std::function<void(const std::string& words)> note;
+  };
+
+  PrepareGate(JobState& job, AgentStarts& starts, WorldHosts& hosts, WatchedFolder& folder,
+              std::string folder_name, Callbacks callbacks);
+
+  /// Begins, or ends, as the machine asks.
+  void on(const membership::Prepare& action);
+
+  /// Nobody needs it any more.
+  void stop();
+
+  // What is known of success files.
+  void on_there(const std::string& name);
+  void on_missing(const std::string& name);
+
+  // What is known of agents.
+  void on_hello();
+  /// False for a frame that is not the gate's.
+  bool on_frame(std::uint32_t node, const internal::Frame& frame);
+  /// False for a node that is not the gate's.
+  bool on_agent_lost(std::uint32_t node, const std::string& cause);
+
+ private:
+  struct Run {
+    membership::HostId host = 0;
+    bool is_ordered = false;
+    LastLines last_lines;
+  };
+
+  [[nodiscard]] std::string name_of(membership::HostId host) const;
+  [[nodiscard]] std::string path_of(membership::HostId host) const;
+  void begin_run(membership::HostId host);
+  void end_runs(membership::HostId host);
+  void end(membership::HostId host, bool has_succeeded, const std::string& cause);
+  void on_output(Run& run, std::uint32_t node, const internal::Frame& frame);
+  void on_exited(std::uint32_t node, const RankExit& exit);
+  void on_start_failed(std::uint32_t node, const internal::Frame& frame);
+  void lose(std::uint32_t node, const std::string& cause);
+
+  JobState& job_;
+  AgentStarts& starts_;
+  WorldHosts& hosts_;
+  WatchedFolder& folder_;
+  std::string folder_name_;
+  Callbacks callbacks_;
+  std::map<std::string, membership::HostId> awaited_;  // by name of the file
+  std::map<std::uint32_t, Run> runs_;                  // by node
+};
+
+}  // namespace chainmail::launch

@@ -1,0 +1,341 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+#include "launcher/controller/elastic/world_owner.h"
+
+#include <algorithm>
+#include <asio/post.hpp>
+#include <filesystem>
+#include <utility>
+#include <variant>
+
+#include "base/membership/trace.h"
+#include "launcher/hosts/watched_hosts.h"
+
+namespace chainmail::launch {
+namespace {
+
+using internal::BodyWriter;
+using membership::EventKind;
+using membership::HostId;
+using membership::WorldMachine;
+using membership::WorldOptions;
+
+WorldOptions world_options(const Options& options) {
+  const ElasticOptions& asked = options.elastic;
+  WorldOptions world;
+  world.sizes = asked.sizes();
+  world.first_size = static_cast<std::uint32_t>(options.ranks.value_or(1));
+  world.shards = options.shards.value_or(world.sizes.max);
+  world.spares = asked.spares;
+  world.has_prepare = asked.has_gate();
+  world.max_changes = asked.max_changes.value_or(world.max_changes);
+  // A rank that fails by itself is blamed by the others before its exit code is known.
+  world.reports = std::chrono::milliseconds(500);
+  world.window = asked.window.value_or(world.window);
+  world.elastic_timeout = asked.timeout.value_or(world.elastic_timeout);
+  world.drain_timeout = asked.drain_timeout.value_or(world.drain_timeout);
+  world.prepare_timeout = asked.prepare_timeout.value_or(world.prepare_timeout);
+  world.cool_down = asked.cool_down.value_or(world.cool_down);
+  world.cool_down_most = asked.cool_down_most.value_or(world.cool_down_most);
+  return world;
+}
+
+// Of a new job on a hosts file that another one has used.
+membership::ResumePoint resume_point(const PastLog& past) {
+  membership::ResumePoint point;
+  point.next_sequence = past.next_sequence;
+  point.members = past.members;
+  return point;
+}
+
+std::string folder_of(const std::string& hosts_file) {
+  const std::string folder = std::filesystem::path(hosts_file).parent_path().string();
+  return folder.empty() ? "." : folder;
+}
+
+std::string name_in_folder(const std::string& hosts_file) {
+  return std::filesystem::path(hosts_file).filename().string();
+}
+
+}  // namespace
+
+WorldOwner::WorldOwner(JobState& job, RankChannel& channel, AgentStarts& starts,
+                       const HostSet& hosts, Callbacks callbacks)
+    : job_(job),
+      channel_(channel),
+      callbacks_(std::move(callbacks)),
+      first_hosts_(hosts.hosts),
+      hosts_file_(hosts.file),
+      log_(hosts_file_, [this](const std::string& line) { job_.say(line); }),
+      machine_(world_options(job.options), resume_point(log_.past())),
+      timers_(job.io, [this](const auto& event) { give(event); }),
+      folder_(job.io, folder_of(hosts_file_), name_in_folder(hosts_file_), hosts.file_text,
+              {.on_text = [this](const auto& text) { on_text(text); },
+               .on_unreadable =
+                   [this](const auto& why) {
+                     job_.say("launcher: " + why + "; the job goes on with the hosts it has");
+                   },
+               .on_there = [this](const auto& name) { gate_.on_there(name); },
+               .on_missing = [this](const auto& name) { gate_.on_missing(name); },
+               .on_not_made =
+                   [this](const auto& why) {
+                     job_.say("launcher: " + why + "; the next job prepares that host again");
+                   }}),
+      gate_(job, starts, hosts_, folder_, folder_of(hosts_file_),
+            {.make_order = callbacks_.make_order,
+             .on_ended = [this](const auto& event) { give(event); },
+             .on_host_lost =
+                 [this](HostId host, const std::string& cause) {
+                   give(membership::HostLost{host, cause});
+                 },
+             .note = [this](const auto& words) { log_.note(words); }}),
+      starts_(job, channel, starts, hosts_, {callbacks_.make_order, callbacks_.on_no_agent}),
+      straggler_timer_(job.io) {}
+
+void WorldOwner::start() {
+  job_.events.trace(
+      membership::trace_birth(world_options(job_.options), resume_point(log_.past())));
+  give(hosts_.read(first_hosts_));
+}
+
+void WorldOwner::stop() {
+  is_over_ = true;
+  timers_.stop();
+  straggler_timer_.cancel();
+  events_.clear();
+}
+
+bool WorldOwner::has_world() const {
+  return !is_over_ && machine_.phase() == WorldMachine::Phase::kRunning;
+}
+
+// Somebody edits it, and may not have finished.
+void WorldOwner::on_text(const std::string& text) {
+  if (is_over_) return;
+  try {
+    give(hosts_.read(parse_watched_hosts(text, hosts_file_)));
+  } catch (const HostsError& error) {
+    job_.events.record("hosts_file_ignored", {{"cause", error.what()}});
+    job_.say("launcher: " + std::string(error.what()) +
+             "; the file is ignored, the hosts stay as they were");
+  }
+}
+
+void WorldOwner::on_hello() {
+  if (is_over_) return;
+  gate_.on_hello();
+  starts_.on_hello();
+}
+
+bool WorldOwner::on_frame(std::uint32_t node, const internal::Frame& frame) {
+  return gate_.on_frame(node, frame);
+}
+
+void WorldOwner::on_agent_lost(std::uint32_t node, const std::string& cause) {
+  const AgentLink* const link = job_.agents[node].link.get();
+  const bool was_there = link != nullptr && link->hello();
+  job_.agents.retire(node);
+  if (is_finished_) {
+    for (std::uint32_t rank = 0; rank < job_.ranks.size(); ++rank) {
+      if (job_.ranks[rank].node != node || !is_of_last_world(rank)) continue;
+      return callbacks_.on_late_failure({std::nullopt, exit_code::kLauncherError,
+                                         "lost host " + job_.agents[node].host + ": " + cause});
+    }
+  }
+  if (is_over_) return;
+  job_.say("launcher: " + (was_there ? "lost host " + job_.agents[node].host + ": " : "") + cause);
+  const std::string in_short = cause.substr(0, cause.find('\n'));
+  if (gate_.on_agent_lost(node, in_short)) return;
+  starts_.forget(node);
+  const auto host = starts_.host_of(node);
+  if (!host) return;
+  if (!starts_.has_members(*host)) return give(membership::HostLost{*host, in_short});
+  // Others there are fine: a login that was refused, a remote shell that was killed.
+  for (std::uint32_t rank = 0; rank < job_.ranks.size(); ++rank) {
+    if (job_.ranks[rank].node != node) continue;
+    give(
+        membership::MemberEnded{rank, exit_code::kLauncherError, "its agent is lost: " + in_short});
+  }
+}
+
+bool WorldOwner::on_leaving(std::uint32_t node) {
+  const auto host = starts_.host_of(node);
+  if (is_over_ || !host) return false;
+  leaving_.insert(*host);
+  const bool is_anybody_left =
+      std::any_of(job_.ranks.begin(), job_.ranks.end(), [&](const RankTable::Rank& rank) {
+        return !rank.is_gone && !leaving_.contains(starts_.host_of(rank.node).value_or(*host));
+      });
+  if (!is_anybody_left) return false;
+  log_.note("Got notice that host:" + job_.agents[node].host + " is about to end");
+  give(membership::HostLeaving{*host});
+  return true;
+}
+
+void WorldOwner::on_said(std::uint32_t rank, const membership::MemberMessage& message) {
+  has_ready_ = has_ready_ || std::holds_alternative<membership::Ready>(message);
+  give(membership::MemberSaid{rank, message});
+}
+
+void WorldOwner::on_ended(std::uint32_t rank, int code, const std::string& cause) {
+  if (is_finished_ && code != 0 && is_of_last_world(rank)) {
+    return callbacks_.on_late_failure({rank, code, cause});
+  }
+  if (code != 0 && !is_over_) {
+    const LastLines& lines = job_.ranks[rank].last_error_lines;
+    job_.say("launcher: " + job_.ranks.name_of(rank) + " " + cause +
+             (lines.is_empty() ? "" : "; the last lines of its stderr:" + lines.quoted()));
+  }
+  // What is known besides of a kill was said, and is too long for the log.
+  give(membership::MemberEnded{rank, code, cause.substr(0, cause.find(": "))});
+  look_for_false_start(code, job_.ranks.name_of(rank) + " " + cause);
+}
+
+void WorldOwner::on_not_started(std::uint32_t rank, int code, const std::string& cause) {
+  give(membership::MemberEnded{rank, code, cause});
+  look_for_false_start(code, cause);
+}
+
+// A job whose program cannot be run, or refuses its arguments, would try that until its time limit;
+// and one whose program knows nothing of worlds, and ends well, for ever.
+void WorldOwner::look_for_false_start(int code, const std::string& cause) {
+  if (is_over_ || !machine_.world().members.empty()) return;
+  if (!false_start_) false_start_ = Failure{std::nullopt, code, cause};
+  if (code == 0 && has_ready_) {
+    false_start_ = Failure{std::nullopt, exit_code::kLauncherError,
+                           cause + " before it had come to run() of its elastic job"};
+  }
+  const bool is_anybody_left = std::any_of(job_.ranks.begin(), job_.ranks.end(),
+                                           [](const auto& rank) { return !rank.is_gone; });
+  if (is_anybody_left && code != 0) return;
+  // After the events that wait, so that the log is whole.
+  asio::post(job_.io, [this] {
+    if (is_over_) return;
+    job_.say("launcher: no rank has come to create_elastic_job");
+    is_finished_ = false_start_->exit_code == 0;
+    end(false_start_->exit_code, false_start_->cause);
+  });
+}
+
+void WorldOwner::on_stopped(std::uint32_t rank, bool is_stopped) {
+  if (is_stopped && !is_over_) {
+    job_.say("launcher: " + job_.ranks.name_of(rank) +
+             " has been stopped by a signal; unless it continues within 4 s, the others go on "
+             "without it");
+  }
+  give(membership::MemberStopped{rank, is_stopped});
+}
+
+void WorldOwner::on_stalled(std::uint32_t rank, const std::string& cause) {
+  // Who was in a world before may wait for the next one.
+  if (machine_.world().rank_of(rank)) expel(rank, "has stalled: " + cause);
+}
+
+void WorldOwner::expel(std::uint32_t rank, const std::string& cause) {
+  if (is_over_) return;
+  job_.say("launcher: " + job_.ranks.name_of(rank) + " " + cause + ": it is ended");
+  act(membership::EndMember{rank});
+}
+
+void WorldOwner::give(membership::WorldEvent event) {
+  if (is_over_) return;
+  events_.push_back(std::move(event));
+  if (events_.size() > 1) return;
+  asio::post(job_.io, [this] { handle_events(); });
+}
+
+void WorldOwner::handle_events() {
+  while (!events_.empty() && !is_over_) {
+    const membership::WorldEvent event = std::move(events_.front());
+    membership::WorldActions actions;
+    machine_.on(event, actions);
+    job_.events.trace(membership::trace_line(event, actions));
+    carry_out(actions);
+    // Only now: what comes in between waits behind it, and nobody else looks at the queue.
+    if (!events_.empty()) events_.pop_front();
+  }
+}
+
+void WorldOwner::carry_out(const membership::WorldActions& actions) {
+  wanted_.clear();
+  for (const membership::WorldAction& action : actions) {
+    std::visit([this](const auto& one) { act(one); }, action);
+  }
+  if (!is_over_) starts_.start(wanted_);
+}
+
+void WorldOwner::act(const membership::Tell& action) {
+  membership::LauncherWord word{action.message, {}};
+  if (const auto* announced = std::get_if<membership::NewWorld>(&action.message)) {
+    // Of the one before there may be members that have not heard of this one.
+    const membership::Generation generation = announced->world->generation;
+    if (std::exchange(announced_, generation) != generation && generation > 2) {
+      channel_.forget_world(generation - 2);
+    }
+    const auto& hosts = announced->world->hosts;
+    for (const HostId host : std::set<HostId>(hosts.begin(), hosts.end())) {
+      word.hosts.push_back({host, hosts_[host].asked.name, hosts_[host].addresses});
+    }
+  }
+  channel_.tell_member(action.to, word);
+}
+
+void WorldOwner::act(const membership::StartMember& action) {
+  log_.note("Launching worker node at ip: " + hosts_[action.host].asked.name);
+  leaving_.erase(action.host);
+  wanted_.push_back(action);
+}
+
+void WorldOwner::act(const membership::EndMember& action) {
+  if (job_.ranks[action.member].is_gone) return;
+  if (starts_.cancel(action.member)) {
+    job_.ranks[action.member].is_gone = true;
+    job_.output->end_rank(action.member);
+    give(membership::MemberEnded{action.member, exit_code::kSignalBase + 9,
+                                 "ended before it was started"});
+    return;
+  }
+  job_.agents.send(job_.ranks[action.member].node, AgentMessage::kEndRank,
+                   BodyWriter().u32(action.member).take());
+}
+
+void WorldOwner::act(const membership::EventRecord& action) {
+  job_.events.record(action);
+  if (action.kind == EventKind::kMemberDraining) {
+    log_.note("Got removing line for host:" + action.address);
+  }
+}
+
+void WorldOwner::act(const membership::EndJob& action) {
+  is_finished_ = action.code == 0;
+  end(action.code, action.cause);
+  if (is_finished_) end_stragglers();
+}
+
+void WorldOwner::end(int code, const std::string& cause) {
+  is_over_ = true;
+  timers_.stop();
+  gate_.stop();
+  callbacks_.on_end(code, cause);
+}
+
+// Without a world, as a program has it that knows of none: of all.
+bool WorldOwner::is_of_last_world(std::uint32_t rank) const {
+  const membership::World& world = machine_.world();
+  return world.members.empty() || world.rank_of(rank);
+}
+
+// Spares, and those that were told to leave before, hold nobody up.
+void WorldOwner::end_stragglers() {
+  straggler_timer_.expires_after(elastic_grace(job_.options));
+  straggler_timer_.async_wait([this](const asio::error_code& error) {
+    if (error) return;
+    for (std::uint32_t rank = 0; rank < job_.ranks.size(); ++rank) {
+      if (is_of_last_world(rank)) continue;
+      act(membership::EndMember{rank});
+    }
+  });
+}
+
+}  // namespace chainmail::launch

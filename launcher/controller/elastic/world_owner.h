@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// Runs the WorldMachine of an elastic job: makes events of what members, agents, the hosts file and
+// timers have to say, and carries out what the machine asks for.
+//
+//   WorldHosts      hosts by the machine's numbers
+//   WatchedFolder   the hosts file, and the success files beside it
+//   PrepareGate     what a host has to pass before its first rank
+//   MemberStarts    agents and ranks
+//   WorldTimers     the machine's clock
+//   WorldLog        what is written down
+//
+// Decides nothing that the machine decides. One thread, the io_context's: events wait in a queue,
+// so that nothing is carried out inside somebody's callback.
+
+#pragma once
+
+#include <asio/steady_timer.hpp>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/membership/world/world_machine.h"
+#include "launcher/controller/elastic/member_starts.h"
+#include "launcher/controller/elastic/prepare_gate.h"
+#include "launcher/controller/elastic/world_hosts.h"
+#include "launcher/controller/elastic/world_log.h"
+#include "launcher/controller/elastic/world_timers.h"
+#include "launcher/controller/ranks/rank_channel.h"
+#include "launcher/controller/starting/agent_starts.h"
+#include "launcher/controller/state/job_state.h"
+#include "launcher/files/watched_folder.h"
+
+namespace chainmail::launch {
+
+class WorldOwner {
+ public:
+  struct Callbacks {
+    /// What to tell an agent to start, but for the ranks.
+    std::function<StartOrder(std::uint32_t node)> make_order;
+    /// There will be no agent on this node, as if it were lost.
+    std::function<void(std::uint32_t node, const std::string& cause)> on_no_agent;
+    /// The last word: who still lives has been told to leave.
+    std::function<void(int code, const std::string& cause)> on_end;
+    /// After an end with code 0, of whom the last world consisted of: programs go on after their
+    /// last step.
+    std::function<void(Failure failure)> on_late_failure;
+  };
+
+  /// `hosts`: of the first reading.
+  WorldOwner(JobState& job, RankChannel& channel, AgentStarts& starts, const HostSet& hosts,
+             Callbacks callbacks);
+
+  void start();
+  /// The job is ending, for whatever reason: nothing is an event any more.
+  void stop();
+  /// A world has been announced, and has at least MIN members.
+  [[nodiscard]] bool has_world() const;
+
+  // What agents say.
+  void on_hello();
+  /// False for a frame that is not this class's.
+  bool on_frame(std::uint32_t node, const internal::Frame& frame);
+  /// Its ranks, if it had any, count as gone already.
+  void on_agent_lost(std::uint32_t node, const std::string& cause);
+  /// Somebody ends this node's host, and has told its agent; false where that is the job's end,
+  /// since no other host is left, or all of them are told.
+  bool on_leaving(std::uint32_t node);
+
+  // What becomes of members.
+  void on_said(std::uint32_t rank, const membership::MemberMessage& message);
+  void on_ended(std::uint32_t rank, int code, const std::string& cause);
+  void on_not_started(std::uint32_t rank, int code, const std::string& cause);
+  void on_stopped(std::uint32_t rank, bool is_stopped);
+  /// It makes no step, and the others of its world wait for it.
+  void on_stalled(std::uint32_t rank, const std::string& cause);
+  /// Whoever behaves like this is ended; the others go on.
+  void expel(std::uint32_t rank, const std::string& cause);
+
+  /// Why lines of the logs were lost; empty when none was.
+  std::string finish() { return log_.finish(); }
+
+ private:
+  void give(membership::WorldEvent event);
+  void handle_events();
+  void carry_out(const membership::WorldActions& actions);
+  void on_text(const std::string& text);
+
+  void act(const membership::Tell& action);
+  void act(const membership::Prepare& action) { gate_.on(action); }
+  void act(const membership::StartMember& action);
+  void act(const membership::EndMember& action);
+  void act(const membership::StartWorldTimer& action) { timers_.start(action); }
+  void act(const membership::LogRecord& action) { log_.record(action); }
+  void act(const membership::EventRecord& action);
+  void act(const membership::EndJob& action);
+
+  void look_for_false_start(int code, const std::string& cause);
+  void end(int code, const std::string& cause);
+  void end_stragglers();
+  [[nodiscard]] bool is_of_last_world(std::uint32_t rank) const;
+
+  JobState& job_;
+  RankChannel& channel_;
+  Callbacks callbacks_;
+  const std::vector<Host> first_hosts_;
+  const std::string hosts_file_;  ///< empty: nobody joins
+  WorldHosts hosts_;
+  WorldLog log_;
+  membership::WorldMachine machine_;
+  WorldTimers timers_;
+  WatchedFolder folder_;
+  PrepareGate gate_;
+  MemberStarts starts_;
+  std::deque<membership::WorldEvent> events_;
+  std::vector<membership::StartMember> wanted_;  // of the event that is carried out
+  std::set<membership::HostId> leaving_;
+  membership::Generation announced_ = 0;
+  asio::steady_timer straggler_timer_;
+  bool is_over_ = false;
+  bool has_ready_ = false;              // some member has come to run()
+  bool is_finished_ = false;            // whoever is left ends by itself
+  std::optional<Failure> false_start_;  // the first end of a member, before there was a world
+};
+
+}  // namespace chainmail::launch

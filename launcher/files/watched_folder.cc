@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+#include "launcher/files/watched_folder.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sys/eventfd.h>
+#include <sys/inotify.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <asio/post.hpp>
+#include <map>
+#include <mutex>
+#include <stdexcept>
+#include <thread>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "base/unique_fd.h"
+#include "launcher/files/text_file.h"
+#include "launcher/process/signals.h"
+
+namespace chainmail::launch {
+namespace {
+
+using internal::UniqueFd;
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+using Callback = std::function<void(const std::string&)>;
+
+constexpr milliseconds kLookAgain{1000};
+
+// Differs when the file has changed; all zero where there is none.
+struct Signature {
+  bool is_there = false;
+  ino_t inode = 0;
+  off_t bytes = 0;
+  timespec changed{};
+
+  static Signature of(const std::string& path) {
+    struct stat status {};
+    if (stat(path.c_str(), &status) != 0) return {};
+    // The time of the last change of its contents or its name; nobody can set it back.
+    return {true, status.st_ino, status.st_size, status.st_ctim};
+  }
+  [[nodiscard]] auto fields() const {
+    return std::tuple(is_there, inode, bytes, changed.tv_sec, changed.tv_nsec);
+  }
+  bool operator==(const Signature& other) const { return fields() == other.fields(); }
+};
+
+}  // namespace
+
+// Shared with the thread, which may wait for a file system for ever: the launcher ends without it
+// then.
+struct WatchedFolder::State {
+  std::mutex mutex;
+  bool is_over = false;
+  std::map<std::string, bool> awaited;  // whether it was told to be missing
+  std::vector<std::string> to_make;
+  asio::io_context* io = nullptr;
+  Callbacks callbacks;
+  UniqueFd wake;
+  UniqueFd events;
+
+  // The thread's own.
+  std::string folder;
+  std::string file;
+  std::string text;
+  Signature seen;
+  steady_clock::time_point seen_at;
+  bool is_settled = false;
+  bool is_unreadable = false;
+
+  // On the io_context's thread, unless the owner has gone meanwhile.
+  void tell(const std::shared_ptr<State>& self, Callback Callbacks::*what, std::string about) {
+    const std::lock_guard lock(mutex);
+    if (is_over) return;
+    asio::post(*io, [self, what, about = std::move(about)] {
+      if (!self->is_over) (self->callbacks.*what)(about);
+    });
+  }
+
+  void run(const std::shared_ptr<State>& self) {
+    pthread_setname_np(pthread_self(), "watched_folder");
+    while (true) {
+      {
+        const std::lock_guard lock(mutex);
+        if (is_over) return;
+      }
+      make_files(self);
+      look_for_files(self);
+      if (!file.empty()) look_at_file(self);
+      wait();
+    }
+  }
+
+  void wait() {
+    std::array<pollfd, 2> fds = {{{wake.get(), POLLIN, 0}, {events.get(), POLLIN, 0}}};
+    const milliseconds time = is_settled || file.empty() ? kLookAgain : kSettle / 4;
+    poll(fds.data(), fds.size(), static_cast<int>(time.count()));
+    // What happened does not matter: everything is looked at.
+    eventfd_t count = 0;
+    if (fds[0].revents != 0) (void)eventfd_read(wake.get(), &count);
+    std::array<char, 4096> drained;
+    while (fds[1].revents != 0 && read(events.get(), drained.data(), drained.size()) > 0) {
+    }
+  }
+
+  void make_files(const std::shared_ptr<State>& self) {
+    std::vector<std::string> names;
+    {
+      const std::lock_guard lock(mutex);
+      names.swap(to_make);
+    }
+    for (const std::string& name : names) {
+      const std::string path = folder + "/" + name;
+      const UniqueFd made(open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666));
+      if (made.is_open()) continue;
+      tell(self, &Callbacks::on_not_made, system_error("cannot make " + path).what());
+    }
+  }
+
+  void look_for_files(const std::shared_ptr<State>& self) {
+    std::map<std::string, bool> names;
+    {
+      const std::lock_guard lock(mutex);
+      names = awaited;
+    }
+    for (const auto& [name, is_told] : names) {
+      const bool is_there = access((folder + "/" + name).c_str(), F_OK) == 0;
+      if (!is_there && is_told) continue;
+      {
+        const std::lock_guard lock(mutex);
+        const auto found = awaited.find(name);
+        if (found == awaited.end()) continue;
+        if (is_there) awaited.erase(found);
+        if (!is_there) found->second = true;
+      }
+      tell(self, is_there ? &Callbacks::on_there : &Callbacks::on_missing, name);
+    }
+  }
+
+  void look_at_file(const std::shared_ptr<State>& self) {
+    const std::string path = folder + "/" + file;
+    const Signature now = Signature::of(path);
+    if (!(now == seen)) {
+      seen = now;
+      seen_at = steady_clock::now();
+      is_settled = false;
+    }
+    if (is_settled || steady_clock::now() - seen_at < kSettle) return;
+    try {
+      std::string read = read_host_text(path, "hosts file");
+      // Changed while it was read: it will be read again.
+      if (!(Signature::of(path) == seen)) return;
+      is_settled = true;
+      is_unreadable = false;
+      if (std::exchange(text, read) != read) tell(self, &Callbacks::on_text, std::move(read));
+    } catch (const std::runtime_error& error) {
+      is_settled = true;
+      if (!std::exchange(is_unreadable, true)) tell(self, &Callbacks::on_unreadable, error.what());
+    }
+  }
+};
+
+WatchedFolder::WatchedFolder(asio::io_context& io, std::string folder, std::string file,
+                             std::string text, Callbacks callbacks)
+    : state_(std::make_shared<State>()) {
+  State& state = *state_;
+  state.io = &io;
+  state.callbacks = std::move(callbacks);
+  state.folder = std::move(folder);
+  state.file = std::move(file);
+  state.text = std::move(text);
+  state.wake.reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!state.wake.is_open()) throw system_error("cannot make an eventfd");
+  // Without it the file is looked at once a second all the same.
+  state.events.reset(inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
+  if (state.events.is_open()) {
+    (void)inotify_add_watch(state.events.get(), state.folder.c_str(),
+                            IN_MODIFY | IN_CREATE | IN_DELETE | IN_MOVED_FROM | IN_MOVED_TO);
+  }
+  const SignalsBlocked blocked;
+  std::thread([shared = state_] { shared->run(shared); }).detach();
+}
+
+WatchedFolder::~WatchedFolder() {
+  const std::lock_guard lock(state_->mutex);
+  state_->is_over = true;
+  eventfd_write(state_->wake.get(), 1);
+}
+
+void WatchedFolder::ask_for(const std::string& name) {
+  const std::lock_guard lock(state_->mutex);
+  state_->awaited[name] = false;
+  eventfd_write(state_->wake.get(), 1);
+}
+
+void WatchedFolder::forget(const std::string& name) {
+  const std::lock_guard lock(state_->mutex);
+  state_->awaited.erase(name);
+}
+
+void WatchedFolder::make(const std::string& name) {
+  const std::lock_guard lock(state_->mutex);
+  state_->to_make.push_back(name);
+  eventfd_write(state_->wake.get(), 1);
+}
+
+}  // namespace chainmail::launch

@@ -1,0 +1,574 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+# SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+"""Elastic jobs from outside: hosts that come and go, and members that end as they should not.
+
+usage: elastic_test.py LAUNCHER ELASTIC_PROBE SIMULATE [CASE...]
+"""
+
+import contextlib
+import glob
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+from outside import Arguments, Job, main, patient
+
+# All of them are this machine.
+SHELL = "env IGNORED=%h"
+LOG_LINE = re.compile(r"(\d+) (ADDED|REMOVED|LOST|REFUSED) (\S+) \d+ (\d+) (\d+) (\d+) (.*)")
+NOTE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} INFO (.*)")
+
+
+class ElasticJob(Job):
+    """On a hosts file with these lines; what it writes is looked at when it ends."""
+
+    def __init__(self, programs, lines, *options, sizes="1:4", probe=(), **how):
+        launcher, self.probe, self.simulate = programs
+        self.files = tempfile.TemporaryDirectory(prefix="chainmail-elastic.")
+        self.hosts = os.path.join(self.files.name, "host_worker")
+        self.logs = os.path.join(self.files.name, "logs")
+        self.lines = list(lines)
+        self.write("".join(line + "\n" for line in lines))
+        super().__init__(
+            launcher, "-H", self.hosts, "--rsh", SHELL, "--elastic", sizes, "--output", self.logs,
+            "--elastic-window", 0.2, *options, self.probe, "--trace", self.files.name, *probe, **how)
+
+    def __exit__(self, *error):
+        super().__exit__(*error)
+        self.files.cleanup()
+
+    def write(self, text):
+        """As an editor does it: nobody ever sees half of it."""
+        with open(self.hosts + ".new", "w", encoding="utf-8") as file:
+            file.write(text)
+        os.rename(self.hosts + ".new", self.hosts)
+
+    def edit(self, *lines):
+        self.write("".join(line + "\n" for line in lines))
+
+    def append(self, line):
+        with open(self.hosts, "a", encoding="utf-8") as file:
+            file.write(line + "\n")
+
+    def pids(self):
+        """By member."""
+        return {int(member): int(pid)
+                for member, pid in re.findall(r"^up (\d+) (\d+) ", self.text("out"), re.M)}
+
+    def wait_for_world(self, size, generation=1, seconds=20):
+        """All its members are in it."""
+        limit = time.monotonic() + patient(seconds)
+        while time.monotonic() < limit:
+            worlds = re.findall(r"^world (\d+) (\d+) (\d+)", self.text("out"), re.M)
+            for number in sorted({int(world[0]) for world in worlds if int(world[0]) >= generation}):
+                ranks = [world for world in worlds if int(world[0]) == number]
+                if len(ranks) == size and all(int(world[2]) == size for world in ranks):
+                    return number
+            time.sleep(0.02)
+        raise AssertionError(f"no world of {size} from {generation} on: {self.all()}")
+
+    def wait_for_commit(self, generation, seconds=20):
+        self.wait_for(f"commit {generation} ", seconds=seconds)
+
+    def commits(self):
+        """(generation, step, state) as members say it."""
+        return re.findall(r"^commit (\d+) (\d+) (\w+)", self.text("out"), re.M)
+
+    def log(self):
+        path = pathlib.Path(self.hosts + "_log")
+        found = [LOG_LINE.fullmatch(line) for line in path.read_text().splitlines()]
+        assert all(found), path.read_text()
+        return [match.groups() for match in found]
+
+    def notes(self):
+        path = pathlib.Path(self.hosts + ".log")
+        found = [NOTE.fullmatch(line) for line in path.read_text().splitlines()]
+        assert all(found), path.read_text()
+        return [match.group(1) for match in found]
+
+    def events(self, name):
+        with open(os.path.join(self.logs, "events.jsonl"), encoding="utf-8") as file:
+            lines = [json.loads(line) for line in file]
+        assert [line["sequence"] for line in lines] == list(range(len(lines))), lines
+        return [line for line in lines if line.get("event") == name]
+
+    def is_sound(self):
+        """Logs without gaps, one state for each step, and a trace that the machines accept."""
+        sequence = [int(line[0]) for line in self.log()]
+        assert sequence == list(range(sequence[0], sequence[0] + len(sequence))), sequence
+        states = {}
+        for _, step, state in self.commits():
+            assert states.setdefault(step, state) == state, f"step {step}: {self.all()}"
+        files = [os.path.join(self.logs, "events.jsonl"),
+                 *sorted(glob.glob(os.path.join(self.files.name, "member.*.jsonl")))]
+        check = subprocess.run([self.simulate, "check", *files], stdout=subprocess.PIPE,
+                               stderr=subprocess.STDOUT, text=True, check=False)
+        assert check.returncode == 0, check.stdout + self.all()
+        self.leaves_nothing()
+
+
+def a_job_without_changes_ends_when_its_members_do(*programs):
+    with ElasticJob(programs, ["n1", "n2"], "-n", 2) as job:
+        job.ends_with(0)
+        assert [line[1:3] for line in job.log()] == [("ADDED", "n1"), ("ADDED", "n2")], job.log()
+        notes = job.notes()
+        assert notes == [
+            f"Created worker host file {job.hosts}", f"Created worker host log file {job.hosts}_log",
+            "Launching worker node at ip: n1", "Launching worker node at ip: n2",
+            "Added host:n1 to new worker host", "Added host:n2 to new worker host"], notes
+        assert len(job.events("world_changed")) == 1, job.events("world_changed")
+        job.is_sound()
+
+
+def a_job_without_a_file_has_the_hosts_of_the_list(*programs):
+    launcher, probe, _ = programs
+    with Job(launcher, "-H", "localhost:3", "--elastic", "1:2", probe) as job:
+        job.ends_with(0)
+        assert job.text("out").count("world 1 ") == 2, job.all()
+        assert job.text("out").count("left") == 2, job.all()
+
+
+def a_line_more_is_a_member_more(*programs):
+    with ElasticJob(programs, ["n1", "n2"], "-n", 2, probe=("--steps", 100)) as job:
+        job.wait_for_commit(1)
+        before = job.pids()
+        job.append("n3")
+        world = job.wait_for_world(3)
+        job.wait_for_commit(world)
+        assert {member: job.pids()[member] for member in before} == before, job.all()
+        job.ends_with(0, 40)
+        joined = [line for line in job.log() if line[2] == "n3"]
+        assert [line[1] for line in joined] == ["ADDED"] and joined[0][6] == "joined", job.log()
+        change = job.events("world_changed")[-1]
+        assert change["size"] == 3 and change["redone"] == 0 and change["donors"] == [0, 1], change
+        assert job.events("member_pending")[-1]["member"] == 2, job.events("member_pending")
+        job.is_sound()
+
+
+def a_line_less_drains_its_member(*programs):
+    with ElasticJob(programs, ["n1", "n2"], "-n", 1, probe=("--steps", 120)) as job:
+        world = job.wait_for_world(2)
+        job.wait_for_commit(world)
+        job.edit("n1")
+        world = job.wait_for_world(1, world + 1)
+        job.wait_for("left")
+        job.ends_with(0, 40)
+        last = job.log()[-1]
+        assert last[1:3] == ("REMOVED", "n2") and last[6] == "drained", job.log()
+        notes = job.notes()
+        assert "Got removing line for host:n2" in notes, notes
+        assert any(re.fullmatch(r"Removed host:n2 at step \d+", note) for note in notes), notes
+        exits = [event for event in job.events("rank_exited") if event["rank"] == 1]
+        assert [event["code"] for event in exits] == [0], exits
+        job.is_sound()
+
+
+def slots_are_lines_as_well(*programs):
+    with ElasticJob(programs, ["n1 slots=1"], probe=("--steps", 150)) as job:
+        job.wait_for_commit(job.wait_for_world(1))
+        job.edit("n1 slots=3")
+        world = job.wait_for_world(3, 2)
+        job.wait_for_commit(world)
+        # Each takes a place of its own, and all count the same number of threads.
+        ups = re.findall(r"^up (\d+) \d+ of (\d)/(\d) threads (\d+)", job.text("out"), re.M)
+        assert sorted(up[1] for up in ups) == ["0", "1", "2"], ups
+        assert len({up[3] for up in ups}) == 1, ups
+        job.edit("n1 slots=2")
+        job.wait_for_world(2, world + 1)
+        job.ends_with(0, 40)
+        job.is_sound()
+
+
+def base_hosts_stay(*programs):
+    with ElasticJob(programs, ["n1", "n2"], "-n", 2, probe=("--steps", 60)) as job:
+        job.wait_for_commit(job.wait_for_world(2))
+        job.edit("n1")
+        job.wait_for("Refused host:n2: the hosts of -n stay", where="err")
+        job.write("")
+        job.wait_for("an empty hosts file drains no host", where="err")
+        job.ends_with(0, 40)
+        assert {generation for generation, _, _ in job.commits()} == {"1"}, job.all()
+        assert [line[1] for line in job.log()] == ["ADDED", "ADDED", "REFUSED", "REFUSED"]
+        job.is_sound()
+
+
+def a_file_that_cannot_be_read_with_certainty_is_ignored(*programs):
+    with ElasticJob(programs, ["n1", "n2"], "-n", 1, probe=("--steps", 120)) as job:
+        job.wait_for_commit(job.wait_for_world(2))
+        job.write("n1\nn")
+        job.wait_for(f"{job.hosts}:2:2: the last line has no end", where="err")
+        job.write("n1\nn2 slots=x\n")
+        job.wait_for(f"{job.hosts}:2:10: ", where="err")
+        job.write("n1\nn2\nn1\n")
+        job.wait_for(f"{job.hosts}:3:1: host n1 is named again", where="err")
+        os.remove(job.hosts)
+        job.wait_for(f"cannot open hosts file {job.hosts}", where="err")
+        job.write("n1\r\nn2\r\nn3\r\n")
+        job.wait_for_world(3)
+        job.ends_with(0, 40)
+        assert [line[1] for line in job.log()] == ["ADDED"] * 3, job.log()
+        assert len(job.events("hosts_file_ignored")) == 3, job.events("hosts_file_ignored")
+        job.is_sound()
+
+
+def the_others_go_on_without_one_that_was_killed(*programs):
+    with ElasticJob(programs, ["n1", "n2", "n3"], "-n", 3, "--cooldown", "1:1",
+                    probe=("--steps", 200)) as job:
+        job.wait_for_commit(job.wait_for_world(3))
+        before = job.pids()
+        os.kill(before[1], signal.SIGKILL)
+        world = job.wait_for_world(2, 2)
+        job.wait_for_commit(world)
+        # Its host is tried again.
+        world = job.wait_for_world(3, world + 1)
+        job.wait_for_commit(world)
+        pids = job.pids()
+        assert pids[0] == before[0] and pids[2] == before[2] and 3 in pids, job.all()
+        job.ends_with(0, 60)
+        lost = [line for line in job.log() if line[1] == "LOST"]
+        assert [(line[2], line[6]) for line in lost] == [
+            ("n2", "was killed by signal 9 (Killed)")], job.log()
+        assert job.events("world_changed")[1]["redone"] == 1, job.events("world_changed")
+        job.is_sound()
+
+
+def one_that_is_stopped_is_expelled(*programs):
+    with ElasticJob(programs, ["n1", "n2"], "-n", 2, "--cooldown", "100:100",
+                    probe=("--steps", 100)) as job:
+        job.wait_for_commit(job.wait_for_world(2))
+        os.kill(job.pids()[1], signal.SIGSTOP)
+        job.wait_for("member 1 on host n2 has been stopped", where="err")
+        job.wait_for_commit(job.wait_for_world(1, 2))
+        job.ends_with(0, 40)
+        lost = [line for line in job.log() if line[1] == "LOST"]
+        assert [line[6] for line in lost] == ["stopped by a signal for too long"], job.log()
+        job.is_sound()
+
+
+def fewer_than_the_minimum_wait(*programs):
+    with ElasticJob(programs, ["n1", "n2"], "-n", 2, "--cooldown", "2:2", sizes="2:4",
+                    probe=("--steps", 60)) as job:
+        job.wait_for_commit(job.wait_for_world(2))
+        os.kill(job.pids()[1], signal.SIGKILL)
+        world = job.wait_for_world(2, 2)
+        job.ends_with(0, 40)
+        # The one that was left said what it had committed, and went on with another from there.
+        assert world == 3, job.all()
+        assert {generation for generation, _, _ in job.commits()} == {"1", "3"}, job.all()
+        job.is_sound()
+
+
+def too_few_for_too_long_save_and_end(*programs):
+    with ElasticJob(programs, ["n1", "n2"], "-n", 2, "--cooldown", "100:100", "--elastic-timeout",
+                    1, sizes="2:4", probe=("--steps", 1000)) as job:
+        job.wait_for_commit(job.wait_for_world(2))
+        os.kill(job.pids()[1], signal.SIGKILL)
+        job.ends_with(125, 30)
+        job.says("launcher: fewer ranks than the minimum for too long")
+        assert re.search(r"^saved \d+", job.text("out"), re.M), job.all()
+        assert len(job.events("last_will")) == 1, job.events("last_will")
+        job.is_sound()
+
+
+def three_deaths_at_one_step_end_the_job(*programs):
+    with ElasticJob(programs, ["n1 slots=4"], "-n", 4, "--cooldown", "100:100",
+                    probe=("--steps", 1000, "--crash", "5:3")) as job:
+        job.ends_with(3, 40)
+        job.says("launcher: members died 3 times in the step after 4: exited with code 3")
+        job.says("member 3 on host n1 exited with code 3; the last lines of its stderr:\n"
+                 "  | no more at step 5")
+        job.is_sound()
+
+
+def a_host_that_is_about_to_end_is_drained(*programs):
+    with ElasticJob(programs, ["n1", "n2"], "-n", 2, probe=("--steps", 120)) as job:
+        job.wait_for_commit(job.wait_for_world(2))
+        agents = [event["pid"] for event in job.events("agent_up") if event["host"] == "n2"]
+        os.kill(agents[0], signal.SIGTERM)
+        job.wait_for_commit(job.wait_for_world(1, 2))
+        job.ends_with(0, 40)
+        last = job.log()[-1]
+        assert last[1:3] == ("REMOVED", "n2") and last[6] == "drained", job.log()
+        job.is_sound()
+
+
+def notice_for_all_hosts_is_the_end(*programs):
+    with ElasticJob(programs, ["n1", "n2"], "-n", 2, "--grace", 1, probe=("--steps", 1000)) as job:
+        job.wait_for_commit(job.wait_for_world(2))
+        for event in job.events("agent_up"):
+            os.kill(event["pid"], signal.SIGTERM)
+        job.ends_with(143, 20)
+        job.says("SIGTERM to the agent on host ")
+        job.leaves_nothing()
+
+
+def a_spare_takes_the_place_of_a_lost_member(*programs):
+    with ElasticJob(programs, ["n1", "n2", "n3"], "-n", 2, "--spares", 1, "--cooldown", "100:100",
+                    sizes="1:2", probe=("--steps", 80)) as job:
+        job.wait_for_commit(job.wait_for_world(2))
+        job.wait_for("up 2 ")
+        os.kill(job.pids()[1], signal.SIGKILL)
+        world = job.wait_for_world(2, 2)
+        job.wait_for_commit(world)
+        job.ends_with(0, 40)
+        assert job.log()[-1][1:3] == ("ADDED", "n3"), job.log()
+        job.is_sound()
+
+
+def sizes_are_multiples(*programs):
+    with ElasticJob(programs, ["n1 slots=2"], "-n", 2, sizes="2:4:2",
+                    probe=("--steps", 140)) as job:
+        job.wait_for_commit(job.wait_for_world(2))
+        job.append("n2")
+        job.wait_for("up 2 ")
+        job.edit("n1 slots=2", "n2 slots=2")
+        world = job.wait_for_world(4, 2)
+        assert world == 2, job.all()
+        job.ends_with(0, 40)
+        job.is_sound()
+
+
+def a_lost_host_is_lost_and_comes_back(*programs):
+    with ElasticJob(programs, ["n1", "n2 slots=2"], "-n", 3, "--cooldown", "1:1",
+                    probe=("--steps", 160)) as job:
+        job.wait_for_commit(job.wait_for_world(3))
+        agents = [event["pid"] for event in job.events("agent_up") if event["host"] == "n2"]
+        os.kill(agents[0], signal.SIGKILL)
+        world = job.wait_for_world(1, 2)
+        job.wait_for_commit(world)
+        job.wait_for_commit(job.wait_for_world(3, world + 1))
+        job.ends_with(0, 40)
+        job.says("launcher: lost host n2: ")
+        assert [line[1:3] for line in job.log()][3:] == [
+            ("LOST", "n2"), ("LOST", "n2"), ("ADDED", "n2"), ("ADDED", "n2")], job.log()
+        job.is_sound()
+
+
+def a_host_that_cannot_be_reached_holds_nobody_up(*programs):
+    with ElasticJob(programs, ["n1"], "-n", 1, "--cooldown", "1:1", probe=("--steps", 100)) as job:
+        job.wait_for_commit(job.wait_for_world(1))
+        job.append("n2 port=22")
+        job.wait_for("launcher: user and port of host n2 are for ssh", where="err")
+        job.ends_with(0, 40)
+        assert {generation for generation, _, _ in job.commits()} == {"1"}, job.all()
+        job.is_sound()
+
+
+def a_host_that_is_down_is_named_and_tried_again(*programs):
+    shell = "case $1 in n2) test -e $0.up || { echo 'ssh: connect to host n2 port 22: No route to " \
+            "host' >&2; exit 255; } ;; esac; shift; exec \"$@\""
+    with program(shell) as path:
+        with ElasticJob(programs, ["n1", "n2"], "-n", 2, "--rsh", path, "--cooldown", "1:1",
+                        probe=("--steps", 120)) as job:
+            # The first world begins with those that are there.
+            job.wait_for_commit(job.wait_for_world(1))
+            job.says("launcher: there is no route to host n2")
+            job.says("| ssh: connect to host n2 port 22: No route to host")
+            pathlib.Path(path + ".up").touch()
+            job.wait_for_commit(job.wait_for_world(2, 2))
+            job.ends_with(0, 40)
+            job.is_sound()
+
+
+@contextlib.contextmanager
+def program(text):
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "prepare")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write("#!/bin/sh\n" + text)
+        os.chmod(path, 0o755)
+        yield path
+
+
+def hosts_are_prepared_before_their_first_rank(*programs):
+    with program("echo prepared >> $0.runs; sleep 0.2") as prepare:
+        with ElasticJob(programs, ["n1", "n2"], "-n", 1, "--prepare", prepare,
+                        probe=("--steps", 60)) as job:
+            job.wait_for_commit(job.wait_for_world(2))
+            job.ends_with(0, 40)
+            runs = pathlib.Path(prepare + ".runs").read_text()
+            assert runs == "prepared\n" * 2, runs
+            for host in ("n1", "n2"):
+                name = f"{job.hosts[:-len('host_worker')]}prepare_data_success_{host}"
+                assert os.path.exists(name), os.listdir(job.files.name)
+                notes = job.notes()
+                first = notes.index(f"Prepare data success file {name} not found yet.")
+                found = notes.index(f"Found prepare data success file:{name}. Adding "
+                                    f"privateip:{host} to current_valid_elastic_worker")
+                launched = notes.index(f"Launching worker node at ip: {host}")
+                assert first < found < launched, notes
+            assert len(job.events("prepare_started")) == 2, job.events("prepare_started")
+            assert len(job.events("prepare_done")) == 2, job.events("prepare_done")
+            job.is_sound()
+
+
+def a_success_file_saves_the_run(*programs):
+    with program("echo prepared >> $0.runs") as prepare:
+        with ElasticJob(programs, ["n1"], "-n", 1, "--prepare", prepare,
+                        probe=("--steps", 100)) as job:
+            job.wait_for_commit(job.wait_for_world(1))
+            pathlib.Path(job.files.name, "prepare_data_success_n2").touch()
+            job.append("n2")
+            job.wait_for_commit(job.wait_for_world(2, 2))
+            job.ends_with(0, 40)
+            assert pathlib.Path(prepare + ".runs").read_text() == "prepared\n"
+            job.is_sound()
+
+
+def a_host_that_is_not_prepared_never_joins(*programs):
+    with program("echo no disk; test -e $0.good") as prepare:
+        pathlib.Path(prepare + ".good").touch()
+        with ElasticJob(programs, ["n1"], "-n", 1, "--prepare", prepare,
+                        probe=("--steps", 80)) as job:
+            job.wait_for_commit(job.wait_for_world(1))
+            os.remove(prepare + ".good")
+            job.append("n2")
+            job.wait_for("--prepare on host n2 exited with code 1; its last lines:\n  | no disk",
+                         where="err")
+            job.ends_with(0, 40)
+            assert job.log()[-1][1:3] == ("REFUSED", "n2"), job.log()
+            assert {generation for generation, _, _ in job.commits()} == {"1"}, job.all()
+            job.is_sound()
+
+
+def a_preparation_that_hangs_is_ended(*programs):
+    with program("test -e $0.fast || sleep 1000") as prepare:
+        pathlib.Path(prepare + ".fast").touch()
+        with ElasticJob(programs, ["n1"], "-n", 1, "--prepare", prepare, "--prepare-timeout", 1,
+                        probe=("--steps", 100)) as job:
+            job.wait_for_commit(job.wait_for_world(1))
+            os.remove(prepare + ".fast")
+            job.append("n2")
+            job.wait_for("Refused host:n2: preparation failed: took longer", where="err")
+            limit = time.monotonic() + patient(5)
+            while any(b"1000" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()
+                      for pid in job.processes()):
+                assert time.monotonic() < limit, "it still runs"
+                time.sleep(0.05)
+            # Its line goes and comes back: it is prepared anew.
+            pathlib.Path(prepare + ".fast").touch()
+            job.edit("n1")
+            time.sleep(1)
+            job.append("n2")
+            job.wait_for_commit(job.wait_for_world(2, 2))
+            job.ends_with(0, 40)
+            job.is_sound()
+
+
+def the_end_waits_for_no_preparation_and_no_spare(*programs):
+    with program("test -e $0.fast || sleep 1000") as prepare:
+        pathlib.Path(prepare + ".fast").touch()
+        with ElasticJob(programs, ["n1", "n2"], "-n", 1, "--prepare", prepare, "--spares", 2,
+                        "--grace", 1, sizes="1:1", probe=("--steps", 60)) as job:
+            job.wait_for("up 1 ")
+            os.kill(job.pids()[1], signal.SIGSTOP)
+            os.remove(prepare + ".fast")
+            job.edit("n1", "n2", "n3")
+            job.wait_for("Prepare data success file " + job.hosts[:-len("host_worker")]
+                         + "prepare_data_success_n3 not found yet", where="err")
+            job.ends_with(0, 20)
+            job.leaves_nothing()
+
+
+def a_gate_without_a_command_is_opened_by_others(*programs):
+    with ElasticJob(programs, ["n1", "n2"], "-n", 1, "--prepare-only-file",
+                    probe=("--steps", 60)) as job:
+        job.wait_for("prepare_data_success_n1 not found yet", where="err")
+        pathlib.Path(job.files.name, "prepare_data_success_n1").touch()
+        job.wait_for_commit(job.wait_for_world(1))
+        pathlib.Path(job.files.name, "prepare_data_success_n2").touch()
+        job.wait_for_commit(job.wait_for_world(2, 2))
+        job.ends_with(0, 40)
+        job.is_sound()
+
+
+def a_program_that_cannot_be_run_ends_the_job(*programs):
+    launcher, _, _ = programs
+    with Job(launcher, "-H", "localhost:2", "--elastic", "1:2", "./no-such-program") as job:
+        job.ends_with(127)
+        job.says("program not found on host localhost: ./no-such-program")
+    with Job(launcher, "-H", "localhost:2", "--elastic", "1:2", "sh", "-c",
+             "echo bad >&2; exit 4") as job:
+        job.ends_with(4)
+        job.says("no rank has come to create_elastic_job")
+    # As of any other program, the code of the one that fails.
+    with Job(launcher, "-H", "localhost:2", "--elastic", "1:2", "sh", "-c",
+             "sleep 0.$RANK; exit $((RANK * 5))") as job:
+        job.ends_with(5)
+
+
+def a_signal_ends_all(*programs):
+    with ElasticJob(programs, ["n1", "n2"], "-n", 2, "--grace", 1, probe=("--steps", 1000)) as job:
+        job.wait_for_commit(job.wait_for_world(2))
+        job.process.terminate()
+        job.ends_with(143, 10)
+        job.leaves_nothing()
+
+
+def a_hosts_file_is_of_one_job(*programs):
+    with ElasticJob(programs, ["n1", "n2"], "-n", 2, probe=("--steps", 40)) as job:
+        job.wait_for_commit(1)
+        again = subprocess.run([programs[0], "-H", job.hosts, "--rsh", SHELL, "--elastic", "1:4",
+                                job.probe], capture_output=True, text=True, timeout=60,
+                               stdin=subprocess.DEVNULL, check=False)
+        assert again.returncode == 2 and "another elastic job runs on" in again.stderr, again
+        job.ends_with(0, 40)
+        assert len(job.log()) == 2, job.log()
+        job.is_sound()
+
+
+def a_second_job_counts_on(*programs):
+    with ElasticJob(programs, ["n1", "n2"], "-n", 2) as job:
+        job.ends_with(0)
+        first = len(job.log())
+        again = subprocess.run([programs[0], "-H", job.hosts, "--rsh", SHELL, "--elastic", "1:4",
+                                job.probe, "--steps", "3"], capture_output=True, timeout=60,
+                               stdin=subprocess.DEVNULL, check=False)
+        assert again.returncode == 0, again
+        log = job.log()
+        assert [int(line[0]) for line in log] == list(range(len(log))), log
+        assert [line[1] for line in log[first:]] == ["LOST", "LOST", "ADDED", "ADDED"], log
+
+
+CASES = [
+    a_job_without_changes_ends_when_its_members_do,
+    a_job_without_a_file_has_the_hosts_of_the_list,
+    a_line_more_is_a_member_more,
+    a_line_less_drains_its_member,
+    slots_are_lines_as_well,
+    base_hosts_stay,
+    a_file_that_cannot_be_read_with_certainty_is_ignored,
+    the_others_go_on_without_one_that_was_killed,
+    one_that_is_stopped_is_expelled,
+    fewer_than_the_minimum_wait,
+    too_few_for_too_long_save_and_end,
+    three_deaths_at_one_step_end_the_job,
+    a_host_that_is_about_to_end_is_drained,
+    notice_for_all_hosts_is_the_end,
+    a_spare_takes_the_place_of_a_lost_member,
+    sizes_are_multiples,
+    a_lost_host_is_lost_and_comes_back,
+    a_host_that_cannot_be_reached_holds_nobody_up,
+    a_host_that_is_down_is_named_and_tried_again,
+    hosts_are_prepared_before_their_first_rank,
+    a_success_file_saves_the_run,
+    a_host_that_is_not_prepared_never_joins,
+    a_preparation_that_hangs_is_ended,
+    the_end_waits_for_no_preparation_and_no_spare,
+    a_gate_without_a_command_is_opened_by_others,
+    a_program_that_cannot_be_run_ends_the_job,
+    a_signal_ends_all,
+    a_hosts_file_is_of_one_job,
+    a_second_job_counts_on,
+]
+
+if __name__ == "__main__":
+    sys.exit(main(CASES, Arguments(3)))

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// A file that is edited in all the ways that editors and programs have.
+
+#include "launcher/files/watched_folder.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+namespace chainmail::launch {
+namespace {
+
+namespace fs = std::filesystem;
+using std::chrono::steady_clock;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+class WatchedFolderTest : public ::testing::Test {
+ protected:
+  WatchedFolderTest() {
+    std::string name = fs::temp_directory_path() / "watched_folder.XXXXXX";
+    folder_ = mkdtemp(name.data());
+    write("hosts", "n1\n");
+    watch_ = std::make_unique<WatchedFolder>(
+        io_, folder_.string(), "hosts", "n1\n",
+        WatchedFolder::Callbacks{
+            .on_text = [this](const auto& text) { told_.push_back(text); },
+            .on_unreadable = [this](const auto& why) { told_.push_back("unreadable: " + why); },
+            .on_there = [this](const auto& file) { told_.push_back("there: " + file); },
+            .on_missing = [this](const auto& file) { told_.push_back("missing: " + file); },
+            .on_not_made = [this](const auto& why) { told_.push_back("not made: " + why); }});
+  }
+  ~WatchedFolderTest() override {
+    watch_.reset();
+    fs::remove_all(folder_);
+  }
+
+  void write(const std::string& name, const std::string& text) const {
+    std::ofstream(folder_ / name) << text;
+  }
+  // Until so much was told; no longer than a slow machine needs.
+  void run_until(std::size_t count) {
+    const auto end = steady_clock::now() + std::chrono::seconds(30);
+    while (told_.size() < count && steady_clock::now() < end) {
+      io_.restart();
+      io_.run_for(std::chrono::milliseconds(20));
+    }
+  }
+  void run_for(std::chrono::milliseconds time) {
+    const auto work = asio::make_work_guard(io_);
+    io_.restart();
+    io_.run_for(time);
+  }
+
+  asio::io_context io_;
+  fs::path folder_;
+  std::vector<std::string> told_;
+  std::unique_ptr<WatchedFolder> watch_;
+};
+
+TEST_F(WatchedFolderTest, WhatIsKnownIsNotTold) {
+  run_for(std::chrono::milliseconds(1500));
+  EXPECT_THAT(told_, IsEmpty());
+}
+
+TEST_F(WatchedFolderTest, EditsAndRenamesAreTold) {
+  std::ofstream(folder_ / "hosts", std::ios::app) << "n2\n";
+  run_until(1);
+  write("new", "n3\n");
+  fs::rename(folder_ / "new", folder_ / "hosts");
+  run_until(2);
+  EXPECT_THAT(told_, ElementsAre("n1\nn2\n", "n3\n"));
+}
+
+TEST_F(WatchedFolderTest, AnEditInPiecesIsToldOnce) {
+  std::ofstream file(folder_ / "hosts");
+  for (const char* piece : {"n1\nn", "2\nn3", "\n"}) {
+    file << piece << std::flush;
+    run_for(std::chrono::milliseconds(60));
+  }
+  file.close();
+  run_until(1);
+  EXPECT_THAT(told_, ElementsAre("n1\nn2\nn3\n"));
+}
+
+TEST_F(WatchedFolderTest, AFileThatIsAwayComesBack) {
+  fs::remove(folder_ / "hosts");
+  run_until(1);
+  ASSERT_THAT(told_, ElementsAre(HasSubstr("unreadable: cannot open hosts file")));
+  write("hosts", "n1\n");
+  run_for(std::chrono::milliseconds(1500));
+  EXPECT_EQ(told_.size(), 1U) << "it says what it said before: " << told_.back();
+  write("hosts", "n4\n");
+  run_until(2);
+  EXPECT_EQ(told_.back(), "n4\n");
+}
+
+TEST_F(WatchedFolderTest, FilesThatAreWaitedForAreToldToBeMissingOnce) {
+  watch_->ask_for("ready");
+  run_until(1);
+  write("ready", "");
+  run_until(2);
+  EXPECT_THAT(told_, ElementsAre("missing: ready", "there: ready"));
+  watch_->ask_for("ready");
+  run_until(3);
+  EXPECT_EQ(told_.back(), "there: ready");
+}
+
+TEST_F(WatchedFolderTest, MakesFiles) {
+  watch_->make("ready");
+  watch_->ask_for("ready");
+  run_until(1);
+  EXPECT_THAT(told_, ElementsAre("there: ready"));
+  watch_->make("no/such/folder");
+  run_until(2);
+  EXPECT_THAT(told_.back(), HasSubstr("not made: cannot make"));
+}
+
+}  // namespace
+}  // namespace chainmail::launch
