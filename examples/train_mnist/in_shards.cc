@@ -7,7 +7,9 @@
 #include <filesystem>
 #include <iostream>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "../common/flags.h"
@@ -68,20 +70,41 @@ class ShardedTraining {
         train_(read("train")),
         test_(read("t10k")),
         samples_(static_cast<std::size_t>(train_.labels.size(0)),
-                 {.batch = FLAGS_batchsize * job_->shards(), .seed = FLAGS_seed}),
-        reports_(*comm_) {
-    print_banner(*comm_, {"Num unit: " + std::to_string(FLAGS_unit),
-                          "Num Minibatch-size: " + std::to_string(FLAGS_batchsize) +
-                              " in each of " + std::to_string(job_->shards()) + " shards",
-                          "Num epoch: " + std::to_string(FLAGS_epoch),
-                          "Dataset: " + FLAGS_dataset + " in " + place_.directory + " (" +
-                              place_.origin + ")"});
+                 {.batch = FLAGS_batchsize * job_->shards(), .seed = FLAGS_seed}) {
     torch::manual_seed(FLAGS_seed);
     model_ = make_model(train_.images[0].numel(), FLAGS_unit, kClasses);
     optimizer_ = chainmail::create_multi_node_optimizer(
         std::make_unique<torch::optim::Adam>(model_->parameters(), 1e-3), comm_,
         {.model = &model_});
     job_->add("model", &model_);
+    job_->add("optimizer", *optimizer_);
+    job_->add("samples", samples_);
+    if (job_->is_elastic()) {
+      job_->on_world([this](const chainmail::Membership& world) {
+        make_checkpoints();
+        if (world.next_step == 1 && !FLAGS_run_id.empty()) checkpoints_->maybe_load();
+        begin_reports(world.generation == 1);
+      });
+    } else {
+      make_checkpoints();
+      if (!FLAGS_run_id.empty()) checkpoints_->maybe_load();
+    }
+  }
+
+  void run() {
+    if (!job_->is_elastic()) begin_reports(/*is_first=*/true);
+    job_->run([this](chainmail::Step& step) { return train(step); });
+    if (reports_) reports_->finish();
+    checkpoints_->wait();
+    if (FLAGS_verify) print_digest(*comm_, model_->parameters());
+    comm_->finalize();
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  static constexpr std::int64_t kClasses = 10;
+
+  void make_checkpoints() {
     const fs::path folder =
         fs::path(FLAGS_out) / (FLAGS_run_id.empty() ? "snapshot" : FLAGS_run_id);
     const fs::path path = fs::absolute(folder / "").parent_path();
@@ -91,26 +114,26 @@ class ShardedTraining {
     checkpoints_->add("optimizer", *optimizer_);
     checkpoints_->add("samples", samples_);
     checkpoints_->add("job", *job_);
-    if (!FLAGS_run_id.empty()) checkpoints_->maybe_load();
   }
 
-  void run() {
-    add_reports(reports_, *comm_, FLAGS_out,
+  // Who is rank 0 may change.
+  void begin_reports(bool is_first) {
+    if (is_first) print_banner();
+    reports_.emplace(*comm_);
+    add_reports(*reports_, *comm_, FLAGS_out,
                 {"epoch", "main/loss", "validation/main/loss", "main/accuracy",
                  "validation/main/accuracy", "elapsed_time"},
                 samples_.state().epoch, FLAGS_plot, FLAGS_tensorboard);
-    if (samples_.state().epoch < FLAGS_epoch) {
-      job_->run([this](chainmail::Step& step) { return train(step); });
-    }
-    reports_.finish();
-    checkpoints_->wait();
-    if (FLAGS_verify) print_digest(*comm_, model_->parameters());
-    comm_->finalize();
   }
 
- private:
-  using Clock = std::chrono::steady_clock;
-  static constexpr std::int64_t kClasses = 10;
+  void print_banner() {
+    ::print_banner(*comm_, {"Num unit: " + std::to_string(FLAGS_unit),
+                            "Num Minibatch-size: " + std::to_string(FLAGS_batchsize) +
+                                " in each of " + std::to_string(job_->shards()) + " shards",
+                            "Num epoch: " + std::to_string(FLAGS_epoch),
+                            "Dataset: " + FLAGS_dataset + " in " + place_.directory + " (" +
+                                place_.origin + ")"});
+  }
 
   chainmail::ImageSet read(const std::string& part) {
     return chainmail::on_all_ranks(
@@ -131,6 +154,7 @@ class ShardedTraining {
   }
 
   bool train(chainmail::Step& step) {
+    if (samples_.state().epoch >= FLAGS_epoch) return false;  // a checkpoint had it all
     for (chainmail::Shard& shard : step.shards(samples_)) {
       chainmail::Metrics metrics;
       shard.backward(forward(train_, shard.indices(), metrics, ""));
@@ -158,7 +182,7 @@ class ShardedTraining {
     const double elapsed = std::chrono::duration<double>(Clock::now() - started_).count();
     chainmail::ReportEntry entry{samples_.state().epoch, step.number(), elapsed, tested.means()};
     entry.values.merge(step.metrics());
-    chainmail::on_all_ranks(*comm_, [&] { reports_.report(entry); });
+    chainmail::on_all_ranks(*comm_, [&] { reports_->report(entry); });
   }
 
   std::unique_ptr<chainmail::ElasticJob> job_;
@@ -168,7 +192,7 @@ class ShardedTraining {
   chainmail::ShardSampler samples_;
   torch::nn::Sequential model_{nullptr};
   std::unique_ptr<chainmail::MultiNodeOptimizer> optimizer_;
-  chainmail::ReportList reports_;
+  std::optional<chainmail::ReportList> reports_;
   Clock::time_point started_ = Clock::now();
   std::unique_ptr<chainmail::MultiNodeCheckpointer> checkpoints_;  // last: it refers to the rest
 };

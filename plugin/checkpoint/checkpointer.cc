@@ -255,13 +255,17 @@ void MultiNodeCheckpointer::add(const std::string& name, std::string* value) {
   impl_->add(value_item(name, value));
 }
 
+CheckpointItem internal::callbacks_item(const std::string& name, CheckpointCallbacks callbacks) {
+  return {.name = name,
+          .scope = ItemScope::kReplicated,
+          .save = std::move(callbacks.save),
+          .load = [load = std::move(callbacks.load)](const SavedStates& saved) {
+            load(saved.ranks.front());
+          }};
+}
+
 void MultiNodeCheckpointer::add(const std::string& name, CheckpointCallbacks callbacks) {
-  impl_->add({.name = name,
-              .scope = ItemScope::kReplicated,
-              .save = std::move(callbacks.save),
-              .load = [load = std::move(callbacks.load)](const SavedStates& saved) {
-                load(saved.ranks.front());
-              }});
+  impl_->add(internal::callbacks_item(name, std::move(callbacks)));
 }
 
 void MultiNodeCheckpointer::add(const std::string& name, PerRankCallbacks callbacks) {

@@ -12,9 +12,13 @@
 #include <chainmail/train/agreed_error.h>
 
 #include "base/membership/cut.h"
+#include "plugin/checkpoint/items/optimizer_parts.h"
+#include "plugin/elastic/elastic_items.h"
 #include "plugin/elastic/sharded_step.h"
 #include "plugin/job/environment/env.h"
+#include "plugin/job/job_connection.h"
 #include "plugin/job/torch_group.h"
+#include "plugin/job/world.h"
 #include "plugin/train/communicator/communicator_impl.h"
 
 namespace chainmail {
@@ -30,13 +34,15 @@ std::uint32_t shards_asked_for(const ElasticJobOptions& options, int ranks) {
   return static_cast<std::uint32_t>(told.value_or(ranks));
 }
 
+std::string describe_options(std::uint32_t shards, std::uint64_t seed) {
+  return std::to_string(shards) + " shards, seed " + std::to_string(seed) + ", " +
+         std::to_string(at::get_num_threads()) + " threads, kernels for " +
+         at::get_cpu_capability();
+}
+
 /// Ranks that disagree would sum along other trees, draw other numbers, or compute in another
 /// order, without a word.
-void compare_options(Communicator& communicator, std::uint32_t shards, std::uint64_t seed,
-                     int threads) {
-  const std::string own = std::to_string(shards) + " shards, seed " + std::to_string(seed) + ", " +
-                          std::to_string(threads) + " threads, kernels for " +
-                          at::get_cpu_capability();
+void compare_options(Communicator& communicator, const std::string& own) {
   const std::vector<std::string> all = communicator.allgather_obj(own);
   for (std::size_t rank = 1; rank < all.size(); ++rank) {
     if (all[rank] == all[0]) continue;
@@ -46,6 +52,16 @@ void compare_options(Communicator& communicator, std::uint32_t shards, std::uint
                           ": results would depend on who computes what. ATEN_CPU_CAPABILITY gives "
                           "all ranks the kernels of the oldest processor");
   }
+}
+
+// It is the launcher that says who computes which of them.
+void check_shards_of_launcher(std::uint32_t shards) {
+  const auto told = internal::read_integer(internal::process_environment(), "CHAINMAIL_SHARDS", 1,
+                                           ops::ShardTree::kMostShards);
+  if (told == shards) return;
+  throw InvalidArgument("this program divides steps into " + std::to_string(shards) +
+                        " shards, and its launcher into " + std::to_string(told.value_or(0)) +
+                        ": give launcher --elastic the option --shards " + std::to_string(shards));
 }
 
 void check_shards(Communicator& communicator, std::uint32_t shards) {
@@ -75,17 +91,25 @@ ElasticJob::ElasticJob(const ElasticJobOptions& options) {
     throw InvalidArgument("a job of shards on communicator '" + options.communicator +
                           "', which sums in an order of its own: use one of Chainmail's");
   }
-  auto communicator = create_communicator(options.communicator, options.communicator_options);
+  const bool is_elastic = is_in_elastic_job();
+  auto communicator = is_elastic
+                          ? internal::make_communicator(make_world_alone(), options.communicator,
+                                                        options.communicator_options, "elastic")
+                          : create_communicator(options.communicator, options.communicator_options);
   if (options.threads > 0) at::set_num_threads(options.threads);
   const std::uint32_t shards = shards_asked_for(options, communicator->size());
+  if (is_elastic) check_shards_of_launcher(shards);
   const ops::ShardTree tree(shards);
-  compare_options(*communicator, shards, options.seed, at::get_num_threads());
+  const std::string own = describe_options(shards, options.seed);
+  compare_options(*communicator, own);
   check_shards(*communicator, shards);
   auto progress = std::make_shared<internal::ShardProgress>();
   progress->cut = even_cut(tree, communicator->size());
   progress->rank = communicator->rank();
   communicator->impl().shards = progress;
   step_ = std::make_unique<ShardedStep>(std::move(communicator), std::move(progress), options.seed);
+  step_->add(internal::elastic_job_item("job", *this));
+  if (is_elastic) step_->join(internal::job_connection().launcher, own);
 }
 
 ElasticJob::~ElasticJob() = default;
@@ -94,9 +118,34 @@ const std::shared_ptr<Communicator>& ElasticJob::communicator() const noexcept {
   return step_->communicator();
 }
 
+bool ElasticJob::is_elastic() const noexcept { return step_->is_elastic(); }
+
 std::uint32_t ElasticJob::shards() const noexcept { return step_->shards(); }
 
-void ElasticJob::add(const std::string& /*name*/, ModuleRef model) { step_->add_buffers_of(model); }
+void ElasticJob::add(const std::string& name, ModuleRef model) {
+  step_->add_buffers_of(model);
+  step_->add(internal::parameters_item(name + " parameters", model), {.has_fixed_shape = true});
+  step_->add(internal::buffers_item(name + " buffers", model), {.has_fixed_shape = true});
+}
+
+void ElasticJob::add(const std::string& name, MultiNodeOptimizer& optimizer) {
+  step_->add(internal::multi_node_optimizer_item(name, optimizer),
+             {.is_comparable = internal::has_comparable_parts(optimizer.actual_optimizer())});
+}
+
+void ElasticJob::add(const std::string& name, ShardSampler& sampler) {
+  step_->add_option(name + " of " + std::to_string(sampler.size()) + " samples, " +
+                    std::to_string(sampler.steps_per_epoch()) + " steps");
+  step_->add(internal::shard_sampler_item(name, sampler));
+}
+
+void ElasticJob::add(const std::string& name, CheckpointCallbacks callbacks) {
+  step_->add(internal::callbacks_item(name, std::move(callbacks)));
+}
+
+void ElasticJob::on_world(std::function<void(const Membership& world)> callback) {
+  step_->on_world(std::move(callback));
+}
 
 void ElasticJob::run(const std::function<bool(Step& step)>& step) { step_->run(step); }
 

@@ -29,6 +29,8 @@ class ShardBuffers {
 
   /// Buffers on the CPU; those that are there already are left out.
   void add(const std::vector<NamedTensor>& buffers);
+  /// The cut has changed.
+  void enter_world() { stack_.reset(); }
   /// A step begins: they are as they were committed, or as a checkpoint has made them since.
   void begin();
   /// Before a shard: as they were then.

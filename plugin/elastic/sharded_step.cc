@@ -4,7 +4,11 @@
 #include "plugin/elastic/sharded_step.h"
 
 #include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <iostream>
 #include <numeric>
+#include <stdexcept>
 #include <utility>
 
 #include <ATen/ATen.h>
@@ -13,8 +17,11 @@
 #include <chainmail/train/agreement.h>
 
 #include "base/bytes.h"
+#include "base/log.h"
 #include "plugin/data/permutation.h"
+#include "plugin/elastic/state/state_transfer.h"
 #include "plugin/train/communicator/communicator_impl.h"
+#include "plugin/train/communicator/fields.h"
 #include "plugin/train/gradients/gradient_exchange.h"
 #include "plugin/train/optimizer/model_exchange.h"
 
@@ -25,6 +32,10 @@ namespace {
 // What the generator's seed depends on besides job and step: a shard's number, or one of these.
 constexpr std::uint64_t kBeforeShards = std::uint64_t{1} << 32;
 constexpr std::uint64_t kAfterShards = kBeforeShards + 1;
+// Steps of an elastic job before which the state is compared: the first ones of a world, in which
+// what a newcomer was not given shows, and now and then.
+constexpr std::int64_t kStepsToLook = 3;
+constexpr std::int64_t kStepsBetweenLooks = 100;
 constexpr std::uint64_t kEvaluation = std::uint64_t{1} << 33;  // and a shard's number
 
 }  // namespace
@@ -55,7 +66,7 @@ ElasticJobState ShardedStep::state() const {
 }
 
 void ShardedStep::load_state(const ElasticJobState& state) {
-  if (is_running_) throw InvalidArgument("load_state() within run(): end it first");
+  if (is_running_ && !may_load_) throw InvalidArgument("load_state() within run(): end it first");
   if (state.next_step < 1) {
     throw InvalidArgument("a job cannot go on at step " + std::to_string(state.next_step));
   }
@@ -71,6 +82,106 @@ void ShardedStep::load_state(const ElasticJobState& state) {
   is_committed_ = false;
 }
 
+void ShardedStep::add(CheckpointItem item, RegisteredState::Kind kind) {
+  if (member_ && is_running_) throw InvalidArgument("add() within run() of an elastic job");
+  registered_.add(std::move(item), kind);
+}
+
+void ShardedStep::join(std::shared_ptr<LauncherClient> launcher, std::string options) {
+  options_ = std::move(options) + options_;
+  ElasticMember::Callbacks callbacks{
+      .leave = [this](const auto& why) { leave_world(*communicator_, why); },
+      .enter = [this](const membership::World& world) { enter(world); },
+      .transfer = [this](const std::vector<int>& donors, std::uint64_t& position,
+                         bool& is_finished) { return transfer(donors, position, is_finished); },
+      .any =
+          [this](bool own) {
+            const auto all = communicator_->allgather_obj(std::uint8_t{own});
+            return std::ranges::find(all, 1) != all.end();
+          },
+      .group = [this] { return communicator_->impl().group; }};
+  member_ = std::make_unique<ElasticMember>(std::move(launcher), 1, std::move(callbacks));
+}
+
+// The group, and whatever lies in its memory or knows the cut.
+void ShardedStep::enter(const membership::World& world) {
+  MemberWorld plan{.generation = world.generation, .members = {}, .hosts = world.hosts};
+  for (const membership::MemberId member : world.members) {
+    plan.members.push_back(static_cast<int>(member));
+  }
+  auto cut = std::make_shared<ops::ShardCut>();
+  cut->tree = progress_->cut->tree;
+  cut->bounds = world.cut;
+  progress_->cut = std::move(cut);
+  enter_world(*communicator_, make_world(std::move(plan)));
+  progress_->rank = communicator_->rank();
+  buffers_.enter_world();
+  for (ModelExchange* const model : progress_->models) model->enter_world();
+  generation_ = world.generation;
+  steps_in_world_ = 0;
+}
+
+std::uint64_t ShardedStep::transfer(const std::vector<int>& donors, std::uint64_t& position,
+                                    bool& is_finished) {
+  TransferredNumbers numbers{position, static_cast<std::uint8_t>(is_finished ? 1 : 0)};
+  const MayLoad may_load{may_load_};
+  try {
+    const std::uint64_t bytes = transfer_state(*communicator_, donors, registered_, numbers);
+    position = numbers.position;
+    is_finished = numbers.is_finished != 0;
+    return bytes;
+  } catch (const BadDonor& error) {
+    if (error.rank() == communicator_->rank()) throw std::runtime_error(error.what());
+    throw PeerError(error.what(), communicator_->impl().world->number_of(error.rank()));
+  }
+}
+
+void ShardedStep::tell_world() {
+  if (std::exchange(told_generation_, generation_) == generation_) return;
+  const Membership world{generation_, communicator_->rank(), communicator_->size(),
+                         state().next_step};
+  const MayLoad may_load{may_load_};
+  for (const auto& callback : on_world_) callback(world);
+}
+
+// A step that others have broken is called again in the next world, or what it does after its
+// commit.
+void ShardedStep::run_member(const std::function<bool(Step& step)>& function) {
+  member_->announce(registered_.fingerprint(options_));
+  for (;;) {
+    const ElasticMember::Next next = member_->wait();
+    if (next == ElasticMember::Next::kEnd) break;
+    try {
+      const bool repeats = next == ElasticMember::Next::kRepeat;
+      member_->on_returned(!(repeats ? repeat(function) : call(function)));
+    } catch (const Error& error) {
+      if (!member_->is_world_over(std::current_exception())) throw;
+      LogMessage(LogLevel::kInfo) << "step " << number_ << " is interrupted"
+                                  << (is_committed_ ? " after its commit: " : ": ") << error.what();
+    }
+  }
+  if (member_->is_finished()) return;
+  LogMessage(LogLevel::kInfo) << "this rank is not needed any more";
+  std::cout.flush();
+  std::fflush(nullptr);
+  std::_Exit(0);
+}
+
+// The same step once more on all members, also on those that were not there: its shards are done.
+bool ShardedStep::repeat(const std::function<bool(Step& step)>& function) {
+  tell_world();
+  if (!is_committed_) --number_;
+  is_committed_ = is_repeated_ = true;
+  samples_ = nullptr;
+  seed_generator(kAfterShards);
+  struct Ends {
+    bool& is_repeated;
+    ~Ends() { is_repeated = false; }
+  } const ends{is_repeated_};
+  Step step(*this);
+  return function(step);
+}
+
 void ShardedStep::run(const std::function<bool(Step& step)>& function) {
   if (is_running_) throw InvalidArgument("run() within run()");
   is_running_ = true;
@@ -78,17 +189,23 @@ void ShardedStep::run(const std::function<bool(Step& step)>& function) {
     bool& is_running;
     ~Ends() { is_running = false; }
   } const ends{is_running_};
+  if (member_) return run_member(function);
   while (call(function)) {
   }
 }
 
 // Whether the program wants another step.
 bool ShardedStep::call(const std::function<bool(Step& step)>& function) {
+  tell_world();
   begin();
   try {
     Step step(*this);
     const bool goes_on = function(step);
     if (is_committed_) return goes_on;
+    if (!goes_on && samples_ == nullptr) {  // nothing was left to do
+      if (member_) member_->on_exchanged(/*wants_change=*/false);
+      return false;
+    }
     throw InvalidArgument("step " + std::to_string(number_) + " has returned without a commit()");
   } catch (...) {
     if (!is_committed_) drop();
@@ -107,6 +224,9 @@ void ShardedStep::begin() {
   next_ = first_shard();
   shard_.reset();
   reports_.clear();
+  state_before_.clear();
+  const bool looks = steps_in_world_ < kStepsToLook || number_ % kStepsBetweenLooks == 0;
+  if (member_ && looks) state_before_ = registered_.digests();
   seed_generator(kBeforeShards);
 }
 
@@ -139,6 +259,11 @@ bool ShardedStep::ends_epoch() const {
 }
 
 void ShardedStep::take_from(ShardSampler& samples) {
+  if (is_repeated_) {
+    samples_ = &samples;
+    ends_epoch_ = samples.state().position == 0;
+    return;
+  }
   if (!is_running_ || is_committed_) throw InvalidArgument("shards() of a step that is over");
   if (samples_ != nullptr) {
     throw InvalidArgument("a second shards() in one step: its shards are gone through once");
@@ -156,6 +281,7 @@ void ShardedStep::take_from(ShardSampler& samples) {
 }
 
 Shard* ShardedStep::advance() {
+  if (is_repeated_) return nullptr;
   if (samples_ == nullptr || is_committed_)
     throw InvalidArgument("the shards of a step that is over");
   if (shard_) close();
@@ -242,7 +368,7 @@ std::string ShardedStep::describe_step() const {
 }
 
 void ShardedStep::check_alike(const std::vector<Said>& said) {
-  const auto is_other = [&](const Said& one) { return one.second != said.front().second; };
+  const auto is_other = [&](const Said& one) { return one.place != said.front().place; };
   if (std::ranges::none_of(said, is_other)) return;
   const std::vector<std::string> all = communicator_->allgather_obj(describe_step());
   const auto other = std::ranges::find_if(all, [&](const auto& text) { return text != all[0]; });
@@ -251,8 +377,31 @@ void ShardedStep::check_alike(const std::vector<Said>& said) {
                                         *other);
 }
 
+// A part that was forgotten makes others differ, a step later.
+void ShardedStep::check_state(const std::vector<Said>& said) {
+  for (std::size_t rank = 1; rank < said.size(); ++rank) {
+    const std::vector<std::uint64_t>& first = said[0].state;
+    const std::vector<std::uint64_t>& other = said[rank].state;
+    if (first.empty() || other.empty() || first == other) continue;
+    const auto [at, unused] = std::ranges::mismatch(first, other);
+    const auto part = static_cast<std::size_t>(at - first.begin());
+    const auto number = [&](std::size_t of) {
+      return std::to_string(communicator_->impl().world->number_of(static_cast<int>(of)));
+    };
+    fail_on_all_ranks(
+        *communicator_,
+        "the state of an elastic job differs: '" +
+            (part < state_before_.size() ? state_before_[part].name : std::string("a part")) +
+            "' is not the same on member " + number(0) + " and on member " + number(rank) +
+            " before step " + std::to_string(number_) +
+            ". Members that join are given what ElasticJob::add() was told of: is "
+            "something missing there, or does the function change something itself?");
+  }
+}
+
 StepResult ShardedStep::commit(MultiNodeOptimizer& optimizer) {
   communicator_->impl().check_usable();
+  if (is_repeated_) return result_;
   if (is_committed_) throw InvalidArgument("a second commit() of one step");
   if (!optimizer.is_on(*communicator_)) {
     throw InvalidArgument(
@@ -261,25 +410,35 @@ StepResult ShardedStep::commit(MultiNodeOptimizer& optimizer) {
   finish_shards();
   // All that may fail because of others comes first.
   buffers_.exchange(*communicator_->impl().group);
-  const std::vector<Said> said =
-      communicator_->allgather_obj(Said(reports_, hash64(describe_step())));
+  Said own{reports_,
+           hash64(describe_step()),
+           static_cast<std::uint8_t>(member_ && member_->wants_change() ? 1 : 0),
+           {}};
+  for (const auto& part : state_before_) own.state.push_back(part.digest);
+  const std::vector<Said> said = communicator_->allgather_obj(own);
   check_alike(said);
+  check_state(said);
+  if (member_) {
+    member_->on_exchanged(
+        std::ranges::any_of(said, [](const Said& one) { return one.wants_change != 0; }));
+  }
   progress_->is_committing = true;
   struct Ends {
     ShardProgress& progress;
     ~Ends() { progress.is_committing = false; }
   } const ends{*progress_};
-  const StepResult result = optimizer.step();
+  result_ = optimizer.step();
   optimizer.zero_grad();
   buffers_.commit();
   if (begins_epoch_) epoch_metrics_.clear();
-  for (const Said& one : said) add_to_epoch(one.first);
+  for (const Said& one : said) add_to_epoch(one.reports);
   samples_->advance();
   ends_epoch_ = samples_->state().position == 0;
   is_committed_ = true;
+  ++steps_in_world_;
   progress_->is_in_step = false;
   seed_generator(kAfterShards);
-  return result;
+  return result_;
 }
 
 // Shard by shard in their order, whoever had them.

@@ -15,13 +15,16 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 #include <chainmail/elastic.h>
 #include <chainmail/train/evaluator.h>
 
+#include "plugin/elastic/member/elastic_member.h"
 #include "plugin/elastic/shard_buffers.h"
+#include "plugin/elastic/state/registered_state.h"
 #include "plugin/train/shards/shard_progress.h"
 
 namespace chainmail::internal {
@@ -42,6 +45,16 @@ class ShardedStep {
   ElasticJobState state() const;
   void load_state(const ElasticJobState& state);
 
+  /// In an elastic job, before run().
+  /// `options` describes what all members must have alike.
+  void join(std::shared_ptr<LauncherClient> launcher, std::string options);
+  void add(CheckpointItem item, RegisteredState::Kind kind = {});
+  /// One more thing that all members must have alike.
+  void add_option(const std::string& text) { options_ += ", " + text; }
+  void on_world(std::function<void(const Membership&)> callback) {
+    on_world_.push_back(std::move(callback));
+  }
+  bool is_elastic() const noexcept { return member_ != nullptr; }
   void run(const std::function<bool(Step& step)>& function);
 
   void take_from(ShardSampler& samples);
@@ -60,9 +73,31 @@ class ShardedStep {
   using Reports = std::map<std::string, std::vector<std::pair<double, std::int64_t>>>;
 
   /// What a rank says of a step: its reports, and a hash of what must be the same on all ranks.
-  using Said = std::pair<Reports, std::uint64_t>;
+  struct Said {
+    Reports reports;
+    std::uint64_t place = 0;
+    std::uint8_t wants_change = 0;     ///< of the world, after this step
+    std::vector<std::uint64_t> state;  ///< digests of what was added, as it was before; or none
 
+    static constexpr char kObjectName[] = "end of a step of shards";
+    static auto fields(auto& self) {
+      return std::tie(self.reports, self.place, self.wants_change, self.state);
+    }
+  };
+
+  struct MayLoad {
+    explicit MayLoad(bool& may_load) : may_load_(may_load) { may_load_ = true; }
+    ~MayLoad() { may_load_ = false; }
+    bool& may_load_;
+  };
+
+  void run_member(const std::function<bool(Step& step)>& function);
+  bool repeat(const std::function<bool(Step& step)>& function);
   bool call(const std::function<bool(Step& step)>& function);
+  void enter(const membership::World& world);
+  std::uint64_t transfer(const std::vector<int>& donors, std::uint64_t& position,
+                         bool& is_finished);
+  void tell_world();
   void begin();
   void seed_generator(std::uint64_t place);
   std::uint32_t first_shard() const;
@@ -74,6 +109,7 @@ class ShardedStep {
   void finish_shards();
   std::string describe_step() const;
   void check_alike(const std::vector<Said>& said);
+  void check_state(const std::vector<Said>& said);
   void add_to_epoch(const Reports& of_rank);
   void drop();
 
@@ -89,11 +125,22 @@ class ShardedStep {
   bool has_backward_ = false;  ///< of the shard in hand
   bool has_failed_ = false;    ///< a backward of this step
   bool is_running_ = false;
+  bool may_load_ = false;     ///< even within run()
+  bool is_repeated_ = false;  ///< the committed step, for what comes after its commit
+  StepResult result_;
   bool begins_epoch_ = false;
   bool is_committed_ = false;
   bool ends_epoch_ = false;
   Reports reports_;
   Metrics epoch_metrics_;
+  std::vector<std::function<void(const Membership&)>> on_world_;
+  std::uint32_t told_generation_ = 0;  ///< to on_world_
+  std::uint32_t generation_ = 1;
+  std::int64_t steps_in_world_ = 0;
+  std::vector<RegisteredState::PartDigest> state_before_;  ///< the step; empty: not looked at
+  std::string options_;
+  RegisteredState registered_;
+  std::unique_ptr<ElasticMember> member_;  ///< null in a job of fixed size; last: it calls the rest
 };
 
 }  // namespace chainmail::internal

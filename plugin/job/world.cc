@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/membership/wire.h"
 #include "ops/core/liveness.h"
 #include "ops/engine/create_group.h"
 #include "plugin/job/environment/env.h"
@@ -34,7 +35,9 @@ class JobWorld final : public World {
       : connection_(connection),
         settings_(internal::read_settings(environment)),
         starter_(to_string(connection.info.starter)),
-        host_(internal::host_name()) {
+        host_(internal::host_name()),
+        rank_(connection.info.rank) {
+    ids_ = ops::all_ranks(connection.info.size);
     const Deadline deadline = Deadline::after(settings_.timeout.value_or(kJoinTimeout));
     if (connection.launcher) {
       // All ranks must learn the nodes in the same way, so no rank's environment decides.
@@ -51,8 +54,33 @@ class JobWorld final : public World {
     secret_ = internal::share_secret(*connection.rendezvous, rank(), deadline);
   }
 
-  int rank() const noexcept override { return connection_.info.rank; }
-  int size() const noexcept override { return connection_.info.size; }
+  /// A world of an elastic job.
+  JobWorld(const JobConnection& connection, const internal::Environment& environment,
+           MemberWorld plan)
+      : connection_(connection),
+        settings_(internal::read_settings(environment)),
+        starter_(to_string(connection.info.starter)),
+        host_(internal::host_name()),
+        ids_(std::move(plan.members)),
+        prefix_(plan.generation == 0 ? "alone" + std::to_string(ids_.front()) + "/"
+                                     : membership::world_prefix(plan.generation)) {
+    const internal::Welcome& welcome = connection.launcher->welcome();
+    const auto own = std::ranges::find(ids_, static_cast<int>(welcome.rank));
+    if (own == ids_.end()) {
+      throw InvalidArgument("member " + std::to_string(welcome.rank) + " is not in world " +
+                            std::to_string(plan.generation));
+    }
+    rank_ = static_cast<int>(own - ids_.begin());
+    std::vector<std::string> nodes;
+    for (const std::uint32_t host : plan.hosts) nodes.push_back(std::to_string(host));
+    topology_ = ops::Topology::from_node_ids(nodes);
+    interface_ = internal::launcher_interface(welcome, environment);
+    secret_ = welcome.secret;
+  }
+
+  int rank() const noexcept override { return rank_; }
+  int size() const noexcept override { return static_cast<int>(ids_.size()); }
+  int number_of(int rank) const override { return ids_.at(static_cast<std::size_t>(rank)); }
   const ops::Topology& topology() const noexcept override { return topology_; }
   const std::string& starter() const noexcept override { return starter_; }
   const std::string& host() const noexcept override { return host_; }
@@ -64,6 +92,7 @@ class JobWorld final : public World {
   std::shared_ptr<ops::Group> create_subgroup(const std::vector<int>& ranks,
                                               ops::GroupOptions options) override {
     const int own = complete(ranks, options);
+    options.name = prefix_ + options.name;
     if (options.cross == ops::CrossTransport::kMpi && ranks.size() > 1) {
       internal::check_mpi_starter(internal::process_environment());
     }
@@ -72,9 +101,11 @@ class JobWorld final : public World {
     // See start_liveness_probe() for MPI.
     const bool has_probe = probe_ && (options.cross != ops::CrossTransport::kMpi ||
                                       topology_.subset(ranks).node_count() == 1);
-    if (connection_.launcher || has_probe) rendezvous = with_ends(std::move(rendezvous), ranks);
+    std::vector<int> ids;
+    for (const int rank : ranks) ids.push_back(ids_[static_cast<std::size_t>(rank)]);
+    if (connection_.launcher || has_probe) rendezvous = with_ends(std::move(rendezvous), ids);
     return ops::create_group(own, topology_.subset(ranks), std::move(rendezvous),
-                             std::move(options), ranks,
+                             std::move(options), ids,
                              ranks.size() > 1 ? connection_.news : nullptr);
   }
 
@@ -86,7 +117,7 @@ class JobWorld final : public World {
   }
 
   std::shared_ptr<ops::Rendezvous> create_rendezvous(const std::string& name) override {
-    return std::make_shared<ops::PrefixRendezvous>(name + "/", connection_.rendezvous);
+    return std::make_shared<ops::PrefixRendezvous>(prefix_ + name + "/", connection_.rendezvous);
   }
 
   void report_step(std::uint64_t step) noexcept override {
@@ -94,12 +125,12 @@ class JobWorld final : public World {
   }
 
  private:
-  // Extended by what is known of the ends of `ranks`.
+  // Extended by what is known of the ends of those ranks of the job.
   std::shared_ptr<ops::Rendezvous> with_ends(std::shared_ptr<ops::Rendezvous> rendezvous,
-                                             const std::vector<int>& ranks) const {
+                                             const std::vector<int>& ids) const {
     return ops::rendezvous_of(
-        ranks, std::make_shared<ops::LivenessRendezvous>(
-                   std::move(rendezvous), [this](int rank) { return end_of(rank); }));
+        ids, std::make_shared<ops::LivenessRendezvous>(std::move(rendezvous),
+                                                       [this](int rank) { return end_of(rank); }));
   }
 
   std::optional<ops::RankEnd> end_of(int rank) const {
@@ -136,6 +167,9 @@ class JobWorld final : public World {
   const internal::JobSettings settings_;
   const std::string starter_;
   const std::string host_;
+  int rank_ = 0;
+  std::vector<int> ids_;  ///< of each rank: its number in the job
+  std::string prefix_;    ///< of names, which are new in each world
   ops::Topology topology_ = ops::Topology::single_node(1);
   std::string interface_;  ///< for traffic between nodes; empty: the socket chooses
   std::string secret_;
@@ -149,10 +183,30 @@ std::shared_ptr<World> job_world() {
   // Kept as long as the connection it stands for, that is, as long as the process.
   static auto& world = *new std::shared_ptr<World>();
   const std::lock_guard lock(mutex);
+  if (!world && is_in_elastic_job()) {
+    throw InvalidArgument(
+        "this job is elastic (launcher --elastic): its communicator is that of "
+        "create_elastic_job()");
+  }
   if (!world) {
     world = std::make_shared<JobWorld>(internal::job_connection(), internal::process_environment());
   }
   return world;
+}
+
+bool is_in_elastic_job() {
+  const JobConnection& connection = internal::job_connection();
+  return connection.launcher && connection.launcher->welcome().is_elastic;
+}
+
+std::shared_ptr<World> make_world(MemberWorld plan) {
+  return std::make_shared<JobWorld>(internal::job_connection(), internal::process_environment(),
+                                    std::move(plan));
+}
+
+std::shared_ptr<World> make_world_alone() {
+  const auto own = static_cast<int>(internal::job_connection().launcher->welcome().rank);
+  return make_world({.members = {own}, .hosts = {0}});
 }
 
 }  // namespace chainmail

@@ -26,6 +26,8 @@ class World {
   virtual int rank() const noexcept = 0;
   virtual int size() const noexcept = 0;
   virtual const ops::Topology& topology() const noexcept = 0;
+  /// By which the launcher and errors know that rank of this world.
+  virtual int number_of(int rank) const = 0;
   /// Who started this process: "launcher", "torchrun", "mpirun", "srun" or "alone".
   virtual const std::string& starter() const noexcept = 0;
   virtual const std::string& host() const noexcept = 0;
@@ -47,7 +49,22 @@ class World {
 };
 
 /// The world of this process, found in the environment at the first call (docs/env.md). Throws
-/// InvalidArgument when the environment names a job but is incomplete or contradictory.
+/// InvalidArgument when the environment names a job but is incomplete or contradictory, and in an
+/// elastic job, which has one world after another.
 [[nodiscard]] std::shared_ptr<World> job_world();
+
+/// One world of an elastic job.
+struct MemberWorld {
+  std::uint32_t generation = 0;
+  std::vector<int> members;          ///< by rank: the numbers that the launcher knows them by
+  std::vector<std::uint32_t> hosts;  ///< of each
+};
+
+/// Whether the launcher says that ranks may come and go. Joins the job.
+[[nodiscard]] bool is_in_elastic_job();
+/// This process's place in `plan`. Errors and the launcher's news name members by their numbers.
+[[nodiscard]] std::shared_ptr<World> make_world(MemberWorld plan);
+/// Of this process alone, as long as it waits for its first world.
+[[nodiscard]] std::shared_ptr<World> make_world_alone();
 
 }  // namespace chainmail

@@ -48,6 +48,7 @@ struct CheckpointItem {
 /// With state() of the multi-node optimizer; flushes it first.
 [[nodiscard]] CheckpointItem multi_node_optimizer_item(const std::string& name,
                                                        MultiNodeOptimizer& optimizer);
+[[nodiscard]] CheckpointItem callbacks_item(const std::string& name, CheckpointCallbacks callbacks);
 [[nodiscard]] CheckpointItem generator_item(const std::string& name,
                                             const at::Generator& generator);
 

@@ -21,6 +21,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <chainmail/checkpoint.h>
 #include <chainmail/communicator.h>
 #include <chainmail/data/sampler.h>
 #include <chainmail/optimizer.h>
@@ -51,6 +52,14 @@ struct ShardSamplerOptions {
   std::int64_t batch = 0;  ///< samples of a step, of all shards together
   bool shuffle = true;     ///< anew in each epoch
   std::uint64_t seed = 0;  ///< of the order
+};
+
+/// Who takes part, from one change to the next; a job of fixed size has one world.
+struct Membership {
+  std::uint32_t generation = 1;  ///< counts worlds from 1
+  int rank = 0;                  ///< of this process in it
+  int size = 1;                  ///< ranks
+  std::int64_t next_step = 1;    ///< its first one
 };
 
 /// How far a job has come; the same on all ranks.
@@ -188,12 +197,29 @@ class CHAINMAIL_API ElasticJob {
   const std::shared_ptr<Communicator>& communicator() const noexcept;
   /// Into how many parts a step is divided.
   std::uint32_t shards() const noexcept;
-  /// A module besides the optimizer's model whose buffers (the statistics of a BatchNorm) are those
-  /// of all shards: their changes are averaged over the samples. Must outlive the job.
-  /// @throws InvalidArgument  a buffer that is complex or not on the CPU; within a step
+  /// Whether ranks may come and go: under `launcher --elastic`. Until run() the communicator is of
+  /// this process alone then.
+  bool is_elastic() const noexcept;
+  /// The state of the program, which ranks that join later are given: everything that a checkpoint
+  /// would hold. What is added must outlive the job. A module's buffers (the statistics of a
+  /// BatchNorm) become those of all shards: their changes are averaged over the samples.
+  /// @throws InvalidArgument  a name that is there already; a buffer that is complex or not on the
+  ///                          CPU; within a step
   void add(const std::string& name, ModuleRef model);
-  /// Calls `step` for step after step until it returns false. Every call commits, or throws; after
-  /// what was thrown, run() begins with the step that did not commit.
+  /// An optimizer of this job's communicator, with its loss scaler.
+  void add(const std::string& name, MultiNodeOptimizer& optimizer);
+  /// Where a sampler is.
+  void add(const std::string& name, ShardSampler& sampler);
+  /// Anything else that is equal on all ranks.
+  void add(const std::string& name, CheckpointCallbacks callbacks);
+  /// Called before the first step, and again each time that other ranks take part: the communicator
+  /// is one of the new world then. Collective, so it may communicate.
+  void on_world(std::function<void(const Membership& world)> callback);
+  /// Calls `step` for step after step until it returns false. Every call commits, or throws, or
+  /// returns false before it has asked for shards, as where nothing is left to do; after what was
+  /// thrown, run() begins with the step that did not commit. Under `launcher --elastic` a
+  /// step that could not commit because ranks were lost is called again, by those that are left;
+  /// and a rank that is no longer needed ends here, with exit code 0.
   /// @throws InvalidArgument  `step` has returned without a commit
   void run(const std::function<bool(Step& step)>& step);
   /// Of the steps that were committed. Local, as is the next.

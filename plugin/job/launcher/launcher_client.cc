@@ -248,6 +248,26 @@ std::int64_t LauncherClient::count(Deadline deadline) {
   return to_number(request(JobMessage::kStoreCount, "", "counting the keys", deadline).value);
 }
 
+void LauncherClient::listen(MemberListener listener) {
+  const std::lock_guard lock(listener_mutex_);
+  listener_ = std::move(listener);
+  if (!listener_) return;
+  for (auto& word : std::exchange(untold_, {})) listener_(std::move(word));
+}
+
+void LauncherClient::tell_listener(std::optional<membership::LauncherWord> word) {
+  const std::lock_guard lock(listener_mutex_);
+  if (!listener_) {
+    untold_.push_back(std::move(word));
+  } else {
+    listener_(std::move(word));
+  }
+}
+
+void LauncherClient::send_to_launcher(const membership::MemberMessage& message) {
+  send_frame(JobMessage::kFromMember, membership::encode(message), usual());
+}
+
 void LauncherClient::report_progress() {
   const std::uint64_t steps = steps_.load(std::memory_order_relaxed);
   const std::uint64_t operations = operations_.load(std::memory_order_relaxed);
@@ -335,6 +355,8 @@ void LauncherClient::handle(const Frame& frame) {
     const std::int64_t culprit = parts.code == ErrorCode::kPeer ? peer : announcer;
     while (!body.at_end()) parts.numbers.push_back(static_cast<int>(body.u32()));
     group_failed(group, rebuild_error(parts, static_cast<int>(culprit)));
+  } else if (frame.type == JobMessage::kToMember) {
+    tell_listener(membership::decode_launcher_word(frame.body));
   } else if (frame.type == JobMessage::kNewsEnding) {
     fail_everything(std::make_exception_ptr(PeerError("the job is being ended: " + body.text())));
   }

@@ -15,6 +15,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -26,6 +27,7 @@
 
 #include "base/deadline.h"
 #include "base/job/job_protocol.h"
+#include "base/membership/wire.h"
 #include "base/unique_fd.h"
 #include "ops/core/error_text.h"
 #include "ops/core/failure_news.h"
@@ -67,6 +69,13 @@ class LauncherClient final : public ops::FailureNews,
   void report_step(std::uint64_t step) noexcept { steps_.store(step, std::memory_order_relaxed); }
   void count_operation() noexcept override { operations_.fetch_add(1, std::memory_order_relaxed); }
 
+  /// Of an elastic job: what the launcher tells this member, in the reading thread; nothing once
+  /// the connection has ended. What came before is given at once. Must not throw, nor call
+  /// listen().
+  using MemberListener = std::function<void(std::optional<membership::LauncherWord> word)>;
+  void listen(MemberListener listener);
+  void send_to_launcher(const membership::MemberMessage& message);
+
   void subscribe(const std::string& group, const std::vector<int>& global_ranks,
                  std::shared_ptr<ops::FailureState> state) override;
   void unsubscribe(const std::string& group) override;
@@ -106,6 +115,7 @@ class LauncherClient final : public ops::FailureNews,
   void report_progress();
   void handle(const Frame& frame);
   std::optional<std::string> fetch_ended_ranks();
+  void tell_listener(std::optional<membership::LauncherWord> word);
   void rank_lost(int rank, std::exception_ptr error);
   void group_failed(const std::string& group, std::exception_ptr error);
   void fail_everything(std::exception_ptr error) noexcept;
@@ -139,6 +149,9 @@ class LauncherClient final : public ops::FailureNews,
   Deadline next_look_ = Deadline::after(std::chrono::milliseconds{0});  ///< at ended_ranks_
   std::chrono::milliseconds reading_time_{0};  ///< between looks, besides kAttendancePeriod
   std::map<std::string, std::exception_ptr> failed_groups_;
+  std::mutex listener_mutex_;  ///< held while it is called
+  MemberListener listener_;
+  std::vector<std::optional<membership::LauncherWord>> untold_;  ///< until there is a listener
   std::thread reader_;
 };
 

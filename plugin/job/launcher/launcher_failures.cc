@@ -151,6 +151,7 @@ void LauncherClient::fail_everything(std::exception_ptr error) noexcept {
     changed_.notify_all();
   }
   for (const auto& state : all) state->fail(error);
+  tell_listener(std::nullopt);
 }
 
 }  // namespace chainmail::internal

@@ -85,6 +85,13 @@ namespace internal {
                                                               const CommunicatorOptions& options,
                                                               const std::string& group_name);
 
+/// Of an elastic job: `communicator` becomes one over `world`, under a name that is the same on all
+/// of its members. Collective over those; what was made from it before is of no use.
+void enter_world(Communicator& communicator, std::shared_ptr<World> world);
+/// The group is used no more, and goes with the next enter_world(); until then every call throws
+/// `why`.
+void leave_world(Communicator& communicator, const std::exception_ptr& why);
+
 /// Throws a MismatchError, and makes every later call on `communicator` throw it. For what all
 /// ranks find at the same place, so that it need not be announced. Collective.
 [[noreturn]] void fail_on_all_ranks(Communicator& communicator, const std::string& message);

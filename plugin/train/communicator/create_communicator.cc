@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <utility>
 
 #include <chainmail/communicator.h>
@@ -18,6 +19,7 @@ namespace chainmail {
 
 namespace {
 
+constexpr std::chrono::seconds kLeaveTimeout{2};
 constexpr std::string_view kPureNccl = "pure_nccl";
 constexpr std::string_view kNonCudaAware = "non_cuda_aware";
 
@@ -150,6 +152,25 @@ std::shared_ptr<Communicator> make_communicator(std::shared_ptr<World> world, st
   }
   impl->group = impl->create_group(std::move(group_options));
   return std::make_shared<Communicator>(std::move(impl));
+}
+
+void enter_world(Communicator& communicator, std::shared_ptr<World> world) {
+  Communicator::Impl& impl = communicator.impl();
+  ops::GroupOptions group_options = group_options_of(impl.name, impl.options);
+  group_options.name = "elastic";
+  impl.graph_group.reset();
+  impl.world = std::move(world);
+  impl.world_ranks = ops::all_ranks(impl.world->size());
+  impl.group = impl.create_group(std::move(group_options));
+  impl.splits = 0;
+  impl.failure = nullptr;
+}
+
+void leave_world(Communicator& communicator, const std::exception_ptr& why) {
+  Communicator::Impl& impl = communicator.impl();
+  // Nothing is in flight where all have reached a boundary; its destructor closes it.
+  if (!impl.group->error()) impl.group->set_timeout(kLeaveTimeout);
+  impl.failure = why;
 }
 
 }  // namespace internal

@@ -51,6 +51,11 @@ ModelExchange::~ModelExchange() {
   }
 }
 
+void ModelExchange::enter_world() {
+  steps_ = 0;
+  make_exchange(std::vector<NamedTensor>(exchange_->parameters()), {});
+}
+
 void ModelExchange::check_turn(const char* call, bool or_between) const {
   const ShardProgress* const shards = communicator_->impl().shards.get();
   if (shards == nullptr || shards->is_committing || (or_between && !shards->is_in_step)) return;

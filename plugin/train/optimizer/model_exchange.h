@@ -41,6 +41,9 @@ class ModelExchange {
   /// was on its way, which is that of the old parameters; this rank's own gradients stay. True when
   /// it has called.
   bool follow_model(const std::function<void()>& use_last);
+  /// Of an elastic job, whose communicator has just entered another world: a new exchange, which
+  /// counts from 0 as that of a newcomer does. Compares and broadcasts nothing.
+  void enter_world();
   /// Local: after a step, or a forward that begins one.
   void count_step() noexcept;
   /// After the first backward: buckets in the order in which it really finished gradients.

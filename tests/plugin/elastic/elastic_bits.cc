@@ -5,18 +5,25 @@
 // clipping, loss scaling and a short last batch. Prints what must be the same on any number of
 // ranks.
 //
-// usage: elastic_bits COMMUNICATOR WIRE SHARDS   (WIRE: float32, float16, bfloat16)
+// usage: elastic_bits COMMUNICATOR WIRE SHARDS [STEPS [PAUSE_MS [MODE]]]
+//   WIRE: float32, float16, bfloat16
+//   PAUSE_MS: before each step; above 0, each rank tells of its worlds, and rank 0 of every step
+//   MODE: forget (the optimizer is no part of the state), evaluate (for PAUSE_MS after every step)
 
 #include <chainmail/chainmail.h>
 #include <chainmail/elastic.h>
 #include <torch/torch.h>
 
+#include <unistd.h>
+
+#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace {
@@ -32,7 +39,14 @@ nn::Sequential make_model() {
                         nn::Dropout(0.3), nn::Linear(6 * 6 * 6, 40), nn::ReLU(), nn::Linear(40, 5));
 }
 
-void train(const std::string& communicator, const std::string& wire, std::uint32_t shards) {
+struct How {
+  std::int64_t steps = 7;
+  std::int64_t pause_ms = 0;
+  std::string mode = {};
+};
+
+void train(const std::string& communicator, const std::string& wire, std::uint32_t shards,
+           const How& how) {
   chainmail::ElasticJobOptions options{.shards = shards, .seed = 11, .communicator = communicator};
   options.communicator_options.allreduce_grad_dtype = chainmail::parse_wire_dtype(wire);
   const auto job = chainmail::create_elastic_job(options);
@@ -43,12 +57,22 @@ void train(const std::string& communicator, const std::string& wire, std::uint32
       std::make_unique<torch::optim::Adam>(model->parameters(), 1e-2), job->communicator(),
       {.model = &model, .max_grad_norm = 0.5, .loss_scaler = scaler});
   job->add("model", &model);
+  if (how.mode != "forget") job->add("optimizer", *optimizer);
   torch::manual_seed(5);
   const torch::Tensor x = torch::randn({kSamples, 1, 8, 8});
   const torch::Tensor y = torch::randint(5, {kSamples}, torch::kLong);
   chainmail::ShardSampler samples(kSamples, {.batch = kBatch, .seed = 2});
+  job->add("samples", samples);
   std::string reported;
+  const bool tells = how.pause_ms > 0;
+  job->on_world([&](const chainmail::Membership& world) {
+    if (!tells) return;
+    std::printf("world %u rank %d of %d pid %d\n", world.generation, world.rank, world.size,
+                static_cast<int>(::getpid()));
+    std::fflush(stdout);
+  });
   job->run([&](chainmail::Step& step) {
+    if (tells) std::this_thread::sleep_for(std::chrono::milliseconds(how.pause_ms));
     for (chainmail::Shard& shard : step.shards(samples)) {
       std::vector<std::int64_t> indices(shard.indices().begin(), shard.indices().end());
       const torch::Tensor rows = torch::tensor(indices, torch::kLong);
@@ -63,7 +87,27 @@ void train(const std::string& communicator, const std::string& wire, std::uint32
       std::snprintf(text, sizeof text, " %a", step.metrics().at("loss"));
       reported += text;
     }
-    return step.number() < 7;
+    if (how.mode == "evaluate") {
+      const auto metrics = job->evaluate(kSamples, [&](const std::vector<std::size_t>& own) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(how.pause_ms / 8));
+        const torch::NoGradGuard no_grad;
+        const std::vector<std::int64_t> indices(own.begin(), own.end());
+        chainmail::Metrics of_shard;
+        const auto y_own = model->forward(x.index_select(0, torch::tensor(indices)));
+        of_shard.add("mean", y_own.mean().item<double>(), static_cast<std::int64_t>(own.size()));
+        return of_shard;
+      });
+      if (job->communicator()->rank() == 0) {
+        std::printf("evaluated %lld %a\n", static_cast<long long>(step.number()),
+                    metrics.means().at("mean"));
+        std::fflush(stdout);
+      }
+    }
+    if (tells && job->communicator()->rank() == 0) {
+      std::printf("step %lld\n", static_cast<long long>(step.number()));
+      std::fflush(stdout);
+    }
+    return step.number() < how.steps;
   });
   std::vector<torch::Tensor> state = model->parameters();
   for (const torch::Tensor& buffer : model->buffers()) state.push_back(buffer);
@@ -77,12 +121,15 @@ void train(const std::string& communicator, const std::string& wire, std::uint32
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 4) {
-    std::fprintf(stderr, "usage: elastic_bits COMMUNICATOR WIRE SHARDS\n");
+  if (argc < 4 || argc > 7) {
+    std::fprintf(stderr,
+                 "usage: elastic_bits COMMUNICATOR WIRE SHARDS [STEPS [PAUSE_MS [MODE]]]\n");
     return 2;
   }
   try {
-    train(argv[1], argv[2], static_cast<std::uint32_t>(std::atoi(argv[3])));
+    train(argv[1], argv[2], static_cast<std::uint32_t>(std::atoi(argv[3])),
+          {argc > 4 ? std::atoi(argv[4]) : 7, argc > 5 ? std::atoi(argv[5]) : 0,
+           argc > 6 ? argv[6] : ""});
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return 1;

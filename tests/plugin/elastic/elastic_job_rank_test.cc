@@ -212,7 +212,7 @@ TEST(ElasticJob, RefusesWhatWouldCountOtherwise) {
     try {
       job.job->run([&](Step& step) {
         body(step);
-        return false;
+        return true;
       });
     } catch (const InvalidArgument& error) {
       text = error.what();
@@ -251,6 +251,9 @@ TEST(ElasticJob, RefusesWhatWouldCountOtherwise) {
               }),
               HasSubstr("negative count"));
   EXPECT_EQ(job.weight(), 0);
+  // One that asks for nothing and ends the job has nothing to commit.
+  job.job->run([](Step& /*step*/) { return false; });
+  EXPECT_EQ(job.job->state().next_step, 1);
   job.job->run([&](Step& step) { return job.train(step); });
   EXPECT_EQ(job.weight(), -7.5F);
 }

@@ -44,6 +44,7 @@ class ThreadWorld final : public World {
 
   int rank() const noexcept override { return rank_; }
   int size() const noexcept override { return job_->topology().size(); }
+  int number_of(int rank) const override { return rank; }
   const ops::Topology& topology() const noexcept override { return job_->topology(); }
   const std::string& starter() const noexcept override { return starter_; }
   const std::string& host() const noexcept override { return host_; }

@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+#include "plugin/elastic/member/elastic_member.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <variant>
+
+#include "base/error.h"
+#include "base/log.h"
+
+namespace chainmail::internal {
+
+using membership::MemberAction;
+using membership::MemberActions;
+using membership::MemberEvent;
+using membership::NewWorld;
+using membership::Resume;
+using membership::Start;
+using membership::World;
+
+namespace {
+
+std::exception_ptr changed(membership::Generation generation) {
+  return std::make_exception_ptr(
+      PeerError("the job goes on in world " + std::to_string(generation)));
+}
+
+/// The member whom `error` is about; nobody where it names none.
+std::optional<int> culprit_of(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const PeerError& failure) {
+    return failure.peer_rank() >= 0 ? std::optional(failure.peer_rank()) : std::nullopt;
+  } catch (const TimeoutError& failure) {
+    return failure.missing_ranks().empty() ? std::nullopt
+                                           : std::optional(failure.missing_ranks().front());
+  } catch (const std::exception&) {
+    return std::nullopt;
+  }
+}
+
+}  // namespace
+
+ElasticMember::ElasticMember(std::shared_ptr<LauncherClient> launcher, std::uint64_t batch,
+                             Callbacks callbacks)
+    : launcher_(std::move(launcher)),
+      callbacks_(std::move(callbacks)),
+      machine_(
+          launcher_->welcome().rank,
+          {.batch = batch, .grace = std::chrono::milliseconds(launcher_->welcome().grace_ms)}) {
+  launcher_->listen([this](auto word) { on_word(std::move(word)); });
+}
+
+ElasticMember::~ElasticMember() { launcher_->listen({}); }
+
+void ElasticMember::announce(std::uint64_t fingerprint) {
+  if (std::exchange(is_announced_, true)) return;
+  handle(membership::ProgramReady{fingerprint});
+}
+
+// In the launcher client's thread: whoever waits in a collective of a world that is over need not.
+void ElasticMember::on_word(std::optional<membership::LauncherWord> word) {
+  std::shared_ptr<ops::Group> over;
+  membership::Generation next = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto* const world = word ? std::get_if<NewWorld>(&word->message) : nullptr;
+    if (world != nullptr && !world->start) {
+      over = group_.lock();
+      next = world->world->generation;
+    }
+    words_.push_back(std::move(word));
+    changed_.notify_all();
+  }
+  if (over && !over->error()) over->abort(changed(next));
+}
+
+std::optional<membership::LauncherWord> ElasticMember::next_word() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return !words_.empty(); });
+  std::optional<membership::LauncherWord> word = std::move(words_.front());
+  words_.pop_front();
+  return word;
+}
+
+bool ElasticMember::has_word() {
+  const std::lock_guard lock(mutex_);
+  return !words_.empty();
+}
+
+void ElasticMember::hear_next() {
+  const auto word = next_word();
+  if (!word) throw PeerError("this elastic job is being ended, or its launcher is gone");
+  hear(*word);
+}
+
+ElasticMember::Next ElasticMember::wait() {
+  while (!has_step_ && !has_exited_ && !repeats_) hear_next();
+  if (has_exited_) return Next::kEnd;
+  if (std::exchange(repeats_, false)) return Next::kRepeat;
+  has_step_ = false;
+  return Next::kStep;
+}
+
+void ElasticMember::hear(const membership::LauncherWord& word) {
+  handle(membership::Told{word.message});
+  std::optional<Start> start;
+  membership::Generation generation = 0;
+  if (const auto* const world = std::get_if<NewWorld>(&word.message)) {
+    start = world->start;
+    generation = world->world->generation;
+  } else if (const auto* const resume = std::get_if<Resume>(&word.message)) {
+    start = resume->start;
+    generation = resume->generation;
+  }
+  if (start && world_ && world_->generation == generation) begin_world(*start);
+}
+
+// Whatever the machine wants next, the others of the world wait for this member: in making the
+// group, and where somebody fetches the state.
+void ElasticMember::begin_world(const Start& start) {
+  try {
+    if (!is_entered_) {
+      callbacks_.enter(*world_);
+      is_entered_ = true;
+      const std::lock_guard lock(mutex_);
+      group_ = callbacks_.group();
+    }
+    std::vector<int> donors;
+    for (const membership::MemberId donor : start.donors) {
+      if (const auto rank = world_->rank_of(donor)) donors.push_back(static_cast<int>(*rank));
+    }
+    std::ranges::sort(donors);
+    // Before the first step all have a state, and rank 0's counts.
+    if (donors.empty()) donors = {0};
+    const bool is_for_somebody = donors.size() < world_->members.size();
+    std::uint64_t position = machine_.position();
+    bool is_finished = machine_.is_finished();
+    std::uint64_t bytes = 0;
+    if (is_for_somebody) bytes = callbacks_.transfer(donors, position, is_finished);
+    repeats_ = callbacks_.any(is_in_function_);
+    if (!fetch_) return;
+    const membership::Generation generation = std::exchange(fetch_, std::nullopt)->generation;
+    handle(membership::StateFetched{generation, position, is_finished, bytes});
+  } catch (const Error& error) {
+    LogMessage(LogLevel::kInfo) << "world " << machine_.generation()
+                                << " cannot begin: " << error.what();
+    if (!is_world_over(std::current_exception())) throw;
+  }
+}
+
+bool ElasticMember::knows_of_newer_world() {
+  const std::lock_guard lock(mutex_);
+  return std::ranges::any_of(words_, [this](const auto& word) {
+    const auto* const world = word ? std::get_if<NewWorld>(&word->message) : nullptr;
+    return world != nullptr && world->world->generation > machine_.generation();
+  });
+}
+
+// The launcher makes another world when a member is lost or blamed; an error that names none, and
+// of which it has not heard, is this member's own.
+bool ElasticMember::is_world_over(const std::exception_ptr& error) {
+  if (!callbacks_.group()->error() && is_entered_) return false;
+  const auto culprit = culprit_of(error);
+  if (!culprit && !knows_of_newer_world()) return false;
+  has_step_ = repeats_ = false;
+  if (culprit) {
+    handle(
+        membership::PeerFailed{machine_.generation(), static_cast<membership::MemberId>(*culprit)});
+  }
+  return true;
+}
+
+void ElasticMember::on_exchanged(bool wants_change) {
+  is_in_function_ = true;
+  const auto now = std::chrono::steady_clock::now();
+  const auto took = now - std::exchange(committed_at_, now);
+  // The first step of a world has the pause in it.
+  if (std::exchange(measured_generation_, step_.generation) == step_.generation) {
+    usual_step_ = took;
+  } else {
+    pause_ = std::max(took - usual_step_, std::chrono::steady_clock::duration::zero());
+  }
+  handle(membership::Exchanged{step_.generation, step_.step, wants_change});
+}
+
+// What was heard meanwhile counts for the step that may come next.
+void ElasticMember::on_returned(bool is_finished) {
+  if (!std::exchange(is_in_function_, false)) return;
+  while (has_word()) hear_next();
+  handle(membership::StepReturned{is_finished});
+}
+
+void ElasticMember::handle(const MemberEvent& event) {
+  MemberActions actions;
+  machine_.on(event, actions);
+  for (const MemberAction& action : actions) act(action);
+}
+
+void ElasticMember::act(const MemberAction& action) {
+  if (const auto* const send = std::get_if<membership::Send>(&action)) {
+    membership::MemberMessage message = send->message;
+    if (auto* const running = std::get_if<membership::Running>(&message)) {
+      const auto pause = std::chrono::duration_cast<std::chrono::milliseconds>(pause_);
+      running->pause_ms = static_cast<std::uint64_t>(pause.count());
+    }
+    launcher_->send_to_launcher(message);
+  } else if (std::holds_alternative<membership::Fence>(action)) {
+    callbacks_.leave(changed(machine_.generation()));
+    is_entered_ = false;
+    fetch_.reset();
+    world_.reset();
+  } else if (const auto* const connect = std::get_if<membership::Connect>(&action)) {
+    world_ = connect->world;
+    is_entered_ = false;
+  } else if (const auto* const fetch = std::get_if<membership::FetchState>(&action)) {
+    fetch_ = *fetch;
+  } else if (const auto* const begin = std::get_if<membership::BeginStep>(&action)) {
+    step_ = *begin;
+    has_step_ = true;
+  } else if (std::holds_alternative<membership::Exit>(action)) {
+    has_exited_ = true;
+  }
+}
+
+}  // namespace chainmail::internal

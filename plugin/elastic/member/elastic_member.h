@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// A rank of an elastic job: owns its MemberMachine, hears the launcher, and does in the training
+// thread what the machine asks for.
+//
+// One thread, the training one, but for on_word(), which is the launcher client's.
+
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "base/membership/member/member_machine.h"
+#include "base/membership/wire.h"
+#include "ops/engine/group.h"
+#include "plugin/job/launcher/launcher_client.h"
+
+namespace chainmail::internal {
+
+class ElasticMember {
+ public:
+  /// What only the job can do. Each may throw the group's error.
+  struct Callbacks {
+    /// Nothing of the world before is used again.
+    std::function<void(const std::exception_ptr& why)> leave;
+    /// The group of `world`, collectively with its members.
+    std::function<void(const membership::World& world)> enter;
+    /// Collective: those who are no donors get the state of `donors`, ranks of the world. Returns
+    /// the bytes that came.
+    std::function<std::uint64_t(const std::vector<int>& donors, std::uint64_t& position,
+                                bool& is_finished)>
+        transfer;
+    /// Collective: whether any member of the world says so.
+    std::function<bool(bool own)> any;
+    /// The group of the world that was entered last.
+    std::function<std::shared_ptr<ops::Group>()> group;
+  };
+
+  ElasticMember(std::shared_ptr<LauncherClient> launcher, std::uint64_t batch, Callbacks callbacks);
+  ~ElasticMember();
+  ElasticMember(const ElasticMember&) = delete;
+  ElasticMember& operator=(const ElasticMember&) = delete;
+
+  /// The model is built; worlds may have this member. Nothing the second time.
+  void announce(std::uint64_t fingerprint);
+  enum class Next {
+    kStep,    ///< step() is to be computed
+    kRepeat,  ///< what the function does after the commit of the last step: a change of the world
+              ///< has interrupted some member in it
+    kEnd,     ///< this member is to end
+  };
+  /// Waits for it.
+  [[nodiscard]] Next wait();
+  /// The step that wait() has waited for.
+  [[nodiscard]] std::int64_t step() const noexcept { return static_cast<std::int64_t>(step_.step); }
+  /// Whether this member wants the world to change after the step.
+  [[nodiscard]] bool wants_change() const noexcept { return step_.is_change_wanted; }
+  /// All of the step is exchanged, and it counts. `wants_change`: of any member.
+  void on_exchanged(bool wants_change);
+  /// The program's function has returned from that step, or from its repetition.
+  void on_returned(bool is_finished);
+  /// What has ended the step's function: true when the world was the reason, and the step will be
+  /// called again in the next one.
+  [[nodiscard]] bool is_world_over(const std::exception_ptr& error);
+  /// After kEnd: the program has finished, rather than this member been
+  /// drained.
+  [[nodiscard]] bool is_finished() const noexcept { return machine_.is_finished(); }
+
+ private:
+  void on_word(std::optional<membership::LauncherWord> word);
+  [[nodiscard]] std::optional<membership::LauncherWord> next_word();
+  [[nodiscard]] bool has_word();
+  void hear_next();
+  void hear(const membership::LauncherWord& word);
+  void begin_world(const membership::Start& start);
+  void handle(const membership::MemberEvent& event);
+  void act(const membership::MemberAction& action);
+  [[nodiscard]] bool knows_of_newer_world();
+
+  std::shared_ptr<LauncherClient> launcher_;
+  Callbacks callbacks_;
+  membership::MemberMachine machine_;
+  bool is_announced_ = false;
+  bool has_exited_ = false;
+  bool has_step_ = false;
+  bool is_in_function_ = false;  ///< which has committed its step and not returned
+  bool repeats_ = false;
+  membership::BeginStep step_;
+  std::chrono::steady_clock::time_point committed_at_ = std::chrono::steady_clock::now();
+  std::chrono::steady_clock::duration usual_step_{0};
+  std::chrono::steady_clock::duration pause_{0};  ///< of the last change
+  membership::Generation measured_generation_ = 0;
+  membership::WorldPtr world_;  ///< the newest that this member was told to connect to
+  bool is_entered_ = false;     ///< its group is made
+  std::optional<membership::FetchState> fetch_;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::optional<membership::LauncherWord>> words_;
+  std::weak_ptr<ops::Group> group_;  ///< what on_word() ends when a world is over
+};
+
+}  // namespace chainmail::internal

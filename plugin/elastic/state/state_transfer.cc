@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+#include "plugin/elastic/state/state_transfer.h"
+
+#include <algorithm>
+#include <memory>
+#include <span>
+#include <string>
+#include <tuple>
+#include <utility>
+
+#include <chainmail/objects.h>
+
+#include "base/bytes.h"
+#include "ops/engine/group.h"
+#include "plugin/train/communicator/communicator_impl.h"
+#include "plugin/train/communicator/fields.h"
+
+namespace chainmail::internal {
+namespace {
+
+constexpr std::size_t kPieceBytes = std::size_t{1} << 20;
+constexpr std::uint32_t kTag = 0x7e57a7e;  // of no other sends of this group, which is new
+
+/// What the first donor says of the state.
+struct Announcement {
+  std::uint64_t bytes = 0;
+  std::uint64_t position = 0;
+  std::uint64_t is_finished = 0;
+  std::vector<std::uint64_t> digests;  ///< of each piece
+
+  static constexpr char kObjectName[] = "announcement of a state";
+  static auto fields(auto& self) {
+    return std::tie(self.bytes, self.position, self.is_finished, self.digests);
+  }
+};
+
+std::span<const std::byte> piece_of(std::span<const std::byte> bytes, std::size_t piece) {
+  const std::size_t begin = piece * kPieceBytes;
+  return bytes.subspan(begin, std::min(kPieceBytes, bytes.size() - begin));
+}
+
+std::vector<std::uint64_t> digests_of(std::span<const std::byte> bytes) {
+  std::vector<std::uint64_t> digests;
+  for (std::size_t p = 0; p * kPieceBytes < bytes.size(); ++p) {
+    digests.push_back(hash64(piece_of(bytes, p)));
+  }
+  return digests;
+}
+
+ops::Collective transfer_of(ops::OpKind kind, int peer) {
+  ops::Collective transfer;
+  transfer.kind = kind;
+  transfer.dtype = ops::DataType::kUInt8;
+  transfer.root = peer;
+  transfer.tag = kTag;
+  transfer.describe_shapes = [] { return std::string("a piece of the job's state"); };
+  return transfer;
+}
+
+void wait_for(std::vector<std::shared_ptr<ops::Operation>>& operations) {
+  for (const auto& operation : operations) operation->wait();
+}
+
+void send_pieces(ops::Group& group, const std::vector<int>& donors, std::size_t own,
+                 std::span<const std::byte> bytes, std::size_t pieces) {
+  std::vector<std::shared_ptr<ops::Operation>> sends;
+  for (int rank = 0; rank < group.size(); ++rank) {
+    if (std::ranges::find(donors, rank) != donors.end()) continue;
+    for (std::size_t p = own; p < pieces; p += donors.size()) {
+      ops::Collective send = transfer_of(ops::OpKind::kSend, rank);
+      send.input = piece_of(bytes, p).data();
+      send.count = piece_of(bytes, p).size();
+      sends.push_back(group.submit(std::move(send)));
+    }
+  }
+  wait_for(sends);
+}
+
+void receive_pieces(ops::Group& group, const std::vector<int>& donors, std::vector<std::byte>& into,
+                    const std::vector<std::uint64_t>& digests) {
+  std::vector<std::shared_ptr<ops::Operation>> receives;
+  for (std::size_t p = 0; p < digests.size(); ++p) {
+    const auto piece = piece_of(into, p);
+    ops::Collective receive = transfer_of(ops::OpKind::kRecv, donors[p % donors.size()]);
+    receive.output = into.data() + (piece.data() - into.data());
+    receive.count = piece.size();
+    receives.push_back(group.submit(std::move(receive)));
+  }
+  wait_for(receives);
+  for (std::size_t p = 0; p < digests.size(); ++p) {
+    if (hash64(piece_of(into, p)) == digests[p]) continue;
+    const int donor = donors[p % donors.size()];
+    throw BadDonor("rank " + std::to_string(donor) + " sent piece " + std::to_string(p) +
+                       " of the job's state with other bytes than rank " +
+                       std::to_string(donors.front()) + " has",
+                   donor);
+  }
+}
+
+}  // namespace
+
+std::uint64_t transfer_state(Communicator& communicator, const std::vector<int>& donors,
+                             RegisteredState& state, TransferredNumbers& numbers) {
+  const auto place = std::ranges::find(donors, communicator.rank());
+  const bool is_donor = place != donors.end();
+  Announcement said;
+  std::span<const std::byte> bytes;
+  if (is_donor) {
+    bytes = state.save();
+    said = {bytes.size(), numbers.position, numbers.is_finished, digests_of(bytes)};
+  }
+  const Announcement first = communicator.bcast_obj(said, donors.front());
+  ops::Group& group = *communicator.impl().group;
+  if (is_donor) {
+    if (first.bytes != said.bytes) {
+      throw BadDonor("rank " + std::to_string(communicator.rank()) + " has " +
+                         std::to_string(said.bytes) + " bytes of state, rank " +
+                         std::to_string(donors.front()) + " " + std::to_string(first.bytes),
+                     communicator.rank());
+    }
+    send_pieces(group, donors, static_cast<std::size_t>(place - donors.begin()), bytes,
+                first.digests.size());
+    return 0;
+  }
+  std::vector<std::byte> received(first.bytes);
+  if ((received.size() + kPieceBytes - 1) / kPieceBytes != first.digests.size()) {
+    throw MismatchError("rank " + std::to_string(donors.front()) + " announced a state of " +
+                        std::to_string(first.bytes) + " bytes in " +
+                        std::to_string(first.digests.size()) + " pieces");
+  }
+  receive_pieces(group, donors, received, first.digests);
+  state.load(received);
+  numbers = {first.position, static_cast<std::uint8_t>(first.is_finished)};
+  return first.bytes;
+}
+
+}  // namespace chainmail::internal

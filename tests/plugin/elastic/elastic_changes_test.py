@@ -1,0 +1,231 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+# SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+"""Elastic jobs that train: whatever ranks join, are drained, stop or are killed, the result has the bits
+of a calm job, and who stays keeps running.
+
+usage: elastic_changes_test.py LAUNCHER ELASTIC_BITS [CASE...]
+       elastic_changes_test.py LAUNCHER ELASTIC_BITS --histories N [SEED]   (random ones, for each wire)
+"""
+
+import os
+import random
+import re
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "../../launcher/faults"))
+
+from outside import Arguments, Job, main, patient  # noqa: E402
+
+SHARDS = 8
+# Steps that last longer than the changes of a case, on a busy machine too.
+LONG = 400
+# All of them are this machine.
+SHELL = "env IGNORED=%h"
+WORLD = re.compile(r"^world (\d+) rank (\d+) of (\d+) pid (\d+)$", re.M)
+
+
+def calm_output(launcher, program, wire, steps, *more):
+    return subprocess.run(
+        [launcher, "-H", "localhost:2", "-n", "2", "--shards", str(SHARDS), program, "auto", wire,
+         str(SHARDS), str(steps), *more], stdout=subprocess.PIPE, text=True, check=True).stdout
+
+
+def calm_bits(launcher, program, wire, steps):
+    return re.search(r"^bits .*$", calm_output(launcher, program, wire, steps), re.M).group()
+
+
+class ElasticJob(Job):
+    """Two ranks at first, on hosts n1 and n2; every step takes a little longer than it would."""
+
+    def __init__(self, launcher, program, wire="float32", steps=100, pause_ms=25, mode=()):
+        self.files = tempfile.TemporaryDirectory(prefix="chainmail-elastic.")
+        self.hosts = os.path.join(self.files.name, "host_worker")
+        self.lines = ["n1", "n2"]
+        self.write()
+        self.generation = 0
+        super().__init__(
+            launcher, "-H", self.hosts, "--rsh", SHELL, "-n", 2, "--elastic", "1:4", "--shards",
+            SHARDS, "--elastic-window", 0.1, "--cooldown", "1:5", program, "auto", wire, SHARDS,
+            steps, pause_ms, *mode)
+        self.wait_for_world(2)
+
+    def __exit__(self, *error):
+        super().__exit__(*error)
+        self.files.cleanup()
+
+    def write(self):
+        with open(self.hosts + ".new", "w", encoding="utf-8") as file:
+            file.write("".join(line + "\n" for line in self.lines))
+        os.rename(self.hosts + ".new", self.hosts)
+
+    def worlds(self):
+        """The members of each world that all of its ranks have entered: process ids by rank."""
+        worlds = {}
+        for generation, rank, size, pid in WORLD.findall(self.text("out")):
+            worlds.setdefault((int(generation), int(size)), {})[int(rank)] = int(pid)
+        return {generation: [ranks[rank] for rank in sorted(ranks)]
+                for (generation, size), ranks in sorted(worlds.items()) if len(ranks) == size}
+
+    def wait_for_world(self, size=None, seconds=30):
+        """A newer one, which has done a step; its process ids."""
+        limit = time.monotonic() + patient(seconds)
+        while time.monotonic() < limit:
+            worlds = self.worlds()
+            newest = max(worlds, default=0)
+            if newest > self.generation and size in (None, len(worlds[newest])):
+                self.generation = newest
+                steps = self.text("out").count("\nstep ")
+                self.wait_for("\nstep ", steps + 1)
+                return worlds[newest]
+            if self.process.poll() is not None:
+                break
+            time.sleep(0.01)
+        raise AssertionError(f"no world of {size} after {self.generation}: {self.all()}")
+
+    def join(self, host):
+        self.lines.append(host)
+        self.write()
+
+    def drain(self, host):
+        self.lines.remove(host)
+        self.write()
+
+    def members(self):
+        return self.worlds()[max(self.worlds())]
+
+    def ends_with_bits(self, expected):
+        self.ends_with(0, 60)
+        got = re.findall(r"^bits (\w+) losses (.*)$", self.text("out"), re.M)
+        assert len(got) == 1, self.all()
+        digest, losses = re.fullmatch(r"bits (\w+) losses (.*)", expected).groups()
+        # Rank 0 tells of the epochs since it joined.
+        same = got[0][0] == digest and got[0][1] and losses.endswith(got[0][1])
+        assert same, f"{got}, not {expected}: {self.all()}"
+        self.leaves_nothing()
+
+
+def ranks_come_and_go(launcher, program):
+    with ElasticJob(launcher, program, steps=LONG) as job:
+        first = job.members()
+        job.join("n3")
+        assert job.wait_for_world(3)[:2] == first, job.all()
+        job.drain("n3")
+        assert job.wait_for_world(2) == first, job.all()
+        job.ends_with_bits(calm_bits(launcher, program, "float32", LONG))
+
+
+def the_others_go_on_without_a_rank_that_is_killed(launcher, program):
+    with ElasticJob(launcher, program, steps=LONG) as job:
+        job.join("n3")
+        first = job.wait_for_world(3)
+        os.kill(first[1], signal.SIGKILL)
+        second = job.wait_for_world(2)
+        assert second == [first[0], first[2]], job.all()
+        # Rank 0 as well: the oldest that is left takes its place.
+        os.kill(second[0], signal.SIGKILL)
+        assert job.wait_for_world()[0] == first[2], job.all()
+        job.ends_with_bits(calm_bits(launcher, program, "float32", LONG))
+
+
+def a_job_whose_ranks_all_die_begins_anew(launcher, program):
+    with ElasticJob(launcher, program, steps=40) as job:
+        for pid in job.members():
+            os.kill(pid, signal.SIGKILL)
+        job.wait_for_world()
+        job.ends_with_bits(calm_bits(launcher, program, "float32", 40))
+
+
+def a_rank_that_stands_still_is_given_up(launcher, program):
+    with ElasticJob(launcher, program, steps=60) as job:
+        first = job.members()
+        os.kill(first[1], signal.SIGSTOP)
+        assert job.wait_for_world(1) == first[:1], job.all()
+        job.ends_with_bits(calm_bits(launcher, program, "float32", 60))
+
+
+def an_evaluation_that_is_interrupted_is_repeated(launcher, program):
+    calm = dict(re.findall(r"^evaluated (\d+) (\S+)$",
+                           calm_output(launcher, program, "float32", 120, "1", "evaluate"), re.M))
+    with ElasticJob(launcher, program, steps=120, pause_ms=60, mode=("evaluate",)) as job:
+        for _ in range(2):
+            # Most of the time goes into evaluations.
+            os.kill(job.members()[-1], signal.SIGKILL)
+            job.wait_for_world(1)
+            job.wait_for_world(2)
+        job.ends_with(0, 60)
+        evaluated = re.findall(r"^evaluated (\d+) (\S+)$", job.text("out"), re.M)
+        wrong = [line for line in evaluated if calm[line[0]] != line[1]]
+        assert not wrong and {step for step, _ in evaluated} == set(calm), f"{wrong}: {job.all()}"
+        job.leaves_nothing()
+
+
+def a_part_that_is_no_state_is_named(launcher, program):
+    with ElasticJob(launcher, program, steps=400, mode=("forget",)) as job:
+        job.join("n3")
+        job.ends_with(1, 60)
+        job.says("the state of an elastic job differs: 'model parameters/0.bias' is not the same on "
+                 "member 0 and on member 2")
+        job.leaves_nothing()
+
+
+CASES = [ranks_come_and_go, an_evaluation_that_is_interrupted_is_repeated,
+         a_part_that_is_no_state_is_named, the_others_go_on_without_a_rank_that_is_killed,
+         a_job_whose_ranks_all_die_begins_anew, a_rank_that_stands_still_is_given_up]
+
+
+def random_history(launcher, program, wire, seed, expected, pauses):
+    """Six changes at random moments, of which each waits for the world that the one before has made."""
+    chance = random.Random(seed)
+    told = []
+    with ElasticJob(launcher, program, wire, steps=250, pause_ms=15) as job:
+        for _ in range(6):
+            time.sleep(chance.random() * 0.4)
+            may_join = len(job.lines) < 4
+            what = chance.choice(["kill", "join" if may_join else "drain", "drain" if len(job.lines) > 2 else "join"])
+            told.append(what)
+            if what == "join":
+                job.join(f"n{len(job.lines) + 1}")
+            elif what == "drain":
+                job.drain(job.lines[-1])
+            elif len(job.members()) > 1:
+                began = time.monotonic()
+                os.kill(chance.choice(job.members()), signal.SIGKILL)
+                job.wait_for_world()
+                pauses.append(time.monotonic() - began)
+                continue
+            try:
+                job.wait_for_world(seconds=4)
+            except AssertionError:
+                if job.process.poll() is not None:
+                    break
+        try:
+            job.ends_with_bits(expected)
+        except AssertionError:
+            print(f"FAILED: {wire}, seed {seed}: {told}")
+            raise
+
+
+def histories(launcher, program, count, seed):
+    pauses = []
+    for wire in ("float32", "float16", "bfloat16"):
+        expected = calm_bits(launcher, program, wire, 250)
+        for i in range(count):
+            random_history(launcher, program, wire, seed + i, expected, pauses)
+        print(f"{wire}: {count} histories from seed {seed} on: {expected[:21]}", flush=True)
+    if pauses:
+        print(f"from a kill to the end of the step after next: median {statistics.median(pauses):.3f} s, "
+              f"at most {max(pauses):.3f} s, of {len(pauses)}")
+
+
+if __name__ == "__main__":
+    if sys.argv[3:4] == ["--histories"]:
+        histories(sys.argv[1], sys.argv[2], int(sys.argv[4]), int((sys.argv[5:] or ["1"])[0]))
+        sys.exit(0)
+    sys.exit(main(CASES, Arguments(2)))
