@@ -5,6 +5,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -23,12 +24,13 @@ namespace fs = std::filesystem;
 // that somebody does. What it says is read by who waited for it: it says it once.
 internal::UniqueFd open_host_text(const std::string& path, const std::string& what) {
   constexpr int kMostSeconds = 30;
-  std::error_code ignored;
-  const bool is_pipe = fs::is_fifo(path, ignored);
-  internal::UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC | (is_pipe ? O_NONBLOCK : 0)));
-  if (!file.is_open() || !is_pipe) return file;
+  internal::UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!file.is_open()) return file;
+  // Of what is open: the name may be another thing's by now.
+  struct stat status {};
+  const bool is_pipe = fstat(file.get(), &status) == 0 && S_ISFIFO(status.st_mode);
   pollfd readable{file.get(), POLLIN, 0};
-  if (poll(&readable, 1, kMostSeconds * 1000) == 0) {
+  if (is_pipe && poll(&readable, 1, kMostSeconds * 1000) == 0) {
     throw UsageError("cannot read " + what + " " + path + ": it is a pipe into which nobody has " +
                      "written for " + std::to_string(kMostSeconds) + " s");
   }

@@ -13,6 +13,7 @@
 
 #include <array>
 #include <asio/post.hpp>
+#include <cerrno>
 #include <map>
 #include <mutex>
 #include <stdexcept>
@@ -40,6 +41,7 @@ constexpr milliseconds kLookAgain{1000};
 // Differs when the file has changed; all zero where there is none.
 struct Signature {
   bool is_there = false;
+  bool is_file = false;
   ino_t inode = 0;
   off_t bytes = 0;
   timespec changed{};
@@ -48,10 +50,10 @@ struct Signature {
     struct stat status {};
     if (stat(path.c_str(), &status) != 0) return {};
     // The time of the last change of its contents or its name; nobody can set it back.
-    return {true, status.st_ino, status.st_size, status.st_ctim};
+    return {true, S_ISREG(status.st_mode), status.st_ino, status.st_size, status.st_ctim};
   }
   [[nodiscard]] auto fields() const {
-    return std::tuple(is_there, inode, bytes, changed.tv_sec, changed.tv_nsec);
+    return std::tuple(is_there, is_file, inode, bytes, changed.tv_sec, changed.tv_nsec);
   }
   bool operator==(const Signature& other) const { return fields() == other.fields(); }
 };
@@ -158,6 +160,8 @@ struct WatchedFolder::State {
     }
     if (is_settled || steady_clock::now() - seen_at < kSettle) return;
     try {
+      // To open a pipe would mean to wait for whoever writes into it.
+      if (seen.is_there && !seen.is_file) throw SystemError(path + " is not a file", EINVAL);
       std::string read = read_host_text(path, "hosts file");
       // Changed while it was read: it will be read again.
       if (!(Signature::of(path) == seen)) return;

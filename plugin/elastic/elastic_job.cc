@@ -134,8 +134,7 @@ void ElasticJob::add(const std::string& name, MultiNodeOptimizer& optimizer) {
 }
 
 void ElasticJob::add(const std::string& name, ShardSampler& sampler) {
-  step_->add_option(name + " of " + std::to_string(sampler.size()) + " samples, " +
-                    std::to_string(sampler.steps_per_epoch()) + " steps");
+  step_->add_option(name + " of " + sampler.describe());
   step_->add(internal::shard_sampler_item(name, sampler));
 }
 

@@ -39,9 +39,10 @@ void ShardBuffers::add(const std::vector<NamedTensor>& buffers) {
     const bool is_known = std::any_of(kind.begin(), kind.end(), [&](const at::Tensor& known) {
       return known.is_same(buffer.tensor);
     });
-    if (!is_known) kind.push_back(buffer.tensor);
+    if (is_known) continue;
+    kind.push_back(buffer.tensor);
+    stack_.reset();  // of another size
   }
-  stack_.reset();
 }
 
 void ShardBuffers::begin() {

@@ -35,6 +35,12 @@ std::size_t ShardSampler::steps_per_epoch() const noexcept {
   return (size_ + batch - 1) / batch;
 }
 
+// Of what must be the same on all ranks besides the state.
+std::string ShardSampler::describe() const {
+  return std::to_string(size_) + (options_.shuffle ? " shuffled samples, " : " samples, ") +
+         std::to_string(options_.batch) + " in a step";
+}
+
 void ShardSampler::load_state(const SamplerState& state) {
   if (state.epoch < 0 || state.position < 0 || state.position >= static_cast<std::int64_t>(size_)) {
     throw InvalidArgument("a sampler cannot go on in epoch " + std::to_string(state.epoch) +

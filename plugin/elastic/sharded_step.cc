@@ -32,11 +32,12 @@ namespace {
 // What the generator's seed depends on besides job and step: a shard's number, or one of these.
 constexpr std::uint64_t kBeforeShards = std::uint64_t{1} << 32;
 constexpr std::uint64_t kAfterShards = kBeforeShards + 1;
+constexpr std::uint64_t kEvaluation = std::uint64_t{1} << 33;  // and a shard's number
+
 // Steps of an elastic job before which the state is compared: the first ones of a world, in which
 // what a newcomer was not given shows, and now and then.
 constexpr std::int64_t kStepsToLook = 3;
 constexpr std::int64_t kStepsBetweenLooks = 100;
-constexpr std::uint64_t kEvaluation = std::uint64_t{1} << 33;  // and a shard's number
 
 }  // namespace
 
@@ -362,9 +363,9 @@ void ShardedStep::finish_shards() {
 // Of what must be the same on all ranks for the step to be one.
 std::string ShardedStep::describe_step() const {
   const SamplerState at = samples_->state();
-  return "step " + std::to_string(number_) + ", " + std::to_string(batch_) + " samples from " +
-         std::to_string(at.position) + " in epoch " + std::to_string(at.epoch) + " of " +
-         std::to_string(samples_->size()) + " with seed " + std::to_string(at.seed);
+  return "step " + std::to_string(number_) + ", epoch " + std::to_string(at.epoch) +
+         " from sample " + std::to_string(at.position) + " on, of " + samples_->describe() +
+         " with seed " + std::to_string(at.seed);
 }
 
 void ShardedStep::check_alike(const std::vector<Said>& said) {
@@ -372,9 +373,9 @@ void ShardedStep::check_alike(const std::vector<Said>& said) {
   if (std::ranges::none_of(said, is_other)) return;
   const std::vector<std::string> all = communicator_->allgather_obj(describe_step());
   const auto other = std::ranges::find_if(all, [&](const auto& text) { return text != all[0]; });
-  fail_on_all_ranks(*communicator_, "ranks are at different steps: rank 0 at " + all[0] +
-                                        ", rank " + std::to_string(other - all.begin()) + " at " +
-                                        *other);
+  fail_on_all_ranks(*communicator_,
+                    "ranks are not at the same step of the same data: rank 0 is at " + all[0] +
+                        ", rank " + std::to_string(other - all.begin()) + " at " + *other);
 }
 
 // A part that was forgotten makes others differ, a step later.

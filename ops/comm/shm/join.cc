@@ -79,6 +79,33 @@ std::string wait_for_key(Rendezvous& rendezvous, const std::string& key,
 constexpr std::string_view kFailed = "failed\n";
 constexpr char kSeparator = '\n';
 
+// An offer leads nowhere when its process has ended, or has given up because another one has: that
+// one is told instead, as soon as whoever reaps it says so.
+Segment attach(const Layout& layout, const std::string& offer, const ShmCommOptions& options,
+               Rendezvous& rendezvous, internal::Deadline deadline, const FailureState* failure) {
+  constexpr std::chrono::milliseconds kForReaping{2000};
+  try {
+    return Segment::attach(layout, offer);
+  } catch (const SystemError& error) {
+    auto* const liveness = dynamic_cast<RankLiveness*>(&rendezvous);
+    if (error.native_code() != ENOENT || liveness == nullptr) throw;
+    std::optional<PeerError> cause;
+    const auto is_known = [&] {
+      if (failure != nullptr) failure->rethrow_if_failed();
+      for (int rank = 0; rank < options.size && !cause; ++rank) {
+        const auto end = rank == options.rank ? std::nullopt : liveness->end_of(rank);
+        if (!end) continue;
+        cause = ended_before({global_rank_of(options, rank), options.host, end->cause},
+                             "joined the shared memory of its node");
+      }
+      return cause.has_value();
+    };
+    const auto limit = internal::Deadline::after(std::min(deadline.left(), kForReaping));
+    if (internal::poll_until(is_known, limit)) throw *cause;
+    throw;
+  }
+}
+
 Segment find_or_create(const ShmCommOptions& options, Rendezvous& rendezvous,
                        internal::Deadline deadline, const FailureState* failure) {
   const Layout layout = layout_for(options);
@@ -95,7 +122,9 @@ Segment find_or_create(const ShmCommOptions& options, Rendezvous& rendezvous,
     }
   }
   const std::string offer = wait_for_key(rendezvous, key, options, deadline, failure);
-  if (!offer.starts_with(kFailed)) return Segment::attach(layout, offer);
+  if (!offer.starts_with(kFailed)) {
+    return attach(layout, offer, options, rendezvous, deadline, failure);
+  }
   const std::string rest = offer.substr(kFailed.size());
   throw SystemError(rest.substr(rest.find(kSeparator) + 1), std::atoi(rest.c_str()));
 }

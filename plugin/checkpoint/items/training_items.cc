@@ -15,22 +15,17 @@
 #include "base/log.h"
 #include "plugin/checkpoint/checkpointer_impl.h"
 #include "plugin/checkpoint/items/items.h"
-#include "plugin/checkpoint/items/values.h"
+#include "plugin/checkpoint/items/state_item.h"
 
 namespace chainmail {
 
 using internal::CheckpointItem;
 using internal::SavedStates;
+using internal::visit_members;
 
 namespace {
 
 // Each calls visit(key, member) for the members of one type of state.
-
-void visit_members(auto&& visit, SamplerState& state) {
-  visit("seed", state.seed);
-  visit("epoch", state.epoch);
-  visit("position", state.position);
-}
 
 void visit_members(auto&& visit, LossScaler::State& state) {
   visit("scale", state.scale);
@@ -62,23 +57,8 @@ using StateOf = std::decay_t<decltype(std::declval<const Thing&>().state())>;
 
 template <typename Thing>
 CheckpointItem item_of(const std::string& name, Thing& thing) {
-  return {.name = name,
-          .scope = internal::ItemScope::kCompared,
-          .save =
-              [&thing] {
-                CheckpointState saved;
-                StateOf<Thing> state = thing.state();
-                visit_members(
-                    [&](const char* key, auto& member) { internal::put(saved, key, member); },
-                    state);
-                return saved;
-              },
-          .load =
-              [&thing](const SavedStates& saved) {
-                StateOf<Thing> state{};
-                read(saved.own(), state);
-                thing.load_state(state);
-              }};
+  return internal::state_item<StateOf<Thing>>(
+      name, thing, [](auto&& visit, auto& state) { visit_members(visit, state); });
 }
 
 // The same where load_state() is a collective.

@@ -59,36 +59,55 @@ ops::Collective transfer_of(ops::OpKind kind, int peer) {
   return transfer;
 }
 
-void wait_for(std::vector<std::shared_ptr<ops::Operation>>& operations) {
-  for (const auto& operation : operations) operation->wait();
-}
+/// Sends or receives whose buffers belong to somebody else: none is left under way.
+class Pieces {
+ public:
+  explicit Pieces(ops::Group& group) : group_(group) {}
+  Pieces(const Pieces&) = delete;
+  Pieces& operator=(const Pieces&) = delete;
+  ~Pieces() {
+    for (const auto& operation : operations_) {
+      try {
+        operation->wait();
+      } catch (const std::exception&) {  // NOLINT: finish() tells the first one
+      }
+    }
+  }
+  void add(ops::Collective transfer) { operations_.push_back(group_.submit(std::move(transfer))); }
+  void finish() {
+    for (const auto& operation : operations_) operation->wait();
+  }
+
+ private:
+  ops::Group& group_;
+  std::vector<std::shared_ptr<ops::Operation>> operations_;
+};
 
 void send_pieces(ops::Group& group, const std::vector<int>& donors, std::size_t own,
                  std::span<const std::byte> bytes, std::size_t pieces) {
-  std::vector<std::shared_ptr<ops::Operation>> sends;
+  Pieces sends(group);
   for (int rank = 0; rank < group.size(); ++rank) {
     if (std::ranges::find(donors, rank) != donors.end()) continue;
     for (std::size_t p = own; p < pieces; p += donors.size()) {
       ops::Collective send = transfer_of(ops::OpKind::kSend, rank);
       send.input = piece_of(bytes, p).data();
       send.count = piece_of(bytes, p).size();
-      sends.push_back(group.submit(std::move(send)));
+      sends.add(std::move(send));
     }
   }
-  wait_for(sends);
+  sends.finish();
 }
 
 void receive_pieces(ops::Group& group, const std::vector<int>& donors, std::vector<std::byte>& into,
                     const std::vector<std::uint64_t>& digests) {
-  std::vector<std::shared_ptr<ops::Operation>> receives;
+  Pieces receives(group);
   for (std::size_t p = 0; p < digests.size(); ++p) {
-    const auto piece = piece_of(into, p);
     ops::Collective receive = transfer_of(ops::OpKind::kRecv, donors[p % donors.size()]);
-    receive.output = into.data() + (piece.data() - into.data());
-    receive.count = piece.size();
-    receives.push_back(group.submit(std::move(receive)));
+    receive.output = into.data() + p * kPieceBytes;
+    receive.count = piece_of(into, p).size();
+    receives.add(std::move(receive));
   }
-  wait_for(receives);
+  receives.finish();
   for (std::size_t p = 0; p < digests.size(); ++p) {
     if (hash64(piece_of(into, p)) == digests[p]) continue;
     const int donor = donors[p % donors.size()];

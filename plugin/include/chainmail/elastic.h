@@ -88,7 +88,9 @@ class CHAINMAIL_API ShardSampler {
   void load_state(const SamplerState& state);
 
  private:
+  friend class ElasticJob;
   friend class internal::ShardedStep;
+  std::string describe() const;
   std::int64_t next_size() const noexcept;
   std::vector<std::size_t> part(std::uint32_t shard, std::uint32_t shards);
   std::int64_t part_size(std::uint32_t shard, std::uint32_t shards) const noexcept;

@@ -250,6 +250,9 @@ std::int64_t LauncherClient::count(Deadline deadline) {
 
 void LauncherClient::listen(MemberListener listener) {
   const std::lock_guard lock(listener_mutex_);
+  if (listener && listener_) {
+    throw InvalidArgument("a process is one member of an elastic job: make one ElasticJob in it");
+  }
   listener_ = std::move(listener);
   if (!listener_) return;
   for (auto& word : std::exchange(untold_, {})) listener_(std::move(word));

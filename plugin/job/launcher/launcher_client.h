@@ -71,7 +71,7 @@ class LauncherClient final : public ops::FailureNews,
 
   /// Of an elastic job: what the launcher tells this member, in the reading thread; nothing once
   /// the connection has ended. What came before is given at once. Must not throw, nor call
-  /// listen().
+  /// listen(). Throws InvalidArgument for a second one; an empty one ends the first.
   using MemberListener = std::function<void(std::optional<membership::LauncherWord> word)>;
   void listen(MemberListener listener);
   void send_to_launcher(const membership::MemberMessage& message);

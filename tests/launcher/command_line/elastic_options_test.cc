@@ -8,24 +8,13 @@
 
 #include <algorithm>
 
-#include "launcher/command_line/parse.h"
+#include "tests/launcher/command_line/parsed.h"
 
 namespace chainmail::launch {
 namespace {
 
 using std::chrono::milliseconds;
 using ::testing::HasSubstr;
-
-Options parse(const std::vector<std::string>& arguments) { return parse_options(arguments); }
-
-std::string refusal(const std::vector<std::string>& arguments) {
-  try {
-    (void)parse(arguments);
-    return "accepted";
-  } catch (const UsageError& error) {
-    return error.what();
-  }
-}
 
 std::string sizes_of(const std::vector<std::string>& arguments) {
   const membership::SizeRange sizes = parse(arguments).elastic.sizes();

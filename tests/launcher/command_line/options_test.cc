@@ -15,6 +15,7 @@
 
 #include "launcher/command_line/flags.h"
 #include "launcher/command_line/values.h"
+#include "tests/launcher/command_line/parsed.h"
 
 namespace chainmail::launch {
 namespace {
@@ -22,17 +23,6 @@ namespace {
 using std::chrono::milliseconds;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-Options parse(const std::vector<std::string>& arguments) { return parse_options(arguments); }
-
-std::string refusal(const std::vector<std::string>& arguments) {
-  try {
-    (void)parse(arguments);
-    return "accepted";
-  } catch (const UsageError& error) {
-    return error.what();
-  }
-}
 
 TEST(Options, ProgramAndItsArgumentsAreNotTouched) {
   const Options options = parse({"-n", "4", "./train_mnist", "-n", "7", "--epoch=3", "--", "-x"});

@@ -8,111 +8,15 @@ usage: elastic_test.py LAUNCHER ELASTIC_PROBE SIMULATE [CASE...]
 """
 
 import contextlib
-import glob
-import json
 import os
 import pathlib
 import re
 import signal
 import subprocess
 import sys
-import tempfile
-import time
 
-from outside import Arguments, Job, main, patient
-
-# All of them are this machine.
-SHELL = "env IGNORED=%h"
-LOG_LINE = re.compile(r"(\d+) (ADDED|REMOVED|LOST|REFUSED) (\S+) \d+ (\d+) (\d+) (\d+) (.*)")
-NOTE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} INFO (.*)")
-
-
-class ElasticJob(Job):
-    """On a hosts file with these lines; what it writes is looked at when it ends."""
-
-    def __init__(self, programs, lines, *options, sizes="1:4", probe=(), **how):
-        launcher, self.probe, self.simulate = programs
-        self.files = tempfile.TemporaryDirectory(prefix="chainmail-elastic.")
-        self.hosts = os.path.join(self.files.name, "host_worker")
-        self.logs = os.path.join(self.files.name, "logs")
-        self.lines = list(lines)
-        self.write("".join(line + "\n" for line in lines))
-        super().__init__(
-            launcher, "-H", self.hosts, "--rsh", SHELL, "--elastic", sizes, "--output", self.logs,
-            "--elastic-window", 0.2, *options, self.probe, "--trace", self.files.name, *probe, **how)
-
-    def __exit__(self, *error):
-        super().__exit__(*error)
-        self.files.cleanup()
-
-    def write(self, text):
-        """As an editor does it: nobody ever sees half of it."""
-        with open(self.hosts + ".new", "w", encoding="utf-8") as file:
-            file.write(text)
-        os.rename(self.hosts + ".new", self.hosts)
-
-    def edit(self, *lines):
-        self.write("".join(line + "\n" for line in lines))
-
-    def append(self, line):
-        with open(self.hosts, "a", encoding="utf-8") as file:
-            file.write(line + "\n")
-
-    def pids(self):
-        """By member."""
-        return {int(member): int(pid)
-                for member, pid in re.findall(r"^up (\d+) (\d+) ", self.text("out"), re.M)}
-
-    def wait_for_world(self, size, generation=1, seconds=20):
-        """All its members are in it."""
-        limit = time.monotonic() + patient(seconds)
-        while time.monotonic() < limit:
-            worlds = re.findall(r"^world (\d+) (\d+) (\d+)", self.text("out"), re.M)
-            for number in sorted({int(world[0]) for world in worlds if int(world[0]) >= generation}):
-                ranks = [world for world in worlds if int(world[0]) == number]
-                if len(ranks) == size and all(int(world[2]) == size for world in ranks):
-                    return number
-            time.sleep(0.02)
-        raise AssertionError(f"no world of {size} from {generation} on: {self.all()}")
-
-    def wait_for_commit(self, generation, seconds=20):
-        self.wait_for(f"commit {generation} ", seconds=seconds)
-
-    def commits(self):
-        """(generation, step, state) as members say it."""
-        return re.findall(r"^commit (\d+) (\d+) (\w+)", self.text("out"), re.M)
-
-    def log(self):
-        path = pathlib.Path(self.hosts + "_log")
-        found = [LOG_LINE.fullmatch(line) for line in path.read_text().splitlines()]
-        assert all(found), path.read_text()
-        return [match.groups() for match in found]
-
-    def notes(self):
-        path = pathlib.Path(self.hosts + ".log")
-        found = [NOTE.fullmatch(line) for line in path.read_text().splitlines()]
-        assert all(found), path.read_text()
-        return [match.group(1) for match in found]
-
-    def events(self, name):
-        with open(os.path.join(self.logs, "events.jsonl"), encoding="utf-8") as file:
-            lines = [json.loads(line) for line in file]
-        assert [line["sequence"] for line in lines] == list(range(len(lines))), lines
-        return [line for line in lines if line.get("event") == name]
-
-    def is_sound(self):
-        """Logs without gaps, one state for each step, and a trace that the machines accept."""
-        sequence = [int(line[0]) for line in self.log()]
-        assert sequence == list(range(sequence[0], sequence[0] + len(sequence))), sequence
-        states = {}
-        for _, step, state in self.commits():
-            assert states.setdefault(step, state) == state, f"step {step}: {self.all()}"
-        files = [os.path.join(self.logs, "events.jsonl"),
-                 *sorted(glob.glob(os.path.join(self.files.name, "member.*.jsonl")))]
-        check = subprocess.run([self.simulate, "check", *files], stdout=subprocess.PIPE,
-                               stderr=subprocess.STDOUT, text=True, check=False)
-        assert check.returncode == 0, check.stdout + self.all()
-        self.leaves_nothing()
+from elastic_job import ElasticJob, SHELL, program
+from outside import Arguments, Job, main
 
 
 def a_job_without_changes_ends_when_its_members_do(*programs):
@@ -379,115 +283,6 @@ def a_host_that_is_down_is_named_and_tried_again(*programs):
 
 
 @contextlib.contextmanager
-def program(text):
-    with tempfile.TemporaryDirectory() as folder:
-        path = os.path.join(folder, "prepare")
-        with open(path, "w", encoding="utf-8") as file:
-            file.write("#!/bin/sh\n" + text)
-        os.chmod(path, 0o755)
-        yield path
-
-
-def hosts_are_prepared_before_their_first_rank(*programs):
-    with program("echo prepared >> $0.runs; sleep 0.2") as prepare:
-        with ElasticJob(programs, ["n1", "n2"], "-n", 1, "--prepare", prepare,
-                        probe=("--steps", 60)) as job:
-            job.wait_for_commit(job.wait_for_world(2))
-            job.ends_with(0, 40)
-            runs = pathlib.Path(prepare + ".runs").read_text()
-            assert runs == "prepared\n" * 2, runs
-            for host in ("n1", "n2"):
-                name = f"{job.hosts[:-len('host_worker')]}prepare_data_success_{host}"
-                assert os.path.exists(name), os.listdir(job.files.name)
-                notes = job.notes()
-                first = notes.index(f"Prepare data success file {name} not found yet.")
-                found = notes.index(f"Found prepare data success file:{name}. Adding "
-                                    f"privateip:{host} to current_valid_elastic_worker")
-                launched = notes.index(f"Launching worker node at ip: {host}")
-                assert first < found < launched, notes
-            assert len(job.events("prepare_started")) == 2, job.events("prepare_started")
-            assert len(job.events("prepare_done")) == 2, job.events("prepare_done")
-            job.is_sound()
-
-
-def a_success_file_saves_the_run(*programs):
-    with program("echo prepared >> $0.runs") as prepare:
-        with ElasticJob(programs, ["n1"], "-n", 1, "--prepare", prepare,
-                        probe=("--steps", 100)) as job:
-            job.wait_for_commit(job.wait_for_world(1))
-            pathlib.Path(job.files.name, "prepare_data_success_n2").touch()
-            job.append("n2")
-            job.wait_for_commit(job.wait_for_world(2, 2))
-            job.ends_with(0, 40)
-            assert pathlib.Path(prepare + ".runs").read_text() == "prepared\n"
-            job.is_sound()
-
-
-def a_host_that_is_not_prepared_never_joins(*programs):
-    with program("echo no disk; test -e $0.good") as prepare:
-        pathlib.Path(prepare + ".good").touch()
-        with ElasticJob(programs, ["n1"], "-n", 1, "--prepare", prepare,
-                        probe=("--steps", 80)) as job:
-            job.wait_for_commit(job.wait_for_world(1))
-            os.remove(prepare + ".good")
-            job.append("n2")
-            job.wait_for("--prepare on host n2 exited with code 1; its last lines:\n  | no disk",
-                         where="err")
-            job.ends_with(0, 40)
-            assert job.log()[-1][1:3] == ("REFUSED", "n2"), job.log()
-            assert {generation for generation, _, _ in job.commits()} == {"1"}, job.all()
-            job.is_sound()
-
-
-def a_preparation_that_hangs_is_ended(*programs):
-    with program("test -e $0.fast || sleep 1000") as prepare:
-        pathlib.Path(prepare + ".fast").touch()
-        with ElasticJob(programs, ["n1"], "-n", 1, "--prepare", prepare, "--prepare-timeout", 1,
-                        probe=("--steps", 100)) as job:
-            job.wait_for_commit(job.wait_for_world(1))
-            os.remove(prepare + ".fast")
-            job.append("n2")
-            job.wait_for("Refused host:n2: preparation failed: took longer", where="err")
-            limit = time.monotonic() + patient(5)
-            while any(b"1000" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()
-                      for pid in job.processes()):
-                assert time.monotonic() < limit, "it still runs"
-                time.sleep(0.05)
-            # Its line goes and comes back: it is prepared anew.
-            pathlib.Path(prepare + ".fast").touch()
-            job.edit("n1")
-            time.sleep(1)
-            job.append("n2")
-            job.wait_for_commit(job.wait_for_world(2, 2))
-            job.ends_with(0, 40)
-            job.is_sound()
-
-
-def the_end_waits_for_no_preparation_and_no_spare(*programs):
-    with program("test -e $0.fast || sleep 1000") as prepare:
-        pathlib.Path(prepare + ".fast").touch()
-        with ElasticJob(programs, ["n1", "n2"], "-n", 1, "--prepare", prepare, "--spares", 2,
-                        "--grace", 1, sizes="1:1", probe=("--steps", 60)) as job:
-            job.wait_for("up 1 ")
-            os.kill(job.pids()[1], signal.SIGSTOP)
-            os.remove(prepare + ".fast")
-            job.edit("n1", "n2", "n3")
-            job.wait_for("Prepare data success file " + job.hosts[:-len("host_worker")]
-                         + "prepare_data_success_n3 not found yet", where="err")
-            job.ends_with(0, 20)
-            job.leaves_nothing()
-
-
-def a_gate_without_a_command_is_opened_by_others(*programs):
-    with ElasticJob(programs, ["n1", "n2"], "-n", 1, "--prepare-only-file",
-                    probe=("--steps", 60)) as job:
-        job.wait_for("prepare_data_success_n1 not found yet", where="err")
-        pathlib.Path(job.files.name, "prepare_data_success_n1").touch()
-        job.wait_for_commit(job.wait_for_world(1))
-        pathlib.Path(job.files.name, "prepare_data_success_n2").touch()
-        job.wait_for_commit(job.wait_for_world(2, 2))
-        job.ends_with(0, 40)
-        job.is_sound()
 
 
 def a_program_that_cannot_be_run_ends_the_job(*programs):
@@ -558,12 +353,6 @@ CASES = [
     a_lost_host_is_lost_and_comes_back,
     a_host_that_cannot_be_reached_holds_nobody_up,
     a_host_that_is_down_is_named_and_tried_again,
-    hosts_are_prepared_before_their_first_rank,
-    a_success_file_saves_the_run,
-    a_host_that_is_not_prepared_never_joins,
-    a_preparation_that_hangs_is_ended,
-    the_end_waits_for_no_preparation_and_no_spare,
-    a_gate_without_a_command_is_opened_by_others,
     a_program_that_cannot_be_run_ends_the_job,
     a_signal_ends_all,
     a_hosts_file_is_of_one_job,

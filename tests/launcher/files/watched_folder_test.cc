@@ -8,6 +8,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 #include <fstream>
@@ -101,6 +102,17 @@ TEST_F(WatchedFolderTest, AFileThatIsAwayComesBack) {
   write("hosts", "n4\n");
   run_until(2);
   EXPECT_EQ(told_.back(), "n4\n");
+}
+
+TEST_F(WatchedFolderTest, APipeInItsPlaceIsNotWaitedFor) {
+  fs::remove(folder_ / "hosts");
+  ASSERT_EQ(mkfifo((folder_ / "hosts").c_str(), 0600), 0);
+  run_until(1);
+  ASSERT_THAT(told_, ElementsAre(HasSubstr("hosts is not a file")));
+  fs::remove(folder_ / "hosts");
+  write("hosts", "n3\n");
+  run_until(2);
+  EXPECT_EQ(told_.back(), "n3\n");
 }
 
 TEST_F(WatchedFolderTest, FilesThatAreWaitedForAreToldToBeMissingOnce) {

@@ -8,7 +8,9 @@
 // usage: elastic_bits COMMUNICATOR WIRE SHARDS [STEPS [PAUSE_MS [MODE]]]
 //   WIRE: float32, float16, bfloat16
 //   PAUSE_MS: before each step; above 0, each rank tells of its worlds, and rank 0 of every step
-//   MODE: forget (the optimizer is no part of the state), evaluate (for PAUSE_MS after every step)
+//   MODE: forget (the optimizer is no part of the state), evaluate (for PAUSE_MS after every step),
+//   other_data (member 2 has a sample less), throw (member 1 in step 5), throw_all (all of them
+//   there), leave (member 1 before run()), done (nothing is left to do)
 
 #include <chainmail/chainmail.h>
 #include <chainmail/elastic.h>
@@ -22,6 +24,7 @@
 #include <cstdlib>
 #include <exception>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
@@ -45,6 +48,11 @@ struct How {
   std::string mode = {};
 };
 
+bool is_member(const char* number) {
+  const char* const own = std::getenv("RANK");
+  return own != nullptr && std::string(own) == number;
+}
+
 void train(const std::string& communicator, const std::string& wire, std::uint32_t shards,
            const How& how) {
   chainmail::ElasticJobOptions options{.shards = shards, .seed = 11, .communicator = communicator};
@@ -61,10 +69,13 @@ void train(const std::string& communicator, const std::string& wire, std::uint32
   torch::manual_seed(5);
   const torch::Tensor x = torch::randn({kSamples, 1, 8, 8});
   const torch::Tensor y = torch::randint(5, {kSamples}, torch::kLong);
-  chainmail::ShardSampler samples(kSamples, {.batch = kBatch, .seed = 2});
+  const bool lacks_one = how.mode == "other_data" && is_member("2");
+  chainmail::ShardSampler samples(lacks_one ? kSamples - 1 : kSamples,
+                                  {.batch = kBatch, .seed = 2});
   job->add("samples", samples);
   std::string reported;
   const bool tells = how.pause_ms > 0;
+  if (how.mode == "leave" && is_member("1")) return;
   job->on_world([&](const chainmail::Membership& world) {
     if (!tells) return;
     std::printf("world %u rank %d of %d pid %d\n", world.generation, world.rank, world.size,
@@ -72,6 +83,9 @@ void train(const std::string& communicator, const std::string& wire, std::uint32
     std::fflush(stdout);
   });
   job->run([&](chainmail::Step& step) {
+    if (how.mode == "done") return false;
+    const bool throws = how.mode == "throw_all" || (how.mode == "throw" && is_member("1"));
+    if (throws && step.number() == 5) throw std::runtime_error("out of luck");
     if (tells) std::this_thread::sleep_for(std::chrono::milliseconds(how.pause_ms));
     for (chainmail::Shard& shard : step.shards(samples)) {
       std::vector<std::int64_t> indices(shard.indices().begin(), shard.indices().end());

@@ -44,7 +44,8 @@ def calm_bits(launcher, program, wire, steps):
 class ElasticJob(Job):
     """Two ranks at first, on hosts n1 and n2; every step takes a little longer than it would."""
 
-    def __init__(self, launcher, program, wire="float32", steps=100, pause_ms=25, mode=()):
+    def __init__(self, launcher, program, wire="float32", steps=100, pause_ms=25, mode=(),
+                 shards=SHARDS, waits=True):
         self.files = tempfile.TemporaryDirectory(prefix="chainmail-elastic.")
         self.hosts = os.path.join(self.files.name, "host_worker")
         self.lines = ["n1", "n2"]
@@ -52,9 +53,10 @@ class ElasticJob(Job):
         self.generation = 0
         super().__init__(
             launcher, "-H", self.hosts, "--rsh", SHELL, "-n", 2, "--elastic", "1:4", "--shards",
-            SHARDS, "--elastic-window", 0.1, "--cooldown", "1:5", program, "auto", wire, SHARDS,
+            shards, "--elastic-window", 0.1, "--cooldown", "1:5", program, "auto", wire, SHARDS,
             steps, pause_ms, *mode)
-        self.wait_for_world(2)
+        if waits:
+            self.wait_for_world(2)
 
     def __exit__(self, *error):
         super().__exit__(*error)
@@ -96,6 +98,10 @@ class ElasticJob(Job):
     def drain(self, host):
         self.lines.remove(host)
         self.write()
+
+    def log(self):
+        with open(self.hosts + "_log", encoding="utf-8") as file:
+            return file.read()
 
     def members(self):
         return self.worlds()[max(self.worlds())]
@@ -175,8 +181,57 @@ def a_part_that_is_no_state_is_named(launcher, program):
         job.leaves_nothing()
 
 
+def a_rank_with_other_data_is_not_taken_in(launcher, program):
+    with ElasticJob(launcher, program, steps=LONG, mode=("other_data",)) as job:
+        first = job.members()
+        job.join("n3")
+        job.wait_for("Refused host:n3", where="err")
+        assert job.members() == first and " REFUSED n3 " in job.log(), job.all()
+        job.ends_with_bits(calm_bits(launcher, program, "float32", LONG))
+
+
+def a_rank_that_throws_is_told_by_its_exit_code(launcher, program):
+    with ElasticJob(launcher, program, steps=60, mode=("throw",), waits=False) as job:
+        job.wait_for(" exited with code 1", where="err")
+        job.says("out of luck")
+        job.ends_with_bits(calm_bits(launcher, program, "float32", 60))
+        lost = re.findall(r" LOST n2 (?:\d+ ){4}(.*)", job.log())
+        assert lost and lost[0] == "exited with code 1", job.log()
+
+
+def a_program_that_always_fails_ends_the_job(launcher, program):
+    with ElasticJob(launcher, program, steps=60, mode=("throw_all",), waits=False) as job:
+        job.ends_with(1, 60)
+        job.says("members died 3 times in the step after ")
+        job.leaves_nothing()
+
+
+def a_program_with_other_shards_is_told_what_to_give(launcher, program):
+    with ElasticJob(launcher, program, shards=4, waits=False) as job:
+        job.ends_with(1, 30)
+        job.says("give launcher --elastic the option --shards 8")
+        job.leaves_nothing()
+
+
+def a_rank_that_leaves_before_its_first_step_ends_the_job(launcher, program):
+    with ElasticJob(launcher, program, mode=("leave",), waits=False) as job:
+        job.ends_with(125, 30)
+        job.says("exited with code 0 before it had come to run() of its elastic job")
+        job.leaves_nothing()
+
+
+def a_program_with_nothing_left_to_do_ends_well(launcher, program):
+    with ElasticJob(launcher, program, mode=("done",), waits=False) as job:
+        job.ends_with(0, 30)
+        job.leaves_nothing()
+
+
 CASES = [ranks_come_and_go, an_evaluation_that_is_interrupted_is_repeated,
-         a_part_that_is_no_state_is_named, the_others_go_on_without_a_rank_that_is_killed,
+         a_part_that_is_no_state_is_named, a_rank_with_other_data_is_not_taken_in,
+         a_rank_that_throws_is_told_by_its_exit_code, a_program_that_always_fails_ends_the_job,
+         a_program_with_other_shards_is_told_what_to_give,
+         a_rank_that_leaves_before_its_first_step_ends_the_job,
+         a_program_with_nothing_left_to_do_ends_well, the_others_go_on_without_a_rank_that_is_killed,
          a_job_whose_ranks_all_die_begins_anew, a_rank_that_stands_still_is_given_up]
 
 

@@ -375,7 +375,14 @@ TEST(ElasticJob, NoticesRanksAtOtherPlaces) {
   if (job.job->communicator()->rank() == 0) job.samples.load_state({.epoch = 0, .position = 8});
   const auto train = [&] { job.job->run([&](Step& step) { return job.train(step); }); };
   if (job.job->communicator()->size() == 1) return train();
-  EXPECT_THAT(train, ThrowsMessage<MismatchError>(HasSubstr("from 8 in epoch 0")));
+  EXPECT_THAT(train, ThrowsMessage<MismatchError>(HasSubstr("epoch 0 from sample 8 on")));
+}
+
+TEST(ElasticJob, NoticesRanksThatShuffleOtherwise) {
+  Job job(24, 16, create_communicator("flat")->rank() == 0);
+  const auto train = [&] { job.job->run([&](Step& step) { return job.train(step); }); };
+  if (job.job->communicator()->size() == 1) return train();
+  EXPECT_THAT(train, ThrowsMessage<MismatchError>(HasSubstr("24 shuffled samples")));
 }
 
 TEST(ElasticJob, RefusesASecondBackwardAndASecondCommit) {

@@ -2,6 +2,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # SPDX-FileCopyrightText: 2026 the Chainmail authors
 
+# Longer than 500 lines: its three parts share the schedulers that it starts, which takes a minute, and
+# every comparison is a few lines of its own.
+#
 # What Chainmail's launcher makes of jobs of a real Slurm or Grid Engine, as an ordinary user on a
 # host that submits:
 #   forms    ranks and hosts in each form of allocation, by sbatch, salloc and qsub, compared with

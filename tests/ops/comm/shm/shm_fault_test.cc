@@ -10,15 +10,19 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <iostream>
+#include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "base/error.h"
+#include "ops/core/liveness.h"
 #include "tests/ops/comm/shm/shm_ranks.h"
 #include "tests/ops/support/dev_shm.h"
 #include "tests/ops/support/processes.h"
@@ -184,6 +188,49 @@ TEST_F(ShmFaultTest, ARankThatDiesBeforeAllHaveJoinedIsNoticed) {
   EXPECT_THAT(text, HasSubstr("PeerError: rank 1 on host testhost (pid "));
   EXPECT_THAT(text, HasSubstr("ended while the ranks of the node joined"));
   EXPECT_LT(Clock::now() - reaped, patient(std::chrono::seconds{2}));
+}
+
+// Rank 0 has offered its memory and closed it again, for want of rank 2.
+TEST(ShmOffer, ThatLeadsNowhereIsToldAsTheRankThatHasEnded) {
+  const auto keys = std::make_shared<LocalRendezvous>();
+  keys->set("g/shm", "/proc/self/fd/1000000\n" + std::string(32, '0'));
+  int looks = 0;
+  LivenessRendezvous rendezvous(keys, [&](int rank) -> std::optional<RankEnd> {
+    if (rank != 2 || ++looks < 3) return std::nullopt;  // it is reaped a little later
+    return RankEnd{2, "n1", "exited with code 0"};
+  });
+  ShmCommOptions options;
+  options.rank = 1;
+  options.size = 3;
+  options.global_ranks = {4, 5, 6};
+  options.host = "n1";
+  options.key_prefix = "g";
+  try {
+    static_cast<void>(
+        create_shm_comm(options, rendezvous, internal::Deadline::after(std::chrono::seconds{30})));
+    FAIL() << "it was attached";
+  } catch (const PeerError& error) {
+    EXPECT_EQ(error.peer_rank(), 6);
+    EXPECT_THAT(error.what(), HasSubstr("rank 6 on host n1 exited with code 0"));
+  }
+}
+
+TEST(ShmOffer, ThatLeadsNowhereWhereNobodyHasEndedSaysWhatToTry) {
+  const auto keys = std::make_shared<LocalRendezvous>();
+  keys->set("g/shm", "/proc/self/fd/1000000\n" + std::string(32, '0'));
+  LivenessRendezvous rendezvous(keys, [](int /*rank*/) { return std::nullopt; });
+  ShmCommOptions options;
+  options.rank = 1;
+  options.size = 2;
+  options.key_prefix = "g";
+  try {
+    static_cast<void>(create_shm_comm(options, rendezvous,
+                                      internal::Deadline::after(std::chrono::milliseconds{50})));
+    FAIL() << "it was attached";
+  } catch (const SystemError& error) {
+    EXPECT_EQ(error.native_code(), ENOENT);
+    EXPECT_THAT(error.what(), HasSubstr("CHAINMAIL_LOCAL=tcp"));
+  }
 }
 
 TEST_F(ShmFaultTest, AStoppedRankIsATimeoutThatNamesIt) {
