@@ -34,6 +34,7 @@
 #include "launcher/hosts/this_machine.h"
 #include "launcher/hosts/watched_hosts.h"
 #include "launcher/job/environment.h"
+#include "launcher/jobs/job_command.h"
 #include "launcher/output/job_directory.h"
 #include "launcher/placement/placement.h"
 #include "launcher/plan_report.h"
@@ -225,6 +226,7 @@ int print(const std::string& text) {
 }
 
 int run(const std::vector<std::string>& arguments, const std::vector<int>& ignored_signals) {
+  if (const auto command = parse_job_command(arguments)) return print(run_job_command(*command));
   Options options = parse_options(arguments);
   if (options.help) return print(usage_text());
   if (options.help_all) return print(full_usage_text());

@@ -33,9 +33,6 @@ void check_placement(const Options& options) {
   if (!options.include.empty() || !options.exclude.empty()) {
     refuse_beside("--include and --exclude", "take the hosts out of the hosts file instead");
   }
-  if (!options.host_discovery.empty()) {
-    refuse_beside("--host-discovery", "give a file by --hostfile, and change that");
-  }
   if (options.torchrun_env) refuse_beside("--torchrun-env", "there is no rank 0 that stays");
 }
 
@@ -75,6 +72,16 @@ void check_prepare(const ElasticOptions& elastic) {
   if (!is_there) {
     throw UsageError("--prepare " + elastic.prepare + ": " + program +
                      " is not executable here; make it so (chmod +x), or give its whole path");
+  }
+}
+
+void check_discovery(const Options& options) {
+  if (!options.elastic.discovery_interval) return;
+  if (options.host_discovery.empty()) {
+    throw UsageError("--discovery-interval goes with --host-discovery CMD");
+  }
+  if (options.elastic.discovery_interval->count() < 100) {
+    throw UsageError("--discovery-interval: 0.1 s at least");
   }
 }
 
@@ -133,11 +140,16 @@ void complete_elastic(Options& options) {
     if (elastic.has_gate() || elastic.spares > 0) {
       throw UsageError("--prepare and --spares go with --elastic MIN:MAX");
     }
+    if (elastic.discovery_interval) {
+      throw UsageError("--discovery-interval goes with --elastic MIN:MAX: other jobs ask " +
+                       std::string("--host-discovery once, when they start"));
+    }
     return;
   }
   check_placement(options);
   check_services(options);
   check_prepare(elastic);
+  check_discovery(options);
   if (!elastic.max && !options.shards) {
     throw UsageError(
         "--elastic without a largest size needs --shards V, which is the largest then");

@@ -49,7 +49,9 @@ std::string usage_text() {
 
 std::string full_usage_text() {
   return std::string(kHead) +
-         "launcher [options] program ... : [options] program ...   several programs in a job\n\n" +
+         "launcher [options] program ... : [options] program ...   several programs in a job\n"
+         "launcher status [JOB] [--json]                           what elastic jobs do\n"
+         "launcher add|drain JOB HOST...                           change the hosts of one\n\n" +
          entries(HelpLevel::kMore) + R"(
 '-' and '_' are the same in names, one dash or two too, and a value may follow after '='. All from
 the program's name on belongs to the program, but a word ':' begins another program with its own

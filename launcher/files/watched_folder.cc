@@ -14,9 +14,12 @@
 #include <array>
 #include <asio/post.hpp>
 #include <cerrno>
+#include <cstdlib>
+#include <filesystem>
 #include <map>
 #include <mutex>
 #include <stdexcept>
+#include <string_view>
 #include <thread>
 #include <tuple>
 #include <utility>
@@ -58,6 +61,42 @@ struct Signature {
   bool operator==(const Signature& other) const { return fields() == other.fields(); }
 };
 
+bool write_whole(int fd, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t count = ::write(fd, text.data(), text.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return false;
+    text.remove_prefix(static_cast<std::size_t>(count));
+  }
+  return true;
+}
+
+// Whoever reads it meanwhile sees the one or the other.
+void replace_file(const std::string& path, const std::string& text) {
+  struct stat before {};
+  if (stat(path.c_str(), &before) != 0) throw system_error("cannot read " + path);
+  std::string next = path + ".XXXXXX";
+  const UniqueFd file(mkostemp(next.data(), O_CLOEXEC));
+  if (!file.is_open()) throw system_error("cannot make a file beside " + path);
+  // The owner only root can keep.
+  (void)fchown(file.get(), before.st_uid, before.st_gid);
+  const bool is_whole = fchmod(file.get(), before.st_mode & 07777) == 0 &&
+                        write_whole(file.get(), text) && fsync(file.get()) == 0 &&
+                        rename(next.c_str(), path.c_str()) == 0;
+  if (is_whole) return;
+  const SystemError failure = system_error("cannot write " + path);
+  unlink(next.c_str());
+  throw failure;
+}
+
+// What others append meanwhile stays where this does no more than that.
+void write_change(const std::string& path, const std::string& before, const std::string& after) {
+  if (after.rfind(before, 0) != 0) return replace_file(path, after);
+  const UniqueFd file(open(path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC));
+  const bool is_whole = file.is_open() && write_whole(file.get(), after.substr(before.size()));
+  if (!is_whole) throw system_error("cannot write " + path);
+}
+
 }  // namespace
 
 // Shared with the thread, which may wait for a file system for ever: the launcher ends without it
@@ -67,6 +106,11 @@ struct WatchedFolder::State {
   bool is_over = false;
   std::map<std::string, bool> awaited;  // whether it was told to be missing
   std::vector<std::string> to_make;
+  struct Edit {
+    std::function<std::string(const std::string& text)> change;
+    Callback on_done;
+  };
+  std::vector<Edit> edits;
   asio::io_context* io = nullptr;
   Callbacks callbacks;
   UniqueFd wake;
@@ -98,6 +142,7 @@ struct WatchedFolder::State {
         if (is_over) return;
       }
       make_files(self);
+      edit_file(self);
       look_for_files(self);
       if (!file.empty()) look_at_file(self);
       wait();
@@ -127,6 +172,30 @@ struct WatchedFolder::State {
       const UniqueFd made(open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666));
       if (made.is_open()) continue;
       tell(self, &Callbacks::on_not_made, system_error("cannot make " + path).what());
+    }
+  }
+
+  void edit_file(const std::shared_ptr<State>& self) {
+    std::vector<Edit> wanted;
+    {
+      const std::lock_guard lock(mutex);
+      wanted.swap(edits);
+    }
+    for (const Edit& edit : wanted) {
+      std::string failure;
+      try {
+        // Not the name: that of a link would be lost.
+        const std::string path = std::filesystem::canonical(folder + "/" + file).string();
+        const std::string before = read_host_text(path, "hosts file");
+        write_change(path, before, edit.change(before));
+      } catch (const std::runtime_error& error) {
+        failure = error.what();
+      }
+      const std::lock_guard lock(mutex);
+      if (is_over) return;
+      asio::post(*io, [self, on_done = edit.on_done, failure] {
+        if (!self->is_over) on_done(failure);
+      });
     }
   }
 
@@ -211,6 +280,13 @@ void WatchedFolder::ask_for(const std::string& name) {
 void WatchedFolder::forget(const std::string& name) {
   const std::lock_guard lock(state_->mutex);
   state_->awaited.erase(name);
+}
+
+void WatchedFolder::edit(std::function<std::string(const std::string& text)> change,
+                         std::function<void(const std::string& failure)> on_done) {
+  const std::lock_guard lock(state_->mutex);
+  state_->edits.push_back({std::move(change), std::move(on_done)});
+  eventfd_write(state_->wake.get(), 1);
 }
 
 void WatchedFolder::make(const std::string& name) {

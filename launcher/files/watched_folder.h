@@ -48,6 +48,10 @@ class WatchedFolder {
   void forget(const std::string& name);
   /// Makes an empty one.
   void make(const std::string& name);
+  /// Puts what `change` makes of the watched file in its place, whole and at once; `change` runs in
+  /// another thread, and may throw. `on_done` has why it could not be done, or nothing.
+  void edit(std::function<std::string(const std::string& text)> change,
+            std::function<void(const std::string& failure)> on_done);
 
  private:
   struct State;

@@ -23,6 +23,7 @@ struct ElasticOptions {
   bool prepare_only_file = false;  ///< --prepare-only-file: somebody else makes the success files
   std::uint32_t spares = 0;
   std::optional<std::uint32_t> max_changes;
+  std::optional<std::chrono::milliseconds> discovery_interval;
   std::optional<std::chrono::milliseconds> prepare_timeout;
   std::optional<std::chrono::milliseconds> window;
   std::optional<std::chrono::milliseconds> timeout;

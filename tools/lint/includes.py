@@ -91,6 +91,7 @@ FLOORS = {
         "launcher/remote", "launcher/allocation",
         "launcher/mpi", "launcher/pmi1", "launcher/staging", "launcher/mpi/service", "launcher/pmix",
         "launcher/tree", "launcher/output", "launcher/agent",
+        "launcher/jobs",  # what a user says to a job that runs
         "launcher/controller/state", "launcher/controller/starting", "launcher/controller/ranks",
         "launcher/controller/elastic",
         "launcher/controller",

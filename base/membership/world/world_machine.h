@@ -41,23 +41,6 @@ class WorldMachine {
     kEnded,
   };
 
-  /// `options.shards` is at least `options.sizes.max`, `sizes.min` and `sizes.multiple` at least 1.
-  /// Throws InvalidArgument otherwise.
-  explicit WorldMachine(const WorldOptions& options, const ResumePoint& resume = {});
-
-  /// Appends what is to be done about `event`. The first event is a HostsRead.
-  void on(const WorldEvent& event, WorldActions& actions);
-
-  [[nodiscard]] Phase phase() const noexcept { return phase_; }
-  /// The newest one that was announced; before the first, generation 0 without members.
-  [[nodiscard]] const World& world() const noexcept { return *world_; }
-  /// Whether a planned change is under way or waits for its time.
-  [[nodiscard]] bool is_change_pending() const { return window_ != Window::kClosed; }
-  /// Of all that decides: machines with equal digests do the same, but for the texts, codes and
-  /// bytes that they report.
-  [[nodiscard]] std::uint64_t digest() const;
-
- private:
   struct Member {
     enum class Status {
       kStarting,
@@ -77,6 +60,28 @@ class WorldMachine {
     [[nodiscard]] bool is_live() const { return status <= Status::kInWorld && !is_draining; }
     static void fields(auto& archive, auto& m);
   };
+
+  /// `options.shards` is at least `options.sizes.max`, `sizes.min` and `sizes.multiple` at least 1.
+  /// Throws InvalidArgument otherwise.
+  explicit WorldMachine(const WorldOptions& options, const ResumePoint& resume = {});
+
+  /// Appends what is to be done about `event`. The first event is a HostsRead.
+  void on(const WorldEvent& event, WorldActions& actions);
+
+  [[nodiscard]] Phase phase() const noexcept { return phase_; }
+  /// The newest one that was announced; before the first, generation 0 without members.
+  [[nodiscard]] const World& world() const noexcept { return *world_; }
+  /// The newest that is known to be committed.
+  [[nodiscard]] StepNumber step() const noexcept { return step_; }
+  [[nodiscard]] const HostTable& hosts() const noexcept { return hosts_; }
+  [[nodiscard]] const std::vector<Member>& members() const noexcept { return members_; }
+  /// Whether a planned change is under way or waits for its time.
+  [[nodiscard]] bool is_change_pending() const { return window_ != Window::kClosed; }
+  /// Of all that decides: machines with equal digests do the same, but for the texts, codes and
+  /// bytes that they report.
+  [[nodiscard]] std::uint64_t digest() const;
+
+ private:
   /// Held or MyState of this generation.
   struct Reply {
     MemberId from = 0;

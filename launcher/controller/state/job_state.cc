@@ -27,8 +27,9 @@ OutputOptions output_options(const Options& options, const Placement& placement)
 
 }  // namespace
 
-JobState::JobState(Options asked, Placement planned, JobDirectory& directory, std::uint32_t world)
-    : options(std::move(asked)),
+JobState::JobState(Options asked, Placement planned, JobDirectory& folder, std::uint32_t world)
+    : directory(folder),
+      options(std::move(asked)),
       placement(std::move(planned)),
       id(internal::to_hex(internal::random_bytes(8))),
       secret(internal::random_bytes(32)),

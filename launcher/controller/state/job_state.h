@@ -27,7 +27,7 @@ namespace chainmail::launch {
 
 struct JobState {
   /// `generation`: see Controller.
-  JobState(Options asked, Placement planned, JobDirectory& directory, std::uint32_t world);
+  JobState(Options asked, Placement planned, JobDirectory& folder, std::uint32_t world);
   ~JobState();
   JobState(const JobState&) = delete;
   JobState& operator=(const JobState&) = delete;
@@ -37,6 +37,7 @@ struct JobState {
   std::uint32_t add_node(const Host& host);
   std::uint32_t add_rank(std::uint32_t node);
 
+  JobDirectory& directory;
   const RaisedFileLimit descriptors;  ///< first: files of the job count against it
   const Options options;
   const Placement placement;  ///< of an elastic job, its first world as it was asked for
