@@ -169,6 +169,20 @@ std::vector<EndedRank> decode_ended(std::string_view value) {
   return all;
 }
 
+std::string encode_will(const WillBody& will) {
+  FieldWriter body;
+  WillBody::fields(body, will);
+  return body.take();
+}
+
+WillBody decode_will(std::string_view bytes) {
+  FieldReader body(bytes);
+  WillBody will;
+  WillBody::fields(body, will);
+  if (!body.at_end()) protocol_error("will with bytes after its end");
+  return will;
+}
+
 std::string encode_welcome(const Welcome& welcome) {
   FieldWriter body;
   Welcome::fields(body, welcome);

@@ -19,7 +19,7 @@
 namespace chainmail::internal {
 
 inline constexpr std::size_t kMaxFrameBytes = std::size_t{1} << 20;
-inline constexpr std::uint16_t kJobProtocolVersion = 2;
+inline constexpr std::uint16_t kJobProtocolVersion = 3;
 
 enum class JobMessage : std::uint16_t {
   // rank -> launcher; each request has an id that the reply repeats
@@ -36,6 +36,7 @@ enum class JobMessage : std::uint16_t {
   kGroupFailed,  ///< group name, error code, message, peer, ranks that are missing: relayed to all
                  ///< ranks as kNewsGroupFailed
   kFromMember,   ///< a MemberMessage (base/membership/wire.h); of elastic jobs, as kToMember
+  kWill,         ///< to the agent, after kLauncherGone: a Will; and again when it is on disk
   // launcher -> rank
   kWelcome = 64,     ///< rank, size, node of every rank, host names, job id, job secret
   kReply,            ///< request id, status, value
@@ -43,6 +44,9 @@ enum class JobMessage : std::uint16_t {
   kNewsGroupFailed,  ///< rank that announced, and what it has announced
   kNewsEnding,       ///< the job is being ended; reason
   kToMember,         ///< a LauncherWord
+  // agent -> rank, of elastic jobs
+  kLauncherGone,  ///< the job ends here; answered by kWill, with what this rank could save
+  kWriteWill,     ///< save it
 };
 
 struct Frame {
@@ -132,5 +136,15 @@ struct Welcome {
 };
 [[nodiscard]] std::string encode_welcome(const Welcome& welcome);
 [[nodiscard]] Welcome decode_welcome(std::string_view body);
+
+/// The body of kWill, always of the same length.
+struct WillBody {
+  bool has_state = false;
+  std::uint64_t step = 0;  ///< committed
+  bool is_saved = false;
+  static void fields(auto& archive, auto& m) { archive(m.has_state, m.step, m.is_saved); }
+};
+[[nodiscard]] std::string encode_will(const WillBody& will);
+[[nodiscard]] WillBody decode_will(std::string_view body);
 
 }  // namespace chainmail::internal

@@ -77,7 +77,7 @@ int Agent::run() {
   callbacks.on_frame = [this](const Frame& frame) { on_frame(frame); };
   callbacks.on_end = [this](const std::string& reason) {
     if (reason != kClosed) say("the connection to the launcher ends: " + reason);
-    end(1);
+    lose_launcher();
   };
   callbacks.on_drained = [this] { update_reading(); };
   channel_ =
@@ -147,10 +147,10 @@ void Agent::beat() {
   // A cut network shows neither an end of file nor an error; silence is all there is. When this
   // process itself was held up, what came meanwhile has not been read yet: look again later.
   const bool was_late = lag_.was_late();
-  if (channel_->silence() > lease_ && !was_late) {
+  if (!will_ && channel_->silence() > lease_ && !was_late) {
     say("nothing heard from the launcher for " + std::to_string(channel_->silence().count()) +
         " ms; the ranks here are ended");
-    return end(1);
+    return lose_launcher();
   }
   channel_->send_urgent(AgentMessage::kHeartbeat, "");
   // Before anything else: what follows takes its time on a busy host.
@@ -319,8 +319,24 @@ void Agent::update_reading() {
   relay_.set_reading(has_room);
 }
 
+// Whatever it may say yet comes too late: for it, this host is lost.
+void Agent::lose_launcher() {
+  channel_->close();
+  heartbeat_.cancel();
+  if (will_) return;
+  const std::chrono::milliseconds grace(ranks_.order().will_ms);
+  if (grace.count() == 0 || !ranks_.is_running()) return end(1);
+  tell_supervisor(grace + lease_);
+  ranks_.set_reading(true);
+  will_ = std::make_unique<LastWill>(io_, ranks_, grace, [this] { end(1); });
+  ranks_.listen(
+      [this](std::uint32_t rank, std::string_view bytes) { will_->on_bytes(rank, bytes); });
+  will_->look();
+}
+
 void Agent::reap() {
   ranks_.reap();
+  if (will_) will_->look();
   relay_.reap();
   reap_orphans();
 }

@@ -21,6 +21,7 @@
 #include <string>
 #include <vector>
 
+#include "launcher/agent/last_will.h"
 #include "launcher/agent/local_ranks.h"
 #include "launcher/cgroup/control_group.h"
 #include "launcher/channel/frame_channel.h"
@@ -52,6 +53,7 @@ class Agent {
   void update_reading();
   void beat();
   static void say(const std::string& message);
+  void lose_launcher();
   void end(int exit_code);
   void start_mpi(const StartOrder& order);
   MpiOrder complete_mpi_order(const StartOrder& start) const;
@@ -81,7 +83,8 @@ class Agent {
   LocalRanks ranks_;
   std::chrono::milliseconds lease_ = kFirstWord;
   LagDetector lag_;
-  RecentSignals got_;  // by this process itself, of those that are passed on
+  std::unique_ptr<LastWill> will_;  ///< once the launcher of an elastic job is gone
+  RecentSignals got_;               // by this process itself, of those that are passed on
   int exit_code_ = 0;
 };
 

@@ -256,6 +256,7 @@ void LocalRanks::connect_streams(Rank& rank, RankHandles handles) {
     send_(AgentMessage::kOutput, BodyWriter().u32(number).u8(stream).text(piece).take());
   };
   callbacks.on_job_bytes = [this, number](std::string_view bytes) {
+    if (listener_) return listener_(number, bytes);
     send_(AgentMessage::kRankBytes, BodyWriter().u32(number).text(bytes).take());
   };
   callbacks.on_input_taken = [this, number](bool more) {
@@ -264,6 +265,14 @@ void LocalRanks::connect_streams(Rank& rank, RankHandles handles) {
   rank.streams = std::make_unique<RankStreams>(
       io_, std::move(handles), RankStreams::Settings{order_.carriage_returns, order_.output_window},
       std::move(callbacks));
+}
+
+std::vector<std::uint32_t> LocalRanks::running() const {
+  std::vector<std::uint32_t> numbers;
+  for (const Rank& rank : ranks_) {
+    if (rank.is_running) numbers.push_back(rank.number);
+  }
+  return numbers;
 }
 
 RankStreams* LocalRanks::streams_of(std::uint32_t number) {

@@ -18,6 +18,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "launcher/agent/rank_streams.h"
@@ -43,6 +44,12 @@ class LocalRanks {
 
   /// `cores`: of this machine. `mpi` may be null; otherwise it lives until clear().
   void start(StartOrder order, const std::vector<Core>& cores, MpiService* mpi);
+  /// From now on what ranks say goes here instead of to the controller.
+  void listen(std::function<void(std::uint32_t rank, std::string_view bytes)> listener) {
+    listener_ = std::move(listener);
+  }
+  /// Those that have a process.
+  [[nodiscard]] std::vector<std::uint32_t> running() const;
   /// Forgets the ranks of a world that has ended.
   void clear();
   /// The last order, of which some rank is left.
@@ -114,6 +121,7 @@ class LocalRanks {
   const ControlGroup& group_;
   Send send_;
   SendRaw send_raw_;
+  std::function<void(std::uint32_t rank, std::string_view bytes)> listener_;
   StartOrder order_;
   MpiService* mpi_ = nullptr;
   std::size_t cores_ = 0;

@@ -129,10 +129,12 @@ struct StartOrder {
   bool carriage_returns = false;       ///< a terminal shows '\r' lines as they come
   WindowSize window;                   ///< of the terminals of ranks
   std::vector<std::uint32_t> ignored_signals;  ///< by the launcher's caller, so by ranks, too
+  std::uint32_t will_ms =
+      0;  ///< for ranks to save their state without a launcher; 0: they have none
   static void fields(auto& archive, auto& m) {
     archive(m.generation, m.world_size, m.node_rank, m.ranks, m.places, m.programs, m.binding,
             m.start_timeout_ms, m.processors, m.output_window, m.carriage_returns, m.window, m.mpi,
-            m.ignored_signals);
+            m.ignored_signals, m.will_ms);
   }
 };
 [[nodiscard]] StartOrder decode_order(std::string_view body);

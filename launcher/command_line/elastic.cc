@@ -137,8 +137,8 @@ void apply_cooldown(const std::string& flag, const std::string& text, ElasticOpt
 void complete_elastic(Options& options) {
   ElasticOptions& elastic = options.elastic;
   if (!elastic.is_on()) {
-    if (elastic.has_gate() || elastic.spares > 0) {
-      throw UsageError("--prepare and --spares go with --elastic MIN:MAX");
+    if (elastic.has_gate() || elastic.spares > 0 || elastic.resumes) {
+      throw UsageError("--prepare, --spares and --resume go with --elastic MIN:MAX");
     }
     if (elastic.discovery_interval) {
       throw UsageError("--discovery-interval goes with --elastic MIN:MAX: other jobs ask " +

@@ -305,6 +305,9 @@ std::vector<Flag> elastic_flags() {
                    "how often --host-discovery is asked for other hosts (default: 5 s)"),
       elastic_flag({"spares"}, &Elastic::spares, parse_most, "--spares N",
                    "ranks beyond MAX that wait, started, to take a lost one's place"),
+      plain_flag(
+          {"resume"}, [](FlagTarget target) { target.job.elastic.resumes = true; }, kMore,
+          "--resume", "go on with the elastic job of this hosts file whose launcher has ended"),
       elastic_flag({"elastic-window"}, &Elastic::window, parse_duration, "--elastic-window TIME",
                    "changes of the hosts file within TIME are made together (default: 2 s)"),
       elastic_flag({"elastic-timeout"}, &Elastic::timeout, parse_duration, "--elastic-timeout TIME",

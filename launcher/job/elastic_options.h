@@ -21,6 +21,7 @@ struct ElasticOptions {
   std::uint32_t multiple = 1;
   std::string prepare;             ///< --prepare, a command; empty: none
   bool prepare_only_file = false;  ///< --prepare-only-file: somebody else makes the success files
+  bool resumes = false;            ///< --resume: after the end of another launcher
   std::uint32_t spares = 0;
   std::optional<std::uint32_t> max_changes;
   std::optional<std::chrono::milliseconds> discovery_interval;

@@ -42,6 +42,13 @@ namespace internal {
     const std::shared_ptr<Communicator>& communicator, const std::string& name,
     const std::vector<std::vector<int>>& replica_sets, const CheckpointOptions& options,
     std::shared_ptr<FileSystem> files);
+/// What it is made of. Collective.
+[[nodiscard]] std::unique_ptr<MultiNodeCheckpointer::Impl> make_checkpointer_impl(
+    const std::shared_ptr<Communicator>& communicator, const std::string& name,
+    const std::vector<std::vector<int>>& replica_sets, const CheckpointOptions& options,
+    std::shared_ptr<FileSystem> files);
+/// Throws InvalidArgument for a name that is no folder's, and options that make no sense.
+void check_checkpoint_options(const std::string& name, const CheckpointOptions& options);
 
 }  // namespace internal
 }  // namespace chainmail

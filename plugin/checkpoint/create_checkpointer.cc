@@ -38,9 +38,9 @@ std::vector<int> number_sets(const std::vector<std::vector<int>>& sets, int worl
   return set_of_rank;
 }
 
-void check_arguments(const std::shared_ptr<Communicator>& communicator, const std::string& name,
-                     const CheckpointOptions& options) {
-  internal::require_communicator(communicator, "a checkpointer");
+}  // namespace
+
+void internal::check_checkpoint_options(const std::string& name, const CheckpointOptions& options) {
   if (name.empty() || name == "." || name == ".." ||
       name.find_first_of(std::string_view("/\0\n", 3)) != std::string::npos) {
     throw InvalidArgument("'" + name + "' is no name for a run: it becomes a folder");
@@ -50,13 +50,12 @@ void check_arguments(const std::shared_ptr<Communicator>& communicator, const st
   }
 }
 
-}  // namespace
-
-std::unique_ptr<MultiNodeCheckpointer> internal::make_checkpointer(
+std::unique_ptr<MultiNodeCheckpointer::Impl> internal::make_checkpointer_impl(
     const std::shared_ptr<Communicator>& communicator, const std::string& name,
     const std::vector<std::vector<int>>& replica_sets, const CheckpointOptions& options,
     std::shared_ptr<FileSystem> files) {
-  check_arguments(communicator, name, options);
+  require_communicator(communicator, "a checkpointer");
+  check_checkpoint_options(name, options);
   auto impl = std::make_unique<MultiNodeCheckpointer::Impl>();
   impl->communicator = communicator;
   impl->set_of_rank = number_sets(replica_sets, communicator->size());
@@ -71,7 +70,15 @@ std::unique_ptr<MultiNodeCheckpointer> internal::make_checkpointer(
   place.set_leader = static_cast<int>(first - impl->set_of_rank.begin());
   place.set_count = *std::max_element(impl->set_of_rank.begin(), impl->set_of_rank.end()) + 1;
   impl->writers = communicator->split(0, communicator->rank());
-  return std::make_unique<MultiNodeCheckpointer>(std::move(impl));
+  return impl;
+}
+
+std::unique_ptr<MultiNodeCheckpointer> internal::make_checkpointer(
+    const std::shared_ptr<Communicator>& communicator, const std::string& name,
+    const std::vector<std::vector<int>>& replica_sets, const CheckpointOptions& options,
+    std::shared_ptr<FileSystem> files) {
+  return std::make_unique<MultiNodeCheckpointer>(
+      make_checkpointer_impl(communicator, name, replica_sets, options, std::move(files)));
 }
 
 std::unique_ptr<MultiNodeCheckpointer> create_multi_node_checkpointer(

@@ -14,7 +14,7 @@
 #include "base/membership/cut.h"
 #include "plugin/checkpoint/items/optimizer_parts.h"
 #include "plugin/elastic/elastic_items.h"
-#include "plugin/elastic/sharded_step.h"
+#include "plugin/elastic/job_loop.h"
 #include "plugin/job/environment/env.h"
 #include "plugin/job/job_connection.h"
 #include "plugin/job/torch_group.h"
@@ -23,7 +23,7 @@
 
 namespace chainmail {
 
-using internal::ShardedStep;
+using internal::JobLoop;
 
 namespace {
 
@@ -107,54 +107,59 @@ ElasticJob::ElasticJob(const ElasticJobOptions& options) {
   progress->cut = even_cut(tree, communicator->size());
   progress->rank = communicator->rank();
   communicator->impl().shards = progress;
-  step_ = std::make_unique<ShardedStep>(std::move(communicator), std::move(progress), options.seed);
-  step_->add(internal::elastic_job_item("job", *this));
-  if (is_elastic) step_->join(internal::job_connection().launcher, own);
+  loop_ = std::make_unique<JobLoop>(std::move(communicator), std::move(progress), options.seed);
+  loop_->add(internal::elastic_job_item("job", *this));
+  if (is_elastic) loop_->join(internal::job_connection().launcher, own);
 }
 
 ElasticJob::~ElasticJob() = default;
 
 const std::shared_ptr<Communicator>& ElasticJob::communicator() const noexcept {
-  return step_->communicator();
+  return loop_->communicator();
 }
 
-bool ElasticJob::is_elastic() const noexcept { return step_->is_elastic(); }
+bool ElasticJob::is_elastic() const noexcept { return loop_->is_elastic(); }
 
-std::uint32_t ElasticJob::shards() const noexcept { return step_->shards(); }
+std::uint32_t ElasticJob::shards() const noexcept { return loop_->step().shards(); }
 
 void ElasticJob::add(const std::string& name, ModuleRef model) {
-  step_->add_buffers_of(model);
-  step_->add(internal::parameters_item(name + " parameters", model), {.has_fixed_shape = true});
-  step_->add(internal::buffers_item(name + " buffers", model), {.has_fixed_shape = true});
+  loop_->step().add_buffers_of(model);
+  loop_->add(internal::parameters_item(name, model), {.has_fixed_shape = true});
+  loop_->add(internal::buffers_item(name + " buffers", model), {.has_fixed_shape = true});
 }
 
 void ElasticJob::add(const std::string& name, MultiNodeOptimizer& optimizer) {
-  step_->add(internal::multi_node_optimizer_item(name, optimizer),
+  loop_->add(internal::multi_node_optimizer_item(name, optimizer),
              {.is_comparable = internal::has_comparable_parts(optimizer.actual_optimizer())});
 }
 
 void ElasticJob::add(const std::string& name, ShardSampler& sampler) {
-  step_->add_option(name + " of " + sampler.describe());
-  step_->add(internal::shard_sampler_item(name, sampler));
+  loop_->add_option(name + " of " + sampler.describe());
+  loop_->add(internal::shard_sampler_item(name, sampler));
 }
 
 void ElasticJob::add(const std::string& name, CheckpointCallbacks callbacks) {
-  step_->add(internal::callbacks_item(name, std::move(callbacks)));
+  loop_->add(internal::callbacks_item(name, std::move(callbacks)));
+}
+
+void ElasticJob::checkpoint(const std::string& name, const CheckpointOptions& options,
+                            std::int64_t interval) {
+  loop_->checkpoint(std::make_unique<internal::JobCheckpoints>(name, options, interval));
 }
 
 void ElasticJob::on_world(std::function<void(const Membership& world)> callback) {
-  step_->on_world(std::move(callback));
+  loop_->on_world(std::move(callback));
 }
 
-void ElasticJob::run(const std::function<bool(Step& step)>& step) { step_->run(step); }
+void ElasticJob::run(const std::function<bool(Step& step)>& step) { loop_->run(step); }
 
-ElasticJobState ElasticJob::state() const { return step_->state(); }
-void ElasticJob::load_state(const ElasticJobState& state) { step_->load_state(state); }
+ElasticJobState ElasticJob::state() const { return loop_->step().state(); }
+void ElasticJob::load_state(const ElasticJobState& state) { loop_->load_state(state); }
 
 Metrics ElasticJob::evaluate(
     std::size_t samples,
     const std::function<Metrics(const std::vector<std::size_t>& indices)>& shard) {
-  return step_->evaluate(samples, shard);
+  return loop_->step().evaluate(samples, shard);
 }
 
 std::unique_ptr<ElasticJob> create_elastic_job(const ElasticJobOptions& options) {

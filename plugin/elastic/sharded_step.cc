@@ -67,7 +67,6 @@ ElasticJobState ShardedStep::state() const {
 }
 
 void ShardedStep::load_state(const ElasticJobState& state) {
-  if (is_running_ && !may_load_) throw InvalidArgument("load_state() within run(): end it first");
   if (state.next_step < 1) {
     throw InvalidArgument("a job cannot go on at step " + std::to_string(state.next_step));
   }
@@ -83,135 +82,14 @@ void ShardedStep::load_state(const ElasticJobState& state) {
   is_committed_ = false;
 }
 
-void ShardedStep::add(CheckpointItem item, RegisteredState::Kind kind) {
-  if (member_ && is_running_) throw InvalidArgument("add() within run() of an elastic job");
-  registered_.add(std::move(item), kind);
+void ShardedStep::follow(ElasticMember& member, RegisteredState& state) {
+  member_ = &member;
+  registered_ = &state;
 }
 
-void ShardedStep::join(std::shared_ptr<LauncherClient> launcher, std::string options) {
-  options_ = std::move(options) + options_;
-  ElasticMember::Callbacks callbacks{
-      .leave = [this](const auto& why) { leave_world(*communicator_, why); },
-      .enter = [this](const membership::World& world) { enter(world); },
-      .transfer = [this](const std::vector<int>& donors, std::uint64_t& position,
-                         bool& is_finished) { return transfer(donors, position, is_finished); },
-      .any =
-          [this](bool own) {
-            const auto all = communicator_->allgather_obj(std::uint8_t{own});
-            return std::ranges::find(all, 1) != all.end();
-          },
-      .group = [this] { return communicator_->impl().group; }};
-  member_ = std::make_unique<ElasticMember>(std::move(launcher), 1, std::move(callbacks));
-}
-
-// The group, and whatever lies in its memory or knows the cut.
-void ShardedStep::enter(const membership::World& world) {
-  MemberWorld plan{.generation = world.generation, .members = {}, .hosts = world.hosts};
-  for (const membership::MemberId member : world.members) {
-    plan.members.push_back(static_cast<int>(member));
-  }
-  auto cut = std::make_shared<ops::ShardCut>();
-  cut->tree = progress_->cut->tree;
-  cut->bounds = world.cut;
-  progress_->cut = std::move(cut);
-  enter_world(*communicator_, make_world(std::move(plan)));
-  progress_->rank = communicator_->rank();
+void ShardedStep::enter_world() {
   buffers_.enter_world();
-  for (ModelExchange* const model : progress_->models) model->enter_world();
-  generation_ = world.generation;
   steps_in_world_ = 0;
-}
-
-std::uint64_t ShardedStep::transfer(const std::vector<int>& donors, std::uint64_t& position,
-                                    bool& is_finished) {
-  TransferredNumbers numbers{position, static_cast<std::uint8_t>(is_finished ? 1 : 0)};
-  const MayLoad may_load{may_load_};
-  try {
-    const std::uint64_t bytes = transfer_state(*communicator_, donors, registered_, numbers);
-    position = numbers.position;
-    is_finished = numbers.is_finished != 0;
-    return bytes;
-  } catch (const BadDonor& error) {
-    if (error.rank() == communicator_->rank()) throw std::runtime_error(error.what());
-    throw PeerError(error.what(), communicator_->impl().world->number_of(error.rank()));
-  }
-}
-
-void ShardedStep::tell_world() {
-  if (std::exchange(told_generation_, generation_) == generation_) return;
-  const Membership world{generation_, communicator_->rank(), communicator_->size(),
-                         state().next_step};
-  const MayLoad may_load{may_load_};
-  for (const auto& callback : on_world_) callback(world);
-}
-
-// A step that others have broken is called again in the next world, or what it does after its
-// commit.
-void ShardedStep::run_member(const std::function<bool(Step& step)>& function) {
-  member_->announce(registered_.fingerprint(options_));
-  for (;;) {
-    const ElasticMember::Next next = member_->wait();
-    if (next == ElasticMember::Next::kEnd) break;
-    try {
-      const bool repeats = next == ElasticMember::Next::kRepeat;
-      member_->on_returned(!(repeats ? repeat(function) : call(function)));
-    } catch (const Error& error) {
-      if (!member_->is_world_over(std::current_exception())) throw;
-      LogMessage(LogLevel::kInfo) << "step " << number_ << " is interrupted"
-                                  << (is_committed_ ? " after its commit: " : ": ") << error.what();
-    }
-  }
-  if (member_->is_finished()) return;
-  LogMessage(LogLevel::kInfo) << "this rank is not needed any more";
-  std::cout.flush();
-  std::fflush(nullptr);
-  std::_Exit(0);
-}
-
-// The same step once more on all members, also on those that were not there: its shards are done.
-bool ShardedStep::repeat(const std::function<bool(Step& step)>& function) {
-  tell_world();
-  if (!is_committed_) --number_;
-  is_committed_ = is_repeated_ = true;
-  samples_ = nullptr;
-  seed_generator(kAfterShards);
-  struct Ends {
-    bool& is_repeated;
-    ~Ends() { is_repeated = false; }
-  } const ends{is_repeated_};
-  Step step(*this);
-  return function(step);
-}
-
-void ShardedStep::run(const std::function<bool(Step& step)>& function) {
-  if (is_running_) throw InvalidArgument("run() within run()");
-  is_running_ = true;
-  struct Ends {
-    bool& is_running;
-    ~Ends() { is_running = false; }
-  } const ends{is_running_};
-  if (member_) return run_member(function);
-  while (call(function)) {
-  }
-}
-
-// Whether the program wants another step.
-bool ShardedStep::call(const std::function<bool(Step& step)>& function) {
-  tell_world();
-  begin();
-  try {
-    Step step(*this);
-    const bool goes_on = function(step);
-    if (is_committed_) return goes_on;
-    if (!goes_on && samples_ == nullptr) {  // nothing was left to do
-      if (member_) member_->on_exchanged(/*wants_change=*/false);
-      return false;
-    }
-    throw InvalidArgument("step " + std::to_string(number_) + " has returned without a commit()");
-  } catch (...) {
-    if (!is_committed_) drop();
-    throw;
-  }
 }
 
 void ShardedStep::begin() {
@@ -221,18 +99,25 @@ void ShardedStep::begin() {
   buffers_.begin();
   for (GradientExchange* const exchange : progress_->exchanges) exchange->drop_shards();
   samples_ = nullptr;
-  is_committed_ = ends_epoch_ = has_failed_ = false;
+  is_committed_ = ends_epoch_ = has_failed_ = is_over_ = false;
   next_ = first_shard();
   shard_.reset();
   reports_.clear();
   state_before_.clear();
   const bool looks = steps_in_world_ < kStepsToLook || number_ % kStepsBetweenLooks == 0;
-  if (member_ && looks) state_before_ = registered_.digests();
+  if (member_ != nullptr && looks) state_before_ = registered_->digests();
   seed_generator(kBeforeShards);
 }
 
-/// What is left of a step that has not been committed.
+void ShardedStep::begin_repetition() {
+  if (!is_committed_) --number_;
+  is_committed_ = is_repeated_ = true;
+  samples_ = nullptr;
+  seed_generator(kAfterShards);
+}
+
 void ShardedStep::drop() {
+  is_over_ = true;
   progress_->is_in_step = false;
   samples_ = nullptr;
   shard_.reset();
@@ -265,7 +150,7 @@ void ShardedStep::take_from(ShardSampler& samples) {
     ends_epoch_ = samples.state().position == 0;
     return;
   }
-  if (!is_running_ || is_committed_) throw InvalidArgument("shards() of a step that is over");
+  if (is_over_ || is_committed_) throw InvalidArgument("shards() of a step that is over");
   if (samples_ != nullptr) {
     throw InvalidArgument("a second shards() in one step: its shards are gone through once");
   }
@@ -413,13 +298,13 @@ StepResult ShardedStep::commit(MultiNodeOptimizer& optimizer) {
   buffers_.exchange(*communicator_->impl().group);
   Said own{reports_,
            hash64(describe_step()),
-           static_cast<std::uint8_t>(member_ && member_->wants_change() ? 1 : 0),
+           static_cast<std::uint8_t>(member_ != nullptr && member_->wants_change() ? 1 : 0),
            {}};
   for (const auto& part : state_before_) own.state.push_back(part.digest);
   const std::vector<Said> said = communicator_->allgather_obj(own);
   check_alike(said);
   check_state(said);
-  if (member_) {
+  if (member_ != nullptr) {
     member_->on_exchanged(
         std::ranges::any_of(said, [](const Said& one) { return one.wants_change != 0; }));
   }

@@ -41,21 +41,38 @@ class ShardedStep {
   bool ends_epoch() const;
   std::map<std::string, double> metrics() const { return epoch_metrics_.means(); }
   void add_buffers_of(const ModuleRef& model);
+  bool is_committed() const noexcept { return is_committed_; }
+  /// Whether its shards were asked for.
+  bool has_shards() const noexcept { return samples_ != nullptr; }
 
   ElasticJobState state() const;
+  /// Between steps.
   void load_state(const ElasticJobState& state);
 
-  /// In an elastic job, before run().
-  /// `options` describes what all members must have alike.
-  void join(std::shared_ptr<LauncherClient> launcher, std::string options);
-  void add(CheckpointItem item, RegisteredState::Kind kind = {});
-  /// One more thing that all members must have alike.
-  void add_option(const std::string& text) { options_ += ", " + text; }
-  void on_world(std::function<void(const Membership&)> callback) {
-    on_world_.push_back(std::move(callback));
-  }
-  bool is_elastic() const noexcept { return member_ != nullptr; }
-  void run(const std::function<bool(Step& step)>& function);
+  /// In an elastic job: whom to tell of commits, and what to compare before a step now and then.
+  /// Both outlive this.
+  void follow(ElasticMember& member, RegisteredState& state);
+  /// The cut has changed, and whatever lies in the group's memory.
+  void enter_world();
+  /// The step after the one that was committed last, or once more the one that was dropped.
+  void begin();
+  /// What is left of a step that has not been committed.
+  void drop();
+  /// For the program's function.
+  Step front() { return Step(*this); }
+
+  /// The committed step once more, also on a rank that was not there: shards() are empty and
+  /// commit() does nothing until the end of the scope.
+  class Repetition {
+   public:
+    explicit Repetition(ShardedStep& step) : step_(step) { step_.begin_repetition(); }
+    ~Repetition() { step_.is_repeated_ = false; }
+    Repetition(const Repetition&) = delete;
+    Repetition& operator=(const Repetition&) = delete;
+
+   private:
+    ShardedStep& step_;
+  };
 
   void take_from(ShardSampler& samples);
   /// The first shard with samples, or the one after the one in hand; null at the end.
@@ -85,20 +102,7 @@ class ShardedStep {
     }
   };
 
-  struct MayLoad {
-    explicit MayLoad(bool& may_load) : may_load_(may_load) { may_load_ = true; }
-    ~MayLoad() { may_load_ = false; }
-    bool& may_load_;
-  };
-
-  void run_member(const std::function<bool(Step& step)>& function);
-  bool repeat(const std::function<bool(Step& step)>& function);
-  bool call(const std::function<bool(Step& step)>& function);
-  void enter(const membership::World& world);
-  std::uint64_t transfer(const std::vector<int>& donors, std::uint64_t& position,
-                         bool& is_finished);
-  void tell_world();
-  void begin();
+  void begin_repetition();
   void seed_generator(std::uint64_t place);
   std::uint32_t first_shard() const;
   std::uint32_t end_shard() const;
@@ -111,7 +115,6 @@ class ShardedStep {
   void check_alike(const std::vector<Said>& said);
   void check_state(const std::vector<Said>& said);
   void add_to_epoch(const Reports& of_rank);
-  void drop();
 
   std::shared_ptr<Communicator> communicator_;
   std::shared_ptr<ShardProgress> progress_;
@@ -124,23 +127,18 @@ class ShardedStep {
   std::unique_ptr<Shard> shard_;
   bool has_backward_ = false;  ///< of the shard in hand
   bool has_failed_ = false;    ///< a backward of this step
-  bool is_running_ = false;
-  bool may_load_ = false;     ///< even within run()
-  bool is_repeated_ = false;  ///< the committed step, for what comes after its commit
+  bool is_over_ = true;        ///< no step has begun since the last one was dropped
+  bool is_repeated_ = false;   ///< the committed step, for what comes after its commit
   StepResult result_;
   bool begins_epoch_ = false;
   bool is_committed_ = false;
   bool ends_epoch_ = false;
   Reports reports_;
   Metrics epoch_metrics_;
-  std::vector<std::function<void(const Membership&)>> on_world_;
-  std::uint32_t told_generation_ = 0;  ///< to on_world_
-  std::uint32_t generation_ = 1;
   std::int64_t steps_in_world_ = 0;
   std::vector<RegisteredState::PartDigest> state_before_;  ///< the step; empty: not looked at
-  std::string options_;
-  RegisteredState registered_;
-  std::unique_ptr<ElasticMember> member_;  ///< null in a job of fixed size; last: it calls the rest
+  ElasticMember* member_ = nullptr;  ///< null in a job of fixed size, as is the next
+  RegisteredState* registered_ = nullptr;
 };
 
 }  // namespace chainmail::internal

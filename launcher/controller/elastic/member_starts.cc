@@ -77,6 +77,7 @@ void MemberStarts::send_order(std::uint32_t node, const std::vector<MemberId>& m
   StartOrder order = callbacks_.make_order(node);
   order.world_size = job_.ranks.size();
   order.node_rank = host_of_node_[node];
+  order.will_ms = static_cast<std::uint32_t>(elastic_grace(job_.options).count());
   order.places = static_cast<std::uint32_t>(hosts_[host_of_node_[node]].asked.slots);
   for (const MemberId member : members) {
     OrderedRank& rank = order.ranks.emplace_back();

@@ -56,6 +56,9 @@ void replay_line(std::string_view line, PastLog& past) {
   const auto sequence = whole_number<std::uint64_t>(words[0]);
   if (!sequence) return;
   past.next_sequence = *sequence + 1;
+  if (words.size() > 4) {
+    past.generation = whole_number<std::uint32_t>(words[4]).value_or(past.generation);
+  }
   const std::string& address = words[2];
   if (words[1] == "ADDED") past.members.push_back(address);
   if (words[1] != "REMOVED" && words[1] != "LOST") return;

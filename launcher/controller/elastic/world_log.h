@@ -26,6 +26,7 @@ namespace chainmail::launch {
 /// What F_log holds already.
 struct PastLog {
   std::uint64_t next_sequence = 0;
+  membership::Generation generation = 0;  ///< of the last line
   std::vector<std::string> members;  ///< addresses of those that it ends with, the oldest first
   std::size_t whole_bytes = 0;       ///< what follows is a line that was not written to its end
 };

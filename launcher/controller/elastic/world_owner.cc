@@ -11,7 +11,6 @@
 
 #include "base/membership/trace.h"
 #include "launcher/command_line/parse.h"
-#include "launcher/controller/elastic/world_report.h"
 #include "launcher/hosts/watched_hosts.h"
 
 namespace chainmail::launch {
@@ -45,12 +44,22 @@ WorldOptions world_options(const Options& options) {
   return world;
 }
 
-// Of a new job on a hosts file that another one has used.
-membership::ResumePoint resume_point(const PastLog& past) {
+// Of a job on a hosts file that another one has used. Its steps are the launcher's own count: where
+// the program goes on, its checkpoint says.
+membership::ResumePoint resume_point(const PastLog& past, const Options& options) {
   membership::ResumePoint point;
   point.next_sequence = past.next_sequence;
   point.members = past.members;
+  if (options.elastic.resumes) point.generation = past.generation;
   return point;
+}
+
+void check_resume(const PastLog& past, const Options& options, const std::string& hosts_file) {
+  if (!options.elastic.resumes || past.next_sequence > 0) return;
+  throw UsageError(hosts_file.empty()
+                       ? "--resume needs the hosts file of the job that has ended"
+                       : "--resume: no elastic job has written into " + hosts_file +
+                             "_log, so there is none to go on with; leave the option out");
 }
 
 std::string folder_of(const std::string& hosts_file) {
@@ -69,10 +78,10 @@ WorldOwner::WorldOwner(JobState& job, RankChannel& channel, AgentStarts& starts,
     : job_(job),
       channel_(channel),
       callbacks_(std::move(callbacks)),
-      listed_hosts_(hosts.hosts),
+      first_hosts_(hosts.hosts),
       hosts_file_(hosts.file),
       log_(hosts_file_, [this](const std::string& line) { job_.say(line); }),
-      machine_(world_options(job.options), resume_point(log_.past())),
+      machine_(world_options(job.options), resume_point(log_.past(), job.options)),
       timers_(job.io, [this](const auto& event) { give(event); }),
       folder_(job.io, folder_of(hosts_file_), name_in_folder(hosts_file_), hosts.file_text,
               {.on_text = [this](const auto& text) { on_text(text, hosts_file_); },
@@ -86,6 +95,8 @@ WorldOwner::WorldOwner(JobState& job, RankChannel& channel, AgentStarts& starts,
                    [this](const auto& why) {
                      job_.say("launcher: " + why + "; the next job prepares that host again");
                    }}),
+      commands_(job, machine_, folder_, hosts_file_, hosts.hosts,
+                [this](const auto& now) { give(hosts_.read(now)); }),
       gate_(job, starts, hosts_, folder_, folder_of(hosts_file_),
             {.make_order = callbacks_.make_order,
              .on_ended = [this](const auto& event) { give(event); },
@@ -96,6 +107,7 @@ WorldOwner::WorldOwner(JobState& job, RankChannel& channel, AgentStarts& starts,
              .note = [this](const auto& words) { log_.note(words); }}),
       starts_(job, channel, starts, hosts_, {callbacks_.make_order, callbacks_.on_no_agent}),
       straggler_timer_(job.io) {
+  check_resume(log_.past(), job.options, hosts_file_);
   if (job.options.host_discovery.empty()) return;
   discovery_ = std::make_unique<HostDiscovery>(
       job.io, split_command(job.options.host_discovery, "--host-discovery"),
@@ -109,30 +121,21 @@ WorldOwner::WorldOwner(JobState& job, RankChannel& channel, AgentStarts& starts,
 }
 
 void WorldOwner::start() {
-  job_.events.trace(
-      membership::trace_birth(world_options(job_.options), resume_point(log_.past())));
-  give(hosts_.read(listed_hosts_));
+  job_.events.trace(membership::trace_birth(world_options(job_.options),
+                                            resume_point(log_.past(), job_.options)));
+  give(hosts_.read(first_hosts_));
   if (discovery_) discovery_->start();
-  listen();
+  commands_.start();
 }
 
-// Nobody may ever ask.
-void WorldOwner::listen() {
-  try {
-    const std::string& folder = job_.directory.make();
-    if (folder.empty()) return;
-    control_ = std::make_unique<ControlSocket>(
-        job_.io, folder,
-        [this](const std::string& request, const auto& answer) { on_request(request, answer); });
-  } catch (const SystemError& error) {
-    job_.say("launcher: " + std::string(error.what()) +
-             "; 'launcher status' will not find this job");
-  }
+void WorldOwner::stop_hosts() {
+  if (discovery_) discovery_->stop();
+  commands_.stop();
 }
 
 void WorldOwner::stop() {
   is_over_ = true;
-  if (discovery_) discovery_->stop();
+  stop_hosts();
   timers_.stop();
   straggler_timer_.cancel();
   events_.clear();
@@ -152,59 +155,6 @@ void WorldOwner::on_text(const std::string& text, const std::string& where) {
     job_.say("launcher: " + std::string(error.what()) +
              "; it is ignored, the hosts stay as they were");
   }
-}
-
-void WorldOwner::on_request(const std::string& text, const ControlSocket::Answer& answer) {
-  JobAnswer said;
-  try {
-    const JobRequest request = request_of(text);
-    const std::vector<HostsEdit> edits = checked_edits(request);
-    if (!edits.empty()) {
-      return edit_hosts(edits, [this, edits, answer](const std::string& failure) {
-        JobAnswer done{failure, {}, status_of(machine_, job_, hosts_file_)};
-        if (failure.empty()) done.said = words_of(edits, hosts_file_);
-        answer(json_of(done));
-      });
-    }
-  } catch (const std::runtime_error& error) {
-    said.error = error.what();
-  }
-  said.status = status_of(machine_, job_, hosts_file_);
-  answer(json_of(said));
-}
-
-// A status request has none. Throws HostsError.
-std::vector<HostsEdit> WorldOwner::checked_edits(const JobRequest& request) const {
-  std::vector<HostsEdit> edits;
-  if (request.verb == JobRequest::Verb::kStatus) return edits;
-  if (is_over_) throw HostsError("the job is ending");
-  if (discovery_) {
-    throw HostsError("the hosts of this job are those that --host-discovery " +
-                     job_.options.host_discovery + " prints");
-  }
-  for (const std::string& host : request.hosts) {
-    const bool is_drain = request.verb == JobRequest::Verb::kDrain;
-    edits.push_back(is_drain ? removal_of(host) : addition_of(host));
-    if (is_drain && is_base(machine_, edits.back().host.name)) {
-      throw HostsError("host " + edits.back().host.name +
-                       " is one of the hosts of -n, which stay until they fail");
-    }
-  }
-  return edits;
-}
-
-// Throws HostsError.
-void WorldOwner::edit_hosts(const std::vector<HostsEdit>& edits,
-                            const std::function<void(const std::string& failure)>& on_done) {
-  if (!hosts_file_.empty()) {
-    const auto change = [edits, where = hosts_file_](const std::string& text) {
-      return edited_text(text, edits, where);
-    };
-    return folder_.edit(change, on_done);
-  }
-  listed_hosts_ = edited_hosts(listed_hosts_, edits, "the list of hosts");
-  give(hosts_.read(listed_hosts_));
-  on_done("");
 }
 
 void WorldOwner::on_hello() {
@@ -400,7 +350,7 @@ void WorldOwner::act(const membership::EndJob& action) {
 
 void WorldOwner::end(int code, const std::string& cause) {
   is_over_ = true;
-  if (discovery_) discovery_->stop();
+  stop_hosts();
   timers_.stop();
   gate_.stop();
   callbacks_.on_end(code, cause);

@@ -7,7 +7,7 @@
 //   WorldHosts      hosts by the machine's numbers
 //   WatchedFolder   the hosts file, and the success files beside it
 //   HostDiscovery   a program in place of the file
-//   ControlSocket   what its user says of the hosts
+//   HostCommands    what its user says of the hosts
 //   PrepareGate     what a host has to pass before its first rank
 //   MemberStarts    agents and ranks
 //   WorldTimers     the machine's clock
@@ -29,6 +29,7 @@
 #include <vector>
 
 #include "base/membership/world/world_machine.h"
+#include "launcher/controller/elastic/host_commands.h"
 #include "launcher/controller/elastic/host_discovery.h"
 #include "launcher/controller/elastic/member_starts.h"
 #include "launcher/controller/elastic/prepare_gate.h"
@@ -39,9 +40,6 @@
 #include "launcher/controller/starting/agent_starts.h"
 #include "launcher/controller/state/job_state.h"
 #include "launcher/files/watched_folder.h"
-#include "launcher/hosts/hosts_edit.h"
-#include "launcher/jobs/control_socket.h"
-#include "launcher/jobs/job_request.h"
 
 namespace chainmail::launch {
 
@@ -97,11 +95,7 @@ class WorldOwner {
   void handle_events();
   void carry_out(const membership::WorldActions& actions);
   void on_text(const std::string& text, const std::string& where);
-  void listen();
-  void on_request(const std::string& request, const ControlSocket::Answer& answer);
-  void edit_hosts(const std::vector<HostsEdit>& edits,
-                  const std::function<void(const std::string& failure)>& on_done);
-  [[nodiscard]] std::vector<HostsEdit> checked_edits(const JobRequest& request) const;
+  void stop_hosts();
 
   void act(const membership::Tell& action);
   void act(const membership::Prepare& action) { gate_.on(action); }
@@ -120,15 +114,15 @@ class WorldOwner {
   JobState& job_;
   RankChannel& channel_;
   Callbacks callbacks_;
-  std::vector<Host> listed_hosts_;  ///< where there is no file: those of the list, as edited since
-  const std::string hosts_file_;    ///< empty: they stand in none
+  const std::vector<Host> first_hosts_;
+  const std::string hosts_file_;  ///< empty: they stand in none
   WorldHosts hosts_;
   WorldLog log_;
   membership::WorldMachine machine_;
   WorldTimers timers_;
   WatchedFolder folder_;
   std::unique_ptr<HostDiscovery> discovery_;
-  std::unique_ptr<ControlSocket> control_;
+  HostCommands commands_;
   PrepareGate gate_;
   MemberStarts starts_;
   std::deque<membership::WorldEvent> events_;

@@ -23,6 +23,12 @@ using membership::World;
 
 namespace {
 
+const NewWorld* new_world_in(const std::optional<LauncherClient::MemberWord>& word) {
+  if (!word) return nullptr;
+  const auto* const of_launcher = std::get_if<membership::LauncherWord>(&*word);
+  return of_launcher == nullptr ? nullptr : std::get_if<NewWorld>(&of_launcher->message);
+}
+
 std::exception_ptr changed(membership::Generation generation) {
   return std::make_exception_ptr(
       PeerError("the job goes on in world " + std::to_string(generation)));
@@ -62,12 +68,12 @@ void ElasticMember::announce(std::uint64_t fingerprint) {
 }
 
 // In the launcher client's thread: whoever waits in a collective of a world that is over need not.
-void ElasticMember::on_word(std::optional<membership::LauncherWord> word) {
+void ElasticMember::on_word(std::optional<Word> word) {
   std::shared_ptr<ops::Group> over;
   membership::Generation next = 0;
   {
     const std::lock_guard lock(mutex_);
-    const auto* const world = word ? std::get_if<NewWorld>(&word->message) : nullptr;
+    const NewWorld* const world = new_world_in(word);
     if (world != nullptr && !world->start) {
       over = group_.lock();
       next = world->world->generation;
@@ -78,10 +84,10 @@ void ElasticMember::on_word(std::optional<membership::LauncherWord> word) {
   if (over && !over->error()) over->abort(changed(next));
 }
 
-std::optional<membership::LauncherWord> ElasticMember::next_word() {
+std::optional<ElasticMember::Word> ElasticMember::next_word() {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [this] { return !words_.empty(); });
-  std::optional<membership::LauncherWord> word = std::move(words_.front());
+  std::optional<Word> word = std::move(words_.front());
   words_.pop_front();
   return word;
 }
@@ -94,7 +100,7 @@ bool ElasticMember::has_word() {
 void ElasticMember::hear_next() {
   const auto word = next_word();
   if (!word) throw PeerError("this elastic job is being ended, or its launcher is gone");
-  hear(*word);
+  std::visit([this](const auto& one) { hear(one); }, *word);
 }
 
 ElasticMember::Next ElasticMember::wait() {
@@ -117,6 +123,22 @@ void ElasticMember::hear(const membership::LauncherWord& word) {
     generation = resume->generation;
   }
   if (start && world_ && world_->generation == generation) begin_world(*start);
+}
+
+// No step is under way here: the last one has been committed, or dropped.
+void ElasticMember::hear(const membership::LauncherGone& word) {
+  is_launcher_gone_ = true;
+  has_step_ = repeats_ = false;
+  handle(word);
+  handle(membership::GraceElapsed{});
+}
+
+void ElasticMember::hear(const membership::WriteWill& word) { handle(word); }
+
+void ElasticMember::save() {
+  callbacks_.save();
+  handle(membership::StateSaved{});
+  if (is_launcher_gone_) launcher_->send_will({true, machine_.committed().value_or(0), true});
 }
 
 // Whatever the machine wants next, the others of the world wait for this member: in making the
@@ -155,9 +177,16 @@ void ElasticMember::begin_world(const Start& start) {
 bool ElasticMember::knows_of_newer_world() {
   const std::lock_guard lock(mutex_);
   return std::ranges::any_of(words_, [this](const auto& word) {
-    const auto* const world = word ? std::get_if<NewWorld>(&word->message) : nullptr;
+    const NewWorld* const world = new_world_in(word);
     return world != nullptr && world->world->generation > machine_.generation();
   });
+}
+
+bool ElasticMember::has_lost_launcher() {
+  const std::lock_guard lock(mutex_);
+  return is_launcher_gone_ || std::ranges::any_of(words_, [](const auto& word) {
+           return word && std::holds_alternative<membership::LauncherGone>(*word);
+         });
 }
 
 // The launcher makes another world when a member is lost or blamed; an error that names none, and
@@ -165,9 +194,10 @@ bool ElasticMember::knows_of_newer_world() {
 bool ElasticMember::is_world_over(const std::exception_ptr& error) {
   if (!callbacks_.group()->error() && is_entered_) return false;
   const auto culprit = culprit_of(error);
-  if (!culprit && !knows_of_newer_world()) return false;
+  const bool is_alone = has_lost_launcher();
+  if (!culprit && !knows_of_newer_world() && !is_alone) return false;
   has_step_ = repeats_ = false;
-  if (culprit) {
+  if (culprit && !is_alone) {
     handle(
         membership::PeerFailed{machine_.generation(), static_cast<membership::MemberId>(*culprit)});
   }
@@ -221,6 +251,10 @@ void ElasticMember::act(const MemberAction& action) {
   } else if (const auto* const begin = std::get_if<membership::BeginStep>(&action)) {
     step_ = *begin;
     has_step_ = true;
+  } else if (std::holds_alternative<membership::SaveState>(action)) {
+    save();
+  } else if (const auto* const will = std::get_if<membership::ReportWill>(&action)) {
+    launcher_->send_will({will->step.has_value(), will->step.value_or(0), false});
   } else if (std::holds_alternative<membership::Exit>(action)) {
     has_exited_ = true;
   }

@@ -43,6 +43,8 @@ class ElasticMember {
     std::function<bool(bool own)> any;
     /// The group of the world that was entered last.
     std::function<std::shared_ptr<ops::Group>()> group;
+    /// The state of the last commit, onto disk, by this member alone.
+    std::function<void()> save;
   };
 
   ElasticMember(std::shared_ptr<LauncherClient> launcher, std::uint64_t batch, Callbacks callbacks);
@@ -76,20 +78,27 @@ class ElasticMember {
   [[nodiscard]] bool is_finished() const noexcept { return machine_.is_finished(); }
 
  private:
-  void on_word(std::optional<membership::LauncherWord> word);
-  [[nodiscard]] std::optional<membership::LauncherWord> next_word();
+  using Word = LauncherClient::MemberWord;
+
+  void on_word(std::optional<Word> word);
+  [[nodiscard]] std::optional<Word> next_word();
   [[nodiscard]] bool has_word();
   void hear_next();
   void hear(const membership::LauncherWord& word);
+  void hear(const membership::LauncherGone& word);
+  void hear(const membership::WriteWill& word);
+  void save();
   void begin_world(const membership::Start& start);
   void handle(const membership::MemberEvent& event);
   void act(const membership::MemberAction& action);
   [[nodiscard]] bool knows_of_newer_world();
+  [[nodiscard]] bool has_lost_launcher();
 
   std::shared_ptr<LauncherClient> launcher_;
   Callbacks callbacks_;
   membership::MemberMachine machine_;
   bool is_announced_ = false;
+  bool is_launcher_gone_ = false;
   bool has_exited_ = false;
   bool has_step_ = false;
   bool is_in_function_ = false;  ///< which has committed its step and not returned
@@ -105,7 +114,7 @@ class ElasticMember {
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<std::optional<membership::LauncherWord>> words_;
+  std::deque<std::optional<Word>> words_;
   std::weak_ptr<ops::Group> group_;  ///< what on_word() ends when a world is over
 };
 

@@ -24,10 +24,14 @@ void RegisteredState::add(CheckpointItem item, Kind kind) {
   kinds_.push_back(kind);
 }
 
-std::span<const std::byte> RegisteredState::save() {
+void RegisteredState::fill(FileImage& image) const {
   StateEntries entries;
   for (const CheckpointItem& item : items_) entries.add(item.name, item.save());
-  entries.fill(image_);
+  entries.fill(image);
+}
+
+std::span<const std::byte> RegisteredState::save() {
+  fill(image_);
   image_.seal();
   return image_.bytes();
 }

@@ -30,6 +30,9 @@ class RegisteredState {
   void add(CheckpointItem item, Kind kind);
   /// All of it as of now; valid until the next call.
   [[nodiscard]] std::span<const std::byte> save();
+  /// The same, for somebody else to seal and keep.
+  void fill(FileImage& image) const;
+  [[nodiscard]] const std::vector<CheckpointItem>& items() const noexcept { return items_; }
   struct PartDigest {
     std::string name;  ///< "item/tensor"
     std::uint64_t digest = 0;

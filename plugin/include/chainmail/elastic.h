@@ -31,8 +31,9 @@
 namespace chainmail {
 
 namespace internal {
+class JobLoop;
 class ShardedStep;
-}
+}  // namespace internal
 
 /// The same on all ranks, and wherever the same bits are wanted.
 struct ElasticJobOptions {
@@ -214,6 +215,15 @@ class CHAINMAIL_API ElasticJob {
   void add(const std::string& name, ShardSampler& sampler);
   /// Anything else that is equal on all ranks.
   void add(const std::string& name, CheckpointCallbacks callbacks);
+  /// Saves what was added in path/name, after every `interval` steps and after the last one, and
+  /// goes on from the newest checkpoint there: before the first step, and when all ranks have died.
+  /// The files are those of a MultiNodeCheckpointer to which the same was added, on any number of
+  /// ranks. Under `launcher --elastic` the state is saved as well when the job has to end: fewer
+  /// ranks than the least for too long, deaths in one step again and again, or no launcher any
+  /// more.
+  /// @throws InvalidArgument  an interval below 1, a name that is no folder name; a second time;
+  ///                          within run()
+  void checkpoint(const std::string& name, const CheckpointOptions& options, std::int64_t interval);
   /// Called before the first step, and again each time that other ranks take part: the communicator
   /// is one of the new world then. Collective, so it may communicate.
   void on_world(std::function<void(const Membership& world)> callback);
@@ -223,6 +233,7 @@ class CHAINMAIL_API ElasticJob {
   /// step that could not commit because ranks were lost is called again, by those that are left;
   /// and a rank that is no longer needed ends here, with exit code 0.
   /// @throws InvalidArgument  `step` has returned without a commit
+  /// @throws CheckpointError  a checkpoint could not be read or written
   void run(const std::function<bool(Step& step)>& step);
   /// Of the steps that were committed. Local, as is the next.
   ElasticJobState state() const;
@@ -237,7 +248,7 @@ class CHAINMAIL_API ElasticJob {
       const std::function<Metrics(const std::vector<std::size_t>& indices)>& shard);
 
  private:
-  std::unique_ptr<internal::ShardedStep> step_;
+  std::unique_ptr<internal::JobLoop> loop_;
 };
 
 /// Joins the job, as create_communicator() does, and pins what results depend on. Before the model

@@ -258,7 +258,7 @@ void LauncherClient::listen(MemberListener listener) {
   for (auto& word : std::exchange(untold_, {})) listener_(std::move(word));
 }
 
-void LauncherClient::tell_listener(std::optional<membership::LauncherWord> word) {
+void LauncherClient::tell_listener(std::optional<MemberWord> word) {
   const std::lock_guard lock(listener_mutex_);
   if (!listener_) {
     untold_.push_back(std::move(word));
@@ -269,6 +269,10 @@ void LauncherClient::tell_listener(std::optional<membership::LauncherWord> word)
 
 void LauncherClient::send_to_launcher(const membership::MemberMessage& message) {
   send_frame(JobMessage::kFromMember, membership::encode(message), usual());
+}
+
+void LauncherClient::send_will(const WillBody& will) {
+  send_frame(JobMessage::kWill, encode_will(will), usual());
 }
 
 void LauncherClient::report_progress() {
@@ -360,6 +364,11 @@ void LauncherClient::handle(const Frame& frame) {
     group_failed(group, rebuild_error(parts, static_cast<int>(culprit)));
   } else if (frame.type == JobMessage::kToMember) {
     tell_listener(membership::decode_launcher_word(frame.body));
+  } else if (frame.type == JobMessage::kLauncherGone) {
+    tell_listener(membership::LauncherGone{});
+    fail_groups(launcher_gone("its connection to this host has ended"));
+  } else if (frame.type == JobMessage::kWriteWill) {
+    tell_listener(membership::WriteWill{});
   } else if (frame.type == JobMessage::kNewsEnding) {
     fail_everything(std::make_exception_ptr(PeerError("the job is being ended: " + body.text())));
   }

@@ -23,10 +23,12 @@
 #include <string>
 #include <thread>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "base/deadline.h"
 #include "base/job/job_protocol.h"
+#include "base/membership/member/member_events.h"
 #include "base/membership/wire.h"
 #include "base/unique_fd.h"
 #include "ops/core/error_text.h"
@@ -69,12 +71,17 @@ class LauncherClient final : public ops::FailureNews,
   void report_step(std::uint64_t step) noexcept { steps_.store(step, std::memory_order_relaxed); }
   void count_operation() noexcept override { operations_.fetch_add(1, std::memory_order_relaxed); }
 
-  /// Of an elastic job: what the launcher tells this member, in the reading thread; nothing once
-  /// the connection has ended. What came before is given at once. Must not throw, nor call
-  /// listen(). Throws InvalidArgument for a second one; an empty one ends the first.
-  using MemberListener = std::function<void(std::optional<membership::LauncherWord> word)>;
+  /// Of an elastic job: what the launcher tells this member, or its agent when that is gone.
+  using MemberWord =
+      std::variant<membership::LauncherWord, membership::LauncherGone, membership::WriteWill>;
+  /// It comes in the reading thread; nothing once the connection has ended. What came before is
+  /// given at once. Must not throw, nor call listen(). Throws InvalidArgument for a second one; an
+  /// empty one ends the first.
+  using MemberListener = std::function<void(std::optional<MemberWord> word)>;
   void listen(MemberListener listener);
   void send_to_launcher(const membership::MemberMessage& message);
+  /// After a LauncherGone, to the agent.
+  void send_will(const WillBody& will);
 
   void subscribe(const std::string& group, const std::vector<int>& global_ranks,
                  std::shared_ptr<ops::FailureState> state) override;
@@ -115,9 +122,10 @@ class LauncherClient final : public ops::FailureNews,
   void report_progress();
   void handle(const Frame& frame);
   std::optional<std::string> fetch_ended_ranks();
-  void tell_listener(std::optional<membership::LauncherWord> word);
+  void tell_listener(std::optional<MemberWord> word);
   void rank_lost(int rank, std::exception_ptr error);
   void group_failed(const std::string& group, std::exception_ptr error);
+  void fail_groups(const std::exception_ptr& error) noexcept;
   void fail_everything(std::exception_ptr error) noexcept;
 
   const UniqueFd fd_;
@@ -151,7 +159,7 @@ class LauncherClient final : public ops::FailureNews,
   std::map<std::string, std::exception_ptr> failed_groups_;
   std::mutex listener_mutex_;  ///< held while it is called
   MemberListener listener_;
-  std::vector<std::optional<membership::LauncherWord>> untold_;  ///< until there is a listener
+  std::vector<std::optional<MemberWord>> untold_;  ///< until there is a listener
   std::thread reader_;
 };
 

@@ -142,7 +142,7 @@ void LauncherClient::group_failed(const std::string& group, std::exception_ptr e
   if (state) state->fail(error);
 }
 
-void LauncherClient::fail_everything(std::exception_ptr error) noexcept {
+void LauncherClient::fail_groups(const std::exception_ptr& error) noexcept {
   std::vector<std::shared_ptr<ops::FailureState>> all;
   {
     const std::lock_guard lock(mutex_);
@@ -151,6 +151,10 @@ void LauncherClient::fail_everything(std::exception_ptr error) noexcept {
     changed_.notify_all();
   }
   for (const auto& state : all) state->fail(error);
+}
+
+void LauncherClient::fail_everything(std::exception_ptr error) noexcept {
+  fail_groups(error);
   tell_listener(std::nullopt);
 }
 

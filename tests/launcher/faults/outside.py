@@ -30,6 +30,13 @@ def fields_of(pid):
         return []
 
 
+def name_of(pid):
+    try:
+        return pathlib.Path(f"/proc/{pid}/comm").read_text().strip()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
 def parent_of(pid):
     fields = fields_of(pid)
     return int(fields[1]) if fields else -1
@@ -77,6 +84,17 @@ class Job:
             if pid.isdigit() and int(pid) != self.process.pid
             and self.mark.encode() in environment_of(pid) and fields_of(pid)[:1] not in ([], ["Z"])
         ]
+
+    def is_gone(self):
+        """All of the job, but for the process that tidies up after a launcher that is stopped."""
+        return all(fields_of(pid)[1:2] == [str(self.process.pid)] and name_of(pid) == "job-reaper"
+                   for pid in self.processes())
+
+    def wait_until_gone(self, seconds):
+        limit = time.monotonic() + patient(seconds)
+        while not self.is_gone():
+            assert time.monotonic() < limit, f"{self.processes()} after {seconds} s: {self.all()}"
+            time.sleep(0.02)
 
     def ranks(self):
         """Processes that the agents started as ranks."""

@@ -148,6 +148,11 @@ class Member {
       const std::uint32_t request = body.u32();
       (void)body.u8();
       on_reply(request, body.text());
+    } else if (frame.type == JobMessage::kLauncherGone) {
+      on(LauncherGone{});
+      on(GraceElapsed{});
+    } else if (frame.type == JobMessage::kWriteWill) {
+      on(WriteWill{});
     } else if (frame.type == JobMessage::kNewsRankLost) {
       const std::uint32_t lost = BodyReader(frame.body).u32();
       if (world_ && world_->rank_of(lost)) on(PeerFailed{world_->generation, lost});
@@ -236,9 +241,18 @@ class Member {
   }
   void act(const SaveState& action) {
     std::cout << "saved " << action.step << std::endl;
+    if (!settings_.trace_folder.empty()) {
+      std::ofstream(settings_.trace_folder + "/saved." + std::to_string(machine_.id()))
+          << action.step << " " << to_hex(state_) << std::endl;
+    }
     on(StateSaved{});
+    if (has_reported_) socket_.send(JobMessage::kWill, encode_will({true, action.step, true}));
   }
-  void act(const ReportWill& /*action*/) {}
+  void act(const ReportWill& action) {
+    has_reported_ = true;
+    socket_.send(JobMessage::kWill,
+                 encode_will({action.step.has_value(), action.step.value_or(0), false}));
+  }
   void act(const StartGrace& /*action*/) {}
   void act(const Exit& action) {
     std::cout << "left" << std::endl;
@@ -273,6 +287,7 @@ class Member {
   Generation fetching_ = 0;
   Start start_;
   std::deque<MemberEvent> waiting_;
+  bool has_reported_ = false;
   std::optional<int> exit_code_;
 };
 

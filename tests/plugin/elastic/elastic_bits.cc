@@ -10,7 +10,8 @@
 //   PAUSE_MS: before each step; above 0, each rank tells of its worlds, and rank 0 of every step
 //   MODE: forget (the optimizer is no part of the state), evaluate (for PAUSE_MS after every step),
 //   other_data (member 2 has a sample less), throw (member 1 in step 5), throw_all (all of them
-//   there), leave (member 1 before run()), done (nothing is left to do)
+//   there), leave (member 1 before run()), done (nothing is left to do), save:FOLDER:STEPS
+//   (checkpoints there after so many steps)
 
 #include <chainmail/chainmail.h>
 #include <chainmail/elastic.h>
@@ -76,14 +77,20 @@ void train(const std::string& communicator, const std::string& wire, std::uint32
   std::string reported;
   const bool tells = how.pause_ms > 0;
   if (how.mode == "leave" && is_member("1")) return;
+  if (how.mode.rfind("save:", 0) == 0) {
+    const std::size_t colon = how.mode.rfind(':');
+    job->checkpoint("run", {.path = how.mode.substr(5, colon - 5)},
+                    std::atoll(how.mode.c_str() + colon + 1));
+  }
   job->on_world([&](const chainmail::Membership& world) {
     if (!tells) return;
     std::printf("world %u rank %d of %d pid %d\n", world.generation, world.rank, world.size,
                 static_cast<int>(::getpid()));
+    if (world.rank == 0) std::printf("from %lld\n", static_cast<long long>(world.next_step));
     std::fflush(stdout);
   });
   job->run([&](chainmail::Step& step) {
-    if (how.mode == "done") return false;
+    if (how.mode == "done" || step.number() > how.steps) return false;
     const bool throws = how.mode == "throw_all" || (how.mode == "throw" && is_member("1"));
     if (throws && step.number() == 5) throw std::runtime_error("out of luck");
     if (tells) std::this_thread::sleep_for(std::chrono::milliseconds(how.pause_ms));

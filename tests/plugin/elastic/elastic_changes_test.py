@@ -45,15 +45,15 @@ class ElasticJob(Job):
     """Two ranks at first, on hosts n1 and n2; every step takes a little longer than it would."""
 
     def __init__(self, launcher, program, wire="float32", steps=100, pause_ms=25, mode=(),
-                 shards=SHARDS, waits=True):
+                 shards=SHARDS, waits=True, hosts=None, options=()):
         self.files = tempfile.TemporaryDirectory(prefix="chainmail-elastic.")
-        self.hosts = os.path.join(self.files.name, "host_worker")
+        self.hosts = hosts or os.path.join(self.files.name, "host_worker")
         self.lines = ["n1", "n2"]
         self.write()
         self.generation = 0
         super().__init__(
             launcher, "-H", self.hosts, "--rsh", SHELL, "-n", 2, "--elastic", "1:4", "--shards",
-            shards, "--elastic-window", 0.1, "--cooldown", "1:5", program, "auto", wire, SHARDS,
+            shards, "--elastic-window", 0.1, "--cooldown", "1:5", *options, program, "auto", wire, SHARDS,
             steps, pause_ms, *mode)
         if waits:
             self.wait_for_world(2)
@@ -176,7 +176,7 @@ def a_part_that_is_no_state_is_named(launcher, program):
     with ElasticJob(launcher, program, steps=400, mode=("forget",)) as job:
         job.join("n3")
         job.ends_with(1, 60)
-        job.says("the state of an elastic job differs: 'model parameters/0.bias' is not the same on "
+        job.says("the state of an elastic job differs: 'model/0.bias' is not the same on "
                  "member 0 and on member 2")
         job.leaves_nothing()
 

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// When the launcher of an elastic job is gone, its ranks could save what they have. The agent tells
+// them, hears which step each has committed, and has the one with the newest write it; then all is
+// over. Other agents do the same at the same time, and know nothing of each other.
+//
+// One thread, the io_context's.
+
+#pragma once
+
+#include <asio/io_context.hpp>
+#include <asio/steady_timer.hpp>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "base/job/job_protocol.h"
+#include "launcher/agent/local_ranks.h"
+
+namespace chainmail::launch {
+
+class LastWill {
+ public:
+  /// `grace`: for all of it; a rank that has not answered in half of that is not waited for.
+  /// `on_done`: once, and nothing is called afterwards.
+  LastWill(asio::io_context& io, LocalRanks& ranks, std::chrono::milliseconds grace,
+           std::function<void()> on_done);
+
+  /// What a rank sends, frame or piece of one.
+  void on_bytes(std::uint32_t rank, std::string_view bytes);
+  /// Ranks may have ended.
+  void look();
+
+ private:
+  void take(std::uint32_t rank, const internal::WillBody& will);
+  void choose_writer();
+  void tell(std::uint32_t rank, internal::JobMessage message);
+  void finish();
+
+  LocalRanks& ranks_;
+  asio::steady_timer patience_;
+  asio::steady_timer end_;
+  std::function<void()> on_done_;
+  std::map<std::uint32_t, std::string> heard_;  ///< of each rank, what is not understood yet
+  std::map<std::uint32_t, internal::WillBody> wills_;
+  std::optional<std::uint32_t> writer_;
+  bool is_late_ = false;  ///< whoever has not answered yet
+};
+
+}  // namespace chainmail::launch

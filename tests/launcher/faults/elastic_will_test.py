@@ -1,0 +1,99 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+# SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+"""What agents of elastic jobs do when their launcher is gone: ranks save what they have, and end.
+
+usage: elastic_will_test.py LAUNCHER ELASTIC_PROBE SIMULATE [CASE...]
+"""
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+
+from elastic_job import ElasticJob
+from outside import Arguments, main, patient
+
+
+def saved(job):
+    """(step, state) by member."""
+    return {int(path.suffix[1:]): (int(path.read_text().split()[0]), path.read_text().split()[1])
+            for path in pathlib.Path(job.files.name).glob("saved.*")}
+
+
+def end_launcher(job, number=signal.SIGKILL, seconds=7):
+    """All are gone within --grace and 2 s; what they have saved."""
+    os.kill(job.process.pid, number)
+    job.wait_until_gone(seconds)
+    return saved(job)
+
+
+def check_traces(job):
+    files = [os.path.join(job.logs, "events.jsonl"),
+             *sorted(map(str, pathlib.Path(job.files.name).glob("member.*.jsonl")))]
+    check = subprocess.run([job.simulate, "check", *files], stdout=subprocess.PIPE,
+                           stderr=subprocess.STDOUT, text=True, check=False)
+    assert check.returncode == 0, check.stdout
+
+
+def a_rank_of_each_host_saves_its_state(*programs):
+    with ElasticJob(programs, ["n1 slots=2", "n2"], "-n", 3, probe=("--steps", 9999)) as job:
+        job.wait_for_commit(job.wait_for_world(3))
+        job.wait_for("commit 1 5 ", times=3)
+        wills = end_launcher(job)
+        # One of the two on n1, and the one on n2; and nothing committed is lost.
+        assert len(wills) == 2 and len(wills.keys() & {0, 1}) == 1 and 2 in wills, wills
+        newest = max(int(step) for _, step, _ in job.commits())
+        states = dict((int(step), state) for _, step, state in job.commits())
+        assert max(step for step, _ in wills.values()) >= newest, (wills, newest)
+        for step, state in wills.values():
+            assert states.get(step, state) == state, (wills, states)
+        check_traces(job)
+
+
+def one_that_does_not_answer_holds_nobody_up(*programs):
+    with ElasticJob(programs, ["n1 slots=2"], "-n", 2, probe=("--steps", 9999)) as job:
+        job.wait_for_commit(job.wait_for_world(2))
+        os.kill(job.pids()[0], signal.SIGSTOP)
+        wills = end_launcher(job)
+        assert list(wills) == [1], wills
+
+
+def a_launcher_that_stands_still_is_as_good_as_gone(*programs):
+    with ElasticJob(programs, ["n1"], "-n", 1, "--lease", 2.5, "--grace", 1,
+                    probe=("--steps", 9999)) as job:
+        job.wait_for_commit(job.wait_for_world(1))
+        wills = end_launcher(job, signal.SIGSTOP, 2.5 + 1 + 3)
+        assert list(wills) == [0], wills
+        os.kill(job.process.pid, signal.SIGCONT)
+        job.process.terminate()
+        job.process.wait(patient(20))
+
+
+def who_has_no_state_saves_none(*programs):
+    with ElasticJob(programs, ["n1"], "-n", 1, probe=("--steps", 9999, "--ready-after", 60000)) as job:
+        job.wait_for("up 0 ")
+        assert not end_launcher(job, seconds=7)
+
+
+def a_job_that_is_ended_by_its_user_saves_nothing(*programs):
+    with ElasticJob(programs, ["n1", "n2"], "-n", 2, probe=("--steps", 9999)) as job:
+        job.wait_for_commit(job.wait_for_world(2))
+        job.process.send_signal(signal.SIGINT)
+        job.process.wait(patient(20))
+        assert not saved(job), saved(job)
+        job.leaves_nothing()
+
+
+CASES = [
+    a_rank_of_each_host_saves_its_state,
+    one_that_does_not_answer_holds_nobody_up,
+    a_launcher_that_stands_still_is_as_good_as_gone,
+    who_has_no_state_saves_none,
+    a_job_that_is_ended_by_its_user_saves_nothing,
+]
+
+if __name__ == "__main__":
+    sys.exit(main(CASES, Arguments(3)))

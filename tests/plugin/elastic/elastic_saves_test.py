@@ -1,0 +1,183 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+# SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+"""What an elastic job leaves on disk, by the clock and when it has to end, and that it goes on from there.
+
+usage: elastic_saves_test.py LAUNCHER ELASTIC_BITS [CASE...]
+       elastic_saves_test.py LAUNCHER ELASTIC_BITS --wills N   (a launcher killed N times, at random)
+"""
+
+import os
+import pathlib
+import random
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+
+from elastic_changes_test import ElasticJob, SHARDS, calm_bits
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "../../launcher/faults"))
+
+from outside import Arguments, main, patient  # noqa: E402
+
+# Steps until the launcher has ended in each case, at 25 ms and more.
+MANY = 100000
+
+
+def fixed(launcher, program, ranks, steps, mode):
+    return subprocess.run(
+        [launcher, "-H", "localhost:3", "-n", str(ranks), "--shards", str(SHARDS), program, "auto",
+         "float32", str(SHARDS), str(steps), "1", mode],
+        stdout=subprocess.PIPE, text=True, check=True).stdout
+
+
+def saved_steps(folder):
+    return sorted(int(place.name[4:]) for place in pathlib.Path(folder, "run").glob("gen-*")
+                  if "." not in place.name)
+
+
+def steps_of(job):
+    return [int(step) for step in re.findall(r"^step (\d+)$", job.text("out"), re.M)]
+
+
+def origins(job):
+    return [int(step) for step in re.findall(r"^from (\d+)$", job.text("out"), re.M)]
+
+
+def checkpoints_are_the_same_on_any_number_of_ranks(launcher, program):
+    with tempfile.TemporaryDirectory() as folder:
+        files = []
+        for ranks in (1, 3):
+            place = os.path.join(folder, str(ranks))
+            fixed(launcher, program, ranks, 20, f"save:{place}:8")
+            assert saved_steps(place) == [8, 16, 20], os.listdir(place)
+            files.append([pathlib.Path(place, "run", f"gen-{step:012}", "set-0.bin").read_bytes()
+                          for step in saved_steps(place)])
+            assert not list(pathlib.Path(place, "run").glob("*/rank-*"))
+        assert files[0] == files[1]
+        # Another number goes on from there.
+        out = fixed(launcher, program, 2, 40, f"save:{folder}/3:8")
+        assert "from 21" in out, out
+        bits = re.search(r"^bits \w+", out, re.M).group()
+        assert bits == calm_bits(launcher, program, "float32", 40)[:len(bits)], out
+
+
+def a_job_whose_ranks_all_die_goes_on_from_its_checkpoint(launcher, program):
+    with tempfile.TemporaryDirectory() as folder:
+        with ElasticJob(launcher, program, steps=120, mode=(f"save:{folder}:10",)) as job:
+            job.wait_for("\nstep 24\n")
+            for pid in job.members():
+                os.kill(pid, signal.SIGKILL)
+            job.wait_for_world()
+            assert origins(job)[-1] in (21, 31), job.all()
+            job.ends_with_bits(calm_bits(launcher, program, "float32", 120))
+
+
+def saved_at_the_end(job, folder):
+    """The step; none that the job has told of is lost."""
+    last = steps_of(job)[-1]
+    saved = saved_steps(folder)
+    assert saved and last <= saved[-1] <= last + 2 and len(saved) <= 2, (saved, last)
+    assert not list(pathlib.Path(folder, "run").glob(".will*")), os.listdir(folder + "/run")
+    return saved[-1]
+
+
+def end_of_launcher(launcher, program, after):
+    """What is left of a job whose launcher is killed goes on to the calm bits."""
+    with tempfile.TemporaryDirectory() as folder:
+        mode = (f"save:{folder}:{MANY}",)
+        with ElasticJob(launcher, program, steps=MANY, mode=mode) as job:
+            job.wait_for(f"\nstep {after}\n")
+            job.process.kill()
+            job.wait_until_gone(7)  # --grace, and 2 s
+            saved = saved_at_the_end(job, folder)
+            before = job.log().splitlines()
+            hosts = job.hosts
+            steps = saved + 30
+            with ElasticJob(launcher, program, steps=steps, mode=mode, waits=False, hosts=hosts,
+                            options=("--resume",)) as next_job:
+                next_job.ends_with_bits(calm_bits(launcher, program, "float32", steps))
+                assert origins(next_job) == [saved + 1], next_job.all()
+            lines = pathlib.Path(hosts + "_log").read_text().splitlines()
+            assert lines[:len(before)] == before, lines
+            numbers = [int(line.split()[0]) for line in lines]
+            assert numbers == list(range(len(lines))), lines
+            generations = [int(line.split()[4]) for line in lines]
+            assert generations == sorted(generations) and generations[-1] > generations[0], lines
+
+
+def no_committed_step_is_lost_with_a_launcher_that_is_killed(launcher, program):
+    end_of_launcher(launcher, program, 20)
+
+
+def a_launcher_that_stands_still_goes_on_with_what_was_saved(launcher, program):
+    with tempfile.TemporaryDirectory() as folder:
+        with ElasticJob(launcher, program, steps=MANY, mode=(f"save:{folder}:{MANY}",)) as job:
+            job.wait_for("\nstep 20\n")
+            os.kill(job.process.pid, signal.SIGSTOP)
+            job.wait_until_gone(12)  # the lease as well
+            os.kill(job.process.pid, signal.SIGCONT)
+            job.wait_for("\nfrom ", 2, seconds=30)
+            assert origins(job)[1] == saved_steps(folder)[0] + 1, job.all()
+
+
+def too_few_ranks_end_with_their_state_on_disk(launcher, program):
+    with tempfile.TemporaryDirectory() as folder:
+        options = ("--elastic", "2:4", "--elastic-timeout", patient(4), "--cooldown", "1h:1h")
+        with ElasticJob(launcher, program, steps=MANY, mode=(f"save:{folder}:{MANY}",),
+                        options=options) as job:
+            job.wait_for("\nstep 20\n")
+            os.kill(job.members()[0], signal.SIGKILL)
+            job.ends_with(125, 40)
+            job.says("fewer ranks than the minimum for too long")
+            last = steps_of(job)[-1]
+            saved = saved_steps(folder)
+            assert len(saved) == 1 and last <= saved[0] <= last + 1, (saved, last)
+            job.leaves_nothing()
+        out = fixed(launcher, program, 1, saved[0] + 5, f"save:{folder}:{MANY}")
+        bits = re.search(r"^bits \w+", out, re.M).group()
+        expected = calm_bits(launcher, program, "float32", saved[0] + 5)
+        assert f"from {saved[0] + 1}\n" in out and expected.startswith(bits), out
+
+
+def a_state_that_is_saved_nowhere_is_said_to_be_lost(launcher, program):
+    options = ("--elastic", "2:4", "--elastic-timeout", patient(4), "--cooldown", "1h:1h")
+    with ElasticJob(launcher, program, steps=MANY, options=options) as job:
+        job.wait_for("\nstep 5\n")
+        os.kill(job.members()[0], signal.SIGKILL)
+        job.ends_with(125, 40)
+        job.says("is lost: call ElasticJob::checkpoint()")
+        job.leaves_nothing()
+
+
+def there_must_be_a_job_to_go_on_with(launcher, program):
+    with ElasticJob(launcher, program, waits=False, options=("--resume",)) as job:
+        job.ends_with(2, 20)
+        job.says("--resume: no elastic job has written into ")
+
+
+CASES = [
+    checkpoints_are_the_same_on_any_number_of_ranks,
+    a_job_whose_ranks_all_die_goes_on_from_its_checkpoint,
+    no_committed_step_is_lost_with_a_launcher_that_is_killed,
+    a_launcher_that_stands_still_goes_on_with_what_was_saved,
+    too_few_ranks_end_with_their_state_on_disk,
+    a_state_that_is_saved_nowhere_is_said_to_be_lost,
+    there_must_be_a_job_to_go_on_with,
+]
+
+
+def wills(launcher, program, count):
+    for i in range(count):
+        end_of_launcher(launcher, program, random.randint(2, 60))
+        print(f"{i + 1} of {count}", flush=True)
+
+
+if __name__ == "__main__":
+    if sys.argv[3:4] == ["--wills"]:
+        wills(sys.argv[1], sys.argv[2], int(sys.argv[4]))
+        sys.exit(0)
+    sys.exit(main(CASES, Arguments(2)))
