@@ -206,12 +206,13 @@ bool ElasticMember::is_world_over(const std::exception_ptr& error) {
 
 void ElasticMember::on_exchanged(bool wants_change) {
   is_in_function_ = true;
-  const auto now = std::chrono::steady_clock::now();
-  const auto took = now - std::exchange(committed_at_, now);
-  // The first step of a world has the pause in it.
-  if (std::exchange(measured_generation_, step_.generation) == step_.generation) {
+  const auto took = std::chrono::steady_clock::now() - returned_at_;
+  const auto before = std::exchange(measured_generation_, step_.generation);
+  // The first step of a world has the pause in it, but for a member's first world, before which it
+  // did not train.
+  if (before == step_.generation) {
     usual_step_ = took;
-  } else {
+  } else if (before != 0) {
     pause_ = std::max(took - usual_step_, std::chrono::steady_clock::duration::zero());
   }
   handle(membership::Exchanged{step_.generation, step_.step, wants_change});
@@ -220,6 +221,7 @@ void ElasticMember::on_exchanged(bool wants_change) {
 // What was heard meanwhile counts for the step that may come next.
 void ElasticMember::on_returned(bool is_finished) {
   if (!std::exchange(is_in_function_, false)) return;
+  returned_at_ = std::chrono::steady_clock::now();
   while (has_word()) hear_next();
   handle(membership::StepReturned{is_finished});
 }

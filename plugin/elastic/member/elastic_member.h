@@ -104,9 +104,9 @@ class ElasticMember {
   bool is_in_function_ = false;  ///< which has committed its step and not returned
   bool repeats_ = false;
   membership::BeginStep step_;
-  std::chrono::steady_clock::time_point committed_at_ = std::chrono::steady_clock::now();
-  std::chrono::steady_clock::duration usual_step_{0};
-  std::chrono::steady_clock::duration pause_{0};  ///< of the last change
+  std::chrono::steady_clock::time_point returned_at_;  ///< the program, from its last step
+  std::chrono::steady_clock::duration usual_step_{0};  ///< from there to the commit
+  std::chrono::steady_clock::duration pause_{0};       ///< of the last change
   membership::Generation measured_generation_ = 0;
   membership::WorldPtr world_;  ///< the newest that this member was told to connect to
   bool is_entered_ = false;     ///< its group is made

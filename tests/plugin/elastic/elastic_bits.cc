@@ -10,8 +10,8 @@
 //   PAUSE_MS: before each step; above 0, each rank tells of its worlds, and rank 0 of every step
 //   MODE: forget (the optimizer is no part of the state), evaluate (for PAUSE_MS after every step),
 //   other_data (member 2 has a sample less), throw (member 1 in step 5), throw_all (all of them
-//   there), leave (member 1 before run()), done (nothing is left to do), save:FOLDER:STEPS
-//   (checkpoints there after so many steps)
+//   there), leave (member 1 before run()), done (nothing is left to do), slow_start (three seconds
+//   before run()), save:FOLDER:STEPS (checkpoints there after so many steps)
 
 #include <chainmail/chainmail.h>
 #include <chainmail/elastic.h>
@@ -82,6 +82,7 @@ void train(const std::string& communicator, const std::string& wire, std::uint32
     job->checkpoint("run", {.path = how.mode.substr(5, colon - 5)},
                     std::atoll(how.mode.c_str() + colon + 1));
   }
+  if (how.mode == "slow_start") std::this_thread::sleep_for(std::chrono::seconds(3));
   job->on_world([&](const chainmail::Membership& world) {
     if (!tells) return;
     std::printf("world %u rank %d of %d pid %d\n", world.generation, world.rank, world.size,

@@ -103,6 +103,13 @@ class ElasticJob(Job):
         with open(self.hosts + "_log", encoding="utf-8") as file:
             return file.read()
 
+    def wait_for_log(self, text, seconds=10):
+        """A thread of the launcher's writes it."""
+        limit = time.monotonic() + patient(seconds)
+        while text not in self.log():
+            assert time.monotonic() < limit, f"no '{text}' in {self.log()}: {self.all()}"
+            time.sleep(0.02)
+
     def members(self):
         return self.worlds()[max(self.worlds())]
 
@@ -125,6 +132,14 @@ def ranks_come_and_go(launcher, program):
         job.drain("n3")
         assert job.wait_for_world(2) == first, job.all()
         job.ends_with_bits(calm_bits(launcher, program, "float32", LONG))
+
+
+def a_slow_start_is_no_pause(launcher, program):
+    # Twenty times as long as it, this job does not last.
+    with ElasticJob(launcher, program, steps=LONG, mode=("slow_start",)) as job:
+        first = job.members()
+        job.join("n3")
+        assert job.wait_for_world(3)[:2] == first, job.all()
 
 
 def the_others_go_on_without_a_rank_that_is_killed(launcher, program):
@@ -186,7 +201,8 @@ def a_rank_with_other_data_is_not_taken_in(launcher, program):
         first = job.members()
         job.join("n3")
         job.wait_for("Refused host:n3", where="err")
-        assert job.members() == first and " REFUSED n3 " in job.log(), job.all()
+        job.wait_for_log(" REFUSED n3 ")
+        assert job.members() == first, job.all()
         job.ends_with_bits(calm_bits(launcher, program, "float32", LONG))
 
 
@@ -227,7 +243,7 @@ def a_program_with_nothing_left_to_do_ends_well(launcher, program):
 
 
 CASES = [ranks_come_and_go, an_evaluation_that_is_interrupted_is_repeated,
-         a_part_that_is_no_state_is_named, a_rank_with_other_data_is_not_taken_in,
+         a_slow_start_is_no_pause, a_part_that_is_no_state_is_named, a_rank_with_other_data_is_not_taken_in,
          a_rank_that_throws_is_told_by_its_exit_code, a_program_that_always_fails_ends_the_job,
          a_program_with_other_shards_is_told_what_to_give,
          a_rank_that_leaves_before_its_first_step_ends_the_job,
