@@ -11,7 +11,7 @@
 #include "../common/resnet.h"
 #include "trainer.h"
 
-DEFINE_string(model, "resnet20", "resnet18, resnet20 or resnet50");
+DEFINE_string(model, "resnet20", kResnets);
 DEFINE_string(data, "", "folder of CIFAR-10's binary files; synthetic images without");
 DEFINE_string(out, "result", "folder for the log");
 DEFINE_string(communicator, "hierarchical",
@@ -40,7 +40,7 @@ Options checked_options() {
   flags::check_at_least(0, "weight_decay", FLAGS_weight_decay);
   flags::check_given("out", FLAGS_out);
   if (!is_resnet(FLAGS_model)) {
-    throw flags::UsageError("--model " + FLAGS_model + ": use resnet18, resnet20 or resnet50");
+    throw flags::UsageError("--model " + FLAGS_model + ": use " + kResnets);
   }
   return {.model = FLAGS_model,
           .data = FLAGS_data,

@@ -9,7 +9,7 @@
 #include <string>
 
 struct Options {
-  std::string model;  ///< resnet20, resnet50
+  std::string model;  ///< as make_resnet() has it
   std::string data;   ///< folder of CIFAR-10's binary files; empty: synthetic images
   std::string out;
   std::string communicator;

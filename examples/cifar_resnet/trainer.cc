@@ -8,9 +8,9 @@
 #include <optional>
 #include <random>
 
+#include "../common/cifar.h"
 #include "../common/job.h"
 #include "../common/resnet.h"
-#include "cifar.h"
 
 namespace nn = torch::nn;
 

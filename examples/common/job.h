@@ -13,6 +13,7 @@
 #include <iostream>
 #include <memory>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include <torch/torch.h>
@@ -88,6 +89,25 @@ inline void add_batch(chainmail::Metrics& metrics, const std::string& prefix,
   const double hits = y.argmax(1).eq(t).sum().item<double>();
   metrics.add(prefix + "main/loss", loss.item<double>(), t.size(0));
   metrics.add(prefix + "main/accuracy", hits / static_cast<double>(t.size(0)), t.size(0));
+}
+
+/// Checkpoints in `folder`, which has the name of the run.
+inline std::unique_ptr<chainmail::MultiNodeCheckpointer> open_checkpoints(
+    const std::shared_ptr<chainmail::Communicator>& comm, const std::filesystem::path& folder) {
+  const std::filesystem::path path = std::filesystem::absolute(folder / "").parent_path();
+  return chainmail::create_multi_node_checkpointer(path.filename().string(), comm,
+                                                   {.path = path.parent_path().string()});
+}
+
+/// Those of an earlier run, from which this one does not go on, end here.
+inline void drop_checkpoints(chainmail::Communicator& comm, const std::filesystem::path& folder) {
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
+    if (comm.intra_rank() == 0 && entry.path().filename().string().starts_with("gen-")) {
+      std::filesystem::remove_all(entry.path(), ignored);
+    }
+  }
+  comm.barrier();
 }
 
 /// For --verify: prints the digest of the tensors, which must be equal on all ranks.

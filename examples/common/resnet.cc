@@ -78,10 +78,13 @@ torch::Tensor BlockImpl::forward(const torch::Tensor& x) {
 }
 
 bool is_resnet(const std::string& name) {
-  return name == "resnet18" || name == "resnet20" || name == "resnet50";
+  return name == "resnet8" || name == "resnet18" || name == "resnet20" || name == "resnet50";
 }
 
 nn::Sequential make_resnet(const std::string& name, std::int64_t classes, bool is_for_large) {
+  if (name == "resnet8") {
+    return make_network(16, is_for_large, {{1, 16, 0}, {1, 32, 0}, {1, 64, 0}}, classes);
+  }
   if (name == "resnet18") {
     return make_network(64, is_for_large, {{2, 64, 0}, {2, 128, 0}, {2, 256, 0}, {2, 512, 0}},
                         classes);
@@ -93,5 +96,5 @@ nn::Sequential make_resnet(const std::string& name, std::int64_t classes, bool i
     return make_network(64, is_for_large,
                         {{3, 256, 64}, {4, 512, 128}, {6, 1024, 256}, {3, 2048, 512}}, classes);
   }
-  throw chainmail::InvalidArgument("--model " + name + ": use resnet18, resnet20 or resnet50");
+  throw chainmail::InvalidArgument("--model " + name + ": use " + kResnets);
 }

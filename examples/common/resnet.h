@@ -33,12 +33,15 @@ class BlockImpl : public torch::nn::Cloneable<BlockImpl> {
 };
 TORCH_MODULE(Block);
 
+/// The names that make_resnet() knows, for messages.
+inline constexpr const char* kResnets = "resnet8, resnet18, resnet20 or resnet50";
+
 /// Whether make_resnet() knows the name.
 bool is_resnet(const std::string& name);
 
-/// resnet18: four stages of two blocks, 64 to 512 channels. resnet20: three stages of three blocks,
-/// 16 to 64. resnet50: bottlenecks, 3, 4, 6 and 3 of them, 256 to 2048. `is_for_large`: images of
-/// about 224 x 224 pixels, which the first layers make four times smaller. Throws
-/// chainmail::InvalidArgument for another name.
+/// resnet8, resnet20: three stages of one block, or of three, 16 to 64 channels. resnet18: four
+/// stages of two, 64 to 512. resnet50: bottlenecks, 3, 4, 6 and 3 of them, 256 to 2048.
+/// `is_for_large`: images of about 224 x 224 pixels, which the first layers make four times
+/// smaller. Throws chainmail::InvalidArgument for another name.
 torch::nn::Sequential make_resnet(const std::string& name, std::int64_t classes,
                                   bool is_for_large = false);

@@ -23,7 +23,7 @@
 
 DEFINE_string(data, "", "folder with train/CLASS/ and val/CLASS/");
 DEFINE_string(make_sample, "", "write a folder of small images to try with instead");
-DEFINE_string(model, "resnet18", "resnet18, resnet50, or resnet20 for small images");
+DEFINE_string(model, "resnet18", "resnet18, resnet50, or resnet8 and resnet20 for small images");
 DEFINE_string(communicator, "hierarchical", "as for train_mnist");
 DEFINE_string(allreduce_grad_dtype, "", "of gradients between nodes: float16, bfloat16, float32");
 DEFINE_string(device, "cpu", "cpu, or cuda: the ranks of a node take its GPUs in turn");
@@ -159,7 +159,7 @@ int main(int argc, char** argv) {
       throw flags::UsageError("--batchsize must be at least 2, --side 8, --epoch and --workers 0");
     }
     if (!is_resnet(FLAGS_model)) {
-      throw flags::UsageError("--model " + FLAGS_model + ": use resnet18, resnet20 or resnet50");
+      throw flags::UsageError("--model " + FLAGS_model + ": use " + kResnets);
     }
     flags::check_at_least(0, "lr", FLAGS_lr);
     flags::check_given("out", FLAGS_out);

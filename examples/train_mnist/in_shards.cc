@@ -14,6 +14,7 @@
 
 #include "../common/flags.h"
 #include "../common/job.h"
+#include "../common/shards.h"
 #include "model.h"
 
 DECLARE_string(communicator);
@@ -41,29 +42,23 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::unique_ptr<chainmail::ElasticJob> join_in_shards() {
+std::unique_ptr<chainmail::ElasticJob> join_job() {
   if (FLAGS_device != "cpu") throw flags::UsageError("--shards goes with --device cpu");
   if (FLAGS_double_buffering) throw flags::UsageError("--shards goes without --double_buffering");
   if (!FLAGS_autocast.empty()) throw flags::UsageError("--shards goes without --autocast");
   if (!FLAGS_resume.empty()) throw flags::UsageError("--shards goes on by --run_id, not --resume");
-  try {
-    chainmail::ElasticJobOptions options;
-    options.shards = FLAGS_shards;
-    options.seed = FLAGS_seed;
-    options.communicator = FLAGS_communicator;
-    options.communicator_options.cross = FLAGS_cross;
-    options.communicator_options.allreduce_grad_dtype =
-        chainmail::parse_wire_dtype(FLAGS_allreduce_grad_dtype);
-    return chainmail::create_elastic_job(options);
-  } catch (const chainmail::InvalidArgument& error) {
-    throw flags::LocalUsageError(error.what());
-  }
+  chainmail::ElasticJobOptions options;
+  options.shards = FLAGS_shards;
+  options.seed = FLAGS_seed;
+  options.communicator = FLAGS_communicator;
+  options.communicator_options.cross = FLAGS_cross;
+  return join_in_shards(options, FLAGS_allreduce_grad_dtype);
 }
 
 class ShardedTraining {
  public:
   ShardedTraining()
-      : job_(join_in_shards()),
+      : job_(join_job()),
         comm_(job_->communicator()),
         place_(chainmail::on_all_ranks(
             *comm_, [] { return chainmail::find_dataset(FLAGS_dataset, FLAGS_data); })),
@@ -107,9 +102,7 @@ class ShardedTraining {
   void make_checkpoints() {
     const fs::path folder =
         fs::path(FLAGS_out) / (FLAGS_run_id.empty() ? "snapshot" : FLAGS_run_id);
-    const fs::path path = fs::absolute(folder / "").parent_path();
-    checkpoints_ = chainmail::create_multi_node_checkpointer(path.filename().string(), comm_,
-                                                             {.path = path.parent_path().string()});
+    checkpoints_ = open_checkpoints(comm_, folder);
     checkpoints_->add("model", &model_);
     checkpoints_->add("optimizer", *optimizer_);
     checkpoints_->add("samples", samples_);
@@ -140,27 +133,22 @@ class ShardedTraining {
         *comm_, [&] { return chainmail::read_image_set(place_.directory, part, kClasses); });
   }
 
-  /// The loss of those samples, with the accuracy for the metrics.
-  torch::Tensor forward(const chainmail::ImageSet& set, const std::vector<std::size_t>& indices,
-                        chainmail::Metrics& metrics, const std::string& prefix) {
-    const std::vector<std::int64_t> rows(indices.begin(), indices.end());
-    const torch::Tensor which = torch::tensor(rows, torch::kLong);
-    const torch::Tensor x = set.images.index_select(0, which).flatten(1).to(torch::kFloat) / 255.0;
-    const torch::Tensor t = set.labels.index_select(0, which).to(torch::kLong);
-    const torch::Tensor y = model_->forward(x);
-    const torch::Tensor loss = torch::nn::functional::cross_entropy(y, t);
-    add_batch(metrics, prefix, y, t, loss);
-    return loss;
+  struct Batch {
+    torch::Tensor y, t;
+  };
+  Batch forward(const chainmail::ImageSet& set, const std::vector<std::size_t>& indices) {
+    const torch::Tensor rows = rows_of(indices);
+    const torch::Tensor x = set.images.index_select(0, rows).flatten(1).to(torch::kFloat) / 255.0;
+    return {model_->forward(x), set.labels.index_select(0, rows).to(torch::kLong)};
   }
 
   bool train(chainmail::Step& step) {
-    if (samples_.state().epoch >= FLAGS_epoch) return false;  // a checkpoint had it all
+    // A checkpoint had it all; the last step may also be called once more for its report.
+    const bool is_new = step.number() == job_->state().next_step;
+    if (is_new && samples_.state().epoch >= FLAGS_epoch) return false;
     for (chainmail::Shard& shard : step.shards(samples_)) {
-      chainmail::Metrics metrics;
-      shard.backward(forward(train_, shard.indices(), metrics, ""));
-      for (const auto& [name, mean] : metrics.means()) {
-        shard.report(name, mean, static_cast<std::int64_t>(shard.indices().size()));
-      }
+      const Batch batch = forward(train_, shard.indices());
+      learn(shard, batch.y, batch.t);
     }
     step.commit(*optimizer_);
     if (FLAGS_interval > 0 && step.number() % FLAGS_interval == 0)
@@ -175,9 +163,8 @@ class ShardedTraining {
     const chainmail::Metrics tested =
         job_->evaluate(static_cast<std::size_t>(test_.labels.size(0)), [this](const auto& indices) {
           const torch::NoGradGuard no_grad;
-          chainmail::Metrics metrics;
-          forward(test_, indices, metrics, "validation/");
-          return metrics;
+          const Batch batch = forward(test_, indices);
+          return test_metrics(batch.y, batch.t);
         });
     const double elapsed = std::chrono::duration<double>(Clock::now() - started_).count();
     chainmail::ReportEntry entry{samples_.state().epoch, step.number(), elapsed, tested.means()};

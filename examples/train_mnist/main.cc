@@ -191,10 +191,8 @@ class Training {
     return sums.metrics("validation/");
   }
 
-  std::unique_ptr<chainmail::MultiNodeCheckpointer> open_checkpoints(const fs::path& folder) {
-    const fs::path path = fs::absolute(folder / "").parent_path();
-    auto all = chainmail::create_multi_node_checkpointer(path.filename().string(), comm_,
-                                                         {.path = path.parent_path().string()});
+  std::unique_ptr<chainmail::MultiNodeCheckpointer> checkpoints_in(const fs::path& folder) {
+    auto all = open_checkpoints(comm_, folder);
     all->add("model", &model_);
     all->add("optimizer", *optimizer_);
     all->add("batches", train_batches_);
@@ -218,7 +216,7 @@ class Training {
                                          ": there is no such folder with checkpoints");
       }
     });
-    checkpoints_ = open_checkpoints(source);
+    checkpoints_ = checkpoints_in(source);
     checkpoints_->maybe_load();
     std::error_code ignored;
     if (!fs::equivalent(source, folder(), ignored)) checkpoints_.reset();
@@ -229,15 +227,9 @@ class Training {
   }
 
   void save() {
-    if (!checkpoints_) {  // those of an earlier run, from which this one did not go on, end here
-      std::error_code ignored;
-      for (const auto& entry : fs::directory_iterator(folder(), ignored)) {
-        if (comm_->intra_rank() == 0 && entry.path().filename().string().starts_with("gen-")) {
-          fs::remove_all(entry.path(), ignored);
-        }
-      }
-      comm_->barrier();
-      checkpoints_ = open_checkpoints(folder());
+    if (!checkpoints_) {
+      drop_checkpoints(*comm_, folder());
+      checkpoints_ = checkpoints_in(folder());
     }
     update_time();
     checkpoints_->save(iteration_);

@@ -115,7 +115,7 @@ EOF
         --out "$scratch/out" --verify | grep '^digest' | tee -a "$scratch/digests"
     done
     [[ $(sort "$scratch/digests" | uniq -c | awk '{print $1}') == 4 ]] || fail "other bits with other workers"
-    refuses 2 '--model foo: use resnet18' "${options[@]}" --model foo
+    refuses 2 '--model foo: use resnet8' "${options[@]}" --model foo
     echo "P6 2 2 255 xx" >"$images/train/class0/0.ppm"
     refuses 1 '^imagenet: [^ ]*/class0/0.ppm: is cut off$' "${options[@]}" --workers 2
     mkdir "$images/train/class1a"

@@ -22,6 +22,10 @@ struct Cifar {
   Images test;
 };
 
+/// The folder with CIFAR-10's binary files: `folder` when not empty, else $CHAINMAIL_DATA/cifar10,
+/// else ~/.cache/chainmail/cifar10. Throws chainmail::InvalidArgument, which lists the places.
+std::string find_cifar(const std::string& folder);
+
 /// Reads data_batch_1.bin ... data_batch_5.bin and test_batch.bin of `folder`, or of
 /// cifar-10-batches-bin in it. Throws chainmail::SystemError, chainmail::InvalidArgument.
 Cifar read_cifar(const std::string& folder);

@@ -4,12 +4,16 @@
 #include "cifar.h"
 
 #include <cerrno>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <utility>
 #include <vector>
 
 #include <chainmail/error.h>
+
+namespace fs = std::filesystem;
 
 namespace {
 
@@ -17,14 +21,20 @@ constexpr std::int64_t kSide = 32;
 constexpr std::int64_t kPixels = 3 * kSide * kSide;
 constexpr std::int64_t kRecord = 1 + kPixels;  // a label, then red, green and blue planes
 constexpr std::int64_t kShift = 4;
+constexpr const char* kTestBatch = "test_batch.bin";
 
-Images read_file(const std::filesystem::path& path) {
+// The archive has its files in a folder of its own.
+fs::path base_of(const fs::path& folder) {
+  const fs::path inner = folder / "cifar-10-batches-bin";
+  return fs::exists(inner) ? inner : folder;
+}
+
+Images read_file(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) {
-    throw chainmail::SystemError("cannot read " + path.string() +
-                                     ": --data takes the folder of CIFAR-10's binary version, or "
-                                     "leave it out for synthetic images",
-                                 errno);
+    throw chainmail::SystemError(
+        "cannot read " + path.string() + ": --data takes the folder of CIFAR-10's binary version",
+        errno);
   }
   std::vector<char> bytes{std::istreambuf_iterator<char>(file), {}};
   const auto size = static_cast<std::int64_t>(bytes.size());
@@ -50,9 +60,23 @@ Images make_images(const torch::Tensor& patterns, std::int64_t count) {
 
 }  // namespace
 
+std::string find_cifar(const std::string& folder) {
+  if (!folder.empty()) return folder;
+  std::string looked;
+  for (const auto& [variable, below] :
+       {std::pair{"CHAINMAIL_DATA", "cifar10"}, std::pair{"HOME", ".cache/chainmail/cifar10"}}) {
+    const char* const value = std::getenv(variable);
+    if (value == nullptr || *value == '\0') continue;
+    const fs::path place = fs::path(value) / below;
+    if (fs::exists(base_of(place) / kTestBatch)) return place.string();
+    looked += (looked.empty() ? "" : " and ") + place.string();
+  }
+  throw chainmail::InvalidArgument("no CIFAR-10 in " + (looked.empty() ? "$HOME" : looked) +
+                                   ": give --data DIR, or draw images like it: --make_data DIR");
+}
+
 Cifar read_cifar(const std::string& folder) {
-  std::filesystem::path base(folder);
-  if (std::filesystem::exists(base / "cifar-10-batches-bin")) base /= "cifar-10-batches-bin";
+  const fs::path base = base_of(folder);
   std::vector<torch::Tensor> x;
   std::vector<torch::Tensor> t;
   for (int part = 1; part <= 5; ++part) {
@@ -60,7 +84,7 @@ Cifar read_cifar(const std::string& folder) {
     x.push_back(images.x);
     t.push_back(images.t);
   }
-  return {{torch::cat(x), torch::cat(t)}, read_file(base / "test_batch.bin")};
+  return {{torch::cat(x), torch::cat(t)}, read_file(base / kTestBatch)};
 }
 
 Cifar make_synthetic(std::int64_t samples, std::uint64_t seed) {
