@@ -54,6 +54,14 @@ case $project in
       --out "$scratch/out")
     expected='^digest [0-9a-f]{16} on 2 ranks'
     ;;
+  train_cifar_elastic)
+    # The script draws with the program beside it.
+    cp "$scratch/source/prepare-data" "$scratch/build"
+    CHAINMAIL_DATA=$scratch "$scratch/build/prepare-data" --samples 40
+    program=("$scratch/build/train_cifar_elastic" --data "$scratch/cifar10" --model resnet8 --epoch 1 --batch 20
+      --verify --out "$scratch/out")
+    expected='^digest [0-9a-f]{16} on 2 ranks'
+    ;;
   readme)
     program=("$scratch/build/train")
     expected='^epoch 3: loss 0\.[0-9]+'

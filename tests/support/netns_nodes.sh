@@ -97,7 +97,7 @@ start_node() {
   echo "$address" >"$dir/$name.address"
   echo "$name slots=2" >>"$dir/hostfile"
   cat >>"$dir/ssh_config" <<CONFIG
-Host $name
+Host $name $address
   HostName $address
   User root
   IdentityFile $dir/key
