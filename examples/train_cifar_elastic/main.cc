@@ -11,7 +11,6 @@
 
 #include <chrono>
 #include <cstdlib>
-#include <filesystem>
 #include <iostream>
 #include <memory>
 #include <optional>
@@ -30,8 +29,8 @@ DEFINE_string(make_data, "",
               "draw images, write them to this folder as CIFAR-10 has them, and end");
 DEFINE_int64(samples, 10000,
              "images to train with that --make_data draws, and a fifth to test with");
-DEFINE_string(out, "result", "folder for log and checkpoints");
-DEFINE_bool(resume, false, "go on from the newest checkpoint in OUT/snapshot");
+DEFINE_string(out, "result",
+              "folder for log and checkpoints; training goes on from the newest in OUT/snapshot");
 DEFINE_string(communicator, "auto",
               "naive, flat, hierarchical, two_dimensional, single_node or auto");
 DEFINE_string(allreduce_grad_dtype, "", "of gradients between nodes: float16, bfloat16, float32");
@@ -45,8 +44,6 @@ DEFINE_uint64(seed, 0, "of weights, order, augmentation and of what --make_data 
 DEFINE_bool(verify, false, "end with a digest of the parameters; fail when ranks differ");
 
 namespace {
-
-namespace fs = std::filesystem;
 
 void check_flags() {
   if (FLAGS_batch < 1 || FLAGS_epoch < 0) {
@@ -91,13 +88,14 @@ class Training {
     job_->add("optimizer", *optimizer_);
     // A host with other images is refused before it joins, as one whose state has other names is.
     job_->add("samples of images " + std::to_string(digest_of_images()), samples_);
+    const auto steps_per_epoch = static_cast<std::int64_t>(samples_.steps_per_epoch());
+    job_->checkpoint("snapshot", {.path = FLAGS_out}, steps_per_epoch);
     job_->on_world([this](const chainmail::Membership& world) { begin_world(world); });
   }
 
   void run() {
     job_->run([this](chainmail::Step& step) { return train(step); });
     if (reports_) reports_->finish();
-    if (checkpoints_) checkpoints_->wait();
     if (FLAGS_verify) {
       std::vector<torch::Tensor> state = model_->parameters();
       for (const torch::Tensor& statistics : model_->buffers()) state.push_back(statistics);
@@ -121,17 +119,7 @@ class Training {
 
   // What refers to the other ranks is made anew.
   void begin_world(const chainmail::Membership& world) {
-    const bool is_first = world.generation == 1;
-    const fs::path folder = fs::path(FLAGS_out) / "snapshot";
-    if (is_first && !FLAGS_resume) drop_checkpoints(*comm_, folder);
-    checkpoints_ = open_checkpoints(comm_, folder);
-    checkpoints_->add("model", &model_);
-    checkpoints_->add("optimizer", *optimizer_);
-    checkpoints_->add("samples", samples_);
-    checkpoints_->add("job", *job_);
-    // Also when all ranks have died, and others begin where their checkpoint is.
-    if (world.next_step == 1) checkpoints_->maybe_load();
-    if (is_first) {
+    if (world.generation == 1) {
       print_banner(*comm_,
                    {"Model: " + FLAGS_model,
                     "Num Minibatch-size: " + std::to_string(FLAGS_batch) + " in " +
@@ -139,8 +127,7 @@ class Training {
                     "Num epoch: " + std::to_string(FLAGS_epoch),
                     "Dataset: " + place_ + ", " + std::to_string(samples_.size()) + " images"});
     } else if (world.rank == 0) {
-      std::cout << "step " << job_->state().next_step << ": " << world.size << " ranks"
-                << std::endl;
+      std::cout << "step " << world.next_step << ": " << world.size << " ranks" << std::endl;
     }
     reports_.emplace(*comm_);
     add_reports(*reports_, *comm_, FLAGS_out,
@@ -171,7 +158,6 @@ class Training {
     step.commit(*optimizer_);
     if (!step.ends_epoch()) return true;
     report(step, rate);
-    checkpoints_->save(step.number());
     return samples_.state().epoch < FLAGS_epoch;
   }
 
@@ -200,7 +186,6 @@ class Training {
   std::unique_ptr<chainmail::MultiNodeOptimizer> optimizer_;
   std::optional<chainmail::ReportList> reports_;
   Clock::time_point started_ = Clock::now();
-  std::unique_ptr<chainmail::MultiNodeCheckpointer> checkpoints_;  // last: it refers to the rest
 };
 
 }  // namespace

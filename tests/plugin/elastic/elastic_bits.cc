@@ -7,11 +7,13 @@
 //
 // usage: elastic_bits COMMUNICATOR WIRE SHARDS [STEPS [PAUSE_MS [MODE]]]
 //   WIRE: float32, float16, bfloat16
-//   PAUSE_MS: before each step; above 0, each rank tells of its worlds, and rank 0 of every step
-//   MODE: forget (the optimizer is no part of the state), evaluate (for PAUSE_MS after every step),
-//   other_data (member 2 has a sample less), throw (member 1 in step 5), throw_all (all of them
-//   there), leave (member 1 before run()), done (nothing is left to do), slow_start (three seconds
-//   before run()), save:FOLDER:STEPS (checkpoints there after so many steps)
+//   STEPS: a number, or a file (with a '/') in which the number of the last step will stand some
+//   steps before it PAUSE_MS: before each step; above 0, each rank tells of its worlds, and rank 0
+//   of every step MODE: forget (the optimizer is no part of the state), evaluate (for PAUSE_MS
+//   after every step), other_data (member 2 has a sample less), throw (member 1 in step 5),
+//   throw_all (all of them there), leave (member 1 before run()), done (nothing is left to do),
+//   slow_start (three seconds before run()), save:FOLDER:STEPS (checkpoints there after so many
+//   steps)
 
 #include <chainmail/chainmail.h>
 #include <chainmail/elastic.h>
@@ -24,6 +26,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <fstream>
+#include <limits>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -45,6 +49,7 @@ nn::Sequential make_model() {
 
 struct How {
   std::int64_t steps = 7;
+  std::string last_step_file = {};
   std::int64_t pause_ms = 0;
   std::string mode = {};
 };
@@ -90,8 +95,10 @@ void train(const std::string& communicator, const std::string& wire, std::uint32
     if (world.rank == 0) std::printf("from %lld\n", static_cast<long long>(world.next_step));
     std::fflush(stdout);
   });
+  std::int64_t steps = how.steps;
   job->run([&](chainmail::Step& step) {
-    if (how.mode == "done" || step.number() > how.steps) return false;
+    if (!how.last_step_file.empty()) std::ifstream(how.last_step_file) >> steps;
+    if (how.mode == "done" || step.number() > steps) return false;
     const bool throws = how.mode == "throw_all" || (how.mode == "throw" && is_member("1"));
     if (throws && step.number() == 5) throw std::runtime_error("out of luck");
     if (tells) std::this_thread::sleep_for(std::chrono::milliseconds(how.pause_ms));
@@ -129,7 +136,7 @@ void train(const std::string& communicator, const std::string& wire, std::uint32
       std::printf("step %lld\n", static_cast<long long>(step.number()));
       std::fflush(stdout);
     }
-    return step.number() < how.steps;
+    return step.number() < steps;
   });
   std::vector<torch::Tensor> state = model->parameters();
   for (const torch::Tensor& buffer : model->buffers()) state.push_back(buffer);
@@ -149,9 +156,14 @@ int main(int argc, char** argv) {
     return 2;
   }
   try {
-    train(argv[1], argv[2], static_cast<std::uint32_t>(std::atoi(argv[3])),
-          {argc > 4 ? std::atoi(argv[4]) : 7, argc > 5 ? std::atoi(argv[5]) : 0,
-           argc > 6 ? argv[6] : ""});
+    How how;
+    const std::string steps = argc > 4 ? argv[4] : "7";
+    const bool is_file = steps.find('/') != std::string::npos;
+    how.steps = is_file ? std::numeric_limits<std::int64_t>::max() : std::stoll(steps);
+    if (is_file) how.last_step_file = steps;
+    if (argc > 5) how.pause_ms = std::atoi(argv[5]);
+    if (argc > 6) how.mode = argv[6];
+    train(argv[1], argv[2], static_cast<std::uint32_t>(std::atoi(argv[3])), how);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return 1;
