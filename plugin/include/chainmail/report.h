@@ -68,7 +68,8 @@ class CHAINMAIL_API PrintReport final : public Report {
 /// All reports as a JSON list in a file, rewritten (by rename) at each report.
 class CHAINMAIL_API LogReport final : public Report {
  public:
-  /// @param resume_epoch  reports up to this epoch that `path` already holds are kept
+  /// @param resume_epoch  reports up to this epoch that `path` already holds are kept, the last one
+  ///                      until it is made once more
   /// @throws SystemError  the folder cannot be made or written to
   explicit LogReport(std::string path, std::int64_t resume_epoch = 0);
   ~LogReport() override;

@@ -121,6 +121,11 @@ TEST_F(LogReportTest, KeepsEarlierEntriesUpToTheResumedEpoch) {
   EXPECT_THAT(content(), HasSubstr("\"epoch\": 2,"));
   EXPECT_THAT(content(), HasSubstr("\"elapsed_time\": 9.0"));
   EXPECT_THAT(content(), Not(HasSubstr("\"epoch\": 4,")));
+  // What was interrupted after its last report makes that one again.
+  LogReport(path(), 3).report({3, 1800, 10.0, {}});
+  EXPECT_THAT(content(), Not(HasSubstr("\"elapsed_time\": 9.0")));
+  EXPECT_THAT(content(), HasSubstr("\"elapsed_time\": 10.0"));
+  EXPECT_THAT(content(), HasSubstr("\"epoch\": 2,"));
   LogReport(path()).report({1, 600, 1.0, {}});
   EXPECT_THAT(content(), Not(HasSubstr("\"epoch\": 2,")));
 }
