@@ -24,6 +24,10 @@ void RegisteredState::add(CheckpointItem item, Kind kind) {
   kinds_.push_back(kind);
 }
 
+bool RegisteredState::is_comparable() const noexcept {
+  return std::ranges::all_of(kinds_, &Kind::is_comparable);
+}
+
 void RegisteredState::fill(FileImage& image) const {
   StateEntries entries;
   for (const CheckpointItem& item : items_) entries.add(item.name, item.save());

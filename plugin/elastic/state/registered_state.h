@@ -28,6 +28,8 @@ class RegisteredState {
   };
   /// Throws InvalidArgument for a name that is there already, or that a checkpoint would refuse.
   void add(CheckpointItem item, Kind kind);
+  /// Whether equal states have equal bytes.
+  [[nodiscard]] bool is_comparable() const noexcept;
   /// All of it as of now; valid until the next call.
   [[nodiscard]] std::span<const std::byte> save();
   /// The same, for somebody else to seal and keep.

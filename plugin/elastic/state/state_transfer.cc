@@ -83,12 +83,22 @@ class Pieces {
   std::vector<std::shared_ptr<ops::Operation>> operations_;
 };
 
-void send_pieces(ops::Group& group, const std::vector<int>& donors, std::size_t own,
+/// Those of `donors` who send, every piece one of them.
+std::vector<int> senders_among(const std::vector<int>& donors, const RegisteredState& state) {
+  return state.is_comparable() ? donors : std::vector<int>{donors.front()};
+}
+
+bool contains(const std::vector<int>& ranks, int rank) {
+  return std::ranges::find(ranks, rank) != ranks.end();
+}
+
+void send_pieces(ops::Group& group, const std::vector<int>& donors, const std::vector<int>& senders,
                  std::span<const std::byte> bytes, std::size_t pieces) {
+  const auto own = std::ranges::find(senders, group.rank()) - senders.begin();
   Pieces sends(group);
   for (int rank = 0; rank < group.size(); ++rank) {
-    if (std::ranges::find(donors, rank) != donors.end()) continue;
-    for (std::size_t p = own; p < pieces; p += donors.size()) {
+    if (contains(donors, rank)) continue;
+    for (auto p = static_cast<std::size_t>(own); p < pieces; p += senders.size()) {
       ops::Collective send = transfer_of(ops::OpKind::kSend, rank);
       send.input = piece_of(bytes, p).data();
       send.count = piece_of(bytes, p).size();
@@ -98,11 +108,11 @@ void send_pieces(ops::Group& group, const std::vector<int>& donors, std::size_t 
   sends.finish();
 }
 
-void receive_pieces(ops::Group& group, const std::vector<int>& donors, std::vector<std::byte>& into,
-                    const std::vector<std::uint64_t>& digests) {
+void receive_pieces(ops::Group& group, const std::vector<int>& senders,
+                    std::vector<std::byte>& into, const std::vector<std::uint64_t>& digests) {
   Pieces receives(group);
   for (std::size_t p = 0; p < digests.size(); ++p) {
-    ops::Collective receive = transfer_of(ops::OpKind::kRecv, donors[p % donors.size()]);
+    ops::Collective receive = transfer_of(ops::OpKind::kRecv, senders[p % senders.size()]);
     receive.output = into.data() + p * kPieceBytes;
     receive.count = piece_of(into, p).size();
     receives.add(std::move(receive));
@@ -110,10 +120,10 @@ void receive_pieces(ops::Group& group, const std::vector<int>& donors, std::vect
   receives.finish();
   for (std::size_t p = 0; p < digests.size(); ++p) {
     if (hash64(piece_of(into, p)) == digests[p]) continue;
-    const int donor = donors[p % donors.size()];
+    const int donor = senders[p % senders.size()];
     throw BadDonor("rank " + std::to_string(donor) + " sent piece " + std::to_string(p) +
                        " of the job's state with other bytes than rank " +
-                       std::to_string(donors.front()) + " has",
+                       std::to_string(senders.front()) + " has",
                    donor);
   }
 }
@@ -122,34 +132,33 @@ void receive_pieces(ops::Group& group, const std::vector<int>& donors, std::vect
 
 std::uint64_t transfer_state(Communicator& communicator, const std::vector<int>& donors,
                              RegisteredState& state, TransferredNumbers& numbers) {
-  const auto place = std::ranges::find(donors, communicator.rank());
-  const bool is_donor = place != donors.end();
+  const std::vector<int> senders = senders_among(donors, state);
+  const bool sends = contains(senders, communicator.rank());
   Announcement said;
   std::span<const std::byte> bytes;
-  if (is_donor) {
+  if (sends) {
     bytes = state.save();
     said = {bytes.size(), numbers.position, numbers.is_finished, digests_of(bytes)};
   }
   const Announcement first = communicator.bcast_obj(said, donors.front());
   ops::Group& group = *communicator.impl().group;
-  if (is_donor) {
+  if (sends) {
     if (first.bytes != said.bytes) {
       throw BadDonor("rank " + std::to_string(communicator.rank()) + " has " +
                          std::to_string(said.bytes) + " bytes of state, rank " +
                          std::to_string(donors.front()) + " " + std::to_string(first.bytes),
                      communicator.rank());
     }
-    send_pieces(group, donors, static_cast<std::size_t>(place - donors.begin()), bytes,
-                first.digests.size());
-    return 0;
+    send_pieces(group, donors, senders, bytes, first.digests.size());
   }
+  if (contains(donors, communicator.rank())) return 0;
   std::vector<std::byte> received(first.bytes);
   if ((received.size() + kPieceBytes - 1) / kPieceBytes != first.digests.size()) {
     throw MismatchError("rank " + std::to_string(donors.front()) + " announced a state of " +
                         std::to_string(first.bytes) + " bytes in " +
                         std::to_string(first.digests.size()) + " pieces");
   }
-  receive_pieces(group, donors, received, first.digests);
+  receive_pieces(group, senders, received, first.digests);
   state.load(received);
   numbers = {first.position, static_cast<std::uint8_t>(first.is_finished)};
   return first.bytes;

@@ -2,7 +2,8 @@
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
 // Gives the members of a new world that lack its state that of the others: in pieces, which come
-// from all who have it, in turns; each piece is checked, and then every tensor.
+// from all who have it, in turns, or where equal states may have other bytes, from one of them;
+// each piece is checked, and then every tensor.
 //
 // Collective over the world's group. One thread per rank.
 

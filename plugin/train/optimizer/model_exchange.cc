@@ -53,7 +53,7 @@ ModelExchange::~ModelExchange() {
 
 void ModelExchange::enter_world() {
   steps_ = 0;
-  make_exchange(std::vector<NamedTensor>(exchange_->parameters()), {});
+  make_exchange(std::vector<NamedTensor>(trainable_), {});
 }
 
 void ModelExchange::check_turn(const char* call, bool or_between) const {
@@ -123,6 +123,8 @@ void ModelExchange::make_exchange(std::vector<NamedTensor> trainable,
   how.first_bucket_bytes = options_.first_bucket_bytes;
   how.step = steps_;
   how.is_current = [this] { return is_current(); };
+  // A world that is over before its exchange is made leaves none; the next one needs these.
+  trainable_ = trainable;
   exchange_.reset();  // its hooks and memory first
   exchange_ = std::make_unique<GradientExchange>(*communicator_, std::move(trainable),
                                                  std::move(order), std::move(how));

@@ -79,6 +79,7 @@ class ModelExchange {
   torch::optim::Optimizer* optimizer_;
   std::vector<std::uintptr_t> signature_;  ///< of what the exchange was made for
   std::vector<std::string> described_;     ///< what all ranks had when they compared it last
+  std::vector<NamedTensor> trainable_;     ///< what the exchange is of
   std::vector<NamedTensor> known_;         ///< parameters and buffers that have been broadcast
   int syncs_off_ = 0;                      ///< NoSync objects
   bool knows_order_ = false;

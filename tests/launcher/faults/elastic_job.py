@@ -21,11 +21,11 @@ LOG_LINE = re.compile(r"(\d+) (ADDED|REMOVED|LOST|REFUSED) (\S+) \d+ (\d+) (\d+)
 NOTE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} INFO (.*)")
 
 
-class ElasticJob(Job):
-    """On a hosts file with these lines; what it writes is looked at when it ends."""
+class HostsJob(Job):
+    """An elastic job on a hosts file with these lines; `command` makes the program's words of the
+    folder in which all of the job's files are."""
 
-    def __init__(self, programs, lines, *options, sizes="1:4", probe=(), **how):
-        launcher, self.probe, self.simulate = programs
+    def __init__(self, launcher, lines, options, command, sizes="1:4", window=0.2, **how):
         self.files = tempfile.TemporaryDirectory(prefix="chainmail-elastic.")
         self.hosts = os.path.join(self.files.name, "host_worker")
         self.logs = os.path.join(self.files.name, "logs")
@@ -33,7 +33,7 @@ class ElasticJob(Job):
         self.write("".join(line + "\n" for line in lines))
         super().__init__(
             launcher, "-H", self.hosts, "--rsh", SHELL, "--elastic", sizes, "--output", self.logs,
-            "--elastic-window", 0.2, *options, self.probe, "--trace", self.files.name, *probe, **how)
+            "--elastic-window", window, *options, *command(self.files.name), **how)
 
     def __exit__(self, *error):
         super().__exit__(*error)
@@ -51,6 +51,37 @@ class ElasticJob(Job):
     def append(self, line):
         with open(self.hosts, "a", encoding="utf-8") as file:
             file.write(line + "\n")
+
+    def log(self):
+        path = pathlib.Path(self.hosts + "_log")
+        found = [LOG_LINE.fullmatch(line) for line in path.read_text().splitlines()]
+        assert all(found), path.read_text()
+        return [match.groups() for match in found]
+
+    def notes(self):
+        path = pathlib.Path(self.hosts + ".log")
+        found = [NOTE.fullmatch(line) for line in path.read_text().splitlines()]
+        assert all(found), path.read_text()
+        return [match.group(1) for match in found]
+
+    def events(self, name):
+        with open(os.path.join(self.logs, "events.jsonl"), encoding="utf-8") as file:
+            lines = [json.loads(line) for line in file]
+        assert [line["sequence"] for line in lines] == list(range(len(lines))), lines
+        return [line for line in lines if line.get("event") == name]
+
+    def has_gapless_log(self):
+        sequence = [int(line[0]) for line in self.log()]
+        assert sequence == list(range(sequence[0], sequence[0] + len(sequence))), sequence
+
+
+class ElasticJob(HostsJob):
+    """Of elastic_probe; what it writes is looked at when it ends."""
+
+    def __init__(self, programs, lines, *options, sizes="1:4", probe=(), **how):
+        launcher, self.probe, self.simulate = programs
+        super().__init__(launcher, lines, options,
+                         lambda folder: [self.probe, "--trace", folder, *probe], sizes, **how)
 
     def pids(self):
         """By member."""
@@ -76,28 +107,9 @@ class ElasticJob(Job):
         """(generation, step, state) as members say it."""
         return re.findall(r"^commit (\d+) (\d+) (\w+)", self.text("out"), re.M)
 
-    def log(self):
-        path = pathlib.Path(self.hosts + "_log")
-        found = [LOG_LINE.fullmatch(line) for line in path.read_text().splitlines()]
-        assert all(found), path.read_text()
-        return [match.groups() for match in found]
-
-    def notes(self):
-        path = pathlib.Path(self.hosts + ".log")
-        found = [NOTE.fullmatch(line) for line in path.read_text().splitlines()]
-        assert all(found), path.read_text()
-        return [match.group(1) for match in found]
-
-    def events(self, name):
-        with open(os.path.join(self.logs, "events.jsonl"), encoding="utf-8") as file:
-            lines = [json.loads(line) for line in file]
-        assert [line["sequence"] for line in lines] == list(range(len(lines))), lines
-        return [line for line in lines if line.get("event") == name]
-
     def is_sound(self):
         """Logs without gaps, one state for each step, and a trace that the machines accept."""
-        sequence = [int(line[0]) for line in self.log()]
-        assert sequence == list(range(sequence[0], sequence[0] + len(sequence))), sequence
+        self.has_gapless_log()
         states = {}
         for _, step, state in self.commits():
             assert states.setdefault(step, state) == state, f"step {step}: {self.all()}"
