@@ -130,7 +130,7 @@ std::string world_prefix(Generation generation) {
 
 std::vector<std::string> key_prefixes(Generation generation) {
   const std::string world = world_prefix(generation);
-  return {"chainmail/group/" + world, "chainmail/" + world};
+  return {"chainmail/group/" + world, "chainmail/" + world, "store/" + world};
 }
 
 std::string encode(const LauncherWord& word) {

@@ -146,12 +146,7 @@ JoinedRanks join(const c10::intrusive_ptr<c10d::Store>& store, int rank, int siz
   return joined;
 }
 
-}  // namespace
-
-c10::intrusive_ptr<ChainmailBackend> make_backend(const c10::intrusive_ptr<c10d::Store>& store,
-                                                  int rank, int size, const BackendOptions& options,
-                                                  std::optional<int> rank_in_job) {
-  check_arguments(rank, size, options);
+ops::GroupOptions engine_options_with(const JobSettings& settings, const BackendOptions& options) {
   ops::GroupOptions group_options;
   group_options.name = options.group_name;
   group_options.algorithm = algorithm_of(options.algorithm);
@@ -159,9 +154,33 @@ c10::intrusive_ptr<ChainmailBackend> make_backend(const c10::intrusive_ptr<c10d:
   group_options.cross = ops::parse_cross_transport(options.cross);
   group_options.timeout = options.timeout;
   group_options.host = host_name();
+  apply(settings, group_options);
+  return group_options;
+}
+
+}  // namespace
+
+ops::GroupOptions engine_options(const BackendOptions& options) {
+  return engine_options_with(read_settings(process_environment()), options);
+}
+
+void attach_engine_group(c10d::ProcessGroup& group, std::shared_ptr<ops::Group> engine,
+                         std::shared_ptr<ops::Rendezvous> rendezvous,
+                         const BackendOptions& options) {
+  check_arguments(group.getRank(), group.getSize(), options);
+  set_backend(group, c10::make_intrusive<ChainmailBackend>(
+                         std::move(engine), std::move(rendezvous), options,
+                         std::vector<std::uint64_t>(options.global_ranks.begin(),
+                                                    options.global_ranks.end())));
+}
+
+c10::intrusive_ptr<ChainmailBackend> make_backend(const c10::intrusive_ptr<c10d::Store>& store,
+                                                  int rank, int size, const BackendOptions& options,
+                                                  std::optional<int> rank_in_job) {
+  check_arguments(rank, size, options);
   const Environment environment = process_environment();
   JobSettings settings = read_settings(environment);
-  apply(settings, group_options);
+  ops::GroupOptions group_options = engine_options_with(settings, options);
   settings.cross = group_options.cross;
   if (group_options.cross == ops::CrossTransport::kMpi && size > 1) check_mpi_starter(environment);
 

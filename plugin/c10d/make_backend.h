@@ -8,10 +8,14 @@
 #include <chainmail/backend.h>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 
+#include "ops/core/group_options.h"
+#include "ops/core/rendezvous.h"
+#include "ops/engine/group.h"
 #include "plugin/c10d/backend/chainmail_backend.h"
 
 namespace chainmail::internal {
@@ -21,6 +25,16 @@ namespace chainmail::internal {
 [[nodiscard]] c10::intrusive_ptr<ChainmailBackend> make_backend(
     const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, const BackendOptions& options,
     std::optional<int> rank_in_job = std::nullopt);
+
+/// Of an engine group that is made with `options`, and with what the environment says. Throws
+/// InvalidArgument for names that are none.
+[[nodiscard]] ops::GroupOptions engine_options(const BackendOptions& options);
+
+/// Gives `group` a backend over `engine`, a group that is there already. `rendezvous` is its own;
+/// `options` name the global ranks.
+void attach_engine_group(c10d::ProcessGroup& group, std::shared_ptr<ops::Group> engine,
+                         std::shared_ptr<ops::Rendezvous> rendezvous,
+                         const BackendOptions& options);
 
 /// Makes `backend` the one of a process group, for CPU and CUDA tensors and by default.
 void set_backend(c10d::ProcessGroup& group, const c10::intrusive_ptr<ChainmailBackend>& backend);

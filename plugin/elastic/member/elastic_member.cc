@@ -69,27 +69,31 @@ void ElasticMember::announce(std::uint64_t fingerprint) {
 
 // In the launcher client's thread: whoever waits in a collective of a world that is over need not.
 void ElasticMember::on_word(std::optional<Word> word) {
-  std::shared_ptr<ops::Group> over;
+  std::vector<std::weak_ptr<ops::Group>> over;
   membership::Generation next = 0;
   {
     const std::lock_guard lock(mutex_);
     const NewWorld* const world = new_world_in(word);
     if (world != nullptr && !world->start) {
-      over = group_.lock();
+      over = groups_;
       next = world->world->generation;
     }
     words_.push_back(std::move(word));
     changed_.notify_all();
   }
-  if (over && !over->error()) over->abort(changed(next));
+  for (const auto& one : over) {
+    const auto group = one.lock();
+    if (group && !group->error()) group->abort(changed(next));
+  }
 }
 
-std::optional<ElasticMember::Word> ElasticMember::next_word() {
+// False when none has come within `limit`.
+bool ElasticMember::wait_for_word(std::optional<std::chrono::milliseconds> limit) {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return !words_.empty(); });
-  std::optional<Word> word = std::move(words_.front());
-  words_.pop_front();
-  return word;
+  const auto is_there = [this] { return !words_.empty(); };
+  if (limit) return changed_.wait_for(lock, *limit, is_there);
+  changed_.wait(lock, is_there);
+  return true;
 }
 
 bool ElasticMember::has_word() {
@@ -98,14 +102,23 @@ bool ElasticMember::has_word() {
 }
 
 void ElasticMember::hear_next() {
-  const auto word = next_word();
+  std::optional<Word> word;
+  {
+    const std::lock_guard lock(mutex_);
+    word = std::move(words_.front());
+    words_.pop_front();
+  }
   if (!word) throw PeerError("this elastic job is being ended, or its launcher is gone");
   std::visit([this](const auto& one) { hear(one); }, *word);
 }
 
-ElasticMember::Next ElasticMember::wait() {
-  while (!has_step_ && !has_exited_ && !repeats_) hear_next();
+ElasticMember::Next ElasticMember::wait(std::optional<std::chrono::milliseconds> limit) {
+  while (!has_step_ && !has_exited_ && !repeats_ && !start_) {
+    if (!wait_for_word(limit)) return Next::kNothing;
+    hear_next();
+  }
   if (has_exited_) return Next::kEnd;
+  if (start_) return Next::kWorld;
   if (std::exchange(repeats_, false)) return Next::kRepeat;
   has_step_ = false;
   return Next::kStep;
@@ -122,13 +135,45 @@ void ElasticMember::hear(const membership::LauncherWord& word) {
     start = resume->start;
     generation = resume->generation;
   }
-  if (start && world_ && world_->generation == generation) begin_world(*start);
+  if (!start || !world_ || world_->generation != generation) return;
+  start_ = start;
+  if (callbacks_.enter) begin_world();
+}
+
+std::vector<int> ElasticMember::donors() const {
+  std::vector<int> donors;
+  for (const membership::MemberId donor : start_->donors) {
+    if (const auto rank = world_->rank_of(donor)) donors.push_back(static_cast<int>(*rank));
+  }
+  std::ranges::sort(donors);
+  // Before the first step all have a state, and rank 0's counts.
+  if (donors.empty()) donors = {0};
+  return donors;
+}
+
+void ElasticMember::on_entered(const std::shared_ptr<ops::Group>& group) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!std::exchange(is_entered_, true)) groups_.clear();
+    std::erase_if(groups_, [](const auto& one) { return one.expired(); });
+    groups_.push_back(group);
+  }
+  // Others may have left this world already.
+  if (knows_of_newer_world() && !group->error()) group->abort(changed(machine_.generation()));
+}
+
+void ElasticMember::on_begun(std::uint64_t position, bool is_finished, std::uint64_t bytes) {
+  start_.reset();
+  if (!fetch_) return;
+  const membership::Generation generation = std::exchange(fetch_, std::nullopt)->generation;
+  handle(membership::StateFetched{generation, position, is_finished, bytes});
 }
 
 // No step is under way here: the last one has been committed, or dropped.
 void ElasticMember::hear(const membership::LauncherGone& word) {
   is_launcher_gone_ = true;
   has_step_ = repeats_ = false;
+  start_.reset();
   handle(word);
   handle(membership::GraceElapsed{});
 }
@@ -136,6 +181,8 @@ void ElasticMember::hear(const membership::LauncherGone& word) {
 void ElasticMember::hear(const membership::WriteWill& word) { handle(word); }
 
 void ElasticMember::save() {
+  if (!callbacks_.save)
+    throw PeerError("this elastic job has to end; its state is in its own checkpoints");
   callbacks_.save();
   handle(membership::StateSaved{});
   if (is_launcher_gone_) launcher_->send_will({true, machine_.committed().value_or(0), true});
@@ -143,30 +190,21 @@ void ElasticMember::save() {
 
 // Whatever the machine wants next, the others of the world wait for this member: in making the
 // group, and where somebody fetches the state.
-void ElasticMember::begin_world(const Start& start) {
+void ElasticMember::begin_world() {
   try {
     if (!is_entered_) {
       callbacks_.enter(*world_);
-      is_entered_ = true;
-      const std::lock_guard lock(mutex_);
-      group_ = callbacks_.group();
+      on_entered(callbacks_.group());
     }
-    std::vector<int> donors;
-    for (const membership::MemberId donor : start.donors) {
-      if (const auto rank = world_->rank_of(donor)) donors.push_back(static_cast<int>(*rank));
-    }
-    std::ranges::sort(donors);
-    // Before the first step all have a state, and rank 0's counts.
-    if (donors.empty()) donors = {0};
-    const bool is_for_somebody = donors.size() < world_->members.size();
-    std::uint64_t position = machine_.position();
-    bool is_finished = machine_.is_finished();
+    const std::vector<int> holders = donors();
+    std::uint64_t held = position();
+    bool has_finished = is_finished();
     std::uint64_t bytes = 0;
-    if (is_for_somebody) bytes = callbacks_.transfer(donors, position, is_finished);
+    if (holders.size() < world_->members.size()) {
+      bytes = callbacks_.transfer(holders, held, has_finished);
+    }
     repeats_ = callbacks_.any(is_in_function_);
-    if (!fetch_) return;
-    const membership::Generation generation = std::exchange(fetch_, std::nullopt)->generation;
-    handle(membership::StateFetched{generation, position, is_finished, bytes});
+    on_begun(held, has_finished, bytes);
   } catch (const Error& error) {
     LogMessage(LogLevel::kInfo) << "world " << machine_.generation()
                                 << " cannot begin: " << error.what();
@@ -189,14 +227,28 @@ bool ElasticMember::has_lost_launcher() {
          });
 }
 
+std::exception_ptr ElasticMember::error_of_world() {
+  std::vector<std::weak_ptr<ops::Group>> groups;
+  {
+    const std::lock_guard lock(mutex_);
+    groups = groups_;
+  }
+  for (const auto& one : groups) {
+    const auto group = one.lock();
+    if (auto error = group ? group->error() : nullptr) return error;
+  }
+  return nullptr;
+}
+
 // The launcher makes another world when a member is lost or blamed; an error that names none, and
 // of which it has not heard, is this member's own.
 bool ElasticMember::is_world_over(const std::exception_ptr& error) {
-  if (!callbacks_.group()->error() && is_entered_) return false;
+  if (is_entered_ && !error_of_world()) return false;
   const auto culprit = culprit_of(error);
   const bool is_alone = has_lost_launcher();
   if (!culprit && !knows_of_newer_world() && !is_alone) return false;
   has_step_ = repeats_ = false;
+  start_.reset();
   if (culprit && !is_alone) {
     handle(
         membership::PeerFailed{machine_.generation(), static_cast<membership::MemberId>(*culprit)});
@@ -222,7 +274,7 @@ void ElasticMember::on_exchanged(bool wants_change) {
 void ElasticMember::on_returned(bool is_finished) {
   if (!std::exchange(is_in_function_, false)) return;
   returned_at_ = std::chrono::steady_clock::now();
-  while (has_word()) hear_next();
+  while (has_word() && !start_) hear_next();
   handle(membership::StepReturned{is_finished});
 }
 
@@ -243,6 +295,7 @@ void ElasticMember::act(const MemberAction& action) {
   } else if (std::holds_alternative<membership::Fence>(action)) {
     callbacks_.leave(changed(machine_.generation()));
     is_entered_ = false;
+    start_.reset();
     fetch_.reset();
     world_.reset();
   } else if (const auto* const connect = std::get_if<membership::Connect>(&action)) {
@@ -256,7 +309,8 @@ void ElasticMember::act(const MemberAction& action) {
   } else if (std::holds_alternative<membership::SaveState>(action)) {
     save();
   } else if (const auto* const will = std::get_if<membership::ReportWill>(&action)) {
-    launcher_->send_will({will->step.has_value(), will->step.value_or(0), false});
+    const bool has_state = will->step.has_value() && callbacks_.save;
+    launcher_->send_will({has_state, will->step.value_or(0), false});
   } else if (std::holds_alternative<membership::Exit>(action)) {
     has_exited_ = true;
   }

@@ -2,7 +2,8 @@
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
 // A rank of an elastic job: owns its MemberMachine, hears the launcher, and does in the training
-// thread what the machine asks for.
+// thread what the machine asks for. How a world begins is either the job's callbacks, or, where
+// there are none, done by its owner when wait() says so.
 //
 // One thread, the training one, but for on_word(), which is the launcher client's.
 
@@ -32,6 +33,7 @@ class ElasticMember {
   struct Callbacks {
     /// Nothing of the world before is used again.
     std::function<void(const std::exception_ptr& why)> leave;
+    // None of those below: wait() returns kWorld, and its owner begins the world itself.
     /// The group of `world`, collectively with its members.
     std::function<void(const membership::World& world)> enter;
     /// Collective: those who are no donors get the state of `donors`, ranks of the world. Returns
@@ -58,10 +60,24 @@ class ElasticMember {
     kStep,    ///< step() is to be computed
     kRepeat,  ///< what the function does after the commit of the last step: a change of the world
               ///< has interrupted some member in it
+    kWorld,   ///< without callbacks: world() is to begin
     kEnd,     ///< this member is to end
+    kNothing  ///< within the limit
   };
   /// Waits for it.
-  [[nodiscard]] Next wait();
+  [[nodiscard]] Next wait(std::optional<std::chrono::milliseconds> limit = std::nullopt);
+
+  // After kWorld, whose members all do this: on_entered() with the world's group, then on_begun(),
+  // where somebody is no donor after the transfer of the state. What fails in between is asked
+  // about with is_world_over().
+  [[nodiscard]] const membership::World& world() const noexcept { return *world_; }
+  /// The ranks of the world that have the state, ascending; at least one.
+  [[nodiscard]] std::vector<int> donors() const;
+  /// Ends with the world, when the launcher announces another one; also for groups made later.
+  void on_entered(const std::shared_ptr<ops::Group>& group);
+  [[nodiscard]] std::uint64_t position() const noexcept { return machine_.position(); }
+  /// `position` and `is_finished` are the donors'.
+  void on_begun(std::uint64_t position, bool is_finished, std::uint64_t bytes);
   /// The step that wait() has waited for.
   [[nodiscard]] std::int64_t step() const noexcept { return static_cast<std::int64_t>(step_.step); }
   /// Whether this member wants the world to change after the step.
@@ -73,6 +89,8 @@ class ElasticMember {
   /// What has ended the step's function: true when the world was the reason, and the step will be
   /// called again in the next one.
   [[nodiscard]] bool is_world_over(const std::exception_ptr& error);
+  /// The error of the world's groups that has failed; null where none has.
+  [[nodiscard]] std::exception_ptr error_of_world();
   /// After kEnd: the program has finished, rather than this member been
   /// drained.
   [[nodiscard]] bool is_finished() const noexcept { return machine_.is_finished(); }
@@ -81,14 +99,14 @@ class ElasticMember {
   using Word = LauncherClient::MemberWord;
 
   void on_word(std::optional<Word> word);
-  [[nodiscard]] std::optional<Word> next_word();
+  [[nodiscard]] bool wait_for_word(std::optional<std::chrono::milliseconds> limit);
   [[nodiscard]] bool has_word();
   void hear_next();
   void hear(const membership::LauncherWord& word);
   void hear(const membership::LauncherGone& word);
   void hear(const membership::WriteWill& word);
   void save();
-  void begin_world(const membership::Start& start);
+  void begin_world();
   void handle(const membership::MemberEvent& event);
   void act(const membership::MemberAction& action);
   [[nodiscard]] bool knows_of_newer_world();
@@ -108,14 +126,15 @@ class ElasticMember {
   std::chrono::steady_clock::duration usual_step_{0};  ///< from there to the commit
   std::chrono::steady_clock::duration pause_{0};       ///< of the last change
   membership::Generation measured_generation_ = 0;
-  membership::WorldPtr world_;  ///< the newest that this member was told to connect to
-  bool is_entered_ = false;     ///< its group is made
+  membership::WorldPtr world_;              ///< the newest that this member was told to connect to
+  bool is_entered_ = false;                 ///< its group is made
+  std::optional<membership::Start> start_;  ///< of world_, while it is to begin
   std::optional<membership::FetchState> fetch_;
 
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::optional<Word>> words_;
-  std::weak_ptr<ops::Group> group_;  ///< what on_word() ends when a world is over
+  std::vector<std::weak_ptr<ops::Group>> groups_;  ///< what on_word() ends when a world is over
 };
 
 }  // namespace chainmail::internal

@@ -130,16 +130,12 @@ void receive_pieces(ops::Group& group, const std::vector<int>& senders,
 
 }  // namespace
 
-std::uint64_t transfer_state(Communicator& communicator, const std::vector<int>& donors,
-                             RegisteredState& state, TransferredNumbers& numbers) {
-  const std::vector<int> senders = senders_among(donors, state);
+std::vector<std::byte> transfer_bytes(Communicator& communicator, const std::vector<int>& donors,
+                                      const std::vector<int>& senders,
+                                      std::span<const std::byte> own, TransferredNumbers& numbers) {
   const bool sends = contains(senders, communicator.rank());
   Announcement said;
-  std::span<const std::byte> bytes;
-  if (sends) {
-    bytes = state.save();
-    said = {bytes.size(), numbers.position, numbers.is_finished, digests_of(bytes)};
-  }
+  if (sends) said = {own.size(), numbers.position, numbers.is_finished, digests_of(own)};
   const Announcement first = communicator.bcast_obj(said, donors.front());
   ops::Group& group = *communicator.impl().group;
   if (sends) {
@@ -149,9 +145,9 @@ std::uint64_t transfer_state(Communicator& communicator, const std::vector<int>&
                          std::to_string(donors.front()) + " " + std::to_string(first.bytes),
                      communicator.rank());
     }
-    send_pieces(group, donors, senders, bytes, first.digests.size());
+    send_pieces(group, donors, senders, own, first.digests.size());
   }
-  if (contains(donors, communicator.rank())) return 0;
+  if (contains(donors, communicator.rank())) return {};
   std::vector<std::byte> received(first.bytes);
   if ((received.size() + kPieceBytes - 1) / kPieceBytes != first.digests.size()) {
     throw MismatchError("rank " + std::to_string(donors.front()) + " announced a state of " +
@@ -159,9 +155,19 @@ std::uint64_t transfer_state(Communicator& communicator, const std::vector<int>&
                         std::to_string(first.digests.size()) + " pieces");
   }
   receive_pieces(group, senders, received, first.digests);
-  state.load(received);
   numbers = {first.position, static_cast<std::uint8_t>(first.is_finished)};
-  return first.bytes;
+  return received;
+}
+
+std::uint64_t transfer_state(Communicator& communicator, const std::vector<int>& donors,
+                             RegisteredState& state, TransferredNumbers& numbers) {
+  const std::vector<int> senders = senders_among(donors, state);
+  const bool sends = contains(senders, communicator.rank());
+  const auto own = sends ? state.save() : std::span<const std::byte>();
+  const std::vector<std::byte> received =
+      transfer_bytes(communicator, donors, senders, own, numbers);
+  if (!contains(donors, communicator.rank())) state.load(received);
+  return received.size();
 }
 
 }  // namespace chainmail::internal

@@ -9,7 +9,9 @@
 
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include <chainmail/communicator.h>
@@ -34,8 +36,17 @@ struct TransferredNumbers {
   std::uint8_t is_finished = 0;
 };
 
-/// `donors` are ranks, ascending, at least one; the same on all. Returns the bytes that this rank
-/// has received. Throws the group's error, CheckpointError, BadDonor.
+/// `donors` are ranks, ascending, at least one; the same on all. `senders` are those of them, the
+/// first among them, who share out the pieces. `own` is the state of a sender, the result that of
+/// the donors on all others; `numbers` as well. Throws the group's error, BadDonor.
+[[nodiscard]] std::vector<std::byte> transfer_bytes(Communicator& communicator,
+                                                    const std::vector<int>& donors,
+                                                    const std::vector<int>& senders,
+                                                    std::span<const std::byte> own,
+                                                    TransferredNumbers& numbers);
+
+/// The same for what was registered. Returns the bytes that this rank has received. Throws
+/// CheckpointError, too.
 std::uint64_t transfer_state(Communicator& communicator, const std::vector<int>& donors,
                              RegisteredState& state, TransferredNumbers& numbers);
 
