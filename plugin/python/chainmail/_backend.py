@@ -49,8 +49,16 @@ class Failure:
     that was told by another one, whose message names them."""
 
 
+# In an elastic job: makes the groups of its worlds.
+_member = None
 # Of the default group: groups that DDP, FSDP2 or DeviceMesh make for themselves pass no options.
 _default_options = Options()
+
+
+def use_member(member):
+    """Groups are those of the world that `member`, torch.classes.chainmail.ElasticMember, is in."""
+    global _member
+    _member = member
 
 
 def _choose(given, variable, inherited):
@@ -82,9 +90,9 @@ def _create(place, pg_options):
     options = _complete(pg_options, Options() if is_default else _default_options)
     # A group of ours carries the backend out of C++; torch puts the backend into its own.
     carrier = dist.ProcessGroup(place.store, place.group_rank, place.group_size)
-    torch.ops.chainmail.attach_group(carrier.boxed(), place.group_id,
-                                     _text(options, place.timeout),
-                                     place.global_ranks_in_group or list(range(place.group_size)))
+    attach = _member.attach_group if _member is not None else torch.ops.chainmail.attach_group
+    attach(carrier.boxed(), place.group_id, _text(options, place.timeout),
+           place.global_ranks_in_group or list(range(place.group_size)))
     if is_default:
         _default_options = options
     return carrier._get_backend(torch.device("cpu"))

@@ -73,9 +73,9 @@ def contents():
     for name in OPTIONAL:
         if os.path.exists(os.path.join(HERE, "chainmail", name)):
             found[f"chainmail/{name}"] = library(name)
-    for path in sorted(glob.glob(os.path.join(HERE, "chainmail", "*.py"))):
-        with open(path, "rb") as file:
-            found[f"chainmail/{os.path.basename(path)}"] = file.read()
+    for name in sorted(glob.glob("chainmail/**/*.py", root_dir=HERE, recursive=True)):
+        with open(os.path.join(HERE, name), "rb") as file:
+            found[name] = file.read()
     with open(settings.LICENSE, "rb") as file:
         found[f"{INFO}/LICENSE"] = file.read()
     for name, text in (("METADATA", METADATA), ("WHEEL", WHEEL),

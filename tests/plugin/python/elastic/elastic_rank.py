@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# SPDX-FileCopyrightText: 2026 the Chainmail authors
+"""Trains a small model as a rank of an elastic job, and writes down what must be right at its end.
+
+usage: elastic_rank.py FOLDER STEPS PAUSE_MS [MODE]
+  FOLDER: each member appends what it computes to a file there
+  STEPS: the last one, unless a file "last" in FOLDER names an earlier one, which is to come
+  PAUSE_MS: in each step, between backward and the optimizer's step
+  MODE: forget (the optimizer is no part of the state), other_shape (members from 2 on have a wider layer),
+  groups (a group of the program's own in each world, and collectives on both sides of the commit)
+"""
+
+import gc
+import hashlib
+import os
+import sys
+import threading
+import time
+
+import torch
+import torch.distributed as dist
+
+import chainmail.elastic
+
+SAMPLES, BATCH = 230, 24
+
+
+def make_net(width):
+    torch.manual_seed(int(os.environ.get("RANK", "0")))  # others on every rank
+    return torch.nn.Sequential(
+        torch.nn.Linear(6, width), torch.nn.BatchNorm1d(width), torch.nn.ReLU(),
+        *[layer for _ in range(3) for layer in (torch.nn.Linear(width, width), torch.nn.Tanh())],
+        torch.nn.Linear(width, 1))
+
+
+def usage():
+    """Whatever a world could leave behind in this process."""
+    gc.collect()
+    with open("/proc/self/status", encoding="utf-8") as file:
+        fields = dict(line.split(":", 1) for line in file)
+    with open("/proc/self/maps", encoding="utf-8") as file:
+        shared = sum("chainmail" in line for line in file)
+    hooks, hook = 0, sys.excepthook
+    while hook is not sys.__excepthook__ and hooks < 1000:
+        cells = [cell.cell_contents for cell in hook.__closure__ or ()]
+        hook = next((cell for cell in cells if callable(cell)), sys.__excepthook__)
+        hooks += 1
+    return {"threads": int(fields["Threads"]), "files": len(os.listdir("/proc/self/fd")),
+            "mappings": shared, "python_threads": threading.active_count(),
+            "groups": len(dist.distributed_c10d._world.pg_map), "hooks": hooks}
+
+
+def check_groups(group, world):
+    """Sums over the world and over its even ranks."""
+    total = torch.ones(3)
+    dist.all_reduce(total)
+    assert total.tolist() == 3 * [world.size], f"{total} in {world}"
+    if world.rank % 2 == 0:
+        dist.all_reduce(total, group=group)
+        assert total[0].item() == world.size * ((world.size + 1) // 2), f"{total} in {world}"
+
+
+def digest(tensors):
+    together = hashlib.sha256()
+    for tensor in tensors:
+        together.update(tensor.detach().reshape(-1).view(torch.uint8).numpy().tobytes())
+    return together.hexdigest()[:16]
+
+
+def main():
+    folder, steps, pause = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]) / 1000
+    mode = sys.argv[4] if len(sys.argv) > 4 else ""
+    torch.set_num_threads(1)
+    member = int(os.environ.get("RANK", "0"))
+    net = make_net(20 if mode == "other_shape" and member > 1 else 16)
+    optimizer = torch.optim.Adam(net.parameters(), lr=0.01)
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 20, 0.9)
+    sampler = chainmail.elastic.Sampler(SAMPLES, BATCH, seed=4)
+    state = {"net": net, "sampler": sampler}
+    if mode != "forget":
+        state.update(optimizer=optimizer, schedule=schedule)
+    job = chainmail.elastic.Job(**state)
+    ddp = job.ddp(net, bucket_cap_mb=0.001)  # several buckets
+    generator = torch.Generator().manual_seed(1)
+    x = torch.randn(SAMPLES, 6, generator=generator)
+    y = x.sum(1, keepdim=True).sin()
+    ledger = os.open(os.path.join(folder, f"member{member}"), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+
+    def write(*words):
+        os.write(ledger, (" ".join(map(str, words)) + "\n").encode())
+
+    mine = None
+
+    def tell(world):
+        nonlocal mine
+        if mode == "groups":
+            mine = dist.new_group(list(range(0, world.size, 2)))
+        print(f"world {world.generation} rank {world.rank} of {world.size} pid {os.getpid()}", flush=True)
+
+    last = os.path.join(folder, "last")
+
+    def is_done():
+        if not os.path.exists(last):
+            return job.world.next_step > steps
+        with open(last, encoding="utf-8") as file:
+            return job.world.next_step > int(file.read())
+
+    job.on_world(tell)
+    for step in job.steps(until=is_done):
+        world = job.world
+        with step:
+            optimizer.zero_grad()
+            rows = sampler.indices()
+            write("try", world.generation, step.number, sampler.epoch, ",".join(map(str, rows)))
+            loss = torch.nn.functional.mse_loss(ddp(x[rows]), y[rows])
+            (loss * sampler.weight).backward()
+            time.sleep(pause)
+            if mode == "groups":
+                check_groups(mine, world)
+            optimizer.step()
+            schedule.step()
+            if mode == "groups":
+                check_groups(mine, world)
+            write("commit", world.generation, step.number)
+        if step.is_committed and world.rank == 0:
+            print(f"step {step.number}", flush=True)
+        if step.is_committed and step.number % 5 == 0:
+            write("usage", world.generation, world.size, *[f"{name}={count}" for name, count in usage().items()])
+    own = digest([*net.parameters(), *net.buffers()])
+    others = [None] * dist.get_world_size()
+    dist.all_gather_object(others, own)
+    if set(others) != {own}:
+        raise SystemExit(f"ranks have other parameters: {others}")
+    if dist.get_rank() == 0:
+        print(f"same {own} on {len(others)} ranks after {job.world.next_step - 1} steps", flush=True)
+
+
+if __name__ == "__main__":
+    main()
