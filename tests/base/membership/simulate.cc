@@ -7,8 +7,8 @@
 //   membership_simulate states                  every state of the larger of the small jobs
 //   membership_simulate trace SEED DIRECTORY    the trace of one schedule, as a job would write it
 //   membership_simulate check FILE...           whether the machines can have done what a trace
-//   says:
-//                                               events.jsonl, then the members' files
+//                                               says: events.jsonl, then the members' files
+//   membership_simulate check-launcher FILE     the same of events.jsonl alone
 //
 // Exit code 1 where something is wrong, 2 for wrong arguments.
 
@@ -88,7 +88,7 @@ int write_trace(std::uint64_t seed, const std::string& directory) {
   return code;
 }
 
-int check(const std::vector<std::string>& paths) {
+int check(const std::vector<std::string>& paths, bool of_launcher) {
   TraceChecker checker;
   for (const std::string& path : paths) {
     std::ifstream file(path);
@@ -101,7 +101,7 @@ int check(const std::vector<std::string>& paths) {
       checker.add(line, path + ":" + std::to_string(number));
     }
   }
-  const auto& problems = checker.finish();
+  const auto& problems = of_launcher ? checker.finish_launcher() : checker.finish();
   for (const std::string& problem : problems) std::cout << problem << "\n";
   std::cout << checker.lines() << " lines, " << checker.members() << " members, " << checker.steps()
             << " steps: " << (problems.empty() ? "accepted" : "refused") << "\n";
@@ -119,7 +119,8 @@ int run(const std::vector<std::string>& arguments) {
   std::uint64_t number = 0;
   std::uint64_t first = 0;
   if (verb == "states" && count == 1) return run_states();
-  if (verb == "check" && count > 1) return check({arguments.begin() + 1, arguments.end()});
+  if (verb == "check" && count > 1) return check({arguments.begin() + 1, arguments.end()}, false);
+  if (verb == "check-launcher" && count == 2) return check({arguments[1]}, true);
   if (verb == "trace" && count == 3 && parse(arguments[1], number)) {
     return write_trace(number, arguments[2]);
   }
@@ -128,7 +129,7 @@ int run(const std::vector<std::string>& arguments) {
     return run_seeds(number, first);
   }
   std::cerr << "usage: membership_simulate seeds COUNT [FIRST] | states | trace SEED DIRECTORY | "
-               "check FILE...\n";
+               "check FILE... | check-launcher FILE\n";
   return kWrongArguments;
 }
 

@@ -21,7 +21,7 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "../../launcher/faults"))
 
-from outside import Arguments, Job, main, patient  # noqa: E402
+from outside import Arguments, Job, fields_of, main, patient  # noqa: E402
 
 SHARDS = 8
 # As many steps as the changes of a case take: ElasticJob.ends() says which one is the last.
@@ -177,6 +177,11 @@ def a_rank_that_stands_still_is_given_up(launcher, program):
         first = job.members()
         os.kill(first[1], signal.SIGSTOP)
         assert job.wait_for_world(1) == first[:1], job.all()
+        # It can never go on: it has been ended meanwhile.
+        limit = time.monotonic() + patient(2)
+        while fields_of(first[1])[:1] not in ([], ["Z"]):
+            assert time.monotonic() < limit, job.all()
+            time.sleep(0.02)
         job.ends_with_bits(calm_bits(launcher, program, "float32", 60))
 
 

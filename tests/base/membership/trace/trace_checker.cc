@@ -93,6 +93,7 @@ class TraceChecker::State {
  public:
   void add(std::string_view text, const std::string& place);
   const std::vector<std::string>& finish();
+  const std::vector<std::string>& problems() const { return problems_; }
   std::uint64_t lines() const { return lines_; }
   std::size_t members() const { return members_.size(); }
   StepNumber steps() const { return steps_.empty() ? 0 : steps_.rbegin()->first; }
@@ -259,6 +260,7 @@ void TraceChecker::add(std::string_view line, const std::string& place) {
   state_->add(line, place);
 }
 const std::vector<std::string>& TraceChecker::finish() { return state_->finish(); }
+const std::vector<std::string>& TraceChecker::finish_launcher() { return state_->problems(); }
 std::uint64_t TraceChecker::lines() const { return state_->lines(); }
 std::size_t TraceChecker::members() const { return state_->members(); }
 StepNumber TraceChecker::steps() const { return state_->steps(); }

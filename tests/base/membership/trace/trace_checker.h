@@ -31,6 +31,8 @@ class TraceChecker {
   /// After the last line: what the files say about each other. The problems found, none for a job
   /// that the machines can have run.
   [[nodiscard]] const std::vector<std::string>& finish();
+  /// The same of events.jsonl alone, where members have written nothing.
+  [[nodiscard]] const std::vector<std::string>& finish_launcher();
 
   [[nodiscard]] std::uint64_t lines() const;
   [[nodiscard]] std::size_t members() const;

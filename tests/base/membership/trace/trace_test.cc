@@ -157,6 +157,17 @@ TEST_F(CorruptedTraceTest, MissingFileIsSeen) {
   EXPECT_THAT(problems_of(files_), ElementsAre(HasSubstr("has no file")));
 }
 
+TEST_F(CorruptedTraceTest, LauncherIsJudgedAlone) {
+  const auto problems_of_launcher = [this] {
+    TraceChecker checker;
+    for (const std::string& line : files_.launcher) checker.add(line, "events.jsonl");
+    return checker.finish_launcher();
+  };
+  EXPECT_THAT(problems_of_launcher(), IsEmpty());
+  replace(*find_last(files_.launcher, "\"members\":["), "\"members\":[", "\"members\":[9,");
+  EXPECT_THAT(problems_of_launcher(), Not(IsEmpty()));
+}
+
 TEST_F(CorruptedTraceTest, BrokenLinesAreSeen) {
   member().back().resize(member().back().size() - 3);
   files_.launcher.push_back(R"({"machine":"world","in":{"kind":"nonsense"},"out":[]})");

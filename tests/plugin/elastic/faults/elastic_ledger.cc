@@ -13,6 +13,7 @@
 //
 // Lines of the ledger, after a time in nanoseconds and the member:
 //   world GENERATION RANK SIZE NEXT_STEP PID
+//   begin STEP GENERATION
 //   try STEP GENERATION EPOCH INDEX,...     a rank's samples, before the commit
 //   commit STEP GENERATION                  and after it
 //   again STEP GENERATION                   what comes after a commit, once more
@@ -179,6 +180,7 @@ class Training {
     if (step.number() > how_.steps) return false;
     if (how_.pause_ms > 0) std::this_thread::sleep_for(std::chrono::milliseconds(how_.pause_ms));
     const std::string place = std::to_string(step.number()) + " " + std::to_string(generation_);
+    faults::write("begin " + place);
     std::string taken;
     for (chainmail::Shard& shard : step.shards(samples_)) {
       for (const std::size_t index : shard.indices()) taken += std::to_string(index) + ",";

@@ -21,6 +21,7 @@ class Ledger:
         self.sizes = {}  # of worlds, by generation
         self.worlds = collections.defaultdict(list)  # World of each member, by generation
         self.tries = collections.defaultdict(dict)  # (step, generation): samples by member
+        self.begins = collections.defaultdict(set)  # generations by member and step
         self.epochs = {}  # of a step
         self.commits = collections.defaultdict(dict)  # (step, generation): time by member
         self.kills = []
@@ -61,8 +62,12 @@ class Ledger:
         self.commits[int(step), int(generation)][member] = time
         self.newest = max(self.newest, int(step))
 
-    def _again(self, *_):
-        pass
+    def _begin(self, _, member, step, generation):
+        self.begins[member, int(step)].add(int(generation))
+
+    def _again(self, _, member, step, generation):
+        """What follows a commit, and no step."""
+        self.begins[member, int(step)].discard(int(generation))
 
     def _ordered(self, _, member, __):
         self.ordered[member] += 1
@@ -134,11 +139,7 @@ class Ledger:
 
     def _most_redone(self):
         again = collections.defaultdict(set)
-        tried_in = collections.defaultdict(set)
-        for (step, generation), tries in self.tries.items():
-            for member in tries:
-                tried_in[member, step].add(generation)
-        for (_, step), generations in tried_in.items():
+        for (_, step), generations in self.begins.items():
             for generation in sorted(generations)[1:]:
                 again[generation].add(step)
         return max((len(steps) for steps in again.values()), default=0)
