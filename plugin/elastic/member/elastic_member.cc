@@ -127,17 +127,19 @@ ElasticMember::Next ElasticMember::wait(std::optional<std::chrono::milliseconds>
 void ElasticMember::hear(const membership::LauncherWord& word) {
   handle(membership::Told{word.message});
   std::optional<Start> start;
+  bool is_after_loss = false;
   membership::Generation generation = 0;
   if (const auto* const world = std::get_if<NewWorld>(&word.message)) {
     start = world->start;
     generation = world->world->generation;
   } else if (const auto* const resume = std::get_if<Resume>(&word.message)) {
     start = resume->start;
+    is_after_loss = true;
     generation = resume->generation;
   }
   if (!start || !world_ || world_->generation != generation) return;
   start_ = start;
-  if (callbacks_.enter) begin_world();
+  if (callbacks_.enter) begin_world(is_after_loss);
 }
 
 std::vector<int> ElasticMember::donors() const {
@@ -190,7 +192,7 @@ void ElasticMember::save() {
 
 // Whatever the machine wants next, the others of the world wait for this member: in making the
 // group, and where somebody fetches the state.
-void ElasticMember::begin_world() {
+void ElasticMember::begin_world(bool is_after_loss) {
   try {
     if (!is_entered_) {
       callbacks_.enter(*world_);
@@ -203,7 +205,9 @@ void ElasticMember::begin_world() {
     if (holders.size() < world_->members.size()) {
       bytes = callbacks_.transfer(holders, held, has_finished);
     }
-    repeats_ = callbacks_.any(is_in_function_);
+    // Nobody knows how far those who were lost had come with what follows their last commit.
+    const bool may_be_undone = is_after_loss && start_->step > 0 && !start_->donors.empty();
+    repeats_ = callbacks_.any(is_in_function_ || may_be_undone);
     on_begun(held, has_finished, bytes);
   } catch (const Error& error) {
     LogMessage(LogLevel::kInfo) << "world " << machine_.generation()

@@ -106,7 +106,7 @@ class ElasticMember {
   void hear(const membership::LauncherGone& word);
   void hear(const membership::WriteWill& word);
   void save();
-  void begin_world();
+  void begin_world(bool is_after_loss);
   void handle(const membership::MemberEvent& event);
   void act(const membership::MemberAction& action);
   [[nodiscard]] bool knows_of_newer_world();

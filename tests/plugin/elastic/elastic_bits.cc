@@ -28,6 +28,7 @@
 #include <exception>
 #include <fstream>
 #include <limits>
+#include <map>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -79,7 +80,7 @@ void train(const std::string& communicator, const std::string& wire, std::uint32
   chainmail::ShardSampler samples(lacks_one ? kSamples - 1 : kSamples,
                                   {.batch = kBatch, .seed = 2});
   job->add("samples", samples);
-  std::string reported;
+  std::map<std::int64_t, std::string> reported;
   const bool tells = how.pause_ms > 0;
   if (how.mode == "leave" && is_member("1")) return;
   if (how.mode.rfind("save:", 0) == 0) {
@@ -114,7 +115,7 @@ void train(const std::string& communicator, const std::string& wire, std::uint32
     if (step.ends_epoch()) {
       char text[64];
       std::snprintf(text, sizeof text, " %a", step.metrics().at("loss"));
-      reported += text;
+      reported[step.epoch()] = text;  // a change may bring it once more
     }
     if (how.mode == "evaluate") {
       const auto metrics = job->evaluate(kSamples, [&](const std::vector<std::size_t>& own) {
@@ -144,7 +145,9 @@ void train(const std::string& communicator, const std::string& wire, std::uint32
   for (const torch::Tensor& tensor : state) dense.push_back(tensor.detach().contiguous());
   const std::uint64_t digest = chainmail::verify_equal(*job->communicator(), dense);
   if (job->communicator()->rank() != 0) return;
-  std::printf("bits %016llx losses%s\n", static_cast<unsigned long long>(digest), reported.c_str());
+  std::string losses;
+  for (const auto& [epoch, text] : reported) losses += text;
+  std::printf("bits %016llx losses%s\n", static_cast<unsigned long long>(digest), losses.c_str());
 }
 
 }  // namespace
