@@ -267,6 +267,13 @@ void LocalRanks::connect_streams(Rank& rank, RankHandles handles) {
       std::move(callbacks));
 }
 
+void LocalRanks::listen(std::function<void(std::uint32_t rank, std::string_view bytes)> listener) {
+  listener_ = std::move(listener);
+  for (Rank& rank : ranks_) {
+    if (rank.streams) rank.streams->drop_output();
+  }
+}
+
 std::vector<std::uint32_t> LocalRanks::running() const {
   std::vector<std::uint32_t> numbers;
   for (const Rank& rank : ranks_) {

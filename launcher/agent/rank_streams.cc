@@ -4,6 +4,7 @@
 #include "launcher/agent/rank_streams.h"
 
 #include <algorithm>
+#include <limits>
 #include <span>
 #include <utility>
 
@@ -96,6 +97,11 @@ void RankStreams::set_reading(bool reading) {
 
 void RankStreams::update_output(Output& output) {
   if (!finished_) output.stream->set_reading(reading_ && output.on_its_way < window_);
+}
+
+void RankStreams::drop_output() {
+  window_ = std::numeric_limits<std::size_t>::max();
+  for (Output& output : outputs_) update_output(output);
 }
 
 void RankStreams::write_job(std::string bytes) {

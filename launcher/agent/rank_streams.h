@@ -49,6 +49,8 @@ class RankStreams {
   void set_window(const WindowSize& size);
   /// Whether there is room for what the rank says.
   void set_reading(bool reading);
+  /// Nobody will show what the rank writes: it is taken, so that the rank does not wait.
+  void drop_output();
   void write_job(std::string bytes);
   /// For the rank's stdin; nothing: the end. One at a time.
   void write_input(std::string bytes);

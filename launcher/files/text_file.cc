@@ -22,13 +22,14 @@ namespace fs = std::filesystem;
 
 // A named pipe that nobody writes into would hold up the launcher for ever; -H <(command) is one
 // that somebody does. What it says is read by who waited for it: it says it once.
-internal::UniqueFd open_host_text(const std::string& path, const std::string& what) {
+internal::UniqueFd open_host_text(const std::string& path, const std::string& what, Pipes pipes) {
   constexpr int kMostSeconds = 30;
   internal::UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!file.is_open()) return file;
   // Of what is open: the name may be another thing's by now.
   struct stat status {};
   const bool is_pipe = fstat(file.get(), &status) == 0 && S_ISFIFO(status.st_mode);
+  if (is_pipe && pipes == Pipes::kRefuse) throw UsageError(what + " " + path + " is not a file");
   pollfd readable{file.get(), POLLIN, 0};
   if (is_pipe && poll(&readable, 1, kMostSeconds * 1000) == 0) {
     throw UsageError("cannot read " + what + " " + path + ": it is a pipe into which nobody has " +
@@ -41,12 +42,12 @@ internal::UniqueFd open_host_text(const std::string& path, const std::string& wh
 
 }  // namespace
 
-std::string read_host_text(const std::string& path, const std::string& what) {
+std::string read_host_text(const std::string& path, const std::string& what, Pipes pipes) {
   const auto refuse = [&](const std::string& verb, const std::string& reason) -> UsageError {
     return UsageError("cannot " + verb + " " + what + " " + path + ": " + reason);
   };
   if (fs::is_directory(path)) throw UsageError(what + " " + path + " is a directory");
-  const internal::UniqueFd file = open_host_text(path, what);
+  const internal::UniqueFd file = open_host_text(path, what, pipes);
   if (!file.is_open()) throw refuse("open", std::strerror(errno));
   std::string text;
   std::string block(65536, '\0');  // not on the stack, which schedulers limit

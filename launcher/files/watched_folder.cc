@@ -14,6 +14,7 @@
 #include <array>
 #include <asio/post.hpp>
 #include <cerrno>
+#include <cstdint>
 #include <cstdlib>
 #include <filesystem>
 #include <map>
@@ -93,8 +94,13 @@ void replace_file(const std::string& path, const std::string& text) {
 void write_change(const std::string& path, const std::string& before, const std::string& after) {
   if (after.rfind(before, 0) != 0) return replace_file(path, after);
   const UniqueFd file(open(path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC));
-  const bool is_whole = file.is_open() && write_whole(file.get(), after.substr(before.size()));
-  if (!is_whole) throw system_error("cannot write " + path);
+  struct stat status {};
+  const bool is_open = file.is_open() && fstat(file.get(), &status) == 0;
+  if (is_open && write_whole(file.get(), after.substr(before.size()))) return;
+  const SystemError failure = system_error("cannot write " + path);
+  // Half a line would be refused until somebody mends it.
+  if (is_open) (void)!ftruncate(file.get(), status.st_size);
+  throw failure;
 }
 
 }  // namespace
@@ -108,13 +114,17 @@ struct WatchedFolder::State {
   std::vector<std::string> to_make;
   struct Edit {
     std::function<std::string(const std::string& text)> change;
-    Callback on_done;
+    std::uint64_t number = 0;
   };
   std::vector<Edit> edits;
   asio::io_context* io = nullptr;
   Callbacks callbacks;
   UniqueFd wake;
   UniqueFd events;
+
+  // The io_context's own: what these hold must not end in the thread.
+  std::map<std::uint64_t, Callback> on_edited;
+  std::uint64_t next_edit = 0;
 
   // The thread's own.
   std::string folder;
@@ -186,15 +196,16 @@ struct WatchedFolder::State {
       try {
         // Not the name: that of a link would be lost.
         const std::string path = std::filesystem::canonical(folder + "/" + file).string();
-        const std::string before = read_host_text(path, "hosts file");
+        const std::string before = read_host_text(path, "hosts file", Pipes::kRefuse);
         write_change(path, before, edit.change(before));
       } catch (const std::runtime_error& error) {
         failure = error.what();
       }
       const std::lock_guard lock(mutex);
       if (is_over) return;
-      asio::post(*io, [self, on_done = edit.on_done, failure] {
-        if (!self->is_over) on_done(failure);
+      asio::post(*io, [self, number = edit.number, failure] {
+        const auto edited = self->on_edited.extract(number);
+        if (!self->is_over && !edited.empty()) edited.mapped()(failure);
       });
     }
   }
@@ -229,9 +240,7 @@ struct WatchedFolder::State {
     }
     if (is_settled || steady_clock::now() - seen_at < kSettle) return;
     try {
-      // To open a pipe would mean to wait for whoever writes into it.
-      if (seen.is_there && !seen.is_file) throw SystemError(path + " is not a file", EINVAL);
-      std::string read = read_host_text(path, "hosts file");
+      std::string read = read_host_text(path, "hosts file", Pipes::kRefuse);
       // Changed while it was read: it will be read again.
       if (!(Signature::of(path) == seen)) return;
       is_settled = true;
@@ -266,6 +275,7 @@ WatchedFolder::WatchedFolder(asio::io_context& io, std::string folder, std::stri
 }
 
 WatchedFolder::~WatchedFolder() {
+  state_->on_edited.clear();
   const std::lock_guard lock(state_->mutex);
   state_->is_over = true;
   eventfd_write(state_->wake.get(), 1);
@@ -285,7 +295,8 @@ void WatchedFolder::forget(const std::string& name) {
 void WatchedFolder::edit(std::function<std::string(const std::string& text)> change,
                          std::function<void(const std::string& failure)> on_done) {
   const std::lock_guard lock(state_->mutex);
-  state_->edits.push_back({std::move(change), std::move(on_done)});
+  state_->on_edited.emplace(++state_->next_edit, std::move(on_done));
+  state_->edits.push_back({std::move(change), state_->next_edit});
   eventfd_write(state_->wake.get(), 1);
 }
 

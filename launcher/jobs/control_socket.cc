@@ -29,6 +29,8 @@ constexpr std::chrono::seconds kPatience{30};
 
 void keep_from_children(int fd) { (void)fcntl(fd, F_SETFD, FD_CLOEXEC); }
 
+}  // namespace
+
 // The folder's mode says so already, unless somebody has changed that.
 bool is_of_this_user(int fd) {
   ucred peer{};
@@ -36,8 +38,6 @@ bool is_of_this_user(int fd) {
   if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return false;
   return peer.uid == geteuid() || peer.uid == 0;
 }
-
-}  // namespace
 
 std::string control_path(const UniqueFd& folder) {
   return "/proc/self/fd/" + std::to_string(folder.get()) + "/" + kControlSocketName;

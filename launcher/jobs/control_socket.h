@@ -43,6 +43,9 @@ class ControlSocket {
   std::shared_ptr<State> state_;
 };
 
+/// Whether the process at the other end of a local socket is this user's, or root's.
+[[nodiscard]] bool is_of_this_user(int fd);
+
 /// The path of the socket in a folder that may have a name too long for one: by a descriptor of the
 /// folder, which must stay open while it is used.
 [[nodiscard]] std::string control_path(const internal::UniqueFd& folder);

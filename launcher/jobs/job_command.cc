@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
+#include <iostream>
 #include <sstream>
 #include <vector>
 
@@ -32,6 +33,7 @@ using internal::UniqueFd;
 using Verb = JobRequest::Verb;
 
 constexpr int kPatienceSeconds = 30;
+constexpr int kStatusSeconds = 5;
 
 /// A running job, by its folder.
 struct RunningJob {
@@ -76,6 +78,10 @@ std::string receive_line(int fd, const std::string& who) {
   while (line.find('\n') == std::string::npos && line.size() <= kMostControlBytes) {
     const ssize_t count = recv(fd, block.data(), block.size(), 0);
     if (count < 0 && errno == EINTR) continue;
+    if (count < 0 && errno == EAGAIN) {
+      throw SystemError(
+          who + " does not answer; is it stopped? It may do later what it was asked for", EAGAIN);
+    }
     if (count < 0) throw system_error(who + " does not answer");
     if (count == 0) throw SystemError(who + " gave no answer: it has ended", ECONNRESET);
     line.append(block, 0, static_cast<std::size_t>(count));
@@ -88,7 +94,8 @@ std::optional<JobAnswer> ask(const RunningJob& job, const JobRequest& request) {
   const UniqueFd folder(open(job.folder.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
   const UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!folder.is_open() || !fd.is_open()) return std::nullopt;
-  const timeval patience{kPatienceSeconds, 0};
+  const bool is_status = request.verb == Verb::kStatus;
+  const timeval patience{is_status ? kStatusSeconds : kPatienceSeconds, 0};
   for (const int option : {SO_RCVTIMEO, SO_SNDTIMEO}) {
     (void)setsockopt(fd.get(), SOL_SOCKET, option, &patience, sizeof(patience));
   }
@@ -99,9 +106,21 @@ std::optional<JobAnswer> ask(const RunningJob& job, const JobRequest& request) {
   if (connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
     return std::nullopt;
   }
+  // Anybody may make a folder of that name in a place for all.
+  if (!is_of_this_user(fd.get())) return std::nullopt;
   const std::string who = "the job of launcher " + job.pid;
   send_whole(fd.get(), json_of(request) + "\n", who);
   return answer_of(receive_line(fd.get(), who));
+}
+
+/// The status of one of several: others may answer where it does not.
+std::optional<JobAnswer> ask_or_warn(const RunningJob& job) {
+  try {
+    return ask(job, {});
+  } catch (const SystemError& error) {
+    std::cerr << "launcher: " << error.what() << "\n";
+    return std::nullopt;
+  }
 }
 
 std::string absolute(const std::string& path) {
@@ -118,7 +137,7 @@ RunningJob find_job(const std::string& name) {
   }
   const std::string file = absolute(name);
   for (const RunningJob& job : jobs) {
-    const auto answer = ask(job, {});
+    const auto answer = ask_or_warn(job);
     if (answer && !answer->status.hosts_file.empty() &&
         absolute(answer->status.hosts_file) == file) {
       return job;
@@ -153,7 +172,7 @@ std::string show(const JobAnswer& answer, bool is_json) {
 std::string show_all(bool is_json) {
   std::string text;
   for (const RunningJob& job : jobs_here()) {
-    if (const auto answer = ask(job, {})) text += show(*answer, is_json);
+    if (const auto answer = ask_or_warn(job)) text += show(*answer, is_json);
   }
   if (text.empty() && !is_json) text = "no elastic job of yours runs on this machine\n";
   return text;

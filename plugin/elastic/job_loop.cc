@@ -42,7 +42,11 @@ void JobLoop::checkpoint(std::unique_ptr<JobCheckpoints> checkpoints) {
 void JobLoop::join(std::shared_ptr<LauncherClient> launcher, std::string options) {
   options_ = std::move(options) + options_;
   ElasticMember::Callbacks callbacks{
-      .leave = [this](const auto& why) { leave_world(*communicator_, why); },
+      .leave =
+          [this](const auto& why) {
+            if (checkpoints_) checkpoints_->leave_world();
+            leave_world(*communicator_, why);
+          },
       .enter = [this](const membership::World& world) { enter(world); },
       .transfer = [this](const std::vector<int>& donors, std::uint64_t& position,
                          bool& is_finished) { return transfer(donors, position, is_finished); },
@@ -129,6 +133,7 @@ void JobLoop::run_member(const std::function<bool(Step& step)>& function) {
     }
   }
   if (member_->is_finished()) return;
+  if (checkpoints_) checkpoints_->leave_world();
   LogMessage(LogLevel::kInfo) << "this rank is not needed any more";
   std::cout.flush();
   std::fflush(nullptr);

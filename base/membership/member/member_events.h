@@ -68,11 +68,14 @@ struct StateFetched {
   std::uint64_t position = 0;  ///< of the donors
   bool is_finished = false;    ///< of the donors
   std::uint64_t bytes = 0;
+  /// The donors' functions have not returned from the step, or do again what follows its commit.
+  bool is_in_function = false;
   static void fields(auto& archive, auto& e) {
     archive("generation", e.generation);
     archive("position", e.position);
     archive("is_finished", e.is_finished);
     archive("bytes", e.bytes);
+    archive("is_in_function", e.is_in_function);
   }
 };
 /// The set that SaveState asked for is whole on disk.

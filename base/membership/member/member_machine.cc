@@ -42,6 +42,8 @@ void MemberMachine::obey(const NewWorld& message) {
   if (!world_->rank_of(id_)) {
     if (group_generation_ != 0) act(Fence{std::exchange(group_generation_, 0)});
     has_state_ = false;
+    is_finished_ = false;
+    is_returned_ = true;
     status_ = Status::kSpare;
     return;
   }
@@ -104,6 +106,11 @@ void MemberMachine::handle(const StateFetched& event) {
     return;
   }
   act(Send{Fetched{generation_, event.bytes}});
+  if (event.is_in_function) {
+    is_returned_ = false;
+    status_ = Status::kCommitted;
+    return;
+  }
   go_on();
 }
 

@@ -216,9 +216,11 @@ bool WorldMachine::has_died_too_often(const Start& start) {
   crash_rounds_ = is_total || crash_step_ == start.step ? crash_rounds_ + 1 : 1;
   if (!is_total) crash_step_ = start.step;
   if (crash_rounds_ < options_.max_deaths_at_step) return false;
-  begin_saving(end_code_, "members died " + std::to_string(crash_rounds_) +
-                              " times in the step after " + std::to_string(crash_step_) + ": " +
-                              end_cause_);
+  const std::string times = std::to_string(crash_rounds_) + " times";
+  begin_saving(end_code_, (is_total ? "all members died " + times
+                                    : "members died " + times + " in the step after " +
+                                          std::to_string(crash_step_)) +
+                              ": " + end_cause_);
   return true;
 }
 

@@ -110,8 +110,14 @@ void WorldMachine::handle(const MemberEnded& event) {
     end_code_ = event.code != 0 ? event.code : kLauncherError;
     end_cause_ = event.cause;
   }
+  // It has nothing to do there, and would have nothing to do the next time.
+  const bool has_begun = member->status >= Member::Status::kInWorld;
   lose(event.member, event.cause);
-  fail_host(host);
+  if (event.code == 0 && !has_begun) {
+    hosts_[host].gate = HostTable::Gate::kRefused;
+  } else {
+    fail_host(host);
+  }
 }
 
 void WorldMachine::handle(const MemberStopped& event) {

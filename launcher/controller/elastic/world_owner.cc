@@ -236,14 +236,17 @@ void WorldOwner::on_not_started(std::uint32_t rank, int code, const std::string&
 // and one whose program knows nothing of worlds, and ends well, for ever.
 void WorldOwner::look_for_false_start(int code, const std::string& cause) {
   if (is_over_ || !machine_.world().members.empty()) return;
-  if (!false_start_) false_start_ = Failure{std::nullopt, code, cause};
-  if (code == 0 && has_ready_) {
+  if (!false_start_ || false_start_->exit_code == 0) {
+    false_start_ = Failure{std::nullopt, code, cause};
+  }
+  if (false_start_->exit_code == 0 && has_ready_) {
     false_start_ = Failure{std::nullopt, exit_code::kLauncherError,
                            cause + " before it had come to run() of its elastic job"};
   }
   const bool is_anybody_left = std::any_of(job_.ranks.begin(), job_.ranks.end(),
                                            [](const auto& rank) { return !rank.is_gone; });
-  if (is_anybody_left && code != 0) return;
+  // The others may be enough.
+  if (is_anybody_left) return;
   // After the events that wait, so that the log is whole.
   asio::post(job_.io, [this] {
     if (is_over_) return;

@@ -127,19 +127,19 @@ ElasticMember::Next ElasticMember::wait(std::optional<std::chrono::milliseconds>
 void ElasticMember::hear(const membership::LauncherWord& word) {
   handle(membership::Told{word.message});
   std::optional<Start> start;
-  bool is_after_loss = false;
   membership::Generation generation = 0;
   if (const auto* const world = std::get_if<NewWorld>(&word.message)) {
     start = world->start;
     generation = world->world->generation;
+    has_loss_ = has_loss_ || !start;
+    if (!world_) is_in_function_ = repeats_ = false;  // it has none of this member
   } else if (const auto* const resume = std::get_if<Resume>(&word.message)) {
     start = resume->start;
-    is_after_loss = true;
     generation = resume->generation;
   }
   if (!start || !world_ || world_->generation != generation) return;
   start_ = start;
-  if (callbacks_.enter) begin_world(is_after_loss);
+  if (callbacks_.enter) begin_world();
 }
 
 std::vector<int> ElasticMember::donors() const {
@@ -168,7 +168,7 @@ void ElasticMember::on_begun(std::uint64_t position, bool is_finished, std::uint
   start_.reset();
   if (!fetch_) return;
   const membership::Generation generation = std::exchange(fetch_, std::nullopt)->generation;
-  handle(membership::StateFetched{generation, position, is_finished, bytes});
+  handle(membership::StateFetched{generation, position, is_finished, bytes, is_in_function_});
 }
 
 // No step is under way here: the last one has been committed, or dropped.
@@ -192,7 +192,7 @@ void ElasticMember::save() {
 
 // Whatever the machine wants next, the others of the world wait for this member: in making the
 // group, and where somebody fetches the state.
-void ElasticMember::begin_world(bool is_after_loss) {
+void ElasticMember::begin_world() {
   try {
     if (!is_entered_) {
       callbacks_.enter(*world_);
@@ -206,8 +206,10 @@ void ElasticMember::begin_world(bool is_after_loss) {
       bytes = callbacks_.transfer(holders, held, has_finished);
     }
     // Nobody knows how far those who were lost had come with what follows their last commit.
-    const bool may_be_undone = is_after_loss && start_->step > 0 && !start_->donors.empty();
+    const bool may_be_undone = has_loss_ && start_->step > 0 && !start_->donors.empty();
     repeats_ = callbacks_.any(is_in_function_ || may_be_undone);
+    has_loss_ = false;
+    if (fetch_) is_in_function_ = repeats_;
     on_begun(held, has_finished, bytes);
   } catch (const Error& error) {
     LogMessage(LogLevel::kInfo) << "world " << machine_.generation()
@@ -247,10 +249,11 @@ std::exception_ptr ElasticMember::error_of_world() {
 // The launcher makes another world when a member is lost or blamed; an error that names none, and
 // of which it has not heard, is this member's own.
 bool ElasticMember::is_world_over(const std::exception_ptr& error) {
-  if (is_entered_ && !error_of_world()) return false;
   const auto culprit = culprit_of(error);
   const bool is_alone = has_lost_launcher();
-  if (!culprit && !knows_of_newer_world() && !is_alone) return false;
+  // What it was told of may have shown in a group of the program's first.
+  const bool is_told = is_alone || knows_of_newer_world();
+  if (!is_told && (!culprit || (is_entered_ && !error_of_world()))) return false;
   has_step_ = repeats_ = false;
   start_.reset();
   if (culprit && !is_alone) {

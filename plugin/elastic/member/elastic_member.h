@@ -106,7 +106,7 @@ class ElasticMember {
   void hear(const membership::LauncherGone& word);
   void hear(const membership::WriteWill& word);
   void save();
-  void begin_world(bool is_after_loss);
+  void begin_world();
   void handle(const membership::MemberEvent& event);
   void act(const membership::MemberAction& action);
   [[nodiscard]] bool knows_of_newer_world();
@@ -121,6 +121,7 @@ class ElasticMember {
   bool has_step_ = false;
   bool is_in_function_ = false;  ///< which has committed its step and not returned
   bool repeats_ = false;
+  bool has_loss_ = false;  ///< since a world has begun, members were lost
   membership::BeginStep step_;
   std::chrono::steady_clock::time_point returned_at_;  ///< the program, from its last step
   std::chrono::steady_clock::duration usual_step_{0};  ///< from there to the commit

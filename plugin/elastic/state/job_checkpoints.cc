@@ -22,9 +22,10 @@ JobCheckpoints::JobCheckpoints(std::string name, CheckpointOptions options, std:
   }
 }
 
+void JobCheckpoints::leave_world() { checkpointer_.reset(); }
+
 void JobCheckpoints::enter_world(const std::shared_ptr<Communicator>& communicator,
                                  const RegisteredState& state) {
-  checkpointer_.reset();
   auto impl = make_checkpointer_impl(communicator, name_, {}, options_, posix_file_system());
   for (const CheckpointItem& item : state.items()) impl->add(item);
   checkpointer_ = std::make_unique<MultiNodeCheckpointer>(std::move(impl));
@@ -33,14 +34,11 @@ void JobCheckpoints::enter_world(const std::shared_ptr<Communicator>& communicat
 bool JobCheckpoints::load() { return checkpointer_->maybe_load().has_value(); }
 
 void JobCheckpoints::on_step(std::int64_t step) {
-  if (step % interval_ != 0) return;
-  saved_step_ = step;
-  checkpointer_->save(step);
+  if (step % interval_ == 0) checkpointer_->save(step);
 }
 
 void JobCheckpoints::on_last_step(std::int64_t step) {
-  if (saved_step_ != step) checkpointer_->save(step);
-  saved_step_ = step;
+  checkpointer_->save(step);
   checkpointer_->wait();
 }
 

@@ -24,7 +24,9 @@ class JobCheckpoints {
   /// Throws InvalidArgument for an interval below 1, or for the reasons of a checkpointer.
   JobCheckpoints(std::string name, CheckpointOptions options, std::int64_t interval);
 
-  /// Collective, as are the next three. Waits for what the world before was writing.
+  /// Before a world ends: waits for what it is writing, which fails where members are lost.
+  void leave_world();
+  /// Collective, as are the next three.
   void enter_world(const std::shared_ptr<Communicator>& communicator, const RegisteredState& state);
   /// Makes the state that of the newest checkpoint; false where there is none.
   bool load();
@@ -40,7 +42,6 @@ class JobCheckpoints {
   const CheckpointOptions options_;
   const std::int64_t interval_;
   std::unique_ptr<MultiNodeCheckpointer> checkpointer_;
-  std::int64_t saved_step_ = 0;  ///< the last one that save() was called for
 };
 
 }  // namespace chainmail::internal

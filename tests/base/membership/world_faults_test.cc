@@ -137,7 +137,7 @@ TEST_F(WorldTest, CountsDeathsThatTakeTheStateAlong) {
     say(id + 1, Ready{5});
     ASSERT_EQ(machine().phase(), WorldMachine::Phase::kRunning) << id;
   }
-  EXPECT_THAT(die(2), ::testing::HasSubstr("end job 137: members died 3 times"));
+  EXPECT_THAT(die(2), ::testing::HasSubstr("end job 137: all members died 3 times"));
 }
 
 TEST_F(WorldTest, ForgetsDeathsAfterACommittedStep) {

@@ -91,12 +91,9 @@ TEST(ElasticOptions, TheGateIsOneThingAndCanBeRunHere) {
 
 TEST(ElasticOptions, StandAloneWhereTheyMust) {
   const std::vector<std::vector<std::string>> others = {
-      {"--max-restarts", "1"}, {"--tree", "4"},
-      {"--mpi", "pmix"},       {"--per-node", "2"},
-      {"--map-by", "node"},    {"--stdin", "all"},
-      {"--preload"},           {"--torchrun-env"},
-      {"--include", "h"},      {"--host-discovery", "sh"},
-      {"--stdin", "1"},        {"--rank-by", "node"},
+      {"--max-restarts", "1"}, {"--tree", "4"},    {"--mpi", "pmix"}, {"--per-node", "2"},
+      {"--map-by", "node"},    {"--stdin", "all"}, {"--preload"},     {"--torchrun-env"},
+      {"--include", "h"},      {"--exclude", "h"}, {"--stdin", "1"},  {"--rank-by", "node"},
   };
   for (std::vector<std::string> words : others) {
     words.insert(words.end(), {"--elastic", "1:4", "p"});
@@ -107,6 +104,17 @@ TEST(ElasticOptions, StandAloneWhereTheyMust) {
   const Options options = parse({"--elastic", "1:4", "--tree", "no", "--mpi", "none", "p"});
   EXPECT_EQ(options.mpi, MpiMode::kNone);
   EXPECT_EQ(options.input.kind, InputTarget::Kind::kNone);
+}
+
+TEST(ElasticOptions, KnowWhatTheyGoWith) {
+  EXPECT_THAT(refusal({"--resume", "p"}), HasSubstr("go with --elastic"));
+  EXPECT_THAT(refusal({"--discovery-interval", "1", "--host-discovery", "sh", "p"}),
+              HasSubstr("goes with --elastic"));
+  EXPECT_THAT(refusal({"--elastic", "1:4", "--discovery-interval", "1", "p"}),
+              HasSubstr("goes with --host-discovery"));
+  EXPECT_THAT(
+      refusal({"--elastic", "1:4", "--host-discovery", "sh", "--discovery-interval", "0.01", "p"}),
+      HasSubstr("0.1 s at least"));
 }
 
 }  // namespace
