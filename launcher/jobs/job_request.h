@@ -22,8 +22,8 @@ struct JobRequest {
 struct HostStatus {
   std::string host;
   std::uint32_t slots = 0;           ///< ranks that it should have
-  std::string state;                 ///< "base", "follows the hosts file", "is prepared", ...
-  std::vector<std::string> members;  ///< "member 3: rank 2"
+  std::string state;                 ///< "of -n", "added", "is being prepared", ...
+  std::vector<std::string> members;  ///< "member 3 is rank 2"
 };
 
 struct JobStatus {
@@ -32,7 +32,7 @@ struct JobStatus {
   std::vector<std::string> program;
   std::string hosts_file;  ///< absolute; empty where the hosts stand in none
   std::string sizes;       ///< "2:8"
-  std::string state;       ///< "running", "waiting for ranks", ...
+  std::string state;       ///< "runs", "waits for ranks", "changes", ...
   std::uint64_t world = 0;
   std::uint64_t size = 0;
   std::uint64_t step = 0;  ///< the newest that the launcher knows of as committed

@@ -185,6 +185,30 @@ TEST_F(MemberTest, RemembersAFunctionThatReturnsBetweenTwoWorlds) {
   EXPECT_EQ(told(Resume{2, {1, {0, 1}}}), "send held 2 at 1 finished");
 }
 
+TEST_F(MemberTest, JoinsOthersInWhatFollowsTheirCommit) {
+  on(ProgramReady{5});
+  told(NewWorld{world(2, {0, 1}), Start{9, {0}}});
+  EXPECT_EQ(on(StateFetched{2, 144, false, 1, true}), "send fetched 2");
+  EXPECT_EQ(on(StepReturned{true}), "send held 2 at 9 finished");
+}
+
+TEST_F(MemberTest, GoesOnWithTheOthersAfterWhatFollowsTheirCommit) {
+  on(ProgramReady{5});
+  told(NewWorld{world(2, {0, 1}), Start{9, {0}}});
+  on(StateFetched{2, 144, false, 1, true});
+  EXPECT_EQ(on(StepReturned{false}), "begin 10 at sample 144");
+}
+
+TEST_F(MemberTest, FetchesAgainAfterItBecameASpareWithinTheFunction) {
+  begin();
+  on(Exchanged{1, 1, false});
+  EXPECT_EQ(told(NewWorld{world(2, {0, 2}), Start{1, {0, 2}}}), "fence 1");
+  EXPECT_EQ(on(StepReturned{true}), "");
+  EXPECT_EQ(told(NewWorld{world(3, {0, 1}), Start{6, {0}}}),
+            "connect 3 [0 1]\nfetch from 6 of [0]");
+  EXPECT_EQ(on(StateFetched{3, 96, false, 1}), "send fetched 3\nbegin 7 at sample 96");
+}
+
 TEST_F(MemberTest, AccusesAPeerOfItsOwnWorldOnly) {
   begin();
   EXPECT_EQ(on(PeerFailed{1, 2}), "send accuse 2 in 1");

@@ -232,6 +232,20 @@ TEST_F(WorldTest, KeepsWhoHasTheNewestStateWhereTheSizeIsNotAllowed) {
   EXPECT_EQ(machine().world().members, (std::vector<MemberId>{1, 3}));
 }
 
+TEST_F(WorldTest, AsksNoHostAgainWhoseRankHadNothingToDo) {
+  read({line(0), line(1)});
+  say(0, Ready{5});
+  on(MemberEnded{1, 0, "exited with code 0"});
+  EXPECT_EQ(machine().world().members, std::vector<MemberId>{0});
+  EXPECT_THAT(elapse(WorldTimer::kCoolDown, 1), ::testing::Not(::testing::HasSubstr("start")));
+  // Until its line has come back; base hosts stay.
+  read({line(0), line(1), line(2)});
+  EXPECT_THAT(on(MemberEnded{2, 0, "exited with code 0"}),
+              ::testing::Not(::testing::HasSubstr("timer")));
+  read({line(0), line(1)});
+  EXPECT_THAT(read({line(0), line(1), line(2)}), ::testing::HasSubstr("start 3"));
+}
+
 TEST_F(WorldTest, EndsAfterMoreUnplannedChangesThanAllowed) {
   options_.max_changes = 0;
   begin();
