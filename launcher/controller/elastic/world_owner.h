@@ -29,8 +29,8 @@
 #include <vector>
 
 #include "base/membership/world/world_machine.h"
-#include "launcher/controller/elastic/host_commands.h"
-#include "launcher/controller/elastic/host_discovery.h"
+#include "launcher/controller/elastic/hosts/host_commands.h"
+#include "launcher/controller/elastic/hosts/host_discovery.h"
 #include "launcher/controller/elastic/member_starts.h"
 #include "launcher/controller/elastic/prepare_gate.h"
 #include "launcher/controller/elastic/world_hosts.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-#include "launcher/controller/elastic/host_discovery.h"
+#include "launcher/controller/elastic/hosts/host_discovery.h"
 
 #include <utility>
 

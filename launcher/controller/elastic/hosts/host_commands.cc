@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-#include "launcher/controller/elastic/host_commands.h"
+#include "launcher/controller/elastic/hosts/host_commands.h"
 
 #include <stdexcept>
 #include <utility>
 
 #include "base/error.h"
-#include "launcher/controller/elastic/world_report.h"
+#include "launcher/controller/elastic/hosts/world_report.h"
 
 namespace chainmail::launch {
 
