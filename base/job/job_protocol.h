@@ -19,7 +19,7 @@
 namespace chainmail::internal {
 
 inline constexpr std::size_t kMaxFrameBytes = std::size_t{1} << 20;
-inline constexpr std::uint16_t kJobProtocolVersion = 3;
+inline constexpr std::uint16_t kJobProtocolVersion = 4;
 
 enum class JobMessage : std::uint16_t {
   // rank -> launcher; each request has an id that the reply repeats
@@ -45,7 +45,8 @@ enum class JobMessage : std::uint16_t {
   kNewsEnding,       ///< the job is being ended; reason
   kToMember,         ///< a LauncherWord
   // agent -> rank, of elastic jobs
-  kLauncherGone,  ///< the job ends here; answered by kWill, with what this rank could save
+  kLauncherGone,  ///< the job ends here, and why, unless the launcher has gone; answered by kWill,
+                  ///< with what this rank could save
   kWriteWill,     ///< save it
 };
 

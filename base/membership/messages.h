@@ -113,9 +113,11 @@ struct Fetched {
   static constexpr std::string_view kName = "fetched";
   Generation generation = 0;
   std::uint64_t bytes = 0;
+  StepNumber step = 0;  ///< that it is of: without donors, whatever the checkpoint is of
   static void fields(auto& archive, auto& m) {
     archive("generation", m.generation);
     archive("bytes", m.bytes);
+    archive("step", m.step);
   }
   bool operator==(const Fetched&) const = default;
 };

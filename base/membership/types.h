@@ -57,8 +57,8 @@ using WorldPtr = std::shared_ptr<const World>;
 /// Where a world begins.
 struct Start {
   StepNumber step = 0;           ///< every member has committed it before the world's first step
-  std::vector<MemberId> donors;  ///< who has the state of `step`; none: it is read from the
-                                 ///< checkpoint of `step`, or made anew for step 0
+  std::vector<MemberId> donors;  ///< who has the state of `step`; none: it is read from the newest
+                                 ///< checkpoint, of `step` or later, or made anew for step 0
 
   static void fields(auto& archive, auto& start) {
     archive("step", start.step);

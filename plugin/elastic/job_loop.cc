@@ -55,6 +55,11 @@ void JobLoop::join(std::shared_ptr<LauncherClient> launcher, std::string options
             const auto all = communicator_->allgather_obj(std::uint8_t{own});
             return std::ranges::find(all, 1) != all.end();
           },
+      .tell =
+          [this] {
+            tell_world();
+            return static_cast<std::uint64_t>(step_.state().next_step - 1);
+          },
       .group = [this] { return communicator_->impl().group; },
       .save = [this] { save_alone(); }};
   member_ = std::make_unique<ElasticMember>(std::move(launcher), 1, std::move(callbacks));

@@ -65,6 +65,7 @@ struct PeerFailed {
 struct StateFetched {
   static constexpr std::string_view kName = "state_fetched";
   Generation generation = 0;
+  StepNumber step = 0;         ///< of the start; without donors, of the checkpoint that was read
   std::uint64_t position = 0;  ///< of the donors
   bool is_finished = false;    ///< of the donors
   std::uint64_t bytes = 0;
@@ -72,6 +73,7 @@ struct StateFetched {
   bool is_in_function = false;
   static void fields(auto& archive, auto& e) {
     archive("generation", e.generation);
+    archive("step", e.step);
     archive("position", e.position);
     archive("is_finished", e.is_finished);
     archive("bytes", e.bytes);

@@ -99,13 +99,14 @@ void MemberMachine::begin_world(const Start& start) {
 void MemberMachine::handle(const StateFetched& event) {
   if (event.generation != group_generation_ || status_ != Status::kFetching) return;
   has_state_ = true;
+  committed_ = event.step;
   position_ = event.position;
   is_finished_ = event.is_finished;
   if (is_launcher_gone_) {
     report_will();
     return;
   }
-  act(Send{Fetched{generation_, event.bytes}});
+  act(Send{Fetched{generation_, event.bytes, committed_}});
   if (event.is_in_function) {
     is_returned_ = false;
     status_ = Status::kCommitted;

@@ -208,19 +208,28 @@ bool WorldMachine::finish_holding() {
   return true;
 }
 
-// Counts deaths in the same step; where nobody has a state any more, the step that all have died in
-// is the one before. Begins to end the job when that was once too often.
+// Counts deaths in the same step. Where nobody has a state any more, nobody knows it: it is the
+// same if this world has made none, and nothing is gained as long as all begin at the same
+// checkpoint. Begins to end the job when that was once too often.
 bool WorldMachine::has_died_too_often(const Start& start) {
   if (!std::exchange(has_crashed_, false)) return false;
   const bool is_total = start.donors.empty();
-  crash_rounds_ = is_total || crash_step_ == start.step ? crash_rounds_ + 1 : 1;
-  if (!is_total) crash_step_ = start.step;
-  if (crash_rounds_ < options_.max_deaths_at_step) return false;
-  const std::string times = std::to_string(crash_rounds_) + " times";
-  begin_saving(end_code_, (is_total ? "all members died " + times
-                                    : "members died " + times + " in the step after " +
-                                          std::to_string(crash_step_)) +
-                              ": " + end_cause_);
+  const bool is_same_step = is_total ? !has_run_ : crash_step_ == start.step;
+  crash_rounds_ = is_same_step ? crash_rounds_ + 1 : 1;
+  if (!is_total) {
+    crash_step_ = start.step;
+    if (crash_rounds_ < options_.max_deaths_at_step) return false;
+    begin_saving(end_code_, "members died " + std::to_string(crash_rounds_) +
+                                " times in the step after " + std::to_string(crash_step_) + ": " +
+                                end_cause_);
+    return true;
+  }
+  total_rounds_ = total_checkpoint_ == checkpoint_ ? total_rounds_ + 1 : 1;
+  total_checkpoint_ = checkpoint_;
+  const std::uint32_t rounds = std::max(crash_rounds_, total_rounds_);
+  if (rounds < options_.max_deaths_at_step) return false;
+  begin_saving(end_code_, "all members died " + std::to_string(rounds) +
+                              " times, without a newer checkpoint in between: " + end_cause_);
   return true;
 }
 
@@ -283,6 +292,7 @@ void WorldMachine::announce(std::vector<MemberId> members, std::optional<Start> 
   });
   accusations_.clear();
   fetched_bytes_ = 0;
+  has_run_ = false;
   window_ = Window::kClosed;
   is_spacing_ = true;
   phase_ = start_ ? Phase::kRunning : Phase::kCollecting;

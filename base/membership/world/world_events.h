@@ -121,12 +121,6 @@ struct Rebalance {
     archive("weights", e.weights);
   }
 };
-/// A whole checkpoint of the running job is on disk.
-struct CheckpointWritten {
-  static constexpr std::string_view kName = "checkpoint";
-  StepNumber step = 0;
-  static void fields(auto& archive, auto& e) { archive("step", e.step); }
-};
 struct WorldTimerElapsed {
   static constexpr std::string_view kName = "elapsed";
   WorldTimer timer = WorldTimer::kWindow;
@@ -137,9 +131,8 @@ struct WorldTimerElapsed {
   }
 };
 
-using WorldEvent =
-    std::variant<HostsRead, PrepareEnded, MemberSaid, MemberEnded, MemberStopped, HostLost,
-                 HostLeaving, Rebalance, CheckpointWritten, WorldTimerElapsed>;
+using WorldEvent = std::variant<HostsRead, PrepareEnded, MemberSaid, MemberEnded, MemberStopped,
+                                HostLost, HostLeaving, Rebalance, WorldTimerElapsed>;
 
 // Actions.
 

@@ -21,8 +21,6 @@ WorldMachine::WorldMachine(const WorldOptions& options, const ResumePoint& resum
       next_member_(resume.next_member),
       next_sequence_(resume.next_sequence),
       lost_with_launcher_(resume.members),
-      step_(resume.step),
-      checkpoint_(resume.step),
       size_(static_cast<std::uint32_t>(resume.members.size())) {
   const SizeRange& sizes = options.sizes;
   if (sizes.min == 0 || sizes.multiple == 0 || sizes.fit(sizes.max) == 0) {
@@ -149,11 +147,6 @@ void WorldMachine::handle(const Rebalance& event) {
   }
 }
 
-void WorldMachine::handle(const CheckpointWritten& event) {
-  checkpoint_ = std::max(checkpoint_, event.step);
-  step_ = std::max(step_, event.step);
-}
-
 void WorldMachine::handle(const WorldTimerElapsed& event) {
   switch (event.timer) {
     case WorldTimer::kWindow:
@@ -243,13 +236,19 @@ void WorldMachine::hear(Member& from, const MyState& message) {
 }
 
 void WorldMachine::hear(Member& /*from*/, const Fetched& message) {
-  if (message.generation == world_->generation) fetched_bytes_ += message.bytes;
+  if (message.generation != world_->generation) return;
+  fetched_bytes_ += message.bytes;
+  // What is on disk is known to those alone who read it.
+  if (!start_ || !start_->donors.empty()) return;
+  start_->step = checkpoint_ = message.step;
+  step_ = std::max(step_, message.step);
 }
 
 void WorldMachine::hear(Member& /*from*/, const Running& message) {
   if (message.generation != world_->generation) return;
   if (phase_ != Phase::kRunning && phase_ != Phase::kHolding) return;
   step_ = std::max(step_, message.step);
+  has_run_ = true;
   const std::chrono::milliseconds pause(message.pause_ms);
   start_timer(WorldTimer::kSpacing, message.generation,
               std::max(options_.spacing, pause * options_.spacing_per_pause));
@@ -361,6 +360,9 @@ std::uint64_t WorldMachine::digest() const {
   digest.add(has_crashed_);
   digest.add(crash_step_);
   digest.add(crash_rounds_);
+  digest.add(has_run_);
+  digest.add(total_checkpoint_);
+  digest.add(total_rounds_);
   digest.add(writers_);
   digest.add(is_saved_);
   return digest.value();

@@ -99,7 +99,6 @@ class WorldMachine {
   void handle(const HostLost& event);
   void handle(const HostLeaving& event);
   void handle(const Rebalance& event);
-  void handle(const CheckpointWritten& event);
   void handle(const WorldTimerElapsed& event);
 
   void hear(Member& from, const Ready& message);
@@ -165,9 +164,9 @@ class WorldMachine {
   std::optional<Start> start_;  ///< of the current world, once it is known
   std::vector<Reply> replies_;
   std::vector<Accusation> accusations_;  ///< by member id
-  StepNumber step_;                      ///< newest known to be committed
-  StepNumber checkpoint_;
-  std::uint32_t size_ = 0;  ///< members by the log
+  StepNumber step_ = 0;                  ///< newest known to be committed
+  StepNumber checkpoint_ = 0;            ///< newest that was read or written
+  std::uint32_t size_ = 0;               ///< members by the log
   bool is_broken_ = false;  ///< a member of the world is lost, the next one not yet announced
   std::string cause_;       ///< of the last change
   bool is_redone_ = false;  ///< the last change was unplanned
@@ -177,10 +176,13 @@ class WorldMachine {
   bool is_spacing_ = false;
   std::uint32_t changes_ = 0;
 
-  // Rounds of crashes with the same newest step.
+  // Rounds of crashes with the same newest step, and of all members from the same checkpoint.
   bool has_crashed_ = false;
+  bool has_run_ = false;  ///< this world has made a step
   StepNumber crash_step_ = 0;
   std::uint32_t crash_rounds_ = 0;
+  StepNumber total_checkpoint_ = 0;
+  std::uint32_t total_rounds_ = 0;
 
   int end_code_ = 0;  ///< once a member has crashed, or the job is ending
   std::string end_cause_;

@@ -66,14 +66,12 @@ struct ResumePoint {
   std::uint64_t next_sequence = 0;  ///< of the log
   MemberId next_member = 0;
   Generation generation = 0;         ///< the last one
-  StepNumber step = 0;               ///< of the newest whole checkpoint
   std::vector<std::string> members;  ///< addresses of the members that the log ends with
 
   static void fields(auto& archive, auto& r) {
     archive("next_sequence", r.next_sequence);
     archive("next_member", r.next_member);
     archive("generation", r.generation);
-    archive("step", r.step);
     archive("members", r.members);
   }
 };

@@ -23,6 +23,9 @@ using membership::World;
 
 namespace {
 
+// For the launcher to hear of a death, and to announce the next world.
+constexpr std::chrono::milliseconds kNewsTime{10000};
+
 const NewWorld* new_world_in(const std::optional<LauncherClient::MemberWord>& word) {
   if (!word) return nullptr;
   const auto* const of_launcher = std::get_if<membership::LauncherWord>(&*word);
@@ -164,11 +167,14 @@ void ElasticMember::on_entered(const std::shared_ptr<ops::Group>& group) {
   if (knows_of_newer_world() && !group->error()) group->abort(changed(machine_.generation()));
 }
 
-void ElasticMember::on_begun(std::uint64_t position, bool is_finished, std::uint64_t bytes) {
+void ElasticMember::on_begun(std::uint64_t position, bool is_finished, std::uint64_t bytes,
+                             std::uint64_t step) {
   start_.reset();
   if (!fetch_) return;
-  const membership::Generation generation = std::exchange(fetch_, std::nullopt)->generation;
-  handle(membership::StateFetched{generation, position, is_finished, bytes, is_in_function_});
+  const membership::FetchState fetch = *std::exchange(fetch_, std::nullopt);
+  if (!fetch.start.donors.empty()) step = fetch.start.step;
+  handle(membership::StateFetched{fetch.generation, step, position, is_finished, bytes,
+                                  is_in_function_});
 }
 
 // No step is under way here: the last one has been committed, or dropped.
@@ -207,10 +213,14 @@ void ElasticMember::begin_world() {
     }
     // Nobody knows how far those who were lost had come with what follows their last commit.
     const bool may_be_undone = has_loss_ && start_->step > 0 && !start_->donors.empty();
-    repeats_ = callbacks_.any(is_in_function_ || may_be_undone);
+    const bool repeats = callbacks_.any(is_in_function_ || may_be_undone);
+    // Whoever is lost in this is lost before the world has begun: who has read a checkpoint then
+    // reads it again.
+    const std::uint64_t step = callbacks_.tell();
+    repeats_ = repeats;
     has_loss_ = false;
     if (fetch_) is_in_function_ = repeats_;
-    on_begun(held, has_finished, bytes);
+    on_begun(held, has_finished, bytes, step);
   } catch (const Error& error) {
     LogMessage(LogLevel::kInfo) << "world " << machine_.generation()
                                 << " cannot begin: " << error.what();
@@ -218,12 +228,22 @@ void ElasticMember::begin_world() {
   }
 }
 
-bool ElasticMember::knows_of_newer_world() {
-  const std::lock_guard lock(mutex_);
+bool ElasticMember::has_word_of_newer_world() const {
   return std::ranges::any_of(words_, [this](const auto& word) {
     const NewWorld* const world = new_world_in(word);
     return world != nullptr && world->world->generation > machine_.generation();
   });
+}
+
+bool ElasticMember::knows_of_newer_world() {
+  const std::lock_guard lock(mutex_);
+  return has_word_of_newer_world();
+}
+
+// In a group of the program's own others are missed before the world's group has anything to do.
+bool ElasticMember::hears_of_newer_world(std::chrono::milliseconds limit) {
+  std::unique_lock lock(mutex_);
+  return changed_.wait_for(lock, limit, [this] { return has_word_of_newer_world(); });
 }
 
 bool ElasticMember::has_lost_launcher() {
@@ -253,7 +273,10 @@ bool ElasticMember::is_world_over(const std::exception_ptr& error) {
   const bool is_alone = has_lost_launcher();
   // What it was told of may have shown in a group of the program's first.
   const bool is_told = is_alone || knows_of_newer_world();
-  if (!is_told && (!culprit || (is_entered_ && !error_of_world()))) return false;
+  if (!is_told && !culprit) return false;
+  if (!is_told && is_entered_ && !error_of_world() && !hears_of_newer_world(kNewsTime)) {
+    return false;
+  }
   has_step_ = repeats_ = false;
   start_.reset();
   if (culprit && !is_alone) {

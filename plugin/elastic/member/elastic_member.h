@@ -43,6 +43,9 @@ class ElasticMember {
         transfer;
     /// Collective: whether any member of the world says so.
     std::function<bool(bool own)> any;
+    /// Tells the program of the world, whose checkpoint may be read there, and returns the step
+    /// that it is after.
+    std::function<std::uint64_t()> tell;
     /// The group of the world that was entered last.
     std::function<std::shared_ptr<ops::Group>()> group;
     /// The state of the last commit, onto disk, by this member alone.
@@ -76,8 +79,10 @@ class ElasticMember {
   /// Ends with the world, when the launcher announces another one; also for groups made later.
   void on_entered(const std::shared_ptr<ops::Group>& group);
   [[nodiscard]] std::uint64_t position() const noexcept { return machine_.position(); }
-  /// `position` and `is_finished` are the donors'.
-  void on_begun(std::uint64_t position, bool is_finished, std::uint64_t bytes);
+  /// `position` and `is_finished` are the donors'; `step`: of a checkpoint that was read, in a
+  /// world without donors.
+  void on_begun(std::uint64_t position, bool is_finished, std::uint64_t bytes,
+                std::uint64_t step = 0);
   /// The step that wait() has waited for.
   [[nodiscard]] std::int64_t step() const noexcept { return static_cast<std::int64_t>(step_.step); }
   /// Whether this member wants the world to change after the step.
@@ -109,7 +114,9 @@ class ElasticMember {
   void begin_world();
   void handle(const membership::MemberEvent& event);
   void act(const membership::MemberAction& action);
+  [[nodiscard]] bool has_word_of_newer_world() const;
   [[nodiscard]] bool knows_of_newer_world();
+  [[nodiscard]] bool hears_of_newer_world(std::chrono::milliseconds limit);
   [[nodiscard]] bool has_lost_launcher();
 
   std::shared_ptr<LauncherClient> launcher_;

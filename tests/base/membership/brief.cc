@@ -49,7 +49,9 @@ struct Brief {
   std::string operator()(const MyState& m) const {
     return "state " + text(m.generation) + (m.step ? " at " + text(*m.step) : " none");
   }
-  std::string operator()(const Fetched& m) const { return "fetched " + text(m.generation); }
+  std::string operator()(const Fetched& m) const {
+    return "fetched " + text(m.generation) + " at " + text(m.step);
+  }
   std::string operator()(const Running& m) const {
     return "running " + text(m.generation) + " at " + text(m.step);
   }

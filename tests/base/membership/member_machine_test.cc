@@ -35,7 +35,7 @@ class MemberTest : public ::testing::Test {
   void begin() {
     on(ProgramReady{5});
     told(NewWorld{world(1, {0, 1, 2}), Start{}});
-    on(StateFetched{1, 0, false, 0});
+    on(StateFetched{1, 0, 0, false, 0});
   }
   /// ... and has committed `steps`.
   void commit(StepNumber steps) {
@@ -58,15 +58,22 @@ TEST_F(MemberTest, MakesItsStateInTheFirstWorld) {
   on(ProgramReady{5});
   EXPECT_EQ(told(NewWorld{world(1, {0, 1}), Start{}}), "connect 1 [0 1]\nfetch from 0");
   EXPECT_EQ(machine_.committed(), std::nullopt);
-  EXPECT_EQ(on(StateFetched{1, 0, false, 0}), "send fetched 1\nbegin 1 at sample 0");
+  EXPECT_EQ(on(StateFetched{1, 0, 0, false, 0}), "send fetched 1 at 0\nbegin 1 at sample 0");
+}
+
+TEST_F(MemberTest, GoesOnFromTheStepOfItsCheckpoint) {
+  on(ProgramReady{5});
+  told(NewWorld{world(4, {0, 1}), Start{}});
+  EXPECT_EQ(on(StateFetched{4, 7, 112, false, 0}), "send fetched 4 at 7\nbegin 8 at sample 112");
+  EXPECT_EQ(machine_.committed(), 7U);
 }
 
 TEST_F(MemberTest, FetchesAsANewcomer) {
   on(ProgramReady{5});
   EXPECT_EQ(told(NewWorld{world(4, {0, 2, 1}), Start{7, {0, 2}}}),
             "connect 4 [0 2 1]\nfetch from 7 of [0 2]");
-  EXPECT_EQ(on(StateFetched{3, 1, false, 0}), "");  // of another world
-  EXPECT_EQ(on(StateFetched{4, 112, false, 9}), "send fetched 4\nbegin 8 at sample 112");
+  EXPECT_EQ(on(StateFetched{3, 7, 1, false, 0}), "");  // of another world
+  EXPECT_EQ(on(StateFetched{4, 7, 112, false, 9}), "send fetched 4 at 7\nbegin 8 at sample 112");
 }
 
 TEST_F(MemberTest, CommitsWhenAllBucketsAreComplete) {
@@ -79,7 +86,7 @@ TEST_F(MemberTest, CommitsWhenAllBucketsAreComplete) {
 TEST_F(MemberTest, SaysAsRankZeroThatAWorldRuns) {
   on(ProgramReady{5});
   told(NewWorld{world(1, {1, 2}), Start{}});
-  on(StateFetched{1, 0, false, 0});
+  on(StateFetched{1, 0, 0, false, 0});
   EXPECT_EQ(on(Exchanged{1, 1, false}), "commit 1 to 16\nsend running 1 at 1");
   on(StepReturned{});
   EXPECT_EQ(on(Exchanged{1, 2, false}), "commit 2 to 32");
@@ -165,7 +172,7 @@ TEST_F(MemberTest, IsHeldAtTheProgramsEnd) {
 TEST_F(MemberTest, TakesWhetherTheProgramHasFinishedFromTheDonor) {
   on(ProgramReady{5});
   told(NewWorld{world(2, {0, 1}), Start{9, {0}}});
-  EXPECT_EQ(on(StateFetched{2, 144, true, 1}), "send fetched 2\nsend held 2 at 9 finished");
+  EXPECT_EQ(on(StateFetched{2, 9, 144, true, 1}), "send fetched 2 at 9\nsend held 2 at 9 finished");
 }
 
 TEST_F(MemberTest, BeginsAWorldWhenTheProgramsFunctionHasReturned) {
@@ -188,14 +195,14 @@ TEST_F(MemberTest, RemembersAFunctionThatReturnsBetweenTwoWorlds) {
 TEST_F(MemberTest, JoinsOthersInWhatFollowsTheirCommit) {
   on(ProgramReady{5});
   told(NewWorld{world(2, {0, 1}), Start{9, {0}}});
-  EXPECT_EQ(on(StateFetched{2, 144, false, 1, true}), "send fetched 2");
+  EXPECT_EQ(on(StateFetched{2, 9, 144, false, 1, true}), "send fetched 2 at 9");
   EXPECT_EQ(on(StepReturned{true}), "send held 2 at 9 finished");
 }
 
 TEST_F(MemberTest, GoesOnWithTheOthersAfterWhatFollowsTheirCommit) {
   on(ProgramReady{5});
   told(NewWorld{world(2, {0, 1}), Start{9, {0}}});
-  on(StateFetched{2, 144, false, 1, true});
+  on(StateFetched{2, 9, 144, false, 1, true});
   EXPECT_EQ(on(StepReturned{false}), "begin 10 at sample 144");
 }
 
@@ -206,7 +213,7 @@ TEST_F(MemberTest, FetchesAgainAfterItBecameASpareWithinTheFunction) {
   EXPECT_EQ(on(StepReturned{true}), "");
   EXPECT_EQ(told(NewWorld{world(3, {0, 1}), Start{6, {0}}}),
             "connect 3 [0 1]\nfetch from 6 of [0]");
-  EXPECT_EQ(on(StateFetched{3, 96, false, 1}), "send fetched 3\nbegin 7 at sample 96");
+  EXPECT_EQ(on(StateFetched{3, 6, 96, false, 1}), "send fetched 3 at 6\nbegin 7 at sample 96");
 }
 
 TEST_F(MemberTest, AccusesAPeerOfItsOwnWorldOnly) {

@@ -73,12 +73,11 @@ class Coverage : public TraceSink {
     }
   }
   void begin_member(MemberId /*id*/, const MemberOptions& /*options*/) override {}
-  void member(const MemberMachine& /*machine*/, const MemberEvent& /*event*/,
+  void member(const MemberMachine& /*machine*/, const MemberEvent& event,
               const MemberActions& actions, std::uint64_t /*state*/) override {
-    for (const MemberAction& action : actions) {
-      const auto* const fetch = std::get_if<FetchState>(&action);
-      if (fetch == nullptr || fetch->start.step == 0) continue;
-      ++counts[fetch->start.donors.empty() ? "from a checkpoint" : "from donors"];
+    const auto* const fetched = std::get_if<StateFetched>(&event);
+    if (fetched != nullptr && fetched->step != 0) {
+      ++counts[fetched->bytes == 0 ? "from a checkpoint" : "from donors"];
     }
     if (std::any_of(actions.begin(), actions.end(),
                     [](auto& action) { return std::holds_alternative<ReportWill>(action); })) {

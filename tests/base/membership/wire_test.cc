@@ -44,7 +44,7 @@ TEST(MembershipWire, LauncherMessagesComeBack) {
 TEST(MembershipWire, MemberMessagesComeBack) {
   const std::vector<MemberMessage> messages = {
       Ready{0xfedcba9876543210}, Held{3, 5, true}, Held{3, 5, false},
-      MyState{3, std::nullopt},  MyState{3, 0},    Fetched{3, 1},
+      MyState{3, std::nullopt},  MyState{3, 0},    Fetched{3, 1, 7},
       Running{3, 5, 12},         Accuse{3, 9},     Saved{77}};
   for (const MemberMessage& message : messages) {
     EXPECT_EQ(decode_member_message(encode(message)), message) << message.index();

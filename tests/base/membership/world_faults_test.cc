@@ -47,7 +47,7 @@ TEST_F(WorldTest, CountsNoAnswerOfAnOlderGenerationNorOfTheDead) {
 
 TEST_F(WorldTest, FallsBackToTheCheckpointWhenNoHolderLives) {
   begin();
-  on(CheckpointWritten{4});
+  for (const MemberId id : {0U, 1U}) say(id, Fetched{1, 0, 4});
   read({line(0), line(1), line(2)});
   say(2, Ready{5});
   run();
@@ -138,6 +138,43 @@ TEST_F(WorldTest, CountsDeathsThatTakeTheStateAlong) {
     ASSERT_EQ(machine().phase(), WorldMachine::Phase::kRunning) << id;
   }
   EXPECT_THAT(die(2), ::testing::HasSubstr("end job 137: all members died 3 times"));
+}
+
+// As a job does that gets on between its accidents.
+TEST_F(WorldTest, ForgetsDeathsOfAllAfterANewerCheckpoint) {
+  options_.first_size = 1;
+  begin();
+  for (MemberId id = 0; id < 8; ++id) {
+    const Generation generation = machine().world().generation;
+    say(id, Fetched{generation, 0, id * 10});
+    say(id, Running{generation, id * 10 + 1, 0});
+    die(id);
+    ASSERT_NE(machine().phase(), WorldMachine::Phase::kEnded) << id;
+    elapse(WorldTimer::kCoolDown, 0);
+    EXPECT_THAT(say(id + 1, Ready{5}), ::testing::HasSubstr("[" + std::to_string(id + 1) +
+                                                            "] from " + std::to_string(id * 10)));
+  }
+  EXPECT_EQ(machine().phase(), WorldMachine::Phase::kRunning);
+}
+
+// A sample that kills whoever computes it.
+TEST_F(WorldTest, CountsTheDeathOfTheLastOneInTheStepOfTheOthers) {
+  begin();
+  run();
+  die(1);
+  say(0, MyState{2, 7});
+  die(0);
+  ASSERT_EQ(machine().phase(), WorldMachine::Phase::kWaiting);
+  for (const std::uint32_t host : {0U, 1U}) elapse(WorldTimer::kCoolDown, host);
+  say(2, Ready{5});
+  say(3, Ready{5});
+  run(8);
+  elapse(WorldTimer::kWindow);
+  ASSERT_EQ(machine().phase(), WorldMachine::Phase::kHolding);
+  say(2, Held{machine().world().generation, 7, false});
+  run();
+  die(3);
+  EXPECT_THAT(say(2, MyState{machine().world().generation, 7}), ::testing::HasSubstr("save"));
 }
 
 TEST_F(WorldTest, ForgetsDeathsAfterACommittedStep) {

@@ -222,15 +222,17 @@ TEST_F(WorldTest, EndsWhenAllAreFinished) {
 }
 
 TEST_F(WorldTest, GoesOnFromWhereALauncherDied) {
-  resume_ = {12, 5, 3, 40, {"h0", "h7"}};
+  resume_ = {12, 5, 3, {"h0", "h7"}};
   EXPECT_EQ(read({line(0), line(1)}),
-            "log 12 LOST h0 3 40 1 the launcher ended\nlog 13 LOST h7 3 40 0 the launcher ended\n"
+            "log 12 LOST h0 3 0 1 the launcher ended\nlog 13 LOST h7 3 0 0 the launcher ended\n"
             "timer elastic 3 600000\nstart 5 on 0\nstart 6 on 1");
   say(5, Ready{5});
   EXPECT_EQ(say(6, Ready{5}),
-            "event member_pending\nlog 14 ADDED h0 4 40 1 first world\n"
-            "tell 5 world 4 [5 6] from 40\nlog 15 ADDED h1 4 40 2 first world\n"
-            "tell 6 world 4 [5 6] from 40");
+            "event member_pending\nlog 14 ADDED h0 4 0 1 first world\n"
+            "tell 5 world 4 [5 6] from 0\nlog 15 ADDED h1 4 0 2 first world\n"
+            "tell 6 world 4 [5 6] from 0");
+  say(5, Fetched{4, 0, 40});
+  EXPECT_EQ(machine().step(), 40U);
 }
 
 TEST_F(WorldTest, IgnoresWhatItDoesNotKnow) {

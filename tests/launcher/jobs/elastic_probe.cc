@@ -171,7 +171,9 @@ class Member {
     on(Exchanged{meeting_.generation, meeting_.step, meeting_.is_change_wanted});
   }
 
-  void fetched() { on(StateFetched{fetching_, start_.step, start_.step >= settings_.steps, 8}); }
+  void fetched() {
+    on(StateFetched{fetching_, start_.step, start_.step, start_.step >= settings_.steps, 8});
+  }
 
   // What an action brings about comes after all actions of its event.
   void on(MemberEvent event) {
@@ -215,7 +217,7 @@ class Member {
     start_ = action.start;
     if (start_.donors.empty()) {
       state_ = 0;
-      return on(StateFetched{fetching_, 0, false, 0});
+      return on(StateFetched{fetching_, 0, 0, false, 0});
     }
     fetch_ = ++next_request_;
     socket_.send(JobMessage::kStoreGet,

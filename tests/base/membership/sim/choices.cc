@@ -182,7 +182,8 @@ void Simulation::deliver(std::size_t index) {
       to.fetching.reset();
       to.state = packet.value;
       to.step = packet.step;
-      on_member(packet.to, StateFetched{packet.generation, packet.position, packet.flag, 100});
+      on_member(packet.to,
+                StateFetched{packet.generation, packet.step, packet.position, packet.flag, 100});
       run_on(packet.to);
       return;
   }
@@ -262,8 +263,7 @@ void Simulation::apply(const Choice& choice) {
     case Kind::kRebalance:
       return rebalance(choice.a, choice.b);
     case Kind::kCheckpoint:
-      history_.save(process().step, process().state);
-      return on_world(CheckpointWritten{process().step});
+      return history_.save(process().step, process().state);
     case Kind::kLauncherDies:
       return end_launcher();
     case Kind::kResume:
@@ -299,12 +299,12 @@ void Simulation::complete(MemberId id) {
 
 void Simulation::load(MemberId id) {
   Process& process = processes_[id];
-  const StepNumber step = process.fetching->step;
-  if (step > history_.on_disk()) history_.fail("no checkpoint of " + std::to_string(step));
+  const StepNumber step = history_.load(process.exchange.generation());
+  if (step < process.fetching->step) history_.fail("an older checkpoint than was known of");
   process.fetching.reset();
   process.state = history_.state_at(step);
   process.step = step;
-  on_member(id, StateFetched{process.exchange.generation(), step * setup_->member.batch,
+  on_member(id, StateFetched{process.exchange.generation(), step, step * setup_->member.batch,
                              step >= setup_->last_step, 0});
   run_on(id);
 }
@@ -388,7 +388,6 @@ void Simulation::resume() {
   point.next_sequence = history_.next_sequence();
   point.next_member = static_cast<MemberId>(processes_.size());
   point.generation = history_.newest_generation();
-  point.step = history_.on_disk();
   point.members = history_.members();
   // Its log has them all as LOST, and hosts get new numbers.
   for (Process& process : processes_) process.is_accounted = true;

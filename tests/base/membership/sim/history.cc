@@ -4,6 +4,7 @@
 #include "tests/base/membership/sim/history.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/membership/digest.h"
 
@@ -67,9 +68,14 @@ void History::save(StepNumber step, std::uint64_t state) {
   if (step > on_disk_) on_disk_ = step;
 }
 
+StepNumber History::load(Generation generation) {
+  if (std::exchange(loading_, generation) != generation) loaded_ = on_disk_;
+  return loaded_;
+}
+
 // What was committed is in the members' digests; of older worlds nothing matters any more.
 std::uint64_t History::digest() const {
-  return mix(next_sequence_ * 64 + members_.size()) + on_disk_;
+  return mix(mix(next_sequence_ * 64 + members_.size()) + on_disk_) + mix(loading_ * 64 + loaded_);
 }
 
 }  // namespace chainmail::membership::sim

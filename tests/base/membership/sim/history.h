@@ -38,6 +38,8 @@ class History {
   void log(const LogRecord& record);
   /// A member wrote `step` to disk.
   void save(StepNumber step, std::uint64_t state);
+  /// The step that all members of a world read from disk: what is there when the first one does.
+  [[nodiscard]] StepNumber load(Generation generation);
 
   [[nodiscard]] StepNumber newest_commit() const { return newest_commit_; }
   [[nodiscard]] StepNumber on_disk() const { return on_disk_; }
@@ -62,6 +64,8 @@ class History {
   std::vector<std::string> members_;
   StepNumber newest_commit_ = 0;
   StepNumber on_disk_ = 0;
+  Generation loading_ = 0;  // who has read from disk last, and what
+  StepNumber loaded_ = 0;
   std::uint64_t trace_hash_ = 0;
 };
 

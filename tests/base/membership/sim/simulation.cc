@@ -170,7 +170,8 @@ void Simulation::perform(Process& process, const Connect& action) {
 }
 
 void Simulation::perform(Process& process, const FetchState& action) {
-  if (before_ && *before_ > action.start.step) {
+  const bool is_load = action.start.donors.empty();
+  if (before_ && *before_ > (is_load ? history_.on_disk() : action.start.step)) {
     history_.fail("the committed step " + std::to_string(*before_) + " of " + name_of(process) +
                   " is undone");
   }
