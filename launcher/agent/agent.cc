@@ -147,8 +147,11 @@ void Agent::beat() {
   // A cut network shows neither an end of file nor an error; silence is all there is. When this
   // process itself was held up, what came meanwhile has not been read yet: look again later.
   const bool was_late = lag_.was_late();
-  if (!will_ && channel_->silence() > lease_ && !was_late) {
-    say("nothing heard from the launcher for " + std::to_string(channel_->silence().count()) +
+  const std::chrono::milliseconds silence = channel_->silence();
+  // On its own machine it is silent because that is too busy.
+  const bool is_held_up = silence < kLeasesOfOneMachine * lease_ && is_launcher_at_work();
+  if (silence > lease_ && !was_late && !is_held_up) {
+    say("nothing heard from the launcher for " + std::to_string(silence.count()) +
         " ms; the ranks here are ended");
     return lose_launcher();
   }
@@ -175,6 +178,8 @@ void Agent::on_frame(const Frame& frame) {
       return ranks_.signal_all(static_cast<int>(body.u32()));
     case AgentMessage::kEndRank:
       return ranks_.end(body.u32());
+    case AgentMessage::kMakeWill:
+      return on_make_will(frame);
     case AgentMessage::kLease:
       lease_ = std::chrono::milliseconds(body.u32());
       return tell_supervisor(lease_);
@@ -321,17 +326,38 @@ void Agent::update_reading() {
 
 // Whatever it may say yet comes too late: for it, this host is lost.
 void Agent::lose_launcher() {
+  is_launcher_lost_ = true;
   channel_->close();
   heartbeat_.cancel();
-  if (will_) return;
   const std::chrono::milliseconds grace(ranks_.order().will_ms);
-  if (grace.count() == 0 || !ranks_.is_running()) return end(1);
+  if (grace.count() == 0 || !ranks_.is_running() || (will_ && will_->is_done())) return end(1);
   tell_supervisor(grace + lease_);
   ranks_.set_reading(true);
-  will_ = std::make_unique<LastWill>(io_, ranks_, grace, [this] { end(1); });
+  ranks_.drop_output();
+  if (!will_) make_will(grace, "");
+}
+
+// The launcher ends the job, and lives.
+void Agent::on_make_will(const Frame& frame) {
+  BodyReader body(frame.body);
+  const std::chrono::milliseconds grace(body.u32());
+  if (will_) return;
+  if (ranks_.order().will_ms == 0 || !ranks_.is_running()) return on_will_made(std::nullopt);
+  make_will(grace, body.text());
+}
+
+void Agent::make_will(std::chrono::milliseconds grace, const std::string& reason) {
+  will_ = std::make_unique<LastWill>(io_, ranks_, grace, reason,
+                                     [this](auto step) { on_will_made(step); });
   ranks_.listen(
       [this](std::uint32_t rank, std::string_view bytes) { will_->on_bytes(rank, bytes); });
   will_->look();
+}
+
+void Agent::on_will_made(std::optional<std::uint64_t> step) {
+  if (is_launcher_lost_) return end(1);
+  channel_->send(AgentMessage::kWillMade,
+                 BodyWriter().u8(step ? 1 : 0).u64(step.value_or(0)).take());
 }
 
 void Agent::reap() {

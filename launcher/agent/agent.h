@@ -54,6 +54,9 @@ class Agent {
   void beat();
   static void say(const std::string& message);
   void lose_launcher();
+  void on_make_will(const internal::Frame& frame);
+  void make_will(std::chrono::milliseconds grace, const std::string& reason);
+  void on_will_made(std::optional<std::uint64_t> step);
   void end(int exit_code);
   void start_mpi(const StartOrder& order);
   MpiOrder complete_mpi_order(const StartOrder& start) const;
@@ -83,8 +86,9 @@ class Agent {
   LocalRanks ranks_;
   std::chrono::milliseconds lease_ = kFirstWord;
   LagDetector lag_;
-  std::unique_ptr<LastWill> will_;  ///< once the launcher of an elastic job is gone
-  RecentSignals got_;               // by this process itself, of those that are passed on
+  std::unique_ptr<LastWill> will_;  ///< of an elastic job that ends
+  bool is_launcher_lost_ = false;
+  RecentSignals got_;  // by this process itself, of those that are passed on
   int exit_code_ = 0;
 };
 

@@ -23,7 +23,8 @@ std::string frame_of(const LocalRanks& ranks, JobMessage type, std::string body 
 }  // namespace
 
 LastWill::LastWill(asio::io_context& io, LocalRanks& ranks, std::chrono::milliseconds grace,
-                   std::function<void()> on_done)
+                   const std::string& reason,
+                   std::function<void(std::optional<std::uint64_t> step)> on_done)
     : ranks_(ranks), patience_(io), end_(io), on_done_(std::move(on_done)) {
   patience_.expires_after(grace / 2);
   patience_.async_wait([this](const asio::error_code& error) {
@@ -35,7 +36,9 @@ LastWill::LastWill(asio::io_context& io, LocalRanks& ranks, std::chrono::millise
   end_.async_wait([this](const asio::error_code& error) {
     if (!error) finish();
   });
-  ranks_.write_all(frame_of(ranks_, JobMessage::kLauncherGone), kNobody);
+  ranks_.write_all(
+      frame_of(ranks_, JobMessage::kLauncherGone, internal::BodyWriter().text(reason).take()),
+      kNobody);
 }
 
 // The agent passes bytes on as they come, and the launcher has had the begin of a frame perhaps: a
@@ -60,7 +63,7 @@ void LastWill::on_bytes(std::uint32_t rank, std::string_view bytes) {
 }
 
 void LastWill::take(std::uint32_t rank, const WillBody& will) {
-  if (will.is_saved) return finish();
+  if (will.is_saved) return finish(will.step);
   wills_[rank] = will;
   look();
 }
@@ -97,10 +100,10 @@ void LastWill::tell(std::uint32_t rank, JobMessage message) {
   if (RankStreams* streams = ranks_.streams_of(rank)) streams->write_job(frame_of(ranks_, message));
 }
 
-void LastWill::finish() {
+void LastWill::finish(std::optional<std::uint64_t> step) {
   patience_.cancel();
   end_.cancel();
-  if (const auto on_done = std::exchange(on_done_, {})) on_done();
+  if (const auto on_done = std::exchange(on_done_, {})) on_done(step);
 }
 
 }  // namespace chainmail::launch

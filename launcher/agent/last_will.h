@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-// When the launcher of an elastic job is gone, its ranks could save what they have. The agent tells
-// them, hears which step each has committed, and has the one with the newest write it; then all is
-// over. Other agents do the same at the same time, and know nothing of each other.
+// When an elastic job is ended, or its launcher is gone, its ranks could save what they have. The
+// agent tells them, hears which step each has committed, and has the one with the newest write it;
+// then all is over. Other agents do the same at the same time, and know nothing of each other.
 //
 // One thread, the io_context's.
 
@@ -27,25 +27,28 @@ namespace chainmail::launch {
 class LastWill {
  public:
   /// `grace`: for all of it; a rank that has not answered in half of that is not waited for.
-  /// `on_done`: once, and nothing is called afterwards.
+  /// `reason`: empty where the launcher is gone. `on_done`: once, with the step that is on disk;
+  /// nothing is called afterwards.
   LastWill(asio::io_context& io, LocalRanks& ranks, std::chrono::milliseconds grace,
-           std::function<void()> on_done);
+           const std::string& reason,
+           std::function<void(std::optional<std::uint64_t> step)> on_done);
 
   /// What a rank sends, frame or piece of one.
   void on_bytes(std::uint32_t rank, std::string_view bytes);
   /// Ranks may have ended.
   void look();
+  [[nodiscard]] bool is_done() const noexcept { return !on_done_; }
 
  private:
   void take(std::uint32_t rank, const internal::WillBody& will);
   void choose_writer();
   void tell(std::uint32_t rank, internal::JobMessage message);
-  void finish();
+  void finish(std::optional<std::uint64_t> step = std::nullopt);
 
   LocalRanks& ranks_;
   asio::steady_timer patience_;
   asio::steady_timer end_;
-  std::function<void()> on_done_;
+  std::function<void(std::optional<std::uint64_t> step)> on_done_;
   std::map<std::uint32_t, std::string> heard_;  ///< of each rank, what is not understood yet
   std::map<std::uint32_t, internal::WillBody> wills_;
   std::optional<std::uint32_t> writer_;

@@ -269,6 +269,9 @@ void LocalRanks::connect_streams(Rank& rank, RankHandles handles) {
 
 void LocalRanks::listen(std::function<void(std::uint32_t rank, std::string_view bytes)> listener) {
   listener_ = std::move(listener);
+}
+
+void LocalRanks::drop_output() {
   for (Rank& rank : ranks_) {
     if (rank.streams) rank.streams->drop_output();
   }

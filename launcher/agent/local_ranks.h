@@ -44,9 +44,10 @@ class LocalRanks {
 
   /// `cores`: of this machine. `mpi` may be null; otherwise it lives until clear().
   void start(StartOrder order, const std::vector<Core>& cores, MpiService* mpi);
-  /// From now on what ranks say goes here instead of to the controller, and what they print
-  /// nowhere.
+  /// From now on what ranks say goes here instead of to the controller.
   void listen(std::function<void(std::uint32_t rank, std::string_view bytes)> listener);
+  /// And what they print goes nowhere.
+  void drop_output();
   /// Those that have a process.
   [[nodiscard]] std::vector<std::uint32_t> running() const;
   /// Forgets the ranks of a world that has ended.

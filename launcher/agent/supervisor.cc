@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -15,6 +16,7 @@
 #include <cerrno>
 #include <cstdint>
 #include <new>
+#include <string>
 #include <string_view>
 #include <thread>
 
@@ -47,6 +49,18 @@ void share_lease() {
                      MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (place == MAP_FAILED) return;  // the default will do
   shared_lease_ms = new (place) std::atomic<std::int64_t>(kDefaultLease.count());
+}
+
+// The process above the supervisor, if it is the launcher; 0: something else, a remote shell.
+pid_t launcher_here = 0;
+
+void look_for_launcher() {
+  struct stat own {};
+  struct stat above {};
+  const pid_t parent = getppid();
+  if (stat("/proc/self/exe", &own) != 0) return;
+  if (stat(("/proc/" + std::to_string(parent) + "/exe").c_str(), &above) != 0) return;
+  if (own.st_dev == above.st_dev && own.st_ino == above.st_ino) launcher_here = parent;
 }
 
 // A stopped agent neither hears that its job is over nor ends its ranks. As long as the controller
@@ -178,6 +192,7 @@ int wait_for_end_of(pid_t below) {
 ControlGroup fork_under_supervisor(const std::string& marker, std::span<char> arguments) {
   const pid_t supervisor = getpid();
   share_lease();
+  look_for_launcher();
   adopt_orphans();
   ControlGroup group = ControlGroup::make_below_own();
   const pid_t reaper = fork();
@@ -207,6 +222,8 @@ ControlGroup fork_under_supervisor(const std::string& marker, std::span<char> ar
   die_with(own, SIGTERM);
   return group;
 }
+
+bool is_launcher_at_work() { return launcher_here > 0 && is_at_work(launcher_here); }
 
 void tell_supervisor(std::chrono::milliseconds lease) {
   if (shared_lease_ms != nullptr) shared_lease_ms->store(lease.count());

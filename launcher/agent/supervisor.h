@@ -23,6 +23,10 @@
 
 namespace chainmail::launch {
 
+/// Whether the launcher is a process of this machine that is alive and not stopped; false where
+/// a remote shell is in between.
+[[nodiscard]] bool is_launcher_at_work();
+
 /// Forks twice. Returns in the last process, which is to be the agent, with the group that its
 /// ranks enter; the others wait, clear up, also what an agent with this marker leaves in folders,
 /// and exit with its code. `arguments`: the memory of this process's command line, for the reaper's

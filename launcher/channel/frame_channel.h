@@ -26,6 +26,9 @@ inline constexpr std::chrono::milliseconds kHeartbeatInterval{1000};
 /// TCP, which doubles the time between its tries, may come back only when the link has been there
 /// for as long as it was away. So this outlasts 3 s without a link.
 inline constexpr std::chrono::milliseconds kDefaultLease{8000};
+/// Of a process of the same machine that is alive and not stopped it shows only how busy that is:
+/// it is given up after so many.
+inline constexpr int kLeasesOfOneMachine = 8;
 
 /// Tells a silent peer from a process that was itself held up (stopped, starved): call
 /// was_late() once per heartbeat.

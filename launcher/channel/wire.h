@@ -38,6 +38,7 @@ enum class AgentMessage : std::uint16_t {
   kTunnelEnded,       ///< TunnelEnd
   kTunnelNoImage,     ///< tunnel: this agent's program is not the one of kTunnelImage
   kSignalled,         ///< signal number, 1 its ranks have got it: somebody signals the job here
+  kWillMade,          ///< 1 and the step that has been saved here; 0: none
   // controller -> agent
   kStartPart = 320,  ///< a piece of the encoded StartOrder
   kStart,            ///< the order is complete; again when all ranks have exited
@@ -60,6 +61,7 @@ enum class AgentMessage : std::uint16_t {
   kNews,          ///< JobMessage, rank that does not hear it (kNobody: none), body: to all others
   kSharedMpi,     ///< number of an encoded MpiMessage
   kEndRank,       ///< rank: SIGKILL to its process group; the others go on
+  kMakeWill,      ///< ms, reason: ranks save what they have, the job ends; answered by kWillMade
   // both ways
   kHeartbeat = 384,
   kRankBytes,  ///< rank, bytes of its job socket

@@ -353,6 +353,11 @@ void Controller::on_frame(std::uint32_t node, const Frame& frame) {
     case AgentMessage::kPreload:
       if (!staging_) throw SystemError("agent protocol: files in a job without them", EPROTO);
       return staging_->on_frame(node, frame);
+    case AgentMessage::kWillMade: {
+      BodyReader body(frame.body);
+      const bool is_saved = body.u8() != 0;
+      return shutdown_.on_will_made(node, is_saved ? std::optional(body.u64()) : std::nullopt);
+    }
     case AgentMessage::kSignalled:
       return signals_.on_frame(node, frame);
     case AgentMessage::kAllExited:

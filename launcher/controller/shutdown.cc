@@ -29,6 +29,8 @@ constexpr milliseconds kInterruptGrace{5000};
 constexpr milliseconds kTerminateGrace{30000};
 // What sends a signal to every process of a job takes no longer.
 constexpr milliseconds kOneSignal{1000};
+// For agents to tell that they have waited long enough for their ranks.
+constexpr milliseconds kWillDelay{1000};
 
 }  // namespace
 
@@ -135,7 +137,9 @@ void Shutdown::interrupt(int signal_number) {
   // Whoever signals everything of the job means one end, with its grace.
   if (std::chrono::steady_clock::now() - agents_signal_at_ < kOneSignal) return;
   // Of a job that ends already, the code and the message stand; this only hurries it.
-  if (phase_ == Phase::kNotifying || phase_ == Phase::kTerminating) return next_phase();
+  if (phase_ == Phase::kSaving || phase_ == Phase::kNotifying || phase_ == Phase::kTerminating) {
+    return next_phase();
+  }
   stop_for_signal(signal_number == SIGINT ? "Ctrl-C" : signal_name(signal_number), signal_number);
 }
 
@@ -160,10 +164,41 @@ void Shutdown::stop_for(const std::string& reason, int exit_code, milliseconds g
     job_.say("launcher: " + reason + ": ending the job");
     job_.events.record("ending", {{"reason", reason}, {"code", exit_code}});
   }
+  kill_after_ = grace;
+  if (is_running() && outlives_ranks_ && channel_.has_listeners()) {
+    return ask_for_wills(reason, grace);
+  }
   channel_.tell_ending(reason);
   if (phase_ == Phase::kStarting) return enter(Phase::kKilling, kKillTime);
-  kill_after_ = grace;
   enter(Phase::kTerminating, grace);
+}
+
+// Ranks of an elastic job have what no checkpoint has; afterwards they wait for their end.
+void Shutdown::ask_for_wills(const std::string& reason, milliseconds grace) {
+  for (std::uint32_t node = 0; node < job_.agents.size(); ++node) {
+    const Agents::Node& agent = job_.agents[node];
+    if (!agent.link || !agent.link->hello() || agent.all_exited) continue;
+    awaited_wills_.insert(node);
+    job_.agents.send(
+        node, AgentMessage::kMakeWill,
+        internal::BodyWriter().u32(static_cast<std::uint32_t>(grace.count())).text(reason).take());
+  }
+  enter(Phase::kSaving, grace + kWillDelay);
+}
+
+void Shutdown::on_will_made(std::uint32_t node, std::optional<std::uint64_t> step) {
+  if (step) {
+    job_.events.record("last_will", {{"host", job_.agents[node].host},
+                                     {"step", static_cast<std::int64_t>(*step)}});
+    saved_step_ = std::max(saved_step_.value_or(0), *step);
+  }
+  if (awaited_wills_.erase(node) != 0) look_for_wills();
+}
+
+void Shutdown::look_for_wills() {
+  if (phase_ != Phase::kSaving) return;
+  std::erase_if(awaited_wills_, [this](auto node) { return job_.agents[node].all_exited; });
+  if (awaited_wills_.empty()) next_phase();
 }
 
 void Shutdown::end_with_ranks() {
@@ -211,6 +246,11 @@ void Shutdown::wait_for_next_phase(milliseconds next_after) {
 
 void Shutdown::next_phase() {
   switch (phase_) {
+    case Phase::kSaving:
+      job_.say(saved_step_ ? "launcher: the state after step " + std::to_string(*saved_step_) +
+                                 " is saved; the same command with --resume goes on from there"
+                           : "launcher: no state was saved; see ElasticJob::checkpoint()");
+      return enter(Phase::kTerminating, kill_after_);
     case Phase::kNotifying:
       return enter(Phase::kTerminating, kill_after_);
     case Phase::kTerminating:
@@ -230,6 +270,7 @@ void Shutdown::next_phase() {
 }
 
 void Shutdown::on_ranks_gone() {
+  look_for_wills();
   if (phase_ == Phase::kAbandoning || phase_ == Phase::kOver) return;
   // An agent reports that its ranks are gone only after it was told to start some.
   if (!has_started_ && phase_ != Phase::kKilling) return;

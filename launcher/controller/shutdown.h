@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-// How a job ends: news first, then SIGTERM, then SIGKILL, then the agents; each step has its time
-// limit, and as soon as all ranks are gone the rest is skipped. Whoever sees a reason for an end
-// tells it here; the first one counts.
+// How a job ends: news first, then SIGTERM, then SIGKILL, then the agents; an elastic job that is
+// ended by its user saves its state before. Each step has its time limit, and as soon as all ranks
+// are gone the rest is skipped. Whoever sees a reason for an end tells it here; the first one
+// counts.
 //
 // One thread, the io_context's.
 
@@ -14,6 +15,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "launcher/controller/ranks/rank_channel.h"
@@ -25,7 +27,16 @@ namespace chainmail::launch {
 class Shutdown {
  public:
   using Milliseconds = std::chrono::milliseconds;
-  enum class Phase { kStarting, kRunning, kNotifying, kTerminating, kKilling, kAbandoning, kOver };
+  enum class Phase {
+    kStarting,
+    kRunning,
+    kSaving,
+    kNotifying,
+    kTerminating,
+    kKilling,
+    kAbandoning,
+    kOver
+  };
 
   /// `stop_starts`: no agent is started from here on.
   Shutdown(JobState& job, RankChannel& channel, std::function<void()> stop_starts);
@@ -49,6 +60,9 @@ class Shutdown {
   /// No failure of anybody's; ranks get SIGTERM, and `grace` later SIGKILL. Nothing happens in a
   /// job that is ending already.
   void stop_for(const std::string& reason, int exit_code, Milliseconds grace);
+
+  /// What the ranks of `node` have saved, as they were asked to: this step, or nothing.
+  void on_will_made(std::uint32_t node, std::optional<std::uint64_t> step);
 
   /// Of an elastic job, which goes on where ranks are gone: now it ends with them.
   void end_with_ranks();
@@ -79,6 +93,8 @@ class Shutdown {
   std::string first_cause(const Failure& failure) const;
   void look_for_silent_host();
   void stop_for_signal(const std::string& reason, int signal_number);
+  void ask_for_wills(const std::string& reason, Milliseconds grace);
+  void look_for_wills();
   void enter(Phase phase, Milliseconds next_after);
   void wait_for_next_phase(Milliseconds next_after);
   void next_phase();
@@ -95,6 +111,8 @@ class Shutdown {
   RootCause root_cause_;
   Phase phase_ = Phase::kStarting;
   Milliseconds kill_after_{0};
+  std::set<std::uint32_t> awaited_wills_;    // nodes
+  std::optional<std::uint64_t> saved_step_;  // the newest
   std::optional<int> decided_code_;
   std::chrono::steady_clock::time_point agents_signal_at_;
   bool has_started_ = false;

@@ -45,10 +45,11 @@ std::string control_path(const UniqueFd& folder) {
 
 struct ControlSocket::State {
   State(asio::io_context& context, Handle what)
-      : io(context), acceptor(io), handle(std::move(what)) {}
+      : io(context), acceptor(io), retry(io), handle(std::move(what)) {}
 
   asio::io_context& io;
   stream_protocol::acceptor acceptor;
+  asio::steady_timer retry;
   Handle handle;
   int connections = 0;
 };
@@ -121,14 +122,23 @@ ControlSocket::ControlSocket(asio::io_context& io, const std::string& folder, Ha
 ControlSocket::~ControlSocket() {
   asio::error_code ignored;
   state_->acceptor.close(ignored);
+  state_->retry.cancel();
   state_->handle = {};
+}
+
+// Without descriptors it would come back at once, for ever; a job may have some again.
+void ControlSocket::accept_later(const std::shared_ptr<State>& state) {
+  state->retry.expires_after(std::chrono::seconds(1));
+  state->retry.async_wait([state](const asio::error_code& error) {
+    if (!error && state->acceptor.is_open()) accept(state);
+  });
 }
 
 void ControlSocket::accept(const std::shared_ptr<State>& state) {
   state->acceptor.async_accept(
       [state](const asio::error_code& error, stream_protocol::socket socket) {
-        // Without descriptors it would come back at once, for ever; the job has other worries.
-        if (error) return;
+        if (!state->acceptor.is_open()) return;
+        if (error) return accept_later(state);
         keep_from_children(socket.native_handle());
         if (state->connections < kMostConnections && is_of_this_user(socket.native_handle())) {
           std::make_shared<Connection>(state, std::move(socket))->start();

@@ -39,6 +39,7 @@ class ControlSocket {
   struct State;
 
   static void accept(const std::shared_ptr<State>& state);
+  static void accept_later(const std::shared_ptr<State>& state);
 
   std::shared_ptr<State> state_;
 };

@@ -46,6 +46,11 @@ unsigned long flags_in(const std::vector<std::string>& stat) {
   return stat.size() > kFlags ? std::strtoul(stat[kFlags].c_str(), nullptr, 10) : 0;
 }
 
+bool is_at_work(pid_t pid) {
+  const std::vector<std::string> stat = stat_fields(std::to_string(pid));
+  return !stat.empty() && std::string("RSDI").find(stat.front()) != std::string::npos;
+}
+
 void adopt_orphans() { prctl(PR_SET_CHILD_SUBREAPER, 1); }
 
 std::vector<pid_t> children_of_this_process() {

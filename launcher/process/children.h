@@ -30,6 +30,10 @@ void adopt_orphans();
 /// The kernel's flags of a process (PF_EXITING and the like) out of those fields; 0 without them.
 [[nodiscard]] unsigned long flags_in(const std::vector<std::string>& stat);
 
+/// Whether there is such a process here that has not ended and is not stopped: if it says nothing,
+/// it has no time, or waits for a disk.
+[[nodiscard]] bool is_at_work(pid_t pid);
+
 /// The direct children of this process, zombies included.
 [[nodiscard]] std::vector<pid_t> children_of_this_process();
 

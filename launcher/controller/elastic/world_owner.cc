@@ -96,7 +96,7 @@ WorldOwner::WorldOwner(JobState& job, RankChannel& channel, AgentStarts& starts,
                      job_.say("launcher: " + why + "; the next job prepares that host again");
                    }}),
       commands_(job, machine_, folder_, hosts_file_, hosts.hosts,
-                [this](const auto& now) { give(hosts_.read(now)); }),
+                [this](const auto& now) { read(now); }),
       gate_(job, starts, hosts_, folder_, folder_of(hosts_file_),
             {.make_order = callbacks_.make_order,
              .on_ended = [this](const auto& event) { give(event); },
@@ -123,7 +123,7 @@ WorldOwner::WorldOwner(JobState& job, RankChannel& channel, AgentStarts& starts,
 void WorldOwner::start() {
   job_.events.trace(membership::trace_birth(world_options(job_.options),
                                             resume_point(log_.past(), job_.options)));
-  give(hosts_.read(first_hosts_));
+  read(first_hosts_);
   if (discovery_) discovery_->start();
   commands_.start();
 }
@@ -145,11 +145,28 @@ bool WorldOwner::has_world() const {
   return !is_over_ && machine_.phase() == WorldMachine::Phase::kRunning;
 }
 
+void WorldOwner::read(const std::vector<Host>& hosts) {
+  membership::HostsRead lines = hosts_.read(hosts);
+  std::uint64_t slots = 0;
+  for (const membership::HostLine& line : lines.lines) slots += line.slots;
+  const ElasticOptions& elastic = job_.options.elastic;
+  const std::uint64_t most = std::uint64_t{elastic.sizes().max} + elastic.spares;
+  const bool is_excess = slots > most;
+  if (is_excess && !std::exchange(has_told_excess_, true)) {
+    job_.say("launcher: the hosts have " + std::to_string(slots) + " slots, and --elastic allows " +
+             std::to_string(elastic.sizes().max) + " ranks" +
+             (elastic.spares == 0 ? "" : " and " + std::to_string(elastic.spares) + " spares") +
+             ": the slots beyond stay empty until others fail or leave");
+  }
+  has_told_excess_ = is_excess;
+  give(std::move(lines));
+}
+
 // Somebody edits it, and may not have finished.
 void WorldOwner::on_text(const std::string& text, const std::string& where) {
   if (is_over_) return;
   try {
-    give(hosts_.read(parse_watched_hosts(text, where)));
+    read(parse_watched_hosts(text, where));
   } catch (const HostsError& error) {
     job_.events.record("hosts_file_ignored", {{"cause", error.what()}});
     job_.say("launcher: " + std::string(error.what()) +

@@ -94,6 +94,7 @@ class WorldOwner {
   void give(membership::WorldEvent event);
   void handle_events();
   void carry_out(const membership::WorldActions& actions);
+  void read(const std::vector<Host>& hosts);
   void on_text(const std::string& text, const std::string& where);
   void stop_hosts();
 
@@ -130,6 +131,7 @@ class WorldOwner {
   std::set<membership::HostId> leaving_;
   membership::Generation announced_ = 0;
   asio::steady_timer straggler_timer_;
+  bool has_told_excess_ = false;
   bool is_over_ = false;
   bool has_ready_ = false;              // some member has come to run()
   bool is_finished_ = false;            // whoever is left ends by itself

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "launcher/job/text.h"
+#include "launcher/process/children.h"
 #include "launcher/remote/bootstrap.h"
 
 namespace chainmail::launch {
@@ -85,11 +86,17 @@ void AgentLink::tick(bool was_late) {
     kill_process();
     return lose(exit_text_);
   }
-  if (!was_late && channel_->silence() > limits_.lease) {
+  const std::chrono::milliseconds silence = channel_->silence();
+  if (!was_late && silence > limits_.lease && !is_held_up(silence)) {
     kill_process();
-    return lose("nothing heard for " + std::to_string(channel_->silence().count()) + " ms");
+    return lose("nothing heard for " + std::to_string(silence.count()) + " ms");
   }
   channel_->send_urgent(AgentMessage::kHeartbeat, "");
+}
+
+bool AgentLink::is_held_up(std::chrono::milliseconds silence) const {
+  return start_.is_local() && silence < kLeasesOfOneMachine * limits_.lease &&
+         is_at_work(static_cast<pid_t>(hello_->pid));
 }
 
 void AgentLink::leave() {

@@ -83,6 +83,7 @@ class AgentLink {
   void receive(const internal::Frame& frame);
   void receive_error(std::span<const std::byte> bytes);
   void pass_line(const std::string& line);
+  [[nodiscard]] bool is_held_up(std::chrono::milliseconds silence) const;
   void lose(const std::string& reason);
   void wait_for_exit_then_lose(int looks = 20);
 

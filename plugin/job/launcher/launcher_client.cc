@@ -329,6 +329,19 @@ void LauncherClient::read_loop() noexcept {
   }
 }
 
+void LauncherClient::on_launcher_gone(const std::string& why) {
+  bool is_member = false;
+  {
+    const std::lock_guard lock(listener_mutex_);
+    is_member = static_cast<bool>(listener_);
+    if (is_member) listener_(membership::LauncherGone{});
+  }
+  // What has not become a member has no state, and nobody should wait for it.
+  if (!is_member) send_will({});
+  fail_groups(why.empty() ? launcher_gone("its connection to this host has ended")
+                          : std::make_exception_ptr(PeerError("the job is being ended: " + why)));
+}
+
 void LauncherClient::handle(const Frame& frame) {
   if (frame.generation != generation_) return;  // late, for an earlier world
   BodyReader body(frame.body);
@@ -365,8 +378,7 @@ void LauncherClient::handle(const Frame& frame) {
   } else if (frame.type == JobMessage::kToMember) {
     tell_listener(membership::decode_launcher_word(frame.body));
   } else if (frame.type == JobMessage::kLauncherGone) {
-    tell_listener(membership::LauncherGone{});
-    fail_groups(launcher_gone("its connection to this host has ended"));
+    on_launcher_gone(body.text());
   } else if (frame.type == JobMessage::kWriteWill) {
     tell_listener(membership::WriteWill{});
   } else if (frame.type == JobMessage::kNewsEnding) {

@@ -121,6 +121,7 @@ class LauncherClient final : public ops::FailureNews,
   bool read_some(FrameReader& reader);
   void report_progress();
   void handle(const Frame& frame);
+  void on_launcher_gone(const std::string& why);
   std::optional<std::string> fetch_ended_ranks();
   void tell_listener(std::optional<MemberWord> word);
   void rank_lost(int rank, std::exception_ptr error);

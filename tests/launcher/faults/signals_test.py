@@ -10,6 +10,7 @@ usage: signals_test.py LAUNCHER RARE_MOMENTS [CASE...], the library of rare_mome
 import contextlib
 import json
 import os
+import pathlib
 import shutil
 import signal
 import stat
@@ -282,6 +283,43 @@ def a_stopped_reaper_ends_with_the_lease(launcher, _moments):
         job.leaves_nothing()
 
 
+@contextlib.contextmanager
+def frozen(pid):
+    """Like a process on a machine that is too busy: it makes no step, and is not stopped."""
+    mounts = [line.split() for line in pathlib.Path("/proc/self/mounts").read_text().splitlines()]
+    groups = [mount[1] for mount in mounts if mount[2] == "cgroup2"]
+    if os.geteuid() != 0 or not groups:
+        raise Skipped("needs root and control groups (v2), to freeze a process")
+    group = pathlib.Path(groups[0], f"chainmail-frozen-{os.getpid()}")
+    try:
+        group.mkdir()
+    except OSError as error:
+        raise Skipped(f"no control group can be made here: {error}") from error
+    try:
+        (group / "cgroup.procs").write_text(str(pid))
+        (group / "cgroup.freeze").write_text("1")
+        yield
+    finally:
+        (group / "cgroup.freeze").write_text("0")
+        (group.parent / "cgroup.procs").write_text(str(pid))
+        limit = time.monotonic() + patient(5)
+        while group.exists():  # a process takes a moment to leave it
+            with contextlib.suppress(OSError):
+                group.rmdir()
+            assert time.monotonic() < limit, group
+            time.sleep(0.01)
+
+
+def who_is_held_up_on_the_same_machine_is_waited_for(launcher, _moments):
+    for agent_too in (False, True):
+        with Job(launcher, "-n", 1, "--lease", "2.5", "sh", "-c", "echo up; sleep 9") as job:
+            job.wait_for("up")
+            with frozen(job.agent() if agent_too else job.process.pid):
+                time.sleep(6)
+            job.ends_with(0)
+            job.leaves_nothing()
+
+
 def an_ignored_ctrl_c_stays_ignored(launcher, _moments):
     def ignore():
         signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -420,6 +458,7 @@ if __name__ == "__main__":
         one_sigterm_to_all_is_one_end,
         grace_is_the_limit_for_agents_too,
         a_stopped_reaper_ends_with_the_lease,
+        who_is_held_up_on_the_same_machine_is_waited_for,
         an_ignored_ctrl_c_stays_ignored,
         a_setuid_rank_that_stays_is_named,
         killall_by_name_leaves_nothing,

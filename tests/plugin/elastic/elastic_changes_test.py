@@ -41,6 +41,12 @@ def calm_bits(launcher, program, wire, steps):
     return re.search(r"^bits .*$", calm_output(launcher, program, wire, steps), re.M).group()
 
 
+def hear_signals():
+    """Whoever started this test may have it ignore them, and so the launcher."""
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+
+
 class ElasticJob(Job):
     """Two ranks at first, on hosts n1 and n2; every step takes a little longer than it would."""
 
@@ -55,7 +61,7 @@ class ElasticJob(Job):
         super().__init__(
             launcher, "-H", self.hosts, "--rsh", SHELL, "-n", 2, "--elastic", "1:4", "--shards",
             shards, "--elastic-window", 0.1, "--cooldown", "1:5", *options, program, "auto", wire, SHARDS,
-            self.last_step if steps is OPEN else steps, pause_ms, *mode)
+            self.last_step if steps is OPEN else steps, pause_ms, *mode, preexec_fn=hear_signals)
         if waits:
             self.wait_for_world(2)
 

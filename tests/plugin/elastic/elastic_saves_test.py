@@ -124,6 +124,43 @@ def a_launcher_that_stands_still_goes_on_with_what_was_saved(launcher, program):
             assert origins(job)[1] == saved_steps(folder)[0] + 1, job.all()
 
 
+def signals_to_the_launcher_save_before_the_end(launcher, program):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        with tempfile.TemporaryDirectory() as folder:
+            mode = (f"save:{folder}:{MANY}",)
+            with ElasticJob(launcher, program, steps=MANY, mode=mode) as job:
+                job.wait_for("\nstep 20\n")
+                job.process.send_signal(number)
+                job.ends_with(128 + number, 40)
+                saved = saved_at_the_end(job, folder)
+                job.says(f"launcher: the state after step {saved} is saved")
+                job.leaves_nothing()
+                steps = saved + 10
+                with ElasticJob(launcher, program, steps=steps, mode=mode, waits=False,
+                                hosts=job.hosts, options=("--resume",)) as next_job:
+                    next_job.ends_with_bits(calm_bits(launcher, program, "float32", steps))
+                    assert origins(next_job) == [saved + 1], next_job.all()
+
+
+def a_time_limit_saves_before_the_end(launcher, program):
+    with tempfile.TemporaryDirectory() as folder:
+        with ElasticJob(launcher, program, steps=MANY, mode=(f"save:{folder}:{MANY}",),
+                        options=("--timeout", patient(8))) as job:
+            job.wait_for("\nstep 2\n")
+            job.ends_with(124, 80)
+            saved_at_the_end(job, folder)
+
+
+def a_launcher_that_is_killed_while_it_ends_the_job_loses_nothing(launcher, program):
+    with tempfile.TemporaryDirectory() as folder:
+        with ElasticJob(launcher, program, steps=MANY, mode=(f"save:{folder}:{MANY}",)) as job:
+            job.wait_for("\nstep 20\n")
+            job.process.send_signal(signal.SIGTERM)
+            job.process.kill()
+            job.wait_until_gone(7)
+            saved_at_the_end(job, folder)
+
+
 def too_few_ranks_end_with_their_state_on_disk(launcher, program):
     with tempfile.TemporaryDirectory() as folder:
         options = ("--elastic", "2:4", "--elastic-timeout", patient(4), "--cooldown", "1h:1h")
@@ -164,6 +201,9 @@ CASES = [
     a_job_whose_ranks_all_die_goes_on_from_its_checkpoint,
     no_committed_step_is_lost_with_a_launcher_that_is_killed,
     a_launcher_that_stands_still_goes_on_with_what_was_saved,
+    signals_to_the_launcher_save_before_the_end,
+    a_time_limit_saves_before_the_end,
+    a_launcher_that_is_killed_while_it_ends_the_job_loses_nothing,
     too_few_ranks_end_with_their_state_on_disk,
     a_state_that_is_saved_nowhere_is_said_to_be_lost,
     there_must_be_a_job_to_go_on_with,
