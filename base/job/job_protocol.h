@@ -32,7 +32,8 @@ enum class JobMessage : std::uint16_t {
   kStoreAppend,      ///< key, value; no reply
   kStoreDelete,      ///< key; replied with a flag
   kStoreCount,       ///< replied with the number of keys
-  kStep,             ///< steps of the training loop, operations begun; no reply
+  kStep,  ///< steps of the training loop, operations begun, microseconds that a shard takes (0: not
+          ///< known); no reply
   kGroupFailed,  ///< group name, error code, message, peer, ranks that are missing: relayed to all
                  ///< ranks as kNewsGroupFailed
   kFromMember,   ///< a MemberMessage (base/membership/wire.h); of elastic jobs, as kToMember

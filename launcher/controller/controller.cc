@@ -64,6 +64,9 @@ Controller::Controller(Options options, Placement placement, std::string launche
                       },
                       [this](std::uint32_t rank, const membership::MemberMessage& message) {
                         if (world_) world_->on_said(rank, message);
+                      },
+                      [this](std::uint32_t rank, std::chrono::microseconds time) {
+                        if (world_) world_->on_shard_time(rank, time);
                       }}),
       shutdown_(job_, channel_, [this] { stop_starts(); }),
       members_(job_, channel_, shutdown_,

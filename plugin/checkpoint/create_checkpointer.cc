@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "plugin/checkpoint/checkpointer_impl.h"
+#include "plugin/train/communicator/communicator_impl.h"
 
 namespace chainmail {
 
@@ -70,6 +71,7 @@ std::unique_ptr<MultiNodeCheckpointer::Impl> internal::make_checkpointer_impl(
   place.set_leader = static_cast<int>(first - impl->set_of_rank.begin());
   place.set_count = *std::max_element(impl->set_of_rank.begin(), impl->set_of_rank.end()) + 1;
   impl->writers = communicator->split(0, communicator->rank());
+  impl->writers->impl().outlives_world = true;
   return impl;
 }
 

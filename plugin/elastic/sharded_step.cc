@@ -101,6 +101,7 @@ void ShardedStep::begin() {
   samples_ = nullptr;
   is_committed_ = ends_epoch_ = has_failed_ = is_over_ = false;
   next_ = first_shard();
+  computed_ = 0;
   shard_.reset();
   reports_.clear();
   state_before_.clear();
@@ -181,6 +182,7 @@ Shard* ShardedStep::advance() {
 }
 
 void ShardedStep::open(std::uint32_t shard) {
+  if (computed_ == 0) began_ = std::chrono::steady_clock::now();
   seed_generator(shard);
   buffers_.restore();
   shard_.reset(new Shard(*this, shard, samples_->part(shard, shards())));
@@ -222,6 +224,9 @@ void ShardedStep::backward(const at::Tensor& loss) {
     ~Between() { progress.weight.reset(); }
   } const between{*progress_};
   loss.backward();
+  // What follows may wait for other ranks.
+  computing_ = std::chrono::steady_clock::now() - began_;
+  ++computed_;
   for (GradientExchange* const exchange : progress_->exchanges) exchange->end_shard();
   has_failed_ = false;
   has_backward_ = true;
@@ -323,6 +328,8 @@ StepResult ShardedStep::commit(MultiNodeOptimizer& optimizer) {
   is_committed_ = true;
   ++steps_in_world_;
   progress_->is_in_step = false;
+  pace_.add(batch_, computed_, computing_);
+  if (member_ != nullptr) member_->on_shard_time(pace_.shard_time());
   seed_generator(kAfterShards);
   return result_;
 }

@@ -8,6 +8,7 @@
 
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -24,6 +25,7 @@
 
 #include "plugin/elastic/member/elastic_member.h"
 #include "plugin/elastic/shard_buffers.h"
+#include "plugin/elastic/shard_pace.h"
 #include "plugin/elastic/state/registered_state.h"
 #include "plugin/train/shards/shard_progress.h"
 
@@ -136,6 +138,10 @@ class ShardedStep {
   Reports reports_;
   Metrics epoch_metrics_;
   std::int64_t steps_in_world_ = 0;
+  ShardPace pace_;
+  std::uint32_t computed_ = 0;  ///< shards of this step, and how long they took
+  std::chrono::steady_clock::time_point began_;
+  std::chrono::steady_clock::duration computing_{0};
   std::vector<RegisteredState::PartDigest> state_before_;  ///< the step; empty: not looked at
   ElasticMember* member_ = nullptr;  ///< null in a job of fixed size, as is the next
   RegisteredState* registered_ = nullptr;

@@ -216,20 +216,21 @@ bool WorldMachine::has_died_too_often(const Start& start) {
   const bool is_total = start.donors.empty();
   const bool is_same_step = is_total ? !has_run_ : crash_step_ == start.step;
   crash_rounds_ = is_same_step ? crash_rounds_ + 1 : 1;
-  if (!is_total) {
+  std::uint32_t rounds = crash_rounds_;
+  if (is_total) {
+    total_rounds_ = total_checkpoint_ == checkpoint_ ? total_rounds_ + 1 : 1;
+    total_checkpoint_ = checkpoint_;
+    rounds = std::max(rounds, total_rounds_);
+  } else {
     crash_step_ = start.step;
-    if (crash_rounds_ < options_.max_deaths_at_step) return false;
-    begin_saving(end_code_, "members died " + std::to_string(crash_rounds_) +
-                                " times in the step after " + std::to_string(crash_step_) + ": " +
-                                end_cause_);
-    return true;
   }
-  total_rounds_ = total_checkpoint_ == checkpoint_ ? total_rounds_ + 1 : 1;
-  total_checkpoint_ = checkpoint_;
-  const std::uint32_t rounds = std::max(crash_rounds_, total_rounds_);
+  suspects_.end_round(rounds == 1);
   if (rounds < options_.max_deaths_at_step) return false;
-  begin_saving(end_code_, "all members died " + std::to_string(rounds) +
-                              " times, without a newer checkpoint in between: " + end_cause_);
+  const std::string times = std::to_string(rounds) + " times";
+  begin_saving(end_code_, (is_total ? "all members died " + times + " without a newer checkpoint"
+                                    : "members died " + times + " in the step after " +
+                                          std::to_string(crash_step_)) +
+                              ": " + end_cause_ + suspects_.text(options_.shards));
   return true;
 }
 
@@ -265,6 +266,7 @@ void WorldMachine::announce(std::vector<MemberId> members, std::optional<Start> 
     if (member.is_base) world->base.push_back(id);
   }
   world->members = std::move(members);
+  if (world->members == world_->members) cause_ = "shards divided anew";
   // Those who go give nothing any more.
   if (start) {
     std::erase_if(start->donors, [&](MemberId id) { return !contains(world->members, id); });

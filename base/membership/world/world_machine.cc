@@ -107,6 +107,9 @@ void WorldMachine::handle(const MemberEnded& event) {
     has_crashed_ = true;
     end_code_ = event.code != 0 ? event.code : kLauncherError;
     end_cause_ = event.cause;
+    if (phase_ == Phase::kRunning || phase_ == Phase::kHolding) {
+      suspects_.add(*world_, event.member);
+    }
   }
   // It has nothing to do there, and would have nothing to do the next time.
   const bool has_begun = member->status >= Member::Status::kInWorld;

@@ -25,6 +25,7 @@
 #include "base/membership/types.h"
 #include "base/membership/world/host_table.h"
 #include "base/membership/world/reach.h"
+#include "base/membership/world/shard_suspects.h"
 #include "base/membership/world/world_events.h"
 #include "base/membership/world/world_options.h"
 
@@ -183,6 +184,7 @@ class WorldMachine {
   std::uint32_t crash_rounds_ = 0;
   StepNumber total_checkpoint_ = 0;
   std::uint32_t total_rounds_ = 0;
+  ShardSuspects suspects_;  ///< for the text alone
 
   int end_code_ = 0;  ///< once a member has crashed, or the job is ending
   std::string end_cause_;

@@ -230,6 +230,19 @@ void WorldOwner::on_said(std::uint32_t rank, const membership::MemberMessage& me
   give(membership::MemberSaid{rank, message});
 }
 
+void WorldOwner::on_shard_time(std::uint32_t rank, std::chrono::microseconds time) {
+  if (!has_world()) return;
+  auto times = balance_.on_time(machine_.world(), rank, time);
+  if (times.empty()) return;
+  const auto slowest = std::max_element(times.begin(), times.end());
+  const auto fastest = std::min_element(times.begin(), times.end());
+  const membership::MemberId slow =
+      machine_.world().members[static_cast<std::size_t>(slowest - times.begin())];
+  log_.note("Moving shards: one takes " + std::to_string(*slowest) + " us on " +
+            job_.ranks.name_of(slow) + ", " + std::to_string(*fastest) + " us on the fastest");
+  give(membership::Rebalance{machine_.world().generation, std::move(times)});
+}
+
 void WorldOwner::on_ended(std::uint32_t rank, int code, const std::string& cause) {
   if (is_finished_ && code != 0 && is_of_last_world(rank)) {
     return callbacks_.on_late_failure({rank, code, cause});

@@ -10,6 +10,7 @@
 //   HostCommands    what its user says of the hosts
 //   PrepareGate     what a host has to pass before its first rank
 //   MemberStarts    agents and ranks
+//   ShardBalance    when shards are to move to faster ranks
 //   WorldTimers     the machine's clock
 //   WorldLog        what is written down
 //
@@ -19,6 +20,7 @@
 #pragma once
 
 #include <asio/steady_timer.hpp>
+#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -33,6 +35,7 @@
 #include "launcher/controller/elastic/hosts/host_discovery.h"
 #include "launcher/controller/elastic/member_starts.h"
 #include "launcher/controller/elastic/prepare_gate.h"
+#include "launcher/controller/elastic/shard_balance.h"
 #include "launcher/controller/elastic/world_hosts.h"
 #include "launcher/controller/elastic/world_log.h"
 #include "launcher/controller/elastic/world_timers.h"
@@ -79,6 +82,8 @@ class WorldOwner {
 
   // What becomes of members.
   void on_said(std::uint32_t rank, const membership::MemberMessage& message);
+  /// It has made steps, in which a shard took so long.
+  void on_shard_time(std::uint32_t rank, std::chrono::microseconds time);
   void on_ended(std::uint32_t rank, int code, const std::string& cause);
   void on_not_started(std::uint32_t rank, int code, const std::string& cause);
   void on_stopped(std::uint32_t rank, bool is_stopped);
@@ -126,6 +131,7 @@ class WorldOwner {
   HostCommands commands_;
   PrepareGate gate_;
   MemberStarts starts_;
+  ShardBalance balance_;
   std::deque<membership::WorldEvent> events_;
   std::vector<membership::StartMember> wanted_;  // of the event that is carried out
   std::set<membership::HostId> leaving_;

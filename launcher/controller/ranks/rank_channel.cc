@@ -124,7 +124,13 @@ void RankChannel::on_message(std::uint32_t rank, const Frame& frame) {
     case JobMessage::kStep: {
       BodyReader body(frame.body);
       const std::uint64_t steps = body.u64();
-      return callbacks_.on_step(rank, {steps, body.u64()});
+      const std::uint64_t operations = body.u64();
+      const std::chrono::microseconds shard_time(body.u64());
+      callbacks_.on_step(rank, {steps, operations});
+      if (shard_time.count() > 0 && callbacks_.on_shard_time) {
+        callbacks_.on_shard_time(rank, shard_time);
+      }
+      return;
     }
     default:  // a number from outside, any value
       throw SystemError("message of type " + std::to_string(static_cast<unsigned>(frame.type)) +

@@ -36,6 +36,8 @@ class RankChannel {
     /// What a member of an elastic job says.
     std::function<void(std::uint32_t rank, const membership::MemberMessage& message)> on_member =
         {};
+    /// And what a shard takes there, again and again while it makes steps.
+    std::function<void(std::uint32_t rank, std::chrono::microseconds time)> on_shard_time = {};
   };
 
   using Time = std::chrono::steady_clock::time_point;

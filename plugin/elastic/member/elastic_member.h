@@ -89,6 +89,10 @@ class ElasticMember {
   [[nodiscard]] bool wants_change() const noexcept { return step_.is_change_wanted; }
   /// All of the step is exchanged, and it counts. `wants_change`: of any member.
   void on_exchanged(bool wants_change);
+  /// What a shard takes here.
+  void on_shard_time(std::chrono::microseconds time) noexcept {
+    launcher_->report_shard_time(time);
+  }
   /// The program's function has returned from that step, or from its repetition.
   void on_returned(bool is_finished);
   /// What has ended the step's function: true when the world was the reason, and the step will be

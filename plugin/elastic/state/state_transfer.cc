@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <numeric>
 #include <span>
 #include <string>
 #include <tuple>
@@ -13,6 +14,7 @@
 #include <chainmail/objects.h>
 
 #include "base/bytes.h"
+#include "base/log.h"
 #include "ops/engine/group.h"
 #include "plugin/train/communicator/communicator_impl.h"
 #include "plugin/train/communicator/fields.h"
@@ -21,9 +23,10 @@ namespace chainmail::internal {
 namespace {
 
 constexpr std::size_t kPieceBytes = std::size_t{1} << 20;
+constexpr int kTries = 2;
 constexpr std::uint32_t kTag = 0x7e57a7e;  // of no other sends of this group, which is new
 
-/// What the first donor says of the state.
+/// What a sender says of the state.
 struct Announcement {
   std::uint64_t bytes = 0;
   std::uint64_t position = 0;
@@ -34,7 +37,12 @@ struct Announcement {
   static auto fields(auto& self) {
     return std::tie(self.bytes, self.position, self.is_finished, self.digests);
   }
+  bool has_state_of(const Announcement& other) const {
+    return bytes == other.bytes && digests == other.digests;
+  }
 };
+
+using PieceNumbers = std::vector<std::uint64_t>;
 
 std::span<const std::byte> piece_of(std::span<const std::byte> bytes, std::size_t piece) {
   const std::size_t begin = piece * kPieceBytes;
@@ -92,13 +100,53 @@ bool contains(const std::vector<int>& ranks, int rank) {
   return std::ranges::find(ranks, rank) != ranks.end();
 }
 
-void send_pieces(ops::Group& group, const std::vector<int>& donors, const std::vector<int>& senders,
-                 std::span<const std::byte> bytes, std::size_t pieces) {
-  const auto own = std::ranges::find(senders, group.rank()) - senders.begin();
+/// All ranks say so, and the world is over for them.
+[[noreturn]] void blame(Communicator& communicator, int rank, const std::string& what) {
+  if (rank != communicator.rank()) {
+    Communicator::Impl& impl = communicator.impl();
+    impl.group->abort(std::make_exception_ptr(PeerError(what, impl.world->number_of(rank))));
+  }
+  throw BadDonor(what, rank);
+}
+
+/// Whoever sends `piece` of all of them.
+int sender_of(const std::vector<int>& senders, std::uint64_t piece) {
+  return senders[piece % senders.size()];
+}
+
+/// Whose state is right, since most senders have it: the first of these. Blames one that has
+/// another; MismatchError where as many have it, so that nobody can tell.
+int choose_first(Communicator& communicator, const std::vector<int>& senders,
+                 const std::vector<Announcement>& said) {
+  const auto of = [&](int rank) -> const Announcement& {
+    return said[static_cast<std::size_t>(rank)];
+  };
+  const auto votes = [&](int rank) {
+    return std::ranges::count_if(senders,
+                                 [&](int other) { return of(rank).has_state_of(of(other)); });
+  };
+  const int first = *std::ranges::max_element(senders, {}, votes);
+  for (const int rank : senders) {
+    if (of(rank).has_state_of(of(first))) continue;
+    if (votes(rank) == votes(first)) {
+      throw MismatchError("ranks " + std::to_string(first) + " and " + std::to_string(rank) +
+                          " have other bytes of the job's state, and nobody can tell whose are "
+                          "right: go on from a checkpoint");
+    }
+    blame(communicator, rank,
+          "rank " + std::to_string(rank) + " has other bytes of the job's state than rank " +
+              std::to_string(first) + " and most others: is its memory damaged?");
+  }
+  return first;
+}
+
+/// Sends each rank those of its `wanted` pieces that are this rank's to send.
+void send_pieces(ops::Group& group, const std::vector<int>& senders,
+                 std::span<const std::byte> bytes, const std::vector<PieceNumbers>& wanted) {
   Pieces sends(group);
   for (int rank = 0; rank < group.size(); ++rank) {
-    if (contains(donors, rank)) continue;
-    for (auto p = static_cast<std::size_t>(own); p < pieces; p += senders.size()) {
+    for (const std::uint64_t p : wanted[static_cast<std::size_t>(rank)]) {
+      if (sender_of(senders, p) != group.rank()) continue;
       ops::Collective send = transfer_of(ops::OpKind::kSend, rank);
       send.input = piece_of(bytes, p).data();
       send.count = piece_of(bytes, p).size();
@@ -108,23 +156,55 @@ void send_pieces(ops::Group& group, const std::vector<int>& donors, const std::v
   sends.finish();
 }
 
-void receive_pieces(ops::Group& group, const std::vector<int>& senders,
-                    std::vector<std::byte>& into, const std::vector<std::uint64_t>& digests) {
+/// Returns those that have come with other bytes than were announced.
+PieceNumbers receive_pieces(ops::Group& group, const std::vector<int>& senders,
+                            std::vector<std::byte>& into, const PieceNumbers& wanted,
+                            const std::vector<std::uint64_t>& digests) {
   Pieces receives(group);
-  for (std::size_t p = 0; p < digests.size(); ++p) {
-    ops::Collective receive = transfer_of(ops::OpKind::kRecv, senders[p % senders.size()]);
+  for (const std::uint64_t p : wanted) {
+    ops::Collective receive = transfer_of(ops::OpKind::kRecv, sender_of(senders, p));
     receive.output = into.data() + p * kPieceBytes;
     receive.count = piece_of(into, p).size();
     receives.add(std::move(receive));
   }
   receives.finish();
-  for (std::size_t p = 0; p < digests.size(); ++p) {
-    if (hash64(piece_of(into, p)) == digests[p]) continue;
-    const int donor = senders[p % senders.size()];
-    throw BadDonor("rank " + std::to_string(donor) + " sent piece " + std::to_string(p) +
-                       " of the job's state with other bytes than rank " +
-                       std::to_string(senders.front()) + " has",
-                   donor);
+  PieceNumbers wrong;
+  for (const std::uint64_t p : wanted) {
+    if (hash64(piece_of(into, p)) != digests[p]) wrong.push_back(p);
+  }
+  return wrong;
+}
+
+bool is_any(const std::vector<PieceNumbers>& wanted) {
+  return std::ranges::any_of(wanted, [](const PieceNumbers& pieces) { return !pieces.empty(); });
+}
+
+/// `wanted`: of each rank. What has come damaged is asked for once more; then its sender is to
+/// blame.
+void move_pieces(Communicator& communicator, const std::vector<int>& senders,
+                 std::span<const std::byte> own, std::vector<std::byte>& received,
+                 const std::vector<std::uint64_t>& digests, std::vector<PieceNumbers> wanted) {
+  ops::Group& group = *communicator.impl().group;
+  for (int tries = 0; is_any(wanted); ++tries) {
+    for (std::size_t rank = 0; tries == kTries && rank < wanted.size(); ++rank) {
+      if (wanted[rank].empty()) continue;
+      const int sender = sender_of(senders, wanted[rank].front());
+      blame(communicator, sender,
+            "rank " + std::to_string(sender) + " has sent rank " + std::to_string(rank) +
+                " piece " + std::to_string(wanted[rank].front()) +
+                " of the job's state with other bytes than it has announced, " +
+                std::to_string(kTries) + " times: is its memory damaged?");
+    }
+    send_pieces(group, senders, own, wanted);
+    const PieceNumbers& mine = wanted[static_cast<std::size_t>(communicator.rank())];
+    const PieceNumbers wrong = receive_pieces(group, senders, received, mine, digests);
+    if (!wrong.empty()) {
+      LogMessage(LogLevel::kWarning)
+          << wrong.size() << " of " << mine.size()
+          << " pieces of the job's state have come damaged, the first from rank "
+          << sender_of(senders, wrong.front()) << (tries + 1 < kTries ? ": asked for again" : "");
+    }
+    wanted = communicator.allgather_obj(wrong);
   }
 }
 
@@ -134,28 +214,24 @@ std::vector<std::byte> transfer_bytes(Communicator& communicator, const std::vec
                                       const std::vector<int>& senders,
                                       std::span<const std::byte> own, TransferredNumbers& numbers) {
   const bool sends = contains(senders, communicator.rank());
-  Announcement said;
-  if (sends) said = {own.size(), numbers.position, numbers.is_finished, digests_of(own)};
-  const Announcement first = communicator.bcast_obj(said, donors.front());
-  ops::Group& group = *communicator.impl().group;
-  if (sends) {
-    if (first.bytes != said.bytes) {
-      throw BadDonor("rank " + std::to_string(communicator.rank()) + " has " +
-                         std::to_string(said.bytes) + " bytes of state, rank " +
-                         std::to_string(donors.front()) + " " + std::to_string(first.bytes),
-                     communicator.rank());
-    }
-    send_pieces(group, donors, senders, own, first.digests.size());
+  const bool receives = !contains(donors, communicator.rank());
+  Announcement own_words;
+  if (sends) own_words = {own.size(), numbers.position, numbers.is_finished, digests_of(own)};
+  const std::vector<Announcement> said = communicator.allgather_obj(own_words);
+  const int first = choose_first(communicator, senders, said);
+  const Announcement& state = said[static_cast<std::size_t>(first)];
+  if ((state.bytes + kPieceBytes - 1) / kPieceBytes != state.digests.size()) {
+    throw MismatchError("rank " + std::to_string(first) + " announced a state of " +
+                        std::to_string(state.bytes) + " bytes in " +
+                        std::to_string(state.digests.size()) + " pieces");
   }
-  if (contains(donors, communicator.rank())) return {};
-  std::vector<std::byte> received(first.bytes);
-  if ((received.size() + kPieceBytes - 1) / kPieceBytes != first.digests.size()) {
-    throw MismatchError("rank " + std::to_string(donors.front()) + " announced a state of " +
-                        std::to_string(first.bytes) + " bytes in " +
-                        std::to_string(first.digests.size()) + " pieces");
-  }
-  receive_pieces(group, senders, received, first.digests);
-  numbers = {first.position, static_cast<std::uint8_t>(first.is_finished)};
+  PieceNumbers all(state.digests.size());
+  std::iota(all.begin(), all.end(), 0);
+  std::vector<PieceNumbers> wanted(static_cast<std::size_t>(communicator.size()), all);
+  for (const int donor : donors) wanted[static_cast<std::size_t>(donor)].clear();
+  std::vector<std::byte> received(receives ? state.bytes : 0);
+  move_pieces(communicator, senders, own, received, state.digests, std::move(wanted));
+  if (receives) numbers = {state.position, static_cast<std::uint8_t>(state.is_finished)};
   return received;
 }
 

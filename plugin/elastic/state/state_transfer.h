@@ -3,7 +3,8 @@
 
 // Gives the members of a new world that lack its state that of the others: in pieces, which come
 // from all who have it, in turns, or where equal states may have other bytes, from one of them;
-// each piece is checked, and then every tensor.
+// each piece is checked, and asked for again where it has come damaged, and then every tensor. Of
+// those who have the state, one whose bytes are others than most of them have is found before.
 //
 // Collective over the world's group. One thread per rank.
 
@@ -20,7 +21,8 @@
 
 namespace chainmail::internal {
 
-/// Who sent what does not fit; the rank is one of the world.
+/// Whose state is not that of the others, or came damaged twice, which all ranks learn; the rank is
+/// one of the world, whose group has ended on the others.
 class BadDonor : public MismatchError {
  public:
   BadDonor(const std::string& message, int rank) : MismatchError(message), rank_(rank) {}
@@ -38,7 +40,8 @@ struct TransferredNumbers {
 
 /// `donors` are ranks, ascending, at least one; the same on all. `senders` are those of them, the
 /// first among them, who share out the pieces. `own` is the state of a sender, the result that of
-/// the donors on all others; `numbers` as well. Throws the group's error, BadDonor.
+/// the donors on all others; `numbers` as well. Throws the group's error,
+/// BadDonor, and MismatchError where as many donors have one state as another.
 [[nodiscard]] std::vector<std::byte> transfer_bytes(Communicator& communicator,
                                                     const std::vector<int>& donors,
                                                     const std::vector<int>& senders,

@@ -285,8 +285,10 @@ void LauncherClient::report_progress() {
   }
   const std::lock_guard lock(write_mutex_);
   if (!unsent_.empty()) return;
-  const std::string frame = encode_frame(
-      Frame{JobMessage::kStep, generation_, BodyWriter().u64(steps).u64(operations).take()});
+  const std::uint64_t shard_us = shard_us_.load(std::memory_order_relaxed);
+  const std::string frame =
+      encode_frame(Frame{JobMessage::kStep, generation_,
+                         BodyWriter().u64(steps).u64(operations).u64(shard_us).take()});
   int queued = 0;
   if (::ioctl(fd_.get(), SIOCOUTQ, &queued) != 0 || queued != 0)
     return;  // else only a part may fit

@@ -69,6 +69,10 @@ class LauncherClient final : public ops::FailureNews,
   std::int64_t count(Deadline deadline = usual());
   /// Records how far training is: one store; the reading thread reports it twice a second.
   void report_step(std::uint64_t step) noexcept { steps_.store(step, std::memory_order_relaxed); }
+  /// What a shard of an elastic job takes here; told with the steps.
+  void report_shard_time(std::chrono::microseconds time) noexcept {
+    shard_us_.store(static_cast<std::uint64_t>(time.count()), std::memory_order_relaxed);
+  }
   void count_operation() noexcept override { operations_.fetch_add(1, std::memory_order_relaxed); }
 
   /// Of an elastic job: what the launcher tells this member, or its agent when that is gone.
@@ -137,6 +141,7 @@ class LauncherClient final : public ops::FailureNews,
 
   std::atomic<std::uint64_t> steps_{0};
   std::atomic<std::uint64_t> operations_{0};
+  std::atomic<std::uint64_t> shard_us_{0};
   // The reading thread's: what was reported last, and when.
   std::uint64_t reported_steps_ = 0;
   std::uint64_t reported_operations_ = 0;

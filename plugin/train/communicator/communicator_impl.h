@@ -38,7 +38,9 @@ struct Communicator::Impl {
       std::make_unique<internal::DeviceContexts>(
           [this](c10::Device device, int number) { return create_device_group(device, number); });
   internal::PackBuffer pack_buffer;
-  std::uint64_t splits = 0;  ///< so far; part of the names of sub-groups
+  std::uint64_t splits = 0;                        ///< so far; part of the names of sub-groups
+  std::vector<std::weak_ptr<Communicator>> parts;  ///< made by split(), which end with their world
+  bool outlives_world = false;  ///< a thread of its own ends what it has begun there
   int exceptions_at_start = 0;
   bool is_finalized = false;
   std::chrono::nanoseconds waited{0};  ///< for gradients
@@ -89,7 +91,7 @@ namespace internal {
 /// of its members. Collective over those; what was made from it before is of no use.
 void enter_world(Communicator& communicator, std::shared_ptr<World> world);
 /// The group is used no more, and goes with the next enter_world(); until then every call throws
-/// `why`.
+/// `why`, and of communicators that were made by split() for ever.
 void leave_world(Communicator& communicator, const std::exception_ptr& why);
 
 /// Throws a MismatchError, and makes every later call on `communicator` throw it. For what all

@@ -166,10 +166,39 @@ void enter_world(Communicator& communicator, std::shared_ptr<World> world) {
   impl.failure = nullptr;
 }
 
+namespace {
+
+std::string text_of(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& known) {
+    return known.what();
+  }
+}
+
+// Some ranks of a part may wait in it for others that have left the world by its own group's error.
+void end_parts(Communicator::Impl& of, bool is_broken, const std::exception_ptr& why) {
+  for (const auto& one : std::exchange(of.parts, {})) {
+    const std::shared_ptr<Communicator> part = one.lock();
+    if (!part || part->impl().outlives_world) continue;
+    Communicator::Impl& impl = part->impl();
+    impl.failure = why;
+    if (is_broken && !impl.group->error()) impl.group->abort(why);
+    end_parts(impl, is_broken, why);
+  }
+}
+
+}  // namespace
+
 void leave_world(Communicator& communicator, const std::exception_ptr& why) {
   Communicator::Impl& impl = communicator.impl();
   // Nothing is in flight where all have reached a boundary; its destructor closes it.
-  if (!impl.group->error()) impl.group->set_timeout(kLeaveTimeout);
+  const bool is_broken = impl.group->error() != nullptr;
+  if (!is_broken) impl.group->set_timeout(kLeaveTimeout);
+  end_parts(
+      impl, is_broken,
+      std::make_exception_ptr(PeerError("this communicator was made by split() in another world: " +
+                                        text_of(why) + ", where on_world() has to make it anew")));
   impl.failure = why;
 }
 
@@ -210,7 +239,10 @@ std::shared_ptr<Communicator> Communicator::split(int color, int key) {
   ops::GroupOptions options = impl_->group->options();
   options.name += "/split" + std::to_string(impl_->splits++) + "." + std::to_string(color);
   impl->group = impl->create_group(std::move(options));
-  return std::make_shared<Communicator>(std::move(impl));
+  auto part = std::make_shared<Communicator>(std::move(impl));
+  std::erase_if(impl_->parts, [](const auto& one) { return one.expired(); });
+  impl_->parts.push_back(part);
+  return part;
 }
 
 }  // namespace chainmail

@@ -121,7 +121,58 @@ TEST_F(WorldTest, EndsAJobWhoseMembersDieThreeTimesInOneStep) {
   EXPECT_EQ(say(0, MyState{4, 7}), "timer elastic 4 600000\ntell 0 save 4");
   EXPECT_EQ(say(0, Saved{7}),
             "event last_will\ntell 0 leave 4\n"
+            "end job 137: members died 3 times in the step after 7: killed by signal 9; each that "
+            "died had shards 6 to 7");
+}
+
+TEST_F(WorldTest, NamesNoShardsWhereEachThatDiedHadOthers) {
+  options_.first_size = 4;
+  begin();
+  // The shards 0 and 1 of eight, then the last two.
+  die(0);
+  for (MemberId left = 1; left < 4; ++left) say(left, MyState{2, 7});
+  die(3);
+  for (MemberId left = 1; left < 3; ++left) say(left, MyState{3, 7});
+  die(1);
+  say(2, MyState{4, 7});
+  EXPECT_EQ(say(2, Saved{7}),
+            "event last_will\ntell 2 leave 4\n"
             "end job 137: members died 3 times in the step after 7: killed by signal 9");
+}
+
+TEST(ShardSuspects, AreWithAllWhoDiedInTheStep) {
+  World two;
+  two.members = {0, 1};
+  two.cut = {0, 4, 8};
+  World three;
+  three.members = {0, 1, 2};
+  three.cut = {0, 3, 6, 8};
+  ShardSuspects suspects;
+  EXPECT_EQ(suspects.text(8), "");
+  suspects.add(two, 1);
+  suspects.add(two, 7);
+  suspects.end_round(true);
+  EXPECT_EQ(suspects.text(8), "; each that died had shards 4 to 7");
+  suspects.add(three, 0);
+  suspects.add(three, 2);
+  suspects.end_round(false);
+  EXPECT_EQ(suspects.text(8), "; each that died had shards 6 to 7");
+  suspects.add(two, 0);
+  suspects.end_round(false);
+  EXPECT_EQ(suspects.text(8), "") << "none is left";
+  suspects.add(three, 0);
+  suspects.add(three, 2);
+  suspects.end_round(true);
+  EXPECT_EQ(suspects.text(8), "; each that died had some of shards 0 to 7");
+  suspects.add(three, 0);
+  suspects.add(three, 1);
+  suspects.add(three, 2);
+  suspects.end_round(true);
+  EXPECT_EQ(suspects.text(8), "") << "all";
+  three.cut = {0, 1, 6, 8};
+  suspects.add(three, 0);
+  suspects.end_round(true);
+  EXPECT_EQ(suspects.text(8), "; each that died had shard 0");
 }
 
 // Nobody has a state after the last one's death, so there is no step to compare; they would begin

@@ -118,7 +118,7 @@ TEST_F(RankChannelTest, ManyFailuresAreTooManyOnlyAtATime) {
 }
 
 TEST_F(RankChannelTest, ProgressIsHandedOnAndLateWordsAreDropped) {
-  const std::string steps = BodyWriter().u64(3).u64(40).take();
+  const std::string steps = BodyWriter().u64(3).u64(40).u64(0).take();
   say(1, 2, {JobMessage::kStep, 7, steps});
   EXPECT_FALSE(progress_) << "of another generation";
   say(1, 2, {JobMessage::kStep, 0, steps});

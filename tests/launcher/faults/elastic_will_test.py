@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-"""What agents of elastic jobs do when their launcher is gone: ranks save what they have, and end.
+"""What agents of elastic jobs do when those are ended, or their launcher is gone: ranks save what they have, and end.
 
 usage: elastic_will_test.py LAUNCHER ELASTIC_PROBE SIMULATE [CASE...]
 """
@@ -78,12 +78,29 @@ def who_has_no_state_saves_none(*programs):
         assert not end_launcher(job, seconds=7)
 
 
-def a_job_that_is_ended_by_its_user_saves_nothing(*programs):
+def a_job_that_is_ended_by_its_user_saves_its_state(*programs):
     with ElasticJob(programs, ["n1", "n2"], "-n", 2, probe=("--steps", 9999)) as job:
         job.wait_for_commit(job.wait_for_world(2))
-        job.process.send_signal(signal.SIGINT)
-        job.process.wait(patient(20))
-        assert not saved(job), saved(job)
+        job.process.send_signal(signal.SIGTERM)
+        job.ends_with(143)
+        states = saved(job)
+        assert len(states) == 2, states  # one on each host
+        newest = max(step for step, _ in states.values())
+        assert all(newest - step <= 1 for step, _ in states.values()), states
+        job.says(f"launcher: the state after step {newest} is saved")
+        job.leaves_nothing()
+
+
+def a_second_signal_waits_for_nobody(*programs):
+    with ElasticJob(programs, ["n1", "n2"], "-n", 2, probe=("--steps", 9999)) as job:
+        job.wait_for_commit(job.wait_for_world(2))
+        for member in (0, 1):
+            os.kill(job.pids()[member], signal.SIGSTOP)
+        job.process.send_signal(signal.SIGTERM)
+        job.wait_for("ending the job", where="err")
+        job.process.send_signal(signal.SIGTERM)
+        job.process.send_signal(signal.SIGTERM)
+        job.ends_with(143, 10)  # the grace is 30 s
         job.leaves_nothing()
 
 
@@ -92,7 +109,8 @@ CASES = [
     one_that_does_not_answer_holds_nobody_up,
     a_launcher_that_stands_still_is_as_good_as_gone,
     who_has_no_state_saves_none,
-    a_job_that_is_ended_by_its_user_saves_nothing,
+    a_job_that_is_ended_by_its_user_saves_its_state,
+    a_second_signal_waits_for_nobody,
 ]
 
 if __name__ == "__main__":

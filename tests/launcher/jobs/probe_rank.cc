@@ -217,12 +217,12 @@ void run(const std::string& mode, const std::vector<std::string>& arguments) {
   if (mode == "group") probe_group(job);
   if (mode == "secret") probe_secret(job, arguments);
   if (mode == "stall") {
-    job.send(JobMessage::kStep, BodyWriter().u64(3).u64(5 - job.welcome().rank).take());
+    job.send(JobMessage::kStep, BodyWriter().u64(3).u64(5 - job.welcome().rank).u64(0).take());
     pause();
   }
   if (mode == "leave") {
     if (job.welcome().rank == 1) return;
-    job.send(JobMessage::kStep, BodyWriter().u64(3).u64(5).take());
+    job.send(JobMessage::kStep, BodyWriter().u64(3).u64(5).u64(0).take());
     pause();
   }
   if (mode == "hoard") {

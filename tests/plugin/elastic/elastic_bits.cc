@@ -13,7 +13,10 @@
 //   after every step), other_data (member 2 has a sample less), throw (member 1 in step 5),
 //   throw_all (all of them there), leave (member 1 before run()), done (nothing is left to do),
 //   slow_start (three seconds before run()), save:FOLDER:STEPS (checkpoints there after so many
-//   steps)
+//   steps), slow:MEMBER:MS (it takes so much longer for a shard),
+//   killer:SAMPLE (who computes it in the second epoch says so, and dies), split (each step ranks
+//   with even and with odd numbers talk, on communicators that each world makes), split_once (on
+//   those of the first world)
 
 #include <chainmail/chainmail.h>
 #include <chainmail/elastic.h>
@@ -22,6 +25,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <csignal>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -55,9 +59,30 @@ struct How {
   std::string mode = {};
 };
 
-bool is_member(const char* number) {
+bool is_member(const std::string& number) {
   const char* const own = std::getenv("RANK");
-  return own != nullptr && std::string(own) == number;
+  return own != nullptr && own == number;
+}
+
+// Whom each rank has beside it, and in which order they are.
+void talk(chainmail::Communicator& part, chainmail::Communicator& whole) {
+  const std::vector<int> all = part.allgather_obj(whole.rank());
+  int expected = whole.rank() % 2;
+  for (const int rank : all) {
+    if (rank != expected) throw std::runtime_error("another rank's object in a part");
+    expected += 2;
+  }
+  if (expected < whole.size()) throw std::runtime_error("too few ranks in a part");
+  torch::Tensor sum = torch::ones({50'000});
+  part.allreduce({sum});
+  if (!sum.eq(part.size()).all().item<bool>()) throw std::runtime_error("a wrong sum in a part");
+  if (part.rank() > 0) part.send({torch::full({9}, whole.rank())}, part.rank() - 1);
+  if (part.rank() + 1 < part.size()) {
+    const torch::Tensor of_next = part.recv(part.rank() + 1).at(0);
+    if (!of_next.eq(whole.rank() + 2).all().item<bool>()) {
+      throw std::runtime_error("another rank's tensor in a part");
+    }
+  }
 }
 
 void train(const std::string& communicator, const std::string& wire, std::uint32_t shards,
@@ -89,13 +114,26 @@ void train(const std::string& communicator, const std::string& wire, std::uint32
                     std::atoll(how.mode.c_str() + colon + 1));
   }
   if (how.mode == "slow_start") std::this_thread::sleep_for(std::chrono::seconds(3));
+  std::shared_ptr<chainmail::Communicator> part;
+  const bool splits = how.mode == "split" || how.mode == "split_once";
   job->on_world([&](const chainmail::Membership& world) {
+    if (splits && (!part || how.mode == "split")) {
+      part = job->communicator()->split(world.rank % 2, world.rank);
+    }
     if (!tells) return;
     std::printf("world %u rank %d of %d pid %d\n", world.generation, world.rank, world.size,
                 static_cast<int>(::getpid()));
     if (world.rank == 0) std::printf("from %lld\n", static_cast<long long>(world.next_step));
     std::fflush(stdout);
   });
+  std::chrono::milliseconds shard_pause{0};
+  if (how.mode.rfind("slow:", 0) == 0) {
+    const std::size_t colon = how.mode.rfind(':');
+    if (is_member(how.mode.substr(5, colon - 5))) {
+      shard_pause = std::chrono::milliseconds(std::atoll(how.mode.c_str() + colon + 1));
+    }
+  }
+  const std::string killer = how.mode.rfind("killer:", 0) == 0 ? how.mode.substr(7) : "";
   std::int64_t steps = how.steps;
   job->run([&](chainmail::Step& step) {
     if (!how.last_step_file.empty()) std::ifstream(how.last_step_file) >> steps;
@@ -103,8 +141,17 @@ void train(const std::string& communicator, const std::string& wire, std::uint32
     const bool throws = how.mode == "throw_all" || (how.mode == "throw" && is_member("1"));
     if (throws && step.number() == 5) throw std::runtime_error("out of luck");
     if (tells) std::this_thread::sleep_for(std::chrono::milliseconds(how.pause_ms));
+    if (splits) talk(*part, *job->communicator());
     for (chainmail::Shard& shard : step.shards(samples)) {
+      std::this_thread::sleep_for(shard_pause);
       std::vector<std::int64_t> indices(shard.indices().begin(), shard.indices().end());
+      for (const std::int64_t index : indices) {
+        if (std::to_string(index) != killer || step.epoch() != 1) continue;
+        std::printf("dies of shard %u in step %lld\n", shard.number(),
+                    static_cast<long long>(step.number()));
+        std::fflush(stdout);
+        ::raise(SIGKILL);
+      }
       const torch::Tensor rows = torch::tensor(indices, torch::kLong);
       const auto loss = nn::functional::cross_entropy(model->forward(x.index_select(0, rows)),
                                                       y.index_select(0, rows));

@@ -9,6 +9,8 @@ usage: elastic_changes_test.py LAUNCHER ELASTIC_BITS [CASE...]
        elastic_changes_test.py LAUNCHER ELASTIC_BITS --histories N [SEED]   (random ones, for each wire)
 """
 
+import datetime
+import json
 import os
 import random
 import re
@@ -48,22 +50,22 @@ def hear_signals():
 
 
 class ElasticJob(Job):
-    """Two ranks at first, on hosts n1 and n2; every step takes a little longer than it would."""
+    """Two ranks at first, on hosts n1 and n2, or more; every step takes a little longer than it would."""
 
     def __init__(self, launcher, program, wire="float32", steps=100, pause_ms=25, mode=(),
-                 shards=SHARDS, waits=True, hosts=None, options=()):
+                 shards=SHARDS, waits=True, hosts=None, options=(), ranks=2):
         self.files = tempfile.TemporaryDirectory(prefix="chainmail-elastic.")
         self.hosts = hosts or os.path.join(self.files.name, "host_worker")
         self.last_step = os.path.join(self.files.name, "last_step")
-        self.lines = ["n1", "n2"]
+        self.lines = [f"n{rank + 1}" for rank in range(ranks)]
         self.write()
         self.generation = 0
         super().__init__(
-            launcher, "-H", self.hosts, "--rsh", SHELL, "-n", 2, "--elastic", "1:4", "--shards",
+            launcher, "-H", self.hosts, "--rsh", SHELL, "-n", ranks, "--elastic", "1:4", "--shards",
             shards, "--elastic-window", 0.1, "--cooldown", "1:5", *options, program, "auto", wire, SHARDS,
             self.last_step if steps is OPEN else steps, pause_ms, *mode, preexec_fn=hear_signals)
         if waits:
-            self.wait_for_world(2)
+            self.wait_for_world(ranks)
 
     def __exit__(self, *error):
         super().__exit__(*error)
@@ -121,12 +123,13 @@ class ElasticJob(Job):
         return self.worlds()[max(self.worlds())]
 
     def ends(self, launcher, program):
-        """Of an OPEN job: after some steps more, with the bits of a calm one."""
+        """Of an OPEN job: after some steps more, with the bits of a calm one. Returns how many."""
         steps = max(int(step) for step in re.findall(r"^step (\d+)$", self.text("out"), re.M)) + 60
         with open(self.last_step + ".new", "w", encoding="utf-8") as file:
             file.write(str(steps))
         os.rename(self.last_step + ".new", self.last_step)
         self.ends_with_bits(calm_bits(launcher, program, "float32", steps))
+        return steps
 
     def ends_with_bits(self, expected):
         self.ends_with(0, 60)
@@ -191,6 +194,31 @@ def a_rank_that_stands_still_is_given_up(launcher, program):
         job.ends_with_bits(calm_bits(launcher, program, "float32", 60))
 
 
+def shards_move_away_from_a_slow_rank(launcher, program):
+    with tempfile.TemporaryDirectory(prefix="chainmail-elastic.") as folder:
+        # Of eight shards it has four at first, and needs 0.2 s longer for them.
+        with ElasticJob(launcher, program, steps=OPEN, pause_ms=1, mode=("slow:1:50",),
+                        options=("--output", folder)) as job:
+            first = job.members()
+            assert job.wait_for_world(2, seconds=60) == first, job.all()
+            job.says("Moving shards: one takes ")
+            steps = job.ends(launcher, program)
+        with open(os.path.join(folder, "events.jsonl"), encoding="utf-8") as file:
+            events = [line for line in map(json.loads, file) if "event" in line]
+        began, moved, *_ = [line for line in events if line["event"] == "world_changed"]
+        assert began["cut"] == [0, 4, 8] and moved["cut"] == [0, 7, 8], events
+        assert moved["cause"] == "shards divided anew" and moved["redone"] == 0, moved
+        before = seconds_between(began, moved) / moved["step"]
+        after = seconds_between(moved, events[-1]) / (steps - moved["step"])
+        print(f"shards have moved in step {moved['step']}; a step took {before:.3f} s, and then {after:.3f} s")
+        assert after < before / 1.5, f"{before} s, then {after} s"
+
+
+def seconds_between(event, later):
+    moments = [datetime.datetime.fromisoformat(one["time"].rstrip("Z")) for one in (event, later)]
+    return (moments[1] - moments[0]).total_seconds()
+
+
 def an_evaluation_that_is_interrupted_is_repeated(launcher, program):
     calm = dict(re.findall(r"^evaluated (\d+) (\S+)$",
                            calm_output(launcher, program, "float32", 120, "1", "evaluate"), re.M))
@@ -242,6 +270,43 @@ def a_program_that_always_fails_ends_the_job(launcher, program):
         job.leaves_nothing()
 
 
+def a_sample_that_kills_its_rank_ends_the_job(launcher, program):
+    # All four ranks from the first step on: the third death leaves one, which has the state.
+    with ElasticJob(launcher, program, steps=60, pause_ms=0, mode=("killer:40",), waits=False, ranks=4,
+                    options=("--cooldown", "100:100")) as job:
+        job.ends_with(137, 60)
+        deaths = re.findall(r"^dies of shard (\d+) in step (\d+)$", job.text("out"), re.M)
+        assert len(deaths) == 3 and len(set(deaths)) == 1, job.all()
+        shard, step = map(int, deaths[0])
+        named = re.search(r"members died 3 times in the step after (\d+): .*; each that died had shards? "
+                          r"(\d+)(?: to (\d+))?$", job.text("err"), re.M)
+        assert named, job.all()
+        before, first, last = (int(number or named.group(2)) for number in named.groups())
+        # Of four ranks each has two of the eight.
+        assert before == step - 1 and first <= shard <= last <= first + 1, job.all()
+        job.leaves_nothing()
+
+
+def communicators_that_each_world_makes_are_right(launcher, program):
+    with ElasticJob(launcher, program, steps=OPEN, pause_ms=5, mode=("split",), ranks=3) as job:
+        job.join("n4")
+        job.wait_for_world(4)
+        for victim in (1, 0):
+            os.kill(job.members()[victim], signal.SIGKILL)
+            job.wait_for_world(3)
+            job.wait_for_world(4)
+        job.drain("n4")
+        job.wait_for_world(3)
+        job.ends(launcher, program)
+
+
+def a_communicator_of_another_world_says_so(launcher, program):
+    with ElasticJob(launcher, program, steps=OPEN, mode=("split_once",), ranks=3) as job:
+        os.kill(job.members()[2], signal.SIGKILL)
+        job.wait_for("this communicator was made by split() in another world: the job goes on in world 2, "
+                     "where on_world() has to make it anew", times=2, where="err")
+
+
 def a_program_with_other_shards_is_told_what_to_give(launcher, program):
     with ElasticJob(launcher, program, shards=4, waits=False) as job:
         job.ends_with(1, 30)
@@ -261,9 +326,11 @@ def a_program_with_nothing_left_to_do_ends_well(launcher, program):
         job.leaves_nothing()
 
 
-CASES = [ranks_come_and_go, an_evaluation_that_is_interrupted_is_repeated,
+CASES = [ranks_come_and_go, shards_move_away_from_a_slow_rank, an_evaluation_that_is_interrupted_is_repeated,
          a_slow_start_is_no_pause, a_part_that_is_no_state_is_named, a_rank_with_other_data_is_not_taken_in,
          a_rank_that_throws_is_told_by_its_exit_code, a_program_that_always_fails_ends_the_job,
+         a_sample_that_kills_its_rank_ends_the_job, communicators_that_each_world_makes_are_right,
+         a_communicator_of_another_world_says_so,
          a_program_with_other_shards_is_told_what_to_give,
          a_rank_that_leaves_before_its_first_step_is_not_waited_for,
          a_program_with_nothing_left_to_do_ends_well, the_others_go_on_without_a_rank_that_is_killed,

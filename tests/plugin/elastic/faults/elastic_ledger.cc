@@ -17,7 +17,9 @@
 //   try STEP GENERATION EPOCH INDEX,...     a rank's samples, before the commit
 //   commit STEP GENERATION                  and after it
 //   again STEP GENERATION                   what comes after a commit, once more
-//   ordered POINT, killed POINT
+//   ordered POINT, killed POINT, damaged POINT
+//   sent BYTES                              for the world before it
+//   holds                                   waits until there is no file `hold` in FOLDER
 //   evaluated STEP MEAN, saves STEP DIGEST, loaded STEP DIGEST
 //   end
 
@@ -32,6 +34,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <optional>
@@ -76,7 +79,7 @@ class Training {
  public:
   explicit Training(How how)
       : how_(std::move(how)),
-        job_(chainmail::create_elastic_job({.shards = 8, .seed = 11})),
+        job_(chainmail::create_elastic_job({.seed = 11})),
         samples_(static_cast<std::size_t>(how_.steps_per_epoch * kBatch - 7),
                  {.batch = kBatch, .seed = 2}) {
     torch::manual_seed(3);
@@ -114,6 +117,9 @@ class Training {
   }
 
   void run() {
+    const std::filesystem::path hold = how_.folder + "/hold";
+    if (std::filesystem::exists(hold)) faults::write("holds");
+    while (std::filesystem::exists(hold)) std::this_thread::sleep_for(std::chrono::milliseconds(5));
     job_->run([this](chainmail::Step& step) { return train(step); });
     if (checkpoints_) checkpoints_->wait();
     faults::write("end");
@@ -139,7 +145,10 @@ class Training {
                 [this] {
                   if (faults::is_changing()) faults::pass(Point::kFetchBegin);
                   chainmail::CheckpointState state;
-                  state.set_tensor("ballast", ballast_);
+                  const bool is_wrong =
+                      faults::is_changing() && faults::is_ordered(Point::kWrongState);
+                  state.set_tensor("ballast", is_wrong ? ballast_ + 1 : ballast_);
+                  if (is_wrong) faults::note_damage();
                   return state;
                 },
             .load =

@@ -10,6 +10,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -33,12 +34,15 @@ using internal::Frame;
 using internal::JobMessage;
 
 constexpr std::array kNames = {
-    "none",     "forward",   "backward",    "first_byte",   "between_buckets",
-    "complete", "committed", "returned",    "held",         "state",
-    "stated",   "group",     "fetch_begin", "fetch_middle", "fetch_end",
-    "fetched",  "world",     "save",        "save_sync",    "save_rename"};
+    "none",        "forward",      "backward",  "first_byte", "between_buckets", "complete",
+    "committed",   "returned",     "held",      "state",      "stated",          "group",
+    "fetch_begin", "fetch_middle", "fetch_end", "fetched",    "world",           "save",
+    "save_sync",   "save_rename",  "wrong",     "flip",       "flip_once"};
 // Less than any rank sends or receives of a state that is to be copied.
 constexpr std::size_t kPartOfState = 600'000;
+// What is at least sent at once of a long message, and where in that is what is sent later.
+constexpr std::size_t kLongPart = 200'000;
+constexpr std::size_t kLater = 700'000;
 
 auto& folder = *new std::string;  // NOLINT: set before threads exist
 int own_member = -1;              // NOLINT
@@ -49,6 +53,8 @@ std::atomic<bool> is_in_exchange{false};
 std::atomic<std::size_t> sent_in_exchange{0};
 std::atomic<bool> is_in_change{true};  // the first world is to come
 std::atomic<std::size_t> moved_in_change{0};
+std::atomic<std::size_t> sent_in_change{0};
+std::atomic<std::byte*> flipped{nullptr};
 std::mutex frames_mutex;
 // What is said to the launcher; never destroyed, since the library says its last words after
 // main().
@@ -60,7 +66,7 @@ Function* next(const char* name) {
 }
 
 void begin_change() {
-  if (!is_in_change.exchange(true)) moved_in_change = 0;
+  if (!is_in_change.exchange(true)) moved_in_change = sent_in_change = 0;
 }
 
 bool is_of_group(const Frame& frame) {
@@ -93,6 +99,22 @@ void count_moved(ssize_t bytes) {
   if (is_in_change && (moved_in_change += static_cast<std::size_t>(bytes)) > kPartOfState) {
     pass(Point::kFetchMiddle);
   }
+}
+
+// A checksum is made of each part as it is sent: what flips before, nobody on the way sees.
+void flip_later_byte(const iovec& part) {
+  if (!is_ordered(Point::kFlip) && !is_ordered(Point::kFlipOnce)) return;
+  if (!is_in_change || part.iov_len < kLongPart || flipped != nullptr) return;
+  flipped = static_cast<std::byte*>(part.iov_base) + kLater;
+  *flipped.load() ^= std::byte{1};
+}
+
+void note_sent(const iovec& part) {
+  std::byte* const byte = flipped;
+  const auto* const begin = static_cast<const std::byte*>(part.iov_base);
+  if (byte == nullptr || byte < begin || byte >= begin + part.iov_len) return;
+  if (is_ordered(Point::kFlipOnce)) *byte ^= std::byte{1};
+  note_damage();
 }
 
 }  // namespace
@@ -139,6 +161,12 @@ void pass(Point point) {
 
 bool is_ordered(Point point) { return order == point; }
 
+void note_damage() {
+  const Point point = order.exchange(Point::kNone);
+  write(std::string("damaged ") + kNames.at(static_cast<std::size_t>(point)));
+  flipped = nullptr;
+}
+
 void set_exchanging(bool is_exchanging) {
   if (is_exchanging) sent_in_exchange = 0;
   is_in_exchange = is_exchanging;
@@ -146,7 +174,9 @@ void set_exchanging(bool is_exchanging) {
 
 bool has_sent_in_exchange() { return sent_in_exchange != 0; }
 bool is_changing() { return is_in_change; }
-void end_change() { is_in_change = false; }
+void end_change() {
+  if (is_in_change.exchange(false)) write("sent " + std::to_string(sent_in_change));
+}
 
 }  // namespace chainmail::faults
 
@@ -181,8 +211,18 @@ extern "C" {
     static_cast<void>(real_send(fd, message->msg_iov[0].iov_base, 1, flags));
     faults::pass(Point::kFirstByte);
   }
+  const std::span parts(message->msg_iov, message->msg_iovlen);
+  for (const iovec& part : parts) faults::flip_later_byte(part);
   const ssize_t sent = real(fd, message, flags);
   faults::count_moved(sent);
+  if (sent <= 0) return sent;
+  if (faults::is_in_change) faults::sent_in_change += static_cast<std::size_t>(sent);
+  auto left = static_cast<std::size_t>(sent);
+  for (iovec part : parts) {
+    part.iov_len = std::min(part.iov_len, left);
+    left -= part.iov_len;
+    faults::note_sent(part);
+  }
   return sent;
 }
 

@@ -4,6 +4,7 @@
 // Places at which a rank of an elastic job ends itself by SIGKILL, for tests: those that its
 // program passes by itself, and those that are seen from what the library sends and receives, since
 // a program's own send(), sendmsg(), recvmsg(), fsync() and rename() come before the C library's.
+// The last ones damage the state that it gives to others instead.
 // Linked into test programs only.
 //
 // Any thread.
@@ -36,6 +37,9 @@ enum class Point : int {
   kSave,            ///< save() of a checkpoint has returned, and a thread writes
   kSaveSync,        ///< a file of it is written
   kSaveRename,      ///< and gets its name
+  kWrongState,      ///< it is not what others have; by the program
+  kFlip,            ///< a byte flips once it has been said what the state is
+  kFlipOnce,        ///< and flips back after it has been sent
 };
 
 /// Where the ledger of the job lies, a file that all ranks append to, and orders to this member in
@@ -49,13 +53,15 @@ void write(const std::string& line);
 /// Ends the process where that is its order.
 void pass(Point point);
 [[nodiscard]] bool is_ordered(Point point);
+/// The state was damaged as it was ordered; says so in the ledger.
+void note_damage();
 /// An exchange may begin from here on, or is over.
 void set_exchanging(bool is_exchanging);
 [[nodiscard]] bool has_sent_in_exchange();
 /// A world is over: what is sent now is a state. Begins by itself where the launcher is told of a
 /// boundary or of a committed step.
 [[nodiscard]] bool is_changing();
-/// The world is there.
+/// The world is there. Says in the ledger how many bytes this member has sent for it.
 void end_change();
 
 }  // namespace chainmail::faults

@@ -25,6 +25,9 @@ class Ledger:
         self.epochs = {}  # of a step
         self.commits = collections.defaultdict(dict)  # (step, generation): time by member
         self.kills = []
+        self.damages = collections.Counter()  # (member, point)
+        self.holding = set()  # members, before they run
+        self.sent = {}  # bytes by generation and member
         self.ordered = collections.Counter()  # of members
         self.evaluated = collections.defaultdict(set)  # values by step
         self.saves = collections.defaultdict(set)  # digests by step
@@ -71,6 +74,17 @@ class Ledger:
 
     def _ordered(self, _, member, __):
         self.ordered[member] += 1
+
+    def _damaged(self, _, member, point):
+        self.damages[member, point] += 1
+
+    def _holds(self, _, member):
+        self.holding.add(member)
+
+    def _sent(self, _, member, count):
+        generation = max(key for key, worlds in self.worlds.items()
+                         if any(world.member == member for world in worlds))
+        self.sent[generation, member] = int(count)
 
     def _killed(self, time, member, point):
         self.kills.append(Kill(time, member, point))

@@ -34,10 +34,10 @@ class LedgerJob(HostsJob):
 
     def __init__(self, launcher, program, lines, *options, steps=10**6, steps_per_epoch=100,
                  pause_ms=10, save_every=0, optimizer="adam", sizes="1:5", cooldown="1:1",
-                 gates=()):
+                 gates=(), shards=8, window=0.1):
         self.steps = steps
         self.steps_per_epoch = steps_per_epoch
-        self.save_every, self.optimizer = save_every, optimizer
+        self.save_every, self.optimizer, self.shards = save_every, optimizer, shards
         self.launcher, self.program = launcher, program
         self.scratch = tempfile.TemporaryDirectory(prefix="chainmail-scratch.")
 
@@ -47,8 +47,8 @@ class LedgerJob(HostsJob):
             for host in gates: pathlib.Path(folder, f"prepare_data_success_{host}").touch()
             return [program, self.data, steps, steps_per_epoch, pause_ms, save_every, optimizer]
 
-        super().__init__(launcher, lines, ["--shards", 8, "--cooldown", cooldown, *options], command,
-                         sizes, window=0.1, environment={"TMPDIR": self.scratch.name})
+        super().__init__(launcher, lines, ["--shards", shards, "--cooldown", cooldown, *options], command,
+                         sizes, window=window, environment={"TMPDIR": self.scratch.name})
         self.ledger = Ledger(os.path.join(self.data, "ledger"))
 
     def __exit__(self, *error):
@@ -135,6 +135,14 @@ class LedgerJob(HostsJob):
             pathlib.Path(self.data, f"fault.{member}").unlink(missing_ok=True)
         return self.wait_for_world(after=generation, without=(members[-1].member,))
 
+    def hold(self, count, edit):
+        """As many newcomers as `edit` brings are ready at the same moment."""
+        path = pathlib.Path(self.data, "hold")
+        path.touch()
+        edit()
+        self.wait_until(lambda: len(self.ledger.holding) == count, f"{count} newcomers", 120)
+        path.unlink()
+
     def finish(self, margin=60):
         """Ends the job in a step that no rank is near."""
         self.steps = self.ledger.read().newest + margin
@@ -177,7 +185,7 @@ class calm:  # noqa: N801
     def __enter__(self):
         job, folder = self.job, self.folder.name
         out = subprocess.run(
-            [job.launcher, "-H", "localhost:2", "-n", "2", "--shards", "8", job.program, folder,
+            [job.launcher, "-H", "localhost:2", "-n", "2", "--shards", str(job.shards), job.program, folder,
              str(job.steps), str(job.steps_per_epoch), "0", str(job.save_every), job.optimizer],
             stdout=subprocess.PIPE, text=True, check=True).stdout
         log = pathlib.Path(folder, "log")

@@ -325,12 +325,14 @@ TEST_F(LauncherClientTest, TellsHowFarItIs) {
   client_->report_step(7);
   client_->count_operation();
   client_->count_operation();
+  client_->report_shard_time(std::chrono::microseconds(1500));
   client_->report_step(8);
   const Frame frame = launcher_.receive();
   EXPECT_EQ(frame.type, JobMessage::kStep);
   BodyReader body(frame.body);
   EXPECT_EQ(body.u64(), 8U);
   EXPECT_EQ(body.u64(), 2U);
+  EXPECT_EQ(body.u64(), 1500U);
   EXPECT_TRUE(body.at_end());
 }
 
