@@ -58,6 +58,9 @@ PlannedVariables variables_of(const Plan& plan, const PlacedRank& rank, bool is_
       {"CHAINMAIL_GENERATION", 0},
   };
   for (const auto& [name, value] : numbers) variables[name] = std::to_string(value);
+  if (plan.options.elastic.is_on()) {
+    variables["CHAINMAIL_ELASTIC"] = plan.options.elastic.sizes_text();
+  }
   variables["CHAINMAIL_JOB_FD"] = std::nullopt;
   variables["CHAINMAIL_TERMINAL"] = isatty(STDOUT_FILENO) == 1 ? "1" : "0";
   if (plan.options.torchrun_env) {

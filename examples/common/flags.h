@@ -4,7 +4,8 @@
 // The frame of a program whose options are gflags (DEFINE_...): --help shows the program's own ones
 // and ends with 0, a command line that cannot be carried out ends with 2 and one message, and of an
 // error that all ranks of a job have agreed on rank 0 alone speaks; every other one is told by the
-// rank that has it. gflags' own parser prints the flags of every library and ends with 1.
+// rank that has it, and so is every one of an elastic job, where no rank is sure to be there.
+// gflags' own parser prints the flags of every library and ends with 1.
 //
 // One thread, before others are started.
 
@@ -182,6 +183,11 @@ inline std::string own_rank() {
   return "0";
 }
 
+/// Whether the launcher has started this process as a member of an elastic job.
+inline bool is_member() {
+  return std::getenv("CHAINMAIL_ELASTIC") != nullptr && std::getenv("CHAINMAIL_JOB_FD") != nullptr;
+}
+
 }  // namespace internal
 
 /// @throws UsageError  `value` of flag `name` is less, infinite or not a number
@@ -199,15 +205,20 @@ inline void check_given(const std::string& name, const std::string& value) {
 /// Parses the command line and returns what `body` returns, or the exit code of its failure. Of the
 /// errors that all ranks throw alike (UsageError, chainmail::AgreedError) rank 0 speaks and gives
 /// the job its exit code; the others leave without one, since starters end a job, rank 0 with it,
-/// when its first rank fails.
+/// when its first rank fails. A member of an elastic job speaks of all its errors: the others go on
+/// without it.
 inline int run(const Program& program, int argc, char** argv,
                const std::function<int(const std::vector<std::string>& arguments)>& body,
                const char* file = __builtin_FILE()) {
   constexpr int kFailed = 1;
   constexpr int kBadUsage = 2;
   const std::string rank = internal::own_rank();
+  const bool is_member = internal::is_member();
+  const bool speaks_for_all = rank == "0" || is_member;
   const auto fail = [&](const std::exception& error, int code) {
-    const std::string where = rank == "0" ? "" : "rank " + rank + ": ";
+    const std::string where = is_member     ? "member " + rank + ": "
+                              : rank == "0" ? ""
+                                            : "rank " + rank + ": ";
     std::fprintf(stderr, "%s: %s%s\n", program.name.c_str(), where.c_str(),
                  internal::without_frames(error.what()).c_str());
     return code;
@@ -225,12 +236,12 @@ inline int run(const Program& program, int argc, char** argv,
     }
     return internal::after_output(body(internal::parse(program, words, file)));
   } catch (const UsageError& error) {
-    return rank == "0" ? fail(error, kBadUsage) : 0;
+    return speaks_for_all ? fail(error, kBadUsage) : 0;
   } catch (const LocalUsageError& error) {
     return fail(error, kBadUsage);
   } catch (const std::exception& error) {
     const bool is_agreed = dynamic_cast<const chainmail::AgreedError*>(&error) != nullptr;
-    return is_agreed && rank != "0" ? 0 : fail(error, kFailed);
+    return is_agreed && !speaks_for_all ? 0 : fail(error, kFailed);
   }
 }
 

@@ -223,6 +223,7 @@ void LocalRanks::send_started() { send_raw_(std::exchange(started_news_, {})); }
 
 Environment LocalRanks::environment_of(std::uint32_t local, const CpuShare& share) {
   Environment variables = current_environment();
+  variables.erase("CHAINMAIL_ELASTIC");  // of a job around this one
   const OrderedRank& ordered = order_.ranks[local];
   const OrderedProgram& program = order_.programs[ordered.program];
   variables["PWD"] = program.working_directory;

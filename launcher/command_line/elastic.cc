@@ -87,8 +87,7 @@ void check_discovery(const Options& options) {
 
 void check_sizes(const Options& options) {
   const membership::SizeRange sizes = options.elastic.sizes();
-  const std::string range = std::to_string(sizes.min) + ":" + std::to_string(sizes.max) +
-                            (sizes.multiple == 1 ? "" : ":" + std::to_string(sizes.multiple));
+  const std::string range = options.elastic.sizes_text();
   if (sizes.fit(sizes.max) == 0) {
     throw UsageError("--elastic " + range + " allows no number of ranks");
   }

@@ -37,6 +37,12 @@ struct ElasticOptions {
   [[nodiscard]] membership::SizeRange sizes() const noexcept {
     return {min.value_or(1), max.value_or(1), multiple};
   }
+  /// "1:4", "2:8:2".
+  [[nodiscard]] std::string sizes_text() const {
+    const membership::SizeRange range = sizes();
+    return std::to_string(range.min) + ":" + std::to_string(range.max) +
+           (range.multiple == 1 ? "" : ":" + std::to_string(range.multiple));
+  }
 };
 
 }  // namespace chainmail::launch

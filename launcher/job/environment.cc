@@ -73,6 +73,7 @@ Environment exported_environment(const Environment& own,
   // A launcher inside a rank of another job must not pass that job's socket on.
   variables.erase("CHAINMAIL_JOB_FD");
   variables.erase("CHAINMAIL_GENERATION");
+  variables.erase("CHAINMAIL_ELASTIC");
   // The label of this node would make all nodes look like one.
   variables.erase("CHAINMAIL_NODE_ID");
   for (const ExportedVariable& variable : exported) {

@@ -62,6 +62,26 @@ TEST(Frame, RankZeroSpeaksForAllThatHaveAgreed) {
   }
 }
 
+// The others of an elastic job go on, and nobody knows which of them are there.
+TEST(Frame, EveryMemberOfAnElasticJobSpeaks) {
+  setenv("CHAINMAIL_ELASTIC", "1:4", 1);
+  setenv("CHAINMAIL_JOB_FD", "3", 1);
+  const Ended usage = end_of("5", [] {}, {"program", "--no-such-option"});
+  const Ended agreed = end_of("5", [] {
+    throw chainmail::internal::Agreed(chainmail::InvalidArgument("rank 1 cannot read"));
+  });
+  // A starter inside such a rank has ranks of its own.
+  unsetenv("CHAINMAIL_JOB_FD");
+  const Ended inside = end_of("5", [] {}, {"program", "--no-such-option"});
+  unsetenv("CHAINMAIL_ELASTIC");
+  EXPECT_EQ(usage.code, 2);
+  EXPECT_EQ(usage.words, "program: member 5: unknown flag '--no-such-option'; see --help\n");
+  EXPECT_EQ(agreed.code, 1);
+  EXPECT_EQ(agreed.words, "program: member 5: rank 1 cannot read\n");
+  EXPECT_EQ(inside.code, 0);
+  EXPECT_EQ(inside.words, "");
+}
+
 // Whatever its type, which says nothing about other ranks.
 TEST(Frame, WhatOneRankHasItTells) {
   const std::vector<std::function<void()>> bodies = {

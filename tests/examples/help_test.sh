@@ -45,6 +45,9 @@ for program in train_mnist chainmail-bench; do
   expect 2 1 "^$program: unknown flag '--no-such-option'" \
     "$bin/launcher" -H localhost:2 -n 2 "$bin/$program" --no-such-option
 done
+# No member of an elastic job may leave the word to another one.
+expect 2 1 "^train_mnist: member 1: unknown flag '--no-such-option'" \
+  "$bin/launcher" -H localhost:2 -n 2 --elastic 1:2 "$bin/train_mnist" --no-such-option
 expect 2 1 "^train_mnist: unknown flag '--batchsise', did you mean --batchsize\\?" "$bin/train_mnist" --batchsise 5
 expect 2 1 "^train_mnist: unknown flag '--batch', did you mean --batchsize\\?" "$bin/train_mnist" --batch 5
 expect 2 1 "^chainmail-bench: unknown flag '--agianst=x', did you mean --against\\?" "$bin/chainmail-bench" --agianst=x

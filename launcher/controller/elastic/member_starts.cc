@@ -86,6 +86,9 @@ void MemberStarts::send_order(std::uint32_t node, const std::vector<MemberId>& m
     order.places = std::max(order.places, rank.place + 1);
   }
   set_threads(node, order);
+  for (OrderedProgram& program : order.programs) {
+    program.variables["CHAINMAIL_ELASTIC"] = job_.options.elastic.sizes_text();
+  }
   channel_.send_table_to(node);
   job_.agents[node].all_exited = false;
   job_.agents[node].link->send_order(order);

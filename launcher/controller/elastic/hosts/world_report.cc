@@ -61,11 +61,6 @@ std::string words_of(const Member& member, const membership::World& world) {
   return words + " is ended";
 }
 
-std::string words_of(const membership::SizeRange& sizes) {
-  return std::to_string(sizes.min) + ":" + std::to_string(sizes.max) +
-         (sizes.multiple == 1 ? "" : ":" + std::to_string(sizes.multiple));
-}
-
 std::string absolute(const std::string& path) {
   std::error_code error;
   const auto whole = std::filesystem::absolute(path, error);
@@ -81,7 +76,7 @@ JobStatus status_of(const WorldMachine& machine, const JobState& job,
   status.id = job.id;
   status.program = job.options.program;
   if (!hosts_file.empty()) status.hosts_file = absolute(hosts_file);
-  status.sizes = words_of(job.options.elastic.sizes());
+  status.sizes = job.options.elastic.sizes_text();
   status.state = words_of(machine.phase());
   status.world = machine.world().generation;
   status.size = machine.world().members.size();
