@@ -28,6 +28,7 @@
 #include "launcher/allocation/job_hosts.h"
 #include "launcher/command_line/parse.h"
 #include "launcher/controller/controller.h"
+#include "launcher/controller/elastic/fixed/fixed_restarts.h"
 #include "launcher/controller/state/root_cause.h"
 #include "launcher/hosts/host_text.h"
 #include "launcher/hosts/hostfile.h"
@@ -157,42 +158,97 @@ class Patience {
   std::chrono::seconds next_{1};
 };
 
+// Until its ranks have ended by themselves.
+void wait_for_lost_hosts(const Options& options,
+                         std::optional<std::chrono::milliseconds> time_left) {
+  std::chrono::milliseconds pause = options.lease.value_or(kDefaultLease) + kHeartbeatInterval;
+  if (time_left) pause = std::min(pause, *time_left);
+  std::this_thread::sleep_for(pause);
+}
+
+std::string own_path() {
+  std::error_code error;
+  const std::string path = std::filesystem::read_symlink("/proc/self/exe", error).string();
+  if (!error) return path;
+  throw chainmail::SystemError(
+      "cannot read /proc/self/exe: " + error.message() + "; is /proc mounted?", error.value());
+}
+
+// Of --timeout, which covers all worlds together.
+class TimeLeft {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  explicit TimeLeft(std::optional<std::chrono::milliseconds> limit) : limit_(limit) {}
+
+  [[nodiscard]] std::optional<std::chrono::milliseconds> now() const {
+    if (!limit_) return std::nullopt;
+    const auto passed =
+        std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - started_);
+    return std::max(*limit_ - passed, std::chrono::milliseconds(1));
+  }
+  [[nodiscard]] std::optional<Clock::time_point> end() const {
+    return limit_ ? std::optional(started_ + *limit_) : std::nullopt;
+  }
+
+ private:
+  const std::optional<std::chrono::milliseconds> limit_;
+  const Clock::time_point started_ = Clock::now();
+};
+
+// One set of ranks that come and go; where the program knows nothing of that, one after the other,
+// with the hosts of the time.
+int run_elastic_job(const Options& options, HostSet hosts, const Placement& placement,
+                    const std::vector<int>& ignored_signals) {
+  using Clock = std::chrono::steady_clock;
+  const TimeLeft time_left(options.timeout);
+  const std::string path = own_path();
+  JobDirectory directory;
+  FixedRestarts restarts(options);
+  Options now = options;
+  for (std::uint32_t generation = 0;; ++generation) {
+    const auto begun = Clock::now();
+    Controller controller(now, placement, path, directory, ignored_signals, generation, hosts);
+    const int code = controller.run(time_left.now());
+    const auto restart = controller.restart();
+    if (!restart) return code;
+    // A program that has said what it is has lost nothing.
+    const bool is_change = generation > 0 || restart->is_failure;
+    const std::string refusal =
+        is_change ? restarts.refusal(restart->is_failure, begun, Clock::now()) : "";
+    if (!refusal.empty()) {
+      std::cerr << "launcher: " << refusal << ": the job ends" << std::endl;
+      return restart->is_failure ? code : exit_code::kLauncherError;
+    }
+    if (restart->is_failure) std::cerr << "launcher: " << restarts.words() << std::endl;
+    if (controller.has_lost_host()) wait_for_lost_hosts(options, time_left.now());
+    now = restarts.next_options();
+    hosts = hosts_now(std::move(hosts), restart->hosts);
+    leave_out(restart->leaving, options.elastic.sizes(), hosts.hosts);
+  }
+}
+
 // One world after the other, until one ends well or no restart is left.
 int run_job(const Options& options, const HostSet& hosts, const Placement& placement,
             const std::vector<int>& ignored_signals) {
-  using Clock = std::chrono::steady_clock;
-  const auto started = Clock::now();
-  const auto limit = options.timeout;
-  auto time_left = limit;
-  std::error_code error;
-  const std::string path = std::filesystem::read_symlink("/proc/self/exe", error).string();
-  if (error) {
-    throw chainmail::SystemError(
-        "cannot read /proc/self/exe: " + error.message() + "; is /proc mounted?", error.value());
-  }
+  if (options.elastic.is_on()) return run_elastic_job(options, hosts, placement, ignored_signals);
+  const TimeLeft time_left(options.timeout);
+  const std::string path = own_path();
   JobDirectory directory;
   Patience patience;
   for (int generation = 0;; ++generation) {
     Controller controller(options, placement, path, directory, ignored_signals,
-                          static_cast<std::uint32_t>(generation), hosts);
-    const int code = controller.run(time_left);
+                          static_cast<std::uint32_t>(generation));
+    const int code = controller.run(time_left.now());
     // A host that was lost may be booting.
-    const bool waits = generation > 0 && controller.could_not_start() &&
-                       patience.wait(limit ? std::optional(started + *limit) : std::nullopt);
+    const bool waits =
+        generation > 0 && controller.could_not_start() && patience.wait(time_left.end());
     if (waits) {
       --generation;
     } else if (generation >= options.max_restarts || !controller.may_start_anew()) {
       return code;
     } else if (controller.has_lost_host()) {
-      // Until its ranks have ended by themselves.
-      std::chrono::milliseconds pause = options.lease.value_or(kDefaultLease) + kHeartbeatInterval;
-      if (limit) pause = std::min(pause, *time_left);
-      std::this_thread::sleep_for(pause);
-    }
-    if (limit) {
-      const auto passed =
-          std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - started);
-      time_left = std::max(*limit - passed, std::chrono::milliseconds(1));
+      wait_for_lost_hosts(options, time_left.now());
     }
     if (waits) continue;
     patience = Patience();

@@ -38,6 +38,8 @@ enum class JobMessage : std::uint16_t {
                  ///< ranks as kNewsGroupFailed
   kFromMember,   ///< a MemberMessage (base/membership/wire.h); of elastic jobs, as kToMember
   kWill,         ///< to the agent, after kLauncherGone: a Will; and again when it is on disk
+  kFixedSize,    ///< of an elastic job: this program's ranks keep their number, and have to be
+                 ///< started anew
   // launcher -> rank
   kWelcome = 64,     ///< rank, size, node of every rank, host names, job id, job secret
   kReply,            ///< request id, status, value

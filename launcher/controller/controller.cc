@@ -67,6 +67,12 @@ Controller::Controller(Options options, Placement placement, std::string launche
                       },
                       [this](std::uint32_t rank, std::chrono::microseconds time) {
                         if (world_) world_->on_shard_time(rank, time);
+                      },
+                      [this] {
+                        if (world_) world_->on_first_word();
+                      },
+                      [this](std::uint32_t rank) {
+                        if (world_) world_->on_fixed_size(rank);
                       }}),
       shutdown_(job_, channel_, [this] { stop_starts(); }),
       members_(job_, channel_, shutdown_,
@@ -74,7 +80,10 @@ Controller::Controller(Options options, Placement placement, std::string launche
                  if (input_) input_->on_gone(rank);
                }),
       signals_(job_, shutdown_, std::move(ignored_signals),
-               [this](std::uint32_t node) { return world_ && world_->on_leaving(node); }),
+               [this](std::uint32_t node) {
+                 return (world_ && world_->on_leaving(node)) ||
+                        (fixed_ && fixed_->on_leaving(node));
+               }),
       heartbeat_(job_.io) {}
 
 int Controller::run(std::optional<std::chrono::milliseconds> time_left) {
@@ -87,16 +96,16 @@ int Controller::run(std::optional<std::chrono::milliseconds> time_left) {
   prepare_programs();
   prepare_starts();
   if (job_.options.elastic.is_on()) {
-    prepare_world();
+    prepare_elastic();
   } else {
     prepare_mpi();
     prepare_staging();
   }
   job_.events.record_start(job_.options, job_.placement);
-  if (world_) {
+  if (job_.options.elastic.is_on()) {
     shutdown_.on_started();
     signals_.on_started();
-    world_->start();
+    world_ ? world_->start() : fixed_->start();
   } else {
     starts_->start();
   }
@@ -130,6 +139,7 @@ int Controller::finish_output() {
   job_.events.record("job_ended", {{"code", code}});
   std::string loss = job_.event_file.finish();
   if (world_ && loss.empty()) loss = world_->finish();
+  if (fixed_ && loss.empty()) loss = fixed_->finish();
   if (loss.empty()) return code;
   std::cerr << "launcher: " << loss << std::endl;
   return shutdown_.exit_code().value_or(exit_code::kLauncherError);
@@ -191,45 +201,8 @@ void Controller::prepare_starts() {
           .fail = [this](const std::string& cause) { fail(cause); },
           .on_not_run =
               [this](std::uint32_t node, const std::string& cause) {
-                world_ ? on_member_lost(node, cause) : fail(cause);
+                job_.options.elastic.is_on() ? on_member_lost(node, cause) : fail(cause);
               }});
-}
-
-void Controller::prepare_world() {
-  world_ = std::make_unique<WorldOwner>(
-      job_, channel_, *starts_, hosts_,
-      WorldOwner::Callbacks{
-          .make_order = [this](std::uint32_t node) { return order_without_ranks(node); },
-          .on_no_agent = [this](std::uint32_t node,
-                                const std::string& cause) { on_member_lost(node, cause); },
-          .on_end = [this](int code, const std::string& cause) { on_world_end(code, cause); },
-          .on_late_failure = [this](Failure failure) { shutdown_.fail(std::move(failure)); }});
-  members_.decide_by(ElasticFates{
-      .on_ended = [this](std::uint32_t rank, int code,
-                         const std::string& cause) { world_->on_ended(rank, code, cause); },
-      .on_not_started =
-          [this](std::uint32_t rank, int code, const std::string& cause) {
-            world_->on_not_started(rank, code, cause);
-          },
-      .on_stopped = [this](std::uint32_t rank,
-                           bool is_stopped) { world_->on_stopped(rank, is_stopped); },
-      .on_stalled = [this](std::uint32_t rank,
-                           const std::string& cause) { world_->on_stalled(rank, cause); },
-      .on_host_lost = [this](std::uint32_t node,
-                             const std::string& cause) { world_->on_agent_lost(node, cause); },
-      .has_world = [this] { return world_->has_world(); }});
-}
-
-// Agents of an elastic job are started as long as it runs.
-void Controller::stop_starts() {
-  if (world_ && shutdown_.is_running()) return;
-  starts_->stop();
-  if (world_) world_->stop();
-}
-
-void Controller::on_world_end(int code, const std::string& cause) {
-  if (code == 0) return shutdown_.end_with_ranks();
-  shutdown_.end(cause, code, elastic_grace(job_.options));
 }
 
 // No rank is to blame.
@@ -243,6 +216,7 @@ bool Controller::could_not_start() const noexcept {
 
 void Controller::on_hello() {
   if (world_) return world_->on_hello();
+  if (fixed_) return fixed_->on_hello();
   if (!shutdown_.is_starting()) return;
   for (const Agents::Node& node : job_.agents) {
     if (!node.link || !node.link->hello()) return;
@@ -328,6 +302,7 @@ StartOrder Controller::order_without_ranks(std::uint32_t node) const {
 
 void Controller::on_frame(std::uint32_t node, const Frame& frame) {
   if (world_ && world_->on_frame(node, frame)) return;
+  if (fixed_ && fixed_->on_frame(node, frame)) return;
   switch (type_of(frame)) {
     case AgentMessage::kHeartbeat:
       return;
@@ -405,15 +380,7 @@ void Controller::on_start_failed(std::uint32_t node, const Frame& frame) {
 
 void Controller::on_all_exited(std::uint32_t node) {
   job_.agents[node].all_exited = true;
-  if (members_.decides_elsewhere()) {
-    // Where one could not be started, those after it were not either.
-    for (std::uint32_t rank = 0; rank < job_.ranks.size(); ++rank) {
-      if (job_.ranks[rank].node != node) continue;
-      members_.on_not_started(rank, exit_code::kLauncherError,
-                              "was not started, as another one on its host could not be");
-    }
-  }
-  if (world_) job_.agents.retire(node);
+  if (job_.options.elastic.is_on()) on_member_exits(node);
   shutdown_.on_ranks_gone();
 }
 
@@ -423,19 +390,13 @@ void Controller::on_agent_lost(std::uint32_t node, const std::string& reason) {
   lost_local_agent_ = lost_local_agent_ || link.start().is_local();
   job_.agents[node].all_exited = true;
   job_.events.record("host_lost", {{"host", job_.agents[node].host}, {"cause", reason}});
-  if (world_) return on_member_lost(node, link.hello() ? reason : starts_->explain_failure(node));
+  if (job_.options.elastic.is_on())
+    return on_member_lost(node, link.hello() ? reason : starts_->explain_failure(node));
   if (link.hello()) {
     members_.on_host_lost(node, reason);
   } else {
     starts_->give_up(node);
   }
-  shutdown_.on_ranks_gone();
-}
-
-// Of an elastic job: its agent, or the hope to have one.
-void Controller::on_member_lost(std::uint32_t node, const std::string& cause) {
-  job_.agents[node].all_exited = true;
-  members_.on_host_lost(node, cause);
   shutdown_.on_ranks_gone();
 }
 
@@ -445,7 +406,7 @@ void Controller::beat() {
     if (job_.agents[node].link)
       job_.agents[node].link->tick(was_late || job_.agents.has_silent_ancestor(node));
   }
-  if (world_) job_.agents.reap();
+  if (job_.options.elastic.is_on()) job_.agents.reap();
   members_.check_progress(was_late);
   job_.event_file.beat();
   if (job_.output->is_broken() && shutdown_.is_running()) {

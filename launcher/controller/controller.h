@@ -12,6 +12,7 @@
 //   SignalRelay     signals from outside
 //   Shutdown        how the job ends
 //   WorldOwner      of an elastic job: which ranks there shall be
+//   FixedOwner      the same, where the program keeps its number of ranks
 //
 // All of them reach hosts through Agents, and know of each other what JobState holds.
 //
@@ -27,6 +28,7 @@
 #include <string>
 #include <vector>
 
+#include "launcher/controller/elastic/fixed/fixed_owner.h"
 #include "launcher/controller/elastic/world_owner.h"
 #include "launcher/controller/membership.h"
 #include "launcher/controller/mpi_coordinator.h"
@@ -52,6 +54,14 @@ class Controller {
   int run(std::optional<std::chrono::milliseconds> time_left = {});
   /// After run(): a rank failed or a host was lost, and nobody asked for the job's end.
   [[nodiscard]] bool may_start_anew() const { return shutdown_.may_start_anew(); }
+  /// Of an elastic job whose program keeps its number of ranks.
+  struct Restart {
+    bool is_failure = false;           ///< of a rank or host; otherwise what was planned
+    std::vector<Host> hosts;           ///< as they were read last
+    std::vector<std::string> leaving;  ///< names of those that are about to end
+  };
+  /// After run(): whether its ranks are to be started anew.
+  [[nodiscard]] std::optional<Restart> restart() const;
   /// After run(): no rank was started, because of hosts out of reach.
   [[nodiscard]] bool could_not_start() const noexcept;
   /// After run(): ranks on a host out of reach may live on for the length of their lease.
@@ -63,7 +73,9 @@ class Controller {
   void prepare_mpi();
   void prepare_staging();
   void prepare_starts();
+  void prepare_elastic();
   void prepare_world();
+  void prepare_fixed();
   void on_hello();
   void send_orders();
   StartOrder order_for(std::uint32_t node) const;
@@ -79,8 +91,11 @@ class Controller {
   void on_agent_lost(std::uint32_t node, const std::string& reason);
   void on_all_exited(std::uint32_t node);
 
-  // of an elastic job
+  // of an elastic job (elastic_job.cc)
   void stop_starts();
+  void on_member_exits(std::uint32_t node);
+  void on_fixed_size(const std::string& cause, std::optional<Failure> failure);
+  void start_anew(const std::string& cause);
   void on_member_lost(std::uint32_t node, const std::string& cause);
   void on_world_end(int code, const std::string& cause);
 
@@ -102,9 +117,12 @@ class Controller {
   std::unique_ptr<FileStaging> staging_;
   std::unique_ptr<AgentStarts> starts_;
   std::unique_ptr<WorldOwner> world_;  // of an elastic job
+  std::unique_ptr<FixedOwner> fixed_;  // or this
   asio::steady_timer heartbeat_;
   LagDetector lag_;
   bool lost_local_agent_ = false;
+  bool has_turned_fixed_ = false;
+  bool starts_anew_ = false;
 };
 
 }  // namespace chainmail::launch

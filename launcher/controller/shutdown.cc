@@ -247,9 +247,10 @@ void Shutdown::wait_for_next_phase(milliseconds next_after) {
 void Shutdown::next_phase() {
   switch (phase_) {
     case Phase::kSaving:
-      job_.say(saved_step_ ? "launcher: the state after step " + std::to_string(*saved_step_) +
-                                 " is saved; the same command with --resume goes on from there"
-                           : "launcher: no state was saved; see ElasticJob::checkpoint()");
+      if (saved_step_) {
+        job_.say("launcher: the state after step " + std::to_string(*saved_step_) +
+                 " is saved; the same command with --resume goes on from there");
+      }
       return enter(Phase::kTerminating, kill_after_);
     case Phase::kNotifying:
       return enter(Phase::kTerminating, kill_after_);

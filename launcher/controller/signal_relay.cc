@@ -59,6 +59,7 @@ void SignalRelay::wait() {
         spread(number, {}, false);
       }
     } else {
+      has_interrupted_ = true;
       shutdown_.interrupt(number);
     }
     wait();
@@ -86,6 +87,7 @@ void SignalRelay::on_frame(std::uint32_t node, const internal::Frame& frame) {
                       EPROTO);
   }
   if (number == SIGTERM && takes_leave_ && takes_leave_(node)) return;
+  has_interrupted_ = true;
   shutdown_.interrupt_from(node, number);
 }
 

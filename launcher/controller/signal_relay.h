@@ -36,6 +36,8 @@ class SignalRelay {
   void on_started() noexcept;
   /// A kSignalled frame. Throws SystemError(EPROTO).
   void on_frame(std::uint32_t node, const internal::Frame& frame);
+  /// Somebody has asked for the job's end by a signal.
+  [[nodiscard]] bool has_interrupted() const noexcept { return has_interrupted_; }
   const std::vector<int>& ignored() const noexcept { return ignored_; }
 
  private:
@@ -51,6 +53,7 @@ class SignalRelay {
   // Passed on: those that came to this process, and those that came to an agent.
   RecentSignals own_;
   RecentSignals agents_;
+  bool has_interrupted_ = false;
 };
 
 }  // namespace chainmail::launch

@@ -22,6 +22,7 @@ struct ElasticOptions {
   std::string prepare;             ///< --prepare, a command; empty: none
   bool prepare_only_file = false;  ///< --prepare-only-file: somebody else makes the success files
   bool resumes = false;            ///< --resume: after the end of another launcher
+  bool is_fixed = false;  ///< no option: the program's ranks, as it has shown, keep their number
   std::uint32_t spares = 0;
   std::optional<std::uint32_t> max_changes;
   std::optional<std::chrono::milliseconds> discovery_interval;
@@ -33,6 +34,8 @@ struct ElasticOptions {
   std::optional<std::chrono::milliseconds> cool_down_most;
 
   [[nodiscard]] bool is_on() const noexcept { return min || max; }
+  /// Ranks are members, who may come and go while others go on.
+  [[nodiscard]] bool has_members() const noexcept { return is_on() && !is_fixed; }
   [[nodiscard]] bool has_gate() const noexcept { return !prepare.empty() || prepare_only_file; }
   [[nodiscard]] membership::SizeRange sizes() const noexcept {
     return {min.value_or(1), max.value_or(1), multiple};

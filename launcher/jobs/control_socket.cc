@@ -110,6 +110,8 @@ ControlSocket::ControlSocket(asio::io_context& io, const std::string& folder, Ha
     stream_protocol::acceptor& acceptor = state_->acceptor;
     acceptor.open(stream_protocol());
     keep_from_children(acceptor.native_handle());
+    // The job's own, of before all its ranks were started anew.
+    (void)unlink(control_path(place).c_str());
     acceptor.bind(stream_protocol::endpoint(control_path(place)));
     acceptor.listen();
   } catch (const asio::system_error& error) {

@@ -4,9 +4,12 @@
 #include "plugin/job/world.h"
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <mutex>
 #include <optional>
 #include <set>
+#include <thread>
 #include <utility>
 
 #include "base/error.h"
@@ -28,6 +31,10 @@ using internal::Deadline;
 using internal::JobConnection;
 
 constexpr std::chrono::minutes kJoinTimeout{5};
+// What a launcher needs to end a process, by far.
+constexpr std::chrono::minutes kEndTimeout{5};
+
+std::atomic<bool> has_been_alone{false};  ///< as a member of an elastic job is at first
 
 class JobWorld final : public World {
  public:
@@ -182,12 +189,8 @@ std::shared_ptr<World> job_world() {
   static std::mutex mutex;
   // Kept as long as the connection it stands for, that is, as long as the process.
   static auto& world = *new std::shared_ptr<World>();
+  require_fixed_size();
   const std::lock_guard lock(mutex);
-  if (!world && is_in_elastic_job()) {
-    throw InvalidArgument(
-        "this job is elastic (launcher --elastic): its communicator is that of "
-        "create_elastic_job()");
-  }
   if (!world) {
     world = std::make_shared<JobWorld>(internal::job_connection(), internal::process_environment());
   }
@@ -199,12 +202,29 @@ bool is_in_elastic_job() {
   return connection.launcher && connection.launcher->welcome().is_elastic;
 }
 
+bool is_member() { return has_been_alone; }
+
+void require_fixed_size() {
+  if (!is_in_elastic_job()) return;
+  if (is_member()) {
+    throw InvalidArgument(
+        "this job is elastic (launcher --elastic), so that its ranks may change: its communicator "
+        "is that of create_elastic_job(), in Python its groups are those of chainmail.elastic.Job");
+  }
+  internal::job_connection().launcher->ask_for_fixed_size();
+  std::this_thread::sleep_for(kEndTimeout);
+  throw InvalidArgument(
+      "this job is elastic (launcher --elastic), and its launcher has not started this program "
+      "anew as one of fixed size; make a create_elastic_job(), or leave out --elastic");
+}
+
 std::shared_ptr<World> make_world(MemberWorld plan) {
   return std::make_shared<JobWorld>(internal::job_connection(), internal::process_environment(),
                                     std::move(plan));
 }
 
 std::shared_ptr<World> make_world_alone() {
+  has_been_alone = true;
   const auto own = static_cast<int>(internal::job_connection().launcher->welcome().rank);
   return make_world({.members = {own}, .hosts = {0}});
 }

@@ -49,8 +49,8 @@ class World {
 };
 
 /// The world of this process, found in the environment at the first call (docs/env.md). Throws
-/// InvalidArgument when the environment names a job but is incomplete or contradictory, and in an
-/// elastic job, which has one world after another.
+/// InvalidArgument when the environment names a job but is incomplete or contradictory. In an
+/// elastic job: require_fixed_size().
 [[nodiscard]] std::shared_ptr<World> job_world();
 
 /// One world of an elastic job.
@@ -62,6 +62,12 @@ struct MemberWorld {
 
 /// Whether the launcher says that ranks may come and go. Joins the job.
 [[nodiscard]] bool is_in_elastic_job();
+/// Whether this process has come to create_elastic_job, or to its like, in such a job.
+[[nodiscard]] bool is_member();
+/// Nothing where ranks keep their number. In an elastic job, which has one world after another, the
+/// launcher is asked to start all ranks anew as a job of fixed size, and ends this process. Throws
+/// InvalidArgument in a process that is a member, and where the launcher does not end it in time.
+void require_fixed_size();
 /// This process's place in `plan`. Errors and the launcher's news name members by their numbers.
 [[nodiscard]] std::shared_ptr<World> make_world(MemberWorld plan);
 /// Of this process alone, as long as it waits for its first world.

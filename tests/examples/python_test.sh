@@ -3,9 +3,10 @@
 # SPDX-FileCopyrightText: 2026 the Chainmail authors
 
 # The Python examples, started by our launcher and by torchrun: the loss falls, and the ranks agree.
+# With --elastic a program that makes no chainmail.elastic.Job is started anew as a job of fixed size.
 # PYTHONPATH has chainmail.
 #
-# usage: python_test.sh launcher|torchrun PYTHON LAUNCHER EXAMPLE LINE
+# usage: python_test.sh launcher|elastic|torchrun PYTHON LAUNCHER EXAMPLE LINE
 set -euo pipefail
 
 starter=$1 python=$2 launcher=$3 example=$4 line=$5
@@ -13,6 +14,7 @@ unset MASTER_ADDR MASTER_PORT RANK WORLD_SIZE
 export OMP_NUM_THREADS=1
 case $starter in
   launcher) start=("$launcher" -H localhost:2 -n 2 --timeout 100 "$python" -B) ;;
+  elastic) start=("$launcher" -H localhost:2 --elastic 1:2 --timeout 100 "$python" -B) ;;
   torchrun)
     start=("$python" -B -m torch.distributed.run --nproc-per-node 2 --rdzv-backend c10d
       --rdzv-endpoint localhost:0)

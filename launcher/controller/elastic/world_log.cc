@@ -97,7 +97,7 @@ std::string words_of(const LogRecord& record) {
   return "";
 }
 
-WorldLog::WorldLog(const std::string& hosts_file, Say say) : say_(std::move(say)) {
+WorldLog::WorldLog(const std::string& hosts_file, Say say, bool goes_on) : say_(std::move(say)) {
   if (!hosts_file.empty()) {
     try {
       open(hosts_file);
@@ -107,6 +107,7 @@ WorldLog::WorldLog(const std::string& hosts_file, Say say) : say_(std::move(say)
       for_programs_.reset();
       say_("launcher: " + std::string(error.what()) + "; the job goes on without this log");
     }
+    if (goes_on) return;
     note("Created worker host file " + hosts_file);
     if (for_programs_) note("Created worker host log file " + hosts_file + "_log");
   }

@@ -42,7 +42,8 @@ class WorldLog {
 
   /// `hosts_file` may be empty: nothing is written then. A folder that cannot be written into is
   /// said, and the job goes on without the files. Throws UsageError where another job writes them.
-  WorldLog(const std::string& hosts_file, Say say);
+  /// `goes_on`: this job has written them before.
+  WorldLog(const std::string& hosts_file, Say say, bool goes_on = false);
 
   [[nodiscard]] const PastLog& past() const noexcept { return past_; }
   void record(const membership::LogRecord& record);

@@ -5,13 +5,11 @@
 
 #include <algorithm>
 #include <asio/post.hpp>
-#include <filesystem>
 #include <utility>
 #include <variant>
 
 #include "base/membership/trace.h"
-#include "launcher/command_line/parse.h"
-#include "launcher/hosts/watched_hosts.h"
+#include "launcher/controller/elastic/world_setup.h"
 
 namespace chainmail::launch {
 namespace {
@@ -20,56 +18,18 @@ using internal::BodyWriter;
 using membership::EventKind;
 using membership::HostId;
 using membership::WorldMachine;
-using membership::WorldOptions;
 
-constexpr std::chrono::milliseconds kDiscoveryInterval{5000};
+// From a rank's start to its word that it is a member. Python takes its time to load libraries;
+// data sets that are prepared first are why silence alone has no consequence.
+constexpr std::chrono::milliseconds kSilence{60000};
 
-WorldOptions world_options(const Options& options) {
-  const ElasticOptions& asked = options.elastic;
-  WorldOptions world;
-  world.sizes = asked.sizes();
-  world.first_size = static_cast<std::uint32_t>(options.ranks.value_or(1));
-  world.shards = options.shards.value_or(world.sizes.max);
-  world.spares = asked.spares;
-  world.has_prepare = asked.has_gate();
-  world.max_changes = asked.max_changes.value_or(world.max_changes);
-  // A rank that fails by itself is blamed by the others before its exit code is known.
-  world.reports = std::chrono::milliseconds(500);
-  world.window = asked.window.value_or(world.window);
-  world.elastic_timeout = asked.timeout.value_or(world.elastic_timeout);
-  world.drain_timeout = asked.drain_timeout.value_or(world.drain_timeout);
-  world.prepare_timeout = asked.prepare_timeout.value_or(world.prepare_timeout);
-  world.cool_down = asked.cool_down.value_or(world.cool_down);
-  world.cool_down_most = asked.cool_down_most.value_or(world.cool_down_most);
-  return world;
-}
-
-// Of a job on a hosts file that another one has used. Its steps are the launcher's own count: where
-// the program goes on, its checkpoint says.
-membership::ResumePoint resume_point(const PastLog& past, const Options& options) {
-  membership::ResumePoint point;
-  point.next_sequence = past.next_sequence;
-  point.members = past.members;
-  if (options.elastic.resumes) point.generation = past.generation;
-  return point;
-}
-
-void check_resume(const PastLog& past, const Options& options, const std::string& hosts_file) {
-  if (!options.elastic.resumes || past.next_sequence > 0) return;
-  throw UsageError(hosts_file.empty()
-                       ? "--resume needs the hosts file of the job that has ended"
-                       : "--resume: no elastic job has written into " + hosts_file +
-                             "_log, so there is none to go on with; leave the option out");
-}
-
-std::string folder_of(const std::string& hosts_file) {
-  const std::string folder = std::filesystem::path(hosts_file).parent_path().string();
-  return folder.empty() ? "." : folder;
-}
-
-std::string name_in_folder(const std::string& hosts_file) {
-  return std::filesystem::path(hosts_file).filename().string();
-}
+constexpr char kWhatItMeans[] =
+    ": this program does not call create_elastic_job (chainmail.elastic.Job in Python), so its "
+    "ranks "
+    "are started anew as a job of fixed size, and again whenever hosts come, go or fail, each time "
+    "from the program's own checkpoint; with create_elastic_job those that stay would go on, and "
+    "no "
+    "step would be lost";
 
 }  // namespace
 
@@ -79,25 +39,14 @@ WorldOwner::WorldOwner(JobState& job, RankChannel& channel, AgentStarts& starts,
       channel_(channel),
       callbacks_(std::move(callbacks)),
       first_hosts_(hosts.hosts),
-      hosts_file_(hosts.file),
-      log_(hosts_file_, [this](const std::string& line) { job_.say(line); }),
+      log_(hosts.file, [this](const std::string& line) { job_.say(line); }),
       machine_(world_options(job.options), resume_point(log_.past(), job.options)),
       timers_(job.io, [this](const auto& event) { give(event); }),
-      folder_(job.io, folder_of(hosts_file_), name_in_folder(hosts_file_), hosts.file_text,
-              {.on_text = [this](const auto& text) { on_text(text, hosts_file_); },
-               .on_unreadable =
-                   [this](const auto& why) {
-                     job_.say("launcher: " + why + "; the job goes on with the hosts it has");
-                   },
-               .on_there = [this](const auto& name) { gate_.on_there(name); },
-               .on_missing = [this](const auto& name) { gate_.on_missing(name); },
-               .on_not_made =
-                   [this](const auto& why) {
-                     job_.say("launcher: " + why + "; the next job prepares that host again");
-                   }}),
-      commands_(job, machine_, folder_, hosts_file_, hosts.hosts,
-                [this](const auto& now) { read(now); }),
-      gate_(job, starts, hosts_, folder_, folder_of(hosts_file_),
+      watch_(job, machine_, hosts,
+             {.on_hosts = [this](const auto& now) { on_hosts(now); },
+              .on_there = [this](const auto& name) { gate_.on_there(name); },
+              .on_missing = [this](const auto& name) { gate_.on_missing(name); }}),
+      gate_(job, starts, hosts_, watch_.folder(), watch_.folder_name(),
             {.make_order = callbacks_.make_order,
              .on_ended = [this](const auto& event) { give(event); },
              .on_host_lost =
@@ -106,38 +55,24 @@ WorldOwner::WorldOwner(JobState& job, RankChannel& channel, AgentStarts& starts,
                  },
              .note = [this](const auto& words) { log_.note(words); }}),
       starts_(job, channel, starts, hosts_, {callbacks_.make_order, callbacks_.on_no_agent}),
-      straggler_timer_(job.io) {
-  check_resume(log_.past(), job.options, hosts_file_);
-  if (job.options.host_discovery.empty()) return;
-  discovery_ = std::make_unique<HostDiscovery>(
-      job.io, split_command(job.options.host_discovery, "--host-discovery"),
-      job.options.elastic.discovery_interval.value_or(kDiscoveryInterval),
-      HostDiscovery::Callbacks{
-          .on_text = [this](const auto& text) { on_text(text, "output of --host-discovery"); },
-          .on_failure =
-              [this](const auto& why) {
-                job_.say("launcher: " + why + "; the hosts stay as they were");
-              }});
+      straggler_timer_(job.io),
+      silence_timer_(job.io) {
+  check_resume(log_.past(), job.options, hosts.file);
 }
 
 void WorldOwner::start() {
   job_.events.trace(membership::trace_birth(world_options(job_.options),
                                             resume_point(log_.past(), job_.options)));
   read(first_hosts_);
-  if (discovery_) discovery_->start();
-  commands_.start();
-}
-
-void WorldOwner::stop_hosts() {
-  if (discovery_) discovery_->stop();
-  commands_.stop();
+  watch_.start();
 }
 
 void WorldOwner::stop() {
   is_over_ = true;
-  stop_hosts();
+  watch_.stop();
   timers_.stop();
   straggler_timer_.cancel();
+  silence_timer_.cancel();
   events_.clear();
 }
 
@@ -147,37 +82,77 @@ bool WorldOwner::has_world() const {
 
 void WorldOwner::read(const std::vector<Host>& hosts) {
   membership::HostsRead lines = hosts_.read(hosts);
-  std::uint64_t slots = 0;
-  for (const membership::HostLine& line : lines.lines) slots += line.slots;
-  const ElasticOptions& elastic = job_.options.elastic;
-  const std::uint64_t most = std::uint64_t{elastic.sizes().max} + elastic.spares;
-  const bool is_excess = slots > most;
-  if (is_excess && !std::exchange(has_told_excess_, true)) {
-    job_.say("launcher: the hosts have " + std::to_string(slots) + " slots, and --elastic allows " +
-             std::to_string(elastic.sizes().max) + " ranks" +
-             (elastic.spares == 0 ? "" : " and " + std::to_string(elastic.spares) + " spares") +
-             ": the slots beyond stay empty until others fail or leave");
-  }
-  has_told_excess_ = is_excess;
+  const std::string excess = why_slots_stay_empty(lines, job_.options);
+  if (!excess.empty() && !has_told_excess_) job_.say("launcher: " + excess);
+  has_told_excess_ = !excess.empty();
   give(std::move(lines));
 }
 
-// Somebody edits it, and may not have finished.
-void WorldOwner::on_text(const std::string& text, const std::string& where) {
+// A program that says nothing may be a slow one, or one that knows nothing of elastic jobs. Ranks
+// that it has not asked for would find others numbered otherwise, so what would start one waits
+// until it shows.
+void WorldOwner::on_hosts(const std::vector<Host>& hosts) {
   if (is_over_) return;
-  try {
-    read(parse_watched_hosts(text, where));
-  } catch (const HostsError& error) {
-    job_.events.record("hosts_file_ignored", {{"cause", error.what()}});
-    job_.say("launcher: " + std::string(error.what()) +
-             "; it is ignored, the hosts stay as they were");
+  const bool is_silent = silence_ == Silence::kListened || silence_ == Silence::kLasting;
+  if (!is_silent || !changes_size(machine_.hosts(), hosts, job_.options)) return read(hosts);
+  if (silence_ == Silence::kLasting)
+    return turn_fixed("the hosts have changed, and no rank has said anything");
+  are_hosts_held_ = true;
+}
+
+void WorldOwner::listen_for_silence() {
+  if (silence_ != Silence::kUnknown || job_.ranks.size() == 0) return;
+  silence_ = Silence::kListened;
+  const auto asked = job_.options.start_timeout.value_or(kSilence);
+  silence_timer_.expires_after(asked.count() == 0 ? kSilence : std::min(asked, kSilence));
+  silence_timer_.async_wait([this](const asio::error_code& error) {
+    if (error || is_over_ || silence_ != Silence::kListened) return;
+    silence_ = Silence::kLasting;
+    if (!failures_held_.empty()) {
+      const membership::MemberEnded& first = failures_held_.front();
+      turn_fixed("no rank has said anything", Failure{first.member, first.code, first.cause});
+    } else if (std::exchange(are_hosts_held_, false)) {
+      on_hosts(watch_.latest());
+    }
+  });
+}
+
+void WorldOwner::on_first_word() {
+  silence_ = Silence::kBroken;
+  silence_timer_.cancel();
+  give_held();
+}
+
+void WorldOwner::give_held() {
+  for (auto& ended : std::exchange(failures_held_, {})) give(std::move(ended));
+  if (std::exchange(are_hosts_held_, false)) read(watch_.latest());
+}
+
+void WorldOwner::on_fixed_size(std::uint32_t rank) {
+  if (is_over_) return;
+  if (has_ready_) {
+    return expel(rank,
+                 "asks for a communicator of fixed size, while others have come to "
+                 "create_elastic_job");
   }
+  turn_fixed(job_.ranks.name_of(rank) + " has asked for a communicator of fixed size");
+}
+
+void WorldOwner::turn_fixed(const std::string& cause, std::optional<Failure> failure) {
+  is_over_ = true;
+  watch_.stop();
+  timers_.stop();
+  silence_timer_.cancel();
+  gate_.stop();
+  job_.events.record("fixed_size", {{"cause", cause}});
+  callbacks_.on_fixed_size(cause + kWhatItMeans, std::move(failure));
 }
 
 void WorldOwner::on_hello() {
   if (is_over_) return;
   gate_.on_hello();
   starts_.on_hello();
+  listen_for_silence();
 }
 
 bool WorldOwner::on_frame(std::uint32_t node, const internal::Frame& frame) {
@@ -221,8 +196,18 @@ bool WorldOwner::on_leaving(std::uint32_t node) {
       });
   if (!is_anybody_left) return false;
   log_.note("Got notice that host:" + job_.agents[node].host + " is about to end");
+  if (silence_ == Silence::kLasting) {
+    turn_fixed("a host is about to end, and no rank has said anything");
+    return true;
+  }
   give(membership::HostLeaving{*host});
   return true;
+}
+
+std::vector<std::string> WorldOwner::leaving() const {
+  std::vector<std::string> names;
+  for (const HostId host : leaving_) names.push_back(hosts_[host].asked.name);
+  return names;
 }
 
 void WorldOwner::on_said(std::uint32_t rank, const membership::MemberMessage& message) {
@@ -247,13 +232,21 @@ void WorldOwner::on_ended(std::uint32_t rank, int code, const std::string& cause
   if (is_finished_ && code != 0 && is_of_last_world(rank)) {
     return callbacks_.on_late_failure({rank, code, cause});
   }
-  if (code != 0 && !is_over_) {
+  if (code != 0 && !is_over_ && silence_ != Silence::kLasting) {
     const LastLines& lines = job_.ranks[rank].last_error_lines;
     job_.say("launcher: " + job_.ranks.name_of(rank) + " " + cause +
              (lines.is_empty() ? "" : "; the last lines of its stderr:" + lines.quoted()));
   }
+  if (code != 0 && !is_over_ && silence_ == Silence::kLasting) {
+    return turn_fixed("no rank has said anything", Failure{rank, code, cause});
+  }
   // What is known besides of a kill was said, and is too long for the log.
-  give(membership::MemberEnded{rank, code, cause.substr(0, cause.find(": "))});
+  const membership::MemberEnded ended{rank, code, cause.substr(0, cause.find(": "))};
+  if (code != 0 && !is_over_ && silence_ == Silence::kListened) {
+    failures_held_.push_back(ended);
+  } else {
+    give(ended);
+  }
   look_for_false_start(code, job_.ranks.name_of(rank) + " " + cause);
 }
 
@@ -277,6 +270,7 @@ void WorldOwner::look_for_false_start(int code, const std::string& cause) {
                                            [](const auto& rank) { return !rank.is_gone; });
   // The others may be enough.
   if (is_anybody_left) return;
+  give_held();
   // After the events that wait, so that the log is whole.
   asio::post(job_.io, [this] {
     if (is_over_) return;
@@ -383,7 +377,7 @@ void WorldOwner::act(const membership::EndJob& action) {
 
 void WorldOwner::end(int code, const std::string& cause) {
   is_over_ = true;
-  stop_hosts();
+  watch_.stop();
   timers_.stop();
   gate_.stop();
   callbacks_.on_end(code, cause);

@@ -5,9 +5,7 @@
 // timers have to say, and carries out what the machine asks for.
 //
 //   WorldHosts      hosts by the machine's numbers
-//   WatchedFolder   the hosts file, and the success files beside it
-//   HostDiscovery   a program in place of the file
-//   HostCommands    what its user says of the hosts
+//   HostsWatch      which hosts there shall be
 //   PrepareGate     what a host has to pass before its first rank
 //   MemberStarts    agents and ranks
 //   ShardBalance    when shards are to move to faster ranks
@@ -31,8 +29,7 @@
 #include <vector>
 
 #include "base/membership/world/world_machine.h"
-#include "launcher/controller/elastic/hosts/host_commands.h"
-#include "launcher/controller/elastic/hosts/host_discovery.h"
+#include "launcher/controller/elastic/hosts/hosts_watch.h"
 #include "launcher/controller/elastic/member_starts.h"
 #include "launcher/controller/elastic/prepare_gate.h"
 #include "launcher/controller/elastic/shard_balance.h"
@@ -42,7 +39,6 @@
 #include "launcher/controller/ranks/rank_channel.h"
 #include "launcher/controller/starting/agent_starts.h"
 #include "launcher/controller/state/job_state.h"
-#include "launcher/files/watched_folder.h"
 
 namespace chainmail::launch {
 
@@ -58,6 +54,9 @@ class WorldOwner {
     /// After an end with code 0, of whom the last world consisted of: programs go on after their
     /// last step.
     std::function<void(Failure failure)> on_late_failure;
+    /// The program knows nothing of worlds. Nothing is decided here any more: all ranks are to be
+    /// ended, and started anew with a FixedOwner. `failure`: one has failed, for whatever reason.
+    std::function<void(const std::string& cause, std::optional<Failure> failure)> on_fixed_size;
   };
 
   /// `hosts`: of the first reading.
@@ -69,6 +68,10 @@ class WorldOwner {
   void stop();
   /// A world has been announced, and has at least MIN members.
   [[nodiscard]] bool has_world() const;
+  /// The hosts as they were read last.
+  [[nodiscard]] const std::vector<Host>& latest_hosts() const noexcept { return watch_.latest(); }
+  /// Names of hosts that are about to end.
+  [[nodiscard]] std::vector<std::string> leaving() const;
 
   // What agents say.
   void on_hello();
@@ -81,6 +84,10 @@ class WorldOwner {
   bool on_leaving(std::uint32_t node);
 
   // What becomes of members.
+  /// Some member has said hello: its program has the library.
+  void on_first_word();
+  /// This one's program needs a job of fixed size.
+  void on_fixed_size(std::uint32_t rank);
   void on_said(std::uint32_t rank, const membership::MemberMessage& message);
   /// It has made steps, in which a shard took so long.
   void on_shard_time(std::uint32_t rank, std::chrono::microseconds time);
@@ -96,12 +103,18 @@ class WorldOwner {
   std::string finish() { return log_.finish(); }
 
  private:
+  /// Whether any member has said anything since the first ones were started.
+  enum class Silence { kUnknown, kListened, kLasting, kBroken };
+
   void give(membership::WorldEvent event);
   void handle_events();
   void carry_out(const membership::WorldActions& actions);
   void read(const std::vector<Host>& hosts);
-  void on_text(const std::string& text, const std::string& where);
-  void stop_hosts();
+  void on_hosts(const std::vector<Host>& hosts);
+
+  void listen_for_silence();
+  void give_held();
+  void turn_fixed(const std::string& cause, std::optional<Failure> failure = {});
 
   void act(const membership::Tell& action);
   void act(const membership::Prepare& action) { gate_.on(action); }
@@ -121,14 +134,11 @@ class WorldOwner {
   RankChannel& channel_;
   Callbacks callbacks_;
   const std::vector<Host> first_hosts_;
-  const std::string hosts_file_;  ///< empty: they stand in none
   WorldHosts hosts_;
   WorldLog log_;
   membership::WorldMachine machine_;
   WorldTimers timers_;
-  WatchedFolder folder_;
-  std::unique_ptr<HostDiscovery> discovery_;
-  HostCommands commands_;
+  HostsWatch watch_;
   PrepareGate gate_;
   MemberStarts starts_;
   ShardBalance balance_;
@@ -138,6 +148,11 @@ class WorldOwner {
   membership::Generation announced_ = 0;
   asio::steady_timer straggler_timer_;
   bool has_told_excess_ = false;
+  asio::steady_timer silence_timer_;
+  Silence silence_ = Silence::kUnknown;
+  // Until the silence ends.
+  bool are_hosts_held_ = false;
+  std::vector<membership::MemberEnded> failures_held_;
   bool is_over_ = false;
   bool has_ready_ = false;              // some member has come to run()
   bool is_finished_ = false;            // whoever is left ends by itself

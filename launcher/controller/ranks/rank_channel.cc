@@ -75,7 +75,7 @@ JobTable RankChannel::table() const {
     table.welcome.hosts.push_back(node.host);
     table.welcome.addresses.push_back(is_up ? node.link->hello()->addresses : "");
   }
-  table.welcome.is_elastic = job_.options.elastic.is_on();
+  table.welcome.is_elastic = job_.options.elastic.has_members();
   if (table.welcome.is_elastic) {
     table.welcome.grace_ms = static_cast<std::uint32_t>(elastic_grace(job_.options).count());
   }
@@ -113,7 +113,9 @@ void RankChannel::on_message(std::uint32_t rank, const Frame& frame) {
   if (StoreServer::handles(frame.type)) return store_.handle(rank, frame);
   switch (frame.type) {
     case JobMessage::kHello:
-      has_listeners_ = true;
+      if (!std::exchange(has_listeners_, true) && callbacks_.on_first_word) {
+        callbacks_.on_first_word();
+      }
       return job_.agents.send(job_.ranks[rank].node, AgentMessage::kWelcomeRank,
                               BodyWriter().u32(rank).take());
     case JobMessage::kGroupFailed:
@@ -121,6 +123,9 @@ void RankChannel::on_message(std::uint32_t rank, const Frame& frame) {
     case JobMessage::kFromMember:
       if (!callbacks_.on_member) throw SystemError("this job is not elastic", EPROTO);
       return callbacks_.on_member(rank, membership::decode_member_message(frame.body));
+    case JobMessage::kFixedSize:
+      if (!callbacks_.on_fixed_size) throw SystemError("this job is not elastic", EPROTO);
+      return callbacks_.on_fixed_size(rank);
     case JobMessage::kStep: {
       BodyReader body(frame.body);
       const std::uint64_t steps = body.u64();
@@ -191,7 +196,7 @@ void RankChannel::list_ended(std::uint32_t rank, const std::string& cause) {
 bool RankChannel::may_tell(JobMessage type) {
   // An elastic job outlives any number of ranks.
   if (type == JobMessage::kNewsRankLost) {
-    return job_.options.elastic.is_on() || ++losses_told_ <= kMostFailuresTold;
+    return job_.options.elastic.has_members() || ++losses_told_ <= kMostFailuresTold;
   }
   if (type != JobMessage::kNewsGroupFailed) return true;
   const Time now = now_();

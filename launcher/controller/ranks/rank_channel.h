@@ -38,6 +38,10 @@ class RankChannel {
         {};
     /// And what a shard takes there, again and again while it makes steps.
     std::function<void(std::uint32_t rank, std::chrono::microseconds time)> on_shard_time = {};
+    /// The first rank has said hello.
+    std::function<void()> on_first_word = {};
+    /// This rank's program knows nothing of elastic jobs.
+    std::function<void(std::uint32_t rank)> on_fixed_size = {};
   };
 
   using Time = std::chrono::steady_clock::time_point;

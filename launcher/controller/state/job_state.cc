@@ -37,7 +37,8 @@ JobState::JobState(Options asked, Placement planned, JobDirectory& folder, std::
       event_file(options.output_dir, directory, generation > 0),
       events(id, generation, [this](std::string line) { event_file.write(std::move(line)); }),
       agents(options.elastic.is_on() ? std::vector<Host>() : placement.nodes),
-      ranks(options.elastic.is_on() ? RankTable({}, "member") : RankTable(placement)) {
+      ranks(options.elastic.is_on() ? RankTable({}, options.elastic.is_fixed ? "rank" : "member")
+                                    : RankTable(placement)) {
   OutputOptions to_user = output_options(options, placement);
   to_user.append = generation > 0;
   to_user.on_written = [this] { asio::post(io, [this] { make_room(); }); };

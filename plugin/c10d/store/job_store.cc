@@ -19,6 +19,7 @@
 #include "plugin/c10d/store/store_rendezvous.h"
 #include "plugin/job/job_connection.h"
 #include "plugin/job/rendezvous/port_announcer.h"
+#include "plugin/job/world.h"
 
 namespace chainmail {
 namespace internal {
@@ -107,6 +108,7 @@ std::shared_ptr<ops::Rendezvous> connect_job_store(const JobInfo& info,
 }  // namespace internal
 
 c10::intrusive_ptr<c10d::Store> make_job_store(std::chrono::milliseconds timeout) {
+  if (!is_member()) require_fixed_size();
   const internal::JobConnection& job = internal::job_connection();
   if (job.launcher) {
     return c10::make_intrusive<internal::LauncherStore>(job.launcher, "store/", timeout);

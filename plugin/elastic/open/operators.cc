@@ -114,6 +114,7 @@ std::int64_t digest(const at::Tensor& bytes) {
 
 TORCH_LIBRARY_FRAGMENT(chainmail, library) {
   library.def("is_elastic() -> bool", &is_elastic);
+  library.def("require_fixed_size() -> ()", &require_fixed_size);
   library.def("digest(Tensor bytes) -> int", &digest);
   library.class_<ElasticMemberHandle>("ElasticMember")
       .def(torch::init<>())

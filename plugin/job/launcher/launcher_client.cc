@@ -271,6 +271,8 @@ void LauncherClient::send_to_launcher(const membership::MemberMessage& message) 
   send_frame(JobMessage::kFromMember, membership::encode(message), usual());
 }
 
+void LauncherClient::ask_for_fixed_size() { send_frame(JobMessage::kFixedSize, {}, usual()); }
+
 void LauncherClient::send_will(const WillBody& will) {
   send_frame(JobMessage::kWill, encode_will(will), usual());
 }

@@ -84,6 +84,8 @@ class LauncherClient final : public ops::FailureNews,
   using MemberListener = std::function<void(std::optional<MemberWord> word)>;
   void listen(MemberListener listener);
   void send_to_launcher(const membership::MemberMessage& message);
+  /// Of an elastic job: this program needs one of fixed size. The launcher ends the process.
+  void ask_for_fixed_size();
   /// After a LauncherGone, to the agent.
   void send_will(const WillBody& will);
 

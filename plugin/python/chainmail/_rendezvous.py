@@ -42,10 +42,8 @@ def _check_place(query, rank, size):
 def _join_job(url, timeout=dist.default_pg_timeout, **_):
     query = dict(urllib.parse.parse_qsl(urllib.parse.urlparse(url).query))
     milliseconds = timeout // datetime.timedelta(milliseconds=1)
-    if os.environ.get("CHAINMAIL_JOB_FD") and torch.ops.chainmail.is_elastic():
-        raise RuntimeError("this job is elastic (launcher --elastic), so that its ranks may change: make a "
-                           "chainmail.elastic.Job, which makes the default group of each world, instead of "
-                           "calling init_process_group; or leave out --elastic")
+    if os.environ.get("CHAINMAIL_JOB_FD"):
+        torch.ops.chainmail.require_fixed_size()  # does not return in an elastic job
     job = dist.ProcessGroup.unbox(torch.ops.chainmail.join_job(milliseconds))
     _check_place(query, job.rank(), job.size())
     store = dist.PrefixStore(f"init/{next(_times)}", job.get_group_store())

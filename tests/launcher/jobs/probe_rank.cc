@@ -4,7 +4,8 @@
 // A rank that speaks the job protocol without the library: what it prints tells the test whether
 // store, news and output work through agent and controller.
 //
-//   probe_rank store | meet | news | group | stall | hoard | printf | nonsense | secret FOLDER...
+//   probe_rank store | meet | news | group | stall | hoard | printf | nonsense | secret FOLDER... |
+//              fixed FOLDER
 
 #include <sys/socket.h>
 #include <unistd.h>
@@ -205,6 +206,31 @@ void probe_secret(Job& job, const std::vector<std::string>& folders) {
   meet(job, "end");
 }
 
+// As a program does that knows nothing of elastic jobs: it needs all others, and goes on until
+// FOLDER has a file "done".
+void probe_fixed(Job& job, const std::string& folder) {
+  const Welcome& welcome = job.welcome();
+  if (welcome.is_elastic) {
+    job.send(JobMessage::kFixedSize, {});
+    sleep(300);
+    throw std::runtime_error("the launcher has not started this program anew");
+  }
+  expect(welcome.rank == static_cast<std::uint32_t>(number_of("RANK")), "rank of the welcome");
+  expect(welcome.node_of_rank.size() == static_cast<std::uint32_t>(number_of("WORLD_SIZE")),
+         "size of the welcome");
+  for (const std::uint32_t node : welcome.node_of_rank) {
+    expect(!welcome.addresses.at(node).empty(), "address of a rank's host");
+  }
+  meet(job, "fixed");
+  std::ostringstream line;
+  line << "generation " << std::getenv("CHAINMAIL_GENERATION") << " rank " << number_of("RANK")
+       << " of " << number_of("WORLD_SIZE") << " local " << number_of("LOCAL_RANK") << " of "
+       << number_of("LOCAL_WORLD_SIZE") << " node " << number_of("NODE_RANK") << " pid " << getpid()
+       << "\n";
+  std::cout << line.str() << std::flush;
+  while (!fs::exists(folder + "/done")) usleep(20'000);
+}
+
 void run(const std::string& mode, const std::vector<std::string>& arguments) {
   if (mode == "printf") {
     std::printf("one\ntwo\nthree\n");
@@ -216,6 +242,7 @@ void run(const std::string& mode, const std::vector<std::string>& arguments) {
   if (mode == "news") probe_news(job);
   if (mode == "group") probe_group(job);
   if (mode == "secret") probe_secret(job, arguments);
+  if (mode == "fixed") probe_fixed(job, arguments.at(0));
   if (mode == "stall") {
     job.send(JobMessage::kStep, BodyWriter().u64(3).u64(5 - job.welcome().rank).u64(0).take());
     pause();
