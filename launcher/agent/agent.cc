@@ -149,8 +149,10 @@ void Agent::beat() {
   const bool was_late = lag_.was_late();
   const std::chrono::milliseconds silence = channel_->silence();
   // On its own machine it is silent because that is too busy.
-  const bool is_held_up = silence < kLeasesOfOneMachine * lease_ && is_launcher_at_work();
-  if (silence > lease_ && !was_late && !is_held_up) {
+  const auto is_held_up = [&] {
+    return silence < kLeasesOfOneMachine * lease_ && is_launcher_at_work();
+  };
+  if (silence > lease_ && !was_late && !is_held_up()) {
     say("nothing heard from the launcher for " + std::to_string(silence.count()) +
         " ms; the ranks here are ended");
     return lose_launcher();

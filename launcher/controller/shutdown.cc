@@ -249,7 +249,7 @@ void Shutdown::next_phase() {
     case Phase::kSaving:
       if (saved_step_) {
         job_.say("launcher: the state after step " + std::to_string(*saved_step_) +
-                 " is saved; the same command with --resume goes on from there");
+                 " is saved; the same command goes on from there");
       }
       return enter(Phase::kTerminating, kill_after_);
     case Phase::kNotifying:

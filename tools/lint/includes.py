@@ -93,7 +93,7 @@ FLOORS = {
         "launcher/tree", "launcher/output", "launcher/agent",
         "launcher/jobs",  # what a user says to a job that runs
         "launcher/controller/state", "launcher/controller/starting", "launcher/controller/ranks",
-        "launcher/controller/elastic/hosts", "launcher/controller/elastic",
+        "launcher/controller/elastic/machine", "launcher/controller/elastic/hosts", "launcher/controller/elastic",
         "launcher/controller",
         "launcher",  # the program
     ],

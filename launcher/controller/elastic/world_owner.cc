@@ -9,7 +9,7 @@
 #include <variant>
 
 #include "base/membership/trace.h"
-#include "launcher/controller/elastic/world_setup.h"
+#include "launcher/controller/elastic/machine/world_setup.h"
 
 namespace chainmail::launch {
 namespace {
@@ -41,20 +41,21 @@ WorldOwner::WorldOwner(JobState& job, RankChannel& channel, AgentStarts& starts,
       first_hosts_(hosts.hosts),
       log_(hosts.file, [this](const std::string& line) { job_.say(line); }),
       machine_(world_options(job.options), resume_point(log_.past(), job.options)),
-      timers_(job.io, [this](const auto& event) { give(event); }),
+      timers_(job.io, [this](const auto& event) { events_.give(event); }),
       watch_(job, machine_, hosts,
              {.on_hosts = [this](const auto& now) { on_hosts(now); },
               .on_there = [this](const auto& name) { gate_.on_there(name); },
               .on_missing = [this](const auto& name) { gate_.on_missing(name); }}),
       gate_(job, starts, hosts_, watch_.folder(), watch_.folder_name(),
             {.make_order = callbacks_.make_order,
-             .on_ended = [this](const auto& event) { give(event); },
+             .on_ended = [this](const auto& event) { events_.give(event); },
              .on_host_lost =
                  [this](HostId host, const std::string& cause) {
-                   give(membership::HostLost{host, cause});
+                   events_.give(membership::HostLost{host, cause});
                  },
              .note = [this](const auto& words) { log_.note(words); }}),
       starts_(job, channel, starts, hosts_, {callbacks_.make_order, callbacks_.on_no_agent}),
+      events_(job.io, [this](const auto& event) { handle(event); }),
       straggler_timer_(job.io),
       silence_timer_(job.io) {
   check_resume(log_.past(), job.options, hosts.file);
@@ -68,16 +69,15 @@ void WorldOwner::start() {
 }
 
 void WorldOwner::stop() {
-  is_over_ = true;
+  events_.close();
   watch_.stop();
   timers_.stop();
   straggler_timer_.cancel();
   silence_timer_.cancel();
-  events_.clear();
 }
 
 bool WorldOwner::has_world() const {
-  return !is_over_ && machine_.phase() == WorldMachine::Phase::kRunning;
+  return !events_.is_closed() && machine_.phase() == WorldMachine::Phase::kRunning;
 }
 
 void WorldOwner::read(const std::vector<Host>& hosts) {
@@ -85,14 +85,14 @@ void WorldOwner::read(const std::vector<Host>& hosts) {
   const std::string excess = why_slots_stay_empty(lines, job_.options);
   if (!excess.empty() && !has_told_excess_) job_.say("launcher: " + excess);
   has_told_excess_ = !excess.empty();
-  give(std::move(lines));
+  events_.give(std::move(lines));
 }
 
 // A program that says nothing may be a slow one, or one that knows nothing of elastic jobs. Ranks
 // that it has not asked for would find others numbered otherwise, so what would start one waits
 // until it shows.
 void WorldOwner::on_hosts(const std::vector<Host>& hosts) {
-  if (is_over_) return;
+  if (events_.is_closed()) return;
   const bool is_silent = silence_ == Silence::kListened || silence_ == Silence::kLasting;
   if (!is_silent || !changes_size(machine_.hosts(), hosts, job_.options)) return read(hosts);
   if (silence_ == Silence::kLasting)
@@ -106,7 +106,7 @@ void WorldOwner::listen_for_silence() {
   const auto asked = job_.options.start_timeout.value_or(kSilence);
   silence_timer_.expires_after(asked.count() == 0 ? kSilence : std::min(asked, kSilence));
   silence_timer_.async_wait([this](const asio::error_code& error) {
-    if (error || is_over_ || silence_ != Silence::kListened) return;
+    if (error || events_.is_closed() || silence_ != Silence::kListened) return;
     silence_ = Silence::kLasting;
     if (!failures_held_.empty()) {
       const membership::MemberEnded& first = failures_held_.front();
@@ -124,12 +124,12 @@ void WorldOwner::on_first_word() {
 }
 
 void WorldOwner::give_held() {
-  for (auto& ended : std::exchange(failures_held_, {})) give(std::move(ended));
+  for (auto& ended : std::exchange(failures_held_, {})) events_.give(std::move(ended));
   if (std::exchange(are_hosts_held_, false)) read(watch_.latest());
 }
 
 void WorldOwner::on_fixed_size(std::uint32_t rank) {
-  if (is_over_) return;
+  if (events_.is_closed()) return;
   if (has_ready_) {
     return expel(rank,
                  "asks for a communicator of fixed size, while others have come to "
@@ -139,7 +139,7 @@ void WorldOwner::on_fixed_size(std::uint32_t rank) {
 }
 
 void WorldOwner::turn_fixed(const std::string& cause, std::optional<Failure> failure) {
-  is_over_ = true;
+  events_.close();
   watch_.stop();
   timers_.stop();
   silence_timer_.cancel();
@@ -149,7 +149,7 @@ void WorldOwner::turn_fixed(const std::string& cause, std::optional<Failure> fai
 }
 
 void WorldOwner::on_hello() {
-  if (is_over_) return;
+  if (events_.is_closed()) return;
   gate_.on_hello();
   starts_.on_hello();
   listen_for_silence();
@@ -170,25 +170,25 @@ void WorldOwner::on_agent_lost(std::uint32_t node, const std::string& cause) {
                                          "lost host " + job_.agents[node].host + ": " + cause});
     }
   }
-  if (is_over_) return;
+  if (events_.is_closed()) return;
   job_.say("launcher: " + (was_there ? "lost host " + job_.agents[node].host + ": " : "") + cause);
   const std::string in_short = cause.substr(0, cause.find('\n'));
   if (gate_.on_agent_lost(node, in_short)) return;
   starts_.forget(node);
   const auto host = starts_.host_of(node);
   if (!host) return;
-  if (!starts_.has_members(*host)) return give(membership::HostLost{*host, in_short});
+  if (!starts_.has_members(*host)) return events_.give(membership::HostLost{*host, in_short});
   // Others there are fine: a login that was refused, a remote shell that was killed.
   for (std::uint32_t rank = 0; rank < job_.ranks.size(); ++rank) {
     if (job_.ranks[rank].node != node) continue;
-    give(
+    events_.give(
         membership::MemberEnded{rank, exit_code::kLauncherError, "its agent is lost: " + in_short});
   }
 }
 
 bool WorldOwner::on_leaving(std::uint32_t node) {
   const auto host = starts_.host_of(node);
-  if (is_over_ || !host) return false;
+  if (events_.is_closed() || !host) return false;
   leaving_.insert(*host);
   const bool is_anybody_left =
       std::any_of(job_.ranks.begin(), job_.ranks.end(), [&](const RankTable::Rank& rank) {
@@ -200,7 +200,7 @@ bool WorldOwner::on_leaving(std::uint32_t node) {
     turn_fixed("a host is about to end, and no rank has said anything");
     return true;
   }
-  give(membership::HostLeaving{*host});
+  events_.give(membership::HostLeaving{*host});
   return true;
 }
 
@@ -212,7 +212,7 @@ std::vector<std::string> WorldOwner::leaving() const {
 
 void WorldOwner::on_said(std::uint32_t rank, const membership::MemberMessage& message) {
   has_ready_ = has_ready_ || std::holds_alternative<membership::Ready>(message);
-  give(membership::MemberSaid{rank, message});
+  events_.give(membership::MemberSaid{rank, message});
 }
 
 void WorldOwner::on_shard_time(std::uint32_t rank, std::chrono::microseconds time) {
@@ -225,40 +225,40 @@ void WorldOwner::on_shard_time(std::uint32_t rank, std::chrono::microseconds tim
       machine_.world().members[static_cast<std::size_t>(slowest - times.begin())];
   log_.note("Moving shards: one takes " + std::to_string(*slowest) + " us on " +
             job_.ranks.name_of(slow) + ", " + std::to_string(*fastest) + " us on the fastest");
-  give(membership::Rebalance{machine_.world().generation, std::move(times)});
+  events_.give(membership::Rebalance{machine_.world().generation, std::move(times)});
 }
 
 void WorldOwner::on_ended(std::uint32_t rank, int code, const std::string& cause) {
   if (is_finished_ && code != 0 && is_of_last_world(rank)) {
     return callbacks_.on_late_failure({rank, code, cause});
   }
-  if (code != 0 && !is_over_ && silence_ != Silence::kLasting) {
+  if (code != 0 && !events_.is_closed() && silence_ != Silence::kLasting) {
     const LastLines& lines = job_.ranks[rank].last_error_lines;
     job_.say("launcher: " + job_.ranks.name_of(rank) + " " + cause +
              (lines.is_empty() ? "" : "; the last lines of its stderr:" + lines.quoted()));
   }
-  if (code != 0 && !is_over_ && silence_ == Silence::kLasting) {
+  if (code != 0 && !events_.is_closed() && silence_ == Silence::kLasting) {
     return turn_fixed("no rank has said anything", Failure{rank, code, cause});
   }
   // What is known besides of a kill was said, and is too long for the log.
   const membership::MemberEnded ended{rank, code, cause.substr(0, cause.find(": "))};
-  if (code != 0 && !is_over_ && silence_ == Silence::kListened) {
+  if (code != 0 && !events_.is_closed() && silence_ == Silence::kListened) {
     failures_held_.push_back(ended);
   } else {
-    give(ended);
+    events_.give(ended);
   }
   look_for_false_start(code, job_.ranks.name_of(rank) + " " + cause);
 }
 
 void WorldOwner::on_not_started(std::uint32_t rank, int code, const std::string& cause) {
-  give(membership::MemberEnded{rank, code, cause});
+  events_.give(membership::MemberEnded{rank, code, cause});
   look_for_false_start(code, cause);
 }
 
 // A job whose program cannot be run, or refuses its arguments, would try that until its time limit;
 // and one whose program knows nothing of worlds, and ends well, for ever.
 void WorldOwner::look_for_false_start(int code, const std::string& cause) {
-  if (is_over_ || !machine_.world().members.empty()) return;
+  if (events_.is_closed() || !machine_.world().members.empty()) return;
   if (!false_start_ || false_start_->exit_code == 0) {
     false_start_ = Failure{std::nullopt, code, cause};
   }
@@ -273,7 +273,7 @@ void WorldOwner::look_for_false_start(int code, const std::string& cause) {
   give_held();
   // After the events that wait, so that the log is whole.
   asio::post(job_.io, [this] {
-    if (is_over_) return;
+    if (events_.is_closed()) return;
     job_.say("launcher: no rank has come to create_elastic_job");
     is_finished_ = false_start_->exit_code == 0;
     end(false_start_->exit_code, false_start_->cause);
@@ -281,12 +281,12 @@ void WorldOwner::look_for_false_start(int code, const std::string& cause) {
 }
 
 void WorldOwner::on_stopped(std::uint32_t rank, bool is_stopped) {
-  if (is_stopped && !is_over_) {
+  if (is_stopped && !events_.is_closed()) {
     job_.say("launcher: " + job_.ranks.name_of(rank) +
              " has been stopped by a signal; unless it continues within 4 s, the others go on "
              "without it");
   }
-  give(membership::MemberStopped{rank, is_stopped});
+  events_.give(membership::MemberStopped{rank, is_stopped});
 }
 
 void WorldOwner::on_stalled(std::uint32_t rank, const std::string& cause) {
@@ -295,28 +295,16 @@ void WorldOwner::on_stalled(std::uint32_t rank, const std::string& cause) {
 }
 
 void WorldOwner::expel(std::uint32_t rank, const std::string& cause) {
-  if (is_over_) return;
+  if (events_.is_closed()) return;
   job_.say("launcher: " + job_.ranks.name_of(rank) + " " + cause + ": it is ended");
   act(membership::EndMember{rank});
 }
 
-void WorldOwner::give(membership::WorldEvent event) {
-  if (is_over_) return;
-  events_.push_back(std::move(event));
-  if (events_.size() > 1) return;
-  asio::post(job_.io, [this] { handle_events(); });
-}
-
-void WorldOwner::handle_events() {
-  while (!events_.empty() && !is_over_) {
-    const membership::WorldEvent event = std::move(events_.front());
-    membership::WorldActions actions;
-    machine_.on(event, actions);
-    job_.events.trace(membership::trace_line(event, actions));
-    carry_out(actions);
-    // Only now: what comes in between waits behind it, and nobody else looks at the queue.
-    if (!events_.empty()) events_.pop_front();
-  }
+void WorldOwner::handle(const membership::WorldEvent& event) {
+  membership::WorldActions actions;
+  machine_.on(event, actions);
+  job_.events.trace(membership::trace_line(event, actions));
+  carry_out(actions);
 }
 
 void WorldOwner::carry_out(const membership::WorldActions& actions) {
@@ -324,7 +312,7 @@ void WorldOwner::carry_out(const membership::WorldActions& actions) {
   for (const membership::WorldAction& action : actions) {
     std::visit([this](const auto& one) { act(one); }, action);
   }
-  if (!is_over_) starts_.start(wanted_);
+  if (!events_.is_closed()) starts_.start(wanted_);
 }
 
 void WorldOwner::act(const membership::Tell& action) {
@@ -354,8 +342,8 @@ void WorldOwner::act(const membership::EndMember& action) {
   if (starts_.cancel(action.member)) {
     job_.ranks[action.member].is_gone = true;
     job_.output->end_rank(action.member);
-    give(membership::MemberEnded{action.member, exit_code::kSignalBase + 9,
-                                 "ended before it was started"});
+    events_.give(membership::MemberEnded{action.member, exit_code::kSignalBase + 9,
+                                         "ended before it was started"});
     return;
   }
   job_.agents.send(job_.ranks[action.member].node, AgentMessage::kEndRank,
@@ -376,7 +364,7 @@ void WorldOwner::act(const membership::EndJob& action) {
 }
 
 void WorldOwner::end(int code, const std::string& cause) {
-  is_over_ = true;
+  events_.close();
   watch_.stop();
   timers_.stop();
   gate_.stop();

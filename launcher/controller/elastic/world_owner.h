@@ -20,7 +20,6 @@
 #include <asio/steady_timer.hpp>
 #include <chrono>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -30,12 +29,13 @@
 
 #include "base/membership/world/world_machine.h"
 #include "launcher/controller/elastic/hosts/hosts_watch.h"
+#include "launcher/controller/elastic/machine/event_queue.h"
+#include "launcher/controller/elastic/machine/world_log.h"
+#include "launcher/controller/elastic/machine/world_timers.h"
 #include "launcher/controller/elastic/member_starts.h"
 #include "launcher/controller/elastic/prepare_gate.h"
 #include "launcher/controller/elastic/shard_balance.h"
 #include "launcher/controller/elastic/world_hosts.h"
-#include "launcher/controller/elastic/world_log.h"
-#include "launcher/controller/elastic/world_timers.h"
 #include "launcher/controller/ranks/rank_channel.h"
 #include "launcher/controller/starting/agent_starts.h"
 #include "launcher/controller/state/job_state.h"
@@ -106,8 +106,7 @@ class WorldOwner {
   /// Whether any member has said anything since the first ones were started.
   enum class Silence { kUnknown, kListened, kLasting, kBroken };
 
-  void give(membership::WorldEvent event);
-  void handle_events();
+  void handle(const membership::WorldEvent& event);
   void carry_out(const membership::WorldActions& actions);
   void read(const std::vector<Host>& hosts);
   void on_hosts(const std::vector<Host>& hosts);
@@ -142,7 +141,7 @@ class WorldOwner {
   PrepareGate gate_;
   MemberStarts starts_;
   ShardBalance balance_;
-  std::deque<membership::WorldEvent> events_;
+  EventQueue events_;
   std::vector<membership::StartMember> wanted_;  // of the event that is carried out
   std::set<membership::HostId> leaving_;
   membership::Generation announced_ = 0;
@@ -153,7 +152,6 @@ class WorldOwner {
   // Until the silence ends.
   bool are_hosts_held_ = false;
   std::vector<membership::MemberEnded> failures_held_;
-  bool is_over_ = false;
   bool has_ready_ = false;              // some member has come to run()
   bool is_finished_ = false;            // whoever is left ends by itself
   std::optional<Failure> false_start_;  // the first end of a member, before there was a world

@@ -241,9 +241,16 @@ bool ElasticMember::knows_of_newer_world() {
 }
 
 // In a group of the program's own others are missed before the world's group has anything to do.
+// False where nothing is heard of that.
 bool ElasticMember::hears_of_newer_world(std::chrono::milliseconds limit) {
   std::unique_lock lock(mutex_);
-  return changed_.wait_for(lock, limit, [this] { return has_word_of_newer_world(); });
+  const auto is_end = [](const auto& word) {
+    return !word || std::holds_alternative<membership::LauncherGone>(*word);
+  };
+  const bool is_told = changed_.wait_for(lock, limit, [&] {
+    return has_word_of_newer_world() || std::ranges::any_of(words_, is_end);
+  });
+  return is_told && has_word_of_newer_world();
 }
 
 bool ElasticMember::has_lost_launcher() {
@@ -270,16 +277,16 @@ std::exception_ptr ElasticMember::error_of_world() {
 // of which it has not heard, is this member's own.
 bool ElasticMember::is_world_over(const std::exception_ptr& error) {
   const auto culprit = culprit_of(error);
-  const bool is_alone = has_lost_launcher();
   // What it was told of may have shown in a group of the program's first.
-  const bool is_told = is_alone || knows_of_newer_world();
-  if (!is_told && !culprit) return false;
-  if (!is_told && is_entered_ && !error_of_world() && !hears_of_newer_world(kNewsTime)) {
-    return false;
+  const auto is_told = [this] { return has_lost_launcher() || knows_of_newer_world(); };
+  if (!is_told()) {
+    if (!culprit) return false;
+    const bool is_own = is_entered_ && !error_of_world() && !hears_of_newer_world(kNewsTime);
+    if (is_own && !is_told()) return false;
   }
   has_step_ = repeats_ = false;
   start_.reset();
-  if (culprit && !is_alone) {
+  if (culprit && !has_lost_launcher()) {
     handle(
         membership::PeerFailed{machine_.generation(), static_cast<membership::MemberId>(*culprit)});
   }

@@ -9,7 +9,7 @@
 #include <utility>
 #include <variant>
 
-#include "launcher/controller/elastic/world_setup.h"
+#include "launcher/controller/elastic/machine/world_setup.h"
 #include "launcher/controller/state/root_cause.h"
 
 namespace chainmail::launch {
@@ -41,23 +41,24 @@ FixedOwner::FixedOwner(JobState& job, RankChannel& channel, AgentStarts& starts,
       log_(
           hosts.file, [this](const std::string& line) { job_.say(line); }, true),
       machine_(world_options(job.options), resume_after(log_.past())),
-      timers_(job.io, [this](const auto& event) { give(event); }),
+      timers_(job.io, [this](const auto& event) { events_.give(event); }),
       watch_(job, machine_, hosts,
-             {.on_hosts = [this](const auto& now) { give(hosts_.read(now)); },
+             {.on_hosts = [this](const auto& now) { events_.give(hosts_.read(now)); },
               .on_there = [this](const auto& name) { gate_.on_there(name); },
               .on_missing = [this](const auto& name) { gate_.on_missing(name); }}),
       gate_(job, starts, hosts_, watch_.folder(), watch_.folder_name(),
             {.make_order = callbacks_.make_order,
-             .on_ended = [this](const auto& event) { give(event); },
+             .on_ended = [this](const auto& event) { events_.give(event); },
              .on_host_lost =
                  [this](HostId host, const std::string& cause) {
-                   give(membership::HostLost{host, cause});
+                   events_.give(membership::HostLost{host, cause});
                  },
-             .note = [this](const auto& words) { log_.note(words); }}) {}
+             .note = [this](const auto& words) { log_.note(words); }}),
+      events_(job.io, [this](const auto& event) { handle(event); }) {}
 
 void FixedOwner::start() {
   log_ranks_before();
-  give(hosts_.read(first_hosts_));
+  events_.give(hosts_.read(first_hosts_));
   watch_.start();
 }
 
@@ -73,15 +74,14 @@ void FixedOwner::log_ranks_before() {
 }
 
 void FixedOwner::stop() {
-  is_over_ = true;
+  events_.close();
   watch_.stop();
   timers_.stop();
   gate_.stop();
-  events_.clear();
 }
 
 void FixedOwner::on_hello() {
-  if (is_over_) return;
+  if (events_.is_closed()) return;
   gate_.on_hello();
   for (const auto& [host, node] : nodes_) {
     if (is_up(host)) hosts_[host].addresses = job_.agents[node].link->hello()->addresses;
@@ -97,7 +97,7 @@ void FixedOwner::on_agent_lost(std::uint32_t node, const std::string& cause) {
   const AgentLink* const link = job_.agents[node].link.get();
   const bool was_there = link != nullptr && link->hello();
   job_.agents.retire(node);
-  if (is_over_) return;
+  if (events_.is_closed()) return;
   const std::string in_short = cause.substr(0, cause.find('\n'));
   job_.say("launcher: " + (was_there ? "lost host " + job_.agents[node].host + ": " : "") + cause);
   if (gate_.on_agent_lost(node, in_short)) return;
@@ -107,43 +107,31 @@ void FixedOwner::on_agent_lost(std::uint32_t node, const std::string& cause) {
 void FixedOwner::lose(HostId host, const std::string& cause) {
   nodes_.erase(host);
   std::erase_if(seats_, [&](const auto& seat) { return seat.second.host == host; });
-  if (has_begun_) return give(membership::HostLost{host, cause});
+  if (has_begun_) return events_.give(membership::HostLost{host, cause});
   losses_.push_back({host, cause});
   settle();
 }
 
 bool FixedOwner::on_leaving(std::uint32_t node) {
   const auto host = host_of(node);
-  if (is_over_ || !host) return false;
+  if (events_.is_closed() || !host) return false;
   const bool is_anybody_left = std::any_of(
       seats_.begin(), seats_.end(), [&](const auto& seat) { return seat.second.host != *host; });
   if (!is_anybody_left) return false;
   log_.note("Got notice that host:" + job_.agents[node].host + " is about to end");
   leaving_.push_back(job_.agents[node].host);
-  give(membership::HostLeaving{*host});
+  events_.give(membership::HostLeaving{*host});
   return true;
 }
 
-void FixedOwner::give(membership::WorldEvent event) {
-  if (is_over_) return;
-  events_.push_back(std::move(event));
-  if (events_.size() > 1) return;
-  asio::post(job_.io, [this] { handle_events(); });
-}
-
-void FixedOwner::handle_events() {
-  while (!events_.empty() && !is_over_) {
-    const membership::WorldEvent event = std::move(events_.front());
-    membership::WorldActions actions;
-    machine_.on(event, actions);
-    for (const membership::WorldAction& action : actions) {
-      if (!is_over_) std::visit([this](const auto& one) { act(one); }, action);
-    }
-    if (first_ && !is_over_) begin(*std::exchange(first_, nullptr));
-    if (!is_over_) start_agents();
-    // Only now: what comes in between waits behind it, and nobody else looks at the queue.
-    if (!events_.empty()) events_.pop_front();
+void FixedOwner::handle(const membership::WorldEvent& event) {
+  membership::WorldActions actions;
+  machine_.on(event, actions);
+  for (const membership::WorldAction& action : actions) {
+    if (!events_.is_closed()) std::visit([this](const auto& one) { act(one); }, action);
   }
+  if (first_ && !events_.is_closed()) begin(*std::exchange(first_, nullptr));
+  if (!events_.is_closed()) start_agents();
 }
 
 void FixedOwner::act(const membership::Tell& action) {
@@ -165,7 +153,7 @@ void FixedOwner::act(const membership::EndMember& action) {
   if (seat == seats_.end()) return;
   const HostId host = seat->second.host;
   seats_.erase(seat);
-  give(membership::MemberEnded{action.member, 0, "is not needed"});
+  events_.give(membership::MemberEnded{action.member, 0, "is not needed"});
   if (has_seats(host) || !nodes_.contains(host) || has_ranks(nodes_[host])) return;
   job_.agents.retire(nodes_[host]);
   nodes_.erase(host);
@@ -209,11 +197,11 @@ void FixedOwner::settle() {
     if (is_base(id)) {
       base.push_back(id);
     } else {
-      give(membership::MemberSaid{id, membership::Ready{}});
+      events_.give(membership::MemberSaid{id, membership::Ready{}});
     }
   }
-  for (auto& loss : std::exchange(losses_, {})) give(std::move(loss));
-  for (const MemberId id : base) give(membership::MemberSaid{id, membership::Ready{}});
+  for (auto& loss : std::exchange(losses_, {})) events_.give(std::move(loss));
+  for (const MemberId id : base) events_.give(membership::MemberSaid{id, membership::Ready{}});
 }
 
 // Ranks of a host are neighbours, whatever order its seats came in.
@@ -250,7 +238,7 @@ void FixedOwner::begin(const membership::World& world) {
   // may have been a host out of reach.
   const auto took = std::min(kMostPause, std::chrono::duration_cast<std::chrono::milliseconds>(
                                              std::chrono::steady_clock::now() - made_at_));
-  give(membership::MemberSaid{
+  events_.give(membership::MemberSaid{
       world.members.front(),
       membership::Running{world.generation, 0, static_cast<std::uint64_t>(took.count())}});
 }

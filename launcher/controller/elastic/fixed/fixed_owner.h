@@ -19,7 +19,6 @@
 
 #include <chrono>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <map>
 #include <optional>
@@ -28,10 +27,11 @@
 
 #include "base/membership/world/world_machine.h"
 #include "launcher/controller/elastic/hosts/hosts_watch.h"
+#include "launcher/controller/elastic/machine/event_queue.h"
+#include "launcher/controller/elastic/machine/world_log.h"
+#include "launcher/controller/elastic/machine/world_timers.h"
 #include "launcher/controller/elastic/prepare_gate.h"
 #include "launcher/controller/elastic/world_hosts.h"
-#include "launcher/controller/elastic/world_log.h"
-#include "launcher/controller/elastic/world_timers.h"
 #include "launcher/controller/ranks/rank_channel.h"
 #include "launcher/controller/starting/agent_starts.h"
 #include "launcher/controller/state/job_state.h"
@@ -88,8 +88,7 @@ class FixedOwner {
   };
 
   void log_ranks_before();
-  void give(membership::WorldEvent event);
-  void handle_events();
+  void handle(const membership::WorldEvent& event);
 
   void act(const membership::Tell& action);
   void act(const membership::Prepare& action) { gate_.on(action); }
@@ -122,7 +121,7 @@ class FixedOwner {
   WorldTimers timers_;
   HostsWatch watch_;
   PrepareGate gate_;
-  std::deque<membership::WorldEvent> events_;
+  EventQueue events_;
   std::map<MemberId, Seat> seats_;
   std::map<HostId, std::uint32_t> nodes_;  // whose agent is up, or on its way
   std::vector<membership::HostLost>
@@ -130,7 +129,6 @@ class FixedOwner {
   std::vector<std::string> leaving_;
   bool has_begun_ = false;
   membership::WorldPtr first_;  // until it has
-  bool is_over_ = false;
 };
 
 }  // namespace chainmail::launch

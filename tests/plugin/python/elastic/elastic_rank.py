@@ -125,7 +125,9 @@ def main():
         if step.is_committed and world.rank == 0:
             print(f"step {step.number}", flush=True)
         if step.is_committed and step.number % 5 == 0:
-            write("usage", world.generation, world.size, *[f"{name}={count}" for name, count in usage().items()])
+            # Even ranks have one group more.
+            write("usage", world.generation, f"{world.size}/{world.rank % 2}",
+                  *[f"{name}={count}" for name, count in usage().items()])
     own = digest([*net.parameters(), *net.buffers()])
     others = [None] * dist.get_world_size()
     dist.all_gather_object(others, own)

@@ -86,10 +86,11 @@ class PythonJob(ElasticJob):
         return len(epochs)
 
     def check_usage(self):
-        """What a member holds does not grow from world to world, where worlds are equally large."""
+        """What a member holds does not grow from world to world, where they are equally large and its rank is even in
+        both, or odd."""
         worst = collections.Counter()
         for lines in self.records().values():
-            least = {}  # by size, then world: the least that was seen of each
+            least = {}  # by size and kind of rank, then world: the least that was seen of each
             for words in lines:
                 if words[0] != "usage":
                     continue

@@ -3,7 +3,7 @@
 
 // The two logs of an elastic job's hosts, in the life of one hosts file.
 
-#include "launcher/controller/elastic/world_log.h"
+#include "launcher/controller/elastic/machine/world_log.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

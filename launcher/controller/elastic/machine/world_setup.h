@@ -14,7 +14,7 @@
 #include "base/membership/world/host_table.h"
 #include "base/membership/world/world_events.h"
 #include "base/membership/world/world_options.h"
-#include "launcher/controller/elastic/world_log.h"
+#include "launcher/controller/elastic/machine/world_log.h"
 #include "launcher/job/host.h"
 #include "launcher/job/options.h"
 

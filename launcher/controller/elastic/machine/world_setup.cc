@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-#include "launcher/controller/elastic/world_setup.h"
+#include "launcher/controller/elastic/machine/world_setup.h"
 
 #include <chrono>
 #include <cstdint>

@@ -3,7 +3,7 @@
 
 // The clock of a WorldMachine: what replaces what, and what never elapses.
 
-#include "launcher/controller/elastic/world_timers.h"
+#include "launcher/controller/elastic/machine/world_timers.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

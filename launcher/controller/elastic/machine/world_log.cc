@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-#include "launcher/controller/elastic/world_log.h"
+#include "launcher/controller/elastic/machine/world_log.h"
 
 #include <fcntl.h>
 #include <sys/file.h>
