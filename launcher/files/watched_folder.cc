@@ -131,7 +131,7 @@ struct WatchedFolder::State {
   std::string file;
   std::string text;
   Signature seen;
-  steady_clock::time_point seen_at;
+  steady_clock::time_point seen_at = steady_clock::now();
   bool is_settled = false;
   bool is_unreadable = false;
 
