@@ -214,14 +214,14 @@ int connect_error(int fd) noexcept {
   return error;
 }
 
-void set_peer_options(int fd) noexcept {
+void set_peer_options(int fd, std::chrono::milliseconds limit) noexcept {
   set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
   set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
   // One probe a second, the first after one.
   set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, 1);
   set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, 1);
   set_option(fd, IPPROTO_TCP, TCP_KEEPCNT,
-             static_cast<int>(std::chrono::floor<std::chrono::seconds>(kSilenceLimit).count()) - 1);
+             static_cast<int>(std::chrono::floor<std::chrono::seconds>(limit).count()) - 1);
   // Where the kernel can (6.15), it tries again once a second at least.
   set_option(fd, IPPROTO_TCP, kLongestRetry, 1000);
 }

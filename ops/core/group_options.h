@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <string>
 
+#include "base/net/socket.h"
 #include "ops/core/tuning.h"
 #include "ops/types.h"
 
@@ -27,6 +28,8 @@ struct GroupOptions {
   WireFormat wire = WireFormat::kNative;  ///< of float32 means; see wire_of()
   /// An operation fails when for so long nothing of it has moved, as far as this rank can learn.
   std::chrono::milliseconds timeout = std::chrono::minutes{10};
+  /// Over TCP: how long a peer may be out of reach before it is lost.
+  std::chrono::milliseconds silence_limit = internal::kSilenceLimit;
   CrossTransport cross = CrossTransport::kTcp;  ///< equal on all ranks
   bool use_shared_memory = true;  ///< false: TCP inside the node too (CHAINMAIL_LOCAL=tcp)
   bool use_checksum = true;       ///< XXH3 of what goes over TCP; equal or not between ranks

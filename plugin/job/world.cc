@@ -14,6 +14,7 @@
 
 #include "base/error.h"
 #include "base/membership/wire.h"
+#include "base/net/socket.h"
 #include "ops/core/liveness.h"
 #include "ops/engine/create_group.h"
 #include "plugin/job/environment/env.h"
@@ -33,6 +34,10 @@ using internal::JobConnection;
 constexpr std::chrono::minutes kJoinTimeout{5};
 // What a launcher needs to end a process, by far.
 constexpr std::chrono::minutes kEndTimeout{5};
+
+// In an elastic job a loss costs a step, and a host comes back: as long as for a rank that is
+// stopped.
+constexpr std::chrono::seconds kElasticSilenceLimit{4};
 
 std::atomic<bool> has_been_alone{false};  ///< as a member of an elastic job is at first
 
@@ -70,7 +75,8 @@ class JobWorld final : public World {
         host_(internal::host_name()),
         ids_(std::move(plan.members)),
         prefix_(plan.generation == 0 ? "alone" + std::to_string(ids_.front()) + "/"
-                                     : membership::world_prefix(plan.generation)) {
+                                     : membership::world_prefix(plan.generation)),
+        silence_limit_(kElasticSilenceLimit) {
     const internal::Welcome& welcome = connection.launcher->welcome();
     const auto own = std::ranges::find(ids_, static_cast<int>(welcome.rank));
     if (own == ids_.end()) {
@@ -163,6 +169,7 @@ class JobWorld final : public World {
     options.generation = connection_.info.generation;
     options.secret = secret_;
     options.host = host_;
+    options.silence_limit = silence_limit_;
     if (options.interface.empty() && topology_.subset(ranks).node_count() > 1) {
       options.interface = interface_;
     }
@@ -177,6 +184,7 @@ class JobWorld final : public World {
   int rank_ = 0;
   std::vector<int> ids_;  ///< of each rank: its number in the job
   std::string prefix_;    ///< of names, which are new in each world
+  std::chrono::milliseconds silence_limit_ = internal::kSilenceLimit;
   ops::Topology topology_ = ops::Topology::single_node(1);
   std::string interface_;  ///< for traffic between nodes; empty: the socket chooses
   std::string secret_;

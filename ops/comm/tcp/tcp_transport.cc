@@ -64,7 +64,7 @@ void TcpTransport::go_on(int peer) {
 
 void TcpTransport::inquire(const Transfer& transfer) {
   const auto& stream = peer(transfer.peer).stream;
-  if (stream && internal::is_cut_off(stream->fd(), internal::kSilenceLimit)) {
+  if (stream && internal::is_cut_off(stream->fd(), options_.silence_limit)) {
     close(transfer.peer, "does not answer (cut off)");
     return;
   }
@@ -147,6 +147,7 @@ void TcpTransport::watch(int rank) {
 
 void TcpTransport::attach(NewConnection connection) {
   const int rank = connection.peer;
+  internal::set_peer_options(connection.fd.get(), options_.silence_limit);
   link(rank);
   if (connection.keys) {
     peer(rank).stream = std::make_unique<SealedStream>(

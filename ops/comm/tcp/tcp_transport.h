@@ -30,6 +30,7 @@ struct TcpOptions : TransportMember {
   std::string interface;     ///< name or address; empty: see listen_address()
   bool on_one_node = false;  ///< all ranks; host names cannot tell, cloned machines have equal ones
   bool use_checksum = true;  ///< XXH3 of payloads; equal or not between ranks
+  std::chrono::milliseconds silence_limit = internal::kSilenceLimit;  ///< see GroupOptions
   Encryption encryption = Encryption::kOff;  ///< equal on all ranks; checksums add nothing to it
 };
 

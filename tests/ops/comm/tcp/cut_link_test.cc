@@ -73,9 +73,10 @@ class CutLinkTest : public ::testing::Test {
     }
   }
 
-  // Both ranks get a PeerError within seconds of the cut.
+  // Both ranks get a PeerError soon after `limit` from the cut on.
   template <typename Body>
-  void expect_both_notice(const Body& body) {
+  void expect_both_notice(const Body& body,
+                          std::chrono::milliseconds limit = internal::kSilenceLimit) {
     TwoNodes nodes;
     CommWorld world(Wire::kTcp, 2);
     std::array<std::chrono::steady_clock::time_point, 2> known;
@@ -84,6 +85,7 @@ class CutLinkTest : public ::testing::Test {
       nodes.enter(rank);
       TcpOptions tcp = world.tcp;
       tcp.rank = rank;
+      tcp.silence_limit = limit;
       tcp.interface = TwoNodes::address(rank);
       P2pComm comm(std::make_unique<TcpTransport>(world.rendezvous, tcp));
       Ops ops(std::chrono::seconds{60});
@@ -102,8 +104,7 @@ class CutLinkTest : public ::testing::Test {
     for (std::size_t rank = 0; rank < 2; ++rank) {
       ASSERT_TRUE(is_a<PeerError>(errors[rank])) << what(errors[rank]);
       const std::chrono::duration<double> took = known[rank] - cut.load();
-      EXPECT_LT(took, internal::kSilenceLimit + patient(std::chrono::seconds{2}))
-          << "rank " << rank;
+      EXPECT_LT(took, limit + patient(std::chrono::seconds{2})) << "rank " << rank;
     }
   }
 };
@@ -125,6 +126,16 @@ TEST_F(CutLinkTest, BothSidesNoticeWhileTheyOnlyWait) {
     std::byte byte{};
     comm.broadcast(&byte, 1, 1 - rank, ops.next(OpKind::kBroadcast, 1));
   });
+}
+
+TEST_F(CutLinkTest, BothSidesNoticeInAsLongAsTheyAreTold) {
+  expect_both_notice(
+      [](int rank, P2pComm& comm, Ops& ops, const auto& take_down) {
+        if (rank == 1) take_down();
+        std::byte byte{};
+        comm.broadcast(&byte, 1, 1 - rank, ops.next(OpKind::kBroadcast, 1));
+      },
+      std::chrono::seconds{4});
 }
 
 }  // namespace

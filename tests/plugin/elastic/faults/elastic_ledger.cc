@@ -4,12 +4,13 @@
 // Trains a small model in an elastic job, writes down which samples each rank takes into which
 // step, and ends itself where it is told to (fault_points.h).
 //
-// usage: elastic_ledger FOLDER STEPS STEPS_PER_EPOCH PAUSE_MS [SAVE_EVERY [OPTIMIZER]]
+// usage: elastic_ledger FOLDER STEPS STEPS_PER_EPOCH PAUSE_MS [SAVE_EVERY [OPTIMIZER [MIB]]]
 //   FOLDER: of the ledger, of orders, of the log of reports and of checkpoints; STEPS may be made
 //   fewer by a file `last` there, as long as no rank is near the step that it names
 //   PAUSE_MS: before each step
 //   SAVE_EVERY: steps from checkpoint to checkpoint, each after an evaluation; 0: none
 //   OPTIMIZER: adam, or own, whose state has other bytes on other ranks and which passes `complete`
+//   MIB: of state besides the model's; 4 where it is not given
 //
 // Lines of the ledger, after a time in nanoseconds and the member:
 //   world GENERATION RANK SIZE NEXT_STEP PID
@@ -17,7 +18,7 @@
 //   try STEP GENERATION EPOCH INDEX,...     a rank's samples, before the commit
 //   commit STEP GENERATION                  and after it
 //   again STEP GENERATION                   what comes after a commit, once more
-//   ordered POINT, killed POINT, damaged POINT
+//   ordered POINT, killed POINT, waits POINT, damaged POINT
 //   sent BYTES                              for the world before it
 //   holds                                   waits until there is no file `hold` in FOLDER
 //   evaluated STEP MEAN, saves STEP DIGEST, loaded STEP DIGEST
@@ -54,8 +55,7 @@ using faults::Point;
 constexpr std::int64_t kBatch = 36;
 constexpr std::int64_t kRows = 500;  // the data repeats itself
 constexpr std::int64_t kFeatures = 64;
-// Several pieces for each donor.
-constexpr std::int64_t kBallast = std::int64_t{1} << 20;
+constexpr std::int64_t kFloatsPerMib = std::int64_t{1} << 18;
 
 struct How {
   std::string folder;
@@ -64,6 +64,7 @@ struct How {
   std::int64_t pause_ms = 0;
   std::int64_t save_every = 0;
   std::string optimizer = "adam";
+  std::int64_t ballast_mib = 4;  // several pieces for each donor
 };
 
 class PassingAdam final : public torch::optim::Adam {
@@ -87,7 +88,7 @@ class Training {
                             nn::Dropout(0.3), nn::Linear(48, 32), nn::ReLU(), nn::Linear(32, 5));
     x_ = torch::randn({kRows, kFeatures});
     y_ = torch::randint(5, {kRows}, torch::kLong);
-    ballast_ = torch::arange(kBallast, torch::kFloat);
+    ballast_ = torch::arange(how_.ballast_mib * kFloatsPerMib, torch::kFloat);
     std::unique_ptr<torch::optim::Optimizer> optimizer =
         std::make_unique<PassingAdam>(model_->parameters(), 1e-3);
     if (how_.optimizer == "adam") {
@@ -266,17 +267,18 @@ class Training {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc < 5 || argc > 7) {
-    std::fprintf(
-        stderr,
-        "usage: elastic_ledger FOLDER STEPS STEPS_PER_EPOCH PAUSE_MS [SAVE_EVERY [OPTIMIZER]]\n");
+  if (argc < 5 || argc > 8) {
+    std::fprintf(stderr,
+                 "usage: elastic_ledger FOLDER STEPS STEPS_PER_EPOCH PAUSE_MS [SAVE_EVERY "
+                 "[OPTIMIZER [MIB]]]\n");
     return 2;
   }
   const char* const member = std::getenv("RANK");
   faults::begin(argv[1], member == nullptr ? 0 : std::atoi(member));
   try {
     Training({argv[1], std::atoll(argv[2]), std::atoll(argv[3]), std::atoll(argv[4]),
-              argc > 5 ? std::atoll(argv[5]) : 0, argc > 6 ? argv[6] : "adam"})
+              argc > 5 ? std::atoll(argv[5]) : 0, argc > 6 ? argv[6] : "adam",
+              argc > 7 ? std::atoll(argv[7]) : 4})
         .run();
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());

@@ -22,6 +22,7 @@
 #include <iostream>
 #include <mutex>
 #include <span>
+#include <thread>
 #include <variant>
 
 #include "base/job/job_protocol.h"
@@ -49,6 +50,7 @@ int own_member = -1;              // NOLINT
 int ledger = -1;                  // NOLINT
 int job_socket = -1;              // NOLINT
 std::atomic<Point> order{Point::kNone};
+std::atomic<bool> is_to_wait{false};
 std::atomic<bool> is_in_exchange{false};
 std::atomic<std::size_t> sent_in_exchange{0};
 std::atomic<bool> is_in_change{true};  // the first world is to come
@@ -63,6 +65,15 @@ auto& frames = *new internal::FrameReader;  // NOLINT
 template <typename Function>
 Function* next(const char* name) {
   return reinterpret_cast<Function*>(::dlsym(RTLD_NEXT, name));  // NOLINT
+}
+
+void wait_at(Point point) {
+  if (order.exchange(Point::kNone) != point) return;
+  const std::string go = folder + "/go." + std::to_string(own_member);
+  write(std::string("waits ") + kNames.at(static_cast<std::size_t>(point)));
+  std::error_code error;
+  while (!std::filesystem::remove(go, error))
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
 }
 
 void begin_change() {
@@ -133,6 +144,8 @@ void look_for_order() {
   std::ifstream file(path);
   std::string name;
   if (!(file >> name)) return;
+  is_to_wait = name == "wait";
+  if (is_to_wait) file >> name;
   std::error_code error;
   std::filesystem::remove(path, error);
   for (std::size_t i = 0; i < kNames.size(); ++i) {
@@ -154,6 +167,7 @@ void write(const std::string& line) {
 
 void pass(Point point) {
   if (point == Point::kNone || order != point) return;
+  if (is_to_wait) return wait_at(point);
   write(std::string("killed ") + kNames.at(static_cast<std::size_t>(point)));
   ::kill(::getpid(), SIGKILL);
   for (;;) ::pause();

@@ -4,7 +4,8 @@
 // Places at which a rank of an elastic job ends itself by SIGKILL, for tests: those that its
 // program passes by itself, and those that are seen from what the library sends and receives, since
 // a program's own send(), sendmsg(), recvmsg(), fsync() and rename() come before the C library's.
-// The last ones damage the state that it gives to others instead.
+// The last ones damage the state that it gives to others instead. At all points but kFirstByte it
+// may also wait until a test has done something.
 // Linked into test programs only.
 //
 // Any thread.
@@ -45,12 +46,13 @@ enum class Point : int {
 /// Where the ledger of the job lies, a file that all ranks append to, and orders to this member in
 /// a file fault.<member> beside it.
 void begin(const std::string& folder, int member);
-/// Reads an order that has come: the name of a point (kFirstByte: "first_byte").
+/// Reads an order that has come: the name of a point (kFirstByte: "first_byte"); after the word
+/// `wait`, to go on there when a file go.<member> is in the folder.
 void look_for_order();
 /// A line of the ledger, with the time: whole also where others write at the same time.
 void write(const std::string& line);
 
-/// Ends the process where that is its order.
+/// Ends the process, or waits, where that is its order.
 void pass(Point point);
 [[nodiscard]] bool is_ordered(Point point);
 /// The state was damaged as it was ordered; says so in the ledger.

@@ -4,6 +4,7 @@
 """The ledger of an elastic job (elastic_ledger): which samples have come into which step, and when."""
 
 import collections
+import math
 import statistics
 
 BATCH = 36
@@ -26,6 +27,7 @@ class Ledger:
         self.commits = collections.defaultdict(dict)  # (step, generation): time by member
         self.kills = []
         self.damages = collections.Counter()  # (member, point)
+        self.waits = set()  # (member, point)
         self.holding = set()  # members, before they run
         self.sent = {}  # bytes by generation and member
         self.ordered = collections.Counter()  # of members
@@ -77,6 +79,9 @@ class Ledger:
 
     def _damaged(self, _, member, point):
         self.damages[member, point] += 1
+
+    def _waits(self, _, member, point):
+        self.waits.add((member, point))
 
     def _holds(self, _, member):
         self.holding.add(member)
@@ -157,6 +162,16 @@ class Ledger:
             for generation in sorted(generations)[1:]:
                 again[generation].add(step)
         return max((len(steps) for steps in again.values()), default=0)
+
+    def check_ends(self):
+        """Who is not in a world commits nothing once that world's first step has begun."""
+        first = {}
+        for (step, generation), members in self.commits.items():
+            first[generation] = min(min(members.values()), first.get(generation, math.inf))
+        for (step, generation), members in self.commits.items():
+            for member, time in members.items():
+                later = [newer for newer, begin in first.items() if newer > generation and time > begin]
+                assert not later, f"member {member} commits step {step} of world {generation} after {later}"
 
     def recoveries(self):
         """Seconds from each death to the moment when all who live on are together again, with the

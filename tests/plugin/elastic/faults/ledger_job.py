@@ -17,7 +17,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "../../../launcher/faults"))
 sys.path.insert(0, HERE)
 
-from elastic_job import HostsJob  # noqa: E402
+from elastic_job import SHELL, HostsJob  # noqa: E402
 from ledger import Ledger  # noqa: E402
 from outside import patient  # noqa: E402
 
@@ -34,10 +34,10 @@ class LedgerJob(HostsJob):
 
     def __init__(self, launcher, program, lines, *options, steps=10**6, steps_per_epoch=100,
                  pause_ms=10, save_every=0, optimizer="adam", sizes="1:5", cooldown="1:1",
-                 gates=(), shards=8, window=0.1):
+                 gates=(), shards=8, window=0.1, mib=4, shell=SHELL):
         self.steps = steps
         self.steps_per_epoch = steps_per_epoch
-        self.save_every, self.optimizer, self.shards = save_every, optimizer, shards
+        self.save_every, self.optimizer, self.mib, self.shards = save_every, optimizer, mib, shards
         self.launcher, self.program = launcher, program
         self.scratch = tempfile.TemporaryDirectory(prefix="chainmail-scratch.")
 
@@ -45,10 +45,10 @@ class LedgerJob(HostsJob):
             self.data = os.path.join(folder, "data")
             os.mkdir(self.data)
             for host in gates: pathlib.Path(folder, f"prepare_data_success_{host}").touch()
-            return [program, self.data, steps, steps_per_epoch, pause_ms, save_every, optimizer]
+            return [program, self.data, steps, steps_per_epoch, pause_ms, save_every, optimizer, mib]
 
         super().__init__(launcher, lines, ["--shards", shards, "--cooldown", cooldown, *options], command,
-                         sizes, window=window, environment={"TMPDIR": self.scratch.name})
+                         sizes, window=window, shell=shell, environment={"TMPDIR": self.scratch.name})
         self.ledger = Ledger(os.path.join(self.data, "ledger"))
 
     def __exit__(self, *error):
@@ -93,6 +93,16 @@ class LedgerJob(HostsJob):
         with open(path + ".new", "w", encoding="utf-8") as file:
             file.write(point + "\n")
         os.rename(path + ".new", path)
+
+    def wait_at(self, member, point):
+        """The member waits there until go_on()."""
+        self.order(member, "wait " + point)
+
+    def is_waiting(self, member, point):
+        return (member, point) in self.ledger.waits
+
+    def go_on(self, member):
+        pathlib.Path(self.data, f"go.{member}").touch()
 
     def has_died(self, member, point):
         return any(kill.member == member and kill.point == point for kill in self.ledger.kills)
@@ -186,7 +196,7 @@ class calm:  # noqa: N801
         job, folder = self.job, self.folder.name
         out = subprocess.run(
             [job.launcher, "-H", "localhost:2", "-n", "2", "--shards", str(job.shards), job.program, folder,
-             str(job.steps), str(job.steps_per_epoch), "0", str(job.save_every), job.optimizer],
+             str(job.steps), str(job.steps_per_epoch), "0", str(job.save_every), job.optimizer, str(job.mib)],
             stdout=subprocess.PIPE, text=True, check=True).stdout
         log = pathlib.Path(folder, "log")
         rows = json.loads(log.read_text()) if log.exists() else []
