@@ -20,6 +20,7 @@
 #include <string>
 #include <system_error>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -205,6 +206,7 @@ int run_elastic_job(const Options& options, HostSet hosts, const Placement& plac
   const std::string path = own_path();
   JobDirectory directory;
   FixedRestarts restarts(options);
+  std::vector<std::string> leaving;  // until somebody edits the file, or it is discovered anew
   Options now = options;
   for (std::uint32_t generation = 0;; ++generation) {
     const auto begun = Clock::now();
@@ -215,7 +217,9 @@ int run_elastic_job(const Options& options, HostSet hosts, const Placement& plac
     // A program that has said what it is has lost nothing.
     const bool is_change = generation > 0 || restart->is_failure;
     const std::string refusal =
-        is_change ? restarts.refusal(restart->is_failure, begun, Clock::now()) : "";
+        is_change
+            ? restarts.refusal(restart->is_failure, restart->begun_at.value_or(begun), Clock::now())
+            : "";
     if (!refusal.empty()) {
       std::cerr << "launcher: " << refusal << ": the job ends" << std::endl;
       return restart->is_failure ? code : exit_code::kLauncherError;
@@ -223,8 +227,10 @@ int run_elastic_job(const Options& options, HostSet hosts, const Placement& plac
     if (restart->is_failure) std::cerr << "launcher: " << restarts.words() << std::endl;
     if (controller.has_lost_host()) wait_for_lost_hosts(options, time_left.now());
     now = restarts.next_options();
-    hosts = hosts_now(std::move(hosts), restart->hosts);
-    leave_out(restart->leaving, options.elastic.sizes(), hosts.hosts);
+    const std::string text = std::exchange(hosts, hosts_now(restart->hosts)).file_text;
+    if (hosts.file_text != text) leaving.clear();
+    leaving.insert(leaving.end(), restart->leaving.begin(), restart->leaving.end());
+    leave_out(leaving, options.elastic.sizes(), hosts.hosts);
   }
 }
 
@@ -339,10 +345,11 @@ int main(int argc, char** argv) {
       return 0;
     }
     if (arguments.size() >= 2 && arguments.front() == "--agent") {
-      if (arguments.size() > 2) remove_staged_agent(arguments[2]);
+      const bool is_child = arguments.size() > 2 && arguments[2] == kChildOfLauncher;
+      if (arguments.size() > 2 && !is_child) remove_staged_agent(arguments[2]);
       forbid_core_dumps();
       char* const end = argv[argc - 1] + std::strlen(argv[argc - 1]);
-      ControlGroup group = fork_under_supervisor(arguments[1], {argv[0], end});
+      ControlGroup group = fork_under_supervisor(arguments[1], {argv[0], end}, is_child);
       const RaisedFileLimit descriptors;
       return Agent(arguments[1], descriptors.before(), std::move(group)).run();
     }

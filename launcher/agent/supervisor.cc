@@ -54,10 +54,16 @@ void share_lease() {
 // The process above the supervisor, if it is the launcher; 0: something else, a remote shell.
 pid_t launcher_here = 0;
 
-void look_for_launcher() {
+// A remote shell that becomes what it is to start leaves it there, too; whose program that is can
+// be seen by root alone.
+void look_for_launcher(bool is_child) {
   struct stat own {};
   struct stat above {};
   const pid_t parent = getppid();
+  if (is_child) {
+    launcher_here = parent;
+    return;
+  }
   if (stat("/proc/self/exe", &own) != 0) return;
   if (stat(("/proc/" + std::to_string(parent) + "/exe").c_str(), &above) != 0) return;
   if (own.st_dev == above.st_dev && own.st_ino == above.st_ino) launcher_here = parent;
@@ -189,10 +195,11 @@ int wait_for_end_of(pid_t below) {
 
 }  // namespace
 
-ControlGroup fork_under_supervisor(const std::string& marker, std::span<char> arguments) {
+ControlGroup fork_under_supervisor(const std::string& marker, std::span<char> arguments,
+                                   bool is_child) {
   const pid_t supervisor = getpid();
   share_lease();
-  look_for_launcher();
+  look_for_launcher(is_child);
   adopt_orphans();
   ControlGroup group = ControlGroup::make_below_own();
   const pid_t reaper = fork();

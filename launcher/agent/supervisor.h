@@ -23,6 +23,9 @@
 
 namespace chainmail::launch {
 
+/// What the launcher gives an agent that it starts itself, as its third word.
+inline constexpr char kChildOfLauncher[] = "child-of-launcher";
+
 /// Whether the launcher is a process of this machine that is alive and not stopped; false where
 /// a remote shell is in between.
 [[nodiscard]] bool is_launcher_at_work();
@@ -30,9 +33,10 @@ namespace chainmail::launch {
 /// Forks twice. Returns in the last process, which is to be the agent, with the group that its
 /// ranks enter; the others wait, clear up, also what an agent with this marker leaves in folders,
 /// and exit with its code. `arguments`: the memory of this process's command line, for the reaper's
-/// name. Call before anything else, while there is one thread.
+/// name. `is_child`: the process above is the launcher. Call before anything else, while there is
+/// one thread.
 [[nodiscard]] ControlGroup fork_under_supervisor(const std::string& marker,
-                                                 std::span<char> arguments);
+                                                 std::span<char> arguments, bool is_child);
 
 /// In the agent: how long the controller would wait for it while it is stopped; 0 once it is done.
 void tell_supervisor(std::chrono::milliseconds lease);

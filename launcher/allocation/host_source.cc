@@ -100,6 +100,8 @@ HostSet discovered_hosts(const std::vector<std::string>& command, const Hostfile
   if (!output.failure.empty()) throw discovery_failure(command.front(), output, limit);
   HostSet set;
   set.source = "host discovery by " + command.front();
+  set.file_text = output.out;
+  if (!output.out.empty() && output.out.back() != '\n') set.file_text += '\n';
   set.hosts = parse_hostfile(output.out, "output of " + command.front(), rules);
   return set;
 }

@@ -80,10 +80,7 @@ Controller::Controller(Options options, Placement placement, std::string launche
                  if (input_) input_->on_gone(rank);
                }),
       signals_(job_, shutdown_, std::move(ignored_signals),
-               [this](std::uint32_t node) {
-                 return (world_ && world_->on_leaving(node)) ||
-                        (fixed_ && fixed_->on_leaving(node));
-               }),
+               [this](std::uint32_t node) { return on_leaving(node); }),
       heartbeat_(job_.io) {}
 
 int Controller::run(std::optional<std::chrono::milliseconds> time_left) {
@@ -312,8 +309,11 @@ void Controller::on_frame(std::uint32_t node, const Frame& frame) {
       return on_input_taken(node, frame);
     case AgentMessage::kStartFailed:
       return on_start_failed(node, frame);
-    case AgentMessage::kRankExited:
-      return members_.on_exited(node, decode_exit(frame.body));
+    case AgentMessage::kRankExited: {
+      const RankExit exit = decode_exit(frame.body);
+      if (fixed_ && code_of(exit) == 0) fixed_->on_ended_well();
+      return members_.on_exited(node, exit);
+    }
     case AgentMessage::kRankStopped:
       return members_.on_stopped(node, frame);
     case AgentMessage::kOutput:

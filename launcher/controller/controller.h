@@ -57,8 +57,10 @@ class Controller {
   /// Of an elastic job whose program keeps its number of ranks.
   struct Restart {
     bool is_failure = false;           ///< of a rank or host; otherwise what was planned
-    std::vector<Host> hosts;           ///< as they were read last
+    HostSet hosts;                     ///< as they were read last
     std::vector<std::string> leaving;  ///< names of those that are about to end
+    /// When its ranks were started, where that is known.
+    std::optional<std::chrono::steady_clock::time_point> begun_at;
   };
   /// After run(): whether its ranks are to be started anew.
   [[nodiscard]] std::optional<Restart> restart() const;
@@ -94,6 +96,7 @@ class Controller {
   // of an elastic job (elastic_job.cc)
   void stop_starts();
   void on_member_exits(std::uint32_t node);
+  bool on_leaving(std::uint32_t node);
   void on_fixed_size(const std::string& cause, std::optional<Failure> failure);
   void start_anew(const std::string& cause);
   void on_member_lost(std::uint32_t node, const std::string& cause);

@@ -98,8 +98,17 @@ std::optional<Controller::Restart> Controller::restart() const {
   const bool is_fixed = fixed_ || has_turned_fixed_;
   const bool is_failure = is_fixed && !starts_anew_ && shutdown_.may_start_anew();
   if (!starts_anew_ && !is_failure) return std::nullopt;
-  if (fixed_) return Restart{is_failure, fixed_->latest_hosts(), fixed_->leaving()};
-  return Restart{is_failure, world_->latest_hosts(), world_->leaving()};
+  if (fixed_) {
+    return Restart{is_failure, fixed_->latest_hosts(), fixed_->leaving(), fixed_->begun_at()};
+  }
+  return Restart{is_failure, world_->latest_hosts(), world_->leaving(), {}};
+}
+
+// To be started anew where nobody stays: then it ends.
+bool Controller::on_leaving(std::uint32_t node) {
+  const bool is_taken = world_ ? world_->on_leaving(node) : fixed_ && fixed_->on_leaving(node);
+  if (!is_taken) starts_anew_ = false;
+  return is_taken;
 }
 
 // Of an elastic job: its agent, or the hope to have one.
@@ -117,8 +126,8 @@ void Controller::on_member_exits(std::uint32_t node) {
   if (fixed_) {
     const bool is_anybody_left = std::any_of(job_.ranks.begin(), job_.ranks.end(),
                                              [](const auto& rank) { return !rank.is_gone; });
-    // What is still being prepared is for nobody.
-    return is_anybody_left ? void() : fixed_->stop();
+    // What is still being prepared is for nobody; and what has been, no rank.
+    return is_anybody_left || !fixed_->has_ranks(node) ? void() : fixed_->stop();
   }
   // Where one could not be started, those after it were not either.
   for (std::uint32_t rank = 0; rank < job_.ranks.size(); ++rank) {

@@ -137,18 +137,21 @@ void Shutdown::interrupt(int signal_number) {
   // Whoever signals everything of the job means one end, with its grace.
   if (std::chrono::steady_clock::now() - agents_signal_at_ < kOneSignal) return;
   // Of a job that ends already, the code and the message stand; this only hurries it.
-  if (phase_ == Phase::kSaving || phase_ == Phase::kNotifying || phase_ == Phase::kTerminating) {
-    return next_phase();
+  if (phase_ == Phase::kSaving) {
+    say_what_is_saved();
+    return enter(Phase::kKilling, kKillTime);
   }
+  if (phase_ == Phase::kNotifying || phase_ == Phase::kTerminating) return next_phase();
   stop_for_signal(signal_number == SIGINT ? "Ctrl-C" : signal_name(signal_number), signal_number);
 }
 
-void Shutdown::interrupt_from(std::uint32_t node, int signal_number) {
-  if (!is_starting() && !is_running()) return;
+bool Shutdown::interrupt_from(std::uint32_t node, int signal_number) {
+  if (!is_starting() && !is_running()) return false;
   was_interrupted_ = true;
   agents_signal_at_ = std::chrono::steady_clock::now();
   stop_for_signal(signal_name(signal_number) + " to the agent on host " + job_.agents[node].host,
                   signal_number);
+  return true;
 }
 
 void Shutdown::stop_for_signal(const std::string& reason, int signal_number) {
@@ -183,7 +186,14 @@ void Shutdown::ask_for_wills(const std::string& reason, milliseconds grace) {
         node, AgentMessage::kMakeWill,
         internal::BodyWriter().u32(static_cast<std::uint32_t>(grace.count())).text(reason).take());
   }
+  saves_until_ = std::chrono::steady_clock::now() + grace;
   enter(Phase::kSaving, grace + kWillDelay);
+}
+
+void Shutdown::say_what_is_saved() {
+  if (!saved_step_) return;
+  job_.say("launcher: the state after step " + std::to_string(*saved_step_) +
+           " is saved; the same command goes on from there");
 }
 
 void Shutdown::on_will_made(std::uint32_t node, std::optional<std::uint64_t> step) {
@@ -247,11 +257,11 @@ void Shutdown::wait_for_next_phase(milliseconds next_after) {
 void Shutdown::next_phase() {
   switch (phase_) {
     case Phase::kSaving:
-      if (saved_step_) {
-        job_.say("launcher: the state after step " + std::to_string(*saved_step_) +
-                 " is saved; the same command goes on from there");
-      }
-      return enter(Phase::kTerminating, kill_after_);
+      say_what_is_saved();
+      // What saving has left of --grace.
+      return enter(Phase::kTerminating,
+                   std::max(kTermTime, std::chrono::ceil<milliseconds>(
+                                           saves_until_ - std::chrono::steady_clock::now())));
     case Phase::kNotifying:
       return enter(Phase::kTerminating, kill_after_);
     case Phase::kTerminating:

@@ -55,8 +55,8 @@ class Shutdown {
   void blame(Blame blame);
   /// A signal to the launcher; a second one hurries the end.
   void interrupt(int signal_number);
-  /// A signal that ends programs came to the agent of `node`.
-  void interrupt_from(std::uint32_t node, int signal_number);
+  /// A signal that ends programs came to the agent of `node`; false where the job ends already.
+  bool interrupt_from(std::uint32_t node, int signal_number);
   /// No failure of anybody's; ranks get SIGTERM, and `grace` later SIGKILL. Nothing happens in a
   /// job that is ending already.
   void stop_for(const std::string& reason, int exit_code, Milliseconds grace);
@@ -95,6 +95,7 @@ class Shutdown {
   void stop_for_signal(const std::string& reason, int signal_number);
   void ask_for_wills(const std::string& reason, Milliseconds grace);
   void look_for_wills();
+  void say_what_is_saved();
   void enter(Phase phase, Milliseconds next_after);
   void wait_for_next_phase(Milliseconds next_after);
   void next_phase();
@@ -111,7 +112,8 @@ class Shutdown {
   RootCause root_cause_;
   Phase phase_ = Phase::kStarting;
   Milliseconds kill_after_{0};
-  std::set<std::uint32_t> awaited_wills_;    // nodes
+  std::set<std::uint32_t> awaited_wills_;  // nodes
+  std::chrono::steady_clock::time_point saves_until_;
   std::optional<std::uint64_t> saved_step_;  // the newest
   std::optional<int> decided_code_;
   std::chrono::steady_clock::time_point agents_signal_at_;

@@ -87,8 +87,7 @@ void SignalRelay::on_frame(std::uint32_t node, const internal::Frame& frame) {
                       EPROTO);
   }
   if (number == SIGTERM && takes_leave_ && takes_leave_(node)) return;
-  has_interrupted_ = true;
-  shutdown_.interrupt_from(node, number);
+  if (shutdown_.interrupt_from(node, number)) has_interrupted_ = true;
 }
 
 // `origin`: the node whose agent has told of it.

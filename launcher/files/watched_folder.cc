@@ -181,7 +181,12 @@ struct WatchedFolder::State {
       const std::string path = folder + "/" + name;
       const UniqueFd made(open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666));
       if (made.is_open()) continue;
-      tell(self, &Callbacks::on_not_made, system_error("cannot make " + path).what());
+      const std::string why = system_error("cannot make " + path).what();
+      const std::lock_guard lock(mutex);
+      if (is_over) return;
+      asio::post(*io, [self, name, why] {
+        if (!self->is_over) self->callbacks.on_not_made(name, why);
+      });
     }
   }
 

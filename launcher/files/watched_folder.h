@@ -30,7 +30,7 @@ class WatchedFolder {
     /// A file that was asked for is not there yet; once.
     std::function<void(const std::string& name)> on_missing;
     /// A file could not be made.
-    std::function<void(const std::string& why)> on_not_made;
+    std::function<void(const std::string& name, const std::string& why)> on_not_made;
   };
   /// How long the file must not have changed before it is read.
   static constexpr std::chrono::milliseconds kSettle{200};

@@ -5,6 +5,7 @@
 
 #include <sys/utsname.h>
 
+#include "launcher/agent/supervisor.h"
 #include "launcher/hosts/this_machine.h"
 #include "launcher/remote/bootstrap.h"
 #include "launcher/remote/rsh_command.h"
@@ -25,7 +26,7 @@ AgentStart start_on(const Host& host, const std::string& marker,
   AgentStart start;
   start.marker = marker;
   if (is_this_machine(host)) {
-    start.command = {launcher_path, "--agent", marker};
+    start.command = {launcher_path, "--agent", marker, kChildOfLauncher};
     return start;
   }
   start.command = remote_shell_command(remote_shell, host);

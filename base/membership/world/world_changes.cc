@@ -266,7 +266,8 @@ void WorldMachine::announce(std::vector<MemberId> members, std::optional<Start> 
     if (member.is_base) world->base.push_back(id);
   }
   world->members = std::move(members);
-  if (world->members == world_->members) cause_ = "shards divided anew";
+  const bool is_moved = world->members == world_->members && world->cut != world_->cut;
+  if (is_moved) cause_ = "shards divided anew";
   // Those who go give nothing any more.
   if (start) {
     std::erase_if(start->donors, [&](MemberId id) { return !contains(world->members, id); });

@@ -92,6 +92,18 @@ void WorldMachine::start_members(HostId id) {
   }
 }
 
+// A host is being prepared, which has a time limit of its own; or there has been no world yet, and
+// a program may take as long to begin as in any job.
+bool WorldMachine::is_anybody_coming() const {
+  for (HostId host = 0; host < hosts_.size(); ++host) {
+    if (hosts_[host].gate == HostTable::Gate::kPreparing) return true;
+  }
+  return world_->members.empty() &&
+         std::any_of(members_.begin(), members_.end(), [](const Member& member) {
+           return member.status == Member::Status::kStarting;
+         });
+}
+
 void WorldMachine::fail_host(HostId host) {
   if (hosts_[host].is_cooling) return;
   const auto wait = hosts_.fail(host, options_);

@@ -195,7 +195,9 @@ void WorldMachine::handle(const WorldTimerElapsed& event) {
       return;
     case WorldTimer::kElasticTimeout:
       if (event.subject != world_->generation) return;
-      if (phase_ == Phase::kWaiting) {
+      if (phase_ == Phase::kWaiting && is_anybody_coming()) {
+        start_timer(WorldTimer::kElasticTimeout, event.subject, options_.elastic_timeout);
+      } else if (phase_ == Phase::kWaiting) {
         begin_saving(kLauncherError, "fewer ranks than the minimum for too long");
       } else if (phase_ == Phase::kSaving) {
         end_job(end_code_, end_cause_ + "; the state was not saved in time");

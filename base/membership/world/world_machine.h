@@ -115,6 +115,7 @@ class WorldMachine {
   void drain_excess(HostId host, std::uint32_t excess);
   void start_members(HostId host);
   void begin_drain(Member& member);
+  [[nodiscard]] bool is_anybody_coming() const;
   void fail_host(HostId host);
   void refuse(const Member& member, const std::string& cause);
   void lose(MemberId id, const std::string& cause);

@@ -22,18 +22,28 @@ MemberStarts::MemberStarts(JobState& job, RankChannel& channel, AgentStarts& sta
       hosts_(hosts),
       callbacks_(std::move(callbacks)) {}
 
-void MemberStarts::start(const std::vector<StartMember>& members) {
+void MemberStarts::start(const std::vector<StartMember>& members, bool is_held) {
   std::map<HostId, std::uint32_t> nodes;
   for (const auto& [member, host] : members) {
     if (!nodes.contains(host)) nodes[host] = add_node(host);
     add_member(member, nodes[host]);
   }
   for (const auto& [host, node] : nodes) {
-    try {
-      starts_.start_added(node);
-    } catch (const std::runtime_error& error) {  // UsageError: what the line asks for is impossible
-      callbacks_.on_no_agent(node, error.what());
-    }
+    is_held ? held_.push_back(node) : start_agent(node);
+  }
+}
+
+void MemberStarts::release() {
+  for (const std::uint32_t node : std::exchange(held_, {})) {
+    if (waiting_.contains(node)) start_agent(node);
+  }
+}
+
+void MemberStarts::start_agent(std::uint32_t node) {
+  try {
+    starts_.start_added(node);
+  } catch (const std::runtime_error& error) {  // UsageError: what the line asks for is impossible
+    callbacks_.on_no_agent(node, error.what());
   }
 }
 

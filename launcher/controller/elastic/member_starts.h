@@ -35,8 +35,9 @@ class MemberStarts {
   MemberStarts(JobState& job, RankChannel& channel, AgentStarts& starts, WorldHosts& hosts,
                Callbacks callbacks);
 
-  /// All that one event of the machine has asked for.
-  void start(const std::vector<membership::StartMember>& members);
+  /// All that one event of the machine has asked for; `is_held`: not before release().
+  void start(const std::vector<membership::StartMember>& members, bool is_held);
+  void release();
   /// Some agent has said hello.
   void on_hello();
   /// False for a member that its agent knows of. True: it is never started.
@@ -51,6 +52,7 @@ class MemberStarts {
  private:
   std::uint32_t add_node(membership::HostId host);
   void add_member(membership::MemberId member, std::uint32_t node);
+  void start_agent(std::uint32_t node);
   void send_order(std::uint32_t node, const std::vector<membership::MemberId>& members);
   void set_threads(std::uint32_t node, StartOrder& order);
 
@@ -61,6 +63,7 @@ class MemberStarts {
   Callbacks callbacks_;
   std::map<std::uint32_t, membership::HostId> host_of_node_;
   std::map<std::uint32_t, std::vector<membership::MemberId>> waiting_;  // for their node's agent
+  std::vector<std::uint32_t> held_;    // nodes whose agents are not started yet
   std::vector<std::uint32_t> places_;  // of members among those of their host
   std::uint32_t threads_ = 0;          // of each member; 0: not known yet
 };

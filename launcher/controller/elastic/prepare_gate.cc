@@ -38,6 +38,9 @@ std::string PrepareGate::path_of(HostId host) const { return folder_name_ + "/" 
 
 void PrepareGate::on(const membership::Prepare& action) {
   const std::string name = name_of(action.host);
+  if (action.is_running && callbacks_.is_unmade(name)) {
+    return callbacks_.on_ended({action.host, true, "prepared before"});
+  }
   if (action.is_running) {
     awaited_[name] = action.host;
     folder_.ask_for(name);
@@ -52,6 +55,17 @@ void PrepareGate::stop() {
   awaited_.clear();
   for (const auto& [node, run] : runs_) job_.agents.retire(node);
   runs_.clear();
+}
+
+std::vector<HostId> PrepareGate::hosts() const {
+  std::vector<HostId> hosts;
+  for (const auto& [node, run] : runs_) hosts.push_back(run.host);
+  return hosts;
+}
+
+std::optional<HostId> PrepareGate::host_of(std::uint32_t node) const {
+  const auto found = runs_.find(node);
+  return found == runs_.end() ? std::nullopt : std::optional(found->second.host);
 }
 
 void PrepareGate::on_there(const std::string& name) {

@@ -12,7 +12,9 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "base/membership/world/world_events.h"
 #include "launcher/controller/elastic/world_hosts.h"
@@ -30,6 +32,8 @@ class PrepareGate {
     std::function<void(const membership::PrepareEnded& event)> on_ended;
     /// Its agent cannot be had, or is lost.
     std::function<void(membership::HostId host, const std::string& cause)> on_host_lost;
+    /// Whether that file could not be made when its host was prepared.
+    std::function<bool(const std::string& name)> is_unmade;
     /// A line for people.
     std::function<void(const std::string& words)> note;
   };
@@ -42,6 +46,9 @@ class PrepareGate {
 
   /// Nobody needs it any more.
   void stop();
+  /// Whose preparation runs.
+  [[nodiscard]] std::vector<membership::HostId> hosts() const;
+  [[nodiscard]] std::optional<membership::HostId> host_of(std::uint32_t node) const;
 
   // What is known of success files.
   void on_there(const std::string& name);

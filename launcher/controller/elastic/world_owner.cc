@@ -53,11 +53,14 @@ WorldOwner::WorldOwner(JobState& job, RankChannel& channel, AgentStarts& starts,
                  [this](HostId host, const std::string& cause) {
                    events_.give(membership::HostLost{host, cause});
                  },
+             .is_unmade = [this](const auto& name) { return watch_.is_unmade(name); },
              .note = [this](const auto& words) { log_.note(words); }}),
       starts_(job, channel, starts, hosts_, {callbacks_.make_order, callbacks_.on_no_agent}),
       events_(job.io, [this](const auto& event) { handle(event); }),
       straggler_timer_(job.io),
-      silence_timer_(job.io) {
+      silence_(job.io, [this](const std::string& cause, std::optional<Failure> failure) {
+        turn_fixed(cause, std::move(failure));
+      }) {
   check_resume(log_.past(), job.options, hosts.file);
 }
 
@@ -72,8 +75,9 @@ void WorldOwner::stop() {
   events_.close();
   watch_.stop();
   timers_.stop();
+  gate_.stop();
   straggler_timer_.cancel();
-  silence_timer_.cancel();
+  silence_.end();
 }
 
 bool WorldOwner::has_world() const {
@@ -88,44 +92,36 @@ void WorldOwner::read(const std::vector<Host>& hosts) {
   events_.give(std::move(lines));
 }
 
-// A program that says nothing may be a slow one, or one that knows nothing of elastic jobs. Ranks
-// that it has not asked for would find others numbered otherwise, so what would start one waits
-// until it shows.
 void WorldOwner::on_hosts(const std::vector<Host>& hosts) {
   if (events_.is_closed()) return;
-  const bool is_silent = silence_ == Silence::kListened || silence_ == Silence::kLasting;
-  if (!is_silent || !changes_size(machine_.hosts(), hosts, job_.options)) return read(hosts);
-  if (silence_ == Silence::kLasting)
-    return turn_fixed("the hosts have changed, and no rank has said anything");
+  const bool is_held = silence_.is_there() && changes_size(machine_.hosts(), hosts, job_.options);
+  if (!is_held) return read(hosts);
   are_hosts_held_ = true;
+  silence_.change("the hosts have changed");
 }
 
 void WorldOwner::listen_for_silence() {
-  if (silence_ != Silence::kUnknown || job_.ranks.size() == 0) return;
-  silence_ = Silence::kListened;
+  if (job_.ranks.size() == 0) return;
   const auto asked = job_.options.start_timeout.value_or(kSilence);
-  silence_timer_.expires_after(asked.count() == 0 ? kSilence : std::min(asked, kSilence));
-  silence_timer_.async_wait([this](const asio::error_code& error) {
-    if (error || events_.is_closed() || silence_ != Silence::kListened) return;
-    silence_ = Silence::kLasting;
-    if (!failures_held_.empty()) {
-      const membership::MemberEnded& first = failures_held_.front();
-      turn_fixed("no rank has said anything", Failure{first.member, first.code, first.cause});
-    } else if (std::exchange(are_hosts_held_, false)) {
-      on_hosts(watch_.latest());
-    }
-  });
+  silence_.begin(asked.count() == 0 ? kSilence : std::min(asked, kSilence));
 }
 
 void WorldOwner::on_first_word() {
-  silence_ = Silence::kBroken;
-  silence_timer_.cancel();
+  silence_.end();
+  if (events_.is_closed()) return;
   give_held();
+  starts_.release();
+}
+
+void WorldOwner::hold(const membership::WorldEvent& event, std::string message) {
+  events_held_.push_back(event);
+  if (!message.empty()) messages_held_.push_back(std::move(message));
 }
 
 void WorldOwner::give_held() {
-  for (auto& ended : std::exchange(failures_held_, {})) events_.give(std::move(ended));
-  if (std::exchange(are_hosts_held_, false)) read(watch_.latest());
+  for (const std::string& message : std::exchange(messages_held_, {})) job_.say(message);
+  for (auto& event : std::exchange(events_held_, {})) events_.give(std::move(event));
+  if (std::exchange(are_hosts_held_, false)) read(watch_.latest().hosts);
 }
 
 void WorldOwner::on_fixed_size(std::uint32_t rank) {
@@ -139,11 +135,9 @@ void WorldOwner::on_fixed_size(std::uint32_t rank) {
 }
 
 void WorldOwner::turn_fixed(const std::string& cause, std::optional<Failure> failure) {
-  events_.close();
-  watch_.stop();
-  timers_.stop();
-  silence_timer_.cancel();
-  gate_.stop();
+  has_turned_fixed_ = true;
+  watch_.refuse_commands("the ranks of the job are being started anew; try again in a moment");
+  stop();
   job_.events.record("fixed_size", {{"cause", cause}});
   callbacks_.on_fixed_size(cause + kWhatItMeans, std::move(failure));
 }
@@ -171,11 +165,16 @@ void WorldOwner::on_agent_lost(std::uint32_t node, const std::string& cause) {
     }
   }
   if (events_.is_closed()) return;
-  job_.say("launcher: " + (was_there ? "lost host " + job_.agents[node].host + ": " : "") + cause);
+  const std::string text = (was_there ? "lost host " + job_.agents[node].host + ": " : "") + cause;
   const std::string in_short = cause.substr(0, cause.find('\n'));
+  const auto host = starts_.host_of(node);
+  if (host && was_there && silence_.is_there()) {
+    hold(membership::HostLost{*host, in_short}, "launcher: " + text);
+    return silence_.fail({std::nullopt, exit_code::kLauncherError, text});
+  }
+  job_.say("launcher: " + text);
   if (gate_.on_agent_lost(node, in_short)) return;
   starts_.forget(node);
-  const auto host = starts_.host_of(node);
   if (!host) return;
   if (!starts_.has_members(*host)) return events_.give(membership::HostLost{*host, in_short});
   // Others there are fine: a login that was refused, a remote shell that was killed.
@@ -187,21 +186,38 @@ void WorldOwner::on_agent_lost(std::uint32_t node, const std::string& cause) {
 }
 
 bool WorldOwner::on_leaving(std::uint32_t node) {
-  const auto host = starts_.host_of(node);
-  if (events_.is_closed() || !host) return false;
+  auto host = starts_.host_of(node);
+  if (!host) host = gate_.host_of(node);
+  if (!host || (events_.is_closed() && !has_turned_fixed_)) return false;
   leaving_.insert(*host);
-  const bool is_anybody_left =
-      std::any_of(job_.ranks.begin(), job_.ranks.end(), [&](const RankTable::Rank& rank) {
-        return !rank.is_gone && !leaving_.contains(starts_.host_of(rank.node).value_or(*host));
-      });
-  if (!is_anybody_left) return false;
+  if (!is_anybody_left()) return false;
   log_.note("Got notice that host:" + job_.agents[node].host + " is about to end");
-  if (silence_ == Silence::kLasting) {
-    turn_fixed("a host is about to end, and no rank has said anything");
-    return true;
+  if (events_.is_closed()) return true;
+  const membership::HostLeaving leaving{*host};
+  if (silence_.is_there()) {
+    hold(leaving, "");
+    silence_.change("a host is about to end");
+  } else {
+    events_.give(leaving);
   }
-  events_.give(membership::HostLeaving{*host});
   return true;
+}
+
+// On a host that nobody has told to end.
+bool WorldOwner::is_anybody_left() const {
+  if (has_turned_fixed_) {
+    const std::vector<std::string> names = leaving();
+    return std::ranges::any_of(watch_.latest().hosts, [&](const Host& host) {
+      return std::ranges::find(names, host.name) == names.end();
+    });
+  }
+  const auto stays = [this](std::optional<HostId> host) {
+    return host && !leaving_.contains(*host);
+  };
+  return std::ranges::any_of(gate_.hosts(), stays) ||
+         std::ranges::any_of(job_.ranks, [&](const RankTable::Rank& rank) {
+           return !rank.is_gone && stays(starts_.host_of(rank.node));
+         });
 }
 
 std::vector<std::string> WorldOwner::leaving() const {
@@ -232,26 +248,28 @@ void WorldOwner::on_ended(std::uint32_t rank, int code, const std::string& cause
   if (is_finished_ && code != 0 && is_of_last_world(rank)) {
     return callbacks_.on_late_failure({rank, code, cause});
   }
-  if (code != 0 && !events_.is_closed() && silence_ != Silence::kLasting) {
-    const LastLines& lines = job_.ranks[rank].last_error_lines;
-    job_.say("launcher: " + job_.ranks.name_of(rank) + " " + cause +
-             (lines.is_empty() ? "" : "; the last lines of its stderr:" + lines.quoted()));
-  }
-  if (code != 0 && !events_.is_closed() && silence_ == Silence::kLasting) {
-    return turn_fixed("no rank has said anything", Failure{rank, code, cause});
-  }
+  if (events_.is_closed()) return;
+  const LastLines& lines = job_.ranks[rank].last_error_lines;
+  const std::string message =
+      "launcher: " + job_.ranks.name_of(rank) + " " + cause +
+      (lines.is_empty() ? "" : "; the last lines of its stderr:" + lines.quoted());
   // What is known besides of a kill was said, and is too long for the log.
-  const membership::MemberEnded ended{rank, code, cause.substr(0, cause.find(": "))};
-  if (code != 0 && !events_.is_closed() && silence_ == Silence::kListened) {
-    failures_held_.push_back(ended);
-  } else {
-    events_.give(ended);
-  }
+  on_member_gone({rank, code, cause.substr(0, cause.find(": "))}, code == 0 ? "" : message);
   look_for_false_start(code, job_.ranks.name_of(rank) + " " + cause);
 }
 
+void WorldOwner::on_member_gone(const membership::MemberEnded& ended, const std::string& message) {
+  if (ended.code == 0 || !silence_.is_there()) {
+    if (!message.empty()) job_.say(message);
+    return events_.give(ended);
+  }
+  hold(ended, message);
+  silence_.fail({ended.member, ended.code, ended.cause});
+}
+
 void WorldOwner::on_not_started(std::uint32_t rank, int code, const std::string& cause) {
-  events_.give(membership::MemberEnded{rank, code, cause});
+  if (events_.is_closed()) return;
+  on_member_gone({rank, code, cause}, "");
   look_for_false_start(code, cause);
 }
 
@@ -312,7 +330,10 @@ void WorldOwner::carry_out(const membership::WorldActions& actions) {
   for (const membership::WorldAction& action : actions) {
     std::visit([this](const auto& one) { act(one); }, action);
   }
-  if (!events_.is_closed()) starts_.start(wanted_);
+  if (events_.is_closed() || wanted_.empty()) return;
+  starts_.start(wanted_, silence_.is_there());
+  // Ranks that the program has not asked for would find others numbered otherwise.
+  if (silence_.is_there()) silence_.change("the hosts have changed");
 }
 
 void WorldOwner::act(const membership::Tell& action) {
@@ -364,10 +385,7 @@ void WorldOwner::act(const membership::EndJob& action) {
 }
 
 void WorldOwner::end(int code, const std::string& cause) {
-  events_.close();
-  watch_.stop();
-  timers_.stop();
-  gate_.stop();
+  stop();
   callbacks_.on_end(code, cause);
 }
 

@@ -8,6 +8,7 @@
 //   HostsWatch      which hosts there shall be
 //   PrepareGate     what a host has to pass before its first rank
 //   MemberStarts    agents and ranks
+//   Silence         whether the program knows of worlds at all
 //   ShardBalance    when shards are to move to faster ranks
 //   WorldTimers     the machine's clock
 //   WorldLog        what is written down
@@ -35,6 +36,7 @@
 #include "launcher/controller/elastic/member_starts.h"
 #include "launcher/controller/elastic/prepare_gate.h"
 #include "launcher/controller/elastic/shard_balance.h"
+#include "launcher/controller/elastic/silence.h"
 #include "launcher/controller/elastic/world_hosts.h"
 #include "launcher/controller/ranks/rank_channel.h"
 #include "launcher/controller/starting/agent_starts.h"
@@ -69,7 +71,7 @@ class WorldOwner {
   /// A world has been announced, and has at least MIN members.
   [[nodiscard]] bool has_world() const;
   /// The hosts as they were read last.
-  [[nodiscard]] const std::vector<Host>& latest_hosts() const noexcept { return watch_.latest(); }
+  [[nodiscard]] const HostSet& latest_hosts() const noexcept { return watch_.latest(); }
   /// Names of hosts that are about to end.
   [[nodiscard]] std::vector<std::string> leaving() const;
 
@@ -103,15 +105,13 @@ class WorldOwner {
   std::string finish() { return log_.finish(); }
 
  private:
-  /// Whether any member has said anything since the first ones were started.
-  enum class Silence { kUnknown, kListened, kLasting, kBroken };
-
   void handle(const membership::WorldEvent& event);
   void carry_out(const membership::WorldActions& actions);
   void read(const std::vector<Host>& hosts);
   void on_hosts(const std::vector<Host>& hosts);
 
   void listen_for_silence();
+  void hold(const membership::WorldEvent& event, std::string message);
   void give_held();
   void turn_fixed(const std::string& cause, std::optional<Failure> failure = {});
 
@@ -124,6 +124,8 @@ class WorldOwner {
   void act(const membership::EventRecord& action);
   void act(const membership::EndJob& action);
 
+  void on_member_gone(const membership::MemberEnded& ended, const std::string& message);
+  [[nodiscard]] bool is_anybody_left() const;
   void look_for_false_start(int code, const std::string& cause);
   void end(int code, const std::string& cause);
   void end_stragglers();
@@ -147,11 +149,12 @@ class WorldOwner {
   membership::Generation announced_ = 0;
   asio::steady_timer straggler_timer_;
   bool has_told_excess_ = false;
-  asio::steady_timer silence_timer_;
-  Silence silence_ = Silence::kUnknown;
-  // Until the silence ends.
+  Silence silence_;
+  // Until it ends.
   bool are_hosts_held_ = false;
-  std::vector<membership::MemberEnded> failures_held_;
+  std::vector<membership::WorldEvent> events_held_;
+  std::vector<std::string> messages_held_;
+  bool has_turned_fixed_ = false;
   bool has_ready_ = false;              // some member has come to run()
   bool is_finished_ = false;            // whoever is left ends by itself
   std::optional<Failure> false_start_;  // the first end of a member, before there was a world

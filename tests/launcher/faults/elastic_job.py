@@ -22,17 +22,17 @@ NOTE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} INFO (.*)")
 
 
 class HostsJob(Job):
-    """An elastic job on a hosts file with these lines; `command` makes the program's words of the
-    folder in which all of the job's files are."""
+    """An elastic job on a hosts file with these lines, or without one; `command` makes the program's words
+    of the folder in which all of the job's files are."""
 
     def __init__(self, launcher, lines, options, command, sizes="1:4", window=0.2, shell=SHELL, **how):
         self.files = tempfile.TemporaryDirectory(prefix="chainmail-elastic.")
         self.hosts = os.path.join(self.files.name, "host_worker")
         self.logs = os.path.join(self.files.name, "logs")
-        self.lines = list(lines)
-        self.write("".join(line + "\n" for line in lines))
+        named = [] if lines is None else ["-H", self.hosts]
+        if lines is not None: self.edit(*lines)
         super().__init__(
-            launcher, "-H", self.hosts, "--rsh", shell, "--elastic", sizes, "--output", self.logs,
+            launcher, *named, "--rsh", shell, "--elastic", sizes, "--output", self.logs,
             "--elastic-window", window, *options, *command(self.files.name), **how)
 
     def __exit__(self, *error):

@@ -47,7 +47,9 @@ class WatchedFolderTest : public ::testing::Test {
             .on_unreadable = [this](const auto& why) { told_.push_back("unreadable: " + why); },
             .on_there = [this](const auto& file) { told_.push_back("there: " + file); },
             .on_missing = [this](const auto& file) { told_.push_back("missing: " + file); },
-            .on_not_made = [this](const auto& why) { told_.push_back("not made: " + why); }});
+            .on_not_made = [this](
+                               const auto& name,
+                               const auto& why) { told_.push_back(name + " not made: " + why); }});
   }
   // At once: a machine may be slow between two calls.
   void write(const std::string& name, const std::string& text) const {
@@ -154,7 +156,7 @@ TEST_F(WatchedFolderTest, MakesFiles) {
   EXPECT_THAT(told_, ElementsAre("there: ready"));
   watch_->make("no/such/folder");
   run_until(2);
-  EXPECT_THAT(told_.back(), HasSubstr("not made: cannot make"));
+  EXPECT_THAT(told_.back(), HasSubstr("no/such/folder not made: cannot make"));
 }
 
 }  // namespace

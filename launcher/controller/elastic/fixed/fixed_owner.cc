@@ -20,6 +20,8 @@ using membership::MemberId;
 
 // Of which the distance from one change to the next is a multiple.
 constexpr std::chrono::milliseconds kMostPause{3000};
+// Once all hosts of -n are up. Those that come later are a change.
+constexpr std::chrono::milliseconds kForOthers{2000};
 
 // Those of the controller before are logged as gone before the machine speaks.
 membership::ResumePoint resume_after(const PastLog& past) {
@@ -53,8 +55,10 @@ FixedOwner::FixedOwner(JobState& job, RankChannel& channel, AgentStarts& starts,
                  [this](HostId host, const std::string& cause) {
                    events_.give(membership::HostLost{host, cause});
                  },
+             .is_unmade = [this](const auto& name) { return watch_.is_unmade(name); },
              .note = [this](const auto& words) { log_.note(words); }}),
-      events_(job.io, [this](const auto& event) { handle(event); }) {}
+      events_(job.io, [this](const auto& event) { handle(event); }),
+      others_timer_(job.io) {}
 
 void FixedOwner::start() {
   log_ranks_before();
@@ -78,6 +82,11 @@ void FixedOwner::stop() {
   watch_.stop();
   timers_.stop();
   gate_.stop();
+  others_timer_.cancel();
+}
+
+void FixedOwner::on_ended_well() {
+  if (has_begun_) stop();
 }
 
 void FixedOwner::on_hello() {
@@ -113,15 +122,29 @@ void FixedOwner::lose(HostId host, const std::string& cause) {
 }
 
 bool FixedOwner::on_leaving(std::uint32_t node) {
-  const auto host = host_of(node);
-  if (events_.is_closed() || !host) return false;
-  const bool is_anybody_left = std::any_of(
-      seats_.begin(), seats_.end(), [&](const auto& seat) { return seat.second.host != *host; });
-  if (!is_anybody_left) return false;
-  log_.note("Got notice that host:" + job_.agents[node].host + " is about to end");
-  leaving_.push_back(job_.agents[node].host);
+  auto host = host_of(node);
+  if (!host) host = gate_.host_of(node);
+  if (!host || (events_.is_closed() && !starts_anew_)) return false;
+  const std::string& name = hosts_[*host].asked.name;
+  if (std::find(leaving_.begin(), leaving_.end(), name) == leaving_.end()) leaving_.push_back(name);
+  if (!is_anybody_left()) return false;
+  log_.note("Got notice that host:" + name + " is about to end");
   events_.give(membership::HostLeaving{*host});
   return true;
+}
+
+// On a host that nobody has told to end.
+bool FixedOwner::is_anybody_left() const {
+  const auto stays = [this](const std::string& name) {
+    return std::find(leaving_.begin(), leaving_.end(), name) == leaving_.end();
+  };
+  if (starts_anew_) {
+    return std::ranges::any_of(watch_.latest().hosts,
+                               [&](const Host& host) { return stays(host.name); });
+  }
+  const auto has_one = [&](HostId host) { return stays(hosts_[host].asked.name); };
+  return std::ranges::any_of(gate_.hosts(), has_one) ||
+         std::ranges::any_of(seats_, [&](const auto& seat) { return has_one(seat.second.host); });
 }
 
 void FixedOwner::handle(const membership::WorldEvent& event) {
@@ -188,8 +211,7 @@ void FixedOwner::start_agents() {
 // ready or lost, and has whoever is ready by then; so it hears of all at once, of base members
 // last.
 void FixedOwner::settle() {
-  const auto is_awaited = [this](const auto& seat) { return !is_up(seat.second.host); };
-  if (!has_begun_ && std::any_of(seats_.begin(), seats_.end(), is_awaited)) return;
+  if (!has_begun_ && is_anybody_awaited()) return;
   std::vector<MemberId> base;
   for (auto& [id, seat] : seats_) {
     if (seat.is_ready || !is_up(seat.host)) continue;
@@ -202,6 +224,25 @@ void FixedOwner::settle() {
   }
   for (auto& loss : std::exchange(losses_, {})) events_.give(std::move(loss));
   for (const MemberId id : base) events_.give(membership::MemberSaid{id, membership::Ready{}});
+}
+
+// Hosts of -n, and for a moment the others, of which one may be out of reach.
+bool FixedOwner::is_anybody_awaited() {
+  bool is_other_awaited = false;
+  for (const auto& [id, seat] : seats_) {
+    if (is_up(seat.host)) continue;
+    if (is_base(id)) return true;
+    is_other_awaited = true;
+  }
+  if (!is_other_awaited || has_waited_for_others_) return false;
+  if (others_timer_.expiry() > std::chrono::steady_clock::now()) return true;
+  others_timer_.expires_after(kForOthers);
+  others_timer_.async_wait([this](const asio::error_code& error) {
+    if (error || events_.is_closed()) return;
+    has_waited_for_others_ = true;
+    settle();
+  });
+  return true;
 }
 
 // Ranks of a host are neighbours, whatever order its seats came in.
@@ -233,6 +274,7 @@ void FixedOwner::begin(const membership::World& world) {
       "launcher: " + std::to_string(world.members.size()) +
       (world.members.size() == 1 ? " rank is started (restart " : " ranks are started (restart ") +
       std::to_string(job_.generation) + ")");
+  begun_at_ = std::chrono::steady_clock::now();
   callbacks_.on_begun();
   // From here on the machine keeps its distance from one change to the next. What was waited for
   // may have been a host out of reach.
@@ -244,6 +286,8 @@ void FixedOwner::begin(const membership::World& world) {
 }
 
 void FixedOwner::change(const std::string& cause) {
+  starts_anew_ = true;
+  watch_.refuse_commands("the ranks of the job are being started anew; try again in a moment");
   stop();
   callbacks_.on_change(cause);
 }

@@ -17,6 +17,7 @@
 
 #pragma once
 
+#include <asio/steady_timer.hpp>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -60,9 +61,14 @@ class FixedOwner {
   void start();
   /// The job is ending, for whatever reason: nothing is an event any more.
   void stop();
+  /// Some rank has ended well: what is left of the program is not begun again for others.
+  void on_ended_well();
   /// The hosts as they were read last.
-  [[nodiscard]] const std::vector<Host>& latest_hosts() const noexcept { return watch_.latest(); }
-
+  [[nodiscard]] const HostSet& latest_hosts() const noexcept { return watch_.latest(); }
+  /// When the ranks were started, if they were.
+  [[nodiscard]] std::optional<std::chrono::steady_clock::time_point> begun_at() const noexcept {
+    return begun_at_;
+  }
   /// Names of hosts that are about to end.
   [[nodiscard]] const std::vector<std::string>& leaving() const noexcept { return leaving_; }
 
@@ -72,7 +78,8 @@ class FixedOwner {
   bool on_frame(std::uint32_t node, const internal::Frame& frame);
   /// Of a node without ranks.
   void on_agent_lost(std::uint32_t node, const std::string& cause);
-  /// Somebody ends this node's host, and has told its agent; false where no other host is left.
+  /// Somebody ends this node's host, and has told its agent; false where no other host is left, or
+  /// all of them are told.
   bool on_leaving(std::uint32_t node);
   [[nodiscard]] bool has_ranks(std::uint32_t node) const;
 
@@ -101,6 +108,8 @@ class FixedOwner {
 
   void start_agents();
   void settle();
+  [[nodiscard]] bool is_anybody_awaited();
+  [[nodiscard]] bool is_anybody_left() const;
   void lose(HostId host, const std::string& cause);
   void begin(const membership::World& world);
   void change(const std::string& cause);
@@ -127,7 +136,11 @@ class FixedOwner {
   std::vector<membership::HostLost>
       losses_;  // before the ranks, until all hosts have been heard of
   std::vector<std::string> leaving_;
+  asio::steady_timer others_timer_;  // for hosts that are not of -n
+  bool has_waited_for_others_ = false;
   bool has_begun_ = false;
+  bool starts_anew_ = false;
+  std::optional<std::chrono::steady_clock::time_point> begun_at_;
   membership::WorldPtr first_;  // until it has
 };
 

@@ -4,10 +4,12 @@
 #include "launcher/controller/elastic/fixed/fixed_restarts.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <stdexcept>
 #include <utility>
 
 #include "launcher/files/text_file.h"
+#include "launcher/files/watched_folder.h"
 #include "launcher/hosts/watched_hosts.h"
 
 namespace chainmail::launch {
@@ -49,19 +51,22 @@ void leave_out(const std::vector<std::string>& names, const membership::SizeRang
   if (sizes.fit(slots) > 0) hosts = std::move(others);
 }
 
-HostSet hosts_now(HostSet before, const std::vector<Host>& latest) {
-  before.hosts = latest;
-  if (before.file.empty()) return before;
+HostSet hosts_now(HostSet latest) {
+  if (latest.file.empty()) return latest;
   try {
-    std::string text = read_host_text(before.file, "hosts file");
-    std::vector<Host> hosts = parse_watched_hosts(text, before.file);
-    if (hosts.empty()) return before;
-    before.hosts = std::move(hosts);
-    before.file_text = std::move(text);
+    const auto age = std::filesystem::file_time_type::clock::now() -
+                     std::filesystem::last_write_time(latest.file);
+    // Somebody may be writing it.
+    if (age >= age.zero() && age < WatchedFolder::kSettle) return latest;
+    std::string text = read_host_text(latest.file, "hosts file", Pipes::kRefuse);
+    std::vector<Host> hosts = parse_watched_hosts(text, latest.file);
+    if (hosts.empty()) return latest;
+    latest.hosts = std::move(hosts);
+    latest.file_text = std::move(text);
   } catch (const std::runtime_error&) {
     // Whoever watches the file says so.
   }
-  return before;
+  return latest;
 }
 
 }  // namespace chainmail::launch

@@ -42,9 +42,9 @@ class FixedRestarts {
   int failures_ = 0;  ///< in a row
 };
 
-/// `before` with the hosts that its file names now; with `latest` where that cannot be read with
-/// certainty, or names none.
-[[nodiscard]] HostSet hosts_now(HostSet before, const std::vector<Host>& latest);
+/// `latest` with the hosts that its file names now; itself where that cannot be read with
+/// certainty, has just been changed, or names none.
+[[nodiscard]] HostSet hosts_now(HostSet latest);
 
 /// Takes the hosts of these names out of `hosts`, where the others make an allowed size.
 void leave_out(const std::vector<std::string>& names, const membership::SizeRange& sizes,

@@ -60,7 +60,7 @@ void HostCommands::on_request(const std::string& text, const ControlSocket::Answ
 std::vector<HostsEdit> HostCommands::checked_edits(const JobRequest& request) const {
   std::vector<HostsEdit> edits;
   if (request.verb == JobRequest::Verb::kStatus) return edits;
-  if (is_over_) throw HostsError("the job is ending");
+  if (!refusal_.empty()) throw HostsError(refusal_);
   if (!job_.options.host_discovery.empty()) {
     throw HostsError("the hosts of this job are those that --host-discovery " +
                      job_.options.host_discovery + " prints");

@@ -34,8 +34,10 @@ class HostCommands {
 
   /// Listens in the job's folder; says so where it cannot.
   void start();
-  /// Hosts do not change any more.
-  void stop() noexcept { is_over_ = true; }
+  /// Hosts do not change any more; the first reason counts.
+  void refuse(const std::string& why) {
+    if (refusal_.empty()) refusal_ = why;
+  }
 
  private:
   void on_request(const std::string& text, const ControlSocket::Answer& answer);
@@ -51,7 +53,7 @@ class HostCommands {
   std::vector<Host> listed_;
   std::function<void(const std::vector<Host>& hosts)> on_hosts_;
   std::unique_ptr<ControlSocket> socket_;
-  bool is_over_ = false;
+  std::string refusal_;
 };
 
 }  // namespace chainmail::launch

@@ -29,24 +29,25 @@ std::string last_line(const std::string& text) {
 }  // namespace
 
 HostDiscovery::HostDiscovery(asio::io_context& io, std::vector<std::string> command,
-                             milliseconds interval, Callbacks callbacks)
+                             milliseconds interval, std::string text, Callbacks callbacks)
     : timer_(io),
       command_(std::move(command)),
       interval_(interval),
-      callbacks_(std::move(callbacks)) {}
+      callbacks_(std::move(callbacks)),
+      text_(std::move(text)) {}
 
 void HostDiscovery::start() { wait(interval_); }
 
 void HostDiscovery::stop() {
   timer_.cancel();
   running_.reset();
-  callbacks_ = {};
+  is_over_ = true;
 }
 
 void HostDiscovery::wait(milliseconds time) {
   timer_.expires_after(time);
   timer_.async_wait([this](const asio::error_code& error) {
-    if (!error && callbacks_.on_text) look();
+    if (!error && !is_over_) look();
   });
 }
 
@@ -66,7 +67,7 @@ void HostDiscovery::look() {
   if (!is_over) running_->give_up();
   const std::unique_ptr<RunningCommand> ended = std::exchange(running_, nullptr);
   take(ended->output());
-  if (callbacks_.on_text) wait(interval_);
+  if (!is_over_) wait(interval_);
 }
 
 void HostDiscovery::take(const CommandOutput& output) {

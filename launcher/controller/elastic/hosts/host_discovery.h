@@ -30,9 +30,10 @@ class HostDiscovery {
     std::function<void(const std::string& why)> on_failure;
   };
 
-  /// `command`: program and arguments, no shell; for each run it has 30 s.
+  /// `command`: program and arguments, no shell; for each run it has 30 s. `text`: what it has
+  /// printed before.
   HostDiscovery(asio::io_context& io, std::vector<std::string> command,
-                std::chrono::milliseconds interval, Callbacks callbacks);
+                std::chrono::milliseconds interval, std::string text, Callbacks callbacks);
 
   /// From now on, first after one interval.
   void start();
@@ -48,11 +49,12 @@ class HostDiscovery {
   asio::steady_timer timer_;
   const std::vector<std::string> command_;
   const std::chrono::milliseconds interval_;
-  Callbacks callbacks_;
+  const Callbacks callbacks_;
   std::unique_ptr<RunningCommand> running_;
   Clock::time_point give_up_at_;
   std::string text_;
   bool has_failed_ = false;
+  bool is_over_ = false;
 };
 
 }  // namespace chainmail::launch

@@ -30,7 +30,7 @@ HostsWatch::HostsWatch(JobState& job, const membership::WorldMachine& machine, c
                        Callbacks callbacks)
     : job_(job),
       callbacks_(std::move(callbacks)),
-      latest_(hosts.hosts),
+      latest_(hosts),
       file_(hosts.file),
       folder_name_(folder_of(file_)),
       folder_(job.io, folder_name_, name_in_folder(file_), hosts.file_text,
@@ -42,14 +42,15 @@ HostsWatch::HostsWatch(JobState& job, const membership::WorldMachine& machine, c
                .on_there = [this](const auto& name) { callbacks_.on_there(name); },
                .on_missing = [this](const auto& name) { callbacks_.on_missing(name); },
                .on_not_made =
-                   [this](const auto& why) {
+                   [this](const auto& name, const auto& why) {
+                     latest_.unmade_files.insert(name);
                      job_.say("launcher: " + why + "; the next job prepares that host again");
                    }}),
       commands_(job, machine, folder_, file_, hosts.hosts, [this](const auto& now) { take(now); }) {
   if (job.options.host_discovery.empty()) return;
   discovery_ = std::make_unique<HostDiscovery>(
       job.io, split_command(job.options.host_discovery, "--host-discovery"),
-      job.options.elastic.discovery_interval.value_or(kDiscoveryInterval),
+      job.options.elastic.discovery_interval.value_or(kDiscoveryInterval), hosts.file_text,
       HostDiscovery::Callbacks{
           .on_text = [this](const auto& text) { on_text(text, "output of --host-discovery"); },
           .on_failure =
@@ -66,14 +67,16 @@ void HostsWatch::start() {
 void HostsWatch::stop() {
   is_over_ = true;
   if (discovery_) discovery_->stop();
-  commands_.stop();
+  commands_.refuse("the job is ending");
 }
 
 // Somebody edits it, and may not have finished.
 void HostsWatch::on_text(const std::string& text, const std::string& where) {
   if (is_over_) return;
   try {
-    take(parse_watched_hosts(text, where));
+    const std::vector<Host> hosts = parse_watched_hosts(text, where);
+    if (!hosts.empty()) latest_.file_text = text;
+    take(hosts);
   } catch (const HostsError& error) {
     job_.events.record("hosts_file_ignored", {{"cause", error.what()}});
     job_.say("launcher: " + std::string(error.what()) +
@@ -84,7 +87,7 @@ void HostsWatch::on_text(const std::string& text, const std::string& where) {
 // Editors leave an empty file for a moment, and an empty disk for longer: what follows it counts.
 void HostsWatch::take(const std::vector<Host>& hosts) {
   if (is_over_) return;
-  if (!hosts.empty()) latest_ = hosts;
+  if (!hosts.empty()) latest_.hosts = hosts;
   callbacks_.on_hosts(hosts);
 }
 

@@ -42,7 +42,14 @@ class HostsWatch {
   void start();
   /// Hosts do not change any more.
   void stop();
-  [[nodiscard]] const std::vector<Host>& latest() const noexcept { return latest_; }
+  /// Says why, to who wants to change them.
+  void refuse_commands(const std::string& why) { commands_.refuse(why); }
+  /// As they were read last, with the text.
+  [[nodiscard]] const HostSet& latest() const noexcept { return latest_; }
+  /// Whether a success file is missing only because it could not be made.
+  [[nodiscard]] bool is_unmade(const std::string& name) const {
+    return latest_.unmade_files.contains(name);
+  }
   /// Where success files are.
   [[nodiscard]] WatchedFolder& folder() noexcept { return folder_; }
   [[nodiscard]] const std::string& folder_name() const noexcept { return folder_name_; }
@@ -53,7 +60,7 @@ class HostsWatch {
 
   JobState& job_;
   Callbacks callbacks_;
-  std::vector<Host> latest_;
+  HostSet latest_;
   const std::string file_;  ///< empty: they stand in none
   const std::string folder_name_;
   WatchedFolder folder_;

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+"""Elastic jobs of programs that know nothing of them: `probe_rank fixed`, and shell scripts."""
+
+import json
+import pathlib
+import re
+import time
+
+from elastic_job import HostsJob
+from outside import patient
+
+ADVICE = "this program does not call create_elastic_job"
+RANK = re.compile(r"^generation (\d+) rank (\d+) of (\d+) local (\d+) of (\d+) node (\d+) pid (\d+)$",
+                  re.M)
+
+
+class FixedJob(HostsJob):
+    """Of `probe_rank fixed`, or of a script that prints such lines."""
+
+    def __init__(self, launcher, lines, command, *options, **how):
+        super().__init__(launcher, lines, options, command, **how)
+
+    def ranks_of(self, generation):
+        """(rank, size, local rank, local size, node, pid), by rank."""
+        found = [tuple(map(int, match)) for match in RANK.findall(self.text("out"))]
+        return sorted(line[1:] for line in found if line[0] == generation)
+
+    def wait_for_ranks(self, size, generation=1, seconds=40):
+        """The first generation from this one on that has that many."""
+        limit = time.monotonic() + patient(seconds)
+        while time.monotonic() < limit and self.process.poll() is None:
+            known = {int(match[0]) for match in RANK.findall(self.text("out"))}
+            for number in sorted(known):
+                ranks = self.ranks_of(number)
+                if number >= generation and [rank[:2] for rank in ranks] == [
+                        (rank, size) for rank in range(size)]:
+                    return number
+            time.sleep(0.02)
+        raise AssertionError(f"no {size} ranks from {generation} on: {self.all()}")
+
+    def finish(self, seconds=20):
+        pathlib.Path(self.files.name, "done").touch()
+        self.ends_with(0, seconds)
+        assert self.text("err").count(ADVICE) == 1, self.all()
+        self.has_gapless_log()
+        self.leaves_nothing()
+
+    def members(self):
+        """By what hosts_log says."""
+        members = []
+        for line in self.log():
+            if line[1] == "ADDED":
+                members.append(line[2])
+            elif line[1] in ("REMOVED", "LOST"):
+                members.remove(line[2])
+        return sorted(members)
+
+    def wait_for_agent(self, host, seconds=20):
+        limit = time.monotonic() + patient(seconds)
+        while not self.agents(host):
+            assert time.monotonic() < limit, f"no agent on {host}: {self.all()}"
+            time.sleep(0.05)
+
+    def agents(self, host):
+        lines = pathlib.Path(self.logs, "events.jsonl").read_text().splitlines()
+        events = [json.loads(line) for line in lines]
+        return [event["pid"] for event in events
+                if event.get("event") == "agent_up" and event["host"] == host]
+
+
+def probe(path):
+    return lambda folder: [path, "fixed", folder]
+
+
+def script(text):
+    """A program that never says anything to the launcher."""
+    line = ("echo generation $CHAINMAIL_GENERATION rank $RANK of $WORLD_SIZE local $LOCAL_RANK of "
+            "$LOCAL_WORLD_SIZE node $NODE_RANK pid $$; ")
+    return lambda folder: ["sh", "-c", f"done={folder}/done; {line}{text}"]
+
+
+UNTIL_DONE = "while ! [ -e $done ]; do sleep 0.1; done"
