@@ -84,6 +84,28 @@ TEST_F(WorldTest, SavesAndEndsBelowTheMinimum) {
   EXPECT_EQ(die(0), "");
 }
 
+TEST_F(WorldTest, EndsForNoTimeThatAHostIsPreparedFor) {
+  options_.sizes.min = 2;
+  options_.has_prepare = true;
+  read({line(0), line(1)});
+  on(PrepareEnded{0, true, ""});
+  say(0, Ready{5});
+  EXPECT_EQ(elapse(WorldTimer::kElasticTimeout, 0), "timer elastic 0 600000");
+  on(PrepareEnded{1, false, "exited with code 1"});
+  EXPECT_EQ(machine().phase(), WorldMachine::Phase::kWaiting);
+  elapse(WorldTimer::kElasticTimeout, 0);
+  EXPECT_NE(machine().phase(), WorldMachine::Phase::kWaiting);
+}
+
+TEST_F(WorldTest, EndsBeforeTheFirstWorldForNoTimeThatAProgramTakesToBegin) {
+  read({line(0), line(1)});
+  EXPECT_EQ(elapse(WorldTimer::kElasticTimeout, 0), "timer elastic 0 600000");
+  say(0, Ready{5});
+  EXPECT_EQ(elapse(WorldTimer::kElasticTimeout, 0), "timer elastic 0 600000");
+  say(1, Ready{5});
+  EXPECT_EQ(machine().phase(), WorldMachine::Phase::kRunning);
+}
+
 TEST_F(WorldTest, LetsAnotherSaveWhenAWriterDiesAndKeepsTheCause) {
   options_.sizes.min = 3;
   options_.first_size = 3;
