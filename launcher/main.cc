@@ -31,6 +31,7 @@
 #include "launcher/controller/controller.h"
 #include "launcher/controller/elastic/fixed/fixed_restarts.h"
 #include "launcher/controller/state/root_cause.h"
+#include "launcher/files/file_lock.h"
 #include "launcher/hosts/host_text.h"
 #include "launcher/hosts/hostfile.h"
 #include "launcher/hosts/this_machine.h"
@@ -197,6 +198,25 @@ class TimeLeft {
   const Clock::time_point started_ = Clock::now();
 };
 
+// Each elastic job needs a hosts file of its own, since lines in it are ranks.
+void lock_hosts(const std::string& file, const Options& options, FileLock& lock) {
+  if (file.empty()) return;
+  std::error_code error;
+  // By whatever name it is known.
+  const std::string path = std::filesystem::canonical(file, error).string();
+  // What agents and ranks take to end when their launcher has been killed.
+  const auto outlives = elastic_grace(options) + std::chrono::milliseconds(1000);
+  const auto held = lock.take((error ? file : path) + "_log", outlives, [&] {
+    std::cerr << "launcher: the launcher of the job before on " << file
+              << " has been killed; its ranks may still save their state, which is waited for"
+              << std::endl;
+  });
+  if (held.is_ours) return;
+  throw UsageError("another elastic job runs on the hosts file " + file +
+                   (held.owner > 0 ? " (launcher " + std::to_string(held.owner) + ")" : "") +
+                   ": each needs one of its own, since lines in it are ranks");
+}
+
 // One set of ranks that come and go; where the program knows nothing of that, one after the other,
 // with the hosts of the time.
 int run_elastic_job(const Options& options, HostSet hosts, const Placement& placement,
@@ -204,6 +224,8 @@ int run_elastic_job(const Options& options, HostSet hosts, const Placement& plac
   using Clock = std::chrono::steady_clock;
   const TimeLeft time_left(options.timeout);
   const std::string path = own_path();
+  FileLock lock;
+  lock_hosts(hosts.file, options, lock);
   JobDirectory directory;
   FixedRestarts restarts(options);
   std::vector<std::string> leaving;  // until somebody edits the file, or it is discovered anew
@@ -355,6 +377,10 @@ int main(int argc, char** argv) {
     }
     if (arguments.size() == 1 && arguments.front() == "--outlive") {
       outlive_launcher();
+      return 0;
+    }
+    if (arguments.size() == 2 && arguments.front() == "--keep-lock") {
+      keep_lock(std::chrono::milliseconds(std::strtoll(arguments[1].c_str(), nullptr, 10)));
       return 0;
     }
     return run(arguments, ignored_signals);

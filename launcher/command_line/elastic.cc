@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "launcher/command_line/parse.h"
@@ -51,6 +52,21 @@ void check_services(const Options& options) {
   }
   if (options.input.kind == InputTarget::Kind::kAll || options.input.rank != 0) {
     refuse_beside("--stdin", "no rank is sure to stay; let ranks read files");
+  }
+}
+
+// Where nobody comes or goes they would do nothing.
+void refuse_without_elastic(const ElasticOptions& given) {
+  const std::pair<const char*, bool> options[] = {
+      {"--elastic-window", given.window.has_value()},
+      {"--elastic-timeout", given.timeout.has_value()},
+      {"--drain-timeout", given.drain_timeout.has_value()},
+      {"--prepare-timeout", given.prepare_timeout.has_value()},
+      {"--cooldown", given.cool_down.has_value()},
+      {"--max-changes", given.max_changes.has_value()},
+  };
+  for (const auto& [name, is_given] : options) {
+    if (is_given) throw UsageError(std::string(name) + " goes with --elastic MIN:MAX");
   }
 }
 
@@ -139,6 +155,7 @@ void complete_elastic(Options& options) {
     if (elastic.has_gate() || elastic.spares > 0 || elastic.resumes) {
       throw UsageError("--prepare, --spares and --resume go with --elastic MIN:MAX");
     }
+    refuse_without_elastic(elastic);
     if (elastic.discovery_interval) {
       throw UsageError("--discovery-interval goes with --elastic MIN:MAX: other jobs ask " +
                        std::string("--host-discovery once, when they start"));

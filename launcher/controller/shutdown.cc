@@ -191,7 +191,12 @@ void Shutdown::ask_for_wills(const std::string& reason, milliseconds grace) {
 }
 
 void Shutdown::say_what_is_saved() {
-  if (!saved_step_) return;
+  if (!saved_step_ && awaited_wills_.empty()) return;  // nobody has anything to save
+  if (!saved_step_) {
+    return job_.say(
+        "launcher: no rank has saved its state in time; what the newest checkpoint does "
+        "not have is lost (--grace TIME gives more)");
+  }
   job_.say("launcher: the state after step " + std::to_string(*saved_step_) +
            " is saved; the same command goes on from there");
 }

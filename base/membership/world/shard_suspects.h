@@ -30,9 +30,11 @@ class ShardSuspects {
     }
   }
 
-  /// The round is over; `is_first`: of another step than the one before.
-  void end_round(bool is_first) {
-    const std::vector<ShardNumber> round = std::exchange(of_round_, {});
+  /// The round is over; `is_first`: of another step than the one before; `is_total`: nobody has
+  /// lived on, so that no shard is more to blame than another.
+  void end_round(bool is_first, bool is_total) {
+    std::vector<ShardNumber> round = std::exchange(of_round_, {});
+    if (is_total) round.clear();
     if (is_first) {
       of_all_ = round;
       return;

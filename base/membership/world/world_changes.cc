@@ -224,7 +224,7 @@ bool WorldMachine::has_died_too_often(const Start& start) {
   } else {
     crash_step_ = start.step;
   }
-  suspects_.end_round(rounds == 1);
+  suspects_.end_round(rounds == 1, is_total);
   if (rounds < options_.max_deaths_at_step) return false;
   const std::string times = std::to_string(rounds) + " times";
   begin_saving(end_code_, (is_total ? "all members died " + times + " without a newer checkpoint"

@@ -26,6 +26,13 @@ void Silence::end() {
   timer_.cancel();
 }
 
+void Silence::cut_short() {
+  if (state_ != State::kWaiting) return;
+  state_ = State::kLasting;
+  timer_.cancel();
+  tell();
+}
+
 void Silence::change(const std::string& what) {
   if (what_.empty()) what_ = what + ", and no rank has said anything";
   tell();

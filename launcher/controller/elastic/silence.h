@@ -32,11 +32,16 @@ class Silence {
   /// Some rank has said something, or the job is ending: nothing is told any more.
   void end();
 
+  /// Nobody is left who could say something.
+  void cut_short();
+
   /// Ranks run, and none has said anything.
   [[nodiscard]] bool is_there() const noexcept {
     return state_ == State::kWaiting || state_ == State::kLasting;
   }
   [[nodiscard]] bool is_lasting() const noexcept { return state_ == State::kLasting; }
+
+  [[nodiscard]] bool has_failure() const noexcept { return failure_.has_value(); }
 
   /// What has happened in it, of which the first counts.
   void change(const std::string& what);

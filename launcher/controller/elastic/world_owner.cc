@@ -3,6 +3,8 @@
 
 #include "launcher/controller/elastic/world_owner.h"
 
+#include <signal.h>
+
 #include <algorithm>
 #include <asio/post.hpp>
 #include <utility>
@@ -249,12 +251,19 @@ void WorldOwner::on_ended(std::uint32_t rank, int code, const std::string& cause
     return callbacks_.on_late_failure({rank, code, cause});
   }
   if (events_.is_closed()) return;
+  const auto reason = ended_.find(rank);
+  const bool is_told = reason != ended_.end() && code == exit_code::kSignalBase + SIGKILL;
   const LastLines& lines = job_.ranks[rank].last_error_lines;
   const std::string message =
-      "launcher: " + job_.ranks.name_of(rank) + " " + cause +
-      (lines.is_empty() ? "" : "; the last lines of its stderr:" + lines.quoted());
+      "launcher: " + job_.ranks.name_of(rank) + " " +
+      (is_told
+           ? "has been ended by the launcher" + reason->second
+           : cause + (lines.is_empty() ? "" : "; the last lines of its stderr:" + lines.quoted()));
   // What is known besides of a kill was said, and is too long for the log.
-  on_member_gone({rank, code, cause.substr(0, cause.find(": "))}, code == 0 ? "" : message);
+  on_member_gone(
+      {rank, code,
+       is_told ? "ended by the launcher" + reason->second : cause.substr(0, cause.find(": "))},
+      code == 0 ? "" : message);
   look_for_false_start(code, job_.ranks.name_of(rank) + " " + cause);
 }
 
@@ -277,6 +286,7 @@ void WorldOwner::on_not_started(std::uint32_t rank, int code, const std::string&
 // and one whose program knows nothing of worlds, and ends well, for ever.
 void WorldOwner::look_for_false_start(int code, const std::string& cause) {
   if (events_.is_closed() || !machine_.world().members.empty()) return;
+  has_ended_well_ = has_ended_well_ || code == 0;
   if (!false_start_ || false_start_->exit_code == 0) {
     false_start_ = Failure{std::nullopt, code, cause};
   }
@@ -288,11 +298,15 @@ void WorldOwner::look_for_false_start(int code, const std::string& cause) {
                                            [](const auto& rank) { return !rank.is_gone; });
   // The others may be enough.
   if (is_anybody_left) return;
+  // A program of which some ranks end well can be run: those that have failed are begun anew.
+  if (silence_.is_there() && has_ended_well_ && silence_.has_failure()) return silence_.cut_short();
   give_held();
   // After the events that wait, so that the log is whole.
   asio::post(job_.io, [this] {
     if (events_.is_closed()) return;
-    job_.say("launcher: no rank has come to create_elastic_job");
+    if (false_start_->exit_code != 0) {
+      job_.say("launcher: no rank has come to create_elastic_job");
+    }
     is_finished_ = false_start_->exit_code == 0;
     end(false_start_->exit_code, false_start_->cause);
   });
@@ -315,6 +329,7 @@ void WorldOwner::on_stalled(std::uint32_t rank, const std::string& cause) {
 void WorldOwner::expel(std::uint32_t rank, const std::string& cause) {
   if (events_.is_closed()) return;
   job_.say("launcher: " + job_.ranks.name_of(rank) + " " + cause + ": it is ended");
+  ended_[rank] = ": it " + cause;
   act(membership::EndMember{rank});
 }
 
@@ -367,6 +382,7 @@ void WorldOwner::act(const membership::EndMember& action) {
                                          "ended before it was started"});
     return;
   }
+  ended_.try_emplace(action.member);
   job_.agents.send(job_.ranks[action.member].node, AgentMessage::kEndRank,
                    BodyWriter().u32(action.member).take());
 }

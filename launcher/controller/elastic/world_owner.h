@@ -22,6 +22,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -146,6 +147,7 @@ class WorldOwner {
   EventQueue events_;
   std::vector<membership::StartMember> wanted_;  // of the event that is carried out
   std::set<membership::HostId> leaving_;
+  std::map<std::uint32_t, std::string> ended_;  // members that are told to end, and why
   membership::Generation announced_ = 0;
   asio::steady_timer straggler_timer_;
   bool has_told_excess_ = false;
@@ -156,6 +158,7 @@ class WorldOwner {
   std::vector<std::string> messages_held_;
   bool has_turned_fixed_ = false;
   bool has_ready_ = false;              // some member has come to run()
+  bool has_ended_well_ = false;         // or ended with 0 before there was a world
   bool is_finished_ = false;            // whoever is left ends by itself
   std::optional<Failure> false_start_;  // the first end of a member, before there was a world
 };

@@ -173,28 +173,31 @@ TEST(ShardSuspects, AreWithAllWhoDiedInTheStep) {
   EXPECT_EQ(suspects.text(8), "");
   suspects.add(two, 1);
   suspects.add(two, 7);
-  suspects.end_round(true);
+  suspects.end_round(true, false);
   EXPECT_EQ(suspects.text(8), "; each that died had shards 4 to 7");
   suspects.add(three, 0);
   suspects.add(three, 2);
-  suspects.end_round(false);
+  suspects.end_round(false, false);
   EXPECT_EQ(suspects.text(8), "; each that died had shards 6 to 7");
   suspects.add(two, 0);
-  suspects.end_round(false);
+  suspects.end_round(false, false);
   EXPECT_EQ(suspects.text(8), "") << "none is left";
   suspects.add(three, 0);
   suspects.add(three, 2);
-  suspects.end_round(true);
+  suspects.end_round(true, false);
   EXPECT_EQ(suspects.text(8), "; each that died had some of shards 0 to 7");
   suspects.add(three, 0);
   suspects.add(three, 1);
   suspects.add(three, 2);
-  suspects.end_round(true);
+  suspects.end_round(true, false);
   EXPECT_EQ(suspects.text(8), "") << "all";
   three.cut = {0, 1, 6, 8};
   suspects.add(three, 0);
-  suspects.end_round(true);
+  suspects.end_round(true, false);
   EXPECT_EQ(suspects.text(8), "; each that died had shard 0");
+  suspects.add(three, 0);
+  suspects.end_round(false, true);
+  EXPECT_EQ(suspects.text(8), "") << "nobody has lived on";
 }
 
 // Nobody has a state after the last one's death, so there is no step to compare; they would begin

@@ -95,6 +95,14 @@ def a_silent_program_that_loses_a_host_is_started_anew(launcher, _):
             assert worlds(job) == {0: 2, 1: 2}, job.all()
 
 
+def a_rank_that_fails_beside_one_that_ends_well_is_started_anew(launcher, _):
+    text = f"[ $CHAINMAIL_GENERATION != 0 ] || exit $((RANK * 5)); {UNTIL_DONE}"
+    with FixedJob(launcher, ["n1", "n2"], script(text), "-n", 2) as job:
+        job.wait_for_ranks(2, 1, seconds=20)
+        job.says("exited with code 5")
+        job.finish()
+
+
 def a_host_that_is_prepared_while_a_program_is_silent_is_a_change(launcher, _):
     with program("[ $CHAINMAIL_TEST_HOST = n1 ] || sleep 1") as prepare:
         with FixedJob(launcher, ["n1", "n2"], script(UNTIL_DONE), "-n", 1, "--prepare", prepare, "--rsh",
@@ -206,6 +214,7 @@ CASES = [
     where_no_success_file_can_be_made_hosts_are_prepared_once,
     a_program_may_be_silent_for_longer_than_hosts_are_waited_for,
     a_silent_program_that_loses_a_host_is_started_anew,
+    a_rank_that_fails_beside_one_that_ends_well_is_started_anew,
     a_host_that_is_prepared_while_a_program_is_silent_is_a_change,
     one_that_does_not_answer_holds_nobody_up,
     notices_may_come_while_ranks_end,

@@ -154,6 +154,7 @@ def one_that_is_stopped_is_expelled(*programs):
         job.ends_with(0, 40)
         lost = [line for line in job.log() if line[1] == "LOST"]
         assert [line[6] for line in lost] == ["stopped by a signal for too long"], job.log()
+        job.says("member 1 on host n2 has been ended by the launcher")
         job.is_sound()
 
 
@@ -314,6 +315,13 @@ def a_hosts_file_is_of_one_job(*programs):
         again = subprocess.run([programs[0], "-H", job.hosts, "--rsh", SHELL, "--elastic", "1:4",
                                 job.probe], capture_output=True, text=True, timeout=60,
                                stdin=subprocess.DEVNULL, check=False)
+        assert again.returncode == 2 and "another elastic job runs on" in again.stderr, again
+        assert f"(launcher {job.process.pid})" in again.stderr, again
+        link = job.hosts + ".link"
+        os.symlink(job.hosts, link)
+        again = subprocess.run([programs[0], "-H", link, "--rsh", SHELL, "--elastic", "1:4", job.probe],
+                               capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL,
+                               check=False)
         assert again.returncode == 2 and "another elastic job runs on" in again.stderr, again
         job.ends_with(0, 40)
         assert len(job.log()) == 2, job.log()

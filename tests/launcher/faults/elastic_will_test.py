@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 
-from elastic_job import ElasticJob
+from elastic_job import SHELL, ElasticJob
 from outside import Arguments, main, patient
 
 
@@ -105,7 +105,26 @@ def a_second_signal_waits_for_nobody(*programs):
         job.leaves_nothing()
 
 
+def the_next_job_waits_for_ranks_that_still_save(*programs):
+    with ElasticJob(programs, ["n1", "n2"], "-n", 2, "--grace", 3, probe=("--steps", 9999)) as job:
+        job.wait_for_commit(job.wait_for_world(2))
+        for member in (0, 1): os.kill(job.pids()[member], signal.SIGSTOP)
+        os.kill(job.process.pid, signal.SIGKILL)
+        begin = time.monotonic()
+        command = [programs[0], "-H", job.hosts, "--rsh", SHELL, "--elastic", "1:4", "--resume", job.probe,
+                   "--steps", "3"]
+        after = subprocess.run(command, capture_output=True, text=True, timeout=patient(60),
+                               stdin=subprocess.DEVNULL, check=False)
+        assert after.returncode == 0 and time.monotonic() > begin + 3, after
+        assert "its ranks may still save their state, which is waited for" in after.stderr, after
+        # One that has ended by itself is not waited for.
+        after = subprocess.run(command, capture_output=True, text=True, timeout=patient(60),
+                               stdin=subprocess.DEVNULL, check=False)
+        assert after.returncode == 0 and "waited for" not in after.stderr, after
+
+
 CASES = [
+    the_next_job_waits_for_ranks_that_still_save,
     a_rank_of_each_host_saves_its_state,
     one_that_does_not_answer_holds_nobody_up,
     a_launcher_that_stands_still_is_as_good_as_gone,

@@ -49,6 +49,13 @@ def environment_of(pid):
         return []
 
 
+def is_lock_keeper(pid):
+    try:
+        return b"--keep-lock" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
 class Job:
     """A launcher with these arguments; a context that leaves nothing behind."""
 
@@ -78,11 +85,12 @@ class Job:
         self.folder.cleanup()
 
     def processes(self):
-        """All of the job but the launcher and zombies."""
+        """All of the job but the launcher, zombies and what keeps a lock for a moment when it is killed."""
         return [
             int(pid) for pid in os.listdir("/proc")
             if pid.isdigit() and int(pid) != self.process.pid
             and self.mark.encode() in environment_of(pid) and fields_of(pid)[:1] not in ([], ["Z"])
+            and not is_lock_keeper(pid)
         ]
 
     def is_gone(self):

@@ -101,8 +101,6 @@ WorldLog::WorldLog(const std::string& hosts_file, Say say, bool goes_on) : say_(
   if (!hosts_file.empty()) {
     try {
       open(hosts_file);
-    } catch (const UsageError&) {
-      throw;
     } catch (const std::runtime_error& error) {
       for_programs_.reset();
       say_("launcher: " + std::string(error.what()) + "; the job goes on without this log");
@@ -117,11 +115,6 @@ void WorldLog::open(const std::string& hosts_file) {
   namespace fs = std::filesystem;
   const std::string path = hosts_file + "_log";
   std::error_code error;
-  lock_ = internal::UniqueFd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
-  if (lock_.is_open() && ::flock(lock_.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
-    throw UsageError("another elastic job runs on the hosts file " + hosts_file +
-                     ": each needs one of its own, since lines in it are ranks");
-  }
   if (fs::is_regular_file(path, error)) {
     past_ = replay_log(read_host_text(path, "log"));
     const bool is_torn = fs::file_size(path, error) > past_.whole_bytes;

@@ -41,7 +41,7 @@ class WorldLog {
   using Say = std::function<void(std::string line)>;
 
   /// `hosts_file` may be empty: nothing is written then. A folder that cannot be written into is
-  /// said, and the job goes on without the files. Throws UsageError where another job writes them.
+  /// said, and the job goes on without the files.
   /// `goes_on`: this job has written them before.
   WorldLog(const std::string& hosts_file, Say say, bool goes_on = false);
 
@@ -57,7 +57,6 @@ class WorldLog {
 
   Say say_;
   PastLog past_;
-  internal::UniqueFd lock_;  ///< of F_log: one job at a time
   std::unique_ptr<LineWriter> for_programs_;
   std::unique_ptr<LineWriter> for_people_;
 };

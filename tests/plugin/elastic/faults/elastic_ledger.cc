@@ -21,6 +21,7 @@
 //   ordered POINT, killed POINT, waits POINT, damaged POINT
 //   sent BYTES                              for the world before it
 //   holds                                   waits until there is no file `hold` in FOLDER
+//   totals MESSAGES WORDS                   sent to others, and to the launcher, from step 10 on
 //   evaluated STEP MEAN, saves STEP DIGEST, loaded STEP DIGEST
 //   end
 
@@ -123,6 +124,8 @@ class Training {
     while (std::filesystem::exists(hold)) std::this_thread::sleep_for(std::chrono::milliseconds(5));
     job_->run([this](chainmail::Step& step) { return train(step); });
     if (checkpoints_) checkpoints_->wait();
+    faults::write("totals " + std::to_string(faults::sent().messages - before_.messages) + " " +
+                  std::to_string(faults::sent().words - before_.words));
     faults::write("end");
     const std::string bits = digest();
     if (job_->communicator()->rank() == 0) std::printf("bits %s\n", bits.c_str());
@@ -205,6 +208,7 @@ class Training {
     faults::set_exchanging(false);
     faults::pass(Point::kCommitted);
     if (!taken.empty()) faults::write("commit " + place);
+    if (step.number() == 10) before_ = faults::sent();
     if (how_.save_every > 0 && step.number() % how_.save_every == 0) save(step);
     if (step.ends_epoch())
       reports_->report({samples_.state().epoch, step.number(), 0, step.metrics()});
@@ -262,6 +266,7 @@ class Training {
   std::optional<chainmail::ReportList> reports_;
   std::unique_ptr<chainmail::MultiNodeCheckpointer> checkpoints_;
   std::uint32_t generation_ = 1;
+  faults::Sent before_;
 };
 
 }  // namespace

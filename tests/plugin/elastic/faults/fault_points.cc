@@ -56,6 +56,8 @@ std::atomic<std::size_t> sent_in_exchange{0};
 std::atomic<bool> is_in_change{true};  // the first world is to come
 std::atomic<std::size_t> moved_in_change{0};
 std::atomic<std::size_t> sent_in_change{0};
+std::atomic<long> messages{0};
+std::atomic<long> words{0};
 std::atomic<std::byte*> flipped{nullptr};
 std::mutex frames_mutex;
 // What is said to the launcher; never destroyed, since the library says its last words after
@@ -186,6 +188,7 @@ void set_exchanging(bool is_exchanging) {
   is_in_exchange = is_exchanging;
 }
 
+Sent sent() { return {messages, words}; }
 bool has_sent_in_exchange() { return sent_in_exchange != 0; }
 bool is_changing() { return is_in_change; }
 void end_change() {
@@ -214,7 +217,10 @@ extern "C" {
   if (sent <= 0) return sent;
   faults::frames.append(
       std::span(static_cast<const std::byte*>(data), static_cast<std::size_t>(sent)));
-  while (const auto frame = faults::frames.next()) faults::after(*frame);
+  while (const auto frame = faults::frames.next()) {
+    ++faults::words;
+    faults::after(*frame);
+  }
   return sent;
 }
 
@@ -230,6 +236,7 @@ extern "C" {
   const ssize_t sent = real(fd, message, flags);
   faults::count_moved(sent);
   if (sent <= 0) return sent;
+  ++faults::messages;
   if (faults::is_in_change) faults::sent_in_change += static_cast<std::size_t>(sent);
   auto left = static_cast<std::size_t>(sent);
   for (iovec part : parts) {

@@ -65,5 +65,11 @@ void set_exchanging(bool is_exchanging);
 [[nodiscard]] bool is_changing();
 /// The world is there. Says in the ledger how many bytes this member has sent for it.
 void end_change();
+/// What this member has sent: messages to others, and words to the launcher.
+struct Sent {
+  long messages = 0;
+  long words = 0;
+};
+[[nodiscard]] Sent sent();
 
 }  // namespace chainmail::faults

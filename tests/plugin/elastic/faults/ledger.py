@@ -30,6 +30,7 @@ class Ledger:
         self.waits = set()  # (member, point)
         self.holding = set()  # members, before they run
         self.sent = {}  # bytes by generation and member
+        self.totals = {}  # messages and words to the launcher, by member
         self.ordered = collections.Counter()  # of members
         self.evaluated = collections.defaultdict(set)  # values by step
         self.saves = collections.defaultdict(set)  # digests by step
@@ -102,6 +103,9 @@ class Ledger:
 
     def _loaded(self, _, __, step, digest):
         self.loaded = (int(step), digest)
+
+    def _totals(self, _, member, messages, words):
+        self.totals[member] = (int(messages), int(words))
 
     def _end(self, *_):
         pass

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+#include "launcher/files/file_lock.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/file.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <fstream>
+#include <sstream>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "launcher/process/children.h"
+#include "launcher/process/fork_exec.h"
+
+namespace chainmail::launch {
+namespace {
+
+constexpr std::chrono::milliseconds kLookAgain{50};
+
+// /proc/locks: "1: FLOCK  ADVISORY  WRITE 4711 fe:01:1234 0 EOF"; who took it, though others may
+// have it by now. 0: not known, as for what runs in another container.
+pid_t owner_of(int fd) {
+  struct stat status {};
+  if (fstat(fd, &status) != 0) return 0;
+  std::ifstream locks("/proc/locks");
+  for (std::string line; std::getline(locks, line);) {
+    std::istringstream words(line);
+    std::string number, kind, how, what, place;
+    pid_t owner = 0;
+    if (!(words >> number >> kind >> how >> what >> owner >> place) || kind != "FLOCK") continue;
+    unsigned int major_number = 0;
+    unsigned int minor_number = 0;
+    unsigned long inode = 0;
+    char colon = 0;
+    std::istringstream parts(place);
+    parts >> std::hex >> major_number >> colon >> minor_number >> colon >> std::dec >> inode;
+    if (inode == status.st_ino && makedev(major_number, minor_number) == status.st_dev)
+      return owner;
+  }
+  return 0;
+}
+
+// Also one whose end its parent has not asked for yet.
+bool is_gone(pid_t process) {
+  if (process <= 0) return false;
+  std::ifstream stat("/proc/" + std::to_string(process) + "/stat");
+  std::string text;
+  if (!std::getline(stat, text)) return kill(process, 0) != 0 && errno == ESRCH;
+  const std::size_t end = text.rfind(')');
+  const char state = end == std::string::npos || end + 2 >= text.size() ? 'R' : text[end + 2];
+  return state == 'Z' || state == 'X';
+}
+
+}  // namespace
+
+FileLock::~FileLock() {
+  if (keeper_ < 0) return;
+  kill(keeper_, SIGKILL);
+  waitpid(keeper_, nullptr, 0);
+}
+
+FileLock::Held FileLock::take(const std::string& path, std::chrono::milliseconds outlives,
+                              const std::function<void()>& on_wait) {
+  file_ = internal::UniqueFd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
+  if (!file_.is_open()) return {};
+  for (bool is_told = false; ::flock(file_.get(), LOCK_EX | LOCK_NB) != 0;) {
+    if (errno == EINTR) continue;
+    if (errno != EWOULDBLOCK) return {};  // a file system without locks
+    const pid_t owner = owner_of(file_.get());
+    if (!is_gone(owner)) {
+      file_.reset();
+      return {false, owner};
+    }
+    if (!std::exchange(is_told, true)) on_wait();
+    std::this_thread::sleep_for(kLookAgain);
+  }
+  start_keeper(outlives);
+  return {};
+}
+
+// Of this program, by exec: a copy of this process would hold the job's secret.
+void FileLock::start_keeper(std::chrono::milliseconds outlives) {
+  Pipe pipe;
+  std::vector<std::string> words = {kReaperName, "--keep-lock", std::to_string(outlives.count())};
+  const std::vector<char*> arguments = pointers_to(words);
+  const Forked child = fork_to_exec([&] {
+    setsid();  // no signal of a terminal or to the launcher's group comes there
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, nullptr);
+    const int null = ::open("/dev/null", O_RDWR | O_CLOEXEC);
+    if (dup2(pipe.read_end.get(), STDIN_FILENO) >= 0 && dup2(file_.get(), STDOUT_FILENO) >= 0 &&
+        dup2(null, STDERR_FILENO) >= 0) {
+      execv("/proc/self/exe", arguments.data());
+    }
+    _exit(127);
+  });
+  keeper_ = child.pid;
+  alive_ = std::move(pipe.write_end);
+}
+
+void keep_lock(std::chrono::milliseconds outlives) {
+  for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGPIPE, SIGUSR1, SIGUSR2}) {
+    signal(number, SIG_IGN);
+  }
+  prctl(PR_SET_NAME, kReaperName);
+  char byte = 0;
+  while (::read(STDIN_FILENO, &byte, 1) < 0 && errno == EINTR) {
+  }
+  std::this_thread::sleep_for(outlives);
+}
+
+}  // namespace chainmail::launch

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// A file that one job at a time works with, and that stays its own for a while when its launcher is
+// killed: what runs elsewhere still ends then.
+//
+// One thread. Waits are for processes that end by themselves.
+
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <functional>
+#include <string>
+
+#include "base/unique_fd.h"
+
+namespace chainmail::launch {
+
+class FileLock {
+ public:
+  struct Held {
+    bool is_ours = true;
+    pid_t owner = 0;  ///< otherwise: who has it, where that can be known
+  };
+
+  FileLock() = default;
+  ~FileLock();
+  FileLock(const FileLock&) = delete;
+  FileLock& operator=(const FileLock&) = delete;
+
+  /// Makes the file if need be. When this process is killed, the lock lasts for `outlives`. Waits
+  /// where it is somebody's who has been killed, after `on_wait`. A file that cannot be opened is
+  /// ours.
+  [[nodiscard]] Held take(const std::string& path, std::chrono::milliseconds outlives,
+                          const std::function<void()>& on_wait);
+
+ private:
+  void start_keeper(std::chrono::milliseconds outlives);
+
+  internal::UniqueFd file_;
+  internal::UniqueFd alive_;  ///< closed with this process
+  pid_t keeper_ = -1;
+};
+
+/// The keeper: has the lock as its standard output, and the other end of alive_ as its standard
+/// input.
+void keep_lock(std::chrono::milliseconds outlives);
+
+}  // namespace chainmail::launch
