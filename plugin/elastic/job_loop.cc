@@ -92,7 +92,7 @@ std::uint64_t JobLoop::transfer(const std::vector<int>& donors, std::uint64_t& p
     position = numbers.position;
     is_finished = numbers.is_finished != 0;
     return bytes;
-  } catch (const BadDonor& error) {
+  } catch (const BadMember& error) {
     if (error.rank() == communicator_->rank()) throw std::runtime_error(error.what());
     throw PeerError(error.what(), communicator_->impl().world->number_of(error.rank()));
   }

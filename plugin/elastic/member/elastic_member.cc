@@ -8,6 +8,8 @@
 #include <utility>
 #include <variant>
 
+#include <chainmail/train/agreed_error.h>
+
 #include "base/error.h"
 #include "base/log.h"
 
@@ -35,6 +37,17 @@ const NewWorld* new_world_in(const std::optional<LauncherClient::MemberWord>& wo
 std::exception_ptr changed(membership::Generation generation) {
   return std::make_exception_ptr(
       PeerError("the job goes on in world " + std::to_string(generation)));
+}
+
+/// All members have found that among themselves.
+bool is_agreed(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const AgreedError&) {
+    return true;
+  } catch (...) {
+    return false;
+  }
 }
 
 /// The member whom `error` is about; nobody where it names none.
@@ -274,8 +287,10 @@ std::exception_ptr ElasticMember::error_of_world() {
 }
 
 // The launcher makes another world when a member is lost or blamed; an error that names none, and
-// of which it has not heard, is this member's own.
+// of which it has not heard, is this member's own. What all have found is that of each, also of one
+// that hears how the others have ended before it comes here.
 bool ElasticMember::is_world_over(const std::exception_ptr& error) {
+  if (is_agreed(error)) return false;
   const auto culprit = culprit_of(error);
   // What it was told of may have shown in a group of the program's first.
   const auto is_told = [this] { return has_lost_launcher() || knows_of_newer_world(); };

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include <chainmail/objects.h>
+#include <chainmail/train/agreed_error.h>
 
 #include "base/bytes.h"
 #include "base/error.h"
@@ -18,6 +19,18 @@ namespace chainmail::internal {
 namespace {
 
 constexpr char kCommunicator[] = "auto";
+
+bool may_be_of_world(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const AgreedError&) {
+    return false;
+  } catch (const Error&) {
+    return true;
+  } catch (...) {
+    return false;
+  }
+}
 
 }  // namespace
 
@@ -85,7 +98,7 @@ std::vector<std::byte> OpenMember::transfer(std::span<const std::byte> own) {
       auto state = transfer_bytes(*communicator_, donors, donors, own, numbers_);
       received_ = state.size();
       return state;
-    } catch (const BadDonor& error) {
+    } catch (const BadMember& error) {
       if (error.rank() == communicator_->rank()) throw std::runtime_error(error.what());
       throw PeerError(error.what(), world().number_of(error.rank()));
     }
@@ -118,11 +131,13 @@ void OpenMember::commit(bool wants_change) { member_->on_exchanged(wants_change)
 
 void OpenMember::returned(bool is_finished) { member_->on_returned(is_finished); }
 
+// What this member alone or all have found is no matter of the world, whatever has become of that
+// meanwhile.
 bool OpenMember::is_world_over() {
-  std::exception_ptr error = member_->error_of_world();
-  if (!error) error = std::exchange(failure_, nullptr);
-  failure_ = nullptr;
-  return error && member_->is_world_over(error);
+  const std::exception_ptr found = std::exchange(failure_, nullptr);
+  if (found && !may_be_of_world(found)) return false;
+  const std::exception_ptr of_world = member_->error_of_world();
+  return (of_world || found) && member_->is_world_over(of_world ? of_world : found);
 }
 
 }  // namespace chainmail::internal

@@ -106,7 +106,7 @@ bool contains(const std::vector<int>& ranks, int rank) {
     Communicator::Impl& impl = communicator.impl();
     impl.group->abort(std::make_exception_ptr(PeerError(what, impl.world->number_of(rank))));
   }
-  throw BadDonor(what, rank);
+  throw BadMember(what, rank);
 }
 
 /// Whoever sends `piece` of all of them.
@@ -115,7 +115,7 @@ int sender_of(const std::vector<int>& senders, std::uint64_t piece) {
 }
 
 /// Whose state is right, since most senders have it: the first of these. Blames one that has
-/// another; MismatchError where as many have it, so that nobody can tell.
+/// another. Where as many have it, so that nobody can tell, all ranks throw that.
 int choose_first(Communicator& communicator, const std::vector<int>& senders,
                  const std::vector<Announcement>& said) {
   const auto of = [&](int rank) -> const Announcement& {
@@ -129,9 +129,10 @@ int choose_first(Communicator& communicator, const std::vector<int>& senders,
   for (const int rank : senders) {
     if (of(rank).has_state_of(of(first))) continue;
     if (votes(rank) == votes(first)) {
-      throw MismatchError("ranks " + std::to_string(first) + " and " + std::to_string(rank) +
-                          " have other bytes of the job's state, and nobody can tell whose are "
-                          "right: go on from a checkpoint");
+      fail_on_all_ranks(communicator,
+                        "ranks " + std::to_string(first) + " and " + std::to_string(rank) +
+                            " have other bytes of the job's state, and nobody can tell whose are "
+                            "right: go on from a checkpoint");
     }
     blame(communicator, rank,
           "rank " + std::to_string(rank) + " has other bytes of the job's state than rank " +
@@ -179,6 +180,20 @@ bool is_any(const std::vector<PieceNumbers>& wanted) {
   return std::ranges::any_of(wanted, [](const PieceNumbers& pieces) { return !pieces.empty(); });
 }
 
+/// Of other ranks, so it may be anything.
+void check_wanted(Communicator& communicator, const std::vector<PieceNumbers>& wanted,
+                  std::size_t pieces) {
+  for (std::size_t rank = 0; rank < wanted.size(); ++rank) {
+    for (const std::uint64_t p : wanted[rank]) {
+      if (p < pieces) continue;
+      blame(communicator, static_cast<int>(rank),
+            "rank " + std::to_string(rank) + " asks for piece " + std::to_string(p) +
+                " of the job's state, which has " + std::to_string(pieces) +
+                ": is its memory damaged?");
+    }
+  }
+}
+
 /// `wanted`: of each rank. What has come damaged is asked for once more; then its sender is to
 /// blame.
 void move_pieces(Communicator& communicator, const std::vector<int>& senders,
@@ -205,6 +220,7 @@ void move_pieces(Communicator& communicator, const std::vector<int>& senders,
           << sender_of(senders, wrong.front()) << (tries + 1 < kTries ? ": asked for again" : "");
     }
     wanted = communicator.allgather_obj(wrong);
+    check_wanted(communicator, wanted, digests.size());
   }
 }
 
@@ -221,9 +237,9 @@ std::vector<std::byte> transfer_bytes(Communicator& communicator, const std::vec
   const int first = choose_first(communicator, senders, said);
   const Announcement& state = said[static_cast<std::size_t>(first)];
   if ((state.bytes + kPieceBytes - 1) / kPieceBytes != state.digests.size()) {
-    throw MismatchError("rank " + std::to_string(first) + " announced a state of " +
-                        std::to_string(state.bytes) + " bytes in " +
-                        std::to_string(state.digests.size()) + " pieces");
+    blame(communicator, first,
+          "rank " + std::to_string(first) + " announced a state of " + std::to_string(state.bytes) +
+              " bytes in " + std::to_string(state.digests.size()) + " pieces");
   }
   PieceNumbers all(state.digests.size());
   std::iota(all.begin(), all.end(), 0);

@@ -21,11 +21,11 @@
 
 namespace chainmail::internal {
 
-/// Whose state is not that of the others, or came damaged twice, which all ranks learn; the rank is
-/// one of the world, whose group has ended on the others.
-class BadDonor : public MismatchError {
+/// Whose state is not that of the others, or came damaged twice, or who asks for what there is not,
+/// which all ranks learn; the rank is one of the world, whose group has ended on the others.
+class BadMember : public MismatchError {
  public:
-  BadDonor(const std::string& message, int rank) : MismatchError(message), rank_(rank) {}
+  BadMember(const std::string& message, int rank) : MismatchError(message), rank_(rank) {}
   int rank() const noexcept { return rank_; }
 
  private:
@@ -40,8 +40,8 @@ struct TransferredNumbers {
 
 /// `donors` are ranks, ascending, at least one; the same on all. `senders` are those of them, the
 /// first among them, who share out the pieces. `own` is the state of a sender, the result that of
-/// the donors on all others; `numbers` as well. Throws the group's error,
-/// BadDonor, and MismatchError where as many donors have one state as another.
+/// the donors on all others; `numbers` as well. Throws the group's error, BadMember, and on all
+/// ranks an agreed MismatchError where as many donors have one state as another.
 [[nodiscard]] std::vector<std::byte> transfer_bytes(Communicator& communicator,
                                                     const std::vector<int>& donors,
                                                     const std::vector<int>& senders,
