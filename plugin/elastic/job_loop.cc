@@ -16,6 +16,14 @@
 #include "plugin/train/optimizer/model_exchange.h"
 
 namespace chainmail::internal {
+namespace {
+
+std::string text_of_loss(std::uint64_t step) {
+  return "this job has to end, and its state after step " + std::to_string(step) +
+         " is lost: call ElasticJob::checkpoint(), and say where it can be saved";
+}
+
+}  // namespace
 
 JobLoop::JobLoop(std::shared_ptr<Communicator> communicator,
                  std::shared_ptr<ShardProgress> progress, std::uint64_t seed)
@@ -61,6 +69,7 @@ void JobLoop::join(std::shared_ptr<LauncherClient> launcher, std::string options
             return static_cast<std::uint64_t>(step_.state().next_step - 1);
           },
       .group = [this] { return communicator_->impl().group; },
+      .can_save = [this](std::uint64_t step) { return can_save(step); },
       .save = [this] { save_alone(); }};
   member_ = std::make_unique<ElasticMember>(std::move(launcher), 1, std::move(callbacks));
   step_.follow(*member_, registered_);
@@ -110,19 +119,28 @@ void JobLoop::tell_world() {
   for (const auto& callback : on_world_) callback(world);
 }
 
+// Of the ranks that have it, one tells.
+bool JobLoop::can_save(std::uint64_t step) const {
+  if (!checkpoints_ && communicator_->rank() == 0) {
+    LogMessage(LogLevel::kWarning) << text_of_loss(step);
+  }
+  return checkpoints_ != nullptr;
+}
+
 // The others may be gone, and with them the group.
 void JobLoop::save_alone() {
   const std::int64_t step = step_.state().next_step - 1;
-  if (!checkpoints_) {
-    throw CheckpointError("this job has to end, and its state after step " + std::to_string(step) +
-                          " is lost: call ElasticJob::checkpoint(), and say where it can be saved");
-  }
+  if (!checkpoints_) throw CheckpointError(text_of_loss(static_cast<std::uint64_t>(step)));
   if (step > 0) checkpoints_->save_alone(registered_, step);
 }
 
 // A step that others have broken is called again in the next world, or what it does after its
 // commit.
 void JobLoop::run_member(const std::function<bool(Step& step)>& function) {
+  struct StopsHearing {
+    ElasticMember& member;
+    ~StopsHearing() { member.stop_hearing(); }
+  } const stops{*member_};
   member_->announce(registered_.fingerprint(options_));
   for (;;) {
     const ElasticMember::Next next = member_->wait();

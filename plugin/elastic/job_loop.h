@@ -63,6 +63,7 @@ class JobLoop {
   std::uint64_t transfer(const std::vector<int>& donors, std::uint64_t& position,
                          bool& is_finished);
   void tell_world();
+  [[nodiscard]] bool can_save(std::uint64_t step) const;
   void save_alone();
 
   std::shared_ptr<Communicator> communicator_;

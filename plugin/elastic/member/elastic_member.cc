@@ -39,6 +39,10 @@ std::exception_ptr changed(membership::Generation generation) {
       PeerError("the job goes on in world " + std::to_string(generation)));
 }
 
+bool is_end(const std::optional<LauncherClient::MemberWord>& word) {
+  return word && std::holds_alternative<membership::LauncherGone>(*word);
+}
+
 /// All members have found that among themselves.
 bool is_agreed(const std::exception_ptr& error) {
   try {
@@ -79,14 +83,37 @@ ElasticMember::ElasticMember(std::shared_ptr<LauncherClient> launcher, std::uint
 ElasticMember::~ElasticMember() { launcher_->listen({}); }
 
 void ElasticMember::announce(std::uint64_t fingerprint) {
+  {
+    const std::lock_guard lock(mutex_);
+    hears_ = true;
+  }
   if (std::exchange(is_announced_, true)) return;
   handle(membership::ProgramReady{fingerprint});
+}
+
+void ElasticMember::stop_hearing() noexcept {
+  bool is_asked = false;
+  {
+    const std::lock_guard lock(mutex_);
+    is_asked = std::exchange(hears_, false) && std::ranges::any_of(words_, is_end);
+  }
+  if (is_asked) send_empty_will();
+}
+
+void ElasticMember::send_empty_will() noexcept {
+  try {
+    launcher_->send_will({});
+  } catch (const std::exception& error) {
+    log_line(LogLevel::kInfo,
+             std::string("cannot say that there is nothing to save: ") + error.what());
+  }
 }
 
 // In the launcher client's thread: whoever waits in a collective of a world that is over need not.
 void ElasticMember::on_word(std::optional<Word> word) {
   std::vector<std::weak_ptr<ops::Group>> over;
   membership::Generation next = 0;
+  bool is_deaf = false;
   {
     const std::lock_guard lock(mutex_);
     const NewWorld* const world = new_world_in(word);
@@ -94,9 +121,11 @@ void ElasticMember::on_word(std::optional<Word> word) {
       over = groups_;
       next = world->world->generation;
     }
+    is_deaf = is_end(word) && !hears_;
     words_.push_back(std::move(word));
     changed_.notify_all();
   }
+  if (is_deaf) send_empty_will();
   for (const auto& one : over) {
     const auto group = one.lock();
     if (group && !group->error()) group->abort(changed(next));
@@ -257,20 +286,16 @@ bool ElasticMember::knows_of_newer_world() {
 // False where nothing is heard of that.
 bool ElasticMember::hears_of_newer_world(std::chrono::milliseconds limit) {
   std::unique_lock lock(mutex_);
-  const auto is_end = [](const auto& word) {
-    return !word || std::holds_alternative<membership::LauncherGone>(*word);
-  };
   const bool is_told = changed_.wait_for(lock, limit, [&] {
-    return has_word_of_newer_world() || std::ranges::any_of(words_, is_end);
+    return has_word_of_newer_world() ||
+           std::ranges::any_of(words_, [](const auto& word) { return !word || is_end(word); });
   });
   return is_told && has_word_of_newer_world();
 }
 
 bool ElasticMember::has_lost_launcher() {
   const std::lock_guard lock(mutex_);
-  return is_launcher_gone_ || std::ranges::any_of(words_, [](const auto& word) {
-           return word && std::holds_alternative<membership::LauncherGone>(*word);
-         });
+  return is_launcher_gone_ || std::ranges::any_of(words_, is_end);
 }
 
 std::exception_ptr ElasticMember::error_of_world() {
@@ -361,10 +386,13 @@ void ElasticMember::act(const MemberAction& action) {
   } else if (std::holds_alternative<membership::SaveState>(action)) {
     save();
   } else if (const auto* const will = std::get_if<membership::ReportWill>(&action)) {
-    const bool has_state = will->step.has_value() && callbacks_.save;
-    launcher_->send_will({has_state, will->step.value_or(0), false});
+    // Before the first step there is nothing that would be lost.
+    const membership::StepNumber step = will->step.value_or(0);
+    const bool has_state = step > 0 && callbacks_.can_save && callbacks_.can_save(step);
+    launcher_->send_will({has_state, step, false});
   } else if (std::holds_alternative<membership::Exit>(action)) {
     has_exited_ = true;
+    stop_hearing();
   }
 }
 

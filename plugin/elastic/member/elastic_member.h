@@ -48,6 +48,8 @@ class ElasticMember {
     std::function<std::uint64_t()> tell;
     /// The group of the world that was entered last.
     std::function<std::shared_ptr<ops::Group>()> group;
+    /// Whether save() would keep the state after `step`; says so where it would be lost.
+    std::function<bool(std::uint64_t step)> can_save;
     /// The state of the last commit, onto disk, by this member alone.
     std::function<void()> save;
   };
@@ -57,8 +59,11 @@ class ElasticMember {
   ElasticMember(const ElasticMember&) = delete;
   ElasticMember& operator=(const ElasticMember&) = delete;
 
-  /// The model is built; worlds may have this member. Nothing the second time.
+  /// The model is built; worlds may have this member, who calls wait() from now on. Nothing more
+  /// the second time.
   void announce(std::uint64_t fingerprint);
+  /// wait() may not be called any more: nobody has to wait for what this member could save.
+  void stop_hearing() noexcept;
   enum class Next {
     kStep,    ///< step() is to be computed
     kRepeat,  ///< what the function does after the commit of the last step: a change of the world
@@ -108,6 +113,7 @@ class ElasticMember {
   using Word = LauncherClient::MemberWord;
 
   void on_word(std::optional<Word> word);
+  void send_empty_will() noexcept;
   [[nodiscard]] bool wait_for_word(std::optional<std::chrono::milliseconds> limit);
   [[nodiscard]] bool has_word();
   void hear_next();
@@ -146,6 +152,7 @@ class ElasticMember {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::optional<Word>> words_;
+  bool hears_ = false;                             ///< wait() is called now and then
   std::vector<std::weak_ptr<ops::Group>> groups_;  ///< what on_word() ends when a world is over
 };
 

@@ -12,8 +12,10 @@
 //   of every step MODE: forget (the optimizer is no part of the state), evaluate (for PAUSE_MS
 //   after every step), other_data (member 2 has a sample less), throw (member 1 in step 5),
 //   throw_all (all of them there), leave (member 1 before run()), done (nothing is left to do),
-//   slow_start (three seconds before run()), save:FOLDER:STEPS (checkpoints there after so many
-//   steps), slow:MEMBER:MS (it takes so much longer for a shard),
+//   slow_start (three seconds before run()), idle (a minute before run(), of which it tells),
+//   idle_end (the same after it), save:FOLDER:STEPS (checkpoints there after so many steps),
+//   lost:FOLDER:STEPS (the same, and member 1 dies when it has read one), own:FOLDER:STEPS (as
+//   lost, by a checkpointer of its own), slow:MEMBER:MS (it takes so much longer for a shard),
 //   killer:SAMPLE (who computes it in the second epoch says so, and dies), split (each step ranks
 //   with even and with odd numbers talk, on communicators that each world makes), split_once (on
 //   those of the first world)
@@ -64,6 +66,26 @@ bool is_member(const std::string& number) {
   return own != nullptr && own == number;
 }
 
+// FOLDER and STEPS of a mode, or none.
+struct Saving {
+  std::string folder = {};
+  std::int64_t interval = 0;
+};
+
+Saving saving_of(const std::string& mode) {
+  const std::size_t begin = mode.find(':');
+  const std::size_t end = mode.rfind(':');
+  const std::string name = mode.substr(0, begin);
+  if (name != "save" && name != "lost" && name != "own") return {};
+  return {mode.substr(begin + 1, end - begin - 1), std::atoll(mode.c_str() + end + 1)};
+}
+
+void idle() {
+  std::printf("idles\n");
+  std::fflush(stdout);
+  std::this_thread::sleep_for(std::chrono::minutes(1));
+}
+
 // Whom each rank has beside it, and in which order they are.
 void talk(chainmail::Communicator& part, chainmail::Communicator& whole) {
   const std::vector<int> all = part.allgather_obj(whole.rank());
@@ -108,11 +130,40 @@ void train(const std::string& communicator, const std::string& wire, std::uint32
   std::map<std::int64_t, std::string> reported;
   const bool tells = how.pause_ms > 0;
   if (how.mode == "leave" && is_member("1")) return;
-  if (how.mode.rfind("save:", 0) == 0) {
-    const std::size_t colon = how.mode.rfind(':');
-    job->checkpoint("run", {.path = how.mode.substr(5, colon - 5)},
-                    std::atoll(how.mode.c_str() + colon + 1));
+  const Saving saving = saving_of(how.mode);
+  // The last one that is read: rank 0's state at the begin, too, whose next step is the first.
+  chainmail::CheckpointCallbacks mark{
+      .save =
+          [] {
+            chainmail::CheckpointState state;
+            state.set_integer("mark", 1);
+            return state;
+          },
+      .load =
+          [&](const chainmail::CheckpointState& /*state*/) {
+            if (job->state().next_step == 1 || how.mode.rfind("save", 0) == 0) return;
+            if (is_member("1")) ::raise(SIGKILL);
+          }};
+  if (saving.interval > 0) job->add("mark", mark);
+  const bool saves_itself = how.mode.rfind("own:", 0) == 0;
+  if (saving.interval > 0 && !saves_itself) {
+    job->checkpoint("run", {.path = saving.folder}, saving.interval);
   }
+  std::unique_ptr<chainmail::MultiNodeCheckpointer> checkpoints;
+  if (saves_itself) {
+    job->on_world([&](const chainmail::Membership& world) {
+      checkpoints.reset();
+      checkpoints = chainmail::create_multi_node_checkpointer("run", job->communicator(),
+                                                              {.path = saving.folder});
+      checkpoints->add("job", *job);
+      checkpoints->add("model", &model);
+      checkpoints->add("optimizer", *optimizer);
+      checkpoints->add("samples", samples);
+      checkpoints->add("mark", mark);
+      if (world.next_step == 1) (void)checkpoints->maybe_load();
+    });
+  }
+  if (how.mode == "idle") idle();
   if (how.mode == "slow_start") std::this_thread::sleep_for(std::chrono::seconds(3));
   std::shared_ptr<chainmail::Communicator> part;
   const bool splits = how.mode == "split" || how.mode == "split_once";
@@ -190,11 +241,13 @@ void train(const std::string& communicator, const std::string& wire, std::uint32
   for (const torch::Tensor& buffer : model->buffers()) state.push_back(buffer);
   std::vector<torch::Tensor> dense;
   for (const torch::Tensor& tensor : state) dense.push_back(tensor.detach().contiguous());
+  dense.push_back(torch::tensor(scaler->get_scale(), torch::kDouble));
   const std::uint64_t digest = chainmail::verify_equal(*job->communicator(), dense);
   if (job->communicator()->rank() != 0) return;
   std::string losses;
   for (const auto& [epoch, text] : reported) losses += text;
   std::printf("bits %016llx losses%s\n", static_cast<unsigned long long>(digest), losses.c_str());
+  if (how.mode == "idle_end") idle();
 }
 
 }  // namespace

@@ -16,6 +16,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 
 from elastic_changes_test import ElasticJob, SHARDS, calm_bits
 
@@ -190,6 +191,44 @@ def a_state_that_is_saved_nowhere_is_said_to_be_lost(launcher, program):
         job.leaves_nothing()
 
 
+def ends_at_once(job, number=signal.SIGTERM):
+    """Long before --grace, which is 30 s."""
+    began = time.monotonic()
+    job.process.send_signal(number)
+    job.ends_with(128 + number, 30)
+    took = time.monotonic() - began
+    assert took < min(patient(12), 25), f"{took:.1f} s: {job.all()}"
+    job.leaves_nothing()
+
+
+def who_has_no_state_is_not_waited_for(launcher, program):
+    for mode in ("idle", "idle_end"):
+        with ElasticJob(launcher, program, steps=3, waits=False, mode=(mode,)) as job:
+            job.wait_for("idles\n", 2 if mode == "idle" else 1, seconds=60)
+            ends_at_once(job)
+            assert "is saved" not in job.text("err"), job.all()
+
+
+def a_state_before_the_first_step_is_not_saved(launcher, program):
+    with tempfile.TemporaryDirectory() as folder:
+        with ElasticJob(launcher, program, steps=MANY, pause_ms=1500, waits=False,
+                        mode=(f"save:{folder}:{MANY}",)) as job:
+            job.wait_for("\nfrom 1\n", seconds=60)
+            ends_at_once(job)
+            assert "is saved" not in job.text("err"), job.all()
+            assert not saved_steps(folder), os.listdir(folder)
+
+
+def without_a_place_no_rank_is_asked_to_save(launcher, program):
+    with ElasticJob(launcher, program, steps=MANY) as job:
+        job.wait_for("\nstep 5\n")
+        ends_at_once(job)
+        assert "is saved" not in job.text("err"), job.all()
+        # One of them says so, and none dies of it.
+        assert job.text("err").count("is lost: call ElasticJob::checkpoint()") == 1, job.all()
+        assert "exited with code" not in job.text("err"), job.all()
+
+
 def there_must_be_a_job_to_go_on_with(launcher, program):
     with ElasticJob(launcher, program, waits=False, options=("--resume",)) as job:
         job.ends_with(2, 20)
@@ -206,6 +245,9 @@ CASES = [
     a_launcher_that_is_killed_while_it_ends_the_job_loses_nothing,
     too_few_ranks_end_with_their_state_on_disk,
     a_state_that_is_saved_nowhere_is_said_to_be_lost,
+    who_has_no_state_is_not_waited_for,
+    a_state_before_the_first_step_is_not_saved,
+    without_a_place_no_rank_is_asked_to_save,
     there_must_be_a_job_to_go_on_with,
 ]
 

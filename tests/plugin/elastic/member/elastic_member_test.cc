@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// A member of an elastic job whose launcher is the test: what it says it could save, and which errors it
+// takes for its own.
+
+#include "plugin/elastic/member/elastic_member.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <exception>
+#include <future>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include <chainmail/train/agreed_error.h>
+
+#include "base/error.h"
+#include "base/membership/wire.h"
+#include "tests/plugin/job/launcher/fake_launcher.h"
+
+namespace chainmail::internal {
+namespace {
+
+using membership::Generation;
+using membership::LauncherMessage;
+using membership::NewWorld;
+using membership::Start;
+using Next = ElasticMember::Next;
+
+class FakeGroup final : public ops::Group {
+ public:
+  int rank() const noexcept override { return 0; }
+  int size() const noexcept override { return 1; }
+  const ops::Topology& topology() const noexcept override { return topology_; }
+  const ops::GroupOptions& options() const noexcept override { return options_; }
+  std::shared_ptr<ops::Operation> submit(ops::Collective /*collective*/) override { return {}; }
+  void run(const ops::Collective& /*collective*/) override {}
+  std::shared_ptr<std::byte> allocate(std::size_t /*bytes*/) override { return {}; }
+  void abort(std::exception_ptr error) override { error_ = std::move(error); }
+  void shutdown() override {}
+  std::exception_ptr error() const override { return error_; }
+  std::uint64_t sequence() const noexcept override { return 0; }
+  void set_timeout(std::chrono::milliseconds /*timeout*/) override {}
+  std::shared_ptr<ops::CallbackExecutor> callbacks() const override { return {}; }
+
+ private:
+  ops::Topology topology_ = ops::Topology::single_node(1);
+  ops::GroupOptions options_;
+  std::exception_ptr error_;
+};
+
+// Member 1, whose program counts steps and writes down what it is asked for.
+class ElasticMemberTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    auto greeting = std::async(std::launch::async, [this] { launcher_.welcome(true); });
+    client_ =
+        std::make_shared<LauncherClient>(launcher_.rank_fd(), 0, std::chrono::milliseconds(10'000));
+    greeting.get();
+    ElasticMember::Callbacks callbacks{
+        .leave = [](const auto& /*why*/) {},
+        .enter = [this](const auto& /*world*/) { group_ = std::make_shared<FakeGroup>(); },
+        .transfer =
+            [this](const auto& /*donors*/, auto& /*position*/, bool& /*is_finished*/) {
+              calls_.emplace_back("transfer");
+              return std::uint64_t{0};
+            },
+        .any = [](bool own) { return own; },
+        .tell =
+            [this] {
+              calls_.emplace_back("tell");
+              return step_;
+            },
+        .group = [this] { return group_; },
+        .can_save = [this](std::uint64_t /*step*/) { return can_save_; },
+        .save = [this] { calls_.emplace_back("save"); }};
+    member_ = std::make_unique<ElasticMember>(client_, 1, std::move(callbacks));
+  }
+
+  void tell(LauncherMessage message) {
+    launcher_.send(JobMessage::kToMember, membership::encode(membership::LauncherWord{
+                                              .message = std::move(message), .hosts = {}}));
+  }
+  // World `generation` of those members, on a host each.
+  void tell_world(Generation generation, std::vector<membership::MemberId> members,
+                  std::optional<Start> start) {
+    auto world = std::make_shared<membership::World>();
+    world->generation = generation;
+    world->cut = {0};
+    for (const membership::MemberId member : members) {
+      world->hosts.push_back(member);
+      world->cut.push_back(static_cast<membership::ShardNumber>(world->hosts.size()));
+    }
+    world->members = std::move(members);
+    tell(NewWorld{std::move(world), std::move(start)});
+  }
+  void end_launcher() { launcher_.send(JobMessage::kLauncherGone, BodyWriter().text("").take()); }
+
+  template <typename Message>
+  Message said() {
+    const Frame frame = launcher_.receive();
+    if (frame.type != JobMessage::kFromMember) throw std::runtime_error("another frame");
+    return std::get<Message>(membership::decode_member_message(frame.body));
+  }
+  WillBody will() {
+    const Frame frame = launcher_.receive();
+    if (frame.type != JobMessage::kWill) throw std::runtime_error("no will");
+    return decode_will(frame.body);
+  }
+
+  // What get() returns, while the member does what it is told.
+  template <typename Get>
+  auto meanwhile(const Get& get) {
+    auto got = std::async(std::launch::async, get);
+    while (got.wait_for(std::chrono::seconds(0)) != std::future_status::ready) {
+      EXPECT_EQ(member_->wait(std::chrono::milliseconds(10)), Next::kNothing);
+    }
+    return got.get();
+  }
+  WillBody will_meanwhile() {
+    return meanwhile([this] { return will(); });
+  }
+
+  void announce() {
+    member_->announce(7);
+    EXPECT_EQ(said<membership::Ready>().fingerprint, 7U);
+  }
+  // Alone in the first world, with so many steps committed.
+  void train(std::uint64_t steps) {
+    announce();
+    tell_world(1, {1}, Start{});
+    for (; step_ < steps; ++step_) {
+      ASSERT_EQ(member_->wait(), Next::kStep);
+      member_->on_exchanged(false);
+      member_->on_returned(false);
+    }
+    ASSERT_EQ(member_->wait(), Next::kStep);
+    (void)said<membership::Fetched>();
+    if (steps > 0) (void)said<membership::Running>();
+    calls_.clear();
+  }
+  // Hears of a newer world, as one that is late does.
+  void hear_of_world(Generation generation) {
+    tell_world(generation, {1}, std::nullopt);
+    while (!group_->error()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+
+  FakeLauncher launcher_;
+  std::shared_ptr<LauncherClient> client_;
+  std::unique_ptr<ElasticMember> member_;
+  std::shared_ptr<FakeGroup> group_;
+  std::vector<std::string> calls_;
+  std::uint64_t step_ = 0;  // that the program's state is after
+  bool can_save_ = true;
+};
+
+TEST_F(ElasticMemberTest, SaysAtOnceThatItHasNothingToSaveBeforeItIsReady) {
+  end_launcher();
+  EXPECT_FALSE(will().has_state);
+}
+
+TEST_F(ElasticMemberTest, SaysAtOnceThatItHasNothingToSaveAfterItsEnd) {
+  train(2);
+  tell(membership::Leave{1});
+  EXPECT_EQ(member_->wait(), Next::kEnd);
+  end_launcher();
+  EXPECT_FALSE(will().has_state);
+}
+
+// Whether the word comes before or after: who has left run() by an error never reads it.
+TEST_F(ElasticMemberTest, SaysThatItHasNothingToSaveWhenItStopsHearing) {
+  train(2);
+  end_launcher();
+  member_->stop_hearing();
+  EXPECT_FALSE(will().has_state);
+}
+
+TEST_F(ElasticMemberTest, CouldSaveWhatItHasCommitted) {
+  train(2);
+  end_launcher();
+  const WillBody said = will_meanwhile();
+  EXPECT_TRUE(said.has_state);
+  EXPECT_EQ(said.step, 2U);
+  EXPECT_FALSE(said.is_saved);
+}
+
+TEST_F(ElasticMemberTest, HasNothingToSaveBeforeTheFirstStep) {
+  train(0);
+  end_launcher();
+  EXPECT_FALSE(will_meanwhile().has_state);
+}
+
+TEST_F(ElasticMemberTest, HasNothingToSaveWithoutAPlace) {
+  can_save_ = false;
+  train(2);
+  end_launcher();
+  EXPECT_FALSE(will_meanwhile().has_state);
+}
+
+TEST_F(ElasticMemberTest, WhatAllHaveFoundIsItsOwnAlsoWhenItIsLate) {
+  train(1);
+  hear_of_world(2);
+  const Agreed agreed(MismatchError("the state of an elastic job differs"));
+  EXPECT_FALSE(member_->is_world_over(std::make_exception_ptr(agreed)));
+  EXPECT_TRUE(member_->is_world_over(std::make_exception_ptr(PeerError("rank 0 is lost", 0))));
+}
+
+}  // namespace
+}  // namespace chainmail::internal
