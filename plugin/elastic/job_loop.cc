@@ -63,6 +63,7 @@ void JobLoop::join(std::shared_ptr<LauncherClient> launcher, std::string options
             const auto all = communicator_->allgather_obj(std::uint8_t{own});
             return std::ranges::find(all, 1) != all.end();
           },
+      .begin_anew = [this] { return begin_anew(); },
       .tell =
           [this] {
             tell_world();
@@ -107,9 +108,23 @@ std::uint64_t JobLoop::transfer(const std::vector<int>& donors, std::uint64_t& p
   }
 }
 
+// Programs, too, read a checkpoint where the first step is to come.
+std::uint64_t JobLoop::begin_anew() {
+  step_.load_state(*beginning_);
+  return static_cast<std::uint64_t>(beginning_->next_step - 1);
+}
+
 void JobLoop::tell_world() {
   if (std::exchange(told_generation_, generation_) == generation_) return;
   const MayLoad may_load{may_load_};
+  // Also where reading has ended half-way.
+  struct NotesLoad {
+    ~NotesLoad() {
+      if (loop.member_ && loop.step_.state().next_step != before) loop.member_->set_altered(true);
+    }
+    JobLoop& loop;
+    const std::int64_t before;
+  } const notes{*this, step_.state().next_step};
   if (checkpoints_) {
     checkpoints_->enter_world(communicator_, registered_);
     if (step_.state().next_step == 1) checkpoints_->load();
@@ -137,6 +152,7 @@ void JobLoop::save_alone() {
 // A step that others have broken is called again in the next world, or what it does after its
 // commit.
 void JobLoop::run_member(const std::function<bool(Step& step)>& function) {
+  if (!beginning_) beginning_ = step_.state();
   struct StopsHearing {
     ElasticMember& member;
     ~StopsHearing() { member.stop_hearing(); }

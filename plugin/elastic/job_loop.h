@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -62,6 +63,7 @@ class JobLoop {
   void enter(const membership::World& world);
   std::uint64_t transfer(const std::vector<int>& donors, std::uint64_t& position,
                          bool& is_finished);
+  std::uint64_t begin_anew();
   void tell_world();
   [[nodiscard]] bool can_save(std::uint64_t step) const;
   void save_alone();
@@ -70,7 +72,8 @@ class JobLoop {
   std::shared_ptr<ShardProgress> progress_;
   ShardedStep step_;
   bool is_running_ = false;
-  bool may_load_ = false;  ///< even within run()
+  bool may_load_ = false;                     ///< even within run()
+  std::optional<ElasticJobState> beginning_;  ///< of run(), in an elastic job
   std::vector<std::function<void(const Membership&)>> on_world_;
   std::uint32_t told_generation_ = 0;  ///< to on_world_
   std::uint32_t generation_ = 1;

@@ -4,6 +4,7 @@
 #include "plugin/elastic/member/elastic_member.h"
 
 #include <algorithm>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <variant>
@@ -247,18 +248,26 @@ void ElasticMember::begin_world() {
       on_entered(callbacks_.group());
     }
     const std::vector<int> holders = donors();
-    std::uint64_t held = position();
-    bool has_finished = is_finished();
+    const bool is_anew = begins_anew();
+    const std::uint64_t first = is_anew ? callbacks_.begin_anew() : 0;
+    const bool is_first = is_anew && world_->rank_of(machine_.id()) == 0U;
+    const bool is_altered = is_anew && callbacks_.any(is_first && is_altered_);
+    std::uint64_t held = is_anew ? 0 : position();
+    bool has_finished = !is_anew && is_finished();
     std::uint64_t bytes = 0;
+    if (fetch_ && !is_anew) is_altered_ = true;
     if (holders.size() < world_->members.size()) {
       bytes = callbacks_.transfer(holders, held, has_finished);
     }
+    if (is_anew) is_altered_ = is_altered;
     // Nobody knows how far those who were lost had come with what follows their last commit.
     const bool may_be_undone = has_loss_ && start_->step > 0 && !start_->donors.empty();
     const bool repeats = callbacks_.any(is_in_function_ || may_be_undone);
-    // Whoever is lost in this is lost before the world has begun: who has read a checkpoint then
-    // reads it again.
+    // Whoever is lost in this is lost before the world has begun: who has read a checkpoint, or a
+    // part of it, then reads it again.
     const std::uint64_t step = callbacks_.tell();
+    if (is_altered && callbacks_.any(is_first && step == first))
+      throw std::runtime_error(kNoBeginning);
     repeats_ = repeats;
     has_loss_ = false;
     if (fetch_) is_in_function_ = repeats_;
@@ -334,6 +343,7 @@ bool ElasticMember::is_world_over(const std::exception_ptr& error) {
 }
 
 void ElasticMember::on_exchanged(bool wants_change) {
+  is_altered_ = true;
   is_in_function_ = true;
   const auto took = std::chrono::steady_clock::now() - returned_at_;
   const auto before = std::exchange(measured_generation_, step_.generation);

@@ -43,6 +43,9 @@ class ElasticMember {
         transfer;
     /// Collective: whether any member of the world says so.
     std::function<bool(bool own)> any;
+    /// Nobody has the state: the program's steps are those that it had at announce() until tell()
+    /// has read a checkpoint. Returns the one that they are after.
+    std::function<std::uint64_t()> begin_anew;
     /// Tells the program of the world, whose checkpoint may be read there, and returns the step
     /// that it is after.
     std::function<std::uint64_t()> tell;
@@ -81,6 +84,16 @@ class ElasticMember {
   [[nodiscard]] const membership::World& world() const noexcept { return *world_; }
   /// The ranks of the world that have the state, ascending; at least one.
   [[nodiscard]] std::vector<int> donors() const;
+  /// Nobody has a state that counts: rank 0's is that of all, unless a checkpoint is read.
+  [[nodiscard]] bool begins_anew() const { return start_ && start_->donors.empty(); }
+  static constexpr char kNoBeginning[] =
+      "nobody has the state of this elastic job any more, and no checkpoint was read: it has to "
+      "begin anew, in another process than this one, whose state is not that of the beginning";
+  /// Whether this member's state is another one than the program has begun with, so that it can be
+  /// no beginning. Set by commits and by what donors give, and by its owner where a checkpoint is
+  /// read, whether to the end or not, or rank 0's state is taken over.
+  [[nodiscard]] bool is_altered() const noexcept { return is_altered_; }
+  void set_altered(bool is_altered) noexcept { is_altered_ = is_altered; }
   /// Ends with the world, when the launcher announces another one; also for groups made later.
   void on_entered(const std::shared_ptr<ops::Group>& group);
   [[nodiscard]] std::uint64_t position() const noexcept { return machine_.position(); }
@@ -133,6 +146,7 @@ class ElasticMember {
   Callbacks callbacks_;
   membership::MemberMachine machine_;
   bool is_announced_ = false;
+  bool is_altered_ = false;
   bool is_launcher_gone_ = false;
   bool has_exited_ = false;
   bool has_step_ = false;

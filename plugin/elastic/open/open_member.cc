@@ -56,7 +56,8 @@ auto OpenMember::note_failure(const Function& function) {
   }
 }
 
-void OpenMember::announce(const std::string& description) {
+void OpenMember::announce(const std::string& description, std::uint64_t step) {
+  first_step_ = step;
   member_->announce(hash64(description));
 }
 
@@ -78,8 +79,18 @@ void OpenMember::enter() {
   });
   generation_ = world.generation;
   made_.clear();
-  numbers_ = {member_->position(), static_cast<std::uint8_t>(member_->is_finished() ? 1 : 0)};
+  numbers_ = {};
   received_ = 0;
+  if (begins_anew()) {
+    is_altered_ = does_first_say(member_->is_altered());
+    if (!has_transfer()) member_->set_altered(is_altered_);
+  } else {
+    numbers_ = {member_->position(), static_cast<std::uint8_t>(member_->is_finished() ? 1 : 0)};
+  }
+}
+
+bool OpenMember::does_first_say(bool own) {
+  return note_failure([&] { return communicator_->allgather_obj(std::uint8_t{own}).front() != 0; });
 }
 
 bool OpenMember::is_donor() const {
@@ -97,6 +108,11 @@ std::vector<std::byte> OpenMember::transfer(std::span<const std::byte> own) {
       const std::vector<int> donors = member_->donors();
       auto state = transfer_bytes(*communicator_, donors, donors, own, numbers_);
       received_ = state.size();
+      if (begins_anew()) {
+        member_->set_altered(is_altered_);
+      } else if (!is_donor()) {
+        member_->set_altered(true);
+      }
       return state;
     } catch (const BadMember& error) {
       if (error.rank() == communicator_->rank()) throw std::runtime_error(error.what());
@@ -105,8 +121,11 @@ std::vector<std::byte> OpenMember::transfer(std::span<const std::byte> own) {
   });
 }
 
-void OpenMember::begun() {
-  member_->on_begun(numbers_.position, numbers_.is_finished != 0, received_);
+void OpenMember::begun(std::uint64_t step) {
+  if (begins_anew() && is_altered_ && does_first_say(step == first_step_)) {
+    note_failure([] { throw std::runtime_error(ElasticMember::kNoBeginning); });
+  }
+  member_->on_begun(numbers_.position, numbers_.is_finished != 0, received_, step);
 }
 
 OpenMember::Made OpenMember::make_group(const std::vector<int>& ranks, ops::GroupOptions options) {

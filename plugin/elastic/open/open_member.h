@@ -36,8 +36,9 @@ class OpenMember {
   /// for a second one in a process.
   OpenMember();
 
-  /// `description` is of all that members must have alike.
-  void announce(const std::string& description);
+  /// `description` is of all that members must have alike; `step`: that the program's state is
+  /// after.
+  void announce(const std::string& description, std::uint64_t step);
   [[nodiscard]] ElasticMember::Next wait(std::chrono::milliseconds limit);
   [[nodiscard]] std::int64_t generation() const noexcept { return generation_; }
   /// Of the world that was entered last, at first that of this process alone.
@@ -50,8 +51,13 @@ class OpenMember {
   [[nodiscard]] bool has_transfer() const;
   /// `own` is the state of a donor; the others get it.
   [[nodiscard]] std::vector<std::byte> transfer(std::span<const std::byte> own);
-  /// All that this member lacked is there, and checked.
-  void begun();
+  /// In enter() nobody had a state that counts: it is after the step of announce() once more, until
+  /// a checkpoint is read.
+  [[nodiscard]] bool begins_anew() const { return member_->begins_anew(); }
+  /// A checkpoint is read, whether to the end or not.
+  void on_loading() { member_->set_altered(true); }
+  /// All that this member lacked is there, and checked; the state is that after `step`.
+  void begun(std::uint64_t step);
 
   /// One more group of the world: `ranks` of it, which all call.
   struct Made {
@@ -73,12 +79,16 @@ class OpenMember {
  private:
   template <typename Function>
   auto note_failure(const Function& function);
+  /// Collective.
+  bool does_first_say(bool own);
 
   std::shared_ptr<Communicator> communicator_;
   std::int64_t generation_ = 0;
   std::map<std::string, int> made_;        ///< groups of each name, in this world
   TransferredNumbers numbers_;             ///< of the world that is beginning
   std::uint64_t received_ = 0;             ///< bytes of state
+  std::uint64_t first_step_ = 0;           ///< of announce()
+  bool is_altered_ = false;                ///< what the world that is beginning anew begins with
   std::exception_ptr failure_;             ///< what enter(), transfer() or make_group() has thrown
   std::unique_ptr<ElasticMember> member_;  ///< last: it calls the rest
 };

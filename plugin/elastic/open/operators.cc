@@ -48,7 +48,9 @@ class ElasticMemberHandle final : public torch::CustomClassHolder {
  public:
   enum Next : std::int64_t { kNothing = 0, kStep = 1, kWorld = 2, kEnd = 3 };
 
-  void announce(const std::string& description) { member_.announce(description); }
+  void announce(const std::string& description, std::int64_t step) {
+    member_.announce(description, static_cast<std::uint64_t>(step));
+  }
 
   std::int64_t wait(std::int64_t limit_ms) {
     switch (member_.wait(std::chrono::milliseconds(limit_ms))) {
@@ -76,7 +78,9 @@ class ElasticMemberHandle final : public torch::CustomClassHolder {
   bool is_donor() const { return member_.is_donor(); }
   bool has_transfer() const { return member_.has_transfer(); }
   at::Tensor transfer(const at::Tensor& own) { return tensor_of(member_.transfer(bytes_of(own))); }
-  void begun() { member_.begun(); }
+  bool begins_anew() const { return member_.begins_anew(); }
+  void on_loading() { member_.on_loading(); }
+  void begun(std::int64_t step) { member_.begun(static_cast<std::uint64_t>(step)); }
 
   // Gives a group that torch makes our backend, as attach_group() does in jobs of fixed size.
   void attach_group(const GroupPtr& group, const std::string& group_name,
@@ -128,6 +132,8 @@ TORCH_LIBRARY_FRAGMENT(chainmail, library) {
       .def("is_donor", &ElasticMemberHandle::is_donor)
       .def("has_transfer", &ElasticMemberHandle::has_transfer)
       .def("transfer", &ElasticMemberHandle::transfer)
+      .def("begins_anew", &ElasticMemberHandle::begins_anew)
+      .def("on_loading", &ElasticMemberHandle::on_loading)
       .def("begun", &ElasticMemberHandle::begun)
       .def("attach_group", &ElasticMemberHandle::attach_group)
       .def("gather", &ElasticMemberHandle::gather)

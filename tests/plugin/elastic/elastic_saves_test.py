@@ -191,6 +191,18 @@ def a_state_that_is_saved_nowhere_is_said_to_be_lost(launcher, program):
         job.leaves_nothing()
 
 
+def a_checkpoint_whose_reading_was_interrupted_is_read_again(launcher, program):
+    """A rank dies in it: the others have read a part, or all but what they do together."""
+    for mode in ("lost", "own"):
+        with tempfile.TemporaryDirectory() as folder:
+            fixed(launcher, program, 2, 40, f"save:{folder}:{MANY}")
+            with ElasticJob(launcher, program, steps=70, waits=False,
+                            mode=(f"{mode}:{folder}:{MANY}",)) as job:
+                job.ends_with_bits(calm_bits(launcher, program, "float32", 70))
+                job.says("killed by signal 9")
+                assert steps_of(job)[0] == 41, job.all()
+
+
 def ends_at_once(job, number=signal.SIGTERM):
     """Long before --grace, which is 30 s."""
     began = time.monotonic()
@@ -245,6 +257,7 @@ CASES = [
     a_launcher_that_is_killed_while_it_ends_the_job_loses_nothing,
     too_few_ranks_end_with_their_state_on_disk,
     a_state_that_is_saved_nowhere_is_said_to_be_lost,
+    a_checkpoint_whose_reading_was_interrupted_is_read_again,
     who_has_no_state_is_not_waited_for,
     a_state_before_the_first_step_is_not_saved,
     without_a_place_no_rank_is_asked_to_save,

@@ -86,7 +86,7 @@ class Job:
         if not state or _NAME in state:
             raise ValueError(f"chainmail.elastic.Job: name what ranks that join must be given, as in "
                              f"Job(net=net, optimizer=optimizer); '{_NAME}' is the job's own name")
-        self._next = 1
+        self._next = self._first = 1
         self._state = State({**state, _NAME: self})
         self._samplers = [part for part in state.values() if isinstance(part, Sampler)]
         if len(self._state.optimizers) > 1:
@@ -157,7 +157,8 @@ class Job:
 
     def _elastic_steps(self, is_done):
         self._compare_description()
-        self._member.announce(self._state.describe())
+        self._first = self._next
+        self._member.announce(self._state.describe(), self._first - 1)
         while self._wait():
             if is_done():  # nothing is left to do
                 self._member.commit(False)
@@ -203,6 +204,8 @@ class Job:
     def _enter_world(self):
         self._member.enter()
         self._group.enter_world()
+        if self._member.begins_anew():
+            self._next = self._first  # also where a checkpoint was being read when somebody was lost
         if self._member.has_transfer():
             is_donor = self._member.is_donor()
             own = self._state.save() if is_donor else torch.empty(0, dtype=torch.uint8)
@@ -210,8 +213,13 @@ class Job:
             if not is_donor:
                 self._state.load(saved)
         self._steps_in_world = 0
-        self._tell_world()
-        self._member.begun()
+        before = self._next
+        try:
+            self._tell_world()
+        finally:
+            if self._next != before:
+                self._member.on_loading()
+        self._member.begun(self._next - 1)
 
     def _tell_world(self):
         world = self.world

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-// A member of an elastic job whose launcher is the test: what it says it could save, and which errors it
-// takes for its own.
+// A member of an elastic job whose launcher is the test: what it does when nobody has the state any
+// more, what it says it could save, and which errors it takes for its own.
 
 #include "plugin/elastic/member/elastic_member.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <chrono>
 #include <exception>
+#include <functional>
 #include <future>
 #include <memory>
 #include <optional>
@@ -33,6 +35,9 @@ using membership::Generation;
 using membership::LauncherMessage;
 using membership::NewWorld;
 using membership::Start;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
 using Next = ElasticMember::Next;
 
 class FakeGroup final : public ops::Group {
@@ -74,9 +79,16 @@ class ElasticMemberTest : public ::testing::Test {
               return std::uint64_t{0};
             },
         .any = [](bool own) { return own; },
+        .begin_anew =
+            [this] {
+              calls_.emplace_back("begin anew");
+              step_ = 0;
+              return step_;
+            },
         .tell =
             [this] {
               calls_.emplace_back("tell");
+              if (on_tell_) on_tell_();
               return step_;
             },
         .group = [this] { return group_; },
@@ -158,6 +170,7 @@ class ElasticMemberTest : public ::testing::Test {
   std::unique_ptr<ElasticMember> member_;
   std::shared_ptr<FakeGroup> group_;
   std::vector<std::string> calls_;
+  std::function<void()> on_tell_;
   std::uint64_t step_ = 0;  // that the program's state is after
   bool can_save_ = true;
 };
@@ -203,6 +216,48 @@ TEST_F(ElasticMemberTest, HasNothingToSaveWithoutAPlace) {
   train(2);
   end_launcher();
   EXPECT_FALSE(will_meanwhile().has_state);
+}
+
+// A checkpoint of step 500 is there, and a member is lost while it is read.
+TEST_F(ElasticMemberTest, ReadsACheckpointAgainWhoseReadingWasInterrupted) {
+  announce();
+  on_tell_ = [this] {
+    step_ = 500;
+    member_->set_altered(true);
+    if (calls_.size() > 4) return;
+    hear_of_world(2);
+    throw PeerError("rank 0 is lost", 0);
+  };
+  tell_world(1, {0, 1}, Start{});
+  EXPECT_EQ(meanwhile([this] { return said<membership::Accuse>(); }).peer, 0U);
+  EXPECT_EQ(meanwhile([this] { return said<membership::MyState>(); }).step, std::nullopt);
+  EXPECT_THAT(calls_, ElementsAre("begin anew", "transfer", "tell"));
+  tell(membership::Resume{2, Start{}});
+  calls_.assign(3, "before");
+  EXPECT_EQ(member_->wait(), Next::kStep);
+  EXPECT_EQ(calls_.back(), "tell");
+  EXPECT_EQ(calls_[3], "begin anew");
+  EXPECT_EQ(said<membership::Fetched>().step, 500U);
+  EXPECT_EQ(member_->step(), 501);
+}
+
+// One that has waited as a spare since is the first of those that are left.
+TEST_F(ElasticMemberTest, AStateOfTheMiddleIsNoBeginning) {
+  train(3);
+  tell_world(2, {0}, Start{3, {0}});
+  tell_world(3, {1}, Start{});
+  EXPECT_THAT([this] { (void)member_->wait(); },
+              ThrowsMessage<std::runtime_error>(HasSubstr("it has to begin anew")));
+}
+
+TEST_F(ElasticMemberTest, AStateOfTheMiddleTakesThatOfACheckpoint) {
+  train(3);
+  on_tell_ = [this] { step_ = 2; };
+  tell_world(2, {0}, Start{3, {0}});
+  tell_world(3, {1}, Start{});
+  EXPECT_EQ(member_->wait(), Next::kStep);
+  EXPECT_EQ(member_->step(), 3);
+  EXPECT_THAT(calls_, ElementsAre("begin anew", "tell"));
 }
 
 TEST_F(ElasticMemberTest, WhatAllHaveFoundIsItsOwnAlsoWhenItIsLate) {

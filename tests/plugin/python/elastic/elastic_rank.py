@@ -7,12 +7,16 @@ usage: elastic_rank.py FOLDER STEPS PAUSE_MS [MODE]
   STEPS: the last one, unless a file "last" in FOLDER names an earlier one, which is to come
   PAUSE_MS: in each step, between backward and the optimizer's step
   MODE: forget (the optimizer is no part of the state), other_shape (members from 2 on have a wider layer),
+  save (a checkpoint in FOLDER after every fifth step, which is read where the first one is to come; where
+  "die_reading" is there, one member dies of it),
   groups (a group of the program's own in each world, and collectives on both sides of the commit)
 """
 
+import contextlib
 import gc
 import hashlib
 import os
+import signal
 import sys
 import threading
 import time
@@ -89,12 +93,31 @@ def main():
     def write(*words):
         os.write(ledger, (" ".join(map(str, words)) + "\n").encode())
 
+    checkpoint, die_reading = os.path.join(folder, "checkpoint"), os.path.join(folder, "die_reading")
+
+    def save():
+        torch.save({name: part.state_dict() for name, part in {**state, "job": job}.items()}, checkpoint + ".new")
+        os.rename(checkpoint + ".new", checkpoint)
+
+    def read(world):
+        saved = torch.load(checkpoint)
+        for name, part in {"job": job, **state}.items():
+            part.load_state_dict(saved[name])
+        write("read", world.generation, job.world.next_step)
+        if world.size > 1:
+            with contextlib.suppress(FileNotFoundError):
+                os.remove(die_reading)
+                os.kill(os.getpid(), signal.SIGKILL)
+            dist.barrier()
+
     mine = None
 
     def tell(world):
         nonlocal mine
         if mode == "groups":
             mine = dist.new_group(list(range(0, world.size, 2)))
+        if mode == "save" and world.next_step == 1 and os.path.exists(checkpoint):
+            read(world)
         print(f"world {world.generation} rank {world.rank} of {world.size} pid {os.getpid()}", flush=True)
 
     last = os.path.join(folder, "last")
@@ -123,6 +146,8 @@ def main():
                 check_groups(mine, world)
             write("commit", world.generation, step.number)
         if step.is_committed and world.rank == 0:
+            if mode == "save" and step.number % 5 == 0:
+                save()
             print(f"step {step.number}", flush=True)
         if step.is_committed and step.number % 5 == 0:
             # Even ranks have one group more.

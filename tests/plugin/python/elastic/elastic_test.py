@@ -12,6 +12,7 @@ usage: elastic_test.py LAUNCHER PYTHON [CASE...]
 
 import collections
 import os
+import pathlib
 import random
 import re
 import signal
@@ -188,6 +189,40 @@ def groups_of_the_program_are_made_anew(launcher, python):
         job.ends_well()
 
 
+def wait_for_checkpoint(job):
+    """One that no member has begun with."""
+    newest = max(int(words[2]) for lines in job.records().values() for words in lines if words[0] == "commit")
+    job.wait_for(f"\nstep {newest + 7 - newest % 5}\n", seconds=60)
+
+
+def all_ranks_may_die_again_and_again(launcher, python):
+    """Three times without a newer checkpoint would end the job."""
+    with PythonJob(launcher, python, ["save"]) as job:
+        for _ in range(4):
+            wait_for_checkpoint(job)
+            os.kill(job.members()[0], signal.SIGKILL)
+            for pid in job.wait_for_world(1, seconds=60):
+                os.kill(pid, signal.SIGKILL)
+            job.wait_for_world(2, seconds=60)
+        job.ends_well()
+
+
+def a_checkpoint_whose_reading_was_interrupted_is_read_again(launcher, python):
+    with PythonJob(launcher, python, ["save"], "--elastic", "2:4") as job:
+        wait_for_checkpoint(job)
+        pathlib.Path(job.files.name, "die_reading").touch()
+        for pid in job.members():
+            os.kill(pid, signal.SIGKILL)
+        job.wait_for_world(2, seconds=60)
+        reads = [(int(words[1]), member) for member, lines in job.records().items() for words in lines
+                 if words[0] == "read"]
+        # Both in the world that one of them has not lived through, the other one again.
+        first = min(generation for generation, _ in reads)
+        assert {member for generation, member in reads if generation > first} & {
+            member for generation, member in reads if generation == first}, reads
+        job.ends_well()
+
+
 def the_same_program_runs_alone(_, python):
     with tempfile.TemporaryDirectory(prefix="chainmail-elastic.") as folder:
         alone = subprocess.run(
@@ -199,7 +234,8 @@ def the_same_program_runs_alone(_, python):
 
 
 CASES = [ranks_come_and_go, what_was_forgotten_is_named, a_rank_of_another_shape_is_refused,
-         groups_of_the_program_are_made_anew, the_same_program_runs_alone]
+         groups_of_the_program_are_made_anew, all_ranks_may_die_again_and_again,
+         a_checkpoint_whose_reading_was_interrupted_is_read_again, the_same_program_runs_alone]
 
 
 def long_form(launcher, python, kills, joins, seed):
