@@ -158,6 +158,7 @@ void JobLoop::run_member(const std::function<bool(Step& step)>& function) {
     ~StopsHearing() { member.stop_hearing(); }
   } const stops{*member_};
   member_->announce(registered_.fingerprint(options_));
+  member_->on_called_again();
   for (;;) {
     const ElasticMember::Next next = member_->wait();
     if (next == ElasticMember::Next::kEnd) break;

@@ -214,11 +214,12 @@ bool WorldMachine::finish_holding() {
 bool WorldMachine::has_died_too_often(const Start& start) {
   if (!std::exchange(has_crashed_, false)) return false;
   const bool is_total = start.donors.empty();
-  const bool is_same_step = is_total ? !has_run_ : crash_step_ == start.step;
+  const bool is_same_checkpoint = total_checkpoint_ == checkpoint_;
+  const bool is_same_step = is_total ? !has_run_ && is_same_checkpoint : crash_step_ == start.step;
   crash_rounds_ = is_same_step ? crash_rounds_ + 1 : 1;
   std::uint32_t rounds = crash_rounds_;
   if (is_total) {
-    total_rounds_ = total_checkpoint_ == checkpoint_ ? total_rounds_ + 1 : 1;
+    total_rounds_ = is_same_checkpoint ? total_rounds_ + 1 : 1;
     total_checkpoint_ = checkpoint_;
     rounds = std::max(rounds, total_rounds_);
   } else {

@@ -167,6 +167,7 @@ ElasticMember::Next ElasticMember::wait(std::optional<std::chrono::milliseconds>
   if (start_) return Next::kWorld;
   if (std::exchange(repeats_, false)) return Next::kRepeat;
   has_step_ = false;
+  is_computing_ = true;
   return Next::kStep;
 }
 
@@ -223,7 +224,7 @@ void ElasticMember::on_begun(std::uint64_t position, bool is_finished, std::uint
 // No step is under way here: the last one has been committed, or dropped.
 void ElasticMember::hear(const membership::LauncherGone& word) {
   is_launcher_gone_ = true;
-  has_step_ = repeats_ = false;
+  has_step_ = is_computing_ = repeats_ = false;
   start_.reset();
   handle(word);
   handle(membership::GraceElapsed{});
@@ -333,7 +334,7 @@ bool ElasticMember::is_world_over(const std::exception_ptr& error) {
     const bool is_own = is_entered_ && !error_of_world() && !hears_of_newer_world(kNewsTime);
     if (is_own && !is_told()) return false;
   }
-  has_step_ = repeats_ = false;
+  has_step_ = is_computing_ = repeats_ = false;
   start_.reset();
   if (culprit && !has_lost_launcher()) {
     handle(
@@ -342,9 +343,15 @@ bool ElasticMember::is_world_over(const std::exception_ptr& error) {
   return true;
 }
 
+void ElasticMember::on_called_again() {
+  if (is_in_function_) return on_returned(false);
+  has_step_ = has_step_ || std::exchange(is_computing_, false);
+}
+
 void ElasticMember::on_exchanged(bool wants_change) {
   is_altered_ = true;
   is_in_function_ = true;
+  is_computing_ = false;
   const auto took = std::chrono::steady_clock::now() - returned_at_;
   const auto before = std::exchange(measured_generation_, step_.generation);
   // The first step of a world has the pause in it, but for a member's first world, before which it

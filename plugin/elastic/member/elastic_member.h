@@ -111,6 +111,9 @@ class ElasticMember {
   void on_shard_time(std::chrono::microseconds time) noexcept {
     launcher_->report_shard_time(time);
   }
+  /// After an error of the program's own it goes on: the step that it has not computed is given
+  /// again; what follows a commit is over.
+  void on_called_again();
   /// The program's function has returned from that step, or from its repetition.
   void on_returned(bool is_finished);
   /// What has ended the step's function: true when the world was the reason, and the step will be
@@ -151,6 +154,7 @@ class ElasticMember {
   bool has_exited_ = false;
   bool has_step_ = false;
   bool is_in_function_ = false;  ///< which has committed its step and not returned
+  bool is_computing_ = false;    ///< step(), which is not committed
   bool repeats_ = false;
   bool has_loss_ = false;  ///< since a world has begun, members were lost
   membership::BeginStep step_;

@@ -11,11 +11,12 @@
 //   steps before it PAUSE_MS: before each step; above 0, each rank tells of its worlds, and rank 0
 //   of every step MODE: forget (the optimizer is no part of the state), evaluate (for PAUSE_MS
 //   after every step), other_data (member 2 has a sample less), throw (member 1 in step 5),
-//   throw_all (all of them there), leave (member 1 before run()), done (nothing is left to do),
-//   slow_start (three seconds before run()), idle (a minute before run(), of which it tells),
-//   idle_end (the same after it), save:FOLDER:STEPS (checkpoints there after so many steps),
-//   lost:FOLDER:STEPS (the same, and member 1 dies when it has read one), own:FOLDER:STEPS (as
-//   lost, by a checkpointer of its own), slow:MEMBER:MS (it takes so much longer for a shard),
+//   throw_all (all of them there), retry, retry_all (the same, and run() is called again),
+//   retry_late (all of them after its commit), leave (member 1 before run()), done (nothing is left
+//   to do), slow_start (three seconds before run()), idle (a minute before run(), of which it
+//   tells), idle_end (the same after it), save:FOLDER:STEPS (checkpoints there after so many
+//   steps), lost:FOLDER:STEPS (the same, and member 1 dies when it has read one), own:FOLDER:STEPS
+//   (as lost, by a checkpointer of its own), slow:MEMBER:MS (it takes so much longer for a shard),
 //   killer:SAMPLE (who computes it in the second epoch says so, and dies), split (each step ranks
 //   with even and with odd numbers talk, on communicators that each world makes), split_once (on
 //   those of the first world)
@@ -39,6 +40,7 @@
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -186,11 +188,21 @@ void train(const std::string& communicator, const std::string& wire, std::uint32
   }
   const std::string killer = how.mode.rfind("killer:", 0) == 0 ? how.mode.substr(7) : "";
   std::int64_t steps = how.steps;
-  job->run([&](chainmail::Step& step) {
+  bool has_thrown = false;
+  const auto throw_once = [&](const chainmail::Step& step, bool is_late) {
+    const bool throws = is_late
+                            ? how.mode == "retry_late"
+                            : how.mode == "retry_all" || (how.mode == "retry" && is_member("1"));
+    if (throws && step.number() == 5 && !std::exchange(has_thrown, true)) {
+      throw std::runtime_error("out of luck");
+    }
+  };
+  const auto train_step = [&](chainmail::Step& step) {
     if (!how.last_step_file.empty()) std::ifstream(how.last_step_file) >> steps;
     if (how.mode == "done" || step.number() > steps) return false;
     const bool throws = how.mode == "throw_all" || (how.mode == "throw" && is_member("1"));
     if (throws && step.number() == 5) throw std::runtime_error("out of luck");
+    throw_once(step, false);
     if (tells) std::this_thread::sleep_for(std::chrono::milliseconds(how.pause_ms));
     if (splits) talk(*part, *job->communicator());
     for (chainmail::Shard& shard : step.shards(samples)) {
@@ -210,6 +222,7 @@ void train(const std::string& communicator, const std::string& wire, std::uint32
       shard.report("loss", loss.item<double>(), rows.size(0));
     }
     step.commit(*optimizer);
+    throw_once(step, true);
     if (step.ends_epoch()) {
       char text[64];
       std::snprintf(text, sizeof text, " %a", step.metrics().at("loss"));
@@ -236,7 +249,13 @@ void train(const std::string& communicator, const std::string& wire, std::uint32
       std::fflush(stdout);
     }
     return step.number() < steps;
-  });
+  };
+  try {
+    job->run(train_step);
+  } catch (const std::runtime_error& error) {
+    if (how.mode.rfind("retry", 0) != 0 || std::string(error.what()) != "out of luck") throw;
+    job->run(train_step);
+  }
   std::vector<torch::Tensor> state = model->parameters();
   for (const torch::Tensor& buffer : model->buffers()) state.push_back(buffer);
   std::vector<torch::Tensor> dense;

@@ -270,6 +270,13 @@ def a_program_that_always_fails_ends_the_job(launcher, program):
         job.leaves_nothing()
 
 
+def a_program_that_goes_on_after_its_own_error_does(launcher, program):
+    for mode in "retry", "retry_all", "retry_late":
+        with ElasticJob(launcher, program, steps=20, mode=(mode,), waits=False) as job:
+            job.ends_with_bits(calm_bits(launcher, program, "float32", 20))
+            job.says_not("LOST")
+
+
 def a_sample_that_kills_its_rank_ends_the_job(launcher, program):
     # All four ranks from the first step on: the third death leaves one, which has the state.
     with ElasticJob(launcher, program, steps=60, pause_ms=0, mode=("killer:40",), waits=False, ranks=4,
@@ -329,6 +336,7 @@ def a_program_with_nothing_left_to_do_ends_well(launcher, program):
 CASES = [ranks_come_and_go, shards_move_away_from_a_slow_rank, an_evaluation_that_is_interrupted_is_repeated,
          a_slow_start_is_no_pause, a_part_that_is_no_state_is_named, a_rank_with_other_data_is_not_taken_in,
          a_rank_that_throws_is_told_by_its_exit_code, a_program_that_always_fails_ends_the_job,
+         a_program_that_goes_on_after_its_own_error_does,
          a_sample_that_kills_its_rank_ends_the_job, communicators_that_each_world_makes_are_right,
          a_communicator_of_another_world_says_so,
          a_program_with_other_shards_is_told_what_to_give,

@@ -55,6 +55,7 @@ class Step:
 
     def __exit__(self, kind, error, _):
         if error is None and not self.is_committed:
+            self._job._allow_without_optimizer(self)
             try:
                 self._job._commit(self)
             except RuntimeError as own:
@@ -88,6 +89,7 @@ class Job:
                              f"Job(net=net, optimizer=optimizer); '{_NAME}' is the job's own name")
         self._next = self._first = 1
         self._state = State({**state, _NAME: self})
+        self._has_scaler = any(hasattr(part, "unscale_") for part in state.values())
         self._samplers = [part for part in state.values() if isinstance(part, Sampler)]
         if len(self._state.optimizers) > 1:
             raise ValueError("chainmail.elastic.Job with more than one optimizer: optimizer.step() commits "
@@ -254,6 +256,12 @@ class Job:
             if not step.is_committed:
                 self._state.put_back(self._copies)
         self._copies = None
+
+    def _allow_without_optimizer(self, step):
+        # A scaler of losses leaves the optimizer out where a gradient is not finite.
+        if self._state.optimizers and not self._has_scaler:
+            raise RuntimeError(f"step {step.number} has ended without optimizer.step(), so that its samples "
+                               "would count, and nothing be learned from them")
 
     def _before_optimizer(self, _, arguments, named):
         if self._step is None:
