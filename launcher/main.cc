@@ -44,6 +44,7 @@
 #include "launcher/process/child_process.h"
 #include "launcher/process/signals.h"
 #include "launcher/remote/agent_image.h"
+#include "launcher/remote/agent_starter.h"
 #include "launcher/remote/rsh_command.h"
 
 namespace {

@@ -23,9 +23,6 @@
 
 namespace chainmail::launch {
 
-/// What the launcher gives an agent that it starts itself, as its third word.
-inline constexpr char kChildOfLauncher[] = "child-of-launcher";
-
 /// Whether the launcher is a process of this machine that is alive and not stopped; false where
 /// a remote shell is in between.
 [[nodiscard]] bool is_launcher_at_work();

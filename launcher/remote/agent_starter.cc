@@ -5,7 +5,6 @@
 
 #include <sys/utsname.h>
 
-#include "launcher/agent/supervisor.h"
 #include "launcher/hosts/this_machine.h"
 #include "launcher/remote/bootstrap.h"
 #include "launcher/remote/rsh_command.h"

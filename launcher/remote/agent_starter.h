@@ -16,6 +16,9 @@
 
 namespace chainmail::launch {
 
+/// What an agent that the launcher starts itself, and not by a remote shell, has as its third word.
+inline constexpr char kChildOfLauncher[] = "child-of-launcher";
+
 struct AgentStart {
   std::vector<std::string> command;
   std::string marker;   ///< what the agent says first, in angle brackets

@@ -28,9 +28,7 @@ void MemberStarts::start(const std::vector<StartMember>& members, bool is_held) 
     if (!nodes.contains(host)) nodes[host] = add_node(host);
     add_member(member, nodes[host]);
   }
-  for (const auto& [host, node] : nodes) {
-    is_held ? held_.push_back(node) : start_agent(node);
-  }
+  for (const auto& [host, node] : nodes) is_held ? held_.push_back(node) : start_agent(node);
 }
 
 void MemberStarts::release() {

@@ -304,9 +304,7 @@ void WorldOwner::look_for_false_start(int code, const std::string& cause) {
   // After the events that wait, so that the log is whole.
   asio::post(job_.io, [this] {
     if (events_.is_closed()) return;
-    if (false_start_->exit_code != 0) {
-      job_.say("launcher: no rank has come to create_elastic_job");
-    }
+    if (false_start_->exit_code != 0) job_.say("launcher: no rank has come to create_elastic_job");
     is_finished_ = false_start_->exit_code == 0;
     end(false_start_->exit_code, false_start_->cause);
   });
