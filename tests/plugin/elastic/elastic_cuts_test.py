@@ -78,7 +78,8 @@ def has_ranks(node):
 
 def is_cut_off_at(job, how, point):
     """The member on n2 is at that point when it is cut off. Seconds until the others go on."""
-    generation, members = job.wait_for_world(3, seconds=90)
+    job.wait_until(lambda: sorted(map(job.host_of, job.world()[1])) == LINES, "a rank on each host", 90)
+    generation, members = job.world()
     victim = next(world.member for world in members if job.host_of(world) == "n2")
     ordered = job.ledger.ordered[victim]
     job.wait_at(victim, point)
@@ -101,15 +102,16 @@ def is_cut_off_at(job, how, point):
 
 class NodesJob(LedgerJob):
     def __init__(self, launcher, program):
-        super().__init__(launcher, program, LINES, "-n", 3, pause_ms=30, steps_per_epoch=300,
+        super().__init__(launcher, program, LINES, "-n", 3, "--lease", 4, pause_ms=30, steps_per_epoch=300,
                          shell=(NODES / "rsh").read_text().strip())
 
     def host_of(self, world):
         """The node whose process that is."""
-        inode = os.stat(f"/proc/{world.pid}/ns/net").st_ino
-        for name in LINES:
-            if os.stat(f"/run/netns/{of_node(name, 'netns')}").st_ino == inode: return name
-        return None
+        with contextlib.suppress(OSError):  # it has ended
+            inode = os.stat(f"/proc/{world.pid}/ns/net").st_ino
+            for name in LINES:
+                if os.stat(f"/run/netns/{of_node(name, 'netns')}").st_ino == inode: return name
+        return ""
 
     def __exit__(self, *error):
         mend()
@@ -124,7 +126,6 @@ def run(launcher, program, cases):
             took = is_cut_off_at(job, how, point)
             times[how].append(took)
             print(f"{how:8} {point:16} the others went on after {took:.2f} s", flush=True)
-        job.wait_for_world(3, seconds=90)
         job.finish()
         redone = job.ends_well()
         job.ledger.check_ends()
@@ -133,7 +134,7 @@ def run(launcher, program, cases):
     print(f"{len(everything)} cuts, {job.steps} steps, at most {redone} done again; the others went on after "
           f"{statistics.median(everything):.2f} s (median), at most {max(everything):.2f} s; this machine is "
           f"{patience():.1f} times slower than an idle one", flush=True)
-    # A rank is silent for 4 s before it is given up.
+    # A rank and an agent are silent for 4 s before they are given up.
     assert max(everything) < 4 + patience(), times
 
 
