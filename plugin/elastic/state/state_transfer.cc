@@ -100,8 +100,10 @@ bool contains(const std::vector<int>& ranks, int rank) {
   return std::ranges::find(ranks, rank) != ranks.end();
 }
 
-/// All ranks say so, and the world is over for them.
+/// All ranks say so, and the world is over for them. One of the others tells of it as well: who is
+/// to blame may be ended before it has.
 [[noreturn]] void blame(Communicator& communicator, int rank, const std::string& what) {
+  if (communicator.rank() == (rank == 0 ? 1 : 0)) LogMessage(LogLevel::kWarning) << what;
   if (rank != communicator.rank()) {
     Communicator::Impl& impl = communicator.impl();
     impl.group->abort(std::make_exception_ptr(PeerError(what, impl.world->number_of(rank))));
