@@ -104,6 +104,8 @@ bool contains(const std::vector<int>& ranks, int rank) {
 /// to blame may be ended before it has.
 [[noreturn]] void blame(Communicator& communicator, int rank, const std::string& what) {
   if (communicator.rank() == (rank == 0 ? 1 : 0)) LogMessage(LogLevel::kWarning) << what;
+  // Who comes here late would find its group ended, and blame nobody, or itself for another reason.
+  communicator.impl().wait_for_agreement();
   if (rank != communicator.rank()) {
     Communicator::Impl& impl = communicator.impl();
     impl.group->abort(std::make_exception_ptr(PeerError(what, impl.world->number_of(rank))));

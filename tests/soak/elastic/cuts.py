@@ -6,8 +6,8 @@
 launcher hears it: one world goes on, who is cut off commits nothing more, and the host comes back.
 Started by netns_nodes.sh run 3, which sets NODES_DIR.
 
-usage: elastic_cuts_test.py LAUNCHER ELASTIC_LEDGER [CUT:POINT...]
-       elastic_cuts_test.py LAUNCHER ELASTIC_LEDGER --all ROUNDS   (each cut at each point)
+usage: cuts.py LAUNCHER ELASTIC_LEDGER [CUT:POINT...]
+       cuts.py LAUNCHER ELASTIC_LEDGER --all ROUNDS   (each cut at each point)
 """
 
 import collections
@@ -20,7 +20,7 @@ import subprocess
 import sys
 import time
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "faults"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "tests/plugin/elastic/faults"))
 
 from ledger_job import LedgerJob  # noqa: E402
 from patience import patience  # noqa: E402
