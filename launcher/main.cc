@@ -105,9 +105,7 @@ void prepare_elastic(HostSet& hosts, Options& options) {
   // A pipe says what it has to say once.
   std::error_code error;
   if (!std::filesystem::is_regular_file(hosts.file, error)) hosts.file.clear();
-  if (!hosts.file.empty()) {
-    check_elastic_hosts(parse_hostfile(hosts.file_text, hosts.file), hosts.file);
-  }
+  if (!hosts.file.empty()) check_elastic_hosts(parse_hostfile(hosts.text, hosts.file), hosts.file);
   if (options.ranks) return;
   std::uint32_t slots = 0;
   for (const Host& host : hosts.hosts) slots += static_cast<std::uint32_t>(host.slots);
@@ -250,8 +248,8 @@ int run_elastic_job(const Options& options, HostSet hosts, const Placement& plac
     if (restart->is_failure) std::cerr << "launcher: " << restarts.words() << std::endl;
     if (controller.has_lost_host()) wait_for_lost_hosts(options, time_left.now());
     now = restarts.next_options();
-    const std::string text = std::exchange(hosts, hosts_now(restart->hosts)).file_text;
-    if (hosts.file_text != text) leaving.clear();
+    const std::string text = std::exchange(hosts, hosts_now(restart->hosts)).text;
+    if (hosts.text != text) leaving.clear();
     leaving.insert(leaving.end(), restart->leaving.begin(), restart->leaving.end());
     leave_out(leaving, options.elastic.sizes(), hosts.hosts);
   }

@@ -214,16 +214,20 @@ int connect_error(int fd) noexcept {
   return error;
 }
 
-void set_peer_options(int fd, std::chrono::milliseconds limit) noexcept {
+void set_peer_options(int fd) noexcept {
   set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
   set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
   // One probe a second, the first after one.
   set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, 1);
   set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, 1);
-  set_option(fd, IPPROTO_TCP, TCP_KEEPCNT,
-             static_cast<int>(std::chrono::floor<std::chrono::seconds>(limit).count()) - 1);
+  set_silence_limit(fd, kSilenceLimit);
   // Where the kernel can (6.15), it tries again once a second at least.
   set_option(fd, IPPROTO_TCP, kLongestRetry, 1000);
+}
+
+void set_silence_limit(int fd, std::chrono::milliseconds limit) noexcept {
+  const auto seconds = std::chrono::floor<std::chrono::seconds>(limit).count();
+  set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, static_cast<int>(seconds) - 1);
 }
 
 void set_low_water(int fd, int bytes) noexcept { set_option(fd, SOL_SOCKET, SO_RCVLOWAT, bytes); }

@@ -55,8 +55,10 @@ struct SocketAddress {
 /// How long a peer may be out of reach: after an outage TCP may come back only when the link has
 /// been there for as long as it was away, so this outlasts 3 s without a link.
 inline constexpr std::chrono::milliseconds kSilenceLimit{8000};
-/// No delay for small messages; an idle peer that is cut off is noticed in `limit`, of 3 s or more.
-void set_peer_options(int fd, std::chrono::milliseconds limit = kSilenceLimit) noexcept;
+/// No delay for small messages; an idle peer that is cut off is noticed in kSilenceLimit.
+void set_peer_options(int fd) noexcept;
+/// Such a peer is noticed in `limit`, of 3 s or more, instead.
+void set_silence_limit(int fd, std::chrono::milliseconds limit) noexcept;
 /// A wait for input ends only when so many bytes have come, or the end of the stream.
 void set_low_water(int fd, int bytes) noexcept;
 /// True when what was sent has been retransmitted in vain and nothing has come for `limit`: for

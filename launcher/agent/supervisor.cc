@@ -26,6 +26,7 @@
 #include "launcher/files/agent_folders.h"
 #include "launcher/process/children.h"
 #include "launcher/process/fork_exec.h"
+#include "launcher/process/reaper.h"
 
 namespace chainmail::launch {
 namespace {

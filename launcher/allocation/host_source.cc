@@ -72,8 +72,8 @@ HostSet hosts_in_file(const std::string& path, const HostfileRules& rules) {
   HostSet set;
   set.source = "hostfile " + path;
   set.file = path;
-  set.file_text = read_host_text(path, "hostfile");
-  set.hosts = parse_hostfile(set.file_text, path, rules);
+  set.text = read_host_text(path, "hostfile");
+  set.hosts = parse_hostfile(set.text, path, rules);
   return set;
 }
 
@@ -100,8 +100,8 @@ HostSet discovered_hosts(const std::vector<std::string>& command, const Hostfile
   if (!output.failure.empty()) throw discovery_failure(command.front(), output, limit);
   HostSet set;
   set.source = "host discovery by " + command.front();
-  set.file_text = output.out;
-  if (!output.out.empty() && output.out.back() != '\n') set.file_text += '\n';
+  set.text = output.out;
+  if (!output.out.empty() && output.out.back() != '\n') set.text += '\n';
   set.hosts = parse_hostfile(output.out, "output of " + command.front(), rules);
   return set;
 }

@@ -6,7 +6,6 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/file.h>
-#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <sys/wait.h>
@@ -17,10 +16,10 @@
 #include <sstream>
 #include <thread>
 #include <utility>
-#include <vector>
 
 #include "launcher/process/children.h"
 #include "launcher/process/fork_exec.h"
+#include "launcher/process/reaper.h"
 
 namespace chainmail::launch {
 namespace {
@@ -50,17 +49,6 @@ pid_t owner_of(int fd) {
   return 0;
 }
 
-// Also one whose end its parent has not asked for yet.
-bool is_gone(pid_t process) {
-  if (process <= 0) return false;
-  std::ifstream stat("/proc/" + std::to_string(process) + "/stat");
-  std::string text;
-  if (!std::getline(stat, text)) return kill(process, 0) != 0 && errno == ESRCH;
-  const std::size_t end = text.rfind(')');
-  const char state = end == std::string::npos || end + 2 >= text.size() ? 'R' : text[end + 2];
-  return state == 'Z' || state == 'X';
-}
-
 }  // namespace
 
 FileLock::~FileLock() {
@@ -77,7 +65,7 @@ FileLock::Held FileLock::take(const std::string& path, std::chrono::milliseconds
     if (errno == EINTR) continue;
     if (errno != EWOULDBLOCK) return {};  // a file system without locks
     const pid_t owner = owner_of(file_.get());
-    if (!is_gone(owner)) {
+    if (!has_ended(owner)) {
       file_.reset();
       return {false, owner};
     }
@@ -88,32 +76,15 @@ FileLock::Held FileLock::take(const std::string& path, std::chrono::milliseconds
   return {};
 }
 
-// Of this program, by exec: a copy of this process would hold the job's secret.
 void FileLock::start_keeper(std::chrono::milliseconds outlives) {
   Pipe pipe;
-  std::vector<std::string> words = {kReaperName, "--keep-lock", std::to_string(outlives.count())};
-  const std::vector<char*> arguments = pointers_to(words);
-  const Forked child = fork_to_exec([&] {
-    setsid();  // no signal of a terminal or to the launcher's group comes there
-    sigset_t none;
-    sigemptyset(&none);
-    sigprocmask(SIG_SETMASK, &none, nullptr);
-    const int null = ::open("/dev/null", O_RDWR | O_CLOEXEC);
-    if (dup2(pipe.read_end.get(), STDIN_FILENO) >= 0 && dup2(file_.get(), STDOUT_FILENO) >= 0 &&
-        dup2(null, STDERR_FILENO) >= 0) {
-      execv("/proc/self/exe", arguments.data());
-    }
-    _exit(127);
-  });
-  keeper_ = child.pid;
+  keeper_ = start_reaper({kReaperName, "--keep-lock", std::to_string(outlives.count())},
+                         pipe.read_end.get(), file_.get());
   alive_ = std::move(pipe.write_end);
 }
 
 void keep_lock(std::chrono::milliseconds outlives) {
-  for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGPIPE, SIGUSR1, SIGUSR2}) {
-    signal(number, SIG_IGN);
-  }
-  prctl(PR_SET_NAME, kReaperName);
+  be_reaper();
   char byte = 0;
   while (::read(STDIN_FILENO, &byte, 1) < 0 && errno == EINTR) {
   }

@@ -44,7 +44,7 @@ struct HostSet {
   bool takes_turns = false;                ///< the scheduler numbers tasks across the hosts in turn
   std::vector<std::string> notes;          ///< what a user should know about the choice
   std::string file;                        ///< that the user named; empty: none
-  std::string file_text;                   ///< what it said, or --host-discovery
+  std::string text;                        ///< what it said, or --host-discovery
   /// Files that say that hosts are prepared, which could not be made.
   std::set<std::string> unmade_files;
 };

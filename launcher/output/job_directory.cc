@@ -3,10 +3,8 @@
 
 #include "launcher/output/job_directory.h"
 
-#include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -14,38 +12,14 @@
 #include <cerrno>
 #include <cstdlib>
 #include <utility>
-#include <vector>
 
 #include "launcher/files/agent_folders.h"
 #include "launcher/files/trusted_path.h"
-#include "launcher/process/children.h"
 #include "launcher/process/fork_exec.h"
 #include "launcher/process/owner_tag.h"
+#include "launcher/process/reaper.h"
 
 namespace chainmail::launch {
-namespace {
-
-// Of this program, by exec: a copy of this process would hold the job's secret. Its command line
-// has no name of ours in it, so that whoever ends all that has leaves it.
-pid_t start_remover(int parent_lives) {
-  std::vector<std::string> words = {kReaperName, "--outlive"};
-  const std::vector<char*> arguments = pointers_to(words);
-  const Forked child = fork_to_exec([&] {
-    setsid();  // no signal of a terminal or to the launcher's group comes there
-    sigset_t none;
-    sigemptyset(&none);
-    sigprocmask(SIG_SETMASK, &none, nullptr);
-    const int null = ::open("/dev/null", O_RDWR | O_CLOEXEC);
-    if (dup2(parent_lives, STDIN_FILENO) >= 0 && dup2(null, STDOUT_FILENO) >= 0 &&
-        dup2(null, STDERR_FILENO) >= 0) {
-      execv("/proc/self/exe", arguments.data());
-    }
-    _exit(127);
-  });
-  return child.pid;
-}
-
-}  // namespace
 
 std::string JobDirectory::parent() {
   for (const std::string& folder : temporary_folders()) {
@@ -66,7 +40,7 @@ const std::string& JobDirectory::make() {
   if (path.size() > PIPE_BUF || mkdtemp(path.data()) == nullptr) return path_;
   const auto length = static_cast<ssize_t>(path.size());
   const bool is_told = ::write(alive_.get(), path.data(), path.size()) == length;
-  remover_ = is_told ? start_remover(pipe.read_end.get()) : -1;
+  remover_ = is_told ? start_reaper({kReaperName, "--outlive"}, pipe.read_end.get()) : -1;
   if (remover_ < 0) {
     remove_folder(path);
   } else {
@@ -86,10 +60,7 @@ JobDirectory::~JobDirectory() {
 }
 
 void outlive_launcher() {
-  for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGPIPE, SIGUSR1, SIGUSR2}) {
-    signal(number, SIG_IGN);
-  }
-  prctl(PR_SET_NAME, kReaperName);
+  be_reaper();
   remove_stale_folders();
   std::string path;
   std::array<char, PIPE_BUF> piece{};

@@ -46,6 +46,13 @@ unsigned long flags_in(const std::vector<std::string>& stat) {
   return stat.size() > kFlags ? std::strtoul(stat[kFlags].c_str(), nullptr, 10) : 0;
 }
 
+bool has_ended(pid_t pid) {
+  if (pid <= 0) return false;
+  const std::vector<std::string> stat = stat_fields(std::to_string(pid));
+  if (stat.empty()) return kill(pid, 0) != 0 && errno == ESRCH;
+  return stat.front() == "Z" || stat.front() == "X";
+}
+
 bool is_at_work(pid_t pid) {
   const std::vector<std::string> stat = stat_fields(std::to_string(pid));
   return !stat.empty() && std::string("RSDI").find(stat.front()) != std::string::npos;

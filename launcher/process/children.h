@@ -15,10 +15,6 @@
 
 namespace chainmail::launch {
 
-/// What `ps` and `pkill` know a process by that ends what is left of a job. Not the launcher's
-/// name.
-inline constexpr char kReaperName[] = "job-reaper";  // 15 characters at most
-
 /// Makes this process the parent of orphans below it.
 void adopt_orphans();
 
@@ -30,6 +26,8 @@ void adopt_orphans();
 /// The kernel's flags of a process (PF_EXITING and the like) out of those fields; 0 without them.
 [[nodiscard]] unsigned long flags_in(const std::vector<std::string>& stat);
 
+/// Also of a process whose end its parent has not asked for yet. False without a number.
+[[nodiscard]] bool has_ended(pid_t pid);
 /// Whether there is such a process here that has not ended and is not stopped: if it says nothing,
 /// it has no time, or waits for a disk.
 [[nodiscard]] bool is_at_work(pid_t pid);

@@ -63,11 +63,6 @@ std::vector<HostId> PrepareGate::hosts() const {
   return hosts;
 }
 
-std::optional<HostId> PrepareGate::host_of(std::uint32_t node) const {
-  const auto found = runs_.find(node);
-  return found == runs_.end() ? std::nullopt : std::optional(found->second.host);
-}
-
 void PrepareGate::on_there(const std::string& name) {
   const auto found = awaited_.find(name);
   if (found == awaited_.end()) return;

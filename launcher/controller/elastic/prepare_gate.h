@@ -12,7 +12,6 @@
 #include <cstdint>
 #include <functional>
 #include <map>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -48,7 +47,6 @@ class PrepareGate {
   void stop();
   /// Whose preparation runs.
   [[nodiscard]] std::vector<membership::HostId> hosts() const;
-  [[nodiscard]] std::optional<membership::HostId> host_of(std::uint32_t node) const;
 
   // What is known of success files.
   void on_there(const std::string& name);

@@ -39,8 +39,6 @@ class Silence {
   [[nodiscard]] bool is_there() const noexcept {
     return state_ == State::kWaiting || state_ == State::kLasting;
   }
-  [[nodiscard]] bool is_lasting() const noexcept { return state_ == State::kLasting; }
-
   [[nodiscard]] bool has_failure() const noexcept { return failure_.has_value(); }
 
   /// What has happened in it, of which the first counts.

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -31,13 +32,10 @@ class WorldHosts {
     membership::HostsRead event;
     for (const Host& host : hosts) {
       event.lines.push_back({host.name, static_cast<std::uint32_t>(host.slots)});
-      const auto known = std::find_if(hosts_.begin(), hosts_.end(), [&](const WorldHost& other) {
-        return other.asked.name == host.name;
-      });
-      if (known == hosts_.end()) {
-        hosts_.push_back({host, ""});
+      if (const auto known = find(host.name)) {
+        hosts_[*known].asked = host;
       } else {
-        known->asked = host;
+        hosts_.push_back({host, ""});
       }
     }
     return event;
@@ -46,6 +44,13 @@ class WorldHosts {
   [[nodiscard]] std::uint32_t size() const { return static_cast<std::uint32_t>(hosts_.size()); }
   WorldHost& operator[](membership::HostId host) { return hosts_.at(host); }
   const WorldHost& operator[](membership::HostId host) const { return hosts_.at(host); }
+  /// By its name; nothing of one that has never been read of.
+  [[nodiscard]] std::optional<membership::HostId> find(const std::string& name) const {
+    const auto known =
+        std::ranges::find(hosts_, name, [](const auto& one) { return one.asked.name; });
+    if (known == hosts_.end()) return std::nullopt;
+    return static_cast<membership::HostId>(known - hosts_.begin());
+  }
   [[nodiscard]] int most_slots() const {
     int most = 1;
     for (const WorldHost& host : hosts_) most = std::max(most, host.asked.slots);

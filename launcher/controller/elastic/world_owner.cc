@@ -27,11 +27,10 @@ constexpr std::chrono::milliseconds kSilence{60000};
 
 constexpr char kWhatItMeans[] =
     ": this program does not call create_elastic_job (chainmail.elastic.Job in Python), so its "
-    "ranks "
-    "are started anew as a job of fixed size, and again whenever hosts come, go or fail, each time "
+    "ranks are started anew as a job of fixed size, and again whenever hosts come, go or fail, "
+    "each time "
     "from the program's own checkpoint; with create_elastic_job those that stay would go on, and "
-    "no "
-    "step would be lost";
+    "no step would be lost";
 
 }  // namespace
 
@@ -188,8 +187,7 @@ void WorldOwner::on_agent_lost(std::uint32_t node, const std::string& cause) {
 }
 
 bool WorldOwner::on_leaving(std::uint32_t node) {
-  auto host = starts_.host_of(node);
-  if (!host) host = gate_.host_of(node);
+  const auto host = hosts_.find(job_.agents[node].host);
   if (!host || (events_.is_closed() && !has_turned_fixed_)) return false;
   leaving_.insert(*host);
   if (!is_anybody_left()) return false;

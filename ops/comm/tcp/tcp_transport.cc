@@ -147,7 +147,8 @@ void TcpTransport::watch(int rank) {
 
 void TcpTransport::attach(NewConnection connection) {
   const int rank = connection.peer;
-  internal::set_peer_options(connection.fd.get(), options_.silence_limit);
+  internal::set_peer_options(connection.fd.get());
+  internal::set_silence_limit(connection.fd.get(), options_.silence_limit);
   link(rank);
   if (connection.keys) {
     peer(rank).stream = std::make_unique<SealedStream>(

@@ -107,6 +107,17 @@ TEST(ElasticOptions, StandAloneWhereTheyMust) {
 }
 
 TEST(ElasticOptions, KnowWhatTheyGoWith) {
+  for (const std::vector<std::string>& options :
+       std::vector<std::vector<std::string>>{{"--elastic-window", "1"},
+                                             {"--elastic-timeout", "9"},
+                                             {"--drain-timeout", "5"},
+                                             {"--cooldown", "1s:5s"},
+                                             {"--max-changes", "7"},
+                                             {"--prepare-timeout", "60"}}) {
+    std::vector<std::string> line = options;
+    line.push_back("p");
+    EXPECT_THAT(refusal(line), AllOf(HasSubstr("with --elastic"), HasSubstr(options.front())));
+  }
   EXPECT_THAT(refusal({"--resume", "p"}), HasSubstr("go with --elastic"));
   EXPECT_THAT(refusal({"--discovery-interval", "1", "--host-discovery", "sh", "p"}),
               HasSubstr("goes with --elastic"));

@@ -26,7 +26,10 @@ def saved(job):
 
 def end_launcher(job, number=signal.SIGKILL, seconds=7):
     """All are gone within --grace and 2 s; what they have saved."""
-    os.kill(job.process.pid, number)
+    if number == signal.SIGKILL:
+        job.kill()
+    else:
+        os.kill(job.process.pid, number)
     job.wait_until_gone(seconds)
     return saved(job)
 
@@ -102,6 +105,7 @@ def a_second_signal_waits_for_nobody(*programs):
         time.sleep(0.5)
         job.process.send_signal(signal.SIGTERM)
         job.ends_with(143, 10)  # the grace is 30 s
+        job.says("no rank has saved its state in time")
         job.leaves_nothing()
 
 
@@ -109,7 +113,7 @@ def the_next_job_waits_for_ranks_that_still_save(*programs):
     with ElasticJob(programs, ["n1", "n2"], "-n", 2, "--grace", 3, probe=("--steps", 9999)) as job:
         job.wait_for_commit(job.wait_for_world(2))
         for member in (0, 1): os.kill(job.pids()[member], signal.SIGSTOP)
-        os.kill(job.process.pid, signal.SIGKILL)
+        job.kill()
         begin = time.monotonic()
         command = [programs[0], "-H", job.hosts, "--rsh", SHELL, "--elastic", "1:4", "--resume", job.probe,
                    "--steps", "3"]

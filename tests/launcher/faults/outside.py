@@ -64,6 +64,7 @@ class Job:
     def __init__(self, launcher, *arguments, environment=None, **how):
         Job.count += 1
         self.mark = f"{MARK}={os.getpid()}-{Job.count}"
+        self.is_killed = False
         self.folder = tempfile.TemporaryDirectory(prefix="chainmail-outside.")
         self.out = pathlib.Path(self.folder.name, "out")
         self.err = pathlib.Path(self.folder.name, "err")
@@ -84,13 +85,18 @@ class Job:
                 os.kill(pid, signal.SIGKILL)
         self.folder.cleanup()
 
+    def kill(self):
+        """What keeps a lock of the launcher's for a while is none of its processes from here on."""
+        self.is_killed = True
+        self.process.kill()
+
     def processes(self):
-        """All of the job but the launcher, zombies and what keeps a lock for a moment when it is killed."""
+        """All of the job but the launcher and zombies."""
         return [
             int(pid) for pid in os.listdir("/proc")
             if pid.isdigit() and int(pid) != self.process.pid
             and self.mark.encode() in environment_of(pid) and fields_of(pid)[:1] not in ([], ["Z"])
-            and not is_lock_keeper(pid)
+            and not (self.is_killed and is_lock_keeper(pid))
         ]
 
     def is_gone(self):

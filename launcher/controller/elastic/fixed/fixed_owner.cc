@@ -122,10 +122,9 @@ void FixedOwner::lose(HostId host, const std::string& cause) {
 }
 
 bool FixedOwner::on_leaving(std::uint32_t node) {
-  auto host = host_of(node);
-  if (!host) host = gate_.host_of(node);
+  const std::string& name = job_.agents[node].host;
+  const auto host = hosts_.find(name);
   if (!host || (events_.is_closed() && !starts_anew_)) return false;
-  const std::string& name = hosts_[*host].asked.name;
   if (std::find(leaving_.begin(), leaving_.end(), name) == leaving_.end()) leaving_.push_back(name);
   if (!is_anybody_left()) return false;
   log_.note("Got notice that host:" + name + " is about to end");
@@ -235,7 +234,7 @@ bool FixedOwner::is_anybody_awaited() {
     is_other_awaited = true;
   }
   if (!is_other_awaited || has_waited_for_others_) return false;
-  if (others_timer_.expiry() > std::chrono::steady_clock::now()) return true;
+  if (std::exchange(waits_for_others_, true)) return true;
   others_timer_.expires_after(kForOthers);
   others_timer_.async_wait([this](const asio::error_code& error) {
     if (error || events_.is_closed()) return;

@@ -137,6 +137,7 @@ class FixedOwner {
       losses_;  // before the ranks, until all hosts have been heard of
   std::vector<std::string> leaving_;
   asio::steady_timer others_timer_;  // for hosts that are not of -n
+  bool waits_for_others_ = false;
   bool has_waited_for_others_ = false;
   bool has_begun_ = false;
   bool starts_anew_ = false;

@@ -62,7 +62,7 @@ HostSet hosts_now(HostSet latest) {
     std::vector<Host> hosts = parse_watched_hosts(text, latest.file);
     if (hosts.empty()) return latest;
     latest.hosts = std::move(hosts);
-    latest.file_text = std::move(text);
+    latest.text = std::move(text);
   } catch (const std::runtime_error&) {
     // Whoever watches the file says so.
   }

@@ -33,7 +33,7 @@ HostsWatch::HostsWatch(JobState& job, const membership::WorldMachine& machine, c
       latest_(hosts),
       file_(hosts.file),
       folder_name_(folder_of(file_)),
-      folder_(job.io, folder_name_, name_in_folder(file_), hosts.file_text,
+      folder_(job.io, folder_name_, name_in_folder(file_), hosts.text,
               {.on_text = [this](const auto& text) { on_text(text, file_); },
                .on_unreadable =
                    [this](const auto& why) {
@@ -50,7 +50,7 @@ HostsWatch::HostsWatch(JobState& job, const membership::WorldMachine& machine, c
   if (job.options.host_discovery.empty()) return;
   discovery_ = std::make_unique<HostDiscovery>(
       job.io, split_command(job.options.host_discovery, "--host-discovery"),
-      job.options.elastic.discovery_interval.value_or(kDiscoveryInterval), hosts.file_text,
+      job.options.elastic.discovery_interval.value_or(kDiscoveryInterval), hosts.text,
       HostDiscovery::Callbacks{
           .on_text = [this](const auto& text) { on_text(text, "output of --host-discovery"); },
           .on_failure =
@@ -75,7 +75,7 @@ void HostsWatch::on_text(const std::string& text, const std::string& where) {
   if (is_over_) return;
   try {
     const std::vector<Host> hosts = parse_watched_hosts(text, where);
-    if (!hosts.empty()) latest_.file_text = text;
+    if (!hosts.empty()) latest_.text = text;
     take(hosts);
   } catch (const HostsError& error) {
     job_.events.record("hosts_file_ignored", {{"cause", error.what()}});

@@ -73,7 +73,7 @@ TEST(FixedRestarts, HostsAreThoseOfTheFileIfItIsClear) {
   latest.hosts = hosts_of({"n1", "n2"});
   EXPECT_EQ(names_of(hosts_now(latest).hosts), (std::vector<std::string>{"n1", "n2"}));
   latest.file = ::testing::TempDir() + "fixed_restarts_hosts." + std::to_string(getpid());
-  latest.file_text = "n1\nn2\n";
+  latest.text = "n1\nn2\n";
   const auto now = [&](const std::string& text, std::chrono::seconds age) {
     std::ofstream(latest.file) << text;
     const auto when = std::filesystem::file_time_type::clock::now() - age;
@@ -83,10 +83,9 @@ TEST(FixedRestarts, HostsAreThoseOfTheFileIfItIsClear) {
   constexpr std::chrono::seconds kOld{10};
   const HostSet read = now("n3\nn4 slots=2\n", kOld);
   EXPECT_EQ(names_of(read.hosts), (std::vector<std::string>{"n3", "n4"}));
-  EXPECT_EQ(read.file_text, "n3\nn4 slots=2\n");
+  EXPECT_EQ(read.text, "n3\nn4 slots=2\n");
   const auto is_kept = [](const HostSet& kept) {
-    return names_of(kept.hosts) == std::vector<std::string>{"n1", "n2"} &&
-           kept.file_text == "n1\nn2\n";
+    return names_of(kept.hosts) == std::vector<std::string>{"n1", "n2"} && kept.text == "n1\nn2\n";
   };
   for (const char* const unclear : {"n3\nn", "", "n3\nn3\n"}) {
     EXPECT_TRUE(is_kept(now(unclear, kOld))) << unclear;

@@ -54,7 +54,7 @@ TEST_F(SilenceTest, WhatHappensInItIsToldWhenItHasLasted) {
 TEST_F(SilenceTest, AndAtOnceAfterwards) {
   silence_.begin(milliseconds(1));
   wait_until_over();
-  EXPECT_TRUE(silence_.is_lasting() && told_.empty());
+  EXPECT_TRUE(silence_.is_there() && told_.empty());
   silence_.fail({std::nullopt, 125, "lost host n2"});
   EXPECT_EQ(told_, std::vector<std::string>{"no rank has said anything"});
   EXPECT_EQ(codes_, std::vector<int>{125});

@@ -9,6 +9,7 @@ usage: elastic_rank.py FOLDER STEPS PAUSE_MS [MODE]
   MODE: forget (the optimizer is no part of the state), other_shape (members from 2 on have a wider layer),
   save (a checkpoint in FOLDER after every fifth step, which is read where the first one is to come; where
   "die_reading" is there, one member dies of it),
+  no_step (the second step leaves the optimizer out), scaled (the same, with a scaler of losses),
   groups (a group of the program's own in each world, and collectives on both sides of the commit)
 """
 
@@ -83,6 +84,8 @@ def main():
     state = {"net": net, "sampler": sampler}
     if mode != "forget":
         state.update(optimizer=optimizer, schedule=schedule)
+    if mode == "scaled":
+        state.update(scaler=torch.amp.GradScaler("cpu"))
     job = chainmail.elastic.Job(**state)
     ddp = job.ddp(net, bucket_cap_mb=0.001)  # several buckets
     generator = torch.Generator().manual_seed(1)
@@ -140,6 +143,8 @@ def main():
             time.sleep(pause)
             if mode == "groups":
                 check_groups(mine, world)
+            if mode in ("no_step", "scaled") and step.number == 2:
+                continue
             optimizer.step()
             schedule.step()
             if mode == "groups":

@@ -171,6 +171,23 @@ def what_was_forgotten_is_named(launcher, python):
         job.says("before step ")
 
 
+def a_step_without_its_optimizer_is_refused(launcher, python):
+    def run(mode):
+        with tempfile.TemporaryDirectory(prefix="chainmail-elastic.") as folder:
+            return subprocess.run(
+                [launcher, "-n", "2", "--shards", "2", python, "-B", os.path.join(HERE, "elastic_rank.py"),
+                 folder, "5", "0", mode],
+                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+
+    refused = run("no_step")
+    assert refused.returncode == 1, refused.stdout
+    assert "step 2 has ended without optimizer.step()" in refused.stdout, refused.stdout
+    # A scaler leaves it out where a gradient is not finite.
+    scaled = run("scaled")
+    assert scaled.returncode == 0, scaled.stdout
+    assert re.search(r"^same \w+ on 2 ranks after 5 steps$", scaled.stdout, re.M), scaled.stdout
+
+
 def a_rank_of_another_shape_is_refused(launcher, python):
     with PythonJob(launcher, python, ["other_shape"]) as job:
         first = job.members()
@@ -233,7 +250,8 @@ def the_same_program_runs_alone(_, python):
         assert re.search(r"^same \w+ on 1 ranks after 30 steps$", alone.stdout, re.M), alone.stdout
 
 
-CASES = [ranks_come_and_go, what_was_forgotten_is_named, a_rank_of_another_shape_is_refused,
+CASES = [ranks_come_and_go, what_was_forgotten_is_named, a_step_without_its_optimizer_is_refused,
+         a_rank_of_another_shape_is_refused,
          groups_of_the_program_are_made_anew, all_ranks_may_die_again_and_again,
          a_checkpoint_whose_reading_was_interrupted_is_read_again, the_same_program_runs_alone]
 

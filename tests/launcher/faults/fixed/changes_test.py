@@ -4,7 +4,7 @@
 
 """Elastic jobs whose program knows nothing of them: a change of hosts starts all ranks anew.
 
-usage: elastic_fixed_test.py LAUNCHER PROBE_RANK [CASE...]
+usage: changes_test.py LAUNCHER PROBE_RANK [CASE...]
 """
 
 import os
@@ -15,8 +15,7 @@ import subprocess
 import sys
 import time
 
-from elastic_job import program
-from fixed_job import ADVICE, RANK, UNTIL_DONE, FixedJob, probe, script
+from fixed_job import ADVICE, RANK, UNTIL_DONE, FixedJob, probe, program, script
 from outside import Arguments, Job, main
 
 

@@ -5,7 +5,7 @@
 """Elastic jobs whose program knows nothing of them, in moments that are rare: while hosts are prepared, while
 nobody has said anything yet, while ranks are being started anew, and when hosts are about to end.
 
-usage: elastic_fixed_moments_test.py LAUNCHER PROBE_RANK [CASE...]
+usage: moments_test.py LAUNCHER PROBE_RANK [CASE...]
 """
 
 import contextlib
@@ -15,8 +15,7 @@ import signal
 import sys
 import time
 
-from elastic_job import program
-from fixed_job import RANK, UNTIL_DONE, FixedJob, probe, script
+from fixed_job import RANK, UNTIL_DONE, FixedJob, probe, program, script
 from outside import Arguments, main
 
 # Ends slowly, so that something can happen meanwhile.

@@ -4,12 +4,16 @@
 """Elastic jobs of programs that know nothing of them: `probe_rank fixed`, and shell scripts."""
 
 import json
+import os
 import pathlib
 import re
+import sys
 import time
 
-from elastic_job import HostsJob
-from outside import patient
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
+
+from elastic_job import HostsJob, program  # noqa: E402, F401
+from outside import patient  # noqa: E402
 
 ADVICE = "this program does not call create_elastic_job"
 RANK = re.compile(r"^generation (\d+) rank (\d+) of (\d+) local (\d+) of (\d+) node (\d+) pid (\d+)$",
