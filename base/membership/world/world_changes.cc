@@ -37,6 +37,8 @@ bool WorldMachine::advance() {
       const std::vector<MemberId> members = living();
       if (std::exchange(is_broken_, false)) {
         is_redone_ = true;
+        // Otherwise it has broken while it began, perhaps by those whom it has taken in.
+        if (has_run_) is_pause_planned_ = false;
         if (!members.empty()) {
           announce(members, std::nullopt);
         } else if (!has_died_too_often({checkpoint_, {}})) {
@@ -165,7 +167,13 @@ std::vector<ShardNumber> WorldMachine::cut_for(const std::vector<MemberId>& memb
   return make_cut(options_.shards, weights);
 }
 
-// Planned changes wait for their window and for the distance from the last one.
+// Somebody is to leave who is not one of these, which has a time limit.
+bool WorldMachine::is_draining(const std::vector<MemberId>& members) const {
+  return std::ranges::any_of(
+      living(), [&](MemberId id) { return find(id)->is_draining && !contains(members, id); });
+}
+
+// Planned changes wait for their window and, but for drains, for the distance from the last one.
 bool WorldMachine::consider_change() {
   const auto members = choose_members();
   const bool is_wanted = !members.empty() && changes_ < options_.max_changes &&
@@ -178,7 +186,8 @@ bool WorldMachine::consider_change() {
     window_ = Window::kOpen;
     start_timer(WorldTimer::kWindow, 0, options_.window);
   }
-  if (window_ != Window::kElapsed || is_spacing_) return false;
+  const bool is_urgent = has_run_ && is_draining(members);
+  if (window_ != Window::kElapsed || (is_spacing_ && !is_urgent)) return false;
   phase_ = Phase::kHolding;
   for (const MemberId id : world_->members) {
     if (find(id)->is_stopped) continue;
@@ -204,6 +213,7 @@ bool WorldMachine::finish_holding() {
     return false;
   }
   is_redone_ = false;
+  is_pause_planned_ = true;
   announce(choose_members(), start);
   return true;
 }

@@ -168,6 +168,7 @@ void WorldMachine::judge_accusations() {
   for (std::uint32_t place = 0; place < size; ++place) {
     if (std::binary_search(staying.begin(), staying.end(), place)) continue;
     expel(members[place], "cut off: others cannot reach it, or it cannot reach them");
+    fail_host(find(members[place])->host);
   }
 }
 

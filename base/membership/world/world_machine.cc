@@ -254,7 +254,8 @@ void WorldMachine::hear(Member& /*from*/, const Running& message) {
   if (phase_ != Phase::kRunning && phase_ != Phase::kHolding) return;
   step_ = std::max(step_, message.step);
   has_run_ = true;
-  const std::chrono::milliseconds pause(message.pause_ms);
+  // What a loss has cost says nothing of the cost of a change, and somebody is to be taken in soon.
+  const std::chrono::milliseconds pause(is_pause_planned_ ? message.pause_ms : 0);
   start_timer(WorldTimer::kSpacing, message.generation,
               std::max(options_.spacing, pause * options_.spacing_per_pause));
   EventRecord changed = about(EventKind::kWorldChanged, 0, cause_);
@@ -361,6 +362,7 @@ std::uint64_t WorldMachine::digest() const {
   digest.add(is_redone_);
   digest.add(window_);
   digest.add(is_spacing_);
+  digest.add(is_pause_planned_);
   digest.add(changes_);
   digest.add(has_crashed_);
   digest.add(crash_step_);

@@ -129,6 +129,7 @@ class WorldMachine {
   [[nodiscard]] std::vector<ShardNumber> cut_for(const std::vector<MemberId>& members) const;
   [[nodiscard]] std::vector<MemberId> living() const;
   [[nodiscard]] Start newest() const;
+  [[nodiscard]] bool is_draining(const std::vector<MemberId>& members) const;
   bool consider_change();
   bool finish_holding();
   bool finish_collecting();
@@ -176,6 +177,7 @@ class WorldMachine {
 
   Window window_ = Window::kClosed;
   bool is_spacing_ = false;
+  bool is_pause_planned_ = true;  ///< that of the current world, in part at least
   std::uint32_t changes_ = 0;
 
   // Rounds of crashes with the same newest step, and of all members from the same checkpoint.

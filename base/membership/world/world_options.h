@@ -31,7 +31,7 @@ struct WorldOptions {
 
   Milliseconds window{2000};                ///< --elastic-window: planned changes are gathered
   Milliseconds spacing{1000};               ///< between two planned changes, and at least ...
-  std::uint32_t spacing_per_pause = 20;     ///< ... so many times the last pause
+  std::uint32_t spacing_per_pause = 20;     ///< ... so many times the pause of the last one
   Milliseconds reports{50};                 ///< accusations are collected
   Milliseconds stop_limit{4000};            ///< a stopped member is expelled
   Milliseconds elastic_timeout{600'000};    ///< --elastic-timeout: below the minimum

@@ -300,6 +300,7 @@ TEST_F(WorldTest, CollectsAccusationsAndKeepsTheLargestSet) {
   EXPECT_EQ(say(2, Accuse{1, 0}), "");
   EXPECT_EQ(elapse(WorldTimer::kReports, 1),
             "end 2\nlog 4 LOST h2 1 0 3 cut off: others cannot reach it, or it cannot reach them\n"
+            "timer cool-down 2 1034\ntimer settled 2 3102\n"
             "tell 0 world 2 [0 1 3]\ntell 1 world 2 [0 1 3]\ntell 3 world 2 [0 1 3]");
 }
 

@@ -58,6 +58,44 @@ TEST_F(WorldTest, KeepsItsDistanceFromTheLastPause) {
   EXPECT_EQ(say(0, Running{1, 1, 200}), "timer spacing 1 4000\nevent world_changed");
 }
 
+TEST_F(WorldTest, KeepsADistanceFromLossesThatDoesNotGrowWithTheirPauses) {
+  options_.first_size = 3;
+  begin();
+  say(0, Running{1, 1, 200});
+  die(2);
+  say(0, MyState{2, 1});
+  say(1, MyState{2, 1});
+  EXPECT_EQ(say(0, Running{2, 2, 5000}), "timer spacing 2 1000\nevent world_changed");
+}
+
+// Somebody who comes again and again, and whom the others cannot reach.
+TEST_F(WorldTest, KeepsItsDistanceFromAPlannedChangeThatFails) {
+  begin();
+  say(0, Running{1, 1, 30});
+  elapse(WorldTimer::kSpacing, 1);
+  read({line(0), line(1), line(2)});
+  say(2, Ready{5});
+  elapse(WorldTimer::kWindow);
+  say(0, Held{1, 7, false});
+  say(1, Held{1, 7, false});
+  say(0, Accuse{2, 2});
+  elapse(WorldTimer::kReports, 2);
+  say(0, MyState{3, 7});
+  say(1, MyState{3, 7});
+  EXPECT_EQ(say(0, Running{3, 8, 5000}), "timer spacing 3 100000\nevent world_changed");
+}
+
+TEST_F(WorldTest, DrainsWhateverTheDistance) {
+  options_.first_size = 1;
+  read({line(0), line(1)});
+  say(1, Ready{5});
+  say(0, Ready{5});
+  read({line(0)});
+  EXPECT_EQ(elapse(WorldTimer::kWindow), "") << "before the world has made a step";
+  EXPECT_EQ(say(0, Running{1, 1, 5000}),
+            "timer spacing 1 100000\nevent world_changed\ntell 0 wanted 1");
+}
+
 TEST_F(WorldTest, OpensTheGateBeforeAHostsFirstRank) {
   options_.has_prepare = true;
   EXPECT_EQ(read({line(0, 2)}),
