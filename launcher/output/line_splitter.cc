@@ -106,7 +106,7 @@ void LastLines::add(std::string_view part) {
 void LastLines::end_line() {
   lines_.push_back(std::exchange(open_, {}));
   is_cut_ = false;
-  if (lines_.size() > kMaxLines) lines_.pop_front();
+  if (lines_.size() > kMaxLines) lines_.erase(lines_.begin());
 }
 
 std::string LastLines::quoted() const {

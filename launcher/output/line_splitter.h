@@ -6,10 +6,10 @@
 
 #pragma once
 
-#include <deque>
 #include <functional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace chainmail::launch {
 
@@ -55,7 +55,7 @@ class LastLines {
   void add(std::string_view part);
   void end_line();
 
-  std::deque<std::string> lines_;
+  std::vector<std::string> lines_;  // a deque takes 600 bytes when it is empty
   std::string open_;
   bool is_cut_ = false;
 };

@@ -188,8 +188,10 @@ void Agents::reap() {
   for (Node& node : nodes_) {
     if (!node.link || !node.link->reap() || !node.is_retired) continue;
     node.link.reset();
-    std::string().swap(node.start.script);  // = {} would keep its memory, some 8 KiB
-    node.start.image.reset();
+    // Of an elastic job there may be thousands; some 10 KiB each.
+    AgentStart rest;
+    rest.marker = node.start.marker;
+    std::swap(node.start, rest);
   }
   std::erase_if(set_aside_, [](const auto& link) { return link->reap(); });
 }
