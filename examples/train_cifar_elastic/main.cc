@@ -37,6 +37,9 @@ DEFINE_string(allreduce_grad_dtype, "", "of gradients between nodes: float16, bf
 DEFINE_uint32(shards, 0,
               "parts of each step, no fewer than ranks; 0: what the launcher says, or 8");
 DEFINE_int64(batch, 256, "samples of a step, of all shards together");
+DEFINE_bool(batch_per_rank, false,
+            "--batch is of each rank: more ranks take larger steps, and the learning rate follows");
+DEFINE_int64(ramp_steps, 50, "with --batch_per_rank: steps in which the learning rate does so");
 DEFINE_int64(epoch, 20, "times through the training data");
 DEFINE_double(lr, 0.1, "learning rate of the first step; from there it falls to zero");
 DEFINE_double(weight_decay, 1e-4, "of all parameters");
@@ -46,8 +49,8 @@ DEFINE_bool(verify, false, "end with a digest of the parameters; fail when ranks
 namespace {
 
 void check_flags() {
-  if (FLAGS_batch < 1 || FLAGS_epoch < 0) {
-    throw flags::UsageError("--batch must be at least 1, --epoch at least 0");
+  if (FLAGS_batch < 1 || FLAGS_epoch < 0 || FLAGS_ramp_steps < 0) {
+    throw flags::UsageError("--batch must be at least 1, --epoch and --ramp_steps at least 0");
   }
   if (FLAGS_samples < 5 || FLAGS_samples % 5 != 0) {
     throw flags::UsageError("--samples must be a multiple of 5, for five files");
@@ -76,7 +79,11 @@ class Training {
         place_(chainmail::on_all_ranks(*comm_, [] { return find_cifar(FLAGS_data); })),
         data_(chainmail::on_all_ranks(*comm_, [&] { return read_cifar(place_); })),
         samples_(static_cast<std::size_t>(data_.train.t.size(0)),
-                 {.batch = FLAGS_batch, .seed = FLAGS_seed}) {
+                 {.batch = FLAGS_batch,
+                  .seed = FLAGS_seed,
+                  .policy = FLAGS_batch_per_rank ? chainmail::BatchPolicy::kPerRank
+                                                 : chainmail::BatchPolicy::kPerStep,
+                  .ramp_steps = FLAGS_ramp_steps}) {
     torch::manual_seed(FLAGS_seed);
     model_ = make_resnet(FLAGS_model, kClasses);
     optimizer_ = chainmail::create_multi_node_optimizer(
@@ -122,7 +129,8 @@ class Training {
     if (world.generation == 1) {
       print_banner(*comm_,
                    {"Model: " + FLAGS_model,
-                    "Num Minibatch-size: " + std::to_string(FLAGS_batch) + " in " +
+                    "Num Minibatch-size: " + std::to_string(FLAGS_batch) +
+                        (FLAGS_batch_per_rank ? " of each rank in " : " in ") +
                         std::to_string(job_->shards()) + " shards",
                     "Num epoch: " + std::to_string(FLAGS_epoch),
                     "Dataset: " + place_ + ", " + std::to_string(samples_.size()) + " images"});
@@ -136,10 +144,17 @@ class Training {
                 samples_.state().epoch);
   }
 
-  // Of the step's number alone, with nothing but arithmetic, which is alike on all processors.
+  // Of the step's number alone, with nothing but arithmetic, which is alike on all processors; or
+  // of the samples before it and of the ranks that take it.
   double learning_rate(std::int64_t step) const {
-    const auto steps =
-        static_cast<double>(samples_.steps_per_epoch()) * static_cast<double>(FLAGS_epoch);
+    const auto epochs = static_cast<double>(FLAGS_epoch);
+    if (FLAGS_batch_per_rank) {
+      const chainmail::ShardSamplerState at = samples_.state();
+      const double part = static_cast<double>(at.position) / static_cast<double>(samples_.size());
+      const double done = (static_cast<double>(at.epoch) + part) / epochs;
+      return FLAGS_lr * samples_.batch_scale() * (1 - done);
+    }
+    const auto steps = static_cast<double>(samples_.steps_per_epoch()) * epochs;
     return FLAGS_lr * (1 - static_cast<double>(step - 1) / steps);
   }
 
@@ -148,9 +163,10 @@ class Training {
     const bool is_new = step.number() == job_->state().next_step;
     if (is_new && samples_.state().epoch >= FLAGS_epoch) return false;
     model_->train();
+    chainmail::Shards shards = step.shards(samples_);
     const double rate = learning_rate(step.number());
     for (auto& group : optimizer_->actual_optimizer().param_groups()) group.options().set_lr(rate);
-    for (chainmail::Shard& shard : step.shards(samples_)) {
+    for (chainmail::Shard& shard : shards) {
       const torch::Tensor rows = rows_of(shard.indices());
       learn(shard, model_->forward(take_batch(data_.train, rows, /*augments=*/true)),
             data_.train.t.index_select(0, rows));

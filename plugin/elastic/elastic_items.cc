@@ -12,6 +12,13 @@ namespace chainmail {
 namespace internal {
 namespace {
 
+void visit_ramp(auto&& visit, ShardSamplerState& state) {
+  visit("first ranks", state.first_ranks);
+  visit("ranks", state.ranks);
+  visit("ramp from", state.ramp_from);
+  visit("ramp done", state.ramp_done);
+}
+
 void visit_members(auto&& visit, ElasticJobState& state) {
   visit("next step", state.next_step);
   visit("metrics", state.metrics);
@@ -22,8 +29,14 @@ void visit_members(auto&& visit, ElasticJobState& state) {
 }  // namespace
 
 CheckpointItem shard_sampler_item(const std::string& name, ShardSampler& sampler) {
-  return state_item<SamplerState>(name, sampler,
-                                  [](auto&& visit, auto& state) { visit_members(visit, state); });
+  // Files of jobs that divide a fixed batch know nothing of ranks.
+  const bool has_ramp = sampler.options().policy == BatchPolicy::kPerRank;
+  return state_item<ShardSamplerState>(name, sampler, [has_ramp](auto&& visit, auto& state) {
+    visit("seed", state.seed);
+    visit("epoch", state.epoch);
+    visit("position", state.position);
+    if (has_ramp) visit_ramp(visit, state);
+  });
 }
 
 CheckpointItem elastic_job_item(const std::string& name, ElasticJob& job) {

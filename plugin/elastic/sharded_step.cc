@@ -120,6 +120,7 @@ void ShardedStep::begin_repetition() {
 void ShardedStep::drop() {
   is_over_ = true;
   progress_->is_in_step = false;
+  if (samples_ != nullptr) samples_->drop_step();
   samples_ = nullptr;
   shard_.reset();
   buffers_.drop();
@@ -161,6 +162,9 @@ void ShardedStep::take_from(ShardSampler& samples) {
         "and this one has " +
         std::to_string(progress_->models.size()));
   }
+  samples.begin_step(communicator_->size());
+  const std::string ramp = communicator_->rank() == 0 ? samples.describe_ramp() : "";
+  if (!ramp.empty()) LogMessage(LogLevel::kWarning) << "from step " << number_ << " on " << ramp;
   samples_ = &samples;
   batch_ = samples.next_size();
   begins_epoch_ = samples.state().position == 0;
@@ -252,7 +256,7 @@ void ShardedStep::finish_shards() {
 
 // Of what must be the same on all ranks for the step to be one.
 std::string ShardedStep::describe_step() const {
-  const SamplerState at = samples_->state();
+  const ShardSamplerState at = samples_->state();
   return "step " + std::to_string(number_) + ", epoch " + std::to_string(at.epoch) +
          " from sample " + std::to_string(at.position) + " on, of " + samples_->describe() +
          " with seed " + std::to_string(at.seed);

@@ -19,7 +19,8 @@
 //   (as lost, by a checkpointer of its own), slow:MEMBER:MS (it takes so much longer for a shard),
 //   killer:SAMPLE (who computes it in the second epoch says so, and dies), split (each step ranks
 //   with even and with odd numbers talk, on communicators that each world makes), split_once (on
-//   those of the first world)
+//   those of the first world), per_rank:RAMP (a batch for each rank: rank 0 tells of the ranks,
+//   the scale and the batch of each step)
 
 #include <chainmail/chainmail.h>
 #include <chainmail/elastic.h>
@@ -82,6 +83,15 @@ Saving saving_of(const std::string& mode) {
   return {mode.substr(begin + 1, end - begin - 1), std::atoll(mode.c_str() + end + 1)};
 }
 
+chainmail::ShardSamplerOptions sampling_of(const std::string& mode) {
+  chainmail::ShardSamplerOptions options{.batch = kBatch, .seed = 2};
+  if (mode.rfind("per_rank:", 0) != 0) return options;
+  options.policy = chainmail::BatchPolicy::kPerRank;
+  options.batch = 5;
+  options.ramp_steps = std::atoll(mode.c_str() + 9);
+  return options;
+}
+
 void idle() {
   std::printf("idles\n");
   std::fflush(stdout);
@@ -126,8 +136,7 @@ void train(const std::string& communicator, const std::string& wire, std::uint32
   const torch::Tensor x = torch::randn({kSamples, 1, 8, 8});
   const torch::Tensor y = torch::randint(5, {kSamples}, torch::kLong);
   const bool lacks_one = how.mode == "other_data" && is_member("2");
-  chainmail::ShardSampler samples(lacks_one ? kSamples - 1 : kSamples,
-                                  {.batch = kBatch, .seed = 2});
+  chainmail::ShardSampler samples(lacks_one ? kSamples - 1 : kSamples, sampling_of(how.mode));
   job->add("samples", samples);
   std::map<std::int64_t, std::string> reported;
   const bool tells = how.pause_ms > 0;
@@ -198,6 +207,7 @@ void train(const std::string& communicator, const std::string& wire, std::uint32
     }
   };
   const auto train_step = [&](chainmail::Step& step) {
+    const bool is_new = step.number() == job->state().next_step;
     if (!how.last_step_file.empty()) std::ifstream(how.last_step_file) >> steps;
     if (how.mode == "done" || step.number() > steps) return false;
     const bool throws = how.mode == "throw_all" || (how.mode == "throw" && is_member("1"));
@@ -221,7 +231,14 @@ void train(const std::string& communicator, const std::string& wire, std::uint32
       shard.backward(scaler->scale(loss));
       shard.report("loss", loss.item<double>(), rows.size(0));
     }
+    const std::int64_t before = samples.state().position;
     step.commit(*optimizer);
+    if (how.mode.rfind("per_rank", 0) == 0 && job->communicator()->rank() == 0) {
+      const std::int64_t after = step.ends_epoch() ? kSamples : samples.state().position;
+      std::printf("%s %lld %d %.17g %lld\n", is_new ? "scale" : "again",
+                  static_cast<long long>(step.number()), job->communicator()->size(),
+                  samples.batch_scale(), static_cast<long long>(after - before));
+    }
     throw_once(step, true);
     if (step.ends_epoch()) {
       char text[64];

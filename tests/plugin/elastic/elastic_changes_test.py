@@ -124,11 +124,15 @@ class ElasticJob(Job):
 
     def ends(self, launcher, program):
         """Of an OPEN job: after some steps more, with the bits of a calm one. Returns how many."""
+        steps = self.tell_last_step()
+        self.ends_with_bits(calm_bits(launcher, program, "float32", steps))
+        return steps
+
+    def tell_last_step(self):
         steps = max(int(step) for step in re.findall(r"^step (\d+)$", self.text("out"), re.M)) + 60
         with open(self.last_step + ".new", "w", encoding="utf-8") as file:
             file.write(str(steps))
         os.rename(self.last_step + ".new", self.last_step)
-        self.ends_with_bits(calm_bits(launcher, program, "float32", steps))
         return steps
 
     def ends_with_bits(self, expected):
@@ -150,6 +154,43 @@ def ranks_come_and_go(launcher, program):
         job.drain("n3")
         assert job.wait_for_world(2) == first, job.all()
         job.ends(launcher, program)
+
+
+def check_scales(steps, ramp, batch=5, samples=75):
+    """`steps` of a job with a batch for each rank: (number, ranks, scale, samples) of each; the scale is as in
+    docs/elastic.md, and every epoch has all samples."""
+    assert [number for number, *_ in steps] == list(range(1, len(steps) + 1)), steps
+    first = before = steps[0][1]
+    scale = start = 1.0
+    done = position = 0
+    for _, ranks, told, count in steps:
+        if ranks != before: before, start, done = ranks, scale, 0
+        done = min(done + 1, ramp)
+        aim = ranks / first
+        scale = aim if done >= ramp else start + (aim - start) * (done / ramp)
+        assert told == scale, (told, scale, steps)
+        assert count == min(batch * ranks, samples - position), steps
+        position = (position + count) % samples
+
+
+def a_batch_for_each_rank_grows_with_them(launcher, program):
+    with ElasticJob(launcher, program, steps=OPEN, mode=("per_rank:10",)) as job:
+        job.join("n3")
+        job.wait_for_world(3)
+        job.says("batches of 15 samples on 3 ranks, after 10 on 2; batch_scale() moves from 1 to 1.5 within 10 steps")
+        job.join("n4")
+        job.wait_for_world(4)
+        # Who comes has the state of a ramp, and who is killed takes nothing of it along.
+        os.kill(job.members()[1], signal.SIGKILL)
+        job.wait_for_world(3)
+        job.tell_last_step()
+        job.ends_with(0, 60)
+        found = re.findall(r"^scale (\d+) (\d+) (\S+) (\d+)$", job.text("out"), re.M)
+        check_scales([(int(step), int(ranks), float(scale), int(count)) for step, ranks, scale, count in found], 10)
+        # What a change has interrupted after its commit is done once more, and the step is the same.
+        scales = {step: scale for step, _, scale, _ in found}
+        for step, scale in re.findall(r"^again (\d+) \d+ (\S+) \d+$", job.text("out"), re.M):
+            assert scales[step] == scale, job.all()
 
 
 def a_slow_start_is_no_pause(launcher, program):
@@ -333,7 +374,7 @@ def a_program_with_nothing_left_to_do_ends_well(launcher, program):
         job.leaves_nothing()
 
 
-CASES = [ranks_come_and_go, shards_move_away_from_a_slow_rank, an_evaluation_that_is_interrupted_is_repeated,
+CASES = [ranks_come_and_go, a_batch_for_each_rank_grows_with_them, shards_move_away_from_a_slow_rank, an_evaluation_that_is_interrupted_is_repeated,
          a_slow_start_is_no_pause, a_part_that_is_no_state_is_named, a_rank_with_other_data_is_not_taken_in,
          a_rank_that_throws_is_told_by_its_exit_code, a_program_that_always_fails_ends_the_job,
          a_program_that_goes_on_after_its_own_error_does,

@@ -108,6 +108,40 @@ TEST(ElasticJob, StepsByTheMeanOverTheSamples) {
   EXPECT_EQ(job.samples.state().epoch, 1);
 }
 
+TEST(ElasticJob, GivesEachRankItsBatchAndMovesTheScaleThere) {
+  Job job;
+  const int ranks = job.job->communicator()->size();
+  // The steps before were those of twice as many.
+  ShardSampler samples(1000, {.batch = 12, .policy = BatchPolicy::kPerRank, .ramp_steps = 4});
+  samples.load_state({.first_ranks = 2 * ranks, .ranks = 2 * ranks, .ramp_done = 4});
+  std::vector<double> scales;
+  bool fails = false;
+  const auto train = [&](Step& step) {
+    std::int64_t own = 0;
+    for (Shard& shard : step.shards(samples)) {
+      own += static_cast<std::int64_t>(shard.indices().size());
+      if (std::exchange(fails, false)) throw std::runtime_error("once");
+      shard.backward(job.loss(shard.indices()));
+    }
+    scales.push_back(samples.batch_scale());
+    step.commit(*job.optimizer);
+    EXPECT_EQ(samples.batch_scale(), scales.back()) << "of the step that was committed last";
+    std::int64_t all = 0;
+    for (const std::int64_t of_rank : job.job->communicator()->allgather_obj(own)) all += of_rank;
+    EXPECT_EQ(all, 12 * ranks);
+    return false;
+  };
+  for (int step = 0; step < 2; ++step) job.job->run(train);
+  fails = true;
+  EXPECT_THROW(job.job->run(train), std::runtime_error);
+  for (int step = 0; step < 4; ++step) job.job->run(train);
+  EXPECT_EQ(scales, (std::vector<double>{0.875, 0.75, 0.625, 0.5, 0.5, 0.5}));
+  EXPECT_EQ(samples.state(), (ShardSamplerState{.position = std::int64_t{72} * ranks,
+                                                .first_ranks = std::int64_t{2} * ranks,
+                                                .ranks = ranks,
+                                                .ramp_done = 4}));
+}
+
 TEST(ElasticJob, CountsNothingOfAStepThatThrew) {
   Job job;
   nn::BatchNorm1d norm(1);

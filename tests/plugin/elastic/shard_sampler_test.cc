@@ -35,6 +35,27 @@ TEST(ShardSampler, RefusesWhatHasNoSteps) {
   }
 }
 
+TEST(ShardSampler, CountsStepsOfThoseWhoTookTheLastOne) {
+  ShardSampler samples(75, {.batch = 6, .policy = BatchPolicy::kPerRank});
+  EXPECT_EQ(samples.steps_per_epoch(), 13U);
+  samples.load_state({.first_ranks = 2, .ranks = 3});
+  EXPECT_EQ(samples.steps_per_epoch(), 5U);
+}
+
+TEST(ShardSampler, RefusesRampsThatCannotBe) {
+  EXPECT_THAT([] { ShardSampler(9, {.batch = 1, .ramp_steps = -1}); },
+              ThrowsMessage<InvalidArgument>(HasSubstr("within -1 steps")));
+  ShardSampler samples(9, {.batch = 1, .policy = BatchPolicy::kPerRank});
+  for (const ShardSamplerState& state :
+       {ShardSamplerState{.first_ranks = 2}, ShardSamplerState{.ranks = 2},
+        ShardSamplerState{.first_ranks = -1, .ranks = 2},
+        ShardSamplerState{.first_ranks = 2, .ranks = 2, .ramp_from = 0},
+        ShardSamplerState{.first_ranks = 2, .ranks = 2, .ramp_done = -1}}) {
+    EXPECT_THAT([&] { samples.load_state(state); },
+                ThrowsMessage<InvalidArgument>(HasSubstr("cannot go on with a batch")));
+  }
+}
+
 TEST(ShardSampler, GoesOnWhereItWas) {
   ShardSampler samples(10, {.batch = 4, .seed = 7});
   samples.load_state({.seed = 9, .epoch = 3, .position = 8});
@@ -45,9 +66,9 @@ TEST(ShardSampler, GoesOnWhereItWas) {
 
 TEST(ShardSampler, RefusesPositionsOutsideOfTheDataset) {
   ShardSampler samples(10, {.batch = 4});
-  for (const SamplerState& state :
-       {SamplerState{.epoch = 0, .position = 10}, SamplerState{.epoch = 0, .position = -1},
-        SamplerState{.epoch = -1, .position = 0}}) {
+  for (const ShardSamplerState& state : {ShardSamplerState{.epoch = 0, .position = 10},
+                                         ShardSamplerState{.epoch = 0, .position = -1},
+                                         ShardSamplerState{.epoch = -1, .position = 0}}) {
     EXPECT_THAT([&] { samples.load_state(state); },
                 ThrowsMessage<InvalidArgument>(HasSubstr("another dataset")));
   }

@@ -1,0 +1,99 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+# SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+"""What a batch for each rank does to what is learned: train_cifar_elastic on 2, then 8, then 3 ranks, with a
+learning rate that moves to its new value and with one that jumps there, beside a job of two ranks with the same
+first batch.
+
+usage: batches.py SEEDS [EPOCHS [SAMPLES]]     (EPOCHS: a multiple of 3)
+"""
+
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+sys.path.insert(0, str(ROOT / "tests/launcher/faults"))
+
+from elastic_job import HostsJob  # noqa: E402
+from patience import patience  # noqa: E402
+
+BIN = pathlib.Path(os.environ.get("BIN", ROOT / "build/bin"))
+PROGRAM = BIN / "train_cifar_elastic"
+BATCH = 32  # of a rank
+RANKS = [2, 8, 3]
+
+
+def rows_of(out):
+    """One for each epoch, so far."""
+    try:
+        return json.loads((out / "log").read_text())
+    except (FileNotFoundError, json.JSONDecodeError):  # it is being written
+        return []
+
+
+def training(data, out, seed, epochs, *more):
+    return [PROGRAM, "--data", data, "--out", out, "--model", "resnet8", "--epoch", epochs, "--seed", seed,
+            "--lr", "0.05", *more]
+
+
+def fixed(data, out, seed, epochs):
+    command = [BIN / "launcher", "-H", "localhost:2", "-n", "2", "--shards", "8",
+               *training(data, out, seed, epochs, "--batch", BATCH * RANKS[0])]
+    subprocess.run(list(map(str, command)), stdout=subprocess.DEVNULL, stdin=subprocess.DEVNULL, check=True)
+
+
+def per_rank(data, out, seed, epochs, ramp):
+    def command(_):
+        return training(data, out, seed, epochs, "--batch", BATCH, "--batch_per_rank", "--ramp_steps", ramp)
+
+    options = ["-n", RANKS[0], "--shards", 8]
+    with HostsJob(BIN / "launcher", [f"n1 slots={RANKS[0]}"], options, command, sizes="2:8") as job:
+        for number, ranks in enumerate(RANKS[1:], 1):
+            while len(rows_of(out)) < number * epochs // len(RANKS):
+                assert job.process.poll() is None, job.all()
+                time.sleep(0.02)
+            job.edit(f"n1 slots={ranks}")
+            job.wait_for(f"samples on {ranks} ranks, after", where="err", seconds=120)
+        job.ends_with(0, 3600)
+        job.leaves_nothing()
+
+
+def main():
+    seeds, epochs, samples = (list(map(int, sys.argv[1:])) + [12, 2000][len(sys.argv) - 2:])[:3]
+    assert epochs % len(RANKS) == 0, "a multiple of 3 epochs"
+    ways = {
+        "2 ranks": lambda *given: fixed(*given),
+        "2, 8, 3 ranks, a ramp of 50 steps": lambda *given: per_rank(*given, 50),
+        "2, 8, 3 ranks, at once": lambda *given: per_rank(*given, 0),
+    }
+    reached = {name: [] for name in ways}
+    for seed in range(1, seeds + 1):
+        with tempfile.TemporaryDirectory(prefix="chainmail-batches.") as folder:
+            data = os.path.join(folder, "data")
+            subprocess.run([PROGRAM, "--make_data", data, "--samples", str(samples), "--seed", str(seed)],
+                           stdout=subprocess.DEVNULL, check=True)
+            for number, (name, train) in enumerate(ways.items()):
+                out = pathlib.Path(folder, f"out{number}")
+                train(data, out, seed, epochs)
+                rows = rows_of(out)
+                assert [row["epoch"] for row in rows] == list(range(1, epochs + 1)), rows
+                reached[name].append(rows[-1]["validation/main/accuracy"] * 100)
+                print(f"seed {seed}, {name}: {reached[name][-1]:.2f} % after {rows[-1]['iteration']} steps", flush=True)
+    usual = statistics.fmean(reached["2 ranks"])
+    for name, values in reached.items():
+        spread = statistics.stdev(values) if len(values) > 1 else 0
+        print(f"{name}: {statistics.fmean(values):.2f} % in the mean of {seeds} seeds (deviation {spread:.2f}), "
+              f"{statistics.fmean(values) - usual:+.2f} points", flush=True)
+    print(f"this machine is {patience():.1f} times slower than an idle one")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) not in (2, 3, 4): sys.exit(__doc__)
+    main()
