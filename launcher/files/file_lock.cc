@@ -25,6 +25,9 @@ namespace chainmail::launch {
 namespace {
 
 constexpr std::chrono::milliseconds kLookAgain{50};
+// So often somebody has to be seen who lives: one that is being killed does so for a moment, and
+// between two looks the lock may have another owner, or none.
+constexpr int kLooks = 4;
 
 // /proc/locks: "1: FLOCK  ADVISORY  WRITE 4711 fe:01:1234 0 EOF"; who took it, though others may
 // have it by now. 0: not known, as for what runs in another container.
@@ -61,15 +64,18 @@ FileLock::Held FileLock::take(const std::string& path, std::chrono::milliseconds
                               const std::function<void()>& on_wait) {
   file_ = internal::UniqueFd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
   if (!file_.is_open()) return {};
+  int looks = 0;
   for (bool is_told = false; ::flock(file_.get(), LOCK_EX | LOCK_NB) != 0;) {
     if (errno == EINTR) continue;
     if (errno != EWOULDBLOCK) return {};  // a file system without locks
     const pid_t owner = owner_of(file_.get());
-    if (!has_ended(owner)) {
+    if (has_ended(owner)) {
+      looks = 0;
+      if (!std::exchange(is_told, true)) on_wait();
+    } else if (++looks == kLooks) {
       file_.reset();
       return {false, owner};
     }
-    if (!std::exchange(is_told, true)) on_wait();
     std::this_thread::sleep_for(kLookAgain);
   }
   start_keeper(outlives);

@@ -6,8 +6,9 @@
 launcher hears it: one world goes on, who is cut off commits nothing more, and the host comes back.
 Started by netns_nodes.sh run 3, which sets NODES_DIR.
 
-usage: cuts.py LAUNCHER ELASTIC_LEDGER [CUT:POINT...]
-       cuts.py LAUNCHER ELASTIC_LEDGER --all ROUNDS   (each cut at each point)
+usage: cuts.py LAUNCHER ELASTIC_LEDGER [--slots N] [CUT:POINT...]
+       cuts.py LAUNCHER ELASTIC_LEDGER [--slots N] --all ROUNDS   (each cut at each point)
+N: ranks on each host (1)
 """
 
 import collections
@@ -27,7 +28,7 @@ from patience import patience  # noqa: E402
 
 NODES = pathlib.Path(os.environ["NODES_DIR"])
 PROGRAM = "elastic_ledger"
-LINES = ["n1", "n2", "n3"]
+HOSTS = ["n1", "n2", "n3"]
 # Computing, exchanging, between steps, told of a change, giving a newcomer the state.
 POINTS = ["forward", "between_buckets", "committed", "held", "fetch_middle"]
 IN_CHANGE = ["held", "fetch_middle"]
@@ -77,39 +78,47 @@ def has_ranks(node):
 
 
 def is_cut_off_at(job, how, point):
-    """The member on n2 is at that point when it is cut off. Seconds until the others go on."""
-    job.wait_until(lambda: sorted(map(job.host_of, job.world()[1])) == LINES, "a rank on each host", 90)
+    """A member on n2 is at that point when it is cut off. Seconds until the others go on."""
+    everywhere = sorted(HOSTS * job.slots)
+    job.wait_until(lambda: sorted(map(job.host_of, job.world()[1])) == everywhere, "ranks on each host", 90)
     generation, members = job.world()
-    victim = next(world.member for world in members if job.host_of(world) == "n2")
+    theirs = [world.member for world in members if job.host_of(world) == "n2"]
+    victim = theirs[0]
     ordered = job.ledger.ordered[victim]
     job.wait_at(victim, point)
     if point in IN_CHANGE:
         job.wait_until(lambda: job.ledger.ordered[victim] > ordered, "an order read")
-        job.edit("n1", "n2", "n3 slots=2")
+        job.edit(*job.lines_with(n3=job.slots + 1))
     job.wait_until(lambda: job.is_waiting(victim, point), f"member {victim} in {point}")
     began = time.monotonic()
     cut(how)
     job.go_on(victim)
-    _, members = job.wait_for_world(after=generation, without=(victim,), seconds=60)
+    _, members = job.wait_for_world(after=generation, without=theirs, seconds=60)
     took = max(world.time for world in members) / 1e9 - began
     step = job.ledger.newest
     job.wait_for_step(step + 20)
     job.wait_until(lambda: not has_ranks("n2") or how == "data", "the end of what is cut off", 60)
     mend()
-    job.edit(*LINES)
+    job.edit(*job.lines_with())
     return took
 
 
 class NodesJob(LedgerJob):
-    def __init__(self, launcher, program):
-        super().__init__(launcher, program, LINES, "-n", 3, "--lease", 4, pause_ms=30, steps_per_epoch=300,
+    def __init__(self, launcher, program, slots):
+        self.slots = slots
+        ranks = slots * len(HOSTS)
+        super().__init__(launcher, program, self.lines_with(), "-n", ranks, "--lease", 4, pause_ms=30,
+                         steps_per_epoch=300, sizes=f"1:{ranks + 2}", shards=max(8, ranks + 2),
                          shell=(NODES / "rsh").read_text().strip())
+
+    def lines_with(self, **others):
+        return [f"{host} slots={others.get(host, self.slots)}" for host in HOSTS]
 
     def host_of(self, world):
         """The node whose process that is."""
         with contextlib.suppress(OSError):  # it has ended
             inode = os.stat(f"/proc/{world.pid}/ns/net").st_ino
-            for name in LINES:
+            for name in HOSTS:
                 if os.stat(f"/run/netns/{of_node(name, 'netns')}").st_ino == inode: return name
         return ""
 
@@ -118,9 +127,9 @@ class NodesJob(LedgerJob):
         super().__exit__(*error)
 
 
-def run(launcher, program, cases):
+def run(launcher, program, slots, cases):
     times = collections.defaultdict(list)
-    with NodesJob(launcher, program) as job:
+    with NodesJob(launcher, program, slots) as job:
         for case in cases:
             how, point = case.split(":")
             took = is_cut_off_at(job, how, point)
@@ -129,7 +138,7 @@ def run(launcher, program, cases):
         job.finish()
         redone = job.ends_well()
         job.ledger.check_ends()
-        assert not any(map(has_ranks, LINES)), "a rank is left"
+        assert not any(map(has_ranks, HOSTS)), "a rank is left"
     everything = [took for some in times.values() for took in some]
     print(f"{len(everything)} cuts, {job.steps} steps, at most {redone} done again; the others went on after "
           f"{statistics.median(everything):.2f} s (median), at most {max(everything):.2f} s; this machine is "
@@ -142,9 +151,11 @@ if __name__ == "__main__":
     if shutil.which("nft") is None:
         print("skipped: nft is missing: install nftables", file=sys.stderr)
         sys.exit(77)
-    given = list(map(os.path.abspath, sys.argv[1:3]))
-    if sys.argv[3:4] == ["--all"]:
-        for _ in range(int(sys.argv[4])):
+    given, words = list(map(os.path.abspath, sys.argv[1:3])), sys.argv[3:]
+    given.append(int(words[1]) if words[:1] == ["--slots"] else 1)
+    if words[:1] == ["--slots"]: words = words[2:]
+    if words[:1] == ["--all"]:
+        for _ in range(int(words[1])):
             for kind in CUTS: run(*given, [f"{kind}:{place}" for place in POINTS])
     else:
-        run(*given, sys.argv[3:] or SOME)
+        run(*given, words or SOME)
