@@ -9,7 +9,7 @@
 
 #include <limits>
 
-#include <chainmail/elastic.h>
+#include <chainmail/data/shard_sampler.h>
 #include <chainmail/error.h>
 
 namespace chainmail {

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
+#include <chainmail/data/shard_sampler.h>
+
 #include <algorithm>
 #include <sstream>
 #include <string>
 
-#include <chainmail/elastic.h>
+#include <chainmail/error.h>
 
 #include "plugin/data/permutation.h"
 
