@@ -74,23 +74,21 @@ class ShardedTraining {
     job_->add("model", &model_);
     job_->add("optimizer", *optimizer_);
     job_->add("samples", samples_);
-    if (job_->is_elastic()) {
-      job_->on_world([this](const chainmail::Membership& world) {
-        make_checkpoints();
-        if (world.next_step == 1 && !FLAGS_run_id.empty()) checkpoints_->maybe_load();
-        begin_reports(world.generation == 1);
-      });
-    } else {
-      make_checkpoints();
-      if (!FLAGS_run_id.empty()) checkpoints_->maybe_load();
+    const auto steps_per_epoch = static_cast<std::int64_t>(samples_.steps_per_epoch());
+    if (!FLAGS_run_id.empty()) {
+      job_->checkpoint(FLAGS_run_id, {.path = FLAGS_out},
+                       FLAGS_interval > 0 ? FLAGS_interval : steps_per_epoch);
     }
+    job_->on_world([this](const chainmail::Membership& world) {
+      if (FLAGS_run_id.empty()) make_checkpoints();
+      begin_reports(world.generation == 1);
+    });
   }
 
   void run() {
-    if (!job_->is_elastic()) begin_reports(/*is_first=*/true);
     job_->run([this](chainmail::Step& step) { return train(step); });
     if (reports_) reports_->finish();
-    checkpoints_->wait();
+    if (checkpoints_) checkpoints_->wait();
     if (FLAGS_verify) print_digest(*comm_, model_->parameters());
     comm_->finalize();
   }
@@ -99,10 +97,9 @@ class ShardedTraining {
   using Clock = std::chrono::steady_clock;
   static constexpr std::int64_t kClasses = 10;
 
+  // Of a run that none goes on from.
   void make_checkpoints() {
-    const fs::path folder =
-        fs::path(FLAGS_out) / (FLAGS_run_id.empty() ? "snapshot" : FLAGS_run_id);
-    checkpoints_ = open_checkpoints(comm_, folder);
+    checkpoints_ = open_checkpoints(comm_, fs::path(FLAGS_out) / "snapshot");
     checkpoints_->add("model", &model_);
     checkpoints_->add("optimizer", *optimizer_);
     checkpoints_->add("samples", samples_);
@@ -151,12 +148,15 @@ class ShardedTraining {
       learn(shard, batch.y, batch.t);
     }
     step.commit(*optimizer_);
-    if (FLAGS_interval > 0 && step.number() % FLAGS_interval == 0)
-      checkpoints_->save(step.number());
+    if (FLAGS_interval > 0 && step.number() % FLAGS_interval == 0) save(step);
     if (!step.ends_epoch()) return true;
     report(step);
-    if (FLAGS_interval == 0) checkpoints_->save(step.number());
+    if (FLAGS_interval == 0) save(step);
     return samples_.state().epoch < FLAGS_epoch;
+  }
+
+  void save(const chainmail::Step& step) {
+    if (checkpoints_) checkpoints_->save(step.number());
   }
 
   void report(const chainmail::Step& step) {
