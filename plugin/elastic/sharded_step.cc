@@ -90,6 +90,7 @@ void ShardedStep::follow(ElasticMember& member, RegisteredState& state) {
 void ShardedStep::enter_world() {
   buffers_.enter_world();
   steps_in_world_ = 0;
+  pace_ = {};  // steps may have other sizes
 }
 
 void ShardedStep::begin() {
