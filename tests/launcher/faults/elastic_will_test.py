@@ -27,7 +27,7 @@ def saved(job):
 def end_launcher(job, number=signal.SIGKILL, seconds=7):
     """All are gone within --grace and 2 s; what they have saved."""
     if number == signal.SIGKILL:
-        job.kill()
+        job.kill_launcher()
     else:
         os.kill(job.process.pid, number)
     job.wait_until_gone(seconds)
@@ -113,7 +113,7 @@ def the_next_job_waits_for_ranks_that_still_save(*programs):
     with ElasticJob(programs, ["n1", "n2"], "-n", 2, "--grace", 3, probe=("--steps", 9999)) as job:
         job.wait_for_commit(job.wait_for_world(2))
         for member in (0, 1): os.kill(job.pids()[member], signal.SIGSTOP)
-        job.kill()
+        job.kill_launcher()
         begin = time.monotonic()
         command = [programs[0], "-H", job.hosts, "--rsh", SHELL, "--elastic", "1:4", "--resume", job.probe,
                    "--steps", "3"]

@@ -85,7 +85,7 @@ class Job:
                 os.kill(pid, signal.SIGKILL)
         self.folder.cleanup()
 
-    def kill(self):
+    def kill_launcher(self):
         """What keeps a lock of the launcher's for a while is none of its processes from here on."""
         self.is_killed = True
         self.process.kill()

@@ -92,7 +92,7 @@ def end_of_launcher(launcher, program, after):
         mode = (f"save:{folder}:{MANY}",)
         with ElasticJob(launcher, program, steps=MANY, mode=mode) as job:
             job.wait_for(f"\nstep {after}\n")
-            job.process.kill()
+            job.kill_launcher()
             job.wait_until_gone(7)  # --grace, and 2 s
             saved = saved_at_the_end(job, folder)
             before = job.log().splitlines()
@@ -157,7 +157,7 @@ def a_launcher_that_is_killed_while_it_ends_the_job_loses_nothing(launcher, prog
         with ElasticJob(launcher, program, steps=MANY, mode=(f"save:{folder}:{MANY}",)) as job:
             job.wait_for("\nstep 20\n")
             job.process.send_signal(signal.SIGTERM)
-            job.process.kill()
+            job.kill_launcher()
             job.wait_until_gone(7)
             saved_at_the_end(job, folder)
 
