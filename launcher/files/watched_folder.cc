@@ -272,8 +272,10 @@ WatchedFolder::WatchedFolder(asio::io_context& io, std::string folder, std::stri
   // Without it the file is looked at once a second all the same.
   state.events.reset(inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
   if (state.events.is_open()) {
+    // Not of each write: logs of a program may lie beside the file. Whoever writes and does not
+    // close is seen at the next look.
     (void)inotify_add_watch(state.events.get(), state.folder.c_str(),
-                            IN_MODIFY | IN_CREATE | IN_DELETE | IN_MOVED_FROM | IN_MOVED_TO);
+                            IN_CLOSE_WRITE | IN_CREATE | IN_DELETE | IN_MOVED_FROM | IN_MOVED_TO);
   }
   const SignalsBlocked blocked;
   std::thread([shared = state_] { shared->run(shared); }).detach();
