@@ -49,6 +49,15 @@ def fixed(data, out, seed, epochs):
     subprocess.run(list(map(str, command)), stdout=subprocess.DEVNULL, stdin=subprocess.DEVNULL, check=True)
 
 
+def wait_until(job, is_true, what, seconds=3600):
+    """While the job runs."""
+    limit = time.monotonic() + seconds
+    while not is_true():
+        assert job.process.poll() is None, f"ended before {what}: {job.all()}"
+        assert time.monotonic() < limit, f"no {what} after {seconds} s: {job.all()}"
+        time.sleep(0.02)
+
+
 def per_rank(data, out, seed, epochs, ramp):
     def command(_):
         return training(data, out, seed, epochs, "--batch", BATCH, "--batch_per_rank", "--ramp_steps", ramp)
@@ -56,11 +65,10 @@ def per_rank(data, out, seed, epochs, ramp):
     options = ["-n", RANKS[0], "--shards", 8]
     with HostsJob(BIN / "launcher", [f"n1 slots={RANKS[0]}"], options, command, sizes="2:8") as job:
         for number, ranks in enumerate(RANKS[1:], 1):
-            while len(rows_of(out)) < number * epochs // len(RANKS):
-                assert job.process.poll() is None, job.all()
-                time.sleep(0.02)
+            wait_until(job, lambda at=number: len(rows_of(out)) >= at * epochs // len(RANKS), "the epoch of a change")
             job.edit(f"n1 slots={ranks}")
-            job.wait_for(f"samples on {ranks} ranks, after", where="err", seconds=120)
+            text = f"samples on {ranks} ranks, after"
+            wait_until(job, lambda line=text: line in job.text("err"), text)
         job.ends_with(0, 3600)
         job.leaves_nothing()
 
@@ -69,7 +77,7 @@ def main():
     seeds, epochs, samples = (list(map(int, sys.argv[1:])) + [12, 2000][len(sys.argv) - 2:])[:3]
     assert epochs % len(RANKS) == 0, "a multiple of 3 epochs"
     ways = {
-        "2 ranks": lambda *given: fixed(*given),
+        "2 ranks": fixed,
         "2, 8, 3 ranks, a ramp of 50 steps": lambda *given: per_rank(*given, 50),
         "2, 8, 3 ranks, at once": lambda *given: per_rank(*given, 0),
     }

@@ -177,7 +177,8 @@ def a_step_without_its_optimizer_is_refused(launcher, python):
             return subprocess.run(
                 [launcher, "-n", "2", "--shards", "2", python, "-B", os.path.join(HERE, "elastic_rank.py"),
                  folder, "5", "0", mode],
-                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
+                timeout=patient(120))
 
     refused = run("no_step")
     assert refused.returncode == 1, refused.stdout
