@@ -83,12 +83,26 @@ class DeviceKernelsTest : public testing::Test {
     check_device(api(), code, "a kernel");
   }
 
+  void check_wire(WireFormat wire, std::size_t messages, std::size_t count, bool is_calm);
+
   DeviceLibrary* library_ = nullptr;
   DeviceStream stream_;
   std::unique_ptr<DeviceGuard> guard_;
   std::unique_ptr<EventPool> events_;
   std::vector<void*> memory_;
 };
+
+/// float32 whose sums stay far from infinity, as gradients do.
+std::vector<std::byte> calm_elements(std::size_t count, unsigned seed) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal(0.0F, 1e-3F);
+  std::vector<std::byte> bytes(count * sizeof(float));
+  for (std::size_t i = 0; i < count; ++i) {
+    const float value = i % 97 == 0 ? 0.0F : normal(random);
+    std::memcpy(bytes.data() + i * sizeof(float), &value, sizeof(float));
+  }
+  return bytes;
+}
 
 /// Any bits, as often as not near those that round in special ways.
 std::vector<std::byte> random_elements(DataType type, std::size_t count, unsigned seed) {
@@ -175,40 +189,77 @@ TEST_F(DeviceKernelsTest, PackAndUnpackAsTheCpuDoes) {
   }
 }
 
-TEST_F(DeviceKernelsTest, RoundAddAndWidenPartsAsTheCpuDoes) {
+// One message of every rank, the last rank's own: rounded, added, widened.
+void DeviceKernelsTest::check_wire(WireFormat wire, std::size_t messages, std::size_t count,
+                                   bool is_calm) {
   constexpr std::size_t kPart = 100096;  // whole blocks
+  const std::size_t stride = wire_stride(kPart);
+  const int last = static_cast<int>(messages) - 1;
+  const std::size_t length = std::min(count, kPart);
+  const bool is_mean = count % 2 == 0;
+  std::vector<std::byte> expected(stride * messages);
+  std::byte* const row = upload(expected);
+  for (std::size_t r = 0; r < messages; ++r) {
+    const auto seed = static_cast<unsigned>(r);
+    const auto values =
+        is_calm ? calm_elements(length, seed) : random_elements(DataType::kFloat32, length, seed);
+    const std::size_t at = r * stride;
+    round_parts(expected.data() + at, kPart, values.data(), length, 0.3, wire);
+    ASSERT_EQ(kernels().round_parts(row + at, kPart, upload(values, r % 3 * 4), length, 0.3, wire,
+                                    stream_),
+              kDeviceSuccess);
+  }
+  ASSERT_EQ(download(row, expected.size()), expected) << "rounded";
+  const std::size_t own = (messages - 1) * stride;
+  add_parts(expected.data() + own, expected.data(), kPart, last + 1, last, expected.data() + own,
+            length, wire, is_mean);
+  ASSERT_EQ(kernels().add_parts(row + own, row, kPart, last + 1, last, row + own, length, wire,
+                                is_mean, stream_),
+            kDeviceSuccess);
+  ASSERT_EQ(download(row, expected.size()), expected) << "added";
+  std::vector<std::byte> wide(length * sizeof(float));
+  static_cast<void>(widen_parts(wide.data(), expected.data() + own, kPart, length, wire));
+  std::byte* const target = upload(std::vector<std::byte>(wide.size()), count % 2 * 4);
+  ASSERT_EQ(kernels().widen_parts(target, row + own, kPart, length, wire, nullptr, stream_),
+            kDeviceSuccess);
+  ASSERT_EQ(download(target, wide.size()), wide) << "widened";
+}
+
+TEST_F(DeviceKernelsTest, RoundAddAndWidenPartsAsTheCpuDoes) {
   for (const WireFormat wire : {WireFormat::kFloat16, WireFormat::kBFloat16}) {
-    for (const std::size_t messages : {1U, 2U, 5U}) {
+    for (const std::size_t messages : {1U, 2U, 4U, 5U, 9U}) {
       for (const std::size_t count : kCounts) {
-        const std::size_t stride = wire_stride(kPart);
-        const int last = static_cast<int>(messages) - 1;
-        const std::size_t length = std::min(count, kPart);
-        std::vector<std::byte> expected(stride * messages);
-        std::byte* const row = upload(expected);
-        for (std::size_t r = 0; r < messages; ++r) {
-          const auto values = random_elements(DataType::kFloat32, length, static_cast<unsigned>(r));
-          const std::size_t at = r * stride;
-          round_parts(expected.data() + at, kPart, values.data(), length, 0.3, wire);
-          ASSERT_EQ(kernels().round_parts(row + at, kPart, upload(values, r % 3 * 4), length, 0.3,
-                                          wire, stream_),
-                    kDeviceSuccess);
+        for (const bool is_calm : {false, true}) {
+          SCOPED_TRACE(std::string(to_string(wire)) + ", " + std::to_string(messages) +
+                       " messages of " + std::to_string(count) + (is_calm ? ", calm" : ""));
+          check_wire(wire, messages, count, is_calm);
+          if (HasFatalFailure()) return;
         }
-        ASSERT_EQ(download(row, expected.size()), expected) << to_string(wire) << " " << count;
-        const std::size_t own = (messages - 1) * stride;
-        add_parts(expected.data() + own, expected.data(), kPart, last + 1, last,
-                  expected.data() + own, length, wire, count % 2 == 0);
-        ASSERT_EQ(kernels().add_parts(row + own, row, kPart, last + 1, last, row + own, length,
-                                      wire, count % 2 == 0, stream_),
-                  kDeviceSuccess);
-        ASSERT_EQ(download(row, expected.size()), expected)
-            << to_string(wire) << " " << messages << " messages of " << count;
-        std::vector<std::byte> wide(length * sizeof(float));
-        static_cast<void>(widen_parts(wide.data(), expected.data() + own, kPart, length, wire));
-        std::byte* const target = upload(std::vector<std::byte>(wide.size()), count % 2 * 4);
-        ASSERT_EQ(kernels().widen_parts(target, row + own, kPart, length, wire, nullptr, stream_),
-                  kDeviceSuccess);
-        ASSERT_EQ(download(target, wide.size()), wide) << to_string(wire) << " " << count;
       }
+      free_memory();
+    }
+  }
+}
+
+// A tensor that is cut into a message for every node.
+TEST_F(DeviceKernelsTest, RoundAndWidenARowOfMessagesAsTheCpuDoes) {
+  constexpr std::size_t kParts[] = {256, 768, 8192};
+  for (const WireFormat wire : {WireFormat::kFloat16, WireFormat::kBFloat16}) {
+    for (const std::size_t part : kParts) {
+      const std::size_t count = 5 * part - 100;
+      const auto values = calm_elements(count, static_cast<unsigned>(part));
+      std::vector<std::byte> expected(5 * wire_stride(part));
+      std::byte* const row = upload(expected);
+      round_parts(expected.data(), part, values.data(), count, 0.5, wire);
+      ASSERT_EQ(kernels().round_parts(row, part, upload(values), count, 0.5, wire, stream_),
+                kDeviceSuccess);
+      ASSERT_EQ(download(row, expected.size()), expected) << to_string(wire) << " " << part;
+      std::vector<std::byte> wide(count * sizeof(float));
+      static_cast<void>(widen_parts(wide.data(), expected.data(), part, count, wire));
+      std::byte* const target = upload(std::vector<std::byte>(wide.size()));
+      ASSERT_EQ(kernels().widen_parts(target, row, part, count, wire, nullptr, stream_),
+                kDeviceSuccess);
+      ASSERT_EQ(download(target, wide.size()), wide) << to_string(wire) << " " << part;
       free_memory();
     }
   }
