@@ -11,15 +11,17 @@ usage() {
 usage: tests/soak/gpu/gpu.sh pack DIR      copies what the steps need into DIR, programs stripped
        tests/soak/gpu/gpu.sh [run] [STEP...]   runs the steps, on a machine with one GPU
 
-`run` takes programs from the packed folder that this script lies in, else from build/. It needs
-python3 with torch of the version that was built against. One line per step; logs in $OUT
-(default: gpu-result). Exit code 1 when a step fails.
+`pack` takes MNIST from $CHAINMAIL_DATA along. `run` takes programs from the packed folder that this
+script lies in, else from build/. It needs python3 with torch of the version that was built against.
+One line per step; logs in $OUT (default: gpu-result). A step may take $STEP_LIMIT seconds (280); one
+that is about to exceed it says where its processes stand. Exit code 1 when a step fails.
 TEXT
 }
 
-readonly STEPS=(kernels sanitizer bench_kernels collectives2 collectives4 graph killed train2 train4 train_nccl
-  bench2 bench4)
-readonly PROGRAMS=(train_mnist device_kernels_test chainmail-bench)
+readonly STEPS=(kernels collectives2 ddp graph killed absent train2 launcher train_nccl bench_kernels
+  collectives4 train4 bench2 bench4 sanitizer)
+readonly PROGRAMS=(train_mnist device_kernels_test chainmail-bench launcher)
+readonly STEP_LIMIT=${STEP_LIMIT:-280}
 readonly MIN_ACCURACY=0.97 # after three epochs; ChainerMN's own table ends at 0.979
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -31,10 +33,10 @@ pack() {
   local program library
   for program in "${PROGRAMS[@]}"; do
     [[ -x $build/bin/$program ]] || { echo "gpu.sh: build $program first" >&2 && exit 1; }
-    strip -o "$target/bin/$program" "$build/bin/$program"
+    strip -g -o "$target/bin/$program" "$build/bin/$program"
   done
   for library in "$build"/lib/libchainmail*.so; do
-    strip -o "$target/lib/${library##*/}" "$library"
+    strip -g -o "$target/lib/${library##*/}" "$library"
   done
   [[ -e $target/lib/libchainmail_cuda.so ]] ||
     { echo "gpu.sh: this build has no libchainmail_cuda.so" >&2 && exit 1; }
@@ -47,6 +49,7 @@ pack() {
     awk '$3 ~ /^\/(usr\/)?lib\// { print $3 }' | sort -u |
     grep -vE '/(libc|libm|libdl|libpthread|librt|libresolv|libstdc\+\+|libgcc_s|libcuda|libcudart|libcupti|libgomp)[.-]' |
     xargs -I{} cp -L {} "$target/system/"
+  [[ ! -d ${CHAINMAIL_DATA-} ]] || { mkdir -p "$target/data" && cp -rL "$CHAINMAIL_DATA/mnist" "$target/data/"; }
   cp "$here"/{gpu.sh,ranks.py} "$target/"
   echo "gpu.sh: packed $(du -sh "$target" | cut -f1) into $target"
 }
@@ -59,9 +62,29 @@ torch_ranks() {
   local ranks=$1 per_node=$2
   shift 2
   # shellcheck disable=SC2016  # each rank's shell knows its RANK
-  PER_NODE=$per_node NCCL_SOCKET_IFNAME='=lo' NCCL_IB_DISABLE=1 timeout 280 \
+  PER_NODE=$per_node NCCL_SOCKET_IFNAME='=lo' NCCL_IB_DISABLE=1 limited \
     python3 -m torch.distributed.run --nproc-per-node "$ranks" --max-restarts 0 --no-python \
     bash -c 'NCCL_HOSTID=rank-$RANK CHAINMAIL_NODE_ID=node-$((RANK / PER_NODE)) exec "$@"' rank "$@"
+}
+
+# limited COMMAND...: ends it after STEP_LIMIT, some seconds after it was asked where it stands.
+limited() {
+  local watcher status=0
+  (sleep $((STEP_LIMIT - 25)) && say_where) &
+  watcher=$!
+  timeout -k 5 "$STEP_LIMIT" "$@" || status=$?
+  pkill -P "$watcher" 2>/dev/null || true
+  kill "$watcher" 2>/dev/null || true
+  return $status
+}
+
+# The stacks of one process of this step.
+say_where() {
+  local debugger process
+  debugger=$(command -v gdb || command -v cuda-gdb) || return 0
+  process=$(pgrep -f "^[^ ]*python3 $here/ranks.py|^$bin/" | tail -n 1) || return 0
+  echo "gpu.sh: this hangs; process $process:"
+  timeout 20 "$debugger" -p "$process" -batch -ex 'thread apply all backtrace 16' 2>&1 | grep -E '^(Thread|#)'
 }
 
 step_kernels() {
@@ -74,12 +97,14 @@ step_kernels() {
 step_sanitizer() {
   local tool
   for tool in memcheck racecheck; do
-    timeout 280 compute-sanitizer --tool "$tool" --error-exitcode 9 "$bin/device_kernels_test"
+    limited compute-sanitizer --tool "$tool" --error-exitcode 9 "$bin/device_kernels_test"
   done
 }
 
 step_collectives2() { torch_ranks 2 1 python3 "$here/ranks.py" collectives; }
 step_collectives4() { torch_ranks 4 2 python3 "$here/ranks.py" collectives; }
+step_ddp() { torch_ranks 2 1 python3 "$here/ranks.py" ddp; }
+step_absent() { torch_ranks 2 1 python3 "$here/ranks.py" absent; }
 step_graph() { torch_ranks 2 1 python3 "$here/ranks.py" graph; }
 
 step_killed() {
@@ -88,7 +113,7 @@ step_killed() {
   port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("", 0)); print(s.getsockname()[1])')
   for r in 0 1; do
     RANK=$r WORLD_SIZE=2 LOCAL_RANK=$r LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port \
-      NCCL_HOSTID=rank-$r NCCL_SOCKET_IFNAME='=lo' NCCL_IB_DISABLE=1 timeout 120 \
+      NCCL_HOSTID=rank-$r NCCL_SOCKET_IFNAME='=lo' NCCL_IB_DISABLE=1 limited \
       python3 "$here/ranks.py" killed &
     pids+=($!)
   done
@@ -99,15 +124,19 @@ step_killed() {
 
 # train RANKS RANKS_PER_NODE FLAGS...: fails below the accuracy, or when ranks differ.
 train() {
-  local ranks=$1 per_node=$2 accuracy
+  local ranks=$1 per_node=$2
   shift 2
-  torch_ranks "$ranks" "$per_node" "$bin/train_mnist" --device cuda --epoch 3 --verify \
-    --out "$out/train" "$@" 2>&1 | tee "$log.train"
-  grep "^digest " "$log.train"
+  check_training torch_ranks "$ranks" "$per_node" "$bin/train_mnist" "$@"
+}
+
+check_training() {
+  local accuracy
+  "$@" --device cuda --epoch 3 --verify --out "$out/train" 2>&1 | tr -d '\r' | tee "$log.train"
+  grep "digest " "$log.train"
   accuracy=$(awk '$1 == 3 { print $5 }' "$log.train")
   awk -v a="$accuracy" -v least=$MIN_ACCURACY 'BEGIN { exit !(a >= least) }' ||
     { echo "accuracy $accuracy, at least $MIN_ACCURACY was asked for" && return 1; }
-  echo "ok: accuracy $accuracy after 3 epochs: $ranks ranks, $*"
+  echo "ok: accuracy $accuracy after 3 epochs: $*"
 }
 
 step_train2() {
@@ -118,6 +147,15 @@ step_train2() {
 step_train4() {
   train 4 2 --communicator two_dimensional --allreduce_grad_dtype float16
   train 4 2 --communicator hierarchical --allreduce_grad_dtype bfloat16
+}
+# The line that a user types, but for the GPU that its two ranks share.
+step_launcher() {
+  echo "localhost:2" >"$out/hostfile"
+  # shellcheck disable=SC2016  # each rank's shell knows its RANK
+  check_training limited "$bin/launcher" -H "$out/hostfile" -n 2 \
+    -x NCCL_SOCKET_IFNAME==lo -x NCCL_IB_DISABLE=1 -x LD_LIBRARY_PATH -x CHAINMAIL_DATA \
+    bash -c 'NCCL_HOSTID=rank-$RANK exec "$@"' rank "$bin/train_mnist" --communicator hierarchical \
+    --allreduce_grad_dtype float16 --double_buffering
 }
 step_train_nccl() { train 2 1 --communicator nccl; }
 
@@ -168,13 +206,14 @@ bench() {
 }
 
 step_bench2() {
-  local blocking failed=0
-  # As they are made, and with calls that start no thread each.
-  for blocking in 0 1; do
-    NCCL_COMM_BLOCKING=$blocking bench 2 1 "$out/flat-$blocking.json" --algorithm flat
-    echo "issue, NCCL_COMM_BLOCKING=$blocking:"
-    least "$out/flat-$blocking.json" "all_reduce issue" nccl 0.91 || failed=1
-  done
+  local failed=0
+  # As they are made; then with calls that start no thread each. NCCL_COMM_BLOCKING=0 would end
+  # torch's ProcessGroupNCCL, which does not know that its own communicators no longer block.
+  bench 2 1 "$out/flat.json" --algorithm flat
+  least "$out/flat.json" "all_reduce issue" nccl 0.91 || failed=1
+  NCCL_COMM_BLOCKING=1 bench 2 1 "$out/flat-blocking.json" --algorithm flat
+  echo "issue, NCCL_COMM_BLOCKING=1:"
+  least "$out/flat-blocking.json" "all_reduce issue" nccl 0.91 || failed=1
   bench 2 1 "$out/every.json" --op all --sizes 64K
   return $failed
 }
@@ -192,14 +231,25 @@ require_gpu() {
     { echo "gpu.sh: python3 has no torch with NCCL" >&2 && exit 1; }
 }
 
+# A folder with those packed libraries that this system has none of.
+missing_libraries() {
+  local folder=$here/missing file
+  mkdir -p "$folder"
+  for file in "$here"/system/*; do
+    ldconfig -p | grep -q "^[[:space:]]*${file##*/} " || ln -sf "$file" "$folder/"
+  done
+  echo "$folder"
+}
+
 use_programs() {
   local root=$here torch
   [[ -d $root/bin ]] || root=$(cd "$here/../../.." && pwd)/build
   export bin=$root/bin
   torch=$(python3 -c 'import os, torch; print(os.path.dirname(torch.__file__))')
   export PYTHONPATH=$root/python
-  LD_LIBRARY_PATH=$torch/lib:$(printf '%s:' "$torch"/../nvidia/*/lib)$root/lib:$here/system
+  LD_LIBRARY_PATH=$torch/lib:$(printf '%s:' "$torch"/../nvidia/*/lib)$root/lib:$(missing_libraries)
   export LD_LIBRARY_PATH
+  [[ ! -d $here/data ]] || export CHAINMAIL_DATA=$here/data
 }
 
 run() {

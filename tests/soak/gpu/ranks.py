@@ -3,7 +3,7 @@
 # SPDX-FileCopyrightText: 2026 the Chainmail authors
 """What ranks that share one GPU do for gpu.sh; torchrun starts them.
 
-usage: ranks.py [--device cpu|cuda] collectives|graph|killed
+usage: ranks.py [--device cpu|cuda] collectives|ddp|graph|killed|absent
 
 --device cpu runs what can be run without a GPU, to check this script itself.
 """
@@ -90,6 +90,49 @@ def graph(device):
     return "captured once, replayed three times, right"
 
 
+def ddp(device):
+    """torch's DistributedDataParallel over chainmail, and calls whose tensors are let go at once."""
+    for wire in BOUND:
+        group = dist.new_group(timeout=TIMEOUT, backend="chainmail", pg_options=chainmail.Options(wire=wire))
+        torch.manual_seed(7)
+        model = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.ReLU(), torch.nn.Linear(256, 10))
+        inputs = torch.randn(SIZE * 32, 64)
+        alone = [p.grad for p in gradients(model, inputs)]
+        wrapped = torch.nn.parallel.DistributedDataParallel(model.to(device), process_group=group)
+        for _ in range(3):
+            wrapped.zero_grad()
+            wrapped(inputs[RANK * 32:(RANK + 1) * 32].to(device)).pow(2).mean().backward()
+        for parameter, expected in zip(wrapped.parameters(), alone):
+            error = (parameter.grad.cpu() - expected).abs().max() / expected.abs().max()
+            assert error <= max(BOUND[wire] * SIZE, 1e-4), f"{wire}: a gradient is off by {error}"
+        digests = [None] * SIZE
+        dist.all_gather_object(digests, [digest(parameter.grad) for parameter in wrapped.parameters()])
+        assert all(other == digests[0] for other in digests), f"{wire}: ranks differ"
+        dist.destroy_process_group(group)
+    sums = []
+    for step in range(200):
+        tensor = torch.full((1 << 18,), float(step), device=device)
+        work = dist.all_reduce(tensor, async_op=True)
+        total = torch.empty(1, device=device)
+        work.wait()
+        torch.sum(tensor, dim=0, keepdim=True, out=total)
+        del tensor, work  # whose memory the next steps write to
+        sums.append(total)
+    for step, total in enumerate(sums):
+        assert total.item() == step * SIZE * 2**18, f"step {step} has {total.item()}"
+    return "gradients of DistributedDataParallel right and bit-equal; 200 tensors let go at once"
+
+
+def gradients(model, inputs):
+    """The parameters after one pass over all ranks' samples, whose mean is the mean of ranks' means."""
+    model(inputs).pow(2).mean().backward()
+    kept = [torch.nn.Parameter(p.detach().clone()) for p in model.parameters()]
+    for copy, parameter in zip(kept, model.parameters()):
+        copy.grad = parameter.grad.clone()
+    model.zero_grad()
+    return kept
+
+
 def free_memory(device):
     return torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else 0
 
@@ -129,10 +172,37 @@ def killed(device):
     return f"noticed after {seconds:.2f} s: {failure[:100]}"
 
 
+def absent(device):
+    """Rank 1 comes 20 s late to a group that waits for 5: rank 0 is told, with a name to blame."""
+    group = dist.new_group(timeout=datetime.timedelta(seconds=5), backend="chainmail")
+    tensor = torch.ones(1 << 16, device=device)
+    dist.all_reduce(tensor, group=group)
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+    dist.barrier()
+    begin = time.monotonic()
+    if RANK == 1:
+        time.sleep(20)
+    failure = None
+    try:
+        dist.all_reduce(tensor, group=group, async_op=True).wait()
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        dist.all_reduce(tensor, group=group)
+    except RuntimeError as error:
+        failure = str(error).splitlines()[0]
+    seconds = time.monotonic() - begin
+    if RANK == 0:
+        assert failure is not None, f"nothing was said in {seconds:.1f} s"
+        assert 4 < seconds < 12, f"after {seconds:.1f} s: {failure}"
+        assert (torch.ones(8, device=device) * 2).sum().item() == 16, "the process is not usable"
+    return f"told after {seconds:.1f} s: {failure}"
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cuda")
-    parser.add_argument("step", choices=["collectives", "graph", "killed"])
+    parser.add_argument("step", choices=["collectives", "ddp", "graph", "killed", "absent"])
     options = parser.parse_args()
     device = torch.device("cuda", 0) if options.device == "cuda" else torch.device("cpu")
     torch.set_num_threads(1)
@@ -142,7 +212,7 @@ def main():
     text = globals()[options.step](device)
     if RANK == 0:
         print(f"ok: {text}", flush=True)
-    if options.step == "killed":
+    if options.step in ("killed", "absent"):
         os._exit(0)  # the default group lost a rank; its end is not what is checked
     dist.destroy_process_group()
 
