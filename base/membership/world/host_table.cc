@@ -49,10 +49,15 @@ std::vector<HostId> HostTable::read(const std::vector<HostLine>& lines) {
   return refused;
 }
 
-std::chrono::milliseconds HostTable::fail(HostId id, const WorldOptions& options) {
-  Host& host = hosts_.at(id);
-  host.is_cooling = true;
-  const std::uint32_t doublings = std::min(host.failures++, kMostDoublings);
+void HostTable::fail(HostId id) {
+  hosts_.at(id).is_cooling = true;
+  ++hosts_.at(id).failures;
+}
+
+std::chrono::milliseconds HostTable::wait_after_failure(HostId id,
+                                                        const WorldOptions& options) const {
+  const Host& host = hosts_.at(id);
+  const std::uint32_t doublings = std::min(host.failures - 1, kMostDoublings);
   const auto wait = std::min(options.cool_down * (1U << doublings), options.cool_down_most);
   const std::uint32_t spread =
       internal::NumberHash().add(internal::hash64(host.address)).add(host.failures).value() % 501;

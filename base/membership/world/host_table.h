@@ -57,9 +57,12 @@ class HostTable {
   /// and than they have ranks of -n.
   std::vector<HostId> read(const std::vector<HostLine>& lines);
 
-  /// How long the host waits after one more failure: doubled with each, with up to a quarter more
-  /// or less that depends on the host and the number alone.
-  [[nodiscard]] std::chrono::milliseconds fail(HostId host, const WorldOptions& options);
+  /// Counts a failure; the host cools down.
+  void fail(HostId host);
+  /// How long it waits after the last failure: doubled with each, with up to a quarter more or less
+  /// that depends on the host and the number alone.
+  [[nodiscard]] std::chrono::milliseconds wait_after_failure(HostId host,
+                                                             const WorldOptions& options) const;
 
   [[nodiscard]] Host& operator[](HostId host) { return hosts_.at(host); }
   [[nodiscard]] const Host& operator[](HostId host) const { return hosts_.at(host); }

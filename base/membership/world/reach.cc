@@ -4,6 +4,7 @@
 #include "base/membership/world/reach.h"
 
 #include <algorithm>
+#include <set>
 
 namespace chainmail::membership {
 namespace {
@@ -15,10 +16,13 @@ constexpr int kMostSteps = 20'000;
 // one side of a cut stands against the other.
 class Search {
  public:
-  Search(std::uint32_t size, std::span<const Accusation> accusations)
-      : cut_off_(size), stays_(size, true), is_heard_(size, false) {
+  Search(std::span<const HostId> hosts, std::span<const Accusation> accusations)
+      : hosts_(hosts),
+        cut_off_(hosts.size()),
+        stays_(hosts.size(), true),
+        is_heard_(hosts.size(), false) {
     for (const Accusation& a : accusations) {
-      if (a.from == a.peer || a.from >= size || a.peer >= size) continue;
+      if (a.from == a.peer || a.from >= hosts.size() || a.peer >= hosts.size()) continue;
       is_heard_[a.from] = true;
       cut_off_[a.from].push_back(a.peer);
       cut_off_[a.peer].push_back(a.from);
@@ -79,9 +83,20 @@ class Search {
       return std::count_if(members.begin(), members.end(), [this](auto m) { return is_heard_[m]; });
     };
     if (heard(found) != heard(best_)) return heard(found) > heard(best_);
+    if (hurt_hosts(found) != hurt_hosts(best_)) return hurt_hosts(found) < hurt_hosts(best_);
     return found < best_;
   }
 
+  /// Those of members that are not among these.
+  std::size_t hurt_hosts(const std::vector<std::uint32_t>& staying) const {
+    std::set<HostId> hurt;
+    for (std::uint32_t member = 0; member < hosts_.size(); ++member) {
+      if (!std::binary_search(staying.begin(), staying.end(), member)) hurt.insert(hosts_[member]);
+    }
+    return hurt.size();
+  }
+
+  const std::span<const HostId> hosts_;
   std::vector<std::vector<std::uint32_t>> cut_off_;
   std::vector<bool> stays_;
   std::vector<bool> is_heard_;
@@ -91,9 +106,9 @@ class Search {
 
 }  // namespace
 
-std::vector<std::uint32_t> largest_reaching_set(std::uint32_t size,
+std::vector<std::uint32_t> largest_reaching_set(std::span<const HostId> hosts,
                                                 std::span<const Accusation> accusations) {
-  return Search(size, accusations).run();
+  return Search(hosts, accusations).run();
 }
 
 }  // namespace chainmail::membership

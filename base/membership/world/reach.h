@@ -11,6 +11,8 @@
 #include <span>
 #include <vector>
 
+#include "base/membership/types.h"
+
 namespace chainmail::membership {
 
 /// Member `from` could not reach `peer`; numbers are places in the world.
@@ -19,11 +21,12 @@ struct Accusation {
   std::uint32_t peer = 0;
 };
 
-/// The largest set of the `size` members of whom none accuses another, in order. Among equal ones
-/// the one with more members that accuse anybody, since those are known to live; then the one with
-/// the older members. Exact for what networks do (a few members, or one node, cut
-/// off); a search that would take more than some thousand steps ends with the best set found.
+/// The largest set of the members of whom none accuses another, in order; `hosts` has the host of
+/// each. Among equal ones the one with more members that accuse anybody, since those are known to
+/// live; then the one that takes from fewer hosts, since networks cut off hosts; then the one with
+/// the older members. Exact for what networks do (a few members, or one node, cut off); a search
+/// that would take more than some thousand steps ends with the best set found.
 [[nodiscard]] std::vector<std::uint32_t> largest_reaching_set(
-    std::uint32_t size, std::span<const Accusation> accusations);
+    std::span<const HostId> hosts, std::span<const Accusation> accusations);
 
 }  // namespace chainmail::membership

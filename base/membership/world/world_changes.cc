@@ -39,6 +39,7 @@ bool WorldMachine::advance() {
         is_redone_ = true;
         // Otherwise it has broken while it began, perhaps by those whom it has taken in.
         if (has_run_) is_pause_planned_ = false;
+        has_broken_early_ = !has_run_;
         if (!members.empty()) {
           announce(members, std::nullopt);
         } else if (!has_died_too_often({checkpoint_, {}})) {
@@ -139,6 +140,12 @@ std::vector<MemberId> WorldMachine::choose_members() const {
     return options_.sizes.fit(static_cast<std::uint32_t>(staying.size() + ready.size()));
   };
   while (size() == 0 && !leaving.empty()) recall(leaving.front());
+  // Who comes from a host that has just failed may be out of the others' reach again: they make a
+  // step first.
+  const bool is_enough = options_.sizes.fit(static_cast<std::uint32_t>(staying.size())) != 0;
+  if (has_broken_early_ && phase_ == Phase::kCollecting && is_enough) {
+    std::erase_if(ready, [&](MemberId id) { return hosts_[find(id)->host].failures != 0; });
+  }
   // Too many: the youngest wait as spares, those first who lack the newest state.
   while (staying.size() > size()) {
     const auto behind = std::find_if(staying.rbegin(), staying.rend(),

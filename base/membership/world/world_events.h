@@ -29,7 +29,7 @@ enum class WorldTimer {
   kStopped,         ///< subject: member
   kDrain,           ///< subject: member
   kCoolDown,        ///< subject: host
-  kSettled,         ///< subject: host; it has not failed for as long as it last had to wait
+  kSettled,         ///< subject: host; its members have taken part since it last had to wait
   kPrepare,         ///< subject: host
   kElasticTimeout,  ///< subject: generation
 };

@@ -106,9 +106,21 @@ bool WorldMachine::is_anybody_coming() const {
 
 void WorldMachine::fail_host(HostId host) {
   if (hosts_[host].is_cooling) return;
-  const auto wait = hosts_.fail(host, options_);
-  start_timer(WorldTimer::kCoolDown, host, wait);
-  start_timer(WorldTimer::kSettled, host, 3 * wait);
+  hosts_.fail(host);
+  start_timer(WorldTimer::kCoolDown, host, hosts_.wait_after_failure(host, options_));
+}
+
+// A failure may take longer to be seen than the host has to wait after it: only time in which its
+// members take part in steps counts for it.
+void WorldMachine::begin_to_settle() {
+  for (HostId host = 0; host < hosts_.size(); ++host) {
+    if (hosts_[host].failures == 0 || hosts_[host].is_cooling || !has_living(host)) continue;
+    start_timer(WorldTimer::kSettled, host, 3 * hosts_.wait_after_failure(host, options_));
+  }
+}
+
+bool WorldMachine::has_living(HostId host) const {
+  return std::ranges::any_of(living(), [&](MemberId id) { return find(id)->host == host; });
 }
 
 // The host is not asked again before its line has gone and come back.
@@ -163,9 +175,10 @@ void WorldMachine::judge_accusations() {
   std::vector<Accusation> by_place;
   for (const Accusation& a : accusations_) by_place.push_back({place_of(a.from), place_of(a.peer)});
   accusations_.clear();
-  const auto size = static_cast<std::uint32_t>(members.size());
-  const auto staying = largest_reaching_set(size, by_place);
-  for (std::uint32_t place = 0; place < size; ++place) {
+  std::vector<HostId> hosts;
+  for (const MemberId id : members) hosts.push_back(find(id)->host);
+  const auto staying = largest_reaching_set(hosts, by_place);
+  for (std::uint32_t place = 0; place < members.size(); ++place) {
     if (std::binary_search(staying.begin(), staying.end(), place)) continue;
     expel(members[place], "cut off: others cannot reach it, or it cannot reach them");
     fail_host(find(members[place])->host);

@@ -185,7 +185,7 @@ void WorldMachine::handle(const WorldTimerElapsed& event) {
     }
     case WorldTimer::kSettled: {
       HostTable::Host& host = hosts_[event.subject];
-      if (!host.is_cooling) host.failures = 0;
+      if (!host.is_cooling && has_run_ && has_living(event.subject)) host.failures = 0;
       return;
     }
     case WorldTimer::kPrepare:
@@ -254,6 +254,8 @@ void WorldMachine::hear(Member& /*from*/, const Running& message) {
   if (phase_ != Phase::kRunning && phase_ != Phase::kHolding) return;
   step_ = std::max(step_, message.step);
   has_run_ = true;
+  has_broken_early_ = false;
+  begin_to_settle();
   // What a loss has cost says nothing of the cost of a change, and somebody is to be taken in soon.
   const std::chrono::milliseconds pause(is_pause_planned_ ? message.pause_ms : 0);
   start_timer(WorldTimer::kSpacing, message.generation,
@@ -368,6 +370,7 @@ std::uint64_t WorldMachine::digest() const {
   digest.add(crash_step_);
   digest.add(crash_rounds_);
   digest.add(has_run_);
+  digest.add(has_broken_early_);
   digest.add(total_checkpoint_);
   digest.add(total_rounds_);
   digest.add(writers_);

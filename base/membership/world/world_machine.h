@@ -117,6 +117,8 @@ class WorldMachine {
   void begin_drain(Member& member);
   [[nodiscard]] bool is_anybody_coming() const;
   void fail_host(HostId host);
+  void begin_to_settle();
+  [[nodiscard]] bool has_living(HostId host) const;
   void refuse(const Member& member, const std::string& cause);
   void lose(MemberId id, const std::string& cause);
   void expel(MemberId id, const std::string& cause);
@@ -182,7 +184,8 @@ class WorldMachine {
 
   // Rounds of crashes with the same newest step, and of all members from the same checkpoint.
   bool has_crashed_ = false;
-  bool has_run_ = false;  ///< this world has made a step
+  bool has_run_ = false;           ///< this world has made a step
+  bool has_broken_early_ = false;  ///< the last one that broke had not
   StepNumber crash_step_ = 0;
   std::uint32_t crash_rounds_ = 0;
   StepNumber total_checkpoint_ = 0;

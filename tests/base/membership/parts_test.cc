@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <array>
+#include <numeric>
 #include <vector>
 
 #include "base/membership/cut.h"
@@ -63,19 +64,26 @@ TEST(Cut, HasTheSmallestLargestCost) {
   }
 }
 
+/// A host for each member.
+std::vector<HostId> hosts(std::uint32_t size) {
+  std::vector<HostId> hosts(size);
+  std::iota(hosts.begin(), hosts.end(), 0U);
+  return hosts;
+}
+
 TEST(Reach, KeepsAllWithoutAccusations) {
-  EXPECT_THAT(largest_reaching_set(3, {}), ElementsAre(0, 1, 2));
-  EXPECT_THAT(largest_reaching_set(0, {}), IsEmpty());
+  EXPECT_THAT(largest_reaching_set(hosts(3), {}), ElementsAre(0, 1, 2));
+  EXPECT_THAT(largest_reaching_set(hosts(0), {}), IsEmpty());
 }
 
 TEST(Reach, DropsWhomAllAccuse) {
   const std::vector<Accusation> accusations{{0, 1}, {2, 1}, {3, 1}};
-  EXPECT_THAT(largest_reaching_set(4, accusations), ElementsAre(0, 2, 3));
+  EXPECT_THAT(largest_reaching_set(hosts(4), accusations), ElementsAre(0, 2, 3));
 }
 
 TEST(Reach, DropsWhoAccusesAll) {
   const std::vector<Accusation> accusations{{1, 0}, {1, 2}, {1, 3}};
-  EXPECT_THAT(largest_reaching_set(4, accusations), ElementsAre(0, 2, 3));
+  EXPECT_THAT(largest_reaching_set(hosts(4), accusations), ElementsAre(0, 2, 3));
 }
 
 TEST(Reach, KeepsTheLargerSideOfACut) {
@@ -83,14 +91,22 @@ TEST(Reach, KeepsTheLargerSideOfACut) {
   for (std::uint32_t a = 0; a < 20; ++a) {
     for (std::uint32_t b = 20; b < 45; ++b) accusations.push_back({a, b});
   }
-  const auto staying = largest_reaching_set(45, accusations);
+  const auto staying = largest_reaching_set(hosts(45), accusations);
   EXPECT_EQ(staying.size(), 25U);
   EXPECT_EQ(staying.front(), 20U);
 }
 
+// Each rank of the host that is cut off has seen another one first.
+TEST(Reach, TakesFromOneHostRatherThanFromTwo) {
+  const std::vector<HostId> hosts{0, 0, 1, 1, 2, 2};
+  const std::vector<Accusation> accusations{{0, 2}, {1, 2}, {2, 0}, {3, 4}, {4, 2}, {5, 2}};
+  EXPECT_THAT(largest_reaching_set(hosts, accusations), ElementsAre(0, 1, 4, 5));
+}
+
 TEST(Reach, PrefersWhoSpokeThenTheOldest) {
-  EXPECT_THAT(largest_reaching_set(2, std::vector<Accusation>{{1, 0}}), ElementsAre(1));
-  EXPECT_THAT(largest_reaching_set(2, std::vector<Accusation>{{1, 0}, {0, 1}}), ElementsAre(0));
+  EXPECT_THAT(largest_reaching_set(hosts(2), std::vector<Accusation>{{1, 0}}), ElementsAre(1));
+  EXPECT_THAT(largest_reaching_set(hosts(2), std::vector<Accusation>{{1, 0}, {0, 1}}),
+              ElementsAre(0));
 }
 
 // Against all sets, for small numbers.
@@ -110,7 +126,7 @@ TEST(Reach, IsTheLargest) {
       if (is_fine)
         best = std::max<std::size_t>(best, static_cast<std::size_t>(__builtin_popcount(set)));
     }
-    EXPECT_EQ(largest_reaching_set(8, accusations).size(), best) << "seed " << seed;
+    EXPECT_EQ(largest_reaching_set(hosts(8), accusations).size(), best) << "seed " << seed;
   }
 }
 
@@ -121,7 +137,7 @@ TEST(Reach, EndsWhereEverybodyAccusesAnybody) {
     random = random * 1664525U + 1013904223U;
     accusations.push_back({random >> 8U & 127U, random >> 16U & 127U});
   }
-  EXPECT_FALSE(largest_reaching_set(128, accusations).empty());
+  EXPECT_FALSE(largest_reaching_set(hosts(128), accusations).empty());
 }
 
 TEST(Log, WritesOneLine) {
@@ -136,7 +152,8 @@ TEST(Hosts, WaitTwiceAsLongAfterEachFailure) {
   const WorldOptions options;
   std::int64_t before = 0;
   for (int failure = 0; failure < 12; ++failure) {
-    const auto wait = hosts.fail(1, options).count();
+    hosts.fail(1);
+    const auto wait = hosts.wait_after_failure(1, options).count();
     const std::int64_t middle = std::min<std::int64_t>(1000LL << failure, 300'000);
     EXPECT_GE(wait, middle * 3 / 4);
     EXPECT_LE(wait, middle * 5 / 4);

@@ -35,7 +35,7 @@ TEST_F(WorldTest, BeginsWithoutAFirstRankThatFailed) {
   say(0, Ready{5});
   EXPECT_EQ(die(1),
             "log 0 REFUSED h1 0 0 0 ended before it had joined: killed by signal 9\n"
-            "timer cool-down 1 1066\ntimer settled 1 3198\n"
+            "timer cool-down 1 1066\n"
             "log 1 ADDED h0 1 0 1 first world\ntell 0 world 1 [0] from 0");
 }
 
