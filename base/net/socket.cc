@@ -242,6 +242,13 @@ bool is_cut_off(int fd, std::chrono::milliseconds limit) noexcept {
   return (retransmits || probes) && info.tcpi_last_ack_recv > limit.count();
 }
 
+bool is_silent(int fd, std::chrono::milliseconds limit) noexcept {
+  tcp_info info{};
+  socklen_t length = sizeof info;
+  return ::getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length) == 0 &&
+         info.tcpi_last_ack_recv > limit.count();
+}
+
 std::size_t unacknowledged_bytes(int fd) noexcept {
   int bytes = 0;
   return ::ioctl(fd, SIOCOUTQ, &bytes) == 0 && bytes > 0 ? static_cast<std::size_t>(bytes) : 0;

@@ -65,6 +65,9 @@ void set_low_water(int fd, int bytes) noexcept;
 /// busy connections, where keepalive does not run. A peer that is alive but does not read for hours
 /// is reachable (TCP_USER_TIMEOUT would take it for dead).
 [[nodiscard]] bool is_cut_off(int fd, std::chrono::milliseconds limit) noexcept;
+/// True when the peer's kernel has acknowledged nothing for `limit`, of 1500 ms or more: on a
+/// connection with set_peer_options() it does so once a second.
+[[nodiscard]] bool is_silent(int fd, std::chrono::milliseconds limit) noexcept;
 /// Bytes that the peer's kernel has not acknowledged yet.
 [[nodiscard]] std::size_t unacknowledged_bytes(int fd) noexcept;
 /// Acknowledges what has come at once; the kernel would wait up to 40 ms for something to send.

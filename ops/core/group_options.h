@@ -10,9 +10,11 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include "base/net/socket.h"
+#include "ops/core/peer_silence.h"
 #include "ops/core/tuning.h"
 #include "ops/types.h"
 
@@ -30,6 +32,7 @@ struct GroupOptions {
   std::chrono::milliseconds timeout = std::chrono::minutes{10};
   /// Over TCP: how long a peer may be out of reach before it is lost.
   std::chrono::milliseconds silence_limit = internal::kSilenceLimit;
+  std::shared_ptr<PeerSilence> silence;         ///< the group's own, which it makes
   CrossTransport cross = CrossTransport::kTcp;  ///< equal on all ranks
   bool use_shared_memory = true;  ///< false: TCP inside the node too (CHAINMAIL_LOCAL=tcp)
   bool use_checksum = true;       ///< XXH3 of what goes over TCP; equal or not between ranks

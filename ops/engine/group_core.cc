@@ -34,6 +34,11 @@ unsigned count_forks() {
   return fork_count.load(std::memory_order_relaxed);
 }
 
+GroupOptions with_silence(GroupOptions options) {
+  options.silence = std::make_shared<PeerSilence>();
+  return options;
+}
+
 }  // namespace
 
 GroupCore::GroupCore(int rank, Topology topology, const std::shared_ptr<Rendezvous>& rendezvous,
@@ -41,7 +46,7 @@ GroupCore::GroupCore(int rank, Topology topology, const std::shared_ptr<Rendezvo
                      std::shared_ptr<FailureNews> news, const CommFactory& factory)
     : rank_(rank),
       topology_(std::move(topology)),
-      options_(std::move(options)),
+      options_(with_silence(std::move(options))),
       timeout_(options_.timeout),
       global_ranks_(std::move(global_ranks)),
       news_(std::move(news)),

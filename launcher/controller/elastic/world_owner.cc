@@ -19,6 +19,7 @@ namespace {
 using internal::BodyWriter;
 using membership::EventKind;
 using membership::HostId;
+using membership::HostTable;
 using membership::WorldMachine;
 
 // From a rank's start to its word that it is a member. Python takes its time to load libraries;
@@ -214,10 +215,22 @@ bool WorldOwner::is_anybody_left() const {
   const auto stays = [this](std::optional<HostId> host) {
     return host && !leaving_.contains(*host);
   };
-  return std::ranges::any_of(gate_.hosts(), stays) ||
-         std::ranges::any_of(job_.ranks, [&](const RankTable::Rank& rank) {
-           return !rank.is_gone && stays(starts_.host_of(rank.node));
-         });
+  const bool has_rank = std::ranges::any_of(job_.ranks, [&](const RankTable::Rank& rank) {
+    return !rank.is_gone && stays(starts_.host_of(rank.node));
+  });
+  if (has_rank || std::ranges::any_of(gate_.hosts(), stays)) return true;
+  for (std::uint32_t node = 0; node < job_.agents.size(); ++node) {
+    if (stays(starts_.host_of(node)) && starts_anew(node)) return true;
+  }
+  return false;
+}
+
+// Its ranks have crashed, and it only waits before it starts others.
+bool WorldOwner::starts_anew(std::uint32_t node) const {
+  const Agents::Node& agent = job_.agents[node];
+  const HostTable::Host& host = machine_.hosts()[*starts_.host_of(node)];
+  return agent.link != nullptr && !agent.is_retired && host.is_cooling && host.slots() > 0 &&
+         host.gate == HostTable::Gate::kOpen;
 }
 
 std::vector<std::string> WorldOwner::leaving() const {

@@ -76,6 +76,17 @@ std::vector<NewConnection> Connector::progress(bool is_ready) {
   return connections;
 }
 
+std::vector<int> Connector::unanswered(milliseconds time) const {
+  std::vector<int> ranks;
+  for (int rank = 0; rank < identity_.size; ++rank) {
+    const auto& give_up = peers_[static_cast<std::size_t>(rank)].give_up;
+    if (give_up && kNoAnswerTime - give_up->left() >= std::min(time, kNoAnswerTime)) {
+      ranks.push_back(rank);
+    }
+  }
+  return ranks;
+}
+
 void Connector::accept_all() {
   while (true) {
     internal::UniqueFd fd(

@@ -46,6 +46,8 @@ class Connector {
   /// Throws PeerError when a peer refuses connections, cannot prove that it belongs to the job, or
   /// has ended before it could be reached; MismatchError when it wants another encryption.
   std::vector<NewConnection> progress(bool is_ready);
+  /// Peers that no try has reached since the first one, `time` or more ago.
+  std::vector<int> unanswered(std::chrono::milliseconds time) const;
   /// True while something is to be done at a time rather than at an event.
   bool needs_time() const noexcept { return wanted_count_ > 0 || !accepted_.empty(); }
 
@@ -57,7 +59,7 @@ class Connector {
     std::unique_ptr<Handshake> dialed;
     internal::Deadline next_try = internal::Deadline::after(std::chrono::milliseconds{0});
     std::chrono::milliseconds pause{1};
-    std::optional<internal::Deadline> give_up;  ///< set by the first try
+    std::optional<internal::Deadline> give_up;  ///< set by the first try, until one has reached it
   };
 
   void watch(int fd, std::uint32_t events) const;

@@ -21,6 +21,7 @@ namespace chainmail::ops {
 using std::chrono::milliseconds;
 
 TcpTransport::~TcpTransport() {
+  options_.silence->end(this);
   if (has_failed_) return;
   try {
     for (const int rank : linked_) link(rank).end_with(FrameType::kGoodbye, {});
@@ -75,9 +76,18 @@ void TcpTransport::linger(milliseconds time, bool is_hasty) noexcept {
   }
 }
 
+/// While the connections are there to be asked.
+void TcpTransport::note_silence() {
+  options_.silence->end(this);
+  if (!connector_) return;
+  const auto enough = PeerSilence::enough(options_.silence_limit);
+  for (const int rank : connector_->unanswered(enough)) options_.silence->add(name(rank).rank);
+}
+
 void TcpTransport::fail(const std::exception_ptr& error) noexcept {
   if (std::exchange(has_failed_, true)) return;
   try {
+    note_silence();
     const std::string body = encode_error(error);
     for (const int rank : linked_) link(rank).end_with(FrameType::kAbort, body);
     if (size() > 1) rendezvous_->set(failure_key(), body);

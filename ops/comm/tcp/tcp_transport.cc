@@ -126,6 +126,7 @@ bool TcpTransport::read_from(int rank) {
 }
 
 void TcpTransport::close(int rank, const std::string& reason) {
+  options_.silence->end(this, name(rank).rank);
   peer(rank).stream.reset();
   closed(rank) = link(rank).has_left() ? "has finished and closed the connection" : reason;
   throw_if_needed(rank);
@@ -157,6 +158,7 @@ void TcpTransport::attach(NewConnection connection) {
     peer(rank).stream =
         std::make_unique<PlainStream>(std::move(connection.fd), options_.use_checksum);
   }
+  options_.silence->watch(this, name(rank).rank, peer(rank).stream->fd(), options_.silence_limit);
   peer(rank).events = ~0U;
   watch(rank);
 }

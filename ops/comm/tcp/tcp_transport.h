@@ -22,6 +22,7 @@
 #include "ops/comm/frames/framed_transport.h"
 #include "ops/comm/tcp/connector.h"
 #include "ops/comm/tcp/stream/stream.h"
+#include "ops/core/peer_silence.h"
 
 namespace chainmail::ops {
 
@@ -31,6 +32,7 @@ struct TcpOptions : TransportMember {
   bool on_one_node = false;  ///< all ranks; host names cannot tell, cloned machines have equal ones
   bool use_checksum = true;  ///< XXH3 of payloads; equal or not between ranks
   std::chrono::milliseconds silence_limit = internal::kSilenceLimit;  ///< see GroupOptions
+  std::shared_ptr<PeerSilence> silence = std::make_shared<PeerSilence>();
   Encryption encryption = Encryption::kOff;  ///< equal on all ranks; checksums add nothing to it
 };
 
@@ -69,6 +71,7 @@ class TcpTransport final : public FramedTransport {
 
   Peer& peer(int rank) { return peers_[static_cast<std::size_t>(rank)]; }
   void go_on(int peer) override;
+  void note_silence();
   void want(int rank);
   bool handle_events(int count, bool& is_connector_ready);
   void attach(NewConnection connection);

@@ -63,6 +63,7 @@ std::unique_ptr<Transport> make_tcp_transport(const CommRequest& request,
   tcp.on_one_node = request.on_one_node;
   tcp.use_checksum = options.use_checksum;
   tcp.silence_limit = options.silence_limit;
+  tcp.silence = options.silence;
   tcp.encryption = options.encryption;
   return std::make_unique<TcpTransport>(rendezvous_of(request), std::move(tcp));
 }

@@ -308,15 +308,19 @@ bool ElasticMember::has_lost_launcher() {
   return is_launcher_gone_ || std::ranges::any_of(words_, is_end);
 }
 
-std::exception_ptr ElasticMember::error_of_world() {
-  std::vector<std::weak_ptr<ops::Group>> groups;
-  {
-    const std::lock_guard lock(mutex_);
-    groups = groups_;
+/// Those of this world that are there.
+std::vector<std::shared_ptr<ops::Group>> ElasticMember::groups() {
+  std::vector<std::shared_ptr<ops::Group>> groups;
+  const std::lock_guard lock(mutex_);
+  for (const auto& one : groups_) {
+    if (auto group = one.lock()) groups.push_back(std::move(group));
   }
-  for (const auto& one : groups) {
-    const auto group = one.lock();
-    if (auto error = group ? group->error() : nullptr) return error;
+  return groups;
+}
+
+std::exception_ptr ElasticMember::error_of_world() {
+  for (const auto& group : groups()) {
+    if (auto error = group->error()) return error;
   }
   return nullptr;
 }
@@ -337,10 +341,26 @@ bool ElasticMember::is_world_over(const std::exception_ptr& error) {
   has_step_ = is_computing_ = repeats_ = false;
   start_.reset();
   if (culprit && !has_lost_launcher()) {
-    handle(
-        membership::PeerFailed{machine_.generation(), static_cast<membership::MemberId>(*culprit)});
+    for (const int peer : accused(*culprit)) {
+      handle(
+          membership::PeerFailed{machine_.generation(), static_cast<membership::MemberId>(peer)});
+    }
   }
   return true;
+}
+
+// Whom an error names may be whom somebody else has named; who does not answer this member itself
+// is known better, and may be several.
+std::vector<int> ElasticMember::accused(int culprit) {
+  std::vector<int> silent;
+  for (const auto& group : groups()) {
+    const auto& silence = group->options().silence;
+    const auto found = silence ? silence->silent() : std::vector<int>{};
+    silent.insert(silent.end(), found.begin(), found.end());
+  }
+  std::sort(silent.begin(), silent.end());
+  silent.erase(std::unique(silent.begin(), silent.end()), silent.end());
+  return silent.empty() ? std::vector{culprit} : silent;
 }
 
 void ElasticMember::on_called_again() {

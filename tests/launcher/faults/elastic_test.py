@@ -205,6 +205,19 @@ def a_host_that_is_about_to_end_is_drained(*programs):
         job.is_sound()
 
 
+def notice_to_the_last_host_waits_for_one_that_starts_again(*programs):
+    with ElasticJob(programs, ["n1", "n2"], "-n", 2, "--cooldown", "3:3", probe=("--steps", 200)) as job:
+        job.wait_for_commit(job.wait_for_world(2))
+        agents = [event["pid"] for event in job.events("agent_up") if event["host"] == "n2"]
+        os.kill(job.pids()[0], signal.SIGKILL)
+        job.wait_for_commit(job.wait_for_world(1, 2))
+        os.kill(agents[0], signal.SIGTERM)
+        job.ends_with(0, 60)
+        changes = [(line[1], line[2]) for line in job.log()]
+        assert changes[2:] == [("LOST", "n1"), ("ADDED", "n1"), ("REMOVED", "n2")], job.log()
+        job.is_sound()
+
+
 def notice_for_all_hosts_is_the_end(*programs):
     with ElasticJob(programs, ["n1", "n2"], "-n", 2, "--grace", 1, probe=("--steps", 1000)) as job:
         job.wait_for_commit(job.wait_for_world(2))
@@ -355,6 +368,7 @@ CASES = [
     too_few_for_too_long_save_and_end,
     three_deaths_at_one_step_end_the_job,
     a_host_that_is_about_to_end_is_drained,
+    notice_to_the_last_host_waits_for_one_that_starts_again,
     notice_for_all_hosts_is_the_end,
     a_spare_takes_the_place_of_a_lost_member,
     sizes_are_multiples,

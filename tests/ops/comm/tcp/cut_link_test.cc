@@ -4,6 +4,7 @@
 // Two ranks on two "nodes": threads in network namespaces of their own, joined by a veth pair that
 // is then taken down. The namespaces end with the threads; nothing is left behind.
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sched.h>
 #include <unistd.h>
@@ -86,6 +87,7 @@ class CutLinkTest : public ::testing::Test {
       TcpOptions tcp = world.tcp;
       tcp.rank = rank;
       tcp.silence_limit = limit;
+      tcp.silence = std::make_shared<PeerSilence>();
       tcp.interface = TwoNodes::address(rank);
       P2pComm comm(std::make_unique<TcpTransport>(world.rendezvous, tcp));
       Ops ops(std::chrono::seconds{60});
@@ -98,6 +100,7 @@ class CutLinkTest : public ::testing::Test {
         body(rank, comm, ops, take_down);
       } catch (...) {
         known[static_cast<std::size_t>(rank)] = std::chrono::steady_clock::now();
+        EXPECT_THAT(tcp.silence->silent(), ::testing::ElementsAre(1 - rank));
         throw;
       }
     });
@@ -136,6 +139,26 @@ TEST_F(CutLinkTest, BothSidesNoticeInAsLongAsTheyAreTold) {
         comm.broadcast(&byte, 1, 1 - rank, ops.next(OpKind::kBroadcast, 1));
       },
       std::chrono::seconds{4});
+}
+
+TEST(PeerSilence, IsNotThatOfWhoSaysNothingOrEnds) {
+  CommWorld world(Wire::kTcp, 2);
+  run_ranks_catching(2, [&](int rank) {
+    TcpOptions tcp = world.tcp;
+    tcp.rank = rank;
+    tcp.silence_limit = std::chrono::seconds{3};
+    tcp.silence = std::make_shared<PeerSilence>();
+    P2pComm comm(std::make_unique<TcpTransport>(world.rendezvous, tcp));
+    Ops ops(std::chrono::seconds{60});
+    comm.barrier(ops.next(OpKind::kBarrier, 0));
+    std::this_thread::sleep_for(PeerSilence::enough(tcp.silence_limit) +
+                                std::chrono::milliseconds{500});
+    EXPECT_THAT(tcp.silence->silent(), ::testing::IsEmpty());
+    if (rank == 1) return;
+    std::byte byte{};
+    EXPECT_THROW(comm.broadcast(&byte, 1, 1, ops.next(OpKind::kBroadcast, 1)), Error);
+    EXPECT_THAT(tcp.silence->silent(), ::testing::IsEmpty());
+  });
 }
 
 }  // namespace

@@ -42,6 +42,7 @@ using Next = ElasticMember::Next;
 
 class FakeGroup final : public ops::Group {
  public:
+  FakeGroup() { options_.silence = std::make_shared<ops::PeerSilence>(); }
   int rank() const noexcept override { return 0; }
   int size() const noexcept override { return 1; }
   const ops::Topology& topology() const noexcept override { return topology_; }
@@ -239,6 +240,19 @@ TEST_F(ElasticMemberTest, ReadsACheckpointAgainWhoseReadingWasInterrupted) {
   EXPECT_EQ(calls_[3], "begin anew");
   EXPECT_EQ(said<membership::Fetched>().step, 500U);
   EXPECT_EQ(member_->step(), 501);
+}
+
+// Those are several where a host is cut off, and one of them alone may have been named by somebody.
+TEST_F(ElasticMemberTest, AccusesWhoDoesNotAnswerRatherThanWhomAnErrorNames) {
+  train(1);
+  const auto error = std::make_exception_ptr(PeerError("rank 0 is lost", 0));
+  group_->abort(error);
+  EXPECT_TRUE(member_->is_world_over(error));
+  EXPECT_EQ(said<membership::Accuse>().peer, 0U);
+  for (const int rank : {3, 2}) group_->options().silence->add(rank);
+  EXPECT_TRUE(member_->is_world_over(error));
+  EXPECT_EQ(said<membership::Accuse>().peer, 2U);
+  EXPECT_EQ(said<membership::Accuse>().peer, 3U);
 }
 
 // One that has waited as a spare since is the first of those that are left.
