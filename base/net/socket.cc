@@ -245,8 +245,10 @@ bool is_cut_off(int fd, std::chrono::milliseconds limit) noexcept {
 bool is_silent(int fd, std::chrono::milliseconds limit) noexcept {
   tcp_info info{};
   socklen_t length = sizeof info;
-  return ::getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length) == 0 &&
-         info.tcpi_last_ack_recv > limit.count();
+  if (::getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length) != 0) return false;
+  // Answers clear both; between probes of a window that is closed for long many seconds may pass.
+  const bool is_owed = info.tcpi_probes > 0 || info.tcpi_retransmits > 0;
+  return is_owed && info.tcpi_last_ack_recv > limit.count();
 }
 
 std::size_t unacknowledged_bytes(int fd) noexcept {

@@ -65,8 +65,8 @@ void set_low_water(int fd, int bytes) noexcept;
 /// busy connections, where keepalive does not run. A peer that is alive but does not read for hours
 /// is reachable (TCP_USER_TIMEOUT would take it for dead).
 [[nodiscard]] bool is_cut_off(int fd, std::chrono::milliseconds limit) noexcept;
-/// True when the peer's kernel has acknowledged nothing for `limit`, of 1500 ms or more: on a
-/// connection with set_peer_options() it does so once a second.
+/// True when the peer's kernel owes an answer to data or a probe that was sent again, and has given
+/// none for `limit`, of 1500 ms or more. A connection that the kernel has given up owes none.
 [[nodiscard]] bool is_silent(int fd, std::chrono::milliseconds limit) noexcept;
 /// Bytes that the peer's kernel has not acknowledged yet.
 [[nodiscard]] std::size_t unacknowledged_bytes(int fd) noexcept;

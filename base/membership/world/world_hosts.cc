@@ -112,11 +112,11 @@ void WorldMachine::fail_host(HostId host) {
 
 // A failure may take longer to be seen than the host has to wait after it: only time in which its
 // members take part in steps counts for it.
-void WorldMachine::begin_to_settle() {
-  for (HostId host = 0; host < hosts_.size(); ++host) {
-    if (hosts_[host].failures == 0 || hosts_[host].is_cooling || !has_living(host)) continue;
-    start_timer(WorldTimer::kSettled, host, 3 * hosts_.wait_after_failure(host, options_));
-  }
+void WorldMachine::begin_to_settle(HostId id) {
+  HostTable::Host& host = hosts_[id];
+  if (host.failures == 0 || host.is_cooling || !has_living(id)) return;
+  host.settling = host.failures;
+  start_timer(WorldTimer::kSettled, id, 3 * hosts_.wait_after_failure(id, options_));
 }
 
 bool WorldMachine::has_living(HostId host) const {

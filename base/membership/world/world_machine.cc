@@ -181,11 +181,13 @@ void WorldMachine::handle(const WorldTimerElapsed& event) {
     case WorldTimer::kCoolDown: {
       HostTable::Host& host = hosts_[event.subject];
       host.is_cooling = false;
+      if (has_run_) begin_to_settle(event.subject);
       return;
     }
     case WorldTimer::kSettled: {
       HostTable::Host& host = hosts_[event.subject];
-      if (!host.is_cooling && has_run_ && has_living(event.subject)) host.failures = 0;
+      const bool takes_part = !host.is_cooling && has_run_ && has_living(event.subject);
+      if (takes_part && host.settling == host.failures) host.failures = 0;
       return;
     }
     case WorldTimer::kPrepare:
@@ -255,7 +257,7 @@ void WorldMachine::hear(Member& /*from*/, const Running& message) {
   step_ = std::max(step_, message.step);
   has_run_ = true;
   has_broken_early_ = false;
-  begin_to_settle();
+  for (HostId host = 0; host < hosts_.size(); ++host) begin_to_settle(host);
   // What a loss has cost says nothing of the cost of a change, and somebody is to be taken in soon.
   const std::chrono::milliseconds pause(is_pause_planned_ ? message.pause_ms : 0);
   start_timer(WorldTimer::kSpacing, message.generation,

@@ -117,7 +117,7 @@ class WorldMachine {
   void begin_drain(Member& member);
   [[nodiscard]] bool is_anybody_coming() const;
   void fail_host(HostId host);
-  void begin_to_settle();
+  void begin_to_settle(HostId host);
   [[nodiscard]] bool has_living(HostId host) const;
   void refuse(const Member& member, const std::string& cause);
   void lose(MemberId id, const std::string& cause);

@@ -219,18 +219,17 @@ bool WorldOwner::is_anybody_left() const {
     return !rank.is_gone && stays(starts_.host_of(rank.node));
   });
   if (has_rank || std::ranges::any_of(gate_.hosts(), stays)) return true;
-  for (std::uint32_t node = 0; node < job_.agents.size(); ++node) {
-    if (stays(starts_.host_of(node)) && starts_anew(node)) return true;
+  for (HostId host = 0; host < machine_.hosts().size(); ++host) {
+    if (stays(host) && starts_anew(host)) return true;
   }
   return false;
 }
 
-// Its ranks have crashed, and it only waits before it starts others.
-bool WorldOwner::starts_anew(std::uint32_t node) const {
-  const Agents::Node& agent = job_.agents[node];
-  const HostTable::Host& host = machine_.hosts()[*starts_.host_of(node)];
-  return agent.link != nullptr && !agent.is_retired && host.is_cooling && host.slots() > 0 &&
-         host.gate == HostTable::Gate::kOpen;
+// Its ranks have crashed, and it only waits before it starts others; the gate of one that is out of
+// reach is closed.
+bool WorldOwner::starts_anew(HostId id) const {
+  const HostTable::Host& host = machine_.hosts()[id];
+  return host.is_cooling && host.slots() > 0 && host.gate == HostTable::Gate::kOpen;
 }
 
 std::vector<std::string> WorldOwner::leaving() const {

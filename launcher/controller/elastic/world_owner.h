@@ -127,7 +127,7 @@ class WorldOwner {
 
   void on_member_gone(const membership::MemberEnded& ended, const std::string& message);
   [[nodiscard]] bool is_anybody_left() const;
-  [[nodiscard]] bool starts_anew(std::uint32_t node) const;
+  [[nodiscard]] bool starts_anew(membership::HostId host) const;
   void look_for_false_start(int code, const std::string& cause);
   void end(int code, const std::string& cause);
   void end_stragglers();

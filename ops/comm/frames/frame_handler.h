@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <optional>
 #include <stdexcept>
+#include <string>
 
 #include "ops/comm/frames/frame.h"
 
@@ -39,7 +40,13 @@ class FrameHandler {
 /// The connection is of no use any more; what() says why.
 class StreamError : public std::runtime_error {
  public:
-  using std::runtime_error::runtime_error;
+  explicit StreamError(const std::string& why, bool is_silence = false)
+      : std::runtime_error(why), is_silence_(is_silence) {}
+  /// The peer has not answered for long, or its machine cannot be reached.
+  bool is_silence() const noexcept { return is_silence_; }
+
+ private:
+  bool is_silence_;
 };
 
 }  // namespace chainmail::ops

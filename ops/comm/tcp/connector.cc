@@ -131,6 +131,7 @@ void Connector::connected(int rank, Handshake& handshake, std::vector<NewConnect
   Peer& done = peer(rank);
   if (done.phase != Phase::kIdle) --wanted_count_;
   done.dialed.reset();
+  done.give_up.reset();
   done.phase = Phase::kConnected;
 }
 

@@ -105,6 +105,7 @@ bool TcpTransport::write_to(int rank) {
     return has_moved;
   } catch (const StreamError& error) {
     // What the peer said before it went is worth more than "broken pipe".
+    if (error.is_silence()) options_.silence->add(name(rank).rank);
     const std::string reason = error.what();
     while (peer(rank).stream && read_from(rank)) continue;
     if (peer(rank).stream) close(rank, reason);
@@ -120,6 +121,7 @@ bool TcpTransport::read_from(int rank) {
     watch(rank);
     return has_moved;
   } catch (const StreamError& error) {
+    if (error.is_silence()) options_.silence->add(name(rank).rank);
     close(rank, error.what());
     return true;
   }

@@ -362,6 +362,34 @@ TEST_F(WorldTest, DoublesAHostsWaitUntilItHasTakenPartInSteps) {
   EXPECT_THAT(die(3), ::testing::HasSubstr("timer cool-down 1 1066"));
 }
 
+// One of two ranks on a host works, the other one dies again and again.
+TEST_F(WorldTest, DoublesAHostsWaitAlsoWhereAnotherRankOfItGoesOn) {
+  read({line(0), line(1, 2)});
+  for (const MemberId id : {0U, 1U, 2U}) say(id, Ready{5});
+  const auto lose_one = [&](MemberId id) {
+    std::string said = die(id);
+    for (const MemberId left : machine().world().members) {
+      said += say(left, MyState{machine().world().generation, 7});
+    }
+    return said + say(0, Running{machine().world().generation, 8, 0});
+  };
+  run();
+  EXPECT_THAT(lose_one(2), ::testing::HasSubstr("timer cool-down 1 1066"));
+  EXPECT_THAT(elapse(WorldTimer::kCoolDown, 1), ::testing::HasSubstr("timer settled 1 3198"));
+  say(3, Ready{5});
+  elapse(WorldTimer::kWindow);
+  elapse(WorldTimer::kSpacing, machine().world().generation);
+  for (const MemberId id : {0U, 1U}) say(id, Held{machine().world().generation, 9, false});
+  say(0, Running{machine().world().generation, 10, 0});
+  EXPECT_THAT(lose_one(3), ::testing::HasSubstr("timer cool-down 1 1886"));
+  elapse(WorldTimer::kCoolDown, 1);
+  say(4, Ready{5});
+  die(4);
+  elapse(WorldTimer::kCoolDown, 1);
+  elapse(WorldTimer::kSettled, 1);
+  EXPECT_EQ(machine().hosts()[1].failures, 0U);
+}
+
 TEST_F(WorldTest, DropsAccusationsOfAnOlderWorld) {
   options_.first_size = 3;
   begin();

@@ -13,7 +13,7 @@ usage: tests/soak/gpu/gpu.sh pack DIR      copies what the steps need into DIR, 
 
 `pack` takes MNIST from $CHAINMAIL_DATA along. `run` takes programs from the packed folder that this
 script lies in, else from build/. It needs python3 with torch of the version that was built against.
-One line per step; logs in $OUT (default: gpu-result). A step may take $STEP_LIMIT seconds (280); one
+One line per step; logs in $OUT (default: gpu-result). A command of a step may take $STEP_LIMIT seconds (280); one
 that is about to exceed it says where its processes stand. Exit code 1 when a step fails.
 TEXT
 }
@@ -88,7 +88,12 @@ say_where() {
 }
 
 step_kernels() {
-  "$bin/device_kernels_test" 2>&1
+  limited "$bin/device_kernels_test" 2>&1
+  has_run
+}
+
+# A test that finds no GPU counts as one that has passed.
+has_run() {
   if grep -q "skipped: " "$log"; then
     return 1
   fi
@@ -99,6 +104,7 @@ step_sanitizer() {
   for tool in memcheck racecheck; do
     limited compute-sanitizer --tool "$tool" --error-exitcode 9 "$bin/device_kernels_test"
   done
+  has_run
 }
 
 step_collectives2() { torch_ranks 2 1 python3 "$here/ranks.py" collectives; }
@@ -175,7 +181,7 @@ PYTHON
 step_bench_kernels() {
   local file=$out/kernels.json shapes op failed=0
   rm -f "$file"
-  "$bin/chainmail-bench" --device cuda --kernels resnet50,bert_large,256M -J "$file"
+  limited "$bin/chainmail-bench" --device cuda --kernels resnet50,bert_large,256M -J "$file"
   # Against a device copy of as many bytes, where that is a question of memory; against torch's ways.
   for op in pack unpack add; do
     least "$file" "$op 256M" copy 0.85 || failed=1
@@ -233,10 +239,12 @@ require_gpu() {
 
 # A folder with those packed libraries that this system has none of.
 missing_libraries() {
-  local folder=$here/missing file
+  local folder=$here/missing file known
+  [[ -d $here/system ]] || return 0
   mkdir -p "$folder"
+  known=$(ldconfig -p)
   for file in "$here"/system/*; do
-    ldconfig -p | grep -q "^[[:space:]]*${file##*/} " || ln -sf "$file" "$folder/"
+    grep -q "^[[:space:]]*${file##*/} " <<<"$known" || ln -sf "$file" "$folder/"
   done
   echo "$folder"
 }

@@ -21,9 +21,10 @@ namespace {
 constexpr std::size_t kBatchBytes = std::size_t{64} << 10;
 
 StreamError stream_error(int code) {
-  return StreamError(code == ETIMEDOUT || code == EHOSTUNREACH || code == ENETUNREACH
-                         ? std::string("does not answer (") + std::strerror(code) + ")"
-                         : std::string("closed the connection (") + std::strerror(code) + ")");
+  const bool is_silence = code == ETIMEDOUT || code == EHOSTUNREACH || code == ENETUNREACH;
+  return StreamError((is_silence ? "does not answer (" : "closed the connection (") +
+                         std::string(std::strerror(code)) + ")",
+                     is_silence);
 }
 
 }  // namespace
