@@ -36,7 +36,6 @@ class HostTable {
     bool is_leaving = false;
     bool is_cooling = false;
     std::uint32_t failures = 0;
-    std::uint32_t settling = 0;  ///< failures when it last began to take part in steps
 
     /// The ranks that it should have.
     [[nodiscard]] std::uint32_t slots() const;
@@ -48,7 +47,6 @@ class HostTable {
       archive("is_leaving", h.is_leaving);
       archive("is_cooling", h.is_cooling);
       archive("failures", h.failures);
-      archive("settling", h.settling);
     }
   };
 

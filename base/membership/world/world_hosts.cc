@@ -111,11 +111,12 @@ void WorldMachine::fail_host(HostId host) {
 }
 
 // A failure may take longer to be seen than the host has to wait after it: only time in which its
-// members take part in steps counts for it.
+// members take part in steps counts for it. A timer of before the last failure is replaced here,
+// since all that has to be so for it to count begins with a world's first step or the end of a
+// wait.
 void WorldMachine::begin_to_settle(HostId id) {
-  HostTable::Host& host = hosts_[id];
+  const HostTable::Host& host = hosts_[id];
   if (host.failures == 0 || host.is_cooling || !has_living(id)) return;
-  host.settling = host.failures;
   start_timer(WorldTimer::kSettled, id, 3 * hosts_.wait_after_failure(id, options_));
 }
 

@@ -186,8 +186,7 @@ void WorldMachine::handle(const WorldTimerElapsed& event) {
     }
     case WorldTimer::kSettled: {
       HostTable::Host& host = hosts_[event.subject];
-      const bool takes_part = !host.is_cooling && has_run_ && has_living(event.subject);
-      if (takes_part && host.settling == host.failures) host.failures = 0;
+      if (!host.is_cooling && has_run_ && has_living(event.subject)) host.failures = 0;
       return;
     }
     case WorldTimer::kPrepare:

@@ -13,8 +13,9 @@ usage: tests/soak/gpu/gpu.sh pack DIR      copies what the steps need into DIR, 
 
 `pack` takes MNIST from $CHAINMAIL_DATA along. `run` takes programs from the packed folder that this
 script lies in, else from build/. It needs python3 with torch of the version that was built against.
-One line per step; logs in $OUT (default: gpu-result). A command of a step may take $STEP_LIMIT seconds (280); one
-that is about to exceed it says where its processes stand. Exit code 1 when a step fails.
+One line per step; logs in $OUT (default: gpu-result). A command of a step may take $STEP_LIMIT
+seconds (280); one that is about to exceed it says where its processes stand. Exit code 1 when a
+step fails.
 TEXT
 }
 
@@ -70,11 +71,12 @@ torch_ranks() {
 # limited COMMAND...: ends it after STEP_LIMIT, some seconds after it was asked where it stands.
 limited() {
   local watcher status=0
-  (sleep $((STEP_LIMIT - 25)) && say_where) &
+  (sleep $((STEP_LIMIT - 25)) && say_where) 2>/dev/null &
   watcher=$!
   timeout -k 5 "$STEP_LIMIT" "$@" || status=$?
   pkill -P "$watcher" 2>/dev/null || true
   kill "$watcher" 2>/dev/null || true
+  wait "$watcher" 2>/dev/null || true
   return $status
 }
 
@@ -250,12 +252,13 @@ missing_libraries() {
 }
 
 use_programs() {
-  local root=$here torch
+  local root=$here torch missing
   [[ -d $root/bin ]] || root=$(cd "$here/../../.." && pwd)/build
   export bin=$root/bin
   torch=$(python3 -c 'import os, torch; print(os.path.dirname(torch.__file__))')
   export PYTHONPATH=$root/python
-  LD_LIBRARY_PATH=$torch/lib:$(printf '%s:' "$torch"/../nvidia/*/lib)$root/lib:$(missing_libraries)
+  missing=$(missing_libraries)
+  LD_LIBRARY_PATH=$torch/lib:$(printf '%s:' "$torch"/../nvidia/*/lib)$root/lib${missing:+:$missing}
   export LD_LIBRARY_PATH
   [[ ! -d $here/data ]] || export CHAINMAIL_DATA=$here/data
 }
