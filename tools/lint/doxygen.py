@@ -21,7 +21,7 @@ def main(root):
         print("skipped: doxygen is missing: install the package doxygen")
         return SKIPPED
     with tempfile.TemporaryDirectory() as scratch:
-        settings = tree.read(root, "docs/Doxyfile") + (
+        settings = tree.read(root, "docs/maintainers/Doxyfile") + (
             f"OUTPUT_DIRECTORY = {scratch}\nGENERATE_HTML = NO\nGENERATE_XML = YES\n")
         result = subprocess.run([doxygen, "-"], cwd=root, input=settings, text=True,
                                 stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, check=False)
