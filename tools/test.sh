@@ -49,7 +49,8 @@ selection=()
 if ((${#labels[@]})); then
   selection=(-L "^($(IFS='|' && echo "${labels[*]}"))\$")
 fi
-# Tests with several ranks say so (PROCESSORS). Twice as many as there are cores, since most tests wait
-# most of their time.
-phase test ctest --test-dir "$build" --parallel "$(($(nproc) * 2))" --output-on-failure --no-tests=error \
+# Tests with several ranks say so (PROCESSORS). Twice as many as there are cores, and eight on small machines,
+# since most tests wait most of their time.
+slots=$(($(nproc) * 2))
+phase test ctest --test-dir "$build" --parallel "$((slots < 8 ? 8 : slots))" --output-on-failure --no-tests=error \
   "${selection[@]}" </dev/null

@@ -9,7 +9,7 @@
 #   STARTER   launcher, mpiexec or torchrun
 #   LANGUAGE  cc, python, or gloo: the same Python program with torch's own backend
 #   WHEN      see tests/starters/leave_probe.cc and leave.py; by default all that STARTER can see
-#   CODES     the exit codes of the rank that leaves, default "0 3"
+#   CODES     the exit codes of the rank that leaves, default "0 3"; "turns": one after the other
 # Prints how long after the rank left the last of the others was told. 77 means skipped.
 set -euo pipefail
 
@@ -39,7 +39,7 @@ case $starter in
 esac
 ways=("$@")
 if ((${#ways[@]} == 0)); then
-  ways=(made abrupt message "done")
+  ways=(made abrupt "done" message)
   if [[ $language == cc ]]; then ways+=(split); else ways+=(destroyed group); fi
   # Only the launcher knows ranks that have never joined.
   [[ $starter != launcher ]] || ways+=(start)
@@ -68,8 +68,11 @@ is_right() {
 }
 
 wrong=0
-for when in "${ways[@]}"; do
-  for code in ${CODES:-0 3}; do
+both=(0 3)
+for at in "${!ways[@]}"; do
+  when=${ways[$at]} codes=${CODES:-0 3}
+  [[ $codes != turns ]] || codes=${both[$((at % 2))]}
+  for code in $codes; do
     status=0
     timeout 100 "${start[@]}" "${program[@]}" "$when" "$code" "${backend[@]}" >"$printed" 2>&1 ||
       status=$?
