@@ -226,8 +226,21 @@ bool JobLoop::call(const std::function<bool(Step& step)>& function) {
 
 // Still a part of what the function does after its commit: done again where others were lost in it.
 void JobLoop::end_function(bool goes_on) {
+  if (!goes_on) end_together();
   if (!checkpoints_ || !step_.is_committed()) return;
   goes_on ? checkpoints_->on_step(step_.number()) : checkpoints_->on_last_step(step_.number());
+}
+
+// A rank that ended alone would be waited for in the next step of the others.
+void JobLoop::end_together() {
+  if (communicator_->size() == 1) return;
+  try {
+    communicator_->barrier();
+  } catch (const MismatchError& error) {
+    throw MismatchError("the function of run() has returned false on rank " +
+                        std::to_string(communicator_->rank()) + " in step " +
+                        std::to_string(step_.number()) + ", and not on all ranks: " + error.what());
+  }
 }
 
 }  // namespace chainmail::internal

@@ -60,6 +60,7 @@ class JobLoop {
   bool repeat(const std::function<bool(Step& step)>& function);
   bool call(const std::function<bool(Step& step)>& function);
   void end_function(bool goes_on);
+  void end_together();
   void enter(const membership::World& world);
   std::uint64_t transfer(const std::vector<int>& donors, std::uint64_t& position,
                          bool& is_finished);

@@ -187,12 +187,14 @@ class CHAINMAIL_API ElasticJob {
   /// Called before the first step, and again each time that other ranks take part: the communicator
   /// is one of the new world then. Collective, so it may communicate.
   void on_world(std::function<void(const Membership& world)> callback);
-  /// Calls `step` for step after step until it returns false. Every call commits, or throws, or
-  /// returns false before it has asked for shards, as where nothing is left to do; after what was
-  /// thrown, run() begins with the step that did not commit. Under `launcher --elastic` a
-  /// step that could not commit because ranks were lost is called again, by those that are left;
-  /// and a rank that is no longer needed ends here, with exit code 0.
+  /// Calls `step` for step after step until it returns false, which it does on all ranks in the
+  /// same step. Every call commits, or throws, or returns false before it has asked for shards, as
+  /// where nothing is left to do; after what was thrown, run() begins with the step that did not
+  /// commit. Under `launcher --elastic` a step that could not commit because ranks were lost is
+  /// called again, by those that are left; and a rank that is no longer needed ends here, with exit
+  /// code 0.
   /// @throws InvalidArgument  `step` has returned without a commit
+  /// @throws MismatchError    it has returned false on some ranks, and others go on
   /// @throws CheckpointError  a checkpoint could not be read or written
   void run(const std::function<bool(Step& step)>& step);
   /// Of the steps that were committed. Local, as is the next.

@@ -412,6 +412,20 @@ TEST(ElasticJob, NoticesRanksAtOtherPlaces) {
   EXPECT_THAT(train, ThrowsMessage<MismatchError>(HasSubstr("epoch 0 from sample 8 on")));
 }
 
+TEST(ElasticJob, NoticesARankThatEndsBeforeTheOthers) {
+  Job job;
+  const bool is_first = job.job->communicator()->rank() == 0;
+  const auto train = [&] {
+    job.job->run([&](Step& step) {
+      job.train(step);
+      return step.number() < (is_first ? 1 : 2);
+    });
+  };
+  if (job.job->communicator()->size() == 1) return train();
+  const std::string text = is_first ? "returned false on rank 0 in step 1" : "";
+  EXPECT_THAT(train, ThrowsMessage<MismatchError>(HasSubstr(text)));
+}
+
 TEST(ElasticJob, NoticesRanksThatShuffleOtherwise) {
   Job job(24, 16, create_communicator("flat")->rank() == 0);
   const auto train = [&] { job.job->run([&](Step& step) { return job.train(step); }); };

@@ -156,6 +156,7 @@ class Job:
         self._tell_world()
         while not is_done():
             yield from self._one_step()
+        self._end_together()
 
     def _elastic_steps(self, is_done):
         self._compare_description()
@@ -163,14 +164,33 @@ class Job:
         self._member.announce(self._state.describe(), self._first - 1)
         while self._wait():
             if is_done():  # nothing is left to do
-                self._member.commit(False)
-                self._member.returned(True)
+                if self._end_together():
+                    self._member.commit(False)
+                    self._member.returned(True)
                 continue
             yield from self._one_step()
-            self._member.returned(is_done())
+            is_last = is_done()
+            if is_last:
+                self._end_together()
+            self._member.returned(is_last)
         if not self._member.is_finished():
             _log.info("this rank is not needed any more")
             raise SystemExit(0)
+
+    def _end_together(self):
+        """A rank that ended alone would be waited for in the next step of the others. False where the
+        world is over before all were there."""
+        if dist.get_world_size() == 1:
+            return True
+        try:
+            dist.barrier()
+            return True
+        except RuntimeError as error:
+            if not self._is_world_over():
+                raise RuntimeError(f"the loop over steps() has ended here after step {self._next - 1}, and not on "
+                                   f"all ranks: {error}") from error
+            _log.info("the end of the loop is interrupted: %s", error)
+            return False
 
     def _one_step(self):
         step = Step(self, self._next)

@@ -171,22 +171,32 @@ def what_was_forgotten_is_named(launcher, python):
         job.says("before step ")
 
 
-def a_step_without_its_optimizer_is_refused(launcher, python):
-    def run(mode):
-        with tempfile.TemporaryDirectory(prefix="chainmail-elastic.") as folder:
-            return subprocess.run(
-                [launcher, "-n", "2", "--shards", "2", python, "-B", os.path.join(HERE, "elastic_rank.py"),
-                 folder, "5", "0", mode],
-                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
-                timeout=patient(120))
+def run_fixed(launcher, python, mode):
+    """Five steps of two ranks that stay."""
+    with tempfile.TemporaryDirectory(prefix="chainmail-elastic.") as folder:
+        return subprocess.run(
+            [launcher, "-n", "2", "--shards", "2", python, "-B", os.path.join(HERE, "elastic_rank.py"),
+             folder, "5", "0", mode],
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
+            timeout=patient(120))
 
-    refused = run("no_step")
+
+def a_step_without_its_optimizer_is_refused(launcher, python):
+    refused = run_fixed(launcher, python, "no_step")
     assert refused.returncode == 1, refused.stdout
     assert "step 2 has ended without optimizer.step()" in refused.stdout, refused.stdout
     # A scaler leaves it out where a gradient is not finite.
-    scaled = run("scaled")
+    scaled = run_fixed(launcher, python, "scaled")
     assert scaled.returncode == 0, scaled.stdout
     assert re.search(r"^same \w+ on 2 ranks after 5 steps$", scaled.stdout, re.M), scaled.stdout
+
+
+def a_rank_that_ends_before_the_others_ends_all(launcher, python):
+    early = run_fixed(launcher, python, "early")
+    assert early.returncode == 1, early.stdout
+    assert "ended here after step 4, and not on all ranks" in early.stdout, early.stdout
+    with PythonJob(launcher, python, ["early"]) as job:
+        job.wait_for("ended here after step 4, and not on all ranks", where="err", seconds=60)
 
 
 def a_rank_of_another_shape_is_refused(launcher, python):
@@ -253,7 +263,7 @@ def the_same_program_runs_alone(_, python):
 
 
 CASES = [ranks_come_and_go, what_was_forgotten_is_named, a_step_without_its_optimizer_is_refused,
-         a_rank_of_another_shape_is_refused,
+         a_rank_that_ends_before_the_others_ends_all, a_rank_of_another_shape_is_refused,
          groups_of_the_program_are_made_anew, all_ranks_may_die_again_and_again,
          a_checkpoint_whose_reading_was_interrupted_is_read_again, the_same_program_runs_alone]
 
