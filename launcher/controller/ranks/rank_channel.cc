@@ -88,6 +88,9 @@ void RankChannel::tell_member(std::uint32_t rank, const membership::LauncherWord
 
 void RankChannel::forget_world(membership::Generation generation) {
   for (const std::string& prefix : membership::key_prefixes(generation)) store_.erase_all(prefix);
+  // Of those that ended earlier none is in a world that somebody can still be in.
+  store_.erase_all(internal::kEndedRanksKey);
+  append_ended(std::exchange(ended_lately_, {}));
 }
 
 void RankChannel::on_bytes(std::uint32_t node, const Frame& frame) {
@@ -183,9 +186,14 @@ void RankChannel::tell_ending(const std::string& reason) {
 }
 
 void RankChannel::list_ended(std::uint32_t rank, const std::string& cause) {
+  const std::string entry = internal::encode_ended({rank, job_.ranks.host_of(rank), cause});
+  if (job_.options.elastic.has_members()) ended_lately_ += entry;
+  append_ended(entry);
+}
+
+void RankChannel::append_ended(const std::string& entries) {
   try {
-    store_.append(internal::kEndedRanksKey,
-                  internal::encode_ended({rank, job_.ranks.host_of(rank), cause}));
+    store_.append(internal::kEndedRanksKey, entries);
   } catch (const StoreFull&) {
     // The job goes on; only its time limits tell then.
   }

@@ -80,12 +80,14 @@ class RankChannel {
   void on_message(std::uint32_t rank, const internal::Frame& frame);
   void on_group_failed(std::uint32_t rank, const internal::Frame& frame);
   void send(std::uint32_t rank, internal::JobMessage type, std::string body);
+  void append_ended(const std::string& entries);
   bool may_tell(internal::JobMessage type);
   void tell(internal::JobMessage type, std::uint32_t except, const std::string& body);
 
   JobState& job_;
   Callbacks callbacks_;
   StoreServer store_;
+  std::string ended_lately_;  ///< of an elastic job's kEndedRanksKey: since the last new world
   std::function<Time()> now_;
   Time group_failed_at_;         // the last one
   int group_failures_told_ = 0;  // of one failure

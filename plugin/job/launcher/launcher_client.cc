@@ -380,7 +380,11 @@ void LauncherClient::handle(const Frame& frame) {
     while (!body.at_end()) parts.numbers.push_back(static_cast<int>(body.u32()));
     group_failed(group, rebuild_error(parts, static_cast<int>(culprit)));
   } else if (frame.type == JobMessage::kToMember) {
-    tell_listener(membership::decode_launcher_word(frame.body));
+    membership::LauncherWord word = membership::decode_launcher_word(frame.body);
+    if (const auto* announced = std::get_if<membership::NewWorld>(&word.message)) {
+      forget_before(*announced->world);
+    }
+    tell_listener(std::move(word));
   } else if (frame.type == JobMessage::kLauncherGone) {
     on_launcher_gone(body.text());
   } else if (frame.type == JobMessage::kWriteWill) {

@@ -132,6 +132,7 @@ class LauncherClient final : public ops::FailureNews,
   void tell_listener(std::optional<MemberWord> word);
   void rank_lost(int rank, std::exception_ptr error);
   void group_failed(const std::string& group, std::exception_ptr error);
+  void forget_before(const membership::World& world);
   void fail_groups(const std::exception_ptr& error) noexcept;
   void fail_everything(std::exception_ptr error) noexcept;
 
@@ -159,12 +160,14 @@ class LauncherClient final : public ops::FailureNews,
   std::uint32_t next_id_ = 1;
   std::map<std::uint32_t, std::optional<Reply>> pending_;
   std::map<std::string, Subscription> subscriptions_;
-  // Failures may be reported before the group that they concern is created here.
+  // Failures may be reported before the group that they concern is created here. In an elastic job
+  // they are forgotten with the world that they were in.
   std::vector<std::pair<int, std::exception_ptr>> lost_ranks_;  ///< the first is the cause
   std::map<int, ops::RankEnd> ended_ranks_;
   Deadline next_look_ = Deadline::after(std::chrono::milliseconds{0});  ///< at ended_ranks_
   std::chrono::milliseconds reading_time_{0};  ///< between looks, besides kAttendancePeriod
   std::map<std::string, std::exception_ptr> failed_groups_;
+  membership::Generation announced_world_ = 0;
   std::mutex listener_mutex_;  ///< held while it is called
   MemberListener listener_;
   std::vector<std::optional<MemberWord>> untold_;  ///< until there is a listener

@@ -106,7 +106,10 @@ std::optional<ops::RankEnd> LauncherClient::end_of(int rank) {
   const auto news = list ? decode_ended(*list) : std::vector<EndedRank>();
   const std::lock_guard lock(mutex_);
   // Every waiting rank asks and gets the whole list: the longer it is, the less often.
-  if (list) reading_time_ = std::chrono::milliseconds(list->size() / kListBytesPerMs);
+  if (list) {
+    reading_time_ = std::chrono::milliseconds(list->size() / kListBytesPerMs);
+    ended_ranks_.clear();
+  }
   for (const EndedRank& ended : news) {
     const int number = static_cast<int>(ended.rank);
     ended_ranks_.try_emplace(number, ops::RankEnd{number, ended.host, ended.cause});
@@ -140,6 +143,18 @@ void LauncherClient::group_failed(const std::string& group, std::exception_ptr e
     if (found != subscriptions_.end()) state = found->second.state;
   }
   if (state) state->fail(error);
+}
+
+// A member that is lost does not come back under its number, and nobody makes a group of a world
+// that is over.
+void LauncherClient::forget_before(const membership::World& world) {
+  const std::lock_guard lock(mutex_);
+  if (world.generation <= announced_world_) return;
+  announced_world_ = world.generation;
+  std::erase_if(lost_ranks_, [&](const auto& lost) {
+    return !world.rank_of(static_cast<membership::MemberId>(lost.first));
+  });
+  failed_groups_.clear();
 }
 
 void LauncherClient::fail_groups(const std::exception_ptr& error) noexcept {

@@ -215,6 +215,26 @@ TEST_F(MemberChannelTest, TheTableGoesToOneHostAndSaysThatTheJobIsElastic) {
   EXPECT_THAT(fake_.told(1), ::testing::Not(IsEmpty()));
 }
 
+// A job of months loses any number of members, and all are looked for by whoever waits.
+TEST_F(MemberChannelTest, TheListOfTheEndedIsThatOfTheLastTwoWorlds) {
+  const auto listed = [this] {
+    const internal::Frame asks{JobMessage::kStoreTryGet, 0,
+                               BodyWriter().u32(9).text(internal::kEndedRanksKey).take()};
+    channel_.on_bytes(1, make_frame(AgentMessage::kRankBytes,
+                                    BodyWriter().u32(1).text(internal::encode_frame(asks)).take()));
+    return fake_.told(1).at(0).body;
+  };
+  channel_.list_ended(0, "exited with code 3");
+  channel_.forget_world(1);
+  EXPECT_THAT(listed(), HasSubstr("exited with code 3")) << "some may be in that world";
+  channel_.list_ended(1, "exited with code 4");
+  channel_.forget_world(2);
+  EXPECT_THAT(listed(), ::testing::AllOf(HasSubstr("exited with code 4"),
+                                         ::testing::Not(HasSubstr("exited with code 3"))));
+  channel_.forget_world(3);
+  EXPECT_THAT(listed(), ::testing::Not(HasSubstr("exited with code")));
+}
+
 TEST_F(MemberChannelTest, NewsOfLossesNeverEnd) {
   for (int i = 0; i < 100; ++i) channel_.tell_lost(0, "was killed");
   EXPECT_EQ(fake_.told(1).size(), 100U);

@@ -196,6 +196,32 @@ TEST_F(LauncherClientTest, AGroupMadeLateHearsOfTheFirstLoss) {
   }
 }
 
+TEST_F(LauncherClientTest, WithANewWorldWhatFailedBeforeIsForgotten) {
+  launcher_.send(JobMessage::kNewsRankLost, BodyWriter().u32(2).text("n2").text("gone").take());
+  launcher_.send(JobMessage::kNewsGroupFailed,
+                 BodyWriter()
+                     .u32(0)
+                     .text("g")
+                     .u32(static_cast<std::uint32_t>(ErrorCode::kMismatch))
+                     .text("[2] against [3]")
+                     .i64(-1)
+                     .take());
+  auto world = std::make_shared<membership::World>();
+  world->generation = 2;
+  world->members = {0, 1};
+  world->hosts = {0, 0};
+  world->cut = {0, 4, 8};
+  launcher_.send(JobMessage::kToMember, membership::encode(membership::LauncherWord{
+                                            membership::NewWorld{world, std::nullopt}, {}}));
+  std::promise<void> heard;
+  client_->listen([&](const auto& /*word*/) { heard.set_value(); });
+  heard.get_future().get();
+  auto state = std::make_shared<ops::FailureState>();
+  client_->subscribe("g", {0, 1, 2}, state);
+  EXPECT_FALSE(state->has_failed());
+  client_->listen({});
+}
+
 TEST_F(LauncherClientTest, AnAnnouncedFailureKeepsItsType) {
   auto state = std::make_shared<ops::FailureState>();
   client_->subscribe("g", {0, 1, 2}, state);
