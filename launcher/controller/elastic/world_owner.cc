@@ -275,6 +275,10 @@ void WorldOwner::on_ended(std::uint32_t rank, int code, const std::string& cause
        is_told ? "ended by the launcher" + reason->second : cause.substr(0, cause.find(": "))},
       code == 0 ? "" : message);
   look_for_false_start(code, job_.ranks.name_of(rank) + " " + cause);
+  if (silence_.is_there()) return;
+  // It has been said, and there may be any number of members.
+  ended_.erase(rank);
+  job_.ranks[rank].last_error_lines = {};
 }
 
 void WorldOwner::on_member_gone(const membership::MemberEnded& ended, const std::string& message) {
