@@ -19,7 +19,7 @@ import tempfile
 import time
 
 from elastic_job import ElasticJob, SHELL, program
-from outside import Arguments, Job, main, patient
+from outside import Arguments, Job, main, patient, wait_until
 
 
 def ask(launcher, *words):
@@ -42,13 +42,6 @@ def refused(launcher, *words):
 
 def status(launcher, job):
     return json.loads(said(launcher, "status", job, "--json"))["status"]
-
-
-def wait_until(condition, what, seconds=20):
-    limit = time.monotonic() + patient(seconds)
-    while not condition():
-        assert time.monotonic() < limit, what()
-        time.sleep(0.05)
 
 
 def hosts_come_and_go_by_command(*programs):

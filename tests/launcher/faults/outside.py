@@ -56,6 +56,14 @@ def is_lock_keeper(pid):
         return False
 
 
+def wait_until(condition, what, seconds=20):
+    """what() says what there is instead."""
+    limit = time.monotonic() + patient(seconds)
+    while not condition():
+        assert time.monotonic() < limit, what()
+        time.sleep(0.02)
+
+
 class Job:
     """A launcher with these arguments; a context that leaves nothing behind."""
 
