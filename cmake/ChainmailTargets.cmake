@@ -2,6 +2,9 @@
 # SPDX-FileCopyrightText: 2026 the Chainmail authors
 
 # chainmail_target(T): include root, warnings and checkers for a target of this repository.
+#
+# chainmail_pch(NAME LIBRARIES ... HEADERS ...): a precompiled header of what these libraries are used
+# by, and chainmail_use_pch(T NAME): compiles T with it.
 
 function(chainmail_target target)
   target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR})
@@ -33,4 +36,25 @@ function(chainmail_target target)
       ${target} PROPERTIES CXX_CLANG_TIDY
                            "${CHAINMAIL_CLANG_TIDY_PROGRAM};--extra-arg=-Wno-unknown-warning-option")
   endif()
+endfunction()
+
+function(chainmail_pch name)
+  cmake_parse_arguments(ARG "" "" "LIBRARIES;HEADERS" ${ARGN})
+  file(CONFIGURE OUTPUT ${name}.cc CONTENT "") # unlike WRITE, leaves an equal file alone
+  add_library(${name} OBJECT ${CMAKE_CURRENT_BINARY_DIR}/${name}.cc)
+  chainmail_target(${name})
+  chainmail_compile_for_pch(${name})
+  target_link_libraries(${name} PRIVATE ${ARG_LIBRARIES})
+  target_precompile_headers(${name} PRIVATE ${ARG_HEADERS})
+endfunction()
+
+function(chainmail_use_pch target name)
+  chainmail_compile_for_pch(${target})
+  target_precompile_headers(${target} REUSE_FROM ${name})
+endfunction()
+
+# Libraries and programs alike, as one header for both needs it (CMake would give programs -fPIE).
+function(chainmail_compile_for_pch target)
+  set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
+  target_compile_options(${target} PRIVATE -fPIC)
 endfunction()

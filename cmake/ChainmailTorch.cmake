@@ -14,18 +14,6 @@ function(chainmail_compile_together target)
   endif()
 endfunction()
 
-# chainmail_torch_pch(NAME HEADERS...): a precompiled header for others to reuse; with what libraries
-# and programs alike are compiled with (CMake would give programs -fPIE).
-function(chainmail_torch_pch name)
-  file(CONFIGURE OUTPUT ${name}.cc CONTENT "") # unlike WRITE, leaves an equal file alone
-  add_library(${name} OBJECT ${CMAKE_CURRENT_BINARY_DIR}/${name}.cc)
-  chainmail_target(${name})
-  set_target_properties(${name} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
-  target_compile_options(${name} PRIVATE -fPIC)
-  target_link_libraries(${name} PRIVATE torch_cpu)
-  target_precompile_headers(${name} PRIVATE ${ARGN})
-endfunction()
-
 # chainmail_torch_target(T): a target whose sources include torch/torch.h, with the precompiled
 # header that all such targets share (one such file costs 20 s to compile without it). A folder with
 # other compile options names its own in CHAINMAIL_TORCH_PCH.
@@ -37,8 +25,5 @@ function(chainmail_torch_target target)
   if(CHAINMAIL_TORCH_PCH)
     set(pch ${CHAINMAIL_TORCH_PCH})
   endif()
-  # Compiled as the precompiled header is.
-  set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
-  target_compile_options(${target} PRIVATE -fPIC)
-  target_precompile_headers(${target} REUSE_FROM ${pch})
+  chainmail_use_pch(${target} ${pch})
 endfunction()

@@ -124,7 +124,7 @@ TEST_F(LineMergerTest, ARankWithALineOpenElsewhereDoesNotWait) {
 
 TEST_F(LineMergerTest, ARankThatOnlyWritesElsewhereLosesItsLine) {
   merger_.add({0, 1}, "out");
-  const std::string line = std::string(1023, 'x') + "\n";
+  const std::string line = std::string(1023, 'x').append("\n");
   for (std::size_t i = 0; i <= LineMerger::kMaxOwnBytes / line.size(); ++i) {
     merger_.add({0, 2}, line);
   }

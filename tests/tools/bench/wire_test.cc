@@ -13,10 +13,11 @@ constexpr char kHead[] =
     " face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets\n";
 
 TEST(WireTest, SentBytesOfAllButLoopback) {
-  const std::string text = std::string(kHead) +
-                           "    lo:  111 1 0 0 0 0 0 0  222 1 0 0 0 0 0 0\n"
-                           "  eth0:  333 2 0 0 0 0 0 0  444 3 0 0 0 0 0 0\n"
-                           "lodge1:1000 2 0 0 0 0 0 0    6 3 0 0 0 0 0 0\n";
+  std::string text = kHead;
+  text +=
+      "    lo:  111 1 0 0 0 0 0 0  222 1 0 0 0 0 0 0\n"
+      "  eth0:  333 2 0 0 0 0 0 0  444 3 0 0 0 0 0 0\n"
+      "lodge1:1000 2 0 0 0 0 0 0    6 3 0 0 0 0 0 0\n";
   EXPECT_EQ(sum_bytes_sent(text), 450u);
 }
 
