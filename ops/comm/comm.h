@@ -22,7 +22,7 @@
 
 #include "base/deadline.h"
 #include "ops/comm/progress_tracker.h"
-#include "ops/core/failure_state.h"
+#include "ops/core/failure/failure_state.h"
 #include "ops/message_header.h"
 #include "ops/shard_tree.h"
 #include "ops/types.h"

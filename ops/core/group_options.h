@@ -14,7 +14,7 @@
 #include <string>
 
 #include "base/net/socket.h"
-#include "ops/core/peer_silence.h"
+#include "ops/core/failure/peer_silence.h"
 #include "ops/core/tuning.h"
 #include "ops/types.h"
 

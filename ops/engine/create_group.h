@@ -8,7 +8,7 @@
 #include <memory>
 #include <vector>
 
-#include "ops/core/failure_news.h"
+#include "ops/core/failure/failure_news.h"
 #include "ops/core/rendezvous.h"
 #include "ops/engine/group.h"
 

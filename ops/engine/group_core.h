@@ -15,8 +15,8 @@
 #include <string>
 #include <vector>
 
-#include "ops/core/failure_news.h"
-#include "ops/core/failure_state.h"
+#include "ops/core/failure/failure_news.h"
+#include "ops/core/failure/failure_state.h"
 #include "ops/core/group_options.h"
 #include "ops/core/operation.h"
 #include "ops/core/rendezvous.h"

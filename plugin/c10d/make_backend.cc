@@ -14,7 +14,7 @@
 
 #include "base/bytes.h"
 #include "base/error.h"
-#include "ops/core/failure_news.h"
+#include "ops/core/failure/failure_news.h"
 #include "ops/core/liveness.h"
 #include "ops/engine/create_group.h"
 #include "plugin/c10d/global_ranks.h"

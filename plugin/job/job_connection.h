@@ -12,7 +12,7 @@
 #include <memory>
 #include <string>
 
-#include "ops/core/failure_news.h"
+#include "ops/core/failure/failure_news.h"
 #include "ops/core/rendezvous.h"
 #include "ops/engine/group.h"
 #include "plugin/job/environment/job_info.h"

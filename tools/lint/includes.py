@@ -56,6 +56,7 @@ RULES = [
 FLOORS = {
     "ops": [
         "ops",  # types, topology, message headers
+        "ops/core/failure",
         "ops/core",
         "ops/kernels",
         "ops/device",

@@ -20,7 +20,7 @@
 
 #include "base/deadline.h"
 #include "ops/comm/comm.h"
-#include "ops/core/failure_state.h"
+#include "ops/core/failure/failure_state.h"
 #include "ops/core/rendezvous.h"
 
 namespace chainmail::ops {

@@ -22,7 +22,7 @@
 #include "ops/comm/frames/framed_transport.h"
 #include "ops/comm/tcp/connector.h"
 #include "ops/comm/tcp/stream/stream.h"
-#include "ops/core/peer_silence.h"
+#include "ops/core/failure/peer_silence.h"
 
 namespace chainmail::ops {
 

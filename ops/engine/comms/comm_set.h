@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "ops/comm/comm.h"
-#include "ops/core/failure_state.h"
+#include "ops/core/failure/failure_state.h"
 #include "ops/core/group_options.h"
 #include "ops/core/rendezvous.h"
 #include "ops/engine/comms/comm_factory.h"

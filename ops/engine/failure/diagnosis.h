@@ -23,7 +23,7 @@
 #include <vector>
 
 #include "base/deadline.h"
-#include "ops/core/failure_state.h"
+#include "ops/core/failure/failure_state.h"
 #include "ops/engine/failure/rank_status.h"
 #include "ops/engine/failure/watchdog.h"
 

@@ -14,8 +14,8 @@
 #include <memory>
 #include <string>
 #include <vector>
-#include "ops/core/failure_news.h"
-#include "ops/core/failure_state.h"
+#include "ops/core/failure/failure_news.h"
+#include "ops/core/failure/failure_state.h"
 #include "ops/core/rendezvous.h"
 
 namespace chainmail::ops {

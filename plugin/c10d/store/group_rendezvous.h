@@ -21,8 +21,8 @@
 #include <vector>
 
 #include "base/deadline.h"
-#include "ops/core/failure_news.h"
-#include "ops/core/failure_state.h"
+#include "ops/core/failure/failure_news.h"
+#include "ops/core/failure/failure_state.h"
 #include "ops/core/liveness.h"
 #include "ops/core/rendezvous.h"
 #include "ops/engine/group.h"

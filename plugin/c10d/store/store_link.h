@@ -17,7 +17,7 @@
 #include <optional>
 #include <string>
 
-#include "ops/core/failure_news.h"
+#include "ops/core/failure/failure_news.h"
 #include "ops/engine/group.h"
 #include "plugin/c10d/store/store_thread.h"
 #include "plugin/c10d/store/store_users.h"

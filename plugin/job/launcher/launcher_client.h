@@ -32,8 +32,8 @@
 #include "base/membership/wire.h"
 #include "base/unique_fd.h"
 #include "ops/core/error_text.h"
-#include "ops/core/failure_news.h"
-#include "ops/core/failure_state.h"
+#include "ops/core/failure/failure_news.h"
+#include "ops/core/failure/failure_state.h"
 #include "ops/core/liveness.h"
 #include "ops/engine/group.h"
 

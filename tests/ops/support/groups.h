@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "ops/core/failure_news.h"
+#include "ops/core/failure/failure_news.h"
 #include "ops/core/rendezvous.h"
 #include "ops/engine/create_group.h"
 #include "ops/engine/group.h"

@@ -16,7 +16,7 @@
 #include <string>
 
 #include "base/deadline.h"
-#include "ops/core/failure_state.h"
+#include "ops/core/failure/failure_state.h"
 #include "ops/device/device_memory.h"
 
 namespace chainmail::ops {

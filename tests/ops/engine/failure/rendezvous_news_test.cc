@@ -15,7 +15,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "ops/core/failure_state.h"
+#include "ops/core/failure/failure_state.h"
 #include "ops/core/rendezvous.h"
 #include "ops/engine/failure/rendezvous_news.h"
 

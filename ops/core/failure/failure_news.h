@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "ops/core/failure_state.h"
+#include "ops/core/failure/failure_state.h"
 
 namespace chainmail::ops {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-#include "ops/core/peer_silence.h"
+#include "ops/core/failure/peer_silence.h"
 
 #include <algorithm>
 
