@@ -107,9 +107,9 @@ class BodyReader {
   std::string_view rest_;
 };
 
-/// Where the launcher's store lists the ranks that have ended, however they did; missing while
-/// there are none. Asked for by those who wait, since telling all of all would take a square of
-/// messages.
+/// Where the launcher's store lists the ranks that have ended, however they did, in an elastic job
+/// since the last two worlds; missing or empty while there are none. Asked for by those who wait,
+/// since telling all of all would take a square of messages.
 inline constexpr char kEndedRanksKey[] = "launcher/ended";
 struct EndedRank {
   std::uint32_t rank = 0;

@@ -226,7 +226,8 @@ bool JobLoop::call(const std::function<bool(Step& step)>& function) {
 
 // Still a part of what the function does after its commit: done again where others were lost in it.
 void JobLoop::end_function(bool goes_on) {
-  if (!goes_on) end_together();
+  // Who has forgotten its commit() is told so.
+  if (!goes_on && (step_.is_committed() || !step_.has_shards())) end_together();
   if (!checkpoints_ || !step_.is_committed()) return;
   goes_on ? checkpoints_->on_step(step_.number()) : checkpoints_->on_last_step(step_.number());
 }

@@ -46,6 +46,11 @@ std::string message_of(const std::exception_ptr& error) {
   return ops::describe_error(error).message;
 }
 
+std::string mismatch_in(const std::string& group) {
+  const auto code = static_cast<std::uint32_t>(ErrorCode::kMismatch);
+  return BodyWriter().u32(0).text(group).u32(code).text("[2] against [3]").i64(-1).take();
+}
+
 bool fails_within(const ops::FailureState& state, milliseconds limit) {
   const Deadline deadline = Deadline::after(limit);
   while (!state.has_failed() && !deadline.has_passed()) {
@@ -198,14 +203,7 @@ TEST_F(LauncherClientTest, AGroupMadeLateHearsOfTheFirstLoss) {
 
 TEST_F(LauncherClientTest, WithANewWorldWhatFailedBeforeIsForgotten) {
   launcher_.send(JobMessage::kNewsRankLost, BodyWriter().u32(2).text("n2").text("gone").take());
-  launcher_.send(JobMessage::kNewsGroupFailed,
-                 BodyWriter()
-                     .u32(0)
-                     .text("g")
-                     .u32(static_cast<std::uint32_t>(ErrorCode::kMismatch))
-                     .text("[2] against [3]")
-                     .i64(-1)
-                     .take());
+  launcher_.send(JobMessage::kNewsGroupFailed, mismatch_in("g"));
   auto world = std::make_shared<membership::World>();
   world->generation = 2;
   world->members = {0, 1};
@@ -225,14 +223,7 @@ TEST_F(LauncherClientTest, WithANewWorldWhatFailedBeforeIsForgotten) {
 TEST_F(LauncherClientTest, AnAnnouncedFailureKeepsItsType) {
   auto state = std::make_shared<ops::FailureState>();
   client_->subscribe("g", {0, 1, 2}, state);
-  launcher_.send(JobMessage::kNewsGroupFailed,
-                 BodyWriter()
-                     .u32(0)
-                     .text("g")
-                     .u32(static_cast<std::uint32_t>(ErrorCode::kMismatch))
-                     .text("[2] against [3]")
-                     .i64(-1)
-                     .take());
+  launcher_.send(JobMessage::kNewsGroupFailed, mismatch_in("g"));
   ASSERT_TRUE(fails_within(*state, seconds(10)));
   EXPECT_THROW(state->rethrow_if_failed(), MismatchError);
   EXPECT_EQ(message_of(state->error()), "[2] against [3]");

@@ -9,7 +9,8 @@ usage: elastic_rank.py FOLDER STEPS PAUSE_MS [MODE]
   MODE: forget (the optimizer is no part of the state), other_shape (members from 2 on have a wider layer),
   save (a checkpoint in FOLDER after every fifth step, which is read where the first one is to come; where
   "die_reading" is there, one member dies of it),
-  early (member 1 ends after step 4), no_step (the second step leaves the optimizer out), scaled (the same, with a scaler of losses),
+  early (member 1 ends after step 4),
+  no_step (the second step leaves the optimizer out), scaled (the same, with a scaler of losses),
   groups (a group of the program's own in each world, and collectives on both sides of the commit)
 """
 
