@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # SPDX-FileCopyrightText: 2026 the Chainmail authors
-"""A rank of stopped_store_test.py. usage: stopped_store_rank.py FOLDER WHEN LIMIT
+"""A rank of stopped_store_test.py. usage: stopped_store_rank.py FOLDER WHEN LIMIT RANKS
 
 Meets the others; then the store's host stops, or is cut off, and every rank that is left waits for
 what cannot end. WHEN: "later" after operations have run, "first" before the first one, "receive"
@@ -19,8 +19,20 @@ import torch.distributed as dist
 
 import chainmail  # noqa: F401
 
-folder, when, limit = pathlib.Path(sys.argv[1]), sys.argv[2], float(sys.argv[3])
+folder, when, limit, ranks = pathlib.Path(sys.argv[1]), sys.argv[2], float(sys.argv[3]), int(sys.argv[4])
+
+
+def wait_until(is_true):
+    end = time.monotonic() + 60
+    while not is_true():
+        if time.monotonic() > end:
+            sys.exit("the test did not go on")
+        time.sleep(0.01)
+
+
+# They have the limit to meet, and one may need longer than another to load torch.
 (folder / f"pid.{os.getpid()}").touch()
+wait_until(lambda: len(list(folder.glob("pid.*"))) == ranks)
 dist.init_process_group("chainmail", timeout=datetime.timedelta(seconds=limit))
 rank, size = dist.get_rank(), dist.get_world_size()
 if when != "first":
@@ -28,14 +40,6 @@ if when != "first":
     dist.barrier()
     if when == "receive":  # the connections stand, so that nothing but the message is missing
         dist.all_to_all_single(torch.empty(size), torch.ones(size))
-
-
-def wait_until(is_true):
-    end = time.monotonic() + 60
-    while not is_true():
-        if time.monotonic() > end:
-            sys.exit(f"rank {rank}: the test did not go on")
-        time.sleep(0.01)
 
 
 def state_of(pid):

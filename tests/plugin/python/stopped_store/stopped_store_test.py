@@ -99,7 +99,7 @@ def wait_for(paths, seconds):
 
 def run_round(options, folder, nodes):
     rank_command = [options.python, "-B", str(HERE / "stopped_store_rank.py"), str(folder),
-                    options.when, str(options.limit)]
+                    options.when, str(options.limit), str(RANKS)]
     survivors = range(0 if nodes else 1, RANKS)
     results = [folder / f"result.{rank}" for rank in survivors]
     processes = []
