@@ -16,6 +16,8 @@ if(NOT CHAINMAIL_SANITIZE MATCHES "^(|address|undefined|address,undefined|thread
   message(FATAL_ERROR "CHAINMAIL_SANITIZE=${CHAINMAIL_SANITIZE}: use address, undefined, "
                       "address,undefined or thread")
 endif()
+# OFF for clangd, and to see whether every file includes what it needs.
+option(CHAINMAIL_UNITY "Compile files that include torch in groups, and with precompiled headers" ON)
 option(CHAINMAIL_FUZZ "Build libFuzzer programs, with sanitizers (clang only)" OFF)
 if(CHAINMAIL_FUZZ)
   if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
@@ -26,6 +28,12 @@ endif()
 
 if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
   set(CMAKE_BUILD_TYPE RelWithDebInfo CACHE STRING "Build type" FORCE)
+endif()
+# Functions and lines are what a trace of the stack needs; with variables, which CMake's default adds,
+# a file of the launcher takes half as long again to compile. A debugger wants -DCMAKE_BUILD_TYPE=Debug.
+if(PROJECT_IS_TOP_LEVEL)
+  string(REPLACE "-O2 -g -DNDEBUG" "-O2 -g1 -DNDEBUG" CMAKE_CXX_FLAGS_RELWITHDEBINFO
+                 "${CMAKE_CXX_FLAGS_RELWITHDEBINFO}")
 endif()
 set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)

@@ -49,8 +49,10 @@ function(chainmail_pch name)
 endfunction()
 
 function(chainmail_use_pch target name)
-  chainmail_compile_for_pch(${target})
-  target_precompile_headers(${target} REUSE_FROM ${name})
+  if(CHAINMAIL_UNITY)
+    chainmail_compile_for_pch(${target})
+    target_precompile_headers(${target} REUSE_FROM ${name})
+  endif()
 endfunction()
 
 # Libraries and programs alike, as one header for both needs it (CMake would give programs -fPIE).

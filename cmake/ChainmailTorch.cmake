@@ -2,9 +2,8 @@
 # SPDX-FileCopyrightText: 2026 the Chainmail authors
 
 # Most of what such a file costs is the same for all of them: eight together take hardly longer than
-# one. For clangd, and to see whether every file includes what it needs, -DCHAINMAIL_UNITY=OFF.
-option(CHAINMAIL_UNITY "compile files that include torch in groups" ON)
-
+# one.
+#
 # chainmail_compile_together(T): compiles the sources of target T in groups.
 function(chainmail_compile_together target)
   get_target_property(sources ${target} SOURCES)

@@ -268,6 +268,7 @@ void make_and_destroy(c10d::ProcessGroup& all, const c10::intrusive_ptr<c10d::St
 }
 
 TEST(Groups, AThousandLeaveNothingBehind) {
+  const int count = job().size == 2 ? 1000 : 200;  // of more ranks than processors they take long
   const auto all = make_group();
   const auto store = make_job_store(std::chrono::seconds{30});
   make_and_destroy(*all, store, 0, 40);  // what is made once is made now
@@ -275,7 +276,7 @@ TEST(Groups, AThousandLeaveNothingBehind) {
   const Footprint before;
   const std::int64_t keys_before = store->getNumKeys();
   all->barrier()->wait();  // nobody makes keys before all have counted
-  make_and_destroy(*all, store, 40, 1000);
+  make_and_destroy(*all, store, 40, count);
   const Footprint after;
   EXPECT_EQ(after.descriptors, before.descriptors);
   EXPECT_EQ(after.threads, before.threads);
@@ -293,7 +294,7 @@ TEST(Groups, AThousandLeaveNothingBehind) {
     std::this_thread::sleep_for(std::chrono::milliseconds{10});
   }
   EXPECT_LE(store->getNumKeys(), most_keys);
-  std::cout << "1000 groups: descriptors " << before.descriptors << " to " << after.descriptors
+  std::cout << count << " groups: descriptors " << before.descriptors << " to " << after.descriptors
             << ", threads " << before.threads << " to " << after.threads << ", /dev/shm "
             << before.shared_memory << " to " << after.shared_memory << ", maps " << before.maps
             << " to " << after.maps << " (" << before.shared_maps << " to " << after.shared_maps
