@@ -28,6 +28,9 @@ constexpr std::chrono::milliseconds kLookAgain{50};
 // So often somebody has to be seen who lives: one that is being killed does so for a moment, and
 // between two looks the lock may have another owner, or none.
 constexpr int kLooks = 4;
+// In a container the kernel shows no lock whose owner has ended or is outside: it may be about to
+// be free, or another job's. How long to wait for that beyond what this job's own would outlive it.
+constexpr std::chrono::milliseconds kUnseen{5000};
 
 // /proc/locks: "1: FLOCK  ADVISORY  WRITE 4711 fe:01:1234 0 EOF"; who took it, though others may
 // have it by now. 0: not known, as for what runs in another container.
@@ -65,11 +68,13 @@ FileLock::Held FileLock::take(const std::string& path, std::chrono::milliseconds
   file_ = internal::UniqueFd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
   if (!file_.is_open()) return {};
   int looks = 0;
+  const auto unseen_until = std::chrono::steady_clock::now() + outlives + kUnseen;
   for (bool is_told = false; ::flock(file_.get(), LOCK_EX | LOCK_NB) != 0;) {
     if (errno == EINTR) continue;
     if (errno != EWOULDBLOCK) return {};  // a file system without locks
     const pid_t owner = owner_of(file_.get());
-    if (has_ended(owner)) {
+    const bool may_have_ended = owner == 0 && std::chrono::steady_clock::now() < unseen_until;
+    if (may_have_ended || has_ended(owner)) {
       looks = 0;
       if (!std::exchange(is_told, true)) on_wait();
     } else if (++looks == kLooks) {

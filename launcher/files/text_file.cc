@@ -42,7 +42,8 @@ internal::UniqueFd open_host_text(const std::string& path, const std::string& wh
 
 }  // namespace
 
-std::string read_host_text(const std::string& path, const std::string& what, Pipes pipes) {
+std::string read_host_text(const std::string& path, const std::string& what, Pipes pipes,
+                           std::size_t most) {
   const auto refuse = [&](const std::string& verb, const std::string& reason) -> UsageError {
     return UsageError("cannot " + verb + " " + what + " " + path + ": " + reason);
   };
@@ -57,8 +58,8 @@ std::string read_host_text(const std::string& path, const std::string& what, Pip
     if (count < 0) throw refuse("read", std::strerror(errno));
     if (count == 0) break;
     text.append(block.data(), static_cast<std::size_t>(count));
-    if (text.size() > kMaxHostTextBytes) {
-      throw refuse("use", "it is longer than " + std::to_string(kMaxHostTextBytes >> 20) + " MiB");
+    if (text.size() > most) {
+      throw refuse("use", "it is longer than " + std::to_string(most >> 20) + " MiB");
     }
   }
   return text;

@@ -134,6 +134,7 @@ struct WatchedFolder::State {
   steady_clock::time_point seen_at = steady_clock::now();
   bool is_settled = false;
   bool is_unreadable = false;
+  steady_clock::time_point tried_at;
 
   // On the io_context's thread, unless the owner has gone meanwhile.
   void tell(const std::shared_ptr<State>& self, Callback Callbacks::*what, std::string about) {
@@ -237,13 +238,17 @@ struct WatchedFolder::State {
 
   void look_at_file(const std::shared_ptr<State>& self) {
     const std::string path = folder + "/" + file;
-    const Signature now = Signature::of(path);
-    if (!(now == seen)) {
-      seen = now;
+    const Signature signature = Signature::of(path);
+    if (!(signature == seen)) {
+      seen = signature;
       seen_at = steady_clock::now();
       is_settled = false;
     }
-    if (is_settled || steady_clock::now() - seen_at < kSettle) return;
+    const auto now = steady_clock::now();
+    // What has kept it from being read, such as a server that restarts, need not change the file.
+    const bool is_due_again = is_unreadable && now - tried_at >= kLookAgain;
+    if ((is_settled && !is_due_again) || now - seen_at < kSettle) return;
+    tried_at = now;
     try {
       std::string read = read_host_text(path, "hosts file", Pipes::kRefuse);
       // Changed while it was read: it will be read again.

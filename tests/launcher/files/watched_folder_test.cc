@@ -8,6 +8,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -115,6 +116,22 @@ TEST_F(WatchedFolderTest, AFileThatIsAwayComesBack) {
   write("hosts", "n4\n");
   run_until(2);
   EXPECT_EQ(told_.back(), "n4\n");
+}
+
+// As where a server is down, which changes nothing of the file when it is back.
+TEST_F(WatchedFolderTest, AFileThatCouldNotBeReadIsReadLater) {
+  std::ofstream file(folder_ / "hosts", std::ios::app);
+  rlimit usual{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &usual), 0);
+  rlimit none = usual;
+  none.rlim_cur = 3;  // of which none is free
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  file << "n2\n" << std::flush;
+  run_until(1);
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &usual), 0);
+  ASSERT_THAT(told_, ElementsAre(HasSubstr("Too many open files")));
+  run_until(2);
+  EXPECT_EQ(told_.back(), "n1\nn2\n");
 }
 
 TEST_F(WatchedFolderTest, AFileThatIsNotThereAtTheBeginningIsWaitedForAMoment) {

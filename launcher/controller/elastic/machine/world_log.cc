@@ -116,7 +116,8 @@ void WorldLog::open(const std::string& hosts_file) {
   const std::string path = hosts_file + "_log";
   std::error_code error;
   if (fs::is_regular_file(path, error)) {
-    past_ = replay_log(read_host_text(path, "log"));
+    constexpr std::size_t kMostBytes = std::size_t{1} << 30;  // some ten million changes
+    past_ = replay_log(read_host_text(path, "log", Pipes::kRefuse, kMostBytes));
     const bool is_torn = fs::file_size(path, error) > past_.whole_bytes;
     if (is_torn) fs::resize_file(path, past_.whole_bytes, error);
   }

@@ -98,6 +98,18 @@ TEST_F(WorldLogTest, ASecondJobCountsOnAndKnowsWhoIsMissing) {
   EXPECT_THAT(text_of("host_worker_log"), HasSubstr("killed\n5 ADDED d "));
 }
 
+TEST_F(WorldLogTest, ALogOfManyChangesIsReadToItsEnd) {
+  std::string text;
+  constexpr std::size_t kMoreThanAHostsFile = std::size_t{17} << 20;
+  std::uint64_t sequence = 0;
+  for (; text.size() < kMoreThanAHostsFile; ++sequence) {
+    text += std::to_string(sequence) + (sequence % 2 == 0 ? " ADDED" : " LOST") +
+            " 10.0.0.1 1764230000123456789 7 100 3 killed by signal 9\n";
+  }
+  write("host_worker_log", text);
+  EXPECT_EQ(open()->past().next_sequence, sequence);
+}
+
 TEST_F(WorldLogTest, WithoutAFolderTheJobGoesOn) {
   file_ = folder_ / "missing" / "host_worker";
   fs::create_directory(folder_ / "missing");
