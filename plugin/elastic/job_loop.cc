@@ -162,6 +162,12 @@ void JobLoop::run_member(const std::function<bool(Step& step)>& function) {
   for (;;) {
     const ElasticMember::Next next = member_->wait();
     if (next == ElasticMember::Next::kEnd) break;
+    if (next == ElasticMember::Next::kWorld) {
+      throw InvalidArgument(
+          "run() is called again after an exception of on_world() or of a state's load(): the "
+          "others "
+          "wait for this rank in the new world; end the process, they go on without it");
+    }
     try {
       const bool repeats = next == ElasticMember::Next::kRepeat;
       member_->on_returned(!(repeats ? repeat(function) : call(function)));
@@ -213,6 +219,8 @@ bool JobLoop::call(const std::function<bool(Step& step)>& function) {
     if (step_.is_committed()) return goes_on;
     if (!goes_on && !step_.has_shards()) {  // nothing was left to do
       step_.drop();
+      const std::int64_t last = step_.state().next_step - 1;
+      if (checkpoints_ && last > 0) checkpoints_->on_last_step(last);
       if (member_) member_->on_exchanged(/*wants_change=*/false);
       return false;
     }

@@ -141,14 +141,14 @@ class JobWorld final : public World {
   // Extended by what is known of the ends of those ranks of the job.
   std::shared_ptr<ops::Rendezvous> with_ends(std::shared_ptr<ops::Rendezvous> rendezvous,
                                              const std::vector<int>& ids) const {
+    // A group may outlive the world that has made it.
+    const auto end_of = [launcher = connection_.launcher,
+                         probe = probe_](int rank) -> std::optional<ops::RankEnd> {
+      if (launcher) return launcher->end_of(rank);
+      return probe ? probe->end_of(rank) : std::nullopt;
+    };
     return ops::rendezvous_of(
-        ids, std::make_shared<ops::LivenessRendezvous>(std::move(rendezvous),
-                                                       [this](int rank) { return end_of(rank); }));
-  }
-
-  std::optional<ops::RankEnd> end_of(int rank) const {
-    if (connection_.launcher) return connection_.launcher->end_of(rank);
-    return probe_ ? probe_->end_of(rank) : std::nullopt;
+        ids, std::make_shared<ops::LivenessRendezvous>(std::move(rendezvous), end_of));
   }
 
   // Checks the ranks, fills in the options that come from the job, and returns this rank's index.

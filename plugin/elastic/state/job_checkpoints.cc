@@ -3,7 +3,11 @@
 
 #include "plugin/elastic/state/job_checkpoints.h"
 
+#include <algorithm>
+#include <cstdint>
+#include <optional>
 #include <utility>
+#include <vector>
 
 #include <chainmail/error.h>
 
@@ -22,23 +26,38 @@ JobCheckpoints::JobCheckpoints(std::string name, CheckpointOptions options, std:
   }
 }
 
-void JobCheckpoints::leave_world() { checkpointer_.reset(); }
+void JobCheckpoints::leave_world() {
+  checkpointer_.reset();
+  communicator_.reset();
+}
 
 void JobCheckpoints::enter_world(const std::shared_ptr<Communicator>& communicator,
                                  const RegisteredState& state) {
   auto impl = make_checkpointer_impl(communicator, name_, {}, options_, posix_file_system());
   for (const CheckpointItem& item : state.items()) impl->add(item);
   checkpointer_ = std::make_unique<MultiNodeCheckpointer>(std::move(impl));
+  communicator_ = communicator;
 }
 
-bool JobCheckpoints::load() { return checkpointer_->maybe_load().has_value(); }
+bool JobCheckpoints::load() {
+  const std::optional<std::int64_t> step = checkpointer_->maybe_load();
+  newest_ = step.value_or(0);
+  return step.has_value();
+}
 
 void JobCheckpoints::on_step(std::int64_t step) {
-  if (step % interval_ == 0) checkpointer_->save(step);
+  if (step % interval_ != 0) return;
+  checkpointer_->save(step);
+  newest_ = step;
 }
 
 void JobCheckpoints::on_last_step(std::int64_t step) {
-  checkpointer_->save(step);
+  // Who has joined since knows of none.
+  const std::vector<std::int64_t> newest = communicator_->allgather_obj(newest_);
+  if (std::ranges::max(newest) < step) {
+    checkpointer_->save(step);
+    newest_ = step;
+  }
   checkpointer_->wait();
 }
 

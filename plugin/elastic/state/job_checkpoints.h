@@ -32,7 +32,7 @@ class JobCheckpoints {
   bool load();
   /// After a committed step that has returned: saves where it is time to.
   void on_step(std::int64_t step);
-  /// After the last one: saves, and returns when it is on disk.
+  /// After the last one: saves, and returns when it is on disk. Nothing where `step` is there.
   void on_last_step(std::int64_t step);
   /// By this member alone; returns when it is on disk.
   void save_alone(RegisteredState& state, std::int64_t step);
@@ -41,6 +41,8 @@ class JobCheckpoints {
   const std::string name_;
   const CheckpointOptions options_;
   const std::int64_t interval_;
+  std::int64_t newest_ = 0;  ///< that was loaded or saved by this process
+  std::shared_ptr<Communicator> communicator_;
   std::unique_ptr<MultiNodeCheckpointer> checkpointer_;
 };
 

@@ -34,6 +34,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <filesystem>
 #include <fstream>
 #include <limits>
 #include <map>
@@ -79,7 +80,7 @@ Saving saving_of(const std::string& mode) {
   const std::size_t begin = mode.find(':');
   const std::size_t end = mode.rfind(':');
   const std::string name = mode.substr(0, begin);
-  if (name != "save" && name != "lost" && name != "own") return {};
+  if (name != "save" && name != "save_late" && name != "lost" && name != "own") return {};
   return {mode.substr(begin + 1, end - begin - 1), std::atoll(mode.c_str() + end + 1)};
 }
 
@@ -90,6 +91,15 @@ chainmail::ShardSamplerOptions sampling_of(const std::string& mode) {
   options.batch = 5;
   options.ramp_steps = std::atoll(mode.c_str() + 9);
   return options;
+}
+
+// FILE of a mode "NAME:FILE", or nothing.
+std::string file_of(const std::string& mode, const std::string& name) {
+  return mode.rfind(name + ":", 0) == 0 ? mode.substr(name.size() + 1) : "";
+}
+
+void wait_for(const std::string& file) {
+  while (!std::filesystem::exists(file)) std::this_thread::sleep_for(std::chrono::milliseconds(20));
 }
 
 void idle() {
@@ -195,6 +205,7 @@ void train(const std::string& communicator, const std::string& wire, std::uint32
       shard_pause = std::chrono::milliseconds(std::atoll(how.mode.c_str() + colon + 1));
     }
   }
+  const std::string hang_file = file_of(how.mode, "hang");
   const std::string killer = how.mode.rfind("killer:", 0) == 0 ? how.mode.substr(7) : "";
   std::int64_t steps = how.steps;
   bool has_thrown = false;
@@ -240,6 +251,11 @@ void train(const std::string& communicator, const std::string& wire, std::uint32
                   samples.batch_scale(), static_cast<long long>(after - before));
     }
     throw_once(step, true);
+    if (!hang_file.empty() && is_member("1") && std::filesystem::exists(hang_file)) {
+      std::printf("hangs\n");
+      std::fflush(stdout);
+      wait_for(hang_file + ".over");
+    }
     if (step.ends_epoch()) {
       char text[64];
       std::snprintf(text, sizeof text, " %a", step.metrics().at("loss"));
@@ -265,7 +281,7 @@ void train(const std::string& communicator, const std::string& wire, std::uint32
       std::printf("step %lld\n", static_cast<long long>(step.number()));
       std::fflush(stdout);
     }
-    return step.number() < steps;
+    return how.mode.rfind("save_late:", 0) == 0 || step.number() < steps;
   };
   try {
     job->run(train_step);
@@ -279,6 +295,11 @@ void train(const std::string& communicator, const std::string& wire, std::uint32
   for (const torch::Tensor& tensor : state) dense.push_back(tensor.detach().contiguous());
   dense.push_back(torch::tensor(scaler->get_scale(), torch::kDouble));
   const std::uint64_t digest = chainmail::verify_equal(*job->communicator(), dense);
+  if (const std::string file = file_of(how.mode, "end"); !file.empty()) {
+    std::printf("waits\n");
+    std::fflush(stdout);
+    wait_for(file);
+  }
   if (job->communicator()->rank() != 0) return;
   std::string losses;
   for (const auto& [epoch, text] : reported) losses += text;

@@ -215,6 +215,25 @@ def ends_at_once(job, number=signal.SIGTERM):
     job.leaves_nothing()
 
 
+def files_of(folder):
+    return {path: path.stat().st_mtime_ns for path in pathlib.Path(folder).rglob("*") if path.is_file()}
+
+
+def the_last_step_is_saved_where_the_next_call_ends_the_run(launcher, program):
+    with tempfile.TemporaryDirectory() as folder:
+        mode = f"save_late:{folder}:4"
+        bits = fixed(launcher, program, 2, 7, mode)
+        assert saved_steps(folder) == [4, 7], os.listdir(folder)
+        before = files_of(folder)
+        # It is done: nothing is computed or written.
+        again = fixed(launcher, program, 3, 7, mode)
+        assert files_of(folder) == before
+        assert re.search(r"^bits (\w+)", bits, re.M).group(1) in again, again
+        with ElasticJob(launcher, program, steps=9, waits=False, mode=(mode,)) as job:
+            job.ends_with(0, 60)
+        assert saved_steps(folder)[-1] == 9, os.listdir(folder)
+
+
 def who_has_no_state_is_not_waited_for(launcher, program):
     for mode in ("idle", "idle_end"):
         with ElasticJob(launcher, program, steps=3, waits=False, mode=(mode,)) as job:
@@ -260,6 +279,7 @@ CASES = [
     too_few_ranks_end_with_their_state_on_disk,
     a_state_that_is_saved_nowhere_is_said_to_be_lost,
     a_checkpoint_whose_reading_was_interrupted_is_read_again,
+    the_last_step_is_saved_where_the_next_call_ends_the_run,
     who_has_no_state_is_not_waited_for,
     a_state_before_the_first_step_is_not_saved,
     without_a_place_no_rank_is_asked_to_save,
