@@ -19,7 +19,7 @@
 namespace chainmail::internal {
 
 inline constexpr std::size_t kMaxFrameBytes = std::size_t{1} << 20;
-inline constexpr std::uint16_t kJobProtocolVersion = 4;
+inline constexpr std::uint16_t kJobProtocolVersion = 5;
 
 enum class JobMessage : std::uint16_t {
   // rank -> launcher; each request has an id that the reply repeats
@@ -32,8 +32,8 @@ enum class JobMessage : std::uint16_t {
   kStoreAppend,      ///< key, value; no reply
   kStoreDelete,      ///< key; replied with a flag
   kStoreCount,       ///< replied with the number of keys
-  kStep,  ///< steps of the training loop, operations begun, microseconds that a shard takes (0: not
-          ///< known); no reply
+  kStep,  ///< world (0: the job is not elastic), steps of the training loop, operations begun,
+          ///< microseconds that a shard takes (0: not known); no reply
   kGroupFailed,  ///< group name, error code, message, peer, ranks that are missing: relayed to all
                  ///< ranks as kNewsGroupFailed
   kFromMember,   ///< a MemberMessage (base/membership/wire.h); of elastic jobs, as kToMember

@@ -311,7 +311,8 @@ void Controller::on_frame(std::uint32_t node, const Frame& frame) {
       return on_start_failed(node, frame);
     case AgentMessage::kRankExited: {
       const RankExit exit = decode_exit(frame.body);
-      if (fixed_ && code_of(exit) == 0) fixed_->on_ended_well();
+      // A host's preparation may end when its gate has forgotten it.
+      if (fixed_ && fixed_->has_ranks(node) && code_of(exit) == 0) fixed_->on_ended_well();
       return members_.on_exited(node, exit);
     }
     case AgentMessage::kRankStopped:

@@ -44,7 +44,7 @@ void Controller::prepare_world() {
                            const std::string& cause) { world_->on_stalled(rank, cause); },
       .on_host_lost = [this](std::uint32_t node,
                              const std::string& cause) { world_->on_agent_lost(node, cause); },
-      .has_world = [this] { return world_->has_world(); }});
+      .world = [this] { return world_->running_world(); }});
 }
 
 void Controller::prepare_fixed() {

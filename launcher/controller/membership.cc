@@ -137,8 +137,15 @@ void Membership::on_step(std::uint32_t rank, const Progress& progress) {
 void Membership::check_progress(bool was_late) {
   if (!shutdown_.is_running()) return;
   const auto now = steady_clock::now();
-  if (was_late || (fates_ && !fates_->has_world())) return stalls_.start_anew(now);
-  const auto stall = stalls_.find(now, job_.options.stall_timeout.value_or(kStallNotice));
+  const membership::World* const world = fates_ ? fates_->world() : nullptr;
+  const membership::Generation generation = world != nullptr ? world->generation : 0;
+  const bool is_new = std::exchange(checked_world_, generation) != generation;
+  if (was_late || is_new || (fates_ && world == nullptr)) return stalls_.start_anew(now);
+  // Spares and newcomers have nothing to do.
+  const auto counts = [world](std::uint32_t rank) {
+    return world == nullptr || world->rank_of(rank).has_value();
+  };
+  const auto stall = stalls_.find(now, job_.options.stall_timeout.value_or(kStallNotice), counts);
   if (!stall) {
     has_told_stall_ = false;
   } else if (job_.options.stall_timeout) {

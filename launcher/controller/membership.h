@@ -16,6 +16,7 @@
 #include <string>
 #include <utility>
 
+#include "base/membership/types.h"
 #include "launcher/controller/ranks/rank_channel.h"
 #include "launcher/controller/ranks/stall_detector.h"
 #include "launcher/controller/shutdown.h"
@@ -30,8 +31,8 @@ struct ElasticFates {
   std::function<void(std::uint32_t rank, bool is_stopped)> on_stopped;
   std::function<void(std::uint32_t rank, const std::string& cause)> on_stalled;
   std::function<void(std::uint32_t node, const std::string& reason)> on_host_lost;
-  /// Whether ranks can be expected to make steps.
-  std::function<bool()> has_world;
+  /// The world whose members can be expected to make steps; null where there is none.
+  std::function<const membership::World*()> world;
 };
 
 class Membership {
@@ -74,6 +75,7 @@ class Membership {
   std::optional<ElasticFates> fates_;
   StallDetector stalls_;
   bool has_told_stall_ = false;
+  membership::Generation checked_world_ = 0;
 };
 
 }  // namespace chainmail::launch

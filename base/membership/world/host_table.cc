@@ -30,8 +30,8 @@ std::vector<HostId> HostTable::read(const std::vector<HostLine>& lines) {
     });
     const std::uint32_t slots = line == lines.end() ? 0 : line->slots;
     if (slots < host.base_slots && slots < host.file_slots) refused.push_back(id);
-    if (slots == 0) host.is_leaving = false;
     const bool has_come_back = host.file_slots == 0 && slots != 0;
+    if (has_come_back) host.is_leaving = false;
     if (has_come_back && host.gate != Gate::kPreparing) host.gate = Gate::kClosed;
     host.file_slots = slots;
   }

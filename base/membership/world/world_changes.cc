@@ -317,6 +317,7 @@ void WorldMachine::announce(std::vector<MemberId> members, std::optional<Start> 
   window_ = Window::kClosed;
   is_spacing_ = true;
   phase_ = start_ ? Phase::kRunning : Phase::kCollecting;
+  if (!start_) start_timer(WorldTimer::kReplies, world_->generation, options_.replies);
 }
 
 // A member of the last world that is not one of the new: it leaves, or waits as a spare.
@@ -326,6 +327,8 @@ void WorldMachine::dismiss(Member& member) {
     log(Change::kRemoved, member.host, "drained");
     act(Tell{member.id, Leave{world_->generation}});
     member.status = Member::Status::kLeaving;
+    // Its slot is free when it has ended.
+    start_timer(WorldTimer::kDrain, member.id, options_.drain_timeout);
   } else {
     log(Change::kRemoved, member.host, "waits as a spare: the size is not allowed");
     act(Tell{member.id, NewWorld{world_, start_}});
@@ -336,6 +339,8 @@ void WorldMachine::dismiss(Member& member) {
 void WorldMachine::begin_wait() {
   phase_ = Phase::kWaiting;
   window_ = Window::kClosed;
+  // The time without enough hosts says nothing of what a change costs.
+  is_pause_planned_ = world_->members.empty();
   start_timer(WorldTimer::kElasticTimeout, world_->generation, options_.elastic_timeout);
 }
 

@@ -32,6 +32,7 @@ enum class WorldTimer {
   kSettled,         ///< subject: host; its members have taken part since it last had to wait
   kPrepare,         ///< subject: host
   kElasticTimeout,  ///< subject: generation
+  kReplies,         ///< subject: generation; somebody waits for the next world
 };
 
 // Events.

@@ -186,4 +186,22 @@ void WorldMachine::judge_accusations() {
   }
 }
 
+// Others wait for the word of these at a boundary, where no collective has a time limit. A member
+// that is stopped has one of its own.
+void WorldMachine::end_silent() {
+  if (phase_ == Phase::kWaiting || phase_ == Phase::kSaving) return;
+  if (phase_ != Phase::kCollecting && replies_.empty()) return;
+  for (const MemberId id : living()) {
+    const Member member = *find(id);
+    if (member.is_stopped || has_replied(id)) continue;
+    has_crashed_ = true;
+    end_code_ = kLauncherError;
+    end_cause_ = "has not come to the end of its step within " +
+                 std::to_string(options_.replies.count() / 1000) +
+                 " s, while the next world waited for it";
+    expel(id, end_cause_);
+    fail_host(member.host);
+  }
+}
+
 }  // namespace chainmail::membership

@@ -170,7 +170,15 @@ void WorldMachine::handle(const WorldTimerElapsed& event) {
     }
     case WorldTimer::kDrain: {
       const Member* const member = find(event.subject);
-      if (member == nullptr || !member->is_draining) return;
+      if (member == nullptr) return;
+      if (member->status == Member::Status::kLeaving) {
+        return expel(event.subject, "has not ended since it was told to leave");
+      }
+      if (!member->is_draining) return;
+      // Nobody comes to a boundary meanwhile.
+      if (phase_ == Phase::kCollecting) {
+        start_timer(WorldTimer::kDrain, event.subject, options_.drain_timeout);
+      }
       if (phase_ != Phase::kRunning && phase_ != Phase::kHolding) return;
       // One that has to stay, so that there are enough, drains when there are more.
       const auto staying = choose_members();
@@ -204,6 +212,9 @@ void WorldMachine::handle(const WorldTimerElapsed& event) {
         end_job(end_code_, end_cause_ + "; the state was not saved in time");
       }
       return;
+    case WorldTimer::kReplies:
+      if (event.subject == world_->generation) end_silent();
+      return;
   }
 }
 
@@ -224,6 +235,11 @@ void WorldMachine::hear(Member& from, const Held& message) {
   if (message.generation != world_->generation || has_replied(from.id)) return;
   if (phase_ != Phase::kRunning && phase_ != Phase::kHolding) return;
   if (from.status != Member::Status::kInWorld) return;
+  // It waits for the others outside of any collective, which would have a limit of its own. After
+  // the last step others may have something left to do that takes its time.
+  if (replies_.empty() && !message.is_finished) {
+    start_timer(WorldTimer::kReplies, message.generation, options_.replies);
+  }
   replies_.push_back({from.id, message.step, message.is_finished});
   step_ = std::max(step_, message.step);
   if (has_bug(SeededBug::kLeaveEarly) && from.is_draining) {

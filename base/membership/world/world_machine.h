@@ -123,6 +123,7 @@ class WorldMachine {
   void lose(MemberId id, const std::string& cause);
   void expel(MemberId id, const std::string& cause);
   void judge_accusations();
+  void end_silent();
 
   // Worlds (world_changes.cc).
   [[nodiscard]] bool advance();

@@ -35,6 +35,7 @@ struct WorldOptions {
   Milliseconds reports{50};                 ///< accusations are collected
   Milliseconds stop_limit{4000};            ///< a stopped member is expelled
   Milliseconds elastic_timeout{600'000};    ///< --elastic-timeout: below the minimum
+  Milliseconds replies{600'000};            ///< --stall-timeout: for Held or MyState
   Milliseconds drain_timeout{30'000};       ///< --drain-timeout: for the boundary
   Milliseconds prepare_timeout{3'600'000};  ///< --prepare-timeout
   Milliseconds cool_down{1000};             ///< --cooldown: after a host's first failure ...
@@ -54,6 +55,7 @@ struct WorldOptions {
     archive("reports", o.reports);
     archive("stop_limit", o.stop_limit);
     archive("elastic_timeout", o.elastic_timeout);
+    archive("replies", o.replies);
     archive("drain_timeout", o.drain_timeout);
     archive("prepare_timeout", o.prepare_timeout);
     archive("cool_down", o.cool_down);

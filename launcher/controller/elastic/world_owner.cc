@@ -82,8 +82,9 @@ void WorldOwner::stop() {
   silence_.end();
 }
 
-bool WorldOwner::has_world() const {
-  return !events_.is_closed() && machine_.phase() == WorldMachine::Phase::kRunning;
+const membership::World* WorldOwner::running_world() const {
+  const bool is_running = !events_.is_closed() && machine_.phase() == WorldMachine::Phase::kRunning;
+  return is_running ? &machine_.world() : nullptr;
 }
 
 void WorldOwner::read(const std::vector<Host>& hosts) {
@@ -189,7 +190,7 @@ void WorldOwner::on_agent_lost(std::uint32_t node, const std::string& cause) {
 
 bool WorldOwner::on_leaving(std::uint32_t node) {
   const auto host = hosts_.find(job_.agents[node].host);
-  if (!host || (events_.is_closed() && !has_turned_fixed_)) return false;
+  if (!host || (events_.is_closed() && !has_turned_fixed_ && !is_finished_)) return false;
   leaving_.insert(*host);
   if (!is_anybody_left()) return false;
   log_.note("Got notice that host:" + job_.agents[node].host + " is about to end");
@@ -218,7 +219,8 @@ bool WorldOwner::is_anybody_left() const {
   const bool has_rank = std::ranges::any_of(job_.ranks, [&](const RankTable::Rank& rank) {
     return !rank.is_gone && stays(starts_.host_of(rank.node));
   });
-  if (has_rank || std::ranges::any_of(gate_.hosts(), stays)) return true;
+  if (has_rank || is_finished_) return has_rank;
+  if (std::ranges::any_of(gate_.hosts(), stays)) return true;
   for (HostId host = 0; host < machine_.hosts().size(); ++host) {
     if (stays(host) && starts_anew(host)) return true;
   }
@@ -244,7 +246,7 @@ void WorldOwner::on_said(std::uint32_t rank, const membership::MemberMessage& me
 }
 
 void WorldOwner::on_shard_time(std::uint32_t rank, std::chrono::microseconds time) {
-  if (!has_world()) return;
+  if (running_world() == nullptr) return;
   auto times = balance_.on_time(machine_.world(), rank, time);
   if (times.empty()) return;
   const auto slowest = std::max_element(times.begin(), times.end());

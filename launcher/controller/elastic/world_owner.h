@@ -69,8 +69,8 @@ class WorldOwner {
   void start();
   /// The job is ending, for whatever reason: nothing is an event any more.
   void stop();
-  /// A world has been announced, and has at least MIN members.
-  [[nodiscard]] bool has_world() const;
+  /// The world that was announced and has at least MIN members; null between two of them.
+  [[nodiscard]] const membership::World* running_world() const;
   /// The hosts as they were read last.
   [[nodiscard]] const HostSet& latest_hosts() const noexcept { return watch_.latest(); }
   /// Names of hosts that are about to end.

@@ -131,10 +131,11 @@ void RankChannel::on_message(std::uint32_t rank, const Frame& frame) {
       return callbacks_.on_fixed_size(rank);
     case JobMessage::kStep: {
       BodyReader body(frame.body);
+      const membership::Generation world = body.u32();
       const std::uint64_t steps = body.u64();
       const std::uint64_t operations = body.u64();
       const std::chrono::microseconds shard_time(body.u64());
-      callbacks_.on_step(rank, {steps, operations});
+      callbacks_.on_step(rank, {steps, operations, world});
       if (shard_time.count() > 0 && callbacks_.on_shard_time) {
         callbacks_.on_shard_time(rank, shard_time);
       }

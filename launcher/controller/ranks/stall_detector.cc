@@ -10,13 +10,17 @@ namespace chainmail::launch {
 namespace {
 
 bool is_behind(const Progress& one, const Progress& other) {
-  return std::tie(one.steps, one.operations) < std::tie(other.steps, other.operations);
+  return std::tie(one.world, one.steps, one.operations) <
+         std::tie(other.world, other.steps, other.operations);
 }
 
 std::string place_of(const Progress& progress) {
   const std::string operations = "operation " + std::to_string(progress.operations);
-  return progress.steps == 0 ? operations
-                             : "step " + std::to_string(progress.steps) + ", " + operations;
+  const std::string world =
+      progress.world == 0 ? "" : "world " + std::to_string(progress.world) + ", ";
+  return world + (progress.steps == 0
+                      ? operations
+                      : "step " + std::to_string(progress.steps) + ", " + operations);
 }
 
 }  // namespace
@@ -41,21 +45,30 @@ void StallDetector::start_anew(Time now) {
 // somebody no further than this rank, heard of within the limit, excuses it; for as long again, as
 // ranks need not have to do with each other.
 bool StallDetector::may_wait_for_others(std::uint32_t rank, Time now,
-                                        std::chrono::milliseconds limit) const {
+                                        std::chrono::milliseconds limit,
+                                        const Filter& counts) const {
   const Rank& waiting = ranks_[rank];
   if (now - waiting.since >= 2 * limit) return false;
-  return std::any_of(ranks_.begin(), ranks_.end(), [&](const Rank& other) {
-    return other.seen && now - other.since < limit && !is_behind(*waiting.seen, *other.seen);
-  });
+  for (std::uint32_t number = 0; number < ranks_.size(); ++number) {
+    if (!is_known(number, counts)) continue;
+    const Rank& other = ranks_[number];
+    if (now - other.since < limit && !is_behind(*waiting.seen, *other.seen)) return true;
+  }
+  return false;
 }
 
-std::optional<Stall> StallDetector::find(Time now, std::chrono::milliseconds limit) const {
+bool StallDetector::is_known(std::uint32_t rank, const Filter& counts) const {
+  return ranks_[rank].seen && (!counts || counts(rank));
+}
+
+std::optional<Stall> StallDetector::find(Time now, std::chrono::milliseconds limit,
+                                         const Filter& counts) const {
   std::vector<std::uint32_t> still;
   std::size_t known = 0;
   for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank) {
-    if (!ranks_[rank].seen) continue;
+    if (!is_known(rank, counts)) continue;
     ++known;
-    if (now - ranks_[rank].since >= limit && !may_wait_for_others(rank, now, limit)) {
+    if (now - ranks_[rank].since >= limit && !may_wait_for_others(rank, now, limit, counts)) {
       still.push_back(rank);
     }
   }

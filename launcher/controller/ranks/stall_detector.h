@@ -11,6 +11,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -20,7 +21,8 @@ namespace chainmail::launch {
 /// What a rank tells now and then.
 struct Progress {
   std::uint64_t steps = 0;       ///< of the training layer
-  std::uint64_t operations = 0;  ///< begun on all groups
+  std::uint64_t operations = 0;  ///< begun on all groups, in an elastic job since the last step
+  std::uint32_t world = 0;       ///< generation in which an elastic job's rank has come there
   bool operator==(const Progress&) const = default;
 };
 
@@ -33,6 +35,7 @@ struct Stall {
 class StallDetector {
  public:
   using Time = std::chrono::steady_clock::time_point;
+  using Filter = std::function<bool(std::uint32_t rank)>;
 
   /// Further ranks are known from when they are first named.
   explicit StallDetector(std::size_t ranks) : ranks_(ranks) {}
@@ -44,7 +47,9 @@ class StallDetector {
   void start_anew(Time now);
   /// Whether a rank that has made progress before has made none for `limit`; or twice as long where
   /// it may be waiting for one that still makes some.
-  [[nodiscard]] std::optional<Stall> find(Time now, std::chrono::milliseconds limit) const;
+  /// Of those ranks that `counts` is true for.
+  [[nodiscard]] std::optional<Stall> find(Time now, std::chrono::milliseconds limit,
+                                          const Filter& counts = {}) const;
 
  private:
   struct Rank {
@@ -53,7 +58,9 @@ class StallDetector {
   };
 
   Rank& known(std::uint32_t rank);
-  bool may_wait_for_others(std::uint32_t rank, Time now, std::chrono::milliseconds limit) const;
+  bool may_wait_for_others(std::uint32_t rank, Time now, std::chrono::milliseconds limit,
+                           const Filter& counts) const;
+  bool is_known(std::uint32_t rank, const Filter& counts) const;
 
   std::vector<Rank> ranks_;
 };

@@ -186,6 +186,7 @@ void ElasticMember::hear(const membership::LauncherWord& word) {
   }
   if (!start || !world_ || world_->generation != generation) return;
   start_ = start;
+  launcher_->begin_step(generation, start->step);
   if (callbacks_.enter) begin_world();
 }
 
@@ -420,6 +421,7 @@ void ElasticMember::act(const MemberAction& action) {
   } else if (const auto* const begin = std::get_if<membership::BeginStep>(&action)) {
     step_ = *begin;
     has_step_ = true;
+    launcher_->begin_step(begin->generation, begin->step);
   } else if (std::holds_alternative<membership::SaveState>(action)) {
     save();
   } else if (const auto* const will = std::get_if<membership::ReportWill>(&action)) {

@@ -277,26 +277,35 @@ void LauncherClient::send_will(const WillBody& will) {
   send_frame(JobMessage::kWill, encode_will(will), usual());
 }
 
+void LauncherClient::begin_step(membership::Generation world, std::uint64_t step) noexcept {
+  operations_before_.store(operations_.load(std::memory_order_relaxed), std::memory_order_relaxed);
+  steps_.store(step, std::memory_order_relaxed);
+  world_.store(world, std::memory_order_relaxed);
+}
+
+// Numbers of which some are of the last step are corrected half a second later.
 void LauncherClient::report_progress() {
+  const std::uint64_t before = operations_before_.load(std::memory_order_relaxed);
+  const std::uint64_t operations = operations_.load(std::memory_order_relaxed) - before;
   const std::uint64_t steps = steps_.load(std::memory_order_relaxed);
-  const std::uint64_t operations = operations_.load(std::memory_order_relaxed);
+  const membership::Generation world = world_.load(std::memory_order_relaxed);
   const auto now = std::chrono::steady_clock::now();
-  if ((steps == reported_steps_ && operations == reported_operations_) ||
-      now - reported_at_ < kProgressPeriod) {
-    return;
-  }
+  const bool is_known =
+      steps == reported_steps_ && operations == reported_operations_ && world == reported_world_;
+  if (is_known || now - reported_at_ < kProgressPeriod) return;
   const std::lock_guard lock(write_mutex_);
   if (!unsent_.empty()) return;
   const std::uint64_t shard_us = shard_us_.load(std::memory_order_relaxed);
   const std::string frame =
       encode_frame(Frame{JobMessage::kStep, generation_,
-                         BodyWriter().u64(steps).u64(operations).u64(shard_us).take()});
+                         BodyWriter().u32(world).u64(steps).u64(operations).u64(shard_us).take()});
   int queued = 0;
   if (::ioctl(fd_.get(), SIOCOUTQ, &queued) != 0 || queued != 0)
     return;  // else only a part may fit
   if (::send(fd_.get(), frame.data(), frame.size(), MSG_NOSIGNAL | MSG_DONTWAIT) < 0) return;
   reported_steps_ = steps;
   reported_operations_ = operations;
+  reported_world_ = world;
   reported_at_ = now;
 }
 

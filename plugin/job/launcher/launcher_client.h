@@ -67,8 +67,14 @@ class LauncherClient final : public ops::FailureNews,
   void append(const std::string& key, const std::string& value, Deadline deadline = usual());
   bool remove(const std::string& key, Deadline deadline = usual());
   std::int64_t count(Deadline deadline = usual());
-  /// Records how far training is: one store; the reading thread reports it twice a second.
-  void report_step(std::uint64_t step) noexcept { steps_.store(step, std::memory_order_relaxed); }
+  /// Records how far training is: one store; the reading thread reports it twice a second. Nothing
+  /// where begin_step() is called.
+  void report_step(std::uint64_t step) noexcept {
+    if (world_.load(std::memory_order_relaxed) == 0) steps_.store(step, std::memory_order_relaxed);
+  }
+  /// The same in an elastic job, whose members have begun to count at different times: operations
+  /// are counted from here on.
+  void begin_step(membership::Generation world, std::uint64_t step) noexcept;
   /// What a shard of an elastic job takes here; told with the steps.
   void report_shard_time(std::chrono::microseconds time) noexcept {
     shard_us_.store(static_cast<std::uint64_t>(time.count()), std::memory_order_relaxed);
@@ -144,10 +150,13 @@ class LauncherClient final : public ops::FailureNews,
 
   std::atomic<std::uint64_t> steps_{0};
   std::atomic<std::uint64_t> operations_{0};
+  std::atomic<std::uint64_t> operations_before_{0};  ///< the step
+  std::atomic<membership::Generation> world_{0};     ///< of the step
   std::atomic<std::uint64_t> shard_us_{0};
   // The reading thread's: what was reported last, and when.
   std::uint64_t reported_steps_ = 0;
   std::uint64_t reported_operations_ = 0;
+  membership::Generation reported_world_ = 0;
   std::chrono::steady_clock::time_point reported_at_;
 
   std::mutex write_mutex_;

@@ -71,9 +71,9 @@ struct Brief {
   }
   std::string operator()(const EndMember& a) const { return "end " + text(a.member); }
   std::string operator()(const StartWorldTimer& a) const {
-    static constexpr std::array<std::string_view, 9> kTimers{"window",  "spacing", "reports",
-                                                             "stopped", "drain",   "cool-down",
-                                                             "settled", "prepare", "elastic"};
+    static constexpr std::array<std::string_view, 10> kTimers{
+        "window",    "spacing", "reports", "stopped", "drain",
+        "cool-down", "settled", "prepare", "elastic", "replies"};
     return "timer " + std::string(kTimers.at(static_cast<std::size_t>(a.timer))) + " " +
            text(a.subject) + " " + std::to_string(a.duration.count());
   }

@@ -19,7 +19,7 @@ TEST_F(WorldTest, GoesOnWithoutTheDead) {
   begin();
   EXPECT_EQ(die(1),
             "log 3 LOST h1 1 0 2 killed by signal 9\ntimer cool-down 1 1066\n"
-            "tell 0 world 2 [0 2]\ntell 2 world 2 [0 2]");
+            "tell 0 world 2 [0 2]\ntell 2 world 2 [0 2]\ntimer replies 2 600000");
   EXPECT_EQ(say(0, MyState{2, 6}), "");
   EXPECT_EQ(say(2, MyState{2, 7}), "tell 0 resume 2 from 7 of [2]\ntell 2 resume 2 from 7 of [2]");
 }
@@ -40,7 +40,7 @@ TEST_F(WorldTest, CountsNoAnswerOfAnOlderGenerationNorOfTheDead) {
   say(0, MyState{2, 9});
   EXPECT_EQ(die(0),
             "log 4 LOST h0 2 0 1 killed by signal 9\ntimer cool-down 0 751\n"
-            "tell 2 world 3 [2]");
+            "tell 2 world 3 [2]\ntimer replies 3 600000");
   EXPECT_EQ(say(2, MyState{2, 6}), "");
   EXPECT_EQ(say(2, MyState{3, 7}), "tell 2 resume 3 from 7 of [2]");
 }
@@ -271,7 +271,8 @@ TEST_F(WorldTest, ExpelsWhoStandsStillForTooLong) {
   begin();
   EXPECT_EQ(on(MemberStopped{1, true}), "timer stopped 1 4000");
   EXPECT_EQ(elapse(WorldTimer::kStopped, 1),
-            "end 1\nlog 2 LOST h1 1 0 1 stopped by a signal for too long\ntell 0 world 2 [0]");
+            "end 1\nlog 2 LOST h1 1 0 1 stopped by a signal for too long\ntell 0 world 2 [0]\n"
+            "timer replies 2 600000");
   // Its slot is free when it has ended.
   EXPECT_EQ(die(1), "event member_left\nstart 2 on 1");
 }
@@ -289,7 +290,7 @@ TEST_F(WorldTest, LosesAllMembersOfAHost) {
   for (MemberId id = 0; id < 3; ++id) say(id, Ready{5});
   EXPECT_EQ(on(HostLost{1, "no heartbeat"}),
             "log 3 LOST h1 1 0 2 no heartbeat\nlog 4 LOST h1 1 0 1 no heartbeat\n"
-            "timer cool-down 1 1066\ntell 0 world 2 [0]");
+            "timer cool-down 1 1066\ntell 0 world 2 [0]\ntimer replies 2 600000");
 }
 
 TEST_F(WorldTest, CollectsAccusationsAndKeepsTheLargestSet) {
@@ -301,7 +302,8 @@ TEST_F(WorldTest, CollectsAccusationsAndKeepsTheLargestSet) {
   EXPECT_EQ(elapse(WorldTimer::kReports, 1),
             "end 2\nlog 4 LOST h2 1 0 3 cut off: others cannot reach it, or it cannot reach them\n"
             "timer cool-down 2 1034\n"
-            "tell 0 world 2 [0 1 3]\ntell 1 world 2 [0 1 3]\ntell 3 world 2 [0 1 3]");
+            "tell 0 world 2 [0 1 3]\ntell 1 world 2 [0 1 3]\ntell 3 world 2 [0 1 3]\n"
+            "timer replies 2 600000");
 }
 
 // A host that the launcher hears and the other hosts do not: its ranks start, and cannot be

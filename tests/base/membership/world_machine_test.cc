@@ -46,7 +46,7 @@ TEST_F(WorldTest, AddsAHostAtABoundary) {
   EXPECT_EQ(elapse(WorldTimer::kWindow), "");  // the first world has only begun
   EXPECT_EQ(say(0, Running{1, 1, 30}), "timer spacing 1 1000\nevent world_changed");
   EXPECT_EQ(elapse(WorldTimer::kSpacing, 1), "tell 0 wanted 1");
-  EXPECT_EQ(say(1, Held{1, 7, false}), "");
+  EXPECT_EQ(say(1, Held{1, 7, false}), "timer replies 1 600000");
   EXPECT_EQ(say(0, Held{1, 7, false}),
             "tell 0 world 2 [0 1 2] from 7 of [0 1]\ntell 1 world 2 [0 1 2] from 7 of [0 1]\n"
             "log 2 ADDED h2 2 7 3 joined\ntell 2 world 2 [0 1 2] from 7 of [0 1]");
@@ -146,9 +146,10 @@ TEST_F(WorldTest, DrainsAHostAtABoundary) {
   run();
   EXPECT_EQ(read({line(0)}), "event member_draining\ntimer drain 1 30000\ntimer window 0 2000");
   EXPECT_EQ(elapse(WorldTimer::kWindow), "tell 0 wanted 1");
-  EXPECT_EQ(say(0, Held{1, 3, false}), "");
+  EXPECT_EQ(say(0, Held{1, 3, false}), "timer replies 1 600000");
   EXPECT_EQ(say(1, Held{1, 3, false}),
-            "log 2 REMOVED h1 2 3 1 drained\ntell 1 leave 2\ntell 0 world 2 [0] from 3 of [0]");
+            "log 2 REMOVED h1 2 3 1 drained\ntell 1 leave 2\ntimer drain 1 30000\n"
+            "tell 0 world 2 [0] from 3 of [0]");
   EXPECT_EQ(on(MemberEnded{1, 0, "exited with code 0"}), "event member_left");
 }
 
@@ -174,7 +175,7 @@ TEST_F(WorldTest, ExpelsWhoReachesNoBoundaryToDrainAt) {
   read({line(0)});
   EXPECT_EQ(elapse(WorldTimer::kDrain, 1),
             "end 1\nlog 2 LOST h1 1 1 1 reached no boundary to drain at in time\n"
-            "tell 0 world 2 [0]");
+            "tell 0 world 2 [0]\ntimer replies 2 600000");
 }
 
 TEST_F(WorldTest, NeverDrainsBaseHostsByAnEdit) {
@@ -226,7 +227,7 @@ TEST_F(WorldTest, LetsTheLastHolderDrainOneWorldLater) {
   elapse(WorldTimer::kWindow);
   say(0, Held{1, 5, false});
   EXPECT_EQ(say(1, Held{1, 5, false}),
-            "log 2 REMOVED h1 2 5 1 drained\ntell 1 leave 2\n"
+            "log 2 REMOVED h1 2 5 1 drained\ntell 1 leave 2\ntimer drain 1 30000\n"
             "tell 0 world 2 [0 2 3] from 5 of [0]\n"
             "log 3 ADDED h2 2 5 2 joined\ntell 2 world 2 [0 2 3] from 5 of [0]\n"
             "log 4 ADDED h2 2 5 3 joined\ntell 3 world 2 [0 2 3] from 5 of [0]\n"

@@ -251,7 +251,7 @@ TEST_F(ElasticShutdownTest, LossesAreForTheOwnerOfTheWorld) {
       .on_stopped = [&](std::uint32_t rank, bool is) { tell(rank, is ? 1 : 0, "stopped"); },
       .on_stalled = [&](std::uint32_t rank, const std::string& cause) { tell(rank, 0, cause); },
       .on_host_lost = [&](std::uint32_t node, const std::string& why) { tell(node, 0, why); },
-      .has_world = [] { return true; }});
+      .world = [] { return nullptr; }});
   (void)fake_.job.add_rank(0);
   (void)fake_.job.add_rank(0);
   members_.on_stopped(0, make_frame(AgentMessage::kRankStopped, BodyWriter().u32(0).u8(1).take()));

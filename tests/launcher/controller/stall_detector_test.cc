@@ -65,6 +65,33 @@ TEST(StallDetector, WhoIsFurtherThanOthersThatGoOnIsStuckAfterTwiceTheLimit) {
   EXPECT_THAT(stall->culprits, ElementsAre(0));
 }
 
+// Who has not come to the world yet has made more steps, and who has just joined fewer.
+TEST(StallDetector, TheRankThatIsStillInAnOlderWorldIsNamed) {
+  StallDetector stalls(3);
+  stalls.update(0, {7, 1, 3}, kStart);
+  stalls.update(1, {900, 50, 2}, kStart);
+  stalls.update(2, {7, 1, 3}, kStart);
+  const auto stall = stalls.find(kStart + seconds(60), seconds(60));
+  ASSERT_TRUE(stall);
+  EXPECT_THAT(stall->culprits, ElementsAre(1));
+  EXPECT_EQ(stall->text,
+            "no progress for 60 s: stands at world 2, step 900, operation 50, where others that "
+            "wait are at world 3, step 7, operation 1");
+}
+
+TEST(StallDetector, SparesAreNotLookedAt) {
+  StallDetector stalls(3);
+  stalls.update(0, {5, 50}, kStart + seconds(60));
+  stalls.update(1, {5, 51}, kStart);
+  stalls.update(2, {2, 20}, kStart);
+  const auto is_member = [](std::uint32_t rank) { return rank != 2; };
+  EXPECT_TRUE(stalls.find(kStart + seconds(61), seconds(60)));
+  EXPECT_FALSE(stalls.find(kStart + seconds(61), seconds(60), is_member));
+  const auto stall = stalls.find(kStart + seconds(120), seconds(60), is_member);
+  ASSERT_TRUE(stall);
+  EXPECT_THAT(stall->culprits, ElementsAre(0));
+}
+
 TEST(StallDetector, NobodyIsNamedWhenAllAreEquallyFar) {
   StallDetector stalls(2);
   stalls.update(0, {0, 7}, kStart);

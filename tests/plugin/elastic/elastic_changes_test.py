@@ -53,7 +53,7 @@ class ElasticJob(Job):
     """Two ranks at first, on hosts n1 and n2, or more; every step takes a little longer than it would."""
 
     def __init__(self, launcher, program, wire="float32", steps=100, pause_ms=25, mode=(),
-                 shards=SHARDS, waits=True, hosts=None, options=(), ranks=2):
+                 shards=SHARDS, waits=True, hosts=None, options=(), ranks=2, sizes="1:4"):
         self.files = tempfile.TemporaryDirectory(prefix="chainmail-elastic.")
         self.hosts = hosts or os.path.join(self.files.name, "host_worker")
         self.last_step = os.path.join(self.files.name, "last_step")
@@ -61,7 +61,7 @@ class ElasticJob(Job):
         self.write()
         self.generation = 0
         super().__init__(
-            launcher, "-H", self.hosts, "--rsh", SHELL, "-n", ranks, "--elastic", "1:4", "--shards",
+            launcher, "-H", self.hosts, "--rsh", SHELL, "-n", ranks, "--elastic", sizes, "--shards",
             shards, "--elastic-window", 0.1, "--cooldown", "1:5", *options, program, "auto", wire, SHARDS,
             self.last_step if steps is OPEN else steps, pause_ms, *mode, preexec_fn=hear_signals)
         if waits:

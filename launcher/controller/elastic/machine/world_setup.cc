@@ -23,6 +23,7 @@ WorldOptions world_options(const Options& options) {
   world.reports = std::chrono::milliseconds(500);
   world.window = asked.window.value_or(world.window);
   world.elastic_timeout = asked.timeout.value_or(world.elastic_timeout);
+  world.replies = options.stall_timeout.value_or(world.replies);
   world.drain_timeout = asked.drain_timeout.value_or(world.drain_timeout);
   world.prepare_timeout = asked.prepare_timeout.value_or(world.prepare_timeout);
   world.cool_down = asked.cool_down.value_or(world.cool_down);

@@ -43,9 +43,10 @@ SmallJob small_job(std::uint32_t ranks, StepNumber steps, const Faults& faults, 
   setup.has_time = false;
   setup.drops_at_crash = true;
   setup.has_accusations = has_accusations;
-  // Back-off has tests of its own. A drain that takes too long is an expulsion, which none of the
-  // members here deserves.
-  setup.ignored_timers = bit(WorldTimer::kDrain) | bit(WorldTimer::kSettled);
+  // Back-off has tests of its own. A drain or an answer that takes too long is an expulsion, which
+  // none of the members here deserves.
+  setup.ignored_timers =
+      bit(WorldTimer::kDrain) | bit(WorldTimer::kReplies) | bit(WorldTimer::kSettled);
   // The messages before and after them take any time already.
   setup.immediate_timers = bit(WorldTimer::kWindow) | bit(WorldTimer::kSpacing);
   if (!has_restarts) setup.ignored_timers |= bit(WorldTimer::kCoolDown);

@@ -161,6 +161,20 @@ def a_job_ends_while_a_host_is_prepared(launcher, path):
             job.finish()
 
 
+def a_preparation_that_makes_its_file_itself_ends_nothing(launcher, path):
+    # Its agent may say that it has ended well when the gate has let it go: no rank has.
+    with program("case $CHAINMAIL_TEST_HOST in n1) exit 0 ;; esac; "
+                 "exec touch $(cat $0.folder)/prepare_data_success_$CHAINMAIL_TEST_HOST") as prepare:
+        with FixedJob(launcher, ["n1"], probe(path), "-n", 1, "--prepare", prepare, "--rsh",
+                      "env CHAINMAIL_TEST_HOST=%h") as job:
+            pathlib.Path(prepare + ".folder").write_text(job.files.name)
+            generation = job.wait_for_ranks(1)
+            for size in 2, 3, 4:
+                job.append(f"n{size}")
+                generation = job.wait_for_ranks(size, generation + 1)
+            job.finish()
+
+
 def a_program_that_says_nothing_is_one_of_them(launcher, _):
     with FixedJob(launcher, ["n1", "n2"], script(UNTIL_DONE), "-n", 2, "--start-timeout", 3) as job:
         job.wait_for_ranks(2, 0)
@@ -274,6 +288,7 @@ CASES = [
     a_host_that_is_about_to_end_is_left,
     the_gate_is_respected,
     a_job_ends_while_a_host_is_prepared,
+    a_preparation_that_makes_its_file_itself_ends_nothing,
     a_program_that_says_nothing_is_one_of_them,
     one_that_says_nothing_and_fails_is_started_anew,
     commands_go_to_whoever_runs_now,

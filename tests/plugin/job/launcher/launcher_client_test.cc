@@ -290,10 +290,29 @@ TEST_F(LauncherClientTest, TellsHowFarItIs) {
   const Frame frame = launcher_.receive();
   EXPECT_EQ(frame.type, JobMessage::kStep);
   BodyReader body(frame.body);
+  EXPECT_EQ(body.u32(), 0U);
   EXPECT_EQ(body.u64(), 8U);
   EXPECT_EQ(body.u64(), 2U);
   EXPECT_EQ(body.u64(), 1500U);
   EXPECT_TRUE(body.at_end());
+}
+
+// Members of an elastic job have begun to count at different times, each world's training layer
+// counts anew, and Python's does not count.
+TEST_F(LauncherClientTest, TellsHowFarItIsInAStepOfAnElasticJob) {
+  for (int i = 0; i < 5; ++i) client_->count_operation();
+  client_->begin_step(3, 41);
+  client_->report_step(1);
+  client_->count_operation();
+  // What is told while these are set is corrected.
+  for (bool is_all = false; !is_all;) {
+    const Frame frame = launcher_.receive();
+    ASSERT_EQ(frame.type, JobMessage::kStep);
+    BodyReader body(frame.body);
+    const bool is_of_world = body.u32() == 3;
+    const bool is_of_step = body.u64() == 41;
+    is_all = is_of_world && is_of_step && body.u64() == 1;
+  }
 }
 
 TEST_F(LauncherClientTest, FramesOfAnotherGenerationAreDropped) {
