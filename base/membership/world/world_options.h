@@ -36,7 +36,7 @@ struct WorldOptions {
   Milliseconds stop_limit{4000};            ///< a stopped member is expelled
   Milliseconds elastic_timeout{600'000};    ///< --elastic-timeout: below the minimum
   Milliseconds replies{600'000};            ///< --stall-timeout: for Held or MyState
-  Milliseconds drain_timeout{30'000};       ///< --drain-timeout: for the boundary
+  Milliseconds drain_timeout{30'000};       ///< --drain-timeout: for the boundary; for the end
   Milliseconds prepare_timeout{3'600'000};  ///< --prepare-timeout
   Milliseconds cool_down{1000};             ///< --cooldown: after a host's first failure ...
   Milliseconds cool_down_most{300'000};     ///< ... doubled with each up to this

@@ -57,6 +57,14 @@ class WorldTest : public ::testing::Test {
     say(machine().world().members.front(), Running{machine().world().generation, step, 0});
     elapse(WorldTimer::kSpacing, machine().world().generation);
   }
+  /// A base rank on h0 and one on h1 that may be drained have made a step.
+  void run_with_guest() {
+    options_.first_size = 1;
+    read({line(0), line(1)});
+    say(1, Ready{5});
+    say(0, Ready{5});
+    run();
+  }
   static HostLine line(std::uint32_t host, std::uint32_t slots = 1) {
     return {"h" + std::to_string(host), slots};
   }

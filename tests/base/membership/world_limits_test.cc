@@ -91,11 +91,7 @@ TEST_F(WorldTest, WaitsForADrainAgainAfterALoss) {
 }
 
 TEST_F(WorldTest, EndsWhoWasToldToLeaveAndDoesNot) {
-  options_.first_size = 1;
-  read({line(0), line(1)});
-  say(1, Ready{5});
-  say(0, Ready{5});
-  run();
+  run_with_guest();
   read({line(0)});
   elapse(WorldTimer::kWindow);
   say(0, Held{1, 3, false});

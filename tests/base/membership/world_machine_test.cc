@@ -139,11 +139,7 @@ TEST_F(WorldTest, RefusesAnotherFingerprint) {
 }
 
 TEST_F(WorldTest, DrainsAHostAtABoundary) {
-  options_.first_size = 1;
-  read({line(0), line(1)});
-  say(1, Ready{5});
-  say(0, Ready{5});
-  run();
+  run_with_guest();
   EXPECT_EQ(read({line(0)}), "event member_draining\ntimer drain 1 30000\ntimer window 0 2000");
   EXPECT_EQ(elapse(WorldTimer::kWindow), "tell 0 wanted 1");
   EXPECT_EQ(say(0, Held{1, 3, false}), "timer replies 1 600000");
@@ -154,11 +150,7 @@ TEST_F(WorldTest, DrainsAHostAtABoundary) {
 }
 
 TEST_F(WorldTest, TakesBackADrain) {
-  options_.first_size = 1;
-  read({line(0), line(1)});
-  say(1, Ready{5});
-  say(0, Ready{5});
-  run();
+  run_with_guest();
   read({line(0)});
   EXPECT_TRUE(machine().is_change_pending());
   EXPECT_EQ(read({line(0), line(1)}), "");
@@ -167,11 +159,7 @@ TEST_F(WorldTest, TakesBackADrain) {
 }
 
 TEST_F(WorldTest, ExpelsWhoReachesNoBoundaryToDrainAt) {
-  options_.first_size = 1;
-  read({line(0), line(1)});
-  say(1, Ready{5});
-  say(0, Ready{5});
-  run();
+  run_with_guest();
   read({line(0)});
   EXPECT_EQ(elapse(WorldTimer::kDrain, 1),
             "end 1\nlog 2 LOST h1 1 1 1 reached no boundary to drain at in time\n"

@@ -66,7 +66,8 @@ def a_rank_that_hangs_is_given_up_and_not_a_newcomer(launcher, program):
 
 def a_spare_hides_no_rank_that_hangs(launcher, program):
     # Two of three make a world; the third waits since it has done some steps.
-    with HangingJob(launcher, program, "--stall-timeout", "3", sizes="2:4:2", ranks=4) as job:
+    with HangingJob(launcher, program, "--stall-timeout", "3", "--cooldown", "100:100", sizes="2:4:2",
+                    ranks=4) as job:
         os.kill(job.members()[3], signal.SIGKILL)
         job.wait_for_world(2)
         # Longer than the limit, of the spare.
