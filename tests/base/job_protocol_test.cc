@@ -43,7 +43,7 @@ Welcome example_welcome() {
 
 TEST(Frame, HeadIsLittleEndianAndSixteenBytes) {
   const std::string wire = encode_frame({JobMessage::kReply, 0x01020304U, "abc"});
-  EXPECT_EQ(wire, std::string("\x03\0\0\0\x04\0\x41\0\x04\x03\x02\x01\0\0\0\0abc", 19));
+  EXPECT_EQ(wire, std::string("\x03\0\0\0\x05\0\x41\0\x04\x03\x02\x01\0\0\0\0abc", 19));
 }
 
 TEST(Frame, ComesOutWhateverTheCut) {

@@ -118,11 +118,11 @@ TEST_F(RankChannelTest, ManyFailuresAreTooManyOnlyAtATime) {
 }
 
 TEST_F(RankChannelTest, ProgressIsHandedOnAndLateWordsAreDropped) {
-  const std::string steps = BodyWriter().u64(3).u64(40).u64(0).take();
+  const std::string steps = BodyWriter().u32(2).u64(3).u64(40).u64(0).take();
   say(1, 2, {JobMessage::kStep, 7, steps});
   EXPECT_FALSE(progress_) << "of another generation";
   say(1, 2, {JobMessage::kStep, 0, steps});
-  EXPECT_EQ(progress_, (Progress{3, 40}));
+  EXPECT_EQ(progress_, (Progress{3, 40, 2}));
 }
 
 TEST_F(RankChannelTest, NonsenseIsTheFailureOfTheRank) {

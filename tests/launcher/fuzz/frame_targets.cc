@@ -116,7 +116,7 @@ std::string store_seed() {
          frame(JobMessage::kStoreAppend, BodyWriter().text("later").text("end").take()) +
          frame(JobMessage::kStoreDelete, BodyWriter().u32(6).text("key").take()) +
          frame(JobMessage::kStoreCount, BodyWriter().u32(7).take()) +
-         frame(JobMessage::kStep, BodyWriter().u64(3).u64(4).u64(5).take());
+         frame(JobMessage::kStep, BodyWriter().u32(2).u64(3).u64(4).u64(5).take());
 }
 
 internal::Welcome welcome_seed() {

@@ -244,12 +244,13 @@ void run(const std::string& mode, const std::vector<std::string>& arguments) {
   if (mode == "secret") probe_secret(job, arguments);
   if (mode == "fixed") probe_fixed(job, arguments.at(0));
   if (mode == "stall") {
-    job.send(JobMessage::kStep, BodyWriter().u64(3).u64(5 - job.welcome().rank).u64(0).take());
+    job.send(JobMessage::kStep,
+             BodyWriter().u32(0).u64(3).u64(5 - job.welcome().rank).u64(0).take());
     pause();
   }
   if (mode == "leave") {
     if (job.welcome().rank == 1) return;
-    job.send(JobMessage::kStep, BodyWriter().u64(3).u64(5).u64(0).take());
+    job.send(JobMessage::kStep, BodyWriter().u32(0).u64(3).u64(5).u64(0).take());
     pause();
   }
   if (mode == "hoard") {
