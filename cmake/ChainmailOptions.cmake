@@ -17,7 +17,7 @@ if(NOT CHAINMAIL_SANITIZE MATCHES "^(|address|undefined|address,undefined|thread
                       "address,undefined or thread")
 endif()
 # OFF for clangd, and to see whether every file includes what it needs.
-option(CHAINMAIL_UNITY "Compile files that include torch in groups, and with precompiled headers" ON)
+option(CHAINMAIL_UNITY "Compile files that include torch or Asio in groups, and with precompiled headers" ON)
 option(CHAINMAIL_FUZZ "Build libFuzzer programs, with sanitizers (clang only)" OFF)
 if(CHAINMAIL_FUZZ)
   if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "Clang")

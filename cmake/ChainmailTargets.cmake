@@ -5,6 +5,9 @@
 #
 # chainmail_pch(NAME LIBRARIES ... HEADERS ...): a precompiled header of what these libraries are used
 # by, and chainmail_use_pch(T NAME): compiles T with it.
+#
+# chainmail_compile_together(T): compiles the sources of target T in groups. Most of what a file that
+# includes torch or Asio costs is the same for all of them: eight together take hardly longer than one.
 
 function(chainmail_target target)
   target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR})
@@ -35,6 +38,14 @@ function(chainmail_target target)
     set_target_properties(
       ${target} PROPERTIES CXX_CLANG_TIDY
                            "${CHAINMAIL_CLANG_TIDY_PROGRAM};--extra-arg=-Wno-unknown-warning-option")
+  endif()
+endfunction()
+
+function(chainmail_compile_together target)
+  get_target_property(sources ${target} SOURCES)
+  list(LENGTH sources count)
+  if(CHAINMAIL_UNITY AND count GREATER 1)
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
   endif()
 endfunction()
 

@@ -205,10 +205,11 @@ void lock_hosts(const std::string& file, const Options& options, FileLock& lock)
   const std::string path = std::filesystem::canonical(file, error).string();
   // What agents and ranks take to end when their launcher has been killed.
   const auto outlives = elastic_grace(options) + std::chrono::milliseconds(1000);
-  const auto held = lock.take((error ? file : path) + "_log", outlives, [&] {
+  const auto held = lock.take((error ? file : path) + "_log", outlives, [&](pid_t owner) {
     std::cerr << "launcher: the launcher of the job before on " << file
-              << " has been killed; its ranks may still save their state, which is waited for"
-              << std::endl;
+              << (owner > 0 ? " has been killed; its ranks may still save their state, which"
+                            : " has been killed or is in another container, which")
+              << " is waited for" << std::endl;
   });
   if (held.is_ours) return;
   throw UsageError("another elastic job runs on the hosts file " + file +

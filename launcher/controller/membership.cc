@@ -10,6 +10,8 @@
 #include <memory>
 #include <utility>
 
+#include "launcher/controller/state/late_timer.h"
+
 namespace chainmail::launch {
 namespace {
 
@@ -23,9 +25,6 @@ constexpr milliseconds kStopLimit{4000};
 // Without --stall-timeout this is said, and nothing done.
 constexpr milliseconds kStallNotice = std::chrono::minutes(10);
 constexpr milliseconds kStallGrace{5000};
-// A timer that fires this late says that the launcher was held up itself: what came meanwhile has
-// not been read yet.
-constexpr milliseconds kLate{500};
 
 std::string stop_limit_text() { return std::to_string(kStopLimit.count() / 1000) + " s"; }
 
@@ -122,7 +121,7 @@ void Membership::give_up_stopped(std::uint32_t rank, Time since) {
   auto timer = std::make_shared<asio::steady_timer>(job_.io, when);
   timer->async_wait([this, timer, rank, since, when](const asio::error_code& error) {
     if (error || !shutdown_.is_running() || job_.ranks[rank].stopped_since != since) return;
-    if (steady_clock::now() - when > kLate) return give_up_stopped(rank, since);
+    if (is_late(when)) return give_up_stopped(rank, since);
     job_.ranks[rank].stopped_since.reset();
     const std::string cause = "stopped by a signal for more than " + stop_limit_text();
     lose(rank, cause);

@@ -24,7 +24,7 @@
 namespace chainmail::launch {
 namespace {
 
-constexpr std::chrono::milliseconds kLookAgain{50};
+constexpr std::chrono::milliseconds kLockPoll{50};
 // So often somebody has to be seen who lives: one that is being killed does so for a moment, and
 // between two looks the lock may have another owner, or none.
 constexpr int kLooks = 4;
@@ -64,7 +64,7 @@ FileLock::~FileLock() {
 }
 
 FileLock::Held FileLock::take(const std::string& path, std::chrono::milliseconds outlives,
-                              const std::function<void()>& on_wait) {
+                              const std::function<void(pid_t owner)>& on_wait) {
   file_ = internal::UniqueFd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
   if (!file_.is_open()) return {};
   int looks = 0;
@@ -76,12 +76,12 @@ FileLock::Held FileLock::take(const std::string& path, std::chrono::milliseconds
     const bool may_have_ended = owner == 0 && std::chrono::steady_clock::now() < unseen_until;
     if (may_have_ended || has_ended(owner)) {
       looks = 0;
-      if (!std::exchange(is_told, true)) on_wait();
+      if (!std::exchange(is_told, true)) on_wait(owner);
     } else if (++looks == kLooks) {
       file_.reset();
       return {false, owner};
     }
-    std::this_thread::sleep_for(kLookAgain);
+    std::this_thread::sleep_for(kLockPoll);
   }
   start_keeper(outlives);
   return {};

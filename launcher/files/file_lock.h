@@ -31,10 +31,11 @@ class FileLock {
   FileLock& operator=(const FileLock&) = delete;
 
   /// Makes the file if need be. When this process is killed, the lock lasts for `outlives`. Waits
-  /// where it is somebody's who has been killed, after `on_wait`. A file that cannot be opened is
-  /// ours.
+  /// where it is somebody's who has been killed, or who cannot be seen (0) as in another container:
+  /// for that one no longer than somebody who has been killed would have it. Calls `on_wait`
+  /// before. A file that cannot be opened is ours.
   [[nodiscard]] Held take(const std::string& path, std::chrono::milliseconds outlives,
-                          const std::function<void()>& on_wait);
+                          const std::function<void(pid_t owner)>& on_wait);
 
  private:
   void start_keeper(std::chrono::milliseconds outlives);

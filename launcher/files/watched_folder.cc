@@ -42,26 +42,6 @@ using Callback = std::function<void(const std::string&)>;
 
 constexpr milliseconds kLookAgain{1000};
 
-// Differs when the file has changed; all zero where there is none.
-struct Signature {
-  bool is_there = false;
-  bool is_file = false;
-  ino_t inode = 0;
-  off_t bytes = 0;
-  timespec changed{};
-
-  static Signature of(const std::string& path) {
-    struct stat status {};
-    if (stat(path.c_str(), &status) != 0) return {};
-    // The time of the last change of its contents or its name; nobody can set it back.
-    return {true, S_ISREG(status.st_mode), status.st_ino, status.st_size, status.st_ctim};
-  }
-  [[nodiscard]] auto fields() const {
-    return std::tuple(is_there, is_file, inode, bytes, changed.tv_sec, changed.tv_nsec);
-  }
-  bool operator==(const Signature& other) const { return fields() == other.fields(); }
-};
-
 bool write_whole(int fd, std::string_view text) {
   while (!text.empty()) {
     const ssize_t count = ::write(fd, text.data(), text.size());
@@ -104,6 +84,26 @@ void write_change(const std::string& path, const std::string& before, const std:
 }
 
 }  // namespace
+
+// Differs when the file has changed; all zero where there is none.
+struct WatchedFolder::Signature {
+  bool is_there = false;
+  bool is_file = false;
+  ino_t inode = 0;
+  off_t bytes = 0;
+  timespec changed{};
+
+  static Signature of(const std::string& path) {
+    struct stat status {};
+    if (stat(path.c_str(), &status) != 0) return {};
+    // The time of the last change of its contents or its name; nobody can set it back.
+    return {true, S_ISREG(status.st_mode), status.st_ino, status.st_size, status.st_ctim};
+  }
+  [[nodiscard]] auto fields() const {
+    return std::tuple(is_there, is_file, inode, bytes, changed.tv_sec, changed.tv_nsec);
+  }
+  bool operator==(const Signature& other) const { return fields() == other.fields(); }
+};
 
 // Shared with the thread, which may wait for a file system for ever: the launcher ends without it
 // then.

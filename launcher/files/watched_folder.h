@@ -54,6 +54,7 @@ class WatchedFolder {
             std::function<void(const std::string& failure)> on_done);
 
  private:
+  struct Signature;
   struct State;
   std::shared_ptr<State> state_;
 };

@@ -30,7 +30,7 @@ namespace {
 using internal::UniqueFd;
 
 constexpr std::size_t kMaxWords = 4096;
-constexpr std::chrono::milliseconds kPause{20};
+constexpr std::chrono::milliseconds kSendPause{20};
 constexpr int kTimeToEnd = 200;  // milliseconds
 
 // The launcher's own, without what another process manager has put there.
@@ -141,7 +141,7 @@ void PmixHelper::pass_waiting() {
     if (errno == EAGAIN) {
       handoff_.async_wait(asio::posix::stream_descriptor::wait_write, go_on);
     } else if (errno == ETOOMANYREFS || errno == ENOBUFS) {
-      pause_.expires_after(kPause);  // no lack of room in the socket, which is writable
+      pause_.expires_after(kSendPause);  // no lack of room in the socket, which is writable
       pause_.async_wait(go_on);
     }
     return;  // any other error: on_lost comes

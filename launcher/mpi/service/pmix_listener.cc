@@ -25,7 +25,7 @@ constexpr std::chrono::seconds kTimeInACrowd{2};
 constexpr std::chrono::milliseconds kTimeForTheRest{20};
 // Callers at a time that have not been looked at; more wait in the kernel.
 constexpr std::size_t kMaxCallers = 256;
-constexpr std::chrono::milliseconds kPause{20};
+constexpr std::chrono::milliseconds kAcceptPause{20};
 
 // Asio does not: ranks would inherit the port.
 void close_on_exec(int fd) {
@@ -82,7 +82,7 @@ void PmixListener::accept_next() {
 
 // When there is no room, or no descriptor is left.
 void PmixListener::accept_later() {
-  pause_.expires_after(kPause);
+  pause_.expires_after(kAcceptPause);
   pause_.async_wait([this, alive = alive_](const asio::error_code& error) {
     if (*alive && !error) accept_next();
   });

@@ -341,6 +341,27 @@ def a_hosts_file_is_of_one_job(*programs):
         job.is_sound()
 
 
+def a_hosts_file_is_of_one_job_in_another_container_too(*programs):
+    if os.geteuid() != 0:
+        print("skipped: only root can make a container")
+        return
+    with ElasticJob(programs, ["n1"], "-n", 1, "--grace", 1, probe=("--steps", 10000)) as job:
+        job.wait_for_commit(1)
+        words = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child", programs[0], "-H", job.hosts,
+                 "--rsh", SHELL, "--elastic", "1:4", "--grace", "1", job.probe, "--steps", "3"]
+        again = subprocess.run(words, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL,
+                               check=False)
+        assert again.returncode == 2 and "another elastic job runs on" in again.stderr, again
+        assert "(launcher" not in again.stderr, again
+        with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+                              stdin=subprocess.DEVNULL) as later:
+            told = later.stderr.readline()
+            assert "is in another container, which is waited for" in told, told
+            job.process.terminate()
+            job.ends_with(143, 10)
+            assert later.wait(60) == 0, told + later.stderr.read()
+
+
 def a_second_job_counts_on(*programs):
     with ElasticJob(programs, ["n1", "n2"], "-n", 2) as job:
         job.ends_with(0)
@@ -377,7 +398,7 @@ CASES = [
     a_host_that_is_down_is_named_and_tried_again,
     a_program_that_cannot_be_run_ends_the_job,
     a_signal_ends_all,
-    a_hosts_file_is_of_one_job,
+    a_hosts_file_is_of_one_job, a_hosts_file_is_of_one_job_in_another_container_too,
     a_second_job_counts_on,
 ]
 

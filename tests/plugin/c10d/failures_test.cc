@@ -6,7 +6,7 @@
 #include <chainmail/error.h>
 #include <gmock/gmock.h>
 #include <pthread.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
 
 #include <chrono>

@@ -7,7 +7,7 @@
 #include <chainmail/error.h>
 #include <gmock/gmock.h>
 #include <sys/resource.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include <chrono>

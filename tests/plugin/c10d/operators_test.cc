@@ -7,7 +7,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <chainmail/error.h>
 #include <gmock/gmock.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <string>
 #include <vector>

@@ -3,15 +3,15 @@
 
 #include "launcher/controller/elastic/machine/world_timers.h"
 
+#include "launcher/controller/state/late_timer.h"
+
 namespace chainmail::launch {
 namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-// A timer that fires this late says that the launcher was held up itself: what came meanwhile has
-// not been read yet, and may be what the timer waits for.
-constexpr milliseconds kLate{500};
+// Where the launcher was held up itself.
 constexpr milliseconds kToReadOn{200};
 
 }  // namespace
@@ -32,8 +32,7 @@ void WorldTimers::wait(const Name& name, Time until) {
     const auto found = running_.find(name);
     // One that has been replaced may have elapsed already, and wait for its turn here.
     if (error || found == running_.end() || found->second.serial != serial) return;
-    const auto now = steady_clock::now();
-    if (now - until > kLate) return wait(name, now + kToReadOn);
+    if (is_late(until)) return wait(name, steady_clock::now() + kToReadOn);
     running_.erase(found);
     on_elapsed_({name.first, name.second});
   });

@@ -5,7 +5,7 @@
 
 #include <chainmail/error.h>
 #include <gmock/gmock.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <chrono>
 #include <string>

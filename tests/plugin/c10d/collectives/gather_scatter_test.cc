@@ -3,7 +3,7 @@
 
 // Operations of c10d that only move data, and what Work and Future say about them.
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <chrono>
 #include <cstdint>

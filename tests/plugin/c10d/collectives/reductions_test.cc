@@ -3,7 +3,7 @@
 
 // allreduce, reduce and reduce_scatter through c10d, against values that every rank can compute.
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <cstdint>
 #include <string>

@@ -4,7 +4,7 @@
 // send, recv and recvAnysource of c10d: tags, any order, any source, several as one.
 
 #include <chainmail/error.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <chrono>
 #include <set>

@@ -4,7 +4,7 @@
 // Operations are about elements in order: ranks may give the same number of them in different
 // shapes, as torch's own backends allow.
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <algorithm>
 #include <numeric>

@@ -6,7 +6,7 @@
 // everything by then, and all tensors are of memory that goes with them.
 
 #include <chainmail/error.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <chrono>
 #include <functional>

@@ -6,7 +6,7 @@
 
 #pragma once
 
-#include <torch/torch.h>
+#include <torch/types.h>
 #include <torch/csrc/distributed/c10d/Types.hpp>
 
 #include <cstdint>

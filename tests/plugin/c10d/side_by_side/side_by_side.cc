@@ -6,7 +6,7 @@
 // With --table every case is run, and every row printed; without, some thousand cases.
 
 #include <chainmail/backend.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <iostream>
 #include <map>

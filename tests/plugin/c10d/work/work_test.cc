@@ -7,7 +7,7 @@
 #include <chainmail/error.h>
 #include <gmock/gmock.h>
 #include <torch/csrc/autograd/profiler_legacy.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <atomic>
 #include <chrono>
