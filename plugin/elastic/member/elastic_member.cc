@@ -28,6 +28,8 @@ namespace {
 
 // For the launcher to hear of a death, and to announce the next world.
 constexpr std::chrono::milliseconds kNewsTime{10000};
+// From a process's last connection to its end: on a busy machine libtorch takes a second for it.
+constexpr std::chrono::milliseconds kEndTime{2000};
 
 const NewWorld* new_world_in(const std::optional<LauncherClient::MemberWord>& word) {
   if (!word) return nullptr;
@@ -342,7 +344,13 @@ bool ElasticMember::is_world_over(const std::exception_ptr& error) {
   has_step_ = is_computing_ = repeats_ = false;
   start_.reset();
   if (culprit && !has_lost_launcher()) {
-    for (const int peer : accused(*culprit)) {
+    std::vector<int> accused = silent();
+    if (accused.empty()) {
+      // It has closed its connections: of its end the launcher hears by itself, and how it was.
+      if (!is_told()) (void)hears_of_newer_world(kEndTime);
+      accused = {*culprit};
+    }
+    for (const int peer : accused) {
       handle(
           membership::PeerFailed{machine_.generation(), static_cast<membership::MemberId>(peer)});
     }
@@ -352,7 +360,7 @@ bool ElasticMember::is_world_over(const std::exception_ptr& error) {
 
 // Whom an error names may be whom somebody else has named; who does not answer this member itself
 // is known better, and may be several.
-std::vector<int> ElasticMember::accused(int culprit) {
+std::vector<int> ElasticMember::silent() {
   std::vector<int> silent;
   for (const auto& group : groups()) {
     const auto& silence = group->options().silence;
@@ -361,7 +369,7 @@ std::vector<int> ElasticMember::accused(int culprit) {
   }
   std::sort(silent.begin(), silent.end());
   silent.erase(std::unique(silent.begin(), silent.end()), silent.end());
-  return silent.empty() ? std::vector{culprit} : silent;
+  return silent;
 }
 
 void ElasticMember::on_called_again() {

@@ -122,7 +122,8 @@ class ElasticMember {
   /// The error of the world's groups that has failed; null where none has.
   [[nodiscard]] std::exception_ptr error_of_world();
   [[nodiscard]] std::vector<std::shared_ptr<ops::Group>> groups();
-  [[nodiscard]] std::vector<int> accused(int culprit);
+  /// Those who do not answer this member.
+  [[nodiscard]] std::vector<int> silent();
   /// After kEnd: the program has finished, rather than this member been
   /// drained.
   [[nodiscard]] bool is_finished() const noexcept { return machine_.is_finished(); }

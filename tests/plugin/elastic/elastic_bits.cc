@@ -12,7 +12,8 @@
 //   of every step MODE: forget (the optimizer is no part of the state), evaluate (for PAUSE_MS
 //   after every step), other_data (member 2 has a sample less), throw (member 1 in step 5),
 //   throw_all (all of them there), retry, retry_all (the same, and run() is called again),
-//   retry_late (all of them after its commit), leave (member 1 before run()), done (nothing is left
+//   retry_late (all of them after its commit), retry_world (member 1 as it enters its second world;
+//   run() is called again), leave (member 1 before run()), done (nothing is left
 //   to do), slow_start (three seconds before run()), idle (a minute before run(), of which it
 //   tells), idle_end (the same after it), save:FOLDER:STEPS (checkpoints there after so many
 //   steps), lost:FOLDER:STEPS (the same, and member 1 dies when it has read one), own:FOLDER:STEPS
@@ -188,7 +189,10 @@ void train(const std::string& communicator, const std::string& wire, std::uint32
   if (how.mode == "slow_start") std::this_thread::sleep_for(std::chrono::seconds(3));
   std::shared_ptr<chainmail::Communicator> part;
   const bool splits = how.mode == "split" || how.mode == "split_once";
+  bool has_thrown = false;
   job->on_world([&](const chainmail::Membership& world) {
+    const bool throws = how.mode == "retry_world" && world.next_step > 1 && is_member("1");
+    if (throws && !std::exchange(has_thrown, true)) throw std::runtime_error("out of luck");
     if (splits && (!part || how.mode == "split")) {
       part = job->communicator()->split(world.rank % 2, world.rank);
     }
@@ -208,7 +212,6 @@ void train(const std::string& communicator, const std::string& wire, std::uint32
   const std::string hang_file = file_of(how.mode, "hang");
   const std::string killer = how.mode.rfind("killer:", 0) == 0 ? how.mode.substr(7) : "";
   std::int64_t steps = how.steps;
-  bool has_thrown = false;
   const auto throw_once = [&](const chainmail::Step& step, bool is_late) {
     const bool throws = is_late
                             ? how.mode == "retry_late"

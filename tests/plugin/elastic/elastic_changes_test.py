@@ -318,6 +318,14 @@ def a_program_that_goes_on_after_its_own_error_does(launcher, program):
             job.says_not("LOST")
 
 
+def a_program_that_goes_on_where_it_has_not_entered_is_told(launcher, program):
+    with ElasticJob(launcher, program, steps=OPEN, mode=("retry_world",)) as job:
+        job.join("n3")
+        job.wait_for("run() is called again after an exception of on_world()", where="err")
+        job.wait_for_world()
+        job.ends(launcher, program)
+
+
 def a_sample_that_kills_its_rank_ends_the_job(launcher, program):
     # All four ranks from the first step on: the third death leaves one, which has the state.
     with ElasticJob(launcher, program, steps=60, pause_ms=0, mode=("killer:40",), waits=False, ranks=4,
@@ -378,6 +386,7 @@ CASES = [ranks_come_and_go, a_batch_for_each_rank_grows_with_them, shards_move_a
          a_slow_start_is_no_pause, a_part_that_is_no_state_is_named, a_rank_with_other_data_is_not_taken_in,
          a_rank_that_throws_is_told_by_its_exit_code, a_program_that_always_fails_ends_the_job,
          a_program_that_goes_on_after_its_own_error_does,
+         a_program_that_goes_on_where_it_has_not_entered_is_told,
          a_sample_that_kills_its_rank_ends_the_job, communicators_that_each_world_makes_are_right,
          a_communicator_of_another_world_says_so,
          a_program_with_other_shards_is_told_what_to_give,
