@@ -3,7 +3,7 @@
 
 # chainmail_torch_target(T): a target whose sources include torch/torch.h, with the precompiled
 # header that all such targets share (one such file costs 20 s to compile without it). A folder with
-# other compile options names its own in CHAINMAIL_TORCH_PCH.
+# other compile options, or that does without most of it, names its own in CHAINMAIL_TORCH_PCH.
 function(chainmail_torch_target target)
   chainmail_target(${target})
   chainmail_compile_together(${target})

@@ -28,7 +28,7 @@ namespace {
 
 // For the launcher to hear of a death, and to announce the next world.
 constexpr std::chrono::milliseconds kNewsTime{10000};
-// From a process's last connection to its end: on a busy machine libtorch takes a second for it.
+// From a process's last connection to its end: libtorch may take more than half a second for it.
 constexpr std::chrono::milliseconds kEndTime{2000};
 
 const NewWorld* new_world_in(const std::optional<LauncherClient::MemberWord>& word) {
