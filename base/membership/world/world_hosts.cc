@@ -191,9 +191,12 @@ void WorldMachine::judge_accusations() {
 void WorldMachine::end_silent() {
   if (phase_ == Phase::kWaiting || phase_ == Phase::kSaving) return;
   if (phase_ != Phase::kCollecting && replies_.empty()) return;
+  bool is_any_stopped = false;
   for (const MemberId id : living()) {
     const Member member = *find(id);
-    if (member.is_stopped || has_replied(id)) continue;
+    if (has_replied(id)) continue;
+    is_any_stopped |= member.is_stopped;
+    if (member.is_stopped) continue;
     has_crashed_ = true;
     end_code_ = kLauncherError;
     end_cause_ = "has not come to the end of its step within " +
@@ -202,6 +205,8 @@ void WorldMachine::end_silent() {
     expel(id, end_cause_);
     fail_host(member.host);
   }
+  // It may go on before that, and still not reply.
+  if (is_any_stopped) start_timer(WorldTimer::kReplies, world_->generation, options_.stop_limit);
 }
 
 }  // namespace chainmail::membership

@@ -97,7 +97,7 @@ class Coverage : public TraceSink {
 
 TEST(Simulation, ComesToAllThatTheRulesAreAbout) {
   Coverage coverage;
-  for (std::uint64_t seed = 0; seed < 4000; ++seed) {
+  for (std::uint64_t seed = 0; seed < 6000; ++seed) {
     ASSERT_EQ(run_seed(seed, &coverage).violation, "") << "seed " << seed;
   }
   for (const auto& [what, count] : coverage.counts) std::cout << what << ": " << count << "\n";
@@ -116,6 +116,7 @@ TEST(Simulation, ComesToAllThatTheRulesAreAbout) {
                                  "drained",
                                  "waits as a spa",
                                  "stopped by a s",
+                                 "has not come t",
                                  "cut off: other",
                                  "preparation fa",
                                  "another build,",

@@ -57,7 +57,11 @@ TEST_F(WorldTest, LeavesWhoIsStoppedToThatLimit) {
   begin();
   die(1);
   on(MemberStopped{0, true});
-  EXPECT_EQ(elapse(WorldTimer::kReplies, 2), "");
+  EXPECT_EQ(elapse(WorldTimer::kReplies, 2), "timer replies 2 4000");
+  // It goes on before that one, and says no more than before.
+  on(MemberStopped{0, false});
+  EXPECT_THAT(elapse(WorldTimer::kReplies, 2),
+              HasSubstr("end 0\nlog 3 LOST h0 2 0 0 has not come"));
 }
 
 TEST_F(WorldTest, WaitsForWhateverComesAfterTheLastStep) {

@@ -103,7 +103,7 @@ void Simulation::enabled_of(const Process& process, std::vector<Choice>& choices
   }
   if (process.is_stopped || is_slow(process)) return;
   if (process.is_building) choices.push_back({Kind::kProgramReady, id, 0});
-  if (process.is_returning) choices.push_back({Kind::kReturn, id, 0});
+  if (process.is_returning && !process.is_hanging) choices.push_back({Kind::kReturn, id, 0});
   if (process.is_saving) choices.push_back({Kind::kWritten, id, 0});
   const bool is_gone_to = hosts_[process.host].is_cut_to && !process.is_launcher_gone;
   if (process.is_noticing_eof || is_gone_to) choices.push_back({Kind::kNoticeEof, id, 0});
@@ -250,6 +250,9 @@ void Simulation::apply(const Choice& choice) {
       return tell_launcher(process(), MemberStopped{choice.a, process().is_stopped});
     case Kind::kSlow:
       process().slow_until = now_ + choice.b;
+      return;
+    case Kind::kHang:
+      process().is_hurt = process().is_hanging = true;
       return;
     case Kind::kCutData:
       return cut_data(choice.a, choice.b);
@@ -416,6 +419,24 @@ bool Simulation::skip_time() {
 bool Simulation::is_anyone_alive() const {
   return std::any_of(processes_.begin(), processes_.end(),
                      [](const Process& process) { return process.is_alive; });
+}
+
+bool Simulation::is_anyone_hanging() const {
+  return std::any_of(processes_.begin(), processes_.end(), [](const Process& process) {
+    return process.is_alive && process.is_hanging && process.is_returning;
+  });
+}
+
+bool Simulation::is_held_up() const {
+  if (!is_launcher_alive_ || !is_anyone_hanging()) return false;
+  const auto phase = world_->phase();
+  if (phase != WorldMachine::Phase::kRunning && phase != WorldMachine::Phase::kHolding)
+    return false;
+  return std::none_of(processes_.begin(), processes_.end(), [&](const Process& process) {
+    return process.is_alive && process.machine.status() == MemberMachine::Status::kHeld &&
+           process.machine.generation() == world_->world().generation &&
+           !process.machine.is_finished();
+  });
 }
 
 bool Simulation::is_over() const {

@@ -101,13 +101,7 @@ class SeededRun {
   }
 
   SeededResult run() {
-    std::size_t fault = 0;
-    while (events_ < kEvents && step()) {
-      while (fault < kMostFaults && fault_times_.at(fault) <= events_) {
-        inject();
-        ++fault;
-      }
-    }
+    play_faults();
     while (!is_settled() && events_ < kMostEvents && step()) {
     }
     SeededResult result;
@@ -125,6 +119,21 @@ class SeededRun {
   }
 
  private:
+  void play_faults() {
+    std::size_t fault = 0;
+    const auto is_any_left = [&] {
+      return fault < kMostFaults && fault_times_.at(fault) < kEvents;
+    };
+    while (events_ < kEvents) {
+      if (!step() && !(is_held_up() && is_any_left())) return;
+      while (is_any_left() && (fault_times_.at(fault) <= events_ || is_stuck_)) {
+        is_stuck_ = false;
+        inject();
+        ++fault;
+      }
+    }
+  }
+
   bool step() {
     if (!sim_.violation().empty()) return false;
     if (sim_.is_over()) {
@@ -163,9 +172,12 @@ class SeededRun {
     return choices_[random_.between(packets, all - 1)];
   }
 
+  // Nothing happens before somebody does something about one that hangs.
+  bool is_held_up() const { return is_stuck_ && sim_.is_held_up(); }
+
   // No fault any more: a world in which every member has committed, and no change is due.
   bool is_settled() const {
-    if (sim_.is_over()) return true;
+    if (sim_.is_over() || is_held_up()) return true;
     if (!sim_.is_launcher_alive()) return false;
     const WorldMachine& world = sim_.world();
     if (world.phase() != WorldMachine::Phase::kRunning || world.is_change_pending()) return false;
@@ -179,7 +191,8 @@ class SeededRun {
   void inject() {
     const std::uint32_t kind = random_.below(100);
     if (sim_.is_over()) return;
-    if (kind < 30) return hurt(Kind::kCrash, static_cast<std::uint16_t>(random_.below(2)));
+    if (kind < 28) return hurt(Kind::kCrash, static_cast<std::uint16_t>(random_.below(2)));
+    if (kind < 30) return hurt(Kind::kHang, 0);
     if (kind < 40) return hurt(Kind::kStop, 0);
     if (kind < 48) return hurt(Kind::kSlow, static_cast<std::uint16_t>(random_.between(5, 200)));
     if (kind < 52) return checkpoint();

@@ -62,7 +62,7 @@ void Simulation::on_member(MemberId id, const MemberEvent& event) {
 void Simulation::run_on(MemberId id) {
   Process& process = processes_[id];
   while (process.is_alive) {
-    if (process.is_returning && setup_->returns_at_once) {
+    if (process.is_returning && setup_->returns_at_once && !process.is_hanging) {
       process.is_returning = false;
       on_member(id, StepReturned{process.step >= setup_->last_step});
     } else if (process.exchange.is_connected() && process.world->members.size() > 1 &&
@@ -134,6 +134,8 @@ void Simulation::perform(const StartWorldTimer& action) {
 void Simulation::perform(const LogRecord& action) {
   history_.log(action);
   if (action.change != Change::kLost || action.cause == "the launcher ended") return;
+  const bool is_drain = action.cause == "reached no boundary to drain at in time";
+  if (is_drain && is_anyone_hanging()) return;
   // Nobody is lost who was not hurt.
   for (Process& process : processes_) {
     if (!process.is_hurt || process.is_accounted) continue;
@@ -287,10 +289,11 @@ void add_to(Digest& digest, const Simulation::Process& process) {
   digest.add_number(process.exchange.digest());
   digest.add_number(process.state + process.step + process.agent);
   std::uint64_t flags = process.accused;
-  for (const bool flag : {process.is_stopped, process.is_hurt, process.is_accounted,
-                          process.is_launcher_gone, process.is_building, process.is_returning,
-                          process.is_saving, process.is_noticing_eof, process.is_being_killed,
-                          process.is_grace_running, process.will.has_value(), process.is_base}) {
+  for (const bool flag :
+       {process.is_stopped, process.is_hanging, process.is_hurt, process.is_accounted,
+        process.is_launcher_gone, process.is_building, process.is_returning, process.is_saving,
+        process.is_noticing_eof, process.is_being_killed, process.is_grace_running,
+        process.will.has_value(), process.is_base}) {
     flags = flags * 2 + (flag ? 1 : 0);
   }
   digest.add_number(flags);

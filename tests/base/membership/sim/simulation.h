@@ -64,6 +64,7 @@ struct Choice {
     kStop,        ///< a: member
     kContinue,    ///< a: member
     kSlow,        ///< a: member, b: for how many ms
+    kHang,        ///< a: member; its program does not return from the step that it commits next
     kCutData,     ///< a: host, b: host; from a to b
     kCutControl,  ///< a: host, b: 1 to it, 2 from it, 3 both
     kEdit,        ///< the file that set_file() prepared
@@ -90,6 +91,7 @@ class Simulation {
     std::uint16_t agent = 0;
     bool is_alive = true;
     bool is_stopped = false;
+    bool is_hanging = false;
     bool is_accounted = false;  ///< its loss is in the log
     bool has_left = false;      ///< it was told to, or wrote its will
     bool is_base = false;
@@ -145,6 +147,10 @@ class Simulation {
   [[nodiscard]] const std::vector<HostLine>& file() const { return file_; }
   [[nodiscard]] const History& history() const { return history_; }
   [[nodiscard]] bool is_anyone_alive() const;
+  [[nodiscard]] bool is_anyone_hanging() const;
+  /// The others wait in a collective for one that hangs, which is the program's affair: no member
+  /// waits for the next world.
+  [[nodiscard]] bool is_held_up() const;
   /// The job has ended: EndJob, or the launcher is gone and nobody is left.
   [[nodiscard]] bool is_over() const;
   [[nodiscard]] std::uint64_t digest() const;
