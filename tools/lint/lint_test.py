@@ -177,6 +177,15 @@ class FilesTest(Tree):
         self.write("base/CMakeLists.txt", "# nothing\n")
         self.assertEqual(len(files.check(self.root)), 2)
 
+    def test_missing_source(self):
+        head = "".join(f"# {line}\n" for line in files.SPDX)
+        self.write("ops/there.cc", HEAD)
+        self.write("tests/here.cc", HEAD)
+        self.assert_problem(
+            "tests/CMakeLists.txt",
+            head + "set(ops_dir ${PROJECT_SOURCE_DIR}/ops)\nadd_library(a ${ops_dir}/there.cc ${ops_dir}/gone.cc\n"
+            "  ${CMAKE_CURRENT_SOURCE_DIR}/here.cc ${unknown}/other.cc)\n", "tests/CMakeLists.txt:4: there is no ops/gone.cc")
+
     def test_long_header(self):
         self.assert_problem("base/a.h", HEAD + "\n" * 300, "302 lines, at most 300")
 
