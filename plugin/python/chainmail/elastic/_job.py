@@ -146,10 +146,12 @@ class Job:
             raise RuntimeError("steps() of this job is under way already")
         is_done = until if callable(until) else lambda: self._next > until
         self._is_running = True
-        if self._member is None:
-            yield from self._fixed_steps(is_done)
-        else:
-            yield from self._elastic_steps(is_done)
+        try:
+            yield from self._fixed_steps(is_done) if self._member is None else self._elastic_steps(is_done)
+        except GeneratorExit:
+            _log.warning("the loop over steps() is left after step %d, before its end. If it is left by break or "
+                         "return: until= ends it on all ranks together", self._next - 1)
+            raise
         self._is_running = False
 
     def _fixed_steps(self, is_done):

@@ -157,6 +157,8 @@ def main():
             if mode == "save" and step.number % 5 == 0:
                 save()
             print(f"step {step.number}", flush=True)
+        if mode == "break" and member == 1 and step.number == 4:
+            break
         if step.is_committed and step.number % 5 == 0:
             # Even ranks have one group more.
             write("usage", world.generation, f"{world.size}/{world.rank % 2}",

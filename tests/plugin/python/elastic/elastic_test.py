@@ -199,6 +199,14 @@ def a_rank_that_ends_before_the_others_ends_all(launcher, python):
         job.wait_for("ended here after step 4, and not on all ranks", where="err", seconds=60)
 
 
+def a_loop_that_is_left_by_break_says_so(launcher, python):
+    left = run_fixed(launcher, python, "break")
+    assert left.returncode == 1, left.stdout
+    assert left.stdout.count("is left after step 4, before its end") >= 1, left.stdout
+    with PythonJob(launcher, python, ["break"]) as job:
+        job.wait_for("is left after step 4, before its end", where="err", seconds=60)
+
+
 def a_rank_of_another_shape_is_refused(launcher, python):
     with PythonJob(launcher, python, ["other_shape"]) as job:
         first = job.members()
@@ -263,9 +271,10 @@ def the_same_program_runs_alone(_, python):
 
 
 CASES = [ranks_come_and_go, what_was_forgotten_is_named, a_step_without_its_optimizer_is_refused,
-         a_rank_that_ends_before_the_others_ends_all, a_rank_of_another_shape_is_refused,
-         groups_of_the_program_are_made_anew, all_ranks_may_die_again_and_again,
-         a_checkpoint_whose_reading_was_interrupted_is_read_again, the_same_program_runs_alone]
+         a_rank_that_ends_before_the_others_ends_all, a_loop_that_is_left_by_break_says_so,
+         a_rank_of_another_shape_is_refused, groups_of_the_program_are_made_anew,
+         all_ranks_may_die_again_and_again, a_checkpoint_whose_reading_was_interrupted_is_read_again,
+         the_same_program_runs_alone]
 
 
 def long_form(launcher, python, kills, joins, seed):
