@@ -30,6 +30,7 @@
 #include "launcher/command_line/parse.h"
 #include "launcher/controller/controller.h"
 #include "launcher/controller/elastic/fixed/fixed_restarts.h"
+#include "launcher/controller/elastic/machine/world_log.h"
 #include "launcher/controller/state/root_cause.h"
 #include "launcher/files/file_lock.h"
 #include "launcher/hosts/host_text.h"
@@ -105,7 +106,8 @@ void prepare_elastic(HostSet& hosts, Options& options) {
   // A pipe says what it has to say once.
   std::error_code error;
   if (!std::filesystem::is_regular_file(hosts.file, error)) hosts.file.clear();
-  if (!hosts.file.empty()) check_elastic_hosts(parse_hostfile(hosts.text, hosts.file), hosts.file);
+  // What would be ignored later is refused now.
+  if (!hosts.file.empty()) (void)parse_hostfile(hosts.text, hosts.file, kWatchedHostsRules);
   if (options.ranks) return;
   std::uint32_t slots = 0;
   for (const Host& host : hosts.hosts) slots += static_cast<std::uint32_t>(host.slots);
@@ -205,11 +207,16 @@ void lock_hosts(const std::string& file, const Options& options, FileLock& lock)
   const std::string path = std::filesystem::canonical(file, error).string();
   // What agents and ranks take to end when their launcher has been killed.
   const auto outlives = elastic_grace(options) + std::chrono::milliseconds(1000);
-  const auto held = lock.take((error ? file : path) + "_log", outlives, [&](pid_t owner) {
+  const std::string log = (error ? file : path) + "_log";
+  // The lock would make it.
+  const bool is_first = !std::filesystem::exists(log, error);
+  if (is_first && options.elastic.resumes) throw UsageError(why_not_resumed(file));
+  const auto held = lock.take(log, outlives, [&](pid_t owner) {
     std::cerr << "launcher: the launcher of the job before on " << file
-              << (owner > 0 ? " has been killed; its ranks may still save their state, which"
-                            : " has been killed or is in another container, which")
-              << " is waited for" << std::endl;
+              << (owner > 0 ? " has been killed; its ranks may still save their state"
+                            : " cannot be seen from here (killed, in another container, or on "
+                              "another machine)")
+              << ": waiting for its end" << std::endl;
   });
   if (held.is_ours) return;
   throw UsageError("another elastic job runs on the hosts file " + file +

@@ -207,7 +207,8 @@ void refuse_other_formats(const Cursor& cursor, const std::vector<Token>& words)
   }
 }
 
-void parse_line(const Cursor& cursor, std::string_view line, HostCollector& hosts) {
+void parse_line(const Cursor& cursor, std::string_view line, const HostfileRules& rules,
+                HostCollector& hosts) {
   const std::vector<Token> words = words_of(cursor, line);
   if (words.empty()) return;
   refuse_other_formats(cursor, words);
@@ -224,10 +225,18 @@ void parse_line(const Cursor& cursor, std::string_view line, HostCollector& host
     }
     parse_key(cursor, key, words[i + 2], host);
   }
+  if (rules.needs_numbers && host.all_cores) {
+    cursor.refuse(words.front().column, why_it_needs_a_number(host));
+  }
   hosts.add(cursor, words.front().column, std::move(host));
 }
 
 }  // namespace
+
+std::string why_it_needs_a_number(const Host& host) {
+  return "host " + host.name + " has '*' slots; an elastic job needs a number, as in " + host.name +
+         " slots=4";
+}
 
 std::vector<Host> parse_hostfile(std::string_view text, const std::string& where,
                                  const HostfileRules& rules) {
@@ -237,7 +246,7 @@ std::vector<Host> parse_hostfile(std::string_view text, const std::string& where
   HostCollector hosts(rules.refuses_repeats);
   const std::size_t lines = for_each_line(
       plain, where,
-      [&](const Cursor& cursor, std::string_view line) { parse_line(cursor, line, hosts); });
+      [&](const Cursor& cursor, std::string_view line) { parse_line(cursor, line, rules, hosts); });
   if (hosts.empty()) {
     Cursor{where, std::max<std::size_t>(lines, 1)}.refuse(
         1, "no host in it; write lines such as 'node1 slots=4'");

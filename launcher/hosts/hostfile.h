@@ -19,6 +19,7 @@ namespace chainmail::launch {
 
 struct HostfileRules {
   bool refuses_repeats = false;  ///< --hostfile-strict: a host named twice is an error
+  bool needs_numbers = false;    ///< --elastic: slots that only the host knows (":*") are an error
 };
 
 /// One host per line: `[user@]name[:n|:*] [slots=n] [max_slots=n] [port=n] [user=name]`, comments
@@ -27,6 +28,9 @@ struct HostfileRules {
 /// HostfileError.
 [[nodiscard]] std::vector<Host> parse_hostfile(std::string_view text, const std::string& where,
                                                const HostfileRules& rules = {});
+
+/// What HostfileRules::needs_numbers says of such a host.
+[[nodiscard]] std::string why_it_needs_a_number(const Host& host);
 
 /// `h1:4,h2:4`, `h1,h1,h2`, `h1:*`, `user@h1`, `[fd00::5]:2`.
 [[nodiscard]] std::vector<Host> parse_host_list(std::string_view text, const std::string& where);

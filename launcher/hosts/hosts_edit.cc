@@ -79,7 +79,7 @@ std::optional<std::size_t> place_for(const HostsEdit& edit, const std::vector<Ho
 
 HostsEdit addition_of(const std::string& line) {
   Host host = only_host(line, "the host to add");
-  check_elastic_hosts({host}, "the host to add");
+  if (host.all_cores) throw HostsError("the host to add: " + why_it_needs_a_number(host));
   return {false, line, std::move(host)};
 }
 

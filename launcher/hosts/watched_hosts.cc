@@ -5,8 +5,6 @@
 
 #include <algorithm>
 
-#include "launcher/hosts/hostfile.h"
-
 namespace chainmail::launch {
 namespace {
 
@@ -29,18 +27,7 @@ bool names_a_host(std::string_view text) {
 std::vector<Host> parse_watched_hosts(std::string_view text, const std::string& where) {
   check_end(text, where);
   if (!names_a_host(text)) return {};
-  std::vector<Host> hosts = parse_hostfile(text, where, {.refuses_repeats = true});
-  check_elastic_hosts(hosts, where);
-  return hosts;
-}
-
-void check_elastic_hosts(const std::vector<Host>& hosts, const std::string& where) {
-  for (const Host& host : hosts) {
-    if (!host.all_cores) continue;
-    throw HostsError(where + ": host " + host.name +
-                     " has '*' slots; an elastic job needs a number, as in " + host.name +
-                     " slots=4");
-  }
+  return parse_hostfile(text, where, kWatchedHostsRules);
 }
 
 }  // namespace chainmail::launch

@@ -11,19 +11,18 @@
 #include <string_view>
 #include <vector>
 
-#include "launcher/hosts/host_text.h"
+#include "launcher/hosts/hostfile.h"
 #include "launcher/job/host.h"
 
 namespace chainmail::launch {
 
-/// As parse_hostfile(), and stricter: a host that is named twice, and slots that only the host
-/// knows
-/// ("n1:*") are refused, and so is a last line without an end, which somebody may still be writing.
-/// No hosts at all are an empty list. Throws HostfileError.
+/// A host that is named twice, and slots that only the host knows ("n1:*"), are refused.
+inline constexpr HostfileRules kWatchedHostsRules{.refuses_repeats = true, .needs_numbers = true};
+
+/// As parse_hostfile() with kWatchedHostsRules, and stricter: a last line without an end is
+/// refused, since somebody may still be writing it. No hosts at all are an empty list. Throws
+/// HostfileError.
 [[nodiscard]] std::vector<Host> parse_watched_hosts(std::string_view text,
                                                     const std::string& where);
-
-/// Refuses what parse_watched_hosts() refuses of hosts that were read otherwise. Throws HostsError.
-void check_elastic_hosts(const std::vector<Host>& hosts, const std::string& where);
 
 }  // namespace chainmail::launch

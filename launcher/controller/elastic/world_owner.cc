@@ -33,6 +33,10 @@ constexpr char kWhatItMeans[] =
     "from the program's own checkpoint; with create_elastic_job those that stay would go on, and "
     "no step would be lost";
 
+WorldLog::Start start_of(const Options& options) {
+  return options.elastic.resumes ? WorldLog::Start::kResume : WorldLog::Start::kNew;
+}
+
 }  // namespace
 
 WorldOwner::WorldOwner(JobState& job, RankChannel& channel, AgentStarts& starts,
@@ -41,7 +45,7 @@ WorldOwner::WorldOwner(JobState& job, RankChannel& channel, AgentStarts& starts,
       channel_(channel),
       callbacks_(std::move(callbacks)),
       first_hosts_(hosts.hosts),
-      log_(hosts.file, [this](const std::string& line) { job_.say(line); }),
+      log_(hosts.file, start_of(job.options), [this](const std::string& line) { job_.say(line); }),
       machine_(world_options(job.options), resume_point(log_.past(), job.options)),
       timers_(job.io, [this](const auto& event) { events_.give(event); }),
       watch_(job, machine_, hosts,
@@ -62,9 +66,7 @@ WorldOwner::WorldOwner(JobState& job, RankChannel& channel, AgentStarts& starts,
       straggler_timer_(job.io),
       silence_(job.io, [this](const std::string& cause, std::optional<Failure> failure) {
         turn_fixed(cause, std::move(failure));
-      }) {
-  check_resume(log_.past(), job.options, hosts.file);
-}
+      }) {}
 
 void WorldOwner::start() {
   job_.events.trace(membership::trace_birth(world_options(job_.options),

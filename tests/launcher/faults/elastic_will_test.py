@@ -120,11 +120,11 @@ def the_next_job_waits_for_ranks_that_still_save(*programs):
         after = subprocess.run(command, capture_output=True, text=True, timeout=patient(60),
                                stdin=subprocess.DEVNULL, check=False)
         assert after.returncode == 0 and time.monotonic() > begin + 3, after
-        assert "its ranks may still save their state, which is waited for" in after.stderr, after
+        assert "its ranks may still save their state: waiting for its end" in after.stderr, after
         # One that has ended by itself is not waited for.
         after = subprocess.run(command, capture_output=True, text=True, timeout=patient(60),
                                stdin=subprocess.DEVNULL, check=False)
-        assert after.returncode == 0 and "waited for" not in after.stderr, after
+        assert after.returncode == 0 and "waiting for its end" not in after.stderr, after
 
 
 CASES = [

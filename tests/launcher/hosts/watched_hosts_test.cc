@@ -52,7 +52,8 @@ TEST(WatchedHosts, EndWithALineEnd) {
 
 TEST(WatchedHosts, AreNamedOnceWithANumberOfSlots) {
   EXPECT_THAT(refusal_of("n1\nn2\nn1\n"), HasSubstr("F:3:1: host n1 is named again"));
-  EXPECT_THAT(refusal_of("n1:*\n"), HasSubstr("host n1 has '*' slots"));
+  EXPECT_THAT(refusal_of("n1:*\n"), StartsWith("F:1:1: host n1 has '*' slots"));
+  EXPECT_THAT(refusal_of("n1\n n2:*\n"), StartsWith("F:2:2: host n2 has '*' slots"));
 }
 
 TEST(WatchedHosts, PointAtWhatCannotBeRead) {

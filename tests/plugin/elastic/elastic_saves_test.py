@@ -266,6 +266,7 @@ def there_must_be_a_job_to_go_on_with(launcher, program):
     with ElasticJob(launcher, program, waits=False, options=("--resume",)) as job:
         job.ends_with(2, 20)
         job.says("--resume: no elastic job has written into ")
+        assert not os.path.exists(job.hosts + "_log"), "a log of no job"
 
 
 CASES = [

@@ -67,6 +67,14 @@ void replay_line(std::string_view line, PastLog& past) {
   if (found != past.members.rend()) past.members.erase(std::next(found).base());
 }
 
+void check_resume(const PastLog& past, const std::string& hosts_file, const std::string& failure) {
+  if (past.next_sequence > 0) return;
+  if (hosts_file.empty()) {
+    throw UsageError("--resume needs the hosts file of the job that has ended");
+  }
+  throw UsageError(failure.empty() ? why_not_resumed(hosts_file) : "--resume: " + failure);
+}
+
 }  // namespace
 
 PastLog replay_log(std::string_view text) {
@@ -97,34 +105,44 @@ std::string words_of(const LogRecord& record) {
   return "";
 }
 
-WorldLog::WorldLog(const std::string& hosts_file, Say say, bool goes_on) : say_(std::move(say)) {
-  if (!hosts_file.empty()) {
-    try {
-      open(hosts_file);
-    } catch (const std::runtime_error& error) {
-      for_programs_.reset();
-      say_("launcher: " + std::string(error.what()) + "; the job goes on without this log");
-    }
-    if (goes_on) return;
-    note("Created worker host file " + hosts_file);
-    if (for_programs_) note("Created worker host log file " + hosts_file + "_log");
-  }
+std::string why_not_resumed(const std::string& hosts_file) {
+  return "--resume: no elastic job has written into " + hosts_file +
+         "_log, so there is none to go on with; leave the option out";
 }
 
-void WorldLog::open(const std::string& hosts_file) {
-  namespace fs = std::filesystem;
-  const std::string path = hosts_file + "_log";
-  std::error_code error;
-  if (fs::is_regular_file(path, error)) {
-    constexpr std::size_t kMostBytes = std::size_t{1} << 30;  // some ten million changes
-    past_ = replay_log(read_host_text(path, "log", Pipes::kRefuse, kMostBytes));
-    const bool is_torn = fs::file_size(path, error) > past_.whole_bytes;
-    if (is_torn) fs::resize_file(path, past_.whole_bytes, error);
+WorldLog::WorldLog(const std::string& hosts_file, Start start, Say say) : say_(std::move(say)) {
+  const std::string path = hosts_file.empty() ? "" : hosts_file + "_log";
+  std::string failure;
+  try {
+    if (!path.empty()) read(path);
+  } catch (const std::runtime_error& error) {
+    failure = error.what();
   }
-  // Who follows the sequence needs the whole file.
-  constexpr std::size_t kAnyLength = std::numeric_limits<std::size_t>::max();
-  for_programs_ = std::make_unique<LineWriter>(path, true, kAnyLength);
-  for_people_ = std::make_unique<LineWriter>(hosts_file + ".log", true);
+  if (start == Start::kResume) check_resume(past_, hosts_file, failure);
+  if (path.empty()) return;
+  try {
+    // Who follows the sequence needs the whole file.
+    constexpr std::size_t kAnyLength = std::numeric_limits<std::size_t>::max();
+    if (failure.empty()) for_programs_ = std::make_unique<LineWriter>(path, true, kAnyLength);
+    if (failure.empty()) for_people_ = std::make_unique<LineWriter>(hosts_file + ".log", true);
+  } catch (const std::runtime_error& error) {
+    for_programs_.reset();
+    failure = error.what();
+  }
+  if (!failure.empty()) say_("launcher: " + failure + "; the job goes on without this log");
+  if (start == Start::kGoesOn) return;
+  note("Created worker host file " + hosts_file);
+  if (for_programs_) note("Created worker host log file " + path);
+}
+
+void WorldLog::read(const std::string& path) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  if (!fs::is_regular_file(path, error)) return;
+  constexpr std::size_t kMostBytes = std::size_t{1} << 30;  // some ten million changes
+  past_ = replay_log(read_host_text(path, "log", Pipes::kRefuse, kMostBytes));
+  const bool is_torn = fs::file_size(path, error) > past_.whole_bytes;
+  if (is_torn) fs::resize_file(path, past_.whole_bytes, error);
 }
 
 void WorldLog::record(const LogRecord& record) {

@@ -36,14 +36,22 @@ struct PastLog {
 /// The line for people; empty for what they read elsewhere.
 [[nodiscard]] std::string words_of(const membership::LogRecord& record);
 
+/// Where there is no log, or nothing in it.
+[[nodiscard]] std::string why_not_resumed(const std::string& hosts_file);
+
 class WorldLog {
  public:
   using Say = std::function<void(std::string line)>;
+  enum class Start {
+    kNew,
+    kResume,  ///< --resume: an earlier job must have written into them
+    kGoesOn,  ///< this job has written them before
+  };
 
   /// `hosts_file` may be empty: nothing is written then. A folder that cannot be written into is
-  /// said, and the job goes on without the files.
-  /// `goes_on`: this job has written them before.
-  WorldLog(const std::string& hosts_file, Say say, bool goes_on = false);
+  /// said, and the job goes on without the files. Throws UsageError for kResume where there is
+  /// nothing to go on with, and makes no file then.
+  WorldLog(const std::string& hosts_file, Start start, Say say);
 
   [[nodiscard]] const PastLog& past() const noexcept { return past_; }
   void record(const membership::LogRecord& record);
@@ -53,7 +61,7 @@ class WorldLog {
   std::string finish();
 
  private:
-  void open(const std::string& hosts_file);
+  void read(const std::string& path);
 
   Say say_;
   PastLog past_;

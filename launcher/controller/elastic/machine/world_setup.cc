@@ -39,14 +39,6 @@ membership::ResumePoint resume_point(const PastLog& past, const Options& options
   return point;
 }
 
-void check_resume(const PastLog& past, const Options& options, const std::string& hosts_file) {
-  if (!options.elastic.resumes || past.next_sequence > 0) return;
-  throw UsageError(hosts_file.empty()
-                       ? "--resume needs the hosts file of the job that has ended"
-                       : "--resume: no elastic job has written into " + hosts_file +
-                             "_log, so there is none to go on with; leave the option out");
-}
-
 bool changes_size(const membership::HostTable& before, const std::vector<Host>& hosts,
                   const Options& options) {
   if (hosts.empty()) return false;

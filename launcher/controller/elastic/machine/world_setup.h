@@ -26,9 +26,6 @@ namespace chainmail::launch {
 /// where the program goes on, its checkpoint says.
 [[nodiscard]] membership::ResumePoint resume_point(const PastLog& past, const Options& options);
 
-/// Throws UsageError for --resume where there is nothing to go on with.
-void check_resume(const PastLog& past, const Options& options, const std::string& hosts_file);
-
 /// Whether members would have to be started or drained, if these were the hosts.
 [[nodiscard]] bool changes_size(const membership::HostTable& before, const std::vector<Host>& hosts,
                                 const Options& options);

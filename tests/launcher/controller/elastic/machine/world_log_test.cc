@@ -13,6 +13,8 @@
 #include <fstream>
 #include <sstream>
 
+#include "launcher/job/options.h"
+
 namespace chainmail::launch {
 namespace {
 
@@ -39,8 +41,8 @@ class WorldLogTest : public ::testing::Test {
   }
   ~WorldLogTest() override { fs::remove_all(folder_); }
 
-  std::unique_ptr<WorldLog> open() {
-    return std::make_unique<WorldLog>(file_.string(),
+  std::unique_ptr<WorldLog> open(WorldLog::Start start = WorldLog::Start::kNew) {
+    return std::make_unique<WorldLog>(file_.string(), start,
                                       [this](std::string line) { said_.push_back(line); });
   }
   std::string text_of(const std::string& name) const {
@@ -120,8 +122,20 @@ TEST_F(WorldLogTest, WithoutAFolderTheJobGoesOn) {
   EXPECT_THAT(said_.front(), HasSubstr("the job goes on without this log"));
 }
 
+TEST_F(WorldLogTest, ThereMustBeAJobToGoOnWith) {
+  try {
+    (void)open(WorldLog::Start::kResume);
+    ADD_FAILURE() << "went on with nothing";
+  } catch (const UsageError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("no elastic job has written into "));
+  }
+  EXPECT_TRUE(fs::is_empty(folder_));
+  open()->record(record_of(0, Change::kAdded, "h", "joined"));
+  EXPECT_EQ(open(WorldLog::Start::kResume)->past().next_sequence, 1U);
+}
+
 TEST_F(WorldLogTest, NothingIsWrittenWithoutAHostsFile) {
-  WorldLog log("", [this](std::string line) { said_.push_back(line); });
+  WorldLog log("", WorldLog::Start::kNew, [this](std::string line) { said_.push_back(line); });
   log.record(record_of(0, Change::kAdded, "h", "joined"));
   EXPECT_EQ(log.finish(), "");
   EXPECT_TRUE(fs::is_empty(folder_));
