@@ -21,6 +21,11 @@ using membership::HostId;
 
 }  // namespace
 
+membership::WorldEvent lost_in_gate(HostId host, const std::string& cause, bool has_ranks) {
+  if (has_ranks) return membership::PrepareEnded{host, false, cause};
+  return membership::HostLost{host, cause};
+}
+
 PrepareGate::PrepareGate(JobState& job, AgentStarts& starts, WorldHosts& hosts,
                          WatchedFolder& folder, std::string folder_name, Callbacks callbacks)
     : job_(job),

@@ -57,7 +57,7 @@ WorldOwner::WorldOwner(JobState& job, RankChannel& channel, AgentStarts& starts,
              .on_ended = [this](const auto& event) { events_.give(event); },
              .on_host_lost =
                  [this](HostId host, const std::string& cause) {
-                   events_.give(membership::HostLost{host, cause});
+                   events_.give(lost_in_gate(host, cause, starts_.has_members(host)));
                  },
              .is_unmade = [this](const auto& name) { return watch_.is_unmade(name); },
              .note = [this](const auto& words) { log_.note(words); }}),

@@ -119,6 +119,24 @@ def a_gate_without_a_command_is_opened_by_others(*programs):
         job.is_sound()
 
 
+def a_login_that_fails_loses_no_rank_that_is_there(*programs):
+    """Those of n1 are of the first ones, and stay without its line; it is prepared anew when that comes back."""
+    with program("echo prepared") as prepare, program(
+            '[ $1 != n1 ] || ! [ -e $0.bad ] || exit 255; shift; exec "$@"') as shell:
+        with ElasticJob(programs, ["n1", "n2"], "-n", 2, "--prepare", prepare, "--start-timeout", 5,
+                        probe=("--steps", 200), shell=shell) as job:
+            job.wait_for_commit(job.wait_for_world(2))
+            job.edit("n2")
+            time.sleep(0.5)
+            os.remove(os.path.join(job.files.name, "prepare_data_success_n1"))
+            pathlib.Path(shell + ".bad").touch()
+            job.edit("n1 slots=2", "n2")
+            job.wait_for("the agent on host n1 did not start", where="err")
+            job.ends_with(0, 60)
+            assert [line[1:3] for line in job.log() if line[1] == "LOST"] == [], job.log()
+            job.is_sound()
+
+
 CASES = [
     hosts_are_prepared_before_their_first_rank,
     a_success_file_saves_the_run,
@@ -126,6 +144,7 @@ CASES = [
     a_preparation_that_hangs_is_ended,
     the_end_waits_for_no_preparation_and_no_spare,
     a_gate_without_a_command_is_opened_by_others,
+    a_login_that_fails_loses_no_rank_that_is_there,
 ]
 
 if __name__ == "__main__":

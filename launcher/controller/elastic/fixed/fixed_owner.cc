@@ -53,7 +53,9 @@ FixedOwner::FixedOwner(JobState& job, RankChannel& channel, AgentStarts& starts,
              .on_ended = [this](const auto& event) { events_.give(event); },
              .on_host_lost =
                  [this](HostId host, const std::string& cause) {
-                   events_.give(membership::HostLost{host, cause});
+                   const auto node = nodes_.find(host);
+                   const bool has_some = node != nodes_.end() && has_ranks(node->second);
+                   events_.give(lost_in_gate(host, cause, has_some));
                  },
              .is_unmade = [this](const auto& name) { return watch_.is_unmade(name); },
              .note = [this](const auto& words) { log_.note(words); }}),
@@ -86,7 +88,9 @@ void FixedOwner::stop() {
 }
 
 void FixedOwner::on_ended_well() {
-  if (has_begun_) stop();
+  if (!has_begun_) return;
+  has_ended_well_ = true;
+  stop();
 }
 
 void FixedOwner::on_hello() {
@@ -124,7 +128,7 @@ void FixedOwner::lose(HostId host, const std::string& cause) {
 bool FixedOwner::on_leaving(std::uint32_t node) {
   const std::string& name = job_.agents[node].host;
   const auto host = hosts_.find(name);
-  if (!host || (events_.is_closed() && !starts_anew_)) return false;
+  if (!host || (events_.is_closed() && !starts_anew_ && !has_ended_well_)) return false;
   if (std::find(leaving_.begin(), leaving_.end(), name) == leaving_.end()) leaving_.push_back(name);
   if (!is_anybody_left()) return false;
   log_.note("Got notice that host:" + name + " is about to end");
@@ -140,6 +144,11 @@ bool FixedOwner::is_anybody_left() const {
   if (starts_anew_) {
     return std::ranges::any_of(watch_.latest().hosts,
                                [&](const Host& host) { return stays(host.name); });
+  }
+  if (has_ended_well_) {
+    return std::ranges::any_of(job_.ranks, [&](const RankTable::Rank& rank) {
+      return !rank.is_gone && stays(job_.agents[rank.node].host);
+    });
   }
   const auto has_one = [&](HostId host) { return stays(hosts_[host].asked.name); };
   return std::ranges::any_of(gate_.hosts(), has_one) ||

@@ -140,6 +140,7 @@ class FixedOwner {
   bool waits_for_others_ = false;
   bool has_waited_for_others_ = false;
   bool has_begun_ = false;
+  bool has_ended_well_ = false;  ///< some rank
   bool starts_anew_ = false;
   std::optional<std::chrono::steady_clock::time_point> begun_at_;
   membership::WorldPtr first_;  // until it has

@@ -207,6 +207,20 @@ def a_program_that_has_ended_on_a_rank_is_not_begun_again(launcher, _):
         assert worlds(job) == {0: 2, second: 3}, job.all()
 
 
+def a_notice_ends_nobody_where_the_program_is_about_to_end(launcher, _):
+    text = f"[ $CHAINMAIL_GENERATION.$RANK != 1.0 ] || exit 0; {UNTIL_DONE}"
+    with FixedJob(launcher, ["n1", "n2"], script(text), "-n", 2, "--start-timeout", 1) as job:
+        job.wait_for_ranks(2, 0)
+        job.append("n3")
+        second = job.wait_for_ranks(3, 1)
+        time.sleep(1)
+        notice(job, "n1")
+        job.wait_for("Got notice that host:n1 is about to end", where="err")
+        time.sleep(1)
+        job.finish()
+        assert worlds(job) == {0: 2, second: 3}, job.all()
+
+
 CASES = [
     hosts_are_prepared_one_after_the_other,
     a_preparation_may_take_longer_than_hosts_are_waited_for,
@@ -222,6 +236,7 @@ CASES = [
     who_is_about_to_end_stays_away_until_somebody_edits_the_file,
     or_discovers_other_hosts,
     a_program_that_has_ended_on_a_rank_is_not_begun_again,
+    a_notice_ends_nobody_where_the_program_is_about_to_end,
 ]
 
 if __name__ == "__main__":
