@@ -239,6 +239,8 @@ int run_elastic_job(const Options& options, HostSet hosts, const Placement& plac
   Options now = options;
   for (std::uint32_t generation = 0;; ++generation) {
     const auto begun = Clock::now();
+    lock.renew();
+    directory.renew();
     Controller controller(now, placement, path, directory, ignored_signals, generation, hosts);
     const int code = controller.run(time_left.now());
     const auto restart = controller.restart();
@@ -272,6 +274,7 @@ int run_job(const Options& options, const HostSet& hosts, const Placement& place
   JobDirectory directory;
   Patience patience;
   for (int generation = 0;; ++generation) {
+    directory.renew();
     Controller controller(options, placement, path, directory, ignored_signals,
                           static_cast<std::uint32_t>(generation));
     const int code = controller.run(time_left.now());

@@ -4,22 +4,17 @@
 #include "launcher/files/file_lock.h"
 
 #include <fcntl.h>
-#include <signal.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <fstream>
 #include <sstream>
 #include <thread>
-#include <utility>
 
 #include "launcher/process/children.h"
-#include "launcher/process/fork_exec.h"
-#include "launcher/process/reaper.h"
 
 namespace chainmail::launch {
 namespace {
@@ -57,41 +52,30 @@ pid_t owner_of(int fd) {
 
 }  // namespace
 
-FileLock::~FileLock() {
-  if (keeper_ < 0) return;
-  kill(keeper_, SIGKILL);
-  waitpid(keeper_, nullptr, 0);
-}
-
 FileLock::Held FileLock::take(const std::string& path, std::chrono::milliseconds outlives,
                               const std::function<void(pid_t owner)>& on_wait) {
   file_ = internal::UniqueFd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
   if (!file_.is_open()) return {};
   int looks = 0;
   const auto unseen_until = std::chrono::steady_clock::now() + outlives + kUnseen;
-  for (bool is_told = false; ::flock(file_.get(), LOCK_EX | LOCK_NB) != 0;) {
+  for (int waits = 0; ::flock(file_.get(), LOCK_EX | LOCK_NB) != 0;) {
     if (errno == EINTR) continue;
     if (errno != EWOULDBLOCK) return {};  // a file system without locks
     const pid_t owner = owner_of(file_.get());
     const bool may_have_ended = owner == 0 && std::chrono::steady_clock::now() < unseen_until;
     if (may_have_ended || has_ended(owner)) {
       looks = 0;
-      if (!std::exchange(is_told, true)) on_wait(owner);
+      // One that has just been given back had nobody when it was asked about.
+      if (++waits == 2) on_wait(owner);
     } else if (++looks == kLooks) {
       file_.reset();
       return {false, owner};
     }
     std::this_thread::sleep_for(kLockPoll);
   }
-  start_keeper(outlives);
+  (void)keeper_.start({kReaperName, "--keep-lock", std::to_string(outlives.count())}, "",
+                      file_.get());
   return {};
-}
-
-void FileLock::start_keeper(std::chrono::milliseconds outlives) {
-  Pipe pipe;
-  keeper_ = start_reaper({kReaperName, "--keep-lock", std::to_string(outlives.count())},
-                         pipe.read_end.get(), file_.get());
-  alive_ = std::move(pipe.write_end);
 }
 
 void keep_lock(std::chrono::milliseconds outlives) {

@@ -15,6 +15,7 @@
 #include <string>
 
 #include "base/unique_fd.h"
+#include "launcher/process/reaper.h"
 
 namespace chainmail::launch {
 
@@ -25,28 +26,23 @@ class FileLock {
     pid_t owner = 0;  ///< otherwise: who has it, where that can be known
   };
 
-  FileLock() = default;
-  ~FileLock();
-  FileLock(const FileLock&) = delete;
-  FileLock& operator=(const FileLock&) = delete;
-
   /// Makes the file if need be. When this process is killed, the lock lasts for `outlives`. Waits
   /// where it is somebody's who has been killed, or who cannot be seen (0) as in another container:
   /// for that one no longer than somebody who has been killed would have it. Calls `on_wait`
-  /// before. A file that cannot be opened is ours.
+  /// when it waits on. A file that cannot be opened is ours.
   [[nodiscard]] Held take(const std::string& path, std::chrono::milliseconds outlives,
                           const std::function<void(pid_t owner)>& on_wait);
 
- private:
-  void start_keeper(std::chrono::milliseconds outlives);
+  /// Where all children of this process were ended, what makes the lock last was among them.
+  void renew() { keeper_.restore(); }
 
+ private:
   internal::UniqueFd file_;
-  internal::UniqueFd alive_;  ///< closed with this process
-  pid_t keeper_ = -1;
+  Reaper keeper_;
 };
 
-/// The keeper: has the lock as its standard output, and the other end of alive_ as its standard
-/// input.
+/// The keeper: has the lock as its standard output, and as its standard input what ends with this
+/// process.
 void keep_lock(std::chrono::milliseconds outlives);
 
 }  // namespace chainmail::launch

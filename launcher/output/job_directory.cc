@@ -4,20 +4,17 @@
 #include "launcher/output/job_directory.h"
 
 #include <limits.h>
-#include <signal.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
 #include <cstdlib>
+#include <exception>
 #include <utility>
 
 #include "launcher/files/agent_folders.h"
 #include "launcher/files/trusted_path.h"
-#include "launcher/process/fork_exec.h"
 #include "launcher/process/owner_tag.h"
-#include "launcher/process/reaper.h"
 
 namespace chainmail::launch {
 
@@ -33,30 +30,21 @@ const std::string& JobDirectory::make() {
   if (std::exchange(has_tried_, true)) return path_;
   const std::string parent = JobDirectory::parent();
   if (parent.empty()) return path_;
-  Pipe pipe;
-  alive_ = std::move(pipe.write_end);
   std::string path =
       parent + "/" + kPrefix + std::to_string(getpid()) + "." + own_tag() + ".XXXXXX";
   if (path.size() > PIPE_BUF || mkdtemp(path.data()) == nullptr) return path_;
-  const auto length = static_cast<ssize_t>(path.size());
-  const bool is_told = ::write(alive_.get(), path.data(), path.size()) == length;
-  remover_ = is_told ? start_reaper({kReaperName, "--outlive"}, pipe.read_end.get()) : -1;
-  if (remover_ < 0) {
+  try {
+    if (remover_.start({kReaperName, "--outlive"}, path)) return path_ = std::move(path);
+  } catch (const std::exception&) {
     remove_folder(path);
-  } else {
-    path_ = std::move(path);
+    throw;
   }
+  remove_folder(path);
   return path_;
 }
 
 JobDirectory::~JobDirectory() {
-  if (path_.empty()) return;
-  remove_folder(path_);
-  // Where a lost agent's orphans had to be ended, it has gone with them, and its number may be
-  // another's.
-  if (waitpid(remover_, nullptr, WNOHANG) != 0) return;
-  kill(remover_, SIGKILL);
-  waitpid(remover_, nullptr, 0);
+  if (!path_.empty()) remove_folder(path_);
 }
 
 void outlive_launcher() {

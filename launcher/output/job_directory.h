@@ -10,11 +10,9 @@
 
 #pragma once
 
-#include <sys/types.h>
-
 #include <string>
 
-#include "base/unique_fd.h"
+#include "launcher/process/reaper.h"
 
 namespace chainmail::launch {
 
@@ -28,6 +26,8 @@ class JobDirectory {
   /// Makes it unless it is there; its path, or an empty one where none can be made. Throws
   /// SystemError where no pipe can be had.
   const std::string& make();
+  /// Where all children of this process were ended, what removes the folder was among them.
+  void renew() { remover_.restore(); }
   /// Where the folders of all jobs on this machine are, and how their names begin; empty where
   /// nobody but this user must be able to replace them, and there is no such folder.
   [[nodiscard]] static std::string parent();
@@ -36,8 +36,7 @@ class JobDirectory {
  private:
   bool has_tried_ = false;
   std::string path_;
-  internal::UniqueFd alive_;  // closed with this process
-  pid_t remover_ = -1;
+  Reaper remover_;
 };
 
 /// The child: removes what is left behind, reads a path from its standard input up to the end, then

@@ -2,6 +2,8 @@
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
 // Processes that outlive the launcher and clear up after it, however it ended.
+//
+// The main thread's.
 
 #pragma once
 
@@ -10,19 +12,42 @@
 #include <string>
 #include <vector>
 
+#include "base/unique_fd.h"
+
 namespace chainmail::launch {
 
 /// What `ps` and `pkill` know a process by that ends what is left of a job. Not the launcher's
 /// name.
 inline constexpr char kReaperName[] = "job-reaper";  // 15 characters at most
 
-/// Starts this program anew with `words` as its command line: a copy of this process would hold the
-/// job's secret. It has `parent_lives`, which ends with this process, as its standard input and
-/// `output` (-1: nothing) as its standard output, and no signal of a terminal or to the launcher's
-/// group comes there.
-///
-/// @return its process id, -1 where it could not be made
-[[nodiscard]] pid_t start_reaper(std::vector<std::string> words, int parent_lives, int output = -1);
+/// One of them, for as long as the object lives.
+class Reaper {
+ public:
+  Reaper() = default;
+  /// Ends it.
+  ~Reaper();
+  Reaper(const Reaper&) = delete;
+  Reaper& operator=(const Reaper&) = delete;
+
+  /// Starts this program anew with `words` as its command line: a copy of this process would hold
+  /// the job's secret. Its standard input is `text` (at most PIPE_BUF bytes), and ends with this
+  /// process; `output` (-1: nothing) is its standard output, and no signal of a terminal or to the
+  /// launcher's group comes there.
+  ///
+  /// @return false where it could not be made. Throws SystemError where no pipe can be had.
+  [[nodiscard]] bool start(std::vector<std::string> words, std::string text, int output = -1);
+  /// Starts it once more if it is gone, as where all children of this process were ended.
+  void restore();
+
+ private:
+  [[nodiscard]] bool is_there() const;
+
+  std::vector<std::string> words_;
+  std::string text_;
+  int output_ = -1;
+  pid_t pid_ = -1;
+  internal::UniqueFd alive_;  // closed with this process
+};
 
 /// In such a process: its name, and no signal but SIGKILL ends it.
 void be_reaper();

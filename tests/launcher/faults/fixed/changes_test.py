@@ -16,7 +16,7 @@ import sys
 import time
 
 from fixed_job import ADVICE, RANK, UNTIL_DONE, FixedJob, probe, program, script
-from outside import Arguments, Job, main
+from outside import Arguments, Job, main, name_of
 
 
 def a_change_of_hosts_starts_all_anew(launcher, path):
@@ -68,6 +68,25 @@ def base_hosts_and_unclear_files_change_nothing(launcher, path):
         time.sleep(3)
         job.finish()
         assert {match[0] for match in RANK.findall(job.text("out"))} == {str(first)}, job.all()
+
+
+def reapers(job):
+    """Those who outlive the launcher, by what they do."""
+    return {pathlib.Path(f"/proc/{pid}/cmdline").read_text().split("\0")[1]: pid
+            for pid in job.processes() if name_of(pid) == "job-reaper"}
+
+
+def who_outlives_the_launcher_is_there_again_after_the_loss_of_its_own_agent(launcher, path):
+    """With which all children of the launcher end."""
+    with FixedJob(launcher, ["localhost", "n2"], probe(path), "-n", 2) as job:
+        first = job.wait_for_ranks(2)
+        before = reapers(job)
+        assert "--keep-lock" in before, before
+        os.kill(job.agents("localhost")[-1], signal.SIGKILL)
+        job.wait_for_ranks(2, first + 1)
+        after = reapers(job)
+        assert after.keys() == before.keys() and not set(after.values()) & set(before.values()), (before, after)
+        job.finish()
 
 
 def a_failure_starts_all_anew_and_three_end_the_job(launcher, path):
@@ -281,6 +300,7 @@ CASES = [
     hosts_beyond_the_first_ones_are_there_at_once,
     a_list_of_hosts_will_do,
     base_hosts_and_unclear_files_change_nothing,
+    who_outlives_the_launcher_is_there_again_after_the_loss_of_its_own_agent,
     a_failure_starts_all_anew_and_three_end_the_job,
     changes_are_limited,
     a_lost_host_is_lost_and_comes_back,
