@@ -191,7 +191,7 @@ bool JobLoop::repeat(const std::function<bool(Step& step)>& function) {
   tell_world();
   const ShardedStep::Repetition repetition(step_);
   Step step = step_.front();
-  const bool goes_on = function(step);
+  const bool goes_on = function(step) && !member_->has_ended();
   end_function(goes_on);
   return goes_on;
 }

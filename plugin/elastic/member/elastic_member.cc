@@ -267,12 +267,15 @@ void ElasticMember::begin_world() {
     // Nobody knows how far those who were lost had come with what follows their last commit.
     const bool may_be_undone = has_loss_ && start_->step > 0 && !start_->donors.empty();
     const bool repeats = callbacks_.any(is_in_function_ || may_be_undone);
+    // Those of whom the program has wanted no further step wait for none that others begin.
+    const bool has_ended = repeats && callbacks_.any(has_finished);
     // Whoever is lost in this is lost before the world has begun: who has read a checkpoint, or a
     // part of it, then reads it again.
     const std::uint64_t step = callbacks_.tell();
     if (is_altered && callbacks_.any(is_first && step == first))
       throw std::runtime_error(kNoBeginning);
     repeats_ = repeats;
+    has_ended_ = has_ended;
     has_loss_ = false;
     if (fetch_) is_in_function_ = repeats_;
     on_begun(held, has_finished, bytes, step);

@@ -75,6 +75,8 @@ class ElasticMember {
     kEnd,     ///< this member is to end
     kNothing  ///< within the limit
   };
+  /// Of a repetition: on some member the program wants no further step, and has said so.
+  [[nodiscard]] bool has_ended() const noexcept { return has_ended_; }
   /// Waits for it.
   [[nodiscard]] Next wait(std::optional<std::chrono::milliseconds> limit = std::nullopt);
 
@@ -159,6 +161,7 @@ class ElasticMember {
   bool is_in_function_ = false;  ///< which has committed its step and not returned
   bool is_computing_ = false;    ///< step(), which is not committed
   bool repeats_ = false;
+  bool has_ended_ = false;
   bool has_loss_ = false;  ///< since a world has begun, members were lost
   membership::BeginStep step_;
   std::chrono::steady_clock::time_point returned_at_;  ///< the program, from its last step

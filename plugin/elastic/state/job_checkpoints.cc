@@ -29,6 +29,7 @@ JobCheckpoints::JobCheckpoints(std::string name, CheckpointOptions options, std:
 void JobCheckpoints::leave_world() {
   checkpointer_.reset();
   communicator_.reset();
+  newest_ = 0;  // what was being written may have been given up
 }
 
 void JobCheckpoints::enter_world(const std::shared_ptr<Communicator>& communicator,
@@ -54,11 +55,9 @@ void JobCheckpoints::on_step(std::int64_t step) {
 void JobCheckpoints::on_last_step(std::int64_t step) {
   // Who has joined since knows of none.
   const std::vector<std::int64_t> newest = communicator_->allgather_obj(newest_);
-  if (std::ranges::max(newest) < step) {
-    checkpointer_->save(step);
-    newest_ = step;
-  }
+  if (std::ranges::max(newest) < step) checkpointer_->save(step);
   checkpointer_->wait();
+  newest_ = step;
 }
 
 void JobCheckpoints::save_alone(RegisteredState& state, std::int64_t step) {

@@ -41,7 +41,7 @@ class JobCheckpoints {
   const std::string name_;
   const CheckpointOptions options_;
   const std::int64_t interval_;
-  std::int64_t newest_ = 0;  ///< that was loaded or saved by this process
+  std::int64_t newest_ = 0;  ///< that was loaded or saved by this process in this world
   std::shared_ptr<Communicator> communicator_;
   std::unique_ptr<MultiNodeCheckpointer> checkpointer_;
 };

@@ -16,19 +16,25 @@
 //   run() is called again), leave (member 1 before run()), done (nothing is left
 //   to do), slow_start (three seconds before run()), idle (a minute before run(), of which it
 //   tells), idle_end (the same after it), save:FOLDER:STEPS (checkpoints there after so many
-//   steps), lost:FOLDER:STEPS (the same, and member 1 dies when it has read one), own:FOLDER:STEPS
-//   (as lost, by a checkpointer of its own), slow:MEMBER:MS (it takes so much longer for a shard),
-//   killer:SAMPLE (who computes it in the second epoch says so, and dies), split (each step ranks
-//   with even and with odd numbers talk, on communicators that each world makes), split_once (on
-//   those of the first world), per_rank:RAMP (a batch for each rank: rank 0 tells of the ranks,
-//   the scale and the batch of each step)
+//   steps), save_late:FOLDER:STEPS (only the call after the last step says that there is none),
+//   save_die:FOLDER:STEPS (member 0 dies as it writes the last one), lost:FOLDER:STEPS (the same,
+//   and member 1 dies when it has read one), own:FOLDER:STEPS (as lost, by a checkpointer of its
+//   own), slow:MEMBER:MS (it takes so much longer for a shard), killer:SAMPLE (who computes it in
+//   the second epoch says so, and dies), split (each step ranks with even and with odd numbers
+//   talk, on communicators that each world makes), split_once (on those of the first world),
+//   per_rank:RAMP (a batch for each rank: rank 0 tells of the ranks, the scale and the batch of
+//   each step)
 
 #include <chainmail/chainmail.h>
 #include <chainmail/elastic.h>
 #include <torch/torch.h>
 
+#include <dlfcn.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
+#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <cstdint>
@@ -49,6 +55,9 @@
 namespace {
 
 namespace nn = torch::nn;
+
+// Of save_die, as the last checkpoint is written.
+std::atomic<bool> dies_in_fsync{false};
 
 constexpr std::int64_t kSamples = 75;
 constexpr std::int64_t kBatch = 36;  // so that the last step of an epoch has fewer than shards
@@ -81,7 +90,8 @@ Saving saving_of(const std::string& mode) {
   const std::size_t begin = mode.find(':');
   const std::size_t end = mode.rfind(':');
   const std::string name = mode.substr(0, begin);
-  if (name != "save" && name != "save_late" && name != "lost" && name != "own") return {};
+  constexpr std::array kNames = {"save", "save_late", "save_die", "lost", "own"};
+  if (std::ranges::find(kNames, name) == kNames.end()) return {};
   return {mode.substr(begin + 1, end - begin - 1), std::atoll(mode.c_str() + end + 1)};
 }
 
@@ -284,6 +294,7 @@ void train(const std::string& communicator, const std::string& wire, std::uint32
       std::printf("step %lld\n", static_cast<long long>(step.number()));
       std::fflush(stdout);
     }
+    dies_in_fsync = how.mode.rfind("save_die:", 0) == 0 && step.number() == steps && is_member("0");
     return how.mode.rfind("save_late:", 0) == 0 || step.number() < steps;
   };
   try {
@@ -311,6 +322,13 @@ void train(const std::string& communicator, const std::string& wire, std::uint32
 }
 
 }  // namespace
+
+// The library's calls come here.
+extern "C" [[gnu::visibility("default")]] int fsync(int fd) {
+  static auto* const real = reinterpret_cast<int (*)(int)>(::dlsym(RTLD_NEXT, "fsync"));  // NOLINT
+  if (dies_in_fsync) ::raise(SIGKILL);
+  return real(fd);
+}
 
 int main(int argc, char** argv) {
   if (argc < 4 || argc > 7) {

@@ -10,6 +10,7 @@ usage: elastic_faults_test.py LAUNCHER ELASTIC_LEDGER [CASE...]
 """
 
 import os
+import pathlib
 import statistics
 import sys
 
@@ -68,8 +69,20 @@ def what_a_dead_rank_has_not_reported_another_one_reports(launcher, program):
         job.ends_well()
 
 
-CASES = [ranks_die_in_a_step, ranks_die_in_a_change,
-         what_a_dead_rank_has_not_reported_another_one_reports]
+def a_rank_that_dies_as_the_job_ends_keeps_nobody_in_it(launcher, program):
+    """Nor the one that takes its place, and does not know that the others have ended."""
+    with LedgerJob(launcher, program, [*HOSTS, "n4"], "-n", 3, "--spares", 1, pause_ms=20, steps=80,
+                   sizes="1:3") as job:
+        pathlib.Path(job.data, "late").touch()
+        job.wait_for_world(3)
+        job.order(1, "holding")
+        job.ends_well(60)
+        assert job.has_died(1, "holding"), job.all()
+        assert [line[1] for line in job.log()].count("LOST") == 1, job.log()
+
+
+CASES = [ranks_die_in_a_step, ranks_die_in_a_change, what_a_dead_rank_has_not_reported_another_one_reports,
+         a_rank_that_dies_as_the_job_ends_keeps_nobody_in_it]
 
 
 def everywhere(launcher, program, rounds):

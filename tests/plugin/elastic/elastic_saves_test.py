@@ -234,6 +234,14 @@ def the_last_step_is_saved_where_the_next_call_ends_the_run(launcher, program):
         assert saved_steps(folder)[-1] == 9, os.listdir(folder)
 
 
+def the_last_step_is_saved_again_where_its_writer_dies(launcher, program):
+    with tempfile.TemporaryDirectory() as folder:
+        with ElasticJob(launcher, program, steps=30, waits=False, mode=(f"save_die:{folder}:{MANY}",)) as job:
+            job.ends_with_bits(calm_bits(launcher, program, "float32", 30))
+            job.says("killed by signal 9")
+        assert saved_steps(folder) == [30], os.listdir(folder)
+
+
 def who_has_no_state_is_not_waited_for(launcher, program):
     for mode in ("idle", "idle_end"):
         with ElasticJob(launcher, program, steps=3, waits=False, mode=(mode,)) as job:
@@ -281,6 +289,7 @@ CASES = [
     a_state_that_is_saved_nowhere_is_said_to_be_lost,
     a_checkpoint_whose_reading_was_interrupted_is_read_again,
     the_last_step_is_saved_where_the_next_call_ends_the_run,
+    the_last_step_is_saved_again_where_its_writer_dies,
     who_has_no_state_is_not_waited_for,
     a_state_before_the_first_step_is_not_saved,
     without_a_place_no_rank_is_asked_to_save,

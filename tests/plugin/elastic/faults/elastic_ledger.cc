@@ -6,7 +6,8 @@
 //
 // usage: elastic_ledger FOLDER STEPS STEPS_PER_EPOCH PAUSE_MS [SAVE_EVERY [OPTIMIZER [MIB]]]
 //   FOLDER: of the ledger, of orders, of the log of reports and of checkpoints; STEPS may be made
-//   fewer by a file `last` there, as long as no rank is near the step that it names
+//   fewer by a file `last` there, as long as no rank is near the step that it names; with a file
+//   `late` only the call after the last step says that there is none
 //   PAUSE_MS: before each step
 //   SAVE_EVERY: steps from checkpoint to checkpoint, each after an evaluation; 0: none
 //   OPTIMIZER: adam, or own, whose state has other bytes on other ranks and which passes `complete`
@@ -213,7 +214,7 @@ class Training {
     if (step.ends_epoch())
       reports_->report({samples_.state().epoch, step.number(), 0, step.metrics()});
     faults::pass(Point::kReturned);
-    return step.number() < how_.steps;
+    return step.number() < how_.steps || std::filesystem::exists(how_.folder + "/late");
   }
 
   void compute(chainmail::Shard& shard) {

@@ -35,10 +35,11 @@ using internal::Frame;
 using internal::JobMessage;
 
 constexpr std::array kNames = {
-    "none",        "forward",      "backward",  "first_byte", "between_buckets", "complete",
-    "committed",   "returned",     "held",      "state",      "stated",          "group",
-    "fetch_begin", "fetch_middle", "fetch_end", "fetched",    "world",           "save",
-    "save_sync",   "save_rename",  "wrong",     "flip",       "flip_once"};
+    "none",        "forward",   "backward", "first_byte",  "between_buckets",
+    "complete",    "committed", "returned", "holding",     "held",
+    "state",       "stated",    "group",    "fetch_begin", "fetch_middle",
+    "fetch_end",   "fetched",   "world",    "save",        "save_sync",
+    "save_rename", "wrong",     "flip",     "flip_once"};
 // Less than any rank sends or receives of a state that is to be copied.
 constexpr std::size_t kPartOfState = 600'000;
 // What is at least sent at once of a long message, and where in that is what is sent later.
@@ -91,7 +92,10 @@ void before(const Frame& frame) {
   if (is_of_group(frame)) pass(Point::kGroup);
   if (frame.type != JobMessage::kFromMember) return;
   const auto said = membership::decode_member_message(frame.body);
-  if (std::holds_alternative<membership::Held>(said)) begin_change();
+  if (std::holds_alternative<membership::Held>(said)) {
+    begin_change();
+    pass(Point::kHolding);
+  }
   if (std::holds_alternative<membership::MyState>(said)) {
     begin_change();
     pass(Point::kState);

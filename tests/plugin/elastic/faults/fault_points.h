@@ -26,7 +26,8 @@ enum class Point : int {
   kComplete,        ///< all is exchanged, the optimizer has not stepped
   kCommitted,       ///< commit() has returned
   kReturned,        ///< as the step's function ends
-  kHeld,            ///< the launcher is told that nothing new is begun
+  kHolding,         ///< before the launcher is told that nothing new is begun
+  kHeld,            ///< and after it
   kState,           ///< before the launcher is told which step is committed
   kStated,          ///< and after it
   kGroup,           ///< the new group is made

@@ -75,8 +75,9 @@ class ElasticMemberTest : public ::testing::Test {
         .leave = [](const auto& /*why*/) {},
         .enter = [this](const auto& /*world*/) { group_ = std::make_shared<FakeGroup>(); },
         .transfer =
-            [this](const auto& /*donors*/, auto& /*position*/, bool& /*is_finished*/) {
+            [this](const auto& /*donors*/, auto& /*position*/, bool& is_finished) {
               calls_.emplace_back("transfer");
+              is_finished = have_others_ended_;
               return std::uint64_t{0};
             },
         .any = [](bool own) { return own; },
@@ -167,6 +168,15 @@ class ElasticMemberTest : public ::testing::Test {
     if (steps > 0) (void)said<membership::Running>();
     calls_.clear();
   }
+  // Joins where others have committed step 2 and lost somebody.
+  void replace_lost_one() {
+    announce();
+    tell_world(2, {0, 1}, std::nullopt);
+    (void)meanwhile([this] { return said<membership::MyState>(); });
+    tell(membership::Resume{2, Start{2, {0}}});
+    ASSERT_EQ(member_->wait(), Next::kRepeat);
+    EXPECT_THAT(calls_, ElementsAre("transfer", "tell"));
+  }
   // Hears of a newer world, as one that is late does.
   void hear_of_world(Generation generation) {
     tell_world(generation, {1}, std::nullopt);
@@ -181,6 +191,7 @@ class ElasticMemberTest : public ::testing::Test {
   std::function<void()> on_tell_;
   std::uint64_t step_ = 0;  // that the program's state is after
   bool can_save_ = true;
+  bool have_others_ended_ = false;
 };
 
 TEST_F(ElasticMemberTest, SaysAtOnceThatItHasNothingToSaveBeforeItIsReady) {
@@ -247,6 +258,18 @@ TEST_F(ElasticMemberTest, ReadsACheckpointAgainWhoseReadingWasInterrupted) {
   EXPECT_EQ(calls_[3], "begin anew");
   EXPECT_EQ(said<membership::Fetched>().step, 500U);
   EXPECT_EQ(member_->step(), 501);
+}
+
+// It takes the place of one that was lost, in a program that says only later that it has ended.
+TEST_F(ElasticMemberTest, HearsThatOthersHaveEndedWhereItRepeatsTheirLastStep) {
+  have_others_ended_ = true;
+  replace_lost_one();
+  EXPECT_TRUE(member_->has_ended());
+}
+
+TEST_F(ElasticMemberTest, GoesOnWithOthersThatDoWhereItRepeatsTheirStep) {
+  replace_lost_one();
+  EXPECT_FALSE(member_->has_ended());
 }
 
 // Those are several where a host is cut off, and one of them alone may have been named by somebody.
