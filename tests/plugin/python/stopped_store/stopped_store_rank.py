@@ -67,5 +67,7 @@ except RuntimeError as raised:
     error = str(raised).splitlines()[0]
 seconds = time.monotonic() - start
 dist.destroy_process_group()
-(folder / f"result.{rank}").write_text(
-    f"{seconds:.2f} {time.monotonic() - start - seconds:.2f} {error}\n")
+# Whole, for who waits for it.
+result = folder / f"new.{rank}"
+result.write_text(f"{seconds:.2f} {time.monotonic() - start - seconds:.2f} {error}\n")
+result.rename(folder / f"result.{rank}")

@@ -18,6 +18,8 @@ sys.path.insert(0, os.path.join(os.path.dirname(__file__), "../../../support"))
 from patience import patient  # noqa: E402
 
 NAMED = re.compile("launcher|chainmail")
+# In the name of a control group: the process namespace and the process that have made it.
+OWNER = re.compile(r"^chainmail.*owner-[0-9a-f]+-(\d+)-(\d+)-\d+")
 LIMIT = 5.0
 # A rank, a child in its process group, one in a session of its own, and an orphaned one there.
 TREE = (
@@ -45,13 +47,17 @@ def on_nodes():
             and jobs.name_of(pid) not in ("sshd", "ip")]
 
 
-def control_groups():
+def control_groups(pids):
+    """Those that these processes have made: other jobs on this machine have some, too."""
+    own_namespace = re.search(r"\d+", os.readlink("/proc/self/ns/pid")).group()
     found = set()
     for line in jobs.read("/proc/self/mountinfo", "r").splitlines():
-        if " - cgroup2 " in line:
-            for folder, below, _ in os.walk(line.split()[4]):
-                found.update(os.path.join(folder, name) for name in below
-                             if name.startswith("chainmail"))
+        if " - cgroup2 " not in line: continue
+        for folder, below, _ in os.walk(line.split()[4]):
+            for name in below:
+                owner = OWNER.search(name)
+                if owner and owner.group(1) == own_namespace and int(owner.group(2)) in pids:
+                    found.add(os.path.join(folder, name))
     return found
 
 
@@ -84,7 +90,6 @@ def started(mark):
 def check(host, by_name, number):
     """(what was left, seconds until nothing was)."""
     before = jobs.files()
-    groups = control_groups()
     mark = f"{os.getpid()}-{number}"
     with open(f"{jobs.NODES}/rsh", encoding="utf-8") as file:
         rsh = file.read().strip()
@@ -101,6 +106,8 @@ def check(host, by_name, number):
             return ["the job did not start: " + jobs.read(said.name, "r")], LIMIT
         time.sleep(0.05)
     time.sleep(1.2)  # it has a folder by now
+    of_job = set(processes(mark) + on_nodes() + [launcher.pid])
+    made = len(control_groups(of_job))  # none where the system allows none
     at = time.time()
     killed = kill_named(host, mark, by_name)
     if killed < (3 if host == "head" else 2):
@@ -112,7 +119,7 @@ def check(host, by_name, number):
         left += [name for name in jobs.files() - before if not name.startswith("/tmp/work")]
         left += [f"$TMPDIR/{name}" for name in os.listdir(os.environ["WORK"])
                  if name.startswith("chainmail-") and not name.startswith("chainmail-nodes.")]
-        left += sorted(control_groups() - groups)
+        left += sorted(control_groups(of_job))
         time.sleep(0.02)
     took = time.time() - at
     for pid in set(processes(mark) + on_nodes()):
@@ -121,6 +128,7 @@ def check(host, by_name, number):
         except ProcessLookupError:
             pass
     launcher.wait()
+    print(f"{host}: {killed} processes killed, {made} control groups", flush=True)
     return left, took
 
 
