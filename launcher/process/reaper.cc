@@ -15,7 +15,6 @@
 #include "launcher/process/fork_exec.h"
 
 namespace chainmail::launch {
-
 namespace {
 
 pid_t start_process(std::vector<std::string> words, int input, int output) {
