@@ -150,9 +150,10 @@ def main():
                 continue
             optimizer.step()
             schedule.step()
+            # Before a collective that fails where another rank is lost after the commit.
+            write("commit", world.generation, step.number)
             if mode == "groups":
                 check_groups(mine, world)
-            write("commit", world.generation, step.number)
         if step.is_committed and world.rank == 0:
             if mode == "save" and step.number % 5 == 0:
                 save()
