@@ -106,8 +106,12 @@ void prepare_elastic(HostSet& hosts, Options& options) {
   // A pipe says what it has to say once.
   std::error_code error;
   if (!std::filesystem::is_regular_file(hosts.file, error)) hosts.file.clear();
-  // What would be ignored later is refused now.
-  if (!hosts.file.empty()) (void)parse_hostfile(hosts.text, hosts.file, kWatchedHostsRules);
+  // Most of what would be ignored later is refused now.
+  const bool is_discovered = !options.host_discovery.empty();
+  if (is_discovered || !hosts.file.empty()) {
+    const std::string name = is_discovered ? "output of --host-discovery" : hosts.file;
+    (void)parse_hostfile(hosts.text, name, kWatchedHostsRules);
+  }
   if (options.ranks) return;
   std::uint32_t slots = 0;
   for (const Host& host : hosts.hosts) slots += static_cast<std::uint32_t>(host.slots);
@@ -208,9 +212,10 @@ void lock_hosts(const std::string& file, const Options& options, FileLock& lock)
   // What agents and ranks take to end when their launcher has been killed.
   const auto outlives = elastic_grace(options) + std::chrono::milliseconds(1000);
   const std::string log = (error ? file : path) + "_log";
-  // The lock would make it.
-  const bool is_first = !std::filesystem::exists(log, error);
-  if (is_first && options.elastic.resumes) throw UsageError(why_not_resumed(file));
+  // The job's log, by the name that it will have, which is mostly the same: the lock would make it.
+  if (options.elastic.resumes && !std::filesystem::exists(file + "_log", error)) {
+    throw UsageError(why_not_resumed(file));
+  }
   const auto held = lock.take(log, outlives, [&](pid_t owner) {
     std::cerr << "launcher: the launcher of the job before on " << file
               << (owner > 0 ? " has been killed; its ranks may still save their state"
@@ -239,12 +244,12 @@ int run_elastic_job(const Options& options, HostSet hosts, const Placement& plac
   Options now = options;
   for (std::uint32_t generation = 0;; ++generation) {
     const auto begun = Clock::now();
-    lock.renew();
-    directory.renew();
     Controller controller(now, placement, path, directory, ignored_signals, generation, hosts);
     const int code = controller.run(time_left.now());
     const auto restart = controller.restart();
     if (!restart) return code;
+    lock.renew();
+    directory.renew();
     // A program that has said what it is has lost nothing.
     const bool is_change = generation > 0 || restart->is_failure;
     const std::string refusal =
@@ -274,10 +279,10 @@ int run_job(const Options& options, const HostSet& hosts, const Placement& place
   JobDirectory directory;
   Patience patience;
   for (int generation = 0;; ++generation) {
-    directory.renew();
     Controller controller(options, placement, path, directory, ignored_signals,
                           static_cast<std::uint32_t>(generation));
     const int code = controller.run(time_left.now());
+    if (options.max_restarts > 0) directory.renew();
     // A host that was lost may be booting.
     const bool waits =
         generation > 0 && controller.could_not_start() && patience.wait(time_left.end());

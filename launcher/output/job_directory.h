@@ -27,7 +27,9 @@ class JobDirectory {
   /// SystemError where no pipe can be had.
   const std::string& make();
   /// Where all children of this process were ended, what removes the folder was among them.
-  void renew() { remover_.restore(); }
+  void renew() {
+    if (!path_.empty()) remover_.restore();
+  }
   /// Where the folders of all jobs on this machine are, and how their names begin; empty where
   /// nobody but this user must be able to replace them, and there is no such folder.
   [[nodiscard]] static std::string parent();

@@ -59,7 +59,7 @@ bool Reaper::start(std::vector<std::string> words, std::string text, int output)
 }
 
 void Reaper::restore() {
-  if (pid_ > 0 && !is_there()) (void)start(words_, text_, output_);
+  if (!words_.empty() && !is_there()) (void)start(words_, text_, output_);
 }
 
 void be_reaper() {

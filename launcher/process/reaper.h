@@ -36,7 +36,8 @@ class Reaper {
   ///
   /// @return false where it could not be made. Throws SystemError where no pipe can be had.
   [[nodiscard]] bool start(std::vector<std::string> words, std::string text, int output = -1);
-  /// Starts it once more if it is gone, as where all children of this process were ended.
+  /// Starts it once more if it is gone, as where all children of this process were ended, or could
+  /// not be made.
   void restore();
 
  private:

@@ -57,11 +57,13 @@ struct PrepareEnded {
   static constexpr std::string_view kName = "prepare_ended";
   HostId host = 0;
   bool has_succeeded = false;
-  std::string cause;  ///< "exited with code 1"
+  std::string cause;            ///< "exited with code 1"
+  bool is_unreachable = false;  ///< nothing was run there; it is tried again, as after HostLost
   static void fields(auto& archive, auto& e) {
     archive("host", e.host);
     archive("has_succeeded", e.has_succeeded);
     archive("cause", e.cause);
+    archive("is_unreachable", e.is_unreachable);
   }
 };
 struct MemberSaid {

@@ -81,8 +81,12 @@ void WorldMachine::handle(const PrepareEnded& event) {
     act(about(EventKind::kPrepareDone, event.host, event.cause));
     return;
   }
-  host.gate = HostTable::Gate::kRefused;
   act(about(EventKind::kPrepareFailed, event.host, event.cause));
+  if (event.is_unreachable) {
+    host.gate = HostTable::Gate::kClosed;
+    return fail_host(event.host);
+  }
+  host.gate = HostTable::Gate::kRefused;
   log(Change::kRefused, event.host, "preparation failed: " + event.cause);
 }
 

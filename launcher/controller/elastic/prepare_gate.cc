@@ -22,7 +22,7 @@ using membership::HostId;
 }  // namespace
 
 membership::WorldEvent lost_in_gate(HostId host, const std::string& cause, bool has_ranks) {
-  if (has_ranks) return membership::PrepareEnded{host, false, cause};
+  if (has_ranks) return membership::PrepareEnded{host, false, cause, true};
   return membership::HostLost{host, cause};
 }
 

@@ -32,7 +32,8 @@ class JobCheckpoints {
   bool load();
   /// After a committed step that has returned: saves where it is time to.
   void on_step(std::int64_t step);
-  /// After the last one: saves, and returns when it is on disk. Nothing where `step` is there.
+  /// After the last one: saves, and returns when it is on disk. Nothing where `step` was loaded or
+  /// saved in this world.
   void on_last_step(std::int64_t step);
   /// By this member alone; returns when it is on disk.
   void save_alone(RegisteredState& state, std::int64_t step);

@@ -118,6 +118,18 @@ TEST_F(WorldTest, RefusesAHostWhosePreparationFails) {
             "event prepare_started\nprepare 1\ntimer prepare 1 3600000");
 }
 
+TEST_F(WorldTest, PreparesAHostAnewThatCouldNotBeReached) {
+  begin();
+  options_.has_prepare = true;
+  machine_.reset();
+  read({line(0), line(1)});
+  on(PrepareEnded{0, true, ""});
+  on(PrepareEnded{1, false, "no way there", true});
+  EXPECT_EQ(read({line(0), line(1)}), "");
+  EXPECT_EQ(elapse(WorldTimer::kCoolDown, 1),
+            "event prepare_started\nprepare 1\ntimer prepare 1 3600000");
+}
+
 TEST_F(WorldTest, GivesUpAPreparationThatHangsAndOneThatNobodyWants) {
   options_.has_prepare = true;
   options_.first_size = 1;

@@ -129,8 +129,9 @@ def a_file_behind_a_link_stays_behind_it(*programs):
     launcher = programs[0]
     with ElasticJob(programs, ["n1", "n2"], "-n", 1, probe=("--steps", 300)) as job:
         real = os.path.join(job.files.name, "elsewhere")
-        os.rename(job.hosts, real)
-        os.symlink(real, job.hosts)
+        os.link(job.hosts, real)
+        os.symlink(real, job.hosts + ".link")
+        os.rename(job.hosts + ".link", job.hosts)
         os.chmod(real, 0o640)
         job.wait_for_commit(job.wait_for_world(2))
         said(launcher, "drain", job.hosts, "n2")
@@ -142,6 +143,21 @@ def a_file_behind_a_link_stays_behind_it(*programs):
         job.process.wait()
         left = [name for name in os.listdir(job.files.name) if name.startswith("elsewhere")]
         assert set(left) <= {"elsewhere", "elsewhere_log"}, left  # locked by its own name
+
+
+def a_log_lies_beside_the_link_that_the_job_was_given(*programs):
+    """The file was moved away since."""
+    with ElasticJob(programs, ["n1"], probe=("--steps", 20)) as job:
+        job.ends_with(0, 40)
+        real = os.path.join(job.files.name, "elsewhere", "hosts")
+        os.mkdir(os.path.dirname(real))
+        os.rename(job.hosts, real)
+        os.symlink(real, job.hosts)
+        launcher, *words = job.process.args
+        with Job(launcher, "--resume", *words) as again:
+            again.ends_with(0, 40)
+        job.has_gapless_log()
+        assert [line[1] for line in job.log()].count("ADDED") == 2, job.log()
 
 
 def a_job_without_a_file_takes_commands_too(*programs):
@@ -217,6 +233,13 @@ def a_program_says_which_hosts_there_are(*programs):
                 job.leaves_nothing()
 
 
+def a_program_that_names_a_host_twice_is_refused(*programs):
+    launcher, probe, _ = programs
+    with program("echo n1; echo n1") as discovery:
+        err = refused(launcher, "--host-discovery", discovery, "--rsh", SHELL, "--elastic", "1:4", probe)
+        assert "output of --host-discovery:2:1: host n1 is named again" in err, err
+
+
 def a_program_that_never_ends_holds_nothing_up(*programs):
     launcher, probe, _ = programs
     with tempfile.TemporaryDirectory() as folder:
@@ -233,9 +256,11 @@ CASES = [
     a_status_says_what_a_job_does,
     commands_that_make_no_sense_are_refused,
     a_file_behind_a_link_stays_behind_it,
+    a_log_lies_beside_the_link_that_the_job_was_given,
     a_job_without_a_file_takes_commands_too,
     strange_words_on_the_socket_end_nothing,
     a_program_says_which_hosts_there_are,
+    a_program_that_names_a_host_twice_is_refused,
     a_program_that_never_ends_holds_nothing_up,
 ]
 

@@ -66,9 +66,15 @@ class HostsJob(Job):
 
     def events(self, name):
         with open(os.path.join(self.logs, "events.jsonl"), encoding="utf-8") as file:
-            lines = [json.loads(line) for line in file]
+            lines = [json.loads(line) for line in file if line.endswith("\n")]
         assert [line["sequence"] for line in lines] == list(range(len(lines))), lines
         return [line for line in lines if line.get("event") == name]
+
+    def wait_for_event(self, name, is_meant, seconds=20):
+        limit = time.monotonic() + patient(seconds)
+        while not any(map(is_meant, self.events(name))):
+            assert time.monotonic() < limit, f"no such event {name}: {self.all()}"
+            time.sleep(0.02)
 
     def has_gapless_log(self):
         sequence = [int(line[0]) for line in self.log()]

@@ -14,13 +14,13 @@ import sys
 import time
 
 from elastic_job import ElasticJob, program
-from outside import Arguments, main, patient
+from outside import Arguments, command_of, main, patient
 
 
 def hosts_are_prepared_before_their_first_rank(*programs):
     with program("echo prepared >> $0.runs; sleep 0.2") as prepare:
         with ElasticJob(programs, ["n1", "n2"], "-n", 1, "--prepare", prepare,
-                        probe=("--steps", 60)) as job:
+                        probe=("--steps", 160)) as job:
             job.wait_for_commit(job.wait_for_world(2))
             job.ends_with(0, 40)
             runs = pathlib.Path(prepare + ".runs").read_text()
@@ -71,21 +71,20 @@ def a_host_that_is_not_prepared_never_joins(*programs):
 def a_preparation_that_hangs_is_ended(*programs):
     with program("test -e $0.fast || sleep 1000") as prepare:
         pathlib.Path(prepare + ".fast").touch()
-        with ElasticJob(programs, ["n1"], "-n", 1, "--prepare", prepare, "--prepare-timeout", 1,
-                        probe=("--steps", 100)) as job:
+        with ElasticJob(programs, ["n1"], "-n", 1, "--prepare", prepare, "--prepare-timeout", 3,
+                        probe=("--steps", 300)) as job:
             job.wait_for_commit(job.wait_for_world(1))
             os.remove(prepare + ".fast")
             job.append("n2")
             job.wait_for("Refused host:n2: preparation failed: took longer", where="err")
             limit = time.monotonic() + patient(5)
-            while any(b"1000" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()
-                      for pid in job.processes()):
+            while any(command_of(pid)[:2] == [b"sleep", b"1000"] for pid in job.processes()):
                 assert time.monotonic() < limit, "it still runs"
                 time.sleep(0.05)
             # Its line goes and comes back: it is prepared anew.
             pathlib.Path(prepare + ".fast").touch()
             job.edit("n1")
-            time.sleep(1)
+            time.sleep(patient(1))
             job.append("n2")
             job.wait_for_commit(job.wait_for_world(2, 2))
             job.ends_with(0, 40)
@@ -96,7 +95,7 @@ def the_end_waits_for_no_preparation_and_no_spare(*programs):
     with program("test -e $0.fast || sleep 1000") as prepare:
         pathlib.Path(prepare + ".fast").touch()
         with ElasticJob(programs, ["n1", "n2"], "-n", 1, "--prepare", prepare, "--spares", 2,
-                        "--grace", 1, sizes="1:1", probe=("--steps", 60)) as job:
+                        "--grace", 1, sizes="1:1", probe=("--steps", 160)) as job:
             job.wait_for("up 1 ")
             os.kill(job.pids()[1], signal.SIGSTOP)
             os.remove(prepare + ".fast")
@@ -109,7 +108,7 @@ def the_end_waits_for_no_preparation_and_no_spare(*programs):
 
 def a_gate_without_a_command_is_opened_by_others(*programs):
     with ElasticJob(programs, ["n1", "n2"], "-n", 1, "--prepare-only-file",
-                    probe=("--steps", 60)) as job:
+                    probe=("--steps", 160)) as job:
         job.wait_for("prepare_data_success_n1 not found yet", where="err")
         pathlib.Path(job.files.name, "prepare_data_success_n1").touch()
         job.wait_for_commit(job.wait_for_world(1))
@@ -120,20 +119,25 @@ def a_gate_without_a_command_is_opened_by_others(*programs):
 
 
 def a_login_that_fails_loses_no_rank_that_is_there(*programs):
-    """Those of n1 are of the first ones, and stay without its line; it is prepared anew when that comes back."""
+    """Those of n1 are of the first ones, and stay without its line; it is prepared anew when that comes back, and once
+    more after a login that fails."""
     with program("echo prepared") as prepare, program(
             '[ $1 != n1 ] || ! [ -e $0.bad ] || exit 255; shift; exec "$@"') as shell:
         with ElasticJob(programs, ["n1", "n2"], "-n", 2, "--prepare", prepare, "--start-timeout", 5,
-                        probe=("--steps", 200), shell=shell) as job:
+                        "--cooldown", "1:2", probe=("--steps", 400), shell=shell) as job:
             job.wait_for_commit(job.wait_for_world(2))
             job.edit("n2")
-            time.sleep(0.5)
+            job.wait_for("Refused host:n1: the hosts of -n stay", where="err")
             os.remove(os.path.join(job.files.name, "prepare_data_success_n1"))
             pathlib.Path(shell + ".bad").touch()
             job.edit("n1 slots=2", "n2")
             job.wait_for("the agent on host n1 did not start", where="err")
+            os.remove(shell + ".bad")
+            job.wait_for_world(3)
             job.ends_with(0, 60)
-            assert [line[1:3] for line in job.log() if line[1] == "LOST"] == [], job.log()
+            # That of the base host's line.
+            assert [line[1] for line in job.log() if line[1] in ("LOST", "REFUSED")] == ["REFUSED"], job.log()
+            assert len(job.events("prepare_started")) >= 4, job.all()
             job.is_sound()
 
 

@@ -49,11 +49,15 @@ def environment_of(pid):
         return []
 
 
-def is_lock_keeper(pid):
+def command_of(pid):
     try:
-        return b"--keep-lock" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()
+        return pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
     except (FileNotFoundError, ProcessLookupError):
-        return False
+        return []
+
+
+def is_lock_keeper(pid):
+    return b"--keep-lock" in command_of(pid)
 
 
 def wait_until(condition, what, seconds=20):
@@ -127,7 +131,10 @@ class Job:
         ]
 
     def agent(self):
-        return parent_of(self.ranks()[0])
+        ranks = self.ranks()
+        found = parent_of(ranks[0]) if ranks else -1
+        assert found > 1, f"no agent: {self.all()}"  # kill(-1) would be for all processes
+        return found
 
     def wait_for(self, text, times=1, seconds=20, where="out"):
         limit = time.monotonic() + patient(seconds)

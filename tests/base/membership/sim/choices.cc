@@ -234,7 +234,7 @@ void Simulation::apply(const Choice& choice) {
       return lose_host(choice.a);
     case Kind::kPrepared:
       hosts_[choice.a].is_preparing = false;
-      return on_world(PrepareEnded{choice.a, choice.b == 0, "exited"});
+      return on_world(PrepareEnded{choice.a, choice.b == 0, "exited", choice.b == 2});
     case Kind::kTimer: {
       const Timer timer = timers_[choice.a];
       timers_.erase(timers_.begin() + choice.a);

@@ -57,7 +57,7 @@ struct Choice {
     kKill,          ///< a: member; EndMember has arrived
     kAccuse,        ///< a: member, b: peer
     kHostLost,      ///< a: host; the launcher's lease ends
-    kPrepared,      ///< a: host, b: 1 it failed
+    kPrepared,      ///< a: host, b: 1 it failed, 2 it was not reached
     kTimer,         ///< a: index of the timer
     // Faults, and what people do.
     kCrash,       ///< a: member, b: 1 what it had sent is lost
