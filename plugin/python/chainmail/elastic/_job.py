@@ -63,6 +63,7 @@ class Step:
                     raise
                 error = own
         elif error is not None and not self._is_interrupted(error):
+            self._job._has_failed = True
             return False
         self._is_over = True
         self._job._end_step(self, error)
@@ -99,6 +100,7 @@ class Job:
         self._digests = {}
         self._callbacks = []
         self._is_running = False
+        self._has_failed = False  # in a step, which says why
         self._steps_in_world = 0
         is_elastic = bool(os.environ.get("CHAINMAIL_JOB_FD")) and torch.ops.chainmail.is_elastic()
         self._member = torch.classes.chainmail.ElasticMember() if is_elastic else None
@@ -149,6 +151,7 @@ class Job:
         try:
             yield from self._fixed_steps(is_done) if self._member is None else self._elastic_steps(is_done)
         except GeneratorExit:
+            if self._has_failed: raise
             _log.warning("the loop over steps() is left after step %d, before its end. If it is left by break or "
                          "return: until= ends it on all ranks together", self._next - 1)
             raise

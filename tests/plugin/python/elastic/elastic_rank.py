@@ -17,6 +17,7 @@ usage: elastic_rank.py FOLDER STEPS PAUSE_MS [MODE]
 import contextlib
 import gc
 import hashlib
+import logging
 import os
 import signal
 import sys
@@ -78,6 +79,7 @@ def main():
     mode = sys.argv[4] if len(sys.argv) > 4 else ""
     torch.set_num_threads(1)
     member = int(os.environ.get("RANK", "0"))
+    logging.basicConfig(format=f"member {member}: %(message)s")
     net = make_net(20 if mode == "other_shape" and member > 1 else 16)
     optimizer = torch.optim.Adam(net.parameters(), lr=0.01)
     schedule = torch.optim.lr_scheduler.StepLR(optimizer, 20, 0.9)
