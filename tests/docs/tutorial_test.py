@@ -15,6 +15,7 @@ import os
 import pathlib
 import re
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
@@ -25,15 +26,28 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 FASHION = pathlib.Path("/usr/share/datasets/fashion-mnist")
 
 
+# Of the 60,000 samples to train with: six epochs of them all take as long as everything else here.
+SAMPLES = 20000
+
+
+def shorten(data):
+    """`data` of an IDX file with its first SAMPLES samples, where it has more."""
+    (count,) = struct.unpack_from(">I", data, 4)
+    if count <= SAMPLES: return data
+    begin = 4 + 4 * data[3]
+    size = (len(data) - begin) // count
+    return data[:4] + struct.pack(">I", SAMPLES) + data[8:begin + SAMPLES * size]
+
+
 def unpack_data(folder):
     """The accuracy that one epoch surely reaches."""
     mnist = pathlib.Path(os.environ.get("CHAINMAIL_DATA", "/nowhere")) / "mnist"
-    origin, accuracy = (mnist, 0.9) if mnist.is_dir() else (FASHION, 0.6)
+    origin, accuracy = (mnist, 0.8) if mnist.is_dir() else (FASHION, 0.5)
     folder.mkdir()
     for path in origin.glob("*-ubyte*"):
         read = gzip.open if path.suffix == ".gz" else open
         with read(path, "rb") as file:
-            (folder / path.name.removesuffix(".gz")).write_bytes(file.read())
+            (folder / path.name.removesuffix(".gz")).write_bytes(shorten(file.read()))
     return accuracy
 
 
@@ -72,6 +86,8 @@ def main():
             environment["CMAKE_CXX_COMPILER_LAUNCHER"] = "ccache"
             environment["CCACHE_DIR"] = subprocess.check_output(
                 ["ccache", "--get-config", "cache_dir"], text=True).strip()
+            # The same file in another scratch folder is the same to ccache.
+            environment.update(CCACHE_NOHASHDIR="1", CCACHE_BASEDIR=name)
         page.follow(ROOT / "docs" / "tutorial.md", folder, environment, judge)
         if (judge.runs, judge.digests) != (6, 3):
             raise page.PageError(f"{judge.runs} runs and {judge.digests} digests, not 6 and 3")

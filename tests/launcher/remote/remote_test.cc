@@ -156,7 +156,7 @@ TEST(AgentImage, OwnProgramCanBeRead) {
   EXPECT_THAT(agent_identity(), testing::MatchesRegex("chainmail-agent/[^/ ]+/[0-9]+/[0-9a-z]+"));
 }
 
-struct Case {
+struct ShellCase {
   const char* name;
   const char* error_output;
   int exit_code;
@@ -164,7 +164,7 @@ struct Case {
 };
 
 TEST(StartFailure, EachCauseHasASentenceOfItsOwn) {
-  const Case cases[] = {
+  const ShellCase cases[] = {
       {"name", "ssh: Could not resolve hostname n1: Name or service not known\r\n", 255,
        "unknown host n1: check its spelling"},
       {"name service", "ssh: Could not resolve hostname n1: Temporary failure in name resolution",
@@ -204,7 +204,7 @@ TEST(StartFailure, EachCauseHasASentenceOfItsOwn) {
       {"unknown", "something else", 3, "the agent on host n1 did not start: ssh exited with"},
   };
   std::vector<std::string> seen;
-  for (const Case& one : cases) {
+  for (const ShellCase& one : cases) {
     StartFailure failure;
     failure.host = host("n1", "bob");
     failure.host.port = 2222;

@@ -15,20 +15,12 @@
 #include "plugin/checkpoint/store/generations.h"
 #include "tests/plugin/checkpoint/faulty_file_system.h"
 #include "tests/plugin/checkpoint/trainee.h"
-#include "tests/plugin/support/thread_world.h"
 
 namespace chainmail::testing {
 namespace {
 
 using ::testing::Each;
 using ::testing::HasSubstr;
-using Comm = std::shared_ptr<Communicator>;
-using Shape = std::vector<int>;  // ranks per node
-
-void on_ranks(const Shape& shape, const std::function<void(Comm)>& body) {
-  with_communicator(shape, "hierarchical", {}, body);
-}
-
 CheckpointOptions in(const ScratchFolder& scratch, int keep = 5, bool is_async = true) {
   return {.path = scratch.path(), .keep = keep, .is_async = is_async};
 }

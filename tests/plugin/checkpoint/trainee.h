@@ -10,13 +10,22 @@
 #include <chainmail/train/agreement.h>
 #include <torch/torch.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "plugin/checkpoint/items/items.h"
+#include "tests/plugin/support/thread_world.h"
 
 namespace chainmail::testing {
+
+using Comm = std::shared_ptr<Communicator>;
+using Shape = std::vector<int>;  // ranks per node
+
+inline void on_ranks(const Shape& shape, const std::function<void(Comm)>& body) {
+  with_communicator(shape, "hierarchical", {}, body);
+}
 
 struct NetImpl : torch::nn::Module {
   explicit NetImpl(std::int64_t units)

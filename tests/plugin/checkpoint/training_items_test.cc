@@ -18,17 +18,9 @@
 
 #include "tests/plugin/checkpoint/faulty_file_system.h"
 #include "tests/plugin/checkpoint/trainee.h"
-#include "tests/plugin/support/thread_world.h"
 
 namespace chainmail::testing {
 namespace {
-
-using Comm = std::shared_ptr<Communicator>;
-using Shape = std::vector<int>;  // ranks per node
-
-void on_ranks(const Shape& shape, const std::function<void(Comm)>& body) {
-  with_communicator(shape, "hierarchical", {}, body);
-}
 
 std::unique_ptr<MultiNodeCheckpointer> checkpointer_in(const ScratchFolder& scratch,
                                                        const Comm& comm) {

@@ -13,21 +13,16 @@
 
 #include <chainmail/chainmail.h>
 
+#include "tests/plugin/nn/rank_communicator.h"
+
 namespace chainmail {
 namespace {
 
 namespace nn = torch::nn;
+using testing::comm;
 using Shape = std::vector<std::int64_t>;
 
 constexpr std::int64_t kChannels = 6;
-
-const std::shared_ptr<Communicator>& comm() {
-  static const auto communicator = [] {
-    at::set_num_threads(1);
-    return create_communicator("hierarchical");
-  }();
-  return communicator;
-}
 
 enum class Split { kEven, kUneven, kWithEmpty };
 

@@ -9,16 +9,12 @@
 
 #include <chainmail/chainmail.h>
 
+#include "tests/plugin/nn/rank_communicator.h"
+
 namespace chainmail {
 namespace {
 
-const std::shared_ptr<Communicator>& comm() {
-  static const auto communicator = [] {
-    at::set_num_threads(1);
-    return create_communicator("hierarchical");
-  }();
-  return communicator;
-}
+using testing::comm;
 
 double sum_of_ranks() { return comm()->size() * (comm()->size() - 1) / 2.0; }
 

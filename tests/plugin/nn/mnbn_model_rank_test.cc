@@ -10,19 +10,14 @@
 
 #include <chainmail/chainmail.h>
 
+#include "tests/plugin/nn/rank_communicator.h"
+
 namespace chainmail {
 namespace {
 
 namespace nn = torch::nn;
+using testing::comm;
 using ::testing::HasSubstr;
-
-const std::shared_ptr<Communicator>& comm() {
-  static const auto communicator = [] {
-    at::set_num_threads(1);
-    return create_communicator("flat");
-  }();
-  return communicator;
-}
 
 struct BlockImpl : nn::Cloneable<BlockImpl> {
   BlockImpl() { reset(); }  // NOLINT: as Cloneable wants it

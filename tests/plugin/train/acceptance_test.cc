@@ -43,8 +43,8 @@ std::vector<Job> all_jobs() {
   return jobs;
 }
 
-void everywhere(const std::function<void(const CommPtr&)>& body,
-                const CommunicatorOptions& options = {}) {
+void in_all_jobs(const std::function<void(const CommPtr&)>& body,
+                 const CommunicatorOptions& options = {}) {
   for (const Job& job : all_jobs()) {
     SCOPED_TRACE(job.communicator);
     testing::with_communicator(job.shape, job.communicator, options, body);
@@ -77,7 +77,7 @@ bool is_all(const torch::Tensor& tensor, double value, double tolerance = 1e-5) 
 }
 
 TEST(Acceptance, A1MeanOfGradientsTwice) {
-  everywhere([](const CommPtr& comm) {
+  in_all_jobs([](const CommPtr& comm) {
     Model model;
     for (int round = 0; round < 2; ++round) {
       model->set_grads(comm->rank());
@@ -93,7 +93,7 @@ TEST(Acceptance, A1MeanOfGradientsTwice) {
 TEST(Acceptance, A1MeanOfGradientsInHalfPrecisionBetweenNodes) {
   CommunicatorOptions options;
   options.allreduce_grad_dtype = c10::kHalf;
-  everywhere(
+  in_all_jobs(
       [](const CommPtr& comm) {
         Model model;
         model->set_grads(comm->rank() + 0.1);
@@ -110,7 +110,7 @@ TEST(Acceptance, A1MeanOfGradientsInHalfPrecisionBetweenNodes) {
 TEST(Acceptance, A1HugeAndTinyGradientsInHalfPrecisionBetweenNodes) {
   CommunicatorOptions options;
   options.allreduce_grad_dtype = c10::kHalf;
-  everywhere(
+  in_all_jobs(
       [](const CommPtr& comm) {
         Model model;
         for (const double value : {70000.0, 1e30, 3e-8, 1e-20}) {
@@ -131,7 +131,7 @@ TEST(Acceptance, A1HugeAndTinyGradientsInHalfPrecisionBetweenNodes) {
 }
 
 TEST(Acceptance, A2AGradientThatNobodyHasOrOnlyEvenRanks) {
-  everywhere([](const CommPtr& comm) {
+  in_all_jobs([](const CommPtr& comm) {
     Model model;
     model->set_grads(comm->rank());
     model->weights[1].mutable_grad().reset();
@@ -178,7 +178,7 @@ TEST(Acceptance, A3WithoutZeroFillADifferenceIsAnErrorOnAllRanks) {
 }
 
 TEST(Acceptance, A7BroadcastIsBitForBit) {
-  everywhere([](const CommPtr& comm) {
+  in_all_jobs([](const CommPtr& comm) {
     Model model;
     {
       const torch::NoGradGuard no_grad;
@@ -196,7 +196,7 @@ TEST(Acceptance, A7BroadcastIsBitForBit) {
 // SGD with rate 1 leaves the negative sum of all means: none is lost, neither in the first step nor
 // after going on with a new optimizer.
 TEST(Acceptance, A12NoGradientIsLostAtStartOrResume) {
-  everywhere([](const CommPtr& comm) {
+  in_all_jobs([](const CommPtr& comm) {
     Model model;
     double sum = 0;
     for (int run = 0; run < 2; ++run) {

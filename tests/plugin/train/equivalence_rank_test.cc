@@ -17,7 +17,7 @@ namespace {
 namespace nn = torch::nn;
 namespace optim = torch::optim;
 
-constexpr int kSteps = 50;
+constexpr int kManySteps = 50;
 constexpr std::int64_t kBatch = 8;
 constexpr std::int64_t kInputs = 20;
 // Sums of float32 gradients in another order, 50 steps of them.
@@ -47,7 +47,7 @@ struct Samples {
 std::vector<Samples> make_samples(std::int64_t ranks) {
   torch::manual_seed(11);
   std::vector<Samples> samples;
-  for (int step = 0; step < kSteps; ++step) {
+  for (int step = 0; step < kManySteps; ++step) {
     samples.push_back({torch::randn({ranks * kBatch, kInputs}),
                        torch::randint(0, 10, {ranks * kBatch}, torch::kLong)});
   }

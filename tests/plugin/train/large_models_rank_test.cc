@@ -25,7 +25,7 @@ constexpr int kSteps = 3;
 // Of the largest parameter: float32 sums of up to four ranks in another order; each of the three
 // steps starts from what the step before rounded, through 7,072 saturating units. A gradient left
 // out or counted twice moves parameters by more than a hundredth.
-constexpr double kTolerance = 1e-5;
+constexpr double kRelativeTolerance = 1e-5;
 
 torch::Tensor samples(int rank, int step, std::int64_t width) {
   return (torch::arange(2 * width) * 0.37 + rank * 1.3 + step * 0.7)
@@ -102,7 +102,8 @@ void expect_close(const std::vector<torch::Tensor>& actual,
   ASSERT_EQ(actual.size(), expected.size());
   for (std::size_t i = 0; i < expected.size(); ++i) {
     const double difference = (actual[i] - expected[i]).abs().max().item<double>();
-    EXPECT_LE(difference, kTolerance * expected[i].abs().max().item<double>()) << "parameter " << i;
+    EXPECT_LE(difference, kRelativeTolerance * expected[i].abs().max().item<double>())
+        << "parameter " << i;
   }
 }
 

@@ -26,14 +26,14 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using CommPtr = std::shared_ptr<Communicator>;
 
-const std::vector<std::string> kNames = {"naive",           "flat",        "hierarchical",
-                                         "two_dimensional", "single_node", "auto"};
+const std::vector<std::string> kCommunicators = {"naive",           "flat",        "hierarchical",
+                                                 "two_dimensional", "single_node", "auto"};
 const std::vector<std::vector<int>> kShapes = {{1}, {2}, {3}, {4}, {8}, {2, 2}, {3, 1}};
 
 // Calls `body` for every communicator on every shape of job.
 void everywhere(const std::function<void(const CommPtr&)>& body,
                 const CommunicatorOptions& options = {}) {
-  for (const std::string& name : kNames) {
+  for (const std::string& name : kCommunicators) {
     for (const std::vector<int>& shape : kShapes) {
       if (name == "single_node" && shape.size() > 1) continue;
       SCOPED_TRACE(name + " on " + ops::Topology::from_node_sizes(shape).describe());
@@ -247,7 +247,7 @@ TEST(Communicator, InPlaceResultsAreSeenByAutograd) {
 }
 
 TEST(Communicator, DifferentShapesAreAMismatchOnAllRanks) {
-  for (const std::string& name : kNames) {
+  for (const std::string& name : kCommunicators) {
     const std::vector<int> shape = name == "single_node" ? std::vector{3} : std::vector{2, 1};
     const auto errors = testing::errors_with_communicator(shape, name, [](const CommPtr& comm) {
       const at::Tensor tensor = at::zeros(comm->rank() == 2 ? std::vector<std::int64_t>{3, 4}

@@ -27,8 +27,8 @@ const std::vector<at::ScalarType> kTypes = {
     at::kBool, at::kByte,     at::kChar,  at::kShort,  at::kInt,          at::kLong,
     at::kHalf, at::kBFloat16, at::kFloat, at::kDouble, at::kComplexFloat, at::kComplexDouble};
 
-void everywhere(const std::function<void(const CommPtr&)>& body,
-                const CommunicatorOptions& options = {}) {
+void with_every_communicator(const std::function<void(const CommPtr&)>& body,
+                             const CommunicatorOptions& options = {}) {
   for (const char* name : {"naive", "flat", "hierarchical", "two_dimensional", "auto"}) {
     for (const std::vector<int>& shape :
          std::vector<std::vector<int>>{{1}, {2}, {3}, {4}, {1, 1}, {2, 2}, {3, 1}}) {
@@ -66,7 +66,7 @@ void expect_sample(const at::Tensor& got, at::ScalarType type, int from, int to)
 }
 
 TEST(RawCommunicator, BcastGatherAllgatherScatterOfEveryTypeFromEveryRoot) {
-  everywhere([](const CommPtr& comm) {
+  with_every_communicator([](const CommPtr& comm) {
     for (const at::ScalarType type : kTypes) {
       const int rank = comm->rank();
       for (int root = 0; root < comm->size(); ++root) {
@@ -93,7 +93,7 @@ TEST(RawCommunicator, BcastGatherAllgatherScatterOfEveryTypeFromEveryRoot) {
 TEST(RawCommunicator, AlltoallInSmallPieces) {
   CommunicatorOptions options;
   options.object_chunk_bytes = 13;  // several messages, the last one shorter
-  everywhere(
+  with_every_communicator(
       [](const CommPtr& comm) {
         for (const at::ScalarType type : kTypes) {
           std::vector<at::Tensor> own;
@@ -110,7 +110,7 @@ TEST(RawCommunicator, AlltoallInSmallPieces) {
 
 // ChainerMN's ring: a tensor, then lists of one and three, of one to four dimensions.
 TEST(RawCommunicator, SendAndRecvAroundTheRing) {
-  everywhere([](const CommPtr& comm) {
+  with_every_communicator([](const CommPtr& comm) {
     if (comm->size() == 1) {
       EXPECT_THROW(comm->send(at::ones({1}), 0), InvalidArgument);
       return;
@@ -147,7 +147,7 @@ TEST(RawCommunicator, SendAndRecvAroundTheRing) {
 }
 
 TEST(RawCommunicator, SumOfComplexNumbers) {
-  everywhere([](const CommPtr& comm) {
+  with_every_communicator([](const CommPtr& comm) {
     const at::Tensor z = at::complex(at::full({3, 2}, 1.0), at::full({3, 2}, comm->rank() + 1.0));
     const at::Tensor transposed = z.clone().t();
     comm->allreduce({z, transposed});
@@ -161,7 +161,7 @@ TEST(RawCommunicator, SumOfComplexNumbers) {
 
 // torch leaves conjugates and negations for later, maybe on one rank only.
 TEST(RawCommunicator, SumOfConjugatesAndNegatives) {
-  everywhere([](const CommPtr& comm) {
+  with_every_communicator([](const CommPtr& comm) {
     const double ranks = comm->size();
     const at::Tensor z = at::complex(at::full({3, 2}, 1.0), at::full({3, 2}, 2.0));
     at::Tensor conjugate = z.clone().conj();
@@ -226,7 +226,7 @@ TEST(RawCommunicator, ObjectsOfEveryKind) {
   for (const std::size_t chunk : {std::size_t{7}, std::size_t{1} << 20}) {
     CommunicatorOptions options;
     options.object_chunk_bytes = chunk;
-    everywhere(
+    with_every_communicator(
         [](const CommPtr& comm) {
           const int rank = comm->rank();
           const int last = comm->size() - 1;

@@ -23,7 +23,7 @@ using ::testing::Each;
 using ::testing::HasSubstr;
 using CommPtr = std::shared_ptr<Communicator>;
 
-void everywhere(const std::function<void(const CommPtr&)>& body) {
+void on_small_jobs(const std::function<void(const CommPtr&)>& body) {
   for (const char* name : {"naive", "flat", "hierarchical", "two_dimensional", "auto"}) {
     for (const std::vector<int>& shape :
          std::vector<std::vector<int>>{{1}, {2}, {3}, {4}, {2, 2}, {3, 1}}) {
@@ -58,7 +58,7 @@ TEST(IntervalTrigger, CountsPeriods) {
 TEST(EarlyStopping, SixteenScriptedAccuracies) {
   const std::vector<double> script = {0.5, 0.5, 0.5, 0.5, 0.6, 0.6, 0.7, 0.7,
                                       0.6, 0.6, 0.4, 0.4, 0.3, 0.3, 0.2, 0.2};
-  everywhere([&](const CommPtr& comm) {
+  on_small_jobs([&](const CommPtr& comm) {
     EarlyStoppingOptions options;
     options.monitor = "main/accuracy";
     MultiNodeEarlyStoppingTrigger whole(comm, options);
@@ -123,7 +123,7 @@ TEST(ObservationAggregator, NeedsACommunicator) {
 }
 
 TEST(ObservationAggregator, MeanOfTheRanksAtItsInterval) {
-  everywhere([](const CommPtr& comm) {
+  on_small_jobs([](const CommPtr& comm) {
     for (const std::int64_t period : {1, 2}) {
       ObservationAggregatorOptions options;
       options.comm_trigger.period = period;
@@ -171,7 +171,7 @@ TEST(ObservationAggregator, OwnAggregatorsAndMissingValues) {
 
 // 97 and 9 samples in batches of 7 and 77, or all on one rank.
 TEST(GenericEvaluator, UnevenShardsEqualOneProcess) {
-  everywhere([](const CommPtr& comm) {
+  on_small_jobs([](const CommPtr& comm) {
     for (int root = 0; root < comm->size(); ++root) {
       for (const auto& [size, batch] : std::vector<std::pair<int, int>>{{97, 7}, {9, 77}}) {
         int next = comm->rank();  // every size-th sample is this rank's

@@ -11,6 +11,7 @@
 #include <chainmail/train/distributed_model.h>
 
 #include "tests/plugin/support/thread_world.h"
+#include "tests/plugin/support/weights.h"
 
 namespace chainmail {
 namespace {
@@ -20,17 +21,9 @@ using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using CommPtr = std::shared_ptr<Communicator>;
 
-// Threads share torch's default generator, so weights are set by hand, different on every rank.
-void fill(nn::Module& module, double value) {
-  const torch::NoGradGuard no_grad;
-  for (torch::Tensor& parameter : module.parameters()) {
-    parameter.copy_(torch::linspace(-1, 1, parameter.numel()).view(parameter.sizes()) + value);
-  }
-}
-
 nn::Sequential make_net(double value) {
   nn::Sequential net(nn::Linear(3, 8), nn::Tanh(), nn::Linear(8, 8), nn::Tanh(), nn::Linear(8, 2));
-  fill(*net, value);
+  testing::fill(*net, value);
   return net;
 }
 
@@ -68,7 +61,7 @@ TEST(DistributedModel, TheLoopOfOneProcessTrainsOnAll) {
 TEST(DistributedModel, LbfgsTrainsWithTheMeanOfTheLosses) {
   testing::with_communicator({2}, "flat", {}, [](const CommPtr& comm) {
     nn::Linear net(3, 1);
-    fill(*net, comm->rank());
+    testing::fill(*net, comm->rank());
     DistributedModel model(net, comm);
     torch::optim::LBFGS optimizer(model.parameters(),
                                   torch::optim::LBFGSOptions(1).line_search_fn("strong_wolfe"));
@@ -117,7 +110,7 @@ TEST(DistributedModel, TensorsThatCannotTravelAreNamed) {
 TEST(DistributedModel, ClippingBetweenBackwardAndStepSeesTheMeans) {
   testing::with_communicator({2}, "flat", {}, [](const CommPtr& comm) {
     nn::Linear net(2, 2);
-    fill(*net, 0);
+    testing::fill(*net, 0);
     DistributedModel model(net, comm);
     (model(torch::ones({1, 2})).sum() * comm->rank()).backward();
     EXPECT_TRUE(net->weight.grad().eq(0.5).all().item<bool>());
@@ -127,7 +120,7 @@ TEST(DistributedModel, ClippingBetweenBackwardAndStepSeesTheMeans) {
 TEST(DistributedModel, AccumulatesWithoutExchange) {
   testing::with_communicator({2, 2}, "hierarchical", {}, [](const CommPtr& comm) {
     nn::Linear net(2, 2);
-    fill(*net, 0);
+    testing::fill(*net, 0);
     DistributedModel model(net, comm);
     for (int step = 0; step < 2; ++step) {
       net->zero_grad();
@@ -170,7 +163,7 @@ TEST(DistributedModel, AddedLayersAreAdopted) {
     DistributedModel model(net, comm);
     model(samples()).sum().backward();
     nn::Linear added(2, 2);
-    fill(*added, comm->rank());
+    testing::fill(*added, comm->rank());
     net->push_back(added);
     (model(samples()).sum() * (comm->rank() + 1)).backward();
     EXPECT_NO_THROW(verify_equal(*comm, added->parameters()));

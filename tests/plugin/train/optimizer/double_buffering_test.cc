@@ -38,11 +38,9 @@ void backward(const torch::Tensor& weight, int rank, int step) {
   (weight.square().sum() * (factor(rank, step) / 2)).backward();
 }
 
-const std::vector<std::string> kNames = {"flat", "hierarchical", "two_dimensional"};
-
 TEST(DoubleBuffering, FollowsTheTraceAndFlushes) {
   for (const bool overlaps : {false, true}) {
-    for (const std::string& name : kNames) {
+    for (const char* name : {"flat", "hierarchical", "two_dimensional"}) {
       testing::with_communicator({2, 1}, name, {}, [&](const CommPtr& comm) {
         const auto weight = torch::full({3}, 2.0, torch::kDouble).requires_grad_();
         auto optimizer = create_multi_node_optimizer(

@@ -12,6 +12,7 @@
 #include <chainmail/train/module_ref.h>
 
 #include "tests/plugin/support/thread_world.h"
+#include "tests/plugin/support/weights.h"
 
 namespace chainmail {
 namespace {
@@ -19,14 +20,6 @@ namespace {
 namespace nn = torch::nn;
 namespace optim = torch::optim;
 using CommPtr = std::shared_ptr<Communicator>;
-
-// Threads share torch's default generator, so weights are set by hand, different on every rank.
-void fill(nn::Module& module, double value) {
-  const torch::NoGradGuard no_grad;
-  for (torch::Tensor& parameter : module.parameters()) {
-    parameter.copy_(torch::linspace(-1, 1, parameter.numel()).view(parameter.sizes()) + value);
-  }
-}
 
 TEST(MultiNodeOptimizer, TakesModelsInEveryForm) {
   for (const int ranks : {1, 2}) {
@@ -41,7 +34,7 @@ TEST(MultiNodeOptimizer, TakesModelsInEveryForm) {
       const std::vector<nn::Module*> modules = {holder.get(), shared.get(), &on_stack,
                                                 sequence.get()};
       const auto expect_equal_after = [&](const auto& broadcast) {
-        for (nn::Module* module : modules) fill(*module, comm->rank());
+        for (nn::Module* module : modules) testing::fill(*module, comm->rank());
         broadcast();
         for (nn::Module* module : modules) {
           EXPECT_NO_THROW(verify_equal(*comm, module->parameters()));

@@ -10,6 +10,7 @@
 #include <chainmail/train/agreement.h>
 
 #include "tests/plugin/support/thread_world.h"
+#include "tests/plugin/support/weights.h"
 
 namespace chainmail {
 namespace {
@@ -19,7 +20,8 @@ namespace optim = torch::optim;
 using ::testing::HasSubstr;
 using CommPtr = std::shared_ptr<Communicator>;
 
-const std::vector<std::string> kNames = {"naive", "flat", "hierarchical", "two_dimensional"};
+const std::vector<std::string> kOfSeveralNodes = {"naive", "flat", "hierarchical",
+                                                  "two_dimensional"};
 
 struct NetImpl : nn::Module {
   NetImpl()
@@ -34,14 +36,6 @@ struct NetImpl : nn::Module {
   nn::Linear spare;
 };
 TORCH_MODULE(Net);
-
-// Threads share torch's default generator, so weights are set by hand, different on every rank.
-void fill(nn::Module& module, double value) {
-  const torch::NoGradGuard no_grad;
-  for (torch::Tensor& parameter : module.parameters()) {
-    parameter.copy_(torch::linspace(-1, 1, parameter.numel()).view(parameter.sizes()) + value);
-  }
-}
 
 std::vector<torch::Tensor> copies(const std::vector<torch::Tensor>& tensors) {
   std::vector<torch::Tensor> result;
@@ -63,16 +57,16 @@ TEST(MultiNodeOptimizer, LbfgsIsRefused) {
 }
 
 TEST(MultiNodeOptimizer, BroadcastsParametersAndBuffers) {
-  for (const std::string& name : kNames) {
+  for (const std::string& name : kOfSeveralNodes) {
     testing::with_communicator({2, 1}, name, {}, [](const CommPtr& comm) {
       Net model;
-      fill(*model, comm->rank());
+      testing::fill(*model, comm->rank());
       model->norm->running_mean.fill_(comm->rank() + 5);
       model->norm->num_batches_tracked.fill_(comm->rank() + 7);
       const auto optimizer = create_multi_node_optimizer(
           std::make_unique<optim::SGD>(model->parameters(), 0.1), comm, {.model = &model});
       Net expected;
-      fill(*expected, 0);
+      testing::fill(*expected, 0);
       for (std::size_t i = 0; i < expected->parameters().size(); ++i) {
         EXPECT_TRUE(torch::equal(model->parameters()[i], expected->parameters()[i]));
       }
@@ -87,7 +81,7 @@ template <typename Optimizer, typename OptimizerOptions>
 void check_state_broadcast(const OptimizerOptions& options, int with_state) {
   testing::with_communicator({3}, "flat", {}, [&](const CommPtr& comm) {
     nn::Linear model(3, 2);
-    fill(*model, comm->rank());
+    testing::fill(*model, comm->rank());
     auto actual = std::make_unique<Optimizer>(model->parameters(), options);
     const auto local_step = [&] {
       actual->zero_grad();
@@ -130,7 +124,7 @@ TEST(MultiNodeOptimizer, BroadcastsOptimizerState) {
 TEST(MultiNodeOptimizer, ResumedStateOfRankZeroIsUsedByAll) {
   testing::with_communicator({2}, "flat", {}, [](const CommPtr& comm) {
     nn::Linear model(2, 1);
-    fill(*model, 0);
+    testing::fill(*model, 0);
     auto adam = std::make_unique<optim::Adam>(model->parameters(), comm->rank() == 0 ? 0.5 : 0.001);
     const auto optimizer = create_multi_node_optimizer(std::move(adam), comm, {.model = &model});
     EXPECT_EQ(optimizer->actual_optimizer().param_groups()[0].options().get_lr(), 0.5);
@@ -138,10 +132,10 @@ TEST(MultiNodeOptimizer, ResumedStateOfRankZeroIsUsedByAll) {
 }
 
 TEST(MultiNodeOptimizer, AveragesWithoutLosingTheFirstGradient) {
-  for (const std::string& name : kNames) {
+  for (const std::string& name : kOfSeveralNodes) {
     testing::with_communicator({2, 2}, name, {}, [](const CommPtr& comm) {
       nn::Linear model(3, 2);
-      fill(*model, 0);
+      testing::fill(*model, 0);
       const auto before = copies(model->parameters());
       auto optimizer = create_multi_node_optimizer(
           std::make_unique<optim::SGD>(model->parameters(), 1.0), comm, {.model = &model});
@@ -158,7 +152,7 @@ TEST(MultiNodeOptimizer, AveragesWithoutLosingTheFirstGradient) {
 }
 
 TEST(MultiNodeOptimizer, NonContiguousAndChannelsLastGradients) {
-  for (const std::string& name : kNames) {
+  for (const std::string& name : kOfSeveralNodes) {
     testing::with_communicator({3}, name, {}, [](const CommPtr& comm) {
       const auto transposed = torch::zeros({2, 3}, torch::requires_grad());
       const auto channels =
@@ -180,10 +174,10 @@ TEST(MultiNodeOptimizer, NonContiguousAndChannelsLastGradients) {
 }
 
 TEST(MultiNodeOptimizer, SparseGradientsBecomeDense) {
-  for (const std::string& name : kNames) {
+  for (const std::string& name : kOfSeveralNodes) {
     testing::with_communicator({2}, name, {}, [](const CommPtr& comm) {
       nn::Embedding model(nn::EmbeddingOptions(4, 2).sparse(true));
-      fill(*model, 0);
+      testing::fill(*model, 0);
       const auto before = copies(model->parameters());
       auto optimizer = create_multi_node_optimizer(
           std::make_unique<optim::SGD>(model->parameters(), 1.0), comm, {.model = &model});
@@ -198,10 +192,10 @@ TEST(MultiNodeOptimizer, SparseGradientsBecomeDense) {
 }
 
 TEST(MultiNodeOptimizer, UnusedParametersAreZeroFilledOrStayUndefined) {
-  for (const std::string& name : kNames) {
+  for (const std::string& name : kOfSeveralNodes) {
     testing::with_communicator({4}, name, {}, [](const CommPtr& comm) {
       Net model;
-      fill(*model, 0);
+      testing::fill(*model, 0);
       auto optimizer = create_multi_node_optimizer(
           std::make_unique<optim::SGD>(model->parameters(), 1.0), comm, {.model = &model});
       // `b` has no gradient on odd ranks, `spare` nowhere.
@@ -221,7 +215,7 @@ TEST(MultiNodeOptimizer, UnusedParametersAreZeroFilledOrStayUndefined) {
 }
 
 TEST(MultiNodeOptimizer, AGradientOfAnotherDtypeIsConverted) {
-  for (const std::string& name : kNames) {
+  for (const std::string& name : kOfSeveralNodes) {
     testing::with_communicator({2, 1}, name, {}, [](const CommPtr& comm) {
       nn::Linear model(3, 4);
       auto optimizer = create_multi_node_optimizer(
@@ -239,7 +233,7 @@ TEST(MultiNodeOptimizer, AGradientOfAnotherDtypeIsConverted) {
 }
 
 TEST(MultiNodeOptimizer, AGradientOfAnotherShapeIsRefused) {
-  for (const std::string& name : kNames) {
+  for (const std::string& name : kOfSeveralNodes) {
     const auto errors = testing::errors_with_communicator({2, 1}, name, [](const CommPtr& comm) {
       nn::Linear model(3, 4);
       auto optimizer = create_multi_node_optimizer(
@@ -254,7 +248,7 @@ TEST(MultiNodeOptimizer, AGradientOfAnotherShapeIsRefused) {
 }
 
 TEST(MultiNodeOptimizer, WithoutZeroFillADifferenceIsAMismatchOnAllRanks) {
-  for (const std::string& name : kNames) {
+  for (const std::string& name : kOfSeveralNodes) {
     const auto errors = testing::errors_with_communicator({2, 1}, name, [](const CommPtr& comm) {
       Net model;
       auto optimizer =
@@ -275,7 +269,7 @@ TEST(MultiNodeOptimizer, WithoutZeroFillADifferenceIsAMismatchOnAllRanks) {
 }
 
 TEST(MultiNodeOptimizer, WithoutZeroFillUnusedEverywhereIsFine) {
-  for (const std::string& name : kNames) {
+  for (const std::string& name : kOfSeveralNodes) {
     testing::with_communicator({2}, name, {}, [](const CommPtr& comm) {
       Net model;
       auto optimizer =
@@ -369,10 +363,10 @@ TEST(MultiNodeOptimizer, FreezingOnOneRankNamesTheParameterOnAllRanks) {
 }
 
 TEST(MultiNodeOptimizer, AddedAndUnfrozenLayersAreAdopted) {
-  for (const std::string& name : kNames) {
+  for (const std::string& name : kOfSeveralNodes) {
     testing::with_communicator({3}, name, {}, [](const CommPtr& comm) {
       nn::Sequential model(nn::Linear(3, 3));
-      fill(*model, comm->rank());
+      testing::fill(*model, comm->rank());
       model->parameters()[1].requires_grad_(false);
       auto optimizer = create_multi_node_optimizer(
           std::make_unique<optim::Adam>(model->parameters(), 0.1), comm, {.model = &model});
@@ -389,7 +383,7 @@ TEST(MultiNodeOptimizer, AddedAndUnfrozenLayersAreAdopted) {
       EXPECT_FALSE(torch::equal(frozen, model->parameters()[1]));
 
       nn::Linear added(3, 2);
-      fill(*added, comm->rank() + 10);
+      testing::fill(*added, comm->rank() + 10);
       model->push_back(added);
       optimizer->actual_optimizer().add_param_group(optim::OptimizerParamGroup(
           added->parameters(), std::make_unique<optim::AdamOptions>(0.1)));
@@ -437,10 +431,10 @@ TEST(MultiNodeOptimizer, SynchronizeTakesWhatRankZeroHas) {
     Net model;
     auto optimizer = create_multi_node_optimizer(
         std::make_unique<optim::SGD>(model->parameters(), 0.1), comm, {.model = &model});
-    fill(*model, comm->rank() + 3);
+    testing::fill(*model, comm->rank() + 3);
     optimizer->synchronize();
     Net expected;
-    fill(*expected, 3);
+    testing::fill(*expected, 3);
     EXPECT_TRUE(torch::equal(model->a->weight, expected->a->weight));
   });
 }
@@ -448,7 +442,7 @@ TEST(MultiNodeOptimizer, SynchronizeTakesWhatRankZeroHas) {
 TEST(MultiNodeOptimizer, ParametersOutsideTheModelAreAveragedToo) {
   testing::with_communicator({2}, "flat", {}, [](const CommPtr& comm) {
     nn::Linear model(2, 2);
-    fill(*model, 0);
+    testing::fill(*model, 0);
     const auto extra = torch::zeros({2}, torch::requires_grad());
     std::vector<torch::Tensor> parameters = model->parameters();
     parameters.push_back(extra);
@@ -461,7 +455,7 @@ TEST(MultiNodeOptimizer, ParametersOutsideTheModelAreAveragedToo) {
 }
 
 TEST(MultiNodeOptimizer, MixedDtypes) {
-  for (const std::string& name : kNames) {
+  for (const std::string& name : kOfSeveralNodes) {
     testing::with_communicator({2}, name, {}, [](const CommPtr& comm) {
       const auto half = torch::zeros({3}, torch::dtype(torch::kBFloat16).requires_grad(true));
       const auto single = torch::zeros({5}, torch::requires_grad());
@@ -483,7 +477,7 @@ TEST(MultiNodeOptimizer, MixedDtypes) {
 TEST(MultiNodeOptimizer, AGradientBeyondTheModelsDoesNotChangeWhatStepsSee) {
   testing::with_communicator({2}, "flat", {}, [](const CommPtr& comm) {
     nn::Linear model(2, 2);
-    fill(*model, 0);
+    testing::fill(*model, 0);
     auto optimizer = create_multi_node_optimizer(
         std::make_unique<optim::SGD>(model->parameters(), 0.0), comm, {.model = &model});
     for (int step = 0; step < 4; ++step) {

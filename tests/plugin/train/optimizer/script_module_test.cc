@@ -49,7 +49,7 @@ torch::jit::Module make_centering(double value) {
 }
 
 // A linear layer over the one above.
-torch::jit::Module make_net(double value) {
+torch::jit::Module make_module(double value) {
   torch::jit::Module net("Net");
   net.register_attribute("training", c10::BoolType::get(), true);
   net.register_module("centering", make_centering(value));
@@ -78,7 +78,7 @@ std::uint64_t digest_of(const torch::jit::Module& module) {
   return digest(everything_of(module));
 }
 
-torch::Tensor samples() { return torch::linspace(-1, 2, 12 * 3).view({12, 3}).sin(); }
+torch::Tensor inputs() { return torch::linspace(-1, 2, 12 * 3).view({12, 3}).sin(); }
 
 torch::Tensor loss_of(torch::jit::Module& module, const torch::Tensor& x) {
   return module.forward({x}).toTensor().square().mean();
@@ -86,14 +86,14 @@ torch::Tensor loss_of(torch::jit::Module& module, const torch::Tensor& x) {
 
 struct Trainee {
   explicit Trainee(const CommPtr& communicator, double value)
-      : comm(communicator), net(make_net(value)) {
+      : comm(communicator), net(make_module(value)) {
     optimizer = create_multi_node_optimizer(
         std::make_unique<torch::optim::Adam>(parameters_of(net), 0.01), comm, {.model = net});
   }
   void train(int count) {
     for (; count > 0; --count) {
       optimizer->zero_grad();
-      loss_of(net, samples().narrow(0, 4 * comm->rank(), 4)).backward();
+      loss_of(net, inputs().narrow(0, 4 * comm->rank(), 4)).backward();
       optimizer->step();
     }
   }
@@ -105,7 +105,7 @@ struct Trainee {
 std::vector<std::string> names_of(const ModuleRef::NamedTensors& tensors) { return tensors.keys(); }
 
 TEST(ScriptModule, IsTakenInEveryFormThatAProgramHolds) {
-  torch::jit::Module module = make_net(1);
+  torch::jit::Module module = make_module(1);
   torch::jit::script::Module& script = module;
   const ModuleRef by_value = module;
   for (const ModuleRef& ref : {ModuleRef(&module), ModuleRef(&script), by_value,
@@ -136,7 +136,7 @@ TEST(ScriptModule, TrainsToEqualParametersAndBuffers) {
     testing::with_communicator(shape, "hierarchical", {}, [](const CommPtr& comm) {
       // Other parameters, buffers and counters on each rank: all become those of rank 0.
       Trainee trainee(comm, comm->rank() + 1);
-      EXPECT_EQ(digest_of(trainee.net), digest_of(make_net(1)));
+      EXPECT_EQ(digest_of(trainee.net), digest_of(make_module(1)));
       trainee.train(5);
       EXPECT_NO_THROW(verify_equal(*comm, parameters_of(trainee.net)));
       const auto centering = trainee.net.attr("centering").toModule();
@@ -185,13 +185,13 @@ TEST(ScriptModule, TrainsAsOneProcessWithTheWholeBatch) {
     torch::optim::SGD plain(parameters_of(alone), 0.5);
     const auto distance = [](const torch::Tensor& y) { return (y - 1).square().mean(); };
     for (int step = 0; step < 5; ++step) {
-      const torch::Tensor x = samples().narrow(0, 6 * comm->rank(), 6);
+      const torch::Tensor x = inputs().narrow(0, 6 * comm->rank(), 6);
       optimizer.zero_grad();
       // As with modules of torch::nn, and as with TorchScript's own.
       distance((step % 2 == 0 ? model(x) : model.forward({x})).toTensor()).backward();
       optimizer.step();
       plain.zero_grad();
-      distance(alone.forward({samples()}).toTensor()).backward();
+      distance(alone.forward({inputs()}).toTensor()).backward();
       plain.step();
     }
     EXPECT_TRUE(torch::allclose(net.attr("weight").toTensor(), alone.attr("weight").toTensor()));
@@ -235,9 +235,9 @@ TEST(ScriptModule, IsSavedAndResumedBitExactly) {
 
 TEST(ScriptModule, BroadcastAndMeanWithoutAnOptimizer) {
   testing::with_communicator({2}, "flat", {}, [](const CommPtr& comm) {
-    torch::jit::Module net = make_net(comm->rank() + 1);
+    torch::jit::Module net = make_module(comm->rank() + 1);
     bcast_data(*comm, &net);
-    EXPECT_EQ(digest_of(net), digest_of(make_net(1)));
+    EXPECT_EQ(digest_of(net), digest_of(make_module(1)));
     const torch::Tensor weight = net.attr("weight").toTensor();
     weight.mutable_grad() = torch::full({2, 3}, 2.0 * comm->rank());
     multi_node_mean_grad(*comm, &net);
@@ -247,7 +247,7 @@ TEST(ScriptModule, BroadcastAndMeanWithoutAnOptimizer) {
 
 TEST(ScriptModule, AnotherModelOnOneRankIsNamed) {
   const auto errors = testing::errors_with_communicator({2}, "flat", [](const CommPtr& comm) {
-    torch::jit::Module net = make_net(1);
+    torch::jit::Module net = make_module(1);
     if (comm->rank() == 1) {
       net.register_buffer("more", torch::zeros({2}));
     }
