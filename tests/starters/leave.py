@@ -52,13 +52,18 @@ def main():
                   for ours, mpis in (("RANK", "OMPI_COMM_WORLD_RANK"),
                                      ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE")))
     leaves = rank + 1 == size
-    if leaves and when == "start":
-        leave(when, code)
+    if when == "start":  # a second after the first one is told, the others are ended: all have torch by now
+        folder = os.environ["LEAVE_FOLDER"]
+        with open(os.path.join(folder, str(rank)), "w", encoding="utf-8"):
+            pass
+        while len(os.listdir(folder)) < size: time.sleep(0.01)
+        if leaves: leave(when, code)
     try:
         work(when, leaves, code, backend, size - 1)
     except RuntimeError as error:
         print(f"told at {time.time():.3f} rank {rank} by {type(error).__name__}: "
               f"{str(error).splitlines()[0]}", flush=True)
+        if "OMPI_COMM_WORLD_RANK" in os.environ: time.sleep(2)  # mpiexec ends the others with the first one
         os._exit(7)
 
 

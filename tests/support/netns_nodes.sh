@@ -130,14 +130,16 @@ nodes_up() {
   local count=$1 dir id subnet
   check_tools
   dir=$(mktemp -d "${TMPDIR:-/tmp}/chainmail-nodes.XXXXXX")
-  id=$(printf '%04x' $((RANDOM * 2 % 65536)))
-  echo "$id" >"$dir/id"
   UP_DIR=$dir
   trap 'nodes_down "$UP_DIR"' EXIT
   trap 'exit 130' INT TERM HUP
+  # Whoever has made the bridge has the name; what is of another one's is not taken down.
+  for _ in $(seq 20); do
+    id=$(printf '%04x' $((RANDOM * 2 % 65536)))
+    ip link add "cm${id}br" type bridge && echo "$id" >"$dir/id" && break
+  done
   subnet=$(free_subnet)
   write_ssh_files "$dir"
-  ip link add "cm${id}br" type bridge
   ip addr add "$subnet.254/24" dev "cm${id}br"
   ip link set "cm${id}br" up
   for index in $(seq "$count"); do start_node "$dir" "$id" "$index" "$subnet"; done

@@ -92,7 +92,7 @@ def slots_are_lines_as_well(*programs):
 
 
 def base_hosts_stay(*programs):
-    with ElasticJob(programs, ["n1", "n2"], "-n", 2, probe=("--steps", 60)) as job:
+    with ElasticJob(programs, ["n1", "n2"], "-n", 2, probe=("--steps", 160)) as job:
         job.wait_for_commit(job.wait_for_world(2))
         job.edit("n1")
         job.wait_for("Refused host:n2: the hosts of -n stay", where="err")
@@ -323,7 +323,7 @@ def a_signal_ends_all(*programs):
 
 
 def a_hosts_file_is_of_one_job(*programs):
-    with ElasticJob(programs, ["n1", "n2"], "-n", 2, probe=("--steps", 40)) as job:
+    with ElasticJob(programs, ["n1", "n2"], "-n", 2, probe=("--steps", 200)) as job:
         job.wait_for_commit(1)
         again = subprocess.run([programs[0], "-H", job.hosts, "--rsh", SHELL, "--elastic", "1:4",
                                 job.probe], capture_output=True, text=True, timeout=60,

@@ -276,11 +276,17 @@ def grace_is_the_limit_for_agents_too(launcher, _moments):
 
 
 def a_stopped_reaper_ends_with_the_lease(launcher, _moments):
-    with Job(launcher, "-n", 1, "--lease", "2.5", "sh", "-c", "echo up; sleep 0.5") as job:
-        job.wait_for("up")
-        os.kill(parent_of(job.agent()), signal.SIGSTOP)
-        job.ends_with(0, 8)
-        job.leaves_nothing()
+    with tempfile.TemporaryDirectory() as folder:
+        go = pathlib.Path(folder, "go")
+        with Job(launcher, "-n", 1, "--lease", "2.5", "sh", "-c",
+                 f"echo up; until [ -e {go} ]; do sleep 0.05; done") as job:
+            job.wait_for("up")
+            above = parent_of(job.agent())
+            assert above > 1, job.all()
+            os.kill(above, signal.SIGSTOP)
+            go.touch()
+            job.ends_with(0, 8)
+            job.leaves_nothing()
 
 
 @contextlib.contextmanager
@@ -351,9 +357,9 @@ def a_setuid_rank_that_stays_is_named(launcher, _moments):
         words = [program, "--reuid", "0", "--regid", "0", "--clear-groups"]
         if subprocess.run([*words, "true"], preexec_fn=become_user, check=False).returncode != 0:
             raise Skipped("no setuid programs in " + folder)
-        with Job(mine, "-n", 1, "--grace", "0.2", *words, "sleep", 8, cwd="/",
+        with Job(mine, "-n", 1, "--grace", "0.2", *words, "sh", "-c", "echo up; exec sleep 8", cwd="/",
                  environment={"TMPDIR": "/tmp"}, preexec_fn=become_user) as job:
-            time.sleep(1.5)
+            job.wait_for("up")
             job.process.terminate()
             job.ends_with(143, 15)
             job.says("belongs to another user (a setuid program?)")

@@ -21,6 +21,7 @@
 #include "launcher/job/environment.h"
 #include "launcher/job/options.h"
 #include "tests/launcher/hosts/print_hostfile.h"
+#include "tests/support/patience.h"
 
 namespace chainmail::launch {
 namespace {
@@ -82,7 +83,8 @@ TEST_F(JobHosts, WhatADiscoveryScriptSaysOnFailureIsShown) {
 
 TEST_F(JobHosts, ADiscoveryScriptHasADeadlineAndLeavesNothing) {
   const fs::path pid_file = directory_ / "pid";
-  EXPECT_THAT(found("sleep 1000 & echo $! > " + pid_file.string() + "; wait", milliseconds(300)),
+  EXPECT_THAT(found("sleep 1000 & echo $! > " + pid_file.string() + "; wait",
+                    std::chrono::ceil<milliseconds>(patient(milliseconds(500)))),
               HasSubstr("had not ended in time"));
   pid_t child = 0;
   std::ifstream(pid_file) >> child;

@@ -42,7 +42,7 @@ wait_for '^commit 2 ' 2 out
 [ "$(grep -E '^host [01] ' out | awk '{print $4}' | sort -u | wc -l)" = 2 ] || fail "two addresses"
 
 # The remote shell to n2 is killed; its host is tried again.
-kill -9 "$(pgrep -P "$job" -f n2)" || fail "no remote shell to n2"
+kill -9 "$(pgrep -P "$job" -f ' n2( |$)')" || fail "no remote shell to n2"
 wait_for '^world 3 0 1$' 1 out
 wait_for '^world 4 [01] 2$' 2 out
 wait_for '^commit 4 ' 2 out

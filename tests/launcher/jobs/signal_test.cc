@@ -144,7 +144,7 @@ TEST_F(SignalTest, KilledLauncherTakesAShellThatStillConnects) {
   for (int i = 0; i < 500 && processes_with(mark_).size() < 2; ++i) {
     std::this_thread::sleep_for(milliseconds(10));
   }
-  ASSERT_EQ(processes_with(mark_).size(), 2U) << launcher.err();
+  ASSERT_GE(processes_with(mark_).size(), 2U) << launcher.err();  // later a reaper, too
   launcher.signal(SIGKILL);
   EXPECT_EQ(launcher.wait(milliseconds(1000)), 137);
 }

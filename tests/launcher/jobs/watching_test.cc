@@ -126,8 +126,14 @@ class JobFolderTest : public WatchingTest {
   }
   // A job gets its folder after a second.
   std::vector<std::filesystem::path> wait_for_job_folder() const {
-    for (int i = 0; i < 500 && job_folders().empty(); ++i) usleep(10000);
-    usleep(100000);  // the first lines are in it
+    for (int i = 0; i < 3000; ++i) {
+      const auto found = job_folders();
+      const bool has_lines =
+          !found.empty() &&
+          text_of(found[0] / "events.jsonl").find("rank_started") != std::string::npos;
+      if (has_lines) return found;
+      usleep(10000);
+    }
     return job_folders();
   }
   std::vector<std::filesystem::path> job_folders() const {

@@ -267,9 +267,10 @@ TEST_F(Tunnel, EndsItsCommandByTheEndOfInputOrBySignal) {
 }
 
 TEST_F(Tunnel, TellsTheEndOfOutputBeforeTheEndOfTheCommand) {
-  const auto process = open("exec >&-; echo still here >&2; sleep 0.2");
+  const auto process = open("exec >&-; echo still here >&2; read line");
   while (ends_ == 0) io_.run_one_for(std::chrono::seconds(5));
   EXPECT_FALSE(process->reap());
+  transport_->write("go\n");
   ASSERT_TRUE(exit_of(*process));
   EXPECT_EQ(ends_, 1);
   EXPECT_EQ(errors_, "still here\n");

@@ -105,7 +105,7 @@ TEST_P(GroupLeaks, AThousandGroupsLeaveNothingBehind) {
   const Footprint before;
   make_and_destroy(1000);
   EXPECT_TRUE(
-      comes_true(std::chrono::seconds{5}, [&] { return Footprint{}.threads == before.threads; }))
+      comes_true(std::chrono::seconds{5}, [&] { return Footprint{}.threads <= before.threads; }))
       << Footprint{}.threads << " threads, " << before.threads << " before";
   const Footprint after;
   EXPECT_EQ(after.descriptors, before.descriptors);
@@ -137,7 +137,7 @@ TEST_P(GroupLeaks, GroupsAtRestHaveNoThreads) {
     kept.insert(kept.end(), ends.begin(), ends.end());
   }
   EXPECT_TRUE(
-      comes_true(std::chrono::seconds{20}, [&] { return Footprint{}.threads == threads_before; }))
+      comes_true(std::chrono::seconds{20}, [&] { return Footprint{}.threads <= threads_before; }))
       << Footprint{}.threads << " threads, " << threads_before << " before";
   // They come back to work.
   test::run_ranks_ok(2, [&](int rank) {

@@ -6,24 +6,29 @@
 // ranks.
 //
 // usage: elastic_bits COMMUNICATOR WIRE SHARDS [STEPS [PAUSE_MS [MODE]]]
-//   WIRE: float32, float16, bfloat16
-//   STEPS: a number, or a file (with a '/') in which the number of the last step will stand some
-//   steps before it PAUSE_MS: before each step; above 0, each rank tells of its worlds, and rank 0
-//   of every step MODE: forget (the optimizer is no part of the state), evaluate (for PAUSE_MS
-//   after every step), other_data (member 2 has a sample less), throw (member 1 in step 5),
-//   throw_all (all of them there), retry, retry_all (the same, and run() is called again),
-//   retry_late (all of them after its commit), retry_world (member 1 as it enters its second world;
-//   run() is called again), leave (member 1 before run()), done (nothing is left
-//   to do), slow_start (three seconds before run()), idle (a minute before run(), of which it
-//   tells), idle_end (the same after it), save:FOLDER:STEPS (checkpoints there after so many
-//   steps), save_late:FOLDER:STEPS (only the call after the last step says that there is none),
-//   save_die:FOLDER:STEPS (member 0 dies as it writes the last one), lost:FOLDER:STEPS (the same,
-//   and member 1 dies when it has read one), own:FOLDER:STEPS (as lost, by a checkpointer of its
-//   own), slow:MEMBER:MS (it takes so much longer for a shard), killer:SAMPLE (who computes it in
-//   the second epoch says so, and dies), split (each step ranks with even and with odd numbers
-//   talk, on communicators that each world makes), split_once (on those of the first world),
-//   per_rank:RAMP (a batch for each rank: rank 0 tells of the ranks, the scale and the batch of
-//   each step)
+//
+// WIRE: float32, float16, bfloat16
+//
+// STEPS: a number, or a file (with a '/') in which the number of the last step will stand some
+// steps before it
+//
+// PAUSE_MS: before each step; above 0, each rank tells of its worlds, and rank 0 of every step
+//
+// MODE: forget (the optimizer is no part of the state), evaluate (for PAUSE_MS after every step),
+// other_data (member 2 has a sample less), throw (member 1 in step 5), throw_all (all of them
+// there), retry, retry_all (the same, and run() is called again), retry_late (all of them after
+// its commit), retry_world (member 1 as it enters its second world; run() is called again), leave
+// (member 1 before run()), done (nothing is left to do), slow_start (three seconds before run()),
+// idle (a minute before run(), of which it tells), idle_end (the same after it),
+// save:FOLDER:STEPS (checkpoints there after so many steps), save_late:FOLDER:STEPS (only the call
+// after the last step says that there is none), save_die:FOLDER:STEPS (member 0 dies as it writes
+// the last one), lost:FOLDER:STEPS (the same, and member 1 dies when it has read one),
+// own:FOLDER:STEPS (as lost, by a checkpointer of its own), slow:MEMBER:MS (it takes so much longer
+// for a shard), killer:SAMPLE (who computes it in the second epoch says so, and dies), split (each
+// step ranks with even and with odd numbers talk, on communicators that each world makes),
+// split_once (on those of the first world), per_rank:RAMP (a batch for each rank: rank 0 tells of
+// the ranks, the scale and the batch of each step), hang:FILE (member 1 after a step, once FILE is
+// there, until FILE.over is), end:FILE (after its last step, until FILE is there)
 
 #include <chainmail/chainmail.h>
 #include <chainmail/elastic.h>
@@ -349,8 +354,9 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "%s\n", error.what());
     // Its connections are closed; libtorch may take this long to end on a busy machine.
     const bool is_slow = argc > 6 && std::string(argv[6]) == "throw";
-    if (is_slow) std::this_thread::sleep_for(std::chrono::milliseconds(1000));
-    return 1;
+    if (!is_slow) return 1;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1000));
+    std::_Exit(1);  // what libtorch takes besides is not the question
   }
   return 0;
 }

@@ -237,8 +237,8 @@ def a_rank_that_stands_still_is_given_up(launcher, program):
 
 def shards_move_away_from_a_slow_rank(launcher, program):
     with tempfile.TemporaryDirectory(prefix="chainmail-elastic.") as folder:
-        # Of eight shards it has four at first, and needs 0.2 s longer for them.
-        with ElasticJob(launcher, program, steps=OPEN, pause_ms=1, mode=("slow:1:50",),
+        # Of eight shards it has four at first, and needs 0.6 s longer for them.
+        with ElasticJob(launcher, program, steps=OPEN, pause_ms=1, mode=("slow:1:150",),
                         options=("--output", folder)) as job:
             first = job.members()
             assert job.wait_for_world(2, seconds=60) == first, job.all()
@@ -261,14 +261,15 @@ def seconds_between(event, later):
 
 
 def an_evaluation_that_is_interrupted_is_repeated(launcher, program):
-    calm = dict(re.findall(r"^evaluated (\d+) (\S+)$",
-                           calm_output(launcher, program, "float32", 120, "1", "evaluate"), re.M))
-    with ElasticJob(launcher, program, steps=120, pause_ms=60, mode=("evaluate",)) as job:
+    with ElasticJob(launcher, program, steps=OPEN, pause_ms=60, mode=("evaluate",)) as job:
         for _ in range(2):
             # Most of the time goes into evaluations.
             os.kill(job.members()[-1], signal.SIGKILL)
             job.wait_for_world(1)
             job.wait_for_world(2)
+        steps = job.tell_last_step()
+        calm = dict(re.findall(r"^evaluated (\d+) (\S+)$",
+                               calm_output(launcher, program, "float32", steps, "1", "evaluate"), re.M))
         job.ends_with(0, 60)
         evaluated = re.findall(r"^evaluated (\d+) (\S+)$", job.text("out"), re.M)
         wrong = [line for line in evaluated if calm[line[0]] != line[1]]

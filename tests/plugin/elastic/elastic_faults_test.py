@@ -75,9 +75,11 @@ def a_rank_that_dies_as_the_job_ends_keeps_nobody_in_it(launcher, program):
                    sizes="1:3") as job:
         pathlib.Path(job.data, "late").touch()
         job.wait_for_world(3)
+        job.wait_for_step(60)  # so that it is no other change in which it does
         job.order(1, "holding")
         job.ends_well(60)
-        assert job.has_died(1, "holding"), job.all()
+        deaths = [kill.time / 1e9 for kill in job.ledger.kills if (kill.member, kill.point) == (1, "holding")]
+        assert deaths and deaths[0] > job.ledger.commit_times()[80 - 1], job.all()
         assert [line[1] for line in job.log()].count("LOST") == 1, job.log()
 
 

@@ -28,13 +28,15 @@ def sixteen_newcomers_at_once_are_a_change(launcher, program):
                    steps_per_epoch=20000, window=2) as job:
         first, donors = job.wait_for_world(2)
         job.hold(16, lambda: job.edit("n1", "n2", "n3 slots=16"))
-        last, _ = job.wait_for_world(18, seconds=240)
-        # In the next world, at the latest in the one after.
-        assert last - first <= 2, f"worlds {first} to {last}"
-        sent = [job.ledger.sent[first + 1, donor.member] for donor in donors]
+        job.wait_for_world(18, seconds=240)
         job.finish(margin=10)
         job.ends_well()
-        worlds = [event for event in job.events("world_changed") if event["generation"] > first]
+        # On a busy machine shards may move between the first two.
+        worlds = [event for event in job.events("world_changed")
+                  if event["generation"] > first and event.get("cause") != "shards divided anew"]
+        # In the next world, at the latest in the one after.
+        assert len(worlds) <= 2, worlds
+        sent = [job.ledger.sent[worlds[0]["generation"], donor.member] for donor in donors]
         newcomers, received = worlds[0]["size"] - 2, worlds[0]["bytes"]
         print(f"{newcomers} of 16 newcomers in the first of {len(worlds)} changes have received {received} "
               f"bytes; the donors have sent {sent}", flush=True)

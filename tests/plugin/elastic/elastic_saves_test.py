@@ -83,7 +83,8 @@ def saved_at_the_end(job, folder):
     """The step; none that the job has told of is lost."""
     last = steps_of(job)[-1]
     saved = saved_steps(folder)
-    assert saved and last <= saved[-1] <= last + 2 and len(saved) <= 2, (saved, last)
+    # What ranks said last may be lost with the launcher.
+    assert saved and last <= saved[-1] <= last + 20 and len(saved) <= 2, (saved, last)
     assert not list(pathlib.Path(folder, "run").glob(".will*")), os.listdir(folder + "/run")
     return saved[-1]
 
@@ -124,7 +125,7 @@ def a_launcher_that_stands_still_goes_on_with_what_was_saved(launcher, program):
             job.wait_until_gone(12)  # the lease as well
             os.kill(job.process.pid, signal.SIGCONT)
             job.wait_for("\nfrom ", 2, seconds=30)
-            assert origins(job)[1] == saved_steps(folder)[0] + 1, job.all()
+            assert origins(job)[1] == saved_steps(folder)[-1] + 1, job.all()
 
 
 def signals_to_the_launcher_save_before_the_end(launcher, program):
@@ -148,7 +149,7 @@ def signals_to_the_launcher_save_before_the_end(launcher, program):
 def a_time_limit_saves_before_the_end(launcher, program):
     with tempfile.TemporaryDirectory() as folder:
         with ElasticJob(launcher, program, steps=MANY, mode=(f"save:{folder}:{MANY}",),
-                        options=("--timeout", patient(8))) as job:
+                        options=("--timeout", min(patient(8), 60))) as job:
             job.wait_for("\nstep 2\n")
             job.ends_with(124, 80)
             saved_at_the_end(job, folder)
@@ -166,7 +167,7 @@ def a_launcher_that_is_killed_while_it_ends_the_job_loses_nothing(launcher, prog
 
 def too_few_ranks_end_with_their_state_on_disk(launcher, program):
     with tempfile.TemporaryDirectory() as folder:
-        options = ("--elastic", "2:4", "--elastic-timeout", patient(4), "--cooldown", "1h:1h")
+        options = ("--elastic", "2:4", "--elastic-timeout", min(patient(4), 20), "--cooldown", "1h:1h")
         with ElasticJob(launcher, program, steps=MANY, mode=(f"save:{folder}:{MANY}",),
                         options=options) as job:
             job.wait_for("\nstep 20\n")
@@ -184,7 +185,7 @@ def too_few_ranks_end_with_their_state_on_disk(launcher, program):
 
 
 def a_state_that_is_saved_nowhere_is_said_to_be_lost(launcher, program):
-    options = ("--elastic", "2:4", "--elastic-timeout", patient(4), "--cooldown", "1h:1h")
+    options = ("--elastic", "2:4", "--elastic-timeout", min(patient(4), 20), "--cooldown", "1h:1h")
     with ElasticJob(launcher, program, steps=MANY, options=options) as job:
         job.wait_for("\nstep 5\n")
         os.kill(job.members()[0], signal.SIGKILL)

@@ -7,6 +7,7 @@
 usage: elastic_stalls_test.py LAUNCHER ELASTIC_BITS [CASE...]
 """
 
+import math
 import os
 import pathlib
 import re
@@ -18,7 +19,7 @@ from elastic_changes_test import ElasticJob, OPEN, calm_bits
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "../../launcher/faults"))
 
-from outside import Arguments, main, parent_of  # noqa: E402
+from outside import Arguments, main, parent_of, patient  # noqa: E402
 
 
 class HangingJob(ElasticJob):
@@ -40,24 +41,32 @@ class HangingJob(ElasticJob):
         self.wait_for("hangs\n")
 
 
+def stall_limit(seconds):
+    """Seconds after which this machine may call a rank stalled: joining is no stall."""
+    return math.ceil(min(patient(seconds), 12))
+
+
 def a_rank_that_hangs_while_another_dies_is_given_up(launcher, program):
-    with HangingJob(launcher, program, "--stall-timeout", "4", ranks=3) as job:
+    limit = stall_limit(4)
+    with HangingJob(launcher, program, "--stall-timeout", limit, ranks=3) as job:
         victim = job.members()[2]
         job.hang()
         os.kill(victim, signal.SIGKILL)
-        job.wait_for("has not come to the end of its step within 4 s, while the next world waited for it",
+        job.wait_for(f"has not come to the end of its step within {limit} s, while the next world waited for it",
                      where="err")
         job.wait_for_world(3, seconds=60)
         job.ends(launcher, program)
 
 
 def a_rank_that_hangs_is_given_up_and_not_a_newcomer(launcher, program):
-    with HangingJob(launcher, program, "--stall-timeout", "3") as job:
+    limit = stall_limit(3)
+    with HangingJob(launcher, program, "--stall-timeout", limit) as job:
         job.wait_for("\nstep 40\n")
         job.join("n3")
         job.wait_for_world(3)
         job.hang()
-        job.wait_for("member 1 on host n2 has stalled: no progress for 3 s: stands at world ", where="err")
+        job.wait_for(f"member 1 on host n2 has stalled: no progress for {limit} s: stands at world ", where="err",
+                     seconds=30)
         job.wait_for_world(3, seconds=60)
         job.ends(launcher, program)
         named = re.findall(r"^launcher: member (\d+) on host \S+ has stalled", job.text("err"), re.M)
@@ -66,16 +75,17 @@ def a_rank_that_hangs_is_given_up_and_not_a_newcomer(launcher, program):
 
 def a_spare_hides_no_rank_that_hangs(launcher, program):
     # Two of three make a world; the third waits since it has done some steps.
-    with HangingJob(launcher, program, "--stall-timeout", "3", "--cooldown", "100:100", sizes="2:4:2",
+    limit = stall_limit(3)
+    with HangingJob(launcher, program, "--stall-timeout", limit, "--cooldown", "100:100", sizes="2:4:2",
                     ranks=4) as job:
         os.kill(job.members()[3], signal.SIGKILL)
         job.wait_for_world(2)
         # Longer than the limit, of the spare.
         steps = job.text("out").count("\nstep ")
-        job.wait_for("\nstep ", steps + 160)
+        job.wait_for("\nstep ", steps + 54 * limit, seconds=60)
         assert '"stalled"' not in (job.output / "events.jsonl").read_text(), job.all()
         job.hang()
-        job.wait_for("member 1 on host n2 has stalled: ", where="err")
+        job.wait_for("member 1 on host n2 has stalled: ", where="err", seconds=30)
         job.wait_for_world(2)
         job.ends(launcher, program)
 

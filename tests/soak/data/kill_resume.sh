@@ -53,6 +53,7 @@ diff <(curve "$scratch/straight") <(curve "$scratch/boundary") || fail "another 
 done_kills=0
 mkdir -p "$scratch/killed"
 while true; do
+  killed=
   before=$(newest killed)
   (start "$ranks" killed) >"$scratch/killed.txt" 2>"$scratch/killed.err" &
   job=$!
@@ -66,7 +67,7 @@ while true; do
     mapfile -t pids < <(pgrep -f "train_mnist .*--out $scratch/killed" | grep -vx "$job" || true)
     if ((${#pids[@]} > 0)) && kill -9 "${pids[RANDOM % ${#pids[@]}]}" 2>/dev/null; then
       ((++done_kills))
-      [[ -z $(newest killed) || -d $scratch/middle ]] || cp -r "$scratch/killed" "$scratch/middle"
+      killed=yes
     fi
   fi
   if wait "$job"; then
@@ -74,6 +75,7 @@ while true; do
     break
   fi
   job=
+  [[ -z $killed || -z $(newest killed) || -d $scratch/middle ]] || cp -r "$scratch/killed" "$scratch/middle"
   ((done_kills > 0)) || fail "ended by itself: $(cat "$scratch/killed.err")"
 done
 ((done_kills > 0)) || fail "nothing was killed"

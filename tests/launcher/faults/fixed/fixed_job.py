@@ -3,7 +3,6 @@
 
 """Elastic jobs of programs that know nothing of them: `probe_rank fixed`, and shell scripts."""
 
-import json
 import os
 import pathlib
 import re
@@ -68,10 +67,7 @@ class FixedJob(HostsJob):
             time.sleep(0.05)
 
     def agents(self, host):
-        lines = pathlib.Path(self.logs, "events.jsonl").read_text().splitlines()
-        events = [json.loads(line) for line in lines]
-        return [event["pid"] for event in events
-                if event.get("event") == "agent_up" and event["host"] == host]
+        return [event["pid"] for event in self.events("agent_up") if event["host"] == host]
 
 
 def probe(path):

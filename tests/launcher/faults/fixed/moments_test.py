@@ -213,7 +213,7 @@ def a_notice_ends_nobody_where_the_program_is_about_to_end(launcher, _):
         job.wait_for_ranks(2, 0)
         job.append("n3")
         second = job.wait_for_ranks(3, 1)
-        time.sleep(1)
+        job.wait_for_event("rank_exited", lambda event: event["rank"] == 0 and event.get("code") == 0)
         notice(job, "n1")
         job.wait_for("Got notice that host:n1 is about to end", where="err")
         time.sleep(1)

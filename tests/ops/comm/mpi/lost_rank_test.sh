@@ -34,6 +34,7 @@ has_hung_up() {
 lose() {
   local status=0 begin=$SECONDS limit
   limit=$(patient 60)
+  ((limit <= 200)) || limit=200
   mkdir "$scratch/$1"
   LOSE_BY=${1%_again} timeout --kill-after=5 "$limit" mpiexec -n 3 --oversubscribe --allow-run-as-root \
     --bind-to none -x LOSE_BY "$program" --gtest_also_run_disabled_tests \

@@ -261,6 +261,7 @@ TEST_F(MpiGroup, ATimeoutNamesTheRankThatDidNotCome) {
 
 // Only when asked for: mpiexec ends the job when this rank does.
 TEST_F(MpiGroup, DISABLED_ARankThatIsKilledOrStopped) {
+  expect_sum(*join("first", rank, one_per_node()), 10);  // all have started MPI
   const auto group = join("lost", rank, one_per_node(), CrossTransport::kMpi, milliseconds{3000});
   expect_sum(*group, 10);
   meet("lost");

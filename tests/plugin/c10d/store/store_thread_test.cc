@@ -91,6 +91,15 @@ class StoppedStoreTest : public ::testing::Test {
  protected:
   ~StoppedStoreTest() override { store_->release(); }
 
+  // What nobody waits for may be written a moment later.
+  void expect_no_keys() {
+    const auto deadline = Deadline::after(kLong);
+    while (store_->getNumKeys() != 0 && !deadline.has_passed()) {
+      std::this_thread::sleep_for(milliseconds{1});
+    }
+    EXPECT_EQ(store_->getNumKeys(), 0);
+  }
+
   c10::intrusive_ptr<StoppedStore> store_ = c10::make_intrusive<StoppedStore>();
   c10::intrusive_ptr<c10d::Store> base_ = store_;
 };
@@ -286,11 +295,7 @@ TEST_F(StoppedStoreTest, TheLastRankOfAGroupTakesItsKeysAlong) {
     (void)rendezvous.enter("zero", Deadline::after(kLong));
   }
   other.get();
-  const auto deadline = Deadline::after(kLong);
-  while (store_->getNumKeys() != 0 && !deadline.has_passed()) {
-    std::this_thread::sleep_for(milliseconds{1});
-  }
-  EXPECT_EQ(store_->getNumKeys(), 0);
+  expect_no_keys();
 }
 
 TEST_F(StoppedStoreTest, ARankThatLeavesWhileItsHandleLivesWritesNothingMore) {
@@ -303,11 +308,11 @@ TEST_F(StoppedStoreTest, ARankThatLeavesWhileItsHandleLivesWritesNothingMore) {
   other.get();
   const auto news = rendezvous.news(nullptr);
   rendezvous.leave();
-  EXPECT_EQ(store_->getNumKeys(), 0);
+  expect_no_keys();
   rendezvous.leave();
   rendezvous.set("late", "1");
   news->announce("group", std::make_exception_ptr(PeerError("late")));
-  EXPECT_EQ(store_->getNumKeys(), 0);
+  expect_no_keys();
 }
 
 /// A store whose get() must not be called: it would wait for a key that has gone since.

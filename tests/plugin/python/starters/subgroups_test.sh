@@ -14,7 +14,7 @@ export OMP_NUM_THREADS=1
 
 case $starter in
   plain)
-    MASTER_PORT=$("$python" -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+    MASTER_PORT=$("$python" -B "$(dirname "${BASH_SOURCE[0]}")/../stopped_store/ports.py")
     export MASTER_PORT MASTER_ADDR=127.0.0.1 WORLD_SIZE=3
     ranks=()
     for rank in 0 1 2; do

@@ -13,6 +13,7 @@ import time
 
 import jobs
 from fault_cases import CASES, mend, remove_memory_group, why_not
+from jobs import patient
 
 HEAD = f"{'case':<20} {'rounds':>6} {'error s':>8} {'gone s':>7} {'bad':>4} {'left':>5} {'s each':>7}"
 
@@ -80,7 +81,8 @@ class Round:
     def break_it(self, case, slack, before):
         job, bad = self.job, self.bad
         fault = case.action(job)
-        gone = job.wait_until_gone(15)
+        gone = job.wait_until_gone(patient(15))
+        slack = patient(slack)  # the largest that was seen, also while it ended
         errors, self.detected = check_survivors(case, job, fault, slack)
         bad += errors
         left = job.processes()

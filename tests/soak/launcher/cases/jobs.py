@@ -12,8 +12,14 @@ import functools
 import os
 import signal
 import subprocess
+import sys
 import tempfile
 import time
+
+# Before this folder, which has another patience.py.
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "../../../support"))
+
+from patience import patient  # noqa: E402
 
 LAUNCHER = os.environ["LAUNCHER"]
 FAULT_RANK = os.environ["FAULT_RANK"]
@@ -177,7 +183,7 @@ class Job:
 
     def wait_until_running(self, seconds=30):
         """Until every rank has made a step."""
-        limit = time.time() + seconds
+        limit = time.time() + patient(seconds)
         while time.time() < limit:
             if all(self.entry(rank, "steps") for rank in range(self.size)):
                 return True

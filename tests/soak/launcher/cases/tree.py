@@ -19,6 +19,11 @@ import sys
 import tempfile
 import time
 
+# Before this folder, which has another patience.py.
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "../../../support"))
+
+from patience import patient  # noqa: E402
+
 LAUNCHER = os.environ["LAUNCHER"]
 PROBE = os.environ["PROBE"]
 SHORT = os.environ.get("SHORT") == "yes"
@@ -162,7 +167,7 @@ class Tree:
 
     def end(self, name, gone_within=2.0):
         """After the launcher's end: nothing may be left."""
-        limit = time.time() + gone_within
+        limit = time.time() + patient(gone_within)
         while self.left() and time.time() < limit:
             time.sleep(0.02)
         if self.left():
@@ -203,12 +208,12 @@ def broken(name, tree, victim, number, code, pattern, seconds, gone_within=2.0):
         return tree.end(name)
     at = time.time()
     os.kill(victim(tree), number)
-    got = tree.wait(seconds + 5)
+    got = tree.wait(patient(seconds) + 5)
     took = time.time() - at
     text = tree.messages()
     if got != code or (pattern and not re.search(pattern, text)):
         fail(name, f"code {got}, wanted {code} and '{pattern}': {text}")
-    if took > seconds:
+    if took > patient(seconds):
         fail(name, f"it took {took:.2f} s, wanted {seconds}")
     if len(re.findall(r"^launcher: (?:lost host|rank \d+ on)", text, re.M)) > 1:
         fail(name, f"more than one cause: {text}")
@@ -390,15 +395,15 @@ def check_moments(work, hosts, width, count):
             os.kill(victim, number)
         except ProcessLookupError:
             pass
-        code = tree.wait(8)
+        code = tree.wait(patient(8))
         if code is None and victim != tree.process.pid and tree.wait_until_running():
             # Some command of the start-up that another way was found without.
             tree.process.terminate()
-            code = tree.wait(8)
+            code = tree.wait(patient(8))
         if code is None or code == 0:
             fail("moment", f"code {code} after {number} to {victim}: {tree.messages()}")
         # What had been forked while the list was made is found by its environment.
-        limit = time.time() + 3
+        limit = time.time() + patient(3)
         while time.time() < limit and marked(tree.folder):
             time.sleep(0.02)
         if marked(tree.folder):

@@ -5,6 +5,8 @@
 # tree_nodes.sh ROUNDS: five nodes with an sshd each, --tree 2: n1 and n2 are started from here, n3
 # and n4 from n1, n5 from n2. Started by netns_nodes.sh run 5; see tree.sh.
 set -uo pipefail
+# shellcheck source=tests/support/patience.sh
+source "$(dirname "$0")/../../../support/patience.sh"
 dir=$NODES_DIR
 rsh=$(cat "$dir/rsh")
 short=${SHORT:-no}
@@ -44,8 +46,9 @@ on_nodes() {
   done
 }
 nothing_left() { # NAME SECONDS
-  local started=${EPOCHREALTIME/./}
-  while [ -n "$(on_nodes)" ] && [ $((${EPOCHREALTIME/./} - started)) -lt $(($2 * 1000000)) ]; do
+  local started=${EPOCHREALTIME/./} limit
+  limit=$(patient $(($2 * 1000000)))
+  while [ -n "$(on_nodes)" ] && [ $((${EPOCHREALTIME/./} - started)) -lt "$limit" ]; do
     sleep 0.05
   done
   [ -z "$(on_nodes)" ] || fail "$1: left behind: $(on_nodes)"
@@ -67,7 +70,7 @@ ends() { # NAME WANTED_CODE MILLISECONDS PATTERN
   code=$?
   took=$(((${EPOCHREALTIME/./} - started) / 1000))
   [ "$code" = "$2" ] || fail "$1: code $code, wanted $2: $(cat "$work/err")"
-  [ $took -le "$3" ] || fail "$1: it took $took ms"
+  [ $took -le "$(patient "$3")" ] || fail "$1: it took $took ms"
   wants "$1" "$(cat "$work/err")" "$4"
 }
 ssh_client() { # NODE: that runs on NODE (or 'head') for a further one; the first of them

@@ -20,7 +20,9 @@ python=${PYTHON:-$root/.deps/venv/bin/python}
 starter=$1 language=$2 ranks=$3
 shift 3
 printed=$(mktemp)
-trap 'rm -f "$printed"' EXIT
+LEAVE_FOLDER=$(mktemp -d) # of a rank that leaves at the start: it waits for the others there
+export LEAVE_FOLDER
+trap 'rm -rf "$printed" "$LEAVE_FOLDER"' EXIT
 export OMP_NUM_THREADS=1 CHAINMAIL_TIMEOUT=200 PYTHONPATH=${PYTHONPATH:-$root/build/python}
 unset MASTER_ADDR MASTER_PORT RANK WORLD_SIZE
 last=$((ranks - 1))
@@ -74,6 +76,7 @@ for at in "${!ways[@]}"; do
   [[ $codes != turns ]] || codes=${both[$((at % 2))]}
   for code in $codes; do
     status=0
+    rm -f "$LEAVE_FOLDER"/*
     timeout 100 "${start[@]}" "${program[@]}" "$when" "$code" "${backend[@]}" >"$printed" 2>&1 ||
       status=$?
     sed -i 's/\r$//' "$printed"
