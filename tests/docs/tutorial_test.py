@@ -15,7 +15,6 @@ import os
 import pathlib
 import re
 import shutil
-import struct
 import subprocess
 import sys
 import tempfile
@@ -26,28 +25,15 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 FASHION = pathlib.Path("/usr/share/datasets/fashion-mnist")
 
 
-# Of the 60,000 samples to train with: six epochs of them all take as long as everything else here.
-SAMPLES = 20000
-
-
-def shorten(data):
-    """`data` of an IDX file with its first SAMPLES samples, where it has more."""
-    (count,) = struct.unpack_from(">I", data, 4)
-    if count <= SAMPLES: return data
-    begin = 4 + 4 * data[3]
-    size = (len(data) - begin) // count
-    return data[:4] + struct.pack(">I", SAMPLES) + data[8:begin + SAMPLES * size]
-
-
 def unpack_data(folder):
     """The accuracy that one epoch surely reaches."""
     mnist = pathlib.Path(os.environ.get("CHAINMAIL_DATA", "/nowhere")) / "mnist"
-    origin, accuracy = (mnist, 0.8) if mnist.is_dir() else (FASHION, 0.5)
+    origin, accuracy = (mnist, 0.9) if mnist.is_dir() else (FASHION, 0.6)
     folder.mkdir()
     for path in origin.glob("*-ubyte*"):
         read = gzip.open if path.suffix == ".gz" else open
         with read(path, "rb") as file:
-            (folder / path.name.removesuffix(".gz")).write_bytes(shorten(file.read()))
+            (folder / path.name.removesuffix(".gz")).write_bytes(file.read())
     return accuracy
 
 

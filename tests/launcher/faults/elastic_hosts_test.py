@@ -233,11 +233,14 @@ def a_program_says_which_hosts_there_are(*programs):
                 job.leaves_nothing()
 
 
-def a_program_that_names_a_host_twice_is_refused(*programs):
+def a_program_whose_hosts_would_be_ignored_is_refused(*programs):
     launcher, probe, _ = programs
     with program("echo n1; echo n1") as discovery:
         err = refused(launcher, "--host-discovery", discovery, "--rsh", SHELL, "--elastic", "1:4", probe)
-        assert "output of --host-discovery:2:1: host n1 is named again" in err, err
+        assert f"output of {discovery}:2:1: host n1 is named again" in err, err
+    with program("echo 'n1:*'") as discovery:
+        err = refused(launcher, "--host-discovery", discovery, "--rsh", SHELL, "--elastic", "1:4", probe)
+        assert "output of --host-discovery:1:" in err, err
 
 
 def a_program_that_never_ends_holds_nothing_up(*programs):
@@ -260,7 +263,7 @@ CASES = [
     a_job_without_a_file_takes_commands_too,
     strange_words_on_the_socket_end_nothing,
     a_program_says_which_hosts_there_are,
-    a_program_that_names_a_host_twice_is_refused,
+    a_program_whose_hosts_would_be_ignored_is_refused,
     a_program_that_never_ends_holds_nothing_up,
 ]
 

@@ -64,15 +64,20 @@ class HostsJob(Job):
         assert all(found), path.read_text()
         return [match.group(1) for match in found]
 
-    def events(self, name):
+    def records(self):
+        """Of events.jsonl, to which another line may be on its way."""
         with open(os.path.join(self.logs, "events.jsonl"), encoding="utf-8") as file:
-            lines = [json.loads(line) for line in file if line.endswith("\n")]
+            return [json.loads(line) for line in file if line.endswith("\n")]
+
+    def events(self, name):
+        """Of a job that nothing has started anew."""
+        lines = self.records()
         assert [line["sequence"] for line in lines] == list(range(len(lines))), lines
         return [line for line in lines if line.get("event") == name]
 
     def wait_for_event(self, name, is_meant, seconds=20):
         limit = time.monotonic() + patient(seconds)
-        while not any(map(is_meant, self.events(name))):
+        while not any(line.get("event") == name and is_meant(line) for line in self.records()):
             assert time.monotonic() < limit, f"no such event {name}: {self.all()}"
             time.sleep(0.02)
 

@@ -67,7 +67,7 @@ class FixedJob(HostsJob):
             time.sleep(0.05)
 
     def agents(self, host):
-        return [event["pid"] for event in self.events("agent_up") if event["host"] == host]
+        return [line["pid"] for line in self.records() if line.get("event") == "agent_up" and line["host"] == host]
 
 
 def probe(path):
