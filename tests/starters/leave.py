@@ -4,6 +4,7 @@
 
 Besides its ways to leave there are "destroyed", after destroy_process_group, and "group", before
 the first collective of a second group; no way to leave runs destroy_process_group but that one.
+"start" wants an empty folder in $LEAVE_FOLDER, where the ranks wait for each other.
 """
 
 import datetime
@@ -56,7 +57,10 @@ def main():
         folder = os.environ["LEAVE_FOLDER"]
         with open(os.path.join(folder, str(rank)), "w", encoding="utf-8"):
             pass
-        while len(os.listdir(folder)) < size: time.sleep(0.01)
+        limit = time.monotonic() + 60
+        while len(os.listdir(folder)) < size:
+            assert time.monotonic() < limit, f"only ranks {os.listdir(folder)} of {size} have loaded torch"
+            time.sleep(0.01)
         if leaves: leave(when, code)
     try:
         work(when, leaves, code, backend, size - 1)

@@ -138,6 +138,7 @@ nodes_up() {
     id=$(printf '%04x' $((RANDOM * 2 % 65536)))
     ip link add "cm${id}br" type bridge && echo "$id" >"$dir/id" && break
   done
+  [ -r "$dir/id" ] || { echo "netns_nodes: no bridge can be made: see above" >&2 && return 1; }
   subnet=$(free_subnet)
   write_ssh_files "$dir"
   ip addr add "$subnet.254/24" dev "cm${id}br"

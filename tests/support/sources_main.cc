@@ -43,7 +43,7 @@ int main(int argc, char** argv) {
                 << "' names no source of these tests (--source=NAME)\n";
       return 2;
     }
-    GTEST_FLAG_SET(filter, filter);
+    testing::GTEST_FLAG(filter) = filter;
   }
   return RUN_ALL_TESTS();
 }

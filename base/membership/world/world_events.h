@@ -58,7 +58,7 @@ struct PrepareEnded {
   HostId host = 0;
   bool has_succeeded = false;
   std::string cause;            ///< "exited with code 1"
-  bool is_unreachable = false;  ///< nothing was run there; it is tried again, as after HostLost
+  bool is_unreachable = false;  ///< no agent is there, or no more: tried again, as after HostLost
   static void fields(auto& archive, auto& e) {
     archive("host", e.host);
     archive("has_succeeded", e.has_succeeded);

@@ -24,7 +24,7 @@
 namespace chainmail::launch {
 
 /// What became of a host whose agent for --prepare cannot be had, or is lost: ranks that run there
-/// have one of their own, and go on.
+/// have one of their own, and go on, while it is prepared anew after a while.
 [[nodiscard]] membership::WorldEvent lost_in_gate(membership::HostId host, const std::string& cause,
                                                   bool has_ranks);
 

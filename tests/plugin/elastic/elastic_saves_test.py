@@ -79,12 +79,11 @@ def a_job_whose_ranks_all_die_goes_on_from_its_checkpoint(launcher, program):
             job.ends(launcher, program)
 
 
-def saved_at_the_end(job, folder):
-    """The step; none that the job has told of is lost."""
+def saved_at_the_end(job, folder, unheard=2):
+    """The step; none that the job has told of is lost, and so many may be that nobody has heard of."""
     last = steps_of(job)[-1]
     saved = saved_steps(folder)
-    # What ranks said last may be lost with the launcher.
-    assert saved and last <= saved[-1] <= last + 20 and len(saved) <= 2, (saved, last)
+    assert saved and last <= saved[-1] <= last + unheard and len(saved) <= 2, (saved, last)
     assert not list(pathlib.Path(folder, "run").glob(".will*")), os.listdir(folder + "/run")
     return saved[-1]
 
@@ -97,7 +96,7 @@ def end_of_launcher(launcher, program, after):
             job.wait_for(f"\nstep {after}\n")
             job.kill_launcher()
             job.wait_until_gone(7)  # --grace, and 2 s
-            saved = saved_at_the_end(job, folder)
+            saved = saved_at_the_end(job, folder, unheard=20)  # by a launcher that is dead
             before = job.log().splitlines()
             hosts = job.hosts
             steps = saved + 30
@@ -162,7 +161,7 @@ def a_launcher_that_is_killed_while_it_ends_the_job_loses_nothing(launcher, prog
             job.process.send_signal(signal.SIGTERM)
             job.kill_launcher()
             job.wait_until_gone(7)
-            saved_at_the_end(job, folder)
+            saved_at_the_end(job, folder, unheard=20)
 
 
 def too_few_ranks_end_with_their_state_on_disk(launcher, program):
