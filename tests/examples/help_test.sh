@@ -25,9 +25,10 @@ expect() {
 
 for one in "$@"; do
   program=$bin/${one%%:*} word=${one#*:}
-  expect 0 1 "^usage: ${one%%:*}" "$program" --help
-  "$program" --help | grep -q -- "$word" || { echo "FAILED: ${one%%:*} --help has no $word" >&2 && failed=1; }
-  expect 0 0 '\[[0-9.]{12,}\]' "$program" --help  # 0.1, not 0.10000000000000001
+  help=$("$program" --help 2>&1 </dev/null) || { echo "FAILED: ${one%%:*} --help ends with $?" >&2 && failed=1; }
+  expect 0 1 "^usage: ${one%%:*}" echo "$help"
+  grep -q -- "$word" <<<"$help" || { echo "FAILED: ${one%%:*} --help has no $word" >&2 && failed=1; }
+  expect 0 0 '\[[0-9.]{12,}\]' echo "$help"  # 0.1, not 0.10000000000000001
   expect 2 1 "'--no-such-option'" "$program" --no-such-option
   code=0
   "$program" --help >/dev/full 2>/dev/null || code=$?
