@@ -37,7 +37,7 @@ void JobLoop::load_state(const ElasticJobState& state) {
 }
 
 void JobLoop::add(CheckpointItem item, RegisteredState::Kind kind) {
-  if (member_ && is_running_) throw InvalidArgument("add() within run() of an elastic job");
+  if (is_running_) throw InvalidArgument("add() within run(): the state is added before it");
   registered_.add(std::move(item), kind);
 }
 

@@ -167,7 +167,7 @@ class CHAINMAIL_API ElasticJob {
   /// would hold. What is added must outlive the job. A module's buffers (the statistics of a
   /// BatchNorm) become those of all shards: their changes are averaged over the samples.
   /// @throws InvalidArgument  a name that is there already; a buffer that is complex or not on the
-  ///                          CPU; within a step
+  ///                          CPU; within run()
   void add(const std::string& name, ModuleRef model);
   /// An optimizer of this job's communicator, with its loss scaler.
   void add(const std::string& name, MultiNodeOptimizer& optimizer);
