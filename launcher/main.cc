@@ -60,7 +60,9 @@ HostSet hosts_of(const Options& options, const Application& program) {
   if (!options.host_discovery.empty() && !names_hosts) {
     request.discovery = split_command(options.host_discovery, "--host-discovery");
   }
-  request.refuses_repeats = options.hostfile_strict;
+  request.rules.refuses_repeats = options.hostfile_strict;
+  // What would be ignored later is refused now, but for a last line without an end.
+  if (options.elastic.is_on()) request.rules = kWatchedHostsRules;
   request.include = options.include;
   request.exclude = options.exclude;
   request.remote_shell = remote_shell_of(options);
@@ -106,12 +108,6 @@ void prepare_elastic(HostSet& hosts, Options& options) {
   // A pipe says what it has to say once.
   std::error_code error;
   if (!std::filesystem::is_regular_file(hosts.file, error)) hosts.file.clear();
-  // Most of what would be ignored later is refused now.
-  const bool is_discovered = !options.host_discovery.empty();
-  if (is_discovered || !hosts.file.empty()) {
-    const std::string name = is_discovered ? "output of --host-discovery" : hosts.file;
-    (void)parse_hostfile(hosts.text, name, kWatchedHostsRules);
-  }
   if (options.ranks) return;
   std::uint32_t slots = 0;
   for (const Host& host : hosts.hosts) slots += static_cast<std::uint32_t>(host.slots);

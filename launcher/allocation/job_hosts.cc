@@ -37,7 +37,7 @@ std::optional<HostSet> allocation_beside_users_hosts(const Environment& variable
 
 std::optional<HostSet> users_hosts(const HostRequest& request, const Environment& variables,
                                    const std::vector<Host>& known) {
-  const HostfileRules rules{request.refuses_repeats};
+  const HostfileRules& rules = request.rules;
   if (!request.list_or_file.empty()) return hosts_of_argument(request.list_or_file, rules, known);
   if (!request.hostfile.empty()) return hosts_in_file(request.hostfile, rules);
   if (!request.discovery.empty()) return discovered_hosts(request.discovery, rules);
@@ -92,7 +92,7 @@ HostSet unfiltered_hosts(const HostRequest& request, const Environment& variable
     return *std::move(set);
   }
   if (auto set = scheduler_hosts(variables, root)) return *std::move(set);
-  if (auto set = default_hosts(variables, {request.refuses_repeats})) return *std::move(set);
+  if (auto set = default_hosts(variables, request.rules)) return *std::move(set);
   return this_machine();
 }
 

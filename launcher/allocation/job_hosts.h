@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "launcher/hosts/hostfile.h"
 #include "launcher/hosts/schedulers/schedulers.h"
 #include "launcher/job/host.h"
 
@@ -20,7 +21,7 @@ struct HostRequest {
   std::string list_or_file;            ///< -H
   std::string hostfile;                ///< --hostfile
   std::vector<std::string> discovery;  ///< --host-discovery, program and arguments
-  bool refuses_repeats = false;        ///< --hostfile-strict
+  HostfileRules rules;                 ///< --hostfile-strict, --elastic
   std::string include;
   std::string exclude;
   std::vector<std::string> remote_shell = {"ssh"};  ///< --rsh, to ask a host for its cores ("n1:*")

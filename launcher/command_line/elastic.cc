@@ -176,7 +176,6 @@ void complete_elastic(Options& options) {
   options.mpi = MpiMode::kNone;
   options.input = {InputTarget::Kind::kNone, 0};
   options.tree_width = 0;
-  options.hostfile_strict = true;
 }
 
 }  // namespace chainmail::launch

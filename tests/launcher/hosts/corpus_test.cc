@@ -118,7 +118,7 @@ Planned plan_of(const CorpusCase& one, const CaseFile& file) {
   HostRequest request;
   request.list_or_file = options.hosts;
   request.hostfile = options.hostfile;
-  request.refuses_repeats = options.hostfile_strict;
+  request.rules.refuses_repeats = options.hostfile_strict;
   request.include = options.include;
   request.exclude = options.exclude;
   Planned planned;

@@ -18,6 +18,7 @@
 #include "launcher/allocation/host_source.h"
 #include "launcher/hosts/hostfile.h"
 #include "launcher/hosts/schedulers/schedulers.h"
+#include "launcher/hosts/watched_hosts.h"
 #include "launcher/job/environment.h"
 #include "launcher/job/options.h"
 #include "tests/launcher/hosts/print_hostfile.h"
@@ -31,6 +32,7 @@ using std::chrono::milliseconds;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
+using ::testing::ThrowsMessage;
 
 class JobHosts : public ::testing::Test {
  protected:
@@ -140,6 +142,17 @@ TEST_F(JobHosts, AllCoresOfOtherHostsAreAskedOfThem) {
                                  ":$PATH\nshift\nexec \"$@\"\n")};
   const HostSet set = find_job_hosts(request, {}, directory_);
   EXPECT_EQ(print_hostfile(set.hosts), "n1 slots=12\nn2 slots=2\nn3 slots=3\n");
+}
+
+TEST_F(JobHosts, AnElasticJobsHostsAreNotAskedForTheirCores) {
+  HostRequest request;
+  request.hostfile = directory_ / "hosts";
+  std::ofstream(request.hostfile) << "n1\nn2:*\n";
+  request.rules = kWatchedHostsRules;
+  request.remote_shell = {script("touch " + (directory_ / "asked").string())};
+  EXPECT_THAT([&] { (void)find_job_hosts(request, {}, directory_); },
+              ThrowsMessage<HostfileError>(HasSubstr("hosts:2:1: host n2 has '*' slots")));
+  EXPECT_FALSE(fs::exists(directory_ / "asked"));
 }
 
 TEST_F(JobHosts, AHostThatDoesNotTellItsCoresIsNamed) {
