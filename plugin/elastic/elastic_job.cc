@@ -129,12 +129,14 @@ void ElasticJob::add(const std::string& name, ModuleRef model) {
 }
 
 void ElasticJob::add(const std::string& name, MultiNodeOptimizer& optimizer) {
+  loop_->add_option("'" + name + "' is " +
+                    internal::describe_optimizer(optimizer.actual_optimizer()));
   loop_->add(internal::multi_node_optimizer_item(name, optimizer),
              {.is_comparable = internal::has_comparable_parts(optimizer.actual_optimizer())});
 }
 
 void ElasticJob::add(const std::string& name, ShardSampler& sampler) {
-  loop_->add_option(name + " of " + sampler.describe());
+  loop_->add_option("'" + name + "' of " + sampler.describe());
   loop_->add(internal::shard_sampler_item(name, sampler));
 }
 

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "plugin/elastic/member/description.h"
 #include "plugin/elastic/state/state_transfer.h"
 #include "plugin/train/communicator/communicator_impl.h"
 #include "plugin/train/optimizer/model_exchange.h"
@@ -48,7 +49,8 @@ void JobLoop::checkpoint(std::unique_ptr<JobCheckpoints> checkpoints) {
 }
 
 void JobLoop::join(std::shared_ptr<LauncherClient> launcher, std::string options) {
-  options_ = std::move(options) + options_;
+  options_ = std::move(options) + "\n" + options_;
+  launcher_ = launcher;
   ElasticMember::Callbacks callbacks{
       .leave =
           [this](const auto& why) {
@@ -157,7 +159,7 @@ void JobLoop::run_member(const std::function<bool(Step& step)>& function) {
     ElasticMember& member;
     ~StopsHearing() { member.stop_hearing(); }
   } const stops{*member_};
-  member_->announce(registered_.fingerprint(options_));
+  member_->announce(compare_description(*launcher_, options_ + registered_.describe()));
   member_->on_called_again();
   for (;;) {
     const ElasticMember::Next next = member_->wait();

@@ -41,8 +41,8 @@ class JobLoop {
   void join(std::shared_ptr<LauncherClient> launcher, std::string options);
   bool is_elastic() const noexcept { return member_ != nullptr; }
   void add(CheckpointItem item, RegisteredState::Kind kind = {});
-  /// One more thing that all members must have alike.
-  void add_option(const std::string& text) { options_ += ", " + text; }
+  /// One more thing that all members must have alike, a line.
+  void add_option(const std::string& text) { options_ += text + "\n"; }
   void on_world(std::function<void(const Membership&)> callback) {
     on_world_.push_back(std::move(callback));
   }
@@ -79,6 +79,7 @@ class JobLoop {
   std::uint32_t told_generation_ = 0;  ///< to on_world_
   std::uint32_t generation_ = 1;
   std::string options_;
+  std::shared_ptr<LauncherClient> launcher_;  ///< null in a job of fixed size
   RegisteredState registered_;
   std::unique_ptr<JobCheckpoints> checkpoints_;  ///< null where none were asked for
   std::unique_ptr<ElasticMember> member_;  ///< null in a job of fixed size; last: it calls the rest

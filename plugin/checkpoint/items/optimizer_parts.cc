@@ -144,6 +144,10 @@ bool has_comparable_parts(const optim::Optimizer& optimizer) {
          typeid(optimizer) == typeid(optim::AdamW);
 }
 
+std::string describe_optimizer(optim::Optimizer& optimizer) {
+  return class_of(optimizer) + " with " + groups_of(optimizer);
+}
+
 CheckpointState save_optimizer_parts(optim::Optimizer& optimizer) {
   CheckpointState saved;
   saved.set_text("class", class_of(optimizer));

@@ -16,6 +16,9 @@ namespace chainmail::internal {
 /// archives hold addresses.
 [[nodiscard]] bool has_comparable_parts(const torch::optim::Optimizer& optimizer);
 
+/// "torch::optim::SGD with 2 groups of 5 3 parameters"
+[[nodiscard]] std::string describe_optimizer(torch::optim::Optimizer& optimizer);
+
 [[nodiscard]] CheckpointState save_optimizer_parts(torch::optim::Optimizer& optimizer);
 
 /// Replaces state and hyper-parameters.

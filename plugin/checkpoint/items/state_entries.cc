@@ -7,6 +7,7 @@
 #include <array>
 #include <cstring>
 #include <iterator>
+#include <sstream>
 #include <utility>
 
 #include <ATen/ATen.h>
@@ -90,6 +91,19 @@ void StateEntries::fill(FileImage& image) const {
     at::from_blob(place.data(), tensor.sizes(), c10::TensorOptions(tensor.scalar_type()))
         .copy_(tensor);
   }
+}
+
+std::string StateEntries::describe() const {
+  std::ostringstream text;
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    text << "'" << entries_[i].name << "' is ";
+    if (const auto* const tensor = std::get_if<at::Tensor>(&values_[i])) {
+      text << c10::toString(tensor->scalar_type()) << " " << tensor->sizes() << "\n";
+    } else {
+      text << "text\n";
+    }
+  }
+  return text.str();
 }
 
 FileIndex StateEntries::index() const {

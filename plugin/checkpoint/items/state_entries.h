@@ -32,6 +32,8 @@ class StateEntries {
   void fill(FileImage& image) const;
   /// What sealing such an image would say, without the copy.
   [[nodiscard]] FileIndex index() const;
+  /// A line for each: "'item/key' is Float [20, 6]".
+  [[nodiscard]] std::string describe() const;
 
  private:
   std::vector<FileEntry> entries_;

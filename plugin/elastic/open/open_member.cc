@@ -10,8 +10,8 @@
 #include <chainmail/objects.h>
 #include <chainmail/train/agreed_error.h>
 
-#include "base/bytes.h"
 #include "base/error.h"
+#include "plugin/elastic/member/description.h"
 #include "plugin/job/job_connection.h"
 #include "plugin/train/communicator/communicator_impl.h"
 
@@ -58,7 +58,7 @@ auto OpenMember::note_failure(const Function& function) {
 
 void OpenMember::announce(const std::string& description, std::uint64_t step) {
   first_step_ = step;
-  member_->announce(hash64(description));
+  member_->announce(compare_description(*job_connection().launcher, description));
 }
 
 ElasticMember::Next OpenMember::wait(std::chrono::milliseconds limit) {

@@ -8,7 +8,6 @@
 
 #include <chainmail/error.h>
 
-#include "base/bytes.h"
 #include "plugin/checkpoint/items/state_entries.h"
 
 namespace chainmail::internal {
@@ -60,19 +59,16 @@ void RegisteredState::load(std::span<const std::byte> bytes) {
   }
 }
 
-std::uint64_t RegisteredState::fingerprint(const std::string& options) {
-  StateEntries entries;
-  std::string text = options + ";";
+std::string RegisteredState::describe() const {
+  std::string text;
   for (std::size_t i = 0; i < items_.size(); ++i) {
-    text += items_[i].name + ";";
-    if (kinds_[i].has_fixed_shape) entries.add(items_[i].name, items_[i].save());
+    text += "a part '" + items_[i].name + "'\n";
+    if (!kinds_[i].has_fixed_shape) continue;
+    StateEntries entries;
+    entries.add(items_[i].name, items_[i].save());
+    text += entries.describe();
   }
-  for (const FileEntry& entry : entries.index().entries) {
-    text += entry.name + ":" + std::to_string(static_cast<std::uint32_t>(entry.type));
-    for (const std::uint64_t extent : entry.shape) text += "," + std::to_string(extent);
-    text += ";";
-  }
-  return hash64(text);
+  return text;
 }
 
 }  // namespace chainmail::internal

@@ -44,9 +44,9 @@ class RegisteredState {
   /// Makes the state that of `bytes`, which another member has saved. Throws CheckpointError for
   /// bytes that are damaged, or of other items or shapes; then the state is undefined.
   void load(std::span<const std::byte> bytes);
-  /// Of `options`, of the names, and of the types and shapes that are fixed: members with others do
-  /// not train together.
-  [[nodiscard]] std::uint64_t fingerprint(const std::string& options);
+  /// A line for each part, and for each tensor whose type and shape are fixed: members with others
+  /// do not train together.
+  [[nodiscard]] std::string describe() const;
 
  private:
   std::vector<CheckpointItem> items_;

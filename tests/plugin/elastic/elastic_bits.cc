@@ -15,14 +15,14 @@
 // PAUSE_MS: before each step; above 0, each rank tells of its worlds, and rank 0 of every step
 //
 // MODE: forget (the optimizer is no part of the state), evaluate (for PAUSE_MS after every step),
-// other_data (member 2 has a sample less), throw (member 1 in step 5), throw_all (all of them
-// there), retry, retry_all (the same, and run() is called again), retry_late (all of them after
-// its commit), retry_world (member 1 as it enters its second world; run() is called again), leave
-// (member 1 before run()), done (nothing is left to do), slow_start (three seconds before run()),
-// idle (a minute before run(), of which it tells), idle_end (the same after it),
-// save:FOLDER:STEPS (checkpoints there after so many steps), save_late:FOLDER:STEPS (only the call
-// after the last step says that there is none), save_die:FOLDER:STEPS (member 0 dies as it writes
-// the last one), lost:FOLDER:STEPS (the same, and member 1 dies when it has read one),
+// other_data (member 2 has a sample less), other_optimizer (member 2 has SGD), throw (member 1 in
+// step 5), throw_all (all of them there), retry, retry_all (the same, and run() is called again),
+// retry_late (all of them after its commit), retry_world (member 1 as it enters its second world;
+// run() is called again), leave (member 1 before run()), done (nothing is left to do), slow_start
+// (three seconds before run()), idle (a minute before run(), of which it tells), idle_end (the same
+// after it), save:FOLDER:STEPS (checkpoints there after so many steps), save_late:FOLDER:STEPS
+// (only the call after the last step says that there is none), save_die:FOLDER:STEPS (member 0 dies
+// as it writes the last one), lost:FOLDER:STEPS (the same, and member 1 dies when it has read one),
 // own:FOLDER:STEPS (as lost, by a checkpointer of its own), slow:MEMBER:MS (it takes so much longer
 // for a shard), killer:SAMPLE (who computes it in the second epoch says so, and dies), split (each
 // step ranks with even and with odd numbers talk, on communicators that each world makes),
@@ -153,8 +153,13 @@ void train(const std::string& communicator, const std::string& wire, std::uint32
   nn::Sequential model = make_model();
   const auto scaler = std::make_shared<chainmail::LossScaler>(
       chainmail::LossScalerOptions{.initial_scale = 1024, .growth_interval = 2});
+  std::unique_ptr<torch::optim::Optimizer> actual_optimizer =
+      std::make_unique<torch::optim::Adam>(model->parameters(), 1e-2);
+  if (how.mode == "other_optimizer" && is_member("2")) {
+    actual_optimizer = std::make_unique<torch::optim::SGD>(model->parameters(), 1e-2);
+  }
   const auto optimizer = chainmail::create_multi_node_optimizer(
-      std::make_unique<torch::optim::Adam>(model->parameters(), 1e-2), job->communicator(),
+      std::move(actual_optimizer), job->communicator(),
       {.model = &model, .max_grad_norm = 0.5, .loss_scaler = scaler});
   job->add("model", &model);
   if (how.mode != "forget") job->add("optimizer", *optimizer);

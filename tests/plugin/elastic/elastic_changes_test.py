@@ -286,14 +286,25 @@ def a_part_that_is_no_state_is_named(launcher, program):
         job.leaves_nothing()
 
 
-def a_rank_with_other_data_is_not_taken_in(launcher, program):
-    with ElasticJob(launcher, program, steps=OPEN, mode=("other_data",)) as job:
+def not_taken_in(launcher, program, mode, *says):
+    with ElasticJob(launcher, program, steps=OPEN, mode=(mode,)) as job:
         first = job.members()
         job.join("n3")
         job.wait_for("Refused host:n3", where="err")
+        for text in says:
+            job.says(text)
         job.wait_for_log(" REFUSED n3 ")
         assert job.members() == first, job.all()
         job.ends(launcher, program)
+
+
+def a_rank_with_other_data_is_not_taken_in(launcher, program):
+    not_taken_in(launcher, program, "other_data", "which refuses it: here: 'samples' of ", "; in the job: 'samples' of ")
+
+
+def a_rank_with_another_optimizer_is_not_taken_in(launcher, program):
+    not_taken_in(launcher, program, "other_optimizer", "here: 'optimizer' is torch::optim::SGD with 1 groups",
+                 "; in the job: 'optimizer' is torch::optim::Adam with 1 groups")
 
 
 def a_rank_that_throws_is_told_by_its_exit_code(launcher, program):
@@ -385,6 +396,7 @@ def a_program_with_nothing_left_to_do_ends_well(launcher, program):
 
 CASES = [ranks_come_and_go, a_batch_for_each_rank_grows_with_them, shards_move_away_from_a_slow_rank, an_evaluation_that_is_interrupted_is_repeated,
          a_slow_start_is_no_pause, a_part_that_is_no_state_is_named, a_rank_with_other_data_is_not_taken_in,
+         a_rank_with_another_optimizer_is_not_taken_in,
          a_rank_that_throws_is_told_by_its_exit_code, a_program_that_always_fails_ends_the_job,
          a_program_that_goes_on_after_its_own_error_does,
          a_program_that_goes_on_where_it_has_not_entered_is_told,

@@ -164,7 +164,6 @@ class Job:
         self._end_together()
 
     def _elastic_steps(self, is_done):
-        self._compare_description()
         self._first = self._next
         self._member.announce(self._state.describe(), self._first - 1)
         while self._wait():
@@ -203,16 +202,6 @@ class Job:
         if not step._is_over:
             raise RuntimeError(f"step {step.number} was left by an error, or not computed: the loop over "
                                "steps() needs 'with step:'")
-
-    # The launcher compares hashes; this says what differs.
-    def _compare_description(self):
-        own = self._state.describe()
-        theirs = self._group.first_to_say(own)
-        wrong = [line for line in own.splitlines() if line not in set(theirs.splitlines())]
-        if own != theirs:
-            more = f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
-            _log.error("this rank differs from those of its job and will be refused: %s%s",
-                       "; ".join(wrong[:3]) or "it lacks a part of their state", more)
 
     def _wait(self):
         """Whether there is a step to be computed, rather than this member to end."""

@@ -55,10 +55,6 @@ class DefaultGroup:
         for reference in self._wrapped:
             _move(reference())
 
-    def first_to_say(self, text):
-        """What the first rank of the job has said here."""
-        return self._store.compare_set("elastic/first", "", text).decode()
-
     def wrap(self, module, options):
         for name in ("process_group", "device_mesh"):
             if options.get(name) is not None:
