@@ -113,12 +113,14 @@ std::optional<JobAnswer> ask(const RunningJob& job, const JobRequest& request) {
   return answer_of(receive_line(fd.get(), who));
 }
 
-/// The status of one of several: others may answer where it does not.
-std::optional<JobAnswer> ask_or_warn(const RunningJob& job) {
+/// The status of one of several: others may answer where it does not, whose launcher is `silent`
+/// then.
+std::optional<JobAnswer> ask_or_warn(const RunningJob& job, std::vector<std::string>& silent) {
   try {
     return ask(job, {});
   } catch (const SystemError& error) {
     std::cerr << "launcher: " << error.what() << "\n";
+    silent.push_back(job.pid);
     return std::nullopt;
   }
 }
@@ -136,16 +138,21 @@ RunningJob find_job(const std::string& name) {
     if (job.pid == name) return job;
   }
   const std::string file = absolute(name);
+  std::vector<std::string> silent;
   for (const RunningJob& job : jobs) {
-    const auto answer = ask_or_warn(job);
+    const auto answer = ask_or_warn(job, silent);
     if (answer && !answer->status.hosts_file.empty() &&
         absolute(answer->status.hosts_file) == file) {
       return job;
     }
   }
-  throw UsageError("no elastic job of yours on this machine has the launcher or the hosts file '" +
-                   name + "'; 'launcher status' lists those that there are, each on the machine " +
-                   "where its launcher was started");
+  throw UsageError(
+      "no elastic job of yours on this machine has the launcher or the hosts file '" + name +
+      "'; " +
+      (silent.empty()
+           ? "'launcher status' lists those that there are, each on the machine where its "
+             "launcher was started"
+           : "launchers that do not answer may have it: " + joined(silent, ", ")));
 }
 
 std::string text_of(const JobStatus& status) {
@@ -171,10 +178,14 @@ std::string show(const JobAnswer& answer, bool is_json) {
 
 std::string show_all(bool is_json) {
   std::string text;
+  std::vector<std::string> silent;
   for (const RunningJob& job : jobs_here()) {
-    if (const auto answer = ask_or_warn(job)) text += show(*answer, is_json);
+    if (const auto answer = ask_or_warn(job, silent)) text += show(*answer, is_json);
   }
-  if (text.empty() && !is_json) text = "no elastic job of yours runs on this machine\n";
+  if (text.empty() && !is_json) {
+    text = "no elastic job of yours " + std::string(silent.empty() ? "runs" : "that answers runs") +
+           " on this machine\n";
+  }
   return text;
 }
 

@@ -123,21 +123,22 @@ bool ElasticJob::is_elastic() const noexcept { return loop_->is_elastic(); }
 std::uint32_t ElasticJob::shards() const noexcept { return loop_->step().shards(); }
 
 void ElasticJob::add(const std::string& name, ModuleRef model) {
+  loop_->refuse_within_run("add()");
   loop_->step().add_buffers_of(model);
   loop_->add(internal::parameters_item(name, model), {.has_fixed_shape = true});
   loop_->add(internal::buffers_item(name + " buffers", model), {.has_fixed_shape = true});
 }
 
 void ElasticJob::add(const std::string& name, MultiNodeOptimizer& optimizer) {
-  loop_->add_option("'" + name + "' is " +
-                    internal::describe_optimizer(optimizer.actual_optimizer()));
+  torch::optim::Optimizer& actual = optimizer.actual_optimizer();
   loop_->add(internal::multi_node_optimizer_item(name, optimizer),
-             {.is_comparable = internal::has_comparable_parts(optimizer.actual_optimizer())});
+             {.is_comparable = internal::has_comparable_parts(actual)});
+  loop_->add_option("'" + name + "' is " + internal::describe_optimizer(actual));
 }
 
 void ElasticJob::add(const std::string& name, ShardSampler& sampler) {
-  loop_->add_option("'" + name + "' of " + sampler.describe());
   loop_->add(internal::shard_sampler_item(name, sampler));
+  loop_->add_option("'" + name + "' of " + sampler.describe());
 }
 
 void ElasticJob::add(const std::string& name, CheckpointCallbacks callbacks) {

@@ -37,13 +37,17 @@ void JobLoop::load_state(const ElasticJobState& state) {
   step_.load_state(state);
 }
 
+void JobLoop::refuse_within_run(const std::string& call) const {
+  if (is_running_) throw InvalidArgument(call + " within run()");
+}
+
 void JobLoop::add(CheckpointItem item, RegisteredState::Kind kind) {
-  if (is_running_) throw InvalidArgument("add() within run(): the state is added before it");
+  refuse_within_run("add()");
   registered_.add(std::move(item), kind);
 }
 
 void JobLoop::checkpoint(std::unique_ptr<JobCheckpoints> checkpoints) {
-  if (is_running_) throw InvalidArgument("checkpoint() within run()");
+  refuse_within_run("checkpoint()");
   if (checkpoints_) throw InvalidArgument("a second checkpoint() of one job");
   checkpoints_ = std::move(checkpoints);
 }
@@ -199,7 +203,7 @@ bool JobLoop::repeat(const std::function<bool(Step& step)>& function) {
 }
 
 void JobLoop::run(const std::function<bool(Step& step)>& function) {
-  if (is_running_) throw InvalidArgument("run() within run()");
+  refuse_within_run("run()");
   is_running_ = true;
   struct Ends {
     bool& is_running;

@@ -40,6 +40,8 @@ class JobLoop {
   /// In an elastic job, before run(). `options` describes what all members must have alike.
   void join(std::shared_ptr<LauncherClient> launcher, std::string options);
   bool is_elastic() const noexcept { return member_ != nullptr; }
+  /// Throws InvalidArgument.
+  void refuse_within_run(const std::string& call) const;
   void add(CheckpointItem item, RegisteredState::Kind kind = {});
   /// One more thing that all members must have alike, a line.
   void add_option(const std::string& text) { options_ += text + "\n"; }

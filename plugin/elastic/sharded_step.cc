@@ -56,11 +56,7 @@ std::uint32_t ShardedStep::end_shard() const {
   return progress_->cut->bounds.at(static_cast<std::size_t>(progress_->rank) + 1);
 }
 
-void ShardedStep::add_buffers_of(const ModuleRef& model) {
-  if (progress_->is_in_step)
-    throw InvalidArgument("add() in a step: what its shards have done to buffers is lost");
-  buffers_.add(collect_buffers(model));
-}
+void ShardedStep::add_buffers_of(const ModuleRef& model) { buffers_.add(collect_buffers(model)); }
 
 ElasticJobState ShardedStep::state() const {
   return {is_committed_ ? number_ + 1 : number_, epoch_metrics_, shards(), seed_};

@@ -93,7 +93,7 @@ void StateEntries::fill(FileImage& image) const {
   }
 }
 
-std::string StateEntries::describe() const {
+std::string StateEntries::shapes() const {
   std::ostringstream text;
   for (std::size_t i = 0; i < entries_.size(); ++i) {
     text << "'" << entries_[i].name << "' is ";

@@ -33,7 +33,7 @@ class StateEntries {
   /// What sealing such an image would say, without the copy.
   [[nodiscard]] FileIndex index() const;
   /// A line for each: "'item/key' is Float [20, 6]".
-  [[nodiscard]] std::string describe() const;
+  [[nodiscard]] std::string shapes() const;
 
  private:
   std::vector<FileEntry> entries_;

@@ -66,7 +66,7 @@ std::string RegisteredState::describe() const {
     if (!kinds_[i].has_fixed_shape) continue;
     StateEntries entries;
     entries.add(items_[i].name, items_[i].save());
-    text += entries.describe();
+    text += entries.shapes();
   }
   return text;
 }

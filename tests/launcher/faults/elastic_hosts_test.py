@@ -12,6 +12,8 @@ import glob
 import json
 import os
 import pathlib
+import re
+import signal
 import socket
 import subprocess
 import sys
@@ -243,6 +245,21 @@ def a_program_whose_hosts_would_be_ignored_is_refused(*programs):
         assert f"output of {discovery}:1:1: host n1 has '*' slots" in err, err
 
 
+def a_launcher_that_is_stopped_is_not_missing(*programs):
+    launcher = programs[0]
+    with ElasticJob(programs, ["n1"], "-n", 1, "--lease", 60, probe=("--steps", 4000)) as job:
+        job.wait_for_commit(job.wait_for_world(1))
+        job.process.send_signal(signal.SIGSTOP)
+        try:
+            err = refused(launcher, "add", job.hosts, "n2")
+        finally:
+            job.process.send_signal(signal.SIGCONT)
+        assert re.search(rf"launchers that do not answer may have it: (\d+, )*{job.process.pid}\b", err), err
+        job.process.terminate()
+        job.process.wait()
+        job.leaves_nothing()
+
+
 def a_program_that_never_ends_holds_nothing_up(*programs):
     launcher, probe, _ = programs
     with tempfile.TemporaryDirectory() as folder:
@@ -264,6 +281,7 @@ CASES = [
     strange_words_on_the_socket_end_nothing,
     a_program_says_which_hosts_there_are,
     a_program_whose_hosts_would_be_ignored_is_refused,
+    a_launcher_that_is_stopped_is_not_missing,
     a_program_that_never_ends_holds_nothing_up,
 ]
 

@@ -69,8 +69,9 @@ std::vector<HostsEdit> HostCommands::checked_edits(const JobRequest& request) co
     const bool is_drain = request.verb == JobRequest::Verb::kDrain;
     edits.push_back(is_drain ? removal_of(host) : addition_of(host));
     if (is_drain && is_base(machine_, edits.back().host.name)) {
-      throw HostsError("host " + edits.back().host.name +
-                       " is one of the hosts of -n, which stay until they fail");
+      throw HostsError(
+          "host " + edits.back().host.name +
+          " is one of the hosts of -n, which stay, and are tried again when they have failed");
     }
   }
   return edits;

@@ -103,6 +103,9 @@ class Job:
         self._has_failed = False  # in a step, which says why
         self._steps_in_world = 0
         is_elastic = bool(os.environ.get("CHAINMAIL_JOB_FD")) and torch.ops.chainmail.is_elastic()
+        if is_elastic:
+            for sampler in self._samplers:
+                sampler.check_ranks(int(os.environ["CHAINMAIL_ELASTIC"].split(":")[1]))
         self._member = torch.classes.chainmail.ElasticMember() if is_elastic else None
         self._group = DefaultGroup(self._member, pg_options, timeout)
         for optimizer in self._state.optimizers:

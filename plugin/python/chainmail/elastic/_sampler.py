@@ -72,6 +72,14 @@ class Sampler:
 
     # What follows is the job's.
 
+    def check_ranks(self, most):
+        """Whether each of so many ranks has a sample in every step."""
+        fewest = self._samples // self._steps
+        if fewest < most:
+            raise ValueError(f"chainmail.elastic.Sampler: steps of {fewest} samples for up to {most} ranks, which "
+                             "launcher --elastic allows: ask for a batch of at least twice as many samples as there "
+                             "will ever be ranks, or allow fewer ranks")
+
     def enter_world(self, rank, size):
         self._rank, self._size = rank, size
 

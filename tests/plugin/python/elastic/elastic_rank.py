@@ -9,7 +9,7 @@ usage: elastic_rank.py FOLDER STEPS PAUSE_MS [MODE]
   MODE: forget (the optimizer is no part of the state), other_shape (members from 2 on have a wider layer),
   save (a checkpoint in FOLDER after every fifth step, which is read where the first one is to come; where
   "die_reading" is there, one member dies of it),
-  early (member 1 ends after step 4),
+  small_steps (of three and four samples), early (member 1 ends after step 4),
   no_step (the second step leaves the optimizer out), scaled (the same, with a scaler of losses),
   groups (a group of the program's own in each world, and collectives on both sides of the commit)
 """
@@ -83,7 +83,7 @@ def main():
     net = make_net(20 if mode == "other_shape" and member > 1 else 16)
     optimizer = torch.optim.Adam(net.parameters(), lr=0.01)
     schedule = torch.optim.lr_scheduler.StepLR(optimizer, 20, 0.9)
-    sampler = chainmail.elastic.Sampler(SAMPLES, BATCH, seed=4)
+    sampler = chainmail.elastic.Sampler(SAMPLES, 4 if mode == "small_steps" else BATCH, seed=4)
     state = {"net": net, "sampler": sampler}
     if mode != "forget":
         state.update(optimizer=optimizer, schedule=schedule)

@@ -171,14 +171,22 @@ def what_was_forgotten_is_named(launcher, python):
         job.says("before step ")
 
 
-def run_fixed(launcher, python, mode):
+def run_fixed(launcher, python, mode, *more):
     """Five steps of two ranks that stay."""
     with tempfile.TemporaryDirectory(prefix="chainmail-elastic.") as folder:
         return subprocess.run(
-            [launcher, "-n", "2", "--shards", "2", python, "-B", os.path.join(HERE, "elastic_rank.py"),
+            [launcher, "-n", "2", *(more or ("--shards", "2")), python, "-B", os.path.join(HERE, "elastic_rank.py"),
              folder, "5", "0", mode],
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
             timeout=patient(120))
+
+
+def steps_that_are_too_small_for_all_are_refused(launcher, python):
+    """Before a rank more makes them so."""
+    refused = run_fixed(launcher, python, "small_steps", "--elastic", "1:4")
+    assert refused.returncode == 1, refused.stdout
+    assert "steps of 3 samples for up to 4 ranks, which launcher --elastic allows" in refused.stdout, refused.stdout
+    assert "step 1" not in refused.stdout, refused.stdout
 
 
 def a_step_without_its_optimizer_is_refused(launcher, python):
@@ -272,7 +280,8 @@ def the_same_program_runs_alone(_, python):
         assert re.search(r"^same \w+ on 1 ranks after 30 steps$", alone.stdout, re.M), alone.stdout
 
 
-CASES = [ranks_come_and_go, what_was_forgotten_is_named, a_step_without_its_optimizer_is_refused,
+CASES = [ranks_come_and_go, what_was_forgotten_is_named,
+         steps_that_are_too_small_for_all_are_refused, a_step_without_its_optimizer_is_refused,
          a_rank_that_ends_before_the_others_ends_all, a_loop_that_is_left_by_break_says_so,
          a_rank_of_another_shape_is_refused, groups_of_the_program_are_made_anew,
          all_ranks_may_die_again_and_again, a_checkpoint_whose_reading_was_interrupted_is_read_again,
