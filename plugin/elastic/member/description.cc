@@ -16,6 +16,7 @@ namespace chainmail::internal {
 namespace {
 
 constexpr std::size_t kMostLines = 3;
+constexpr std::size_t kMostBytes = std::size_t{1} << 18;  // of a message's MiB
 constexpr char kKey[] = "elastic/description";
 
 std::vector<std::string> lines_of(const std::string& text) {
@@ -51,7 +52,8 @@ std::string difference_of(const std::string& here, const std::string& in_the_job
 
 std::uint64_t compare_description(LauncherClient& launcher, const std::string& own) {
   try {
-    const std::string difference = difference_of(own, launcher.compare_set(kKey, "", own));
+    const std::string told = own.substr(0, kMostBytes);
+    const std::string difference = difference_of(told, launcher.compare_set(kKey, "", told));
     if (!difference.empty()) {
       log_line(LogLevel::kError,
                "this rank is not like those of its job, which refuses it: " + difference);

@@ -17,8 +17,8 @@ class LauncherClient;
 /// "here: LINES; in the job: LINES", at most three of each; empty for equal ones.
 [[nodiscard]] std::string difference_of(const std::string& here, const std::string& in_the_job);
 
-/// The hash of `own`. Logs an error with the difference where the first member of the job to call
-/// this has given another description.
+/// The hash of `own`. Logs an error with the difference, as far as the first 256 KiB have it, where
+/// the first member of the job to call this has given another description.
 [[nodiscard]] std::uint64_t compare_description(LauncherClient& launcher, const std::string& own);
 
 }  // namespace chainmail::internal
