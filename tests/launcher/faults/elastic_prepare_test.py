@@ -71,8 +71,9 @@ def a_host_that_is_not_prepared_never_joins(*programs):
 def a_preparation_that_hangs_is_ended(*programs):
     with program("test -e $0.fast || sleep 1000") as prepare:
         pathlib.Path(prepare + ".fast").touch()
+        # Many times as long as the pause below.
         with ElasticJob(programs, ["n1"], "-n", 1, "--prepare", prepare, "--prepare-timeout", 3,
-                        probe=("--steps", 300)) as job:
+                        probe=("--steps", round(patient(300)))) as job:
             job.wait_for_commit(job.wait_for_world(1))
             os.remove(prepare + ".fast")
             job.append("n2")
