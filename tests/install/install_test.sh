@@ -44,9 +44,9 @@ case $project in
     if [[ -z ${BUILD_ALL-} ]]; then
       env -u CHAINMAIL_LIBTORCH "$cmake" -G "Unix Makefiles" -S "$scratch/source" -B "$scratch/build" "${options[@]}"
       make=("$cmake" --build "$scratch/build" --target)
-      mapfile -t read < <("${make[@]}" help | sed -n 's/^\.\.\. \(.*\.i\)$/\1/p')
-      ((${#read[@]})) || { echo "no target that ends in .i" >&2 && exit 1; }
-      "${make[@]}" "${read[@]}"
+      mapfile -t preprocessed < <("${make[@]}" help | sed -n 's/^\.\.\. \(.*\.i\)$/\1/p')
+      ((${#preprocessed[@]})) || { echo "no target that ends in .i" >&2 && exit 1; }
+      "${make[@]}" "${preprocessed[@]}"
       exit
     fi
     ;;
