@@ -13,6 +13,7 @@
 #include <cstring>
 
 #ifdef __CUDACC__
+#include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #define CHAINMAIL_HOST_DEVICE __host__ __device__ __forceinline__
 #else
@@ -82,9 +83,14 @@ CHAINMAIL_HOST_DEVICE void round(float value, double& to) { round(static_cast<do
 CHAINMAIL_HOST_DEVICE void round(double value, float& to) { round(static_cast<float>(value), to); }
 
 CHAINMAIL_HOST_DEVICE void round(float value, BFloat16Bits& to) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  const std::uint16_t nearest = __bfloat16_as_ushort(__float2bfloat16_rn(value));
+  to.bits = value == value ? nearest : static_cast<std::uint16_t>(0x7fffU);
+#else
   const auto bits = cast_bits<std::uint32_t>(value);
   const std::uint32_t nearest = bits + 0x7fffU + ((bits >> 16U) & 1U);
   to.bits = static_cast<std::uint16_t>(value == value ? nearest >> 16U : 0x7fffU);
+#endif
 }
 
 CHAINMAIL_HOST_DEVICE void round(float value, Float16Bits& to) {

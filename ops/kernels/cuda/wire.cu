@@ -34,17 +34,17 @@ __device__ __forceinline__ std::uint32_t largest_of_warp(std::uint32_t largest) 
 }
 
 /// The bits of the largest finite magnitude that the warp holds.
-__device__ __forceinline__ std::uint32_t largest_finite(const Values<float>& values) {
+__device__ __forceinline__ std::uint32_t largest_finite(const Floats& floats) {
   constexpr std::uint32_t kInfinity = 0x7f800000U;
-  std::uint32_t largest = 0;
+  float most = 0.0F;
 #pragma unroll
-  for (int i = 0; i < kLanes; ++i) largest = max(largest, magnitude(values.values[i]));
-  largest = largest_of_warp(largest);
+  for (int i = 0; i < kLanes; ++i) most = fmaxf(most, fabsf(floats.values[i]));  // but for NaNs
+  std::uint32_t largest = largest_of_warp(element::cast_bits<std::uint32_t>(most));
   if (largest < kInfinity) return largest;  // for the whole warp
   largest = 0;
 #pragma unroll
   for (int i = 0; i < kLanes; ++i) {
-    const std::uint32_t bits = magnitude(values.values[i]);
+    const std::uint32_t bits = magnitude(floats.values[i]);
     if (bits < kInfinity) largest = max(largest, bits);
   }
   return largest_of_warp(largest);
@@ -53,27 +53,22 @@ __device__ __forceinline__ std::uint32_t largest_finite(const Values<float>& val
 /// Rounds the block that the warp holds. All lanes have read what was there before one writes.
 template <int kRun, class Half>
 __device__ __forceinline__ void round_block(std::uint8_t* messages, const Place& to,
-                                            const Values<float>& values, const WireScale& choice) {
-  const int shift = choice.shift_for(largest_finite(values));
+                                            const Floats& floats, const WireScale& choice) {
+  const int shift = choice.shift_for(largest_finite(floats));
   const float factor = power_of_two(shift);
-  Values<Half> halves;
+  Halves<Half> halves;
 #pragma unroll
-  for (int i = 0; i < kLanes; ++i) element::round(values.values[i] * factor, halves.values[i]);
-  store_values<kRun>(reinterpret_cast<Half*>(messages + to.halves), to.length, halves);
+  for (int i = 0; i < kLanes; i += 2) {
+    halves.words[i / 2] =
+        round_pair(floats.values[i] * factor, floats.values[i + 1] * factor, Half{});
+  }
+  store_halves<kRun>(reinterpret_cast<Half*>(messages + to.halves), to.length, halves);
   if (threadIdx.x % kWarp == 0) messages[to.shift] = static_cast<std::uint8_t>(shift);
 }
 
-/// A block of a message as it was received.
-template <int kRun, class Half>
-struct Received {
-  Values<Half> halves;
-  int shift;
-
-  __device__ __forceinline__ void load(const std::uint8_t* messages, const Place& from) {
-    halves = load_values<kRun>(reinterpret_cast<const Half*>(messages + from.halves), from.length);
-    shift = static_cast<std::int8_t>(messages[from.shift]);
-  }
-};
+__device__ __forceinline__ int shift_of(const std::uint8_t* messages, const Place& place) {
+  return static_cast<std::int8_t>(messages[place.shift]);
+}
 
 /// A finite half stays finite.
 template <class Half>
@@ -101,45 +96,19 @@ __global__ void __launch_bounds__(kWireThreads)
                  float scale, WireScale choice) {
   each_block(count, [&](unsigned block) {
     const Place place = row.at(block, count);
-    Values<float> values =
-        load_values<kFloatRun>(source + static_cast<std::size_t>(block) * kWireBlock, place.length);
+    Floats floats =
+        load_floats<kFloatRun>(source + static_cast<std::size_t>(block) * kWireBlock, place.length);
 #pragma unroll
-    for (int i = 0; i < kLanes; ++i) values.values[i] *= scale;
-    round_block<kFloatRun, Half>(messages, place, values, choice);
+    for (int i = 0; i < kLanes; ++i) floats.values[i] *= scale;
+    round_block<kFloatRun, Half>(messages, place, floats, choice);
   });
-}
-
-/// Adds a message to the sums, which are those of the messages before it.
-template <int kRun, class Half>
-__device__ __forceinline__ void add_message(Values<float>& sums,
-                                            const Received<kRun, Half>& message, bool is_first,
-                                            bool is_safe, bool is_mean) {
-  const float factor = power_of_two(-message.shift);
-  if (is_safe) {  // the same for the whole warp
-#pragma unroll
-    for (int i = 0; i < kLanes; ++i) {
-      const float term = __fmul_rn(element::widen(message.halves.values[i]), factor);
-      sums.values[i] = is_first ? term : __fadd_rn(sums.values[i], term);
-    }
-    return;
-  }
-#pragma unroll
-  for (int i = 0; i < kLanes; ++i) {
-    const float term = widen_half(message.halves.values[i], factor);
-    const float before = is_first ? 0.0F : sums.values[i];
-    float sum = is_first ? term : __fadd_rn(before, term);
-    const bool left =
-        !element::is_finite(sum) && element::is_finite(before) && element::is_finite(term);
-    if (is_mean && left) sum = copysignf(FLT_MAX, sum);
-    sums.values[i] = sum;
-  }
 }
 
 /// Messages of several ranks: that of rank r begins at r * stride, but for rank `own` at
 /// `own_message`.
 struct Messages {
   const std::uint8_t* all;
-  std::size_t stride;
+  std::size_t stride;  // a multiple of 16
   int count;
   int own;
   const std::uint8_t* own_message;
@@ -147,30 +116,95 @@ struct Messages {
   __device__ __forceinline__ const std::uint8_t* of(int rank) const {
     return rank == own ? own_message : all + static_cast<std::size_t>(rank) * stride;
   }
+  __device__ __forceinline__ bool are_aligned() const {
+    return ((reinterpret_cast<std::uintptr_t>(all) |
+             reinterpret_cast<std::uintptr_t>(own_message)) %
+            16) == 0;
+  }
 };
 
-// Where all shifts of a block are `safe_shift` or more, no sum of finite halves can be infinite.
+/// sum + half * 2^-shift, for a product that is finite and rounds no bits away.
+__device__ __forceinline__ float add_scaled(Float16Bits half, float factor, float sum) {
+  return __fmaf_rn(element::widen(half), factor, sum);
+}
+__device__ __forceinline__ float add_scaled(BFloat16Bits half, float factor, float sum) {
+  return __fadd_rn(sum, __fmul_rn(element::widen(half), factor));
+}
+
+/// The shifts with which no sum can be infinite and, in float16, no half times its factor is
+/// rounded.
+struct SafeShifts {
+  int least;
+  int most;
+};
+
+/// The sums of a whole block. False, and they are of no use, where a shift is not safe.
+template <class Half>
+__device__ __forceinline__ bool add_whole(Floats& sums, const Messages& messages,
+                                          const Place& place, const SafeShifts& safe) {
+  constexpr int kTogether = 4;  // loads on their way
+#pragma unroll
+  for (int i = 0; i < kLanes; ++i) sums.values[i] = -0.0F;  // what adding to changes nothing
+  for (int first = 0; first < messages.count; first += kTogether) {
+    Halves<Half> halves[kTogether];
+    int shifts[kTogether];
+#pragma unroll
+    for (int i = 0; i < kTogether; ++i) {
+      if (first + i >= messages.count) continue;
+      const std::uint8_t* const message = messages.of(first + i);
+      halves[i] = load_whole<kHalfRun>(reinterpret_cast<const Half*>(message + place.halves));
+      shifts[i] = shift_of(message, place);
+    }
+#pragma unroll
+    for (int i = 0; i < kTogether; ++i) {
+      if (first + i >= messages.count) break;
+      if (shifts[i] < safe.least || shifts[i] > safe.most) return false;  // the whole warp
+      const float factor = power_of_two(-shifts[i]);
+#pragma unroll
+      for (int lane = 0; lane < kLanes; ++lane) {
+        sums.values[lane] = add_scaled(halves[i].at(lane), factor, sums.values[lane]);
+      }
+    }
+  }
+  return true;
+}
+
+/// The sums of any block: a finite half stays finite, and so does the sum of finite terms where it
+/// will be a mean.
+template <class Half>
+__device__ __forceinline__ void add_any(Floats& sums, const Messages& messages, const Place& place,
+                                        bool is_mean) {
+#pragma unroll
+  for (int i = 0; i < kLanes; ++i) sums.values[i] = -0.0F;
+  for (int rank = 0; rank < messages.count; ++rank) {
+    const std::uint8_t* const message = messages.of(rank);
+    const auto halves =
+        load_halves<kHalfRun>(reinterpret_cast<const Half*>(message + place.halves), place.length);
+    const float factor = power_of_two(-shift_of(message, place));
+#pragma unroll
+    for (int i = 0; i < kLanes; ++i) {
+      const float term = widen_half(halves.at(i), factor);
+      const float before = sums.values[i];
+      float sum = __fadd_rn(before, term);
+      const bool left =
+          !element::is_finite(sum) && element::is_finite(before) && element::is_finite(term);
+      if (is_mean && left) sum = copysignf(FLT_MAX, sum);
+      sums.values[i] = sum;
+    }
+  }
+}
+
 template <class Half>
 __global__ void __launch_bounds__(kWireThreads)
     add_kernel(std::uint8_t* result, Messages messages, RowLayout row, std::size_t count,
-               WireScale choice, int safe_shift, bool is_mean) {
-  constexpr int kTogether = 2;  // loads on their way; four need so many registers that it is slower
+               WireScale choice, SafeShifts safe, bool is_mean) {
+  const bool are_aligned = messages.are_aligned();
   each_block(count, [&](unsigned block) {
     const Place place = row.at(block, count);
-    Values<float> sums;
-    bool is_safe = true;
-    for (int first = 0; first < messages.count; first += kTogether) {
-      Received<kHalfRun, Half> received[kTogether];
-#pragma unroll
-      for (int i = 0; i < kTogether; ++i) {
-        if (first + i < messages.count) received[i].load(messages.of(first + i), place);
-      }
-#pragma unroll
-      for (int i = 0; i < kTogether; ++i) {
-        if (first + i >= messages.count) break;
-        is_safe &= received[i].shift >= safe_shift;
-        add_message(sums, received[i], first + i == 0, is_safe, is_mean);
-      }
+    Floats sums;
+    const bool whole = are_aligned && place.length == kWireBlock;
+    if (!whole || !add_whole<Half>(sums, messages, place, safe)) {
+      add_any<Half>(sums, messages, place, is_mean);
     }
     round_block<kHalfRun, Half>(result, place, sums, choice);
   });
@@ -183,17 +217,17 @@ __global__ void __launch_bounds__(kWireThreads)
   bool has_nonfinite = false;
   each_block(count, [&](unsigned block) {
     const Place place = row.at(block, count);
-    Received<kFloatRun, Half> received;
-    received.load(messages, place);
-    const float factor = power_of_two(-received.shift);
-    Values<float> values;
+    const auto halves = load_halves<kFloatRun>(
+        reinterpret_cast<const Half*>(messages + place.halves), place.length);
+    const float factor = power_of_two(-shift_of(messages, place));
+    Floats floats;
 #pragma unroll
     for (int i = 0; i < kLanes; ++i) {
-      element::round(widen_half(received.halves.values[i], factor), values.values[i]);
-      has_nonfinite |= !element::is_finite(values.values[i]);
+      element::round(widen_half(halves.at(i), factor), floats.values[i]);
+      has_nonfinite |= !element::is_finite(floats.values[i]);
     }
-    store_values<kFloatRun>(target + static_cast<std::size_t>(block) * kWireBlock, place.length,
-                            values);
+    store_floats<kFloatRun>(target + static_cast<std::size_t>(block) * kWireBlock, place.length,
+                            floats);
   });
   raise(flag, has_nonfinite);
 }
@@ -207,11 +241,14 @@ const std::uint8_t* bytes_of(const void* messages) {
   return static_cast<const std::uint8_t*>(messages);
 }
 
-/// The least shift with which `terms` finite halves cannot add up to an infinity.
-int safe_shift_for(const WireScale& choice, int terms) {
-  int shift = -WireScale::kMost;
-  while (choice.may_overflow(shift, static_cast<std::size_t>(terms))) ++shift;
-  return shift;
+/// For blocks of `terms` messages.
+SafeShifts safe_shifts(WireFormat wire, int terms) {
+  const WireScale& choice = wire_scale(wire);
+  // The least half of float16, 2^-24, times 2^-125 is the least float32.
+  const int most = wire == WireFormat::kFloat16 ? WireScale::kMost - 1 : WireScale::kMost;
+  SafeShifts safe{-WireScale::kMost, most};
+  while (choice.may_overflow(safe.least, static_cast<std::size_t>(terms))) ++safe.least;
+  return safe;
 }
 
 unsigned grid_for(std::size_t count) {
@@ -259,7 +296,7 @@ cudaError_t launch_add_parts(void* result, const void* messages, std::size_t par
     add_kernel<decltype(half)><<<grid_for(count), kWireThreads, 0, stream>>>(
         bytes_of(result),
         {bytes_of(messages), row.stride, message_count, own, bytes_of(own_message)}, row, count,
-        choice, safe_shift_for(choice, message_count), is_mean);
+        choice, safe_shifts(wire, message_count), is_mean);
   });
 }
 

@@ -5,6 +5,9 @@
 
 #pragma once
 
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
 #include <cstddef>
 #include <cstdint>
 
@@ -45,10 +48,20 @@ struct RowLayout {
   }
 };
 
-/// A lane's elements of a block, in runs of kRun.
-template <class T>
-struct Values {
-  T values[kLanes];
+/// A lane's float32 elements of a block, in runs of kFloatRun.
+struct Floats {
+  float values[kLanes];
+};
+
+/// A lane's halves of a block, in runs of kRun, as they lie in memory: two to a word. Whoever takes
+/// them apart waits for them, so that nobody does before all loads are on their way.
+template <class Half>
+struct Halves {
+  std::uint32_t words[kLanes / 2];
+
+  __device__ __forceinline__ Half at(int i) const {
+    return {static_cast<std::uint16_t>(words[i / 2] >> (i % 2 * 16))};
+  }
 };
 
 template <int kRun>
@@ -56,21 +69,28 @@ __device__ __forceinline__ unsigned run_begin(int run) {
   return (static_cast<unsigned>(run) * kWarp + threadIdx.x % kWarp) * kRun;
 }
 
-/// What is past the end of the block is 0.
+/// Whether a warp's accesses of the whole block at `block` can be of 16 bytes on the wider side.
 template <int kRun, class T>
-__device__ __forceinline__ Values<T> load_values(const T* block, unsigned length) {
-  Values<T> result;
+__device__ __forceinline__ bool is_whole(const T* block, unsigned length) {
+  return length == kWireBlock && Lanes<T, kRun>::is_aligned(block);
+}
+
+/// What is past the end of the block is 0.
+template <int kRun>
+__device__ __forceinline__ Floats load_floats(const float* block, unsigned length) {
+  Floats result;
+  const bool whole = is_whole<kRun>(block, length);
 #pragma unroll
   for (int run = 0; run < kLanes / kRun; ++run) {
     const unsigned first = run_begin<kRun>(run);
-    Lanes<T, kRun> lanes;
-    if (first + kRun <= length && lanes.is_aligned(block + first)) {
+    Lanes<float, kRun> lanes;
+    if (whole) {
       lanes.load(block + first);
     } else {
 #pragma unroll
       for (int i = 0; i < kRun; ++i) {
         const unsigned at = first + static_cast<unsigned>(i);
-        lanes.values[i] = at < length ? block[at] : T{};
+        lanes.values[i] = at < length ? block[at] : 0.0F;
       }
     }
 #pragma unroll
@@ -79,15 +99,16 @@ __device__ __forceinline__ Values<T> load_values(const T* block, unsigned length
   return result;
 }
 
-template <int kRun, class T>
-__device__ __forceinline__ void store_values(T* block, unsigned length, const Values<T>& values) {
+template <int kRun>
+__device__ __forceinline__ void store_floats(float* block, unsigned length, const Floats& floats) {
+  const bool whole = is_whole<kRun>(block, length);
 #pragma unroll
   for (int run = 0; run < kLanes / kRun; ++run) {
     const unsigned first = run_begin<kRun>(run);
-    Lanes<T, kRun> lanes;
+    Lanes<float, kRun> lanes;
 #pragma unroll
-    for (int i = 0; i < kRun; ++i) lanes.values[i] = values.values[run * kRun + i];
-    if (first + kRun <= length && lanes.is_aligned(block + first)) {
+    for (int i = 0; i < kRun; ++i) lanes.values[i] = floats.values[run * kRun + i];
+    if (whole) {
       lanes.store(block + first);
     } else {
 #pragma unroll
@@ -97,6 +118,74 @@ __device__ __forceinline__ void store_values(T* block, unsigned length, const Va
       }
     }
   }
+}
+
+/// The halves of a block that is_whole().
+template <int kRun, class Half>
+__device__ __forceinline__ Halves<Half> load_whole(const Half* block) {
+  Halves<Half> result;
+#pragma unroll
+  for (int run = 0; run < kLanes / kRun; ++run) {
+    using Words = Lanes<std::uint32_t, kRun / 2>;
+    Words words;
+    words.load(reinterpret_cast<const std::uint32_t*>(block + run_begin<kRun>(run)));
+#pragma unroll
+    for (int i = 0; i < kRun / 2; ++i) result.words[run * kRun / 2 + i] = words.values[i];
+  }
+  return result;
+}
+
+/// What is past the end of the block is 0.
+template <int kRun, class Half>
+__device__ __forceinline__ Halves<Half> load_halves(const Half* block, unsigned length) {
+  if (is_whole<kRun>(block, length)) return load_whole<kRun>(block);
+  Halves<Half> result;
+#pragma unroll
+  for (int i = 0; i < kLanes; i += 2) {
+    const unsigned at = run_begin<kRun>(i / kRun) + static_cast<unsigned>(i % kRun);
+    const std::uint32_t low = at < length ? block[at].bits : 0U;
+    const std::uint32_t high = at + 1 < length ? block[at + 1].bits : 0U;
+    result.words[i / 2] = high << 16U | low;
+  }
+  return result;
+}
+
+template <int kRun, class Half>
+__device__ __forceinline__ void store_halves(Half* block, unsigned length,
+                                             const Halves<Half>& halves) {
+  if (is_whole<kRun>(block, length)) {
+#pragma unroll
+    for (int run = 0; run < kLanes / kRun; ++run) {
+      Lanes<std::uint32_t, kRun / 2> words;
+#pragma unroll
+      for (int i = 0; i < kRun / 2; ++i) words.values[i] = halves.words[run * kRun / 2 + i];
+      words.store(reinterpret_cast<std::uint32_t*>(block + run_begin<kRun>(run)));
+    }
+    return;
+  }
+#pragma unroll
+  for (int i = 0; i < kLanes; ++i) {
+    const unsigned at = run_begin<kRun>(i / kRun) + static_cast<unsigned>(i % kRun);
+    if (at < length) block[at] = halves.at(i);
+  }
+}
+
+/// Two elements rounded into a word. The GPU's own rounding of two makes the NaN of
+/// element::round(), but for its sign.
+__device__ __forceinline__ std::uint32_t round_pair(float low, float high, Float16Bits /*type*/) {
+  const __half2 pair = __floats2half2_rn(low, high);
+  return element::cast_bits<std::uint32_t>(pair);
+}
+__device__ __forceinline__ std::uint32_t round_pair(float low, float high, BFloat16Bits /*type*/) {
+#if __CUDA_ARCH__ >= 800
+  const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
+  return element::cast_bits<std::uint32_t>(pair);
+#else
+  BFloat16Bits halves[2];
+  element::round(low, halves[0]);
+  element::round(high, halves[1]);
+  return static_cast<std::uint32_t>(halves[1].bits) << 16U | halves[0].bits;
+#endif
 }
 
 }  // namespace chainmail::ops::cuda

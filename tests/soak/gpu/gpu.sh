@@ -181,12 +181,14 @@ PYTHON
 }
 
 step_bench_kernels() {
-  local file=$out/kernels.json shapes op failed=0
-  rm -f "$file"
+  local file=$out/kernels.json other=$out/kernels-bfloat16.json shapes op failed=0
+  rm -f "$file" "$other"
   limited "$bin/chainmail-bench" --device cuda --kernels resnet50,bert_large,256M -J "$file"
+  limited "$bin/chainmail-bench" --device cuda --kernels 256M --wire bfloat16 -J "$other"
   # Against a device copy of as many bytes, where that is a question of memory; against torch's ways.
-  for op in pack unpack add; do
+  for op in pack unpack round add widen; do
     least "$file" "$op 256M" copy 0.85 || failed=1
+    echo -n "bfloat16: " && least "$other" "$op 256M" copy 0.85 || failed=1
   done
   for shapes in resnet50 bert_large; do
     for op in pack unpack; do

@@ -7,6 +7,7 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <map>
 #include <utility>
@@ -23,6 +24,7 @@ namespace {
 constexpr double kScale = 0.5;
 constexpr int kParts = 4;  // received halves, as between four nodes
 constexpr int kOwn = 1;
+constexpr int kShift = 8;  // their factor is 2^8: bfloat16 is not that near its end then
 constexpr std::int64_t kAlignment = 32;  // elements of 16 bits; buckets align to 64 bytes
 
 std::int64_t aligned(std::int64_t count) {
@@ -41,6 +43,12 @@ std::int64_t count_different(at::TensorList got, at::TensorList expected) {
     wrong += got[i].ne(expected[i]).sum().item<std::int64_t>();
   }
   return wrong;
+}
+
+ops::DeviceStream stream_of(const at::Tensor& tensor) {
+  if (tensor.device().is_cpu()) return {};
+  const c10::impl::VirtualGuardImpl guard(tensor.device().type());
+  return {guard.getStreamNativeHandle(guard.getStream(tensor.device()))};
 }
 
 /// Tensors in float32 and the buffer that they are packed into.
@@ -74,11 +82,7 @@ struct PackData {
   }
 
   std::uint32_t* flag_word() const { return static_cast<std::uint32_t*>(flag.mutable_data_ptr()); }
-  ops::DeviceStream stream() const {
-    if (buffer.device().is_cpu()) return {};
-    const c10::impl::VirtualGuardImpl guard(buffer.device().type());
-    return {guard.getStreamNativeHandle(guard.getStream(buffer.device()))};
-  }
+  ops::DeviceStream stream() const { return stream_of(buffer); }
 
   std::string name;
   at::ScalarType half = at::kHalf;
@@ -95,43 +99,54 @@ struct PackData {
   std::unique_ptr<ops::DevicePack> table;
 };
 
-/// Messages that nodes have sent, their halves as they are, and the message of their sum.
-struct AddData {
-  AddData(const KernelCase& what, c10::Device device)
+/// Messages that nodes have sent, their halves as they are; the message of their sum, and of one
+/// node's float32 elements.
+struct WireData {
+  WireData(const KernelCase& what, c10::Device device)
       : count(static_cast<std::int64_t>(bench::element_count(what))), wire(what.wire) {
     const auto half = what.wire == ops::WireFormat::kFloat16 ? at::kHalf : at::kBFloat16;
     const at::TensorOptions options = at::TensorOptions(half).device(device);
     constexpr auto kBlock = static_cast<std::int64_t>(ops::kWireBlock);
     blocks = std::max<std::int64_t>((count + kBlock - 1) / kBlock, 1);
     const auto halves = static_cast<std::int64_t>(ops::wire_stride(part()) / 2);
-    parts = at::zeros({kParts, halves}, options);
-    for (int r = 0; r < kParts; ++r)
-      parts[r].narrow(0, 0, count).copy_(pattern(count, r + 1, options));
-    own = parts[kOwn].clone();
     result = at::zeros({halves}, options);
-    expected = pattern(count, kParts * (kParts + 1) / 2, options);
+    if (what.op == "add") {
+      parts = at::zeros({kParts, halves}, options);
+      for (int r = 0; r < kParts; ++r) {
+        parts[r].narrow(0, 0, count).copy_(pattern(count, std::ldexp(r + 1, kShift), options));
+        factors(parts[r]).fill_(kShift);
+      }
+      own = parts[kOwn].clone();
+      wide = pattern(count, kParts * (kParts + 1) / 2, options.dtype(at::kFloat));
+    } else {
+      wide = pattern(count, 1, options.dtype(at::kFloat));
+      own = at::zeros({halves}, options);
+      own.narrow(0, 0, count).copy_(wide);
+      target = at::zeros_like(wide);
+    }
   }
   std::size_t part() const { return static_cast<std::size_t>(blocks) * ops::kWireBlock; }
-  /// Elements of the result that are not what was expected, with the factors of their blocks.
+  /// Of a message: an exponent for every block.
+  at::Tensor factors(const at::Tensor& message) const {
+    return message.view(at::kChar).narrow(0, static_cast<std::int64_t>(2 * part()), blocks);
+  }
+  /// Elements of the result, with the factors of their blocks, that are not those of `wide`.
   std::int64_t count_wrong() const {
-    const auto in_bytes = static_cast<std::int64_t>(2 * part());
-    const at::Tensor factors =
-        result.view(at::kChar).narrow(0, in_bytes, blocks).to(at::kFloat).neg().exp2();
-    const at::Tensor factor =
-        factors.repeat_interleave(static_cast<std::int64_t>(ops::kWireBlock)).narrow(0, 0, count);
+    const at::Tensor factor = factors(result)
+                                  .to(at::kFloat)
+                                  .neg()
+                                  .exp2()
+                                  .repeat_interleave(static_cast<std::int64_t>(ops::kWireBlock))
+                                  .narrow(0, 0, count);
     const at::Tensor sums = result.narrow(0, 0, count).to(at::kFloat).mul(factor);
-    return sums.ne(expected.to(at::kFloat)).sum().item<std::int64_t>();
+    return sums.ne(wide).sum().item<std::int64_t>();
   }
-  ops::DeviceStream stream() const {
-    if (result.device().is_cpu()) return {};
-    const c10::impl::VirtualGuardImpl guard(result.device().type());
-    return {guard.getStreamNativeHandle(guard.getStream(result.device()))};
-  }
+  ops::DeviceStream stream() const { return stream_of(result); }
 
   std::int64_t count;
   std::int64_t blocks = 0;
   ops::WireFormat wire;
-  at::Tensor parts, own, result, expected;
+  at::Tensor parts, own, result, wide, target;
 };
 
 /// One way to do it.
@@ -245,7 +260,7 @@ std::vector<Way> ways_to_unpack(const PackPointer& data) {
 }
 
 std::vector<Way> ways_to_add(const KernelCase& what, c10::Device device, KernelPlace& place) {
-  const auto data = std::make_shared<AddData>(what, device);
+  const auto data = std::make_shared<WireData>(what, device);
   const auto clear = [data] { data->result.zero_(); };
   const auto count_wrong = [data] { return data->count_wrong(); };
   std::vector<Way> ways;
@@ -259,7 +274,11 @@ std::vector<Way> ways_to_add(const KernelCase& what, c10::Device device, KernelP
                          data->wire, data->stream());
        },
        count_wrong});
-  ways.push_back({"torch", "sum() in float32 of a matrix of halves, and copy_()", clear,
+  ways.push_back({"torch", "sum() in float32 of a matrix of halves, and copy_()",
+                  [data] {
+                    data->result.zero_();
+                    data->factors(data->result).fill_(kShift);
+                  },
                   [data] {
                     data->result.narrow(0, 0, data->count)
                         .copy_(
@@ -269,9 +288,46 @@ std::vector<Way> ways_to_add(const KernelCase& what, c10::Device device, KernelP
   return ways;
 }
 
+std::vector<Way> ways_to_round(const KernelCase& what, c10::Device device, KernelPlace& place) {
+  const auto data = std::make_shared<WireData>(what, device);
+  std::vector<Way> ways;
+  ways.push_back({"chainmail", "float32 rounded to halves with a factor per block, one launch",
+                  [data] { data->result.zero_(); },
+                  [data, &place] {
+                    place.round_parts(data->result.mutable_data_ptr(), data->part(),
+                                      data->wide.data_ptr(), static_cast<std::size_t>(data->count),
+                                      data->wire, data->stream());
+                  },
+                  [data] { return data->count_wrong(); }});
+  ways.push_back({"torch", "copy_(), without factors", [data] { data->result.zero_(); },
+                  [data] { data->result.narrow(0, 0, data->count).copy_(data->wide); },
+                  [data] { return data->count_wrong(); }});
+  return ways;
+}
+
+std::vector<Way> ways_to_widen(const KernelCase& what, c10::Device device, KernelPlace& place) {
+  const auto data = std::make_shared<WireData>(what, device);
+  const auto clear = [data] { data->target.zero_(); };
+  const auto count_wrong = [data] {
+    return data->target.ne(data->wide).sum().item<std::int64_t>();
+  };
+  std::vector<Way> ways;
+  ways.push_back({"chainmail", "halves and their factors into float32, one launch", clear,
+                  [data, &place] {
+                    place.widen_parts(data->target.mutable_data_ptr(), data->own.data_ptr(),
+                                      data->part(), static_cast<std::size_t>(data->count),
+                                      data->wire, data->stream());
+                  },
+                  count_wrong});
+  ways.push_back({"torch", "copy_(), without factors", clear,
+                  [data] { data->target.copy_(data->own.narrow(0, 0, data->count)); },
+                  count_wrong});
+  return ways;
+}
+
 }  // namespace
 
-std::vector<std::string> kernel_operations() { return {"pack", "unpack", "add"}; }
+std::vector<std::string> kernel_operations() { return {"pack", "unpack", "round", "add", "widen"}; }
 
 std::size_t element_count(const KernelCase& what) {
   std::int64_t count = 0;
@@ -301,8 +357,13 @@ std::vector<std::unique_ptr<Contestant>> make_kernel_contestants(const KernelCas
     ways = ways_to_unpack(std::make_shared<PackData>(what, device, place));
   } else if (what.op == "add") {
     ways = ways_to_add(what, device, place);
+  } else if (what.op == "round") {
+    ways = ways_to_round(what, device, place);
+  } else if (what.op == "widen") {
+    ways = ways_to_widen(what, device, place);
   } else {
-    throw InvalidArgument("unknown kernel \"" + what.op + "\"; valid are pack, unpack and add");
+    throw InvalidArgument("unknown kernel \"" + what.op +
+                          "\"; valid are pack, unpack, round, add and widen");
   }
   const auto moved =
       static_cast<std::size_t>(static_cast<double>(size_in_bytes(what)) * moved_per_byte(what));

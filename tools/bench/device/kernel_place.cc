@@ -44,6 +44,14 @@ class HostPlace final : public KernelPlace {
     ops::add_parts(result, messages, part, message_count, own, own_message, count, wire,
                    /*is_mean=*/false);
   }
+  void round_parts(void* messages, std::size_t part, const void* source, std::size_t count,
+                   ops::WireFormat wire, ops::DeviceStream /*stream*/) override {
+    ops::round_parts(messages, part, source, count, /*scale=*/1.0, wire);
+  }
+  void widen_parts(void* target, const void* messages, std::size_t part, std::size_t count,
+                   ops::WireFormat wire, ops::DeviceStream /*stream*/) override {
+    static_cast<void>(ops::widen_parts(target, messages, part, count, wire));
+  }
 };
 
 class DevicePlace final : public KernelPlace {
@@ -62,6 +70,22 @@ class DevicePlace final : public KernelPlace {
                                                             own, own_message, count, wire,
                                                             /*is_mean=*/false, stream),
                       "adding halves");
+  }
+  void round_parts(void* messages, std::size_t part, const void* source, std::size_t count,
+                   ops::WireFormat wire, ops::DeviceStream stream) override {
+    const ops::DeviceGuard guard(library_.device(), device_);
+    ops::check_device(library_.device(),
+                      library_.device().kernels().round_parts(messages, part, source, count,
+                                                              /*scale=*/1.0, wire, stream),
+                      "rounding");
+  }
+  void widen_parts(void* target, const void* messages, std::size_t part, std::size_t count,
+                   ops::WireFormat wire, ops::DeviceStream stream) override {
+    const ops::DeviceGuard guard(library_.device(), device_);
+    ops::check_device(library_.device(),
+                      library_.device().kernels().widen_parts(target, messages, part, count, wire,
+                                                              /*flag=*/nullptr, stream),
+                      "widening halves");
   }
 
  private:

@@ -30,6 +30,11 @@ class KernelPlace {
   virtual void add_parts(void* result, const void* messages, std::size_t part, int message_count,
                          int own, const void* own_message, std::size_t count, ops::WireFormat wire,
                          ops::DeviceStream stream) = 0;
+  /// As ops::DeviceKernels::round_parts and widen_parts.
+  virtual void round_parts(void* messages, std::size_t part, const void* source, std::size_t count,
+                           ops::WireFormat wire, ops::DeviceStream stream) = 0;
+  virtual void widen_parts(void* target, const void* messages, std::size_t part, std::size_t count,
+                           ops::WireFormat wire, ops::DeviceStream stream) = 0;
 };
 
 [[nodiscard]] std::unique_ptr<KernelPlace> make_host_place();
