@@ -344,22 +344,23 @@ void Agent::on_make_will(const Frame& frame) {
   BodyReader body(frame.body);
   const std::chrono::milliseconds grace(body.u32());
   if (will_) return;
-  if (ranks_.order().will_ms == 0 || !ranks_.is_running()) return on_will_made(std::nullopt);
+  const bool has_any = ranks_.order().will_ms > 0 && ranks_.is_running();
+  if (!has_any) return on_will_made(WillEnd::kNothing, 0);
   make_will(grace, body.text());
 }
 
 void Agent::make_will(std::chrono::milliseconds grace, const std::string& reason) {
   will_ = std::make_unique<LastWill>(io_, ranks_, grace, reason,
-                                     [this](auto step) { on_will_made(step); });
+                                     [this](auto how, auto step) { on_will_made(how, step); });
   ranks_.listen(
       [this](std::uint32_t rank, std::string_view bytes) { will_->on_bytes(rank, bytes); });
   will_->look();
 }
 
-void Agent::on_will_made(std::optional<std::uint64_t> step) {
+void Agent::on_will_made(WillEnd how, std::uint64_t step) {
   if (is_launcher_lost_) return end(1);
   channel_->send(AgentMessage::kWillMade,
-                 BodyWriter().u8(step ? 1 : 0).u64(step.value_or(0)).take());
+                 BodyWriter().u8(static_cast<std::uint8_t>(how)).u64(step).take());
 }
 
 void Agent::reap() {

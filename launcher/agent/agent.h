@@ -56,7 +56,7 @@ class Agent {
   void lose_launcher();
   void on_make_will(const internal::Frame& frame);
   void make_will(std::chrono::milliseconds grace, const std::string& reason);
-  void on_will_made(std::optional<std::uint64_t> step);
+  void on_will_made(WillEnd how, std::uint64_t step);
   void end(int exit_code);
   void start_mpi(const StartOrder& order);
   MpiOrder complete_mpi_order(const StartOrder& start) const;

@@ -23,8 +23,7 @@ std::string frame_of(const LocalRanks& ranks, JobMessage type, std::string body 
 }  // namespace
 
 LastWill::LastWill(asio::io_context& io, LocalRanks& ranks, std::chrono::milliseconds grace,
-                   const std::string& reason,
-                   std::function<void(std::optional<std::uint64_t> step)> on_done)
+                   const std::string& reason, OnDone on_done)
     : ranks_(ranks), patience_(io), end_(io), on_done_(std::move(on_done)) {
   patience_.expires_after(grace / 2);
   patience_.async_wait([this](const asio::error_code& error) {
@@ -34,7 +33,7 @@ LastWill::LastWill(asio::io_context& io, LocalRanks& ranks, std::chrono::millise
   });
   end_.expires_after(grace);
   end_.async_wait([this](const asio::error_code& error) {
-    if (!error) finish();
+    if (!error) finish(WillEnd::kLate);
   });
   ranks_.write_all(
       frame_of(ranks_, JobMessage::kLauncherGone, internal::BodyWriter().text(reason).take()),
@@ -63,7 +62,7 @@ void LastWill::on_bytes(std::uint32_t rank, std::string_view bytes) {
 }
 
 void LastWill::take(std::uint32_t rank, const WillBody& will) {
-  if (will.is_saved) return finish(will.step);
+  if (will.is_saved) return finish(WillEnd::kSaved, will.step);
   wills_[rank] = will;
   look();
 }
@@ -90,7 +89,7 @@ void LastWill::choose_writer() {
   writer_ = membership::choose_writer(wills);
   if (!writer_) {
     // One that is late may have it yet.
-    if (wills_.size() == ranks_.running().size()) finish();
+    if (wills_.size() == ranks_.running().size()) finish(WillEnd::kNothing);
     return;
   }
   tell(*writer_, JobMessage::kWriteWill);
@@ -100,10 +99,10 @@ void LastWill::tell(std::uint32_t rank, JobMessage message) {
   if (RankStreams* streams = ranks_.streams_of(rank)) streams->write_job(frame_of(ranks_, message));
 }
 
-void LastWill::finish(std::optional<std::uint64_t> step) {
+void LastWill::finish(WillEnd how, std::uint64_t step) {
   patience_.cancel();
   end_.cancel();
-  if (const auto on_done = std::exchange(on_done_, {})) on_done(step);
+  if (const auto on_done = std::exchange(on_done_, {})) on_done(how, step);
 }
 
 }  // namespace chainmail::launch

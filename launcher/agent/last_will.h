@@ -21,17 +21,19 @@
 
 #include "base/job/job_protocol.h"
 #include "launcher/agent/local_ranks.h"
+#include "launcher/channel/wire.h"
 
 namespace chainmail::launch {
 
 class LastWill {
  public:
+  /// `step`: the one that is on disk, where `how` is kSaved.
+  using OnDone = std::function<void(WillEnd how, std::uint64_t step)>;
+
   /// `grace`: for all of it; a rank that has not answered in half of that is not waited for.
-  /// `reason`: empty where the launcher is gone. `on_done`: once, with the step that is on disk;
-  /// nothing is called afterwards.
+  /// `reason`: empty where the launcher is gone. `on_done`: once; nothing is called afterwards.
   LastWill(asio::io_context& io, LocalRanks& ranks, std::chrono::milliseconds grace,
-           const std::string& reason,
-           std::function<void(std::optional<std::uint64_t> step)> on_done);
+           const std::string& reason, OnDone on_done);
 
   /// What a rank sends, frame or piece of one.
   void on_bytes(std::uint32_t rank, std::string_view bytes);
@@ -43,12 +45,12 @@ class LastWill {
   void take(std::uint32_t rank, const internal::WillBody& will);
   void choose_writer();
   void tell(std::uint32_t rank, internal::JobMessage message);
-  void finish(std::optional<std::uint64_t> step = std::nullopt);
+  void finish(WillEnd how, std::uint64_t step = 0);
 
   LocalRanks& ranks_;
   asio::steady_timer patience_;
   asio::steady_timer end_;
-  std::function<void(std::optional<std::uint64_t> step)> on_done_;
+  OnDone on_done_;
   std::map<std::uint32_t, std::string> heard_;  ///< of each rank, what is not understood yet
   std::map<std::uint32_t, internal::WillBody> wills_;
   std::optional<std::uint32_t> writer_;

@@ -38,7 +38,7 @@ enum class AgentMessage : std::uint16_t {
   kTunnelEnded,       ///< TunnelEnd
   kTunnelNoImage,     ///< tunnel: this agent's program is not the one of kTunnelImage
   kSignalled,         ///< signal number, 1 its ranks have got it: somebody signals the job here
-  kWillMade,          ///< 1 and the step that has been saved here; 0: none
+  kWillMade,          ///< WillEnd, the step that has been saved here
   // controller -> agent
   kStartPart = 320,  ///< a piece of the encoded StartOrder
   kStart,            ///< the order is complete; again when all ranks have exited
@@ -67,6 +67,13 @@ enum class AgentMessage : std::uint16_t {
   kRankBytes,  ///< rank, bytes of its job socket
   kMpi,        ///< a piece of an MpiMessage (launcher/mpi/mpi_wire.h)
   kPreload,    ///< files for the host, and answers (launcher/staging/preload_wire.h)
+};
+
+/// What became of the last will of an agent's ranks.
+enum class WillEnd : std::uint8_t {
+  kNothing,  ///< no rank has had a state to save
+  kSaved,
+  kLate,  ///< a rank has had one, or has not answered, and the time was over
 };
 
 [[nodiscard]] internal::Frame make_frame(AgentMessage type, std::string body);

@@ -334,8 +334,8 @@ void Controller::on_frame(std::uint32_t node, const Frame& frame) {
       return staging_->on_frame(node, frame);
     case AgentMessage::kWillMade: {
       BodyReader body(frame.body);
-      const bool is_saved = body.u8() != 0;
-      return shutdown_.on_will_made(node, is_saved ? std::optional(body.u64()) : std::nullopt);
+      const auto how = static_cast<WillEnd>(body.u8());  // any value
+      return shutdown_.on_will_made(node, how, body.u64());
     }
     case AgentMessage::kSignalled:
       return signals_.on_frame(node, frame);

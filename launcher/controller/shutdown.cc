@@ -191,7 +191,7 @@ void Shutdown::ask_for_wills(const std::string& reason, milliseconds grace) {
 }
 
 void Shutdown::say_what_is_saved() {
-  if (!saved_step_ && awaited_wills_.empty()) return;  // nobody has anything to save
+  if (!saved_step_ && awaited_wills_.empty() && !is_will_late_) return;  // nobody has any state
   if (!saved_step_) {
     return job_.say(
         "launcher: no rank has saved its state in time; what the newest checkpoint does "
@@ -201,12 +201,13 @@ void Shutdown::say_what_is_saved() {
            " is saved; the same command goes on from there");
 }
 
-void Shutdown::on_will_made(std::uint32_t node, std::optional<std::uint64_t> step) {
-  if (step) {
-    job_.events.record("last_will", {{"host", job_.agents[node].host},
-                                     {"step", static_cast<std::int64_t>(*step)}});
-    saved_step_ = std::max(saved_step_.value_or(0), *step);
+void Shutdown::on_will_made(std::uint32_t node, WillEnd how, std::uint64_t step) {
+  if (how == WillEnd::kSaved) {
+    job_.events.record(
+        "last_will", {{"host", job_.agents[node].host}, {"step", static_cast<std::int64_t>(step)}});
+    saved_step_ = std::max(saved_step_.value_or(0), step);
   }
+  is_will_late_ |= how == WillEnd::kLate;
   if (awaited_wills_.erase(node) != 0) look_for_wills();
 }
 

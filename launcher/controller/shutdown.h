@@ -18,6 +18,7 @@
 #include <set>
 #include <string>
 
+#include "launcher/channel/wire.h"
 #include "launcher/controller/ranks/rank_channel.h"
 #include "launcher/controller/state/job_state.h"
 #include "launcher/controller/state/root_cause.h"
@@ -61,8 +62,9 @@ class Shutdown {
   /// job that is ending already.
   void stop_for(const std::string& reason, int exit_code, Milliseconds grace);
 
-  /// What the ranks of `node` have saved, as they were asked to: this step, or nothing.
-  void on_will_made(std::uint32_t node, std::optional<std::uint64_t> step);
+  /// What became of the last will of the ranks of `node`, which were asked for it; `step` is what
+  /// they have saved.
+  void on_will_made(std::uint32_t node, WillEnd how, std::uint64_t step);
 
   /// Of an elastic job, which goes on where ranks are gone: now it ends with them.
   void end_with_ranks();
@@ -115,6 +117,7 @@ class Shutdown {
   std::set<std::uint32_t> awaited_wills_;  // nodes
   std::chrono::steady_clock::time_point saves_until_;
   std::optional<std::uint64_t> saved_step_;  // the newest
+  bool is_will_late_ = false;                // of some node
   std::optional<int> decided_code_;
   std::chrono::steady_clock::time_point agents_signal_at_;
   bool has_started_ = false;

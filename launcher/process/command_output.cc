@@ -76,6 +76,16 @@ bool RunningCommand::advance(std::size_t most_bytes) {
   return !is_open_[0] && !is_open_[1] && has_ended();
 }
 
+void RunningCommand::give_up() {
+  siginfo_t end{};
+  const bool has_ended = child_.pid <= 0 || (waitid(P_PID, static_cast<id_t>(child_.pid), &end,
+                                                    WEXITED | WNOHANG | WNOWAIT) == 0 &&
+                                             end.si_pid != 0);
+  output_.failure = has_ended ? "has ended, but a process that it started keeps its output open "
+                                "(redirect that one's, as with >/dev/null 2>&1)"
+                              : "had not ended in time";
+}
+
 bool RunningCommand::has_ended() {
   int status = 0;
   if (child_.pid > 0 && waitpid(child_.pid, &status, WNOHANG) != child_.pid) return false;

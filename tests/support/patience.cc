@@ -16,6 +16,9 @@ using Clock = std::chrono::steady_clock;
 
 // Some time slices of the scheduler: less work than one slice is never held up.
 constexpr std::chrono::milliseconds kWork{20};
+// What another process takes at most before this one goes on; what is longer is a pause of the
+// whole machine, and no measure of how busy it is.
+constexpr std::chrono::nanoseconds kLongestWait = std::chrono::milliseconds{250};
 // How long a measurement holds.
 constexpr std::chrono::seconds kFresh{1};
 
@@ -27,11 +30,14 @@ std::chrono::nanoseconds processor_time() {
 
 // Time that passes for each second of the processor.
 double slowness() {
-  const auto begin = Clock::now();
   const auto used_before = processor_time();
-  while (processor_time() - used_before < kWork) {
+  std::chrono::nanoseconds passed{0};
+  for (auto last = Clock::now(); processor_time() - used_before < kWork;) {
+    const auto now = Clock::now();
+    passed += std::min<std::chrono::nanoseconds>(now - last, kLongestWait);
+    last = now;
   }
-  return std::chrono::duration<double>(Clock::now() - begin) / kWork;
+  return std::chrono::duration<double>(passed) / kWork;
 }
 
 }  // namespace

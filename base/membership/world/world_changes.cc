@@ -183,7 +183,7 @@ bool WorldMachine::is_draining(const std::vector<MemberId>& members) const {
 // Planned changes wait for their window and, but for drains, for the distance from the last one.
 bool WorldMachine::consider_change() {
   const auto members = choose_members();
-  const bool is_wanted = !members.empty() && changes_ < options_.max_changes &&
+  const bool is_wanted = !members.empty() && has_changes_left() &&
                          (members != world_->members || cut_for(members) != world_->cut);
   if (!is_wanted) {
     window_ = Window::kClosed;

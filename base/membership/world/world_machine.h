@@ -76,6 +76,8 @@ class WorldMachine {
   [[nodiscard]] StepNumber step() const noexcept { return step_; }
   [[nodiscard]] const HostTable& hosts() const noexcept { return hosts_; }
   [[nodiscard]] const std::vector<Member>& members() const noexcept { return members_; }
+  /// Whether --max-changes lets anybody be taken in or drained any more.
+  [[nodiscard]] bool has_changes_left() const { return changes_ < options_.max_changes; }
   /// Whether a planned change is under way or waits for its time.
   [[nodiscard]] bool is_change_pending() const { return window_ != Window::kClosed; }
   /// Of all that decides: machines with equal digests do the same, but for the texts, codes and

@@ -90,7 +90,9 @@ void PrepareGate::begin_run(HostId host) {
   try {
     starts_.start_added(node);
   } catch (const std::runtime_error& error) {  // UsageError: what the line asks for is impossible
-    lose(node, error.what());
+    const std::string cause = error.what();
+    job_.say("launcher: " + cause);
+    lose(node, cause.substr(0, cause.find('\n')));
   }
 }
 

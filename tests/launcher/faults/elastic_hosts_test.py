@@ -48,7 +48,8 @@ def status(launcher, job):
 
 def hosts_come_and_go_by_command(*programs):
     launcher = programs[0]
-    with ElasticJob(programs, ["# ours", "n1", "n2"], "-n", 2, probe=("--steps", 400)) as job:
+    with ElasticJob(programs, ["# ours", "n1", "n2"], "-n", 2, "--max-changes", 3,
+                    probe=("--steps", 400)) as job:
         world = job.wait_for_world(2)
         job.wait_for_commit(world)
         before = job.pids()
@@ -65,6 +66,7 @@ def hosts_come_and_go_by_command(*programs):
         world = job.wait_for_world(2, world + 1)
         assert pathlib.Path(job.hosts).read_text() == "# ours\nn1\nn2\n"
         assert {member: job.pids()[member] for member in before} == before, job.all()
+        assert "no change is left of --max-changes" in refused(launcher, "add", job.hosts, "n4")
         job.process.terminate()
         job.process.wait()
         changes = [line[1:3] for line in job.log()][2:6]

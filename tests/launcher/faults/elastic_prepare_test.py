@@ -68,6 +68,17 @@ def a_host_that_is_not_prepared_never_joins(*programs):
             job.is_sound()
 
 
+def a_host_that_cannot_be_asked_for_is_explained(*programs):
+    with program("true") as prepare:
+        with ElasticJob(programs, ["n1"], "-n", 1, "--prepare", prepare, "--cooldown", "60:60",
+                        probe=("--steps", 80)) as job:
+            job.wait_for_commit(job.wait_for_world(1))
+            job.append("n2 user=somebody")
+            job.wait_for("user and port of host n2 are for ssh", where="err")
+            job.ends_with(0, 40)
+            job.is_sound()
+
+
 def a_preparation_that_hangs_is_ended(*programs):
     with program("test -e $0.fast || sleep 1000") as prepare:
         pathlib.Path(prepare + ".fast").touch()
@@ -146,6 +157,7 @@ CASES = [
     hosts_are_prepared_before_their_first_rank,
     a_success_file_saves_the_run,
     a_host_that_is_not_prepared_never_joins,
+    a_host_that_cannot_be_asked_for_is_explained,
     a_preparation_that_hangs_is_ended,
     the_end_waits_for_no_preparation_and_no_spare,
     a_gate_without_a_command_is_opened_by_others,

@@ -95,6 +95,16 @@ def a_job_that_is_ended_by_its_user_saves_its_state(*programs):
         job.leaves_nothing()
 
 
+def a_state_that_is_not_saved_within_the_grace_is_said_to_be_lost(*programs):
+    with ElasticJob(programs, ["n1", "n2"], "-n", 2, "--grace", 1, probe=("--steps", 9999)) as job:
+        job.wait_for_commit(job.wait_for_world(2))
+        for member in (0, 1): os.kill(job.pids()[member], signal.SIGSTOP)
+        job.process.send_signal(signal.SIGTERM)
+        job.ends_with(143)
+        job.says("no rank has saved its state in time")
+        job.leaves_nothing()
+
+
 def a_second_signal_waits_for_nobody(*programs):
     with ElasticJob(programs, ["n1", "n2"], "-n", 2, probe=("--steps", 9999)) as job:
         job.wait_for_commit(job.wait_for_world(2))
@@ -134,6 +144,7 @@ CASES = [
     a_launcher_that_stands_still_is_as_good_as_gone,
     who_has_no_state_saves_none,
     a_job_that_is_ended_by_its_user_saves_its_state,
+    a_state_that_is_not_saved_within_the_grace_is_said_to_be_lost,
     a_second_signal_waits_for_nobody,
 ]
 

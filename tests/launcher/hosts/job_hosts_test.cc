@@ -102,6 +102,12 @@ TEST_F(JobHosts, ADiscoveryScriptHasADeadlineAndLeavesNothing) {
   EXPECT_NE(kill(child, 0), 0) << "the script's child still runs";
 }
 
+TEST_F(JobHosts, ADiscoveryScriptThatLeavesSomebodyWithItsOutputIsToldSo) {
+  EXPECT_THAT(
+      found("echo n1; sleep 1000 &", std::chrono::ceil<milliseconds>(patient(milliseconds(500)))),
+      HasSubstr("has ended, but a process that it started keeps its output open"));
+}
+
 TEST_F(JobHosts, ADiscoveryScriptThatNeverStopsPrintingIsStopped) {
   EXPECT_THAT(found("yes n1"), HasSubstr("printed more than 16384 KiB"));
 }

@@ -100,7 +100,8 @@ std::string words_of(const LogRecord& record) {
       return "Lost host:" + record.address + " at step " + std::to_string(record.step) + ": " +
              record.cause;
     case Change::kRefused:
-      return "Refused host:" + record.address + ": " + record.cause;
+      return (record.address == "-" ? "Refused the hosts file" : "Refused host:" + record.address) +
+             ": " + record.cause;
   }
   return "";
 }
