@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-// Packing, unpacking and adding on one device: our kernels beside a copy of as many bytes, which is
-// what the memory can do, and beside torch's ways to the same result.
+// Packing and unpacking on one device, and rounding, adding and widening messages of the 16-bit
+// wire: our kernels beside a copy of as many bytes, which is what the memory can do, and beside
+// torch's ways to the same result.
 //
 // No peer takes part; every rank measures its own device. Not thread-safe.
 
@@ -28,7 +29,7 @@ struct KernelCase {
   ops::WireFormat wire = ops::WireFormat::kFloat16;
 };
 
-/// "pack", "unpack", "add".
+/// "pack", "unpack", "round", "add", "widen".
 [[nodiscard]] std::vector<std::string> kernel_operations();
 
 /// Elements of all tensors together.

@@ -149,7 +149,10 @@ class SeededRun {
       sim_.enabled(choices_);
     }
     Choice choice = pick();
-    if (choice.kind == Kind::kPrepared) choice.b = random_.one_in(6) ? 1 + choice.a % 2 : 0;
+    if (choice.kind == Kind::kPrepared) {
+      const int result = random_.one_in(6) ? 1 + choice.a % 2 : 0;
+      choice.b = static_cast<std::uint16_t>(result);
+    }
     if (choice.kind == Kind::kProgramReady && sim_.history().newest_commit() != 0) {
       choice.b = random_.one_in(20) ? 1 : 0;
     }
