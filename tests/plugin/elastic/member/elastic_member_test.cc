@@ -14,6 +14,7 @@
 #include <functional>
 #include <future>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -50,9 +51,15 @@ class FakeGroup final : public ops::Group {
   std::shared_ptr<ops::Operation> submit(ops::Collective /*collective*/) override { return {}; }
   void run(const ops::Collective& /*collective*/) override {}
   std::shared_ptr<std::byte> allocate(std::size_t /*bytes*/) override { return {}; }
-  void abort(std::exception_ptr error) override { error_ = std::move(error); }
+  void abort(std::exception_ptr error) override {
+    const std::lock_guard lock(mutex_);
+    error_ = std::move(error);
+  }
   void shutdown() override {}
-  std::exception_ptr error() const override { return error_; }
+  std::exception_ptr error() const override {
+    const std::lock_guard lock(mutex_);
+    return error_;
+  }
   std::uint64_t sequence() const noexcept override { return 0; }
   void set_timeout(std::chrono::milliseconds /*timeout*/) override {}
   std::shared_ptr<ops::CallbackExecutor> callbacks() const override { return {}; }
@@ -60,6 +67,7 @@ class FakeGroup final : public ops::Group {
  private:
   ops::Topology topology_ = ops::Topology::single_node(1);
   ops::GroupOptions options_;
+  mutable std::mutex mutex_;
   std::exception_ptr error_;
 };
 
