@@ -78,9 +78,8 @@ bool RunningCommand::advance(std::size_t most_bytes) {
 
 void RunningCommand::give_up() {
   siginfo_t end{};
-  const bool has_ended = child_.pid <= 0 || (waitid(P_PID, static_cast<id_t>(child_.pid), &end,
-                                                    WEXITED | WNOHANG | WNOWAIT) == 0 &&
-                                             end.si_pid != 0);
+  const int asked = waitid(P_PID, static_cast<id_t>(child_.pid), &end, WEXITED | WNOHANG | WNOWAIT);
+  const bool has_ended = asked == 0 && end.si_pid != 0;
   output_.failure = has_ended ? "has ended, but a process that it started keeps its output open "
                                 "(redirect that one's, as with >/dev/null 2>&1)"
                               : "had not ended in time";

@@ -38,7 +38,7 @@ void JobLoop::load_state(const ElasticJobState& state) {
 }
 
 void JobLoop::refuse_within_run(const std::string& call) const {
-  if (is_running_) throw InvalidArgument(call + " within run()");
+  if (is_running_) throw InvalidArgument(call + " within run(): call it outside");
 }
 
 void JobLoop::add(CheckpointItem item, RegisteredState::Kind kind) {

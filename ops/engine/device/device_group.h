@@ -44,7 +44,8 @@ struct DeviceGroupOptions {
   /// own, which NCCL before 2.18 needs.
   bool splits_communicators = true;
   /// NCCL calls block until their work is on the stream. Quicker to issue, but a peer that dies
-  /// while a connection is being made is noticed by the time limit only.
+  /// while a connection is being made is noticed by the time limit only, and may end this process:
+  /// NCCL's abort does not wait for a call that is under way.
   bool is_blocking = false;
   int max_ctas = 0;  ///< per communicator; 0: NCCL's choice
   /// The job's ranks of the group's, for messages; empty: the same numbers.

@@ -123,7 +123,8 @@ struct Messages {
   }
 };
 
-/// sum + half * 2^-shift, for a product that is finite and rounds no bits away.
+/// sum + half * factor, a product that is rounded before it is added; for float16 one that rounds
+/// no bits away, where both at once are the same.
 __device__ __forceinline__ float add_scaled(Float16Bits half, float factor, float sum) {
   return __fmaf_rn(element::widen(half), factor, sum);
 }

@@ -170,8 +170,7 @@ __device__ __forceinline__ void store_halves(Half* block, unsigned length,
   }
 }
 
-/// Two elements rounded into a word. The GPU's own rounding of two makes the NaN of
-/// element::round(), but for its sign.
+/// Two elements rounded into a word, NaNs to the one of element::round().
 __device__ __forceinline__ std::uint32_t round_pair(float low, float high, Float16Bits /*type*/) {
   const __half2 pair = __floats2half2_rn(low, high);
   return element::cast_bits<std::uint32_t>(pair);

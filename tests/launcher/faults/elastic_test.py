@@ -97,7 +97,7 @@ def base_hosts_stay(*programs):
         job.edit("n1")
         job.wait_for("Refused host:n2: the hosts of -n stay", where="err")
         job.write("")
-        job.wait_for("an empty hosts file drains no host", where="err")
+        job.wait_for("Refused the hosts file: an empty hosts file drains no host", where="err")
         job.ends_with(0, 40)
         assert {generation for generation, _, _ in job.commits()} == {"1"}, job.all()
         assert [line[1] for line in job.log()] == ["ADDED", "ADDED", "REFUSED", "REFUSED"]

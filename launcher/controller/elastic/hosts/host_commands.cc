@@ -65,7 +65,9 @@ std::vector<HostsEdit> HostCommands::checked_edits(const JobRequest& request) co
     throw HostsError("the hosts of this job are those that --host-discovery " +
                      job_.options.host_discovery + " prints");
   }
-  if (!machine_.has_changes_left()) throw HostsError("no change is left of --max-changes");
+  if (!machine_.has_changes_left()) {
+    throw HostsError("no change is left of --max-changes: the hosts of this job stay as they are");
+  }
   for (const std::string& host : request.hosts) {
     const bool is_drain = request.verb == JobRequest::Verb::kDrain;
     edits.push_back(is_drain ? removal_of(host) : addition_of(host));

@@ -150,8 +150,8 @@ class SeededRun {
     }
     Choice choice = pick();
     if (choice.kind == Kind::kPrepared) {
-      const int result = random_.one_in(6) ? 1 + choice.a % 2 : 0;
-      choice.b = static_cast<std::uint16_t>(result);
+      const int failure = random_.one_in(6) ? 1 + choice.a % 2 : 0;  // GCC warns of it at -O1
+      choice.b = static_cast<std::uint16_t>(failure);
     }
     if (choice.kind == Kind::kProgramReady && sim_.history().newest_commit() != 0) {
       choice.b = random_.one_in(20) ? 1 : 0;

@@ -16,7 +16,7 @@ import sys
 import time
 
 from fixed_job import ADVICE, RANK, UNTIL_DONE, FixedJob, probe, program, script
-from outside import Arguments, Job, command_of, main
+from outside import Arguments, Job, command_of, main, patient
 
 
 def a_change_of_hosts_starts_all_anew(launcher, path):
@@ -64,7 +64,7 @@ def base_hosts_and_unclear_files_change_nothing(launcher, path):
         job.write("n1\nn")
         job.wait_for("the last line has no end", where="err")
         job.write("")
-        job.wait_for("an empty hosts file drains no host", where="err")
+        job.wait_for("Refused the hosts file: an empty hosts file drains no host", where="err")
         time.sleep(3)
         job.finish()
         assert {match[0] for match in RANK.findall(job.text("out"))} == {str(first)}, job.all()
@@ -109,6 +109,9 @@ def changes_are_limited(launcher, path):
         first = job.wait_for_ranks(1)
         job.append("n2")
         second = job.wait_for_ranks(2, first + 1)
+        refused = subprocess.run([launcher, "add", job.hosts, "n3"], capture_output=True, text=True, check=False,
+                                 timeout=patient(60))
+        assert refused.returncode == 2 and "no change is left of --max-changes" in refused.stderr, refused
         job.append("n3")
         time.sleep(3)
         os.kill(job.ranks_of(second)[0][-1], signal.SIGKILL)
