@@ -5,6 +5,7 @@
 
 #include <cerrno>
 #include <limits>
+#include <map>
 #include <utility>
 
 #include "base/bytes.h"
@@ -35,6 +36,54 @@ template <std::unsigned_integral T>
 T number_at(std::string_view bytes) {
   const auto* in = reinterpret_cast<const std::byte*>(bytes.data());
   return take_number<T>(in);
+}
+
+// Welcome as bytes.
+struct WelcomeBytes {
+  struct Run {
+    std::uint32_t node = 0;
+    std::uint32_t ranks = 0;
+    static void fields(auto& archive, auto& m) { archive(m.node, m.ranks); }
+  };
+
+  std::uint32_t rank = 0;
+  std::string job_id;
+  std::string secret;
+  std::vector<Run> runs;
+  std::uint32_t nodes = 0;
+  std::map<std::uint32_t, std::string> addresses;
+  bool is_elastic = false;
+  std::uint32_t grace_ms = 0;
+  static void fields(auto& archive, auto& m) {
+    archive(m.rank, m.job_id, m.secret, m.runs, m.nodes, m.addresses, m.is_elastic, m.grace_ms);
+  }
+};
+
+constexpr std::uint32_t kMostRanks = 1 << 20;  // a few bytes must not make a list of any length
+
+std::vector<std::uint32_t> expand(const std::vector<WelcomeBytes::Run>& runs, std::uint32_t nodes) {
+  std::vector<std::uint32_t> node_of_rank;
+  for (const auto& [node, ranks] : runs) {
+    if (node >= nodes) {
+      protocol_error("welcome places a rank on node " + std::to_string(node) + " of " +
+                     std::to_string(nodes));
+    }
+    if (ranks > kMostRanks - node_of_rank.size()) {
+      protocol_error("welcome to a job of more than " + std::to_string(kMostRanks) + " ranks");
+    }
+    node_of_rank.insert(node_of_rank.end(), ranks, node);
+  }
+  return node_of_rank;
+}
+
+std::vector<std::string> expand(std::map<std::uint32_t, std::string> addresses,
+                                std::uint32_t nodes) {
+  if (nodes > kMostRanks || (!addresses.empty() && addresses.rbegin()->first >= nodes)) {
+    protocol_error("welcome with addresses of more nodes than there are");
+  }
+  std::vector<std::string> by_node(nodes);
+  for (auto& [node, text] : addresses) by_node[node] = std::move(text);
+  return by_node;
 }
 
 }  // namespace
@@ -184,25 +233,36 @@ WillBody decode_will(std::string_view bytes) {
 }
 
 std::string encode_welcome(const Welcome& welcome) {
-  FieldWriter body;
-  Welcome::fields(body, welcome);
-  return body.take();
+  WelcomeBytes bytes;
+  bytes.rank = welcome.rank;
+  bytes.job_id = welcome.job_id;
+  bytes.secret = welcome.secret;
+  for (const std::uint32_t node : welcome.node_of_rank) {
+    if (bytes.runs.empty() || bytes.runs.back().node != node) bytes.runs.push_back({node, 0});
+    ++bytes.runs.back().ranks;
+  }
+  bytes.nodes = static_cast<std::uint32_t>(welcome.addresses.size());
+  for (std::uint32_t node = 0; node < bytes.nodes; ++node) {
+    if (!welcome.addresses[node].empty()) bytes.addresses[node] = welcome.addresses[node];
+  }
+  bytes.is_elastic = welcome.is_elastic;
+  bytes.grace_ms = welcome.grace_ms;
+  return encode_fields(bytes);
 }
 
-Welcome decode_welcome(std::string_view bytes) {
-  FieldReader body(bytes);
+Welcome decode_welcome(std::string_view body) {
+  auto bytes = decode_fields<WelcomeBytes>(body, "job protocol: welcome");
   Welcome welcome;
-  Welcome::fields(body, welcome);
-  if (!body.at_end()) protocol_error("welcome with bytes after its end");
+  welcome.rank = bytes.rank;
+  welcome.job_id = std::move(bytes.job_id);
+  welcome.secret = std::move(bytes.secret);
+  welcome.node_of_rank = expand(bytes.runs, bytes.nodes);
+  welcome.addresses = expand(std::move(bytes.addresses), bytes.nodes);
+  welcome.is_elastic = bytes.is_elastic;
+  welcome.grace_ms = bytes.grace_ms;
   if (welcome.rank >= welcome.node_of_rank.size()) {
     protocol_error("welcome for rank " + std::to_string(welcome.rank) + " in a job of " +
                    std::to_string(welcome.node_of_rank.size()) + " ranks");
-  }
-  for (const std::uint32_t node : welcome.node_of_rank) {
-    if (node >= welcome.hosts.size()) {
-      protocol_error("welcome places a rank on node " + std::to_string(node) + " of " +
-                     std::to_string(welcome.hosts.size()));
-    }
   }
   return welcome;
 }

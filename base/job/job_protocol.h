@@ -19,7 +19,7 @@
 namespace chainmail::internal {
 
 inline constexpr std::size_t kMaxFrameBytes = std::size_t{1} << 20;
-inline constexpr std::uint16_t kJobProtocolVersion = 5;
+inline constexpr std::uint16_t kJobProtocolVersion = 6;
 
 enum class JobMessage : std::uint16_t {
   // rank -> launcher; each request has an id that the reply repeats
@@ -125,19 +125,16 @@ struct EndedRank {
 struct Welcome {
   std::uint32_t rank = 0;
   std::string job_id;
-  std::string secret;  ///< 32 random bytes, the same for all ranks
-  std::vector<std::uint32_t> node_of_rank;
-  std::vector<std::string> hosts;      ///< name of each node
-  std::vector<std::string> addresses;  ///< of each node as the agent reports it, may be empty
+  std::string secret;                       ///< 32 random bytes, the same for all ranks
+  std::vector<std::uint32_t> node_of_rank;  ///< in an elastic job any for members that are gone
+  std::vector<std::string> addresses;       ///< of each node as the agent reports it, may be empty
   /// Of an elastic job: `rank` and the places in `node_of_rank` are member ids; which of them make
   /// up a world is told by kToMember.
   bool is_elastic = false;
   std::uint32_t grace_ms = 0;  ///< of an elastic job: --grace
-  static void fields(auto& archive, auto& m) {
-    archive(m.rank, m.job_id, m.secret, m.node_of_rank, m.hosts, m.addresses, m.is_elastic,
-            m.grace_ms);
-  }
 };
+/// Neighbours on one node, and nodes without an address, take no room of their own, since any
+/// number of an elastic job's may be gone.
 [[nodiscard]] std::string encode_welcome(const Welcome& welcome);
 [[nodiscard]] Welcome decode_welcome(std::string_view body);
 

@@ -66,6 +66,8 @@ void check_flags() {
   } else if (FLAGS_run_id == "." || FLAGS_run_id == ".." ||
              FLAGS_run_id.find('/') != std::string::npos) {
     problem = "--run_id " + FLAGS_run_id + ": must be a name for a folder in --out";
+  } else if (!FLAGS_run_id.empty() && !FLAGS_resume.empty()) {
+    problem = "--run_id goes on from OUT/NAME by itself, so leave --resume out";
   }
   if (!problem.empty()) throw flags::UsageError(problem);
   flags::check_given("out", FLAGS_out);

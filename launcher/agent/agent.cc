@@ -238,6 +238,7 @@ void Agent::start_ranks() {
   if (ranks_.is_running()) throw SystemError("agent protocol: started while ranks run", EPROTO);
   StartOrder order = decode_order(std::exchange(order_bytes_, {}));
   ranks_.clear();
+  welcomed_.clear();
   mpi_.reset();
   start_mpi(order);
   ranks_.start(std::move(order), cores_, mpi_.get());
@@ -307,6 +308,7 @@ void Agent::welcome(std::uint32_t rank) {
   }
   internal::Welcome welcome = table_->welcome;
   welcome.rank = rank;
+  welcomed_.insert(rank);
   streams->write_job(internal::encode_frame(
       {JobMessage::kWelcome, ranks_.order().generation, internal::encode_welcome(welcome)}));
 }
@@ -350,7 +352,7 @@ void Agent::on_make_will(const Frame& frame) {
 }
 
 void Agent::make_will(std::chrono::milliseconds grace, const std::string& reason) {
-  will_ = std::make_unique<LastWill>(io_, ranks_, grace, reason,
+  will_ = std::make_unique<LastWill>(io_, ranks_, grace, reason, welcomed_,
                                      [this](auto how, auto step) { on_will_made(how, step); });
   ranks_.listen(
       [this](std::uint32_t rank, std::string_view bytes) { will_->on_bytes(rank, bytes); });

@@ -18,6 +18,7 @@
 #include <chrono>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -86,7 +87,8 @@ class Agent {
   LocalRanks ranks_;
   std::chrono::milliseconds lease_ = kFirstWord;
   LagDetector lag_;
-  std::unique_ptr<LastWill> will_;  ///< of an elastic job that ends
+  std::set<std::uint32_t> welcomed_;  ///< ranks that have spoken to the launcher
+  std::unique_ptr<LastWill> will_;    ///< of an elastic job that ends
   bool is_launcher_lost_ = false;
   RecentSignals got_;  // by this process itself, of those that are passed on
   int exit_code_ = 0;

@@ -23,8 +23,12 @@ std::string frame_of(const LocalRanks& ranks, JobMessage type, std::string body 
 }  // namespace
 
 LastWill::LastWill(asio::io_context& io, LocalRanks& ranks, std::chrono::milliseconds grace,
-                   const std::string& reason, OnDone on_done)
-    : ranks_(ranks), patience_(io), end_(io), on_done_(std::move(on_done)) {
+                   const std::string& reason, std::set<std::uint32_t> welcomed, OnDone on_done)
+    : ranks_(ranks),
+      welcomed_(std::move(welcomed)),
+      patience_(io),
+      end_(io),
+      on_done_(std::move(on_done)) {
   patience_.expires_after(grace / 2);
   patience_.async_wait([this](const asio::error_code& error) {
     if (error) return;
@@ -33,7 +37,11 @@ LastWill::LastWill(asio::io_context& io, LocalRanks& ranks, std::chrono::millise
   });
   end_.expires_after(grace);
   end_.async_wait([this](const asio::error_code& error) {
-    if (!error) finish(WillEnd::kLate);
+    if (error) return;
+    const std::vector<std::uint32_t> running = ranks_.running();
+    const bool is_any_lost =
+        std::ranges::any_of(running, [this](std::uint32_t rank) { return may_have_state(rank); });
+    finish(is_any_lost ? WillEnd::kLate : has_failed_ ? WillEnd::kFailed : WillEnd::kNothing);
   });
   ranks_.write_all(
       frame_of(ranks_, JobMessage::kLauncherGone, internal::BodyWriter().text(reason).take()),
@@ -75,7 +83,7 @@ void LastWill::look() {
   };
   std::erase_if(wills_, [&](const auto& entry) { return !is_running(entry.first); });
   if (writer_ && is_running(*writer_)) return;
-  writer_.reset();
+  has_failed_ |= std::exchange(writer_, std::nullopt).has_value();
   const bool is_complete = std::all_of(running.begin(), running.end(),
                                        [&](std::uint32_t rank) { return wills_.count(rank) != 0; });
   if (is_complete || is_late_) choose_writer();
@@ -89,10 +97,17 @@ void LastWill::choose_writer() {
   writer_ = membership::choose_writer(wills);
   if (!writer_) {
     // One that is late may have it yet.
-    if (wills_.size() == ranks_.running().size()) finish(WillEnd::kNothing);
+    if (wills_.size() == ranks_.running().size()) {
+      finish(has_failed_ ? WillEnd::kFailed : WillEnd::kNothing);
+    }
     return;
   }
   tell(*writer_, JobMessage::kWriteWill);
+}
+
+bool LastWill::may_have_state(std::uint32_t rank) const {
+  const auto will = wills_.find(rank);
+  return will == wills_.end() ? welcomed_.contains(rank) : will->second.has_state;
 }
 
 void LastWill::tell(std::uint32_t rank, JobMessage message) {

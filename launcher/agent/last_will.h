@@ -16,6 +16,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 
@@ -31,9 +32,10 @@ class LastWill {
   using OnDone = std::function<void(WillEnd how, std::uint64_t step)>;
 
   /// `grace`: for all of it; a rank that has not answered in half of that is not waited for.
-  /// `reason`: empty where the launcher is gone. `on_done`: once; nothing is called afterwards.
+  /// `reason`: empty where the launcher is gone. `welcomed`: the ranks that may have a state.
+  /// `on_done`: once; nothing is called afterwards.
   LastWill(asio::io_context& io, LocalRanks& ranks, std::chrono::milliseconds grace,
-           const std::string& reason, OnDone on_done);
+           const std::string& reason, std::set<std::uint32_t> welcomed, OnDone on_done);
 
   /// What a rank sends, frame or piece of one.
   void on_bytes(std::uint32_t rank, std::string_view bytes);
@@ -44,17 +46,20 @@ class LastWill {
  private:
   void take(std::uint32_t rank, const internal::WillBody& will);
   void choose_writer();
+  [[nodiscard]] bool may_have_state(std::uint32_t rank) const;
   void tell(std::uint32_t rank, internal::JobMessage message);
   void finish(WillEnd how, std::uint64_t step = 0);
 
   LocalRanks& ranks_;
+  const std::set<std::uint32_t> welcomed_;
   asio::steady_timer patience_;
   asio::steady_timer end_;
   OnDone on_done_;
   std::map<std::uint32_t, std::string> heard_;  ///< of each rank, what is not understood yet
   std::map<std::uint32_t, internal::WillBody> wills_;
   std::optional<std::uint32_t> writer_;
-  bool is_late_ = false;  ///< whoever has not answered yet
+  bool is_late_ = false;     ///< whoever has not answered yet
+  bool has_failed_ = false;  ///< a writer has ended without
 };
 
 }  // namespace chainmail::launch

@@ -73,7 +73,8 @@ enum class AgentMessage : std::uint16_t {
 enum class WillEnd : std::uint8_t {
   kNothing,  ///< no rank has had a state to save
   kSaved,
-  kLate,  ///< a rank has had one, or has not answered, and the time was over
+  kLate,    ///< a rank has had one, or has not answered, and the time was over
+  kFailed,  ///< who was to save it has ended without, and no other could
 };
 
 [[nodiscard]] internal::Frame make_frame(AgentMessage type, std::string body);

@@ -83,8 +83,10 @@ constexpr std::array kAdvice = {
            "is not known here; the launcher prints nothing of its own unless something is wrong, "
            "and -x CHAINMAIL_LOG=error makes the ranks say less"},
     // torchrun, deepspeed
-    Advice{" nnodes num-nodes ",
-           "is not needed: name the hosts by -H or --hostfile, and -n or --per-node"},
+    Advice{
+        " nnodes num-nodes ",
+        "is not needed: name the hosts by -H or --hostfile, and -n or --per-node; ranks that may "
+        "come and go are --elastic MIN:MAX"},
     Advice{" rdzv-endpoint rdzv-backend rdzv-id rdzv-conf master-addr master-port node-rank "
            "local-addr standalone ",
            kRendezvous},

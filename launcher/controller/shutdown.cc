@@ -191,14 +191,16 @@ void Shutdown::ask_for_wills(const std::string& reason, milliseconds grace) {
 }
 
 void Shutdown::say_what_is_saved() {
-  if (!saved_step_ && awaited_wills_.empty() && !is_will_late_) return;  // nobody has any state
-  if (!saved_step_) {
-    return job_.say(
-        "launcher: no rank has saved its state in time; what the newest checkpoint does "
-        "not have is lost (--grace TIME gives more)");
+  if (saved_step_) {
+    return job_.say("launcher: the state after step " + std::to_string(*saved_step_) +
+                    " is saved; the same command goes on from there");
   }
-  job_.say("launcher: the state after step " + std::to_string(*saved_step_) +
-           " is saved; the same command goes on from there");
+  if (!awaited_wills_.empty()) worst_will_ = std::max(worst_will_, WillEnd::kLate);
+  if (worst_will_ == WillEnd::kNothing) return;  // nobody has any state
+  job_.say(std::string("launcher: no rank has saved its state") +
+           (worst_will_ == WillEnd::kLate ? " in time" : ", since that failed") +
+           "; what the newest checkpoint does not have is lost" +
+           (worst_will_ == WillEnd::kLate ? " (--grace TIME gives more)" : ""));
 }
 
 void Shutdown::on_will_made(std::uint32_t node, WillEnd how, std::uint64_t step) {
@@ -206,14 +208,19 @@ void Shutdown::on_will_made(std::uint32_t node, WillEnd how, std::uint64_t step)
     job_.events.record(
         "last_will", {{"host", job_.agents[node].host}, {"step", static_cast<std::int64_t>(step)}});
     saved_step_ = std::max(saved_step_.value_or(0), step);
+  } else {
+    worst_will_ = std::max(worst_will_, how);
   }
-  is_will_late_ |= how == WillEnd::kLate;
   if (awaited_wills_.erase(node) != 0) look_for_wills();
 }
 
 void Shutdown::look_for_wills() {
   if (phase_ != Phase::kSaving) return;
-  std::erase_if(awaited_wills_, [this](auto node) { return job_.agents[node].all_exited; });
+  // An agent answers also where its ranks have ended.
+  std::erase_if(awaited_wills_, [this](auto node) {
+    const AgentLink* const link = job_.agents[node].link.get();
+    return link == nullptr || link->is_lost();
+  });
   if (awaited_wills_.empty()) next_phase();
 }
 
@@ -288,6 +295,7 @@ void Shutdown::next_phase() {
 
 void Shutdown::on_ranks_gone() {
   look_for_wills();
+  if (phase_ == Phase::kSaving) return;
   if (phase_ == Phase::kAbandoning || phase_ == Phase::kOver) return;
   // An agent reports that its ranks are gone only after it was told to start some.
   if (!has_started_ && phase_ != Phase::kKilling) return;

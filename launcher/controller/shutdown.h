@@ -117,7 +117,7 @@ class Shutdown {
   std::set<std::uint32_t> awaited_wills_;  // nodes
   std::chrono::steady_clock::time_point saves_until_;
   std::optional<std::uint64_t> saved_step_;  // the newest
-  bool is_will_late_ = false;                // of some node
+  WillEnd worst_will_ = WillEnd::kNothing;   // of those that are not saved
   std::optional<int> decided_code_;
   std::chrono::steady_clock::time_point agents_signal_at_;
   bool has_started_ = false;

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "launcher/process/children.h"
 
 namespace chainmail::launch {
 
@@ -50,6 +51,8 @@ void SignalRelay::wait() {
     if (error) return;
     if (number == SIGCHLD) {
       shutdown_.reap_agents();
+      // Of commands that look for hosts, which come again and again for as long as the job lives.
+      if (job_.options.elastic.is_on()) reap_orphans();
     } else if (number == SIGTSTP) {
       // Stopped, the launcher would be taken for dead by its agents.
       job_.say("launcher: a job cannot be suspended; the signal is ignored");

@@ -17,6 +17,8 @@
 #include <sstream>
 #include <thread>
 
+#include "launcher/process/fork_exec.h"
+
 namespace chainmail::launch {
 namespace {
 
@@ -59,6 +61,12 @@ bool is_at_work(pid_t pid) {
 }
 
 void adopt_orphans() { prctl(PR_SET_CHILD_SUBREAPER, 1); }
+
+void reap_orphans() {
+  for (const pid_t child : children_of_this_process()) {
+    if (!is_own_child(child)) waitpid(child, nullptr, WNOHANG);
+  }
+}
 
 std::vector<pid_t> children_of_this_process() {
   const std::string own = std::to_string(getpid());

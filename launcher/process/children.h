@@ -32,6 +32,10 @@ void adopt_orphans();
 /// it has no time, or waits for a disk.
 [[nodiscard]] bool is_at_work(pid_t pid);
 
+/// Asks for the end of what this process has not started itself and has come to be the parent of:
+/// nobody else would, and it would be a zombie for as long as this process lives.
+void reap_orphans();
+
 /// The direct children of this process, zombies included.
 [[nodiscard]] std::vector<pid_t> children_of_this_process();
 

@@ -79,10 +79,17 @@ bool RunningCommand::advance(std::size_t most_bytes) {
 void RunningCommand::give_up() {
   siginfo_t end{};
   const int asked = waitid(P_PID, static_cast<id_t>(child_.pid), &end, WEXITED | WNOHANG | WNOWAIT);
-  const bool has_ended = asked == 0 && end.si_pid != 0;
-  output_.failure = has_ended ? "has ended, but a process that it started keeps its output open "
-                                "(redirect that one's, as with >/dev/null 2>&1)"
-                              : "had not ended in time";
+  if (asked != 0 || end.si_pid == 0) {
+    output_.failure = "had not ended in time";
+    return;
+  }
+  const bool is_success = end.si_code == CLD_EXITED && end.si_status == 0;
+  output_.failure =
+      (is_success ? "has ended, but"
+                  : end_text(end.si_code != CLD_EXITED, end.si_status) + ", and") +
+      std::string(
+          " a process that it started keeps its output open (redirect that one's, as with "
+          ">/dev/null 2>&1)");
 }
 
 bool RunningCommand::has_ended() {

@@ -22,7 +22,7 @@ struct CommandOutput {
   std::string failure;
 };
 
-/// A program that runs; it and what it started are killed at the end of the scope.
+/// A program that runs; if it has not ended at the end of the scope, its process group is killed.
 class RunningCommand {
  public:
   /// `arguments` are program and arguments, no shell; `input` (64 KiB at most) is all that it can

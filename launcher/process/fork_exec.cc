@@ -6,11 +6,14 @@
 #include <fcntl.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdint>
+#include <mutex>
+#include <set>
 
 #include "base/error.h"
 
@@ -35,6 +38,39 @@ struct CloneArguments {
   std::uint64_t group = 0;
 };
 static_assert(sizeof(CloneArguments) == 88);
+
+// What fork_to_exec() and fork_beside() have made.
+class OwnChildren {
+ public:
+  void add(pid_t pid) {
+    const std::lock_guard lock(mutex_);
+    if (pids_.size() >= next_look_) forget_reaped();
+    pids_.insert(pid);
+  }
+  bool has(pid_t pid) {
+    const std::lock_guard lock(mutex_);
+    return pids_.contains(pid) && is_there(pid);
+  }
+
+ private:
+  static bool is_there(pid_t pid) {
+    siginfo_t info{};
+    return waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG | WNOWAIT) == 0;
+  }
+  void forget_reaped() {
+    std::erase_if(pids_, [](pid_t pid) { return !is_there(pid); });
+    next_look_ = std::max<std::size_t>(64, 2 * pids_.size());
+  }
+
+  std::mutex mutex_;
+  std::set<pid_t> pids_;
+  std::size_t next_look_ = 64;
+};
+
+OwnChildren& own_children() {
+  static OwnChildren children;
+  return children;
+}
 
 }  // namespace
 
@@ -65,8 +101,11 @@ std::vector<char*> pointers_to(std::vector<std::string>& words) {
 Forked fork_detail::after_fork(pid_t pid) noexcept {
   if (pid < 0) return {-1, errno};
   setpgid(pid, pid);  // in both processes, whichever comes first
+  own_children().add(pid);
   return {pid, 0};
 }
+
+bool is_own_child(pid_t pid) { return own_children().has(pid); }
 
 pid_t fork_detail::clone_into(int group) noexcept {
   CloneArguments how;

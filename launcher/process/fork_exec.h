@@ -47,7 +47,7 @@ struct Forked {
 };
 
 namespace fork_detail {
-/// In the parent: gives the child a process group of its own.
+/// In the parent: gives the child a process group of its own, and notes it for is_own_child().
 [[nodiscard]] Forked after_fork(pid_t pid) noexcept;
 /// As fork(), into the control group (v2) of that folder; see fork_beside(). The first of the two
 /// ways that can be gone.
@@ -89,6 +89,9 @@ template <typename Child>
   }
   return fork_detail::after_fork(pid);
 }
+
+/// Whether this process has made that one in one of these two ways, and has not asked for its end.
+[[nodiscard]] bool is_own_child(pid_t pid);
 
 /// In the child: a process group of its own, `death_signal` when `parent` dies (or has died), no
 /// signal blocked or handled, and none ignored but `ignored`. Async-signal-safe.

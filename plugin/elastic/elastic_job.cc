@@ -61,7 +61,8 @@ void check_shards_of_launcher(std::uint32_t shards) {
   if (told == shards) return;
   throw InvalidArgument("this program divides steps into " + std::to_string(shards) +
                         " shards, and its launcher into " + std::to_string(told.value_or(0)) +
-                        ": give launcher --elastic the option --shards " + std::to_string(shards));
+                        ": give launcher the option --shards " + std::to_string(shards) +
+                        ", with a MAX of --elastic that is no greater");
 }
 
 void check_shards(Communicator& communicator, std::uint32_t shards) {

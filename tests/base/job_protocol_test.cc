@@ -37,13 +37,12 @@ Welcome example_welcome() {
           .job_id = "job-1",
           .secret = std::string(32, '\xfe'),
           .node_of_rank = {0, 0, 1},
-          .hosts = {"n1", "n2"},
           .addresses = {"10.0.0.1", ""}};
 }
 
 TEST(Frame, HeadIsLittleEndianAndSixteenBytes) {
   const std::string wire = encode_frame({JobMessage::kReply, 0x01020304U, "abc"});
-  EXPECT_EQ(wire, std::string("\x03\0\0\0\x05\0\x41\0\x04\x03\x02\x01\0\0\0\0abc", 19));
+  EXPECT_EQ(wire, std::string("\x03\0\0\0\x06\0\x41\0\x04\x03\x02\x01\0\0\0\0abc", 19));
 }
 
 TEST(Frame, ComesOutWhateverTheCut) {
@@ -143,7 +142,6 @@ TEST(Welcome, RoundTrips) {
   EXPECT_EQ(welcome.job_id, "job-1");
   EXPECT_EQ(welcome.secret, std::string(32, '\xfe'));
   EXPECT_EQ(welcome.node_of_rank, (std::vector<std::uint32_t>{0, 0, 1}));
-  EXPECT_EQ(welcome.hosts, (std::vector<std::string>{"n1", "n2"}));
   EXPECT_EQ(welcome.addresses, (std::vector<std::string>{"10.0.0.1", ""}));
 }
 
@@ -167,6 +165,29 @@ TEST(Welcome, EveryTruncationIsRefused) {
         << length << " bytes";
   }
   EXPECT_THROW((void)decode_welcome(body + "x"), SystemError);
+}
+
+TEST(Welcome, OfManyThatAreGoneIsShort) {
+  Welcome welcome = example_welcome();
+  welcome.node_of_rank.assign(300'000, 7);
+  welcome.addresses.assign(300'000, "");
+  welcome.addresses.back() = "10.0.0.1";
+  const std::string body = encode_welcome(welcome);
+  EXPECT_LT(body.size(), 200U);
+  const Welcome decoded = decode_welcome(body);
+  EXPECT_EQ(decoded.node_of_rank, welcome.node_of_rank);
+  EXPECT_EQ(decoded.addresses, welcome.addresses);
+}
+
+TEST(Welcome, PromisesOfEndlessListsAreRefused) {
+  Welcome welcome = example_welcome();
+  welcome.node_of_rank.assign((1 << 20) + 1, 0);
+  EXPECT_THAT(protocol_error_of([&] { (void)decode_welcome(encode_welcome(welcome)); }),
+              HasSubstr("more than 1048576 ranks"));
+  welcome = example_welcome();
+  welcome.addresses.resize((1 << 20) + 1);
+  EXPECT_THAT(protocol_error_of([&] { (void)decode_welcome(encode_welcome(welcome)); }),
+              HasSubstr("more nodes than there are"));
 }
 
 TEST(Welcome, ContradictionsAreRefused) {

@@ -25,6 +25,10 @@ bool WorldMachine::advance() {
     case Phase::kWaiting: {
       is_broken_ = false;
       if (!is_file_read_ || !is_first_world_due()) return false;
+      if (are_all_hosts_refused()) {
+        begin_saving(kLauncherError, "no host of -n could be prepared: " + refusal_);
+        return true;
+      }
       auto members = choose_members();
       if (members.empty()) return false;
       is_redone_ = false;
@@ -74,6 +78,15 @@ bool WorldMachine::is_first_world_due() const {
   return std::none_of(members_.begin(), members_.end(), [](const Member& member) {
     return member.is_base && member.status == Member::Status::kStarting;
   });
+}
+
+// Before the first world, and by their preparation: as a program that fails on all hosts.
+bool WorldMachine::are_all_hosts_refused() const {
+  if (!world_->members.empty() || !members_.empty() || refusal_.empty()) return false;
+  for (HostId host = 0; host < hosts_.size(); ++host) {
+    if (hosts_[host].slots() > 0 && hosts_[host].gate != HostTable::Gate::kRefused) return false;
+  }
+  return true;
 }
 
 std::vector<MemberId> WorldMachine::living() const {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <tuple>
+#include <utility>
 
 #include "base/membership/seeded_bug.h"
 #include "base/membership/world/world_machine.h"
@@ -55,7 +56,15 @@ void WorldMachine::begin_drain(Member& member) {
     return;
   }
   member.is_draining = true;
+  if (!has_changes_left()) return say_no_change_is_left(member.host);
   start_timer(WorldTimer::kDrain, member.id, options_.drain_timeout);
+}
+
+// Once: there may be any number of edits.
+void WorldMachine::say_no_change_is_left(HostId host) {
+  if (std::exchange(is_limit_told_, true)) return;
+  log(Change::kRefused, host,
+      "no change is left of --max-changes: nobody is taken in or drained any more");
 }
 
 void WorldMachine::start_members(HostId id) {
@@ -75,6 +84,7 @@ void WorldMachine::start_members(HostId id) {
     act(Prepare{id, false});
   }
   for (; present < host.slots() && live < most && !host.is_cooling; ++present, ++live) {
+    if (!has_changes_left()) return say_no_change_is_left(id);
     if (host.gate == HostTable::Gate::kClosed && options_.has_prepare) {
       host.gate = HostTable::Gate::kPreparing;
       act(about(EventKind::kPrepareStarted, id, ""));

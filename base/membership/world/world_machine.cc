@@ -87,7 +87,8 @@ void WorldMachine::handle(const PrepareEnded& event) {
     return fail_host(event.host);
   }
   host.gate = HostTable::Gate::kRefused;
-  log(Change::kRefused, event.host, "preparation failed: " + event.cause);
+  refusal_ = "preparation failed: " + event.cause;
+  log(Change::kRefused, event.host, refusal_);
 }
 
 void WorldMachine::handle(const MemberSaid& event) {
@@ -179,6 +180,7 @@ void WorldMachine::handle(const WorldTimerElapsed& event) {
         return expel(event.subject, "has not ended since it was told to leave");
       }
       if (!member->is_draining) return;
+      if (!has_changes_left()) return say_no_change_is_left(member->host);
       // Nobody comes to a boundary meanwhile.
       if (phase_ == Phase::kCollecting) {
         start_timer(WorldTimer::kDrain, event.subject, options_.drain_timeout);
@@ -387,6 +389,7 @@ std::uint64_t WorldMachine::digest() const {
   digest.add(is_spacing_);
   digest.add(is_pause_planned_);
   digest.add(changes_);
+  digest.add(is_limit_told_);
   digest.add(has_crashed_);
   digest.add(crash_step_);
   digest.add(crash_rounds_);

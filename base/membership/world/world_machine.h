@@ -76,8 +76,11 @@ class WorldMachine {
   [[nodiscard]] StepNumber step() const noexcept { return step_; }
   [[nodiscard]] const HostTable& hosts() const noexcept { return hosts_; }
   [[nodiscard]] const std::vector<Member>& members() const noexcept { return members_; }
-  /// Whether --max-changes lets anybody be taken in or drained any more.
-  [[nodiscard]] bool has_changes_left() const { return changes_ < options_.max_changes; }
+  /// Whether --max-changes lets anybody be taken in or drained any more. A job that waits for
+  /// enough members takes them in any case.
+  [[nodiscard]] bool has_changes_left() const {
+    return phase_ == Phase::kWaiting || changes_ < options_.max_changes;
+  }
   /// Whether a planned change is under way or waits for its time.
   [[nodiscard]] bool is_change_pending() const { return window_ != Window::kClosed; }
   /// Of all that decides: machines with equal digests do the same, but for the texts, codes and
@@ -117,6 +120,7 @@ class WorldMachine {
   void drain_excess(HostId host, std::uint32_t excess);
   void start_members(HostId host);
   void begin_drain(Member& member);
+  void say_no_change_is_left(HostId host);
   [[nodiscard]] bool is_anybody_coming() const;
   void fail_host(HostId host);
   void begin_to_settle(HostId host);
@@ -130,6 +134,7 @@ class WorldMachine {
   // Worlds (world_changes.cc).
   [[nodiscard]] bool advance();
   [[nodiscard]] bool is_first_world_due() const;
+  [[nodiscard]] bool are_all_hosts_refused() const;
   [[nodiscard]] std::vector<MemberId> choose_members() const;
   [[nodiscard]] std::vector<ShardNumber> cut_for(const std::vector<MemberId>& members) const;
   [[nodiscard]] std::vector<MemberId> living() const;
@@ -177,6 +182,7 @@ class WorldMachine {
   std::uint32_t size_ = 0;               ///< members by the log
   bool is_broken_ = false;  ///< a member of the world is lost, the next one not yet announced
   std::string cause_;       ///< of the last change
+  std::string refusal_;     ///< of the last host that could not be prepared
   bool is_redone_ = false;  ///< the last change was unplanned
   std::uint64_t fetched_bytes_ = 0;
 
@@ -184,6 +190,7 @@ class WorldMachine {
   bool is_spacing_ = false;
   bool is_pause_planned_ = true;  ///< that of the current world, in part at least
   std::uint32_t changes_ = 0;
+  bool is_limit_told_ = false;  ///< that no change is left, and a host has wanted one
 
   // Rounds of crashes with the same newest step, and of all members from the same checkpoint.
   bool has_crashed_ = false;

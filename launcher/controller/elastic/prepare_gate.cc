@@ -92,7 +92,7 @@ void PrepareGate::begin_run(HostId host) {
   } catch (const std::runtime_error& error) {  // UsageError: what the line asks for is impossible
     const std::string cause = error.what();
     job_.say("launcher: " + cause);
-    lose(node, cause.substr(0, cause.find('\n')));
+    end(runs_.at(node).host, false, cause.substr(0, cause.find('\n')));
   }
 }
 

@@ -351,9 +351,20 @@ void WorldOwner::expel(std::uint32_t rank, const std::string& cause) {
 
 void WorldOwner::handle(const membership::WorldEvent& event) {
   membership::WorldActions actions;
+  const WorldMachine::Phase before = machine_.phase();
   machine_.on(event, actions);
+  const bool begins_to_wait =
+      before != WorldMachine::Phase::kWaiting && machine_.phase() == WorldMachine::Phase::kWaiting;
+  if (begins_to_wait) say_that_it_waits();
   job_.events.trace(membership::trace_line(event, actions));
   carry_out(actions);
+}
+
+void WorldOwner::say_that_it_waits() {
+  const membership::WorldOptions options = world_options(job_.options);
+  job_.say("launcher: fewer ranks are left than the " + std::to_string(options.sizes.min) +
+           " that --elastic asks for: the job waits for hosts, at most " +
+           std::to_string(options.elastic_timeout.count() / 1000) + " s (--elastic-timeout)");
 }
 
 void WorldOwner::carry_out(const membership::WorldActions& actions) {
@@ -380,7 +391,13 @@ void WorldOwner::act(const membership::Tell& action) {
       word.hosts.push_back({host, hosts_[host].asked.name, hosts_[host].addresses});
     }
   }
-  channel_.tell_member(action.to, word);
+  try {
+    channel_.tell_member(action.to, word);
+  } catch (const InvalidArgument&) {  // it is too long
+    end(exit_code::kLauncherError,
+        "a world of " + std::to_string(machine_.world().members.size()) +
+            " ranks is more than a message can hold: use a smaller MAX of --elastic");
+  }
 }
 
 void WorldOwner::act(const membership::StartMember& action) {
@@ -405,6 +422,7 @@ void WorldOwner::act(const membership::EndMember& action) {
 
 void WorldOwner::act(const membership::EventRecord& action) {
   job_.events.record(action);
+  if (action.kind == EventKind::kLastWill) saved_step_ = action.step;
   if (action.kind == EventKind::kMemberDraining) {
     log_.note("Got removing line for host:" + action.address);
   }
@@ -412,7 +430,10 @@ void WorldOwner::act(const membership::EventRecord& action) {
 
 void WorldOwner::act(const membership::EndJob& action) {
   is_finished_ = action.code == 0;
-  end(action.code, action.cause);
+  end(action.code,
+      action.cause + (!saved_step_ ? ""
+                                   : "; the state after step " + std::to_string(*saved_step_) +
+                                         " is saved: the same command goes on from there"));
   if (is_finished_) end_stragglers();
 }
 

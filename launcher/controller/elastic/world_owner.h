@@ -107,6 +107,7 @@ class WorldOwner {
 
  private:
   void handle(const membership::WorldEvent& event);
+  void say_that_it_waits();
   void carry_out(const membership::WorldActions& actions);
   void read(const std::vector<Host>& hosts);
   void on_hosts(const std::vector<Host>& hosts);
@@ -158,9 +159,10 @@ class WorldOwner {
   std::vector<membership::WorldEvent> events_held_;
   std::vector<std::string> messages_held_;
   bool has_turned_fixed_ = false;
-  bool has_ready_ = false;              // some member has come to run()
-  bool has_ended_well_ = false;         // or ended with 0 before there was a world
-  bool is_finished_ = false;            // whoever is left ends by itself
+  bool has_ready_ = false;                            // some member has come to run()
+  bool has_ended_well_ = false;                       // or ended with 0 before there was a world
+  std::optional<membership::StepNumber> saved_step_;  // when the job ends for want of ranks
+  bool is_finished_ = false;                          // whoever is left ends by itself
   std::optional<Failure> false_start_;  // the first end of a member, before there was a world
 };
 

@@ -21,6 +21,8 @@ using internal::JobMessage;
 constexpr int kMostFailuresTold = 64;
 // Longer news would travel in pieces, between which urgent messages may come.
 constexpr std::size_t kMostNewsBytes = std::size_t{192} << 10;
+// Each rank that waits asks for all of it.
+constexpr std::size_t kMostEndedBytes = std::size_t{128} << 10;
 
 // The rank that failed first by what `announcer` says, or -1 where it blames nobody: `peer` of a
 // PeerError, which is itself when it ends the group for a reason of its own.
@@ -72,11 +74,15 @@ JobTable RankChannel::table() const {
   table.welcome.node_of_rank = job_.ranks.nodes();
   for (const Agents::Node& node : job_.agents) {
     const bool is_up = node.link && node.link->hello();
-    table.welcome.hosts.push_back(node.host);
     table.welcome.addresses.push_back(is_up ? node.link->hello()->addresses : "");
   }
   table.welcome.is_elastic = job_.options.elastic.has_members();
   if (table.welcome.is_elastic) {
+    // Any number of members may be gone by now, and nobody asks where those were.
+    std::vector<std::uint32_t>& nodes = table.welcome.node_of_rank;
+    for (std::uint32_t rank = 1; rank < nodes.size(); ++rank) {
+      if (job_.ranks[rank].is_gone) nodes[rank] = nodes[rank - 1];
+    }
     table.welcome.grace_ms = static_cast<std::uint32_t>(elastic_grace(job_.options).count());
   }
   return table;
@@ -188,7 +194,13 @@ void RankChannel::tell_ending(const std::string& reason) {
 
 void RankChannel::list_ended(std::uint32_t rank, const std::string& cause) {
   const std::string entry = internal::encode_ended({rank, job_.ranks.host_of(rank), cause});
-  if (job_.options.elastic.has_members()) ended_lately_ += entry;
+  if (!job_.options.elastic.has_members()) return append_ended(entry);
+  ended_lately_ += entry;
+  // A host may fail again and again while the world stays; nobody waits for those ranks.
+  if (ended_lately_.size() > kMostEndedBytes) {
+    store_.erase_all(internal::kEndedRanksKey);
+    ended_lately_ = entry;
+  }
   append_ended(entry);
 }
 

@@ -67,6 +67,11 @@ std::vector<Entry> parse(std::string_view text) {
 
 std::string position_key(int rank) { return "at/" + std::to_string(rank); }
 std::string sign_key(int rank) { return "noticed/" + std::to_string(rank); }
+// `call`: as describe() has it.
+bool is_transfer(const std::string& call) {
+  return call.starts_with("send ") || call.starts_with("recv ");
+}
+
 }  // namespace
 
 std::string host_key(int node) { return "host/" + std::to_string(node); }
@@ -126,8 +131,11 @@ std::optional<std::string> RankStatusTable::find_disagreement(std::span<const in
              entry.slot.substr(entry.slot.find('#')) + ": " + name_of(other.rank, deadline) +
              " calls " + other.entry.call + ", " + name_of(rank, deadline) + " calls " +
              entry.call + hint +
-             "; every rank must call the same operation with as many elements of the same dtype, "
-             "in the same order";
+             (is_transfer(entry.call)
+                  ? "; a send and the receive that it meets must have as many elements of the "
+                    "same dtype"
+                  : "; every rank must call the same operation with as many elements of the same "
+                    "dtype, in the same order");
     }
   }
   return std::nullopt;

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <chrono>
 #include <cstdio>
 #include <filesystem>
 #include <utility>
@@ -21,6 +22,7 @@ constexpr std::string_view kPrefix = "gen-";
 constexpr std::string_view kTemporary = ".tmp";
 constexpr std::string_view kReplaced = ".old";
 constexpr std::size_t kDigits = 12;
+constexpr std::chrono::hours kWillTime{1};
 constexpr std::uint64_t kMaxManifestBytes = std::uint64_t{256} << 20;
 
 struct FolderName {
@@ -65,6 +67,15 @@ std::string path_of(const std::string& run_folder, std::int64_t iteration,
 void remove_folder(FileSystem& files, const std::string& folder) {
   for (const std::string& name : names_in(folder)) files.remove(folder + '/' + name);
   files.remove(folder);
+}
+
+// Its process may have been killed, or the disk have been full; or it is somebody else's who
+// writes.
+void remove_old_will(const std::string& folder) {
+  std::error_code error;
+  const auto written = std::filesystem::last_write_time(folder, error);
+  if (error || std::filesystem::file_time_type::clock::now() - written < kWillTime) return;
+  std::filesystem::remove_all(folder, error);
 }
 
 // Cheap: that the files are there, as long as they should be.
@@ -120,6 +131,7 @@ void prepare_generation(FileSystem& files, const std::string& run_folder, std::i
   for (const std::string& name : names_in(run_folder)) {
     const auto parsed = parse_name(name);
     if (parsed && parsed->ending == kTemporary) remove_folder(files, run_folder + '/' + name);
+    if (name.starts_with(kWillPrefix)) remove_old_will(run_folder + '/' + name);
   }
   files.make_folder(path_of(run_folder, iteration, kTemporary));
 }

@@ -40,7 +40,11 @@ struct Generation {
 /// @throws CheckpointError  the folder cannot be read
 [[nodiscard]] std::vector<Generation> list_generations(const std::string& run_folder);
 
-/// Makes the temporary folder of a generation; removes what a crash left of others.
+/// Of folders in which one process saves by itself (lone_save.h).
+inline constexpr char kWillPrefix[] = ".will-";
+
+/// Makes the temporary folder of a generation; removes what a crash left of others, and folders of
+/// kWillPrefix that nobody has written into for an hour.
 void prepare_generation(FileSystem& files, const std::string& run_folder, std::int64_t iteration);
 
 /// Seals the image, writes it into the temporary folder as file `name` and flushes it to the

@@ -19,7 +19,7 @@ namespace {
 std::string own_folder(const std::string& run_folder) {
   std::array<char, 256> host{};
   if (gethostname(host.data(), host.size() - 1) != 0) host[0] = '\0';
-  return run_folder + "/.will-" + host.data() + "-" + std::to_string(getpid());
+  return run_folder + '/' + kWillPrefix + host.data() + "-" + std::to_string(getpid());
 }
 
 bool is_saved(const std::string& run_folder, std::int64_t iteration) {

@@ -16,7 +16,7 @@ namespace chainmail::internal {
 namespace {
 
 constexpr std::size_t kMostLines = 3;
-constexpr std::size_t kMostBytes = std::size_t{1} << 18;  // of a message's MiB
+constexpr std::size_t kMostBytesTold = std::size_t{1} << 18;  // of a message's MiB
 constexpr char kKey[] = "elastic/description";
 
 std::vector<std::string> lines_of(const std::string& text) {
@@ -42,6 +42,17 @@ std::string rest_of(const std::string& own, const std::string& other) {
 
 }  // namespace
 
+std::string told_part(const std::string& description, std::size_t most_bytes) {
+  if (description.size() <= most_bytes) return description;
+  const std::size_t end = description.rfind('\n', most_bytes) + 1;
+  const std::string rest = description.substr(end);
+  std::ostringstream text;
+  text << description.substr(0, end) << lines_of(rest).size()
+       << " more parts and tensors, not listed, whose digest is " << std::hex << hash64(rest)
+       << '\n';
+  return text.str();
+}
+
 std::string difference_of(const std::string& here, const std::string& in_the_job) {
   if (here == in_the_job) return {};
   const std::string ours = rest_of(here, in_the_job);
@@ -52,11 +63,12 @@ std::string difference_of(const std::string& here, const std::string& in_the_job
 
 std::uint64_t compare_description(LauncherClient& launcher, const std::string& own) {
   try {
-    const std::string told = own.substr(0, kMostBytes);
+    const std::string told = told_part(own, kMostBytesTold);
     const std::string difference = difference_of(told, launcher.compare_set(kKey, "", told));
     if (!difference.empty()) {
       log_line(LogLevel::kError,
-               "this rank is not like those of its job, which refuses it: " + difference);
+               "this rank is not like the first of its job, and one of the two is refused: " +
+                   difference);
     }
   } catch (const std::exception& error) {
     log_line(LogLevel::kInfo,

@@ -33,12 +33,6 @@ void RegisteredState::fill(FileImage& image) const {
   entries.fill(image);
 }
 
-std::span<const std::byte> RegisteredState::save() {
-  fill(image_);
-  image_.seal();
-  return image_.bytes();
-}
-
 std::vector<RegisteredState::PartDigest> RegisteredState::digests() {
   StateEntries entries;
   for (std::size_t i = 0; i < items_.size(); ++i) {

@@ -30,9 +30,7 @@ class RegisteredState {
   void add(CheckpointItem item, Kind kind);
   /// Whether equal states have equal bytes.
   [[nodiscard]] bool is_comparable() const noexcept;
-  /// All of it as of now; valid until the next call.
-  [[nodiscard]] std::span<const std::byte> save();
-  /// The same, for somebody else to seal and keep.
+  /// All of it as of now, for the caller to seal.
   void fill(FileImage& image) const;
   [[nodiscard]] const std::vector<CheckpointItem>& items() const noexcept { return items_; }
   struct PartDigest {
@@ -51,7 +49,6 @@ class RegisteredState {
  private:
   std::vector<CheckpointItem> items_;
   std::vector<Kind> kinds_;  ///< of each
-  FileImage image_;
 };
 
 }  // namespace chainmail::internal

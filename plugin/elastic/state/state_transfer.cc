@@ -240,7 +240,8 @@ std::vector<std::byte> transfer_bytes(Communicator& communicator, const std::vec
   const std::vector<Announcement> said = communicator.allgather_obj(own_words);
   const int first = choose_first(communicator, senders, said);
   const Announcement& state = said[static_cast<std::size_t>(first)];
-  if ((state.bytes + kPieceBytes - 1) / kPieceBytes != state.digests.size()) {
+  const std::uint64_t pieces = state.bytes / kPieceBytes + (state.bytes % kPieceBytes != 0);
+  if (pieces != state.digests.size()) {
     blame(communicator, first,
           "rank " + std::to_string(first) + " announced a state of " + std::to_string(state.bytes) +
               " bytes in " + std::to_string(state.digests.size()) + " pieces");
@@ -259,9 +260,13 @@ std::uint64_t transfer_state(Communicator& communicator, const std::vector<int>&
                              RegisteredState& state, TransferredNumbers& numbers) {
   const std::vector<int> senders = senders_among(donors, state);
   const bool sends = contains(senders, communicator.rank());
-  const auto own = sends ? state.save() : std::span<const std::byte>();
+  FileImage own;  // as large as the state, so not kept
+  if (sends) {
+    state.fill(own);
+    own.seal();
+  }
   const std::vector<std::byte> received =
-      transfer_bytes(communicator, donors, senders, own, numbers);
+      transfer_bytes(communicator, donors, senders, own.bytes(), numbers);
   if (!contains(donors, communicator.rank())) state.load(received);
   return received.size();
 }

@@ -188,8 +188,9 @@ class CHAINMAIL_API ElasticJob {
   /// is one of the new world then. Collective, so it may communicate.
   void on_world(std::function<void(const Membership& world)> callback);
   /// Calls `step` for step after step until it returns false, which it does on all ranks in the
-  /// same step. Every call commits, or throws, or returns false before it has asked for shards, as
-  /// where nothing is left to do; after what was thrown, run() begins with the step that did not
+  /// same step. Every call commits, or throws, or returns false before it has asked for shards.
+  /// Where the state says at its beginning that nothing is left, a job that had ended makes no step
+  /// more when it is started again. After what was thrown, run() begins with the step that did not
   /// commit. Under `launcher --elastic` a step that could not commit because ranks were lost is
   /// called again, by those that are left; and a rank that is no longer needed ends here, with exit
   /// code 0.

@@ -3,6 +3,7 @@
 
 // WorldMachine's rules for hosts and planned changes, one test each: events in, exact actions out.
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <optional>
@@ -116,6 +117,15 @@ TEST_F(WorldTest, RefusesAHostWhosePreparationFails) {
   read({line(0), line(2)});
   EXPECT_EQ(read({line(0), line(1), line(2)}),
             "event prepare_started\nprepare 1\ntimer prepare 1 3600000");
+}
+
+TEST_F(WorldTest, EndsWhereNoHostCanBePrepared) {
+  options_.has_prepare = true;
+  read({line(0), line(1)});
+  on(PrepareEnded{0, false, "exited with code 1"});
+  EXPECT_THAT(on(PrepareEnded{1, false, "exited with code 2"}),
+              ::testing::HasSubstr("end job 125: no host of -n could be prepared: preparation "
+                                   "failed: exited with code 2"));
 }
 
 TEST_F(WorldTest, PreparesAHostAnewThatCouldNotBeReached) {
@@ -250,8 +260,24 @@ TEST_F(WorldTest, MakesNoMorePlannedChangesThanAllowed) {
   options_.max_changes = 0;
   begin();
   run();
-  read({line(0), line(1), line(2)});
-  EXPECT_EQ(say(2, Ready{5}), "event member_pending");
+  EXPECT_EQ(read({line(0), line(1), line(2)}),
+            "log 2 REFUSED h2 1 1 2 no change is left of --max-changes: nobody is taken in or "
+            "drained any more");
+  EXPECT_EQ(on(HostLeaving{1}), "event member_draining");
+  EXPECT_EQ(elapse(WorldTimer::kDrain, 1), "");
+  EXPECT_EQ(elapse(WorldTimer::kWindow, 0), "");
+}
+
+TEST_F(WorldTest, TakesInWhomItWaitsForWhateverTheLimit) {
+  options_.sizes.min = 2;
+  options_.max_changes = 1;
+  begin();
+  run();
+  die(1);
+  say(0, MyState{2, 1});
+  EXPECT_EQ(machine().phase(), WorldMachine::Phase::kWaiting);
+  EXPECT_TRUE(machine().has_changes_left());
+  EXPECT_EQ(read({line(0), line(1), line(2)}), "start 2 on 2");
 }
 
 TEST_F(WorldTest, EndsWhenAllAreFinished) {

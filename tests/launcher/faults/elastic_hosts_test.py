@@ -21,7 +21,7 @@ import tempfile
 import time
 
 from elastic_job import ElasticJob, SHELL, program
-from outside import Arguments, Job, main, patient, wait_until
+from outside import Arguments, Job, fields_of, main, patient, wait_until
 
 
 def ask(launcher, *words):
@@ -237,6 +237,22 @@ def a_program_says_which_hosts_there_are(*programs):
                 job.leaves_nothing()
 
 
+def what_a_program_leaves_behind_becomes_no_zombie(*programs):
+    launcher, probe, _ = programs
+    with tempfile.TemporaryDirectory() as folder:
+        with program(f"sleep 0.01 >/dev/null 2>&1 &\necho x >> {folder}/looks\necho n1\n") as discovery:
+            with Job(launcher, "--host-discovery", discovery, "--discovery-interval", 0.1,
+                     "--rsh", SHELL, "--elastic", "1:4", probe, "--steps", 100000) as job:
+                looks = pathlib.Path(folder, "looks")
+                wait_until(lambda: looks.exists() and looks.read_text().count("x") > 20, job.all)
+                ended = [pid for pid in os.listdir("/proc") if pid.isdigit()
+                         and fields_of(pid)[:2] == ["Z", str(job.process.pid)]]
+                assert len(ended) <= 2, ended
+                job.process.terminate()
+                job.process.wait()
+                job.leaves_nothing()
+
+
 def a_program_whose_hosts_would_be_ignored_is_refused(*programs):
     launcher, probe, _ = programs
     with program("echo n1; echo n1") as discovery:
@@ -282,6 +298,7 @@ CASES = [
     a_job_without_a_file_takes_commands_too,
     strange_words_on_the_socket_end_nothing,
     a_program_says_which_hosts_there_are,
+    what_a_program_leaves_behind_becomes_no_zombie,
     a_program_whose_hosts_would_be_ignored_is_refused,
     a_launcher_that_is_stopped_is_not_missing,
     a_program_that_never_ends_holds_nothing_up,

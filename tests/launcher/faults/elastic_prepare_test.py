@@ -68,14 +68,23 @@ def a_host_that_is_not_prepared_never_joins(*programs):
             job.is_sound()
 
 
-def a_host_that_cannot_be_asked_for_is_explained(*programs):
+def a_preparation_that_fails_everywhere_ends_the_job(*programs):
+    with program("echo no disk; exit 3") as prepare:
+        with ElasticJob(programs, ["n1", "n2"], "-n", 2, "--prepare", prepare) as job:
+            job.ends_with(125)
+            job.says("launcher: no host of -n could be prepared: preparation failed: exited with code 3")
+            job.leaves_nothing()
+
+
+def a_host_that_cannot_be_asked_for_is_explained_once(*programs):
     with program("true") as prepare:
-        with ElasticJob(programs, ["n1"], "-n", 1, "--prepare", prepare, "--cooldown", "60:60",
+        with ElasticJob(programs, ["n1"], "-n", 1, "--prepare", prepare, "--cooldown", "0.2:0.2",
                         probe=("--steps", 80)) as job:
             job.wait_for_commit(job.wait_for_world(1))
             job.append("n2 user=somebody")
             job.wait_for("user and port of host n2 are for ssh", where="err")
             job.ends_with(0, 40)
+            assert job.text("err").count("user and port of host n2") == 2, job.all()  # once in the log of changes
             job.is_sound()
 
 
@@ -157,7 +166,8 @@ CASES = [
     hosts_are_prepared_before_their_first_rank,
     a_success_file_saves_the_run,
     a_host_that_is_not_prepared_never_joins,
-    a_host_that_cannot_be_asked_for_is_explained,
+    a_preparation_that_fails_everywhere_ends_the_job,
+    a_host_that_cannot_be_asked_for_is_explained_once,
     a_preparation_that_hangs_is_ended,
     the_end_waits_for_no_preparation_and_no_spare,
     a_gate_without_a_command_is_opened_by_others,

@@ -105,6 +105,16 @@ def a_state_that_is_not_saved_within_the_grace_is_said_to_be_lost(*programs):
         job.leaves_nothing()
 
 
+def a_state_that_cannot_be_saved_is_said_to_be_lost(*programs):
+    with ElasticJob(programs, ["n1", "n2"], "-n", 2, probe=("--steps", 9999)) as job:
+        job.wait_for_commit(job.wait_for_world(2))
+        for member in (0, 1): pathlib.Path(job.files.name, f"saved.{member}").mkdir()
+        job.process.send_signal(signal.SIGTERM)
+        job.ends_with(143)
+        job.says("launcher: no rank has saved its state, since that failed; what the newest checkpoint does not have is lost")
+        job.leaves_nothing()
+
+
 def a_second_signal_waits_for_nobody(*programs):
     with ElasticJob(programs, ["n1", "n2"], "-n", 2, probe=("--steps", 9999)) as job:
         job.wait_for_commit(job.wait_for_world(2))
@@ -145,6 +155,7 @@ CASES = [
     who_has_no_state_saves_none,
     a_job_that_is_ended_by_its_user_saves_its_state,
     a_state_that_is_not_saved_within_the_grace_is_said_to_be_lost,
+    a_state_that_cannot_be_saved_is_said_to_be_lost,
     a_second_signal_waits_for_nobody,
 ]
 

@@ -125,7 +125,6 @@ internal::Welcome welcome_seed() {
   welcome.job_id = "job";
   welcome.secret = std::string(32, 's');
   welcome.node_of_rank = {0, 0, 1};
-  welcome.hosts = {"n1", "n2"};
   welcome.addresses = {"10.0.0.1", ""};
   return welcome;
 }

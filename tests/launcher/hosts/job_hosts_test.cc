@@ -106,6 +106,9 @@ TEST_F(JobHosts, ADiscoveryScriptThatLeavesSomebodyWithItsOutputIsToldSo) {
   EXPECT_THAT(
       found("echo n1; sleep 1000 &", std::chrono::ceil<milliseconds>(patient(milliseconds(500)))),
       HasSubstr("has ended, but a process that it started keeps its output open"));
+  EXPECT_THAT(
+      found("sleep 1000 & exit 3", std::chrono::ceil<milliseconds>(patient(milliseconds(500)))),
+      HasSubstr("exited with code 3, and a process that it started keeps its output open"));
 }
 
 TEST_F(JobHosts, ADiscoveryScriptThatNeverStopsPrintingIsStopped) {

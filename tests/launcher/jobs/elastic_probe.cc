@@ -244,8 +244,9 @@ class Member {
   void act(const SaveState& action) {
     std::cout << "saved " << action.step << std::endl;
     if (!settings_.trace_folder.empty()) {
-      std::ofstream(settings_.trace_folder + "/saved." + std::to_string(machine_.id()))
-          << action.step << " " << to_hex(state_) << std::endl;
+      std::ofstream file(settings_.trace_folder + "/saved." + std::to_string(machine_.id()));
+      file << action.step << " " << to_hex(state_) << std::endl;
+      if (!file) throw std::runtime_error("cannot save");
     }
     on(StateSaved{});
     if (has_reported_) socket_.send(JobMessage::kWill, encode_will({true, action.step, true}));

@@ -9,7 +9,9 @@
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 
+#include <chrono>
 #include <filesystem>
+#include <fstream>
 #include <map>
 #include <string>
 #include <vector>
@@ -80,6 +82,22 @@ TEST(LoneSave, SeveralProcessesMayDoItAtOnce) {
   }
   EXPECT_EQ(whole(scratch.path()), (Saved{{7, 3}, {8, 3}}));
   EXPECT_EQ(entries_in(scratch.path()), 2U);
+}
+
+TEST(LoneSave, WhatIsLeftOfOneGoesWhenItIsOld) {
+  const ScratchFolder scratch;
+  for (const char* name : {"old", "new"}) {
+    const std::string folder = scratch.path() + "/.will-host-" + name;
+    std::filesystem::create_directories(folder + "/gen-000000000007.tmp");
+    std::ofstream(folder + "/gen-000000000007.tmp/set-0.bin") << "half";
+  }
+  std::filesystem::last_write_time(
+      scratch.path() + "/.will-host-old",
+      std::filesystem::file_time_type::clock::now() - std::chrono::hours(2));
+  save(*posix_file_system(), scratch.path(), 8, 1);
+  EXPECT_FALSE(std::filesystem::exists(scratch.path() + "/.will-host-old"));
+  EXPECT_TRUE(std::filesystem::exists(scratch.path() + "/.will-host-new"));
+  EXPECT_EQ(whole(scratch.path()), (Saved{{8, 1}}));
 }
 
 TEST(LoneSave, EveryCallMayFail) {

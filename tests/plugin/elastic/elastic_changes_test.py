@@ -299,7 +299,7 @@ def not_taken_in(launcher, program, mode, *says):
 
 
 def a_rank_with_other_data_is_not_taken_in(launcher, program):
-    not_taken_in(launcher, program, "other_data", "which refuses it: here: 'samples' of ", "; in the job: 'samples' of ")
+    not_taken_in(launcher, program, "other_data", "and one of the two is refused: here: 'samples' of ", "; in the job: 'samples' of ")
 
 
 def a_rank_with_another_optimizer_is_not_taken_in(launcher, program):
@@ -378,7 +378,7 @@ def a_communicator_of_another_world_says_so(launcher, program):
 def a_program_with_other_shards_is_told_what_to_give(launcher, program):
     with ElasticJob(launcher, program, shards=4, waits=False) as job:
         job.ends_with(1, 30)
-        job.says("give launcher --elastic the option --shards 8")
+        job.says("give launcher the option --shards 8")
         job.leaves_nothing()
 
 

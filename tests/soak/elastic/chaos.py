@@ -54,6 +54,7 @@ class Chaos:
         self.later = []  # (time, function), of events that last
         self.unprepared = 0
         self.hidden = set()  # hosts whose line has to go for a while
+        self.is_any_leaving = False  # by notice; where the last host has notice, too, the job ends
         self.condemned = set()  # members that are to die
 
     def text(self):
@@ -173,7 +174,8 @@ class Chaos:
         agent, _ = self.agent_of(rank)
         words = [word.decode() for word in environment_of(agent or -1)]
         host = next((word[8:] for word in words if word.startswith("IGNORED=")), None)
-        if host is None or self.hidden: return False
+        if host is None or self.is_any_leaving: return False
+        self.is_any_leaving = True
         self.signal(agent, signal.SIGTERM)
 
         def hide():
@@ -183,6 +185,7 @@ class Chaos:
 
         def show():
             self.hidden.discard(host)
+            self.is_any_leaving = False
             self.write()
 
         self.after(3, hide)

@@ -44,9 +44,10 @@ void HostCommands::on_request(const std::string& text, const ControlSocket::Answ
   try {
     const std::vector<HostsEdit> edits = checked_edits(request_of(text));
     if (!edits.empty()) {
-      return edit(edits, [this, edits, answer](const std::string& failure) {
+      const auto words = words_of(edits, hosts_file_, machine_);
+      return edit(edits, [this, words, answer](const std::string& failure) {
         JobAnswer done = answer_with(failure);
-        if (failure.empty()) done.said = words_of(edits, hosts_file_);
+        if (failure.empty()) done.said = words;
         answer(json_of(done));
       });
     }

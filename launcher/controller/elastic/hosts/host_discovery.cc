@@ -72,9 +72,12 @@ void HostDiscovery::look() {
 
 void HostDiscovery::take(const CommandOutput& output) {
   if (!output.failure.empty()) {
-    const std::string words = last_line(output.err.empty() ? output.out : output.err);
+    const std::string error = last_line(output.err);
+    const std::string printed = last_line(output.out);
     return fail("--host-discovery " + command_.front() + " " + output.failure +
-                (words.empty() ? "" : ": " + words));
+                (!error.empty()     ? ": " + error
+                 : !printed.empty() ? ", after it had printed " + printed
+                                    : ""));
   }
   has_failed_ = false;
   std::string text = output.out;

@@ -41,7 +41,8 @@ std::string words_of(const HostTable::Host& host) {
   return host.file_slots != 0 ? "added" : "drained";
 }
 
-std::string words_of(const Member& member, const membership::World& world) {
+// `may_change`: it can be taken in or drained.
+std::string words_of(const Member& member, const membership::World& world, bool may_change) {
   std::string words = "member " + std::to_string(member.id);
   const auto rank = world.rank_of(member.id);
   if (member.is_stopped) return words + " is stopped";
@@ -52,7 +53,7 @@ std::string words_of(const Member& member, const membership::World& world) {
       return words + " waits";
     case Member::Status::kInWorld:
       words += rank ? " is rank " + std::to_string(*rank) : " is in the world before";
-      return words + (member.is_draining ? ", to leave" : "");
+      return words + (!member.is_draining ? "" : may_change ? ", to leave" : ", stays");
     case Member::Status::kLeaving:
       return words + " leaves";
     case Member::Status::kEnding:
@@ -65,6 +66,13 @@ std::string absolute(const std::string& path) {
   std::error_code error;
   const auto whole = std::filesystem::absolute(path, error);
   return error ? path : whole.string();
+}
+
+std::uint32_t slots_of(const WorldMachine& machine, const std::string& host) {
+  for (HostId id = 0; id < machine.hosts().size(); ++id) {
+    if (machine.hosts()[id].address == host) return machine.hosts()[id].slots();
+  }
+  return 0;
 }
 
 }  // namespace
@@ -85,7 +93,9 @@ JobStatus status_of(const WorldMachine& machine, const JobState& job,
     const HostTable::Host& host = machine.hosts()[id];
     HostStatus line{host.address, host.slots(), words_of(host), {}};
     for (const Member& member : machine.members()) {
-      if (member.host == id) line.members.push_back(words_of(member, machine.world()));
+      if (member.host == id) {
+        line.members.push_back(words_of(member, machine.world(), machine.has_changes_left()));
+      }
     }
     status.hosts.push_back(std::move(line));
   }
@@ -100,16 +110,19 @@ bool is_base(const WorldMachine& machine, const std::string& host) {
 }
 
 std::vector<std::string> words_of(const std::vector<HostsEdit>& edits,
-                                  const std::string& hosts_file) {
+                                  const std::string& hosts_file, const WorldMachine& machine) {
   const std::string where = hosts_file.empty() ? "the job's hosts" : hosts_file;
   std::vector<std::string> lines;
   for (const HostsEdit& edit : edits) {
     const std::string slots = std::to_string(edit.host.slots);
+    const auto slots_now = static_cast<int>(slots_of(machine, edit.host.name));
     lines.push_back(edit.removes
                         ? edit.host.name + " is out of " + where + "; its ranks leave after a step"
                         : edit.host.name + " is in " + where + " with " + slots +
                               (edit.host.slots == 1 ? " slot" : " slots") +
-                              "; ranks there join when they are ready");
+                              (edit.host.slots < slots_now
+                                   ? "; ranks beyond that leave after a step"
+                                   : "; ranks there join when they are ready"));
   }
   return lines;
 }

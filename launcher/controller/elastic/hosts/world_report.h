@@ -23,8 +23,9 @@ namespace chainmail::launch {
 /// Whether ranks of -n are on the host of that name.
 [[nodiscard]] bool is_base(const membership::WorldMachine& machine, const std::string& host);
 
-/// What has happened by these, for the user. `hosts_file` may be empty.
+/// What happens by these, for the user; `machine` has not heard of them. `hosts_file` may be empty.
 [[nodiscard]] std::vector<std::string> words_of(const std::vector<HostsEdit>& edits,
-                                                const std::string& hosts_file);
+                                                const std::string& hosts_file,
+                                                const membership::WorldMachine& machine);
 
 }  // namespace chainmail::launch

@@ -27,5 +27,22 @@ TEST(Description, TellsOtherOrders) {
             "here the parts of the state are added in another order");
 }
 
+TEST(Description, IsToldWholeWhereItIsShort) { EXPECT_EQ(told_part("a\nb\n", 4), "a\nb\n"); }
+
+TEST(Description, CountsTheLinesThatAreNotTold) {
+  const std::string told = told_part("first\nsecond\nthird\n", 8);
+  EXPECT_EQ(told.rfind("first\n2 more parts and tensors, not listed, whose digest is ", 0), 0U)
+      << told;
+  EXPECT_EQ(told.back(), '\n');
+  EXPECT_EQ(told_part("longer than what is told\n", 8).rfind("1 more parts", 0), 0U);
+}
+
+TEST(Description, TellsADifferenceInLinesThatAreNotTold) {
+  const std::string here = told_part("first\nsecond\n", 6);
+  EXPECT_EQ(here, told_part("first\nsecond\n", 6));
+  const std::string difference = difference_of(here, told_part("first\nother\n", 6));
+  EXPECT_EQ(difference.rfind("here: 1 more parts", 0), 0U) << difference;
+}
+
 }  // namespace
 }  // namespace chainmail::internal

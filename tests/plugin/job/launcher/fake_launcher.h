@@ -72,7 +72,6 @@ class FakeLauncher {
     welcome.job_id = "job";
     welcome.secret = std::string(32, 's');
     welcome.node_of_rank = {0, 0, 1};
-    welcome.hosts = {"n1", "n2"};
     welcome.addresses = {"", ""};
     welcome.is_elastic = is_elastic;
     welcome.grace_ms = 5000;

@@ -61,7 +61,7 @@ bool fails_within(const ops::FailureState& state, milliseconds limit) {
 
 TEST_F(LauncherClientTest, KnowsItsPlaceAndKeepsTheSocketToItself) {
   EXPECT_EQ(client_->welcome().rank, 1U);
-  EXPECT_EQ(client_->welcome().hosts, (std::vector<std::string>{"n1", "n2"}));
+  EXPECT_EQ(client_->welcome().node_of_rank, (std::vector<std::uint32_t>{0, 0, 1}));
   EXPECT_NE(::fcntl(launcher_.rank_fd(), F_GETFD) & FD_CLOEXEC, 0);
 }
 

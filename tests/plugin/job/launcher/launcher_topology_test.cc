@@ -20,7 +20,6 @@ Welcome example() {
   Welcome welcome;
   welcome.rank = 2;
   welcome.node_of_rank = {0, 0, 1};
-  welcome.hosts = {"n1", "n2"};
   welcome.addresses = {"198.51.100.7,192.0.2.21", "127.0.0.1"};
   return welcome;
 }
@@ -68,7 +67,6 @@ TEST(LauncherInterface, IsLeftOpenWhenTheLoginIsNotFromTheJob) {
   EXPECT_EQ(interface_after("192.0.2.21 50000"), "");
   Welcome alone = example();
   alone.node_of_rank = {0, 0, 0};
-  alone.hosts = {"n1"};
   alone.addresses = {"192.0.2.21"};
   EXPECT_EQ(interface_after("192.0.2.21 50000 127.0.0.1 22", alone), "") << "one node";
 }
