@@ -69,13 +69,14 @@ void History::save(StepNumber step, std::uint64_t state) {
 }
 
 StepNumber History::load(Generation generation) {
-  if (std::exchange(loading_, generation) != generation) loaded_ = on_disk_;
-  return loaded_;
+  return loaded_.try_emplace(generation, on_disk_).first->second;
 }
 
 // What was committed is in the members' digests; of older worlds nothing matters any more.
 std::uint64_t History::digest() const {
-  return mix(mix(next_sequence_ * 64 + members_.size()) + on_disk_) + mix(loading_ * 64 + loaded_);
+  std::uint64_t digest = mix(mix(next_sequence_ * 64 + members_.size()) + on_disk_);
+  for (const auto& [generation, step] : loaded_) digest = mix(digest + generation * 64 + step);
+  return digest;
 }
 
 }  // namespace chainmail::membership::sim

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -64,8 +65,7 @@ class History {
   std::vector<std::string> members_;
   StepNumber newest_commit_ = 0;
   StepNumber on_disk_ = 0;
-  Generation loading_ = 0;  // who has read from disk last, and what
-  StepNumber loaded_ = 0;
+  std::map<Generation, StepNumber> loaded_;  // who has read from disk, and what
   std::uint64_t trace_hash_ = 0;
 };
 

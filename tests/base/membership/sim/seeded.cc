@@ -69,6 +69,8 @@ Setup make_setup(Random& random) {
   options.reports = ms(random.between(1, 50));
   options.stop_limit = ms(random.between(10, 400));
   options.elastic_timeout = ms(random.between(50, 20'000));
+  // An hour of the shortest of these would be more events than a run may have.
+  options.prepare_timeout = ms(30'000);
   options.cool_down = ms(random.between(10, 200));
   options.cool_down_most = ms(2000);
   setup.member.batch = 16;
