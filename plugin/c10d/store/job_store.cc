@@ -19,6 +19,7 @@
 #include "plugin/c10d/store/store_rendezvous.h"
 #include "plugin/job/job_connection.h"
 #include "plugin/job/rendezvous/port_announcer.h"
+#include "plugin/job/rendezvous/reachability.h"
 #include "plugin/job/world.h"
 
 namespace chainmail {
@@ -39,23 +40,27 @@ c10d::TCPStoreOptions store_options(std::uint16_t port, bool is_server,
   return options;
 }
 
-// Torch's connect has a time limit, but its requests to a stopped server have none. A thread that
-// hangs in one is detached.
+// Torch's connect has a time limit, which it mostly exceeds between two attempts; its requests to a
+// stopped server have none. A thread that hangs in either is detached.
 c10::intrusive_ptr<c10d::Store> open_store(const std::string& host,
                                            const c10d::TCPStoreOptions& options) {
-  constexpr std::chrono::seconds kGrace{1};  // torch's own error says more
+  constexpr std::chrono::seconds kGrace{1};
   using Opened = c10::intrusive_ptr<c10d::Store>;
   std::packaged_task<Opened()> open(
       [host, options]() -> Opened { return c10::make_intrusive<c10d::TCPStore>(host, options); });
   auto opened = open.get_future();
   std::thread(std::move(open)).detach();
-  const Deadline deadline = Deadline::after(options.timeout + kGrace);
-  if (opened.wait_for(deadline.left()) != std::future_status::ready) {
-    throw TimeoutError("the store at " + host + ":" + std::to_string(options.port) +
-                           " takes connections but does not answer; is rank 0 stopped?",
-                       {0});
+  if (opened.wait_for(Deadline::bounded(options.timeout)) == std::future_status::ready) {
+    return opened.get();
   }
-  return opened.get();
+  const Deadline grace = Deadline::after(kGrace);
+  const Reachability found = why_no_answer(host, options.port, grace);
+  try {
+    if (opened.wait_for(grace.left()) == std::future_status::ready) return opened.get();
+  } catch (const std::exception&) {
+    if (found.takes_connections) throw;  // otherwise torch's error says less
+  }
+  throw TimeoutError(found.problem, {0});
 }
 
 std::shared_ptr<ops::Rendezvous> open_store_on_this_node(const JobInfo& info,
