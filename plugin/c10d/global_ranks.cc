@@ -7,7 +7,6 @@
 
 #include "ops/topology.h"
 #include "plugin/job/environment/job_info.h"
-#include "plugin/job/environment/node_id.h"
 
 namespace chainmail::internal {
 namespace {
@@ -18,6 +17,24 @@ std::vector<int> expected_ranks(const BackendOptions& options, const std::option
   if (!options.global_ranks.empty()) return options.global_ranks;
   const bool is_whole_job = !place || (place->size == size && place->rank == rank);
   return is_whole_job ? ops::all_ranks(size) : std::vector<int>{};
+}
+
+// `sentence` of the member, by the best name that there is, and of this rank's number.
+template <typename Sentence>
+[[noreturn]] void throw_named(int member, const BackendOptions& options,
+                              const std::optional<JobRank>& place, int rank, int size,
+                              const Sentence& sentence) {
+  const std::string what = "member " + std::to_string(member) + " of " + std::to_string(size) +
+                           " of group \"" + options.group_name + "\"";
+  const std::vector<int> expected = expected_ranks(options, place, rank, size);
+  if (expected.empty()) {
+    throw TimeoutError(sentence(what, place->rank) +
+                       " BackendOptions::global_ranks would tell which rank of the job it is.");
+  }
+  const int absent = expected[static_cast<std::size_t>(member)];
+  throw TimeoutError(sentence("rank " + std::to_string(absent) + " (" + what + ")",
+                              expected[static_cast<std::size_t>(rank)]),
+                     {absent});
 }
 
 }  // namespace
@@ -60,18 +77,14 @@ std::vector<int> choose_global_ranks(std::vector<int> told, bool is_launchers,
 void throw_not_joined(const TimeoutError& absence, const BackendOptions& options,
                       const std::optional<JobRank>& place, int rank, int size) {
   if (absence.missing_ranks().size() != 1) throw absence;
-  const int member = absence.missing_ranks().front();
-  const std::string what = "member " + std::to_string(member) + " of " + std::to_string(size) +
-                           " of group \"" + options.group_name + "\"";
-  const std::vector<int> expected = expected_ranks(options, place, rank, size);
-  if (expected.empty()) {
-    throw TimeoutError(did_not_join(what, place->rank) +
-                       " BackendOptions::global_ranks would tell which rank of the job it is.");
-  }
-  const int absent = expected[static_cast<std::size_t>(member)];
-  throw TimeoutError(did_not_join("rank " + std::to_string(absent) + " (" + what + ")",
-                                  expected[static_cast<std::size_t>(rank)]),
-                     {absent});
+  throw_named(absence.missing_ranks().front(), options, place, rank, size,
+              [](const std::string& who, int own) { return did_not_join(who, own); });
+}
+
+void throw_gave_up(const GaveUp& absence, const BackendOptions& options,
+                   const std::optional<JobRank>& place, int rank, int size) {
+  throw_named(absence.member(), options, place, rank, size,
+              [&](const std::string& who, int own) { return gave_up(who, absence.how(), own); });
 }
 
 }  // namespace chainmail::internal

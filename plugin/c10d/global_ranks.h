@@ -16,6 +16,7 @@
 
 #include "base/error.h"
 #include "plugin/job/environment/env.h"
+#include "plugin/job/environment/node_id.h"
 #include "plugin/job/launcher/launcher_client.h"
 
 namespace chainmail::internal {
@@ -49,5 +50,8 @@ struct JobRank {
 /// job, or without one where only that rank knows it. `rank` of `size` is this one's.
 [[noreturn]] void throw_not_joined(const TimeoutError& absence, const BackendOptions& options,
                                    const std::optional<JobRank>& place, int rank, int size);
+/// The same of a rank that has joined and given up, as a TimeoutError.
+[[noreturn]] void throw_gave_up(const GaveUp& absence, const BackendOptions& options,
+                                const std::optional<JobRank>& place, int rank, int size);
 
 }  // namespace chainmail::internal

@@ -138,6 +138,8 @@ JoinedRanks join(const c10::intrusive_ptr<c10d::Store>& store, int rank, int siz
     joined.secret = share_secret(*rendezvous, rank, deadline);
   } catch (const TimeoutError& absence) {
     throw_not_joined(absence, options, place, rank, size);
+  } catch (const GaveUp& absence) {
+    throw_gave_up(absence, options, place, rank, size);
   }
   joined.global_ranks = choose_global_ranks(std::move(told), launcher != nullptr, options);
   joined.news = rendezvous->news(launcher);

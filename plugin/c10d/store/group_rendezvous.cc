@@ -10,14 +10,17 @@
 #include "base/bytes.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "plugin/c10d/store/given_up.h"
 #include "plugin/job/environment/node_id.h"
 
 namespace chainmail::internal {
 namespace {
 
+constexpr char kMemberKey[] = "member";
 constexpr char kReadyKey[] = "ready";
 constexpr char kLeftKey[] = "left";
 
+std::string member_key(int rank) { return std::string(kMemberKey) + "/" + std::to_string(rank); }
 std::string written_key(int rank) { return "written/" + std::to_string(rank); }
 
 /// `keys` is the prefix of the group's keys.
@@ -46,12 +49,11 @@ std::string wait_for_first(ops::Rendezvous& keys, const std::string& key, int ra
   }
 }
 
-using RendezvousPtr = std::shared_ptr<ops::Rendezvous>;
-
 /// `keys` must outlive the result.
-RendezvousPtr with_attendance(ops::Rendezvous& keys, const GroupRendezvous::EndOf& attendance) {
-  const RendezvousPtr inner(RendezvousPtr(), &keys);
-  return attendance ? std::make_shared<ops::LivenessRendezvous>(inner, attendance) : inner;
+std::shared_ptr<ops::Rendezvous> with_attendance(ops::Rendezvous& keys,
+                                                 const GroupRendezvous::EndOf& attendance) {
+  const std::shared_ptr<ops::Rendezvous> inner(std::shared_ptr<ops::Rendezvous>(), &keys);
+  return std::make_shared<ops::LivenessRendezvous>(inner, attendance);
 }
 
 /// Failures of one group, under a name that no other group has.
@@ -100,8 +102,14 @@ GroupRendezvous::GroupRendezvous(const c10::intrusive_ptr<c10d::Store>& store,
 
 std::vector<std::string> GroupRendezvous::enter(const std::string& mine, Deadline deadline,
                                                 const EndOf& attendance) {
-  const RendezvousPtr all_keys = with_attendance(store_, attendance);
-  const RendezvousPtr own_keys = with_attendance(*this, attendance);
+  GivenUp given_up(store_, group_keys_, rank_, size_);
+  const EndOf end_of = [&](int rank) -> std::optional<ops::RankEnd> {
+    given_up.look(rank);
+    return attendance ? attendance(rank) : std::nullopt;
+  };
+  const auto all_keys = with_attendance(store_, end_of);
+  const auto own_keys = with_attendance(*this, end_of);
+  given_up.withdraw();
   // Rank 0 chooses the prefix of the group's keys, publishes it, and deletes the key before any
   // rank can go on from this group to the next one of the same name.
   const std::string prefix_key = group_keys_ + "open";
@@ -110,13 +118,23 @@ std::vector<std::string> GroupRendezvous::enter(const std::string& mine, Deadlin
     keys_ = group_keys_ + id + "/";
     store_.set(prefix_key, id);
   } else {
-    keys_ = group_keys_ + wait_for_first(*all_keys, prefix_key, rank_, size_, deadline) + "/";
+    try {
+      keys_ = group_keys_ + wait_for_first(*all_keys, prefix_key, rank_, size_, deadline) + "/";
+    } catch (const TimeoutError&) {
+      if (!store_.is_silent()) given_up.tell_first_rank(how_it_gave_up(deadline));
+      throw;
+    }
   }
   std::vector<std::string> all;
   try {
-    all = exchange(*own_keys, "member", rank_, size_, mine, deadline);
+    all = exchange(*own_keys, kMemberKey, rank_, size_, mine, deadline);
   } catch (...) {
-    if (rank_ == 0) store_.remove(prefix_key);
+    if (rank_ == 0) {
+      store_.remove(prefix_key);
+      given_up.tell_absent_ranks(how_it_gave_up(deadline), [this](int rank) {
+        return try_get(member_key(rank)).has_value();
+      });
+    }
     throw;
   }
   if (rank_ == 0) {

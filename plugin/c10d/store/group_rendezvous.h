@@ -42,8 +42,9 @@ class GroupRendezvous final : public ops::Rendezvous {
   GroupRendezvous& operator=(const GroupRendezvous&) = delete;
 
   /// Exchanges a text per rank and returns them in rank order. Collective; called once, before
-  /// anything else. Throws TimeoutError that names the first rank that did not join, PeerError
-  /// where `attendance` (by ranks of the group; may be empty) knows that one has ended.
+  /// anything else. Throws TimeoutError that names the first rank that did not join, GaveUp where
+  /// one has joined and waited in vain before, PeerError where `attendance` (by ranks of the group;
+  /// may be empty) knows that one has ended.
   [[nodiscard]] std::vector<std::string> enter(const std::string& mine, Deadline deadline,
                                                const EndOf& attendance = nullptr);
 

@@ -90,6 +90,16 @@ TEST(GlobalRanks, NameAMemberThatDoesNotJoin) {
   EXPECT_EQ(whole.missing_ranks(), Ranks{0});
 }
 
+TEST(GlobalRanks, NameAMemberThatHasGivenUp) {
+  try {
+    throw_gave_up(GaveUp(1, "on n5 gave up"), with_ranks({3, 5}), JobRank{3, 8}, 0, 2);
+  } catch (const TimeoutError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("rank 5 (member 1 of 2 of group \"pair\") on n5 gave up, "
+                                        "before rank 3 on "));
+    EXPECT_EQ(error.missing_ranks(), Ranks{5});
+  }
+}
+
 TEST(GlobalRanks, AreLeftOutOfTheErrorWhereOnlyTheMissingMemberKnowsThem) {
   const TimeoutError error = absence_of(1, with_ranks({}), JobRank{3, 8}, 0);
   EXPECT_THAT(error.what(), HasSubstr("member 1 of 2"));

@@ -91,6 +91,11 @@ class SubgroupsTest(unittest.TestCase):
             self.expect(lambda: dist.new_group([1, 2], timeout=SECOND,
                                                use_local_synchronization=True),
                         r"\brank 2\b.*did not join; rank 1\b")
+        dist.barrier()
+        if self.rank == 2:
+            self.expect(lambda: dist.new_group([1, 2], timeout=60 * SECOND,
+                                               use_local_synchronization=True),
+                        r"\brank 1\b.*gave up after 1000 ms of waiting, before rank 2\b")
 
     def test_abort(self):
         if self.rank == 2:
