@@ -34,8 +34,9 @@ struct GroupOptions {
   std::chrono::milliseconds silence_limit = internal::kSilenceLimit;
   std::shared_ptr<PeerSilence> silence;         ///< the group's own, which it makes
   CrossTransport cross = CrossTransport::kTcp;  ///< equal on all ranks
-  bool use_shared_memory = true;  ///< false: TCP inside the node too (CHAINMAIL_LOCAL=tcp)
-  bool use_checksum = true;       ///< XXH3 of what goes over TCP; equal or not between ranks
+  /// False: TCP inside the node too (CHAINMAIL_LOCAL=tcp); equal on all ranks of a node.
+  bool use_shared_memory = true;
+  bool use_checksum = true;  ///< XXH3 of what goes over TCP; equal or not between ranks
   /// Of what goes over TCP, equal on all ranks (CHAINMAIL_ENCRYPT). Needs `secret`; what would
   /// carry data between nodes without it is refused.
   Encryption encryption = Encryption::kOff;

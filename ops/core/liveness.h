@@ -36,7 +36,8 @@ class RankLiveness {
  public:
   virtual ~RankLiveness() = default;
   /// Nothing while `rank`, by the numbers of whatever this belongs to, may still come. Returns soon
-  /// and is cheap to ask ten times a second. Thread-safe.
+  /// and is cheap to ask ten times a second. Throws what keeps a live rank from meeting this one.
+  /// Thread-safe.
   virtual std::optional<RankEnd> end_of(int rank) = 0;
 };
 

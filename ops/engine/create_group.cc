@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "ops/comm/mpi/mpi_join.h"
 #include "ops/engine/comms/comm_factory.h"
+#include "ops/engine/comms/transport_check.h"
 #include "ops/engine/group_core.h"
 #include "ops/engine/plan/plan.h"
 
@@ -78,9 +79,12 @@ std::shared_ptr<Group> create_group(int rank, Topology topology,
                                     std::vector<int> global_ranks,
                                     std::shared_ptr<FailureNews> news) {
   check_arguments(rank, topology, rendezvous.get(), options, global_ranks);
+  if (global_ranks.empty()) global_ranks = all_ranks(topology.size());
+  if (topology.size() > 1) {
+    rendezvous = with_transport_check(std::move(rendezvous), rank, topology, options, global_ranks);
+  }
   std::shared_ptr<MpiWorld> mpi;
   if (options.cross == CrossTransport::kMpi && topology.size() > 1) {
-    if (global_ranks.empty()) global_ranks = all_ranks(topology.size());
     mpi = join_mpi({rank, global_ranks, options.host}, *rendezvous,
                    internal::Deadline::after(options.timeout));
   }

@@ -3,14 +3,18 @@
 
 // Ranks that disagree get a MismatchError on every rank within a second, and it names both sides.
 
+#include <array>
 #include <chrono>
 #include <functional>
 #include <string>
 #include <vector>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "ops/core/liveness.h"
+#include "ops/engine/comms/transport_check.h"
 #include "tests/ops/support/groups.h"
 #include "tests/support/patience.h"
 
@@ -235,6 +239,66 @@ TEST_P(GroupMismatch, EveryLaterCallGetsTheFirstError) {
   });
   EXPECT_EQ(test::text_of(errors[0]), "");
   EXPECT_EQ(test::text_of(errors[1]), "");
+}
+
+// They would wait for each other in different places.
+TEST(TransportMismatch, OnANodeEndsWhateverIsTheFirstMeeting) {
+  for (const OpKind kind : {OpKind::kBarrier, OpKind::kAllReduce, OpKind::kRecv}) {
+    for (const int odd_rank : {0, 1}) {
+      SCOPED_TRACE(std::string(to_string(kind)) + ", odd rank " + std::to_string(odd_rank));
+      const auto rendezvous = std::make_shared<LocalRendezvous>();
+      const auto errors = test::run_ranks(2, [&](int rank) {
+        GroupOptions options;
+        options.secret = std::string(32, 's');
+        options.host = "n1";
+        options.use_shared_memory = rank != odd_rank;
+        const auto group =
+            create_group(rank, Topology::single_node(2), rendezvous, options, {40, 41});
+        std::vector<float> values(3);
+        Collective collective = on(values, kind);
+        collective.root = 1 - rank;
+        group->run(collective);
+      });
+      for (const auto& error : errors) {
+        EXPECT_TRUE(test::is<MismatchError>(error));
+        const std::string text = test::text_of(error);
+        for (const std::string& part :
+             {"rank " + std::to_string(40 + odd_rank) + " on host n1 has ",
+              "rank " + std::to_string(41 - odd_rank) + " on host n1 has ", std::string("\"shm\""),
+              std::string("\"tcp\""), std::string("set CHAINMAIL_LOCAL alike on all ranks")}) {
+          EXPECT_THAT(text, testing::HasSubstr(part));
+        }
+      }
+    }
+  }
+}
+
+TEST(TransportMismatch, IsFoundByWhoMissesARankOnly) {
+  const auto board = std::make_shared<LocalRendezvous>();
+  const Topology topology = Topology::from_node_sizes(std::array{1, 2});
+  const auto join = [&](int rank, CrossTransport cross, bool use_shared_memory) {
+    GroupOptions options;
+    options.host = "n" + std::to_string(topology.node_of(rank) + 1);
+    options.cross = cross;
+    options.use_shared_memory = use_shared_memory;
+    return with_transport_check(board, rank, topology, options, {0, 1, 2});
+  };
+  const auto first = join(0, CrossTransport::kTcp, true);
+  auto& liveness = dynamic_cast<RankLiveness&>(*first);
+  EXPECT_FALSE(liveness.end_of(1)) << "it may still come";
+  const auto second = join(1, CrossTransport::kTcp, false);
+  EXPECT_FALSE(liveness.end_of(1)) << "it is on another node";
+  const auto third = join(2, CrossTransport::kMpi, true);
+  try {
+    static_cast<void>(liveness.end_of(2));
+    FAIL() << "they cannot meet";
+  } catch (const MismatchError& error) {
+    EXPECT_THAT(
+        error.what(),
+        testing::HasSubstr("rank 2 on host n2 has transport between nodes \"mpi\", rank 0 on "
+                           "host n1 has \"tcp\""));
+    EXPECT_THAT(error.what(), testing::HasSubstr("CHAINMAIL_CROSS"));
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Carriers, GroupMismatch,
