@@ -137,6 +137,7 @@ bool WorldMachine::has_living(HostId host) const {
 // The host is not asked again before its line has gone and come back.
 void WorldMachine::refuse(const Member& member, const std::string& cause) {
   hosts_[member.host].gate = HostTable::Gate::kRefused;
+  refusal_.clear();
   EventRecord refused = about(EventKind::kMemberRefused, member.host, cause);
   refused.member = member.id;
   act(std::move(refused));

@@ -121,6 +121,7 @@ void WorldMachine::handle(const MemberEnded& event) {
   lose(event.member, event.cause);
   if (event.code == 0 && !has_begun) {
     hosts_[host].gate = HostTable::Gate::kRefused;
+    refusal_.clear();
   } else {
     fail_host(host);
   }
@@ -215,7 +216,8 @@ void WorldMachine::handle(const WorldTimerElapsed& event) {
       } else if (phase_ == Phase::kWaiting) {
         begin_saving(kLauncherError, "fewer ranks than the minimum for too long");
       } else if (phase_ == Phase::kSaving) {
-        end_job(end_code_, end_cause_ + "; the state was not saved in time");
+        // One of several may have saved it.
+        end_job(end_code_, end_cause_ + (is_saved_ ? "" : "; the state was not saved in time"));
       }
       return;
     case WorldTimer::kReplies:

@@ -182,7 +182,7 @@ class WorldMachine {
   std::uint32_t size_ = 0;               ///< members by the log
   bool is_broken_ = false;  ///< a member of the world is lost, the next one not yet announced
   std::string cause_;       ///< of the last change
-  std::string refusal_;     ///< of the last host that could not be prepared
+  std::string refusal_;     ///< of the last host refused, where it could not be prepared
   bool is_redone_ = false;  ///< the last change was unplanned
   std::uint64_t fetched_bytes_ = 0;
 

@@ -52,6 +52,12 @@ void GivenUp::leave(int to, const std::string& how) {
   left.keys[store_.full_key(key(rank_, 0))].push_back(key(rank_, to));
 }
 
+void GivenUp::note_failure() {
+  LeftNotices& left = left_notices();
+  const std::lock_guard lock(left.mutex);
+  left.keys[store_.full_key(key(rank_, 0))].push_back(key(0, rank_));
+}
+
 std::optional<std::string> GivenUp::take(int from) {
   auto how = store_.try_get(key(from, rank_));
   if (how) store_.remove(key(from, rank_));

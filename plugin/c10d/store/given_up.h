@@ -25,6 +25,8 @@ class GivenUp {
 
   /// This rank begins anew: deletes what it has left before. Costs nothing where that is nothing.
   void withdraw();
+  /// This rank has come and failed: what rank 0 may yet leave for it goes when it begins anew.
+  void note_failure();
   /// For who waits, as RankLiveness::end_of(awaited): throws GaveUp when a rank that it needs has
   /// left a notice. Asks the store once for all ranks.
   void look(int awaited);

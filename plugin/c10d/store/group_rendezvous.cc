@@ -134,6 +134,8 @@ std::vector<std::string> GroupRendezvous::enter(const std::string& mine, Deadlin
       given_up.tell_absent_ranks(how_it_gave_up(deadline), [this](int rank) {
         return try_get(member_key(rank)).has_value();
       });
+    } else {
+      given_up.note_failure();
     }
     throw;
   }

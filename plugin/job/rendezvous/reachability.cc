@@ -94,8 +94,11 @@ Reachability connect_to(const std::vector<SocketAddress>& addresses, const Deadl
   for (Attempt& attempt : attempts) {
     if (attempt.error != 0) continue;
     pollfd waiting{attempt.fd.get(), POLLOUT, 0};
-    const bool is_decided = ::poll(&waiting, 1, static_cast<int>(deadline.left().count())) == 1;
-    attempt.error = is_decided ? connect_error(attempt.fd.get()) : ETIMEDOUT;
+    int decided = -1;
+    do {
+      decided = ::poll(&waiting, 1, static_cast<int>(deadline.left().count()));
+    } while (decided < 0 && errno == EINTR && !deadline.has_passed());
+    attempt.error = decided == 1 ? connect_error(attempt.fd.get()) : ETIMEDOUT;
   }
   const auto best = std::max_element(
       attempts.begin(), attempts.end(),

@@ -128,6 +128,15 @@ TEST_F(WorldTest, EndsWhereNoHostCanBePrepared) {
                                    "failed: exited with code 2"));
 }
 
+TEST_F(WorldTest, LeavesItToOthersToEndWhereAPreparedProgramEndsWell) {
+  options_.has_prepare = true;
+  read({line(0), line(1)});
+  on(PrepareEnded{0, false, "exited with code 1"});
+  on(PrepareEnded{1, true, ""});
+  EXPECT_THAT(on(MemberEnded{0, 0, "exited with code 0"}),
+              ::testing::Not(::testing::HasSubstr("end job")));
+}
+
 TEST_F(WorldTest, PreparesAHostAnewThatCouldNotBeReached) {
   begin();
   options_.has_prepare = true;

@@ -20,7 +20,7 @@ import time
 
 from outside import Arguments, Job, main
 
-VERSION = 5
+VERSION = 6
 HELLO, RANK_STARTED, RANK_EXITED, OUTPUT, START, LEASE = 256, 257, 259, 261, 321, 331
 
 
