@@ -318,6 +318,7 @@ void Shutdown::leave() {
 
 void Shutdown::reap_agents() {
   job_.agents.reap();
+  look_for_wills();
   finish_if_gone();
 }
 

@@ -36,14 +36,15 @@ MismatchError mismatch_error(const PeerName& a, const MessageHeader& header_a, c
                        "; all ranks must make the same calls in the same order");
 }
 
-MismatchError message_error(const PeerName& receiver, const MessageHeader& wanted,
-                            const PeerName& sender, const MessageHeader& sent) {
-  if (wanted.count == sent.count) return mismatch_error(receiver, wanted, sender, sent);
+MismatchError message_error(std::uint64_t tag, const PeerName& receiver,
+                            const MessageHeader& wanted, const PeerName& sender,
+                            const MessageHeader& sent) {
+  if (!Tag::is_point_to_point(tag) || wanted.count == sent.count) {
+    return mismatch_error(receiver, wanted, sender, sent);
+  }
   return MismatchError("ranks disagree: " + sender.describe() + " sends " +
                        std::to_string(sent.count) + " bytes, " + receiver.describe() +
-                       " receives " + std::to_string(wanted.count) +
-                       "; a send and the receive that it meets must have as many elements of the "
-                       "same dtype");
+                       " receives " + std::to_string(wanted.count) + kTransfersMustAgree);
 }
 
 MismatchError length_error(const PeerName& receiver, std::size_t receiver_bytes,

@@ -39,9 +39,12 @@ class CallLog {
 /// "ranks disagree: rank 0 on host a calls all_reduce ..., rank 1 on host b calls ..."
 [[nodiscard]] MismatchError mismatch_error(const PeerName& a, const MessageHeader& header_a,
                                            const PeerName& b, const MessageHeader& header_b);
-/// A send and the receive that it meets.
-[[nodiscard]] MismatchError message_error(const PeerName& receiver, const MessageHeader& wanted,
-                                          const PeerName& sender, const MessageHeader& sent);
+inline constexpr char kTransfersMustAgree[] =
+    "; a send and the receive that it meets must have as many elements of the same dtype";
+/// The same of a message with this tag.
+[[nodiscard]] MismatchError message_error(std::uint64_t tag, const PeerName& receiver,
+                                          const MessageHeader& wanted, const PeerName& sender,
+                                          const MessageHeader& sent);
 /// The same operation, but a message of another length.
 [[nodiscard]] MismatchError length_error(const PeerName& receiver, std::size_t receiver_bytes,
                                          const PeerName& sender, std::size_t sender_bytes,

@@ -6,7 +6,9 @@
 #include <set>
 
 #include "ops/topology.h"
+#include "plugin/c10d/store/group/given_up.h"
 #include "plugin/job/environment/job_info.h"
+#include "plugin/job/environment/node_id.h"
 
 namespace chainmail::internal {
 namespace {
@@ -83,8 +85,12 @@ void throw_not_joined(const TimeoutError& absence, const BackendOptions& options
 
 void throw_gave_up(const GaveUp& absence, const BackendOptions& options,
                    const std::optional<JobRank>& place, int rank, int size) {
-  throw_named(absence.member(), options, place, rank, size,
-              [&](const std::string& who, int own) { return gave_up(who, absence.how(), own); });
+  throw_named(absence.member(), options, place, rank, size, [&](const std::string& who, int own) {
+    return who + " " + absence.how() + ", before rank " + std::to_string(own) + " on " +
+           host_name() +
+           " came. Make the group on all ranks at about the same time, or with a "
+           "longer time limit.";
+  });
 }
 
 }  // namespace chainmail::internal

@@ -16,10 +16,11 @@
 
 #include "base/error.h"
 #include "plugin/job/environment/env.h"
-#include "plugin/job/environment/node_id.h"
 #include "plugin/job/launcher/launcher_client.h"
 
 namespace chainmail::internal {
+
+class GaveUp;
 
 struct RankIdentity {
   std::string node;

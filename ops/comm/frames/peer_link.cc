@@ -143,10 +143,7 @@ void PeerLink::check(std::uint64_t tag, const MessageHeader& theirs) {
 void PeerLink::check(const Receive& receive, const MessageHeader& theirs,
                      std::size_t their_bytes) const {
   if (!headers_agree(receive.tag, receive.header, theirs)) {
-    if (Tag::is_point_to_point(receive.tag)) {
-      throw message_error(self_, receive.header, peer_, theirs);
-    }
-    throw mismatch_error(self_, receive.header, peer_, theirs);
+    throw message_error(receive.tag, self_, receive.header, peer_, theirs);
   }
   if (receive.bytes != their_bytes) {
     throw length_error(self_, receive.bytes, peer_, their_bytes, theirs);
@@ -155,10 +152,7 @@ void PeerLink::check(const Receive& receive, const MessageHeader& theirs,
 
 void PeerLink::check(const Send& send, const FrameHead& ready) const {
   if (!headers_agree(send.tag, send.header, ready.header)) {
-    if (Tag::is_point_to_point(send.tag)) {
-      throw message_error(peer_, ready.header, self_, send.header);
-    }
-    throw mismatch_error(self_, send.header, peer_, ready.header);
+    throw message_error(send.tag, peer_, ready.header, self_, send.header);
   }
   if (ready.message_bytes != send.bytes) {
     throw length_error(peer_, ready.message_bytes, self_, send.bytes, send.header);

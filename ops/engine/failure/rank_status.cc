@@ -11,6 +11,7 @@
 
 #include "base/bytes.h"
 #include "base/error.h"
+#include "ops/comm/call_log.h"
 
 namespace chainmail::ops {
 namespace {
@@ -132,8 +133,7 @@ std::optional<std::string> RankStatusTable::find_disagreement(std::span<const in
              " calls " + other.entry.call + ", " + name_of(rank, deadline) + " calls " +
              entry.call + hint +
              (is_transfer(entry.call)
-                  ? "; a send and the receive that it meets must have as many elements of the "
-                    "same dtype"
+                  ? kTransfersMustAgree
                   : "; every rank must call the same operation with as many elements of the same "
                     "dtype, in the same order");
     }

@@ -57,11 +57,6 @@ std::string did_not_join(const std::string& missing, int rank) {
          " waited for it in vain. Was it started, and did it fail before?";
 }
 
-std::string gave_up(const std::string& who, const std::string& how, int rank) {
-  return who + " " + how + ", before rank " + std::to_string(rank) + " on " + host_name() +
-         " came. Make the group on all ranks at about the same time, or with a longer time limit.";
-}
-
 std::vector<std::string> exchange(ops::Rendezvous& rendezvous, const std::string& key, int rank,
                                   int size, const std::string& mine, Deadline deadline) {
   const auto key_of = [&key](int other) { return key + "/" + std::to_string(other); };

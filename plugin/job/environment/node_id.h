@@ -7,11 +7,9 @@
 #pragma once
 
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "base/deadline.h"
-#include "base/error.h"
 #include "ops/core/rendezvous.h"
 #include "plugin/job/environment/env.h"
 
@@ -33,30 +31,9 @@ namespace chainmail::internal {
 /// The same of `missing` in words.
 [[nodiscard]] std::string did_not_join(const std::string& missing, int rank);
 
-/// What to say of a rank that came and gave up before `rank` came. `how`: "on n1 gave up after 3000
-/// ms of waiting".
-[[nodiscard]] std::string gave_up(const std::string& who, const std::string& how, int rank);
-
-/// A rank that this one waits for has come before it, and given up.
-class GaveUp final : public Error {
- public:
-  GaveUp(int member, std::string how)
-      : Error(ErrorCode::kTimeout, "member " + std::to_string(member) + " " + how),
-        member_(member),
-        how_(std::move(how)) {}
-  /// Its rank in the group.
-  int member() const noexcept { return member_; }
-  /// See gave_up().
-  const std::string& how() const noexcept { return how_; }
-
- private:
-  int member_;
-  std::string how_;
-};
-
 /// Every rank's text, in rank order. Collective. Throws TimeoutError that names the first rank that
-/// did not come, and what `rendezvous` knows of one that cannot: PeerError where it has ended
-/// without, GaveUp.
+/// did not come, and what `rendezvous` throws or knows of one that cannot: PeerError where it has
+/// ended without.
 [[nodiscard]] std::vector<std::string> exchange(ops::Rendezvous& rendezvous, const std::string& key,
                                                 int rank, int size, const std::string& mine,
                                                 Deadline deadline);

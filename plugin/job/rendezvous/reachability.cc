@@ -114,7 +114,8 @@ Reachability why_no_answer(const std::string& host, std::uint16_t port, const De
   auto answer = ask.get_future();
   std::thread(std::move(ask)).detach();
   if (answer.wait_for(deadline.left() / 2) != std::future_status::ready) {
-    return {false, "The name service does not answer for host " + host};
+    return {false, "The name service does not answer for host " + host +
+                       "; is it reachable from here? An address needs none."};
   }
   const LookedUp found = answer.get();
   if (found.addresses.empty()) {

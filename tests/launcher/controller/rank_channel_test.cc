@@ -235,6 +235,36 @@ TEST_F(MemberChannelTest, TheListOfTheEndedIsThatOfTheLastTwoWorlds) {
   EXPECT_THAT(listed(), ::testing::Not(HasSubstr("exited with code")));
 }
 
+TEST_F(MemberChannelTest, TheListOfTheEndedStaysShortWhereTheWorldStays) {
+  for (int i = 0; i < 20'000; ++i) channel_.list_ended(0, "exited with code 3");
+  channel_.list_ended(1, "exited with code 4");
+  channel_.forget_world(1);
+  const internal::Frame asks{JobMessage::kStoreTryGet, 0,
+                             BodyWriter().u32(9).text(internal::kEndedRanksKey).take()};
+  channel_.on_bytes(1, make_frame(AgentMessage::kRankBytes,
+                                  BodyWriter().u32(1).text(internal::encode_frame(asks)).take()));
+  const std::string listed = fake_.told(1).at(0).body;
+  EXPECT_THAT(listed, HasSubstr("exited with code 4"));
+  EXPECT_LT(listed.size(), std::size_t{140} << 10);
+}
+
+TEST_F(MemberChannelTest, TheTableHasNoRoomForMembersThatAreGone) {
+  const auto bytes_of_table = [this] {
+    channel_.send_table_to(1);
+    std::size_t bytes = 0;
+    for (const internal::Frame& frame : fake_.told(1)) bytes += frame.body.size();
+    return bytes;
+  };
+  const std::size_t before = bytes_of_table();
+  for (int i = 0; i < 1000; ++i) {
+    Host host;
+    host.name = "n9";
+    const std::uint32_t node = fake_.job.add_node(host);
+    fake_.job.ranks[fake_.job.add_rank(node)].is_gone = true;
+  }
+  EXPECT_LT(bytes_of_table(), before + 100);
+}
+
 TEST_F(MemberChannelTest, NewsOfLossesNeverEnd) {
   for (int i = 0; i < 100; ++i) channel_.tell_lost(0, "was killed");
   EXPECT_EQ(fake_.told(1).size(), 100U);

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 
-from elastic_job import SHELL, ElasticJob
+from elastic_job import SHELL, ElasticJob, program
 from outside import Arguments, main, patient
 
 
@@ -115,6 +115,18 @@ def a_state_that_cannot_be_saved_is_said_to_be_lost(*programs):
         job.leaves_nothing()
 
 
+def who_has_said_nothing_has_lost_nothing(*programs):
+    launcher, probe, simulate = programs
+    with program(f"[ $RANK = 1 ] && exec sleep 1000\nexec {os.path.abspath(probe)} \"$@\"") as one_sleeps:
+        with ElasticJob((launcher, one_sleeps, simulate), ["n1", "n2"], "-n", 2, "--grace", 1,
+                        probe=("--steps", 9999)) as job:
+            job.wait_for("up 0 ")
+            job.process.send_signal(signal.SIGTERM)
+            job.ends_with(143)
+            job.says_not("no rank has saved its state")
+            job.leaves_nothing()
+
+
 def a_second_signal_waits_for_nobody(*programs):
     with ElasticJob(programs, ["n1", "n2"], "-n", 2, probe=("--steps", 9999)) as job:
         job.wait_for_commit(job.wait_for_world(2))
@@ -156,6 +168,7 @@ CASES = [
     a_job_that_is_ended_by_its_user_saves_its_state,
     a_state_that_is_not_saved_within_the_grace_is_said_to_be_lost,
     a_state_that_cannot_be_saved_is_said_to_be_lost,
+    who_has_said_nothing_has_lost_nothing,
     a_second_signal_waits_for_nobody,
 ]
 

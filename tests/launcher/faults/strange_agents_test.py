@@ -20,7 +20,8 @@ import time
 
 from outside import Arguments, Job, main
 
-VERSION = 6
+VERSION = int(re.search(r"kJobProtocolVersion = (\d+)",
+                        (pathlib.Path(__file__).parents[3] / "base/job/job_protocol.h").read_text())[1])
 HELLO, RANK_STARTED, RANK_EXITED, OUTPUT, START, LEASE = 256, 257, 259, 261, 321, 331
 
 

@@ -203,6 +203,7 @@ TEST_P(GroupMismatch, SendAndReceiveOfOtherSizes) {
     EXPECT_TRUE(test::is<MismatchError>(errors[rank])) << text;
     // Of a send that is over only its bytes are known.
     const bool is_over = text.find("rank 0 (node1) calls send of 48 bytes") != std::string::npos;
+    EXPECT_THAT(text, testing::HasSubstr("a send and the receive that it meets must have"));
     const bool is_running =
         text.find("rank 0 (node1) calls send of float32 [12] to rank 2 with tag 0 (48 bytes)") !=
         std::string::npos;

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "plugin/c10d/store/group/given_up.h"
 #include "tests/plugin/job/recorded.h"
 
 namespace chainmail::internal {

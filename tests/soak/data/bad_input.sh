@@ -122,6 +122,8 @@ expect 'unknown wire dtype' 2 '^train_mnist: --allreduce_grad_dtype int8' \
   "${launch[@]}" "${train[@]}" --allreduce_grad_dtype int8
 expect 'double buffering' 2 '^train_mnist: --double_buffering: ' \
   "${launch[@]}" "${train[@]}" --double_buffering --communicator naive
+expect 'two ways to go on' 2 '^train_mnist: --run_id goes on from OUT/NAME by itself' \
+  "${train[@]}" --run_id run --resume result/snapshot
 expect 'unknown flag' 2 "^train_mnist: unknown flag '--batch'" "${train[@]}" --batch 5
 expect 'bad value' 2 '^train_mnist: --epoch=many: not a valid value' "${train[@]}" --epoch many
 expect 'batch of 0' 2 '^train_mnist: --batchsize and --unit must' "${train[@]}" --batchsize 0

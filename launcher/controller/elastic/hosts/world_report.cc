@@ -68,11 +68,12 @@ std::string absolute(const std::string& path) {
   return error ? path : whole.string();
 }
 
-std::uint32_t slots_of(const WorldMachine& machine, const std::string& host) {
+/// Null where the job has never heard of it.
+const HostTable::Host* find(const WorldMachine& machine, const std::string& name) {
   for (HostId id = 0; id < machine.hosts().size(); ++id) {
-    if (machine.hosts()[id].address == host) return machine.hosts()[id].slots();
+    if (machine.hosts()[id].address == name) return &machine.hosts()[id];
   }
-  return 0;
+  return nullptr;
 }
 
 }  // namespace
@@ -103,10 +104,8 @@ JobStatus status_of(const WorldMachine& machine, const JobState& job,
 }
 
 bool is_base(const WorldMachine& machine, const std::string& host) {
-  for (HostId id = 0; id < machine.hosts().size(); ++id) {
-    if (machine.hosts()[id].address == host) return machine.hosts()[id].base_slots != 0;
-  }
-  return false;
+  const HostTable::Host* const found = find(machine, host);
+  return found != nullptr && found->base_slots != 0;
 }
 
 std::vector<std::string> words_of(const std::vector<HostsEdit>& edits,
@@ -115,14 +114,14 @@ std::vector<std::string> words_of(const std::vector<HostsEdit>& edits,
   std::vector<std::string> lines;
   for (const HostsEdit& edit : edits) {
     const std::string slots = std::to_string(edit.host.slots);
-    const auto slots_now = static_cast<int>(slots_of(machine, edit.host.name));
+    const HostTable::Host* const now = find(machine, edit.host.name);
+    const bool has_more = now != nullptr && static_cast<int>(now->slots()) > edit.host.slots;
     lines.push_back(edit.removes
                         ? edit.host.name + " is out of " + where + "; its ranks leave after a step"
                         : edit.host.name + " is in " + where + " with " + slots +
                               (edit.host.slots == 1 ? " slot" : " slots") +
-                              (edit.host.slots < slots_now
-                                   ? "; ranks beyond that leave after a step"
-                                   : "; ranks there join when they are ready"));
+                              (has_more ? "; ranks beyond that leave after a step"
+                                        : "; ranks there join when they are ready"));
   }
   return lines;
 }

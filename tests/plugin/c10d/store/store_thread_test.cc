@@ -28,7 +28,7 @@
 
 #include "base/error.h"
 #include "ops/core/liveness.h"
-#include "plugin/c10d/store/group_rendezvous.h"
+#include "plugin/c10d/store/group/group_rendezvous.h"
 #include "plugin/c10d/store/store_link.h"
 #include "plugin/c10d/store/store_rendezvous.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-#include "plugin/c10d/store/given_up.h"
+#include "plugin/c10d/store/group/given_up.h"
 
 #include <exception>
 #include <map>

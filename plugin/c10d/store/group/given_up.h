@@ -11,11 +11,30 @@
 
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "base/deadline.h"
+#include "base/error.h"
 #include "plugin/c10d/store/store_rendezvous.h"
 
 namespace chainmail::internal {
+
+/// A rank that this one waits for has come before it, and given up.
+class GaveUp final : public Error {
+ public:
+  GaveUp(int member, std::string how)
+      : Error(ErrorCode::kTimeout, "member " + std::to_string(member) + " " + how),
+        member_(member),
+        how_(std::move(how)) {}
+  /// Its rank in the group.
+  int member() const noexcept { return member_; }
+  /// "on n1 gave up after 3000 ms of waiting".
+  const std::string& how() const noexcept { return how_; }
+
+ private:
+  int member_;
+  std::string how_;
+};
 
 class GivenUp {
  public:
@@ -54,7 +73,7 @@ class GivenUp {
   const int size_;
 };
 
-/// Of the exception that is being handled: "on n1 gave up after 3000 ms of waiting".
+/// GaveUp's `how`, of the exception that is being handled.
 [[nodiscard]] std::string how_it_gave_up(const Deadline& deadline);
 
 }  // namespace chainmail::internal

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-#include "plugin/c10d/store/group_rendezvous.h"
+#include "plugin/c10d/store/group/group_rendezvous.h"
 
 #include <unistd.h>
 
@@ -10,7 +10,7 @@
 #include "base/bytes.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "plugin/c10d/store/given_up.h"
+#include "plugin/c10d/store/group/given_up.h"
 #include "plugin/job/environment/node_id.h"
 
 namespace chainmail::internal {
@@ -128,6 +128,7 @@ std::vector<std::string> GroupRendezvous::enter(const std::string& mine, Deadlin
   std::vector<std::string> all;
   try {
     all = exchange(*own_keys, kMemberKey, rank_, size_, mine, deadline);
+    if (rank_ != 0) static_cast<void>(wait_for_first(*own_keys, kReadyKey, rank_, size_, deadline));
   } catch (...) {
     if (rank_ == 0) {
       store_.remove(prefix_key);
@@ -142,8 +143,6 @@ std::vector<std::string> GroupRendezvous::enter(const std::string& mine, Deadlin
   if (rank_ == 0) {
     store_.remove(prefix_key);
     set(kReadyKey, "1");
-  } else {
-    static_cast<void>(wait_for_first(*own_keys, kReadyKey, rank_, size_, deadline));
   }
   has_joined_ = true;
   return all;

@@ -4,7 +4,8 @@
 // A rank that comes to a group which others have given up is told so, and groups of the same name
 // that are made later have nothing to do with it.
 
-#include "plugin/c10d/store/group_rendezvous.h"
+#include "plugin/c10d/store/group/group_rendezvous.h"
+#include "plugin/c10d/store/group/given_up.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -124,6 +125,22 @@ TEST_P(GivenUpGroup, IsToldOnlyToRanksThatHaveNotCome) {
   EXPECT_THROW((void)second.get(), TimeoutError);
   expect_told(2, 3, 0);
   expect_group(3, 1);
+}
+
+// What rank 0 leaves for it comes after it has taken its own name away.
+TEST_P(GivenUpGroup, IsNotToldToARankThatCameAndFailedBefore) {
+  auto first = begin_to_enter(0, 3, 10 * kBrief);
+  wait_until_open();
+  EXPECT_THROW((void)enter(1, 3, kBrief), TimeoutError);
+  EXPECT_THROW((void)first.get(), TimeoutError);
+  // Shorter than others here: were it told, the others would wait for it.
+  constexpr std::chrono::minutes kEnough{1};
+  auto again = begin_to_enter(1, 3, kEnough);
+  while (store_->check({"chainmail/g/gave_up/0/1"})) std::this_thread::yield();
+  auto third = begin_to_enter(2, 3, kEnough);
+  EXPECT_EQ(enter(0, 3, kEnough).size(), 3U);
+  EXPECT_EQ(again.get().size(), 3U);
+  EXPECT_EQ(third.get().size(), 3U);
 }
 
 TEST_P(GivenUpGroup, IsToldToTheFirstRankByAllOthers) {
