@@ -67,7 +67,8 @@ def main():
     except RuntimeError as error:
         print(f"told at {time.time():.3f} rank {rank} by {type(error).__name__}: "
               f"{str(error).splitlines()[0]}", flush=True)
-        if "OMPI_COMM_WORLD_RANK" in os.environ: time.sleep(2)  # mpiexec ends the others with the first one
+        # mpiexec and torchrun end the others with the first one.
+        if os.environ.keys() & {"OMPI_COMM_WORLD_RANK", "TORCHELASTIC_RUN_ID"}: time.sleep(2)
         os._exit(7)
 
 

@@ -80,9 +80,10 @@ int main(int argc, char** argv) {
     std::printf("told at %.3f rank %d by %s: %s\n", now(), rank, to_string(error.code()),
                 error.what());
     std::fflush(stdout);
-    // mpiexec ends the others with the first one.
-    const bool is_of_mpiexec = std::getenv("OMPI_COMM_WORLD_RANK") != nullptr;
-    if (is_of_mpiexec) std::this_thread::sleep_for(std::chrono::seconds{2});
+    // mpiexec and torchrun end the others with the first one.
+    const bool ends_others = std::getenv("OMPI_COMM_WORLD_RANK") != nullptr ||
+                             std::getenv("TORCHELASTIC_RUN_ID") != nullptr;
+    if (ends_others) std::this_thread::sleep_for(std::chrono::seconds{2});
     return 7;
   }
   if (leaves) leave(when, code);
