@@ -27,6 +27,9 @@ class ProgressThread {
   /// How soon work begins that nobody waits for, while the owner is in use.
   static constexpr std::chrono::milliseconds kNap{1};
 
+  /// `nap` is how long the thread sleeps before it looks again; other lengths are for tests.
+  explicit ProgressThread(std::chrono::milliseconds nap = kNap) : nap_(nap) {}
+
   /// False when there is no thread and start() is to make one. Wakes it from a long sleep, or, when
   /// the work is urgent, from a nap. Does nothing after stop().
   bool wake(bool is_urgent) {
@@ -42,10 +45,10 @@ class ProgressThread {
     thread_ = std::thread(std::move(body));
   }
 
-  /// In the thread: a millisecond, or until `has_call()`.
+  /// In the thread: a nap, or until `has_call()`.
   template <typename HasCall>
   void nap(Lock& lock, const HasCall& has_call) {
-    called_.wait_for(lock, kNap, [&] { return is_stopped_ || has_call(); });
+    called_.wait_for(lock, nap_, [&] { return is_stopped_ || has_call(); });
   }
 
   /// In the thread, without work: waits until `has_work()`, or until `uses()` has changed, which
@@ -55,7 +58,7 @@ class ProgressThread {
   bool rest(Lock& lock, const HasWork& has_work, const Uses& uses, const IsNeeded& is_needed) {
     const auto before = uses();
     for (int nap = 0; nap < kNapsUntilDormant; ++nap) {
-      called_.wait_for(lock, kNap);
+      called_.wait_for(lock, nap_);
       if (is_stopped_ || has_work() || uses() != before) return true;
     }
     is_dormant_ = true;
@@ -85,6 +88,7 @@ class ProgressThread {
   static constexpr int kNapsUntilDormant = 100;
   static constexpr std::chrono::seconds kDormantTime{2};
 
+  std::chrono::milliseconds nap_;
   std::condition_variable called_;
   std::thread thread_;
   bool is_dormant_ = false;
