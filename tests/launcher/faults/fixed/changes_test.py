@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 
-from fixed_job import ADVICE, RANK, UNTIL_DONE, FixedJob, probe, program, script
+from fixed_job import ADVICE, RANK, UNTIL_DONE, FixedJob, probe, program, script, short_start
 from outside import Arguments, Job, command_of, main, patient
 
 
@@ -153,7 +153,7 @@ def a_host_that_is_about_to_end_is_left(launcher, path):
         job.edit("n1", "n2", "n3")
         job.wait_for_ranks(3, second + 1)
         job.finish()
-    with FixedJob(launcher, ["n1", "n2"], script(UNTIL_DONE), "-n", 2, "--start-timeout", 1) as job:
+    with FixedJob(launcher, ["n1", "n2"], script(UNTIL_DONE), "-n", 2, "--start-timeout", short_start()) as job:
         job.wait_for_ranks(2, 0)
         time.sleep(2)
         os.kill(job.agents("n2")[-1], signal.SIGTERM)
@@ -252,7 +252,7 @@ def one_that_ends_well_ends_the_job(launcher, _):
 
 def ranks_have_time_to_save(launcher, _):
     text = f"trap 'sleep 2; echo saved $RANK; exit 0' TERM; {UNTIL_DONE}"
-    with FixedJob(launcher, ["n1", "n2"], script(text), "-n", 2, "--start-timeout", 1) as job:
+    with FixedJob(launcher, ["n1", "n2"], script(text), "-n", 2, "--start-timeout", short_start()) as job:
         job.wait_for_ranks(2, 0)
         job.append("n3")
         job.wait_for_ranks(3, 1)
@@ -262,7 +262,7 @@ def ranks_have_time_to_save(launcher, _):
 
 def those_that_do_not_end_are_killed(launcher, _):
     text = f"trap '' TERM; {UNTIL_DONE}"
-    with FixedJob(launcher, ["n1"], script(text), "-n", 1, "--start-timeout", 1, "--grace", 1) as job:
+    with FixedJob(launcher, ["n1"], script(text), "-n", 1, "--start-timeout", short_start(), "--grace", 1) as job:
         job.wait_for_ranks(1, 0)
         job.append("n2")
         job.wait_for_ranks(2, 1)
@@ -278,7 +278,7 @@ def a_signal_ends_all(launcher, path):
         job.leaves_nothing()
     # While ranks are ended for another reason.
     text = f"trap 'echo ending $RANK; sleep 100' TERM; {UNTIL_DONE}"
-    with FixedJob(launcher, ["n1"], script(text), "-n", 1, "--start-timeout", 1, "--grace", 60) as job:
+    with FixedJob(launcher, ["n1"], script(text), "-n", 1, "--start-timeout", short_start(), "--grace", 60) as job:
         job.wait_for_ranks(1, 0)
         job.append("n2")
         job.wait_for("ending 0")

@@ -13,10 +13,16 @@ sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
 
 from elastic_job import HostsJob, program  # noqa: E402, F401
 from outside import patient  # noqa: E402
+from patience import patience  # noqa: E402
 
 ADVICE = "this program does not call create_elastic_job"
 RANK = re.compile(r"^generation (\d+) rank (\d+) of (\d+) local (\d+) of (\d+) node (\d+) pid (\d+)$",
                   re.M)
+
+
+def short_start():
+    """For --start-timeout, in seconds: as short as can be, but so that hosts on this machine answer in time."""
+    return max(1, min(10, round(patience() / 3)))
 
 
 class FixedJob(HostsJob):

@@ -15,7 +15,7 @@ import signal
 import sys
 import time
 
-from fixed_job import RANK, UNTIL_DONE, FixedJob, probe, program, script
+from fixed_job import RANK, UNTIL_DONE, FixedJob, probe, program, script, short_start
 from outside import Arguments, main
 
 # Ends slowly, so that something can happen meanwhile.
@@ -122,7 +122,7 @@ def one_that_does_not_answer_holds_nobody_up(launcher, path):
 
 
 def notices_may_come_while_ranks_end(launcher, _):
-    with FixedJob(launcher, ["n1", "n2", "n3"], script(SLOW_TO_END), "-n", 1, "--start-timeout", 1) as job:
+    with FixedJob(launcher, ["n1", "n2", "n3"], script(SLOW_TO_END), "-n", 1, "--start-timeout", short_start()) as job:
         job.wait_for_ranks(3, 0)
         time.sleep(2)
         notice(job, "n3")
@@ -142,7 +142,7 @@ def notices_to_all_hosts_end_the_job(launcher, path):
         assert worlds(job) == {1: 2}, job.all()
         job.leaves_nothing()
     # The last of them while ranks end.
-    with FixedJob(launcher, ["n1", "n2"], script(SLOW_TO_END), "-n", 1, "--start-timeout", 1) as job:
+    with FixedJob(launcher, ["n1", "n2"], script(SLOW_TO_END), "-n", 1, "--start-timeout", short_start()) as job:
         job.wait_for_ranks(2, 0)
         time.sleep(2)
         notice(job, "n2")
@@ -197,7 +197,7 @@ def or_discovers_other_hosts(launcher, path):
 
 def a_program_that_has_ended_on_a_rank_is_not_begun_again(launcher, _):
     text = f"[ $CHAINMAIL_GENERATION.$RANK != 1.0 ] || exit 0; {UNTIL_DONE}"
-    with FixedJob(launcher, ["n1", "n2"], script(text), "-n", 2, "--start-timeout", 1) as job:
+    with FixedJob(launcher, ["n1", "n2"], script(text), "-n", 2, "--start-timeout", short_start()) as job:
         job.wait_for_ranks(2, 0)
         job.append("n3")
         second = job.wait_for_ranks(3, 1)
@@ -209,7 +209,7 @@ def a_program_that_has_ended_on_a_rank_is_not_begun_again(launcher, _):
 
 def a_notice_ends_nobody_where_the_program_is_about_to_end(launcher, _):
     text = f"[ $CHAINMAIL_GENERATION.$RANK != 1.0 ] || exit 0; {UNTIL_DONE}"
-    with FixedJob(launcher, ["n1", "n2"], script(text), "-n", 2, "--start-timeout", 1) as job:
+    with FixedJob(launcher, ["n1", "n2"], script(text), "-n", 2, "--start-timeout", short_start()) as job:
         job.wait_for_ranks(2, 0)
         job.append("n3")
         second = job.wait_for_ranks(3, 1)
