@@ -53,6 +53,7 @@ struct StoreThread::Shared {
     bool is_done = false;
     std::any result;
     std::exception_ptr error;
+    std::condition_variable done;  ///< its own: hundreds of groups may wait for an answer at once
   };
 
   explicit Shared(const c10::intrusive_ptr<c10d::Store>& from)
@@ -61,7 +62,7 @@ struct StoreThread::Shared {
   std::shared_ptr<Request> give(Task task) {
     auto request = std::make_shared<Request>();
     request->task = std::move(task);
-    given.notify_all();
+    given.notify_one();
     return waiting.emplace_back(std::move(request));
   }
   void serve();
@@ -75,7 +76,7 @@ struct StoreThread::Shared {
   const bool is_user_code;
   std::mutex mutex;
   std::condition_variable given;
-  std::condition_variable done;
+  std::condition_variable ended;
   std::deque<std::shared_ptr<Request>> waiting;
   std::optional<Clock::time_point> began;  ///< what runs now; set while something does
   bool is_stopping = false;
@@ -101,7 +102,7 @@ StoreThread::~StoreThread() {
   shared_->given.notify_all();
   const bool has_ended =
       shared_->thread.get_id() != std::this_thread::get_id() &&
-      shared_->done.wait_for(lock, kMoment, [this] { return shared_->has_ended; });
+      shared_->ended.wait_for(lock, kMoment, [this] { return shared_->has_ended; });
   std::thread thread = std::move(shared_->thread);
   lock.unlock();
   if (has_ended) {
@@ -131,7 +132,7 @@ std::any StoreThread::run(Task task, Deadline deadline) {
   check_process();
   std::unique_lock lock(shared_->mutex);
   const auto request = shared_->give(std::move(task));
-  if (!shared_->done.wait_for(lock, deadline.left(), [&] { return request->is_done; })) {
+  if (!request->done.wait_for(lock, deadline.left(), [&] { return request->is_done; })) {
     std::erase(shared_->waiting, request);
     request->is_posted = true;
     throw shared_->no_answer();
@@ -147,7 +148,7 @@ void StoreThread::run_or_post(Task task) {
   const auto request = shared_->give(std::move(task));
   const auto limit = Deadline::after(kMoment);
   while (!request->is_done && !limit.has_passed() && !shared_->is_stuck_for(kMoment)) {
-    shared_->done.wait_for(lock, limit.left());
+    request->done.wait_for(lock, limit.left());
   }
   if (request->is_done && request->error) std::rethrow_exception(request->error);
   request->is_posted = true;
@@ -182,13 +183,13 @@ void StoreThread::Shared::serve() {
     began.reset();
     request->is_done = true;
     log_if_posted(*request);
-    done.notify_all();
+    request->done.notify_all();
   }
   lock.unlock();
   store.reset();
   lock.lock();
   has_ended = true;
-  done.notify_all();
+  ended.notify_all();
 }
 
 // An interpreter that is being finalised kills threads that come back to it, which ends the process
