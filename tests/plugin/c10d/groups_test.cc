@@ -279,7 +279,7 @@ TEST(Groups, AThousandLeaveNothingBehind) {
   make_and_destroy(*all, store, 40, count);
   const Footprint after;
   EXPECT_EQ(after.descriptors, before.descriptors);
-  EXPECT_LE(after.threads, before.threads);  // that of the group of all ends when it is idle
+  EXPECT_LE(after.threads, before.threads);  // who is idle for long has ended
   EXPECT_EQ(after.shared_memory, before.shared_memory);
   EXPECT_EQ(after.shared_maps, before.shared_maps);
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // they keep freed memory

@@ -26,8 +26,8 @@ from patience import patience  # noqa: E402
 
 BIN = pathlib.Path(os.environ.get("BIN", ROOT / "build/bin"))
 PROGRAM = BIN / "train_cifar_elastic"
-# Of a rank. The rate grows with the batch only as long as a larger one makes a step better in proportion: this
-# network learns as much from a step of 64 of these pictures as from one of 256.
+# Of a rank. The rate may grow with the batch as long as a larger one makes a step better in proportion. With 32, and
+# so 256 on 8 ranks, it does not: see docs/results/elastic.md.
 BATCH = 8
 RATE = 0.0125  # of the first step, for 16 samples
 RANKS = [2, 8, 3]

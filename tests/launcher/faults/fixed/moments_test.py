@@ -197,12 +197,13 @@ def or_discovers_other_hosts(launcher, path):
 
 def a_program_that_has_ended_on_a_rank_is_not_begun_again(launcher, _):
     text = f"[ $CHAINMAIL_GENERATION.$RANK != 1.0 ] || exit 0; {UNTIL_DONE}"
-    with FixedJob(launcher, ["n1", "n2"], script(text), "-n", 2, "--start-timeout", short_start()) as job:
+    start = short_start()
+    with FixedJob(launcher, ["n1", "n2"], script(text), "-n", 2, "--start-timeout", start) as job:
         job.wait_for_ranks(2, 0)
         job.append("n3")
         second = job.wait_for_ranks(3, 1)
         job.append("n4")
-        time.sleep(4)
+        time.sleep(start + 3)
         job.finish()
         assert worlds(job) == {0: 2, second: 3}, job.all()
 

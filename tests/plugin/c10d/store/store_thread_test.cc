@@ -9,6 +9,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
@@ -371,6 +372,33 @@ TEST_F(StoppedStoreTest, AForkedChildIsToldSoAtOnce) {
     std::this_thread::sleep_for(milliseconds{5});
   }
   EXPECT_EQ(status, 0);
+}
+
+// As the threads of hundreds of new groups ask: each of them sleeps until its own answer is there.
+TEST(StoreThread, AnAnswerWakesNobodyElse) {
+  constexpr int kCallers = 200;
+  StoreThread thread(c10::make_intrusive<c10d::HashStore>());
+  std::atomic<int> here{0};
+  std::atomic<std::int64_t> sleeps{0};
+  std::vector<std::future<void>> callers;
+  for (int i = 0; i < kCallers; ++i) {
+    callers.push_back(std::async(std::launch::async, [&] {
+      ++here;
+      thread.run(
+          [&](c10d::Store& /*store*/) -> std::any {
+            while (here < kCallers) std::this_thread::sleep_for(milliseconds{1});
+            std::this_thread::sleep_for(milliseconds{1});
+            return {};
+          },
+          Deadline::after(kLong));
+      rusage usage{};
+      ::getrusage(RUSAGE_THREAD, &usage);
+      sleeps += usage.ru_nvcsw;
+    }));
+  }
+  for (auto& caller : callers) caller.get();
+  std::cout << sleeps << " sleeps of " << kCallers << " callers\n";
+  EXPECT_LT(sleeps, 10 * kCallers) << "a sleep for each answer to another would be 100 for each";
 }
 
 }  // namespace
