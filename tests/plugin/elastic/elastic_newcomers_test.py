@@ -10,6 +10,8 @@ usage: elastic_newcomers_test.py LAUNCHER ELASTIC_LEDGER [CASE...]
 """
 
 import os
+import pathlib
+import re
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "faults"))
@@ -98,8 +100,36 @@ def of_two_states_neither_starts_anybody(launcher, program):
         job.ends_well()
 
 
+def memory_mib(pid, what):
+    status = pathlib.Path(f"/proc/{pid}/status").read_text()
+    return int(re.search(rf"{what}:\s+(\d+) kB", status)[1]) / 1024
+
+
+def donors_give_back_the_memory_of_a_change(launcher, program):
+    """What they send is an image of the state; of two senders neither needs it twice, and none keeps it."""
+    mib = 256
+    with LedgerJob(launcher, program, HOSTS[:2], "-n", 2, pause_ms=50, mib=mib, steps_per_epoch=300) as job:
+        generation, donors = job.wait_for_world(2, seconds=120)
+        job.wait_for_step(job.ledger.newest + 10)
+        before = {donor.pid: memory_mib(donor.pid, "VmRSS") for donor in donors}
+        for pid in before: pathlib.Path(f"/proc/{pid}/clear_refs").write_text("5")  # forgets VmHWM
+        job.edit(*HOSTS)
+        generation, _ = job.wait_for_world(3, after=generation, seconds=120)
+        job.wait_for_step(job.ledger.newest + 10)
+        peak = [memory_mib(pid, "VmHWM") - was for pid, was in before.items()]
+        kept = [memory_mib(pid, "VmRSS") - was for pid, was in before.items()]
+        sent = [job.ledger.sent[generation, donor.member] / 2**20 for donor in donors]
+        job.finish(margin=10)
+        job.ends_well()
+    print(f"two donors of {mib} MiB have sent {sent[0]:.0f} and {sent[1]:.0f} MiB; for that they needed {peak[0]:.0f} "
+          f"and {peak[1]:.0f} MiB, of which they keep {kept[0]:.0f} and {kept[1]:.0f} MiB", flush=True)
+    assert min(sent) > mib / 4, sent
+    assert max(peak) < 1.25 * mib, peak
+    assert max(kept) < mib / 8, kept
+
+
 CASES = [sixteen_newcomers_at_once_are_a_change, damaged_states_start_nobody,
-         of_two_states_neither_starts_anybody]
+         of_two_states_neither_starts_anybody, donors_give_back_the_memory_of_a_change]
 
 if __name__ == "__main__":
     if sys.argv[3:4] == ["--damages"]:
