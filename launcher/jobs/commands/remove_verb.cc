@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// `launcher rm`.
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <set>
+
+#include "base/error.h"
+#include "launcher/hosts/host_text.h"
+#include "launcher/job/exit_code.h"
+#include "launcher/jobs/commands/files/output_path.h"
+#include "launcher/jobs/commands/shown_text.h"
+#include "launcher/jobs/commands/verb_call.h"
+#include "launcher/jobs/folder/disk/job_places.h"
+
+namespace chainmail::launch {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Removal {
+  std::string name;
+  std::string folder;
+  std::set<std::string> outputs;  // folders that hold what belongs to the job alone
+};
+
+std::set<std::string> output_folders(const JobRecord& record) {
+  std::set<std::string> folders;
+  std::vector<JobRecord::Output> all = record.outputs;
+  all.push_back({kStdouterrId, record.stdouterr});
+  for (const JobRecord::Output& output : all) {
+    const std::string folder = uuid_folder_in(output.path, record.uuid);
+    if (!folder.empty()) folders.insert(folder);
+  }
+  return folders;
+}
+
+Removal removal_of(const VerbCall& call, const std::string& name) {
+  // A launcher that was killed early has left it.
+  const std::string unreadable = unreadable_folder(call.root, name);
+  if (!unreadable.empty()) {
+    check_owner(unreadable, name);
+    return {name, unreadable, {}};
+  }
+  const FoundJob job = launch::find_job(call.root, name);
+  const JobRecord& record = job.record;
+  check_owner(job.folder, record.id);
+  if (!is_ended(record.phase)) {
+    throw SystemError(record.id + " is " + std::string(to_string(record.phase)) +
+                          ": 'launcher stop " + record.id + "' ends it, then it can be removed",
+                      EBUSY);
+  }
+  if (!call.words.has("--outputs")) return {record.id, job.folder, {}};
+  return {record.id, job.folder, output_folders(record)};
+}
+
+// Never what a link leads to, nor what is another user's.
+void remove_output(const std::string& folder) {
+  struct stat status {};
+  if (lstat(folder.c_str(), &status) != 0) {
+    if (errno != ENOENT && errno != ENOTDIR) throw system_error("cannot remove " + folder);
+    say("there is no " + folder + " on this machine: nothing is removed there");
+    return;
+  }
+  if (!S_ISDIR(status.st_mode) || status.st_uid != geteuid()) {
+    throw SystemError("cannot remove " + folder + ", which is not a folder of yours", EPERM);
+  }
+  std::error_code error;
+  fs::remove_all(folder, error);
+  if (!error) return;
+  throw SystemError("cannot remove all of " + folder + ": " + error.message(), error.value());
+}
+
+}  // namespace
+
+int run_rm(const VerbCall& call) {
+  std::vector<Removal> removals;
+  std::set<std::string> folders;
+  // All are looked at before the first is removed.
+  for (const std::string& name : call.words.operands()) {
+    Removal removal = removal_of(call, name);
+    if (folders.insert(removal.folder).second) removals.push_back(std::move(removal));
+  }
+  int code = 0;
+  for (const Removal& removal : removals) {
+    try {
+      // The folder last: it knows where the outputs are.
+      for (const std::string& output : removal.outputs) remove_output(output);
+      remove_job_folder(call.root, removal.folder);
+      print_text("removed " + shown_text(removal.name) + "\n");
+    } catch (const SystemError& error) {
+      say(error.what());
+      code = exit_code::kLauncherError;
+    }
+  }
+  return code;
+}
+
+}  // namespace chainmail::launch
