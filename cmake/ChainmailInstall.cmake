@@ -61,6 +61,32 @@ else()
   chainmail_install(launcher ${CMAKE_INSTALL_BINDIR} ${program_path})
 endif()
 
+# Another name for it, where something else is called launcher; and its pages, which it writes itself.
+function(chainmail_install_link target folder name)
+  install(CODE "set(link \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${folder}/${name}\")
+message(STATUS \"Installing: \${link}\")
+file(CREATE_LINK ${target} \"\${link}\" SYMBOLIC)")
+endfunction()
+chainmail_install_link(launcher ${CMAKE_INSTALL_BINDIR} chainmailrun)
+set(pages ${PROJECT_BINARY_DIR}/pages)
+set(completion_bash ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
+set(completion_zsh ${CMAKE_INSTALL_DATADIR}/zsh/site-functions)
+set(completion_fish ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d)
+install(CODE "file(MAKE_DIRECTORY \"${pages}\")
+execute_process(COMMAND \"$<TARGET_FILE:launcher>\" --write-man
+                OUTPUT_FILE \"${pages}/launcher.1\" COMMAND_ERROR_IS_FATAL ANY)
+foreach(shell bash zsh fish)
+  execute_process(COMMAND \"$<TARGET_FILE:launcher>\" --write-completion \${shell}
+                  OUTPUT_FILE \"${pages}/\${shell}\" COMMAND_ERROR_IS_FATAL ANY)
+endforeach()")
+install(FILES ${pages}/launcher.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+chainmail_install_link(launcher.1 ${CMAKE_INSTALL_MANDIR}/man1 chainmailrun.1)
+install(FILES ${pages}/bash DESTINATION ${completion_bash} RENAME launcher)
+chainmail_install_link(launcher ${completion_bash} chainmailrun)
+install(FILES ${pages}/zsh DESTINATION ${completion_zsh} RENAME _launcher)
+install(FILES ${pages}/fish DESTINATION ${completion_fish} RENAME launcher.fish)
+chainmail_install_link(launcher.fish ${completion_fish} chainmailrun.fish)
+
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/plugin/include/chainmail
         DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
 install(FILES ${PROJECT_SOURCE_DIR}/base/error.h ${PROJECT_SOURCE_DIR}/base/export.h

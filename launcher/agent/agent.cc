@@ -129,7 +129,7 @@ void Agent::on_passed_signal(int number) {
       ignored.end()) {
     return;
   }
-  const bool has_ranks = ranks_.is_running();
+  const bool has_ranks = ranks_.is_running() && !ranks_.order().is_preparation;
   const bool has_been_passed = ranks_.has_passed(number);
   if (has_ranks) got_.add(number);
   if (has_been_passed) return;
@@ -240,8 +240,15 @@ void Agent::start_ranks() {
   ranks_.clear();
   welcomed_.clear();
   mpi_.reset();
+  try {
+    if (order.has_job_temp && !job_temp_) {
+      job_temp_ = std::make_unique<AgentFolder>(marker_, kTempFolder);
+    }
+  } catch (const SystemError& error) {
+    return ranks_.refuse(std::move(order), error.what());
+  }
   start_mpi(order);
-  ranks_.start(std::move(order), cores_, mpi_.get());
+  ranks_.start(std::move(order), cores_, mpi_.get(), job_temp_ ? job_temp_->path() : "");
 }
 
 void Agent::on_output_taken(const Frame& frame) {
@@ -403,6 +410,7 @@ void Agent::end(int exit_code) {
   }
   mpi_.reset();  // its folders, now that nobody writes into them
   preload_.reset();
+  job_temp_.reset();
   tell_supervisor(std::chrono::milliseconds(0));  // nothing here is worth waiting for
   io_.stop();
 }

@@ -26,6 +26,7 @@
 #include "launcher/agent/local_ranks.h"
 #include "launcher/cgroup/control_group.h"
 #include "launcher/channel/frame_channel.h"
+#include "launcher/files/agent_folders.h"
 #include "launcher/mpi/service/mpi_service.h"
 #include "launcher/staging/preload_store.h"
 #include "launcher/tree/relay.h"
@@ -82,6 +83,7 @@ class Agent {
   std::optional<JobTable> table_;
   std::string order_bytes_;
   std::unique_ptr<PreloadStore> preload_;
+  std::unique_ptr<AgentFolder> job_temp_;
   std::unique_ptr<MpiService> mpi_;
   MpiPieces mpi_pieces_;
   LocalRanks ranks_;

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "launcher/command_line/values.h"
 
 namespace chainmail::launch {
 namespace {
@@ -53,17 +54,23 @@ LocalRanks::LocalRanks(asio::io_context& io, const rlimit& descriptors, const Co
       send_(std::move(send)),
       send_raw_(std::move(send_raw)) {}
 
-void LocalRanks::start(StartOrder order, const std::vector<Core>& cores, MpiService* mpi) {
+void LocalRanks::take(StartOrder order, const std::string& job_temp) {
   clear();
   order_ = std::move(order);
-  mpi_ = mpi;
-  cores_ = cores.size();
+  job_temp_ = job_temp;
   ranks_.resize(order_.ranks.size());
   for (std::size_t local = 0; local < ranks_.size(); ++local) {
     ranks_[local].number = order_.ranks[local].rank;
     ranks_[local].is_waiting = true;
   }
   is_started_ = true;
+}
+
+void LocalRanks::start(StartOrder order, const std::vector<Core>& cores, MpiService* mpi,
+                       const std::string& job_temp) {
+  take(std::move(order), job_temp);
+  mpi_ = mpi;
+  cores_ = cores.size();
   try {
     shares_ = share_cores(cores, static_cast<int>(places()), order_.binding,
                           is_confined() ? 0 : static_cast<int>(order_.processors));
@@ -71,9 +78,16 @@ void LocalRanks::start(StartOrder order, const std::vector<Core>& cores, MpiServ
     start_some();
   } catch (const UsageError& error) {
     start_no_more();
-    report_start_failure(order_.ranks.front().rank, 0, "bind", error.what());
+    report_start_failure(order_.ranks.front().rank, 0, "host", error.what());
     tell_when_all_exited();
   }
+}
+
+void LocalRanks::refuse(StartOrder order, const std::string& why) {
+  take(std::move(order), "");
+  start_no_more();
+  report_start_failure(order_.ranks.front().rank, 0, "host", why);
+  tell_when_all_exited();
 }
 
 // Between how many ranks the cores are divided, and which share is whose.
@@ -116,15 +130,23 @@ void LocalRanks::start_no_more() {
 
 bool LocalRanks::start_rank(std::uint32_t local) {
   const OrderedRank& ordered = order_.ranks[local];
-  const OrderedProgram& program = order_.programs[ordered.program];
   const CpuShare& share = shares_[place_of(local)];
   Rank& rank = ranks_[local];
+  ExpandedProgram program;
+  try {
+    program = program_of(local, share);
+  } catch (const SystemError& error) {
+    report_start_failure(rank.number, error.native_code(), "host", error.what());
+    return false;
+  }
+  rank.folder = program.working_directory;
+  rank.program = program.words.front();
   try {
     RankHandles handles =
-        spawn_rank({program.words, program.working_directory, environment_of(local, share),
-                    share.cpus, order_.ignored_signals, ordered.has_input,
-                    mpi_ ? mpi_->socket_for(rank.number) : UniqueFd(), descriptors_,
-                    group_.folder(), order_.window});
+        spawn_rank({std::move(program.words), std::move(program.working_directory),
+                    std::move(program.environment), share.cpus, order_.ignored_signals,
+                    ordered.has_input, mpi_ ? mpi_->socket_for(rank.number) : UniqueFd(),
+                    descriptors_, group_.folder(), order_.window});
     rank.pid = handles.pid;
     rank.is_waiting = false;
     rank.is_running = rank.is_starting = true;
@@ -136,7 +158,7 @@ bool LocalRanks::start_rank(std::uint32_t local) {
     return true;
   } catch (const SystemError& error) {
     drop_half_started(rank);
-    report_start_failure(rank.number, error.native_code(), "spawn", program.words.front());
+    report_start_failure(rank.number, error.native_code(), "spawn", rank.program);
   }
   return false;
 }
@@ -163,7 +185,6 @@ void LocalRanks::on_start_end(std::uint32_t local) {
   Rank& rank = ranks_[local];
   if (!std::exchange(rank.is_starting, false)) return;
   rank.start_stream->close();
-  const OrderedProgram& program = order_.programs[order_.ranks[local].program];
   if (rank.start.error() != 0) {
     const StartStage stage = rank.start.stage();
     const bool is_folder = stage == StartStage::kFolder;
@@ -171,7 +192,7 @@ void LocalRanks::on_start_end(std::uint32_t local) {
                                 is_folder                     ? "chdir"
                                 : stage == StartStage::kSpawn ? "spawn"
                                                               : "exec",
-                                is_folder ? program.working_directory : program.words.front());
+                                is_folder ? rank.folder : rank.program);
   }
   // Killed on its way: the news of its end says so.
   if (rank.start.stage() != StartStage::kExec || has_never_run_program(rank.pid)) return;
@@ -202,14 +223,12 @@ void LocalRanks::check() {
   if (order_.start_timeout_ms == 0) return;
   const auto now = std::chrono::steady_clock::now();
   const std::chrono::milliseconds limit(order_.start_timeout_ms);
-  for (std::size_t local = 0; local < ranks_.size(); ++local) {
-    Rank& rank = ranks_[local];
+  for (Rank& rank : ranks_) {
     if (!rank.is_starting || rank.is_late || now - rank.started < limit) continue;
     rank.is_late = true;
-    const OrderedProgram& program = order_.programs[order_.ranks[local].program];
     const StartStage stage = rank.start.stage();
     if (stage == StartStage::kSpawn || stage == StartStage::kFolder) {
-      report_start_failure(rank.number, 0, "late chdir", program.working_directory);
+      report_start_failure(rank.number, 0, "late chdir", rank.folder);
     } else {
       report_start_failure(rank.number, 0,
                            stage == StartStage::kSearch ? "late search" : "late exec",
@@ -221,14 +240,10 @@ void LocalRanks::check() {
 // Frames of many ranks in one go: each write wakes the controller, which takes its time from them.
 void LocalRanks::send_started() { send_raw_(std::exchange(started_news_, {})); }
 
-Environment LocalRanks::environment_of(std::uint32_t local, const CpuShare& share) {
-  Environment variables = current_environment();
-  variables.erase("CHAINMAIL_ELASTIC");  // of a job around this one
-  const OrderedRank& ordered = order_.ranks[local];
-  const OrderedProgram& program = order_.programs[ordered.program];
-  variables["PWD"] = program.working_directory;
-  for (const auto& [name, value] : program.variables) variables[name] = value;
-  variables["RANK"] = std::to_string(ordered.rank);
+// Whatever the program's own say.
+Environment LocalRanks::fixed_variables(std::uint32_t local) const {
+  Environment variables;
+  variables["RANK"] = std::to_string(order_.ranks[local].rank);
   variables["WORLD_SIZE"] = std::to_string(order_.world_size);
   variables["LOCAL_RANK"] = std::to_string(place_of(local));
   variables["LOCAL_WORLD_SIZE"] = std::to_string(places());
@@ -236,6 +251,22 @@ Environment LocalRanks::environment_of(std::uint32_t local, const CpuShare& shar
   variables["CHAINMAIL_GENERATION"] = std::to_string(order_.generation);
   // Its stdout is a pty in any case; this says whether people watch it.
   variables["CHAINMAIL_TERMINAL"] = std::to_string(order_.carriage_returns ? 1 : 0);
+  if (!job_temp_.empty()) {
+    variables["CHAINMAIL_JOB_TEMP"] = job_temp_;
+    variables["CHAINMAIL_NODE_GPUS"] = std::to_string(gpus_here("/dev"));
+  }
+  return variables;
+}
+
+ExpandedProgram LocalRanks::program_of(std::uint32_t local, const CpuShare& share) const {
+  const OrderedRank& ordered = order_.ranks[local];
+  Environment outside = current_environment();
+  // Of a job around this one.
+  outside.erase("CHAINMAIL_ELASTIC");
+  outside.erase("CHAINMAIL_JOB_TEMP");
+  ExpandedProgram program = expanded_program(order_.programs[ordered.program], std::move(outside),
+                                             fixed_variables(local));
+  Environment& variables = program.environment;
   // emplace keeps what the user set. Spinning OpenMP workers cost ten times the CPU time as soon
   // as ranks share cores.
   variables.emplace("OMP_NUM_THREADS", std::to_string(share.cores));
@@ -247,7 +278,7 @@ Environment LocalRanks::environment_of(std::uint32_t local, const CpuShare& shar
   } else {
     drop_foreign_mpi(variables);
   }
-  return variables;
+  return program;
 }
 
 void LocalRanks::connect_streams(Rank& rank, RankHandles handles) {

@@ -21,6 +21,7 @@
 #include <string_view>
 #include <vector>
 
+#include "launcher/agent/expanded_program.h"
 #include "launcher/agent/rank_streams.h"
 #include "launcher/cgroup/control_group.h"
 #include "launcher/cgroup/oom_detector.h"
@@ -42,8 +43,12 @@ class LocalRanks {
   LocalRanks(asio::io_context& io, const rlimit& descriptors, const ControlGroup& group, Send send,
              SendRaw send_raw);
 
-  /// `cores`: of this machine. `mpi` may be null; otherwise it lives until clear().
-  void start(StartOrder order, const std::vector<Core>& cores, MpiService* mpi);
+  /// `cores`: of this machine. `mpi` may be null; otherwise it lives until clear(). `job_temp`: the
+  /// folder of the job's own; empty: none.
+  void start(StartOrder order, const std::vector<Core>& cores, MpiService* mpi,
+             const std::string& job_temp = "");
+  /// Nothing of it can be started on this host: tells why.
+  void refuse(StartOrder order, const std::string& why);
   /// From now on what ranks say goes here instead of to the controller.
   void listen(std::function<void(std::uint32_t rank, std::string_view bytes)> listener);
   /// And what they print goes nowhere.
@@ -87,6 +92,8 @@ class LocalRanks {
     bool is_running = false;   ///< has one
     bool is_starting = false;  ///< which has not come to its program yet
     bool is_late = false;      ///< and that has been told
+    std::string folder;        ///< its working directory
+    std::string program;       ///< its first word
     StartReport start;
     std::set<int> early_signals;  ///< for it, once its program runs
     std::chrono::steady_clock::time_point started;
@@ -108,7 +115,9 @@ class LocalRanks {
   void look_at_memory();
   void send_started();
   void connect_streams(Rank& rank, RankHandles handles);
-  Environment environment_of(std::uint32_t local, const CpuShare& share);
+  void take(StartOrder order, const std::string& job_temp);
+  [[nodiscard]] Environment fixed_variables(std::uint32_t local) const;
+  [[nodiscard]] ExpandedProgram program_of(std::uint32_t local, const CpuShare& share) const;
   void report_start_failure(std::uint32_t rank, int error, const std::string& stage,
                             const std::string& path);
   void on_exit(Rank& rank, const siginfo_t& info);
@@ -123,6 +132,7 @@ class LocalRanks {
   SendRaw send_raw_;
   std::function<void(std::uint32_t rank, std::string_view bytes)> listener_;
   StartOrder order_;
+  std::string job_temp_;
   MpiService* mpi_ = nullptr;
   std::size_t cores_ = 0;
   std::vector<Rank> ranks_;

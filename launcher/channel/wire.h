@@ -22,13 +22,17 @@ namespace chainmail::launch {
 using internal::decode_fields;
 using internal::encode_fields;
 
+/// Of the messages here alone; with internal::kJobProtocolVersion it says which launchers and
+/// agents understand each other.
+inline constexpr std::uint16_t kAgentProtocolVersion = 1;
+
 /// Types above every JobMessage, so that a frame on the wrong channel is noticed.
 enum class AgentMessage : std::uint16_t {
   // agent -> controller
   kAgentHello = 256,  ///< AgentHello
   kRankStarted,       ///< rank, pid, processors ("0-3,8", empty: not bound)
   kStartFailed,       ///< rank, errno, "chdir", "exec", "late chdir", "late search", "late exec",
-                      ///< "spawn" or "bind", path
+                      ///< "spawn", path; "host", the whole reason
   kRankExited,        ///< RankExit
   kRankStopped,       ///< rank, 1 stopped or 0 continued
   kOutput,            ///< rank, stream (1 or 2), whole lines
@@ -101,7 +105,11 @@ struct OrderedProgram {
   std::string working_directory;
   std::vector<std::string> words;
   std::map<std::string, std::string> variables;  ///< on top of the agent's own environment
-  static void fields(auto& archive, auto& m) { archive(m.working_directory, m.words, m.variables); }
+  bool expands = false;  ///< words and working directory are patterns (launcher/job/expansion.h)
+  std::map<std::string, std::string> patterns = {};  ///< variables whose values are
+  static void fields(auto& archive, auto& m) {
+    archive(m.working_directory, m.words, m.variables, m.expands, m.patterns);
+  }
 };
 
 struct OrderedRank {
@@ -141,10 +149,12 @@ struct StartOrder {
   std::vector<std::uint32_t> ignored_signals;  ///< by the launcher's caller, so by ranks, too
   std::uint32_t will_ms =
       0;  ///< for ranks to save their state without a launcher; 0: they have none
+  bool has_job_temp = false;    ///< CHAINMAIL_JOB_TEMP is a folder that lasts as long as the agent
+  bool is_preparation = false;  ///< no ranks: signals that announce something are not for them
   static void fields(auto& archive, auto& m) {
     archive(m.generation, m.world_size, m.node_rank, m.ranks, m.places, m.programs, m.binding,
             m.start_timeout_ms, m.processors, m.output_window, m.carriage_returns, m.window, m.mpi,
-            m.ignored_signals, m.will_ms);
+            m.ignored_signals, m.will_ms, m.has_job_temp, m.is_preparation);
   }
 };
 [[nodiscard]] StartOrder decode_order(std::string_view body);

@@ -37,7 +37,21 @@ void check_placement(const Options& options) {
   if (options.torchrun_env) refuse_beside("--torchrun-env", "there is no rank 0 that stays");
 }
 
+// What a job of fixed size has of these.
+void complete_preparation(Options& options) {
+  const ElasticOptions& given = options.elastic;
+  if (given.prepare.empty()) {
+    if (given.prepare_timeout) throw UsageError("--prepare-timeout goes with --prepare COMMAND");
+    return;
+  }
+  options.preparation.words = split_command(given.prepare, "--prepare");
+  options.preparation.timeout = given.prepare_timeout;
+}
+
 void check_services(const Options& options) {
+  if (options.wait_hosts) {
+    refuse_beside("--wait-hosts", "its hosts join when they can be reached (--elastic-timeout)");
+  }
   if (options.max_restarts > 0) {
     refuse_beside("--max-restarts", "ranks that live on are not started anew");
   }
@@ -61,7 +75,6 @@ void refuse_without_elastic(const ElasticOptions& given) {
       {"--elastic-window", given.window.has_value()},
       {"--elastic-timeout", given.timeout.has_value()},
       {"--drain-timeout", given.drain_timeout.has_value()},
-      {"--prepare-timeout", given.prepare_timeout.has_value()},
       {"--cooldown", given.cool_down.has_value()},
       {"--max-changes", given.max_changes.has_value()},
   };
@@ -151,10 +164,14 @@ void apply_cooldown(const std::string& flag, const std::string& text, ElasticOpt
 
 void complete_elastic(Options& options) {
   ElasticOptions& elastic = options.elastic;
+  check_prepare(elastic);
   if (!elastic.is_on()) {
-    if (elastic.has_gate() || elastic.spares > 0 || elastic.resumes) {
-      throw UsageError("--prepare, --spares and --resume go with --elastic MIN:MAX");
+    // A job of --job goes on with the folders of the one before.
+    const bool resumes_job = elastic.resumes && options.job.is_on();
+    if (elastic.prepare_only_file || elastic.spares > 0 || (elastic.resumes && !resumes_job)) {
+      throw UsageError("--prepare-only-file, --spares and --resume go with --elastic MIN:MAX");
     }
+    complete_preparation(options);
     refuse_without_elastic(elastic);
     if (elastic.discovery_interval) {
       throw UsageError("--discovery-interval goes with --elastic MIN:MAX: other jobs ask " +
@@ -164,7 +181,6 @@ void complete_elastic(Options& options) {
   }
   check_placement(options);
   check_services(options);
-  check_prepare(elastic);
   check_discovery(options);
   if (!elastic.max && !options.shards) {
     throw UsageError(

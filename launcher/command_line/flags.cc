@@ -4,11 +4,11 @@
 #include "launcher/command_line/flags.h"
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
 #include "launcher/command_line/elastic.h"
 #include "launcher/command_line/values.h"
+#include "launcher/job/nearest.h"
 
 namespace chainmail::launch {
 namespace {
@@ -218,7 +218,7 @@ std::vector<Flag> output_flags() {
       switch_flag({"tag-output", "prepend-rank", "label", "l"}, &Options::tag_output, kCommon,
                   "--tag-output", "begin every line with [host/rank]"),
       switch_flag({"timestamp", "timestamp-output", "prefix-output-with-timestamp"},
-                  &Options::timestamp, kCommon, "--timestamp",
+                  &Options::timestamp, kMore, "--timestamp",
                   "begin every line with the date and time"),
       value_flag({"output", "output-filename", "log-dir"}, &Options::output_dir, parse_text,
                  kCommon, "--output DIR", "also write DIR/rank.<r>/stdout and stderr"),
@@ -240,6 +240,9 @@ std::vector<Flag> run_flags() {
                  "--start-timeout TIME",
                  "how long a login and the start of a rank may take\n(default: 30 s and 5m; 0: as "
                  "long as they like)"),
+      value_flag({"wait-hosts"}, &Options::wait_hosts, parse_duration, kMore, "--wait-hosts TIME",
+                 "how long hosts out of reach are tried again (default: 0, and 10m\nwhen ranks are "
+                 "started anew)"),
       value_flag({"lease"}, &Options::lease, parse_duration, kMore, "--lease TIME",
                  "how long a host may be silent before it is lost (default: 8 s)"),
       value_flag({"shards"}, &Options::shards, parse_shards, kMore, "--shards V",
@@ -292,7 +295,8 @@ std::vector<Flag> elastic_flags() {
       elastic_flag({"min-np", "min-num-proc"}, &Elastic::min, parse_size, "", "", kAlias),
       elastic_flag({"max-np", "max-num-proc"}, &Elastic::max, parse_size, "", "", kAlias),
       elastic_flag({"prepare"}, &Elastic::prepare, parse_text, "--prepare COMMAND",
-                   "run it on each host before its first rank; code 0 lets the host in"),
+                   "run it on each host before its first rank; another code than 0 keeps\nthe host "
+                   "out of an elastic job, and ends any other"),
       plain_flag(
           {"prepare-only-file"},
           [](FlagTarget target) { target.job.elastic.prepare_only_file = true; }, kMore,
@@ -331,6 +335,55 @@ std::vector<Flag> elastic_flags() {
   };
 }
 
+std::vector<Flag> job_file_flags() {
+  using Job = JobFileOptions;
+  const auto job_flag = [](const char* name, auto apply, std::string synopsis, std::string help,
+                           HelpLevel level = kMore) {
+    return Flag{{name},
+                level,
+                std::move(synopsis),
+                std::move(help),
+                [apply](FlagTarget target, FlagWords& words) { apply(target.job.job, words); }};
+  };
+  const auto text_of = [](FlagWords& words) { return parse_text(words.flag(), words.value()); };
+  return {
+      job_flag(
+          "job", [=](Job& job, FlagWords& words) { job.file = text_of(words); }, "--job FILE",
+          "run the job that a file describes (docs/jobs.md)", kCommon),
+      job_flag(
+          "name", [=](Job& job, FlagWords& words) { job.name = text_of(words); }, "--name NAME",
+          "with --job: what the job is called"),
+      job_flag(
+          "set", [=](Job& job, FlagWords& words) { job.sets.push_back(text_of(words)); },
+          "--set KEY=VALUE", "with --job: another value for a key, such as limits.time=1h"),
+      job_flag(
+          "mount",
+          [=](Job& job, FlagWords& words) {
+            const ExportedVariable mount = parse_mount(words.flag(), words.value());
+            job.mounts[mount.name] = *mount.value;
+          },
+          "--mount NAME=DIR", "with --job: where what its file mounts as NAME is"),
+      job_flag(
+          "secret", [=](Job& job, FlagWords& words) { job.secrets.push_back(text_of(words)); },
+          "--secret NAME[=@FILE]",
+          "with --job: a secret's value, from the launcher's environment or\na file"),
+      job_flag(
+          "detach",
+          [](Job& job, FlagWords& words) {
+            words.no_value();
+            job.is_detached = true;
+          },
+          "--detach", "with --job: return when the ranks have started"),
+      job_flag(
+          "no-wait",
+          [](Job& job, FlagWords& words) {
+            words.no_value();
+            job.has_no_wait = true;
+          },
+          "--no-wait", "with --detach: return at once"),
+  };
+}
+
 std::vector<Flag> all_flags() {
   std::vector<Flag> flags = host_flags();
   append(flags, rank_flags());
@@ -338,25 +391,9 @@ std::vector<Flag> all_flags() {
   append(flags, output_flags());
   append(flags, binding_flags());
   append(flags, elastic_flags());
+  append(flags, job_file_flags());
   append(flags, run_flags());
   return flags;
-}
-
-// Letters to change, insert, drop or swap with their neighbour to get from one word to the other.
-std::size_t distance(const std::string& a, const std::string& b) {
-  std::vector<std::vector<std::size_t>> d(a.size() + 1, std::vector<std::size_t>(b.size() + 1));
-  for (std::size_t i = 0; i <= a.size(); ++i) d[i][0] = i;
-  std::iota(d[0].begin(), d[0].end(), std::size_t{0});
-  for (std::size_t i = 1; i <= a.size(); ++i) {
-    for (std::size_t j = 1; j <= b.size(); ++j) {
-      const std::size_t changed = d[i - 1][j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1);
-      d[i][j] = std::min({changed, d[i - 1][j] + 1, d[i][j - 1] + 1});
-      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) {
-        d[i][j] = std::min(d[i][j], d[i - 2][j - 2] + 1);
-      }
-    }
-  }
-  return d[a.size()][b.size()];
 }
 
 }  // namespace
@@ -399,18 +436,11 @@ const Flag* find_flag(const std::string& name) {
 }
 
 std::string nearest_flag(const std::string& name) {
-  std::string best;
-  std::size_t best_distance = name.size() / 3 + 1;
-  for (const Flag& flag : known_flags()) {
-    for (const std::string& known : flag.names) {
-      if (known.size() < 3 || name.size() < 3) continue;
-      const std::size_t d = distance(name, known);
-      if (d >= best_distance) continue;
-      best_distance = d;
-      best = "--" + known;
-    }
-  }
-  return best;
+  std::vector<std::string> names;
+  for (const Flag& flag : known_flags())
+    names.insert(names.end(), flag.names.begin(), flag.names.end());
+  const std::string nearest = nearest_of(name, names);
+  return nearest.empty() ? "" : "--" + nearest;
 }
 
 }  // namespace chainmail::launch

@@ -113,6 +113,28 @@ void drop_zero_limits(Options& options) {
   }
 }
 
+void check_job_file(const Options& options) {
+  const JobFileOptions& job = options.job;
+  if (!job.is_on()) {
+    if (!job.name && job.sets.empty() && job.mounts.empty() && job.secrets.empty() &&
+        !job.is_detached && !job.has_no_wait) {
+      return;
+    }
+    throw UsageError("--name, --set, --mount, --secret, --detach and --no-wait go with --job FILE");
+  }
+  if (job.has_no_wait && !job.is_detached) throw UsageError("--no-wait goes with --detach");
+  if (!options.output_dir.empty()) {
+    throw UsageError(
+        "--output: what a job of --job prints is in its folder, and where logs.path of "
+        "its file says");
+  }
+  if (options.max_restarts > 0) {
+    throw UsageError(
+        "--max-restarts: jobs of --job have retry.failures and retry.losses, as in "
+        "--set retry.failures=3");
+  }
+}
+
 void check_together(const Options& options) {
   if (options.help || options.help_all || options.version) return;
   const Application& first = options;
@@ -124,9 +146,10 @@ void check_together(const Options& options) {
   if (options.lease && *options.lease < kShortestLease) {
     throw UsageError("--lease: heartbeats come once a second, and one may be late: 2.5 s at least");
   }
+  check_job_file(options);
   if (options.json && !options.dry_run) throw UsageError("--json goes with --dry-run");
   if (!options.more_applications.empty()) return check_several(applications_of(options));
-  if (options.program.empty() && !options.dry_run) {
+  if (options.program.empty() && !options.dry_run && !options.job.is_on()) {
     throw UsageError("no program given; try: launcher -n 2 ./program");
   }
 }

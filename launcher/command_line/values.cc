@@ -167,6 +167,14 @@ ExportedVariable parse_variable(const std::string& flag, const std::string& text
   return variable;
 }
 
+ExportedVariable parse_mount(const std::string& flag, const std::string& text) {
+  const std::size_t equals = text.find('=');
+  if (equals == std::string::npos || equals == 0 || equals + 1 == text.size()) {
+    throw UsageError(flag + " '" + text + "': NAME=DIR is needed");
+  }
+  return {text.substr(0, equals), parse_directory(flag, text.substr(equals + 1))};
+}
+
 InputTarget parse_input_target(const std::string& flag, const std::string& text) {
   if (text == "all") return {InputTarget::Kind::kAll, 0};
   if (text == "none") return {InputTarget::Kind::kNone, 0};

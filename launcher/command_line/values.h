@@ -39,6 +39,9 @@ namespace chainmail::launch {
 /// "NAME" or "NAME=value".
 [[nodiscard]] ExportedVariable parse_variable(const std::string& flag, const std::string& text);
 
+/// "NAME=DIR", with an absolute folder.
+[[nodiscard]] ExportedVariable parse_mount(const std::string& flag, const std::string& text);
+
 /// A rank, "all" or "none".
 [[nodiscard]] InputTarget parse_input_target(const std::string& flag, const std::string& text);
 

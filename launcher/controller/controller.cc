@@ -14,10 +14,12 @@
 #include <set>
 
 #include "base/error.h"
+#include "launcher/controller/ending/container_cleanup.h"
 #include "launcher/controller/starting/rank_start_failure.h"
 #include "launcher/files/agent_folders.h"
 #include "launcher/hosts/this_machine.h"
 #include "launcher/job/environment.h"
+#include "launcher/job/expansion.h"
 #include "launcher/mpi/service/pmix_helper.h"
 #include "launcher/process/children.h"
 
@@ -28,30 +30,16 @@ using internal::BodyReader;
 using internal::BodyWriter;
 using internal::Frame;
 
-// Of one stream of one rank: so many that the launcher stays small with a slow reader, and as many
-// as keep a fast one busy.
-std::size_t output_window(std::size_t ranks) {
-  constexpr std::size_t kAllBytes = std::size_t{16} << 20;
-  constexpr std::size_t kLeast = std::size_t{64} << 10;
-  constexpr std::size_t kMost = std::size_t{256} << 10;
-  return std::clamp(kAllBytes / (2 * ranks), kLeast, kMost);
-}
-
-bool has_input(const InputTarget& input, std::uint32_t rank) {
-  if (input.kind == InputTarget::Kind::kNone) return false;
-  const bool is_meant =
-      input.kind == InputTarget::Kind::kAll || static_cast<std::uint32_t>(input.rank) == rank;
-  return is_meant && InputReader::is_worthwhile();
-}
-
 }  // namespace
 
 Controller::Controller(Options options, Placement placement, std::string launcher_path,
                        JobDirectory& directory, std::vector<int> ignored_signals,
-                       std::uint32_t generation, HostSet hosts)
+                       std::uint32_t generation, HostSet hosts, JobObserver observer)
     : hosts_(std::move(hosts)),
       job_(std::move(options), std::move(placement), directory, generation),
+      observed_(std::move(observer)),
       launcher_path_(std::move(launcher_path)),
+      orders_(job_, ignored_signals),
       channel_(job_, {[this](std::uint32_t rank, const Progress& progress) {
                         members_.on_step(rank, progress);
                       },
@@ -90,14 +78,18 @@ int Controller::run(std::optional<std::chrono::milliseconds> time_left) {
   signal(SIGTTOU, SIG_IGN);
   adopt_orphans();
   signals_.start();
-  prepare_programs();
   prepare_starts();
   if (job_.options.elastic.is_on()) {
     prepare_elastic();
   } else {
     prepare_mpi();
     prepare_staging();
+    prepare_hosts();
   }
+  observed_.enter(JobPhase::kPreparing);
+  members_.tell_all_started([this] {
+    if (shutdown_.is_running()) observed_.enter(JobPhase::kRunning);
+  });
   job_.events.record_start(job_.options, job_.placement);
   if (job_.options.elastic.is_on()) {
     shutdown_.on_started();
@@ -112,12 +104,18 @@ int Controller::run(std::optional<std::chrono::milliseconds> time_left) {
   // A launcher that waits for somebody to read its output can be ended.
   signals_.stop();
   input_.reset();
+  const std::vector<Host> odd_hosts = job_.agents.hosts_with_odd_end();
   job_.agents.drop_links();
   if (lost_local_agent_) {
     // The supervisor among them may have been about to do this.
     (void)end_all_children(internal::Deadline::after(std::chrono::seconds(3)));
   }
   if (lost_local_agent_ || has_lost_host()) remove_stale_folders();
+  if (keeps_containers(job_.options.container) && !odd_hosts.empty()) {
+    for (std::string& line : remove_containers(job_.options, job_.container_label(), odd_hosts)) {
+      job_.say(std::move(line));
+    }
+  }
   return finish_output();
 }
 
@@ -131,34 +129,43 @@ void Controller::remove_stale_folders() {
 
 // The exit code.
 int Controller::finish_output() {
+  const std::string preparation_loss = preparation_ ? preparation_->finish() : "";
+  if (!preparation_loss.empty()) job_.say("launcher: " + preparation_loss);
   const bool is_whole = job_.output->finish();
-  const int code = shutdown_.exit_code().value_or(is_whole ? 0 : exit_code::kLauncherError);
-  job_.events.record("job_ended", {{"code", code}});
+  lost_output_ = job_.output->loss().empty() ? preparation_loss : job_.output->loss();
+  exit_code_ = shutdown_.exit_code().value_or(is_whole ? 0 : exit_code::kLauncherError);
+  job_.events.record("job_ended", {{"code", exit_code_}});
   std::string loss = job_.event_file.finish();
   if (world_ && loss.empty()) loss = world_->finish();
   if (fixed_ && loss.empty()) loss = fixed_->finish();
-  if (loss.empty()) return code;
+  if (loss.empty()) return exit_code_;
   std::cerr << "launcher: " << loss << std::endl;
-  return shutdown_.exit_code().value_or(exit_code::kLauncherError);
+  if (lost_output_.empty()) lost_output_ = loss;
+  return exit_code_ = shutdown_.exit_code().value_or(exit_code::kLauncherError);
 }
 
-void Controller::prepare_programs() {
-  const Environment own = current_environment();
-  std::set<std::string> missing;
-  for (const Application& application : applications_of(job_.options)) {
-    OrderedProgram& program = programs_.emplace_back();
-    program.words = application.program;
-    program.working_directory = application.working_directory;
-    if (program.working_directory.empty()) program.working_directory = current_directory();
-    std::vector<ExportedVariable> exported = job_.options.common_variables;
-    exported.insert(exported.end(), application.variables.begin(), application.variables.end());
-    std::vector<std::string> absent;
-    program.variables = exported_environment(own, exported, absent);
-    missing.insert(absent.begin(), absent.end());
+JobEnd Controller::end() const {
+  JobEnd end;
+  end.kind = shutdown_.end_kind();
+  end.exit_code = exit_code_;
+  end.reason = shutdown_.end_reason();
+  if (end.kind == EndKind::kSuccess && exit_code_ != 0) {
+    end.kind = EndKind::kFailed;
+    end.reason = lost_output_;
   }
-  for (const std::string& name : missing) {
-    job_.say("launcher: -x " + name + ": there is no such variable here; it is not set");
+  end.steps = members_.most_progress().steps;
+  end.operations = members_.most_progress().operations;
+  const auto begun = members_.all_started_at();
+  const auto ended = shutdown_.ending_since();
+  if (begun && ended) {
+    end.ran_for = std::chrono::duration_cast<std::chrono::milliseconds>(*ended - *begun);
   }
+  end.lost_hosts = job_.agents.without_carried(shutdown_.lost_nodes());
+  for (const std::uint32_t node : starts_->failed()) {
+    end.lost_hosts.push_back(job_.agents[node].host);
+  }
+  end.lost_output = lost_output_;
+  return end;
 }
 
 void Controller::prepare_mpi() {
@@ -183,8 +190,25 @@ void Controller::prepare_mpi() {
 
 void Controller::prepare_staging() {
   staging_ = std::make_unique<FileStaging>(
-      job_.options, programs_, launcher_path_, job_.agents,
+      job_.options, orders_.programs(), launcher_path_, job_.agents,
       FileStaging::Callbacks{[this] { on_hello(); }, [this](const auto& cause) { fail(cause); }});
+}
+
+void Controller::prepare_hosts() {
+  if (!job_.options.preparation.is_on()) return;
+  preparation_ = std::make_unique<HostPreparation>(
+      job_, HostPreparation::Callbacks{
+                .make_order =
+                    [this](std::uint32_t node) {
+                      StartOrder order = orders_.without_ranks(node);
+                      staging_->name_copies(node, order);
+                      return order;
+                    },
+                .on_done =
+                    [this] {
+                      if (shutdown_.is_running()) start_ranks();
+                    },
+                .fail = [this](Failure failure) { shutdown_.fail(std::move(failure)); }});
 }
 
 void Controller::prepare_starts() {
@@ -199,16 +223,17 @@ void Controller::prepare_starts() {
           .on_not_run =
               [this](std::uint32_t node, const std::string& cause) {
                 job_.options.elastic.is_on() ? on_member_lost(node, cause) : fail(cause);
+              },
+          .on_waiting =
+              [this](const std::string& words) {
+                observed_.enter(words.empty() ? JobPhase::kPreparing : JobPhase::kQueued, words);
               }});
 }
 
 // No rank is to blame.
 void Controller::fail(const std::string& cause) {
-  shutdown_.fail({std::nullopt, exit_code::kLauncherError, cause});
-}
-
-bool Controller::could_not_start() const noexcept {
-  return shutdown_.failed_to_start() && starts_->may_pass_later();
+  const EndKind kind = shutdown_.is_starting() ? EndKind::kNotStarted : EndKind::kFailed;
+  shutdown_.fail({std::nullopt, exit_code::kLauncherError, cause, kind});
 }
 
 void Controller::on_hello() {
@@ -216,42 +241,31 @@ void Controller::on_hello() {
   if (fixed_) return fixed_->on_hello();
   if (!shutdown_.is_starting()) return;
   for (const Agents::Node& node : job_.agents) {
-    if (!node.link || !node.link->hello()) return;
+    if (!node.link || !node.link->hello() || node.link->is_lost()) return;
   }
   if (staging_->sends_first()) return;
   shutdown_.on_started();
+  preparation_ ? preparation_->start() : start_ranks();
+}
+
+void Controller::start_ranks() {
   signals_.on_started();
   send_orders();
+  if (preparation_) shutdown_.end_with_ranks();
 }
 
 void Controller::send_orders() {
-  if (job_.options.torchrun_env) {
-    const AgentHello& first = *job_.agents[0].link->hello();
-    const std::string address = first.addresses.substr(0, first.addresses.find(','));
-    for (OrderedProgram& program : programs_) {
-      program.variables["MASTER_ADDR"] = job_.agents.size() == 1 ? "127.0.0.1" : address;
-      program.variables["MASTER_PORT"] = std::to_string(first.free_port);
-    }
-  }
+  if (job_.options.torchrun_env) orders_.add_torchrun_variables();
   channel_.send_table(mpi_ ? mpi_->node_names() : std::vector<std::string>());
   for (std::uint32_t node = 0; node < job_.agents.size(); ++node) {
+    job_.agents[node].all_exited = false;  // of its preparation
     job_.agents[node].link->send_order(order_for(node));
   }
   start_input();
 }
 
-std::chrono::milliseconds Controller::start_timeout() const {
-  // Shared file systems take minutes when all hosts ask them at once, and then give an answer.
-  constexpr std::chrono::milliseconds kDefault = std::chrono::minutes(5);
-  constexpr std::chrono::milliseconds kMost = std::chrono::hours(24 * 7);
-  return std::min(job_.options.start_timeout.value_or(kDefault), kMost);
-}
-
 void Controller::start_input() {
-  std::vector<std::uint32_t> targets;
-  for (std::uint32_t rank = 0; rank < job_.ranks.size(); ++rank) {
-    if (has_input(job_.options.input, rank)) targets.push_back(rank);
-  }
+  std::vector<std::uint32_t> targets = orders_.ranks_with_input();
   if (targets.empty()) return;
   input_ = std::make_unique<RankInput>(
       job_.io, std::move(targets), [this](std::uint32_t rank, const std::string& bytes) {
@@ -261,45 +275,16 @@ void Controller::start_input() {
 }
 
 StartOrder Controller::order_for(std::uint32_t node) const {
-  StartOrder order = order_without_ranks(node);
-  order.world_size = static_cast<std::uint32_t>(job_.ranks.size());
-  order.node_rank = node;
-  for (const PlacedRank& placed : job_.placement.ranks) {
-    if (static_cast<std::uint32_t>(placed.node) != node) continue;
-    const auto rank = static_cast<std::uint32_t>(placed.rank);
-    order.ranks.push_back({rank, static_cast<std::uint32_t>(placed.application),
-                           has_input(job_.options.input, rank)});
-  }
+  StartOrder order = orders_.with_ranks(node);
   staging_->name_copies(node, order);
   if (mpi_) order.mpi = encode_fields(mpi_->order_for(node));
-  return order;
-}
-
-StartOrder Controller::order_without_ranks(std::uint32_t node) const {
-  const Host& host = job_.agents[node].asked;
-  const ElasticOptions& elastic = job_.options.elastic;
-  StartOrder order;
-  order.generation = job_.generation;
-  order.programs = programs_;
-  for (OrderedProgram& program : order.programs) add_variables_of(host, program.variables);
-  order.binding = job_.options.binding;
-  order.start_timeout_ms = static_cast<std::uint32_t>(start_timeout().count());
-  order.processors = static_cast<std::uint32_t>(host.processors.value_or(0));
-  order.output_window = static_cast<std::uint32_t>(
-      output_window(elastic.is_on() ? elastic.sizes().max + elastic.spares : job_.ranks.size()));
-  order.carriage_returns = isatty(STDOUT_FILENO) == 1;
-  order.window = own_window_size();
-  const char* terminal = std::getenv("TERM");
-  for (OrderedProgram& program : order.programs) {
-    if (order.carriage_returns && terminal != nullptr) program.variables.emplace("TERM", terminal);
-  }
-  order.ignored_signals.assign(signals_.ignored().begin(), signals_.ignored().end());
   return order;
 }
 
 void Controller::on_frame(std::uint32_t node, const Frame& frame) {
   if (world_ && world_->on_frame(node, frame)) return;
   if (fixed_ && fixed_->on_frame(node, frame)) return;
+  if (preparation_ && preparation_->on_frame(node, frame)) return;
   switch (type_of(frame)) {
     case AgentMessage::kHeartbeat:
       return;
@@ -372,7 +357,8 @@ void Controller::on_start_failed(std::uint32_t node, const Frame& frame) {
   failure.error = static_cast<int>(body.u32());
   failure.stage = body.text();
   failure.path = body.text();
-  const Failure explained = explain(failure, start_timeout());
+  failure.image = job_.options.container.image;
+  const Failure explained = explain(failure, orders_.start_timeout());
   if (!members_.decides_elsewhere()) return shutdown_.fail(explained);
   // One that is late may have a process.
   job_.agents.send(node, AgentMessage::kEndRank, BodyWriter().u32(failure.rank).take());
@@ -382,15 +368,19 @@ void Controller::on_start_failed(std::uint32_t node, const Frame& frame) {
 void Controller::on_all_exited(std::uint32_t node) {
   job_.agents[node].all_exited = true;
   if (job_.options.elastic.is_on()) on_member_exits(node);
+  if (preparation_) preparation_->on_all_exited(node);
   shutdown_.on_ranks_gone();
 }
 
 void Controller::on_agent_lost(std::uint32_t node, const std::string& reason) {
   const AgentLink& link = *job_.agents[node].link;
   if (!link.hello() && starts_->try_again(node)) return;
+  job_.events.record("host_lost", {{"host", job_.agents[node].host}, {"cause", reason}});
+  const bool is_waiting_for_others =
+      link.hello() && shutdown_.is_starting() && !(staging_ && staging_->has_begun());
+  if (is_waiting_for_others && starts_->try_again_lost(node, reason)) return;
   lost_local_agent_ = lost_local_agent_ || link.start().is_local();
   job_.agents[node].all_exited = true;
-  job_.events.record("host_lost", {{"host", job_.agents[node].host}, {"cause", reason}});
   if (job_.options.elastic.is_on())
     return on_member_lost(node, link.hello() ? reason : starts_->explain_failure(node));
   if (link.hello()) {
@@ -412,12 +402,19 @@ void Controller::beat() {
   job_.event_file.beat();
   if (job_.output->is_broken() && shutdown_.is_running()) {
     shutdown_.stop_for("nobody reads the output any more", exit_code::kSignalBase + SIGPIPE,
-                       std::chrono::milliseconds(1000));
+                       std::chrono::milliseconds(1000), EndKind::kStopped);
   }
+  obey(observed_.next_request());
   heartbeat_.expires_after(kHeartbeatInterval);
   heartbeat_.async_wait([this](const asio::error_code& error) {
     if (!error) beat();
   });
+}
+
+void Controller::obey(StopRequest request) {
+  if (request == StopRequest::kNone) return;
+  const bool at_once = request == StopRequest::kNow;
+  shutdown_.interrupt_for(at_once ? "launcher stop --now" : "launcher stop", at_once);
 }
 
 }  // namespace chainmail::launch

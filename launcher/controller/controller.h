@@ -6,6 +6,7 @@
 //
 //   AgentStarts     an agent on every host
 //   FileStaging     files that ranks need there
+//   HostPreparation a command that runs there before them
 //   MpiCoordinator  MPI_Init and what it asks for
 //   RankChannel     what ranks and the launcher say to each other; the store
 //   Membership      which ranks there are, and what has become of them
@@ -32,12 +33,16 @@
 #include "launcher/controller/elastic/world_owner.h"
 #include "launcher/controller/membership.h"
 #include "launcher/controller/mpi_coordinator.h"
+#include "launcher/controller/outside/observed_job.h"
 #include "launcher/controller/ranks/rank_channel.h"
 #include "launcher/controller/ranks/rank_input.h"
+#include "launcher/controller/ranks/rank_orders.h"
 #include "launcher/controller/shutdown.h"
 #include "launcher/controller/signal_relay.h"
 #include "launcher/controller/starting/agent_starts.h"
 #include "launcher/controller/starting/file_staging.h"
+#include "launcher/controller/starting/host_preparation.h"
+#include "launcher/controller/state/job_end.h"
 #include "launcher/controller/state/job_state.h"
 
 namespace chainmail::launch {
@@ -48,7 +53,7 @@ class Controller {
   /// one job: 0, and one more for each restart. `hosts`: of an elastic job.
   Controller(Options options, Placement placement, std::string launcher_path,
              JobDirectory& directory, std::vector<int> ignored_signals,
-             std::uint32_t generation = 0, HostSet hosts = {});
+             std::uint32_t generation = 0, HostSet hosts = {}, JobObserver observer = {});
   /// Until the job is over; the launcher's exit code.
   /// `time_left`: of --timeout, where earlier worlds have used some of it.
   int run(std::optional<std::chrono::milliseconds> time_left = {});
@@ -64,25 +69,24 @@ class Controller {
   };
   /// After run(): whether its ranks are to be started anew.
   [[nodiscard]] std::optional<Restart> restart() const;
-  /// After run(): no rank was started, because of hosts out of reach.
-  [[nodiscard]] bool could_not_start() const noexcept;
   /// After run(): ranks on a host out of reach may live on for the length of their lease.
-  [[nodiscard]] bool has_lost_host() const noexcept { return shutdown_.has_lost_host(); }
+  [[nodiscard]] bool has_lost_host() const noexcept { return !shutdown_.lost_nodes().empty(); }
+  /// After run(): how and why it ended.
+  [[nodiscard]] JobEnd end() const;
 
  private:
   // starting
-  void prepare_programs();
   void prepare_mpi();
   void prepare_staging();
+  void prepare_hosts();
   void prepare_starts();
   void prepare_elastic();
   void prepare_world();
   void prepare_fixed();
   void on_hello();
+  void start_ranks();
   void send_orders();
   StartOrder order_for(std::uint32_t node) const;
-  StartOrder order_without_ranks(std::uint32_t node) const;
-  std::chrono::milliseconds start_timeout() const;
   void start_input();
 
   // what agents say
@@ -104,13 +108,15 @@ class Controller {
 
   void fail(const std::string& cause);
   void beat();
+  void obey(StopRequest request);
   void remove_stale_folders();
   int finish_output();
 
   const HostSet hosts_;
   JobState job_;
+  ObservedJob observed_;
   std::string launcher_path_;
-  std::vector<OrderedProgram> programs_;  // by PlacedRank::application
+  RankOrders orders_;
   RankChannel channel_;
   Shutdown shutdown_;
   Membership members_;
@@ -118,11 +124,14 @@ class Controller {
   std::unique_ptr<RankInput> input_;
   std::unique_ptr<MpiCoordinator> mpi_;  // none with --mpi none
   std::unique_ptr<FileStaging> staging_;
+  std::unique_ptr<HostPreparation> preparation_;  // none where nothing is to be run
   std::unique_ptr<AgentStarts> starts_;
   std::unique_ptr<WorldOwner> world_;  // of an elastic job
   std::unique_ptr<FixedOwner> fixed_;  // or this
   asio::steady_timer heartbeat_;
   LagDetector lag_;
+  int exit_code_ = 0;
+  std::string lost_output_;
   bool lost_local_agent_ = false;
   bool has_turned_fixed_ = false;
   bool starts_anew_ = false;

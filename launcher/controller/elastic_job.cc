@@ -22,7 +22,7 @@ void Controller::prepare_world() {
   world_ = std::make_unique<WorldOwner>(
       job_, channel_, *starts_, hosts_,
       WorldOwner::Callbacks{
-          .make_order = [this](std::uint32_t node) { return order_without_ranks(node); },
+          .make_order = [this](std::uint32_t node) { return orders_.without_ranks(node); },
           .on_no_agent = [this](std::uint32_t node,
                                 const std::string& cause) { on_member_lost(node, cause); },
           .on_end = [this](int code, const std::string& cause) { on_world_end(code, cause); },
@@ -51,7 +51,7 @@ void Controller::prepare_fixed() {
   fixed_ = std::make_unique<FixedOwner>(
       job_, channel_, *starts_, hosts_,
       FixedOwner::Callbacks{
-          .make_order = [this](std::uint32_t node) { return order_without_ranks(node); },
+          .make_order = [this](std::uint32_t node) { return orders_.without_ranks(node); },
           .on_no_agent = [this](std::uint32_t node,
                                 const std::string& cause) { on_member_lost(node, cause); },
           .on_begun = [this] { shutdown_.end_with_ranks(); },
@@ -64,6 +64,8 @@ void Controller::prepare_fixed() {
 
 // Agents of an elastic job are started as long as it runs.
 void Controller::stop_starts() {
+  if (shutdown_.was_interrupted()) observed_.enter(JobPhase::kStopping, shutdown_.end_reason());
+  if (preparation_ && !shutdown_.is_running()) preparation_->stop();
   if (job_.options.elastic.is_on() && shutdown_.is_running()) return;
   starts_->stop();
   if (world_) world_->stop();
@@ -94,7 +96,7 @@ void Controller::start_anew(const std::string& cause) {
 }
 
 std::optional<Controller::Restart> Controller::restart() const {
-  if (!job_.options.elastic.is_on() || signals_.has_interrupted()) return std::nullopt;
+  if (!job_.options.elastic.is_on() || shutdown_.was_interrupted()) return std::nullopt;
   const bool is_fixed = fixed_ || has_turned_fixed_;
   const bool is_failure = is_fixed && !starts_anew_ && shutdown_.may_start_anew();
   if (!starts_anew_ && !is_failure) return std::nullopt;

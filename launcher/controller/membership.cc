@@ -46,9 +46,19 @@ void Membership::on_started(std::uint32_t node, const Frame& frame) {
   const std::string cpus = body.text();
   members["processors"] = cpus;
   job_.events.record("rank_started", members);
+  if (!std::exchange(job_.ranks[rank].has_started, true)) {
+    ++started_;
+    look_for_all_started();
+  }
   if (!job_.options.report_bindings) return;
   job_.say("launcher: " + job_.ranks.name_of(rank) +
            (cpus.empty() ? " is not bound" : " is bound to processors " + cpus));
+}
+
+void Membership::look_for_all_started() {
+  if (all_started_at_ || started_ == 0 || started_ + not_started_ < job_.ranks.size()) return;
+  all_started_at_ = steady_clock::now();
+  if (on_all_started_) on_all_started_();
 }
 
 // False when it was gone before.
@@ -59,6 +69,8 @@ bool Membership::take_out(std::uint32_t rank) {
   channel_.forget(rank);
   job_.output->end_rank(rank);
   on_gone_(rank);
+  if (!job_.ranks[rank].has_started) ++not_started_;
+  look_for_all_started();
   return true;
 }
 
@@ -130,6 +142,8 @@ void Membership::give_up_stopped(std::uint32_t rank, Time since) {
 }
 
 void Membership::on_step(std::uint32_t rank, const Progress& progress) {
+  most_progress_.steps = std::max(most_progress_.steps, progress.steps);
+  most_progress_.operations = std::max(most_progress_.operations, progress.operations);
   stalls_.update(rank, progress, steady_clock::now());
 }
 
@@ -161,7 +175,7 @@ void Membership::end_stall(const Stall& stall) {
   job_.events.record("stalled", {{"cause", stall.text}});
   if (stall.culprits.empty()) {
     return shutdown_.stop_for("all ranks: " + stall.text + job_.ranks.gone_text(),
-                              exit_code::kTimeLimit, kStallGrace);
+                              exit_code::kTimeLimit, kStallGrace, EndKind::kTimeLimit);
   }
   if (fates_) {
     for (const std::uint32_t rank : stall.culprits) fates_->on_stalled(rank, stall.text);
@@ -172,7 +186,7 @@ void Membership::end_stall(const Stall& stall) {
 }
 
 void Membership::on_host_lost(std::uint32_t node, const std::string& reason) {
-  shutdown_.on_host_lost();
+  shutdown_.on_host_lost(node);
   for (std::uint32_t rank = 0; rank < job_.ranks.size(); ++rank) {
     if (job_.ranks[rank].node != node || !take_out(rank)) continue;
     channel_.list_ended(rank, "was lost with its host: " + reason);
@@ -181,7 +195,8 @@ void Membership::on_host_lost(std::uint32_t node, const std::string& reason) {
   if (fates_) return fates_->on_host_lost(node, reason);
   shutdown_.fail(
       {std::nullopt, exit_code::kLauncherError,
-       "lost host " + job_.agents[node].host + ": " + reason + job_.agents.children_text(node)});
+       "lost host " + job_.agents[node].host + ": " + reason + job_.agents.children_text(node),
+       EndKind::kHostLost});
   job_.agents.lose_children_of(node);
 }
 

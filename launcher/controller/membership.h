@@ -57,6 +57,16 @@ class Membership {
   /// An agent that had said hello is out of reach.
   void on_host_lost(std::uint32_t node, const std::string& reason);
   void on_step(std::uint32_t rank, const Progress& progress);
+  /// Called once, when every rank that there is by then has started, or will not.
+  void tell_all_started(std::function<void()> on_all_started) {
+    on_all_started_ = std::move(on_all_started);
+  }
+  /// Since then; nothing before.
+  [[nodiscard]] std::optional<std::chrono::steady_clock::time_point> all_started_at() const {
+    return all_started_at_;
+  }
+  /// The most that some rank has told; the two may be of different ones.
+  [[nodiscard]] const Progress& most_progress() const noexcept { return most_progress_; }
   /// Every now and then. `was_late`: this process was held up itself.
   void check_progress(bool was_late);
 
@@ -64,6 +74,7 @@ class Membership {
   using Time = std::chrono::steady_clock::time_point;
 
   bool take_out(std::uint32_t rank);
+  void look_for_all_started();
   void lose(std::uint32_t rank, const std::string& cause);
   void give_up_stopped(std::uint32_t rank, Time since);
   void end_stall(const Stall& stall);
@@ -73,6 +84,11 @@ class Membership {
   Shutdown& shutdown_;
   std::function<void(std::uint32_t rank)> on_gone_;
   std::optional<ElasticFates> fates_;
+  std::function<void()> on_all_started_;
+  std::optional<Time> all_started_at_;
+  std::uint32_t started_ = 0;      // ranks that have started,
+  std::uint32_t not_started_ = 0;  // and those that are gone without that
+  Progress most_progress_;
   StallDetector stalls_;
   bool has_told_stall_ = false;
   membership::Generation checked_world_ = 0;

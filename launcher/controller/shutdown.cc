@@ -23,6 +23,8 @@ constexpr milliseconds kNewsTime{1000};
 constexpr milliseconds kTermTime{500};
 constexpr milliseconds kKillTime{1500};
 constexpr milliseconds kLeaveTime{2000};
+// Where agents have a folder to remove that may hold any number of files.
+constexpr milliseconds kLeaveTimeWithFiles{10000};
 // On top of that, for hosts that others leave through: they begin when those have left.
 constexpr milliseconds kParentLeaveTime{1500};
 constexpr milliseconds kInterruptGrace{5000};
@@ -42,7 +44,7 @@ Shutdown::Shutdown(JobState& job, RankChannel& channel, std::function<void()> st
       report_timer_(job.io),
       time_limit_(job.io),
       root_cause_(job.ranks.size()),
-      outlives_ranks_(job.options.elastic.is_on()) {}
+      outlives_ranks_(job.options.elastic.is_on() || job.options.preparation.is_on()) {}
 
 void Shutdown::on_started() {
   phase_ = Phase::kRunning;
@@ -56,7 +58,8 @@ void Shutdown::limit_time(milliseconds left) {
     if (error) return;
     constexpr milliseconds kMostGrace{5000};
     stop_for("the time limit of " + seconds_text(*job_.options.timeout) + " has passed",
-             exit_code::kTimeLimit, std::min(job_.options.grace.value_or(kMostGrace), kMostGrace));
+             exit_code::kTimeLimit, std::min(job_.options.grace.value_or(kMostGrace), kMostGrace),
+             EndKind::kTimeLimit);
   });
 }
 
@@ -93,16 +96,22 @@ void Shutdown::report_failure() {
   channel_.close_news();
   root_cause_.close();
   const Failure& failure = *root_cause_.failure();
-  decided_code_ = failure.exit_code;
+  const std::string what = (failure.rank ? job_.ranks.name_of(*failure.rank) + " " : "") +
+                           failure.cause + (failure.rank ? first_cause(failure) : "");
+  decide(failure.exit_code, failure.rank ? EndKind::kRankFailed : failure.kind, what);
   EventLog::Members members = failure.rank ? job_.ranks.about(*failure.rank) : EventLog::Members();
   members["code"] = failure.exit_code;
   members["cause"] = failure.cause;
   job_.events.record("verdict", members);
-  if (!failure.rank) return job_.say("launcher: " + failure.cause);
-  const std::uint32_t rank = *failure.rank;
-  const LastLines& lines = job_.ranks[rank].last_error_lines;
-  job_.say("launcher: " + job_.ranks.name_of(rank) + " " + failure.cause + first_cause(failure) +
+  const LastLines lines = failure.rank ? job_.ranks[*failure.rank].last_error_lines : LastLines();
+  job_.say("launcher: " + what + failure.quoted +
            (lines.is_empty() ? "" : "; the last lines of its stderr:" + lines.quoted()));
+}
+
+void Shutdown::decide(int exit_code, EndKind kind, const std::string& reason) {
+  decided_code_ = exit_code;
+  end_kind_ = kind;
+  end_reason_ = reason;
 }
 
 // What others said of another rank than the one that is named as the root cause: it has ended
@@ -117,18 +126,19 @@ std::string Shutdown::first_cause(const Failure& failure) const {
 bool Shutdown::may_start_anew() const {
   if (!has_started_ || was_interrupted_ || !is_reported_) return false;
   // What cannot be executed will not be executed the next time either.
-  return root_cause_.failure()->rank || has_lost_host_;
+  return root_cause_.failure()->rank || !lost_nodes_.empty();
 }
 
 // Whether an agent that was told to leave has done so.
 void Shutdown::look_for_silent_host() {
-  for (const Agents::Node& node : job_.agents) {
+  for (std::uint32_t number = 0; number < job_.agents.size(); ++number) {
+    const Agents::Node& node = job_.agents[number];
     const std::string reason = node.link ? node.link->why_not_left() : "";
     if (reason.empty()) continue;
     job_.events.record("host_lost", {{"host", node.host}, {"cause", reason}});
-    has_lost_host_ = true;
-    root_cause_.add(
-        {std::nullopt, exit_code::kLauncherError, "lost host " + node.host + ": " + reason});
+    on_host_lost(number);
+    root_cause_.add({std::nullopt, exit_code::kLauncherError,
+                     "lost host " + node.host + ": " + reason, EndKind::kHostLost});
   }
 }
 
@@ -145,28 +155,45 @@ void Shutdown::interrupt(int signal_number) {
   stop_for_signal(signal_number == SIGINT ? "Ctrl-C" : signal_name(signal_number), signal_number);
 }
 
-bool Shutdown::interrupt_from(std::uint32_t node, int signal_number) {
-  if (!is_starting() && !is_running()) return false;
+void Shutdown::interrupt_from(std::uint32_t node, int signal_number) {
+  if (!is_starting() && !is_running()) return;
   was_interrupted_ = true;
   agents_signal_at_ = std::chrono::steady_clock::now();
   stop_for_signal(signal_name(signal_number) + " to the agent on host " + job_.agents[node].host,
                   signal_number);
-  return true;
+}
+
+void Shutdown::interrupt_for(const std::string& reason, bool at_once) {
+  was_interrupted_ = true;
+  // `launcher stop` sends a signal as well.
+  agents_signal_at_ = std::chrono::steady_clock::now();
+  if (!at_once) return stop_for_signal(reason, SIGTERM);
+  if (phase_ == Phase::kSaving) say_what_is_saved();
+  if (is_starting() || is_running()) {
+    say_end(reason, exit_code::kSignalBase + SIGKILL, EndKind::kStopped);
+    channel_.tell_ending(reason);
+  }
+  if (phase_ < Phase::kKilling) enter(Phase::kKilling, kKillTime);
 }
 
 void Shutdown::stop_for_signal(const std::string& reason, int signal_number) {
   const milliseconds grace = signal_number == SIGINT ? kInterruptGrace : kTerminateGrace;
-  stop_for(reason, exit_code::kSignalBase + signal_number, job_.options.grace.value_or(grace));
+  stop_for(reason, exit_code::kSignalBase + signal_number, job_.options.grace.value_or(grace),
+           EndKind::kStopped);
 }
 
-void Shutdown::stop_for(const std::string& reason, int exit_code, milliseconds grace) {
+void Shutdown::say_end(const std::string& reason, int exit_code, EndKind kind) {
+  if (decided_code_) return;
+  decide(exit_code, kind, reason);
+  job_.say("launcher: " + reason + ": ending the job");
+  job_.events.record("ending", {{"reason", reason}, {"code", exit_code}});
+}
+
+void Shutdown::stop_for(const std::string& reason, int exit_code, milliseconds grace,
+                        EndKind kind) {
   // A job that is ending already has its reason and its shorter time limits.
   if (!is_starting() && !is_running()) return;
-  if (!decided_code_) {
-    decided_code_ = exit_code;
-    job_.say("launcher: " + reason + ": ending the job");
-    job_.events.record("ending", {{"reason", reason}, {"code", exit_code}});
-  }
+  say_end(reason, exit_code, kind);
   kill_after_ = grace;
   if (is_running() && outlives_ranks_ && channel_.has_listeners()) {
     return ask_for_wills(reason, grace);
@@ -231,7 +258,7 @@ void Shutdown::end_with_ranks() {
 
 void Shutdown::end(const std::string& cause, int exit_code, milliseconds grace) {
   if (!is_running()) return;
-  decided_code_ = exit_code;
+  decide(exit_code, EndKind::kFailed, cause);
   job_.say("launcher: " + cause);
   job_.events.record("verdict", {{"code", exit_code}, {"cause", cause}});
   channel_.close_news();
@@ -241,6 +268,7 @@ void Shutdown::end(const std::string& cause, int exit_code, milliseconds grace) 
 
 void Shutdown::enter(Phase phase, milliseconds next_after) {
   phase_ = phase;
+  if (!ending_since_) ending_since_ = std::chrono::steady_clock::now();
   stop_starts_();
   wait_for_next_phase(next_after);
   if (phase == Phase::kTerminating || phase == Phase::kKilling) {
@@ -308,11 +336,12 @@ void Shutdown::on_ranks_gone() {
 
 void Shutdown::leave() {
   phase_ = Phase::kAbandoning;
+  if (!ending_since_) ending_since_ = std::chrono::steady_clock::now();
   stop_starts_();
   time_limit_.cancel();
   job_.agents.tell_to_leave(false);
   all_told_to_leave_ = !job_.agents.has_tree();
-  wait_for_next_phase(kLeaveTime);
+  wait_for_next_phase(job_.options.has_job_temp ? kLeaveTimeWithFiles : kLeaveTime);
   finish_if_gone();
 }
 

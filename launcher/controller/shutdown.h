@@ -56,11 +56,13 @@ class Shutdown {
   void blame(Blame blame);
   /// A signal to the launcher; a second one hurries the end.
   void interrupt(int signal_number);
-  /// A signal that ends programs came to the agent of `node`; false where the job ends already.
-  bool interrupt_from(std::uint32_t node, int signal_number);
+  /// A signal that ends programs came to the agent of `node`; ignored where the job ends already.
+  void interrupt_from(std::uint32_t node, int signal_number);
+  /// Somebody has asked for the end by other means: as SIGTERM does, or `at_once`, by SIGKILL.
+  void interrupt_for(const std::string& reason, bool at_once);
   /// No failure of anybody's; ranks get SIGTERM, and `grace` later SIGKILL. Nothing happens in a
   /// job that is ending already.
-  void stop_for(const std::string& reason, int exit_code, Milliseconds grace);
+  void stop_for(const std::string& reason, int exit_code, Milliseconds grace, EndKind kind);
 
   /// What became of the last will of the ranks of `node`, which were asked for it; `step` is what
   /// they have saved.
@@ -72,17 +74,24 @@ class Shutdown {
   void end(const std::string& cause, int exit_code, Milliseconds grace);
 
   /// A host is out of reach; ranks there may live on for the length of their lease.
-  void on_host_lost() noexcept { has_lost_host_ = true; }
+  void on_host_lost(std::uint32_t node) { lost_nodes_.insert(node); }
   /// Ends the job when no rank is left.
   void on_ranks_gone();
   /// Processes that lead to agents have ended.
   void reap_agents();
 
-  [[nodiscard]] bool has_started() const noexcept { return has_started_; }
-  [[nodiscard]] bool has_lost_host() const noexcept { return has_lost_host_; }
+  [[nodiscard]] const std::set<std::uint32_t>& lost_nodes() const noexcept { return lost_nodes_; }
+  [[nodiscard]] bool was_interrupted() const noexcept { return was_interrupted_; }
   [[nodiscard]] bool has_failed() const { return root_cause_.failure().has_value(); }
   /// None for a job that ended by itself, without a failure.
   std::optional<int> exit_code() const noexcept { return decided_code_; }
+  /// Whose failure the end is, and why, once that is decided; kSuccess before.
+  [[nodiscard]] EndKind end_kind() const noexcept { return end_kind_; }
+  [[nodiscard]] const std::string& end_reason() const noexcept { return end_reason_; }
+  /// When the job began to end, by itself or for a reason.
+  [[nodiscard]] std::optional<std::chrono::steady_clock::time_point> ending_since() const noexcept {
+    return ending_since_;
+  }
   /// After the end: a rank failed or a host was lost, and nobody asked for the end.
   [[nodiscard]] bool may_start_anew() const;
   /// After the end: no rank was started, and nobody asked for that.
@@ -95,6 +104,8 @@ class Shutdown {
   std::string first_cause(const Failure& failure) const;
   void look_for_silent_host();
   void stop_for_signal(const std::string& reason, int signal_number);
+  void decide(int exit_code, EndKind kind, const std::string& reason);
+  void say_end(const std::string& reason, int exit_code, EndKind kind);
   void ask_for_wills(const std::string& reason, Milliseconds grace);
   void look_for_wills();
   void say_what_is_saved();
@@ -119,10 +130,14 @@ class Shutdown {
   std::optional<std::uint64_t> saved_step_;  // the newest
   WillEnd worst_will_ = WillEnd::kNothing;   // of those that are not saved
   std::optional<int> decided_code_;
-  std::chrono::steady_clock::time_point agents_signal_at_;
+  EndKind end_kind_ = EndKind::kSuccess;
+  std::string end_reason_;
+  std::optional<std::chrono::steady_clock::time_point> ending_since_;
+  std::set<std::uint32_t> lost_nodes_;
+  std::chrono::steady_clock::time_point
+      agents_signal_at_;  // or `launcher stop`, which signals, too
   bool has_started_ = false;
   bool outlives_ranks_ = false;
-  bool has_lost_host_ = false;
   bool was_interrupted_ = false;
   bool is_reported_ = false;
   bool all_told_to_leave_ = false;

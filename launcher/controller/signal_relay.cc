@@ -29,10 +29,17 @@ void SignalRelay::start() {
   for (const int number : {SIGHUP, SIGINT, SIGUSR1, SIGUSR2, SIGWINCH}) {
     if (!ignores(number)) signals_.add(number);
   }
+  // Who runs one world after the other blocks those that end the job in between, so that none is
+  // lost and none ends this process.
+  sigset_t ending;
+  sigemptyset(&ending);
+  for (const int number : {SIGTERM, SIGHUP, SIGINT}) sigaddset(&ending, number);
+  pthread_sigmask(SIG_UNBLOCK, &ending, &mask_before_);
   wait();
 }
 
 void SignalRelay::stop() {
+  pthread_sigmask(SIG_SETMASK, &mask_before_, nullptr);
   // Of signals that are passed on the launcher dies at no moment: Asio leaves them with their
   // default.
   const SignalsBlocked blocked;
@@ -44,6 +51,7 @@ void SignalRelay::on_started() noexcept {
   // What came before reached nobody; the same signal may yet come to agents that have ranks.
   own_.clear();
   agents_.clear();
+  has_ranks_ = true;
 }
 
 void SignalRelay::wait() {
@@ -62,7 +70,6 @@ void SignalRelay::wait() {
         spread(number, {}, false);
       }
     } else {
-      has_interrupted_ = true;
       shutdown_.interrupt(number);
     }
     wait();
@@ -90,7 +97,7 @@ void SignalRelay::on_frame(std::uint32_t node, const internal::Frame& frame) {
                       EPROTO);
   }
   if (number == SIGTERM && takes_leave_ && takes_leave_(node)) return;
-  if (shutdown_.interrupt_from(node, number)) has_interrupted_ = true;
+  shutdown_.interrupt_from(node, number);
 }
 
 // `origin`: the node whose agent has told of it.
@@ -98,7 +105,7 @@ void SignalRelay::spread(int number, std::optional<std::uint32_t> origin, bool h
   EventLog::Members members = {{"signal", number}};
   if (origin) members["host"] = job_.agents[*origin].host;
   job_.events.record("signal", members);
-  if (!shutdown_.has_started()) {
+  if (!has_ranks_) {
     if (number != SIGWINCH) {
       job_.say("launcher: " + signal_name(number) +
                " came before there were ranks; nobody gets it");

@@ -9,6 +9,8 @@
 
 #pragma once
 
+#include <signal.h>
+
 #include <asio/signal_set.hpp>
 #include <cstdint>
 #include <functional>
@@ -36,8 +38,6 @@ class SignalRelay {
   void on_started() noexcept;
   /// A kSignalled frame. Throws SystemError(EPROTO).
   void on_frame(std::uint32_t node, const internal::Frame& frame);
-  /// Somebody has asked for the job's end by a signal.
-  [[nodiscard]] bool has_interrupted() const noexcept { return has_interrupted_; }
   const std::vector<int>& ignored() const noexcept { return ignored_; }
 
  private:
@@ -50,10 +50,11 @@ class SignalRelay {
   std::vector<int> ignored_;
   std::function<bool(std::uint32_t node)> takes_leave_;
   asio::signal_set signals_;
+  sigset_t mask_before_{};
   // Passed on: those that came to this process, and those that came to an agent.
   RecentSignals own_;
   RecentSignals agents_;
-  bool has_interrupted_ = false;
+  bool has_ranks_ = false;
 };
 
 }  // namespace chainmail::launch

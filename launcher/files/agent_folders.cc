@@ -11,12 +11,15 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <ctime>
 #include <exception>
 #include <filesystem>
 #include <unordered_set>
 
+#include "base/error.h"
 #include "base/unique_fd.h"
 #include "launcher/files/trusted_path.h"
 #include "launcher/process/owner_tag.h"
@@ -73,6 +76,25 @@ std::string make_agent_folder(const std::string& parent, const std::string& mark
   return mkdtemp(path.data()) != nullptr ? path : "";
 }
 
+AgentFolder::AgentFolder(const std::string& marker, const std::string& kind) {
+  std::string why;
+  int error = ENOENT;
+  for (const std::string& parent : agent_folder_parents()) {
+    const TrustedPath folder = trusted_folder(parent);
+    if (!folder.path.empty()) path_ = make_agent_folder(folder.path, marker, kind);
+    if (!path_.empty()) return;
+    if (!folder.path.empty()) error = errno;
+    why +=
+        (why.empty() ? "" : ", ") + parent + " " +
+        (folder.path.empty() ? "is not to be trusted (" + folder.why + ")" : std::strerror(error));
+  }
+  throw SystemError("no folder for temporary files can be made: " + why +
+                        "; set TMPDIR there to a folder that can be written",
+                    error);
+}
+
+AgentFolder::~AgentFolder() { remove_folder(path_); }
+
 void remove_folder(const std::string& path) noexcept {
   std::error_code ignored;
   // Nearly always it is empty.
@@ -96,7 +118,8 @@ void remove_agent_folders(const std::vector<std::string>& markers) noexcept {
       for (fs::directory_iterator at(folder.path, error), end; !error && at != end;
            at.increment(error)) {
         const std::string name = at->path().filename();
-        const std::size_t kind = std::min(name.find(kMpiFolder), name.find(kPreloadFolder));
+        const std::size_t kind =
+            std::min({name.find(kMpiFolder), name.find(kPreloadFolder), name.find(kTempFolder)});
         if (kind == std::string::npos || !known.contains(name.substr(0, kind))) continue;
         std::error_code ignored;
         if (is_own_folder(status_of(at->path()))) fs::remove_all(at->path(), ignored);

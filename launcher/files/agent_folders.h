@@ -16,11 +16,27 @@ namespace chainmail::launch {
 /// What an agent's is for, between its marker and a tag.
 inline constexpr char kMpiFolder[] = ".mpi.";
 inline constexpr char kPreloadFolder[] = ".job.";
+inline constexpr char kTempFolder[] = ".temp.";
 
 /// Makes one (0700) below `parent`, which is a folder that has passed trusted_folder(). Empty, and
 /// errno set, where it cannot be made.
 [[nodiscard]] std::string make_agent_folder(const std::string& parent, const std::string& marker,
                                             const std::string& kind);
+
+/// One of those for as long as the object lives, where it can be had. One thread.
+class AgentFolder {
+ public:
+  /// Throws SystemError that says of every place why it cannot be there.
+  AgentFolder(const std::string& marker, const std::string& kind);
+  ~AgentFolder();
+  AgentFolder(const AgentFolder&) = delete;
+  AgentFolder& operator=(const AgentFolder&) = delete;
+
+  [[nodiscard]] const std::string& path() const noexcept { return path_; }
+
+ private:
+  std::string path_;
+};
 
 /// Removes a folder with all that is in it, as far as that goes; nothing for an empty path.
 void remove_folder(const std::string& path) noexcept;

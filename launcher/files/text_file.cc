@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <system_error>
 
 #include "base/unique_fd.h"
 #include "launcher/job/options.h"
@@ -47,7 +48,8 @@ std::string read_host_text(const std::string& path, const std::string& what, Pip
   const auto refuse = [&](const std::string& verb, const std::string& reason) -> UsageError {
     return UsageError("cannot " + verb + " " + what + " " + path + ": " + reason);
   };
-  if (fs::is_directory(path)) throw UsageError(what + " " + path + " is a directory");
+  std::error_code error;
+  if (fs::is_directory(path, error)) throw UsageError(what + " " + path + " is a directory");
   const internal::UniqueFd file = open_host_text(path, what, pipes);
   if (!file.is_open()) throw refuse("open", std::strerror(errno));
   std::string text;

@@ -26,7 +26,7 @@
 namespace chainmail::launch {
 namespace {
 
-constexpr int kMostLinks = 40;  // as the kernel has it
+constexpr int kMostLinksOnPath = 40;  // as the kernel has it
 
 // In a user namespace that has no number for root of the outside: the one that he and all others
 // without a number are shown as. Nothing where somebody inside has that number.
@@ -122,7 +122,7 @@ class Walk {
   }
 
   std::string follow(const std::string& path) {
-    if (++links_ > kMostLinks) return path + ": " + std::strerror(ELOOP);
+    if (++links_ > kMostLinksOnPath) return path + ": " + std::strerror(ELOOP);
     std::error_code error;
     const std::string target = std::filesystem::read_symlink(path, error);
     if (error) return path + ": " + error.message();

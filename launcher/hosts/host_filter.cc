@@ -82,7 +82,7 @@ std::string names_of(const std::vector<Host>& hosts) {
 std::map<std::size_t, HostChoice> find_choices(const std::vector<Host>& hosts,
                                                std::string_view text, const std::string& where) {
   std::map<std::size_t, HostChoice> found;
-  for (HostChoice& choice : parse_host_choices(text, where)) {
+  for (HostChoice& choice : parse_host_pickers(text, where)) {
     // A name written out in full comes before one that only begins like it.
     auto host = std::find_if(hosts.begin(), hosts.end(),
                              [&](const Host& h) { return h.name == choice.name; });
@@ -117,7 +117,7 @@ void keep_slots(std::vector<int> slots, Host& host) {
 
 }  // namespace
 
-std::vector<HostChoice> parse_host_choices(std::string_view text, const std::string& where) {
+std::vector<HostChoice> parse_host_pickers(std::string_view text, const std::string& where) {
   const Cursor cursor{where, 1};
   std::vector<HostChoice> choices;
   for (const Token& token : separated_by('@', text)) {

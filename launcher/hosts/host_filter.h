@@ -21,7 +21,7 @@ struct HostChoice {
 };
 
 /// `n1@n2:0,2@[fd00::5]:0-3`. `where` names the option in messages. Throws HostfileError.
-[[nodiscard]] std::vector<HostChoice> parse_host_choices(std::string_view text,
+[[nodiscard]] std::vector<HostChoice> parse_host_pickers(std::string_view text,
                                                          const std::string& where);
 
 /// Only the chosen hosts and slots, in the order of `hosts`. Throws UsageError for a host or a slot

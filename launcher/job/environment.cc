@@ -74,6 +74,7 @@ Environment exported_environment(const Environment& own,
   variables.erase("CHAINMAIL_JOB_FD");
   variables.erase("CHAINMAIL_GENERATION");
   variables.erase("CHAINMAIL_ELASTIC");
+  variables.erase("CHAINMAIL_JOB_TEMP");
   // The label of this node would make all nodes look like one.
   variables.erase("CHAINMAIL_NODE_ID");
   for (const ExportedVariable& variable : exported) {

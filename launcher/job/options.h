@@ -14,6 +14,8 @@
 #include <vector>
 
 #include "launcher/job/elastic_options.h"
+#include "launcher/job/host_setup.h"
+#include "launcher/job/job_file_options.h"
 
 namespace chainmail::launch {
 
@@ -68,6 +70,10 @@ struct Application {
   std::vector<ExportedVariable> variables;
   std::string working_directory;     ///< empty: the launcher's; otherwise absolute
   std::vector<std::string> program;  ///< program and its arguments
+  /// The program's words, its working directory and the values of its variables are patterns
+  /// (launcher/job/expansion.h), expanded on the rank's host; see agent/expanded_program.h. Not
+  /// those of --genv and of the launcher's own environment.
+  bool expands = false;
 };
 
 /// Who reads the launcher's standard input.
@@ -75,6 +81,14 @@ struct InputTarget {
   enum class Kind { kRank, kAll, kNone };
   Kind kind = Kind::kRank;
   int rank = 0;
+};
+
+/// Descriptors that get a copy of the job's output; -1: none. They stay their owner's, outlive the
+/// job, and should have O_APPEND.
+struct OutputCopies {
+  int stdout_fd = -1;
+  int stderr_fd = -1;
+  int log_fd = -1;  ///< the launcher's own lines, each with its time
 };
 
 /// What is inherited belongs to the first program.
@@ -87,12 +101,21 @@ struct Options : Application {
   std::string remote_shell;                        ///< empty: what reaches the hosts best
   std::string remote_shell_arguments;              ///< words after the remote shell's own
   std::string output_dir;
-  bool preload = false;  ///< hosts get a copy of each program
+  std::string events_dir;  ///< no option: where events.jsonl stays; empty: in output_dir
+  OutputCopies copies;
+  bool is_silent = false;  ///< nothing goes to standard output and standard error
+  bool preload = false;    ///< hosts get a copy of each program
   std::vector<std::string> preload_files;
   std::optional<std::chrono::milliseconds> timeout;
   std::optional<std::chrono::milliseconds> grace;
   std::optional<std::chrono::milliseconds> lease;          ///< --lease: silence that is a loss
   std::optional<std::chrono::milliseconds> start_timeout;  ///< of a login and of a rank's start
+  /// --wait-hosts: how long hosts out of reach are tried again; nothing: not at the first start,
+  /// and ten minutes at a restart
+  std::optional<std::chrono::milliseconds> wait_hosts;
+  Container container;
+  Preparation preparation;    ///< of a job of fixed size; elastic.prepare is what others have
+  bool has_job_temp = false;  ///< ranks find a folder of the job's own in CHAINMAIL_JOB_TEMP
   MpiMode mpi = MpiMode::kAuto;
   std::optional<std::chrono::milliseconds> stall_timeout;
   std::optional<MapBy> map_by;  ///< default: as the scheduler numbers tasks, else kSlot
@@ -103,6 +126,7 @@ struct Options : Application {
   std::string encryption;  ///< --encrypt, --authenticate: what CHAINMAIL_ENCRYPT is; empty: neither
   std::optional<std::uint32_t> shards;  ///< --shards: what CHAINMAIL_SHARDS is
   ElasticOptions elastic;               ///< --elastic
+  JobFileOptions job;                   ///< --job
   int max_restarts = 0;                 ///< how often the world may be started anew after a failure
   Binding binding;
   InputTarget input;

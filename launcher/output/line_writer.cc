@@ -8,7 +8,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <cstdio>
 #include <filesystem>
 #include <system_error>
@@ -16,6 +15,7 @@
 
 #include "base/error.h"
 #include "launcher/files/own_file.h"
+#include "launcher/output/targets/write_all.h"
 #include "launcher/process/signals.h"
 
 namespace chainmail::launch {
@@ -92,27 +92,13 @@ void LineWriter::run() {
     lock.unlock();
     if (file_bytes_ > 0 && file_bytes_ + line.size() > most_bytes_) begin_anew();
     file_bytes_ += line.size();
-    const int error = put(line);
+    const int error = write_all(fd_.get(), line);
     lock.lock();
     if (error != 0 && loss_.empty()) {
       loss_ = "cannot write " + path_ + ": " + std::generic_category().message(error) +
               "; lines of it are lost";
     }
   }
-}
-
-// 0 or errno.
-int LineWriter::put(const std::string& line) {
-  std::size_t done = 0;
-  while (done < line.size()) {
-    const ssize_t count = ::write(fd_.get(), line.data() + done, line.size() - done);
-    if (count > 0) {
-      done += static_cast<std::size_t>(count);
-    } else if (errno != EINTR) {
-      return errno;
-    }
-  }
-  return 0;
 }
 
 }  // namespace chainmail::launch

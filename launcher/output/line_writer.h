@@ -39,7 +39,6 @@ class LineWriter {
   void open(int more_flags);
   void begin_anew();
   void run();
-  int put(const std::string& line);
 
   const std::string path_;
   const std::size_t most_bytes_;

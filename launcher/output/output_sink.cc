@@ -4,20 +4,17 @@
 #include "launcher/output/output_sink.h"
 
 #include <fcntl.h>
-#include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
-#include <chrono>
-#include <cstdio>
-#include <ctime>
 #include <filesystem>
 #include <system_error>
 
 #include "base/error.h"
 #include "launcher/files/own_file.h"
+#include "launcher/output/targets/line_prefix.h"
+#include "launcher/output/targets/write_all.h"
 #include "launcher/process/signals.h"
 
 namespace chainmail::launch {
@@ -33,44 +30,13 @@ bool is_same_file(int a, int b) {
          first.st_ino == second.st_ino;
 }
 
-// "2026-11-22 09:14:14.123 ", local time.
-std::string timestamp() {
-  const auto now = std::chrono::system_clock::now();
-  const std::time_t seconds = std::chrono::system_clock::to_time_t(now);
-  const auto since = std::chrono::duration_cast<std::chrono::milliseconds>(now.time_since_epoch());
-  std::tm parts{};
-  localtime_r(&seconds, &parts);
-  std::array<char, 40> text{};
-  const std::size_t length = std::strftime(text.data(), text.size(), "%F %T", &parts);
-  std::array<char, 8> fraction{};
-  std::snprintf(fraction.data(), fraction.size(), ".%03d ", static_cast<int>(since.count() % 1000));
-  return std::string(text.data(), length) + fraction.data();
-}
-
-// `prefix` before every line of `text`; the first one may go on with a line that has one.
-std::string with_prefix(const std::string& prefix, const std::string& text, bool continues_line) {
-  std::string out;
-  bool at_begin = !continues_line;
-  std::size_t begin = 0;
-  while (begin < text.size()) {
-    std::size_t end = text.find_first_of("\r\n", begin);
-    if (end == std::string::npos) end = text.size() - 1;
-    // CR LF is one line end.
-    if (text[end] == '\r' && end + 1 < text.size() && text[end + 1] == '\n') ++end;
-    if (at_begin) out += prefix;
-    out.append(text, begin, end + 1 - begin);
-    begin = end + 1;
-    at_begin = true;
-  }
-  return out;
-}
-
 }  // namespace
 
 OutputSink::OutputSink(OutputOptions options)
     : options_(std::move(options)),
-      is_one_place_(is_same_file(STDOUT_FILENO, STDERR_FILENO)),
-      mergers_{make_merger(), make_merger()} {
+      is_one_place_(!options_.is_silent && is_same_file(STDOUT_FILENO, STDERR_FILENO)),
+      mergers_{make_merger(), make_merger()},
+      copier_(options_.copies, [this](const std::string& why) { tell_loss(why, true); }) {
   if (!options_.directory.empty()) {
     if (!options_.append) remove_older_files();
     while (files_.size() < options_.host_of_rank.size()) {
@@ -196,7 +162,25 @@ void OutputSink::run() {
     lock.lock();
   }
   lock.unlock();
+  finish_targets();
+}
+
+void OutputSink::finish_targets() {
   for (LineMerger& merger : mergers_) merger.finish();
+  copier_.finish();
+  // What has been lost only now is said as well, if there is anybody to say it to.
+  std::deque<Piece> said;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    std::swap(said, queue_);
+  }
+  for (Piece& piece : said) handle(std::move(piece));
+  for (LineMerger& merger : mergers_) merger.finish();
+}
+
+std::string OutputSink::loss() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return first_loss_;
 }
 
 // Or for a line that others wait for to have stood still long enough.
@@ -224,6 +208,8 @@ void OutputSink::handle(Piece piece) {
     const int fd = files.streams[stream].get();
     if (fd >= 0) put(fd, files.paths[stream], piece.text);
   }
+  // At once, whatever line is unfinished elsewhere.
+  if (piece.writer.rank < 0) copier_.log(piece.text);
   merger_of(piece.writer.stream).add(piece.writer, std::move(piece.text));
   let_open_lines_end();
 }
@@ -250,13 +236,16 @@ void OutputSink::let_open_lines_end() {
 void OutputSink::show(const LineMerger::Shown& shown) {
   const Writer& writer = shown.writer;
   const std::string prefix = prefix_of(writer);
-  std::string text = shown.breaks ? "\n" : "";
-  text += prefix.empty() ? shown.text : with_prefix(prefix, shown.text, shown.continues);
-  put(writer.stream, writer.stream == STDOUT_FILENO ? "standard output" : "standard error", text);
+  if (!options_.is_silent) {
+    std::string text = shown.breaks ? "\n" : "";
+    text += prefix.empty() ? shown.text : with_prefix(prefix, shown.text, shown.continues);
+    put(writer.stream, writer.stream == STDOUT_FILENO ? "standard output" : "standard error", text);
+  }
+  copier_.write(writer.rank, writer.stream, prefix, shown.text);
 }
 
 std::string OutputSink::prefix_of(const Writer& writer) const {
-  std::string prefix = options_.timestamp ? timestamp() : "";
+  std::string prefix = options_.timestamp ? time_prefix() : "";
   if (options_.tag && writer.rank >= 0) {
     const auto rank = static_cast<std::size_t>(writer.rank);
     prefix += "[" + options_.host_of_rank[rank] + "/" + std::to_string(rank) + "] ";
@@ -277,19 +266,7 @@ void OutputSink::report_written(const Writer& writer, std::size_t bytes) {
 }
 
 void OutputSink::put(int fd, const std::string& name, const std::string& text) {
-  std::size_t done = 0;
-  while (done < text.size()) {
-    const ssize_t count = ::write(fd, text.data() + done, text.size() - done);
-    if (count > 0) {
-      done += static_cast<std::size_t>(count);
-    } else if (count < 0 && errno == EAGAIN) {
-      // Somebody gave us a non-blocking stdout; wait for it without burning a core.
-      pollfd ready{fd, POLLOUT, 0};
-      poll(&ready, 1, 1000);
-    } else if (count < 0 && errno != EINTR) {
-      return report_loss(fd, name, errno);
-    }
-  }
+  if (const int error = write_all(fd, text); error != 0) report_loss(fd, name, error);
 }
 
 void OutputSink::report_loss(int fd, const std::string& name, int error) {
@@ -303,10 +280,11 @@ void OutputSink::report_loss(int fd, const std::string& name, int error) {
   tell_loss("cannot write " + name + ": " + std::generic_category().message(error));
 }
 
-void OutputSink::tell_loss(const std::string& why) {
+void OutputSink::tell_loss(const std::string& why, bool is_of_copy) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    lost_output_ = true;
+    lost_output_ = lost_output_ || !is_of_copy;
+    if (first_loss_.empty()) first_loss_ = why;
   }
   say("launcher: " + why + "; output is lost");
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-// Writes the ranks' output to the launcher's own stdout and stderr and, on request, to one file
-// per rank and stream. A thread of its own does the writing, because a terminal or a pipe that
-// nobody reads must not stop the heartbeats. What has been written is told, so that no rank has
-// more than its window on the way.
+// Writes the ranks' output to the launcher's own stdout and stderr and, on request, to copies of
+// those and to one file per rank and stream. A thread of its own does the writing, because a
+// terminal or a pipe that nobody reads must not stop the heartbeats. What has been written is told,
+// so that no rank has more than its window on the way.
 //
 // Thread-safe.
 
@@ -22,7 +22,9 @@
 #include <vector>
 
 #include "base/unique_fd.h"
+#include "launcher/job/options.h"
 #include "launcher/output/line_merger.h"
+#include "launcher/output/targets/output_copier.h"
 
 namespace chainmail::launch {
 
@@ -32,6 +34,8 @@ struct OutputOptions {
   bool carriage_returns = false;  ///< on a terminal: '\r' ends a piece, too
   std::string directory;          ///< empty: no files
   bool append = false;            ///< to files that are there already
+  bool is_silent = false;         ///< nothing goes to stdout and stderr
+  OutputCopies copies;
   std::vector<std::string> host_of_rank;
   /// Called by the writing thread when take_written() has something new, once until it is called.
   std::function<void()> on_written;
@@ -65,9 +69,12 @@ class OutputSink {
   void say(const std::string& line);
   /// What has been written since the last call.
   [[nodiscard]] std::vector<WrittenOutput> take_written();
-  /// Writes what is queued, however long its reader takes, then ends; nothing may be written
-  /// afterwards. False when a target (a full disk) has not taken all that it should.
+  /// Writes what is queued, however long its reader takes, has copies stored, then ends; nothing
+  /// may be written afterwards. False when a target (a full disk) has not taken all that it should.
+  /// Copies do not count: the job is what it is without them.
   bool finish();
+  /// After finish(): what was lost first, of copies as well, and why; empty when nothing was.
+  [[nodiscard]] std::string loss() const;
   /// The reader of stdout or stderr has gone.
   [[nodiscard]] bool is_broken() const;
 
@@ -96,11 +103,12 @@ class OutputSink {
   void show(const LineMerger::Shown& shown);
   std::string prefix_of(const Writer& writer) const;
   void put(int fd, const std::string& name, const std::string& text);
+  void finish_targets();
   void report_written(const Writer& writer, std::size_t bytes);
   void begin_rank(std::string host);
   void end_files(std::int64_t rank);
   void report_loss(int fd, const std::string& name, int error);
-  void tell_loss(const std::string& why);
+  void tell_loss(const std::string& why, bool is_of_copy = false);
 
   OutputOptions options_;         // its hosts grow by the writing thread
   std::vector<RankFiles> files_;  // as they do
@@ -111,9 +119,11 @@ class OutputSink {
   bool broken_ = false;
   bool ending_ = false;
   bool lost_output_ = false;
+  std::string first_loss_;
   // Only the writing thread uses these. One merger where stdout and stderr are the same place.
   bool is_one_place_ = false;
   LineMerger mergers_[2];
+  OutputCopier copier_;
   std::set<int> failed_fds_;
   std::thread thread_;
 };

@@ -17,6 +17,7 @@
 #include "base/bytes.h"
 #include "base/error.h"
 #include "base/job/job_protocol.h"
+#include "launcher/channel/wire.h"
 
 namespace chainmail::launch {
 namespace {
@@ -69,8 +70,8 @@ std::optional<Part> part_at(std::string_view bytes, std::size_t offset) {
 std::string agent_identity() {
   std::string build_id;
   dl_iterate_phdr(read_own_notes, &build_id);
-  return kIdentityBegin + std::to_string(internal::kJobProtocolVersion) + "/" +
-         (build_id.empty() ? "unknown" : build_id);
+  return kIdentityBegin + std::to_string(internal::kJobProtocolVersion) + "." +
+         std::to_string(kAgentProtocolVersion) + "/" + (build_id.empty() ? "unknown" : build_id);
 }
 
 std::optional<std::size_t> loadable_bytes(std::string_view head, std::size_t file_bytes) {
@@ -90,6 +91,25 @@ std::optional<std::size_t> loadable_bytes(std::string_view head, std::size_t fil
     end = std::max<std::size_t>(end, segment->p_offset + segment->p_filesz);
   }
   return end;
+}
+
+std::string loader_of(std::string_view head) {
+  const auto elf = part_at<Elf64_Ehdr>(head, 0);
+  if (!elf || std::memcmp(elf->e_ident, ELFMAG, SELFMAG) != 0 ||
+      elf->e_ident[EI_CLASS] != ELFCLASS64 || elf->e_phoff > head.size()) {
+    return {};
+  }
+  for (std::size_t i = 0; i < elf->e_phnum; ++i) {
+    const auto segment = part_at<Elf64_Phdr>(head, elf->e_phoff + i * sizeof(Elf64_Phdr));
+    if (!segment) break;
+    if (segment->p_type != PT_INTERP || segment->p_offset > head.size() ||
+        segment->p_filesz > head.size() - segment->p_offset) {
+      continue;
+    }
+    const std::string_view path = head.substr(segment->p_offset, segment->p_filesz);
+    return std::string(path.substr(0, path.find('\0')));
+  }
+  return {};
 }
 
 std::uint32_t posix_checksum(std::string_view bytes) {
@@ -139,7 +159,9 @@ AgentImage read_agent_image(const std::string& path) {
   file.read(bytes.data() + begin, static_cast<std::streamsize>(size - begin));
   if (error || !file) throw system_error("cannot read the launcher's own program " + path);
   std::string checksum = std::to_string(posix_checksum(bytes)) + " " + std::to_string(size);
-  return {std::make_shared<const std::string>(std::move(bytes)), std::move(checksum)};
+  std::string loader = loader_of(std::string_view(bytes).substr(0, kHeadBytes));
+  return {std::make_shared<const std::string>(std::move(bytes)), std::move(checksum),
+          std::move(loader)};
 }
 
 }  // namespace chainmail::launch

@@ -31,7 +31,12 @@ namespace chainmail::launch {
 struct AgentImage {
   std::shared_ptr<const std::string> bytes;
   std::string checksum;  ///< as cksum prints it: number and length
+  std::string loader;    ///< the program that the kernel has load it; empty: none
 };
+
+/// The path of the program that the kernel has load an ELF file; `head` is its beginning. Empty
+/// where there is none, or it lies elsewhere. Pure.
+[[nodiscard]] std::string loader_of(std::string_view head);
 
 /// Throws SystemError.
 [[nodiscard]] AgentImage read_agent_image(const std::string& path);

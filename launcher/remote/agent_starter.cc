@@ -5,6 +5,8 @@
 
 #include <sys/utsname.h>
 
+#include <utility>
+
 #include "launcher/hosts/this_machine.h"
 #include "launcher/remote/bootstrap.h"
 #include "launcher/remote/rsh_command.h"
@@ -21,17 +23,23 @@ std::string own_machine() {
 
 AgentStart start_on(const Host& host, const std::string& marker,
                     const std::vector<std::string>& remote_shell, const std::string& launcher_path,
-                    std::optional<AgentImage>& image) {
+                    std::optional<AgentImage>& image, const ContainerStart* container) {
   AgentStart start;
   start.marker = marker;
-  if (is_this_machine(host)) {
+  const bool is_here = is_this_machine(host);
+  if (is_here && container == nullptr) {
     start.command = {launcher_path, "--agent", marker, kChildOfLauncher};
     return start;
   }
-  start.command = remote_shell_command(remote_shell, host);
+  start.command =
+      is_here ? std::vector<std::string>{"/bin/sh"} : remote_shell_command(remote_shell, host);
   if (!image) image = read_agent_image(launcher_path);
   start.script = bootstrap_script({marker, launcher_path, agent_identity(), own_machine(),
-                                   image->bytes->size(), image->checksum});
+                                   image->bytes->size(), image->checksum, image->loader});
+  if (container != nullptr) {
+    start.shell_request = shell_request(marker);
+    start.shell_script = std::exchange(start.script, container_script(*container, marker));
+  }
   start.request = image_request(marker);
   start.image = image->bytes;
   start.image_checksum = image->checksum;

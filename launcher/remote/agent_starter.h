@@ -13,6 +13,7 @@
 
 #include "launcher/job/host.h"
 #include "launcher/remote/agent_image.h"
+#include "launcher/remote/container_script.h"
 
 namespace chainmail::launch {
 
@@ -21,8 +22,10 @@ inline constexpr char kChildOfLauncher[] = "child-of-launcher";
 
 struct AgentStart {
   std::vector<std::string> command;
-  std::string marker;   ///< what the agent says first, in angle brackets
-  std::string script;   ///< sent at once; empty for an agent on this machine
+  std::string marker;         ///< what the agent says first, in angle brackets
+  std::string script;         ///< sent at once; empty for an agent on this machine
+  std::string shell_request;  ///< when this comes back, `shell_script` is sent: to a container
+  std::string shell_script;
   std::string request;  ///< when this comes back, `image` is sent
   std::shared_ptr<const std::string> image;
   std::string image_checksum;
@@ -31,11 +34,13 @@ struct AgentStart {
 };
 
 /// `remote_shell` are the words of --rsh. `image` is this program, which is read when the first
-/// host needs it: most jobs have one node. Throws UsageError where the remote shell cannot do what
-/// the host asks for, and SystemError when this program cannot be read.
+/// host needs it: most jobs have one node. `container`: what the agent is to be in; null: none.
+/// Throws UsageError where the remote shell cannot do what the host asks for, and SystemError when
+/// this program cannot be read.
 [[nodiscard]] AgentStart start_on(const Host& host, const std::string& marker,
                                   const std::vector<std::string>& remote_shell,
                                   const std::string& launcher_path,
-                                  std::optional<AgentImage>& image);
+                                  std::optional<AgentImage>& image,
+                                  const ContainerStart* container = nullptr);
 
 }  // namespace chainmail::launch

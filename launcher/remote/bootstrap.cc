@@ -62,6 +62,14 @@ cm_unsafe() {
     echo "$cm_at cannot be found"
   }
 }
+cm_why=
+for cm_at in id uname ls cat grep readlink head mktemp cksum chmod rm tr sed cut; do
+  command -v $cm_at >/dev/null 2>&1 || cm_why="$cm_why $cm_at"
+done
+if [ -n "$cm_why" ]; then
+  cm_say "commands are missing:$cm_why"
+  exit 125
+fi
 cm_me=$(id -u)
 cm_root=0
 if [ -r /proc/self/uid_map ] && [ -r /proc/sys/kernel/overflowuid ]; then
@@ -88,6 +96,10 @@ fi
 if [ "$cm_here" != "$cm_machine" ]; then
   [ "${cm_found%/*}" = "${cm_identity%/*}" ] && exec "$cm_file" --agent "$cm_marker"
   cm_say "machine $cm_here, but this launcher is a program for $cm_machine${cm_bad:+; $cm_bad}"
+  exit 125
+fi
+if [ -n "$cm_loader" ] && ! [ -e "$cm_loader" ]; then
+  cm_say "another C library: there is no $cm_loader"
   exit 125
 fi
 # As own_tag() has it.
@@ -147,7 +159,8 @@ std::string bootstrap_script(const Bootstrap& bootstrap) {
          "\ncm_identity=" + shell_quoted(bootstrap.identity) +
          "\ncm_machine=" + shell_quoted(bootstrap.machine) +
          "\ncm_bytes=" + std::to_string(bootstrap.image_bytes) +
-         "\ncm_sum=" + shell_quoted(bootstrap.image_checksum) + kScript + "}\n";
+         "\ncm_sum=" + shell_quoted(bootstrap.image_checksum) +
+         "\ncm_loader=" + shell_quoted(bootstrap.image_loader) + kScript + "}\n";
 }
 
 std::string image_request(const std::string& marker) { return "<image-for-" + marker + ">\n"; }

@@ -21,6 +21,7 @@ struct Bootstrap {
   std::string machine;         ///< what `uname -m` says here
   std::size_t image_bytes = 0;
   std::string image_checksum;
+  std::string image_loader = {};  ///< the program that it needs there to be loaded; empty: none
 };
 
 /// Script for a POSIX shell that reads it from its standard input. The shell has read all of it

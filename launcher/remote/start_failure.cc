@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <iterator>
 #include <optional>
+#include <span>
 #include <sstream>
 #include <string_view>
 
@@ -33,6 +34,15 @@ constexpr const char* kFinal[] = {"Permission denied (", "Host key verification 
                                   "Connection refused", "No route to host",
                                   "Name or service not known"};
 constexpr const char* kNameService = "Temporary failure in name resolution";
+// What a host says that is there, and will say again.
+constexpr const char* kRefusals[] = {"Permission denied (", "Host key verification failed",
+                                     "Too many authentication failures"};
+
+bool says_any(const std::string& text, std::span<const char* const> phrases) {
+  return std::any_of(phrases.begin(), phrases.end(), [&text](const char* phrase) {
+    return text.find(phrase) != std::string::npos;
+  });
+}
 
 std::vector<std::string> lines_of(const std::string& text) {
   std::vector<std::string> lines;
@@ -42,7 +52,8 @@ std::vector<std::string> lines_of(const std::string& text) {
     line.erase(std::remove_if(line.begin(), line.end(),
                               [](char c) { return static_cast<unsigned char>(c) < 32; }),
                line.end());
-    if (!line.empty()) lines.push_back(line);
+    const bool is_request = line.starts_with("<shell-for-") || line.starts_with("<image-for-");
+    if (!line.empty() && !is_request) lines.push_back(line);
   }
   return lines;
 }
@@ -162,23 +173,62 @@ std::string filled_in(const std::string& advice, const StartFailure& failure) {
   return text;
 }
 
+// What to do about what our own script says.
+std::string advice_on(const std::string& message, const std::string& path) {
+  if (message.starts_with("machine ")) {
+    return "; install Chainmail built for that machine at " + path +
+           " there, of this launcher's version";
+  }
+  if (message.starts_with("no folder")) {
+    return " set TMPDIR there to a folder that programs can be run from, or install this version "
+           "of Chainmail at " +
+           path + " there";
+  }
+  if (message.starts_with("container:")) return "";
+  if (message.starts_with("commands are missing:")) {
+    return "; the agent needs them there (coreutils, grep and sed, or busybox)";
+  }
+  if (message.starts_with("another C library:")) {
+    return ", which this launcher is loaded by; it needs the GNU C library there, as Debian, "
+           "Ubuntu and Red Hat have it, and not musl";
+  }
+  return "; try again, and look at the disk of that folder";
+}
+
 // What our own script found out there; empty where it did not run.
 std::string words_of_script(const StartFailure& failure) {
   for (const std::string& line : lines_of(failure.error_output)) {
     if (!line.starts_with(kBootstrapSays)) continue;
     const std::string message = line.substr(std::string_view(kBootstrapSays).size());
-    const std::string& path = failure.launcher_path;
-    const std::string advice =
-        message.starts_with("machine ") ? "; install Chainmail built for that machine at " + path +
-                                              " there, of this launcher's version"
-        : message.starts_with("no folder") ? " set TMPDIR there to a folder that programs can be "
-                                             "run from, or install this version "
-                                             "of Chainmail at " +
-                                                 path + " there"
-                                           : "; try again, and look at the disk of that folder";
-    return "host " + failure.host.name + ": " + message + advice;
+    const std::string where =
+        failure.container == nullptr ? "" : "in a container of " + failure.container->image + ": ";
+    return "host " + failure.host.name + ": " + where + message +
+           advice_on(message, failure.launcher_path);
   }
   return {};
+}
+
+// The engine's client has run there.
+std::string advice_for_container(const StartFailure& failure) {
+  constexpr int kOfEngine = 125;
+  const std::string& engine = failure.container->engine;
+  const std::string on_host = " on host " + failure.host.name;
+  if (failure.error_output.find("version `GLIBC_") != std::string::npos) {
+    return "the C library in image " + failure.container->image + on_host +
+           " is older than the one that this launcher was built with: use an image with a newer "
+           "one, or a launcher that was built with that one";
+  }
+  const bool is_of_init = failure.error_output.find("failed to exec pid1") != std::string::npos;
+  if (failure.exit_code == 126 || failure.exit_code == 127 || is_of_init) {
+    return "image " + failure.container->image + on_host +
+           " has no /bin/sh that can be run: the agent needs a shell and its usual commands there";
+  }
+  if (failure.exit_code == kOfEngine || engine == "apptainer") {
+    return engine + on_host + " cannot start a container of image " + failure.container->image +
+           ": is the image there, and may this user use " + engine + "?";
+  }
+  return "the agent in a container of image " + failure.container->image + on_host +
+         " did not start: " + engine + " " + failure.exit;
 }
 
 std::string advice_for(const StartFailure& failure) {
@@ -186,6 +236,7 @@ std::string advice_for(const StartFailure& failure) {
     return "the agent on this machine did not start: " + failure.launcher_path + " " + failure.exit;
   }
   if (std::string words = words_of_script(failure); !words.empty()) return words;
+  if (failure.container != nullptr) return advice_for_container(failure);
   for (const Meaning& meaning : meanings()) {
     if (applies(meaning, failure)) return filled_in(meaning.advice, failure);
   }
@@ -202,23 +253,22 @@ std::string explain(const StartFailure& failure) {
   return advice_for(failure) + hint + last_lines(failure.error_output, 10);
 }
 
-bool may_pass(const std::string& error_output) {
-  return error_output.find("Permission denied (") == std::string::npos &&
-         error_output.find("Host key verification failed") == std::string::npos;
+bool is_out_of_reach(const StartFailure& failure) {
+  // Of a shell there: it could not run something, or has ended well.
+  constexpr int kOfShell[] = {0, 126, 127};
+  const bool was_reached = failure.container != nullptr || failure.remote_shell.empty() ||
+                           std::ranges::count(kOfShell, failure.exit_code) > 0;
+  if (was_reached) return false;
+  return !says_any(failure.error_output, kRefusals) && words_of_script(failure).empty();
 }
 
 int worthwhile_tries(const std::string& error_output) {
   constexpr int kOfBusyHost = 10;
   // Where there is no name server at all, every mistyped name looks like this.
   constexpr int kOfNameService = 3;
-  const auto says_any = [&error_output](const auto& phrases) {
-    return std::any_of(std::begin(phrases), std::end(phrases), [&](const char* phrase) {
-      return error_output.find(phrase) != std::string::npos;
-    });
-  };
-  if (says_any(kFinal)) return 1;
+  if (says_any(error_output, kFinal)) return 1;
   if (error_output.find(kNameService) != std::string::npos) return kOfNameService;
-  return says_any(kBusy) ? kOfBusyHost : 1;
+  return says_any(error_output, kBusy) ? kOfBusyHost : 1;
 }
 
 }  // namespace chainmail::launch

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "launcher/job/host.h"
+#include "launcher/job/host_setup.h"
 
 namespace chainmail::launch {
 
@@ -20,6 +21,8 @@ struct StartFailure {
   int exit_code = -1;  ///< -1: not by itself
   std::string error_output;
   std::string hint;  ///< a further possibility, or empty
+  /// Whose start was begun there; null: of none.
+  const Container* container = nullptr;
 };
 
 /// One message: what, why, what to try. Decided by what ssh and shells print, because 255 and 127
@@ -31,7 +34,8 @@ struct StartFailure {
 /// same.
 [[nodiscard]] int worthwhile_tries(const std::string& error_output);
 
-/// True where the host may answer once it has booted; false where it has refused the login.
-[[nodiscard]] bool may_pass(const std::string& error_output);
+/// True where the host is unknown, refuses connections or does not answer, and may do otherwise
+/// once it has booted; false where it was reached, or has refused the login.
+[[nodiscard]] bool is_out_of_reach(const StartFailure& failure);
 
 }  // namespace chainmail::launch

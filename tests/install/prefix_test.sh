@@ -66,6 +66,11 @@ for program in "$prefix"/bin/*; do
     *) "$program" --version >"$scratch/said" 2>&1 && "$program" --help >>"$scratch/said" 2>&1 ;;
   esac || fail "$program does not start: $(cat "$scratch/said")"
 done
+for page in man/man1/launcher.1 man/man1/chainmailrun.1 bash-completion/completions/launcher \
+  zsh/site-functions/_launcher fish/vendor_completions.d/launcher.fish; do
+  [[ -s $prefix/share/$page ]] || fail "share/$page is not installed"
+done
+[[ $(readlink "$prefix/bin/chainmailrun") == launcher ]] || fail "bin/chainmailrun is no link to the launcher"
 for file in "$prefix"/bin/* "$prefix"/lib*/*.so "$prefix"/libexec/chainmail/chainmail-*; do
   if readelf -S "$file" | grep -q '\.debug_info'; then fail "$file has debug symbols"; fi
   if readelf -d "$file" | grep -E 'R(UN)?PATH' | grep -F "$build"; then

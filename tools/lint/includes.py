@@ -96,6 +96,7 @@ FLOORS = {
         "launcher/controller/state", "launcher/controller/starting", "launcher/controller/ranks",
         "launcher/controller/elastic/machine", "launcher/controller/elastic/hosts", "launcher/controller/elastic",
         "launcher/controller",
+        "launcher/run", "launcher/run/attempts", "launcher/run/job_file",  # jobs, to their end
         "launcher",  # the program
     ],
 }

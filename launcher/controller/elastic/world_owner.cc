@@ -166,7 +166,8 @@ void WorldOwner::on_agent_lost(std::uint32_t node, const std::string& cause) {
     for (std::uint32_t rank = 0; rank < job_.ranks.size(); ++rank) {
       if (job_.ranks[rank].node != node || !is_of_last_world(rank)) continue;
       return callbacks_.on_late_failure({std::nullopt, exit_code::kLauncherError,
-                                         "lost host " + job_.agents[node].host + ": " + cause});
+                                         "lost host " + job_.agents[node].host + ": " + cause,
+                                         EndKind::kHostLost});
     }
   }
   if (events_.is_closed()) return;
@@ -175,7 +176,7 @@ void WorldOwner::on_agent_lost(std::uint32_t node, const std::string& cause) {
   const auto host = starts_.host_of(node);
   if (host && was_there && silence_.is_there()) {
     hold(membership::HostLost{*host, in_short}, "launcher: " + text);
-    return silence_.fail({std::nullopt, exit_code::kLauncherError, text});
+    return silence_.fail({std::nullopt, exit_code::kLauncherError, text, EndKind::kHostLost});
   }
   job_.say("launcher: " + text);
   if (gate_.on_agent_lost(node, in_short)) return;

@@ -15,7 +15,6 @@
 #include "launcher/remote/agent_starter.h"
 #include "launcher/remote/bootstrap.h"
 #include "launcher/remote/rsh_command.h"
-#include "launcher/remote/start_failure.h"
 
 namespace chainmail::launch {
 namespace {
@@ -24,6 +23,8 @@ using std::chrono::milliseconds;
 
 // ssh gives up a connection after 10 s; slow start-up files come on top.
 constexpr milliseconds kLoginLimit{30000};
+// An engine may fetch the image first.
+constexpr milliseconds kContainerLimit = std::chrono::minutes(10);
 
 // Whatever a machine sends must not act on the user's terminal.
 std::string without_controls(std::string text) {
@@ -46,12 +47,22 @@ AgentStarts::AgentStarts(JobState& job, std::string launcher_path, Callbacks cal
       agents_(job.agents),
       launcher_path_(std::move(launcher_path)),
       callbacks_(std::move(callbacks)),
-      report_timer_(job.io) {}
+      report_timer_(job.io),
+      patience_(job, {.start = [this](std::uint32_t node) { start_one(node); },
+                      .on_over = [this](const auto& why) { give_up_waiting(why); },
+                      .on_change =
+                          [this](const std::string& words) {
+                            if (callbacks_.on_waiting) callbacks_.on_waiting(words);
+                          }}) {}
 
 // All commands are known before the first is run: bad usage starts nothing.
 void AgentStarts::start() {
+  if (job_.options.container.is_on()) check_container(job_.options.container);
   for (std::uint32_t node = 0; node < agents_.size(); ++node) plan_start(node);
-  agents_.plan(job_.options.tree_width, is_ssh(remote_shell_of(job_.options).front()));
+  // What is inside of a container has no remote shell.
+  const auto width = job_.options.container.is_on() ? std::optional(0U) : job_.options.tree_width;
+  agents_.plan(width, is_ssh(remote_shell_of(job_.options).front()));
+  patience_.begin();
   start_from(0);
 }
 
@@ -60,10 +71,17 @@ void AgentStarts::start_added(std::uint32_t node) {
   start_one(node);
 }
 
+void AgentStarts::stop() {
+  is_over_ = true;
+  patience_.stop();
+}
+
 void AgentStarts::plan_start(std::uint32_t node) {
   const std::string marker = "chainmail-" + internal::to_hex(internal::random_bytes(8));
+  const ContainerStart container = job_.container_on(node);
   agents_[node].start =
-      start_on(agents_[node].asked, marker, remote_shell_of(job_.options), launcher_path_, image_);
+      start_on(agents_[node].asked, marker, remote_shell_of(job_.options), launcher_path_, image_,
+               container.what.is_on() ? &container : nullptr);
 }
 
 // Starting many takes longer than agents wait for a word; those that run already get their
@@ -96,6 +114,8 @@ void AgentStarts::start_one(std::uint32_t node) {
   if (started.parent) members["through"] = agents_[*started.parent].host;
   job_.events.record("agent_starting", members);
   try {
+    // Another name than that of the one before, which may not be gone.
+    if (job_.options.container.is_on() && started.starts > 1) plan_start(node);
     std::unique_ptr<AgentProcess> process;
     if (started.parent) {
       process = agents_.tunnels().open(*started.parent, started.start);
@@ -106,7 +126,8 @@ void AgentStarts::start_one(std::uint32_t node) {
     started.link = std::make_unique<AgentLink>(
         job_.io, started.start, std::move(process), std::move(callbacks),
         AgentLimits{job_.options.lease.value_or(kDefaultLease),
-                    job_.options.start_timeout.value_or(kLoginLimit)});
+                    job_.options.start_timeout.value_or(kLoginLimit),
+                    job_.options.start_timeout.value_or(kContainerLimit)});
   } catch (const SystemError& error) {
     const std::string cause =
         "cannot start the agent on host " + host + ": " + error.what() +
@@ -123,6 +144,7 @@ void AgentStarts::start_one(std::uint32_t node) {
 void AgentStarts::on_hello(std::uint32_t node, const AgentHello& hello) {
   job_.events.record("agent_up",
                      {{"host", agents_[node].host}, {"pid", hello.pid}, {"cores", hello.cores}});
+  patience_.on_up(node);
   for (const std::uint32_t other : agents_[node].children) {
     if (!is_over_) start_one(other);
   }
@@ -130,7 +152,52 @@ void AgentStarts::on_hello(std::uint32_t node, const AgentHello& hello) {
 }
 
 bool AgentStarts::try_again(std::uint32_t node) {
-  return !is_over_ && (start_later(node) || start_from_here(node));
+  return !is_over_ && (start_later(node) || start_from_here(node) || keep_trying(node));
+}
+
+bool AgentStarts::try_again_lost(std::uint32_t node, const std::string& reason) {
+  if (is_over_ || agents_[node].link->start().is_local()) return false;
+  if (!patience_.keep_trying(node, "lost host " + agents_[node].host + ": " + reason)) return false;
+  if (agents_[node].parent) agents_.take_from_parent(node);
+  agents_.lose_children_of(node);
+  take_children(node);
+  return true;
+}
+
+// What is wrong with a host that was reached stays so.
+bool AgentStarts::keep_trying(std::uint32_t node) {
+  const StartFailure failure = failure_of(node);
+  if (!is_out_of_reach(failure) || !patience_.keep_trying(node, explain(failure))) return false;
+  take_children(node);
+  return true;
+}
+
+// Hosts behind one that may not come for long.
+void AgentStarts::take_children(std::uint32_t node) {
+  const std::vector<std::uint32_t> children = agents_[node].children;
+  for (const std::uint32_t other : children) {
+    agents_.take_from_parent(other);
+    // One that was on its way through that host is lost by itself.
+    if (agents_[other].link) continue;
+    asio::post(job_.io, [this, other] {
+      if (!is_over_ && !agents_[other].link) start_one(other);
+    });
+  }
+}
+
+void AgentStarts::give_up_waiting(const std::map<std::uint32_t, std::string>& why) {
+  if (is_over_) return;
+  for (const auto& [node, reason] : why) {
+    if (agents_[node].link) agents_[node].link->kill_process();
+    failures_.emplace(node, reason);
+  }
+  report();
+}
+
+std::vector<std::uint32_t> AgentStarts::failed() const {
+  std::vector<std::uint32_t> nodes;
+  for (const auto& [node, failure] : failures_) nodes.push_back(node);
+  return nodes;
 }
 
 // sshd refuses logins when many come at once (MaxStartups) and does not say so; later ones succeed,
@@ -182,7 +249,6 @@ void AgentStarts::tell_not_run(const std::string& host, std::string note) {
 void AgentStarts::give_up(std::uint32_t node) {
   constexpr milliseconds kForMore{1000};
   if (is_over_) return;
-  is_refused_ = is_refused_ || !may_pass(agents_[node].link->error_output());
   failures_.emplace(node, explain_failure(node));
   if (!is_any_awaited()) return report();
   if (failures_.size() > 1) return;
@@ -193,6 +259,10 @@ void AgentStarts::give_up(std::uint32_t node) {
 }
 
 std::string AgentStarts::explain_failure(std::uint32_t node) const {
+  return explain(failure_of(node));
+}
+
+StartFailure AgentStarts::failure_of(std::uint32_t node) const {
   const AgentLink& link = *agents_[node].link;
   StartFailure failure{
       agents_[node].asked,
@@ -203,15 +273,19 @@ std::string AgentStarts::explain_failure(std::uint32_t node) const {
       link.error_output(),
       ""};
   const std::string& host = agents_[node].host;
-  if (job_.options.hosts == host) failure.hint = "if a file was meant: there is no file " + host;
-  return explain(failure);
+  if (link.has_reached_engine()) {
+    failure.container = &job_.options.container;
+  } else if (job_.options.hosts == host) {
+    failure.hint = "if a file was meant: there is no file " + host;
+  }
+  return failure;
 }
 
 // Between two tries as well.
 bool AgentStarts::is_any_awaited() const {
   for (std::uint32_t node = 0; node < agents_.size(); ++node) {
     const Agents::Node& agent = agents_[node];
-    const bool is_up = agent.link && agent.link->hello();
+    const bool is_up = agent.link && agent.link->hello() && !agent.link->is_lost();
     if (!agent.parent && !is_up && !failures_.contains(node)) return true;
   }
   return false;

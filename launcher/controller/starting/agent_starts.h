@@ -2,8 +2,8 @@
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
 // Brings an agent up on every host: through the remote shell, or through the host that carries it;
-// again where a login may pass later, from here where a host cannot reach the other; and says why
-// where none comes.
+// again where a login may pass later, from here where a host cannot reach the other; for a longer
+// time where the job is to wait for hosts; and says why where none comes.
 //
 // One thread, the io_context's.
 
@@ -15,10 +15,13 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "launcher/controller/starting/host_patience.h"
 #include "launcher/controller/state/job_state.h"
 #include "launcher/process/child_process.h"
 #include "launcher/remote/agent_image.h"
+#include "launcher/remote/start_failure.h"
 
 namespace chainmail::launch {
 
@@ -33,6 +36,8 @@ class AgentStarts {
     std::function<void(const std::string& cause)> fail;
     /// What starts this agent cannot be run here; without it, that fails the job.
     std::function<void(std::uint32_t node, const std::string& cause)> on_not_run = {};
+    /// Which hosts are waited for, in words; empty: none any more.
+    std::function<void(const std::string& words)> on_waiting = {};
   };
 
   AgentStarts(JobState& job, std::string launcher_path, Callbacks callbacks);
@@ -43,15 +48,17 @@ class AgentStarts {
   /// command for it can be had.
   void start_added(std::uint32_t node);
   /// From here on none is started.
-  void stop() noexcept { is_over_ = true; }
+  void stop();
   /// An agent was lost before its hello. True when another try is under way.
   bool try_again(std::uint32_t node);
+  /// The same of one that was up, while others are not, and nothing was begun on its host.
+  bool try_again_lost(std::uint32_t node, const std::string& reason);
   /// No try is left: says why, with what else fails within a second.
   void give_up(std::uint32_t node);
   /// Why the last try has failed, and what to do about it.
   [[nodiscard]] std::string explain_failure(std::uint32_t node) const;
-  /// Hosts out of reach are all that was wrong, and may be in reach later.
-  [[nodiscard]] bool may_pass_later() const noexcept { return !failures_.empty() && !is_refused_; }
+  /// Nodes for which no try was left.
+  [[nodiscard]] std::vector<std::uint32_t> failed() const;
 
  private:
   void start_from(std::uint32_t node);
@@ -60,6 +67,10 @@ class AgentStarts {
   void on_hello(std::uint32_t node, const AgentHello& hello);
   bool start_later(std::uint32_t node);
   bool start_from_here(std::uint32_t node);
+  bool keep_trying(std::uint32_t node);
+  void take_children(std::uint32_t node);
+  void give_up_waiting(const std::map<std::uint32_t, std::string>& why);
+  [[nodiscard]] StartFailure failure_of(std::uint32_t node) const;
   void tell_not_run(const std::string& host, std::string note);
   [[nodiscard]] bool is_any_awaited() const;
   void report();
@@ -70,9 +81,9 @@ class AgentStarts {
   std::optional<AgentImage> image_;
   Callbacks callbacks_;
   asio::steady_timer report_timer_;
+  HostPatience patience_;
   std::map<std::uint32_t, std::string> failures_;  // of hosts given up, each explained
   bool is_over_ = false;
-  bool is_refused_ = false;  // a host refuses the login, and will again
   bool has_told_detour_ = false;
   bool has_told_not_run_ = false;
 };

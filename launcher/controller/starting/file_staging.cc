@@ -8,6 +8,7 @@
 
 #include "launcher/files/trusted_path.h"
 #include "launcher/job/environment.h"
+#include "launcher/job/expansion.h"
 #include "launcher/mpi/service/pmix_helper.h"
 
 namespace chainmail::launch {
@@ -33,7 +34,9 @@ FileStaging::FileStaging(const Options& options, const std::vector<OrderedProgra
       nodes_(agents.size()) {
   for (std::size_t i = 0; options.preload && i < programs.size(); ++i) {
     // As it is typed here; --wdir is where the copies run.
-    const std::string path = path_of_program(programs[i].words.front(), current_directory());
+    const std::string& typed = programs[i].words.front();
+    const std::string path = path_of_program(
+        programs[i].expands ? expanded(typed, current_environment()) : typed, current_directory());
     copied_programs_.push_back(source_.add("--preload", path, fs::path(path).filename(), true));
   }
   for (const std::string& path : options.preload_files) {
@@ -78,7 +81,8 @@ void FileStaging::name_copies(std::uint32_t node, StartOrder& order) const {
     order.programs[i].variables["CHAINMAIL_PRELOAD_DIR"] = folder;
     if (i >= copied_programs_.size()) continue;
     const PreloadedFile& copy = source_.files()[copied_programs_[i]];
-    order.programs[i].words.front() = folder + "/" + copy.name;
+    const std::string path = folder + "/" + copy.name;
+    order.programs[i].words.front() = order.programs[i].expands ? as_pattern(path) : path;
   }
 }
 

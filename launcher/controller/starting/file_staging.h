@@ -37,6 +37,7 @@ class FileStaging {
   /// Whether ranks have to wait for files, which are on their way from the first call on. All
   /// agents have said hello.
   bool sends_first();
+  [[nodiscard]] bool has_begun() const noexcept { return has_sent_copies_; }
   /// The first rank there has called MPI_Init, and chainmail-pmix is not installed.
   void send_pmix_helper(std::uint32_t node);
   /// A kPreload frame. Throws SystemError(EPROTO).

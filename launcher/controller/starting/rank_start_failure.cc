@@ -13,7 +13,7 @@ namespace chainmail::launch {
 namespace {
 
 Failure of_launcher(std::string cause, int code = exit_code::kLauncherError) {
-  return {std::nullopt, code, std::move(cause)};
+  return {std::nullopt, code, std::move(cause), EndKind::kNotStarted};
 }
 
 Failure explain_late(const RankStartFailure& failure, std::chrono::milliseconds limit) {
@@ -45,6 +45,13 @@ Failure explain_spawn(const RankStartFailure& failure) {
                                  : ""));
 }
 
+// What users forget first.
+std::string container_hint(const RankStartFailure& failure) {
+  if (failure.image.empty()) return "";
+  return "; it runs in a container of " + failure.image +
+         ", which has what is in the image and in the folders that are mounted";
+}
+
 Failure explain_exec(const RankStartFailure& failure) {
   const std::string& path = failure.path;
   const std::string why = strerror(failure.error);
@@ -60,7 +67,8 @@ Failure explain_exec(const RankStartFailure& failure) {
     return of_launcher(
         "program not found on host " + failure.host + ": " + path +
             (has_slash ? " (or the interpreter that it names)"
-                       : " is not in PATH; for a program of this folder write ./" + path),
+                       : " is not in PATH; for a program of this folder write ./" + path) +
+            container_hint(failure),
         exit_code::kNotFound);
   }
   return of_launcher(cannot, exit_code::kCannotExecute);
@@ -73,9 +81,10 @@ Failure explain(const RankStartFailure& failure, std::chrono::milliseconds limit
   if (failure.stage == "chdir") {
     return of_launcher("the working directory " + failure.path + " cannot be entered on host " +
                        failure.host + ": " + strerror(failure.error) +
-                       "; start the job from a folder that every host has, or name one by --wdir");
+                       "; start the job from a folder that every host has, or name one by --wdir" +
+                       container_hint(failure));
   }
-  if (failure.stage == "bind") return of_launcher("host " + failure.host + ": " + failure.path);
+  if (failure.stage == "host") return of_launcher("host " + failure.host + ": " + failure.path);
   if (failure.stage == "spawn") return explain_spawn(failure);
   return explain_exec(failure);
 }

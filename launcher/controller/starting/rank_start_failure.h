@@ -18,8 +18,9 @@ struct RankStartFailure {
   std::string host;
   int error = 0;  ///< errno
   std::string
-      stage;         ///< "chdir", "bind", "spawn", "exec"; "late chdir", "late search", "late exec"
-  std::string path;  ///< what could not be used; of "bind" the whole reason
+      stage;         ///< "chdir", "host", "spawn", "exec"; "late chdir", "late search", "late exec"
+  std::string path;  ///< what could not be used; of "host" the whole reason
+  std::string image;  ///< of the container that it is in; empty: none
 };
 
 /// Nobody is to blame for it but the start: the result names no rank. `limit`: --start-timeout.

@@ -80,9 +80,10 @@ void AgentLink::send_order(const StartOrder& order) {
 void AgentLink::tick(bool was_late) {
   if (is_lost_ || is_leaving_) return;
   if (!hello_) {
-    const bool is_patient = limits_.start.count() == 0;
-    if (is_patient || std::chrono::steady_clock::now() - started_ < limits_.start) return;
-    exit_text_ = "did not answer within " + seconds_text(limits_.start);
+    const std::chrono::milliseconds limit =
+        shell_script_sent_ && !image_sent_ ? limits_.container : limits_.start;
+    if (limit.count() == 0 || std::chrono::steady_clock::now() - started_ < limit) return;
+    exit_text_ = "did not answer within " + seconds_text(limit);
     kill_process();
     return lose(exit_text_);
   }
@@ -141,9 +142,16 @@ void AgentLink::lose_parent(const std::string& reason) {
 
 void AgentLink::kill_process() const { process_->kill(); }
 
-// The script runs where no launcher of this build is installed, and asks for one.
+// The script runs where no launcher of this build is installed, and asks for one; on a host whose
+// agent is to be in a container, another one before it asks for what the shell there is to read.
 void AgentLink::answer_script(std::string_view noise) {
   noise_ = noise.substr(noise.size() - std::min(noise.size(), kMaxNoiseBytes));
+  if (!shell_script_sent_ && !start_.shell_request.empty() &&
+      noise.find(start_.shell_request) != std::string::npos) {
+    shell_script_sent_ = true;
+    started_ = std::chrono::steady_clock::now();
+    channel_->send_raw(start_.shell_script);
+  }
   if (image_sent_ || start_.request.empty() || noise.find(start_.request) == std::string::npos) {
     return;
   }

@@ -26,6 +26,8 @@ struct AgentLimits {
   std::chrono::milliseconds lease;  ///< of silence
   /// From the start of the remote shell to the agent's hello; 0: any time.
   std::chrono::milliseconds start;
+  /// Of that, what an engine may take to start a container.
+  std::chrono::milliseconds container = std::chrono::minutes(10);
 };
 
 class AgentLink {
@@ -74,6 +76,8 @@ class AgentLink {
   const AgentStart& start() const noexcept { return start_; }
   /// What it printed to stderr, and before the hello also to stdout: some say there why they end.
   std::string error_output() const { return error_output_ + noise_; }
+  /// A shell on the host has come to start the agent's container.
+  [[nodiscard]] bool has_reached_engine() const noexcept { return shell_script_sent_; }
   /// -1 while running or after a signal.
   int exit_code() const noexcept { return exit_code_; }
   const std::string& exit_text() const noexcept { return exit_text_; }
@@ -102,6 +106,7 @@ class AgentLink {
   std::string exit_text_ = "still runs";
   int exit_code_ = -1;
   std::string silence_text_;  // of an agent that was told to leave, when its parent was lost
+  bool shell_script_sent_ = false;
   bool image_sent_ = false;
   bool is_reaped_ = false;
   bool is_lost_ = false;

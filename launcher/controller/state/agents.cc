@@ -146,6 +146,16 @@ bool Agents::has_silent_ancestor(std::uint32_t node) {
   return false;
 }
 
+std::vector<std::string> Agents::without_carried(const std::set<std::uint32_t>& nodes) const {
+  std::vector<std::string> hosts;
+  for (const std::uint32_t node : nodes) {
+    std::optional<std::uint32_t> above = nodes_[node].parent;
+    while (above && !nodes.contains(*above)) above = nodes_[*above].parent;
+    if (!above) hosts.push_back(nodes_[node].host);
+  }
+  return hosts;
+}
+
 void Agents::lose_children_of(std::uint32_t node) {
   const std::string reason =
       "its connection went through host " + nodes_[node].host + ", which is lost";
@@ -199,6 +209,16 @@ void Agents::reap() {
 bool Agents::are_reaped() const {
   return std::none_of(nodes_.begin(), nodes_.end(),
                       [](const Node& node) { return node.link && !node.link->is_reaped(); });
+}
+
+std::vector<Host> Agents::hosts_with_odd_end() const {
+  std::vector<Host> hosts;
+  for (const Node& node : nodes_) {
+    const bool is_orderly =
+        node.starts <= 1 && (!node.link || (node.link->is_reaped() && node.link->exit_code() == 0));
+    if (!is_orderly) hosts.push_back(node.asked);
+  }
+  return hosts;
 }
 
 void Agents::drop_links() {

@@ -76,6 +76,9 @@ class Agents {
   [[nodiscard]] std::string children_text(std::uint32_t node) const;
   /// A host behind others is judged by its silence only when those have been heard.
   [[nodiscard]] bool has_silent_ancestor(std::uint32_t node);
+  /// The hosts of those nodes that are not reached through another of them.
+  [[nodiscard]] std::vector<std::string> without_carried(
+      const std::set<std::uint32_t>& nodes) const;
   /// The hosts behind a lost one are its victims, and no cause of anything.
   void lose_children_of(std::uint32_t node);
 
@@ -88,6 +91,8 @@ class Agents {
   /// Looks whose process has ended.
   void reap();
   [[nodiscard]] bool are_reaped() const;
+  /// Whose agent was started and has not left as it was told to.
+  [[nodiscard]] std::vector<Host> hosts_with_odd_end() const;
   /// Their processes are no longer waited for.
   void drop_links();
 

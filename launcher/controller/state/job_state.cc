@@ -5,6 +5,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <asio/post.hpp>
 
 #include "base/bytes.h"
@@ -16,7 +17,9 @@ OutputOptions output_options(const Options& options, const Placement& placement)
   OutputOptions output;
   output.tag = options.tag_output;
   output.timestamp = options.timestamp;
-  output.carriage_returns = isatty(STDOUT_FILENO) == 1;
+  output.carriage_returns = !options.is_silent && isatty(STDOUT_FILENO) == 1;
+  output.is_silent = options.is_silent;
+  output.copies = options.copies;
   output.directory = options.output_dir;
   if (options.elastic.is_on()) return output;  // ranks are added when they start
   for (const PlacedRank& rank : placement.ranks) {
@@ -34,7 +37,8 @@ JobState::JobState(Options asked, Placement planned, JobDirectory& folder, std::
       id(internal::to_hex(internal::random_bytes(8))),
       secret(internal::random_bytes(32)),
       generation(world),
-      event_file(options.output_dir, directory, generation > 0),
+      event_file(options.events_dir.empty() ? options.output_dir : options.events_dir, directory,
+                 generation > 0),
       events(id, generation, [this](std::string line) { event_file.write(std::move(line)); }),
       agents(options.elastic.is_on() ? std::vector<Host>() : placement.nodes),
       ranks(options.elastic.is_on() ? RankTable({}, options.elastic.is_fixed ? "rank" : "member")
@@ -44,6 +48,25 @@ JobState::JobState(Options asked, Placement planned, JobDirectory& folder, std::
   to_user.on_written = [this] { asio::post(io, [this] { make_room(); }); };
   output = std::make_unique<OutputSink>(std::move(to_user));
 }
+
+ContainerStart JobState::container_on(std::uint32_t node) const {
+  const Container& asked = options.container;
+  if (!asked.is_on()) return {};
+  std::string name = asked.name_prefix.empty() ? "chainmail-" + id : asked.name_prefix;
+  name += "-" + std::to_string(node);
+  const int starts = std::max(agents[node].starts, 1);
+  if (generation > 0 || starts > 1) {
+    name += "." + std::to_string(generation) + "." + std::to_string(starts);
+  }
+  return {asked, name, container_label()};
+}
+
+std::string JobState::container_label() const {
+  const std::string& label = options.container.label;
+  return label.empty() ? "chainmail.job=" + id : label;
+}
+
+bool JobState::has_terminal() const { return !options.is_silent && isatty(STDOUT_FILENO) == 1; }
 
 // The sink's thread posts to the loop.
 JobState::~JobState() { (void)output->finish(); }

@@ -22,6 +22,7 @@
 #include "launcher/output/output_sink.h"
 #include "launcher/placement/placement.h"
 #include "launcher/process/child_process.h"
+#include "launcher/remote/container_script.h"
 
 namespace chainmail::launch {
 
@@ -33,6 +34,12 @@ struct JobState {
   JobState& operator=(const JobState&) = delete;
 
   void say(std::string line) { output->say(std::move(line)); }
+  /// Of the next try to start the agent of `node`; `what` is off where it is to be in none.
+  [[nodiscard]] ContainerStart container_on(std::uint32_t node) const;
+  /// By which this job's containers are found.
+  [[nodiscard]] std::string container_label() const;
+  /// Whether people watch what ranks print.
+  [[nodiscard]] bool has_terminal() const;
   /// Of an elastic job: one more host with an agent of its own, one more rank there.
   std::uint32_t add_node(const Host& host);
   std::uint32_t add_rank(std::uint32_t node);

@@ -25,6 +25,7 @@ class RankTable {
  public:
   struct Rank {
     std::uint32_t node = 0;
+    bool has_started = false;  ///< its program
     bool is_gone = false;
     internal::FrameReader requests;
     LastLines last_error_lines;

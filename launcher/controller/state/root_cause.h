@@ -12,17 +12,10 @@
 #include <vector>
 
 #include "launcher/channel/wire.h"
+#include "launcher/controller/state/job_end.h"
+#include "launcher/job/exit_code.h"
 
 namespace chainmail::launch {
-
-namespace exit_code {
-inline constexpr int kUsage = 2;
-inline constexpr int kTimeLimit = 124;
-inline constexpr int kLauncherError = 125;
-inline constexpr int kCannotExecute = 126;
-inline constexpr int kNotFound = 127;
-inline constexpr int kSignalBase = 128;
-}  // namespace exit_code
 
 /// Ranks that fail because of another one have said so by then.
 inline constexpr std::chrono::seconds kOneFailure{30};
@@ -30,7 +23,9 @@ inline constexpr std::chrono::seconds kOneFailure{30};
 struct Failure {
   std::optional<std::uint32_t> rank;
   int exit_code = 0;
-  std::string cause;  ///< "was killed by signal 9 (Killed)"
+  std::string cause;                ///< "was killed by signal 9 (Killed)"
+  EndKind kind = EndKind::kFailed;  ///< of one without a rank; otherwise it is kRankFailed
+  std::string quoted = {};  ///< what a program has printed last, behind the cause for people
 };
 
 /// "exited with code 3", "was killed by signal 9 (Killed)".

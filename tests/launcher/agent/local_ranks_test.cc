@@ -58,6 +58,43 @@ TEST_F(LocalRanksTest, EachRankHasItsPlaceAndEndsWithItsCode) {
   ranks_.reap();  // on_message() refuses whatever that tells again
 }
 
+TEST_F(LocalRanksTest, PatternsAreExpandedForEachRank) {
+  StartOrder order = order_of({4, 6}, "");
+  OrderedProgram& program = order.programs.front();
+  program.expands = true;
+  program.patterns = {{"X", "$RANK of ${WORLD_SIZE} on $NODE_RANK"}};
+  program.words.back() = "echo \"$$X\" $$CHAINMAIL_JOB_TEMP $$PWD; exit $LOCAL_RANK";
+  program.working_directory = "$CHAINMAIL_JOB_TEMP";
+  ranks_.start(std::move(order), {Core{{0}}}, nullptr, "/tmp");
+  wait_for_end();
+  EXPECT_EQ(output_[4], "4 of 10 on 2 /tmp /tmp\n");
+  EXPECT_THAT(news_[6], ElementsAre("started", "exited with code 1"));
+}
+
+TEST_F(LocalRanksTest, WhatAPatternLeadsToIsWhatFails) {
+  StartOrder order = order_of({4}, "");
+  order.programs = {{"$NONE/x$RANK", {"true"}, {}, true, {}}};
+  start(std::move(order));
+  wait_for_end();
+  EXPECT_THAT(news_[4], ElementsAre("chdir /x4: " + std::to_string(ENOENT)));
+}
+
+TEST_F(LocalRanksTest, NothingIsStartedWhereANameIsNothing) {
+  StartOrder order = order_of({4, 6}, "");
+  order.programs = {{"/", {"$NONE"}, {}, true, {}}};
+  start(std::move(order));
+  wait_for_end();
+  EXPECT_THAT(news_[4], ElementsAre(StartsWith("host the program's name '$NONE' is nothing")));
+  EXPECT_TRUE(news_[6].empty());
+}
+
+TEST_F(LocalRanksTest, AnOrderThatIsRefusedHasItsReasonAndItsEnd) {
+  ranks_.refuse(order_of({4, 6}, "exit 0"), "no folder");
+  EXPECT_EQ(ends_, 1);
+  EXPECT_THAT(news_[4], ElementsAre("host no folder: 0"));
+  EXPECT_FALSE(ranks_.is_running());
+}
+
 TEST_F(LocalRanksTest, ManyRanksStartAFewAtATime) {
   start(first_ranks(50), "exit $LOCAL_RANK");
   {
@@ -125,7 +162,7 @@ TEST_F(LocalRanksTest, ABindingThatTheCoresDoNotAllowStartsNone) {
   order.binding = {BindTo::kCore, 2};
   start(std::move(order));
   EXPECT_EQ(ends_, 1);
-  EXPECT_THAT(news_[4], ElementsAre(StartsWith("bind ")));
+  EXPECT_THAT(news_[4], ElementsAre(StartsWith("host ")));
   EXPECT_EQ(news_.size(), 1U);
 }
 

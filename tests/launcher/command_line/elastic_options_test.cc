@@ -85,8 +85,28 @@ TEST(ElasticOptions, TheGateIsOneThingAndCanBeRunHere) {
               HasSubstr("no-such-program is not executable here"));
   EXPECT_THAT(refusal({"--elastic", "1:4", "--prepare", "sh", "--prepare-only-file", "p"}),
               HasSubstr("exclude each other"));
-  EXPECT_THAT(refusal({"--prepare", "sh", "p"}), HasSubstr("go with --elastic"));
+  EXPECT_THAT(refusal({"--prepare-only-file", "p"}), HasSubstr("go with --elastic"));
   EXPECT_THAT(refusal({"--spares", "1", "p"}), HasSubstr("go with --elastic"));
+}
+
+TEST(ElasticOptions, JobsOfFixedSizeArePreparedToo) {
+  const Options options = parse({"--prepare", "sh -c 'a b'", "--prepare-timeout", "2m", "p"});
+  EXPECT_FALSE(options.elastic.is_on());
+  EXPECT_THAT(options.preparation.words, testing::ElementsAre("sh", "-c", "a b"));
+  EXPECT_EQ(options.preparation.timeout, milliseconds(120000));
+  EXPECT_FALSE(parse({"p"}).preparation.is_on());
+  EXPECT_FALSE(parse({"--elastic", "1:4", "--prepare", "sh", "p"}).preparation.is_on())
+      << "that is the gate's";
+  EXPECT_THAT(refusal({"--prepare", "no-such-program", "p"}), HasSubstr("not executable here"));
+  EXPECT_THAT(refusal({"--prepare", "sh 'open", "p"}), HasSubstr("quote that is not closed"));
+  EXPECT_THAT(refusal({"--prepare-timeout", "60", "p"}), HasSubstr("goes with --prepare"));
+}
+
+TEST(ElasticOptions, OtherJobsWaitForHosts) {
+  EXPECT_FALSE(parse({"p"}).wait_hosts);
+  EXPECT_EQ(parse({"--wait-hosts", "5m", "p"}).wait_hosts, milliseconds(300000));
+  EXPECT_EQ(parse({"--wait-hosts", "0", "p"}).wait_hosts, milliseconds(0));
+  EXPECT_THAT(refusal({"--wait-hosts", "soon", "p"}), HasSubstr("--wait-hosts"));
 }
 
 TEST(ElasticOptions, StandAloneWhereTheyMust) {
@@ -94,6 +114,7 @@ TEST(ElasticOptions, StandAloneWhereTheyMust) {
       {"--max-restarts", "1"}, {"--tree", "4"},    {"--mpi", "pmix"}, {"--per-node", "2"},
       {"--map-by", "node"},    {"--stdin", "all"}, {"--preload"},     {"--torchrun-env"},
       {"--include", "h"},      {"--exclude", "h"}, {"--stdin", "1"},  {"--rank-by", "node"},
+      {"--wait-hosts", "1m"},
   };
   for (std::vector<std::string> words : others) {
     words.insert(words.end(), {"--elastic", "1:4", "p"});
@@ -112,8 +133,7 @@ TEST(ElasticOptions, KnowWhatTheyGoWith) {
                                              {"--elastic-timeout", "9"},
                                              {"--drain-timeout", "5"},
                                              {"--cooldown", "1s:5s"},
-                                             {"--max-changes", "7"},
-                                             {"--prepare-timeout", "60"}}) {
+                                             {"--max-changes", "7"}}) {
     std::vector<std::string> line = options;
     line.push_back("p");
     EXPECT_THAT(refusal(line), AllOf(HasSubstr("with --elastic"), HasSubstr(options.front())));

@@ -85,6 +85,9 @@ TEST_F(ShutdownTest, AJobThatEndsByItselfHasNoCodeOfItsOwn) {
   end_agents();
   EXPECT_EQ(shutdown_.phase(), Shutdown::Phase::kOver);
   EXPECT_FALSE(shutdown_.exit_code().has_value());
+  EXPECT_EQ(shutdown_.end_kind(), EndKind::kSuccess);
+  EXPECT_EQ(shutdown_.end_reason(), "");
+  EXPECT_TRUE(shutdown_.ending_since().has_value());
   EXPECT_FALSE(shutdown_.may_start_anew());
   EXPECT_TRUE(fake_.job.io.stopped());
 }
@@ -108,6 +111,8 @@ TEST_F(ShutdownTest, TheFirstFailingRanksCodeIsTheJobs) {
   members_.on_exited(0, {1, false, 9});
   end_agents();
   EXPECT_EQ(shutdown_.exit_code(), 7);
+  EXPECT_EQ(shutdown_.end_kind(), EndKind::kRankFailed);
+  EXPECT_EQ(shutdown_.end_reason(), "rank 2 on host n1 exited with code 7");
   EXPECT_TRUE(shutdown_.may_start_anew());
 }
 
@@ -147,11 +152,68 @@ TEST_F(ShutdownTest, ALostHostIsTheJobsFailureAndNamesTheHost) {
   members_.on_host_lost(1, "nothing heard");
   EXPECT_TRUE(fake_.job.ranks[2].is_gone);
   EXPECT_FALSE(fake_.job.ranks[0].is_gone);
-  EXPECT_TRUE(shutdown_.has_lost_host());
+  EXPECT_EQ(shutdown_.lost_nodes(), (std::set<std::uint32_t>{1}));
   run_until_told(0, SIGTERM);
   end_agents();
   EXPECT_EQ(shutdown_.exit_code(), exit_code::kLauncherError);
+  EXPECT_EQ(shutdown_.end_kind(), EndKind::kHostLost);
+  EXPECT_EQ(shutdown_.end_reason(), "lost host n1: nothing heard");
   EXPECT_TRUE(shutdown_.may_start_anew());
+}
+
+TEST_F(ShutdownTest, WhoAsksForTheEndMayHurryIt) {
+  start();
+  shutdown_.interrupt_for("launcher stop", false);
+  EXPECT_EQ(told_signal(0), SIGTERM);
+  EXPECT_TRUE(shutdown_.was_interrupted());
+  shutdown_.interrupt_for("launcher stop --now", true);
+  EXPECT_EQ(told_signal(0), SIGKILL);
+  end_agents();
+  EXPECT_EQ(shutdown_.exit_code(), exit_code::kSignalBase + SIGTERM) << "the first word stands";
+  EXPECT_EQ(shutdown_.end_kind(), EndKind::kStopped);
+  EXPECT_EQ(shutdown_.end_reason(), "launcher stop");
+  EXPECT_FALSE(shutdown_.may_start_anew());
+}
+
+TEST_F(ShutdownTest, AnEndAtOnceIsAKill) {
+  start();
+  shutdown_.interrupt_for("launcher stop --now", true);
+  EXPECT_EQ(told_signal(1), SIGKILL);
+  members_.on_exited(0, {0, true, SIGKILL});
+  end_agents();
+  EXPECT_EQ(shutdown_.exit_code(), exit_code::kSignalBase + SIGKILL);
+  EXPECT_EQ(shutdown_.end_kind(), EndKind::kStopped);
+}
+
+TEST_F(ShutdownTest, ARequestBeforeTheStartEndsTheStart) {
+  shutdown_.interrupt_for("launcher stop", false);
+  EXPECT_TRUE(are_starts_over_);
+  EXPECT_EQ(told_signal(0), SIGKILL) << "there is no rank yet that could end in order";
+  end_agents();
+  EXPECT_EQ(shutdown_.end_kind(), EndKind::kStopped);
+}
+
+TEST_F(ShutdownTest, AllRanksHaveStartedOnce) {
+  int times = 0;
+  members_.tell_all_started([&times] { ++times; });
+  start();
+  const auto begin = [this](std::uint32_t node, std::uint32_t rank) {
+    members_.on_started(node, make_frame(AgentMessage::kRankStarted,
+                                         BodyWriter().u32(rank).u32(7).text("").take()));
+  };
+  begin(0, 0);
+  begin(1, 2);
+  EXPECT_EQ(times, 0);
+  EXPECT_FALSE(members_.all_started_at().has_value());
+  begin(0, 1);
+  begin(0, 1);
+  EXPECT_EQ(times, 1);
+  EXPECT_TRUE(members_.all_started_at().has_value());
+  members_.on_step(0, {3, 10, 0});
+  members_.on_step(2, {2, 50, 0});
+  EXPECT_EQ(members_.most_progress().steps, 3U);
+  EXPECT_EQ(members_.most_progress().operations, 50U);
+  end_agents();
 }
 
 TEST_F(ShutdownTest, TheTimeLimitEndsAJobWithItsOwnCode) {

@@ -45,6 +45,7 @@ case $1 in
   refused*) say "me@$1: Permission denied (publickey)." ;;
   busy*)
     [ "$(wc -l <"tries$1")" -gt "${1#busy}" ] || say "Connection closed by 10.0.0.1 port 22" ;;
+  back*) [ -e "$1" ] || say "ssh: connect to host $1 port 22: Connection refused" ;;
   odd*) echo "no idea" >&2; exit 3 ;;
   silent*) exec cat 3>&1 >/dev/null ;;
   noted*) echo "chainmail-note: why not" >&2 ;;
@@ -87,7 +88,7 @@ class StartedAgents : public ::testing::Test {
   void plan(const std::vector<std::string>& names, std::uint32_t tree_width = 0) {
     starts_.reset();
     job_.reset();
-    Options options;
+    Options options = options_;
     options.remote_shell = remote_shell_;
     options.tree_width = tree_width;
     std::vector<Host> hosts(names.size());
@@ -95,7 +96,7 @@ class StartedAgents : public ::testing::Test {
       hosts[i].name = names[i];
       hosts[i].has_slots = true;
     }
-    job_ = std::make_unique<JobState>(options, place_ranks(hosts, {}), directory_, 0);
+    job_ = std::make_unique<JobState>(options, place_ranks(hosts, {}), directory_, generation_);
     starts_ = std::make_unique<AgentStarts>(
         *job_, stand_in(),
         AgentStarts::Callbacks{
@@ -106,7 +107,8 @@ class StartedAgents : public ::testing::Test {
                 [this](const std::string& cause) {
                   failures_.push_back(cause);
                   starts_->stop();
-                }});
+                },
+            .on_waiting = [this](const std::string& words) { waiting_.push_back(words); }});
   }
   void start(const std::vector<std::string>& names, std::uint32_t tree_width = 0) {
     plan(names, tree_width);
@@ -157,19 +159,24 @@ class StartedAgents : public ::testing::Test {
   }
 
   std::filesystem::path folder_;
+  Options options_;
+  std::uint32_t generation_ = 0;
   std::string remote_shell_;
   JobDirectory directory_;
   std::unique_ptr<JobState> job_;
   std::unique_ptr<AgentStarts> starts_;
-  bool gives_up_ = true;  // where there is no other try
+  bool gives_up_ = true;      // where there is no other try
+  bool may_be_lost_ = false;  // agents that were up
   int hellos_ = 0;
   std::vector<std::uint32_t> frames_;  // whose
   std::vector<std::uint32_t> again_;   // lost, and tried again
   std::vector<std::uint32_t> lost_;
   std::vector<std::string> failures_;
+  std::vector<std::string> waiting_;  // who is waited for
 
  private:
   void on_lost(std::uint32_t node) {
+    if (may_be_lost_ && job_->agents[node].link->hello()) return;
     EXPECT_FALSE(job_->agents[node].link->hello()) << "an agent has left";
     if (starts_->try_again(node)) return again_.push_back(node);
     lost_.push_back(node);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-// What is fuzzed: every parser of texts about hosts and options, and every decoder of frames,
+// What is fuzzed: every parser of texts about hosts, options and jobs, and every decoder of frames,
 // those between ranks (tests/ops/fuzz) included. A target takes any bytes; it may refuse them by
 // the exceptions that its interface names, and aborts when what it accepts breaks a promise.
 //
@@ -26,8 +26,9 @@ struct FuzzTarget {
 
 [[nodiscard]] std::vector<FuzzTarget> text_fuzz_targets();
 [[nodiscard]] std::vector<FuzzTarget> frame_fuzz_targets();
+[[nodiscard]] FuzzTarget job_file_fuzz_target();
 
-/// Both, with the seeds of the corpus file added.
+/// All, with the seeds of the corpus file added.
 [[nodiscard]] std::vector<FuzzTarget> all_fuzz_targets(const std::string& corpus_path);
 
 /// A promise that is broken ends the program, so that libFuzzer keeps the input.

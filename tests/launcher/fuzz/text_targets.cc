@@ -6,11 +6,14 @@
 #include <cstdlib>
 #include <utility>
 
+#include "base/error.h"
 #include "launcher/command_line/parse.h"
 #include "launcher/hosts/host_filter.h"
 #include "launcher/hosts/hostfile.h"
 #include "launcher/hosts/schedulers/schedulers.h"
 #include "launcher/hosts/watched_hosts.h"
+#include "launcher/jobs/commands/shown_text.h"
+#include "launcher/jobs/folder/job_record.h"
 #include "tests/launcher/fuzz/fuzz_targets.h"
 #include "tests/launcher/hosts/corpus.h"
 #include "tests/launcher/hosts/print_hostfile.h"
@@ -124,7 +127,7 @@ void run_slurm_counts(std::string_view text) {
 
 void run_choices(std::string_view text) {
   const auto hosts = parse_hostfile("n1 slots=4\nn2 slots=2\nn3.example.org slots=2\nn4\n", kWhere);
-  for (const HostChoice& choice : parse_host_choices(text, kWhere)) {
+  for (const HostChoice& choice : parse_host_pickers(text, kWhere)) {
     promise(is_harmless(choice.name), "a harmless name");
     promise(std::is_sorted(choice.slots.begin(), choice.slots.end()), "slots in order");
   }
@@ -170,6 +173,36 @@ FuzzTarget slurm_job_target() {
   return target;
 }
 
+void run_job_record(std::string_view text) {
+  try {
+    const JobRecord record = record_of(text);
+    promise(is_job_id(record.id), "an id");
+    const std::string json = json_of(record);
+    promise(json_of(record_of(json)) == json, "what is written reads as the same record");
+  } catch (const SystemError& error) {
+    promise(*error.what() != '\0', "a message");
+  }
+}
+
+FuzzTarget job_record_target() {
+  JobRecord record;
+  record.id = "a-abcdef";
+  record.name = "a";
+  record.exit_code = 3;
+  record.hosts = {{"n1", 2, "used"}};
+  record.outputs = {{"MODEL", "/m"}};
+  record.warnings = {"one"};
+  return {"job_record", run_job_record, {json_of(record)}, ""};
+}
+
+void run_shown_text(std::string_view text) {
+  const std::string shown = shown_text(text);
+  promise(shown_text(shown) == shown, "what is shown can be shown");
+  for (const char c : shown) promise(c < 0 || (c >= ' ' && c != 0x7f), "no control character");
+  promise(columns_of(cut_to(shown, 7)) <= 7, "what is cut is short");
+  promise(table_text({{std::string(text), "x"}}).ends_with("  x\n"), "a line of a table");
+}
+
 }  // namespace
 
 void promise(bool is_kept, const char* what) {
@@ -204,6 +237,9 @@ std::vector<FuzzTarget> text_fuzz_targets() {
       refusing_target("host_filter", "include", run_choices),
       options_target(),
       split_target(),
+      job_file_fuzz_target(),
+      job_record_target(),
+      {"shown_text", run_shown_text, {"m\xc3\xbcller\x1b[2J\xc2\x9b\xe2\x80\xae"}, ""},
   };
 }
 

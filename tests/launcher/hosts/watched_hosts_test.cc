@@ -16,7 +16,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::StartsWith;
 
-std::vector<std::string> names_in(const std::string& text) {
+std::vector<std::string> watched_names(const std::string& text) {
   std::vector<std::string> names;
   for (const Host& host : parse_watched_hosts(text, "F")) {
     names.push_back(host.name + ":" + std::to_string(host.slots));
@@ -34,14 +34,14 @@ std::string refusal_of(const std::string& text) {
 }
 
 TEST(WatchedHosts, AreLinesOfAHostfile) {
-  EXPECT_THAT(names_in("n1\nn2 slots=4\n"), ElementsAre("n1:1", "n2:4"));
-  EXPECT_THAT(names_in("n1\r\nn2 slots=4\r\n"), ElementsAre("n1:1", "n2:4"));
-  EXPECT_THAT(names_in("# all of them\n\nn1\n"), ElementsAre("n1:1"));
+  EXPECT_THAT(watched_names("n1\nn2 slots=4\n"), ElementsAre("n1:1", "n2:4"));
+  EXPECT_THAT(watched_names("n1\r\nn2 slots=4\r\n"), ElementsAre("n1:1", "n2:4"));
+  EXPECT_THAT(watched_names("# all of them\n\nn1\n"), ElementsAre("n1:1"));
 }
 
 TEST(WatchedHosts, MayBeNone) {
-  EXPECT_THAT(names_in(""), IsEmpty());
-  EXPECT_THAT(names_in("\n \r\n"), IsEmpty());
+  EXPECT_THAT(watched_names(""), IsEmpty());
+  EXPECT_THAT(watched_names("\n \r\n"), IsEmpty());
 }
 
 TEST(WatchedHosts, EndWithALineEnd) {

@@ -5,7 +5,7 @@
 // store, news and output work through agent and controller.
 //
 //   probe_rank store | meet | news | group | stall | hoard | printf | nonsense | secret FOLDER... |
-//              fixed FOLDER
+//              fixed FOLDER | steps FOLDER
 
 #include <sys/socket.h>
 #include <unistd.h>
@@ -231,6 +231,18 @@ void probe_fixed(Job& job, const std::string& folder) {
   while (!fs::exists(folder + "/done")) usleep(20'000);
 }
 
+// As training does: tells of a step every 20 ms, until FOLDER has a file "done".
+void probe_steps(Job& job, const std::string& folder) {
+  std::ostringstream line;
+  line << "generation " << std::getenv("CHAINMAIL_GENERATION") << " rank " << job.welcome().rank
+       << " pid " << getpid() << "\n";
+  std::cout << line.str() << std::flush;
+  for (std::uint64_t step = 1; !fs::exists(folder + "/done"); ++step) {
+    job.send(JobMessage::kStep, BodyWriter().u32(0).u64(step).u64(step).u64(0).take());
+    usleep(20'000);
+  }
+}
+
 void run(const std::string& mode, const std::vector<std::string>& arguments) {
   if (mode == "printf") {
     std::printf("one\ntwo\nthree\n");
@@ -243,6 +255,7 @@ void run(const std::string& mode, const std::vector<std::string>& arguments) {
   if (mode == "group") probe_group(job);
   if (mode == "secret") probe_secret(job, arguments);
   if (mode == "fixed") probe_fixed(job, arguments.at(0));
+  if (mode == "steps") probe_steps(job, arguments.at(0));
   if (mode == "stall") {
     job.send(JobMessage::kStep,
              BodyWriter().u32(0).u64(3).u64(5 - job.welcome().rank).u64(0).take());

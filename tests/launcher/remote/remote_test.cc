@@ -135,6 +135,18 @@ TEST(AgentImage, EndsWithTheLastSegment) {
   EXPECT_EQ(loadable_bytes(elf_with({{0, 10}}), 5000), sizeof(Elf64_Ehdr) + sizeof(Elf64_Phdr));
 }
 
+TEST(AgentImage, NamesWhatLoadsIt) {
+  const AgentImage own = read_agent_image("/proc/self/exe");
+  EXPECT_THAT(own.loader, testing::MatchesRegex("/lib.*/ld-linux.*"));
+  EXPECT_EQ(loader_of("#!/bin/sh\n" + std::string(100, ' ')), "");
+  std::string image = elf_with({{200, 5}});
+  const Elf64_Word type = PT_INTERP;
+  std::memcpy(image.data() + sizeof(Elf64_Ehdr), &type, sizeof type);
+  EXPECT_EQ(loader_of(image), "") << "it lies behind what is known";
+  image.resize(200);
+  EXPECT_EQ(loader_of(image + std::string("/ld\0x", 5)), "/ld");
+}
+
 TEST(AgentImage, TakesNothingForGrantedAboutTheFile) {
   EXPECT_FALSE(loadable_bytes("", 0));
   EXPECT_FALSE(loadable_bytes("#!/bin/sh\nexit 0\n" + std::string(100, ' '), 117));
@@ -153,7 +165,8 @@ TEST(AgentImage, OwnProgramCanBeRead) {
   const AgentImage image = read_agent_image("/proc/self/exe");
   EXPECT_EQ(image.bytes->substr(0, 4), "\177ELF");
   EXPECT_THAT(image.checksum, testing::EndsWith(" " + std::to_string(image.bytes->size())));
-  EXPECT_THAT(agent_identity(), testing::MatchesRegex("chainmail-agent/[^/ ]+/[0-9]+/[0-9a-z]+"));
+  EXPECT_THAT(agent_identity(),
+              testing::MatchesRegex("chainmail-agent/[^/ ]+/[0-9]+[.][0-9]+/[0-9a-z]+"));
 }
 
 struct ShellCase {

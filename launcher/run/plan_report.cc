@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-#include "launcher/plan_report.h"
+#include "launcher/run/plan_report.h"
 #include "launcher/command_line/parse.h"
 
 #include <unistd.h>

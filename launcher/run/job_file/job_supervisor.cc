@@ -1,0 +1,355 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+#include "launcher/run/job_file/job_supervisor.h"
+
+#include <signal.h>
+#include <time.h>
+
+#include <algorithm>
+#include <exception>
+#include <filesystem>
+#include <iostream>
+#include <set>
+#include <system_error>
+#include <utility>
+
+#include "base/error.h"
+#include "launcher/controller/controller.h"
+#include "launcher/controller/state/job_end.h"
+#include "launcher/hosts/host_text.h"
+#include "launcher/job/exit_code.h"
+#include "launcher/job/text.h"
+#include "launcher/remote/bootstrap.h"
+#include "launcher/run/attempts/resize.h"
+#include "launcher/run/job_plan.h"
+#include "launcher/run/plan_report.h"
+#include "launcher/run/worlds.h"
+
+namespace chainmail::launch {
+namespace {
+
+using std::chrono::milliseconds;
+using Ended = AttemptEnd::Kind;
+
+// What programs that tell of no steps must have run for, to count as having begun to train.
+constexpr milliseconds kGotGoing = std::chrono::minutes(1);
+constexpr milliseconds kLongestPause = std::chrono::seconds(30);
+constexpr milliseconds kSignalLook{200};
+constexpr int kEndingSignals[] = {SIGINT, SIGTERM, SIGHUP};
+
+std::int64_t wall_clock_ms() {
+  return std::chrono::duration_cast<milliseconds>(
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
+Ended kind_of(const JobEnd& end) {
+  switch (end.kind) {
+    case EndKind::kSuccess:
+      return Ended::kSucceeded;
+    case EndKind::kHostLost:
+      return Ended::kHostLost;
+    case EndKind::kNotStarted:
+      // Otherwise it is the program that cannot be run.
+      return end.lost_hosts.empty() ? Ended::kProgramFailed : Ended::kNotStarted;
+    case EndKind::kRankFailed:
+    case EndKind::kNotPrepared:
+    case EndKind::kFailed:
+      return Ended::kProgramFailed;
+    case EndKind::kStopped:
+      return Ended::kStopped;
+    case EndKind::kTimeLimit:
+      return Ended::kTimeLimit;
+  }
+  return Ended::kLauncherError;
+}
+
+JobPhase phase_of(Ended kind) {
+  switch (kind) {
+    case Ended::kSucceeded:
+      return JobPhase::kSucceeded;
+    case Ended::kStopped:
+      return JobPhase::kStopped;
+    case Ended::kProgramFailed:
+    case Ended::kHostLost:
+    case Ended::kNotStarted:
+    case Ended::kTimeLimit:
+    case Ended::kLauncherError:
+      break;
+  }
+  return JobPhase::kFailed;
+}
+
+AttemptEnd stopped_by(int number, const std::string& reason) {
+  return {Ended::kStopped, exit_code::kSignalBase + number, reason};
+}
+
+bool has_any_of(const std::vector<Host>& hosts, const std::set<std::string>& names) {
+  return std::any_of(hosts.begin(), hosts.end(),
+                     [&names](const Host& host) { return names.contains(host.name); });
+}
+
+// Of an elastic job, whose hosts come one by one.
+void make_outputs(const JobPlaces& places) {
+  for (const JobSpec::Folder& output : places.outputs) {
+    std::error_code error;
+    std::filesystem::create_directories(output.path, error);
+    if (!error) continue;
+    throw SystemError(
+        "output " + output.id + ": cannot make " + output.path + ": " + error.message(),
+        error.value());
+  }
+}
+
+sigset_t ending_signals() {
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int number : kEndingSignals) sigaddset(&set, number);
+  return set;
+}
+
+}  // namespace
+
+JobSupervisor::JobSupervisor(JobSpec spec, Options options, JobFolder& folder,
+                             std::vector<int> ignored_signals, bool is_silent,
+                             std::function<void(const JobRecord&)> on_settled)
+    : spec_(std::move(spec)),
+      options_(std::move(options)),
+      folder_(folder),
+      ignored_signals_(std::move(ignored_signals)),
+      is_silent_(is_silent),
+      on_settled_(std::move(on_settled)),
+      record_(folder.record()),
+      places_(places_of(spec_, folder.path(), record_.uuid)),
+      files_(folder.path(), places_.stdouterr),
+      retries_(spec_.retry),
+      choice_(spec_.hosts.count),
+      stop_watch_([path = folder.path()] { return stop_request_of(path); }) {
+  const sigset_t set = ending_signals();
+  sigprocmask(SIG_BLOCK, &set, nullptr);
+}
+
+int JobSupervisor::run() {
+  resize(spec_.hosts.count.value_or(0));
+  AttemptEnd end;
+  while (true) {
+    ++record_.attempt;
+    try {
+      end = attempt();
+    } catch (const HostsError& error) {
+      end = {Ended::kLauncherError, exit_code::kUsage, error.what()};
+    } catch (const UsageError& error) {
+      end = {Ended::kLauncherError, exit_code::kUsage, error.what()};
+    } catch (const std::exception& error) {
+      end = {Ended::kLauncherError, exit_code::kLauncherError, error.what()};
+    }
+    if (end.kind == Ended::kLauncherError) say(end.reason);
+    const RetryPolicy::Decision next = retries_.after(end);
+    record_.losses = retries_.losses();
+    record_.failures = retries_.failures();
+    if (!next.words.empty()) say(end.reason + ": " + next.words);
+    if (!next.is_retry) break;
+    enter(JobPhase::kRetrying, end.reason);
+    if (const auto stop = wait(Clock::now() + spec_.retry.wait)) {
+      end = *stop;
+      break;
+    }
+  }
+  finish(end);
+  return end.exit_code;
+}
+
+// On hosts that answer, which may have to be waited for.
+AttemptEnd JobSupervisor::attempt() {
+  const auto until = Clock::now() + spec_.hosts.wait;
+  milliseconds pause{1000};
+  std::set<std::string> silent;  // since the last pause
+  AttemptEnd end;
+  while (true) {
+    if (const auto stop = stop_asked()) return *stop;
+    HostSet hosts = hosts_now();
+    const HostPicker::Chosen chosen = choice_.from(hosts.hosts);
+    if (chosen.missing > 0 || hosts.hosts.empty()) {
+      end = not_enough_hosts(hosts);
+    } else if (!has_any_of(chosen.hosts, silent)) {
+      hosts.hosts = chosen.hosts;
+      end = start_on(std::move(hosts), chosen);
+      if (end.kind != Ended::kNotStarted) return end;
+      silent.insert(lost_hosts_.begin(), lost_hosts_.end());
+      continue;  // spares are tried at once
+    }
+    if (Clock::now() >= until) {
+      say(end.reason);
+      return end;
+    }
+    if (std::exchange(awaited_, end.reason) != end.reason) {
+      say(end.reason + "; tried again for at most " + seconds_text(spec_.hosts.wait));
+    }
+    enter(JobPhase::kQueued, end.reason);
+    if (const auto stop = wait(std::min(Clock::now() + pause, until))) return *stop;
+    pause = std::min(2 * pause, kLongestPause);
+    silent.clear();
+  }
+}
+
+// Machines that hosts.resize brings up may not be in the file yet.
+HostSet JobSupervisor::hosts_now() const {
+  if (spec_.hosts.resize.empty()) return hosts_of(options_, options_);
+  HostSet none;
+  try {
+    return hosts_of(options_, options_);
+  } catch (const HostsError& error) {
+    none.source = error.what();
+  } catch (const UsageError& error) {
+    none.source = error.what();
+  }
+  return none;
+}
+
+AttemptEnd JobSupervisor::not_enough_hosts(const HostSet& hosts) const {
+  const std::string wanted =
+      spec_.hosts.count ? std::to_string(*spec_.hosts.count) + " hosts" : std::string("hosts");
+  return {Ended::kNotStarted, exit_code::kLauncherError,
+          "the job needs " + wanted + "; " +
+              (hosts.hosts.empty() ? hosts.source
+                                   : hosts.source + " has " + std::to_string(hosts.hosts.size()))};
+}
+
+AttemptEnd JobSupervisor::start_on(HostSet hosts, const HostPicker::Chosen& chosen) {
+  Options options = options_for(hosts);
+  if (options.timeout && options.timeout->count() <= 0) {
+    return {Ended::kTimeLimit, exit_code::kTimeLimit, "the time limit is over"};
+  }
+  if (options.elastic.is_on()) {
+    complete_elastic_hosts(hosts, options);
+    make_outputs(places_);
+  }
+  const Placement placement = place_ranks(options, hosts);
+  record_.ranks = static_cast<std::uint32_t>(placement.ranks.size());
+  set_hosts(hosts, chosen);
+  if (const std::string loss = folder_.write_file(
+          "plan.json", plan_json({with_hidden_secrets(spec_, options), hosts, placement}));
+      !loss.empty()) {
+    say(loss);
+  }
+  JobObserver observer;
+  observer.on_phase = [this](JobPhase phase, const std::string& reason) { enter(phase, reason); };
+  observer.on_beat = [this] { return stop_watch_.latest(); };
+  const WorldsEnd worlds =
+      run_worlds(options, hosts, placement, ignored_signals_, observer, generation_);
+  generation_ += worlds.generations;
+  const JobEnd& end = worlds.end;
+  if (!end.lost_output.empty()) record_.warnings.push_back(end.lost_output);
+  lost_hosts_ = end.lost_hosts;
+  for (const std::string& host : lost_hosts_) choice_.set_back(host);
+  for (JobRecord::Host& host : record_.hosts) {
+    if (std::find(lost_hosts_.begin(), lost_hosts_.end(), host.name) != lost_hosts_.end()) {
+      host.state = "lost";
+    }
+  }
+  return {kind_of(end), end.exit_code, end.reason,
+          end.steps > 0 || end.ran_for.value_or(milliseconds(0)) >= kGotGoing};
+}
+
+Options JobSupervisor::options_for(const HostSet& hosts) {
+  Options options = options_;
+  options.expands = true;
+  options.has_job_temp = true;
+  options.variables = job_variables(spec_, places_, hosts.hosts);
+  options.copies = files_.copies();
+  options.is_silent = is_silent_;
+  options.output_dir = folder_.path() + "/ranks";
+  options.events_dir = folder_.path();
+  options.wait_hosts = milliseconds(0);
+  if (options.working_directory.empty()) options.working_directory = spec_.directory;
+  options.container = container_of(spec_, places_, record_.uuid, options.working_directory);
+  if (options.timeout) {
+    *options.timeout -= std::chrono::duration_cast<milliseconds>(Clock::now() - began_);
+  }
+  if (options.elastic.is_on()) {
+    options.elastic.prepare =
+        spec_.prepare.command.empty() ? "" : "/bin/sh -c " + shell_quoted(spec_.prepare.command);
+    if (spec_.prepare.timeout) options.elastic.prepare_timeout = spec_.prepare.timeout;
+    return options;
+  }
+  options.preparation = {first_words(places_), preparation_words(spec_, places_, hosts.hosts),
+                         spec_.prepare.timeout, folder_.path()};
+  return options;
+}
+
+// Nothing when the time has come; otherwise the end that somebody has asked for meanwhile.
+std::optional<AttemptEnd> JobSupervisor::wait(Clock::time_point until) {
+  const auto limit = options_.timeout ? std::optional(began_ + *options_.timeout) : std::nullopt;
+  while (true) {
+    if (const auto stop = stop_asked()) return stop;
+    const auto now = Clock::now();
+    if (limit && now >= *limit) {
+      return AttemptEnd{Ended::kTimeLimit, exit_code::kTimeLimit, "the time limit is over"};
+    }
+    if (now >= until) return std::nullopt;
+    const auto left = std::chrono::duration_cast<milliseconds>(until - now) + milliseconds(1);
+    const timespec pause{0, std::min(left, kSignalLook).count() * 1'000'000};
+    const sigset_t set = ending_signals();
+    const int number = sigtimedwait(&set, nullptr, &pause);
+    if (number > 0) return stopped_by(number, "stopped by " + signal_name(number));
+  }
+}
+
+std::optional<AttemptEnd> JobSupervisor::stop_asked() {
+  const sigset_t set = ending_signals();
+  const timespec none{0, 0};
+  const int number = sigtimedwait(&set, nullptr, &none);
+  if (number > 0) return stopped_by(number, "stopped by " + signal_name(number));
+  if (stop_watch_.latest() == StopRequest::kNone) return std::nullopt;
+  return stopped_by(SIGTERM, "stopped by launcher stop");
+}
+
+void JobSupervisor::resize(std::uint32_t hosts) {
+  if (spec_.hosts.resize.empty()) return;
+  const std::string failure = call_resize(spec_.hosts.resize, hosts, spec_.directory);
+  say("hosts.resize was called with " + std::to_string(hosts) +
+      (failure.empty() ? "" : ", and " + failure));
+}
+
+void JobSupervisor::enter(JobPhase phase, const std::string& reason) {
+  record_.phase = phase;
+  record_.reason = reason;
+  const bool is_first_start = phase == JobPhase::kRunning && record_.started_ms == 0;
+  if (is_first_start) record_.started_ms = wall_clock_ms();
+  write();
+  if (phase == JobPhase::kRunning && on_settled_) std::exchange(on_settled_, nullptr)(record_);
+}
+
+void JobSupervisor::set_hosts(const HostSet& hosts, const HostPicker::Chosen& chosen) {
+  record_.hosts.clear();
+  for (const Host& host : hosts.hosts) {
+    record_.hosts.push_back({host.name, static_cast<std::uint32_t>(host.slots), "used"});
+  }
+  for (const std::string& spare : chosen.spares) record_.hosts.push_back({spare, 0, "spare"});
+}
+
+// Files first: who sees the end can read all of them.
+void JobSupervisor::finish(const AttemptEnd& end) {
+  files_.log("the job has ended with code " + std::to_string(end.exit_code) +
+             (end.reason.empty() ? "" : ": " + end.reason));
+  if (const std::string loss = files_.flush(); !loss.empty()) record_.warnings.push_back(loss);
+  record_.phase = phase_of(end.kind);
+  record_.reason = end.reason;
+  record_.exit_code = end.exit_code;
+  record_.ended_ms = wall_clock_ms();
+  write();
+  if (on_settled_) std::exchange(on_settled_, nullptr)(record_);
+}
+
+void JobSupervisor::write() {
+  const std::string loss = folder_.write(record_);
+  if (!loss.empty() && !std::exchange(has_said_loss_, true)) say(loss);
+}
+
+void JobSupervisor::say(const std::string& words) {
+  files_.log(words);
+  if (!is_silent_) std::cerr << "launcher: " << words << std::endl;
+}
+
+}  // namespace chainmail::launch

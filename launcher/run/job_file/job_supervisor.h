@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// Runs the job of a job file from its first attempt to its end, and keeps its folder true: hosts
+// are chosen and waited for, attempts follow each other as RetryPolicy says, and whoever asks for
+// the end by `launcher stop` is heard between attempts, too.
+//
+// The main thread's; signals that end programs are blocked outside of attempts, and looked for.
+
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launcher/controller/outside/job_observer.h"
+#include "launcher/controller/outside/request_watch.h"
+#include "launcher/job/host.h"
+#include "launcher/job/options.h"
+#include "launcher/jobs/file/job_spec.h"
+#include "launcher/jobs/folder/job_folder.h"
+#include "launcher/run/attempts/host_picker.h"
+#include "launcher/run/attempts/retry_policy.h"
+#include "launcher/run/job_file/job_files.h"
+#include "launcher/run/job_file/job_variables.h"
+
+namespace chainmail::launch {
+
+class JobSupervisor {
+ public:
+  /// `options`: of job_options(). `is_silent`: nothing goes to standard output and error.
+  /// `on_settled` is called once: when ranks have started, with nothing, or when the job has ended
+  /// before that, with its end.
+  JobSupervisor(JobSpec spec, Options options, JobFolder& folder, std::vector<int> ignored_signals,
+                bool is_silent, std::function<void(const JobRecord& record)> on_settled);
+
+  /// The job's exit code, which is in its folder then.
+  int run();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  AttemptEnd attempt();
+  AttemptEnd start_on(HostSet hosts, const HostPicker::Chosen& chosen);
+  [[nodiscard]] Options options_for(const HostSet& hosts);
+  std::optional<AttemptEnd> wait(Clock::time_point until);
+  [[nodiscard]] std::optional<AttemptEnd> stop_asked();
+  [[nodiscard]] HostSet hosts_now() const;
+  [[nodiscard]] AttemptEnd not_enough_hosts(const HostSet& hosts) const;
+  void resize(std::uint32_t hosts);
+  void enter(JobPhase phase, const std::string& reason);
+  void set_hosts(const HostSet& hosts, const HostPicker::Chosen& chosen);
+  void finish(const AttemptEnd& end);
+  void write();
+  void say(const std::string& words);
+
+  const JobSpec spec_;
+  const Options options_;
+  JobFolder& folder_;
+  const std::vector<int> ignored_signals_;
+  const bool is_silent_;
+  std::function<void(const JobRecord&)> on_settled_;
+  JobRecord record_;
+  JobPlaces places_;
+  JobFiles files_;
+  RetryPolicy retries_;
+  HostPicker choice_;
+  RequestWatch stop_watch_;
+  const Clock::time_point began_ = Clock::now();
+  std::vector<std::string> lost_hosts_;  // of the last attempt
+  std::string awaited_;                  // what was said of hosts that are waited for
+  std::uint32_t generation_ = 0;
+  bool has_said_loss_ = false;
+};
+
+}  // namespace chainmail::launch

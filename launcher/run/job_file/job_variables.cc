@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+#include "launcher/run/job_file/job_variables.h"
+
+#include "launcher/job/expansion.h"
+#include "launcher/job/text.h"
+#include "launcher/remote/bootstrap.h"
+
+namespace chainmail::launch {
+namespace {
+
+// Below CHAINMAIL_JOB_TEMP, the agent's folder for the job, which goes with it.
+constexpr const char* kJobTemp = "$CHAINMAIL_JOB_TEMP";
+constexpr const char* kMountLinks = "$CHAINMAIL_JOB_TEMP/mounts";
+constexpr const char* kHostList = "$CHAINMAIL_JOB_TEMP/hosts";
+
+std::string names_of(const std::vector<Host>& hosts) {
+  std::vector<std::string> names;
+  for (const Host& host : hosts) names.push_back(host.name);
+  return joined(names, ",");
+}
+
+std::string with_names_of_folders(std::string pattern) {
+  // "$${input.X}" is text.
+  std::string out;
+  for (std::size_t at = 0; at < pattern.size();) {
+    if (pattern.compare(at, 2, "$$") == 0) {
+      out += "$$";
+      at += 2;
+    } else if (pattern.compare(at, 8, "${input.") == 0) {
+      out += "${AZ_BATCHAI_INPUT_";
+      at += 8;
+    } else if (pattern.compare(at, 9, "${output.") == 0) {
+      out += "${AZ_BATCHAI_OUTPUT_";
+      at += 9;
+    } else {
+      out += pattern[at++];
+    }
+  }
+  return out;
+}
+
+// Words of a shell, each expanded to itself by the agent.
+std::vector<std::string> shell_words(const std::string& script) {
+  return {"/bin/sh", "-c", as_pattern(script), "chainmail-prepare"};
+}
+
+constexpr const char* kFailFunction = "cm_fail() { echo \"chainmail: $*\" >&2; exit 125; }\n";
+
+std::string in_mounts(const std::string& name) { return "\"$cm_mounts\"/" + shell_quoted(name); }
+
+}  // namespace
+
+std::string run_folder(const std::string& path, const std::string& name, const std::string& uuid) {
+  return path + (path.empty() || path.back() != '/' ? "/" : "") + "jobs/" + name + "/" + uuid;
+}
+
+JobPlaces places_of(const JobSpec& spec, const std::string& job_folder, const std::string& uuid) {
+  JobPlaces places;
+  places.stdouterr =
+      spec.logs.path.empty() ? job_folder : run_folder(spec.logs.path, spec.name, uuid);
+  places.inputs = spec.inputs;
+  for (JobSpec::Folder output : spec.outputs) {
+    output.path = run_folder(output.path, spec.name, uuid);
+    if (!output.suffix.empty()) output.path += "/" + output.suffix;
+    places.outputs.push_back(output);
+  }
+  return places;
+}
+
+std::vector<ExportedVariable> job_variables(const JobSpec& spec, const JobPlaces& places,
+                                            const std::vector<Host>& hosts) {
+  std::vector<ExportedVariable> variables = {
+      {"AZ_BATCHAI_JOB_NAME", as_pattern(spec.name)},
+      {"AZ_BATCHAI_JOB_TEMP", kJobTemp},
+      {"AZ_BATCHAI_JOB_TEMP_DIR", kJobTemp},
+      {"AZ_BATCHAI_SHARED_JOB_TEMP", as_pattern(places.stdouterr + "/temp")},
+      {"AZ_BATCHAI_STDOUTERR_DIR", as_pattern(places.stdouterr)},
+      {"AZ_BATCHAI_MOUNT_ROOT", kMountLinks},
+      {"AZ_BATCHAI_JOB_MOUNT_ROOT", kMountLinks},
+      {"AZ_BATCHAI_MPI_HOST_FILE", kHostList},
+      {"AZ_BATCHAI_TASK_INDEX", "$NODE_RANK"},
+      {"AZ_BATCHAI_NUM_GPUS", "$CHAINMAIL_NODE_GPUS"},
+      {"AZ_BATCHAI_WORKER_HOSTS", as_pattern(names_of(hosts))},
+  };
+  for (const JobSpec::Folder& input : places.inputs) {
+    variables.push_back({"AZ_BATCHAI_INPUT_" + input.id, as_pattern(input.path)});
+  }
+  for (const JobSpec::Folder& output : places.outputs) {
+    variables.push_back({"AZ_BATCHAI_OUTPUT_" + output.id, as_pattern(output.path)});
+  }
+  for (const JobSpec::Variable& variable : spec.environment) {
+    if (variable.value) {
+      variables.push_back({variable.name, with_names_of_folders(*variable.value)});
+    } else {
+      variables.push_back({variable.name, std::nullopt});
+    }
+  }
+  for (const JobSpec::Secret& secret : spec.secrets) {
+    variables.push_back({secret.name, as_pattern(secret.value)});
+  }
+  return variables;
+}
+
+std::vector<std::string> job_program(const JobSpec& spec) {
+  std::vector<std::string> words;
+  for (const std::string& word : spec.program) words.push_back(with_names_of_folders(word));
+  return words;
+}
+
+std::vector<std::string> first_words(const JobPlaces& places) {
+  std::string script = kFailFunction;
+  std::vector<std::string> folders = {places.stdouterr + "/temp"};
+  for (const JobSpec::Folder& output : places.outputs) folders.push_back(output.path);
+  for (const std::string& folder : folders) {
+    script += "mkdir -p -- " + shell_quoted(folder) + " || cm_fail " +
+              shell_quoted("cannot make the folder " + folder) + "\n";
+  }
+  return shell_words(script);
+}
+
+std::vector<std::string> preparation_words(const JobSpec& spec, const JobPlaces& places,
+                                           const std::vector<Host>& hosts) {
+  std::string script = kFailFunction;
+  for (const JobSpec::Folder& input : places.inputs) {
+    script += "[ -e " + shell_quoted(input.path) + " ] || cm_fail " +
+              shell_quoted("input " + input.id + ": there is no " + input.path + " on this host") +
+              "\n";
+  }
+  for (const JobSpec::Folder& output : places.outputs) {
+    script += "[ -d " + shell_quoted(output.path) + " ] || cm_fail " +
+              shell_quoted("output " + output.id + ": the first host has made " + output.path +
+                           ", which this host does not see: it must be on storage that all hosts "
+                           "share") +
+              "\n";
+  }
+  script += "cm_mounts=$CHAINMAIL_JOB_TEMP/mounts\nmkdir -p \"$cm_mounts\" || exit 125\n";
+  for (const JobSpec::Mount& mount : spec.mounts) {
+    const std::size_t slash = mount.name.rfind('/');
+    if (slash != std::string::npos) {
+      script += "mkdir -p " + in_mounts(mount.name.substr(0, slash)) + " || exit 125\n";
+    }
+    script += "[ -d " + shell_quoted(mount.folder) + " ] || cm_fail " +
+              shell_quoted("mount " + mount.name + ": there is no folder " + mount.folder +
+                           " on this host") +
+              "\nln -sfn " + shell_quoted(mount.folder) + " " + in_mounts(mount.name) +
+              " || exit 125\n";
+  }
+  std::string list;
+  for (const Host& host : hosts) list += host.name + " slots=" + std::to_string(host.slots) + "\n";
+  script += "printf '%s' " + shell_quoted(list) + " >\"$CHAINMAIL_JOB_TEMP\"/hosts || exit 125\n";
+  if (!spec.prepare.command.empty()) {
+    script += "exec /bin/sh -c " + shell_quoted(spec.prepare.command) + "\n";
+  }
+  return shell_words(script);
+}
+
+}  // namespace chainmail::launch

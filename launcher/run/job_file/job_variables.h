@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// What ranks of a job file's job find: variables with Azure Batch AI's names, and the script that
+// makes and checks folders on each host before the job's own preparation runs there. Pure.
+
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "launcher/job/host.h"
+#include "launcher/job/options.h"
+#include "launcher/jobs/file/job_spec.h"
+
+namespace chainmail::launch {
+
+/// Where this run of the job has its files: PATH/jobs/NAME/UUID.
+[[nodiscard]] std::string run_folder(const std::string& path, const std::string& name,
+                                     const std::string& uuid);
+
+struct JobPlaces {
+  std::string stdouterr;                 ///< absolute
+  std::vector<JobSpec::Folder> inputs;   ///< with absolute paths
+  std::vector<JobSpec::Folder> outputs;  ///< the folders themselves
+};
+[[nodiscard]] JobPlaces places_of(const JobSpec& spec, const std::string& job_folder,
+                                  const std::string& uuid);
+
+/// AZ_BATCHAI_..., patterns that the agent expands; and the file's own variables and secrets, as
+/// they are. `hosts`: of this attempt.
+[[nodiscard]] std::vector<ExportedVariable> job_variables(const JobSpec& spec,
+                                                          const JobPlaces& places,
+                                                          const std::vector<Host>& hosts);
+
+/// The words with ${input.ID} and ${output.ID} as the variables' names.
+[[nodiscard]] std::vector<std::string> job_program(const JobSpec& spec);
+
+/// For the first host alone: makes what all hosts must see. Empty: nothing.
+[[nodiscard]] std::vector<std::string> first_words(const JobPlaces& places);
+/// For each host: checks inputs and outputs, makes the folder of links, then the job's own command.
+[[nodiscard]] std::vector<std::string> preparation_words(const JobSpec& spec,
+                                                         const JobPlaces& places,
+                                                         const std::vector<Host>& hosts);
+
+}  // namespace chainmail::launch

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+#include "launcher/run/job_plan.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <iostream>
+#include <system_error>
+#include <vector>
+
+#include "launcher/allocation/job_hosts.h"
+#include "launcher/command_line/parse.h"
+#include "launcher/hosts/watched_hosts.h"
+#include "launcher/job/environment.h"
+
+namespace chainmail::launch {
+namespace {
+
+// The hosts of all programs; those of the first go to programs that name none.
+Placement place(const Options& options, HostSet& all) {
+  const MapBy map_by =
+      options.map_by.value_or(all.takes_turns && !options.rank_by ? MapBy::kNode : MapBy::kSlot);
+  const PlacementOptions how{{}, {}, options.oversubscribe, map_by, options.rank_by};
+  std::vector<ApplicationPlacement> programs = {{all.hosts, options.ranks, options.per_node}};
+  for (const Application& program : options.more_applications) {
+    ApplicationPlacement& placed = programs.emplace_back();
+    placed.ranks = program.ranks;
+    placed.per_node = program.per_node;
+    if (program.hosts.empty() && program.hostfile.empty()) continue;
+    const HostSet own = hosts_of(options, program);
+    placed.hosts = own.hosts;
+    all.source += "; " + own.source;
+    for (const Host& host : own.hosts) {
+      const auto is_known = [&host](const Host& known) { return known.name == host.name; };
+      if (std::none_of(all.hosts.begin(), all.hosts.end(), is_known)) all.hosts.push_back(host);
+    }
+  }
+  Placement placement = place_applications(programs, how);
+  const auto ranks = static_cast<int>(placement.ranks.size());
+  if (options.input.kind == InputTarget::Kind::kRank && options.input.rank >= ranks) {
+    throw UsageError("--stdin " + std::to_string(options.input.rank) +
+                     ": the last rank of this job is " + std::to_string(ranks - 1));
+  }
+  return placement;
+}
+
+}  // namespace
+
+HostSet hosts_of(const Options& options, const Application& program) {
+  HostRequest request;
+  request.list_or_file = program.hosts;
+  request.hostfile = program.hostfile;
+  const bool names_hosts = !program.hosts.empty() || !program.hostfile.empty();
+  if (!options.host_discovery.empty() && !names_hosts) {
+    request.discovery = split_command(options.host_discovery, "--host-discovery");
+  }
+  request.rules.refuses_repeats = options.hostfile_strict;
+  // What would be ignored later is refused now, but for a last line without an end.
+  if (options.elastic.is_on()) request.rules = kWatchedHostsRules;
+  request.include = options.include;
+  request.exclude = options.exclude;
+  request.remote_shell = remote_shell_of(options);
+  HostSet hosts = find_job_hosts(request, current_environment());
+  for (const std::string& note : hosts.notes) std::cerr << "launcher: " << note << "\n";
+  return hosts;
+}
+
+void complete_elastic_hosts(HostSet& hosts, Options& options) {
+  // A pipe says what it has to say once.
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(hosts.file, error)) hosts.file.clear();
+  if (options.ranks) return;
+  std::uint32_t slots = 0;
+  for (const Host& host : hosts.hosts) slots += static_cast<std::uint32_t>(host.slots);
+  const std::uint32_t first = options.elastic.sizes().fit(slots);
+  if (first == 0) {
+    throw UsageError(hosts.source + " has " + std::to_string(slots) +
+                     " slots, fewer than --elastic needs to begin; add hosts, or lower MIN");
+  }
+  options.ranks = static_cast<int>(first);
+}
+
+// "-H hosts" is a list of one host where there is no such file.
+Placement place_ranks(const Options& options, HostSet& hosts) {
+  try {
+    return place(options, hosts);
+  } catch (const UsageError& error) {
+    const std::string& value = options.hosts;
+    if (value.empty() || value.find_first_of(",:/@[") != std::string::npos ||
+        std::filesystem::exists(value)) {
+      throw;
+    }
+    throw UsageError(std::string(error.what()) + "; if a file was meant: there is no file " +
+                     value + " here");
+  }
+}
+
+}  // namespace chainmail::launch

@@ -1,0 +1,164 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+# SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+"""Job files, run: attached and detached, to their end, stopped and lost.
+
+usage: job_files_test.py LAUNCHER PROBE_RANK [CASE...]
+       job_files_test.py LAUNCHER PROBE_RANK --logouts ROUNDS
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+
+from jobs_here import Jobs, duration_of  # noqa: E402
+from outside import Arguments, main  # noqa: E402
+from patience import patient  # noqa: E402
+
+
+def a_job_runs_and_is_found_again(launcher, _):
+    job = {"program": ["/bin/sh", "-c", "echo rank $$RANK of $$WORLD_SIZE in $$PWD; echo model > ${output.MODEL}/m"],
+           "ranks": 2, "directory": "work", "outputs": {"MODEL": {"path": "results", "suffix": "models"}}}
+    with Jobs(launcher, ["n1 slots=2"]) as jobs:
+        (jobs.folder / "work").mkdir()
+        done = jobs.run("--job", jobs.write(job, "mnist.json"), *jobs.of_hosts())
+        assert done.returncode == 0, done.stderr
+        assert sorted(done.stdout.splitlines()) == [f"rank {rank} of 2 in {jobs.folder}/work" for rank in (0, 1)], done
+        name, = jobs.jobs()
+        assert name.startswith("mnist-") and f"job {name}: logs " in done.stderr, done.stderr
+        state = jobs.state(name)
+        assert (state["state"], state["exit_code"], state["attempt"], state["ranks"]) == ("succeeded", 0, 1, 2), state
+        assert sorted(jobs.file(name, "stdout.txt").splitlines()) == sorted(done.stdout.splitlines())
+        listed = jobs.run("ls", "mnist", "MODEL")
+        assert "m" in listed.stdout.split(), listed
+        folder = jobs.folder / "results" / "jobs" / "mnist" / state["uuid"] / "models"
+        assert (folder / "m").read_text() == "model\n"
+        # Nothing is overwritten by the same name.
+        again = jobs.run("--job", jobs.folder / "mnist.json", *jobs.of_hosts())
+        assert again.returncode == 0 and len(jobs.jobs()) == 2, again.stderr
+        assert len(list((jobs.folder / "results" / "jobs" / "mnist").iterdir())) == 2
+        assert jobs.run("ps", "-q").stdout == ""
+        assert len(jobs.run("ps", "-a", "-q").stdout.split()) == 2
+        jobs.leaves_nothing()
+
+
+def a_detached_job_outlives_its_session(launcher, probe, rounds=1):
+    for _ in range(rounds):
+        with Jobs(launcher, ["n1 slots=2"]) as jobs:
+            job = {"program": [probe, "steps", str(jobs.folder)], "ranks": 2}
+            # The shell and all of its session are killed: what a logout does.
+            shell = subprocess.Popen(
+                ["/bin/sh", "-c", '"$@"; sleep 300', "sh", launcher, "--job", str(jobs.write(job)),
+                 *map(str, jobs.of_hosts()), "--detach"],
+                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                env=jobs.variables, start_new_session=True)
+            name = shell.stdout.readline().strip()
+            assert name in jobs.jobs(), f"'{name}'"
+            os.killpg(shell.pid, signal.SIGHUP)
+            os.killpg(shell.pid, signal.SIGKILL)
+            shell.communicate()
+            follower = jobs.start("logs", "-f", name)
+            time.sleep(0.3)
+            assert jobs.state(name)["state"] == "running"
+            (jobs.folder / "done").touch()
+            out, _ = follower.communicate(timeout=patient(30))
+            assert follower.returncode == 0
+            assert out == jobs.file(name, "stdout.txt") and out.count("\n") == 2, out
+            assert jobs.wait(name) == 0
+            assert jobs.state(name)["state"] == "succeeded"
+            jobs.leaves_nothing()
+
+
+def a_detached_failure_is_not_silent(launcher, probe):
+    with Jobs(launcher) as jobs:
+        shared = jobs.of_hosts()
+        for job, code, words in [
+            ({"program": ["/no/such/program"]}, 127, "/no/such/program"),
+            ({"program": [probe, "printf"], "inputs": {"DATASET": "/no/such/data"}}, 125, "/no/such/data"),
+            ({"program": [probe, "printf"], "mounts": {"data": "/no/such/folder"}}, 2, "/no/such/folder"),
+            ({"program": ["/bin/sh", "-c", "exit 7"]}, 7, "7"),
+            ({"program": [probe, "printf"], "hosts": {"count": 2, "wait": 0}}, 125, "2 hosts"),
+        ]:
+            seconds, done = duration_of(lambda job=job: jobs.run("--job", jobs.write(job), *shared, "--detach"))
+            # A program that has started may have ended by then.
+            assert done.returncode == code or (code == 7 and done.returncode == 0), f"{job}: {done}"
+            assert words in done.stderr or done.returncode == 0, f"{job}: {done.stderr}"
+            assert seconds < patient(5), f"{job}: {seconds}"
+            if done.returncode != 0: assert done.stdout == "", done.stdout
+        missing = jobs.run("--job", jobs.write({"program": ["true"]}), "-H", jobs.folder / "no" / "hosts", "--detach")
+        assert missing.returncode == 2 and "hosts" in missing.stderr, missing
+        jobs.leaves_nothing()
+        assert jobs.run("ps", "-q").stdout == ""
+
+
+def a_killed_supervisor_is_a_lost_job(launcher, probe):
+    with Jobs(launcher, ["n1 slots=2"]) as jobs:
+        name = jobs.detach({"program": [probe, "steps", str(jobs.folder)], "ranks": 2})
+        os.kill(jobs.supervisor(name), signal.SIGKILL)
+        jobs.wait_until(lambda: "lost" in jobs.run("ps", "-a").stdout, "lost", 1)
+        jobs.wait_until(lambda: not jobs.ranks(), "ranks gone", 12)
+        assert jobs.wait(name) == 125
+        assert jobs.run("rm", name).returncode == 0
+        assert jobs.jobs() == []
+        jobs.leaves_nothing()
+
+
+def stop_ends_it_once(launcher, probe):
+    with Jobs(launcher, ["n1 slots=2"]) as jobs:
+        name = jobs.detach({"program": [probe, "steps", str(jobs.folder)], "ranks": 2, "limits": {"grace": 5}})
+        seconds, done = duration_of(lambda: jobs.run("stop", name))
+        assert done.returncode == 0, done
+        assert seconds < patient(7), seconds
+        state = jobs.state(name)
+        assert (state["state"], state["exit_code"]) == ("stopped", 143), state
+        assert jobs.run("stop", name).returncode == 0
+        assert jobs.wait(name) == 143
+        jobs.leaves_nothing()
+        # As from another login node: the file alone.
+        name = jobs.detach({"program": [probe, "steps", str(jobs.folder)], "ranks": 2, "limits": {"grace": 5}})
+        (jobs.folder / "state" / "jobs" / name / "stop").write_text("stop\n")
+        jobs.wait_until(lambda: jobs.state(name)["state"] == "stopped", "stopped", 7)
+        jobs.leaves_nothing()
+
+
+def the_time_limit_is_for_all_attempts(launcher, _):
+    with Jobs(launcher) as jobs:
+        job = {"program": ["/bin/sh", "-c", "sleep 0.7; exit 3"], "limits": {"time": 2},
+               "retry": {"failures": 50, "wait": 0.1}}
+        seconds, done = duration_of(lambda: jobs.run("--job", jobs.write(job), *jobs.of_hosts()))
+        assert done.returncode == 124, done
+        assert 1.9 < seconds < patient(4), seconds
+        state = jobs.state(*jobs.jobs())
+        assert (state["state"], state["exit_code"]) == ("failed", 124) and state["failures"] >= 1, state
+        jobs.leaves_nothing()
+
+
+def words_that_are_verbs_are_programs_elsewhere(launcher, _):
+    with Jobs(launcher) as jobs:
+        inside = jobs.folder / "bin"
+        inside.mkdir()
+        for word in ("ls", "ps", "stop"):
+            (inside / word).write_text(f"#!/bin/sh\necho program {word}\n")
+            (inside / word).chmod(0o755)
+        path = {"PATH": f"{inside}:{os.environ['PATH']}"}
+        assert jobs.run("-n", "2", "ls", environment=path).stdout == "program ls\n" * 2
+        assert jobs.run("-n", "1", "--", "ps", environment=path).stdout == "program ps\n"
+        assert jobs.run("--", "ps", environment=path).stdout.startswith("program ps\n")
+        assert jobs.run("./stop", environment=path, cwd=inside).stdout.startswith("program stop\n")
+        assert "program" not in jobs.run("ps", environment=path).stdout
+
+
+CASES = [a_job_runs_and_is_found_again, a_detached_job_outlives_its_session, a_detached_failure_is_not_silent,
+         a_killed_supervisor_is_a_lost_job, stop_ends_it_once, the_time_limit_is_for_all_attempts,
+         words_that_are_verbs_are_programs_elsewhere]
+
+if __name__ == "__main__":
+    if sys.argv[3:4] == ["--logouts"]:
+        a_detached_job_outlives_its_session(*map(os.path.abspath, sys.argv[1:3]), int(sys.argv[4]))
+        sys.exit(0)
+    sys.exit(main(CASES, Arguments(2)))
