@@ -76,6 +76,12 @@ struct Application {
   bool expands = false;
 };
 
+/// A secret, which the launcher itself does not say.
+struct HiddenValue {
+  std::string name;
+  std::string value;
+};
+
 /// Who reads the launcher's standard input.
 struct InputTarget {
   enum class Kind { kRank, kAll, kNone };
@@ -114,8 +120,9 @@ struct Options : Application {
   /// and ten minutes at a restart
   std::optional<std::chrono::milliseconds> wait_hosts;
   Container container;
-  Preparation preparation;    ///< of a job of fixed size; elastic.prepare is what others have
-  bool has_job_temp = false;  ///< ranks find a folder of the job's own in CHAINMAIL_JOB_TEMP
+  Preparation preparation;          ///< of a job of fixed size; elastic.prepare is what others have
+  std::vector<HiddenValue> hidden;  ///< no option
+  bool has_job_temp = false;        ///< ranks find a folder of the job's own in CHAINMAIL_JOB_TEMP
   MpiMode mpi = MpiMode::kAuto;
   std::optional<std::chrono::milliseconds> stall_timeout;
   std::optional<MapBy> map_by;  ///< default: as the scheduler numbers tasks, else kSlot

@@ -39,7 +39,10 @@ JobState::JobState(Options asked, Placement planned, JobDirectory& folder, std::
       generation(world),
       event_file(options.events_dir.empty() ? options.output_dir : options.events_dir, directory,
                  generation > 0),
-      events(id, generation, [this](std::string line) { event_file.write(std::move(line)); }),
+      events(id, generation,
+             [this](std::string line) {
+               event_file.write(without_values(std::move(line), options.hidden));
+             }),
       agents(options.elastic.is_on() ? std::vector<Host>() : placement.nodes),
       ranks(options.elastic.is_on() ? RankTable({}, options.elastic.is_fixed ? "rank" : "member")
                                     : RankTable(placement)) {

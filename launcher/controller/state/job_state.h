@@ -18,6 +18,7 @@
 #include "launcher/controller/state/event_log.h"
 #include "launcher/controller/state/rank_table.h"
 #include "launcher/job/options.h"
+#include "launcher/output/hidden_values.h"
 #include "launcher/output/job_directory.h"
 #include "launcher/output/output_sink.h"
 #include "launcher/placement/placement.h"
@@ -33,7 +34,7 @@ struct JobState {
   JobState(const JobState&) = delete;
   JobState& operator=(const JobState&) = delete;
 
-  void say(std::string line) { output->say(std::move(line)); }
+  void say(std::string line) { output->say(without_values(std::move(line), options.hidden)); }
   /// Of the next try to start the agent of `node`; `what` is off where it is to be in none.
   [[nodiscard]] ContainerStart container_on(std::uint32_t node) const;
   /// By which this job's containers are found.

@@ -83,10 +83,12 @@ std::string bus_output(const std::vector<std::string>& command) {
 }  // namespace
 
 void News::say(const std::string& line) const {
+  const std::lock_guard lock(mutex_);
   if (fd_ >= 0) tell_caller(fd_, line + "\n");
 }
 
 void News::settle(int exit_code) {
+  const std::lock_guard lock(mutex_);
   if (fd_ < 0) return;
   tell_caller(fd_, kSettledMark + std::to_string(exit_code) + "\n");
   close(fd_);

@@ -10,12 +10,13 @@
 #pragma once
 
 #include <functional>
+#include <mutex>
 #include <string>
 #include <vector>
 
 namespace chainmail::launch {
 
-/// What the supervisor tells its caller.
+/// What the supervisor tells its caller. Thread-safe.
 class News {
  public:
   explicit News(int fd) : fd_(fd) {}
@@ -25,6 +26,7 @@ class News {
   void settle(int exit_code);
 
  private:
+  mutable std::mutex mutex_;
   int fd_;
 };
 

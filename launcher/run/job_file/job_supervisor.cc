@@ -20,6 +20,7 @@
 #include "launcher/hosts/host_text.h"
 #include "launcher/job/exit_code.h"
 #include "launcher/job/text.h"
+#include "launcher/output/hidden_values.h"
 #include "launcher/remote/bootstrap.h"
 #include "launcher/run/attempts/resize.h"
 #include "launcher/run/job_plan.h"
@@ -125,6 +126,7 @@ JobSupervisor::JobSupervisor(JobSpec spec, Options options, JobFolder& folder,
       files_(folder.path(), places_.stdouterr),
       retries_(spec_.retry),
       choice_(spec_.hosts.count),
+      writer_(folder),
       stop_watch_([path = folder.path()] { return stop_request_of(path); }) {
   const sigset_t set = ending_signals();
   sigprocmask(SIG_BLOCK, &set, nullptr);
@@ -239,7 +241,8 @@ AttemptEnd JobSupervisor::start_on(HostSet hosts, const HostPicker::Chosen& chos
   const WorldsEnd worlds =
       run_worlds(options, hosts, placement, ignored_signals_, observer, generation_);
   generation_ += worlds.generations;
-  const JobEnd& end = worlds.end;
+  JobEnd end = worlds.end;
+  end.reason = without_values(std::move(end.reason), options.hidden);
   if (!end.lost_output.empty()) record_.warnings.push_back(end.lost_output);
   lost_hosts_ = end.lost_hosts;
   for (const std::string& host : lost_hosts_) choice_.set_back(host);
@@ -257,6 +260,9 @@ Options JobSupervisor::options_for(const HostSet& hosts) {
   options.expands = true;
   options.has_job_temp = true;
   options.variables = job_variables(spec_, places_, hosts.hosts);
+  for (const JobSpec::Secret& secret : spec_.secrets) {
+    options.hidden.push_back({secret.name, secret.value});
+  }
   options.copies = files_.copies();
   options.is_silent = is_silent_;
   options.output_dir = folder_.path() + "/ranks";
@@ -315,10 +321,16 @@ void JobSupervisor::resize(std::uint32_t hosts) {
 void JobSupervisor::enter(JobPhase phase, const std::string& reason) {
   record_.phase = phase;
   record_.reason = reason;
-  const bool is_first_start = phase == JobPhase::kRunning && record_.started_ms == 0;
-  if (is_first_start) record_.started_ms = wall_clock_ms();
-  write();
-  if (phase == JobPhase::kRunning && on_settled_) std::exchange(on_settled_, nullptr)(record_);
+  const bool is_start = phase == JobPhase::kRunning;
+  if (is_start && record_.started_ms == 0) record_.started_ms = wall_clock_ms();
+  say_loss();
+  // Whoever has waited for it shall see it.
+  writer_.write(record_, is_start ? settling() : nullptr);
+}
+
+std::function<void()> JobSupervisor::settling() {
+  if (!on_settled_) return nullptr;
+  return [settle = std::exchange(on_settled_, nullptr), now = record_] { settle(now); };
 }
 
 void JobSupervisor::set_hosts(const HostSet& hosts, const HostPicker::Chosen& chosen) {
@@ -338,12 +350,13 @@ void JobSupervisor::finish(const AttemptEnd& end) {
   record_.reason = end.reason;
   record_.exit_code = end.exit_code;
   record_.ended_ms = wall_clock_ms();
-  write();
-  if (on_settled_) std::exchange(on_settled_, nullptr)(record_);
+  writer_.write(record_, settling());
+  writer_.finish();
+  say_loss();
 }
 
-void JobSupervisor::write() {
-  const std::string loss = folder_.write(record_);
+void JobSupervisor::say_loss() {
+  const std::string loss = writer_.take_loss();
   if (!loss.empty() && !std::exchange(has_said_loss_, true)) say(loss);
 }
 

@@ -26,14 +26,15 @@
 #include "launcher/run/attempts/retry_policy.h"
 #include "launcher/run/job_file/job_files.h"
 #include "launcher/run/job_file/job_variables.h"
+#include "launcher/run/job_file/state_writer.h"
 
 namespace chainmail::launch {
 
 class JobSupervisor {
  public:
   /// `options`: of job_options(). `is_silent`: nothing goes to standard output and error.
-  /// `on_settled` is called once: when ranks have started, with nothing, or when the job has ended
-  /// before that, with its end.
+  /// `on_settled` is called once, in another thread: when ranks have started, or when the job has
+  /// ended before that, with what its folder says then.
   JobSupervisor(JobSpec spec, Options options, JobFolder& folder, std::vector<int> ignored_signals,
                 bool is_silent, std::function<void(const JobRecord& record)> on_settled);
 
@@ -54,7 +55,8 @@ class JobSupervisor {
   void enter(JobPhase phase, const std::string& reason);
   void set_hosts(const HostSet& hosts, const HostPicker::Chosen& chosen);
   void finish(const AttemptEnd& end);
-  void write();
+  [[nodiscard]] std::function<void()> settling();
+  void say_loss();
   void say(const std::string& words);
 
   const JobSpec spec_;
@@ -68,6 +70,7 @@ class JobSupervisor {
   JobFiles files_;
   RetryPolicy retries_;
   HostPicker choice_;
+  StateWriter writer_;
   RequestWatch stop_watch_;
   const Clock::time_point began_ = Clock::now();
   std::vector<std::string> lost_hosts_;  // of the last attempt

@@ -63,6 +63,28 @@ def ranks_have_them_and_nobody_else(launcher, _):
         jobs.leaves_nothing()
 
 
+def what_failed_is_quoted_without_them(launcher, _):
+    with Jobs(launcher, ["n1", "n2"]) as jobs:
+        given = {"TOKEN": SECRETS["TOKEN"]}
+        job = {**a_job_with_secrets(jobs, ["/bin/true"]),
+               "prepare": {"command": 'echo "login with $TOKEN: refused"; echo "$LITERAL" >&2; exit 3'}}
+        done = jobs.run("--job", jobs.write(job), *jobs.of_hosts(), environment=given)
+        assert done.returncode == 3 and "login with [TOKEN]: refused" in done.stderr, done
+        is_clean(done.stderr, "what the launcher quoted")
+        name, = jobs.jobs()
+        is_clean(jobs.file(name, "execution.log") + jobs.file(name, "state.json") + jobs.file(name, "events.jsonl"),
+                 "the job's folder")
+        # What a program prints is its own.
+        assert SECRETS["TOKEN"] in jobs.run("logs", "--prepare", name).stdout
+        job = {**a_job_with_secrets(jobs, ["/bin/sh", "-c", "echo \"bad $$TOKEN\" >&2; exit 4"])}
+        del job["prepare"]
+        done = jobs.run("--job", jobs.write(job), *jobs.of_hosts(), environment=given)
+        assert done.returncode == 4, done
+        said = [line for line in done.stderr.splitlines() if "bad " not in line or "| " in line]
+        is_clean("\n".join(said), "what the launcher quoted of a rank")
+        jobs.leaves_nothing()
+
+
 def what_is_missing_or_typed_is_refused(launcher, _):
     with Jobs(launcher, ["n1", "n2"]) as jobs:
         path = jobs.write(a_job_with_secrets(jobs, ["/bin/true"]))
@@ -80,7 +102,7 @@ def what_is_missing_or_typed_is_refused(launcher, _):
         jobs.leaves_nothing()
 
 
-CASES = [ranks_have_them_and_nobody_else, what_is_missing_or_typed_is_refused]
+CASES = [ranks_have_them_and_nobody_else, what_failed_is_quoted_without_them, what_is_missing_or_typed_is_refused]
 
 if __name__ == "__main__":
     sys.exit(main(CASES, Arguments(2)))
