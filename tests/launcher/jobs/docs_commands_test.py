@@ -59,7 +59,7 @@ def prepare(folder, launcher):
     os.symlink(launcher, folder / "bin" / "launcher")
     make_executable(folder / "bin" / "ssh", SSH)
     (folder / "hosts").write_text("localhost slots=4\n")
-    for name in ("program", "mpi_program", "train_mnist", "a", "b"):
+    for name in ("program", "mpi_program", "train_mnist", "a", "b", "unpack"):
         make_executable(folder / name, PROGRAM)
     environment = dict(os.environ)
     environment["PATH"] = f"{folder}/bin:{environment['PATH']}"
