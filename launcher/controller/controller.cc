@@ -164,6 +164,7 @@ JobEnd Controller::end() const {
   for (const std::uint32_t node : starts_->failed()) {
     end.lost_hosts.push_back(job_.agents[node].host);
   }
+  end.may_pass = starts_->may_pass();
   end.lost_output = lost_output_;
   return end;
 }

@@ -187,6 +187,7 @@ void AgentStarts::take_children(std::uint32_t node) {
 
 void AgentStarts::give_up_waiting(const std::map<std::uint32_t, std::string>& why) {
   if (is_over_) return;
+  may_pass_ = true;
   for (const auto& [node, reason] : why) {
     if (agents_[node].link) agents_[node].link->kill_process();
     failures_.emplace(node, reason);
@@ -249,6 +250,7 @@ void AgentStarts::tell_not_run(const std::string& host, std::string note) {
 void AgentStarts::give_up(std::uint32_t node) {
   constexpr milliseconds kForMore{1000};
   if (is_over_) return;
+  may_pass_ = may_pass_ || is_out_of_reach(failure_of(node));
   failures_.emplace(node, explain_failure(node));
   if (!is_any_awaited()) return report();
   if (failures_.size() > 1) return;

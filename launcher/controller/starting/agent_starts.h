@@ -59,6 +59,8 @@ class AgentStarts {
   [[nodiscard]] std::string explain_failure(std::uint32_t node) const;
   /// Nodes for which no try was left.
   [[nodiscard]] std::vector<std::uint32_t> failed() const;
+  /// Some of them are out of reach, and may come back.
+  [[nodiscard]] bool may_pass() const noexcept { return may_pass_; }
 
  private:
   void start_from(std::uint32_t node);
@@ -83,6 +85,7 @@ class AgentStarts {
   asio::steady_timer report_timer_;
   HostPatience patience_;
   std::map<std::uint32_t, std::string> failures_;  // of hosts given up, each explained
+  bool may_pass_ = false;
   bool is_over_ = false;
   bool has_told_detour_ = false;
   bool has_told_not_run_ = false;

@@ -40,6 +40,9 @@ struct JobEnd {
   std::optional<std::chrono::milliseconds> ran_for;
   /// Hosts that were lost or could not be reached; not those that were only reached through one.
   std::vector<std::string> lost_hosts;
+  /// Some of those that could not be reached may come back; what is wrong with a host that was
+  /// reached stays so.
+  bool may_pass = false;
   std::string lost_output;  ///< what could not be written, and why; empty: nothing
 };
 

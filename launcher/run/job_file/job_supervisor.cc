@@ -91,7 +91,7 @@ bool has_any_of(const std::vector<Host>& hosts, const std::set<std::string>& nam
                      [&names](const Host& host) { return names.contains(host.name); });
 }
 
-// Of an elastic job, whose hosts come one by one.
+// Of an elastic job, whose hosts come one by one, and what containers have to mount.
 void make_outputs(const JobPlaces& places) {
   for (const JobSpec::Folder& output : places.outputs) {
     std::error_code error;
@@ -181,7 +181,7 @@ AttemptEnd JobSupervisor::attempt() {
       silent.insert(lost_hosts_.begin(), lost_hosts_.end());
       continue;  // spares are tried at once
     }
-    if (Clock::now() >= until) {
+    if (Clock::now() >= until || (!silent.empty() && !may_pass_)) {
       say(end.reason);
       return end;
     }
@@ -223,10 +223,8 @@ AttemptEnd JobSupervisor::start_on(HostSet hosts, const HostPicker::Chosen& chos
   if (options.timeout && options.timeout->count() <= 0) {
     return {Ended::kTimeLimit, exit_code::kTimeLimit, "the time limit is over"};
   }
-  if (options.elastic.is_on()) {
-    complete_elastic_hosts(hosts, options);
-    make_outputs(places_);
-  }
+  if (options.elastic.is_on()) complete_elastic_hosts(hosts, options);
+  if (options.elastic.is_on() || options.container.is_on()) make_outputs(places_);
   const Placement placement = place_ranks(options, hosts);
   record_.ranks = static_cast<std::uint32_t>(placement.ranks.size());
   set_hosts(hosts, chosen);
@@ -245,6 +243,7 @@ AttemptEnd JobSupervisor::start_on(HostSet hosts, const HostPicker::Chosen& chos
   end.reason = without_values(std::move(end.reason), options.hidden);
   if (!end.lost_output.empty()) record_.warnings.push_back(end.lost_output);
   lost_hosts_ = end.lost_hosts;
+  may_pass_ = end.may_pass;
   for (const std::string& host : lost_hosts_) choice_.set_back(host);
   for (JobRecord::Host& host : record_.hosts) {
     if (std::find(lost_hosts_.begin(), lost_hosts_.end(), host.name) != lost_hosts_.end()) {

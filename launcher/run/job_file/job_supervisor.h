@@ -74,6 +74,7 @@ class JobSupervisor {
   RequestWatch stop_watch_;
   const Clock::time_point began_ = Clock::now();
   std::vector<std::string> lost_hosts_;  // of the last attempt
+  bool may_pass_ = false;                // they may come back
   std::string awaited_;                  // what was said of hosts that are waited for
   std::uint32_t generation_ = 0;
   bool has_said_loss_ = false;

@@ -10,6 +10,7 @@ usage: container_test.py LAUNCHER JOB_PROBE PROBE_RANK [CASE...]
 Needs root and podman; 77 and the reason without them.
 """
 
+import json
 import os
 import pathlib
 import random
@@ -27,7 +28,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(__file__), "../faults"))
 from outside import Arguments, Job, command_of, main, patient, wait_until  # noqa: E402
 
 COMMANDS = ("sh id uname ls cat grep readlink head mktemp cksum chmod rm tr sed cut tail df sleep echo env "
-            "true touch wc").split()
+            "true touch wc mkdir ln").split()
 SHELL = '#!/bin/sh\nshift\nexec "$@"\n'
 LEASE = 2.5
 
@@ -233,6 +234,39 @@ def a_client_that_is_killed_is_a_lost_host(*_):
     assert not ENGINE.containers(), "and its container is gone when the launcher is"
 
 
+def of_file(launcher, *options, **job):
+    """`launcher --job` of such a job in containers."""
+    path = ENGINE.folder / "inside.json"
+    path.write_text(json.dumps({
+        "chainmail": 1, "ranks": 4, "hosts": {"from": "n1:2,localhost:2"}, "outputs": {"MODEL": "results"},
+        "secrets": {"TOKEN": None}, "container": {"engine": "podman", "image": "localhost/chainmail-test:1"}, **job}))
+    return Job(launcher, "--job", path, "--rsh", ENGINE.shell, "--lease", LEASE, *options,
+               environment={"CHAINMAIL_STATE": str(ENGINE.folder / "state"), "TOKEN": "token-5ab1e1"})
+
+
+def job_files_have_their_containers(launcher, *_):
+    program = ["sh", "-c", "cat /etc/image $$AZ_BATCHAI_JOB_TEMP/made; echo $$TOKEN > ${output.MODEL}/$$RANK"]
+    with of_file(launcher, program=program, prepare={"command": "echo prepared > $AZ_BATCHAI_JOB_TEMP/made"}) as job:
+        job.ends_with(0, 60)
+        text = job.text("out")
+        assert text.count("of the test\n") == 4 and text.count("prepared\n") == 4, job.all()
+        made = sorted(ENGINE.folder.glob("results/jobs/inside/*/*"))
+        assert [path.name for path in made] == ["0", "1", "2", "3"], made
+        assert {path.read_text() for path in made} == {"token-5ab1e1\n"}
+        job.leaves_nothing()
+    assert not ENGINE.containers()
+    for _ in range(int(os.environ.get("KILLS", "2"))):
+        with of_file(launcher, program=["sh", "-c", "echo up; sleep 100"]) as job:
+            job.wait_for("up", 4, 60)
+            told = podman("inspect", "--format", "{{.Config.Cmd}} {{.Config.Env}}",
+                          *[line.split()[0] for line in ENGINE.containers()]).stdout
+            assert "sh" in told and "token-5ab1e1" not in told, told
+            for pid in job.processes(): assert b"token-5ab1e1" not in b" ".join(command_of(pid))
+            job.kill_launcher()
+            wait_until(lambda: not ENGINE.containers(), lambda: str(ENGINE.containers()), LEASE + 2)
+            job.leaves_nothing(LEASE + 2)
+
+
 # At any moment, while containers are being started, too.
 def launchers_that_are_killed_leave_nothing(*_):
     for _ in range(int(os.environ.get("KILLS", "3"))):
@@ -276,7 +310,8 @@ def run():
     try:
         return main([ranks_run_inside, preparation_and_ranks_are_in_the_same_container,
                      names_and_labels_are_as_asked_for, what_is_missing_is_said,
-                     a_client_that_is_killed_is_a_lost_host, launchers_that_are_killed_leave_nothing],
+                     a_client_that_is_killed_is_a_lost_host, job_files_have_their_containers,
+                     launchers_that_are_killed_leave_nothing],
                     arguments)
     finally:
         ENGINE.clean()

@@ -138,6 +138,31 @@ def the_time_limit_is_for_all_attempts(launcher, _):
         jobs.leaves_nothing()
 
 
+def resume_goes_on_in_the_same_folders(launcher, _):
+    with Jobs(launcher) as jobs:
+        job = {"name": "train", "program": ["/bin/sh", "-c", "cd ${output.MODEL}; cat step 2>/dev/null; echo $$RANDOM_PART "
+                                            ">> step; [ $$(wc -l < step) -gt 1 ] || exec sleep 300"],
+               "outputs": {"MODEL": "results"}, "environment": {"RANDOM_PART": "step"}}
+        name = jobs.detach(job)
+        early = jobs.run("--job", jobs.folder / "job.json", *jobs.of_hosts(), "--resume")
+        assert early.returncode == 2 and name in early.stderr, early
+        uuid = jobs.state(name)["uuid"]
+        jobs.wait_until(lambda: any(jobs.folder.glob(f"results/jobs/train/{uuid}/step")), "a checkpoint")
+        # As a reboot leaves it: everything is gone, and the boot another one.
+        os.kill(jobs.supervisor(name), signal.SIGKILL)
+        jobs.wait_until(lambda: not jobs.ranks(), "ranks gone", 12)
+        path = jobs.folder / "state" / "jobs" / name / "state.json"
+        path.write_text(path.read_text().replace(jobs.state(name)["launcher"]["boot_id"], "0" * 8))
+        assert "lost" in jobs.run("ps").stdout
+        done = jobs.run("--job", jobs.folder / "job.json", *jobs.of_hosts(), "--resume")
+        assert done.returncode == 0 and done.stdout == "step\n", done
+        newest = next(other for other in jobs.jobs() if other != name)
+        assert jobs.state(newest)["uuid"] == uuid
+        none = jobs.run("--job", jobs.folder / "job.json", *jobs.of_hosts(), "--resume", "--name", "other")
+        assert none.returncode == 2 and "other" in none.stderr, none
+        jobs.leaves_nothing()
+
+
 def words_that_are_verbs_are_programs_elsewhere(launcher, _):
     with Jobs(launcher) as jobs:
         inside = jobs.folder / "bin"
@@ -155,7 +180,7 @@ def words_that_are_verbs_are_programs_elsewhere(launcher, _):
 
 CASES = [a_job_runs_and_is_found_again, a_detached_job_outlives_its_session, a_detached_failure_is_not_silent,
          a_killed_supervisor_is_a_lost_job, stop_ends_it_once, the_time_limit_is_for_all_attempts,
-         words_that_are_verbs_are_programs_elsewhere]
+         resume_goes_on_in_the_same_folders, words_that_are_verbs_are_programs_elsewhere]
 
 if __name__ == "__main__":
     if sys.argv[3:4] == ["--logouts"]:
