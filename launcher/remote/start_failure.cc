@@ -228,7 +228,9 @@ std::string advice_for_container(const StartFailure& failure) {
            ": is the image there, and may this user use " + engine + "?";
   }
   return "the agent in a container of image " + failure.container->image + on_host +
-         " did not start: " + engine + " " + failure.exit;
+         " did not start: " + engine + " " + failure.exit +
+         // The last words of a container that ends at once may get lost in the engine.
+         (failure.error_output.empty() ? "; has the image a /bin/sh that can be run?" : "");
 }
 
 std::string advice_for(const StartFailure& failure) {
