@@ -128,6 +128,10 @@ void check_job_file(const Options& options) {
         "--output: what a job of --job prints is in its folder, and where logs.path of "
         "its file says");
   }
+  if (!options.elastic.prepare.empty()) {
+    throw UsageError(
+        "--prepare: jobs of --job have prepare.command, as in --set prepare.command=./prepare.sh");
+  }
   if (options.max_restarts > 0) {
     throw UsageError(
         "--max-restarts: jobs of --job have retry.failures and retry.losses, as in "

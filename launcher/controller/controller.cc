@@ -351,14 +351,9 @@ void Controller::on_input_taken(std::uint32_t node, const Frame& frame) {
 }
 
 void Controller::on_start_failed(std::uint32_t node, const Frame& frame) {
-  BodyReader body(frame.body);
-  RankStartFailure failure;
-  failure.rank = job_.ranks.checked(node, body.u32());
-  failure.host = job_.ranks.host_of(failure.rank);
-  failure.error = static_cast<int>(body.u32());
-  failure.stage = body.text();
-  failure.path = body.text();
-  failure.image = job_.options.container.image;
+  const RankStartFailure failure =
+      start_failure_of(frame.body, job_.agents[node].host, job_.options.container.image);
+  (void)job_.ranks.checked(node, failure.rank);
   const Failure explained = explain(failure, orders_.start_timeout());
   if (!members_.decides_elsewhere()) return shutdown_.fail(explained);
   // One that is late may have a process.

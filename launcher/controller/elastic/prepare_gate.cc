@@ -163,13 +163,8 @@ void PrepareGate::on_exited(std::uint32_t node, const RankExit& exit) {
 }
 
 void PrepareGate::on_start_failed(std::uint32_t node, const Frame& frame) {
-  BodyReader body(frame.body);
-  RankStartFailure failure;
-  failure.host = job_.agents[node].host;
-  (void)body.u32();
-  failure.error = static_cast<int>(body.u32());
-  failure.stage = body.text();
-  failure.path = body.text();
+  const RankStartFailure failure =
+      start_failure_of(frame.body, job_.agents[node].host, job_.options.container.image);
   const std::string cause =
       explain(failure, job_.options.start_timeout.value_or(std::chrono::minutes(5))).cause;
   job_.say("launcher: --prepare: " + cause);

@@ -159,14 +159,8 @@ void HostPreparation::on_exited(std::uint32_t node, const RankExit& exit) {
 }
 
 void HostPreparation::on_start_failed(std::uint32_t node, const Frame& frame) {
-  BodyReader body(frame.body);
-  RankStartFailure failure;
-  failure.host = job_.agents[node].host;
-  (void)body.u32();
-  failure.error = static_cast<int>(body.u32());
-  failure.stage = body.text();
-  failure.path = body.text();
-  failure.image = job_.options.container.image;
+  const RankStartFailure failure =
+      start_failure_of(frame.body, job_.agents[node].host, job_.options.container.image);
   const Failure explained =
       explain(failure, job_.options.start_timeout.value_or(std::chrono::minutes(5)));
   fail(node, explained.exit_code, "could not be begun: " + explained.cause);

@@ -76,6 +76,18 @@ Failure explain_exec(const RankStartFailure& failure) {
 
 }  // namespace
 
+RankStartFailure start_failure_of(std::string_view bytes, std::string host, std::string image) {
+  internal::BodyReader body(bytes);
+  RankStartFailure failure;
+  failure.rank = body.u32();
+  failure.error = static_cast<int>(body.u32());
+  failure.stage = body.text();
+  failure.path = body.text();
+  failure.host = std::move(host);
+  failure.image = std::move(image);
+  return failure;
+}
+
 Failure explain(const RankStartFailure& failure, std::chrono::milliseconds limit) {
   if (failure.stage.starts_with("late ")) return explain_late(failure, limit);
   if (failure.stage == "chdir") {

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "launcher/controller/state/root_cause.h"
 
@@ -22,6 +23,10 @@ struct RankStartFailure {
   std::string path;  ///< what could not be used; of "host" the whole reason
   std::string image;  ///< of the container that it is in; empty: none
 };
+
+/// Of the body of a kStartFailed frame. Throws SystemError(EPROTO).
+[[nodiscard]] RankStartFailure start_failure_of(std::string_view body, std::string host,
+                                                std::string image);
 
 /// Nobody is to blame for it but the start: the result names no rank. `limit`: --start-timeout.
 [[nodiscard]] Failure explain(const RankStartFailure& failure, std::chrono::milliseconds limit);

@@ -16,6 +16,7 @@
 #include "base/error.h"
 #include "base/unique_fd.h"
 #include "launcher/job/exit_code.h"
+#include "launcher/jobs/commands/verb_call.h"
 #include "launcher/process/command_output.h"
 #include "launcher/remote/rsh_command.h"
 
@@ -104,6 +105,7 @@ int detach(bool is_waiting, const std::string& job,
   if (pid < 0) throw system_error("cannot detach the job");
   if (pid > 0) {
     writer.reset();
+    exit_on_interrupt("job " + job + " goes on; 'launcher stop " + job + "' ends it");
     return is_waiting ? follow(reader.get(), job) : 0;
   }
   int code = exit_code::kLauncherError;

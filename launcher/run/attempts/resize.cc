@@ -11,11 +11,9 @@
 #include <thread>
 #include <tuple>
 
-#include "base/error.h"
 #include "base/unique_fd.h"
 #include "launcher/jobs/folder/job_list.h"
 #include "launcher/process/command_output.h"
-#include "launcher/remote/bootstrap.h"
 
 namespace chainmail::launch {
 namespace {
@@ -24,6 +22,7 @@ using SteadyClock = std::chrono::steady_clock;
 using internal::UniqueFd;
 
 constexpr std::chrono::minutes kResizePatience{10};
+constexpr std::chrono::milliseconds kResizeLook{200};
 constexpr std::size_t kMostResizeOutput = 65536;
 
 // One supervisor at a time; empty where the folder is gone.
@@ -54,7 +53,7 @@ bool is_wanted(const std::string& root, const JobRecord& ended) {
 }  // namespace
 
 std::string call_resize(const std::vector<std::string>& words, std::uint32_t hosts,
-                        const std::string& directory) {
+                        const std::string& directory, const std::function<bool()>& is_stopped) {
   // The program may be named relative to the job file, whose folder nobody need be in.
   std::vector<std::string> command = {"/bin/sh", "-c", "cd \"$0\" && exec \"$@\"",
                                       directory.empty() ? "." : directory};
@@ -62,8 +61,15 @@ std::string call_resize(const std::vector<std::string>& words, std::uint32_t hos
   command.push_back(std::to_string(hosts));
   try {
     RunningCommand running(command, "");
-    const CommandOutput output =
-        running.finish(SteadyClock::now() + kResizePatience, kMostResizeOutput);
+    const auto end = SteadyClock::now() + kResizePatience;
+    while (!running.advance(kMostResizeOutput)) {
+      if (is_stopped() || SteadyClock::now() > end) {
+        running.give_up();
+        break;
+      }
+      RunningCommand::wait_for_any({&running}, kResizeLook);
+    }
+    const CommandOutput& output = running.output();
     if (output.failure.empty()) return "";
     const std::string text = output.err.empty() ? output.out : output.err;
     return output.failure +
@@ -79,7 +85,7 @@ void release_hosts(const std::string& root, const IdleHosts& hosts, const JobRec
   try {
     const UniqueFd lock = lock_of(root);
     if (!lock.is_open() || is_wanted(root, ended)) return;
-    (void)call_resize(hosts.resize, 0, hosts.directory);
+    (void)call_resize(hosts.resize, 0, hosts.directory, [] { return false; });
   } catch (const std::exception&) {
     // The state folder is gone, and with it who would be told.
   }

@@ -11,6 +11,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -18,10 +19,11 @@
 
 namespace chainmail::launch {
 
-/// `words` with the number behind them, in `directory`. Empty, or how it failed, with its last
-/// lines. Ten minutes at most.
+/// `words` with the number behind them, in `directory`. Empty, or how it failed, with what it has
+/// printed. Ten minutes at most, and not for long once `is_stopped` says so.
 [[nodiscard]] std::string call_resize(const std::vector<std::string>& words, std::uint32_t hosts,
-                                      const std::string& directory);
+                                      const std::string& directory,
+                                      const std::function<bool()>& is_stopped);
 
 struct IdleHosts {
   std::vector<std::string> resize;

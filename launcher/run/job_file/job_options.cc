@@ -5,8 +5,10 @@
 
 #include <algorithm>
 #include <optional>
+#include <utility>
 
 #include "launcher/command_line/parse.h"
+#include "launcher/job/expansion.h"
 #include "launcher/run/job_file/job_variables.h"
 
 namespace chainmail::launch {
@@ -81,6 +83,28 @@ Options job_options(const JobSpec& spec, std::span<const std::string> arguments)
   if (options.working_directory.empty()) options.working_directory = spec.directory;
   check_elastic(spec, options);
   return options;
+}
+
+void complete_for_hosts(const JobSpec& spec, const JobPlaces& places,
+                        const std::vector<Host>& hosts, Options& options) {
+  // Those of the file are patterns, and those that were typed mean what they say.
+  const std::vector<ExportedVariable> typed =
+      std::exchange(options.variables, job_variables(spec, places, hosts));
+  for (ExportedVariable variable : typed) {
+    std::erase_if(options.variables,
+                  [&variable](const auto& other) { return other.name == variable.name; });
+    if (variable.value) variable.value = as_pattern(*variable.value);
+    options.variables.push_back(std::move(variable));
+  }
+  for (const JobSpec::Secret& secret : spec.secrets) {
+    options.hidden.push_back({secret.name, secret.value});
+  }
+  options.expands = true;
+  options.has_job_temp = true;
+  options.torchrun_env = options.torchrun_env || mentions(spec, kPytorchInitMethod);
+  if (options.elastic.is_on()) return;
+  options.preparation = {first_words(places), preparation_words(spec, places, hosts),
+                         spec.prepare.timeout, ""};
 }
 
 Options with_hidden_secrets(const JobSpec& spec, Options options) {

@@ -24,6 +24,10 @@ namespace chainmail::launch {
 /// Throws UsageError.
 [[nodiscard]] Options job_options(const JobSpec& spec, std::span<const std::string> arguments);
 
+/// What depends on the hosts of an attempt: variables, the preparation, what is not to be said.
+void complete_for_hosts(const JobSpec& spec, const JobPlaces& places,
+                        const std::vector<Host>& hosts, Options& options);
+
 /// The same options without the values of secrets, for whoever prints them.
 [[nodiscard]] Options with_hidden_secrets(const JobSpec& spec, Options options);
 

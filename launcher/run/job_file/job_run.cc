@@ -8,6 +8,8 @@
 
 #include <cerrno>
 #include <chrono>
+#include <exception>
+#include <functional>
 #include <iostream>
 #include <optional>
 #include <utility>
@@ -16,6 +18,7 @@
 #include "launcher/files/text_file.h"
 #include "launcher/hosts/host_text.h"
 #include "launcher/job/environment.h"
+#include "launcher/job/exit_code.h"
 #include "launcher/job/text.h"
 #include "launcher/jobs/file/job_file.h"
 #include "launcher/jobs/folder/job_folder.h"
@@ -42,10 +45,7 @@ int print_plan(const JobSpec& spec, Options options) {
   }
   hosts.hosts = chosen.hosts;
   const JobPlaces places = places_of(spec, "JOB", "UUID");
-  options.expands = true;
-  options.variables = job_variables(spec, places, hosts.hosts);
-  options.preparation = {first_words(places), preparation_words(spec, places, hosts.hosts),
-                         spec.prepare.timeout, ""};
+  complete_for_hosts(spec, places, hosts.hosts, options);
   if (options.elastic.is_on()) complete_elastic_hosts(hosts, options);
   const Placement placement = place_ranks(options, hosts);
   const Options shown = with_hidden_secrets(spec, options);
@@ -118,6 +118,27 @@ std::string last_words(const JobRecord& record) {
   return text.empty() ? "launcher: " + record.reason : text;
 }
 
+// A supervisor that cannot go on has not vanished: the job says why it has ended.
+int supervise(const JobSpec& spec, const Options& options, JobFolder& folder,
+              const std::vector<int>& ignored_signals, bool is_silent,
+              const JobSupervisor::Tell& tell,
+              const std::function<void(const JobRecord&)>& on_settled) {
+  try {
+    return JobSupervisor(spec, options, folder, ignored_signals, is_silent, tell, on_settled).run();
+  } catch (const std::exception& error) {
+    JobRecord record = folder.record();
+    record.phase = JobPhase::kFailed;
+    record.reason = error.what();
+    record.exit_code = exit_code::kLauncherError;
+    record.ended_ms = std::chrono::duration_cast<std::chrono::milliseconds>(
+                          std::chrono::system_clock::now().time_since_epoch())
+                          .count();
+    if (const std::string loss = folder.write(record); !loss.empty()) tell("launcher: " + loss);
+    tell(std::string("launcher: ") + error.what());
+    return exit_code::kLauncherError;
+  }
+}
+
 int supervise_detached(const JobSpec& spec, const Options& options, JobFolder& folder,
                        const std::vector<int>& ignored_signals, News& news) {
   JobRecord record = folder.record();
@@ -131,7 +152,8 @@ int supervise_detached(const JobSpec& spec, const Options& options, JobFolder& f
     if (code != 0) news.say(last_words(now));
     news.settle(code);
   };
-  return JobSupervisor(spec, options, folder, ignored_signals, true, on_settled).run();
+  const auto tell = [&news](const std::string& line) { news.say(line); };
+  return supervise(spec, options, folder, ignored_signals, true, tell, on_settled);
 }
 
 }  // namespace
@@ -141,7 +163,8 @@ int run_job_file(const Options& typed, std::span<const std::string> arguments,
   if (!typed.program.empty()) {
     throw UsageError("--job FILE names the program; '" + typed.program.front() + "' is one more");
   }
-  const JobSpec spec = read_job_file(typed.job.file, job_file_settings(typed.job));
+  JobSpec spec = read_job_file(typed.job.file, job_file_settings(typed.job));
+  if (typed.wait_hosts) spec.hosts.wait = *typed.wait_hosts;
   Options options = job_options(spec, arguments);
   for (const std::string& warning : spec.warnings) std::cerr << "launcher: " << warning << "\n";
   if (options.dry_run) return print_plan(spec, std::move(options));
@@ -156,7 +179,8 @@ int run_job_file(const Options& typed, std::span<const std::string> arguments,
   const IdleHosts idle{spec.hosts.resize, spec.directory,
                        spec.hosts.idle.value_or(std::chrono::minutes(10))};
   if (!typed.job.is_detached) {
-    const int code = JobSupervisor(spec, options, *folder, ignored_signals, false, nullptr).run();
+    const auto tell = [](const std::string& line) { std::cerr << line << std::endl; };
+    const int code = supervise(spec, options, *folder, ignored_signals, false, tell, nullptr);
     const JobRecord ended = folder->record();
     folder.reset();
     release_hosts_later(root, idle, ended);

@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <exception>
 #include <filesystem>
-#include <iostream>
 #include <set>
 #include <system_error>
 #include <utility>
@@ -23,6 +22,7 @@
 #include "launcher/output/hidden_values.h"
 #include "launcher/remote/bootstrap.h"
 #include "launcher/run/attempts/resize.h"
+#include "launcher/run/job_file/job_options.h"
 #include "launcher/run/job_plan.h"
 #include "launcher/run/plan_report.h"
 #include "launcher/run/worlds.h"
@@ -91,6 +91,17 @@ bool has_any_of(const std::vector<Host>& hosts, const std::set<std::string>& nam
                      [&names](const Host& host) { return names.contains(host.name); });
 }
 
+// Signals that the launcher's caller ignores stay ignored, also where they are blocked, which would
+// have the kernel keep them.
+sigset_t ending_signals(const std::vector<int>& ignored) {
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int number : kEndingSignals) {
+    if (std::find(ignored.begin(), ignored.end(), number) == ignored.end()) sigaddset(&set, number);
+  }
+  return set;
+}
+
 // Of an elastic job, whose hosts come one by one, and what containers have to mount.
 void make_outputs(const JobPlaces& places) {
   for (const JobSpec::Folder& output : places.outputs) {
@@ -103,23 +114,18 @@ void make_outputs(const JobPlaces& places) {
   }
 }
 
-sigset_t ending_signals() {
-  sigset_t set;
-  sigemptyset(&set);
-  for (const int number : kEndingSignals) sigaddset(&set, number);
-  return set;
-}
-
 }  // namespace
 
 JobSupervisor::JobSupervisor(JobSpec spec, Options options, JobFolder& folder,
-                             std::vector<int> ignored_signals, bool is_silent,
+                             std::vector<int> ignored_signals, bool is_silent, Tell tell,
                              std::function<void(const JobRecord&)> on_settled)
     : spec_(std::move(spec)),
       options_(std::move(options)),
       folder_(folder),
       ignored_signals_(std::move(ignored_signals)),
+      ending_signals_(ending_signals(ignored_signals_)),
       is_silent_(is_silent),
+      tell_(std::move(tell)),
       on_settled_(std::move(on_settled)),
       record_(folder.record()),
       places_(places_of(spec_, folder.path(), record_.uuid)),
@@ -128,8 +134,7 @@ JobSupervisor::JobSupervisor(JobSpec spec, Options options, JobFolder& folder,
       choice_(spec_.hosts.count),
       writer_(folder),
       stop_watch_([path = folder.path()] { return stop_request_of(path); }) {
-  const sigset_t set = ending_signals();
-  sigprocmask(SIG_BLOCK, &set, nullptr);
+  sigprocmask(SIG_BLOCK, &ending_signals_, nullptr);
 }
 
 int JobSupervisor::run() {
@@ -195,9 +200,11 @@ AttemptEnd JobSupervisor::attempt() {
   }
 }
 
-// Machines that hosts.resize brings up may not be in the file yet.
+// Machines that hosts.resize brings up may not be in the file yet; and somebody may be writing it
+// while a job waits that has run for days.
 HostSet JobSupervisor::hosts_now() const {
-  if (spec_.hosts.resize.empty()) return hosts_of(options_, options_);
+  const bool is_first_look = record_.attempt == 1 && awaited_.empty();
+  if (spec_.hosts.resize.empty() && is_first_look) return hosts_of(options_, options_);
   HostSet none;
   try {
     return hosts_of(options_, options_);
@@ -250,24 +257,22 @@ AttemptEnd JobSupervisor::start_on(HostSet hosts, const HostPicker::Chosen& chos
       host.state = "lost";
     }
   }
-  return {kind_of(end), end.exit_code, end.reason,
+  Ended kind = kind_of(end);
+  // Otherwise it is the time that all ranks have waited (limits.stall), or a preparation's.
+  const bool is_time_over = options_.timeout && Clock::now() - began_ >= *options_.timeout;
+  if (kind == Ended::kTimeLimit && !is_time_over) kind = Ended::kProgramFailed;
+  return {kind, end.exit_code, end.reason,
           end.steps > 0 || end.ran_for.value_or(milliseconds(0)) >= kGotGoing};
 }
 
 Options JobSupervisor::options_for(const HostSet& hosts) {
   Options options = options_;
-  options.expands = true;
-  options.has_job_temp = true;
-  options.variables = job_variables(spec_, places_, hosts.hosts);
-  for (const JobSpec::Secret& secret : spec_.secrets) {
-    options.hidden.push_back({secret.name, secret.value});
-  }
+  complete_for_hosts(spec_, places_, hosts.hosts, options);
   options.copies = files_.copies();
   options.is_silent = is_silent_;
   options.output_dir = folder_.path() + "/ranks";
   options.events_dir = folder_.path();
   options.wait_hosts = milliseconds(0);
-  if (options.working_directory.empty()) options.working_directory = spec_.directory;
   options.container = container_of(spec_, places_, record_.uuid, options.working_directory);
   if (options.timeout) {
     *options.timeout -= std::chrono::duration_cast<milliseconds>(Clock::now() - began_);
@@ -276,10 +281,9 @@ Options JobSupervisor::options_for(const HostSet& hosts) {
     options.elastic.prepare =
         spec_.prepare.command.empty() ? "" : "/bin/sh -c " + shell_quoted(spec_.prepare.command);
     if (spec_.prepare.timeout) options.elastic.prepare_timeout = spec_.prepare.timeout;
-    return options;
+  } else {
+    options.preparation.output_folder = folder_.path();
   }
-  options.preparation = {first_words(places_), preparation_words(spec_, places_, hosts.hosts),
-                         spec_.prepare.timeout, folder_.path()};
   return options;
 }
 
@@ -295,24 +299,29 @@ std::optional<AttemptEnd> JobSupervisor::wait(Clock::time_point until) {
     if (now >= until) return std::nullopt;
     const auto left = std::chrono::duration_cast<milliseconds>(until - now) + milliseconds(1);
     const timespec pause{0, std::min(left, kSignalLook).count() * 1'000'000};
-    const sigset_t set = ending_signals();
-    const int number = sigtimedwait(&set, nullptr, &pause);
-    if (number > 0) return stopped_by(number, "stopped by " + signal_name(number));
+    const int number = sigtimedwait(&ending_signals_, nullptr, &pause);
+    if (number > 0) stop_ = stopped_by(number, "stopped by " + signal_name(number));
   }
 }
 
 std::optional<AttemptEnd> JobSupervisor::stop_asked() {
-  const sigset_t set = ending_signals();
+  if (stop_) return stop_;
   const timespec none{0, 0};
-  const int number = sigtimedwait(&set, nullptr, &none);
-  if (number > 0) return stopped_by(number, "stopped by " + signal_name(number));
-  if (stop_watch_.latest() == StopRequest::kNone) return std::nullopt;
-  return stopped_by(SIGTERM, "stopped by launcher stop");
+  const int number = sigtimedwait(&ending_signals_, nullptr, &none);
+  const StopRequest request = stop_watch_.latest();
+  if (number > 0) {
+    stop_ = stopped_by(number, "stopped by " + signal_name(number));
+  } else if (request != StopRequest::kNone) {
+    stop_ = request == StopRequest::kNow ? stopped_by(SIGKILL, "stopped by launcher stop --now")
+                                         : stopped_by(SIGTERM, "stopped by launcher stop");
+  }
+  return stop_;
 }
 
 void JobSupervisor::resize(std::uint32_t hosts) {
   if (spec_.hosts.resize.empty()) return;
-  const std::string failure = call_resize(spec_.hosts.resize, hosts, spec_.directory);
+  const std::string failure = call_resize(spec_.hosts.resize, hosts, spec_.directory,
+                                          [this] { return stop_asked().has_value(); });
   say("hosts.resize was called with " + std::to_string(hosts) +
       (failure.empty() ? "" : ", and " + failure));
 }
@@ -361,7 +370,7 @@ void JobSupervisor::say_loss() {
 
 void JobSupervisor::say(const std::string& words) {
   files_.log(words);
-  if (!is_silent_) std::cerr << "launcher: " << words << std::endl;
+  tell_("launcher: " + words);
 }
 
 }  // namespace chainmail::launch

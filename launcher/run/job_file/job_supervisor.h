@@ -9,6 +9,8 @@
 
 #pragma once
 
+#include <signal.h>
+
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -32,11 +34,15 @@ namespace chainmail::launch {
 
 class JobSupervisor {
  public:
-  /// `options`: of job_options(). `is_silent`: nothing goes to standard output and error.
+  /// A line for whoever has typed the job.
+  using Tell = std::function<void(const std::string& line)>;
+
+  /// `options`: of job_options(). `is_silent`: what ranks print does not go to standard output and
+  /// error; the supervisor's own lines go to `tell` in any case.
   /// `on_settled` is called once, in another thread: when ranks have started, or when the job has
   /// ended before that, with what its folder says then.
   JobSupervisor(JobSpec spec, Options options, JobFolder& folder, std::vector<int> ignored_signals,
-                bool is_silent, std::function<void(const JobRecord& record)> on_settled);
+                bool is_silent, Tell tell, std::function<void(const JobRecord& record)> on_settled);
 
   /// The job's exit code, which is in its folder then.
   int run();
@@ -63,7 +69,9 @@ class JobSupervisor {
   const Options options_;
   JobFolder& folder_;
   const std::vector<int> ignored_signals_;
+  const sigset_t ending_signals_;
   const bool is_silent_;
+  const Tell tell_;
   std::function<void(const JobRecord&)> on_settled_;
   JobRecord record_;
   JobPlaces places_;
@@ -73,6 +81,7 @@ class JobSupervisor {
   StateWriter writer_;
   RequestWatch stop_watch_;
   const Clock::time_point began_ = Clock::now();
+  std::optional<AttemptEnd> stop_;       // once somebody has asked for it
   std::vector<std::string> lost_hosts_;  // of the last attempt
   bool may_pass_ = false;                // they may come back
   std::string awaited_;                  // what was said of hosts that are waited for

@@ -3,6 +3,8 @@
 
 #include "launcher/run/job_file/job_variables.h"
 
+#include <algorithm>
+
 #include "launcher/job/expansion.h"
 #include "launcher/job/text.h"
 #include "launcher/remote/bootstrap.h"
@@ -69,6 +71,15 @@ JobPlaces places_of(const JobSpec& spec, const std::string& job_folder, const st
   return places;
 }
 
+bool mentions(const JobSpec& spec, const std::string& name) {
+  const auto has_it = [&name](const std::string& text) { return text.find(name) != text.npos; };
+  return std::any_of(spec.program.begin(), spec.program.end(), has_it) ||
+         std::any_of(spec.environment.begin(), spec.environment.end(),
+                     [&](const JobSpec::Variable& variable) {
+                       return has_it(variable.value.value_or(""));
+                     });
+}
+
 std::vector<ExportedVariable> job_variables(const JobSpec& spec, const JobPlaces& places,
                                             const std::vector<Host>& hosts) {
   std::vector<ExportedVariable> variables = {
@@ -84,6 +95,9 @@ std::vector<ExportedVariable> job_variables(const JobSpec& spec, const JobPlaces
       {"AZ_BATCHAI_NUM_GPUS", "$CHAINMAIL_NODE_GPUS"},
       {"AZ_BATCHAI_WORKER_HOSTS", as_pattern(names_of(hosts))},
   };
+  if (mentions(spec, kPytorchInitMethod)) {
+    variables.push_back({kPytorchInitMethod, "tcp://$MASTER_ADDR:$MASTER_PORT"});
+  }
   for (const JobSpec::Folder& input : places.inputs) {
     variables.push_back({"AZ_BATCHAI_INPUT_" + input.id, as_pattern(input.path)});
   }

@@ -27,6 +27,11 @@ struct JobPlaces {
 [[nodiscard]] JobPlaces places_of(const JobSpec& spec, const std::string& job_folder,
                                   const std::string& uuid);
 
+/// Ranks meet there by torch's own means; set where a job names it, since it needs a free port.
+inline constexpr char kPytorchInitMethod[] = "AZ_BATCHAI_PYTORCH_INIT_METHOD";
+/// Whether the program or a variable of the file has this name in it.
+[[nodiscard]] bool mentions(const JobSpec& spec, const std::string& name);
+
 /// AZ_BATCHAI_..., patterns that the agent expands; and the file's own variables and secrets, as
 /// they are. `hosts`: of this attempt.
 [[nodiscard]] std::vector<ExportedVariable> job_variables(const JobSpec& spec,

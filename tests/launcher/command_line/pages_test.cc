@@ -2,7 +2,8 @@
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
 // Pages that are made from the tables: what a shell or groff would take for something else is
-// escaped, and nothing is left out. tests/launcher/jobs/outputs_test.py has the programs read them.
+// escaped, and nothing is left out. tests/launcher/jobs/verbs/outputs_test.py has the programs read
+// them.
 
 #include "launcher/command_line/pages/pages.h"
 

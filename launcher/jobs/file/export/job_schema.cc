@@ -38,7 +38,7 @@ constexpr const char* kJobSchema = R"json({
         },
         "idle": {"$ref": "#/$defs/duration", "description": "After the last job, until resize 0"}
       },
-      "dependentRequired": {"idle": ["resize"]}
+      "dependentRequired": {"idle": ["resize"], "resize": ["count"]}
     },
     "directory": {"$ref": "#/$defs/path", "description": "Of the ranks; default: the job file's folder"},
     "environment": {

@@ -102,6 +102,9 @@ void read_hosts(const JobReading& reading, const JsonNode& node, JobSpec::Hosts&
   reader.number("count", 1, kMostRanks, hosts.count);
   reader.duration("wait", hosts.wait);
   if (const JsonNode* resize = reader.find("resize")) read_resize(reading, *resize, hosts);
+  if (const JsonNode* resize = node.find("resize"); resize != nullptr && !hosts.count) {
+    reading.mistakes.add(*resize, "needs 'count', the number of hosts that it is called with");
+  }
   const JsonNode* idle = reader.find("idle");
   reader.duration("idle", hosts.idle);
   if (idle != nullptr && node.find("resize") == nullptr) {

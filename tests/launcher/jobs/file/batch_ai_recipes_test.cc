@@ -331,7 +331,7 @@ TEST(ModernText, AnythingIsReadAsItWas) {
   for (
       const char* members :
       {R"("directory": "/", "logs": {"path": "~x", "tag": true})",
-       R"("hosts": {"from": "a/hosts", "wait": "0", "resize": ["./r"]}, "ranks": 3)",
+       R"("hosts": {"from": "a/hosts", "wait": "0", "count": 3, "resize": ["./r"]}, "ranks": 3)",
        R"("inputs": {"A": "$HOME", "B": "$$x", "C": "./$HOME", "D": ".", "E": "..", "F": "/work/jobs"})",
        R"("environment": {"A": "$$ $HOME", "HOME": null}, "secrets": {"TOKEN_OF_LAUNCHER": null})",
        R"("options": {"bind-to": "core", "encrypt": true, "shards": 3})",

@@ -2,7 +2,7 @@
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
 // The folder of a job as its supervisor has it. What needs other processes is in
-// tests/launcher/jobs/verbs_test.py.
+// tests/launcher/jobs/verbs/verbs_test.py.
 
 #include "launcher/jobs/folder/job_folder.h"
 

@@ -9,6 +9,7 @@ usage: job_files_test.py LAUNCHER PROBE_RANK [CASE...]
 """
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -163,6 +164,38 @@ def resume_goes_on_in_the_same_folders(launcher, _):
         jobs.leaves_nothing()
 
 
+def what_is_typed_wins_and_is_taken_as_it_is(launcher, _):
+    with Jobs(launcher) as jobs:
+        job = {"program": ["/bin/sh", "-c", "echo \"$$A $$B\""], "environment": {"A": "file", "B": "file"}}
+        done = jobs.run("--job", jobs.write(job), *jobs.of_hosts(), "-x", "A=typed $HOME $$")
+        assert done.stdout == "typed $HOME $$ file\n", done
+        refused = jobs.run("--job", jobs.folder / "job.json", *jobs.of_hosts(), "--prepare", "true")
+        assert refused.returncode == 2 and "prepare.command" in refused.stderr, refused
+        assert jobs.run("--job", jobs.folder / "job.json", *jobs.of_hosts(), "true").returncode == 2
+        jobs.leaves_nothing()
+
+
+def torchs_own_meeting_place_is_there_where_it_is_named(launcher, _):
+    with Jobs(launcher, ["n1", "n2"]) as jobs:
+        job = {"program": ["/bin/echo", "$AZ_BATCHAI_PYTORCH_INIT_METHOD"], "ranks": 2}
+        done = jobs.run("--job", jobs.write(job), *jobs.of_hosts())
+        assert len(set(done.stdout.split())) == 1 and re.match(r"tcp://[0-9a-f.:]+:\d+\n", done.stdout), done
+        done = jobs.run("--job", jobs.write({"program": ["/usr/bin/env"]}), *jobs.of_hosts())
+        assert "PYTORCH_INIT" not in done.stdout and "MASTER_PORT" not in done.stdout, done
+        jobs.leaves_nothing()
+
+
+def a_job_that_cannot_be_supervised_says_so(launcher, _):
+    with Jobs(launcher) as jobs:
+        (jobs.folder / "file").touch()
+        for options in [], ["--detach"]:
+            done = jobs.run("--job", jobs.write({"program": ["true"], "logs": {"path": "file"}}), *jobs.of_hosts(), *options)
+            assert done.returncode == 125 and f"{jobs.folder}/file" in done.stderr, done
+            state = jobs.state(jobs.run("ps", "-a", "-q").stdout.split()[0])
+            assert state["state"] == "failed" and f"{jobs.folder}/file" in state["reason"], state
+        jobs.leaves_nothing()
+
+
 def words_that_are_verbs_are_programs_elsewhere(launcher, _):
     with Jobs(launcher) as jobs:
         inside = jobs.folder / "bin"
@@ -180,7 +213,9 @@ def words_that_are_verbs_are_programs_elsewhere(launcher, _):
 
 CASES = [a_job_runs_and_is_found_again, a_detached_job_outlives_its_session, a_detached_failure_is_not_silent,
          a_killed_supervisor_is_a_lost_job, stop_ends_it_once, the_time_limit_is_for_all_attempts,
-         resume_goes_on_in_the_same_folders, words_that_are_verbs_are_programs_elsewhere]
+         resume_goes_on_in_the_same_folders, what_is_typed_wins_and_is_taken_as_it_is,
+         torchs_own_meeting_place_is_there_where_it_is_named, a_job_that_cannot_be_supervised_says_so,
+         words_that_are_verbs_are_programs_elsewhere]
 
 if __name__ == "__main__":
     if sys.argv[3:4] == ["--logouts"]:

@@ -144,6 +144,45 @@ def machines_are_asked_for_and_given_back(launcher, _):
         assert called.count("0") == 1 and set(called) == {"3", "0"}, called
 
 
+def machines_that_take_long_can_be_called_off(launcher, _):
+    with Jobs(launcher, []) as jobs:
+        job = {"program": ["/bin/true"], "hosts": {
+            "count": 1, "idle": 0, "resize": ["/bin/sh", "-c", "[ $0 = 0 ] || exec sleep 300"]}}
+        done = jobs.run("--job", jobs.write(job), *jobs.of_hosts(), "--detach", "--no-wait")
+        assert done.returncode == 0, done
+        seconds, stopped = duration_of(lambda: jobs.run("stop", "--now", done.stdout.strip()))
+        assert stopped.returncode == 0 and seconds < patient(5), (seconds, stopped)
+        assert jobs.state(done.stdout.strip())["state"] == "stopped"
+        refused = jobs.run("--job", jobs.write({"program": ["true"], "hosts": {"resize": ["true"]}}), *jobs.of_hosts())
+        assert refused.returncode == 2 and "'count'" in refused.stderr, refused
+        jobs.leaves_nothing()
+
+
+def a_hosts_file_that_is_being_written_ends_no_job(launcher, probe):
+    with Jobs(launcher, ["n1", "n2"]) as jobs:
+        name = jobs.detach({"program": [probe, "steps", str(jobs.folder)], "ranks": 2, "retry": {"wait": 0.1}})
+        attempt(jobs, name, 1)
+        jobs.set_hosts("n1", "n2 slots=nonsense")
+        lose_host(jobs, "n2")
+        jobs.wait_until(lambda: jobs.state(name)["state"] == "queued", "queued")
+        jobs.set_hosts("n1", "n2")
+        attempt(jobs, name, 2)
+        (jobs.folder / "done").touch()
+        assert jobs.wait(name) == 0
+        jobs.leaves_nothing()
+
+
+def a_hangup_that_is_ignored_ends_no_job_that_waits(launcher, _):
+    with Jobs(launcher) as jobs:
+        job = {"program": ["/bin/sh", "-c", "[ -e again ] || { touch again; exit 7; }"],
+               "retry": {"failures": 1, "wait": 2}}
+        name = jobs.run("--job", jobs.write(job), *jobs.of_hosts(), "--detach", "--no-wait").stdout.strip()
+        jobs.wait_until(lambda: jobs.state(name)["state"] == "retrying", "retrying")
+        os.kill(jobs.supervisor(name), signal.SIGHUP)
+        assert jobs.wait(name) == 0
+        jobs.leaves_nothing()
+
+
 def hosts_that_do_not_answer_are_waited_for(launcher, _):
     with Jobs(launcher, ["n1"]) as jobs:
         job = {"program": ["/bin/true"], "ranks": 2, "hosts": {"count": 2, "wait": 1.5}}
@@ -171,7 +210,8 @@ CASES = [lost_hosts_are_replaced_and_failures_are_not, the_last_loss_ends_the_jo
          a_host_that_is_lost_before_the_first_step_is_a_failure, a_program_that_fails_is_tried_as_often_as_asked,
          a_failed_preparation_names_host_and_lines, a_preparation_that_hangs_is_ended,
          preparation_and_ranks_share_a_folder, machines_are_asked_for_and_given_back,
-         hosts_that_do_not_answer_are_waited_for]
+         machines_that_take_long_can_be_called_off, a_hosts_file_that_is_being_written_ends_no_job,
+         a_hangup_that_is_ignored_ends_no_job_that_waits, hosts_that_do_not_answer_are_waited_for]
 
 if __name__ == "__main__":
     sys.exit(main(CASES, Arguments(2)))

@@ -11,7 +11,7 @@ import tempfile
 import threading
 import time
 
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), "../faults"))
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "../../faults"))
 
 from outside import patient  # noqa: E402
 

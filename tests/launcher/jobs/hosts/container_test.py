@@ -23,7 +23,7 @@ import tarfile
 import tempfile
 import time
 
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), "../faults"))
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "../../faults"))
 
 from outside import Arguments, Job, command_of, main, patient, wait_until  # noqa: E402
 

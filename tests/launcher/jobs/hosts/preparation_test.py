@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), "../faults"))
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "../../faults"))
 
 from outside import Arguments, Job, environment_of, main, parent_of, patient, wait_until  # noqa: E402
 
