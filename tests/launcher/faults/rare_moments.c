@@ -8,7 +8,7 @@
 //   that it then sends to that child's number, which may be another process's, goes into this file.
 // MOMENT_SOCKETS: no files are left for the socket pair of this number.
 // MOMENT_WATCH: the kernel does not watch the file of this number.
-// MOMENT_END: much happens between a read that finds the end of a file and what comes then.
+// MOMENT_END: much happens between a look that finds nothing new in a file and what comes then.
 
 #define _GNU_SOURCE
 
@@ -19,6 +19,7 @@
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -68,10 +69,10 @@ int socketpair(int domain, int type, int protocol, int ends[2]) {
   return (int)syscall(SYS_socketpair, domain, type, protocol, ends);
 }
 
-ssize_t pread(int fd, void *out, size_t bytes, off_t at) {
-  const ssize_t count = (ssize_t)syscall(SYS_pread64, fd, out, bytes, at);
-  if (count == 0 && getenv("MOMENT_END") != NULL) usleep(300000);
-  return count;
+int statx(int folder, const char *path, int flags, unsigned int mask, struct statx *status) {
+  const int result = (int)syscall(SYS_statx, folder, path, flags, mask, status);
+  if (getenv("MOMENT_END") != NULL) usleep(300000);
+  return result;
 }
 
 int epoll_ctl(int epoll, int operation, int fd, struct epoll_event *event) {

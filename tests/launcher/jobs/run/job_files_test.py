@@ -60,12 +60,13 @@ def a_detached_job_outlives_its_session(launcher, probe, rounds=1):
                 env=jobs.variables, start_new_session=True)
             name = shell.stdout.readline().strip()
             assert name in jobs.jobs(), f"'{name}'"
+            # Who is told that the ranks have started finds it written.
+            assert jobs.state(name)["state"] == "running", jobs.state(name)
             os.killpg(shell.pid, signal.SIGHUP)
             os.killpg(shell.pid, signal.SIGKILL)
             shell.communicate()
             follower = jobs.start("logs", "-f", name)
             time.sleep(0.3)
-            assert jobs.state(name)["state"] == "running"
             (jobs.folder / "done").touch()
             out, _ = follower.communicate(timeout=patient(30))
             assert follower.returncode == 0

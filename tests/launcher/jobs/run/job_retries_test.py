@@ -195,6 +195,13 @@ def hosts_that_do_not_answer_are_waited_for(launcher, _):
         jobs.set_hosts("n1", "n2")
         waiting.communicate(timeout=patient(30))
         assert waiting.returncode == 0
+        # What is wrong with a host that was reached stays so.
+        broken = jobs.folder / "broken"
+        broken.write_text("#!/bin/sh\necho nothing works here >&2\nexit 127\n")
+        broken.chmod(0o755)
+        seconds, done = duration_of(lambda: jobs.run("--job", jobs.write(job), "-H", jobs.hosts, "--rsh", broken))
+        assert done.returncode == 125 and "nothing works here" in done.stderr, done
+        assert seconds < patient(8), seconds
         # A spare takes the place of one that cannot be reached.
         jobs.set_hosts("no-such-host", "n1", "n2")
         shell = jobs.folder / "shell"
