@@ -8,7 +8,6 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstring>
@@ -30,7 +29,6 @@
 #include "launcher/command_line/parse.h"
 #include "launcher/files/file_lock.h"
 #include "launcher/hosts/host_text.h"
-#include "launcher/hosts/this_machine.h"
 #include "launcher/job/environment.h"
 #include "launcher/job/exit_code.h"
 #include "launcher/jobs/commands/verb_call.h"
@@ -40,7 +38,6 @@
 #include "launcher/process/signals.h"
 #include "launcher/remote/agent_image.h"
 #include "launcher/remote/agent_starter.h"
-#include "launcher/remote/rsh_command.h"
 #include "launcher/run/job_file/job_run.h"
 #include "launcher/run/job_file/job_verb.h"
 #include "launcher/run/job_plan.h"
@@ -53,23 +50,6 @@ using namespace chainmail::launch;
 
 // This process holds the job's secret. Ranks are programs of their own and dump as the user likes.
 void forbid_core_dumps() { prctl(PR_SET_DUMPABLE, 0); }
-
-// Who asks for encryption wants to know what it does not cover.
-void warn_of_open_channel(const Options& options, const Placement& placement) {
-  const bool has_others = std::any_of(placement.nodes.begin(), placement.nodes.end(),
-                                      [](const Host& host) { return !is_this_machine(host); });
-  const std::vector<std::string> words = remote_shell_of(options);
-  if (options.encryption.empty() || !has_others ||
-      std::any_of(words.begin(), words.end(), is_ssh)) {
-    return;
-  }
-  std::cerr
-      << "launcher: what the launcher itself sends, the job's secret too, goes to other hosts "
-         "by "
-      << words.front()
-      << ", which may not encrypt it; where the network cannot be trusted use --rsh ssh"
-      << std::endl;
-}
 
 // What the caller asked for; a script that gets half of it has to know.
 int print(const std::string& text) {
@@ -102,17 +82,13 @@ int run(const std::vector<std::string>& arguments, const std::vector<int>& ignor
   (void)remote_shell_of(options);
   if (options.job.is_on()) return run_job_file(options, arguments, ignored_signals);
   HostSet hosts = hosts_of(options, options);
-  if (options.elastic.is_on()) complete_elastic_hosts(hosts, options);
   const Placement placement = place_ranks(options, hosts);
-  // Words of --rsh-args alone are for ssh.
-  if (options.remote_shell.empty() && options.remote_shell_arguments.empty()) {
-    options.remote_shell = default_remote_shell(hosts.scheduler, placement.nodes);
-  }
   const Plan plan{options, hosts, placement};
   if (options.dry_run) return print(options.json ? plan_json(plan) : plan_text(plan));
   // Apart from what the ranks print.
   if (options.display_map) std::cerr << plan_text(plan);
-  warn_of_open_channel(options, placement);
+  const std::string warning = warning_of_open_channel(options, placement);
+  if (!warning.empty()) std::cerr << "launcher: " << warning << std::endl;
   forbid_core_dumps();
   return run_worlds(options, hosts, placement, ignored_signals).end.exit_code;
 }

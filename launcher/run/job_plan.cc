@@ -11,8 +11,10 @@
 
 #include "launcher/allocation/job_hosts.h"
 #include "launcher/command_line/parse.h"
+#include "launcher/hosts/this_machine.h"
 #include "launcher/hosts/watched_hosts.h"
 #include "launcher/job/environment.h"
+#include "launcher/remote/rsh_command.h"
 
 namespace chainmail::launch {
 namespace {
@@ -45,6 +47,36 @@ Placement place(const Options& options, HostSet& all) {
   return placement;
 }
 
+void complete_elastic_hosts(HostSet& hosts, Options& options) {
+  // A pipe says what it has to say once.
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(hosts.file, error)) hosts.file.clear();
+  if (options.ranks) return;
+  std::uint32_t slots = 0;
+  for (const Host& host : hosts.hosts) slots += static_cast<std::uint32_t>(host.slots);
+  const std::uint32_t first = options.elastic.sizes().fit(slots);
+  if (first == 0) {
+    throw UsageError(hosts.source + " has " + std::to_string(slots) +
+                     " slots, fewer than --elastic needs to begin; add hosts, or lower MIN");
+  }
+  options.ranks = static_cast<int>(first);
+}
+
+// "-H hosts" is a list of one host where there is no such file.
+Placement place_as_named(const Options& options, HostSet& hosts) {
+  try {
+    return place(options, hosts);
+  } catch (const UsageError& error) {
+    const std::string& value = options.hosts;
+    if (value.empty() || value.find_first_of(",:/@[") != std::string::npos ||
+        std::filesystem::exists(value)) {
+      throw;
+    }
+    throw UsageError(std::string(error.what()) + "; if a file was meant: there is no file " +
+                     value + " here");
+  }
+}
+
 }  // namespace
 
 HostSet hosts_of(const Options& options, const Application& program) {
@@ -66,34 +98,27 @@ HostSet hosts_of(const Options& options, const Application& program) {
   return hosts;
 }
 
-void complete_elastic_hosts(HostSet& hosts, Options& options) {
-  // A pipe says what it has to say once.
-  std::error_code error;
-  if (!std::filesystem::is_regular_file(hosts.file, error)) hosts.file.clear();
-  if (options.ranks) return;
-  std::uint32_t slots = 0;
-  for (const Host& host : hosts.hosts) slots += static_cast<std::uint32_t>(host.slots);
-  const std::uint32_t first = options.elastic.sizes().fit(slots);
-  if (first == 0) {
-    throw UsageError(hosts.source + " has " + std::to_string(slots) +
-                     " slots, fewer than --elastic needs to begin; add hosts, or lower MIN");
+Placement place_ranks(Options& options, HostSet& hosts) {
+  if (options.elastic.is_on()) complete_elastic_hosts(hosts, options);
+  Placement placement = place_as_named(options, hosts);
+  // Words of --rsh-args alone are for ssh.
+  if (options.remote_shell.empty() && options.remote_shell_arguments.empty()) {
+    options.remote_shell = default_remote_shell(hosts.scheduler, placement.nodes);
   }
-  options.ranks = static_cast<int>(first);
+  return placement;
 }
 
-// "-H hosts" is a list of one host where there is no such file.
-Placement place_ranks(const Options& options, HostSet& hosts) {
-  try {
-    return place(options, hosts);
-  } catch (const UsageError& error) {
-    const std::string& value = options.hosts;
-    if (value.empty() || value.find_first_of(",:/@[") != std::string::npos ||
-        std::filesystem::exists(value)) {
-      throw;
-    }
-    throw UsageError(std::string(error.what()) + "; if a file was meant: there is no file " +
-                     value + " here");
+std::string warning_of_open_channel(const Options& options, const Placement& placement) {
+  const bool has_others = std::any_of(placement.nodes.begin(), placement.nodes.end(),
+                                      [](const Host& host) { return !is_this_machine(host); });
+  const std::vector<std::string> words = remote_shell_of(options);
+  if (options.encryption.empty() || !has_others ||
+      std::any_of(words.begin(), words.end(), is_ssh)) {
+    return "";
   }
+  return "what the launcher itself sends, the job's secret too, goes to other hosts by " +
+         words.front() +
+         ", which may not encrypt it; where the network cannot be trusted use --rsh ssh";
 }
 
 }  // namespace chainmail::launch

@@ -6,6 +6,8 @@
 
 #pragma once
 
+#include <string>
+
 #include "launcher/job/host.h"
 #include "launcher/job/options.h"
 #include "launcher/placement/placement.h"
@@ -16,11 +18,12 @@ namespace chainmail::launch {
 /// the choice. Throws HostsError and UsageError.
 [[nodiscard]] HostSet hosts_of(const Options& options, const Application& program);
 
-/// Of an elastic job: whether the hosts can be followed, and a rank per slot, as many as are
-/// allowed. Throws UsageError.
-void complete_elastic_hosts(HostSet& hosts, Options& options);
+/// Where ranks go. What depends on that is completed: hosts of further programs in `hosts`, the
+/// first ranks of an elastic job and the remote shell in `options`. Throws UsageError.
+[[nodiscard]] Placement place_ranks(Options& options, HostSet& hosts);
 
-/// Where ranks go; hosts of further programs are added to `hosts`. Throws UsageError.
-[[nodiscard]] Placement place_ranks(const Options& options, HostSet& hosts);
+/// For who asks for encryption: what it does not cover. Empty where there is nothing to say.
+[[nodiscard]] std::string warning_of_open_channel(const Options& options,
+                                                  const Placement& placement);
 
 }  // namespace chainmail::launch

@@ -46,7 +46,6 @@ int print_plan(const JobSpec& spec, Options options) {
   hosts.hosts = chosen.hosts;
   const JobPlaces places = places_of(spec, "JOB", "UUID");
   complete_for_hosts(spec, places, hosts.hosts, options);
-  if (options.elastic.is_on()) complete_elastic_hosts(hosts, options);
   const Placement placement = place_ranks(options, hosts);
   const Options shown = with_hidden_secrets(spec, options);
   const Plan plan{shown, hosts, placement};

@@ -230,16 +230,11 @@ AttemptEnd JobSupervisor::start_on(HostSet hosts, const HostPicker::Chosen& chos
   if (options.timeout && options.timeout->count() <= 0) {
     return {Ended::kTimeLimit, exit_code::kTimeLimit, "the time limit is over"};
   }
-  if (options.elastic.is_on()) complete_elastic_hosts(hosts, options);
   if (options.elastic.is_on() || options.container.is_on()) make_outputs(places_);
   const Placement placement = place_ranks(options, hosts);
   record_.ranks = static_cast<std::uint32_t>(placement.ranks.size());
   set_hosts(hosts, chosen);
-  if (const std::string loss = folder_.write_file(
-          "plan.json", plan_json({with_hidden_secrets(spec_, options), hosts, placement}));
-      !loss.empty()) {
-    say(loss);
-  }
+  tell_plan(options, hosts, placement);
   JobObserver observer;
   observer.on_phase = [this](JobPhase phase, const std::string& reason) { enter(phase, reason); };
   observer.on_beat = [this] { return stop_watch_.latest(); };
@@ -263,6 +258,17 @@ AttemptEnd JobSupervisor::start_on(HostSet hosts, const HostPicker::Chosen& chos
   if (kind == Ended::kTimeLimit && !is_time_over) kind = Ended::kProgramFailed;
   return {kind, end.exit_code, end.reason,
           end.steps > 0 || end.ran_for.value_or(milliseconds(0)) >= kGotGoing};
+}
+
+void JobSupervisor::tell_plan(const Options& options, const HostSet& hosts,
+                              const Placement& placement) {
+  const Options shown = with_hidden_secrets(spec_, options);
+  const Plan plan{shown, hosts, placement};
+  const std::string loss = folder_.write_file("plan.json", plan_json(plan));
+  if (!loss.empty()) say(loss);
+  if (options.display_map) tell_(plan_text(plan));
+  const std::string warning = warning_of_open_channel(options, placement);
+  if (!warning.empty()) say(warning);
 }
 
 Options JobSupervisor::options_for(const HostSet& hosts) {

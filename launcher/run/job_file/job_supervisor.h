@@ -24,6 +24,7 @@
 #include "launcher/job/options.h"
 #include "launcher/jobs/file/job_spec.h"
 #include "launcher/jobs/folder/job_folder.h"
+#include "launcher/placement/placement.h"
 #include "launcher/run/attempts/host_picker.h"
 #include "launcher/run/attempts/retry_policy.h"
 #include "launcher/run/job_file/job_files.h"
@@ -60,6 +61,7 @@ class JobSupervisor {
   void resize(std::uint32_t hosts);
   void enter(JobPhase phase, const std::string& reason);
   void set_hosts(const HostSet& hosts, const HostPicker::Chosen& chosen);
+  void tell_plan(const Options& options, const HostSet& hosts, const Placement& placement);
   void finish(const AttemptEnd& end);
   [[nodiscard]] std::function<void()> settling();
   void say_loss();

@@ -138,6 +138,17 @@ def check_processors(job, expect):
         "OMP_NUM_THREADS"), "1")
 
 
+def check_job_files(job, expect):
+    """They start their agents as other jobs do: here nobody has a key for ssh."""
+    one = job(TWO_NODES)
+    recipes_test.make_executable(one.folder / "bin/ssh", "#!/bin/sh\nexit 255\n")
+    file = one.folder / "job.json"
+    file.write_text(json.dumps({"chainmail": 1, "program": ["sh", "-c", "echo $$TEST_HOST"]}))
+    result = one.run("--job", str(file))
+    expect("a job file", (result.returncode, sorted(result.stdout.split())),
+           (0, ["n1", "n1", "n2", "n2"]))
+
+
 def main():
     launcher = pathlib.Path(sys.argv[1]).resolve()
     failures = []
@@ -147,7 +158,7 @@ def main():
         if got != wanted:
             failures.append(f"{name}: {got} instead of {wanted}")
 
-    for check in (check_channel, check_gpus, check_hosts, check_processors):
+    for check in (check_channel, check_gpus, check_hosts, check_processors, check_job_files):
         check(lambda variables: Job(launcher, variables), expect)
     print(*failures, sep="\n")
     return 1 if failures else 0

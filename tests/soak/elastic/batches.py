@@ -6,9 +6,12 @@
 learning rate that moves to its new value and with one that jumps there, beside a job of two ranks with the same
 first batch.
 
-usage: batches.py SEEDS [EPOCHS [SAMPLES]]     (EPOCHS: a multiple of 3)
+usage: batches.py [--epochs E] [--samples N] [--at_once S] SEEDS
+
+SEEDS: how many, or FIRST-LAST. The rate that jumps is seen with the first S of them (all). E: a multiple of 3.
 """
 
+import argparse
 import json
 import os
 import pathlib
@@ -75,16 +78,26 @@ def per_rank(data, out, seed, epochs, ramp):
 
 
 def main():
-    seeds, epochs, samples = (list(map(int, sys.argv[1:])) + [24, 10000][len(sys.argv) - 2:])[:3]
+    parser = argparse.ArgumentParser(usage=__doc__)
+    parser.add_argument("seeds")
+    parser.add_argument("--epochs", type=int, default=24)
+    parser.add_argument("--samples", type=int, default=10000)
+    parser.add_argument("--at_once", type=int)
+    args = parser.parse_args()
+    epochs, samples = args.epochs, args.samples
     assert epochs % len(RANKS) == 0, "a multiple of 3 epochs"
+    first, last = map(int, args.seeds.split("-") if "-" in args.seeds else (1, args.seeds))
+    seeds = range(first, last + 1)
+    at_once = len(seeds) if args.at_once is None else args.at_once
     ways = {
         "2 ranks": fixed,
         "2, 8, 3 ranks, a ramp of 50 steps": lambda *given: per_rank(*given, 50),
         "2, 8, 3 ranks, at once": lambda *given: per_rank(*given, 0),
     }
     reached = {name: [] for name in ways}
-    for seed in range(1, seeds + 1):
+    for index, seed in enumerate(seeds):
         for number, (name, train) in enumerate(ways.items()):
+            if name.endswith("at once") and index >= at_once: continue
             with tempfile.TemporaryDirectory(prefix="chainmail-batches.") as folder:
                 data, out = os.path.join(folder, "data"), pathlib.Path(folder, f"out{number}")
                 subprocess.run([PROGRAM, "--make_data", data, "--samples", str(samples), "--seed", str(seed)],
@@ -94,14 +107,14 @@ def main():
             assert [row["epoch"] for row in rows] == list(range(1, epochs + 1)), rows
             reached[name].append(rows[-1]["validation/main/accuracy"] * 100)
             print(f"seed {seed}, {name}: {reached[name][-1]:.2f} % after {rows[-1]['iteration']} steps", flush=True)
-    usual = statistics.fmean(reached["2 ranks"])
     for name, values in reached.items():
+        if not values: continue
+        usual = statistics.fmean(reached["2 ranks"][:len(values)])
         spread = statistics.stdev(values) if len(values) > 1 else 0
-        print(f"{name}: {statistics.fmean(values):.2f} % in the mean of {seeds} seeds (deviation {spread:.2f}), "
+        print(f"{name}: {statistics.fmean(values):.2f} % in the mean of {len(values)} seeds (deviation {spread:.2f}), "
               f"{statistics.fmean(values) - usual:+.2f} points", flush=True)
     print(f"this machine is {patience():.1f} times slower than an idle one")
 
 
 if __name__ == "__main__":
-    if len(sys.argv) not in (2, 3, 4): sys.exit(__doc__)
     main()
