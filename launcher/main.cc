@@ -82,6 +82,7 @@ int run(const std::vector<std::string>& arguments, const std::vector<int>& ignor
   (void)remote_shell_of(options);
   if (options.job.is_on()) return run_job_file(options, arguments, ignored_signals);
   HostSet hosts = hosts_of(options, options);
+  say_notes(hosts);
   const Placement placement = place_ranks(options, hosts);
   const Plan plan{options, hosts, placement};
   if (options.dry_run) return print(options.json ? plan_json(plan) : plan_text(plan));

@@ -141,6 +141,7 @@ int Controller::finish_output() {
   if (loss.empty()) return exit_code_;
   std::cerr << "launcher: " << loss << std::endl;
   if (lost_output_.empty()) lost_output_ = loss;
+  if (job_.options.copies.is_on()) return exit_code_;
   return exit_code_ = shutdown_.exit_code().value_or(exit_code::kLauncherError);
 }
 
@@ -150,7 +151,7 @@ JobEnd Controller::end() const {
   end.exit_code = exit_code_;
   end.reason = shutdown_.end_reason();
   if (end.kind == EndKind::kSuccess && exit_code_ != 0) {
-    end.kind = EndKind::kFailed;
+    end.kind = EndKind::kOutputLost;
     end.reason = lost_output_;
   }
   end.steps = members_.most_progress().steps;
@@ -165,6 +166,7 @@ JobEnd Controller::end() const {
     end.lost_hosts.push_back(job_.agents[node].host);
   }
   end.may_pass = starts_->may_pass();
+  end.was_interrupted = shutdown_.was_interrupted();
   end.lost_output = lost_output_;
   return end;
 }

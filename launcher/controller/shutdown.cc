@@ -104,6 +104,7 @@ void Shutdown::report_failure() {
   members["cause"] = failure.cause;
   job_.events.record("verdict", members);
   const LastLines lines = failure.rank ? job_.ranks[*failure.rank].last_error_lines : LastLines();
+  if (what == job_.options.said_reason) return;
   job_.say("launcher: " + what + failure.quoted +
            (lines.is_empty() ? "" : "; the last lines of its stderr:" + lines.quoted()));
 }

@@ -95,6 +95,9 @@ struct OutputCopies {
   int stdout_fd = -1;
   int stderr_fd = -1;
   int log_fd = -1;  ///< the launcher's own lines, each with its time
+
+  /// Everything that is written goes to a job's own folder as well, whose loss fails nothing.
+  [[nodiscard]] bool is_on() const noexcept { return log_fd >= 0; }
 };
 
 /// What is inherited belongs to the first program.
@@ -143,6 +146,8 @@ struct Options : Application {
   bool tag_output = false;
   bool timestamp = false;
   bool dry_run = false;
+  std::string
+      said_reason;  ///< why no host could be reached in the try before: not to be said again
   bool display_map = false;  ///< show the plan, then start the job
   bool json = false;
   bool torchrun_env = false;

@@ -112,7 +112,7 @@ void OutputSink::begin_rank(std::string host) {
     files_.push_back(open_files(files_.size()));
   } catch (const SystemError& error) {
     files_.emplace_back();
-    tell_loss(error.what());
+    tell_loss(error.what(), options_.copies.is_on());
   }
 }
 
@@ -277,7 +277,9 @@ void OutputSink::report_loss(int fd, const std::string& name, int error) {
     return;
   }
   if (!failed_fds_.insert(fd).second) return;
-  tell_loss("cannot write " + name + ": " + std::generic_category().message(error));
+  const bool is_stream = fd == STDOUT_FILENO || fd == STDERR_FILENO;
+  tell_loss("cannot write " + name + ": " + std::generic_category().message(error),
+            !is_stream && options_.copies.is_on());
 }
 
 void OutputSink::tell_loss(const std::string& why, bool is_of_copy) {

@@ -65,8 +65,16 @@ bool RunningCommand::advance(std::size_t most_bytes) {
   std::string* const texts[2] = {&output_.out, &output_.err};
   for (int i = 0; i < 2; ++i) {
     pollfd stream{fds[i], POLLIN, 0};
+    std::size_t taken = 0;
     while (is_open_[i] && poll(&stream, 1, 0) > 0) {
+      const std::size_t before = texts[i]->size();
       is_open_[i] = read_some(fds[i], *texts[i]);
+      if (keeps_last_) {
+        taken += texts[i]->size() - before;
+        if (texts[i]->size() > most_bytes) texts[i]->erase(0, texts[i]->size() - most_bytes);
+        if (taken > most_bytes) break;  // others have their turn
+        continue;
+      }
       if (output_.out.size() + output_.err.size() <= most_bytes) continue;
       output_ = {};
       output_.failure = "printed more than " + std::to_string(most_bytes >> 10) + " KiB";
@@ -74,6 +82,13 @@ bool RunningCommand::advance(std::size_t most_bytes) {
     }
   }
   return !is_open_[0] && !is_open_[1] && has_ended();
+}
+
+bool RunningCommand::program_has_ended() const {
+  siginfo_t end{};
+  return child_.pid <= 0 ||
+         (waitid(P_PID, static_cast<id_t>(child_.pid), &end, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+          end.si_pid != 0);
 }
 
 void RunningCommand::give_up() {

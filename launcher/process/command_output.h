@@ -40,6 +40,13 @@ class RunningCommand {
   /// For several at once, instead of finish(). Takes what there is without waiting; true when the
   /// command is over, and output() whole.
   bool advance(std::size_t most_bytes);
+  /// Of each stream the last `most_bytes` of advance() count from now on, instead of a longer one
+  /// being a failure.
+  void keep_last() noexcept { keeps_last_ = true; }
+  /// Whether the program itself has ended, which does not wait for what it has started.
+  [[nodiscard]] bool program_has_ended() const;
+  /// Of a program that has ended: output() is whole now, and what it has started goes on.
+  void let_go() { (void)has_ended(); }
   [[nodiscard]] const CommandOutput& output() const noexcept { return output_; }
   /// Waits until one of `commands` may have something for advance(), at most for `time`.
   static void wait_for_any(const std::vector<RunningCommand*>& commands,
@@ -53,6 +60,7 @@ class RunningCommand {
   ChildProcess child_;
   CommandOutput output_;
   bool is_open_[2] = {true, true};  // its output, its errors
+  bool keeps_last_ = false;
 };
 
 }  // namespace chainmail::launch

@@ -31,6 +31,7 @@ Placement place(const Options& options, HostSet& all) {
     placed.per_node = program.per_node;
     if (program.hosts.empty() && program.hostfile.empty()) continue;
     const HostSet own = hosts_of(options, program);
+    say_notes(own);
     placed.hosts = own.hosts;
     all.source += "; " + own.source;
     for (const Host& host : own.hosts) {
@@ -93,9 +94,11 @@ HostSet hosts_of(const Options& options, const Application& program) {
   request.include = options.include;
   request.exclude = options.exclude;
   request.remote_shell = remote_shell_of(options);
-  HostSet hosts = find_job_hosts(request, current_environment());
+  return find_job_hosts(request, current_environment());
+}
+
+void say_notes(const HostSet& hosts) {
   for (const std::string& note : hosts.notes) std::cerr << "launcher: " << note << "\n";
-  return hosts;
 }
 
 Placement place_ranks(Options& options, HostSet& hosts) {

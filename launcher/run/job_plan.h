@@ -14,9 +14,11 @@
 
 namespace chainmail::launch {
 
-/// The hosts of one program of the job, or of the job. Says on stderr what a user should know about
-/// the choice. Throws HostsError and UsageError.
+/// The hosts of one program of the job, or of the job. Throws HostsError and UsageError.
 [[nodiscard]] HostSet hosts_of(const Options& options, const Application& program);
+
+/// On standard error, what a user should know about the choice.
+void say_notes(const HostSet& hosts);
 
 /// Where ranks go. What depends on that is completed: hosts of further programs in `hosts`, the
 /// first ranks of an elastic job and the remote shell in `options`. Throws UsageError.

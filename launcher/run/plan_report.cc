@@ -107,7 +107,9 @@ Json or_null(const std::optional<T>& value) {
 
 // While the job runs; the launcher's pid is not known yet.
 std::string events_path(const Options& options) {
-  if (!options.output_dir.empty()) return options.output_dir + "/events.jsonl";
+  for (const std::string& folder : {options.events_dir, options.output_dir}) {
+    if (!folder.empty()) return folder + "/events.jsonl";
+  }
   const std::string parent = JobDirectory::parent();
   if (parent.empty()) return "none";
   return parent + "/" + JobDirectory::kPrefix + "PID.*/events.jsonl";
@@ -215,8 +217,9 @@ std::string plan_text(const Plan& plan) {
     }
     out << "\n";
   }
+  const bool is_kept = !plan.options.events_dir.empty() || !plan.options.output_dir.empty();
   out << "events: " << events_path(plan.options)
-      << (plan.options.output_dir.empty() ? " (the launcher's PID), while the job runs\n" : "\n");
+      << (is_kept ? "\n" : " (the launcher's PID), while the job runs\n");
   out << "Ranks on this machine inherit the launcher's environment, ranks elsewhere that of a "
          "login.\n";
   return out.str();

@@ -24,10 +24,14 @@
 namespace chainmail::launch {
 namespace {
 
-// Until its ranks have ended by themselves.
+void say(const JobObserver& observer, const std::string& line) {
+  if (observer.on_words) return observer.on_words(line);
+  std::cerr << "launcher: " << line << std::endl;
+}
+
 void wait_for_lost_hosts(const Options& options,
                          std::optional<std::chrono::milliseconds> time_left) {
-  std::chrono::milliseconds pause = options.lease.value_or(kDefaultLease) + kHeartbeatInterval;
+  std::chrono::milliseconds pause = time_of_lost_hosts(options);
   if (time_left) pause = std::min(pause, *time_left);
   std::this_thread::sleep_for(pause);
 }
@@ -45,7 +49,8 @@ class TimeLeft {
  public:
   using Clock = std::chrono::steady_clock;
 
-  explicit TimeLeft(std::optional<std::chrono::milliseconds> limit) : limit_(limit) {}
+  TimeLeft(std::optional<std::chrono::milliseconds> limit, std::optional<Clock::time_point> began)
+      : limit_(limit), started_(began.value_or(Clock::now())) {}
 
   [[nodiscard]] std::optional<std::chrono::milliseconds> now() const {
     if (!limit_) return std::nullopt;
@@ -56,11 +61,12 @@ class TimeLeft {
 
  private:
   const std::optional<std::chrono::milliseconds> limit_;
-  const Clock::time_point started_ = Clock::now();
+  const Clock::time_point started_;
 };
 
 // Each elastic job needs a hosts file of its own, since lines in it are ranks.
-void lock_hosts(const std::string& file, const Options& options, FileLock& lock) {
+void lock_hosts(const std::string& file, const Options& options, const JobObserver& observer,
+                FileLock& lock) {
   if (file.empty()) return;
   std::error_code error;
   // By whatever name it is known.
@@ -73,11 +79,11 @@ void lock_hosts(const std::string& file, const Options& options, FileLock& lock)
     throw UsageError(why_not_resumed(file));
   }
   const auto held = lock.take(log, outlives, [&](pid_t owner) {
-    std::cerr << "launcher: the launcher of the job before on " << file
-              << (owner > 0 ? " has been killed; its ranks may still save their state"
-                            : " cannot be seen from here (killed, in another container, or on "
-                              "another machine)")
-              << ": waiting for its end" << std::endl;
+    say(observer, "the launcher of the job before on " + file +
+                      (owner > 0 ? " has been killed; its ranks may still save their state"
+                                 : " cannot be seen from here (killed, in another container, or on "
+                                   "another machine)") +
+                      ": waiting for its end");
   });
   if (held.is_ours) return;
   throw UsageError("another elastic job runs on the hosts file " + file +
@@ -90,10 +96,10 @@ void lock_hosts(const std::string& file, const Options& options, FileLock& lock)
 WorldsEnd run_elastic_worlds(const Options& options, HostSet hosts, const Placement& placement,
                              const std::vector<int>& ignored_signals, const JobObserver& observer,
                              std::uint32_t first_generation) {
-  const TimeLeft time_left(options.timeout);
+  const TimeLeft time_left(options.timeout, observer.began);
   const std::string path = own_path();
   FileLock lock;
-  lock_hosts(hosts.file, options, lock);
+  lock_hosts(hosts.file, options, observer, lock);
   JobDirectory directory;
   FixedRestarts restarts(options);
   std::vector<std::string> leaving;  // until somebody edits the file, or it is discovered anew
@@ -115,11 +121,12 @@ WorldsEnd run_elastic_worlds(const Options& options, HostSet hosts, const Placem
                                      TimeLeft::Clock::now())
                   : "";
     if (!refusal.empty()) {
-      std::cerr << "launcher: " << refusal << ": the job ends" << std::endl;
+      say(observer, refusal + ": the job ends");
+      end.end.reason = refusal;
       end.end.exit_code = restart->is_failure ? code : exit_code::kLauncherError;
       return end;
     }
-    if (restart->is_failure) std::cerr << "launcher: " << restarts.words() << std::endl;
+    if (restart->is_failure) say(observer, restarts.words());
     if (controller.has_lost_host()) wait_for_lost_hosts(options, time_left.now());
     now = restarts.next_options();
     const std::string text = std::exchange(hosts, hosts_now(restart->hosts)).text;
@@ -131,6 +138,10 @@ WorldsEnd run_elastic_worlds(const Options& options, HostSet hosts, const Placem
 
 }  // namespace
 
+std::chrono::milliseconds time_of_lost_hosts(const Options& options) {
+  return options.lease.value_or(kDefaultLease) + kHeartbeatInterval;
+}
+
 WorldsEnd run_worlds(const Options& options, const HostSet& hosts, const Placement& placement,
                      const std::vector<int>& ignored_signals, const JobObserver& observer,
                      std::uint32_t first_generation) {
@@ -138,7 +149,7 @@ WorldsEnd run_worlds(const Options& options, const HostSet& hosts, const Placeme
     return run_elastic_worlds(options, hosts, placement, ignored_signals, observer,
                               first_generation);
   }
-  const TimeLeft time_left(options.timeout);
+  const TimeLeft time_left(options.timeout, observer.began);
   const std::string path = own_path();
   JobDirectory directory;
   for (int world = 0;; ++world) {
@@ -151,8 +162,8 @@ WorldsEnd run_worlds(const Options& options, const HostSet& hosts, const Placeme
       return {controller.end(), number + 1};
     }
     if (controller.has_lost_host()) wait_for_lost_hosts(options, time_left.now());
-    std::cerr << "launcher: all ranks are started anew (restart " << world + 1 << " of "
-              << options.max_restarts << ")" << std::endl;
+    say(observer, "all ranks are started anew (restart " + std::to_string(world + 1) + " of " +
+                      std::to_string(options.max_restarts) + ")");
   }
 }
 

@@ -8,6 +8,7 @@
 
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <vector>
 
@@ -23,6 +24,9 @@ struct WorldsEnd {
   JobEnd end;                     ///< of the last one
   std::uint32_t generations = 0;  ///< how many there were
 };
+
+/// How long ranks of a host that was lost may go on, until they end by themselves.
+[[nodiscard]] std::chrono::milliseconds time_of_lost_hosts(const Options& options);
 
 /// `ignored_signals`: by the launcher's caller. `first_generation`: how many worlds the job had
 /// before. Throws UsageError, HostsError and SystemError before anything is started.

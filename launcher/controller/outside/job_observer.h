@@ -8,7 +8,9 @@
 
 #pragma once
 
+#include <chrono>
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "launcher/controller/outside/request_watch.h"
@@ -24,6 +26,10 @@ struct JobObserver {
   std::function<void(JobPhase phase, const std::string& reason)> on_phase;
   /// Once a second. What it returns is asked of the job; the same again changes nothing.
   std::function<StopRequest()> on_beat;
+  /// What the launcher says between two worlds, one line; where it is missing, on standard error.
+  std::function<void(const std::string& line)> on_words;
+  /// Since when the time limit counts; nothing: from now on.
+  std::optional<std::chrono::steady_clock::time_point> began;
 };
 
 }  // namespace chainmail::launch

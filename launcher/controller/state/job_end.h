@@ -22,6 +22,7 @@ enum class EndKind : std::uint8_t {
   kNotPrepared,  ///< a host's preparation has failed, or has taken too long (code 124)
   kStopped,      ///< somebody has asked for the end, or reads the output no longer
   kTimeLimit,    ///< --timeout, or ranks that all wait
+  kOutputLost,   ///< the launcher's, which could not write what ranks have printed; they ended well
   kFailed,       ///< another failure of the job as a whole: MPI, too few ranks of an elastic job
 };
 
@@ -43,7 +44,8 @@ struct JobEnd {
   /// Some of those that could not be reached may come back; what is wrong with a host that was
   /// reached stays so.
   bool may_pass = false;
-  std::string lost_output;  ///< what could not be written, and why; empty: nothing
+  bool was_interrupted = false;  ///< somebody has asked for the end, if only when it had begun
+  std::string lost_output;       ///< what could not be written, and why; empty: nothing
 };
 
 }  // namespace chainmail::launch

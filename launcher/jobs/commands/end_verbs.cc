@@ -82,11 +82,12 @@ std::string end_text_of(const JobRecord& record) {
 // Writes the request, which reaches a supervisor on any machine, and wakes one that is on this.
 void ask_for_end(const FoundJob& job, StopRequest request) {
   check_owner(job.folder, job.record.id);
-  const bool is_new = request > stop_request_of(job.folder);
-  request_stop(job.folder, request);
-  // A second signal would be Ctrl-C's second time.
+  // A second signal would be Ctrl-C's second time; so would one long after what is written here,
+  // which the supervisor looks for.
   const bool is_first = job.record.phase != JobPhase::kStopping || request == StopRequest::kNow;
-  if (is_new && is_first) signal_launcher(job.record.launcher, SIGTERM);
+  request_stop(job.folder, request, [&] {
+    if (is_first) signal_launcher(job.record.launcher, SIGTERM);
+  });
 }
 
 milliseconds longest_grace(const std::vector<WatchedJob>& jobs) {
@@ -133,10 +134,22 @@ int run_wait(const VerbCall& call) {
 
 int run_stop(const VerbCall& call) {
   const bool is_now = call.words.has("--now");
-  std::vector<WatchedJob> jobs = watched(call.jobs());
+  int code = 0;
+  std::vector<WatchedJob> jobs;
   exit_on_interrupt("what was asked to end goes on ending");
-  for (const WatchedJob& job : jobs) {
-    if (!job.has_ended()) ask_for_end(job.job(), is_now ? StopRequest::kNow : StopRequest::kStop);
+  // Who wants them to end is not helped by an end of none.
+  for (const std::string& name : call.words.operands()) {
+    try {
+      WatchedJob job(launch::find_job(call.root, name));
+      if (!job.has_ended()) ask_for_end(job.job(), is_now ? StopRequest::kNow : StopRequest::kStop);
+      jobs.push_back(std::move(job));
+    } catch (const UsageError& error) {
+      say(error.what());
+      code = exit_code::kUsage;
+    } catch (const SystemError& error) {
+      say(error.what());
+      code = exit_code::kLauncherError;
+    }
   }
   const milliseconds grace = is_now ? milliseconds(0) : longest_grace(jobs);
   if (is_now && !wait_for_all(jobs, Deadline::after(kBetweenSignals))) hurry(jobs);
@@ -156,7 +169,7 @@ int run_stop(const VerbCall& call) {
   std::string text;
   for (const WatchedJob& job : jobs) text += shown_text(end_text_of(job.job().record)) + "\n";
   print_text(text);
-  return 0;
+  return code;
 }
 
 }  // namespace chainmail::launch

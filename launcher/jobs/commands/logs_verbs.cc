@@ -169,9 +169,11 @@ int run_logs(const VerbCall& call) {
   }
   if (!has_shown(follower)) say_nothing_there(last, place);
   if (rank && !has_shown(follower)) return exit_code::kUsage;
-  if (!call.words.has("-f") || last.record.phase != JobPhase::kLost) return 0;
-  say_lost(last.record);
-  return exit_code::kLauncherError;
+  const bool is_lost = call.words.has("-f") && last.record.phase == JobPhase::kLost;
+  if (is_lost) say_lost(last.record);
+  const bool is_missing =
+      !call.words.has("-f") && !has_shown(follower) && is_ended(last.record.phase);
+  return is_lost || is_missing ? exit_code::kLauncherError : 0;
 }
 
 int run_attach(const VerbCall& call) {

@@ -65,7 +65,7 @@ std::string text_of_job(const FoundJob& job) {
   add_line(rows, "reason", record.reason);
   if (record.exit_code) add_line(rows, "exit code", std::to_string(*record.exit_code));
   add_line(rows, "attempt", std::to_string(record.attempt));
-  add_line(rows, "hosts lost", std::to_string(record.losses) + " times");
+  add_line(rows, "losses", std::to_string(record.losses));
   add_line(rows, "failures", std::to_string(record.failures));
   add_time(rows, "created", record.created_ms, now);
   add_time(rows, "started", record.started_ms, now);

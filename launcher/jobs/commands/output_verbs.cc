@@ -112,10 +112,26 @@ OutputPath output_path_of(const std::string& text) {
   return {text.substr(0, colon), checked_path(text.substr(colon + 1))};
 }
 
+// What a link leads to takes the copy, as with cp; what is no file keeps what it is.
+std::string without_link(const std::string& path) {
+  struct stat status {};
+  if (stat(path.c_str(), &status) != 0) {
+    if (lstat(path.c_str(), &status) != 0) return path;
+    throw UsageError("launcher cp: " + in_quotes(path) + " is a link that leads nowhere");
+  }
+  if (!S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode)) {
+    throw UsageError("launcher cp: " + in_quotes(path) +
+                     " is neither a file nor a folder: copy to a file, and read that");
+  }
+  std::error_code error;
+  const bool is_link = fs::is_symlink(path, error);
+  return is_link && S_ISREG(status.st_mode) ? fs::canonical(path).string() : path;
+}
+
 // Into a folder that is there, or as the name that is given, as cp has it.
 std::string final_path_of(const std::string& destination, const std::string& name) {
   std::error_code error;
-  if (fs::is_directory(destination, error)) return destination + "/" + name;
+  if (fs::is_directory(destination, error)) return without_link(destination + "/" + name);
   if (destination.empty() || destination.back() == '/') {
     throw UsageError("launcher cp: there is no folder " + in_quotes(destination));
   }
@@ -123,7 +139,7 @@ std::string final_path_of(const std::string& destination, const std::string& nam
   if (!parent.empty() && !fs::is_directory(parent, error)) {
     throw UsageError("launcher cp: there is no folder " + in_quotes(parent.string()));
   }
-  return destination;
+  return without_link(destination);
 }
 
 void check_final_path(const std::string& path, bool is_folder) {
@@ -157,6 +173,7 @@ void note_signals() {
   }
 }
 
+// Throws SystemError where nothing could be copied.
 void copy_here(const std::string& from, const std::string& to, const IsInterrupted& interrupted) {
   std::error_code error;
   const bool is_folder = fs::is_directory(from, error);
@@ -164,8 +181,11 @@ void copy_here(const std::string& from, const std::string& to, const IsInterrupt
   if (is_folder) check_not_inside(from, to);
   CopyPlace place(to);
   const std::vector<std::string> left_out = copy_tree(from, place.path() + "/copy", interrupted);
+  if (!is_there(place.path() + "/copy")) {
+    throw SystemError("cannot copy " + from + ", which is neither a file nor a folder", EINVAL);
+  }
   if (!left_out.empty()) say("neither files nor folders, and left out: " + listed(left_out));
-  if (is_there(place.path() + "/copy")) place.publish("copy");
+  place.publish("copy");
 }
 
 void copy_from(const std::string& host, const std::string& folder, const std::string& path,

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <filesystem>
 #include <set>
@@ -26,6 +27,7 @@ namespace fs = std::filesystem;
 struct Removal {
   std::string name;
   std::string folder;
+  std::string uuid;               // whose outputs go, too; empty: nobody's
   std::set<std::string> outputs;  // folders that hold what belongs to the job alone
 };
 
@@ -45,7 +47,7 @@ Removal removal_of(const VerbCall& call, const std::string& name) {
   const std::string unreadable = unreadable_folder(call.root, name);
   if (!unreadable.empty()) {
     check_owner(unreadable, name);
-    return {name, unreadable, {}};
+    return {name, unreadable, {}, {}};
   }
   const FoundJob job = launch::find_job(call.root, name);
   const JobRecord& record = job.record;
@@ -55,8 +57,30 @@ Removal removal_of(const VerbCall& call, const std::string& name) {
                           ": 'launcher stop " + record.id + "' ends it, then it can be removed",
                       EBUSY);
   }
-  if (!call.words.has("--outputs")) return {record.id, job.folder, {}};
-  return {record.id, job.folder, output_folders(record)};
+  if (!call.words.has("--outputs")) return {record.id, job.folder, {}, {}};
+  return {record.id, job.folder, record.uuid, output_folders(record)};
+}
+
+// A job that was resumed has its outputs in common with the one that goes on from it.
+void check_no_other_has(const std::string& root, const std::vector<Removal>& removals) {
+  const auto goes = [&removals](const FoundJob& job) {
+    return std::any_of(removals.begin(), removals.end(),
+                       [&job](const Removal& removal) { return removal.folder == job.folder; });
+  };
+  std::vector<std::string> unreadable;
+  const bool is_any = std::any_of(removals.begin(), removals.end(),
+                                  [](const Removal& removal) { return !removal.uuid.empty(); });
+  for (const FoundJob& job : is_any ? list_jobs(root, true, unreadable) : std::vector<FoundJob>()) {
+    if (goes(job)) continue;
+    for (const Removal& removal : removals) {
+      if (removal.uuid.empty() || removal.uuid != job.record.uuid) continue;
+      throw SystemError("the outputs of " + removal.name + " are those of " + job.record.id +
+                            ", which was resumed from it, as well: 'launcher rm --outputs " +
+                            removal.name + " " + job.record.id +
+                            "' removes both, once they have ended",
+                        EBUSY);
+    }
+  }
 }
 
 // Never what a link leads to, nor what is another user's.
@@ -81,12 +105,21 @@ void remove_output(const std::string& folder) {
 int run_rm(const VerbCall& call) {
   std::vector<Removal> removals;
   std::set<std::string> folders;
-  // All are looked at before the first is removed.
-  for (const std::string& name : call.words.operands()) {
-    Removal removal = removal_of(call, name);
-    if (folders.insert(removal.folder).second) removals.push_back(std::move(removal));
-  }
   int code = 0;
+  // All are looked at before the first is removed; what is wrong with one is no other's matter.
+  for (const std::string& name : call.words.operands()) {
+    try {
+      Removal removal = removal_of(call, name);
+      if (folders.insert(removal.folder).second) removals.push_back(std::move(removal));
+    } catch (const UsageError& error) {
+      say(error.what());
+      code = exit_code::kUsage;
+    } catch (const SystemError& error) {
+      say(error.what());
+      code = exit_code::kLauncherError;
+    }
+  }
+  check_no_other_has(call.root, removals);
   for (const Removal& removal : removals) {
     try {
       // The folder last: it knows where the outputs are.

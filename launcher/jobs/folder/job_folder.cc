@@ -31,8 +31,9 @@ namespace fs = std::filesystem;
 using internal::UniqueFd;
 
 constexpr char kStopFile[] = "stop";
-// Of one length, so that what is asked for takes no room that a full disk does not have.
-constexpr std::string_view kNoStop = "none\n";
+// Of one length, so that what is asked for takes no room that a full disk does not have. Each
+// request has a line of its own: of two at once none is written over.
+constexpr std::string_view kNoStop = "none\n----\n";
 constexpr std::string_view kStop = "stop\n";
 constexpr std::string_view kStopNow = "now \n";
 
@@ -102,23 +103,26 @@ StopRequest stop_request_of(const std::string& folder) {
   const std::string path = folder + "/" + kStopFile;
   // Opened anew each time: so network file systems look at what others have written.
   const UniqueFd file(open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC));
-  std::string text(8, '\0');
+  std::string text(kNoStop.size(), '\0');
   const ssize_t count = file.is_open() ? ::read(file.get(), text.data(), text.size()) : 0;
   text.resize(count > 0 ? static_cast<std::size_t>(count) : 0);
-  if (text.empty() || text.starts_with("none")) return StopRequest::kNone;
-  return text.starts_with("now") ? StopRequest::kNow : StopRequest::kStop;
+  // Somebody may have written it by hand.
+  if (text.starts_with("now") || text.find("\nnow") != std::string::npos) return StopRequest::kNow;
+  return text.empty() || text.starts_with("none") ? StopRequest::kNone : StopRequest::kStop;
 }
 
-void request_stop(const std::string& folder, StopRequest request) {
+void request_stop(const std::string& folder, StopRequest request,
+                  const std::function<void()>& on_written) {
   if (request <= stop_request_of(folder)) return;
-  const std::string_view text = request == StopRequest::kNow ? kStopNow : kStop;
+  const bool is_now = request == StopRequest::kNow;
+  const std::string_view text = is_now ? kStopNow : kStop;
+  const auto place = static_cast<off_t>(is_now ? kStop.size() : 0);
   const std::string path = folder + "/" + kStopFile;
   UniqueFd file(open(path.c_str(), O_WRONLY | O_CREAT | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC, 0600));
-  if (file.is_open() &&
-      ::pwrite(file.get(), text.data(), text.size(), 0) == static_cast<ssize_t>(text.size()) &&
-      fsync(file.get()) == 0) {
-    return;
-  }
+  const bool is_written = file.is_open() && ::pwrite(file.get(), text.data(), text.size(), place) ==
+                                                static_cast<ssize_t>(text.size());
+  if (is_written && on_written) on_written();
+  if (is_written && fsync(file.get()) == 0) return;
   throw system_error("cannot write " + path);
 }
 
@@ -195,8 +199,18 @@ std::string JobFolder::write_state() {
   const std::string text = json_of(record_);
   std::string failure = replace_file_of(folder_.get(), kStateFile, text);
   if (!is_ended(record_.phase)) return failure;
-  if (!failure.empty() && replace_from_reserve(folder_.get(), kStateFile, text).empty()) {
-    failure.clear();
+  if (!failure.empty()) {
+    // There is less room in reserve than thousands of hosts need.
+    JobRecord shorter = record_;
+    if (text.size() > kReserveBytes) shorter.hosts.clear();
+    if (replace_from_reserve(folder_.get(), kStateFile, json_of(shorter)).empty()) failure.clear();
+    // Nor is there any where the disk was nearly full at the start.
+    shorter.hosts.clear();
+    shorter.warnings.clear();
+    if (!failure.empty() &&
+        overwrite_file_of(folder_.get(), kStateFile, json_of(shorter)).empty()) {
+      failure.clear();
+    }
   }
   if (failure.empty()) {
     remove_reserve(folder_.get());

@@ -8,7 +8,7 @@
 //   job.json       the job as it was understood, without secrets;  plan.json: where ranks are
 //   events.jsonl   of all attempts
 //   stdout.txt stderr.txt execution.log prepare.HOST.txt
-//   stop           "none", until somebody asks for the job's end: "stop", or "now" for at once. It
+//   stop           "none", until somebody asks for the job's end: "stop", or "now" below it. It
 //                  is there from the start, since network file systems take half a minute to notice
 //                  a file that another machine has made, and a full disk has no room for one
 //
@@ -17,6 +17,7 @@
 
 #pragma once
 
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -31,11 +32,14 @@ namespace chainmail::launch {
 /// UsageError where none of them is an absolute path.
 [[nodiscard]] std::string state_root(const Environment& variables);
 
-/// Whether, and how, a job is asked to end.
-/// What the file of a job's folder says; kNo where it cannot be read.
+/// Whether, and how, a job is asked to end, as the file in its folder says; kNone where it cannot
+/// be read.
 [[nodiscard]] StopRequest stop_request_of(const std::string& folder);
-/// Asks for it; of two requests the more urgent one stays. Throws SystemError.
-void request_stop(const std::string& folder, StopRequest request);
+/// Asks for it; of two requests the more urgent one stays. `on_written`, if any: when processes of
+/// this machine can read a new one, which may take much longer to reach the disk. Throws
+/// SystemError.
+void request_stop(const std::string& folder, StopRequest request,
+                  const std::function<void()>& on_written = nullptr);
 
 class JobFolder {
  public:
@@ -51,6 +55,7 @@ class JobFolder {
   JobFolder& operator=(const JobFolder&) = delete;
 
   [[nodiscard]] const std::string& path() const noexcept { return path_; }
+  [[nodiscard]] const std::string& root() const noexcept { return root_; }
   /// As it was given last, also where it could not be written.
   [[nodiscard]] const JobRecord& record() const noexcept { return record_; }
 

@@ -3,6 +3,8 @@
 
 #include "launcher/jobs/folder/job_list.h"
 
+#include <sys/statvfs.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
@@ -36,7 +38,9 @@ std::vector<std::string> names_of_jobs(const std::string& root) {
   if (error == std::errc::no_such_file_or_directory) return names;
   for (; !error && entries != fs::directory_iterator(); entries.increment(error)) {
     std::string name = entries->path().filename().string();
-    if (name.front() != '.') names.push_back(std::move(name));
+    std::error_code ignored;
+    const bool is_folder = fs::is_directory(entries->symlink_status(ignored));
+    if (name.front() != '.' && is_folder) names.push_back(std::move(name));
   }
   if (error) throw SystemError("cannot read " + folder + ": " + error.message(), error.value());
   return names;
@@ -75,6 +79,12 @@ std::string why_lost(const std::string& folder, const JobRecord::Launcher& launc
       return process + ", has let go of it";
     case LauncherTrace::kGone:
       break;
+  }
+  struct statvfs disk {};
+  if (statvfs(folder.c_str(), &disk) == 0 && disk.f_bavail == 0) {
+    return process +
+           ", is gone: its end could not be written, since the disk is full, or it was "
+           "killed";
   }
   return process + ", is gone: it was killed, perhaps for want of memory";
 }

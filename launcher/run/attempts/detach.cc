@@ -11,7 +11,9 @@
 #include <chrono>
 #include <cstdlib>
 #include <exception>
+#include <filesystem>
 #include <iostream>
+#include <system_error>
 
 #include "base/error.h"
 #include "base/unique_fd.h"
@@ -38,6 +40,19 @@ void tell_caller(int fd, std::string_view text) {
     if (count <= 0) return;  // the caller has gone: nobody waits
     text.remove_prefix(static_cast<std::size_t>(count));
   }
+}
+
+// Whoever waits for the end of a pipe, or of a lock, does not wait for this job. What this process
+// has opened itself is closed on exec.
+void close_inherited() {
+  std::vector<int> inherited;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd", error)) {
+    const int fd = std::atoi(entry.path().filename().c_str());
+    const int flags = fcntl(fd, F_GETFD);
+    if (fd > STDERR_FILENO && flags >= 0 && (flags & FD_CLOEXEC) == 0) inherited.push_back(fd);
+  }
+  for (const int fd : inherited) close(fd);
 }
 
 void leave_terminal() {
@@ -96,8 +111,8 @@ void News::settle(int exit_code) {
   fd_ = -1;
 }
 
-int detach(bool is_waiting, const std::string& job,
-           const std::function<int(News& news)>& supervise) {
+int detach(bool is_waiting, const std::string& job, const std::function<int(News& news)>& supervise,
+           const std::function<void()>& let_go) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) throw system_error("cannot detach the job");
   UniqueFd reader(ends[0]), writer(ends[1]);
@@ -105,12 +120,14 @@ int detach(bool is_waiting, const std::string& job,
   if (pid < 0) throw system_error("cannot detach the job");
   if (pid > 0) {
     writer.reset();
+    let_go();
     exit_on_interrupt("job " + job + " goes on; 'launcher stop " + job + "' ends it");
     return is_waiting ? follow(reader.get(), job) : 0;
   }
   int code = exit_code::kLauncherError;
   reader.reset();
   leave_terminal();
+  close_inherited();
   News news(writer.release());
   try {
     code = supervise(news);

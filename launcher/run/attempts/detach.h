@@ -31,11 +31,12 @@ class News {
 };
 
 /// Forks. In the child, which is in a session of its own with nothing but /dev/null for input and
-/// output, `supervise` is called, and its result is the child's exit code. In the parent: waits for
-/// News::settle(), at once where `is_waiting` is false; the exit code. Throws SystemError where no
-/// process can be had.
+/// output, `supervise` is called, and its result is the child's exit code. In the parent:
+/// `let_go`, since the job is the child's now; waits for News::settle(), at once where `is_waiting`
+/// is false; the exit code. Throws SystemError where no process can be had.
 [[nodiscard]] int detach(bool is_waiting, const std::string& job,
-                         const std::function<int(News& news)>& supervise);
+                         const std::function<int(News& news)>& supervise,
+                         const std::function<void()>& let_go);
 
 /// Where logind ends what a session leaves behind: moves this process to a scope of the user's own
 /// manager. A warning for the user, or nothing. Bounded.

@@ -8,11 +8,16 @@
 
 #include <algorithm>
 #include <exception>
+#include <filesystem>
+#include <optional>
 #include <thread>
 #include <tuple>
 
 #include "base/unique_fd.h"
+#include "launcher/jobs/folder/disk/job_lock.h"
 #include "launcher/jobs/folder/job_list.h"
+#include "launcher/output/targets/line_prefix.h"
+#include "launcher/output/targets/write_all.h"
 #include "launcher/process/command_output.h"
 
 namespace chainmail::launch {
@@ -21,21 +26,17 @@ namespace {
 using SteadyClock = std::chrono::steady_clock;
 using internal::UniqueFd;
 
+constexpr char kResizeLock[] = "resize.lock";
 constexpr std::chrono::minutes kResizePatience{10};
 constexpr std::chrono::milliseconds kResizeLook{200};
+constexpr std::chrono::seconds kLastWords{1};
 constexpr std::size_t kMostResizeOutput = 65536;
 
-// One supervisor at a time; empty where the folder is gone.
-UniqueFd lock_of(const std::string& root) {
-  UniqueFd file(open((root + "/resize.lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
-  struct flock lock {};
-  lock.l_type = F_WRLCK;
-  const auto end = SteadyClock::now() + kResizePatience;
-  while (file.is_open() && fcntl(file.get(), F_OFD_SETLK, &lock) != 0) {
-    if (SteadyClock::now() > end) return {};
-    std::this_thread::sleep_for(std::chrono::milliseconds(200));
-  }
-  return file;
+// Whoever else calls it, that ends before this does.
+std::function<bool()> with_patience(const std::function<bool()>& is_stopped) {
+  return [is_stopped, end = SteadyClock::now() + kResizePatience] {
+    return is_stopped() || SteadyClock::now() > end;
+  };
 }
 
 // A job that runs, or has ended after this one: its supervisor comes later.
@@ -50,44 +51,73 @@ bool is_wanted(const std::string& root, const JobRecord& ended) {
   });
 }
 
-}  // namespace
-
-std::string call_resize(const std::vector<std::string>& words, std::uint32_t hosts,
-                        const std::string& directory, const std::function<bool()>& is_stopped) {
+std::string result_of(const ResizeProgram& program, std::uint32_t hosts,
+                      const std::function<bool()>& is_over) {
   // The program may be named relative to the job file, whose folder nobody need be in.
   std::vector<std::string> command = {"/bin/sh", "-c", "cd \"$0\" && exec \"$@\"",
-                                      directory.empty() ? "." : directory};
-  command.insert(command.end(), words.begin(), words.end());
+                                      program.directory.empty() ? "." : program.directory};
+  command.insert(command.end(), program.words.begin(), program.words.end());
   command.push_back(std::to_string(hosts));
-  try {
-    RunningCommand running(command, "");
-    const auto end = SteadyClock::now() + kResizePatience;
-    while (!running.advance(kMostResizeOutput)) {
-      if (is_stopped() || SteadyClock::now() > end) {
-        running.give_up();
-        break;
-      }
-      RunningCommand::wait_for_any({&running}, kResizeLook);
+  RunningCommand running(command, "");
+  running.keep_last();
+  std::optional<SteadyClock::time_point> ended;
+  while (!running.advance(kMostResizeOutput)) {
+    if (!ended && running.program_has_ended()) ended = SteadyClock::now();
+    // What it has started may keep its output open for ever.
+    if (ended && SteadyClock::now() > *ended + kLastWords) {
+      running.let_go();
+      break;
     }
-    const CommandOutput& output = running.output();
-    if (output.failure.empty()) return "";
-    const std::string text = output.err.empty() ? output.out : output.err;
-    return output.failure +
-           (text.empty() ? "" : ": " + text.substr(0, text.find_last_not_of('\n') + 1));
+    if (is_over()) {
+      running.give_up();
+      break;
+    }
+    RunningCommand::wait_for_any({&running}, kResizeLook);
+  }
+  const CommandOutput& output = running.output();
+  if (output.failure.empty()) return "";
+  const std::string& text = output.err.empty() ? output.out : output.err;
+  return output.failure +
+         (text.empty() ? "" : ": " + text.substr(0, text.find_last_not_of('\n') + 1));
+}
+
+// Beside what the job's own launcher has said.
+void log_end(const JobRecord& ended, const std::string& words) {
+  const std::string path = ended.stdouterr + "/execution.log";
+  const UniqueFd file(open(path.c_str(), O_WRONLY | O_APPEND | O_NOFOLLOW | O_CLOEXEC));
+  const std::string text = time_prefix() + words + "\n";
+  if (file.is_open()) (void)write_all(file.get(), text);
+}
+
+}  // namespace
+
+ResizeProgram resize_program(const JobSpec& spec) {
+  return {spec.hosts.resize, std::filesystem::path(spec.file).parent_path().string(),
+          spec.hosts.idle.value_or(std::chrono::minutes(10))};
+}
+
+std::string call_resize(const std::string& root, const ResizeProgram& program, std::uint32_t hosts,
+                        const std::function<bool()>& is_stopped) {
+  try {
+    // Whoever gives hosts back at this moment has not seen this job yet.
+    const UniqueFd lock = take_turn(root, kResizeLock, with_patience(is_stopped));
+    return result_of(program, hosts, with_patience(is_stopped));
   } catch (const std::exception& error) {
     return error.what();
   }
 }
 
-void release_hosts(const std::string& root, const IdleHosts& hosts, const JobRecord& ended) {
-  if (hosts.resize.empty()) return;
-  std::this_thread::sleep_for(hosts.idle);
+void release_hosts(const std::string& root, const ResizeProgram& program, const JobRecord& ended) {
+  if (program.words.empty()) return;
+  std::this_thread::sleep_for(program.idle);
   try {
-    const UniqueFd lock = lock_of(root);
+    const auto never = [] { return false; };
+    const UniqueFd lock = take_turn(root, kResizeLock, with_patience(never));
     if (!lock.is_open() || is_wanted(root, ended)) return;
-    (void)call_resize(hosts.resize, 0, hosts.directory, [] { return false; });
-  } catch (const std::exception&) {
-    // The state folder is gone, and with it who would be told.
+    const std::string failure = result_of(program, 0, with_patience(never));
+    log_end(ended, "hosts.resize was called with 0" + (failure.empty() ? "" : ", and " + failure));
+  } catch (const std::exception& error) {
+    log_end(ended, std::string("hosts.resize was not called with 0: ") + error.what());
   }
 }
 

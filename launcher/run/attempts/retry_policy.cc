@@ -39,9 +39,12 @@ RetryPolicy::Decision RetryPolicy::after(const AttemptEnd& end) {
   const bool is_early = end.kind == Kind::kHostLost && !is_loss;
   const std::string counted = count_of(count, most, is_loss ? "loss" : "failure") +
                               (is_early ? ", since it was lost before the first step" : "");
+  if (end.was_interrupted)
+    return {false, "the job is not started again, since its end was asked for"};
   if (count > most) {
     if (most == 0) return {false, ""};
-    return {false, "no retry is left (" + counted + ")"};
+    return {false, std::string("no retry is left (") + (is_loss ? "loss " : "failure ") +
+                       std::to_string(count) + ", and " + std::to_string(most) + " are allowed)"};
   }
   return {true, "the job is started again (" + counted + ")"};
 }

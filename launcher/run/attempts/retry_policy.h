@@ -31,6 +31,8 @@ struct AttemptEnd {
   std::string reason;  ///< "rank 3 on host n2 exited with code 7", "host n2 was lost"
   /// A rank has reported a step, or ranks that report none have run for a minute.
   bool has_got_going = false;
+  /// Somebody has asked for the job's end while this attempt ended by itself.
+  bool was_interrupted = false;
 };
 
 class RetryPolicy {

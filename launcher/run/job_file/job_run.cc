@@ -15,12 +15,14 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/unique_fd.h"
 #include "launcher/files/text_file.h"
 #include "launcher/hosts/host_text.h"
 #include "launcher/job/environment.h"
 #include "launcher/job/exit_code.h"
 #include "launcher/job/text.h"
 #include "launcher/jobs/file/job_file.h"
+#include "launcher/jobs/folder/disk/job_lock.h"
 #include "launcher/jobs/folder/job_folder.h"
 #include "launcher/jobs/folder/job_list.h"
 #include "launcher/jobs/folder/launcher_process.h"
@@ -35,9 +37,19 @@
 namespace chainmail::launch {
 namespace {
 
+constexpr std::chrono::seconds kResumePatience{10};
+
+struct JobRun {
+  JobSpec spec;
+  Options options;
+  std::vector<int> ignored_signals;
+  JobSupervisor::Beginning beginning;
+};
+
 // Nothing is made; the run that has no number yet is called UUID.
 int print_plan(const JobSpec& spec, Options options) {
   HostSet hosts = hosts_of(options, options);
+  say_notes(hosts);
   const HostPicker::Chosen chosen = HostPicker(spec.hosts.count).from(hosts.hosts);
   if (chosen.missing > 0) {
     throw HostsError("the job needs " + std::to_string(spec.hosts.count.value_or(1)) +
@@ -46,6 +58,7 @@ int print_plan(const JobSpec& spec, Options options) {
   hosts.hosts = chosen.hosts;
   const JobPlaces places = places_of(spec, "JOB", "UUID");
   complete_for_hosts(spec, places, hosts.hosts, options);
+  options.events_dir = state_root(current_environment()) + "/jobs/" + spec.name + "-XXXXXX";
   const Placement placement = place_ranks(options, hosts);
   const Options shown = with_hidden_secrets(spec, options);
   const Plan plan{shown, hosts, placement};
@@ -56,18 +69,25 @@ int print_plan(const JobSpec& spec, Options options) {
 
 // With --resume the folders of the last job of that name, in which its program finds what it has
 // saved.
-std::string uuid_to_resume(const JobSpec& spec, const std::string& root) {
-  const FoundJob before = find_job(root, spec.name);
-  if (!is_ended(before.record.phase)) {
-    throw UsageError("--resume: job " + before.record.id + " has not ended; launcher stop " +
-                     before.record.id + " ends it");
+JobRecord job_to_resume(const JobSpec& spec, const std::string& root) {
+  std::vector<std::string> unreadable;
+  std::optional<JobRecord> latest;
+  for (const FoundJob& job : list_jobs(root, true, unreadable)) {
+    if (job.record.name != spec.name) continue;
+    // Also one that looks older, where the clock was set back.
+    if (!is_ended(job.record.phase)) {
+      throw UsageError("--resume: job " + job.record.id + " has not ended; launcher stop " +
+                       job.record.id + " ends it");
+    }
+    if (!latest) latest = job.record;
   }
-  return before.record.uuid;
+  if (latest) return *latest;
+  throw UsageError("--resume: there is no job '" + spec.name + "' in " + root +
+                   " to go on from; without --resume a new one begins");
 }
 
-JobRecord new_record(const JobSpec& spec, const Options& options, const std::string& root) {
+JobRecord new_record(const JobSpec& spec, const Options& options) {
   JobRecord record;
-  if (options.elastic.resumes && !options.elastic.is_on()) record.uuid = uuid_to_resume(spec, root);
   record.name = spec.name;
   record.image = spec.container.image;
   record.warnings = spec.warnings;
@@ -75,6 +95,24 @@ JobRecord new_record(const JobSpec& spec, const Options& options, const std::str
   record.resize = joined(spec.hosts.resize, " ");
   if (options.grace) record.grace_ms = options.grace->count();
   return record;
+}
+
+// `lost_job` is set where the job that this one goes on from may not have ended everywhere.
+void make_folder(const JobSpec& spec, const Options& options, const std::string& root,
+                 std::optional<JobFolder>& folder, std::string& lost_job) {
+  JobRecord record = new_record(spec, options);
+  internal::UniqueFd turn;
+  if (options.elastic.resumes) {
+    // Two at once would go on in the same folders.
+    turn =
+        take_turn(root, "resume.lock", [end = std::chrono::steady_clock::now() + kResumePatience] {
+          return std::chrono::steady_clock::now() > end;
+        });
+    const JobRecord before = job_to_resume(spec, root);
+    record.uuid = before.uuid;
+    if (before.phase == JobPhase::kLost) lost_job = before.id;
+  }
+  folder.emplace(root, std::move(record));
 }
 
 void add_places(const JobSpec& spec, JobFolder& folder) {
@@ -94,12 +132,15 @@ void add_places(const JobSpec& spec, JobFolder& folder) {
 }
 
 // Whoever typed the job does not wait for hosts to be idle.
-void release_hosts_later(const std::string& root, const IdleHosts& idle, const JobRecord& ended) {
-  if (idle.resize.empty()) return;
-  (void)detach(false, ended.id, [&](News&) {
-    release_hosts(root, idle, ended);
+void release_hosts_later(const std::string& root, const ResizeProgram& program,
+                         const JobRecord& ended) {
+  if (program.words.empty()) return;
+  const auto release = [&](News&) {
+    (void)leave_session(ended.uuid);
+    release_hosts(root, program, ended);
     return 0;
-  });
+  };
+  (void)detach(false, ended.id, release, [] {});
 }
 
 // Of a job that has failed before its ranks ran: what the launcher said of it, with the last lines
@@ -117,42 +158,76 @@ std::string last_words(const JobRecord& record) {
   return text.empty() ? "launcher: " + record.reason : text;
 }
 
-// A supervisor that cannot go on has not vanished: the job says why it has ended.
-int supervise(const JobSpec& spec, const Options& options, JobFolder& folder,
-              const std::vector<int>& ignored_signals, bool is_silent,
-              const JobSupervisor::Tell& tell,
-              const std::function<void(const JobRecord&)>& on_settled) {
+// The job has not vanished: it says why it has ended.
+void write_failure(JobFolder& folder, const std::string& why) {
+  JobRecord record = folder.record();
+  if (is_ended(record.phase)) return;
+  record.phase = JobPhase::kFailed;
+  record.reason = why;
+  record.exit_code = exit_code::kLauncherError;
+  record.ended_ms = std::chrono::duration_cast<std::chrono::milliseconds>(
+                        std::chrono::system_clock::now().time_since_epoch())
+                        .count();
+  (void)folder.write(record);
+}
+
+int supervise(const JobRun& job, JobFolder& folder, JobSupervisor::Caller caller) {
+  const JobSupervisor::Tell tell = caller.tell;
   try {
-    return JobSupervisor(spec, options, folder, ignored_signals, is_silent, tell, on_settled).run();
+    return JobSupervisor(job.spec, job.options, folder, job.ignored_signals, std::move(caller),
+                         job.beginning)
+        .run();
   } catch (const std::exception& error) {
-    JobRecord record = folder.record();
-    record.phase = JobPhase::kFailed;
-    record.reason = error.what();
-    record.exit_code = exit_code::kLauncherError;
-    record.ended_ms = std::chrono::duration_cast<std::chrono::milliseconds>(
-                          std::chrono::system_clock::now().time_since_epoch())
-                          .count();
-    if (const std::string loss = folder.write(record); !loss.empty()) tell("launcher: " + loss);
+    write_failure(folder, error.what());
     tell(std::string("launcher: ") + error.what());
     return exit_code::kLauncherError;
   }
 }
 
-int supervise_detached(const JobSpec& spec, const Options& options, JobFolder& folder,
-                       const std::vector<int>& ignored_signals, News& news) {
+int supervise_detached(const JobRun& job, JobFolder& folder, News& news) {
   JobRecord record = folder.record();
   record.launcher = this_launcher();
   if (const std::string loss = folder.write(record); !loss.empty()) news.say("launcher: " + loss);
   if (const std::string warning = leave_session(record.uuid); !warning.empty()) {
     news.say("launcher: " + warning);
   }
-  const auto on_settled = [&news](const JobRecord& now) {
-    const int code = now.exit_code.value_or(0);
-    if (code != 0) news.say(last_words(now));
-    news.settle(code);
+  return supervise(job, folder,
+                   {.is_silent = true,
+                    .tell = [&news](const std::string& line) { news.say(line); },
+                    .on_settled =
+                        [&news](const JobRecord& now) {
+                          const int code = now.exit_code.value_or(0);
+                          if (code != 0) news.say(last_words(now));
+                          news.settle(code);
+                        }});
+}
+
+int run_here(const JobRun& job, std::optional<JobFolder>& folder) {
+  const auto tell = [](const std::string& line) { std::cerr << line << std::endl; };
+  const int code = supervise(job, *folder, {false, tell, nullptr});
+  const JobRecord ended = folder->record();
+  const std::string root = folder->root();
+  folder.reset();
+  release_hosts_later(root, resize_program(job.spec), ended);
+  return code;
+}
+
+int run_detached(JobRun job, std::optional<JobFolder>& folder, bool is_waiting) {
+  job.options.input = {InputTarget::Kind::kNone, 0};
+  job.ignored_signals.push_back(SIGHUP);
+  const std::string id = folder->record().id;
+  const auto run = [&](News& news) {
+    const int result = supervise_detached(job, *folder, news);
+    const JobRecord ended = folder->record();
+    const std::string root = folder->root();
+    folder.reset();
+    news.settle(result);
+    release_hosts(root, resize_program(job.spec), ended);
+    return result;
   };
-  const auto tell = [&news](const std::string& line) { news.say(line); };
-  return supervise(spec, options, folder, ignored_signals, true, tell, on_settled);
+  const int code = detach(is_waiting, id, run, [&folder] { folder.reset(); });
+  if (code == 0) std::cout << id << std::endl;
+  return code;
 }
 
 }  // namespace
@@ -162,41 +237,34 @@ int run_job_file(const Options& typed, std::span<const std::string> arguments,
   if (!typed.program.empty()) {
     throw UsageError("--job FILE names the program; '" + typed.program.front() + "' is one more");
   }
-  JobSpec spec = read_job_file(typed.job.file, job_file_settings(typed.job));
-  if (typed.wait_hosts) spec.hosts.wait = *typed.wait_hosts;
-  Options options = job_options(spec, arguments);
-  for (const std::string& warning : spec.warnings) std::cerr << "launcher: " << warning << "\n";
-  if (options.dry_run) return print_plan(spec, std::move(options));
-  // What is wrong with them is wrong before there is a job.
-  if (spec.hosts.resize.empty()) (void)hosts_of(options, options);
-  const std::string root = state_root(current_environment());
-  std::optional<JobFolder> folder(std::in_place, root, new_record(spec, options, root));
-  add_places(spec, *folder);
-  const std::string id = folder->record().id;
-  std::cerr << "launcher: job " << id << ": logs " << folder->record().stdouterr << std::endl;
-  prctl(PR_SET_DUMPABLE, 0);  // this process holds secrets
-  const IdleHosts idle{spec.hosts.resize, spec.directory,
-                       spec.hosts.idle.value_or(std::chrono::minutes(10))};
-  if (!typed.job.is_detached) {
-    const auto tell = [](const std::string& line) { std::cerr << line << std::endl; };
-    const int code = supervise(spec, options, *folder, ignored_signals, false, tell, nullptr);
-    const JobRecord ended = folder->record();
-    folder.reset();
-    release_hosts_later(root, idle, ended);
-    return code;
+  JobRun job;
+  job.spec = read_job_file(typed.job.file, job_file_settings(typed.job));
+  if (typed.wait_hosts) job.spec.hosts.wait = *typed.wait_hosts;
+  job.options = job_options(job.spec, arguments);
+  for (const std::string& warning : job.spec.warnings) {
+    std::cerr << "launcher: " << warning << "\n";
   }
-  options.input = {InputTarget::Kind::kNone, 0};
-  ignored_signals.push_back(SIGHUP);
-  const int code = detach(!typed.job.has_no_wait, id, [&](News& news) {
-    const int result = supervise_detached(spec, options, *folder, ignored_signals, news);
-    const JobRecord ended = folder->record();
-    folder.reset();
-    news.settle(result);
-    release_hosts(root, idle, ended);
-    return result;
-  });
-  if (code == 0) std::cout << id << std::endl;
-  return code;
+  if (job.options.dry_run) return print_plan(job.spec, std::move(job.options));
+  // What is wrong with them is wrong before there is a job.
+  if (job.spec.hosts.resize.empty()) {
+    job.beginning.hosts = hosts_of(job.options, job.options);
+    say_notes(*job.beginning.hosts);
+  }
+  job.ignored_signals = std::move(ignored_signals);
+  std::optional<JobFolder> folder;
+  try {
+    make_folder(job.spec, job.options, state_root(current_environment()), folder,
+                job.beginning.lost_job);
+    add_places(job.spec, *folder);
+    const JobRecord& record = folder->record();
+    std::cerr << "launcher: job " << record.id << ": logs " << record.stdouterr << std::endl;
+    prctl(PR_SET_DUMPABLE, 0);  // this process holds secrets
+    return typed.job.is_detached ? run_detached(std::move(job), folder, !typed.job.has_no_wait)
+                                 : run_here(job, folder);
+  } catch (const std::exception& error) {
+    if (folder) write_failure(*folder, error.what());
+    throw;
+  }
 }
 
 }  // namespace chainmail::launch

@@ -18,6 +18,7 @@
 #include "launcher/controller/state/job_end.h"
 #include "launcher/hosts/host_text.h"
 #include "launcher/job/exit_code.h"
+#include "launcher/job/expansion.h"
 #include "launcher/job/text.h"
 #include "launcher/output/hidden_values.h"
 #include "launcher/remote/bootstrap.h"
@@ -58,6 +59,8 @@ Ended kind_of(const JobEnd& end) {
     case EndKind::kNotPrepared:
     case EndKind::kFailed:
       return Ended::kProgramFailed;
+    case EndKind::kOutputLost:
+      break;  // the ranks have done what they had to do
     case EndKind::kStopped:
       return Ended::kStopped;
     case EndKind::kTimeLimit:
@@ -102,6 +105,19 @@ sigset_t ending_signals(const std::vector<int>& ignored) {
   return set;
 }
 
+// The hosts that could not be had since the last pause.
+struct SilentHosts {
+  std::set<std::string> hosts;
+  AttemptEnd end;         // of one of them that may come back, where there is one
+  bool may_pass = false;  // there is one
+
+  void add(const std::vector<std::string>& lost, const AttemptEnd& how, bool may_come_back) {
+    if (hosts.empty() || (may_come_back && !may_pass)) end = how;
+    hosts.insert(lost.begin(), lost.end());
+    may_pass = may_pass || may_come_back;
+  }
+};
+
 // Of an elastic job, whose hosts come one by one, and what containers have to mount.
 void make_outputs(const JobPlaces& places) {
   for (const JobSpec::Folder& output : places.outputs) {
@@ -117,29 +133,38 @@ void make_outputs(const JobPlaces& places) {
 }  // namespace
 
 JobSupervisor::JobSupervisor(JobSpec spec, Options options, JobFolder& folder,
-                             std::vector<int> ignored_signals, bool is_silent, Tell tell,
-                             std::function<void(const JobRecord&)> on_settled)
+                             std::vector<int> ignored_signals, Caller caller, Beginning beginning)
     : spec_(std::move(spec)),
       options_(std::move(options)),
       folder_(folder),
       ignored_signals_(std::move(ignored_signals)),
       ending_signals_(ending_signals(ignored_signals_)),
-      is_silent_(is_silent),
-      tell_(std::move(tell)),
-      on_settled_(std::move(on_settled)),
+      caller_(std::move(caller)),
       record_(folder.record()),
       places_(places_of(spec_, folder.path(), record_.uuid)),
       files_(folder.path(), places_.stdouterr),
       retries_(spec_.retry),
       choice_(spec_.hosts.count),
+      beginning_(std::move(beginning)),
       writer_(folder),
       stop_watch_([path = folder.path()] { return stop_request_of(path); }) {
-  sigprocmask(SIG_BLOCK, &ending_signals_, nullptr);
+  sigprocmask(SIG_BLOCK, &ending_signals_, &mask_before_);
+}
+
+// One that came too late to change anything does not change the exit code either.
+JobSupervisor::~JobSupervisor() {
+  const timespec none{0, 0};
+  while (sigtimedwait(&ending_signals_, nullptr, &none) > 0) continue;
+  sigprocmask(SIG_SETMASK, &mask_before_, nullptr);
 }
 
 int JobSupervisor::run() {
   resize(spec_.hosts.count.value_or(0));
   AttemptEnd end;
+  if (const auto stop = wait_for_lost_job()) {
+    finish(*stop);
+    return stop->exit_code;
+  }
   while (true) {
     ++record_.attempt;
     try {
@@ -158,7 +183,7 @@ int JobSupervisor::run() {
     if (!next.words.empty()) say(end.reason + ": " + next.words);
     if (!next.is_retry) break;
     enter(JobPhase::kRetrying, end.reason);
-    if (const auto stop = wait(Clock::now() + spec_.retry.wait)) {
+    if (const auto stop = wait(Clock::now() + pause_after(end))) {
       end = *stop;
       break;
     }
@@ -167,53 +192,81 @@ int JobSupervisor::run() {
   return end.exit_code;
 }
 
+std::optional<AttemptEnd> JobSupervisor::wait_for_lost_job() {
+  if (beginning_.lost_job.empty()) return std::nullopt;
+  const milliseconds time = time_of_lost_hosts(options_);
+  const std::string words = "waits " + seconds_text(time) + ", in which ranks of " +
+                            beginning_.lost_job + " that still run end by themselves";
+  say(words);
+  enter(JobPhase::kQueued, words);
+  return wait(Clock::now() + time);
+}
+
+// Ranks of a host that was lost may go on until they notice it, and write into the same folders.
+milliseconds JobSupervisor::pause_after(const AttemptEnd& end) const {
+  if (end.kind != Ended::kHostLost) return spec_.retry.wait;
+  return std::max(spec_.retry.wait, time_of_lost_hosts(options_));
+}
+
 // On hosts that answer, which may have to be waited for.
 AttemptEnd JobSupervisor::attempt() {
   const auto until = Clock::now() + spec_.hosts.wait;
   milliseconds pause{1000};
-  std::set<std::string> silent;  // since the last pause
-  AttemptEnd end;
+  SilentHosts silence;
   while (true) {
     if (const auto stop = stop_asked()) return *stop;
     HostSet hosts = hosts_now();
     const HostPicker::Chosen chosen = choice_.from(hosts.hosts);
+    AttemptEnd end;
+    bool may_pass = true;
     if (chosen.missing > 0 || hosts.hosts.empty()) {
       end = not_enough_hosts(hosts);
-    } else if (!has_any_of(chosen.hosts, silent)) {
+    } else if (!has_any_of(chosen.hosts, silence.hosts)) {
       hosts.hosts = chosen.hosts;
       end = start_on(std::move(hosts), chosen);
       if (end.kind != Ended::kNotStarted) return end;
-      silent.insert(lost_hosts_.begin(), lost_hosts_.end());
+      silence.add(lost_hosts_, end, may_pass_);
       continue;  // spares are tried at once
+    } else {
+      end = silence.end;
+      may_pass = silence.may_pass;
     }
-    if (Clock::now() >= until || (!silent.empty() && !may_pass_)) {
+    if (Clock::now() >= until || !may_pass) {
       say(end.reason);
       return end;
     }
     if (std::exchange(awaited_, end.reason) != end.reason) {
-      say(end.reason + "; tried again for at most " + seconds_text(spec_.hosts.wait));
+      say("trying again for at most " + seconds_text(spec_.hosts.wait) + ": " + end.reason);
     }
     enter(JobPhase::kQueued, end.reason);
     if (const auto stop = wait(std::min(Clock::now() + pause, until))) return *stop;
     pause = std::min(2 * pause, kLongestPause);
-    silent.clear();
+    silence = {};
   }
 }
 
 // Machines that hosts.resize brings up may not be in the file yet; and somebody may be writing it
 // while a job waits that has run for days.
-HostSet JobSupervisor::hosts_now() const {
-  const bool is_first_look = record_.attempt == 1 && awaited_.empty();
-  if (spec_.hosts.resize.empty() && is_first_look) return hosts_of(options_, options_);
-  HostSet none;
-  try {
-    return hosts_of(options_, options_);
-  } catch (const HostsError& error) {
-    none.source = error.what();
-  } catch (const UsageError& error) {
-    none.source = error.what();
+HostSet JobSupervisor::hosts_now() {
+  if (std::optional<HostSet>& first = beginning_.hosts) {
+    std::error_code error;
+    // A pipe says what it has to say once.
+    const bool is_pipe =
+        !first->file.empty() && !std::filesystem::is_regular_file(first->file, error);
+    return is_pipe ? *first : *std::exchange(first, std::nullopt);
   }
-  return none;
+  HostSet hosts;
+  try {
+    hosts = hosts_of(options_, options_);
+  } catch (const HostsError& error) {
+    hosts.source = error.what();
+  } catch (const UsageError& error) {
+    hosts.source = error.what();
+  }
+  for (const std::string& note : hosts.notes) {
+    if (notes_.insert(note).second) say(note);
+  }
+  return hosts;
 }
 
 AttemptEnd JobSupervisor::not_enough_hosts(const HostSet& hosts) const {
@@ -227,9 +280,7 @@ AttemptEnd JobSupervisor::not_enough_hosts(const HostSet& hosts) const {
 
 AttemptEnd JobSupervisor::start_on(HostSet hosts, const HostPicker::Chosen& chosen) {
   Options options = options_for(hosts);
-  if (options.timeout && options.timeout->count() <= 0) {
-    return {Ended::kTimeLimit, exit_code::kTimeLimit, "the time limit is over"};
-  }
+  if (is_time_over()) return time_is_over();
   if (options.elastic.is_on() || options.container.is_on()) make_outputs(places_);
   const Placement placement = place_ranks(options, hosts);
   record_.ranks = static_cast<std::uint32_t>(placement.ranks.size());
@@ -238,12 +289,16 @@ AttemptEnd JobSupervisor::start_on(HostSet hosts, const HostPicker::Chosen& chos
   JobObserver observer;
   observer.on_phase = [this](JobPhase phase, const std::string& reason) { enter(phase, reason); };
   observer.on_beat = [this] { return stop_watch_.latest(); };
+  observer.on_words = [this](const std::string& line) { say(line); };
+  observer.began = began_;
   const WorldsEnd worlds =
       run_worlds(options, hosts, placement, ignored_signals_, observer, generation_);
-  generation_ += worlds.generations;
+  // No program has seen a world that did not begin.
+  if (worlds.end.kind != EndKind::kNotStarted) generation_ += worlds.generations;
   JobEnd end = worlds.end;
   end.reason = without_values(std::move(end.reason), options.hidden);
   if (!end.lost_output.empty()) record_.warnings.push_back(end.lost_output);
+  has_run_ = has_run_ || end.kind == EndKind::kRankFailed || end.ran_for;
   lost_hosts_ = end.lost_hosts;
   may_pass_ = end.may_pass;
   for (const std::string& host : lost_hosts_) choice_.set_back(host);
@@ -254,10 +309,9 @@ AttemptEnd JobSupervisor::start_on(HostSet hosts, const HostPicker::Chosen& chos
   }
   Ended kind = kind_of(end);
   // Otherwise it is the time that all ranks have waited (limits.stall), or a preparation's.
-  const bool is_time_over = options_.timeout && Clock::now() - began_ >= *options_.timeout;
-  if (kind == Ended::kTimeLimit && !is_time_over) kind = Ended::kProgramFailed;
+  if (kind == Ended::kTimeLimit && !is_time_over()) kind = Ended::kProgramFailed;
   return {kind, end.exit_code, end.reason,
-          end.steps > 0 || end.ran_for.value_or(milliseconds(0)) >= kGotGoing};
+          end.steps > 0 || end.ran_for.value_or(milliseconds(0)) >= kGotGoing, end.was_interrupted};
 }
 
 void JobSupervisor::tell_plan(const Options& options, const HostSet& hosts,
@@ -266,7 +320,7 @@ void JobSupervisor::tell_plan(const Options& options, const HostSet& hosts,
   const Plan plan{shown, hosts, placement};
   const std::string loss = folder_.write_file("plan.json", plan_json(plan));
   if (!loss.empty()) say(loss);
-  if (options.display_map) tell_(plan_text(plan));
+  if (options.display_map) caller_.tell(plan_text(plan));
   const std::string warning = warning_of_open_channel(options, placement);
   if (!warning.empty()) say(warning);
 }
@@ -275,17 +329,20 @@ Options JobSupervisor::options_for(const HostSet& hosts) {
   Options options = options_;
   complete_for_hosts(spec_, places_, hosts.hosts, options);
   options.copies = files_.copies();
-  options.is_silent = is_silent_;
+  options.is_silent = caller_.is_silent;
   options.output_dir = folder_.path() + "/ranks";
   options.events_dir = folder_.path();
   options.wait_hosts = milliseconds(0);
+  options.said_reason = awaited_;
   options.container = container_of(spec_, places_, record_.uuid, options.working_directory);
-  if (options.timeout) {
-    *options.timeout -= std::chrono::duration_cast<milliseconds>(Clock::now() - began_);
+  // Not the names of the job that this one goes on from, whose containers may be ending still.
+  if (options.container.is_on()) {
+    options.container.name_prefix = "chainmail-" + record_.id + "." + std::to_string(++tries_);
   }
   if (options.elastic.is_on()) {
-    options.elastic.prepare =
-        spec_.prepare.command.empty() ? "" : "/bin/sh -c " + shell_quoted(spec_.prepare.command);
+    options.elastic.prepare = spec_.prepare.command.empty()
+                                  ? ""
+                                  : "/bin/sh -c " + shell_quoted(as_pattern(spec_.prepare.command));
     if (spec_.prepare.timeout) options.elastic.prepare_timeout = spec_.prepare.timeout;
   } else {
     options.preparation.output_folder = folder_.path();
@@ -293,20 +350,29 @@ Options JobSupervisor::options_for(const HostSet& hosts) {
   return options;
 }
 
+bool JobSupervisor::is_time_over() const {
+  return options_.timeout && Clock::now() - began_ >= *options_.timeout;
+}
+
+AttemptEnd JobSupervisor::time_is_over() {
+  const std::string reason = "the time limit of " + seconds_text(*options_.timeout) + " has passed";
+  say(reason);
+  return {Ended::kTimeLimit, exit_code::kTimeLimit, reason};
+}
+
 // Nothing when the time has come; otherwise the end that somebody has asked for meanwhile.
 std::optional<AttemptEnd> JobSupervisor::wait(Clock::time_point until) {
-  const auto limit = options_.timeout ? std::optional(began_ + *options_.timeout) : std::nullopt;
   while (true) {
     if (const auto stop = stop_asked()) return stop;
     const auto now = Clock::now();
-    if (limit && now >= *limit) {
-      return AttemptEnd{Ended::kTimeLimit, exit_code::kTimeLimit, "the time limit is over"};
-    }
+    if (is_time_over()) return time_is_over();
     if (now >= until) return std::nullopt;
     const auto left = std::chrono::duration_cast<milliseconds>(until - now) + milliseconds(1);
     const timespec pause{0, std::min(left, kSignalLook).count() * 1'000'000};
     const int number = sigtimedwait(&ending_signals_, nullptr, &pause);
-    if (number > 0) stop_ = stopped_by(number, "stopped by " + signal_name(number));
+    if (number <= 0) continue;
+    stop_ = stopped_by(number, "stopped by " + signal_name(number));
+    say(stop_->reason);
   }
 }
 
@@ -321,21 +387,25 @@ std::optional<AttemptEnd> JobSupervisor::stop_asked() {
     stop_ = request == StopRequest::kNow ? stopped_by(SIGKILL, "stopped by launcher stop --now")
                                          : stopped_by(SIGTERM, "stopped by launcher stop");
   }
+  if (stop_) say(stop_->reason);
   return stop_;
 }
 
 void JobSupervisor::resize(std::uint32_t hosts) {
   if (spec_.hosts.resize.empty()) return;
-  const std::string failure = call_resize(spec_.hosts.resize, hosts, spec_.directory,
-                                          [this] { return stop_asked().has_value(); });
-  say("hosts.resize was called with " + std::to_string(hosts) +
-      (failure.empty() ? "" : ", and " + failure));
+  const std::string count = std::to_string(hosts);
+  enter(JobPhase::kQueued, "hosts.resize is asked for " + count + " hosts");
+  const std::string failure = call_resize(folder_.root(), resize_program(spec_), hosts, [this] {
+    return stop_asked().has_value() || is_time_over();
+  });
+  say("hosts.resize was called with " + count + (failure.empty() ? "" : ", and " + failure));
 }
 
 void JobSupervisor::enter(JobPhase phase, const std::string& reason) {
   record_.phase = phase;
   record_.reason = reason;
-  const bool is_start = phase == JobPhase::kRunning;
+  // Ranks that fail at once have started as well.
+  const bool is_start = phase == JobPhase::kRunning || (phase == JobPhase::kRetrying && has_run_);
   if (is_start && record_.started_ms == 0) record_.started_ms = wall_clock_ms();
   say_loss();
   // Whoever has waited for it shall see it.
@@ -343,8 +413,8 @@ void JobSupervisor::enter(JobPhase phase, const std::string& reason) {
 }
 
 std::function<void()> JobSupervisor::settling() {
-  if (!on_settled_) return nullptr;
-  return [settle = std::exchange(on_settled_, nullptr), now = record_] { settle(now); };
+  if (!caller_.on_settled) return nullptr;
+  return [settle = std::exchange(caller_.on_settled, nullptr), now = record_] { settle(now); };
 }
 
 void JobSupervisor::set_hosts(const HostSet& hosts, const HostPicker::Chosen& chosen) {
@@ -376,7 +446,7 @@ void JobSupervisor::say_loss() {
 
 void JobSupervisor::say(const std::string& words) {
   files_.log(words);
-  tell_("launcher: " + words);
+  caller_.tell("launcher: " + words);
 }
 
 }  // namespace chainmail::launch

@@ -15,6 +15,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -38,12 +39,26 @@ class JobSupervisor {
   /// A line for whoever has typed the job.
   using Tell = std::function<void(const std::string& line)>;
 
-  /// `options`: of job_options(). `is_silent`: what ranks print does not go to standard output and
-  /// error; the supervisor's own lines go to `tell` in any case.
-  /// `on_settled` is called once, in another thread: when ranks have started, or when the job has
-  /// ended before that, with what its folder says then.
+  /// Whoever has typed the job, and may wait for it.
+  struct Caller {
+    bool is_silent = false;  ///< what ranks print does not go to standard output and error
+    Tell tell;               ///< the supervisor's own lines, in any case
+    /// Once, in another thread: when ranks have started, or when the job has ended before that,
+    /// with what its folder says then. May be missing.
+    std::function<void(const JobRecord& record)> on_settled;
+  };
+  /// What is known before the first attempt.
+  struct Beginning {
+    std::optional<HostSet> hosts;  ///< that a first look has found
+    std::string lost_job;  ///< the one that this job goes on from, whose ranks may still be ending
+  };
+
+  /// `options`: of job_options().
   JobSupervisor(JobSpec spec, Options options, JobFolder& folder, std::vector<int> ignored_signals,
-                bool is_silent, Tell tell, std::function<void(const JobRecord& record)> on_settled);
+                Caller caller, Beginning beginning);
+  ~JobSupervisor();
+  JobSupervisor(const JobSupervisor&) = delete;
+  JobSupervisor& operator=(const JobSupervisor&) = delete;
 
   /// The job's exit code, which is in its folder then.
   int run();
@@ -56,7 +71,11 @@ class JobSupervisor {
   [[nodiscard]] Options options_for(const HostSet& hosts);
   std::optional<AttemptEnd> wait(Clock::time_point until);
   [[nodiscard]] std::optional<AttemptEnd> stop_asked();
-  [[nodiscard]] HostSet hosts_now() const;
+  [[nodiscard]] std::optional<AttemptEnd> wait_for_lost_job();
+  [[nodiscard]] HostSet hosts_now();
+  [[nodiscard]] bool is_time_over() const;
+  [[nodiscard]] AttemptEnd time_is_over();
+  [[nodiscard]] std::chrono::milliseconds pause_after(const AttemptEnd& end) const;
   [[nodiscard]] AttemptEnd not_enough_hosts(const HostSet& hosts) const;
   void resize(std::uint32_t hosts);
   void enter(JobPhase phase, const std::string& reason);
@@ -72,14 +91,15 @@ class JobSupervisor {
   JobFolder& folder_;
   const std::vector<int> ignored_signals_;
   const sigset_t ending_signals_;
-  const bool is_silent_;
-  const Tell tell_;
-  std::function<void(const JobRecord&)> on_settled_;
+  sigset_t mask_before_{};
+  Caller caller_;
   JobRecord record_;
   JobPlaces places_;
   JobFiles files_;
   RetryPolicy retries_;
   HostPicker choice_;
+  Beginning beginning_;
+  std::set<std::string> notes_;  // that have been said
   StateWriter writer_;
   RequestWatch stop_watch_;
   const Clock::time_point began_ = Clock::now();
@@ -88,6 +108,8 @@ class JobSupervisor {
   bool may_pass_ = false;                // they may come back
   std::string awaited_;                  // what was said of hosts that are waited for
   std::uint32_t generation_ = 0;
+  std::uint32_t tries_ = 0;  // to start, of jobs in containers
+  bool has_run_ = false;     // ranks have started, if only in an attempt that failed
   bool has_said_loss_ = false;
 };
 

@@ -86,10 +86,11 @@ TEST(RequestWatch, NobodyWaitsForAFileSystemThatHangs) {
 
 TEST(ObservedJob, ChangesAreToldOnce) {
   std::vector<std::string> told;
-  ObservedJob job({[&told](JobPhase phase, const std::string& reason) {
-                     told.push_back(std::to_string(static_cast<int>(phase)) + reason);
-                   },
-                   {}});
+  JobObserver observer;
+  observer.on_phase = [&told](JobPhase phase, const std::string& reason) {
+    told.push_back(std::to_string(static_cast<int>(phase)) + reason);
+  };
+  ObservedJob job(observer);
   job.enter(JobPhase::kPreparing);
   job.enter(JobPhase::kPreparing);
   job.enter(JobPhase::kQueued, "n1");
@@ -106,7 +107,9 @@ TEST(ObservedJob, ChangesAreToldOnce) {
 
 TEST(ObservedJob, ARequestIsNewOnce) {
   StopRequest asked = StopRequest::kNone;
-  ObservedJob job({{}, [&asked] { return asked; }});
+  JobObserver observer;
+  observer.on_beat = [&asked] { return asked; };
+  ObservedJob job(observer);
   EXPECT_EQ(job.next_request(), StopRequest::kNone);
   asked = StopRequest::kStop;
   EXPECT_EQ(job.next_request(), StopRequest::kStop);

@@ -8,6 +8,7 @@
 //   that it then sends to that child's number, which may be another process's, goes into this file.
 // MOMENT_SOCKETS: no files are left for the socket pair of this number.
 // MOMENT_WATCH: the kernel does not watch the file of this number.
+// MOMENT_FSYNC: the disk takes this many milliseconds.
 // MOMENT_END: much happens between a look that finds nothing new in a file and what comes then.
 
 #define _GNU_SOURCE
@@ -73,6 +74,12 @@ int statx(int folder, const char *path, int flags, unsigned int mask, struct sta
   const int result = (int)syscall(SYS_statx, folder, path, flags, mask, status);
   if (getenv("MOMENT_END") != NULL) usleep(300000);
   return result;
+}
+
+int fsync(int fd) {
+  const char *time = getenv("MOMENT_FSYNC");
+  if (time != NULL) usleep((useconds_t)atoi(time) * 1000);
+  return (int)syscall(SYS_fsync, fd);
 }
 
 int epoll_ctl(int epoll, int operation, int fd, struct epoll_event *event) {

@@ -24,9 +24,17 @@ TEST(RetryPolicy, HostsThatAreLostAreReplacedAsOftenAsIsAllowed) {
   EXPECT_TRUE(policy.after(lost(true)).is_retry);
   const auto last = policy.after(lost(true));
   EXPECT_FALSE(last.is_retry);
-  EXPECT_THAT(last.words, HasSubstr("no retry is left (loss 3 of 2)"));
+  EXPECT_THAT(last.words, HasSubstr("no retry is left (loss 3, and 2 are allowed)"));
   EXPECT_EQ(policy.losses(), 3u);
   EXPECT_EQ(policy.failures(), 0u);
+}
+
+TEST(RetryPolicy, WhoIsAskedToEndIsNotStartedAgain) {
+  RetryPolicy policy({.failures = 5});
+  AttemptEnd end = failed(7);
+  end.was_interrupted = true;
+  EXPECT_FALSE(policy.after(end).is_retry);
+  EXPECT_EQ(policy.failures(), 1u);
 }
 
 TEST(RetryPolicy, AHostThatIsLostBeforeTheFirstStepIsAFailure) {

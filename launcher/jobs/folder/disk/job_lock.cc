@@ -9,6 +9,8 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
+#include <thread>
 #include <vector>
 
 #include "base/error.h"
@@ -20,11 +22,21 @@ namespace {
 
 using internal::UniqueFd;
 
+constexpr std::chrono::milliseconds kTurnLook{200};
+
 struct flock whole_file() {
   struct flock region {};
   region.l_type = F_WRLCK;
   region.l_whence = SEEK_SET;
   return region;  // from 0, without an end
+}
+
+// File systems of programs, and of virtual machines' hosts: few pass locks on, and none says so.
+bool keeps_locks_to_itself(std::string_view type) {
+  for (const char* passes_on : {"fuse.glusterfs", "fuse.ceph-fuse", "fuse.juicefs"}) {
+    if (type == passes_on) return false;
+  }
+  return type.starts_with("fuse") || type == "virtiofs" || type == "9p";
 }
 
 bool is_mounted_with_local_locks(int file) {
@@ -50,6 +62,17 @@ UniqueFd take_job_lock(int folder, const std::string& path) {
                     failure.native_code());
 }
 
+UniqueFd take_turn(const std::string& root, const char* name,
+                   const std::function<bool()>& is_over) {
+  UniqueFd file(open((root + "/" + name).c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
+  struct flock region = whole_file();
+  while (file.is_open() && fcntl(file.get(), F_OFD_SETLK, &region) != 0) {
+    if (is_over()) return {};
+    std::this_thread::sleep_for(kTurnLook);
+  }
+  return file;
+}
+
 LockState lock_state_of(const std::string& folder, bool is_elsewhere) {
   const std::string path = folder + "/" + kLockFile;
   // To ask needs no right to write. Not a pipe in its place, which would be waited for.
@@ -72,7 +95,7 @@ bool has_local_locks(std::string_view mounts, unsigned int major_number,
     if (fields.size() <= kDevice || fields[kDevice] != device) continue;
     const auto dash = std::find(fields.begin() + kDevice, fields.end(), "-");
     if (fields.end() - dash < 4) continue;
-    if (dash[1] == "fuse.sshfs") return true;
+    if (keeps_locks_to_itself(dash[1])) return true;
     for (const std::string& option : split(dash[3], ',')) {
       for (const char* local :
            {"nolock", "local_lock=all", "local_lock=posix", "localflock", "nobrl"}) {

@@ -7,6 +7,7 @@
 
 #pragma once
 
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -19,6 +20,12 @@ inline constexpr char kLockFile[] = "lock";
 /// Makes it in a folder that is open, and takes it; closed on exec. Throws SystemError with `path`
 /// where there is one already, or the file system has no locks.
 [[nodiscard]] internal::UniqueFd take_job_lock(int folder, const std::string& path);
+
+/// A lock that launchers of one state folder take in turn: `name`, a file of `root`, held as long
+/// as the descriptor is. Nothing where the folder is not there, or when `is_over`, asked five times
+/// a second, says so.
+[[nodiscard]] internal::UniqueFd take_turn(const std::string& root, const char* name,
+                                           const std::function<bool()>& is_over);
 
 enum class LockState {
   kHeld,

@@ -22,7 +22,6 @@ namespace {
 using internal::UniqueFd;
 
 constexpr char kReserve[] = ".reserve";
-constexpr std::size_t kReserveBytes = std::size_t{64} << 10;
 constexpr std::size_t kMostFileBytes = std::size_t{16} << 20;
 
 // False with errno.
@@ -110,6 +109,17 @@ std::string replace_from_reserve(int folder, const std::string& name, std::strin
   if (!is_written) return why();
   sync_folder(folder);
   return "";
+}
+
+std::string overwrite_file_of(int folder, const std::string& name, std::string_view text) {
+  UniqueFd file(openat(folder, name.c_str(), O_WRONLY | O_NOFOLLOW | O_CLOEXEC));
+  struct stat status {};
+  if (!file.is_open() || fstat(file.get(), &status) != 0) return why();
+  const auto room = static_cast<std::size_t>(status.st_size);
+  if (text.size() > room) return "it is longer than what is there";
+  std::string filled(text);
+  filled.append(room - filled.size(), ' ');
+  return write_text(file.get(), filled) && close_whole(file) ? "" : why();
 }
 
 std::string read_whole_file(const std::string& path) {

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <fstream>
 #include <optional>
 #include <set>
 #include <string>
@@ -143,8 +144,11 @@ TEST(JobFolder, IsAskedToStop) {
   EXPECT_EQ(folder.stop_asked(), Stop::kNow);
   request_stop(folder.path(), Stop::kStop);
   EXPECT_EQ(folder.stop_asked(), Stop::kNow);
-  // By hand, with a shell.
+  // Also of one that had looked before the more urgent one was there.
   const std::string file = "jobs/" + folder.record().id + "/stop";
+  std::fstream(scratch.at(file), std::ios::in | std::ios::out) << "stop\n";
+  EXPECT_EQ(folder.stop_asked(), Stop::kNow);
+  // By hand, with a shell.
   scratch.write(file, "\n");
   EXPECT_EQ(folder.stop_asked(), Stop::kStop);
   scratch.write(file, "now\n");

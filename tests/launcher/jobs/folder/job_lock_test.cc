@@ -45,13 +45,17 @@ constexpr char kMounts[] =
     "35 22 0:45 / /f rw - fuse.sshfs s:/f rw\n"
     "36 22 0:46 / /nolock rw - nfs s:/g rw\n"
     "37 22 0:47 / /h rw\n"
+    "39 22 0:49 / /i rw - virtiofs i rw\n"
+    "40 22 0:50 / /j rw - 9p j rw,trans=virtio\n"
+    "41 22 0:51 / /k rw - fuse.rclone k rw\n"
+    "42 22 0:52 / /l rw - fuse.glusterfs l rw\n"
     "38";
 
 TEST(JobLock, MountsWithLocksOfTheirOwn) {
-  for (const unsigned int number : {41U, 42U, 44U, 45U}) {
+  for (const unsigned int number : {41U, 42U, 44U, 45U, 49U, 50U, 51U}) {
     EXPECT_TRUE(has_local_locks(kMounts, 0, number)) << number;
   }
-  for (const unsigned int number : {40U, 43U, 46U, 47U, 48U}) {
+  for (const unsigned int number : {40U, 43U, 46U, 47U, 48U, 52U}) {
     EXPECT_FALSE(has_local_locks(kMounts, 0, number)) << number;
   }
   EXPECT_FALSE(has_local_locks(kMounts, 8, 1));

@@ -10,6 +10,7 @@ usage: job_files_test.py LAUNCHER PROBE_RANK [CASE...]
 
 import os
 import re
+import select
 import signal
 import subprocess
 import sys
@@ -18,7 +19,7 @@ import time
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 from jobs_here import Jobs, duration_of  # noqa: E402
-from outside import Arguments, main  # noqa: E402
+from outside import Arguments, Skipped, main  # noqa: E402
 from patience import patient  # noqa: E402
 
 
@@ -76,6 +77,23 @@ def a_detached_job_outlives_its_session(launcher, probe, rounds=1):
             jobs.leaves_nothing()
 
 
+def nobody_waits_for_a_detached_job(launcher, _):
+    """Not whoever has a pipe or a lock open, nor while it is tried again."""
+    with Jobs(launcher) as jobs:
+        reader, writer = os.pipe()
+        name = jobs.detach({"program": ["/bin/sleep", "300"]}, pass_fds=[writer])
+        os.close(writer)
+        assert select.select([reader], [], [], patient(5))[0] and os.read(reader, 1) == b""
+        os.close(reader)
+        assert jobs.run("stop", "--now", name).returncode == 0
+        job = {"program": ["/bin/sh", "-c", "exit 7"], "ranks": 2, "retry": {"failures": 1, "wait": "60s"}}
+        for _ in range(5):
+            seconds, name = duration_of(lambda: jobs.detach(job, "--oversubscribe"))
+            assert seconds < patient(10), seconds
+            assert jobs.run("stop", "--now", name).returncode == 0
+        jobs.leaves_nothing()
+
+
 def a_detached_failure_is_not_silent(launcher, probe):
     with Jobs(launcher) as jobs:
         shared = jobs.of_hosts()
@@ -128,6 +146,16 @@ def stop_ends_it_once(launcher, probe):
         jobs.leaves_nothing()
 
 
+def stop_is_asked_for_once(launcher, _):
+    """Where the disk is slow as well, ranks have all the time that they were promised."""
+    with Jobs(launcher) as jobs:
+        program = 'trap "sleep 4; touch saved; exit 5" TERM; sleep 300 & wait'
+        name = jobs.detach({"program": ["/bin/sh", "-c", program], "limits": {"grace": "30s"}})
+        done = jobs.run("stop", name, environment={"LD_PRELOAD": os.environ["RARE_MOMENTS"], "MOMENT_FSYNC": "2500"})
+        assert done.returncode == 0 and (jobs.folder / "saved").exists(), done
+        jobs.leaves_nothing()
+
+
 def the_time_limit_is_for_all_attempts(launcher, _):
     with Jobs(launcher) as jobs:
         job = {"program": ["/bin/sh", "-c", "sleep 0.7; exit 3"], "limits": {"time": 2},
@@ -137,6 +165,8 @@ def the_time_limit_is_for_all_attempts(launcher, _):
         assert 1.9 < seconds < patient(4), seconds
         state = jobs.state(*jobs.jobs())
         assert (state["state"], state["exit_code"]) == ("failed", 124) and state["failures"] >= 1, state
+        # Not what of it was left for the last attempt.
+        assert "limit of 2 s" in state["reason"] or "limit is over" in state["reason"], state
         jobs.leaves_nothing()
 
 
@@ -144,7 +174,7 @@ def resume_goes_on_in_the_same_folders(launcher, _):
     with Jobs(launcher) as jobs:
         job = {"name": "train", "program": ["/bin/sh", "-c", "cd ${output.MODEL}; cat step 2>/dev/null; echo $$RANDOM_PART "
                                             ">> step; [ $$(wc -l < step) -gt 1 ] || exec sleep 300"],
-               "outputs": {"MODEL": "results"}, "environment": {"RANDOM_PART": "step"}}
+               "outputs": {"MODEL": "results"}, "environment": {"RANDOM_PART": "step"}, "options": {"lease": "2.5s"}}
         name = jobs.detach(job)
         early = jobs.run("--job", jobs.folder / "job.json", *jobs.of_hosts(), "--resume")
         assert early.returncode == 2 and name in early.stderr, early
@@ -160,8 +190,29 @@ def resume_goes_on_in_the_same_folders(launcher, _):
         assert done.returncode == 0 and done.stdout == "step\n", done
         newest = next(other for other in jobs.jobs() if other != name)
         assert jobs.state(newest)["uuid"] == uuid
-        none = jobs.run("--job", jobs.folder / "job.json", *jobs.of_hosts(), "--resume", "--name", "other")
-        assert none.returncode == 2 and "other" in none.stderr, none
+        # The beginning of a name is another job's.
+        for other in "other", "trai":
+            none = jobs.run("--job", jobs.folder / "job.json", *jobs.of_hosts(), "--resume", "--name", other)
+            assert none.returncode == 2 and f"no job '{other}'" in none.stderr, none
+        # What both have in common goes with both.
+        refused = jobs.run("rm", "--outputs", name)
+        assert refused.returncode == 125 and newest in refused.stderr, refused
+        assert jobs.run("rm", name).returncode == 0 and any(jobs.folder.glob("results/jobs/train/*/step"))
+        assert jobs.run("rm", "--outputs", newest).returncode == 0
+        assert not any(jobs.folder.glob("results/jobs/train/*"))
+        jobs.leaves_nothing()
+
+
+def one_of_two_goes_on(launcher, _):
+    with Jobs(launcher) as jobs:
+        job = {"name": "train", "program": ["/bin/sh", "-c", "[ -e go-on ] || exit 9; exec sleep 300"]}
+        assert jobs.run("--job", jobs.write(job), *jobs.of_hosts()).returncode == 9
+        (jobs.folder / "go-on").touch()
+        both = [jobs.start("--job", jobs.folder / "job.json", *jobs.of_hosts(), "--resume", "--detach")
+                for _ in range(2)]
+        ends = [running.communicate(timeout=patient(30)) for running in both]
+        assert sorted(running.returncode for running in both) == [0, 2], ends
+        assert len(jobs.jobs()) == 2 and jobs.run("stop", "--now", "train").returncode == 0
         jobs.leaves_nothing()
 
 
@@ -184,6 +235,33 @@ def torchs_own_meeting_place_is_there_where_it_is_named(launcher, _):
         done = jobs.run("--job", jobs.write({"program": ["/usr/bin/env"]}), *jobs.of_hosts())
         assert "PYTORCH_INIT" not in done.stdout and "MASTER_PORT" not in done.stdout, done
         jobs.leaves_nothing()
+
+
+def a_full_disk_fails_no_job(launcher, _):
+    """What could not be kept is said; a program that has done its work is not run again."""
+    with Jobs(launcher) as jobs:
+        small = jobs.folder / "state"
+        small.mkdir()
+        mount = ["mount", "-t", "tmpfs", "-o", "size=1m,mode=0700", "tmpfs", str(small)]
+        if os.getuid() != 0 or subprocess.run(mount, check=False, capture_output=True).returncode != 0:
+            raise Skipped("a small file system needs root")
+        try:
+            job = {"program": ["/bin/sh", "-c", "echo ran >> ran; head -c 3000000 /dev/zero | tr '\\0' x"],
+                   "retry": {"failures": 3, "wait": 0}}
+            for detached in [], ["--detach"]:
+                done = jobs.run("--job", jobs.write(job), *jobs.of_hosts(), *detached)
+                assert done.returncode == 0, done
+                name = jobs.jobs()[0]
+                assert jobs.wait(name) == 0
+                state = jobs.state(name)
+                assert (state["state"], state["attempt"]) == ("succeeded", 1), state
+                assert "No space left" in " ".join(state["warnings"]), state
+                assert detached or ("No space left" in done.stderr and len(done.stdout) == 3000000), done.stderr
+                assert jobs.run("rm", name).returncode == 0
+            assert (jobs.folder / "ran").read_text() == "ran\n" * 2
+            jobs.leaves_nothing()
+        finally:
+            subprocess.run(["umount", str(small)], check=True)
 
 
 def a_job_that_cannot_be_supervised_says_so(launcher, _):
@@ -212,10 +290,12 @@ def words_that_are_verbs_are_programs_elsewhere(launcher, _):
         assert "program" not in jobs.run("ps", environment=path).stdout
 
 
-CASES = [a_job_runs_and_is_found_again, a_detached_job_outlives_its_session, a_detached_failure_is_not_silent,
-         a_killed_supervisor_is_a_lost_job, stop_ends_it_once, the_time_limit_is_for_all_attempts,
-         resume_goes_on_in_the_same_folders, what_is_typed_wins_and_is_taken_as_it_is,
-         torchs_own_meeting_place_is_there_where_it_is_named, a_job_that_cannot_be_supervised_says_so,
+CASES = [a_job_runs_and_is_found_again, a_detached_job_outlives_its_session,
+         nobody_waits_for_a_detached_job, a_detached_failure_is_not_silent,
+         a_killed_supervisor_is_a_lost_job, stop_ends_it_once, stop_is_asked_for_once,
+         the_time_limit_is_for_all_attempts, resume_goes_on_in_the_same_folders, one_of_two_goes_on, what_is_typed_wins_and_is_taken_as_it_is,
+         torchs_own_meeting_place_is_there_where_it_is_named, a_full_disk_fails_no_job,
+         a_job_that_cannot_be_supervised_says_so,
          words_that_are_verbs_are_programs_elsewhere]
 
 if __name__ == "__main__":

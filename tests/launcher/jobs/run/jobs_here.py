@@ -82,9 +82,9 @@ class Jobs:
     def of_hosts(self):
         return ["-H", self.hosts, "--rsh", SHELL]
 
-    def detach(self, job, *options, seconds=60):
+    def detach(self, job, *options, seconds=60, **how):
         """The id of a job whose ranks run."""
-        done = self.run("--job", self.write(job), *self.of_hosts(), "--detach", *options, seconds=seconds)
+        done = self.run("--job", self.write(job), *self.of_hosts(), "--detach", *options, seconds=seconds, **how)
         assert done.returncode == 0, f"code {done.returncode}: {done.stdout} {done.stderr}"
         return done.stdout.strip()
 
@@ -117,6 +117,23 @@ class Jobs:
             for entry in environment_of(pid):
                 if entry.startswith(b"RANK="): found.setdefault(int(entry[5:]), []).append(pid)
         return found
+
+    def lose_host(self, host):
+        """Everything of the job that runs there is killed at once, as with the machine."""
+        victims = [pid for pid in self.processes() if f"IGNORED={host}".encode() in environment_of(pid)]
+        assert victims, f"nothing runs on {host}"
+        for pid in victims:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+
+    def wait_for_attempt(self, job, number, ranks=2):
+        """Of probe_rank's "steps"."""
+        self.wait_until(lambda: self.state(job)["state"] == "running" and self.state(job)["attempt"] == number,
+                        f"attempt {number}")
+        self.wait_until(lambda: self.file(job, "stdout.txt").count(f"generation {number - 1} ") == ranks,
+                        f"{ranks} ranks of attempt {number}")
 
     def supervisor(self, job):
         return self.state(job)["launcher"]["pid"]

@@ -12,6 +12,7 @@ import os
 import pathlib
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 
@@ -128,6 +129,20 @@ def copies_are_whole(launcher, fake):
         assert "ID:PATH" in desk.says(2, "cp", job.id, "MODEL", here).stderr
         os.mkfifo(model / "pipe")
         assert "pipe" in desk.says(0, "cp", job.id, "MODEL:", here / "more").stderr
+        assert "pipe" in desk.says(125, "cp", job.id, "MODEL:pipe", here / "pipe").stderr
+        # What a link leads to takes the copy; what is no file stays what it is.
+        (here / "target").write_text("old")
+        os.symlink("target", here / "link")
+        desk.says(0, "cp", job.id, "MODEL:sub/one.bin", here / "link")
+        assert (here / "link").is_symlink() and (here / "target").read_bytes() == (model / "sub/one.bin").read_bytes()
+        os.symlink("nowhere", here / "dangling")
+        os.mkfifo(here / "fifo")
+        for name in "dangling", "fifo":
+            assert name in desk.says(2, "cp", job.id, "MODEL:sub/one.bin", here / name).stderr
+        assert stat.S_ISFIFO(os.lstat(here / "fifo").st_mode) and (here / "dangling").is_symlink()
+        assert "stdout" in desk.says(2, "cp", job.id, "MODEL:sub/one.bin", "/dev/stdout").stderr
+        for name in "link", "target", "dangling", "fifo":
+            (here / name).unlink()
         # One that is interrupted leaves nothing.
         with open(model / "large", "wb") as large:
             large.truncate(64 << 30)
