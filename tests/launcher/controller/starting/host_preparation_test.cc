@@ -45,7 +45,8 @@ class HostPreparationTest : public ::testing::Test {
              std::optional<std::chrono::milliseconds> limit = {}, bool has_files = false) {
     Options options;
     options.preparation = {std::move(first), std::move(words), limit,
-                           has_files ? folder_.string() : ""};
+                           has_files ? folder_.string() : "", ""};
+    options.job.file = job_file_;
     fake_ = std::make_unique<test::FakeJob>(std::vector<int>{2, 1, 1}, options);
     for (std::uint32_t node = 0; node < 3; ++node) fake_->say_hello(node);
     preparation_ = std::make_unique<HostPreparation>(
@@ -86,12 +87,27 @@ class HostPreparationTest : public ::testing::Test {
     preparation_->on_all_exited(node);
   }
 
+  std::string job_file_;
   std::filesystem::path folder_;
   std::unique_ptr<test::FakeJob> fake_;
   std::unique_ptr<HostPreparation> preparation_;
   int done_ = 0;
   std::vector<Failure> failures_;
 };
+
+TEST(PreparationOrder, RunsWhereItIsAskedToAndKnowsWhereRanksRun) {
+  StartOrder order;
+  order.programs.resize(2);
+  order.programs[0].working_directory = "$OUT/x";
+  order.programs[0].expands = true;
+  order_preparation({{}, {}, {}, "", "/"}, {"sh"}, order);
+  ASSERT_EQ(order.programs.size(), 1U);
+  EXPECT_EQ(order.programs[0].working_directory, "/");
+  EXPECT_EQ(order.programs[0].patterns.at("PWD"), "$OUT/x");
+  order.programs[0].working_directory = "/work";
+  order_preparation({}, {"sh"}, order);
+  EXPECT_EQ(order.programs[0].working_directory, "/work");
+}
 
 TEST_F(HostPreparationTest, EachHostRunsOneProcessThatIsNoRank) {
   begin({}, {"sh", "-c", "x"});
