@@ -22,7 +22,7 @@ constexpr std::array<std::string_view, 4> kOnlyHere = {
     "AZ_BATCHAI_MPI_HOST_FILE", "AZ_BATCHAI_NUM_GPUS", "AZ_BATCHAI_WORKER_HOSTS",
     "AZ_BATCHAI_PYTORCH_INIT_METHOD"};
 constexpr const char* kTempName = "AZ_BATCHAI_JOB_TEMP";
-constexpr const char* kSegment = "\"/$segment\"";
+constexpr const char* kSegment = "\"/$chainmail_run\"";
 
 // All names of variables in what ranks and preparations see.
 std::vector<std::string> used_names(const JobSpec& spec) {
@@ -187,7 +187,7 @@ std::string job_lines(const JobSpec& spec, const ShellJobTarget& target, const S
   for (const std::string& name : variables_from_outside(spec)) {
     lines += ": \"${" + name + "?has no value}\"\n";
   }
-  lines += "segment=\"jobs/" + spec.name + "/" + target.run_id + "\"\n";
+  lines += "chainmail_run=\"jobs/" + spec.name + "/" + target.run_id + "\"\n";
   for (const ShellVariable& variable : parts.variables) {
     if (!variable.is_of_host) lines += exported(variable.name, variable.word);
   }
