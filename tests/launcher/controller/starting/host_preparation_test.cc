@@ -206,6 +206,20 @@ TEST_F(HostPreparationTest, HostsThatTakeTooLongAreNamed) {
   EXPECT_THAT(failures_[0].quoted, HasSubstr("last lines of host n2:\n  | waits for a lock"));
 }
 
+TEST_F(HostPreparationTest, TheLimitIsCalledAsTheUserKnowsIt) {
+  for (const std::string file : {"", "job.json"}) {
+    job_file_ = file;
+    failures_.clear();
+    begin({}, {"all"}, std::chrono::milliseconds(1));
+    while (failures_.empty() && fake_->job.io.run_one() > 0) {
+    }
+    ASSERT_EQ(failures_.size(), 1U);
+    EXPECT_THAT(failures_[0].cause, HasSubstr(file.empty() ? "(--prepare-timeout)"
+                                                           : "(prepare.timeout in the job file)"));
+    preparation_.reset();
+  }
+}
+
 TEST_F(HostPreparationTest, WhenTheJobIsEndingNothingIsBegunAndNothingFails) {
   begin({"first"}, {"all"}, std::chrono::milliseconds(1));
   preparation_->stop();
