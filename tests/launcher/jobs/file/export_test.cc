@@ -47,7 +47,8 @@ TEST(Export, ToSlurm) {
                                  "#SBATCH --time=1-02:00:00\n#SBATCH --signal=B:TERM@45\n"
                                  "#SBATCH --requeue\n"));
   EXPECT_THAT(script, HasSubstr("chainmail_run=\"jobs/My.Job/$SLURM_JOB_ID\"\n"));
-  EXPECT_THAT(script, HasSubstr("export AZ_BATCHAI_OUTPUT_MODEL=/shared/o\"/$chainmail_run\"/'m x'\n"));
+  EXPECT_THAT(script,
+              HasSubstr("export AZ_BATCHAI_OUTPUT_MODEL=/shared/o\"/$chainmail_run\"/'m x'\n"));
   EXPECT_THAT(script, HasSubstr("export MODE=\"a \\\"b\\\" \\$c $HOME\"\n"));
   EXPECT_THAT(script, HasSubstr(": \"${KEY?has no value}\"\n"));
   EXPECT_THAT(script, HasSubstr(" --per-node 1 --timeout 5m -- /bin/sh -c "));
