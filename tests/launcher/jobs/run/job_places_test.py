@@ -8,6 +8,7 @@ usage: job_places_test.py LAUNCHER PROBE_RANK [CASE...]
 """
 
 import os
+import subprocess
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -86,7 +87,8 @@ def hosts_without_the_launchers_home_have_a_folder(launcher, _):
         name, = jobs.jobs()
         inside = jobs.folder / "state" / "jobs" / name
         assert set(seen.stdout.split()) == {str(inside / "temp")} and (inside / "mine").exists(), seen
-        if os.geteuid() != 0: return  # who may not mount has no host that does not see it
+        may_mount = subprocess.run(["unshare", "--mount", "true"], stderr=subprocess.DEVNULL).returncode == 0
+        if not may_mount: return  # all hosts see it
         shell = jobs.folder / "shell"
         shell.write_text(f"#!/bin/sh\nshift\nexec unshare --mount --propagation private /bin/sh -c '"
                          f"mount -t tmpfs none {jobs.folder}/state && exec \"$@\"' x \"$@\"\n")
@@ -94,6 +96,31 @@ def hosts_without_the_launchers_home_have_a_folder(launcher, _):
         unseen = jobs.run("--job", jobs.write(job), "-H", jobs.hosts, "--rsh", shell)
         assert unseen.returncode == 0, unseen
         assert len(set(unseen.stdout.split())) == 1 and f"{jobs.folder}/state" not in unseen.stdout, unseen
+        jobs.leaves_nothing()
+
+
+def containers_need_nothing_of_the_launchers_home(launcher, _):
+    with Jobs(launcher, ["n1"]) as jobs:
+        engine = jobs.folder / "bin" / "apptainer"
+        engine.parent.mkdir()
+        engine.write_text(f"#!/bin/sh\necho \"$@\" > {jobs.folder}/call\n"
+                          'while [ "$1" != /bin/sh ]; do shift; done\nexec "$@"\n')
+        engine.chmod(0o755)
+        given = {"PATH": f"{engine.parent}:{os.environ['PATH']}", "DATA": f"{jobs.folder}/data"}
+        (jobs.folder / "data").mkdir()
+        job = {"program": ["/bin/pwd"], "directory": "${output.M}", "outputs": {"M": "r"}, "inputs": {"D": "$DATA"},
+               "container": {"engine": "apptainer", "image": "i"}}
+        for more in {}, {"logs": {"path": "l"}}:
+            done = jobs.run("--job", jobs.write({**job, **more}), *jobs.of_hosts(), environment=given)
+            assert done.returncode == 0, done
+            uuid = jobs.state(jobs.run("ps", "-aq").stdout.split()[0])["uuid"]
+            wanted = [f"{jobs.folder}/{place}" for place in ([f"l/jobs/job/{uuid}"] if more else []) +
+                      ["data", f"r/jobs/job/{uuid}"]]
+            words = (jobs.folder / "call").read_text().split()
+            assert words == ["exec", *(word for path in wanted for word in ("--bind", f"{path}:{path}")), "i", "/bin/sh"]
+            assert done.stdout == wanted[-1] + "\n", done.stdout
+        refused = jobs.run("job", "check", jobs.write({**job, "inputs": {"D": "a,b"}}), environment=given)
+        assert refused.returncode == 2 and "apptainer would take the ','" in refused.stderr, refused
         jobs.leaves_nothing()
 
 
@@ -127,7 +154,8 @@ def two_dashes_and_help_mean_what_they_do_elsewhere(launcher, _):
 
 
 CASES = [variables_in_paths_have_values, the_directory_may_be_made_by_the_job,
-         hosts_without_the_launchers_home_have_a_folder, hosts_of_an_elastic_job_are_checked_as_well,
+         hosts_without_the_launchers_home_have_a_folder, containers_need_nothing_of_the_launchers_home,
+         hosts_of_an_elastic_job_are_checked_as_well,
          two_dashes_and_help_mean_what_they_do_elsewhere]
 
 if __name__ == "__main__":
