@@ -27,6 +27,7 @@
 #include "launcher/agent/supervisor.h"
 #include "launcher/command_line/pages/pages.h"
 #include "launcher/command_line/parse.h"
+#include "launcher/command_line/verbs.h"
 #include "launcher/files/file_lock.h"
 #include "launcher/hosts/host_text.h"
 #include "launcher/job/environment.h"
@@ -69,8 +70,16 @@ std::optional<std::string> written_page(const std::vector<std::string>& argument
   return std::nullopt;
 }
 
+// Of the verbs that have none of their own.
+std::optional<std::string> help_of_verb(const std::vector<std::string>& arguments) {
+  const bool is_asked = arguments.size() == 2 && (arguments[1] == "--help" || arguments[1] == "-h");
+  const JobVerb* const verb = is_asked ? find_verb(arguments.front()) : nullptr;
+  return verb == nullptr ? std::nullopt : std::optional(help_of(*verb));
+}
+
 int run(const std::vector<std::string>& arguments, const std::vector<int>& ignored_signals) {
   if (const auto code = run_verb(arguments)) return *code;
+  if (const auto help = help_of_verb(arguments)) return print(*help);
   if (const auto text = job_verb_text(arguments)) return print(*text);
   if (const auto page = written_page(arguments)) return print(*page);
   if (const auto command = parse_job_command(arguments)) return print(run_job_command(*command));

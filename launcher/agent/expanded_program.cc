@@ -90,17 +90,20 @@ void check(const ExpandedProgram& expanded, const OrderedProgram& program) {
 ExpandedProgram expanded_program(const OrderedProgram& program, Environment outside,
                                  const Environment& fixed) {
   for (const auto& [name, value] : program.variables) outside[name] = value;
-  if (!program.variables.contains("PWD")) outside["PWD"] = program.working_directory;
-  ExpandedProgram result{program.words, program.working_directory, outside};
+  std::string directory = program.working_directory;
+  if (program.expands) {
+    // One that names PWD means the agent's.
+    Expansion expansion(program.patterns, outside, fixed);
+    directory = expansion.expand(directory, "the working directory");
+  }
+  if (!program.variables.contains("PWD")) outside["PWD"] = directory;
+  ExpandedProgram result{program.words, directory, outside};
   if (program.expands) {
     Expansion expansion(program.patterns, outside, fixed);
     for (std::string& word : result.words) word = expansion.expand(word, "an argument");
-    result.working_directory = expansion.expand(program.working_directory, "the working directory");
     for (const auto& [name, pattern] : program.patterns) {
       result.environment[name] = expansion.variable(name);
     }
-    const bool sets_it = program.variables.contains("PWD") || program.patterns.contains("PWD");
-    if (!sets_it) result.environment["PWD"] = result.working_directory;
     check(result, program);
   }
   for (const auto& [name, value] : fixed) result.environment[name] = value;

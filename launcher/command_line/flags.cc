@@ -230,7 +230,7 @@ std::vector<Flag> output_flags() {
 std::vector<Flag> run_flags() {
   return {
       value_flag({"timeout"}, &Options::timeout, parse_duration, kCommon, "--timeout TIME",
-                 "end the job after TIME (seconds, 10m, 2h; 0: never): exit\ncode 124"),
+                 "end the job after TIME (seconds, 500ms, 10m, 2h, 7d; 0:\nnever): exit code 124"),
       value_flag({"stall-timeout"}, &Options::stall_timeout, parse_duration, kMore,
                  "--stall-timeout TIME",
                  "end the job when a rank makes no step for TIME\n(default: only said, after 10m)"),
@@ -311,7 +311,9 @@ std::vector<Flag> elastic_flags() {
                    "ranks beyond MAX that wait, started, to take a lost one's place"),
       plain_flag(
           {"resume"}, [](FlagTarget target) { target.job.elastic.resumes = true; }, kMore,
-          "--resume", "go on with the elastic job of this hosts file whose launcher has ended"),
+          "--resume",
+          "go on with the elastic job of this hosts file whose launcher has ended;\nwith --job: in "
+          "the folders of the last job of that name"),
       elastic_flag({"elastic-window"}, &Elastic::window, parse_duration, "--elastic-window TIME",
                    "changes of the hosts file within TIME are made together (default: 2 s)"),
       elastic_flag({"elastic-timeout"}, &Elastic::timeout, parse_duration, "--elastic-timeout TIME",

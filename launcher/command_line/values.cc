@@ -141,14 +141,17 @@ std::chrono::milliseconds parse_duration(const std::string& flag, const std::str
   const auto [stop, error] = std::from_chars(text.data(), end, value);
   const std::string unit(stop, end);
   double seconds = -1;
+  if (unit == "ms") seconds = value / 1000;
   if (unit.empty() || unit == "s") seconds = value;
   if (unit == "m") seconds = value * 60;
   if (unit == "h") seconds = value * 3600;
+  if (unit == "d") seconds = value * 24 * 3600;
   constexpr double kYear = 365.0 * 24 * 3600;
   if (text.empty() || error != std::errc() || !std::isfinite(value) || seconds < 0 ||
       seconds > kYear) {
-    throw UsageError(flag + " must be a time in seconds such as 30, 1.5, 10m or 2h, not '" + text +
-                     "'");
+    throw UsageError(flag +
+                     " must be a time in seconds such as 30, 1.5, 500ms, 10m, 2h or 7d, and a " +
+                     "year at most, not '" + text + "'");
   }
   return std::chrono::milliseconds(std::llround(seconds * 1000));
 }

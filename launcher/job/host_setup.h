@@ -45,6 +45,8 @@ struct Preparation {
   /// Folder of prepare.HOST.txt with all that they print; empty: only the last lines of one that
   /// fails are shown.
   std::string output_folder;
+  /// Where they run, with the ranks' directory as PWD in what is expanded; empty: there.
+  std::string directory;
 
   [[nodiscard]] bool is_on() const noexcept { return !words.empty() || !first_words.empty(); }
 };

@@ -99,7 +99,7 @@ void LastLines::add(std::string_view part) {
       part.substr(0, whole_characters(part, kMaxLineBytes - open_.size()));
   open_ += kept;
   if (kept.size() == part.size()) return;
-  open_ += " ...";
+  open_ += kCutMark;
   is_cut_ = true;
 }
 

@@ -45,6 +45,8 @@ class LastLines {
  public:
   static constexpr std::size_t kMaxLines = 20;
   static constexpr std::size_t kMaxLineBytes = 4096;
+  /// Behind a line that was cut.
+  static constexpr std::string_view kCutMark = " ...";
 
   void append(std::string_view text);
   [[nodiscard]] bool is_empty() const noexcept { return lines_.empty() && open_.empty(); }

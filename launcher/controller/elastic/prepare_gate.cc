@@ -3,11 +3,13 @@
 
 #include "launcher/controller/elastic/prepare_gate.h"
 
+#include <asio/post.hpp>
 #include <stdexcept>
 #include <utility>
 #include <vector>
 
 #include "launcher/command_line/parse.h"
+#include "launcher/controller/starting/host_preparation.h"
 #include "launcher/controller/starting/rank_start_failure.h"
 #include "launcher/controller/state/root_cause.h"
 
@@ -86,7 +88,13 @@ void PrepareGate::on_missing(const std::string& name) {
 
 void PrepareGate::begin_run(HostId host) {
   const std::uint32_t node = job_.add_node(hosts_[host].asked);
-  runs_[node].host = host;
+  Run& run = runs_[node];
+  run.host = host;
+  if (const std::string& folder = job_.options.preparation.output_folder; !folder.empty()) {
+    run.files = std::make_unique<HostFiles>(
+        folder, std::vector<std::string>{hosts_[host].asked.name}, /*goes_on=*/true,
+        [this, node] { asio::post(job_.io, [this, node] { make_room(node); }); });
+  }
   try {
     starts_.start_added(node);
   } catch (const std::runtime_error& error) {  // UsageError: what the line asks for is impossible
@@ -103,11 +111,11 @@ void PrepareGate::on_hello() {
     run.is_ordered = true;
     hosts_[run.host].addresses = link->hello()->addresses;
     StartOrder order = callbacks_.make_order(node);
-    order.world_size = 1;
-    order.ranks.resize(1);
-    order.programs.resize(1);
-    order.programs.front().words = split_command(job_.options.elastic.prepare, "--prepare");
-    order.binding = {BindTo::kNone};
+    const Preparation& asked = job_.options.preparation;
+    order_preparation(asked,
+                      asked.words.empty() ? split_command(job_.options.elastic.prepare, "--prepare")
+                                          : asked.words,
+                      order);
     job_.agents[node].all_exited = false;
     link->send_order(order);
   }
@@ -140,11 +148,22 @@ void PrepareGate::on_output(Run& run, std::uint32_t node, const Frame& frame) {
   BodyReader body(frame.body);
   const std::uint32_t rank = body.u32();
   const std::uint8_t stream = body.u8();
-  const std::string text = body.text();
+  std::string text = body.text();
   run.last_lines.append(text);
+  if (run.files) return run.files->write(0, stream, std::move(text));
   job_.agents.send(
       node, AgentMessage::kOutputTaken,
       BodyWriter().u32(rank).u8(stream).u32(static_cast<std::uint32_t>(text.size())).take());
+}
+
+// What has been written makes room for more.
+void PrepareGate::make_room(std::uint32_t node) {
+  const auto found = runs_.find(node);
+  if (found == runs_.end()) return;
+  for (const HostFiles::Written& written : found->second.files->take_written()) {
+    job_.agents.send(node, AgentMessage::kOutputTaken,
+                     BodyWriter().u32(0).u8(written.stream).u32(written.bytes).take());
+  }
 }
 
 void PrepareGate::on_exited(std::uint32_t node, const RankExit& exit) {
@@ -156,7 +175,9 @@ void PrepareGate::on_exited(std::uint32_t node, const RankExit& exit) {
     callbacks_.note("Found prepare data success file:" + path_of(host) + ". Adding privateip:" +
                     hosts_[host].asked.name + " to current_valid_elastic_worker");
   } else {
-    job_.say("launcher: --prepare on host " + hosts_[host].asked.name + " " + cause +
+    const std::string what =
+        job_.options.job.is_on() ? "the preparation of host " : "--prepare on host ";
+    job_.say("launcher: " + what + hosts_[host].asked.name + " " + cause +
              (run.last_lines.is_empty() ? "" : "; its last lines:" + run.last_lines.quoted()));
   }
   end(host, code_of(exit) == 0, cause);
@@ -167,7 +188,8 @@ void PrepareGate::on_start_failed(std::uint32_t node, const Frame& frame) {
       start_failure_of(frame.body, job_.agents[node].host, job_.options.container.image);
   const std::string cause =
       explain(failure, job_.options.start_timeout.value_or(std::chrono::minutes(5))).cause;
-  job_.say("launcher: --prepare: " + cause);
+  job_.say("launcher: " +
+           std::string(job_.options.job.is_on() ? "the preparation: " : "--prepare: ") + cause);
   end(runs_.at(node).host, false, cause);
 }
 

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,7 @@
 #include "launcher/controller/starting/agent_starts.h"
 #include "launcher/controller/state/job_state.h"
 #include "launcher/files/watched_folder.h"
+#include "launcher/output/targets/host_files.h"
 
 namespace chainmail::launch {
 
@@ -69,6 +71,7 @@ class PrepareGate {
     membership::HostId host = 0;
     bool is_ordered = false;
     LastLines last_lines;
+    std::unique_ptr<HostFiles> files;  // of this host alone
   };
 
   [[nodiscard]] std::string name_of(membership::HostId host) const;
@@ -77,6 +80,7 @@ class PrepareGate {
   void end_runs(membership::HostId host);
   void end(membership::HostId host, bool has_succeeded, const std::string& cause);
   void on_output(Run& run, std::uint32_t node, const internal::Frame& frame);
+  void make_room(std::uint32_t node);
   void on_exited(std::uint32_t node, const RankExit& exit);
   void on_start_failed(std::uint32_t node, const internal::Frame& frame);
   void lose(std::uint32_t node, const std::string& cause);

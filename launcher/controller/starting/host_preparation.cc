@@ -26,6 +26,22 @@ constexpr milliseconds kMostLimit = std::chrono::hours(24 * 365);
 
 }  // namespace
 
+void order_preparation(const Preparation& asked, const std::vector<std::string>& words,
+                       StartOrder& order) {
+  order.world_size = 1;
+  order.ranks.resize(1);
+  order.programs.resize(1);
+  order.binding = {BindTo::kNone};
+  OrderedProgram& program = order.programs.front();
+  program.words = words;
+  if (asked.directory.empty()) return;
+  // $PWD is what it is for ranks.
+  if (!program.variables.contains("PWD")) {
+    program.patterns.try_emplace("PWD", program.working_directory);
+  }
+  program.working_directory = asked.directory;
+}
+
 HostPreparation::HostPreparation(JobState& job, Callbacks callbacks)
     : job_(job), callbacks_(std::move(callbacks)), timer_(job.io) {}
 
@@ -66,12 +82,8 @@ void HostPreparation::begin(Stage stage) {
 void HostPreparation::send_order(std::uint32_t node, const std::vector<std::string>& words) {
   StartOrder order = callbacks_.make_order(node);
   order.is_preparation = true;
-  order.world_size = 1;
   order.node_rank = node;
-  order.ranks.resize(1);
-  order.programs.resize(1);
-  order.programs.front().words = words;
-  order.binding = {BindTo::kNone};
+  order_preparation(job_.options.preparation, words, order);
   running_[node] = {};
   job_.events.record("prepare_started", {{"address", job_.agents[node].host}});
   job_.agents[node].link->send_order(order);
@@ -100,7 +112,8 @@ void HostPreparation::on_limit() {
   callbacks_.fail({std::nullopt, exit_code::kTimeLimit,
                    "the preparation has not ended within " + seconds_text(limit()) +
                        (hosts.size() == 1 ? " on host " : " on hosts ") + listed(hosts) +
-                       " (--prepare-timeout)",
+                       (job_.options.job.is_on() ? " (prepare.timeout in the job file)"
+                                                 : " (--prepare-timeout)"),
                    EndKind::kNotPrepared, lines});
 }
 

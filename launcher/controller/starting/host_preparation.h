@@ -25,6 +25,10 @@
 
 namespace chainmail::launch {
 
+/// Has the program of this order be the preparation, which runs where it is asked to.
+void order_preparation(const Preparation& asked, const std::vector<std::string>& words,
+                       StartOrder& order);
+
 class HostPreparation {
  public:
   struct Callbacks {

@@ -34,7 +34,9 @@ struct JobSpec {
   };
   struct Folder {
     std::string id;
-    std::string path;    ///< a pattern that names $AZ_BATCHAI_MOUNT_ROOT/REL, or absolute
+    /// A pattern. Of a job that is to run, that of an output and of a container's input has no
+    /// variables left, while hosts expand that of another input.
+    std::string path;
     std::string suffix;  ///< of outputs, below PATH/jobs/NAME/UUID
   };
   struct Mount {
@@ -68,7 +70,8 @@ struct JobSpec {
     std::uint32_t max = 0;  ///< 0: the job is not elastic
   };
   struct Logs {
-    std::string path;  ///< a pattern; stdout.txt is in PATH/jobs/NAME/UUID. Empty: the job's folder
+    /// As an output's; stdout.txt is in PATH/jobs/NAME/UUID. Empty: the job's folder.
+    std::string path;
     bool tag = false;  ///< --tag-output
   };
   struct Option {

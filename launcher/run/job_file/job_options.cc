@@ -9,6 +9,7 @@
 
 #include "launcher/command_line/parse.h"
 #include "launcher/job/expansion.h"
+#include "launcher/remote/container_script.h"
 #include "launcher/run/job_file/job_variables.h"
 
 namespace chainmail::launch {
@@ -69,6 +70,25 @@ void check_elastic(const JobSpec& spec, const Options& options) {
   if (!spec.container.image.empty()) {
     throw UsageError("container: an elastic job cannot run in containers yet");
   }
+  for (const std::string& name : absent_in_elastic_jobs(spec)) {
+    if (!mentions(spec, name)) continue;
+    throw UsageError("an elastic job has no $" + name + ", which this one uses" +
+                     (name.ends_with("STDOUTERR_DIR") ? "; logs.path would give it one" : ""));
+  }
+}
+
+// What the start would refuse.
+void check_container_of(const JobSpec& spec, const std::string& directory) {
+  const Container container =
+      container_of(spec, places_of(spec, "/JOB", "UUID"), "UUID", directory);
+  if (!container.is_on()) return;
+  check_container(container);
+  if (container.engine != "apptainer") return;
+  for (const std::string& mount : container.mounts) {
+    if (mount.find(',') == std::string::npos) continue;
+    throw UsageError("container: apptainer would take the ',' in '" + mount +
+                     "' for the end of a mount");
+  }
 }
 
 }  // namespace
@@ -77,19 +97,21 @@ Options job_options(const JobSpec& spec, std::span<const std::string> arguments)
   const Options typed = parse_options(arguments);
   std::vector<std::string> words = option_words(spec, typed);
   words.insert(words.end(), arguments.begin(), arguments.end());
-  words.push_back("--");
-  for (const std::string& word : job_program(spec)) words.push_back(word);
   Options options = parse_options(words);
-  if (options.working_directory.empty()) options.working_directory = spec.directory;
+  options.program = job_program(spec);
+  options.working_directory =
+      options.working_directory.empty() ? spec.directory : as_pattern(options.working_directory);
   check_elastic(spec, options);
+  check_container_of(spec, options.working_directory);
   return options;
 }
 
 void complete_for_hosts(const JobSpec& spec, const JobPlaces& places,
                         const std::vector<Host>& hosts, Options& options) {
+  const bool is_elastic = options.elastic.is_on();
   // Those of the file are patterns, and those that were typed mean what they say.
   const std::vector<ExportedVariable> typed =
-      std::exchange(options.variables, job_variables(spec, places, hosts));
+      std::exchange(options.variables, job_variables(spec, places, hosts, is_elastic));
   for (ExportedVariable variable : typed) {
     std::erase_if(options.variables,
                   [&variable](const auto& other) { return other.name == variable.name; });
@@ -102,9 +124,20 @@ void complete_for_hosts(const JobSpec& spec, const JobPlaces& places,
   options.expands = true;
   options.has_job_temp = true;
   options.torchrun_env = options.torchrun_env || mentions(spec, kPytorchInitMethod);
-  if (options.elastic.is_on()) return;
-  options.preparation = {first_words(places), preparation_words(spec, places, hosts),
-                         spec.prepare.timeout, ""};
+  Preparation& preparation = options.preparation;
+  preparation.words = preparation_words(spec, places, hosts, options.working_directory, is_elastic);
+  preparation.directory = "/";
+  if (!is_elastic) {
+    preparation.first_words = first_words(spec, places);
+    preparation.timeout = spec.prepare.timeout;
+    return;
+  }
+  // The gate is there for them; what runs in it stands in the preparation.
+  if (!spec.inputs.empty() || !spec.prepare.command.empty()) options.elastic.prepare = "/bin/sh";
+  if (!spec.prepare.timeout) return;
+  const bool has_limit = spec.prepare.timeout->count() > 0;
+  options.elastic.prepare_timeout =
+      has_limit ? *spec.prepare.timeout : std::chrono::hours(24 * 365);
 }
 
 Options with_hidden_secrets(const JobSpec& spec, Options options) {
@@ -132,8 +165,10 @@ Container container_of(const JobSpec& spec, const JobPlaces& places, const std::
   container.name_prefix = "chainmail-" + uuid;
   container.label = "chainmail.job=" + uuid;
   container.mounts = spec.container.mounts;
-  std::vector<std::string> folders = {places.stdouterr};
-  if (directory.find('$') == std::string::npos) folders.push_back(directory);
+  std::vector<std::string> folders;
+  // The job's own folder need not be on every host.
+  if (!spec.logs.path.empty()) folders.push_back(places.stdouterr);
+  if (names_in(directory).empty()) folders.push_back(expanded(directory, Environment()));
   for (const auto* some : {&places.inputs, &places.outputs}) {
     for (const JobSpec::Folder& folder : *some) folders.push_back(folder.path);
   }

@@ -18,10 +18,8 @@
 #include "launcher/controller/state/job_end.h"
 #include "launcher/hosts/host_text.h"
 #include "launcher/job/exit_code.h"
-#include "launcher/job/expansion.h"
 #include "launcher/job/text.h"
 #include "launcher/output/hidden_values.h"
-#include "launcher/remote/bootstrap.h"
 #include "launcher/run/attempts/resize.h"
 #include "launcher/run/job_file/job_options.h"
 #include "launcher/run/job_plan.h"
@@ -339,14 +337,7 @@ Options JobSupervisor::options_for(const HostSet& hosts) {
   if (options.container.is_on()) {
     options.container.name_prefix = "chainmail-" + record_.id + "." + std::to_string(++tries_);
   }
-  if (options.elastic.is_on()) {
-    options.elastic.prepare = spec_.prepare.command.empty()
-                                  ? ""
-                                  : "/bin/sh -c " + shell_quoted(as_pattern(spec_.prepare.command));
-    if (spec_.prepare.timeout) options.elastic.prepare_timeout = spec_.prepare.timeout;
-  } else {
-    options.preparation.output_folder = folder_.path();
-  }
+  options.preparation.output_folder = folder_.path();
   return options;
 }
 

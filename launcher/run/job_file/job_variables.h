@@ -21,7 +21,7 @@ namespace chainmail::launch {
 
 struct JobPlaces {
   std::string stdouterr;                 ///< absolute
-  std::vector<JobSpec::Folder> inputs;   ///< with absolute paths
+  std::vector<JobSpec::Folder> inputs;   ///< as hosts look for them: absolute, or a pattern still
   std::vector<JobSpec::Folder> outputs;  ///< the folders themselves
 };
 [[nodiscard]] JobPlaces places_of(const JobSpec& spec, const std::string& job_folder,
@@ -29,23 +29,32 @@ struct JobPlaces {
 
 /// Ranks meet there by torch's own means; set where a job names it, since it needs a free port.
 inline constexpr char kPytorchInitMethod[] = "AZ_BATCHAI_PYTORCH_INIT_METHOD";
-/// Whether the program or a variable of the file has this name in it.
+/// Whether the program, the preparation or a variable of the file has this name in it.
 [[nodiscard]] bool mentions(const JobSpec& spec, const std::string& name);
+
+/// Variables that an elastic job has not: what they name is made by an agent that prepares a host,
+/// and those of ranks have others.
+[[nodiscard]] std::vector<std::string> absent_in_elastic_jobs(const JobSpec& spec);
 
 /// AZ_BATCHAI_..., patterns that the agent expands; and the file's own variables and secrets, as
 /// they are. `hosts`: of this attempt.
 [[nodiscard]] std::vector<ExportedVariable> job_variables(const JobSpec& spec,
                                                           const JobPlaces& places,
-                                                          const std::vector<Host>& hosts);
+                                                          const std::vector<Host>& hosts,
+                                                          bool is_elastic);
 
 /// The words with ${input.ID} and ${output.ID} as the variables' names.
 [[nodiscard]] std::vector<std::string> job_program(const JobSpec& spec);
 
 /// For the first host alone: makes what all hosts must see. Empty: nothing.
-[[nodiscard]] std::vector<std::string> first_words(const JobPlaces& places);
-/// For each host: checks inputs and outputs, makes the folder of links, then the job's own command.
+[[nodiscard]] std::vector<std::string> first_words(const JobSpec& spec, const JobPlaces& places);
+/// For each host, wherever it runs: checks inputs and outputs, makes what AZ_BATCHAI_... name below
+/// the host's own folder, then, in `directory` (a pattern) if that is there, the job's own command.
+/// Of an elastic job, whose agents do not share that folder, without what is made in it.
 [[nodiscard]] std::vector<std::string> preparation_words(const JobSpec& spec,
                                                          const JobPlaces& places,
-                                                         const std::vector<Host>& hosts);
+                                                         const std::vector<Host>& hosts,
+                                                         const std::string& directory,
+                                                         bool is_elastic);
 
 }  // namespace chainmail::launch

@@ -3,6 +3,7 @@
 
 #include "launcher/run/job_file/job_verb.h"
 
+#include <algorithm>
 #include <iostream>
 #include <iterator>
 #include <vector>
@@ -91,7 +92,12 @@ std::optional<std::string> job_verb_text(Arguments arguments) {
   if (arguments.empty() || arguments.front() != kJobVerb) return std::nullopt;
   if (arguments.size() < 2) refuse_job_verb("launcher job needs to be told what to do");
   const std::string& action = arguments[1];
-  if (action == "--help" || action == "-h") return help_of(*find_verb(kJobVerb));
+  const auto asks_for_help = [](const std::string& word) {
+    return word == "--help" || word == "-h";
+  };
+  if (std::any_of(arguments.begin(), arguments.end(), asks_for_help)) {
+    return help_of(*find_verb(kJobVerb));
+  }
   std::vector<std::string> words(arguments.begin() + 2, arguments.end());
   if (action == "schema") {
     if (!words.empty()) refuse_job_verb("launcher job schema takes nothing more");

@@ -71,6 +71,15 @@ TEST(ExpandedProgram, WordsAndFolderSeeAllVariables) {
   EXPECT_EQ(result.environment.at("X"), "literal $HOME") << "handed on as it is";
 }
 
+TEST(ExpandedProgram, PwdIsTheFolderThatTheProgramRunsIn) {
+  OrderedProgram program = program_of({{"DATA", "$PWD/data"}}, {"p", "${PWD}/x"});
+  program.working_directory = "$HOME/$RANK";
+  const ExpandedProgram result = expanded_program(program, kOutside, kFixed);
+  EXPECT_THAT(result.words, ElementsAre("p", "/home/me/3/x"));
+  EXPECT_EQ(result.environment.at("DATA"), "/home/me/3/data");
+  EXPECT_EQ(result.environment.at("PWD"), "/home/me/3");
+}
+
 TEST(ExpandedProgram, VariablesReferToEachOtherInAnyOrder) {
   const Environment variables =
       expanded_variables({{"A", "$B/a"}, {"B", "$C/b"}, {"C", "$HOME"}, {"Z", "$A"}});

@@ -316,8 +316,10 @@ TEST(Help, NamesEveryOption) {
 TEST(Options, Times) {
   EXPECT_EQ(parse({"--timeout", "1.5", "p"}).timeout, milliseconds(1500));
   EXPECT_EQ(parse({"--timeout=10m", "p"}).timeout, milliseconds(600000));
+  EXPECT_EQ(parse({"--timeout=250ms", "p"}).timeout, milliseconds(250));
+  EXPECT_EQ(parse({"--wait-hosts", "7d", "p"}).wait_hosts, milliseconds(604'800'000));
   EXPECT_EQ(parse({"--grace", "2h", "p"}).grace, milliseconds(7200000));
-  for (const char* bad : {"", "x", "-1", "1d", "nan", "inf", "1e300", "1s2"}) {
+  for (const char* bad : {"", "x", "-1", "1w", "366d", "nan", "inf", "1e300", "1s2"}) {
     EXPECT_THAT(refusal({std::string("--timeout=") + bad, "p"}), HasSubstr("--timeout")) << bad;
   }
 }

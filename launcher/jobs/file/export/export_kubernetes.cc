@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "launcher/hosts/host_text.h"
 #include "launcher/job/expansion.h"
 #include "launcher/job/text.h"
 #include "launcher/jobs/file/export/export_targets.h"
@@ -28,10 +29,10 @@ std::string kubernetes_name(const std::string& name) {
     const bool is_kept = (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9');
     label += is_upper ? static_cast<char>(c - 'A' + 'a') : (is_kept ? c : '-');
   }
-  // Names of services begin with a letter.
-  if (label.front() >= '0' && label.front() <= '9') label.insert(0, "job-");
-  label.resize(std::min(label.size(), kLongestKubernetesName));
   label.erase(0, std::min(label.find_first_not_of('-'), label.size()));
+  // Names of services begin with a letter.
+  if (!label.empty() && label.front() >= '0' && label.front() <= '9') label.insert(0, "job-");
+  label.resize(std::min(label.size(), kLongestKubernetesName));
   while (label.ends_with('-')) label.pop_back();
   return label.empty() ? "job" : label;
 }
@@ -266,7 +267,10 @@ std::string train_job_manifest(const JobSpec& spec) {
                              {"metadata", {{"name", kubernetes_name(spec.name)}}},
                              {"spec", std::move(job)}};
   std::vector<std::string> folders;
-  for (const Volume& volume : volumes_of(spec)) folders.push_back(shell_word(volume.target));
+  // A line's end would end the comment.
+  for (const Volume& volume : volumes_of(spec)) {
+    folders.push_back(shell_word(printable(volume.target)));
+  }
   std::string head = head_of(spec, "For a ClusterTrainingRuntime 'chainmail' with mlPolicy.mpi.");
   if (!folders.empty())
     head += "# Its pods must have these folders: " + joined(folders, " ") + "\n";

@@ -5,11 +5,15 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
 #include <string_view>
+#include <utility>
 
 #include "launcher/job/expansion.h"
+#include "launcher/jobs/file/export/shell_variables.h"
 #include "launcher/jobs/file/text/durations.h"
 #include "launcher/jobs/file/text/shell_words.h"
+#include "launcher/jobs/file/values/pattern_checks.h"
 
 namespace chainmail::launch {
 namespace {
@@ -17,7 +21,8 @@ namespace {
 constexpr std::array<std::string_view, 4> kOnlyHere = {
     "AZ_BATCHAI_MPI_HOST_FILE", "AZ_BATCHAI_NUM_GPUS", "AZ_BATCHAI_WORKER_HOSTS",
     "AZ_BATCHAI_PYTORCH_INIT_METHOD"};
-constexpr const char* kSegment = "\"/$segment\"";
+constexpr const char* kTempName = "AZ_BATCHAI_JOB_TEMP";
+constexpr const char* kSegment = "\"/$chainmail_run\"";
 
 // All names of variables in what ranks and preparations see.
 std::vector<std::string> used_names(const JobSpec& spec) {
@@ -54,23 +59,83 @@ std::string option_words(const JobSpec& spec) {
   return words;
 }
 
-// "/data" + "jobs/NAME/ID" + "models" as one word of sh.
-std::string folder_word(const JobSpec::Folder& output) {
-  const std::string suffix = output.suffix.empty() ? "" : "/" + shell_word(output.suffix);
-  return shell_word_of_pattern(output.path) + kSegment + suffix;
-}
-
+// Without a folder for logs there is one beside what the job does, or beside its file.
 std::string logs_pattern(const JobSpec& spec) {
-  return spec.logs.path.empty() ? spec.directory : spec.logs.path;
+  if (!spec.logs.path.empty()) return spec.logs.path;
+  if (names_in(spec.directory).empty()) return spec.directory;
+  return as_pattern(std::filesystem::path(spec.file).parent_path().string());
 }
 
-// What each host has for itself; a launcher's ranks find it there by themselves.
-std::string host_lines(const JobSpec& spec, const ShellJobTarget& target) {
-  return exported("AZ_BATCHAI_TASK_INDEX", "\"" + target.node_index + "\"") +
-         exported("AZ_BATCHAI_JOB_TEMP",
-                  "\"${TMPDIR:-/tmp}/" + spec.name + "-${AZ_BATCHAI_STDOUTERR_DIR##*/}\"") +
-         exported("AZ_BATCHAI_JOB_TEMP_DIR", "\"$AZ_BATCHAI_JOB_TEMP\"") +
-         "mkdir -p -m 700 \"$AZ_BATCHAI_JOB_TEMP\"\n";
+std::vector<ShellVariable> variables_of(const JobSpec& spec, const ShellJobTarget& target) {
+  std::vector<ShellVariable> variables;
+  const auto put = [&](const std::string& name, const std::string& pattern,
+                       const std::string& behind = "") {
+    variables.push_back({name, shell_word_of_pattern(pattern) + behind, variables_in(pattern)});
+  };
+  const auto put_word = [&](const char* name, const std::string& word, const char* named) {
+    variables.push_back({name, word, {named}});
+  };
+  put("AZ_BATCHAI_JOB_NAME", spec.name);
+  put("AZ_BATCHAI_STDOUTERR_DIR", logs_pattern(spec), kSegment);
+  put_word("AZ_BATCHAI_SHARED_JOB_TEMP", "\"$AZ_BATCHAI_STDOUTERR_DIR/tmp\"",
+           "AZ_BATCHAI_STDOUTERR_DIR");
+  for (const JobSpec::Folder& input : spec.inputs)
+    put(variable_of("input." + input.id), input.path);
+  for (const JobSpec::Folder& output : spec.outputs) {
+    const std::string suffix = output.suffix.empty() ? "" : "/" + shell_word(output.suffix);
+    put(variable_of("output." + output.id), output.path, kSegment + suffix);
+  }
+  if (!spec.mounts.empty()) {
+    put_word("AZ_BATCHAI_JOB_MOUNT_ROOT", "\"$AZ_BATCHAI_STDOUTERR_DIR/mounts\"",
+             "AZ_BATCHAI_STDOUTERR_DIR");
+    put_word("AZ_BATCHAI_MOUNT_ROOT", "\"$AZ_BATCHAI_JOB_MOUNT_ROOT\"",
+             "AZ_BATCHAI_JOB_MOUNT_ROOT");
+  }
+  // What each host has for itself; a launcher's ranks find it there by themselves.
+  const auto put_of_host = [&](const char* name, const std::string& word, const char* named) {
+    put_word(name, word, named);
+    variables.back().is_of_host = true;
+  };
+  put_of_host("AZ_BATCHAI_TASK_INDEX", "\"" + target.node_index + "\"", "NODE_RANK");
+  put_of_host(kTempName, "\"${TMPDIR:-/tmp}/" + spec.name + "-${AZ_BATCHAI_STDOUTERR_DIR##*/}\"",
+              "AZ_BATCHAI_STDOUTERR_DIR");
+  put_of_host("AZ_BATCHAI_JOB_TEMP_DIR", "\"$AZ_BATCHAI_JOB_TEMP\"", kTempName);
+  for (const JobSpec::Variable& variable : spec.environment) {
+    if (variable.value) put(variable.name, *variable.value);
+  }
+  return in_order(std::move(variables));
+}
+
+// A job as a script sees it.
+struct ShellParts {
+  std::vector<ShellVariable> variables;
+  bool has_host_directory = false;  // which the ranks' hosts know only
+};
+
+ShellParts parts_of(const JobSpec& spec, const ShellJobTarget& target) {
+  ShellParts parts{variables_of(spec, target)};
+  parts.has_host_directory = is_of_host(variables_in(spec.directory), parts.variables);
+  for (const ShellVariable& variable : parts.variables) {
+    const bool is_one = variable.name == "AZ_BATCHAI_STDOUTERR_DIR" ||
+                        variable.name.starts_with("AZ_BATCHAI_OUTPUT_");
+    if (!is_one || !variable.is_of_host) continue;
+    throw UsageError("a job for " + target.name + " has one folder $" + variable.name +
+                     ", and this one's is another on each host or rank");
+  }
+  return parts;
+}
+
+std::string change_directory(const JobSpec& spec) {
+  return "cd " + shell_word_of_pattern(spec.directory) + "\n";
+}
+
+std::string host_lines(const JobSpec& spec, const ShellParts& parts) {
+  std::string lines;
+  for (const ShellVariable& variable : parts.variables) {
+    if (variable.is_of_host) lines += exported(variable.name, variable.word);
+  }
+  lines += "mkdir -p -m 700 \"$AZ_BATCHAI_JOB_TEMP\"\n";
+  return lines + (parts.has_host_directory ? change_directory(spec) : "");
 }
 
 std::string program_words(const JobSpec& spec) {
@@ -79,54 +144,36 @@ std::string program_words(const JobSpec& spec) {
   return words;
 }
 
-bool needs_host(const JobSpec& spec) {
+// A program that reads its variables by itself does not name them in the file: one for Batch AI
+// may have come to rely on any of them.
+bool needs_host(const JobSpec& spec, const ShellParts& parts) {
   const std::vector<std::string> names = used_names(spec);
   const bool has_names =
       std::any_of(spec.program.begin(), spec.program.end(),
                   [](const std::string& word) { return !names_in(word).empty(); });
-  return has_names || std::any_of(names.begin(), names.end(), [](const std::string& name) {
-           return name == "AZ_BATCHAI_TASK_INDEX" || name.starts_with("AZ_BATCHAI_JOB_TEMP");
-         });
+  const bool has_values = std::any_of(
+      parts.variables.begin(), parts.variables.end(), [](const ShellVariable& variable) {
+        return variable.is_of_host && !is_batch_ai_name(variable.name);
+      });
+  return spec.is_batch_ai || has_names || has_values || parts.has_host_directory ||
+         is_of_host(names, parts.variables);
 }
 
-std::vector<std::string> variables_of_job(const JobSpec& spec) {
-  std::vector<std::string> names = {"AZ_BATCHAI_JOB_NAME", "AZ_BATCHAI_STDOUTERR_DIR",
-                                    "AZ_BATCHAI_SHARED_JOB_TEMP"};
-  for (const JobSpec::Folder& input : spec.inputs) {
-    names.push_back(variable_of("input." + input.id));
-  }
-  for (const JobSpec::Folder& output : spec.outputs) {
-    names.push_back(variable_of("output." + output.id));
-  }
-  if (!spec.mounts.empty()) {
-    names.insert(names.end(), {"AZ_BATCHAI_JOB_MOUNT_ROOT", "AZ_BATCHAI_MOUNT_ROOT"});
-  }
-  for (const JobSpec::Variable& variable : spec.environment) names.push_back(variable.name);
-  for (const JobSpec::Secret& secret : spec.secrets) names.push_back(secret.name);
-  return names;
-}
-
-std::string launcher_words(const JobSpec& spec) {
+std::string launcher_words(const JobSpec& spec, const ShellParts& parts) {
   std::string words = "launcher";
-  for (const std::string& name : variables_of_job(spec)) words += " -x " + name;
+  for (const ShellVariable& variable : parts.variables) {
+    if (!variable.is_of_host) words += " -x " + variable.name;
+  }
+  for (const std::string& name : variables_from_outside(spec)) words += " -x " + name;
   return words;
 }
 
 std::string folder_lines(const JobSpec& spec) {
-  std::string made = "mkdir -p \"$AZ_BATCHAI_STDOUTERR_DIR\" \"$AZ_BATCHAI_SHARED_JOB_TEMP\"";
-  std::string lines;
-  for (const JobSpec::Folder& input : spec.inputs) {
-    lines += exported(variable_of("input." + input.id), shell_word_of_pattern(input.path));
-  }
+  std::string lines = "mkdir -p \"$AZ_BATCHAI_STDOUTERR_DIR\" \"$AZ_BATCHAI_SHARED_JOB_TEMP\"";
   for (const JobSpec::Folder& output : spec.outputs) {
-    const std::string name = variable_of("output." + output.id);
-    lines += exported(name, folder_word(output));
-    made += " \"$" + name + "\"";
+    lines += " \"$" + variable_of("output." + output.id) + "\"";
   }
-  lines += made + "\n";
-  if (spec.mounts.empty()) return lines;
-  lines += exported("AZ_BATCHAI_JOB_MOUNT_ROOT", "\"$AZ_BATCHAI_STDOUTERR_DIR/mounts\"") +
-           exported("AZ_BATCHAI_MOUNT_ROOT", "\"$AZ_BATCHAI_JOB_MOUNT_ROOT\"");
+  lines += "\n";
   for (const JobSpec::Mount& mount : spec.mounts) {
     const std::string link = "\"$AZ_BATCHAI_JOB_MOUNT_ROOT\"/" + shell_word(mount.name);
     lines += "mkdir -p \"$(dirname " + link + ")\"\n" + "ln -sfn " + shell_word(mount.folder) +
@@ -135,22 +182,26 @@ std::string folder_lines(const JobSpec& spec) {
   return lines;
 }
 
-std::string job_lines(const JobSpec& spec, const ShellJobTarget& target) {
+std::string job_lines(const JobSpec& spec, const ShellJobTarget& target, const ShellParts& parts) {
   std::string lines = "set -e\n";
   for (const std::string& name : variables_from_outside(spec)) {
     lines += ": \"${" + name + "?has no value}\"\n";
   }
-  lines +=
-      "segment=\"jobs/" + spec.name + "/" + target.run_id + "\"\n" +
-      exported("AZ_BATCHAI_JOB_NAME", shell_word(spec.name)) +
-      exported("AZ_BATCHAI_STDOUTERR_DIR", shell_word_of_pattern(logs_pattern(spec)) + kSegment) +
-      exported("AZ_BATCHAI_SHARED_JOB_TEMP", "\"$AZ_BATCHAI_STDOUTERR_DIR/tmp\"") +
-      folder_lines(spec);
-  if (!target.has_launcher) lines += host_lines(spec, target);
-  for (const JobSpec::Variable& variable : spec.environment) {
-    if (variable.value) lines += exported(variable.name, shell_word_of_pattern(*variable.value));
+  lines += "chainmail_run=\"jobs/" + spec.name + "/" + target.run_id + "\"\n";
+  for (const ShellVariable& variable : parts.variables) {
+    if (!variable.is_of_host) lines += exported(variable.name, variable.word);
   }
-  return lines + "cd " + shell_word_of_pattern(spec.directory) + "\n";
+  lines += folder_lines(spec);
+  // Without a launcher the script runs on the host.
+  if (!target.has_launcher) lines += host_lines(spec, parts);
+  return lines + (parts.has_host_directory ? "" : change_directory(spec));
+}
+
+std::string preparation(const JobSpec& spec, const ShellParts& parts) {
+  const std::string limit =
+      spec.prepare.timeout ? " --timeout " + duration_text(*spec.prepare.timeout) : "";
+  return launcher_words(spec, parts) + " --per-node 1" + limit + " -- /bin/sh -c " +
+         shell_word(host_lines(spec, parts) + spec.prepare.command) + "\n";
 }
 
 }  // namespace
@@ -196,24 +247,23 @@ std::vector<std::string> variables_from_outside(const JobSpec& spec) {
 }
 
 std::string shell_preparation(const JobSpec& spec, const ShellJobTarget& target) {
-  const std::string command = "/bin/sh -c " + shell_word(spec.prepare.command);
-  if (!target.has_launcher) return job_lines(spec, target) + "exec " + command + "\n";
-  const std::string limit =
-      spec.prepare.timeout ? " --timeout " + duration_text(*spec.prepare.timeout) : "";
-  return launcher_words(spec) + " --per-node 1" + limit + " -- /bin/sh -c " +
-         shell_word(host_lines(spec, target) + spec.prepare.command) + "\n";
+  const ShellParts parts = parts_of(spec, target);
+  if (target.has_launcher) return preparation(spec, parts);
+  return job_lines(spec, target, parts) + "exec /bin/sh -c " + shell_word(spec.prepare.command) +
+         "\n";
 }
 
 std::string shell_job(const JobSpec& spec, const ShellJobTarget& target) {
-  std::string lines = job_lines(spec, target);
+  const ShellParts parts = parts_of(spec, target);
+  std::string lines = job_lines(spec, target, parts);
   if (!target.has_launcher) return lines + "exec" + program_words(spec) + "\n";
-  if (!spec.prepare.command.empty()) lines += shell_preparation(spec, target);
+  if (!spec.prepare.command.empty()) lines += preparation(spec, parts);
   const JobSize size = size_of(spec);
-  lines += "exec " + launcher_words(spec) + " -n " + std::to_string(size.ranks) + " --per-node " +
-           std::to_string(size.per_host) + option_words(spec) + " --";
-  if (!needs_host(spec)) return lines + program_words(spec) + "\n";
+  lines += "exec " + launcher_words(spec, parts) + " -n " + std::to_string(size.ranks) +
+           " --per-node " + std::to_string(size.per_host) + option_words(spec) + " --";
+  if (!needs_host(spec, parts)) return lines + program_words(spec) + "\n";
   return lines + " /bin/sh -c " +
-         shell_word(host_lines(spec, target) + "exec" + program_words(spec)) + "\n";
+         shell_word(host_lines(spec, parts) + "exec" + program_words(spec)) + "\n";
 }
 
 }  // namespace chainmail::launch

@@ -54,16 +54,17 @@ bool is_image(const std::string& image) {
          std::all_of(image.begin(), image.end(), [](char c) { return c > ' ' && c != 0x7f; });
 }
 
-// "8g", "64mb", "1073741824".
-bool is_memory_size(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(), [](char c) {
+// "8g" of "8g", "8GB" and the like, which engines take; nothing of another text.
+std::optional<std::string> memory_size(const std::string& text) {
+  const std::size_t digits = std::min(text.find_first_not_of("0123456789"), text.size());
+  std::string unit = text.substr(digits);
+  std::transform(unit.begin(), unit.end(), unit.begin(), [](char c) {
     return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
   });
-  const std::size_t digits = std::min(text.find_first_not_of("0123456789"), text.size());
-  const std::string unit = text.substr(digits);
   constexpr std::array<std::string_view, 8> kSizeUnits = {"", "b", "k", "kb", "m", "mb", "g", "gb"};
-  return digits > 0 && digits < 16 &&
-         std::find(kSizeUnits.begin(), kSizeUnits.end(), unit) != kSizeUnits.end();
+  const bool is_size = digits > 0 && digits < 16 &&
+                       std::find(kSizeUnits.begin(), kSizeUnits.end(), unit) != kSizeUnits.end();
+  return is_size ? std::optional(text.substr(0, digits) + unit.substr(0, 1)) : std::nullopt;
 }
 
 bool is_gpu_list(const std::string& text) {
@@ -143,8 +144,10 @@ void read_container(const JobReading& reading, const JsonNode& node,
   }
   reader.text("shm_size", container.shm_size);
   const JsonNode* shm_size = reader.find("shm_size");
-  if (shm_size != nullptr && !container.shm_size.empty() && !is_memory_size(container.shm_size)) {
-    mistakes.add(*shm_size, "must be a size such as \"8g\" or \"512m\"");
+  if (shm_size != nullptr && !container.shm_size.empty()) {
+    const auto size = memory_size(container.shm_size);
+    if (!size) mistakes.add(*shm_size, "must be a size such as \"8g\" or \"512m\"");
+    container.shm_size = size.value_or("");
   }
   reader.refuse_unknown();
 }

@@ -17,6 +17,7 @@
 #include "launcher/jobs/file/values/mount_table.h"
 #include "launcher/jobs/file/values/option_values.h"
 #include "launcher/jobs/file/values/pattern_checks.h"
+#include "launcher/jobs/file/values/place_values.h"
 #include "launcher/jobs/file/values/secret_values.h"
 
 namespace chainmail::launch {
@@ -64,6 +65,7 @@ class ModernReader {
     reader.refuse_unknown();
     check_together(root);
     checks_.run(reading_, spec_, mounts_);
+    if (reading_.settings.is_complete) expand_places();
     spec_.mounts = mounts_.take();
     return std::move(spec_);
   }
@@ -131,7 +133,7 @@ class ModernReader {
         }
         spec_.environment.push_back({member.key, std::nullopt});
       } else if (auto value = text_in(member.value, mistakes_)) {
-        checks_.add(member.value, *value, PatternUse::kRank);
+        checks_.add(member.value, *value, PatternUse::kValue);
         spec_.environment.push_back({member.key, *std::move(value)});
       }
     });
@@ -155,6 +157,12 @@ class ModernReader {
     return pattern;
   }
 
+  // The same of one that the launcher has to know.
+  std::string own_folder_in(const JsonNode& node, const std::string& text) {
+    own_nodes_.push_back(node_at(node, NodeKind::kNull));
+    return folder_in(node, text, PatternUse::kJob);
+  }
+
   void check_id(const JsonNode& key, const std::string& id) {
     if (!is_id(id)) mistakes_.add(key, "an id has letters, digits and '_'");
   }
@@ -170,11 +178,16 @@ class ModernReader {
   }
 
   void read_folders(ObjectReader& reader) {
+    // What a container mounts is known before it starts; otherwise each host looks for itself.
+    has_container_ = reader.find("container") != nullptr;
     each_member(reader, "inputs", [&](const JsonNode& key, const JsonMember& member) {
       check_id(key, member.key);
       const auto path = text_in(member.value, mistakes_);
       if (!path) return;
-      spec_.inputs.push_back({member.key, folder_in(member.value, *path, PatternUse::kHost), ""});
+      spec_.inputs.push_back({member.key,
+                              has_container_ ? own_folder_in(member.value, *path)
+                                             : folder_in(member.value, *path, PatternUse::kHost),
+                              ""});
     });
     each_member(reader, "outputs", [&](const JsonNode& key, const JsonMember& member) {
       check_id(key, member.key);
@@ -186,7 +199,7 @@ class ModernReader {
       if (parts) parts->refuse_unknown();
       const auto path = node == nullptr ? std::nullopt : text_in(*node, mistakes_);
       if (!path) return;
-      JobSpec::Folder output{member.key, folder_in(*node, *path, PatternUse::kJob),
+      JobSpec::Folder output{member.key, own_folder_in(*node, *path),
                              suffix == nullptr ? "" : suffix_in(*suffix)};
       warn_of_same_folder(key, output);
       spec_.outputs.push_back(std::move(output));
@@ -258,10 +271,23 @@ class ModernReader {
     ObjectReader reader(node, mistakes_);
     if (const JsonNode* path = reader.find("path")) {
       const auto text = text_in(*path, mistakes_);
-      if (text) spec_.logs.path = folder_in(*path, *text, PatternUse::kJob);
+      if (text) spec_.logs.path = own_folder_in(*path, *text);
     }
     reader.flag("tag", spec_.logs.tag);
     reader.refuse_unknown();
+  }
+
+  // In the order in which they were read.
+  void expand_places() {
+    PlaceValues values(reading_, spec_);
+    std::vector<std::string*> paths;
+    if (has_container_) {
+      for (JobSpec::Folder& input : spec_.inputs) paths.push_back(&input.path);
+    }
+    for (JobSpec::Folder& output : spec_.outputs) paths.push_back(&output.path);
+    if (own_nodes_.size() > paths.size()) paths.push_back(&spec_.logs.path);
+    for (std::size_t i = 0; i < paths.size(); ++i)
+      *paths[i] = values.known(own_nodes_[i], *paths[i]);
   }
 
   void read_parts(ObjectReader& reader) {
@@ -307,6 +333,8 @@ class ModernReader {
   std::map<std::string, JsonNode> variables_;
   PatternChecks checks_;
   JobSpec spec_;
+  bool has_container_ = false;
+  std::vector<JsonNode> own_nodes_;  // of folders that the launcher has to know
 };
 
 }  // namespace

@@ -113,6 +113,13 @@ std::optional<milliseconds> duration_in(std::string_view text) {
   return std::nullopt;
 }
 
+std::optional<milliseconds> duration_of_number(std::string_view number) {
+  double seconds = 0;
+  const char* end = number.data() + number.size();
+  const auto [stop, error] = std::from_chars(number.data(), end, seconds);
+  return stop == end && error == std::errc() ? in_milliseconds(seconds) : std::nullopt;
+}
+
 std::optional<milliseconds> batch_ai_duration_in(std::string_view text) {
   const auto seconds = text.starts_with('P') ? iso_seconds(text) : days_and_clock_seconds(text);
   return seconds ? in_milliseconds(*seconds) : std::nullopt;

@@ -19,6 +19,9 @@ inline constexpr std::chrono::hours kLongestDuration{24 * 365};
 /// text, and for what is longer than a year.
 [[nodiscard]] std::optional<std::chrono::milliseconds> duration_in(std::string_view text);
 
+/// A number of seconds as JSON has them: "90", "1.5", "1e3". Nothing as above.
+[[nodiscard]] std::optional<std::chrono::milliseconds> duration_of_number(std::string_view number);
+
 /// Batch AI's: ISO 8601's "P7D", "PT12H", "P1DT2H", "P2W"; .NET's "7.00:00:00", "00:10:00", with
 /// fractions; Python's "7 days, 0:00:00". Nothing for another text, and for years and months, whose
 /// lengths differ.

@@ -10,6 +10,7 @@
 #include "launcher/hosts/host_text.h"
 #include "launcher/jobs/file/text/json_cursor.h"
 #include "launcher/jobs/file/text/json_syntax.h"
+#include "launcher/output/line_splitter.h"
 
 namespace chainmail::launch {
 namespace {
@@ -94,7 +95,7 @@ class TreeBuilder : public SaxBase {
       return &member.value;
     }
     JsonNode& item = parent.items.emplace_back();
-    item.pointer = parent.pointer + "/" + std::to_string(parent.items.size() - 1);
+    item.pointer = pointer_to(parent.pointer, std::to_string(parent.items.size() - 1));
     return &item;
   }
 
@@ -178,9 +179,17 @@ const char* to_string(JsonNode::Kind kind) {
   return "";
 }
 
+// Each value has one of its own, and a key may be as long as the file.
 std::string pointer_to(const std::string& pointer, std::string_view key) {
+  constexpr std::size_t kLongestKey = 100;
+  constexpr std::size_t kLongestPointer = 1000;
+  constexpr std::string_view kMore = "...";
+  if (pointer.size() > kLongestPointer) {
+    return pointer.ends_with(kMore) ? pointer : pointer + "/" + std::string(kMore);
+  }
   std::string escaped;
-  for (const char c : printable(key)) {
+  const std::string_view shown = key.substr(0, whole_characters(key, kLongestKey));
+  for (const char c : printable(shown) + std::string(shown.size() < key.size() ? kMore : "")) {
     if (c == '~') {
       escaped += "~0";
     } else if (c == '/') {

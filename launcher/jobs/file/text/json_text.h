@@ -30,7 +30,7 @@ struct JsonNode {
   std::vector<JsonNode> items;      ///< kList
   std::vector<JsonMember> members;  ///< kObject, in the order of the file
   TextPlace place;
-  std::string pointer;  ///< RFC 6901: "/inputs/DATASET"; the root's is empty
+  std::string pointer;  ///< RFC 6901: "/inputs/DATASET"; the root's is empty. Long ones are cut
   std::string option;   ///< "--set limits.time" where that is where it comes from
 
   /// Null if there is none of that name.
@@ -63,7 +63,7 @@ inline constexpr std::size_t kMaxJsonValues = 65536;
 /// "null", "a number", "a text", ...
 [[nodiscard]] const char* to_string(JsonNode::Kind kind);
 
-/// `pointer` with one key more.
+/// `pointer` with one key more, for people: what is too long for them ends in "...".
 [[nodiscard]] std::string pointer_to(const std::string& pointer, std::string_view key);
 
 }  // namespace chainmail::launch

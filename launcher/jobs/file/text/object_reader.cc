@@ -4,6 +4,8 @@
 #include "launcher/jobs/file/text/object_reader.h"
 
 #include <algorithm>
+#include <charconv>
+#include <cmath>
 
 #include "launcher/job/text.h"
 #include "launcher/jobs/file/text/durations.h"
@@ -24,6 +26,18 @@ void refuse_kind(const JsonNode& node, const std::string& wanted, Mistakes& mist
   mistakes.add(node, message);
 }
 
+// As JSON Schema has it: "8" is one, and "8.0" and "8e0" are the same number.
+std::optional<std::int64_t> whole_value(const std::string& text) {
+  if (const auto value = whole_number<std::int64_t>(text)) return value;
+  constexpr double kMostExact = 9007199254740992.0;
+  double value = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  const bool is_whole = stop == end && error == std::errc() && std::abs(value) < kMostExact &&
+                        std::trunc(value) == value;
+  return is_whole ? std::optional(static_cast<std::int64_t>(value)) : std::nullopt;
+}
+
 }  // namespace
 
 bool check_kind(const JsonNode& node, JsonNode::Kind kind, Mistakes& mistakes) {
@@ -42,8 +56,7 @@ std::optional<bool> bool_in(const JsonNode& node, Mistakes& mistakes) {
 
 std::optional<std::int64_t> whole_number_in(const JsonNode& node, std::int64_t least,
                                             std::int64_t most, Mistakes& mistakes) {
-  const auto value =
-      node.kind == NodeKind::kNumber ? whole_number<std::int64_t>(node.text) : std::nullopt;
+  const auto value = node.kind == NodeKind::kNumber ? whole_value(node.text) : std::nullopt;
   if (value && *value >= least && *value <= most) return value;
   const std::string wanted =
       "a whole number from " + std::to_string(least) + " to " + std::to_string(most);
@@ -56,8 +69,9 @@ std::optional<std::int64_t> whole_number_in(const JsonNode& node, std::int64_t l
 }
 
 std::optional<std::chrono::milliseconds> duration_in(const JsonNode& node, Mistakes& mistakes) {
-  const bool is_time = node.kind == NodeKind::kNumber || node.kind == NodeKind::kText;
-  const auto value = is_time ? duration_in(std::string_view(node.text)) : std::nullopt;
+  std::optional<std::chrono::milliseconds> value;
+  if (node.kind == NodeKind::kNumber) value = duration_of_number(node.text);
+  if (node.kind == NodeKind::kText) value = duration_in(std::string_view(node.text));
   if (!value) {
     mistakes.add(node,
                  "must be a time such as \"90s\", \"30m\", \"1.5h\" or \"7d\", or a number of "

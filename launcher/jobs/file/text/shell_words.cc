@@ -199,26 +199,112 @@ class ShellSplitter {
   std::size_t bare_name_ = std::string::npos;  // where the word's last piece begins, if it is $NAME
 };
 
+// Goes through a text for sh as far as quotes, comments and here-documents say what is a variable.
+class VariableFinder {
+ public:
+  explicit VariableFinder(std::string_view text) : text_(text) {}
+
+  std::vector<NamedVariable> find() {
+    for (; at_ < text_.size(); ++at_) {
+      const char c = text_[at_];
+      if (c == '\\' && quote_ != '\'') {
+        ++at_;
+      } else if (c == quote_) {
+        quote_ = '\0';
+      } else if (quote_ == '\0' && (c == '\'' || c == '"')) {
+        quote_ = c;
+      } else if (c == '$' && quote_ != '\'') {
+        at_ += take_variable(text_.substr(at_), found_);
+      } else if (quote_ == '\0') {
+        take_bare(c);
+      }
+    }
+    return std::move(found_);
+  }
+
+ private:
+  struct Document {
+    std::string end;
+    bool is_quoted;  // its variables mean themselves
+    bool has_tabs;   // "<<-": tabs may stand before its lines
+  };
+
+  void take_bare(char c) {
+    if (c == '#' && begins_word()) {
+      at_ = std::min(text_.find('\n', at_), text_.size());
+      if (at_ == text_.size()) return;
+      c = '\n';
+    }
+    if (c == '\n') take_documents();
+    const std::string_view rest = text_.substr(std::min(at_, text_.size()));
+    if (rest.starts_with("<<<")) {
+      at_ += 2;
+    } else if (rest.starts_with("<<")) {
+      ++at_;
+      begin_document();
+    }
+  }
+
+  [[nodiscard]] bool begins_word() const {
+    return at_ == 0 || is_shell_blank(text_[at_ - 1]) ||
+           std::string_view(";|&()<>").find(text_[at_ - 1]) != std::string_view::npos;
+  }
+
+  // At the second '<'; its word may be quoted in part.
+  void begin_document() {
+    Document document{"", false, at_ + 1 < text_.size() && text_[at_ + 1] == '-'};
+    if (document.has_tabs) ++at_;
+    std::size_t next = at_ + 1;
+    while (next < text_.size() && (text_[next] == ' ' || text_[next] == '\t')) ++next;
+    for (; next < text_.size(); ++next) {
+      const char c = text_[next];
+      const bool is_quote = c == '\'' || c == '"' || c == '\\';
+      document.is_quoted = document.is_quoted || is_quote;
+      if (is_shell_blank(c) || std::string_view(";|&()<>").find(c) != std::string_view::npos) break;
+      if (!is_quote) document.end += c;
+    }
+    at_ = next - 1;
+    if (!document.end.empty()) documents_.push_back(std::move(document));
+  }
+
+  // They follow the line that has named them; at its end.
+  void take_documents() {
+    for (const Document& document : std::exchange(documents_, {})) {
+      while (at_ < text_.size()) {
+        const std::size_t begin = std::min(at_ + 1, text_.size());
+        at_ = std::min(text_.find('\n', begin), text_.size());
+        std::string_view line = text_.substr(begin, at_ - begin);
+        if (document.has_tabs)
+          line.remove_prefix(std::min(line.find_first_not_of('\t'), line.size()));
+        if (line == document.end) break;
+        if (!document.is_quoted) take_line(line);
+      }
+    }
+  }
+
+  void take_line(std::string_view line) {
+    for (std::size_t at = 0; at < line.size(); ++at) {
+      if (line[at] == '\\') {
+        ++at;
+      } else if (line[at] == '$') {
+        at += take_variable(line.substr(at), found_);
+      }
+    }
+  }
+
+  std::string_view text_;
+  std::size_t at_ = 0;
+  char quote_ = '\0';
+  std::vector<Document> documents_;  // of this line
+  std::vector<NamedVariable> found_;
+};
+
 }  // namespace
 
 ShellWords split_shell_words(std::string_view line) { return ShellSplitter(line).split(); }
 
 std::vector<NamedVariable> shell_variables(std::string_view line) {
-  std::vector<NamedVariable> found;
-  char quote = '\0';
-  for (std::size_t at = 0; at < line.size(); ++at) {
-    const char c = line[at];
-    if (c == '\\' && quote != '\'') {
-      ++at;
-    } else if (c == quote) {
-      quote = '\0';
-    } else if (quote == '\0' && (c == '\'' || c == '"')) {
-      quote = c;
-    } else if (c == '$' && quote != '\'') {
-      at += take_variable(line.substr(at), found);
-    }
-  }
-  return found;
+  return VariableFinder(line).find();
 }
 
 std::vector<NamedVariable> pattern_variables(std::string_view pattern) {

@@ -29,7 +29,8 @@ struct NamedVariable {
   std::string_view behind;  ///< what follows it
 };
 
-/// $NAME and ${NAME} in a line, outside single quotes, in order.
+/// $NAME and ${NAME} in a line or script, in order: outside single quotes, comments and
+/// here-documents whose word is quoted.
 [[nodiscard]] std::vector<NamedVariable> shell_variables(std::string_view line);
 /// The same in a pattern, which has no quotes.
 [[nodiscard]] std::vector<NamedVariable> pattern_variables(std::string_view pattern);

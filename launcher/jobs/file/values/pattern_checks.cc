@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <span>
 #include <string_view>
 
@@ -58,24 +59,54 @@ std::set<std::string> given_names(const JobReading& reading, const JobSpec& spec
   return names;
 }
 
+// A secret for each name whose value has one in it: its own, and what variables of the file that
+// name it bring along.
+std::map<std::string, std::string> secrets_behind_names(const JobSpec& spec) {
+  std::map<std::string, std::string> secrets;
+  std::vector<std::string> ahead;
+  const auto reach = [&](const std::string& name, const std::string& secret) {
+    if (secrets.try_emplace(name, secret).second) ahead.push_back(name);
+  };
+  for (const JobSpec::Secret& secret : spec.secrets) reach(secret.name, secret.name);
+  if (ahead.empty()) return secrets;
+  std::multimap<std::string, std::string> users;
+  for (const JobSpec::Variable& variable : spec.environment) {
+    for (NamedVariable& named : pattern_variables(variable.value.value_or(""))) {
+      users.emplace(std::move(named.name), variable.name);
+    }
+  }
+  while (!ahead.empty()) {
+    const std::string name = std::move(ahead.back());
+    ahead.pop_back();
+    const auto [begin, end] = users.equal_range(name);
+    for (auto user = begin; user != end; ++user) reach(user->second, secrets.at(name));
+  }
+  return secrets;
+}
+
 class NameCheck {
  public:
   NameCheck(const JobReading& reading, const JobSpec& spec)
       : mistakes_(reading.mistakes),
+        secrets_(secrets_behind_names(spec)),
+        is_complete_(reading.settings.is_complete),
         batch_ai_(known_batch_ai_names(spec)),
         given_(given_names(reading, spec)) {}
 
   void check(const JsonNode& at, const std::string& name, PatternUse use) {
     const std::string variable = variable_of(name);
+    const auto secret = secrets_.find(name);
+    const bool is_in_sight = use != PatternUse::kValue && use != PatternUse::kShellLine;
+    if (is_in_sight && secret != secrets_.end()) mistakes_.add(at, secret_in_sight(secret->second));
     if (is_batch_ai_name(variable)) {
       check_batch_ai(at, name, variable, use);
     } else if (use == PatternUse::kJob || use == PatternUse::kHost) {
       if (is_rank_variable(name)) {
         mistakes_.add(at, "$" + name + " has another value on each rank, and this folder is one");
-      } else {
+      } else if (use == PatternUse::kHost || !is_complete_) {  // PlaceValues looks for others
         warn_if_unknown(at, name);
       }
-    } else if (use == PatternUse::kRank && !is_rank_variable(name)) {
+    } else if (use != PatternUse::kShellLine && !is_rank_variable(name)) {
       warn_if_unknown(at, name);
     }
   }
@@ -95,8 +126,9 @@ class NameCheck {
     }
     const bool is_of_host =
         variable == "AZ_BATCHAI_JOB_TEMP" || variable == "AZ_BATCHAI_JOB_TEMP_DIR";
-    const bool is_allowed = use == PatternUse::kRank || use == PatternUse::kShellLine ||
-                            is_mount_root(variable) || (use == PatternUse::kHost && is_of_host);
+    const bool is_allowed = use == PatternUse::kRank || use == PatternUse::kValue ||
+                            use == PatternUse::kShellLine || is_mount_root(variable) ||
+                            (use == PatternUse::kHost && is_of_host);
     if (!is_allowed) {
       mistakes_.add(at, "$" + name + " has no value yet where this folder is looked for");
     }
@@ -117,6 +149,8 @@ class NameCheck {
   }
 
   Mistakes& mistakes_;
+  const std::map<std::string, std::string> secrets_;
+  const bool is_complete_;
   std::vector<std::string> batch_ai_;
   std::set<std::string> given_;
 };
@@ -124,6 +158,17 @@ class NameCheck {
 }  // namespace
 
 bool is_batch_ai_name(const std::string& name) { return name.starts_with(kBatchAi); }
+
+bool is_secret(const JobSpec& spec, const std::string& name) {
+  return std::any_of(spec.secrets.begin(), spec.secrets.end(),
+                     [&](const JobSpec::Secret& secret) { return secret.name == name; });
+}
+
+std::string secret_in_sight(const std::string& name) {
+  return "the secret " + name +
+         " would be seen by everybody who lists processes or folders; let the program read it from "
+         "its environment";
+}
 
 // Of MPI's libraries as well.
 bool is_rank_variable(const std::string& name) {

@@ -16,7 +16,8 @@
 namespace chainmail::launch {
 
 enum class PatternUse {
-  kRank,       ///< of each rank, on its host
+  kRank,       ///< a word or folder of each rank, on its host
+  kValue,      ///< of a variable of each rank, the one place for secrets
   kHost,       ///< a folder that each host looks for
   kJob,        ///< a folder that the whole job has once
   kShellLine,  ///< not a pattern: a line for sh, which expands it from the ranks' environment
@@ -44,6 +45,9 @@ class PatternChecks {
 
 /// Whether Batch AI's prefix is in front of it: no file may set it.
 [[nodiscard]] bool is_batch_ai_name(const std::string& name);
+[[nodiscard]] bool is_secret(const JobSpec& spec, const std::string& name);
+/// What is said of a secret where others would see it.
+[[nodiscard]] std::string secret_in_sight(const std::string& name);
 /// RANK, WORLD_SIZE and the others that the launcher sets for every rank.
 [[nodiscard]] bool is_rank_variable(const std::string& name);
 

@@ -45,7 +45,8 @@ class HostPreparationTest : public ::testing::Test {
              std::optional<std::chrono::milliseconds> limit = {}, bool has_files = false) {
     Options options;
     options.preparation = {std::move(first), std::move(words), limit,
-                           has_files ? folder_.string() : ""};
+                           has_files ? folder_.string() : "", ""};
+    options.job.file = job_file_;
     fake_ = std::make_unique<test::FakeJob>(std::vector<int>{2, 1, 1}, options);
     for (std::uint32_t node = 0; node < 3; ++node) fake_->say_hello(node);
     preparation_ = std::make_unique<HostPreparation>(
@@ -86,12 +87,27 @@ class HostPreparationTest : public ::testing::Test {
     preparation_->on_all_exited(node);
   }
 
+  std::string job_file_;
   std::filesystem::path folder_;
   std::unique_ptr<test::FakeJob> fake_;
   std::unique_ptr<HostPreparation> preparation_;
   int done_ = 0;
   std::vector<Failure> failures_;
 };
+
+TEST(PreparationOrder, RunsWhereItIsAskedToAndKnowsWhereRanksRun) {
+  StartOrder order;
+  order.programs.resize(2);
+  order.programs[0].working_directory = "$OUT/x";
+  order.programs[0].expands = true;
+  order_preparation({{}, {}, {}, "", "/"}, {"sh"}, order);
+  ASSERT_EQ(order.programs.size(), 1U);
+  EXPECT_EQ(order.programs[0].working_directory, "/");
+  EXPECT_EQ(order.programs[0].patterns.at("PWD"), "$OUT/x");
+  order.programs[0].working_directory = "/work";
+  order_preparation({}, {"sh"}, order);
+  EXPECT_EQ(order.programs[0].working_directory, "/work");
+}
 
 TEST_F(HostPreparationTest, EachHostRunsOneProcessThatIsNoRank) {
   begin({}, {"sh", "-c", "x"});
@@ -188,6 +204,20 @@ TEST_F(HostPreparationTest, HostsThatTakeTooLongAreNamed) {
   EXPECT_EQ(failures_[0].exit_code, exit_code::kTimeLimit);
   EXPECT_THAT(failures_[0].cause, HasSubstr("not ended within 0.02 s on hosts n1, n2 ("));
   EXPECT_THAT(failures_[0].quoted, HasSubstr("last lines of host n2:\n  | waits for a lock"));
+}
+
+TEST_F(HostPreparationTest, TheLimitIsCalledAsTheUserKnowsIt) {
+  for (const std::string file : {"", "job.json"}) {
+    job_file_ = file;
+    failures_.clear();
+    begin({}, {"all"}, std::chrono::milliseconds(1));
+    while (failures_.empty() && fake_->job.io.run_one() > 0) {
+    }
+    ASSERT_EQ(failures_.size(), 1U);
+    EXPECT_THAT(failures_[0].cause, HasSubstr(file.empty() ? "(--prepare-timeout)"
+                                                           : "(prepare.timeout in the job file)"));
+    preparation_.reset();
+  }
 }
 
 TEST_F(HostPreparationTest, WhenTheJobIsEndingNothingIsBegunAndNothingFails) {

@@ -155,6 +155,25 @@ TEST(ShellWords, VariablesOfALineThatAShellReads) {
   EXPECT_THAT(names_of(pattern_variables("'$A' $$B \\$C $")), ElementsAre("A", "C"));
 }
 
+TEST(ShellWords, CommentsAndHereDocumentsHaveNoQuotes) {
+  const auto names_of = [](const std::string& script) {
+    std::string names;
+    for (const NamedVariable& variable : shell_variables(script)) names += variable.name;
+    return names;
+  };
+  EXPECT_EQ(names_of("# don't $A\necho $B"), "B");
+  EXPECT_EQ(names_of("echo a#b'$A' $B;# it's\n$C #\n$D"), "BCD");
+  EXPECT_EQ(names_of("echo \"# $A\" ${#} $B # '"), "AB");
+  EXPECT_EQ(names_of("cat <<END >x\nit's $A \\$B\nEND\necho '$C' $D"), "AD");
+  EXPECT_EQ(names_of("cat <<'END' <<-\"E\"2; ls $A\n$B it's\nEND\n$C\n\tE2\necho $D"), "AD");
+  EXPECT_EQ(names_of("cat <<-END # don't\n\tit's $A\n\tEND\n$B"), "AB");
+  EXPECT_EQ(names_of("cat <<<\"$A\" && x $B"), "AB");
+  for (const char* cut :
+       {"cat <<", "cat <<-", "cat <<E", "cat <<E\n", "cat <<E\n$", "#", "<", "\\"}) {
+    EXPECT_EQ(names_of(cut), "") << cut;
+  }
+}
+
 TEST(ShellWords, QuotedForSh) {
   EXPECT_EQ(shell_word("plain-word_1.0/x=y,z"), "plain-word_1.0/x=y,z");
   EXPECT_EQ(shell_word(""), "''");

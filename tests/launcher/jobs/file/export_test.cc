@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "launcher/command_line/parse.h"
 #include "launcher/jobs/file/export/export_targets.h"
 #include "tests/launcher/jobs/file/job_file_tools.h"
 
@@ -45,8 +46,9 @@ TEST(Export, ToSlurm) {
                                  "#SBATCH --ntasks=4\n#SBATCH --ntasks-per-node=2\n"
                                  "#SBATCH --time=1-02:00:00\n#SBATCH --signal=B:TERM@45\n"
                                  "#SBATCH --requeue\n"));
-  EXPECT_THAT(script, HasSubstr("segment=\"jobs/My.Job/$SLURM_JOB_ID\"\n"));
-  EXPECT_THAT(script, HasSubstr("export AZ_BATCHAI_OUTPUT_MODEL=/shared/o\"/$segment\"/'m x'\n"));
+  EXPECT_THAT(script, HasSubstr("chainmail_run=\"jobs/My.Job/$SLURM_JOB_ID\"\n"));
+  EXPECT_THAT(script,
+              HasSubstr("export AZ_BATCHAI_OUTPUT_MODEL=/shared/o\"/$chainmail_run\"/'m x'\n"));
   EXPECT_THAT(script, HasSubstr("export MODE=\"a \\\"b\\\" \\$c $HOME\"\n"));
   EXPECT_THAT(script, HasSubstr(": \"${KEY?has no value}\"\n"));
   EXPECT_THAT(script, HasSubstr(" --per-node 1 --timeout 5m -- /bin/sh -c "));
@@ -57,16 +59,46 @@ TEST(Export, ToSlurm) {
       AllOf(HasSubstr("--nodes=2\n"), HasSubstr(" -n 3 --per-node 2 -- /work/jobs/train\n")));
 }
 
+// In a folder with a stand-in for the launcher, which starts one rank with the variables of -x
+// alone, and a program.
+void put_programs(const ScratchFolder& scratch, const std::string& train) {
+  const std::string launcher = scratch.file("launcher", R"sh(#!/bin/sh
+kept=" PATH TMPDIR NODE_RANK RANK "
+while [ "$1" != -- ]; do
+  [ "$1" != -x ] || kept="$kept$2 "
+  shift
+done
+shift
+export NODE_RANK=7 RANK=3
+for name in $(env | sed -n 's/^\([A-Za-z_][A-Za-z_0-9]*\)=.*/\1/p'); do
+  case $kept in
+    *" $name "*) ;;
+    *) unset "$name" ;;
+  esac
+done
+exec "$@"
+)sh");
+  const std::string program = scratch.file("train", "#!/bin/sh\n" + train + "\n");
+  std::filesystem::permissions(launcher, std::filesystem::perms::owner_all);
+  std::filesystem::permissions(program, std::filesystem::perms::owner_all);
+}
+
+std::string output_of_script(const ScratchFolder& scratch, const JobSpec& spec) {
+  const std::string script = scratch.file("script", export_job(spec, "slurm"));
+  const std::string command = "TMPDIR=" + scratch.folder("tmp") + " PATH=" + scratch.path() +
+                              ":$PATH SLURM_JOB_ID=12 sh " + script + " 2>&1";
+  FILE* pipe = popen(command.c_str(), "r");
+  if (pipe == nullptr) throw std::runtime_error("popen");
+  std::string buffer(65536, '\0');
+  buffer.resize(fread(buffer.data(), 1, buffer.size(), pipe));
+  EXPECT_EQ(pclose(pipe), 0) << buffer;
+  return buffer;
+}
+
 // What the script makes of a job is what sh makes of it: a stand-in shows it.
 TEST(Export, TheScriptRunsWhatTheFileSays) {
   const ScratchFolder scratch;
-  const std::string launcher = scratch.file(
-      "launcher",
-      "#!/bin/sh\nwhile [ \"$1\" != -- ]; do shift; done\nshift\nNODE_RANK=7 exec \"$@\"\n");
-  const std::string train =
-      scratch.file("train", "#!/bin/sh\nprintf '[%s]' \"$MODE\" \"$PWD\" \"$@\"\n");
-  std::filesystem::permissions(launcher, std::filesystem::perms::owner_all);
-  std::filesystem::permissions(train, std::filesystem::perms::owner_all);
+  put_programs(scratch, "printf '[%s]' \"$MODE\" \"$PWD\" \"$@\"");
   JobFileSettings settings = some_settings();
   settings.mounts = {{"in", scratch.folder("mounted")}};
   const JobSpec spec = parse_job_file(
@@ -75,19 +107,68 @@ TEST(Export, TheScriptRunsWhatTheFileSays) {
                       "${output.M}", "$AZ_BATCHAI_JOB_MOUNT_ROOT/in", ""],
           "outputs": {"M": {"path": "o $$", "suffix": "s"}}, "logs": {"path": "l"}})",
       scratch.path() + "/j.json", settings);
-  const std::string script = scratch.file("script", export_job(spec, "slurm"));
-  const std::string command = "TMPDIR=" + scratch.folder("tmp") + " PATH=" + scratch.path() +
-                              ":$PATH SLURM_JOB_ID=12 sh " + script + " 2>&1";
-  FILE* pipe = popen(command.c_str(), "r");
-  ASSERT_NE(pipe, nullptr);
-  char buffer[4096];
-  const std::string out(buffer, fread(buffer, 1, sizeof buffer, pipe));
-  EXPECT_EQ(pclose(pipe), 0) << out;
+  const std::string out = output_of_script(scratch, spec);
   const std::string& root = scratch.path();
   EXPECT_EQ(out, "[a 'b' $c][" + root + "][--id=7][it's \"j\"][$5][" + root + "/o $/jobs/j/12/s][" +
                      root + "/l/jobs/j/12/mounts/in][]");
   EXPECT_TRUE(std::filesystem::is_directory(root + "/o $/jobs/j/12/s"));
   EXPECT_EQ(std::filesystem::read_symlink(root + "/l/jobs/j/12/mounts/in"), root + "/mounted");
+}
+
+TEST(Export, VariablesHaveTheirValuesWhereTheyAreKnown) {
+  const ScratchFolder scratch;
+  put_programs(scratch, "printf '[%s]' \"$A\" \"$B\" \"$SEED\" \"$LOG\" \"$PWD\"");
+  JobFileSettings settings = some_settings();
+  settings.is_complete = false;
+  const JobSpec spec = parse_job_file(
+      R"({"chainmail": 1, "ranks": 1, "program": ["./train"], "directory": "$AZ_BATCHAI_JOB_TEMP",
+          "environment": {"A": "$B/a", "B": "${output.M}/b", "SEED": "$NEXT", "NEXT": "n$RANK",
+                          "LOG": "$AZ_BATCHAI_JOB_TEMP/$AZ_BATCHAI_TASK_INDEX", "ROOT": ")" +
+          scratch.path() + R"("}, "outputs": {"M": "$ROOT/o"}})",
+      scratch.path() + "/j.json", settings);
+  const std::string model = scratch.path() + "/o/jobs/j/12";
+  const std::string temp = scratch.path() + "/tmp/j-12";
+  EXPECT_EQ(output_of_script(scratch, spec),
+            "[" + model + "/b/a][" + model + "/b][n3][" + temp + "/7][" + temp + "]");
+  EXPECT_TRUE(std::filesystem::is_directory(model));
+}
+
+TEST(Export, AProgramOfTheOldFormFindsItsVariables) {
+  const ScratchFolder scratch;
+  put_programs(scratch, "printf '[%s]' \"$AZ_BATCHAI_TASK_INDEX\" \"${AZ_BATCHAI_JOB_TEMP##*/}\"");
+  const JobSpec spec = parse_job_file(
+      R"({"properties": {"nodeCount": 1, "stdOutErrPathPrefix": ")" + scratch.path() +
+          R"(/l", "chainmailSettings": {"programFilePath": "./train"}}})",
+      scratch.path() + "/j.json", some_settings());
+  EXPECT_EQ(output_of_script(scratch, spec), "[7][j-12]");
+}
+
+TEST(Export, TimesAreTheLaunchersOwn) {
+  const JobSpec spec = parsed(modern_job(
+      R"("ranks": 1, "prepare": {"command": "true", "timeout": "2d"},
+         "limits": {"stall": "500ms", "grace": "1d"})"));
+  const std::string script = export_job(spec, "slurm");
+  EXPECT_THAT(script, AllOf(HasSubstr("--stall-timeout 500ms"), HasSubstr("--grace 1d"),
+                            HasSubstr("--timeout 2d")));
+  const Options options = parse_options(std::vector<std::string>{
+      "--stall-timeout", "500ms", "--grace", "1d", "--timeout", "2d", "p"});
+  EXPECT_EQ(options.stall_timeout, spec.limits.stall);
+  EXPECT_EQ(options.grace, spec.limits.grace);
+  EXPECT_EQ(options.timeout, spec.prepare.timeout);
+}
+
+TEST(Export, NamesAndCommentsAreThoseOfTheSystem) {
+  const auto exported_as = [](const std::string& name, const std::string& target) {
+    return export_job(parse_job_file(modern_job("\"ranks\": 1, \"name\": \"" + name +
+                                                "\", \"container\": {\"engine\": \"docker\", "
+                                                "\"image\": \"i\"}, \"logs\": {\"path\": \"l\"}"),
+                                     "/a\nb/job.json", some_settings()),
+                      target);
+  };
+  EXPECT_THAT(exported_as("_1x", "jobset"), HasSubstr("name: \"job-1x\""));
+  EXPECT_THAT(exported_as("__", "jobset"), HasSubstr("name: \"job\""));
+  EXPECT_THAT(exported_as("7", "trainjob"),
+              AllOf(HasSubstr("name: \"job-7\""), Not(HasSubstr("\nb/"))));
 }
 
 TEST(Export, ToKubernetes) {
@@ -151,6 +232,10 @@ TEST(Export, WhatATargetCannotHaveIsRefused) {
                 HasSubstr("fixed number of hosts"));
     EXPECT_THAT(said_of(parsed(modern_job(R"("ranks": 2, "mounts": {"a": null})"), settings)),
                 HasSubstr("add --mount a=DIR"));
+    EXPECT_THAT(said_of(parsed(modern_job(R"("ranks": 2, "environment": {"A": "$RANK"},
+                                             "outputs": {"M": "$A/x"})"),
+                               settings)),
+                HasSubstr("one folder $AZ_BATCHAI_OUTPUT_M"));
     EXPECT_THAT(
         said_of(parsed(modern_job(R"("ranks": 2, "environment": {"A": "$AZ_BATCHAI_NUM_GPUS"})"))),
         HasSubstr("no $AZ_BATCHAI_NUM_GPUS"));

@@ -187,6 +187,8 @@ TEST(JobSchema, AgreesWithTheReader) {
       {R"("container": {"engine": "docker", "image": "i", "mounts": ["a:b"]})", false},
       {R"("limits": {"time": 0, "stall": "5m", "grace": "250ms"})", true},
       {R"("limits": {"time": -1})", false},
+      {R"("limits": {"time": 1e3, "stall": 1.5e-1})", true},
+      {R"("limits": {"time": 1e9})", false},
       {R"("limits": {"time": 31536001})", false},
       {R"("limits": {"time": true})", false},
       {R"("retry": {"failures": 0, "losses": 1, "exit_codes": [1, 255], "wait": "1s"})", true},

@@ -150,6 +150,24 @@ TEST(JsonText, BytesThatAreNoText) {
   EXPECT_THAT(problem_of(R"({"a": "x\u0000y"})"), HasSubstr("/a a text may not contain"));
 }
 
+TEST(JsonText, LongKeysAreNotKeptForEachValue) {
+  const std::string key(100'000, 'k');
+  std::string text;
+  for (int i = 0; i < 8; ++i) text += "{\"" + key + "\": ";
+  text += "[0";
+  for (int i = 0; i < 30'000; ++i) text += ",0";
+  const JsonText json = parse_json_text(text + "]" + std::string(8, '}'));
+  ASSERT_THAT(json.problems, IsEmpty());
+  const JsonNode* node = &json.root;
+  while (node->kind == JsonNode::Kind::kObject) node = &node->members.front().value;
+  EXPECT_THAT(node->items.back().pointer, ::testing::StartsWith("/kkk"));
+  EXPECT_LT(node->items.back().pointer.size(), 2000U);
+  EXPECT_THAT(pointer_to("/a", "b"), "/a/b");
+  EXPECT_THAT(pointer_to("", std::string(200, 'k')),
+              std::string("/") + std::string(100, 'k') + "...");
+  EXPECT_THAT(pointer_to(std::string(2000, 'p'), "b"), ::testing::EndsWith("p/..."));
+}
+
 TEST(JsonText, DepthAndNumberOfValuesAreBounded) {
   const std::string deep(kMaxJsonDepth, '[');
   EXPECT_THAT(problem_of(deep + std::string(kMaxJsonDepth, ']')), IsEmpty());

@@ -85,6 +85,24 @@ def what_failed_is_quoted_without_them(launcher, _):
         jobs.leaves_nothing()
 
 
+def lines_of_other_systems_and_long_ones_are_hidden(launcher, _):
+    with Jobs(launcher) as jobs:
+        lines = [f"line-{number}-" + "0f" * 12 for number in range(3)]
+        (jobs.folder / "key").write_bytes("\r\n".join(lines).encode())
+        long = "".join(f"part{number}." for number in range(1000))
+        (jobs.folder / "long").write_text(long)
+        job = {"program": ["/bin/sh", "-c", 'printf "%s\\n" "$$KEY" "of $$LONG" >&2; exit 4'],
+               "secrets": {"KEY": {"file": "key"}, "LONG": {"file": "long"}}}
+        done = jobs.run("--job", jobs.write(job), *jobs.of_hosts())
+        assert done.returncode == 4, done
+        quoted = [line for line in done.stderr.splitlines() if line.startswith("  | ")]
+        assert quoted == ["  | [KEY]"] * 3 + ["  | of [LONG] ..."], quoted
+        name, = jobs.jobs()
+        for file in ("execution.log", "state.json", "events.jsonl"):
+            for part in [*lines, "part1.part2."]: assert part not in jobs.file(name, file), file
+        jobs.leaves_nothing()
+
+
 def what_is_missing_or_typed_is_refused(launcher, _):
     with Jobs(launcher, ["n1", "n2"]) as jobs:
         path = jobs.write(a_job_with_secrets(jobs, ["/bin/true"]))
@@ -96,13 +114,17 @@ def what_is_missing_or_typed_is_refused(launcher, _):
         from_file = jobs.folder / "token"
         from_file.write_text(SECRETS["TOKEN"])
         assert jobs.run("--job", path, *jobs.of_hosts(), "--secret", f"TOKEN=@{from_file}").returncode == 0
+        in_sight = jobs.run("--job", jobs.write(a_job_with_secrets(jobs, ["/bin/echo", "--key=$KEY"])), *jobs.of_hosts())
+        assert in_sight.returncode == 2 and "the secret KEY would be seen" in in_sight.stderr, in_sight
+        path = jobs.write(a_job_with_secrets(jobs, ["/bin/true"]))
         path.chmod(0o644)
         warned = jobs.run("--job", path, *jobs.of_hosts(), "--secret", f"TOKEN=@{from_file}")
         assert "chmod" in warned.stderr, warned.stderr
         jobs.leaves_nothing()
 
 
-CASES = [ranks_have_them_and_nobody_else, what_failed_is_quoted_without_them, what_is_missing_or_typed_is_refused]
+CASES = [ranks_have_them_and_nobody_else, what_failed_is_quoted_without_them,
+         lines_of_other_systems_and_long_ones_are_hidden, what_is_missing_or_typed_is_refused]
 
 if __name__ == "__main__":
     sys.exit(main(CASES, Arguments(2)))
