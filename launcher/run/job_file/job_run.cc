@@ -241,9 +241,7 @@ int run_job_file(const Options& typed, std::span<const std::string> arguments,
   job.spec = read_job_file(typed.job.file, job_file_settings(typed.job));
   if (typed.wait_hosts) job.spec.hosts.wait = *typed.wait_hosts;
   job.options = job_options(job.spec, arguments);
-  for (const std::string& warning : job.spec.warnings) {
-    std::cerr << "launcher: " << warning << "\n";
-  }
+  for (const std::string& warning : job.spec.warnings) std::cerr << "launcher: " << warning << "\n";
   if (job.options.dry_run) return print_plan(job.spec, std::move(job.options));
   // What is wrong with them is wrong before there is a job.
   if (job.spec.hosts.resize.empty()) {
