@@ -5,10 +5,12 @@
 
 #include <algorithm>
 #include <asio/post.hpp>
+#include <string_view>
 #include <utility>
 
 #include "launcher/controller/starting/rank_start_failure.h"
 #include "launcher/controller/state/late_timer.h"
+#include "launcher/job/exit_code.h"
 #include "launcher/job/text.h"
 
 namespace chainmail::launch {
@@ -23,6 +25,15 @@ using std::chrono::steady_clock;
 constexpr milliseconds kDefaultLimit = std::chrono::hours(1);
 // Or without one.
 constexpr milliseconds kMostLimit = std::chrono::hours(24 * 365);
+
+// What a step of the launcher's has said, such as that an input is not there: the last line, which
+// has no secrets in it.
+std::string own_words(const std::string& quoted) {
+  constexpr std::string_view kMark = "\n  | chainmail: ";
+  const std::size_t begin = quoted.rfind('\n');
+  if (begin == std::string::npos || quoted.compare(begin, kMark.size(), kMark) != 0) return "";
+  return quoted.substr(begin + kMark.size());
+}
 
 }  // namespace
 
@@ -185,9 +196,14 @@ void HostPreparation::fail(std::uint32_t node, int code, const std::string& caus
   const std::string& host = job_.agents[node].host;
   const LastLines& lines = running_.at(node);
   job_.events.record("prepare_failed", {{"address", host}, {"cause", cause}});
+  const std::string quoted = lines.is_empty() ? "" : "; its last lines:" + lines.quoted();
+  const std::string own = own_words(quoted);
+  if (code == exit_code::kLauncherError && !own.empty()) {
+    return callbacks_.fail(
+        {std::nullopt, code, "host " + host + ": " + own, EndKind::kNotPrepared, ""});
+  }
   callbacks_.fail({std::nullopt, code, "the preparation of host " + host + " " + cause,
-                   EndKind::kNotPrepared,
-                   lines.is_empty() ? "" : "; its last lines:" + lines.quoted()});
+                   EndKind::kNotPrepared, quoted});
 }
 
 void HostPreparation::on_all_exited(std::uint32_t node) {

@@ -145,6 +145,15 @@ Manifest pod_of(const JobSpec& spec, Manifest container) {
   return pod;
 }
 
+// What the preparation leaves in the job's own folder is the ranks'.
+void share_temporary_folder(Manifest& pod) {
+  const Manifest mount = {{"name", "temporary"}, {"mountPath", "/tmp"}};
+  for (const char* containers : {"containers", "initContainers"}) {
+    for (Manifest& container : pod[containers]) container["volumeMounts"].push_back(mount);
+  }
+  pod["volumes"].push_back({{"name", "temporary"}, {"emptyDir", Manifest::object()}});
+}
+
 void put_script(Manifest& container, const std::string& script, Manifest variables) {
   container["command"] = {"/bin/sh", "-c"};
   container["args"] = Manifest::array({escaped_for_kubernetes(script)});
@@ -218,7 +227,7 @@ constexpr const char* kFolders =
 }  // namespace
 
 std::string mpi_job_manifest(const JobSpec& spec) {
-  const ShellJobTarget target{"mpijob", "$HOSTNAME", "$NODE_RANK", true};
+  const ShellJobTarget target{"mpijob", "$HOSTNAME", "$NODE_RANK", true, true};
   check_image(spec, target);
   const JobSize size = size_of(spec);
   Manifest launcher = container_of(spec, "launcher");
@@ -247,7 +256,7 @@ std::string mpi_job_manifest(const JobSpec& spec) {
 }
 
 std::string train_job_manifest(const JobSpec& spec) {
-  const ShellJobTarget target{"trainjob", "$HOSTNAME", "$NODE_RANK", true};
+  const ShellJobTarget target{"trainjob", "$HOSTNAME", "$NODE_RANK", true, false};
   check_image(spec, target);
   const JobSize size = size_of(spec);
   Manifest trainer = {
@@ -278,7 +287,7 @@ std::string train_job_manifest(const JobSpec& spec) {
 }
 
 std::string job_set_manifest(const JobSpec& spec) {
-  const ShellJobTarget target{"jobset", "$JOB_SET_UID", "$RANK", false};
+  const ShellJobTarget target{"jobset", "$JOB_SET_UID", "$RANK", false, true};
   check_image(spec, target);
   const JobSize size = size_of(spec);
   const std::string name = kubernetes_name(spec.name);
@@ -292,6 +301,7 @@ std::string job_set_manifest(const JobSpec& spec) {
     Manifest prepare = container_of(spec, "prepare");
     put_script(prepare, shell_preparation(spec, target), variables);
     pod["initContainers"] = Manifest::array({std::move(prepare)});
+    share_temporary_folder(pod);
   }
   // A pod that its node has lost ends the attempt by another reason than a program that failed.
   const Manifest disruption = {{"type", "DisruptionTarget"}, {"status", "True"}};

@@ -37,7 +37,7 @@ std::string not_exported(const JobSpec& spec) {
 }  // namespace
 
 std::string slurm_script(const JobSpec& spec) {
-  const ShellJobTarget target{"slurm", "$SLURM_JOB_ID", "$NODE_RANK", true};
+  const ShellJobTarget target{"slurm", "$SLURM_JOB_ID", "$NODE_RANK", true, false};
   check_export(spec, target);
   if (!spec.container.image.empty()) {
     throw UsageError(

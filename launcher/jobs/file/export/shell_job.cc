@@ -47,11 +47,12 @@ std::string exported(const std::string& name, const std::string& word) {
 }
 
 // The launcher's options, but for the ranks'.
-std::string option_words(const JobSpec& spec) {
+std::string option_words(const JobSpec& spec, const ShellJobTarget& target) {
   std::string words;
   if (spec.limits.stall) words += " --stall-timeout " + duration_text(*spec.limits.stall);
   if (spec.limits.grace) words += " --grace " + duration_text(*spec.limits.grace);
-  if (spec.retry.failures > 0) words += " --max-restarts " + std::to_string(spec.retry.failures);
+  if (spec.retry.failures > 0 && !target.tries_again)
+    words += " --max-restarts " + std::to_string(spec.retry.failures);
   if (spec.logs.tag) words += " --tag-output";
   for (const JobSpec::Option& option : spec.options) {
     words += " --" + option.flag + (option.value ? "=" + shell_word(*option.value) : "");
@@ -260,7 +261,7 @@ std::string shell_job(const JobSpec& spec, const ShellJobTarget& target) {
   if (!spec.prepare.command.empty()) lines += preparation(spec, parts);
   const JobSize size = size_of(spec);
   lines += "exec " + launcher_words(spec, parts) + " -n " + std::to_string(size.ranks) +
-           " --per-node " + std::to_string(size.per_host) + option_words(spec) + " --";
+           " --per-node " + std::to_string(size.per_host) + option_words(spec, target) + " --";
   if (!needs_host(spec, parts)) return lines + program_words(spec) + "\n";
   return lines + " /bin/sh -c " +
          shell_word(host_lines(spec, parts) + "exec" + program_words(spec)) + "\n";

@@ -179,6 +179,8 @@ TEST(Export, ToKubernetes) {
                          HasSubstr("activeDeadlineSeconds: 93600\n"),
                          HasSubstr("    Worker:\n      replicas: 2\n"),
                          HasSubstr("nvidia.com/gpu: 2\n"), HasSubstr("sizeLimit: \"8Gi\"\n")));
+  // One of them starts it again.
+  EXPECT_THAT(mpi, AllOf(HasSubstr("backoffLimit: 2\n"), Not(HasSubstr("--max-restarts"))));
   EXPECT_THAT(mpi, HasSubstr("- name: \"KEY\"\n"
                              "                  valueFrom:\n"
                              "                    secretKeyRef:\n"
@@ -191,7 +193,8 @@ TEST(Export, ToKubernetes) {
               AllOf(HasSubstr("kind: \"JobSet\"\n"), HasSubstr("completions: 4\n"),
                     HasSubstr("action: \"RestartJobSetAndIgnoreMaxRestarts\"\n"),
                     HasSubstr("value: \"my-job-ranks-0-0.my-job\"\n"),
-                    HasSubstr("initContainers:\n"), HasSubstr("maxRestarts: 2\n")));
+                    HasSubstr("initContainers:\n"), HasSubstr("maxRestarts: 2\n"),
+                    HasSubstr("name: \"temporary\"\n"), HasSubstr("emptyDir: {}\n")));
 }
 
 TEST(Export, NoManifestHasASecret) {

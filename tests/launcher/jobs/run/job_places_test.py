@@ -46,6 +46,7 @@ def variables_in_paths_have_values(launcher, _):
             given = {"SCRATCH": str(jobs.folder), **given}
             absent = jobs.run("--job", path, *jobs.of_hosts(), environment=given)
             assert absent.returncode == 125 and words in absent.stderr, absent
+            assert words in jobs.run("show", "job").stdout
         jobs.leaves_nothing()
 
 
