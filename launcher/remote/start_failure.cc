@@ -219,11 +219,17 @@ std::string advice_for_container(const StartFailure& failure) {
            "one, or a launcher that was built with that one";
   }
   const bool is_of_init = failure.error_output.find("failed to exec pid1") != std::string::npos;
-  if (failure.exit_code == 126 || failure.exit_code == 127 || is_of_init) {
+  // Engines exit so as well where the host allows no container; they name the shell if it is that.
+  constexpr int kNotAllowed = 126;
+  const bool names_shell =
+      failure.error_output.empty() || failure.error_output.find("/bin/sh") != std::string::npos;
+  const bool is_of_shell =
+      failure.exit_code == 127 || (failure.exit_code == kNotAllowed && names_shell);
+  if (is_of_shell || is_of_init) {
     return "image " + failure.container->image + on_host +
            " has no /bin/sh that can be run: the agent needs a shell and its usual commands there";
   }
-  if (failure.exit_code == kOfEngine || engine == "apptainer") {
+  if (failure.exit_code == kOfEngine || failure.exit_code == kNotAllowed || engine == "apptainer") {
     return engine + on_host + " cannot start a container of image " + failure.container->image +
            ": is the image there, and may this user use " + engine + "?";
   }

@@ -207,6 +207,10 @@ TEST(ContainerFailure, SaysWhatIsWrongWithImageOrEngine) {
   };
   EXPECT_THAT(told(127, "Error: crun: no such file"),
               AllOf(StartsWith("image img on host n1 has no /bin/sh"), HasSubstr("| Error: crun")));
+  EXPECT_THAT(told(126, "Error: exec /bin/sh: permission denied"),
+              StartsWith("image img on host n1 has no /bin/sh"));
+  EXPECT_THAT(told(126, "Error: crun: setrlimit: Operation not permitted: OCI permission denied"),
+              StartsWith("podman on host n1 cannot start a container of image img"));
   EXPECT_THAT(told(1, "ERROR (catatonit:2): failed to exec pid1: No such file or directory"),
               StartsWith("image img on host n1 has no /bin/sh"));
   EXPECT_THAT(told(125, "Error: initializing source"),
