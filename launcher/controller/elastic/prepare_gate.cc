@@ -60,8 +60,27 @@ void PrepareGate::on(const membership::Prepare& action) {
 
 void PrepareGate::stop() {
   awaited_.clear();
-  for (const auto& [node, run] : runs_) job_.agents.retire(node);
+  for (auto& [node, run] : runs_) {
+    job_.agents.retire(node);
+    let_go(run);
+  }
   runs_.clear();
+}
+
+// The loop must not wait for a file system.
+void PrepareGate::let_go(Run& run) {
+  if (!run.files) return;
+  run.files->end();
+  ended_files_.push_back(std::move(run.files));
+}
+
+std::string PrepareGate::finish() {
+  std::string loss;
+  for (const std::unique_ptr<HostFiles>& files : ended_files_) {
+    const std::string one = files->finish();
+    if (loss.empty()) loss = one;
+  }
+  return loss;
 }
 
 std::vector<HostId> PrepareGate::hosts() const {
@@ -221,6 +240,7 @@ void PrepareGate::end_runs(HostId host) {
       continue;
     }
     job_.agents.retire(run->first);
+    let_go(run->second);
     run = runs_.erase(run);
   }
 }

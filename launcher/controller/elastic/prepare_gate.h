@@ -52,6 +52,9 @@ class PrepareGate {
 
   /// Nobody needs it any more.
   void stop();
+  /// Outside of the loop: waits for what was printed to be on the disk. Why it is not; empty: it
+  /// is.
+  [[nodiscard]] std::string finish();
   /// Whose preparation runs.
   [[nodiscard]] std::vector<membership::HostId> hosts() const;
 
@@ -76,6 +79,7 @@ class PrepareGate {
 
   [[nodiscard]] std::string name_of(membership::HostId host) const;
   [[nodiscard]] std::string path_of(membership::HostId host) const;
+  void let_go(Run& run);
   void begin_run(membership::HostId host);
   void end_runs(membership::HostId host);
   void end(membership::HostId host, bool has_succeeded, const std::string& cause);
@@ -91,8 +95,9 @@ class PrepareGate {
   WatchedFolder& folder_;
   std::string folder_name_;
   Callbacks callbacks_;
-  std::map<std::string, membership::HostId> awaited_;  // by name of the file
-  std::map<std::uint32_t, Run> runs_;                  // by node
+  std::map<std::string, membership::HostId> awaited_;    // by name of the file
+  std::map<std::uint32_t, Run> runs_;                    // by node
+  std::vector<std::unique_ptr<HostFiles>> ended_files_;  // which may still be written
 };
 
 }  // namespace chainmail::launch

@@ -103,7 +103,11 @@ class WorldOwner {
   void expel(std::uint32_t rank, const std::string& cause);
 
   /// Why lines of the logs were lost; empty when none was.
-  std::string finish() { return log_.finish(); }
+  std::string finish() {
+    const std::string lost = gate_.finish();
+    const std::string loss = log_.finish();
+    return loss.empty() ? lost : loss;
+  }
 
  private:
   void handle(const membership::WorldEvent& event);

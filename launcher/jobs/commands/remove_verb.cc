@@ -61,26 +61,26 @@ Removal removal_of(const VerbCall& call, const std::string& name) {
   return {record.id, job.folder, record.uuid, output_folders(record)};
 }
 
-// A job that was resumed has its outputs in common with the one that goes on from it.
-void check_no_other_has(const std::string& root, const std::vector<Removal>& removals) {
-  const auto goes = [&removals](const FoundJob& job) {
-    return std::any_of(removals.begin(), removals.end(),
-                       [&job](const Removal& removal) { return removal.folder == job.folder; });
-  };
+// A job that was resumed has its outputs in common with the one that goes on from it. False where
+// one of them is taken out of `removals` for that.
+bool keep_those_in_common(const std::string& root, std::vector<Removal>& removals) {
+  const auto is_whole = [](const Removal& removal) { return !removal.uuid.empty(); };
+  if (std::none_of(removals.begin(), removals.end(), is_whole)) return true;
   std::vector<std::string> unreadable;
-  const bool is_any = std::any_of(removals.begin(), removals.end(),
-                                  [](const Removal& removal) { return !removal.uuid.empty(); });
-  for (const FoundJob& job : is_any ? list_jobs(root, true, unreadable) : std::vector<FoundJob>()) {
-    if (goes(job)) continue;
+  std::set<std::string> kept;
+  for (const FoundJob& job : list_jobs(root, true, unreadable)) {
+    const auto goes = [&job](const Removal& removal) { return removal.name == job.record.id; };
+    if (std::any_of(removals.begin(), removals.end(), goes)) continue;
     for (const Removal& removal : removals) {
-      if (removal.uuid.empty() || removal.uuid != job.record.uuid) continue;
-      throw SystemError("the outputs of " + removal.name + " are those of " + job.record.id +
-                            ", which was resumed from it, as well: 'launcher rm --outputs " +
-                            removal.name + " " + job.record.id +
-                            "' removes both, once they have ended",
-                        EBUSY);
+      if (!is_whole(removal) || removal.uuid != job.record.uuid) continue;
+      if (!kept.insert(removal.name).second) continue;
+      say("the outputs of " + removal.name + " are those of " + job.record.id +
+          ", which was resumed from it, as well: 'launcher rm --outputs " + removal.name + " " +
+          job.record.id + "' removes both, once they have ended");
     }
   }
+  std::erase_if(removals, [&kept](const Removal& removal) { return kept.contains(removal.name); });
+  return kept.empty();
 }
 
 // Never what a link leads to, nor what is another user's.
@@ -119,7 +119,7 @@ int run_rm(const VerbCall& call) {
       code = exit_code::kLauncherError;
     }
   }
-  check_no_other_has(call.root, removals);
+  if (!keep_those_in_common(call.root, removals)) code = exit_code::kLauncherError;
   for (const Removal& removal : removals) {
     try {
       // The folder last: it knows where the outputs are.

@@ -107,7 +107,9 @@ StopRequest stop_request_of(const std::string& folder) {
   const ssize_t count = file.is_open() ? ::read(file.get(), text.data(), text.size()) : 0;
   text.resize(count > 0 ? static_cast<std::size_t>(count) : 0);
   // Somebody may have written it by hand.
-  if (text.starts_with("now") || text.find("\nnow") != std::string::npos) return StopRequest::kNow;
+  const bool is_below =
+      text.size() > kStop.size() && std::string_view(text).substr(kStop.size()).starts_with("now");
+  if (text.starts_with("now") || is_below) return StopRequest::kNow;
   return text.empty() || text.starts_with("none") ? StopRequest::kNone : StopRequest::kStop;
 }
 

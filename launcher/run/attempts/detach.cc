@@ -139,7 +139,7 @@ int detach(bool is_waiting, const std::string& job, const std::function<int(News
   _exit(code);
 }
 
-std::string leave_session(const std::string& job_uuid) {
+std::string leave_session(const std::string& job) {
   if (std::getenv("XDG_SESSION_ID") == nullptr || !is_in_path("busctl")) return "";
   const std::string kills =
       bus_output({"busctl", "get-property", "org.freedesktop.login1", "/org/freedesktop/login1",
@@ -149,8 +149,8 @@ std::string leave_session(const std::string& job_uuid) {
   const std::string made =
       bus_output({"busctl", "--user", "call", "org.freedesktop.systemd1",
                   "/org/freedesktop/systemd1", "org.freedesktop.systemd1.Manager",
-                  "StartTransientUnit", "ssa(sv)a(sa(sv))", "chainmail-" + job_uuid + ".scope",
-                  "fail", "1", "PIDs", "au", "1", std::to_string(getpid()), "0"});
+                  "StartTransientUnit", "ssa(sv)a(sa(sv))", "chainmail-" + job + ".scope", "fail",
+                  "1", "PIDs", "au", "1", std::to_string(getpid()), "0"});
   const std::string linger =
       "logind ends all processes of a session with it here (KillUserProcesses=yes); so that the "
       "job outlives your last session, type once: loginctl enable-linger";

@@ -40,6 +40,6 @@ class News {
 
 /// Where logind ends what a session leaves behind: moves this process to a scope of the user's own
 /// manager. A warning for the user, or nothing. Bounded.
-[[nodiscard]] std::string leave_session(const std::string& job_uuid);
+[[nodiscard]] std::string leave_session(const std::string& job);
 
 }  // namespace chainmail::launch

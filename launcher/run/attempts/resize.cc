@@ -27,6 +27,7 @@ using SteadyClock = std::chrono::steady_clock;
 using internal::UniqueFd;
 
 constexpr char kResizeLock[] = "resize.lock";
+constexpr char kNoTurn[] = "not called, since others have called theirs all the time";
 constexpr std::chrono::minutes kResizePatience{10};
 constexpr std::chrono::milliseconds kResizeLook{200};
 constexpr std::chrono::seconds kLastWords{1};
@@ -101,6 +102,7 @@ std::string call_resize(const std::string& root, const ResizeProgram& program, s
   try {
     // Whoever gives hosts back at this moment has not seen this job yet.
     const UniqueFd lock = take_turn(root, kResizeLock, with_patience(is_stopped));
+    if (!lock.is_open()) return is_stopped() ? "not called, since the job ends" : kNoTurn;
     return result_of(program, hosts, with_patience(is_stopped));
   } catch (const std::exception& error) {
     return error.what();
@@ -113,11 +115,12 @@ void release_hosts(const std::string& root, const ResizeProgram& program, const 
   try {
     const auto never = [] { return false; };
     const UniqueFd lock = take_turn(root, kResizeLock, with_patience(never));
-    if (!lock.is_open() || is_wanted(root, ended)) return;
-    const std::string failure = result_of(program, 0, with_patience(never));
-    log_end(ended, "hosts.resize was called with 0" + (failure.empty() ? "" : ", and " + failure));
+    if (is_wanted(root, ended)) return;
+    const std::string failure =
+        lock.is_open() ? result_of(program, 0, with_patience(never)) : kNoTurn;
+    log_end(ended, "hosts.resize for 0 hosts: " + (failure.empty() ? "done" : failure));
   } catch (const std::exception& error) {
-    log_end(ended, std::string("hosts.resize was not called with 0: ") + error.what());
+    log_end(ended, std::string("hosts.resize for 0 hosts: ") + error.what());
   }
 }
 

@@ -92,7 +92,10 @@ JobRecord new_record(const JobSpec& spec, const Options& options) {
   record.image = spec.container.image;
   record.warnings = spec.warnings;
   record.ranks = spec.ranks.value_or(0);
-  record.resize = joined(spec.hosts.resize, " ");
+  // Words behind the first may be relative to the folder in which it runs.
+  if (!spec.hosts.resize.empty()) {
+    record.resize = resize_program(spec).directory + ": " + joined(spec.hosts.resize, " ");
+  }
   if (options.grace) record.grace_ms = options.grace->count();
   return record;
 }
@@ -136,11 +139,15 @@ void release_hosts_later(const std::string& root, const ResizeProgram& program,
                          const JobRecord& ended) {
   if (program.words.empty()) return;
   const auto release = [&](News&) {
-    (void)leave_session(ended.uuid);
+    (void)leave_session(ended.id);
     release_hosts(root, program, ended);
     return 0;
   };
-  (void)detach(false, ended.id, release, [] {});
+  try {
+    (void)detach(false, ended.id, release, [] {});
+  } catch (const SystemError& error) {
+    std::cerr << "launcher: hosts.resize for 0 hosts: " << error.what() << std::endl;
+  }
 }
 
 // Of a job that has failed before its ranks ran: what the launcher said of it, with the last lines
@@ -188,7 +195,7 @@ int supervise_detached(const JobRun& job, JobFolder& folder, News& news) {
   JobRecord record = folder.record();
   record.launcher = this_launcher();
   if (const std::string loss = folder.write(record); !loss.empty()) news.say("launcher: " + loss);
-  if (const std::string warning = leave_session(record.uuid); !warning.empty()) {
+  if (const std::string warning = leave_session(record.id); !warning.empty()) {
     news.say("launcher: " + warning);
   }
   return supervise(job, folder,

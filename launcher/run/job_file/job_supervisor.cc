@@ -217,20 +217,25 @@ AttemptEnd JobSupervisor::attempt() {
     const HostPicker::Chosen chosen = choice_.from(hosts.hosts);
     AttemptEnd end;
     bool may_pass = true;
+    bool is_said = false;  // by the controller, but for what it was told not to say again
     if (chosen.missing > 0 || hosts.hosts.empty()) {
       end = not_enough_hosts(hosts);
     } else if (!has_any_of(chosen.hosts, silence.hosts)) {
       hosts.hosts = chosen.hosts;
       end = start_on(std::move(hosts), chosen);
-      if (end.kind != Ended::kNotStarted) return end;
+      if (end.kind != Ended::kNotStarted) {
+        awaited_.clear();  // who waits again says so again
+        return end;
+      }
       silence.add(lost_hosts_, end, may_pass_);
       continue;  // spares are tried at once
     } else {
       end = silence.end;
       may_pass = silence.may_pass;
+      is_said = end.reason != awaited_;
     }
     if (Clock::now() >= until || !may_pass) {
-      say(end.reason);
+      if (!is_said) say(end.reason);
       return end;
     }
     if (std::exchange(awaited_, end.reason) != end.reason) {
@@ -389,7 +394,7 @@ void JobSupervisor::resize(std::uint32_t hosts) {
   const std::string failure = call_resize(folder_.root(), resize_program(spec_), hosts, [this] {
     return stop_asked().has_value() || is_time_over();
   });
-  say("hosts.resize was called with " + count + (failure.empty() ? "" : ", and " + failure));
+  say("hosts.resize for " + count + " hosts: " + (failure.empty() ? "done" : failure));
 }
 
 void JobSupervisor::enter(JobPhase phase, const std::string& reason) {

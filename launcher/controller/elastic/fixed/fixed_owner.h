@@ -84,7 +84,11 @@ class FixedOwner {
   [[nodiscard]] bool has_ranks(std::uint32_t node) const;
 
   /// Why lines of the logs were lost; empty when none was.
-  std::string finish() { return log_.finish(); }
+  std::string finish() {
+    const std::string lost = gate_.finish();
+    const std::string loss = log_.finish();
+    return loss.empty() ? lost : loss;
+  }
 
  private:
   using HostId = membership::HostId;

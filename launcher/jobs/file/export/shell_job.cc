@@ -126,17 +126,22 @@ ShellParts parts_of(const JobSpec& spec, const ShellJobTarget& target) {
   return parts;
 }
 
-std::string change_directory(const JobSpec& spec) {
-  return "cd " + shell_word_of_pattern(spec.directory) + "\n";
+std::string enter_directory(const JobSpec& spec) {
+  return "cd " + shell_word_of_pattern(spec.directory) + " || exit 125\n";
 }
 
-std::string host_lines(const JobSpec& spec, const ShellParts& parts) {
+// Which may have to make it.
+std::string enter_for_preparation(const JobSpec& spec) {
+  return "cd " + shell_word_of_pattern(spec.directory) +
+         " 2>/dev/null || cd \"$AZ_BATCHAI_JOB_TEMP\" || exit 125\n";
+}
+
+std::string host_lines(const ShellParts& parts) {
   std::string lines;
   for (const ShellVariable& variable : parts.variables) {
     if (variable.is_of_host) lines += exported(variable.name, variable.word);
   }
-  lines += "mkdir -p -m 700 \"$AZ_BATCHAI_JOB_TEMP\"\n";
-  return lines + (parts.has_host_directory ? change_directory(spec) : "");
+  return lines + "mkdir -p -m 700 \"$AZ_BATCHAI_JOB_TEMP\"\n";
 }
 
 std::string program_words(const JobSpec& spec) {
@@ -194,15 +199,14 @@ std::string job_lines(const JobSpec& spec, const ShellJobTarget& target, const S
   }
   lines += folder_lines(spec);
   // Without a launcher the script runs on the host.
-  if (!target.has_launcher) lines += host_lines(spec, parts);
-  return lines + (parts.has_host_directory ? "" : change_directory(spec));
+  return target.has_launcher ? lines : lines + host_lines(parts);
 }
 
 std::string preparation(const JobSpec& spec, const ShellParts& parts) {
   const std::string limit =
       spec.prepare.timeout ? " --timeout " + duration_text(*spec.prepare.timeout) : "";
   return launcher_words(spec, parts) + " --per-node 1" + limit + " -- /bin/sh -c " +
-         shell_word(host_lines(spec, parts) + spec.prepare.command) + "\n";
+         shell_word(host_lines(parts) + enter_for_preparation(spec) + spec.prepare.command) + "\n";
 }
 
 }  // namespace
@@ -250,21 +254,25 @@ std::vector<std::string> variables_from_outside(const JobSpec& spec) {
 std::string shell_preparation(const JobSpec& spec, const ShellJobTarget& target) {
   const ShellParts parts = parts_of(spec, target);
   if (target.has_launcher) return preparation(spec, parts);
-  return job_lines(spec, target, parts) + "exec /bin/sh -c " + shell_word(spec.prepare.command) +
-         "\n";
+  return job_lines(spec, target, parts) + enter_for_preparation(spec) + "exec /bin/sh -c " +
+         shell_word(spec.prepare.command) + "\n";
 }
 
 std::string shell_job(const JobSpec& spec, const ShellJobTarget& target) {
   const ShellParts parts = parts_of(spec, target);
   std::string lines = job_lines(spec, target, parts);
-  if (!target.has_launcher) return lines + "exec" + program_words(spec) + "\n";
+  if (!target.has_launcher)
+    return lines + enter_directory(spec) + "exec" + program_words(spec) + "\n";
   if (!spec.prepare.command.empty()) lines += preparation(spec, parts);
+  if (!parts.has_host_directory) lines += enter_directory(spec);
   const JobSize size = size_of(spec);
   lines += "exec " + launcher_words(spec, parts) + " -n " + std::to_string(size.ranks) +
            " --per-node " + std::to_string(size.per_host) + option_words(spec, target) + " --";
   if (!needs_host(spec, parts)) return lines + program_words(spec) + "\n";
   return lines + " /bin/sh -c " +
-         shell_word(host_lines(spec, parts) + "exec" + program_words(spec)) + "\n";
+         shell_word(host_lines(parts) + (parts.has_host_directory ? enter_directory(spec) : "") +
+                    "exec" + program_words(spec)) +
+         "\n";
 }
 
 }  // namespace chainmail::launch

@@ -135,7 +135,7 @@ def machines_are_asked_for_while_others_give_them_back(launcher, _):
         assert log.read_text().splitlines()[:6] == ["begins 1", "ends 1", "begins 0", "ends 0", "begins 1", "ends 1"], \
             log.read_text()
         jobs.leaves_nothing()
-        assert sum("called with 0" in jobs.file(name, "execution.log") for name in jobs.jobs()) == 2
+        assert sum("for 0 hosts: done" in jobs.file(name, "execution.log") for name in jobs.jobs()) == 2
 
 
 def who_gives_back_later_can_be_ended(launcher, _):
