@@ -21,10 +21,12 @@ function(chainmail_target target)
   endif()
   if(CHAINMAIL_SANITIZE)
     target_compile_options(${target} PRIVATE -fsanitize=${CHAINMAIL_SANITIZE}
-                                             -fno-sanitize-recover=all -fno-omit-frame-pointer
-                                             # Of torch's headers, where sanitizers hide what is set.
-                                             -Wno-error=maybe-uninitialized)
+                                             -fno-sanitize-recover=all -fno-omit-frame-pointer)
     target_link_options(${target} PRIVATE -fsanitize=${CHAINMAIL_SANITIZE})
+    if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
+      # Of torch's headers, where sanitizers hide what is set; clang has no such warning.
+      target_compile_options(${target} PRIVATE -Wno-error=maybe-uninitialized)
+    endif()
     if(CHAINMAIL_SANITIZE STREQUAL thread AND CMAKE_CXX_COMPILER_ID STREQUAL GNU)
       # Asio's fences stand beside locks that the checker sees.
       target_compile_options(${target} PRIVATE -Wno-tsan)
