@@ -47,7 +47,7 @@ class Writer {
   template <typename... T>
   void put(const std::variant<T...>& value) {
     body_.u8(static_cast<std::uint8_t>(value.index()));
-    std::visit([this](const auto& held) { put(held); }, value);
+    std::visit([this](const auto& held) { this->put(held); }, value);
   }
   [[nodiscard]] std::string take() { return body_.take(); }
 

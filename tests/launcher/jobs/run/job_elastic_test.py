@@ -14,7 +14,7 @@ import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
-from jobs_here import Jobs  # noqa: E402
+from jobs_here import Jobs, short_lease  # noqa: E402
 from outside import Arguments, command_of, main  # noqa: E402
 
 TOKEN = "token-5ab1e1"
@@ -55,7 +55,7 @@ def hosts_are_prepared_and_join(launcher, probe):
 def a_lost_one_goes_on_in_its_folders(launcher, probe):
     with Jobs(launcher, ["n1"]) as jobs:
         job = {"name": "train", "program": [probe, "--steps", "5000"], "elastic": {"min": 1, "max": 3},
-               "outputs": {"MODEL": "results"}, "options": {"lease": "2.5s"}}
+               "outputs": {"MODEL": "results"}, "options": short_lease()}
         name = jobs.detach(job)
         jobs.wait_until(lambda: worlds(jobs, name).values(), "a world")
         os.kill(jobs.supervisor(name), signal.SIGKILL)

@@ -18,7 +18,7 @@ import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
-from jobs_here import Jobs, duration_of  # noqa: E402
+from jobs_here import Jobs, duration_of, short_lease  # noqa: E402
 from outside import Arguments, Skipped, main  # noqa: E402
 from patience import patient  # noqa: E402
 
@@ -176,7 +176,7 @@ def resume_goes_on_in_the_same_folders(launcher, _):
     with Jobs(launcher) as jobs:
         job = {"name": "train", "program": ["/bin/sh", "-c", "cd ${output.MODEL}; cat step 2>/dev/null; echo $$RANDOM_PART "
                                             ">> step; [ $$(wc -l < step) -gt 1 ] || exec sleep 300"],
-               "outputs": {"MODEL": "results"}, "environment": {"RANDOM_PART": "step"}, "options": {"lease": "2.5s"}}
+               "outputs": {"MODEL": "results"}, "environment": {"RANDOM_PART": "step"}, "options": short_lease()}
         name = jobs.detach(job)
         early = jobs.run("--job", jobs.folder / "job.json", *jobs.of_hosts(), "--resume")
         assert early.returncode == 2 and name in early.stderr, early

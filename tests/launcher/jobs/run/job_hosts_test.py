@@ -14,7 +14,7 @@ import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
-from jobs_here import Jobs, SHELL, duration_of  # noqa: E402
+from jobs_here import Jobs, SHELL, duration_of, short_lease  # noqa: E402
 from outside import Arguments, main  # noqa: E402
 from patience import patient  # noqa: E402
 
@@ -71,7 +71,7 @@ def the_time_limit_is_for_asking_as_well(launcher, _):
 
 def a_hosts_file_that_is_being_written_ends_no_job(launcher, probe):
     with Jobs(launcher, ["n1", "n2"]) as jobs:
-        name = jobs.detach({"program": [probe, "steps", str(jobs.folder)], "ranks": 2, "retry": {"wait": 0.1}, "options": {"lease": "2.5s"}})
+        name = jobs.detach({"program": [probe, "steps", str(jobs.folder)], "ranks": 2, "retry": {"wait": 0.1}, "options": short_lease()})
         jobs.wait_for_attempt(name, 1)
         jobs.set_hosts("n1", "n2 slots=nonsense")
         jobs.lose_host("n2")

@@ -13,7 +13,7 @@ import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
-from jobs_here import Jobs, duration_of  # noqa: E402
+from jobs_here import Jobs, duration_of, short_lease  # noqa: E402
 from outside import Arguments, main  # noqa: E402
 from patience import patient  # noqa: E402
 
@@ -21,7 +21,7 @@ from patience import patient  # noqa: E402
 def lost_hosts_are_replaced_and_failures_are_not(launcher, probe):
     with Jobs(launcher, ["n1", "n2", "n3"]) as jobs:
         name = jobs.detach({"program": [probe, "steps", str(jobs.folder)], "ranks": 2,
-                            "hosts": {"count": 2}, "retry": {"losses": 3, "wait": 0.1}, "options": {"lease": "2.5s"}})
+                            "hosts": {"count": 2}, "retry": {"losses": 3, "wait": 0.1}, "options": short_lease()})
         for number in 1, 2, 3:
             jobs.wait_for_attempt(name, number)
             used = [host["name"] for host in jobs.state(name)["hosts"] if host["state"] == "used"]
@@ -37,7 +37,7 @@ def lost_hosts_are_replaced_and_failures_are_not(launcher, probe):
 def the_last_loss_ends_the_job(launcher, probe):
     with Jobs(launcher, ["n1", "n2", "n3"]) as jobs:
         name = jobs.detach({"program": [probe, "steps", str(jobs.folder)], "ranks": 2,
-                            "hosts": {"count": 2}, "retry": {"losses": 1, "wait": 0.1}, "options": {"lease": "2.5s"}})
+                            "hosts": {"count": 2}, "retry": {"losses": 1, "wait": 0.1}, "options": short_lease()})
         for number in 1, 2:
             jobs.wait_for_attempt(name, number)
             jobs.lose_host([host["name"] for host in jobs.state(name)["hosts"] if host["state"] == "used"][0])

@@ -17,7 +17,7 @@ sys.path.insert(0, os.path.join(HERE, "../../faults"))
 sys.path.insert(0, os.path.join(HERE, "../../../support"))
 
 from outside import MARK, environment_of, fields_of  # noqa: E402
-from patience import patient  # noqa: E402
+from patience import patience, patient  # noqa: E402
 
 # All hosts are this machine.
 SHELL = "env IGNORED=%h"
@@ -140,6 +140,11 @@ class Jobs:
 
     def leaves_nothing(self, seconds=10):
         self.wait_until(lambda: not self.processes(), "all processes gone", seconds)
+
+
+def short_lease():
+    """Options of a job whose lost hosts are waited for no longer than need be."""
+    return {"lease": f"{min(2.5 * patience(), 8):.1f}s"}
 
 
 def duration_of(function):
