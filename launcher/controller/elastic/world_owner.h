@@ -102,7 +102,7 @@ class WorldOwner {
   /// Whoever behaves like this is ended; the others go on.
   void expel(std::uint32_t rank, const std::string& cause);
 
-  /// Why lines of the logs were lost; empty when none was.
+  /// Why lines of the logs, or of what preparations have printed, were lost; empty when none was.
   std::string finish() {
     const std::string lost = gate_.finish();
     const std::string loss = log_.finish();

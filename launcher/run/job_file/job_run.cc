@@ -112,6 +112,11 @@ void make_folder(const JobSpec& spec, const Options& options, const std::string&
           return std::chrono::steady_clock::now() > end;
         });
     const JobRecord before = job_to_resume(spec, root);
+    if (!turn.is_open()) {
+      throw SystemError("--resume: another launcher holds " + root +
+                            "/resume.lock, or it cannot be made: try again when that one has begun",
+                        EBUSY);
+    }
     record.uuid = before.uuid;
     if (before.phase == JobPhase::kLost) lost_job = before.id;
   }

@@ -83,7 +83,7 @@ class FixedOwner {
   bool on_leaving(std::uint32_t node);
   [[nodiscard]] bool has_ranks(std::uint32_t node) const;
 
-  /// Why lines of the logs were lost; empty when none was.
+  /// Why lines of the logs, or of what preparations have printed, were lost; empty when none was.
   std::string finish() {
     const std::string lost = gate_.finish();
     const std::string loss = log_.finish();

@@ -23,7 +23,9 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -197,7 +199,14 @@ int main(int argc, char** argv) {
   try {
     FakeSupervisor supervisor(argv[1], argv[2], argc > 3 ? argv[3] : "");
     std::cout << supervisor.folder().record().id << std::endl;
-    for (std::string line; std::getline(std::cin, line);) {
+    for (std::string line;;) {
+      if (!std::getline(std::cin, line)) {
+        if (std::feof(stdin) != 0 || errno != EINTR) break;
+        // The thread sanitizer has a signal interrupt a read that would go on otherwise.
+        std::clearerr(stdin);
+        std::cin.clear();
+        continue;
+      }
       std::cout << supervisor.obey(line) << std::endl;
     }
   } catch (const std::exception& error) {

@@ -203,7 +203,10 @@ def main():
     for check in beds:
         bed = Bed(pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2]).resolve())
         print(f"{check.__name__}: {bed.folder}")
-        check(bed)
+        try:
+            check(bed)
+        finally:
+            for job in bed.verb("ps", "-q").stdout.split(): bed.verb("stop", "--now", job)
         left = sorted(path.name for path in bed.started.iterdir() if path.name.startswith("calm."))
         bed.check("calm ranks have ended by themselves", left, [])
         failures += bed.failures
