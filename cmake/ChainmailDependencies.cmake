@@ -4,10 +4,22 @@
 # Libraries that we do not build ourselves.
 
 find_package(Threads REQUIRED)
+if(CHAINMAIL_RELOCATABLE)
+  if(NOT EXISTS ${CHAINMAIL_THIRD_PARTY}/stamp)
+    message(FATAL_ERROR "CHAINMAIL_RELOCATABLE=ON needs static glog and Highway: run "
+                        "packaging/third_party/build.sh DIR and set CHAINMAIL_THIRD_PARTY=DIR")
+  endif()
+  list(PREPEND CMAKE_PREFIX_PATH ${CHAINMAIL_THIRD_PARTY})
+  set(OPENSSL_USE_STATIC_LIBS ON)
+  set(GFLAGS_SHARED OFF) # of programs alone: its archive is not for libraries
+endif()
 find_package(glog REQUIRED)
+find_package(OpenSSL REQUIRED COMPONENTS Crypto)
+if(NOT CHAINMAIL_LIBRARY)
+  return()
+endif()
 find_package(gflags REQUIRED)
 find_package(ZLIB REQUIRED)
-find_package(OpenSSL REQUIRED COMPONENTS Crypto)
 find_package(LibTorch 2.11 REQUIRED)
 
 include(ChainmailCuda)

@@ -6,14 +6,20 @@
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
-set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/chainmail)
 # The libraries find LibTorch and CUDA's runtime where they were built against them; users who move
 # LibTorch set LD_LIBRARY_PATH as with any other library. CMake's own list of such places
 # (INSTALL_RPATH_USE_LINK_PATH) leaves out what is below the source tree, such as .deps.
-set(linked_places ${LibTorch_ROOT}/lib)
-if(CHAINMAIL_HAS_CUDA)
-  get_filename_component(cudart_place ${CHAINMAIL_CUDART} DIRECTORY)
-  list(APPEND linked_places ${cudart_place})
+if(CHAINMAIL_RELOCATABLE)
+  # Programs that link LibTorch have loaded it before they come here.
+  set(linked_places ${CHAINMAIL_TORCH_PLACES})
+  set(own_places OFF)
+else()
+  set(linked_places ${LibTorch_ROOT}/lib)
+  if(CHAINMAIL_HAS_CUDA)
+    get_filename_component(cudart_place ${CHAINMAIL_CUDART} DIRECTORY)
+    list(APPEND linked_places ${cudart_place})
+  endif()
+  set(own_places ON)
 endif()
 
 # What may be left out of a build: tools/demo.sh builds the launcher and the library alone.
@@ -26,7 +32,7 @@ function(chainmail_install target destination run_path)
   endif()
   if(run_path)
     set_target_properties(${target} PROPERTIES INSTALL_RPATH "${run_path}"
-                                               INSTALL_RPATH_USE_LINK_PATH ON)
+                                               INSTALL_RPATH_USE_LINK_PATH ${own_places})
   endif()
   add_dependencies(products ${target})
   if(target MATCHES "^(chainmail|launcher)$")
@@ -87,19 +93,6 @@ install(FILES ${pages}/zsh DESTINATION ${completion_zsh} RENAME _launcher)
 install(FILES ${pages}/fish DESTINATION ${completion_fish} RENAME launcher.fish)
 chainmail_install_link(launcher.fish ${completion_fish} chainmailrun.fish)
 
-install(DIRECTORY ${PROJECT_SOURCE_DIR}/plugin/include/chainmail
-        DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
-install(FILES ${PROJECT_SOURCE_DIR}/base/error.h ${PROJECT_SOURCE_DIR}/base/export.h
-        DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/chainmail)
-
-install(EXPORT chainmailTargets NAMESPACE chainmail:: DESTINATION ${package_dir})
-# A c10d::Backend is tied to the minor version of torch that it was compiled with.
-string(REGEX MATCH "^[0-9]+\\.[0-9]+" CHAINMAIL_TORCH_MINOR "${LibTorch_VERSION}")
-configure_package_config_file(
-  ${PROJECT_SOURCE_DIR}/cmake/chainmailConfig.cmake.in ${PROJECT_BINARY_DIR}/chainmailConfig.cmake
-  INSTALL_DESTINATION ${package_dir})
-write_basic_package_version_file(
-  ${PROJECT_BINARY_DIR}/chainmailConfigVersion.cmake COMPATIBILITY SameMinorVersion)
-install(FILES ${PROJECT_BINARY_DIR}/chainmailConfig.cmake
-              ${PROJECT_BINARY_DIR}/chainmailConfigVersion.cmake
-              ${PROJECT_SOURCE_DIR}/cmake/FindLibTorch.cmake DESTINATION ${package_dir})
+if(CHAINMAIL_LIBRARY)
+  include(ChainmailPackage)
+endif()

@@ -21,6 +21,10 @@ endfunction()
 
 message(STATUS "Chainmail ${PROJECT_VERSION}: ${CMAKE_BUILD_TYPE}, ${CMAKE_CXX_COMPILER_ID} "
                "${CMAKE_CXX_COMPILER_VERSION}")
+if(NOT CHAINMAIL_LIBRARY)
+  message(STATUS "  the launcher alone (CHAINMAIL_LIBRARY=OFF)")
+  return()
+endif()
 chainmail_summary_row("LibTorch" "${LibTorch_VERSION} at ${LibTorch_ROOT}" "")
 if(CHAINMAIL_HAS_CUDA)
   list(JOIN CMAKE_CUDA_ARCHITECTURES " " cuda_architectures)

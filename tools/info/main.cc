@@ -8,11 +8,13 @@
 #include <sched.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
 #include <iostream>
 #include <string>
+#include <vector>
 
 #include <torch/version.h>
 
@@ -42,13 +44,32 @@ void print_or_reason(const std::string& name, const std::function<std::string()>
   }
 }
 
-// Libraries that are opened on demand lie beside libchainmail.so.
-std::string optional_library(const std::string& file) {
+// Libraries that are opened on demand lie beside libchainmail.so: in the prefix of this program, or
+// in the Python environment that it was installed in, once for each minor version of torch.
+std::vector<std::filesystem::path> library_folders() {
+  namespace fs = std::filesystem;
   std::error_code error;
-  const auto program = std::filesystem::read_symlink("/proc/self/exe", error);
-  const auto folder = program.parent_path().parent_path() / "lib";
-  return std::filesystem::exists(folder / file, error) ? "yes, " + (folder / file).string()
-                                                       : "not built (no " + file + ")";
+  const fs::path libraries =
+      fs::read_symlink("/proc/self/exe", error).parent_path().parent_path() / "lib";
+  std::vector<fs::path> folders{libraries};
+  for (const auto& python : fs::directory_iterator(libraries, error)) {
+    if (!python.path().filename().string().starts_with("python3")) continue;
+    for (const auto& torch :
+         fs::directory_iterator(python.path() / "site-packages/chainmail", error)) {
+      if (torch.path().filename().string().starts_with("torch")) folders.push_back(torch.path());
+    }
+  }
+  std::sort(folders.begin(), folders.end());
+  return folders;
+}
+
+std::string optional_library(const std::string& file) {
+  std::string found;
+  std::error_code error;
+  for (const auto& folder : library_folders()) {
+    if (std::filesystem::exists(folder / file, error)) found += ", " + (folder / file).string();
+  }
+  return found.empty() ? "not built (no " + file + ")" : "yes" + found;
 }
 
 std::string cores() {
