@@ -21,7 +21,7 @@ REASON = re.compile(r"Longer than \d+ lines?: \S")
 TEXT = re.compile(r".*(\.(h|cc|cu|py|sh|cmake|md|json|txt|in|clang-.*)|/run)")
 
 FOLDER = re.compile(r"set\((\w+) \$\{PROJECT_SOURCE_DIR\}(/[\w/.-]+)?\)")
-SOURCE = re.compile(r"\$\{(\w+)\}(/[\w/.-]+\.(?:c|cc|cu|h|py|sh|txt))\b")
+SOURCE = re.compile(r"\$\{(\w+)\}(/[\w/.-]+\.(?:c|cc|cu|h|py|sh|txt))\b(?!\.)")
 
 
 def missing_sources(root, path, text):

@@ -29,7 +29,8 @@ RULES = [
     (r"torch/torch\.h",
      [r"examples/", r"plugin/(train|nn|data|pch)", r"tests/plugin/", r"tools/bench/"],
      "it takes 20 s to compile"),
-    (r"(ATen|c10|torch)/", [r"plugin/", r"examples/", r"tools/(bench|info)/", r"tests/starters/"],
+    (r"(ATen|c10|torch)/", [r"plugin/", r"examples/", r"tools/(bench|info)/", r"tests/starters/",
+                            r"packaging/consumer/"],
      "ops, launcher and base are free of torch"),
     (r"glog/", [r"base/log\.cc", "main"], "glog and torch both define LOG and CHECK"),
     (r"gflags/", [r"examples/common/flags\.h", "main"], "flags belong to programs"),
@@ -46,7 +47,7 @@ RULES = [
     (r"ops/", [r"(ops|plugin(?!/include)|tools)/"], "base and launcher are below or beside ops"),
     (r"plugin/", [r"(plugin(?!/include)|tools)/"], "only tools are above plugin"),
     (r"launcher/", [r"launcher/"], "the launcher is a program, not a library"),
-    (r"chainmail/", [r"(plugin|examples|tools|tests/starters)/"], "base, ops and launcher are below the plugin"),
+    (r"chainmail/", [r"(plugin|examples|tools|tests/starters|packaging/consumer)/"], "base, ops and launcher are below the plugin"),
     (r"(tests|examples|tools)/", [r"(tests|examples|tools)/"], "nothing depends on these"),
 ]
 

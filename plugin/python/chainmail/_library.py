@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # SPDX-FileCopyrightText: 2026 the Chainmail authors
-"""Opens libchainmail.so, which lies beside this file, when the torch here fits it."""
+"""Opens the libchainmail.so that fits the torch here; a wheel has one for each minor version."""
 
 import atexit
 import os
@@ -10,7 +10,7 @@ import torch.distributed
 
 from chainmail import _build
 
-PATH = os.path.join(os.path.dirname(os.path.abspath(__file__)), "libchainmail.so")
+HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 def minor(version):
@@ -18,27 +18,31 @@ def minor(version):
     return ".".join(version.split("+")[0].split(".")[:2])
 
 
-def check_torch(found, place):
-    """c10d inserts virtual functions between minor versions, so the library fits one of them."""
-    wanted = minor(_build.TORCH_VERSION)
-    if minor(found) != wanted:
+def library_for(found, place):
+    """The path of the library for torch `found`, which is installed in `place`.
+
+    c10d inserts virtual functions between minor versions, so a library fits one of them.
+    """
+    aboard = list(_build.LIBRARIES)
+    if minor(found) not in aboard:
         raise ImportError(
-            f"this chainmail {_build.VERSION} was built with torch {_build.TORCH_VERSION} and works "
-            f"with torch {wanted}.* only, but torch {found} is installed in {place}; install "
-            f"'torch=={wanted}.*', or build chainmail against torch {found} "
-            f"(tools/test.sh --torch X.Y.Z, CHAINMAIL_LIBTORCH)")
+            f"this chainmail {_build.VERSION} was built with torch {' and '.join(aboard)} and works with "
+            f"no other minor version, but torch {found} is installed in {place}; install "
+            f"'torch=={aboard[-1]}.*', or build chainmail against torch {found} "
+            f"(tools/setup.sh --torch X.Y.Z, then tools/install.sh; CHAINMAIL_LIBTORCH)")
+    return os.path.join(HERE, _build.LIBRARIES[minor(found)])
 
 
 def load():
     """Raises ImportError that says what to do."""
-    check_torch(torch.__version__, os.path.dirname(torch.__file__))
+    path = library_for(torch.__version__, os.path.dirname(torch.__file__))
     if not torch.distributed.is_available():
         raise ImportError(f"torch {torch.__version__} was built without torch.distributed, which "
                           "chainmail needs")
     try:
-        torch.ops.load_library(PATH)
+        torch.ops.load_library(path)
     except OSError as error:
-        raise ImportError(f"cannot open {PATH}: {error}; in a build tree, build the target "
+        raise ImportError(f"cannot open {path}: {error}; in a build tree, build the target "
                           "'chainmail' first") from error
 
 

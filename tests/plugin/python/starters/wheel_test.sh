@@ -36,7 +36,7 @@ PYTHON
 
 installed=$("$venv" -c 'import chainmail; print(chainmail.__file__)')
 [[ $installed == "$scratch"/* ]] || fail "imported $installed"
-if readelf -d "${installed%/*}/libchainmail.so" | grep -E 'R(UN)?PATH' | grep -vF '[$ORIGIN/../torch/lib]'; then
+if readelf -d "${installed%/*}/libchainmail.so" | grep -E 'R(UN)?PATH' | grep -vF '[$ORIGIN:$ORIGIN/../torch/lib:$ORIGIN/../nvidia/cu13/lib]'; then
   fail "the installed library looks for others elsewhere"
 fi
 OMP_NUM_THREADS=1 "$launcher" -H localhost:2 -n 2 --timeout 100 "$venv" -B "$here/starter.py" 2 |

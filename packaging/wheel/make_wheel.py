@@ -3,26 +3,25 @@
 """The build backend (PEP 517) of `pip install build/python`; needs the standard library only.
 
 The wheel requires the minor version of torch that the library was built with. It uses this system's
-glog, OpenSSL and Highway, so its tag is the plain linux_<processor>: for machines like this one.
+glog, OpenSSL and Highway, so its tag is the plain linux_<processor>: for machines like this one. The
+wheel for all machines is made by tools/package.sh.
 """
 
-import base64
 import glob
-import hashlib
 import os
 import shutil
 import subprocess
 import tempfile
-import zipfile
 
+import wheel_file
 import wheel_settings as settings
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 VERSION = f"{settings.VERSION}+torch{settings.TORCH_MINOR}"
 TAG = f"py3-none-linux_{settings.PROCESSOR}"
 INFO = f"chainmail-{VERSION}.dist-info"
-# Where torch's libraries are as seen from the installed package.
-RUNPATH = "$ORIGIN/../torch/lib"
+# Where torch's libraries and CUDA's runtime are as seen from the installed package.
+RUNPATH = "$ORIGIN:$ORIGIN/../torch/lib:$ORIGIN/../nvidia/cu13/lib"
 
 METADATA = f"""\
 Metadata-Version: 2.1
@@ -33,21 +32,9 @@ License: BSD-3-Clause
 Requires-Python: >=3.10
 Requires-Dist: torch=={settings.TORCH_MINOR}.*
 """
-WHEEL = f"""\
-Wheel-Version: 1.0
-Generator: chainmail
-Root-Is-Purelib: false
-Tag: {TAG}
-"""
-# How torch finds backends by itself from 2.14 on; before that the user imports chainmail.
-ENTRY_POINTS = """\
-[torch.distributed.backends]
-chainmail = chainmail:register
-"""
 
-
-# Opened when somebody asks for MPI; not built where Open MPI's headers are missing.
-OPTIONAL = ["libchainmail_mpi.so"]
+# Opened when somebody asks for MPI or for a GPU; not built where Open MPI's headers or nvcc are missing.
+OPTIONAL = ["libchainmail_mpi.so", "libchainmail_cuda.so"]
 
 
 def library(name):
@@ -78,28 +65,15 @@ def contents():
             found[name] = file.read()
     with open(settings.LICENSE, "rb") as file:
         found[f"{INFO}/LICENSE"] = file.read()
-    for name, text in (("METADATA", METADATA), ("WHEEL", WHEEL),
-                       ("entry_points.txt", ENTRY_POINTS)):
-        found[f"{INFO}/{name}"] = text.encode()
+    found[f"{INFO}/METADATA"] = METADATA.encode()
+    found[f"{INFO}/WHEEL"] = wheel_file.wheel_metadata(TAG)
+    found[f"{INFO}/entry_points.txt"] = wheel_file.BACKEND_ENTRY_POINT.encode()
     return found
-
-
-def record(files):
-    lines = []
-    for path, data in files.items():
-        digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
-        lines.append(f"{path},sha256={digest},{len(data)}\n")
-    lines.append(f"{INFO}/RECORD,,\n")
-    return "".join(lines).encode()
 
 
 def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
     """PEP 517: writes the wheel and returns its name."""
     del config_settings, metadata_directory
-    files = contents()
-    files[f"{INFO}/RECORD"] = record(files)
     name = f"chainmail-{VERSION}-{TAG}.whl"
-    with zipfile.ZipFile(os.path.join(wheel_directory, name), "w", zipfile.ZIP_DEFLATED) as wheel:
-        for path, data in files.items():
-            wheel.writestr(path, data)
+    wheel_file.write_wheel(os.path.join(wheel_directory, name), contents(), INFO)
     return name
