@@ -7,7 +7,7 @@ set -euo pipefail
 
 usage() {
   cat <<'TEXT'
-usage: tools/setup.sh [--torch X.Y.Z] [--python] [--cuda] [--tests]
+usage: tools/setup.sh [--torch X.Y.Z] [--python] [--cuda] [--tests] [--packages]
 
 Installs Debian packages (root only) and LibTorch from the PyPI wheel, in .deps/torch-X.Y.Z.
   --torch X.Y.Z  another torch than 2.11.0, in an environment of its own; .deps/torch and
@@ -15,6 +15,7 @@ Installs Debian packages (root only) and LibTorch from the PyPI wheel, in .deps/
   --python       also what `import torch` and torchrun need (3.5 GB instead of 1.3 GB)
   --cuda         also nvcc, the CUDA headers and NCCL from PyPI, where no toolkit is installed
   --tests        also the packages that only tests use; missing ones make tests skip
+  --packages     also what tools/package.sh needs; no LibTorch, unless --torch is given
 CHAINMAIL_LIBTORCH=/path/to/torch uses that LibTorch and downloads nothing of torch.
 TEXT
 }
@@ -28,6 +29,7 @@ readonly PYTHON_PACKAGES=(python3 python3-venv)
 readonly TEST_PACKAGES=(
   clang-format-14 doxygen iproute2 libmpich-dev libopenmpi-dev libpmix-dev nftables openmpi-bin
   openssh-server procps)
+readonly PACKAGING_PACKAGES=(binutils debhelper dpkg-dev libpmix-dev python3 python3-venv)
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 readonly DEPS=$PWD/.deps
@@ -40,18 +42,19 @@ fail() {
 
 parse_options() {
   torch_version=$DEFAULT_TORCH
-  with_python=0 with_cuda=0 with_tests=0
+  with_python=0 with_cuda=0 with_tests=0 with_packages=0 torch_is_asked_for=0
   while (($#)); do
     case $1 in
       --torch)
         (($# > 1)) || fail "--torch needs a version, such as --torch $DEFAULT_TORCH"
-        torch_version=$2
+        torch_version=$2 torch_is_asked_for=1
         shift
         ;;
-      --torch=*) torch_version=${1#*=} ;;
+      --torch=*) torch_version=${1#*=} torch_is_asked_for=1 ;;
       --python) with_python=1 ;;
       --cuda) with_cuda=1 ;;
       --tests) with_tests=1 ;;
+      --packages) with_packages=1 ;;
       -h | --help)
         usage
         exit 0
@@ -104,6 +107,9 @@ install_packages() {
   if [[ -z ${CHAINMAIL_LIBTORCH:-} ]] || ((with_python || with_tests)); then
     wanted+=("${PYTHON_PACKAGES[@]}")
   fi
+  if ((with_packages)); then
+    wanted+=("${PACKAGING_PACKAGES[@]}")
+  fi
   if ! command -v dpkg-query >/dev/null; then
     say "not a Debian system: make sure the equivalents of these are there: ${wanted[*]}"
     return
@@ -136,6 +142,28 @@ install_test_packages() {
       systemctl disable --quiet ssh.service 2>/dev/null || true
     fi
   fi
+}
+
+# Programs from PyPI that check packages and templates. Tests that need them are skipped without.
+install_checks() {
+  local checks=$DEPS/checks log
+  if cmp -s tools/setup/checks.txt "$checks/installed"; then
+    say "programs that check packages and templates: all there"
+    return
+  fi
+  say "programs that check packages and templates: installing in .deps/checks"
+  log=$(mktemp)
+  mkdir -p "$DEPS"
+  if (exec 9>"$DEPS/checks.lock" && flock 9 && rm -rf "$checks" && python3 -m venv "$checks" &&
+    "$checks/bin/python" -m pip install --disable-pip-version-check --progress-bar off -r tools/setup/checks.txt &&
+    cp tools/setup/checks.txt "$checks/installed") >"$log" 2>&1; then
+    rm -f "$log"
+    return
+  fi
+  tail -n 10 "$log" >&2
+  rm -f "$log"
+  ((!with_packages)) || fail "pip could not install tools/setup/checks.txt (is the package index reachable?)"
+  say "tests that need tools/setup/checks.txt will be skipped: pip could not install it"
 }
 
 # install_wheels DEPTH: what torch needs beside itself, once.
@@ -213,9 +241,12 @@ install_packages
 if ((with_tests)); then
   install_test_packages
 fi
+if ((with_tests || with_packages)); then
+  install_checks
+fi
 if [[ -n ${CHAINMAIL_LIBTORCH:-} ]]; then
   check_own_libtorch
-else
+elif ((!with_packages || torch_is_asked_for)); then
   install_torch
 fi
 say "ready"

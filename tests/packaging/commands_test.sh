@@ -1,0 +1,87 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+# SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+# What tools/package.sh and tools/release.sh refuse before they build, and packaging/verify.
+# usage: commands_test.sh     (in the repository's root)
+set -euo pipefail
+
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+fail() {
+  echo "FAILED: $*" >&2
+  exit 1
+}
+
+# expect CODE PATTERN COMMAND...
+expect() {
+  local code=$1 pattern=$2 status=0
+  shift 2
+  "$@" >"$scratch/said" 2>&1 </dev/null || status=$?
+  ((status == code)) && grep -Eq -- "$pattern" "$scratch/said" ||
+    fail "$*: code $status instead of $code, or no '$pattern' in: $(cat "$scratch/said")"
+}
+
+command -v ssh-keygen >/dev/null || { echo "skipped: no ssh-keygen (package openssh-client)" && exit 77; }
+
+expect 0 '^usage: tools/package.sh' tools/package.sh --help
+expect 2 "'' is no package" tools/package.sh
+expect 2 "'rpm' is no package" tools/package.sh rpm "$scratch"
+expect 2 'no DIR' tools/package.sh wheel
+expect 2 "unknown option '--fast'" tools/package.sh --fast wheel "$scratch"
+expect 2 "'newest' is no version" tools/package.sh --torch newest wheel "$scratch"
+expect 2 "too many arguments: 'more'" tools/package.sh wheel "$scratch" more
+touch "$scratch/file"
+expect 1 'cannot make' tools/package.sh wheel "$scratch/file/below"
+
+ssh-keygen -q -t ed25519 -N '' -f "$scratch/key"
+expect 0 '^usage: tools/release.sh' tools/release.sh --help
+expect 2 "'' is no version" tools/release.sh --key "$scratch/key"
+expect 2 "'1.0' is no version" tools/release.sh --key "$scratch/key" 1.0
+expect 2 'there is no key' tools/release.sh --key "$scratch/none" 1.0.0
+mkdir "$scratch/full" && touch "$scratch/full/file"
+expect 1 'is not empty' tools/release.sh --key "$scratch/key" 1.0.0 "$scratch/full"
+
+# In a small repository, so that this one's state does not matter.
+mkdir -p "$scratch/repository/tools"
+cp tools/release.sh "$scratch/repository/tools/"
+release=("$scratch/repository/tools/release.sh" --key "$scratch/key" 1.2.3 "$scratch/made")
+expect 1 'no git repository' "${release[@]}"
+cd "$scratch/repository"
+git init -q .
+expect 1 'not clean' "${release[@]}"
+commit() { git add -A && git -c user.name=test -c user.email=test@localhost commit -q -m change; }
+echo 'project(chainmail VERSION 1.2.2 LANGUAGES CXX)' >CMakeLists.txt
+commit
+expect 1 'another version: project\(chainmail VERSION 1\.2\.2' "${release[@]}"
+echo 'project(chainmail VERSION 1.2.3 LANGUAGES CXX)' >CMakeLists.txt
+printf '# Changelog\n\n## 1.2.3 (not released)\n' >CHANGELOG.md
+commit
+expect 1 "no section '## 1\.2\.3 \(YEAR-MONTH-DAY\)'" "${release[@]}"
+cd - >/dev/null
+[[ ! -e $scratch/made ]] || fail "something was made"
+
+made=$scratch/signed
+mkdir "$made"
+echo one >"$made/chainmail.whl" && echo two >"$made/chainmail.tar.gz"
+(cd "$made" && sha256sum -- * >SHA256SUMS && ssh-keygen -q -Y sign -f "$scratch/key" -n chainmail-release SHA256SUMS &&
+  ssh-keygen -y -f "$scratch/key" | sed 's/^/chainmail-release namespaces="chainmail-release" /' >allowed_signers) 2>/dev/null
+expect 0 'all files .* as they were signed' packaging/verify "$made"
+echo onf >"$made/chainmail.whl"
+expect 1 'a file is not what was signed' packaging/verify "$made"
+echo one >"$made/chainmail.whl"
+echo three >"$made/more"
+expect 1 'more is not among the files' packaging/verify "$made"
+rm "$made/more"
+mv "$made/chainmail.tar.gz" "$scratch/"
+expect 1 'a file is not what was signed' packaging/verify "$made"
+mv "$scratch/chainmail.tar.gz" "$made/"
+sed -i '1s/^./x/' "$made/SHA256SUMS"
+expect 1 'was not signed by a key' packaging/verify "$made"
+(cd "$made" && rm SHA256SUMS && sha256sum -- *.gz *.whl >SHA256SUMS)
+expect 0 'all files' packaging/verify "$made"
+ssh-keygen -q -t ed25519 -N '' -f "$scratch/other"
+sed 's/^/chainmail-release namespaces="chainmail-release" /' "$scratch/other.pub" >"$scratch/signers"
+expect 1 'was not signed by a key' packaging/verify "$made" "$scratch/signers"
+expect 2 '^usage: packaging/verify' packaging/verify
+echo passed
