@@ -28,7 +28,7 @@ NODES = pathlib.Path(os.environ["NODES_DIR"])
 EPOCHS, STEPS = 12, 15
 SAMPLES = ["--samples", "240"]
 TRAINING = ["--model", "resnet8", "--batch", "16", "--epoch", str(EPOCHS), "--verify"]
-# docs/launcher.md has the columns, docs/from_dynamic_training.md the words.
+# docs/launcher.md has the columns, docs/coming_from/dynamic_training.md the words.
 LOG_LINE = re.compile(r"(\d+) (ADDED|REMOVED|LOST|REFUSED) ([\d.]+) (\d{19}) (\d+) (\d+) (\d+) (.*)")
 NOTE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} INFO (.*)")
 PROGRAM = "train_cifar_elastic"

@@ -2,7 +2,7 @@
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
 // Azure Batch AI's job files (2018-05-01, 2018-03-01, 2017-09-01-preview), said in the words of the
-// modern form: one reader then checks both. docs/from_batch_ai.md has every key. One thread.
+// modern form: one reader then checks both. docs/coming_from/batch_ai.md has every key. One thread.
 
 #pragma once
 
