@@ -21,15 +21,15 @@ namespace chainmail {
 
 /// What kind of failure an Error reports; one value per exception type.
 enum class ErrorCode {
-  kInvalidArgument,
-  kMismatch,
-  kTimeout,
-  kPeer,
-  kSystem,
-  kMpi,
-  kNccl,
-  kCuda,
-  kCheckpoint,
+  kInvalidArgument,  ///< InvalidArgument
+  kMismatch,         ///< MismatchError
+  kTimeout,          ///< TimeoutError
+  kPeer,             ///< PeerError
+  kSystem,           ///< SystemError
+  kMpi,              ///< MpiError
+  kNccl,             ///< NcclError
+  kCuda,             ///< CudaError
+  kCheckpoint,       ///< CheckpointError, of <chainmail/checkpoint_error.h>
 };
 
 /// The name of the exception type of a code, such as "PeerError".

@@ -6,6 +6,7 @@
 #ifndef CHAINMAIL_EXPORT_H_
 #define CHAINMAIL_EXPORT_H_
 
+/// Before what programs may use of the libraries: everything else in them is hidden.
 #define CHAINMAIL_API __attribute__((visibility("default")))
 
 #endif  // CHAINMAIL_EXPORT_H_

@@ -4,10 +4,12 @@
 """Plants violations in a small tree and expects the lint checks to find exactly these."""
 
 import os
+import shutil
 import tempfile
 import unittest
 
 import docs
+import doxygen
 import environment
 import files
 import format as code_format
@@ -385,6 +387,51 @@ class ReadmeTest(Tree):
     def test_no_commands_and_dead_link(self):
         self.assertEqual(self.check("[a](gone.md)\n"), [
             "README.md: has no commands", "README.md: links to gone.md, which is not there"])
+
+
+@unittest.skipUnless(shutil.which("doxygen"), "doxygen is missing: install the package doxygen")
+class DoxygenTest(Tree):
+    SEEDS = [
+        ("namespace chainmail", "", "namespace chainmail"),
+        ("class Open", "class Open {};", "class chainmail::Open"),
+        ("member", "/// Options.\nstruct Options { int size = 0; };", "member chainmail::Options::size"),
+        ("function of a class", "/// A.\nclass A {\n public:\n  void go();\n};", "function chainmail::A::go()"),
+        ("destructor", "/// A.\nclass A {\n public:\n  ~A();\n};", "function chainmail::A::~A()"),
+        ("free function", "int run(int rank);", "function chainmail::run(int rank)"),
+        ("enumerator", "/// E.\nenum class E {\n  kA,  ///< a\n  kB,\n};", "enumerator chainmail::E::kB"),
+        ("type name", "using Rank = int;", "typedef chainmail::Rank"),
+        ("constant", "inline constexpr int kMost = 1;", "member chainmail::kMost"),
+        ("concept", "template <typename T>\nconcept Small = sizeof(T) < 9;", "concept chainmail::Small"),
+        ("macro", "#define CHAINMAIL_NEW 1", "macro CHAINMAIL_NEW"),
+    ]
+    CLEAN = ("/// A.\nclass A {\n public:\n  A(const A&) = delete;\n  virtual ~A() = default;\n"
+             " private:\n  int hidden_ = 0;\n};\nnamespace internal {\nint inner();\n}\n")
+
+    def problems_of(self, body, words="/// All.\n"):
+        self.write("base/error.h", HEAD)
+        self.write("base/export.h", HEAD)
+        self.write("plugin/include/chainmail/a.h", f"{HEAD}{words}namespace chainmail {{\n{body}\n}}\n")
+        with open(os.path.join(os.path.dirname(__file__), "../../docs/maintainers/Doxyfile"),
+                  encoding="utf-8") as settings:
+            self.write("docs/maintainers/Doxyfile", settings.read())
+        return doxygen.check(shutil.which("doxygen"), self.root)[0]
+
+    def test_documented(self):
+        self.assertEqual(self.problems_of(self.CLEAN), [])
+
+    def test_every_kind_of_symbol_is_found(self):
+        for what, body, wanted in self.SEEDS:
+            with self.subTest(what):
+                problems = self.problems_of(body or self.CLEAN, "/// All.\n" if body else "")
+                self.assertTrue(any(wanted in problem and "is not documented" in problem
+                                    for problem in problems), problems)
+
+    def test_header_that_is_not_read(self):
+        self.problems_of(self.CLEAN)
+        self.write("docs/maintainers/Doxyfile", "INPUT = base/error.h base/export.h\nQUIET = YES\n"
+                                                "GENERATE_LATEX = NO\n")
+        self.assertIn("plugin/include/chainmail/a.h: doxygen has not read it (INPUT of "
+                      "docs/maintainers/Doxyfile)", doxygen.check(shutil.which("doxygen"), self.root)[0])
 
 
 if __name__ == "__main__":

@@ -5,6 +5,9 @@
 
 #pragma once
 
+/// @namespace chainmail
+/// All that programs use. What is in `chainmail::internal` may change in any version.
+
 #include <chainmail/checkpoint.h>
 #include <chainmail/communicator.h>
 #include <chainmail/cuda.h>

@@ -152,6 +152,7 @@ class CHAINMAIL_API ElasticJob {
  public:
   /// Used by the factory.
   explicit ElasticJob(const ElasticJobOptions& options);
+  /// Waits for a checkpoint under way. Not within run(). Local.
   ~ElasticJob();
   ElasticJob(const ElasticJob&) = delete;
   ElasticJob& operator=(const ElasticJob&) = delete;

@@ -65,6 +65,7 @@ class CHAINMAIL_API NoSync {
  public:
   /// Made by no_sync().
   explicit NoSync(internal::ModelExchange& model) noexcept;
+  /// From the next backward on gradients are exchanged again, unless another one lives. Local.
   ~NoSync();
   NoSync(const NoSync&) = delete;
   NoSync& operator=(const NoSync&) = delete;
@@ -109,6 +110,8 @@ class CHAINMAIL_API MultiNodeOptimizer {
   /// Does what create_multi_node_optimizer says.
   MultiNodeOptimizer(std::unique_ptr<torch::optim::Optimizer> optimizer,
                      std::shared_ptr<Communicator> communicator, MultiNodeOptimizerOptions options);
+  /// The next backward leaves this rank's own gradients. Drops a mean that double buffering has on
+  /// its way: flush() before. Local.
   ~MultiNodeOptimizer();
   MultiNodeOptimizer(const MultiNodeOptimizer&) = delete;
   MultiNodeOptimizer& operator=(const MultiNodeOptimizer&) = delete;

@@ -40,6 +40,7 @@ struct TrainingProgress {
 /// report().
 class CHAINMAIL_API Report {
  public:
+  /// Leaves what was shown and stored.
   virtual ~Report();
   /// Shows or stores one entry.
   virtual void report(const ReportEntry& entry) = 0;

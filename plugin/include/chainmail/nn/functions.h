@@ -21,6 +21,7 @@
 #include <chainmail/communicator.h>
 #include <chainmail/export.h>
 
+/// Collectives that gradients go back through.
 namespace chainmail::functions {
 
 /// The element-wise sum over all ranks, as a new tensor, the same bits on every rank. `x` is a

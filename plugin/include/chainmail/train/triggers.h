@@ -27,7 +27,10 @@ struct TrainingPoint {
 };
 
 /// What an Interval counts.
-enum class IntervalUnit : std::uint8_t { kEpoch, kIteration };
+enum class IntervalUnit : std::uint8_t {
+  kEpoch,      ///< whole epochs
+  kIteration,  ///< steps of the optimizer
+};
 
 /// A number of epochs or iterations.
 struct Interval {
@@ -97,8 +100,8 @@ class CHAINMAIL_API ObservationAggregator {
 /// Which values of the monitored key are better.
 enum class StoppingMode : std::uint8_t {
   kAuto,  ///< kMax for a key with "accuracy", else kMin
-  kMin,
-  kMax,
+  kMin,   ///< smaller ones, as of a loss
+  kMax,   ///< larger ones, as of an accuracy
 };
 
 /// When training stops early.
