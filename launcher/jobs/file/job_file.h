@@ -3,7 +3,8 @@
 
 // Job files in both forms: Chainmail's own, and Azure Batch AI's (2018-05-01, 2018-03-01,
 // 2017-09-01-preview). Strict: whatever is not understood has an error, or in the old form a
-// warning, with its place in the file. docs/jobs.md and docs/coming_from/batch_ai.md have every key.
+// warning, with its place in the file. docs/jobs.md and docs/coming_from/batch_ai.md have every
+// key.
 //
 // Thread-safe.
 
