@@ -85,17 +85,21 @@ def missing_headers(root, folder):
             for path in tree.files(root) if HEADERS.fullmatch(path) and path not in seen]
 
 
-def check(doxygen, root):
-    """Problems, and how many public symbols there are."""
-    with tempfile.TemporaryDirectory() as folder:
-        problems = run_doxygen(doxygen, root, folder)
-        found = symbols(folder)
-        problems += missing_headers(root, folder)
+def check_in(folder, doxygen, root):
+    """Problems, and how many public symbols there are; the XML stays in `folder`."""
+    problems = run_doxygen(doxygen, root, folder)
+    found = symbols(folder)
+    problems += missing_headers(root, folder)
     problems += sorted({f"{where}: {name} is not documented"
                         for where, name, documented in found.values() if not documented})
     if not found:
         problems.append("doxygen has found no public symbol")
     return problems, len(found)
+
+
+def check(doxygen, root):
+    with tempfile.TemporaryDirectory() as folder:
+        return check_in(folder, doxygen, root)
 
 
 def main(root):

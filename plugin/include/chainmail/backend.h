@@ -46,7 +46,7 @@ struct BackendOptions {
     const BackendOptions& options = {});
 
 /// The same over all ranks of the job that this process belongs to, over the job's store.
-/// @throws what the other one and make_job_store throw
+/// Throws what the other one and make_job_store() throw.
 [[nodiscard]] CHAINMAIL_API c10::intrusive_ptr<c10d::ProcessGroup> make_process_group(
     const BackendOptions& options = {});
 

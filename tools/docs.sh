@@ -1,0 +1,86 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+# SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+# Makes a site of the documentation: all pages, the C++ API, and the launcher's options.
+set -euo pipefail
+
+usage() {
+  cat <<'TEXT'
+usage: tools/docs.sh [--launcher FILE] [--env DIR] DIR
+
+Makes a site (HTML) in DIR of the pages of docs/, README.md, CONTRIBUTING.md and CHANGELOG.md, of the
+public headers, and of what the launcher says about itself. A dead link or heading, a name that means
+nothing, and a public symbol without documentation are errors.
+  --launcher FILE  the launcher whose options are shown (default: build/bin/launcher)
+  --env DIR        where Sphinx is, or is installed from PyPI (default: .deps/docs)
+Needs doxygen and python3 with venv.
+TEXT
+}
+
+say() { echo "docs: $*"; }
+fail() {
+  echo "docs: error: $1" >&2
+  exit "${2:-1}"
+}
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+site='' launcher=$root/build/bin/launcher venv=$root/.deps/docs
+while (($#)); do
+  case $1 in
+    --launcher | --env)
+      (($# > 1)) || fail "$1 needs a path; see --help" 2
+      if [[ $1 == --env ]]; then venv=$(realpath -m -- "$2"); else launcher=$(realpath -m -- "$2"); fi
+      shift
+      ;;
+    -h | --help)
+      usage
+      exit 0
+      ;;
+    -*) fail "unknown option '$1'; see --help" 2 ;;
+    *)
+      [[ -z $site ]] || fail "two folders, '$site' and '$1'; quote one that has spaces" 2
+      site=$(realpath -m -- "$1")
+      ;;
+  esac
+  shift
+done
+[[ -n $site ]] || { usage >&2 && fail "no DIR, such as tools/docs.sh build/site" 2; }
+[[ -x $launcher ]] ||
+  fail "there is no launcher at $launcher: cmake --build build --target launcher, or --launcher FILE"
+command -v doxygen >/dev/null || fail "doxygen is missing: tools/setup.sh --tests, or install the package doxygen"
+# What a reader has put there besides a site is not removed.
+if [[ -e $site && ! -e $site/objects.inv && -n $(ls -A "$site") ]]; then
+  fail "$site holds something else than a site; choose an empty folder"
+fi
+
+# The pins are copied last: they tell that all of them are there.
+readonly PINS=$root/docs/site/requirements.txt
+install_sphinx() {
+  mkdir -p "$(dirname "$venv")"
+  exec 9>"$venv.lock"
+  flock 9
+  if ! cmp -s "$PINS" "$venv/requirements.txt"; then
+    say "installing Sphinx in $venv"
+    python3 -m venv "$venv" || fail "python3 cannot make an environment: install python3-venv"
+    "$venv/bin/python" -m pip install --disable-pip-version-check --progress-bar off --no-deps \
+      -r "$PINS" >"$venv/pip.log" 2>&1 ||
+      { tail -n 20 "$venv/pip.log" >&2 && fail "pip could not install Sphinx (is the package index reachable?)"; }
+    cp "$PINS" "$venv/requirements.txt"
+  fi
+  exec 9>&-
+}
+cmp -s "$PINS" "$venv/requirements.txt" || install_sphinx
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+"$venv/bin/python" -B "$root/docs/site/pages.py" "$root" "$work/source" "$launcher" ||
+  fail "the pages could not be made"
+# Pages lie in $work/source as they do in the repository.
+"$venv/bin/python" -B -m sphinx -b html -q -W --keep-going -c "$root/docs/site" -d "$work/doctrees" \
+  -D "breathe_projects.chainmail=$work/source/doxygen/xml" "$work/source" "$work/site" 2>&1 |
+  sed "s#$work/source/##g" || fail "the site has errors (above); $site is as it was"
+rm -rf "$site"
+mkdir -p "$(dirname "$site")"
+mv "$work/site" "$site"
+say "the site is in $site: open $site/index.html"
