@@ -16,6 +16,7 @@ import format as code_format
 import includes
 import readme
 import type_names
+import version
 import waits
 
 HEAD = "".join(f"// {line}\n" for line in files.SPDX)
@@ -387,6 +388,24 @@ class ReadmeTest(Tree):
     def test_no_commands_and_dead_link(self):
         self.assertEqual(self.check("[a](gone.md)\n"), [
             "README.md: has no commands", "README.md: links to gone.md, which is not there"])
+
+
+class VersionTest(Tree):
+    def check(self, changelog, page=""):
+        self.write("CMakeLists.txt", "project(chainmail VERSION 0.2.0 LANGUAGES CXX)\n")
+        self.write("CHANGELOG.md", changelog)
+        self.write("docs/a.md", page)
+        return version.check(self.root)
+
+    def test_clean(self):
+        self.assertEqual(self.check("# Changelog\n\n## 0.2.0 (not released)\n\n## 0.1.0 (2026-11-28)\n",
+                                    "`chainmail-0.2.0+torch2.11`, torch 2.11.0\n"), [])
+
+    def test_disagreements(self):
+        self.assertEqual(self.check("## 0.1.0 (soon)\n", "`chainmail-launcher_0.1.0_amd64.deb`\n"), [
+            "CHANGELOG.md: '## 0.1.0 (soon)' is not '## X.Y.Z (not released)' or '## X.Y.Z (YYYY-MM-DD)'",
+            "CHANGELOG.md: does not begin with 0.2.0, the version of CMakeLists.txt",
+            "docs/a.md: names chainmail-launcher_0.1.0; the version is 0.2.0"])
 
 
 @unittest.skipUnless(shutil.which("doxygen"), "doxygen is missing: install the package doxygen")
