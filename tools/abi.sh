@@ -46,8 +46,10 @@ dump() {
   abidw --suppressions "$work/suppressions" --headers-dir "$root/plugin/include" \
     --header-file "$root/base/error.h" --header-file "$root/base/export.h" --drop-private-types \
     --exported-interfaces-only --no-corpus-path --no-comp-dir-path --no-show-locs --no-elf-needed \
-    --no-parameter-names --no-write-default-sizes --type-id-style hash --out-file "$2" "$1" ||
+    --no-parameter-names --no-write-default-sizes --type-id-style hash --out-file "$work/raw.abi" "$1" ||
     fail "abidw cannot read $1"
+  # Numbers in place of the sources' paths on this machine.
+  awk '/<abi-instr /{sub(/ path=\047[^\047]*\047/, " path=\047" ++n "\047")} 1' "$work/raw.abi" >"$2"
   grep -q '<class-decl ' "$2" ||
     fail "$1 has no types in its debug information: build it with -g, which -g1 is not, and do not strip it"
 }

@@ -102,6 +102,7 @@ class AbiTest(unittest.TestCase):
         for version in ("0.2.0", "1.4.0"):
             result = cls.abi("dump", cls.build(), f"{cls.root}/abi/libchainmail-{version}.abi")
             assert result.returncode == 0, result.stdout
+            assert str(cls.root) not in (cls.root / f"abi/libchainmail-{version}.abi").read_text()
 
     @classmethod
     def build(cls, header=(), source=(), soname="libchainmail.so.1", debug="-g"):
