@@ -17,7 +17,7 @@ their bills of materials and SHA256SUMS. Uploads nothing and sets no tag: its la
   --once      makes everything once, for a rehearsal; such a DIR says so
   --without-install-tests  leaves out what takes a download of torch, and root
 The tree must be clean, CMakeLists.txt must say X.Y.Z, and CHANGELOG.md must have a section "## X.Y.Z (YEAR-MONTH-DAY)".
-Takes about an hour on two cores. docs/maintainers/releases.md has the steps before and after.
+Takes some two hours on two cores. docs/maintainers/releases.md has the steps before and after.
 TEXT
 }
 
@@ -99,9 +99,17 @@ if ((builds == 2)); then
   diff -r "$scratch/made" "$scratch/again" || fail "two builds differ; diffoscope shows where"
   say "two builds gave the same bytes"
 fi
-tools/abi.sh check "$scratch/first/build-package/torch-2.11/lib/libchainmail.so"
+# With the types that packages leave out.
+say "comparing the binary interface with the last release's"
+source tools/setup/build.sh
+cmake -G Ninja -S "$scratch/first" -B "$scratch/abi" -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_FLAGS=-g \
+  -DCHAINMAIL_BUILD_TESTS=OFF "-DCHAINMAIL_LIBTORCH=$(libtorch_root 2.11.0)" >"$scratch/log" 2>&1 &&
+  cmake --build "$scratch/abi" --parallel "$(build_jobs)" --target chainmail >>"$scratch/log" 2>&1 ||
+  { tail -n 40 "$scratch/log" >&2 && fail "the library with types was not built"; }
+tools/abi.sh check "$scratch/abi/lib/libchainmail.so"
 
 mkdir -p "$output"
+tools/abi.sh dump "$scratch/abi/lib/libchainmail.so" "$output/libchainmail-$version.abi"
 cp "$scratch"/made/* "$output/"
 cd "$output"
 ((builds == 2)) || echo "made once: that the same comes of it again has not been checked" >REHEARSAL
@@ -133,6 +141,7 @@ say "in $output:"
 ls -l "$output" | awk 'NR > 1 {printf "  %10s  %s\n", $5, $9}'
 cat <<TEXT
 release: nothing has been uploaded. To publish:
+  cp $output/libchainmail-$version.abi abi/ and commit it
   git tag -s v$version && git push origin v$version
   python -m twine upload $output/*.whl
   and put the other files of that folder beside the tag's notes
