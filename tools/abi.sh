@@ -83,22 +83,26 @@ may_change() {
   fi
 }
 
-# differs [OPTION...] OLD NEW: prints what differs; code 1 when something does.
+# differs [OPTION...] OLD NEW: whether something does; what, in $work/differences.
 differs() {
   local code=0
-  abidiff --no-show-locs "$@" || code=$?
+  abidiff --no-show-locs "$@" >"$work/differences" || code=$?
   # 1 and 2: errors; 4: changes; 8: changes that surely break.
   (((code & 3) == 0)) || fail "abidiff ended with code $code"
-  ((code == 0))
+  ((code != 0))
 }
 
 check() {
   local old=$1 new=$2 release=$3 version=$4 rule
   rule=$(may_change "$release" "$version")
   say "$version after $release: $rule may change"
-  if differs --harmless "$old" "$new"; then
+  if ! differs --harmless "$old" "$new"; then
     say "nothing has changed"
-  elif differs --no-added-syms "$old" "$new" >"$work/breaks"; then
+    return
+  fi
+  # Each type once, instead of once for every function that it comes to.
+  ! differs --harmless --leaf-changes-only "$old" "$new" || cat "$work/differences"
+  if ! differs --no-added-syms "$old" "$new"; then
     [[ $rule != nothing ]] || fail "additions (above) need another minor version than $release" 1
     say "programs that were built with $release go on running"
   else
