@@ -22,7 +22,7 @@ WARNING = re.compile(r"^(No Moto CloudFormation support for .*|.*Warning: .*|.*n
 ENVIRONMENT = {
     "AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing", "AWS_SESSION_TOKEN": "testing",
     "AWS_DEFAULT_REGION": REGION, "AWS_CONFIG_FILE": os.devnull, "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
-    "AWS_EC2_METADATA_DISABLED": "true", "AWS_PAGER": "", "no_proxy": "127.0.0.1", "NO_PROXY": "127.0.0.1",
+    "AWS_EC2_METADATA_DISABLED": "true", "AWS_PAGER": "", "PYTHONWARNINGS": "always::UserWarning", "no_proxy": "127.0.0.1", "NO_PROXY": "127.0.0.1",
 }
 
 
