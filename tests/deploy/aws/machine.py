@@ -3,12 +3,12 @@
 """A machine that has just been started, for what user data do to it: namespaces of its own for mounts and network, folders
 of the system that forget what is written, a metadata service that wants tokens, an https server with packages, and
 stand-ins for apt-get, mount and aws that write down how they were called.
-usage: machine.py FOLDER, in namespaces of its own. FOLDER has user-data, options.json, and serve/ with what is downloaded;
-calls and result.json are left there. user_data_test.py starts it."""
+Tests call start(); what runs in the namespaces is this file. usage: machine.py FOLDER"""
 
 import http.server
 import json
 import os
+import shutil
 import ssl
 import subprocess
 import sys
@@ -17,7 +17,7 @@ import threading
 METADATA = "169.254.169.254"
 INSTANCE = "i-0123456789abcdef0"
 HOSTS = ("packages.example.org", "s3.eu-central-1.amazonaws.com")
-FORGETFUL = ("/etc", "/usr/share", "/srv")
+FORGETFUL = ("/etc", "/usr/share", "/usr/local/bin", "/srv", "/opt")
 LIMIT_S = 100
 
 # The package that it installs is one, and so is what mount mounts.
@@ -36,6 +36,43 @@ exec /bin/mount -t tmpfs none "$1"
 """,
     "sleep": "",
 }
+
+
+# What start() may be given. `command` is run `runs` times; `files` are there before, {path: file in the folder}; of
+# `texts` and `folders` the result has what is in them afterwards.
+DEFAULTS = {"command": None, "runs": 1, "files": {}, "texts": [], "folders": [], "metadata": 200, "failing_mounts": 0}
+
+
+def why_not():
+    """Why there are no machines here; empty: there are."""
+    if os.geteuid() != 0 or subprocess.run(["unshare", "--mount", "--net", "true"], capture_output=True).returncode != 0:
+        return "it makes namespaces for mounts and network, which needs root"
+    missing = [tool for tool in ("curl", "dpkg-deb", "ip", "openssl") if shutil.which(tool) is None]
+    return "missing here: " + " ".join(missing) if missing else ""
+
+
+def make_certificate(folder):
+    """key.pem and certificate.pem, of which the machine believes that they are those of HOSTS."""
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
+                    "-keyout", folder + "/key.pem", "-out", folder + "/certificate.pem", "-days", "2", "-subj", "/CN=test",
+                    "-addext", "subjectAltName=" + ",".join(f"DNS:{name}" for name in HOSTS)],
+                   check=True, capture_output=True)
+
+
+def start(folder, certificates, **options):
+    """Runs options["command"]; what came of it. What is downloaded is in folder/serve, below the path of its address."""
+    for name in ("layers", "scratch"):
+        os.mkdir(os.path.join(folder, name))
+    for name in ("key.pem", "certificate.pem"):
+        shutil.copy(os.path.join(certificates, name), folder)
+    with open(folder + "/options.json", "w", encoding="utf-8") as file:
+        json.dump({**DEFAULTS, **options}, file)
+    done = subprocess.run(["unshare", "--mount", "--net", "--propagation", "private", "--", sys.executable, "-B",
+                           os.path.abspath(__file__), folder], capture_output=True, text=True, timeout=LIMIT_S * 3)
+    if done.returncode != 0:
+        raise RuntimeError(done.stdout + done.stderr)
+    with open(folder + "/result.json", encoding="utf-8") as file:
+        return json.load(file)
 
 
 def write_stand_in(path, text):
@@ -132,16 +169,16 @@ def main(folder):
     set_up(folder, options)
     environment = {"PATH": f"{folder}/bin:/usr/sbin:/usr/bin:/sbin:/bin", "FOLDER": folder, "TMPDIR": folder + "/scratch",
                    "CURL_CA_BUNDLE": folder + "/certificate.pem", "FAILING_MOUNTS": str(options["failing_mounts"])}
-    runs = [subprocess.run(["sh", folder + "/user-data"], env=environment, capture_output=True, text=True, timeout=LIMIT_S,
-                           stdin=subprocess.DEVNULL)
-            for _ in range(options["runs"])]
+    runs = [subprocess.run(options["command"], env=environment, capture_output=True, text=True, timeout=LIMIT_S,
+                           stdin=subprocess.DEVNULL) for _ in range(options["runs"])]
     result = {"code": runs[-1].returncode, "text": "".join(run.stdout + run.stderr for run in runs),
               "calls": text_of(folder + "/calls").splitlines(), "left": os.listdir(folder + "/scratch"),
-              "conf": text_of("/etc/chainmail/node.conf"), "fstab": text_of("/etc/fstab"),
-              "has_boot": os.path.exists("/usr/share/chainmail/node/boot"),
-              "is_mounted": os.path.ismount(options["shared"])}
+              "texts": {path: text_of(path) for path in options["texts"]},
+              "folders": {path: sorted(os.listdir(path)) for path in options["folders"]},
+              "mounts": [line.split()[1] for line in text_of("/proc/mounts").splitlines()]}
     with open(folder + "/result.json", "w", encoding="utf-8") as file:
         json.dump(result, file)
+
 
 
 if __name__ == "__main__":

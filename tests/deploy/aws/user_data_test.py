@@ -5,7 +5,6 @@
 tell boot, and what they refuse. usage: user_data_test.py; exit code 77: it needs root"""
 
 import hashlib
-import json
 import os
 import shutil
 import subprocess
@@ -13,11 +12,11 @@ import sys
 import tempfile
 import unittest
 
-from machine import HOSTS, INSTANCE, LIMIT_S
+from machine import HOSTS, INSTANCE, make_certificate, start, why_not
 from template import PSEUDO, Stack, read, user_data
 
-HERE = os.path.dirname(os.path.abspath(__file__))
 SHARED = "/srv/shared"
+CONF = "/etc/chainmail/node.conf"
 BOOT = "/usr/share/chainmail/node/boot"
 PACKAGE = "chainmail-launcher_0.2.0_amd64.deb"
 URL = f"https://{HOSTS[0]}/{PACKAGE}"
@@ -47,19 +46,12 @@ def make_package(folder, path, files):
 class UserDataTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.secrets = cls.enterClassContext(tempfile.TemporaryDirectory(prefix="chainmail-tls-"))
-        names = ",".join(f"DNS:{name}" for name in HOSTS)
-        subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
-                        "-keyout", cls.secrets + "/key.pem", "-out", cls.secrets + "/certificate.pem", "-days", "2",
-                        "-subj", "/CN=test", "-addext", f"subjectAltName={names}"], check=True, capture_output=True)
+        cls.certificates = cls.enterClassContext(tempfile.TemporaryDirectory(prefix="chainmail-tls-"))
+        make_certificate(cls.certificates)
 
     def run_on_machine(self, template, boot_code=0, is_in_image=False, url=URL, digest=None, agent=True, **options):
         """What has become of a machine. `digest`: in place of the package's."""
         folder = self.enterContext(tempfile.TemporaryDirectory(prefix="chainmail-machine-"))
-        for name in ("layers", "scratch", "serve"):
-            os.mkdir(os.path.join(folder, name))
-        for name in ("key.pem", "certificate.pem"):
-            shutil.copy(os.path.join(self.secrets, name), folder)
         text = BOOT_TEXT.replace("CODE", str(boot_code))
         package = os.path.join(folder, "serve", PACKAGE)
         make_package(folder, package, {BOOT: text})
@@ -78,15 +70,10 @@ class UserDataTest(unittest.TestCase):
             parameters.update(PackageUrl=url, PackageSha256=digest or own_digest)
         with open(folder + "/user-data", "w", encoding="utf-8") as file:
             file.write(user_data(Stack(read(), parameters), template).replace("<FileSystem>", "fs-12345678"))
-        with open(folder + "/options.json", "w", encoding="utf-8") as file:
-            json.dump({"files": {BOOT: "boot"} if is_in_image else {}, "metadata": 200, "failing_mounts": 0, "runs": 1,
-                       "shared": SHARED, **options}, file)
-        done = subprocess.run(["unshare", "--mount", "--net", "--propagation", "private", "--", sys.executable, "-B",
-                               os.path.join(HERE, "machine.py"), folder], capture_output=True, text=True,
-                              timeout=LIMIT_S * 3)
-        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        with open(folder + "/result.json", encoding="utf-8") as file:
-            result = json.load(file)
+        result = start(folder, self.certificates, command=["sh", folder + "/user-data"],
+                       files={BOOT: "boot"} if is_in_image else {}, texts=[BOOT, CONF, "/etc/fstab"], **options)
+        result.update(boot=result["texts"][BOOT], conf=result["texts"][CONF], fstab=result["texts"]["/etc/fstab"],
+                      is_mounted=SHARED in result["mounts"])
         self.assertEqual(result["left"], [], "files in the temporary folder")
         return result
 
@@ -134,11 +121,11 @@ class UserDataTest(unittest.TestCase):
         result = self.run_on_machine("MasterTemplate", digest="0" * 64)
         self.assert_refused(result, f"{URL} has the SHA-256 ", f", not {'0' * 64}: not installed")
         self.assertEqual(self.installed(result), ["agent.deb"])
-        self.assertEqual((result["has_boot"], result["conf"], result["is_mounted"]), (False, None, False))
+        self.assertEqual((result["boot"], result["conf"], result["is_mounted"]), (None, None, False))
 
     def test_wrong_checksum_of_a_worker(self):
         result = self.run_on_machine("WorkerTemplate", digest="0" * 64)
-        self.assertEqual((result["code"], result["has_boot"], result["conf"]), (1, False, None))
+        self.assertEqual((result["code"], result["boot"], result["conf"]), (1, None, None))
         self.assertNotIn("signal-resource", "\n".join(result["calls"]))
 
     def test_no_package_at_all(self):
@@ -154,7 +141,7 @@ class UserDataTest(unittest.TestCase):
         url = f"https://{HOSTS[0]}/moved/{PACKAGE}"
         result = self.run_on_machine("MasterTemplate", url=url)
         self.assert_refused(result, f"could not fetch {url}")
-        self.assertFalse(result["has_boot"])
+        self.assertIsNone(result["boot"])
 
     def test_no_agent(self):
         self.assert_refused(self.run_on_machine("MasterTemplate", agent=False), "amazon-ssm-agent.deb")
@@ -179,11 +166,8 @@ class UserDataTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    if os.geteuid() != 0 or subprocess.run(["unshare", "--mount", "--net", "true"], capture_output=True).returncode != 0:
-        print("skipped: it makes namespaces for mounts and network, which needs root")
-        sys.exit(77)
-    missing = [tool for tool in ("curl", "dpkg-deb", "ip", "openssl") if shutil.which(tool) is None]
-    if missing:
-        print("skipped: missing here: " + " ".join(missing))
+    reason = why_not()
+    if reason:
+        print("skipped: " + reason)
         sys.exit(77)
     unittest.main()
