@@ -55,6 +55,19 @@ def network_problems(stack):
             yield f"{name} lets in more than SshLocation on port 22"
 
 
+def way_out_problems(stack):
+    """CloudFormation drops a group's rule for everything when a resource adds another one."""
+    has_more = {rule["Properties"]["GroupId"] for rule in stack.of_type("AWS::EC2::SecurityGroupEgress").values()}
+    ways_out = {f"<{name}.GroupId>" for name, group in stack.of_type("AWS::EC2::SecurityGroup").items()
+                if any(rule.get("CidrIp") == "0.0.0.0/0" for rule in group["Properties"].get("SecurityGroupEgress", []))}
+    for group in sorted(ways_out & has_more):
+        yield f"{group} loses its rule for 0.0.0.0/0"
+    for name in TEMPLATES:
+        groups = stack.resources[name]["Properties"]["LaunchTemplateData"]["NetworkInterfaces"][0]["Groups"]
+        if not ways_out & set(groups) or "<NodeGroup.GroupId>" not in groups:
+            yield f"{name} has no way out, or none to the other nodes"
+
+
 def machine_problems(stack):
     for name, template in stack.of_type("AWS::EC2::LaunchTemplate").items():
         data = template["Properties"]["LaunchTemplateData"]
@@ -115,7 +128,7 @@ def problems(template, parameter_sets):
     found = list(text_problems(template))
     for parameters in parameter_sets.values():
         stack = Stack(template, parameters)
-        for check in (network_problems, machine_problems, role_problems):
+        for check in (network_problems, way_out_problems, machine_problems, role_problems):
             found += check(stack)
         found += [f"{name} is a file system in clear" for name, system in stack.of_type("AWS::EFS::FileSystem").items()
                   if system["Properties"].get("Encrypted") is not True]
