@@ -16,13 +16,14 @@ WITHOUT_RESOURCE = {
 }
 STORE = f"arn:aws:ssm:{PSEUDO['AWS::Region']}:{PSEUDO['AWS::AccountId']}:parameter/chainmail/{PSEUDO['AWS::StackName']}"
 GROUP = f"arn:aws:autoscaling:{PSEUDO['AWS::Region']}:{PSEUDO['AWS::AccountId']}:autoScalingGroup:*:autoScalingGroupName/mnist-workers"
+SELF = f"arn:aws:cloudformation:{PSEUDO['AWS::Region']}:{PSEUDO['AWS::AccountId']}:stack/{PSEUDO['AWS::StackName']}/*"
 # Role -> action -> what it may be done to. Nothing else is allowed.
 ROLES = {
     "MasterRole": {
         **{action: {"*"} for action in WITHOUT_RESOURCE},
         "ssm:GetParameter": {STORE, STORE + "/*"}, "ssm:GetParametersByPath": {STORE, STORE + "/*"},
         "ssm:PutParameter": {STORE + "/login"}, "ssm:DeleteParameter": {STORE + "/node/*", STORE + "/leaving/*"},
-        "autoscaling:SetDesiredCapacity": {GROUP}, "cloudformation:SignalResource": {PSEUDO["AWS::StackId"]},
+        "autoscaling:SetDesiredCapacity": {GROUP}, "cloudformation:SignalResource": {SELF},
     },
     "WorkerRole": {
         "ssm:GetParameter": {STORE + "/login", STORE + "/node/*", STORE + "/leaving/*"},

@@ -4,10 +4,15 @@
 """The template of the AWS cluster opens nothing and gives nobody more than the cluster needs; and whoever changes it so
 that it does is told. usage: scan_test.py"""
 
+import os
+import re
 import unittest
 
-from scan import problems
-from template import PARAMETER_SETS, PATH, read
+from scan import ROLES, problems
+from template import PARAMETER_SETS, PATH, ROOT, read
+
+PROVIDER = os.path.join(ROOT, "deploy/node/aws.sh")
+CALL = re.compile(r"of_aws ([a-z]+) ([a-z-]+)")
 
 BUCKET = "Resources:\n  Keys:\n    Type: AWS::S3::Bucket\n"
 # (what is there, what somebody makes of it, what they are told)
@@ -31,9 +36,9 @@ BREAKS = [
      "      LaunchTemplate:\n        LaunchTemplateId: !Ref WorkerTemplate", "Master has no launch template"),
     ("Action: autoscaling:SetDesiredCapacity", 'Action: "autoscaling:*"', "MasterRole may do autoscaling:*"),
     ("Action: [ssm:PutParameter, ssm:DeleteParameter]", "Action: [ssm:PutParameter, ssm:Delete*]", "WorkerRole may do ssm:Delete*"),
-    ("Resource: !Ref AWS::StackId", 'Resource: "*"', "MasterRole may do cloudformation:SignalResource to *"),
+    ("Resource: !Sub arn:${AWS::Partition}:cloudformation:${AWS::Region}:${AWS::AccountId}:stack/${AWS::StackName}/*", 'Resource: "*"', "MasterRole may do cloudformation:SignalResource to *"),
     ("Action: cloudformation:SignalResource", "Action: ec2:TerminateInstances",
-     "MasterRole may do ec2:TerminateInstances to arn:aws:cloudformation:eu-central-1:123456789012:stack/mnist/1"),
+     "MasterRole may do ec2:TerminateInstances to arn:aws:cloudformation:eu-central-1:123456789012:stack/mnist/*"),
     ('MinSize: "0"', 'MinSize: "1"', "WorkerGroup cannot shrink to nothing"),
     ("  KeyName:\n    Type: String\n", "  KeyName:\n    Type: String\n    NoEcho: true\n", "parameter KeyName is a secret"),
     ("Description: Chainmail cluster", "Transform: AWS::LanguageExtensions\nDescription: Chainmail cluster", "/ is transformed"),
@@ -62,6 +67,17 @@ class ScanTest(unittest.TestCase):
         text = self.text[:start] + self.text[start:].replace("/node/*", "/*")
         self.assertTrue(any(problem.startswith("WorkerRole may do ssm:PutParameter to ")
                             for problem in problems(read(text), PARAMETER_SETS)))
+
+    @unittest.skipUnless(os.path.exists(PROVIDER), f"there is no {PROVIDER}")
+    def test_nodes_may_do_what_they_do(self):
+        with open(PROVIDER, encoding="utf-8") as file:
+            calls = set(CALL.findall(file.read()))
+        self.assertGreater(len(calls), 4)
+        actions = {service + ":" + "".join(word.capitalize() for word in operation.split("-")) for service, operation in calls}
+        self.assertLessEqual(actions, set(ROLES["MasterRole"]))
+        # The group and the stack are the master's business, and the list of nodes.
+        self.assertEqual(actions - set(ROLES["WorkerRole"]), {
+            "autoscaling:DescribeAutoScalingGroups", "ssm:GetParametersByPath", "cloudformation:SignalResource"})
 
     def test_managed_policy(self):
         text = self.text.replace("  MasterRole:\n    Type: AWS::IAM::Role\n    Properties:\n",

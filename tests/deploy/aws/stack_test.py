@@ -6,17 +6,40 @@ is a list that is compared, so that nothing is skipped unseen. usage: stack_test
 
 import base64
 import os
+import re
+import subprocess
+import sys
 import tempfile
 import unittest
 
 from moto_server import MotoServer
-from template import PARAMETER_SETS, PATH, PSEUDO, Stack, read, user_data
+from template import PARAMETER_SETS, PATH, PSEUDO, ROOT, Stack, read, user_data
 
+PAGE = "docs/cluster/aws.md"
+BLOCK = re.compile(r"<!-- run by tests/deploy/aws/stack_test.py -->\n```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 STACK = "mnist"
 IMAGE = "ami-12345678"
 # moto has no image of Debian's. Its change sets look a value up that has been looked up already.
 IMAGE_PARAMETERS = ("/images/debian", IMAGE)
 DEBIAN = "/aws/service/debian/release/12/latest/amd64"
+LISTINGS = [
+    ("ec2", "describe_vpcs", "Vpcs", "VpcId"), ("ec2", "describe_subnets", "Subnets", "SubnetId"),
+    ("ec2", "describe_internet_gateways", "InternetGateways", "InternetGatewayId"),
+    ("ec2", "describe_route_tables", "RouteTables", "RouteTableId"),
+    ("ec2", "describe_security_groups", "SecurityGroups", "GroupId"),
+    ("ec2", "describe_launch_templates", "LaunchTemplates", "LaunchTemplateId"),
+    ("ec2", "describe_addresses", "Addresses", "AllocationId"),
+    ("ec2", "describe_nat_gateways", "NatGateways", "NatGatewayId"),
+    ("ec2", "describe_vpc_endpoints", "VpcEndpoints", "VpcEndpointId"),
+    ("ec2", "describe_volumes", "Volumes", "VolumeId"), ("ec2", "describe_key_pairs", "KeyPairs", "KeyPairId"),
+    ("autoscaling", "describe_auto_scaling_groups", "AutoScalingGroups", "AutoScalingGroupName"),
+    ("autoscaling", "describe_policies", "ScalingPolicies", "PolicyName"),
+    ("autoscaling", "describe_launch_configurations", "LaunchConfigurations", "LaunchConfigurationName"),
+    ("cloudwatch", "describe_alarms", "MetricAlarms", "AlarmName"),
+    ("efs", "describe_file_systems", "FileSystems", "FileSystemId"), ("iam", "list_roles", "Roles", "RoleName"),
+    ("iam", "list_instance_profiles", "InstanceProfiles", "InstanceProfileName"),
+    ("ssm", "describe_parameters", "Parameters", "Name"), ("s3", "list_buckets", "Buckets", "Name"),
+]
 UNKNOWN = ["AWS::AutoScaling::ScalingPolicy", "AWS::CloudWatch::Alarm", "AWS::EC2::SecurityGroupEgress"]
 PLACED = ["AWS::EC2::PlacementGroup"]
 
@@ -76,32 +99,16 @@ class StackTest(unittest.TestCase):
 
     def resources(self):
         """All that an account could be left with, by service."""
-        ec2, efs, iam = (self.server.client(name) for name in ("ec2", "efs", "iam"))
-        autoscaling, cloudwatch = self.server.client("autoscaling"), self.server.client("cloudwatch")
-        listings = {
-            "VpcId": ec2.describe_vpcs()["Vpcs"], "SubnetId": ec2.describe_subnets()["Subnets"],
-            "InternetGatewayId": ec2.describe_internet_gateways()["InternetGateways"],
-            "RouteTableId": ec2.describe_route_tables()["RouteTables"],
-            "GroupId": ec2.describe_security_groups()["SecurityGroups"],
-            "LaunchTemplateId": ec2.describe_launch_templates()["LaunchTemplates"],
-            "AllocationId": ec2.describe_addresses()["Addresses"],
-            "NatGatewayId": ec2.describe_nat_gateways()["NatGateways"],
-            "VpcEndpointId": ec2.describe_vpc_endpoints()["VpcEndpoints"],
-            "VolumeId": ec2.describe_volumes()["Volumes"],
-            "KeyPairId": ec2.describe_key_pairs()["KeyPairs"],
-            "AutoScalingGroupName": autoscaling.describe_auto_scaling_groups()["AutoScalingGroups"],
-            "PolicyName": autoscaling.describe_policies()["ScalingPolicies"],
-            "LaunchConfigurationName": autoscaling.describe_launch_configurations()["LaunchConfigurations"],
-            "AlarmName": cloudwatch.describe_alarms()["MetricAlarms"],
-            "FileSystemId": efs.describe_file_systems()["FileSystems"],
-            "RoleName": iam.list_roles()["Roles"],
-            "InstanceProfileName": iam.list_instance_profiles()["InstanceProfiles"],
-            "Name": self.server.client("ssm").describe_parameters()["Parameters"],
-            "BucketName": self.server.client("s3").list_buckets()["Buckets"],
-        }
-        found = {(key, item[key]) for key, items in listings.items() for item in items}
-        found |= {("MountTargetId", target["MountTargetId"]) for system in listings["FileSystemId"]
-                  for target in efs.describe_mount_targets(FileSystemId=system["FileSystemId"])["MountTargets"]}
+        found = set()
+        for service, operation, items, key in LISTINGS:
+            client = self.server.client(service)
+            pages = client.get_paginator(operation).paginate() if client.can_paginate(operation) else [
+                getattr(client, operation)()]
+            found |= {(key, item[key]) for page in pages for item in page[items]}
+        for key, system in list(found):
+            if key == "FileSystemId":
+                targets = self.server.client("efs").describe_mount_targets(FileSystemId=system)["MountTargets"]
+                found |= {("MountTargetId", target["MountTargetId"]) for target in targets}
         return found | {("InstanceId", instance) for instance in self.instances()}
 
     def assert_warnings(self, kinds):
@@ -126,19 +133,44 @@ class StackTest(unittest.TestCase):
         self.assertLessEqual({"VpcId", "SubnetId", "InternetGatewayId", "RouteTableId", "GroupId", "LaunchTemplateId",
                               "AutoScalingGroupName", "FileSystemId", "MountTargetId", "RoleName", "InstanceProfileName",
                               "Name", "InstanceId"}, kinds)
-        self.assertNotIn("BucketName", kinds)
+        self.assertEqual(self.server.client("s3").list_buckets()["Buckets"], [])
         self.delete()
         self.assertEqual(self.resources(), self.before)
         self.assert_warnings(UNKNOWN)
 
-    def test_one_command(self):
-        # As docs/cluster/aws.md has it.
-        self.aws("cloudformation", "deploy", "--template-file", self.template.name, "--stack-name", STACK,
-                 "--capabilities", "CAPABILITY_IAM", "--parameter-overrides", "Workers=1", "PlacementStrategy=cluster")
-        self.assertEqual(len(self.workers()), 1)
+    def test_placed(self):
+        self.create({"Workers": "1", "PlacementStrategy": "cluster"})
         self.delete()
         self.assertEqual(self.resources(), self.before)
         self.assert_warnings(UNKNOWN + PLACED)
+
+    def test_commands_of_the_page(self):
+        folder = self.enterContext(tempfile.TemporaryDirectory(prefix="chainmail-page-"))
+        os.makedirs(folder + "/deploy/aws")
+        os.symlink(self.template.name, folder + "/deploy/aws/cluster.yaml")
+        with open(os.path.join(ROOT, PAGE), encoding="utf-8") as file:
+            up, outputs, scale, down, forget = BLOCK.findall(file.read())
+        self.shell(folder, up)
+        self.assertEqual(len(self.workers()), 3)
+        self.shell(folder, outputs)
+        self.shell(folder, scale)
+        self.assertEqual(len(self.workers()), 5)
+        # As nodes do, and those of another cluster.
+        names = [f"/chainmail/mnist/{kind}/i-{number}" for kind in ("node", "leaving") for number in range(6)]
+        for name in [*names, "/chainmail/mnist2/login"]:
+            self.server.client("ssm").put_parameter(Name=name, Value="a", Type="String")
+        self.shell(folder, down)
+        self.assertEqual(self.resources() - self.before, {("Name", name) for name in [*names, "/chainmail/mnist2/login"]})
+        for _ in range(2):
+            self.shell(folder, forget)
+            self.assertEqual(self.resources() - self.before, {("Name", "/chainmail/mnist2/login")})
+
+    def shell(self, folder, commands):
+        environment = {**self.server.environment,
+                       "PATH": f"{os.path.dirname(sys.executable)}:{self.server.environment['PATH']}"}
+        done = subprocess.run(["bash", "-e", "-o", "pipefail", "-c", commands], cwd=folder, env=environment,
+                              capture_output=True, text=True, timeout=200)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr + self.server.text()[-2000:])
 
     def test_spot(self):
         self.create(PARAMETER_SETS["spot"])

@@ -13,8 +13,9 @@ import tempfile
 import unittest
 
 from machine import HOSTS, INSTANCE, make_certificate, start, why_not
-from template import PSEUDO, Stack, read, user_data
+from template import PSEUDO, ROOT, Stack, read, user_data
 
+NODE = os.path.join(ROOT, "deploy/node")
 SHARED = "/srv/shared"
 CONF = "/etc/chainmail/node.conf"
 BOOT = "/usr/share/chainmail/node/boot"
@@ -108,6 +109,22 @@ class UserDataTest(unittest.TestCase):
         result = self.run_on_machine("WorkerTemplate", agent=False)
         self.assert_ready(result, "worker", "")
         self.assertEqual(self.installed(result), ["chainmail-launcher.deb"])
+
+    @unittest.skipUnless(os.path.exists(NODE + "/common.sh"), f"there is no {NODE}/common.sh")
+    def test_boot_takes_what_is_written(self):
+        folder = self.enterContext(tempfile.TemporaryDirectory(prefix="chainmail-conf-"))
+        for template, role in (("MasterTemplate", "master"), ("WorkerTemplate", "worker")):
+            conf = os.path.join(folder, role)
+            with open(conf, "w", encoding="utf-8") as file:
+                file.write(self.run_on_machine(template)["conf"])
+            os.chmod(conf, 0o644)
+            done = subprocess.run(
+                ["sh", "-c", f"here={NODE} run={folder} conf={conf} log_file={folder}/log\n. $here/common.sh\nread_config\n"
+                 'echo "$ROLE $PROVIDER $CLUSTER $REGION $SLOTS $SHARED $NODE_USER $GROUP $SIGNAL"'],
+                capture_output=True, text=True, timeout=60)
+            self.assertEqual((done.returncode, done.stdout.split()), (0, [
+                role, "aws", "mnist", "eu-central-1", "4", SHARED, "chainmail", "mnist-workers",
+                *(["Master"] if role == "master" else [])]), done.stderr)
 
     def test_again(self):
         result = self.run_on_machine("MasterTemplate", runs=2)
