@@ -93,6 +93,10 @@ class RulesTest(unittest.TestCase):
             with self.subTest(parameters=parameters):
                 self.assertEqual(Stack(read(), parameters).rules(), [wanted])
 
+    def test_signed_address(self):
+        url = "https://mine.s3.eu-central-1.amazonaws.com/a_1~rc1_amd64.deb?X-Amz-Credential=A%2F1&X-Amz-Signature=0a"
+        self.assertEqual(Stack(read(), {"PackageUrl": url, "PackageSha256": "0" * 64}).rules(), [])
+
     def test_refused_values(self):
         quote = "https://example.org/a'b.deb"
         for name, value in [("PackageUrl", "http://example.org/a.deb"), ("PackageUrl", quote), ("PackageSha256", "ab"),
