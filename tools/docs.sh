@@ -54,23 +54,13 @@ if [[ -e $site && ! -e $site/objects.inv && -n $(ls -A "$site") ]]; then
   fail "$site holds something else than a site; choose an empty folder"
 fi
 
-# The pins are copied last: they tell that all of them are there.
+source "$root/tools/setup/python_environment.sh"
 readonly PINS=$root/docs/site/requirements.txt
-install_sphinx() {
-  mkdir -p "$(dirname "$venv")"
-  exec 9>"$venv.lock"
-  flock 9
-  if ! cmp -s "$PINS" "$venv/requirements.txt"; then
-    say "installing Sphinx in $venv"
-    python3 -m venv "$venv" || fail "python3 cannot make an environment: install python3-venv"
-    "$venv/bin/python" -m pip install --disable-pip-version-check --progress-bar off --no-deps \
-      -r "$PINS" >"$venv/pip.log" 2>&1 ||
-      { tail -n 20 "$venv/pip.log" >&2 && fail "pip could not install Sphinx (is the package index reachable?)"; }
-    cp "$PINS" "$venv/requirements.txt"
-  fi
-  exec 9>&-
-}
-cmp -s "$PINS" "$venv/requirements.txt" || install_sphinx
+if ! has_environment "$venv" "$PINS"; then
+  say "installing Sphinx in $venv"
+  make_environment "$venv" "$PINS" --no-deps ||
+    fail "Sphinx cannot be installed: is python3-venv there, and the package index reachable?"
+fi
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

@@ -27,12 +27,13 @@ readonly BUILD_PACKAGES=(
   libxxhash-dev ninja-build nlohmann-json3-dev openssh-client pkg-config zlib1g-dev)
 readonly PYTHON_PACKAGES=(python3 python3-venv)
 readonly TEST_PACKAGES=(
-  clang-format-14 doxygen iproute2 libmpich-dev libopenmpi-dev libpmix-dev nftables openmpi-bin
-  openssh-server procps)
+  abigail-tools clang-format-14 curl doxygen iproute2 libmpich-dev libopenmpi-dev libpmix-dev nftables openmpi-bin
+  openssh-server openssl procps shellcheck)
 readonly PACKAGING_PACKAGES=(binutils debhelper dpkg-dev libpmix-dev python3 python3-venv)
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 readonly DEPS=$PWD/.deps
+source tools/setup/python_environment.sh
 
 say() { echo "setup: $*"; }
 fail() {
@@ -144,26 +145,25 @@ install_test_packages() {
   fi
 }
 
-# Programs from PyPI that check packages and templates. Tests that need them are skipped without.
+# install_environment NAME REQUIREMENTS WHAT [PIP_OPTION...]: in .deps/NAME. Tests that need it are skipped without.
+install_environment() {
+  local name=$1 requirements=$2 what=$3
+  shift 3
+  if has_environment "$DEPS/$name" "$requirements"; then
+    say "$what: all there"
+    return
+  fi
+  say "$what: installing in .deps/$name"
+  make_environment "$DEPS/$name" "$requirements" "$@" && return
+  ((!with_packages)) || fail "pip could not install $requirements (is the package index reachable?)"
+  say "tests that need $requirements will be skipped: pip could not install it"
+}
+
 install_checks() {
-  local checks=$DEPS/checks log
-  if cmp -s tools/setup/checks.txt "$checks/installed"; then
-    say "programs that check packages and templates: all there"
-    return
+  install_environment checks tools/setup/checks.txt "programs that check packages and templates"
+  if ((with_tests)); then
+    install_environment docs docs/site/requirements.txt "programs that make the site" --no-deps
   fi
-  say "programs that check packages and templates: installing in .deps/checks"
-  log=$(mktemp)
-  mkdir -p "$DEPS"
-  if (exec 9>"$DEPS/checks.lock" && flock 9 && rm -rf "$checks" && python3 -m venv "$checks" &&
-    "$checks/bin/python" -m pip install --disable-pip-version-check --progress-bar off -r tools/setup/checks.txt &&
-    cp tools/setup/checks.txt "$checks/installed") >"$log" 2>&1; then
-    rm -f "$log"
-    return
-  fi
-  tail -n 10 "$log" >&2
-  rm -f "$log"
-  ((!with_packages)) || fail "pip could not install tools/setup/checks.txt (is the package index reachable?)"
-  say "tests that need tools/setup/checks.txt will be skipped: pip could not install it"
 }
 
 # install_wheels DEPTH: what torch needs beside itself, once.

@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+# Sourced by tools that need packages of PyPI in an environment of their own.
+
+# has_environment DIR REQUIREMENTS: all of them are there.
+has_environment() { cmp -s "$2" "$1/requirements.txt"; }
+
+# make_environment DIR REQUIREMENTS [PIP_OPTION...]: false, with the end of pip's output, when it fails. One at a time;
+# the requirements are copied last, and tell that all of them are there.
+make_environment() {
+  local dir=$1 requirements=$2 log
+  shift 2
+  log=$(mktemp)
+  mkdir -p "$(dirname "$dir")"
+  if ! (
+    flock 9
+    has_environment "$dir" "$requirements" && exit
+    rm -rf "$dir"
+    python3 -m venv "$dir" &&
+      "$dir/bin/python" -m pip install --disable-pip-version-check --progress-bar off "$@" -r "$requirements" &&
+      cp "$requirements" "$dir/requirements.txt"
+  ) 9>"$dir.lock" >"$log" 2>&1; then
+    tail -n 20 "$log" >&2
+    rm -f "$log"
+    return 1
+  fi
+  rm -f "$log"
+}
