@@ -23,6 +23,7 @@ int main(int argc, char** argv) {
   std::int64_t width = 3;
 #ifdef WITH_GLOG
   gflags::ParseCommandLineFlags(&argc, &argv, true);
+  FLAGS_logtostderr = true;
   google::InitGoogleLogging(argv[0]);
   google::LogMessage(__FILE__, __LINE__).stream() << "my own log";
   width = FLAGS_width;
