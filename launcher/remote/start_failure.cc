@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "launcher/remote/bootstrap.h"
+#include "launcher/remote/kubectl_failure.h"
 #include "launcher/remote/rsh_command.h"
 
 namespace chainmail::launch {
@@ -245,6 +246,7 @@ std::string advice_for(const StartFailure& failure) {
   }
   if (std::string words = words_of_script(failure); !words.empty()) return words;
   if (failure.container != nullptr) return advice_for_container(failure);
+  if (const auto kubectl = kubectl_failure(failure)) return filled_in(kubectl->advice, failure);
   for (const Meaning& meaning : meanings()) {
     if (applies(meaning, failure)) return filled_in(meaning.advice, failure);
   }
@@ -262,6 +264,9 @@ std::string explain(const StartFailure& failure) {
 }
 
 bool is_out_of_reach(const StartFailure& failure) {
+  if (failure.container == nullptr && words_of_script(failure).empty()) {
+    if (const auto kubectl = kubectl_failure(failure)) return kubectl->may_pass;
+  }
   // Of a shell there: it could not run something, or has ended well.
   constexpr int kOfShell[] = {0, 126, 127};
   const bool was_reached = failure.container != nullptr || failure.remote_shell.empty() ||

@@ -240,6 +240,68 @@ TEST(StartFailure, EachCauseHasASentenceOfItsOwn) {
   }
 }
 
+// In the words of kubectl 1.30 and its API server.
+TEST(StartFailure, OfKubectlSaysWhetherThePodMayCome) {
+  struct Case {
+    const char* error_output;
+    int exit_code;
+    const char* says;
+    bool may_pass;
+  };
+  const Case cases[] = {
+      {"Error from server (NotFound): pods \"n1\" not found", 1, "there is no pod n1", true},
+      {"Error from server (NotFound): namespaces \"x\" not found", 1, "no such namespace", false},
+      {"error: unable to upgrade connection: container not found (\"worker\")", 1,
+       "the container of pod n1 does not run", true},
+      {"Error from server (BadRequest): pod n1 does not have a host assigned", 1,
+       "the container of pod n1 does not run", true},
+      {"error: cannot exec into a container in a completed pod; current phase is Failed", 1,
+       "the container of pod n1 does not run", true},
+      {"error: Internal error occurred: error executing command in container: container is not "
+       "running",
+       1, "the container of pod n1 does not run", true},
+      {"Error from server: error dialing backend: dial tcp 10.0.0.5:10250: connect: connection "
+       "refused",
+       1, "the node of pod n1 does not answer", true},
+      {"The connection to the server 10.96.0.1:443 was refused - did you specify the right host or "
+       "port?",
+       1, "does not reach the API server", true},
+      {"Unable to connect to the server: dial tcp 10.96.0.1:443: i/o timeout", 1,
+       "does not reach the API server", true},
+      {"Error from server (Forbidden): pods \"n1\" is forbidden: User \"u\" cannot create resource "
+       "\"pods/exec\" in API group \"\" in the namespace \"default\"",
+       1, "get and create on pods/exec", false},
+      {"error: You must be logged in to the server (Unauthorized)", 1, "the login expired", false},
+      {"", 0, "was cut before the agent spoke", true},
+      {"", -1, "do the API server and the pod's node answer", true},
+      {"OCI runtime exec failed: exec: \"/bin/sh\": stat /bin/sh: no such file or directory\n"
+       "command terminated with exit code 127",
+       127, "a command was not found on host n1", false},
+      {"chainmail: no folder for the agent: /tmp forbids programs (noexec);", 1, "no folder",
+       false},
+      {"error: something new", 1, "did not start: env exited", true},
+  };
+  for (const Case& one : cases) {
+    StartFailure failure;
+    failure.host = host("n1");
+    failure.remote_shell = {"env", "A=b", "/opt/bin/kubectl", "-n", "x", "exec", "-i", "%h", "--"};
+    failure.exit = "exited with code " + std::to_string(one.exit_code);
+    failure.exit_code = one.exit_code;
+    failure.error_output = one.error_output;
+    EXPECT_THAT(explain(failure), HasSubstr(one.says)) << one.error_output;
+    EXPECT_EQ(is_out_of_reach(failure), one.may_pass) << one.error_output;
+  }
+}
+
+TEST(StartFailure, OfKubectlWithoutItsInput) {
+  StartFailure failure;
+  failure.host = host("n1");
+  failure.remote_shell = {"kubectl", "exec", "%h", "--"};
+  failure.exit_code = 0;
+  EXPECT_THAT(explain(failure), HasSubstr("must pass standard input on"));
+  EXPECT_FALSE(is_out_of_reach(failure));
+}
+
 TEST(StartFailure, OfAnSshdThatIsTooBusyToGreetIsNoSilentHost) {
   StartFailure failure;
   failure.host = host("n1");
