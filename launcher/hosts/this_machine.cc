@@ -15,6 +15,8 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <fstream>
+#include <iterator>
 #include <memory>
 #include <sstream>
 #include <thread>
@@ -67,6 +69,11 @@ std::string address_of_login() {
   std::string server;
   words >> client >> client_port >> server;
   return server;
+}
+
+std::string hosts_file() {
+  std::ifstream file("/etc/hosts");
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
 bool is_own_address(const std::string& name) {
@@ -131,13 +138,33 @@ bool is_same_name(const std::string& one, const std::string& other) {
   return is_short_form(one, other) || is_short_form(other, one);
 }
 
+bool names_itself(const std::string& name, const std::string& own, const std::string& hosts,
+                  const std::function<bool(const std::string&)>& is_own) {
+  if (!name.starts_with(own + ".")) return false;
+  std::istringstream lines(hosts);
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream words(line.substr(0, line.find('#')));
+    std::string address;
+    words >> address;
+    for (std::string full; words >> full;) {
+      const bool is_part = full == name || full.starts_with(name + ".");
+      if (is_part && is_own(address)) return true;
+    }
+  }
+  return false;
+}
+
 bool is_this_machine(const Host& host) {
   if (!host.user.empty() || host.port) return false;
   for (const char* name : {"localhost", "ip6-localhost"}) {
     if (strcasecmp(host.name.c_str(), name) == 0) return true;
   }
   const std::string own = own_host_name();
-  return host.name == own || host.name == own.substr(0, own.find('.')) || is_own_address(host.name);
+  const std::string label = own.substr(0, own.find('.'));
+  if (host.name == own || host.name == label || is_own_address(host.name)) return true;
+  // A lookup would wait for a name server; most names do not begin with this one.
+  return host.name.starts_with(label + ".") &&
+         names_itself(host.name, label, hosts_file(), is_own_address);
 }
 
 }  // namespace chainmail::launch

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "launcher/job/host.h"
@@ -30,8 +31,16 @@ namespace chainmail::launch {
 /// True for equal names, and for one that is the other's first label: n1 and n1.example.org.
 [[nodiscard]] bool is_same_name(const std::string& one, const std::string& other);
 
+/// True for a name of machine `own` that is the beginning, up to a dot, of one that lines of an
+/// /etc/hosts give to an own address: in a pod of Kubernetes, whose line ends in the cluster's
+/// domain, "pod.service" and "pod.service.namespace.svc". Pure.
+[[nodiscard]] bool names_itself(const std::string& name, const std::string& own,
+                                const std::string& hosts,
+                                const std::function<bool(const std::string&)>& is_own);
+
 /// True for a host that the agent can be started on without a remote shell: localhost, this
-/// machine's own name or one of its addresses, and neither user nor port given.
+/// machine's own name, also as its /etc/hosts continues it, or one of its addresses, and neither
+/// user nor port given.
 [[nodiscard]] bool is_this_machine(const Host& host);
 
 }  // namespace chainmail::launch

@@ -122,5 +122,23 @@ TEST_F(HostSourceTest, ThisMachineIsKnownByNameAndAddress) {
   EXPECT_FALSE(is_this_machine(with_port)) << "that is somebody's sshd";
 }
 
+TEST(ThisMachine, IsWhatItsHostsFileSays) {
+  const std::string hosts =
+      "# made by the kubelet\n127.0.0.1\tlocalhost\n"
+      "10.1.2.3\tmnist-launcher.mnist.default.svc.cluster.local\tmnist-launcher # pod\n"
+      "10.9.9.9\tmnist-launcher.other.default.svc.cluster.local\n";
+  const auto is_own = [](const std::string& address) { return address == "10.1.2.3"; };
+  const auto names = [&](const std::string& name) {
+    return names_itself(name, "mnist-launcher", hosts, is_own);
+  };
+  EXPECT_TRUE(names("mnist-launcher.mnist"));
+  EXPECT_TRUE(names("mnist-launcher.mnist.default.svc"));
+  EXPECT_TRUE(names("mnist-launcher.mnist.default.svc.cluster.local"));
+  EXPECT_FALSE(names("mnist-launcher.mn")) << "another service";
+  EXPECT_FALSE(names("mnist-launcher.other.default.svc")) << "of another address";
+  EXPECT_FALSE(names("mnist-worker-0.mnist"));
+  EXPECT_FALSE(names("localhost"));
+}
+
 }  // namespace
 }  // namespace chainmail::launch
