@@ -199,6 +199,9 @@ Manifest job_set_variables(const JobSpec& spec, const JobSize& size, const std::
       variable_of_field("JOB_SET_UID", "metadata.labels['jobset.sigs.k8s.io/jobset-uid']"));
   for (const char* rank : {"RANK", "NODE_RANK"})
     variables.push_back(variable_of_field(rank, index));
+  // Ranks of an attempt that are still there meet none of the next.
+  variables.push_back(variable_of_field("TORCHELASTIC_RESTART_COUNT",
+                                        "metadata.labels['jobset.sigs.k8s.io/restart-attempt']"));
   const auto put = [&](const char* variable, const std::string& value) {
     variables.push_back({{"name", variable}, {"value", value}});
   };
@@ -212,7 +215,8 @@ Manifest job_set_variables(const JobSpec& spec, const JobSize& size, const std::
 
 // JobSet bounds failures only.
 Manifest failure_policy(const JobSpec::Retry& retry) {
-  Manifest policy = {{"maxRestarts", retry.failures}};
+  // The name of rank 0's pod stays, so that the old one has to be gone before there is a new one.
+  Manifest policy = {{"maxRestarts", retry.failures}, {"restartStrategy", "BlockingRecreate"}};
   if (retry.losses == 0) return policy;
   const Manifest loss = {{"name", "lost"},
                          {"action", "RestartJobSetAndIgnoreMaxRestarts"},
@@ -227,7 +231,7 @@ constexpr const char* kFolders =
 }  // namespace
 
 std::string mpi_job_manifest(const JobSpec& spec) {
-  const ShellJobTarget target{"mpijob", "$HOSTNAME", "$NODE_RANK", true, true};
+  const ShellJobTarget target{"mpijob", "$HOSTNAME", "$NODE_RANK", true, true, true};
   check_image(spec, target);
   const JobSize size = size_of(spec);
   Manifest launcher = container_of(spec, "launcher");
@@ -256,7 +260,7 @@ std::string mpi_job_manifest(const JobSpec& spec) {
 }
 
 std::string train_job_manifest(const JobSpec& spec) {
-  const ShellJobTarget target{"trainjob", "$HOSTNAME", "$NODE_RANK", true, false};
+  const ShellJobTarget target{"trainjob", "$HOSTNAME", "$NODE_RANK", true, false, true};
   check_image(spec, target);
   const JobSize size = size_of(spec);
   Manifest trainer = {

@@ -46,6 +46,11 @@ std::string exported(const std::string& name, const std::string& word) {
   return "export " + name + "=" + word + "\n";
 }
 
+std::string patience_words(const JobSpec& spec, const ShellJobTarget& target) {
+  const bool waits = target.has_late_hosts && spec.hosts.wait.count() > 0;
+  return waits ? " --wait-hosts " + duration_text(spec.hosts.wait) : "";
+}
+
 // The launcher's options, but for the ranks'.
 std::string option_words(const JobSpec& spec, const ShellJobTarget& target) {
   std::string words;
@@ -202,10 +207,12 @@ std::string job_lines(const JobSpec& spec, const ShellJobTarget& target, const S
   return target.has_launcher ? lines : lines + host_lines(parts);
 }
 
-std::string preparation(const JobSpec& spec, const ShellParts& parts) {
+std::string preparation(const JobSpec& spec, const ShellJobTarget& target,
+                        const ShellParts& parts) {
   const std::string limit =
       spec.prepare.timeout ? " --timeout " + duration_text(*spec.prepare.timeout) : "";
-  return launcher_words(spec, parts) + " --per-node 1" + limit + " -- /bin/sh -c " +
+  return launcher_words(spec, parts) + " --per-node 1" + patience_words(spec, target) + limit +
+         " -- /bin/sh -c " +
          shell_word(host_lines(parts) + enter_for_preparation(spec) + spec.prepare.command) + "\n";
 }
 
@@ -253,7 +260,7 @@ std::vector<std::string> variables_from_outside(const JobSpec& spec) {
 
 std::string shell_preparation(const JobSpec& spec, const ShellJobTarget& target) {
   const ShellParts parts = parts_of(spec, target);
-  if (target.has_launcher) return preparation(spec, parts);
+  if (target.has_launcher) return preparation(spec, target, parts);
   return job_lines(spec, target, parts) + enter_for_preparation(spec) + "exec /bin/sh -c " +
          shell_word(spec.prepare.command) + "\n";
 }
@@ -263,11 +270,12 @@ std::string shell_job(const JobSpec& spec, const ShellJobTarget& target) {
   std::string lines = job_lines(spec, target, parts);
   if (!target.has_launcher)
     return lines + enter_directory(spec) + "exec" + program_words(spec) + "\n";
-  if (!spec.prepare.command.empty()) lines += preparation(spec, parts);
+  if (!spec.prepare.command.empty()) lines += preparation(spec, target, parts);
   if (!parts.has_host_directory) lines += enter_directory(spec);
   const JobSize size = size_of(spec);
   lines += "exec " + launcher_words(spec, parts) + " -n " + std::to_string(size.ranks) +
-           " --per-node " + std::to_string(size.per_host) + option_words(spec, target) + " --";
+           " --per-node " + std::to_string(size.per_host) + patience_words(spec, target) +
+           option_words(spec, target) + " --";
   if (!needs_host(spec, parts)) return lines + program_words(spec) + "\n";
   return lines + " /bin/sh -c " +
          shell_word(host_lines(parts) + (parts.has_host_directory ? enter_directory(spec) : "") +

@@ -19,7 +19,8 @@ struct ShellJobTarget {
   std::string run_id;      ///< for sh, another one for each run: "$SLURM_JOB_ID"
   std::string node_index;  ///< for sh, of the ranks' host: "$NODE_RANK"
   bool has_launcher = true;
-  bool tries_again = false;  ///< the target itself, after a failure; so the launcher does not
+  bool tries_again = false;     ///< the target itself, after a failure; so the launcher does not
+  bool has_late_hosts = false;  ///< the script may begin before all hosts can be reached
 };
 
 struct JobSize {

@@ -179,6 +179,10 @@ TEST(Export, ToKubernetes) {
                          HasSubstr("activeDeadlineSeconds: 93600\n"),
                          HasSubstr("    Worker:\n      replicas: 2\n"),
                          HasSubstr("nvidia.com/gpu: 2\n"), HasSubstr("sizeLimit: \"8Gi\"\n")));
+  // Pods of one job start in any order.
+  EXPECT_THAT(mpi, AllOf(HasSubstr(" --per-node 1 --wait-hosts 30m --timeout 5m "),
+                         HasSubstr(" --per-node 2 --wait-hosts 30m ")));
+  EXPECT_THAT(export_job(exported_spec(false), "slurm"), Not(HasSubstr("--wait-hosts")));
   // One of them starts it again.
   EXPECT_THAT(mpi, AllOf(HasSubstr("backoffLimit: 2\n"), Not(HasSubstr("--max-restarts"))));
   EXPECT_THAT(mpi, HasSubstr("- name: \"KEY\"\n"
@@ -189,12 +193,14 @@ TEST(Export, ToKubernetes) {
   EXPECT_THAT(export_job(spec, "trainjob"),
               AllOf(HasSubstr("kind: \"TrainJob\"\n"), HasSubstr("    numProcPerNode: 2\n"),
                     HasSubstr("# Its pods must have these folders: /scratch /work/jobs")));
-  EXPECT_THAT(export_job(spec, "jobset"),
-              AllOf(HasSubstr("kind: \"JobSet\"\n"), HasSubstr("completions: 4\n"),
-                    HasSubstr("action: \"RestartJobSetAndIgnoreMaxRestarts\"\n"),
-                    HasSubstr("value: \"my-job-ranks-0-0.my-job\"\n"),
-                    HasSubstr("initContainers:\n"), HasSubstr("maxRestarts: 2\n"),
-                    HasSubstr("name: \"temporary\"\n"), HasSubstr("emptyDir: {}\n")));
+  EXPECT_THAT(
+      export_job(spec, "jobset"),
+      AllOf(HasSubstr("kind: \"JobSet\"\n"), HasSubstr("completions: 4\n"),
+            HasSubstr("action: \"RestartJobSetAndIgnoreMaxRestarts\"\n"),
+            HasSubstr("value: \"my-job-ranks-0-0.my-job\"\n"), HasSubstr("initContainers:\n"),
+            HasSubstr("maxRestarts: 2\n"), HasSubstr("restartStrategy: \"BlockingRecreate\"\n"),
+            HasSubstr("TORCHELASTIC_RESTART_COUNT"), HasSubstr("name: \"temporary\"\n"),
+            HasSubstr("emptyDir: {}\n")));
 }
 
 TEST(Export, NoManifestHasASecret) {
