@@ -19,7 +19,7 @@ fail() {
   log "boot: $1: $2"
   if [ "$is_watch" = no ] && [ "$has_provider" = yes ]; then
     has_provider=no
-    retry 60 signal signal FAILURE ||
+    retry "$RETRY_FOR" signal signal FAILURE ||
       log "boot: the stack could not be told of the failure: $(why signal); it will see its time limit instead"
   fi
   exit 1
@@ -78,7 +78,7 @@ read_config() {
     *) fail bad-config "$conf is not root's: chown root $conf" ;;
   esac
   ROLE='' PROVIDER='' CLUSTER='' REGION='' SLOTS=auto SHARED='' NODE_USER=chainmail
-  NODE_UID=5500 WAIT=600 GROUP='' SIGNAL='' ENDPOINT='' STORE='' MASTER='' ID='' ADDRESS=''
+  NODE_UID=5500 WAIT=600 RETRY_FOR=120 GROUP='' SIGNAL='' ENDPOINT='' STORE='' MASTER='' ID='' ADDRESS=''
   sh -n "$conf" 2>"$run/why.config" || fail bad-config "$(why config)"
   # shellcheck disable=SC1090
   . "$conf"
@@ -96,6 +96,7 @@ read_config() {
   check_word NODE_USER "$NODE_USER" '[a-z_][a-z0-9_-]*'
   check_word NODE_UID "$NODE_UID" '[1-9][0-9]*'
   check_word WAIT "$WAIT" '[1-9][0-9]*'
+  check_word RETRY_FOR "$RETRY_FOR" '[1-9][0-9]*'
 }
 
 is_address() {
@@ -106,8 +107,8 @@ is_address() {
   return 1
 }
 
-# begin SECONDS: what every run begins with: the configuration, the functions of provider and role, and $id, $name and
-# $address, for which the cloud is asked so long.
+# What every run begins with: the configuration, the functions of provider and role, and $id, $name and $address. A watch
+# has time.
 begin() {
   if [ "$(id -u)" != 0 ]; then
     echo "boot: not-root: it makes users, and files of root's: run it as root" >&2
@@ -117,7 +118,8 @@ begin() {
   read_config
   # shellcheck source=deploy/node/master.sh
   . "$here/$ROLE.sh"
-  retry "$1" whoami whoami || fail no-metadata "this machine does not learn who it is: $(why whoami)"
+  [ "$is_watch" = no ] || RETRY_FOR=3600
+  retry "$RETRY_FOR" whoami whoami || fail no-metadata "this machine does not learn who it is: $(why whoami)"
   # shellcheck disable=SC2086
   set -- $answer
   { [ $# -eq 3 ] && is_address "$3"; } || fail no-metadata "'$answer' is not an id, a name and an address"

@@ -54,12 +54,12 @@ master_set_up() {
   make_user
   make_home
   make_login_key
-  retry 120 store publish_login || fail no-store "the login key's public half cannot be stored: $(why store)"
+  retry "$RETRY_FOR" store publish_login || fail no-store "the login key's public half cannot be stored: $(why store)"
   link_default_hostfile
   include_ssh_config || fail no-ssh "/etc/ssh/ssh_config cannot be written"
   own_slots
   rm -f "$run/read_at"
-  retry 120 group look || fail no-group "the workers cannot be asked for: $(why group)"
+  retry "$RETRY_FOR" group look || fail no-group "the workers cannot be asked for: $(why group)"
 }
 
 # ask FILE COMMAND...: what it prints becomes the file, or the file stays as it was.

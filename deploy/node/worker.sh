@@ -98,7 +98,7 @@ worker_set_up() {
   # The master makes it before it stores its key.
   [ -n "$SHARED" ] || make_home
   own_slots
-  retry 120 store publish_node || fail no-store "this node cannot be announced: $(why store)"
+  retry "$RETRY_FOR" store publish_node || fail no-store "this node cannot be announced: $(why store)"
 }
 
 # Both what is said and what is taken back: maintenance may be called off.

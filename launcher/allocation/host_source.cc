@@ -4,8 +4,10 @@
 #include "launcher/allocation/host_source.h"
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <sstream>
+#include <string_view>
 
 #include "base/error.h"
 #include "launcher/files/text_file.h"
@@ -15,6 +17,10 @@
 
 namespace chainmail::launch {
 namespace {
+
+// Cluster templates keep the first one (deploy/node), and link the second one to it.
+constexpr std::array<std::string_view, 2> kSystemFiles = {"/etc/chainmail/hosts",
+                                                          "/etc/openmpi/openmpi-default-hostfile"};
 
 // A pipe counts too: -H <(command) names /dev/fd/63, which the '/' rule already covers.
 bool is_regular_file(const std::string& path) {
@@ -74,6 +80,7 @@ HostSet hosts_in_file(const std::string& path, const HostfileRules& rules) {
   set.file = path;
   set.text = read_host_text(path, "hostfile");
   set.hosts = parse_hostfile(set.text, path, rules);
+  set.is_systems = std::ranges::find(kSystemFiles, path) != kSystemFiles.end();
   return set;
 }
 
@@ -115,15 +122,19 @@ std::optional<HostSet> hosts_of_variable(const Environment& variables, const std
   return set;
 }
 
-std::optional<HostSet> default_hosts(const Environment& variables, const HostfileRules& rules) {
+std::optional<HostSet> default_hosts(const Environment& variables, const HostfileRules& rules,
+                                     const std::string& root) {
   // The Kubernetes MPI operator sets the first and the last two, for the file that it mounts.
   for (const char* name : {"OMPI_MCA_orte_default_hostfile", "PRTE_MCA_prte_default_hostfile",
                            "HYDRA_HOST_FILE", "I_MPI_HYDRA_HOST_FILE"}) {
     if (auto set = hosts_of_variable(variables, name, rules)) return set;
   }
-  for (const char* path : {"/etc/chainmail/hosts", "/etc/openmpi/openmpi-default-hostfile"}) {
+  for (const std::string_view name : kSystemFiles) {
+    const std::string path = root + std::string(name);
     if (is_regular_file(path) && names_a_host(read_host_text(path, "hostfile"))) {
-      return hosts_in_file(path, rules);
+      HostSet set = hosts_in_file(path, rules);
+      set.is_systems = true;
+      return set;
     }
   }
   return std::nullopt;

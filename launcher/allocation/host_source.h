@@ -40,9 +40,10 @@ namespace chainmail::launch {
                                                        const HostfileRules& rules = {});
 
 /// The hostfile that the variables of other launchers name; else the first of /etc/chainmail/hosts
-/// and Open MPI's default hostfile that names a host.
+/// and Open MPI's default hostfile, below `root`, that names a host.
 [[nodiscard]] std::optional<HostSet> default_hosts(const Environment& variables,
-                                                   const HostfileRules& rules = {});
+                                                   const HostfileRules& rules = {},
+                                                   const std::string& root = "");
 
 /// This machine, a slot per processor that this process may use.
 [[nodiscard]] HostSet this_machine();

@@ -92,7 +92,7 @@ HostSet unfiltered_hosts(const HostRequest& request, const Environment& variable
     return *std::move(set);
   }
   if (auto set = scheduler_hosts(variables, root)) return *std::move(set);
-  if (auto set = default_hosts(variables, request.rules)) return *std::move(set);
+  if (auto set = default_hosts(variables, request.rules, root)) return *std::move(set);
   return this_machine();
 }
 

@@ -43,10 +43,14 @@ struct HostSet {
   Scheduler scheduler = Scheduler::kNone;  ///< also where the user named the hosts
   bool takes_turns = false;                ///< the scheduler numbers tasks across the hosts in turn
   std::vector<std::string> notes;          ///< what a user should know about the choice
-  std::string file;                        ///< that the user named; empty: none
+  std::string file;                        ///< that they stand in; empty: none
   std::string text;                        ///< what it said, or --host-discovery
+  bool is_systems = false;  ///< `file` is kept by root, for all jobs: nothing is written beside it
   /// Files that say that hosts are prepared, which could not be made.
   std::set<std::string> unmade_files;
+
+  /// The file that a job may have for itself, with what it writes beside it; empty: none.
+  [[nodiscard]] std::string own_file() const { return is_systems ? "" : file; }
 };
 
 }  // namespace chainmail::launch

@@ -48,6 +48,13 @@ Placement place(const Options& options, HostSet& all) {
   return placement;
 }
 
+// Of a range in which some number fits.
+std::uint32_t least(const membership::SizeRange& sizes) {
+  std::uint32_t size = sizes.min;
+  while (sizes.fit(size) == 0) ++size;
+  return size;
+}
+
 void complete_elastic_hosts(HostSet& hosts, Options& options) {
   // A pipe says what it has to say once.
   std::error_code error;
@@ -55,7 +62,9 @@ void complete_elastic_hosts(HostSet& hosts, Options& options) {
   if (options.ranks) return;
   std::uint32_t slots = 0;
   for (const Host& host : hosts.hosts) slots += static_cast<std::uint32_t>(host.slots);
-  const std::uint32_t first = options.elastic.sizes().fit(slots);
+  std::uint32_t first = options.elastic.sizes().fit(slots);
+  // Nobody can keep a machine of a cluster from being taken away, so no more than needed are base.
+  if (hosts.is_systems && first != 0) first = least(options.elastic.sizes());
   if (first == 0) {
     throw UsageError(hosts.source + " has " + std::to_string(slots) +
                      " slots, fewer than --elastic needs to begin; add hosts, or lower MIN");

@@ -99,7 +99,7 @@ WorldsEnd run_elastic_worlds(const Options& options, HostSet hosts, const Placem
   const TimeLeft time_left(options.timeout, observer.began);
   const std::string path = own_path();
   FileLock lock;
-  lock_hosts(hosts.file, options, observer, lock);
+  lock_hosts(hosts.own_file(), options, observer, lock);
   JobDirectory directory;
   FixedRestarts restarts(options);
   std::vector<std::string> leaving;  // until somebody edits the file, or it is discovered anew

@@ -190,9 +190,11 @@ void PrepareGate::on_exited(std::uint32_t node, const RankExit& exit) {
   const HostId host = run.host;
   const std::string cause = describe(exit);
   if (code_of(exit) == 0) {
-    folder_.make(name_of(host));
-    callbacks_.note("Found prepare data success file:" + path_of(host) + ". Adding privateip:" +
-                    hosts_[host].asked.name + " to current_valid_elastic_worker");
+    const bool is_made = callbacks_.make_file(name_of(host));
+    callbacks_.note((is_made ? "Found prepare data success file:" + path_of(host)
+                             : std::string("Prepare data has succeeded")) +
+                    ". Adding privateip:" + hosts_[host].asked.name +
+                    " to current_valid_elastic_worker");
   } else {
     const std::string what =
         job_.options.job.is_on() ? "the preparation of host " : "--prepare on host ";

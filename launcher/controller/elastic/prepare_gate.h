@@ -38,6 +38,8 @@ class PrepareGate {
     std::function<void(const membership::PrepareEnded& event)> on_ended;
     /// Its agent cannot be had, or is lost.
     std::function<void(membership::HostId host, const std::string& cause)> on_host_lost;
+    /// Has a success file made; false where none is.
+    std::function<bool(const std::string& name)> make_file;
     /// Whether that file could not be made when its host was prepared.
     std::function<bool(const std::string& name)> is_unmade;
     /// A line for people.

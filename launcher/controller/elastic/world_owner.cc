@@ -33,8 +33,10 @@ constexpr char kWhatItMeans[] =
     "from the program's own checkpoint; with create_elastic_job those that stay would go on, and "
     "no step would be lost";
 
-WorldLog::Start start_of(const Options& options) {
-  return options.elastic.resumes ? WorldLog::Start::kResume : WorldLog::Start::kNew;
+// Beside the system's file there is no log to go on with.
+WorldLog::Start start_of(const Options& options, const HostSet& hosts) {
+  return options.elastic.resumes && !hosts.is_systems ? WorldLog::Start::kResume
+                                                      : WorldLog::Start::kNew;
 }
 
 }  // namespace
@@ -45,7 +47,8 @@ WorldOwner::WorldOwner(JobState& job, RankChannel& channel, AgentStarts& starts,
       channel_(channel),
       callbacks_(std::move(callbacks)),
       first_hosts_(hosts.hosts),
-      log_(hosts.file, start_of(job.options), [this](const std::string& line) { job_.say(line); }),
+      log_(hosts.own_file(), start_of(job.options, hosts),
+           [this](const std::string& line) { job_.say(line); }),
       machine_(world_options(job.options), resume_point(log_.past(), job.options)),
       timers_(job.io, [this](const auto& event) { events_.give(event); }),
       watch_(job, machine_, hosts,
@@ -59,6 +62,7 @@ WorldOwner::WorldOwner(JobState& job, RankChannel& channel, AgentStarts& starts,
                  [this](HostId host, const std::string& cause) {
                    events_.give(lost_in_gate(host, cause, starts_.has_members(host)));
                  },
+             .make_file = [this](const auto& name) { return watch_.make_file(name); },
              .is_unmade = [this](const auto& name) { return watch_.is_unmade(name); },
              .note = [this](const auto& words) { log_.note(words); }}),
       starts_(job, channel, starts, hosts_, {callbacks_.make_order, callbacks_.on_no_agent}),

@@ -16,11 +16,13 @@
 #include <fstream>
 
 #include "launcher/allocation/host_source.h"
+#include "launcher/command_line/parse.h"
 #include "launcher/hosts/hostfile.h"
 #include "launcher/hosts/schedulers/schedulers.h"
 #include "launcher/hosts/watched_hosts.h"
 #include "launcher/job/environment.h"
 #include "launcher/job/options.h"
+#include "launcher/run/job_plan.h"
 #include "tests/launcher/hosts/print_hostfile.h"
 #include "tests/support/patience.h"
 
@@ -130,6 +132,47 @@ TEST_F(JobHosts, SageMakersFileIsReadWhereItsVariableIsMissing) {
   const HostSet set = find_job_hosts({}, {}, directory_);
   EXPECT_EQ(print_hostfile(set.hosts), "algo-1\nalgo-2\n");
   EXPECT_EQ(set.scheduler, Scheduler::kSageMaker);
+}
+
+// What /etc has on the machine that runs this does not matter: other variables are not set.
+TEST_F(JobHosts, TheSystemsHostfileIsFollowedAndNothingIsWrittenBesideIt) {
+  fs::create_directories(directory_ / "etc/chainmail");
+  const std::string path = directory_ / "etc/chainmail/hosts";
+  std::ofstream(path) << "master slots=2\ni-1 slots=2\ni-2 slots=2\n";
+  HostSet set = find_job_hosts({}, {}, directory_);
+  EXPECT_EQ(set.file, path);
+  EXPECT_TRUE(set.is_systems);
+  EXPECT_EQ(set.own_file(), "");
+  EXPECT_FALSE(hosts_in_file(path).is_systems) << "a file of the user's, who named it";
+  EXPECT_EQ(hosts_in_file(path).own_file(), path);
+}
+
+TEST_F(JobHosts, OpenMpisHostfileIsTheSystemsWhereOursNamesNobody) {
+  fs::create_directories(directory_ / "etc/chainmail");
+  fs::create_directories(directory_ / "etc/openmpi");
+  std::ofstream(directory_ / "etc/chainmail/hosts") << "# nobody yet\n";
+  std::ofstream(directory_ / "etc/openmpi/openmpi-default-hostfile") << "n1 slots=2\n";
+  const HostSet set = find_job_hosts({}, {}, directory_);
+  EXPECT_EQ(print_hostfile(set.hosts), "n1 slots=2\n");
+  EXPECT_TRUE(set.is_systems);
+}
+
+TEST_F(JobHosts, AnElasticJobBeginsWithFewOnTheSystemsHosts) {
+  const auto first = [](bool is_systems, const char* sizes) {
+    HostSet set;
+    for (const char* name : {"localhost", "i-1", "i-2"}) {
+      set.hosts.push_back({.name = name, .slots = 2, .has_slots = true});
+    }
+    set.is_systems = is_systems;
+    const std::vector<std::string> words = {"--elastic", sizes, "true"};
+    Options options = parse_options(words);
+    (void)place_ranks(options, set);
+    return options.ranks.value_or(0);
+  };
+  EXPECT_EQ(first(true, "2:8"), 2) << "the others join, and are not base";
+  EXPECT_EQ(first(false, "2:8"), 6);
+  EXPECT_EQ(first(true, "3:8:2"), 4);
+  EXPECT_THROW((void)first(true, "7:8"), UsageError);
 }
 
 TEST_F(JobHosts, AllCoresOfThisMachineAreCounted) {

@@ -47,6 +47,10 @@ HostsWatch::HostsWatch(JobState& job, const membership::WorldMachine& machine, c
                      job_.say("launcher: " + why + "; the next job prepares that host again");
                    }}),
       commands_(job, machine, folder_, file_, hosts.hosts, [this](const auto& now) { take(now); }) {
+  if (hosts.is_systems) {
+    commands_.refuse("the hosts of this job are those of " + file_ +
+                     ", which the cluster keeps up to date: add or end machines of the cluster");
+  }
   if (job.options.host_discovery.empty()) return;
   discovery_ = std::make_unique<HostDiscovery>(
       job.io, split_command(job.options.host_discovery, "--host-discovery"),
@@ -62,6 +66,13 @@ HostsWatch::HostsWatch(JobState& job, const membership::WorldMachine& machine, c
 void HostsWatch::start() {
   if (discovery_) discovery_->start();
   commands_.start();
+}
+
+// A machine that comes under the name of one that has gone must not pass for prepared.
+bool HostsWatch::make_file(const std::string& name) {
+  if (latest_.is_systems) return false;
+  folder_.make(name);
+  return true;
 }
 
 void HostsWatch::stop() {

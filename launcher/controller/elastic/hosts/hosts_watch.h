@@ -46,6 +46,9 @@ class HostsWatch {
   void refuse_commands(const std::string& why) { commands_.refuse(why); }
   /// As they were read last, with the text.
   [[nodiscard]] const HostSet& latest() const noexcept { return latest_; }
+  /// Makes a success file, if one may stand beside the hosts file; false otherwise: each job has
+  /// every host prepared then.
+  bool make_file(const std::string& name);
   /// Whether a success file is missing only because it could not be made.
   [[nodiscard]] bool is_unmade(const std::string& name) const {
     return latest_.unmade_files.contains(name);

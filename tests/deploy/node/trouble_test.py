@@ -1,0 +1,146 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+# SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+"""Nodes that boot twice, or whose cloud is slow, refuses, or is not there.
+
+usage: isolated.sh trouble_test.py
+"""
+
+import sys
+import time
+
+from aws_cloud import GROUP, STACK, AwsCluster
+from cluster import ended_well, main, patient, wait_until
+from metadata import Imds
+
+CREDENTIALS = ("AWS_ACCESS_KEY_ID=AKIDNODE", "AWS_SECRET_ACCESS_KEY=none")
+FILES = ("/etc/chainmail/hosts", "/etc/chainmail/known_hosts", "/etc/chainmail/login/id_ed25519", "/etc/hosts",
+         "/etc/ssh/ssh_config.d/50-chainmail.conf", "/etc/chainmail/authorized_keys", "/etc/ssh/sshd_config",
+         "/etc/ssh/sshd_config.d/50-chainmail.conf", "/etc/ssh/ssh_host_ed25519_key", "/etc/passwd")
+cluster = AwsCluster(1)
+master, worker = cluster.master, cluster.workers()[0]
+
+
+def fails(machine, name, *, reconfigure=None, seconds=30, variables=()):
+    """Its boot ends with this error, which the stack is told, and nothing runs afterwards."""
+    before = machine.read("/etc/chainmail/node.conf")
+    machine.write("/etc/chainmail/node.conf", before + "RETRY_FOR=4\n" + (reconfigure or ""))
+    told = len(cluster.aws.signals)
+    boot = machine.boot(variables=variables)
+    said, _ = boot.communicate(timeout=patient(seconds))
+    machine.write("/etc/chainmail/node.conf", before)
+    assert boot.returncode == 1 and f"boot: {name}: " in said, f"code {boot.returncode}: {said}"
+    assert [status for _, _, status in cluster.aws.signals[told:]] == ["FAILURE"], f"{cluster.aws.signals}: {said}"
+    return said
+
+
+def state(machine):
+    paths = [machine.path(name) for name in FILES]
+    return [(str(path), path.read_text(), path.stat().st_ino) for path in paths if path.exists()]
+
+
+def watches(machine):
+    _, out, _ = machine.run("sh", "-c", "grep -lza 'boot.watch' /proc/[0-9]*/cmdline | wc -l; cat /run/chainmail/watch.pid")
+    return out.split()
+
+
+def failures_before_there_is_a_master():
+    fails(worker, "no-login", reconfigure="WAIT=3\n")
+    fails(worker, "no-shared", reconfigure="SHARED=/nowhere\nWAIT=2\n")
+    fails(worker, "bad-config", reconfigure="SLOTS=many\n")
+    fails(worker, "bad-config", reconfigure="NODE_USER='a b'\n")
+    said = fails(master, "no-group", reconfigure=f"GROUP={GROUP}-none\n")
+    assert f"there is no auto-scaling group '{GROUP}-none'" in said, said
+    worker.path("/etc/chainmail/node.conf").chmod(0o666)
+    code, _, err = worker.run("/usr/share/chainmail/node/boot")
+    assert code == 1 and "bad-config: others than root may write to /etc/chainmail/node.conf" in err, err
+    worker.path("/etc/chainmail/node.conf").chmod(0o644)
+
+
+def a_slow_cloud_that_refuses_at_first():
+    """Metadata take three seconds each; every other call is throttled until ten were."""
+    refused = []
+
+    def refuse(action):
+        if action == "SignalResource" or len(refused) >= 10: return False
+        is_refused = len(refused) == 0 or refused[-1] != "passed"
+        refused.append(action if is_refused else "passed")
+        return is_refused
+
+    cluster.aws.is_refused = refuse
+    for metadata in cluster.metadata.values(): metadata.delay = 1.0
+    ended_well(master.boot(), worker.boot(), seconds=120)
+    cluster.wait_for_hosts(worker, seconds=30)
+    assert len(refused) == 10, refused
+    for metadata in cluster.metadata.values(): metadata.delay = 0.0
+    cluster.aws.is_refused = lambda action: False
+    assert all(metadata.refused == 0 for metadata in cluster.metadata.values()), "asked without a token"
+
+
+def boot_again_changes_nothing():
+    before = state(master), state(worker), cluster.aws.parameters()
+    told = len(cluster.aws.signals)
+    ended_well(master.boot(), worker.boot())
+    ended_well(master.boot(), worker.boot())
+    assert (state(master), state(worker), cluster.aws.parameters()) == before
+    for machine in (master, worker):
+        count, pid = watches(machine)
+        assert count == "1" and pid != "", f"{count} watches"
+    assert [status for _, _, status in cluster.aws.signals[told:]] == ["SUCCESS"] * 4
+    code, out, err = master.run("ssh", worker.instance, "hostname", user="chainmail")
+    assert (code, out) == (0, worker.name + "\n"), err
+
+
+def boot_mends_what_was_broken():
+    before = state(master)
+    good = master.read("/etc/hosts")
+    master.write("/etc/hosts", "127.0.0.1 localhost\n127.0.1.1 master\n")
+    master.write("/etc/chainmail/known_hosts", "")
+    wait_until(lambda: [text for _, text, _ in state(master)] == [text for _, text, _ in before],
+               lambda: master.read("/etc/hosts"), 20)
+    assert master.read("/etc/hosts") == good
+
+
+def a_watch_outlives_a_cloud_that_fails():
+    hosts = master.path("/etc/chainmail/hosts")
+    before = hosts.read_text(), hosts.stat().st_ino
+    cluster.aws.is_refused = lambda action: True
+    said = lambda: master.log().count("the cluster does not answer")  # noqa: E731
+    wait_until(lambda: said() == 1, master.log, 30)
+    time.sleep(12)
+    assert said() == 1, "it is said once"
+    assert (hosts.read_text(), hosts.stat().st_ino) == before
+    assert "ThrottlingException" in master.log() or "Rate exceeded" in master.log()
+    cluster.aws.is_refused = lambda action: False
+    wait_until(lambda: "the cluster answers again" in master.log(), master.log, 30)
+    assert (hosts.read_text(), hosts.stat().st_ino) == before
+
+
+def throttled_for_good():
+    cluster.aws.is_refused = lambda action: action in ("GetParameter", "PutParameter")
+    said = fails(worker, "no-login", reconfigure="WAIT=4\n")
+    assert "ThrottlingException" in said, said
+    said = fails(master, "no-store")
+    assert "ThrottlingException" in said, said
+    cluster.aws.is_refused = lambda action: False
+
+
+def no_metadata():
+    """On a real instance there are no credentials then, and the stack sees its time limit instead."""
+    cluster.metadata.pop(worker.instance).end()
+    said = fails(worker, "no-metadata", variables=CREDENTIALS)
+    assert "169.254.169.254" in said or "no token" in said, said
+    # Without a word from it, the other services are asked in vain.
+    worker.write("/etc/chainmail/node.conf", worker.read("/etc/chainmail/node.conf") + "RETRY_FOR=4\n")
+    code, _, err = worker.run("/usr/share/chainmail/node/boot")
+    assert code == 1 and "the stack could not be told of the failure: Unable to locate credentials" in err, err
+    cluster.metadata[worker.instance] = Imds(worker, worker.instance)
+    ended_well(worker.boot())
+    assert f"/chainmail/{STACK}/node/{worker.instance}" in cluster.aws.parameters()
+
+
+CASES = [failures_before_there_is_a_master, a_slow_cloud_that_refuses_at_first, boot_again_changes_nothing,
+         boot_mends_what_was_broken, a_watch_outlives_a_cloud_that_fails, throttled_for_good, no_metadata]
+if __name__ == "__main__":
+    sys.exit(main(CASES))
