@@ -65,9 +65,9 @@ replace() {
   return 1
 }
 
-# check_word NAME VALUE PATTERN: a value that goes into other files; PATTERN is of expr.
+# check_word NAME VALUE PATTERN: a value that goes into other files, of one line; PATTERN is of grep -E.
 check_word() {
-  expr "x$2" : "x$3\$" >/dev/null || fail bad-config "$conf: $1=$2 is not what $1 may be"
+  printf '%s\0' "$2" | grep -Eqxz -e "$3" || fail bad-config "$conf: $1=$2 is not what $1 may be"
 }
 
 read_config() {
@@ -82,7 +82,7 @@ read_config() {
   sh -n "$conf" 2>"$run/why.config" || fail bad-config "$(why config)"
   # shellcheck disable=SC1090
   . "$conf"
-  check_word PROVIDER "$PROVIDER" '[a-z][a-z]*'
+  check_word PROVIDER "$PROVIDER" '[a-z]+'
   [ -r "$here/$PROVIDER.sh" ] || fail bad-config "$conf: PROVIDER=$PROVIDER: there is no $here/$PROVIDER.sh"
   check_word CLUSTER "$CLUSTER" '[A-Za-z0-9][A-Za-z0-9._-]*'
   check_word REGION "$REGION" '[a-z0-9-]*'
@@ -90,9 +90,9 @@ read_config() {
   # shellcheck source=deploy/node/aws.sh
   . "$here/$PROVIDER.sh"
   has_provider=yes
-  check_word ROLE "$ROLE" '\(master\|worker\)'
-  check_word SLOTS "$SLOTS" '\(auto\|[1-9][0-9]\{0,3\}\)'
-  check_word SHARED "$SHARED" '\(/[A-Za-z0-9/._-]*\)\{0,1\}'
+  check_word ROLE "$ROLE" 'master|worker'
+  check_word SLOTS "$SLOTS" 'auto|[1-9][0-9]{0,3}'
+  check_word SHARED "$SHARED" '(/[A-Za-z0-9/._-]*)?'
   check_word NODE_USER "$NODE_USER" '[a-z_][a-z0-9_-]*'
   check_word NODE_UID "$NODE_UID" '[1-9][0-9]*'
   check_word WAIT "$WAIT" '[1-9][0-9]*'

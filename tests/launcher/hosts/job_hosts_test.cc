@@ -161,7 +161,10 @@ TEST_F(JobHosts, AnElasticJobBeginsWithFewOnTheSystemsHosts) {
   const auto first = [](bool is_systems, const char* sizes) {
     HostSet set;
     for (const char* name : {"localhost", "i-1", "i-2"}) {
-      set.hosts.push_back({.name = name, .slots = 2, .has_slots = true});
+      Host& host = set.hosts.emplace_back();
+      host.name = name;
+      host.slots = 2;
+      host.has_slots = true;
     }
     set.is_systems = is_systems;
     const std::vector<std::string> words = {"--elastic", sizes, "true"};
