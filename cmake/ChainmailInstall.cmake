@@ -93,6 +93,12 @@ install(FILES ${pages}/zsh DESTINATION ${completion_zsh} RENAME _launcher)
 install(FILES ${pages}/fish DESTINATION ${completion_fish} RENAME launcher.fish)
 chainmail_install_link(launcher.fish ${completion_fish} chainmailrun.fish)
 
+# What makes the machines of a cloud into a cluster, and what job files have resize it.
+foreach(folder node aws kubernetes)
+  install(DIRECTORY ${PROJECT_SOURCE_DIR}/deploy/${folder} DESTINATION ${CMAKE_INSTALL_DATADIR}/chainmail
+          USE_SOURCE_PERMISSIONS)
+endforeach()
+
 if(CHAINMAIL_LIBRARY)
   include(ChainmailPackage)
 endif()

@@ -123,9 +123,8 @@ make_tarball() {
     # Torch's own NCCL group and other MPIs are what chainmail-bench compares with, where they are installed.
     rm -f "$folder"/lib/libchainmail_torch_nccl.so "$folder"/libexec/chainmail/chainmail-bench-*
     install -m 644 LICENSE "$folder/LICENSE"
-    mkdir -p "$folder/share/doc/chainmail" "$folder/share/chainmail"
+    mkdir -p "$folder/share/doc/chainmail"
     "$CHECKS/python" -B packaging/notices.py "$folder" "$THIRD_PARTY" >"$folder/share/doc/chainmail/third_party.txt"
-    cp -r deploy/node deploy/aws/resize-aws deploy/kubernetes/resize-kubectl "$folder/share/chainmail/" 2>/dev/null || true
     "$CHECKS/python" -B packaging/sbom.py "chainmail-torch$minor" "$version" "$folder" "$THIRD_PARTY" \
       >"$WORK/sbom.json"
     mv "$WORK/sbom.json" "$folder/share/doc/chainmail/chainmail.cdx.json"

@@ -14,6 +14,7 @@
 #include <functional>
 #include <iostream>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <torch/version.h>
@@ -61,6 +62,17 @@ std::vector<std::filesystem::path> library_folders() {
   }
   std::sort(folders.begin(), folders.end());
   return folders;
+}
+
+// A Python environment has a library for each of several.
+std::string torch_versions() {
+  std::string minors;
+  for (const auto& folder : library_folders()) {
+    const std::string name = folder.filename().string();
+    if (!name.starts_with("torch")) continue;
+    minors += (minors.empty() ? "" : " and ") + name.substr(std::string_view("torch").size());
+  }
+  return minors.empty() ? TORCH_VERSION : minors;
 }
 
 std::string optional_library(const std::string& file) {
@@ -111,7 +123,7 @@ void print_settings() {
 
 int run() {
   print("chainmail", CHAINMAIL_VERSION);
-  print("built with", std::string("torch ") + TORCH_VERSION + ", GCC " + __VERSION__);
+  print("built with", "torch " + torch_versions() + ", GCC " + __VERSION__);
   print("CUDA", optional_library("libchainmail_cuda.so"));
   print("MPI", optional_library("libchainmail_mpi.so"));
   print_or_reason("host", internal::host_name);

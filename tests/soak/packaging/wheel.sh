@@ -91,7 +91,7 @@ refuses_others() {
   if PYTHONPATH=$scratch/other "$1/bin/python" -c 'import chainmail' >"$scratch/refused" 2>&1; then
     fail "imported with torch 2.13.0"
   fi
-  [[ $(grep -c ImportError "$scratch/refused") == 1 ]] &&
+  [[ $(grep -c '^ImportError: ' "$scratch/refused") == 1 ]] &&
     grep -E 'ImportError: .*torch 2\.11 and 2\.15 .*but torch 2\.13\.0 is installed' "$scratch/refused" ||
     { cat "$scratch/refused" && fail "the refusal does not name the versions"; }
 }
