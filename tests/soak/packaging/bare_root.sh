@@ -20,7 +20,7 @@ inside() {
   shift
   unshare --mount --pid --fork --kill-child --propagation private env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin \
     HOME=/root LC_ALL=C.UTF-8 DEBIAN_FRONTEND=noninteractive ROOT="$root" \
-    sh -c 'mount -t proc proc "$ROOT/proc" && mount --rbind /dev "$ROOT/dev" && mount -t tmpfs tmpfs "$ROOT/dev/shm" &&
+    sh -c 'mount -t proc proc "$ROOT/proc" && mount --rbind /dev "$ROOT/dev" && mount --rbind /sys "$ROOT/sys" && mount -t tmpfs tmpfs "$ROOT/dev/shm" &&
            if [ -d "$ROOT/opt/packages" ]; then mount --bind "'"${PYTHON_PACKAGES:-/nowhere}"'" "$ROOT/opt/packages"; fi &&
            exec chroot "$ROOT" "$@"' sh "$@"
 }
