@@ -4,7 +4,7 @@
 
 """Three machines become a cluster, and its user types one line.
 
-usage: isolated.sh boot_test.py LAUNCHER TRAIN_MNIST
+usage: isolated.sh boot_test.py LAUNCHER TRAIN_MNIST [--all]
 """
 
 import base64

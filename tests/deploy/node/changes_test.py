@@ -4,7 +4,7 @@
 
 """Workers that come, go, announce their end, and take over the address of one that has gone.
 
-usage: isolated.sh changes_test.py
+usage: isolated.sh changes_test.py [--all]
 """
 
 import re
@@ -13,7 +13,7 @@ import threading
 import time
 
 from aws_cloud import STACK, AwsCluster
-from cluster import ended_well, main, wait_until
+from cluster import ended_well, main, patience, wait_until
 
 LINE = re.compile(r"[A-Za-z0-9.-]+ slots=2\n")
 WITHIN = 10  # seconds
@@ -85,10 +85,12 @@ def hosts_are_right_within_ten_seconds():
         reader["thread"].join()
     assert not reader["torn"] and not reader["unknown"], f"{reader['torn'][:2]} {reader['unknown'][:2]}"
     assert reader["count"] >= 10_000
+    wait_until(lambda: f"removed {first.instance}: rebalance" in cluster.master.log(), cluster.master.log, 10)
     said = cluster.master.log()
-    assert f"removed {third.instance}: spot interruption" in said and f"removed {first.instance}: rebalance" in said, said
+    assert f"removed {third.instance}: spot interruption" in said, said
     assert said.count(f"added {heir.instance} (10.77.0.3, slots=2)") == 1, said
-    return f"({', '.join(f'{what} {seconds:.1f} s' for what, seconds in took.items())}; {reader['count']} reads)"
+    return (f"({', '.join(f'{what} {seconds:.1f} s' for what, seconds in took.items())}; {reader['count']} reads; "
+            f"things take {patience():.1f} times as long here as on an idle machine)")
 
 
 def a_record_that_is_none_is_left_out():
@@ -125,7 +127,7 @@ def what_is_stored_of_gone_workers_is_removed():
                lambda: f"{cluster.aws.parameters()} but {members}", 60)
 
 
-CASES = [hosts_are_right_within_ten_seconds, a_record_that_is_none_is_left_out,
-         what_is_stored_of_gone_workers_is_removed]
+CASES = [hosts_are_right_within_ten_seconds, a_record_that_is_none_is_left_out]
+LONG = [what_is_stored_of_gone_workers_is_removed]
 if __name__ == "__main__":
-    sys.exit(main(CASES))
+    sys.exit(main(CASES, LONG))
