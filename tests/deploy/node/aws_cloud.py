@@ -6,7 +6,6 @@ wants refused, and takes CloudFormation's signals, which moto does not know. A c
 
 import io
 import os
-import pathlib
 import re
 import threading
 import urllib.parse
@@ -109,10 +108,8 @@ class AwsCluster:
 
     def add(self, name, instance, index, metadata=Imds, **conf):
         aws = PROJECT / ".deps/checks/bin/aws"
-        python = pathlib.Path(os.path.realpath(PROJECT / ".deps/checks/bin/python"))
         machine = Machine(self.network, name, f"10.77.0.{index}", shared="/tmp/shared",
-                          visible=visible_folders(*self.programs), installed=[])
-        assert str(python).startswith(("/usr", "/root", "/opt", "/home")), f"{python} is on no machine"
+                          visible=visible_folders(*self.programs))
         machine.path("/usr/local/bin/aws").symlink_to(aws)
         machine.configure({
             "ROLE": "worker", "PROVIDER": "aws", "CLUSTER": STACK, "REGION": "eu-central-1", "SLOTS": self.slots,

@@ -27,6 +27,10 @@ METADATA = ("169.254.169.254", 80)
 CLONE_NEWNET = 0x40000000
 
 
+# What machines are made of: this one, or a Debian that tests/soak/deploy/node.sh has made.
+LOWER = os.environ.get("CHAINMAIL_NODE_ROOT", "/")
+
+
 def run(*words, **how):
     return subprocess.run([str(word) for word in words], check=True, **how)
 
@@ -50,26 +54,23 @@ class Network:
 
 
 class Machine:
-    """One that has been switched on and has not booted. `lower`: what its file system is before that."""
+    """One that has been switched on and has not booted. `visible`: folders that are the same on all machines."""
 
-    def __init__(self, network, name, address, *, shared, visible=(), lower="/", installed=()):
+    def __init__(self, network, name, address, *, shared, visible=()):
         self.name, self.address = name, address
         self.upper = pathlib.Path("/tmp/machines", f"{name}-{network.links}")
         self.upper.mkdir(parents=True)
         pathlib.Path(shared).mkdir(parents=True, exist_ok=True)
         self.process = subprocess.Popen(
             ["unshare", "--net", "--uts", "--ipc", "--mount", "--pid", "--fork", "--kill-child", "--propagation",
-             "private", HERE / "node_init.sh", lower, self.upper, name, shared, *visible],
+             "private", HERE / "node_init.sh", LOWER, self.upper, name, shared, *visible],
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
         assert self.process.stdout.readline() == "ready\n", f"machine {name} has not started"
         children = pathlib.Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
         self.pid = int(children[0])
         network.join(self.pid, address)
         self.root = self.upper / "root"
-        self.boots = 0
         self.copy(PROJECT / "deploy/node", "/usr/share/chainmail/node")
-        for source, target in installed:
-            self.copy(source, target)
 
     def path(self, name):
         """As this side sees it: what lies in the changes or on a folder of the machine's own."""
@@ -181,8 +182,9 @@ def main(cases, more=()):
 
 
 def visible_folders(*programs):
-    """Folders that programs built here need."""
-    found = {str(PROJECT), os.environ.get("LIBTORCH", str(PROJECT))}
+    """Folders that programs built here need, and the cloud's command line, which is Python's."""
+    found = {str(PROJECT), os.environ.get("LIBTORCH", str(PROJECT)), os.path.realpath(sys.base_prefix)}
+    found -= {"/usr"}  # a system's own
     found |= {str(pathlib.Path(program).resolve().parent) for program in programs}
     return sorted(folder for folder in found
                   if not any(folder != other and folder.startswith(other + "/") for other in found))
