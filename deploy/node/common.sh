@@ -5,6 +5,7 @@
 # What both roles of boot need. Sourced by boot, which sets $here, $etc, $run, $conf and $log_file.
 
 is_watch=no
+was_watching=no
 has_provider=no
 id=''
 
@@ -14,9 +15,14 @@ log() {
   printf '%s\n' "$log_line" >&3
 }
 
-# fail NAME TEXT: whoever waits for this node learns it now and not by a time limit. A watch that fails is started again.
+# fail NAME TEXT: whoever waits for this node learns it now and not by a time limit. A watch that was ended for this run
+# goes on: what it knows is better than nothing.
 fail() {
   log "boot: $1: $2"
+  if [ "$was_watching" = yes ]; then
+    was_watching=no
+    begin_watch
+  fi
   if [ "$is_watch" = no ] && [ "$has_provider" = yes ]; then
     has_provider=no
     retry "$RETRY_FOR" signal signal FAILURE ||

@@ -7,6 +7,7 @@
 usage: isolated.sh trouble_test.py [--all]
 """
 
+import os
 import sys
 import time
 
@@ -130,6 +131,8 @@ def throttled_for_good():
     said = fails(master, "no-store")
     assert "ThrottlingException" in said, said
     cluster.aws.is_refused = lambda action: False
+    for machine in (worker, master):
+        wait_until(lambda: len(watches(machine)) == 1, lambda: f"{machine.name} is not watched: {machine.log()}", 10)
 
 
 def no_metadata():
@@ -146,8 +149,70 @@ def no_metadata():
     assert f"/chainmail/{STACK}/node/{worker.instance}" in cluster.aws.parameters()
 
 
+SYSTEMCTL = """#!/bin/sh
+# What systemd does for boot.
+echo "$*" >>/tmp/systemctl
+case $* in
+  "stop chainmail-node" | "restart chainmail-node")
+    [ ! -f /tmp/unit ] || kill "$(cat /tmp/unit)" ;;
+esac
+case $* in
+  "restart chainmail-node")
+    setsid $(sed -n 's/^ExecStart=//p' /etc/systemd/system/chainmail-node.service) </dev/null >/dev/null 2>&1 3>&- 8>&- &
+    echo $! >/tmp/unit ;;
+  "reload-or-restart ssh") kill -HUP "$(cat /run/sshd.pid)" ;;
+esac
+"""
+
+
+def under_systemd_the_watch_is_a_unit():
+    ended_well(worker.boot())
+    worker.write("/usr/local/bin/systemctl", SYSTEMCTL, 0o755)
+    worker.path("/run/systemd/system").mkdir(parents=True)
+    worker.run("sh", "-c", "kill $(cat /run/chainmail/watch.pid)")
+    wait_until(lambda: not watches(worker), lambda: str(watches(worker)), 10)
+    ended_well(worker.boot())
+    before = watches(worker)
+    ended_well(worker.boot())
+    after = watches(worker)
+    assert len(before) == len(after) == 1 and before != after and [worker.read("/tmp/unit").strip()] == after
+    asked = [line for line in worker.read("/tmp/systemctl").splitlines() if "ssh" not in line]
+    assert asked[-4:] == ["stop chainmail-node", "daemon-reload", "enable chainmail-node", "restart chainmail-node"], asked
+    unit = "/etc/systemd/system/chainmail-node.service"
+    code, out, err = worker.run("sh", "-c", f"! command -v systemd-analyze || systemd-analyze verify {unit}")
+    assert code == 0 and unit not in err, out + err
+    worker.path("/run/systemd/system").rmdir()
+    ended_well(worker.boot())
+
+
+def an_sshd_without_folders_of_configuration():
+    config = worker.read("/etc/ssh/sshd_config")
+    worker.write("/etc/ssh/sshd_config", "".join(line + "\n" for line in config.splitlines() if "Include" not in line))
+    worker.path("/etc/ssh/sshd_config.d/50-chainmail.conf").unlink()
+    for _ in range(2): ended_well(worker.boot())
+    assert worker.read("/etc/ssh/sshd_config").count("AuthorizedKeysFile /etc/chainmail/authorized_keys") == 1
+    for user, file in (("chainmail", "/etc/chainmail/authorized_keys"), ("root", ".ssh/authorized_keys .ssh/authorized_keys2")):
+        _, out, err = worker.run("sshd", "-T", "-C", f"user={user},host=master,addr={master.address}")
+        assert f"authorizedkeysfile {file}\n" in out, out + err
+    code, out, err = master.run("ssh", worker.instance, "hostname", user="chainmail")
+    assert (code, out) == (0, worker.name + "\n"), err
+
+
+def slots_are_gpus_or_processors():
+    for machine, script in ((master, "#!/bin/sh\nexit 9\n"), (worker, "#!/bin/sh\nfor n in 0 1 2; do echo GPU $n: H100; done\n")):
+        machine.write("/usr/local/bin/nvidia-smi", script, 0o755)
+        machine.write("/etc/chainmail/node.conf", machine.read("/etc/chainmail/node.conf") + "SLOTS=auto\n")
+    master.path("/etc/openmpi").mkdir(exist_ok=True)
+    ended_well(master.boot(), worker.boot())
+    processors = len(os.sched_getaffinity(0))
+    wanted = f"master slots={processors}\n{worker.instance} slots=3\n"
+    wait_until(lambda: master.read("/etc/chainmail/hosts") == wanted, lambda: master.read("/etc/chainmail/hosts"), 70)
+    assert master.path("/etc/openmpi/openmpi-default-hostfile").readlink().as_posix() == "/etc/chainmail/hosts"
+
+
 CASES = [failures_before_there_is_a_master, a_slow_cloud_that_refuses_at_first, boot_again_changes_nothing,
          throttled_for_good, no_metadata]
-LONG = [boot_mends_what_was_broken, a_watch_outlives_a_cloud_that_fails]
+LONG = [boot_mends_what_was_broken, a_watch_outlives_a_cloud_that_fails, under_systemd_the_watch_is_a_unit,
+        an_sshd_without_folders_of_configuration, slots_are_gpus_or_processors]
 if __name__ == "__main__":
     sys.exit(main(CASES, LONG))
