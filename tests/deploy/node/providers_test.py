@@ -23,10 +23,10 @@ class Folder:
     """No cloud: a folder of root's that all machines see."""
 
     def __init__(self):
-        self.store = pathlib.Path("/tmp/shared/store")
-        self.store.mkdir(parents=True, exist_ok=True)
-        self.store.chmod(0o755)
-        self.master_conf = self.worker_conf = {"STORE": "/shared/store"}
+        # Of its own: for a while the machines of another cluster count as running.
+        name = f"store{index}"
+        pathlib.Path("/tmp/shared", name).mkdir(parents=True, mode=0o755)
+        self.master_conf = self.worker_conf = {"STORE": f"/shared/{name}"}
         self.machines = {}
 
     def add(self, machine, _):
