@@ -9,6 +9,7 @@ import os
 import pathlib
 import shlex
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -168,6 +169,8 @@ def ended_well(*boots, seconds=60):
 
 def main(cases, more=()):
     """`more` are those that take long, for --all."""
+    # The first process of a namespace is not ended by what it does not handle.
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(143))
     failures = 0
     for case in [*cases, *(more if sys.argv[-1] == "--all" else ())]:
         begun = time.monotonic()
