@@ -258,6 +258,10 @@ TEST(Export, Yaml) {
             "a: 1\n\"b-c\": \"x: \\\"y\\\"\\t\"\ne: []\nf: {}\ng: null\nl:\n  - 1\n  - \"two\"\n"
             "  - k: true\n    m:\n      n:\n        - false\n  - {}\n  -\n    - 3\n"
             "s: |\n  one\n\n    two\nt: \"\\nx\"\nu: \"a\\nb\"\n");
+  // YAML takes some of these for a line's end, and others for none of its characters.
+  EXPECT_EQ(
+      yaml_of_json("{\"a\": \"\x7f\u0085\u009f\u00a0\u2028\u2029\u202a\ufeff\uffff\U0001f600\"}"),
+      "a: \"\\u007f\\u0085\\u009f\u00a0\\u2028\\u2029\u202a\\ufeff\\uffff\U0001f600\"\n");
 }
 
 }  // namespace
