@@ -4,6 +4,8 @@
 #include "launcher/remote/kubectl_failure.h"
 
 #include <algorithm>
+#include <cctype>
+#include <string_view>
 #include <vector>
 
 namespace chainmail::launch {
@@ -22,6 +24,9 @@ constexpr const char* kNoRight =
 constexpr const char* kNoLogin =
     "the API server does not know who runs kubectl: is the service account's token there, or has "
     "the login expired? Try: %t";
+constexpr const char* kNoConfiguration =
+    "kubectl cannot be used as it is called or set up, so neither is pod %h reached: it says why "
+    "below; try: %t";
 constexpr const char* kNotRunning =
     "the container of pod %h does not run: is it still being started, or has it ended? Try: "
     "kubectl "
@@ -36,6 +41,20 @@ const std::vector<KubectlMeaning>& kubectl_meanings() {
       {{"(Forbidden)"}, kNoRight, false},
       {{"(Unauthorized)"}, kNoLogin, false},
       {{"You must be logged in to the server"}, kNoLogin, false},
+      {{"localhost:8080 was refused"},
+       "kubectl does not know the cluster, and asks this machine: where is its configuration "
+       "(KUBECONFIG, ~/.kube/config), or in a pod its service account's token? Try: %t",
+       false},
+      {{"no configuration has been provided"}, kNoConfiguration, false},
+      {{"error: context \"", "\" does not exist"}, kNoConfiguration, false},
+      {{"error: unknown flag: "}, kNoConfiguration, false},
+      {{"error: unknown shorthand flag: "}, kNoConfiguration, false},
+      {{"error: flag needs an argument: "}, kNoConfiguration, false},
+      {{"getting credentials: exec: executable ", " not found"}, kNoConfiguration, false},
+      {{"Unable to connect to the server", "x509: "}, kNoConfiguration, false},
+      {{"container ", " is not valid for pod "},
+       "pod %h has no container of the name that -c of kubectl gives; try: kubectl describe pod %h",
+       false},
       {{"namespaces \"", "\" not found"},
        "there is no such namespace for pod %h: check kubectl's -n, and its context",
        false},
@@ -60,12 +79,26 @@ const std::vector<KubectlMeaning>& kubectl_meanings() {
 
 std::string base_name(const std::string& program) { return program.substr(program.rfind('/') + 1); }
 
-// kubectl, or OpenShift's program for the same, also behind words of env or timeout.
-std::vector<std::string> words_of_kubectl(const std::vector<std::string>& shell) {
-  const auto found = std::find_if(shell.begin(), shell.end(), [](const std::string& word) {
-    return base_name(word) == "kubectl" || base_name(word) == "oc";
-  });
-  return {found, shell.end()};
+// kubectl or OpenShift's oc, as they are installed: "kubectl-1.30", "kubectl.exe".
+bool is_kubectl(const std::string& word) {
+  const std::string name = base_name(word);
+  constexpr std::string_view kName = "kubectl";
+  const bool is_own = name.starts_with(kName) &&
+                      (name.size() == kName.size() || std::islower(name[kName.size()]) == 0);
+  return is_own || name == "oc" || name == "oc.exe";
+}
+
+bool says_server(const StartFailure& failure) {
+  return failure.error_output.find("Error from server") != std::string::npos;
+}
+
+// Also behind words of env or timeout. What has another name, such as a script of the user's, is
+// known by what it says.
+std::vector<std::string> words_of_kubectl(const StartFailure& failure) {
+  const std::vector<std::string>& shell = failure.remote_shell;
+  const auto found = std::find_if(shell.begin(), shell.end(), is_kubectl);
+  if (found != shell.end()) return {found, shell.end()};
+  return says_server(failure) ? shell : std::vector<std::string>();
 }
 
 bool passes_input_on(const std::vector<std::string>& words) {
@@ -79,7 +112,7 @@ bool passes_input_on(const std::vector<std::string>& words) {
 }  // namespace
 
 std::optional<KubectlFailure> kubectl_failure(const StartFailure& failure) {
-  const std::vector<std::string> words = words_of_kubectl(failure.remote_shell);
+  const std::vector<std::string> words = words_of_kubectl(failure);
   if (words.empty()) return std::nullopt;
   for (const KubectlMeaning& meaning : kubectl_meanings()) {
     const bool applies = std::all_of(
@@ -93,6 +126,11 @@ std::optional<KubectlFailure> kubectl_failure(const StartFailure& failure) {
         "the connection to pod %h was cut before the agent spoke: did its node, or the pod, "
         "restart? (kubectl %e, as it does then)",
         true};
+  }
+  if (failure.exit_code == 1 && says_server(failure)) {
+    return KubectlFailure{
+        // it is too busy, or without its store
+        "the API server could not start the agent in pod %h, and says why below; try: %t", true};
   }
   if (failure.exit_code == -1) {
     return KubectlFailure{"pod %h %e: do the API server and the pod's node answer? Try: time %t",

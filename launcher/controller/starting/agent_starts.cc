@@ -135,7 +135,7 @@ void AgentStarts::start_one(std::uint32_t node) {
              ? "; each host that is started from here takes three open files: raise "
                "the limit (ulimit -n), or let hosts start each other by --tree auto"
          : error.native_code() == ENOENT
-             ? "; install openssh-client or name another remote shell by --rsh"
+             ? "; install it (ssh is in openssh-client), or name another remote shell by --rsh"
              : "");
     callbacks_.on_not_run ? callbacks_.on_not_run(node, cause) : callbacks_.fail(cause);
   }

@@ -17,6 +17,7 @@
 namespace chainmail::launch {
 namespace {
 
+using testing::AnyOf;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -279,6 +280,11 @@ TEST(StartFailure, OfKubectlSaysWhetherThePodMayCome) {
        127, "a command was not found on host n1", false},
       {"chainmail: no folder for the agent: /tmp forbids programs (noexec);", 1, "no folder",
        false},
+      {"Error from server (BadRequest): container w is not valid for pod n1", 1,
+       "no container of the name", false},
+      {"Error from server: etcdserver: request timed out", 1, "the API server could not", true},
+      {"Error from server (TooManyRequests): the server has received too many requests", 1,
+       "the API server could not", true},
       {"error: something new", 1, "did not start: env exited", true},
   };
   for (const Case& one : cases) {
@@ -290,6 +296,44 @@ TEST(StartFailure, OfKubectlSaysWhetherThePodMayCome) {
     failure.error_output = one.error_output;
     EXPECT_THAT(explain(failure), HasSubstr(one.says)) << one.error_output;
     EXPECT_EQ(is_out_of_reach(failure), one.may_pass) << one.error_output;
+  }
+}
+
+// What is wrong with kubectl itself does not pass.
+TEST(StartFailure, OfKubectlThatCannotBeUsedIsFinal) {
+  for (const char* said :
+       {"The connection to the server localhost:8080 was refused - did you specify the right host "
+        "or port?",
+        "error: context \"x\" does not exist", "error: unknown flag: --foo",
+        "error: invalid configuration: no configuration has been provided",
+        "Unable to connect to the server: getting credentials: exec: executable aws not found",
+        "Unable to connect to the server: tls: failed to verify certificate: x509: certificate "
+        "signed by unknown authority"}) {
+    StartFailure failure;
+    failure.host = host("n1");
+    failure.remote_shell = {"kubectl", "exec", "-i", "%h", "--"};
+    failure.exit_code = 1;
+    failure.error_output = said;
+    EXPECT_FALSE(is_out_of_reach(failure)) << said;
+    EXPECT_THAT(explain(failure), AnyOf(HasSubstr("as it is called or set up"),
+                                        HasSubstr("does not know the cluster")))
+        << said;
+  }
+}
+
+TEST(StartFailure, OfKubectlByOtherNames) {
+  for (const char* name : {"/opt/bin/kubectl-1.30", "kubectl.exe", "kubectl1.30", "oc", "k"}) {
+    StartFailure failure;
+    failure.host = host("n1");
+    failure.remote_shell = {name, "exec", "-i", "%h", "--"};
+    failure.exit_code = 1;
+    failure.error_output = "Error from server (Forbidden): pods \"n1\" is forbidden: User \"u\"";
+    EXPECT_THAT(explain(failure), HasSubstr("may not exec in pod n1")) << name;
+    EXPECT_FALSE(is_out_of_reach(failure)) << name;
+    // One that is cut says nothing that it could be known by.
+    failure.exit_code = 0;
+    failure.error_output.clear();
+    EXPECT_EQ(is_out_of_reach(failure), failure.remote_shell[0] != "k") << name;
   }
 }
 
