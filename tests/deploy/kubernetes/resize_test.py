@@ -53,12 +53,24 @@ def pods_are_added_and_taken_away(_launcher):
             for words, size in ((("chainmail", 4), 4), (("chainmail", 4), 4),
                                 # Others' jobs have the rest.
                                 (("chainmail", 2), 4), (("--max=6", "-n", "train", "chainmail", 6), 6),
-                                (("--min", 1, "chainmail", 0), 1), (("chainmail", 0), 0)):
+                                (("--min", 1, "chainmail", 0), 1), (("chainmail", 0), 0),
+                                # What takes pods away adds none.
+                                (("--min", 1, "chainmail", 0), 0)):
                 result = resize(pods, *words, shell=shell)
                 assert result.returncode == 0 and size_of(pods) == size, (words, result)
             assert len(calls_of(pods, "scale")) == 4
             assert [call[2].get("namespace") for call in calls_of(pods, "scale")] == [None, "train", None, None]
             assert all("current" in call[2] and "limit" in call[2] for call in calls_of(pods, "scale"))
+
+
+def warnings_are_no_numbers(_launcher):
+    with of_set(3, warns="W1128 09:00:00.000000 7 warnings.go:70] a 12 is deprecated\n") as pods:
+        result = resize(pods, "chainmail", 4)
+        assert result.returncode == 0 and size_of(pods) == 4, result
+    for answer in ("", "<html>12</html>", "(replicas=)"):
+        with of_set(3, answers=answer) as pods:
+            refused(pods, 1, "kubectl does not say how many pods StatefulSet chainmail has: " + answer)
+            assert size_of(pods) == 3
 
 
 def who_scales_at_the_same_time_is_heeded(_launcher):
@@ -79,11 +91,15 @@ def mistakes_are_named(_launcher):
         refused(pods, 1, "wants 9 pods, but StatefulSet chainmail may have 8 (--max)",
                 words=("--max", 8, "chainmail", 9))
         refused(pods, 2, "'four' is no number of pods", words=("chainmail", "four"))
+        for words in (("chainmail", "010"), ("--min", "08", "chainmail", 9), ("--max=", "chainmail", 9)):
+            refused(pods, 2, "is no number of pods", words=words)
+        refused(pods, 2, "--min 9 is more than --max 4", words=("--min", 9, "--max", 4, "chainmail", 0))
         refused(pods, 2, "there is no option '--mix'", words=("--mix", 8, "chainmail", 9))
         refused(pods, 2, "--max needs a value", words=("--max",))
         refused(pods, 2, "usage: resize-kubectl", words=("chainmail",))
         refused(pods, 2, "is no name of a StatefulSet", words=("Chain mail", 4))
-        refused(pods, 2, "--wait 'soon' is no time", words=("--wait", "soon", "chainmail", 4))
+        for wait in ("soon", "0s", "5xm", "10", "s"):
+            refused(pods, 2, f"--wait '{wait}' is no time", words=("--wait", wait, "chainmail", 4))
         refused(pods, 1, "there is no StatefulSet workers in namespace train", "not found",
                 words=("-n", "train", "workers", 4))
         empty = pods.folder / "bin"
@@ -95,8 +111,12 @@ def mistakes_are_named(_launcher):
     with of_set(0, fails={"scale": forbidden}) as pods:
         refused(pods, 1, "get, patch and update on statefulsets/scale", forbidden)
     down = "The connection to the server 10.96.0.1:443 was refused - did you specify the right host or port?"
-    with of_set(0, fails={"get": down}) as pods:
-        refused(pods, 1, "could not be read", down)
+    # None of these is about the set or the rights to it.
+    for trouble in (down, 'error: context "not found" does not exist', "proxy says 403 Forbidden",
+                    "Unable to connect to the server: getting credentials: exec: executable aws not found",
+                    'Error from server (Forbidden): admission webhook "quota" denied the request: Forbidden'):
+        with of_set(0, fails={"get": trouble}) as pods:
+            refused(pods, 1, "could not be read: " + trouble)
 
 
 def nothing_is_waited_for_without_a_bound(_launcher):
@@ -104,7 +124,7 @@ def nothing_is_waited_for_without_a_bound(_launcher):
         # A kubectl that hangs takes a minute; here the clock is quicker.
         quick = pods.folder / "quick"
         quick.mkdir()
-        (quick / "timeout").write_text('#!/bin/sh\nshift\nexec /usr/bin/timeout 1 "$@"\n')
+        (quick / "timeout").write_text('#!/bin/sh\nshift 3\nexec /usr/bin/timeout -k 1 1 "$@"\n')
         (quick / "timeout").chmod(0o755)
         began = now()
         refused(pods, 1, "did not answer in time", PATH=f"{quick}:{pods.environment['PATH']}")
@@ -113,7 +133,8 @@ def nothing_is_waited_for_without_a_bound(_launcher):
         refused_late = resize(pods, "--wait", "5m", "chainmail", 4)
         assert refused_late.returncode == 1 and "not all pods of StatefulSet chainmail are ready after 5m" in (
             refused_late.stderr), refused_late
-        assert calls_of(pods, "rollout")[0][2]["timeout"] == "5m"
+        # A limit of one request would end the watch.
+        assert calls_of(pods, "rollout")[0][2] == {"timeout": "5m"}, calls_of(pods, "rollout")
     with of_set(0, ready=True) as pods:
         assert resize(pods, "--wait", "5m", "chainmail", 4).returncode == 0
         assert resize(pods, "--wait", "5m", "chainmail", 0).returncode == 0
@@ -154,6 +175,7 @@ def what_it_cannot_do_is_in_the_log(launcher):
 if __name__ == "__main__":
     sys.exit(main([
         pods_are_added_and_taken_away,
+        warnings_are_no_numbers,
         who_scales_at_the_same_time_is_heeded,
         mistakes_are_named,
         nothing_is_waited_for_without_a_bound,
