@@ -17,6 +17,7 @@ from template import PARAMETER_SETS, PATH, ROOT, Stack, dangling, read, user_dat
 REGIONS = ["us-east-1", "eu-central-1", "ap-northeast-1", "cn-north-1"]
 MOST_USER_DATA = 16384
 # The image is looked up by CloudFormation before anything else; a linter has to be given one.
+GIVEN = {"VpcId": "vpc-12345678", "SubnetId": "subnet-12345678"}
 IMAGE = "ImageId=ami-12345678"
 
 
@@ -89,9 +90,16 @@ class RulesTest(unittest.TestCase):
                 ({"PackageUrl": "https://example.org/a.deb"}, "PackageUrl and PackageSha256 go together"),
                 ({"PackageSha256": "0" * 64}, "PackageUrl and PackageSha256 go together"),
                 ({"VpcId": "vpc-12345678"}, "VpcId and SubnetId go together"),
-                ({"SubnetId": "subnet-12345678"}, "VpcId and SubnetId go together")]:
+                ({"SubnetId": "subnet-12345678"}, "VpcId and SubnetId go together"),
+                ({"PublicAddress": "no"}, "PublicAddress=no needs VpcId"),
+                ({"FileSystemId": "fs-12345678"}, "FileSystemId needs VpcId"),
+                ({"ExtraSecurityGroupId": "sg-12345678"}, "ExtraSecurityGroupId needs VpcId"),
+                ({**GIVEN, "AvailabilityZone": "eu-central-1a"}, "AvailabilityZone is of a new subnet"),
+                ({**GIVEN, "VpcCidr": "10.1.0.0/20"}, "VpcCidr is of a new network"),
+                ({"AlternativeInstanceType": "c6a.xlarge"}, "AlternativeInstanceType needs Purchase=spot")]:
             with self.subTest(parameters=parameters):
-                self.assertEqual(Stack(read(), parameters).rules(), [wanted])
+                broken, = Stack(read(), parameters).rules()
+                self.assertTrue(broken.startswith(wanted), broken)
 
     def test_signed_address(self):
         url = "https://mine.s3.eu-central-1.amazonaws.com/a_1~rc1_amd64.deb?X-Amz-Credential=A%2F1&X-Amz-Signature=0a"
@@ -105,6 +113,14 @@ class RulesTest(unittest.TestCase):
                             ("SshLocation", "::/0"), ("FileSystemId", "fs-1;reboot"), ("RootDevice", "xvda")]:
             with self.subTest(name=name, value=value), self.assertRaisesRegex(ValueError, name):
                 Stack(read(), {name: value})
+
+    def test_folders_of_the_system_are_not_shared(self):
+        for folder in ("/usr", "/usr/share", "/etc", "/etc/ssh", "/var/lib", "/home", "/opt", "/root", "/lib64", "/tmp/shared"):
+            with self.subTest(folder=folder), self.assertRaisesRegex(ValueError, "SharedFolder"):
+                Stack(read(), {"SharedFolder": folder})
+        for folder in ("/shared", "/home/shared", "/opt/data", "/mnt/efs", "/etc2", "/library", "/variable/x"):
+            with self.subTest(folder=folder):
+                Stack(read(), {"SharedFolder": folder})
 
 
 class UserDataTest(unittest.TestCase):

@@ -23,8 +23,12 @@ LIMIT_S = 100
 # The package that it installs is one, and so is what mount mounts.
 STAND_INS = {
     "apt-get": """
+case " $* " in
+  *" update ") [ "$(grep -c '^apt-get .* update$' "$FOLDER/calls")" -gt "$FAILING_UPDATES" ] || exit 100 ;;
+esac
 for word; do
   case $word in
+    "$REFUSED_PACKAGE") exit 100 ;;
     awscli) cp "$FOLDER/aws" "$FOLDER/bin/aws" ;;
     *.deb) dpkg-deb -x "$word" / ;;
   esac
@@ -40,7 +44,8 @@ exec /bin/mount -t tmpfs none "$1"
 
 # What start() may be given. `command` is run `runs` times; `files` are there before, {path: file in the folder}; of
 # `texts` and `folders` the result has what is in them afterwards.
-DEFAULTS = {"command": None, "runs": 1, "files": {}, "texts": [], "folders": [], "metadata": 200, "failing_mounts": 0}
+DEFAULTS = {"command": None, "runs": 1, "files": {}, "texts": [], "folders": [], "metadata": 200, "failing_mounts": 0, "failing_updates": 0,
+            "refused_package": "none"}
 
 
 def why_not():
@@ -168,7 +173,8 @@ def main(folder):
         options = json.load(file)
     set_up(folder, options)
     environment = {"PATH": f"{folder}/bin:/usr/sbin:/usr/bin:/sbin:/bin", "FOLDER": folder, "TMPDIR": folder + "/scratch",
-                   "CURL_CA_BUNDLE": folder + "/certificate.pem", "FAILING_MOUNTS": str(options["failing_mounts"])}
+                   "CURL_CA_BUNDLE": folder + "/certificate.pem", "FAILING_MOUNTS": str(options["failing_mounts"]),
+                   "FAILING_UPDATES": str(options["failing_updates"]), "REFUSED_PACKAGE": options["refused_package"]}
     runs = [subprocess.run(options["command"], env=environment, capture_output=True, text=True, timeout=LIMIT_S,
                            stdin=subprocess.DEVNULL) for _ in range(options["runs"])]
     result = {"code": runs[-1].returncode, "text": "".join(run.stdout + run.stderr for run in runs),

@@ -83,6 +83,9 @@ def machine_problems(stack):
     for name, group in stack.of_type("AWS::AutoScaling::AutoScalingGroup").items():
         if "<WorkerTemplate>" not in json.dumps(group):
             yield f"{name} has no launch template"
+        scheduled = group.get("UpdatePolicy", {}).get("AutoScalingScheduledAction", {})
+        if scheduled.get("IgnoreUnmodifiedGroupSizeProperties") is not True:
+            yield f"{name} loses workers by any change of the stack"
         if group["Properties"]["MinSize"] != "0":
             yield f"{name} cannot shrink to nothing"
     for name in TEMPLATES:

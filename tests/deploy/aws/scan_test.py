@@ -39,6 +39,8 @@ BREAKS = [
     ("Resource: !Sub arn:${AWS::Partition}:cloudformation:${AWS::Region}:${AWS::AccountId}:stack/${AWS::StackName}/*", 'Resource: "*"', "MasterRole may do cloudformation:SignalResource to *"),
     ("Action: cloudformation:SignalResource", "Action: ec2:TerminateInstances",
      "MasterRole may do ec2:TerminateInstances to arn:aws:cloudformation:eu-central-1:123456789012:stack/mnist/*"),
+    ("IgnoreUnmodifiedGroupSizeProperties: true", "IgnoreUnmodifiedGroupSizeProperties: false",
+     "WorkerGroup loses workers by any change of the stack"),
     ('MinSize: "0"', 'MinSize: "1"', "WorkerGroup cannot shrink to nothing"),
     ("  KeyName:\n    Type: String\n", "  KeyName:\n    Type: String\n    NoEcho: true\n", "parameter KeyName is a secret"),
     ("Description: Chainmail cluster", "Transform: AWS::LanguageExtensions\nDescription: Chainmail cluster", "/ is transformed"),

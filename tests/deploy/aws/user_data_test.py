@@ -176,6 +176,17 @@ class UserDataTest(unittest.TestCase):
     def test_boot_that_fails(self):
         self.assert_refused(self.run_on_machine("MasterTemplate", boot_code=3), f"{BOOT} ended with code 3")
 
+    def test_lists_that_are_locked_for_a_while(self):
+        result = self.run_on_machine("WorkerTemplate", failing_updates=3)
+        self.assert_ready(result, "worker", "")
+        self.assertEqual(result["calls"].count("sleep 10"), 3)
+
+    @unittest.skipIf(shutil.which("mount.nfs4"), "nfs-common is installed here")
+    def test_package_of_the_system_that_cannot_be_had(self):
+        """The stack learns it at once, and not by its time limit."""
+        result = self.run_on_machine("MasterTemplate", refused_package="nfs-common")
+        self.assert_refused(result, "could not install: awscli nfs-common")
+
     def test_no_metadata(self):
         result = self.run_on_machine("MasterTemplate", metadata=403)
         self.assertEqual((result["code"], result["conf"]), (1, None))
