@@ -74,6 +74,38 @@ class ResizeTest(unittest.TestCase):
                 self.assertEqual((code, self.workers()), (0, workers), text)
                 self.assertIn(wanted, text)
 
+    def test_two_at_once(self):
+        """What one has asked for is not taken back by another one that had read the size before."""
+        slow = os.path.join(self.folder, "slow")
+        os.mkdir(slow)
+        with open(slow + "/aws", "w", encoding="utf-8") as file:
+            file.write(f'#!/bin/sh\n{TOOLS}/aws "$@" || exit\ncase $2 in describe*) sleep "$SLOWNESS" ;; esac\n')
+        os.chmod(slow + "/aws", 0o755)
+        environment = {**self.server.environment, "PATH": f"{slow}:{os.environ['PATH']}"}
+        conf = self.conf()
+        first = self.enterContext(subprocess.Popen([PROGRAM, "--conf", conf, "3"], env={**environment, "SLOWNESS": "4"}))
+        time.sleep(1.5)
+        subprocess.run([PROGRAM, "--conf", conf, "6"], env={**environment, "SLOWNESS": "0"}, check=True, timeout=60)
+        self.assertEqual((first.wait(60), self.workers()), (0, 5))
+
+    def test_file_without_a_folder(self):
+        environment = {**self.server.environment, "PATH": f"{TOOLS}:{os.environ['PATH']}"}
+        done = subprocess.run([PROGRAM, "--conf", os.path.basename(self.conf()), "4"], env=environment, cwd=self.folder,
+                              capture_output=True, text=True, timeout=60)
+        self.assertEqual((done.returncode, self.workers()), (0, 3), done.stderr)
+
+    def test_answers_that_are_none(self):
+        other = os.path.join(self.folder, "other")
+        os.mkdir(other)
+        with open(other + "/aws", "w", encoding="utf-8") as file:
+            file.write('#!/bin/sh\necho "5 $ANSWER"\n')
+        os.chmod(other + "/aws", 0o755)
+        for answer in ("None", "<html>", "-1"):
+            done = subprocess.run([PROGRAM, "--conf", self.conf(), "4"], capture_output=True, text=True, timeout=60,
+                                  env={**os.environ, "PATH": f"{other}:{os.environ['PATH']}", "ANSWER": answer})
+            self.assertEqual((done.returncode, done.stdout), (1, ""))
+            self.assertTrue(done.stderr.startswith(f"resize-aws: aws says '5 {answer}' of {GROUP}"), done.stderr)
+
     def test_more_than_there_may_be(self):
         code, text = self.resize("7")
         self.assertEqual((code, self.workers()), (1, 0))
@@ -90,7 +122,7 @@ class ResizeTest(unittest.TestCase):
     def test_what_is_wrong_is_named(self):
         bare = os.path.join(self.folder, "bin")
         os.mkdir(bare)
-        for tool in ("sh", "timeout"):
+        for tool in ("sh", "timeout", "flock"):
             os.symlink(shutil.which(tool), os.path.join(bare, tool))
         for changes, wanted in [
                 ({"ROLE": "worker"}, "only the master may resize its cluster"),
