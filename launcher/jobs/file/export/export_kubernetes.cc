@@ -165,7 +165,9 @@ std::string head_of(const JobSpec& spec, const std::string& about) {
   const std::vector<std::string> outside = variables_from_outside(spec);
   if (!outside.empty()) {
     head +=
-        "# Values that are not here come from a Secret, for each of these a file of its name:\n"
+        "# Values that are not here come from a Secret, for each of these a file of its name "
+        "without "
+        "a line's end (printf %s):\n"
         "#   kubectl create secret generic " +
         secret_name(spec);
     for (const std::string& name : outside) head += " --from-file=" + name;

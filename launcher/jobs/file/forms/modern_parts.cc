@@ -92,6 +92,26 @@ std::optional<std::string> container_mount(const JobReading& reading, const Json
   return std::nullopt;
 }
 
+// Where it is inside.
+std::filesystem::path target_of(const std::string& mount) {
+  const std::string target = split(mount, ':')[1];
+  const std::size_t end = target.find_last_not_of('/');
+  return std::filesystem::path(target.substr(0, end == std::string::npos ? 1 : end + 1))
+      .lexically_normal();
+}
+
+// Neither engines nor Kubernetes take these, and each says so in its own words when the job is to
+// start.
+void check_target(const JobReading& reading, const JsonNode& node, const std::string& mount,
+                  const std::vector<std::string>& others) {
+  const auto target = target_of(mount);
+  if (target == "/") reading.mistakes.add(node, "'/' inside is the image itself");
+  const auto is_same = [&](const std::string& other) { return target_of(other) == target; };
+  if (std::any_of(others.begin(), others.end(), is_same)) {
+    reading.mistakes.add(node, "another folder is mounted at " + target.string() + " already");
+  }
+}
+
 }  // namespace
 
 void read_hosts(const JobReading& reading, const JsonNode& node, JobSpec::Hosts& hosts) {
@@ -134,7 +154,9 @@ void read_container(const JobReading& reading, const JsonNode& node,
     for (const JsonNode& item : mounts->items) {
       const auto text = text_in(item, mistakes);
       auto mount = text ? container_mount(reading, item, *text) : std::nullopt;
-      if (mount) container.mounts.push_back(*std::move(mount));
+      if (!mount) continue;
+      check_target(reading, item, *mount, container.mounts);
+      container.mounts.push_back(*std::move(mount));
     }
   }
   reader.text("gpus", container.gpus);

@@ -112,6 +112,11 @@ std::vector<BrokenFile> broken_modern_files() {
        "1:66: /container/engine", "podman, docker or apptainer"},
       {modern("\"container\": {\"engine\": \"podman\", \"image\": \"i\", \"mounts\": [\"/a\"]}"),
        "1:101: /container/mounts/0", "FOLDER:FOLDER-INSIDE"},
+      {modern("\"container\": {\"engine\": \"podman\", \"image\": \"i\", \"mounts\": [\"/a://\"]}"),
+       "1:101: /container/mounts/0", "is the image itself"},
+      {modern("\"container\": {\"engine\": \"podman\", \"image\": \"i\", "
+              "\"mounts\": [\"/a:/b/c\", \"/d:/b//c/:ro\"]}"),
+       "1:112: /container/mounts/1", "mounted at /b/c already"},
       {modern(
            "\"container\": {\"engine\": \"podman\", \"image\": \"i\", \"mounts\": [\"$HOME:/a\"]}"),
        "1:101: /container/mounts/0", "no variables are expanded here"},
