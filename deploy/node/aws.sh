@@ -13,18 +13,23 @@ store=/chainmail/$CLUSTER
 # boot tries again by itself; what is slow is not worth waiting for.
 export AWS_MAX_ATTEMPTS=2 AWS_RETRY_MODE=standard AWS_PAGER='' AWS_METADATA_SERVICE_TIMEOUT=5 AWS_METADATA_SERVICE_NUM_ATTEMPTS=2
 
+# ask_imds WORDS...: curl with a token, of which it makes a new one where there is none.
+ask_imds() {
+  if [ ! -s "$run/token" ]; then
+    (umask 077 && curl -sSf -m 5 --noproxy '*' -X PUT -H 'X-aws-ec2-metadata-token-ttl-seconds: 21600' \
+      "$imds/api/token" >"$run/token.new") && mv -f "$run/token.new" "$run/token" || {
+      echo "the metadata server gives no token (IMDSv2)" >&2
+      return 2
+    }
+  fi
+  read -r token <"$run/token" || [ -n "$token" ] || return 2
+  curl -sS -m 5 --noproxy '*' -H "X-aws-ec2-metadata-token: $token" "$@" || return 2
+}
+
 # of_imds PATH: 1 where there is nothing.
 of_imds() {
   for attempt in 1 2; do
-    if [ ! -s "$run/token" ]; then
-      (umask 077 && curl -sSf -m 5 --noproxy '*' -X PUT -H 'X-aws-ec2-metadata-token-ttl-seconds: 21600' \
-        "$imds/api/token" >"$run/token.new") && mv -f "$run/token.new" "$run/token" || {
-        echo "the metadata server gives no token (IMDSv2)" >&2
-        return 2
-      }
-    fi
-    body=$(curl -sS -m 5 --noproxy '*' -w '\n%{http_code}' -H "X-aws-ec2-metadata-token: $(cat "$run/token")" \
-      "$imds/$1") || return 2
+    body=$(ask_imds -w '\n%{http_code}' "$imds/$1") || return 2
     case $body in
       *200)
         printf '%s\n' "$body" | sed '$d'
@@ -90,17 +95,22 @@ get() {
   return 2
 }
 
-# Two minutes before a spot instance ends, and earlier when that has become likely.
+# Two minutes before a spot instance ends, and earlier when that has become likely. Both by one curl, since this is most of
+# what an idle worker does.
 notice() {
-  if action=$(of_imds meta-data/spot/instance-action); then
-    echo "spot interruption: $action"
-  elif [ $? != 1 ]; then
-    return 2
-  elif rebalance=$(of_imds meta-data/events/recommendations/rebalance); then
-    echo "rebalance recommendation: $rebalance"
-  elif [ $? != 1 ]; then
-    return 2
-  fi
+  for attempt in 1 2; do
+    codes=$(ask_imds -w '%{http_code} ' -o "$run/notice.spot" "$imds/meta-data/spot/instance-action" \
+      -o "$run/notice.rebalance" "$imds/meta-data/events/recommendations/rebalance") || return 2
+    case $codes in
+      200*) echo "spot interruption: $(cat "$run/notice.spot")" && return ;;
+      '404 200 ') echo "rebalance recommendation: $(cat "$run/notice.rebalance")" && return ;;
+      '404 404 ') return 0 ;;
+      *401*) rm -f "$run/token" ;; # it has run out
+      *) break ;;
+    esac
+  done
+  echo "the metadata server answers $codes when asked for this machine's end" >&2
+  return 2
 }
 
 signal() {

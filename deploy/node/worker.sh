@@ -8,8 +8,10 @@
 #                           what runs as NODE_USER could add others
 
 host_key=/etc/ssh/ssh_host_ed25519_key.pub
-notice_every=2
-check_every=60
+# Alarms that give idle machines back go by processor time, 1 % of a machine that may have two processors: a worker that
+# does nothing else has to stay below. A call of a cloud's own program takes a second of it.
+notice_every=3
+check_every=300
 
 sshd_config() {
   cat <<CONFIG
@@ -107,7 +109,7 @@ tell_notice() {
     trouble=$(why notice)
     return
   }
-  reason=$(printf '%s' "$reason" | tr -cd '[:print:]' | cut -c 1-200)
+  [ -z "$reason" ] || reason=$(printf '%s' "$reason" | tr -cd '[:print:]' | cut -c 1-200)
   [ "$reason" != "$told" ] || return
   printf '%s\n' "$reason" | put "leaving/$id" 2>"$run/why.leaving" || {
     trouble=$(why leaving)
