@@ -10,7 +10,7 @@
 host_key=/etc/ssh/ssh_host_ed25519_key.pub
 # Alarms that give idle machines back go by processor time, 1 % of a machine that may have two processors: a worker that
 # does nothing else has to stay below. A call of a cloud's own program takes a second of it.
-notice_every=3
+notice_every=2
 check_every=300
 
 sshd_config() {
