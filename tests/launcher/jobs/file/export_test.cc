@@ -210,7 +210,9 @@ TEST(Export, NoManifestHasASecret) {
     EXPECT_THAT(text, Not(HasSubstr("t0ken"))) << target;
     EXPECT_THAT(text, HasSubstr("KEY")) << target;
     // kubectl keeps it, and the launcher's own --secret NAME=@FILE does not.
-    if (std::string(target) != "slurm") EXPECT_THAT(text, HasSubstr("without a line's end"));
+    if (std::string(target) != "slurm") {
+      EXPECT_THAT(text, HasSubstr("without a line's end"));
+    }
   }
 }
 
