@@ -84,4 +84,28 @@ ssh-keygen -q -t ed25519 -N '' -f "$scratch/other"
 sed 's/^/chainmail-release namespaces="chainmail-release" /' "$scratch/other.pub" >"$scratch/signers"
 expect 1 'was not signed by a key' packaging/verify "$made" "$scratch/signers"
 expect 2 '^usage: packaging/verify' packaging/verify
+sed 's/^/chainmail-release namespaces="chainmail-release" /' "$scratch/key.pub" >"$scratch/signers"
+expect 0 'as they were signed$' packaging/verify "$made" "$scratch/signers"
+for name in .hidden ..hidden; do
+  echo more >"$made/$name"
+  expect 1 "$name is not among the files" packaging/verify "$made"
+  rm "$made/$name"
+done
+mkdir "$made/.folder"
+expect 1 'folder is not among the files' packaging/verify "$made"
+rmdir "$made/.folder"
+mv "$made/chainmail.whl" "$scratch/" && ln -s ../chainmail.whl "$made/"
+expect 1 'chainmail.whl is no plain file' packaging/verify "$made"
+mv "$scratch/chainmail.whl" "$made/"
+expect 1 "no folder $scratch/none" packaging/verify "$scratch/none"
+expect 1 'no file .*/none with the keys' packaging/verify "$made" "$scratch/none"
+# What is checked is the folder that was named, though CDPATH has another one of its name.
+verify=$PWD/packaging/verify
+cp -r "$made" "$scratch/-bad" && echo onf >"$scratch/-bad/chainmail.whl"
+mkdir "$scratch/cdpath" && cp -r "$made" "$scratch/cdpath/-bad"
+cd "$scratch"
+expect 1 'a file is not what was signed' env CDPATH="$scratch/cdpath" "$verify" -bad "$scratch/signers"
+cd - >/dev/null
+rm "$made/SHA256SUMS"
+expect 1 'has no SHA256SUMS$' packaging/verify "$made"
 echo passed
