@@ -100,7 +100,11 @@ def _create(place, pg_options):
 
 def register():
     """Tells torch of the backend. Also what torch calls that finds backends by entry point."""
-    if NAME.upper() not in dist.Backend._plugins:
+    known = dist.Backend._plugins.get(NAME.upper())
+    if known:
+        # The package was imported again: pg_options are of this module's class now.
+        dist.Backend._plugins[NAME.upper()] = known._replace(creator_fn=_create)
+    else:
         dist.Backend.register_backend(NAME, _create, extended_api=True, devices=["cpu", "cuda"])
         dist.distributed_c10d._set_pg_timeout = _set_pg_timeout(
             dist.distributed_c10d._set_pg_timeout)

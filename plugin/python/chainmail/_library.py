@@ -42,8 +42,22 @@ def load():
     try:
         torch.ops.load_library(path)
     except OSError as error:
-        raise ImportError(f"cannot open {path}: {error}; in a build tree, build the target "
-                          "'chainmail' first") from error
+        raise ImportError(f"cannot open {path}: {_why(path, error)}") from error
+
+
+def _why(path, error):
+    """What the loader said, which torch keeps as the cause of an error without it, and what to do."""
+    if not os.path.isdir(HERE):
+        return "a library inside of a zip file cannot be opened; install chainmail into a folder"
+    if not os.path.exists(path):
+        return ("there is no such file: install chainmail again, or, in a build tree, build the target "
+                "'chainmail'")
+    said = str(error.__cause__ or error).removeprefix(f"{path}: ")
+    hint = ""
+    if "undefined symbol" in said:
+        hint = (f"; it was built with a release of torch {minor(torch.__version__)}, and torch "
+                f"{torch.__version__} in {os.path.dirname(torch.__file__)} is not like it")
+    return said + hint
 
 
 def end_callbacks_at_exit():

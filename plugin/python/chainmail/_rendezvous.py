@@ -52,7 +52,13 @@ def _join_job(url, timeout=dist.default_pg_timeout, **_):
 
 
 def install():
-    """Puts _join_job before torch's handler of env://, and offers it as chainmail://."""
+    """Puts _join_job before torch's handler of env://, and offers it as chainmail://.
+
+    Once per process: a package that is imported again (importlib.reload, or a test that has emptied
+    sys.modules) leaves what is there, whose count of meetings goes on.
+    """
+    if "chainmail" in _module._rendezvous_handlers:
+        return
     torchs_own = _module._rendezvous_handlers["env"]
 
     def from_environment(url, **options):
