@@ -9,7 +9,8 @@
 # A project that wants find_package(Torch) too calls it first; its targets are used then.
 #
 # Looked for in this order:
-#   CHAINMAIL_LIBTORCH (cache or environment), .deps/venv of this repository, CMAKE_PREFIX_PATH
+#   what find_package(Torch) has found, CHAINMAIL_LIBTORCH (cache or environment), .deps/venv of this
+#   repository, CMAKE_PREFIX_PATH
 # Sets LibTorch_FOUND, LibTorch_VERSION, LibTorch_ROOT (the folder with include/ and lib/).
 
 if(NOT CHAINMAIL_LIBTORCH AND DEFINED ENV{CHAINMAIL_LIBTORCH})
@@ -18,14 +19,29 @@ endif()
 set(CHAINMAIL_LIBTORCH "${CHAINMAIL_LIBTORCH}"
     CACHE PATH "The torch folder of a wheel, or an unpacked LibTorch")
 
-if(CHAINMAIL_LIBTORCH)
+set(_libtorch_place "${CHAINMAIL_LIBTORCH}")
+if(TARGET torch_cpu AND TORCH_INSTALL_PREFIX)
+  set(_libtorch_place ${TORCH_INSTALL_PREFIX})
+endif()
+# What was found is cached piece by piece. It is looked for again where another place was named since, or
+# where it has gone.
+if((DEFINED LibTorch_PLACE AND NOT LibTorch_PLACE STREQUAL _libtorch_place)
+   OR (LibTorch_INCLUDE_DIR AND NOT EXISTS ${LibTorch_INCLUDE_DIR}/ATen/ATen.h))
+  foreach(_libtorch_part INCLUDE_DIR c10_LIBRARY torch_cpu_LIBRARY c10_cuda_LIBRARY torch_cuda_LIBRARY)
+    unset(LibTorch_${_libtorch_part} CACHE)
+  endforeach()
+endif()
+set(LibTorch_PLACE "${_libtorch_place}" CACHE INTERNAL "What was named when the LibTorch here was found")
+unset(_libtorch_place)
+
+if(TARGET torch_cpu AND TORCH_INSTALL_PREFIX)
+  find_path(LibTorch_INCLUDE_DIR ATen/ATen.h PATHS ${TORCH_INSTALL_PREFIX}/include NO_DEFAULT_PATH)
+elseif(CHAINMAIL_LIBTORCH)
   find_path(LibTorch_INCLUDE_DIR ATen/ATen.h PATHS ${CHAINMAIL_LIBTORCH}/include NO_DEFAULT_PATH)
   if(NOT LibTorch_INCLUDE_DIR)
     message(SEND_ERROR "CHAINMAIL_LIBTORCH=${CHAINMAIL_LIBTORCH} has no include/ATen/ATen.h; give "
                        "the 'torch' folder of a wheel or the folder of an unpacked LibTorch")
   endif()
-elseif(TARGET torch_cpu AND TORCH_INSTALL_PREFIX)
-  find_path(LibTorch_INCLUDE_DIR ATen/ATen.h PATHS ${TORCH_INSTALL_PREFIX}/include NO_DEFAULT_PATH)
 else()
   file(GLOB _libtorch_venv ${PROJECT_SOURCE_DIR}/.deps/venv/lib/python3*/site-packages/torch/include)
   find_path(LibTorch_INCLUDE_DIR ATen/ATen.h PATHS ${_libtorch_venv} NO_DEFAULT_PATH)
@@ -52,13 +68,17 @@ if(LibTorch_INCLUDE_DIR)
                    LibTorch_c10_cuda_LIBRARY LibTorch_torch_cuda_LIBRARY)
 endif()
 
+set(_libtorch_advice "set CHAINMAIL_LIBTORCH to the torch folder of a wheel, or to an unpacked LibTorch")
+if(EXISTS ${CMAKE_CURRENT_LIST_DIR}/../tools/setup.sh)
+  string(PREPEND _libtorch_advice "run tools/setup.sh, or ")
+endif()
 include(FindPackageHandleStandardArgs)
 find_package_handle_standard_args(
   LibTorch
   REQUIRED_VARS LibTorch_torch_cpu_LIBRARY LibTorch_c10_LIBRARY LibTorch_INCLUDE_DIR
   VERSION_VAR LibTorch_VERSION
-  REASON_FAILURE_MESSAGE
-    "run tools/setup.sh, or set CHAINMAIL_LIBTORCH to the torch folder of a wheel")
+  REASON_FAILURE_MESSAGE "${_libtorch_advice}")
+unset(_libtorch_advice)
 
 if(LibTorch_FOUND AND NOT TARGET torch_cpu)
   # Wheels since 2.7 use the new ABI; older archives say what they use.
