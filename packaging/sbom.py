@@ -31,7 +31,8 @@ ELF = b"\x7fELF"
 NAMESPACE = uuid.uuid5(uuid.NAMESPACE_DNS, "chainmail.sbom")
 
 LIBRARY = ("libchainmail.so",)
-LAUNCHER = ("launcher", "chainmail-launcher", "chainmail-pmix")
+LAUNCHER = ("launcher", "chainmail-launcher")
+PMIX = ("chainmail-pmix",)
 BENCH = ("chainmail-bench",)
 INFO = ("chainmail-info",)
 
@@ -46,18 +47,21 @@ class Bundled:
     licence: str
     inside: tuple
     """How the names of these files begin."""
+    sign: str
+    """What of it is defined in such a file before it is stripped, as a pattern for demangled names."""
 
 
 BUNDLED = (
-    Bundled("google-glog", "", "BSD-3-Clause", LIBRARY + BENCH + INFO),
-    Bundled("highway", "", "Apache-2.0 OR BSD-3-Clause", LIBRARY + BENCH + INFO),
-    Bundled("openssl", "libssl-dev", "Apache-2.0", LIBRARY + BENCH),
-    Bundled("xxhash", "libxxhash-dev", "BSD-2-Clause", LIBRARY + BENCH + INFO),
-    Bundled("nlohmann-json3", "nlohmann-json3-dev", "MIT", LIBRARY + BENCH + LAUNCHER),
-    Bundled("asio", "libasio-dev", "BSL-1.0", LAUNCHER),
-    Bundled("hwloc", "libhwloc-dev", "BSD-3-Clause", LAUNCHER),
-    Bundled("gcc-12", "libstdc++-12-dev", "GPL-3.0-or-later WITH GCC-exception-3.1", LAUNCHER),
-    Bundled("gflags", "libgflags-dev", "BSD-3-Clause", BENCH),
+    Bundled("google-glog", "", "BSD-3-Clause", LIBRARY + BENCH + INFO, r"\bgoogle::LogMessage::"),
+    Bundled("highway", "", "Apache-2.0", LIBRARY + BENCH + INFO, r"\bhwy::"),
+    Bundled("openssl", "libssl-dev", "Apache-2.0", LIBRARY + BENCH, r"\bOPENSSL_init_crypto\b"),
+    Bundled("xxhash", "libxxhash-dev", "BSD-2-Clause", LIBRARY + BENCH + INFO + LAUNCHER + PMIX, r"\bXXH(3|_INLINE)_"),
+    Bundled("nlohmann-json3", "nlohmann-json3-dev", "MIT", LIBRARY + BENCH + INFO + LAUNCHER + PMIX, r"\bnlohmann::"),
+    Bundled("asio", "libasio-dev", "BSL-1.0", LAUNCHER + PMIX, r"\basio::"),
+    Bundled("hwloc", "libhwloc-dev", "BSD-3-Clause", LAUNCHER + PMIX, r"\bhwloc_topology_init\b"),
+    Bundled("gcc-12", "libstdc++-12-dev", "GPL-3.0-or-later WITH GCC-exception-3.1", LAUNCHER,
+            r"\bstd::locale::classic\(\)$"),
+    Bundled("gflags", "libgflags-dev", "BSD-3-Clause", BENCH, r"\bgoogle::GetAllFlags\("),
 )
 
 

@@ -89,6 +89,7 @@ stage() {
     -DCHAINMAIL_WERROR=OFF -DCHAINMAIL_RELOCATABLE=ON "-DCHAINMAIL_THIRD_PARTY=$THIRD_PARTY" "$@" &&
     cmake --build "$build" --parallel "$(build_jobs)" --target products; } >"$WORK/log" 2>&1 ||
     { tail -n 40 "$WORK/log" >&2 && fail "the build failed; $WORK/log has all of it"; }
+  "$CHECKS/python" -B packaging/evidence.py "$build" || fail "the bill of materials would be wrong"
   rm -rf "${WORK:?}/stage/$name"
   cmake --install "$build" --strip --prefix "$WORK/stage/$name" >"$WORK/log" 2>&1 ||
     { cat "$WORK/log" >&2 && fail "nothing was installed"; }
@@ -144,6 +145,7 @@ make_deb() {
   (cd "$WORK/deb/chainmail-$version" && debian/prepare "$version" &&
     DEB_BUILD_OPTIONS="nocheck parallel=$(build_jobs)" dpkg-buildpackage -b -us -uc) >"$WORK/log" 2>&1 ||
     { tail -n 40 "$WORK/log" >&2 && fail "the package was not built; $WORK/log has all of it"; }
+  "$CHECKS/python" -B packaging/evidence.py "$WORK/deb/chainmail-$version"/obj-* || fail "the bill of materials would be wrong"
   cp "$WORK"/deb/chainmail-launcher_*.deb "$output/"
   ls "$output"/chainmail-launcher_"$version"*.deb
 }

@@ -111,6 +111,7 @@ tools/abi.sh check "$scratch/abi/lib/libchainmail.so"
 mkdir -p "$output"
 tools/abi.sh dump "$scratch/abi/lib/libchainmail.so" "$output/libchainmail-$version.abi"
 cp "$scratch"/made/* "$output/"
+tree=$PWD
 cd "$output"
 ((builds == 2)) || echo "made once: that the same comes of it again has not been checked" >REHEARSAL
 python3 - <<'PYTHON'
@@ -122,6 +123,11 @@ for path in glob.glob("*.whl"):
 PYTHON
 for archive in chainmail-*-torch*.tar.gz; do
   tar -xzOf "$archive" --wildcards '*/share/doc/chainmail/chainmail.cdx.json' >"${archive%.tar.gz}.cdx.json"
+done
+for package in chainmail-launcher_*.deb; do
+  dpkg-deb -x "$package" "$scratch/deb"
+  "$tree/.deps/checks/bin/python" -B "$tree/packaging/sbom.py" chainmail-launcher "$version" "$scratch/deb" \
+    "$scratch/first/build-package/third_party" >"${package%.deb}.cdx.json"
 done
 sha256sum -- * >"$scratch/sums"
 mv "$scratch/sums" SHA256SUMS

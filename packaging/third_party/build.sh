@@ -94,7 +94,7 @@ build glog "$(echo "$work"/google-glog-*/)" -DWITH_GFLAGS=OFF -DWITH_UNWIND=OFF 
 build highway "$(echo "$work"/highway-*/)" -DHWY_ENABLE_TESTS=OFF -DHWY_ENABLE_EXAMPLES=OFF \
   -DHWY_ENABLE_CONTRIB=OFF
 printf '%s\t%s\t%s\n' google-glog "$(version_of google-glog)" BSD-3-Clause \
-  highway "$(version_of highway)" 'Apache-2.0 OR BSD-3-Clause' >"$prefix/sources"
+  highway "$(version_of highway)" Apache-2.0 >"$prefix/sources"
 for name in google-glog highway; do
   install -D -m 644 "$work/$name"-*/debian/copyright "$prefix/copyright/$name"
 done
