@@ -55,8 +55,12 @@ done
 [[ $kind =~ ^(wheel|tarball|deb)$ ]] || { usage >&2 && fail "'$kind' is no package: wheel, tarball or deb" 2; }
 [[ -n $output ]] || { usage >&2 && fail "no DIR to write to" 2; }
 ((${#torches[@]})) || torches=(2.11.0 2.15.0)
+minors=' '
 for torch in "${torches[@]}"; do
   [[ $torch =~ ^[0-9]+\.[0-9]+\.[0-9]+$ ]] || fail "--torch '$torch' is no version such as 2.11.0" 2
+  # Of two of one minor version the second would replace the first.
+  [[ $minors != *" ${torch%.*} "* ]] || fail "--torch $torch: a package has one library for torch ${torch%.*}" 2
+  minors+="${torch%.*} "
 done
 output=$(realpath -m -- "$output")
 mkdir -p "$output" || fail "cannot make $output"
@@ -71,6 +75,9 @@ if [[ -z ${SOURCE_DATE_EPOCH-} ]]; then
   SOURCE_DATE_EPOCH=$(git log -1 --format=%ct 2>/dev/null) ||
     fail "this is no git repository: set SOURCE_DATE_EPOCH to the seconds that files get as their time"
 fi
+# Before minutes of building; a zip file knows the years 1980 to 2107.
+[[ $SOURCE_DATE_EPOCH =~ ^(0|[1-9][0-9]{0,9})$ ]] && ((SOURCE_DATE_EPOCH < 4354819200)) ||
+  fail "SOURCE_DATE_EPOCH='$SOURCE_DATE_EPOCH' is no number of seconds since 1970, and before 2108" 2
 export SOURCE_DATE_EPOCH
 # Not the user's: modes of files are part of what is made, and so is each torch.
 umask 022
@@ -134,22 +141,37 @@ make_tarball() {
   done
 }
 
+# What git knows, and what is new: an older build folder must not get into it. In an unpacked source archive,
+# which may lie in somebody else's repository: all but what these scripts make.
+source_files() {
+  if [[ -e .git ]]; then
+    git ls-files -z --cached --others --exclude-standard
+  else
+    find . -mindepth 1 \( -path './build*' -o -path ./.deps -o -path ./dist \) -prune -o ! -type d -printf '%P\0'
+  fi
+}
+
 make_deb() {
+  local package
   rm -rf "$WORK/deb"
   mkdir -p "$WORK/deb/chainmail-$version"
-  # What git knows, and what is new: an older build folder must not get into it.
-  git ls-files -z --cached --others --exclude-standard | tar --null -T - -cf - --ignore-failed-read 2>/dev/null |
-    tar -xf - -C "$WORK/deb/chainmail-$version"
+  source_files | tar --null -T - -cf - --ignore-failed-read 2>/dev/null | tar -xf - -C "$WORK/deb/chainmail-$version"
   cp -r packaging/debian "$WORK/deb/chainmail-$version/debian"
   say "building chainmail-launcher with debhelper in build-package/deb"
   (cd "$WORK/deb/chainmail-$version" && debian/prepare "$version" &&
     DEB_BUILD_OPTIONS="nocheck parallel=$(build_jobs)" dpkg-buildpackage -b -us -uc) >"$WORK/log" 2>&1 ||
     { tail -n 40 "$WORK/log" >&2 && fail "the package was not built; $WORK/log has all of it"; }
   "$CHECKS/python" -B packaging/evidence.py "$WORK/deb/chainmail-$version"/obj-* || fail "the bill of materials would be wrong"
-  cp "$WORK"/deb/chainmail-launcher_*.deb "$output/"
+  for package in "$WORK"/deb/chainmail-launcher_*.deb; do
+    cp "$package" "$output/${package##*/}.part"
+    mv "$output/${package##*/}.part" "$output/${package##*/}"
+  done
   ls "$output"/chainmail-launcher_"$version"*.deb
 }
 
 mkdir -p "$WORK"
+# Two at once would take each other's stage away. Of one that was killed, what it has started may still be at work.
+exec {lock}>"$WORK/lock"
+flock --nonblock "$lock" || fail "another tools/package.sh is at work in $WORK; wait for it, or use another clone"
 tools/setup.sh --packages >"$WORK/log" || { cat "$WORK/log" >&2 && fail "set-up failed"; }
 "make_$kind"

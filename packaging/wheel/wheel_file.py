@@ -41,10 +41,12 @@ def write_wheel(path, files, info, programs=()):
     files = files | {f"{info}/RECORD": record(files, info)}
     # Installers want the metadata at the end.
     order = sorted(files, key=lambda name: (name.startswith(f"{info}/"), name))
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as wheel:
+    part = f"{path}.part"  # nobody shall find half a wheel
+    with zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED) as wheel:
         for name in order:
             entry = zipfile.ZipInfo(name, moment[:6])
             entry.create_system = 3  # Unix, whose permissions these are
             entry.compress_type = zipfile.ZIP_DEFLATED
             entry.external_attr = (0o100755 if name in programs else 0o100644) << 16
             wheel.writestr(entry, files[name])
+    os.replace(part, path)

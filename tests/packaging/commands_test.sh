@@ -31,6 +31,10 @@ expect 2 'no DIR' tools/package.sh wheel
 expect 2 "unknown option '--fast'" tools/package.sh --fast wheel "$scratch"
 expect 2 "'newest' is no version" tools/package.sh --torch newest wheel "$scratch"
 expect 2 "too many arguments: 'more'" tools/package.sh wheel "$scratch" more
+expect 2 'one library for torch 2\.11' tools/package.sh --torch 2.11.0 --torch 2.11.1 wheel "$scratch"
+for moment in soon -1 1e9 08 4354819200; do
+  expect 2 "SOURCE_DATE_EPOCH='$moment' is no number of seconds" env SOURCE_DATE_EPOCH="$moment" tools/package.sh wheel "$scratch"
+done
 touch "$scratch/file"
 expect 1 'cannot make' tools/package.sh wheel "$scratch/file/below"
 
@@ -58,6 +62,10 @@ echo 'project(chainmail VERSION 1.2.3 LANGUAGES CXX)' >CMakeLists.txt
 printf '# Changelog\n\n## 1.2.3 (not released)\n' >CHANGELOG.md
 commit
 expect 1 "no section '## 1\.2\.3 \(YEAR-MONTH-DAY\)'" "${release[@]}"
+# One at a time in a tree.
+mkdir -p tools/setup build-package
+cp "$OLDPWD/tools/package.sh" tools/ && cp "$OLDPWD/tools/setup/build.sh" tools/setup/
+expect 1 'another tools/package.sh is at work' flock build-package/lock tools/package.sh wheel "$scratch/made_at_once"
 cd - >/dev/null
 [[ ! -e $scratch/made ]] || fail "something was made"
 

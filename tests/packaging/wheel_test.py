@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
@@ -99,6 +100,16 @@ class Wheels(unittest.TestCase):
                 os.utime(prefix / "include/chainmail/chainmail.h", (time.time(), time.time() - 1000))
         self.assertEqual(made[0], made[1])
         self.assertNotEqual(made[0], made[2])
+
+    def test_no_half_a_wheel(self):
+        files, info, _ = self.contents()
+        path = self.folder / "chainmail.whl"
+        path.write_bytes(b"an older one")
+        os.environ["SOURCE_DATE_EPOCH"] = "5000000000"  # which no zip file can hold
+        self.addCleanup(os.environ.pop, "SOURCE_DATE_EPOCH")
+        with self.assertRaises(struct.error):
+            wheel_file.write_wheel(path, files, info)
+        self.assertEqual(path.read_bytes(), b"an older one")
 
     def test_programs_may_be_executed(self):
         files, info, programs = self.contents()
