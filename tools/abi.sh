@@ -30,7 +30,7 @@ fail() {
   exit "${2:-2}"
 }
 
-root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+root=$(CDPATH='' cd -- "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 readonly VERSION='^[0-9]+\.[0-9]+\.[0-9]+$'
 
 # dump LIBRARY FILE: without what differs between machines, so that dumps can be compared as texts.

@@ -6,7 +6,7 @@
 # to train_mnist, such as: tools/demo.sh --epoch 5 --communicator two_dimensional
 set -euo pipefail
 
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
+CDPATH='' cd -- "$(dirname "${BASH_SOURCE[0]}")/.."
 source tools/setup/build.sh
 
 tools/setup.sh

@@ -24,7 +24,7 @@ fail() {
   exit "${2:-1}"
 }
 
-root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+root=$(CDPATH='' cd -- "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 site='' launcher=$root/build/bin/launcher venv=$root/.deps/docs
 while (($#)); do
   case $1 in

@@ -58,7 +58,7 @@ if [[ -n $build ]]; then
   build=$(realpath "$build")
 fi
 
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
+CDPATH='' cd -- "$(dirname "${BASH_SOURCE[0]}")/.."
 if [[ -z $build ]]; then
   source tools/setup/build.sh
   tools/setup.sh

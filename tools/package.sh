@@ -66,7 +66,7 @@ output=$(realpath -m -- "$output")
 mkdir -p "$output" || fail "cannot make $output"
 [[ -w $output ]] || fail "no permission to write in $output"
 
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
+CDPATH='' cd -- "$(dirname "${BASH_SOURCE[0]}")/.."
 source tools/setup/build.sh
 readonly WORK=$PWD/build-package CHECKS=$PWD/.deps/checks/bin
 readonly THIRD_PARTY=$WORK/third_party

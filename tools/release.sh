@@ -61,7 +61,7 @@ key=$(realpath "$key")
 output=$(realpath -m -- "${output:-"$(dirname "${BASH_SOURCE[0]}")/../build-package/release-$version"}")
 [[ ! -e $output || -z $(ls -A "$output") ]] || fail "$output is not empty; remove it, or give another DIR"
 
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
+CDPATH='' cd -- "$(dirname "${BASH_SOURCE[0]}")/.."
 check_tree() {
   local said
   said=$(git status --porcelain) || fail "this is no git repository"

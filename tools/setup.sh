@@ -31,7 +31,7 @@ readonly TEST_PACKAGES=(
   openssh-server openssl procps shellcheck)
 readonly PACKAGING_PACKAGES=(binutils debhelper dpkg-dev libpmix-dev python3 python3-venv)
 
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
+CDPATH='' cd -- "$(dirname "${BASH_SOURCE[0]}")/.."
 readonly DEPS=$PWD/.deps
 source tools/setup/python_environment.sh
 

@@ -14,7 +14,7 @@ Labels choose rings: unit threads ranks mpi nodes fault install lint; none means
 TEXT
 }
 
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
+CDPATH='' cd -- "$(dirname "${BASH_SOURCE[0]}")/.."
 source tools/setup/build.sh
 
 torch_version='' labels=()

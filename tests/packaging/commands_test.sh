@@ -54,6 +54,9 @@ expect 1 'no git repository' "${release[@]}"
 cd "$scratch/repository"
 git init -q .
 expect 1 'not clean' "${release[@]}"
+# By a path such as tools/release.sh, cd would look in CDPATH first.
+mkdir -p "$scratch/elsewhere/tools"
+expect 1 'not clean' env CDPATH="$scratch/elsewhere" tools/release.sh "${release[@]:1}"
 commit() { git add -A && git -c user.name=test -c user.email=test@localhost commit -q -m change; }
 echo 'project(chainmail VERSION 1.2.2 LANGUAGES CXX)' >CMakeLists.txt
 commit

@@ -12,7 +12,7 @@
 # CASES="engine-4B step" runs these only.
 set -euo pipefail
 
-root=$(cd "$(dirname "$0")/../.." && pwd)
+root=$(CDPATH='' cd -- "$(dirname "$0")/../.." && pwd)
 (($# >= 2)) || { sed -n '5,13s/^# \{0,1\}//p' "$0" >&2 && exit 2; }
 old=$(realpath "$1") new=$(realpath "$2") pairs=${3:-21} limit=${4:-1.03}
 python=${PYTHON:-$root/.deps/venv/bin/python}

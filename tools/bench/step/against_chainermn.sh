@@ -17,7 +17,7 @@ usage: tools/bench/step/against_chainermn.sh [--rounds 3] [--ranks "1 2 4"] [--e
 TEXT
 }
 
-cd "$(dirname "${BASH_SOURCE[0]}")/../../.."
+CDPATH='' cd -- "$(dirname "${BASH_SOURCE[0]}")/../../.."
 rounds=3 ranks="1 2 4" epochs=2 data=${CHAINMAIL_DATA:-}/mnist
 while (($#)); do
   case $1 in

@@ -14,7 +14,7 @@ usage: tools/bench/step/against_python.sh [--rounds 7] [--model mlp|layers] [--o
 TEXT
 }
 
-cd "$(dirname "${BASH_SOURCE[0]}")/../../.."
+CDPATH='' cd -- "$(dirname "${BASH_SOURCE[0]}")/../../.."
 rounds=7 model=mlp optimizer=adam python=.deps/venv/bin/python3
 while (($#)); do
   case $1 in

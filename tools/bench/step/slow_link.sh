@@ -17,7 +17,7 @@ usage: tools/bench/step/slow_link.sh [--nodes 2] [--rate 1gbit] [--epochs 5] [--
 TEXT
 }
 
-cd "$(dirname "${BASH_SOURCE[0]}")/../../.."
+CDPATH='' cd -- "$(dirname "${BASH_SOURCE[0]}")/../../.."
 nodes=2 rate=1gbit epochs=5 rounds=1 build=build data=${CHAINMAIL_DATA:-}/mnist
 while (($#)); do
   case $1 in
