@@ -209,6 +209,9 @@ std::string words_of_script(const StartFailure& failure) {
   return {};
 }
 
+// What our own scripts ask for is in it as well.
+bool says_nothing(const StartFailure& failure) { return lines_of(failure.error_output).empty(); }
+
 // The engine's client has run there.
 std::string advice_for_container(const StartFailure& failure) {
   constexpr int kOfEngine = 125;
@@ -223,7 +226,7 @@ std::string advice_for_container(const StartFailure& failure) {
   // Engines exit so as well where the host allows no container; they name the shell if it is that.
   constexpr int kNotAllowed = 126;
   const bool names_shell =
-      failure.error_output.empty() || failure.error_output.find("/bin/sh") != std::string::npos;
+      says_nothing(failure) || failure.error_output.find("/bin/sh") != std::string::npos;
   const bool is_of_shell =
       failure.exit_code == 127 || (failure.exit_code == kNotAllowed && names_shell);
   if (is_of_shell || is_of_init) {
@@ -237,7 +240,7 @@ std::string advice_for_container(const StartFailure& failure) {
   return "the agent in a container of image " + failure.container->image + on_host +
          " did not start: " + engine + " " + failure.exit +
          // The last words of a container that ends at once may get lost in the engine.
-         (failure.error_output.empty() ? "; has the image a /bin/sh that can be run?" : "");
+         (says_nothing(failure) ? "; has the image a /bin/sh that can be run?" : "");
 }
 
 std::string advice_for(const StartFailure& failure) {

@@ -21,7 +21,7 @@ sys.path.insert(0, str(ROOT / "tools/lint"))
 import doxygen  # noqa: E402, counts the public symbols
 
 # What the small site is made of; its pages are written here.
-PARTS = ("docs/site", "docs/maintainers/Doxyfile", "tools/docs.sh", "tools/lint", "CMakeLists.txt", "base/export.h",
+PARTS = ("docs/site", "docs/maintainers/Doxyfile", "tools/docs.sh", "tools/setup", "tools/lint", "CMakeLists.txt", "base/export.h",
          "base/error.h", "plugin/job/environment/env.cc")
 PAGES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/README.md", "docs/env.md", "docs/jobs.md",
          "docs/launcher.md", "docs/folder/one.md")

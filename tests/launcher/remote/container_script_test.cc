@@ -222,6 +222,9 @@ TEST(ContainerFailure, SaysWhatIsWrongWithImageOrEngine) {
   EXPECT_THAT(told(1, "/l: version `GLIBC_2.38' not found"),
               HasSubstr("use an image with a newer"));
   EXPECT_THAT(told(255, "<shell-for-chainmail-1>\nreal"), Not(HasSubstr("shell-for")));
+  EXPECT_THAT(told(1, "<shell-for-chainmail-1>\n"), HasSubstr("a /bin/sh that can be run?"));
+  EXPECT_THAT(told(126, "<shell-for-chainmail-1>\n"),
+              StartsWith("image img on host n1 has no /bin/sh"));
   EXPECT_FALSE(is_out_of_reach({host, {"ssh"}, "/l", "", 255, "", "", &container}));
 }
 
