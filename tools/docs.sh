@@ -13,7 +13,7 @@ Makes a site (HTML) in DIR of the pages of docs/, README.md, CONTRIBUTING.md and
 public headers, and of what the launcher says about itself. A dead link or heading, a name that means
 nothing, and a public symbol without documentation are errors.
   --launcher FILE  the launcher whose options are shown (default: build/bin/launcher)
-  --env DIR        where Sphinx is, or is installed from PyPI (default: .deps/docs)
+  --env DIR        where this tool has installed Sphinx, or shall, from PyPI (default: .deps/docs)
 Needs doxygen and python3 with venv.
 TEXT
 }
@@ -57,6 +57,8 @@ fi
 source "$root/tools/setup/python_environment.sh"
 readonly PINS=$root/docs/site/requirements.txt
 if ! has_environment "$venv" "$PINS"; then
+  # It would be replaced.
+  is_replaceable "$venv" || fail "$venv holds something else than what --env has made; choose an empty folder" 2
   say "installing Sphinx in $venv"
   make_environment "$venv" "$PINS" --no-deps ||
     fail "Sphinx cannot be installed: is python3-venv there, and the package index reachable?"

@@ -58,6 +58,8 @@ done
 [[ $version =~ ^[0-9]+\.[0-9]+\.[0-9]+$ ]] || { usage >&2 && fail "'$version' is no version such as 0.2.0" 2; }
 [[ -r $key ]] || fail "there is no key $key to sign with; make one by ssh-keygen -t ed25519, or give --key FILE" 2
 key=$(realpath "$key")
+# Now, and not after two hours: it may want a passphrase, or be the public half.
+public=$(ssh-keygen -y -f "$key") || fail "$key is no private key that can be read" 2
 output=$(realpath -m -- "${output:-"$(dirname "${BASH_SOURCE[0]}")/../build-package/release-$version"}")
 [[ ! -e $output || -z $(ls -A "$output") ]] || fail "$output is not empty; remove it, or give another DIR"
 
@@ -87,7 +89,7 @@ make_all() {
     # What a cache keeps was compiled in another folder, perhaps.
     CCACHE_DISABLE=1 "$clone/tools/package.sh" "$kind" "$made"
   done
-  git -C "$clone" archive --format=tar --prefix="chainmail-$version/" HEAD |
+  git -C "$clone" -c tar.umask=0022 archive --format=tar --prefix="chainmail-$version/" HEAD |
     gzip -9 -n >"$made/chainmail-$version.tar.gz"
 }
 
@@ -132,7 +134,7 @@ done
 sha256sum -- * >"$scratch/sums"
 mv "$scratch/sums" SHA256SUMS
 ssh-keygen -q -Y sign -f "$key" -n chainmail-release SHA256SUMS
-ssh-keygen -y -f "$key" | sed 's/^/chainmail-release namespaces="chainmail-release" /' >allowed_signers
+echo "chainmail-release namespaces=\"chainmail-release\" $public" >allowed_signers
 cd - >/dev/null
 packaging/verify "$output"
 

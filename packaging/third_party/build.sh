@@ -14,7 +14,8 @@ usage() {
 usage: packaging/third_party/build.sh PREFIX
 
 Fetches Debian 12's sources of glog and Highway through apt, builds them and installs them in PREFIX.
-PREFIX/sources lists name, version and licence of each. Does nothing where that is done already.
+PREFIX/sources lists name, version and licence of each. Does nothing where that is done already; a PREFIX
+of another version of this script is emptied, one that holds anything else is refused.
 Needs apt, dpkg-dev, CMake and a compiler; no root.
 TEXT
 }
@@ -82,11 +83,16 @@ if [[ -e $prefix/stamp && $(<"$prefix/stamp") == "$(stamp_of)" ]]; then
   say "all there in $prefix"
   exit 0
 fi
+# Such as /usr/local, which would be emptied.
+if [[ -e $prefix && ! -e $prefix/stamp && ! -e $prefix/unfinished && -n $(ls -A "$prefix") ]]; then
+  fail "$prefix holds something else than what this script makes; choose an empty folder"
+fi
 for program in apt-get dpkg-source cmake ninja; do
   command -v "$program" >/dev/null || fail "$program is missing (packages apt, dpkg-dev, cmake, ninja-build)"
 done
 rm -rf "$prefix"
 mkdir -p "$prefix"
+: >"$prefix/unfinished"
 work=$(mktemp -d "$prefix/.work.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 fetch_sources
@@ -99,4 +105,5 @@ for name in google-glog highway; do
   install -D -m 644 "$work/$name"-*/debian/copyright "$prefix/copyright/$name"
 done
 stamp_of >"$prefix/stamp"
+rm "$prefix/unfinished"
 say "done in $prefix"

@@ -45,6 +45,14 @@ expect 2 "'1.0' is no version" tools/release.sh --key "$scratch/key" 1.0
 expect 2 'there is no key' tools/release.sh --key "$scratch/none" 1.0.0
 mkdir "$scratch/full" && touch "$scratch/full/file"
 expect 1 'is not empty' tools/release.sh --key "$scratch/key" 1.0.0 "$scratch/full"
+expect 2 'is no private key' tools/release.sh --key "$scratch/full/file" 1.0.0 "$scratch/made"
+
+# What others have in a folder stays there.
+expect 1 'full holds something else' packaging/third_party/build.sh "$scratch/full"
+# shellcheck disable=SC2016  # the other shell's
+expect 1 'full holds something else' bash -c 'source tools/setup/python_environment.sh && make_environment "$1" LICENSE' bash \
+  "$scratch/full"
+[[ -e $scratch/full/file ]] || fail "a folder of somebody else's was emptied"
 
 # In a small repository, so that this one's state does not matter.
 mkdir -p "$scratch/repository/tools"
