@@ -72,7 +72,8 @@ readonly WORK=$PWD/build-package CHECKS=$PWD/.deps/checks/bin
 readonly THIRD_PARTY=$WORK/third_party
 version=$(sed -n 's/^project(chainmail VERSION \([0-9.]*\).*/\1/p' CMakeLists.txt)
 if [[ -z ${SOURCE_DATE_EPOCH-} ]]; then
-  SOURCE_DATE_EPOCH=$(git log -1 --format=%ct 2>/dev/null) ||
+  # Not of somebody else's repository that the source archive was unpacked in.
+  SOURCE_DATE_EPOCH=$([[ -e .git ]] && git log -1 --format=%ct 2>/dev/null) ||
     fail "this is no git repository: set SOURCE_DATE_EPOCH to the seconds that files get as their time"
 fi
 # Before minutes of building; a zip file knows the years 1980 to 2107.
@@ -114,10 +115,10 @@ make_wheel() {
   "$CHECKS/python" -B packaging/wheel/assemble.py "$version" "$THIRD_PARTY" "$output" "${prefixes[@]}"
 }
 
-# pack FOLDER ARCHIVE: of the same files the same bytes.
+# pack FOLDER ARCHIVE: of the same files the same bytes, whatever umask the tree was checked out with.
 pack() {
   tar -C "$(dirname "$1")" --sort=name "--mtime=@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner \
-    --format=gnu -cf - "$(basename "$1")" | gzip -9 -n >"$2.part"
+    --mode=u=rwX,go=rX --format=gnu -cf - "$(basename "$1")" | gzip -9 -n >"$2.part"
   mv "$2.part" "$2"
 }
 
