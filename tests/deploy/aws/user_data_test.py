@@ -50,8 +50,8 @@ class UserDataTest(unittest.TestCase):
         cls.certificates = cls.enterClassContext(tempfile.TemporaryDirectory(prefix="chainmail-tls-"))
         make_certificate(cls.certificates)
 
-    def run_on_machine(self, template, boot_code=0, is_in_image=False, url=URL, digest=None, agent=True, **options):
-        """What has become of a machine. `digest`: in place of the package's."""
+    def run_on_machine(self, template, boot_code=0, is_in_image=False, url=URL, digest=None, agent=True, before="", **options):
+        """What has become of a machine. `digest`: in place of the package's; `before`: commands that it has run before."""
         folder = self.enterContext(tempfile.TemporaryDirectory(prefix="chainmail-machine-"))
         text = BOOT_TEXT.replace("CODE", str(boot_code))
         package = os.path.join(folder, "serve", PACKAGE)
@@ -71,7 +71,7 @@ class UserDataTest(unittest.TestCase):
             parameters.update(PackageUrl=url, PackageSha256=digest or own_digest)
         with open(folder + "/user-data", "w", encoding="utf-8") as file:
             file.write(user_data(Stack(read(), parameters), template).replace("<FileSystem>", "fs-12345678"))
-        result = start(folder, self.certificates, command=["sh", folder + "/user-data"],
+        result = start(folder, self.certificates, command=["sh", "-c", f"{before}\nexec sh {folder}/user-data"],
                        files={BOOT: "boot"} if is_in_image else {}, texts=[BOOT, CONF, "/etc/fstab"], **options)
         result.update(boot=result["texts"][BOOT], conf=result["texts"][CONF], fstab=result["texts"]["/etc/fstab"],
                       is_mounted=SHARED in result["mounts"])
@@ -130,6 +130,15 @@ class UserDataTest(unittest.TestCase):
         result = self.run_on_machine("MasterTemplate", runs=2)
         self.assert_ready(result, "master", "Master")
         self.assertEqual(result["fstab"].count(SHARED), 1)
+
+    def test_image_of_another_clusters_node(self):
+        line = f"fs-87654321.efs.eu-central-1.amazonaws.com:/ {SHARED} nfs4 nofail 0 0"
+        result = self.run_on_machine("WorkerTemplate", before=f"echo '{line}' >>/etc/fstab; mkdir -p {SHARED}; "
+                                                              f"/bin/mount -t tmpfs other {SHARED}")
+        self.assert_ready(result, "worker", "")
+        self.assertNotIn("fs-87654321", result["fstab"])
+        self.assertEqual(result["fstab"].count(f"fs-12345678.efs.eu-central-1.amazonaws.com:/ {SHARED} nfs4 "), 1)
+        self.assertIn(f"mount {SHARED}", result["calls"])
 
     def test_image_that_has_it(self):
         self.assert_ready(self.run_on_machine("WorkerTemplate", is_in_image=True, url=""), "worker", "")
