@@ -58,11 +58,12 @@ retry() {
 # replace FILE MODE: puts stdin in the file's place, so that readers see the one or the other. One that is the same
 # already is left alone, since those that follow it would read it again.
 replace() {
-  replace_new=$(mktemp "$1.XXXXXX") || return 1
+  replace_new=$(mktemp "$1.new-XXXXXX") || return 1
   if cat >"$replace_new" && chmod "$2" "$replace_new"; then
     if [ -f "$1" ] && [ "$(cat "$1")" = "$(cat "$replace_new")" ]; then
       rm -f "$replace_new"
-      return 0
+      chmod "$2" "$1"
+      return
     fi
     sync "$replace_new" 2>/dev/null
     mv -f "$replace_new" "$1" && return 0

@@ -20,7 +20,7 @@ whoami() {
     echo "'$who' cannot be a host's name: set ID in $conf" >&2
     return 2
   }
-  case $(bounded stat -c '%u %A' "$STORE" 2>/dev/null) in
+  case $(bounded stat -Lc '%u %A' "$STORE" 2>/dev/null) in
     0\ d????w* | 0\ d???????w* | [!0]*) echo "others than root may write to $STORE: chown root, chmod go-w" >&2 ;;
     '') echo "there is no folder STORE=$STORE: is it mounted?" >&2 ;;
     *) echo "$who $who $where" && return 0 ;;

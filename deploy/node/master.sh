@@ -23,7 +23,8 @@ make_login_key() {
     ssh-keygen -q -t ed25519 -N '' -C "chainmail $CLUSTER" -f "$key.new" 2>"$run/why.key" &&
       mv -f "$key.new.pub" "$key.pub" && mv -f "$key.new" "$key" || fail no-key "$(why key)"
   fi
-  chown "$NODE_USER:" "$key" "$key.pub" && chmod 600 "$key" && chmod 644 "$key.pub"
+  chown "$NODE_USER:" "$key" "$key.pub" && chmod 600 "$key" && chmod 644 "$key.pub" ||
+    fail no-key "$key and $key.pub cannot be given to $NODE_USER: are both there?"
 }
 
 publish_login() {
@@ -102,12 +103,13 @@ choose_nodes() {
     FILENAME == ARGV[1] { if (!($1 in place)) place[$1] = ++places; next }
     FILENAME == ARGV[2] { leaving[$1]; next }
     FILENAME == ARGV[3] { record[$1] = $0; next }
+    # Compared as texts: ids that are numbers of 19 digits are equal as numbers when they are not.
     function is_sound(n) {
-      return n == 6 && f[2] == $2 && f[2] ~ /^[A-Za-z0-9][A-Za-z0-9._:-]*$/ && length(f[2]) < 254 && f[2] != own_name &&
+      return n == 6 && f[2] "" == $2 "" && f[2] ~ /^[A-Za-z0-9][A-Za-z0-9._:-]*$/ && length(f[2]) < 254 && f[2] "" != own_name &&
         f[2] != "localhost" && f[3] ~ /^[0-9A-Fa-f.:]+$/ && f[4] ~ /^[1-9][0-9]*$/ && f[4] <= 1024 &&
         f[5] == "ssh-ed25519" && f[6] ~ /^[A-Za-z0-9+\/=]+$/
     }
-    $1 == own || $1 in leaving || !($1 in record) || $2 in taken { next }
+    $1 "" == own "" || $1 in leaving || !($1 in record) || $2 in taken { next }
     !is_sound(split(record[$1], f, " ")) { next }
     { taken[$2]; print ($2 in place ? place[$2] : ++places), f[2], f[3], f[4], f[5], f[6] }
   ' "$etc/hosts" "$run/leaving" "$run/records" "$run/members" >"$run/chosen" &&
@@ -167,8 +169,10 @@ ssh_config() {
 say_changes() {
   awk 'FILENAME == ARGV[1] { new[$1] = $0; next }
        FILENAME == ARGV[2] { id[$2] = $1; next }
-       FILENAME == ARGV[3] { why = $0; sub(/^[^ ]* /, "", why); leaving[$1] = why; next }
+       FILENAME == ARGV[3] { why = $0; sub(/^[^ ]* /, "", why); leaving[$1] = printable(why); next }
        { old[$1] = $0 }
+       # It goes to logs and terminals.
+       function printable(text) { gsub(/[^ -~]/, "?", text); return substr(text, 1, 200) }
        END {
          for (name in new) if (!(name in old)) { split(new[name], f, " "); print "added " name " (" f[2] ", slots=" f[3] ")" }
          for (name in new) if (name in old && new[name] != old[name]) print "changed " name
@@ -185,19 +189,22 @@ forget_absent() {
   awk -v now="$(now)" -v own="$id" '
     FILENAME == ARGV[1] { member[$1]; next }
     FILENAME == ARGV[2] { since[$1] = $2; next }
-    $1 in member || $1 == own || $1 in told { next }
+    $1 in member || $1 "" == own "" || $1 in told { next }
     { told[$1]; print $1, ($1 in since ? since[$1] : now) }
   ' "$run/members" "$run/absent" "$run/records" "$run/leaving" >"$run/absent.new" && mv -f "$run/absent.new" "$run/absent"
   while read -r absent since; do
     [ $(($(now) - since)) -ge "$absent_for" ] || continue
-    for kind in node leaving; do echo | put "$kind/$absent" 2>"$run/why.forget"; done
+    for kind in node leaving; do
+      # A store that does not answer for one of them would keep the watch waiting for each.
+      echo | put "$kind/$absent" 2>"$run/why.forget" || return 0
+    done
     rm -f "$run/read_at"
   done <"$run/absent"
 }
 
 master_watch() {
   own_slots
-  rm -f "$run/read_at" "$etc"/*.??????
+  rm -f "$run/read_at" "$etc"/*.new-??????
   publish_until=0
   failing=''
   while :; do
@@ -213,7 +220,8 @@ master_watch() {
     if [ "$started" -ge "$publish_until" ] && publish_login 2>"$run/why.login"; then
       publish_until=$((started + records_every))
     fi
+    # A clock may have been set back meanwhile.
     pause=$((period - ($(now) - started)))
-    sleep "$((pause > 0 ? pause : 1))"
+    sleep "$((pause < 1 ? 1 : pause > period ? period : pause))"
   done
 }

@@ -129,7 +129,8 @@ keep_known() {
 
 worker_watch() {
   own_slots
-  told=$(get "leaving/$id" 2>"$run/why.leaving") || told=''
+  # What is not known is said again, since it might stand there for ever.
+  told=$(get "leaving/$id" 2>"$run/why.leaving") || { [ $? = 1 ] && told='' || told=unknown; }
   check_at=$(now)
   failing=''
   while :; do

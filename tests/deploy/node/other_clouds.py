@@ -76,7 +76,7 @@ class Gcp:
         self.worker_conf = {"MASTER": "master"}
 
     def add(self, machine, is_master):
-        number = str(9000 + len(self.machines))
+        number = str(4251834526534635000 + len(self.machines))  # one double, whichever it is
         self.machines[number] = GcpMetadata(machine, number)
         if not is_master: self.group.append(number)
         return number

@@ -90,7 +90,10 @@ def a_slow_cloud_that_refuses_at_first():
 def boot_again_changes_nothing():
     before = state(master), state(worker), cluster.aws.parameters()
     told = len(cluster.aws.signals)
+    somebodys = "/etc/chainmail/node.conf.backup"
+    master.write(somebodys, "somebody's\n")
     ended_well(master.boot(), worker.boot())
+    assert master.read(somebodys) == "somebody's\n"
     assert (state(master), state(worker), cluster.aws.parameters()) == before
     for machine in (master, worker):
         assert watches(machine) == machine.read("/run/chainmail/watch.pid").split(), watches(machine)
