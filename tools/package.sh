@@ -156,7 +156,8 @@ make_deb() {
   local package
   rm -rf "$WORK/deb"
   mkdir -p "$WORK/deb/chainmail-$version"
-  source_files | tar --null -T - -cf - --ignore-failed-read 2>/dev/null | tar -xf - -C "$WORK/deb/chainmail-$version"
+  source_files | tar --null -T - -cf - --ignore-failed-read 2>"$WORK/log" | tar -xf - -C "$WORK/deb/chainmail-$version" ||
+    { tail -n 5 "$WORK/log" >&2 && fail "the sources could not be copied to $WORK/deb"; }
   cp -r packaging/debian "$WORK/deb/chainmail-$version/debian"
   say "building chainmail-launcher with debhelper in build-package/deb"
   (cd "$WORK/deb/chainmail-$version" && debian/prepare "$version" &&

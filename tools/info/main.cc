@@ -50,17 +50,26 @@ void print_or_reason(const std::string& name, const std::function<std::string()>
 std::vector<std::filesystem::path> library_folders() {
   namespace fs = std::filesystem;
   std::error_code error;
-  const fs::path libraries =
-      fs::read_symlink("/proc/self/exe", error).parent_path().parent_path() / "lib";
-  std::vector<fs::path> folders{libraries};
-  for (const auto& python : fs::directory_iterator(libraries, error)) {
-    if (!python.path().filename().string().starts_with("python3")) continue;
-    for (const auto& torch :
-         fs::directory_iterator(python.path() / "site-packages/chainmail", error)) {
-      if (torch.path().filename().string().starts_with("torch")) folders.push_back(torch.path());
+  const fs::path prefix = fs::read_symlink("/proc/self/exe", error).parent_path().parent_path();
+  std::vector<fs::path> folders;
+  for (const char* libraries : {"lib", "lib64"}) {
+    folders.push_back(prefix / libraries);
+    for (const auto& python : fs::directory_iterator(prefix / libraries, error)) {
+      if (!python.path().filename().string().starts_with("python3")) continue;
+      for (const char* packages :
+           {"site-packages", "dist-packages"}) {  // the second one is Debian's
+        for (const auto& torch :
+             fs::directory_iterator(python.path() / packages / "chainmail", error)) {
+          if (torch.path().filename().string().starts_with("torch"))
+            folders.push_back(torch.path());
+        }
+      }
     }
   }
+  // An environment's lib64 may be a link to its lib.
+  for (fs::path& folder : folders) folder = fs::weakly_canonical(folder, error);
   std::sort(folders.begin(), folders.end());
+  folders.erase(std::unique(folders.begin(), folders.end()), folders.end());
   return folders;
 }
 

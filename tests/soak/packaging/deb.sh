@@ -36,7 +36,7 @@ inside "$scratch/bare" launcher -H elsewhere:2 --rsh 'env IGNORED=%h' -n 2 true
 inside "$scratch/bare" sh -c 'ldd /usr/bin/chainmail-pmix' >"$scratch/printed"
 ! grep 'not found' "$scratch/printed" || fail "chainmail-pmix does not find its libraries"
 [[ -x $scratch/bare/usr/share/chainmail/node/boot ]] || fail "no /usr/share/chainmail/node/boot"
-[[ -e $scratch/bare/etc/alternatives/launcher ]] || fail "launcher is no alternative"
+[[ -L $scratch/bare/etc/alternatives/launcher ]] || fail "launcher is no alternative"
 
 inside "$scratch/bare" sh -c 'apt-get purge -q -y chainmail-launcher && apt-get autoremove -q -y --purge' >"$scratch/log" 2>&1
 inside "$scratch/bare" sh -c 'find / -xdev \( -path /proc -o -path /var -o -path /tmp \) -prune -o -print | sort' >"$scratch/after"
