@@ -21,6 +21,10 @@ endif()
 find_package(gflags REQUIRED)
 find_package(ZLIB REQUIRED)
 find_package(LibTorch 2.11 REQUIRED)
+if(CHAINMAIL_RELOCATABLE)
+  # Torch's own assertions have the paths of its headers.
+  add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:-ffile-prefix-map=${LibTorch_ROOT}=torch>")
+endif()
 
 include(ChainmailCuda)
 

@@ -6,7 +6,9 @@
 #include "ops/kernels/with_type.h"
 
 namespace chainmail::ops::cuda {
-namespace {
+// Named, since nvcc calls what is in an unnamed one by the path of the file: two builds would
+// differ.
+inline namespace convert_kernels {
 
 // A block moves kBlockElements; a grid may have 2^31 - 1 blocks, 16 Ti elements.
 template <class To, class From>
@@ -29,7 +31,7 @@ cudaError_t launch(void* target, const void* source, std::size_t count, double s
   return cudaGetLastError();
 }
 
-}  // namespace
+}  // namespace convert_kernels
 
 cudaError_t launch_convert(void* target, DataType target_type, const void* source,
                            DataType source_type, std::size_t count, double scale,

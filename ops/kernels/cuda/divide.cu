@@ -8,7 +8,9 @@
 #include "ops/kernels/with_type.h"
 
 namespace chainmail::ops::cuda {
-namespace {
+// Named, since nvcc calls what is in an unnamed one by the path of the file: two builds would
+// differ.
+inline namespace divide_kernels {
 
 template <class Integer>
 __global__ void __launch_bounds__(kThreads)
@@ -32,7 +34,7 @@ cudaError_t divide(void* data, std::size_t count, std::int64_t divisor, cudaStre
   return cudaGetLastError();
 }
 
-}  // namespace
+}  // namespace divide_kernels
 
 cudaError_t launch_divide(void* data, DataType type, std::size_t count, std::int64_t divisor,
                           cudaStream_t stream) {

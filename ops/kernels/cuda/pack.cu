@@ -8,7 +8,9 @@
 #include "ops/kernels/with_type.h"
 
 namespace chainmail::ops::cuda {
-namespace {
+// Named, since nvcc calls what is in an unnamed one by the path of the file: two builds would
+// differ.
+inline namespace pack_kernels {
 
 static_assert(PackBlock::kElements == kBlockElements,
               "a PackBlock is what a block of threads moves");
@@ -54,7 +56,7 @@ __global__ void __launch_bounds__(kThreads)
 
 constexpr auto kInvalid = [] { return cudaErrorInvalidValue; };
 
-}  // namespace
+}  // namespace pack_kernels
 
 cudaError_t launch_pack(const PackBlock* blocks, std::size_t block_count, void* buffer,
                         DataType buffer_type, double scale, std::uint32_t* flag,

@@ -10,7 +10,9 @@
 #include "ops/kernels/wire_block.h"
 
 namespace chainmail::ops::cuda {
-namespace {
+// Named, since nvcc calls what is in an unnamed one by the path of the file: two builds would
+// differ.
+inline namespace wire_kernels {
 
 __device__ __forceinline__ float power_of_two(int exponent) {
   return element::cast_bits<float>(power_of_two_bits(exponent));
@@ -274,7 +276,7 @@ cudaError_t with_half(WireFormat wire, const Body& body) {
   }
 }
 
-}  // namespace
+}  // namespace wire_kernels
 
 cudaError_t launch_round_parts(void* messages, std::size_t part, const void* source,
                                std::size_t count, double scale, WireFormat wire,
