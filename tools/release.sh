@@ -17,7 +17,7 @@ their bills of materials and SHA256SUMS. Uploads nothing and sets no tag: its la
   --once      makes everything once, for a rehearsal; such a DIR says so
   --without-install-tests  leaves out what takes a download of torch, and root
 The tree must be clean, CMakeLists.txt must say X.Y.Z, and CHANGELOG.md must have a section "## X.Y.Z (YEAR-MONTH-DAY)".
-Takes some two hours on two cores. docs/maintainers/releases.md has the steps before and after.
+One of the two passes takes 17 minutes on two cores. docs/maintainers/releases.md has the steps before and after.
 TEXT
 }
 
@@ -58,7 +58,7 @@ done
 [[ $version =~ ^[0-9]+\.[0-9]+\.[0-9]+$ ]] || { usage >&2 && fail "'$version' is no version such as 0.2.0" 2; }
 [[ -r $key ]] || fail "there is no key $key to sign with; make one by ssh-keygen -t ed25519, or give --key FILE" 2
 key=$(realpath "$key")
-# Now, and not after two hours: it may want a passphrase, or be the public half.
+# Now, and not after the builds: it may want a passphrase, or be the public half.
 public=$(ssh-keygen -y -f "$key") || fail "$key is no private key that can be read" 2
 output=$(realpath -m -- "${output:-"$(dirname "${BASH_SOURCE[0]}")/../build-package/release-$version"}")
 [[ ! -e $output || -z $(ls -A "$output") ]] || fail "$output is not empty; remove it, or give another DIR"

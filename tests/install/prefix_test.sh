@@ -11,29 +11,17 @@ set -euo pipefail
 cmake=$1 build=$2 prefix=$3
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
-fail() {
-  echo "FAILED: $*" >&2
-  exit 1
-}
+source tests/support/expect.sh
 
-# expect CODE PATTERN ARGUMENT...: install.sh ends so, and says it.
-expect() {
-  local code=$1 pattern=$2 status=0
-  shift 2
-  tools/install.sh "$@" >"$scratch/said" 2>&1 </dev/null || status=$?
-  ((status == code)) && grep -Eq -- "$pattern" "$scratch/said" ||
-    fail "install.sh $*: code $status instead of $code, or no '$pattern' in: $(cat "$scratch/said")"
-}
-
-expect 0 '^usage: tools/install.sh' --help
-expect 2 'no PREFIX'
-expect 2 'PREFIX is empty' ''
-expect 2 "unknown option '--prefix'" --prefix "$scratch/there"
-expect 2 'two prefixes' "$scratch/my" folder
-expect 2 '--build needs a folder' --build
+expect 0 '^usage: tools/install.sh' tools/install.sh --help
+expect 2 'no PREFIX' tools/install.sh
+expect 2 'PREFIX is empty' tools/install.sh ''
+expect 2 "unknown option '--prefix'" tools/install.sh --prefix "$scratch/there"
+expect 2 'two prefixes' tools/install.sh "$scratch/my" folder
+expect 2 '--build needs a folder' tools/install.sh --build
 touch "$scratch/file"
-expect 1 "$scratch/file is not a folder" --build "$build" "$scratch/file/below"
-expect 1 'not a build folder' --build "$scratch" "$scratch/there"
+expect 1 "$scratch/file is not a folder" tools/install.sh --build "$build" "$scratch/file/below"
+expect 1 'not a build folder' tools/install.sh --build "$scratch" "$scratch/there"
 
 # Fails half-way: nothing is left, not even the folders above.
 mkdir "$scratch/broken"
@@ -41,16 +29,16 @@ cat >"$scratch/broken/cmake_install.cmake" <<'TEXT'
 file(WRITE ${CMAKE_INSTALL_PREFIX}/bin/launcher "half")
 message(FATAL_ERROR "something is missing")
 TEXT
-expect 1 'something is missing' --build "$scratch/broken" "$scratch/a/b"
+expect 1 'something is missing' tools/install.sh --build "$scratch/broken" "$scratch/a/b"
 [[ ! -e $scratch/a ]] || fail "a failed install left $(find "$scratch/a")"
 mkdir "$scratch/mine" && touch "$scratch/mine/file"
-expect 1 'nothing was installed' --build "$scratch/broken" "$scratch/mine"
+expect 1 'nothing was installed' tools/install.sh --build "$scratch/broken" "$scratch/mine"
 [[ $(ls -A "$scratch/mine") == file ]] || fail "a failed install left $(ls -A "$scratch/mine")"
 
 rm -rf "$prefix"
-expect 0 "installed in $prefix" --build "$build" "$prefix"
+expect 0 "installed in $prefix" tools/install.sh --build "$build" "$prefix"
 (cd "$prefix" && find . | sort) >"$scratch/first"
-expect 0 "installed in $prefix" --build "$build" "$prefix"
+expect 0 "installed in $prefix" tools/install.sh --build "$build" "$prefix"
 (cd "$prefix" && find . | sort) | diff "$scratch/first" - || fail "a second install differs"
 
 # The README's way to the same.

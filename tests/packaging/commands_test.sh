@@ -8,19 +8,7 @@ set -euo pipefail
 
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
-fail() {
-  echo "FAILED: $*" >&2
-  exit 1
-}
-
-# expect CODE PATTERN COMMAND...
-expect() {
-  local code=$1 pattern=$2 status=0
-  shift 2
-  "$@" >"$scratch/said" 2>&1 </dev/null || status=$?
-  ((status == code)) && grep -Eq -- "$pattern" "$scratch/said" ||
-    fail "$*: code $status instead of $code, or no '$pattern' in: $(cat "$scratch/said")"
-}
+source tests/support/expect.sh
 
 command -v ssh-keygen >/dev/null || { echo "skipped: no ssh-keygen (package openssh-client)" && exit 77; }
 

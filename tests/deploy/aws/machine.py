@@ -13,6 +13,7 @@ import ssl
 import subprocess
 import sys
 import threading
+import unittest
 
 METADATA = "169.254.169.254"
 INSTANCE = "i-0123456789abcdef0"
@@ -54,6 +55,15 @@ def why_not():
         return "it makes namespaces for mounts and network, which needs root"
     missing = [tool for tool in ("curl", "dpkg-deb", "ip", "openssl") if shutil.which(tool) is None]
     return "missing here: " + " ".join(missing) if missing else ""
+
+
+def run_tests():
+    """Of a test that makes machines."""
+    reason = why_not()
+    if reason:
+        print("skipped: " + reason)
+        sys.exit(77)
+    unittest.main()
 
 
 def make_certificate(folder):

@@ -7,14 +7,13 @@ tests/soak/deploy/parallelcluster.py reads that file as ParallelCluster does. us
 
 import hashlib
 import os
-import sys
 import tarfile
 import tempfile
 import unittest
 
 import yaml
 
-from machine import HOSTS, make_certificate, start, why_not
+from machine import HOSTS, make_certificate, run_tests, start
 from template import ROOT, walk
 
 PROGRAM = os.path.join(ROOT, "deploy/aws/parallelcluster-install")
@@ -91,8 +90,4 @@ class ConfigTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    reason = why_not()
-    if reason:
-        print("skipped: " + reason)
-        sys.exit(77)
-    unittest.main()
+    run_tests()

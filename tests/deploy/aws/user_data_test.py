@@ -8,11 +8,10 @@ import hashlib
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
 import unittest
 
-from machine import HOSTS, INSTANCE, make_certificate, start, why_not
+from machine import HOSTS, INSTANCE, make_certificate, run_tests, start
 from template import PSEUDO, ROOT, Stack, read, user_data
 
 NODE = os.path.join(ROOT, "deploy/node")
@@ -203,8 +202,4 @@ class UserDataTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    reason = why_not()
-    if reason:
-        print("skipped: " + reason)
-        sys.exit(77)
-    unittest.main()
+    run_tests()

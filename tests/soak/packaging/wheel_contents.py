@@ -23,7 +23,7 @@ def must(condition, what):
 def check_libraries(names, torches):
     for torch in torches:
         folder = f"chainmail/torch{'.'.join(torch.split('.')[:2])}/"
-        for pattern in (r"libchainmail\.so\.\d+\.\d+", r"libchainmail_mpi\.so", r"libchainmail_cuda\.so",
+        for pattern in (r"libchainmail\.so\.(0\.)?\d+", r"libchainmail_mpi\.so", r"libchainmail_cuda\.so",
                         r"cmake/chainmail/chainmailConfig\.cmake", r"cmake/chainmail/chainmailTargets\.cmake"):
             must(any(re.fullmatch(re.escape(folder) + pattern, name) for name in names), f"no {folder}{pattern}")
 
