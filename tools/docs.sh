@@ -64,15 +64,18 @@ if ! has_environment "$venv" "$PINS"; then
     fail "Sphinx cannot be installed: is python3-venv there, and the package index reachable?"
 fi
 
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+work=$(mktemp -d) staged=''
+trap 'rm -rf "$work" ${staged:+"$staged"}' EXIT
 "$venv/bin/python" -B "$root/docs/site/pages.py" "$root" "$work/source" "$launcher" ||
   fail "the pages could not be made"
 # Pages lie in $work/source as they do in the repository.
-"$venv/bin/python" -B -m sphinx -b html -q -W --keep-going -c "$root/docs/site" -d "$work/doctrees" \
+"$venv/bin/python" -B -m sphinx -b html -q -W --keep-going --no-color -c "$root/docs/site" -d "$work/doctrees" \
   -D "breathe_projects.chainmail=$work/source/doxygen/xml" "$work/source" "$work/site" 2>&1 |
   sed "s#$work/source/##g" || fail "the site has errors (above); $site is as it was"
-rm -rf "$site"
+# Beside the old site first, which stays whole when the disk is full.
 mkdir -p "$(dirname "$site")"
-mv "$work/site" "$site"
+staged=$(mktemp -d "$(dirname "$site")/.site.XXXXXX")
+mv "$work/site" "$staged/new"
+[[ ! -e $site ]] || mv -T "$site" "$staged/old"
+mv -T "$staged/new" "$site"
 say "the site is in $site: open $site/index.html"
