@@ -7,7 +7,7 @@
 #
 # usage: scripts_test.sh SHELLCHECK
 set -euo pipefail
-cd "$(dirname "$0")/../../.."
+CDPATH='' cd -- "$(dirname "$0")/../../.."
 
 "$1" -x deploy/node/boot deploy/node/*.sh tests/deploy/node/*.sh
 for script in deploy/node/boot deploy/node/*.sh; do

@@ -10,7 +10,7 @@
 # MNIST is looked for as train_mnist does it; takes about ten minutes on two cores.
 set -euo pipefail
 
-cd "$(dirname "${BASH_SOURCE[0]}")/../../.."
+CDPATH='' cd -- "$(dirname "${BASH_SOURCE[0]}")/../../.."
 build=${1:-build}
 epochs=${EPOCHS:-5} minimum=${MINIMUM:-0.97} dataset=${DATASET:-mnist}
 out=$(mktemp -d)

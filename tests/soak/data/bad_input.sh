@@ -8,7 +8,7 @@
 # usage: tests/soak/data/bad_input.sh [BUILD_DIR]
 set -uo pipefail
 
-cd "$(dirname "${BASH_SOURCE[0]}")/../../.."
+CDPATH='' cd -- "$(dirname "${BASH_SOURCE[0]}")/../../.."
 bin=$(realpath "${1:-build}/bin")
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT

@@ -19,7 +19,7 @@ readonly PACKAGES=(
   ca-certificates curl dataset-fashion-mnist iproute2 libgflags2.2 libgoogle-glog0v6 libhwy1 libssl3 libstdc++6
   libunwind8 libxxhash0 openssh-client openssh-server procps python3 util-linux zlib1g)
 
-cd "$(dirname "$0")/../../.."
+CDPATH='' cd -- "$(dirname "$0")/../../.."
 root=$PWD/.deps/roots/node
 if [ "${1:-}" = --root ]; then
   root=$(realpath -m "$2")

@@ -9,7 +9,7 @@
 # LAUNCHER, PYTHON and PYTHONPATH have defaults. Without Python beside LibTorch: skipped, 77.
 set -euo pipefail
 
-root=$(cd "$(dirname "$0")/../../.." && pwd)
+root=$(CDPATH='' cd -- "$(dirname "$0")/../../.." && pwd)
 launcher=${LAUNCHER:-$root/build/bin/launcher}
 python=${PYTHON:-$root/.deps/venv/bin/python}
 runs=${1:-500} ranks=${2:-2}

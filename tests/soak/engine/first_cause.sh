@@ -8,7 +8,7 @@
 # usage: first_cause.sh [RUNS [RANKS...]] (50 runs; 2 and 12 ranks); LAUNCHER and PROBE have defaults
 set -euo pipefail
 
-root=$(cd "$(dirname "$0")/../../.." && pwd)
+root=$(CDPATH='' cd -- "$(dirname "$0")/../../.." && pwd)
 launcher=${LAUNCHER:-$root/build/bin/launcher}
 probe=${PROBE:-$root/build/bin/terminate_probe}
 runs=${1:-50}

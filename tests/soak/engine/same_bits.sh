@@ -6,5 +6,5 @@
 # bits on every rank and in every run. Minutes; ctest runs a part of it.
 #   tests/soak/engine/same_bits.sh [BUILD]
 set -eu
-cd "$(dirname "$0")/../../.."
+CDPATH='' cd -- "$(dirname "$0")/../../.."
 exec "${1:-build}/bin/group_same_bits_test" --full

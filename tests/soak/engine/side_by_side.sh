@@ -9,7 +9,7 @@
 #   RANKS="2 3 4" is what the environment may change.
 set -euo pipefail
 
-cd "$(dirname "${BASH_SOURCE[0]}")/../../.."
+CDPATH='' cd -- "$(dirname "${BASH_SOURCE[0]}")/../../.."
 build=${1:-build}
 for ranks in ${RANKS:-2 3 4}; do
   "$build/bin/launcher" -H "localhost:$ranks" -n "$ranks" --timeout 600 \

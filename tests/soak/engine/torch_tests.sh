@@ -13,7 +13,7 @@
 #   temporary folder.
 set -euo pipefail
 
-cd "$(dirname "${BASH_SOURCE[0]}")/../../.."
+CDPATH='' cd -- "$(dirname "${BASH_SOURCE[0]}")/../../.."
 root=$PWD tests=${1:+$(realpath "$1")}
 python=${PYTHON:-$root/.deps/venv/bin/python}
 read -r -a names <<<"${NAMES:-}"

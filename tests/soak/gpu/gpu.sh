@@ -25,7 +25,7 @@ readonly PROGRAMS=(train_mnist device_kernels_test chainmail-bench launcher)
 readonly STEP_LIMIT=${STEP_LIMIT:-280}
 readonly MIN_ACCURACY=0.97 # after three epochs; ChainerMN's own table ends at 0.979
 
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+here=$(CDPATH='' cd -- "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
 pack() {
   local target=$1 build

@@ -20,7 +20,7 @@ TEXT
 
 readonly SENTENCE="needs CUDA: [^ ]"
 
-root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../../.." && pwd)
+root=$(CDPATH='' cd -- "$(dirname "${BASH_SOURCE[0]}")/../../.." && pwd)
 jobs=$(nproc) keep=0 configure_only=''
 while (($#)); do
   case $1 in

@@ -11,7 +11,7 @@
 # broke a promise lies in build-fuzz/findings. Exit code 1 with a finding, 77 without clang.
 set -euo pipefail
 
-cd "$(dirname "${BASH_SOURCE[0]}")/../../.."
+CDPATH='' cd -- "$(dirname "${BASH_SOURCE[0]}")/../../.."
 seconds=${1:?usage: tests/soak/launcher/fuzz.sh SECONDS [TARGET...]}
 shift
 clang=$(command -v clang++-14 || command -v clang++ || true)

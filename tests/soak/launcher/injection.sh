@@ -12,7 +12,7 @@
 # LAUNCHER and PROBE name the launcher and tests/launcher's probe_rank (default build/bin/...).
 # Needs root; 77 where it cannot run.
 set -uo pipefail
-cd "$(dirname "$0")/../../.."
+CDPATH='' cd -- "$(dirname "$0")/../../.."
 
 if [ -z "${NODES_DIR:-}" ]; then
   exec tests/support/netns_nodes.sh run 2 "$PWD/tests/soak/launcher/injection.sh" "$@"

@@ -12,7 +12,7 @@
 # root; what cannot run here is said to be skipped. Prints a table; exit code 1 when a run went
 # wrong, 77 when nothing could run.
 set -uo pipefail
-cd "$(dirname "$0")/../../.."
+CDPATH='' cd -- "$(dirname "$0")/../../.."
 
 launcher=$(realpath "${LAUNCHER:-build/bin/launcher}")
 probes=$(realpath "${PROBES:-build/tests/launcher/mpi}")

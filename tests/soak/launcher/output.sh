@@ -11,7 +11,7 @@
 #
 # LAUNCHER and OUTPUT_PROBE name the programs (default: those of the folder build).
 set -uo pipefail
-cd "$(dirname "$0")/../../.."
+CDPATH='' cd -- "$(dirname "$0")/../../.."
 
 mib=${1:-64}
 launcher=${LAUNCHER:-build/bin/launcher}

@@ -14,7 +14,7 @@
 # LAUNCHER, FENCE and PROBE name the programs (default those of build). 1056 hosts take root (more pseudo
 # terminals than usual), about 20 GB of memory and some minutes.
 set -uo pipefail
-cd "$(dirname "$0")/../../.." || exit 1
+CDPATH='' cd -- "$(dirname "$0")/../../.." || exit 1
 LAUNCHER=$(readlink -f "${LAUNCHER:-build/bin/launcher}") || exit 1
 FENCE=$(readlink -f "${FENCE:-build/tests/launcher/mpi/fence_probe}") || exit 1
 PROBE=$(readlink -f "${PROBE:-build/bin/probe_rank}") || exit 1

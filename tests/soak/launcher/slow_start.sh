@@ -11,7 +11,7 @@
 #
 # LAUNCHER names the launcher (default build/bin/launcher). Needs a C compiler.
 set -uo pipefail
-cd "$(dirname "$0")/../../.."
+CDPATH='' cd -- "$(dirname "$0")/../../.."
 
 launcher=$(realpath "${LAUNCHER:-build/bin/launcher}")
 seconds=${1:-60}

@@ -12,7 +12,7 @@
 # SHORT=yes leaves out what takes long and judges no times.
 # LAUNCHER names the launcher (default build/bin/launcher). Needs root; 77 where it cannot run.
 set -uo pipefail
-cd "$(dirname "$0")/../../.."
+CDPATH='' cd -- "$(dirname "$0")/../../.."
 
 if [ -z "${NODES_DIR:-}" ]; then
   exec tests/support/netns_nodes.sh run 4 "$PWD/tests/soak/launcher/ssh.sh" "$@"

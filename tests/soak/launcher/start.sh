@@ -12,7 +12,7 @@
 # third of mpirun's time or twice the plain program's, or when a run hangs; with LIMITS=no only
 # hangs count (other work on the machine makes ratios meaningless). Needs a C compiler.
 set -uo pipefail
-cd "$(dirname "$0")/../../.."
+CDPATH='' cd -- "$(dirname "$0")/../../.."
 
 launcher=${LAUNCHER:-build/bin/launcher}
 rounds=${1:-15}

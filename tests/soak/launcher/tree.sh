@@ -12,7 +12,7 @@
 # LAUNCHER and PROBE name the programs (default those of build/bin). SHORT=yes leaves out what waits
 # for leases.
 set -uo pipefail
-cd "$(dirname "$0")/../../.." || exit 1
+CDPATH='' cd -- "$(dirname "$0")/../../.." || exit 1
 
 LAUNCHER=$(readlink -f "${LAUNCHER:-build/bin/launcher}") || exit 1
 PROBE=$(readlink -f "${PROBE:-build/bin/probe_rank}") || exit 1

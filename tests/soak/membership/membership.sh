@@ -7,7 +7,7 @@
 # part of both.
 #   tests/soak/membership/membership.sh [COUNT [FIRST]]
 set -eu
-cd "$(dirname "$0")/../../.."
+CDPATH='' cd -- "$(dirname "$0")/../../.."
 simulate=${BIN:-build/bin}/membership_simulate
 count=${1:-1000000}
 first=${2:-0}

@@ -11,7 +11,7 @@
 #   ARGPARSE=DIR  folder with argparse/argparse.hpp, which dcgan includes, where it is not installed
 set -euo pipefail
 
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+here=$(CDPATH='' cd -- "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 examples=$(realpath "$1") build=$(realpath "$2") libtorch=$(realpath "$3")
 shift 3
 mnist=${MNIST:-${CHAINMAIL_DATA:?say MNIST=DIR}/mnist}

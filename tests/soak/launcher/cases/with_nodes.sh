@@ -6,7 +6,7 @@
 # /dev/shm of its own, so that whatever is left there afterwards is known to be ours. 77 when that
 # cannot be done here, with the reason.
 set -uo pipefail
-cd "$(dirname "$0")/../../../.." || exit 1
+CDPATH='' cd -- "$(dirname "$0")/../../../.." || exit 1
 
 [ "$(id -u)" = 0 ] || { echo "skipped: network namespaces need root" >&2; exit 77; }
 command -v nft >/dev/null || { echo "skipped: nft is missing: install nftables" >&2; exit 77; }

@@ -13,7 +13,7 @@
 # Prints how long after the rank left the last of the others was told. 77 means skipped.
 set -euo pipefail
 
-root=$(cd "$(dirname "$0")/../../../.." && pwd)
+root=$(CDPATH='' cd -- "$(dirname "$0")/../../../.." && pwd)
 launcher=${LAUNCHER:-$root/build/bin/launcher}
 probe=${PROBE:-$root/build/bin/leave_probe}
 python=${PYTHON:-$root/.deps/venv/bin/python}

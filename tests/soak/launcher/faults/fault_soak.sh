@@ -12,7 +12,7 @@
 # instead of a shell with a child in a session of its own. Kinds that need root (ssh) or that
 # cannot run here are skipped with the reason. Prints the longest time per kind.
 set -uo pipefail
-cd "$(dirname "$0")/../../../.."
+CDPATH='' cd -- "$(dirname "$0")/../../../.."
 # shellcheck source=tests/support/patience.sh
 source tests/support/patience.sh
 

@@ -9,7 +9,7 @@
 #
 # BIN names the folder of launcher, job_probe and probe_rank (default build/bin). 77 without podman.
 set -euo pipefail
-cd "$(dirname "$0")/../../../.."
+CDPATH='' cd -- "$(dirname "$0")/../../../.."
 
 bin=$(realpath "${BIN:-build/bin}")
 KILLS=${1:-20} exec python3 -B tests/launcher/jobs/hosts/container_test.py \

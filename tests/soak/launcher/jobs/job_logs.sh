@@ -9,6 +9,6 @@
 #
 # LAUNCHER and FAKE_SUPERVISOR name the programs (default: those of the folder build).
 set -euo pipefail
-cd "$(dirname "$0")/../../../.."
+CDPATH='' cd -- "$(dirname "$0")/../../../.."
 exec env MIB="${1:-1024}" python3 -B tests/launcher/jobs/verbs/logs_test.py "${LAUNCHER:-build/bin/launcher}" \
   "${FAKE_SUPERVISOR:-build/bin/fake_supervisor}" much_output
