@@ -194,11 +194,12 @@ install_torch() {
   local root
   mkdir -p "$DEPS"
   exec 9>"$DEPS/lock"
-  flock 9
+  flock -w 1800 9 || fail "another tools/setup.sh has been at work in $DEPS for half an hour: is it stuck?"
   if [[ ! -e $venv/chainmail-torch ]]; then
     say "LibTorch: installing the wheel torch $torch_version in .deps/torch-$torch_version"
     python3 -m venv "$venv"
-    pip_install --no-deps "torch==$torch_version"
+    # One without torch would be taken for an environment that has it.
+    (pip_install --no-deps "torch==$torch_version") || { rm -rf "$venv" && exit 1; }
     touch "$venv/chainmail-torch"
   fi
   install_wheels cpp

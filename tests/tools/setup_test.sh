@@ -55,6 +55,12 @@ run 1 CHAINMAIL_LIBTORCH="$scratch" tools/setup.sh
 prints 'holds no LibTorch'
 run 1 tools/setup.sh --torch newest
 prints "'newest' is no version"
+# A version that the index does not have.
+stub python3 'mkdir -p "$3/bin" && printf "#!/bin/sh\necho no such version\nexit 1\n" >"$3/bin/python" && chmod +x "$3/bin/python"'
+run 1 tools/setup.sh --torch 0.0.1
+prints '^no such version$'
+prints 'pip could not install: --no-deps torch==0.0.1'
+[[ ! -e .deps/torch-0.0.1 ]] || fail ".deps/torch-0.0.1 is left"
 run 1 tools/setup.sh --unknown
 prints "unknown option '--unknown'"
 echo passed

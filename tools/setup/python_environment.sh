@@ -23,7 +23,7 @@ make_environment() {
   log=$(mktemp)
   mkdir -p "$(dirname "$dir")"
   if ! (
-    flock 9
+    flock -w 1800 9 || { echo "another set-up has been at work in $dir for half an hour: is it stuck?" && exit 1; }
     has_environment "$dir" "$requirements" && exit
     rm -rf "$dir"
     python3 -m venv "$dir" &&
