@@ -98,7 +98,7 @@ def mistakes_are_named(_launcher):
         refused(pods, 2, "--max needs a value", words=("--max",))
         refused(pods, 2, "usage: resize-kubectl", words=("chainmail",))
         refused(pods, 2, "is no name of a StatefulSet", words=("Chain mail", 4))
-        for wait in ("soon", "0s", "5xm", "10", "s"):
+        for wait in ("soon", "0s", "5xm", "10", "s", "1h30m"):
             refused(pods, 2, f"--wait '{wait}' is no time", words=("--wait", wait, "chainmail", 4))
         refused(pods, 1, "there is no StatefulSet workers in namespace train", "not found",
                 words=("-n", "train", "workers", 4))
@@ -133,8 +133,14 @@ def nothing_is_waited_for_without_a_bound(_launcher):
         refused_late = resize(pods, "--wait", "5m", "chainmail", 4)
         assert refused_late.returncode == 1 and "not all pods of StatefulSet chainmail are ready after 5m" in (
             refused_late.stderr), refused_late
-        # A limit of one request would end the watch.
+        # A limit of one request, or of all kubectls, would end the watch.
         assert calls_of(pods, "rollout")[0][2] == {"timeout": "5m"}, calls_of(pods, "rollout")
+        told = pods.folder / "told"
+        told.mkdir()
+        (told / "timeout").write_text(f'#!/bin/sh\necho "$3" >>{told}/limits\nexec /usr/bin/timeout "$@"\n')
+        (told / "timeout").chmod(0o755)
+        resize(pods, "--wait", "2h", "chainmail", 4, PATH=f"{told}:{pods.environment['PATH']}")
+        assert (told / "limits").read_text().split()[-1] == "7260", (told / "limits").read_text()
     with of_set(0, ready=True) as pods:
         assert resize(pods, "--wait", "5m", "chainmail", 4).returncode == 0
         assert resize(pods, "--wait", "5m", "chainmail", 0).returncode == 0
