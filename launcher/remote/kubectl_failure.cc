@@ -96,8 +96,11 @@ bool says_server(const StartFailure& failure) {
 // known by what it says.
 std::vector<std::string> words_of_kubectl(const StartFailure& failure) {
   const std::vector<std::string>& shell = failure.remote_shell;
-  const auto found = std::find_if(shell.begin(), shell.end(), is_kubectl);
-  if (found != shell.end()) return {found, shell.end()};
+  // A user of ssh's may be called oc.
+  for (auto word = shell.begin(); word != shell.end(); ++word) {
+    const bool is_login = word != shell.begin() && word[-1] == "-l";
+    if (is_kubectl(*word) && !is_login) return {word, shell.end()};
+  }
   return says_server(failure) ? shell : std::vector<std::string>();
 }
 

@@ -346,6 +346,15 @@ TEST(StartFailure, OfKubectlWithoutItsInput) {
   EXPECT_FALSE(is_out_of_reach(failure));
 }
 
+TEST(StartFailure, OfSshToAUserWhoseNameIsAProgramsIsNotOfKubectl) {
+  StartFailure failure;
+  failure.host = host("n1");
+  failure.remote_shell = {"ssh", "-l", "oc", "-i", "key"};
+  failure.exit_code = 0;
+  EXPECT_FALSE(is_out_of_reach(failure));
+  EXPECT_THAT(explain(failure), Not(HasSubstr("kubectl")));
+}
+
 TEST(StartFailure, OfAnSshdThatIsTooBusyToGreetIsNoSilentHost) {
   StartFailure failure;
   failure.host = host("n1");
