@@ -6,8 +6,10 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <cstdint>
 #include <cstdlib>
 #include <fstream>
 #include <iostream>
@@ -216,14 +218,20 @@ std::size_t resident_bytes() {
 }
 
 TEST_F(MpiGroup, HundredsOfGroupsLeaveNothing) {
-  std::size_t before = 0;
+  std::vector<std::size_t> resident;
   for (int i = 0; i < 300; ++i) {
-    if (i == 50) before = resident_bytes();
+    if (i % 50 == 0) resident.push_back(resident_bytes());
     const auto group = join("many-" + std::to_string(i), rank, one_per_node());
     expect_sum(*group, 200'000);
   }
-  const std::size_t after = resident_bytes();
-  EXPECT_LT(after, before + (std::size_t{32} << 20)) << "was " << before << " bytes";
+  resident.push_back(resident_bytes());
+  // What is leaked adds up at an even pace. What allocators keep comes once, when threads of two
+  // groups first happen to run at the same time, and may be tens of MiB.
+  std::size_t growth = SIZE_MAX;
+  for (std::size_t i = 1; i < resident.size(); ++i) {
+    growth = std::min(growth, resident[i] - std::min(resident[i], resident[i - 1]));
+  }
+  EXPECT_LT(growth, std::size_t{1} << 20) << ::testing::PrintToString(resident);
 }
 
 TEST_F(MpiGroup, ADisagreementIsTheSameErrorOnAllRanks) {
