@@ -53,16 +53,18 @@ MpiService::MpiService(asio::io_context& io, MpiOrder order, const std::string& 
 }
 
 void MpiService::open_listener() {
-  // One that is not run is a reason to speak, and Open MPI would give none.
+  // A helper that is not there or is not run is a reason to speak, and Open MPI would give none. A
+  // rank alone needs no server.
   const bool has_helper =
       !helper_program_.empty() || order_.sends_helper || !why_no_helper_.empty();
-  const bool is_possible = has_helper && !directories_.session().empty();
-  if (!is_possible && order_.mode == MpiMode::kAuto) return;
+  const bool is_possible = has_helper || order_.node_of_rank.size() > 1;
+  if (order_.mode == MpiMode::kAuto && (!is_possible || directories_.session().empty())) return;
   if (!has_helper) {
-    throw SystemError(
-        "--mpi pmix needs chainmail-pmix beside the launcher, which is built where libpmix's "
-        "headers are (libpmix-dev)",
-        ENOENT);
+    why_no_helper_ =
+        "it is not beside the launcher; it is built where libpmix's headers are (libpmix-dev)";
+  }
+  if (!has_helper && order_.mode == MpiMode::kPmix) {
+    throw SystemError("--mpi pmix needs chainmail-pmix: " + why_no_helper_, ENOENT);
   }
   if (directories_.session().empty()) {
     throw SystemError("--mpi pmix needs a folder for MPI's session files, and none can be made: " +

@@ -109,6 +109,20 @@ def no_helper_of_somebody_runs(launcher):
         assert ran == "", ran
 
 
+def a_launcher_without_a_helper_says_so(launcher):
+    """Once a rank calls; a rank alone needs none, and Open MPI starts it as a job of one."""
+    with tempfile.TemporaryDirectory(prefix="chainmail-planted.") as folder:
+        own = shutil.copy2(launcher, folder)
+        with Job(own, "-n", 2, "bash", "-c", CALL) as job:
+            job.ends_with(125)
+            job.says("the MPI helper (chainmail-pmix) is not run: it is not beside the launcher; it is built where")
+        with Job(own, "-n", 1, "sh", "-c", "test -z \"$PMIX_NAMESPACE\"") as job:
+            job.ends_with(0)
+        with Job(own, "-n", 2, "--mpi", "pmix", "true") as job:
+            job.ends_with(125)
+            job.says("--mpi pmix needs chainmail-pmix: it is not beside the launcher")
+
+
 def a_helper_to_which_a_group_may_write_runs_as_a_copy(launcher):
     """A tree built under umask 002: whoever may write to it may write to the launcher as well."""
     needs_root()
@@ -196,6 +210,7 @@ if __name__ == "__main__":
         the_helper_beside_the_launcher_runs,
         a_helper_that_is_killed_is_told_as_such,
         no_helper_of_somebody_runs,
+        a_launcher_without_a_helper_says_so,
         a_helper_to_which_a_group_may_write_runs_as_a_copy,
         a_helper_that_only_the_host_has_says_why_it_is_not_run,
         a_launcher_that_was_sent_looks_for_no_helper_in_its_folder,
