@@ -352,7 +352,7 @@ TEST(StartFailure, OfSshToAUserWhoseNameIsAProgramsIsNotOfKubectl) {
   failure.remote_shell = {"ssh", "-l", "oc", "-i", "key"};
   failure.exit_code = 0;
   EXPECT_FALSE(is_out_of_reach(failure));
-  EXPECT_THAT(explain(failure), Not(HasSubstr("kubectl")));
+  EXPECT_THAT(explain(failure), Not(HasSubstr("pod ")));
 }
 
 TEST(StartFailure, OfAnSshdThatIsTooBusyToGreetIsNoSilentHost) {
