@@ -24,7 +24,9 @@ class ChainmailTest(ConanFile):
 
     def generate(self):
         CMakeDeps(self).generate()
-        CMakeToolchain(self).generate()
+        toolchain = CMakeToolchain(self)
+        toolchain.user_presets_path = False  # it would lie among the sources
+        toolchain.generate()
 
     def build(self):
         if self._has_library:
