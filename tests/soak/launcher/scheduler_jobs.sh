@@ -2,8 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-# Longer than 500 lines: its three parts share the schedulers that it starts, which takes a minute, and
-# every comparison is a few lines of its own.
+# Longer than 500 lines: a user copies it to a cluster as one file, and its three parts share their helpers.
 #
 # What Chainmail's launcher makes of jobs of a real Slurm or Grid Engine, as an ordinary user on a
 # host that submits:
@@ -23,8 +22,6 @@
 #   MPIRUN        Open MPI's mpirun with its options (default mpirun)
 #   POWEROFF      a command that takes the power from the node that is its last word; without it
 #                 these checks are skipped; of four nodes with Slurm it takes two
-#
-# Long: a user runs it by hand as one file, and its three parts share their helpers.
 #
 # Needs three free nodes with four processors, and nothing else of this user on them. Some 6
 # minutes with Slurm and 5 with Grid Engine. Exit code 1 when a check failed, 77 where there is no
