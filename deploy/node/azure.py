@@ -16,22 +16,25 @@ import json
 import os
 import sys
 
-from rest import NotThere, ask, main
+from rest import NotThere, ask, main, say
 
 API = os.environ["CHAINMAIL_API"]
-OWN = json.loads(os.environ["CHAINMAIL_OWN"])
 COMPUTE_VERSION = "?api-version=2024-07-01"
 TAGS_VERSION = "?api-version=2021-04-01"
 ENDS = ("Preempt", "Terminate", "Redeploy", "Reboot")
 
 
+def own():
+    return json.loads(os.environ["CHAINMAIL_OWN"])
+
+
 def machines_of(resource_group):
-    return (f"{API}/subscriptions/{OWN['compute']['subscriptionId']}/resourceGroups/{resource_group}"
+    return (f"{API}/subscriptions/{own()['compute']['subscriptionId']}/resourceGroups/{resource_group}"
             "/providers/Microsoft.Compute/virtualMachines")
 
 
 def is_of(machine, scale_set):
-    its_set = machine["properties"].get("virtualMachineScaleSet", {}).get("id", "")
+    its_set = (machine["properties"].get("virtualMachineScaleSet") or {}).get("id", "")
     return its_set.rpartition("/")[2].lower() == scale_set.lower()
 
 
@@ -47,41 +50,51 @@ def group_members(group):
         url = answer.get("nextLink")
 
 
+def host_name(profile, name):
+    """A machine of a specialised image has no profile, and the host name that is on its disk: that of the resource is
+    its own among these."""
+    return (profile or {}).get("computerName") or name
+
+
+def tag(machine, key):
+    return (machine.get("tags") or {}).get(key, "")
+
+
 def whoami():
-    compute = OWN["compute"]
-    address = OWN["network"]["interface"][0]["ipv4"]["ipAddress"][0]["privateIpAddress"]
-    print(compute["vmId"], compute["osProfile"]["computerName"], address)
+    compute = own()["compute"]
+    address = own()["network"]["interface"][0]["ipv4"]["ipAddress"][0]["privateIpAddress"]
+    say(compute["vmId"], host_name(compute.get("osProfile"), compute["name"]), address)
 
 
 def notice(events):
     """Freezes are over after seconds, and take nothing away."""
-    for event in json.loads(events).get("Events", []):
-        if event["EventType"] in ENDS and OWN["compute"]["name"] in event.get("Resources", []):
-            print(f"scheduled event: {event['EventType']} {event.get('NotBefore', '')}".rstrip())
+    for event in json.loads(events).get("Events") or []:
+        if event["EventType"] in ENDS and own()["compute"]["name"] in (event.get("Resources") or []):
+            say(f"scheduled event: {event['EventType']} {event.get('NotBefore', '')}")
             return
 
 
 def members(group):
     for machine in group_members(group):
-        print(machine["properties"]["vmId"], machine["properties"]["osProfile"]["computerName"])
+        say(machine["properties"]["vmId"], host_name(machine["properties"].get("osProfile"), machine["name"]))
 
 
 def all_of(group, key):
     for machine in group_members(group):
-        value = machine.get("tags", {}).get(key, "")
-        if value: print(machine["properties"]["vmId"], value)
+        value = tag(machine, key)
+        if value: say(machine["properties"]["vmId"], value)
 
 
 def one(machine, key):
     resource_group, _, name = machine.partition("/")
-    url = f"{machines_of(resource_group)}/{name}" if machine else API + OWN["compute"]["resourceId"]
-    value = ask(url + COMPUTE_VERSION).get("tags", {}).get(key, "")
+    url = f"{machines_of(resource_group)}/{name}" if machine else API + own()["compute"]["resourceId"]
+    value = tag(ask(url + COMPUTE_VERSION), key)
     if not value: raise NotThere
-    print(value)
+    say(value)
 
 
 def put(key, value):
-    url = f"{API}{OWN['compute']['resourceId']}/providers/Microsoft.Resources/tags/default{TAGS_VERSION}"
+    url = f"{API}{own()['compute']['resourceId']}/providers/Microsoft.Resources/tags/default{TAGS_VERSION}"
     ask(url, {"operation": "Merge", "properties": {"tags": {key: value}}}, "PATCH")
 
 

@@ -31,7 +31,7 @@ of_metadata() {
 of_api() {
   zone=$(of_metadata zone) && token=$(of_metadata service-accounts/default/token) || return 2
   CHAINMAIL_API=$api CHAINMAIL_ZONE=$zone CHAINMAIL_REGION=$REGION CHAINMAIL_TOKEN=$token \
-    timeout -k 5 60 python3 -B "$here/gcp.py" "$@"
+    CHAINMAIL_CACHE=$run/guest-attributes timeout -k 5 60 python3 -B "$here/gcp.py" "$@"
 }
 
 whoami() {

@@ -93,12 +93,12 @@ class Gcp:
     def answer(self, method, path, query, _):
         zone = "/compute/v1/projects/4711/zones/europe-west3-a/"
         if method == "POST" and path == zone + "instanceGroupManagers/workers/listManagedInstances":
-            at = int(query.get("pageToken", 0))
+            at, of = int(query.get("pageToken", 0)), query.get("pages_of", 1)
             page = {"managedInstances": [
                 {"id": number, "instanceStatus": "RUNNING", "currentAction": "NONE", "instance":
                  f"https://www.googleapis.com{zone}instances/{self.machines[number].paths['name']}"}
-                for number in self.group[at:at + 1]]}
-            if at + 1 < len(self.group): page["nextPageToken"] = str(at + 1)
+                for number in self.group[at:at + of]]}
+            if at + of < len(self.group): page["nextPageToken"] = str(at + of)
             return page
         for machine in self.machines.values():
             if path == f"{zone}instances/{machine.paths['name']}/getGuestAttributes" and machine.guest:

@@ -3,17 +3,23 @@
 # SPDX-FileCopyrightText: 2026 the Chainmail authors
 
 """Clusters of Google Cloud, of Azure, and of machines that share a folder: they boot, grow, and hear of an end that is
-called off.
+called off. What their programs make of answers that are none.
 
 usage: isolated.sh providers_test.py [--all]
 """
 
+import argparse
+import json
 import os
 import pathlib
+import socket
+import subprocess
 import sys
+import threading
+import time
 
-from cluster import Machine, Network, ended_well, main, wait_until
-from other_clouds import Azure, Gcp
+from cluster import PROJECT, Machine, Network, ended_well, main, patient, wait_until
+from other_clouds import TOKEN, Api, Azure, Gcp
 
 network = Network()
 index = 0
@@ -106,6 +112,125 @@ def a_shared_folder_and_a_machine_that_is_switched_off():
     return boots_and_follows(Folder(), "files", gone_within=40)
 
 
+class Raw:
+    """An interface that answers with these bytes, whatever it is asked for, and closes."""
+
+    def __init__(self, answer):
+        self.asked = []
+        self.listening = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self.listening.getsockname()[1]}"
+        threading.Thread(target=self.serve, args=(answer,), daemon=True).start()
+
+    def serve(self, answer):
+        while True:
+            with self.listening.accept()[0] as connection:
+                self.asked.append(connection.recv(65536))
+                connection.sendall(answer)
+
+
+def http_answer(body, code=200, head=""):
+    return f"HTTP/1.1 {code} X\r\nContent-Length: {len(body)}\r\n{head}\r\n{body}".encode()
+
+
+def asks(program, words, url, **variables):
+    """(exit code, stdout, lines on stderr) of azure.py or gcp.py."""
+    own = {"compute": {"subscriptionId": "s", "resourceId": "/r", "vmId": "v", "name": "n"}}
+    environment = {**os.environ, "CHAINMAIL_API": url, "CHAINMAIL_OWN": json.dumps(own), "CHAINMAIL_REGION": "",
+                   "CHAINMAIL_ZONE": "projects/1/zones/z", "CHAINMAIL_TOKEN": '{"access_token": "secret"}',
+                   "CHAINMAIL_CACHE": "/tmp/cache", **variables}
+    done = subprocess.run([sys.executable, "-B", PROJECT / "deploy/node" / program, *words], env=environment,
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=patient(60), check=False)
+    return done.returncode, done.stdout, done.stderr.splitlines()
+
+
+QUESTIONS = (("azure.py", ("members", "g/w")), ("azure.py", ("one", "g/m", "k")), ("gcp.py", ("members", "w")),
+             ("gcp.py", ("one", "m", "k")))
+
+
+def an_answer_that_is_none_is_a_failure():
+    """And never "there is no such key", after which a master would store its key again and a worker forget its end."""
+    answers = (http_answer("<html>Log in</html>"), http_answer('{"value": [{"na'), http_answer("[]"), http_answer("null"),
+               http_answer("[" * 100_000), http_answer("{}", 429), http_answer("{}", 500), b"",
+               b"HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\n{}", b"HTTP/1.1 503 X\r\nContent-Length: 9\r\n\r\n{",
+               b"\0\1 no HTTP\r\n\r\n")
+    for answer in answers:
+        url = Raw(answer).url
+        for program, words in QUESTIONS:
+            code, out, err = asks(program, words, url)
+            assert (code, out, len(err)) == (2, "", 1), f"{answer[:60]} to {program} {words}: {code} {out} {err}"
+    for variable in ("CHAINMAIL_OWN", "CHAINMAIL_ZONE", "CHAINMAIL_TOKEN"):
+        program = "gcp.py" if variable == "CHAINMAIL_ZONE" else "azure.py"
+        code, _, err = asks(program, ("one", "g/m", "k"), url, **{variable: "<html>"})
+        assert (code, len(err)) == (2, 1), f"{variable}: {code} {err}"
+
+
+def the_token_goes_to_nobody_else():
+    other = Raw(http_answer("{}"))
+    for program, words in QUESTIONS:
+        code, _, err = asks(program, words, Raw(http_answer("", 302, f"Location: {other.url}/\r\n")).url)
+        assert code == 2 and "answers 302" in err[0], err
+    assert not other.asked, other.asked
+
+
+def a_worker_speaks_for_no_other_one():
+    """What it has stored is one line of its own, also where it has written two."""
+    words = "x 10.0.0.1 4 ssh-ed25519 AAAA\n2 y 10.0.0.1 4 ssh-ed25519 AAAA"
+    azure = {"value": [{"name": "x", "tags": {"chainmail-node": words}, "properties": {
+        "vmId": "1", "provisioningState": "Succeeded", "virtualMachineScaleSet": {"id": "/w"}}}]}
+    _, out, err = asks("azure.py", ("all", "g/w", "chainmail-node"), Raw(http_answer(json.dumps(azure))).url)
+    assert out == f"1 {words}\n".replace("\n2", " 2"), (out, err)
+    cloud = Gcp()
+    cloud.machines["1"] = argparse.Namespace(paths={"name": "x"}, guest={"chainmail/node": words})
+    cloud.group.append("1")
+    zone = {"CHAINMAIL_ZONE": "projects/4711/zones/europe-west3-a", "CHAINMAIL_TOKEN": TOKEN}
+    _, out, err = asks("gcp.py", ("all", "workers", "node"), cloud.api.url + "/compute/v1", **zone)
+    assert out == f"1 {words}\n".replace("\n2", " 2"), (out, err)
+
+
+def machines_of_specialised_images():
+    """Azure says no host name of theirs."""
+    machine = {"name": "workers_ab12", "tags": None, "properties": {
+        "vmId": "1", "provisioningState": "Succeeded", "virtualMachineScaleSet": {"id": "/w"}}}
+    lone = {**machine, "properties": {**machine["properties"], "virtualMachineScaleSet": None}}
+    url = Raw(http_answer(json.dumps({"value": [lone, machine]}))).url
+    assert asks("azure.py", ("members", "g/w"), url) == (0, "1 workers_ab12\n", [])
+    assert asks("azure.py", ("all", "g/w", "chainmail-node"), url) == (0, "", [])
+    own = {"compute": {"vmId": "1", "name": "workers_ab12", "osProfile": {"computerName": ""}},
+           "network": {"interface": [{"ipv4": {"ipAddress": [{"privateIpAddress": "10.0.0.4"}]}}]}}
+    assert asks("azure.py", ("whoami",), url, CHAINMAIL_OWN=json.dumps(own)) == (0, "1 workers_ab12 10.0.0.4\n", [])
+
+
+def two_hundred_instances():
+    """Fifty at a time, ten at once, so that all are known after four calls; of one that has gone nothing is left."""
+    cloud = Gcp()
+    state = {"now": 0, "most": 0, "asked": []}
+    lock = threading.Lock()
+
+    def answer(method, path, query, body):
+        if "getGuestAttributes" not in path: return cloud.answer(method, path, {**query, "pages_of": 500}, body)
+        with lock:
+            state["now"] += 1
+            state["most"] = max(state["most"], state["now"])
+            state["asked"].append(path.split("/")[-2])
+        time.sleep(0.02)
+        with lock: state["now"] -= 1
+        return cloud.answer(method, path, query, body)
+
+    for number in range(200):
+        cloud.machines[str(number)] = argparse.Namespace(paths={"name": f"w{number}"}, guest={"chainmail/node": "x"})
+        cloud.group.append(str(number))
+    url = Api(answer).url + "/compute/v1"
+    pathlib.Path("/tmp/cache").write_text('{"7": [')  # a disk was full
+    zone = {"CHAINMAIL_ZONE": "projects/4711/zones/europe-west3-a", "CHAINMAIL_TOKEN": TOKEN}
+    for count in (50, 100, 150, 200):
+        code, out, err = asks("gcp.py", ("all", "workers", "node"), url, **zone)
+        assert code == 0 and len(out.splitlines()) == len(set(state["asked"])) == count, f"{len(out.splitlines())} {err}"
+    assert 1 < state["most"] <= 10, state["most"]
+    cloud.group.remove("7")
+    _, out, _ = asks("gcp.py", ("all", "workers", "node"), url, **zone)
+    assert len(out.splitlines()) == 199 and "7 x" not in out.splitlines()
+
+
 def a_folder_of_somebody_elses_is_refused():
     cloud = Folder.__new__(Folder)
     cloud.machines = {}
@@ -120,7 +245,9 @@ def a_folder_of_somebody_elses_is_refused():
     machine.switch_off()
 
 
-CASES = [google_cloud, azure, a_shared_folder, a_folder_of_somebody_elses_is_refused]
+CASES = [an_answer_that_is_none_is_a_failure, the_token_goes_to_nobody_else, a_worker_speaks_for_no_other_one,
+         machines_of_specialised_images, two_hundred_instances, google_cloud, azure, a_shared_folder,
+         a_folder_of_somebody_elses_is_refused]
 LONG = [a_shared_folder_and_a_machine_that_is_switched_off]
 if __name__ == "__main__":
     sys.exit(main(CASES, LONG))
