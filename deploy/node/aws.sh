@@ -6,6 +6,7 @@
 # CloudFormation's signals (SIGNAL). A worker is named by its instance id: when an instance ends, its address, and with it
 # its private DNS name, goes to another one; its id never does.
 
+provider_needs='aws curl'
 imds=http://169.254.169.254/latest
 store=/chainmail/$CLUSTER
 
@@ -13,16 +14,20 @@ store=/chainmail/$CLUSTER
 # boot tries again by itself; what is slow is not worth waiting for.
 export AWS_MAX_ATTEMPTS=2 AWS_RETRY_MODE=standard AWS_PAGER='' AWS_METADATA_SERVICE_TIMEOUT=5 AWS_METADATA_SERVICE_NUM_ATTEMPTS=2
 
-# ask_imds WORDS...: curl with a token, of which it makes a new one where there is none.
+check_keys() { [ "$ROLE" = worker ] || check_word GROUP "$GROUP" '.+'; }
+
+# ask_imds WORDS...: curl with a token, of which it makes a new one where there is none. Two may do so at once.
 ask_imds() {
   if [ ! -s "$run/token" ]; then
-    (umask 077 && curl -sSf -m 5 --noproxy '*' -X PUT -H 'X-aws-ec2-metadata-token-ttl-seconds: 21600' \
-      "$imds/api/token" >"$run/token.new") && mv -f "$run/token.new" "$run/token" || {
+    token_new=$(mktemp "$run/token.chainmail-XXXXXX") && curl -sSf -m 5 --noproxy '*' -X PUT \
+      -H 'X-aws-ec2-metadata-token-ttl-seconds: 21600' "$imds/api/token" >"$token_new" &&
+      grep -Eqxz '[A-Za-z0-9+/=_.-]+\s?' "$token_new" && mv -f "$token_new" "$run/token" || {
+      rm -f "$token_new"
       echo "the metadata server gives no token (IMDSv2)" >&2
       return 2
     }
   fi
-  read -r token <"$run/token" || [ -n "$token" ] || return 2
+  token=$(cat "$run/token")
   curl -sS -m 5 --noproxy '*' -H "X-aws-ec2-metadata-token: $token" "$@" || return 2
 }
 
@@ -36,7 +41,7 @@ of_imds() {
         return 0
         ;;
       *404) return 1 ;;
-      *401) rm -f "$run/token" ;; # it has run out
+      *401) forget_token ;;
       *) break ;;
     esac
   done
@@ -44,15 +49,23 @@ of_imds() {
   return 2
 }
 
+# It has run out; one more is asked for where another call has a new one already.
+forget_token() { rm -f "$run/token"; }
+
 of_aws() {
-  [ -n "$REGION" ] || REGION=$(of_imds meta-data/placement/region) || return 2
+  [ -n "$REGION" ] || REGION=$(cat "$run/region" 2>/dev/null) || REGION=$(of_imds meta-data/placement/region) || return 2
   timeout -k 5 30 aws --region "$REGION" --output text --cli-connect-timeout 5 --cli-read-timeout 15 "$@" && return 0
   status=$?
   [ "$status" != 124 ] || echo "aws $1 $2 has not answered within 30 s" >&2
   return 2
 }
 
+# Called before all else: the region is asked for once.
 whoami() {
+  if [ -z "$REGION" ]; then
+    of_imds meta-data/placement/region >"$run/region.new" && grep -Eqx '[a-z0-9-]+' "$run/region.new" &&
+      mv -f "$run/region.new" "$run/region" || return 2
+  fi
   id=$(of_imds meta-data/instance-id) && address=$(of_imds meta-data/local-ipv4) || return 2
   # The master is the machine that the launcher runs on, which it knows by this name.
   [ "$ROLE" = worker ] && echo "$id $id $address" || echo "$id $(uname -n) $address"
@@ -105,7 +118,7 @@ notice() {
       200*) echo "spot interruption: $(cat "$run/notice.spot")" && return ;;
       '404 200 ') echo "rebalance recommendation: $(cat "$run/notice.rebalance")" && return ;;
       '404 404 ') return 0 ;;
-      *401*) rm -f "$run/token" ;; # it has run out
+      *401*) forget_token ;;
       *) break ;;
     esac
   done

@@ -8,8 +8,14 @@
 # In node.conf: GROUP=RESOURCE_GROUP/SCALE_SET for the master; MASTER=RESOURCE_GROUP/NAME, the master's virtual machine,
 # for workers.
 
+provider_needs='curl python3'
 metadata=http://169.254.169.254/metadata
 api=${ENDPOINT:-https://management.azure.com}
+
+check_keys() {
+  machines='[^/[:space:]]+/[^/[:space:]]+'
+  [ "$ROLE" = worker ] && check_word MASTER "$MASTER" "$machines" || check_word GROUP "$GROUP" "$machines"
+}
 
 of_metadata() {
   curl -sSf -m 5 --noproxy '*' -H 'Metadata: true' "$metadata/$1"

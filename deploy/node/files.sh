@@ -8,7 +8,13 @@
 #
 # In node.conf: STORE; ID if `uname -n` is not what the others may call this machine; ADDRESS if it is not its first.
 
+provider_needs=''
 alive_for=20
+
+check_keys() {
+  check_word STORE "$STORE" '/.+'
+  check_word ADDRESS "$ADDRESS" '[0-9A-Fa-f.:]*'
+}
 
 # A server that hangs must not hang boot.
 bounded() { timeout -k 1 10 "$@"; }
@@ -28,32 +34,52 @@ whoami() {
   return 2
 }
 
-# It is opened first: network file systems ask for its time then.
+# They are opened first: network file systems ask for their time then. One process for all of them, since there may be
+# hundreds; one that goes meanwhile is none.
 members() {
   # shellcheck disable=SC2016
   bounded sh -c 'cd "$1" && mkdir -p node && touch clock && at=$(stat -c %Y clock) || exit 2
-    for file in node/*; do
-      cat "$file" >/dev/null 2>&1 && renewed=$(stat -c %Y "$file" 2>/dev/null) || continue
-      [ $((at - renewed)) -gt "$2" ] || echo "${file#node/} ${file#node/}"
-    done' sh "$STORE" "$alive_for"
+    cat node/* >/dev/null 2>&1
+    stat -c "%Y %n" node/* 2>/dev/null | awk -v at="$at" -v alive_for="$2" \
+      "at - \$1 <= alive_for { sub(/^node\//, \"\", \$2); print \$2, \$2 }"' sh "$STORE" "$alive_for"
 }
 
-# Names that begin with a dot are on their way.
+# Names that begin with a dot are on their way. A record that another machine renews is not written over: two machines that
+# have one name would take turns in the hostfile.
 put() {
   # shellcheck disable=SC2016
   bounded sh -c 'value=$(cat) && file=$1/$2 && folder=$(dirname "$file") && mkdir -p "$folder" || exit 2
     if [ -z "$value" ]; then rm -f "$file"; exit; fi
-    new=$(mktemp "$folder/.new.XXXXXX") && printf "%s\n" "$value" >"$new" && chmod 644 "$new" && mv -f "$new" "$file"
-    ' sh "$STORE" "$1"
+    new=$(mktemp "$folder/.new.XXXXXX") && printf "%s\n" "$value" >"$new" && chmod 644 "$new" || exit 2
+    case $2 in
+      node/*)
+        there=$(cut -d " " -f 2 "$file" 2>/dev/null)
+        if [ -n "$there" ] && [ "$there" != "$(cut -d " " -f 2 "$new")" ] &&
+          [ $(($(stat -c %Y "$new") - $(stat -c %Y "$file"))) -le "$3" ]; then
+          rm -f "$new"
+          echo "another machine is called ${2#node/} as well, at $there: set ID on one of them" >&2
+          exit 2
+        fi ;;
+    esac
+    mv -f "$new" "$file"' sh "$STORE" "$1" "$alive_for"
 }
 
+# What cannot be read is something else than what is not there.
 get() {
   # shellcheck disable=SC2016
   bounded sh -c 'cd "$1" || exit 2
     case $2 in
-      */) for file in "$2"*; do [ ! -f "$file" ] || echo "${file#"$2"} $(cat "$file")"; done ;;
-      *) [ -f "$2" ] || exit 1; cat "$2" ;;
-    esac' sh "$STORE" "$1"
+      */)
+        set -- "$2" "$2"*
+        prefix=$1
+        shift
+        [ ! -e "$1" ] || grep -sHm1 "" "$@" | sed "s|^$prefix||; s/:/ /"
+        exit 0 ;;
+    esac
+    why=$(cat "$2" 2>&1) && echo "$why" && exit 0
+    case $why in *": No such file or directory") exit 1 ;; esac
+    echo "$why" >&2
+    exit 2' sh "$STORE" "$1"
 }
 
 notice() {

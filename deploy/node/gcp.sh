@@ -8,8 +8,13 @@
 #
 # In node.conf: GROUP for the master; MASTER, the name of the master's instance in the same zone, for workers.
 
+provider_needs='curl python3'
 metadata=http://169.254.169.254/computeMetadata/v1/instance
 api=${ENDPOINT:-https://compute.googleapis.com}/compute/v1
+
+check_keys() {
+  [ "$ROLE" = worker ] && check_word MASTER "$MASTER" '[a-z][a-z0-9-]*' || check_word GROUP "$GROUP" '[a-z][a-z0-9-]*'
+}
 
 # of_metadata PATH CURL_OPTION...: 1 where there is nothing.
 of_metadata() {

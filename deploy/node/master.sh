@@ -15,16 +15,26 @@ period=5
 records_every=60
 absent_for=900
 
-# The private half comes last: where it is, all is.
+# The private half comes last: where it is, all is. An empty one is of a machine that lost power.
 make_login_key() {
   mkdir -p "$etc/login"
-  if [ ! -f "$key" ]; then
-    rm -f "$key.new" "$key.new.pub"
-    ssh-keygen -q -t ed25519 -N '' -C "chainmail $CLUSTER" -f "$key.new" 2>"$run/why.key" &&
+  if [ ! -s "$key" ]; then
+    rm -f "$key" "$key.new" "$key.new.pub"
+    ssh-keygen -q -t ed25519 -N '' -C "chainmail $CLUSTER" -f "$key.new" 2>"$run/why.key" && sync "$key.new" &&
       mv -f "$key.new.pub" "$key.pub" && mv -f "$key.new" "$key" || fail no-key "$(why key)"
   fi
-  chown "$NODE_USER:" "$key" "$key.pub" && chmod 600 "$key" && chmod 644 "$key.pub" ||
-    fail no-key "$key and $key.pub cannot be given to $NODE_USER: are both there?"
+  case $(stat -c %A "$key") in
+    ????------) ;;
+    *) log "boot: others could read $key; remove it, and run boot again, if anybody may have done so" ;;
+  esac
+  chown "$NODE_USER:" "$key" 2>"$run/why.key" && chmod 600 "$key" 2>"$run/why.key" ||
+    fail no-key "$key cannot be given to $NODE_USER: $(why key)"
+  public=$(ssh-keygen -y -P '' -f "$key" 2>"$run/why.key" | cut -d ' ' -f 1,2)
+  expr "x$public" : 'xssh-ed25519 [A-Za-z0-9+/=]*$' >/dev/null ||
+    fail no-key "$key is no ed25519 key without a passphrase; remove it, and boot makes another one: $(why key)"
+  [ "$(cut -d ' ' -f 1,2 "$key.pub" 2>/dev/null)" = "$public" ] || echo "$public chainmail $CLUSTER" | replace "$key.pub" 644 ||
+    fail no-key "$key.pub cannot be written"
+  chown "$NODE_USER:" "$key.pub" && chmod 644 "$key.pub" || fail no-key "$key.pub cannot be given to $NODE_USER"
 }
 
 publish_login() {
@@ -47,7 +57,7 @@ include_ssh_config() {
   mkdir -p /etc/ssh/ssh_config.d
   grep -qs '^Include /etc/ssh/ssh_config.d/' /etc/ssh/ssh_config && return 0
   touch /etc/ssh/ssh_config
-  replace_by /etc/ssh/ssh_config sed '1i Include /etc/ssh/ssh_config.d/*.conf' /etc/ssh/ssh_config
+  replace_by /etc/ssh/ssh_config '' sed '1i Include /etc/ssh/ssh_config.d/*.conf' /etc/ssh/ssh_config
 }
 
 master_set_up() {
@@ -60,7 +70,8 @@ master_set_up() {
   include_ssh_config || fail no-ssh "/etc/ssh/ssh_config cannot be written"
   own_slots
   rm -f "$run/read_at"
-  retry "$RETRY_FOR" group look || fail no-group "the workers cannot be asked for: $(why group)"
+  retry "$RETRY_FOR" group ask_cloud || fail no-group "the workers cannot be asked for: $(why group)"
+  write_files 2>"$run/why.files" || fail no-files "the hosts cannot be written: $(why files)"
 }
 
 # ask FILE COMMAND...: what it prints becomes the file, or the file stays as it was.
@@ -77,8 +88,8 @@ is_record_missing() {
     "$run/records" "$run/members"
 }
 
-# One look at the cluster. Whatever fails, the hostfile stays as it is.
-look() {
+# What the cloud knows now. Whatever fails, the hostfile stays as it is.
+ask_cloud() {
   # Both at once: a line goes sooner.
   ask leaving get leaving/ &
   look_leaving=$!
@@ -92,28 +103,44 @@ look() {
     cat "$run/why.$look_failed" >&2
     return 1
   }
-  choose_nodes && write_nodes
 }
+
+write_files() { choose_nodes && write_nodes && say_left_out; }
 
 # Workers that run, have a record that can be one, and do not leave; those of the hostfile first, in its order, since the
 # first hosts of a job are its base. Into a file at each step: what fails half-way must not look like fewer workers.
 choose_nodes() {
   touch "$etc/hosts" "$etc/nodes"
-  awk -v own="$id" -v own_name="$name" '
+  : >"$run/left_out"
+  awk -v own="$id" -v own_name="$name" -v left_out="$run/left_out" '
     FILENAME == ARGV[1] { if (!($1 in place)) place[$1] = ++places; next }
     FILENAME == ARGV[2] { leaving[$1]; next }
     FILENAME == ARGV[3] { record[$1] = $0; next }
     # Compared as texts: ids that are numbers of 19 digits are equal as numbers when they are not.
     function is_sound(n) {
-      return n == 6 && f[2] "" == $2 "" && f[2] ~ /^[A-Za-z0-9][A-Za-z0-9._:-]*$/ && length(f[2]) < 254 && f[2] "" != own_name &&
-        f[2] != "localhost" && f[3] ~ /^[0-9A-Fa-f.:]+$/ && f[4] ~ /^[1-9][0-9]*$/ && f[4] <= 1024 &&
+      return n == 6 && f[2] "" == $2 "" && f[2] ~ /^[A-Za-z0-9][A-Za-z0-9._:-]*$/ && length(f[2]) < 254 &&
+        f[3] ~ /^[0-9A-Fa-f.:]+$/ && f[4] ~ /^[1-9][0-9]*$/ && f[4] <= 1024 &&
         f[5] == "ssh-ed25519" && f[6] ~ /^[A-Za-z0-9+\/=]+$/
     }
-    $1 "" == own "" || $1 in leaving || !($1 in record) || $2 in taken { next }
-    !is_sound(split(record[$1], f, " ")) { next }
-    { taken[$2]; print ($2 in place ? place[$2] : ++places), f[2], f[3], f[4], f[5], f[6] }
+    function leave_out(why) { gsub(/[^ -~]/, "?", $0); print substr($1, 1, 200) ": " why >left_out }
+    $1 in leaving || !($1 in record) { next }
+    # Names of hosts are the same in capitals.
+    { called = tolower($2) }
+    $1 "" == own "" || called == tolower(own_name) || called == "localhost" { leave_out("it has the name of the master"); next }
+    called in taken { leave_out("another worker has its name"); next }
+    !is_sound(split(record[$1], f, " ")) { leave_out("its record has not the form of one"); next }
+    { taken[called]; print ($2 in place ? place[$2] : ++places), f[2], f[3], f[4], f[5], f[6] }
   ' "$etc/hosts" "$run/leaving" "$run/records" "$run/members" >"$run/chosen" &&
     sort -n -o "$run/chosen" "$run/chosen" && cut -d ' ' -f 2- "$run/chosen" >"$run/nodes"
+}
+
+# Once, and again when it is another one.
+say_left_out() {
+  touch "$run/left_out.said"
+  while IFS= read -r change; do
+    grep -qxF -e "$change" "$run/left_out.said" || log "hosts: left out $change"
+  done <"$run/left_out"
+  mv -f "$run/left_out" "$run/left_out.said"
 }
 
 # What is added is known before it is listed, what is removed is known until it is not: no host is ever in the hostfile
@@ -124,18 +151,21 @@ write_nodes() {
     replace "$etc/nodes" 644 <"$run/nodes"
 }
 
-# replace_by FILE COMMAND...: with what the command prints, if it succeeds.
+# replace_by FILE MODE COMMAND...: with what the command prints, if it succeeds.
 replace_by() {
-  replace_file=$1
-  shift
-  "$@" >"$run/text" && replace "$replace_file" 644 <"$run/text"
+  by_file=$1
+  by_mode=$2
+  shift 2
+  "$@" >"$run/text" && replace "$by_file" "$by_mode" <"$run/text" && return 0
+  echo "$by_file cannot be written" >&2
+  return 1
 }
 
-write_hostfile() { replace_by "$etc/hosts" hostfile; }
+write_hostfile() { replace_by "$etc/hosts" 644 hostfile; }
 
 write_ways() {
-  replace_by "$etc/known_hosts" awk '{ print $1, $4, $5 }' "$1" && replace_by /etc/hosts names "$1" &&
-    replace_by /etc/ssh/ssh_config.d/50-chainmail.conf ssh_config "$1"
+  replace_by "$etc/known_hosts" 644 awk '{ print $1, $4, $5 }' "$1" && replace_by /etc/hosts '' names "$1" &&
+    replace_by /etc/ssh/ssh_config.d/50-chainmail.conf 644 ssh_config "$1"
 }
 
 hostfile() {
@@ -144,18 +174,19 @@ hostfile() {
 
 # The block is all that is ours in the file.
 names() {
-  sed '/^# BEGIN chainmail$/,/^# END chainmail$/d' /etc/hosts && echo '# BEGIN chainmail' &&
+  without_block /etc/hosts && echo '# BEGIN chainmail' &&
     awk '$1 != $2 { print $2, $1 }' "$1" && echo '# END chainmail'
 }
 
 ssh_config() {
   echo "# Written by $here/boot; edits are lost."
   awk -v user="$NODE_USER" -v key="$key" -v known="$etc/known_hosts" '
-    NR == 1 { printf "Host" }
-    { printf " %s", $1 }
-    END {
-      if (NR == 0) exit
-      print ""
+    # Older versions of ssh read lines of up to 1023 characters.
+    length(line) + length($1) > 900 { say() }
+    { line = line " " $1 }
+    END { if (line != "") say() }
+    function say() {
+      print "Host" line
       print "  User " user
       print "  IdentityFile " key
       print "  IdentitiesOnly yes"
@@ -163,6 +194,7 @@ ssh_config() {
       print "  GlobalKnownHostsFile /dev/null"
       print "  StrictHostKeyChecking yes"
       print "  UpdateHostKeys no"
+      line = ""
     }' "$1"
 }
 
@@ -202,26 +234,36 @@ forget_absent() {
   done <"$run/absent"
 }
 
+# watch_says STATE: what goes on for a while is said once.
+watch_says() {
+  [ "$1" != "$watch_state" ] || return 0
+  case $1 in
+    '') log "watch: ${watch_state#*:} again" ;;
+    cloud*) log "watch: the cluster does not answer: $(why look); the hostfile stays as it is" ;;
+    files*) log "watch: the hosts cannot be written: $(why look)" ;;
+  esac
+  watch_state=$1
+}
+
 master_watch() {
   own_slots
-  rm -f "$run/read_at" "$etc"/*.new-??????
+  rm -f "$run/read_at" "$run/absent"
   publish_until=0
-  failing=''
+  watch_state=''
   while :; do
     started=$(now)
-    if look 2>"$run/why.look"; then
-      [ -z "$failing" ] || log "watch: the cluster answers again"
-      failing=''
+    if ! ask_cloud 2>"$run/why.look"; then
+      watch_says 'cloud:the cluster answers'
+    elif ! write_files 2>"$run/why.look"; then
+      watch_says 'files:the hosts are written'
+    else
+      watch_says ''
       forget_absent
-    elif [ -z "$failing" ]; then
-      log "watch: the cluster does not answer: $(why look); the hostfile stays as it is"
-      failing=yes
     fi
     if [ "$started" -ge "$publish_until" ] && publish_login 2>"$run/why.login"; then
       publish_until=$((started + records_every))
     fi
-    # A clock may have been set back meanwhile.
     pause=$((period - ($(now) - started)))
-    sleep "$((pause < 1 ? 1 : pause > period ? period : pause))"
+    sleep "$((pause < 1 ? 1 : pause))"
   done
 }

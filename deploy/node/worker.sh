@@ -12,6 +12,7 @@ host_key=/etc/ssh/ssh_host_ed25519_key.pub
 # does nothing else has to stay below. A call of a cloud's own program takes a second of it.
 notice_every=2
 check_every=300
+check_again=30
 
 sshd_config() {
   cat <<CONFIG
@@ -32,18 +33,18 @@ write_sshd_config() {
     return
   fi
   {
-    sed '/^# BEGIN chainmail$/,/^# END chainmail$/d' /etc/ssh/sshd_config
+    without_block /etc/ssh/sshd_config
     echo '# BEGIN chainmail'
     sshd_config
     echo '# END chainmail'
-  } | replace /etc/ssh/sshd_config 600
+  } | replace /etc/ssh/sshd_config
 }
 
 # It is not enough that sshd runs: the key that it shows is the one that the master will be told.
 does_sshd_answer() {
   shown=$(ssh-keyscan -T 5 -t ed25519 "$address" | awk '$2 == "ssh-ed25519" { print $2, $3; exit }')
   [ -n "$shown" ] || {
-    echo "nothing answers at port 22 of $address" >&2
+    echo "no sshd shows an ed25519 key at port 22 of $address; sshd -t says: $(sshd -t 2>&1 | tr -s '@\r\n' ' ')" >&2
     return 1
   }
   [ "$shown" = "$(cut -d ' ' -f 1,2 "$host_key")" ] || {
@@ -54,6 +55,8 @@ does_sshd_answer() {
 
 start_sshd() {
   ssh-keygen -A >/dev/null 2>"$run/why.sshd" || fail no-sshd "host keys cannot be made: $(why sshd)"
+  [ -s "$host_key" ] || ssh-keygen -y -P '' -f "${host_key%.pub}" 2>"$run/why.sshd" | replace "$host_key" 644
+  [ -s "$host_key" ] || fail no-sshd "there is no $host_key, and it cannot be made: $(why sshd)"
   write_sshd_config || fail no-sshd "sshd cannot be configured below /etc/ssh"
   mkdir -p /run/sshd
   sshd -t 2>"$run/why.sshd" || fail no-sshd "sshd refuses its configuration: $(why sshd)"
@@ -125,6 +128,7 @@ keep_known() {
   check_at=$(($(now) + check_every))
   install_login 2>"$run/why.login" || trouble=$(why login)
   publish_node 2>"$run/why.store" || trouble=$(why store)
+  [ -z "$trouble" ] || check_at=$(($(now) + check_again))
 }
 
 worker_watch() {

@@ -10,7 +10,7 @@ usage() {
   cat <<'TEXT'
 usage: tests/soak/deploy/node.sh [--root DIR] [BUILD] [TEST...]
 
-Needs root and mmdebstrap. BUILD: a build folder (build); TEST: boot changes elastic trouble providers (all).
+Needs root and mmdebstrap. BUILD: a build folder (build); TEST: boot changes elastic trouble operator providers (all).
   --root DIR   where the Debian is kept for the next time (.deps/roots/node)
 TEXT
 }
@@ -33,7 +33,7 @@ case ${1:-} in
 esac
 build=${1:-build}
 shift || true
-[ $# -gt 0 ] || set -- boot changes elastic trouble providers
+[ $# -gt 0 ] || set -- boot changes elastic trouble operator providers
 [ "$(id -u)" = 0 ] || { echo "skipped: needs root" >&2 && exit 77; }
 
 if [ ! -d "$root" ]; then
