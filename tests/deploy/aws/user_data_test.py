@@ -8,6 +8,7 @@ import hashlib
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 import unittest
 
@@ -120,7 +121,8 @@ class UserDataTest(unittest.TestCase):
             done = subprocess.run(
                 ["sh", "-c", f"here={NODE} run={folder} conf={conf} log_file={folder}/log\n. $here/common.sh\nread_config\n"
                  'echo "$ROLE $PROVIDER $CLUSTER $REGION $SLOTS $SHARED $NODE_USER $GROUP $SIGNAL"'],
-                capture_output=True, text=True, timeout=60)
+                capture_output=True, text=True, timeout=60,
+                env={**os.environ, "PATH": os.path.dirname(sys.executable) + ":/usr/sbin:/usr/bin:/sbin:/bin"})
             self.assertEqual((done.returncode, done.stdout.split()), (0, [
                 role, "aws", "mnist", "eu-central-1", "4", SHARED, "chainmail", "mnist-workers",
                 *(["Master"] if role == "master" else [])]), done.stderr)
@@ -138,6 +140,16 @@ class UserDataTest(unittest.TestCase):
         self.assertNotIn("fs-87654321", result["fstab"])
         self.assertEqual(result["fstab"].count(f"fs-12345678.efs.eu-central-1.amazonaws.com:/ {SHARED} nfs4 "), 1)
         self.assertIn(f"mount {SHARED}", result["calls"])
+
+    @unittest.skipUnless(os.path.exists("/dev/fuse"), "no FUSE here")
+    def test_image_of_another_clusters_node_whose_file_system_is_away(self):
+        line = f"fs-87654321.efs.eu-central-1.amazonaws.com:/ {SHARED} nfs4 nofail 0 0"
+        away = os.path.abspath(f"{NODE}/../../tests/support/away.py")
+        result = self.run_on_machine("WorkerTemplate", before=f"""echo '{line}' >>/etc/fstab; mkdir -p {SHARED}
+            {away} {SHARED} >/dev/null 2>&1 &
+            until grep -q ' {SHARED} ' /proc/self/mounts; do /bin/sleep 0.1; done""")
+        self.assert_ready(result, "worker", "")
+        self.assertEqual(result["mounts"].count(SHARED), 1)
 
     def test_image_that_has_it(self):
         self.assert_ready(self.run_on_machine("WorkerTemplate", is_in_image=True, url=""), "worker", "")

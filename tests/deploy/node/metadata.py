@@ -61,6 +61,12 @@ class Imds(Server):
                 "Token": "none", "LastUpdated": "2026-01-01T00:00:00Z", "Expiration": "2099-01-01T00:00:00Z"}),
         }
         self.tokens = set()
+        self.made = 0
+        self.asked = []  # paths, in order
+        self.token_text = "token-{}"
+
+    def expire(self):
+        self.tokens = set()
 
     def interrupt(self):
         self.paths["meta-data/spot/instance-action"] = json.dumps(
@@ -76,7 +82,8 @@ class ImdsHandler(Handler):
         seconds = self.headers.get("X-aws-ec2-metadata-token-ttl-seconds", "")
         if self.path != "/latest/api/token" or not seconds.isdigit() or not 1 <= int(seconds) <= 21600:
             return self.reply(400, "bad request")
-        token = f"token-{len(self.server.tokens)}"
+        self.server.made += 1
+        token = self.server.token_text.format(self.server.made)
         self.server.tokens.add(token)
         return self.reply(200, token)
 
@@ -85,5 +92,6 @@ class ImdsHandler(Handler):
         if self.headers.get("X-aws-ec2-metadata-token") not in self.server.tokens:
             self.server.refused += 1
             return self.reply(401, "unauthorized")
-        text = self.server.paths.get(self.path.removeprefix("/latest/"))
+        self.server.asked.append(self.path.removeprefix("/latest/"))
+        text = self.server.paths.get(self.server.asked[-1])
         return self.reply(404, "not found") if text is None else self.reply(200, text)

@@ -13,7 +13,7 @@ import random
 import sys
 import time
 
-from cluster import Machine, Network, ended_well, main, wait_until
+from cluster import PROJECT, Machine, Network, ended_well, main, patient, wait_until
 
 BOOT = "/usr/share/chainmail/node/boot"
 CONF = "ROLE=master\nPROVIDER=files\nCLUSTER=demo\nSTORE=/shared/store\nSLOTS=4\nRETRY_FOR=3\nWAIT=4\n"
@@ -195,24 +195,11 @@ def disks_that_are_full():
     boots_well(master)
 
 
-# A file system that takes the mount, and then never answers.
-AWAY = """
-import ctypes, os, struct, time
-device = os.open("/dev/fuse", os.O_RDWR)
-options = f"fd={device},rootmode=40000,user_id=0,group_id=0,allow_other".encode()
-libc = ctypes.CDLL(None, use_errno=True)
-assert libc.mount(b"away", b"/away", b"fuse", 0, options) == 0, os.strerror(ctypes.get_errno())
-unique = struct.unpack_from("=IIQ", os.read(device, 1 << 17))[2]
-os.write(device, struct.pack("=IiQ", 80, 0, unique) + struct.pack("=IIIIHHII", 7, 31, 0, 0, 8, 8, 4096, 1) + bytes(36))
-print("mounted", flush=True)
-time.sleep(600)
-"""
-
-
 def a_file_system_that_does_not_answer():
     """As NFS that is mounted hard, whose server is away."""
     sh("mkdir -p /away")
-    server = master.start("python3", "-c", AWAY)
+    master.copy(PROJECT / "tests/support/away.py", "/tmp/away.py")
+    server = master.start("python3", "/tmp/away.py", "/away")
     said = server.stdout.readline()
     if said != "mounted\n": return f"(skipped: no FUSE here: {said}{server.stdout.read()[-200:]})"
     try:
@@ -223,9 +210,7 @@ def a_file_system_that_does_not_answer():
         return f"(after {took:.1f} s)"
     finally:
         sh("umount -l /away")
-        server.kill()
-        server.wait()
-        server.stdout.close()
+        server.communicate(timeout=patient(30))
 
 
 DATE = """#!/bin/sh

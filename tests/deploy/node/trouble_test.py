@@ -87,6 +87,34 @@ def a_slow_cloud_that_refuses_at_first():
     assert all(metadata.refused == 0 for metadata in cluster.metadata.values()), "asked without a token"
 
 
+def tokens_run_out_and_the_region_is_asked_for_once():
+    """Also where two calls at once find that out."""
+    metadata = cluster.metadata[master.instance]
+    conf = master.read("/etc/chainmail/node.conf")
+    master.write("/etc/chainmail/node.conf", conf.replace("REGION=eu-central-1", "REGION=''"))
+    metadata.asked.clear()
+    ended_well(master.boot())
+    looks = lambda: [action for action, _ in cluster.aws.requests].count("DescribeAutoScalingGroups")  # noqa: E731
+    for _ in range(2):
+        metadata.expire()
+        before = looks()
+        wait_until(lambda: looks() >= before + 2, master.log, 60)
+    said = master.log()
+    assert said.count("the cluster does not answer") == 0, said
+    # One for boot, one for the watch.
+    assert metadata.asked.count("meta-data/placement/region") == 2, metadata.asked
+    # What is no token is not sent.
+    metadata.token_text = "<html>\nlog in {}</html>"
+    metadata.expire()
+    said = fails(master, "no-metadata", variables=CREDENTIALS)
+    assert "the metadata server gives no token" in said, said
+    metadata.token_text = "token-{}"
+    assert not [name for name in os.listdir(master.path("/run/chainmail")) if name.startswith("token.")]
+    master.write("/etc/chainmail/node.conf", conf)
+    metadata.expire()
+    ended_well(master.boot())
+
+
 def boot_again_changes_nothing():
     before = state(master), state(worker), cluster.aws.parameters()
     told = len(cluster.aws.signals)
@@ -215,7 +243,7 @@ def slots_are_gpus_or_processors():
 
 CASES = [failures_before_there_is_a_master, a_slow_cloud_that_refuses_at_first, boot_again_changes_nothing,
          throttled_for_good, no_metadata]
-LONG = [boot_mends_what_was_broken, a_watch_outlives_a_cloud_that_fails, under_systemd_the_watch_is_a_unit,
+LONG = [tokens_run_out_and_the_region_is_asked_for_once, boot_mends_what_was_broken, a_watch_outlives_a_cloud_that_fails, under_systemd_the_watch_is_a_unit,
         an_sshd_without_folders_of_configuration, slots_are_gpus_or_processors]
 if __name__ == "__main__":
     sys.exit(main(CASES, LONG))
