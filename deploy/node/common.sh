@@ -18,6 +18,7 @@ log() {
 # fail NAME TEXT: whoever waits for this node learns it now and not by a time limit. A watch that was ended for this run
 # goes on: what it knows is better than nothing.
 fail() {
+  trap - INT TERM HUP
   log "boot: $1: $2"
   if [ "$was_watching" = yes ]; then
     was_watching=no

@@ -12,6 +12,8 @@
 
 key=$etc/login/id_ed25519
 period=5
+published=''
+yielded_to=''
 records_every=60
 absent_for=900
 
@@ -37,10 +39,21 @@ make_login_key() {
   chown "$NODE_USER:" "$key.pub" && chmod 644 "$key.pub" || fail no-key "$key.pub cannot be given to $NODE_USER"
 }
 
+# Of two masters, as there are while one is replaced, the later one stays: taking turns would lock both out now and then.
 publish_login() {
   login="$address $(cut -d ' ' -f 1,2 "$key.pub")"
   stored=$(get login) || [ $? = 1 ] || return 2
-  [ "$stored" = "$login" ] || printf '%s\n' "$login" | put login
+  if [ "$stored" != "$login" ]; then
+    if [ "$is_watch" = yes ] && [ -n "$stored" ] && [ "$published" = "$login" ]; then
+      [ "$yielded_to" = "$stored" ] || log "watch: another machine, ${stored%% *}, is the master now: workers let that one in. \
+If it should be this one, run boot here"
+      yielded_to=$stored
+      return 0
+    fi
+    printf '%s\n' "$login" | put login || return 2
+  fi
+  published=$login
+  yielded_to=''
 }
 
 # Open MPI's own default hostfile, so that its mpirun finds the same hosts.

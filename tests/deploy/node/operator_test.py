@@ -223,7 +223,7 @@ exec /bin/date "$@"
 
 def a_clock_that_is_set():
     """Machines set theirs just after the start. A worker waits as long as it should all the same."""
-    pathlib.Path("/tmp/shared/store/login").unlink()
+    pathlib.Path("/tmp/shared/store/login").unlink(missing_ok=True)
     worker = switched_on("clock")
     worker.write("/usr/local/bin/date", DATE, 0o755)
     worker.write("/etc/chainmail/node.conf", WORKER + "WAIT=60\n")
@@ -271,6 +271,40 @@ def an_sshd_of_somebody_elses():
         worker.switch_off()
 
 
+def a_second_master():
+    """The later one stays, and the first says so, once. They do not take turns."""
+    other = switched_on("second")
+    try:
+        # How often a master looks at what is stored as its key: every minute.
+        script = master.path("/usr/share/chainmail/node/master.sh")
+        script.write_text(script.read_text().replace("records_every=60", "records_every=2"))
+        boots_well(master)
+        time.sleep(8)
+        boots_well(other)
+        wait_until(lambda: f"another machine, {other.address}, is the master now" in master.log(), master.log, 30)
+        time.sleep(11)
+        assert master.read("/shared/store/login").startswith(other.address + " "), master.read("/shared/store/login")
+        assert master.log().count("is the master now") == 1 and "is the master now" not in other.log()
+        boots_well(master)
+        assert master.read("/shared/store/login").startswith(master.address + " ")
+    finally:
+        other.switch_off()
+
+
+def ends_by_a_signal():
+    """The watch, which was ended first, runs again."""
+    boots_well(master)
+    before = master.read("/run/chainmail/watch.pid")
+    master.write("/etc/chainmail/node.conf", CONF + "SHARED=/none\nWAIT=600\n")
+    boot = master.boot()
+    wait_until(lambda: not sh(f"ps -o pid= {before.strip()} || true"), master.log, 30)
+    time.sleep(1)
+    sh("kill $(ps -e -o pid=,args= | awk '/sh .*node.boot$/ { print $1; exit }')")
+    said, _ = boot.communicate(timeout=patient(60))
+    assert boot.returncode == 1 and "boot: interrupted: " in said, said
+    wait_until(lambda: sh("ps -e -o args= | grep '[b]oot watch' || true"), master.log, 30)
+
+
 def ends_at_any_moment():
     """And again. Nothing of them is left, and two at once are one after the other."""
     chance = random.Random(20)
@@ -292,6 +326,7 @@ def ends_at_any_moment():
 
 CASES = [settings_that_are_none, users_of_another_number, homes_of_somebody_else, keys_that_are_none,
          hosts_that_somebody_has_edited, hosts_that_are_mounted, a_file_system_that_does_not_answer, a_clock_that_is_set]
-LONG = [commands_that_are_missing, disks_that_are_full, names_of_others, an_sshd_of_somebody_elses, ends_at_any_moment]
+LONG = [commands_that_are_missing, disks_that_are_full, names_of_others, an_sshd_of_somebody_elses, ends_by_a_signal,
+        ends_at_any_moment, a_second_master]
 if __name__ == "__main__":
     sys.exit(main(CASES, LONG))
