@@ -153,9 +153,9 @@ def an_answer_that_is_none_is_a_failure():
                http_answer("[" * 100_000), http_answer("{}", 429), http_answer("{}", 500), b"",
                b"HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\n{}", b"HTTP/1.1 503 X\r\nContent-Length: 9\r\n\r\n{",
                b"\0\1 no HTTP\r\n\r\n")
-    for answer in answers:
+    for index, answer in enumerate(answers):
         url = Raw(answer).url
-        for program, words in QUESTIONS:
+        for program, words in QUESTIONS[index % 2::2]:
             code, out, err = asks(program, words, url)
             assert (code, out, len(err)) == (2, "", 1), f"{answer[:60]} to {program} {words}: {code} {out} {err}"
     for variable in ("CHAINMAIL_OWN", "CHAINMAIL_ZONE", "CHAINMAIL_TOKEN"):
