@@ -4,12 +4,15 @@
 #include <chainmail/nn/functions.h>
 
 #include <string>
+#include <utility>
 
 #include <torch/torch.h>
 
 #include <chainmail/error.h>
 
 #include "plugin/nn/graph_collectives.h"
+#include "plugin/nn/parallel/collectives.h"
+#include "plugin/nn/parallel/messages.h"
 
 namespace chainmail::functions {
 
@@ -18,6 +21,8 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
+using CommPtr = std::shared_ptr<Communicator>;
+
 // Autograd looks at a function's arguments before the function does.
 void require_defined(const at::Tensor& x, const char* function) {
   if (!x.defined()) throw InvalidArgument(std::string(function) + ": the tensor is undefined");
@@ -25,7 +30,7 @@ void require_defined(const at::Tensor& x, const char* function) {
 
 struct AllReduceSum : torch::autograd::Function<AllReduceSum> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x,
-                            const std::shared_ptr<Communicator>& communicator) {
+                            const CommPtr& communicator) {
     internal::save_communicator(context, communicator);
     return internal::sum_in_graph(*communicator, x);
   }
@@ -35,43 +40,92 @@ struct AllReduceSum : torch::autograd::Function<AllReduceSum> {
   }
 };
 
+// Each is the other's adjoint.
 struct AllGather : torch::autograd::Function<AllGather> {
   static variable_list forward(AutogradContext* context, const at::Tensor& x,
-                               const std::shared_ptr<Communicator>& communicator) {
+                               const CommPtr& communicator) {
     internal::save_communicator(context, communicator);
-    context->saved_data["rank"] = static_cast<std::int64_t>(communicator->rank());
     return internal::gather_in_graph(*communicator, x);
   }
 
-  // Everything is summed, and each rank keeps its own part: the engine's reduce-scatter would move
-  // half as much, but takes equal parts only.
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
-    const auto own = static_cast<std::size_t>(context->saved_data["rank"].toInt());
-    variable_list flat;
-    std::int64_t begin = 0;
-    for (std::size_t r = 0; r < gradients.size(); ++r) {
-      begin += r < own ? gradients[r].numel() : 0;
-      flat.push_back(gradients[r].reshape({-1}));
-    }
-    const at::Tensor sum = allreduce(internal::saved_communicator(context), at::cat(flat));
-    return {sum.narrow(0, begin, gradients[own].numel()).view(gradients[own].sizes()),
-            at::Tensor()};
+    return {reduce_scatter(internal::saved_communicator(context), gradients), at::Tensor()};
+  }
+};
+
+struct ReduceScatter : torch::autograd::Function<ReduceScatter> {
+  static at::Tensor forward(AutogradContext* context, at::ArrayRef<at::Tensor> parts,
+                            const CommPtr& communicator) {
+    internal::save_communicator(context, communicator);
+    return internal::scatter_sum_in_graph(*communicator, parts);
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    variable_list result = allgather(internal::saved_communicator(context), gradients[0]);
+    result.emplace_back();
+    return result;
   }
 };
 
 }  // namespace
 
-at::Tensor allreduce(const std::shared_ptr<Communicator>& communicator, const at::Tensor& x) {
+at::Tensor allreduce(const CommPtr& communicator, const at::Tensor& x) {
   internal::require_communicator(communicator, "allreduce");
   require_defined(x, "allreduce");
   return AllReduceSum::apply(x, communicator);
 }
 
-std::vector<at::Tensor> allgather(const std::shared_ptr<Communicator>& communicator,
-                                  const at::Tensor& x) {
+std::vector<at::Tensor> allgather(const CommPtr& communicator, const at::Tensor& x) {
   internal::require_communicator(communicator, "allgather");
   require_defined(x, "allgather");
   return AllGather::apply(x, communicator);
+}
+
+at::Tensor reduce_scatter(const CommPtr& communicator, at::ArrayRef<at::Tensor> xs) {
+  internal::require_communicator(communicator, "reduce_scatter");
+  for (const at::Tensor& x : xs) require_defined(x, "reduce_scatter");
+  return ReduceScatter::apply(xs, communicator);
+}
+
+at::Tensor send(at::ArrayRef<at::Tensor> x, const CommPtr& communicator, int rank, int tag) {
+  return internal::send_message(communicator, {}, x, rank, tag).token;
+}
+
+at::Tensor recv(const CommPtr& communicator, int rank, const at::Tensor& delegate, int tag) {
+  return internal::only_tensor(recv_list(communicator, rank, delegate, tag));
+}
+
+std::vector<at::Tensor> recv_list(const CommPtr& communicator, int rank, const at::Tensor& delegate,
+                                  int tag) {
+  return internal::receive_message(communicator, delegate, rank, tag).results;
+}
+
+at::Tensor bcast(const CommPtr& communicator, const at::Tensor& x, int root) {
+  return internal::bcast_in_graph(communicator, {}, x, root).results.front();
+}
+
+std::vector<at::Tensor> gather(const CommPtr& communicator, const at::Tensor& x, int root) {
+  internal::Exchanged exchanged = internal::gather_to_root_in_graph(communicator, {}, x, root);
+  if (communicator->rank() != root) return {exchanged.token};
+  return std::move(exchanged.results);
+}
+
+at::Tensor scatter(const CommPtr& communicator, at::ArrayRef<at::Tensor> xs, int root) {
+  return internal::scatter_in_graph(communicator, {}, xs, root).results.front();
+}
+
+std::vector<at::Tensor> alltoall(const CommPtr& communicator, at::ArrayRef<at::Tensor> xs) {
+  return internal::alltoall_in_graph(communicator, {}, xs).results;
+}
+
+at::Tensor pseudo_connect(const at::Tensor& delegate, const at::Tensor& x) {
+  require_defined(x, "pseudo_connect");
+  return pseudo_connect(delegate, at::ArrayRef<at::Tensor>(x)).front();
+}
+
+std::vector<at::Tensor> pseudo_connect(const at::Tensor& delegate, at::ArrayRef<at::Tensor> xs) {
+  require_defined(delegate, "pseudo_connect");
+  return internal::connect_to(delegate, xs.vec());
 }
 
 }  // namespace chainmail::functions

@@ -10,6 +10,7 @@
 
 #include <torch/torch.h>
 
+#include "plugin/job/torch_group.h"
 #include "plugin/tensor/tensor_bytes.h"
 #include "plugin/train/communicator/parts.h"
 
@@ -62,14 +63,85 @@ void require_one_dtype(Communicator& communicator, const std::vector<Header>& he
   }
 }
 
+// Complex numbers add up like pairs.
+at::Tensor as_numbers(const at::Tensor& tensor) {
+  return tensor.is_complex() ? at::view_as_real(tensor) : tensor;
+}
+
+// Torch's own groups, which exist to compare with.
+bool carries_few(Communicator& communicator) {
+  return parse_torch_backend(communicator.name()).has_value();
+}
+
+void check_parts(Communicator& communicator, at::ArrayRef<at::Tensor> parts) {
+  if (parts.size() != static_cast<std::size_t>(communicator.size())) {
+    throw InvalidArgument("reduce_scatter: " + std::to_string(parts.size()) + " tensors for " +
+                          std::to_string(communicator.size()) + " ranks");
+  }
+  for (const at::Tensor& part : parts) {
+    check_tensor(part, "reduce_scatter");
+    if (part.scalar_type() != parts[0].scalar_type()) {
+      throw InvalidArgument(std::string("reduce_scatter: tensors of types ") +
+                            c10::toString(parts[0].scalar_type()) + " and " +
+                            c10::toString(part.scalar_type()) + "; the parts of a sum have one");
+    }
+  }
+}
+
+at::Tensor part_of_sum(Communicator& communicator, at::ArrayRef<at::Tensor> parts,
+                       std::size_t own) {
+  std::int64_t begin = 0;
+  std::vector<at::Tensor> flat;
+  for (std::size_t r = 0; r < parts.size(); ++r) {
+    begin += r < own ? parts[r].numel() : 0;
+    flat.push_back(resolved(parts[r].detach()).reshape({-1}));
+  }
+  const at::Tensor sum = at::cat(flat);
+  communicator.impl().in_graph().run(
+      all_reduce_of(as_numbers(sum), ops::ReduceOp::kSum, ops::WireFormat::kNative, parts));
+  return sum.narrow(0, begin, parts[own].numel()).view(parts[own].sizes()).clone();
+}
+
 }  // namespace
 
 at::Tensor sum_in_graph(Communicator& communicator, const at::Tensor& x) {
   check_tensor(x, "allreduce");
   ops::Group& group = communicator.impl().in_graph();
-  at::Tensor sum = x.detach().clone(at::MemoryFormat::Contiguous);
+  at::Tensor sum = resolved(x.detach()).clone(at::MemoryFormat::Contiguous);
   // Only gradients of parameters are rounded.
-  group.run(all_reduce_of(sum, ops::ReduceOp::kSum, ops::WireFormat::kNative, sum));
+  group.run(all_reduce_of(as_numbers(sum), ops::ReduceOp::kSum, ops::WireFormat::kNative, sum));
+  return sum;
+}
+
+at::Tensor sum_to_root(Communicator& communicator, const at::Tensor& x, int root) {
+  if (carries_few(communicator)) return sum_in_graph(communicator, x);
+  check_tensor(x, "bcast");
+  ops::Group& group = communicator.impl().in_graph();
+  at::Tensor sum = resolved(x.detach()).clone(at::MemoryFormat::Contiguous);
+  ops::Collective collective =
+      all_reduce_of(as_numbers(sum), ops::ReduceOp::kSum, ops::WireFormat::kNative, sum);
+  collective.kind = ops::OpKind::kReduce;
+  collective.root = root;
+  group.run(collective);
+  return sum;
+}
+
+at::Tensor scatter_sum_in_graph(Communicator& communicator, at::ArrayRef<at::Tensor> parts) {
+  check_parts(communicator, parts);
+  const auto own = static_cast<std::size_t>(communicator.rank());
+  const auto is_as_large = [&](const at::Tensor& part) { return part.numel() == parts[0].numel(); };
+  if (!std::ranges::all_of(parts, is_as_large) || carries_few(communicator)) {
+    return part_of_sum(communicator, parts, own);
+  }
+  ops::Group& group = communicator.impl().in_graph();
+  std::vector<at::Tensor> values;
+  for (const at::Tensor& part : parts) values.push_back(resolved(part.detach()).contiguous());
+  const at::Tensor sum = at::empty_like(values[own]);
+  ops::Collective collective =
+      all_reduce_of(as_numbers(sum), ops::ReduceOp::kSum, ops::WireFormat::kNative, parts);
+  collective.kind = ops::OpKind::kReduceScatter;
+  for (const at::Tensor& value : values) collective.input_parts.push_back(part_of(value).data);
+  group.run(collective);
   return sum;
 }
 

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include <ATen/core/Tensor.h>
+#include <c10/util/ArrayRef.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <chainmail/communicator.h>
@@ -22,6 +23,16 @@ namespace chainmail::internal {
 
 /// The sum over the ranks, as a new tensor.
 [[nodiscard]] at::Tensor sum_in_graph(Communicator& communicator, const at::Tensor& x);
+
+/// The sum over the ranks at `root`; elsewhere of no use.
+[[nodiscard]] at::Tensor sum_to_root(Communicator& communicator, const at::Tensor& x, int root);
+
+/// The sum of the ranks' parts[rank()]. Parts of one dtype, whose shapes agree position by
+/// position. Where they are equally large each rank gets its own sum alone, a reduce-scatter;
+/// otherwise all parts are summed everywhere. Throws InvalidArgument for another number of parts
+/// than of ranks, or for several dtypes.
+[[nodiscard]] at::Tensor scatter_sum_in_graph(Communicator& communicator,
+                                              at::ArrayRef<at::Tensor> parts);
 
 /// The tensors of all ranks in rank order; shapes may differ. Throws MismatchError on all ranks
 /// when the dtypes do.

@@ -20,6 +20,7 @@
 #include <chainmail/nn/allreduce_persistent.h>
 #include <chainmail/nn/batch_norm.h>
 #include <chainmail/nn/functions.h>
+#include <chainmail/nn/parallel/chain.h>
 #include <chainmail/optimizer.h>
 #include <chainmail/report.h>
 #include <chainmail/report/timing.h>

@@ -48,7 +48,8 @@ std::string Communicator::bcast_bytes(std::string bytes, const std::string& type
   internal::broadcast(*impl_->group, {reinterpret_cast<std::byte*>(&length), sizeof length}, root,
                       label);
   if (rank() != root) bytes.assign(length, '\0');
-  internal::broadcast_in_chunks(*impl_, part_of(bytes), root, label);
+  internal::broadcast_in_chunks(*impl_->group, impl_->options.object_chunk_bytes, part_of(bytes),
+                                root, label);
   return bytes;
 }
 
@@ -70,7 +71,8 @@ std::vector<std::string> Communicator::allgather_bytes(std::string bytes, const 
   for (std::size_t r = 0; r < ranks; ++r) {
     const int root = static_cast<int>(r);
     result[r] = root == rank() ? std::move(bytes) : std::string(lengths[r], '\0');
-    internal::broadcast_in_chunks(*impl_, part_of(result[r]), root, label);
+    internal::broadcast_in_chunks(*impl_->group, impl_->options.object_chunk_bytes,
+                                  part_of(result[r]), root, label);
   }
   return result;
 }
@@ -91,8 +93,8 @@ std::vector<std::string> Communicator::gather_bytes(const std::string& bytes,
     result[r].assign(lengths[r], '\0');
     received[r] = part_of(result[r]);
   }
-  internal::move_parts(*impl_, sent, received, *std::max_element(lengths.begin(), lengths.end()),
-                       label);
+  internal::move_parts(*impl_->group, impl_->options.object_chunk_bytes, sent, received,
+                       *std::max_element(lengths.begin(), lengths.end()), label);
   return result;
 }
 

@@ -32,6 +32,7 @@ struct Communicator::Impl {
   std::shared_ptr<World> world;
   std::shared_ptr<ops::Group> group;
   std::shared_ptr<ops::Group> graph_group;  ///< see in_graph(); null until it is needed
+  std::uint64_t graph_messages = 0;         ///< sent so far by functions of graphs
   std::vector<int> world_ranks;             ///< of each rank of this communicator
   /// Of the GPUs that tensors were on; each is created on first use.
   std::unique_ptr<internal::DeviceContexts> device_contexts =

@@ -30,9 +30,9 @@ ops::Collective bytes_of_kind(ops::OpKind kind, std::size_t bytes, const Label& 
 
 // Calls visit(begin, length) for each chunk.
 template <typename Visit>
-void for_each_chunk(std::size_t bytes, const Communicator::Impl& communicator, const Visit& visit) {
+void for_each_chunk(std::size_t bytes, std::size_t chunk_bytes, const Visit& visit) {
   for (std::size_t begin = 0; begin < bytes;) {
-    const std::size_t length = std::min(communicator.options.object_chunk_bytes, bytes - begin);
+    const std::size_t length = std::min(chunk_bytes, bytes - begin);
     visit(begin, length);
     begin += length;
   }
@@ -79,10 +79,10 @@ void broadcast(ops::Group& group, Part part, int root, const Label& label) {
   group.run(std::move(collective));
 }
 
-void broadcast_in_chunks(const Communicator::Impl& communicator, Part part, int root,
+void broadcast_in_chunks(ops::Group& group, std::size_t chunk_bytes, Part part, int root,
                          const Label& label) {
-  for_each_chunk(part.bytes, communicator, [&](std::size_t begin, std::size_t length) {
-    broadcast(*communicator.group, {part.data + begin, length}, root, label);
+  for_each_chunk(part.bytes, chunk_bytes, [&](std::size_t begin, std::size_t length) {
+    broadcast(group, {part.data + begin, length}, root, label);
   });
 }
 
@@ -105,9 +105,9 @@ void all_gather_parts(ops::Group& group, const std::byte* own, const std::vector
   group.run(std::move(collective));
 }
 
-void move_parts(const Communicator::Impl& communicator, const std::vector<Part>& sent,
+void move_parts(ops::Group& group, std::size_t chunk_bytes, const std::vector<Part>& sent,
                 const std::vector<Part>& received, std::size_t longest, const Label& label) {
-  for_each_chunk(longest, communicator, [&](std::size_t begin, std::size_t length) {
+  for_each_chunk(longest, chunk_bytes, [&](std::size_t begin, std::size_t length) {
     ops::Collective collective = bytes_of_kind(ops::OpKind::kAllToAll, 0, label);
     const auto add = [&](const std::vector<Part>& parts, auto& counts, auto& places) {
       for (const Part& part : parts) {
@@ -117,12 +117,11 @@ void move_parts(const Communicator::Impl& communicator, const std::vector<Part>&
     };
     add(sent, collective.send_counts, collective.input_parts);
     add(received, collective.receive_counts, collective.output_parts);
-    communicator.group->run(std::move(collective));
+    group.run(std::move(collective));
   });
 }
 
-void transfer(const Communicator::Impl& communicator, ops::OpKind kind, Part part, int peer,
-              int tag, const Label& label) {
+void check_peer(const Communicator::Impl& communicator, ops::OpKind kind, int peer, int tag) {
   const int size = communicator.group->size();
   // The engine would take -1 for a message of any rank, and a part of nothing never gets there.
   if (peer < 0 || peer >= size) {
@@ -131,13 +130,32 @@ void transfer(const Communicator::Impl& communicator, ops::OpKind kind, Part par
                           std::to_string(size));
   }
   if (tag < 0) throw InvalidArgument("a tag must not be negative, got " + std::to_string(tag));
-  for_each_chunk(part.bytes, communicator, [&](std::size_t begin, std::size_t length) {
+}
+
+void transfer(const Communicator::Impl& communicator, ops::OpKind kind, Part part, int peer,
+              int tag, const Label& label) {
+  check_peer(communicator, kind, peer, tag);
+  transfer_in_graph(communicator, kind, part, peer, static_cast<std::uint32_t>(tag), label,
+                    nullptr);
+}
+
+void transfer_in_graph(const Communicator::Impl& communicator, ops::OpKind kind, Part part,
+                       int peer, std::uint32_t tag, const Label& label,
+                       const std::shared_ptr<const void>& keep) {
+  const std::size_t chunk_bytes = communicator.options.object_chunk_bytes;
+  for_each_chunk(part.bytes, chunk_bytes, [&](std::size_t begin, std::size_t length) {
     ops::Collective collective = bytes_of_kind(kind, length, label);
     collective.root = peer;
-    collective.tag = static_cast<std::uint32_t>(tag);
+    collective.tag = tag;
     (kind == ops::OpKind::kSend ? collective.input = part.data + begin
                                 : collective.output = part.data + begin);
-    communicator.group->run(std::move(collective));
+    if (keep == nullptr) {
+      communicator.group->run(std::move(collective));
+      return;
+    }
+    collective.keep = keep;
+    collective.is_async = true;
+    static_cast<void>(communicator.group->submit(std::move(collective)));
   });
 }
 

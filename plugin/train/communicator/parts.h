@@ -4,13 +4,15 @@
 // Byte-wise collectives and point-to-point operations for tensors and objects, with a label by
 // which the ranks check that they mean the same thing.
 //
-// Collective, except for transfer(). All of them block. Chunks are of object_chunk_bytes at most.
+// Collective, except for transfers. All of them block, but for a transfer that keeps its bytes.
+// Chunks are of object_chunk_bytes at most.
 
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -44,7 +46,7 @@ struct Part {
 
 /// What root has, in one message or in chunks.
 void broadcast(ops::Group& group, Part part, int root, const Label& label);
-void broadcast_in_chunks(const Communicator::Impl& communicator, Part part, int root,
+void broadcast_in_chunks(ops::Group& group, std::size_t chunk_bytes, Part part, int root,
                          const Label& label);
 
 /// `bytes` of every rank in rank order.
@@ -57,12 +59,22 @@ void all_gather_parts(ops::Group& group, const std::byte* own, const std::vector
 
 /// Sends sent[r] to each rank r and fills received[r] from it, in chunks. No part on any rank is
 /// larger than `longest`, equal on all ranks.
-void move_parts(const Communicator::Impl& communicator, const std::vector<Part>& sent,
+void move_parts(ops::Group& group, std::size_t chunk_bytes, const std::vector<Part>& sent,
                 const std::vector<Part>& received, std::size_t longest, const Label& label);
 
-/// A send or receive, in chunks. Throws InvalidArgument for a negative tag, this rank itself or
-/// none of the group.
+/// Throws InvalidArgument for a negative tag or a rank that is none of the group.
+void check_peer(const Communicator::Impl& communicator, ops::OpKind kind, int peer, int tag);
+
+/// A send or receive, in chunks. Throws InvalidArgument as check_peer(), and for this rank itself.
 void transfer(const Communicator::Impl& communicator, ops::OpKind kind, Part part, int peer,
               int tag, const Label& label);
+
+/// Tags from here on are of messages in autograd's graphs, below they are users'.
+inline constexpr std::uint32_t kGraphTags = std::uint32_t{1} << 31;
+/// The same without those checks and with any tag. With `keep`, which owns the bytes, it returns at
+/// once; an error of the transfer is then that of later operations.
+void transfer_in_graph(const Communicator::Impl& communicator, ops::OpKind kind, Part part,
+                       int peer, std::uint32_t tag, const Label& label,
+                       const std::shared_ptr<const void>& keep);
 
 }  // namespace chainmail::internal

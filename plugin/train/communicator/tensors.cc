@@ -114,7 +114,8 @@ at::Tensor Communicator::bcast_tensor(const at::Tensor& tensor, int root) {
   const Announcement of_root = announcement_of_root(*this, tensor, 1, root, "bcast_tensor");
   const at::Tensor result = rank() == root ? internal::plain_values(tensor, "bcast_tensor").clone()
                                            : internal::empty_of(of_root.shapes.front());
-  internal::broadcast_in_chunks(*impl_, part_of(result), root, internal::label_of(result));
+  internal::broadcast_in_chunks(*impl_->group, impl_->options.object_chunk_bytes, part_of(result),
+                                root, internal::label_of(result));
   return result;
 }
 
@@ -132,7 +133,8 @@ std::vector<at::Tensor> Communicator::gather(const at::Tensor& tensor, int root)
     result = room_for(all, 0);
     received = parts_of(result);
   }
-  internal::move_parts(*impl_, sent, received, longest_of(all),
+  internal::move_parts(*impl_->group, impl_->options.object_chunk_bytes, sent, received,
+                       longest_of(all),
                        internal::label_of("gather to rank " + std::to_string(root)));
   return result;
 }
@@ -162,8 +164,8 @@ at::Tensor Communicator::scatter(at::ArrayRef<at::Tensor> tensors, int root) {
     sent = parts_of(values);
   }
   received[static_cast<std::size_t>(root)] = part_of(result);
-  internal::move_parts(*impl_, sent, received, longest_of({of_root}),
-                       internal::label_of("scatter"));
+  internal::move_parts(*impl_->group, impl_->options.object_chunk_bytes, sent, received,
+                       longest_of({of_root}), internal::label_of("scatter"));
   return result;
 }
 
@@ -173,8 +175,8 @@ std::vector<at::Tensor> Communicator::alltoall(at::ArrayRef<at::Tensor> tensors)
       *this, announce(tensors, static_cast<std::size_t>(size())), "alltoall");
   const std::vector<at::Tensor> values = plain(tensors, "alltoall");
   std::vector<at::Tensor> result = room_for(all, static_cast<std::size_t>(rank()));
-  internal::move_parts(*impl_, parts_of(values), parts_of(result), longest_of(all),
-                       internal::label_of("alltoall"));
+  internal::move_parts(*impl_->group, impl_->options.object_chunk_bytes, parts_of(values),
+                       parts_of(result), longest_of(all), internal::label_of("alltoall"));
   return result;
 }
 

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+#include "plugin/nn/parallel/exchange_node.h"
+
+#include <memory>
+#include <utility>
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <chainmail/error.h>
+
+namespace chainmail::internal {
+
+namespace {
+
+using torch::autograd::Edge;
+using torch::autograd::Node;
+using torch::autograd::variable_list;
+
+// Input and output 0 are tokens, whose gradients are nothing but an order.
+class ExchangeNode final : public Node {
+ public:
+  ExchangeNode(std::string name, ExchangeBackward backward)
+      : name_(std::move(name)), backward_(std::move(backward)) {}
+
+  std::string name() const override { return "chainmail::" + name_; }
+
+  variable_list apply(variable_list&& gradients) override {
+    if (at::GradMode::is_enabled()) {
+      throw InvalidArgument(name_ + " has no second derivative: backward() without create_graph");
+    }
+    variable_list result = backward_({gradients.begin() + 1, gradients.end()});
+    result.insert(result.begin(), at::Tensor());
+    return result;
+  }
+
+ private:
+  const std::string name_;
+  const ExchangeBackward backward_;
+};
+
+Edge edge_to(const at::Tensor& tensor) {
+  return tensor.defined() && tensor.requires_grad() ? torch::autograd::impl::gradient_edge(tensor)
+                                                    : Edge();
+}
+
+at::Tensor make_token() { return at::zeros({}, c10::TensorOptions(c10::kFloat)); }
+
+void add_output(const std::shared_ptr<Node>& node, const at::Tensor& tensor,
+                bool has_gradient = true) {
+  if (!has_gradient) {
+    node->add_input_metadata(Node::undefined_input());
+    return;
+  }
+  const auto number = node->add_input_metadata(tensor);
+  torch::autograd::impl::set_gradient_edge(tensor, {node, number});
+}
+
+}  // namespace
+
+bool needs_gradient(const at::Tensor& tensor) {
+  return at::GradMode::is_enabled() && tensor.defined() && tensor.requires_grad();
+}
+
+Exchanged record_exchange(const at::Tensor& token, ExchangeRecord record) {
+  const std::shared_ptr<Node> node(new ExchangeNode(record.name, std::move(record.backward)),
+                                   torch::autograd::deleteNode);
+  node->add_next_edge(edge_to(token));
+  for (const at::Tensor& argument : record.arguments) {
+    node->add_next_edge(needs_gradient(argument) ? edge_to(argument) : Edge());
+  }
+  Exchanged exchanged{std::move(record.results), make_token()};
+  add_output(node, exchanged.token);
+  for (std::size_t i = 0; i < exchanged.results.size(); ++i) {
+    add_output(node, exchanged.results[i], record.have_gradients.at(i));
+  }
+  return exchanged;
+}
+
+Exchanged without_record(const at::Tensor& token, std::vector<at::Tensor> results) {
+  return {std::move(results), token.defined() ? token : make_token()};
+}
+
+std::vector<at::Tensor> connect_to(const at::Tensor& token,
+                                   const std::vector<at::Tensor>& tensors) {
+  if (!at::GradMode::is_enabled() || !token.requires_grad()) return tensors;
+  ExchangeRecord record{
+      .name = "pseudo_connect",
+      .arguments = tensors,
+      .results = {},
+      .have_gradients = {},
+      .backward = [](const std::vector<at::Tensor>& gradients) { return gradients; }};
+  for (const at::Tensor& tensor : tensors) {
+    record.results.push_back(tensor.detach());
+    record.have_gradients.push_back(at::isFloatingType(tensor.scalar_type()) ||
+                                    at::isComplexType(tensor.scalar_type()));
+  }
+  return record_exchange(token, std::move(record)).results;
+}
+
+}  // namespace chainmail::internal
