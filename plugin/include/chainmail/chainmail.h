@@ -21,6 +21,7 @@
 #include <chainmail/nn/batch_norm.h>
 #include <chainmail/nn/functions.h>
 #include <chainmail/nn/parallel/chain.h>
+#include <chainmail/nn/parallel/chain_list.h>
 #include <chainmail/optimizer.h>
 #include <chainmail/report.h>
 #include <chainmail/report/timing.h>

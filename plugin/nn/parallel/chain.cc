@@ -24,6 +24,10 @@ std::vector<at::Tensor> step(at::Tensor& token, internal::Exchanged exchanged) {
   return std::move(exchanged.results);
 }
 
+bool leads_on(const at::Tensor& token) {
+  return token.requires_grad() && !internal::is_spent(token);
+}
+
 at::Tensor zero() { return at::zeros({}, c10::TensorOptions(c10::kFloat)); }
 
 }  // namespace
@@ -73,7 +77,7 @@ at::Tensor Chain::reduce_scatter(at::ArrayRef<at::Tensor> xs) {
 
 void Chain::backward() {
   const at::Tensor token = std::exchange(token_, zero());
-  if (token.requires_grad()) torch::autograd::backward({token}, {});
+  if (leads_on(token)) torch::autograd::backward({token}, {});
 }
 
 void Chain::backward(const at::Tensor& loss) {
@@ -84,13 +88,13 @@ void Chain::backward(const at::Tensor& loss) {
                           ", it must be a scalar; call backward() on a rank without a loss");
   }
   if (!loss.requires_grad()) {
-    if (!token_.requires_grad()) {
+    if (!leads_on(token_)) {
       throw InvalidArgument("Chain::backward: nothing needs a gradient, on this rank or others");
     }
     return backward();  // the other ranks are waiting for this one
   }
   const at::Tensor token = std::exchange(token_, zero());
-  if (token.requires_grad()) {
+  if (leads_on(token)) {
     torch::autograd::backward({loss, token}, {});
   } else {
     torch::autograd::backward({loss}, {});

@@ -15,6 +15,7 @@
 #include "plugin/nn/graph_collectives.h"
 #include "plugin/nn/parallel/heads.h"
 #include "plugin/nn/parallel/tensor_moves.h"
+#include "plugin/train/communicator/communicator_impl.h"
 
 namespace chainmail::internal {
 

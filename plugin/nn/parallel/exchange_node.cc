@@ -3,6 +3,7 @@
 
 #include "plugin/nn/parallel/exchange_node.h"
 
+#include <atomic>
 #include <memory>
 #include <utility>
 
@@ -26,12 +27,14 @@ class ExchangeNode final : public Node {
   ExchangeNode(std::string name, ExchangeBackward backward)
       : name_(std::move(name)), backward_(std::move(backward)) {}
 
+  bool has_run() const noexcept { return has_run_; }
   std::string name() const override { return "chainmail::" + name_; }
 
   variable_list apply(variable_list&& gradients) override {
     if (at::GradMode::is_enabled()) {
       throw InvalidArgument(name_ + " has no second derivative: backward() without create_graph");
     }
+    has_run_ = true;
     variable_list result = backward_({gradients.begin() + 1, gradients.end()});
     result.insert(result.begin(), at::Tensor());
     return result;
@@ -40,6 +43,7 @@ class ExchangeNode final : public Node {
  private:
   const std::string name_;
   const ExchangeBackward backward_;
+  std::atomic<bool> has_run_{false};
 };
 
 Edge edge_to(const at::Tensor& tensor) {
@@ -61,6 +65,11 @@ void add_output(const std::shared_ptr<Node>& node, const at::Tensor& tensor,
 
 }  // namespace
 
+bool is_spent(const at::Tensor& token) {
+  const auto* const node = dynamic_cast<const ExchangeNode*>(token.grad_fn().get());
+  return node != nullptr && node->has_run();
+}
+
 bool needs_gradient(const at::Tensor& tensor) {
   return at::GradMode::is_enabled() && tensor.defined() && tensor.requires_grad();
 }
@@ -68,7 +77,7 @@ bool needs_gradient(const at::Tensor& tensor) {
 Exchanged record_exchange(const at::Tensor& token, ExchangeRecord record) {
   const std::shared_ptr<Node> node(new ExchangeNode(record.name, std::move(record.backward)),
                                    torch::autograd::deleteNode);
-  node->add_next_edge(edge_to(token));
+  node->add_next_edge(token.defined() && !is_spent(token) ? edge_to(token) : Edge());
   for (const at::Tensor& argument : record.arguments) {
     node->add_next_edge(needs_gradient(argument) ? edge_to(argument) : Edge());
   }
@@ -81,12 +90,12 @@ Exchanged record_exchange(const at::Tensor& token, ExchangeRecord record) {
 }
 
 Exchanged without_record(const at::Tensor& token, std::vector<at::Tensor> results) {
-  return {std::move(results), token.defined() ? token : make_token()};
+  return {std::move(results), token.defined() && !is_spent(token) ? token : make_token()};
 }
 
 std::vector<at::Tensor> connect_to(const at::Tensor& token,
                                    const std::vector<at::Tensor>& tensors) {
-  if (!at::GradMode::is_enabled() || !token.requires_grad()) return tensors;
+  if (!at::GradMode::is_enabled() || !token.requires_grad() || is_spent(token)) return tensors;
   ExchangeRecord record{
       .name = "pseudo_connect",
       .arguments = tensors,

@@ -35,10 +35,13 @@ struct ExchangeRecord {
   ExchangeBackward backward;
 };
 
+/// Whether a walk backwards has come through the node that left `token`: it leads nowhere any more.
+[[nodiscard]] bool is_spent(const at::Tensor& token);
+
 /// Whether autograd would record something of `tensor` now.
 [[nodiscard]] bool needs_gradient(const at::Tensor& tensor);
 
-/// Puts a node behind the results. `token` is undefined where nothing came before.
+/// Puts a node behind the results. `token` is undefined or spent where nothing came before.
 [[nodiscard]] Exchanged record_exchange(const at::Tensor& token, ExchangeRecord record);
 /// The results of a function that nothing goes back through; the token stays what it was.
 [[nodiscard]] Exchanged without_record(const at::Tensor& token, std::vector<at::Tensor> results);
