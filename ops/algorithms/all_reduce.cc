@@ -40,10 +40,11 @@ void split_among(std::size_t count, std::size_t owners, std::size_t unit,
   }
 }
 
-/// How much of `reduction.scale` the local step applies. float16 and bfloat16 sums are stored
-/// between the steps, so a mean is scaled by 1/(ranks of the largest node) before it is stored:
-/// the stored value is no larger than the largest contribution, and no smaller than needed.
+/// How much of `reduction.scale` the local step applies: all on one node. float16 and bfloat16 sums
+/// are stored between the steps, so a mean is scaled by 1/(ranks of the largest node) before it is
+/// stored: the stored value is no larger than the largest contribution, and no smaller than needed.
 double local_scale(const Reduction& reduction, const Topology& topology) {
+  if (topology.node_count() == 1) return reduction.scale;
   const bool is_narrow =
       reduction.dtype == DataType::kFloat16 || reduction.dtype == DataType::kBFloat16;
   if (!is_narrow || reduction.scale == 1.0) return 1.0;
@@ -57,10 +58,10 @@ double local_scale(const Reduction& reduction, const Topology& topology) {
 /// One all_reduce on its way through the three steps.
 class Pipeline {
  public:
-  Pipeline(const Comms& comms, const Reduction& reduction, const OpContext& context, int owners,
-           const ShardPlan* shards)
+  Pipeline(const Comms& comms, const Reduction& reduction, const OpContext& context,
+           std::size_t owners, const ShardPlan* shards)
       : comms_(comms),
-        owners_(static_cast<std::size_t>(owners)),
+        owners_(owners),
         unit_(unit_of(reduction, shards)),
         element_bytes_(size_of(reduction.dtype)),
         local_reduction_(reduction),
@@ -87,17 +88,7 @@ class Pipeline {
   /// Reduces a chunk inside the node and sends this rank's slice on its way.
   [[nodiscard]] std::unique_ptr<Request> begin(std::byte* chunk, std::size_t count) {
     split(chunk, count);
-    std::byte* own = slices_[me_].data();
-    if (comms_.local != nullptr) {
-      inputs_.assign(slices_.begin(), slices_.end());
-      comms_.local->reduce_scatter(inputs_, own, local_reduction_, local_context_);
-    } else if (local_reduction_.scale != 1.0) {
-      scale_in_place(chunk, count, local_reduction_.dtype, local_reduction_.scale);
-    }
-    const std::size_t mine = bounds_[me_ + 1] - bounds_[me_];
-    // An empty tensor crosses too, as a bare header: ranks which disagree still find out.
-    if (comms_.cross == nullptr || me_ >= owners_ || (mine == 0 && count != 0)) return nullptr;
-    return comms_.cross->start_all_reduce(own, mine, cross_reduction_, context_);
+    return begin_slices(count == 0);
   }
 
   /// Waits for the other nodes and gives the result to the whole node.
@@ -108,12 +99,60 @@ class Pipeline {
     comms_.local->all_gather(slices_, local_context_);
   }
 
+  /// The same with the slices of a cut, of which each chunk has a piece of `length` elements.
+  [[nodiscard]] std::unique_ptr<Request> begin(const NodeCut& cut, std::byte* data,
+                                               std::size_t piece, std::size_t length) {
+    take_pieces(cut, data, piece, length, 0);
+    return begin_slices(cut.bounds.back() == 0);
+  }
+
+  /// Waits for the other nodes and gives what is common to the whole node.
+  void finish(Request* request, const NodeCut& cut, std::byte* data, std::size_t piece,
+              std::size_t length) {
+    if (request != nullptr) request->wait();
+    take_pieces(cut, data, piece, length, cut.common_from);
+    const bool has_common = std::any_of(slices_.begin(), slices_.end(),
+                                        [](const auto& slice) { return !slice.empty(); });
+    if (comms_.local != nullptr && has_common) comms_.local->all_gather(slices_, local_context_);
+  }
+
+  [[nodiscard]] std::size_t unit() const noexcept { return unit_; }
+
  private:
+  std::unique_ptr<Request> begin_slices(bool is_empty_tensor) {
+    const std::span<std::byte> own = slices_[me_];
+    const std::size_t mine = own.size() / element_bytes_;
+    if (comms_.local != nullptr) {
+      inputs_.assign(slices_.begin(), slices_.end());
+      comms_.local->reduce_scatter(inputs_, own.data(), local_reduction_, local_context_);
+    } else if (local_reduction_.scale != 1.0) {
+      scale_in_place(own.data(), mine, local_reduction_.dtype, local_reduction_.scale);
+    }
+    // An empty tensor crosses too, as a bare header: ranks which disagree still find out.
+    if (comms_.cross == nullptr || me_ >= owners_ || (mine == 0 && !is_empty_tensor)) {
+      return nullptr;
+    }
+    return comms_.cross->start_all_reduce(own.data(), mine, cross_reduction_, context_);
+  }
+
   void split(std::byte* chunk, std::size_t count) {
     split_among(count, owners_, unit_, bounds_);
     for (std::size_t r = 0; r < slices_.size(); ++r) {
       slices_[r] = {chunk + bounds_[r] * element_bytes_,
                     (bounds_[r + 1] - bounds_[r]) * element_bytes_};
+    }
+  }
+
+  /// Of every slice the elements from `piece` * `length` on, as far as they lie behind `from`.
+  void take_pieces(const NodeCut& cut, std::byte* data, std::size_t piece, std::size_t length,
+                   std::size_t from) {
+    for (std::size_t r = 0; r < slices_.size(); ++r) {
+      const std::size_t slice_begin = cut.bounds[std::min(r, owners_)];
+      const std::size_t slice_end = cut.bounds[std::min(r + 1, owners_)];
+      const std::size_t begin = std::min(slice_begin + piece * length, slice_end);
+      const std::size_t end = std::min(begin + length, slice_end);
+      const std::size_t first = std::clamp(from, begin, end);
+      slices_[r] = {data + first * element_bytes_, (end - first) * element_bytes_};
     }
   }
 
@@ -141,30 +180,45 @@ std::size_t pipeline_chunk(std::size_t count, DataType dtype, std::size_t chunk_
   return internal::round_up(std::clamp(wanted, least, most), kAlignElements);
 }
 
+/// Calls begin(k) and, so many later that kPipelineDepth are between the nodes, finish(request, k)
+/// for all chunks.
+template <typename Begin, typename Finish>
+void run_chunks(std::size_t chunks, const Begin& begin, const Finish& finish) {
+  std::array<std::unique_ptr<Request>, kPipelineDepth> between_nodes;
+  for (std::size_t k = 0; k < chunks + kPipelineDepth; ++k) {
+    if (k >= kPipelineDepth && k - kPipelineDepth < chunks) {
+      const std::size_t done = k - kPipelineDepth;
+      const auto request = std::move(between_nodes[done % kPipelineDepth]);
+      finish(request.get(), done);
+    }
+    if (k < chunks) between_nodes[k % kPipelineDepth] = begin(k);
+  }
+}
+
 /// On at least two nodes.
 void all_reduce_pipelined(const Comms& comms, std::byte* data, std::size_t count,
                           const Reduction& reduction, const OpContext& context,
-                          std::size_t chunk_bytes, int owners, const ShardPlan* shards) {
+                          std::size_t chunk_bytes, std::size_t owners, const ShardPlan* shards) {
   const std::size_t chunk = internal::round_up(pipeline_chunk(count, reduction.dtype, chunk_bytes),
                                                unit_of(reduction, shards));
   const std::size_t chunks = std::max<std::size_t>(1, (count + chunk - 1) / chunk);
   const std::size_t element = size_of(reduction.dtype);
   Pipeline pipeline(comms, reduction, context, owners, shards);
-  std::array<std::unique_ptr<Request>, kPipelineDepth> between_nodes;
-
   const auto length = [&](std::size_t k) { return std::min(chunk, count - k * chunk); };
-  for (std::size_t k = 0; k < chunks + kPipelineDepth; ++k) {
-    if (k >= kPipelineDepth) {
-      const std::size_t done = k - kPipelineDepth;
-      if (done < chunks) {
-        auto request = std::move(between_nodes[done % kPipelineDepth]);
-        pipeline.finish(request.get(), data + done * chunk * element, length(done));
-      }
-    }
-    if (k < chunks) {
-      between_nodes[k % kPipelineDepth] = pipeline.begin(data + k * chunk * element, length(k));
-    }
-  }
+  run_chunks(
+      chunks, [&](std::size_t k) { return pipeline.begin(data + k * chunk * element, length(k)); },
+      [&](Request* request, std::size_t k) {
+        pipeline.finish(request, data + k * chunk * element, length(k));
+      });
+}
+
+/// Inside one node: the whole slices at once, of which the Comm makes chunks itself.
+std::size_t piece_length(const Comms& comms, const NodeCut& cut, const Reduction& reduction,
+                         std::size_t chunk_bytes, std::size_t unit) {
+  const std::size_t count = cut.bounds.back();
+  if (comms.topology->node_count() == 1) return std::max<std::size_t>(count, 1);
+  const std::size_t chunk = pipeline_chunk(count, reduction.dtype, chunk_bytes);
+  return internal::round_up((chunk + cut.owners() - 1) / cut.owners(), unit);
 }
 
 }  // namespace
@@ -179,11 +233,41 @@ void all_reduce(Algorithm algorithm, const Comms& comms, std::byte* data, std::s
     over_all.wire = WireFormat::kNative;
     comms.local->all_reduce(data, count, over_all, context);
   } else if (algorithm == Algorithm::kHierarchical || algorithm == Algorithm::kTwoDimensional) {
-    const int owners = algorithm == Algorithm::kHierarchical ? 1 : comms.topology->min_local_size();
+    const int smallest = comms.topology->min_local_size();
+    const std::size_t owners =
+        algorithm == Algorithm::kHierarchical ? 1 : static_cast<std::size_t>(smallest);
     all_reduce_pipelined(comms, data, count, reduction, context, chunk_bytes, owners, shards);
   } else {
     comms.flat->all_reduce(data, count, over_all, context);
   }
+}
+
+void reduce_to_owners(const Comms& comms, const NodeCut& cut, std::byte* data,
+                      const Reduction& reduction, const OpContext& context,
+                      std::size_t chunk_bytes) {
+  if (comms.topology->size() == 1) return;
+  Pipeline pipeline(comms, reduction, context, cut.owners(), nullptr);
+  const std::size_t length = piece_length(comms, cut, reduction, chunk_bytes, pipeline.unit());
+  std::size_t longest = 0;
+  for (std::size_t r = 0; r < cut.owners(); ++r) {
+    longest = std::max(longest, cut.bounds[r + 1] - cut.bounds[r]);
+  }
+  run_chunks(
+      std::max<std::size_t>(1, (longest + length - 1) / length),
+      [&](std::size_t k) { return pipeline.begin(cut, data, k, length); },
+      [&](Request* request, std::size_t k) { pipeline.finish(request, cut, data, k, length); });
+}
+
+void gather_from_owners(Comm* local, const NodeCut& cut, std::byte* data, std::size_t element_bytes,
+                        const OpContext& context) {
+  if (local == nullptr) return;
+  std::vector<std::span<std::byte>> parts;
+  for (std::size_t r = 0; r < static_cast<std::size_t>(local->size()); ++r) {
+    const std::size_t begin = std::max(cut.common_from, cut.bounds[std::min(r, cut.owners())]);
+    const std::size_t end = std::max(begin, cut.bounds[std::min(r + 1, cut.owners())]);
+    parts.emplace_back(data + begin * element_bytes, (end - begin) * element_bytes);
+  }
+  local->all_gather(parts, context);
 }
 
 }  // namespace chainmail::ops

@@ -38,6 +38,7 @@
 
 #include "ops/algorithms/shard_plan.h"
 #include "ops/comm/comm.h"
+#include "ops/node_cut.h"
 #include "ops/topology.h"
 #include "ops/types.h"
 
@@ -64,5 +65,18 @@ struct Comms {
 void all_reduce(Algorithm algorithm, const Comms& comms, std::byte* data, std::size_t count,
                 const Reduction& reduction, const OpContext& context, std::size_t chunk_bytes,
                 const ShardPlan* shards = nullptr);
+
+/// The first two steps of two_dimensional, with slices of the caller's, of all elements of the cut:
+/// every owner's slice of `data`, and the common elements on every rank, become what that algorithm
+/// gives, bit for bit (on a 16-bit wire where the bounds are multiples of kWireBlock). Other
+/// elements are undefined afterwards. Needs comms.local and, on owners, comms.cross.
+void reduce_to_owners(const Comms& comms, const NodeCut& cut, std::byte* data,
+                      const Reduction& reduction, const OpContext& context,
+                      std::size_t chunk_bytes);
+
+/// Gives the slices of `data` to all ranks of the node, the common elements alone. `local` may be
+/// null. Throws what it throws.
+void gather_from_owners(Comm* local, const NodeCut& cut, std::byte* data, std::size_t element_bytes,
+                        const OpContext& context);
 
 }  // namespace chainmail::ops

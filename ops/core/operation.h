@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "ops/node_cut.h"
 #include "ops/shard_tree.h"
 #include "ops/types.h"
 
@@ -72,6 +73,12 @@ struct Collective {
   /// each. Undefined afterwards, but for one that is `output`. On a 16-bit wire each was rounded as
   /// it was added (round_as_sent(), sum_along_tree()).
   std::vector<std::byte*> pieces;
+  /// all_reduce, kSum or kAvg of a floating-point type, in host memory: an owner's slice of
+  /// `output` and the common elements become what two_dimensional would give, bit for bit; the rest
+  /// is undefined afterwards. all_gather: inside each node, in place in `output` of `count`
+  /// elements, every rank gets the common ones from their owners; nothing travels between nodes.
+  /// Equal on all ranks.
+  std::shared_ptr<const NodeCut> cut;
   /// allocate: where the memory of `count` bytes goes; see Group::allocate().
   std::shared_ptr<std::byte>* allocated = nullptr;
   /// Hash of what must agree besides kind, dtype and count, or else it is a MismatchError: shapes.

@@ -140,8 +140,9 @@ std::shared_ptr<Operation> GroupCore::submit(Collective collective) {
 
 void GroupCore::run(const Collective& collective) {
   const bool is_quick = collective.kind == OpKind::kAllReduce && !collective.prepare &&
-                        collective.shards == nullptr && collective.count <= kQuickElements &&
-                        topology_.node_count() == 1 && !is_integer_average(collective);
+                        collective.shards == nullptr && collective.cut == nullptr &&
+                        collective.count <= kQuickElements && topology_.node_count() == 1 &&
+                        !is_integer_average(collective);
   if (!is_quick) {
     Collective copy = collective;
     copy.is_async = false;

@@ -74,6 +74,7 @@ void Dispatcher::carry_out(const Collective& collective, const Plan& plan,
   switch (collective.kind) {
     case OpKind::kAllReduce:
       if (collective.shards != nullptr) return all_reduce_shards(collective, plan, context);
+      if (collective.cut != nullptr) return reduce_to_owners(collective, plan, context);
       return all_reduce(collective, plan, context, collective.output, true);
     case OpKind::kReduce:
       return reduce(collective, plan, context);
@@ -113,6 +114,12 @@ Comms Dispatcher::comms_for(Algorithm algorithm, const OpContext& context) {
     comms.local = comms.flat = comms_.flat(context);  // the local one on one node
   }
   return comms;
+}
+
+void Dispatcher::reduce_to_owners(const Collective& collective, const Plan& plan,
+                                  const OpContext& context) {
+  ops::reduce_to_owners(comms_for(plan.algorithm, context), *collective.cut, collective.output,
+                        reduction_of(collective, plan), context, chunk_bytes_);
 }
 
 void Dispatcher::all_reduce_shards(const Collective& collective, const Plan& plan,
@@ -179,6 +186,10 @@ void Dispatcher::reduce_scatter(const Collective& collective, const Plan& plan,
 }
 
 void Dispatcher::all_gather(const Collective& collective, const OpContext& context) {
+  if (collective.cut != nullptr) {
+    return gather_from_owners(comms_.local(context), *collective.cut, collective.output,
+                              size_of(collective.dtype), context);
+  }
   const Outputs parts = output_parts(collective, topology_.size());
   const std::span<std::byte> own = parts[static_cast<std::size_t>(rank_)];
   copy_bytes(own.data(), collective.input, own.size());

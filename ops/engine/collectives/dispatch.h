@@ -39,6 +39,7 @@ class Dispatcher {
   void all_reduce(const Collective& collective, const Plan& plan, const OpContext& context,
                   std::byte* data, bool wants_result);
   [[nodiscard]] Comms comms_for(Algorithm algorithm, const OpContext& context);
+  void reduce_to_owners(const Collective& collective, const Plan& plan, const OpContext& context);
   void all_reduce_shards(const Collective& collective, const Plan& plan, const OpContext& context);
   void reduce(const Collective& collective, const Plan& plan, const OpContext& context);
   void reduce_scatter(const Collective& collective, const Plan& plan, const OpContext& context);

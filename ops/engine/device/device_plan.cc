@@ -33,6 +33,9 @@ Algorithm choose(const Collective& collective, const Topology& topology, const G
 
 DevicePlan plan_unchecked(const Collective& collective, const Group& group,
                           const DeviceGroupOptions& options) {
+  if (collective.cut != nullptr) {
+    refuse(collective, "slices of the ranks of a node lie on CPUs; copy the tensor to one");
+  }
   if (collective.shards != nullptr) {
     refuse(collective, "sums of shards are made on CPUs; copy the tensor to one");
   }

@@ -18,9 +18,10 @@ bool has_root(OpKind kind) {
 }
 
 /// True when `count` is one rank's part and some rank holds size * count elements.
-bool is_split_by_rank(OpKind kind) {
-  return kind == OpKind::kReduceScatter || kind == OpKind::kAllGather || kind == OpKind::kGather ||
-         kind == OpKind::kScatter;
+bool is_split_by_rank(const Collective& collective) {
+  const OpKind kind = collective.kind;
+  return kind == OpKind::kReduceScatter || kind == OpKind::kGather || kind == OpKind::kScatter ||
+         (kind == OpKind::kAllGather && collective.cut == nullptr);
 }
 
 [[noreturn]] void refuse(const Collective& collective, const std::string& what) {
@@ -62,6 +63,7 @@ struct Needs {
 Needs needs_of(const Collective& collective, int rank, int size) {
   const bool has_elements = collective.count > 0;
   const bool is_root = has_elements && rank == collective.root;
+  if (collective.cut != nullptr) return {false, has_elements};
   switch (collective.kind) {
     case OpKind::kAllReduce:
     case OpKind::kReduce:
@@ -98,7 +100,7 @@ void check_counts(const Collective& collective, int size) {
     }
   }
   const std::size_t most = std::numeric_limits<std::size_t>::max() / 2;
-  const std::size_t factor = is_split_by_rank(collective.kind) ? ranks : 1;
+  const std::size_t factor = is_split_by_rank(collective) ? ranks : 1;
   if (collective.count > most / size_of(collective.dtype) / factor) {
     refuse(collective, std::to_string(collective.count) + " elements of " +
                            to_string(collective.dtype) + " are more than memory can hold");
@@ -140,6 +142,19 @@ void check_shards(const Collective& collective, int rank, int size) {
                          std::to_string(rank) + " has " + std::to_string(pieces));
 }
 
+void check_cut(const Collective& collective, const Topology& topology) {
+  if (collective.cut == nullptr) return;
+  const bool is_sum =
+      collective.kind == OpKind::kAllReduce && is_floating_point(collective.dtype) &&
+      (collective.reduce_op == ReduceOp::kSum || collective.reduce_op == ReduceOp::kAvg);
+  if ((!is_sum && collective.kind != OpKind::kAllGather) || collective.shards != nullptr) {
+    refuse(collective, std::string("slices of the ranks of a node are for an all_gather, and for "
+                                   "an all_reduce sum or mean of a floating-point type; this is ") +
+                           to_string(collective.reduce_op) + " of " + to_string(collective.dtype));
+  }
+  collective.cut->check(collective.count, topology);
+}
+
 std::uint32_t layout_of(const Collective& collective, const Plan& plan) {
   internal::NumberHash hash;
   hash.add(collective.shape_hash);
@@ -155,6 +170,10 @@ std::uint32_t layout_of(const Collective& collective, const Plan& plan) {
   if (collective.shards != nullptr) {
     hash.add(collective.shards->tree.shards());
     for (const std::uint32_t bound : collective.shards->bounds) hash.add(bound);
+  }
+  if (collective.cut != nullptr) {
+    hash.add(collective.cut->common_from);
+    for (const std::size_t bound : collective.cut->bounds) hash.add(bound);
   }
   return hash.value();
 }
@@ -200,6 +219,7 @@ void check_collective(const Collective& collective, int rank, const Topology& to
   check_counts(collective, size);
   check_reduction(collective);
   check_shards(collective, rank, size);
+  check_cut(collective, topology);
   const bool is_transfer = is_point_to_point(collective.kind);
   if (is_from_any_rank(collective)) {
     if (size == 1) refuse(collective, "there is no other rank in the group that could send");
@@ -232,6 +252,7 @@ void check_collective(const Collective& collective, int rank, const Topology& to
 
 bool leaves_choice(const Collective& collective, const GroupOptions& options) noexcept {
   return collective.algorithm.value_or(options.algorithm) == Algorithm::kAuto &&
+         collective.cut == nullptr &&
          (collective.kind == OpKind::kAllReduce || collective.kind == OpKind::kReduce);
 }
 
@@ -239,16 +260,18 @@ Plan plan_collective(const Collective& collective, int rank, const Topology& top
                      const GroupOptions& options) {
   Plan plan;
   const std::size_t ranks = static_cast<std::size_t>(topology.size());
-  const std::size_t factor = is_split_by_rank(collective.kind) ? ranks : 1;
+  const std::size_t factor = is_split_by_rank(collective) ? ranks : 1;
   std::size_t elements = collective.count * factor;
   if (collective.kind == OpKind::kAllToAll) {
     elements = total(collective, collective.send_counts, topology.size());
-  } else if (collective.kind == OpKind::kAllGather) {
+  } else if (collective.kind == OpKind::kAllGather && collective.cut == nullptr) {
     elements = total(collective, collective.receive_counts, topology.size());
   }
   plan.bytes = elements * size_of(collective.dtype);
   plan.algorithm = collective.algorithm.value_or(options.algorithm);
-  if (leaves_choice(collective, options)) {
+  if (collective.cut != nullptr) {
+    plan.algorithm = Algorithm::kTwoDimensional;
+  } else if (leaves_choice(collective, options)) {
     plan.algorithm = select_all_reduce(plan.bytes, topology, options.tuning).algorithm;
   } else if (plan.algorithm == Algorithm::kAuto) {
     plan.algorithm = Algorithm::kFlat;  // not by the table, which may be measured this moment
@@ -279,6 +302,11 @@ std::string describe_data(const Collective& collective) {
   if (collective.shards != nullptr) {
     text += "over " + std::to_string(collective.shards->tree.shards()) + " shards cut at";
     for (const std::uint32_t bound : collective.shards->bounds) text += " " + std::to_string(bound);
+    text += " ";
+  }
+  if (collective.cut != nullptr) {
+    text += "in slices cut at";
+    for (const std::size_t bound : collective.cut->bounds) text += " " + std::to_string(bound);
     text += " ";
   }
   return text + (collective.describe_shapes ? collective.describe_shapes()

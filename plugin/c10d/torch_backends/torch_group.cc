@@ -54,6 +54,7 @@ TorchGroup::TorchGroup(c10::intrusive_ptr<c10d::Backend> backend, ops::Topology 
       backend_(std::move(backend)) {}
 
 void TorchGroup::all_reduce(const ops::Collective& collective) {
+  if (collective.cut) throw InvalidArgument(name_ + " cannot share a tensor inside a node");
   if (collective.shards) throw InvalidArgument(name_ + " cannot sum shards along their tree");
   c10d::AllreduceOptions how;
   // Gloo has no mean: the sum is divided.
