@@ -22,6 +22,9 @@
 #include <chainmail/nn/functions.h>
 #include <chainmail/nn/parallel/chain.h>
 #include <chainmail/nn/parallel/chain_list.h>
+#include <chainmail/nn/parallel/layers.h>
+#include <chainmail/nn/parallel/n_step_rnn.h>
+#include <chainmail/nn/parallel/pipeline.h>
 #include <chainmail/optimizer.h>
 #include <chainmail/report.h>
 #include <chainmail/report/timing.h>

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// A model in stages, one per rank, through which a batch goes in pieces, so that all ranks compute
+// at once.
+//
+// Collective: every rank calls step() as often as all others.
+
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include <chainmail/communicator.h>
+#include <chainmail/export.h>
+#include <chainmail/nn/parallel/chain.h>
+#include <chainmail/nn/parallel/component.h>
+
+namespace chainmail {
+
+/// Options of a Pipeline, the same on all ranks.
+struct PipelineOptions {
+  int microbatches = 1;  ///< pieces of a batch; with P ranks, P - 1 of M + P - 1 turns are idle
+};
+
+/// Rank r is stage r. Each goes forward and backward by turns (1F1B; PipeDream, Narayanan et al.,
+/// 2019, with one step of the optimizer per batch): stage r keeps the activations of at most P - r
+/// microbatches, however many there are.
+///
+/// @code
+/// chainmail::Pipeline pipeline(stage, comm, {.microbatches = 8});
+/// optimizer.zero_grad();
+/// torch::Tensor loss = pipeline.step(x, t, [](const auto& y, const auto& t) {
+///   return torch::nll_loss(y, t);
+/// });
+/// optimizer.step();
+/// @endcode
+class CHAINMAIL_API Pipeline {
+ public:
+  /// The loss of a microbatch, a mean over its samples; called on the last rank.
+  using Criterion = std::function<at::Tensor(const at::Tensor& output, const at::Tensor& target)>;
+
+  /// `stage` is this rank's, a module holder or a shared pointer to a module, whose forward takes
+  /// what the stage before brings: up to 8 tensors, or a list. Local.
+  /// @throws InvalidArgument  no communicator; less than one microbatch
+  template <typename M>
+  Pipeline(M stage, std::shared_ptr<Communicator> communicator, const PipelineOptions& options)
+      : Pipeline(internal::make_component(std::move(stage)), std::move(communicator), options) {}
+
+  /// Forward and backward of a batch, which adds to the gradients of all stages' parameters. The
+  /// gradients are those of the mean over the batch: a microbatch counts by its samples.
+  ///
+  /// @param input  the batch, [N, ...], on the first rank; ignored elsewhere
+  /// @param target  of the batch, [N, ...], on the last rank; ignored elsewhere
+  /// @param criterion  called on the last rank
+  /// @returns the mean loss on the last rank, without a gradient; undefined elsewhere
+  /// @throws InvalidArgument  on the rank that has them: fewer samples than microbatches, a last
+  /// stage
+  ///                          with several outputs, a loss that is no scalar
+  at::Tensor step(const at::Tensor& input, const at::Tensor& target, const Criterion& criterion);
+
+  /// The most microbatches whose activations this rank has had at once. Local.
+  int most_in_flight() const noexcept { return most_in_flight_; }
+
+ private:
+  /// A microbatch between its forward and its backward.
+  struct Flight {
+    std::unique_ptr<Chain> chain;  ///< its own, so that its backward goes through nothing else
+    at::Tensor loss;               ///< on the last rank
+  };
+
+  Pipeline(internal::Component stage, std::shared_ptr<Communicator> communicator,
+           const PipelineOptions& options);
+  bool is_first() const noexcept { return communicator_->rank() == 0; }
+  bool is_last() const noexcept { return communicator_->rank() == communicator_->size() - 1; }
+  std::vector<at::Tensor> cut(const at::Tensor& batch, const char* what) const;
+  void backward();
+
+  internal::Component stage_;
+  std::shared_ptr<Communicator> communicator_;
+  PipelineOptions options_;
+  std::deque<Flight> flights_;
+  int most_in_flight_ = 0;
+};
+
+}  // namespace chainmail

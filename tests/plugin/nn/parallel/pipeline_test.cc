@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include <torch/torch.h>
+
+#include <chainmail/error.h>
+#include <chainmail/nn/parallel/pipeline.h>
+
+#include "tests/plugin/support/thread_world.h"
+#include "tests/plugin/support/weights.h"
+
+namespace chainmail {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
+using CommPtr = std::shared_ptr<Communicator>;
+
+constexpr int kSteps = 3;
+
+torch::nn::Sequential make_stage(int rank) {
+  torch::nn::Sequential stage(torch::nn::Linear(4, 4), torch::nn::Tanh());
+  testing::fill(*stage, 0.1 * rank);
+  return stage;
+}
+
+torch::Tensor batch_of(int step, std::int64_t samples) {
+  return (torch::arange(samples * 4, torch::kFloat) * (step + 1)).sin().view({samples, 4});
+}
+
+torch::Tensor error_of(const torch::Tensor& y, const torch::Tensor& t) {
+  return (y - t).pow(2).mean();
+}
+
+void check(const std::vector<int>& nodes, int microbatches, std::int64_t samples) {
+  int ranks = 0;
+  for (const int node : nodes) ranks += node;
+  std::vector<torch::nn::Sequential> alone;
+  std::vector<torch::Tensor> parameters;
+  for (int rank = 0; rank < ranks; ++rank) {
+    alone.push_back(make_stage(rank));
+    for (const auto& parameter : alone.back()->parameters()) parameters.push_back(parameter);
+  }
+  torch::optim::SGD plain(parameters, 0.1);
+  std::vector<double> losses;
+  for (int step = 0; step < kSteps; ++step) {
+    plain.zero_grad();
+    torch::Tensor h = batch_of(step, samples);
+    for (auto& stage : alone) h = stage->forward(h);
+    const auto loss = error_of(h, batch_of(step + 1, samples));
+    loss.backward();
+    plain.step();
+    losses.push_back(loss.item<double>());
+  }
+
+  testing::with_communicator(nodes, "hierarchical", {}, [&](const CommPtr& comm) {
+    const int rank = comm->rank();
+    auto stage = make_stage(rank);
+    torch::optim::SGD optimizer(stage->parameters(), 0.1);
+    Pipeline pipeline(stage, comm, {.microbatches = microbatches});
+    for (int step = 0; step < kSteps; ++step) {
+      optimizer.zero_grad();
+      const auto loss = pipeline.step(
+          rank == 0 ? batch_of(step, samples) : torch::Tensor(),
+          rank == ranks - 1 ? batch_of(step + 1, samples) : torch::Tensor(), error_of);
+      optimizer.step();
+      EXPECT_EQ(loss.defined(), rank == ranks - 1);
+      if (loss.defined()) {
+        EXPECT_FALSE(loss.requires_grad());
+        EXPECT_NEAR(loss.item<double>(), losses[static_cast<std::size_t>(step)], 1e-6);
+      }
+    }
+    EXPECT_EQ(pipeline.most_in_flight(), std::min(microbatches, ranks - rank));
+    const auto& expected = alone[static_cast<std::size_t>(rank)];
+    for (std::size_t p = 0; p < expected->parameters().size(); ++p) {
+      EXPECT_TRUE(torch::allclose(stage->parameters()[p], expected->parameters()[p], 1e-5, 1e-6));
+    }
+  });
+}
+
+TEST(Pipeline, EqualsOneProcess) {
+  check({1}, 3, 6);
+  check({2}, 8, 16);
+  check({2}, 1, 2);
+  check({1, 1}, 5, 13);  // pieces that differ in size
+  check({3}, 2, 4);      // fewer pieces than ranks
+  check({2, 2}, 6, 12);
+}
+
+TEST(Pipeline, RefusesWhatCannotBeCut) {
+  EXPECT_THROW(Pipeline(make_stage(0), nullptr, {}), InvalidArgument);
+  testing::with_communicator({1}, "hierarchical", {}, [](const CommPtr& comm) {
+    EXPECT_THAT([&] { Pipeline(make_stage(0), comm, {.microbatches = 0}); },
+                ThrowsMessage<InvalidArgument>(HasSubstr("0 microbatches")));
+    Pipeline pipeline(make_stage(0), comm, {.microbatches = 4});
+    const auto batch = batch_of(0, 4);
+    EXPECT_THAT([&] { (void)pipeline.step(batch_of(0, 3), batch, error_of); },
+                ThrowsMessage<InvalidArgument>(HasSubstr("input has 3 samples for 4")));
+    EXPECT_THAT([&] { (void)pipeline.step(batch, {}, error_of); },
+                ThrowsMessage<InvalidArgument>(HasSubstr("target has no samples")));
+    EXPECT_THAT(
+        [&] {
+          (void)pipeline.step(batch, batch,
+                              [](const auto& y, const auto& /*t*/) { return y.sum(0); });
+        },
+        ThrowsMessage<InvalidArgument>(HasSubstr("scalar")));
+  });
+}
+
+}  // namespace
+}  // namespace chainmail
