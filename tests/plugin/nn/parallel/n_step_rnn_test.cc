@@ -26,7 +26,7 @@ using testing::waves;
 using CommPtr = std::shared_ptr<Communicator>;
 using Tensors = std::vector<torch::Tensor>;
 
-constexpr std::int64_t kBatch = 3;
+constexpr std::int64_t kSequences = 3;
 constexpr std::int64_t kFeatures = 4;
 constexpr std::int64_t kHidden = 5;
 
@@ -49,7 +49,7 @@ Holder make_rnn(int rank, const How& how) {
 }
 
 // Other lengths on every rank, and within a batch where that is packed.
-torch::Tensor input_of(int rank) { return waves({3 + rank, kBatch, kFeatures}, rank); }
+torch::Tensor sequence_of(int rank) { return waves({3 + rank, kSequences, kFeatures}, rank); }
 
 torch::nn::utils::rnn::PackedSequence pack(const torch::Tensor& x) {
   const auto lengths = torch::tensor({x.size(0), std::int64_t{1}, std::int64_t{2}}, torch::kLong);
@@ -80,13 +80,13 @@ Tensors gradients_of(torch::nn::Module& rnn, const torch::Tensor& x) {
 template <typename Holder, typename Options>
 std::vector<Result> run_alone(int ranks, const How& how) {
   std::vector<Holder> rnns{make_rnn<Holder, Options>(0, how)};
-  Tensors inputs{input_of(0)};
+  Tensors inputs{sequence_of(0)};
   auto [output, state] = call(*rnns[0], inputs[0], how);
   std::vector<Result> results{{output, {}}};
   torch::Tensor loss = mix({output}, 0);
   for (int rank = 1; rank < ranks; ++rank) {
     rnns.push_back(make_rnn<Holder, Options>(rank, how));
-    inputs.push_back(input_of(rank));
+    inputs.push_back(sequence_of(rank));
     std::tie(output, state) = call(*rnns.back(), inputs.back(), how, state);
     loss = loss + mix({output}, rank);
     results.push_back({output, {}});
@@ -110,7 +110,7 @@ void check(const How& how) {
       if (rank > 0) where.rank_in = rank - 1;
       if (rank + 1 < ranks) where.rank_out = rank + 1;
       auto rnn = create_multi_node_n_step_rnn(make_rnn<Holder, Options>(rank, how), chain, where);
-      const torch::Tensor x = input_of(rank);
+      const torch::Tensor x = sequence_of(rank);
       const auto [output, state] = call(*rnn, x, how);
       torch::Tensor loss = mix({output}, rank);
       if (!where.rank_out) loss = loss + mix(list_of(state), 9);

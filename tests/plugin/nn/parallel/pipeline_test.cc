@@ -21,7 +21,7 @@ using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 using CommPtr = std::shared_ptr<Communicator>;
 
-constexpr int kSteps = 3;
+constexpr int kPipelineSteps = 3;
 
 torch::nn::Sequential make_stage(int rank) {
   torch::nn::Sequential stage(torch::nn::Linear(4, 4), torch::nn::Tanh());
@@ -48,7 +48,7 @@ void check(const std::vector<int>& nodes, int microbatches, std::int64_t samples
   }
   torch::optim::SGD plain(parameters, 0.1);
   std::vector<double> losses;
-  for (int step = 0; step < kSteps; ++step) {
+  for (int step = 0; step < kPipelineSteps; ++step) {
     plain.zero_grad();
     torch::Tensor h = batch_of(step, samples);
     for (auto& stage : alone) h = stage->forward(h);
@@ -63,7 +63,7 @@ void check(const std::vector<int>& nodes, int microbatches, std::int64_t samples
     auto stage = make_stage(rank);
     torch::optim::SGD optimizer(stage->parameters(), 0.1);
     Pipeline pipeline(stage, comm, {.microbatches = microbatches});
-    for (int step = 0; step < kSteps; ++step) {
+    for (int step = 0; step < kPipelineSteps; ++step) {
       optimizer.zero_grad();
       const auto loss = pipeline.step(
           rank == 0 ? batch_of(step, samples) : torch::Tensor(),
