@@ -186,7 +186,10 @@ class CHAINMAIL_API Communicator {
 
 template <internal::IsSendable T>
 T Communicator::bcast_obj(const T& object, int root) {
-  return from_bytes<T>(bcast_bytes(rank() == root ? to_bytes(object) : "", object_type<T>(), root));
+  // No conditional expression: GCC 12 takes its temporary for an overrun in callers' code.
+  std::string bytes;
+  if (rank() == root) bytes = to_bytes(object);
+  return from_bytes<T>(bcast_bytes(std::move(bytes), object_type<T>(), root));
 }
 
 template <internal::IsSendable T>
