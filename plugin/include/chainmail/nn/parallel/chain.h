@@ -24,12 +24,12 @@
 namespace chainmail {
 
 /// Functions of a communicator whose backward comes in reverse order. Arguments, results, errors
-/// and gradients are those of the functions of the same name in chainmail::functions, with these
-/// differences:
-/// - Nothing has a delegate.
-/// - The ranks of a collective agree on whether any of them needs a gradient; if none does,
-/// backward does
-///   not communicate.
+/// and gradients are those of the free functions of the same name (<chainmail/nn/functions.h>),
+/// with these differences:
+/// - Nothing has a delegate. The Chain takes
+///   the one before, and keeps its own.
+/// - The ranks of a collective agree on whether any of them needs a gradient.
+///   If none does, backward does not communicate.
 /// - No second derivatives.
 ///
 /// Every rank ends its part with backward(), with its loss or without one; until then a Chain keeps
