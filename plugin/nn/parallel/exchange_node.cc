@@ -4,10 +4,11 @@
 #include "plugin/nn/parallel/exchange_node.h"
 
 #include <atomic>
-#include <memory>
+#include <type_traits>
 #include <utility>
 
 #include <ATen/ATen.h>
+#include <c10/util/intrusive_ptr.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/variable.h>
 
@@ -20,6 +21,8 @@ namespace {
 using torch::autograd::Edge;
 using torch::autograd::Node;
 using torch::autograd::variable_list;
+// A std::shared_ptr in older versions of LibTorch, an intrusive pointer in newer ones.
+using NodePtr = decltype(Edge::function);
 
 // Input and output 0 are tokens, whose gradients are nothing but an order.
 class ExchangeNode final : public Node {
@@ -46,6 +49,16 @@ class ExchangeNode final : public Node {
   std::atomic<bool> has_run_{false};
 };
 
+template <typename Pointer, typename T, typename... Arguments>
+Pointer make_node(Arguments&&... arguments) {
+  if constexpr (std::is_constructible_v<Pointer, Node*, void (*)(Node*)>) {
+    // LibTorch's own deleter does not recurse through a long graph. Found where it exists.
+    return Pointer(new T(std::forward<Arguments>(arguments)...), [](T* node) { deleteNode(node); });
+  } else {
+    return c10::make_intrusive<T>(std::forward<Arguments>(arguments)...);
+  }
+}
+
 Edge edge_to(const at::Tensor& tensor) {
   return tensor.defined() && tensor.requires_grad() ? torch::autograd::impl::gradient_edge(tensor)
                                                     : Edge();
@@ -53,8 +66,7 @@ Edge edge_to(const at::Tensor& tensor) {
 
 at::Tensor make_token() { return at::zeros({}, c10::TensorOptions(c10::kFloat)); }
 
-void add_output(const std::shared_ptr<Node>& node, const at::Tensor& tensor,
-                bool has_gradient = true) {
+void add_output(const NodePtr& node, const at::Tensor& tensor, bool has_gradient = true) {
   if (!has_gradient) {
     node->add_input_metadata(Node::undefined_input());
     return;
@@ -75,8 +87,7 @@ bool needs_gradient(const at::Tensor& tensor) {
 }
 
 Exchanged record_exchange(const at::Tensor& token, ExchangeRecord record) {
-  const std::shared_ptr<Node> node(new ExchangeNode(record.name, std::move(record.backward)),
-                                   torch::autograd::deleteNode);
+  const auto node = make_node<NodePtr, ExchangeNode>(record.name, std::move(record.backward));
   node->add_next_edge(token.defined() && !is_spent(token) ? edge_to(token) : Edge());
   for (const at::Tensor& argument : record.arguments) {
     node->add_next_edge(needs_gradient(argument) ? edge_to(argument) : Edge());
