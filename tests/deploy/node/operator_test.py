@@ -22,7 +22,7 @@ LOCAL = "127.0.0.1 localhost\n127.0.1.1 master\n"
 BLOCK = "# BEGIN chainmail\n# END chainmail\n"
 KEY = "/etc/chainmail/login/id_ed25519"
 # One that writes a file at the same moment as a test would win now and then.
-END_WATCH = "kill $(cat /run/chainmail/watch.pid) 2>/dev/null || true"
+END_WATCH = "kill $(cat /run/chainmail/watch.pid) 2>/dev/null; flock -w 60 /run/chainmail/watch.lock true"
 network = Network()
 pathlib.Path("/tmp/shared/store").mkdir(parents=True, mode=0o755)
 
@@ -225,6 +225,7 @@ exec /bin/date "$@"
 
 def a_clock_that_is_set():
     """Machines set theirs just after the start. A worker waits as long as it should all the same."""
+    sh(END_WATCH)
     pathlib.Path("/tmp/shared/store/login").unlink(missing_ok=True)
     worker = switched_on("clock")
     worker.write("/usr/local/bin/date", DATE, 0o755)
