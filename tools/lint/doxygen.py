@@ -55,7 +55,9 @@ def symbols(folder):
     for path in glob.glob(os.path.join(folder, "xml", "*.xml")):
         for compound in ElementTree.parse(path).getroot().findall("compounddef"):
             name, kind = compound.findtext("compoundname"), compound.get("kind")
-            if kind in COMPOUNDS and compound.get("prot") != "private" and name.startswith("chainmail"):
+            if compound.get("prot") == "private":
+                continue  # with all that it holds
+            if kind in COMPOUNDS and name.startswith("chainmail"):
                 found[compound.get("id")] = (place(compound), f"{kind} {name}", is_documented(compound))
             for member in compound.iter("memberdef"):
                 found.update(symbols_of(member, kind, name))
