@@ -77,5 +77,8 @@ mkdir -p "$(dirname "$site")"
 staged=$(mktemp -d "$(dirname "$site")/.site.XXXXXX")
 mv "$work/site" "$staged/new"
 [[ ! -e $site ]] || mv -T "$site" "$staged/old"
-mv -T "$staged/new" "$site"
+if ! mv -T "$staged/new" "$site"; then
+  [[ ! -e $staged/old ]] || mv -T "$staged/old" "$site"
+  fail "the new site could not be put at $site; what was there is there still"
+fi
 say "the site is in $site: open $site/index.html"

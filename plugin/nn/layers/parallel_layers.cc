@@ -41,6 +41,15 @@ at::Tensor scatter_whole(Communicator& communicator, const at::Tensor& whole,
   return communicator.scatter(parts);
 }
 
+// On all ranks, before one waits for another whose part has the wrong size.
+void check_input(const at::Tensor& x, std::int64_t dimension, std::int64_t size, const char* layer,
+                 const char* what) {
+  if (x.defined() && dimension >= 0 && x.size(dimension) == size) return;
+  throw InvalidArgument(std::string(layer) + ": the input " +
+                        (x.defined() ? "is " + c10::str(x.sizes()) : "is undefined") + ", with " +
+                        std::to_string(size) + " " + what + " wanted");
+}
+
 void require_divisible(std::int64_t channels, int ranks, const char* which) {
   if (channels % ranks != 0) {
     throw InvalidArgument("ParallelConv2d: " + std::to_string(channels) + " " + which +
@@ -66,6 +75,7 @@ ColumnParallelLinearImpl::ColumnParallelLinearImpl(const torch::nn::LinearOption
 }
 
 at::Tensor ColumnParallelLinearImpl::forward(const at::Tensor& x) {
+  check_input(x, x.dim() - 1, options_.in_features(), "ColumnParallelLinear", "features");
   const at::Tensor part = at::linear(internal::enter_parts(communicator_, x), weight, bias);
   return how_.gather_output ? internal::join_parts(communicator_, part, part.dim() - 1) : part;
 }
@@ -90,6 +100,8 @@ RowParallelLinearImpl::RowParallelLinearImpl(const torch::nn::LinearOptions& opt
 }
 
 at::Tensor RowParallelLinearImpl::forward(const at::Tensor& x) {
+  check_input(x, x.dim() - 1, how_.is_input_parallel ? weight.size(1) : options_.in_features(),
+              "RowParallelLinear", "features");
   const at::Tensor part =
       how_.is_input_parallel ? x : internal::take_part(communicator_, x, x.dim() - 1);
   const at::Tensor sum = internal::sum_parts(communicator_, at::linear(part, weight));
@@ -126,7 +138,8 @@ ParallelConv2dImpl::ParallelConv2dImpl(const torch::nn::Conv2dOptions& options,
 }
 
 at::Tensor ParallelConv2dImpl::forward(const at::Tensor& x) {
-  const std::int64_t channels = x.dim() - 3;
+  const std::int64_t channels = x.dim() == 3 || x.dim() == 4 ? x.dim() - 3 : -1;
+  check_input(x, channels, options_.in_channels(), "ParallelConv2d", "channels");
   const at::Tensor part = split_ == ConvSplit::kGrouped
                               ? internal::take_part(communicator_, x, channels)
                               : internal::enter_parts(communicator_, x);

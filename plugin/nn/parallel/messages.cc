@@ -75,7 +75,7 @@ class Parcel {
   static void send(std::shared_ptr<Parcel> parcel, Communicator& communicator, int peer,
                    std::uint32_t tag) {
     const auto send_part = [&](Part part, const Label& label) {
-      transfer_in_graph(communicator.impl(), ops::OpKind::kSend, part, peer, tag, label, parcel);
+      transfer_with_tag(communicator.impl(), ops::OpKind::kSend, part, peer, tag, label, parcel);
     };
     send_part(part_of(parcel->bytes_), label_of("a message in a graph"));
     for (const at::Tensor& tensor : parcel->tensors_) send_part(part_of(tensor), label_of(tensor));
@@ -88,7 +88,7 @@ class Parcel {
 
 void receive(Communicator& communicator, Part part, int peer, std::uint32_t tag,
              const Label& label) {
-  transfer_in_graph(communicator.impl(), ops::OpKind::kRecv, part, peer, tag, label, nullptr);
+  transfer_with_tag(communicator.impl(), ops::OpKind::kRecv, part, peer, tag, label, nullptr);
 }
 
 template <typename T>

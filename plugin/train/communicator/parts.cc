@@ -135,11 +135,11 @@ void check_peer(const Communicator::Impl& communicator, ops::OpKind kind, int pe
 void transfer(const Communicator::Impl& communicator, ops::OpKind kind, Part part, int peer,
               int tag, const Label& label) {
   check_peer(communicator, kind, peer, tag);
-  transfer_in_graph(communicator, kind, part, peer, static_cast<std::uint32_t>(tag), label,
+  transfer_with_tag(communicator, kind, part, peer, static_cast<std::uint32_t>(tag), label,
                     nullptr);
 }
 
-void transfer_in_graph(const Communicator::Impl& communicator, ops::OpKind kind, Part part,
+void transfer_with_tag(const Communicator::Impl& communicator, ops::OpKind kind, Part part,
                        int peer, std::uint32_t tag, const Label& label,
                        const std::shared_ptr<const void>& keep) {
   const std::size_t chunk_bytes = communicator.options.object_chunk_bytes;

@@ -73,7 +73,7 @@ void transfer(const Communicator::Impl& communicator, ops::OpKind kind, Part par
 inline constexpr std::uint32_t kGraphTags = std::uint32_t{1} << 31;
 /// The same without those checks and with any tag. With `keep`, which owns the bytes, it returns at
 /// once; an error of the transfer is then that of later operations.
-void transfer_in_graph(const Communicator::Impl& communicator, ops::OpKind kind, Part part,
+void transfer_with_tag(const Communicator::Impl& communicator, ops::OpKind kind, Part part,
                        int peer, std::uint32_t tag, const Label& label,
                        const std::shared_ptr<const void>& keep);
 

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-# Longer than 500 lines: a user copies it to a cluster as one file, and its three parts share their helpers.
+# Longer than 500 lines: a user runs it by hand as one file, and its three parts share their helpers.
 #
 # What Chainmail's launcher makes of jobs of a real Slurm or Grid Engine, as an ordinary user on a
 # host that submits:

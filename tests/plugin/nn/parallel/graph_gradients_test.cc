@@ -4,6 +4,7 @@
 // Every function that gradients go back through, against differences, on one node and on two.
 
 #include <gmock/gmock.h>
+#include <gtest/gtest-spi.h>
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -193,6 +194,21 @@ TEST_P(Gradients, OfAllFunctionsTogether) {
         },
         [&](const torch::Tensor& loss) { chain.backward(loss); });
   });
+}
+
+// What the comparisons above stand on. One rank, whose half of the gradient is cut off.
+TEST(GradientCheck, FindsAWrongGradient) {
+  EXPECT_NONFATAL_FAILURE_ON_ALL_THREADS(
+      testing::with_communicator({1}, "hierarchical", {},
+                                 [](const CommPtr& comm) {
+                                   testing::check_gradients(
+                                       comm, {waves({1}, 1)},
+                                       [](const Tensors& x) {
+                                         return (x[0] * x[0].detach()).sum();
+                                       },
+                                       [](const torch::Tensor& loss) { loss.backward(); });
+                                 }),
+      "element 0");
 }
 
 std::string name_of(const ::testing::TestParamInfo<std::vector<int>>& info) {

@@ -55,6 +55,17 @@ Layer made_with_seed(const std::function<Layer()>& make) {
 }
 void seed_as_rank_0() { torch::manual_seed(5); }
 
+// Forward and backward of the layer and of the whole one.
+template <typename Layer, typename Whole>
+void expect_same_pass(Layer& layer, Whole& whole, const Inputs& x) {
+  const auto y = layer->forward(x.parallel);
+  const auto expected = whole->forward(x.plain);
+  expect_close(y, expected, "output");
+  loss_of(y).backward();
+  loss_of(expected).backward();
+  expect_close(x.parallel.grad(), x.plain.grad(), "gradient of the input");
+}
+
 TEST(ColumnParallelLinear, EqualsLinear) {
   for (const bool has_bias : {true, false}) {
     const auto options = torch::nn::LinearOptions(6, 7).bias(has_bias);
@@ -63,12 +74,7 @@ TEST(ColumnParallelLinear, EqualsLinear) {
     seed_as_rank_0();
     torch::nn::Linear whole(options);
     const Inputs x = make_inputs({4, 3, 6});
-    const auto y = layer->forward(x.parallel);
-    const auto expected = whole->forward(x.plain);
-    expect_close(y, expected, "output");
-    loss_of(y).backward();
-    loss_of(expected).backward();
-    expect_close(x.parallel.grad(), x.plain.grad(), "gradient of the input");
+    expect_same_pass(layer, whole, x);
     expect_close(layer->weight.grad(), part_of(whole->weight.grad(), 0), "of the weight");
     EXPECT_EQ(layer->parameters().size(), has_bias ? 2U : 1U);
     if (has_bias) expect_close(layer->bias.grad(), part_of(whole->bias.grad(), 0), "of the bias");
@@ -83,12 +89,7 @@ TEST(RowParallelLinear, EqualsLinear) {
     seed_as_rank_0();
     torch::nn::Linear whole(options);
     const Inputs x = make_inputs({4, 7});
-    const auto y = layer->forward(x.parallel);
-    const auto expected = whole->forward(x.plain);
-    expect_close(y, expected, "output");
-    loss_of(y).backward();
-    loss_of(expected).backward();
-    expect_close(x.parallel.grad(), x.plain.grad(), "gradient of the input");
+    expect_same_pass(layer, whole, x);
     expect_close(layer->weight.grad(), part_of(whole->weight.grad(), 1), "of the weight");
     EXPECT_EQ(layer->parameters().size(), has_bias ? 2U : 1U);
     if (has_bias) expect_close(layer->bias.grad(), whole->bias.grad(), "of the bias");
@@ -107,12 +108,7 @@ TEST(ParallelConv2d, OfOutputsEqualsConv2d) {
     layer->zero_grad();
     whole->zero_grad();
     const Inputs x = make_inputs(sizes);
-    const auto y = layer->forward(x.parallel);
-    const auto expected = whole->forward(x.plain);
-    expect_close(y, expected, "output");
-    loss_of(y).backward();
-    loss_of(expected).backward();
-    expect_close(x.parallel.grad(), x.plain.grad(), "gradient of the input");
+    expect_same_pass(layer, whole, x);
     expect_close(layer->conv->weight.grad(), part_of(whole->weight.grad(), 0), "of the weight");
     expect_close(layer->conv->bias.grad(), part_of(whole->bias.grad(), 0), "of the bias");
   }
@@ -127,12 +123,7 @@ TEST(ParallelConv2d, GroupedEqualsConv2dWithAGroupPerRank) {
   auto with_groups = options;
   torch::nn::Conv2d whole(with_groups.groups(ranks));
   const Inputs x = make_inputs({2, 2 * ranks, 5, 5});
-  const auto y = layer->forward(x.parallel);
-  const auto expected = whole->forward(x.plain);
-  expect_close(y, expected, "output");
-  loss_of(y).backward();
-  loss_of(expected).backward();
-  expect_close(x.parallel.grad(), x.plain.grad(), "gradient of the input");
+  expect_same_pass(layer, whole, x);
   expect_close(layer->conv->weight.grad(), part_of(whole->weight.grad(), 0), "of the weight");
 }
 
@@ -154,6 +145,21 @@ TEST(ParallelLayers, RefuseWhatCannotBeCut) {
               message("no groups"));
   EXPECT_THAT([&] { ColumnParallelLinear(torch::nn::LinearOptions(4, 4), nullptr); },
               message("communicator"));
+}
+
+// On all ranks alike, also where some ranks' parts would have the right size.
+TEST(ParallelLayers, RefuseInputsOfAnotherSize) {
+  const auto refused = [](auto layer, at::IntArrayRef sizes, const std::string& text) {
+    EXPECT_THAT([&] { layer->forward(torch::zeros(sizes)); },
+                ThrowsMessage<InvalidArgument>(HasSubstr(text)));
+  };
+  const auto linear = torch::nn::LinearOptions(7, 5);
+  refused(ColumnParallelLinear(linear, comm()), {2, 8}, "is [2, 8], with 7 features wanted");
+  refused(RowParallelLinear(linear, comm()), {2, 8}, "is [2, 8], with 7 features wanted");
+  refused(RowParallelLinear(linear, comm()), {}, "with 7 features wanted");
+  ParallelConv2d convolution(torch::nn::Conv2dOptions(3, 5, 3), comm());
+  refused(convolution, {2, 4, 6, 6}, "is [2, 4, 6, 6], with 3 channels wanted");
+  refused(convolution, {6, 6}, "with 3 channels wanted");
 }
 
 // A block of Megatron's between layers that all ranks have.

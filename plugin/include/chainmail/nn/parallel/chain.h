@@ -82,9 +82,8 @@ class CHAINMAIL_API Chain {
   /// @throws TimeoutError  a rank of a function does not call backward(); names it
   void backward();
   /// The same from `loss`, a scalar.
-  /// @throws InvalidArgument  neither `loss` nor any function needs a gradient; `loss` has more
-  /// than one
-  ///                          element
+  /// @throws InvalidArgument  neither `loss` nor any function needs a gradient; `loss` is no
+  ///                          scalar
   void backward(const at::Tensor& loss);
 
   /// `y` itself, in the same memory, whose backward comes before that of all functions so far:

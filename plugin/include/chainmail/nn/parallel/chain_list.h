@@ -91,15 +91,14 @@ class CHAINMAIL_API MultiNodeChainListImpl final : public torch::nn::Module {
   }
 
   /// Calls this rank's links. `inputs` are for links from kInput.
-  /// @returns the tensor of the link to kOutput; on a rank without one a delegate: a zero that
-  /// needs a
-  ///          gradient. backward() of a loss that is made of either goes through the whole model.
+  /// @returns the tensor of the link to kOutput; on a rank without one a delegate, a zero that
+  ///          needs a gradient. backward() of a loss that is made of either goes through the whole
+  ///          model
   /// @throws InvalidArgument  a link has another number of inputs; the link to kOutput has several
   ///                          outputs
   /// @throws MismatchError    on all ranks, in the first forward(), before anything is computed:
-  /// what a rank
-  ///                          sends to another is not received there, or the other way round, or
-  ///                          ranks would wait for each other
+  ///                          what a rank sends to another is not received there, or the other
+  ///                          way round, or ranks would wait for each other
   template <typename... T>
   [[nodiscard]] at::Tensor forward(const T&... inputs) {
     return only_output(forward_list({inputs...}));

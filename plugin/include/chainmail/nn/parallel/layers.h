@@ -48,6 +48,7 @@ class CHAINMAIL_API ColumnParallelLinearImpl final : public torch::nn::Module {
 
   /// `x` is [..., in], the same on all ranks; the result [..., out], or [..., this rank's part].
   /// Backward: the gradient of `x` is summed over the ranks.
+  /// @throws InvalidArgument  another number of features, before anything is sent
   at::Tensor forward(const at::Tensor& x);
   /// Name, features and ranks.
   void pretty_print(std::ostream& stream) const override;
@@ -81,6 +82,7 @@ class CHAINMAIL_API RowParallelLinearImpl final : public torch::nn::Module {
   /// `x` is [..., in], the same on all ranks, or [..., this rank's part]; the result is [..., out],
   /// the same bits on all. Backward does not communicate, except to join the gradient of a whole
   /// `x`.
+  /// @throws InvalidArgument  another number of features, before anything is sent
   at::Tensor forward(const at::Tensor& x);
   /// Name, features and ranks.
   void pretty_print(std::ostream& stream) const override;
@@ -115,6 +117,7 @@ class CHAINMAIL_API ParallelConv2dImpl final : public torch::nn::Module {
                      ConvSplit split = ConvSplit::kOutputs);
 
   /// `x` is [N, C, H, W] or [C, H, W], the same on all ranks, and so is the result.
+  /// @throws InvalidArgument  another number of dimensions or channels, before anything is sent
   at::Tensor forward(const at::Tensor& x);
   /// Name, channels and ranks.
   void pretty_print(std::ostream& stream) const override;

@@ -57,7 +57,7 @@ class MultiNodeNStepRNN final : public torch::nn::Module {
   /// As the layer's own forward: output and last state. Receives the first state from rank_in,
   /// whose rank calls this too, and sends the last to rank_out.
   /// @throws InvalidArgument  `first` is given and there is a rank_in; rank_in sends another
-  /// layer's state
+  ///                          layer's state
   std::tuple<at::Tensor, State> forward(const at::Tensor& x,
                                         std::optional<State> first = std::nullopt) {
     auto result = rnn_->forward(x, as_argument(first_state(std::move(first))));
@@ -122,8 +122,10 @@ class MultiNodeNStepRNN final : public torch::nn::Module {
 ///
 /// @code
 /// chainmail::Chain chain(comm);
-/// auto rnn = chainmail::create_multi_node_n_step_rnn(torch::nn::LSTM(16, 32), chain, {.rank_out =
-/// 1}); auto [y, state] = rnn->forward(x); chain.backward();
+/// torch::nn::LSTM lstm(16, 32);
+/// auto rnn = chainmail::create_multi_node_n_step_rnn(lstm, chain, {.rank_out = 1});
+/// auto [y, state] = rnn->forward(x);
+/// chain.backward();
 /// @endcode
 /// @param rnn  a torch::nn::RNN, GRU or LSTM; others do not compile
 /// @param chain  must live as long as the result

@@ -60,8 +60,7 @@ class CHAINMAIL_API Pipeline {
   /// @param criterion  called on the last rank
   /// @returns the mean loss on the last rank, without a gradient; undefined elsewhere
   /// @throws InvalidArgument  on the rank that has them: fewer samples than microbatches, a last
-  /// stage
-  ///                          with several outputs, a loss that is no scalar
+  ///                          stage with several outputs, a loss that is no scalar
   at::Tensor step(const at::Tensor& input, const at::Tensor& target, const Criterion& criterion);
 
   /// The most microbatches whose activations this rank has had at once. Local.
