@@ -104,11 +104,8 @@ void MpiWorld::empty(ClosedInbox& inbox) {
   bool is_found = true;
   while (inbox.coming.size() < kMaxFree) {
     if (api_->probe(kMpiAnySource, inbox.tag, is_found, arrival) != kMpiSuccess || !is_found) break;
-    auto buffer = std::make_unique<MpiBuffer>();
-    buffer->size = static_cast<std::size_t>(std::max(arrival.bytes, 0));
-    if (buffer->size > MpiBuffer::kMaxBytes) {  // no frame, but it has to go somewhere
-      buffer->bytes = std::make_unique_for_overwrite<std::byte[]>(buffer->size);
-    }
+    // No larger than the message, mostly a goodbye of some bytes: closed inboxes may be many.
+    auto buffer = std::make_unique<MpiBuffer>(std::max(arrival.bytes, 0));
     if (api_->receive(buffer->bytes.get(), arrival, buffer->request) != kMpiSuccess) break;
     inbox.coming.push_back(std::move(buffer));
   }

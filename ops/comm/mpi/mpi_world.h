@@ -33,10 +33,12 @@ struct MpiSender {
 /// be forgotten, its memory with it.
 struct MpiBuffer {
   static constexpr std::size_t kMaxBytes = MpiSender::kBytes + FrameHead::kBytes + kMaxFramePayload;
-  std::unique_ptr<std::byte[]> bytes = std::make_unique_for_overwrite<std::byte[]>(kMaxBytes);
+  std::unique_ptr<std::byte[]> bytes;
   std::size_t size = 0;
   MpiRequest request;
 
+  explicit MpiBuffer(std::size_t capacity = kMaxBytes)
+      : bytes(std::make_unique_for_overwrite<std::byte[]>(capacity)) {}
   void write(const MpiSender& sender, const FrameHead& head, const std::byte* payload) noexcept;
   /// False when the bytes cannot be a frame.
   bool read(MpiSender& sender, FrameHead& head) const noexcept;
