@@ -21,6 +21,7 @@ DECLARE_string(communicator);
 DECLARE_string(allreduce_grad_dtype);
 DECLARE_string(cross);
 DECLARE_bool(double_buffering);
+DECLARE_string(shard);
 DECLARE_int64(batchsize);
 DECLARE_uint32(shards);
 DECLARE_int64(epoch);
@@ -45,6 +46,7 @@ namespace fs = std::filesystem;
 std::unique_ptr<chainmail::ElasticJob> join_job() {
   if (FLAGS_device != "cpu") throw flags::UsageError("--shards goes with --device cpu");
   if (FLAGS_double_buffering) throw flags::UsageError("--shards goes without --double_buffering");
+  if (FLAGS_shard != "none") throw flags::UsageError("--shards goes without --shard");
   if (!FLAGS_autocast.empty()) throw flags::UsageError("--shards goes without --autocast");
   if (!FLAGS_resume.empty()) throw flags::UsageError("--shards goes on by --run_id, not --resume");
   chainmail::ElasticJobOptions options;

@@ -86,6 +86,10 @@ void TorchGroup::all_gather(const ops::Collective& collective) {
 }
 
 void TorchGroup::carry_out(const ops::Collective& collective) {
+  if (collective.cut != nullptr || collective.shards != nullptr) {
+    throw InvalidArgument("communicator '" + name_ + "' has neither slices nor shards of a " +
+                          to_string(collective.kind) + "; use one of Chainmail's own");
+  }
   switch (collective.kind) {
     case ops::OpKind::kAllReduce:
       return all_reduce(collective);

@@ -11,34 +11,17 @@
 
 #include <ATen/ATen.h>
 #include <c10/util/Type.h>
-#include <torch/optim/adam.h>
-#include <torch/optim/adamw.h>
-#include <torch/optim/sgd.h>
 #include <torch/serialize/archive.h>
 
 #include "plugin/train/optimizer/optimizer_state.h"
+#include "plugin/train/optimizer/state_members.h"
+#include "plugin/train/sharding/sliced_state.h"
 
 namespace chainmail::internal {
 
 namespace {
 
 namespace optim = torch::optim;
-
-// Calls visit(name, member) for each member of a parameter's state. SGD counts no steps.
-template <typename Visit>
-void visit_members(optim::SGDParamState& state, const Visit& visit) {
-  std::int64_t steps = 0;
-  visit("step", steps);
-  visit("momentum_buffer", state.momentum_buffer());
-}
-
-template <typename State, typename Visit>
-void visit_members(State& state, const Visit& visit) {
-  visit("step", state.step());
-  visit("exp_avg", state.exp_avg());
-  visit("exp_avg_sq", state.exp_avg_sq());
-  visit("max_exp_avg_sq", state.max_exp_avg_sq());
-}
 
 template <typename Visit>
 void for_each_parameter(optim::Optimizer& optimizer, const Visit& visit) {
@@ -149,6 +132,12 @@ std::string describe_optimizer(optim::Optimizer& optimizer) {
 }
 
 CheckpointState save_optimizer_parts(optim::Optimizer& optimizer) {
+  if (is_marked_sliced(optimizer)) {
+    throw InvalidArgument(
+        "the state of this optimizer is shared among the ranks of a node (Sharding::kNode): add "
+        "the "
+        "multi-node optimizer to the checkpointer, not the optimizer that it wraps");
+  }
   CheckpointState saved;
   saved.set_text("class", class_of(optimizer));
   saved.set_text("layout", groups_of(optimizer));

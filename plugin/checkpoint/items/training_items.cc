@@ -114,7 +114,10 @@ CheckpointItem internal::multi_node_optimizer_item(const std::string& name,
           << scaler->scale << " unless another part of the checkpoint sets it";
     }
   };
-  item.prepare = [&optimizer] { optimizer.flush(); };
+  item.prepare = [&optimizer] {
+    optimizer.flush();
+    optimizer.gather_state();
+  };
   item.finish = [&optimizer, read] { optimizer.load_state(*read); };
   return item;
 }

@@ -20,6 +20,15 @@
 
 namespace chainmail {
 
+/// What ranks share of an optimizer, after ZeRO (Rajbhandari et al., SC 2020).
+enum class Sharding : std::uint8_t {
+  kNone,  ///< nothing: every rank has all state and steps all parameters
+  /// The ranks of a node share state and step, each node has all of it: the state of P ranks takes
+  /// 1/P of the memory on each. Between nodes travels what travels with kNone, and parameters have
+  /// the bits that kNone gives them. CPUs only; not for "naive", nor in a job of shards.
+  kNode,
+};
+
 /// How gradients are averaged and applied; the same on all ranks.
 struct MultiNodeOptimizerOptions {
   /// A TORCH_MODULE holder, any module or a torch::jit::Module, or a pointer or shared pointer to
@@ -53,6 +62,15 @@ struct MultiNodeOptimizerOptions {
   /// For models that compute in float16: the scale of losses, which step() takes out of the means
   /// again. Implies skip_nonfinite. Its state becomes that of rank 0.
   std::shared_ptr<LossScaler> loss_scaler = nullptr;
+  /// With kNode the means are in slices: after a backward that exchanges, no parameter has a
+  /// gradient. All but the last backward of a step belong into no_sync(), every trainable parameter
+  /// belongs to a group of the optimizer, and allreduce_grad() and zero_grad(false) are refused.
+  Sharding shard = Sharding::kNone;
+  /// With kNode, of an optimizer that is not one of torch's own SGD, Adam, AdamW, RMSprop and
+  /// Adagrad: each element changes by its own gradient and state alone, so that ranks may own parts
+  /// of parameters. Such an optimizer cannot be saved and its parameters must stay the same ones.
+  /// False: ranks own whole parameters, near equal numbers of elements.
+  bool is_elementwise = false;
 };
 
 namespace internal {
@@ -117,6 +135,7 @@ class CHAINMAIL_API MultiNodeOptimizer {
   MultiNodeOptimizer& operator=(const MultiNodeOptimizer&) = delete;
 
   /// Local: drops the gradients of model and optimizer, or sets them to zero.
+  /// @throws InvalidArgument  with Sharding::kNode: not to none
   void zero_grad(bool set_to_none = true);
   /// Steps the wrapped optimizer with the mean of the gradients; exchanges them first where no
   /// backward did. No gradient is dropped, the first one included. Parameters that were added or
@@ -126,6 +145,7 @@ class CHAINMAIL_API MultiNodeOptimizer {
   StepResult step();
   /// Makes the gradients their means, without a step, unless a backward did: for gradients that
   /// were set by hand. Neither clips nor looks at their values.
+  /// @throws InvalidArgument  with Sharding::kNode
   void allreduce_grad();
   /// Double buffering: applies the mean that is still on its way, at the end of training or before
   /// a checkpoint or evaluation; false when there is none. Gradients are dropped. Collective.
@@ -135,7 +155,13 @@ class CHAINMAIL_API MultiNodeOptimizer {
   /// Gives every rank the parameters, buffers and optimizer state of rank 0 again: after loading a
   /// file on rank 0, or after adding a layer and before its first forward. Collective.
   void synchronize();
-  /// The wrapped optimizer, for schedulers and its options. Do not step it.
+  /// Sharding::kNode: puts the state of the wrapped optimizer together on every rank, as kNone
+  /// would have it, until the next step(): to save or to look at it. Takes the memory of kNone
+  /// meanwhile. Nothing with kNone. Collective.
+  /// @throws InvalidArgument  an optimizer with is_elementwise that has made a step
+  void gather_state();
+  /// The wrapped optimizer, for schedulers and its options. Do not step it. With Sharding::kNode
+  /// its groups hold parameters and its state() that of this rank's slices: see gather_state().
   torch::optim::Optimizer& actual_optimizer() noexcept;
   /// What load_state() takes. Local.
   [[nodiscard]] MultiNodeOptimizerState state() const;

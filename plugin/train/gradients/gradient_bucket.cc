@@ -33,10 +33,10 @@ struct HeldMemory {
 // Gradients start on cache lines, which vector kernels like.
 constexpr std::int64_t kAlignmentBytes = 64;
 
-// With shards on whole blocks of a 16-bit wire, so that which elements are rounded together does
-// not depend on which gradients travel together.
-std::int64_t alignment(std::int64_t element_size, bool has_shards) {
-  return has_shards ? std::int64_t{ops::kWireBlock} : kAlignmentBytes / element_size;
+// With shards and on a 16-bit wire on whole blocks of that wire, so that which elements are rounded
+// together depends neither on which gradients travel together nor on whose slice they are in.
+std::int64_t alignment(std::int64_t element_size, bool has_blocks) {
+  return has_blocks ? std::int64_t{ops::kWireBlock} : kAlignmentBytes / element_size;
 }
 
 // Shaped and laid out like `parameter`, so that autograd accumulates in place without complaint.
@@ -103,9 +103,11 @@ at::Tensor dense_gradient(const NamedTensor& parameter) {
 
 GradientBucket::GradientBucket(std::vector<NamedTensor> parameters, ops::Group& group,
                                std::shared_ptr<const DeviceContext> context,
-                               std::shared_ptr<const ops::ShardCut> cut)
+                               std::shared_ptr<const ops::ShardCut> cut,
+                               const std::optional<SliceRule>& slices)
     : parameters_(std::move(parameters)),
       is_present_(parameters_.size()),
+      is_somewhere_(parameters_.size()),
       context_(std::move(context)),
       cut_(std::move(cut)) {
   const at::NoGradGuard no_grad;
@@ -113,15 +115,22 @@ GradientBucket::GradientBucket(std::vector<NamedTensor> parameters, ops::Group& 
     throw InvalidArgument("parameter '" + parameters_.front().name + "' is on " +
                           context_->device().str() + ": shards are summed on CPUs; move the model");
   }
+  if (slices && context_) {
+    throw InvalidArgument("parameter '" + parameters_.front().name + "' is on " +
+                          context_->device().str() +
+                          ": Sharding::kNode shares the optimizer's work among CPUs; use kNone");
+  }
   const c10::ScalarType dtype = parameters_.front().tensor.scalar_type();
   const auto element_size = static_cast<std::int64_t>(c10::elementSize(dtype));
   const auto count = static_cast<std::int64_t>(parameters_.size());
+  const bool has_blocks = cut_ != nullptr || (group.options().wire != ops::WireFormat::kNative &&
+                                              dtype == c10::kFloat && !context_);
   std::int64_t total = 0;
-  std::vector<std::int64_t> begins;
   std::vector<at::Tensor> tensors;
   for (const NamedTensor& parameter : parameters_) {
-    begins.push_back(total);
-    total += round_up(parameter.tensor.numel(), alignment(element_size, cut_ != nullptr));
+    places_.push_back(
+        {static_cast<std::size_t>(total), static_cast<std::size_t>(parameter.tensor.numel())});
+    total += round_up(parameter.tensor.numel(), alignment(element_size, has_blocks));
     tensors.push_back(parameter.tensor);
   }
   // The marks get blocks of a 16-bit wire of their own: beside gradients of 2^40 and more, as
@@ -131,9 +140,11 @@ GradientBucket::GradientBucket(std::vector<NamedTensor> parameters, ops::Group& 
   }
   allocate(total + 2 * count, dtype, group);
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    views_.push_back(view_like(flat_, begins[i], parameters_[i].tensor));
+    views_.push_back(
+        view_like(flat_, static_cast<std::int64_t>(places_[i].begin), parameters_[i].tensor));
   }
   marks_ = flat_.narrow(0, total, 2 * count).view({2, count});
+  if (slices) this->cut(*slices, static_cast<std::size_t>(total), group.topology());
   if (cut_) stack_.emplace(cut_, group.rank(), flat_, group.options().wire);
   if (context_) {
     std::fill(is_present_.begin(), is_present_.end(), char{1});
@@ -142,6 +153,25 @@ GradientBucket::GradientBucket(std::vector<NamedTensor> parameters, ops::Group& 
   }
   shape_hash_ = hash_shapes(tensors);
   shapes_ = std::make_shared<const std::string>(describe_shapes(tensors));
+}
+
+// The marks go to whoever owns the end, and from there to all.
+void GradientBucket::cut(const SliceRule& rule, std::size_t end, const ops::Topology& topology) {
+  const auto owners = static_cast<std::size_t>(topology.min_local_size());
+  auto cut = std::make_shared<ops::NodeCut>();
+  if (rule.owners.empty()) {
+    cut->bounds = cut_into_slices(places_, end, owners, kSliceUnit);
+  } else {
+    cut->bounds.clear();
+    for (std::size_t owner = 0; owner <= owners; ++owner) {
+      const auto first = std::ranges::lower_bound(rule.owners, owner) - rule.owners.begin();
+      const auto index = static_cast<std::size_t>(first);
+      cut->bounds.push_back(index == 0 ? 0 : index < places_.size() ? places_[index].begin : end);
+    }
+  }
+  cut->bounds.back() = static_cast<std::size_t>(flat_.numel());
+  cut->common_from = end;
+  slices_ = std::move(cut);
 }
 
 void GradientBucket::allocate(std::int64_t elements, c10::ScalarType dtype, ops::Group& group) {
@@ -270,6 +300,7 @@ void GradientBucket::start(ops::Group& group, ops::WireFormat wire, const Exchan
     collective.pieces = stack_->pieces();
     collective.keep = stack_->memory();
   }
+  collective.cut = slices_;
   // Ranks at different exchanges would average gradients of different steps without a word.
   collective.shape_hash =
       NumberHash().add(shape_hash_).add(number.step).add(number.in_step).value();
@@ -333,7 +364,8 @@ void GradientBucket::finish(const std::vector<Presence>& presence) {
   const at::NoGradGuard no_grad;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     at::Tensor& gradient = parameters_[i].tensor.mutable_grad();
-    if (!presence[i].somewhere) {
+    is_somewhere_[i] = presence[i].somewhere ? 1 : 0;
+    if (!presence[i].somewhere || slices_) {
       gradient.reset();
       continue;
     }

@@ -26,9 +26,11 @@
 #include <c10/core/Event.h>
 
 #include "ops/engine/group.h"
+#include "ops/node_cut.h"
 #include "plugin/c10d/device/device_context.h"
 #include "plugin/train/gradients/presence.h"
 #include "plugin/train/optimizer/parameter_list.h"
+#include "plugin/train/sharding/slice_cut.h"
 #include "plugin/train/shards/shard_stack.h"
 
 namespace chainmail::internal {
@@ -39,14 +41,24 @@ struct ExchangeNumber {
   std::uint64_t in_step = 0;  ///< 1 for the first
 };
 
+/// For means that are left with the owners of slices, one per local rank.
+struct SliceRule {
+  /// Whole parameters: the local rank that has each, ascending. Empty: the slices are near equal
+  /// and end within parameters.
+  std::vector<std::size_t> owners;
+};
+
 class GradientBucket {
  public:
   /// `parameters` are trainable, of one dtype, on the CPU or on the GPU of `context`. Collective:
   /// allocates from the group. With `cut` gradients are sums over a step's shards, which are in
-  /// host memory and weigh what add_shard() says; else they are means over the ranks.
+  /// host memory and weigh what add_shard() says; else they are means over the ranks. With `slices`
+  /// a mean is known where its slice's owner is: no parameter has a gradient after finish(), and
+  /// flat() holds them.
   GradientBucket(std::vector<NamedTensor> parameters, ops::Group& group,
                  std::shared_ptr<const DeviceContext> context = nullptr,
-                 std::shared_ptr<const ops::ShardCut> cut = nullptr);
+                 std::shared_ptr<const ops::ShardCut> cut = nullptr,
+                 const std::optional<SliceRule>& slices = std::nullopt);
 
   /// Copies gradient `index` here unless it lies here already, and makes the parameter's gradient
   /// the view of it. A sparse one becomes dense, one of another dtype is converted. A parameter
@@ -73,12 +85,21 @@ class GradientBucket {
   std::vector<Presence> presence(bool everywhere_matters) const;
   /// For which parameters this rank brought one.
   const std::vector<char>& own_presence() const noexcept { return is_present_; }
-  /// Points every gradient that exists somewhere at its mean, drops the others, and makes the
-  /// bucket ready for the next exchange.
+  /// Points every gradient that exists somewhere at its mean, drops the others, or all with slices,
+  /// and makes the bucket ready for the next exchange.
   void finish(const std::vector<Presence>& presence);
 
   const std::vector<NamedTensor>& parameters() const noexcept { return parameters_; }
   std::size_t bytes() const noexcept { return static_cast<std::size_t>(flat_.nbytes()); }
+
+  /// With slices, whose owners they are; the common elements are the marks. Else null.
+  const std::shared_ptr<const ops::NodeCut>& slices() const noexcept { return slices_; }
+  /// Where each gradient lies in flat().
+  const std::vector<ParameterPlace>& places() const noexcept { return places_; }
+  /// One-dimensional: the gradients, and the marks.
+  const at::Tensor& flat() const noexcept { return flat_; }
+  /// After finish(): whether a rank had a gradient of parameter `index`.
+  bool is_somewhere(std::size_t index) const { return is_somewhere_.at(index) != 0; }
 
  private:
   void allocate(std::int64_t elements, c10::ScalarType dtype, ops::Group& group);
@@ -86,12 +107,16 @@ class GradientBucket {
   void write_marks();
   void start_on_device(const ops::Collective& collective);
   bool has_all() const noexcept;
+  void cut(const SliceRule& rule, std::size_t end, const ops::Topology& topology);
 
   std::vector<NamedTensor> parameters_;
   at::Tensor flat_;
   std::vector<at::Tensor> views_;  ///< one per parameter, shaped like it
   at::Tensor marks_;               ///< the numbers behind the gradients, [2, parameters]
   std::vector<char> is_present_;
+  std::vector<char> is_somewhere_;
+  std::vector<ParameterPlace> places_;
+  std::shared_ptr<const ops::NodeCut> slices_;
   std::uint32_t shape_hash_ = 0;
   std::shared_ptr<const std::string> shapes_;     ///< for messages
   std::shared_ptr<ops::Operation> operation_;     ///< in flight

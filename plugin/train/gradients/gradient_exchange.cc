@@ -80,19 +80,46 @@ void GradientExchange::make_buckets(std::vector<std::size_t> order) {
   const std::vector<std::vector<std::size_t>> plan =
       plan_buckets(items, {options_.overlaps ? options_.bucket_bytes : 0,
                            options_.overlaps ? options_.first_bucket_bytes : 0});
+  const std::vector<std::size_t> owner_of = owners_of_whole();
   const auto context =
       order.empty() ? nullptr : communicator_->impl().device_context_for_gradients(device_of_all());
   for (std::size_t set = 0; set < (options_.double_buffering ? 2 : 1); ++set) {
     for (std::size_t b = 0; b < plan.size(); ++b) {
       std::vector<NamedTensor> members;
-      for (const std::size_t item : plan[b]) {
-        places_[order[item]] = {b, members.size()};
-        members.push_back(parameters_[order[item]]);
+      std::vector<std::size_t> bucket;
+      for (const std::size_t item : plan[b]) bucket.push_back(order[item]);
+      const std::optional<SliceRule> rule = rule_for(bucket, owner_of);
+      for (const std::size_t parameter : bucket) {
+        places_[parameter] = {b, members.size()};
+        members.push_back(parameters_[parameter]);
       }
       sets_[set].buckets.emplace_back(std::move(members), *communicator_->impl().group, context,
-                                      has_shards() ? communicator_->impl().shards->cut : nullptr);
+                                      has_shards() ? communicator_->impl().shards->cut : nullptr,
+                                      rule);
     }
   }
+}
+
+// Does not depend on the buckets: an owner keeps its state when they change.
+std::vector<std::size_t> GradientExchange::owners_of_whole() const {
+  if (options_.slices != SliceKind::kWhole) return {};
+  std::vector<std::size_t> counts;
+  for (const NamedTensor& parameter : parameters_) {
+    counts.push_back(static_cast<std::size_t>(parameter.tensor.numel()));
+  }
+  const int owners = communicator_->impl().group->topology().min_local_size();
+  return share_whole(counts, static_cast<std::size_t>(owners));
+}
+
+// Puts what an owner has of a bucket together.
+std::optional<SliceRule> GradientExchange::rule_for(
+    std::vector<std::size_t>& bucket, const std::vector<std::size_t>& owner_of) const {
+  if (options_.slices == SliceKind::kNone) return std::nullopt;
+  SliceRule rule;
+  if (options_.slices == SliceKind::kWithin) return rule;
+  std::ranges::stable_sort(bucket, {}, [&](std::size_t p) { return owner_of[p]; });
+  for (const std::size_t parameter : bucket) rule.owners.push_back(owner_of[parameter]);
+  return rule;
 }
 
 c10::Device GradientExchange::device_of_all() const {
@@ -117,17 +144,20 @@ std::size_t GradientExchange::bytes() const noexcept {
 
 void GradientExchange::on_ready(std::size_t parameter) {
   if (has_shards()) return take_of_shard(parameter);
+  const bool is_sliced = options_.slices != SliceKind::kNone;
+  if (is_done_ && (is_sliced || (options_.double_buffering && is_enabled_ && !is_open_))) {
+    communicator_->impl().check_usable();
+    throw InvalidArgument(std::string("a second backward before step(): with ") +
+                          (is_sliced ? "Sharding::kNode" : "double buffering") +
+                          " all but the last one of a step belong into no_sync(), and none comes "
+                          "after that one");
+  }
   if (!is_enabled_) {
     is_done_ = false;  // gradients are no longer the means of an earlier backward
     return;
   }
   if (!is_open_) {
     communicator_->impl().check_usable();
-    if (is_done_ && options_.double_buffering) {
-      throw InvalidArgument(
-          "a second backward before step(): with double buffering all but the last one of a step "
-          "belong into no_sync()");
-    }
     open();
     at_end_of_backward([this] { end(); });
     is_deferred_ = options_.is_current && !options_.is_current();
@@ -307,6 +337,7 @@ void GradientExchange::exchange() {
 // Waits for the means, checks who had what, and makes them the gradients.
 void GradientExchange::collect(BucketSet& set) {
   set.is_in_flight = false;
+  collected_ = static_cast<std::size_t>(&set - sets_.data());
   {
     const WaitClock clock(*communicator_);
     for (GradientBucket& bucket : set.buckets) bucket.wait();

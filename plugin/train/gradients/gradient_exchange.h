@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include <chainmail/communicator.h>
@@ -28,6 +29,13 @@
 
 namespace chainmail::internal {
 
+/// What the ranks of a node share of an optimizer.
+enum class SliceKind : std::uint8_t {
+  kNone,    ///< nothing: means everywhere
+  kWithin,  ///< near equal slices, which end within parameters
+  kWhole,   ///< whole parameters
+};
+
 struct ExchangeOptions {
   bool zero_fill = true;
   bool overlaps = false;          ///< buckets start while backward goes on
@@ -38,10 +46,17 @@ struct ExchangeOptions {
   /// Asked at the begin of each backward: false when the parameters are no longer those of the
   /// constructor, so that this backward only leaves its own gradients.
   std::function<bool()> is_current;
+  /// How the means are left; see GradientBucket.
+  SliceKind slices = SliceKind::kNone;
 };
 
 class GradientExchange {
  public:
+  struct Place {
+    std::size_t bucket = 0;
+    std::size_t index = 0;
+  };
+
   /// Allocates the buckets and sets hooks. `parameters` are trainable, in the order of all ranks;
   /// `order` has the positions in which backward finishes them, empty where that is not known.
   /// Without buckets ("naive") they are exchanged one at a time. Collective.
@@ -61,6 +76,8 @@ class GradientExchange {
   /// After an exchange: whether the gradients are means. Not so after the first one with double
   /// buffering, when there is none yet and no parameter has a gradient.
   bool has_mean() const noexcept { return has_mean_; }
+  /// Whether an exchange has ended since begin_step().
+  bool is_done() const noexcept { return is_done_; }
   /// The gradients were used or dropped. Ends an exchange that a backward began and, by an
   /// exception, did not end: the other ranks are in it.
   void begin_step();
@@ -83,20 +100,25 @@ class GradientExchange {
   const std::vector<std::size_t>& observed_order() const noexcept { return observed_; }
   const std::vector<NamedTensor>& parameters() const noexcept { return parameters_; }
   std::size_t bucket_count() const noexcept { return sets_[0].buckets.size(); }
+  /// Of a position in parameters().
+  Place place_of(std::size_t parameter) const { return places_.at(parameter); }
+  /// With slices: those whose means were collected last, or none yet.
+  const std::vector<GradientBucket>& collected() const noexcept {
+    return sets_[collected_].buckets;
+  }
   /// Of all buckets.
   std::size_t bytes() const noexcept;
 
  private:
-  struct Place {
-    std::size_t bucket = 0;
-    std::size_t index = 0;
-  };
   struct BucketSet {
     std::vector<GradientBucket> buckets;
     bool is_in_flight = false;  ///< all have started
   };
 
   void make_buckets(std::vector<std::size_t> order);
+  std::vector<std::size_t> owners_of_whole() const;
+  std::optional<SliceRule> rule_for(std::vector<std::size_t>& bucket,
+                                    const std::vector<std::size_t>& owner_of) const;
   c10::Device device_of_all() const;
   void on_ready(std::size_t parameter);
   void open();
@@ -117,6 +139,7 @@ class GradientExchange {
   std::vector<Place> places_;         ///< of each parameter
   std::array<BucketSet, 2> sets_;     ///< the second one for double buffering
   std::size_t current_ = 0;           ///< the set that takes gradients
+  std::size_t collected_ = 0;         ///< the set whose means are in use
   std::vector<std::size_t> pending_;  ///< per bucket: gradients that are not ready
   std::vector<char> is_ready_;        ///< per parameter
   std::vector<std::size_t> observed_;

@@ -22,15 +22,8 @@ namespace {
 namespace optim = torch::optim;
 using Tensors = std::vector<at::Tensor>;
 
-// The kernels walk plain arrays and take one dtype per call.
-bool is_plain(const at::Tensor& tensor) {
-  return tensor.layout() == c10::kStrided && tensor.device().is_cpu() &&
-         (tensor.scalar_type() == c10::kFloat || tensor.scalar_type() == c10::kDouble) &&
-         tensor.is_non_overlapping_and_dense();
-}
-
 bool is_laid_out_like(const at::Tensor& tensor, const at::Tensor& parameter) {
-  return is_plain(tensor) && tensor.scalar_type() == parameter.scalar_type() &&
+  return is_fusable(tensor) && tensor.scalar_type() == parameter.scalar_type() &&
          tensor.sizes() == parameter.sizes() && tensor.strides() == parameter.strides();
 }
 
@@ -63,7 +56,7 @@ bool fits(optim::Optimizer& optimizer) {
       const at::Tensor& gradient = parameter.grad();
       if (!gradient.defined()) continue;
       const State* const state = find_state<State>(optimizer, parameter);
-      if (!is_plain(parameter) || !is_laid_out_like(gradient, parameter) ||
+      if (!is_fusable(parameter) || !is_laid_out_like(gradient, parameter) ||
           (state != nullptr && !state_fits(*state, parameter, options))) {
         return false;
       }
@@ -170,6 +163,13 @@ bool step_all(optim::Optimizer& optimizer) {
 }
 
 }  // namespace
+
+// The kernels walk plain arrays and take one dtype per call.
+bool is_fusable(const at::Tensor& parameter) {
+  return parameter.layout() == c10::kStrided && parameter.device().is_cpu() &&
+         (parameter.scalar_type() == c10::kFloat || parameter.scalar_type() == c10::kDouble) &&
+         parameter.is_non_overlapping_and_dense();
+}
 
 bool fused_step(torch::optim::Optimizer& optimizer) {
   const at::NoGradGuard no_grad;

@@ -15,4 +15,7 @@ namespace chainmail::internal {
 /// gradients and state are laid out like them. Local.
 [[nodiscard]] bool fused_step(torch::optim::Optimizer& optimizer);
 
+/// Whether fused_step() takes a parameter of this dtype and kind of memory.
+[[nodiscard]] bool is_fusable(const at::Tensor& parameter);
+
 }  // namespace chainmail::internal

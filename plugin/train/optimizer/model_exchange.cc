@@ -76,7 +76,14 @@ bool ModelExchange::overlaps() const {
 
 // With shards a step ends with its exchange, so that it counts on all ranks or on none.
 bool ModelExchange::learns_order() const {
-  return overlaps() && !options_.double_buffering && !communicator_->impl().shards;
+  return overlaps() && !options_.double_buffering && !communicator_->impl().shards && !keeps_order_;
+}
+
+void ModelExchange::use_slices(SliceKind kind, bool keeps_order,
+                               std::function<void()> before_change) {
+  slices_ = kind;
+  keeps_order_ = keeps_order;
+  before_change_ = std::move(before_change);
 }
 
 void ModelExchange::adopt_all() {
@@ -86,6 +93,12 @@ void ModelExchange::adopt_all() {
 
 // Compares what the ranks have and broadcasts what is new since the last time.
 void ModelExchange::adopt_parameters() {
+  if (slices_ != SliceKind::kNone && exchange_ && exchange_->is_done()) {
+    throw InvalidArgument(
+        "the model or what it trains has changed, or synchronize() is called, between backward() "
+        "and step(): with Sharding::kNode the means are in slices of the old parameters; do that "
+        "after step(), or call zero_grad() before to drop them");
+  }
   std::vector<NamedTensor> now = collect_parameters(options_.model, optimizer_);
   std::vector<NamedTensor> trainable;
   std::copy_if(now.begin(), now.end(), std::back_inserter(trainable),
@@ -123,8 +136,10 @@ void ModelExchange::make_exchange(std::vector<NamedTensor> trainable,
   how.first_bucket_bytes = options_.first_bucket_bytes;
   how.step = steps_;
   how.is_current = [this] { return is_current(); };
+  how.slices = slices_;
   // A world that is over before its exchange is made leaves none; the next one needs these.
   trainable_ = trainable;
+  if (before_change_ && exchange_) before_change_();
   exchange_.reset();  // its hooks and memory first
   exchange_ = std::make_unique<GradientExchange>(*communicator_, std::move(trainable),
                                                  std::move(order), std::move(how));

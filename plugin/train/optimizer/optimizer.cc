@@ -3,6 +3,7 @@
 
 #include <chainmail/optimizer.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <string>
@@ -13,11 +14,14 @@
 #include <torch/nn/utils/clip_grad.h>
 #include <torch/optim/lbfgs.h>
 
+#include "plugin/job/torch_group.h"
 #include "plugin/train/communicator/communicator_impl.h"
 #include "plugin/train/gradients/gradient_exchange.h"
 #include "plugin/train/optimizer/fused_step.h"
+#include "plugin/train/optimizer/grad_norm.h"
 #include "plugin/train/optimizer/model_exchange.h"
 #include "plugin/train/optimizer/optimizer_state.h"
+#include "plugin/train/sharding/optimizer_slices.h"
 
 namespace chainmail {
 
@@ -27,41 +31,94 @@ struct MultiNodeOptimizer::Impl {
   Impl(std::unique_ptr<torch::optim::Optimizer> wrapped, std::shared_ptr<Communicator> communicator,
        MultiNodeOptimizerOptions options)
       : optimizer(std::move(wrapped)),
-        model(std::move(communicator), std::move(options), optimizer.get()) {}
+        model(std::move(communicator), std::move(options), optimizer.get()) {
+    if (this->options().shard == Sharding::kNode) use_slices();
+  }
 
   std::unique_ptr<torch::optim::Optimizer> optimizer;
   internal::ModelExchange model;
+  std::unique_ptr<internal::OptimizerSlices> slices;  ///< null with Sharding::kNone
   double scale_in_flight = 1;  ///< that the last exchanged gradients were made with
 
   const MultiNodeOptimizerOptions& options() const noexcept { return model.options(); }
   double scale() const { return options().loss_scaler ? options().loss_scaler->get_scale() : 1; }
+  void use_slices();
   StepResult apply(double made_with);
+  std::vector<at::Tensor> means() const;
+  double norm_of_means(const std::vector<at::Tensor>& means);
   bool follow_model();
   void update_scale(const StepResult& result, double made_with);
 };
+
+void MultiNodeOptimizer::Impl::use_slices() {
+  Communicator& communicator = model.communicator();
+  if (!communicator.impl().packs()) {
+    throw InvalidArgument(
+        "communicator 'naive' exchanges gradients one by one, and Sharding::kNode needs them in "
+        "buckets; use 'hierarchical' or another");
+  }
+  if (internal::parse_torch_backend(communicator.name())) {
+    throw InvalidArgument(
+        "communicator '" + communicator.name() +
+        "' is torch's own, which gives no rank a slice, and Sharding::kNode needs "
+        "slices; use 'hierarchical' or another");
+  }
+  if (communicator.impl().shards) {
+    throw InvalidArgument(
+        "Sharding::kNode in a job of shards, which it does not work in; use kNone");
+  }
+  slices = std::make_unique<internal::OptimizerSlices>(*optimizer, communicator,
+                                                       options().is_elementwise);
+  model.use_slices(slices->kind(), !slices->can_move_state(), [this] {
+    slices->gather_state(model.gradients());
+    slices->forget_slices();
+  });
+}
+
+// That this rank has: with slices, those in its own.
+std::vector<at::Tensor> MultiNodeOptimizer::Impl::means() const {
+  if (slices) return slices->gradients();
+  std::vector<at::Tensor> gradients;
+  for (const NamedTensor& parameter : model.gradients().parameters()) {
+    if (parameter.tensor.grad().defined()) gradients.push_back(parameter.tensor.grad());
+  }
+  return gradients;
+}
+
+double MultiNodeOptimizer::Impl::norm_of_means(const std::vector<at::Tensor>& means) {
+  if (slices) return slices->norm(model.gradients());
+  const bool is_on_cpu = std::ranges::all_of(means, &at::Tensor::is_cpu);
+  if (is_on_cpu) return internal::norm_of(means);
+  // On a GPU with its own sums. A bound of infinity scales by one.
+  std::vector<at::Tensor> parameters;
+  for (const NamedTensor& parameter : model.gradients().parameters()) {
+    parameters.push_back(parameter.tensor);
+  }
+  return torch::nn::utils::clip_grad_norm_(parameters, std::numeric_limits<double>::infinity());
+}
 
 // Steps with the means that the gradients are now.
 StepResult MultiNodeOptimizer::Impl::apply(double made_with) {
   StepResult result{.is_applied = true, .grad_norm = std::numeric_limits<double>::quiet_NaN()};
   const bool skips = options().skip_nonfinite || options().loss_scaler;
+  if (slices) slices->begin_step(model.gradients());
   if (options().max_grad_norm > 0 || skips) {
-    std::vector<at::Tensor> parameters;
-    std::vector<at::Tensor> gradients;
-    for (const NamedTensor& parameter : model.gradients().parameters()) {
-      parameters.push_back(parameter.tensor);
-      if (parameter.tensor.grad().defined()) gradients.push_back(parameter.tensor.grad());
-    }
+    const std::vector<at::Tensor> gradients = means();
     if (made_with != 1 && !gradients.empty()) {
       const at::NoGradGuard no_grad;
       at::_foreach_mul_(gradients, 1 / made_with);
     }
-    // A bound of infinity scales by one.
-    result.grad_norm = torch::nn::utils::clip_grad_norm_(
-        parameters, options().max_grad_norm > 0 ? options().max_grad_norm
-                                                : std::numeric_limits<double>::infinity());
+    result.grad_norm = norm_of_means(gradients);
+    internal::clip_to_norm(gradients, result.grad_norm, options().max_grad_norm);
     result.is_applied = !skips || std::isfinite(result.grad_norm);
   }
-  if (result.is_applied && !(options().use_fused_step && internal::fused_step(*optimizer))) {
+  if (slices) {
+    if (result.is_applied) {
+      slices->step(model.gradients(), options().use_fused_step);
+    } else {
+      slices->drop_gradients();
+    }
+  } else if (result.is_applied && !(options().use_fused_step && internal::fused_step(*optimizer))) {
     optimizer->step();
   }
   return result;
@@ -98,6 +155,7 @@ MultiNodeOptimizer::~MultiNodeOptimizer() = default;
 
 void MultiNodeOptimizer::synchronize() {
   impl_->model.adopt_all();
+  gather_state();
   Communicator& communicator = impl_->model.communicator();
   const bool is_root = communicator.rank() == 0;
   const std::string state = communicator.bcast_obj(
@@ -110,6 +168,11 @@ void MultiNodeOptimizer::synchronize() {
 
 void MultiNodeOptimizer::zero_grad(bool set_to_none) {
   impl_->model.check_turn("zero_grad()", /*or_between=*/true);
+  if (impl_->slices && !set_to_none) {
+    throw InvalidArgument(
+        "zero_grad(false): with Sharding::kNode means are in slices, and step() drops them; call "
+        "zero_grad()");
+  }
   impl_->model.gradients().begin_step();
   impl_->optimizer->zero_grad(set_to_none);
   if (impl_->options().model) impl_->options().model.zero_grad(set_to_none);
@@ -117,6 +180,11 @@ void MultiNodeOptimizer::zero_grad(bool set_to_none) {
 
 void MultiNodeOptimizer::allreduce_grad() {
   impl_->model.check_turn("allreduce_grad()");
+  if (impl_->slices) {
+    throw InvalidArgument(
+        "allreduce_grad(): with Sharding::kNode no rank has all means; step() exchanges gradients "
+        "that were set by hand");
+  }
   impl_->follow_model();
   impl_->model.gradients().require_again();
 }
@@ -149,6 +217,10 @@ bool MultiNodeOptimizer::flush() {
     zero_grad();
   }
   return has_last;
+}
+
+void MultiNodeOptimizer::gather_state() {
+  if (impl_->slices) impl_->slices->gather_state(impl_->model.gradients());
 }
 
 NoSync MultiNodeOptimizer::no_sync() { return NoSync(impl_->model); }

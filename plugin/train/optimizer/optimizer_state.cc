@@ -30,13 +30,16 @@ std::string save_optimizer(const torch::optim::Optimizer& optimizer) {
   return std::move(stream).str();
 }
 
-void load_optimizer(const std::string& bytes, torch::optim::Optimizer& optimizer) {
+void add_to_optimizer(const std::string& bytes, torch::optim::Optimizer& optimizer) {
   torch::serialize::InputArchive archive;
   // To where this rank's parameters are: the sender's GPU may be another.
   archive.load_from(bytes.data(), bytes.size(), device_of(optimizer));
-  // load() adds to what is there: state that only this rank has would stay.
-  optimizer.state().clear();
   optimizer.load(archive);
+}
+
+void load_optimizer(const std::string& bytes, torch::optim::Optimizer& optimizer) {
+  optimizer.state().clear();
+  add_to_optimizer(bytes, optimizer);
 }
 
 }  // namespace chainmail::internal

@@ -16,4 +16,7 @@ namespace chainmail::internal {
 /// Replaces all state; `optimizer` must have the same groups as the saved one.
 void load_optimizer(const std::string& bytes, torch::optim::Optimizer& optimizer);
 
+/// The same, but state that is there already stays, unless the archive has another for it.
+void add_to_optimizer(const std::string& bytes, torch::optim::Optimizer& optimizer);
+
 }  // namespace chainmail::internal

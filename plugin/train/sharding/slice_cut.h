@@ -19,6 +19,10 @@
 
 namespace chainmail::internal {
 
+/// What the optimizers' slices are cut at: whole vectors, blocks of a 16-bit wire (256 elements),
+/// and the blocks over which the squares of gradients are added for their norm.
+inline constexpr std::size_t kSliceUnit = 4096;
+
 /// Where a parameter's gradient lies in its bucket, in elements.
 struct ParameterPlace {
   std::size_t begin = 0;

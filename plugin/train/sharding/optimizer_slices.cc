@@ -1,0 +1,323 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+#include "plugin/train/sharding/optimizer_slices.h"
+
+#include <algorithm>
+#include <cmath>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+
+#include <ATen/ATen.h>
+
+#include "plugin/train/communicator/communicator_impl.h"
+#include "plugin/train/optimizer/fused_step.h"
+#include "plugin/train/optimizer/grad_norm.h"
+#include "plugin/train/optimizer/optimizer_state.h"
+#include "plugin/train/sharding/slice_gather.h"
+#include "plugin/train/sharding/sliced_state.h"
+
+namespace chainmail::internal {
+
+namespace {
+
+std::int64_t length_of(std::size_t begin, std::size_t end) {
+  return static_cast<std::int64_t>(end - begin);
+}
+
+// Elements of `parameter` in the order of memory.
+at::Tensor row_of(const at::Tensor& parameter, std::size_t begin, std::size_t end) {
+  const at::Tensor detached = parameter.detach();
+  return detached.as_strided({length_of(begin, end)}, {1},
+                             detached.storage_offset() + static_cast<std::int64_t>(begin));
+}
+
+// The part of a state's tensor, which is laid out like its parameter.
+at::Tensor part_of_state(const at::Tensor& whole, const at::Tensor& parameter, std::size_t begin,
+                         std::size_t end) {
+  const at::Tensor like = whole.strides() == parameter.strides()
+                              ? whole
+                              : at::empty_like(parameter, whole.options()).copy_(whole);
+  return row_of(like, begin, end).clone();
+}
+
+}  // namespace
+
+// While one lives, the optimizer's groups hold the parts.
+class OptimizerSlices::InGroups {
+ public:
+  InGroups(torch::optim::Optimizer& optimizer, const std::vector<Part>& parts,
+           const std::vector<NamedTensor>& shared)
+      : optimizer_(optimizer) {
+    std::unordered_map<const c10::TensorImpl*, const Part*> part_of;
+    for (const NamedTensor& one : shared) part_of[one.tensor.unsafeGetTensorImpl()] = nullptr;
+    for (const Part& part : parts) part_of[part.parameter.unsafeGetTensorImpl()] = &part;
+    for (torch::optim::OptimizerParamGroup& group : optimizer.param_groups()) {
+      std::vector<at::Tensor> own;
+      for (const at::Tensor& parameter : group.params()) {
+        const auto found = part_of.find(parameter.unsafeGetTensorImpl());
+        if (found == part_of.end())
+          own.push_back(parameter);  // frozen, without a gradient
+        else if (found->second != nullptr)
+          own.push_back(found->second->view);
+      }
+      whole_.push_back(std::exchange(group.params(), std::move(own)));
+    }
+  }
+  ~InGroups() {
+    for (std::size_t g = 0; g < whole_.size(); ++g) {
+      optimizer_.param_groups()[g].params() = std::move(whole_[g]);
+    }
+  }
+  InGroups(const InGroups&) = delete;
+  InGroups& operator=(const InGroups&) = delete;
+
+ private:
+  torch::optim::Optimizer& optimizer_;
+  std::vector<std::vector<at::Tensor>> whole_;
+};
+
+OptimizerSlices::OptimizerSlices(torch::optim::Optimizer& optimizer, Communicator& communicator,
+                                 bool is_elementwise)
+    : optimizer_(&optimizer),
+      communicator_(&communicator),
+      has_known_state_(internal::has_known_state(optimizer)),
+      kind_(has_known_state_ || is_elementwise ? SliceKind::kWithin : SliceKind::kWhole),
+      local_rank_(static_cast<std::size_t>(communicator.intra_rank())) {}
+
+void OptimizerSlices::begin_step(const GradientExchange& exchange) {
+  const at::NoGradGuard no_grad;
+  if (!has_parts_) find_parts(exchange);
+  for (const NamedTensor& parameter : exchange.parameters()) {
+    if (!parameter.tensor.grad().defined()) continue;
+    throw InvalidArgument("the gradient of '" + parameter.name +
+                          "' was set between backward() and step(): with Sharding::kNode the means "
+                          "are in slices by then; set gradients before, within no_sync()");
+  }
+  follow_storage();
+  cut_state(exchange);
+  for (const Part& part : parts_) {
+    const GradientBucket& bucket = exchange.collected()[part.bucket];
+    at::Tensor& gradient = part.view.mutable_grad();
+    gradient.reset();
+    if (!bucket.is_somewhere(part.index)) continue;
+    const std::int64_t at =
+        static_cast<std::int64_t>(bucket.places()[part.index].begin + part.begin);
+    // Detached: Optimizer::zero_grad() calls detach_() on gradients, which throws for views.
+    gradient = kind_ == SliceKind::kWhole
+                   ? bucket.flat()
+                         .as_strided(part.parameter.sizes(), part.parameter.strides(), at)
+                         .detach()
+                   : bucket.flat().narrow(0, at, length_of(part.begin, part.end)).detach();
+  }
+}
+
+void OptimizerSlices::check_parameters(const GradientExchange& exchange) const {
+  for (const NamedTensor& parameter : exchange.parameters()) {
+    if (!parameter.tensor.is_non_overlapping_and_dense()) {
+      throw InvalidArgument("the elements of parameter '" + parameter.name +
+                            "' are not in a row, and Sharding::kNode cannot cut it: make it "
+                            "contiguous(), or use Sharding::kNone");
+    }
+    const auto has_it = [&](const torch::optim::OptimizerParamGroup& group) {
+      return std::ranges::any_of(
+          group.params(), [&](const at::Tensor& known) { return known.is_same(parameter.tensor); });
+    };
+    if (std::ranges::none_of(optimizer_->param_groups(), has_it)) {
+      throw InvalidArgument(
+          "parameter '" + parameter.name +
+          "' of the model is in no group of the optimizer: with Sharding::kNode its "
+          "mean would be left in slices; freeze it, or add it to a group");
+    }
+  }
+}
+
+void OptimizerSlices::find_parts(const GradientExchange& exchange) {
+  check_parameters(exchange);
+  parts_.clear();
+  const std::vector<GradientBucket>& buckets = exchange.collected();
+  for (std::size_t b = 0; b < buckets.size(); ++b) {
+    const ops::NodeCut& cut = *buckets[b].slices();
+    if (local_rank_ >= cut.owners()) continue;
+    for (const SlicePart& part : parts_of_slice(buckets[b].places(), cut.bounds[local_rank_],
+                                                cut.bounds[local_rank_ + 1])) {
+      const at::Tensor& parameter = buckets[b].parameters()[part.parameter].tensor;
+      parts_.push_back(
+          {parameter,
+           kind_ == SliceKind::kWhole ? parameter : row_of(parameter, part.begin, part.end), b,
+           part.parameter, part.begin, part.end});
+    }
+  }
+  has_parts_ = true;
+}
+
+// Loading a file into a model gives its parameters other memory.
+void OptimizerSlices::follow_storage() {
+  if (kind_ == SliceKind::kWhole) return;
+  for (const Part& part : parts_) {
+    const at::Tensor now = row_of(part.parameter, part.begin, part.end);
+    if (now.const_data_ptr() != part.view.const_data_ptr()) part.view.set_data(now);
+  }
+}
+
+void OptimizerSlices::cut_state(const GradientExchange& exchange) {
+  if (kind_ == SliceKind::kWhole) {
+    std::unordered_set<const c10::TensorImpl*> own;
+    for (const Part& part : parts_) own.insert(part.parameter.unsafeGetTensorImpl());
+    for (const NamedTensor& parameter : exchange.parameters()) {
+      c10::TensorImpl* const key = parameter.tensor.unsafeGetTensorImpl();
+      if (!own.contains(key)) optimizer_->state().erase(key);
+    }
+    is_sliced_ = true;
+    return;
+  }
+  for (const Part& part : parts_) {
+    auto state = read_state(*optimizer_, part.parameter);
+    if (!state) continue;
+    if (!has_known_state_) {
+      throw InvalidArgument(
+          "an optimizer of a type of your own has state of whole parameters, which "
+          "Sharding::kNode cannot cut: give it to the multi-node optimizer before its first step, "
+          "or "
+          "without .is_elementwise");
+    }
+    for (at::Tensor& tensor : state->tensors) {
+      if (tensor.defined()) tensor = part_of_state(tensor, part.parameter, part.begin, part.end);
+    }
+    write_state(*optimizer_, part.view, std::move(*state));
+  }
+  for (const NamedTensor& parameter : exchange.parameters()) {
+    optimizer_->state().erase(parameter.tensor.unsafeGetTensorImpl());
+  }
+  is_sliced_ = true;
+  if (has_known_state_) mark_sliced(*optimizer_);
+}
+
+std::vector<at::Tensor> OptimizerSlices::gradients() const {
+  std::vector<at::Tensor> result;
+  for (const Part& part : parts_) {
+    if (part.view.grad().defined()) result.push_back(part.view.grad());
+  }
+  return result;
+}
+
+// A block of the norm lies in one slice, since slices are cut at such blocks.
+double OptimizerSlices::norm(const GradientExchange& exchange) const {
+  const NormLayout layout(exchange.collected());
+  std::vector<double> sums(layout.size());
+  for (const Part& part : parts_) {
+    const at::Tensor& gradient = part.view.grad();
+    if (!gradient.defined()) continue;
+    const std::size_t first = layout.position(part.bucket, part.index) + part.begin / kSliceUnit;
+    add_squares(gradient, std::span(sums).subspan(
+                              first, norm_blocks(static_cast<std::size_t>(gradient.numel()))));
+  }
+  layout.gather(*communicator_->impl().group, sums);
+  double all = 0;
+  for (std::size_t p = 0; p < exchange.parameters().size(); ++p) {
+    const GradientExchange::Place place = exchange.place_of(p);
+    const std::size_t first = layout.position(place.bucket, place.index);
+    const at::Tensor& parameter = exchange.parameters()[p].tensor;
+    const std::size_t blocks = norm_blocks(static_cast<std::size_t>(parameter.numel()));
+    if (!exchange.collected()[place.bucket].is_somewhere(place.index)) continue;
+    for (std::size_t b = 0; b < blocks; ++b) all += sums[first + b];
+  }
+  return std::sqrt(all);
+}
+
+// The same on all ranks, whatever lies in their slices.
+bool OptimizerSlices::can_fuse(const GradientExchange& exchange) const {
+  for (const GradientBucket& bucket : exchange.collected()) {
+    for (std::size_t i = 0; i < bucket.parameters().size(); ++i) {
+      if (bucket.is_somewhere(i) && !is_fusable(bucket.parameters()[i].tensor)) return false;
+    }
+  }
+  return true;
+}
+
+void OptimizerSlices::step(const GradientExchange& exchange, bool use_fused_step) {
+  {
+    const InGroups in_groups(*optimizer_, parts_, exchange.parameters());
+    const bool is_done = use_fused_step && can_fuse(exchange) && fused_step(*optimizer_);
+    if (!is_done) optimizer_->step();
+  }
+  drop_gradients();
+  gather_parameters(exchange);
+}
+
+void OptimizerSlices::drop_gradients() {
+  for (const Part& part : parts_) part.view.mutable_grad().reset();
+}
+
+void OptimizerSlices::gather_parameters(const GradientExchange& exchange) {
+  const at::NoGradGuard no_grad;
+  const ops::Topology& topology = communicator_->impl().group->topology();
+  if (topology.size() == topology.node_count()) return;
+  const std::vector<GradientBucket>& buckets = exchange.collected();
+  for (const Part& part : parts_) {
+    const GradientBucket& bucket = buckets[part.bucket];
+    const auto at = static_cast<std::int64_t>(bucket.places()[part.index].begin + part.begin);
+    bucket.flat()
+        .narrow(0, at, length_of(part.begin, part.end))
+        .copy_(row_of(part.parameter, part.begin, part.end));
+  }
+  std::vector<std::shared_ptr<ops::Operation>> gathers;
+  for (const GradientBucket& bucket : buckets) {
+    gathers.push_back(start_gather(*communicator_->impl().group, bucket.flat(),
+                                   slices_of_gradients(bucket), "parameters"));
+  }
+  for (std::size_t b = 0; b < buckets.size(); ++b) {
+    gathers[b]->wait();
+    take_parameters(buckets[b], local_rank_);
+  }
+}
+
+void OptimizerSlices::gather_state(const GradientExchange& exchange) {
+  const at::NoGradGuard no_grad;
+  if (has_known_state_) {
+    gather_known_state(exchange);
+  } else if (kind_ == SliceKind::kWhole) {
+    gather_unknown_state();
+  } else if (is_sliced_) {
+    throw InvalidArgument(
+        "the slices of an optimizer of a type of your own (.is_elementwise) cannot be put together "
+        "again, for a checkpoint or for a model that has changed: leave .is_elementwise out, so "
+        "that ranks own whole parameters");
+  }
+  unmark_sliced(*optimizer_);
+  is_sliced_ = false;
+}
+
+void OptimizerSlices::gather_known_state(const GradientExchange& exchange) {
+  StateGather gather(*communicator_, exchange);
+  for (const Part& part : parts_) {
+    if (auto state = read_state(*optimizer_, part.view)) {
+      gather.add({part.bucket, part.index, part.begin, part.end}, std::move(*state));
+      optimizer_->state().erase(part.view.unsafeGetTensorImpl());
+    }
+  }
+  gather.run([this](const at::Tensor& parameter, ParameterState state) {
+    write_state(*optimizer_, parameter, std::move(state));
+  });
+}
+
+// By torch's archives, one from each rank of the node. Each brings its own parameters' state.
+void OptimizerSlices::gather_unknown_state() {
+  const auto archives =
+      communicator_->allgather_obj(is_sliced_ ? save_optimizer(*optimizer_) : std::string());
+  const ops::Topology& topology = communicator_->impl().group->topology();
+  for (const int rank : topology.ranks_of_node(topology.node_of(communicator_->rank()))) {
+    const std::string& archive = archives[static_cast<std::size_t>(rank)];
+    if (rank != communicator_->rank() && !archive.empty()) add_to_optimizer(archive, *optimizer_);
+  }
+}
+
+void OptimizerSlices::forget_slices() {
+  parts_.clear();
+  has_parts_ = false;
+}
+
+}  // namespace chainmail::internal

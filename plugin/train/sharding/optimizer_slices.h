@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// The wrapped optimizer at work on this rank's slices: during a step its groups hold, in place of
+// parameters, one-dimensional views of what this rank owns of them, under which the optimizer keeps
+// its state. Between steps the groups hold the parameters, for everybody who looks there:
+// schedulers, checkpoints, comparisons between ranks, code that adds layers.
+//
+// One thread per rank. Collective where it says so.
+
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <torch/optim/optimizer.h>
+
+#include <chainmail/communicator.h>
+
+#include "plugin/train/gradients/gradient_exchange.h"
+
+namespace chainmail::internal {
+
+class OptimizerSlices {
+ public:
+  /// `is_elementwise`: what the program says of an optimizer whose type is not known here.
+  OptimizerSlices(torch::optim::Optimizer& optimizer, Communicator& communicator,
+                  bool is_elementwise);
+
+  /// What the optimizer can work on.
+  [[nodiscard]] SliceKind kind() const noexcept { return kind_; }
+  /// Whether state can be given to other owners: buckets in another order have other slices.
+  [[nodiscard]] bool can_move_state() const noexcept { return has_known_state_; }
+
+  /// Takes the means that `exchange` has collected as the gradients of this rank's slices, and
+  /// cuts what whole state there is.
+  /// @throws InvalidArgument  a parameter that the optimizer does not have, whose elements are not
+  ///                          in a row, or with a gradient that was set by hand since the exchange
+  void begin_step(const GradientExchange& exchange);
+  /// The means in this rank's slices.
+  [[nodiscard]] std::vector<at::Tensor> gradients() const;
+  /// The norm of the means of all slices, with the bits of norm_of(). Collective.
+  [[nodiscard]] double norm(const GradientExchange& exchange) const;
+  /// Steps this rank's slices and gives everybody the parameters. Collective.
+  void step(const GradientExchange& exchange, bool use_fused_step);
+  /// Instead of step(): nothing changes.
+  void drop_gradients();
+
+  /// The state of all parameters on every rank, as the optimizer alone would have it; until the
+  /// next begin_step(). Collective.
+  void gather_state(const GradientExchange& exchange);
+  /// The exchange ends, and with it the slices. After gather_state().
+  void forget_slices();
+
+ private:
+  /// This rank's part of one parameter.
+  struct Part {
+    at::Tensor parameter;
+    at::Tensor view;  ///< the parameter itself where owners have whole ones
+    std::size_t bucket = 0;
+    std::size_t index = 0;  ///< in the bucket
+    std::size_t begin = 0;  ///< in the parameter, in elements
+    std::size_t end = 0;
+  };
+  class InGroups;
+
+  void find_parts(const GradientExchange& exchange);
+  void check_parameters(const GradientExchange& exchange) const;
+  void follow_storage();
+  void cut_state(const GradientExchange& exchange);
+  void gather_known_state(const GradientExchange& exchange);
+  void gather_unknown_state();
+  void gather_parameters(const GradientExchange& exchange);
+  bool can_fuse(const GradientExchange& exchange) const;
+
+  torch::optim::Optimizer* optimizer_;
+  Communicator* communicator_;
+  bool has_known_state_;
+  SliceKind kind_;
+  std::size_t local_rank_;
+  bool has_parts_ = false;
+  bool is_sliced_ = false;  ///< the state is; what is whole is cut by the next begin_step()
+  std::vector<Part> parts_;
+};
+
+}  // namespace chainmail::internal

@@ -1,0 +1,387 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// Sharding::kNode beside everything else that a multi-node optimizer does: the same bits as kNone,
+// and errors by name where it cannot.
+
+#include <cmath>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "plugin/train/communicator/communicator_impl.h"
+#include "tests/plugin/support/thread_world.h"
+#include "tests/plugin/support/weights.h"
+#include "tests/plugin/train/sharding/sharded_training.h"
+
+namespace chainmail {
+namespace {
+
+namespace nn = torch::nn;
+namespace optim = torch::optim;
+using testing::CommPtr;
+using testing::expect_same;
+using ::testing::HasSubstr;
+using testing::sliced;
+using testing::Tensors;
+using testing::Trained;
+
+const std::vector<std::int64_t> kOptionSizes = {1, 63, 9000, 65, 20011};
+const std::vector<std::vector<int>> kOptionShapes = {{2}, {3}, {2, 2}};
+
+std::unique_ptr<optim::Optimizer> make_adam(Tensors parameters) {
+  return std::make_unique<optim::Adam>(std::move(parameters), optim::AdamOptions(1e-2));
+}
+
+void on_all_shapes(const std::function<void(const CommPtr&)>& body) {
+  for (const auto& nodes : kOptionShapes)
+    testing::with_communicator(nodes, "two_dimensional", {}, body);
+}
+
+TEST(ShardedOptions, ClippingAndTheNorm) {
+  on_all_shapes([](const CommPtr& comm) {
+    Trained whole(comm, kOptionSizes, make_adam, {.max_grad_norm = 1e-6});
+    Trained parts(comm, kOptionSizes, make_adam, sliced({.max_grad_norm = 1e-6}));
+    for (std::int64_t step = 0; step < 20; ++step) {
+      const StepResult expected = whole.step(step, comm->rank());
+      const StepResult result = parts.step(step, comm->rank());
+      EXPECT_GT(expected.grad_norm, 1e-6);
+      EXPECT_EQ(result.grad_norm, expected.grad_norm) << "step " << step;
+    }
+    expect_same(whole, parts, "clipped");
+  });
+}
+
+// Of gradients whose mean is the same however many ranks there are.
+TEST(ShardedOptions, TheNormIsTheSameForAnyRanksAndNodes) {
+  std::vector<double> norms;
+  for (const auto& nodes : std::vector<std::vector<int>>{{1}, {2}, {3}, {4}, {1, 1}, {2, 2}}) {
+    for (const Sharding shard : {Sharding::kNone, Sharding::kNode}) {
+      testing::with_communicator(nodes, "two_dimensional", {}, [&](const CommPtr& comm) {
+        const Tensors parameters = testing::make_parameters(kOptionSizes);
+        const auto optimizer = create_multi_node_optimizer(
+            make_adam(parameters), comm, {.skip_nonfinite = true, .shard = shard});
+        for (const torch::Tensor& parameter : parameters) {
+          // Sums of up to four such numbers are exact, and so is a mean of equal ones but for
+          // three.
+          parameter.mutable_grad() =
+              (parameter.detach() * 1000).sin().mul(1 << 20).round().div(1 << 20) *
+              (comm->size() == 3 ? 3.0 * (comm->rank() == 0) : 1.0);
+        }
+        const double norm = optimizer->step().grad_norm;
+        if (comm->rank() == 0) norms.push_back(norm);
+      });
+    }
+  }
+  // Divided by three, a mean may be rounded.
+  for (std::size_t i = 0; i < norms.size(); ++i) {
+    if (i == 4 || i == 5) continue;
+    EXPECT_EQ(norms[i], norms[0]) << i;
+  }
+  EXPECT_EQ(norms[4], norms[5]);
+}
+
+TEST(ShardedOptions, NonFiniteMeansAreSkippedByAll) {
+  on_all_shapes([](const CommPtr& comm) {
+    Trained whole(comm, kOptionSizes, make_adam, {.skip_nonfinite = true});
+    Trained parts(comm, kOptionSizes, make_adam, sliced({.skip_nonfinite = true}));
+    for (std::int64_t step = 0; step < 8; ++step) {
+      const bool is_bad = step % 3 == 1;
+      for (Trained* one : {&whole, &parts}) {
+        one->optimizer->zero_grad();
+        for (torch::Tensor& parameter : one->parameters) {
+          parameter.mutable_grad() = testing::gradient_of(parameter, step, comm->rank());
+        }
+        if (is_bad && comm->rank() == 1) {
+          one->parameters[2].mutable_grad()[8999] = std::numeric_limits<float>::infinity();
+        }
+        EXPECT_EQ(one->optimizer->step().is_applied, !is_bad);
+      }
+    }
+    expect_same(whole, parts, "skipped");
+  });
+}
+
+TEST(ShardedOptions, LossScaler) {
+  on_all_shapes([](const CommPtr& comm) {
+    const auto options = [](const std::shared_ptr<LossScaler>& scaler) {
+      return MultiNodeOptimizerOptions{.max_grad_norm = 1, .loss_scaler = scaler};
+    };
+    const auto scaler = std::make_shared<LossScaler>();
+    const auto scaler_of_parts = std::make_shared<LossScaler>();
+    Trained whole(comm, kOptionSizes, make_adam, options(scaler));
+    Trained parts(comm, kOptionSizes, make_adam, sliced(options(scaler_of_parts)));
+    const auto all = [](std::size_t) { return true; };
+    for (std::int64_t step = 0; step < 6; ++step) {
+      const double fault = step == 2 ? std::numeric_limits<double>::infinity() : 1;
+      whole.step(step, comm->rank(), all, scaler->get_scale() * fault);
+      parts.step(step, comm->rank(), all, scaler_of_parts->get_scale() * fault);
+      EXPECT_EQ(scaler->get_scale(), scaler_of_parts->get_scale());
+    }
+    expect_same(whole, parts, "scaled");
+  });
+}
+
+TEST(ShardedOptions, DoubleBuffering) {
+  on_all_shapes([](const CommPtr& comm) {
+    Trained whole(comm, kOptionSizes, make_adam, {.double_buffering = true, .max_grad_norm = 1e-6});
+    Trained parts(comm, kOptionSizes, make_adam,
+                  sliced({.double_buffering = true, .max_grad_norm = 1e-6}));
+    for (std::int64_t step = 0; step < 10; ++step) {
+      EXPECT_EQ(whole.step(step, comm->rank()).is_applied, step > 0);
+      EXPECT_EQ(parts.step(step, comm->rank()).is_applied, step > 0);
+    }
+    EXPECT_TRUE(whole.optimizer->flush());
+    EXPECT_TRUE(parts.optimizer->flush());
+    EXPECT_FALSE(parts.optimizer->flush());
+    expect_same(whole, parts, "double buffered");
+  });
+}
+
+TEST(ShardedOptions, GradientsThatSomeRanksOrNoneHave) {
+  on_all_shapes([](const CommPtr& comm) {
+    Trained whole(comm, kOptionSizes, make_adam, {});
+    Trained parts(comm, kOptionSizes, make_adam, sliced());
+    for (std::int64_t step = 0; step < 12; ++step) {
+      const auto has = [&](std::size_t p) {
+        if (p == 4 && step < 3) return false;       // nobody
+        if (p == 2 && step % 4 == 1) return false;  // nobody
+        return p != 1 || comm->rank() == static_cast<int>(step) % comm->size();
+      };
+      whole.step(step, comm->rank(), has);
+      parts.step(step, comm->rank(), has);
+    }
+    expect_same(whole, parts, "with gaps");
+    // Steps are counted by parameter.
+    parts.optimizer->gather_state();
+    for (std::size_t p = 0; p < kOptionSizes.size(); ++p) {
+      const auto state_of = [&](Trained& one) -> optim::AdamParamState& {
+        return static_cast<optim::AdamParamState&>(
+            *one.optimizer->actual_optimizer().state().at(one.parameters[p].unsafeGetTensorImpl()));
+      };
+      EXPECT_EQ(state_of(whole).step(), state_of(parts).step()) << p;
+      EXPECT_TRUE(testing::same_bits(state_of(whole).exp_avg(), state_of(parts).exp_avg())) << p;
+      EXPECT_TRUE(testing::same_bits(state_of(whole).exp_avg_sq(), state_of(parts).exp_avg_sq()));
+    }
+    whole.step(12, comm->rank());
+    parts.step(12, comm->rank());
+    expect_same(whole, parts, "after the state was put together");
+  });
+}
+
+TEST(ShardedOptions, MissingGradientsAreNamedWithoutZeroFill) {
+  const auto errors = testing::errors_with_communicator({2, 2}, "auto", [](const CommPtr& comm) {
+    Trained parts(comm, kOptionSizes, make_adam, sliced({.zero_fill = false}));
+    parts.step(0, comm->rank(), [&](std::size_t p) { return p != 3 || comm->rank() == 0; });
+  });
+  for (const std::string& error : errors) EXPECT_THAT(error, HasSubstr("param_groups[0][3]"));
+}
+
+TEST(ShardedOptions, GroupsFrozenAddedAndScheduled) {
+  on_all_shapes([](const CommPtr& comm) {
+    const auto train = [&](const MultiNodeOptimizerOptions& options) {
+      Tensors parameters = testing::make_parameters({5000, 63, 9001, 1});
+      std::vector<optim::OptimizerParamGroup> groups;
+      groups.emplace_back(Tensors{parameters[0], parameters[1]},
+                          std::make_unique<optim::AdamWOptions>(1e-2));
+      groups.emplace_back(
+          Tensors{parameters[2], parameters[3]},
+          std::make_unique<optim::AdamWOptions>(optim::AdamWOptions(3e-3).weight_decay(0.3)));
+      const auto optimizer = create_multi_node_optimizer(
+          std::make_unique<optim::AdamW>(groups, optim::AdamWOptions(1e-2)), comm, options);
+      optim::StepLR schedule(optimizer->actual_optimizer(), 3, 0.5);
+      for (std::int64_t step = 0; step < 16; ++step) {
+        if (step == 4) parameters[2].set_requires_grad(false);
+        if (step == 8) parameters[2].set_requires_grad(true);
+        if (step == 11) {
+          parameters.push_back(testing::make_parameters({7000})[0]);
+          optimizer->actual_optimizer().param_groups()[1].params().push_back(parameters.back());
+        }
+        optimizer->zero_grad();
+        for (const torch::Tensor& parameter : parameters) {
+          if (!parameter.requires_grad()) continue;
+          parameter.mutable_grad() = testing::gradient_of(parameter, step, comm->rank());
+        }
+        optimizer->step();
+        schedule.step();
+      }
+      return parameters;
+    };
+    const Tensors whole = train({});
+    const Tensors parts = train(sliced());
+    for (std::size_t p = 0; p < whole.size(); ++p) {
+      EXPECT_TRUE(testing::same_bits(whole[p], parts[p])) << p;
+    }
+  });
+}
+
+// By backward, with buckets that follow what the first one finishes, and several backwards a step.
+TEST(ShardedOptions, OverlapAndNoSync) {
+  on_all_shapes([](const CommPtr& comm) {
+    const auto train = [&](MultiNodeOptimizerOptions options) {
+      nn::Sequential model(nn::Linear(40, 300), nn::Tanh(), nn::Linear(300, 130), nn::Tanh(),
+                           nn::Linear(130, 3));
+      testing::fill(*model, 0.1);
+      options.model = &model;
+      options.overlap = true;
+      options.bucket_bytes = 1 << 14;
+      options.first_bucket_bytes = 1 << 10;
+      const auto optimizer =
+          create_multi_node_optimizer(make_adam(model->parameters()), comm, std::move(options));
+      for (int step = 0; step < 10; ++step) {
+        optimizer->zero_grad();
+        const torch::Tensor x = torch::linspace(-1, 1 + step + comm->rank(), 200).view({5, 40});
+        {
+          const NoSync local = optimizer->no_sync();
+          model->forward(x).pow(2).sum().backward();
+        }
+        model->forward(x.flip(0)).sum().backward();
+        optimizer->step();
+      }
+      return model->parameters();
+    };
+    const Tensors whole = train({});
+    const Tensors parts = train(sliced());
+    for (std::size_t p = 0; p < whole.size(); ++p) {
+      EXPECT_TRUE(testing::same_bits(whole[p], parts[p])) << p;
+    }
+  });
+}
+
+// Divides each gradient by its norm, so that parts of parameters would not do.
+class NormalizedOptions final : public optim::OptimizerCloneableOptions<NormalizedOptions> {};
+class Normalized final : public optim::Optimizer {
+ public:
+  explicit Normalized(Tensors parameters)
+      : Optimizer({optim::OptimizerParamGroup(std::move(parameters))},
+                  std::make_unique<NormalizedOptions>()) {}
+  torch::Tensor step(LossClosure /*closure*/ = nullptr) override {
+    const torch::NoGradGuard no_grad;
+    for (torch::Tensor& parameter : param_groups_[0].params()) {
+      if (!parameter.grad().defined()) continue;
+      parameter.sub_(parameter.grad() / parameter.grad().norm(), 0.1);
+      elements += parameter.numel();
+    }
+    return {};
+  }
+  void save(torch::serialize::OutputArchive& /*archive*/) const override {}
+  void load(torch::serialize::InputArchive& /*archive*/) override {}
+  std::int64_t elements = 0;
+};
+
+TEST(ShardedOptions, AnUnknownOptimizerGetsWholeParameters) {
+  on_all_shapes([](const CommPtr& comm) {
+    const testing::MakeOptimizer make = [](Tensors parameters) {
+      return std::make_unique<Normalized>(std::move(parameters));
+    };
+    Trained whole(comm, kOptionSizes, make, {});
+    Trained parts(comm, kOptionSizes, make, sliced());
+    for (std::int64_t step = 0; step < 10; ++step) {
+      whole.step(step, comm->rank());
+      parts.step(step, comm->rank());
+    }
+    expect_same(whole, parts, "whole parameters");
+    const auto elements = [](Trained& one) {
+      return dynamic_cast<Normalized&>(one.optimizer->actual_optimizer()).elements;
+    };
+    std::int64_t all = 0;
+    for (const std::int64_t own : comm->allgather_obj(elements(parts))) all += own;
+    EXPECT_EQ(all, elements(whole) * comm->inter_size())
+        << "stepped on more than one rank of a node";
+    EXPECT_LT(elements(parts), elements(whole));
+  });
+}
+
+TEST(ShardedOptions, RanksKeepTheirSliceOfStateOnly) {
+  testing::with_communicator({4}, "auto", {}, [](const CommPtr& comm) {
+    Trained parts(comm, {1, 63, 65, 200000}, make_adam, sliced());
+    parts.step(0, comm->rank());
+    std::int64_t elements = 0;
+    for (const auto& [key, state] : parts.optimizer->actual_optimizer().state()) {
+      if (const auto* const adam = dynamic_cast<const optim::AdamParamState*>(state.get())) {
+        elements += adam->exp_avg().numel();
+      }
+    }
+    EXPECT_LE(elements, 200000 / 4 + 4096 + 128);
+    EXPECT_GT(elements, 0);
+  });
+}
+
+// Of `use` on every rank.
+void expect_refused(const std::vector<int>& nodes, const std::string& communicator,
+                    const std::string& why, const std::function<void(const CommPtr&)>& use) {
+  const auto errors = testing::errors_with_communicator(nodes, communicator, use);
+  for (const std::string& error : errors) EXPECT_THAT(error, HasSubstr(why));
+}
+
+TEST(ShardedOptions, WhatCannotBeDoneIsRefused) {
+  expect_refused({2}, "naive", "in buckets", [](const CommPtr& comm) {
+    const Trained parts(comm, kOptionSizes, make_adam, sliced());
+  });
+  expect_refused({2}, "auto", "torch's own", [](const CommPtr& comm) {
+    comm->impl().name = "gloo";
+    const Trained parts(comm, kOptionSizes, make_adam, sliced());
+  });
+  expect_refused({2}, "auto", "zero_grad(false)", [](const CommPtr& comm) {
+    Trained(comm, kOptionSizes, make_adam, sliced()).optimizer->zero_grad(false);
+  });
+  expect_refused({2}, "auto", "allreduce_grad()", [](const CommPtr& comm) {
+    Trained(comm, kOptionSizes, make_adam, sliced()).optimizer->allreduce_grad();
+  });
+  expect_refused({2}, "auto", "in no group of the optimizer", [](const CommPtr& comm) {
+    nn::Linear model(3, 2);
+    const auto optimizer =
+        create_multi_node_optimizer(make_adam({model->weight}), comm, sliced({.model = &model}));
+    model->forward(torch::ones({1, 3})).sum().backward();
+    optimizer->step();
+  });
+  expect_refused({2}, "auto", "belong into no_sync()", [](const CommPtr& comm) {
+    nn::Linear model(3, 2);
+    const auto optimizer = create_multi_node_optimizer(make_adam(model->parameters()), comm,
+                                                       sliced({.model = &model}));
+    model->forward(torch::ones({1, 3})).sum().backward();
+    model->forward(torch::ones({1, 3})).sum().backward();
+  });
+  expect_refused({2}, "auto", "none comes after that one", [](const CommPtr& comm) {
+    nn::Linear model(3, 2);
+    const auto optimizer = create_multi_node_optimizer(make_adam(model->parameters()), comm,
+                                                       sliced({.model = &model}));
+    model->forward(torch::ones({1, 3})).sum().backward();
+    const NoSync local = optimizer->no_sync();
+    model->forward(torch::ones({1, 3})).sum().backward();
+  });
+  expect_refused({2}, "auto", "between backward() and step()", [](const CommPtr& comm) {
+    nn::Linear model(3, 2);
+    const auto optimizer = create_multi_node_optimizer(make_adam(model->parameters()), comm,
+                                                       sliced({.model = &model}));
+    model->forward(torch::ones({1, 3})).sum().backward();
+    model->bias.set_requires_grad(false);
+    optimizer->step();
+  });
+  expect_refused({2}, "auto", "was set between backward() and step()", [](const CommPtr& comm) {
+    nn::Linear model(3, 2);
+    const auto optimizer = create_multi_node_optimizer(make_adam(model->parameters()), comm,
+                                                       sliced({.model = &model}));
+    model->forward(torch::ones({1, 3})).sum().backward();
+    EXPECT_FALSE(model->weight.grad().defined());
+    model->bias.mutable_grad() = torch::ones({2});
+    optimizer->step();
+  });
+  expect_refused({2}, "auto", "call gather_state()", [](const CommPtr& comm) {
+    Trained parts(comm, kOptionSizes, make_adam, sliced());
+    parts.step(0, comm->rank());
+    torch::serialize::OutputArchive archive;
+    parts.optimizer->actual_optimizer().save(archive);
+  });
+  expect_refused({2}, "auto", "LBFGS", [](const CommPtr& comm) {
+    (void)create_multi_node_optimizer(
+        std::make_unique<optim::LBFGS>(testing::make_parameters(kOptionSizes)), comm, sliced());
+  });
+}
+
+}  // namespace
+}  // namespace chainmail

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// The same training with and without Sharding::kNode, for comparisons bit by bit. Gradients are set
+// by hand from the values of parameters, step and rank, so that a difference grows.
+
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <chainmail/optimizer.h>
+
+namespace chainmail::testing {
+
+using CommPtr = std::shared_ptr<Communicator>;
+using Tensors = std::vector<torch::Tensor>;
+using MakeOptimizer = std::function<std::unique_ptr<torch::optim::Optimizer>(Tensors)>;
+
+inline bool same_bits(const torch::Tensor& a, const torch::Tensor& b) {
+  const torch::Tensor left = a.detach().contiguous();
+  const torch::Tensor right = b.detach().contiguous();
+  return left.sizes() == right.sizes() && left.scalar_type() == right.scalar_type() &&
+         (left.numel() == 0 ||
+          std::memcmp(left.const_data_ptr(), right.const_data_ptr(), left.nbytes()) == 0);
+}
+
+inline Tensors make_parameters(const std::vector<std::int64_t>& sizes,
+                               c10::ScalarType dtype = torch::kFloat) {
+  Tensors parameters;
+  for (const std::int64_t size : sizes) {
+    parameters.push_back(torch::linspace(-1, 1, size, torch::kDouble).to(dtype).requires_grad_());
+  }
+  return parameters;
+}
+
+/// Of many magnitudes, another for each rank and step.
+inline torch::Tensor gradient_of(const torch::Tensor& parameter, std::int64_t step, int rank) {
+  const torch::NoGradGuard no_grad;
+  const double phase = 0.37 * static_cast<double>(step) + 1.7 * rank;
+  return (parameter.detach() * 3 + phase).sin().mul_(0.01 * (rank + 1)).pow(3);
+}
+
+/// One optimizer over its own parameters.
+struct Trained {
+  Tensors parameters;
+  std::unique_ptr<MultiNodeOptimizer> optimizer;
+
+  Trained(const CommPtr& comm, const std::vector<std::int64_t>& sizes, const MakeOptimizer& make,
+          MultiNodeOptimizerOptions options, c10::ScalarType dtype = torch::kFloat)
+      : parameters(make_parameters(sizes, dtype)),
+        optimizer(create_multi_node_optimizer(make(parameters), comm, std::move(options))) {}
+
+  /// `has(p)`: whether this rank has a gradient of parameter p.
+  StepResult step(
+      std::int64_t number, int rank,
+      const std::function<bool(std::size_t)>& has = [](std::size_t) { return true; },
+      double scale = 1) {
+    optimizer->zero_grad();
+    for (std::size_t p = 0; p < parameters.size(); ++p) {
+      if (!has(p) || !parameters[p].requires_grad()) continue;
+      parameters[p].mutable_grad() = gradient_of(parameters[p], number, rank) * scale;
+    }
+    return optimizer->step();
+  }
+};
+
+/// Parameters and state, put together where they are in slices.
+inline void expect_same(Trained& whole, Trained& sliced, const std::string& what) {
+  ASSERT_EQ(whole.parameters.size(), sliced.parameters.size());
+  for (std::size_t p = 0; p < whole.parameters.size(); ++p) {
+    ASSERT_TRUE(same_bits(whole.parameters[p], sliced.parameters[p]))
+        << what << ": parameter " << p;
+  }
+}
+
+inline MultiNodeOptimizerOptions sliced(MultiNodeOptimizerOptions options = {}) {
+  options.shard = Sharding::kNode;
+  return options;
+}
+
+}  // namespace chainmail::testing
