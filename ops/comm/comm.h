@@ -134,6 +134,13 @@ class Comm {
 
   /// Wakes and ends whatever is waiting in this Comm; callable from any thread, never throws.
   virtual void abort() noexcept = 0;
+
+  /// `bytes` of zeros, the same ones on all ranks; null on all where ranks cannot reach each
+  /// other's memory. May outlive the Comm.
+  [[nodiscard]] virtual std::shared_ptr<std::byte> allocate_common(std::size_t /*bytes*/,
+                                                                   const OpContext& /*context*/) {
+    return nullptr;
+  }
 };
 
 /// allocate() of a Comm whose ranks cannot reach each other's memory.

@@ -97,6 +97,7 @@ struct Collective {
   std::function<std::string()> describe_shapes;
   /// False: the caller waits at once; runs in the caller when the queue is empty.
   bool is_async = true;
+  bool is_common = false;  ///< allocate: see allocate_common()
 };
 
 /// A submitted operation.

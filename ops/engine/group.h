@@ -65,4 +65,10 @@ class Group {
   virtual std::shared_ptr<CallbackExecutor> callbacks() const = 0;
 };
 
+/// Collective, and ordered like a collective: `bytes` of zeros, equally many on all ranks, of which
+/// all ranks of a node have the same ones. Null on all ranks of a node that cannot map each other's
+/// memory, which its first rank logs why. Who writes when is up to the callers. May outlive the
+/// group.
+[[nodiscard]] std::shared_ptr<std::byte> allocate_common(Group& group, std::size_t bytes);
+
 }  // namespace chainmail::ops

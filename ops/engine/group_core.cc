@@ -166,6 +166,18 @@ std::shared_ptr<std::byte> GroupCore::allocate(std::size_t bytes) {
   return memory;
 }
 
+std::shared_ptr<std::byte> allocate_common(Group& group, std::size_t bytes) {
+  std::shared_ptr<std::byte> memory;
+  Collective collective;
+  collective.kind = OpKind::kAllocate;
+  collective.dtype = DataType::kUInt8;
+  collective.count = bytes;
+  collective.allocated = &memory;
+  collective.is_common = true;
+  group.run(collective);
+  return memory;
+}
+
 /// For operations that is_quick() in run().
 bool GroupCore::attempt(const Collective& collective, const Plan& plan) noexcept {
   Comm* comm = comms_.flat_if_made();

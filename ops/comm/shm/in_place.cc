@@ -25,13 +25,10 @@ constexpr std::size_t kShownBytes = std::size_t{32} << 20;
 
 }  // namespace
 
-std::shared_ptr<std::byte> ShmComm::allocate(std::size_t bytes, const OpContext& context) {
-  const std::size_t part_bytes = SharedBuffer::rounded(bytes);
-  const std::uint64_t id = ++allocations_;
-  if (bytes == 0 || size() == 1) return allocate_private(bytes);
+std::shared_ptr<SharedBuffer> ShmComm::make_buffer(std::size_t part_bytes, std::string& why,
+                                                   const OpContext& context) {
   internal::UniqueFd file;
   std::shared_ptr<SharedBuffer> buffer;
-  std::string why;
   BufferOffer offer;
   const auto attempt = [&why](const auto& step) {
     try {
@@ -60,7 +57,15 @@ std::shared_ptr<std::byte> ShmComm::allocate(std::size_t bytes, const OpContext&
   every.dtype = DataType::kUInt8;
   every.op = ReduceOp::kMin;
   all_reduce(reinterpret_cast<std::byte*>(&has_all), 1, every, context);
-  if (has_all == 0) {
+  return has_all == 0 ? nullptr : buffer;
+}
+
+std::shared_ptr<std::byte> ShmComm::allocate(std::size_t bytes, const OpContext& context) {
+  const std::uint64_t id = ++allocations_;
+  if (bytes == 0 || size() == 1) return allocate_private(bytes);
+  std::string why;
+  const auto buffer = make_buffer(SharedBuffer::rounded(bytes), why, context);
+  if (buffer == nullptr) {
     if (!why.empty()) {
       internal::log_line(
           internal::LogLevel::kWarning,
@@ -71,6 +76,22 @@ std::shared_ptr<std::byte> ShmComm::allocate(std::size_t bytes, const OpContext&
   std::erase_if(buffers_, [](const Registered& entry) { return entry.buffer.expired(); });
   buffers_.push_back({id, buffer});
   return {buffer, buffer->part(rank())};
+}
+
+// Parts follow each other, so together they are one piece, of which each rank reserves a share.
+std::shared_ptr<std::byte> ShmComm::allocate_common(std::size_t bytes, const OpContext& context) {
+  if (bytes == 0 || size() == 1) return allocate_private(bytes);
+  const auto ranks = static_cast<std::size_t>(size());
+  std::string why;
+  const auto buffer = make_buffer(SharedBuffer::rounded((bytes + ranks - 1) / ranks), why, context);
+  if (buffer == nullptr) {
+    if (!why.empty()) {
+      internal::log_line(internal::LogLevel::kWarning,
+                         sync_.name(rank()) + " and its peers share no memory: " + why);
+    }
+    return nullptr;
+  }
+  return {buffer, buffer->part(0)};
 }
 
 // Where `data` lies in a buffer of the group; holds on to it.

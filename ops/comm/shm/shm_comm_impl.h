@@ -15,6 +15,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "ops/comm/combine.h"
@@ -63,6 +64,8 @@ class ShmComm final : public Comm {
   void barrier(const OpContext& context) override;
   [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes,
                                                     const OpContext& context) override;
+  [[nodiscard]] std::shared_ptr<std::byte> allocate_common(std::size_t bytes,
+                                                           const OpContext& context) override;
   void abort() noexcept override { sync_.abort(); }
 
  private:
@@ -99,6 +102,10 @@ class ShmComm final : public Comm {
   enum class Agreement : std::uint8_t { kNoneShared, kAllShared, kMixed };
   Location find_buffer(const std::byte* data, std::size_t bytes) const;
   Agreement agree_on_place() const noexcept;
+  /// A part of `part_bytes` for every rank, mapped by all; null on all ranks where that fails, and
+  /// `why` says so on those that know.
+  std::shared_ptr<SharedBuffer> make_buffer(std::size_t part_bytes, std::string& why,
+                                            const OpContext& context);
   /// False when not all ranks have their data in the same place of a shared buffer.
   bool reduce_in_place(const Target& target, const Location& location, std::size_t count,
                        const Reduction& reduction, const OpContext& context);

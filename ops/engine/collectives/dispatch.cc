@@ -93,7 +93,7 @@ void Dispatcher::carry_out(const Collective& collective, const Plan& plan,
     case OpKind::kBarrier:
       return barrier(context);
     case OpKind::kAllocate:
-      *collective.allocated = allocate(collective.count, context);
+      *collective.allocated = allocate(collective, context);
       return;
     case OpKind::kSend:
     case OpKind::kRecv:
@@ -264,9 +264,12 @@ void Dispatcher::keep_apart(Inputs& inputs, const Outputs& outputs) {
   }
 }
 
-std::shared_ptr<std::byte> Dispatcher::allocate(std::size_t bytes, const OpContext& context) {
+std::shared_ptr<std::byte> Dispatcher::allocate(const Collective& collective,
+                                                const OpContext& context) {
   Comm* local = comms_.local(context);
-  return local == nullptr ? allocate_private(bytes) : local->allocate(bytes, context);
+  if (local == nullptr) return allocate_private(collective.count);
+  return collective.is_common ? local->allocate_common(collective.count, context)
+                              : local->allocate(collective.count, context);
 }
 
 void Dispatcher::barrier(const OpContext& context) {

@@ -49,7 +49,7 @@ class Dispatcher {
   void scatter(const Collective& collective, const OpContext& context);
   void all_to_all(const Collective& collective, const OpContext& context);
   void barrier(const OpContext& context);
-  std::shared_ptr<std::byte> allocate(std::size_t bytes, const OpContext& context);
+  std::shared_ptr<std::byte> allocate(const Collective& collective, const OpContext& context);
   void exchange(Inputs& inputs, const Outputs& outputs, const OpContext& context);
   /// Moves `inputs` to a copy when writing `outputs` would change them.
   void keep_apart(Inputs& inputs, const Outputs& outputs);

@@ -171,6 +171,7 @@ std::uint32_t layout_of(const Collective& collective, const Plan& plan) {
     hash.add(collective.shards->tree.shards());
     for (const std::uint32_t bound : collective.shards->bounds) hash.add(bound);
   }
+  if (collective.kind == OpKind::kAllocate) hash.add(collective.is_common ? 1 : 0);
   if (collective.cut != nullptr) {
     hash.add(collective.cut->common_from);
     for (const std::size_t bound : collective.cut->bounds) hash.add(bound);

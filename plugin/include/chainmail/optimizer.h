@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include <torch/optim/optimizer.h>
@@ -25,7 +26,7 @@ enum class Sharding : std::uint8_t {
   kNone,  ///< nothing: every rank has all state and steps all parameters
   /// The ranks of a node share state and step, each node has all of it: the state of P ranks takes
   /// 1/P of the memory on each. Between nodes travels what travels with kNone, and parameters have
-  /// the bits that kNone gives them. CPUs only; not for "naive", nor in a job of shards.
+  /// the bits that kNone gives them. CPUs only; not for "naive" and "gloo", nor in a job of shards.
   kNode,
 };
 
@@ -71,6 +72,28 @@ struct MultiNodeOptimizerOptions {
   /// of parameters. Such an optimizer cannot be saved and its parameters must stay the same ones.
   /// False: ranks own whole parameters, near equal numbers of elements.
   bool is_elementwise = false;
+  /// With kNode: the ranks of a node have one copy of the trainable parameters, in memory that all
+  /// of them map. A step's changes are seen by all after step(), by nobody before. What a program
+  /// writes into a parameter by itself is seen by the whole node at once: let one rank of each node
+  /// write, or all ranks the same values. Parameters get memory of their own again when the
+  /// optimizer ends, and other memory when it begins: views of them that were made before keep the
+  /// old one.
+  bool share_parameters = false;
+  /// With kNode: ZeRO stage 2. What a rank does not own of a gradient is freed as soon as the mean
+  /// of its bucket is known, and memory for three buckets serves all. Gradients travel while
+  /// backward computes others, on one node too, and buckets keep the order of the parameters, last
+  /// to first. Not with double_buffering. Within no_sync() gradients are whole.
+  bool free_gradients = false;
+};
+
+/// What a rank has of the mean of a parameter's gradient with Sharding::kNode.
+struct GradientShard {
+  std::string name;        ///< the parameter's
+  at::Tensor parameter;    ///< all of it
+  std::int64_t begin = 0;  ///< the first element of the mean, in the order of memory
+  std::int64_t end = 0;    ///< behind the last one
+  /// One-dimensional. Of the parameter's shape where the optimizer gets whole parameters.
+  at::Tensor gradient;
 };
 
 namespace internal {
@@ -160,6 +183,11 @@ class CHAINMAIL_API MultiNodeOptimizer {
   /// meanwhile. Nothing with kNone. Collective.
   /// @throws InvalidArgument  an optimizer with is_elementwise that has made a step
   void gather_state();
+  /// Sharding::kNode: the means that this rank steps with, between a backward that exchanges and
+  /// step(); empty at any other time. They may be changed in place, on all nodes alike. Valid until
+  /// the next step() or backward. Local.
+  /// @throws InvalidArgument  without sharding
+  [[nodiscard]] std::vector<GradientShard> gradient_shards();
   /// The wrapped optimizer, for schedulers and its options. Do not step it. With Sharding::kNode
   /// its groups hold parameters and its state() that of this rank's slices: see gather_state().
   torch::optim::Optimizer& actual_optimizer() noexcept;
@@ -182,7 +210,9 @@ class CHAINMAIL_API MultiNodeOptimizer {
 
 /// Broadcasts parameters, buffers and optimizer state (hyper-parameters too) of rank 0, bit for
 /// bit, and returns the averaging optimizer. Collective.
-/// @throws InvalidArgument  an LBFGS; a trainable parameter that cannot be averaged (complex)
+/// @throws InvalidArgument  an LBFGS; a trainable parameter that cannot be averaged (complex); what
+///                          the options cannot have, such as share_parameters of ranks that cannot
+///                          map each other's memory
 /// @throws MismatchError  ranks have different parameters (names, shapes, dtypes) or optimizers
 [[nodiscard]] CHAINMAIL_API std::unique_ptr<MultiNodeOptimizer> create_multi_node_optimizer(
     std::unique_ptr<torch::optim::Optimizer> optimizer,

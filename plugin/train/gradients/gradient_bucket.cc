@@ -138,13 +138,10 @@ GradientBucket::GradientBucket(std::vector<NamedTensor> parameters, ops::Group& 
   if (group.options().wire != ops::WireFormat::kNative) {
     total = round_up(total, std::int64_t{ops::kWireBlock});
   }
-  allocate(total + 2 * count, dtype, group);
-  for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    views_.push_back(
-        view_like(flat_, static_cast<std::int64_t>(places_[i].begin), parameters_[i].tensor));
-  }
-  marks_ = flat_.narrow(0, total, 2 * count).view({2, count});
-  if (slices) this->cut(*slices, static_cast<std::size_t>(total), group.topology());
+  elements_ = total + 2 * count;
+  dtype_ = dtype;
+  if (slices) this->cut(*slices, static_cast<std::size_t>(total), group);
+  if (!pool_) allocate(elements_, dtype, group);
   if (cut_) stack_.emplace(cut_, group.rank(), flat_, group.options().wire);
   if (context_) {
     std::fill(is_present_.begin(), is_present_.end(), char{1});
@@ -156,7 +153,8 @@ GradientBucket::GradientBucket(std::vector<NamedTensor> parameters, ops::Group& 
 }
 
 // The marks go to whoever owns the end, and from there to all.
-void GradientBucket::cut(const SliceRule& rule, std::size_t end, const ops::Topology& topology) {
+void GradientBucket::cut(const SliceRule& rule, std::size_t end, const ops::Group& group) {
+  const ops::Topology& topology = group.topology();
   const auto owners = static_cast<std::size_t>(topology.min_local_size());
   auto cut = std::make_shared<ops::NodeCut>();
   if (rule.owners.empty()) {
@@ -169,17 +167,70 @@ void GradientBucket::cut(const SliceRule& rule, std::size_t end, const ops::Topo
       cut->bounds.push_back(index == 0 ? 0 : index < places_.size() ? places_[index].begin : end);
     }
   }
-  cut->bounds.back() = static_cast<std::size_t>(flat_.numel());
+  cut->bounds.back() = static_cast<std::size_t>(elements_);
   cut->common_from = end;
+  pool_ = rule.pool;
+  if (pool_) {
+    const auto own =
+        std::min(static_cast<std::size_t>(topology.local_rank_of(group.rank())), owners);
+    own_begin_ = cut->bounds[own];
+    const std::size_t own_end = std::min(cut->bounds[std::min(own + 1, owners)], end);
+    own_ = at::zeros({static_cast<std::int64_t>(std::max(own_end, own_begin_) - own_begin_)},
+                     c10::TensorOptions(dtype_));
+  }
   slices_ = std::move(cut);
+}
+
+void GradientBucket::set_flat(at::Tensor flat) {
+  flat_ = std::move(flat);
+  views_.clear();
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    views_.push_back(
+        view_like(flat_, static_cast<std::int64_t>(places_[i].begin), parameters_[i].tensor));
+  }
+  const auto count = static_cast<std::int64_t>(parameters_.size());
+  marks_ = flat_.narrow(0, elements_ - 2 * count, 2 * count).view({2, count});
+}
+
+// What lies between gradients travels, too, and is rounded together with them on a 16-bit wire.
+void GradientBucket::take_memory() {
+  set_flat(pool_->take(elements_, dtype_));
+  for (std::size_t i = 0; i < places_.size(); ++i) {
+    const auto end = static_cast<std::int64_t>(places_[i].begin + places_[i].count);
+    const std::int64_t next = i + 1 < places_.size()
+                                  ? static_cast<std::int64_t>(places_[i + 1].begin)
+                                  : elements_ - 2 * static_cast<std::int64_t>(places_.size());
+    if (next != end) flat_.narrow(0, end, next - end).zero_();
+  }
+}
+
+// Keeps what is this rank's, and lets go of the rest.
+void GradientBucket::retire() {
+  const at::NoGradGuard no_grad;
+  presence_ = presence(true);
+  own_.copy_(flat_.narrow(0, static_cast<std::int64_t>(own_begin_), own_.numel()));
+  pool_->give_back(flat_);
+  views_.clear();
+  marks_ = at::Tensor();
+  flat_ = at::Tensor();
+}
+
+at::Tensor GradientBucket::borrow() const { return pool_ ? pool_->take(elements_, dtype_) : flat_; }
+
+void GradientBucket::give_back(const at::Tensor& borrowed) const {
+  if (pool_) pool_->give_back(borrowed);
+}
+
+std::size_t GradientBucket::bytes() const noexcept {
+  return static_cast<std::size_t>((pool_ ? own_ : flat_).nbytes());
 }
 
 void GradientBucket::allocate(std::int64_t elements, c10::ScalarType dtype, ops::Group& group) {
   const auto bytes = static_cast<std::size_t>(elements) * c10::elementSize(dtype);
   if (!context_) {
     const auto memory = group.allocate(bytes);
-    flat_ = at::from_blob(
-        memory.get(), {elements}, [memory](void* /*data*/) {}, c10::TensorOptions(dtype));
+    set_flat(at::from_blob(
+        memory.get(), {elements}, [memory](void* /*data*/) {}, c10::TensorOptions(dtype)));
     return;
   }
   const c10::Device device = context_->device();
@@ -188,15 +239,16 @@ void GradientBucket::allocate(std::int64_t elements, c10::ScalarType dtype, ops:
   std::byte unused{};
   context_->group().prepare(mean_of(&unused, elements, dtype, group.options().wire));
   const auto memory = context_->group().allocate(bytes);
-  flat_ = at::for_blob(memory.get(), {elements})
-              .options(c10::TensorOptions(dtype).device(device))
-              .target_device(device)
-              .context(new HeldMemory{device, memory}, free_device_memory)
-              .make_tensor();
+  set_flat(at::for_blob(memory.get(), {elements})
+               .options(c10::TensorOptions(dtype).device(device))
+               .target_device(device)
+               .context(new HeldMemory{device, memory}, free_device_memory)
+               .make_tensor());
   flat_.zero_();  // the gaps between gradients travel, too
 }
 
 void GradientBucket::adopt(std::size_t index) {
+  if (pool_ && !flat_.defined()) return;  // start() does it, when there is memory
   const at::NoGradGuard no_grad;
   const NamedTensor& parameter = parameters_[index];
   const at::Tensor& view = views_[index];
@@ -214,7 +266,7 @@ void GradientBucket::adopt(std::size_t index) {
   } else {
     view.copy_(gradient);
   }
-  held = view;
+  held = pool_ ? at::Tensor() : view;
 }
 
 bool GradientBucket::has_all() const noexcept {
@@ -291,6 +343,7 @@ void GradientBucket::drop_shards() noexcept {
 void GradientBucket::start(ops::Group& group, ops::WireFormat wire, const ExchangeNumber& number,
                            bool is_async) {
   const at::NoGradGuard no_grad;
+  if (pool_ && !flat_.defined()) take_memory();
   if (!stack_) adopt_all();
   ops::Collective collective =
       mean_of(static_cast<std::byte*>(flat_.data_ptr()), flat_.numel(), flat_.scalar_type(), wire);
@@ -344,9 +397,11 @@ void GradientBucket::wait() {
     operation_->wait();
     operation_.reset();
   }
+  if (holds_memory()) retire();
 }
 
 std::vector<Presence> GradientBucket::presence(bool everywhere_matters) const {
+  if (pool_ && !flat_.defined()) return presence_;
   if (context_ && !everywhere_matters && has_all()) {
     return std::vector<Presence>(parameters_.size(), {.somewhere = true, .everywhere = false});
   }

@@ -28,6 +28,7 @@
 #include "ops/engine/group.h"
 #include "ops/node_cut.h"
 #include "plugin/c10d/device/device_context.h"
+#include "plugin/train/gradients/bucket_pool.h"
 #include "plugin/train/gradients/presence.h"
 #include "plugin/train/optimizer/parameter_list.h"
 #include "plugin/train/sharding/slice_cut.h"
@@ -46,6 +47,8 @@ struct SliceRule {
   /// Whole parameters: the local rank that has each, ascending. Empty: the slices are near equal
   /// and end within parameters.
   std::vector<std::size_t> owners;
+  /// Where the bucket has its memory from while it is on its way. Null: it has its own for ever.
+  std::shared_ptr<BucketPool> pool;
 };
 
 class GradientBucket {
@@ -54,7 +57,8 @@ class GradientBucket {
   /// allocates from the group. With `cut` gradients are sums over a step's shards, which are in
   /// host memory and weigh what add_shard() says; else they are means over the ranks. With `slices`
   /// a mean is known where its slice's owner is: no parameter has a gradient after finish(), and
-  /// flat() holds them.
+  /// own_means() has them. With `slices->pool` gradients stay where backward has left them until
+  /// start(), which takes memory of the pool, and wait() gives it back.
   GradientBucket(std::vector<NamedTensor> parameters, ops::Group& group,
                  std::shared_ptr<const DeviceContext> context = nullptr,
                  std::shared_ptr<const ops::ShardCut> cut = nullptr,
@@ -80,6 +84,8 @@ class GradientBucket {
   /// Waits for what start() began, if it did.
   void wait();
   bool is_started() const noexcept { return is_started_; }
+  /// Whether wait() has something to do: at most as many as a pool has buffers.
+  bool holds_memory() const noexcept { return pool_ != nullptr && flat_.defined(); }
   /// After wait(), in the order of parameters(): who has which gradient. A GPU is waited for only
   /// where this rank cannot know by itself: when it lacks one, or `everywhere` matters.
   std::vector<Presence> presence(bool everywhere_matters) const;
@@ -90,33 +96,49 @@ class GradientBucket {
   void finish(const std::vector<Presence>& presence);
 
   const std::vector<NamedTensor>& parameters() const noexcept { return parameters_; }
-  std::size_t bytes() const noexcept { return static_cast<std::size_t>(flat_.nbytes()); }
+  /// Of its own memory.
+  std::size_t bytes() const noexcept;
 
   /// With slices, whose owners they are; the common elements are the marks. Else null.
   const std::shared_ptr<const ops::NodeCut>& slices() const noexcept { return slices_; }
-  /// Where each gradient lies in flat().
+  /// Where each gradient lies in the bucket.
   const std::vector<ParameterPlace>& places() const noexcept { return places_; }
-  /// One-dimensional: the gradients, and the marks.
-  const at::Tensor& flat() const noexcept { return flat_; }
+  /// After wait(), with slices: a row with the means of this rank's slice, which is the bucket from
+  /// own_begin() on.
+  const at::Tensor& own_means() const noexcept { return pool_ ? own_ : flat_; }
+  std::size_t own_begin() const noexcept { return pool_ ? own_begin_ : 0; }
+  /// With slices, after wait(): a row like the bucket that carries something else between two
+  /// exchanges. Its values are undefined, and may be those of own_means(). To be given back.
+  at::Tensor borrow() const;
+  void give_back(const at::Tensor& borrowed) const;
   /// After finish(): whether a rank had a gradient of parameter `index`.
   bool is_somewhere(std::size_t index) const { return is_somewhere_.at(index) != 0; }
 
  private:
   void allocate(std::int64_t elements, c10::ScalarType dtype, ops::Group& group);
+  void set_flat(at::Tensor flat);
+  void take_memory();
+  void retire();
   void adopt_all();
   void write_marks();
   void start_on_device(const ops::Collective& collective);
   bool has_all() const noexcept;
-  void cut(const SliceRule& rule, std::size_t end, const ops::Topology& topology);
+  void cut(const SliceRule& rule, std::size_t end, const ops::Group& group);
 
   std::vector<NamedTensor> parameters_;
-  at::Tensor flat_;
+  at::Tensor flat_;                ///< with a pool undefined but from start() to wait()
   std::vector<at::Tensor> views_;  ///< one per parameter, shaped like it
   at::Tensor marks_;               ///< the numbers behind the gradients, [2, parameters]
   std::vector<char> is_present_;
   std::vector<char> is_somewhere_;
   std::vector<ParameterPlace> places_;
   std::shared_ptr<const ops::NodeCut> slices_;
+  std::int64_t elements_ = 0;  ///< with the marks
+  c10::ScalarType dtype_ = c10::ScalarType::Undefined;
+  std::shared_ptr<BucketPool> pool_;  ///< null: flat_ is there for ever
+  at::Tensor own_;                    ///< with a pool: the means of this rank's slice
+  std::size_t own_begin_ = 0;
+  std::vector<Presence> presence_;  ///< with a pool: of the last exchange
   std::uint32_t shape_hash_ = 0;
   std::shared_ptr<const std::string> shapes_;     ///< for messages
   std::shared_ptr<ops::Operation> operation_;     ///< in flight

@@ -47,6 +47,7 @@ GradientExchange::GradientExchange(Communicator& communicator, std::vector<Named
       options_(std::move(options)),
       places_(parameters_.size()),
       is_ready_(parameters_.size()),
+      pool_(options_.frees_gradients ? std::make_shared<BucketPool>() : nullptr),
       number_{.step = options_.step} {
   if (has_shards()) check_shard_options(options_);
   if (communicator.impl().packs() || has_shards()) {
@@ -116,6 +117,7 @@ std::optional<SliceRule> GradientExchange::rule_for(
     std::vector<std::size_t>& bucket, const std::vector<std::size_t>& owner_of) const {
   if (options_.slices == SliceKind::kNone) return std::nullopt;
   SliceRule rule;
+  rule.pool = pool_;
   if (options_.slices == SliceKind::kWithin) return rule;
   std::ranges::stable_sort(bucket, {}, [&](std::size_t p) { return owner_of[p]; });
   for (const std::size_t parameter : bucket) rule.owners.push_back(owner_of[parameter]);
@@ -139,7 +141,7 @@ std::size_t GradientExchange::bytes() const noexcept {
   for (const BucketSet& set : sets_) {
     for (const GradientBucket& bucket : set.buckets) sum += bucket.bytes();
   }
-  return sum;
+  return sum + (pool_ ? pool_->bytes() : 0);
 }
 
 void GradientExchange::on_ready(std::size_t parameter) {
@@ -183,6 +185,8 @@ void GradientExchange::count_ready(std::size_t parameter) {
   if (options_.overlaps && (!has_shards() || is_last_shard())) {
     std::size_t end_bucket = next_;
     while (end_bucket < pending_.size() && pending_[end_bucket] == 0) ++end_bucket;
+    std::optional<WaitClock> clock;
+    if (pool_) clock.emplace(*communicator_);  // for memory that earlier buckets have
     start_up_to(end_bucket, false);
   }
 }
@@ -254,6 +258,7 @@ void GradientExchange::start_up_to(std::size_t end_bucket, bool waits_for_last) 
   std::vector<GradientBucket>& buckets = sets_[current_].buckets;
   for (; next_ < end_bucket; ++next_) {
     const bool is_async = !waits_for_last || next_ + 1 < end_bucket;
+    if (pool_ && next_ >= BucketPool::kBuffers) buckets[next_ - BucketPool::kBuffers].wait();
     if (has_shards() && !buckets[next_].has_all_shards()) {
       buckets[next_].add_shard(weight_of_shard());
     }

@@ -48,6 +48,9 @@ struct ExchangeOptions {
   std::function<bool()> is_current;
   /// How the means are left; see GradientBucket.
   SliceKind slices = SliceKind::kNone;
+  /// With slices and overlap, without double buffering: what is not this rank's is freed as soon as
+  /// the means of its bucket are known.
+  bool frees_gradients = false;
 };
 
 class GradientExchange {
@@ -143,8 +146,9 @@ class GradientExchange {
   std::vector<std::size_t> pending_;  ///< per bucket: gradients that are not ready
   std::vector<char> is_ready_;        ///< per parameter
   std::vector<std::size_t> observed_;
-  std::size_t next_ = 0;   ///< the bucket that starts next; their order is fixed
-  ExchangeNumber number_;  ///< of the exchange under way, or the last one
+  std::size_t next_ = 0;              ///< the bucket that starts next; their order is fixed
+  std::shared_ptr<BucketPool> pool_;  ///< null: every bucket has its own memory
+  ExchangeNumber number_;             ///< of the exchange under way, or the last one
   bool is_enabled_ = true;
   bool is_open_ = false;      ///< an exchange has begun and not ended
   bool is_deferred_ = false;  ///< the backward under way leaves its gradients as they are

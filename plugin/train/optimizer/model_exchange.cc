@@ -27,6 +27,12 @@ std::int64_t default_bucket_bytes(const std::vector<NamedTensor>& parameters) {
   return std::clamp(total / 16, std::int64_t{1} << 20, std::int64_t{4} << 20);
 }
 
+std::string describe_sharding(const MultiNodeOptimizerOptions& options) {
+  return std::string("Sharding::kNode") +
+         (options.share_parameters ? " with shared parameters" : "") +
+         (options.free_gradients ? ", frees gradients" : "");
+}
+
 }  // namespace
 
 void check_bucket_options(const MultiNodeOptimizerOptions& options) {
@@ -34,6 +40,25 @@ void check_bucket_options(const MultiNodeOptimizerOptions& options) {
       options.max_grad_norm < 0) {
     throw InvalidArgument(
         "bucket_bytes, first_bucket_bytes and max_grad_norm must not be negative");
+  }
+  if (options.shard == Sharding::kNone && (options.share_parameters || options.free_gradients)) {
+    const std::string name = options.share_parameters ? "share_parameters" : "free_gradients";
+    throw InvalidArgument(
+        name +
+        " goes with Sharding::kNode, where each rank of a node steps its own part "
+        "of the parameters: set .shard, or leave ." +
+        name + " out");
+  }
+  if (!options.free_gradients) return;
+  if (options.double_buffering) {
+    throw InvalidArgument(
+        "free_gradients and double_buffering: one has the memory of a few buckets, the other twice "
+        "that of all; leave one of them out");
+  }
+  if (!options.overlap.value_or(true) || options.bucket_bytes.value_or(1) == 0) {
+    throw InvalidArgument(
+        "free_gradients frees buckets while backward goes on: leave .overlap = false and "
+        ".bucket_bytes = 0 out");
   }
 }
 
@@ -70,7 +95,7 @@ bool ModelExchange::is_current() const {
 }
 
 bool ModelExchange::overlaps() const {
-  return options_.overlap.value_or(communicator_->inter_size() > 1) &&
+  return options_.overlap.value_or(communicator_->inter_size() > 1 || options_.free_gradients) &&
          options_.bucket_bytes.value_or(1) > 0;
 }
 
@@ -79,11 +104,10 @@ bool ModelExchange::learns_order() const {
   return overlaps() && !options_.double_buffering && !communicator_->impl().shards && !keeps_order_;
 }
 
-void ModelExchange::use_slices(SliceKind kind, bool keeps_order,
-                               std::function<void()> before_change) {
+void ModelExchange::use_slices(SliceKind kind, bool keeps_order, SliceListener listener) {
   slices_ = kind;
   keeps_order_ = keeps_order;
-  before_change_ = std::move(before_change);
+  listener_ = std::move(listener);
 }
 
 void ModelExchange::adopt_all() {
@@ -105,12 +129,14 @@ void ModelExchange::adopt_parameters() {
                [](const NamedTensor& named) { return named.tensor.requires_grad(); });
   const std::vector<NamedTensor> buffers = collect_buffers(options_.model);
   std::vector<std::string> described = describe_training_state(now, buffers, optimizer_);
+  if (options_.shard != Sharding::kNone) described.push_back(describe_sharding(options_));
   compare_between_ranks(*communicator_, described, described_);
   described_ = std::move(described);
   check_receivable("parameter", now);  // after the comparison, so on all ranks
   check_receivable("buffer", buffers);
   now.insert(now.end(), buffers.begin(), buffers.end());
 
+  if (listener_.before_broadcast) listener_.before_broadcast();
   std::vector<at::Tensor> added;
   for (const NamedTensor& named : now) {
     if (std::none_of(known_.begin(), known_.end(),
@@ -119,6 +145,7 @@ void ModelExchange::adopt_parameters() {
     }
   }
   communicator_->bcast(added);
+  if (listener_.after_broadcast) listener_.after_broadcast(trainable);
   known_ = std::move(now);
   order_.clear();
   make_exchange(std::move(trainable), {});
@@ -137,9 +164,10 @@ void ModelExchange::make_exchange(std::vector<NamedTensor> trainable,
   how.step = steps_;
   how.is_current = [this] { return is_current(); };
   how.slices = slices_;
+  how.frees_gradients = options_.free_gradients;
   // A world that is over before its exchange is made leaves none; the next one needs these.
   trainable_ = trainable;
-  if (before_change_ && exchange_) before_change_();
+  if (listener_.before_change && exchange_) listener_.before_change();
   exchange_.reset();  // its hooks and memory first
   exchange_ = std::make_unique<GradientExchange>(*communicator_, std::move(trainable),
                                                  std::move(order), std::move(how));

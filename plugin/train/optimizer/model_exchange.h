@@ -41,10 +41,15 @@ class ModelExchange {
   /// was on its way, which is that of the old parameters; this rank's own gradients stay. True when
   /// it has called.
   bool follow_model(const std::function<void()>& use_last);
-  /// From now on gradients are left in slices of `kind`. `before_change` is called on all ranks
-  /// before the buckets, and with them the slices, become others; `keeps_order`: they do not follow
+  /// Called on all ranks.
+  struct SliceListener {
+    std::function<void()> before_change;     ///< of the buckets, and with them the slices
+    std::function<void()> before_broadcast;  ///< of rank 0's parameters
+    std::function<void(const std::vector<NamedTensor>&)> after_broadcast;  ///< with trainable ones
+  };
+  /// From now on gradients are left in slices of `kind`. `keeps_order`: the buckets do not follow
   /// the order in which backward finishes gradients. Local, before adopt_all().
-  void use_slices(SliceKind kind, bool keeps_order, std::function<void()> before_change);
+  void use_slices(SliceKind kind, bool keeps_order, SliceListener listener);
   /// Of an elastic job, whose communicator has just entered another world: a new exchange, which
   /// counts from 0 as that of a newcomer does. Compares and broadcasts nothing.
   void enter_world();
@@ -87,7 +92,7 @@ class ModelExchange {
   std::vector<NamedTensor> known_;         ///< parameters and buffers that have been broadcast
   SliceKind slices_ = SliceKind::kNone;
   bool keeps_order_ = false;
-  std::function<void()> before_change_;
+  SliceListener listener_;
   int syncs_off_ = 0;  ///< NoSync objects
   bool knows_order_ = false;
   std::vector<std::size_t> order_;

@@ -67,12 +67,21 @@ void MultiNodeOptimizer::Impl::use_slices() {
     throw InvalidArgument(
         "Sharding::kNode in a job of shards, which it does not work in; use kNone");
   }
-  slices = std::make_unique<internal::OptimizerSlices>(*optimizer, communicator,
-                                                       options().is_elementwise);
-  model.use_slices(slices->kind(), !slices->can_move_state(), [this] {
-    slices->gather_state(model.gradients());
-    slices->forget_slices();
-  });
+  slices = std::make_unique<internal::OptimizerSlices>(
+      *optimizer, communicator, options().is_elementwise, options().share_parameters);
+  // State that moves is on every rank for a moment, which is not what gradients are freed for.
+  const bool keeps_order = !slices->can_move_state() || options().free_gradients;
+  model.use_slices(slices->kind(), keeps_order,
+                   {.before_change =
+                        [this] {
+                          slices->gather_state(model.gradients());
+                          slices->forget_slices();
+                        },
+                    .before_broadcast = [this] { slices->unshare_parameters(); },
+                    .after_broadcast =
+                        [this](const std::vector<NamedTensor>& trainable) {
+                          slices->share_parameters(trainable);
+                        }});
 }
 
 // That this rank has: with slices, those in its own.
@@ -221,6 +230,17 @@ bool MultiNodeOptimizer::flush() {
 
 void MultiNodeOptimizer::gather_state() {
   if (impl_->slices) impl_->slices->gather_state(impl_->model.gradients());
+}
+
+std::vector<GradientShard> MultiNodeOptimizer::gradient_shards() {
+  if (!impl_->slices) {
+    throw InvalidArgument(
+        "gradient_shards(): without .shard every rank has all means, as gradients of parameters");
+  }
+  const internal::GradientExchange& gradients = impl_->model.gradients();
+  if (!gradients.is_done() || !gradients.has_mean()) return {};
+  impl_->slices->begin_step(gradients);
+  return impl_->slices->shards(gradients);
 }
 
 NoSync MultiNodeOptimizer::no_sync() { return NoSync(impl_->model); }

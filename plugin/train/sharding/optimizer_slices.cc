@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <deque>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -81,12 +82,21 @@ class OptimizerSlices::InGroups {
 };
 
 OptimizerSlices::OptimizerSlices(torch::optim::Optimizer& optimizer, Communicator& communicator,
-                                 bool is_elementwise)
+                                 bool is_elementwise, bool shares_parameters)
     : optimizer_(&optimizer),
       communicator_(&communicator),
       has_known_state_(internal::has_known_state(optimizer)),
       kind_(has_known_state_ || is_elementwise ? SliceKind::kWithin : SliceKind::kWhole),
-      local_rank_(static_cast<std::size_t>(communicator.intra_rank())) {}
+      local_rank_(static_cast<std::size_t>(communicator.intra_rank())),
+      shared_(shares_parameters ? std::make_unique<SharedParameters>(communicator) : nullptr) {}
+
+void OptimizerSlices::unshare_parameters() {
+  if (shared_) shared_->release();
+}
+
+void OptimizerSlices::share_parameters(const std::vector<NamedTensor>& parameters) {
+  if (shared_) shared_->share(parameters);
+}
 
 void OptimizerSlices::begin_step(const GradientExchange& exchange) {
   const at::NoGradGuard no_grad;
@@ -104,14 +114,14 @@ void OptimizerSlices::begin_step(const GradientExchange& exchange) {
     at::Tensor& gradient = part.view.mutable_grad();
     gradient.reset();
     if (!bucket.is_somewhere(part.index)) continue;
-    const std::int64_t at =
-        static_cast<std::int64_t>(bucket.places()[part.index].begin + part.begin);
+    const auto at = static_cast<std::int64_t>(bucket.places()[part.index].begin + part.begin -
+                                              bucket.own_begin());
     // Detached: Optimizer::zero_grad() calls detach_() on gradients, which throws for views.
     gradient = kind_ == SliceKind::kWhole
-                   ? bucket.flat()
+                   ? bucket.own_means()
                          .as_strided(part.parameter.sizes(), part.parameter.strides(), at)
                          .detach()
-                   : bucket.flat().narrow(0, at, length_of(part.begin, part.end)).detach();
+                   : bucket.own_means().narrow(0, at, length_of(part.begin, part.end)).detach();
   }
 }
 
@@ -239,40 +249,85 @@ bool OptimizerSlices::can_fuse(const GradientExchange& exchange) const {
 }
 
 void OptimizerSlices::step(const GradientExchange& exchange, bool use_fused_step) {
+  if (shared_) return step_shared(exchange, use_fused_step);
+  step_own(exchange, use_fused_step);
+  gather_parameters(exchange);
+}
+
+void OptimizerSlices::step_own(const GradientExchange& exchange, bool use_fused_step) {
   {
     const InGroups in_groups(*optimizer_, parts_, exchange.parameters());
     const bool is_done = use_fused_step && can_fuse(exchange) && fused_step(*optimizer_);
     if (!is_done) optimizer_->step();
   }
   drop_gradients();
-  gather_parameters(exchange);
+}
+
+// Before the first meeting another rank may still be in its backward, or its program may read
+// parameters between backward() and step(); after the second one everybody has the new ones.
+void OptimizerSlices::step_shared(const GradientExchange& exchange, bool use_fused_step) {
+  shared_->meet();
+  shared_->bring_back([this](const at::Tensor& parameter, const at::Tensor& place) {
+    for (const Part& part : parts_) {
+      if (!part.parameter.is_same(parameter)) continue;
+      row_of(place, part.begin, part.end).copy_(row_of(parameter, part.begin, part.end));
+    }
+  });
+  follow_storage();
+  step_own(exchange, use_fused_step);
+  shared_->meet();
 }
 
 void OptimizerSlices::drop_gradients() {
   for (const Part& part : parts_) part.view.mutable_grad().reset();
 }
 
+std::vector<GradientShard> OptimizerSlices::shards(const GradientExchange& exchange) const {
+  std::vector<GradientShard> result;
+  for (const Part& part : parts_) {
+    const at::Tensor& gradient = part.view.grad();
+    if (!gradient.defined()) continue;
+    const NamedTensor& parameter = exchange.collected()[part.bucket].parameters()[part.index];
+    result.push_back({parameter.name, parameter.tensor, static_cast<std::int64_t>(part.begin),
+                      static_cast<std::int64_t>(part.end), gradient});
+  }
+  return result;
+}
+
+// A few buckets at a time, which is all that a pool has memory for.
 void OptimizerSlices::gather_parameters(const GradientExchange& exchange) {
   const at::NoGradGuard no_grad;
   const ops::Topology& topology = communicator_->impl().group->topology();
   if (topology.size() == topology.node_count()) return;
+  struct OnItsWay {
+    const GradientBucket* bucket;
+    at::Tensor row;
+    std::shared_ptr<ops::Operation> gather;
+  };
+  std::deque<OnItsWay> on_their_way;
+  const auto take_first = [&] {
+    const OnItsWay first = std::move(on_their_way.front());
+    on_their_way.pop_front();
+    first.gather->wait();
+    take_parameters(*first.bucket, first.row, local_rank_);
+    first.bucket->give_back(first.row);
+  };
   const std::vector<GradientBucket>& buckets = exchange.collected();
-  for (const Part& part : parts_) {
-    const GradientBucket& bucket = buckets[part.bucket];
-    const auto at = static_cast<std::int64_t>(bucket.places()[part.index].begin + part.begin);
-    bucket.flat()
-        .narrow(0, at, length_of(part.begin, part.end))
-        .copy_(row_of(part.parameter, part.begin, part.end));
-  }
-  std::vector<std::shared_ptr<ops::Operation>> gathers;
-  for (const GradientBucket& bucket : buckets) {
-    gathers.push_back(start_gather(*communicator_->impl().group, bucket.flat(),
-                                   slices_of_gradients(bucket), "parameters"));
-  }
+  auto part = parts_.begin();  // in the order of buckets
   for (std::size_t b = 0; b < buckets.size(); ++b) {
-    gathers[b]->wait();
-    take_parameters(buckets[b], local_rank_);
+    if (on_their_way.size() == BucketPool::kBuffers) take_first();
+    const at::Tensor row = buckets[b].borrow();
+    for (; part != parts_.end() && part->bucket == b; ++part) {
+      const auto at =
+          static_cast<std::int64_t>(buckets[b].places()[part->index].begin + part->begin);
+      row.narrow(0, at, length_of(part->begin, part->end))
+          .copy_(row_of(part->parameter, part->begin, part->end));
+    }
+    on_their_way.push_back({&buckets[b], row,
+                            start_gather(*communicator_->impl().group, row,
+                                         slices_of_gradients(buckets[b]), "parameters")});
   }
+  while (!on_their_way.empty()) take_first();
 }
 
 void OptimizerSlices::gather_state(const GradientExchange& exchange) {

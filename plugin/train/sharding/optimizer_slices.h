@@ -18,21 +18,29 @@
 #include <torch/optim/optimizer.h>
 
 #include <chainmail/communicator.h>
+#include <chainmail/optimizer.h>
 
 #include "plugin/train/gradients/gradient_exchange.h"
+#include "plugin/train/sharding/shared_parameters.h"
 
 namespace chainmail::internal {
 
 class OptimizerSlices {
  public:
   /// `is_elementwise`: what the program says of an optimizer whose type is not known here.
+  /// `shares_parameters`: the ranks of a node have one copy of them.
   OptimizerSlices(torch::optim::Optimizer& optimizer, Communicator& communicator,
-                  bool is_elementwise);
+                  bool is_elementwise, bool shares_parameters);
 
   /// What the optimizer can work on.
   [[nodiscard]] SliceKind kind() const noexcept { return kind_; }
   /// Whether state can be given to other owners: buckets in another order have other slices.
   [[nodiscard]] bool can_move_state() const noexcept { return has_known_state_; }
+
+  /// Before the parameters are set to rank 0's: each rank gets its own copy. Local.
+  void unshare_parameters();
+  /// After that: one copy per node again, where that is wanted. Collective.
+  void share_parameters(const std::vector<NamedTensor>& parameters);
 
   /// Takes the means that `exchange` has collected as the gradients of this rank's slices, and
   /// cuts what whole state there is.
@@ -41,6 +49,8 @@ class OptimizerSlices {
   void begin_step(const GradientExchange& exchange);
   /// The means in this rank's slices.
   [[nodiscard]] std::vector<at::Tensor> gradients() const;
+  /// The same, with what they are of.
+  [[nodiscard]] std::vector<GradientShard> shards(const GradientExchange& exchange) const;
   /// The norm of the means of all slices, with the bits of norm_of(). Collective.
   [[nodiscard]] double norm(const GradientExchange& exchange) const;
   /// Steps this rank's slices and gives everybody the parameters. Collective.
@@ -73,6 +83,8 @@ class OptimizerSlices {
   void gather_known_state(const GradientExchange& exchange);
   void gather_unknown_state();
   void gather_parameters(const GradientExchange& exchange);
+  void step_own(const GradientExchange& exchange, bool use_fused_step);
+  void step_shared(const GradientExchange& exchange, bool use_fused_step);
   bool can_fuse(const GradientExchange& exchange) const;
 
   torch::optim::Optimizer* optimizer_;
@@ -83,6 +95,7 @@ class OptimizerSlices {
   bool has_parts_ = false;
   bool is_sliced_ = false;  ///< the state is; what is whole is cut by the next begin_step()
   std::vector<Part> parts_;
+  std::unique_ptr<SharedParameters> shared_;  ///< null: every rank has parameters of its own
 };
 
 }  // namespace chainmail::internal

@@ -38,7 +38,7 @@ std::shared_ptr<const ops::NodeCut> slices_of_gradients(const GradientBucket& bu
   return cut;
 }
 
-void take_parameters(const GradientBucket& bucket, std::size_t own) {
+void take_parameters(const GradientBucket& bucket, const at::Tensor& row, std::size_t own) {
   const ops::NodeCut& cut = *bucket.slices();
   for (std::size_t owner = 0; owner < cut.owners(); ++owner) {
     if (owner == own) continue;
@@ -51,7 +51,7 @@ void take_parameters(const GradientBucket& bucket, std::size_t own) {
       parameter
           .as_strided({length}, {1},
                       parameter.storage_offset() + static_cast<std::int64_t>(part.begin))
-          .copy_(bucket.flat().narrow(0, from, length));
+          .copy_(row.narrow(0, from, length));
     }
   }
 }

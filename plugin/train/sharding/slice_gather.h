@@ -37,9 +37,9 @@ namespace chainmail::internal {
 /// The slices of a bucket without its marks, all of them common. Local.
 [[nodiscard]] std::shared_ptr<const ops::NodeCut> slices_of_gradients(const GradientBucket& bucket);
 
-/// Copies all parameters out of a bucket in which they have been gathered, but the slice of local
-/// rank `own`. Local.
-void take_parameters(const GradientBucket& bucket, std::size_t own);
+/// Copies all parameters of a bucket out of a row like it in which they have been gathered, but the
+/// slice of local rank `own`. Local.
+void take_parameters(const GradientBucket& bucket, const at::Tensor& row, std::size_t own);
 
 /// Where the norm's sums of blocks lie while they are gathered: each owner's in a row. Positions
 /// are local.

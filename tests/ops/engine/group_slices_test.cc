@@ -3,8 +3,10 @@
 
 // Reductions that end at the owners of slices give the bits of two_dimensional, wherever the slices
 // are cut, and gathering them inside the nodes gives every rank the rest: over boards, shared
-// memory and TCP, on several shapes of nodes, dtypes and wire formats.
+// memory and TCP, on several shapes of nodes, dtypes and wire formats. And memory in which owners
+// of slices need gather nothing, since all ranks of the node have it.
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <random>
@@ -183,6 +185,35 @@ TEST_P(GroupSlices, WhatCannotBeCutIsRefused) {
     refused({{0, 5, 1000}, 1001}, ReduceOp::kAvg, "common elements from 1001");
     refused({{0, 5, 1000}, 0}, ReduceOp::kMax, "this is max of float32");
   });
+}
+
+TEST_P(GroupSlices, CommonMemoryIsOnePieceForEachNode) {
+  for (const auto& nodes : std::vector<std::vector<int>>{{1}, {3}, {2, 2}, {3, 1}}) {
+    GroupMaker maker(nodes, GetParam(), {});
+    maker.run_ok([&](int rank, Group& group) {
+      constexpr std::size_t kCount = 65537;
+      const auto memory = allocate_common(group, kCount * sizeof(float));
+      const Topology& topology = group.topology();
+      const std::vector<int>& peers = topology.ranks_of_node(topology.node_of(rank));
+      if (memory == nullptr) {
+        ASSERT_NE(GetParam(), TransportKind::kReal);
+        ASSERT_GT(peers.size(), 1U);
+        return;
+      }
+      auto* const values = reinterpret_cast<float*>(memory.get());
+      ASSERT_EQ(std::count(values, values + kCount, 0.0F), static_cast<std::ptrdiff_t>(kCount));
+      const auto place_of = [&](int peer) {
+        return kCount - 1 - 5000 * static_cast<std::size_t>(topology.local_rank_of(peer));
+      };
+      Collective barrier;
+      barrier.kind = OpKind::kBarrier;
+      const bool all_have = nodes.size() == 1 || GetParam() == TransportKind::kReal;
+      if (all_have) group.run(barrier);  // not where another node has none, whose ranks are gone
+      values[place_of(rank)] = static_cast<float>(rank + 1);
+      if (all_have) group.run(barrier);
+      for (const int peer : peers) ASSERT_EQ(values[place_of(peer)], static_cast<float>(peer + 1));
+    });
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Transports, GroupSlices,

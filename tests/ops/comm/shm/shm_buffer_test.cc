@@ -109,6 +109,8 @@ TEST(ShmBufferLimit, WithoutRoomItIsPrivateMemoryOnAllRanks) {
     }
     const auto memory = self.comm.allocate(2 << 20, self.context(OpKind::kAllocate, 2 << 20));
     ASSERT_EQ(reduce_at(self, memory.get(), kCount), reduce_elsewhere(self, kCount));
+    ASSERT_EQ(self.comm.allocate_common(4 << 20, self.context(OpKind::kAllocate, 4 << 20)),
+              nullptr);
   });
   ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
 }

@@ -47,9 +47,6 @@ std::vector<ShardedKind> without_fused_step() {
       {"Adagrad", with<optim::Adagrad>(optim::AdagradOptions(1e-2))}};
 }
 
-const std::vector<std::vector<int>> kNodeSizes = {{1},    {2},    {3},    {4},
-                                                  {1, 1}, {2, 2}, {3, 3}, {2, 1}};
-
 void compare(const CommPtr& comm, const ShardedKind& kind, const std::vector<std::int64_t>& sizes,
              c10::ScalarType dtype, std::int64_t steps,
              const MultiNodeOptimizerOptions& options = {}) {
@@ -63,11 +60,13 @@ void compare(const CommPtr& comm, const ShardedKind& kind, const std::vector<std
 }
 
 TEST(ShardedBits, AHundredSteps) {
-  for (const auto& nodes : kNodeSizes) {
-    testing::with_communicator(nodes, "two_dimensional", {}, [](const CommPtr& comm) {
+  const std::int64_t large = testing::is_long_form() ? 1000003 : 20011;
+  for (const auto& nodes :
+       testing::or_all_shapes({{1}, {2}, {3}, {4}, {1, 1}, {2, 2}, {3, 3}, {2, 1}})) {
+    testing::with_communicator(nodes, "two_dimensional", {}, [large](const CommPtr& comm) {
       for (const ShardedKind& kind : optimizers()) {
         for (const auto dtype : {torch::kFloat, torch::kDouble}) {
-          compare(comm, kind, {1, 63, 65, 20011}, dtype, 100);
+          compare(comm, kind, {1, 63, 65, large}, dtype, 100);
         }
       }
     });
@@ -85,7 +84,7 @@ TEST(ShardedBits, OneLargeParameter) {
 }
 
 TEST(ShardedBits, OptimizersWithoutAFusedStep) {
-  for (const auto& nodes : std::vector<std::vector<int>>{{2}, {2, 2}}) {
+  for (const auto& nodes : testing::or_all_shapes({{2}, {2, 2}})) {
     testing::with_communicator(nodes, "auto", {}, [](const CommPtr& comm) {
       for (const ShardedKind& kind : without_fused_step()) {
         compare(comm, kind, {1, 63, 65, 20011}, torch::kFloat, 20);
@@ -99,7 +98,7 @@ TEST(ShardedBits, OptimizersWithoutAFusedStep) {
 
 TEST(ShardedBits, SixteenBitsBetweenNodes) {
   for (const auto wire : {torch::kHalf, torch::kBFloat16}) {
-    for (const auto& nodes : std::vector<std::vector<int>>{{2, 2}, {1, 1}, {3, 3}}) {
+    for (const auto& nodes : testing::or_all_shapes({{2, 2}, {1, 1}, {3, 3}})) {
       CommunicatorOptions options;
       options.allreduce_grad_dtype = wire;
       testing::with_communicator(nodes, "two_dimensional", options, [](const CommPtr& comm) {

@@ -31,14 +31,13 @@ using testing::Tensors;
 using testing::Trained;
 
 const std::vector<std::int64_t> kOptionSizes = {1, 63, 9000, 65, 20011};
-const std::vector<std::vector<int>> kOptionShapes = {{2}, {3}, {2, 2}};
 
 std::unique_ptr<optim::Optimizer> make_adam(Tensors parameters) {
   return std::make_unique<optim::Adam>(std::move(parameters), optim::AdamOptions(1e-2));
 }
 
 void on_all_shapes(const std::function<void(const CommPtr&)>& body) {
-  for (const auto& nodes : kOptionShapes)
+  for (const auto& nodes : testing::or_all_shapes({{2}, {3}, {2, 2}}))
     testing::with_communicator(nodes, "two_dimensional", {}, body);
 }
 
@@ -96,7 +95,7 @@ TEST(ShardedOptions, NonFiniteMeansAreSkippedByAll) {
         for (torch::Tensor& parameter : one->parameters) {
           parameter.mutable_grad() = testing::gradient_of(parameter, step, comm->rank());
         }
-        if (is_bad && comm->rank() == 1) {
+        if (is_bad && comm->rank() + 1 == comm->size()) {
           one->parameters[2].mutable_grad()[8999] = std::numeric_limits<float>::infinity();
         }
         EXPECT_EQ(one->optimizer->step().is_applied, !is_bad);
@@ -292,7 +291,6 @@ TEST(ShardedOptions, AnUnknownOptimizerGetsWholeParameters) {
     for (const std::int64_t own : comm->allgather_obj(elements(parts))) all += own;
     EXPECT_EQ(all, elements(whole) * comm->inter_size())
         << "stepped on more than one rank of a node";
-    EXPECT_LT(elements(parts), elements(whole));
   });
 }
 

@@ -3,6 +3,9 @@
 
 // The same training with and without Sharding::kNode, for comparisons bit by bit. Gradients are set
 // by hand from the values of parameters, step and rank, so that a difference grows.
+//
+// With --gtest_also_run_disabled_tests these tests take their long forms: all shapes of nodes,
+// large parameters, many steps. tests/soak/sharding/sharding.sh runs them.
 
 #pragma once
 
@@ -24,6 +27,18 @@ namespace chainmail::testing {
 using CommPtr = std::shared_ptr<Communicator>;
 using Tensors = std::vector<torch::Tensor>;
 using MakeOptimizer = std::function<std::unique_ptr<torch::optim::Optimizer>(Tensors)>;
+
+inline bool is_long_form() { return GTEST_FLAG_GET(also_run_disabled_tests); }
+
+/// One to four ranks per node, one and two nodes, and uneven ones.
+inline std::vector<std::vector<int>> all_shapes() {
+  return {{1}, {2}, {3}, {4}, {1, 1}, {2, 2}, {3, 3}, {4, 4}, {2, 1}, {1, 3}};
+}
+
+/// `shapes`, or all of them in the long form.
+inline std::vector<std::vector<int>> or_all_shapes(std::vector<std::vector<int>> shapes) {
+  return is_long_form() ? all_shapes() : std::move(shapes);
+}
 
 inline bool same_bits(const torch::Tensor& a, const torch::Tensor& b) {
   const torch::Tensor left = a.detach().contiguous();
@@ -85,6 +100,16 @@ inline void expect_same(Trained& whole, Trained& sliced, const std::string& what
 inline MultiNodeOptimizerOptions sliced(MultiNodeOptimizerOptions options = {}) {
   options.shard = Sharding::kNode;
   return options;
+}
+
+inline MultiNodeOptimizerOptions shared(MultiNodeOptimizerOptions options = {}) {
+  options.share_parameters = true;
+  return sliced(std::move(options));
+}
+
+inline MultiNodeOptimizerOptions freed(MultiNodeOptimizerOptions options = {}) {
+  options.free_gradients = true;
+  return sliced(std::move(options));
 }
 
 }  // namespace chainmail::testing
