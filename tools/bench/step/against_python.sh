@@ -8,20 +8,25 @@ set -euo pipefail
 
 usage() {
   cat <<'TEXT'
-usage: tools/bench/step/against_python.sh [--rounds 7] [--model mlp|layers] [--optimizer adam|sgd]
-                                          [--python .deps/venv/bin/python3]
+usage: tools/bench/step/against_python.sh [--rounds 7] [--model mlp|layers|large]
+                                          [--optimizer adam|sgd] [--ours ours] [--sharded]
+                                          [--steps 100] [--python .deps/venv/bin/python3]
+  --ours: a trainer of chainmail-step-bench; --sharded: theirs with ZeroRedundancyOptimizer
   needs build/ and a Python with torch; prints the medians over the rounds and their ratio
 TEXT
 }
 
 CDPATH='' cd -- "$(dirname "${BASH_SOURCE[0]}")/../../.."
-rounds=7 model=mlp optimizer=adam python=.deps/venv/bin/python3
+rounds=7 model=mlp optimizer=adam python=.deps/venv/bin/python3 ours=ours steps=100 sharded=()
 while (($#)); do
   case $1 in
     --rounds) rounds=$2 && shift ;;
     --model) model=$2 && shift ;;
     --optimizer) optimizer=$2 && shift ;;
     --python) python=$2 && shift ;;
+    --ours) ours=$2 && shift ;;
+    --steps) steps=$2 && shift ;;
+    --sharded) sharded=(--sharded) ;;
     *) usage >&2 && exit 2 ;;
   esac
   shift
@@ -39,12 +44,14 @@ numbers() {
 }
 
 for ((round = 0; round < rounds; ++round)); do
-  ours=$(numbers '$1 == "ours" {print $2, $3}' "${launch[@]}" build/bin/chainmail-step-bench \
-    --model "$model" --optimizer "$optimizer" --rounds 1 --steps 100 --warmup 20 --against plain)
+  mine=$(numbers "\$1 == \"$ours\" {print \$2, \$3}" "${launch[@]}" build/bin/chainmail-step-bench \
+    --model "$model" --optimizer "$optimizer" --rounds 1 --steps "$steps" --warmup 20 --ours "$ours" \
+    --against "")
   ddp=$(numbers 'NF == 2 {print $1, $2}' "${launch[@]}" --torchrun-env "$python" \
-    tools/bench/step/ddp_step.py --model "$model" --optimizer "$optimizer")
-  echo "round $round: ours $ours, DDP over Gloo $ddp (median, min; us)"
-  echo "$ours $ddp" >>"$results"
+    tools/bench/step/ddp_step.py --model "$model" --optimizer "$optimizer" --steps "$steps" \
+    "${sharded[@]}")
+  echo "round $round: $ours $mine, DDP over Gloo ${sharded[*]} $ddp (median, min; us)"
+  echo "$mine $ddp" >>"$results"
 done
 "$python" - "$results" <<'PYTHON'
 import statistics

@@ -14,11 +14,13 @@ import time
 
 import torch
 import torch.distributed as dist
+from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel
 
 
 def make_model(name):
-    units = [784, 1024, 1024, 10] if name == "mlp" else [784, *[128] * 61, 10]
+    hidden = {"mlp": [1024] * 2, "layers": [128] * 61, "large": [1016] * 25}
+    units = [784, *hidden[name], 10]
     torch.manual_seed(0)
     layers = []
     for inputs, outputs in zip(units, units[1:]):
@@ -29,8 +31,10 @@ def make_model(name):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--backend", default="gloo", choices=["gloo", "chainmail"])
-    parser.add_argument("--model", default="mlp", choices=["mlp", "layers"])
+    parser.add_argument("--model", default="mlp", choices=["mlp", "layers", "large"])
     parser.add_argument("--optimizer", default="adam", choices=["adam", "sgd"])
+    parser.add_argument("--sharded", action="store_true",
+                        help="with ZeroRedundancyOptimizer; prints the bytes of the largest state, too")
     parser.add_argument("--batchsize", type=int, default=64)
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--warmup", type=int, default=20)
@@ -43,9 +47,13 @@ def main():
     dist.init_process_group(arguments.backend)
     model = DistributedDataParallel(make_model(arguments.model), gradient_as_bucket_view=True)
     if arguments.optimizer == "adam":
-        optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+        kind, how = torch.optim.Adam, {"lr": 1e-3}
     else:
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+        kind, how = torch.optim.SGD, {"lr": 0.01, "momentum": 0.9}
+    if arguments.sharded:
+        optimizer = ZeroRedundancyOptimizer(model.parameters(), kind, **how)
+    else:
+        optimizer = kind(model.parameters(), **how)
     torch.manual_seed(dist.get_rank() + 1)
     x = torch.rand(arguments.batchsize, 784)
     t = torch.randint(10, (arguments.batchsize,))
@@ -59,8 +67,15 @@ def main():
         times.append((time.perf_counter() - begin) * 1e6)
     slowest = torch.tensor(times[arguments.warmup:], dtype=torch.float64)
     dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
+    own = optimizer.optim if arguments.sharded else optimizer
+    state = torch.tensor(sum(
+        value.nbytes for one in own.state.values() for value in one.values()
+        if torch.is_tensor(value) and value.dim() > 0))
+    dist.all_reduce(state, op=dist.ReduceOp.MAX)
     if dist.get_rank() == 0:
         print(f"{slowest.median().item():.1f} {slowest.min().item():.1f}", flush=True)
+        if arguments.sharded:
+            print(f"largest state of a rank {state.item()} bytes", flush=True)
     dist.destroy_process_group()
 
 

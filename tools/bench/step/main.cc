@@ -24,16 +24,23 @@
 
 #include <chainmail/communicator.h>
 #include <chainmail/train/agreement.h>
+#include <chainmail/train/program.h>
 
 #include "examples/common/flags.h"
 #include "tools/bench/command/nodes.h"
 #include "tools/bench/measure/timing.h"
 #include "tools/bench/step/models.h"
 #include "tools/bench/step/trainers.h"
+#include "tools/bench/step/usage.h"
 
 DEFINE_string(model, "mlp",
-              "mlp (784-1024-1024-10), layers (60 small ones, 124 tensors), paced or device (25 "
-              "layers of 1 MiB whose backward computes or sleeps for --compute_ms in all)");
+              "mlp (784-1024-1024-10), layers (60 small ones, 124 tensors), large (25.6 M "
+              "parameters in 26 layers), paced or device (25 layers of 1 MiB whose backward "
+              "computes or sleeps for --compute_ms in all)");
+DEFINE_string(
+    measure, "step",
+    "the time of a step; update: of the optimizer's own step() in it, for ours; bytes: "
+    "what a node sends in a step; memory: what a node's ranks take for the first trainer");
 DEFINE_double(compute_ms, 100, "of the models paced and device");
 DEFINE_int64(bucket_bytes, -1, "of ours where they overlap; -1: as users get them");
 DEFINE_int32(nodes, chainmail::bench::kNoNodes,
@@ -42,6 +49,7 @@ DEFINE_string(rate, "", "with --nodes: of each node's link, such as 1gbit");
 DEFINE_string(per_node, "1", "with --nodes: ranks on each, one number or a list");
 DEFINE_string(optimizer, "adam", "adam or sgd");
 DEFINE_string(communicator, "auto", "of ours");
+DEFINE_string(allreduce_grad_dtype, "", "of gradients between nodes: float16, bfloat16, float32");
 DEFINE_string(ours, "ours", "the trainer that the others are compared with");
 DEFINE_string(against, "reducer-gloo,plain", "others, with commas; see --help");
 DEFINE_int64(batchsize, 64, "samples per rank and step");
@@ -76,7 +84,8 @@ std::vector<double> time_steps(Trainer& trainer, const Data& data, std::int64_t 
   for (double& one : us) {
     const auto begin = Clock::now();
     trainer.step(data.x, data.t);
-    one = std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
+    const std::chrono::duration<double, std::micro> whole = Clock::now() - begin;
+    one = FLAGS_measure == "update" ? trainer.update_time().count() : whole.count();
   }
   const at::Tensor all = torch::zeros({communicator.size(), steps}, torch::kDouble);
   all[communicator.rank()].copy_(torch::tensor(us, torch::kDouble));
@@ -121,19 +130,75 @@ void report(const std::vector<Result>& results, int ranks) {
   }
 }
 
+// The libraries' own memory is there before, with what they take for a first step.
+void measure_memory(const chainmail::bench::TrainerOptions& options, const Data& data,
+                    const std::shared_ptr<chainmail::Communicator>& communicator) {
+  const auto after_steps_of = [&](const std::string& name, const std::string& model) {
+    chainmail::bench::TrainerOptions how = options;
+    how.model = model;
+    const auto trainer = chainmail::bench::make_trainer(name, how, communicator);
+    for (std::int64_t i = 0; i < FLAGS_warmup; ++i) trainer->step(data.x, data.t);
+    std::int64_t count = 0;
+    for (const at::Tensor& parameter : trainer->parameters()) count += parameter.numel();
+    const double bytes = chainmail::bench::node_memory(*communicator);
+    const std::vector<std::int64_t> states = communicator->allgather_obj(trainer->state_bytes());
+    if (communicator->rank() == 0 && model == FLAGS_model) {
+      std::printf("parameters %" PRId64 ", largest state of a rank %" PRId64 " bytes\n", count,
+                  *std::max_element(states.begin(), states.end()));
+    }
+    return bytes;
+  };
+  (void)after_steps_of("ours", "layers");
+  const double before = chainmail::bench::node_memory(*communicator);
+  const double after = after_steps_of(FLAGS_ours, FLAGS_model);
+  if (communicator->rank() != 0) return;
+  std::printf("%s, %d ranks per node: %.0f bytes per node\n", FLAGS_ours.c_str(),
+              communicator->intra_size(), after - before);
+}
+
+void measure_bytes(const std::vector<std::unique_ptr<Trainer>>& trainers, const Data& data,
+                   chainmail::Communicator& communicator) {
+  double first = 0;
+  for (const auto& trainer : trainers) {
+    time_steps(*trainer, data, FLAGS_warmup, communicator);
+    const double bytes =
+        chainmail::bench::bytes_of_step(*trainer, data.x, data.t, FLAGS_steps, communicator);
+    if (first == 0) first = bytes;
+    if (communicator.rank() == 0) {
+      std::printf("%-14s %12.0f bytes sent by a node in a step, %.4f of the first\n",
+                  trainer->name().c_str(), bytes, bytes / first);
+    }
+  }
+}
+
 int run() {
   at::set_num_threads(FLAGS_threads);
-  const auto communicator = chainmail::create_communicator(FLAGS_communicator);
+  chainmail::CommunicatorOptions of_communicator;
+  if (!FLAGS_allreduce_grad_dtype.empty()) {
+    of_communicator.allreduce_grad_dtype = chainmail::parse_wire_dtype(FLAGS_allreduce_grad_dtype);
+  }
+  const auto communicator = chainmail::create_communicator(FLAGS_communicator, of_communicator);
   chainmail::bench::TrainerOptions options;
   options.model = FLAGS_model;
   options.optimizer = FLAGS_optimizer;
   options.pace = chainmail::bench::pace_for(FLAGS_model, FLAGS_compute_ms);
   if (FLAGS_bucket_bytes >= 0) options.bucket_bytes = FLAGS_bucket_bytes;
+  const Data data = make_data(communicator->rank());
+  if (FLAGS_measure == "memory") {
+    measure_memory(options, data, communicator);
+    communicator->barrier();
+    return 0;
+  }
   std::vector<std::unique_ptr<Trainer>> trainers;
   for (const std::string& name : split(FLAGS_ours + "," + FLAGS_against)) {
     trainers.push_back(chainmail::bench::make_trainer(name, options, communicator));
   }
-  const Data data = make_data(communicator->rank());
+  if (FLAGS_measure == "bytes") {
+    measure_bytes(trainers, data, *communicator);
+    trainers.clear();
+    communicator->barrier();
+    return 0;
+  }
   std::vector<TimingCollector> timings(trainers.size());
   for (const auto& trainer : trainers) time_steps(*trainer, data, FLAGS_warmup, *communicator);
   for (std::int64_t round = 0; round < FLAGS_rounds; ++round) {
@@ -174,6 +239,10 @@ int main(int argc, char** argv) {
       throw flags::UsageError(
           "--steps, --rounds, --batchsize and --threads must be at least 1, --warmup and "
           "--compute_ms at least 0");
+    }
+    const std::vector<std::string> known{"step", "update", "bytes", "memory"};
+    if (std::find(known.begin(), known.end(), FLAGS_measure) == known.end()) {
+      throw flags::UsageError("--measure " + FLAGS_measure + ": use step, update, bytes or memory");
     }
     if (FLAGS_nodes != chainmail::bench::kNoNodes) {
       chainmail::bench::run_over_nodes(

@@ -97,8 +97,12 @@ torch::nn::Sequential make_model(const std::string& name, const Pace& pace) {
     units.assign(62, 128);
     units.front() = 784;
     units.push_back(10);
+  } else if (name == "large") {
+    units.assign(26, 1016);
+    units.front() = 784;
+    units.push_back(10);
   } else {
-    throw InvalidArgument("--model " + name + ": use mlp, layers, paced or device");
+    throw InvalidArgument("--model " + name + ": use mlp, layers, large, paced or device");
   }
   torch::manual_seed(0);
   torch::nn::Sequential model;

@@ -77,19 +77,35 @@ class OurTrainer final : public ModelTrainer {
   void step(const at::Tensor& x, const at::Tensor& t) override {
     optimizer_->zero_grad();
     loss(x, t).backward();
+    const auto begin = std::chrono::steady_clock::now();
     optimizer_->step();
+    update_time_ = std::chrono::steady_clock::now() - begin;
+  }
+  std::chrono::duration<double, std::micro> update_time() const override { return update_time_; }
+  std::int64_t state_bytes() const override {
+    std::size_t bytes = 0;
+    for (const auto& [key, state] : optimizer_->actual_optimizer().state()) {
+      const auto* const adam = dynamic_cast<const torch::optim::AdamParamState*>(state.get());
+      if (adam != nullptr) bytes += adam->exp_avg().nbytes() + adam->exp_avg_sq().nbytes();
+    }
+    return static_cast<std::int64_t>(bytes);
   }
 
  private:
   std::unique_ptr<MultiNodeOptimizer> optimizer_;
+  std::chrono::duration<double, std::micro> update_time_{};
 };
 
 std::map<std::string, MultiNodeOptimizerOptions> our_variants() {
-  return {{"ours", {}},
-          {"ours-overlap", {.overlap = true}},
-          {"ours-packed", {.overlap = false}},
-          {"ours-double", {.double_buffering = true}},
-          {"ours-unfused", {.use_fused_step = false}}};
+  return {
+      {"ours", {}},
+      {"ours-overlap", {.overlap = true}},
+      {"ours-packed", {.overlap = false}},
+      {"ours-double", {.double_buffering = true}},
+      {"ours-unfused", {.use_fused_step = false}},
+      {"ours-node", {.shard = Sharding::kNode}},
+      {"ours-shared", {.shard = Sharding::kNode, .share_parameters = true}},
+      {"ours-freed", {.shard = Sharding::kNode, .share_parameters = true, .free_gradients = true}}};
 }
 
 // One step in two backwards of half a batch each, which one exchange ends.
@@ -209,8 +225,8 @@ class ReducerTrainer final : public ModelTrainer {
 }  // namespace
 
 std::string trainer_names() {
-  return "plain, ours, ours-overlap, ours-double, ours-unfused, ours-packed, accumulate, shards, "
-         "shards-2, wire, reducer-gloo, reducer-ours";
+  return "plain, ours, ours-overlap, ours-double, ours-unfused, ours-packed, ours-node, "
+         "ours-shared, ours-freed, accumulate, shards, shards-2, wire, reducer-gloo, reducer-ours";
 }
 
 std::unique_ptr<Trainer> make_trainer(const std::string& name, const TrainerOptions& options,

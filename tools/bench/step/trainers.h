@@ -7,6 +7,7 @@
 
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -38,6 +39,11 @@ class Trainer {
   virtual void step(const at::Tensor& x, const at::Tensor& t) = 0;
   /// Of this rank's copy.
   virtual std::vector<at::Tensor> parameters() const = 0;
+  /// Of the last step: what the optimizer's own step() took, after a backward that exchanges. Ours
+  /// only.
+  virtual std::chrono::duration<double, std::micro> update_time() const { return {}; }
+  /// What this rank keeps of Adam's moments, in bytes. Ours only.
+  virtual std::int64_t state_bytes() const { return 0; }
 };
 
 /// Names that make_trainer knows, with what they are, for the help text.
@@ -47,6 +53,9 @@ class Trainer {
 ///   plain           torch's optimizer, no exchange: each rank for itself
 ///   ours            MultiNodeOptimizer as its users get it
 ///   ours-overlap, ours-double, ours-unfused, ours-packed   the same with one option changed
+///   ours-node       optimizers shared inside nodes (Sharding::kNode)
+///   ours-shared     with one copy of the parameters per node
+///   ours-freed      and gradients freed when their means are known
 ///   accumulate      ours, in two backwards of half the batch
 ///   shards, shards-2   an ElasticJob with one or two shards per rank
 ///   wire            as many bytes as the model's gradients, exchanged by ours and nothing else
