@@ -28,7 +28,8 @@ DEFINE_string(communicator, "hierarchical",
 DEFINE_string(allreduce_grad_dtype, "", "of gradients between nodes: float16, bfloat16, float32");
 DEFINE_string(cross, "tcp", "what joins the nodes: tcp, or mpi (under mpiexec)");
 DEFINE_bool(double_buffering, false, "exchange gradients while the next step computes");
-DEFINE_string(shard, "none", "node: the ranks of a node share the optimizer's state and work");
+DEFINE_string(shard, "none",
+              "node: the ranks of a node share the optimizer's state and work; all: all ranks do");
 DEFINE_int64(batchsize, 100, "samples per rank and step");
 DEFINE_uint32(
     shards, 0,
@@ -54,14 +55,19 @@ namespace {
 
 namespace fs = std::filesystem;
 
+chainmail::Sharding sharding() {
+  if (FLAGS_shard == "node") return chainmail::Sharding::kNode;
+  return FLAGS_shard == "all" ? chainmail::Sharding::kAll : chainmail::Sharding::kNone;
+}
+
 void check_flags() {
   std::string problem;
   if (FLAGS_double_buffering && FLAGS_communicator == "naive") {
     problem = "--double_buffering: communicator 'naive' exchanges gradients one by one and cannot";
   } else if (FLAGS_dataset != "mnist" && FLAGS_dataset != "fashion_mnist") {
     problem = "--dataset " + FLAGS_dataset + ": use mnist or fashion_mnist";
-  } else if (FLAGS_shard != "none" && FLAGS_shard != "node") {
-    problem = "--shard " + FLAGS_shard + ": use none or node";
+  } else if (FLAGS_shard != "none" && FLAGS_shard != "node" && FLAGS_shard != "all") {
+    problem = "--shard " + FLAGS_shard + ": use none, node or all";
   } else if (FLAGS_batchsize < 1 || FLAGS_epoch < 0 || FLAGS_unit < 1 || FLAGS_interval < 0) {
     problem = "--batchsize and --unit must be at least 1, --epoch and --interval at least 0";
   } else if (!FLAGS_autocast.empty() && FLAGS_autocast != "bfloat16") {
@@ -111,9 +117,7 @@ class Training {
     model_->to(device_);
     optimizer_ = chainmail::create_multi_node_optimizer(
         std::make_unique<torch::optim::Adam>(model_->parameters(), 1e-3), comm_,
-        {.model = &model_,
-         .double_buffering = FLAGS_double_buffering,
-         .shard = FLAGS_shard == "node" ? chainmail::Sharding::kNode : chainmail::Sharding::kNone});
+        {.model = &model_, .double_buffering = FLAGS_double_buffering, .shard = sharding()});
     resume();
   }
 

@@ -116,18 +116,59 @@ class Pipeline {
     if (comms_.local != nullptr && has_common) comms_.local->all_gather(slices_, local_context_);
   }
 
+  /// Both steps with a cut over the nodes, at once: each part of this rank's slice ends at the node
+  /// that owns it. `within` is the cut within nodes.
+  void reduce_over_nodes(const NodeCut& cut, const NodeCut& within, std::byte* data) {
+    take_pieces(within, data, 0, within.bounds.back(), 0);
+    reduce_in_node();
+    if (comms_.cross == nullptr || me_ >= owners_) return;
+    const auto nodes = static_cast<std::size_t>(comms_.cross->size());
+    inputs_.clear();
+    for (std::size_t node = 0; node < nodes; ++node) {
+      inputs_.push_back(part_of(cut, data, me_ * nodes + node, 0));
+    }
+    std::byte* const own =
+        data +
+        cut.bounds[me_ * nodes + static_cast<std::size_t>(comms_.cross->rank())] * element_bytes_;
+    comms_.cross->reduce_scatter(inputs_, own, cross_reduction_, context_);
+  }
+
+  /// Gives every node all of this rank's slice, as far as it is common.
+  void gather_over_nodes(const NodeCut& cut, std::byte* data) {
+    if (comms_.cross == nullptr || me_ >= owners_) return;
+    const auto nodes = static_cast<std::size_t>(comms_.cross->size());
+    std::vector<std::span<std::byte>> parts;
+    for (std::size_t node = 0; node < nodes; ++node) {
+      parts.push_back(part_of(cut, data, me_ * nodes + node, cut.common_from));
+    }
+    comms_.cross->all_gather(parts, context_);
+  }
+
   [[nodiscard]] std::size_t unit() const noexcept { return unit_; }
 
  private:
-  std::unique_ptr<Request> begin_slices(bool is_empty_tensor) {
+  std::span<std::byte> part_of(const NodeCut& cut, std::byte* data, std::size_t slice,
+                               std::size_t from) const {
+    const std::size_t begin = std::max(cut.bounds[slice], from);
+    const std::size_t end = std::max(cut.bounds[slice + 1], begin);
+    return {data + begin * element_bytes_, (end - begin) * element_bytes_};
+  }
+
+  void reduce_in_node() {
     const std::span<std::byte> own = slices_[me_];
-    const std::size_t mine = own.size() / element_bytes_;
     if (comms_.local != nullptr) {
       inputs_.assign(slices_.begin(), slices_.end());
       comms_.local->reduce_scatter(inputs_, own.data(), local_reduction_, local_context_);
     } else if (local_reduction_.scale != 1.0) {
-      scale_in_place(own.data(), mine, local_reduction_.dtype, local_reduction_.scale);
+      scale_in_place(own.data(), own.size() / element_bytes_, local_reduction_.dtype,
+                     local_reduction_.scale);
     }
+  }
+
+  std::unique_ptr<Request> begin_slices(bool is_empty_tensor) {
+    reduce_in_node();
+    const std::span<std::byte> own = slices_[me_];
+    const std::size_t mine = own.size() / element_bytes_;
     // An empty tensor crosses too, as a bare header: ranks which disagree still find out.
     if (comms_.cross == nullptr || me_ >= owners_ || (mine == 0 && !is_empty_tensor)) {
       return nullptr;
@@ -246,6 +287,14 @@ void reduce_to_owners(const Comms& comms, const NodeCut& cut, std::byte* data,
                       const Reduction& reduction, const OpContext& context,
                       std::size_t chunk_bytes) {
   if (comms.topology->size() == 1) return;
+  if (cut.is_over_nodes && comms.topology->node_count() > 1) {
+    const NodeCut within = cut.within_nodes(*comms.topology);
+    Pipeline pipeline(comms, reduction, context, within.owners(), nullptr);
+    pipeline.reduce_over_nodes(cut, within, data);
+    if (cut.common_from < cut.bounds.back())
+      gather_from_owners(comms, cut, data, reduction.dtype, context);
+    return;
+  }
   Pipeline pipeline(comms, reduction, context, cut.owners(), nullptr);
   const std::size_t length = piece_length(comms, cut, reduction, chunk_bytes, pipeline.unit());
   std::size_t longest = 0;
@@ -258,16 +307,24 @@ void reduce_to_owners(const Comms& comms, const NodeCut& cut, std::byte* data,
       [&](Request* request, std::size_t k) { pipeline.finish(request, cut, data, k, length); });
 }
 
-void gather_from_owners(Comm* local, const NodeCut& cut, std::byte* data, std::size_t element_bytes,
+void gather_from_owners(const Comms& comms, const NodeCut& cut, std::byte* data, DataType dtype,
                         const OpContext& context) {
-  if (local == nullptr) return;
+  const NodeCut within = cut.within_nodes(*comms.topology);
+  if (cut.is_over_nodes && comms.topology->node_count() > 1) {
+    Reduction elements;
+    elements.dtype = dtype;
+    Pipeline(comms, elements, context, within.owners(), nullptr).gather_over_nodes(cut, data);
+  }
+  if (comms.local == nullptr) return;
+  const std::size_t element_bytes = size_of(dtype);
   std::vector<std::span<std::byte>> parts;
-  for (std::size_t r = 0; r < static_cast<std::size_t>(local->size()); ++r) {
-    const std::size_t begin = std::max(cut.common_from, cut.bounds[std::min(r, cut.owners())]);
-    const std::size_t end = std::max(begin, cut.bounds[std::min(r + 1, cut.owners())]);
+  for (std::size_t r = 0; r < static_cast<std::size_t>(comms.local->size()); ++r) {
+    const std::size_t begin =
+        std::max(cut.common_from, within.bounds[std::min(r, within.owners())]);
+    const std::size_t end = std::max(begin, within.bounds[std::min(r + 1, within.owners())]);
     parts.emplace_back(data + begin * element_bytes, (end - begin) * element_bytes);
   }
-  local->all_gather(parts, context);
+  comms.local->all_gather(parts, context);
 }
 
 }  // namespace chainmail::ops

@@ -69,14 +69,17 @@ void all_reduce(Algorithm algorithm, const Comms& comms, std::byte* data, std::s
 /// The first two steps of two_dimensional, with slices of the caller's, of all elements of the cut:
 /// every owner's slice of `data`, and the common elements on every rank, become what that algorithm
 /// gives, bit for bit (on a 16-bit wire where the bounds are multiples of kWireBlock). Other
-/// elements are undefined afterwards. Needs comms.local and, on owners, comms.cross.
+/// elements are undefined afterwards. Needs comms.local and, on owners, comms.cross. With a cut
+/// over the nodes the second step is a reduce-scatter, too: S(N-1)/N bytes sent per node, and one
+/// rounding to a 16-bit wire instead of two on more than two nodes; it is not pipelined with the
+/// first one.
 void reduce_to_owners(const Comms& comms, const NodeCut& cut, std::byte* data,
                       const Reduction& reduction, const OpContext& context,
                       std::size_t chunk_bytes);
 
-/// Gives the slices of `data` to all ranks of the node, the common elements alone. `local` may be
-/// null. Throws what it throws.
-void gather_from_owners(Comm* local, const NodeCut& cut, std::byte* data, std::size_t element_bytes,
+/// Gives the slices of `data` to all ranks of the node, or of all nodes that share them, the common
+/// elements alone. Needs comms.local and, for a cut over the nodes, comms.cross.
+void gather_from_owners(const Comms& comms, const NodeCut& cut, std::byte* data, DataType dtype,
                         const OpContext& context);
 
 }  // namespace chainmail::ops

@@ -76,7 +76,8 @@ struct Collective {
   /// all_reduce, kSum or kAvg of a floating-point type, in host memory: an owner's slice of
   /// `output` and the common elements become what two_dimensional would give, bit for bit; the rest
   /// is undefined afterwards. all_gather: inside each node, in place in `output` of `count`
-  /// elements, every rank gets the common ones from their owners; nothing travels between nodes.
+  /// elements, every rank gets the common ones from their owners; nothing travels between nodes
+  /// unless the cut is over them.
   /// Equal on all ranks.
   std::shared_ptr<const NodeCut> cut;
   /// allocate: where the memory of `count` bytes goes; see Group::allocate().

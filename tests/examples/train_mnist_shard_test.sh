@@ -31,6 +31,8 @@ expected=$(digest whole)
 [[ -n $expected ]] || fail "no digest line"
 train shared --epoch 2 --shard node
 [[ $(digest shared) == "$expected" ]] || fail "digest $(digest shared) with --shard node, $expected without"
+train everybody --epoch 2 --shard all
+[[ $(digest everybody) == "$expected" ]] || fail "digest $(digest everybody) with --shard all, $expected without"
 train resumed --epoch 1 --shard node --run_id run
 train resumed --epoch 2 --shard none --run_id run
 [[ $(digest resumed) == "$expected" ]] || fail "digest $(digest resumed) where none goes on from node"
@@ -40,5 +42,5 @@ train again --epoch 2 --shard node --run_id run
 
 code=0
 train refused --epoch 1 --shard half >"$scratch/refused.all" 2>&1 || code=$?
-grep -q -- "--shard half: use none or node" "$scratch/refused.all" && ((code == 2)) ||
+grep -q -- "--shard half: use none, node or all" "$scratch/refused.all" && ((code == 2)) ||
   { cat "$scratch/refused.all" && fail "exit code $code"; }

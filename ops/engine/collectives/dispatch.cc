@@ -187,8 +187,11 @@ void Dispatcher::reduce_scatter(const Collective& collective, const Plan& plan,
 
 void Dispatcher::all_gather(const Collective& collective, const OpContext& context) {
   if (collective.cut != nullptr) {
-    return gather_from_owners(comms_.local(context), *collective.cut, collective.output,
-                              size_of(collective.dtype), context);
+    Comms comms;
+    comms.topology = &topology_;
+    comms.local = comms_.local(context);
+    if (collective.cut->is_over_nodes) comms.cross = comms_.cross(context);
+    return gather_from_owners(comms, *collective.cut, collective.output, collective.dtype, context);
   }
   const Outputs parts = output_parts(collective, topology_.size());
   const std::span<std::byte> own = parts[static_cast<std::size_t>(rank_)];

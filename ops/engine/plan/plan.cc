@@ -174,6 +174,7 @@ std::uint32_t layout_of(const Collective& collective, const Plan& plan) {
   if (collective.kind == OpKind::kAllocate) hash.add(collective.is_common ? 1 : 0);
   if (collective.cut != nullptr) {
     hash.add(collective.cut->common_from);
+    hash.add(collective.cut->is_over_nodes ? 1 : 0);
     for (const std::size_t bound : collective.cut->bounds) hash.add(bound);
   }
   return hash.value();
@@ -306,7 +307,7 @@ std::string describe_data(const Collective& collective) {
     text += " ";
   }
   if (collective.cut != nullptr) {
-    text += "in slices cut at";
+    text += collective.cut->is_over_nodes ? "in slices over all nodes cut at" : "in slices cut at";
     for (const std::size_t bound : collective.cut->bounds) text += " " + std::to_string(bound);
     text += " ";
   }

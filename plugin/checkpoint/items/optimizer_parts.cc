@@ -134,7 +134,7 @@ std::string describe_optimizer(optim::Optimizer& optimizer) {
 CheckpointState save_optimizer_parts(optim::Optimizer& optimizer) {
   if (is_marked_sliced(optimizer)) {
     throw InvalidArgument(
-        "the state of this optimizer is shared among the ranks of a node (Sharding::kNode): add "
+        "the state of this optimizer is shared among ranks (Sharding): add "
         "the "
         "multi-node optimizer to the checkpointer, not the optimizer that it wraps");
   }

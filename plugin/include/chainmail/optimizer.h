@@ -28,6 +28,11 @@ enum class Sharding : std::uint8_t {
   /// 1/P of the memory on each. Between nodes travels what travels with kNone, and parameters have
   /// the bits that kNone gives them. CPUs only; not for "naive" and "gloo", nor in a job of shards.
   kNode,
+  /// All ranks share state and step: 1/(all ranks) of the state on each. Between nodes travel
+  /// gradients to their owners and parameters, in their own type, to all: on a 16-bit wire more
+  /// than with kNode. Bits are those of kNone but on a 16-bit wire between more than two nodes,
+  /// where means are rounded once, not twice. Else as kNode.
+  kAll,
 };
 
 /// How gradients are averaged and applied; the same on all ranks.
@@ -63,11 +68,11 @@ struct MultiNodeOptimizerOptions {
   /// For models that compute in float16: the scale of losses, which step() takes out of the means
   /// again. Implies skip_nonfinite. Its state becomes that of rank 0.
   std::shared_ptr<LossScaler> loss_scaler = nullptr;
-  /// With kNode the means are in slices: after a backward that exchanges, no parameter has a
+  /// But for kNone the means are in slices: after a backward that exchanges, no parameter has a
   /// gradient. All but the last backward of a step belong into no_sync(), every trainable parameter
   /// belongs to a group of the optimizer, and allreduce_grad() and zero_grad(false) are refused.
   Sharding shard = Sharding::kNone;
-  /// With kNode, of an optimizer that is not one of torch's own SGD, Adam, AdamW, RMSprop and
+  /// With slices, of an optimizer that is not one of torch's own SGD, Adam, AdamW, RMSprop and
   /// Adagrad: each element changes by its own gradient and state alone, so that ranks may own parts
   /// of parameters. Such an optimizer cannot be saved and its parameters must stay the same ones.
   /// False: ranks own whole parameters, near equal numbers of elements.
@@ -79,14 +84,14 @@ struct MultiNodeOptimizerOptions {
   /// optimizer ends, and other memory when it begins: views of them that were made before keep the
   /// old one.
   bool share_parameters = false;
-  /// With kNode: ZeRO stage 2. What a rank does not own of a gradient is freed as soon as the mean
-  /// of its bucket is known, and memory for three buckets serves all. Gradients travel while
-  /// backward computes others, on one node too, and buckets keep the order of the parameters, last
-  /// to first. Not with double_buffering. Within no_sync() gradients are whole.
+  /// With kNode and kAll: ZeRO stage 2. What a rank does not own of a gradient is freed as soon as
+  /// the mean of its bucket is known, and memory for three buckets serves all. Gradients travel
+  /// while backward computes others, on one node too, and buckets keep the order of the parameters,
+  /// last to first. Not with double_buffering. Within no_sync() gradients are whole.
   bool free_gradients = false;
 };
 
-/// What a rank has of the mean of a parameter's gradient with Sharding::kNode.
+/// What a rank has of the mean of a parameter's gradient in a sharded optimizer.
 struct GradientShard {
   std::string name;        ///< the parameter's
   at::Tensor parameter;    ///< all of it
@@ -158,7 +163,7 @@ class CHAINMAIL_API MultiNodeOptimizer {
   MultiNodeOptimizer& operator=(const MultiNodeOptimizer&) = delete;
 
   /// Local: drops the gradients of model and optimizer, or sets them to zero.
-  /// @throws InvalidArgument  with Sharding::kNode: not to none
+  /// @throws InvalidArgument  a sharded one: not to none
   void zero_grad(bool set_to_none = true);
   /// Steps the wrapped optimizer with the mean of the gradients; exchanges them first where no
   /// backward did. No gradient is dropped, the first one included. Parameters that were added or
@@ -168,7 +173,7 @@ class CHAINMAIL_API MultiNodeOptimizer {
   StepResult step();
   /// Makes the gradients their means, without a step, unless a backward did: for gradients that
   /// were set by hand. Neither clips nor looks at their values.
-  /// @throws InvalidArgument  with Sharding::kNode
+  /// @throws InvalidArgument  in a sharded optimizer
   void allreduce_grad();
   /// Double buffering: applies the mean that is still on its way, at the end of training or before
   /// a checkpoint or evaluation; false when there is none. Gradients are dropped. Collective.
@@ -178,18 +183,18 @@ class CHAINMAIL_API MultiNodeOptimizer {
   /// Gives every rank the parameters, buffers and optimizer state of rank 0 again: after loading a
   /// file on rank 0, or after adding a layer and before its first forward. Collective.
   void synchronize();
-  /// Sharding::kNode: puts the state of the wrapped optimizer together on every rank, as kNone
+  /// Sharded: puts the state of the wrapped optimizer together on every rank, as kNone
   /// would have it, until the next step(): to save or to look at it. Takes the memory of kNone
   /// meanwhile. Nothing with kNone. Collective.
   /// @throws InvalidArgument  an optimizer with is_elementwise that has made a step
   void gather_state();
-  /// Sharding::kNode: the means that this rank steps with, between a backward that exchanges and
+  /// Sharded: the means that this rank steps with, between a backward that exchanges and
   /// step(); empty at any other time. They may be changed in place, on all nodes alike. Valid until
   /// the next step() or backward. Local.
   /// @throws InvalidArgument  without sharding
   [[nodiscard]] std::vector<GradientShard> gradient_shards();
-  /// The wrapped optimizer, for schedulers and its options. Do not step it. With Sharding::kNode
-  /// its groups hold parameters and its state() that of this rank's slices: see gather_state().
+  /// The wrapped optimizer, for schedulers and its options. Do not step it. Sharded, its
+  /// groups hold parameters and its state() that of this rank's slices: see gather_state().
   torch::optim::Optimizer& actual_optimizer() noexcept;
   /// What load_state() takes. Local.
   [[nodiscard]] MultiNodeOptimizerState state() const;

@@ -118,7 +118,7 @@ GradientBucket::GradientBucket(std::vector<NamedTensor> parameters, ops::Group& 
   if (slices && context_) {
     throw InvalidArgument("parameter '" + parameters_.front().name + "' is on " +
                           context_->device().str() +
-                          ": Sharding::kNode shares the optimizer's work among CPUs; use kNone");
+                          ": sharded optimizers are for CPUs; use Sharding::kNone");
   }
   const c10::ScalarType dtype = parameters_.front().tensor.scalar_type();
   const auto element_size = static_cast<std::int64_t>(c10::elementSize(dtype));
@@ -155,8 +155,9 @@ GradientBucket::GradientBucket(std::vector<NamedTensor> parameters, ops::Group& 
 // The marks go to whoever owns the end, and from there to all.
 void GradientBucket::cut(const SliceRule& rule, std::size_t end, const ops::Group& group) {
   const ops::Topology& topology = group.topology();
-  const auto owners = static_cast<std::size_t>(topology.min_local_size());
+  const std::size_t owners = ops::slice_count(topology, rule.is_over_nodes);
   auto cut = std::make_shared<ops::NodeCut>();
+  cut->is_over_nodes = rule.is_over_nodes;
   if (rule.owners.empty()) {
     cut->bounds = cut_into_slices(places_, end, owners, kSliceUnit);
   } else {
@@ -171,8 +172,7 @@ void GradientBucket::cut(const SliceRule& rule, std::size_t end, const ops::Grou
   cut->common_from = end;
   pool_ = rule.pool;
   if (pool_) {
-    const auto own =
-        std::min(static_cast<std::size_t>(topology.local_rank_of(group.rank())), owners);
+    const std::size_t own = ops::slice_of_rank(topology, group.rank(), rule.is_over_nodes);
     own_begin_ = cut->bounds[own];
     const std::size_t own_end = std::min(cut->bounds[std::min(own + 1, owners)], end);
     own_ = at::zeros({static_cast<std::int64_t>(std::max(own_end, own_begin_) - own_begin_)},

@@ -42,10 +42,11 @@ struct ExchangeNumber {
   std::uint64_t in_step = 0;  ///< 1 for the first
 };
 
-/// For means that are left with the owners of slices, one per local rank.
+/// For means that are left with the owners of slices, one per local rank, or one per rank.
 struct SliceRule {
-  /// Whole parameters: the local rank that has each, ascending. Empty: the slices are near equal
-  /// and end within parameters.
+  bool is_over_nodes = false;  ///< as NodeCut has it
+  /// Whole parameters: the slice that each is in, ascending. Empty: the slices are near equal and
+  /// end within parameters.
   std::vector<std::size_t> owners;
   /// Where the bucket has its memory from while it is on its way. Null: it has its own for ever.
   std::shared_ptr<BucketPool> pool;

@@ -108,8 +108,8 @@ std::vector<std::size_t> GradientExchange::owners_of_whole() const {
   for (const NamedTensor& parameter : parameters_) {
     counts.push_back(static_cast<std::size_t>(parameter.tensor.numel()));
   }
-  const int owners = communicator_->impl().group->topology().min_local_size();
-  return share_whole(counts, static_cast<std::size_t>(owners));
+  return share_whole(
+      counts, ops::slice_count(communicator_->impl().group->topology(), options_.is_over_nodes));
 }
 
 // Puts what an owner has of a bucket together.
@@ -118,6 +118,7 @@ std::optional<SliceRule> GradientExchange::rule_for(
   if (options_.slices == SliceKind::kNone) return std::nullopt;
   SliceRule rule;
   rule.pool = pool_;
+  rule.is_over_nodes = options_.is_over_nodes;
   if (options_.slices == SliceKind::kWithin) return rule;
   std::ranges::stable_sort(bucket, {}, [&](std::size_t p) { return owner_of[p]; });
   for (const std::size_t parameter : bucket) rule.owners.push_back(owner_of[parameter]);
@@ -150,7 +151,7 @@ void GradientExchange::on_ready(std::size_t parameter) {
   if (is_done_ && (is_sliced || (options_.double_buffering && is_enabled_ && !is_open_))) {
     communicator_->impl().check_usable();
     throw InvalidArgument(std::string("a second backward before step(): with ") +
-                          (is_sliced ? "Sharding::kNode" : "double buffering") +
+                          (is_sliced ? "a sharded optimizer" : "double buffering") +
                           " all but the last one of a step belong into no_sync(), and none comes "
                           "after that one");
   }

@@ -48,6 +48,7 @@ struct ExchangeOptions {
   std::function<bool()> is_current;
   /// How the means are left; see GradientBucket.
   SliceKind slices = SliceKind::kNone;
+  bool is_over_nodes = false;  ///< of slices: all ranks have one, not only those of each node
   /// With slices and overlap, without double buffering: what is not this rank's is freed as soon as
   /// the means of its bucket are known.
   bool frees_gradients = false;

@@ -28,7 +28,7 @@ std::int64_t default_bucket_bytes(const std::vector<NamedTensor>& parameters) {
 }
 
 std::string describe_sharding(const MultiNodeOptimizerOptions& options) {
-  return std::string("Sharding::kNode") +
+  return std::string(options.shard == Sharding::kAll ? "Sharding::kAll" : "Sharding::kNode") +
          (options.share_parameters ? " with shared parameters" : "") +
          (options.free_gradients ? ", frees gradients" : "");
 }
@@ -41,13 +41,15 @@ void check_bucket_options(const MultiNodeOptimizerOptions& options) {
     throw InvalidArgument(
         "bucket_bytes, first_bucket_bytes and max_grad_norm must not be negative");
   }
-  if (options.shard == Sharding::kNone && (options.share_parameters || options.free_gradients)) {
-    const std::string name = options.share_parameters ? "share_parameters" : "free_gradients";
+  if (options.shard != Sharding::kNode && options.share_parameters) {
     throw InvalidArgument(
-        name +
-        " goes with Sharding::kNode, where each rank of a node steps its own part "
-        "of the parameters: set .shard, or leave ." +
-        name + " out");
+        "share_parameters goes with Sharding::kNode, where the ranks of a node step all of its "
+        "parameters: set .shard, or leave .share_parameters out");
+  }
+  if (options.shard == Sharding::kNone && options.free_gradients) {
+    throw InvalidArgument(
+        "free_gradients goes with Sharding::kNode and kAll, where a rank steps a part of the "
+        "parameters: set .shard, or leave .free_gradients out");
   }
   if (!options.free_gradients) return;
   if (options.double_buffering) {
@@ -120,7 +122,7 @@ void ModelExchange::adopt_parameters() {
   if (slices_ != SliceKind::kNone && exchange_ && exchange_->is_done()) {
     throw InvalidArgument(
         "the model or what it trains has changed, or synchronize() is called, between backward() "
-        "and step(): with Sharding::kNode the means are in slices of the old parameters; do that "
+        "and step(): in a sharded optimizer the means are in slices of the old parameters; do that "
         "after step(), or call zero_grad() before to drop them");
   }
   std::vector<NamedTensor> now = collect_parameters(options_.model, optimizer_);
@@ -164,6 +166,7 @@ void ModelExchange::make_exchange(std::vector<NamedTensor> trainable,
   how.step = steps_;
   how.is_current = [this] { return is_current(); };
   how.slices = slices_;
+  how.is_over_nodes = options_.shard == Sharding::kAll;
   how.frees_gradients = options_.free_gradients;
   // A world that is over before its exchange is made leaves none; the next one needs these.
   trainable_ = trainable;

@@ -32,7 +32,7 @@ struct MultiNodeOptimizer::Impl {
        MultiNodeOptimizerOptions options)
       : optimizer(std::move(wrapped)),
         model(std::move(communicator), std::move(options), optimizer.get()) {
-    if (this->options().shard == Sharding::kNode) use_slices();
+    if (this->options().shard != Sharding::kNone) use_slices();
   }
 
   std::unique_ptr<torch::optim::Optimizer> optimizer;
@@ -54,21 +54,23 @@ void MultiNodeOptimizer::Impl::use_slices() {
   Communicator& communicator = model.communicator();
   if (!communicator.impl().packs()) {
     throw InvalidArgument(
-        "communicator 'naive' exchanges gradients one by one, and Sharding::kNode needs them in "
+        "communicator 'naive' exchanges gradients one by one, and a sharded optimizer needs them "
+        "in "
         "buckets; use 'hierarchical' or another");
   }
   if (internal::parse_torch_backend(communicator.name())) {
     throw InvalidArgument(
         "communicator '" + communicator.name() +
-        "' is torch's own, which gives no rank a slice, and Sharding::kNode needs "
+        "' is torch's own, which gives no rank a slice, and a sharded optimizer needs "
         "slices; use 'hierarchical' or another");
   }
   if (communicator.impl().shards) {
     throw InvalidArgument(
-        "Sharding::kNode in a job of shards, which it does not work in; use kNone");
+        "a sharded optimizer in a job of shards, which it does not work in; use Sharding::kNone");
   }
   slices = std::make_unique<internal::OptimizerSlices>(
-      *optimizer, communicator, options().is_elementwise, options().share_parameters);
+      *optimizer, communicator, options().is_elementwise, options().share_parameters,
+      options().shard == Sharding::kAll);
   // State that moves is on every rank for a moment, which is not what gradients are freed for.
   const bool keeps_order = !slices->can_move_state() || options().free_gradients;
   model.use_slices(slices->kind(), keeps_order,
@@ -179,7 +181,7 @@ void MultiNodeOptimizer::zero_grad(bool set_to_none) {
   impl_->model.check_turn("zero_grad()", /*or_between=*/true);
   if (impl_->slices && !set_to_none) {
     throw InvalidArgument(
-        "zero_grad(false): with Sharding::kNode means are in slices, and step() drops them; call "
+        "zero_grad(false): in a sharded optimizer means are in slices, and step() drops them; call "
         "zero_grad()");
   }
   impl_->model.gradients().begin_step();
@@ -191,7 +193,8 @@ void MultiNodeOptimizer::allreduce_grad() {
   impl_->model.check_turn("allreduce_grad()");
   if (impl_->slices) {
     throw InvalidArgument(
-        "allreduce_grad(): with Sharding::kNode no rank has all means; step() exchanges gradients "
+        "allreduce_grad(): with a sharded optimizer no rank has all means; step() exchanges "
+        "gradients "
         "that were set by hand");
   }
   impl_->follow_model();

@@ -82,12 +82,14 @@ class OptimizerSlices::InGroups {
 };
 
 OptimizerSlices::OptimizerSlices(torch::optim::Optimizer& optimizer, Communicator& communicator,
-                                 bool is_elementwise, bool shares_parameters)
+                                 bool is_elementwise, bool shares_parameters, bool is_over_nodes)
     : optimizer_(&optimizer),
       communicator_(&communicator),
       has_known_state_(internal::has_known_state(optimizer)),
       kind_(has_known_state_ || is_elementwise ? SliceKind::kWithin : SliceKind::kWhole),
-      local_rank_(static_cast<std::size_t>(communicator.intra_rank())),
+      is_over_nodes_(is_over_nodes),
+      slice_(ops::slice_of_rank(communicator.impl().group->topology(), communicator.rank(),
+                                is_over_nodes)),
       shared_(shares_parameters ? std::make_unique<SharedParameters>(communicator) : nullptr) {}
 
 void OptimizerSlices::unshare_parameters() {
@@ -103,9 +105,10 @@ void OptimizerSlices::begin_step(const GradientExchange& exchange) {
   if (!has_parts_) find_parts(exchange);
   for (const NamedTensor& parameter : exchange.parameters()) {
     if (!parameter.tensor.grad().defined()) continue;
-    throw InvalidArgument("the gradient of '" + parameter.name +
-                          "' was set between backward() and step(): with Sharding::kNode the means "
-                          "are in slices by then; set gradients before, within no_sync()");
+    throw InvalidArgument(
+        "the gradient of '" + parameter.name +
+        "' was set between backward() and step(): in a sharded optimizer the means "
+        "are in slices by then; set gradients before, within no_sync()");
   }
   follow_storage();
   cut_state(exchange);
@@ -129,7 +132,7 @@ void OptimizerSlices::check_parameters(const GradientExchange& exchange) const {
   for (const NamedTensor& parameter : exchange.parameters()) {
     if (!parameter.tensor.is_non_overlapping_and_dense()) {
       throw InvalidArgument("the elements of parameter '" + parameter.name +
-                            "' are not in a row, and Sharding::kNode cannot cut it: make it "
+                            "' are not in a row, and a sharded optimizer cannot cut it: make it "
                             "contiguous(), or use Sharding::kNone");
     }
     const auto has_it = [&](const torch::optim::OptimizerParamGroup& group) {
@@ -137,10 +140,9 @@ void OptimizerSlices::check_parameters(const GradientExchange& exchange) const {
           group.params(), [&](const at::Tensor& known) { return known.is_same(parameter.tensor); });
     };
     if (std::ranges::none_of(optimizer_->param_groups(), has_it)) {
-      throw InvalidArgument(
-          "parameter '" + parameter.name +
-          "' of the model is in no group of the optimizer: with Sharding::kNode its "
-          "mean would be left in slices; freeze it, or add it to a group");
+      throw InvalidArgument("parameter '" + parameter.name +
+                            "' of the model is in no group of the optimizer: sharded, its "
+                            "mean would be left in slices; freeze it, or add it to a group");
     }
   }
 }
@@ -151,9 +153,9 @@ void OptimizerSlices::find_parts(const GradientExchange& exchange) {
   const std::vector<GradientBucket>& buckets = exchange.collected();
   for (std::size_t b = 0; b < buckets.size(); ++b) {
     const ops::NodeCut& cut = *buckets[b].slices();
-    if (local_rank_ >= cut.owners()) continue;
-    for (const SlicePart& part : parts_of_slice(buckets[b].places(), cut.bounds[local_rank_],
-                                                cut.bounds[local_rank_ + 1])) {
+    if (slice_ >= cut.owners()) continue;
+    for (const SlicePart& part :
+         parts_of_slice(buckets[b].places(), cut.bounds[slice_], cut.bounds[slice_ + 1])) {
       const at::Tensor& parameter = buckets[b].parameters()[part.parameter].tensor;
       parts_.push_back(
           {parameter,
@@ -190,7 +192,8 @@ void OptimizerSlices::cut_state(const GradientExchange& exchange) {
     if (!has_known_state_) {
       throw InvalidArgument(
           "an optimizer of a type of your own has state of whole parameters, which "
-          "Sharding::kNode cannot cut: give it to the multi-node optimizer before its first step, "
+          "a sharded optimizer cannot cut: give it to the multi-node optimizer before its first "
+          "step, "
           "or "
           "without .is_elementwise");
     }
@@ -298,7 +301,7 @@ std::vector<GradientShard> OptimizerSlices::shards(const GradientExchange& excha
 void OptimizerSlices::gather_parameters(const GradientExchange& exchange) {
   const at::NoGradGuard no_grad;
   const ops::Topology& topology = communicator_->impl().group->topology();
-  if (topology.size() == topology.node_count()) return;
+  if (topology.size() == (is_over_nodes_ ? 1 : topology.node_count())) return;
   struct OnItsWay {
     const GradientBucket* bucket;
     at::Tensor row;
@@ -309,7 +312,7 @@ void OptimizerSlices::gather_parameters(const GradientExchange& exchange) {
     const OnItsWay first = std::move(on_their_way.front());
     on_their_way.pop_front();
     first.gather->wait();
-    take_parameters(*first.bucket, first.row, local_rank_);
+    take_parameters(*first.bucket, first.row, slice_);
     first.bucket->give_back(first.row);
   };
   const std::vector<GradientBucket>& buckets = exchange.collected();
@@ -359,14 +362,16 @@ void OptimizerSlices::gather_known_state(const GradientExchange& exchange) {
   });
 }
 
-// By torch's archives, one from each rank of the node. Each brings its own parameters' state.
+// By torch's archives, one from each rank that has slices. Each brings its own parameters' state.
 void OptimizerSlices::gather_unknown_state() {
   const auto archives =
       communicator_->allgather_obj(is_sliced_ ? save_optimizer(*optimizer_) : std::string());
   const ops::Topology& topology = communicator_->impl().group->topology();
-  for (const int rank : topology.ranks_of_node(topology.node_of(communicator_->rank()))) {
+  const int node = topology.node_of(communicator_->rank());
+  for (int rank = 0; rank < communicator_->size(); ++rank) {
     const std::string& archive = archives[static_cast<std::size_t>(rank)];
-    if (rank != communicator_->rank() && !archive.empty()) add_to_optimizer(archive, *optimizer_);
+    if (rank == communicator_->rank() || archive.empty()) continue;
+    if (is_over_nodes_ || topology.node_of(rank) == node) add_to_optimizer(archive, *optimizer_);
   }
 }
 

@@ -28,9 +28,10 @@ namespace chainmail::internal {
 class OptimizerSlices {
  public:
   /// `is_elementwise`: what the program says of an optimizer whose type is not known here.
-  /// `shares_parameters`: the ranks of a node have one copy of them.
+  /// `shares_parameters`: the ranks of a node have one copy of them. `is_over_nodes`: all ranks
+  /// have slices, not only those of each node.
   OptimizerSlices(torch::optim::Optimizer& optimizer, Communicator& communicator,
-                  bool is_elementwise, bool shares_parameters);
+                  bool is_elementwise, bool shares_parameters, bool is_over_nodes);
 
   /// What the optimizer can work on.
   [[nodiscard]] SliceKind kind() const noexcept { return kind_; }
@@ -91,7 +92,8 @@ class OptimizerSlices {
   Communicator* communicator_;
   bool has_known_state_;
   SliceKind kind_;
-  std::size_t local_rank_;
+  bool is_over_nodes_;
+  std::size_t slice_;  ///< this rank's
   bool has_parts_ = false;
   bool is_sliced_ = false;  ///< the state is; what is whole is cut by the next begin_step()
   std::vector<Part> parts_;

@@ -59,6 +59,7 @@ void take_parameters(const GradientBucket& bucket, const at::Tensor& row, std::s
 NormLayout::NormLayout(const std::vector<GradientBucket>& buckets) {
   for (const GradientBucket& bucket : buckets) {
     const ops::NodeCut& cut = *bucket.slices();
+    is_over_nodes_ = cut.is_over_nodes;
     std::vector<std::size_t>& positions = positions_.emplace_back();
     for (const ParameterPlace& place : bucket.places()) {
       positions.push_back(size_);
@@ -84,6 +85,7 @@ void NormLayout::gather(ops::Group& group, std::span<double> sums) const {
   if (owned_.empty()) return;  // nothing is trained
   auto cut = std::make_shared<ops::NodeCut>();
   cut->bounds.assign(1, 0);
+  cut->is_over_nodes = is_over_nodes_;
   const at::Tensor row =
       at::empty({static_cast<std::int64_t>(size_)}, c10::TensorOptions(c10::kDouble));
   auto* const values = row.mutable_data_ptr<double>();
@@ -140,6 +142,7 @@ at::Tensor StateGather::gather_one(const Key& key, std::size_t tensor, c10::Scal
   }
   auto cut = std::make_shared<ops::NodeCut>();
   cut->bounds.clear();
+  cut->is_over_nodes = bucket.slices()->is_over_nodes;
   for (const std::size_t bound : bucket.slices()->bounds) {
     cut->bounds.push_back(std::clamp(bound, place.begin, place.begin + place.count) - place.begin);
   }

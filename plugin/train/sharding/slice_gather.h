@@ -56,6 +56,7 @@ class NormLayout {
   std::vector<std::vector<std::size_t>> positions_;
   std::vector<std::vector<std::size_t>> owned_;  ///< per owner: positions of its blocks
   std::size_t size_ = 0;
+  bool is_over_nodes_ = false;
 };
 
 /// Puts the states of slices together, parameter by parameter.

@@ -21,7 +21,7 @@ struct SlicedMark final : torch::optim::OptimizerParamState {
   using OptimizerParamState::serialize;
   void serialize(torch::serialize::OutputArchive& /*archive*/) const override {
     throw InvalidArgument(
-        "the state of this optimizer is shared among the ranks of a node (Sharding::kNode): call "
+        "the state of this optimizer is shared among ranks (Sharding): call "
         "gather_state() of the multi-node optimizer on all ranks before saving it, or add the "
         "multi-node optimizer itself to a checkpointer");
   }

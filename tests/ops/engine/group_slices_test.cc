@@ -70,12 +70,12 @@ Collective reduction(const Case& one, Bytes& data) {
 }
 
 /// Slices of very different lengths: the first is empty, the last has what is left.
-NodeCut uneven_cut(std::size_t count, int owners) {
+NodeCut uneven_cut(std::size_t count, std::size_t owners) {
   NodeCut cut;
   cut.bounds.assign(1, 0);
-  for (int owner = 1; owner < owners; ++owner) {
+  for (std::size_t owner = 1; owner < owners; ++owner) {
     const std::size_t before = cut.bounds.back();
-    const std::size_t length = (count - before) * static_cast<std::size_t>(owner - 1) / 3;
+    const std::size_t length = (count - before) * ((owner - 1) % 4) / 4;
     cut.bounds.push_back(before + length / kWireBlock * kWireBlock);
   }
   cut.bounds.push_back(count);
@@ -89,7 +89,7 @@ bool are_equal(const Bytes& a, const Bytes& b, std::size_t begin, std::size_t en
          std::memcmp(a.data() + begin * size, b.data() + begin * size, (end - begin) * size) == 0;
 }
 
-void check(Group& group, const Case& one) {
+void check(Group& group, const Case& one, bool is_over_nodes) {
   const Topology& topology = group.topology();
   const std::size_t size = size_of(one.dtype);
   const Bytes input = input_of(one, group.rank());
@@ -99,14 +99,14 @@ void check(Group& group, const Case& one) {
   group.run(all);
 
   Bytes data = input;
-  const int owners = topology.min_local_size();
-  auto cut = std::make_shared<NodeCut>(uneven_cut(one.count, owners));
+  auto cut = std::make_shared<NodeCut>(uneven_cut(one.count, slice_count(topology, is_over_nodes)));
+  cut->is_over_nodes = is_over_nodes;
   Collective owned = reduction(one, data);
   owned.cut = cut;
   group.run(owned);
-  const auto local = static_cast<std::size_t>(topology.local_rank_of(group.rank()));
-  if (local < cut->owners()) {
-    EXPECT_TRUE(are_equal(data, whole, cut->bounds[local], cut->bounds[local + 1], size))
+  const std::size_t own = slice_of_rank(topology, group.rank(), is_over_nodes);
+  if (own < cut->owners()) {
+    EXPECT_TRUE(are_equal(data, whole, cut->bounds[own], cut->bounds[own + 1], size))
         << one.describe() << ": the slice of rank " << group.rank();
   }
   EXPECT_TRUE(are_equal(data, whole, cut->common_from, one.count, size))
@@ -148,7 +148,22 @@ TEST_P(GroupSlices, HaveTheBitsOfTwoDimensional) {
     options.chunk_bytes = std::size_t{64} << 10;  // several chunks
     GroupMaker maker(nodes, GetParam(), options);
     maker.run_ok([](int /*rank*/, Group& group) {
-      for (const Case& one : all_cases()) check(group, one);
+      for (const Case& one : all_cases()) check(group, one, false);
+    });
+  }
+}
+
+// On more than two nodes a 16-bit wire rounds once here and twice there.
+TEST_P(GroupSlices, OverTheNodesHaveTheSameBits) {
+  const std::vector<std::vector<int>> shapes = {{1},    {3},    {1, 1},    {2, 2},   {3, 1},
+                                                {1, 2}, {3, 2}, {1, 1, 1}, {2, 2, 2}};
+  for (const auto& nodes : shapes) {
+    SCOPED_TRACE(Topology::from_node_sizes(nodes).describe());
+    GroupMaker maker(nodes, GetParam());
+    maker.run_ok([&](int /*rank*/, Group& group) {
+      for (const Case& one : all_cases()) {
+        if (one.wire == WireFormat::kNative || nodes.size() <= 2) check(group, one, true);
+      }
     });
   }
 }

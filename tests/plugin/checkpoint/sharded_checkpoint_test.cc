@@ -69,12 +69,14 @@ struct Job {
   Shape shape;
   Sharding shard;
 };
-const std::vector<Job> kReaders = {{{1}, Sharding::kNone},    {{1}, Sharding::kNode},
-                                   {{2}, Sharding::kNode},    {{2}, Sharding::kNone},
-                                   {{4}, Sharding::kNode},    {{1, 1}, Sharding::kNode},
-                                   {{2, 2}, Sharding::kNode}, {{2, 2}, Sharding::kNone}};
-const std::vector<Job> kWriters = {
-    {{2}, Sharding::kNode}, {{2, 2}, Sharding::kNode}, {{2}, Sharding::kNone}};
+const std::vector<Job> kReaders = {
+    {{1}, Sharding::kNone},    {{1}, Sharding::kNode},    {{2}, Sharding::kNode},
+    {{2}, Sharding::kNone},    {{4}, Sharding::kNode},    {{1, 1}, Sharding::kNode},
+    {{2, 2}, Sharding::kNode}, {{2, 2}, Sharding::kNone}, {{2, 2}, Sharding::kAll}};
+const std::vector<Job> kWriters = {{{2}, Sharding::kNode},
+                                   {{2, 2}, Sharding::kNode},
+                                   {{2}, Sharding::kNone},
+                                   {{1, 1}, Sharding::kAll}};
 
 void check(Kind kind, const Job& writer) {
   const ScratchFolder scratch;

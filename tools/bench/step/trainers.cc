@@ -105,7 +105,8 @@ std::map<std::string, MultiNodeOptimizerOptions> our_variants() {
       {"ours-unfused", {.use_fused_step = false}},
       {"ours-node", {.shard = Sharding::kNode}},
       {"ours-shared", {.shard = Sharding::kNode, .share_parameters = true}},
-      {"ours-freed", {.shard = Sharding::kNode, .share_parameters = true, .free_gradients = true}}};
+      {"ours-freed", {.shard = Sharding::kNode, .share_parameters = true, .free_gradients = true}},
+      {"ours-all", {.shard = Sharding::kAll}}};
 }
 
 // One step in two backwards of half a batch each, which one exchange ends.
@@ -226,7 +227,8 @@ class ReducerTrainer final : public ModelTrainer {
 
 std::string trainer_names() {
   return "plain, ours, ours-overlap, ours-double, ours-unfused, ours-packed, ours-node, "
-         "ours-shared, ours-freed, accumulate, shards, shards-2, wire, reducer-gloo, reducer-ours";
+         "ours-shared, ours-freed, ours-all, accumulate, shards, shards-2, wire, reducer-gloo, "
+         "reducer-ours";
 }
 
 std::unique_ptr<Trainer> make_trainer(const std::string& name, const TrainerOptions& options,

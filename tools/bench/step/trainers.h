@@ -56,6 +56,7 @@ class Trainer {
 ///   ours-node       optimizers shared inside nodes (Sharding::kNode)
 ///   ours-shared     with one copy of the parameters per node
 ///   ours-freed      and gradients freed when their means are known
+///   ours-all        optimizers shared by all ranks (Sharding::kAll)
 ///   accumulate      ours, in two backwards of half the batch
 ///   shards, shards-2   an ElasticJob with one or two shards per rank
 ///   wire            as many bytes as the model's gradients, exchanged by ours and nothing else

@@ -96,9 +96,12 @@ TEST(FreedGradients, GiveTheSameBits) {
           const Tensors whole = train_tower(comm, options, is_backwards);
           const Tensors freed_ones = train_tower(comm, freed(options), is_backwards);
           const Tensors shared_ones = train_tower(comm, shared(freed(options)), is_backwards);
+          const Tensors of_all =
+              train_tower(comm, sliced(freed(options), Sharding::kAll), is_backwards);
           for (std::size_t p = 0; p < whole.size(); ++p) {
             EXPECT_TRUE(testing::same_bits(whole[p], freed_ones[p])) << p;
             EXPECT_TRUE(testing::same_bits(whole[p], shared_ones[p])) << p;
+            EXPECT_TRUE(testing::same_bits(whole[p], of_all[p])) << p;
           }
         }
       });

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-// Sharding::kNode gives the parameters of Sharding::kNone, bit for bit.
+// Sharding::kNode and kAll give the parameters of Sharding::kNone, bit for bit.
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -52,11 +53,19 @@ void compare(const CommPtr& comm, const ShardedKind& kind, const std::vector<std
              const MultiNodeOptimizerOptions& options = {}) {
   Trained whole(comm, sizes, kind.make, options, dtype);
   Trained parts(comm, sizes, kind.make, sliced(options), dtype);
+  // On one node kAll does what kNode does.
+  std::optional<Trained> of_all;
+  if (comm->inter_size() > 1) {
+    of_all.emplace(comm, sizes, kind.make, sliced(options, Sharding::kAll), dtype);
+  }
   for (std::int64_t step = 0; step < steps; ++step) {
     whole.step(step, comm->rank());
     parts.step(step, comm->rank());
+    if (of_all) of_all->step(step, comm->rank());
   }
-  testing::expect_same(whole, parts, std::string(kind.name) + " with " + comm->name());
+  const std::string what = std::string(kind.name) + " with " + comm->name();
+  testing::expect_same(whole, parts, what);
+  if (of_all) testing::expect_same(whole, *of_all, what + ", kAll");
 }
 
 TEST(ShardedBits, AHundredSteps) {

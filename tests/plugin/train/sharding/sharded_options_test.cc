@@ -36,15 +36,20 @@ std::unique_ptr<optim::Optimizer> make_adam(Tensors parameters) {
   return std::make_unique<optim::Adam>(std::move(parameters), optim::AdamOptions(1e-2));
 }
 
-void on_all_shapes(const std::function<void(const CommPtr&)>& body) {
-  for (const auto& nodes : testing::or_all_shapes({{2}, {3}, {2, 2}}))
-    testing::with_communicator(nodes, "two_dimensional", {}, body);
+// On one node kAll does what kNode does.
+void on_all_shapes(const std::function<void(const CommPtr&, Sharding)>& body) {
+  for (const auto& nodes : testing::or_all_shapes({{2}, {3}, {2, 2}})) {
+    testing::with_communicator(nodes, "two_dimensional", {}, [&](const CommPtr& comm) {
+      body(comm, Sharding::kNode);
+      if (comm->inter_size() > 1) body(comm, Sharding::kAll);
+    });
+  }
 }
 
 TEST(ShardedOptions, ClippingAndTheNorm) {
-  on_all_shapes([](const CommPtr& comm) {
+  on_all_shapes([](const CommPtr& comm, Sharding shard) {
     Trained whole(comm, kOptionSizes, make_adam, {.max_grad_norm = 1e-6});
-    Trained parts(comm, kOptionSizes, make_adam, sliced({.max_grad_norm = 1e-6}));
+    Trained parts(comm, kOptionSizes, make_adam, sliced({.max_grad_norm = 1e-6}, shard));
     for (std::int64_t step = 0; step < 20; ++step) {
       const StepResult expected = whole.step(step, comm->rank());
       const StepResult result = parts.step(step, comm->rank());
@@ -59,7 +64,7 @@ TEST(ShardedOptions, ClippingAndTheNorm) {
 TEST(ShardedOptions, TheNormIsTheSameForAnyRanksAndNodes) {
   std::vector<double> norms;
   for (const auto& nodes : std::vector<std::vector<int>>{{1}, {2}, {3}, {4}, {1, 1}, {2, 2}}) {
-    for (const Sharding shard : {Sharding::kNone, Sharding::kNode}) {
+    for (const Sharding shard : {Sharding::kNone, Sharding::kNode, Sharding::kAll}) {
       testing::with_communicator(nodes, "two_dimensional", {}, [&](const CommPtr& comm) {
         const Tensors parameters = testing::make_parameters(kOptionSizes);
         const auto optimizer = create_multi_node_optimizer(
@@ -78,16 +83,14 @@ TEST(ShardedOptions, TheNormIsTheSameForAnyRanksAndNodes) {
   }
   // Divided by three, a mean may be rounded.
   for (std::size_t i = 0; i < norms.size(); ++i) {
-    if (i == 4 || i == 5) continue;
-    EXPECT_EQ(norms[i], norms[0]) << i;
+    EXPECT_EQ(norms[i], norms[i / 3 == 2 ? 6 : 0]) << i;
   }
-  EXPECT_EQ(norms[4], norms[5]);
 }
 
 TEST(ShardedOptions, NonFiniteMeansAreSkippedByAll) {
-  on_all_shapes([](const CommPtr& comm) {
+  on_all_shapes([](const CommPtr& comm, Sharding shard) {
     Trained whole(comm, kOptionSizes, make_adam, {.skip_nonfinite = true});
-    Trained parts(comm, kOptionSizes, make_adam, sliced({.skip_nonfinite = true}));
+    Trained parts(comm, kOptionSizes, make_adam, sliced({.skip_nonfinite = true}, shard));
     for (std::int64_t step = 0; step < 8; ++step) {
       const bool is_bad = step % 3 == 1;
       for (Trained* one : {&whole, &parts}) {
@@ -106,14 +109,14 @@ TEST(ShardedOptions, NonFiniteMeansAreSkippedByAll) {
 }
 
 TEST(ShardedOptions, LossScaler) {
-  on_all_shapes([](const CommPtr& comm) {
+  on_all_shapes([](const CommPtr& comm, Sharding shard) {
     const auto options = [](const std::shared_ptr<LossScaler>& scaler) {
       return MultiNodeOptimizerOptions{.max_grad_norm = 1, .loss_scaler = scaler};
     };
     const auto scaler = std::make_shared<LossScaler>();
     const auto scaler_of_parts = std::make_shared<LossScaler>();
     Trained whole(comm, kOptionSizes, make_adam, options(scaler));
-    Trained parts(comm, kOptionSizes, make_adam, sliced(options(scaler_of_parts)));
+    Trained parts(comm, kOptionSizes, make_adam, sliced(options(scaler_of_parts), shard));
     const auto all = [](std::size_t) { return true; };
     for (std::int64_t step = 0; step < 6; ++step) {
       const double fault = step == 2 ? std::numeric_limits<double>::infinity() : 1;
@@ -126,10 +129,10 @@ TEST(ShardedOptions, LossScaler) {
 }
 
 TEST(ShardedOptions, DoubleBuffering) {
-  on_all_shapes([](const CommPtr& comm) {
+  on_all_shapes([](const CommPtr& comm, Sharding shard) {
     Trained whole(comm, kOptionSizes, make_adam, {.double_buffering = true, .max_grad_norm = 1e-6});
     Trained parts(comm, kOptionSizes, make_adam,
-                  sliced({.double_buffering = true, .max_grad_norm = 1e-6}));
+                  sliced({.double_buffering = true, .max_grad_norm = 1e-6}, shard));
     for (std::int64_t step = 0; step < 10; ++step) {
       EXPECT_EQ(whole.step(step, comm->rank()).is_applied, step > 0);
       EXPECT_EQ(parts.step(step, comm->rank()).is_applied, step > 0);
@@ -142,9 +145,9 @@ TEST(ShardedOptions, DoubleBuffering) {
 }
 
 TEST(ShardedOptions, GradientsThatSomeRanksOrNoneHave) {
-  on_all_shapes([](const CommPtr& comm) {
+  on_all_shapes([](const CommPtr& comm, Sharding shard) {
     Trained whole(comm, kOptionSizes, make_adam, {});
-    Trained parts(comm, kOptionSizes, make_adam, sliced());
+    Trained parts(comm, kOptionSizes, make_adam, sliced({}, shard));
     for (std::int64_t step = 0; step < 12; ++step) {
       const auto has = [&](std::size_t p) {
         if (p == 4 && step < 3) return false;       // nobody
@@ -181,7 +184,7 @@ TEST(ShardedOptions, MissingGradientsAreNamedWithoutZeroFill) {
 }
 
 TEST(ShardedOptions, GroupsFrozenAddedAndScheduled) {
-  on_all_shapes([](const CommPtr& comm) {
+  on_all_shapes([](const CommPtr& comm, Sharding shard) {
     const auto train = [&](const MultiNodeOptimizerOptions& options) {
       Tensors parameters = testing::make_parameters({5000, 63, 9001, 1});
       std::vector<optim::OptimizerParamGroup> groups;
@@ -211,7 +214,7 @@ TEST(ShardedOptions, GroupsFrozenAddedAndScheduled) {
       return parameters;
     };
     const Tensors whole = train({});
-    const Tensors parts = train(sliced());
+    const Tensors parts = train(sliced({}, shard));
     for (std::size_t p = 0; p < whole.size(); ++p) {
       EXPECT_TRUE(testing::same_bits(whole[p], parts[p])) << p;
     }
@@ -220,7 +223,7 @@ TEST(ShardedOptions, GroupsFrozenAddedAndScheduled) {
 
 // By backward, with buckets that follow what the first one finishes, and several backwards a step.
 TEST(ShardedOptions, OverlapAndNoSync) {
-  on_all_shapes([](const CommPtr& comm) {
+  on_all_shapes([](const CommPtr& comm, Sharding shard) {
     const auto train = [&](MultiNodeOptimizerOptions options) {
       nn::Sequential model(nn::Linear(40, 300), nn::Tanh(), nn::Linear(300, 130), nn::Tanh(),
                            nn::Linear(130, 3));
@@ -244,7 +247,7 @@ TEST(ShardedOptions, OverlapAndNoSync) {
       return model->parameters();
     };
     const Tensors whole = train({});
-    const Tensors parts = train(sliced());
+    const Tensors parts = train(sliced({}, shard));
     for (std::size_t p = 0; p < whole.size(); ++p) {
       EXPECT_TRUE(testing::same_bits(whole[p], parts[p])) << p;
     }
@@ -273,12 +276,12 @@ class Normalized final : public optim::Optimizer {
 };
 
 TEST(ShardedOptions, AnUnknownOptimizerGetsWholeParameters) {
-  on_all_shapes([](const CommPtr& comm) {
+  on_all_shapes([](const CommPtr& comm, Sharding shard) {
     const testing::MakeOptimizer make = [](Tensors parameters) {
       return std::make_unique<Normalized>(std::move(parameters));
     };
     Trained whole(comm, kOptionSizes, make, {});
-    Trained parts(comm, kOptionSizes, make, sliced());
+    Trained parts(comm, kOptionSizes, make, sliced({}, shard));
     for (std::int64_t step = 0; step < 10; ++step) {
       whole.step(step, comm->rank());
       parts.step(step, comm->rank());
@@ -289,7 +292,7 @@ TEST(ShardedOptions, AnUnknownOptimizerGetsWholeParameters) {
     };
     std::int64_t all = 0;
     for (const std::int64_t own : comm->allgather_obj(elements(parts))) all += own;
-    EXPECT_EQ(all, elements(whole) * comm->inter_size())
+    EXPECT_EQ(all, elements(whole) * (shard == Sharding::kAll ? 1 : comm->inter_size()))
         << "stepped on more than one rank of a node";
   });
 }

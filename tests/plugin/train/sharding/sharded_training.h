@@ -97,8 +97,9 @@ inline void expect_same(Trained& whole, Trained& sliced, const std::string& what
   }
 }
 
-inline MultiNodeOptimizerOptions sliced(MultiNodeOptimizerOptions options = {}) {
-  options.shard = Sharding::kNode;
+inline MultiNodeOptimizerOptions sliced(MultiNodeOptimizerOptions options = {},
+                                        Sharding shard = Sharding::kNode) {
+  options.shard = shard;
   return options;
 }
 
