@@ -112,20 +112,34 @@ void OptimizerSlices::begin_step(const GradientExchange& exchange) {
   }
   follow_storage();
   cut_state(exchange);
-  for (const Part& part : parts_) {
+  for (Part& part : parts_) {
     const GradientBucket& bucket = exchange.collected()[part.bucket];
-    at::Tensor& gradient = part.view.mutable_grad();
-    gradient.reset();
-    if (!bucket.is_somewhere(part.index)) continue;
-    const auto at = static_cast<std::int64_t>(bucket.places()[part.index].begin + part.begin -
-                                              bucket.own_begin());
-    // Detached: Optimizer::zero_grad() calls detach_() on gradients, which throws for views.
-    gradient = kind_ == SliceKind::kWhole
-                   ? bucket.own_means()
-                         .as_strided(part.parameter.sizes(), part.parameter.strides(), at)
-                         .detach()
-                   : bucket.own_means().narrow(0, at, length_of(part.begin, part.end)).detach();
+    if (bucket.is_somewhere(part.index)) {
+      part.view.mutable_grad() = mean_of(bucket, part);
+    } else {
+      part.view.mutable_grad().reset();
+    }
   }
+}
+
+// Views are kept, as they cost more than small slices' steps.
+const at::Tensor& OptimizerSlices::mean_of(const GradientBucket& bucket, Part& part) const {
+  const at::Tensor& means = bucket.own_means();
+  const auto at = static_cast<std::int64_t>(bucket.places()[part.index].begin + part.begin -
+                                            bucket.own_begin());
+  const auto* const address =
+      static_cast<const std::byte*>(means.const_data_ptr()) +
+      static_cast<std::size_t>(at) * static_cast<std::size_t>(means.element_size());
+  for (const at::Tensor& known : part.means) {
+    if (known.defined() && known.const_data_ptr() == address) return known;
+  }
+  std::swap(part.means[0], part.means[1]);
+  // Detached: Optimizer::zero_grad() calls detach_() on gradients, which throws for views.
+  part.means[0] =
+      kind_ == SliceKind::kWhole
+          ? means.as_strided(part.parameter.sizes(), part.parameter.strides(), at).detach()
+          : means.narrow(0, at, length_of(part.begin, part.end)).detach();
+  return part.means[0];
 }
 
 void OptimizerSlices::check_parameters(const GradientExchange& exchange) const {
@@ -170,12 +184,24 @@ void OptimizerSlices::find_parts(const GradientExchange& exchange) {
 void OptimizerSlices::follow_storage() {
   if (kind_ == SliceKind::kWhole) return;
   for (const Part& part : parts_) {
-    const at::Tensor now = row_of(part.parameter, part.begin, part.end);
-    if (now.const_data_ptr() != part.view.const_data_ptr()) part.view.set_data(now);
+    if (part.view.const_data_ptr() == part.address()) continue;
+    part.view.set_data(row_of(part.parameter, part.begin, part.end));
   }
 }
 
+const void* OptimizerSlices::Part::address() const {
+  return static_cast<const std::byte*>(parameter.const_data_ptr()) +
+         begin * static_cast<std::size_t>(parameter.element_size());
+}
+
+// Then a mark is there, and nothing has come that is not of a slice.
+bool OptimizerSlices::is_all_cut() const {
+  return is_sliced_ && has_known_state_ && is_marked_sliced(*optimizer_) &&
+         optimizer_->state().size() == states_;
+}
+
 void OptimizerSlices::cut_state(const GradientExchange& exchange) {
+  if (is_all_cut()) return;
   if (kind_ == SliceKind::kWhole) {
     std::unordered_set<const c10::TensorImpl*> own;
     for (const Part& part : parts_) own.insert(part.parameter.unsafeGetTensorImpl());
@@ -207,6 +233,7 @@ void OptimizerSlices::cut_state(const GradientExchange& exchange) {
   }
   is_sliced_ = true;
   if (has_known_state_) mark_sliced(*optimizer_);
+  states_ = optimizer_->state().size();
 }
 
 std::vector<at::Tensor> OptimizerSlices::gradients() const {

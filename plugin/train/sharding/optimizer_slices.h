@@ -10,6 +10,7 @@
 
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <memory>
 #include <vector>
@@ -74,6 +75,10 @@ class OptimizerSlices {
     std::size_t index = 0;  ///< in the bucket
     std::size_t begin = 0;  ///< in the parameter, in elements
     std::size_t end = 0;
+    std::array<at::Tensor, 2> means{};  ///< views of the buckets' memory, of both sets
+
+    /// Where its first element lies.
+    const void* address() const;
   };
   class InGroups;
 
@@ -81,6 +86,8 @@ class OptimizerSlices {
   void check_parameters(const GradientExchange& exchange) const;
   void follow_storage();
   void cut_state(const GradientExchange& exchange);
+  bool is_all_cut() const;
+  const at::Tensor& mean_of(const GradientBucket& bucket, Part& part) const;
   void gather_known_state(const GradientExchange& exchange);
   void gather_unknown_state();
   void gather_parameters(const GradientExchange& exchange);
@@ -96,6 +103,7 @@ class OptimizerSlices {
   std::size_t slice_;  ///< this rank's
   bool has_parts_ = false;
   bool is_sliced_ = false;  ///< the state is; what is whole is cut by the next begin_step()
+  std::size_t states_ = 0;  ///< how many there were when it was cut last
   std::vector<Part> parts_;
   std::unique_ptr<SharedParameters> shared_;  ///< null: every rank has parameters of its own
 };

@@ -129,7 +129,7 @@ void SharedParameters::meet() {
   for (std::size_t owner = 0; owner <= owners; ++owner) cut->bounds.push_back(owner);
   const at::Tensor row =
       at::zeros({static_cast<std::int64_t>(owners)}, c10::TensorOptions(c10::kByte));
-  start_gather(group, row, std::move(cut), "parameters in shared memory")->wait();
+  gather_now(group, row, std::move(cut), "parameters in shared memory");
 }
 
 void SharedParameters::bring_back(

@@ -16,9 +16,10 @@
 
 namespace chainmail::internal {
 
-std::shared_ptr<ops::Operation> start_gather(ops::Group& group, const at::Tensor& flat,
-                                             std::shared_ptr<const ops::NodeCut> cut,
-                                             const char* what) {
+namespace {
+
+ops::Collective gather_of(const at::Tensor& flat, std::shared_ptr<const ops::NodeCut> cut,
+                          const char* what) {
   ops::Collective gather;
   gather.kind = ops::OpKind::kAllGather;
   gather.dtype = engine_type(flat.scalar_type(), what);
@@ -28,7 +29,20 @@ std::shared_ptr<ops::Operation> start_gather(ops::Group& group, const at::Tensor
   gather.describe_shapes = [flat, what, count = gather.count] {
     return "slices of " + std::string(what) + " [" + std::to_string(count) + "]";
   };
-  return group.submit(std::move(gather));
+  return gather;
+}
+
+}  // namespace
+
+std::shared_ptr<ops::Operation> start_gather(ops::Group& group, const at::Tensor& flat,
+                                             std::shared_ptr<const ops::NodeCut> cut,
+                                             const char* what) {
+  return group.submit(gather_of(flat, std::move(cut), what));
+}
+
+void gather_now(ops::Group& group, const at::Tensor& flat, std::shared_ptr<const ops::NodeCut> cut,
+                const char* what) {
+  group.run(gather_of(flat, std::move(cut), what));
 }
 
 std::shared_ptr<const ops::NodeCut> slices_of_gradients(const GradientBucket& bucket) {
@@ -94,7 +108,7 @@ void NormLayout::gather(ops::Group& group, std::span<double> sums) const {
     for (const std::size_t position : positions) values[next++] = sums[position];
     cut->bounds.push_back(next);
   }
-  start_gather(group, row, std::move(cut), "squares of gradients")->wait();
+  gather_now(group, row, std::move(cut), "squares of gradients");
   next = 0;
   for (const std::vector<std::size_t>& positions : owned_) {
     for (const std::size_t position : positions) sums[position] = values[next++];
@@ -146,7 +160,7 @@ at::Tensor StateGather::gather_one(const Key& key, std::size_t tensor, c10::Scal
   for (const std::size_t bound : bucket.slices()->bounds) {
     cut->bounds.push_back(std::clamp(bound, place.begin, place.begin + place.count) - place.begin);
   }
-  start_gather(*communicator_.impl().group, row, std::move(cut), "an optimizer's state")->wait();
+  gather_now(*communicator_.impl().group, row, std::move(cut), "an optimizer's state");
   return whole;
 }
 

@@ -34,6 +34,10 @@ namespace chainmail::internal {
                                                            std::shared_ptr<const ops::NodeCut> cut,
                                                            const char* what);
 
+/// The same, and waits for it.
+void gather_now(ops::Group& group, const at::Tensor& flat, std::shared_ptr<const ops::NodeCut> cut,
+                const char* what);
+
 /// The slices of a bucket without its marks, all of them common. Local.
 [[nodiscard]] std::shared_ptr<const ops::NodeCut> slices_of_gradients(const GradientBucket& bucket);
 

@@ -83,10 +83,10 @@ TEST(ShardedBits, AHundredSteps) {
 }
 
 TEST(ShardedBits, OneLargeParameter) {
-  for (const auto& nodes : std::vector<std::vector<int>>{{2}, {3}, {2, 2}}) {
+  for (const auto& nodes : std::vector<std::vector<int>>{{3}, {2, 2}}) {
     testing::with_communicator(nodes, "two_dimensional", {}, [](const CommPtr& comm) {
-      for (const ShardedKind& kind : optimizers()) {
-        compare(comm, kind, {1, 63, 65, 1000003}, torch::kFloat, 3);
+      for (const std::size_t kind : {1UL, 2UL}) {
+        compare(comm, optimizers()[kind], {1, 63, 65, 1000003}, torch::kFloat, 2);
       }
     });
   }
