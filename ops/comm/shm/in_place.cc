@@ -3,7 +3,7 @@
 
 // all_reduce of what lies in memory that all ranks of the node have mapped: the owner of a slice
 // reads it in all ranks' buffers and writes the result to all of them. Every byte is moved once;
-// nothing is staged.
+// nothing is staged. reduce_scatter there writes to this rank's alone.
 
 #include <algorithm>
 #include <cstdint>
@@ -124,6 +124,49 @@ ShmComm::Agreement ShmComm::agree_on_place() const noexcept {
   }
   if (!is_any_shared) return Agreement::kNoneShared;
   return are_equal ? Agreement::kAllShared : Agreement::kMixed;
+}
+
+ShmComm::Location ShmComm::find_parts(ConstParts input, const std::byte* output) const {
+  const auto& own = input[static_cast<std::size_t>(rank())];
+  if (!own.empty() && own.data() != output) return {};
+  Location all;
+  for (const auto& part : input) {
+    if (part.empty()) continue;
+    const Location one = find_buffer(part.data(), part.size());
+    if (one.buffer == nullptr || (all.buffer != nullptr && one.buffer != all.buffer)) return {};
+    all.buffer = one.buffer;
+    all.place.id = one.place.id;
+    constexpr std::uint64_t kFnvPrime = 1099511628211ULL;
+    all.place.offset = (all.place.offset * kFnvPrime) ^ one.place.offset;
+  }
+  return all;
+}
+
+bool ShmComm::scatter_in_place(ConstParts input, std::byte* output, const Reduction& reduction,
+                               std::uint64_t digest, const OpContext& context) {
+  const Location location = find_parts(input, output);
+  sync_.enter(Method::kReduceScatter, digest, reinterpret_cast<const std::byte*>(&location.place),
+              sizeof location.place, context);
+  sync_.wait_for_entries(context);
+  if (agree_on_place() != Agreement::kAllShared) return false;
+  const std::size_t size = size_of(reduction.dtype);
+  const std::uint64_t step = sync_.next_step();
+  const std::size_t length = input[static_cast<std::size_t>(rank())].size() / size;
+  const std::ptrdiff_t offset = length == 0 ? 0 : output - location.buffer->part(rank());
+  for (std::size_t done = 0; done < length;) {
+    const std::size_t count = std::min(length - done, kShownBytes / size);
+    for (int r = 0; r < this->size(); ++r) {
+      sources_[static_cast<std::size_t>(r)] = location.buffer->part(r) + offset + done * size;
+    }
+    std::byte* const to = output + done * size;
+    combine({&to, 1}, sources_, count, reduction);
+    done += count;
+    if (done != length) sync_.show_progress();
+  }
+  // Until then its peers read what this rank may write when it goes on.
+  sync_.publish(&RankArea::reduced, step);
+  sync_.wait_for_counter(&RankArea::reduced, step, context);
+  return true;
 }
 
 bool ShmComm::reduce_in_place(const Target& target, const Location& location, std::size_t count,

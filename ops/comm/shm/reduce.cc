@@ -202,6 +202,8 @@ void ShmComm::reduce_scatter(ConstParts input, std::byte* output, const Reductio
   const auto self = static_cast<std::size_t>(rank());
   std::size_t bytes = 0;
   for (const auto& part : input) bytes += part.size();
+  const bool has_entered = bytes > staged_limit_;
+  if (has_entered && scatter_in_place(input, output, reduction, bytes, context)) return;
   const std::size_t unit = slice_unit(reduction, 1);
   // Rounding may add as much per rank to a step.
   const std::size_t chunk = sync_.segment().layout().chunk_bytes / size - ranks * unit;
@@ -220,7 +222,7 @@ void ShmComm::reduce_scatter(ConstParts input, std::byte* output, const Reductio
       }
       offset += slice.length() * size;
     }
-    meet(Method::kReduceScatter, bytes, step, s == 0, context);
+    meet(Method::kReduceScatter, bytes, step, s == 0 && !has_entered, context);
     const Slice own = part(input[self].size() / size, s, steps, unit);
     find_sources(input[self].data() + own.begin * size, own_offset, step);
     std::byte* const to = output + own.begin * size;

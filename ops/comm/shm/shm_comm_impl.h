@@ -101,7 +101,13 @@ class ShmComm final : public Comm {
   };
   enum class Agreement : std::uint8_t { kNoneShared, kAllShared, kMixed };
   Location find_buffer(const std::byte* data, std::size_t bytes) const;
+  /// Of all parts together, where they are in one buffer and `output` is this rank's.
+  Location find_parts(ConstParts input, const std::byte* output) const;
   Agreement agree_on_place() const noexcept;
+  /// False when not all ranks have their parts in the same places of a shared buffer. In any case
+  /// this rank has entered.
+  bool scatter_in_place(ConstParts input, std::byte* output, const Reduction& reduction,
+                        std::uint64_t digest, const OpContext& context);
   /// A part of `part_bytes` for every rank, mapped by all; null on all ranks where that fails, and
   /// `why` says so on those that know.
   std::shared_ptr<SharedBuffer> make_buffer(std::size_t part_bytes, std::string& why,

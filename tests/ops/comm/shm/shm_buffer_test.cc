@@ -61,6 +61,35 @@ TEST_P(ShmBufferTest, GivesTheBitsOfPrivateMemory) {
   });
 }
 
+// Parts of different lengths, one of them empty, in the buffer, elsewhere, and on one rank
+// elsewhere.
+TEST_P(ShmBufferTest, IsReducedToTheOwnersOfParts) {
+  run_shm_ranks(GetParam(), [](ShmRank& self) {
+    const auto memory = self.comm.allocate(kBytes, self.context(OpKind::kAllocate, kBytes));
+    const auto ranks = static_cast<std::size_t>(self.comm.size());
+    const auto scatter = [&](std::byte* data) {
+      const std::vector<float> values = input_of(self.comm.rank(), kCount);
+      std::memcpy(data, values.data(), kCount * sizeof(float));
+      std::vector<std::span<const std::byte>> parts;
+      for (std::size_t r = 0, begin = 0; r < ranks; ++r) {
+        const std::size_t end = r + 1 == ranks ? kCount : r == 1 ? begin : begin + 1003 * (r + 1);
+        parts.emplace_back(data + begin * sizeof(float), (end - begin) * sizeof(float));
+        begin = end;
+      }
+      const auto& own = parts[static_cast<std::size_t>(self.comm.rank())];
+      std::byte* const to = data + (own.data() - data);
+      self.comm.reduce_scatter(parts, to, {}, self.context(OpKind::kReduceScatter, kCount));
+      return std::vector<std::byte>(own.begin(), own.end());
+    };
+    std::vector<float> elsewhere(kCount);
+    std::byte* const private_memory = reinterpret_cast<std::byte*>(elsewhere.data());
+    const std::vector<std::byte> expected = scatter(private_memory);
+    for (int i = 0; i < 3; ++i) ASSERT_EQ(scatter(memory.get() + 64 * i), expected);
+    ASSERT_EQ(scatter(self.comm.rank() == 0 ? private_memory : memory.get()), expected);
+    ASSERT_EQ(scatter(memory.get() + (self.comm.rank() == 0 ? 64 : 0)), expected);
+  });
+}
+
 TEST_P(ShmBufferTest, RanksMayUseDifferentPlaces) {
   run_shm_ranks(GetParam(), [](ShmRank& self) {
     const auto first = self.comm.allocate(kBytes, self.context(OpKind::kAllocate, kBytes));
