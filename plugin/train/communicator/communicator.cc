@@ -17,6 +17,7 @@
 #include "base/log.h"
 #include "plugin/tensor/tensor_bytes.h"
 #include "plugin/train/communicator/communicator_impl.h"
+#include "plugin/train/communicator/family.h"
 #include "plugin/train/communicator/parts.h"
 #include "plugin/train/tensor_checks.h"
 
@@ -49,12 +50,15 @@ Communicator::Communicator(std::unique_ptr<Impl> impl) noexcept : impl_(std::mov
 }
 
 Communicator::~Communicator() {
-  if (impl_->is_finalized || impl_->failure || impl_->group->error() ||
-      std::uncaught_exceptions() <= impl_->exceptions_at_start || have_agreed(impl_->world_ranks)) {
+  const bool is_unwinding = std::uncaught_exceptions() > impl_->exceptions_at_start;
+  const std::exception_ptr cause = is_unwinding ? impl_->group->error() : nullptr;
+  if (cause) internal::remember_cause(cause);
+  if (!is_unwinding || cause || impl_->is_finalized || impl_->failure ||
+      have_agreed(impl_->world_ranks)) {
     return;  // the group waits for what is queued and closes
   }
   try {
-    abort("an exception ends its program");
+    internal::end_for_exception(*this, "an exception ends its program");
   } catch (const std::exception& error) {
     internal::LogMessage(internal::LogLevel::kWarning)
         << "cannot tell the other ranks of " << impl_->group->options().name << ": "
@@ -78,6 +82,7 @@ std::chrono::nanoseconds Communicator::waited() const noexcept { return impl_->w
 
 void Communicator::Impl::check_usable() const {
   agreed_ranks.clear();
+  internal::forget_cause();
   if (failure) std::rethrow_exception(failure);
   if (is_finalized) throw InvalidArgument("this communicator is finalized; create a new one");
   if (const std::exception_ptr error = group->error()) std::rethrow_exception(error);
@@ -184,7 +189,7 @@ void Communicator::Impl::mark_agreed() const {
 
 void Communicator::abort(const std::string& reason) {
   const auto error = std::make_exception_ptr(
-      PeerError("rank " + std::to_string(rank()) + " on " + impl_->world->host() +
+      PeerError("rank " + std::to_string(impl_->world->rank()) + " on " + impl_->world->host() +
                     " ended communicator " + impl_->group->options().name + ": " + reason,
                 impl_->world->rank()));
   impl_->group->abort(error);

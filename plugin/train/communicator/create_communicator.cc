@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "plugin/cuda/cuda_support.h"
 #include "plugin/train/communicator/communicator_impl.h"
+#include "plugin/train/communicator/family.h"
 
 namespace chainmail {
 
@@ -151,6 +152,7 @@ std::shared_ptr<Communicator> make_communicator(std::shared_ptr<World> world, st
                                 << " between nodes, started by " << world->starter();
   }
   impl->group = impl->create_group(std::move(group_options));
+  add_to_family(impl->world, impl->group);
   return std::make_shared<Communicator>(std::move(impl));
 }
 
@@ -162,6 +164,7 @@ void enter_world(Communicator& communicator, std::shared_ptr<World> world) {
   impl.world = std::move(world);
   impl.world_ranks = ops::all_ranks(impl.world->size());
   impl.group = impl.create_group(std::move(group_options));
+  add_to_family(impl.world, impl.group);
   impl.splits = 0;
   impl.failure = nullptr;
 }
@@ -239,6 +242,7 @@ std::shared_ptr<Communicator> Communicator::split(int color, int key) {
   ops::GroupOptions options = impl_->group->options();
   options.name += "/split" + std::to_string(impl_->splits++) + "." + std::to_string(color);
   impl->group = impl->create_group(std::move(options));
+  internal::add_to_family(impl->world, impl->group);
   auto part = std::make_shared<Communicator>(std::move(impl));
   std::erase_if(impl_->parts, [](const auto& one) { return one.expired(); });
   impl_->parts.push_back(part);

@@ -379,6 +379,20 @@ TEST(OnAllRanks, ItsErrorIsNotAnnouncedAsTheEndOfACommunicator) {
   for (const std::string& error : errors) EXPECT_EQ(error, "");
 }
 
+// Rows and columns of a grid: rank 0 is in none with rank 3, and waits for one that is.
+TEST(Communicator, TellsRanksOfItsPartsWhoFailedFirst) {
+  const auto errors = testing::errors_with_communicator({2, 2}, "flat", [](const CommPtr& comm) {
+    const CommPtr row = comm->split(comm->rank() / 2, comm->rank());
+    const CommPtr column = comm->split(comm->rank() % 2, comm->rank());
+    if (comm->rank() == 3) throw InvalidArgument("of rank 3");
+    (comm->rank() == 1 ? column : row)->barrier();
+  });
+  EXPECT_EQ(errors[3], "of rank 3");
+  for (int rank = 0; rank < 3; ++rank) {
+    EXPECT_THAT(errors[static_cast<std::size_t>(rank)], HasSubstr("rank 3 on ")) << rank;
+  }
+}
+
 TEST(OnAllRanks, AnErrorOfOneRankAfterItsErrorIsAnnounced) {
   const auto errors = testing::run_ranks({2}, [](const std::shared_ptr<World>& world) {
     CommPtr comm = internal::make_communicator(world, "flat", {}, "announced");

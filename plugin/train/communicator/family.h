@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// What an exception of this rank tells the other ranks of its communicators. A rank that dies ends
+// those that it is in, and so the programs of their ranks; whoever shares no communicator with it
+// hears of it from those.
+//
+// Thread-safe.
+
+#pragma once
+
+#include <exception>
+#include <memory>
+#include <string>
+
+#include "ops/engine/group.h"
+#include "plugin/job/world.h"
+
+namespace chainmail {
+
+class Communicator;
+
+namespace internal {
+
+/// A communicator's group belongs to the family of its world. Keeps neither.
+void add_to_family(const std::shared_ptr<World>& world, const std::shared_ptr<ops::Group>& group);
+
+/// `error` has ended a communicator that goes as an exception ends this thread's work: those that
+/// go after it are its family. Until the next forget_cause() of this thread.
+void remember_cause(const std::exception_ptr& error);
+/// An operation of this thread begins: there is no such exception.
+void forget_cause() noexcept;
+
+/// Ends `communicator` on all ranks. They throw the error of a group of its family that is dead, if
+/// there is one: not all of them have seen it, and it is why this rank fails. Otherwise a PeerError
+/// that names this rank and says `reason`. Local.
+void end_for_exception(Communicator& communicator, const std::string& reason);
+
+}  // namespace internal
+}  // namespace chainmail
