@@ -4,11 +4,16 @@
 #include <chainmail/nn/parallel/pipeline.h>
 
 #include <algorithm>
+#include <exception>
 #include <string>
 
 #include <ATen/ATen.h>
+#include <c10/util/Exception.h>
 
 #include <chainmail/error.h>
+
+#include "plugin/train/communicator/communicator_impl.h"
+#include "plugin/train/communicator/family.h"
 
 namespace chainmail {
 
@@ -20,6 +25,26 @@ at::Tensor weighted(const at::Tensor& loss, std::int64_t samples, std::int64_t a
     throw InvalidArgument("Pipeline: the criterion must return a scalar");
   }
   return loss * (static_cast<double>(samples) / static_cast<double>(all));
+}
+
+std::string text_of_current_exception() {
+  try {
+    throw;
+  } catch (const c10::Error& error) {
+    return error.what_without_backtrace();
+  } catch (const std::exception& error) {
+    return error.what();
+  } catch (...) {
+    return "an exception that is no std::exception";
+  }
+}
+
+// The others wait for what this rank will not send. A dead communicator has told them already.
+void tell_others(Communicator& communicator, const std::string& what) {
+  const Communicator::Impl& impl = communicator.impl();
+  if (communicator.size() == 1 || impl.is_finalized || impl.failure || impl.group->error()) return;
+  internal::end_for_exception(communicator, "stage " + std::to_string(communicator.rank()) +
+                                                " of a Pipeline has failed: " + what);
 }
 
 }  // namespace
@@ -56,7 +81,17 @@ void Pipeline::backward() {
 
 at::Tensor Pipeline::step(const at::Tensor& input, const at::Tensor& target,
                           const Criterion& criterion) {
-  flights_.clear();  // of a step that has thrown
+  try {
+    return run_batch(input, target, criterion);
+  } catch (...) {
+    flights_.clear();
+    tell_others(*communicator_, text_of_current_exception());
+    throw;
+  }
+}
+
+at::Tensor Pipeline::run_batch(const at::Tensor& input, const at::Tensor& target,
+                               const Criterion& criterion) {
   const std::vector<at::Tensor> inputs =
       is_first() ? cut(input, "input") : std::vector<at::Tensor>{};
   const std::vector<at::Tensor> targets =

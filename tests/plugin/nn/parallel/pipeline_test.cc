@@ -4,6 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <barrier>
+#include <functional>
+#include <stdexcept>
+#include <string>
 #include <vector>
 
 #include <torch/torch.h>
@@ -110,6 +114,76 @@ TEST(Pipeline, RefusesWhatCannotBeCut) {
         },
         ThrowsMessage<InvalidArgument>(HasSubstr("scalar")));
   });
+}
+
+// Passes its input on until a microbatch at which it breaks.
+struct BreakingStageImpl : torch::nn::Module {
+  BreakingStageImpl(int forwards, int backwards) : forwards_(forwards), backwards_(backwards) {}
+
+  torch::Tensor forward(const torch::Tensor& x) {
+    if (forwards_-- == 0) throw std::runtime_error("forward broke");
+    const torch::Tensor y = x * weight_;
+    y.register_hook([this](const torch::Tensor& gradient) {
+      if (backwards_-- == 0) throw std::runtime_error("backward broke");
+      return gradient;
+    });
+    return y;
+  }
+
+ private:
+  int forwards_, backwards_;
+  torch::Tensor weight_ = register_parameter("weight", torch::ones({}));
+};
+TORCH_MODULE(BreakingStage);
+
+// What happens on the rank that fails.
+struct Break {
+  int rank = 0;
+  std::string what;
+  int forwards = -1;   // before its stage throws; negative: never
+  int backwards = -1;  // the same in backward
+  std::int64_t samples = 8;
+  Pipeline::Criterion criterion = error_of;
+};
+
+// Every rank catches its error and keeps the communicator, whose end would tell the others too.
+void expect_all_learn(const std::vector<int>& nodes, const Break& broken) {
+  SCOPED_TRACE(broken.what);
+  int ranks = 0;
+  for (const int node : nodes) ranks += node;
+  std::barrier<> all(ranks);
+  testing::with_communicator(nodes, "hierarchical", {}, [&](const CommPtr& comm) {
+    const bool breaks = comm->rank() == broken.rank;
+    Pipeline pipeline(BreakingStage(breaks ? broken.forwards : -1, breaks ? broken.backwards : -1),
+                      comm, {.microbatches = 4});
+    const torch::Tensor batch = batch_of(0, breaks ? broken.samples : 8);
+    std::string error;
+    try {
+      (void)pipeline.step(batch, batch, breaks ? broken.criterion : error_of);
+    } catch (const PeerError& peer) {
+      EXPECT_EQ(peer.peer_rank(), broken.rank);
+      EXPECT_THAT(peer.what(), HasSubstr("rank " + std::to_string(broken.rank) + " on "));
+      error = peer.what();
+    } catch (const std::exception& own) {
+      EXPECT_TRUE(breaks) << own.what();
+      error = own.what();
+    }
+    EXPECT_THAT(error, HasSubstr(broken.what)) << "on rank " << comm->rank();
+    all.arrive_and_wait();
+    const torch::Tensor whole = batch_of(0, 8);
+    EXPECT_THROW((void)pipeline.step(whole, whole, error_of), PeerError);
+    all.arrive_and_wait();
+  });
+}
+
+TEST(Pipeline, TellsAllRanksOfAnError) {
+  const auto throws = [](const auto& /*y*/, const auto& /*t*/) -> torch::Tensor {
+    throw std::runtime_error("criterion broke");
+  };
+  expect_all_learn({2, 1}, {.rank = 2, .what = "criterion broke", .criterion = throws});
+  expect_all_learn({3}, {.rank = 1, .what = "forward broke", .forwards = 2});
+  expect_all_learn({3}, {.rank = 1, .what = "backward broke", .backwards = 1});
+  expect_all_learn({1, 1}, {.rank = 0, .what = "input has 3 samples for 4", .samples = 3});
 }
 
 }  // namespace

@@ -55,12 +55,16 @@ class CHAINMAIL_API Pipeline {
   /// Forward and backward of a batch, which adds to the gradients of all stages' parameters. The
   /// gradients are those of the mean over the batch: a microbatch counts by its samples.
   ///
+  /// What a rank throws, whether by itself, its stage or the criterion, ends the communicator of
+  /// two or more ranks, so that none waits for it.
+  ///
   /// @param input  the batch, [N, ...], on the first rank; ignored elsewhere
   /// @param target  of the batch, [N, ...], on the last rank; ignored elsewhere
   /// @param criterion  called on the last rank
   /// @returns the mean loss on the last rank, without a gradient; undefined elsewhere
   /// @throws InvalidArgument  on the rank that has them: fewer samples than microbatches, a last
   ///                          stage with several outputs, a loss that is no scalar
+  /// @throws PeerError  another rank has thrown; names it and quotes its error
   at::Tensor step(const at::Tensor& input, const at::Tensor& target, const Criterion& criterion);
 
   /// The most microbatches whose activations this rank has had at once. Local.
@@ -78,6 +82,8 @@ class CHAINMAIL_API Pipeline {
   bool is_first() const noexcept { return communicator_->rank() == 0; }
   bool is_last() const noexcept { return communicator_->rank() == communicator_->size() - 1; }
   std::vector<at::Tensor> cut(const at::Tensor& batch, const char* what) const;
+  at::Tensor run_batch(const at::Tensor& input, const at::Tensor& target,
+                       const Criterion& criterion);
   void backward();
 
   internal::Component stage_;
