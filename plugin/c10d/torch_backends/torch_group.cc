@@ -5,6 +5,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <new>
 #include <utility>
@@ -71,9 +72,33 @@ void TorchGroup::all_reduce(const ops::Collective& collective) {
   }
 }
 
+// Torch's backends gather equal parts: all travel in places as long as the longest.
+void TorchGroup::all_gather_parts(const ops::Collective& collective) {
+  std::vector<std::size_t> counts = collective.receive_counts;
+  if (counts.empty()) counts.assign(collective.output_parts.size(), collective.count);
+  const std::size_t size_of_one = ops::size_of(collective.dtype);
+  const std::size_t longest = *std::ranges::max_element(counts) * size_of_one;
+  if (longest == 0) return;
+  std::vector<at::Tensor> inputs{at::zeros({static_cast<std::int64_t>(longest)}, at::kByte)};
+  const auto begin_of = [&](const at::Tensor& place, std::size_t r) {
+    return place.narrow(0, 0, static_cast<std::int64_t>(counts[r] * size_of_one));
+  };
+  const auto own = static_cast<std::size_t>(rank_);
+  begin_of(inputs[0], own).copy_(view(collective.input, counts[own] * size_of_one, at::kByte));
+  std::vector<std::vector<at::Tensor>> outputs(1);
+  for (int r = 0; r < size(); ++r) outputs[0].push_back(at::empty_like(inputs[0]));
+  backend_->allgather(outputs, inputs)->wait();
+  for (std::size_t r = 0; r < counts.size(); ++r) {
+    view(collective.output_parts.at(r), counts[r] * size_of_one, at::kByte)
+        .copy_(begin_of(outputs[0][r], r));
+  }
+}
+
 void TorchGroup::all_gather(const ops::Collective& collective) {
-  if (!collective.output_parts.empty() || !collective.receive_counts.empty()) {
-    throw InvalidArgument("communicator '" + name_ + "' gathers equal parts only");
+  if (!collective.output_parts.empty()) return all_gather_parts(collective);
+  if (!collective.receive_counts.empty()) {
+    throw InvalidArgument("communicator '" + name_ +
+                          "' gathers unequal parts into places of their own only");
   }
   const std::size_t part_bytes = collective.count * ops::size_of(collective.dtype);
   std::vector<std::vector<at::Tensor>> outputs(1);
@@ -127,7 +152,8 @@ void TorchGroup::run(const ops::Collective& collective) {
   const std::lock_guard lock(mutex_);
   if (!backend_) throw InvalidArgument("group " + options_.name + " is shut down");
   ++sequence_;
-  if (collective.count == 0 && collective.kind != ops::OpKind::kBarrier) return;
+  const bool has_parts = !collective.send_counts.empty() || !collective.receive_counts.empty();
+  if (collective.count == 0 && !has_parts && collective.kind != ops::OpKind::kBarrier) return;
   try {
     carry_out(collective);
   } catch (const InvalidArgument&) {

@@ -44,6 +44,7 @@ class TorchGroup final : public ops::Group {
   void carry_out(const ops::Collective& collective);
   void all_reduce(const ops::Collective& collective);
   void all_gather(const ops::Collective& collective);
+  void all_gather_parts(const ops::Collective& collective);
   void fail(std::exception_ptr error);
 
   const int rank_;
