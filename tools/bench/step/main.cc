@@ -8,8 +8,6 @@
 
 #include <gflags/gflags.h>
 
-#include <algorithm>
-#include <chrono>
 #include <cinttypes>
 #include <cstdio>
 #include <fstream>
@@ -30,6 +28,7 @@
 #include "tools/bench/command/nodes.h"
 #include "tools/bench/measure/timing.h"
 #include "tools/bench/step/models.h"
+#include "tools/bench/step/step_times.h"
 #include "tools/bench/step/trainers.h"
 #include "tools/bench/step/usage.h"
 
@@ -64,7 +63,6 @@ namespace {
 using chainmail::bench::Result;
 using chainmail::bench::TimingCollector;
 using chainmail::bench::Trainer;
-using Clock = std::chrono::steady_clock;
 
 struct Data {
   at::Tensor x, t;
@@ -75,24 +73,13 @@ Data make_data(int rank) {
   return {torch::rand({FLAGS_batchsize, 784}), torch::randint(10, {FLAGS_batchsize}, torch::kLong)};
 }
 
-// Microseconds of each step; the slowest rank's, since all wait for it.
 std::vector<double> time_steps(Trainer& trainer, const Data& data, std::int64_t steps,
                                chainmail::Communicator& communicator) {
-  const auto count = static_cast<std::size_t>(steps);
-  std::vector<double> us(count);
-  communicator.barrier();
-  for (double& one : us) {
-    const auto begin = Clock::now();
-    trainer.step(data.x, data.t);
-    const std::chrono::duration<double, std::micro> whole = Clock::now() - begin;
-    one = FLAGS_measure == "update" ? trainer.update_time().count() : whole.count();
-  }
-  const at::Tensor all = torch::zeros({communicator.size(), steps}, torch::kDouble);
-  all[communicator.rank()].copy_(torch::tensor(us, torch::kDouble));
-  communicator.allreduce(all);
-  const at::Tensor slowest = std::get<0>(all.max(0));
-  std::copy_n(slowest.const_data_ptr<double>(), count, us.begin());
-  return us;
+  const auto one_step = [&] {
+    const double whole = chainmail::bench::microseconds_of([&] { trainer.step(data.x, data.t); });
+    return FLAGS_measure == "update" ? trainer.update_time().count() : whole;
+  };
+  return chainmail::bench::step_times(one_step, steps, communicator);
 }
 
 std::vector<std::string> split(const std::string& text) {
