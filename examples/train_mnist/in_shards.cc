@@ -14,8 +14,8 @@
 
 #include "../common/flags.h"
 #include "../common/job.h"
+#include "../common/mlp.h"
 #include "../common/shards.h"
-#include "model.h"
 
 DECLARE_string(communicator);
 DECLARE_string(allreduce_grad_dtype);
@@ -69,7 +69,7 @@ class ShardedTraining {
         samples_(static_cast<std::size_t>(train_.labels.size(0)),
                  {.batch = FLAGS_batchsize * job_->shards(), .seed = FLAGS_seed}) {
     torch::manual_seed(FLAGS_seed);
-    model_ = make_model(train_.images[0].numel(), FLAGS_unit, kClasses);
+    model_ = make_mlp(train_.images[0].numel(), FLAGS_unit, kClasses);
     optimizer_ = chainmail::create_multi_node_optimizer(
         std::make_unique<torch::optim::Adam>(model_->parameters(), 1e-3), comm_,
         {.model = &model_});

@@ -19,8 +19,8 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/autocast_mode.h>
 #include "../common/job.h"
+#include "../common/mlp.h"
 #include "in_shards.h"
-#include "model.h"
 
 DEFINE_string(communicator, "hierarchical",
               "naive, flat, hierarchical, two_dimensional, single_node or auto; on GPUs also "
@@ -113,7 +113,7 @@ class Training {
                           "Dataset: " + FLAGS_dataset + " in " + place_.directory + " (" +
                               place_.origin + ")"});
     torch::manual_seed(FLAGS_seed);
-    model_ = make_model(pixels_, FLAGS_unit, kClasses);
+    model_ = make_mlp(pixels_, FLAGS_unit, kClasses);
     model_->to(device_);
     optimizer_ = chainmail::create_multi_node_optimizer(
         std::make_unique<torch::optim::Adam>(model_->parameters(), 1e-3), comm_,

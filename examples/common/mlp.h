@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-// The model that train_mnist trains.
+// The model of the MNIST examples.
 //
 // Local.
 
@@ -12,8 +12,8 @@
 #include <torch/torch.h>
 
 // ChainerMN's: inputs-units-units-outputs with ReLU.
-inline torch::nn::Sequential make_model(std::int64_t inputs, std::int64_t units,
-                                        std::int64_t outputs) {
+inline torch::nn::Sequential make_mlp(std::int64_t inputs, std::int64_t units,
+                                      std::int64_t outputs) {
   torch::nn::Sequential model;
   model->push_back("l1", torch::nn::Linear(inputs, units));
   model->push_back(torch::nn::ReLU());
