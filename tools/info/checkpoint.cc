@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "plugin/checkpoint/store/generations.h"
+#include "plugin/checkpoint/store/parts.h"
 
 namespace chainmail::info {
 namespace {
@@ -42,6 +43,12 @@ Finding inspect(const Generation& generation) {
     } catch (const Error& error) {
       finding.problems.emplace_back(error.what());
     }
+  }
+  if (!finding.problems.empty()) return finding;
+  try {
+    internal::check_tiles_here(generation);
+  } catch (const Error& error) {
+    finding.problems.emplace_back(error.what());
   }
   return finding;
 }

@@ -12,7 +12,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
-#include <functional>
+#include <utility>
 #include <vector>
 
 #include "base/log.h"
@@ -92,26 +92,9 @@ class PosixFileSystem final : public FileSystem {
   }
 };
 
-// A whole file, unless `check` throws about its length.
-std::string read_file(const std::string& path, const std::function<void(std::uint64_t)>& check) {
-  // A pipe put there must not make the open wait.
-  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
-  struct stat status {};
-  if (!file.is_open() || ::fstat(file.get(), &status) != 0) {
-    throw CheckpointError(system_error(path + ": cannot be opened").what());
-  }
-  if (!S_ISREG(status.st_mode)) throw CheckpointError(path + ": is no regular file");
-  check(static_cast<std::uint64_t>(status.st_size));
-  std::string bytes(static_cast<std::size_t>(status.st_size), '\0');
-  for (std::size_t done = 0; done < bytes.size();) {
-    const ssize_t got =
-        ::read(file.get(), bytes.data() + done, std::min(bytes.size() - done, kChunkBytes));
-    if (got < 0 && errno != EINTR) {
-      throw CheckpointError(system_error(path + ": cannot be read").what());
-    }
-    if (got == 0) throw CheckpointError(path + ": became shorter while it was read");
-    done += static_cast<std::size_t>(std::max<ssize_t>(got, 0));
-  }
+std::string read_all(const InputFile& file) {
+  std::string bytes(static_cast<std::size_t>(file.size()), '\0');
+  file.read(0, std::as_writable_bytes(std::span(bytes)));
   return bytes;
 }
 
@@ -144,20 +127,48 @@ void make_folders(FileSystem& files, const std::string& path) {
   }
 }
 
+InputFile::InputFile(std::string path) : path_(std::move(path)) {
+  // A pipe put there must not make the open wait.
+  file_ = UniqueFd(::open(path_.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+  struct stat status {};
+  if (!file_.is_open() || ::fstat(file_.get(), &status) != 0) {
+    throw CheckpointError(system_error(path_ + ": cannot be opened").what());
+  }
+  if (!S_ISREG(status.st_mode)) throw CheckpointError(path_ + ": is no regular file");
+  size_ = static_cast<std::uint64_t>(status.st_size);
+}
+
+void InputFile::expect_size(std::uint64_t bytes) const {
+  if (size_ == bytes) return;
+  throw CheckpointError(path_ + ": has " + std::to_string(size_) + " bytes instead of " +
+                        std::to_string(bytes));
+}
+
+void InputFile::read(std::uint64_t offset, std::span<std::byte> bytes) const {
+  while (!bytes.empty()) {
+    const ssize_t got = ::pread(file_.get(), bytes.data(), std::min(bytes.size(), kChunkBytes),
+                                static_cast<off_t>(offset));
+    if (got < 0 && errno != EINTR) {
+      throw CheckpointError(system_error(path_ + ": cannot be read").what());
+    }
+    if (got == 0) throw CheckpointError(path_ + ": became shorter while it was read");
+    const auto count = static_cast<std::size_t>(std::max<ssize_t>(got, 0));
+    bytes = bytes.subspan(count);
+    offset += count;
+  }
+}
+
 std::string read_whole_file(const std::string& path, std::uint64_t expected_bytes) {
-  return read_file(path, [&](std::uint64_t bytes) {
-    if (bytes == expected_bytes) return;
-    throw CheckpointError(path + ": has " + std::to_string(bytes) + " bytes instead of " +
-                          std::to_string(expected_bytes));
-  });
+  const InputFile file(path);
+  file.expect_size(expected_bytes);
+  return read_all(file);
 }
 
 std::string read_small_file(const std::string& path, std::uint64_t limit_bytes) {
-  return read_file(path, [&](std::uint64_t bytes) {
-    if (bytes <= limit_bytes) return;
-    throw CheckpointError(path + ": has " + std::to_string(bytes) + " bytes, at most " +
-                          std::to_string(limit_bytes) + " are expected");
-  });
+  const InputFile file(path);
+  if (file.size() <= limit_bytes) return read_all(file);
+  throw CheckpointError(path + ": has " + std::to_string(file.size()) + " bytes, at most " +
+                        std::to_string(limit_bytes) + " are expected");
 }
 
 }  // namespace internal

@@ -45,6 +45,23 @@ class FileSystem {
 /// on the device: what is written into a folder whose own name gets lost is lost with it.
 void make_folders(FileSystem& files, const std::string& path);
 
+/// A regular file that is read. Links are not followed. Errors are CheckpointError that names it.
+class InputFile {
+ public:
+  explicit InputFile(std::string path);
+  [[nodiscard]] const std::string& path() const noexcept { return path_; }
+  [[nodiscard]] std::uint64_t size() const noexcept { return size_; }
+  /// Throws, before anything is read, when its size is another one.
+  void expect_size(std::uint64_t bytes) const;
+  /// Fills `bytes` with what it has from `offset` on.
+  void read(std::uint64_t offset, std::span<std::byte> bytes) const;
+
+ private:
+  std::string path_;
+  UniqueFd file_;
+  std::uint64_t size_ = 0;
+};
+
 /// A whole regular file. Links are not followed.
 /// @param expected_bytes  what it has to have; otherwise CheckpointError before anything is read
 [[nodiscard]] std::string read_whole_file(const std::string& path, std::uint64_t expected_bytes);

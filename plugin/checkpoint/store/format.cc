@@ -91,12 +91,13 @@ std::uint64_t index_bytes(const FileIndex& index) {
   return bytes;
 }
 
-Head parse_head(std::span<const std::byte> file, const std::string& path) {
-  if (file.size() < kHeadBytes) {
-    fail(path, "header: the file has " + std::to_string(file.size()) + " bytes only");
+Head parse_head(std::span<const std::byte> begin, std::uint64_t file_bytes,
+                const std::string& path) {
+  if (begin.size() < kHeadBytes) {
+    fail(path, "header: the file has " + std::to_string(begin.size()) + " bytes only");
   }
   Head head;
-  std::memcpy(&head, file.data(), sizeof head);
+  std::memcpy(&head, begin.data(), sizeof head);
   if (std::memcmp(head.magic, kMagic, sizeof kMagic) != 0) {
     fail(path, "header: no checkpoint of Chainmail, or its first bytes are damaged");
   }
@@ -107,11 +108,11 @@ Head parse_head(std::span<const std::byte> file, const std::string& path) {
     fail(path, "header: format version " + std::to_string(head.version) + ", this build reads " +
                    std::to_string(kVersion));
   }
-  if (head.file_bytes != file.size()) {
+  if (head.file_bytes != file_bytes) {
     fail(path, "header: the file should have " + std::to_string(head.file_bytes) +
-                   " bytes and has " + std::to_string(file.size()));
+                   " bytes and has " + std::to_string(file_bytes));
   }
-  if (head.index_bytes > file.size() - kHeadBytes) {
+  if (head.index_bytes > file_bytes - kHeadBytes) {
     fail(path, "header: the index is longer than the file");
   }
   return head;
@@ -147,24 +148,22 @@ FileEntry parse_entry(Reader& reader, const std::string& path) {
   return entry;
 }
 
-void check_zeros(std::span<const std::byte> file, std::uint64_t begin, std::uint64_t end,
-                 const std::string& path) {
-  const auto gap =
-      file.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin));
-  if (std::any_of(gap.begin(), gap.end(), [](std::byte byte) { return byte != std::byte{0}; })) {
-    fail(path, "padding: the bytes from " + std::to_string(begin) + " to " + std::to_string(end) +
-                   " are not zero");
+// Of `bytes`, the file's from `begin` on, which have to be zero.
+void check_zeros(std::span<const std::byte> bytes, std::uint64_t begin, const std::string& path) {
+  if (std::any_of(bytes.begin(), bytes.end(), [](std::byte b) { return b != std::byte{0}; })) {
+    fail(path, "padding: the bytes from " + std::to_string(begin) + " to " +
+                   std::to_string(begin + bytes.size()) + " are not zero");
   }
 }
 
-// Where `entry` has to lie, given where the one before ended; checks that it does.
-std::uint64_t check_place(std::span<const std::byte> file, std::uint64_t end,
-                          const FileEntry& entry, const std::string& path) {
-  if (end > file.size() || padded(end) != entry.offset || entry.offset > file.size() ||
-      entry.bytes > file.size() - entry.offset) {
+// Where the data of `entry` ends; checks that it lies behind that of the one before, which ended at
+// `end`, and within the file.
+std::uint64_t check_place(const FileEntry& entry, std::uint64_t end, std::uint64_t file_bytes,
+                          const std::string& path) {
+  if (end > file_bytes || padded(end) != entry.offset || entry.offset > file_bytes ||
+      entry.bytes > file_bytes - entry.offset) {
     fail(path, "index: '" + entry.name + "' lies outside of its place");
   }
-  check_zeros(file, end, entry.offset, path);
   return entry.offset + entry.bytes;
 }
 
@@ -251,31 +250,63 @@ std::vector<std::byte> encode_index(const FileIndex& index) {
 
 EntryDigest file_digest(const FileIndex& index) { return entry_digest(encode_index(index)); }
 
-FileIndex check_file(std::span<const std::byte> file, const std::string& path) {
-  const Head head = parse_head(file, path);
-  const auto encoded = file.subspan(kHeadBytes, static_cast<std::size_t>(head.index_bytes));
-  if (entry_digest(encoded) != head.index_digest) fail(path, "index: differs from its digest");
+std::uint64_t index_end(std::span<const std::byte> head, std::uint64_t file_bytes,
+                        const std::string& path) {
+  return padded(kHeadBytes + parse_head(head, file_bytes, path).index_bytes);
+}
+
+FileIndex check_index(std::span<const std::byte> begin, std::uint64_t file_bytes,
+                      const std::string& path) {
+  const Head head = parse_head(begin, file_bytes, path);
   FileIndex index;
-  index.file_bytes = file.size();
+  index.file_bytes = file_bytes;
   index.data_offset = padded(kHeadBytes + head.index_bytes);
+  if (index.data_offset > begin.size()) fail(path, "header: the file ends within its index");
+  const auto encoded = begin.subspan(kHeadBytes, static_cast<std::size_t>(head.index_bytes));
+  if (entry_digest(encoded) != head.index_digest) fail(path, "index: differs from its digest");
   std::unordered_set<std::string> names;
-  std::uint64_t end = kHeadBytes + head.index_bytes;
+  std::uint64_t end = index.data_offset;
   for (Reader reader(encoded, path); !reader.is_at_end();) {
     FileEntry entry = parse_entry(reader, path);
-    end = check_place(file, end, entry, path);
-    const auto data =
-        file.subspan(static_cast<std::size_t>(entry.offset), static_cast<std::size_t>(entry.bytes));
-    if (entry_digest(data) != entry.digest) {
-      fail(path, "'" + entry.name + "' differs from its digest (" + std::to_string(entry.bytes) +
-                     " bytes from " + std::to_string(entry.offset) + ")");
-    }
+    end = check_place(entry, end, file_bytes, path);
     if (!names.insert(entry.name).second) fail(path, "index: '" + entry.name + "' is there twice");
     index.entries.push_back(std::move(entry));
   }
-  // Without entries the index' own padding ends the file.
-  const std::uint64_t expected_end = index.entries.empty() ? index.data_offset : end;
-  if (expected_end != file.size()) fail(path, "index: the file goes on after its last entry");
-  check_zeros(file, end, file.size(), path);
+  if (end != file_bytes) fail(path, "index: the file goes on after its last entry");
+  const std::uint64_t encoded_end = kHeadBytes + head.index_bytes;
+  check_zeros(begin.subspan(static_cast<std::size_t>(encoded_end),
+                            static_cast<std::size_t>(index.data_offset - encoded_end)),
+              encoded_end, path);
+  return index;
+}
+
+std::uint64_t padding_offset(const FileIndex& index, std::size_t entry) {
+  if (entry == 0) return index.data_offset;
+  const FileEntry& before = index.entries.at(entry - 1);
+  return before.offset + before.bytes;
+}
+
+std::span<const std::byte> check_entry(const FileIndex& index, std::size_t entry,
+                                       std::span<const std::byte> bytes, const std::string& path) {
+  const FileEntry& place = index.entries.at(entry);
+  const std::uint64_t begin = padding_offset(index, entry);
+  const auto zeros = static_cast<std::size_t>(place.offset - begin);
+  check_zeros(bytes.first(zeros), begin, path);
+  const auto data = bytes.subspan(zeros, static_cast<std::size_t>(place.bytes));
+  if (entry_digest(data) != place.digest) {
+    fail(path, "'" + place.name + "' differs from its digest (" + std::to_string(place.bytes) +
+                   " bytes from " + std::to_string(place.offset) + ")");
+  }
+  return data;
+}
+
+FileIndex check_file(std::span<const std::byte> file, const std::string& path) {
+  FileIndex index = check_index(file, file.size(), path);
+  for (std::size_t e = 0; e < index.entries.size(); ++e) {
+    const auto begin = static_cast<std::size_t>(padding_offset(index, e));
+    const auto end = static_cast<std::size_t>(index.entries[e].offset + index.entries[e].bytes);
+    check_entry(index, e, file.subspan(begin, end - begin), path);
+  }
   return index;
 }
 

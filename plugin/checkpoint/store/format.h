@@ -97,6 +97,23 @@ void lay_out(FileIndex& index);
 /// The whole file's digest: that of encode_index(), which holds the digests of all entries.
 [[nodiscard]] EntryDigest file_digest(const FileIndex& index);
 
+/// How many bytes of a file of `file_bytes` check_index() needs; `head` is its first kHeadBytes.
+[[nodiscard]] std::uint64_t index_end(std::span<const std::byte> head, std::uint64_t file_bytes,
+                                      const std::string& path);
+
+/// Checks head and index of a file of `file_bytes`, which `begin` has, and says what lies where.
+/// The data is up to check_entry().
+[[nodiscard]] FileIndex check_index(std::span<const std::byte> begin, std::uint64_t file_bytes,
+                                    const std::string& path);
+
+/// Where an entry's zeros begin, behind the data of the one before.
+[[nodiscard]] std::uint64_t padding_offset(const FileIndex& index, std::size_t entry);
+
+/// Checks one entry; `bytes` are the file's from padding_offset() to the end of its data, which is
+/// returned.
+std::span<const std::byte> check_entry(const FileIndex& index, std::size_t entry,
+                                       std::span<const std::byte> bytes, const std::string& path);
+
 /// Checks a whole file, every bit, and says what lies where.
 [[nodiscard]] FileIndex check_file(std::span<const std::byte> file, const std::string& path);
 

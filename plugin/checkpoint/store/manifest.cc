@@ -14,8 +14,30 @@ namespace chainmail::internal {
 
 namespace {
 
-constexpr std::string_view kFirstLine = "chainmail-checkpoint 1\n";
+constexpr std::string_view kFirstWord = "chainmail-checkpoint ";
+constexpr int kVersion = 1;
+constexpr int kVersionWithParts = 2;
 constexpr int kMaxRanks = 1 << 20;
+
+struct PartFile {
+  int set = 0;
+  int rank = 0;
+};
+
+std::optional<PartFile> parse_part_file(std::string_view name) {
+  constexpr std::string_view kSet = "set-";
+  constexpr std::string_view kPart = ".part-";
+  constexpr std::string_view kEnd = ".bin";
+  const std::size_t middle = name.find(kPart);
+  if (middle == std::string_view::npos || !name.starts_with(kSet) || !name.ends_with(kEnd)) {
+    return std::nullopt;
+  }
+  const auto set = whole_number<int>(name.substr(kSet.size(), middle - kSet.size()));
+  name.remove_prefix(middle + kPart.size());
+  const auto rank = whole_number<int>(name.substr(0, name.size() - kEnd.size()));
+  if (!set || !rank || *set < 0 || *rank < 0) return std::nullopt;
+  return PartFile{*set, *rank};
+}
 
 [[noreturn]] void fail(const std::string& path, const std::string& problem) {
   throw CheckpointError(path + ": " + problem);
@@ -51,14 +73,26 @@ class WordReader {
   const std::string& path_;
 };
 
+bool has_parts(const Manifest& manifest) {
+  return !manifest.tensors.empty() ||
+         std::ranges::any_of(manifest.files, [](const ManifestFile& file) {
+           return set_of_part_file(file.name).has_value();
+         });
+}
+
 std::string print_body(const Manifest& manifest) {
-  std::string text(kFirstLine);
-  text += "iteration " + std::to_string(manifest.iteration) + "\nid " + to_hex(manifest.id) +
-          "\nworld " + std::to_string(manifest.world_size) + "\nsets " +
-          std::to_string(manifest.set_count) + '\n';
+  std::string text(kFirstWord);
+  text += std::to_string(has_parts(manifest) ? kVersionWithParts : kVersion) + "\niteration " +
+          std::to_string(manifest.iteration) + "\nid " + to_hex(manifest.id) + "\nworld " +
+          std::to_string(manifest.world_size) + "\nsets " + std::to_string(manifest.set_count) +
+          '\n';
   for (const ManifestFile& file : manifest.files) {
     text += std::string("file ") + (file.is_here ? "here " : "elsewhere ") + file.name + ' ' +
             std::to_string(file.bytes) + ' ' + to_hex(file.digest) + '\n';
+  }
+  for (const ManifestTensor& tensor : manifest.tensors) {
+    text += "tensor " + std::to_string(tensor.set) + ' ' + std::to_string(tensor.elements) + ' ' +
+            tensor.name + '\n';
   }
   return text;
 }
@@ -80,13 +114,28 @@ ManifestFile parse_file(WordReader& reader) {
   return file;
 }
 
-// A file per set, and at most one per rank.
+ManifestTensor parse_tensor(WordReader& reader) {
+  ManifestTensor tensor;
+  tensor.set = reader.number<int>(reader.until(' '));
+  tensor.elements = reader.number<std::uint64_t>(reader.until(' '));
+  tensor.name = reader.until('\n');
+  return tensor;
+}
+
+// A file per set, at most one per rank, and one more per rank for parts.
 void check_files(const Manifest& manifest, const std::string& path) {
   std::set<std::string> allowed;
   for (int rank = 0; rank < manifest.world_size; ++rank) allowed.insert(rank_file_name(rank));
   for (int set = 0; set < manifest.set_count; ++set) allowed.insert(set_file_name(set));
+  std::set<std::string> parts;
   for (const ManifestFile& file : manifest.files) {
-    if (allowed.erase(file.name) == 0) {
+    const std::optional<PartFile> part = parse_part_file(file.name);
+    const bool is_expected = part ? part->set < manifest.set_count &&
+                                        part->rank < manifest.world_size &&
+                                        file.name == part_file_name(part->set, part->rank) &&
+                                        parts.insert(file.name).second
+                                  : allowed.erase(file.name) != 0;
+    if (!is_expected) {
       fail(path, "manifest: file '" + file.name + "' is not expected, or there twice");
     }
   }
@@ -97,11 +146,41 @@ void check_files(const Manifest& manifest, const std::string& path) {
   }
 }
 
+void check_tensors(const Manifest& manifest, const std::string& path) {
+  const auto key = [](const ManifestTensor& tensor) { return std::tie(tensor.set, tensor.name); };
+  for (std::size_t t = 0; t < manifest.tensors.size(); ++t) {
+    const ManifestTensor& tensor = manifest.tensors[t];
+    const bool is_in_order = t == 0 || key(manifest.tensors[t - 1]) < key(tensor);
+    if (!is_in_order || tensor.set < 0 || tensor.set >= manifest.set_count ||
+        tensor.elements == 0) {
+      fail(path, "manifest: tensor '" + tensor.name + "' is not expected, or there twice");
+    }
+  }
+}
+
+void check_version(WordReader& reader, const std::string& path) {
+  reader.expect(kFirstWord);
+  const int version = reader.number<int>(reader.until('\n'));
+  if (version != kVersion && version != kVersionWithParts) {
+    fail(path, "manifest: format version " + std::to_string(version) + ", this build reads " +
+                   std::to_string(kVersion) + " and " + std::to_string(kVersionWithParts));
+  }
+}
+
 }  // namespace
 
 std::string set_file_name(int set) { return "set-" + std::to_string(set) + ".bin"; }
 
 std::string rank_file_name(int rank) { return "rank-" + std::to_string(rank) + ".bin"; }
+
+std::string part_file_name(int set, int rank) {
+  return "set-" + std::to_string(set) + ".part-" + std::to_string(rank) + ".bin";
+}
+
+std::optional<int> set_of_part_file(std::string_view name) {
+  const std::optional<PartFile> part = parse_part_file(name);
+  return part ? std::optional(part->set) : std::nullopt;
+}
 
 std::string print_manifest(const Manifest& manifest) {
   const std::string body = print_body(manifest);
@@ -117,7 +196,7 @@ Manifest parse_manifest(std::string_view text, const std::string& path) {
   }
   Manifest manifest;
   WordReader reader(text.substr(0, last_line), path);
-  reader.expect(kFirstLine);
+  check_version(reader, path);
   reader.expect("iteration ");
   manifest.iteration = reader.number<std::int64_t>(reader.until('\n'));
   reader.expect("id ");
@@ -126,15 +205,20 @@ Manifest parse_manifest(std::string_view text, const std::string& path) {
   manifest.world_size = reader.number<int>(reader.until('\n'));
   reader.expect("sets ");
   manifest.set_count = reader.number<int>(reader.until('\n'));
-  while (!reader.is_at_end()) {
+  while (reader.starts_with("file ")) {
     reader.expect("file ");
     manifest.files.push_back(parse_file(reader));
+  }
+  while (!reader.is_at_end()) {
+    reader.expect("tensor ");
+    manifest.tensors.push_back(parse_tensor(reader));
   }
   if (manifest.iteration < 0 || manifest.world_size < 1 || manifest.world_size > kMaxRanks ||
       manifest.set_count < 1 || manifest.set_count > manifest.world_size) {
     fail(path, "manifest: numbers that cannot be");
   }
   check_files(manifest, path);
+  check_tensors(manifest, path);
   if (print_body(manifest) != text.substr(0, last_line)) {
     fail(path, "manifest: not as this build writes it");
   }

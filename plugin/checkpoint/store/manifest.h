@@ -12,11 +12,20 @@
 //   file elsewhere rank-3.bin 5632 <digest>
 //   digest <of all lines above>
 //
-// Pure functions, thread-safe.
+// With tensors of which several ranks have parts it is version 2, has the files of these parts, and
+// names the tensors, which are complete when the parts tile them (parts.h):
+//
+//   chainmail-checkpoint 2
+//   ...
+//   file here set-0.part-1.bin 1590208 <digest>
+//   tensor 0 18000 optimizer/group 0/parameter 0/exp_avg
+//
+// that is set, elements, name. Pure functions, thread-safe.
 
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -38,16 +47,29 @@ struct ManifestFile {
   }
 };
 
+/// A tensor that lies in parts.
+struct ManifestTensor {
+  int set = 0;
+  std::uint64_t elements = 0;
+  std::string name;  ///< of an entry, without its range
+  bool operator==(const ManifestTensor&) const = default;
+
+  static constexpr char kObjectName[] = "tensor of a manifest";
+  static auto fields(auto& self) { return std::tie(self.set, self.elements, self.name); }
+};
+
 struct Manifest {
   std::int64_t iteration = 0;
   std::uint64_t id = 0;  ///< drawn at each save: manifests with equal ones belong together
   int world_size = 0;
-  int set_count = 0;                     ///< replica sets, a file each
-  std::vector<ManifestFile> files = {};  ///< of all folders
+  int set_count = 0;                         ///< replica sets, a file each
+  std::vector<ManifestFile> files = {};      ///< of all folders
+  std::vector<ManifestTensor> tensors = {};  ///< in parts, ascending by set and name
 
   static constexpr char kObjectName[] = "manifest";
   static auto fields(auto& self) {
-    return std::tie(self.iteration, self.id, self.world_size, self.set_count, self.files);
+    return std::tie(self.iteration, self.id, self.world_size, self.set_count, self.files,
+                    self.tensors);
   }
 };
 
@@ -57,6 +79,10 @@ inline constexpr char kManifestName[] = "manifest";
 [[nodiscard]] std::string set_file_name(int set);
 /// "rank-3.bin": what is that rank's alone.
 [[nodiscard]] std::string rank_file_name(int rank);
+/// "set-0.part-3.bin": what rank 3 writes of the tensors of which its set has parts.
+[[nodiscard]] std::string part_file_name(int set, int rank);
+/// The set of a file of that name; nothing for another name.
+[[nodiscard]] std::optional<int> set_of_part_file(std::string_view name);
 
 [[nodiscard]] std::string print_manifest(const Manifest& manifest);
 /// Takes exactly what print_manifest() makes. Throws CheckpointError that names `path`.

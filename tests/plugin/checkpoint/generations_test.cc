@@ -33,12 +33,14 @@ std::vector<std::int64_t> iterations(const std::string& folder) {
   return result;
 }
 
-int calls_of_a_save(bool replaces, int keep = 2) {
+int calls_of_a_save(bool replaces, int keep = 2, int parts = 0) {
   const ScratchFolder scratch;
   const auto real = posix_file_system();
-  for (const int iteration : {10, 20, 30}) save(*real, scratch.path(), iteration, iteration, keep);
+  for (const int iteration : {10, 20, 30}) {
+    save(*real, scratch.path(), iteration, iteration, keep, parts);
+  }
   FaultyFileSystem counting({});
-  save(counting, scratch.path(), replaces ? 30 : 40, 4, keep);
+  save(counting, scratch.path(), replaces ? 30 : 40, 4, keep, parts);
   return counting.calls();
 }
 
@@ -97,54 +99,62 @@ TEST(Generations, ForeignNamesAreLeftAlone) {
 }
 
 // A full disk and a device that fails, at every call: an error, and what was there is there.
-TEST(Generations, EveryCallMayFail) {
-  for (const bool replaces : {false, true}) {
-    const int calls = calls_of_a_save(replaces);
-    ASSERT_GT(calls, 10);
-    for (const int code : {ENOSPC, EIO}) {
-      for (int at = 1; at <= calls; ++at) {
-        SCOPED_TRACE("call " + std::to_string(at) + (replaces ? " of a replacing save" : ""));
-        const ScratchFolder scratch;
-        const auto real = posix_file_system();
-        save(*real, scratch.path(), 20, 2);
-        save(*real, scratch.path(), 30, 3);
-        FaultyFileSystem faulty({.kind = Fault::Kind::kError, .at = at, .code = code});
-        EXPECT_THROW(save(faulty, scratch.path(), replaces ? 30 : 40, 4), SystemError);
-        const auto left = whole(scratch.path());
-        ASSERT_FALSE(left.empty());
-        EXPECT_GE(left.rbegin()->first, 30);
-        EXPECT_TRUE(replaces || left.rbegin()->first == 40 || left.at(30) == 3);
-        // And the next save works.
-        save(*real, scratch.path(), 50, 5);
-        EXPECT_EQ(whole(scratch.path()).at(50), 5);
-      }
+void fail_at_every_call(bool replaces, int parts) {
+  const int calls = calls_of_a_save(replaces, 2, parts);
+  ASSERT_GT(calls, 10);
+  for (const int code : {ENOSPC, EIO}) {
+    for (int at = 1; at <= calls; ++at) {
+      SCOPED_TRACE("call " + std::to_string(at) + (replaces ? " of a replacing save" : ""));
+      const ScratchFolder scratch;
+      const auto real = posix_file_system();
+      save(*real, scratch.path(), 20, 2, 2, parts);
+      save(*real, scratch.path(), 30, 3, 2, parts);
+      FaultyFileSystem faulty({.kind = Fault::Kind::kError, .at = at, .code = code});
+      EXPECT_THROW(save(faulty, scratch.path(), replaces ? 30 : 40, 4, 2, parts), SystemError);
+      const auto left = whole(scratch.path());
+      ASSERT_FALSE(left.empty());
+      EXPECT_GE(left.rbegin()->first, 30);
+      EXPECT_TRUE(replaces || left.rbegin()->first == 40 || left.at(30) == 3);
+      // And the next save works.
+      save(*real, scratch.path(), 50, 5, 2, parts);
+      EXPECT_EQ(whole(scratch.path()).at(50), 5);
     }
   }
 }
 
+TEST(Generations, EveryCallMayFail) {
+  for (const bool replaces : {false, true}) {
+    for (const int parts : {0, 2}) fail_at_every_call(replaces, parts);
+  }
+}
+
 // The machine goes down at every call, with all that was not flushed.
+void end_at_every_call(bool replaces, int keep, int parts) {
+  const int calls = calls_of_a_save(replaces, keep, parts);
+  for (int at = 1; at <= calls; ++at) {
+    SCOPED_TRACE("call " + std::to_string(at) + (replaces ? " of a replacing save" : ""));
+    const ScratchFolder scratch;
+    const auto real = posix_file_system();
+    save(*real, scratch.path(), 20, 2, keep, parts);
+    save(*real, scratch.path(), 30, 3, keep, parts);
+    FaultyFileSystem faulty({.kind = Fault::Kind::kCrash, .at = at});
+    EXPECT_THROW(save(faulty, scratch.path(), replaces ? 30 : 40, 4, keep, parts), SystemError);
+    const auto left = whole(scratch.path());
+    ASSERT_FALSE(left.empty());
+    // Never half of each: the newest is the old 30, or what replaced or followed it.
+    const auto [iteration, value] = *left.rbegin();
+    EXPECT_TRUE((iteration == 30 && (value == 3 || (replaces && value == 4))) ||
+                (iteration == 40 && value == 4 && !replaces))
+        << iteration << " holds " << value;
+    save(*real, scratch.path(), 50, 5, keep, parts);
+    EXPECT_THAT(iterations(scratch.path()).back(), 50);
+  }
+}
+
 TEST(Generations, EveryCallMayBeTheLast) {
   for (const bool replaces : {false, true}) {
     for (const int keep : {1, 2}) {
-      const int calls = calls_of_a_save(replaces, keep);
-      for (int at = 1; at <= calls; ++at) {
-        SCOPED_TRACE("call " + std::to_string(at) + (replaces ? " of a replacing save" : ""));
-        const ScratchFolder scratch;
-        const auto real = posix_file_system();
-        save(*real, scratch.path(), 20, 2, keep);
-        save(*real, scratch.path(), 30, 3, keep);
-        FaultyFileSystem faulty({.kind = Fault::Kind::kCrash, .at = at});
-        EXPECT_THROW(save(faulty, scratch.path(), replaces ? 30 : 40, 4, keep), SystemError);
-        const auto left = whole(scratch.path());
-        ASSERT_FALSE(left.empty());
-        // Never half of each: the newest is the old 30, or what replaced or followed it.
-        const auto [iteration, value] = *left.rbegin();
-        EXPECT_TRUE((iteration == 30 && (value == 3 || (replaces && value == 4))) ||
-                    (iteration == 40 && value == 4 && !replaces))
-            << iteration << " holds " << value;
-        save(*real, scratch.path(), 50, 5);
-        EXPECT_THAT(iterations(scratch.path()).back(), 50);
-      }
+      for (const int parts : {0, 2}) end_at_every_call(replaces, keep, parts);
     }
   }
 }

@@ -19,6 +19,7 @@ namespace {
 
 constexpr int kDeaths = 200;
 constexpr int kSavesPerLife = 3;
+constexpr int kParts = 2;
 
 // Goes on from the newest generation, three saves at a time; the value is the iteration.
 int live(const std::string& folder, Fault fault) {
@@ -26,7 +27,7 @@ int live(const std::string& folder, Fault fault) {
   const auto found = whole(folder);
   const std::int64_t newest = found.empty() ? 0 : found.rbegin()->first;
   for (std::int64_t i = newest + 1; i <= newest + kSavesPerLife; ++i) {
-    save(files, folder, i, static_cast<int>(i % 120));
+    save(files, folder, i, static_cast<int>(i % 120), 2, kParts);
   }
   return 0;
 }

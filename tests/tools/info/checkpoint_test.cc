@@ -69,6 +69,18 @@ TEST_F(CheckpointInfo, NamesTheDamagedTensor) {
   EXPECT_THAT(answer.text, HasSubstr("resumes at iteration 10\n"));
 }
 
+TEST_F(CheckpointInfo, CountsParts) {
+  testing::save(*files_, run_, 30, 30, 3, 2);
+  EXPECT_THAT(ask(run_).text, HasSubstr("iteration 30: whole, by 2 ranks, 3 files of "));
+  overwrite_last_byte(file(30, "set-0.part-1.bin"));
+  EXPECT_THAT(ask(run_).text,
+              HasSubstr("set-0.part-1.bin: 'optimizer/sum[100:200)' differs from its digest"));
+  std::filesystem::remove(file(30, "set-0.part-1.bin"));
+  const Answer answer = ask(run_);
+  EXPECT_THAT(answer.text, HasSubstr("set-0.part-1.bin: cannot be opened"));
+  EXPECT_THAT(answer.text, HasSubstr("resumes at iteration 20\n"));
+}
+
 TEST_F(CheckpointInfo, EndsWithOneWhenNothingIsWhole) {
   std::filesystem::remove(file(20, "set-0.bin"));
   append(file(10, internal::kManifestName));

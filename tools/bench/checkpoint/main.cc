@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-// chainmail-checkpoint-bench FOLDER [MEGABYTES [SAVES]]: where the time of a save goes, on the file
-// system of FOLDER, and what digests and flushing cost: in turn with saves that have neither.
-// Prints a line per save and the medians.
+// chainmail-checkpoint-bench FOLDER [MEGABYTES [SAVES [PARTS]]]: where the time of a save goes, on
+// the file system of FOLDER, and what digests and flushing cost: in turn with saves that have
+// neither, and with saves by several processes that write a part each. Prints a line per save and
+// the medians.
 
 #include <fcntl.h>
 
@@ -23,6 +24,7 @@
 #include "examples/common/flags.h"
 #include "plugin/checkpoint/store/file_image.h"
 #include "plugin/checkpoint/store/generations.h"
+#include "tools/bench/checkpoint/part_writers.h"
 
 namespace chainmail::bench {
 namespace {
@@ -129,21 +131,27 @@ void print(const std::string& what, const Times& times) {
       100 * (times[kDigest] + times[kSync]) / times[kTotal]);
 }
 
-int run(const std::string& folder, std::size_t megabytes, int saves) {
-  std::vector<std::byte> state(megabytes * 1'000'000);
+int run(const std::string& folder, std::size_t megabytes, int saves, int parts) {
+  const std::size_t bytes = megabytes * 1'000'000;
+  PartWriters writers(folder + "/parts", bytes, parts);  // before there is memory to copy
+  std::vector<std::byte> state(bytes);
   for (std::size_t i = 0; i < state.size(); ++i) {
     state[i] = static_cast<std::byte>(i * 2654435761U >> 13);
   }
   FileImage image;
   std::vector<Times> all;
   std::vector<double> bare;
+  std::vector<double> in_parts;
   for (int i = 0; i <= saves; ++i) {
     const Times times = save(folder, i, state, image);
     const double without = save_bare(folder, state, image);
+    const double with_parts = writers.save(i);
+    internal::prune_generations(*internal::posix_file_system(), folder + "/parts", i, 1);
     if (i > 0) {  // the first one touches its memory for the first time
       print("save " + std::to_string(i), times);
       all.push_back(times);
       bare.push_back(without);
+      in_parts.push_back(with_parts);
     }
   }
   Times medians{};
@@ -156,6 +164,12 @@ int run(const std::string& folder, std::size_t megabytes, int saves) {
   const double without = median(bare);
   std::printf("without digest and fsync %.1f ms: they cost %.1f %% of a save\n", without * 1e3,
               100 * (1 - without / medians[kTotal]));
+  const double shared = median(in_parts);
+  std::printf(
+      "%d parts by a process each: all %.1f ms, %.2f of one writer; a process with %.1f MB of it "
+      "grows by %.1f MB\n",
+      parts, shared * 1e3, shared / medians[kTotal], static_cast<double>(bytes) / 1e6 / parts,
+      static_cast<double>(writers.grown_bytes()) / 1e6);
   return 0;
 }
 
@@ -167,18 +181,18 @@ int main(int argc, char** argv) {
       .name = "chainmail-checkpoint-bench",
       .what =
           "Times saves of MEGABYTES (100) bytes of state, SAVES (9) times, on the file system of\n"
-          "FOLDER, and what digests and flushing cost.",
-      .arguments = "FOLDER [MEGABYTES [SAVES]]"};
+          "FOLDER, and what digests and flushing cost; in turn by PARTS (4) processes.",
+      .arguments = "FOLDER [MEGABYTES [SAVES [PARTS]]]"};
   return flags::run(program, argc, argv, [](const std::vector<std::string>& arguments) {
-    if (arguments.empty() || arguments.size() > 3) {
-      throw flags::UsageError("give FOLDER [MEGABYTES [SAVES]]; see --help");
+    if (arguments.empty() || arguments.size() > 4) {
+      throw flags::UsageError("give FOLDER [MEGABYTES [SAVES [PARTS]]]; see --help");
     }
     const auto number = [&](std::size_t i, int otherwise) {
       return arguments.size() > i ? std::max(1, std::stoi(arguments[i])) : otherwise;
     };
     const std::string folder = arguments[0] + "/checkpoint-bench";
-    const int code =
-        chainmail::bench::run(folder, static_cast<std::size_t>(number(1, 100)), number(2, 9));
+    const int code = chainmail::bench::run(folder, static_cast<std::size_t>(number(1, 100)),
+                                           number(2, 9), number(3, 4));
     std::filesystem::remove_all(folder);
     return code;
   });
