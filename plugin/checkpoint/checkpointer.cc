@@ -70,6 +70,23 @@ std::vector<bool> find_different(const std::vector<Notice>& notices,
   return is_different;
 }
 
+// Of all items: what this rank writes, and what another one writes of which this one has a copy.
+struct Parts {
+  StateEntries own;
+  StateEntries copies;
+  std::vector<internal::ManifestTensor> tensors;  ///< of the own ones
+};
+
+void add_parts(const CheckpointItem& item, int set, Parts& parts) {
+  if (!item.save_parts) return;
+  const internal::RankParts saved = item.save_parts();
+  (saved.is_copy ? parts.copies : parts.own).add(item.name, saved.entries);
+  if (saved.is_copy) return;
+  for (const auto& [tensor, elements] : saved.elements) {
+    parts.tensors.push_back({set, elements, item.name + '/' + tensor});
+  }
+}
+
 std::uint64_t random_id() {
   std::random_device random;
   return (static_cast<std::uint64_t>(random()) << 32) | random();
@@ -98,6 +115,25 @@ void load_item(const CheckpointItem& item, const internal::RestoredGeneration& r
     throw CheckpointError("'" + item.name + "': " + error.what_without_backtrace());
   } catch (const std::exception& error) {
     throw CheckpointError("'" + item.name + "': " + error.what());
+  }
+}
+
+// What `item` wants of the tensors in parts that are its own.
+void add_wishes(const CheckpointItem& item, const internal::PartTensors& all,
+                std::vector<internal::PartWish>& wishes) {
+  const std::string prefix = item.name + '/';
+  internal::PartTensors own;
+  for (const auto& [name, tensor] : all) {
+    if (name.starts_with(prefix)) own.emplace(name.substr(prefix.size()), tensor);
+  }
+  if (!item.wish_parts) {
+    if (own.empty()) return;
+    throw CheckpointError("'" + item.name + "' is something else in the program: the checkpoint " +
+                          "has parts of tensors of it");
+  }
+  for (internal::PartWish& wish : item.wish_parts(own)) {
+    wish.range.tensor.insert(0, prefix);
+    wishes.push_back(std::move(wish));
   }
 }
 
@@ -149,6 +185,21 @@ void MultiNodeCheckpointer::Impl::finish_items() {
   }
 }
 
+void MultiNodeCheckpointer::Impl::load_parts(const internal::RestoredParts& parts) {
+  const std::string what = "cannot resume from " + place.run_folder;
+  std::vector<internal::PartWish> wishes;
+  internal::agree_on_success(*communicator, what, internal::error_of([&] {
+    const internal::PartTensors all = parts.tensors(place.set);
+    for (const CheckpointItem& item : items) add_wishes(item, all, wishes);
+  }));
+  parts.read(*communicator, place.set, wishes);
+  internal::agree_on_success(*communicator, what, internal::error_of([&] {
+    for (const CheckpointItem& item : items) {
+      if (item.take_parts) item.take_parts();
+    }
+  }));
+}
+
 void MultiNodeCheckpointer::Impl::wait() {
   if (in_flight.valid()) in_flight.get();
 }
@@ -157,6 +208,7 @@ void MultiNodeCheckpointer::Impl::wait() {
 void MultiNodeCheckpointer::Impl::capture(std::int64_t iteration) {
   Notice notice{"iteration " + std::to_string(iteration), "", random_id(), {}};
   std::vector<StateEntries> entries;
+  Parts parts;
   internal::throw_if_any_failed(*communicator, internal::error_of([&] {
     if (iteration < 0) {
       throw InvalidArgument("iteration " + std::to_string(iteration) + " is negative");
@@ -164,6 +216,7 @@ void MultiNodeCheckpointer::Impl::capture(std::int64_t iteration) {
     for (const CheckpointItem& item : items) {
       notice.names += item.name + ", ";
       entries.push_back(entries_of(item, item.save()));
+      add_parts(item, place.set, parts);
       if (item.scope == ItemScope::kCompared) {
         notice.digests.push_back(internal::file_digest(entries.back().index()));
       }
@@ -190,6 +243,10 @@ void MultiNodeCheckpointer::Impl::capture(std::int64_t iteration) {
     }
     job.has_rank_image = !own.empty();
     own.fill(job.rank_image);
+    job.has_part_image = !parts.own.empty();
+    if (job.has_part_image) parts.own.fill(job.part_image);
+    job.replica_index = parts.copies.index();
+    job.tensors = std::move(parts.tensors);
   }));
 }
 
@@ -301,6 +358,7 @@ std::optional<std::int64_t> MultiNodeCheckpointer::maybe_load() {
                                }
                              }));
   impl_->finish_items();
+  impl_->load_parts(restored->parts);
   return restored->manifest.iteration;
 }
 

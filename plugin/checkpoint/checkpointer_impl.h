@@ -13,6 +13,7 @@
 #include <chainmail/checkpoint.h>
 
 #include "plugin/checkpoint/items/items.h"
+#include "plugin/checkpoint/protocol/restored_parts.h"
 #include "plugin/checkpoint/protocol/save_protocol.h"
 
 namespace chainmail {
@@ -30,6 +31,7 @@ struct MultiNodeCheckpointer::Impl {
   void add(internal::CheckpointItem item);
   void prepare_items();
   void finish_items();
+  void load_parts(const internal::RestoredParts& parts);
   void capture(std::int64_t iteration);
   void start();
   void wait();

@@ -3,6 +3,7 @@
 
 #include "plugin/checkpoint/items/items.h"
 
+#include <memory>
 #include <mutex>
 #include <sstream>
 #include <utility>
@@ -10,6 +11,7 @@
 #include <ATen/ATen.h>
 
 #include "plugin/checkpoint/items/optimizer_parts.h"
+#include "plugin/checkpoint/items/state_in_parts.h"
 #include "plugin/checkpoint/store/format.h"
 
 namespace chainmail::internal {
@@ -71,11 +73,21 @@ CheckpointItem buffers_item(const std::string& name, const ModuleRef& model) {
 }
 
 CheckpointItem optimizer_item(const std::string& name, torch::optim::Optimizer& optimizer) {
+  // A job whose ranks shared it may have saved it.
+  const auto reading = std::make_shared<StateInParts>(optimizer);
   return {.name = name,
           .scope = has_comparable_parts(optimizer) ? ItemScope::kReplicated : ItemScope::kCompared,
           .save = [&optimizer] { return save_optimizer_parts(optimizer); },
-          .load = [&optimizer](
-                      const SavedStates& saved) { load_optimizer_parts(saved.own(), optimizer); }};
+          .load =
+              [&optimizer, reading](const SavedStates& saved) {
+                load_optimizer_parts(saved.own(), optimizer);
+                reading->expect(saved.own());
+              },
+          .wish_parts =
+              [reading](const PartTensors& saved) {
+                return reading->wish(saved, {}, [](const at::Tensor&) { return false; });
+              },
+          .take_parts = [reading] { (void)reading->take(); }};
 }
 
 CheckpointItem generator_item(const std::string& name, const at::Generator& generator) {

@@ -6,11 +6,15 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
 #include <chainmail/checkpoint.h>
+
+#include "plugin/checkpoint/store/parts.h"
 
 namespace chainmail::internal {
 
@@ -30,6 +34,15 @@ struct SavedStates {
   }
 };
 
+/// What one rank has of tensors that lie in parts (store/parts.h).
+struct RankParts {
+  CheckpointState entries;                        ///< under range_name()
+  std::map<std::string, std::uint64_t> elements;  ///< of each tensor, whole
+  bool is_copy = false;                           ///< another rank writes the same ones
+};
+
+using PartTensors = std::map<std::string, PartTensor>;
+
 struct CheckpointItem {
   std::string name;
   ItemScope scope = ItemScope::kReplicated;
@@ -39,6 +52,12 @@ struct CheckpointItem {
   std::function<void()> prepare = {};
   /// After all items were loaded on all ranks; may communicate, may be empty.
   std::function<void()> finish = {};
+  /// This rank's parts, after save(); may be empty.
+  std::function<RankParts()> save_parts = {};
+  /// After finish(): what this rank wants of the tensors in parts; may be empty. Where it is to go
+  /// lives until take_parts(), which comes when all wishes are fulfilled, and when there were none.
+  std::function<std::vector<PartWish>(const PartTensors& saved)> wish_parts = {};
+  std::function<void()> take_parts = {};
 };
 
 [[nodiscard]] CheckpointItem parameters_item(const std::string& name, const ModuleRef& model);

@@ -23,19 +23,15 @@ namespace {
 
 namespace optim = torch::optim;
 
-template <typename Visit>
-void for_each_parameter(optim::Optimizer& optimizer, const Visit& visit) {
-  for (std::size_t g = 0; g < optimizer.param_groups().size(); ++g) {
-    std::vector<at::Tensor>& parameters = optimizer.param_groups()[g].params();
-    for (std::size_t i = 0; i < parameters.size(); ++i) {
-      visit("group " + std::to_string(g) + "/parameter " + std::to_string(i) + "/", parameters[i]);
-    }
-  }
-}
+using Condition = std::function<bool(const at::Tensor&)>;
+
+bool never(const at::Tensor& /*parameter*/) { return false; }
 
 template <typename State>
-void save_states(optim::Optimizer& optimizer, CheckpointState& saved) {
+void save_states(optim::Optimizer& optimizer, CheckpointState& saved,
+                 const Condition& is_left_out = never) {
   for_each_parameter(optimizer, [&](const std::string& prefix, const at::Tensor& parameter) {
+    if (is_left_out(parameter)) return;
     const auto found = optimizer.state().find(parameter.unsafeGetTensorImpl());
     if (found == optimizer.state().end()) return;
     const auto save = [&]<typename Member>(const char* name, const Member& member) {
@@ -47,16 +43,6 @@ void save_states(optim::Optimizer& optimizer, CheckpointState& saved) {
     };
     visit_members(static_cast<State&>(*found->second), save);
   });
-}
-
-// In the parameter's own memory layout, which decides how the optimizer steps.
-at::Tensor laid_out_like(const at::Tensor& parameter, const at::Tensor& saved) {
-  if (saved.sizes() != parameter.sizes()) {
-    throw CheckpointError("the checkpoint's optimizer is for a parameter of another shape");
-  }
-  return at::empty_like(parameter,
-                        parameter.options().dtype(saved.scalar_type()).requires_grad(false))
-      .copy_(saved);
 }
 
 template <typename State>
@@ -120,7 +106,29 @@ void expect_same(const CheckpointState& saved, const std::string& key, const std
   }
 }
 
+constexpr const char* kLayout = "lies in memory as";
+
 }  // namespace
+
+void for_each_parameter(
+    optim::Optimizer& optimizer,
+    const std::function<void(const std::string& prefix, const at::Tensor& parameter)>& visit) {
+  for (std::size_t g = 0; g < optimizer.param_groups().size(); ++g) {
+    const std::vector<at::Tensor>& parameters = optimizer.param_groups()[g].params();
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      visit("group " + std::to_string(g) + "/parameter " + std::to_string(i) + "/", parameters[i]);
+    }
+  }
+}
+
+at::Tensor laid_out_like(const at::Tensor& parameter, const at::Tensor& saved) {
+  if (saved.sizes() != parameter.sizes()) {
+    throw CheckpointError("the checkpoint's optimizer is for a parameter of another shape");
+  }
+  return at::empty_like(parameter,
+                        parameter.options().dtype(saved.scalar_type()).requires_grad(false))
+      .copy_(saved);
+}
 
 bool has_comparable_parts(const optim::Optimizer& optimizer) {
   return typeid(optimizer) == typeid(optim::SGD) || typeid(optimizer) == typeid(optim::Adam) ||
@@ -155,20 +163,43 @@ CheckpointState save_optimizer_parts(optim::Optimizer& optimizer) {
   return saved;
 }
 
+CheckpointState save_optimizer_without(optim::Optimizer& optimizer, const Condition& is_in_slices) {
+  CheckpointState saved;
+  saved.set_text("class", class_of(optimizer));
+  saved.set_text("layout", groups_of(optimizer));
+  with_state_type(optimizer,
+                  [&]<typename State>() { save_states<State>(optimizer, saved, is_in_slices); });
+  for_each_parameter(optimizer, [&](const std::string& prefix, const at::Tensor& parameter) {
+    if (!is_in_slices(parameter)) return;
+    saved.set_tensor(prefix + kLayout, at::stack({at::tensor(parameter.sizes(), c10::kLong),
+                                                  at::tensor(parameter.strides(), c10::kLong)}));
+  });
+  save_options(optimizer, saved);
+  return saved;
+}
+
+std::optional<SavedLayout> saved_layout(const CheckpointState& state, const std::string& prefix) {
+  if (!state.has(prefix + kLayout)) return std::nullopt;
+  const at::Tensor layout = state.tensor(prefix + kLayout);
+  if (layout.scalar_type() != c10::kLong || layout.dim() != 2 || layout.size(0) != 2) {
+    throw CheckpointError("'" + prefix + kLayout + "' in the checkpoint is no layout");
+  }
+  const auto* const sizes = layout.const_data_ptr<std::int64_t>();
+  const auto* const strides = sizes + layout.size(1);
+  return SavedLayout{{sizes, strides}, {strides, strides + layout.size(1)}};
+}
+
 void load_optimizer_parts(const CheckpointState& saved, optim::Optimizer& optimizer) {
   expect_same(saved, "class", class_of(optimizer));
   expect_same(saved, "layout", groups_of(optimizer));
-  if (typeid(optimizer) == typeid(optim::SGD)) {
-    load_states<optim::SGDParamState>(saved, optimizer);
-  } else if (typeid(optimizer) == typeid(optim::Adam)) {
-    load_states<optim::AdamParamState>(saved, optimizer);
-  } else if (typeid(optimizer) == typeid(optim::AdamW)) {
-    load_states<optim::AdamWParamState>(saved, optimizer);
+  const bool is_known = !saved.has("archive") && with_state_type(optimizer, [&]<typename State>() {
+    load_states<State>(saved, optimizer);
+  });
+  if (is_known) {
+    load_options(saved, optimizer);
   } else {
     load_optimizer(saved.text("archive"), optimizer);
-    return;
   }
-  load_options(saved, optimizer);
 }
 
 }  // namespace chainmail::internal

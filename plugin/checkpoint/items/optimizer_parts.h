@@ -6,6 +6,12 @@
 
 #pragma once
 
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
 #include <torch/optim/optimizer.h>
 
 #include <chainmail/checkpoint.h>
@@ -16,10 +22,31 @@ namespace chainmail::internal {
 /// archives hold addresses.
 [[nodiscard]] bool has_comparable_parts(const torch::optim::Optimizer& optimizer);
 
+/// Calls visit("group 1/parameter 0/", parameter) for each.
+void for_each_parameter(
+    torch::optim::Optimizer& optimizer,
+    const std::function<void(const std::string& prefix, const at::Tensor& parameter)>& visit);
+
 /// "torch::optim::SGD with 2 groups of 5 3 parameters"
 [[nodiscard]] std::string describe_optimizer(torch::optim::Optimizer& optimizer);
 
 [[nodiscard]] CheckpointState save_optimizer_parts(torch::optim::Optimizer& optimizer);
+
+/// The same, one by one, of torch's element-wise optimizers, without the state of those parameters
+/// that are in slices; of them it says how they lie in memory.
+[[nodiscard]] CheckpointState save_optimizer_without(
+    torch::optim::Optimizer& optimizer,
+    const std::function<bool(const at::Tensor& parameter)>& is_in_slices);
+/// How a parameter that was in slices lay in memory; nothing for another one.
+struct SavedLayout {
+  std::vector<std::int64_t> sizes;
+  std::vector<std::int64_t> strides;
+};
+[[nodiscard]] std::optional<SavedLayout> saved_layout(const CheckpointState& state,
+                                                      const std::string& prefix);
+
+/// In the parameter's own memory layout, which decides how the optimizer steps.
+[[nodiscard]] at::Tensor laid_out_like(const at::Tensor& parameter, const at::Tensor& saved);
 
 /// Replaces state and hyper-parameters.
 /// @throws CheckpointError  the checkpoint's is another optimizer, or has other parameters

@@ -55,6 +55,10 @@ at::Tensor plain(const at::Tensor& tensor) {
 
 }  // namespace
 
+c10::ScalarType scalar_type_of(EntryType type) {
+  return kTypes.at(static_cast<std::uint32_t>(type) - kFirst);
+}
+
 void check_name(const std::string& name) {
   if (name.size() > kMaxNameBytes) {
     throw InvalidArgument(
@@ -136,8 +140,7 @@ CheckpointState read_state(const std::string& item, const FileIndex& index,
       continue;
     }
     const std::vector<std::int64_t> sizes(entry.shape.begin(), entry.shape.end());
-    const c10::ScalarType type = kTypes.at(static_cast<std::uint32_t>(entry.type) - kFirst);
-    at::Tensor tensor = at::empty(sizes, c10::TensorOptions(type));
+    at::Tensor tensor = at::empty(sizes, c10::TensorOptions(scalar_type_of(entry.type)));
     if (!bytes.empty()) std::memcpy(tensor.mutable_data_ptr(), bytes.data(), bytes.size());
     state.set_tensor(key, std::move(tensor));
   }

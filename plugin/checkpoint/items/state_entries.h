@@ -15,6 +15,9 @@
 
 namespace chainmail::internal {
 
+/// Of an entry's elements; `type` is not kBytes.
+[[nodiscard]] c10::ScalarType scalar_type_of(EntryType type);
+
 /// Throws InvalidArgument for a name of an entry, "item/key", that is too long for the format.
 void check_name(const std::string& name);
 

@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "plugin/checkpoint/checkpointer_impl.h"
 #include "plugin/checkpoint/items/items.h"
+#include "plugin/checkpoint/items/sliced_optimizer.h"
 #include "plugin/checkpoint/items/state_item.h"
 
 namespace chainmail {
@@ -95,7 +96,9 @@ void get_extras(const CheckpointState& saved, MultiNodeOptimizerState& state) {
 
 CheckpointItem internal::multi_node_optimizer_item(const std::string& name,
                                                    MultiNodeOptimizer& optimizer) {
-  CheckpointItem item = optimizer_item(name, optimizer.actual_optimizer());
+  const bool is_in_parts = saves_slices(optimizer);
+  CheckpointItem item = is_in_parts ? sliced_optimizer_item(name, optimizer)
+                                    : optimizer_item(name, optimizer.actual_optimizer());
   const auto read = std::make_shared<MultiNodeOptimizerState>();
   item.save = [&optimizer, save_parts = std::move(item.save)] {
     CheckpointState saved = save_parts();
@@ -114,9 +117,9 @@ CheckpointItem internal::multi_node_optimizer_item(const std::string& name,
           << scaler->scale << " unless another part of the checkpoint sets it";
     }
   };
-  item.prepare = [&optimizer] {
+  item.prepare = [&optimizer, is_in_parts] {
     optimizer.flush();
-    optimizer.gather_state();
+    if (!is_in_parts) optimizer.gather_state();
   };
   item.finish = [&optimizer, read] { optimizer.load_state(*read); };
   return item;

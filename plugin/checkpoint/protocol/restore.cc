@@ -68,6 +68,7 @@ Inventory take_inventory(Communicator& communicator, const SavePlace& place,
 struct Holding {
   std::optional<Manifest> manifest;          ///< its folder's
   std::map<std::string, std::string> files;  ///< checked contents
+  RestoredParts parts;
   std::string problems;
 };
 
@@ -75,6 +76,7 @@ struct Holding {
 Holding read_share(const SavePlace& place, const std::vector<Generation>& own,
                    const Candidate& candidate) {
   Holding holding;
+  holding.parts = RestoredParts(place.members.ranks.front());
   const auto found = std::find_if(own.begin(), own.end(), [&](const Generation& generation) {
     return generation.manifest && generation.iteration == candidate.iteration &&
            generation.manifest->id == candidate.id;
@@ -83,6 +85,7 @@ Holding read_share(const SavePlace& place, const std::vector<Generation>& own,
   holding.manifest = found->manifest;
   for (std::size_t f = 0; f < found->manifest->files.size(); ++f) {
     const ManifestFile& file = found->manifest->files[f];
+    if (set_of_part_file(file.name)) continue;
     if (!file.is_here || f % place.members.ranks.size() != place.members.position()) continue;
     try {
       holding.files[file.name] = read_generation_file(*found, file);
@@ -90,6 +93,7 @@ Holding read_share(const SavePlace& place, const std::vector<Generation>& own,
       add_problem(holding.problems, error.what());
     }
   }
+  holding.parts.verify_share(place, *found, holding.problems);
   return holding;
 }
 
@@ -97,24 +101,27 @@ Holding read_share(const SavePlace& place, const std::vector<Generation>& own,
 struct Survey {
   Manifest manifest;
   std::map<std::string, int> holders;
-  bool is_complete = true;  ///< somebody has each file
+  std::vector<PartsReport> parts;  ///< of all ranks
+  bool is_complete = true;         ///< somebody has each file
   std::string problems;
 };
 
 Survey survey(Communicator& communicator, const Holding& holding) {
   std::vector<std::string> own_names;
   for (const auto& [name, bytes] : holding.files) own_names.push_back(name);
-  const auto all =
-      communicator.allgather_obj(std::tuple(own_names, holding.problems, holding.manifest));
+  const auto all = communicator.allgather_obj(
+      std::tuple(own_names, holding.problems, holding.manifest, holding.parts.report()));
   Survey result;
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
-    const auto& [names, problems, manifest] = all[rank];
+    const auto& [names, problems, manifest, parts] = all[rank];
     for (const std::string& name : names) result.holders.emplace(name, static_cast<int>(rank));
-    add_problem(result.problems, problems);
+    // Whoever sees a folder opens its files of parts and finds the same.
+    if (result.problems.find(problems) == std::string::npos) add_problem(result.problems, problems);
+    result.parts.push_back(parts);
     if (result.manifest.files.empty() && manifest) result.manifest = *manifest;
   }
   for (const ManifestFile& file : result.manifest.files) {
-    if (result.holders.count(file.name) != 0) continue;
+    if (result.holders.count(file.name) != 0 || set_of_part_file(file.name)) continue;
     result.is_complete = false;
     if (result.problems.empty()) result.problems = "nobody has " + file.name;
   }
@@ -132,6 +139,7 @@ RestoredGeneration share(Communicator& communicator, const SavePlace& place, con
                          Holding holding) {
   RestoredGeneration restored;
   restored.manifest = survey.manifest;
+  restored.parts = std::move(holding.parts);
   if (survey.manifest.set_count != place.set_count) {
     throw CheckpointError("the checkpoint has " + std::to_string(survey.manifest.set_count) +
                           " replica sets, the program " + std::to_string(place.set_count));
@@ -148,6 +156,7 @@ RestoredGeneration share(Communicator& communicator, const SavePlace& place, con
     return file;
   };
   for (const ManifestFile& file : survey.manifest.files) {
+    if (set_of_part_file(file.name)) continue;
     std::string bytes =
         communicator.bcast_obj(holding.files[file.name], survey.holders.at(file.name));
     holding.files.erase(file.name);
@@ -173,7 +182,12 @@ std::optional<RestoredGeneration> find_newest_generation(Communicator& communica
   Inventory inventory = take_inventory(communicator, place, own);
   for (const Candidate& candidate : inventory.candidates) {
     Holding holding = read_share(place, own, candidate);
-    const Survey found = survey(communicator, holding);
+    Survey found = survey(communicator, holding);
+    if (found.is_complete) {
+      const std::string problem = holding.parts.complete(communicator, found.manifest, found.parts);
+      found.is_complete = problem.empty();
+      if (found.problems.empty()) found.problems = problem;
+    }
     if (found.is_complete) {
       if (!inventory.problems.empty() && communicator.rank() == 0) {
         LogMessage(LogLevel::kWarning) << "checkpoints left out: " << inventory.problems;

@@ -11,6 +11,7 @@
 
 #include <chainmail/communicator.h>
 
+#include "plugin/checkpoint/protocol/restored_parts.h"
 #include "plugin/checkpoint/protocol/save_protocol.h"
 #include "plugin/checkpoint/store/manifest.h"
 
@@ -26,6 +27,7 @@ struct RestoredGeneration {
   Manifest manifest;
   File set_file;
   std::vector<File> rank_files;  ///< by rank of the job that saved; empty where it had none
+  RestoredParts parts;           ///< verified, and still on disk
 };
 
 /// The newest generation of which the ranks together have every file, whole. Damaged ones are left

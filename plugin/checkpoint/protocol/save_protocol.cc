@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "plugin/checkpoint/protocol/part_agreement.h"
 #include "plugin/checkpoint/store/generations.h"
 #include "plugin/train/communicator/fields.h"
 
@@ -23,10 +24,11 @@ struct Contribution {
   int set = 0;
   EntryDigest set_digest;
   std::vector<ManifestFile> files;
+  OwnParts parts;
 
   static constexpr char kObjectName[] = "part of a checkpoint";
   static auto fields(auto& self) {
-    return std::tie(self.folder, self.set, self.set_digest, self.files);
+    return std::tie(self.folder, self.set, self.set_digest, self.files, self.parts);
   }
 };
 
@@ -87,11 +89,16 @@ Contribution write_own_files(const SavePlace& place, SaveJob& job, int rank) {
   if (job.has_rank_image) {
     own.files.push_back(write_image(place, job, rank_file_name(rank), job.rank_image));
   }
+  if (job.has_part_image) {
+    own.files.push_back(write_image(place, job, part_file_name(place.set, rank), job.part_image));
+  }
+  own.parts = own_parts(place, job, rank);
   return own;
 }
 
 Manifest make_manifest(const SavePlace& place, const SaveJob& job,
-                       const std::vector<Contribution>& ranks) {
+                       const std::vector<Contribution>& ranks,
+                       std::vector<ManifestTensor> tensors) {
   Manifest manifest{.iteration = job.iteration,
                     .id = job.id,
                     .world_size = static_cast<int>(ranks.size()),
@@ -102,6 +109,7 @@ Manifest make_manifest(const SavePlace& place, const SaveJob& job,
       manifest.files.push_back(std::move(file));
     }
   }
+  manifest.tensors = std::move(tensors);
   return manifest;
 }
 
@@ -118,10 +126,13 @@ void write_and_publish(Communicator& communicator, const SavePlace& place, SaveJ
                    error_of([&] { own = write_own_files(place, job, communicator.rank()); }));
   const std::vector<Contribution> ranks = communicator.allgather_obj(own);
   expect_equal_sets(communicator, place, job, ranks, what);
+  std::vector<OwnParts> parts;
+  for (const Contribution& of_rank : ranks) parts.push_back(of_rank.parts);
+  std::vector<ManifestTensor> tensors = agree_on_parts(communicator, job, parts, what);
   agree_on_success(communicator, what, error_of([&] {
                      if (is_leader) {
                        publish_generation(*place.files, place.run_folder,
-                                          make_manifest(place, job, ranks));
+                                          make_manifest(place, job, ranks, std::move(tensors)));
                      }
                    }));
 }

@@ -9,11 +9,13 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include <chainmail/communicator.h>
 
 #include "plugin/checkpoint/protocol/shared_folders.h"
 #include "plugin/checkpoint/store/file_image.h"
+#include "plugin/checkpoint/store/manifest.h"
 
 namespace chainmail::internal {
 
@@ -38,6 +40,12 @@ struct SaveJob {
   FileIndex set_index;
   FileImage rank_image;  ///< what is this rank's alone
   bool has_rank_image = false;
+  /// This rank's parts of tensors (store/parts.h) that it writes, and the tensors.
+  FileImage part_image;
+  bool has_part_image = false;
+  std::vector<ManifestTensor> tensors;
+  /// Parts that it has and another rank writes: must be equal.
+  FileIndex replica_index;
 };
 
 /// Writes a generation; returns when it is on disk everywhere. Collective.

@@ -114,7 +114,9 @@ class CHAINMAIL_API MultiNodeCheckpointer {
   /// An optimizer: state and hyper-parameters, equal on all ranks.
   void add(const std::string& name, torch::optim::Optimizer& optimizer);
   /// A multi-node optimizer: the same of the wrapped one, and state() with that of its loss scaler.
-  /// With double buffering save() applies the mean that is on its way first, as flush() does.
+  /// With double buffering save() applies the mean that is on its way first, as flush() does. A
+  /// sharded one is saved and loaded in slices by the ranks that own them, those of torch's own
+  /// element-wise optimizers without putting them together.
   /// Gradients are not saved: save between step() and the next backward.
   void add(const std::string& name, MultiNodeOptimizer& optimizer);
   /// A loss scaler that no MultiNodeOptimizer has.

@@ -103,7 +103,9 @@ struct GradientShard {
 
 namespace internal {
 class ModelExchange;
+class OptimizerSlices;
 class ShardedStep;
+struct SliceAccess;
 }  // namespace internal
 
 /// While one lives, backward leaves this rank's own gradients, which add up as usual.
@@ -207,7 +209,10 @@ class CHAINMAIL_API MultiNodeOptimizer {
 
  private:
   friend class internal::ShardedStep;
+  friend struct internal::SliceAccess;
   bool is_on(const Communicator& communicator) const noexcept;
+  internal::OptimizerSlices* slices() const noexcept;
+  internal::ModelExchange& exchange() const noexcept;
 
   struct Impl;
   std::unique_ptr<Impl> impl_;

@@ -262,6 +262,12 @@ bool MultiNodeOptimizer::is_on(const Communicator& communicator) const noexcept 
   return &impl_->model.communicator() == &communicator;
 }
 
+internal::OptimizerSlices* MultiNodeOptimizer::slices() const noexcept {
+  return impl_->slices.get();
+}
+
+internal::ModelExchange& MultiNodeOptimizer::exchange() const noexcept { return impl_->model; }
+
 MultiNodeOptimizerState MultiNodeOptimizer::state() const {
   MultiNodeOptimizerState state;
   if (const LossScaler* const scaler = impl_->options().loss_scaler.get()) {

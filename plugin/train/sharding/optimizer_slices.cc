@@ -402,6 +402,51 @@ void OptimizerSlices::gather_unknown_state() {
   }
 }
 
+std::vector<OptimizerSlices::OwnState> OptimizerSlices::own_parts(
+    const GradientExchange& exchange) {
+  const at::NoGradGuard no_grad;
+  if (!has_parts_) find_parts(exchange);
+  std::vector<OwnState> own;
+  for (const Part& part : parts_) own.push_back({part.parameter, part.begin, part.end});
+  return own;
+}
+
+std::vector<OptimizerSlices::OwnState> OptimizerSlices::own_state(
+    const GradientExchange& exchange) {
+  const at::NoGradGuard no_grad;
+  std::vector<OwnState> own = own_parts(exchange);
+  for (std::size_t p = 0; p < parts_.size(); ++p) {
+    const Part& part = parts_[p];
+    own[p].state = read_state(*optimizer_, part.view);
+    if (own[p].state) continue;
+    own[p].state = read_state(*optimizer_, part.parameter);
+    if (!own[p].state) continue;
+    for (at::Tensor& tensor : own[p].state->tensors) {
+      if (tensor.defined()) tensor = part_of_state(tensor, part.parameter, part.begin, part.end);
+    }
+  }
+  return own;
+}
+
+void OptimizerSlices::take_state(const GradientExchange& exchange, std::vector<OwnState> states) {
+  const at::NoGradGuard no_grad;
+  if (!has_parts_) find_parts(exchange);
+  follow_storage();
+  for (OwnState& own : states) {
+    const auto part = std::ranges::find_if(
+        parts_, [&](const Part& other) { return other.parameter.is_same(own.parameter); });
+    if (part != parts_.end() && own.state) {
+      write_state(*optimizer_, part->view, std::move(*own.state));
+    }
+  }
+  cut_state(exchange);
+}
+
+bool OptimizerSlices::is_copy() const {
+  const ops::Topology& topology = communicator_->impl().group->topology();
+  return !is_over_nodes_ && topology.node_of(communicator_->rank()) != 0;
+}
+
 void OptimizerSlices::forget_slices() {
   parts_.clear();
   has_parts_ = false;

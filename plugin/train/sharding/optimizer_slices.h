@@ -13,6 +13,7 @@
 #include <array>
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -23,6 +24,7 @@
 
 #include "plugin/train/gradients/gradient_exchange.h"
 #include "plugin/train/sharding/shared_parameters.h"
+#include "plugin/train/sharding/sliced_state.h"
 
 namespace chainmail::internal {
 
@@ -65,6 +67,22 @@ class OptimizerSlices {
   void gather_state(const GradientExchange& exchange);
   /// The exchange ends, and with it the slices. After gather_state().
   void forget_slices();
+
+  /// What this rank has of a parameter: elements in the order of memory, with their state.
+  struct OwnState {
+    at::Tensor parameter;
+    std::size_t begin = 0;
+    std::size_t end = 0;
+    std::optional<ParameterState> state = std::nullopt;  ///< one-dimensional
+  };
+  /// For checkpoints; of can_move_state(). Without the state. Local.
+  [[nodiscard]] std::vector<OwnState> own_parts(const GradientExchange& exchange);
+  /// With the state, a copy where it is whole. Local.
+  [[nodiscard]] std::vector<OwnState> own_state(const GradientExchange& exchange);
+  /// Takes the state of some own_parts(), and cuts what whole state there is. Local.
+  void take_state(const GradientExchange& exchange, std::vector<OwnState> states);
+  /// Whether other ranks have the same slices, and one of them saves them. Local.
+  [[nodiscard]] bool is_copy() const;
 
  private:
   /// This rank's part of one parameter.

@@ -4,12 +4,14 @@
 
 # Kills ranks of train_mnist by SIGKILL at random moments and starts the job again, until
 # it has ended: parameters and loss curve are bit-equal to those of a job that nobody killed. Then
-# the same from a checkpoint in the middle with other numbers of ranks.
+# the same from a checkpoint in the middle with other numbers of ranks. With SHARD "node" the ranks that
+# are killed share their optimizer, those of the job that nobody kills do not; the checkpoint in the
+# middle is then loaded by 1 to 4 ranks, that share it and that do not.
 #
-# usage: kill_resume.sh BIN_DIR [KILLS [RANKS [SEED]]]     e.g. kill_resume.sh build/bin 30
+# usage: kill_resume.sh BIN_DIR [KILLS [RANKS [SEED [SHARD]]]]     e.g. kill_resume.sh build/bin 30
 set -euo pipefail
 
-bin=$1 kills=${2:-30} ranks=${3:-2} RANDOM=${4:-1}
+bin=$1 kills=${2:-30} ranks=${3:-2} RANDOM=${4:-1} shard=${5:-none}
 scratch=$(mktemp -d)
 job=
 cleanup() {
@@ -30,9 +32,9 @@ export OMP_NUM_THREADS=1
 # Long enough that every kill meets training: about six checkpoints for each.
 epochs=$((2 + kills))
 start() {
-  local size=$1 name=$2
+  local size=$1 name=$2 shard=${3:-none}
   exec "$bin/launcher" -H "localhost:$size" -n "$size" --timeout 280 "$bin/train_mnist" \
-    --dataset fashion_mnist --unit 30 -b 100 -e "$epochs" --interval 50 --run-id "my.run" --verify \
+    --dataset fashion_mnist --unit 30 -b 100 -e "$epochs" --interval 50 --run-id "my.run" --verify --shard "$shard" \
     --out "$scratch/$name"
 }
 digest() { sed -n 's/^digest \([0-9a-f]\{16\}\) on .* ranks\r\{0,1\}$/\1/p' "$1"; }
@@ -55,7 +57,7 @@ mkdir -p "$scratch/killed"
 while true; do
   killed=
   before=$(newest killed)
-  (start "$ranks" killed) >"$scratch/killed.txt" 2>"$scratch/killed.err" &
+  (start "$ranks" killed "$shard") >"$scratch/killed.txt" 2>"$scratch/killed.err" &
   job=$!
   if ((done_kills < kills)); then
     # A new checkpoint first, so that every life gets further; then any moment, also within a save.
@@ -86,13 +88,31 @@ grep -q 'Rank 0: (Re)Starting from (epoch, iter) = ([0-9]*, [1-9]' "$scratch/kil
 diff <(curve "$scratch/straight") <(curve "$scratch/killed") || fail "another loss curve"
 echo "$done_kills kills at $ranks ranks: parameters $straight and loss curve bit-equal"
 
-for size in $((ranks - 1)) $((ranks + 1)); do
-  ((size > 0)) && [[ -d $scratch/middle ]] || continue
-  cp -r "$scratch/middle" "$scratch/size$size"
-  from=$(newest "size$size")
-  (start "$size" "size$size") >"$scratch/size.txt" || fail "$size ranks from $from of $ranks ranks"
-  grep -q "iter) = ([0-9]*, $((10#${from#gen-})))" "$scratch/size.txt" || fail "$size ranks did not go on at $from"
-  [[ -n $(digest "$scratch/size.txt") ]] || fail "$size ranks differ at the end"
-  echo "$size ranks went on from $from of $ranks ranks"
-done
 "$bin/chainmail-info" checkpoint "$scratch/killed" >"$scratch/info.txt" || fail "$(cat "$scratch/info.txt")"
+
+# go_on SIZE SHARD: from the checkpoint in the middle; sets `last` to the digest at the end.
+go_on() {
+  local size=$1 shard=$2 name=size$1$2 from
+  cp -r "$scratch/middle" "$scratch/$name"
+  from=$(newest "$name")
+  (start "$size" "$name" "$shard") >"$scratch/size.txt" || fail "$size ranks from $from of $ranks ranks"
+  grep -q "iter) = ([0-9]*, $((10#${from#gen-})))" "$scratch/size.txt" || fail "$size ranks did not go on at $from"
+  last=$(digest "$scratch/size.txt")
+  [[ -n $last ]] || fail "$size ranks differ at the end"
+  echo "$size ranks, --shard $shard, went on from $from of $ranks ranks"
+}
+
+[[ -d $scratch/middle ]] || exit 0
+if [[ $shard == none ]]; then
+  for size in $((ranks - 1)) $((ranks + 1)); do
+    ((size == 0)) || go_on "$size" none
+  done
+else
+  for size in 1 2 3 4; do
+    go_on "$size" none
+    without=$last
+    go_on "$size" "$shard"
+    [[ $last == "$without" ]] || fail "$size ranks: parameters $last with --shard $shard, $without without"
+    ((size != ranks)) || [[ $last == "$straight" ]] || fail "parameters $last from the middle, $straight without"
+  done
+fi

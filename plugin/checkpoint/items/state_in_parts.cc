@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+#include "plugin/checkpoint/items/state_in_parts.h"
+
+#include <algorithm>
+#include <memory>
+#include <type_traits>
+#include <utility>
+
+#include <ATen/ATen.h>
+
+#include "plugin/checkpoint/items/state_entries.h"
+#include "plugin/train/optimizer/state_members.h"
+#include "plugin/train/sharding/sliced_state.h"
+
+namespace chainmail::internal {
+
+namespace {
+
+constexpr const char* kStep = "step";
+
+// Of a ParameterState's tensors, in their order.
+std::vector<std::string> tensor_names(const torch::optim::Optimizer& optimizer) {
+  std::vector<std::string> names;
+  with_state_type(optimizer, [&]<typename State>() {
+    State state;
+    visit_members(state, [&]<typename Member>(const char* name, const Member& /*member*/) {
+      if constexpr (std::is_same_v<Member, at::Tensor>) names.emplace_back(name);
+    });
+  });
+  return names;
+}
+
+std::int64_t length(std::uint64_t begin, std::uint64_t end) {
+  return static_cast<std::int64_t>(end - begin);
+}
+
+// `tensor` has the elements from `own.begin` on.
+void add_ranges(const std::string& name, const OwnState& own, const at::Tensor& tensor,
+                CheckpointState& entries) {
+  const std::size_t step = kMaxRangeBytes / static_cast<std::size_t>(tensor.element_size());
+  for (std::size_t begin = own.begin; begin < own.end; begin += step) {
+    const std::size_t end = std::min(own.end, begin + step);
+    entries.set_tensor(range_name({name, begin, end}),
+                       tensor.narrow(0, length(own.begin, begin), length(begin, end)));
+  }
+}
+
+std::span<std::byte> bytes_of(const at::Tensor& tensor) {
+  return {static_cast<std::byte*>(tensor.mutable_data_ptr()), tensor.nbytes()};
+}
+
+}  // namespace
+
+RankParts save_state_in_parts(torch::optim::Optimizer& optimizer,
+                              const std::vector<OwnState>& own) {
+  const std::vector<std::string> names = tensor_names(optimizer);
+  RankParts parts;
+  for_each_parameter(optimizer, [&](const std::string& prefix, const at::Tensor& parameter) {
+    for (const OwnState& part : own) {
+      if (!part.parameter.is_same(parameter) || !part.state) continue;
+      const auto elements = static_cast<std::uint64_t>(parameter.numel());
+      parts.entries.set_integer(range_name({prefix + kStep, part.begin, part.end}),
+                                part.state->step);
+      parts.elements[prefix + kStep] = elements;
+      for (std::size_t t = 0; t < names.size(); ++t) {
+        const at::Tensor& tensor = part.state->tensors.at(t);
+        if (!tensor.defined()) continue;
+        add_ranges(prefix + names[t], part, tensor, parts.entries);
+        parts.elements[prefix + names[t]] = elements;
+      }
+    }
+  });
+  return parts;
+}
+
+void StateInParts::expect(const CheckpointState& saved) {
+  layouts_.clear();
+  pending_.clear();
+  for_each_parameter(optimizer_, [&](const std::string& prefix, const at::Tensor& parameter) {
+    auto layout = saved_layout(saved, prefix);
+    if (!layout) return;
+    if (parameter.sizes() != c10::IntArrayRef(layout->sizes)) {
+      throw CheckpointError("the checkpoint's optimizer is for a parameter of another shape");
+    }
+    layouts_.emplace(prefix, std::move(*layout));
+  });
+}
+
+std::vector<PartWish> StateInParts::wish(
+    const PartTensors& saved, const std::vector<OwnState>& own,
+    const std::function<bool(const at::Tensor& parameter)>& is_in_slices) {
+  std::vector<PartWish> wishes;
+  std::size_t found = 0;
+  for_each_parameter(optimizer_, [&](const std::string& prefix, const at::Tensor& parameter) {
+    if (saved.count(prefix + kStep) == 0) return;
+    found += static_cast<std::size_t>(std::ranges::count_if(
+        saved, [&](const auto& tensor) { return tensor.first.starts_with(prefix); }));
+    const auto layout = layouts_.find(prefix);
+    if (layout == layouts_.end()) throw CheckpointError("the layout of " + prefix + " is missing");
+    Pending pending{.parameter = parameter, .end = static_cast<std::size_t>(parameter.numel())};
+    if (is_in_slices(parameter)) {
+      const auto part = std::ranges::find_if(
+          own, [&](const OwnState& one) { return one.parameter.is_same(parameter); });
+      if (part == own.end()) return;
+      pending.is_whole = false;
+      pending.begin = part->begin;
+      pending.end = part->end;
+      pending.is_read_whole = parameter.strides() != c10::IntArrayRef(layout->second.strides);
+    }
+    wish_state(prefix, saved, pending_.emplace_back(std::move(pending)), wishes);
+  });
+  if (found != saved.size()) {
+    throw CheckpointError("the checkpoint has parts of tensors that this optimizer has not");
+  }
+  return wishes;
+}
+
+void StateInParts::wish_state(const std::string& prefix, const PartTensors& saved, Pending& pending,
+                              std::vector<PartWish>& wishes) {
+  const auto elements = static_cast<std::uint64_t>(pending.parameter.numel());
+  const auto want = [&](const std::string& name, std::uint64_t begin, std::uint64_t end,
+                        const at::Tensor& into) {
+    if (saved.at(name).elements != elements) {
+      throw CheckpointError("'" + name + "' has " + std::to_string(saved.at(name).elements) +
+                            " elements in the checkpoint, its parameter " +
+                            std::to_string(elements));
+    }
+    wishes.push_back({{name, begin, end}, bytes_of(into)});
+  };
+  const PartTensor& step = saved.at(prefix + kStep);
+  if (!step.is_shared || step.type != EntryType::kInt64) {
+    throw CheckpointError("'" + prefix + kStep + "' in the checkpoint is no integer");
+  }
+  pending.step = at::zeros({}, c10::kLong);
+  want(prefix + kStep, 0, elements, pending.step);
+  const SavedLayout& layout = layouts_.at(prefix);
+  for (const std::string& name : tensor_names(optimizer_)) {
+    at::Tensor& tensor = pending.state.tensors.emplace_back();
+    const auto found = saved.find(prefix + name);
+    if (found == saved.end()) continue;
+    const at::TensorOptions options(scalar_type_of(found->second.type));
+    if (pending.is_read_whole) {
+      tensor = at::empty_strided(layout.sizes, layout.strides, options);
+      want(prefix + name, 0, elements, tensor);
+    } else {
+      tensor = at::empty({length(pending.begin, pending.end)}, options);
+      want(prefix + name, pending.begin, pending.end, tensor);
+    }
+  }
+}
+
+std::vector<OwnState> StateInParts::take() {
+  const at::NoGradGuard no_grad;
+  std::vector<OwnState> slices;
+  for (Pending& pending : pending_) {
+    pending.state.step = pending.step.item<std::int64_t>();
+    for (at::Tensor& tensor : pending.state.tensors) {
+      if (!tensor.defined() || !pending.is_read_whole) continue;
+      const bool lies_alike = tensor.strides() == pending.parameter.strides() &&
+                              tensor.device() == pending.parameter.device();
+      if (!lies_alike) tensor = laid_out_like(pending.parameter, tensor);
+      if (pending.is_whole) continue;
+      tensor = tensor
+                   .as_strided({length(pending.begin, pending.end)}, {1},
+                               static_cast<std::int64_t>(pending.begin))
+                   .clone();
+    }
+    if (pending.is_whole) {
+      write_state(optimizer_, pending.parameter, std::move(pending.state));
+    } else {
+      slices.push_back({pending.parameter, pending.begin, pending.end, std::move(pending.state)});
+    }
+  }
+  pending_.clear();
+  return slices;
+}
+
+}  // namespace chainmail::internal

@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// What goes wrong with the parts of a sharded optimizer's checkpoint, when it is saved and when it
+// is loaded: found by all ranks, by name, and the older checkpoint is there.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstring>
+#include <fstream>
+#include <functional>
+#include <optional>
+
+#include "plugin/checkpoint/checkpointer_impl.h"
+#include "plugin/checkpoint/store/parts.h"
+#include "tests/plugin/checkpoint/pupil.h"
+
+namespace chainmail::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Each;
+using ::testing::HasSubstr;
+
+using PupilBody = std::function<void(const Comm&, MultiNodeCheckpointer&, Pupil&)>;
+
+// Each rank in the folder of its node where they have one each.
+std::vector<std::string> errors_of_job(const Shape& shape, const ScratchFolder& scratch,
+                                       const PupilBody& body, bool has_node_folders = false) {
+  return errors_with_communicator(shape, "hierarchical", [&](const Comm& comm) {
+    Pupil pupil(comm, Kind::kAdam, Sharding::kNode);
+    const std::string folder =
+        scratch.path() + (has_node_folders ? "/" + std::to_string(comm->inter_rank()) : "");
+    const auto checkpointer = pupil.checkpointer(comm, folder);
+    body(comm, *checkpointer, pupil);
+  });
+}
+
+void save_generations(const Shape& shape, const ScratchFolder& scratch, int count,
+                      bool has_node_folders = false) {
+  const auto save = [&](const Comm&, MultiNodeCheckpointer& checkpointer, Pupil& pupil) {
+    for (int i = 1; i <= count; ++i) {
+      pupil.train(i - 1, i);
+      checkpointer.save(i);
+    }
+    checkpointer.wait();
+  };
+  EXPECT_THAT(errors_of_job(shape, scratch, save, has_node_folders), Each(""));
+}
+
+void expect_resumes(const Shape& shape, const ScratchFolder& scratch, std::int64_t iteration,
+                    bool has_node_folders = false) {
+  std::atomic<std::uint64_t> expected = 0;
+  on_ranks({1}, [&](const Comm& comm) {
+    Pupil straight(comm, Kind::kAdam, Sharding::kNone);
+    straight.train(0, static_cast<int>(iteration));
+    expected = straight.fingerprint();
+  });
+  const auto load = [&](const Comm&, MultiNodeCheckpointer& checkpointer, Pupil& pupil) {
+    EXPECT_EQ(checkpointer.maybe_load(), std::optional<std::int64_t>(iteration));
+    EXPECT_EQ(pupil.fingerprint(), expected);
+  };
+  EXPECT_THAT(errors_of_job(shape, scratch, load, has_node_folders), Each(""));
+}
+
+// What a job says that finds no whole one.
+std::vector<std::string> refusals(const Shape& shape, const ScratchFolder& scratch) {
+  return errors_of_job(shape, scratch,
+                       [](const Comm&, MultiNodeCheckpointer& checkpointer, Pupil&) {
+                         try {
+                           (void)checkpointer.maybe_load();
+                         } catch (const CheckpointError& error) {
+                           throw std::runtime_error(std::string("refused: ") + error.what());
+                         }
+                       });
+}
+
+std::string folder_of(const ScratchFolder& scratch, std::int64_t iteration) {
+  return scratch.path() + "/run/" + internal::generation_name(iteration);
+}
+
+void flip_last_byte(const std::string& path) {
+  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+  file.seekg(-1, std::ios::end);
+  const int byte = file.get();
+  file.seekp(-1, std::ios::end);
+  file.put(static_cast<char>(byte ^ 1));
+}
+
+// Row B13.
+TEST(ShardedDamage, AFlippedBitAndAMissingPartAreFoundByAllRanks) {
+  const ScratchFolder scratch;
+  save_generations({2}, scratch, 3);
+  flip_last_byte(folder_of(scratch, 3) + "/set-0.part-1.bin");
+  std::filesystem::remove(folder_of(scratch, 2) + "/set-0.part-0.bin");
+  for (const Shape& shape : {Shape{1}, Shape{2}, Shape{3, 3}}) expect_resumes(shape, scratch, 1);
+  flip_last_byte(folder_of(scratch, 1) + "/set-0.part-0.bin");
+  EXPECT_THAT(refusals({3}, scratch),
+              Each(AllOf(HasSubstr("refused: "), HasSubstr("set-0.part-1.bin: 'optimizer/group 0/"),
+                         HasSubstr(")' differs from its digest"),
+                         HasSubstr("set-0.part-0.bin: cannot be opened"))));
+}
+
+// The entries of a file of parts with their data.
+using Contents = std::vector<std::pair<internal::FileEntry, std::vector<std::byte>>>;
+
+Contents contents_of(const internal::Generation& generation, const internal::ManifestFile& file) {
+  internal::PartReader reader(generation, file);
+  Contents contents;
+  for (std::size_t e = 0; e < reader.index().entries.size(); ++e) {
+    const auto data = reader.read(e);
+    contents.emplace_back(reader.index().entries[e], std::vector(data.begin(), data.end()));
+  }
+  return contents;
+}
+
+void write_file(const std::string& path, std::span<const std::byte> bytes) {
+  std::ofstream(path, std::ios::binary)
+      .write(reinterpret_cast<const char*>(bytes.data()),
+             static_cast<std::streamsize>(bytes.size()));
+}
+
+// Writes the newest generation's part of rank 1 anew, changed, and a manifest that names it: all
+// digests are right. `change` gets the part of rank 0, too.
+void forge(const ScratchFolder& scratch,
+           const std::function<void(Contents& part, const Contents& other)>& change) {
+  const internal::Generation generation = internal::list_generations(scratch.path() + "/run").at(0);
+  internal::Manifest manifest = generation.manifest.value();
+  const Contents other = contents_of(generation, manifest.files.at(1));
+  internal::ManifestFile& file = manifest.files.at(2);
+  ASSERT_EQ(file.name, "set-0.part-1.bin");
+  Contents part = contents_of(generation, file);
+  change(part, other);
+  internal::FileImage image;
+  std::vector<internal::FileEntry> entries;
+  for (const auto& [entry, data] : part) entries.push_back(entry);
+  image.begin(entries);
+  for (std::size_t e = 0; e < part.size(); ++e) {
+    std::memcpy(image.data(e).data(), part[e].second.data(), part[e].second.size());
+  }
+  image.seal();
+  file.bytes = image.bytes().size();
+  file.digest = internal::file_digest(image.index());
+  write_file(generation.folder + '/' + file.name, image.bytes());
+  const std::string text = internal::print_manifest(manifest);
+  write_file(generation.folder + "/manifest", std::as_bytes(std::span(text)));
+}
+
+// Where the part has an entry of that kind.
+std::size_t find_entry(const Contents& part, const std::string& member) {
+  for (std::size_t e = 0; e < part.size(); ++e) {
+    if (part[e].first.name.find(member) != std::string::npos) return e;
+  }
+  ADD_FAILURE() << "no " << member;
+  return 0;
+}
+
+struct Forgery {
+  std::function<void(Contents& part, const Contents& other)> change;
+  std::string problem;
+};
+
+std::vector<Forgery> forgeries() {
+  const auto at = [](Contents& part, const std::string& member) {
+    return part.begin() + static_cast<std::ptrdiff_t>(find_entry(part, member));
+  };
+  return {
+      {[=](Contents& part, const Contents&) { part.erase(at(part, "/exp_avg_sq[")); },
+       "no part has the elements"},
+      {[](Contents& part, const Contents& other) {
+         part.push_back(other.at(find_entry(other, "/exp_avg[")));
+       },
+       "set-0.part-1.bin overlaps 'optimizer/group 0/parameter"},
+      {[=](Contents& part, const Contents&) {
+         at(part, "/parameter 0/step[")->second[0] ^= std::byte{1};
+       },
+       "have different values, which all parts must share"},
+      {[](Contents& part, const Contents&) { part.clear(); }, "no part has the elements"},
+      {[=](Contents& part, const Contents&) { at(part, "/exp_avg[")->first.name = "x/y[0:1)"; },
+       "set-0.part-1.bin: 'x/y[0:1)'"},
+  };
+}
+
+// Row B13.
+TEST(ShardedDamage, GapsAndOverlapsAreFoundByAllRanks) {
+  for (const Forgery& forgery : forgeries()) {
+    SCOPED_TRACE(forgery.problem);
+    const ScratchFolder scratch;
+    save_generations({3}, scratch, 2);  // of whom ranks 1 and 2 share parameter 0
+    forge(scratch, forgery.change);
+    expect_resumes({2}, scratch, 1);
+    std::filesystem::remove_all(folder_of(scratch, 1));
+    EXPECT_THAT(refusals({2}, scratch),
+                Each(AllOf(HasSubstr("refused: "), HasSubstr(forgery.problem))));
+  }
+}
+
+// The n-th call of one rank's file system fails, for every n.
+TEST(ShardedDamage, EveryCallOfEveryRankMayFail) {
+  for (const int victim : {0, 1}) {
+    int failures_in_all = 0;
+    bool has_failed = true;
+    for (int at = 1; has_failed; ++at) {
+      SCOPED_TRACE("call " + std::to_string(at) + " of rank " + std::to_string(victim));
+      const ScratchFolder scratch;
+      std::atomic<int> failures = 0;
+      const auto job = [&](const Comm& comm, MultiNodeCheckpointer& good, Pupil& pupil) {
+        pupil.train(0, 1);
+        good.save(1);
+        good.wait();
+        const bool is_victim = comm->rank() == victim;
+        try {
+          const auto checkpointer = internal::make_checkpointer(
+              comm, "run", {}, {.path = scratch.path(), .keep = 1, .is_async = at % 2 == 0},
+              std::make_shared<FaultyFileSystem>(
+                  Fault{.kind = is_victim ? Fault::Kind::kError : Fault::Kind::kNone,
+                        .at = at,
+                        .code = at % 3 == 0 ? ENOSPC : EIO}));
+          pupil.add_to(*checkpointer);
+          pupil.train(1, 2);
+          checkpointer->save(2);
+          checkpointer->wait();
+        } catch (const CheckpointError& error) {
+          EXPECT_THAT(error.what(), HasSubstr("rank " + std::to_string(victim)));
+          ++failures;
+        }
+        const auto iteration = good.maybe_load();
+        ASSERT_TRUE(iteration.has_value());
+        pupil.train(static_cast<int>(*iteration), 3);
+        good.save(3);
+        good.wait();
+      };
+      EXPECT_THAT(errors_of_job({2}, scratch, job), Each(""));
+      EXPECT_TRUE(failures == 0 || failures == 2) << failures;  // all ranks, or none
+      has_failed = failures != 0;
+      failures_in_all += has_failed ? 1 : 0;
+      if (at % 4 == 0) expect_resumes({1}, scratch, 3);
+    }
+    EXPECT_GT(failures_in_all, 6);
+  }
+}
+
+// What a save says on all ranks when `spoil` has changed Adam's state of one slice.
+std::vector<std::string> errors_of_save(
+    const Shape& shape, int culprit,
+    const std::function<void(torch::optim::AdamParamState&)>& spoil) {
+  const ScratchFolder scratch;
+  const auto job = [&](const Comm& comm, MultiNodeCheckpointer& checkpointer, Pupil& pupil) {
+    pupil.train(0, 1);
+    if (comm->rank() == culprit) {
+      for (auto& [key, state] : pupil.optimizer->actual_optimizer().state()) {
+        auto* const adam = dynamic_cast<torch::optim::AdamParamState*>(state.get());
+        if (adam != nullptr) spoil(*adam);
+      }
+    }
+    checkpointer.save(1);
+    checkpointer.wait();
+  };
+  const auto errors = errors_of_job(shape, scratch, job);
+  EXPECT_FALSE(std::filesystem::exists(folder_of(scratch, 1)));
+  return errors;
+}
+
+TEST(ShardedDamage, ASaveFailsWhereCopiesOrStepsDiffer) {
+  const auto add = [](torch::optim::AdamParamState& state) { state.exp_avg().add_(1); };
+  EXPECT_THAT(errors_of_save({2, 2}, 3, add),
+              Each(AllOf(HasSubstr("/exp_avg["), HasSubstr("of rank 3 should be that of set-0"))));
+  const auto count = [](torch::optim::AdamParamState& state) { state.step(state.step() + 1); };
+  EXPECT_THAT(errors_of_save({3}, 1, count),
+              Each(AllOf(HasSubstr("/step["), HasSubstr("set-0.part-1.bin"),
+                         HasSubstr("have different values"))));
+}
+
+TEST(ShardedDamage, FoldersOfNodesMakeOneCheckpointTogether) {
+  const ScratchFolder scratch;
+  save_generations({2, 2}, scratch, 2, true);
+  const std::string name = "/run/" + internal::generation_name(2) + "/set-0.part-1.bin";
+  EXPECT_TRUE(std::filesystem::exists(scratch.path() + "/0" + name));
+  EXPECT_FALSE(std::filesystem::exists(scratch.path() + "/1" + name));
+  for (const Shape& shape : {Shape{2, 2}, Shape{1, 1}, Shape{3, 2}}) {
+    expect_resumes(shape, scratch, 2, true);
+  }
+  flip_last_byte(scratch.path() + "/0" + name);
+  expect_resumes({2, 2}, scratch, 1, true);
+}
+
+}  // namespace
+}  // namespace chainmail::testing
