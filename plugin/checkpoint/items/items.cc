@@ -13,6 +13,7 @@
 #include "plugin/checkpoint/items/optimizer_parts.h"
 #include "plugin/checkpoint/items/state_in_parts.h"
 #include "plugin/checkpoint/store/format.h"
+#include "plugin/train/sharding/slice_memory.h"
 
 namespace chainmail::internal {
 
@@ -26,6 +27,12 @@ CheckpointState state_of(const NamedTensors& tensors) {
     if (item.value().defined()) state.set_tensor(item.key(), item.value().detach());
   }
   return state;
+}
+
+// Which slice a rank has depends on the shape of the job, and entries do not say.
+void refuse(const std::string& name, const at::Tensor& tensor) {
+  refuse_slice(name, tensor, "a checkpoint",
+               "save units one by one, with gather(), and what is yours of the optimizer by torch");
 }
 
 std::string describe(const at::Tensor& tensor) {
@@ -54,6 +61,7 @@ void load_tensors(const CheckpointState& state, NamedTensors tensors) {
 }  // namespace
 
 CheckpointItem parameters_item(const std::string& name, const ModuleRef& model) {
+  for (const auto& item : model.named_parameters()) refuse(item.key(), item.value());
   return {.name = name,
           .scope = ItemScope::kReplicated,
           .save = [model] { return state_of(model.named_parameters()); },
@@ -75,6 +83,9 @@ CheckpointItem buffers_item(const std::string& name, const ModuleRef& model) {
 CheckpointItem optimizer_item(const std::string& name, torch::optim::Optimizer& optimizer) {
   // A job whose ranks shared it may have saved it.
   const auto reading = std::make_shared<StateInParts>(optimizer);
+  for (const torch::optim::OptimizerParamGroup& group : optimizer.param_groups()) {
+    for (const at::Tensor& parameter : group.params()) refuse("a parameter", parameter);
+  }
   return {.name = name,
           .scope = has_comparable_parts(optimizer) ? ItemScope::kReplicated : ItemScope::kCompared,
           .save = [&optimizer] { return save_optimizer_parts(optimizer); },

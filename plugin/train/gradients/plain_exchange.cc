@@ -12,6 +12,7 @@
 
 #include "plugin/train/gradients/gradient_bucket.h"
 #include "plugin/train/gradients/presence.h"
+#include "plugin/train/sharding/slice_memory.h"
 
 namespace chainmail::internal {
 
@@ -60,9 +61,12 @@ void require(const ModuleRef& model, const char* operation) {
 void bcast_data(Communicator& communicator, const ModuleRef& model) {
   require(model, "bcast_data");
   std::vector<at::Tensor> tensors;
-  for (const auto& part : {model.parameters(), model.buffers()}) {
-    for (const at::Tensor& tensor : part) {
-      if (tensor.defined()) tensors.push_back(tensor.detach());
+  for (const auto& part : {model.named_parameters(), model.named_buffers()}) {
+    for (const auto& item : part) {
+      if (!item.value().defined()) continue;
+      internal::refuse_slice(item.key(), item.value(), "bcast_data",
+                             "all ranks have rank 0's from the beginning");
+      tensors.push_back(item.value().detach());
     }
   }
   communicator.bcast(tensors);
@@ -73,6 +77,8 @@ void multi_node_mean_grad(Communicator& communicator, const ModuleRef& model, bo
   std::vector<internal::NamedTensor> parameters;
   for (const auto& item : model.named_parameters()) {
     if (item.value().requires_grad()) {
+      internal::refuse_slice(item.key(), item.value(), "multi_node_mean_grad",
+                             "backward() has averaged its gradient");
       parameters.push_back({item.key(), item.value()});
     }
   }

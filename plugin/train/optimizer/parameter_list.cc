@@ -18,6 +18,7 @@
 #include "plugin/tensor/tensor_bytes.h"
 #include "plugin/train/communicator/communicator_impl.h"
 #include "plugin/train/communicator/parts.h"
+#include "plugin/train/sharding/slice_memory.h"
 
 namespace chainmail::internal {
 
@@ -90,6 +91,8 @@ std::vector<NamedTensor> collect_parameters(const ModuleRef& model,
   std::unordered_set<const c10::TensorImpl*> seen;
   const auto add = [&](std::string name, const at::Tensor& tensor) {
     if (tensor.defined() && seen.insert(tensor.unsafeGetTensorImpl()).second) {
+      refuse_slice(name, tensor, "averaging gradients",
+                   "backward() has averaged its: step an optimizer of torch's");
       result.push_back({std::move(name), tensor});
     }
   };

@@ -24,7 +24,7 @@ struct NamedTensor {
 };
 
 /// Parameters of `model` in registration order, then those that only `optimizer` knows; each tensor
-/// once. Here and below either may be null.
+/// once. Here and below either may be null. Throws InvalidArgument for a slice of a Sharded module.
 [[nodiscard]] std::vector<NamedTensor> collect_parameters(const ModuleRef& model,
                                                           const torch::optim::Optimizer* optimizer);
 
