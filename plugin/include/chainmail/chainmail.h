@@ -25,6 +25,7 @@
 #include <chainmail/nn/parallel/layers.h>
 #include <chainmail/nn/parallel/n_step_rnn.h>
 #include <chainmail/nn/parallel/pipeline.h>
+#include <chainmail/nn/sharded.h>
 #include <chainmail/optimizer.h>
 #include <chainmail/report.h>
 #include <chainmail/report/timing.h>

@@ -26,6 +26,10 @@
 
 namespace chainmail {
 
+namespace internal {
+class UnitSet;
+}  // namespace internal
+
 struct Communicator::Impl {
   std::string name;
   CommunicatorOptions options;
@@ -48,6 +52,7 @@ struct Communicator::Impl {
   std::exception_ptr failure;          ///< found by the training layer, on all ranks alike
   /// Of a job that hands out shards: gradients are sums over them. Null: means over the ranks.
   std::shared_ptr<internal::ShardProgress> shards;
+  std::weak_ptr<internal::UnitSet> units;  ///< of Sharded modules, which own it
 
   bool packs() const { return name != "naive"; }
   /// Over world_ranks: one of ours, or torch's own where the communicator's name says so.

@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+#include "plugin/nn/sharded/unit.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include <ATen/ATen.h>
+#include <c10/core/CPUAllocator.h>
+
+#include <chainmail/error.h>
+
+#include "base/bytes.h"
+#include "plugin/tensor/tensor_bytes.h"
+#include "plugin/train/communicator/communicator_impl.h"
+#include "plugin/train/gradients/gradient_bucket.h"
+#include "plugin/train/sharding/slice_memory.h"
+#include "plugin/train/tensor_checks.h"
+
+namespace chainmail::internal {
+
+namespace {
+
+const ops::Topology& topology_of(Communicator& communicator) {
+  return communicator.impl().group->topology();
+}
+
+FlatLayout layout_of(const std::vector<NamedTensor>& parameters, const ops::Topology& topology) {
+  std::vector<std::size_t> counts;
+  for (const NamedTensor& parameter : parameters) {
+    counts.push_back(static_cast<std::size_t>(parameter.tensor.numel()));
+  }
+  return lay_out(counts, topology);
+}
+
+std::uint32_t hash_of(const std::string& name, std::uint64_t number,
+                      const std::vector<NamedTensor>& parameters) {
+  std::vector<at::Tensor> tensors;
+  for (const NamedTensor& parameter : parameters) tensors.push_back(parameter.tensor);
+  return NumberHash().add(hash64(name)).add(number).add(hash_shapes(tensors)).value();
+}
+
+// The elements of a part, as they lie in memory.
+std::byte* at_part(const at::Tensor& tensor, std::size_t element) {
+  return static_cast<std::byte*>(tensor.data_ptr()) +
+         element * c10::elementSize(tensor.scalar_type());
+}
+
+// Laid out like the parameter, so that a piece of it is the same piece of the parameter.
+at::Tensor gradient_like(const UnitParameter& parameter) {
+  const at::Tensor gradient = dense_gradient({parameter.name, parameter.full});
+  if (gradient.strides() == parameter.full.strides() && !gradient.is_neg()) return gradient;
+  return at::empty_strided(parameter.full.sizes(), parameter.full.strides(),
+                           parameter.full.options())
+      .copy_(gradient);
+}
+
+}  // namespace
+
+Unit::Unit(std::string name, std::uint64_t number, const std::vector<NamedTensor>& parameters,
+           std::shared_ptr<Communicator> communicator, std::function<void(std::size_t)> ready)
+    : name_(std::move(name)),
+      number_(number),
+      communicator_(std::move(communicator)),
+      layout_(layout_of(parameters, topology_of(*communicator_))),
+      hash_(hash_of(name_, number_, parameters)),
+      is_ready_(parameters.size()),
+      hooks_(parameters, std::move(ready)) {
+  const at::NoGradGuard no_grad;
+  std::vector<at::Tensor> tensors;
+  for (const NamedTensor& parameter : parameters) {
+    parameters_.push_back({parameter.name, parameter.tensor, {}});
+    tensors.push_back(parameter.tensor.detach());
+  }
+  communicator_->bcast(tensors);
+  Block block;
+  block.bytes = block_bytes();
+  block.memory = c10::GetCPUAllocator()->allocate(block.bytes);
+  move_to(block);
+  make_slices();
+  follow_slices();
+  // The memory ends with this function.
+  static_cast<void>(empty());
+}
+
+Unit::~Unit() {
+  if (is_full()) static_cast<void>(empty());
+}
+
+std::size_t Unit::block_bytes() const noexcept {
+  return most_elements(layout_) * c10::elementSize(parameters_.front().full.scalar_type());
+}
+
+// All parameters get one storage, whose memory can be changed behind them.
+void Unit::move_to(const Block& block) {
+  std::memset(block.data(), 0, block.bytes);
+  const c10::Storage storage(c10::Storage::use_byte_size_t(), block.bytes,
+                             c10::DataPtr(block.data(), c10::Device(c10::kCPU)),
+                             /*allocator=*/nullptr, /*resizable=*/false);
+  const auto end = static_cast<std::int64_t>(layout_.bounds.back());
+  flat_ = at::empty({0}, parameters_.front().full.options().requires_grad(false))
+              .set_(storage, 0, {end}, {1});
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    at::Tensor& full = parameters_[i].full;
+    const auto begin = static_cast<std::int64_t>(layout_.places[i].begin);
+    const at::Tensor place = full.is_non_overlapping_and_dense()
+                                 ? flat_.as_strided(full.sizes(), full.strides(), begin)
+                                 : flat_.narrow(0, begin, full.numel()).view(full.sizes());
+    place.copy_(full.detach());
+    full.set_data(place.detach());
+  }
+}
+
+void Unit::make_slices() {
+  const int rank = communicator_->rank();
+  const auto length = static_cast<std::int64_t>(layout_.length_of(rank));
+  slice_ = make_slice(length, flat_.scalar_type());
+  if (length > 0)
+    std::memcpy(slice_.data_ptr(), at_part(flat_, layout_.begin_of(rank)), slice_.nbytes());
+  for (UnitParameter& parameter : parameters_) {
+    parameter.slice = slice_.narrow(0, 0, 0).detach();
+  }
+  for (const SlicePart& part : layout_.parts_of(rank)) {
+    const std::size_t begin =
+        layout_.places[part.parameter].begin + part.begin - layout_.begin_of(rank);
+    parameters_[part.parameter].slice =
+        slice_
+            .narrow(0, static_cast<std::int64_t>(begin),
+                    static_cast<std::int64_t>(part.end - part.begin))
+            .detach();
+  }
+  for (const UnitParameter& parameter : parameters_) {
+    parameter.slice.set_requires_grad(parameter.full.requires_grad());
+  }
+}
+
+void Unit::fill(std::unique_ptr<Block> block) {
+  block_ = std::move(block);
+  c10::StorageImpl& storage = *flat_.storage().unsafeGetStorageImpl();
+  storage.set_data_ptr_noswap(c10::DataPtr(block_->data(), c10::Device(c10::kCPU)));
+  storage.set_nbytes(block_->bytes);
+}
+
+std::unique_ptr<Block> Unit::empty() {
+  c10::StorageImpl& storage = *flat_.storage().unsafeGetStorageImpl();
+  storage.set_data_ptr_noswap(c10::DataPtr(nullptr, c10::Device(c10::kCPU)));
+  storage.set_nbytes(std::size_t{0});
+  return std::exchange(block_, nullptr);
+}
+
+ops::Collective Unit::gather_into(Block& block, Pass pass) const {
+  ops::Collective collective;
+  collective.kind = ops::OpKind::kAllGather;
+  collective.dtype = engine_type(flat_.scalar_type(), "a Sharded module");
+  collective.input = static_cast<const std::byte*>(slice_.const_data_ptr());
+  for (int rank = 0; rank < communicator_->size(); ++rank) {
+    collective.receive_counts.push_back(layout_.length_of(rank));
+    collective.output_parts.push_back(block.data() + layout_.begin_of(rank) * element_bytes());
+  }
+  collective.shape_hash = NumberHash().add(hash_).add(static_cast<std::uint64_t>(pass)).value();
+  collective.describe_shapes = [name = name_, pass, count = layout_.bounds.back()] {
+    return "[" + std::to_string(count) + "], the parameters of unit '" + name + "' for " +
+           (pass == Pass::kForward ? "forward" : "backward");
+  };
+  return collective;
+}
+
+void Unit::follow_slices() {
+  trained_ = 0;
+  for (const UnitParameter& parameter : parameters_) {
+    const bool is_trained = parameter.slice.requires_grad();
+    if (parameter.full.requires_grad() != is_trained) parameter.full.set_requires_grad(is_trained);
+    trained_ += is_trained ? 1 : 0;
+  }
+}
+
+bool Unit::note_gradient(std::size_t index) {
+  if (std::exchange(is_ready_[index], char{1}) == 0) ++ready_;
+  return ready_ == trained_;
+}
+
+bool Unit::has_gradients() const {
+  return std::ranges::any_of(parameters_,
+                             [](const UnitParameter& one) { return one.full.grad().defined(); });
+}
+
+GradientLayout Unit::pack_gradients(Block& block) {
+  const at::NoGradGuard no_grad;
+  std::vector<char> is_present;
+  for (const UnitParameter& one : parameters_)
+    is_present.push_back(one.full.grad().defined() ? 1 : 0);
+  GradientLayout layout =
+      gradients_of(layout_, is_present, communicator_->rank(), topology_of(*communicator_));
+  std::vector<at::Tensor> gradients(parameters_.size());
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    if (is_present[i] == 0) continue;
+    gradients[i] = gradient_like(parameters_[i]);
+  }
+  std::size_t end = 0;
+  const auto clear_up_to = [&](std::size_t begin) {  // gaps are added up, too
+    std::memset(block.data() + end * element_bytes(), 0, (begin - end) * element_bytes());
+  };
+  for (const GradientPiece& piece : layout.pieces) {
+    const SlicePart& part = piece.part;
+    clear_up_to(piece.offset);
+    end = piece.offset + part.end - part.begin;
+    std::memcpy(block.data() + piece.offset * element_bytes(),
+                at_part(gradients[part.parameter], part.begin),
+                (part.end - part.begin) * element_bytes());
+  }
+  clear_up_to(layout.count);
+  drop_gradients();
+  return layout;
+}
+
+std::string Unit::describe(const GradientLayout& layout) const {
+  std::string missing;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    if (layout.is_present[i] == 0) missing += " " + parameters_[i].name;
+  }
+  return "[" + std::to_string(layout.count) + "], the gradients of unit '" + name_ + "'" +
+         (missing.empty() ? "" : " but for" + missing);
+}
+
+ops::Collective Unit::mean_of(Block& block, const GradientLayout& layout) const {
+  ops::Collective collective;
+  collective.kind = ops::OpKind::kAllReduce;
+  collective.dtype = engine_type(flat_.scalar_type(), "a Sharded module");
+  collective.reduce_op = ops::ReduceOp::kAvg;
+  collective.count = layout.count;
+  collective.output = block.data();
+  collective.wire = communicator_->impl().group->options().wire;
+  collective.cut = layout.cut;
+  NumberHash hash;
+  hash.add(hash_);
+  for (const char is_present : layout.is_present) hash.add(is_present == 0 ? 0 : 1);
+  collective.shape_hash = hash.value();
+  collective.describe_shapes = [text = describe(layout)] { return text; };
+  return collective;
+}
+
+void Unit::take_mean(const Block& block, const GradientLayout& layout) {
+  const at::NoGradGuard no_grad;
+  if (!gradient_.defined()) gradient_ = at::empty_like(slice_);
+  const std::size_t slice_begin = layout_.begin_of(communicator_->rank());
+  std::vector<char> is_left = layout.is_present;
+  for (const GradientPiece& piece : layout.own) {
+    const std::size_t index = piece.part.parameter;
+    is_left[index] = 0;
+    const at::Tensor place = gradient_.narrow(
+        0, static_cast<std::int64_t>(layout_.places[index].begin + piece.part.begin - slice_begin),
+        static_cast<std::int64_t>(piece.part.end - piece.part.begin));
+    std::byte* const mean = block.data() + piece.offset * element_bytes();
+    at::Tensor& held = parameters_[index].slice.mutable_grad();
+    if (held.defined()) {
+      held.add_(at::from_blob(mean, place.sizes(), place.options()));
+    } else {
+      std::memcpy(place.data_ptr(), mean, place.nbytes());
+      held = place.detach();
+    }
+  }
+  // A parameter of which this rank has nothing has a gradient all the same, as on the other ranks.
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    at::Tensor& held = parameters_[i].slice.mutable_grad();
+    if (is_left[i] != 0 && !held.defined()) held = gradient_.narrow(0, 0, 0).detach();
+  }
+}
+
+void Unit::drop_gradients() {
+  for (const UnitParameter& parameter : parameters_) parameter.full.mutable_grad().reset();
+  std::fill(is_ready_.begin(), is_ready_.end(), char{0});
+  ready_ = 0;
+}
+
+}  // namespace chainmail::internal

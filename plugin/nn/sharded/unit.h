@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// A unit: parameters that are gathered, used and given up together. This rank has a slice of them;
+// the module's own tensors have memory only while somebody uses the unit.
+//
+// What autograd has saved of a parameter, transposed or not, shares the parameter's storage, and so
+// sees the memory go and come back.
+//
+// One thread at a time. Only the constructor and what unit_set.h does with a unit are collective.
+
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include <chainmail/communicator.h>
+
+#include "ops/core/operation.h"
+#include "plugin/nn/sharded/block_pool.h"
+#include "plugin/nn/sharded/flat_layout.h"
+#include "plugin/nn/sharded/gather_order.h"
+#include "plugin/train/gradients/gradient_hooks.h"
+#include "plugin/train/optimizer/parameter_list.h"
+
+namespace chainmail::internal {
+
+struct UnitParameter {
+  std::string name;
+  at::Tensor full;   ///< the module's
+  at::Tensor slice;  ///< what this rank has of it: one-dimensional, perhaps empty
+};
+
+class Unit {
+ public:
+  /// Takes rank 0's values of `parameters`, which are dense, of one floating-point type and on the
+  /// CPU, and leaves them without memory. `ready` is called with the index of a parameter whose
+  /// gradient has come. Collective.
+  Unit(std::string name, std::uint64_t number, const std::vector<NamedTensor>& parameters,
+       std::shared_ptr<Communicator> communicator, std::function<void(std::size_t)> ready);
+  ~Unit();
+  Unit(const Unit&) = delete;
+  Unit& operator=(const Unit&) = delete;
+
+  const std::string& name() const noexcept { return name_; }
+  std::uint64_t number() const noexcept { return number_; }
+  Communicator& communicator() const noexcept { return *communicator_; }
+  const std::vector<UnitParameter>& parameters() const noexcept { return parameters_; }
+  /// A block must have so many.
+  std::size_t block_bytes() const noexcept;
+
+  /// Whether the parameters have their memory.
+  bool is_full() const noexcept { return block_ != nullptr; }
+  void fill(std::unique_ptr<Block> block);
+  /// The parameters lose it.
+  [[nodiscard]] std::unique_ptr<Block> empty();
+  /// Changes whenever a slice does.
+  std::int64_t version() const { return slice_._version(); }
+  /// Brings all slices into `block`.
+  [[nodiscard]] ops::Collective gather_into(Block& block, Pass pass) const;
+
+  /// Trains what slices say that is trained.
+  void follow_slices();
+  /// Takes note that backward is through with a parameter, whether or not that left a gradient;
+  /// true when this makes all that it is to come to.
+  [[nodiscard]] bool note_gradient(std::size_t index);
+  bool was_noted() const noexcept { return ready_ > 0; }
+  /// Whether there are gradients.
+  bool has_gradients() const;
+  /// Moves the gradients to `block`, and says how.
+  [[nodiscard]] GradientLayout pack_gradients(Block& block);
+  /// Their mean, in `block`, whose slices then are where slices of gradients are.
+  [[nodiscard]] ops::Collective mean_of(Block& block, const GradientLayout& layout) const;
+  /// Adds this rank's of the mean to the gradients of its slices.
+  void take_mean(const Block& block, const GradientLayout& layout);
+  /// Of a backward that did not end.
+  void drop_gradients();
+
+  int uses = 0;  ///< who needs the parameters now
+
+ private:
+  void move_to(const Block& block);
+  void make_slices();
+  std::string describe(const GradientLayout& layout) const;
+  std::size_t element_bytes() const { return c10::elementSize(flat_.scalar_type()); }
+
+  const std::string name_;
+  const std::uint64_t number_;
+  const std::shared_ptr<Communicator> communicator_;
+  std::vector<UnitParameter> parameters_;
+  FlatLayout layout_;
+  std::uint32_t hash_ = 0;  ///< of the parameters
+  at::Tensor flat_;         ///< all of them, in the storage that they share
+  at::Tensor slice_;
+  at::Tensor gradient_;  ///< of the slice, once there was one
+  std::unique_ptr<Block> block_;
+  std::vector<char> is_ready_;
+  std::size_t ready_ = 0;
+  std::size_t trained_ = 0;
+  GradientHooks hooks_;
+};
+
+}  // namespace chainmail::internal
