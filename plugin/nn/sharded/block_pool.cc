@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <utility>
 
-#include <c10/core/CPUAllocator.h>
+#include "plugin/train/sharding/page_memory.h"
 
 namespace chainmail::internal {
 
@@ -27,7 +27,7 @@ std::unique_ptr<Block> BlockPool::take() {
   std::unique_ptr<Block> block;
   if (free_.empty()) {
     block = std::make_unique<Block>();
-    block->memory = c10::GetCPUAllocator()->allocate(block_bytes_);
+    block->memory = allocate_pages(block_bytes_);
     block->bytes = block_bytes_;
   } else {
     block = std::move(free_.back());

@@ -3,12 +3,13 @@
 
 #include "plugin/nn/sharded/unit.h"
 
+#include <malloc.h>
+
 #include <algorithm>
 #include <cstring>
 #include <utility>
 
 #include <ATen/ATen.h>
-#include <c10/core/CPUAllocator.h>
 
 #include <chainmail/error.h>
 
@@ -16,6 +17,7 @@
 #include "plugin/tensor/tensor_bytes.h"
 #include "plugin/train/communicator/communicator_impl.h"
 #include "plugin/train/gradients/gradient_bucket.h"
+#include "plugin/train/sharding/page_memory.h"
 #include "plugin/train/sharding/slice_memory.h"
 #include "plugin/train/tensor_checks.h"
 
@@ -77,12 +79,14 @@ Unit::Unit(std::string name, std::uint64_t number, const std::vector<NamedTensor
   communicator_->bcast(tensors);
   Block block;
   block.bytes = block_bytes();
-  block.memory = c10::GetCPUAllocator()->allocate(block.bytes);
+  block.memory = allocate_pages(block.bytes);
   move_to(block);
   make_slices();
   follow_slices();
-  // The memory ends with this function.
+  // The memory ends with this function. That of the module's parameters is a hole in the heap,
+  // which small pieces would break up before the next unit is made.
   static_cast<void>(empty());
+  malloc_trim(0);
 }
 
 Unit::~Unit() {
@@ -95,7 +99,6 @@ std::size_t Unit::block_bytes() const noexcept {
 
 // All parameters get one storage, whose memory can be changed behind them.
 void Unit::move_to(const Block& block) {
-  std::memset(block.data(), 0, block.bytes);
   const c10::Storage storage(c10::Storage::use_byte_size_t(), block.bytes,
                              c10::DataPtr(block.data(), c10::Device(c10::kCPU)),
                              /*allocator=*/nullptr, /*resizable=*/false);
@@ -119,9 +122,7 @@ void Unit::make_slices() {
   slice_ = make_slice(length, flat_.scalar_type());
   if (length > 0)
     std::memcpy(slice_.data_ptr(), at_part(flat_, layout_.begin_of(rank)), slice_.nbytes());
-  for (UnitParameter& parameter : parameters_) {
-    parameter.slice = slice_.narrow(0, 0, 0).detach();
-  }
+  for (UnitParameter& parameter : parameters_) parameter.slice = slice_.narrow(0, 0, 0).detach();
   for (const SlicePart& part : layout_.parts_of(rank)) {
     const std::size_t begin =
         layout_.places[part.parameter].begin + part.begin - layout_.begin_of(rank);
@@ -243,7 +244,7 @@ ops::Collective Unit::mean_of(Block& block, const GradientLayout& layout) const 
 
 void Unit::take_mean(const Block& block, const GradientLayout& layout) {
   const at::NoGradGuard no_grad;
-  if (!gradient_.defined()) gradient_ = at::empty_like(slice_);
+  if (!gradient_.defined()) gradient_ = make_slice(slice_.numel(), slice_.scalar_type());
   const std::size_t slice_begin = layout_.begin_of(communicator_->rank());
   std::vector<char> is_left = layout.is_present;
   for (const GradientPiece& piece : layout.own) {

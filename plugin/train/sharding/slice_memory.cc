@@ -6,9 +6,10 @@
 #include <memory>
 
 #include <ATen/ATen.h>
-#include <c10/core/CPUAllocator.h>
 
 #include <chainmail/error.h>
+
+#include "plugin/train/sharding/page_memory.h"
 
 namespace chainmail::internal {
 
@@ -21,12 +22,12 @@ void free_slice(void* memory) { delete static_cast<c10::DataPtr*>(memory); }
 
 at::Tensor make_slice(std::int64_t count, c10::ScalarType dtype) {
   const auto bytes = static_cast<std::size_t>(count) * c10::elementSize(dtype);
-  auto memory = std::make_unique<c10::DataPtr>(c10::GetCPUAllocator()->allocate(bytes));
+  auto memory = std::make_unique<c10::DataPtr>(allocate_pages(bytes));
   void* const data = memory->get();
   c10::DataPtr marked(data, memory.release(), free_slice, c10::Device(c10::kCPU));
   const c10::Storage storage(c10::Storage::use_byte_size_t(), bytes, std::move(marked),
                              /*allocator=*/nullptr, /*resizable=*/false);
-  return at::empty({0}, c10::TensorOptions(dtype)).set_(storage, 0, {count}, {1}).zero_();
+  return at::empty({0}, c10::TensorOptions(dtype)).set_(storage, 0, {count}, {1});
 }
 
 bool is_slice(const at::Tensor& tensor) {
