@@ -41,6 +41,7 @@ DEFINE_string(
     "the time of a step; update: of the optimizer's own step() in it, for ours; bytes: "
     "what a node sends in a step; memory: what a node's ranks take for the first trainer");
 DEFINE_double(compute_ms, 100, "of the models paced and device");
+DEFINE_double(forward_ms, 0, "how long forward of the model device sleeps in all");
 DEFINE_int64(bucket_bytes, -1, "of ours where they overlap; -1: as users get them");
 DEFINE_int32(nodes, chainmail::bench::kNoNodes,
              "run over this many network namespaces of this machine, 2 or more; needs root");
@@ -168,7 +169,7 @@ int run() {
   chainmail::bench::TrainerOptions options;
   options.model = FLAGS_model;
   options.optimizer = FLAGS_optimizer;
-  options.pace = chainmail::bench::pace_for(FLAGS_model, FLAGS_compute_ms);
+  options.pace = chainmail::bench::pace_for(FLAGS_model, FLAGS_compute_ms, FLAGS_forward_ms);
   if (FLAGS_bucket_bytes >= 0) options.bucket_bytes = FLAGS_bucket_bytes;
   const Data data = make_data(communicator->rank());
   if (FLAGS_measure == "memory") {

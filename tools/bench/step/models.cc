@@ -28,17 +28,17 @@ void multiply(std::int64_t loops) {
 
 struct Paced : torch::autograd::Function<Paced> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
-                            std::int64_t loops, std::int64_t sleep_us) {
+                            const Pace& pace) {
     context->save_for_backward({weight});
-    context->saved_data["loops"] = loops;
-    context->saved_data["sleep_us"] = sleep_us;
+    context->saved_data["loops"] = pace.loops;
+    context->saved_data["sleep_us"] = pace.sleep_us;
+    std::this_thread::sleep_for(std::chrono::microseconds(pace.forward_sleep_us));
     return x.view_as(x);
   }
   static tensor_list backward(AutogradContext* context, tensor_list gradients) {
     multiply(context->saved_data["loops"].toInt());
     std::this_thread::sleep_for(std::chrono::microseconds(context->saved_data["sleep_us"].toInt()));
-    return {gradients[0], torch::full_like(context->get_saved_variables()[0], 1e-3), at::Tensor(),
-            at::Tensor()};
+    return {gradients[0], torch::full_like(context->get_saved_variables()[0], 1e-3), at::Tensor()};
   }
 };
 
@@ -47,9 +47,7 @@ struct PacedLayerImpl final : torch::nn::Module {
     weight_ = register_parameter(
         "weight", torch::zeros({kPacedBytes / static_cast<std::int64_t>(sizeof(float))}));
   }
-  at::Tensor forward(const at::Tensor& x) {
-    return Paced::apply(x, weight_, pace_.loops, pace_.sleep_us);
-  }
+  at::Tensor forward(const at::Tensor& x) { return Paced::apply(x, weight_, pace_); }
 
  private:
   Pace pace_;
@@ -66,10 +64,11 @@ torch::nn::Sequential make_paced(const Pace& pace) {
 
 }  // namespace
 
-Pace pace_for(const std::string& name, double milliseconds) {
+Pace pace_for(const std::string& name, double milliseconds, double forward_milliseconds) {
   using Clock = std::chrono::steady_clock;
   if (name == "device") {
-    return {.sleep_us = std::llround(milliseconds * 1e3 / kPacedLayers)};
+    return {.sleep_us = std::llround(milliseconds * 1e3 / kPacedLayers),
+            .forward_sleep_us = std::llround(forward_milliseconds * 1e3 / kPacedLayers)};
   }
   if (name != "paced") {
     return {};

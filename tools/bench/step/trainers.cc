@@ -11,6 +11,7 @@
 
 #include <chainmail/backend.h>
 #include <chainmail/elastic.h>
+#include <chainmail/nn/sharded.h>
 #include <chainmail/optimizer.h>
 
 #include "examples/cpp_ddp/data_parallel.h"
@@ -176,6 +177,26 @@ class ShardTrainer final : public ModelTrainer {
   std::uint32_t shards_per_rank_;
 };
 
+// Whose slices are different on each rank.
+class ShardedTrainer final : public ModelTrainer {
+ public:
+  ShardedTrainer(std::string name, const TrainerOptions& options,
+                 const std::shared_ptr<Communicator>& communicator)
+      : ModelTrainer(std::move(name), options) {
+    model_ = create_sharded_model(model_, communicator);
+    optimizer_ = make_optimizer(options.optimizer, model_);
+  }
+  std::vector<at::Tensor> parameters() const override { return {}; }
+  void step(const at::Tensor& x, const at::Tensor& t) override {
+    optimizer_->zero_grad();
+    loss(x, t).backward();
+    optimizer_->step();
+  }
+
+ private:
+  std::unique_ptr<torch::optim::Optimizer> optimizer_;
+};
+
 // Sums a tensor as large as all gradients, where it lies.
 class WireTrainer final : public Trainer {
  public:
@@ -227,8 +248,8 @@ class ReducerTrainer final : public ModelTrainer {
 
 std::string trainer_names() {
   return "plain, ours, ours-overlap, ours-double, ours-unfused, ours-packed, ours-node, "
-         "ours-shared, ours-freed, ours-all, accumulate, shards, shards-2, wire, reducer-gloo, "
-         "reducer-ours";
+         "ours-shared, ours-freed, ours-all, accumulate, shards, shards-2, sharded, wire, "
+         "reducer-gloo, reducer-ours";
 }
 
 std::unique_ptr<Trainer> make_trainer(const std::string& name, const TrainerOptions& options,
@@ -241,6 +262,7 @@ std::unique_ptr<Trainer> make_trainer(const std::string& name, const TrainerOpti
   if (name == "accumulate") {
     return std::make_unique<AccumulatingTrainer>(name, options, communicator);
   }
+  if (name == "sharded") return std::make_unique<ShardedTrainer>(name, options, communicator);
   if (name == "shards" || name == "shards-2") {
     return std::make_unique<ShardTrainer>(name, options, *communicator, name == "shards" ? 1 : 2);
   }

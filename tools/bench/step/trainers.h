@@ -58,6 +58,7 @@ class Trainer {
 ///   ours-freed      and gradients freed when their means are known
 ///   ours-all        optimizers shared by all ranks (Sharding::kAll)
 ///   accumulate      ours, in two backwards of half the batch
+///   sharded         a model of Sharded layers, and torch's optimizer for their slices
 ///   shards, shards-2   an ElasticJob with one or two shards per rank
 ///   wire            as many bytes as the model's gradients, exchanged by ours and nothing else
 ///   reducer-gloo    c10d::Reducer, which torch's DistributedDataParallel is made of, over Gloo
