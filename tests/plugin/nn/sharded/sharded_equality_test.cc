@@ -25,13 +25,13 @@ namespace {
 
 namespace nn = torch::nn;
 namespace optim = torch::optim;
-using testing::CommPtr;
+using CommPtr = std::shared_ptr<Communicator>;
 
-constexpr int kSteps = 50;
+constexpr int kEqualSteps = 50;
 
 using MakeOptimizer = std::function<std::unique_ptr<optim::Optimizer>(std::vector<torch::Tensor>)>;
 
-struct Case {
+struct OptimizerCase {
   std::string name;
   MakeOptimizer make;
 };
@@ -43,7 +43,7 @@ nn::Sequential uneven_model() {
                                         nn::Linear(63, 16), nn::PReLU(), nn::Linear(16, 1)));
 }
 
-std::vector<Case> optimizers() {
+std::vector<OptimizerCase> optimizers() {
   return {{"SGD",
            [](auto parameters) {
              return std::make_unique<optim::SGD>(
@@ -59,13 +59,13 @@ std::vector<Case> optimizers() {
            }}};
 }
 
-torch::Tensor loss_of(const torch::Tensor& y, const CommPtr& comm, int step) {
+torch::Tensor distance_of(const torch::Tensor& y, const CommPtr& comm, int step) {
   const torch::Tensor t = testing::some_waves(y.sizes(), 100 + 10 * step + comm->rank());
   return (y - t).square().mean();
 }
 
 // Both models side by side, on samples of each rank's own.
-void train_both(const CommPtr& comm, const Case& one) {
+void train_both(const CommPtr& comm, const OptimizerCase& one) {
   nn::Sequential whole = uneven_model();
   MultiNodeOptimizerOptions options;
   options.model = whole;
@@ -74,12 +74,12 @@ void train_both(const CommPtr& comm, const Case& one) {
       create_multi_node_optimizer(one.make(whole->parameters()), comm, std::move(options));
   nn::Sequential sharded = create_sharded_model(uneven_model(), comm);
   const auto optimizer = one.make(sharded_parameters(sharded));
-  for (int step = 0; step < kSteps; ++step) {
+  for (int step = 0; step < kEqualSteps; ++step) {
     const torch::Tensor x = testing::some_waves({6, 20}, step * 7 + comm->rank());
     expected->zero_grad();
     optimizer->zero_grad();
-    const torch::Tensor loss = loss_of(whole->forward(x), comm, step);
-    const torch::Tensor sharded_loss = loss_of(sharded->forward(x), comm, step);
+    const torch::Tensor loss = distance_of(whole->forward(x), comm, step);
+    const torch::Tensor sharded_loss = distance_of(sharded->forward(x), comm, step);
     ASSERT_TRUE(testing::has_same_bits(loss.view({1}), sharded_loss.view({1})))
         << one.name << ", step " << step << ": " << loss << sharded_loss;
     loss.backward();
@@ -107,7 +107,7 @@ TEST_P(ShardedEquality, LossesAndGradientsAreThoseOfWholeModels) {
   at::set_num_threads(1);
   testing::with_communicator(GetParam().sizes, GetParam().communicator, {},
                              [](const CommPtr& comm) {
-                               for (const Case& one : optimizers()) train_both(comm, one);
+                               for (const OptimizerCase& one : optimizers()) train_both(comm, one);
                              });
 }
 

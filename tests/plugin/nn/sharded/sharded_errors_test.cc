@@ -22,6 +22,7 @@
 #include <chainmail/optimizer.h>
 #include <chainmail/train/mean_grad.h>
 
+#include "plugin/checkpoint/items/items.h"
 #include "tests/plugin/nn/sharded/sharded_checks.h"
 #include "tests/plugin/support/thread_world.h"
 
@@ -32,7 +33,7 @@ using namespace std::chrono_literals;
 namespace nn = torch::nn;
 using ::testing::AllOf;
 using testing::Block;
-using testing::CommPtr;
+using CommPtr = std::shared_ptr<Communicator>;
 using ::testing::Each;
 using ::testing::HasSubstr;
 
@@ -144,7 +145,7 @@ INSTANTIATE_TEST_SUITE_P(Nodes, ShardedMismatch,
                          ::testing::Values(std::vector<int>{2}, std::vector<int>{2, 1}));
 
 // Expects InvalidArgument with `text` on every rank, which stay usable.
-void expect_refused(const std::string& text, const std::function<void(const CommPtr&)>& body) {
+void expect_unit_refused(const std::string& text, const std::function<void(const CommPtr&)>& body) {
   at::set_num_threads(1);
   testing::with_communicator({2}, "hierarchical", {}, [&](const CommPtr& comm) {
     try {
@@ -158,12 +159,12 @@ void expect_refused(const std::string& text, const std::function<void(const Comm
 }
 
 TEST(ShardedRefuses, WhatCannotBeAUnit) {
-  expect_refused("needs a communicator",
-                 [](const CommPtr&) { Sharded<Block>(Block(kSide), nullptr); });
-  expect_refused("has no parameters", [](const CommPtr& comm) {
+  expect_unit_refused("needs a communicator",
+                      [](const CommPtr&) { Sharded<Block>(Block(kSide), nullptr); });
+  expect_unit_refused("has no parameters", [](const CommPtr& comm) {
     Sharded<nn::Tanh>(nn::Tanh(), comm, {.name = "tanh"});
   });
-  expect_refused("'out.weight' is of type Double", [](const CommPtr& comm) {
+  expect_unit_refused("'out.weight' is of type Double", [](const CommPtr& comm) {
     Block block(kSide);
     block->out->to(torch::kDouble);
     Sharded<Block>(block, comm);
@@ -178,21 +179,21 @@ struct LeakImpl : nn::Module {
 TORCH_MODULE(Leak);
 
 TEST(ShardedRefuses, ToReturnAParameter) {
-  expect_refused("'leak' returns a parameter", [](const CommPtr& comm) {
+  expect_unit_refused("'leak' returns a parameter", [](const CommPtr& comm) {
     Sharded<Leak> unit(Leak(), comm, {.name = "leak"});
     (void)unit->forward(square());
   });
 }
 
 TEST(ShardedRefuses, SecondDerivatives) {
-  expect_refused("create_graph", [](const CommPtr& comm) {
+  expect_unit_refused("create_graph", [](const CommPtr& comm) {
     Sharded<Block> unit(Block(kSide), comm);
     unit->forward(square()).sum().backward({}, /*retain_graph=*/true, /*create_graph=*/true);
   });
 }
 
 TEST(ShardedRefuses, ToBecomeSomethingElse) {
-  expect_refused("cannot become Double", [](const CommPtr& comm) {
+  expect_unit_refused("cannot become Double", [](const CommPtr& comm) {
     Sharded<Block> unit(Block(kSide), comm);
     unit->to(torch::kCPU);
     unit->to(torch::kFloat);
@@ -202,28 +203,41 @@ TEST(ShardedRefuses, ToBecomeSomethingElse) {
 
 // Slices of equal sizes would pass for replicas.
 TEST(ShardedRefuses, ToBeAveragedOrBroadcastAgain) {
-  expect_refused("is this rank's slice", [](const CommPtr& comm) {
+  expect_unit_refused("is this rank's slice", [](const CommPtr& comm) {
     Sharded<Block> unit(Block(kSide, kSide), comm);
     (void)create_multi_node_optimizer(
         std::make_unique<torch::optim::SGD>(sharded_parameters(unit), 0.1), comm, {.model = unit});
   });
-  expect_refused("is this rank's slice", [](const CommPtr& comm) {
+  expect_unit_refused("is this rank's slice", [](const CommPtr& comm) {
     Sharded<Block> unit(Block(kSide, kSide), comm);
     bcast_data(*comm, unit);
   });
-  expect_refused("is this rank's slice", [](const CommPtr& comm) {
+  expect_unit_refused("is this rank's slice", [](const CommPtr& comm) {
     Sharded<Block> unit(Block(kSide, kSide), comm);
     multi_node_mean_grad(*comm, unit);
   });
 }
 
+// Which slice a rank has depends on the shape of the job.
+TEST(ShardedRefuses, ToGoIntoCheckpoints) {
+  expect_unit_refused("save units one by one", [](const CommPtr& comm) {
+    Sharded<Block> unit(Block(kSide), comm);
+    (void)internal::parameters_item("model", unit);
+  });
+  expect_unit_refused("save units one by one", [](const CommPtr& comm) {
+    Sharded<Block> unit(Block(kSide), comm);
+    torch::optim::SGD optimizer(sharded_parameters(unit), 0.1);
+    (void)internal::optimizer_item("optimizer", optimizer);
+  });
+}
+
 TEST(ShardedRefuses, ParametersOutsideOfUnits) {
-  expect_refused("'1.weight' is in no Sharded module", [](const CommPtr& comm) {
+  expect_unit_refused("'1.weight' is in no Sharded module", [](const CommPtr& comm) {
     Sharded<Block> unit(Block(kSide), comm);
     nn::Sequential model(unit, nn::Linear(kSide, 2));
     (void)sharded_parameters(model);
   });
-  expect_refused("max_norm must be positive", [](const CommPtr& comm) {
+  expect_unit_refused("max_norm must be positive", [](const CommPtr& comm) {
     Sharded<Block> unit(Block(kSide), comm);
     (void)clip_sharded_grad_norm(comm, unit, 0);
   });

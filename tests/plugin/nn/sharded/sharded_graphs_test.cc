@@ -24,9 +24,9 @@ namespace {
 
 namespace nn = torch::nn;
 using testing::Block;
-using testing::CommPtr;
+using CommPtr = std::shared_ptr<Communicator>;
 
-constexpr std::int64_t kFeatures = 10;
+constexpr std::int64_t kUnitFeatures = 10;
 
 template <typename Body>
 void on_two_ranks(const Body& body) {
@@ -35,14 +35,14 @@ void on_two_ranks(const Body& body) {
 }
 
 torch::Tensor features(const CommPtr& comm, int seed = 0) {
-  return testing::some_waves({3, kFeatures}, seed * 10 + comm->rank());
+  return testing::some_waves({3, kUnitFeatures}, seed * 10 + comm->rank());
 }
 
 // A weight that it is given, transposed or not, and a bias of its own.
 struct TiedImpl : nn::Module {
   TiedImpl(const torch::Tensor& given, bool transposed)
       : weight(register_parameter("weight", given)),
-        bias(register_parameter("bias", torch::ones({kFeatures}))),
+        bias(register_parameter("bias", torch::ones({kUnitFeatures}))),
         is_transposed(transposed) {}
   torch::Tensor forward(const torch::Tensor& x) {
     return x.matmul(is_transposed ? weight.t() : weight) + bias;
@@ -52,7 +52,7 @@ struct TiedImpl : nn::Module {
 };
 TORCH_MODULE(Tied);
 
-torch::Tensor tied_weight() { return testing::some_waves({kFeatures, kFeatures}, 3); }
+torch::Tensor tied_weight() { return testing::some_waves({kUnitFeatures, kUnitFeatures}, 3); }
 
 TEST(ShardedGraphs, WeightsThatTwoUnitsShare) {
   on_two_ranks([](const CommPtr& comm) {
@@ -63,8 +63,8 @@ TEST(ShardedGraphs, WeightsThatTwoUnitsShare) {
     Tied first(weight, false);
     Tied last(weight, true);
     Sharded<Tied> a(first, comm);
-    Sharded<Block> between(testing::filled(Block(kFeatures)), comm);
-    Block whole_between = testing::filled(Block(kFeatures));
+    Sharded<Block> between(testing::filled(Block(kUnitFeatures)), comm);
+    Block whole_between = testing::filled(Block(kUnitFeatures));
     Sharded<Tied> b(last, comm);
     // One slice, which an optimizer gets once.
     EXPECT_TRUE(b->named_parameters()["weight"].is_same(a->named_parameters()["weight"]));
@@ -94,7 +94,7 @@ TEST(ShardedGraphs, WeightsThatTwoUnitsShare) {
 // One layer in two places of a unit.
 struct TwiceImpl : nn::Module {
   TwiceImpl()
-      : first(register_module("first", nn::Linear(kFeatures, kFeatures))),
+      : first(register_module("first", nn::Linear(kUnitFeatures, kUnitFeatures))),
         second(register_module("second", first)) {}
   torch::Tensor forward(const torch::Tensor& x) { return second(torch::tanh(first(x))); }
   nn::Linear first, second;
@@ -139,10 +139,10 @@ struct Again : torch::autograd::Function<Again<Module>> {
 
 TEST(ShardedGraphs, RecomputationInBackward) {
   on_two_ranks([](const CommPtr& comm) {
-    Block whole_a = testing::filled(Block(kFeatures));
-    Block whole_b = testing::filled(Block(kFeatures), 5);
-    Sharded<Block> a(testing::filled(Block(kFeatures)), comm);
-    Sharded<Block> b(testing::filled(Block(kFeatures), 5), comm);
+    Block whole_a = testing::filled(Block(kUnitFeatures));
+    Block whole_b = testing::filled(Block(kUnitFeatures), 5);
+    Sharded<Block> a(testing::filled(Block(kUnitFeatures)), comm);
+    Sharded<Block> b(testing::filled(Block(kUnitFeatures), 5), comm);
     for (int step = 0; step < 3; ++step) {
       for (nn::Module* const module :
            std::vector<nn::Module*>{a.get(), b.get(), whole_a.get(), whole_b.get()}) {
@@ -165,7 +165,7 @@ TEST(ShardedGraphs, RecomputationInBackward) {
 
 // Two results, one of which may go nowhere; also of the parameters alone.
 struct PairOfImpl : nn::Module {
-  PairOfImpl() : inner(register_module("inner", nn::Linear(kFeatures, kFeatures))) {}
+  PairOfImpl() : inner(register_module("inner", nn::Linear(kUnitFeatures, kUnitFeatures))) {}
   std::tuple<torch::Tensor, std::optional<torch::Tensor>> forward(std::vector<torch::Tensor> xs) {
     const torch::Tensor y = inner(xs.at(0)) * xs.at(1);
     return {y, inner->weight.square().sum()};
@@ -199,8 +199,8 @@ TEST(ShardedGraphs, ListsOfArgumentsAndResults) {
 // A view that is changed in place has another history than the result had.
 TEST(ShardedGraphs, ResultsThatAreChangedInPlace) {
   on_two_ranks([](const CommPtr& comm) {
-    Block whole = testing::filled(Block(kFeatures));
-    Sharded<Block> unit(testing::filled(Block(kFeatures)), comm);
+    Block whole = testing::filled(Block(kUnitFeatures));
+    Sharded<Block> unit(testing::filled(Block(kUnitFeatures)), comm);
     const auto loss_of = [&](auto& module) {
       const torch::Tensor y = module->forward(features(comm));
       y.select(0, 1).mul_(3);
@@ -216,8 +216,8 @@ TEST(ShardedGraphs, ResultsThatAreChangedInPlace) {
 
 struct OuterImpl : nn::Module {
   explicit OuterImpl(const CommPtr& comm)
-      : inner(testing::filled(Block(kFeatures)), comm, {.name = "inner"}),
-        own(testing::filled(nn::Linear(kFeatures, kFeatures), 4)) {
+      : inner(testing::filled(Block(kUnitFeatures)), comm, {.name = "inner"}),
+        own(testing::filled(nn::Linear(kUnitFeatures, kUnitFeatures), 4)) {
     register_module("inner", inner);
     register_module("own", own);
   }
@@ -229,8 +229,8 @@ TORCH_MODULE(Outer);
 
 TEST(ShardedGraphs, UnitsInUnits) {
   on_two_ranks([](const CommPtr& comm) {
-    Block whole_inner = testing::filled(Block(kFeatures));
-    nn::Linear whole_own = testing::filled(nn::Linear(kFeatures, kFeatures), 4);
+    Block whole_inner = testing::filled(Block(kUnitFeatures));
+    nn::Linear whole_own = testing::filled(nn::Linear(kUnitFeatures, kUnitFeatures), 4);
     Sharded<Outer> outer(Outer(comm), comm, {.name = "outer"});
     EXPECT_EQ(sharded_parameters(outer).size(), 6U);
     for (int step = 0; step < 3; ++step) {
@@ -253,27 +253,27 @@ TEST(ShardedGraphs, UnitsInUnits) {
 
 TEST(ShardedGraphs, BuffersAndModesAreTheModules) {
   on_two_ranks([](const CommPtr& comm) {
-    nn::BatchNorm1d norm(kFeatures);
+    nn::BatchNorm1d norm(kUnitFeatures);
     const torch::NoGradGuard no_grad;
     norm->running_mean.fill_(comm->rank() + 1);
     Sharded<nn::BatchNorm1d> unit(norm, comm);
     const torch::Tensor mean = unit->named_buffers()["running_mean"];
-    EXPECT_TRUE(torch::equal(mean, torch::ones({kFeatures})));  // rank 0's
+    EXPECT_TRUE(torch::equal(mean, torch::ones({kUnitFeatures})));  // rank 0's
     unit->eval();
     (void)unit->forward(features(comm));
-    EXPECT_TRUE(torch::equal(mean, torch::ones({kFeatures})));
+    EXPECT_TRUE(torch::equal(mean, torch::ones({kUnitFeatures})));
     unit->train();
     (void)unit->forward(features(comm));
-    EXPECT_FALSE(torch::equal(mean, torch::ones({kFeatures})));
+    EXPECT_FALSE(torch::equal(mean, torch::ones({kUnitFeatures})));
   });
 }
 
 // Rank 0's values, and what gather() shows.
 TEST(ShardedGraphs, AllRanksBeginWithTheValuesOfRankZero) {
   on_two_ranks([](const CommPtr& comm) {
-    Sharded<Block> unit(testing::filled(Block(kFeatures), comm->rank() * 50), comm);
+    Sharded<Block> unit(testing::filled(Block(kUnitFeatures), comm->rank() * 50), comm);
     const auto gathered = unit->gather();
-    Block expected = testing::filled(Block(kFeatures));
+    Block expected = testing::filled(Block(kUnitFeatures));
     EXPECT_TRUE(torch::equal(unit->module()->in->weight, expected->in->weight));
     EXPECT_TRUE(torch::equal(unit->module()->out->bias, expected->out->bias));
   });

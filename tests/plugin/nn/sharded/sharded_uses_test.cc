@@ -25,21 +25,21 @@ namespace {
 
 namespace nn = torch::nn;
 using testing::Block;
-using testing::CommPtr;
+using CommPtr = std::shared_ptr<Communicator>;
 
-constexpr std::int64_t kWidth = 12;
+constexpr std::int64_t kUnitWidth = 12;
 
 // Two units beside the same modules whole.
 struct Pair {
   explicit Pair(const CommPtr& communicator)
       : comm(communicator),
-        whole_a(testing::filled(Block(kWidth))),
-        whole_b(testing::filled(Block(kWidth), 20)),
-        a(testing::filled(Block(kWidth)), comm, {.name = "a"}),
-        b(testing::filled(Block(kWidth), 20), comm, {.name = "b"}) {}
+        whole_a(testing::filled(Block(kUnitWidth))),
+        whole_b(testing::filled(Block(kUnitWidth), 20)),
+        a(testing::filled(Block(kUnitWidth)), comm, {.name = "a"}),
+        b(testing::filled(Block(kUnitWidth), 20), comm, {.name = "b"}) {}
 
   torch::Tensor input(int seed = 0) const {
-    return testing::some_waves({4, kWidth}, seed * 10 + comm->rank());
+    return testing::some_waves({4, kUnitWidth}, seed * 10 + comm->rank());
   }
   void expect_same_gradients() {
     std::vector<torch::Tensor> all = whole_a->parameters();
@@ -197,8 +197,8 @@ TEST_P(ShardedUses, UnitsThatTheLossIsNotMadeOf) {
 // A parameter that only some calls use.
 struct SometimesImpl : nn::Module {
   SometimesImpl()
-      : always(register_module("always", nn::Linear(kWidth, kWidth))),
-        sometimes(register_module("sometimes", nn::Linear(kWidth, kWidth))) {}
+      : always(register_module("always", nn::Linear(kUnitWidth, kUnitWidth))),
+        sometimes(register_module("sometimes", nn::Linear(kUnitWidth, kUnitWidth))) {}
   torch::Tensor forward(const torch::Tensor& x, bool all) {
     return all ? sometimes(always(x)) : always(x);
   }
@@ -226,7 +226,7 @@ TEST_P(ShardedUses, AnExceptionInForward) {
   run([](Pair& pair) {
     for (int step = 0; step < 3; ++step) {  // with units fetched ahead from the second on
       const torch::Tensor h = pair.a->forward(pair.input());
-      EXPECT_ANY_THROW(pair.b->forward(torch::ones({4, kWidth + 1})));
+      EXPECT_ANY_THROW(pair.b->forward(torch::ones({4, kUnitWidth + 1})));
       pair.expect_nothing_whole();
       pair.b->forward(pair.a->forward(pair.input())).sum().backward();
     }
