@@ -9,7 +9,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <set>
+#include <string>
 #include <vector>
 
 #include "launcher/job/options.h"
@@ -153,7 +155,11 @@ TEST(UsableCores, FollowTheAffinityThatTheProcessHas) {
   const pid_t child = fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
-    if (sched_setaffinity(0, sizeof one, &one) != 0) _exit(2);
+    // Also of the thread that a sanitizer may have started here.
+    for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+      const pid_t thread = std::stoi(task.path().filename());
+      if (sched_setaffinity(thread, sizeof one, &one) != 0) _exit(2);
+    }
     const std::vector<Core> cores = usable_cores();
     const bool is_right =
         cores.size() == 1 && cores[0].cpus == std::vector<int>{static_cast<int>(last)};
