@@ -37,8 +37,7 @@ double memory() {
   std::ifstream file("/proc/self/smaps_rollup");
   for (std::string word; file >> word;) {
     double kib = 0;
-    if (word == "Pss:" && file >> kib)
-      return kib * 1024;
+    if (word == "Pss:" && file >> kib) return kib * 1024;
   }
   throw std::runtime_error("/proc/self/smaps_rollup: has no Pss");
 }
@@ -53,21 +52,18 @@ torch::nn::Sequential make_model() {
   return model;
 }
 
-void print(chainmail::Communicator &comm, const char *way, double bytes,
-           std::int64_t parameters) {
+void print(chainmail::Communicator &comm, const char *way, double bytes, std::int64_t parameters) {
   const std::vector<double> of_ranks = comm.gather_obj(bytes);
   const std::vector<int> nodes = comm.gather_obj(comm.inter_rank());
-  if (comm.rank() != 0)
-    return;
+  if (comm.rank() != 0) return;
   std::map<int, double> of_nodes;
   for (std::size_t rank = 0; rank < of_ranks.size(); ++rank) {
     of_nodes[nodes[rank]] += of_ranks[rank];
-    std::printf("%s: rank %zu takes %.0f MiB\n", way, rank,
-                of_ranks[rank] / kMiB);
+    std::printf("%s: rank %zu takes %.0f MiB\n", way, rank, of_ranks[rank] / kMiB);
   }
   for (const auto &[node, sum] : of_nodes) {
-    std::printf("%s: node %d takes %.0f MiB, %.1f bytes per parameter\n", way,
-                node, sum / kMiB, sum / static_cast<double>(parameters));
+    std::printf("%s: node %d takes %.0f MiB, %.1f bytes per parameter\n", way, node, sum / kMiB,
+                sum / static_cast<double>(parameters));
   }
 }
 
@@ -83,35 +79,30 @@ void train(const char *way, chainmail::Sharding sharding) {
   torch::manual_seed(FLAGS_seed + 1 + static_cast<std::uint64_t>(comm->rank()));
   for (std::int64_t step = 0; step < FLAGS_steps; ++step) {
     optimizer->zero_grad();
-    model->forward(torch::rand({FLAGS_batchsize, FLAGS_unit}))
-        .pow(2)
-        .mean()
-        .backward();
+    model->forward(torch::rand({FLAGS_batchsize, FLAGS_unit})).pow(2).mean().backward();
     optimizer->step();
   }
-  comm->barrier(); // all have taken what they need
+  comm->barrier();  // all have taken what they need
   std::int64_t parameters = 0;
-  for (const torch::Tensor &parameter : model->parameters())
-    parameters += parameter.numel();
+  for (const torch::Tensor &parameter : model->parameters()) parameters += parameter.numel();
   print(*comm, way, memory() - before, parameters);
   print_digest(*comm, model->parameters());
   comm->finalize();
 }
 
-} // namespace
+}  // namespace
 
 int main(int argc, char **argv) {
   const flags::Program program{.name = "large_mlp_sharded",
-                               .what = "Shows what memory the ranks of a node "
-                                       "save when they share an optimizer."};
+                               .what =
+                                   "Shows what memory the ranks of a node "
+                                   "save when they share an optimizer."};
   return flags::run(program, argc, argv, [](const auto & /*arguments*/) {
-    if (std::min({FLAGS_unit, FLAGS_layers, FLAGS_batchsize, FLAGS_steps}) <
-        1) {
-      throw flags::UsageError(
-          "--unit, --layers, --batchsize and --steps must be at least 1");
+    if (std::min({FLAGS_unit, FLAGS_layers, FLAGS_batchsize, FLAGS_steps}) < 1) {
+      throw flags::UsageError("--unit, --layers, --batchsize and --steps must be at least 1");
     }
     train("each its own", chainmail::Sharding::kNone);
-    malloc_trim(0); // what the first model has left would be the second one's
+    malloc_trim(0);  // what the first model has left would be the second one's
     train("shared", chainmail::Sharding::kNode);
     return 0;
   });

@@ -13,7 +13,7 @@ namespace {
 
 // A slice ends so many elements after the first one of the parameter that it cuts: whole vectors
 // of every instruction set, for every dtype.
-constexpr std::size_t kSliceUnit = 64;
+constexpr std::size_t kCutElements = 64;
 // Gradients of a rank start on a cache line, whatever their dtype.
 constexpr std::size_t kGradientUnit = 64;
 
@@ -41,10 +41,10 @@ FlatLayout lay_out(std::span<const std::size_t> counts, const ops::Topology& top
   std::size_t end = 0;
   for (const std::size_t count : counts) {
     layout.places.push_back({end, count});
-    end += round_up(count, kSliceUnit);
+    end += round_up(count, kCutElements);
   }
   const auto ranks = static_cast<std::size_t>(topology.size());
-  layout.bounds = cut_into_slices(layout.places, end, ranks, kSliceUnit);
+  layout.bounds = cut_into_slices(layout.places, end, ranks, kCutElements);
   const bool is_by_local_rank = has_equal_nodes(topology);
   for (int rank = 0; rank < topology.size(); ++rank) {
     layout.position_of_rank.push_back(static_cast<std::size_t>(
