@@ -140,7 +140,7 @@ def header_page(layout, path, name, symbols):
     for _, kind, symbol, arguments in symbols:
         is_overloaded = sum(symbol == other[2] for other in symbols) > 1
         lines += [f"```{{{DIRECTIVES[kind]}}} {symbol}{arguments if is_overloaded else ''}",
-                  *[":members:"] * (kind in ("class", "struct")), "```", ""]
+                  *[":members:", ":protected-members:"] * (kind in ("class", "struct")), "```", ""]
     return "\n".join(lines)
 
 
