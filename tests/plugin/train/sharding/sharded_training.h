@@ -9,6 +9,7 @@
 
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <functional>
@@ -61,6 +62,8 @@ inline Tensors make_parameters(const std::vector<std::int64_t>& sizes,
 inline torch::Tensor gradient_of(const torch::Tensor& parameter, std::int64_t step, int rank) {
   const torch::NoGradGuard no_grad;
   const double phase = 0.37 * static_cast<double>(step) + 1.7 * rank;
+  // One pass where there are many, for long forms.
+  if (parameter.numel() > 100000) return parameter.detach() * (0.01 * (rank + 1) * std::sin(phase));
   return (parameter.detach() * 3 + phase).sin().mul_(0.01 * (rank + 1)).pow(3);
 }
 
