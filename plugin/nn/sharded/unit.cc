@@ -44,6 +44,12 @@ std::uint32_t hash_of(const std::string& name, std::uint64_t number,
   return NumberHash().add(hash64(name)).add(number).add(hash_shapes(tensors)).value();
 }
 
+void take_values_of_root(Communicator& communicator, const std::vector<NamedTensor>& parameters) {
+  std::vector<at::Tensor> tensors;
+  for (const NamedTensor& parameter : parameters) tensors.push_back(parameter.tensor.detach());
+  communicator.bcast(tensors);
+}
+
 // The elements of a part, as they lie in memory.
 std::byte* at_part(const at::Tensor& tensor, std::size_t element) {
   return static_cast<std::byte*>(tensor.data_ptr()) +
@@ -71,12 +77,10 @@ Unit::Unit(std::string name, std::uint64_t number, const std::vector<NamedTensor
       is_ready_(parameters.size()),
       hooks_(parameters, std::move(ready)) {
   const at::NoGradGuard no_grad;
-  std::vector<at::Tensor> tensors;
   for (const NamedTensor& parameter : parameters) {
     parameters_.push_back({parameter.name, parameter.tensor, {}});
-    tensors.push_back(parameter.tensor.detach());
   }
-  communicator_->bcast(tensors);
+  take_values_of_root(*communicator_, parameters);
   Block block;
   block.bytes = block_bytes();
   block.memory = allocate_pages(block.bytes);
