@@ -26,6 +26,9 @@ constexpr std::uint32_t kGradientTags = kGraphTags | std::uint32_t{1} << 30;
 // that share a tag meet in the order of a walk backwards.
 constexpr std::uint64_t kGradientTagCount = 4096;
 
+constexpr char kMessage[] = "a message in a graph";
+constexpr char kGradients[] = "gradients of a message";
+
 // What goes first, forward.
 struct Opening {
   std::uint64_t number = 0;  // of the sender's messages
@@ -69,7 +72,9 @@ std::uint32_t forward_tag(int tag) { return kGraphTags | static_cast<std::uint32
 // Bytes and tensors that go one after another, and what keeps them.
 class Parcel {
  public:
-  explicit Parcel(std::string bytes) : bytes_(std::move(bytes)) {}
+  /// `what` is what the other end calls the bytes, too: those who look for the cause of a long wait
+  /// take other words for another operation.
+  Parcel(std::string bytes, const char* what) : bytes_(std::move(bytes)), what_(what) {}
   void add(const at::Tensor& tensor) { tensors_.push_back(tensor); }
 
   static void send(std::shared_ptr<Parcel> parcel, Communicator& communicator, int peer,
@@ -77,12 +82,13 @@ class Parcel {
     const auto send_part = [&](Part part, const Label& label) {
       transfer_with_tag(communicator.impl(), ops::OpKind::kSend, part, peer, tag, label, parcel);
     };
-    send_part(part_of(parcel->bytes_), label_of("a message in a graph"));
+    send_part(part_of(parcel->bytes_), label_of(parcel->what_));
     for (const at::Tensor& tensor : parcel->tensors_) send_part(part_of(tensor), label_of(tensor));
   }
 
  private:
   std::string bytes_;
+  const char* what_;
   std::vector<at::Tensor> tensors_;
 };
 
@@ -111,7 +117,7 @@ std::vector<at::Tensor> send_gradients(const Message& message,
   for (std::size_t i = 0; i < gradients.size(); ++i) {
     if (message.head.needs_gradient[i] != 0) bytes.push_back(gradients[i].defined() ? '\1' : '\0');
   }
-  const auto parcel = std::make_shared<Parcel>(std::move(bytes));
+  const auto parcel = std::make_shared<Parcel>(std::move(bytes), kGradients);
   for (std::size_t i = 0; i < gradients.size(); ++i) {
     if (message.head.needs_gradient[i] == 0 || !gradients[i].defined()) continue;
     parcel->add(dense_copy(gradients[i], message.head.shapes[i]));
@@ -135,7 +141,7 @@ std::vector<at::Tensor> receive_gradients(const Message& message) {
   communicator.impl().check_usable();
   const std::uint32_t tag = message.gradient_tag();
   std::string bytes(sizeof message.number + message.gradient_count(), '\0');
-  receive(communicator, part_of(bytes), message.peer, tag, label_of("gradients of a message"));
+  receive(communicator, part_of(bytes), message.peer, tag, label_of(kGradients));
   ObjectReader reader(bytes);
   std::uint64_t number = 0;
   reader.get(&number, sizeof number);
@@ -164,8 +170,8 @@ Exchanged send_message(const std::shared_ptr<Communicator>& communicator, const 
 
   const std::string head_bytes = to_bytes(message.head);
   const auto opening =
-      std::make_shared<Parcel>(as_bytes(Opening{message.number, head_bytes.size()}));
-  const auto parcel = std::make_shared<Parcel>(head_bytes);
+      std::make_shared<Parcel>(as_bytes(Opening{message.number, head_bytes.size()}), kMessage);
+  const auto parcel = std::make_shared<Parcel>(head_bytes, kMessage);
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     parcel->add(dense_copy(tensors[i].detach(), message.head.shapes[i]));
   }
@@ -186,7 +192,7 @@ Exchanged receive_message(const std::shared_ptr<Communicator>& communicator,
                           const at::Tensor& token, int source, int tag) {
   require_communicator(communicator, "recv");
   check_arguments(*communicator, ops::OpKind::kRecv, source, tag);
-  const Label label = label_of("a message in a graph");
+  const Label label = label_of(kMessage);
   Opening opening;
   receive(*communicator, {reinterpret_cast<std::byte*>(&opening), sizeof opening}, source,
           forward_tag(tag), label);
