@@ -59,7 +59,8 @@ def host_keys_are_checked():
     assert "stricthostkeychecking true\n" in settings and "userknownhostsfile /etc/chainmail/known_hosts\n" in settings
     # Another machine at its address.
     worker.run("sh", "-c", "rm /etc/ssh/ssh_host_*; ssh-keygen -A && kill -HUP $(cat /run/sshd.pid)")
-    code, _, err = master.run("ssh", worker.instance, "true", user="chainmail")
+    # It listens anew, so the first connection may be refused.
+    code, _, err = master.run("ssh", "-o", "ConnectionAttempts=30", worker.instance, "true", user="chainmail")
     assert code == 255 and "REMOTE HOST IDENTIFICATION HAS CHANGED" in err, err
 
 
