@@ -295,6 +295,17 @@ def a_second_master():
         other.switch_off()
 
 
+def a_watch_that_has_only_begun():
+    """It has the lock, and in watch.pid stands the number of the one before."""
+    boots_well(master)
+    sh(END_WATCH)
+    master.write("/tmp/boot", "exec 9>/run/chainmail/watch.lock; flock 9; sleep 3 9>&-; echo $$ >/run/chainmail/watch.pid\n"
+                 "sleep 300 9>&-\n")
+    sh("setsid sh /tmp/boot watch </dev/null >/dev/null 2>&1 &")
+    wait_until(lambda: sh("flock -n /run/chainmail/watch.lock true || echo held"), master.log, 10)
+    boots_well(master)
+
+
 def ends_by_a_signal():
     """The watch, which was ended first, runs again."""
     boots_well(master)
@@ -329,7 +340,8 @@ def ends_at_any_moment():
 
 
 CASES = [settings_that_are_none, users_of_another_number, homes_of_somebody_else, keys_that_are_none,
-         hosts_that_somebody_has_edited, hosts_that_are_mounted, a_file_system_that_does_not_answer, a_clock_that_is_set]
+         hosts_that_somebody_has_edited, hosts_that_are_mounted, a_watch_that_has_only_begun,
+         a_file_system_that_does_not_answer, a_clock_that_is_set]
 LONG = [commands_that_are_missing, disks_that_are_full, names_of_others, an_sshd_of_somebody_elses, ends_by_a_signal,
         ends_at_any_moment, a_second_master]
 if __name__ == "__main__":
