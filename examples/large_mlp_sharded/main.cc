@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-// The memory that ranks of a node save when they share an optimizer: trains a
-// multi-layer perceptron on made-up data, first without and then with
-// chainmail::Sharding::kNode, and prints what each rank and each node takes for
-// it. The parameters end with the same bits.
+// The memory that ranks of a node save when they share an optimizer: trains a multi-layer
+// perceptron on made-up data, first without and then with chainmail::Sharding::kNode, and prints
+// what each rank and each node takes for it. The parameters end with the same bits.
 //
 //   launcher -H localhost:2 -n 2 large_mlp_sharded
 
@@ -31,15 +30,20 @@ namespace {
 
 constexpr double kMiB = 1 << 20;
 
-// Bytes of this process. What several map counts in equal parts, so that a
-// node's ranks add up.
+// Bytes of this process. What several map counts in equal parts, so that a node's ranks add up; but
+// not files, such as libraries, which any other program may map.
 double memory() {
+  malloc_trim(0);  // what has been freed is not taken
   std::ifstream file("/proc/self/smaps_rollup");
+  double sum = 0;
   for (std::string word; file >> word;) {
     double kib = 0;
-    if (word == "Pss:" && file >> kib) return kib * 1024;
+    if ((word == "Pss_Anon:" || word == "Pss_Shmem:") && file >> kib) sum += kib * 1024;
   }
-  throw std::runtime_error("/proc/self/smaps_rollup: has no Pss");
+  if (sum == 0) {
+    throw std::runtime_error("/proc/self/smaps_rollup has no Pss_Anon: use Linux 5.4 or newer");
+  }
+  return sum;
 }
 
 torch::nn::Sequential make_model(std::int64_t units) {
@@ -106,7 +110,6 @@ int main(int argc, char** argv) {
     }
     train(nullptr, 8, chainmail::Sharding::kNode);  // code takes memory when it is first used
     train("each its own", FLAGS_unit, chainmail::Sharding::kNone);
-    malloc_trim(0);  // what the first model has left would be the second one's
     train("shared", FLAGS_unit, chainmail::Sharding::kNode);
     return 0;
   });

@@ -17,14 +17,17 @@
 namespace chainmail::bench {
 namespace {
 
-// Of this process: a page that n processes map counts 1/n of its size in each.
+// Of this process, without files, which any other program may map: a page that n processes map
+// counts 1/n of its size in each.
 double proportional_bytes() {
   std::ifstream file("/proc/self/smaps_rollup");
+  double sum = 0;
   for (std::string word; file >> word;) {
     double kib = 0;
-    if (word == "Pss:" && file >> kib) return kib * 1024;
+    if ((word == "Pss_Anon:" || word == "Pss_Shmem:") && file >> kib) sum += kib * 1024;
   }
-  throw SystemError("no line 'Pss:' in /proc/self/smaps_rollup", ENOENT);
+  if (sum == 0) throw SystemError("no line 'Pss_Anon:' in /proc/self/smaps_rollup", ENOENT);
+  return sum;
 }
 
 double sum_over_ranks(Communicator& communicator, double own) {
