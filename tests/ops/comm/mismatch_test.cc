@@ -111,6 +111,26 @@ TEST_P(MismatchTest, NoElementsOnAnyRank) {
   }
 }
 
+TEST_P(MismatchTest, NoElementsOfOneRank) {
+  for (const std::size_t bytes : {std::size_t{64}, std::size_t{1'000'000}}) {
+    SCOPED_TRACE(bytes);
+    std::vector<std::byte> data(4 * 4 * bytes);
+    expect_mismatch(4,
+                    [&](P2pComm& comm, Ops& ops) {
+                      OpContext context = ops.next(OpKind::kAllGather, 0, DataType::kFloat32);
+                      context.header.layout = comm.rank() == 1 ? 8 : 7;
+                      std::vector<std::span<std::byte>> parts(4);
+                      for (std::size_t r = 0; r < parts.size(); ++r) {
+                        const std::size_t begin =
+                            (static_cast<std::size_t>(comm.rank()) * 4 + r) * bytes;
+                        if (r != 1) parts[r] = std::span(data).subspan(begin, bytes);
+                      }
+                      comm.all_gather(parts, context);
+                    },
+                    {"all_gather", "layout 00000007", "layout 00000008", "rank 1"});
+  }
+}
+
 TEST_P(MismatchTest, Type) {
   expect_mismatch(3,
                   [](P2pComm& comm, Ops& ops) {

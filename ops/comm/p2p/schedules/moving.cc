@@ -77,6 +77,9 @@ class BroadcastChain final : public Broadcast {
   }
 };
 
+// Empty parts travel too: nobody is through before it has heard of every rank's header, by itself
+// or through those who pass the parts on, so that a mismatch is known to all in the call that has
+// it.
 class AllGather : public Schedule {
  public:
   using Schedule::Schedule;
@@ -87,11 +90,11 @@ class AllGather : public Schedule {
  protected:
   void receive_part(int peer, int index) {
     const std::span<std::byte> part = args().parts[static_cast<std::size_t>(index)];
-    receive(peer, part.data(), part.size());
+    receive(peer, part.data(), part.size(), true);
   }
   void send_part(int peer, int index) {
     const std::span<const std::byte> part = args().parts[static_cast<std::size_t>(index)];
-    send(peer, part.data(), part.size());
+    send(peer, part.data(), part.size(), true);
   }
 };
 

@@ -26,6 +26,10 @@ from outside import patient  # noqa: E402
 IN_STEP = ["forward", "backward", "first_byte", "between_buckets", "complete", "committed", "returned"]
 IN_DEATH = ["state", "stated", "group", "world"]
 IN_JOIN = ["held", "fetch_begin", "fetch_middle"]
+# Who dies there gives its state to others. If the death before it has interrupted the commit of a
+# step, the last member may be among them, with half of an old state: nobody has the job's state any
+# more (docs/decisions/0018). So that death comes in the computation, when all have committed.
+OF_DONOR = ["fetch_begin", "fetch_middle"]
 OF_NEWCOMER = ["group", "fetch_middle", "fetch_end", "fetched", "world"]
 
 
@@ -129,7 +133,11 @@ class LedgerJob(HostsJob):
         before = self.ledger.ordered[victim]
         self.order(victim, point)
         self.wait_until(lambda: self.ledger.ordered[victim] > before, "an order read")
-        self.kill(other)
+        if point in OF_DONOR:
+            self.order(other, "forward")
+            self.wait_until(lambda: self.has_died(other, "forward"), f"member {other} dead in forward")
+        else:
+            self.kill(other)
         self.wait_until(lambda: self.has_died(victim, point), f"member {victim} dead in {point}")
         return self.wait_for_world(after=generation, without=(victim, other))
 

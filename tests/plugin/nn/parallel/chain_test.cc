@@ -10,6 +10,7 @@
 #include <chrono>
 #include <functional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <torch/torch.h>
@@ -43,6 +44,25 @@ bool all_equal(const torch::Tensor& tensor, double value) {
 }
 
 TEST(Chain, NeedsACommunicator) { EXPECT_THROW(Chain(nullptr), InvalidArgument); }
+
+// Ranks that wait long compare what they have done lately: both ends of a gradient call it the
+// same.
+TEST(Chain, RanksThatWaitLongFindNoDisagreement) {
+  for (const auto& nodes : {std::vector<int>{3}, std::vector<int>{1, 2}}) {
+    testing::with_communicator(nodes, "hierarchical", {}, [](const CommPtr& comm) {
+      Chain chain(comm);
+      if (comm->rank() == 0) {
+        chain.send(torch::ones({3}, torch::requires_grad()), 1);
+        chain.backward();
+      } else if (comm->rank() == 1) {
+        chain.backward(chain.recv(0).sum());
+      } else {
+        std::this_thread::sleep_for(1s);
+      }
+      comm->barrier();
+    });
+  }
+}
 
 TEST(Chain, WaitsForTheGradientOfWhatWasSent) {
   for (const auto& nodes : {std::vector<int>{2}, std::vector<int>{1, 1}}) {
