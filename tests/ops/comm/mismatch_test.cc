@@ -111,23 +111,39 @@ TEST_P(MismatchTest, NoElementsOnAnyRank) {
   }
 }
 
+// Rank 1 has nothing for others, or gets nothing.
 TEST_P(MismatchTest, NoElementsOfOneRank) {
-  for (const std::size_t bytes : {std::size_t{64}, std::size_t{1'000'000}}) {
-    SCOPED_TRACE(bytes);
-    std::vector<std::byte> data(4 * 4 * bytes);
-    expect_mismatch(4,
-                    [&](P2pComm& comm, Ops& ops) {
-                      OpContext context = ops.next(OpKind::kAllGather, 0, DataType::kFloat32);
-                      context.header.layout = comm.rank() == 1 ? 8 : 7;
-                      std::vector<std::span<std::byte>> parts(4);
-                      for (std::size_t r = 0; r < parts.size(); ++r) {
-                        const std::size_t begin =
-                            (static_cast<std::size_t>(comm.rank()) * 4 + r) * bytes;
-                        if (r != 1) parts[r] = std::span(data).subspan(begin, bytes);
-                      }
-                      comm.all_gather(parts, context);
-                    },
-                    {"all_gather", "layout 00000007", "layout 00000008", "rank 1"});
+  using Call =
+      std::function<void(P2pComm&, std::span<const std::span<std::byte>>, const OpContext&)>;
+  const std::vector<std::pair<OpKind, Call>> calls{
+      {OpKind::kAllGather, [](P2pComm& comm, std::span<const std::span<std::byte>> parts,
+                              const OpContext& context) { comm.all_gather(parts, context); }},
+      {OpKind::kReduceScatter,
+       [](P2pComm& comm, std::span<const std::span<std::byte>> parts, const OpContext& context) {
+         const std::vector<std::span<const std::byte>> inputs(parts.begin(), parts.end());
+         comm.reduce_scatter(inputs, parts[static_cast<std::size_t>(comm.rank())].data(),
+                             {DataType::kFloat32, ReduceOp::kSum, 1.0, WireFormat::kNative},
+                             context);
+       }}};
+  for (const auto& [kind, call] : calls) {
+    for (const std::size_t bytes : {std::size_t{64}, std::size_t{1'000'000}}) {
+      SCOPED_TRACE(std::string(to_string(kind)) + " of " + std::to_string(bytes) + " bytes");
+      std::vector<std::byte> data(4 * 4 * bytes);
+      expect_mismatch(4,
+                      [&, kind = kind, &call = call](P2pComm& comm, Ops& ops) {
+                        OpContext context = ops.next(kind, 0, DataType::kFloat32);
+                        const int other = kind == OpKind::kAllGather ? 1 : 2;
+                        context.header.layout = comm.rank() == other ? 8 : 7;
+                        std::vector<std::span<std::byte>> parts(4);
+                        for (std::size_t r = 0; r < parts.size(); ++r) {
+                          if (r == 1) continue;
+                          parts[r] = std::span(data).subspan(
+                              (static_cast<std::size_t>(comm.rank()) * 4 + r) * bytes, bytes);
+                        }
+                        call(comm, parts, context);
+                      },
+                      {to_string(kind), "layout 00000007", "layout 00000008"});
+    }
   }
 }
 

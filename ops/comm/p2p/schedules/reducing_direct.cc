@@ -117,11 +117,13 @@ class ReduceScatter final : public ReducingSchedule {
   }
 
   void post_round(int /*round*/) override {
-    receive_from_all(args().message_bytes(part(rank_).count));
+    // So that who gets nothing hears of all headers too.
+    const bool even_empty = piece() == 0;
+    receive_from_all(args().message_bytes(part(rank_).count), even_empty);
     for (int i = 0; i < size_; ++i) {
       const std::byte* wire = pack_part(after(i));
       if (i == 0) sources_[static_cast<std::size_t>(rank_)] = wire;
-      if (i != 0) send(after(i), wire, args().message_bytes(part(after(i)).count));
+      if (i != 0) send(after(i), wire, args().message_bytes(part(after(i)).count), even_empty);
     }
   }
 

@@ -84,13 +84,13 @@ void ReducingSchedule::finish(std::byte* data, std::size_t count) const {
   finish_average(data, count, reduction, size_);
 }
 
-void ReducingSchedule::receive_from_all(std::size_t bytes) {
+void ReducingSchedule::receive_from_all(std::size_t bytes, bool even_empty) {
   std::byte* received = received_.get(bytes * static_cast<std::size_t>(size_));
   sources_.resize(static_cast<std::size_t>(size_));
   for (int i = 1; i < size_; ++i) {
     const auto peer = static_cast<std::size_t>(after(-i));
     sources_[peer] = received + peer * bytes;
-    receive(after(-i), received + peer * bytes, bytes);
+    receive(after(-i), received + peer * bytes, bytes, even_empty);
   }
 }
 

@@ -42,7 +42,7 @@ class ReducingSchedule : public Schedule {
   /// The factor, once the last operand is in.
   void finish(std::byte* data, std::size_t count) const;
   /// Posts a receive of `bytes` from every other rank into received_, and points sources_ there.
-  void receive_from_all(std::size_t bytes);
+  void receive_from_all(std::size_t bytes, bool even_empty = false);
 
   std::vector<const std::byte*> sources_;
   Scratch packed_;
