@@ -135,7 +135,7 @@ check_python() {
   local model ours theirs
   # In the large one both compute for most of the time.
   for model in mlp layers large; do
-    tools/bench/step/against_python.sh --rounds "$rounds" --model "$model" --steps 20 --ours ours-shared \
+    tools/bench/step/peers/against_python.sh --rounds "$rounds" --model "$model" --steps 20 --ours ours-shared \
       --sharded | tee "$out/python"
     at_most "a step of ours-shared, $model, by that of DDP over Gloo with ZeroRedundancyOptimizer" \
       "$(sed -n 's/.*ours takes \([0-9.]*\) of it.*/\1/p' "$out/python")" "$([[ $model == large ]] && echo 0.6 || echo 0.4)"
@@ -143,7 +143,7 @@ check_python() {
   ours=$(on_ranks 2 --measure memory --model large --batchsize 1 --warmup 3 --ours ours-shared --against "" |
     sed -n 's/.*largest state of a rank \([0-9]*\) bytes/\1/p')
   theirs=$(build/bin/launcher -H localhost:2 -n 2 --torchrun-env "${PYTHON:-.deps/venv/bin/python3}" \
-    tools/bench/step/ddp_step.py --model large --steps 1 --warmup 1 --sharded 2>/dev/null |
+    tools/bench/step/peers/ddp_step.py --model large --steps 1 --warmup 1 --sharded 2>/dev/null |
     sed -n 's/.*largest state of a rank \([0-9]*\) bytes/\1/p')
   at_most "bytes of the largest state of a rank, of the larger one of ZeroRedundancyOptimizer" "$ours" "$theirs"
 }

@@ -48,7 +48,7 @@ accuracy=$(awk '$1 == 2 && NF == 6 {print $5}' "$scratch/printed")
 awk -v a="$accuracy" -v m="$minimum" 'BEGIN {exit !(a >= m)}' ||
   fail "accuracy '$accuracy' of $dataset is below $minimum"
 
-"$(dirname "$0")/read_events.py" "$scratch/events" "$scratch/straight/log"
+"$(dirname "$0")/../read_events.py" "$scratch/events" "$scratch/straight/log"
 for picture in loss accuracy; do
   python3 -c 'import sys, xml.dom.minidom as dom
 curves = dom.parse(sys.argv[1]).getElementsByTagName("path")

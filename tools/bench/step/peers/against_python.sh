@@ -8,7 +8,7 @@ set -euo pipefail
 
 usage() {
   cat <<'TEXT'
-usage: tools/bench/step/against_python.sh [--rounds 7] [--model mlp|layers|large]
+usage: tools/bench/step/peers/against_python.sh [--rounds 7] [--model mlp|layers|large]
                                           [--optimizer adam|sgd] [--ours ours] [--sharded]
                                           [--steps 100] [--python .deps/venv/bin/python3]
   --ours: a trainer of chainmail-step-bench; --sharded: theirs with ZeroRedundancyOptimizer
@@ -16,7 +16,7 @@ usage: tools/bench/step/against_python.sh [--rounds 7] [--model mlp|layers|large
 TEXT
 }
 
-CDPATH='' cd -- "$(dirname "${BASH_SOURCE[0]}")/../../.."
+CDPATH='' cd -- "$(dirname "${BASH_SOURCE[0]}")/../../../.."
 rounds=7 model=mlp optimizer=adam python=.deps/venv/bin/python3 ours=ours steps=100 sharded=()
 while (($#)); do
   case $1 in
@@ -48,7 +48,7 @@ for ((round = 0; round < rounds; ++round)); do
     --model "$model" --optimizer "$optimizer" --rounds 1 --steps "$steps" --warmup 20 --ours "$ours" \
     --against "")
   ddp=$(numbers 'NF == 2 {print $1, $2}' "${launch[@]}" --torchrun-env "$python" \
-    tools/bench/step/ddp_step.py --model "$model" --optimizer "$optimizer" --steps "$steps" \
+    tools/bench/step/peers/ddp_step.py --model "$model" --optimizer "$optimizer" --steps "$steps" \
     "${sharded[@]}")
   echo "round $round: $ours $mine, DDP over Gloo ${sharded[*]} $ddp (median, min; us)"
   echo "$mine $ddp" >>"$results"

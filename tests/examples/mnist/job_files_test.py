@@ -16,13 +16,13 @@ import shutil
 import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, os.path.join(HERE, "../launcher/jobs/run"))
+sys.path.insert(0, os.path.join(HERE, "../../launcher/jobs/run"))
 
 from jobs_here import Jobs  # noqa: E402
 from outside import main  # noqa: E402
 
-EXAMPLES = pathlib.Path(HERE, "../../examples/jobs").resolve()
-RECIPES = pathlib.Path(HERE, "../launcher/jobs/file/recipes").resolve()
+EXAMPLES = pathlib.Path(HERE, "../../../examples/jobs").resolve()
+RECIPES = pathlib.Path(HERE, "../../launcher/jobs/file/recipes").resolve()
 REFUSED = {"brain_script.json", "brain_script_distributed.json", "tensorflow_servers.json"}
 # Short ones; the files themselves train for five epochs.
 SHORT = ["--epoch", "1", "--unit", "20", "--dataset", "fashion_mnist"]

@@ -9,7 +9,7 @@ set -euo pipefail
 
 usage() {
   cat <<'TEXT'
-usage: tools/bench/step/against_chainermn.sh [--rounds 3] [--ranks "1 2 4"] [--epochs 2] [--data DIR]
+usage: tools/bench/step/peers/against_chainermn.sh [--rounds 3] [--ranks "1 2 4"] [--epochs 2] [--data DIR]
   needs build/, Open MPI and its headers, python3 with venv; installs ChainerMN into .deps/chainermn
   once. DIR has MNIST's IDX files; default $CHAINMAIL_DATA/mnist. Prints the median over the rounds
   of the best epoch of each run, and their ratio; then how long the matrix products of an epoch alone
@@ -17,7 +17,7 @@ usage: tools/bench/step/against_chainermn.sh [--rounds 3] [--ranks "1 2 4"] [--e
 TEXT
 }
 
-CDPATH='' cd -- "$(dirname "${BASH_SOURCE[0]}")/../../.."
+CDPATH='' cd -- "$(dirname "${BASH_SOURCE[0]}")/../../../.."
 rounds=3 ranks="1 2 4" epochs=2 data=${CHAINMAIL_DATA:-}/mnist
 while (($#)); do
   case $1 in
@@ -64,7 +64,7 @@ for ((round = 0; round < rounds; ++round)); do
     ours=$(train)
     half=$(train --autocast bfloat16)
     theirs=$(OMP_NUM_THREADS=$threads "$mpiexec" --allow-run-as-root --oversubscribe -n "$count" \
-      -x OMP_NUM_THREADS "$python" tools/bench/step/chainermn_mnist.py --data "$data" \
+      -x OMP_NUM_THREADS "$python" tools/bench/step/peers/chainermn_mnist.py --data "$data" \
       --epochs "$epochs" --out "$out/theirs" 2>"$out/log" |
       awk '{if (!n++ || $1 < best) best = $1; a = $2} END {print best, a}') ||
       { cat "$out/log" >&2 && exit 1; }
