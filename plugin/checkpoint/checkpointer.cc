@@ -123,13 +123,15 @@ void add_wishes(const CheckpointItem& item, const internal::PartTensors& all,
                 std::vector<internal::PartWish>& wishes) {
   const std::string prefix = item.name + '/';
   internal::PartTensors own;
-  for (const auto& [name, tensor] : all) {
-    if (name.starts_with(prefix)) own.emplace(name.substr(prefix.size()), tensor);
+  for (auto tensor = all.lower_bound(prefix);
+       tensor != all.end() && tensor->first.starts_with(prefix); ++tensor) {
+    own.emplace(tensor->first.substr(prefix.size()), tensor->second);
   }
   if (!item.wish_parts) {
     if (own.empty()) return;
-    throw CheckpointError("'" + item.name + "' is something else in the program: the checkpoint " +
-                          "has parts of tensors of it");
+    throw CheckpointError(
+        "it is something else in the program: the checkpoint has parts of "
+        "tensors of it");
   }
   for (internal::PartWish& wish : item.wish_parts(own)) {
     wish.range.tensor.insert(0, prefix);
@@ -190,7 +192,10 @@ void MultiNodeCheckpointer::Impl::load_parts(const internal::RestoredParts& part
   std::vector<internal::PartWish> wishes;
   internal::agree_on_success(*communicator, what, internal::error_of([&] {
     const internal::PartTensors all = parts.tensors(place.set);
-    for (const CheckpointItem& item : items) add_wishes(item, all, wishes);
+    for (const CheckpointItem& item : items) {
+      const std::string problem = internal::error_of([&] { add_wishes(item, all, wishes); });
+      if (!problem.empty()) throw CheckpointError("'" + item.name + "': " + problem);
+    }
   }));
   parts.read(*communicator, place.set, wishes);
   internal::agree_on_success(*communicator, what, internal::error_of([&] {

@@ -3,6 +3,7 @@
 
 #include "plugin/checkpoint/items/optimizer_parts.h"
 
+#include <algorithm>
 #include <memory>
 #include <sstream>
 #include <type_traits>
@@ -10,6 +11,7 @@
 #include <utility>
 
 #include <ATen/ATen.h>
+#include <c10/util/StringUtil.h>
 #include <c10/util/Type.h>
 #include <torch/serialize/archive.h>
 
@@ -123,7 +125,9 @@ void for_each_parameter(
 
 at::Tensor laid_out_like(const at::Tensor& parameter, const at::Tensor& saved) {
   if (saved.sizes() != parameter.sizes()) {
-    throw CheckpointError("the checkpoint's optimizer is for a parameter of another shape");
+    throw CheckpointError("the checkpoint's optimizer is for a parameter of shape " +
+                          c10::str(saved.sizes()) + ", the program's has " +
+                          c10::str(parameter.sizes()));
   }
   return at::empty_like(parameter,
                         parameter.options().dtype(saved.scalar_type()).requires_grad(false))
@@ -142,8 +146,7 @@ std::string describe_optimizer(optim::Optimizer& optimizer) {
 CheckpointState save_optimizer_parts(optim::Optimizer& optimizer) {
   if (is_marked_sliced(optimizer)) {
     throw InvalidArgument(
-        "the state of this optimizer is shared among ranks (Sharding): add "
-        "the "
+        "the state of this optimizer is shared among ranks (Sharding): add the "
         "multi-node optimizer to the checkpointer, not the optimizer that it wraps");
   }
   CheckpointState saved;
@@ -178,6 +181,26 @@ CheckpointState save_optimizer_without(optim::Optimizer& optimizer, const Condit
   return saved;
 }
 
+namespace {
+
+// Whether what has these strides fills its memory without gaps and overlaps.
+bool is_dense(const SavedLayout& layout) {
+  std::vector<std::pair<std::int64_t, std::int64_t>> dimensions;  // stride and size
+  for (std::size_t d = 0; d < layout.sizes.size(); ++d) {
+    if (layout.sizes[d] < 0) return false;
+    if (layout.sizes[d] != 1) dimensions.emplace_back(layout.strides[d], layout.sizes[d]);
+  }
+  if (std::ranges::count(layout.sizes, 0) != 0) return true;
+  std::ranges::sort(dimensions);
+  std::int64_t expected = 1;
+  return std::ranges::all_of(dimensions, [&](const auto& dimension) {
+    return dimension.first == expected &&
+           !__builtin_mul_overflow(expected, dimension.second, &expected);
+  });
+}
+
+}  // namespace
+
 std::optional<SavedLayout> saved_layout(const CheckpointState& state, const std::string& prefix) {
   if (!state.has(prefix + kLayout)) return std::nullopt;
   const at::Tensor layout = state.tensor(prefix + kLayout);
@@ -186,7 +209,14 @@ std::optional<SavedLayout> saved_layout(const CheckpointState& state, const std:
   }
   const auto* const sizes = layout.const_data_ptr<std::int64_t>();
   const auto* const strides = sizes + layout.size(1);
-  return SavedLayout{{sizes, strides}, {strides, strides + layout.size(1)}};
+  SavedLayout saved{{sizes, strides}, {strides, strides + layout.size(1)}};
+  if (!is_dense(saved)) {
+    throw CheckpointError("'" + prefix + kLayout + "' in the checkpoint, sizes " +
+                          c10::str(c10::IntArrayRef(saved.sizes)) + " with strides " +
+                          c10::str(c10::IntArrayRef(saved.strides)) +
+                          ", is no layout without gaps and overlaps");
+  }
+  return saved;
 }
 
 void load_optimizer_parts(const CheckpointState& saved, optim::Optimizer& optimizer) {

@@ -42,6 +42,7 @@ struct SavedLayout {
   std::vector<std::int64_t> sizes;
   std::vector<std::int64_t> strides;
 };
+/// @throws CheckpointError  what is there is no layout without gaps and overlaps
 [[nodiscard]] std::optional<SavedLayout> saved_layout(const CheckpointState& state,
                                                       const std::string& prefix);
 

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include <ATen/ATen.h>
+#include <c10/util/StringUtil.h>
 
 #include "plugin/checkpoint/items/state_entries.h"
 #include "plugin/train/optimizer/state_members.h"
@@ -82,7 +83,9 @@ void StateInParts::expect(const CheckpointState& saved) {
     auto layout = saved_layout(saved, prefix);
     if (!layout) return;
     if (parameter.sizes() != c10::IntArrayRef(layout->sizes)) {
-      throw CheckpointError("the checkpoint's optimizer is for a parameter of another shape");
+      throw CheckpointError("'" + prefix + "' of the checkpoint's optimizer has shape " +
+                            c10::str(c10::IntArrayRef(layout->sizes)) + ", of the program's " +
+                            c10::str(parameter.sizes()));
     }
     layouts_.emplace(prefix, std::move(*layout));
   });
@@ -95,8 +98,10 @@ std::vector<PartWish> StateInParts::wish(
   std::size_t found = 0;
   for_each_parameter(optimizer_, [&](const std::string& prefix, const at::Tensor& parameter) {
     if (saved.count(prefix + kStep) == 0) return;
-    found += static_cast<std::size_t>(std::ranges::count_if(
-        saved, [&](const auto& tensor) { return tensor.first.starts_with(prefix); }));
+    for (auto tensor = saved.lower_bound(prefix);
+         tensor != saved.end() && tensor->first.starts_with(prefix); ++tensor) {
+      ++found;
+    }
     const auto layout = layouts_.find(prefix);
     if (layout == layouts_.end()) throw CheckpointError("the layout of " + prefix + " is missing");
     Pending pending{.parameter = parameter, .end = static_cast<std::size_t>(parameter.numel())};
@@ -140,6 +145,9 @@ void StateInParts::wish_state(const std::string& prefix, const PartTensors& save
     at::Tensor& tensor = pending.state.tensors.emplace_back();
     const auto found = saved.find(prefix + name);
     if (found == saved.end()) continue;
+    if (found->second.is_shared) {
+      throw CheckpointError("'" + found->first + "' in the checkpoint is no tensor");
+    }
     const at::TensorOptions options(scalar_type_of(found->second.type));
     if (pending.is_read_whole) {
       tensor = at::empty_strided(layout.sizes, layout.strides, options);

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstring>
 #include <optional>
+#include <unordered_map>
 #include <utility>
 
 #include "plugin/train/communicator/fields.h"
@@ -20,17 +21,28 @@ void add_line(std::string& problems, const std::string& problem) {
   problems += (problems.empty() || problem.empty() ? "" : "; ") + problem;
 }
 
-// Ranks whose folders have the file: all who see such a folder have verified their shares of it.
-std::vector<int> holders_of(const std::string& file, const std::vector<PartsReport>& reports) {
-  const auto has_it = [&](const PartsReport& report) {
-    return std::ranges::count(report.files, file) != 0;
-  };
-  std::vector<int> holders;
+// A file that has become unreadable gives an error for each entry.
+void keep_first(std::string& problem, const std::string& other) {
+  if (problem.empty()) problem = other;
+}
+
+// Which ranks' folders have which files: all who see such a folder have verified their shares.
+std::unordered_map<std::string, std::vector<int>> find_holders(
+    const std::vector<PartsReport>& reports) {
+  std::unordered_map<int, std::vector<int>> ranks_of;  // by folder
+  std::unordered_map<std::string, std::unordered_map<int, std::size_t>> verified;
   for (std::size_t rank = 0; rank < reports.size(); ++rank) {
-    const bool is_whole = std::ranges::all_of(reports, [&](const PartsReport& other) {
-      return other.folder != reports[rank].folder || has_it(other);
-    });
-    if (is_whole) holders.push_back(static_cast<int>(rank));
+    ranks_of[reports[rank].folder].push_back(static_cast<int>(rank));
+    for (const std::string& file : reports[rank].files) ++verified[file][reports[rank].folder];
+  }
+  std::unordered_map<std::string, std::vector<int>> holders;
+  for (const auto& [file, folders] : verified) {
+    std::vector<int>& of_file = holders[file];
+    for (const auto& [folder, count] : folders) {
+      const std::vector<int>& ranks = ranks_of.at(folder);
+      if (count == ranks.size()) of_file.insert(of_file.end(), ranks.begin(), ranks.end());
+    }
+    std::ranges::sort(of_file);
   }
   return holders;
 }
@@ -94,6 +106,7 @@ void RestoredParts::verify_share(const SavePlace& place, const Generation& gener
 std::string RestoredParts::complete(Communicator& communicator, const Manifest& manifest,
                                     const std::vector<PartsReport>& reports) {
   tensors_ = manifest.tensors;
+  auto holders = find_holders(reports);
   std::map<int, std::vector<PartIndex>> parts;
   std::string problem;
   for (const ManifestFile& file : manifest.files) {
@@ -102,7 +115,7 @@ std::string RestoredParts::complete(Communicator& communicator, const Manifest& 
     File part;
     part.file = file;
     part.set = *set;
-    part.holders = holders_of(file.name, reports);
+    part.holders = std::move(holders[file.name]);
     if (part.holders.empty()) return "nobody has " + file.name + " whole";
     part.is_everywhere = part.holders.size() == reports.size();
     const auto here = here_.find(file.name);
@@ -152,10 +165,10 @@ std::span<const std::byte> RestoredParts::fetch(Communicator& communicator, cons
   const int holder = file.holders[entry % file.holders.size()];
   std::span<const std::byte> data;
   if (file.is_everywhere || communicator.rank() == holder) {
-    add_line(problems, error_of([&] {
-               if (!source.reader) source.reader.emplace(generation_, file.file);
-               data = source.reader->read(entry);
-             }));
+    keep_first(problems, error_of([&] {
+                 if (!source.reader) source.reader.emplace(generation_, file.file);
+                 data = source.reader->read(entry);
+               }));
   }
   if (file.is_everywhere) return data;
   source.received.assign(reinterpret_cast<const char*>(data.data()), data.size());
@@ -163,7 +176,7 @@ std::span<const std::byte> RestoredParts::fetch(Communicator& communicator, cons
   data = std::as_bytes(std::span(source.received));
   const FileEntry& expected = file.index.entries[entry];
   if (data.size() == expected.bytes && entry_digest(data) == expected.digest) return data;
-  add_line(problems, file.file.name + ": '" + expected.name + "' did not arrive whole");
+  keep_first(problems, file.file.name + ": '" + expected.name + "' did not arrive whole");
   return {};
 }
 

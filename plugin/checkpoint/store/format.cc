@@ -93,8 +93,9 @@ std::uint64_t index_bytes(const FileIndex& index) {
 
 Head parse_head(std::span<const std::byte> begin, std::uint64_t file_bytes,
                 const std::string& path) {
-  if (begin.size() < kHeadBytes) {
-    fail(path, "header: the file has " + std::to_string(begin.size()) + " bytes only");
+  const std::uint64_t present = std::min<std::uint64_t>(begin.size(), file_bytes);
+  if (present < kHeadBytes) {
+    fail(path, "header: the file has " + std::to_string(present) + " bytes only");
   }
   Head head;
   std::memcpy(&head, begin.data(), sizeof head);

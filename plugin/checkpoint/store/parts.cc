@@ -41,6 +41,11 @@ TilesOf collect_tiles(std::span<const PartIndex> parts) {
             (entry.shape.size() == 1 && entry.shape[0] == range->end - range->begin))) {
         throw CheckpointError(part.file + ": '" + entry.name + "' is no range of a tensor");
       }
+      if (entry.bytes > kMaxRangeBytes) {
+        throw CheckpointError(part.file + ": '" + entry.name + "' has " +
+                              std::to_string(entry.bytes) + " bytes, a range has at most " +
+                              std::to_string(kMaxRangeBytes));
+      }
       tiles[range->tensor].push_back({*range, &part, &entry});
     }
   }

@@ -96,6 +96,9 @@ TEST(Parts, NothingElseIsInTheirFiles) {
   PartIndex short_one = part("p0", {{0, 10}});
   short_one.index.entries[0].shape = {9};
   EXPECT_THAT(problem_of({short_one}), HasSubstr("'o/x[0:10)' is no range"));
+  PartIndex long_one = part("p0", {{0, 10}});
+  long_one.index.entries[0].bytes = kMaxRangeBytes + 1;
+  EXPECT_THAT(problem_of({long_one}), HasSubstr("'o/x[0:10)' has 4194305 bytes"));
 }
 
 TEST(Parts, AgreeOnWhatTheyShare) {

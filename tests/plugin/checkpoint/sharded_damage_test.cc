@@ -14,6 +14,7 @@
 #include <optional>
 
 #include "plugin/checkpoint/checkpointer_impl.h"
+#include "plugin/checkpoint/items/state_in_parts.h"
 #include "plugin/checkpoint/store/parts.h"
 #include "tests/plugin/checkpoint/pupil.h"
 
@@ -284,6 +285,68 @@ TEST(ShardedDamage, FoldersOfNodesMakeOneCheckpointTogether) {
   }
   flip_last_byte(scratch.path() + "/0" + name);
   expect_resumes({2, 2}, scratch, 1, true);
+}
+
+// A checkpoint whose digests are right may still be another program's.
+TEST(ShardedDamage, LayoutsThatAreNoneAreRefused) {
+  const std::string key = "group 0/parameter 0/lies in memory as";
+  const auto problem_of = [&](const std::vector<std::int64_t>& sizes,
+                              const std::vector<std::int64_t>& strides) -> std::string {
+    CheckpointState state;
+    state.set_tensor(key, torch::stack({torch::tensor(sizes), torch::tensor(strides)}));
+    try {
+      (void)internal::saved_layout(state, "group 0/parameter 0/");
+    } catch (const CheckpointError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(problem_of({3, 4}, {4, 1}), "");
+  EXPECT_EQ(problem_of({3, 4}, {1, 3}), "");
+  EXPECT_EQ(problem_of({1, 4}, {99, 1}), "");
+  EXPECT_EQ(problem_of({0, 4}, {4, 1}), "");
+  const std::vector<std::vector<std::int64_t>> wrong = {
+      {0, 0}, {0, 1}, {1, 1}, {8, 2}, {4, -1}, {std::int64_t{1} << 62, 1}};
+  for (const auto& strides : wrong) {
+    EXPECT_THAT(problem_of({3, 4}, strides),
+                AllOf(HasSubstr(key), HasSubstr("[3, 4] with strides"), HasSubstr("no layout")));
+  }
+  EXPECT_THAT(problem_of({-1, -1}, {1, 1}), HasSubstr("no layout"));
+}
+
+TEST(ShardedDamage, ValuesThatPassForTensorsAreRefused) {
+  const auto parameter = torch::zeros({3, 4}, torch::requires_grad());
+  torch::optim::Adam optimizer(std::vector<torch::Tensor>{parameter}, 0.1);
+  internal::StateInParts state(optimizer);
+  const std::string prefix = "group 0/parameter 0/";
+  const auto expect_shape = [&](const std::vector<std::int64_t>& sizes,
+                                const std::vector<std::int64_t>& strides) {
+    CheckpointState saved;
+    saved.set_tensor(prefix + "lies in memory as",
+                     torch::stack({torch::tensor(sizes), torch::tensor(strides)}));
+    state.expect(saved);
+  };
+  try {
+    expect_shape({4, 3}, {3, 1});
+    ADD_FAILURE() << "no error";
+  } catch (const CheckpointError& error) {
+    EXPECT_THAT(error.what(), AllOf(HasSubstr(prefix), HasSubstr("[4, 3]"), HasSubstr("[3, 4]")));
+  }
+  expect_shape({3, 4}, {4, 1});
+  internal::PartTensors tensors = {
+      {prefix + "step", {12, internal::EntryType::kInt64, true}},
+      {prefix + "exp_avg", {12, internal::EntryType::kFloat32, false}},
+      {prefix + "exp_avg_sq", {12, internal::EntryType::kFloat32, false}}};
+  const auto nobody = [](const torch::Tensor&) { return false; };
+  EXPECT_EQ(state.wish(tensors, {}, nobody).size(), 3U);
+  tensors[prefix + "exp_avg"].is_shared = true;
+  expect_shape({3, 4}, {4, 1});
+  try {
+    (void)state.wish(tensors, {}, nobody);
+    ADD_FAILURE() << "no error";
+  } catch (const CheckpointError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("'group 0/parameter 0/exp_avg' in the checkpoint is no"));
+  }
 }
 
 }  // namespace
