@@ -3,8 +3,6 @@
 
 #include "plugin/nn/sharded/unit.h"
 
-#include <malloc.h>
-
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -90,7 +88,7 @@ Unit::Unit(std::string name, std::uint64_t number, const std::vector<NamedTensor
   // The memory ends with this function. That of the module's parameters is a hole in the heap,
   // which small pieces would break up before the next unit is made.
   static_cast<void>(empty());
-  malloc_trim(0);
+  trim_heap();
 }
 
 Unit::~Unit() {

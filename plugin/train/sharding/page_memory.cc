@@ -3,6 +3,8 @@
 
 #include "plugin/train/sharding/page_memory.h"
 
+#include <dlfcn.h>
+#include <malloc.h>
 #include <sys/mman.h>
 
 #include <cstring>
@@ -28,6 +30,13 @@ void unmap(void* context) {
   munmap(mapping->data, mapping->bytes);
 }
 
+// Where the object begins that defines a function for this process.
+const void* object_of(const char* function) noexcept {
+  Dl_info found{};
+  const void* const address = ::dlsym(RTLD_DEFAULT, function);
+  return address != nullptr && ::dladdr(address, &found) != 0 ? found.dli_fbase : nullptr;
+}
+
 }  // namespace
 
 c10::DataPtr allocate_pages(std::size_t bytes) {
@@ -43,6 +52,12 @@ c10::DataPtr allocate_pages(std::size_t bytes) {
   if (mapping->data == MAP_FAILED) throw std::bad_alloc();
   void* const data = mapping->data;
   return {data, mapping.release(), unmap, c10::Device(c10::kCPU)};
+}
+
+void trim_heap() noexcept {
+  static const bool is_of_libc =
+      object_of("malloc") != nullptr && object_of("malloc") == object_of("malloc_trim");
+  if (is_of_libc) ::malloc_trim(0);
 }
 
 }  // namespace chainmail::internal

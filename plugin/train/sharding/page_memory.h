@@ -18,4 +18,9 @@ namespace chainmail::internal {
 /// Throws std::bad_alloc.
 [[nodiscard]] c10::DataPtr allocate_pages(std::size_t bytes);
 
+/// Gives the system what is free in the heap, where that is the C library's. Where it is another
+/// one's (jemalloc, a sanitizer), the C library's has never begun, and must not be asked: from two
+/// threads its first call ends the process.
+void trim_heap() noexcept;
+
 }  // namespace chainmail::internal
