@@ -43,6 +43,8 @@ CheckpointItem sliced_optimizer_item(const std::string& name, MultiNodeOptimizer
   CheckpointItem item = optimizer_item(name, optimizer.actual_optimizer());
   const auto reading = std::make_shared<StateInParts>(optimizer.actual_optimizer());
   item.save = [&optimizer] {
+    // First of all it gives parameters the order back that is written down.
+    (void)SliceAccess::slices(optimizer)->own_parts(SliceAccess::gradients(optimizer));
     return save_optimizer_without(optimizer.actual_optimizer(), in_slices(optimizer));
   };
   item.load = [&optimizer, reading](const SavedStates& saved) {

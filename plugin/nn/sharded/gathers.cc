@@ -62,9 +62,15 @@ void Gathers::fetch(const GatherEvent& event) {
   const auto found = units_.find(event.unit);
   const std::shared_ptr<Unit> unit = found == units_.end() ? nullptr : found->second.lock();
   if (unit == nullptr || unit->is_full()) return;
-  next_ = Fetch{unit, event.pass, unit->version(), pool_.take(), nullptr};
-  next_->operation =
-      unit->communicator().impl().in_graph().submit(unit->gather_into(*next_->block, event.pass));
+  Fetch next{unit, event.pass, unit->version(), pool_.take(), nullptr};
+  try {
+    next.operation =
+        unit->communicator().impl().in_graph().submit(unit->gather_into(*next.block, event.pass));
+  } catch (...) {
+    pool_.give_back(std::move(next.block));
+    throw;
+  }
+  next_ = std::move(next);
   ++count_;
 }
 

@@ -5,6 +5,8 @@
 
 #include <ATen/ATen.h>
 
+#include <chainmail/error.h>
+
 namespace chainmail::internal {
 
 // The smallest buffer that is large enough; else another one, in place of a small one once there
@@ -21,6 +23,11 @@ at::Tensor BucketPool::take(std::int64_t elements, c10::ScalarType dtype) {
   }
   if (best == nullptr) {
     if (buffers_.size() < kBuffers) smallest = &buffers_.emplace_back();
+    if (smallest == nullptr) {
+      throw InvalidArgument(
+          "all memory for gradients is on its way: an earlier backward ended with an exception, "
+          "after which zero_grad() of the multi-node optimizer is needed");
+    }
     smallest->memory = at::Tensor();  // before there is another one
     smallest->memory = at::empty({bytes}, c10::TensorOptions(c10::kByte));
     best = smallest;

@@ -102,6 +102,7 @@ void OptimizerSlices::share_parameters(const std::vector<NamedTensor>& parameter
 
 void OptimizerSlices::begin_step(const GradientExchange& exchange) {
   const at::NoGradGuard no_grad;
+  (void)keep_order(exchange);
   if (!has_parts_) find_parts(exchange);
   for (const NamedTensor& parameter : exchange.parameters()) {
     if (!parameter.tensor.grad().defined()) continue;
@@ -180,6 +181,28 @@ void OptimizerSlices::find_parts(const GradientExchange& exchange) {
   has_parts_ = true;
 }
 
+// A parameter that the program has laid out in another way (channels_last) gets its order back:
+// slices of means and of state are cut in the order that the buckets know.
+std::vector<std::pair<at::Tensor, at::Tensor>> OptimizerSlices::keep_order(
+    const GradientExchange& exchange) const {
+  std::vector<std::pair<at::Tensor, at::Tensor>> changed;
+  if (!has_parts_) check_parameters(exchange);
+  for (const GradientBucket& bucket : exchange.collected()) {
+    for (std::size_t i = 0; i < bucket.parameters().size(); ++i) {
+      const at::Tensor& parameter = bucket.parameters()[i].tensor;
+      if (parameter.strides() == bucket.strides(i) ||
+          parameter.dim() != static_cast<std::int64_t>(bucket.strides(i).size())) {
+        continue;
+      }
+      changed.emplace_back(parameter, parameter.detach());
+      parameter.set_data(at::empty_strided(parameter.sizes(), bucket.strides(i),
+                                           parameter.options().requires_grad(false))
+                             .copy_(parameter.detach()));
+    }
+  }
+  return changed;
+}
+
 // Loading a file into a model gives its parameters other memory.
 void OptimizerSlices::follow_storage() {
   if (kind_ == SliceKind::kWhole) return;
@@ -217,10 +240,8 @@ void OptimizerSlices::cut_state(const GradientExchange& exchange) {
     if (!state) continue;
     if (!has_known_state_) {
       throw InvalidArgument(
-          "an optimizer of a type of your own has state of whole parameters, which "
-          "a sharded optimizer cannot cut: give it to the multi-node optimizer before its first "
-          "step, "
-          "or "
+          "an optimizer of a type of your own has state of whole parameters, which a sharded "
+          "optimizer cannot cut: give it to the multi-node optimizer before its first step, or "
           "without .is_elementwise");
     }
     for (at::Tensor& tensor : state->tensors) {
@@ -362,6 +383,9 @@ void OptimizerSlices::gather_parameters(const GradientExchange& exchange) {
 
 void OptimizerSlices::gather_state(const GradientExchange& exchange) {
   const at::NoGradGuard no_grad;
+  std::vector<std::pair<at::Tensor, at::Tensor>> changed;
+  if (has_parts_) changed = keep_order(exchange);
+  follow_storage();
   if (has_known_state_) {
     gather_known_state(exchange);
   } else if (kind_ == SliceKind::kWhole) {
@@ -374,6 +398,8 @@ void OptimizerSlices::gather_state(const GradientExchange& exchange) {
   }
   unmark_sliced(*optimizer_);
   is_sliced_ = false;
+  // The next slices, after synchronize(), may be cut in the program's order.
+  for (const auto& [parameter, data] : changed) parameter.set_data(data);
 }
 
 void OptimizerSlices::gather_known_state(const GradientExchange& exchange) {
@@ -405,6 +431,7 @@ void OptimizerSlices::gather_unknown_state() {
 std::vector<OptimizerSlices::OwnState> OptimizerSlices::own_parts(
     const GradientExchange& exchange) {
   const at::NoGradGuard no_grad;
+  (void)keep_order(exchange);
   if (!has_parts_) find_parts(exchange);
   std::vector<OwnState> own;
   for (const Part& part : parts_) own.push_back({part.parameter, part.begin, part.end});
@@ -430,6 +457,7 @@ std::vector<OptimizerSlices::OwnState> OptimizerSlices::own_state(
 
 void OptimizerSlices::take_state(const GradientExchange& exchange, std::vector<OwnState> states) {
   const at::NoGradGuard no_grad;
+  (void)keep_order(exchange);
   if (!has_parts_) find_parts(exchange);
   follow_storage();
   for (OwnState& own : states) {

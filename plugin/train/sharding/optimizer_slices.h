@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -102,6 +103,8 @@ class OptimizerSlices {
 
   void find_parts(const GradientExchange& exchange);
   void check_parameters(const GradientExchange& exchange) const;
+  /// Returns the parameters that had another order, with what they had.
+  std::vector<std::pair<at::Tensor, at::Tensor>> keep_order(const GradientExchange& exchange) const;
   void follow_storage();
   void cut_state(const GradientExchange& exchange);
   bool is_all_cut() const;

@@ -72,7 +72,9 @@ class CHAINMAIL_API GatheredParameters {
  public:
   /// The other one keeps nothing.
   GatheredParameters(GatheredParameters&&) noexcept;
-  /// The parameters lose their memory, unless somebody else needs it. Local.
+  /// The parameters lose their memory, unless somebody else needs it. Local, but at the same place
+  /// of the program on all ranks, and before the optimizer steps: a unit that is whole keeps the
+  /// old parameters, and takes no part in the next gather of the others.
   ~GatheredParameters();
 
  private:
