@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <barrier>
 #include <chrono>
 
 #include "tests/ops/comm/rank_threads.h"
@@ -34,10 +35,13 @@ class MismatchTest : public ::testing::TestWithParam<Wire> {
       comms.push_back(world.make(rank));
     }
     const Stopwatch watch;
+    std::barrier all_through(size);
     const auto errors = run_ranks_catching(size, [&](int rank) {
       const auto i = static_cast<std::size_t>(rank);
-      // Agreement first, so that connections exist as in the middle of a job.
+      // Agreement first, so that connections exist as in the middle of a job. All are through with
+      // it before one of them can fail, which would end it for who is late.
       comms[i]->barrier(ops[i]->next(OpKind::kBarrier, 0));
+      all_through.arrive_and_wait();
       body(*comms[i], *ops[i]);
     });
     EXPECT_LT(watch.elapsed(), patient(std::chrono::seconds{4}))
