@@ -130,8 +130,7 @@ void add_wishes(const CheckpointItem& item, const internal::PartTensors& all,
   if (!item.wish_parts) {
     if (own.empty()) return;
     throw CheckpointError(
-        "it is something else in the program: the checkpoint has parts of "
-        "tensors of it");
+        "it is something else in the program: the checkpoint has parts of tensors of it");
   }
   for (internal::PartWish& wish : item.wish_parts(own)) {
     wish.range.tensor.insert(0, prefix);

@@ -161,11 +161,11 @@ std::map<std::string, PartTensor> RestoredParts::tensors(int set) const {
 // The data of an entry, read here or received; empty, with a problem, where that fails.
 std::span<const std::byte> RestoredParts::fetch(Communicator& communicator, const File& file,
                                                 std::size_t entry, Source& source,
-                                                std::string& problems) const {
+                                                std::string& problem) const {
   const int holder = file.holders[entry % file.holders.size()];
   std::span<const std::byte> data;
   if (file.is_everywhere || communicator.rank() == holder) {
-    keep_first(problems, error_of([&] {
+    keep_first(problem, error_of([&] {
                  if (!source.reader) source.reader.emplace(generation_, file.file);
                  data = source.reader->read(entry);
                }));
@@ -176,7 +176,7 @@ std::span<const std::byte> RestoredParts::fetch(Communicator& communicator, cons
   data = std::as_bytes(std::span(source.received));
   const FileEntry& expected = file.index.entries[entry];
   if (data.size() == expected.bytes && entry_digest(data) == expected.digest) return data;
-  keep_first(problems, file.file.name + ": '" + expected.name + "' did not arrive whole");
+  keep_first(problem, file.file.name + ": '" + expected.name + "' did not arrive whole");
   return {};
 }
 
@@ -184,7 +184,7 @@ void RestoredParts::read(Communicator& communicator, int set,
                          std::span<const PartWish> wishes) const {
   WishesOf wishes_of;
   for (const PartWish& wish : wishes) wishes_of.emplace(wish.range.tensor, &wish);
-  std::string problems;
+  std::string problem;
   for (const File& file : files_) {
     Source source;
     for (std::size_t e = 0; e < file.index.entries.size(); ++e) {
@@ -193,12 +193,12 @@ void RestoredParts::read(Communicator& communicator, int set,
       std::vector<const PartWish*> takers;
       if (file.set == set) takers = wishes_for(wishes_of, range);
       if (file.is_everywhere && takers.empty()) continue;
-      const std::span<const std::byte> data = fetch(communicator, file, e, source, problems);
+      const std::span<const std::byte> data = fetch(communicator, file, e, source, problem);
       if (data.empty()) continue;
       for (const PartWish* const wish : takers) give(entry, range, data, *wish);
     }
   }
-  agree_on_success(communicator, "parts of the checkpoint became unreadable", problems);
+  agree_on_success(communicator, "parts of the checkpoint became unreadable", problem);
 }
 
 }  // namespace chainmail::internal

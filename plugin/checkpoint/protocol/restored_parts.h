@@ -68,7 +68,7 @@ class RestoredParts {
   };
 
   std::span<const std::byte> fetch(Communicator& communicator, const File& file, std::size_t entry,
-                                   Source& source, std::string& problems) const;
+                                   Source& source, std::string& problem) const;
 
   Generation generation_;  ///< this rank's
   PartsReport report_;

@@ -62,6 +62,7 @@ void Gathers::fetch(const GatherEvent& event) {
   const auto found = units_.find(event.unit);
   const std::shared_ptr<Unit> unit = found == units_.end() ? nullptr : found->second.lock();
   if (unit == nullptr || unit->is_full()) return;
+  if (event.pass == Pass::kForward && unit->may_be_stepped()) return;
   Fetch next{unit, event.pass, unit->version(), pool_.take(), nullptr};
   try {
     next.operation =

@@ -184,6 +184,11 @@ bool Unit::note_gradient(std::size_t index) {
   return ready_ == trained_;
 }
 
+bool Unit::may_be_stepped() const {
+  return std::ranges::any_of(
+      parameters_, [](const UnitParameter& parameter) { return parameter.slice.grad().defined(); });
+}
+
 bool Unit::has_gradients() const {
   return std::ranges::any_of(parameters_,
                              [](const UnitParameter& one) { return one.full.grad().defined(); });

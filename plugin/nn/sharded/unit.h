@@ -58,7 +58,9 @@ class Unit {
   void fill(std::unique_ptr<Block> block);
   /// The parameters lose it.
   [[nodiscard]] std::unique_ptr<Block> empty();
-  /// Changes whenever a slice does.
+  /// Whether an optimizer has what it needs to change the slices: the same on all ranks.
+  bool may_be_stepped() const;
+  /// Changes when a slice is written to, but for torch's own optimizers: they write to data().
   std::int64_t version() const { return slice_._version(); }
   /// Brings all slices into `block`.
   [[nodiscard]] ops::Collective gather_into(Block& block, Pass pass) const;

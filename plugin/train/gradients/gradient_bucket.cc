@@ -8,6 +8,7 @@
 #include <utility>
 
 #include <ATen/ATen.h>
+#include <ATen/TensorUtils.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/StringUtil.h>
@@ -39,15 +40,12 @@ std::int64_t alignment(std::int64_t element_size, bool has_blocks) {
   return has_blocks ? std::int64_t{ops::kWireBlock} : kAlignmentBytes / element_size;
 }
 
-// Of a gradient in a bucket: those of its parameter, so that autograd accumulates in place without
+// Of a gradient in a bucket: that of its parameter, so that autograd accumulates in place without
 // complaint.
-std::vector<std::int64_t> strides_like(const at::Tensor& parameter) {
-  if (parameter.is_non_overlapping_and_dense()) return parameter.strides().vec();
-  std::vector<std::int64_t> strides(static_cast<std::size_t>(parameter.dim()), 1);
-  for (std::size_t d = strides.size(); d-- > 1;) {
-    strides[d - 1] = strides[d] * parameter.size(static_cast<std::int64_t>(d));
-  }
-  return strides;
+GradientBucket::Layout layout_like(const at::Tensor& parameter) {
+  return {parameter.sizes().vec(), parameter.is_non_overlapping_and_dense()
+                                       ? parameter.strides().vec()
+                                       : at::detail::defaultStrides(parameter.sizes())};
 }
 
 bool lies_in(const at::Tensor& gradient, const at::Tensor& view) {
@@ -130,7 +128,7 @@ GradientBucket::GradientBucket(std::vector<NamedTensor> parameters, ops::Group& 
   std::int64_t total = 0;
   std::vector<at::Tensor> tensors;
   for (const NamedTensor& parameter : parameters_) {
-    strides_.push_back(strides_like(parameter.tensor));
+    layouts_.push_back(layout_like(parameter.tensor));
     places_.push_back(
         {static_cast<std::size_t>(total), static_cast<std::size_t>(parameter.tensor.numel())});
     total += round_up(parameter.tensor.numel(), alignment(element_size, has_blocks));
@@ -189,10 +187,8 @@ void GradientBucket::set_flat(at::Tensor flat) {
   views_.clear();
   // Detached: Optimizer::zero_grad() calls detach_() on gradients, which throws for views.
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    views_.push_back(flat_
-                         .as_strided(parameters_[i].tensor.sizes(), strides_[i],
-                                     static_cast<std::int64_t>(places_[i].begin))
-                         .detach());
+    const auto begin = static_cast<std::int64_t>(places_[i].begin);
+    views_.push_back(flat_.as_strided(layouts_[i].sizes, layouts_[i].strides, begin).detach());
   }
   const auto count = static_cast<std::int64_t>(parameters_.size());
   marks_ = flat_.narrow(0, elements_ - 2 * count, 2 * count).view({2, count});

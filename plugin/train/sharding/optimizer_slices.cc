@@ -102,8 +102,7 @@ void OptimizerSlices::share_parameters(const std::vector<NamedTensor>& parameter
 
 void OptimizerSlices::begin_step(const GradientExchange& exchange) {
   const at::NoGradGuard no_grad;
-  (void)keep_order(exchange);
-  if (!has_parts_) find_parts(exchange);
+  prepare(exchange);
   for (const NamedTensor& parameter : exchange.parameters()) {
     if (!parameter.tensor.grad().defined()) continue;
     throw InvalidArgument(
@@ -162,8 +161,13 @@ void OptimizerSlices::check_parameters(const GradientExchange& exchange) const {
   }
 }
 
+void OptimizerSlices::prepare(const GradientExchange& exchange) {
+  if (!has_parts_) check_parameters(exchange);
+  (void)keep_order(exchange);
+  if (!has_parts_) find_parts(exchange);
+}
+
 void OptimizerSlices::find_parts(const GradientExchange& exchange) {
-  check_parameters(exchange);
   parts_.clear();
   const std::vector<GradientBucket>& buckets = exchange.collected();
   for (std::size_t b = 0; b < buckets.size(); ++b) {
@@ -184,19 +188,15 @@ void OptimizerSlices::find_parts(const GradientExchange& exchange) {
 // A parameter that the program has laid out in another way (channels_last) gets its order back:
 // slices of means and of state are cut in the order that the buckets know.
 std::vector<std::pair<at::Tensor, at::Tensor>> OptimizerSlices::keep_order(
-    const GradientExchange& exchange) const {
+    const GradientExchange& exchange) {
   std::vector<std::pair<at::Tensor, at::Tensor>> changed;
-  if (!has_parts_) check_parameters(exchange);
   for (const GradientBucket& bucket : exchange.collected()) {
     for (std::size_t i = 0; i < bucket.parameters().size(); ++i) {
       const at::Tensor& parameter = bucket.parameters()[i].tensor;
-      if (parameter.strides() == bucket.strides(i) ||
-          parameter.dim() != static_cast<std::int64_t>(bucket.strides(i).size())) {
-        continue;
-      }
+      const auto& [sizes, strides] = bucket.layout(i);
+      if (parameter.strides() == strides || parameter.sizes() != sizes) continue;
       changed.emplace_back(parameter, parameter.detach());
-      parameter.set_data(at::empty_strided(parameter.sizes(), bucket.strides(i),
-                                           parameter.options().requires_grad(false))
+      parameter.set_data(at::empty_strided(sizes, strides, parameter.options().requires_grad(false))
                              .copy_(parameter.detach()));
     }
   }
@@ -431,8 +431,7 @@ void OptimizerSlices::gather_unknown_state() {
 std::vector<OptimizerSlices::OwnState> OptimizerSlices::own_parts(
     const GradientExchange& exchange) {
   const at::NoGradGuard no_grad;
-  (void)keep_order(exchange);
-  if (!has_parts_) find_parts(exchange);
+  prepare(exchange);
   std::vector<OwnState> own;
   for (const Part& part : parts_) own.push_back({part.parameter, part.begin, part.end});
   return own;
@@ -457,8 +456,7 @@ std::vector<OptimizerSlices::OwnState> OptimizerSlices::own_state(
 
 void OptimizerSlices::take_state(const GradientExchange& exchange, std::vector<OwnState> states) {
   const at::NoGradGuard no_grad;
-  (void)keep_order(exchange);
-  if (!has_parts_) find_parts(exchange);
+  prepare(exchange);
   follow_storage();
   for (OwnState& own : states) {
     const auto part = std::ranges::find_if(

@@ -101,10 +101,13 @@ class OptimizerSlices {
   };
   class InGroups;
 
+  /// Before slices are used, or what is in them.
+  void prepare(const GradientExchange& exchange);
   void find_parts(const GradientExchange& exchange);
   void check_parameters(const GradientExchange& exchange) const;
   /// Returns the parameters that had another order, with what they had.
-  std::vector<std::pair<at::Tensor, at::Tensor>> keep_order(const GradientExchange& exchange) const;
+  static std::vector<std::pair<at::Tensor, at::Tensor>> keep_order(
+      const GradientExchange& exchange);
   void follow_storage();
   void cut_state(const GradientExchange& exchange);
   bool is_all_cut() const;

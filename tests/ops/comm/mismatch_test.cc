@@ -40,7 +40,12 @@ class MismatchTest : public ::testing::TestWithParam<Wire> {
       const auto i = static_cast<std::size_t>(rank);
       // Agreement first, so that connections exist as in the middle of a job. All are through with
       // it before one of them can fail, which would end it for who is late.
-      comms[i]->barrier(ops[i]->next(OpKind::kBarrier, 0));
+      try {
+        comms[i]->barrier(ops[i]->next(OpKind::kBarrier, 0));
+      } catch (...) {
+        all_through.arrive_and_drop();
+        throw;
+      }
       all_through.arrive_and_wait();
       body(*comms[i], *ops[i]);
     });

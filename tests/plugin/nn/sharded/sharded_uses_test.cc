@@ -8,9 +8,11 @@
 
 #include <ATen/Parallel.h>
 
+#include <chrono>
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <torch/torch.h>
@@ -153,6 +155,31 @@ TEST_P(ShardedUses, ChangesBetweenForwardsCount) {
       for (torch::Tensor& parameter : pair.whole_b->parameters()) parameter.mul_(1.25);
       EXPECT_TRUE(torch::equal(pair.b->forward(h),
                                pair.whole_b->forward(pair.whole_a->forward(pair.input(i)))));
+    }
+  });
+}
+
+// Another model computes between backward and step, as a target network does.
+TEST_P(ShardedUses, AStepBetweenForwardsCounts) {
+  run([](Pair& pair) {
+    torch::optim::SGD optimizer(pair.a->parameters(), 0.1);
+    torch::optim::SGD whole_optimizer(pair.whole_a->parameters(), 0.1);
+    for (int i = 0; i < 5; ++i) {
+      const torch::Tensor y = pair.a->forward(pair.input(i));
+      const torch::Tensor expected = pair.whole_a->forward(pair.input(i));
+      EXPECT_TRUE(torch::allclose(y, expected, 1e-5, 1e-5)) << i;
+      optimizer.zero_grad();
+      whole_optimizer.zero_grad();
+      y.sum().backward();
+      expected.sum().backward();
+      testing::average_gradients(pair.whole_a->parameters(), *pair.comm);
+      {
+        const torch::NoGradGuard no_grad;
+        (void)pair.b->forward(pair.input(i));
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds{10});  // time to fetch what comes next
+      optimizer.step();
+      whole_optimizer.step();
     }
   });
 }
