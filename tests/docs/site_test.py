@@ -32,7 +32,7 @@ SPDX = "// SPDX-License-Identifier: BSD-3-Clause\n"
 def make(root, site):
     # Services that build for others ask for colours; messages go to files all the same.
     return subprocess.run(
-        [root / "tools/docs.sh", "--launcher", LAUNCHER, "--env", ENVIRONMENT, site], timeout=120, text=True,
+        [root / "tools/docs.sh", "--launcher", LAUNCHER, "--env", ENVIRONMENT, site], timeout=500, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False, env={**os.environ, "FORCE_COLOR": "1"})
 
 
