@@ -233,17 +233,13 @@ void OptimizerSlices::cut_state(const GradientExchange& exchange) {
       if (!own.contains(key)) optimizer_->state().erase(key);
     }
     is_sliced_ = true;
+    mark_sliced(*optimizer_);
     return;
   }
+  if (!has_known_state_) refuse_whole_state(exchange);
   for (const Part& part : parts_) {
     auto state = read_state(*optimizer_, part.parameter);
     if (!state) continue;
-    if (!has_known_state_) {
-      throw InvalidArgument(
-          "an optimizer of a type of your own has state of whole parameters, which a sharded "
-          "optimizer cannot cut: give it to the multi-node optimizer before its first step, or "
-          "without .is_elementwise");
-    }
     for (at::Tensor& tensor : state->tensors) {
       if (tensor.defined()) tensor = part_of_state(tensor, part.parameter, part.begin, part.end);
     }
@@ -253,8 +249,20 @@ void OptimizerSlices::cut_state(const GradientExchange& exchange) {
     optimizer_->state().erase(parameter.tensor.unsafeGetTensorImpl());
   }
   is_sliced_ = true;
-  if (has_known_state_) mark_sliced(*optimizer_);
+  mark_sliced(*optimizer_);
   states_ = optimizer_->state().size();
+}
+
+// By all parameters, whoever owns them, so that all ranks throw.
+void OptimizerSlices::refuse_whole_state(const GradientExchange& exchange) const {
+  const auto& states = optimizer_->state();
+  for (const NamedTensor& parameter : exchange.parameters()) {
+    if (states.find(parameter.tensor.unsafeGetTensorImpl()) == states.end()) continue;
+    throw InvalidArgument(
+        "an optimizer of a type of your own has state of whole parameters, of '" + parameter.name +
+        "' for one, which a sharded optimizer cannot cut: give it to the multi-node optimizer "
+        "before its first step, or without .is_elementwise");
+  }
 }
 
 std::vector<at::Tensor> OptimizerSlices::gradients() const {
@@ -308,9 +316,12 @@ void OptimizerSlices::step(const GradientExchange& exchange, bool use_fused_step
 void OptimizerSlices::step_own(const GradientExchange& exchange, bool use_fused_step) {
   {
     const InGroups in_groups(*optimizer_, parts_, exchange.parameters());
+    // A type of the program's own may look at all of its state, and knows nothing of a mark there.
+    if (!has_known_state_) unmark_sliced(*optimizer_);
     const bool is_done = use_fused_step && can_fuse(exchange) && fused_step(*optimizer_);
     if (!is_done) optimizer_->step();
   }
+  mark_sliced(*optimizer_);
   drop_gradients();
 }
 
@@ -415,16 +426,15 @@ void OptimizerSlices::gather_known_state(const GradientExchange& exchange) {
   });
 }
 
-// By torch's archives, one from each rank that has slices. Each brings its own parameters' state.
+// By torch's archives, one for each slice. Each brings the state of its owner's parameters.
 void OptimizerSlices::gather_unknown_state() {
+  unmark_sliced(*optimizer_);
+  const bool gives = is_sliced_ && !is_copy();
   const auto archives =
-      communicator_->allgather_obj(is_sliced_ ? save_optimizer(*optimizer_) : std::string());
-  const ops::Topology& topology = communicator_->impl().group->topology();
-  const int node = topology.node_of(communicator_->rank());
+      communicator_->allgather_obj(gives ? save_optimizer(*optimizer_) : std::string());
   for (int rank = 0; rank < communicator_->size(); ++rank) {
     const std::string& archive = archives[static_cast<std::size_t>(rank)];
-    if (rank == communicator_->rank() || archive.empty()) continue;
-    if (is_over_nodes_ || topology.node_of(rank) == node) add_to_optimizer(archive, *optimizer_);
+    if (rank != communicator_->rank() && !archive.empty()) add_to_optimizer(archive, *optimizer_);
   }
 }
 

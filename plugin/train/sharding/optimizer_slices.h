@@ -110,6 +110,7 @@ class OptimizerSlices {
       const GradientExchange& exchange);
   void follow_storage();
   void cut_state(const GradientExchange& exchange);
+  void refuse_whole_state(const GradientExchange& exchange) const;
   bool is_all_cut() const;
   const at::Tensor& mean_of(const GradientBucket& bucket, Part& part) const;
   void gather_known_state(const GradientExchange& exchange);
