@@ -21,7 +21,8 @@ class BucketPool {
   /// How many may be taken at a time.
   static constexpr std::size_t kBuffers = 3;
 
-  /// `elements` in a row, with any values. At most kBuffers are out.
+  /// `elements` in a row, with any values.
+  /// @throws InvalidArgument  kBuffers are out
   [[nodiscard]] at::Tensor take(std::int64_t elements, c10::ScalarType dtype);
   /// Nothing uses `row`, which take() gave, any more.
   void give_back(const at::Tensor& row);

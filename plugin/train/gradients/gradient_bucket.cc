@@ -402,6 +402,11 @@ void GradientBucket::wait() {
   if (holds_memory()) retire();
 }
 
+void GradientBucket::drop() {
+  wait();
+  is_started_ = false;
+}
+
 std::vector<Presence> GradientBucket::presence(bool everywhere_matters) const {
   if (pool_ && !flat_.defined()) return presence_;
   if (context_ && !everywhere_matters && has_all()) {

@@ -85,7 +85,11 @@ class GradientBucket {
   /// Waits for what start() began, if it did.
   void wait();
   bool is_started() const noexcept { return is_started_; }
-  /// Whether wait() has something to do: at most as many as a pool has buffers.
+  /// After an exchange that an exception has ended: waits, and drops what it was about. Nothing
+  /// after one that has ended with finish().
+  void drop();
+  /// Whether it has memory of its pool: from start() to wait(), and at most as many as that has
+  /// buffers.
   bool holds_memory() const noexcept { return pool_ != nullptr && flat_.defined(); }
   /// After wait(), in the order of parameters(): who has which gradient. A GPU is waited for only
   /// where this rank cannot know by itself: when it lacks one, or `everywhere` matters.

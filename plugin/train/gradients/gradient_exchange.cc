@@ -214,6 +214,9 @@ void GradientExchange::take_of_shard(std::size_t parameter) {
 }
 
 void GradientExchange::open() {
+  if (!has_shards()) {  // drop_shards() ends those
+    for (GradientBucket& bucket : sets_[current_].buckets) bucket.drop();
+  }
   is_open_ = true;
   is_deferred_ = false;
   observed_.clear();

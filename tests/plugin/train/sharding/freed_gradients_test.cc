@@ -180,6 +180,59 @@ TEST(FreedGradients, AreLeftInShards) {
   });
 }
 
+// The last bucket cannot be filled, when others are on their way.
+TEST(FreedGradients, GoOnAfterAnExchangeThatHasFailed) {
+  testing::with_communicator({2, 2}, "auto", {}, [](const CommPtr& comm) {
+    const std::vector<std::int64_t> sizes(8, 9000);
+    Trained whole(comm, sizes, make_fast_adam, in_small_buckets());
+    Trained parts(comm, sizes, make_fast_adam, freed(in_small_buckets()));
+    for (std::int64_t step = 0; step < 4; ++step) {
+      if (step % 2 == 1) {
+        for (const torch::Tensor& parameter : parts.parameters) {
+          parameter.mutable_grad() = torch::ones_like(parameter);
+        }
+        parts.parameters[0].mutable_grad() = torch::ones({5});
+        EXPECT_THROW(parts.optimizer->step(), InvalidArgument);
+      }
+      whole.step(step, comm->rank());
+      parts.step(step, comm->rank());
+    }
+    testing::expect_same(whole, parts, "after an exchange that has failed");
+  });
+}
+
+TEST(FreedGradients, GoOnAfterABackwardWhoseExchangeHasFailed) {
+  testing::with_communicator({2}, "auto", {}, [](const CommPtr& comm) {
+    const auto train = [&](MultiNodeOptimizerOptions options, bool fails) {
+      Tower model(false);
+      const torch::Tensor unused = torch::ones({7}).requires_grad_();
+      Tensors parameters = {unused};
+      for (const torch::Tensor& parameter : model->parameters()) parameters.push_back(parameter);
+      const auto optimizer =
+          create_multi_node_optimizer(make_fast_adam(parameters), comm, std::move(options));
+      for (int step = 0; step < 4; ++step) {
+        optimizer->zero_grad();
+        const torch::Tensor loss = model->forward(input_for(step, comm->rank())).pow(2).sum();
+        if (fails && step % 2 == 1) {
+          unused.mutable_grad() = torch::ones({5});
+          EXPECT_THROW(loss.backward({}, /*retain_graph=*/true), InvalidArgument);
+          optimizer->zero_grad();
+        }
+        loss.backward();
+        optimizer->step();
+      }
+      return model->parameters();
+    };
+    const Tensors whole = train(in_small_buckets(), false);
+    const Tensors parts = train(freed(in_small_buckets()), true);
+    const Tensors kept = train(sliced(in_small_buckets()), true);
+    for (std::size_t p = 0; p < whole.size(); ++p) {
+      EXPECT_TRUE(testing::same_bits(whole[p], parts[p])) << p;
+      EXPECT_TRUE(testing::same_bits(whole[p], kept[p])) << p;
+    }
+  });
+}
+
 TEST(FreedGradients, MissingOnesAreNamedWithoutZeroFill) {
   const std::vector<std::int64_t> sizes = {1, 63, 9000, 65, 20011, 9000, 9000};
   const auto errors = testing::errors_with_communicator({2, 2}, "auto", [&](const CommPtr& comm) {
