@@ -94,6 +94,7 @@ ops::Group& Communicator::Impl::in_graph() {
     ops::GroupOptions graph_options = group->options();
     graph_options.name += "/graph";
     graph_group = create_group(std::move(graph_options));
+    internal::add_to_family(world, graph_group);
   }
   return *graph_group;
 }

@@ -6,6 +6,8 @@
 #include <mutex>
 #include <vector>
 
+#include "base/log.h"
+#include "ops/core/error_text.h"
 #include "plugin/train/communicator/communicator_impl.h"
 
 namespace chainmail::internal {
@@ -31,10 +33,12 @@ Families& families() {
 thread_local std::exception_ptr cause_of_unwinding;
 
 std::vector<std::shared_ptr<ops::Group>> family_of(const std::shared_ptr<World>& world) {
-  std::vector<std::shared_ptr<ops::Group>> groups;  // a last owner must not end one under the lock
+  // Nothing may end under the lock for which a pointer that is taken here is the last one.
+  std::vector<std::shared_ptr<ops::Group>> groups;
   const std::lock_guard lock(families().mutex);
   for (const Member& member : families().members) {
-    if (member.world.lock() == world) groups.push_back(member.group.lock());
+    const bool is_of_world = !member.world.owner_before(world) && !world.owner_before(member.world);
+    if (is_of_world) groups.push_back(member.group.lock());
   }
   return groups;
 }
@@ -66,6 +70,11 @@ void end_for_exception(Communicator& communicator, const std::string& reason) {
   Communicator::Impl& impl = communicator.impl();
   const std::exception_ptr cause = cause_in(impl.world);
   if (!cause) return communicator.abort(reason);
+  LogMessage(LogLevel::kWarning)
+      << "rank " << impl.world->rank() << " on " << impl.world->host() << " ends communicator "
+      << impl.group->options().name << ": " << reason
+      << "; the other ranks are told how another one of this job has ended, which may be why: "
+      << ops::describe_error(cause).message;
   impl.group->abort(cause);
   if (impl.graph_group) impl.graph_group->abort(cause);
 }

@@ -32,8 +32,8 @@ void remember_cause(const std::exception_ptr& error);
 void forget_cause() noexcept;
 
 /// Ends `communicator` on all ranks. They throw the error of a group of its family that is dead, if
-/// there is one: not all of them have seen it, and it is why this rank fails. Otherwise a PeerError
-/// that names this rank and says `reason`. Local.
+/// there is one: not all of them have seen it, and it may be why this rank fails; this rank's log
+/// has `reason`. Otherwise a PeerError that names this rank and says `reason`. Local.
 void end_for_exception(Communicator& communicator, const std::string& reason);
 
 }  // namespace internal

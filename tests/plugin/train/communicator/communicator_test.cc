@@ -393,6 +393,33 @@ TEST(Communicator, TellsRanksOfItsPartsWhoFailedFirst) {
   }
 }
 
+TEST(Communicator, TellsItsRanksWhatHasEndedItsGraphs) {
+  const auto errors = testing::errors_with_communicator({2}, "flat", [](const CommPtr& comm) {
+    ops::Group& of_graphs = comm->impl().in_graph();
+    comm->barrier();
+    if (comm->rank() == 0) return comm->barrier();
+    of_graphs.abort(std::make_exception_ptr(TimeoutError("no progress in a graph")));
+    throw InvalidArgument("of rank 1");
+  });
+  EXPECT_THAT(errors, ElementsAre(HasSubstr("no progress in a graph"), "of rank 1"));
+}
+
+// What it throws now may have nothing to do with the communicator that it gave up.
+TEST(Communicator, LogsWhyItEndsWhereAnEarlierErrorIsTold) {
+  ::testing::internal::CaptureStderr();
+  const auto errors = testing::errors_with_communicator({2}, "flat", [](const CommPtr& comm) {
+    const CommPtr given_up = comm->split(0, comm->rank());
+    comm->barrier();
+    if (comm->rank() == 0) return comm->barrier();
+    given_up->abort("it is given up");
+    throw InvalidArgument("of rank 1");
+  });
+  const std::string log = ::testing::internal::GetCapturedStderr();
+  EXPECT_THAT(errors, ElementsAre(HasSubstr("it is given up"), "of rank 1"));
+  EXPECT_THAT(log, HasSubstr("rank 1 on host0 ends communicator test: an exception ends its "
+                             "program; the other ranks are told"));
+}
+
 TEST(OnAllRanks, AnErrorOfOneRankAfterItsErrorIsAnnounced) {
   const auto errors = testing::run_ranks({2}, [](const std::shared_ptr<World>& world) {
     CommPtr comm = internal::make_communicator(world, "flat", {}, "announced");
