@@ -113,18 +113,22 @@ void ModelExchange::use_slices(SliceKind kind, bool keeps_order, SliceListener l
 }
 
 void ModelExchange::adopt_all() {
+  check_no_means();
   known_.clear();  // so that all counts as new
   adopt_parameters();
 }
 
+// Before anything else happens: what is refused changes nothing.
+void ModelExchange::check_no_means() const {
+  if (slices_ == SliceKind::kNone || !exchange_ || !exchange_->is_done()) return;
+  throw InvalidArgument(
+      "the model or what it trains has changed, or synchronize() is called, between backward() "
+      "and step(): in a sharded optimizer the means are in slices of the old parameters; do that "
+      "after step(), or call zero_grad() before to drop them");
+}
+
 // Compares what the ranks have and broadcasts what is new since the last time.
 void ModelExchange::adopt_parameters() {
-  if (slices_ != SliceKind::kNone && exchange_ && exchange_->is_done()) {
-    throw InvalidArgument(
-        "the model or what it trains has changed, or synchronize() is called, between backward() "
-        "and step(): in a sharded optimizer the means are in slices of the old parameters; do that "
-        "after step(), or call zero_grad() before to drop them");
-  }
   std::vector<NamedTensor> now = collect_parameters(options_.model, optimizer_);
   std::vector<NamedTensor> trainable;
   std::copy_if(now.begin(), now.end(), std::back_inserter(trainable),
@@ -188,6 +192,7 @@ void ModelExchange::make_exchange(std::vector<NamedTensor> trainable,
 
 bool ModelExchange::follow_model(const std::function<void()>& use_last) {
   if (is_current()) return false;
+  check_no_means();
   std::vector<at::Tensor> own;
   for (const NamedTensor& parameter : exchange_->parameters()) {
     own.push_back(parameter.tensor.grad());

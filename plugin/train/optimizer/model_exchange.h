@@ -80,6 +80,7 @@ class ModelExchange {
   bool is_current() const;
   bool overlaps() const;
   bool learns_order() const;
+  void check_no_means() const;
   void adopt_parameters();
   void make_exchange(std::vector<NamedTensor> trainable, std::vector<std::size_t> order);
 

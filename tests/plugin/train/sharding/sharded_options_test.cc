@@ -364,6 +364,30 @@ TEST(ShardedOptions, RanksKeepTheirSliceOfStateOnly) {
   });
 }
 
+// A mean is on its way, and would be applied first.
+TEST(ShardedOptions, AChangeThatIsRefusedAppliesNothing) {
+  testing::with_communicator({2}, "auto", {}, [](const CommPtr& comm) {
+    nn::Linear model(3, 2);
+    testing::fill(*model, 0.1);
+    const auto optimizer = create_multi_node_optimizer(
+        make_adam(model->parameters()), comm, sliced({.model = &model, .double_buffering = true}));
+    for (int step = 0; step < 2; ++step) {
+      model->forward(torch::ones({1, 3})).sum().backward();
+      optimizer->step();
+      optimizer->zero_grad();
+    }
+    model->forward(torch::ones({1, 3})).sum().backward();
+    const torch::Tensor before = model->weight.detach().clone();
+    model->bias.set_requires_grad(false);
+    EXPECT_THROW(optimizer->step(), InvalidArgument);
+    EXPECT_TRUE(testing::same_bits(before, model->weight));
+    EXPECT_THROW(optimizer->synchronize(), InvalidArgument);
+    optimizer->zero_grad();
+    EXPECT_TRUE(optimizer->step().is_applied);
+    EXPECT_FALSE(testing::same_bits(before, model->weight));
+  });
+}
+
 // Of `use` on every rank.
 void expect_refused(const std::vector<int>& nodes, const std::string& communicator,
                     const std::string& why, const std::function<void(const CommPtr&)>& use) {
