@@ -45,7 +45,7 @@ struct MultiNodeOptimizer::Impl {
   void use_slices();
   StepResult apply(double made_with);
   std::vector<at::Tensor> means() const;
-  double norm_of_means(const std::vector<at::Tensor>& means);
+  double clip(const std::vector<at::Tensor>& means);
   bool follow_model();
   void update_scale(const StepResult& result, double made_with);
 };
@@ -96,16 +96,21 @@ std::vector<at::Tensor> MultiNodeOptimizer::Impl::means() const {
   return gradients;
 }
 
-double MultiNodeOptimizer::Impl::norm_of_means(const std::vector<at::Tensor>& means) {
-  if (slices) return slices->norm(model.gradients());
-  const bool is_on_cpu = std::ranges::all_of(means, &at::Tensor::is_cpu);
-  if (is_on_cpu) return internal::norm_of(means);
+// Returns the norm of all means, as it was before.
+double MultiNodeOptimizer::Impl::clip(const std::vector<at::Tensor>& means) {
+  const double bound = options().max_grad_norm;
+  if (slices || std::ranges::all_of(means, &at::Tensor::is_cpu)) {
+    const double norm = slices ? slices->norm(model.gradients()) : internal::norm_of(means);
+    internal::clip_to_norm(means, norm, bound);
+    return norm;
+  }
   // On a GPU with its own sums. A bound of infinity scales by one.
   std::vector<at::Tensor> parameters;
   for (const NamedTensor& parameter : model.gradients().parameters()) {
     parameters.push_back(parameter.tensor);
   }
-  return torch::nn::utils::clip_grad_norm_(parameters, std::numeric_limits<double>::infinity());
+  return torch::nn::utils::clip_grad_norm_(
+      parameters, bound > 0 ? bound : std::numeric_limits<double>::infinity());
 }
 
 // Steps with the means that the gradients are now.
@@ -119,8 +124,7 @@ StepResult MultiNodeOptimizer::Impl::apply(double made_with) {
       const at::NoGradGuard no_grad;
       at::_foreach_mul_(gradients, 1 / made_with);
     }
-    result.grad_norm = norm_of_means(gradients);
-    internal::clip_to_norm(gradients, result.grad_norm, options().max_grad_norm);
+    result.grad_norm = clip(gradients);
     result.is_applied = !skips || std::isfinite(result.grad_norm);
   }
   if (slices) {
@@ -166,7 +170,6 @@ MultiNodeOptimizer::~MultiNodeOptimizer() = default;
 
 void MultiNodeOptimizer::synchronize() {
   impl_->model.adopt_all();
-  gather_state();
   Communicator& communicator = impl_->model.communicator();
   const bool is_root = communicator.rank() == 0;
   const std::string state = communicator.bcast_obj(

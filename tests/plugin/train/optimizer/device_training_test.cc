@@ -7,6 +7,8 @@
 
 #include <gmock/gmock.h>
 
+#include <cmath>
+#include <limits>
 #include <memory>
 #include <regex>
 #include <string>
@@ -201,6 +203,28 @@ TEST(DeviceTraining, ListsOfTensorsAreReducedInOrderWithTheCaller) {
     EXPECT_EQ(digest(tensors), digest({torch::ones({2}), torch::ones({3})}));
     EXPECT_THROW(comm->allreduce({tensors[0], torch::ones({3})}), InvalidArgument);
   });
+}
+
+// By torch's own clipping, and once.
+TEST(DeviceTraining, GradientsAreClippedAsOnTheCpu) {
+  for (const double gradient : {4.0, std::numeric_limits<double>::infinity()}) {
+    with_fake_gpus("flat", [&](const CommPtr& comm, FakeOutcome&) {
+      const auto large = weight_of(1);
+      const auto small = weight_of(1);
+      const torch::Tensor on_cpu_large = as_cpu_tensor(large.detach()).clone().requires_grad_();
+      const torch::Tensor on_cpu_small = as_cpu_tensor(small.detach()).clone().requires_grad_();
+      const auto optimizer = sgd_of({large, small}, comm, {.max_grad_norm = 0.5});
+      const auto on_cpu = sgd_of({on_cpu_large, on_cpu_small}, comm, {.max_grad_norm = 0.5});
+      large.mutable_grad() = on_fake_device(torch::full({3}, gradient, torch::kFloat));
+      small.mutable_grad() = on_fake_device(torch::full({3}, 3.0, torch::kFloat));
+      on_cpu_large.mutable_grad() = torch::full({3}, gradient, torch::kFloat);
+      on_cpu_small.mutable_grad() = torch::full({3}, 3.0, torch::kFloat);
+      EXPECT_FLOAT_EQ(static_cast<float>(optimizer->step().grad_norm),
+                      static_cast<float>(on_cpu->step().grad_norm));
+      EXPECT_FLOAT_EQ(static_cast<float>(first_of(small)), on_cpu_small[0].item<float>());
+      EXPECT_TRUE(std::isfinite(first_of(small)));
+    });
+  }
 }
 
 TEST(DeviceTraining, MistakesAreRefused) {
