@@ -29,7 +29,7 @@
 
 namespace chainmail::internal {
 
-/// What the ranks of a node share of an optimizer.
+/// What ranks share of an optimizer: those of a node, or all, see ExchangeOptions::is_over_nodes.
 enum class SliceKind : std::uint8_t {
   kNone,    ///< nothing: means everywhere
   kWithin,  ///< near equal slices, which end within parameters

@@ -29,7 +29,7 @@ MultiNodeOptimizerOptions to_common(const ModuleRef& model,
   common.overlap = options.overlap;
   common.bucket_bytes = options.bucket_bytes;
   common.first_bucket_bytes = options.first_bucket_bytes;
-  check_bucket_options(common);
+  check_options(common);
   return common;
 }
 

@@ -35,7 +35,7 @@ std::string describe_sharding(const MultiNodeOptimizerOptions& options) {
 
 }  // namespace
 
-void check_bucket_options(const MultiNodeOptimizerOptions& options) {
+void check_options(const MultiNodeOptimizerOptions& options) {
   if (options.bucket_bytes.value_or(0) < 0 || options.first_bucket_bytes < 0 ||
       options.max_grad_norm < 0) {
     throw InvalidArgument(

@@ -22,8 +22,9 @@
 
 namespace chainmail::internal {
 
-/// Throws InvalidArgument for sizes and bounds that are negative.
-void check_bucket_options(const MultiNodeOptimizerOptions& options);
+/// Throws InvalidArgument for sizes and bounds that are negative, and for options that do not go
+/// together.
+void check_options(const MultiNodeOptimizerOptions& options);
 
 class ModelExchange {
  public:

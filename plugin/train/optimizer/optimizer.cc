@@ -55,14 +55,13 @@ void MultiNodeOptimizer::Impl::use_slices() {
   if (!communicator.impl().packs()) {
     throw InvalidArgument(
         "communicator 'naive' exchanges gradients one by one, and a sharded optimizer needs them "
-        "in "
-        "buckets; use 'hierarchical' or another");
+        "in buckets; use 'hierarchical' or another");
   }
   if (internal::parse_torch_backend(communicator.name())) {
     throw InvalidArgument(
         "communicator '" + communicator.name() +
-        "' is torch's own, which gives no rank a slice, and a sharded optimizer needs "
-        "slices; use 'hierarchical' or another");
+        "' is torch's own, which gives no rank a slice, and a sharded optimizer needs slices; use "
+        "'hierarchical' or another");
   }
   if (communicator.impl().shards) {
     throw InvalidArgument(
@@ -161,7 +160,7 @@ MultiNodeOptimizer::MultiNodeOptimizer(std::unique_ptr<torch::optim::Optimizer> 
         "by this rank's own loss; give the model to a DistributedModel, and LBFGS a closure that "
         "returns the loss averaged over the ranks");
   }
-  internal::check_bucket_options(options);
+  internal::check_options(options);
   impl_ = std::make_unique<Impl>(std::move(optimizer), std::move(communicator), std::move(options));
   synchronize();
 }
@@ -197,8 +196,7 @@ void MultiNodeOptimizer::allreduce_grad() {
   if (impl_->slices) {
     throw InvalidArgument(
         "allreduce_grad(): with a sharded optimizer no rank has all means; step() exchanges "
-        "gradients "
-        "that were set by hand");
+        "gradients that were set by hand");
   }
   impl_->follow_model();
   impl_->model.gradients().require_again();

@@ -29,13 +29,6 @@ std::int64_t length_of(std::size_t begin, std::size_t end) {
   return static_cast<std::int64_t>(end - begin);
 }
 
-// Elements of `parameter` in the order of memory.
-at::Tensor row_of(const at::Tensor& parameter, std::size_t begin, std::size_t end) {
-  const at::Tensor detached = parameter.detach();
-  return detached.as_strided({length_of(begin, end)}, {1},
-                             detached.storage_offset() + static_cast<std::int64_t>(begin));
-}
-
 // The part of a state's tensor, which is laid out like its parameter.
 at::Tensor part_of_state(const at::Tensor& whole, const at::Tensor& parameter, std::size_t begin,
                          std::size_t end) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-// How the ranks of a node share the optimizer's work on a bucket: slice r of it belongs to local
-// rank r. ZeRO stage 1 (Rajbhandari et al., SC 2020) within a node.
+// How ranks share the optimizer's work on a bucket: those of each node, or all of the job. Which
+// slice belongs to whom is ops::NodeCut's. ZeRO stage 1 (Rajbhandari et al., SC 2020).
 //
 // Where a slice ends inside a parameter, it ends a whole number of units after the parameter's
 // first element. Vector loops over the two parts then take the elements that they take in a loop

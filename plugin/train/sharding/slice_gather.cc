@@ -52,20 +52,23 @@ std::shared_ptr<const ops::NodeCut> slices_of_gradients(const GradientBucket& bu
   return cut;
 }
 
+at::Tensor row_of(const at::Tensor& parameter, std::size_t begin, std::size_t end) {
+  const at::Tensor detached = parameter.detach();
+  return detached.as_strided({static_cast<std::int64_t>(end - begin)}, {1},
+                             detached.storage_offset() + static_cast<std::int64_t>(begin));
+}
+
 void take_parameters(const GradientBucket& bucket, const at::Tensor& row, std::size_t own) {
   const ops::NodeCut& cut = *bucket.slices();
   for (std::size_t owner = 0; owner < cut.owners(); ++owner) {
     if (owner == own) continue;
     for (const SlicePart& part :
          parts_of_slice(bucket.places(), cut.bounds[owner], cut.bounds[owner + 1])) {
-      const at::Tensor parameter = bucket.parameters()[part.parameter].tensor.detach();
-      const auto length = static_cast<std::int64_t>(part.end - part.begin);
+      const at::Tensor& parameter = bucket.parameters()[part.parameter].tensor;
       const auto from =
           static_cast<std::int64_t>(bucket.places()[part.parameter].begin + part.begin);
-      parameter
-          .as_strided({length}, {1},
-                      parameter.storage_offset() + static_cast<std::int64_t>(part.begin))
-          .copy_(row.narrow(0, from, length));
+      const auto length = static_cast<std::int64_t>(part.end - part.begin);
+      row_of(parameter, part.begin, part.end).copy_(row.narrow(0, from, length));
     }
   }
 }

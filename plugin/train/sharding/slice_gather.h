@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-// What the owners of slices give to the other ranks of their node: parameters, sums for the norm,
-// an optimizer's state. Nothing travels between nodes, which all have the same.
+// What the owners of slices give to the other ranks: parameters, sums for the norm, an optimizer's
+// state. It stays inside each node, and all nodes have the same, unless slices are cut over the
+// nodes.
 //
 // One thread per rank. Collective.
 
@@ -27,8 +28,8 @@
 
 namespace chainmail::internal {
 
-/// Starts giving every rank of the node all slices of `flat`, a dense row in host memory. `what` is
-/// for messages.
+/// Starts giving all slices of `flat`, a dense row in host memory, to every rank: those of its own
+/// node, or with a cut over the nodes those of all. `what` is for messages.
 [[nodiscard]] std::shared_ptr<ops::Operation> start_gather(ops::Group& group,
                                                            const at::Tensor& flat,
                                                            std::shared_ptr<const ops::NodeCut> cut,
@@ -38,11 +39,14 @@ namespace chainmail::internal {
 void gather_now(ops::Group& group, const at::Tensor& flat, std::shared_ptr<const ops::NodeCut> cut,
                 const char* what);
 
+/// The elements `begin` to `end` of `parameter`, which is dense, in the order of memory. Local.
+[[nodiscard]] at::Tensor row_of(const at::Tensor& parameter, std::size_t begin, std::size_t end);
+
 /// The slices of a bucket without its marks, all of them common. Local.
 [[nodiscard]] std::shared_ptr<const ops::NodeCut> slices_of_gradients(const GradientBucket& bucket);
 
-/// Copies all parameters of a bucket out of a row like it in which they have been gathered, but the
-/// slice of local rank `own`. Local.
+/// Copies all parameters of a bucket out of a row like it in which they have been gathered, but
+/// slice `own`, which is this rank's. Local.
 void take_parameters(const GradientBucket& bucket, const at::Tensor& row, std::size_t own);
 
 /// Where the norm's sums of blocks lie while they are gathered: each owner's in a row. Positions
