@@ -17,7 +17,7 @@
 
 #include "plugin/train/optimizer/optimizer_state.h"
 #include "plugin/train/optimizer/state_members.h"
-#include "plugin/train/sharding/sliced_state.h"
+#include "plugin/train/sharding/state/parameter_state.h"
 
 namespace chainmail::internal {
 

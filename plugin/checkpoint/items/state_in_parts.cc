@@ -13,7 +13,7 @@
 
 #include "plugin/checkpoint/items/state_entries.h"
 #include "plugin/train/optimizer/state_members.h"
-#include "plugin/train/sharding/sliced_state.h"
+#include "plugin/train/sharding/state/parameter_state.h"
 
 namespace chainmail::internal {
 

@@ -25,7 +25,7 @@
 
 #include "plugin/train/gradients/gradient_exchange.h"
 #include "plugin/train/sharding/shared_parameters.h"
-#include "plugin/train/sharding/sliced_state.h"
+#include "plugin/train/sharding/state/parameter_state.h"
 
 namespace chainmail::internal {
 

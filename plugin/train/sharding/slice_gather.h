@@ -24,7 +24,7 @@
 #include "ops/engine/group.h"
 #include "ops/node_cut.h"
 #include "plugin/train/gradients/gradient_exchange.h"
-#include "plugin/train/sharding/sliced_state.h"
+#include "plugin/train/sharding/state/parameter_state.h"
 
 namespace chainmail::internal {
 

@@ -12,7 +12,7 @@
 #include <tuple>
 
 #include "plugin/checkpoint/store/parts.h"
-#include "plugin/train/sharding/sliced_state.h"
+#include "plugin/train/sharding/state/parameter_state.h"
 #include "tests/plugin/checkpoint/pupil.h"
 
 namespace chainmail::testing {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-#include "plugin/train/sharding/sliced_state.h"
+#include "plugin/train/sharding/state/parameter_state.h"
 
 #include <memory>
 #include <type_traits>
