@@ -66,10 +66,9 @@ class PlainTrainer final : public ModelTrainer {
 
 class OurTrainer final : public ModelTrainer {
  public:
-  OurTrainer(const TrainerOptions& options, const std::shared_ptr<Communicator>& communicator,
-             const std::pair<const std::string, MultiNodeOptimizerOptions>& variant)
-      : ModelTrainer(variant.first, options) {
-    MultiNodeOptimizerOptions how = variant.second;
+  OurTrainer(std::string name, const TrainerOptions& options,
+             const std::shared_ptr<Communicator>& communicator, MultiNodeOptimizerOptions how)
+      : ModelTrainer(std::move(name), options) {
     how.model = &model_;
     how.bucket_bytes = options.bucket_bytes;
     optimizer_ =
@@ -247,7 +246,7 @@ class ReducerTrainer final : public ModelTrainer {
 }  // namespace
 
 std::string trainer_names() {
-  return "plain, ours, ours-overlap, ours-double, ours-unfused, ours-packed, ours-node, "
+  return "plain, alone, ours, ours-overlap, ours-double, ours-unfused, ours-packed, ours-node, "
          "ours-shared, ours-freed, ours-all, accumulate, shards, shards-2, sharded, wire, "
          "reducer-gloo, reducer-ours";
 }
@@ -257,7 +256,11 @@ std::unique_ptr<Trainer> make_trainer(const std::string& name, const TrainerOpti
   if (name == "plain") return std::make_unique<PlainTrainer>(name, options);
   const std::map<std::string, MultiNodeOptimizerOptions> variants = our_variants();
   if (const auto how = variants.find(name); how != variants.end()) {
-    return std::make_unique<OurTrainer>(options, communicator, *how);
+    return std::make_unique<OurTrainer>(name, options, communicator, how->second);
+  }
+  if (name == "alone") {
+    const std::shared_ptr<Communicator> own = communicator->split(communicator->rank(), 0);
+    return std::make_unique<OurTrainer>(name, options, own, MultiNodeOptimizerOptions{});
   }
   if (name == "accumulate") {
     return std::make_unique<AccumulatingTrainer>(name, options, communicator);

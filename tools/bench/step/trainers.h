@@ -51,6 +51,7 @@ class Trainer {
 
 /// `name` is one of
 ///   plain           torch's optimizer, no exchange: each rank for itself
+///   alone           ours over a communicator of each rank by itself: the same kernels, no exchange
 ///   ours            MultiNodeOptimizer as its users get it
 ///   ours-overlap, ours-double, ours-unfused, ours-packed   the same with one option changed
 ///   ours-node       optimizers shared inside nodes (Sharding::kNode)

@@ -4,7 +4,8 @@
 
 # Seconds per epoch of MNIST: train_mnist against the same program for real ChainerMN 7.8.1 (naive,
 # Open MPI), whole programs in turn. Same model, batch, data, optimizer and threads. Ours computes
-# in float32 as ChainerMN does, and once more with --autocast bfloat16.
+# in float32 as ChainerMN does, and once more with --autocast bfloat16. With several ranks also with
+# --shard node, and as many programs of one rank side by side, which exchange nothing: `alone`.
 set -euo pipefail
 
 usage() {
@@ -48,14 +49,35 @@ trap 'rm -rf "$out"' EXIT
 cores=$(nproc)
 mpiexec=$(command -v mpiexec.openmpi || command -v mpiexec)
 
-# train FLAG...: seconds of the best epoch and the last accuracy of train_mnist with `count` ranks.
-train() {
-  OMP_NUM_THREADS=$threads build/bin/launcher -H "localhost:$count" -n "$count" --timeout 600 \
+# NAME RANKS FLAG...: train_mnist, which writes $out/NAME.log.
+run_ours() {
+  local name=$1 ranks_of_it=$2
+  shift 2
+  OMP_NUM_THREADS=$threads build/bin/launcher -H "localhost:$ranks_of_it" -n "$ranks_of_it" --timeout 600 \
     -x OMP_NUM_THREADS build/bin/train_mnist --communicator auto --epoch "$epochs" \
-    --data "$data" --out "$out/ours" "$@" >"$out/log" 2>&1 || { cat "$out/log" >&2 && exit 1; }
-  # The table's last column is the time since the start.
+    --data "$data" --out "$out/$name" "$@" >"$out/$name.log" 2>&1 || { cat "$out/$name.log" >&2 && exit 1; }
+}
+# NAME: seconds of the best epoch and the last accuracy; the table's last column is the time since the start.
+best_of() {
   awk '/^[0-9]+ / && NF >= 6 {t = $6 - last; last = $6; if (!n++ || t < best) best = t; a = $5}
-       END {print best, a}' "$out/log"
+       END {print best, a}' "$out/$1.log"
+}
+# FLAG...: that of train_mnist with `count` ranks.
+train() {
+  run_ours ours "$count" "$@"
+  best_of ours
+}
+# The same of `count` ranks that exchange nothing. Each trains on all the data, so that an epoch of
+# theirs together takes a part of that.
+train_alone() {
+  local i pids=()
+  for ((i = 0; i < count; ++i)); do
+    run_ours "alone$i" 1 &
+    pids+=($!)
+  done
+  for i in "${pids[@]}"; do wait "$i"; done
+  for ((i = 0; i < count; ++i)); do best_of "alone$i"; done |
+    awk -v count="$count" '{t += $1; a += $2} END {print t / count / count, a / count}'
 }
 
 for ((round = 0; round < rounds; ++round)); do
@@ -63,25 +85,32 @@ for ((round = 0; round < rounds; ++round)); do
     threads=$((cores > count ? cores / count : 1))
     ours=$(train)
     half=$(train --autocast bfloat16)
+    shared="- -" alone="- -"
+    if ((count > 1)); then
+      shared=$(train --shard node)
+      alone=$(train_alone)
+    fi
     theirs=$(OMP_NUM_THREADS=$threads "$mpiexec" --allow-run-as-root --oversubscribe -n "$count" \
       -x OMP_NUM_THREADS "$python" tools/bench/step/peers/chainermn_mnist.py --data "$data" \
       --epochs "$epochs" --out "$out/theirs" 2>"$out/log" |
       awk '{if (!n++ || $1 < best) best = $1; a = $2} END {print best, a}') ||
       { cat "$out/log" >&2 && exit 1; }
-    echo "round $round, $count ranks: ours $ours, bfloat16 $half, ChainerMN $theirs (seconds, accuracy)"
-    echo "$count $ours $half $theirs" >>"$out/times"
+    echo "round $round, $count ranks: ours $ours, bfloat16 $half, --shard node $shared, alone $alone," \
+      "ChainerMN $theirs (seconds, accuracy)"
+    echo "$count $ours $half $theirs $shared $alone" >>"$out/times"
   done
 done
 "$python" - "$out/times" <<'PYTHON'
 import statistics
 import sys
 
-rows = [[float(v) for v in line.split()] for line in open(sys.argv[1], encoding="utf-8")]
+rows = [[float(v) if v != "-" else 0 for v in line.split()] for line in open(sys.argv[1], encoding="utf-8")]
 THEIRS = 5
 for count in sorted({row[0] for row in rows}):
     mine = [row for row in rows if row[0] == count]
     theirs = statistics.median(row[THEIRS] for row in mine)
-    for name, i in (("float32", 1), ("bfloat16", 3)):
+    contestants = [("float32", 1), ("bfloat16", 3)] + ([("--shard node", 7), ("alone", 9)] if count > 1 else [])
+    for name, i in contestants:
         ours = statistics.median(row[i] for row in mine)
         print(f"{count:.0f} ranks, {name}: ours {ours:.2f} s, ChainerMN {theirs:.2f} s an epoch: {theirs / ours:.2f} x; "
               f"of the minima {min(r[THEIRS] for r in mine) / min(r[i] for r in mine):.2f}, "
