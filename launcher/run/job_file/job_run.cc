@@ -6,12 +6,14 @@
 #include <signal.h>
 #include <sys/prctl.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <exception>
 #include <functional>
 #include <iostream>
 #include <optional>
+#include <thread>
 #include <utility>
 
 #include "base/error.h"
@@ -38,6 +40,9 @@ namespace chainmail::launch {
 namespace {
 
 constexpr std::chrono::seconds kResumePatience{10};
+// One whose launcher is being killed has its lock for a moment.
+constexpr std::chrono::milliseconds kDeathPatience{1000};
+constexpr std::chrono::milliseconds kDeathPoll{50};
 
 struct JobRun {
   JobSpec spec;
@@ -67,23 +72,34 @@ int print_plan(const JobSpec& spec, Options options) {
   return 0;
 }
 
+// Newest first.
+std::vector<JobRecord> jobs_named(const std::string& name, const std::string& root) {
+  std::vector<std::string> unreadable;
+  std::vector<JobRecord> jobs;
+  for (FoundJob& job : list_jobs(root, true, unreadable)) {
+    if (job.record.name == name) jobs.push_back(std::move(job.record));
+  }
+  return jobs;
+}
+
 // With --resume the folders of the last job of that name, in which its program finds what it has
 // saved.
 JobRecord job_to_resume(const JobSpec& spec, const std::string& root) {
-  std::vector<std::string> unreadable;
-  std::optional<JobRecord> latest;
-  for (const FoundJob& job : list_jobs(root, true, unreadable)) {
-    if (job.record.name != spec.name) continue;
-    // Also one that looks older, where the clock was set back.
-    if (!is_ended(job.record.phase)) {
-      throw UsageError("--resume: job " + job.record.id + " has not ended; launcher stop " +
-                       job.record.id + " ends it");
+  const auto end = std::chrono::steady_clock::now() + kDeathPatience;
+  for (;; std::this_thread::sleep_for(kDeathPoll)) {
+    const std::vector<JobRecord> jobs = jobs_named(spec.name, root);
+    if (jobs.empty()) {
+      throw UsageError("--resume: there is no job '" + spec.name + "' in " + root +
+                       " to go on from; without --resume a new one begins");
     }
-    if (!latest) latest = job.record;
+    // Also one that looks older, where the clock was set back.
+    const auto running =
+        std::ranges::find_if(jobs, [](const JobRecord& job) { return !is_ended(job.phase); });
+    if (running == jobs.end()) return jobs.front();
+    if (std::chrono::steady_clock::now() < end) continue;
+    throw UsageError("--resume: job " + running->id + " has not ended; launcher stop " +
+                     running->id + " ends it");
   }
-  if (latest) return *latest;
-  throw UsageError("--resume: there is no job '" + spec.name + "' in " + root +
-                   " to go on from; without --resume a new one begins");
 }
 
 JobRecord new_record(const JobSpec& spec, const Options& options) {

@@ -11,6 +11,7 @@ import os
 import re
 import signal
 import sys
+import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
@@ -68,7 +69,28 @@ def a_lost_one_goes_on_in_its_folders(launcher, probe):
         jobs.leaves_nothing()
 
 
-CASES = [hosts_are_prepared_and_join, a_lost_one_goes_on_in_its_folders]
+def one_that_dies_meanwhile_is_waited_for(launcher, probe):
+    with Jobs(launcher, ["n1"]) as jobs:
+        job = {"name": "train", "program": [probe, "--steps", "5000"], "elastic": {"min": 1, "max": 3},
+               "outputs": {"MODEL": "results"}, "options": short_lease()}
+        name = jobs.detach(job)
+        jobs.wait_until(lambda: worlds(jobs, name).values(), "a world")
+        victims = jobs.processes()
+        with jobs.start("--job", jobs.folder / "job.json", *jobs.of_hosts(), "--resume", "--detach") as again:
+            time.sleep(0.1)
+            for pid in victims:
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    pass
+            newest, error = again.communicate(timeout=60)
+        assert again.returncode == 0, error
+        assert jobs.state(newest.strip())["uuid"] == jobs.state(name)["uuid"]
+        assert jobs.run("stop", "--now", newest.strip()).returncode == 0
+        jobs.leaves_nothing()
+
+
+CASES = [hosts_are_prepared_and_join, a_lost_one_goes_on_in_its_folders, one_that_dies_meanwhile_is_waited_for]
 
 if __name__ == "__main__":
     sys.exit(main(CASES, Arguments(2)))
