@@ -22,7 +22,9 @@ LOCAL = "127.0.0.1 localhost\n127.0.1.1 master\n"
 BLOCK = "# BEGIN chainmail\n# END chainmail\n"
 KEY = "/etc/chainmail/login/id_ed25519"
 # One that writes a file at the same moment as a test would win now and then.
-END_WATCH = "kill $(cat /run/chainmail/watch.pid) 2>/dev/null; flock -w 60 /run/chainmail/watch.lock true"
+# One that has just begun has the lock before it has written its number.
+END_WATCH = ("for i in $(seq 60); do kill $(cat /run/chainmail/watch.pid) 2>/dev/null; "
+             "flock -w 1 /run/chainmail/watch.lock true && break; done; flock -n /run/chainmail/watch.lock true")
 network = Network()
 pathlib.Path("/tmp/shared/store").mkdir(parents=True, mode=0o755)
 
@@ -191,7 +193,7 @@ def disks_that_are_full():
     fails("no-files", CONF + "SLOTS=5\n", words=("/etc/chainmail/hosts cannot be written",))
     assert master.read("/etc/chainmail/hosts") == before
     sh("umount -l /etc/chainmail; rm -r /tmp/copy")
-    sh("kill $(cat /run/chainmail/watch.pid); mount -t tmpfs -o size=8k tmpfs /run/chainmail")
+    sh(END_WATCH + " && mount -t tmpfs -o size=8k tmpfs /run/chainmail")
     sh("cat /dev/zero >/run/chainmail/fill 2>/dev/null || true")
     code, said = boots(master)
     assert code == 1 and master.read("/etc/chainmail/hosts") == before, said
