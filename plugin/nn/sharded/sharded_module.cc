@@ -4,10 +4,12 @@
 #include <algorithm>
 #include <exception>
 #include <functional>
+#include <unordered_set>
 #include <utility>
 
 #include <chainmail/nn/sharded.h>
 
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/torch.h>
 
 #include <chainmail/error.h>
@@ -76,10 +78,7 @@ void collect(const nn::Module& module, const std::string& path, const UnitSet& s
 
 at::Tensor slice_of(const at::Tensor& parameter, const UnitSet& set) {
   const std::shared_ptr<Unit> unit = set.owner_of(parameter);
-  for (const internal::UnitParameter& one : unit->parameters()) {
-    if (one.full.is_same(parameter)) return one.slice;
-  }
-  return {};
+  return unit->parameters()[unit->find(parameter).value()].slice;
 }
 
 class ShadowBuilder {
@@ -170,6 +169,39 @@ bool lies_in_unit(const at::Tensor& tensor, const UnitCall& call) {
   });
 }
 
+// The parameters of `unit` whose gradients backward from `results` ends with; none if it comes to
+// anything else. What lies between has run when these have come: it leads to one of them.
+std::vector<std::size_t> last_gradients_of(const std::vector<at::Tensor*>& results,
+                                           const Unit& unit) {
+  using torch::autograd::AccumulateGrad;
+  using torch::autograd::Node;
+  std::vector<std::size_t> found;
+  std::unordered_set<const Node*> seen;
+  std::vector<torch::autograd::Edge> roots;  // keep nodes that nothing else does
+  std::vector<Node*> open;
+  for (const at::Tensor* const result : results) {
+    roots.push_back(torch::autograd::impl::gradient_edge(*result));
+    open.push_back(roots.back().function.get());
+  }
+  while (!open.empty()) {
+    Node* const node = open.back();
+    open.pop_back();
+    if (!seen.insert(node).second) continue;
+    if (const auto* const leaf = dynamic_cast<const AccumulateGrad*>(node)) {
+      const auto parameter = unit.find(leaf->variable);
+      if (!parameter) return {};
+      found.push_back(*parameter);
+      continue;
+    }
+    const std::size_t others = open.size();
+    for (const torch::autograd::Edge& edge : node->next_edges()) {
+      if (edge.is_valid()) open.push_back(edge.function.get());
+    }
+    if (open.size() == others) return {};
+  }
+  return found;
+}
+
 // The same values in the same memory, behind a node that runs `reached` when backward comes there.
 void put_node(const char* name, const std::vector<at::Tensor*>& tensors,
               std::function<void()> reached) {
@@ -228,6 +260,9 @@ void ShardedScope::take_results(const std::vector<at::Tensor*>& tensors) {
   }
   const std::vector<at::Tensor*> needed = with_gradient(tensors);
   if (needed.empty()) return;
+  if (!call_->has_entry && call_->units.size() == 1) {
+    call_->last_gradients = last_gradients_of(needed, *call_->units.front());
+  }
   put_node("enter_unit", needed, [call = call_] { call->set->enter_backward(call); });
 }
 

@@ -72,7 +72,6 @@ Unit::Unit(std::string name, std::uint64_t number, const std::vector<NamedTensor
       communicator_(std::move(communicator)),
       layout_(layout_of(parameters, topology_of(*communicator_))),
       hash_(hash_of(name_, number_, parameters)),
-      is_ready_(parameters.size()),
       hooks_(parameters, std::move(ready)) {
   const at::NoGradGuard no_grad;
   for (const NamedTensor& parameter : parameters) {
@@ -179,9 +178,11 @@ void Unit::follow_slices() {
   }
 }
 
-bool Unit::note_gradient(std::size_t index) {
-  if (std::exchange(is_ready_[index], char{1}) == 0) ++ready_;
-  return ready_ == trained_;
+std::optional<std::size_t> Unit::find(const at::Tensor& tensor) const noexcept {
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    if (parameters_[i].full.is_same(tensor)) return i;
+  }
+  return std::nullopt;
 }
 
 bool Unit::may_be_stepped() const {
@@ -278,8 +279,6 @@ void Unit::take_mean(const Block& block, const GradientLayout& layout) {
 
 void Unit::drop_gradients() {
   for (const UnitParameter& parameter : parameters_) parameter.full.mutable_grad().reset();
-  std::fill(is_ready_.begin(), is_ready_.end(), char{0});
-  ready_ = 0;
 }
 
 }  // namespace chainmail::internal

@@ -12,7 +12,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -67,10 +69,10 @@ class Unit {
 
   /// Trains what slices say that is trained.
   void follow_slices();
-  /// Takes note that backward is through with a parameter, whether or not that left a gradient;
-  /// true when this makes all that it is to come to.
-  [[nodiscard]] bool note_gradient(std::size_t index);
-  bool was_noted() const noexcept { return ready_ > 0; }
+  /// How many parameters are trained.
+  std::size_t trained() const noexcept { return trained_; }
+  /// Which parameter `tensor` is, if it is one.
+  std::optional<std::size_t> find(const at::Tensor& tensor) const noexcept;
   /// Whether there are gradients.
   bool has_gradients() const;
   /// Moves the gradients to `block`, and says how.
@@ -79,7 +81,6 @@ class Unit {
   [[nodiscard]] ops::Collective mean_of(Block& block, const GradientLayout& layout) const;
   /// Adds this rank's of the mean to the gradients of its slices.
   void take_mean(const Block& block, const GradientLayout& layout);
-  /// Of a backward that did not end.
   void drop_gradients();
 
   int uses = 0;  ///< who needs the parameters now
@@ -100,8 +101,6 @@ class Unit {
   at::Tensor slice_;
   at::Tensor gradient_;  ///< of the slice, once there was one
   std::unique_ptr<Block> block_;
-  std::vector<char> is_ready_;
-  std::size_t ready_ = 0;
   std::size_t trained_ = 0;
   GradientHooks hooks_;
 };

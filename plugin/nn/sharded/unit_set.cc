@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <utility>
 
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/graph_task.h>
@@ -19,6 +20,27 @@ namespace {
 
 constexpr int kNoTask = -1;
 
+// Among the callbacks of a backward, which it drops without a call when it fails.
+class BackwardEnd {
+ public:
+  BackwardEnd(std::shared_ptr<UnitSet> set, int task) : set_(std::move(set)), task_(task) {}
+  ~BackwardEnd() {
+    if (!has_come_) set_->abandon_backward(task_);
+  }
+  BackwardEnd(const BackwardEnd&) = delete;
+  BackwardEnd& operator=(const BackwardEnd&) = delete;
+
+  void come() {
+    set_->end_backward(task_);
+    has_come_ = true;
+  }
+
+ private:
+  const std::shared_ptr<UnitSet> set_;
+  const int task_;
+  bool has_come_ = false;
+};
+
 }  // namespace
 
 std::shared_ptr<UnitSet> UnitSet::of(Communicator& communicator) {
@@ -32,13 +54,7 @@ std::shared_ptr<UnitSet> UnitSet::of(Communicator& communicator) {
 }
 
 // Its units, and the nodes that need them, are gone: nobody waits for what is on its way.
-UnitSet::~UnitSet() {
-  try {
-    if (reducing_.unit) reducing_.operation->wait();
-  } catch (const std::exception& failure) {
-    log_line(LogLevel::kInfo, std::string("gradients that nobody waited for: ") + failure.what());
-  }
-}
+UnitSet::~UnitSet() { drop_reduction(); }
 
 std::shared_ptr<Unit> UnitSet::make_unit(const std::string& name,
                                          const std::vector<NamedTensor>& parameters,
@@ -57,24 +73,27 @@ std::shared_ptr<Unit> UnitSet::make_unit(const std::string& name,
 std::shared_ptr<Unit> UnitSet::owner_of(const at::Tensor& parameter) const {
   for (const auto& [number, known] : units_) {
     std::shared_ptr<Unit> unit = known.lock();
-    if (unit == nullptr) continue;
-    for (const UnitParameter& own : unit->parameters()) {
-      if (own.full.is_same(parameter)) return unit;
-    }
+    if (unit != nullptr && unit->find(parameter)) return unit;
   }
   return nullptr;
 }
 
 void UnitSet::begin_forward(const UnitCall& call) {
   if (torch::autograd::get_current_graph_task_id() == kNoTask) {
-    abandon_backward();
     for (const std::shared_ptr<Unit>& unit : call.units) unit->follow_slices();
   }
+  acquire(call, Pass::kForward);
+}
+
+void UnitSet::end_forward(const UnitCall& call, bool has_failed) noexcept {
+  release(call);
+  if (has_failed) gathers_.drop_next();
+}
+
+void UnitSet::acquire(const UnitCall& call, Pass pass) {
   std::size_t acquired = 0;
   try {
-    for (; acquired < call.units.size(); ++acquired) {
-      gathers_.acquire(call.units[acquired], Pass::kForward);
-    }
+    for (; acquired < call.units.size(); ++acquired) gathers_.acquire(call.units[acquired], pass);
   } catch (...) {
     while (acquired > 0) gathers_.release(*call.units[--acquired]);
     gathers_.drop_next();
@@ -82,75 +101,72 @@ void UnitSet::begin_forward(const UnitCall& call) {
   }
 }
 
-void UnitSet::end_forward(const UnitCall& call, bool has_failed) noexcept {
+void UnitSet::release(const UnitCall& call) noexcept {
   for (const std::shared_ptr<Unit>& unit : call.units) gathers_.release(*unit);
-  if (has_failed) gathers_.drop_next();
 }
 
-// Each backward, one inside another too, gets a callback of its own.
-int UnitSet::note_task() {
+UnitSet::Backward* UnitSet::find_backward(int task) noexcept {
+  const auto found = std::ranges::find(backwards_, task, &Backward::task);
+  return found == backwards_.end() ? nullptr : &*found;
+}
+
+UnitSet::Backward& UnitSet::current_backward() {
   const int task = torch::autograd::get_current_graph_task_id();
-  if (std::find(tasks_.begin(), tasks_.end(), task) == tasks_.end()) {
-    at_end_of_backward([weak = weak_from_this(), task] {
-      if (const auto set = weak.lock()) set->end_task(task);
-    });
-    tasks_.push_back(task);
-  }
-  return task;
+  if (Backward* const known = find_backward(task)) return *known;
+  const auto end = std::make_shared<BackwardEnd>(shared_from_this(), task);
+  at_end_of_backward([end] { end->come(); });
+  Backward& backward = backwards_.emplace_back();
+  backward.task = task;
+  return backward;
 }
 
 void UnitSet::enter_backward(const std::shared_ptr<UnitCall>& call) {
-  const int task = note_task();
-  if (call->is_entered) return;
-  std::size_t acquired = 0;
-  try {
-    for (; acquired < call->units.size(); ++acquired) {
-      gathers_.acquire(call->units[acquired], Pass::kBackward);
-    }
-  } catch (...) {
-    while (acquired > 0) gathers_.release(*call->units[--acquired]);
-    throw;
-  }
-  call->is_entered = true;
-  call->task = task;
-  open_.push_back(call);
+  Backward& backward = current_backward();
+  acquire(*call, Pass::kBackward);
+  backward.calls.push_back(call);
 }
 
-void UnitSet::leave_backward(UnitCall& call) noexcept {
-  if (!call.is_entered) return;
-  call.is_entered = false;
-  for (const std::shared_ptr<Unit>& unit : call.units) gathers_.release(*unit);
-  std::erase_if(open_, [&](const auto& one) { return one.get() == &call; });
+void UnitSet::leave_backward(const UnitCall& call) noexcept {
+  Backward* const backward = find_backward(torch::autograd::get_current_graph_task_id());
+  if (backward == nullptr) return;
+  const auto is_this = [&](const auto& one) { return one.get() == &call; };
+  if (std::erase_if(backward->calls, is_this) > 0) release(call);
 }
 
 void UnitSet::take_gradient(std::uint64_t number, std::size_t parameter) {
   const auto found = units_.find(number);
   const std::shared_ptr<Unit> unit = found == units_.end() ? nullptr : found->second.lock();
   if (unit == nullptr) return;
-  const int task = note_task();
-  const bool is_first = !unit->was_noted();
-  if (unit->note_gradient(parameter)) {
-    reduce(unit);
-  } else if (is_first) {
-    waiting_.push_back({unit, task});
+  Backward& backward = current_backward();
+  auto waiting = std::ranges::find(backward.waiting, unit, &Waiting::unit);
+  if (waiting == backward.waiting.end()) {
+    backward.waiting.push_back({unit, std::vector<char>(unit->parameters().size())});
+    waiting = backward.waiting.end() - 1;
   }
+  waiting->has_come[parameter] = 1;
+  leave_finished_calls(backward, *waiting);
+  if (static_cast<std::size_t>(std::ranges::count(waiting->has_come, 1)) < unit->trained()) return;
+  reduce(unit);
+  backward.waiting.erase(waiting);
+}
+
+void UnitSet::leave_finished_calls(Backward& backward, const Waiting& waiting) noexcept {
+  std::erase_if(backward.calls, [&](const std::shared_ptr<UnitCall>& call) {
+    const auto has_come = [&](std::size_t parameter) { return waiting.has_come[parameter] == 1; };
+    if (call->last_gradients.empty() || call->units.front() != waiting.unit ||
+        !std::ranges::all_of(call->last_gradients, has_come)) {
+      return false;
+    }
+    release(*call);
+    return true;
+  });
 }
 
 // One at a time, so that there is one block of gradients besides those that backward makes.
 void UnitSet::reduce(const std::shared_ptr<Unit>& unit) {
-  std::erase_if(waiting_, [&](const Waiting& one) { return one.unit == unit; });
-  if (unit->has_gradients()) {
-    finish_reduction(/*takes_mean=*/true);
-    start_reduction(unit);
-  }
-  unit->drop_gradients();
-  // Calls whose arguments need no gradient have no node that would say that they are over.
-  const std::vector<std::shared_ptr<UnitCall>> open = open_;
-  for (const std::shared_ptr<UnitCall>& call : open) {
-    if (!call->has_entry && call->units.size() == 1 && call->units.front() == unit) {
-      leave_backward(*call);
-    }
-  }
+  if (!unit->has_gradients()) return;
+  finish_reduction(/*takes_mean=*/true);
+  start_reduction(unit);
 }
 
 void UnitSet::start_reduction(const std::shared_ptr<Unit>& unit) {
@@ -179,35 +195,47 @@ void UnitSet::finish_reduction(bool takes_mean) {
   gathers_.pool().give_back(std::move(done.block));
 }
 
-void UnitSet::leave_task(int task) noexcept {
-  const std::vector<std::shared_ptr<UnitCall>> open = open_;
-  for (const std::shared_ptr<UnitCall>& call : open) {
-    if (call->task == task) leave_backward(*call);
+void UnitSet::drop_reduction() noexcept {
+  try {
+    finish_reduction(/*takes_mean=*/false);
+  } catch (const std::exception& failure) {
+    log_line(LogLevel::kInfo, std::string("gradients that nobody waited for: ") + failure.what());
   }
 }
 
-void UnitSet::end_task(int task) {
+void UnitSet::end_backward(int task) {
   const at::NoGradGuard no_grad;
-  leave_task(task);
-  const std::vector<Waiting> waiting = waiting_;
-  for (const Waiting& one : waiting) {
-    if (one.task == task) reduce(one.unit);
+  Backward* const backward = find_backward(task);
+  if (backward == nullptr) return;
+  for (const auto& call : std::exchange(backward->calls, {})) release(*call);
+  while (!backward->waiting.empty()) {
+    reduce(backward->waiting.front().unit);
+    backward->waiting.erase(backward->waiting.begin());
   }
   finish_reduction(/*takes_mean=*/true);
-  std::erase(tasks_, task);
-  if (tasks_.empty()) gathers_.drop_next();
+  std::erase_if(backwards_, [&](const Backward& one) { return one.task == task; });
+  if (backwards_.empty()) gathers_.drop_next();
 }
 
-// After a backward that ended with an exception, and so without its callback. The program may have
-// dropped its gradients since.
-void UnitSet::abandon_backward() {
-  if (tasks_.empty()) return;
-  for (const int task : tasks_) leave_task(task);
-  for (const Waiting& one : waiting_) one.unit->drop_gradients();
-  waiting_.clear();
-  tasks_.clear();
+// What has come of a backward that fails inside of another counts, as in torch; the outer one
+// brings it to the ranks. All else is dropped, since there is no end at which ranks could meet.
+void UnitSet::abandon_backward(int task) noexcept {
+  Backward* const found = find_backward(task);
+  if (found == nullptr) return;
+  const Backward failed = std::move(*found);
+  std::erase_if(backwards_, [&](const Backward& one) { return one.task == task; });
+  for (const auto& call : failed.calls) release(*call);
+  if (!backwards_.empty()) {
+    std::vector<Waiting>& outer = backwards_.back().waiting;
+    for (const Waiting& one : failed.waiting) {
+      if (std::ranges::find(outer, one.unit, &Waiting::unit) != outer.end()) continue;
+      outer.push_back({one.unit, std::vector<char>(one.has_come.size())});
+    }
+    return;
+  }
+  for (const Waiting& one : failed.waiting) one.unit->drop_gradients();
   gathers_.drop_next();
-  finish_reduction(/*takes_mean=*/false);
+  drop_reduction();
 }
 
 }  // namespace chainmail::internal

@@ -5,7 +5,8 @@
 //
 // backward goes through nodes of autograd's graph behind the results and behind the arguments of
 // each call, hooks on the parameters, and a callback at its end; FSDP's scheme (Zhao et al., VLDB
-// 2023). All of that comes in the same order on all ranks, whose graphs are the same.
+// 2023). All of that comes in the same order on all ranks, whose graphs are the same. Backwards may
+// run inside of one another, through the same calls too: each has its own account of them.
 //
 // One thread per rank.
 
@@ -31,9 +32,10 @@ class UnitSet;
 struct UnitCall {
   std::shared_ptr<UnitSet> set;              ///< lives as long as any of its units
   std::vector<std::shared_ptr<Unit>> units;  ///< whose parameters it needs
-  bool has_entry = false;                    ///< there is a node behind its arguments
-  bool is_entered = false;                   ///< backward is in it
-  int task = 0;                              ///< which backward
+  /// Where there is no node behind its arguments: the parameters of its one unit with whose
+  /// gradients backward through it is over. Empty if that takes more than these.
+  std::vector<std::size_t> last_gradients;
+  bool has_entry = false;  ///< there is a node behind its arguments
 };
 
 class UnitSet : public std::enable_shared_from_this<UnitSet> {
@@ -57,39 +59,49 @@ class UnitSet : public std::enable_shared_from_this<UnitSet> {
   void end_forward(const UnitCall& call, bool has_failed) noexcept;
   /// When backward reaches the results of a call, and when it has passed its arguments.
   void enter_backward(const std::shared_ptr<UnitCall>& call);
-  void leave_backward(UnitCall& call) noexcept;
+  void leave_backward(const UnitCall& call) noexcept;
+  /// When a backward has ended, or has failed: then nothing stays whole.
+  void end_backward(int task);
+  void abandon_backward(int task) noexcept;
 
   const Gathers& gathers() const noexcept { return gathers_; }
   Gathers& gathers() noexcept { return gathers_; }
   std::uint64_t reductions() const noexcept { return reductions_; }
 
  private:
+  /// Which gradients of a unit have come, whether or not they left something.
+  struct Waiting {
+    std::shared_ptr<Unit> unit;
+    std::vector<char> has_come;  ///< parameter by parameter
+  };
+  /// One that runs.
+  struct Backward {
+    int task = 0;                                  ///< autograd's number
+    std::vector<std::shared_ptr<UnitCall>> calls;  ///< that it is in
+    std::vector<Waiting> waiting;                  ///< for more gradients
+  };
   struct Reduction {
     std::shared_ptr<Unit> unit;
     GradientLayout layout;
     std::unique_ptr<Block> block;
     std::shared_ptr<ops::Operation> operation;
   };
-  struct Waiting {
-    std::shared_ptr<Unit> unit;
-    int task = 0;
-  };
-  int note_task();
+  void acquire(const UnitCall& call, Pass pass);
+  void release(const UnitCall& call) noexcept;
+  Backward& current_backward();
+  Backward* find_backward(int task) noexcept;
   void take_gradient(std::uint64_t unit, std::size_t parameter);
+  void leave_finished_calls(Backward& backward, const Waiting& waiting) noexcept;
   void reduce(const std::shared_ptr<Unit>& unit);
   void start_reduction(const std::shared_ptr<Unit>& unit);
   void finish_reduction(bool takes_mean);
-  void end_task(int task);
-  void leave_task(int task) noexcept;
-  void abandon_backward();
+  void drop_reduction() noexcept;
 
   Gathers gathers_;
   std::map<std::uint64_t, std::weak_ptr<Unit>> units_;
   std::uint64_t units_made_ = 0;
-  std::vector<int> tasks_;                       ///< backwards that run, the outermost first
-  std::vector<std::shared_ptr<UnitCall>> open_;  ///< calls that backward is in
-  std::vector<Waiting> waiting_;                 ///< for more gradients
-  Reduction reducing_;                           ///< on its way, if it has a unit
+  std::vector<Backward> backwards_;  ///< the outermost first
+  Reduction reducing_;               ///< on its way, if it has a unit
   std::uint64_t reductions_ = 0;
 };
 

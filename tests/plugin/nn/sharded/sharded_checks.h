@@ -7,6 +7,9 @@
 
 #include <gtest/gtest.h>
 
+#include <ATen/Parallel.h>
+
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -18,10 +21,19 @@
 
 #include "plugin/nn/sharded/flat_layout.h"
 #include "plugin/train/communicator/communicator_impl.h"
+#include "tests/plugin/support/thread_world.h"
 
 namespace chainmail::testing {
 
 using CommPtr = std::shared_ptr<Communicator>;
+
+/// Runs `body` as every rank of a job with nodes of the given sizes.
+inline void on_nodes_of(const std::vector<int>& sizes,
+                        const std::function<void(const CommPtr&)>& body,
+                        const std::string& communicator = "hierarchical") {
+  at::set_num_threads(1);
+  with_communicator(sizes, communicator, {}, body);
+}
 
 /// x + out(tanh(in(x))).
 struct BlockImpl : torch::nn::Module {
@@ -110,5 +122,43 @@ inline void expect_empty(const torch::nn::Module& module) {
     EXPECT_EQ(item.value().storage().nbytes(), 0U) << item.key();
   }
 }
+
+/// Two units beside the same modules whole.
+struct Pair {
+  static constexpr std::int64_t kWidth = 12;
+
+  explicit Pair(const CommPtr& communicator)
+      : comm(communicator),
+        whole_a(filled(Block(kWidth))),
+        whole_b(filled(Block(kWidth), 20)),
+        a(filled(Block(kWidth)), comm, {.name = "a"}),
+        b(filled(Block(kWidth), 20), comm, {.name = "b"}) {}
+
+  torch::Tensor input(int seed = 0) const {
+    return some_waves({4, kWidth}, seed * 10 + comm->rank());
+  }
+  void zero_grad() {
+    for (torch::nn::Module* const module :
+         std::vector<torch::nn::Module*>{a.get(), b.get(), whole_a.get(), whole_b.get()}) {
+      module->zero_grad();
+    }
+  }
+  void expect_same_gradients() {
+    std::vector<torch::Tensor> all = whole_a->parameters();
+    for (const torch::Tensor& one : whole_b->parameters()) all.push_back(one);
+    average_gradients(all, *comm);
+    expect_gradients(*a, *whole_a, *comm);
+    expect_gradients(*b, *whole_b, *comm);
+  }
+  void expect_nothing_whole() const {
+    EXPECT_EQ(a->counts().whole_bytes, 0U);
+    expect_empty(*a->module());
+    expect_empty(*b->module());
+  }
+
+  CommPtr comm;
+  Block whole_a, whole_b;
+  Sharded<Block> a, b;
+};
 
 }  // namespace chainmail::testing

@@ -3,39 +3,25 @@
 
 // Modules whose parts and results are not as simple as a layer's.
 
-#include <gtest/gtest.h>
-
-#include <ATen/Parallel.h>
-
 #include <memory>
 #include <optional>
 #include <tuple>
 #include <vector>
 
+#include <gtest/gtest.h>
 #include <torch/torch.h>
 
-#include <chainmail/nn/sharded.h>
-
 #include "tests/plugin/nn/sharded/sharded_checks.h"
-#include "tests/plugin/support/thread_world.h"
 
-namespace chainmail {
+namespace chainmail::testing {
 namespace {
 
 namespace nn = torch::nn;
-using testing::Block;
-using CommPtr = std::shared_ptr<Communicator>;
 
 constexpr std::int64_t kUnitFeatures = 10;
 
-template <typename Body>
-void on_two_ranks(const Body& body) {
-  at::set_num_threads(1);
-  testing::with_communicator({2}, "hierarchical", {}, body);
-}
-
 torch::Tensor features(const CommPtr& comm, int seed = 0) {
-  return testing::some_waves({3, kUnitFeatures}, seed * 10 + comm->rank());
+  return some_waves({3, kUnitFeatures}, seed * 10 + comm->rank());
 }
 
 // A weight that it is given, transposed or not, and a bias of its own.
@@ -52,10 +38,10 @@ struct TiedImpl : nn::Module {
 };
 TORCH_MODULE(Tied);
 
-torch::Tensor tied_weight() { return testing::some_waves({kUnitFeatures, kUnitFeatures}, 3); }
+torch::Tensor tied_weight() { return some_waves({kUnitFeatures, kUnitFeatures}, 3); }
 
 TEST(ShardedGraphs, WeightsThatTwoUnitsShare) {
-  on_two_ranks([](const CommPtr& comm) {
+  on_nodes_of({2}, [](const CommPtr& comm) {
     const torch::Tensor whole_weight = tied_weight();
     Tied whole_first(whole_weight, false);
     Tied whole_last(whole_weight, true);
@@ -63,8 +49,8 @@ TEST(ShardedGraphs, WeightsThatTwoUnitsShare) {
     Tied first(weight, false);
     Tied last(weight, true);
     Sharded<Tied> a(first, comm);
-    Sharded<Block> between(testing::filled(Block(kUnitFeatures)), comm);
-    Block whole_between = testing::filled(Block(kUnitFeatures));
+    Sharded<Block> between(filled(Block(kUnitFeatures)), comm);
+    Block whole_between = filled(Block(kUnitFeatures));
     Sharded<Tied> b(last, comm);
     // One slice, which an optimizer gets once.
     EXPECT_TRUE(b->named_parameters()["weight"].is_same(a->named_parameters()["weight"]));
@@ -80,12 +66,12 @@ TEST(ShardedGraphs, WeightsThatTwoUnitsShare) {
           .square()
           .sum()
           .backward();
-      testing::average_gradients({whole_weight, whole_first->bias, whole_last->bias}, *comm);
-      testing::average_gradients(whole_between->parameters(), *comm);
-      testing::expect_gradients(*a, *whole_first, *comm);
-      testing::expect_gradients(*between, *whole_between, *comm);
+      average_gradients({whole_weight, whole_first->bias, whole_last->bias}, *comm);
+      average_gradients(whole_between->parameters(), *comm);
+      expect_gradients(*a, *whole_first, *comm);
+      expect_gradients(*between, *whole_between, *comm);
       const torch::Tensor bias = b->named_parameters()["bias"].grad();
-      EXPECT_TRUE(torch::equal(bias, testing::own_parts({whole_last->bias.grad()}, *comm)[0]));
+      EXPECT_TRUE(torch::equal(bias, own_parts({whole_last->bias.grad()}, *comm)[0]));
       EXPECT_EQ(a->counts().whole_bytes, 0U);
     }
   });
@@ -102,15 +88,15 @@ struct TwiceImpl : nn::Module {
 TORCH_MODULE(Twice);
 
 TEST(ShardedGraphs, WeightsThatAUnitHasTwice) {
-  on_two_ranks([](const CommPtr& comm) {
-    Twice whole = testing::filled(Twice());
-    Sharded<Twice> unit(testing::filled(Twice()), comm);
+  on_nodes_of({2}, [](const CommPtr& comm) {
+    Twice whole = filled(Twice());
+    Sharded<Twice> unit(filled(Twice()), comm);
     EXPECT_EQ(sharded_parameters(unit).size(), 2U);
     whole->forward(features(comm)).sum().backward();
     unit->forward(features(comm)).sum().backward();
-    testing::average_gradients(whole->first->parameters(), *comm);
+    average_gradients(whole->first->parameters(), *comm);
     const auto expected =
-        testing::own_parts({whole->first->weight.grad(), whole->first->bias.grad()}, *comm);
+        own_parts({whole->first->weight.grad(), whole->first->bias.grad()}, *comm);
     const auto slices = sharded_parameters(unit);
     for (std::size_t i = 0; i < slices.size(); ++i) {
       EXPECT_TRUE(torch::equal(slices[i].grad(), expected[i]));
@@ -138,11 +124,11 @@ struct Again : torch::autograd::Function<Again<Module>> {
 };
 
 TEST(ShardedGraphs, RecomputationInBackward) {
-  on_two_ranks([](const CommPtr& comm) {
-    Block whole_a = testing::filled(Block(kUnitFeatures));
-    Block whole_b = testing::filled(Block(kUnitFeatures), 5);
-    Sharded<Block> a(testing::filled(Block(kUnitFeatures)), comm);
-    Sharded<Block> b(testing::filled(Block(kUnitFeatures), 5), comm);
+  on_nodes_of({2}, [](const CommPtr& comm) {
+    Block whole_a = filled(Block(kUnitFeatures));
+    Block whole_b = filled(Block(kUnitFeatures), 5);
+    Sharded<Block> a(filled(Block(kUnitFeatures)), comm);
+    Sharded<Block> b(filled(Block(kUnitFeatures), 5), comm);
     for (int step = 0; step < 3; ++step) {
       for (nn::Module* const module :
            std::vector<nn::Module*>{a.get(), b.get(), whole_a.get(), whole_b.get()}) {
@@ -154,10 +140,10 @@ TEST(ShardedGraphs, RecomputationInBackward) {
       EXPECT_EQ(a->counts().whole_bytes, 0U);
       const torch::Tensor whole_h = whole_a->forward(x.detach());
       whole_b->forward(whole_h).square().sum().backward();
-      testing::average_gradients(whole_a->parameters(), *comm);
-      testing::average_gradients(whole_b->parameters(), *comm);
-      testing::expect_gradients(*a, *whole_a, *comm);
-      testing::expect_gradients(*b, *whole_b, *comm);
+      average_gradients(whole_a->parameters(), *comm);
+      average_gradients(whole_b->parameters(), *comm);
+      expect_gradients(*a, *whole_a, *comm);
+      expect_gradients(*b, *whole_b, *comm);
     }
     EXPECT_EQ(a->counts().gathers, 3U * 2 * 3);
   });
@@ -175,9 +161,9 @@ struct PairOfImpl : nn::Module {
 TORCH_MODULE(PairOf);
 
 TEST(ShardedGraphs, ListsOfArgumentsAndResults) {
-  on_two_ranks([](const CommPtr& comm) {
-    PairOf whole = testing::filled(PairOf());
-    Sharded<PairOf> unit(testing::filled(PairOf()), comm);
+  on_nodes_of({2}, [](const CommPtr& comm) {
+    PairOf whole = filled(PairOf());
+    Sharded<PairOf> unit(filled(PairOf()), comm);
     for (const int used : {0, 1, 2}) {
       unit->zero_grad();
       whole->zero_grad();
@@ -188,19 +174,19 @@ TEST(ShardedGraphs, ListsOfArgumentsAndResults) {
       };
       loss_of(unit).backward();
       loss_of(whole).backward();
-      testing::average_gradients(whole->parameters(), *comm);
-      testing::expect_gradients(*unit, *whole, *comm);
+      average_gradients(whole->parameters(), *comm);
+      expect_gradients(*unit, *whole, *comm);
       EXPECT_EQ(unit->counts().whole_bytes, 0U);
-      testing::expect_empty(*unit->module());
+      expect_empty(*unit->module());
     }
   });
 }
 
 // A view that is changed in place has another history than the result had.
 TEST(ShardedGraphs, ResultsThatAreChangedInPlace) {
-  on_two_ranks([](const CommPtr& comm) {
-    Block whole = testing::filled(Block(kUnitFeatures));
-    Sharded<Block> unit(testing::filled(Block(kUnitFeatures)), comm);
+  on_nodes_of({2}, [](const CommPtr& comm) {
+    Block whole = filled(Block(kUnitFeatures));
+    Sharded<Block> unit(filled(Block(kUnitFeatures)), comm);
     const auto loss_of = [&](auto& module) {
       const torch::Tensor y = module->forward(features(comm));
       y.select(0, 1).mul_(3);
@@ -209,15 +195,15 @@ TEST(ShardedGraphs, ResultsThatAreChangedInPlace) {
     };
     loss_of(unit).backward();
     loss_of(whole).backward();
-    testing::average_gradients(whole->parameters(), *comm);
-    testing::expect_gradients(*unit, *whole, *comm);
+    average_gradients(whole->parameters(), *comm);
+    expect_gradients(*unit, *whole, *comm);
   });
 }
 
 struct OuterImpl : nn::Module {
   explicit OuterImpl(const CommPtr& comm)
-      : inner(testing::filled(Block(kUnitFeatures)), comm, {.name = "inner"}),
-        own(testing::filled(nn::Linear(kUnitFeatures, kUnitFeatures), 4)) {
+      : inner(filled(Block(kUnitFeatures)), comm, {.name = "inner"}),
+        own(filled(nn::Linear(kUnitFeatures, kUnitFeatures), 4)) {
     register_module("inner", inner);
     register_module("own", own);
   }
@@ -228,9 +214,9 @@ struct OuterImpl : nn::Module {
 TORCH_MODULE(Outer);
 
 TEST(ShardedGraphs, UnitsInUnits) {
-  on_two_ranks([](const CommPtr& comm) {
-    Block whole_inner = testing::filled(Block(kUnitFeatures));
-    nn::Linear whole_own = testing::filled(nn::Linear(kUnitFeatures, kUnitFeatures), 4);
+  on_nodes_of({2}, [](const CommPtr& comm) {
+    Block whole_inner = filled(Block(kUnitFeatures));
+    nn::Linear whole_own = filled(nn::Linear(kUnitFeatures, kUnitFeatures), 4);
     Sharded<Outer> outer(Outer(comm), comm, {.name = "outer"});
     EXPECT_EQ(sharded_parameters(outer).size(), 6U);
     for (int step = 0; step < 3; ++step) {
@@ -239,11 +225,10 @@ TEST(ShardedGraphs, UnitsInUnits) {
       whole_own->zero_grad();
       outer->forward(features(comm, step)).square().sum().backward();
       whole_own(whole_inner(whole_own(features(comm, step)))).square().sum().backward();
-      testing::average_gradients(whole_inner->parameters(), *comm);
-      testing::average_gradients(whole_own->parameters(), *comm);
-      testing::expect_gradients(*outer->module()->inner, *whole_inner, *comm);
-      const auto expected =
-          testing::own_parts({whole_own->weight.grad(), whole_own->bias.grad()}, *comm);
+      average_gradients(whole_inner->parameters(), *comm);
+      average_gradients(whole_own->parameters(), *comm);
+      expect_gradients(*outer->module()->inner, *whole_inner, *comm);
+      const auto expected = own_parts({whole_own->weight.grad(), whole_own->bias.grad()}, *comm);
       EXPECT_TRUE(torch::equal(outer->named_parameters()["own.weight"].grad(), expected[0]));
       EXPECT_TRUE(torch::equal(outer->named_parameters()["own.bias"].grad(), expected[1]));
       EXPECT_EQ(outer->counts().whole_bytes, 0U);
@@ -252,7 +237,7 @@ TEST(ShardedGraphs, UnitsInUnits) {
 }
 
 TEST(ShardedGraphs, BuffersAndModesAreTheModules) {
-  on_two_ranks([](const CommPtr& comm) {
+  on_nodes_of({2}, [](const CommPtr& comm) {
     nn::BatchNorm1d norm(kUnitFeatures);
     const torch::NoGradGuard no_grad;
     norm->running_mean.fill_(comm->rank() + 1);
@@ -270,14 +255,14 @@ TEST(ShardedGraphs, BuffersAndModesAreTheModules) {
 
 // Rank 0's values, and what gather() shows.
 TEST(ShardedGraphs, AllRanksBeginWithTheValuesOfRankZero) {
-  on_two_ranks([](const CommPtr& comm) {
-    Sharded<Block> unit(testing::filled(Block(kUnitFeatures), comm->rank() * 50), comm);
+  on_nodes_of({2}, [](const CommPtr& comm) {
+    Sharded<Block> unit(filled(Block(kUnitFeatures), comm->rank() * 50), comm);
     const auto gathered = unit->gather();
-    Block expected = testing::filled(Block(kUnitFeatures));
+    Block expected = filled(Block(kUnitFeatures));
     EXPECT_TRUE(torch::equal(unit->module()->in->weight, expected->in->weight));
     EXPECT_TRUE(torch::equal(unit->module()->out->bias, expected->out->bias));
   });
 }
 
 }  // namespace
-}  // namespace chainmail
+}  // namespace chainmail::testing

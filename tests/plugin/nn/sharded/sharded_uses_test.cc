@@ -3,70 +3,27 @@
 
 // What programs do with modules besides one forward and one backward.
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
-#include <ATen/Parallel.h>
 
 #include <chrono>
 #include <memory>
-#include <stdexcept>
-#include <string>
 #include <thread>
 #include <vector>
 
 #include <torch/torch.h>
 
-#include <chainmail/nn/sharded.h>
-
 #include "tests/plugin/nn/sharded/sharded_checks.h"
-#include "tests/plugin/support/thread_world.h"
 
-namespace chainmail {
+namespace chainmail::testing {
 namespace {
 
 namespace nn = torch::nn;
-using testing::Block;
-using CommPtr = std::shared_ptr<Communicator>;
-
-constexpr std::int64_t kUnitWidth = 12;
-
-// Two units beside the same modules whole.
-struct Pair {
-  explicit Pair(const CommPtr& communicator)
-      : comm(communicator),
-        whole_a(testing::filled(Block(kUnitWidth))),
-        whole_b(testing::filled(Block(kUnitWidth), 20)),
-        a(testing::filled(Block(kUnitWidth)), comm, {.name = "a"}),
-        b(testing::filled(Block(kUnitWidth), 20), comm, {.name = "b"}) {}
-
-  torch::Tensor input(int seed = 0) const {
-    return testing::some_waves({4, kUnitWidth}, seed * 10 + comm->rank());
-  }
-  void expect_same_gradients() {
-    std::vector<torch::Tensor> all = whole_a->parameters();
-    for (const torch::Tensor& one : whole_b->parameters()) all.push_back(one);
-    testing::average_gradients(all, *comm);
-    testing::expect_gradients(*a, *whole_a, *comm);
-    testing::expect_gradients(*b, *whole_b, *comm);
-  }
-  void expect_nothing_whole() const {
-    EXPECT_EQ(a->counts().whole_bytes, 0U);
-    testing::expect_empty(*a->module());
-    testing::expect_empty(*b->module());
-  }
-
-  CommPtr comm;
-  Block whole_a, whole_b;
-  Sharded<Block> a, b;
-};
 
 class ShardedUses : public ::testing::TestWithParam<std::vector<int>> {
  protected:
   template <typename Body>
   void run(const Body& body) {
-    at::set_num_threads(1);
-    testing::with_communicator(GetParam(), "hierarchical", {}, [&](const CommPtr& comm) {
+    on_nodes_of(GetParam(), [&](const CommPtr& comm) {
       Pair pair(comm);
       body(pair);
       pair.expect_nothing_whole();
@@ -78,8 +35,8 @@ TEST_P(ShardedUses, ParametersHaveNoMemoryBetweenUses) {
   run([](Pair& pair) {
     pair.expect_nothing_whole();
     const torch::Tensor y = pair.b->forward(pair.a->forward(pair.input()));
-    testing::expect_empty(*pair.a->module());
-    testing::expect_empty(*pair.b->module());
+    expect_empty(*pair.a->module());
+    expect_empty(*pair.b->module());
     y.sum().backward();
   });
 }
@@ -95,10 +52,7 @@ TEST_P(ShardedUses, TwoForwardsBeforeOneBackward) {
       z.square().sum().backward();
       pair.expect_same_gradients();
       pair.expect_nothing_whole();
-      for (auto* const module : std::vector<nn::Module*>{pair.a.get(), pair.b.get(),
-                                                         pair.whole_a.get(), pair.whole_b.get()}) {
-        module->zero_grad();
-      }
+      pair.zero_grad();
     }
   });
 }
@@ -111,24 +65,10 @@ TEST_P(ShardedUses, TwoGraphsAtOnce) {
     pair.expect_nothing_whole();
     pair.whole_b->forward(pair.whole_a->forward(pair.input(1))).sum().backward();
     pair.expect_same_gradients();
-    pair.a->zero_grad();
-    pair.b->zero_grad();
-    pair.whole_a->zero_grad();
-    pair.whole_b->zero_grad();
+    pair.zero_grad();
     second.backward();
     pair.whole_b->forward(pair.whole_a->forward(pair.input(2))).square().sum().backward();
     pair.expect_same_gradients();
-  });
-}
-
-TEST_P(ShardedUses, BackwardTwiceThroughAGraphThatIsKept) {
-  run([](Pair& pair) {
-    const torch::Tensor loss = pair.a->forward(pair.input().requires_grad_()).sum();
-    loss.backward({}, /*retain_graph=*/true);
-    const torch::Tensor once = pair.a->parameters().front().grad().clone();
-    pair.expect_nothing_whole();
-    loss.backward();
-    EXPECT_TRUE(torch::equal(pair.a->parameters().front().grad(), 2 * once));
   });
 }
 
@@ -172,7 +112,7 @@ TEST_P(ShardedUses, AStepBetweenForwardsCounts) {
       whole_optimizer.zero_grad();
       y.sum().backward();
       expected.sum().backward();
-      testing::average_gradients(pair.whole_a->parameters(), *pair.comm);
+      average_gradients(pair.whole_a->parameters(), *pair.comm);
       {
         const torch::NoGradGuard no_grad;
         (void)pair.b->forward(pair.input(i));
@@ -199,8 +139,7 @@ TEST_P(ShardedUses, FrozenParameters) {
     EXPECT_EQ(pair.a->counts().reductions, 1U);
     pair.b->parameters().front().set_requires_grad(true);
     pair.whole_b->parameters().front().set_requires_grad(true);
-    pair.a->zero_grad();
-    pair.whole_a->zero_grad();
+    pair.zero_grad();
     pair.b->forward(pair.a->forward(pair.input())).sum().backward();
     pair.whole_b->forward(pair.whole_a->forward(pair.input())).sum().backward();
     pair.expect_same_gradients();
@@ -212,8 +151,7 @@ TEST_P(ShardedUses, UnitsThatTheLossIsNotMadeOf) {
     pair.a->forward(pair.input()).sum().backward();
     pair.whole_a->forward(pair.input()).sum().backward();
     pair.expect_same_gradients();  // none of b
-    pair.a->zero_grad();
-    pair.whole_a->zero_grad();
+    pair.zero_grad();
     const torch::Tensor unused = pair.b->forward(pair.input());
     pair.a->forward(pair.input()).sum().backward();
     pair.whole_a->forward(pair.input()).sum().backward();
@@ -224,8 +162,8 @@ TEST_P(ShardedUses, UnitsThatTheLossIsNotMadeOf) {
 // A parameter that only some calls use.
 struct SometimesImpl : nn::Module {
   SometimesImpl()
-      : always(register_module("always", nn::Linear(kUnitWidth, kUnitWidth))),
-        sometimes(register_module("sometimes", nn::Linear(kUnitWidth, kUnitWidth))) {}
+      : always(register_module("always", nn::Linear(Pair::kWidth, Pair::kWidth))),
+        sometimes(register_module("sometimes", nn::Linear(Pair::kWidth, Pair::kWidth))) {}
   torch::Tensor forward(const torch::Tensor& x, bool all) {
     return all ? sometimes(always(x)) : always(x);
   }
@@ -235,15 +173,15 @@ TORCH_MODULE(Sometimes);
 
 TEST_P(ShardedUses, ParametersThatACallDoesNotUse) {
   run([](Pair& pair) {
-    Sometimes whole = testing::filled(Sometimes());
-    Sharded<Sometimes> unit(testing::filled(Sometimes()), pair.comm);
+    Sometimes whole = filled(Sometimes());
+    Sharded<Sometimes> unit(filled(Sometimes()), pair.comm);
     for (const bool all : {false, true, false}) {
       unit->zero_grad();
       whole->zero_grad();
       pair.b->forward(unit->forward(pair.input(), all)).sum().backward();
       pair.whole_b->forward(whole->forward(pair.input(), all)).sum().backward();
-      testing::average_gradients(whole->parameters(), *pair.comm);
-      testing::expect_gradients(*unit, *whole, *pair.comm);
+      average_gradients(whole->parameters(), *pair.comm);
+      expect_gradients(*unit, *whole, *pair.comm);
       pair.expect_nothing_whole();
     }
   });
@@ -253,27 +191,10 @@ TEST_P(ShardedUses, AnExceptionInForward) {
   run([](Pair& pair) {
     for (int step = 0; step < 3; ++step) {  // with units fetched ahead from the second on
       const torch::Tensor h = pair.a->forward(pair.input());
-      EXPECT_ANY_THROW(pair.b->forward(torch::ones({4, kUnitWidth + 1})));
+      EXPECT_ANY_THROW(pair.b->forward(torch::ones({4, Pair::kWidth + 1})));
       pair.expect_nothing_whole();
       pair.b->forward(pair.a->forward(pair.input())).sum().backward();
     }
-    pair.a->zero_grad();
-    pair.b->zero_grad();
-    pair.b->forward(pair.a->forward(pair.input())).sum().backward();
-    pair.whole_b->forward(pair.whole_a->forward(pair.input())).sum().backward();
-    pair.expect_same_gradients();
-  });
-}
-
-TEST_P(ShardedUses, AnExceptionInBackward) {
-  run([](Pair& pair) {
-    const torch::Tensor h = pair.a->forward(pair.input());
-    const torch::Tensor y = pair.b->forward(h);
-    h.register_hook([](const torch::Tensor& gradient) -> torch::Tensor {
-      throw std::runtime_error("a user's hook");
-      return gradient;
-    });
-    EXPECT_ANY_THROW(y.sum().backward());
     pair.a->zero_grad();
     pair.b->zero_grad();
     pair.b->forward(pair.a->forward(pair.input())).sum().backward();
@@ -287,4 +208,4 @@ INSTANTIATE_TEST_SUITE_P(Nodes, ShardedUses,
                                            std::vector<int>{2, 2}, std::vector<int>{2, 1}));
 
 }  // namespace
-}  // namespace chainmail
+}  // namespace chainmail::testing
