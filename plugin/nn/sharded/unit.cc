@@ -140,6 +140,7 @@ void Unit::make_slices() {
 
 void Unit::fill(std::unique_ptr<Block> block) {
   block_ = std::move(block);
+  whole_version_ = slice_version();
   c10::StorageImpl& storage = *flat_.storage().unsafeGetStorageImpl();
   storage.set_data_ptr_noswap(c10::DataPtr(block_->data(), c10::Device(c10::kCPU)));
   storage.set_nbytes(block_->bytes);

@@ -62,8 +62,9 @@ class Unit {
   [[nodiscard]] std::unique_ptr<Block> empty();
   /// Whether an optimizer has what it needs to change the slices: the same on all ranks.
   bool may_be_stepped() const;
-  /// Changes when a slice is written to, but for torch's own optimizers: they write to data().
-  std::int64_t version() const { return slice_._version(); }
+  /// Of the parameters as they are whole, or would be now. Changes when a slice is written to, but
+  /// for torch's own optimizers: they write to data().
+  std::int64_t version() const { return is_full() ? whole_version_ : slice_version(); }
   /// Brings all slices into `block`.
   [[nodiscard]] ops::Collective gather_into(Block& block, Pass pass) const;
 
@@ -88,6 +89,7 @@ class Unit {
  private:
   void move_to(const Block& block);
   void make_slices();
+  std::int64_t slice_version() const { return slice_.is_inference() ? 0 : slice_._version(); }
   std::string describe(const GradientLayout& layout) const;
   std::size_t element_bytes() const { return c10::elementSize(flat_.scalar_type()); }
 
@@ -101,6 +103,7 @@ class Unit {
   at::Tensor slice_;
   at::Tensor gradient_;  ///< of the slice, once there was one
   std::unique_ptr<Block> block_;
+  std::int64_t whole_version_ = 0;
   std::size_t trained_ = 0;
   GradientHooks hooks_;
 };

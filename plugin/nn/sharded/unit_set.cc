@@ -10,6 +10,8 @@
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/graph_task.h>
 
+#include <chainmail/error.h>
+
 #include "base/log.h"
 #include "plugin/train/communicator/communicator_impl.h"
 #include "plugin/train/gradients/gradient_hooks.h"
@@ -78,11 +80,12 @@ std::shared_ptr<Unit> UnitSet::owner_of(const at::Tensor& parameter) const {
   return nullptr;
 }
 
-void UnitSet::begin_forward(const UnitCall& call) {
+void UnitSet::begin_forward(UnitCall& call) {
   if (torch::autograd::get_current_graph_task_id() == kNoTask) {
     for (const std::shared_ptr<Unit>& unit : call.units) unit->follow_slices();
   }
   acquire(call, Pass::kForward);
+  for (const std::shared_ptr<Unit>& unit : call.units) call.versions.push_back(unit->version());
 }
 
 void UnitSet::end_forward(const UnitCall& call, bool has_failed) noexcept {
@@ -121,6 +124,13 @@ UnitSet::Backward& UnitSet::current_backward() {
 }
 
 void UnitSet::enter_backward(const std::shared_ptr<UnitCall>& call) {
+  for (std::size_t i = 0; i < call->units.size(); ++i) {
+    if (call->units[i]->version() == call->versions[i]) continue;
+    throw InvalidArgument("unit '" + call->units[i]->name() +
+                          "': parameters were written to since the forward() that this backward "
+                          "goes back through; call forward() again after the write, or write "
+                          "after backward()");
+  }
   Backward& backward = current_backward();
   acquire(*call, Pass::kBackward);
   backward.calls.push_back(call);

@@ -32,6 +32,7 @@ class UnitSet;
 struct UnitCall {
   std::shared_ptr<UnitSet> set;              ///< lives as long as any of its units
   std::vector<std::shared_ptr<Unit>> units;  ///< whose parameters it needs
+  std::vector<std::int64_t> versions;        ///< of the parameters that it used, unit by unit
   /// Where there is no node behind its arguments: the parameters of its one unit with whose
   /// gradients backward through it is over. Empty if that takes more than these.
   std::vector<std::size_t> last_gradients;
@@ -55,7 +56,7 @@ class UnitSet : public std::enable_shared_from_this<UnitSet> {
   [[nodiscard]] std::shared_ptr<Unit> owner_of(const at::Tensor& parameter) const;
 
   /// Makes the units' parameters be there.
-  void begin_forward(const UnitCall& call);
+  void begin_forward(UnitCall& call);
   void end_forward(const UnitCall& call, bool has_failed) noexcept;
   /// When backward reaches the results of a call, and when it has passed its arguments.
   void enter_backward(const std::shared_ptr<UnitCall>& call);

@@ -88,6 +88,10 @@ class CHAINMAIL_API GatheredParameters {
 /// Its parameters are this rank's slices, under the names of the module's: one-dimensional, empty
 /// where this rank has nothing of a parameter. requires_grad() of a slice counts from the next
 /// forward() on. Buffers are the module's own, rank 0's at first.
+///
+/// Values are written into slices with copy_() and the like, not between a forward() and its
+/// backward(), which throws InvalidArgument then. torch's optimizers may step in between, as with
+/// whole parameters: backward() goes through the new ones.
 class CHAINMAIL_API ShardedModule : public torch::nn::Module {
  public:
   ~ShardedModule() override;

@@ -11,8 +11,11 @@
 #include <utility>
 #include <vector>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
+
+#include <chainmail/error.h>
 
 #include "tests/plugin/nn/sharded/sharded_checks.h"
 
@@ -20,6 +23,8 @@ namespace chainmail::testing {
 namespace {
 
 namespace nn = torch::nn;
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
 
 // Runs `in_middle` once, when backward is between its last layers.
 struct ProbedImpl : nn::Module {
@@ -249,6 +254,55 @@ TEST_P(ShardedBackward, AfterTheModuleHasEnded) {
     for (std::size_t i = 0; i < expected.size(); ++i) {
       EXPECT_TRUE(torch::equal(slices[i].value().grad(), expected[i])) << slices[i].key();
     }
+  });
+}
+
+// As torch does, whose in-place operators count what they write.
+TEST_P(ShardedBackward, AfterAWriteToParametersIsRefused) {
+  on_ranks([](const CommPtr& comm) {
+    Probe probe(comm);
+    const auto backward_after_a_write = [&](auto& module) {
+      const torch::Tensor loss = loss_of(module, probe.x);
+      {
+        const torch::NoGradGuard no_grad;
+        for (torch::Tensor& parameter : module->parameters()) parameter.mul_(2);
+      }
+      loss.backward();
+    };
+    EXPECT_THAT([&] { backward_after_a_write(probe.whole); },
+                ThrowsMessage<c10::Error>(HasSubstr("modified by an inplace operation")));
+    EXPECT_THAT([&] { backward_after_a_write(probe.unit); },
+                ThrowsMessage<InvalidArgument>(
+                    HasSubstr("unit 'probed': parameters were written to since the forward()")));
+    probe.expect_nothing_whole();
+    probe.whole->zero_grad();
+    for (auto* const module : std::vector<nn::Module*>{probe.unit.get(), probe.whole.get()}) {
+      const torch::NoGradGuard no_grad;
+      for (torch::Tensor& parameter : module->parameters()) parameter.mul_(0.5);
+    }
+    loss_of(probe.unit, probe.x).backward();
+    loss_of(probe.whole, probe.x).backward();
+    probe.expect_same_gradients();
+  });
+}
+
+// torch's optimizers write to data(), which nothing counts: backward goes through the new values.
+TEST_P(ShardedBackward, AfterAStepIsAsInTorch) {
+  on_ranks([](const CommPtr& comm) {
+    Probe probe(comm);
+    const auto backward_after_a_step = [&](auto& module, const std::function<void()>& average) {
+      torch::optim::SGD optimizer(module->parameters(), 0.5);
+      const torch::Tensor loss = loss_of(module, probe.x);
+      loss.backward({}, /*retain_graph=*/true);
+      average();
+      optimizer.step();
+      module->zero_grad();
+      loss.backward();
+    };
+    backward_after_a_step(probe.unit, [] {});
+    backward_after_a_step(probe.whole,
+                          [&] { average_gradients(probe.whole->parameters(), *comm); });
+    probe.expect_same_gradients();
   });
 }
 
