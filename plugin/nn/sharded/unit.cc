@@ -251,9 +251,21 @@ ops::Collective Unit::mean_of(Block& block, const GradientLayout& layout) const 
   return collective;
 }
 
+// The same memory every time, unless a program has kept a gradient that lies in it.
+void Unit::make_room_for_gradients() {
+  if (gradient_.defined()) {
+    const auto lies_there = [&](const UnitParameter& one) {
+      return one.slice.grad().defined() && one.slice.grad().is_alias_of(gradient_);
+    };
+    const auto own = 1 + static_cast<std::size_t>(std::ranges::count_if(parameters_, lies_there));
+    if (gradient_.storage().use_count() <= own) return;
+  }
+  gradient_ = make_slice(slice_.numel(), slice_.scalar_type());
+}
+
 void Unit::take_mean(const Block& block, const GradientLayout& layout) {
   const at::NoGradGuard no_grad;
-  if (!gradient_.defined()) gradient_ = make_slice(slice_.numel(), slice_.scalar_type());
+  make_room_for_gradients();
   const std::size_t slice_begin = layout_.begin_of(communicator_->rank());
   std::vector<char> is_left = layout.is_present;
   for (const GradientPiece& piece : layout.own) {

@@ -89,6 +89,7 @@ class Unit {
  private:
   void move_to(const Block& block);
   void make_slices();
+  void make_room_for_gradients();
   std::int64_t slice_version() const { return slice_.is_inference() ? 0 : slice_._version(); }
   std::string describe(const GradientLayout& layout) const;
   std::size_t element_bytes() const { return c10::elementSize(flat_.scalar_type()); }

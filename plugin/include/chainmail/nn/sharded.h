@@ -91,7 +91,8 @@ class CHAINMAIL_API GatheredParameters {
 ///
 /// Values are written into slices with copy_() and the like, not between a forward() and its
 /// backward(), which throws InvalidArgument then. torch's optimizers may step in between, as with
-/// whole parameters: backward() goes through the new ones.
+/// whole parameters: backward() goes through the new ones. A gradient of a slice lies in memory
+/// that the next backward() uses again once it is reset, unless a program has kept the tensor.
 class CHAINMAIL_API ShardedModule : public torch::nn::Module {
  public:
   ~ShardedModule() override;

@@ -306,6 +306,22 @@ TEST_P(ShardedBackward, AfterAStepIsAsInTorch) {
   });
 }
 
+TEST_P(ShardedBackward, LeavesGradientsThatAProgramHasKept) {
+  on_ranks([](const CommPtr& comm) {
+    Pair pair(comm);
+    std::vector<torch::Tensor> kept, copies;
+    for (int step = 0; step < 3; ++step) {
+      pair.zero_grad();
+      pair.a->forward(pair.input(step)).sum().backward();
+      pair.whole_a->forward(pair.input(step)).sum().backward();
+      pair.expect_same_gradients();
+      kept.push_back(pair.a->parameters()[static_cast<std::size_t>(step)].grad());
+      copies.push_back(kept.back().clone());
+    }
+    for (std::size_t i = 0; i < kept.size(); ++i) EXPECT_TRUE(torch::equal(kept[i], copies[i]));
+  });
+}
+
 INSTANTIATE_TEST_SUITE_P(Nodes, ShardedBackward,
                          ::testing::Values(std::vector<int>{1}, std::vector<int>{2},
                                            std::vector<int>{2, 1}));
