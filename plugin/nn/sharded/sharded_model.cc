@@ -60,7 +60,8 @@ nn::Sequential create_sharded_model(nn::Sequential model,
         std::dynamic_pointer_cast<ShardedModule>(child.value())) {
       continue;
     }
-    const auto unit = std::make_shared<ShardedLayerImpl>(std::move(layer), communicator,
+    // A copy, so that the model still has a layer that cannot be one.
+    const auto unit = std::make_shared<ShardedLayerImpl>(layer, communicator,
                                                          ShardedOptions{.name = child.key()});
     layer = nn::AnyModule(unit);
     model->replace_module(child.key(), unit);

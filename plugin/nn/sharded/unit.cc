@@ -173,6 +173,13 @@ ops::Collective Unit::gather_into(Block& block, Pass pass) const {
 void Unit::follow_slices() {
   trained_ = 0;
   for (const UnitParameter& parameter : parameters_) {
+    if (!parameter.slice.is_alias_of(slice_) || !parameter.full.is_alias_of(flat_)) {
+      throw InvalidArgument(
+          "unit '" + name_ + "': parameter '" + parameter.name +
+          "', or this rank's slice of it, has been given memory that is not the unit's, as "
+          "torch::load() and set_data() do; write values into slices with copy_(), and load "
+          "modules before they become Sharded");
+    }
     const bool is_trained = parameter.slice.requires_grad();
     if (parameter.full.requires_grad() != is_trained) parameter.full.set_requires_grad(is_trained);
     trained_ += is_trained ? 1 : 0;

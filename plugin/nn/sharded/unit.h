@@ -69,6 +69,7 @@ class Unit {
   [[nodiscard]] ops::Collective gather_into(Block& block, Pass pass) const;
 
   /// Trains what slices say that is trained.
+  /// @throws InvalidArgument  a parameter or a slice has been given other memory
   void follow_slices();
   /// How many parameters are trained.
   std::size_t trained() const noexcept { return trained_; }

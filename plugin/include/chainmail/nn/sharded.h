@@ -191,7 +191,8 @@ class ShardedImpl final : public ShardedModule, public internal::ShardedForward<
       : ShardedModule(module, std::move(communicator), options), module_(std::move(module)) {}
 
   /// The module's forward(), whose default arguments count. Collective.
-  /// @throws InvalidArgument  a result lies in the memory of a parameter
+  /// @throws InvalidArgument  a result lies in the memory of a parameter; a parameter or a slice
+  ///                          has been given other memory, as torch::load() and set_data() do
   /// @throws MismatchError    ranks are not at the same unit
   template <typename... Args>
   auto call(Args&&... args) {

@@ -3,51 +3,44 @@
 
 // What Sharded modules refuse, and what they say when ranks do not do the same.
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
-#include <ATen/Parallel.h>
-
 #include <chrono>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <sstream>
 #include <string>
 #include <vector>
 
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
 #include <torch/torch.h>
 
 #include <chainmail/error.h>
-#include <chainmail/nn/sharded.h>
 #include <chainmail/optimizer.h>
 #include <chainmail/train/mean_grad.h>
 
 #include "plugin/checkpoint/items/items.h"
 #include "tests/plugin/nn/sharded/sharded_checks.h"
-#include "tests/plugin/support/thread_world.h"
 
-namespace chainmail {
+namespace chainmail::testing {
 namespace {
 
 using namespace std::chrono_literals;
 namespace nn = torch::nn;
 using ::testing::AllOf;
-using testing::Block;
-using CommPtr = std::shared_ptr<Communicator>;
 using ::testing::Each;
 using ::testing::HasSubstr;
 
 constexpr std::int64_t kSide = 8;
 
-torch::Tensor square() { return testing::some_waves({kSide, kSide}, 1); }
+torch::Tensor square() { return some_waves({kSide, kSide}, 1); }
 
 // The texts of the MismatchErrors that all ranks of `nodes` get, soon.
 std::vector<std::string> mismatches_of(const std::vector<int>& nodes,
                                        const std::function<void(const CommPtr&)>& body) {
-  at::set_num_threads(1);
   std::mutex mutex;
   std::vector<std::string> texts;
-  testing::with_communicator(nodes, "hierarchical", {}, [&](const CommPtr& comm) {
+  on_nodes_of(nodes, [&](const CommPtr& comm) {
     comm->barrier();
     const auto begin = std::chrono::steady_clock::now();
     try {
@@ -146,8 +139,7 @@ INSTANTIATE_TEST_SUITE_P(Nodes, ShardedMismatch,
 
 // Expects InvalidArgument with `text` on every rank, which stay usable.
 void expect_unit_refused(const std::string& text, const std::function<void(const CommPtr&)>& body) {
-  at::set_num_threads(1);
-  testing::with_communicator({2}, "hierarchical", {}, [&](const CommPtr& comm) {
+  on_nodes_of({2}, [&](const CommPtr& comm) {
     try {
       body(comm);
       ADD_FAILURE() << "no error";
@@ -201,6 +193,40 @@ TEST(ShardedRefuses, ToBecomeSomethingElse) {
   });
 }
 
+// A step would change what no rank ever sees.
+TEST(ShardedRefuses, OtherMemoryForParameters) {
+  const auto load_and_use = [](Sharded<nn::Linear> unit, std::shared_ptr<nn::Module> module) {
+    std::stringstream file;
+    {
+      const GatheredParameters gathered = unit->gather();
+      torch::save(module, file);
+    }
+    torch::load(module, file);
+    (void)unit->forward(square());
+  };
+  const std::string text = "parameter 'weight', or this rank's slice of it, has been given";
+  expect_unit_refused(text, [&](const CommPtr& comm) {
+    Sharded<nn::Linear> unit(nn::Linear(kSide, kSide), comm);
+    load_and_use(unit, unit.ptr());
+  });
+  expect_unit_refused(text, [&](const CommPtr& comm) {
+    Sharded<nn::Linear> unit(nn::Linear(kSide, kSide), comm);
+    load_and_use(unit, unit->module());
+  });
+}
+
+TEST(ShardedRefuses, LayersAndLeavesThemToTheModel) {
+  on_nodes_of({2}, [](const CommPtr& comm) {
+    nn::Sequential model(nn::Linear(kSide, kSide), nn::Linear(kSide, kSide));
+    const auto last = model->ptr<nn::LinearImpl>(1);
+    last->bias.set_data(last->bias.to(torch::kDouble));
+    EXPECT_THROW((void)create_sharded_model(model, comm), InvalidArgument);
+    last->bias.set_data(last->bias.to(torch::kFloat));
+    const torch::Tensor y = model->forward(square());
+    EXPECT_EQ(y.sizes(), square().sizes());
+  });
+}
+
 // Slices of equal sizes would pass for replicas.
 TEST(ShardedRefuses, ToBeAveragedOrBroadcastAgain) {
   expect_unit_refused("is this rank's slice", [](const CommPtr& comm) {
@@ -244,4 +270,4 @@ TEST(ShardedRefuses, ParametersOutsideOfUnits) {
 }
 
 }  // namespace
-}  // namespace chainmail
+}  // namespace chainmail::testing

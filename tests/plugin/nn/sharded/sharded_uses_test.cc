@@ -85,6 +85,19 @@ TEST_P(ShardedUses, WithoutGradients) {
   });
 }
 
+// Where tensors have no versions.
+TEST_P(ShardedUses, InInferenceMode) {
+  run([](Pair& pair) {
+    const c10::InferenceMode inference;
+    Sharded<Block> made_there(filled(Block(Pair::kWidth), 20), pair.comm);
+    for (int i = 0; i < 3; ++i) {
+      const torch::Tensor h = pair.a->forward(pair.input(i));
+      EXPECT_TRUE(torch::equal(made_there->forward(h), pair.b->forward(h)));
+      pair.expect_nothing_whole();
+    }
+  });
+}
+
 // What was fetched ahead of a change would be out of date.
 TEST_P(ShardedUses, ChangesBetweenForwardsCount) {
   run([](Pair& pair) {
