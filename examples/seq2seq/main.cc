@@ -62,11 +62,8 @@ torch::Tensor reversed(const torch::Tensor& strings) {
 }
 
 std::string text_of(const torch::Tensor& string) {
-  std::string text;
-  for (std::int64_t i = 0; i < lengths_of(string).item<std::int64_t>(); ++i) {
-    text += static_cast<char>('0' + string[i].item<std::int64_t>());
-  }
-  return text;
+  const torch::Tensor text = string.masked_select(string.ne(kEnd)).add(int{'0'}).to(torch::kChar);
+  return {static_cast<const char*>(text.const_data_ptr()), text.nbytes()};
 }
 
 nn::LSTM make_lstm() { return nn::LSTM(nn::LSTMOptions(FLAGS_unit, FLAGS_unit).batch_first(true)); }
@@ -100,8 +97,7 @@ struct DecoderImpl : nn::Module {
   // The loss of the right answers, each letter from those before it.
   torch::Tensor loss(const torch::Tensor& strings) {
     const torch::Tensor answer = reversed(strings);
-    const torch::Tensor begin = torch::full({answer.size(0), 1}, kEnd, torch::kLong);
-    const torch::Tensor before = torch::cat({begin, answer.narrow(1, 0, answer.size(1) - 1)}, 1);
+    const torch::Tensor before = answer.roll(1, 1);  // its last letter, an end, comes first
     const auto is_behind = torch::arange(answer.size(1)) > lengths_of(strings).unsqueeze(1);
     const torch::Tensor h = std::get<0>(rnn->forward(letters(before)));
     return nn::functional::cross_entropy(head(h).flatten(0, 1),
