@@ -3,29 +3,23 @@
 
 // A sharded model trains like the same model whole on every rank, bit for bit.
 
-#include <gtest/gtest.h>
-
-#include <ATen/Parallel.h>
-
 #include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include <gtest/gtest.h>
 #include <torch/torch.h>
 
-#include <chainmail/nn/sharded.h>
 #include <chainmail/optimizer.h>
 
 #include "tests/plugin/nn/sharded/sharded_checks.h"
-#include "tests/plugin/support/thread_world.h"
 
-namespace chainmail {
+namespace chainmail::testing {
 namespace {
 
 namespace nn = torch::nn;
 namespace optim = torch::optim;
-using CommPtr = std::shared_ptr<Communicator>;
 
 constexpr int kEqualSteps = 50;
 
@@ -38,12 +32,12 @@ struct OptimizerCase {
 
 // Tensors shorter than a vector, and slices that end inside of one.
 nn::Sequential uneven_model() {
-  return testing::filled(nn::Sequential(nn::Linear(20, 65), nn::Tanh(), nn::Linear(65, 63),
-                                        nn::LayerNorm(nn::LayerNormOptions({63})), nn::ReLU(),
-                                        nn::Linear(63, 16), nn::PReLU(), nn::Linear(16, 1)));
+  return filled(nn::Sequential(nn::Linear(20, 65), nn::Tanh(), nn::Linear(65, 63),
+                               nn::LayerNorm(nn::LayerNormOptions({63})), nn::ReLU(),
+                               nn::Linear(63, 16), nn::PReLU(), nn::Linear(16, 1)));
 }
 
-std::vector<OptimizerCase> optimizers() {
+std::vector<OptimizerCase> equal_optimizers() {
   return {{"SGD",
            [](auto parameters) {
              return std::make_unique<optim::SGD>(
@@ -60,7 +54,7 @@ std::vector<OptimizerCase> optimizers() {
 }
 
 torch::Tensor distance_of(const torch::Tensor& y, const CommPtr& comm, int step) {
-  const torch::Tensor t = testing::some_waves(y.sizes(), 100 + 10 * step + comm->rank());
+  const torch::Tensor t = some_waves(y.sizes(), 100 + 10 * step + comm->rank());
   return (y - t).square().mean();
 }
 
@@ -75,12 +69,12 @@ void train_both(const CommPtr& comm, const OptimizerCase& one) {
   nn::Sequential sharded = create_sharded_model(uneven_model(), comm);
   const auto optimizer = one.make(sharded_parameters(sharded));
   for (int step = 0; step < kEqualSteps; ++step) {
-    const torch::Tensor x = testing::some_waves({6, 20}, step * 7 + comm->rank());
+    const torch::Tensor x = some_waves({6, 20}, step * 7 + comm->rank());
     expected->zero_grad();
     optimizer->zero_grad();
     const torch::Tensor loss = distance_of(whole->forward(x), comm, step);
     const torch::Tensor sharded_loss = distance_of(sharded->forward(x), comm, step);
-    ASSERT_TRUE(testing::has_same_bits(loss.view({1}), sharded_loss.view({1})))
+    ASSERT_TRUE(has_same_bits(loss.view({1}), sharded_loss.view({1})))
         << one.name << ", step " << step << ": " << loss << sharded_loss;
     loss.backward();
     sharded_loss.backward();
@@ -88,7 +82,7 @@ void train_both(const CommPtr& comm, const OptimizerCase& one) {
     const auto units = sharded->children();
     for (std::size_t i = 0; i < layers.size(); ++i) {
       if (const auto unit = std::dynamic_pointer_cast<ShardedModule>(units[i])) {
-        testing::expect_gradients(*unit, *layers[i], *comm);
+        expect_gradients(*unit, *layers[i], *comm);
       }
     }
     expected->step();
@@ -104,11 +98,12 @@ struct Nodes {
 class ShardedEquality : public ::testing::TestWithParam<Nodes> {};
 
 TEST_P(ShardedEquality, LossesAndGradientsAreThoseOfWholeModels) {
-  at::set_num_threads(1);
-  testing::with_communicator(GetParam().sizes, GetParam().communicator, {},
-                             [](const CommPtr& comm) {
-                               for (const OptimizerCase& one : optimizers()) train_both(comm, one);
-                             });
+  on_nodes_of(
+      GetParam().sizes,
+      [](const CommPtr& comm) {
+        for (const OptimizerCase& one : equal_optimizers()) train_both(comm, one);
+      },
+      GetParam().communicator);
 }
 
 INSTANTIATE_TEST_SUITE_P(OneNode, ShardedEquality,
@@ -120,8 +115,7 @@ INSTANTIATE_TEST_SUITE_P(TwoNodes, ShardedEquality,
 
 // Twice a gather, once a reduction, for each unit and step, however much is fetched ahead.
 TEST(ShardedCountsTest, AStepGathersTwiceAndReducesOnce) {
-  at::set_num_threads(1);
-  testing::with_communicator({2}, "hierarchical", {}, [](const CommPtr& comm) {
+  on_nodes_of({2}, [](const CommPtr& comm) {
     nn::Sequential model = create_sharded_model(uneven_model(), comm);
     const auto unit = std::dynamic_pointer_cast<ShardedModule>(model->children().front());
     constexpr std::uint64_t kUnits = 6;
@@ -138,13 +132,12 @@ TEST(ShardedCountsTest, AStepGathersTwiceAndReducesOnce) {
 }
 
 TEST(ShardedClipping, TheNormIsThatOfAllSlices) {
-  at::set_num_threads(1);
-  testing::with_communicator({3}, "hierarchical", {}, [](const CommPtr& comm) {
+  on_nodes_of({3}, [](const CommPtr& comm) {
     nn::Sequential whole = uneven_model();
     nn::Sequential model = create_sharded_model(uneven_model(), comm);
-    const torch::Tensor x = testing::some_waves({6, 20}, comm->rank());
+    const torch::Tensor x = some_waves({6, 20}, comm->rank());
     whole->forward(x).square().sum().backward();
-    testing::average_gradients(whole->parameters(), *comm);
+    average_gradients(whole->parameters(), *comm);
     model->forward(x).square().sum().backward();
     constexpr double kMost = 0.5;
     const double expected = nn::utils::clip_grad_norm_(whole->parameters(), kMost);
@@ -158,21 +151,20 @@ TEST(ShardedClipping, TheNormIsThatOfAllSlices) {
 
 // Memory that a layout of its own has, as of channels_last weights.
 TEST(ShardedLayouts, StridedParametersKeepTheirLayout) {
-  at::set_num_threads(1);
-  testing::with_communicator({2}, "hierarchical", {}, [](const CommPtr& comm) {
+  on_nodes_of({2}, [](const CommPtr& comm) {
     const auto make = [] {
-      nn::Conv2d conv = testing::filled(nn::Conv2d(nn::Conv2dOptions(5, 9, 3)));
+      nn::Conv2d conv = filled(nn::Conv2d(nn::Conv2dOptions(5, 9, 3)));
       conv->weight.set_data(conv->weight.detach().contiguous(at::MemoryFormat::ChannelsLast));
       return conv;
     };
     nn::Conv2d whole = make();
     Sharded<nn::Conv2d> conv(make(), comm);
-    const torch::Tensor x = testing::some_waves({2, 5, 8, 8}, comm->rank());
+    const torch::Tensor x = some_waves({2, 5, 8, 8}, comm->rank());
     const torch::Tensor y = conv->forward(x);
     EXPECT_TRUE(torch::equal(y, whole->forward(x)));
     y.square().sum().backward();
     whole->forward(x).square().sum().backward();
-    testing::average_gradients(whole->parameters(), *comm);
+    average_gradients(whole->parameters(), *comm);
     const auto gathered = conv->gather();
     EXPECT_TRUE(conv->module()->weight.is_contiguous(at::MemoryFormat::ChannelsLast));
     EXPECT_TRUE(torch::equal(conv->module()->weight, whole->weight));
@@ -180,9 +172,9 @@ TEST(ShardedLayouts, StridedParametersKeepTheirLayout) {
     const torch::Tensor gradient =
         whole->weight.grad().permute({0, 2, 3, 1}).contiguous().flatten();
     const torch::Tensor own = conv->named_parameters()["weight"].grad();
-    EXPECT_TRUE(torch::equal(own, testing::own_parts({gradient, whole->bias}, *comm)[0]));
+    EXPECT_TRUE(torch::equal(own, own_parts({gradient, whole->bias}, *comm)[0]));
   });
 }
 
 }  // namespace
-}  // namespace chainmail
+}  // namespace chainmail::testing

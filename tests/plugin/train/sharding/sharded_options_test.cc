@@ -14,32 +14,19 @@
 #include <torch/torch.h>
 
 #include "plugin/train/communicator/communicator_impl.h"
-#include "tests/plugin/support/thread_world.h"
-#include "tests/plugin/support/weights.h"
 #include "tests/plugin/train/sharding/sharded_training.h"
 
-namespace chainmail {
+namespace chainmail::testing {
 namespace {
 
 namespace nn = torch::nn;
 namespace optim = torch::optim;
-using testing::CommPtr;
-using testing::expect_same;
 using ::testing::HasSubstr;
-using testing::sliced;
-using testing::Tensors;
-using testing::Trained;
-
-const std::vector<std::int64_t> kOptionSizes = {1, 63, 9000, 65, 20011};
-
-std::unique_ptr<optim::Optimizer> make_adam(Tensors parameters) {
-  return std::make_unique<optim::Adam>(std::move(parameters), optim::AdamOptions(1e-2));
-}
 
 // On one node kAll does what kNode does.
 void on_all_shapes(const std::function<void(const CommPtr&, Sharding)>& body) {
-  for (const auto& nodes : testing::or_all_shapes({{2}, {3}, {2, 2}})) {
-    testing::with_communicator(nodes, "two_dimensional", {}, [&](const CommPtr& comm) {
+  for (const auto& nodes : or_all_shapes({{2}, {3}, {2, 2}})) {
+    with_communicator(nodes, "two_dimensional", {}, [&](const CommPtr& comm) {
       body(comm, Sharding::kNode);
       if (comm->inter_size() > 1) body(comm, Sharding::kAll);
     });
@@ -48,8 +35,8 @@ void on_all_shapes(const std::function<void(const CommPtr&, Sharding)>& body) {
 
 TEST(ShardedOptions, ClippingAndTheNorm) {
   on_all_shapes([](const CommPtr& comm, Sharding shard) {
-    Trained whole(comm, kOptionSizes, make_adam, {.max_grad_norm = 1e-6});
-    Trained parts(comm, kOptionSizes, make_adam, sliced({.max_grad_norm = 1e-6}, shard));
+    Trained whole(comm, kMixedSizes, make_fast_adam, {.max_grad_norm = 1e-6});
+    Trained parts(comm, kMixedSizes, make_fast_adam, sliced({.max_grad_norm = 1e-6}, shard));
     for (std::int64_t step = 0; step < 20; ++step) {
       const StepResult expected = whole.step(step, comm->rank());
       const StepResult result = parts.step(step, comm->rank());
@@ -65,10 +52,10 @@ TEST(ShardedOptions, TheNormIsTheSameForAnyRanksAndNodes) {
   std::vector<double> norms;
   for (const auto& nodes : std::vector<std::vector<int>>{{1}, {2}, {3}, {4}, {1, 1}, {2, 2}}) {
     for (const Sharding shard : {Sharding::kNone, Sharding::kNode, Sharding::kAll}) {
-      testing::with_communicator(nodes, "two_dimensional", {}, [&](const CommPtr& comm) {
-        const Tensors parameters = testing::make_parameters(kOptionSizes);
+      with_communicator(nodes, "two_dimensional", {}, [&](const CommPtr& comm) {
+        const Tensors parameters = make_parameters(kMixedSizes);
         const auto optimizer = create_multi_node_optimizer(
-            make_adam(parameters), comm, {.skip_nonfinite = true, .shard = shard});
+            make_fast_adam(parameters), comm, {.skip_nonfinite = true, .shard = shard});
         for (const torch::Tensor& parameter : parameters) {
           // Sums of up to four such numbers are exact, and so is a mean of equal ones but for
           // three.
@@ -89,14 +76,14 @@ TEST(ShardedOptions, TheNormIsTheSameForAnyRanksAndNodes) {
 
 TEST(ShardedOptions, NonFiniteMeansAreSkippedByAll) {
   on_all_shapes([](const CommPtr& comm, Sharding shard) {
-    Trained whole(comm, kOptionSizes, make_adam, {.skip_nonfinite = true});
-    Trained parts(comm, kOptionSizes, make_adam, sliced({.skip_nonfinite = true}, shard));
+    Trained whole(comm, kMixedSizes, make_fast_adam, {.skip_nonfinite = true});
+    Trained parts(comm, kMixedSizes, make_fast_adam, sliced({.skip_nonfinite = true}, shard));
     for (std::int64_t step = 0; step < 8; ++step) {
       const bool is_bad = step % 3 == 1;
       for (Trained* one : {&whole, &parts}) {
         one->optimizer->zero_grad();
         for (torch::Tensor& parameter : one->parameters) {
-          parameter.mutable_grad() = testing::gradient_of(parameter, step, comm->rank());
+          parameter.mutable_grad() = gradient_of(parameter, step, comm->rank());
         }
         if (is_bad && comm->rank() + 1 == comm->size()) {
           one->parameters[2].mutable_grad()[8999] = std::numeric_limits<float>::infinity();
@@ -115,8 +102,8 @@ TEST(ShardedOptions, LossScaler) {
     };
     const auto scaler = std::make_shared<LossScaler>();
     const auto scaler_of_parts = std::make_shared<LossScaler>();
-    Trained whole(comm, kOptionSizes, make_adam, options(scaler));
-    Trained parts(comm, kOptionSizes, make_adam, sliced(options(scaler_of_parts), shard));
+    Trained whole(comm, kMixedSizes, make_fast_adam, options(scaler));
+    Trained parts(comm, kMixedSizes, make_fast_adam, sliced(options(scaler_of_parts), shard));
     const auto all = [](std::size_t) { return true; };
     for (std::int64_t step = 0; step < 6; ++step) {
       const double fault = step == 2 ? std::numeric_limits<double>::infinity() : 1;
@@ -130,8 +117,9 @@ TEST(ShardedOptions, LossScaler) {
 
 TEST(ShardedOptions, DoubleBuffering) {
   on_all_shapes([](const CommPtr& comm, Sharding shard) {
-    Trained whole(comm, kOptionSizes, make_adam, {.double_buffering = true, .max_grad_norm = 1e-6});
-    Trained parts(comm, kOptionSizes, make_adam,
+    Trained whole(comm, kMixedSizes, make_fast_adam,
+                  {.double_buffering = true, .max_grad_norm = 1e-6});
+    Trained parts(comm, kMixedSizes, make_fast_adam,
                   sliced({.double_buffering = true, .max_grad_norm = 1e-6}, shard));
     for (std::int64_t step = 0; step < 10; ++step) {
       EXPECT_EQ(whole.step(step, comm->rank()).is_applied, step > 0);
@@ -146,8 +134,8 @@ TEST(ShardedOptions, DoubleBuffering) {
 
 TEST(ShardedOptions, GradientsThatSomeRanksOrNoneHave) {
   on_all_shapes([](const CommPtr& comm, Sharding shard) {
-    Trained whole(comm, kOptionSizes, make_adam, {});
-    Trained parts(comm, kOptionSizes, make_adam, sliced({}, shard));
+    Trained whole(comm, kMixedSizes, make_fast_adam, {});
+    Trained parts(comm, kMixedSizes, make_fast_adam, sliced({}, shard));
     for (std::int64_t step = 0; step < 12; ++step) {
       const auto has = [&](std::size_t p) {
         if (p == 4 && step < 3) return false;       // nobody
@@ -160,14 +148,14 @@ TEST(ShardedOptions, GradientsThatSomeRanksOrNoneHave) {
     expect_same(whole, parts, "with gaps");
     // Steps are counted by parameter.
     parts.optimizer->gather_state();
-    for (std::size_t p = 0; p < kOptionSizes.size(); ++p) {
+    for (std::size_t p = 0; p < kMixedSizes.size(); ++p) {
       const auto state_of = [&](Trained& one) -> optim::AdamParamState& {
         return static_cast<optim::AdamParamState&>(
             *one.optimizer->actual_optimizer().state().at(one.parameters[p].unsafeGetTensorImpl()));
       };
       EXPECT_EQ(state_of(whole).step(), state_of(parts).step()) << p;
-      EXPECT_TRUE(testing::same_bits(state_of(whole).exp_avg(), state_of(parts).exp_avg())) << p;
-      EXPECT_TRUE(testing::same_bits(state_of(whole).exp_avg_sq(), state_of(parts).exp_avg_sq()));
+      EXPECT_TRUE(same_bits(state_of(whole).exp_avg(), state_of(parts).exp_avg())) << p;
+      EXPECT_TRUE(same_bits(state_of(whole).exp_avg_sq(), state_of(parts).exp_avg_sq()));
     }
     whole.step(12, comm->rank());
     parts.step(12, comm->rank());
@@ -176,8 +164,8 @@ TEST(ShardedOptions, GradientsThatSomeRanksOrNoneHave) {
 }
 
 TEST(ShardedOptions, MissingGradientsAreNamedWithoutZeroFill) {
-  const auto errors = testing::errors_with_communicator({2, 2}, "auto", [](const CommPtr& comm) {
-    Trained parts(comm, kOptionSizes, make_adam, sliced({.zero_fill = false}));
+  const auto errors = errors_with_communicator({2, 2}, "auto", [](const CommPtr& comm) {
+    Trained parts(comm, kMixedSizes, make_fast_adam, sliced({.zero_fill = false}));
     parts.step(0, comm->rank(), [&](std::size_t p) { return p != 3 || comm->rank() == 0; });
   });
   for (const std::string& error : errors) EXPECT_THAT(error, HasSubstr("param_groups[0][3]"));
@@ -186,7 +174,7 @@ TEST(ShardedOptions, MissingGradientsAreNamedWithoutZeroFill) {
 TEST(ShardedOptions, GroupsFrozenAddedAndScheduled) {
   on_all_shapes([](const CommPtr& comm, Sharding shard) {
     const auto train = [&](const MultiNodeOptimizerOptions& options) {
-      Tensors parameters = testing::make_parameters({5000, 63, 9001, 1});
+      Tensors parameters = make_parameters({5000, 63, 9001, 1});
       std::vector<optim::OptimizerParamGroup> groups;
       groups.emplace_back(Tensors{parameters[0], parameters[1]},
                           std::make_unique<optim::AdamWOptions>(1e-2));
@@ -200,13 +188,13 @@ TEST(ShardedOptions, GroupsFrozenAddedAndScheduled) {
         if (step == 4) parameters[2].set_requires_grad(false);
         if (step == 8) parameters[2].set_requires_grad(true);
         if (step == 11) {
-          parameters.push_back(testing::make_parameters({7000})[0]);
+          parameters.push_back(make_parameters({7000})[0]);
           optimizer->actual_optimizer().param_groups()[1].params().push_back(parameters.back());
         }
         optimizer->zero_grad();
         for (const torch::Tensor& parameter : parameters) {
           if (!parameter.requires_grad()) continue;
-          parameter.mutable_grad() = testing::gradient_of(parameter, step, comm->rank());
+          parameter.mutable_grad() = gradient_of(parameter, step, comm->rank());
         }
         optimizer->step();
         schedule.step();
@@ -216,7 +204,7 @@ TEST(ShardedOptions, GroupsFrozenAddedAndScheduled) {
     const Tensors whole = train({});
     const Tensors parts = train(sliced({}, shard));
     for (std::size_t p = 0; p < whole.size(); ++p) {
-      EXPECT_TRUE(testing::same_bits(whole[p], parts[p])) << p;
+      EXPECT_TRUE(same_bits(whole[p], parts[p])) << p;
     }
   });
 }
@@ -227,13 +215,13 @@ TEST(ShardedOptions, OverlapAndNoSync) {
     const auto train = [&](MultiNodeOptimizerOptions options) {
       nn::Sequential model(nn::Linear(40, 300), nn::Tanh(), nn::Linear(300, 130), nn::Tanh(),
                            nn::Linear(130, 3));
-      testing::fill(*model, 0.1);
+      fill(*model, 0.1);
       options.model = &model;
       options.overlap = true;
       options.bucket_bytes = 1 << 14;
       options.first_bucket_bytes = 1 << 10;
-      const auto optimizer =
-          create_multi_node_optimizer(make_adam(model->parameters()), comm, std::move(options));
+      const auto optimizer = create_multi_node_optimizer(make_fast_adam(model->parameters()), comm,
+                                                         std::move(options));
       for (int step = 0; step < 10; ++step) {
         optimizer->zero_grad();
         const torch::Tensor x = torch::linspace(-1, 1 + step + comm->rank(), 200).view({5, 40});
@@ -249,7 +237,7 @@ TEST(ShardedOptions, OverlapAndNoSync) {
     const Tensors whole = train({});
     const Tensors parts = train(sliced({}, shard));
     for (std::size_t p = 0; p < whole.size(); ++p) {
-      EXPECT_TRUE(testing::same_bits(whole[p], parts[p])) << p;
+      EXPECT_TRUE(same_bits(whole[p], parts[p])) << p;
     }
   });
 }
@@ -277,11 +265,11 @@ class Normalized final : public optim::Optimizer {
 
 TEST(ShardedOptions, AnUnknownOptimizerGetsWholeParameters) {
   on_all_shapes([](const CommPtr& comm, Sharding shard) {
-    const testing::MakeOptimizer make = [](Tensors parameters) {
+    const MakeOptimizer make = [](Tensors parameters) {
       return std::make_unique<Normalized>(std::move(parameters));
     };
-    Trained whole(comm, kOptionSizes, make, {});
-    Trained parts(comm, kOptionSizes, make, sliced({}, shard));
+    Trained whole(comm, kMixedSizes, make, {});
+    Trained parts(comm, kMixedSizes, make, sliced({}, shard));
     for (std::int64_t step = 0; step < 10; ++step) {
       whole.step(step, comm->rank());
       parts.step(step, comm->rank());
@@ -302,13 +290,13 @@ TEST(ShardedOptions, ParametersThatAreLaidOutAnewKeepTheirElements) {
   const auto train = [](const CommPtr& comm, MultiNodeOptimizerOptions options, bool is_whole) {
     const torch::NoGradGuard no_grad;
     Tensors parameters;
-    for (const torch::Tensor& row : testing::make_parameters({4 * 96 * 5 * 5, 3000, 2 * 40 * 9})) {
+    for (const torch::Tensor& row : make_parameters({4 * 96 * 5 * 5, 3000, 2 * 40 * 9})) {
       parameters.push_back(row.detach().clone());
     }
     parameters[0] = parameters[0].view({4, 96, 5, 5});
     parameters[2] = parameters[2].view({2, 40, 9});
     for (torch::Tensor& parameter : parameters) parameter.requires_grad_();
-    std::unique_ptr<optim::Optimizer> wrapped = make_adam(parameters);
+    std::unique_ptr<optim::Optimizer> wrapped = make_fast_adam(parameters);
     if (is_whole) wrapped = std::make_unique<Normalized>(parameters);
     const auto optimizer =
         create_multi_node_optimizer(std::move(wrapped), comm, std::move(options));
@@ -321,14 +309,14 @@ TEST(ShardedOptions, ParametersThatAreLaidOutAnewKeepTheirElements) {
       if (step == 4) optimizer->gather_state();
       optimizer->zero_grad();
       for (torch::Tensor& parameter : parameters) {
-        parameter.mutable_grad() = testing::gradient_of(parameter, step, comm->rank());
+        parameter.mutable_grad() = gradient_of(parameter, step, comm->rank());
       }
       optimizer->step();
     }
     return parameters;
   };
   for (const auto& nodes : {std::vector<int>{2}, std::vector<int>{3}, std::vector<int>{2, 2}}) {
-    testing::with_communicator(nodes, "two_dimensional", {}, [&](const CommPtr& comm) {
+    with_communicator(nodes, "two_dimensional", {}, [&](const CommPtr& comm) {
       for (const bool is_whole : {false, true}) {
         const Tensors expected = train(comm, {}, is_whole);
         const std::vector<MultiNodeOptimizerOptions> all = {
@@ -350,8 +338,8 @@ TEST(ShardedOptions, ParametersThatAreLaidOutAnewKeepTheirElements) {
 }
 
 TEST(ShardedOptions, RanksKeepTheirSliceOfStateOnly) {
-  testing::with_communicator({4}, "auto", {}, [](const CommPtr& comm) {
-    Trained parts(comm, {1, 63, 65, 200000}, make_adam, sliced());
+  with_communicator({4}, "auto", {}, [](const CommPtr& comm) {
+    Trained parts(comm, {1, 63, 65, 200000}, make_fast_adam, sliced());
     parts.step(0, comm->rank());
     std::int64_t elements = 0;
     for (const auto& [key, state] : parts.optimizer->actual_optimizer().state()) {
@@ -366,11 +354,12 @@ TEST(ShardedOptions, RanksKeepTheirSliceOfStateOnly) {
 
 // A mean is on its way, and would be applied first.
 TEST(ShardedOptions, AChangeThatIsRefusedAppliesNothing) {
-  testing::with_communicator({2}, "auto", {}, [](const CommPtr& comm) {
+  with_communicator({2}, "auto", {}, [](const CommPtr& comm) {
     nn::Linear model(3, 2);
-    testing::fill(*model, 0.1);
-    const auto optimizer = create_multi_node_optimizer(
-        make_adam(model->parameters()), comm, sliced({.model = &model, .double_buffering = true}));
+    fill(*model, 0.1);
+    const auto optimizer =
+        create_multi_node_optimizer(make_fast_adam(model->parameters()), comm,
+                                    sliced({.model = &model, .double_buffering = true}));
     for (int step = 0; step < 2; ++step) {
       model->forward(torch::ones({1, 3})).sum().backward();
       optimizer->step();
@@ -380,52 +369,52 @@ TEST(ShardedOptions, AChangeThatIsRefusedAppliesNothing) {
     const torch::Tensor before = model->weight.detach().clone();
     model->bias.set_requires_grad(false);
     EXPECT_THROW(optimizer->step(), InvalidArgument);
-    EXPECT_TRUE(testing::same_bits(before, model->weight));
+    EXPECT_TRUE(same_bits(before, model->weight));
     EXPECT_THROW(optimizer->synchronize(), InvalidArgument);
     optimizer->zero_grad();
     EXPECT_TRUE(optimizer->step().is_applied);
-    EXPECT_FALSE(testing::same_bits(before, model->weight));
+    EXPECT_FALSE(same_bits(before, model->weight));
   });
 }
 
 // Of `use` on every rank.
 void expect_refused(const std::vector<int>& nodes, const std::string& communicator,
                     const std::string& why, const std::function<void(const CommPtr&)>& use) {
-  const auto errors = testing::errors_with_communicator(nodes, communicator, use);
+  const auto errors = errors_with_communicator(nodes, communicator, use);
   for (const std::string& error : errors) EXPECT_THAT(error, HasSubstr(why));
 }
 
 TEST(ShardedOptions, WhatCannotBeDoneIsRefused) {
   expect_refused({2}, "naive", "in buckets", [](const CommPtr& comm) {
-    const Trained parts(comm, kOptionSizes, make_adam, sliced());
+    const Trained parts(comm, kMixedSizes, make_fast_adam, sliced());
   });
   expect_refused({2}, "auto", "torch's own", [](const CommPtr& comm) {
     comm->impl().name = "gloo";
-    const Trained parts(comm, kOptionSizes, make_adam, sliced());
+    const Trained parts(comm, kMixedSizes, make_fast_adam, sliced());
   });
   expect_refused({2}, "auto", "zero_grad(false)", [](const CommPtr& comm) {
-    Trained(comm, kOptionSizes, make_adam, sliced()).optimizer->zero_grad(false);
+    Trained(comm, kMixedSizes, make_fast_adam, sliced()).optimizer->zero_grad(false);
   });
   expect_refused({2}, "auto", "allreduce_grad()", [](const CommPtr& comm) {
-    Trained(comm, kOptionSizes, make_adam, sliced()).optimizer->allreduce_grad();
+    Trained(comm, kMixedSizes, make_fast_adam, sliced()).optimizer->allreduce_grad();
   });
   expect_refused({2}, "auto", "in no group of the optimizer", [](const CommPtr& comm) {
     nn::Linear model(3, 2);
-    const auto optimizer =
-        create_multi_node_optimizer(make_adam({model->weight}), comm, sliced({.model = &model}));
+    const auto optimizer = create_multi_node_optimizer(make_fast_adam({model->weight}), comm,
+                                                       sliced({.model = &model}));
     model->forward(torch::ones({1, 3})).sum().backward();
     optimizer->step();
   });
   expect_refused({2}, "auto", "belong into no_sync()", [](const CommPtr& comm) {
     nn::Linear model(3, 2);
-    const auto optimizer = create_multi_node_optimizer(make_adam(model->parameters()), comm,
+    const auto optimizer = create_multi_node_optimizer(make_fast_adam(model->parameters()), comm,
                                                        sliced({.model = &model}));
     model->forward(torch::ones({1, 3})).sum().backward();
     model->forward(torch::ones({1, 3})).sum().backward();
   });
   expect_refused({2}, "auto", "none comes after that one", [](const CommPtr& comm) {
     nn::Linear model(3, 2);
-    const auto optimizer = create_multi_node_optimizer(make_adam(model->parameters()), comm,
+    const auto optimizer = create_multi_node_optimizer(make_fast_adam(model->parameters()), comm,
                                                        sliced({.model = &model}));
     model->forward(torch::ones({1, 3})).sum().backward();
     const NoSync local = optimizer->no_sync();
@@ -433,7 +422,7 @@ TEST(ShardedOptions, WhatCannotBeDoneIsRefused) {
   });
   expect_refused({2}, "auto", "between backward() and step()", [](const CommPtr& comm) {
     nn::Linear model(3, 2);
-    const auto optimizer = create_multi_node_optimizer(make_adam(model->parameters()), comm,
+    const auto optimizer = create_multi_node_optimizer(make_fast_adam(model->parameters()), comm,
                                                        sliced({.model = &model}));
     model->forward(torch::ones({1, 3})).sum().backward();
     model->bias.set_requires_grad(false);
@@ -441,7 +430,7 @@ TEST(ShardedOptions, WhatCannotBeDoneIsRefused) {
   });
   expect_refused({2}, "auto", "was set between backward() and step()", [](const CommPtr& comm) {
     nn::Linear model(3, 2);
-    const auto optimizer = create_multi_node_optimizer(make_adam(model->parameters()), comm,
+    const auto optimizer = create_multi_node_optimizer(make_fast_adam(model->parameters()), comm,
                                                        sliced({.model = &model}));
     model->forward(torch::ones({1, 3})).sum().backward();
     EXPECT_FALSE(model->weight.grad().defined());
@@ -449,16 +438,16 @@ TEST(ShardedOptions, WhatCannotBeDoneIsRefused) {
     optimizer->step();
   });
   expect_refused({2}, "auto", "call gather_state()", [](const CommPtr& comm) {
-    Trained parts(comm, kOptionSizes, make_adam, sliced());
+    Trained parts(comm, kMixedSizes, make_fast_adam, sliced());
     parts.step(0, comm->rank());
     torch::serialize::OutputArchive archive;
     parts.optimizer->actual_optimizer().save(archive);
   });
   expect_refused({2}, "auto", "LBFGS", [](const CommPtr& comm) {
-    (void)create_multi_node_optimizer(
-        std::make_unique<optim::LBFGS>(testing::make_parameters(kOptionSizes)), comm, sliced());
+    (void)create_multi_node_optimizer(std::make_unique<optim::LBFGS>(make_parameters(kMixedSizes)),
+                                      comm, sliced());
   });
 }
 
 }  // namespace
-}  // namespace chainmail
+}  // namespace chainmail::testing

@@ -23,6 +23,9 @@
 
 #include <chainmail/optimizer.h>
 
+#include "tests/plugin/support/thread_world.h"
+#include "tests/plugin/support/weights.h"
+
 namespace chainmail::testing {
 
 using CommPtr = std::shared_ptr<Communicator>;
@@ -39,6 +42,14 @@ inline std::vector<std::vector<int>> all_shapes() {
 /// `shapes`, or all of them in the long form.
 inline std::vector<std::vector<int>> or_all_shapes(std::vector<std::vector<int>> shapes) {
   return is_long_form() ? all_shapes() : std::move(shapes);
+}
+
+/// Smaller and larger than a vector and than a slice.
+inline const std::vector<std::int64_t> kMixedSizes = {1, 63, 9000, 65, 20011};
+
+inline std::unique_ptr<torch::optim::Optimizer> make_fast_adam(Tensors parameters) {
+  return std::make_unique<torch::optim::Adam>(std::move(parameters),
+                                              torch::optim::AdamOptions(1e-2));
 }
 
 inline bool same_bits(const torch::Tensor& a, const torch::Tensor& b) {

@@ -15,23 +15,14 @@
 #include <sys/resource.h>
 #include <torch/torch.h>
 
-#include "tests/plugin/support/thread_world.h"
-#include "tests/plugin/support/weights.h"
 #include "tests/plugin/train/sharding/sharded_training.h"
 
-namespace chainmail {
+namespace chainmail::testing {
 namespace {
 
 namespace nn = torch::nn;
 namespace optim = torch::optim;
-using testing::CommPtr;
-using testing::expect_same;
 using ::testing::HasSubstr;
-using testing::shared;
-using testing::Tensors;
-using testing::Trained;
-
-const std::vector<std::int64_t> kSharedSizes = {1, 63, 9000, 65, 20011};
 
 std::unique_ptr<optim::Optimizer> make_adamw(Tensors parameters) {
   return std::make_unique<optim::AdamW>(std::move(parameters), optim::AdamWOptions(1e-2));
@@ -39,8 +30,8 @@ std::unique_ptr<optim::Optimizer> make_adamw(Tensors parameters) {
 
 void on_nodes(const std::vector<std::vector<int>>& shapes,
               const std::function<void(const CommPtr&)>& body) {
-  for (const auto& nodes : testing::or_all_shapes(shapes))
-    testing::with_communicator(nodes, "two_dimensional", {}, body);
+  for (const auto& nodes : or_all_shapes(shapes))
+    with_communicator(nodes, "two_dimensional", {}, body);
 }
 
 void wait_for_all(const CommPtr& comm) { (void)comm->allgather_obj(0); }
@@ -51,8 +42,8 @@ TEST(SharedParameters, GiveTheSameBits) {
       MultiNodeOptimizerOptions options;
       options.double_buffering = clips;
       options.max_grad_norm = clips ? 1e-6 : 0;
-      Trained whole(comm, kSharedSizes, make_adamw, options);
-      Trained parts(comm, kSharedSizes, make_adamw, shared(options));
+      Trained whole(comm, kMixedSizes, make_adamw, options);
+      Trained parts(comm, kMixedSizes, make_adamw, shared(options));
       for (std::int64_t step = 0; step < 20; ++step) {
         const auto has = [&](std::size_t p) { return p != 2 || step % 3 != 1; };
         whole.step(step, comm->rank(), has);
@@ -65,7 +56,7 @@ TEST(SharedParameters, GiveTheSameBits) {
 
 TEST(SharedParameters, AreOnePieceOfMemoryUntilTheOptimizerEnds) {
   on_nodes({{3}, {2, 2}}, [](const CommPtr& comm) {
-    Trained parts(comm, kSharedSizes, make_adamw, shared());
+    Trained parts(comm, kMixedSizes, make_adamw, shared());
     torch::Tensor parameter = parts.parameters[4].detach();
     if (comm->intra_rank() + 1 == comm->intra_size()) parameter[20010] = 7;
     wait_for_all(comm);
@@ -94,11 +85,11 @@ TEST(SharedParameters, AStepIsSeenByAllAfterItAndByNobodyBefore) {
     };
     const auto holds = [&](const Tensors& values) {
       for (std::size_t p = 0; p < values.size(); ++p) {
-        if (!testing::same_bits(parts.parameters[p], values[p])) return false;
+        if (!same_bits(parts.parameters[p], values[p])) return false;
       }
       return true;
     };
-    const std::int64_t steps = testing::is_long_form() ? 10000 : 200;
+    const std::int64_t steps = is_long_form() ? 10000 : 200;
     for (std::int64_t step = 0; step < steps; ++step) {
       Tensors before;
       for (const torch::Tensor& parameter : whole.parameters) {
@@ -130,7 +121,7 @@ TEST(SharedParameters, OverlapAndTheLearnedOrder) {
     const auto train = [&](MultiNodeOptimizerOptions options) {
       nn::Sequential model(nn::Linear(40, 300), nn::Tanh(), nn::Linear(300, 130), nn::Tanh(),
                            nn::Linear(130, 3));
-      testing::fill(*model, 0.1);
+      fill(*model, 0.1);
       options.model = &model;
       options.overlap = true;
       options.bucket_bytes = 1 << 14;
@@ -149,7 +140,7 @@ TEST(SharedParameters, OverlapAndTheLearnedOrder) {
     const Tensors whole = train({});
     const Tensors parts = train(shared());
     for (std::size_t p = 0; p < whole.size(); ++p) {
-      EXPECT_TRUE(testing::same_bits(whole[p], parts[p])) << p;
+      EXPECT_TRUE(same_bits(whole[p], parts[p])) << p;
     }
   });
 }
@@ -159,7 +150,7 @@ TEST(SharedParameters, OverlapAndTheLearnedOrder) {
 TEST(SharedParameters, FollowLoadedFilesAndAModelThatChanges) {
   on_nodes({{2}, {2, 2}, {2, 1}}, [](const CommPtr& comm) {
     const auto train = [&](const MultiNodeOptimizerOptions& options) {
-      Tensors parameters = testing::make_parameters({5000, 63, 9001});
+      Tensors parameters = make_parameters({5000, 63, 9001});
       const auto optimizer = create_multi_node_optimizer(make_adamw(parameters), comm, options);
       for (std::int64_t step = 0; step < 20; ++step) {
         if (step == 3) parameters[2].set_data(torch::linspace(-2, 2, 9001));
@@ -170,13 +161,13 @@ TEST(SharedParameters, FollowLoadedFilesAndAModelThatChanges) {
         if (step == 9) parameters[2].set_requires_grad(false);
         if (step == 12) parameters[2].set_requires_grad(true);
         if (step == 15) {
-          parameters.push_back(testing::make_parameters({7000})[0]);
+          parameters.push_back(make_parameters({7000})[0]);
           optimizer->actual_optimizer().param_groups()[0].params().push_back(parameters.back());
         }
         optimizer->zero_grad();
         for (const torch::Tensor& parameter : parameters) {
           if (!parameter.requires_grad()) continue;
-          parameter.mutable_grad() = testing::gradient_of(parameter, step, comm->rank());
+          parameter.mutable_grad() = gradient_of(parameter, step, comm->rank());
         }
         optimizer->step();
       }
@@ -186,20 +177,20 @@ TEST(SharedParameters, FollowLoadedFilesAndAModelThatChanges) {
     const Tensors whole = train({});
     const Tensors parts = train(shared());
     for (std::size_t p = 0; p < whole.size(); ++p) {
-      EXPECT_TRUE(testing::same_bits(whole[p], parts[p])) << p;
+      EXPECT_TRUE(same_bits(whole[p], parts[p])) << p;
     }
   });
 }
 
 void expect_not_shared(const std::string& why, const std::function<void(const CommPtr&)>& use) {
-  for (const std::string& error : testing::errors_with_communicator({2, 2}, "auto", use)) {
+  for (const std::string& error : errors_with_communicator({2, 2}, "auto", use)) {
     EXPECT_THAT(error, HasSubstr(why));
   }
 }
 
 TEST(SharedParameters, WhatCannotBeDoneIsRefused) {
   expect_not_shared("set .shard", [](const CommPtr& comm) {
-    const Trained whole(comm, kSharedSizes, make_adamw, {.share_parameters = true});
+    const Trained whole(comm, kMixedSizes, make_adamw, {.share_parameters = true});
   });
   expect_not_shared("have memory in common", [](const CommPtr& comm) {
     const torch::Tensor all = torch::zeros({100});
@@ -213,15 +204,14 @@ TEST(SharedParameters, WhatCannotBeDoneIsRefused) {
         shared());
   });
   expect_not_shared("Sharding::kNode with shared parameters", [](const CommPtr& comm) {
-    const Trained one(comm, kSharedSizes, make_adamw,
-                      comm->rank() == 2 ? shared() : testing::sliced());
+    const Trained one(comm, kMixedSizes, make_adamw, comm->rank() == 2 ? shared() : sliced());
   });
 }
 
 TEST(SharedParameters, WithoutRoomThatIsAnErrorOnAllRanks) {
   rlimit before{};
   ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
-  const auto errors = testing::errors_with_communicator({2}, "auto", [&](const CommPtr& comm) {
+  const auto errors = errors_with_communicator({2}, "auto", [&](const CommPtr& comm) {
     const Tensors parameters{torch::zeros({4 << 20}).requires_grad_()};
     wait_for_all(comm);  // with all memory that the communicator itself needs
     const rlimit small{1 << 20, before.rlim_max};
@@ -236,4 +226,4 @@ TEST(SharedParameters, WithoutRoomThatIsAnErrorOnAllRanks) {
 }
 
 }  // namespace
-}  // namespace chainmail
+}  // namespace chainmail::testing
