@@ -26,14 +26,11 @@ namespace optim = torch::optim;
 using testing::CommPtr;
 using testing::freed;
 using ::testing::HasSubstr;
+using testing::make_fast_adam;
 using testing::shared;
 using testing::sliced;
 using testing::Tensors;
 using testing::Trained;
-
-std::unique_ptr<optim::Optimizer> make_fast_adam(Tensors parameters) {
-  return std::make_unique<optim::Adam>(std::move(parameters), optim::AdamOptions(1e-2));
-}
 
 // Of 18 parameters and some 110000 numbers. Registered from the last layer to the first it finishes
 // its gradients in the order in which no bucket can start before all are there.
