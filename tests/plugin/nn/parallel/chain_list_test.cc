@@ -3,9 +3,6 @@
 
 // MultiNodeChainList in the shapes of ChainerMN's tests, against the same links in one process.
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <deque>
 #include <functional>
 #include <map>
@@ -14,26 +11,16 @@
 #include <utility>
 #include <vector>
 
-#include <torch/torch.h>
-
 #include <chainmail/error.h>
 #include <chainmail/nn/parallel/chain_list.h>
 #include <chainmail/optimizer.h>
 
-#include "tests/plugin/support/gradient_check.h"
-#include "tests/plugin/support/thread_world.h"
-#include "tests/plugin/support/weights.h"
+#include "tests/plugin/nn/parallel/graph_checks.h"
 
-namespace chainmail {
+namespace chainmail::testing {
 namespace {
 
 using ::testing::AllOf;
-using ::testing::HasSubstr;
-using testing::mix;
-using ::testing::ThrowsMessage;
-using testing::waves;
-using CommPtr = std::shared_ptr<Communicator>;
-using Tensors = std::vector<torch::Tensor>;
 
 constexpr std::int64_t kWidth = 3;
 constexpr double kTolerance = 1e-6;
@@ -46,7 +33,7 @@ struct LayerImpl : torch::nn::Module {
           std::to_string(i), torch::nn::Linear(torch::nn::LinearOptions(kWidth, kWidth))));
     }
     to(torch::kDouble);
-    testing::fill(*this, value);
+    fill(*this, value);
   }
   Tensors forward(const Tensors& inputs) {
     torch::Tensor sum = torch::zeros({2, kWidth}, torch::kDouble);
@@ -178,7 +165,7 @@ void run_together(const ModelPlan& plan, const CommPtr& comm, const RankResult& 
 
 void check(const std::vector<int>& nodes, const ModelPlan& plan) {
   const std::vector<RankResult> expected = run_alone(plan);
-  testing::with_communicator(nodes, "hierarchical", {}, [&](const CommPtr& comm) {
+  with_communicator(nodes, "hierarchical", {}, [&](const CommPtr& comm) {
     run_together(plan, comm, expected[static_cast<std::size_t>(comm->rank())]);
   });
 }
@@ -280,7 +267,7 @@ TEST(MultiNodeChainList, LinksWithoutAnOutputGoBackward) {
 }
 
 TEST(MultiNodeChainList, TakesModulesOfAnyForward) {
-  testing::with_communicator({1}, "hierarchical", {}, [](const CommPtr& comm) {
+  with_communicator({1}, "hierarchical", {}, [](const CommPtr& comm) {
     MultiNodeChainList list(comm);
     list->add_link(torch::nn::Sequential(torch::nn::Linear(5, 3), torch::nn::ReLU()), kInput, 0)
         .add_link(torch::nn::GRU(3, 2), 0, 0)  // brings a tuple of two
@@ -289,7 +276,7 @@ TEST(MultiNodeChainList, TakesModulesOfAnyForward) {
     EXPECT_TRUE(list->named_parameters().contains("0.0.weight"));
     EXPECT_EQ(list->forward(torch::ones({1, 1, 5})).sizes(), at::IntArrayRef({1, 1, 1}));
   });
-  testing::with_communicator({1}, "hierarchical", {}, [](const CommPtr& comm) {
+  with_communicator({1}, "hierarchical", {}, [](const CommPtr& comm) {
     MultiNodeChainList list(comm);
     list->add_link(torch::nn::Bilinear(2, 2, 1), kInput, kOutput);
     EXPECT_EQ(list->forward(torch::ones({1, 2}), torch::ones({1, 2})).numel(), 1);
@@ -303,7 +290,7 @@ TEST(MultiNodeChainList, TakesModulesOfAnyForward) {
 
 TEST(MultiNodeChainList, RefusesLinksThatCannotBe) {
   EXPECT_THROW(MultiNodeChainListImpl(nullptr), InvalidArgument);
-  testing::with_communicator({2}, "hierarchical", {}, [](const CommPtr& comm) {
+  with_communicator({2}, "hierarchical", {}, [](const CommPtr& comm) {
     MultiNodeChainList list(comm);
     const auto refuses = [&](LinkRanks from, LinkRanks to, const std::string& text) {
       EXPECT_THAT([&] { list->add_link(Layer(1, 0), from, to); },
@@ -330,20 +317,19 @@ TEST(MultiNodeChainList, EdgesThatDoNotMeetAreFoundBeforeTheFirstForward) {
     }
     int* count;
   };
-  const auto errors =
-      testing::errors_with_communicator({2, 1}, "hierarchical", [&](const CommPtr& comm) {
-        MultiNodeChainList list(comm);
-        const auto module = std::make_shared<Counted>(&forwards);
-        if (comm->rank() == 0) list->add_link(module, kInput, 2).add_link(module, kInput, kOutput);
-        if (comm->rank() == 2) list->add_link(module, 1, kOutput);
-        try {
-          (void)list->forward(torch::ones({1}));
-        } catch (const MismatchError&) {
-          throw;
-        } catch (const std::exception& error) {
-          ADD_FAILURE() << "not a MismatchError: " << error.what();
-        }
-      });
+  const auto errors = errors_with_communicator({2, 1}, "hierarchical", [&](const CommPtr& comm) {
+    MultiNodeChainList list(comm);
+    const auto module = std::make_shared<Counted>(&forwards);
+    if (comm->rank() == 0) list->add_link(module, kInput, 2).add_link(module, kInput, kOutput);
+    if (comm->rank() == 2) list->add_link(module, 1, kOutput);
+    try {
+      (void)list->forward(torch::ones({1}));
+    } catch (const MismatchError&) {
+      throw;
+    } catch (const std::exception& error) {
+      ADD_FAILURE() << "not a MismatchError: " << error.what();
+    }
+  });
   for (const std::string& error : errors) {
     EXPECT_THAT(error, HasSubstr("rank 0 sends to rank 2 in 1 link, rank 2 receives from rank 0 in "
                                  "0 links"));
@@ -352,4 +338,4 @@ TEST(MultiNodeChainList, EdgesThatDoNotMeetAreFoundBeforeTheFirstForward) {
 }
 
 }  // namespace
-}  // namespace chainmail
+}  // namespace chainmail::testing

@@ -3,9 +3,6 @@
 
 // Backward through a Chain ends, and is right, where ChainerMN's waited for ever.
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <atomic>
 #include <chrono>
 #include <functional>
@@ -13,28 +10,18 @@
 #include <thread>
 #include <vector>
 
-#include <torch/torch.h>
-
 #include <chainmail/error.h>
 #include <chainmail/nn/functions.h>
 #include <chainmail/nn/parallel/chain.h>
 #include <chainmail/optimizer.h>
 
 #include "plugin/train/communicator/communicator_impl.h"
-#include "tests/plugin/support/gradient_check.h"
-#include "tests/plugin/support/thread_world.h"
-#include "tests/plugin/support/weights.h"
+#include "tests/plugin/nn/parallel/graph_checks.h"
 
-namespace chainmail {
+namespace chainmail::testing {
 namespace {
 
 using namespace std::chrono_literals;
-using ::testing::HasSubstr;
-using testing::mix;
-using ::testing::ThrowsMessage;
-using testing::waves;
-using CommPtr = std::shared_ptr<Communicator>;
-using Tensors = std::vector<torch::Tensor>;
 
 // More than goes without its receiver.
 constexpr std::int64_t kLarge = 300'000;
@@ -49,7 +36,7 @@ TEST(Chain, NeedsACommunicator) { EXPECT_THROW(Chain(nullptr), InvalidArgument);
 // same.
 TEST(Chain, RanksThatWaitLongFindNoDisagreement) {
   for (const auto& nodes : {std::vector<int>{3}, std::vector<int>{1, 2}}) {
-    testing::with_communicator(nodes, "hierarchical", {}, [](const CommPtr& comm) {
+    with_communicator(nodes, "hierarchical", {}, [](const CommPtr& comm) {
       Chain chain(comm);
       if (comm->rank() == 0) {
         chain.send(torch::ones({3}, torch::requires_grad()), 1);
@@ -66,7 +53,7 @@ TEST(Chain, RanksThatWaitLongFindNoDisagreement) {
 
 TEST(Chain, WaitsForTheGradientOfWhatWasSent) {
   for (const auto& nodes : {std::vector<int>{2}, std::vector<int>{1, 1}}) {
-    testing::with_communicator(nodes, "hierarchical", {}, [](const CommPtr& comm) {
+    with_communicator(nodes, "hierarchical", {}, [](const CommPtr& comm) {
       Chain chain(comm);
       if (comm->rank() == 0) {
         const auto x = torch::ones({kLarge}, torch::requires_grad());
@@ -81,7 +68,7 @@ TEST(Chain, WaitsForTheGradientOfWhatWasSent) {
 }
 
 TEST(Chain, TwoSendsInARowComeBackInReverse) {
-  testing::with_communicator({2}, "hierarchical", {}, [](const CommPtr& comm) {
+  with_communicator({2}, "hierarchical", {}, [](const CommPtr& comm) {
     Chain chain(comm);
     const int other = 1 - comm->rank();
     const auto x = torch::ones({kLarge}, torch::requires_grad());
@@ -98,7 +85,7 @@ TEST(Chain, TwoSendsInARowComeBackInReverse) {
 }
 
 TEST(Chain, WhatIsReceivedAndNotUsedSendsItsGradientAllTheSame) {
-  testing::with_communicator({2}, "hierarchical", {}, [](const CommPtr& comm) {
+  with_communicator({2}, "hierarchical", {}, [](const CommPtr& comm) {
     Chain chain(comm);
     if (comm->rank() == 0) {
       const auto unused = torch::ones({4}, torch::requires_grad());
@@ -120,7 +107,7 @@ TEST(Chain, WhatIsReceivedAndNotUsedSendsItsGradientAllTheSame) {
 }
 
 TEST(Chain, EndsWhereNoRankHasALoss) {
-  testing::with_communicator({2, 1}, "hierarchical", {}, [](const CommPtr& comm) {
+  with_communicator({2, 1}, "hierarchical", {}, [](const CommPtr& comm) {
     Chain chain(comm);
     const auto x = torch::ones({4}, torch::requires_grad());
     const auto sum = chain.allreduce(x);
@@ -132,10 +119,10 @@ TEST(Chain, EndsWhereNoRankHasALoss) {
 }
 
 TEST(Chain, ReachesWhatALossIsNotMadeOf) {
-  testing::with_communicator({2, 2}, "hierarchical", {}, [](const CommPtr& comm) {
+  with_communicator({2, 2}, "hierarchical", {}, [](const CommPtr& comm) {
     Chain chain(comm);
     const auto x = waves({3}, comm->rank());
-    testing::check_gradients(
+    check_gradients(
         comm, {x},
         [&](const Tensors& inputs) {
           const auto all = chain.allgather(inputs[0]);
@@ -151,7 +138,7 @@ TEST(Chain, ReachesWhatALossIsNotMadeOf) {
 }
 
 TEST(Chain, ConnectsWhatProgramsOfChainerMNCallBackwardOn) {
-  testing::with_communicator({2}, "hierarchical", {}, [](const CommPtr& comm) {
+  with_communicator({2}, "hierarchical", {}, [](const CommPtr& comm) {
     Chain chain(comm);
     const auto x = torch::ones({4}, torch::requires_grad());
     chain.send(x, 1 - comm->rank());
@@ -168,7 +155,7 @@ TEST(Chain, ConnectsWhatProgramsOfChainerMNCallBackwardOn) {
 }
 
 TEST(Chain, BeginsAnewAfterBackward) {
-  testing::with_communicator({2}, "hierarchical", {}, [](const CommPtr& comm) {
+  with_communicator({2}, "hierarchical", {}, [](const CommPtr& comm) {
     Chain chain(comm);
     const auto x = torch::ones({4}, torch::requires_grad());
     for (int step = 1; step <= 3; ++step) {
@@ -180,7 +167,7 @@ TEST(Chain, BeginsAnewAfterBackward) {
 }
 
 TEST(Chain, GoesWithARankThatComputesWithoutGradients) {
-  testing::with_communicator({2}, "hierarchical", {}, [](const CommPtr& comm) {
+  with_communicator({2}, "hierarchical", {}, [](const CommPtr& comm) {
     Chain chain(comm);
     const auto x = torch::ones({4}, torch::requires_grad());
     if (comm->rank() == 0) {
@@ -199,23 +186,22 @@ TEST(Chain, GoesWithARankThatComputesWithoutGradients) {
 }
 
 TEST(Chain, NamesTheRankThatLeavesBackwardOut) {
-  const auto errors =
-      testing::errors_with_communicator({2}, "hierarchical", [](const CommPtr& comm) {
-        Chain chain(comm);
-        const auto x = torch::ones({4}, torch::requires_grad());
-        if (comm->rank() == 0) {
-          chain.send(x, 1);
-          chain.backward();
-        } else {
-          (void)chain.recv(0);
-        }
-      });
+  const auto errors = errors_with_communicator({2}, "hierarchical", [](const CommPtr& comm) {
+    Chain chain(comm);
+    const auto x = torch::ones({4}, torch::requires_grad());
+    if (comm->rank() == 0) {
+      chain.send(x, 1);
+      chain.backward();
+    } else {
+      (void)chain.recv(0);
+    }
+  });
   EXPECT_THAT(errors[0], HasSubstr("rank 1"));
   EXPECT_EQ(errors[1], "");
 }
 
 TEST(Chain, RefusesALossThatIsNone) {
-  testing::with_communicator({1}, "hierarchical", {}, [](const CommPtr& comm) {
+  with_communicator({1}, "hierarchical", {}, [](const CommPtr& comm) {
     Chain chain(comm);
     EXPECT_THAT([&] { chain.backward(torch::ones({2})); },
                 ThrowsMessage<InvalidArgument>(HasSubstr("2 elements")));
@@ -270,7 +256,7 @@ class CountingGroup final : public ops::Group {
 // rank 1 uses it, or does not.
 std::size_t bytes_back(bool is_needed, bool is_used) {
   std::atomic<std::size_t> bytes = 0;
-  testing::with_communicator({1, 1}, "hierarchical", {}, [&](const CommPtr& comm) {
+  with_communicator({1, 1}, "hierarchical", {}, [&](const CommPtr& comm) {
     const auto counter = std::make_shared<CountingGroup>(comm->impl().group);
     comm->impl().group = counter;
     Chain chain(comm);
@@ -307,7 +293,7 @@ TEST(Chain, GoesTogetherWithDataParallelHalves) {
   const auto make = [](std::int64_t in, std::int64_t out, double value) {
     torch::nn::Sequential half(torch::nn::Linear(in, 6), torch::nn::Tanh(),
                                torch::nn::Linear(6, out));
-    testing::fill(*half, value);
+    fill(*half, value);
     return half;
   };
   torch::nn::Sequential front = make(4, 5, 0.1);
@@ -323,7 +309,7 @@ TEST(Chain, GoesTogetherWithDataParallelHalves) {
     plain.step();
   }
 
-  testing::with_communicator({2, 2}, "hierarchical", {}, [&](const CommPtr& comm) {
+  with_communicator({2, 2}, "hierarchical", {}, [&](const CommPtr& comm) {
     const int stage = comm->rank() % 2;
     const int replica = comm->rank() / 2;
     const auto data = comm->split(stage, replica);
@@ -351,4 +337,4 @@ TEST(Chain, GoesTogetherWithDataParallelHalves) {
 }
 
 }  // namespace
-}  // namespace chainmail
+}  // namespace chainmail::testing

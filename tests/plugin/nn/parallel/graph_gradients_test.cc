@@ -3,46 +3,35 @@
 
 // Every function that gradients go back through, against differences, on one node and on two.
 
-#include <gmock/gmock.h>
 #include <gtest/gtest-spi.h>
-#include <gtest/gtest.h>
 
 #include <functional>
 #include <string>
 #include <vector>
 
-#include <torch/torch.h>
-
 #include <chainmail/nn/functions.h>
 #include <chainmail/nn/parallel/chain.h>
 
-#include "tests/plugin/support/gradient_check.h"
-#include "tests/plugin/support/thread_world.h"
+#include "tests/plugin/nn/parallel/graph_checks.h"
 
-namespace chainmail {
+namespace chainmail::testing {
 namespace {
-
-using testing::mix;
-using testing::waves;
-using CommPtr = std::shared_ptr<Communicator>;
-using Tensors = std::vector<torch::Tensor>;
 
 // By sizes of nodes.
 class Gradients : public ::testing::TestWithParam<std::vector<int>> {
  protected:
   static void on_ranks(const std::function<void(const CommPtr&)>& body) {
-    testing::with_communicator(GetParam(), "hierarchical", {}, body);
+    with_communicator(GetParam(), "hierarchical", {}, body);
   }
 
   // Of a function by itself and of the same one in a Chain, in this order.
   static void check(const CommPtr& comm, const Tensors& inputs,
                     const std::function<torch::Tensor(const Tensors&)>& free,
                     const std::function<torch::Tensor(Chain&, const Tensors&)>& chained) {
-    testing::check_gradients(comm, inputs, free,
-                             [](const torch::Tensor& loss) { loss.backward(); });
+    check_gradients(comm, inputs, free, [](const torch::Tensor& loss) { loss.backward(); });
     for (const torch::Tensor& input : inputs) input.mutable_grad() = torch::Tensor();
     Chain chain(comm);
-    testing::check_gradients(
+    check_gradients(
         comm, inputs, [&](const Tensors& xs) { return chained(chain, xs); },
         [&](const torch::Tensor& loss) { chain.backward(loss); });
   }
@@ -178,7 +167,7 @@ TEST_P(Gradients, OfAllFunctionsTogether) {
   on_ranks([](const CommPtr& comm) {
     const auto ranks = static_cast<std::size_t>(comm->size());
     Chain chain(comm);
-    testing::check_gradients(
+    check_gradients(
         comm, {waves({2, 2}, comm->rank())},
         [&](const Tensors& x) {
           torch::Tensor h = chain.allreduce(x[0]).tanh();
@@ -199,15 +188,13 @@ TEST_P(Gradients, OfAllFunctionsTogether) {
 // What the comparisons above stand on. One rank, whose half of the gradient is cut off.
 TEST(GradientCheck, FindsAWrongGradient) {
   EXPECT_NONFATAL_FAILURE_ON_ALL_THREADS(
-      testing::with_communicator({1}, "hierarchical", {},
-                                 [](const CommPtr& comm) {
-                                   testing::check_gradients(
-                                       comm, {waves({1}, 1)},
-                                       [](const Tensors& x) {
-                                         return (x[0] * x[0].detach()).sum();
-                                       },
-                                       [](const torch::Tensor& loss) { loss.backward(); });
-                                 }),
+      with_communicator({1}, "hierarchical", {},
+                        [](const CommPtr& comm) {
+                          check_gradients(
+                              comm, {waves({1}, 1)},
+                              [](const Tensors& x) { return (x[0] * x[0].detach()).sum(); },
+                              [](const torch::Tensor& loss) { loss.backward(); });
+                        }),
       "element 0");
 }
 
@@ -225,4 +212,4 @@ INSTANTIATE_TEST_SUITE_P(Nodes, Gradients,
                          name_of);
 
 }  // namespace
-}  // namespace chainmail
+}  // namespace chainmail::testing

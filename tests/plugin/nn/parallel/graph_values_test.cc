@@ -3,31 +3,22 @@
 
 // What functions in graphs bring: dtypes, who has a gradient, what is refused.
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <functional>
 #include <string>
 #include <vector>
 
-#include <torch/torch.h>
-
 #include <chainmail/error.h>
 #include <chainmail/nn/functions.h>
 
-#include "tests/plugin/support/thread_world.h"
+#include "tests/plugin/nn/parallel/graph_checks.h"
 
-namespace chainmail {
+namespace chainmail::testing {
 namespace {
 
-using ::testing::HasSubstr;
 using ::testing::Throws;
-using ::testing::ThrowsMessage;
-using CommPtr = std::shared_ptr<Communicator>;
-using Tensors = std::vector<torch::Tensor>;
 
 void on_ranks(const std::function<void(const CommPtr&)>& body) {
-  testing::with_communicator({2, 1}, "hierarchical", {}, body);
+  with_communicator({2, 1}, "hierarchical", {}, body);
 }
 
 torch::Tensor numbers(int rank, torch::ScalarType dtype) {
@@ -114,7 +105,7 @@ TEST(GraphFunctions, CopyWhatTheySend) {
 }
 
 TEST(GraphFunctions, HaveTagsOfTheirOwn) {
-  testing::with_communicator({2}, "hierarchical", {}, [](const CommPtr& comm) {
+  with_communicator({2}, "hierarchical", {}, [](const CommPtr& comm) {
     const int other = 1 - comm->rank();
     const auto first = functions::send(torch::full({2}, 1), comm, other, /*tag=*/3);
     const auto second = functions::send(torch::full({2}, 2), comm, other, /*tag=*/0);
@@ -166,15 +157,14 @@ TEST(GraphFunctions, HaveNoSecondDerivativeAndSaySo) {
 }
 
 TEST(GraphFunctions, FindAnotherRootOnOneRank) {
-  const auto errors =
-      testing::errors_with_communicator({2, 1}, "hierarchical", [](const CommPtr& comm) {
-        (void)functions::gather(comm, torch::ones({2}), comm->rank() == 2 ? 1 : 0);
-      });
+  const auto errors = errors_with_communicator({2, 1}, "hierarchical", [](const CommPtr& comm) {
+    (void)functions::gather(comm, torch::ones({2}), comm->rank() == 2 ? 1 : 0);
+  });
   for (const std::string& error : errors) EXPECT_THAT(error, HasSubstr("to rank 1"));
 }
 
 TEST(GraphFunctions, ReceiveOneTensorOrAList) {
-  testing::with_communicator({2}, "hierarchical", {}, [](const CommPtr& comm) {
+  with_communicator({2}, "hierarchical", {}, [](const CommPtr& comm) {
     const auto x = torch::ones({2});
     const auto delegate = functions::send({x, x}, comm, 1 - comm->rank());
     EXPECT_THAT([&] { (void)functions::recv(comm, 1 - comm->rank(), delegate); },
@@ -183,4 +173,4 @@ TEST(GraphFunctions, ReceiveOneTensorOrAList) {
 }
 
 }  // namespace
-}  // namespace chainmail
+}  // namespace chainmail::testing

@@ -3,28 +3,14 @@
 
 // Sequences that go on on the next rank, against one process.
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <vector>
-
-#include <torch/torch.h>
 
 #include <chainmail/nn/parallel/n_step_rnn.h>
 
-#include "tests/plugin/support/gradient_check.h"
-#include "tests/plugin/support/thread_world.h"
-#include "tests/plugin/support/weights.h"
+#include "tests/plugin/nn/parallel/graph_checks.h"
 
-namespace chainmail {
+namespace chainmail::testing {
 namespace {
-
-using ::testing::HasSubstr;
-using testing::mix;
-using ::testing::ThrowsMessage;
-using testing::waves;
-using CommPtr = std::shared_ptr<Communicator>;
-using Tensors = std::vector<torch::Tensor>;
 
 constexpr std::int64_t kSequences = 3;
 constexpr std::int64_t kFeatures = 4;
@@ -44,7 +30,7 @@ template <typename Holder, typename Options>
 Holder make_rnn(int rank, const How& how) {
   Holder rnn(Options(kFeatures, kHidden).num_layers(2).bidirectional(how.is_bidirectional));
   rnn->to(torch::kDouble);
-  testing::fill(*rnn, 0.05 * rank);
+  fill(*rnn, 0.05 * rank);
   return rnn;
 }
 
@@ -103,7 +89,7 @@ void check(const How& how) {
   for (const auto& nodes : {std::vector<int>{1}, std::vector<int>{2}, std::vector<int>{2, 1}}) {
     const int ranks = nodes.size() == 1 ? nodes[0] : 3;
     const std::vector<Result> expected = run_alone<Holder, Options>(ranks, how);
-    testing::with_communicator(nodes, "hierarchical", {}, [&](const CommPtr& comm) {
+    with_communicator(nodes, "hierarchical", {}, [&](const CommPtr& comm) {
       const int rank = comm->rank();
       Chain chain(comm);
       NStepRanks where;
@@ -143,7 +129,7 @@ TEST(MultiNodeNStepRNN, OfGrus) { check_all<torch::nn::GRU, torch::nn::GRUOption
 TEST(MultiNodeNStepRNN, OfLstms) { check_all<torch::nn::LSTM, torch::nn::LSTMOptions>(); }
 
 TEST(MultiNodeNStepRNN, RefusesStatesThatCannotBe) {
-  testing::with_communicator({2}, "hierarchical", {}, [](const CommPtr& comm) {
+  with_communicator({2}, "hierarchical", {}, [](const CommPtr& comm) {
     Chain chain(comm);
     const auto x = torch::ones({2, 1, 3});
     if (comm->rank() == 0) {
@@ -166,4 +152,4 @@ TEST(MultiNodeNStepRNN, RefusesStatesThatCannotBe) {
 }
 
 }  // namespace
-}  // namespace chainmail
+}  // namespace chainmail::testing

@@ -1,35 +1,25 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <barrier>
 #include <functional>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
-#include <torch/torch.h>
-
 #include <chainmail/error.h>
 #include <chainmail/nn/parallel/pipeline.h>
 
-#include "tests/plugin/support/thread_world.h"
-#include "tests/plugin/support/weights.h"
+#include "tests/plugin/nn/parallel/graph_checks.h"
 
-namespace chainmail {
+namespace chainmail::testing {
 namespace {
-
-using ::testing::HasSubstr;
-using ::testing::ThrowsMessage;
-using CommPtr = std::shared_ptr<Communicator>;
 
 constexpr int kPipelineSteps = 3;
 
 torch::nn::Sequential make_stage(int rank) {
   torch::nn::Sequential stage(torch::nn::Linear(4, 4), torch::nn::Tanh());
-  testing::fill(*stage, 0.1 * rank);
+  fill(*stage, 0.1 * rank);
   return stage;
 }
 
@@ -62,7 +52,7 @@ void check(const std::vector<int>& nodes, int microbatches, std::int64_t samples
     losses.push_back(loss.item<double>());
   }
 
-  testing::with_communicator(nodes, "hierarchical", {}, [&](const CommPtr& comm) {
+  with_communicator(nodes, "hierarchical", {}, [&](const CommPtr& comm) {
     const int rank = comm->rank();
     auto stage = make_stage(rank);
     torch::optim::SGD optimizer(stage->parameters(), 0.1);
@@ -98,7 +88,7 @@ TEST(Pipeline, EqualsOneProcess) {
 
 TEST(Pipeline, RefusesWhatCannotBeCut) {
   EXPECT_THROW(Pipeline(make_stage(0), nullptr, {}), InvalidArgument);
-  testing::with_communicator({1}, "hierarchical", {}, [](const CommPtr& comm) {
+  with_communicator({1}, "hierarchical", {}, [](const CommPtr& comm) {
     EXPECT_THAT([&] { Pipeline(make_stage(0), comm, {.microbatches = 0}); },
                 ThrowsMessage<InvalidArgument>(HasSubstr("0 microbatches")));
     Pipeline pipeline(make_stage(0), comm, {.microbatches = 4});
@@ -152,7 +142,7 @@ void expect_all_learn(const std::vector<int>& nodes, const Break& broken) {
   int ranks = 0;
   for (const int node : nodes) ranks += node;
   std::barrier<> all(ranks);
-  testing::with_communicator(nodes, "hierarchical", {}, [&](const CommPtr& comm) {
+  with_communicator(nodes, "hierarchical", {}, [&](const CommPtr& comm) {
     const bool breaks = comm->rank() == broken.rank;
     Pipeline pipeline(BreakingStage(breaks ? broken.forwards : -1, breaks ? broken.backwards : -1),
                       comm, {.microbatches = 4});
@@ -187,4 +177,4 @@ TEST(Pipeline, TellsAllRanksOfAnError) {
 }
 
 }  // namespace
-}  // namespace chainmail
+}  // namespace chainmail::testing
