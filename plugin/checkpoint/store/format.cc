@@ -261,8 +261,11 @@ FileIndex check_index(std::span<const std::byte> begin, std::uint64_t file_bytes
   const Head head = parse_head(begin, file_bytes, path);
   FileIndex index;
   index.file_bytes = file_bytes;
+  // First without padding, which may overflow.
+  const bool has_all = head.index_bytes <= begin.size() - kHeadBytes &&
+                       padded(kHeadBytes + head.index_bytes) <= begin.size();
+  if (!has_all) fail(path, "header: the file ends within its index");
   index.data_offset = padded(kHeadBytes + head.index_bytes);
-  if (index.data_offset > begin.size()) fail(path, "header: the file ends within its index");
   const auto encoded = begin.subspan(kHeadBytes, static_cast<std::size_t>(head.index_bytes));
   if (entry_digest(encoded) != head.index_digest) fail(path, "index: differs from its digest");
   std::unordered_set<std::string> names;

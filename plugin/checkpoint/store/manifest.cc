@@ -122,18 +122,18 @@ ManifestTensor parse_tensor(WordReader& reader) {
   return tensor;
 }
 
-// A file per set, at most one per rank, and one more per rank for parts.
+// A file per set; of each rank at most one of its own and one of parts, in the set that it is of.
 void check_files(const Manifest& manifest, const std::string& path) {
   std::set<std::string> allowed;
   for (int rank = 0; rank < manifest.world_size; ++rank) allowed.insert(rank_file_name(rank));
   for (int set = 0; set < manifest.set_count; ++set) allowed.insert(set_file_name(set));
-  std::set<std::string> parts;
+  std::set<int> with_parts;  // ranks
   for (const ManifestFile& file : manifest.files) {
     const std::optional<PartFile> part = parse_part_file(file.name);
     const bool is_expected = part ? part->set < manifest.set_count &&
                                         part->rank < manifest.world_size &&
                                         file.name == part_file_name(part->set, part->rank) &&
-                                        parts.insert(file.name).second
+                                        with_parts.insert(part->rank).second
                                   : allowed.erase(file.name) != 0;
     if (!is_expected) {
       fail(path, "manifest: file '" + file.name + "' is not expected, or there twice");

@@ -28,6 +28,12 @@ std::string elements(std::uint64_t begin, std::uint64_t end) {
   return "elements " + std::to_string(begin) + " to " + std::to_string(end);
 }
 
+void check_length(const FileEntry& entry, const std::string& file) {
+  if (entry.bytes <= kMaxRangeBytes) return;
+  throw CheckpointError(file + ": '" + entry.name + "' has " + std::to_string(entry.bytes) +
+                        " bytes, a range has at most " + std::to_string(kMaxRangeBytes));
+}
+
 using TilesOf = std::map<std::string, std::vector<Tile>>;
 
 TilesOf collect_tiles(std::span<const PartIndex> parts) {
@@ -41,11 +47,7 @@ TilesOf collect_tiles(std::span<const PartIndex> parts) {
             (entry.shape.size() == 1 && entry.shape[0] == range->end - range->begin))) {
         throw CheckpointError(part.file + ": '" + entry.name + "' is no range of a tensor");
       }
-      if (entry.bytes > kMaxRangeBytes) {
-        throw CheckpointError(part.file + ": '" + entry.name + "' has " +
-                              std::to_string(entry.bytes) + " bytes, a range has at most " +
-                              std::to_string(kMaxRangeBytes));
-      }
+      check_length(entry, part.file);
       tiles[range->tensor].push_back({*range, &part, &entry});
     }
   }
@@ -146,6 +148,7 @@ PartReader::PartReader(const Generation& generation, const ManifestFile& file)
 
 std::span<const std::byte> PartReader::read(std::size_t entry) {
   const FileEntry& place = index_.entries.at(entry);
+  check_length(place, file_.path());
   const std::uint64_t begin = padding_offset(index_, entry);
   buffer_.resize(static_cast<std::size_t>(place.offset + place.bytes - begin));
   file_.read(begin, buffer_);

@@ -70,7 +70,8 @@ class PartReader {
   /// Throws also when it is not the file that the manifest names.
   PartReader(const Generation& generation, const ManifestFile& file);
   [[nodiscard]] const FileIndex& index() const noexcept { return index_; }
-  /// The checked data of an entry; until the next call.
+  /// The checked data of an entry; until the next call. Throws, before it takes memory, when the
+  /// entry is longer than a range may be.
   [[nodiscard]] std::span<const std::byte> read(std::size_t entry);
 
  private:

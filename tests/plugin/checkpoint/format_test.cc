@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "base/bytes.h"
 #include "plugin/checkpoint/store/file_image.h"
 #include "plugin/checkpoint/store/manifest.h"
 
@@ -158,6 +159,24 @@ TEST(Format, LengthsThatLieAreFoundBeforeUse) {
   index = one_entry();
   index.file_bytes += 64;
   EXPECT_THAT(error_of(forged(index)), HasSubstr("goes on after"));
+}
+
+// Padded, the end of such an index would be 0.
+TEST(Format, AnIndexThatEndsBehindAllNumbersIsRefused) {
+  Bytes head = forged(one_entry());
+  head.resize(kHeadBytes);
+  constexpr std::uint64_t kHuge = std::numeric_limits<std::uint64_t>::max();
+  const std::uint64_t index_bytes = kHuge - kHeadBytes;
+  std::memcpy(head.data() + 16, &index_bytes, sizeof index_bytes);
+  std::memcpy(head.data() + 24, &kHuge, sizeof kHuge);
+  const std::uint64_t digest = hash64(std::span<const std::byte>(head).first(48));
+  std::memcpy(head.data() + 48, &digest, sizeof digest);
+  try {
+    (void)check_index(head, kHuge, "some/file.bin");
+    ADD_FAILURE() << "no error";
+  } catch (const CheckpointError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("the file ends within its index"));
+  }
 }
 
 TEST(Format, AnIndexThatIsCutIsNamed) {

@@ -116,6 +116,24 @@ TEST(Parts, AgreeOnWhatTheyShare) {
               HasSubstr("'o/step[0:4)' in p0 and 'o/step[4:10)' in p1 have different values"));
 }
 
+// A file whose digests are right may still be of any length.
+TEST(Parts, ALongRangeIsRefusedBeforeItIsRead) {
+  const ScratchFolder scratch;
+  constexpr std::uint64_t kBytes = kMaxRangeBytes + 1;
+  FileImage image;
+  image.begin(
+      {{.name = range_name({"o/x", 0, kBytes}), .type = EntryType::kInt8, .shape = {kBytes}}});
+  Generation generation;
+  generation.folder = scratch.path() + "/" + generation_name(1);
+  prepare_generation(*posix_file_system(), scratch.path(), 1);
+  const ManifestFile file =
+      write_generation_file(*posix_file_system(), scratch.path(), 1, "set-0.part-0.bin", image);
+  std::filesystem::rename(generation.folder + ".tmp", generation.folder);
+  PartReader reader(generation, file);
+  EXPECT_THAT(message_of([&] { (void)reader.read(0); }),
+              HasSubstr("set-0.part-0.bin: 'o/x[0:4194305)' has 4194305 bytes"));
+}
+
 Manifest manifest_with_parts() {
   return {.iteration = 7,
           .id = 0xabc,
@@ -172,6 +190,13 @@ TEST(PartsManifest, OthersAreRefusedByName) {
   EXPECT_THAT(refusal_of(replace("part-1", "part-01")), HasSubstr("is not expected"));
   EXPECT_THAT(refusal_of(replace("part-1", "part--1")), HasSubstr("is not expected"));
   EXPECT_THAT(refusal_of(replace("set-0.part-1", "set-1.part-1")), HasSubstr("is not expected"));
+  EXPECT_THAT(refusal_of([&](std::string& text) {
+                replace("sets 1", "sets 2")(text);
+                replace("file here set-0.part-0", "file here set-1.bin 128 " +
+                                                      std::string(32, '0') +
+                                                      "\nfile here set-1.part-1")(text);
+              }),
+              HasSubstr("'set-0.part-1.bin' is not expected, or there twice"));
   EXPECT_THAT(refusal_of(replace("tensor 0 10 o/x", "tensor 1 10 o/x")),
               HasSubstr("tensor 'o/x' is not expected"));
   EXPECT_THAT(refusal_of(replace("tensor 0 10 o/x", "tensor 0 0 o/x")),
