@@ -8,10 +8,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <fstream>
+#include <span>
 #include <stdexcept>
 #include <utility>
 
@@ -28,16 +30,24 @@ struct Order {
 };
 
 struct Answer {
+  std::int64_t iteration = 0;  ///< of the order: a save that failed has left other answers unread
   bool is_written = false;
   std::uint64_t bytes = 0;
-  internal::EntryDigest digest;
+  internal::EntryDigest digest = {};
   std::size_t grown_bytes = 0;
 };
 
+// False where the other process has ended, which is what ends a wait that nothing else does.
 template <typename Message>
 bool receive(int channel, Message& message) {
-  return ::recv(channel, &message, sizeof message, MSG_WAITALL) ==
-         static_cast<ssize_t>(sizeof message);
+  auto rest = std::as_writable_bytes(std::span(&message, 1));
+  while (!rest.empty()) {
+    const ssize_t count = ::recv(channel, rest.data(), rest.size(), 0);
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) return false;
+    rest = rest.subspan(static_cast<std::size_t>(count));
+  }
+  return true;
 }
 
 template <typename Message>
@@ -75,7 +85,7 @@ void serve(int channel, const std::string& folder, std::size_t bytes, int part) 
   const std::size_t before = resident_bytes();
   FileImage image;
   for (Order order; receive(channel, order);) {
-    Answer answer;
+    Answer answer{.iteration = order.iteration};
     try {
       image.begin(entries_of(static_cast<std::size_t>(part) * bytes, bytes));
       std::size_t copied = 0;
@@ -87,7 +97,7 @@ void serve(int channel, const std::string& folder, std::size_t bytes, int part) 
       const internal::ManifestFile file = internal::write_generation_file(
           *files, folder, order.iteration, internal::part_file_name(0, part), image);
       const std::size_t now = resident_bytes();
-      answer = {true, file.bytes, file.digest, now > before ? now - before : 0};
+      answer = {order.iteration, true, file.bytes, file.digest, now > before ? now - before : 0};
     } catch (const std::exception& error) {
       std::fprintf(stderr, "part %d: %s\n", part, error.what());
     }
@@ -95,33 +105,65 @@ void serve(int channel, const std::string& folder, std::size_t bytes, int part) 
   }
 }
 
+// The whole life of a process. Nothing it throws may reach its copy of the program.
+[[noreturn]] void live(int channel, const std::string& folder, std::size_t bytes, int part) {
+  try {
+    serve(channel, folder, bytes, part);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "part %d: %s\n", part, error.what());
+    ::_exit(1);
+  }
+  ::_exit(0);
+}
+
+// What it says of that order; throws where it has not written its part.
+Answer answer_of(int channel, int part, std::int64_t iteration) {
+  const std::string failure = "part " + std::to_string(part) + " was not written";
+  Answer answer;
+  do {
+    if (!receive(channel, answer)) throw std::runtime_error(failure + ": its process has ended");
+  } while (answer.iteration != iteration);
+  if (!answer.is_written) throw std::runtime_error(failure);
+  return answer;
+}
+
 }  // namespace
 
 PartWriters::PartWriters(const std::string& folder, std::size_t bytes, int count)
     : folder_(folder), part_bytes_(bytes / static_cast<std::size_t>(count)) {
-  for (int part = 0; part < count; ++part) {
-    int ends[2] = {};
-    if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
-      throw std::runtime_error("no channel to a process");
-    }
-    internal::UniqueFd ours(ends[0]);
-    internal::UniqueFd theirs(ends[1]);
-    const pid_t pid = ::fork();
-    if (pid < 0) throw std::runtime_error("no process to be had");
-    if (pid == 0) {
-      writers_.clear();  // whose channels would otherwise stay open here
-      ours.reset();
-      serve(theirs.get(), folder_, part_bytes_, part);
-      ::_exit(0);
-    }
-    writers_.push_back({pid, std::move(ours)});
+  writers_.reserve(static_cast<std::size_t>(count));
+  try {
+    for (int part = 0; part < count; ++part) add(part);
+  } catch (...) {
+    end();
+    throw;
   }
 }
 
-PartWriters::~PartWriters() {
+void PartWriters::add(int part) {
+  int ends[2] = {};
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
+    throw std::runtime_error("no channel to a process");
+  }
+  internal::UniqueFd ours(ends[0]);
+  internal::UniqueFd theirs(ends[1]);
+  const pid_t pid = ::fork();
+  if (pid < 0) throw std::runtime_error("no process to be had");
+  if (pid == 0) {
+    writers_.clear();  // whose channels would otherwise stay open here
+    ours.reset();
+    live(theirs.get(), folder_, part_bytes_, part);
+  }
+  writers_.push_back({pid, std::move(ours)});
+}
+
+PartWriters::~PartWriters() { end(); }
+
+void PartWriters::end() noexcept {
   for (Writer& writer : writers_) {
     writer.channel.reset();
-    ::waitpid(writer.pid, nullptr, 0);
+    while (::waitpid(writer.pid, nullptr, 0) < 0 && errno == EINTR) {
+    }
   }
 }
 
@@ -131,15 +173,15 @@ double PartWriters::save(std::int64_t iteration) {
   internal::Manifest manifest{
       .iteration = iteration, .id = 1, .world_size = count(), .set_count = 1};
   internal::prepare_generation(*files, folder_, iteration);
-  for (const Writer& writer : writers_) send(writer.channel.get(), Order{iteration});
+  // One that has ended is missed when it should answer.
+  for (const Writer& writer : writers_) (void)send(writer.channel.get(), Order{iteration});
   FileImage common;
   common.begin({});
   manifest.files = {internal::write_generation_file(*files, folder_, iteration,
                                                     internal::set_file_name(0), common)};
   for (int part = 0; part < count(); ++part) {
-    Answer answer;
-    const bool is_there = receive(writers_[static_cast<std::size_t>(part)].channel.get(), answer);
-    if (!is_there || !answer.is_written) throw std::runtime_error("a part was not written");
+    const Answer answer =
+        answer_of(writers_[static_cast<std::size_t>(part)].channel.get(), part, iteration);
     manifest.files.push_back(
         {internal::part_file_name(0, part), answer.bytes, answer.digest, true});
     grown_bytes_ = std::max(grown_bytes_, answer.grown_bytes);

@@ -39,6 +39,9 @@ class PartWriters {
     internal::UniqueFd channel;
   };
 
+  void add(int part);
+  void end() noexcept;
+
   std::string folder_;
   std::size_t part_bytes_;
   std::vector<Writer> writers_;
